@@ -141,6 +141,10 @@ static status set_experts(struct options_set *o, const struct model *m)
         TRY(set_integer(o, "moe.shared_intermediate_size", x->shared_width));
     if (m->kind->normalize_choice)
         TRY(set_integer(o, "moe.normalize", x->normalize));
+    if (m->kind->swiglu_limit > 0) {
+        TRY(set_real(o, "moe.swiglu_alpha", x->swiglu_alpha));
+        TRY(set_real(o, "moe.swiglu_limit", x->swiglu_limit));
+    }
     if (m->kind->groups > 0) {
         TRY(set_integer(o, "moe.groups", x->groups > 0 ? x->groups : 1));
         TRY(set_integer(o, "moe.groups_chosen",

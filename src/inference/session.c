@@ -342,7 +342,9 @@ static status check_experts(const struct session *session,
         {"normalize", found->normalize, other->normalize},
         {"groups", found->groups, other->groups},
         {"groups_chosen", found->groups_chosen, other->groups_chosen},
-        {"scale", found->scale, other->scale}};
+        {"scale", found->scale, other->scale},
+        {"swiglu_alpha", found->swiglu_alpha, other->swiglu_alpha},
+        {"swiglu_limit", found->swiglu_limit, other->swiglu_limit}};
 
     return check_numbers(session, "moe", rows,
                          (int)(sizeof rows / sizeof *rows));

@@ -92,7 +92,7 @@ static status read_part(const struct weights *weights, int index,
 }
 
 /* A member of a tensor of all experts. */
-static status read_member(const struct weights *weights, int index,
+static status read_member(const struct weights *weights, const char *name,
                           const struct stack_place *place,
                           const struct saved_part *part)
 {
@@ -102,7 +102,10 @@ static status read_member(const struct weights *weights, int index,
 
     TRY(memory_take((size_t)elements, (size_t)dtype_bytes(part->dtype),
                     &whole));
-    result = stack_read(weights, index, place, part, whole);
+    result = place->packed
+                 ? stack_read_packed(weights, name, place, part, whole)
+                 : stack_read(weights, weights_find(weights, name), place,
+                              part, whole);
     if (result == OK) move_elements(part, 0, elements, whole);
     memory_free(whole);
     return result;
@@ -315,6 +318,8 @@ static bool is_stacked(const struct naming *naming,
         return false;
     found = file_name(naming, place->name, out);
     if (found != out) snprintf(out, NAME_BYTES, "%s", found);
+    place->packed = naming->model->kind->mxfp4 &&
+                    stack_is_packed(weights, out);
     return true;
 }
 
@@ -328,6 +333,8 @@ static status need_stack(struct weights *weights,
     int index;
 
     if (place->expert > 0 || place->part > 0) return OK;
+    if (place->packed)
+        return stack_need_packed(weights, name, place, experts, member);
     return weights_need(weights, name, dimensions, shape, &index);
 }
 
@@ -393,9 +400,7 @@ static status import_all(const struct session_parts *parts,
 
         if (!part_is_weight(&held[i])) continue;
         if (is_stacked(&naming, weights, held[i].name, &place, name)) {
-            index = weights_find(weights, name);
-            CHECK(index >= 0);
-            TRY(read_member(weights, index, &place, &held[i]));
+            TRY(read_member(weights, name, &place, &held[i]));
             continue;
         }
         source = source_name(&naming, held[i].name, name, &copy);

@@ -31,6 +31,9 @@ static bool skip(const char **text, const char *pattern, int *number)
     return true;
 }
 
+enum { PACKED_BLOCK = 32, PACKED_BYTES = 16, SCALE_ONE = 127,
+       SCALE_MOST = 252 /* 6 times it is a float32 */ };
+
 bool stack_find(const struct model_kind *kind, const char *name,
                 struct stack_place *out)
 {
@@ -50,6 +53,7 @@ bool stack_find(const struct model_kind *kind, const char *name,
             if (!skip(&rest, stack->members[j], &out->expert) || *rest != 0)
                 continue;
             out->stack = stack;
+            out->packed = false;
             out->part = j;
             out->parts = stack->members[1] != NULL ? 2 : 1;
             snprintf(out->name, sizeof out->name, "%.*s%s", prefix, name,
@@ -120,6 +124,133 @@ status stack_read(const struct weights *weights, int index,
                          (struct spacing){member->dtype, at.step},
                          (char *)memory + (size_t)at.first * bytes, cols);
     }
+    memory_free(memory);
+    return result;
+}
+
+/* ---- MXFP4 ---- */
+
+/* Index of the tensor of bytes with that end of its name, or -1. */
+static int find_bytes(const struct weights *weights, const char *name,
+                      const char *end)
+{
+    char full[STACK_NAME_BYTES + 32];
+    int index;
+
+    snprintf(full, sizeof full, "%s_%s", name, end);
+    index = weights_find(weights, full);
+    return index >= 0 && weights->entries[index].tensor->dtype == DTYPE_U8
+               ? index : -1;
+}
+
+bool stack_is_packed(const struct weights *weights, const char *name)
+{
+    return find_bytes(weights, name, "blocks") >= 0;
+}
+
+status stack_need_packed(struct weights *weights, const char *name,
+                         const struct stack_place *place, int experts,
+                         const struct saved_part *member)
+{
+    const int64_t cols = stack_cols(member);
+    const int64_t shape[] = {experts, place->parts * stack_rows(member),
+                             cols / PACKED_BLOCK, PACKED_BYTES};
+    char full[STACK_NAME_BYTES + 32];
+    int index;
+
+    if (cols % PACKED_BLOCK != 0)
+        FAIL(ERR_FORMAT, "%s: %s: rows of %lld elements are no whole blocks of "
+                         "%d", weights->directory, name, (long long)cols,
+             PACKED_BLOCK);
+    snprintf(full, sizeof full, "%s_blocks", name);
+    TRY(weights_need(weights, full, 4, shape, &index));
+    snprintf(full, sizeof full, "%s_scales", name);
+    TRY(weights_need(weights, full, 3, shape, &index));
+    if (find_bytes(weights, name, "scales") < 0)
+        FAIL(ERR_FORMAT, "%s: %s: its elements are no bytes",
+             weights->directory, full);
+    return OK;
+}
+
+/* 2^(scale - 127), from the bits of a float64. */
+static double scale_of(int scale)
+{
+    const uint64_t bits = (uint64_t)(1023 - SCALE_ONE + scale) << 52;
+    double value;
+
+    memcpy(&value, &bits, sizeof value);
+    return value;
+}
+
+/* One row of `cols` elements. False: a scale that no float32 follows. */
+static bool unpack(const uint8_t *blocks, const uint8_t *scales, int64_t cols,
+                   double *out)
+{
+    static const double values[] = {0, 0.5, 1, 1.5, 2, 3, 4, 6};
+
+    for (int64_t i = 0; i < cols; i++) {
+        const int code = blocks[i / 2] >> (i % 2 ? 4 : 0) & 15;
+        const int scale = scales[i / PACKED_BLOCK];
+
+        if (scale > SCALE_MOST) return false;
+        out[i] = values[code & 7] * scale_of(scale);
+        if (code & 8) out[i] = -out[i];
+    }
+    return true;
+}
+
+static status unpack_rows(const struct weights *weights, const char *name,
+                          const struct stack_place *place,
+                          const struct saved_part *member, const uint8_t *from,
+                          void *out)
+{
+    const int64_t rows = stack_rows(member), cols = stack_cols(member);
+    const uint8_t *scales = from + place->parts * rows * (cols / 2);
+    void *memory;
+    bool good = true;
+
+    TRY(memory_take((size_t)cols, sizeof(double), &memory));
+    for (int64_t row = 0; good && row < rows; row++) {
+        const int64_t at = place->stack->pairs
+                               ? row * place->parts + place->part
+                               : place->part * rows + row;
+
+        good = unpack(from + at * (cols / 2),
+                      scales + at * (cols / PACKED_BLOCK), cols, memory);
+        convert_elements((struct spacing){member->dtype, 1},
+                         (char *)out + (size_t)(row * cols) *
+                                           (size_t)dtype_bytes(member->dtype),
+                         (struct spacing){DTYPE_F64, 1}, memory, cols);
+    }
+    memory_free(memory);
+    if (!good)
+        FAIL(ERR_FORMAT, "%s: %s_scales: a scale above %d (2^%d), which no "
+                         "model can compute with", weights->directory, name,
+             SCALE_MOST, SCALE_MOST - SCALE_ONE);
+    return OK;
+}
+
+status stack_read_packed(const struct weights *weights, const char *name,
+                         const struct stack_place *place,
+                         const struct saved_part *member, void *out)
+{
+    const int64_t each = stack_each(place, member);
+    const int64_t bytes = each / 2, blocks = each / PACKED_BLOCK;
+    uint8_t *from;
+    void *memory;
+    status result;
+
+    TRY(memory_take((size_t)(bytes + blocks), 1, &memory));
+    from = memory;
+    TRY_GOTO(done, result,
+             weights_read(weights, find_bytes(weights, name, "blocks"),
+                          place->expert * bytes, bytes, DTYPE_U8, from));
+    TRY_GOTO(done, result,
+             weights_read(weights, find_bytes(weights, name, "scales"),
+                          place->expert * blocks, blocks, DTYPE_U8,
+                          from + bytes));
+    result = unpack_rows(weights, name, place, member, from, out);
+done:
     memory_free(memory);
     return result;
 }

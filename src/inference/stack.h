@@ -23,6 +23,8 @@ struct stack_place {
     char name[STACK_NAME_BYTES]; /* of the stack, with the layer's prefix */
     int expert;
     int part, parts;             /* of the expert's: gate 0, up 1 */
+    bool packed;                 /* the file has name_blocks and name_scales,
+                                  * MXFP4; set by the importer */
 };
 /* Where the member `name` lies outside; false: it is a tensor of its own. */
 bool stack_find(const struct model_kind *kind, const char *name,
@@ -46,6 +48,17 @@ struct stack_row stack_row(const struct stack_place *place,
 status stack_read(const struct weights *weights, int index,
                   const struct stack_place *place,
                   const struct saved_part *member, void *out);
+/* The same of packed stacks, by their name in the file. Blocks of 32 elements
+ * of a row are [experts, rows, blocks, 16] bytes, the lower half of each byte
+ * first, with scales [experts, rows, blocks]: Open Compute Project 2023, MX
+ * specification 1.0, section 5.4 (E2M1 codes, E8M0 scales). */
+status stack_need_packed(struct weights *weights, const char *name,
+                         const struct stack_place *place, int experts,
+                         const struct saved_part *member);
+status stack_read_packed(const struct weights *weights, const char *name,
+                         const struct stack_place *place,
+                         const struct saved_part *member, void *out);
+bool stack_is_packed(const struct weights *weights, const char *name);
 /* Rows and columns of a member; a vector is a column. */
 int64_t stack_rows(const struct saved_part *member);
 int64_t stack_cols(const struct saved_part *member);

@@ -138,10 +138,16 @@ static status list_add(struct text *list, const char *name)
 }
 
 /* Files of another kind, whatever their fields. */
-static status check_kind(const struct json *config, const char *source)
+static status check_kind(const struct model_kind *kind,
+                         const struct json *config, const char *source)
 {
     const struct json *quantized = json_get(config, "quantization_config");
+    const char *method = "";
 
+    if (quantized != NULL && quantized->kind == JSON_OBJECT && kind->mxfp4)
+        TRY(json_get_string_or(quantized, source, "quant_method", "",
+                               &method));
+    if (strcmp(method, "mxfp4") == 0) return OK; /* stacks are widened */
     if (quantized != NULL && quantized->kind != JSON_NULL)
         FAIL(ERR_CONFIG, "%s: quantization_config: the weights are quantized; "
                          "this build takes a model whose weights are F64, F32, "
@@ -155,7 +161,7 @@ status config_check(const struct model_kind *kind, const struct json *config,
     struct text unknown = {0}, hints = {0};
     status result = OK;
 
-    TRY(check_kind(config, source));
+    TRY(check_kind(kind, config, source));
     for (int i = 0; i < config->count; i++) {
         const char *name = config->items[2 * i].string, *only = NULL;
         const struct json *value = &config->items[2 * i + 1];

@@ -207,6 +207,15 @@ static slot scaled(struct program *p, slot x, double factor)
     return factor == 0 || factor == 1 ? x : nn_scale_over(p, x, factor);
 }
 
+static slot sinks(struct program *p, const struct model *m, slot x)
+{
+    struct param_spec spec = vector("attention.sinks", m->heads,
+                                    decoder_of(m)->sinks, INIT_ZERO);
+
+    spec.split_rows = AXIS_TENSOR;
+    return nn_sinks(p, x, &spec);
+}
+
 static slot attention(struct program *p, const struct model *m, slot x)
 {
     const struct decoder *d = decoder_of(m);
@@ -222,6 +231,7 @@ static slot attention(struct program *p, const struct model *m, slot x)
     x = qk_norm(p, m, project(p, m, x));
     if (turns(p, m)) x = nn_rope_part(p, x, m->heads, m->kv_heads, &table);
     x = nn_attention_ruled(p, x, m->heads, m->kv_heads, &rule);
+    if (d->sinks != NULL) x = sinks(p, m, x);
     if (m->attention_bias && !m->kind->no_output_bias)
         all[1] = vector("attention.bo", m->width, d->out.bias, INIT_ZERO);
     x = linear(p, m, x, all, &out, 1);
@@ -304,7 +314,28 @@ static slot shared_expert(struct program *p, const struct model *m, slot x)
 
     share.split_rows = AXIS_NONE;
     if (d->shared_share.weight == NULL) return y;
-    return nn_share(p, y, nn_router(p, x, &share));
+    return nn_share(p, y, nn_router(p, x, &share, NULL));
+}
+
+/* Biases of experts' products: one of each for gate and up, and those of all
+ * for down. */
+static void add_biases(const struct model *m, struct experts_spec *spec)
+{
+    const struct decoder *d = decoder_of(m);
+    struct param_spec *up = &spec->up_bias;
+
+    if (d->expert_biases == NULL) return;
+    *up = spec->up;
+    up->name = "experts.%d.b13";
+    up->cols = 1;
+    up->outside_vector = true;
+    up->decay = false;
+    up->init = INIT_ZERO;
+    up->pieces[0].outside_name = d->expert_gate.bias;
+    up->pieces[1].outside_name = d->expert_up.bias;
+    spec->down_bias = (struct param_spec){
+        .name = "experts.b2", .outside_name = d->expert_biases,
+        .rows = m->moe.experts, .cols = m->width, .init = INIT_ZERO};
 }
 
 static slot mixture(struct program *p, const struct model *m, slot x)
@@ -321,6 +352,7 @@ static slot mixture(struct program *p, const struct model *m, slot x)
                  .scale = of->scale, .groups = of->groups,
                  .groups_chosen = of->groups_chosen,
                  .group = m->kind->group},
+        .alpha = of->swiglu_alpha, .limit = of->swiglu_limit,
         .leaf = of->experts / (p->grid.expert > 0 ? p->grid.expert : 1)};
     struct param_spec router =
         rows_cut(m, "router", of->experts, d->router.weight);
@@ -331,8 +363,15 @@ static slot mixture(struct program *p, const struct model *m, slot x)
         .role = ROLE_SELECTION_BIAS, .rows = of->experts, .cols = 1,
         .outside_vector = true, .fixed = true, .init = INIT_ZERO};
 
+    const struct param_spec logits_bias =
+        vector("router_b", of->experts, d->router.bias, INIT_ZERO);
+
+    const struct param_spec *biased =
+        d->router.bias != NULL ? &logits_bias : NULL;
+
     router.split_rows = AXIS_NONE;
-    const slot choice = nn_choose_biased(p, nn_router(p, x, &router),
+    add_biases(m, &spec);
+    const slot choice = nn_choose_biased(p, nn_router(p, x, &router, biased),
                                          &spec.form, of->bias ? &bias : NULL);
     const slot y = nn_experts(p, x, choice, &spec);
 

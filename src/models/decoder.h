@@ -54,6 +54,9 @@ struct decoder {
         shared_gate, shared_up, shared_down, /* the expert of all tokens */
         shared_share,        /* and the logit of the share that it counts */
         norm;                /* after the last block */
+    const char *sinks;       /* of attention; NULL: none */
+    const char *expert_biases; /* of the down products of all experts; NULL:
+                              * experts and router have no biases */
     bool whole_norm;         /* q_norm, k_norm: over all heads at once */
     bool each_norm;          /* ... LayerNorm, each head with weights of its
                               * own, whose number is the %d of the name */

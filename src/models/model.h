@@ -41,6 +41,7 @@ struct moe {
     int groups_chosen;     /* a token's experts lie in so many at most */
     bool bias;             /* a bias of each expert counts in the choice */
     struct blocks dense;   /* blocks without experts */
+    double swiglu_alpha, swiglu_limit; /* of a gate that is clamped; 0: none */
 };
 
 struct model {
@@ -132,6 +133,9 @@ struct model_kind {
     double gate_scale;        /* likewise; 0: gates are not scaled */
     int groups, groups_chosen; /* likewise; 0: may not be said */
     enum router_group group;  /* what counts of a group */
+    double swiglu_alpha, swiglu_limit; /* of a clamped gate, when options do
+                               * not say; 0: it is not clamped */
+    bool mxfp4;               /* files may have its stacks in MXFP4 */
     bool more_blocks;         /* files may have blocks behind the last one,
                                * which predict later tokens: not read */
     const struct model_kind *mixture; /* the family that copies of its
@@ -151,7 +155,8 @@ extern const struct model_kind model_llama, model_gpt2, model_qwen2,
     model_phi3, model_stablelm, model_starcoder2, model_gpt_neox, model_gptj,
     model_falcon, model_palm, model_gemma, model_gemma2, model_gemma3,
     model_mixtral, model_olmoe, model_qwen2_moe, model_qwen3_moe,
-    model_granitemoe, model_glm4_moe;
+    model_granitemoe, model_glm4_moe,
+    model_gpt_oss;
 
 /* From the options section `model` (and data.sequence for the context).
  * `vocab`: the tokenizer's size, used where model.vocab is 0. ERR_CONFIG: sizes

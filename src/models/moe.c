@@ -16,7 +16,9 @@ status moe_check_options(const struct model_kind *kind,
         {"dense", o->moe.dense[0] != 0, !kind->expert_sizes},
         {"groups", o->moe.groups > 0, kind->groups == 0},
         {"groups_chosen", o->moe.groups_chosen > 0, kind->groups == 0},
-        {"scale", o->moe.scale > 0, kind->gate_scale == 0}};
+        {"scale", o->moe.scale > 0, kind->gate_scale == 0},
+        {"swiglu_alpha", o->moe.swiglu_alpha > 0, kind->swiglu_limit == 0},
+        {"swiglu_limit", o->moe.swiglu_limit > 0, kind->swiglu_limit == 0}};
     bool asked = o->moe.experts > 0 || o->moe.top_k > 0 ||
                  o->moe.intermediate_size > 0 || o->moe.bias_rate > 0;
 
@@ -25,7 +27,7 @@ status moe_check_options(const struct model_kind *kind,
     if (asked && kind->experts == 0)
         FAIL(ERR_CONFIG, "moe.experts: %s is a family without experts; those "
                          "with experts are mixtral, olmoe, qwen2_moe, "
-                         "qwen3_moe, granitemoe and glm4_moe "
+                         "qwen3_moe, granitemoe, glm4_moe, gpt_oss "
                          "(model.family)", kind->name);
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
         if (rows[i].asked && rows[i].refused)
@@ -57,6 +59,10 @@ void moe_fill(struct model *m, const struct options *o)
     if (x->shared_width == 0 && kind->shared_expert)
         x->shared_width = (kind->shared_count > 0 ? kind->shared_count
                                                   : x->top_k) * x->width;
+    x->swiglu_alpha = o->moe.swiglu_alpha > 0 ? o->moe.swiglu_alpha
+                                              : kind->swiglu_alpha;
+    x->swiglu_limit = o->moe.swiglu_limit > 0 ? o->moe.swiglu_limit
+                                              : kind->swiglu_limit;
     x->scale = o->moe.scale > 0 ? o->moe.scale : kind->gate_scale;
     x->groups = o->moe.groups > 0 ? (int)o->moe.groups : kind->groups;
     x->groups_chosen = o->moe.groups_chosen > 0 ? (int)o->moe.groups_chosen

@@ -12,6 +12,7 @@
  *
  * The gradient of the rows is gate * dy: it is not stored, the products read dy
  * and the gates. So the gradient of that slot has the width of dy. */
+#include "nn/expert_bias.h"
 #include "nn/expert_ranks.h"
 #include "nn/expert_sums.h"
 
@@ -73,6 +74,7 @@ static status up_forward(const struct step *step, struct run *run)
         .groups = &lists.groups,
         .c = choice_rows(run_slot(run, step->output), param->rows),
         .a = {.matrix = run_slot(run, step->input), .gathered = true},
+        .bias = expert_bias_of(step, run),
         .b = transposed(weights_of(step, run)), .order = &order};
 
     TRY(overlap_wait_all(run, run_slot(run, step->input)));
@@ -80,7 +82,7 @@ static status up_forward(const struct step *step, struct run *run)
     return run->kernels->experts_product(run->stream, &call);
 }
 
-static status up_backward(const struct step *step, struct run *run)
+static status up_input(const struct step *step, struct run *run)
 {
     const struct param *param = first_param(run, step);
     const struct tensor dx = run_gradient(run, step->input);
@@ -108,6 +110,20 @@ static status up_backward(const struct step *step, struct run *run)
         .left = run->event->adds ? &dx : NULL};
 
     return run->kernels->experts_combine(run->stream, &combine);
+}
+
+/* The biases' gradients need lists and segments of their own. */
+static status up_backward(const struct step *step, struct run *run)
+{
+    struct choice_lists lists;
+    struct choice choice;
+
+    TRY(up_input(step, run));
+    if (step->param[1] < 0) return OK;
+    make_lists(step, run, &choice, &lists);
+    return expert_bias_sums(step, run, &lists,
+                            choice_rows(run_gradient(run, step->output),
+                                        first_param(run, step)->rows));
 }
 
 static status up_weight(const struct step *step, struct run *run)
@@ -230,10 +246,23 @@ static int64_t gate_width(const struct step *step, const struct program *p)
     return p->slots[step->output].width / form_of(step)->choices;
 }
 
+static struct clamped_glu clamped_of(const struct step *step)
+{
+    return (struct clamped_glu){.alpha = step->set.experts.alpha,
+                                .limit = step->set.experts.limit};
+}
+
 static status gate_forward(const struct step *step, struct run *run)
 {
     const int64_t width = gate_width(step, run->program);
+    struct clamped_glu clamped = clamped_of(step);
 
+    if (clamped.limit > 0) {
+        clamped.out = choice_rows(run_slot(run, step->output), width);
+        clamped.gate_up =
+            choice_rows(run_slot(run, step->input), 2 * width);
+        return run->kernels->clamped_forward(run->stream, &clamped);
+    }
     return run->kernels->swiglu_forward(
         run->stream, choice_rows(run_slot(run, step->output), width),
         choice_rows(run_slot(run, step->input), 2 * width));
@@ -242,8 +271,18 @@ static status gate_forward(const struct step *step, struct run *run)
 static status gate_backward(const struct step *step, struct run *run)
 {
     const int64_t width = gate_width(step, run->program);
+    struct clamped_glu clamped = clamped_of(step);
 
     CHECK(!run->event->adds);
+    if (clamped.limit > 0) {
+        clamped.dgate_up =
+            choice_rows(run_gradient(run, step->input), 2 * width);
+        clamped.dout =
+            choice_rows(run_gradient(run, step->output), width);
+        clamped.gate_up =
+            choice_rows(run_slot(run, step->input), 2 * width);
+        return run->kernels->clamped_backward(run->stream, &clamped);
+    }
     return run->kernels->swiglu_backward(
         run->stream, choice_rows(run_gradient(run, step->input), 2 * width),
         choice_rows(run_gradient(run, step->output), width),
@@ -312,7 +351,8 @@ static status combine_forward(const struct step *step, struct run *run)
         left = run_slot(run, step->left);
         call.left = &left;
     }
-    return run->kernels->experts_combine(run->stream, &call);
+    TRY(run->kernels->experts_combine(run->stream, &call));
+    return expert_bias_add(step, run, &choice, call.y);
 }
 
 /* The rows' gradient: dy itself, where products take the gates, too. */
@@ -344,7 +384,8 @@ static status combine_backward(const struct step *step, struct run *run)
 
     CHECK(!run->event->adds_second);
     TRY(run->kernels->experts_gates(run->stream, &call));
-    return combine_rows(step, run, &choice, places);
+    TRY(combine_rows(step, run, &choice, places));
+    return expert_bias_backward(step, run, &choice);
 }
 
 static struct step_cost combine_cost(const struct step *step,
@@ -360,7 +401,10 @@ static struct step_cost combine_cost(const struct step *step,
 
 static size_t combine_scratch(const struct step *step, const struct program *p)
 {
-    return lists_bytes(step, p);
+    const size_t lists = lists_bytes(step, p);
+    const size_t bias = expert_bias_scratch(step, p);
+
+    return lists > bias ? lists : bias;
 }
 
 const struct layer layer_combine = {
@@ -411,6 +455,8 @@ static slot add_product(struct program *p, const struct layer *layer, slot x,
     p->steps[step].set.experts.leaf = spec->leaf;
     experts_params(p, step, 0, up ? &spec->up : &spec->down,
                    spec->form.experts);
+    if (up && spec->up_bias.rows > 0)
+        experts_params(p, step, 1, &spec->up_bias, spec->form.experts);
     if (p->error != OK) return -1;
     p->slots[output].width =
         p->params.items[p->steps[step].param[0]].rows *
@@ -438,7 +484,21 @@ static slot add_combine(struct program *p, slot rows, slot choice,
         program_tensor_ranks(p) > 1 || experts_are_spread(p);
     p->slots[output].width = p->slots[rows].width / spec->form.choices;
     p->slots[output].layout.partial = 0;
+    if (spec->down_bias.rows == 0) return output;
+    program_add_param(p, step, 0, &spec->down_bias);
+    if (p->error != OK) return -1;
+    struct stream_info *stream = &p->streams[p->stream_count - 1];
+
+    stream->vector = true;
+    stream->local = p->slots[output].layout.tokens >> AXIS_TENSOR & 1;
     return output;
+}
+
+static status fail_spread(void)
+{
+    FAIL(ERR_CONFIG, "mesh.expert: experts with biases are on every rank; "
+                     "mesh.expert=1 works, with zero and mesh.tensor to divide "
+                     "them");
 }
 
 static status fail_domino(void)
@@ -454,6 +514,8 @@ slot nn_experts(struct program *p, slot x, slot choice,
     slot whole = choice;
 
     if (p->error == OK && p->domino) p->error = fail_domino();
+    if (p->error == OK && spec->up_bias.rows > 0 && experts_are_spread(p))
+        p->error = fail_spread();
     if (p->error == OK && program_tensor_ranks(p) > 1)
         x = dispatch_tokens(p, x, &whole, spec);
     if (p->error == OK) p->error = experts_check_ranks(p, &spec->form);
@@ -467,6 +529,8 @@ slot nn_experts(struct program *p, slot x, slot choice,
     const int step = add_step(p, &layer_gate, x, &spec->form);
 
     if (p->error != OK) return -1;
+    p->steps[step].set.experts.alpha = spec->alpha;
+    p->steps[step].set.experts.limit = spec->limit;
     p->slots[p->steps[step].output].width = p->slots[x].width / 2;
     x = add_product(p, &layer_down, p->steps[step].output, whole, spec);
     return p->error == OK ? add_combine(p, x, choice, spec) : -1;

@@ -66,6 +66,10 @@ size_t relayout_messages(const struct program *p, const struct group *tensor,
 slot relayout_uncut(struct program *p, slot x, const char *name);
 /* y = x Wᵀ of a matrix that every tensor rank has whole (local.c). */
 slot local_adapter(struct program *p, slot x, const struct param_spec *spec);
+/* The gradient of the step's first parameter, dyᵀ x of the tokens that this
+ * rank has, summed as that of a norm's weight. Both of one type. */
+status local_sums(const struct step *step, struct run *run, struct tensor dy,
+                  struct tensor x);
 struct step_cost local_cost(const struct step *step, const struct program *p);
 extern const struct layer layer_scatter, layer_dropout, layer_attention,
     layer_combine;

@@ -14,11 +14,32 @@ static status local_forward(const struct step *step, struct run *run)
 {
     const struct sum_order order =
         run_order_whole(run, weight_of(run, step)->cols);
-    const struct matmul call = {
+    struct matmul call = {
         .c = run_slot(run, step->output), .a = run_slot(run, step->input),
         .b = tensor_transpose(run_weight(run, step, 0)), .order = &order};
+    struct tensor bias;
 
+    if (step->param[1] >= 0) {
+        bias = run_weight(run, step, 1);
+        call.bias = &bias;
+    }
     return run->kernels->matmul(run->stream, &call);
+}
+
+/* The gradient of the logits' bias. */
+static status bias_backward(const struct step *step, struct run *run)
+{
+    const struct tensor dy = run_gradient(run, step->output);
+    struct vector_pass pass = {0};
+
+    if (step->param[1] < 0) return OK;
+    while (vector_next(run, step, 1, &pass)) {
+        TRY(run->real->sum_rows(run->stream, pass.sums[1],
+                                piece_rows(run, dy, &pass.piece),
+                                &pass.order));
+        TRY(vector_end(run, step, 1, &pass));
+    }
+    return OK;
 }
 
 static status local_backward(const struct step *step, struct run *run)
@@ -31,7 +52,8 @@ static status local_backward(const struct step *step, struct run *run)
         .b = run_weight(run, step, 0), .order = &order,
         .left = run->event->adds ? &dx : NULL};
 
-    return run->kernels->matmul(run->stream, &call);
+    TRY(run->kernels->matmul(run->stream, &call));
+    return bias_backward(step, run);
 }
 
 /* The tokens of one part of one leaf: of each of its sequences, or of both
@@ -60,12 +82,17 @@ static struct sum_order order_part(struct run *run,
     return (struct sum_order){run->segments, count, 1};
 }
 
-static status local_backward_weight(const struct step *step, struct run *run)
+status local_sums(const struct step *whole, struct run *run, struct tensor dy,
+                  struct tensor x)
 {
-    const struct param *param = weight_of(run, step);
-    const struct tensor x = run_slot(run, step->input);
-    const struct tensor dy = run_gradient(run, step->output);
+    const struct param *param = weight_of(run, whole);
+    struct step own = *whole;
+    const struct step *step = &own;
+    const struct kernels *kernels =
+        dtype_is_narrow(x.dtype) ? run->kernels : run->real;
     struct vector_pass pass = {0};
+
+    own.param[1] = own.stream[1] = -1; /* a bias is the work of B */
 
     if (!gradient_made(run->program, step->stream[0])) return OK; /* frozen */
     while (vector_next(run, step, 0, &pass)) {
@@ -82,11 +109,17 @@ static status local_backward_weight(const struct step *step, struct run *run)
                 .b = piece_rows(run, x, &pass.piece), .order = &part,
                 .continues = order->continues};
 
-            TRY(run->kernels->matmul(run->stream, &call));
+            TRY(kernels->matmul(run->stream, &call));
         }
         TRY(vector_end(run, step, 0, &pass));
     }
     return OK;
+}
+
+static status local_backward_weight(const struct step *step, struct run *run)
+{
+    return local_sums(step, run, run_gradient(run, step->output),
+                      run_slot(run, step->input));
 }
 
 struct step_cost local_cost(const struct step *step,
@@ -105,7 +138,14 @@ struct step_cost local_cost(const struct step *step,
 
 static size_t local_scratch(const struct step *step, const struct program *p)
 {
-    return vector_scratch(p, 1, p->params.items[step->param[0]].elements);
+    const size_t matrix =
+        vector_scratch(p, 1, p->params.items[step->param[0]].elements);
+
+    if (step->param[1] < 0) return matrix;
+    const size_t bias =
+        vector_scratch(p, 1, p->params.items[step->param[1]].elements);
+
+    return matrix > bias ? matrix : bias;
 }
 
 #define LOCAL_PASSES \
@@ -146,7 +186,12 @@ slot local_adapter(struct program *p, slot x, const struct param_spec *spec)
 }
 
 /* Logits are real: nobody rounds what a choice is made by. */
-slot nn_router(struct program *p, slot x, const struct param_spec *weight)
+slot nn_router(struct program *p, slot x, const struct param_spec *weight,
+               const struct param_spec *bias)
 {
-    return add_local(p, &layer_router, x, weight);
+    const slot output = add_local(p, &layer_router, x, weight);
+
+    if (p->error != OK || bias == NULL) return output;
+    program_add_param(p, p->step_count - 1, 1, bias);
+    return p->error == OK ? output : -1;
 }

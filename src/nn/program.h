@@ -123,6 +123,7 @@ struct step {
                  bool plus_one, each; } qk_norm;
         struct { bool few; /* products by the recipe */ } linear;
         struct { struct router_form form;
+                 double alpha, limit; /* of a clamped gate */
                  int leaf;         /* experts of a leaf of the grid */
                  bool by_entry;    /* rows lie as tokens and choices do */
                  bool scaled;      /* B: their gradient takes the gates, which
@@ -327,12 +328,16 @@ struct attention_rule {
 };
 slot nn_attention_ruled(struct program *p, slot qkv, int heads, int kv_heads,
                         const struct attention_rule *rule);
+/* Directly after attention x: a score of each head, spec [heads], that takes
+ * its share of the softmax. */
+slot nn_sinks(struct program *p, slot x, const struct param_spec *spec);
 slot nn_swiglu(struct program *p, slot gate_up);
 slot nn_geglu(struct program *p, slot gate_up);
 slot nn_activation(struct program *p, slot x, enum activation activation);
 /* The router of a mixture of experts: logits of every expert, weight [experts,
- * width]. */
-slot nn_router(struct program *p, slot x, const struct param_spec *weight);
+ * width], bias [experts] or NULL. */
+slot nn_router(struct program *p, slot x, const struct param_spec *weight,
+               const struct param_spec *bias);
 /* The choice of each token by these logits: read by the layers below. */
 slot nn_choose(struct program *p, slot logits, const struct router_form *form);
 /* With biases [experts, 1] that count in the choice, not in gates; NULL: none.
@@ -344,6 +349,10 @@ slot nn_choose_biased(struct program *p, slot logits,
  * width]; specs are those of expert 1, whose names have a %d. */
 struct experts_spec {
     struct param_spec up, down;  /* up: gate, then up */
+    struct param_spec up_bias;   /* of each expert [2 f, 1]; rows 0: none */
+    struct param_spec down_bias; /* of all of them [experts, width]; likewise */
+    double alpha, limit;         /* of a clamped gate (kernels/experts.h);
+                                  * limit 0: SwiGLU */
     struct router_form form;
     int leaf;                    /* experts of a leaf of the grid */
 };

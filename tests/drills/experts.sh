@@ -8,7 +8,7 @@ prepare
 golden=$tree/tests/golden/models
 
 # --- from a Hugging Face directory and back ---
-for name in mixtral qwen2_moe qwen3_moe olmoe granitemoe glm4_moe; do
+for name in mixtral qwen2_moe qwen3_moe olmoe granitemoe glm4_moe gpt_oss; do
     must import "$golden/$name" "in-$name"
     must export "in-$name" "out-$name"
     lockstep compare "$golden/$name" "out-$name" >out 2>&1
@@ -35,6 +35,37 @@ cp "$golden/granitemoe/config.json" stacked
 sed -i 's/input_linear.weight/input_linear.height/' stacked/model.safetensors
 expect "no tensor of all experts" 65 "block_sparse_moe.input_linear.weight" \
     import stacked none
+
+# --- gpt-oss: codes of 4 bits, text, and what is refused ---
+must import "$golden/gpt_oss_mxfp4" codes
+must export codes widened
+must score widened --tokens "$golden/gpt_oss_mxfp4/tokens.json" \
+    --dtype float64 --json
+if grep -q '"loss": 4.354344001014' log; then ok "MXFP4: transformers' loss"
+else bad "MXFP4" "another loss than 4.354344001014" log; fi
+cp -r "$golden/gpt_oss_mxfp4" odd && chmod -R u+w odd
+sed -i 's/"mxfp4"/"gptq"/' odd/config.json
+expect "other codes" 78 "quantization_config: the weights are quantized" \
+    import odd none
+cp "$golden/gpt_oss_mxfp4/config.json" odd
+sed -i 's/gate_up_proj_scales/gate_up_proj_scaled/' odd/model.safetensors
+expect "codes without scales" 65 "gate_up_proj_scales" import odd none
+must train config.yaml --run sinks --set model.family=gpt_oss \
+    --set moe.experts=4 --set moe.top_k=2 --set train.steps=3 \
+    --set model.window=8
+must generate sinks --prompt "the " --tokens 12 --temperature 0
+first=$(tail -n 1 log)
+must export sinks sinks-out
+must generate sinks-out --prompt "the " --tokens 12 --temperature 0
+if [ "$(tail -n 1 log)" = "$first" ]; then ok "gpt_oss: the same text"
+else bad "gpt_oss" "another text" log; fi
+expect "sinks and heads for tokens" 78 "with attention sinks heads are not" \
+    train config.yaml --run none --ranks 2 --set mesh.context=2 \
+    --set context.kind=ulysses --set model.family=gpt_oss \
+    --set moe.experts=4 --set numerics.grid_context=2
+expect "biases of spread experts" 78 "experts with biases are on every rank" \
+    train config.yaml --run none --ranks 2 --set mesh.expert=2 \
+    --set model.family=gpt_oss --set moe.experts=4
 
 # --- trained, killed, resumed on other ranks ---
 mixture=(--set model.family=mixtral --set moe.experts=4 --set train.steps=12)

@@ -83,6 +83,10 @@ draw() { # SEED
                     " model.residual_multiplier=" of("0 0.22") \
                     " model.attention_multiplier=" of("0 0.1") \
                     " model.logits_scaling=" of("0 6")
+            if (family ~ /oss/)
+                text = " moe.experts=" of("2 4 6 9") " moe.top_k=" of("1 2 2") \
+                    " moe.swiglu_limit=" of("0 0.2") " model.window=" of("0 5 9") \
+                    " model.attention_bias=" of("true false")
             if (family ~ /glm/)
                 text = text " model.qk_norm=" of("true false") \
                     " model.attention_bias=" of("true false") \
@@ -116,7 +120,7 @@ draw() { # SEED
         function targets() {
             if (family == "gpt2") return "c_attn c_proj c_fc"
             if (family == "starcoder2") return "q_proj v_proj o_proj c_fc c_proj"
-            if (family ~ /mixtral|moe/) return "q_proj k_proj v_proj o_proj"
+            if (family ~ /mixtral|moe|oss/) return "q_proj k_proj v_proj o_proj"
             if (family == "phi3") return "qkv_proj o_proj gate_up_proj down_proj"
             if (family == "gptj") # its queries and keys need the values
                 return "q_proj,k_proj,v_proj out_proj fc_in fc_out"
@@ -133,7 +137,7 @@ draw() { # SEED
                 "*wqkv*~lr_factor=0.5~weight_decay=0" \
                 (rank > 0 ? " *lora_a~frozen *lora_b~frozen" : "") \
                 (rank > 0 && named == "[all]" ? " *wqkv.lora_b~frozen " \
-                    (family ~ /mixtral|moe/ ? "*.wo.lora_*~frozen" \
+                    (family ~ /mixtral|moe|oss/ ? "*.wo.lora_*~frozen" \
                                             : "*.w2.lora_*~frozen") : ""))
             if (rank > 0 && group !~ (layers > 1 ? "layers.0|lora" : "lora"))
                 group = "-"
@@ -168,7 +172,7 @@ draw() { # SEED
             if (heads % kv != 0) kv = heads
             family = of("llama gpt2 qwen2 qwen3 mistral ministral smollm3 " \
                 "olmo2 phi3 stablelm starcoder2 gpt_neox gptj falcon palm " \
-                "gemma gemma2 gemma3 mixtral mixtral olmoe qwen2_moe qwen3_moe granitemoe glm4_moe")
+                "gemma gemma2 gemma3 mixtral mixtral olmoe qwen2_moe qwen3_moe granitemoe glm4_moe gpt_oss")
             context = of("1 1 2")
             leaf = of("3 6 5 9")
             span = leaf < 4 ? 4 : leaf # a token of each tensor leaf
@@ -194,7 +198,7 @@ draw() { # SEED
                 "numerics.grid_context=" context,
                 "numerics.grid_data=" of("0 0 0 " batch), "seed=" seed,
                 "numerics.bfloat16=" (dtype ~ /^b/ ? of("pairs tiles") : "pairs"),
-                "numerics.recipe=" (dtype ~ /^b/ && family !~ /mixtral|moe/ \
+                "numerics.recipe=" (dtype ~ /^b/ && family !~ /mixtral|moe|oss/ \
                     ? of("none hfp8 fp8-tensor fp8-delayed fp8-tiles mxfp8 mxfp4 " \
                          "nvfp4 nvfp4-delayed bitnet") : "none"),
                 "numerics.high_last=0",

@@ -478,6 +478,11 @@ steps=3 model granitemoe $experts model.family=granitemoe moe.experts=6 \
     moe.top_k=3 moe.intermediate_size=24 model.embedding_multiplier=12 \
     model.residual_multiplier=0.22 model.attention_multiplier=0.1 \
     model.logits_scaling=6 train.dtype=bfloat16 model.tied=true
+steps=3 model gpt_oss $experts model.family=gpt_oss moe.experts=6 \
+    moe.top_k=3 moe.intermediate_size=24 moe.swiglu_limit=0.3 model.window=9 \
+    model.attention_bias=true model.attention_dropout=0.1
+steps=3 model gpt_oss_bf16 $experts model.family=gpt_oss moe.experts=4 \
+    moe.top_k=2 train.dtype=bfloat16 optimizer.name=muon numerics.grid_expert=2
 steps=3 model glm4_moe $experts model.family=glm4_moe moe.experts=8 \
     moe.top_k=3 moe.intermediate_size=12 moe.groups=4 moe.groups_chosen=2 \
     moe.scale=2.5 moe.first_dense=1 model.qk_norm=true \

@@ -97,6 +97,9 @@ FAMILIES = {
                  "first_k_dense_replace": "first",
                  "partial_rotary_factor": [0.5, ABSENT],
                  "rope": SCALINGS[:1]},
+    "gpt_oss": {**FREE, **LAYERS, "attention_bias": FLAGS,
+                "num_local_experts": [1, 3, 8], "num_experts_per_tok": "chosen",
+                "swiglu_limit": [0.2, 7.0], "swiglu_alpha": [1.702, ABSENT]},
     "qwen3_moe": {**FREE, **SPARSER, "attention_bias": FLAGS, **WINDOW,
                   "use_sliding_window": FLAGS}}
 NAMES_OLD = {"hidden_size": "n_embd", "num_hidden_layers": "n_layer",
@@ -179,7 +182,8 @@ EXPERT = {"mixtral": ("w1", "w3", "w2")}
 # Files that have all experts of a block in one tensor, under other names.
 RENAMED = {"granitemoe": {"experts.gate_up_proj": "input_linear.weight",
                           "experts.down_proj": "output_linear.weight",
-                          "router.weight": "router.layer.weight"}}
+                          "router.weight": "router.layer.weight"},
+           "gpt_oss": {}}
 
 
 def pieces(name, family, value):

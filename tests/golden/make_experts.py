@@ -56,10 +56,44 @@ GLM4_MOE = gated("glm4_moe", "Glm4MoeForCausalLM", n_routed_experts=8,
                  first_k_dense_replace=1, use_qk_norm=True, attention_bias=True,
                  partial_rotary_factor=0.5, rope_scaling=None,
                  num_hidden_layers=3, num_nextn_predict_layers=0)
+# Sinks, biases everywhere, gates that are often clamped, windows in some blocks.
+GPT_OSS = gated("gpt_oss", "GptOssForCausalLM", num_local_experts=6,
+                num_experts_per_tok=3, head_dim=10, sliding_window=7,
+                num_hidden_layers=3, intermediate_size=14, swiglu_limit=0.3,
+                attention_bias=True, rms_norm_eps=1e-5,
+                layer_types=["sliding_attention", "full_attention",
+                             "sliding_attention"],
+                rope_parameters={"rope_type": "yarn", "factor": 4.0,
+                                 "beta_fast": 32.0, "beta_slow": 1.0,
+                                 "truncate": False, "rope_theta": 150000,
+                                 "original_max_position_embeddings": 16})
+# As it was published: experts in MXFP4, without gradients of codes.
+GPT_OSS_MXFP4 = {**GPT_OSS, "hidden_size": 32, "intermediate_size": 32,
+                 "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 8,
+                 "num_hidden_layers": 2, "swiglu_limit": 7.0,
+                 "layer_types": ["sliding_attention", "full_attention"],
+                 "quantization_config": {"quant_method": "mxfp4",
+                                         "modules_to_not_convert": ["lm_head"]}}
 MODELS = {"mixtral": (MIXTRAL, 81), "mixtral_all": (MIXTRAL_ALL, 82),
           "olmoe": (OLMOE, 83), "qwen2_moe": (QWEN2_MOE, 84),
           "qwen3_moe": (QWEN3_MOE, 85), "granitemoe": (GRANITEMOE, 86),
-          "glm4_moe": (GLM4_MOE, 87)}
+          "glm4_moe": (GLM4_MOE, 87), "gpt_oss": (GPT_OSS, 88),
+          "gpt_oss_mxfp4": (GPT_OSS_MXFP4, 89)}
+
+
+def pack(value):
+    """[experts, in, out] as codes of blocks of 32 inputs, and their scales; the
+    value becomes what they say."""
+    numbers = torch.tensor([0, 0.5, 1, 1.5, 2, 3, 4, 6], dtype=F64)
+    rows = value.transpose(1, 2).unflatten(2, (-1, 32))
+    exponent = torch.floor(torch.log2(rows.abs().amax(-1))) - 2
+    scaled = rows / 2 ** exponent[..., None]
+    codes = (scaled.abs()[..., None] - numbers).abs().argmin(-1)
+    said = numbers[codes] * torch.sign(scaled) * 2 ** exponent[..., None]
+    value.copy_(said.flatten(2).transpose(1, 2))
+    codes = (codes + 8 * (scaled < 0)).to(torch.uint8)
+    return (codes[..., 0::2] + 16 * codes[..., 1::2],
+            (exponent + 127).to(torch.uint8))
 
 
 def make(name):
@@ -68,9 +102,16 @@ def make(name):
     generator = torch.Generator().manual_seed(seed)
     directory = HERE / "models" / name
     directory.mkdir(parents=True, exist_ok=True)
-    (directory / "config.json").write_text(json.dumps(config, indent=2) + "\n")
+    plain = {k: v for k, v in config.items() if k != "quantization_config"}
+    (directory / "config.json").write_text(json.dumps(plain, indent=2) + "\n")
     model = check_drawn.build(directory)
+    (directory / "config.json").write_text(json.dumps(config, indent=2) + "\n")
     check_drawn.fill(model, generator)
+    packed = {}
+    for inside, value in model.named_parameters():
+        if plain != config and inside.endswith(("up_proj", "down_proj")):
+            with torch.no_grad():
+                packed[inside] = pack(value)
     tokens = torch.randint(0, config["vocab_size"], (SEQUENCES, LENGTH),
                            generator=generator)
     logits = model(tokens, use_cache=False).logits
@@ -79,10 +120,15 @@ def make(name):
     loss.backward()
 
     def save(file, dtype, of):
-        save_file({outside: piece.to(dtype).contiguous().clone()
-                   for inside, value in tensors(model) if of(value) is not None
-                   for outside, piece in pieces(inside, family, of(value))},
-                  directory / file, metadata={"format": "pt"})
+        found = {outside: piece.to(dtype).contiguous().clone()
+                 for inside, value in tensors(model) if of(value) is not None
+                 for outside, piece in pieces(inside, family, of(value))}
+        for inside, (blocks, scales) in packed.items():
+            if dtype == F32:
+                del found[inside]
+                found[inside + "_blocks"] = blocks.contiguous()
+                found[inside + "_scales"] = scales.contiguous()
+        save_file(found, directory / file, metadata={"format": "pt"})
 
     save("model.safetensors", F32, lambda value: value.detach())
     save("gradients.safetensors", F64, lambda value: value.grad)

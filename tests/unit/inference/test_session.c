@@ -24,7 +24,7 @@ static const char *const models[] = {
     "llama_dynamic_long", "stablelm_heads", "stablelm_heads_serial",
     "falcon_2", "falcon_rw", "gpt2_layer_scale", "mixtral", "mixtral_all",
     "olmoe", "qwen2_moe", "qwen3_moe", "granitemoe",
-    "glm4_moe"};
+    "glm4_moe", "gpt_oss"};
 
 static void join(char out[PATH_BYTES], const char *directory,
                  const char *name)

@@ -23,7 +23,7 @@ static const char *const models[] = {
     "llama_dynamic_long", "stablelm_heads", "stablelm_heads_serial",
     "falcon_2", "falcon_rw", "gpt2_layer_scale", "mixtral", "mixtral_all",
     "olmoe", "qwen2_moe", "qwen3_moe", "granitemoe",
-    "glm4_moe"};
+    "glm4_moe", "gpt_oss", "gpt_oss_mxfp4"};
 
 struct tolerance { enum dtype dtype; double relative; };
 static const struct tolerance tolerances[] = {{DTYPE_F64, 1e-10},

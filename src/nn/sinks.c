@@ -1,0 +1,222 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* sinks.c - attention sinks: each head has a score that no key has, which takes
+ * its share of the softmax. Source: gpt-oss, as released (OpenAI 2025).
+ *
+ *   F   y = g out, g = 1 / (1 + exp(sink - lse)), over attention's output
+ *   B   dsink = sum of (g - 1) (dy . y);  dout = g dy, over the gradient
+ *
+ * lse is the log-sum-exp of the scores without the sink. Attention's own
+ * backward pass reads y as its output: (dout . y) is the sum that its softmax
+ * with the sink has, so that it needs to know nothing of it. */
+#include <string.h>
+
+#include "nn/layer.h"
+
+/* Numbers of rows, which are heads of tokens. In scratch behind the sums of the
+ * gradient: gates, logits or dots, the sinks widened; choices and places; rows
+ * as they were. */
+struct sinks_room {
+    int64_t rows, heads;
+    size_t gates, numbers, sinks, chosen, places, copy, all;
+};
+
+static struct sinks_room room_of(const struct step *step,
+                                 const struct program *p)
+{
+    const int64_t heads = p->slots[step->second].width;
+    struct sinks_room room = {
+        .rows = program_slot_rows(p, step->output) * heads, .heads = heads,
+        .gates = arena_aligned(vector_scratch(p, 1, heads))};
+    const size_t rows = (size_t)room.rows;
+    const size_t real = (size_t)dtype_bytes(program_real(p));
+
+    room.numbers = room.gates + arena_aligned(rows * real);
+    room.sinks = room.numbers + arena_aligned(rows * real);
+    room.chosen = room.sinks + arena_aligned((size_t)heads * real);
+    room.places = room.chosen + arena_aligned(rows * sizeof(int32_t));
+    room.copy = room.places + arena_aligned(rows * sizeof(int32_t));
+    room.all = room.copy +
+               arena_aligned((size_t)(program_slot_rows(p, step->output) *
+                                      p->slots[step->output].width *
+                                      dtype_bytes(p->dtype)));
+    return room;
+}
+
+static size_t sinks_scratch(const struct step *step, const struct program *p)
+{
+    return room_of(step, p).all;
+}
+
+struct sinks {
+    struct sinks_room room;
+    struct tensor gates, numbers; /* [rows] real */
+    int32_t *chosen, *places;
+    void *copy;
+};
+
+static struct sinks sinks_of(const struct step *step, struct run *run)
+{
+    const struct sinks_room room = room_of(step, run->program);
+    const enum dtype real = program_real(run->program);
+    char *at = run->scratch;
+    struct sinks s = {
+        .room = room, .gates = tensor_2d(at + room.gates, real, room.rows, 1),
+        .numbers = tensor_2d(at + room.numbers, real, room.rows, 1),
+        .copy = at + room.copy};
+
+    s.chosen = (int32_t *)(void *)(at + room.chosen);
+    s.places = (int32_t *)(void *)(at + room.places);
+    for (int64_t i = 0; i < room.rows; i++) s.places[i] = (int32_t)i;
+    return s;
+}
+
+/* Each head of each token by itself. */
+static struct tensor rows_of(const struct sinks *s, struct tensor view)
+{
+    return tensor_2d(view.data, view.dtype, s->room.rows,
+                     tensor_count(&view) / s->room.rows);
+}
+
+/* numbers = lse - sink. */
+static void subtract(const struct sinks *s, struct tensor lse,
+                     const void *sinks)
+{
+    for (int64_t i = 0; i < s->room.rows; i++) {
+        const int64_t head = i % s->room.heads;
+
+        if (lse.dtype == DTYPE_F64)
+            ((double *)s->numbers.data)[i] =
+                ((const double *)lse.data)[i] - ((const double *)sinks)[head];
+        else
+            ((float *)s->numbers.data)[i] =
+                ((const float *)lse.data)[i] - ((const float *)sinks)[head];
+    }
+}
+
+/* The share of a head's softmax that keys have. */
+static status find_gates(const struct step *step, struct run *run,
+                         const struct sinks *s)
+{
+    const struct tensor lse = run_slot(run, step->second);
+    const struct tensor sinks = run_weight(run, step, 0);
+    const struct tensor wide =
+        tensor_1d((char *)run->scratch + s->room.sinks, lse.dtype,
+                  s->room.heads);
+    const struct router router = {
+        .form = {.score = ROUTER_SIGMOID, .experts = 1, .choices = 1},
+        .logits = s->numbers, .gates = s->gates, .chosen = s->chosen};
+
+    TRY(run->kernels->scale(run->stream, wide, sinks, 1.0));
+    subtract(s, lse, wide.data);
+    return run->kernels->router_choose(run->stream, &router);
+}
+
+/* Each row times its gate. */
+static status multiply(struct run *run, const struct sinks *s,
+                       struct tensor view)
+{
+    struct tensor rows = rows_of(s, view);
+    const struct experts_combine call = {
+        .y = rows, .places = s->places, .numbers = s->chosen,
+        .gates = s->gates.data, .choices = 1, .leaf_experts = 1,
+        .rows = tensor_2d(s->copy, rows.dtype, rows.shape[0],
+                          rows.shape[1])};
+
+    memcpy(s->copy, rows.data,
+           (size_t)(tensor_count(&rows) * dtype_bytes(rows.dtype)));
+    return run->kernels->experts_combine(run->stream, &call);
+}
+
+static status sinks_forward(const struct step *step, struct run *run)
+{
+    const struct sinks s = sinks_of(step, run);
+
+    TRY(find_gates(step, run, &s));
+    return multiply(run, &s, run_slot(run, step->output));
+}
+
+/* numbers = numbers (g - 1). */
+static void share_of_sinks(const struct sinks *s)
+{
+    for (int64_t i = 0; i < s->room.rows; i++) {
+        if (s->gates.dtype == DTYPE_F64) {
+            double *at = (double *)s->numbers.data + i;
+
+            *at = *at * (((const double *)s->gates.data)[i] - 1);
+        } else {
+            float *at = (float *)s->numbers.data + i;
+
+            *at = *at * (((const float *)s->gates.data)[i] - 1);
+        }
+    }
+}
+
+static status sinks_backward(const struct step *step, struct run *run)
+{
+    const struct sinks s = sinks_of(step, run);
+    const struct tensor dy = run_gradient(run, step->output);
+    const struct experts_gates dots = {
+        .dgates = s.numbers, .dy = rows_of(&s, dy),
+        .rows = rows_of(&s, run_slot(run, step->output)),
+        .places = s.places, .choices = 1};
+    const struct tensor numbers =
+        tensor_2d(s.numbers.data, s.numbers.dtype,
+                  s.room.rows / s.room.heads, s.room.heads);
+    struct vector_pass pass = {0};
+
+    TRY(overlap_wait_all(run, dy));
+    TRY(find_gates(step, run, &s));
+    TRY(run->kernels->experts_gates(run->stream, &dots));
+    share_of_sinks(&s);
+    while (vector_next(run, step, 0, &pass)) {
+        TRY(run->real->sum_rows(run->stream, pass.sums[0],
+                                piece_rows(run, numbers, &pass.piece),
+                                &pass.order));
+        TRY(vector_end(run, step, 0, &pass));
+    }
+    return multiply(run, &s, dy);
+}
+
+static struct step_cost sinks_cost(const struct step *step,
+                                   const struct program *p)
+{
+    const int64_t n =
+        program_slot_rows(p, step->output) * p->slots[step->output].width;
+
+    return (struct step_cost){
+        .flops = (double)n,
+        .bytes_moved = (double)(4 * n * dtype_bytes(p->dtype))};
+}
+
+static const struct layer layer_sinks = {
+    .name = "sinks", .kind = LAYER_ATTENTION, .forward = sinks_forward,
+    .backward_input = sinks_backward, .cost = sinks_cost,
+    .scratch = sinks_scratch, .in_place = true, .keeps_output_for_b = true};
+
+static status fail_exchange(void)
+{
+    FAIL(ERR_CONFIG, "context.kind: with attention sinks heads are not "
+                     "exchanged for tokens, nor tokens striped; take "
+                     "allgather or ring");
+}
+
+slot nn_sinks(struct program *p, slot x, const struct param_spec *spec)
+{
+    const struct step *last = p->step_count > 0
+                                  ? &p->steps[p->step_count - 1] : NULL;
+
+    if (p->error != OK) return -1;
+    CHECK(last != NULL && last->layer == &layer_attention &&
+          last->output == x);
+    const slot lse = last->aux;
+
+    if (p->context_exchange > 1 || p->context_striped)
+        p->error = fail_exchange();
+    const int step = program_add_step(p, &layer_sinks, x);
+
+    if (p->error != OK) return -1;
+    p->steps[step].output = x;
+    p->steps[step].second = lse;
+    program_add_param(p, step, 0, spec);
+    return p->error == OK ? x : -1;
+}
