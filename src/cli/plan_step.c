@@ -4,6 +4,7 @@
 
 #include "base/file.h"
 #include "list/draw.h"
+#include "list/facts.h"
 #include "list/traffic.h"
 #include "list/verify.h"
 
@@ -102,12 +103,25 @@ done:
     return result;
 }
 
+static status frees_cell(const struct pipeline *p,
+                         const struct step_list *list, int number,
+                         struct table *table)
+{
+    struct text text = {0};
+    const status result =
+        list_frees(p, list->forward, &list->items[number], &text);
+
+    table_text(table, text.length > 0 ? text.bytes : NULL);
+    text_free(&text);
+    return result;
+}
+
 static status add_row(const struct pipeline *p, const struct step_list *list,
                       int number, struct table *table)
 {
     const struct instruction *i = &list->items[number];
     const struct list_group group = list_group(p, i);
-    char events[32];
+    char events[32], cost[COST_KEY_BYTES];
     int64_t bytes = 0;
 
     TRY(list_traffic(p, i, add_inside, &bytes));
@@ -122,7 +136,10 @@ static status add_row(const struct pipeline *p, const struct step_list *list,
     table_text(table, i->last_event > i->first_event ? events : NULL);
     table_text(table, group.size > 1 && i->calls > 0 ? group.name : NULL);
     table_integer(table, bytes);
-    return needs_cell(list, number, table);
+    TRY(needs_cell(list, number, table));
+    TRY(frees_cell(p, list, number, table));
+    table_text(table, list_cost_key(cost, p, i));
+    return OK;
 }
 
 static status add_rows(const struct plan_step_request *r,
@@ -134,9 +151,10 @@ static status add_rows(const struct plan_step_request *r,
         {"micro-batch", "micro_batch", true}, {"unit", "unit", true},
         {"frame", "frame", true},      {"events", "events", false},
         {"group", "group", false},     {"sends", "bytes", true},
-        {"needs", "needs", false}};
+        {"needs", "needs", false},     {"frees", "frees", false},
+        {"cost", "cost", false}};
 
-    table_begin(table, columns, 11);
+    table_begin(table, columns, 13);
     for (int i = 0; i < list->count; i++)
         TRY(add_row(&r->draft->pipeline, list, i, table));
     return OK;

@@ -17,7 +17,7 @@
 #include "base/arena.h"
 #include "base/json.h"
 
-enum { TABLE_COLUMNS_MAX = 12 };
+enum { TABLE_COLUMNS_MAX = 16 };
 
 struct table_column {
     const char *title; /* over the column */

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* test_list.c - the lists of many layouts are complete and can be trusted, and
  * their messages are those that the plan adds up by itself. */
+#include "list/facts.h"
 #include "tests/unit/list/cases.h"
 
 static struct step_list made(const struct pipeline *p, int turns,
@@ -221,8 +222,53 @@ TEST(the_verifier_counts_what_is_under_way)
     pipeline_free(&p);
 }
 
+/* In every list, frames and rooms are freed as often as they are taken, and
+ * instructions with one key of cost are alike. */
+TEST(instructions_say_what_they_cost_and_free)
+{
+    const struct layout_case c = {.schedule = "1f1b", .zero = "fsdp",
+                                  .pipe = 2, .data = 2, .prefetch = 1};
+    int forward = 0, freed = 0, gathered = 0, released = 0, keys = 0;
+    struct pipeline p;
+    struct step_list list;
+
+    IS_OK(case_plan(&p, &c, 0));
+    list = made(&p, 0, NULL);
+    for (int i = 0; i < list.count; i++) {
+        const struct instruction *at = &list.items[i];
+        char key[COST_KEY_BYTES], other[COST_KEY_BYTES];
+        struct text text = {0};
+
+        IS_OK(list_frees(&p, false, at, &text));
+        forward += at->kind == DO_FORWARD && at->first_event == 0;
+        gathered += at->kind == DO_GATHER;
+        freed += text.length > 0 && strstr(text.bytes, "frame ") != NULL;
+        released += text.length > 0 && at->kind == DO_RELEASE &&
+                    strstr(text.bytes, "room") != NULL;
+        text_free(&text);
+        list_cost_key(key, &p, at);
+        for (int j = 0; j < i; j++) {
+            const struct instruction *before = &list.items[j];
+
+            if (strcmp(list_cost_key(other, &p, before), key) != 0) continue;
+            keys++;
+            EQUAL_INT(before->kind == at->kind ||
+                          instruction_rows[at->kind].call ==
+                              instruction_rows[before->kind].call, 1);
+            EQUAL_INT(before->bytes, at->bytes);
+            EQUAL_INT(before->last_event, at->last_event);
+        }
+    }
+    CHECK(forward > 0 && gathered > 0 && keys > 0);
+    EQUAL_INT(freed, forward);
+    EQUAL_INT(released, gathered);
+    list_free(&list);
+    pipeline_free(&p);
+}
+
 TEST_MAIN(every_layout_has_a_list_that_can_be_trusted,
           the_plans_traffic_is_the_sum_of_the_list,
           breadth_first_gathers_once_a_phase_into_the_room_of_a_stage,
+          instructions_say_what_they_cost_and_free,
           buckets_merge_messages, gathers_stay_below_their_limit,
           the_verifier_counts_what_is_under_way)
