@@ -30,8 +30,8 @@ int hunted_settings(const struct layout *l, bool grid,
     snprintf(out[n++], HUNTED_SETTING, "mesh.context=%d", l->context);
     snprintf(out[n++], HUNTED_SETTING, "mesh.pipe=%d", l->pipe);
     snprintf(out[n++], HUNTED_SETTING, "mesh.data=%d", l->data);
-    if (l->expert > 1)
-        snprintf(out[n++], HUNTED_SETTING, "mesh.expert=%d", l->expert);
+    snprintf(out[n++], HUNTED_SETTING, "mesh.expert=%d", l->expert);
+    snprintf(out[n++], HUNTED_SETTING, "mesh.shard=1");
     snprintf(out[n++], HUNTED_SETTING, "zero=%s", zero_name(l->zero));
     snprintf(out[n++], HUNTED_SETTING, "train.micro_batch=%lld",
              (long long)l->micro_batch);
@@ -46,11 +46,11 @@ int hunted_settings(const struct layout *l, bool grid,
             snprintf(out[n++], HUNTED_SETTING, "numerics.grid_data=%d",
                      layout_sharing(l));
     }
-    if (l->pipe > 1) {
+    if (l->pipe > 1)
         snprintf(out[n++], HUNTED_SETTING, "schedule.name=%s", l->schedule);
-        if (strcmp(l->schedule, "interleaved") == 0)
-            snprintf(out[n++], HUNTED_SETTING, "schedule.chunks=%d", l->chunks);
-    }
+    snprintf(out[n++], HUNTED_SETTING, "schedule.chunks=%d",
+             l->pipe > 1 && strcmp(l->schedule, "interleaved") == 0 ? l->chunks
+                                                                    : 0);
     return n;
 }
 
