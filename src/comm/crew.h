@@ -29,6 +29,7 @@ struct crew_member {
     bool far, lives, gone; /* not here; lives: as far as is known; gone: it has
                             * ended since, which crew_wait tells */
     char state;           /* of a far one, as ps prints it */
+    int64_t heard_ns;     /* when its machine last spoke of it */
     char why[CREW_STORY_BYTES]; /* it is gone; "": as `ended` says */
     int descriptor;       /* of the process; -1: it has ended */
     bool adopted;         /* how it ended cannot be known */

@@ -275,6 +275,7 @@ static void copy_page(const struct agent *agent, int index,
     out->source = atomic_load(&page->source);
     out->step = atomic_load(&page->step);
     out->step_ns = atomic_load(&page->step_ns);
+    out->planned_ns = atomic_load(&page->planned_ns);
     out->from_step = atomic_load(&page->from_step);
     out->beats = atomic_load(&page->flight.beats);
     out->calls = calls;

@@ -139,6 +139,12 @@ int board_state_file(void)
     return mine != NULL ? atomic_load(&mine->state_file) : -1;
 }
 
+void board_planned(double seconds)
+{
+    if (page == NULL || !(seconds > 0 && seconds < 1e6)) return;
+    atomic_store(&page->planned_ns, (int64_t)(1e9 * seconds));
+}
+
 void board_slots(size_t slot_bytes)
 {
     if (page != NULL) atomic_store(&page->slot_bytes, slot_bytes);
@@ -159,8 +165,10 @@ bool board_await_carried(int64_t step)
 
     if (page == NULL || atomic_load(&mine->carries) == 0) return false;
     while (atomic_load(&mine->carries) != 0 && clock_ns() < end &&
-           atomic_load(&page->carried) < step)
+           atomic_load(&page->carried) < step) {
+        flight_beat(); /* this is no hang */
         nanosleep(&pause, NULL);
+    }
     return true;
 }
 

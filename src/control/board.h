@@ -33,6 +33,7 @@ struct board_page {
     _Atomic int64_t from_step;    /* steps that were there at the start */
     _Atomic int source;           /* enum board_source: where they lay */
     _Atomic int result;           /* status; once BOARD_ENDED */
+    _Atomic int64_t planned_ns;   /* predicted time of a step; 0: unknown */
     _Atomic uint64_t slot_bytes;  /* of a copy in memory; 0: there are none */
     _Atomic uint64_t copies;      /* made since the rank began */
     _Atomic int64_t carried;      /* step of the newest on the other node */
@@ -71,6 +72,8 @@ void board_resume(int64_t steps_done, enum board_source source);
 void board_end(status result, const char *sentence);
 /* Descriptor of the memory for the ranks' state; -1: there is none. */
 int board_state_file(void);
+/* The prediction of a step (option `machine`). */
+void board_planned(double seconds);
 /* The rank's copies in memory have that size. */
 void board_slots(size_t slot_bytes);
 /* One more copy was made. */

@@ -16,7 +16,8 @@
 #include "base/file.h"
 #include "control/copy_slot.h"
 
-enum { KNOCK_MS = 1000, ANSWER_MS = 20000, AGAIN_MS = 500, PEERS_MOST = 16 };
+enum { KNOCK_MS = 1000, ANSWER_MS = 20000, AGAIN_MS = 200, PEERS_MOST = 16,
+       LOST_MS = 6000 /* then ranks go on without a second copy */ };
 
 /* A slot on its way. */
 struct copy_head {
@@ -65,7 +66,7 @@ struct sender {
     struct agent *agent;
     struct wire wire;      /* to the partner */
     uint64_t turn;         /* of the partner that it is for */
-    int64_t next_try_ns;
+    int64_t next_try_ns, lost_ns; /* 0: it is there */
     uint64_t *sent;        /* owned, [places]: copies of the page that are
                             * there, and for which order */
     uint64_t *order;
@@ -212,9 +213,11 @@ static status carry(struct sender *s, int index)
     return OK;
 }
 
+/* Ranks wait on for a while: a link may be down for a moment, and going on
+ * would leave them without a second copy. */
 static void part(struct sender *s)
 {
-    atomic_store(&s->agent->board->carries, 0);
+    if (s->lost_ns == 0) s->lost_ns = clock_ns();
     wire_close(&s->wire);
     memset(s->sent, 0, (size_t)s->agent->count * sizeof *s->sent);
     s->next_try_ns = clock_ns() + (int64_t)AGAIN_MS * 1000000;
@@ -232,6 +235,9 @@ static void keep_partner(struct sender *s)
     }
     memcpy(address, c->partner.address, sizeof address);
     address[sizeof address - 1] = '\0';
+    if (address[0] == '\0' || (s->lost_ns != 0 && clock_ns() - s->lost_ns >
+                                   (int64_t)LOST_MS * 1000000))
+        atomic_store(&s->agent->board->carries, 0);
     if (s->wire.descriptor >= 0 || address[0] == '\0' ||
         clock_ns() < s->next_try_ns)
         return;
@@ -240,6 +246,7 @@ static void keep_partner(struct sender *s)
         part(s);
         return;
     }
+    s->lost_ns = 0;
     atomic_store(&s->agent->board->carries, 1);
 }
 

@@ -80,6 +80,7 @@ static void mirror(struct board_page *page, const struct slot_report *r,
     atomic_store(&page->flight.count, r->calls);
     atomic_store(&page->flight.beats, r->beats);
     atomic_store(&page->from_step, r->from_step);
+    atomic_store(&page->planned_ns, r->planned_ns);
     atomic_store(&page->source, r->source);
     atomic_store(&page->result, r->result);
     atomic_store(&page->step_ns,
@@ -98,6 +99,7 @@ static void see_rank(struct fleet *fleet, int rank, const struct slot_report *r,
     if (r->taken == order && m->lives)
         mirror(&fleet->board->pages[rank], r, ahead_ns);
     m->state = (char)r->state;
+    m->heard_ns = clock_ns();
     if (r->taken == order && r->died_with != order && r->process != 0) {
         m->process = (pid_t)r->process;
         m->began = r->began;

@@ -9,7 +9,7 @@
 #include <unistd.h>
 #include "base/clock.h"
 
-enum { LOOK_MS = 50, LAST_WORDS_MS = 10000 };
+enum { LOOK_MS = 50, LAST_WORDS_MS = 10000, UNHEARD_MS = 700 };
 
 /* ---- signals ---- */
 
@@ -56,9 +56,11 @@ static void see_step(struct supervisor *s, int rank)
     const int64_t when = atomic_load(&page->step_ns);
 
     if (step == sight->step || when == 0) return;
-    if (step == sight->step + 1 && sight->step_ns != 0 &&
-        when - sight->step_ns > sight->step_most_ns)
-        sight->step_most_ns = when - sight->step_ns;
+    /* Several at once: their mean. */
+    if (step > sight->step && sight->step_ns != 0 &&
+        (when - sight->step_ns) / (step - sight->step) > sight->step_most_ns)
+        sight->step_most_ns = (when - sight->step_ns) / (step - sight->step);
+    if (sight->step_most_ns > s->usual_ns) s->usual_ns = sight->step_most_ns;
     sight->step = step;
     sight->step_ns = when;
     if (step <= s->most_steps) return;
@@ -74,17 +76,28 @@ static bool is_stopped(const struct supervisor *s, int rank)
     return crew_member_state(&s->crew.members[rank]) == 'T';
 }
 
-/* The longest that a rank may show no sign of life. Before two steps were
- * timed, and outside of steps, the limit of messages holds, but not for one
+/* The longest that a step takes: as planned, or as it was measured, in this
+ * generation or an earlier one; 0: unknown. */
+static int64_t longest_step_ns(const struct supervisor *s)
+{
+    int64_t longest = s->usual_ns;
+
+    for (int i = 0; i < s->crew.size; i++) {
+        const int64_t planned = atomic_load(&s->board->pages[i].planned_ns);
+
+        if (planned > longest) longest = planned;
+    }
+    return longest;
+}
+
+/* The longest that a rank may show no sign of life. Before a step was timed or
+ * planned, and outside of steps, the limit of messages holds, but not for one
  * that is stopped. */
 static int64_t patience_ns(const struct supervisor *s, int rank)
 {
     const int phase = atomic_load(&s->board->pages[rank].phase);
-    int64_t longest = 0;
+    const int64_t longest = longest_step_ns(s);
 
-    for (int i = 0; i < s->crew.size; i++)
-        if (s->sights[i].step_most_ns > longest)
-            longest = s->sights[i].step_most_ns;
     if ((phase != BOARD_STEPS && !is_stopped(s, rank)) || longest == 0 ||
         HANG_FACTOR * longest > s->how->limit_ms * 1000000)
         return s->how->limit_ms * 1000000 +
@@ -114,6 +127,20 @@ static int culprit_of(const struct supervisor *s, int silent)
     return culprit;
 }
 
+/* A machine that says nothing is soon lost or back: until then nobody knows
+ * which rank keeps the others. */
+static bool is_unheard(const struct supervisor *s, int64_t now)
+{
+    for (int i = 0; i < s->crew.size; i++) {
+        const struct crew_member *m = &s->crew.members[i];
+
+        if (m->far && m->lives && m->heard_ns != 0 &&
+            now - m->heard_ns > (int64_t)UNHEARD_MS * 1000000)
+            return true;
+    }
+    return false;
+}
+
 static bool see_hang(struct supervisor *s, struct incident *incident)
 {
     const int64_t now = clock_ns();
@@ -133,7 +160,7 @@ static bool see_hang(struct supervisor *s, struct incident *incident)
         if (atomic_load(&page->phase) == BOARD_ENDED || silent >= 0) continue;
         if (now - sight->changed_ns > patience_ns(s, i)) silent = i;
     }
-    if (silent < 0) return false;
+    if (silent < 0 || is_unheard(s, now)) return false;
     const int rank = culprit_of(s, silent);
 
     position_text(s->board, rank, now, position);
@@ -168,7 +195,7 @@ static void see_death(const struct supervisor *s, int rank,
  * connection broke between two that live. */
 static bool see_orphan(struct supervisor *s, struct incident *incident)
 {
-    for (int i = 0; i < s->crew.size; i++) {
+    for (int i = 0; i < s->crew.size && !is_unheard(s, clock_ns()); i++) {
         const struct board_page *page = &s->board->pages[i];
 
         if (atomic_load(&page->phase) != BOARD_ENDED ||

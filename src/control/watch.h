@@ -57,6 +57,7 @@ struct supervisor {
     int in_vain;          /* restarts since a step was last finished */
     int64_t most_steps;   /* finished by some rank, ever */
     int64_t last_step_ns; /* when */
+    int64_t usual_ns;     /* the longest step of the generations before */
     /* The incident that is not over yet; number 0: none. */
     int open_incident;
     int64_t open_since_ns, open_step;

@@ -167,18 +167,31 @@ status wire_get(struct wire *wire, const struct wire_head **head,
     return OK;
 }
 
-/* Ten seconds, and a second for each MiB. */
-static int64_t bulk_end(size_t length)
+/* Three seconds for each piece: a peer that reads or sends nothing for so long
+ * is gone. */
+static int64_t piece_end(void)
 {
-    return clock_ns() + ((int64_t)10 + (int64_t)(length >> 20)) * 1000000000;
+    return clock_ns() + (int64_t)WIRE_PIECE_MS * 1000000;
+}
+
+static size_t piece_of(size_t length)
+{
+    return length < WIRE_BYTES ? length : WIRE_BYTES;
 }
 
 status wire_put_bulk(struct wire *wire, const void *bytes, size_t length)
 {
-    status result;
+    const char *at = bytes;
+    status result = OK;
 
     if (wire->descriptor < 0) FAIL(ERR_PEER, "the connection is closed");
-    result = door_write(wire->descriptor, bytes, length, bulk_end(length));
+    while (length > 0 && result == OK) {
+        const size_t piece = piece_of(length);
+
+        result = door_write(wire->descriptor, at, piece, piece_end());
+        at += piece;
+        length -= piece;
+    }
     if (result == OK) return OK;
     wire_close(wire);
     return status_pass(result, __FILE__, __LINE__);
@@ -187,17 +200,23 @@ status wire_put_bulk(struct wire *wire, const void *bytes, size_t length)
 /* Some may have come together with the message. */
 status wire_get_bulk(struct wire *wire, void *bytes, size_t length)
 {
-    size_t here;
-    status result;
+    char *at = bytes;
+    size_t piece;
+    status result = OK;
 
     if (wire->descriptor < 0) FAIL(ERR_PEER, "the connection is closed");
     drop_taken(wire);
-    here = wire->got < length ? wire->got : length;
-    memcpy(bytes, wire->bytes, here);
-    wire->got -= here;
-    memmove(wire->bytes, wire->bytes + here, wire->got);
-    result = door_read(wire->descriptor, (char *)bytes + here, length - here,
-                       bulk_end(length));
+    piece = wire->got < length ? wire->got : length;
+    if (piece > 0) {
+        memcpy(at, wire->bytes, piece);
+        wire->got -= piece;
+        memmove(wire->bytes, wire->bytes + piece, wire->got);
+    }
+    for (at += piece, length -= piece; length > 0 && result == OK;
+         at += piece, length -= piece) {
+        piece = piece_of(length);
+        result = door_read(wire->descriptor, at, piece, piece_end());
+    }
     if (result == OK) return OK;
     wire_close(wire);
     return status_pass(result, __FILE__, __LINE__);

@@ -232,6 +232,8 @@ static status open_run(struct trainer *t)
         if (result == OK)
             result = predicted_open(&t->predicted, &t->setup,
                                     mesh_ranks(&t->setup.mesh));
+        if (result == OK && t->predicted.there)
+            board_planned(t->predicted.step_s);
         if (result == OK)
             result = t->request->resume ? run_dir_resume(&t->run, directory)
                                         : run_dir_create(&t->run, directory);

@@ -1,0 +1,117 @@
+#!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
+# networks.sh - nodes in network namespaces of their own: a link that is slow,
+# one that is down for a second, one that is down for good. The run goes on and
+# ends in the same bytes.
+#
+#     BUILD=build [NODES=3 SLOTS=2 RANKS=4 MESH="--set mesh.data=4"] [STEPS=400] \
+#         tests/drills/networks.sh
+#
+# NODES=4 SLOTS=5 RANKS=16 MESH="--set mesh.data=8 --set mesh.tensor=2" is the
+# large one.
+if [ -z "${LOCKSTEP_NETWORKS:-}" ]; then
+    if ! unshare -rnm true 2>/dev/null || ! command -v ip >/dev/null; then
+        echo "not run: no network namespaces here"
+        exit 77
+    fi
+    LOCKSTEP_NETWORKS=1 exec unshare -rnm "$0" "$@"
+fi
+unset LOCKSTEP_NETWORKS
+. "${0%/*}/common.sh"
+nodes=${NODES:-3}
+slots=${SLOTS:-2}
+ranks=${RANKS:-4}
+mesh=${MESH:---set mesh.data=4}
+steps=${STEPS:-400}
+if ! mount -t tmpfs none /run 2>/dev/null || ! mkdir /run/netns ||
+    ! ip link add bridge type bridge 2>/dev/null; then
+    echo "not run: no bridge between namespaces here"
+    exit 77
+fi
+ip address add 10.77.0.254/24 dev bridge
+ip link set bridge up
+ip link set lo up
+for ((i = 1; i <= nodes; i++)); do
+    ip netns add "n$i"
+    ip link add "v$i" type veth peer name eth netns "n$i"
+    ip link set "v$i" master bridge up
+    ip -n "n$i" address add "10.77.0.$i/24" dev eth
+    ip -n "n$i" link set eth up
+    ip -n "n$i" link set lo up
+done
+prepare
+base="--set train.steps=$steps --set checkpoint.every=1000
+    --set validate.every=1000 --set numerics.grid_tensor=2"
+# shellcheck disable=SC2086
+must train config.yaml --run whole $base
+
+until_line() { # FILE PATTERN [TENTHS]
+    local tries=0
+    until grep -q "$2" "$1" 2>/dev/null; do
+        sleep 0.1
+        tries=$((tries + 1))
+        [ $tries -lt "${3:-600}" ] || return 1
+    done
+}
+step() { grep -c '"step"' kept/metrics.jsonl 2>/dev/null; }
+journal=kept/control/journal.jsonl
+
+# shellcheck disable=SC2086
+"$program" supervise config.yaml --run kept $base --ranks "$ranks" $mesh \
+    --set train.threads=1 --set zero=zero1 --set comm.limit=60 --token token \
+    --listen 10.77.0.254:7077 >log 2>&1 &
+child=$!
+children="$children $child"
+until_line log listens 100
+for ((i = 1; i <= nodes; i++)); do
+    ip netns exec "n$i" "$program" agent --join 10.77.0.254:7077 \
+        --token token --slots "$slots" --name "n$i" >"log.$i" 2>&1 &
+    children="$children $!"
+    until_line log "node *n$i joined" 100
+done
+if until_line kept/metrics.jsonl '"step": 10,'; then ok "steps over a network"
+else bad "steps over a network" "none" log; fi
+
+# --- a slow link, and one that is down for a moment: no incident ---
+tc qdisc add dev v1 root tbf rate 50mbit burst 64kbit latency 50ms 2>/dev/null
+before=$(step)
+sleep 1
+ip link set v1 down
+sleep 1
+ip link set v1 up
+until [ "$(step)" -gt $((before + 20)) ] || ! kill -0 "$child" 2>/dev/null; do
+    sleep 0.1
+done
+if grep -q '"event": "incident"' $journal; then
+    bad "a link down for a second" "an incident" $journal
+else
+    ok "a link down for a second"
+fi
+tc qdisc del dev v1 root 2>/dev/null
+
+# --- a link that is down for good: half of every connection is open ---
+began=$(date +%s%N)
+ip link set v1 down
+until_line $journal '"event": "incident"'
+tenths=$((($(date +%s%N) - began) / 100000000))
+echo "noticed after $((tenths / 10)).$((tenths % 10)) s"
+if [ $tenths -le 100 ]; then ok "a partition is noticed"
+else bad "a partition is noticed" "after $tenths tenths of a second" log; fi
+until_line $journal '"event": "recovered"'
+wait "$child"
+code=$?
+if [ $code -ne 0 ]; then bad "a partition" "exit $code" log
+elif ! lockstep compare whole kept >out 2>&1; then
+    bad "a partition" "compare: other weights or states" out
+elif same_run whole kept; then ok "a partition: the same bytes"
+else bad "a partition" "$why" log
+fi
+if grep -q 'was lost with node n1' $journal; then ok "the node is named"
+else bad "the node is named" "not so" $journal; fi
+grep -h 'incident\|recovered\|layout' log
+if grep -q "lost its supervisor" log.1; then
+    ok "the isolated agent knows that it is alone"
+else
+    bad "the isolated agent knows that it is alone" "not said" log.1
+fi
+report
