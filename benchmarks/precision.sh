@@ -56,7 +56,8 @@ rung() {
 rung bfloat16
 # The same sums in another order: how far rounding alone carries a run.
 rung "bfloat16 in tiles" numerics.bfloat16=tiles
-for recipe in hfp8 fp8-tensor fp8-tiles mxfp8 mxfp8-floor mxfp4 nvfp4 bitnet; do
+for recipe in hfp8 fp8-tensor fp8-delayed fp8-tiles mxfp8 mxfp8-floor mxfp4 \
+    nvfp4 nvfp4-delayed bitnet; do
     rung "$recipe" numerics.recipe=$recipe
 done
 nvfp4="numerics.recipe=nvfp4"

@@ -152,6 +152,8 @@ static void watch_scores(struct layers *l, bool watches)
     for (int i = 0; i < l->pipeline->count; i++) {
         struct run *run = &l->pipeline->stages[i].run;
 
+        /* Another batch of a ramp has another place for them. */
+        if (run->peaks != NULL) l->peaks[i] = run->peaks;
         run->peaks = watches ? l->peaks[i] : NULL;
         if (watches) peaks_reset(run);
     }
@@ -351,8 +353,6 @@ status layers_build(struct layers *l, struct train_step *step,
     l->logits = memory;
     TRY(memory_take((size_t)pipeline->count, sizeof *l->peaks, &memory));
     l->peaks = memory;
-    for (int i = 0; i < pipeline->count; i++)
-        l->peaks[i] = pipeline->stages[i].run.peaks;
     watch_scores(l, false);
     TRY(roundings_build(&l->roundings, pipeline));
     l->probe = (struct run_probe){look, l};
@@ -381,11 +381,11 @@ void layers_begin(struct layers *l, int64_t step, bool looks, bool histograms)
     l->step = step;
     l->looks = looks;
     l->histograms = histograms;
+    watch_scores(l, looks);
+    roundings_begin(&l->roundings, looks);
     if (!looks) return;
     memset(l->activations, 0,
            (size_t)(l->blocks + 1) * sizeof *l->activations);
-    watch_scores(l, true);
-    roundings_begin(&l->roundings);
 }
 
 status layers_end(struct layers *l)

@@ -15,8 +15,14 @@ _Static_assert(ROUNDING_OPERANDS == (int)LATE_USES * (int)LATE_OPERANDS,
 /* Counts are made in observed steps alone, and in no evaluation. */
 static void let_count(struct roundings *r, bool counts)
 {
-    for (int i = 0; i < r->pipeline->count; i++)
-        r->pipeline->stages[i].run.tallies = counts ? r->kept[i] : NULL;
+    for (int i = 0; i < r->pipeline->count; i++) {
+        struct run *run = &r->pipeline->stages[i].run;
+
+        /* Another batch of a ramp has another place for them. */
+        if (run->tallies != NULL) r->kept[i] = run->tallies;
+        run->tallies = counts ? r->kept[i] : NULL;
+        tallies_reset(run);
+    }
 }
 
 status roundings_build(struct roundings *r, struct pipeline *pipeline)
@@ -32,8 +38,6 @@ status roundings_build(struct roundings *r, struct pipeline *pipeline)
     r->most = memory;
     TRY(memory_take((size_t)pipeline->count, sizeof *r->kept, &memory));
     r->kept = memory;
-    for (int i = 0; i < pipeline->count; i++)
-        r->kept[i] = pipeline->stages[i].run.tallies;
     let_count(r, false);
     return OK;
 }
@@ -46,12 +50,9 @@ void roundings_free(struct roundings *r)
     *r = (struct roundings){0};
 }
 
-void roundings_begin(struct roundings *r)
+void roundings_begin(struct roundings *r, bool looks)
 {
-    if (r->count == 0) return;
-    let_count(r, true);
-    for (int i = 0; i < r->pipeline->count; i++)
-        tallies_reset(&r->pipeline->stages[i].run);
+    if (r->count > 0) let_count(r, looks);
 }
 
 bool roundings_get(const struct roundings *r, int param, int operand,

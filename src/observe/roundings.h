@@ -31,8 +31,8 @@ struct roundings {
 
 status roundings_build(struct roundings *roundings, struct pipeline *pipeline);
 void roundings_free(struct roundings *roundings);
-/* Before a step that is observed. */
-void roundings_begin(struct roundings *roundings);
+/* Before a step; looks: it is observed. */
+void roundings_begin(struct roundings *roundings, bool looks);
 /* After it; collective. Rank 0 warns, once, where a share is larger than the
  * recipe should have. names: of parameters in model order. */
 status roundings_end(struct roundings *roundings, struct team *team,

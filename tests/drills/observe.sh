@@ -100,6 +100,12 @@ layout few2 few 1 $few train.threads=3 train.micro_batch=1 train.recompute=block
 layout few4 few 4 $few mesh.shard=2 mesh.tensor=2 zero=fsdp
 layout few8 few 8 $few mesh.data=2 mesh.context=2 mesh.pipe=2 train.micro_batch=1
 }
+# Another batch of a ramp has its counts and scores in another place.
+# shellcheck disable=SC2086
+{
+layout ramp ramp 1 $few 'train.batch_ramp=[0=4,7=8]'
+layout ramp2 ramp 2 $few 'train.batch_ramp=[0=4,7=8]' mesh.data=2
+}
 # --- what a recipe's roundings do ---
 if grep -q '"rounded": {"y.x": \[[0-9.e-]*, 0\.[0-9]*, [0-9.]*, [0-9.e-]*, [0-9.e-]*\], "y.w"' \
         few/layers.jsonl &&
