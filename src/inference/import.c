@@ -159,6 +159,15 @@ done:
     return result;
 }
 
+static status set_latent(struct options_set *o, const struct mla *x)
+{
+    TRY(set_integer(o, "mla.query_rank", x->query_rank));
+    TRY(set_integer(o, "mla.rank", x->rank));
+    TRY(set_integer(o, "mla.nope", x->nope));
+    TRY(set_integer(o, "mla.rope", x->rope));
+    return set_integer(o, "mla.value", x->value);
+}
+
 static status set_model(struct options_set *o, const struct model *m)
 {
     TRY(set(o, "model.family", m->kind->name));
@@ -167,7 +176,10 @@ static status set_model(struct options_set *o, const struct model *m)
     TRY(set_integer(o, "model.width", m->width));
     TRY(set_integer(o, "model.heads", m->heads));
     TRY(set_integer(o, "model.kv_heads", m->kv_heads));
-    TRY(set_integer(o, "model.head_width", m->head_width));
+    if (m->mla.rank == 0)
+        TRY(set_integer(o, "model.head_width", m->head_width));
+    else
+        TRY(set_latent(o, &m->mla));
     TRY(set_integer(o, "model.feed_forward", m->feed_forward));
     TRY(set_integer(o, "model.context", m->context));
     TRY(set_integer(o, "model.window", m->window));

@@ -10,6 +10,7 @@
 #include <math.h>
 
 #include "models/lora.h"
+#include "models/mla.h"
 
 static const struct decoder *decoder_of(const struct model *m)
 {
@@ -218,6 +219,7 @@ static slot sinks(struct program *p, const struct model *m, slot x)
 
 static slot attention(struct program *p, const struct model *m, slot x)
 {
+    if (m->mla.rank > 0) return mla_attention(p, m, x);
     const struct decoder *d = decoder_of(m);
     const struct rope_table table = table_of(p, m);
     const struct outside *const out = &d->out;

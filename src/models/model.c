@@ -8,6 +8,7 @@
 
 #include "base/file.h"
 #include "models/lora.h"
+#include "models/mla.h"
 #include "models/moe.h"
 
 static const struct model_kind *const kinds[] = {&model_llama, &model_gpt2,
@@ -16,7 +17,7 @@ static const struct model_kind *const kinds[] = {&model_llama, &model_gpt2,
     &model_starcoder2, &model_gpt_neox, &model_gptj, &model_falcon,
     &model_palm, &model_gemma, &model_gemma2, &model_gemma3, &model_mixtral,
     &model_olmoe, &model_qwen2_moe, &model_qwen3_moe, &model_granitemoe,
-    &model_glm4_moe, &model_gpt_oss};
+    &model_deepseek_v2, &model_deepseek_v3, &model_glm4_moe, &model_gpt_oss};
 enum { KINDS = sizeof kinds / sizeof *kinds, NAME_BYTES = 64 };
 
 /* By what options or, where they differ, a config.json call it. */
@@ -196,6 +197,7 @@ static status check_family(const struct model *m, const struct options *o)
         {"rope_scaling", m->rope.kind != ROPE_PLAIN, is_learned(kind)}};
 
     TRY(moe_check_options(kind, o));
+    TRY(mla_check_options(kind, o));
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
         if (rows[i].asked && rows[i].refused)
             FAIL(ERR_CONFIG, "model.%s: %s has none; leave it out",
@@ -283,6 +285,12 @@ static status check_words(const struct options *o)
         if (rows[i].value[0] != 0)
             FAIL(ERR_CONFIG, "model.%s: the config.json of model.from sets it; "
                              "remove it", rows[i].name);
+    if (o->moe.groups > 0 || o->moe.groups_chosen > 0 || o->moe.scale > 0 ||
+        o->mla.query_rank >= 0 || o->mla.rank > 0 || o->mla.nope > 0 ||
+        o->mla.rope > 0 || o->mla.value > 0)
+        FAIL(ERR_CONFIG, "moe.groups, moe.groups_chosen, moe.scale and mla.*: "
+                         "the config.json of model.from sets them; remove "
+                         "them");
     if (o->moe.every > 1 || o->moe.first_dense > 0 || o->moe.normalize >= 0 ||
         o->moe.dense[0] != 0)
         FAIL(ERR_CONFIG, "moe.%s: the config.json of model.from sets it; "
@@ -335,6 +343,7 @@ static void fill_sizes(struct model *m, const struct options *options)
         m->feed_forward = is_gated(kind) ? (8 * width / 3 + 31) / 32 * 32
                                          : 4 * width;
     moe_fill(m, options);
+    mla_fill(m, options);
     if (m->context == 0) m->context = options->data.sequence;
     if (m->rotary == 0 && kind->rotary_share > 0)
         m->rotary = (int)(m->head_width * kind->rotary_share) / 2 * 2;
@@ -414,7 +423,8 @@ static status describe(struct model *model, const struct options *options,
         .rope_local_base = options->model.rope_local_base,
         .norm_epsilon = options->model.norm_epsilon,
         .init_std = options->model.init_std, .bos = -1, .eos = -1};
-    if (model->head_width == 0 && model->width % model->heads != 0)
+    if (model->head_width == 0 && kind->mla.rank == 0 &&
+        model->width % model->heads != 0)
         FAIL(ERR_CONFIG, "model.width: %lld is not a multiple of %d heads; "
                          "%lld is", (long long)model->width, model->heads,
              (long long)((model->width / model->heads + 1) * model->heads));

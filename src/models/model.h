@@ -44,6 +44,15 @@ struct moe {
     double swiglu_alpha, swiglu_limit; /* of a gate that is clamped; 0: none */
 };
 
+/* Multi-head latent attention (docs/latent_attention.md): ranks of the
+ * bottlenecks, and elements of a head. */
+struct mla {
+    int64_t query_rank;    /* of queries; 0: none, one matrix */
+    int64_t rank;          /* of keys and values; 0: usual attention */
+    int64_t nope, rope;    /* of a query or key: without positions, with */
+    int64_t value;         /* of a value */
+};
+
 struct model {
     const struct model_kind *kind;
     const struct decoder *decoder; /* NULL: the family's */
@@ -79,6 +88,7 @@ struct model {
     double mup;            /* width over the base width of muP (mup.h); 0: the
                             * standard parametrisation. Not in config.json */
     struct moe moe;
+    struct mla mla;
     struct lora lora;
     int64_t bos, eos;      /* ids written into config.json; -1: none */
     double dropout;        /* largest probability that a config.json names: read
@@ -123,16 +133,17 @@ struct model_kind {
     int experts, top_k;       /* when options do not say; 0: has no experts */
     bool normalize;           /* likewise; ... */
     bool normalize_choice;    /* may be said */
+    int shared_count;         /* it is as wide as so many others, when options
+                               * do not say; 0: as those of a token */
+    struct mla mla;           /* when options do not say; rank 0: none */
+    double gate_scale;        /* likewise; 0: gates are not scaled */
+    int groups, groups_chosen; /* likewise; 0: may not be said */
+    enum router_group group;  /* what counts of a group */
     bool selection_bias;      /* files have biases of the choice, always */
     double bias_rate;         /* of these, when options do not say */
     bool expert_sizes;        /* experts have a width of their own, and some
                                * blocks may be dense */
     bool shared_expert;       /* may have an expert of all tokens */
-    int shared_count;         /* it is as wide as so many others, when options
-                               * do not say; 0: as those of a token */
-    double gate_scale;        /* likewise; 0: gates are not scaled */
-    int groups, groups_chosen; /* likewise; 0: may not be said */
-    enum router_group group;  /* what counts of a group */
     double swiglu_alpha, swiglu_limit; /* of a clamped gate, when options do
                                * not say; 0: it is not clamped */
     bool mxfp4;               /* files may have its stacks in MXFP4 */
@@ -155,8 +166,8 @@ extern const struct model_kind model_llama, model_gpt2, model_qwen2,
     model_phi3, model_stablelm, model_starcoder2, model_gpt_neox, model_gptj,
     model_falcon, model_palm, model_gemma, model_gemma2, model_gemma3,
     model_mixtral, model_olmoe, model_qwen2_moe, model_qwen3_moe,
-    model_granitemoe, model_glm4_moe,
-    model_gpt_oss;
+    model_granitemoe, model_glm4_moe, model_deepseek_v2,
+    model_deepseek_v3, model_gpt_oss;
 
 /* From the options section `model` (and data.sequence for the context).
  * `vocab`: the tokenizer's size, used where model.vocab is 0. ERR_CONFIG: sizes

@@ -27,7 +27,8 @@ status moe_check_options(const struct model_kind *kind,
     if (asked && kind->experts == 0)
         FAIL(ERR_CONFIG, "moe.experts: %s is a family without experts; those "
                          "with experts are mixtral, olmoe, qwen2_moe, "
-                         "qwen3_moe, granitemoe, glm4_moe, gpt_oss "
+                         "qwen3_moe, granitemoe, deepseek_v2, deepseek_v3, "
+                         "glm4_moe and gpt_oss "
                          "(model.family)", kind->name);
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
         if (rows[i].asked && rows[i].refused)
@@ -67,6 +68,7 @@ void moe_fill(struct model *m, const struct options *o)
     x->groups = o->moe.groups > 0 ? (int)o->moe.groups : kind->groups;
     x->groups_chosen = o->moe.groups_chosen > 0 ? (int)o->moe.groups_chosen
                                                 : kind->groups_chosen;
+    if (x->groups_chosen > x->groups) x->groups_chosen = x->groups;
     for (int i = 0; i < m->layers && x->experts > 0; i++)
         if (i < o->moe.first_dense || (i + 1) % o->moe.every != 0)
             blocks_put(&x->dense, i);

@@ -409,7 +409,10 @@ static struct step_cost attention_cost(const struct step *step,
         (int64_t)step->set.attention.heads * step->set.attention.head_width;
 
     return (struct step_cost){
-        .flops = 4 * (double)pairs * (double)width,
+        .flops = 2 * (double)pairs *
+                 (double)(step->set.attention.heads *
+                          (step->set.attention.head_width +
+                           step->set.attention.value)),
         .bytes_moved = (double)(p->tokens *
                                 (p->slots[step->input].width + width) *
                                 dtype_bytes(p->dtype)),
@@ -491,6 +494,7 @@ slot nn_attention_ruled(struct program *p, slot qkv, int heads, int kv_heads,
         rule->scale > 0 ? rule->scale : 1.0 / sqrt((double)width);
     p->steps[step].set.attention.softcap = rule->softcap;
     p->steps[step].set.attention.window = rule->window;
+    p->steps[step].set.attention.value = rule->value > 0 ? rule->value : width;
     if (rule->window > 0 && p->context_striped)
         p->error = fail_striped("windows");
     if (rule->alibi && p->context_striped)

@@ -330,6 +330,7 @@ static status plan_forward(struct planner *planner)
         if (step->second >= 0) touch(planner, plan->activation[step->second]);
         if (step->left >= 0) touch(planner, plan->activation[step->left]);
         touch_source(planner, step->input, plan->activation);
+        touch_source(planner, step->second, plan->activation);
         if (step->output >= 0 && plan->activation[step->output] < 0)
             TRY(add_buffer(planner, step->output, false,
                            &plan->activation[step->output]));
@@ -382,6 +383,7 @@ static status ensure(struct planner *planner, slot which)
     if (step->second >= 0) touch(planner, plan->again[step->second]);
     if (step->left >= 0) touch(planner, plan->again[step->left]);
     touch_source(planner, step->input, plan->again);
+    touch_source(planner, step->second, plan->again);
     TRY(add_event(planner, (struct event){
         .pass = PASS_RECOMPUTE, .step = step->index,
         .beside = goes_beside(planner, step, true)}));
@@ -456,7 +458,7 @@ static status plan_input(struct planner *planner, const struct step *step)
                          layer->keeps_output_for_b ? step->output : -1,
                          layer->keeps_aux_for_b || layer->aux_gradient
                              ? step->aux : -1,
-                         step->second};
+                         layer->forgets_second ? -1 : step->second};
     bool again;
 
     /* The input of W is gathered again beside the product of B. */

@@ -160,6 +160,9 @@ static const struct layer layer_local = {
 static const struct layer layer_router = {
     .name = "router", .kind = LAYER_ROUTER, LOCAL_PASSES};
 
+static const struct layer layer_down = {
+    .name = "down", .kind = LAYER_DOWN, LOCAL_PASSES};
+
 static slot add_local(struct program *p, const struct layer *layer, slot x,
                       const struct param_spec *spec)
 {
@@ -194,4 +197,9 @@ slot nn_router(struct program *p, slot x, const struct param_spec *weight,
     if (p->error != OK || bias == NULL) return output;
     program_add_param(p, p->step_count - 1, 1, bias);
     return p->error == OK ? output : -1;
+}
+
+slot nn_down(struct program *p, slot x, const struct param_spec *weight)
+{
+    return add_local(p, &layer_down, x, weight);
 }

@@ -40,7 +40,8 @@ struct step_cost { /* real: products of sizes pass what integers hold */
 enum layer_kind {
     LAYER_EMBEDDING, LAYER_NORM, LAYER_LINEAR, LAYER_ADAPTER, LAYER_ROPE,
     LAYER_ATTENTION, LAYER_ACTIVATION, LAYER_DROPOUT, LAYER_ADD,
-    LAYER_RELAYOUT, LAYER_HEAD, LAYER_ROUTER, LAYER_EXPERTS
+    LAYER_RELAYOUT, LAYER_HEAD, LAYER_ROUTER, LAYER_EXPERTS,
+    LAYER_DOWN /* a product that the tensor axis does not cut */
 };
 
 /* Steps between slots that the tensor axis cuts by tokens and others. */
@@ -76,6 +77,7 @@ struct layer {
                                  * and both read aux */
     bool reads_in_w;            /* W reads weights */
     bool second_gradient;       /* B makes the gradient of the second input */
+    bool forgets_second;        /* F alone reads it */
     bool keeps_input_for_b, keeps_output_for_b, keeps_aux_for_b;
     bool keeps_input_for_w, keeps_output_gradient_for_w;
 };
@@ -87,6 +89,10 @@ struct rope_table {
     double base;
     int rotary;         /* elements of a head that turn */
 };
+
+/* Heads of multi-head latent attention: elements of a query or key that stay
+ * as they are and that turn, and of a value. */
+struct latent_heads { int heads; int64_t still, rotary, value; };
 
 struct step {
     const struct layer *layer;
@@ -112,7 +118,7 @@ struct step {
         struct { int heads, kv_heads, head_width, cache;
                  int replicas; /* ranks that hold the same kv heads */
                  double scale, softcap;
-                 int64_t window;
+                 int64_t window, value;
                  int alibi;        /* heads of the whole model; 0: none */
         } attention;
         struct { int heads, kv_heads, head_width, table; } rope;
@@ -121,6 +127,9 @@ struct step {
                  int64_t width[2]; /* of a row */
                  double epsilon;
                  bool plus_one, each; } qk_norm;
+        struct { int units;       /* of a row */
+                 int64_t first, count; /* columns of a unit */ } part;
+        struct latent_heads latent; /* of this rank */
         struct { bool few; /* products by the recipe */ } linear;
         struct { struct router_form form;
                  double alpha, limit; /* of a clamped gate */
@@ -324,6 +333,8 @@ struct attention_rule {
     double scale;   /* of scores; 0: 1 / root of the head width */
     double softcap; /* of scores; 0: none */
     int64_t window; /* tokens that a token sees; 0: all before it */
+    int64_t value;  /* elements of a value, the others are zeros: for the cost
+                     * alone; 0: as wide as a head */
     bool alibi;     /* linear biases of scores (kernels.h) */
 };
 slot nn_attention_ruled(struct program *p, slot qkv, int heads, int kv_heads,
@@ -331,6 +342,19 @@ slot nn_attention_ruled(struct program *p, slot qkv, int heads, int kv_heads,
 /* Directly after attention x: a score of each head, spec [heads], that takes
  * its share of the softmax. */
 slot nn_sinks(struct program *p, slot x, const struct param_spec *spec);
+/* Multi-head latent attention (latent.c). y = x Wᵀ of a matrix that no axis
+ * cuts. */
+slot nn_down(struct program *p, slot x, const struct param_spec *weight);
+/* These columns of each of `units` equal runs of a row (on this rank). Slots
+ * whose parts are read have no other readers, and parts do not overlap. */
+slot nn_part(struct program *p, slot x, int units,
+             const struct layout_span *columns);
+/* Keys and values of attention from those of each head and from the rotary key
+ * of all heads; and queries before them: then nn_rope_part and attention. */
+slot nn_latent_keys(struct program *p, slot up, slot turning,
+                    const struct latent_heads *heads);
+slot nn_latent_join(struct program *p, slot queries, slot keys,
+                    const struct latent_heads *heads);
 slot nn_swiglu(struct program *p, slot gate_up);
 slot nn_geglu(struct program *p, slot gate_up);
 slot nn_activation(struct program *p, slot x, enum activation activation);

@@ -46,7 +46,8 @@ static void count_moved(struct shape *shape, const struct step *step,
         return;
     if (kind == LAYER_ACTIVATION || kind == LAYER_ROPE)
         shape->moved_split += elements;
-    else if (kind != LAYER_LINEAR && kind != LAYER_ATTENTION)
+    else if (kind != LAYER_LINEAR && kind != LAYER_DOWN &&
+             kind != LAYER_ATTENTION)
         shape->moved_whole += elements;
     if (step->left >= 0) shape->moved_whole += 2 * (double)shape->width;
     if (kind == LAYER_ACTIVATION && step->input >= 0 && step->output >= 0)
@@ -72,7 +73,7 @@ static void count_steps(struct shape *shape, const struct program *p,
 
         if (step->block < 0) continue;
         shape->instructions += 1;
-        if (kind == LAYER_LINEAR)
+        if (kind == LAYER_LINEAR || kind == LAYER_DOWN)
             count_product(shape, &p->params.items[step->param[0]], 1, 1);
         if (kind == LAYER_EXPERTS && step->param[0] >= 0) {
             const struct param *weight = &p->params.items[step->param[0]];
@@ -131,6 +132,8 @@ status shape_of(struct shape *shape, const struct model *model,
     *shape = (struct shape){
         .layers = model->layers, .heads = model->heads,
         .kv_heads = model->kv_heads, .head_width = model->head_width,
+        .value_width = model->mla.rank > 0 ? (int)model->mla.value
+                                           : model->head_width,
         .width = model->width, .feed_forward = model->feed_forward,
         .vocab = model->vocab, .sequence = sequence, .tied = model->tied,
         .experts = model->moe.experts,
@@ -167,8 +170,8 @@ static double flops(const struct shape *shape, double keys)
         weights += shape->layers * p->each_block * p->tokens *
                    (double)p->outputs * (double)p->inputs;
     }
-    return 6 * weights + 12.0 * shape->layers * shape->heads *
-                             shape->head_width * keys;
+    return 6 * weights + 6.0 * shape->layers * shape->heads *
+                             (shape->head_width + shape->value_width) * keys;
 }
 
 double shape_flops_causal(const struct shape *shape)

@@ -19,6 +19,7 @@ struct shape_product {
 
 struct shape {
     int layers, heads, kv_heads, head_width;
+    int value_width;    /* of a head */
     int64_t width, feed_forward, vocab, sequence;
     int choices;             /* experts that a token chooses; 0: none */
     int experts;             /* of a block */

@@ -48,6 +48,7 @@ static void event_cost(const struct cost *cost, const struct stage *stage,
     const bool back = event->pass == PASS_BACKWARD_INPUT;
 
     if (step->layer->kind == LAYER_LINEAR ||
+        step->layer->kind == LAYER_DOWN ||
         step->layer->kind == LAYER_HEAD ||
         (step->layer->kind == LAYER_EXPERTS && step->param[0] >= 0)) {
         product_of(cost, step, p, event->pass, out);

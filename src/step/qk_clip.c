@@ -17,6 +17,10 @@ status qk_clip_check(const struct model *model)
         FAIL(ERR_CONFIG, "optimizer.qk_clip: %s norms queries and keys, so "
                          "that scaling their weights changes no score; set it "
                          "to 0", model->kind->name);
+    if (model->mla.rank > 0)
+        FAIL(ERR_CONFIG, "optimizer.qk_clip: heads of %s share a key's rotary "
+                         "part, so that no weight scales the scores of one "
+                         "head; set it to 0", model->kind->name);
     if (model->attention_softcap > 0)
         FAIL(ERR_CONFIG, "optimizer.qk_clip: %s caps its scores at %g already; "
                          "set it, or model.attention_softcap, to 0",

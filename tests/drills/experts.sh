@@ -8,7 +8,8 @@ prepare
 golden=$tree/tests/golden/models
 
 # --- from a Hugging Face directory and back ---
-for name in mixtral qwen2_moe qwen3_moe olmoe granitemoe glm4_moe gpt_oss; do
+for name in mixtral deepseek_v2 deepseek_v2_lite deepseek_v3 \
+    qwen2_moe qwen3_moe olmoe granitemoe glm4_moe gpt_oss; do
     must import "$golden/$name" "in-$name"
     must export "in-$name" "out-$name"
     lockstep compare "$golden/$name" "out-$name" >out 2>&1
@@ -164,6 +165,52 @@ expect "biases: no place in files of the family" 78 "no place; train" \
     export even none
 expect "biases of a dense family" 78 "is a family without experts" \
     train config.yaml --run none --set moe.bias_rate=0.1
+
+# --- latent attention ---
+latent=(--set model.family=deepseek_v3 --set model.kv_heads=0
+    --set model.head_width=0 --set mla.query_rank=10 --set mla.rank=16
+    --set mla.nope=6 --set mla.rope=4 --set mla.value=5 --set moe.experts=8
+    --set moe.top_k=2 --set moe.groups=4 --set moe.groups_chosen=2
+    --set moe.intermediate_size=12 --set moe.first_dense=1)
+must train config.yaml --run latent "${latent[@]}" --set train.steps=12
+LOCKSTEP_FAULT=train.step:8:kill lockstep train config.yaml --run cut-latent \
+    "${latent[@]}" --set train.steps=12 >log 2>&1
+must resume cut-latent --ranks 4 --set mesh.tensor=2 --set mesh.pipe=2 \
+    --set train.recompute=block --set train.micro_batch=2
+if same_run latent cut-latent; then ok "latent: killed, resumed on four ranks"
+else bad "latent: killed, resumed on four ranks" "$why" log; fi
+must export latent latent-out
+must generate latent-out --prompt "the " --tokens 5 --temperature 0
+first=$(tail -n 1 log)
+must generate latent --prompt "the " --tokens 5 --temperature 0
+if [ "$(tail -n 1 log)" = "$first" ]; then ok "latent: exported, the same text"
+else bad "latent: exported" "another text" log; fi
+cp -r "$golden/deepseek_v3" v3 && chmod -R u+w v3
+sed -i 's/"num_nextn_predict_layers": 0/"num_nextn_predict_layers": 1/' \
+    v3/config.json
+must import v3 in-later
+sed -i 's/"num_nextn_predict_layers": 1/"quantization_config": {}/' \
+    v3/config.json
+expect "latent: weights in FP8" 78 "quantization_config" import v3 none
+sed -i 's/"quantization_config": {}/"rope_interleave": false/' v3/config.json
+expect "latent: halves turn" 78 "rope_interleave" import v3 none
+refuse_latent() { # NAME WORDS SETTING...
+    local name=$1 words=$2 sets=() set
+    shift 2
+    for set; do sets+=(--set "$set"); done
+    expect "$name" 78 "$words" train config.yaml --run none "${latent[@]}" \
+        "${sets[@]}"
+}
+refuse_latent "latent: an odd turning part" "an even number is needed" mla.rope=3
+refuse_latent "latent: long values" "values no more than keys" mla.value=11
+refuse_latent "latent: few key heads" "only as many as heads" model.kv_heads=2
+refuse_latent "latent: QK-clip" "share a key's rotary part" optimizer.qk_clip=1
+refuse_latent "latent: adapters" "lora" lora.rank=2
+refuse_latent "latent: groups that do not divide" "groups" moe.groups=3
+refuse_latent "latent: dense blocks later" "dense blocks of deepseek_v3 are" \
+    moe.first_dense=0 moe.dense=1
+refuse_latent "latent: another family" "has no latent attention" \
+    model.family=mixtral moe.groups=0 moe.groups_chosen=0 moe.first_dense=0
 
 # --- a dense model becomes a mixture: its first loss is the dense one's ---
 for name in llama_untied mistral qwen3; do

@@ -75,7 +75,7 @@ draw() { # SEED
         function rules(   text) {
             if (family ~ /^(gpt2|gpt_neox|gptj)$/) kv = heads
             if (family == "palm") kv = 1
-            if (family ~ /mixtral|moe/)
+            if (family ~ /mixtral|moe|deepseek/)
                 text = " moe.experts=" of("2 4 6 9") " moe.top_k=" of("1 2 2") \
                     " moe.bias_rate=" of("0 0.01")
             if (family ~ /granite/)
@@ -93,6 +93,16 @@ draw() { # SEED
                     " moe.scale=" of("0 2.5")
             if (family ~ /glm/ && text !~ /experts=9|experts=2/)
                 text = text " moe.groups=2 moe.groups_chosen=2"
+            if (family ~ /deepseek/) {
+                kv = heads
+                head = 0
+                text = " moe.experts=" of("8 16") " moe.top_k=" of("1 2") \
+                    " moe.bias_rate=" of("0 0.01") " moe.groups=" of("1 2 4") \
+                    " moe.groups_chosen=2 mla.query_rank=" of("0 5 14") \
+                    " mla.rank=" of("4 17") " mla.nope=" of("3 8") \
+                    " mla.rope=" of("2 6") " mla.value=" of("2 5") \
+                    " moe.intermediate_size=" heads * of("1 2 3")
+            }
             if (family ~ /qwen._moe/)
                 text = text " moe.every=" of("1 1 2") \
                     " moe.intermediate_size=" heads * of("1 2 3") \
@@ -120,7 +130,7 @@ draw() { # SEED
         function targets() {
             if (family == "gpt2") return "c_attn c_proj c_fc"
             if (family == "starcoder2") return "q_proj v_proj o_proj c_fc c_proj"
-            if (family ~ /mixtral|moe|oss/) return "q_proj k_proj v_proj o_proj"
+            if (family ~ /mixtral|moe|oss|deepseek/) return "q_proj k_proj v_proj o_proj"
             if (family == "phi3") return "qkv_proj o_proj gate_up_proj down_proj"
             if (family == "gptj") # its queries and keys need the values
                 return "q_proj,k_proj,v_proj out_proj fc_in fc_out"
@@ -131,13 +141,16 @@ draw() { # SEED
         # What stays as it is, and adapters; ~: a space in a word.
         function stays(   rank, group, named) {
             rank = seed % 2 && clip > 0 ? 0 : of("0 0 2 3")
+            if (family ~ /deepseek/) rank = 0
             named = rank > 0 && random(2) ? some(targets()) : "[all]"
             group = of("- - *norm*~frozen layers.0.*~frozen *.wo~frozen " \
-                "*.w2~frozen *wqkv~frozen *.w1*~frozen embedding~frozen " \
-                "*wqkv*~lr_factor=0.5~weight_decay=0" \
+                (family ~ /deepseek/ ? "" : "*wqkv~frozen ") \
+                "*.w2~frozen *.w1*~frozen embedding~frozen " \
+                "*" (family ~ /deepseek/ ? "wkv_a" : "wqkv") \
+                "*~lr_factor=0.5~weight_decay=0" \
                 (rank > 0 ? " *lora_a~frozen *lora_b~frozen" : "") \
                 (rank > 0 && named == "[all]" ? " *wqkv.lora_b~frozen " \
-                    (family ~ /mixtral|moe|oss/ ? "*.wo.lora_*~frozen" \
+                    (family ~ /mixtral|moe|oss|deepseek/ ? "*.wo.lora_*~frozen" \
                                             : "*.w2.lora_*~frozen") : ""))
             if (rank > 0 && group !~ (layers > 1 ? "layers.0|lora" : "lora"))
                 group = "-"
@@ -152,7 +165,7 @@ draw() { # SEED
             if (name !~ /adamw|lion|sgd/ || dtype ~ /64/) type = "float32"
             mean = name ~ /free/ ? 0 : of("0 0 0.9")
             clip = name ~ /free/ || special ~ /alibi=true/ || \
-                family ~ /qwen3|gemma[23]|olmo|stablelm/ \
+                family ~ /qwen3|gemma[23]|olmo|stablelm|deepseek/ \
                 ? 0 : of("0 0 0.05")
             return " optimizer.schedule=constant optimizer.name=" name \
                 " optimizer.state_dtype=" type " optimizer.ema=" mean \
@@ -172,7 +185,8 @@ draw() { # SEED
             if (heads % kv != 0) kv = heads
             family = of("llama gpt2 qwen2 qwen3 mistral ministral smollm3 " \
                 "olmo2 phi3 stablelm starcoder2 gpt_neox gptj falcon palm " \
-                "gemma gemma2 gemma3 mixtral mixtral olmoe qwen2_moe qwen3_moe granitemoe glm4_moe gpt_oss")
+                "gemma gemma2 gemma3 mixtral mixtral olmoe qwen2_moe qwen3_moe granitemoe glm4_moe gpt_oss " \
+                "deepseek_v2 deepseek_v3")
             context = of("1 1 2")
             leaf = of("3 6 5 9")
             span = leaf < 4 ? 4 : leaf # a token of each tensor leaf
@@ -198,7 +212,7 @@ draw() { # SEED
                 "numerics.grid_context=" context,
                 "numerics.grid_data=" of("0 0 0 " batch), "seed=" seed,
                 "numerics.bfloat16=" (dtype ~ /^b/ ? of("pairs tiles") : "pairs"),
-                "numerics.recipe=" (dtype ~ /^b/ && family !~ /mixtral|moe|oss/ \
+                "numerics.recipe=" (dtype ~ /^b/ && family !~ /mixtral|moe|oss|deepseek/ \
                     ? of("none hfp8 fp8-tensor fp8-delayed fp8-tiles mxfp8 mxfp4 " \
                          "nvfp4 nvfp4-delayed bitnet") : "none"),
                 "numerics.high_last=0",

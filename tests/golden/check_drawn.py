@@ -56,6 +56,18 @@ EXPERTS = {"num_experts": [1, 3, 8, 20], "num_experts_per_tok": "chosen",
            "norm_topk_prob": FLAGS}
 SPARSER = {**EXPERTS, "moe_intermediate_size": [10, 16],
            "decoder_sparse_step": [1, 2, ABSENT], "mlp_only_layers": "layers"}
+# Scores are stretched, too, where mscale_all_dim says so.
+YARN = {"rope_type": "yarn", "factor": 40.0, "beta_fast": 32, "beta_slow": 1,
+        "mscale": 0.707, "mscale_all_dim": 0.707,
+        "original_max_position_embeddings": 16}
+LATENT = {"rope": SCALINGS + [YARN, {**YARN, "mscale": 1.0, "mscale_all_dim": 1.0}],
+          "rms_norm_eps": [1e-6, 1e-3], "tie_word_embeddings": FLAGS + [ABSENT],
+          "q_lora_rank": [None, 5, 14], "kv_lora_rank": [6, 16],
+          "qk_nope_head_dim": [4, 8], "qk_rope_head_dim": [4, 6],
+          "v_head_dim": [3, 6], "n_routed_experts": [8, 12],
+          "num_experts_per_tok": [1, 3], "n_shared_experts": [1, 2],
+          "moe_intermediate_size": [10, 16], "first_k_dense_replace": [0, 0, 1],
+          "routed_scaling_factor": [1.0, 2.5], "n_group": [4], "topk_group": [2]}
 FAMILIES = {
     "llama": {**FREE, **BIASES}, "olmo2": {**GATED, "attention_bias": FLAGS},
     "mistral": {**FREE, "sliding_window": [None, 2, 6]},
@@ -87,6 +99,9 @@ FAMILIES = {
                    "embedding_multiplier": [1.0, 12], "logits_scaling": [1.0, 6.0],
                    "residual_multiplier": [0.22, ABSENT],
                    "attention_multiplier": [0.1, ABSENT]},
+    "deepseek_v2": {**LATENT, "topk_method": ["greedy", "group_limited_greedy"]},
+    "deepseek_v3": {**LATENT, "norm_topk_prob": FLAGS,
+                    "num_nextn_predict_layers": [0]},
     "olmoe": {**GATED, **EXPERTS, "attention_bias": FLAGS},
     "qwen2_moe": {**GATED, **SPARSER, "shared_expert_intermediate_size": [6, 20]},
     "glm4_moe": {**GATED, "head_dim": [4, 12], "attention_bias": FLAGS, "use_qk_norm": FLAGS,
@@ -149,6 +164,10 @@ def draw(seed, families):
             config.update(rope_of(chance, family, value))
         elif value is not ABSENT:
             config[name] = value
+    if family.startswith("deepseek"):
+        config["num_key_value_heads"] = heads
+        if layers == 1:
+            config["first_k_dense_replace"] = 0
     if family in ("gpt2", "gptj", "falcon"):
         del config["intermediate_size"]
     if family == "falcon":  # the rest, transformers cannot run

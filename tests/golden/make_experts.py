@@ -96,6 +96,36 @@ def pack(value):
             (exponent + 127).to(torch.uint8))
 
 
+# Latent attention: with a bottleneck of queries, stretched positions and groups
+# of experts; without.
+LATENT = dict(num_attention_heads=4, num_key_value_heads=4, kv_lora_rank=14,
+              qk_nope_head_dim=6, qk_rope_head_dim=4, v_head_dim=5,
+              n_routed_experts=8, moe_intermediate_size=12,
+              attention_bias=False, hidden_size=36)
+YARN = {"rope_type": "yarn", "factor": 40.0, "beta_fast": 32, "beta_slow": 1,
+        "mscale": 0.707, "mscale_all_dim": 0.707,
+        "original_max_position_embeddings": 16}
+DEEPSEEK_V2 = gated("deepseek_v2", "DeepseekV2ForCausalLM", **LATENT,
+                    q_lora_rank=10, num_experts_per_tok=3, n_shared_experts=2,
+                    first_k_dense_replace=1, n_group=4, topk_group=2,
+                    num_hidden_layers=3, topk_method="group_limited_greedy",
+                    routed_scaling_factor=4.0, rope_scaling=YARN,
+                    rms_norm_eps=1e-3)
+DEEPSEEK_V2_LITE = gated("deepseek_v2", "DeepseekV2ForCausalLM", **LATENT,
+                         q_lora_rank=None, num_experts_per_tok=2,
+                         n_shared_experts=1, first_k_dense_replace=0,
+                         topk_method="greedy", tie_word_embeddings=True)
+DEEPSEEK_V3 = gated("deepseek_v3", "DeepseekV3ForCausalLM", **LATENT,
+                    q_lora_rank=10, num_experts_per_tok=3, n_shared_experts=1,
+                    first_k_dense_replace=1, n_group=4, topk_group=2,
+                    num_hidden_layers=3, routed_scaling_factor=2.5,
+                    norm_topk_prob=True, num_nextn_predict_layers=0,
+                    rope_scaling={**YARN, "mscale": 1.0, "mscale_all_dim": 1.0})
+MODELS |= {"deepseek_v2": (DEEPSEEK_V2, 87),
+           "deepseek_v2_lite": (DEEPSEEK_V2_LITE, 88),
+           "deepseek_v3": (DEEPSEEK_V3, 89)}
+
+
 def make(name):
     config, seed = MODELS[name]
     family = config["model_type"]

@@ -74,7 +74,8 @@ TEST(logits_over_a_cache_equal_those_of_a_whole_pass)
 {
     static const char *const names[] = {
         "gpt2", "llama_untied", "llama_nine_heads", "qwen3_mixed",
-        "smollm3_mixed", "gemma3_mixed", "phi3_long"};
+        "smollm3_mixed", "gemma3_mixed", "phi3_long", "deepseek_v2_lite",
+        "deepseek_v3"};
     static const int64_t firsts[] = {1, 5, 37};
 
     static const enum dtype dtypes[] = {DTYPE_F64, DTYPE_F32, DTYPE_BF16,

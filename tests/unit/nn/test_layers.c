@@ -110,7 +110,8 @@ static slot attention(struct program *p, slot x)
 
 static slot ruled(struct program *p, slot x)
 {
-    static const struct attention_rule rule = {0.4, 1.5, 4, false};
+    static const struct attention_rule rule = {
+        .scale = 0.4, .softcap = 1.5, .window = 4};
     const struct param_spec out = matrix("out", WIDTH, HEADS * HEAD_WIDTH);
 
     x = nn_attention_ruled(p, qkv(p, x), HEADS, KV_HEADS, &rule);
@@ -141,6 +142,27 @@ static slot rope_part(struct program *p, slot x)
 
     x = nn_rope_part(p, qkv(p, x), HEADS, KV_HEADS, &table);
     return nn_linear(p, nn_attention(p, x, HEADS, KV_HEADS), &out, NULL);
+}
+
+/* One matrix makes a latent vector and the rotary key of all heads. */
+static slot latent(struct program *p, slot x)
+{
+    static const struct rope_table table = {.base = 100, .rotary = 4};
+    static const struct latent_heads heads = {HEADS, 3, 4, 5};
+    static const struct layout_span first = {0, 6}, turning = {6, 4},
+                                    values = {0, 5};
+    const struct param_spec queries = matrix("q", HEADS * 7, WIDTH),
+                            down = matrix("down", 10, WIDTH),
+                            up = matrix("up", HEADS * 8, 6),
+                            out = matrix("out", WIDTH, HEADS * 5);
+    const slot a = nn_down(p, x, &down);
+    const slot keys = nn_linear(p, nn_part(p, a, 1, &first), &up, NULL);
+    slot y = nn_latent_keys(p, keys, nn_part(p, a, 1, &turning), &heads);
+
+    y = nn_latent_join(p, nn_linear(p, x, &queries, NULL), y, &heads);
+    y = nn_attention(p, nn_rope_part(p, y, HEADS, HEADS, &table), HEADS,
+                     HEADS);
+    return nn_linear(p, nn_part(p, y, HEADS, &values), &out, NULL);
 }
 
 static slot qk_norm(struct program *p, slot x, int heads, int kv_heads,
@@ -230,6 +252,7 @@ static const struct row {
     {"gelu tanh", gelu_tanh, false}, {"gelu erf", gelu_erf, false},
     {"silu", silu, false},         {"attention", attention, false},
     {"rope", rope, true},          {"part of rope", rope_part, true},
+    {"latent attention", latent, true},
     {"norm of heads", heads_norm, false}, {"scale", scaled, true},
     {"rmsnorm plus one", plus_one, false}, {"geglu", geglu, false},
     {"rules of attention", ruled, false},

@@ -1,0 +1,214 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* deepseek.c - DeepSeek-V2 and DeepSeek-V3: latent attention, and experts that
+ * are chosen in a few groups, beside some of all tokens. First blocks are
+ * dense. Sources: arXiv:2405.04434, section 2; arXiv:2412.19437, section
+ * 2.1. */
+#include <string.h>
+
+#include "models/config.h"
+#include "models/mla.h"
+
+#define DECODER_DEEPSEEK \
+    .gated = true, .embedding = "model.embed_tokens.weight", \
+    .head = "lm_head.weight", \
+    .attention_norm = OUTSIDE_WEIGHT("input_layernorm"), \
+    .ffn_norm = OUTSIDE_WEIGHT("post_attention_layernorm"), \
+    .gate = {"mlp.gate_proj.weight", NULL, NULL, NULL}, \
+    .up = {"mlp.up_proj.weight", NULL, NULL, NULL}, \
+    .down = {"mlp.down_proj.weight", NULL, NULL, NULL}, \
+    .router = OUTSIDE_WEIGHT("mlp.gate"), \
+    .expert_gate = OUTSIDE_WEIGHT("mlp.experts.%d.gate_proj"), \
+    .expert_up = OUTSIDE_WEIGHT("mlp.experts.%d.up_proj"), \
+    .expert_down = OUTSIDE_WEIGHT("mlp.experts.%d.down_proj"), \
+    .shared_gate = OUTSIDE_WEIGHT("mlp.shared_experts.gate_proj"), \
+    .shared_up = OUTSIDE_WEIGHT("mlp.shared_experts.up_proj"), \
+    .shared_down = OUTSIDE_WEIGHT("mlp.shared_experts.down_proj"), \
+    .norm = OUTSIDE_WEIGHT("model.norm")
+
+static const struct decoder decoder_v2 = {DECODER_DEEPSEEK};
+static const struct decoder decoder_v3 = {
+    DECODER_DEEPSEEK, .router_bias = "mlp.gate.e_score_correction_bias"};
+
+/* Fields of both. The library fills head_dim and qk_head_dim itself; losses
+ * and devices are settings of other training programs. */
+#define ROWS_DEEPSEEK(context_, experts_, width_, top_k_) \
+    ROWS_LLAMA(1e-6), ROWS_ROPE, \
+    ROW_INTEGER("num_key_value_heads", kv_heads, 0), \
+    ROW_INTEGER("max_position_embeddings", context, context_), \
+    ROW_FLAG("tie_word_embeddings", tied, false), \
+    ROW_ONLY("attention_bias", "false"), \
+    ROW_INTEGER("kv_lora_rank", mla.rank, 512), \
+    ROW_INTEGER("qk_nope_head_dim", mla.nope, 128), \
+    ROW_INTEGER("qk_rope_head_dim", mla.rope, 64), \
+    ROW_INTEGER("v_head_dim", mla.value, 128), \
+    ROW_IDLE("q_lora_rank"), ROW_IDLE("head_dim"), ROW_IDLE("qk_head_dim"), \
+    ROW_INTEGER("n_routed_experts", moe.experts, experts_), \
+    ROW_INTEGER("num_experts_per_tok", moe.top_k, top_k_), \
+    ROW_INTEGER("moe_intermediate_size", moe.width, width_), \
+    ROW_IDLE("n_shared_experts"), ROW_IDLE("first_k_dense_replace"), \
+    ROW_IDLE("n_group"), ROW_IDLE("topk_group"), ROWS_ROUTER, \
+    ROW_ALSO("moe_layer_freq", "1"), ROW_IDLE("ep_size"), \
+    ROW_ALSO("pretraining_tp", "1"), ROW_IDLE("aux_loss_alpha"), \
+    ROW_IDLE("seq_aux")
+
+static const struct config_row rows_v2[] = {
+    ROWS_DEEPSEEK(2048, 64, 1407, -1), ROW_ONLY("mlp_bias", "false"),
+    ROW_REAL("routed_scaling_factor", moe.scale, 1),
+    ROW_ALSO("scoring_func", "softmax"), ROW_ALSO("norm_topk_prob", "false"),
+    ROW_IDLE("topk_method"),
+};
+
+/* Modules that predict later tokens (num_nextn_predict_layers) lie behind the
+ * last block and are not read. */
+static const struct config_row rows_v3[] = {
+    ROWS_DEEPSEEK(4096, 256, 2048, 8),
+    ROW_REAL("routed_scaling_factor", moe.scale, 2.5),
+    ROW_FLAG("norm_topk_prob", moe.normalize, true),
+    ROW_ALSO("scoring_func", "sigmoid"), ROW_ALSO("topk_method", "noaux_tc"),
+    ROW_ALSO("rope_interleave", "true"),
+    ROW_IDLE("num_nextn_predict_layers"), ROW_IDLE("num_mtp_layers"),
+};
+
+/* ---- config.json ---- */
+
+static bool is_null(const struct json *config, const char *key)
+{
+    const struct json *value = json_get(config, key);
+
+    return value != NULL && value->kind == JSON_NULL;
+}
+
+static status read_count(const struct json *config, const char *source,
+                         const char *key, int other, int *out)
+{
+    int64_t number = 0;
+
+    if (!is_null(config, key) && (other > 0 || json_get(config, key) != NULL))
+        TRY(config_read_int(config, source, key, other, &number));
+    *out = (int)number;
+    return OK;
+}
+
+/* How many blocks at the beginning are dense: 0 or more. */
+static status read_first(struct model *m, const struct json *config,
+                         const char *source, int other)
+{
+    const char *key = "first_k_dense_replace";
+    const struct json *value = json_get(config, key);
+    int64_t first = other;
+
+    if (value != NULL && value->kind != JSON_NULL) {
+        if (value->kind != JSON_INTEGER || value->integer < 0 ||
+            value->integer > m->layers)
+            FAIL(ERR_CONFIG, "%s: %s is not a number of layers, 0 to %d",
+                 source, key, m->layers);
+        first = value->integer;
+    }
+    for (int i = 0; i < first; i++) blocks_put(&m->moe.dense, i);
+    return OK;
+}
+
+static status read_method(const struct json *config, const char *source,
+                          bool *groups)
+{
+    const char *name;
+
+    TRY(json_get_string_or(config, source, "topk_method", "greedy", &name));
+    *groups = strcmp(name, "group_limited_greedy") == 0;
+    if (*groups || strcmp(name, "greedy") == 0) return OK;
+    FAIL(ERR_CONFIG, "%s: topk_method: %s is not greedy or "
+                     "group_limited_greedy", source, name);
+}
+
+static status read_more(struct model *m, const struct json *config,
+                        const char *source)
+{
+    const struct model_kind *kind = m->kind;
+    const bool v3 = kind == &model_deepseek_v3;
+    bool groups = true;
+    int shared, rank;
+
+    TRY(read_count(config, source, "q_lora_rank", 1536, &rank));
+    TRY(read_count(config, source, "n_shared_experts", v3 ? 1 : 2, &shared));
+    TRY(read_first(m, config, source, v3 ? 3 : 0));
+    TRY(read_count(config, source, "n_group", v3 ? 8 : 0, &m->moe.groups));
+    TRY(read_count(config, source, "topk_group", v3 ? 4 : 0,
+                   &m->moe.groups_chosen));
+    if (!v3) TRY(read_method(config, source, &groups));
+    if (!groups) m->moe.groups = m->moe.groups_chosen = 0;
+    m->mla.query_rank = rank;
+    m->moe.shared_width = shared * m->moe.width;
+    if (shared > 0) return OK;
+    FAIL(ERR_CONFIG, "%s: n_shared_experts: null; %s has one or more", source,
+         kind->name);
+}
+
+static void write_count(struct json_writer *out, const char *key,
+                        int64_t value)
+{
+    json_write_key(out, key);
+    if (value > 0) json_write_integer(out, value);
+    else json_write_null(out);
+}
+
+static void write_more(const struct model *m, struct json_writer *out)
+{
+    const bool v3 = m->kind == &model_deepseek_v3;
+    const bool groups = m->moe.groups > 1 || v3;
+
+    write_count(out, "q_lora_rank", m->mla.query_rank);
+    json_write_key_integer(out, "n_shared_experts",
+                           m->moe.shared_width / m->moe.width);
+    json_write_key_integer(out, "first_k_dense_replace",
+                           blocks_count(&m->moe.dense));
+    write_count(out, "n_group", groups && !m->moe.groups ? 1 : m->moe.groups);
+    write_count(out, "topk_group",
+                groups && !m->moe.groups ? 1 : m->moe.groups_chosen);
+    json_write_key(out, "scoring_func");
+    json_write_string(out, v3 ? "sigmoid" : "softmax");
+    json_write_key(out, "topk_method");
+    json_write_string(out, v3 ? "noaux_tc"
+                      : groups ? "group_limited_greedy" : "greedy");
+    if (v3) json_write_key_integer(out, "num_nextn_predict_layers", 0);
+}
+
+/* ---- sizes ---- */
+
+static status settle(struct model *m)
+{
+    const struct moe *x = &m->moe;
+    const int dense = blocks_count(&x->dense);
+
+    TRY(mla_settle(m));
+    if (x->groups < 2) m->moe.groups = m->moe.groups_chosen = 0;
+    for (int i = 0; i < dense; i++)
+        if (!blocks_has(&x->dense, i))
+            FAIL(ERR_CONFIG, "moe.dense: dense blocks of %s are its first ones "
+                             "(moe.first_dense)", m->kind->name);
+    if (x->width < 1 || x->shared_width % x->width != 0)
+        FAIL(ERR_CONFIG, "moe.shared_intermediate_size: %lld is not a multiple "
+                         "of the width of one expert, %lld",
+             (long long)x->shared_width, (long long)x->width);
+    return OK;
+}
+
+#define KIND_DEEPSEEK \
+    .layer_prefix = "model.layers.%d.", .no_attention_bias = true, \
+    .no_mlp_bias = true, .top_k = 8, .expert_sizes = true, \
+    .shared_expert = true, .mla = {1536, 512, 128, 64, 128}, .groups = 8, \
+    .build = decoder_build, .read_more = read_more, \
+    .write_more = write_more, .settle = settle
+
+const struct model_kind model_deepseek_v2 = {
+    .name = "deepseek_v2", .architecture = "DeepseekV2ForCausalLM",
+    .decoder = &decoder_v2, CONFIG_ROWS(rows_v2), KIND_DEEPSEEK,
+    .router = ROUTER_SOFTMAX, .experts = 160, .shared_count = 2,
+    .gate_scale = 16, .groups_chosen = 3, .group = ROUTER_GROUP_MAX};
+
+const struct model_kind model_deepseek_v3 = {
+    .name = "deepseek_v3", .architecture = "DeepseekV3ForCausalLM",
+    .decoder = &decoder_v3, CONFIG_ROWS(rows_v3), KIND_DEEPSEEK,
+    .router = ROUTER_SIGMOID, .normalize = true, .normalize_choice = true,
+    .experts = 256, .shared_count = 1, .gate_scale = 2.5, .groups_chosen = 4,
+    .group = ROUTER_GROUP_TOP2, .selection_bias = true, .bias_rate = 0.001,
+    .more_blocks = true};
