@@ -64,20 +64,42 @@ static status scale_model(struct options_set *set, int64_t k)
     return set_one(set, "model.context", 0);
 }
 
-/* Fewer experts, and narrower ones; as many are chosen. */
+/* Fewer experts, and narrower ones; as many are chosen. An expert of all tokens
+ * counts as many others as before. */
 static status scale_experts(struct options_set *set, int64_t k)
 {
     const struct options o = set->values;
+    const int64_t width = part(o.moe.intermediate_size, k, HEAD);
+    const int64_t count =
+        o.moe.shared_intermediate_size / (o.moe.intermediate_size > 0
+                                              ? o.moe.intermediate_size : 1);
 
     if (o.moe.experts > EXPERTS_MOST)
         TRY(set_one(set, "moe.experts", EXPERTS_MOST));
+    if (o.moe.first_dense > 0) TRY(set_one(set, "moe.first_dense", 1));
     if (o.moe.intermediate_size > 0)
-        TRY(set_one(set, "moe.intermediate_size",
-                    part(o.moe.intermediate_size, k, HEAD)));
+        TRY(set_one(set, "moe.intermediate_size", width));
     if (o.moe.shared_intermediate_size > 0)
         TRY(set_one(set, "moe.shared_intermediate_size",
-                    part(o.moe.shared_intermediate_size, k, HEAD)));
+                    o.moe.intermediate_size > 0
+                        ? count * width
+                        : part(o.moe.shared_intermediate_size, k, HEAD)));
     return OK;
+}
+
+/* Heads as wide as others have them. */
+static status scale_latent(struct options_set *set, int64_t k)
+{
+    const struct options o = set->values;
+
+    if (o.mla.rank == 0) return OK;
+    if (o.mla.query_rank > 0)
+        TRY(set_one(set, "mla.query_rank",
+                    part(o.mla.query_rank, k, HEAD / 2)));
+    TRY(set_one(set, "mla.rank", part(o.mla.rank, k, HEAD / 2)));
+    TRY(set_one(set, "mla.nope", HEAD / 2));
+    TRY(set_one(set, "mla.rope", HEAD / 2));
+    return set_one(set, "mla.value", HEAD / 2);
 }
 
 static status scale_run(struct options_set *set, int64_t k)
@@ -108,5 +130,6 @@ status scale_options(struct options_set *set, const char *scale)
     if (divisor == 1) return OK;
     TRY(scale_model(set, divisor));
     TRY(scale_experts(set, divisor));
+    TRY(scale_latent(set, divisor));
     return scale_run(set, divisor);
 }
