@@ -373,8 +373,9 @@ static slot mixture(struct program *p, const struct model *m, slot x)
 
     router.split_rows = AXIS_NONE;
     add_biases(m, &spec);
-    const slot choice = nn_choose_biased(p, nn_router(p, x, &router, biased),
-                                         &spec.form, of->bias ? &bias : NULL);
+    const slot logits = nn_router(p, nn_jitter(p, x), &router, biased);
+    const slot choice =
+        nn_choose_biased(p, logits, &spec.form, of->bias ? &bias : NULL);
     const slot y = nn_experts(p, x, choice, &spec);
 
     if (of->shared_width == 0) return y;

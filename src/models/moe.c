@@ -20,6 +20,7 @@ status moe_check_options(const struct model_kind *kind,
         {"swiglu_alpha", o->moe.swiglu_alpha > 0, kind->swiglu_limit == 0},
         {"swiglu_limit", o->moe.swiglu_limit > 0, kind->swiglu_limit == 0}};
     bool asked = o->moe.experts > 0 || o->moe.top_k > 0 ||
+                 o->moe.jitter > 0 || o->moe.capacity_factor > 0 ||
                  o->moe.intermediate_size > 0 || o->moe.bias_rate > 0;
 
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)

@@ -148,6 +148,14 @@ static const int32_t *mask_of(const struct step *step, struct run *run)
     return mask;
 }
 
+/* Whether choices may be dropped while training. */
+static bool choice_drops(const struct program *p,
+                         const struct router_form *form)
+{
+    return p->regular.capacity > 0 && p->mode == PROGRAM_TRAIN &&
+           form->experts > 1;
+}
+
 /* ---- the layer ---- */
 
 /* Sets the bias of the choice, if there is one, as a row of real numbers. */
@@ -171,8 +179,36 @@ static status find_bias(const struct step *step, struct run *run,
         run->stream, wide, tensor_1d(weight.data, weight.dtype, experts), 1.0);
 }
 
+/* Drops choices of experts that have no place left in their sequence. Returns
+ * how many. */
+static int64_t drop_choices(const struct step *step, struct run *run,
+                            const struct choice *choice)
+{
+    const struct router_form *form = &step->set.experts.form;
+    const struct choose_room room = room_of(step, run->program);
+    const int64_t length = choice->tokens / room.sequences;
+    int64_t *used = (int64_t *)(void *)((char *)run->scratch + room.one);
+    int64_t dropped = 0;
+
+    if (!choice_drops(run->program, form) || run->gradients == NULL) return 0;
+    const int64_t places =
+        router_capacity(run->program->regular.capacity, form->choices, length,
+                        form->experts);
+
+    for (int64_t i = 0; i < room.sequences; i++) {
+        const struct router_tokens tokens = {
+            .chosen = choice->chosen, .first = i * length, .tokens = length,
+            .choices = form->choices};
+
+        memset(used, 0, (size_t)form->experts * sizeof *used);
+        dropped += router_drop(&tokens, choice->chosen, places, used);
+    }
+    return dropped;
+}
+
 static status choose_forward(const struct step *step, struct run *run)
 {
+    const struct router_form *form = &step->set.experts.form;
     const struct choice choice = choice_of(run, step, step->output);
     struct router router = {
         .form = step->set.experts.form,
@@ -182,7 +218,10 @@ static status choose_forward(const struct step *step, struct run *run)
 
     TRY(find_bias(step, run, &router.bias));
     TRY(run->kernels->router_choose(run->stream, &router));
+    const int64_t dropped = drop_choices(step, run, &choice);
+
     if (counts == NULL || run->event->pass != PASS_FORWARD) return OK;
+    counts[form->experts] += dropped;
     const struct router_tokens tokens = {
         .chosen = choice.chosen, .mask = mask_of(step, run),
         .tokens = choice.tokens, .choices = choice.choices};
@@ -340,6 +379,20 @@ const struct layer layer_choose = {
     .exchanges = choose_exchanges, .keeps_input_for_b = true,
     .keeps_output_for_b = true};
 
+/* Places go by position, so a rank must have whole sequences. */
+static status check_whole(const struct program *p)
+{
+    const char *name = p->mesh.size[AXIS_CONTEXT] > 1  ? "mesh.context"
+                       : program_tensor_ranks(p) > 1   ? "mesh.tensor"
+                       : p->mesh.size[AXIS_EXPERT] > 1 ? "mesh.expert" : NULL;
+
+    if (name == NULL) return OK;
+    FAIL(ERR_CONFIG, "moe.capacity_factor: ranks of %s have parts of sequences "
+                     "or of experts, and places are given to whole sequences; "
+                     "use mesh.data, mesh.shard and mesh.pipe, or drop nothing "
+                     "(moe.capacity_factor=0)", name);
+}
+
 slot nn_choose(struct program *p, slot logits, const struct router_form *form)
 {
     return nn_choose_biased(p, logits, form, NULL);
@@ -350,6 +403,7 @@ slot nn_choose_biased(struct program *p, slot logits,
                       const struct param_spec *bias)
 {
     if (p->error == OK) p->error = router_form_check(form);
+    if (p->error == OK && choice_drops(p, form)) p->error = check_whole(p);
     if (p->error != OK) return -1;
     const int step = program_add_step(p, &layer_choose, logits);
     const slot output = program_add_slot(

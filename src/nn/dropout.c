@@ -108,6 +108,69 @@ const struct layer layer_dropout = {
     .backward_input = dropout_backward, .cost = dropout_cost,
     .scratch = dropout_scratch};
 
+/* ---- jitter of routers: Fedus et al. 2021, arXiv:2101.03961, appendix ---- */
+
+static status jitter(const struct step *step, struct run *run, struct tensor y,
+                     struct tensor x)
+{
+    const struct jitter call = {
+        .y = y, .x = x, .key = run->jitter,
+        .epsilon = run->program->regular.jitter,
+        .rows = find_rows(step, run, y.shape[0])};
+
+    return run->kernels->jitter(run->stream, &call);
+}
+
+static status jitter_forward(const struct step *step, struct run *run)
+{
+    const struct tensor y = run_slot(run, step->output);
+    const struct tensor x = run_slot(run, step->input);
+
+    if (run->gradients != NULL) return jitter(step, run, y, x);
+    return run->kernels->scale(run->stream, flat(y), flat(x), 1.0);
+}
+
+/* Behind the rows in scratch: what is added where x has other readers. */
+static status jitter_backward(const struct step *step, struct run *run)
+{
+    const struct tensor dx = run_gradient(run, step->input);
+    struct tensor more = dx;
+
+    if (!run->event->adds)
+        return jitter(step, run, dx, run_gradient(run, step->output));
+    more.data = (char *)run->scratch +
+                arena_aligned(dropout_scratch(step, run->program));
+    TRY(jitter(step, run, more, run_gradient(run, step->output)));
+    return run->kernels->add(run->stream, flat(dx), flat(dx), flat(more));
+}
+
+static size_t jitter_scratch(const struct step *step, const struct program *p)
+{
+    return arena_aligned(dropout_scratch(step, p)) +
+           (size_t)(program_slot_rows(p, step->output) *
+                    p->slots[step->output].width * dtype_bytes(p->dtype));
+}
+
+static const struct layer layer_jitter = {
+    .name = "jitter", .kind = LAYER_DROPOUT, .forward = jitter_forward,
+    .backward_input = jitter_backward, .cost = dropout_cost,
+    .scratch = jitter_scratch};
+
+slot nn_jitter(struct program *p, slot x)
+{
+    if (p->error != OK || p->regular.jitter == 0) return x;
+    x = relayout_local(p, x);
+    const int step = program_add_step(p, &layer_jitter, x);
+    const slot output = program_add_slot(p, layer_jitter.name,
+                                         x < 0 ? 0 : p->slots[x].width, false);
+
+    if (p->error != OK) return -1;
+    p->steps[step].output = output;
+    p->steps[step].set.dropout.site = (uint64_t)(p->block + 1);
+    p->slots[output].layout = p->slots[x].layout;
+    return output;
+}
+
 slot nn_dropout(struct program *p, slot x, int use)
 {
     if (p->error != OK || p->regular.dropout == 0) return x;

@@ -133,6 +133,7 @@ static void spread_gates(const struct choice *choice, struct tensor all)
         const int64_t at =
             i / choice->choices * all.shape[1] + choice->chosen[i];
 
+        if (choice->chosen[i] < 0) continue; /* dropped */
         memcpy((char *)all.data + (size_t)at * bytes,
                (const char *)choice->gates.data + (size_t)i * bytes, bytes);
     }

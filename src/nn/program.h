@@ -209,6 +209,9 @@ struct regularization {
     double rows_bound;  /* room for rows of experts that ranks divide, times
                          * their mean; 0: for as many as can come */
     double bias_rate;   /* of the routers' selection biases; 0: they stay */
+    double jitter;      /* of what routers read, while training; 0: none */
+    double capacity;    /* of an expert in a sequence, in means, while training;
+                         * 0: no choice is dropped */
     double dropout;     /* probability; 0: the program has no such steps */
     double attention_dropout; /* of attention's weights; 0: none */
 };
@@ -362,6 +365,9 @@ slot nn_activation(struct program *p, slot x, enum activation activation);
  * width], bias [experts] or NULL. */
 slot nn_router(struct program *p, slot x, const struct param_spec *weight,
                const struct param_spec *bias);
+/* x times random factors near 1, where the program has jitter, and while
+ * training: else x. */
+slot nn_jitter(struct program *p, slot x);
 /* The choice of each token by these logits: read by the layers below. */
 slot nn_choose(struct program *p, slot logits, const struct router_form *form);
 /* With biases [experts, 1] that count in the choice, not in gates; NULL: none.

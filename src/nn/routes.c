@@ -19,7 +19,7 @@ static int64_t counts_before(const struct program *p, int end)
 
     for (int i = 0; i < end; i++)
         if (chooses(&p->steps[i]))
-            count += p->steps[i].set.experts.form.experts;
+            count += p->steps[i].set.experts.form.experts + 1;
     return count;
 }
 
@@ -42,7 +42,8 @@ void routes_reset(const struct run *run)
         memset(run->routes, 0, routes_bytes(run->program));
 }
 
-void routes_collect(const struct run *run, int experts, double *table)
+void routes_collect(const struct run *run, int experts, double *table,
+                    double *dropped)
 {
     const struct program *p = run->program;
 
@@ -54,5 +55,6 @@ void routes_collect(const struct run *run, int experts, double *table)
         for (int e = 0; e < experts; e++)
             table[(int64_t)p->steps[i].block * experts + e] +=
                 (double)counts[e];
+        *dropped += (double)counts[experts];
     }
 }

@@ -9,10 +9,12 @@
 
 /* Room for the counts of this rank's routers; 0: there are none. */
 size_t routes_bytes(const struct program *program);
-/* [experts] of a step that chooses; NULL: nobody counts. */
+/* [experts], then choices that were dropped, of a step that chooses; NULL:
+ * nobody counts. */
 int64_t *routes_of(const struct run *run, const struct step *step);
 void routes_reset(const struct run *run);
-/* Adds to table [blocks of the model][experts]. */
-void routes_collect(const struct run *run, int experts, double *table);
+/* Adds to table [blocks of the model][experts], and to *dropped. */
+void routes_collect(const struct run *run, int experts, double *table,
+                    double *dropped);
 
 #endif

@@ -123,6 +123,7 @@ bool run_in_strips(const struct run *run, const struct step *step, int which)
 void run_keys(struct run *run, uint64_t seed)
 {
     run->dropout = random_key_make(seed, "dropout");
+    run->jitter = random_key_make(seed, "jitter");
     run->attention_dropout = random_key_make(seed, "attention dropout");
     run->recipe = random_key_make(seed, "recipe");
 }

@@ -67,6 +67,7 @@ struct run {
     double *z_losses;          /* [tokens] likewise, with a z-loss; else
                                 * NULL */
     struct random_key dropout, attention_dropout; /* keys of the run's masks */
+    struct random_key jitter;
     struct random_key recipe;  /* key of stochastic roundings */
     bool high;                 /* products are made without the recipe */
     float *late, *seen;        /* [late_values] largest magnitudes that late

@@ -414,7 +414,8 @@ int64_t pipeline_route_values(const struct pipeline *pipeline)
 {
     const struct model *model = pipeline->stages[0].request.model;
 
-    return (int64_t)model->layers * model->moe.experts;
+    return model->moe.experts == 0 /* and choices that were dropped */
+               ? 0 : (int64_t)model->layers * model->moe.experts + 1;
 }
 
 int pipeline_data_leaves(const struct pipeline *pipeline)

@@ -464,6 +464,8 @@ static status resolve_request(struct setup *setup)
                     .rows_bound = o->moe.rows_bound,
                     .balance = o->moe.balance_loss,
                     .router_z = o->moe.z_loss,
+                    .jitter = o->moe.jitter,
+                    .capacity = o->moe.capacity_factor,
                     .bias_rate = model_bias_rate(&setup->model, o),
                     .dropout = o->model.dropout,
                     .attention_dropout = o->model.attention_dropout},

@@ -22,7 +22,7 @@ status routing_build(struct routing *routing, struct pipeline *pipeline)
                                 .experts = model->moe.experts,
                                 .layers = model->layers};
     if (routing->experts == 0) return OK;
-    TRY(memory_take((size_t)count_of(routing), sizeof *routing->table,
+    TRY(memory_take((size_t)count_of(routing) + 1, sizeof *routing->table,
                     &table));
     routing->table = table;
     return OK;
@@ -38,7 +38,7 @@ void routing_begin(struct routing *routing)
 {
     if (routing->experts == 0) return;
     memset(routing->table, 0,
-           (size_t)count_of(routing) * sizeof *routing->table);
+           ((size_t)count_of(routing) + 1) * sizeof *routing->table);
     for (int i = 0; i < routing->pipeline->count; i++)
         routes_reset(&routing->pipeline->stages[i].run);
 }
@@ -95,9 +95,10 @@ status routing_share(struct routing *routing, struct team *team,
     if (routing->experts == 0) return OK;
     for (int i = 0; i < routing->pipeline->count; i++)
         routes_collect(&routing->pipeline->stages[i].run, routing->experts,
-                       routing->table);
-    TRY(team_join(team, routing->table, count_of(routing)));
+                       routing->table, routing->table + count_of(routing));
+    TRY(team_join(team, routing->table, count_of(routing) + 1));
     routing_judge(routing->table, routing->layers, routing->experts, out);
+    out->dropped = routing->table[count_of(routing)];
     return OK;
 }
 

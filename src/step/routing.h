@@ -18,20 +18,22 @@ struct routing_result {
     double entropy;  /* of the shares of experts, over its largest value: mean
                       * over blocks; 1 where all are equal */
     double idle;     /* experts of all blocks that no token chose */
+    double dropped;  /* choices without a place (moe.capacity_factor) */
 };
 
 static inline struct routing_result routing_none(void)
 {
     const double none = (double)NAN;
 
-    return (struct routing_result){none, none, none, none};
+    return (struct routing_result){none, none, none, none, none};
 }
 
 struct routing {
     struct pipeline *pipeline; /* borrowed */
     int experts;               /* of a block; 0: nothing below does a thing */
     int layers;
-    double *table;             /* owned, [layers][experts]: tokens */
+    double *table;             /* owned, [layers][experts]: tokens; then
+                                * choices that were dropped */
 };
 
 status routing_build(struct routing *routing, struct pipeline *pipeline);

@@ -61,6 +61,7 @@ static void exact_row(const struct trainer *t,
     row->expert_busiest_mean = result->routing.mean;
     row->expert_entropy = result->routing.entropy;
     row->expert_idle = result->routing.idle;
+    row->expert_dropped = result->routing.dropped;
     row->grad_norm = result->norm;
     row->clip_factor = result->factor;
     row->lr = made->lr;

@@ -68,6 +68,27 @@ expect "biases of spread experts" 78 "experts with biases are on every rank" \
     train config.yaml --run none --ranks 2 --set mesh.expert=2 \
     --set model.family=gpt_oss --set moe.experts=4
 
+# --- choices without a place ---
+must train config.yaml --run places --set model.family=mixtral \
+    --set moe.experts=4 --set moe.capacity_factor=0.5 --set moe.jitter=0.1 \
+    --set train.steps=3
+if awk -F'"expert_dropped":' 'NR > 0 && $2 + 0 > 0 { found = 1 }
+                              END { exit !found }' places/metrics.jsonl; then
+    ok "half of the places: choices are dropped"
+else bad "half of the places" "nothing is dropped" places/metrics.jsonl; fi
+must train config.yaml --run enough --set model.family=mixtral \
+    --set moe.experts=4 --set moe.capacity_factor=4 --set train.steps=3
+must train config.yaml --run dropless --set model.family=mixtral \
+    --set moe.experts=4 --set train.steps=3
+if same_run enough dropless; then ok "a place for all: as without capacity"
+else bad "a place for all" "$why" log; fi
+for axis in tensor context expert; do
+    expect "places and mesh.$axis" 78 "ranks of mesh.$axis have parts" \
+        train config.yaml --run none --ranks 2 --set "mesh.$axis=2" \
+        --set numerics.grid_context=2 --set model.family=mixtral \
+        --set moe.experts=4 --set moe.capacity_factor=1
+done
+
 # --- trained, killed, resumed on other ranks ---
 mixture=(--set model.family=mixtral --set moe.experts=4 --set train.steps=12)
 must train config.yaml --run whole "${mixture[@]}"

@@ -501,6 +501,15 @@ steps=3 model deepseek_v2 $experts model.family=deepseek_v2 $latent \
     mla.query_rank=0 train.dtype=bfloat16 moe.scale=2
 }
 
+# Jitter under every layout; places of experts where ranks have whole sequences.
+# shellcheck disable=SC2086
+steps=3 model jitter $experts model.family=mixtral moe.experts=4 \
+    moe.jitter=0.3 model.dropout=0.1 train.dtype=bfloat16
+sed -i '/context/d;/tensor/d;/mesh.expert/d' layouts.txt
+# shellcheck disable=SC2086
+steps=3 model capacity $experts model.family=qwen2_moe moe.experts=6 \
+    moe.top_k=3 moe.capacity_factor=0.7 moe.jitter=0.1 moe.z_loss=0.01
+
 # Only when it is named: what the thread sanitizer looks at.
 printf '%s\n' "ranks=2 mesh.data=2 zero=zero2 train.micro_batch=1" \
     "ranks=4 mesh.data=2 mesh.shard=2 zero=zero3" \
