@@ -34,12 +34,23 @@ train: {batch: 4, steps: $steps}
 checkpoint: {at_end: false}
 YAML
 
+# A mixture of 60M parameters: 8 experts, 2 for each token.
+cat >mixture.yaml <<YAML
+model: {family: mixtral, vocab: 512, layers: $((layers > 4 ? 4 : layers)),
+        width: 512, heads: 8, kv_heads: 8, feed_forward: 1024}
+moe: {experts: 8, top_k: 2}
+tokenizer: {from: tokenizer}
+data: {train: [text.txt], valid_share: 0, sequence: 256, cache: cache}
+train: {batch: 8, steps: $steps}
+checkpoint: {at_end: false}
+YAML
+
 # rate RUN WORD... - tokens a second, the median of the steps after the first
 rate() {
     local run=$1
     shift
     rm -rf "$run"
-    "$program" train gpt2.yaml --run "$run" "$@" >log 2>&1 \
+    "$program" train "$config" --run "$run" "$@" >log 2>&1 \
         || { cat log >&2; exit 1; }
     sed -n 's/.*"kind": *"step".*"tokens_per_s": *\([0-9.e+]*\).*/\1/p' \
         "$run/metrics.jsonl" | tail -n +2 | sort -g | median
@@ -78,6 +89,7 @@ pair() {
 
 comma=
 : >rows
+config=gpt2.yaml
 pair "2 ranks of 1 thread over 1 rank of 2" "--ranks 2 --threads 1" \
     "--threads 2"
 pair "grid of 4 data leaves over no grid" \
@@ -85,6 +97,9 @@ pair "grid of 4 data leaves over no grid" \
     "--threads 2 --set numerics.grid_data=1 --set numerics.grid_tensor=1"
 pair "default grid over no grid" "--threads 2" \
     "--threads 2 --set numerics.grid_data=1 --set numerics.grid_tensor=1"
+config=mixture.yaml
+pair "2 ranks that divide 8 experts over 1 rank of 2 threads" \
+    "--ranks 2 --threads 1 --set mesh.expert=2" "--threads 2"
 
 [ -s rows ] || { echo "ONLY=$ONLY: no pair has that in its name" >&2; exit 2; }
 day=$(date -u +%Y-%m-%d)
