@@ -104,7 +104,7 @@ mutation "shards are swapped" src/step/zero.c \
     's/shard_cuts\(s, unit\)\[shard_rank\(s, unit\)\]/shard_cuts(s, unit)[s->classes[s->units[unit].class].ranks - 1 - shard_rank(s, unit)]/' \
     "$zero"
 mutation "ranks take each other's sequences" src/step/work.c \
-    's/^( *)team_batch_rank\(e->team\);/\1(team_batch_rank(e->team) + 1) % team_batch_size(e->team);/' \
+    's/(first_sequence\(e->pipeline, )(team_batch_rank\(e->team\)),/\1(\2 + 1) % team_batch_size(e->team),/' \
     "$four"
 mutation "a chain of roots, not a tree" src/comm/sums.c \
     's/s->node\[s->count - 2\]\.span == s->node\[s->count - 1\]\.span/true/' \
@@ -171,7 +171,7 @@ mutation "a frozen matrix does not wait for its input" src/nn/frame.c \
     "ranks=2 mesh.tensor=2 tensor.overlap=2"
 more=(--set model.family=gpt2 --set model.kv_heads=0)
 mutation "a gathered unit ends before the last piece" src/plan/residency.c \
-    's/^( *)TRY\(widen_residences/\1if (prefetch < 0) TRY(widen_residences/' \
+    's/^( *)TRY\(widen_residences/\1if (ahead.units < 0) TRY(widen_residences/' \
     "ranks=4 mesh.tensor=2 mesh.shard=2 zero=fsdp tensor.overlap=2 tensor.domino=true"
 mutation "a product does not wait for its operand" src/nn/linear.c \
     's/TRY\(overlap_wait\(run, call\.a\.data\)\);//' "$tensor tensor.overlap=2"

@@ -273,6 +273,7 @@ TEST(who_set_a_value_is_written)
     struct text text = {0};
     static const char expected[] = "version: 1 # default\nseed: 2 # file\n"
                                    "zero: ddp # default\n"
+                                   "zero_reduce: auto # default\n"
                                    "machine: \"\" # default\n"
                                    "\nmodel: # the architecture\n"
                                    "  family: gpt2 # command line\n";
@@ -282,6 +283,23 @@ TEST(who_set_a_value_is_written)
     IS_OK(options_write_yaml(&set, &text));
     CHECK(strncmp(text.bytes, expected, strlen(expected)) == 0);
     text_free(&text);
+    options_free(&set);
+}
+
+/* Names with lists are kept as the text of one line, from a file in either form
+ * and from the command line. */
+TEST(names_with_lists_are_one_text)
+{
+    struct options_set set;
+
+    read_yaml(&set, "zero: {states: [shard, data], weights: []}");
+    EQUAL_TEXT(set.values.zero, "{states: [shard, data], weights: []}");
+    options_free(&set);
+    read_yaml(&set, "zero:\n  states:\n  - shard\nseed: 2");
+    EQUAL_TEXT(set.values.zero, "{states: [shard]}");
+    EQUAL_INT(set.values.seed, 2);
+    IS_OK(options_assign(&set, "zero={states: []}", ORIGIN_COMMAND_LINE));
+    EQUAL_TEXT(set.values.zero, "{states: []}");
     options_free(&set);
 }
 
@@ -344,6 +362,7 @@ TEST(the_table_describes_itself)
 
     IS_OK(options_describe(&text, true));
     CHECK(strstr(text.bytes, "| `train.batch` | 16 sequences | 1 to 1048576 | "
+                             "stays | "
                              "global batch size of a step |\n") != NULL);
     text.length = 0;
     IS_OK(options_describe(&text, false));
@@ -407,5 +426,5 @@ TEST_MAIN(a_section_alone_is_an_option, rows_say_what_may_change,
           size_and_depth_are_limited, assignments_come_from_the_command_line,
           the_environment_is_read, what_is_written_reads_back_equal,
           who_set_a_value_is_written, who_set_a_value_survives,
-          json_has_every_option,
+          names_with_lists_are_one_text, json_has_every_option,
           the_table_describes_itself)
