@@ -26,7 +26,7 @@ static void *copied(const struct snapshot *snapshot, const void *at)
             to += row->bytes;
         }
     }
-    CHECK(!"a part of a checkpoint lies in no row that is copied");
+    CHECK(false); /* each part of a checkpoint lies in a row that is copied */
     return NULL;
 }
 
