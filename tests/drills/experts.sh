@@ -68,6 +68,21 @@ expect "biases of spread experts" 78 "experts with biases are on every rank" \
     train config.yaml --run none --ranks 2 --set mesh.expert=2 \
     --set model.family=gpt_oss --set moe.experts=4
 
+# --- all tokens to one expert; all experts tied ---
+must train config.yaml --run skewed --set model.family=glm4_moe \
+    --set moe.experts=2 --set moe.top_k=1 --set moe.bias_rate=1 \
+    --set train.steps=3
+must train config.yaml --run tied --set model.family=mixtral \
+    --set moe.experts=4 --set moe.top_k=1 --set model.init_std=0 \
+    --set train.steps=1
+for run in skewed:2 tied:4; do
+    if grep -q "\"expert_busiest\": *${run#*:}," \
+            "${run%:*}/metrics.jsonl"; then
+        ok "${run%:*}: all tokens to one expert"
+    else bad "${run%:*}" "expert_busiest is not ${run#*:}" \
+            "${run%:*}/metrics.jsonl"; fi
+done
+
 # --- choices without a place ---
 must train config.yaml --run places --set model.family=mixtral \
     --set moe.experts=4 --set moe.capacity_factor=0.5 --set moe.jitter=0.1 \

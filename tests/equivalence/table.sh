@@ -505,6 +505,15 @@ steps=3 model deepseek_v2 $experts model.family=deepseek_v2 $latent \
 # shellcheck disable=SC2086
 steps=3 model jitter $experts model.family=mixtral moe.experts=4 \
     moe.jitter=0.3 model.dropout=0.1 train.dtype=bfloat16
+# All tokens to one expert and none to the other, which bias steps of 1 make of
+# scores below 1; all experts tied.
+# shellcheck disable=SC2086
+{
+steps=3 model skewed $experts model.family=glm4_moe moe.experts=2 moe.top_k=1 \
+    moe.intermediate_size=12 moe.bias_rate=1
+steps=3 model tied $experts model.family=mixtral moe.experts=4 \
+    model.init_std=0 moe.z_loss=0.01
+}
 sed -i '/context/d;/tensor/d;/mesh.expert/d' layouts.txt
 # shellcheck disable=SC2086
 steps=3 model capacity $experts model.family=qwen2_moe moe.experts=6 \
