@@ -67,7 +67,8 @@ static status multiply(struct run *run, const struct matmul *all,
         }
         TRY(multiply_rounded(run, &call, use,
                              run->window > 0
-                                 ? 0 : p->sequences * i / overlap_pieces(p)));
+                                 ? 0 : program_rows(p) * i /
+                                           overlap_pieces(p)));
         if (sums.data != NULL)
             TRY(overlap_sum(run, piece_view(run, sums, i), call.c, i));
     }
@@ -143,7 +144,7 @@ static status linear_backward_input(const struct step *step, struct run *run)
 static status linear_product(struct run *run, const struct step *step,
                              const struct piece *piece)
 {
-    const int64_t first = piece->first_sequence;
+    const int64_t first = piece->first_sequence * run->program->chunks;
     struct tensor dy =
         piece_rows(run, run_gradient(run, step->output), piece);
     struct tensor x = piece_rows(run, run_slot(run, step->input), piece);

@@ -57,10 +57,14 @@ static status choose(const struct words *w, int at, const char *const *names,
     *out = find(w->word[at], names, count);
     if (*out >= 0) return OK;
     const char *near = text_nearest(w->word[at], names, count);
+    char all[256] = "";
 
-    FAIL(ERR_CONFIG, "numerics.recipe_rows: \"%s\": \"%s\" is none of %s to "
-                     "%s%s%s", w->row, w->word[at], names[0],
-         names[count - 1], near ? "; nearest: " : "", near ? near : "");
+    for (int i = 0; i < count; i++)
+        snprintf(all + strlen(all), sizeof all - strlen(all), "%s%s",
+                 i == 0 ? "" : i < count - 1 ? ", " : " and ", names[i]);
+    FAIL(ERR_CONFIG, "numerics.recipe_rows: \"%s\": \"%s\" is none of %s%s%s",
+         w->row, w->word[at], all, near != NULL ? "; nearest: " : "",
+         near != NULL ? near : "");
 }
 
 /* "region", "token", or ROWSxCOLUMNS as for y. */

@@ -139,7 +139,7 @@ static int64_t fill_tokens(const struct program *p, int64_t rows,
 {
     const int64_t chunk = p->length / p->chunks, count = rows / chunk;
 
-    CHECK(rows % p->length == 0 && count <= token_spans(p));
+    CHECK(rows % chunk == 0 && count <= token_spans(p));
     for (int64_t i = 0; i < count; i++)
         out[i] = (struct quantize_span){i * chunk, chunk, 0};
     return count;
@@ -151,10 +151,11 @@ static void fill_places(const struct run *run, uint64_t site, int64_t first,
                         int64_t rows, struct dropout_row *out)
 {
     const struct program *p = run->program;
+    const int64_t begin = first * (p->length / p->chunks);
 
-    for (int64_t i = 0; i < rows; i++)
-        out[i] = (struct dropout_row){
-            (uint64_t)(run->batch.sequence + first + i / p->length),
+    for (int64_t i = begin; i < begin + rows; i++)
+        out[i - begin] = (struct dropout_row){
+            (uint64_t)(run->batch.sequence + i / p->length),
             (uint64_t)program_position(p, i % p->length) << POSITION_SHIFT |
                 site << SITE_SHIFT};
 }

@@ -17,8 +17,8 @@ enum product_use { USE_FORWARD, USE_DGRAD, USE_WGRAD };
 bool quantized_is(const struct run *run, const struct step *step);
 
 /* *x [rows, width] becomes the same rounded: `gradient`: dy, else x. Its rows
- * are whole sequences; first: the first one's number in the micro-batch. Valid
- * until the next call for the same operand. */
+ * are whole chunks of sequences; first: the first one's number in the
+ * micro-batch. Valid until the next call for the same operand. */
 status quantized_tokens(struct run *run, const struct step *step,
                         enum product_use use, bool gradient, int64_t first,
                         struct tensor *x);

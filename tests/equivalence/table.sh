@@ -147,8 +147,10 @@ steps=3 model own_recipe $small train.dtype=bfloat16 model.layers=2 \
 "gradients e3m0 2x24 down stochastic", "hadamard off"]'
 steps=3 model bitnet $small train.dtype=bfloat16 numerics.recipe=bitnet \
     model.layers=2 numerics.bfloat16=tiles
+# Pieces of tensor.overlap=3 end between the two chunks of a sequence.
 printf '%s\n' "ranks=4 mesh.tensor=4" "ranks=2 mesh.context=2" \
     "ranks=2 mesh.context=2 context.kind=ulysses train.micro_batch=1" \
+    "ranks=2 mesh.tensor=2 tensor.overlap=3 train.micro_batch=1" \
     "ranks=8 mesh.tensor=4 mesh.context=2 train.recompute=block" \
     "ranks=4 mesh.data=2 mesh.context=2 zero=zero2" >layouts.txt
 for recipe in fp8-tensor fp8-delayed fp8-tiles hfp8 mxfp8-floor mxfp4 nvfp4 \

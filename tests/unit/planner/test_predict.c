@@ -25,7 +25,8 @@ static void calm(struct machine *m)
 static const struct shape shape = {
     .layers = 32, .heads = 16, .kv_heads = 16, .head_width = 128,
     .width = 2048, .feed_forward = 8192, .vocab = 1, .sequence = 1024,
-    .products = {{6144, 2048, true, 1, 1}, {2048, 8192, false, 1, 1}},
+    .products = {{6144, 2048, true, 1, false, 1},
+                 {2048, 8192, false, 1, false, 1}},
     .product_count = 2, .joins = 2, .keys = 512, .moved_whole = 8192,
     .instructions = 8, .block_parameters = 5e7};
 
