@@ -274,29 +274,34 @@ static status check_same(const struct model *m, const struct options *options)
     return OK;
 }
 
+/* Options that the files of a model set. */
 static status check_words(const struct options *o)
 {
-    const struct { const char *name, *value; } rows[] = {
-        {"rope_scaling", o->model.rope_scaling},
-        {"rope_except", o->model.rope_except},
-        {"window_except", o->model.window_except}};
+    const struct { const char *name; bool set; } rows[] = {
+        {"model.rope_scaling", o->model.rope_scaling[0] != 0},
+        {"model.rope_except", o->model.rope_except[0] != 0},
+        {"model.window_except", o->model.window_except[0] != 0},
+        {"model.embedding_multiplier", o->model.embedding_multiplier > 0},
+        {"model.residual_multiplier", o->model.residual_multiplier > 0},
+        {"model.attention_multiplier", o->model.attention_multiplier > 0},
+        {"model.logits_scaling", o->model.logits_scaling > 0},
+        {"moe.groups", o->moe.groups > 0},
+        {"moe.groups_chosen", o->moe.groups_chosen > 0},
+        {"moe.scale", o->moe.scale > 0},
+        {"moe.swiglu_alpha", o->moe.swiglu_alpha > 0},
+        {"moe.swiglu_limit", o->moe.swiglu_limit > 0},
+        {"moe.every", o->moe.every > 1},
+        {"moe.first_dense", o->moe.first_dense > 0},
+        {"moe.normalize", o->moe.normalize >= 0},
+        {"moe.dense", o->moe.dense[0] != 0},
+        {"mla.query_rank", o->mla.query_rank >= 0},
+        {"mla.rank", o->mla.rank > 0}, {"mla.nope", o->mla.nope > 0},
+        {"mla.rope", o->mla.rope > 0}, {"mla.value", o->mla.value > 0}};
 
-    for (int i = 0; i < 3; i++)
-        if (rows[i].value[0] != 0)
-            FAIL(ERR_CONFIG, "model.%s: the config.json of model.from sets it; "
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
+        if (rows[i].set)
+            FAIL(ERR_CONFIG, "%s: the config.json of model.from sets it; "
                              "remove it", rows[i].name);
-    if (o->moe.groups > 0 || o->moe.groups_chosen > 0 || o->moe.scale > 0 ||
-        o->mla.query_rank >= 0 || o->mla.rank > 0 || o->mla.nope > 0 ||
-        o->mla.rope > 0 || o->mla.value > 0)
-        FAIL(ERR_CONFIG, "moe.groups, moe.groups_chosen, moe.scale and mla.*: "
-                         "the config.json of model.from sets them; remove "
-                         "them");
-    if (o->moe.every > 1 || o->moe.first_dense > 0 || o->moe.normalize >= 0 ||
-        o->moe.dense[0] != 0)
-        FAIL(ERR_CONFIG, "moe.%s: the config.json of model.from sets it; "
-                         "remove it", o->moe.every > 1 ? "every"
-                         : o->moe.first_dense > 0 ? "first_dense"
-                         : o->moe.normalize >= 0  ? "normalize" : "dense");
     return OK;
 }
 

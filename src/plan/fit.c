@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { WORDS = 96, DATA_AIM = 8 /* leaves */ };
+enum { WORDS = 160, DATA_AIM = 8 /* leaves */ };
 
 typedef bool possible(const struct fit *fit, const struct grid *grid,
                       int ranks);
@@ -39,19 +39,28 @@ static int sharing(const struct fit *fit)
     return mesh_batch_ranks(&fit->mesh);
 }
 
-/* "mesh.data x mesh.shard: 3 x 2 = 6 ranks". */
+/* "mesh.data x mesh.shard: 3 x 2 = 6 ranks", of those that are more than one. */
 static const char *sharing_text(const struct fit *fit, char words[WORDS])
 {
-    const int data = fit->mesh.size[AXIS_DATA];
-    const int shard = fit->mesh.size[AXIS_SHARD];
+    char names[WORDS] = "", sizes[WORDS] = "";
+    int axes = 0;
 
-    if (shard == 1)
-        snprintf(words, WORDS, "mesh.data: %d ranks", data);
-    else if (data == 1)
-        snprintf(words, WORDS, "mesh.shard: %d ranks", shard);
-    else
-        snprintf(words, WORDS, "mesh.data x mesh.shard: %d x %d = %d ranks",
-                 data, shard, data * shard);
+    for (int i = 0; i < BATCH_AXES; i++) {
+        const enum axis axis = batch_axes[i];
+        const int size = fit->mesh.size[axis];
+        const size_t name_at = strlen(names), size_at = strlen(sizes);
+
+        if (size == 1) continue;
+        snprintf(names + name_at, WORDS - name_at, "%smesh.%s",
+                 axes > 0 ? " x " : "", axis_name(axis));
+        snprintf(sizes + size_at, WORDS - size_at, "%s%d",
+                 axes > 0 ? " x " : "", size);
+        axes++;
+    }
+    if (axes == 0) snprintf(words, WORDS, "mesh.data: 1 rank");
+    else if (axes == 1) snprintf(words, WORDS, "%s: %s ranks", names, sizes);
+    else snprintf(words, WORDS, "%s: %s = %d ranks", names, sizes,
+                  sharing(fit));
     return words;
 }
 

@@ -7,9 +7,16 @@
 static status open_text(struct machine *m, const char *text, const char *key,
                         bool foreign)
 {
-    IS_OK(file_write_atomic("machine.txt", text, strlen(text)));
-    return machine_open(m, &(struct machine_choice){"machine.txt", key,
-                                                    foreign, NULL});
+    char directory[PATH_BYTES], path[PATH_BYTES];
+    status result;
+
+    test_directory(directory);
+    IS_OK(path_join(path, sizeof path, directory, "machine.txt"));
+    IS_OK(file_write_atomic(path, text, strlen(text)));
+    result = machine_open(m, &(struct machine_choice){path, key, foreign,
+                                                      NULL});
+    IS_OK(directory_remove(directory));
+    return result;
 }
 
 TEST(what_is_written_reads_back)
