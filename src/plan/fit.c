@@ -39,7 +39,7 @@ static int sharing(const struct fit *fit)
     return mesh_batch_ranks(&fit->mesh);
 }
 
-/* "mesh.data x mesh.shard: 3 x 2 = 6 ranks", of those that are more than one. */
+/* "mesh.data x mesh.shard: 3 x 2 = 6 ranks": axes with more than one rank. */
 static const char *sharing_text(const struct fit *fit, char words[WORDS])
 {
     char names[WORDS] = "", sizes[WORDS] = "";

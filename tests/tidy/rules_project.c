@@ -5,6 +5,7 @@
 
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 /* The row of `folder` in src/layers.txt, or NULL; `length` is of the line. */
 static const char *layers_row(struct tidy *tidy, const char *folder,
@@ -184,6 +185,19 @@ static void rule_have(struct tidy *tidy, const struct source *source)
     }
 }
 
+/* A script that starts with #! is meant to be started. */
+static void rule_mode(struct tidy *tidy, const struct source *source)
+{
+    char path[1200];
+
+    if (!path_ends(source->path, ".sh") || !path_begins(source->text, "#!"))
+        return;
+    snprintf(path, sizeof path, "%.500s/%.600s", tidy->root, source->path);
+    if (access(path, X_OK) != 0)
+        tidy_report(tidy, "mode", source->path, 1,
+                    "nobody can start it: chmod +x");
+}
+
 void rules_project(struct tidy *tidy)
 {
     for (int i = 0; i < tidy->source_count; i++) {
@@ -193,5 +207,6 @@ void rules_project(struct tidy *tidy)
         rule_cycles(tidy, source);
         rule_dead(tidy, source);
         rule_have(tidy, source);
+        rule_mode(tidy, source);
     }
 }

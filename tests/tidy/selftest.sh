@@ -108,6 +108,9 @@ tree; add src/base/a.sh 'true'; expect licence "$root/t"
 tree
 add src/base/b.c '/* SPDX-License-Identifier: Apache-2.0 */' 'int b;'
 expect opening "$root/t"
+tree; add tests/run.sh '#!/bin/sh' '# SPDX-License-Identifier: Apache-2.0'
+expect mode "$root/t"
+chmod +x "$root/t/tests/run.sh"; expect clean "$root/t"
 tree; add src/base/a.c '/* TO''DO: later */'; expect debt "$root/t"
 tree; add src/base/a.c '/* TO''DO(ann, #12): later */'; expect clean "$root/t"
 tree; add src/base/a.c '/* What is left of it. */'; expect english "$root/t"
