@@ -59,8 +59,12 @@ same "4 ranks, fsdp" fsdp
 run pipe $beside --ranks 4 --set mesh.pipe=2 --set mesh.data=2 \
     --set train.threads=1 --set train.micro_batch=2
 same "pipe 2 x data 2" pipe
-run supervised $beside $four --set zero=zero1 --supervised
-same "4 supervised ranks" supervised
+# Ranks are killed while the others still write.
+LOCKSTEP_FAULT=checkpoint.sync:1:slow,train.step:12:kill \
+    run supervised $beside $four --set zero=zero1 --supervised
+says "4 supervised ranks, killed during a save" "recovered generation 2"
+same "4 supervised ranks, killed during a save" supervised
+no_remains "4 supervised ranks, killed: nothing left" supervised
 lockstep launch --ranks 2 -- "$program" train config.yaml --run launched \
     $beside >log 2>&1
 same "2 launched ranks" launched
