@@ -301,11 +301,10 @@ status gradients_finish(struct gradients *g)
 {
     gradients_close(g);
     for (int i = 0; i < g->program->stream_count; i++) {
-        const struct tensor root = gradient_root(g, i);
-
         if (g->program->streams[i].use == 0 ||
             g->program->streams[i].rows > 0 || !gradient_made(g->program, i))
             continue;
+        const struct tensor root = gradient_root(g, i);
         const struct tensor first = flat(root_tensor(g, stream_param(g, i)));
 
         TRY(g->kernels->add(g->stream, first, first, root));
