@@ -96,6 +96,15 @@ status lines_finish(struct lines *lines)
     return OK;
 }
 
+void lines_sync(struct lines *lines)
+{
+    if (lines->descriptor <= 0) return;
+    if (write_waiting(lines) != OK) status_clear(); /* was said, and waits */
+    if (fsync(lines->descriptor) != 0 && !lines->failing)
+        LOG(WARNING, "files", "%s: cannot be synced: %s", lines->path,
+            strerror(errno));
+}
+
 void lines_close(struct lines *lines)
 {
     if (lines->descriptor > 0) {

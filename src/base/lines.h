@@ -31,6 +31,8 @@ status lines_put(struct lines *lines, const char *bytes, size_t length);
 /* Everything that waits, now; tries for three seconds. ERR_IO: it is not
  * written, or records were lost. */
 status lines_finish(struct lines *lines);
+/* Everything that was put is on the disk, as far as the disk takes it now. */
+void lines_sync(struct lines *lines);
 /* The same, but what cannot be written at once is lost. */
 void lines_close(struct lines *lines);
 

@@ -115,7 +115,8 @@ const struct command commands[] = {
      {{"join", "ADDRESS", "HOST:PORT of the supervisor", false},
       {"token", "FILE", "the key of the run, mode 0600", false},
       {"slots", "K", "ranks that run here at a time (1)", false},
-      {"name", "NAME", "name of this machine in the run (its host name)", false}}},
+      {"name", "NAME", "name of this machine in the run (its host name)",
+       false}}},
     {"status", "RUN", 1, 1, "shows how a supervised run is",
      "Who lives, where each rank is, the newest step, incidents so far. Reads "
      "only; any\nnumber may look. docs/supervision.md",
@@ -141,8 +142,8 @@ const struct command commands[] = {
      "Trains a few steps with one rank, then with each layout, and compares "
      "loss,\ngradients and weights bit by bit. The exit code is 0 only if "
      "every row meets its\nclaim. FILE has one layout per line: ranks=4 "
-     "mesh.tensor=2 ... Each row replaces\nthe mesh of CONFIG. Without FILE, "
-     "that mesh is a row, too, if it has several\nranks.",
+     "mesh.tensor=2 ... Each row replaces\nthe mesh of CONFIG. Without "
+     "FILE, that mesh is a row, too, if it has several\nranks.",
      "lockstep verify examples/01_first_run/config.yaml --ranks 4", false,
      command_verify,
      {{"ranks", "N", "largest number of ranks in the usual layouts (2)", false},

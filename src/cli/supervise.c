@@ -129,7 +129,8 @@ static status start_agent(void *argument, const char *address)
     sigprocmask(SIG_UNBLOCK, &set, NULL);
     setpgid(0, 0);
     execv("/proc/self/exe", argv);
-    FAIL(ERR_MISSING, "an agent cannot be started: %s", strerror(errno));
+    fprintf(stderr, "an agent cannot be started: %s\n", strerror(errno));
+    _exit(127);
 }
 
 /* ---- the supervisor ---- */

@@ -336,6 +336,7 @@ static status agent_live(struct agent *agent, bool *child)
                  agent->name);
         workers_reap(agent);
         workers_look(agent);
+        courier_look(agent);
         if (agent->up.descriptor >= 0) talk(agent);
         else TRY(live_alone(agent));
     }

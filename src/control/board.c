@@ -172,6 +172,11 @@ bool board_await_carried(int64_t step)
     return true;
 }
 
+void board_forget(void)
+{
+    if (page != NULL) atomic_store(&page->carried, -1);
+}
+
 int board_ranks_here(int ranks)
 {
     const int here = mine != NULL ? atomic_load(&mine->here) : 0;

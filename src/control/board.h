@@ -81,6 +81,8 @@ void board_copied(void);
 /* Waits until the other node has that step, at most 30 s: then the run goes on
  * without. False: there is none. */
 bool board_await_carried(int64_t step);
+/* After a rewind the other node has no copy that counts. */
+void board_forget(void);
 /* How many of `ranks` run on this machine. */
 int board_ranks_here(int ranks);
 /* Whether the rank is of an agent (control/agent.h). */

@@ -55,7 +55,8 @@ static bool head_is_sound(const struct copy_head *h)
     return h->ranks > 0 && h->ranks <= 1 << 20 && h->rank >= 0 &&
            h->rank < h->ranks && (h->index == 0 || h->index == 1) &&
            h->slot_bytes % COPY_PAGE == 0 && h->slot_bytes >= COPY_ROWS &&
-           h->slot_bytes < (uint64_t)1 << 44 &&
+           h->slot_bytes < ((uint64_t)1 << 62) / COPY_SLOTS /
+                               (uint64_t)h->ranks &&
            h->rows <= h->slot_bytes - COPY_ROWS && h->step >= 0 &&
            h->state_length < COPY_STATE_BYTES;
 }
@@ -409,6 +410,21 @@ status courier_start(struct agent *agent, bool *child)
     TRY(start(agent, &agent->couriers[1], "lockstep:keeps", receive_for_ever,
               child));
     return OK;
+}
+
+void courier_look(struct agent *agent)
+{
+    for (int i = 0; i < 2; i++) {
+        if (agent->couriers[i] <= 0 ||
+            waitpid(agent->couriers[i], NULL, WNOHANG) != agent->couriers[i])
+            continue;
+        agent->couriers[i] = 0;
+        if (i == 0) atomic_store(&agent->board->carries, 0);
+        fprintf(stderr, "agent     %s: the process that %s copies has ended; "
+                "%s\n", agent->name, i == 0 ? "sends" : "keeps",
+                i == 0 ? "its ranks go on without copies on another node"
+                       : "it keeps no copies of other nodes any more");
+    }
 }
 
 void courier_stop(struct agent *agent)

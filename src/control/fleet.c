@@ -124,6 +124,7 @@ static void lose(struct fleet *fleet, int index, const char *why)
     int ranks = 0;
 
     wire_close(&node->wire);
+    node->here = false;
     for (int i = 0; i < fleet->crew->size; i++) {
         struct crew_member *m = &fleet->crew->members[i];
 
@@ -154,9 +155,7 @@ static void end_stranger(struct fleet *fleet, int index,
 {
     const struct node_signal said = {r->ordered, r->place, SIGKILL};
 
-    if (r->ordered == 0 || r->done == r->ordered ||
-        r->ordered > fleet->last_order)
-        return;
+    if (r->ordered == 0 || r->done == r->ordered) return;
     if (wire_put(&fleet->nodes[index].wire, WIRE_SIGNAL, &said,
                  sizeof said) != OK)
         status_clear();
@@ -174,8 +173,10 @@ static void take_report(struct fleet *fleet, int index, const char *bytes,
     if (length < sizeof *head || head->places < 0 ||
         length != sizeof *head + (size_t)head->places * sizeof r)
         return;
+    const int places = head->places;
+
     node->reported = true;
-    for (int i = 0; i < head->places; i++) {
+    for (int i = 0; i < places; i++) {
         int rank;
 
         memcpy(&r, bytes + sizeof *head + (size_t)i * sizeof r, sizeof r);
@@ -184,6 +185,8 @@ static void take_report(struct fleet *fleet, int index, const char *bytes,
         rank = rank_of(fleet, index, r.place);
         if (rank >= 0) see_rank(fleet, rank, &r, ahead_ns);
         else if (!fleet->adopts) end_stranger(fleet, index, &r);
+        if (r.ordered > fleet->last_order) fleet->last_order = r.ordered;
+        if (node->wire.descriptor < 0) return; /* and `bytes` are gone */
     }
 }
 
@@ -197,9 +200,9 @@ static void listen_to(struct fleet *fleet, int index)
     do {
         result = wire_get(&node->wire, &head, &bytes);
         if (result != OK || head == NULL) break;
-        if (head->kind == WIRE_REPORT)
-            take_report(fleet, index, bytes, head->bytes);
         fleet->moved += head->kind == WIRE_MOVED;
+        if (head->kind == WIRE_REPORT) /* may end the connection */
+            take_report(fleet, index, bytes, head->bytes);
     } while (result == OK && head != NULL);
     if (result == OK && clock_ns() - node->wire.heard_ns >
                             (int64_t)NODE_DEAD_MS * 1000000)
@@ -267,6 +270,7 @@ static void admit(struct fleet *fleet, struct wire *wire,
     node->slots = hello.slots;
     node->places = hello.places;
     node->wire = *wire;
+    node->here = true;
     node->reported = false;
     for (int i = 0; i < node->places; i++)
         node->seats[i].report = (struct slot_report){0};
@@ -367,8 +371,12 @@ static void far_step(void *argument)
 
     welcome(fleet);
     hear_newcomers(fleet);
-    for (int i = 0; i < fleet->count; i++)
-        if (fleet->nodes[i].wire.descriptor >= 0) listen_to(fleet, i);
+    for (int i = 0; i < fleet->count; i++) {
+        struct node *node = &fleet->nodes[i];
+
+        if (node->wire.descriptor >= 0) listen_to(fleet, i);
+        else if (node->here) lose(fleet, i, "the connection broke");
+    }
     beat(fleet);
 }
 

@@ -27,6 +27,7 @@ struct node {
     int failures;          /* times that it was lost with ranks */
     int partner;           /* node that keeps copies of its ranks; -1: none */
     int keeps;             /* of fleet_pair */
+    bool here;             /* its loss has not been told */
     bool reported;
     int64_t lost_ns;       /* when; 0: never */
     int64_t silent_ns;     /* its ranks may live until then */

@@ -158,8 +158,13 @@ status fleet_order(struct fleet *fleet, int rank, struct order *order)
     m->process = (pid_t)fleet->nodes[at->node].seats[at->place].report.process;
     m->began = fleet->nodes[at->node].seats[at->place].report.began;
     fleet->home[rank] = at->node;
-    return wire_put(&fleet->nodes[at->node].wire, WIRE_ORDER, order,
-                    sizeof *order);
+    if (wire_put(&fleet->nodes[at->node].wire, WIRE_ORDER, order,
+                 sizeof *order) == OK)
+        return OK;
+    m->gone = true;
+    snprintf(m->why, sizeof m->why, "was lost with node %.40s",
+             fleet->nodes[at->node].name);
+    return ERR_PEER;
 }
 
 void fleet_believe(struct fleet *fleet, int rank, const char *name, int place,

@@ -138,6 +138,9 @@ status generation_of_agents(struct supervisor *s, uint64_t generation,
                             bool begun)
 {
     TRY(next_layout(s, begun));
+    /* Nodes that came back while it was chosen may still have ranks, and drop
+     * orders for their places. */
+    crew_fence(&s->crew);
     s->crew.size = s->layout_ranks;
     TRY(crew_begin(&s->crew, generation));
     board_clear(s->board);

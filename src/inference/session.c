@@ -346,6 +346,9 @@ static status check_experts(const struct session *session,
         {"swiglu_alpha", found->swiglu_alpha, other->swiglu_alpha},
         {"swiglu_limit", found->swiglu_limit, other->swiglu_limit}};
 
+    if (other->bias && !found->bias)
+        FAIL(ERR_CONFIG, "%s: has no selection biases of routers to start "
+                         "from; leave moe.bias_rate out", session->path);
     return check_numbers(session, "moe", rows,
                          (int)(sizeof rows / sizeof *rows));
 }

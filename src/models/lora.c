@@ -167,6 +167,10 @@ static status fail_target(const struct model *model, const char *target)
         TRY_GOTO(done, result, text_printf(&all, "%s, ", list[count]));
         count++;
     }
+    if (count == 0)
+        FAIL_GOTO(done, result, ERR_CONFIG,
+                  "lora.rank: %s has no matrices that take adapters here; "
+                  "leave it out", model->kind->name);
     near = text_nearest(target, list, count);
     FAIL_GOTO(done, result, ERR_CONFIG,
               "lora.targets: %.60s is not %sor all%s%s", target, all.bytes,

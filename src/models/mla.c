@@ -160,8 +160,9 @@ slot mla_attention(struct program *p, const struct model *m, slot x)
     slot c = latent_norm(p, nn_part(p, a, 1, &latent), "attention.kv_a_norm",
                          "self_attn.kv_a_layernorm.weight", of->rank);
 
-    c = nn_latent_keys(p, nn_linear(p, c, &up, NULL),
-                       nn_part(p, a, 1, &turning), &heads);
+    const slot turned = nn_part(p, a, 1, &turning);
+
+    c = nn_latent_keys(p, nn_linear(p, c, &up, NULL), turned, &heads);
     c = nn_rope_part(p, nn_latent_join(p, q, c, &heads), m->heads, m->heads,
                      &table);
     c = nn_attention_ruled(p, c, m->heads, m->heads, &rule);

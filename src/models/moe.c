@@ -94,10 +94,24 @@ status moe_add_bias(struct model *m, const struct options *o)
     return OK;
 }
 
+status moe_check_bias(const struct options *o)
+{
+    const double rate = o->moe.bias_rate;
+
+    if (rate < 0 && rate != -1)
+        FAIL(ERR_CONFIG, "moe.bias_rate: %g; expected 0 to 1, or -1 for the "
+                         "family's value", rate);
+    if (rate > 0 && o->lora.rank > 0)
+        FAIL(ERR_CONFIG, "moe.bias_rate: adapters learn beside a model that "
+                         "stays as it is, with its biases; leave it out");
+    return OK;
+}
+
 double model_bias_rate(const struct model *model,
                        const struct options *options)
 {
-    if (!model->moe.bias) return 0;
+    if (!model->moe.bias || model->lora.rank > 0)
+        return 0; /* adapters learn beside a model that stays as it is */
     return options->moe.bias_rate < 0 ? model->kind->bias_rate
                                       : options->moe.bias_rate;
 }
@@ -140,6 +154,9 @@ status moe_check(const struct model *m)
                          "1 to %d", x->top_k, x->experts,
              x->experts < CHOICES_MAX ? x->experts : CHOICES_MAX);
     TRY(check_groups(x));
+    if (m->kind->gate_scale > 0 && !(x->scale > 0 && x->scale <= 1e6))
+        FAIL(ERR_CONFIG, "moe.scale (routed_scaling_factor): %g; expected more "
+                         "than 0, up to 1e6", x->scale);
     if (blocks_count(&x->dense) >= m->layers)
         FAIL(ERR_CONFIG, "moe.every: none of %d blocks has experts "
                          "(moe.every, moe.first_dense, moe.dense); a dense "

@@ -13,6 +13,8 @@ status moe_check_options(const struct model_kind *kind,
 void moe_fill(struct model *m, const struct options *o);
 /* Biases that options add to the model of a config.json. */
 status moe_add_bias(struct model *m, const struct options *o);
+/* ERR_CONFIG: a rate that is none, or one beside adapters. */
+status moe_check_bias(const struct options *o);
 /* Dense blocks as moe.dense lists them. */
 status moe_choose_dense(struct model *m, const struct options *o);
 /* ERR_CONFIG: sizes that cannot be. */

@@ -327,4 +327,5 @@ void memory_copy_forget(struct memory_copy *copy)
     if (copy->slots == NULL) return;
     for (int i = 0; i < COPY_SLOTS; i++)
         atomic_store(&slot_of(copy, i)->step, -1);
+    board_forget();
 }

@@ -91,6 +91,7 @@ static status save_weights(struct trainer *t, bool copy)
 
     TRY(feed_settle(&t->feed));
     t->counters.data_crc = feed_crc(&t->feed, t->counters.samples);
+    if (trainer_leads(t)) lines_sync(&t->consumed); /* before its checkpoint */
     TRY(train_step_average(&t->step));
     result = copy ? background_copy(&t->background, &t->counters)
                   : keeper_save(&t->keeper, &t->counters);

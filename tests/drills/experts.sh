@@ -310,6 +310,14 @@ refuse "products in 8 bits" "no rule for the products of experts" \
 refuse "muP" "no rule for routers" model.family=mixtral model.mup_base_width=8
 refuse "adapters beside experts" "gate_proj" model.family=mixtral \
     lora.rank=2 'lora.targets=[gate_proj]'
+refuse "adapters of latent attention" "has no matrices that take adapters" \
+    model.family=deepseek_v2 lora.rank=2 model.kv_heads=0 model.head_width=0 \
+    moe.groups=1 moe.groups_chosen=1 mla.query_rank=10 mla.rank=16 mla.nope=6 \
+    mla.rope=4 mla.value=5
+refuse "a rate of biases below 0" "expected 0 to 1, or -1" \
+    model.family=mixtral moe.bias_rate=-0.5
+refuse "moving biases beside adapters" "adapters learn beside a model" \
+    model.family=mixtral moe.bias_rate=0.01 lora.rank=2
 cp -r "$golden/mixtral" damaged && chmod -R u+w damaged
 sed -i 's/experts.3.w1.weight/experts.9.w1.weight/' damaged/model.safetensors
 expect "a missing expert" 65 "block_sparse_moe.experts.3.w1.weight" \
