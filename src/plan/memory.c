@@ -25,7 +25,9 @@ size_t stage_snapshot_bytes(const struct stage *stage,
                             const struct memory_row *rows)
 {
     const struct stage_request *r = &stage->request;
+    /* Whole matrices have owners among the data ranks, under ddp too. */
     const bool replica = r->division.weights == 0 && r->division.states == 0 &&
+                         stage->states.matrices.count == 0 &&
                          r->place.at[AXIS_DATA] > 0;
     size_t bytes = 0;
 

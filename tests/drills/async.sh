@@ -56,6 +56,9 @@ run threads $beside $four --set zero=zero1
 same "4 ranks, zero1" threads
 run fsdp $beside $four --set zero=fsdp
 same "4 ranks, fsdp" fsdp
+must train config.yaml --run owners $all $four --set optimizer.name=adafactor
+run owned $beside $four --set optimizer.name=adafactor
+same "4 ranks that own whole matrices" owned owners
 run pipe $beside --ranks 4 --set mesh.pipe=2 --set mesh.data=2 \
     --set train.threads=1 --set train.micro_batch=2
 same "pipe 2 x data 2" pipe
