@@ -284,6 +284,8 @@ static status try_alone(struct prompts *p, const struct train_step *step,
 
     *done = false;
     if (step->team->world != NULL || pipeline->count != 1) return OK;
+    /* A recipe's scale may cover the whole sequence, which a cache cuts. */
+    if (pipeline->stages[0].program.precision.on) return OK;
     for (int i = 0; i < p->count; i++)
         if (p->items[i].given > longest) longest = p->items[i].given;
     TRY_GOTO(done, result, generator_beside(&generator, &pipeline->stages[0],

@@ -178,4 +178,11 @@ text=$(LOCKSTEP_CHECK=lives lockstep generate one --prompt "The fox" \
     --tokens 6 --temperature 0 --json 2>log | grep -o '"text": "[^"]*"')
 if [ -n "$text" ] && tail -n 3 one/samples.jsonl | grep -qF -- "$text"; then ok generate
 else bad "generate" "$text is not among the samples" one/samples.jsonl; fi
+# A recipe's scales cover a whole sequence, also in the texts of prompts.
+always+=(train.dtype=bfloat16 numerics.recipe=fp8-tensor optimizer.lr=0.03
+    validate.temperature=1)
+runs one || bad "a recipe" "exit" log
+same "a recipe, data" ranks=2 mesh.data=2
+same "a recipe, pipe" ranks=2 mesh.pipe=2 train.micro_batch=1
+
 report
