@@ -2,7 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 # interplay.sh - features of training drawn together: optimizer, narrow states,
 # averages, adapters, frozen groups, a ramp, dropout, clipping of scores, z-loss,
-# noise, steps that go wrong. A run that is killed twice and goes on under other
+# noise, experts with selection biases, saves in the background, steps that go
+# wrong. A run that is killed twice and goes on under other
 # layouts ends in the bytes, metrics, samples and ledger of one that was left
 # alone on one rank. What fails is printed with its seed:
 #
@@ -27,13 +28,14 @@ draw() { # SEED
             if (random(100) < share) settings = settings " " setting
         }
         function layout(   text, ranks, i, axis, size) {
-            split("data shard tensor pipe context", axis, " ")
+            split("data shard tensor pipe context expert", axis, " ")
             ranks = 1
             text = ""
-            for (i = 1; i <= 5; i++) {
+            for (i = 1; i <= 6; i++) {
                 size = of("1 1 2 2 4")
                 if (i == 2 || i == 4) size = of("1 1 2")
                 if (i == 5) size = context == 2 ? of("1 2") : 1
+                if (i == 6) size = experts ? of("1 2 4") : 1
                 if (ranks * size > 8) size = 1
                 ranks *= size
                 text = text " mesh." axis[i] "=" size
@@ -41,7 +43,10 @@ draw() { # SEED
             return ranks text " zero=" of("ddp zero1 zero2 zero3 fsdp hsdp") \
                 " schedule.name=" of("1f1b zb-h1 interleaved dualpipev") \
                 " context.kind=" of("allgather ring ulysses") \
-                " train.recompute=" of("none block") " train.micro_batch=1"
+                " train.recompute=" of("none block") \
+                " train.micro_batch=" of("1 1 2") \
+                " checkpoint.async=" of("false true") \
+                " zero_reduce=" of("auto auto each")
         }
         BEGIN {
             x = 100003 * seed + 29
@@ -68,8 +73,19 @@ draw() { # SEED
                 else maybe("optimizer.qk_clip=0.05", 30)
             }
             gpt2 = random(4) == 0
+            experts = !gpt2 && !adapters && settings !~ /recipe=/ &&
+                random(2) == 0
             if (gpt2)
                 settings = settings " model.family=gpt2 model.kv_heads=0"
+            if (experts) {
+                settings = settings " model.family=" \
+                    of("mixtral qwen3_moe granitemoe glm4_moe") \
+                    " moe.experts=4 moe.top_k=2"
+                maybe("moe.bias_rate=0.01", 50)
+                maybe("moe.jitter=0.1", 40)
+                maybe("moe.z_loss=1e-3", 30)
+                maybe("moe.rows_bound=0.5", 40)
+            }
             if (adapters) maybe("lora.targets=" \
                 (gpt2 ? "[c_attn]" : "[q_proj,down_proj]"), 30)
             else maybe("optimizer.groups=" of("[\"*norm*~frozen\"] " \
@@ -79,7 +95,7 @@ draw() { # SEED
             maybe("model.tied=true", 30)
             maybe("model.dropout=0.1", 30)
             maybe("model.attention_dropout=0.2", 30)
-            if (name !~ /muon|adafactor|soap/) # none has a rule of muP
+            if (name !~ /muon|adafactor|soap/ && !experts) # no rule of muP
                 maybe("model.mup_base_width=12", 20)
             maybe("train.z_loss=1e-3", 30)
             maybe("train.noise_scale=3", 30)
