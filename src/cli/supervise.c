@@ -7,12 +7,11 @@
 #include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/stat.h>
-#include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
 #include "cli/config.h"
 #include "cli/run.h"
+#include "comm/inherited.h"
 #include "comm/launch.h"
 #include "control/agent.h"
 #include "control/place.h"
@@ -128,6 +127,7 @@ static status start_agent(void *argument, const char *address)
     sigfillset(&set);
     sigprocmask(SIG_UNBLOCK, &set, NULL);
     setpgid(0, 0);
+    fcntl(errand->token_file, F_SETFD, 0); /* stays open over exec */
     execv("/proc/self/exe", argv);
     fprintf(stderr, "an agent cannot be started: %s\n", strerror(errno));
     _exit(127);
@@ -144,18 +144,14 @@ static struct supervision supervision_of(struct errand *errand,
         .argument = errand};
 }
 
-/* A token in memory that no other process can name. */
-static status hidden_token(struct token *token, int *file)
+status supervised_check(const struct options *o)
 {
-    char text[2 * SHA256_BYTES + 1];
-
-    TRY(token_draw(token));
-    for (int i = 0; i < SHA256_BYTES; i++)
-        snprintf(text + 2 * i, 3, "%02x", token->key[i]);
-    *file = memfd_create("lockstep-token", 0);
-    if (*file < 0 || fchmod(*file, 0600) != 0 ||
-        write(*file, text, 2 * SHA256_BYTES) != 2 * SHA256_BYTES)
-        FAIL(ERR_IO, "the token cannot be kept: %s", strerror(errno));
+    if (launch_rank() >= 0)
+        FAIL(ERR_USAGE, "--supervised starts the ranks itself; it cannot be "
+             "one of the ranks that %s RANKS started", launch_command());
+    if (o->run.dir[0] == '\0')
+        FAIL(ERR_CONFIG, "run.dir: say where the run goes, in the file or with "
+                         "--run DIR");
     return OK;
 }
 
@@ -169,12 +165,7 @@ status supervise_with_spares(const struct spares *spares)
     struct token token;
     status result;
 
-    if (launch_rank() >= 0)
-        FAIL(ERR_USAGE, "--supervised starts the ranks itself; it cannot be "
-             "one of the ranks that %s RANKS started", launch_command());
-    if (o->run.dir[0] == '\0')
-        FAIL(ERR_CONFIG, "run.dir: say where the run goes, in the file or with "
-                         "--run DIR");
+    TRY(supervised_check(o));
     snprintf(run, sizeof run, "%s", o->run.dir);
     errand.run = run;
     errand.slots = spares->ranks + spares->count;
@@ -182,7 +173,8 @@ status supervise_with_spares(const struct spares *spares)
         FAIL(ERR_USAGE, "%d ranks and %d spares: at most %d processes",
              spares->ranks, spares->count, PLACES_MOST);
     TRY(elastic_open(&errand.elastic, spares->set, spares->ranks));
-    TRY(hidden_token(&token, &errand.token_file));
+    TRY(token_draw(&token));
+    TRY(inherited_token(&token, &errand.token_file));
     how = supervision_of(&errand, o, spares->ranks);
     how.listen = "127.0.0.1:0";
     how.token = &token;

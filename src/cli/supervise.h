@@ -13,6 +13,9 @@ struct spares {
     int ranks, count;     /* spares */
 };
 
+/* Refuses what excludes `train --supervised`: ranks that a launcher started, no
+ * folder of the run. ERR_USAGE, ERR_CONFIG. */
+status supervised_check(const struct options *o);
 /* `train --supervised --spares S`: an agent of this machine has places for
  * ranks and spares. */
 status supervise_with_spares(const struct spares *spares);

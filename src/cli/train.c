@@ -36,12 +36,7 @@ static status go_apart(struct trainer_request *request,
     bool rank, again = request->resume;
     char run[PATH_BYTES];
 
-    if (launch_rank() >= 0)
-        FAIL(ERR_USAGE, "--supervised starts the ranks itself; it cannot be "
-             "one of the ranks that %s RANKS started", launch_command());
-    if (o->run.dir[0] == '\0')
-        FAIL(ERR_CONFIG, "run.dir: say where the run goes, in the file or with "
-                         "--run DIR");
+    TRY(supervised_check(o));
     request->ranks = how.ranks;
     TRY(trainer_check_layout(request));
     snprintf(run, sizeof run, "%s", o->run.dir);

@@ -3,47 +3,18 @@
 #include "comm/crew.h"
 
 #include <errno.h>
-#include <inttypes.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
-#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 #include "base/arena.h"
+#include "comm/inherited.h"
 #include "comm/process_world.h"
 
 enum { FENCE_MS = 10000 };
-
-/* A file without a name that lives as long as somebody has it open. */
-static status memory_file(const char *name, int64_t bytes, int *out)
-{
-    const int descriptor = memfd_create(name, MFD_CLOEXEC);
-
-    if (descriptor < 0 || ftruncate(descriptor, bytes) != 0 ||
-        fchmod(descriptor, 0600) != 0) {
-        if (descriptor >= 0) close(descriptor);
-        FAIL(ERR_MEMORY, "%" PRId64 " bytes of memory for %s: %s", bytes, name,
-             strerror(errno));
-    }
-    *out = descriptor;
-    return OK;
-}
-
-static status token_file(struct crew *crew)
-{
-    char text[2 * SHA256_BYTES + 1];
-
-    TRY(memory_file("lockstep-token", 0, &crew->token_file));
-    for (int i = 0; i < SHA256_BYTES; i++)
-        snprintf(text + 2 * i, 3, "%02x", crew->token.key[i]);
-    if (write(crew->token_file, text, 2 * SHA256_BYTES) != 2 * SHA256_BYTES)
-        FAIL(ERR_IO, "the token cannot be written: %s", strerror(errno));
-    return OK;
-}
 
 static status crew_fill(struct crew *crew, const char *address,
                         const struct token *token)
@@ -57,9 +28,10 @@ static status crew_fill(struct crew *crew, const char *address,
     TRY(memory_take((size_t)crew->size, sizeof *crew->members,
                     (void **)&crew->members));
     for (int i = 0; i < crew->size; i++) crew->members[i].descriptor = -1;
-    TRY(token_file(crew));
-    TRY(memory_file("lockstep-messages", (int64_t)crew->size * RING_BYTES,
-                    &crew->shared_file));
+    TRY(inherited_token(&crew->token, &crew->token_file));
+    TRY(inherited_memory("lockstep-messages",
+                         (int64_t)crew->size * RING_BYTES,
+                         &crew->shared_file));
     TRY(meeting_open(&crew->meeting, address, &crew->token, crew->job));
     return OK;
 }
@@ -147,16 +119,6 @@ static status hold(struct crew_member *member)
     return OK;
 }
 
-static status name_number(const char *name, uint64_t number)
-{
-    char text[32];
-
-    snprintf(text, sizeof text, "%" PRIu64, number);
-    if (setenv(name, text, 1) != 0)
-        FAIL(ERR_MEMORY, "no memory for the environment");
-    return OK;
-}
-
 /* The child says who it is. What it inherits stays open over exec: the token
  * and the shared memory have no other name. */
 static status become(struct crew *crew, int rank)
@@ -165,10 +127,10 @@ static status become(struct crew *crew, int rank)
     const char *const names[] = {"LOCKSTEP_TOKEN", "LOCKSTEP_SHARED"};
     char path[64];
 
-    TRY(name_number("LOCKSTEP_RANK", (uint64_t)rank));
-    TRY(name_number("LOCKSTEP_RANKS", (uint64_t)crew->size));
-    TRY(name_number("LOCKSTEP_GENERATION", crew->generation));
-    TRY(name_number("LOCKSTEP_JOB", crew->job));
+    TRY(inherited_number("LOCKSTEP_RANK", (uint64_t)rank));
+    TRY(inherited_number("LOCKSTEP_RANKS", (uint64_t)crew->size));
+    TRY(inherited_number("LOCKSTEP_GENERATION", crew->generation));
+    TRY(inherited_number("LOCKSTEP_JOB", crew->job));
     for (int i = 0; i < 2; i++) {
         const int copy = dup(kept[i]); /* without close-on-exec */
 

@@ -9,11 +9,11 @@
 #include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/signalfd.h>
-#include <sys/stat.h>
 #include <unistd.h>
 #include "base/arena.h"
 #include "base/clock.h"
 #include "comm/crew.h"
+#include "comm/inherited.h"
 #include "comm/process_world.h"
 #include "control/courier.h"
 
@@ -21,26 +21,6 @@ enum { LOOK_MS = 50, REPORT_MS = 100, AGAIN_MS = 300, KNOCK_MS = 2000,
        ALONE_MS = 60000 };
 
 /* ---- opening ---- */
-
-static status memory_file(const char *name, int64_t bytes, int *out)
-{
-    *out = memfd_create(name, MFD_CLOEXEC);
-    if (*out < 0 || ftruncate(*out, bytes) != 0 || fchmod(*out, 0600) != 0)
-        FAIL(ERR_MEMORY, "no memory for the ranks: %s", strerror(errno));
-    return OK;
-}
-
-static status keep_token(struct agent *agent)
-{
-    char text[2 * SHA256_BYTES + 1];
-
-    TRY(memory_file("lockstep-token", 0, &agent->token_file));
-    for (int i = 0; i < SHA256_BYTES; i++)
-        snprintf(text + 2 * i, 3, "%02x", agent->token.key[i]);
-    if (write(agent->token_file, text, 2 * SHA256_BYTES) != 2 * SHA256_BYTES)
-        FAIL(ERR_IO, "the token cannot be kept: %s", strerror(errno));
-    return OK;
-}
 
 static status open_places(struct agent *agent)
 {
@@ -57,9 +37,10 @@ static status open_places(struct agent *agent)
              strerror(errno));
     }
     TRY(board_make(&agent->board, agent->count, &agent->board_file));
-    TRY(memory_file("lockstep-state", 0, &agent->state_file));
-    TRY(memory_file("lockstep-messages", (int64_t)PROCESSES_MOST * RING_BYTES,
-                    &agent->shared_file));
+    TRY(inherited_memory("lockstep-state", 0, &agent->state_file));
+    TRY(inherited_memory("lockstep-messages",
+                         (int64_t)PROCESSES_MOST * RING_BYTES,
+                         &agent->shared_file));
     atomic_store(&agent->board->state_file, agent->state_file);
     return OK;
 }
@@ -83,7 +64,7 @@ static status agent_open(struct agent *agent)
     TRY(token_read(&agent->token, agent->how->token));
     TRY(door_near_side(agent->how->join, side));
     TRY(door_open(&agent->door, side, &agent->token, 0));
-    TRY(keep_token(agent));
+    TRY(inherited_token(&agent->token, &agent->token_file));
     TRY(open_places(agent));
     return open_signals(agent);
 }

@@ -3,7 +3,6 @@
 #include "control/agent_place.h"
 
 #include <errno.h>
-#include <inttypes.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -15,6 +14,7 @@
 #include <unistd.h>
 #include "base/clock.h"
 #include "comm/crew.h"
+#include "comm/inherited.h"
 
 enum { WORDS_MOST = 512, IDLE_DEATHS_MS = 200, IDLE_DEATHS_MOST = 6 };
 
@@ -26,16 +26,6 @@ bool place_is_busy(const struct place_memory *place)
 }
 
 /* ---- in the process ---- */
-
-static status set_number(const char *name, uint64_t number)
-{
-    char text[32];
-
-    snprintf(text, sizeof text, "%" PRIu64, number);
-    if (setenv(name, text, 1) != 0)
-        FAIL(ERR_MEMORY, "no memory for the environment");
-    return OK;
-}
 
 static status set_path(const char *name, int descriptor)
 {
@@ -50,10 +40,10 @@ static status set_path(const char *name, int descriptor)
 /* The environment says who the rank is, as for every rank (comm/process.h). */
 static status become(const struct agent *agent, const struct order *order)
 {
-    TRY(set_number("LOCKSTEP_RANK", (uint64_t)order->rank));
-    TRY(set_number("LOCKSTEP_RANKS", (uint64_t)order->size));
-    TRY(set_number("LOCKSTEP_GENERATION", order->generation));
-    TRY(set_number("LOCKSTEP_JOB", order->job));
+    TRY(inherited_number("LOCKSTEP_RANK", (uint64_t)order->rank));
+    TRY(inherited_number("LOCKSTEP_RANKS", (uint64_t)order->size));
+    TRY(inherited_number("LOCKSTEP_GENERATION", order->generation));
+    TRY(inherited_number("LOCKSTEP_JOB", order->job));
     TRY(set_path("LOCKSTEP_TOKEN", agent->token_file));
     if (order->shares)
         TRY(set_path("LOCKSTEP_SHARED", agent->shared_file));
