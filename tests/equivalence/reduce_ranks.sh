@@ -13,17 +13,6 @@ prepare
 small="data.sequence=24 train.batch=8 train.micro_batch=1 numerics.grid_data=8
     numerics.grid_tensor=2 model.layers=4 train.threads=1"
 
-# Layouts on the standard input; every one is a row.
-table() { # NAME SETTING...
-    local name=$1 sets=() word
-    shift
-    cat >layouts.txt
-    for word; do sets+=(--set "$word"); done
-    lockstep verify config.yaml --layouts layouts.txt --json --steps 3 \
-        --set train.steps=3 "${sets[@]}" >table.json 2>log
-    count "$name"
-}
-
 # shellcheck disable=SC2086
 {
 table "beside a pipe" $small model.tied=true model.vocab=303 <<'END'

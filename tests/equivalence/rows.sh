@@ -35,3 +35,16 @@ count() { # NAME
         echo "$1: $found rows, $SECONDS s"
     fi
 }
+
+always=() # settings of every table
+
+# The layouts that it reads, each held against one rank.
+table() { # NAME SETTING...
+    local name=$1 sets=() word
+    shift
+    cat >layouts.txt
+    for word in "${always[@]}" "$@"; do sets+=(--set "$word"); done
+    lockstep verify config.yaml --layouts layouts.txt --json --steps 3 \
+        --set train.steps=3 "${sets[@]}" >table.json 2>log
+    count "$name"
+}

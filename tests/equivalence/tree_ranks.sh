@@ -8,17 +8,7 @@
 LIMIT=600
 prepare
 
-# Layouts on the standard input; every one is a row.
-table() { # NAME SETTING...
-    local name=$1 sets=() word
-    shift
-    cat >layouts.txt
-    for word; do sets+=(--set "$word"); done
-    lockstep verify config.yaml --layouts layouts.txt --json --steps 3 \
-        --set train.steps=3 --set train.threads=1 --set train.micro_batch=0 \
-        --set numerics.grid_tensor=1 "${sets[@]}" >table.json 2>log
-    count "$name"
-}
+always=(train.threads=1 train.micro_batch=0 numerics.grid_tensor=1)
 
 table "12 data leaves" train.batch=24 numerics.grid_data=12 <<'END'
 ranks=3 mesh.data=3
