@@ -115,8 +115,8 @@ const struct command commands[] = {
      {{"join", "ADDRESS", "HOST:PORT of the supervisor", false},
       {"token", "FILE", "the key of the run, mode 0600", false},
       {"slots", "K", "ranks that run here at a time (1)", false},
-      {"name", "NAME", "name of this machine in the run (its host name)",
-       false}}},
+      {"name", "NAME", "name of this machine in the run (its name in Slurm, or "
+       "its host name)", false}}},
     {"status", "RUN", 1, 1, "shows how a supervised run is",
      "Who lives, where each rank is, the newest step, incidents so far. Reads "
      "only; any\nnumber may look. docs/supervision.md",

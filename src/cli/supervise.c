@@ -6,6 +6,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -249,7 +250,8 @@ status command_supervise(struct arguments *arguments)
     status result;
 
     if (launch_rank() >= 0)
-        FAIL(ERR_USAGE, "supervise: this process is a rank itself");
+        FAIL(ERR_USAGE, "supervise: this process is a rank itself; start it "
+                        "once, beside %s", launch_command());
     result = supervise_run(arguments, &set);
     options_free(&set);
     return result;
@@ -262,7 +264,7 @@ status command_agent(struct arguments *arguments)
     struct agent_how how = {
         .join = arguments_text(arguments, "join", NULL),
         .token = arguments_text(arguments, "token", NULL),
-        .name = arguments_text(arguments, "name", NULL),
+        .name = arguments_text(arguments, "name", getenv("SLURMD_NODENAME")),
         .work = run_command_line};
     int64_t slots = 1;
 
@@ -275,7 +277,8 @@ status command_agent(struct arguments *arguments)
                              strlen(how.name) >= NODE_NAME_BYTES))
         FAIL(ERR_USAGE, "--name: a name has 1 to %d bytes",
              NODE_NAME_BYTES - 1);
-    if (launch_rank() >= 0)
+    /* Tasks of srun may be agents: those of one step are no ranks. */
+    if (process_is_rank())
         FAIL(ERR_USAGE, "agent: this process is a rank itself");
     return agent_run(&how);
 }
