@@ -170,6 +170,9 @@ const struct command commands[] = {
       {"seed", "S", "seed of the random numbers (1)", false},
       {"dtype", "TYPE", "float32 (default), bfloat16, float16 or float64",
        false},
+      {"cache", "KIND", "keys (default): keys and values, the bits of a whole "
+       "pass; latent: the short vectors of latent attention, less memory, "
+       "rounded otherwise", false},
       {"stats", NULL, "prints tokens per second and the limit set by memory "
        "bandwidth",
        false},

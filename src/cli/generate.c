@@ -37,8 +37,9 @@ static status read_request(struct generate_request *request,
 {
     static const char *const dtypes[] = {"float32", "float64", "bfloat16",
                                          "float16"};
+    static const char *const caches[] = {"keys", "latent"};
     int64_t threads = 0, seed = 1;
-    int dtype = 0;
+    int dtype = 0, cache = 0;
 
     *request = (struct generate_request){
         .model = arguments->operands[0],
@@ -61,6 +62,8 @@ static status read_request(struct generate_request *request,
     TRY(arguments_integer(arguments, "seed", 0, INT64_MAX, &seed));
     TRY(arguments_integer(arguments, "threads", 0, THREADS_MOST, &threads));
     TRY(arguments_choice(arguments, "dtype", dtypes, 4, &dtype));
+    TRY(arguments_choice(arguments, "cache", caches, 2, &cache));
+    request->latent_cache = cache == 1;
     (void)dtype_parse(dtypes[dtype], &request->dtype);
     request->sampling.seed = (uint64_t)seed;
     request->stats = arguments_has(arguments, "stats");
@@ -89,12 +92,14 @@ static void print_stats(const struct generate_result *made)
             "tokens    %lld in %.1f ms, %.1f per second\n"
             "weights   %.1f MB a token, read at %.1f GB/s: at most %.1f "
             "tokens per second\n"
-            "limit     %.0f%% of the time goes into that reading\n",
+            "limit     %.0f%% of the time goes into that reading\n"
+            "cache     %lld bytes for %lld positions\n",
             (long long)made->prompt_tokens, 1e3 * made->prompt_s,
             (long long)made->tokens, 1e3 * made->tokens_s, rate(made),
             1e-6 * (double)made->weight_bytes, 1e-9 * made->weight_rate,
             made->weight_rate / (double)made->weight_bytes,
-            100 * limit_share(made));
+            100 * limit_share(made), (long long)made->cache_bytes,
+            (long long)made->cache_positions);
 }
 
 static void print_notices(const struct generate_result *made)
@@ -140,6 +145,10 @@ static status print_json(const struct generate_request *request,
     json_write_real(&writer, rate(made));
     json_write_key(&writer, "weight_bytes");
     json_write_integer(&writer, made->weight_bytes);
+    json_write_key(&writer, "cache_bytes");
+    json_write_integer(&writer, made->cache_bytes);
+    json_write_key(&writer, "cache_positions");
+    json_write_integer(&writer, made->cache_positions);
     if (made->weight_rate > 0) {
         json_write_key(&writer, "weight_bytes_per_s");
         json_write_real(&writer, made->weight_rate);

@@ -68,6 +68,11 @@ static status prepare(struct generating *g,
     TRY(sampling_check(&request->sampling));
     TRY(session_open(session, request->model));
     session->average = request->average;
+    session->latent_cache = request->latent_cache;
+    if (request->latent_cache && model->mla.rank == 0)
+        FAIL(ERR_CONFIG, "--cache latent: %s is a %s, which has no latent "
+                         "attention; deepseek_v2 and deepseek_v3 have it; take "
+                         "--cache keys", request->model, model->kind->name);
     if (session->tokenizer[0] == 0)
         FAIL(ERR_MISSING, "%s: has no tokenizer, so text cannot become "
                           "tokens; put the one it was trained with into %s",
@@ -158,6 +163,9 @@ static status run(struct generating *g,
     TRY(make_tokens(g, request, result));
     result->tokens_s = clock_s() - middle;
     result->weight_bytes = generator_weight_bytes(&g->generator);
+    result->cache_bytes =
+        (int64_t)g->generator.stage.memory[MEMORY_CACHE].bytes;
+    result->cache_positions = g->generator.stage.program.context;
     if (request->stats)
         result->weight_rate = generator_weight_rate(&g->generator);
     return OK;

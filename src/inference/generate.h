@@ -18,6 +18,7 @@ struct generate_request {
     struct sampling sampling;
     enum dtype dtype;    /* of what is computed; zeroed: DTYPE_F32 */
     int threads;         /* 0: the cores of this process */
+    bool latent_cache;   /* keeps latents instead of keys and values */
     /* Takes text as soon as it is certain; UTF-8 unless the model makes bytes
      * that are not. NULL: nobody listens. */
     status (*write)(void *argument, const char *bytes, size_t length);
@@ -33,6 +34,8 @@ struct generate_result {
     int64_t context;               /* of the model */
     double prompt_s, tokens_s;     /* seconds for each of the two */
     int64_t weight_bytes;          /* that every token reads */
+    int64_t cache_bytes;           /* of the cache, for all positions */
+    int64_t cache_positions;
     double weight_rate;            /* bytes a second of reading them; 0: not
                                     * asked for */
     char notice[512];              /* about damage that was passed over; "" */

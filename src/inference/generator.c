@@ -77,6 +77,7 @@ status generator_open(struct generator *g, struct session *session,
     /* A leaf needs a token, even where nothing is summed over tokens. */
     if (chunk < plan.grid.tensor) chunk = plan.grid.tensor;
     plan.mode = PROGRAM_GENERATE;
+    plan.latent_cache = session->latent_cache;
     plan.dtype = dtype;
     plan.length = chunk;
     plan.context = context > chunk ? context : chunk;

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* generator.h - the logits of the next token, over a key-value cache: ids in,
  * logits out. They equal those of a full forward pass in every bit, however
- * the ids are cut into calls. */
+ * the ids are cut into calls. (Those over a cache of latents, which a session
+ * may ask for, differ from these by roundings.) */
 #ifndef LOCKSTEP_INFERENCE_GENERATOR_H
 #define LOCKSTEP_INFERENCE_GENERATOR_H
 

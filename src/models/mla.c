@@ -134,7 +134,9 @@ static double score_scale(const struct model *m)
     return own * own / sqrt((double)m->head_width);
 }
 
-slot mla_attention(struct program *p, const struct model *m, slot x)
+/* Attention of each head, from queries, latents and rotary keys. */
+static slot attend(struct program *p, const struct model *m, slot q, slot c,
+                   slot turned)
 {
     const struct mla *of = &m->mla;
     const struct latent_heads heads = {m->heads, of->nope, of->rope,
@@ -142,14 +144,31 @@ slot mla_attention(struct program *p, const struct model *m, slot x)
     const struct rope_table table = {m->rope, m->rope_base, (int)of->rope};
     const struct attention_rule rule = {.scale = score_scale(m),
                                         .value = of->value};
+    const struct layout_span values = {0, of->value};
+    const struct param_spec up =
+        of_heads("attention.wkv_b", "self_attn.kv_b_proj.weight", m,
+                 of->nope + of->value, of->rank);
+
+    if (p->mode == PROGRAM_GENERATE && p->latent_cache) {
+        q = nn_rope_part(p, nn_latent_turning(p, q, turned, &heads), m->heads,
+                         1, &table);
+        return nn_latent_attention(p, q, c, &up, &heads, rule.scale);
+    }
+    c = nn_latent_keys(p, nn_linear(p, c, &up, NULL), turned, &heads);
+    c = nn_rope_part(p, nn_latent_join(p, q, c, &heads), m->heads, m->heads,
+                     &table);
+    c = nn_attention_ruled(p, c, m->heads, m->heads, &rule);
+    return nn_part(p, c, m->heads / program_tensor_ranks(p), &values);
+}
+
+slot mla_attention(struct program *p, const struct model *m, slot x)
+{
+    const struct mla *of = &m->mla;
     const struct layout_span latent = {0, of->rank},
-                             turning = {of->rank, of->rope},
-                             values = {0, of->value};
-    const struct param_spec
-        down = matrix("attention.wkv_a", "self_attn.kv_a_proj_with_mqa.weight",
-                      of->rank + of->rope, m->width),
-        up = of_heads("attention.wkv_b", "self_attn.kv_b_proj.weight", m,
-                      of->nope + of->value, of->rank);
+                             turning = {of->rank, of->rope};
+    const struct param_spec down =
+        matrix("attention.wkv_a", "self_attn.kv_a_proj_with_mqa.weight",
+               of->rank + of->rope, m->width);
     struct param_spec out = matrix("attention.wo", "self_attn.o_proj.weight",
                                    m->width, m->heads * of->value);
 
@@ -157,15 +176,10 @@ slot mla_attention(struct program *p, const struct model *m, slot x)
     out.init = INIT_RESIDUAL;
     const slot q = queries(p, m, x);
     const slot a = nn_down(p, x, &down);
-    slot c = latent_norm(p, nn_part(p, a, 1, &latent), "attention.kv_a_norm",
-                         "self_attn.kv_a_layernorm.weight", of->rank);
+    const slot c =
+        latent_norm(p, nn_part(p, a, 1, &latent), "attention.kv_a_norm",
+                    "self_attn.kv_a_layernorm.weight", of->rank);
 
-    const slot turned = nn_part(p, a, 1, &turning);
-
-    c = nn_latent_keys(p, nn_linear(p, c, &up, NULL), turned, &heads);
-    c = nn_rope_part(p, nn_latent_join(p, q, c, &heads), m->heads, m->heads,
-                     &table);
-    c = nn_attention_ruled(p, c, m->heads, m->heads, &rule);
-    c = nn_part(p, c, m->heads / program_tensor_ranks(p), &values);
-    return nn_linear(p, c, &out, NULL);
+    return nn_linear(p, attend(p, m, q, c, nn_part(p, a, 1, &turning)), &out,
+                     NULL);
 }

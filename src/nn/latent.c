@@ -7,6 +7,8 @@
  *   keys   keys and values of each head [keys | values] and the rotary key of
  *          all heads -> keys [rotary | keys] of all heads, then their values
  *   join   queries [queries | rotary] and that -> the fused slot of attention
+ *   turning  the same without keys and values: [rotary | queries] of all heads,
+ *          the rotary key in a head of its own, and a head that is not used
  *
  * A fused head is as wide as a key; a value that is narrower ends with zeros.
  * Neighbours of a rotary part that turn together lie in two halves afterwards,
@@ -373,6 +375,51 @@ slot nn_latent_join(struct program *p, slot queries, slot keys,
     p->steps[step].second = keys;
     p->steps[step].output = output;
     p->steps[step].set.latent = own;
+    p->slots[output].layout = p->slots[queries].layout;
+    return output;
+}
+
+/* ---- turning: F alone ---- */
+
+static status turning_forward(const struct step *step, struct run *run)
+{
+    const struct latent_heads *h = &step->set.latent;
+    const struct tensor out = run_slot(run, step->output);
+    const struct tensor queries = run_slot(run, step->input);
+    const struct tensor turning = run_slot(run, step->second);
+    const int bytes = dtype_bytes(out.dtype);
+    const int64_t key = fused_width(h) * bytes, still = h->still * bytes;
+
+    for (int64_t t = 0; t < out.shape[0]; t++) {
+        const char *from = row_of(queries, t);
+        char *to = row_of(out, t);
+
+        for (int i = 0; i < h->heads; i++, from += key, to += key) {
+            move_pairs(to, from + still, h->rotary / 2, bytes, true);
+            memcpy(to + h->rotary * bytes, from, (size_t)still);
+        }
+        memset(to, 0, (size_t)(2 * key));
+        move_pairs(to, row_of(turning, t), h->rotary / 2, bytes, true);
+    }
+    return OK;
+}
+
+static const struct layer layer_turning = {
+    .name = "turning", .kind = LAYER_ROPE, .forward = turning_forward,
+    .cost = copy_cost};
+
+slot nn_latent_turning(struct program *p, slot queries, slot turning,
+                       const struct latent_heads *heads)
+{
+    const int step = program_add_step(p, &layer_turning, queries);
+    const slot output = program_add_slot(
+        p, "turning", (heads->heads + 2) * fused_width(heads), false);
+
+    if (p->error != OK) return -1;
+    CHECK(program_tensor_ranks(p) == 1);
+    p->steps[step].second = turning;
+    p->steps[step].output = output;
+    p->steps[step].set.latent = *heads;
     p->slots[output].layout = p->slots[queries].layout;
     return output;
 }

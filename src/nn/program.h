@@ -130,6 +130,8 @@ struct step {
         struct { int units;       /* of a row */
                  int64_t first, count; /* columns of a unit */ } part;
         struct latent_heads latent; /* of this rank */
+        struct { struct latent_heads heads; int cache; double scale; }
+            cached; /* attention over a cache of latents */
         struct { bool few; /* products by the recipe */ } linear;
         struct { struct router_form form;
                  double alpha, limit; /* of a clamped gate */
@@ -260,7 +262,10 @@ struct program {
     slot entry, exit;   /* of a slice (slice.h); -1: none */
     int first_step;     /* of a slice: in the whole program */
     int cache_count;    /* attention steps, in PROGRAM_GENERATE */
-    int64_t cache_width;/* elements per position of a cache: k and v */
+    int64_t cache_width;/* elements per position of a cache: k and v, or a
+                         * latent and its rotary key */
+    bool latent_cache;  /* PROGRAM_GENERATE: the latter, where a model has
+                         * latent attention */
     status error;       /* first failure while building; nn_ calls after it do
                          * nothing */
 };
@@ -358,6 +363,14 @@ slot nn_latent_keys(struct program *p, slot up, slot turning,
                     const struct latent_heads *heads);
 slot nn_latent_join(struct program *p, slot queries, slot keys,
                     const struct latent_heads *heads);
+/* The same over a cache of latents (latent_cache.c): queries and the rotary key
+ * for nn_rope_part with one key head, then attention, [tokens, heads value], of
+ * these and the latents; weight: rows of keys, then of values, of each head. */
+slot nn_latent_turning(struct program *p, slot queries, slot turning,
+                       const struct latent_heads *heads);
+slot nn_latent_attention(struct program *p, slot turned, slot latent,
+                         const struct param_spec *weight,
+                         const struct latent_heads *heads, double scale);
 slot nn_swiglu(struct program *p, slot gate_up);
 slot nn_geglu(struct program *p, slot gate_up);
 slot nn_activation(struct program *p, slot x, enum activation activation);

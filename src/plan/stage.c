@@ -107,6 +107,7 @@ static status build_program(struct stage *stage)
     p->context_ring =
         p->context_striped || (r->context_ring && ring_spans(r));
     p->context = r->context ? r->context : r->length;
+    p->latent_cache = r->latent_cache;
     p->vocab = r->model->vocab;
     p->overlap = r->overlap;
     p->domino = r->domino && program_tensor_ranks(p) > 1;

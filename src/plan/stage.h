@@ -34,6 +34,8 @@ struct stage_request {
     int64_t micro_batch;   /* sequences at once */
     int64_t length;        /* tokens of a sequence; generate: of one call */
     int64_t context;       /* positions of tables and caches; 0: length */
+    bool latent_cache;     /* generate: caches of latents, where the model has
+                            * latent attention */
     int64_t logits_chunk;  /* tokens; 0: chosen here */
     struct regularization regular;
     uint64_t seed;         /* of its masks */

@@ -221,6 +221,16 @@ first=$(tail -n 1 log)
 must generate latent --prompt "the " --tokens 5 --temperature 0
 if [ "$(tail -n 1 log)" = "$first" ]; then ok "latent: exported, the same text"
 else bad "latent: exported" "another text" log; fi
+must generate latent --prompt "the " --tokens 5 --temperature 0 --cache latent \
+    --stats
+if grep -qF -- "$first" log; then ok "latent cache: the same text"
+else bad "latent cache" "another text" log; fi
+expect "latent cache: how large" 0 "bytes for" \
+    generate latent --prompt "the " --tokens 5 --cache latent --stats
+expect "latent cache of usual attention" 78 "has no latent attention" \
+    generate sinks --prompt "the " --tokens 5 --cache latent
+expect "a cache of another kind" 2 "--cache" \
+    generate latent --prompt "the " --tokens 5 --cache none
 cp -r "$golden/deepseek_v3" v3 && chmod -R u+w v3
 sed -i 's/"num_nextn_predict_layers": 0/"num_nextn_predict_layers": 1/' \
     v3/config.json

@@ -104,6 +104,104 @@ TEST(logits_over_a_cache_equal_those_of_a_whole_pass)
     }
 }
 
+/* Guards attention over a cache of latents: logits agree with those of a whole
+ * pass up to roundings, their bits do not show how the ids were cut into calls,
+ * and the cache has a latent and a rotary key of each position and no more. */
+struct latent_case { enum dtype dtype; double tolerance; };
+struct given { const int32_t *ids; int64_t length; };
+
+static double distance(const struct tensor *logits, const struct whole *whole,
+                       int64_t row)
+{
+    const struct tensor other = tensor_1d(
+        whole->bytes + (size_t)row * whole->row, logits->dtype,
+        tensor_count(logits));
+    double most = 0, largest = 0;
+
+    for (int64_t i = 0; i < other.shape[0]; i++) {
+        const double x = tensor_get(&other, i);
+
+        most = fmax(most, fabs(x - tensor_get(logits, i)));
+        largest = fmax(largest, fabs(x));
+    }
+    return most / largest;
+}
+
+/* Feeds the ids in calls of `first`, then one by one; `kept` [length] logits of
+ * the last token of each call: the first time they are filled. */
+static void feed_latents(struct session *session, const struct latent_case *row,
+                         const struct given *given, int64_t first,
+                         const struct whole *whole, struct whole *kept)
+{
+    const struct mla *of = &session->model.mla;
+    const int64_t length = given->length;
+    struct generator g;
+    int64_t at = 0, others = 0;
+
+    session->latent_cache = true;
+    IS_OK(generator_open(&g, session, row->dtype, 2, first, length));
+    EQUAL_INT(g.stage.program.cache_width, of->rank + of->rope);
+    CHECK((int64_t)g.stage.memory[MEMORY_CACHE].bytes >=
+          session->model.layers * length * (of->rank + of->rope) *
+              dtype_bytes(row->dtype));
+    CHECK((int64_t)g.stage.memory[MEMORY_CACHE].bytes <
+          session->model.layers * (length + 16) * (of->rank + of->rope) *
+              dtype_bytes(row->dtype) + 4096);
+    for (int64_t now = first; at < length; now = 1) {
+        IS_OK(generator_feed(&g, given->ids + at, now));
+        at += now;
+        const double far = distance(&g.logits, whole, at - 1);
+        char *mine = kept->bytes + (size_t)(at - 1) * kept->row;
+
+        if (!(far <= row->tolerance)) {
+            printf("%s, token %d: %g\n", dtype_name(row->dtype), (int)at, far);
+            others++;
+        }
+        if (first == 1) memcpy(mine, g.logits.data, kept->row);
+        EQUAL_BYTES(g.logits.data, mine, kept->row);
+    }
+    /* Two bytes may tip a router over to another expert. */
+    CHECK(10 * others <= (dtype_is_narrow(row->dtype) ? length : 0));
+    generator_close(&g);
+}
+
+TEST(a_cache_of_latents_gives_the_same_logits_up_to_roundings)
+{
+    static const char *const names[] = {"deepseek_v2_lite", "deepseek_v2",
+                                        "deepseek_v3"};
+    static const struct latent_case rows[] = {
+        {DTYPE_F64, 1e-13}, {DTYPE_F32, 1e-5}, {DTYPE_BF16, 0.05},
+        {DTYPE_F16, 0.01}};
+    static const int64_t firsts[] = {1, 5, 37};
+
+    for (int i = 0; i < ROWS(rows) * ROWS(names); i++) {
+        const struct latent_case *row = &rows[i % ROWS(rows)];
+        char model[PATH_BYTES], tokens[PATH_BYTES];
+        struct session session;
+        struct whole whole, kept;
+        int64_t sequences, length;
+        int32_t *ids;
+        void *memory;
+
+        IS_OK(path_join(model, PATH_BYTES, golden, names[i / ROWS(rows)]));
+        IS_OK(path_join(tokens, PATH_BYTES, model, "tokens.json"));
+        IS_OK(session_open(&session, model));
+        IS_OK(score_read_tokens(tokens, &session.model, &ids, &sequences,
+                                &length));
+        whole_pass(&session, row->dtype, ids, length, &whole);
+        kept = whole;
+        IS_OK(memory_take((size_t)length, whole.row, &memory));
+        kept.bytes = memory;
+        for (int j = 0; j < ROWS(firsts); j++)
+            feed_latents(&session, row, &(struct given){ids, length},
+                         firsts[j], &whole, &kept);
+        memory_free(kept.bytes);
+        memory_free(whole.bytes);
+        memory_free(ids);
+        session_close(&session);
+    }
+}
+
 /* Logits of the table below; the likeliest two are equal. */
 static double row[] = {0.5, 2, -1, 2, 1, -400};
 enum { ROW = sizeof row / sizeof *row };
@@ -286,6 +384,7 @@ TEST(weights_of_a_token_are_all_but_looked_up_tables)
 }
 
 TEST_MAIN(logits_over_a_cache_equal_those_of_a_whole_pass,
+          a_cache_of_latents_gives_the_same_logits_up_to_roundings,
           temperature_zero_takes_the_largest_and_the_lowest_id,
           cuts_keep_the_likeliest_tokens, draws_follow_the_probabilities,
           equal_seeds_draw_equal_tokens,
