@@ -1,36 +1,61 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* deepseek.c - DeepSeek-V2 and DeepSeek-V3: latent attention, and experts that
- * are chosen in a few groups, beside some of all tokens. First blocks are
- * dense. Sources: arXiv:2405.04434, section 2; arXiv:2412.19437, section
- * 2.1. */
+/* deepseek.c - DeepSeekMoE: small experts beside some of all tokens, dense
+ * first blocks; DeepSeek-V2 and DeepSeek-V3: latent attention, and experts that
+ * are chosen in a few groups. Sources: arXiv:2401.06066, section 3;
+ * arXiv:2405.04434, section 2; arXiv:2412.19437, section 2.1. */
 #include <string.h>
 
 #include "models/config.h"
 #include "models/mla.h"
 
-#define DECODER_DEEPSEEK \
-    .gated = true, .embedding = "model.embed_tokens.weight", \
-    .head = "lm_head.weight", \
+#define DECODER_MIXTURE \
     .attention_norm = OUTSIDE_WEIGHT("input_layernorm"), \
     .ffn_norm = OUTSIDE_WEIGHT("post_attention_layernorm"), \
-    .gate = {"mlp.gate_proj.weight", NULL, NULL, NULL}, \
-    .up = {"mlp.up_proj.weight", NULL, NULL, NULL}, \
-    .down = {"mlp.down_proj.weight", NULL, NULL, NULL}, \
     .router = OUTSIDE_WEIGHT("mlp.gate"), \
     .expert_gate = OUTSIDE_WEIGHT("mlp.experts.%d.gate_proj"), \
     .expert_up = OUTSIDE_WEIGHT("mlp.experts.%d.up_proj"), \
     .expert_down = OUTSIDE_WEIGHT("mlp.experts.%d.down_proj"), \
     .shared_gate = OUTSIDE_WEIGHT("mlp.shared_experts.gate_proj"), \
     .shared_up = OUTSIDE_WEIGHT("mlp.shared_experts.up_proj"), \
-    .shared_down = OUTSIDE_WEIGHT("mlp.shared_experts.down_proj"), \
+    .shared_down = OUTSIDE_WEIGHT("mlp.shared_experts.down_proj")
+#define DECODER_DEEPSEEK \
+    DECODER_MIXTURE, .gated = true, \
+    .embedding = "model.embed_tokens.weight", .head = "lm_head.weight", \
+    .gate = {"mlp.gate_proj.weight", NULL, NULL, NULL}, \
+    .up = {"mlp.up_proj.weight", NULL, NULL, NULL}, \
+    .down = {"mlp.down_proj.weight", NULL, NULL, NULL}, \
     .norm = OUTSIDE_WEIGHT("model.norm")
 
+static const struct decoder decoder_v1 = {DECODER_LLAMA, DECODER_MIXTURE};
 static const struct decoder decoder_v2 = {DECODER_DEEPSEEK};
 static const struct decoder decoder_v3 = {
     DECODER_DEEPSEEK, .router_bias = "mlp.gate.e_score_correction_bias"};
 
-/* Fields of both. The library fills head_dim and qk_head_dim itself; losses
- * and devices are settings of other training programs. */
+/* Fields of all three: losses and devices are settings of other training
+ * programs. */
+#define ROWS_DEEPSEEK_MIXTURE(experts_, width_, top_k_) \
+    ROW_INTEGER("n_routed_experts", moe.experts, experts_), \
+    ROW_INTEGER("num_experts_per_tok", moe.top_k, top_k_), \
+    ROW_INTEGER("moe_intermediate_size", moe.width, width_), \
+    ROW_IDLE("n_shared_experts"), ROW_IDLE("first_k_dense_replace"), \
+    ROWS_ROUTER, ROW_ALSO("moe_layer_freq", "1"), ROW_IDLE("ep_size"), \
+    ROW_ALSO("pretraining_tp", "1"), ROW_IDLE("aux_loss_alpha"), \
+    ROW_IDLE("seq_aux")
+
+/* The model's own code, which no library has. */
+static const struct config_row rows_v1[] = {
+    ROWS_LLAMA(1e-6), ROWS_ROPE,
+    ROW_INTEGER("num_key_value_heads", kv_heads, 0), ROW_HEAD_WIDTH,
+    ROW_INTEGER("max_position_embeddings", context, 2048),
+    ROW_FLAG("tie_word_embeddings", tied, false),
+    ROW_ONLY("attention_bias", "false"),
+    ROWS_DEEPSEEK_MIXTURE(-1, 1407, -1),
+    ROW_FLAG("norm_topk_prob", moe.normalize, false),
+    ROW_ALSO("scoring_func", "softmax"),
+};
+
+/* Fields of the later two. The library fills head_dim and qk_head_dim
+ * itself. */
 #define ROWS_DEEPSEEK(context_, experts_, width_, top_k_) \
     ROWS_LLAMA(1e-6), ROWS_ROPE, \
     ROW_INTEGER("num_key_value_heads", kv_heads, 0), \
@@ -42,14 +67,8 @@ static const struct decoder decoder_v3 = {
     ROW_INTEGER("qk_rope_head_dim", mla.rope, 64), \
     ROW_INTEGER("v_head_dim", mla.value, 128), \
     ROW_IDLE("q_lora_rank"), ROW_IDLE("head_dim"), ROW_IDLE("qk_head_dim"), \
-    ROW_INTEGER("n_routed_experts", moe.experts, experts_), \
-    ROW_INTEGER("num_experts_per_tok", moe.top_k, top_k_), \
-    ROW_INTEGER("moe_intermediate_size", moe.width, width_), \
-    ROW_IDLE("n_shared_experts"), ROW_IDLE("first_k_dense_replace"), \
-    ROW_IDLE("n_group"), ROW_IDLE("topk_group"), ROWS_ROUTER, \
-    ROW_ALSO("moe_layer_freq", "1"), ROW_IDLE("ep_size"), \
-    ROW_ALSO("pretraining_tp", "1"), ROW_IDLE("aux_loss_alpha"), \
-    ROW_IDLE("seq_aux")
+    ROW_IDLE("n_group"), ROW_IDLE("topk_group"), \
+    ROWS_DEEPSEEK_MIXTURE(experts_, width_, top_k_)
 
 static const struct config_row rows_v2[] = {
     ROWS_DEEPSEEK(2048, 64, 1407, -1), ROW_ONLY("mlp_bias", "false"),
@@ -120,27 +139,37 @@ static status read_method(const struct json *config, const char *source,
                      "group_limited_greedy", source, name);
 }
 
+/* Which blocks are dense, and the experts of all tokens. */
+static status read_mixture(struct model *m, const struct json *config,
+                           const char *source)
+{
+    const bool v3 = m->kind == &model_deepseek_v3;
+    int shared;
+
+    TRY(read_count(config, source, "n_shared_experts", v3 ? 1 : 2, &shared));
+    TRY(read_first(m, config, source, v3 ? 3 : 0));
+    m->moe.shared_width = shared * m->moe.width;
+    if (shared > 0) return OK;
+    FAIL(ERR_CONFIG, "%s: n_shared_experts: null; %s has one or more", source,
+         m->kind->name);
+}
+
 static status read_more(struct model *m, const struct json *config,
                         const char *source)
 {
-    const struct model_kind *kind = m->kind;
-    const bool v3 = kind == &model_deepseek_v3;
+    const bool v3 = m->kind == &model_deepseek_v3;
     bool groups = true;
-    int shared, rank;
+    int rank;
 
+    TRY(read_mixture(m, config, source));
     TRY(read_count(config, source, "q_lora_rank", 1536, &rank));
-    TRY(read_count(config, source, "n_shared_experts", v3 ? 1 : 2, &shared));
-    TRY(read_first(m, config, source, v3 ? 3 : 0));
     TRY(read_count(config, source, "n_group", v3 ? 8 : 0, &m->moe.groups));
     TRY(read_count(config, source, "topk_group", v3 ? 4 : 0,
                    &m->moe.groups_chosen));
     if (!v3) TRY(read_method(config, source, &groups));
     if (!groups) m->moe.groups = m->moe.groups_chosen = 0;
     m->mla.query_rank = rank;
-    m->moe.shared_width = shared * m->moe.width;
-    if (shared > 0) return OK;
-    FAIL(ERR_CONFIG, "%s: n_shared_experts: null; %s has one or more", source,
-         kind->name);
+    return OK;
 }
 
 static void write_count(struct json_writer *out, const char *key,
@@ -151,16 +180,21 @@ static void write_count(struct json_writer *out, const char *key,
     else json_write_null(out);
 }
 
+static void write_mixture(const struct model *m, struct json_writer *out)
+{
+    json_write_key_integer(out, "n_shared_experts",
+                           m->moe.shared_width / m->moe.width);
+    json_write_key_integer(out, "first_k_dense_replace",
+                           blocks_count(&m->moe.dense));
+}
+
 static void write_more(const struct model *m, struct json_writer *out)
 {
     const bool v3 = m->kind == &model_deepseek_v3;
     const bool groups = m->moe.groups > 1 || v3;
 
+    write_mixture(m, out);
     write_count(out, "q_lora_rank", m->mla.query_rank);
-    json_write_key_integer(out, "n_shared_experts",
-                           m->moe.shared_width / m->moe.width);
-    json_write_key_integer(out, "first_k_dense_replace",
-                           blocks_count(&m->moe.dense));
     write_count(out, "n_group", groups && !m->moe.groups ? 1 : m->moe.groups);
     write_count(out, "topk_group",
                 groups && !m->moe.groups ? 1 : m->moe.groups_chosen);
@@ -174,12 +208,11 @@ static void write_more(const struct model *m, struct json_writer *out)
 
 /* ---- sizes ---- */
 
-static status settle(struct model *m)
+static status settle_mixture(struct model *m)
 {
     const struct moe *x = &m->moe;
     const int dense = blocks_count(&x->dense);
 
-    TRY(mla_settle(m));
     if (x->groups < 2) m->moe.groups = m->moe.groups_chosen = 0;
     for (int i = 0; i < dense; i++)
         if (!blocks_has(&x->dense, i))
@@ -191,6 +224,21 @@ static status settle(struct model *m)
              (long long)x->shared_width, (long long)x->width);
     return OK;
 }
+
+static status settle(struct model *m)
+{
+    TRY(mla_settle(m));
+    return settle_mixture(m);
+}
+
+const struct model_kind model_deepseek = {
+    .name = "deepseek", .architecture = "DeepseekForCausalLM",
+    .layer_prefix = "model.layers.%d.", .decoder = &decoder_v1,
+    CONFIG_ROWS(rows_v1), .no_attention_bias = true, .no_mlp_bias = true,
+    .heads = HEADS_FILL_WIDTH, .experts = 64, .top_k = 6, .expert_sizes = true,
+    .shared_expert = true, .shared_count = 2, .normalize_choice = true,
+    .build = decoder_build, .read_more = read_mixture,
+    .write_more = write_mixture, .settle = settle_mixture};
 
 #define KIND_DEEPSEEK \
     .layer_prefix = "model.layers.%d.", .no_attention_bias = true, \

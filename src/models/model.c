@@ -17,7 +17,8 @@ static const struct model_kind *const kinds[] = {&model_llama, &model_gpt2,
     &model_starcoder2, &model_gpt_neox, &model_gptj, &model_falcon,
     &model_palm, &model_gemma, &model_gemma2, &model_gemma3, &model_mixtral,
     &model_olmoe, &model_qwen2_moe, &model_qwen3_moe, &model_granitemoe,
-    &model_deepseek_v2, &model_deepseek_v3, &model_glm4_moe, &model_gpt_oss};
+    &model_deepseek, &model_deepseek_v2, &model_deepseek_v3,
+    &model_glm4_moe, &model_gpt_oss};
 enum { KINDS = sizeof kinds / sizeof *kinds, NAME_BYTES = 64 };
 
 /* By what options or, where they differ, a config.json call it. */

@@ -166,7 +166,7 @@ extern const struct model_kind model_llama, model_gpt2, model_qwen2,
     model_phi3, model_stablelm, model_starcoder2, model_gpt_neox, model_gptj,
     model_falcon, model_palm, model_gemma, model_gemma2, model_gemma3,
     model_mixtral, model_olmoe, model_qwen2_moe, model_qwen3_moe,
-    model_granitemoe, model_glm4_moe, model_deepseek_v2,
+    model_granitemoe, model_glm4_moe, model_deepseek, model_deepseek_v2,
     model_deepseek_v3, model_gpt_oss;
 
 /* From the options section `model` (and data.sequence for the context).

@@ -28,8 +28,8 @@ status moe_check_options(const struct model_kind *kind,
     if (asked && kind->experts == 0)
         FAIL(ERR_CONFIG, "moe.experts: %s is a family without experts; those "
                          "with experts are mixtral, olmoe, qwen2_moe, "
-                         "qwen3_moe, granitemoe, deepseek_v2, deepseek_v3, "
-                         "glm4_moe and gpt_oss "
+                         "qwen3_moe, granitemoe, deepseek, deepseek_v2, "
+                         "deepseek_v3, glm4_moe and gpt_oss "
                          "(model.family)", kind->name);
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
         if (rows[i].asked && rows[i].refused)

@@ -8,7 +8,7 @@ prepare
 golden=$tree/tests/golden/models
 
 # --- from a Hugging Face directory and back ---
-for name in mixtral deepseek_v2 deepseek_v2_lite deepseek_v3 \
+for name in mixtral deepseek deepseek_v2 deepseek_v2_lite deepseek_v3 \
     qwen2_moe qwen3_moe olmoe granitemoe glm4_moe gpt_oss; do
     must import "$golden/$name" "in-$name"
     must export "in-$name" "out-$name"

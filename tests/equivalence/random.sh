@@ -95,7 +95,7 @@ draw() { # SEED
                     " moe.scale=" of("0 2.5")
             if (family ~ /glm/ && text !~ /experts=9|experts=2/)
                 text = text " moe.groups=2 moe.groups_chosen=2"
-            if (family ~ /deepseek/) {
+            if (family ~ /deepseek_v/) {
                 kv = heads
                 head = 0
                 text = " moe.experts=" of("8 16") " moe.top_k=" of("1 2") \
@@ -105,11 +105,14 @@ draw() { # SEED
                     " mla.rope=" of("2 6") " mla.value=" of("2 5") \
                     " moe.intermediate_size=" heads * of("1 2 3")
             }
+            if (family == "deepseek")
+                text = text " moe.intermediate_size=" heads * of("1 2 3") \
+                    " moe.first_dense=" random(2) " moe.normalize=" of("0 1")
             if (family ~ /qwen._moe/)
                 text = text " moe.every=" of("1 1 2") \
                     " moe.intermediate_size=" heads * of("1 2 3") \
                     " moe.normalize=" of("0 1")
-            if (family ~ /^(gpt2|gpt_neox|gptj|phi3|stablelm|starcoder2|falcon|smollm3|olmo2|olmoe|qwen2_moe|granitemoe)$/)
+            if (family ~ /^(gpt2|gpt_neox|gptj|phi3|stablelm|starcoder2|falcon|smollm3|olmo2|olmoe|qwen2_moe|granitemoe|deepseek)$/)
                 width = heads * head
             if (family ~ /^(mistral|ministral|qwen[23]$|qwen3|smollm3|phi3|starcoder2|gemma[23]|mixtral)/)
                 text = text " model.window=" of("0 5 9")
@@ -143,12 +146,12 @@ draw() { # SEED
         # What stays as it is, and adapters; ~: a space in a word.
         function stays(   rank, group, named) {
             rank = seed % 2 && clip > 0 ? 0 : of("0 0 2 3")
-            if (family ~ /deepseek/) rank = 0
+            if (family ~ /deepseek_v/) rank = 0
             named = rank > 0 && random(2) ? some(targets()) : "[all]"
             group = of("- - *norm*~frozen layers.0.*~frozen *.wo~frozen " \
-                (family ~ /deepseek/ ? "" : "*wqkv~frozen ") \
+                (family ~ /deepseek_v/ ? "" : "*wqkv~frozen ") \
                 "*.w2~frozen *.w1*~frozen embedding~frozen " \
-                "*" (family ~ /deepseek/ ? "wkv_a" : "wqkv") \
+                "*" (family ~ /deepseek_v/ ? "wkv_a" : "wqkv") \
                 "*~lr_factor=0.5~weight_decay=0" \
                 (rank > 0 ? " *lora_a~frozen *lora_b~frozen" : "") \
                 (rank > 0 && named == "[all]" ? " *wqkv.lora_b~frozen " \
@@ -167,7 +170,7 @@ draw() { # SEED
             if (name !~ /adamw|lion|sgd/ || dtype ~ /64/) type = "float32"
             mean = name ~ /free/ ? 0 : of("0 0 0.9")
             clip = name ~ /free/ || special ~ /alibi=true/ || \
-                family ~ /qwen3|gemma[23]|olmo|stablelm|deepseek/ \
+                family ~ /qwen3|gemma[23]|olmo|stablelm|deepseek_v/ \
                 ? 0 : of("0 0 0.05")
             return " optimizer.schedule=constant optimizer.name=" name \
                 " optimizer.state_dtype=" type " optimizer.ema=" mean \
@@ -188,7 +191,7 @@ draw() { # SEED
             family = of("llama gpt2 qwen2 qwen3 mistral ministral smollm3 " \
                 "olmo2 phi3 stablelm starcoder2 gpt_neox gptj falcon palm " \
                 "gemma gemma2 gemma3 mixtral mixtral olmoe qwen2_moe qwen3_moe granitemoe glm4_moe gpt_oss " \
-                "deepseek_v2 deepseek_v3")
+                "deepseek deepseek_v2 deepseek_v3")
             context = of("1 1 2")
             leaf = of("3 6 5 9")
             span = leaf < 4 ? 4 : leaf # a token of each tensor leaf
@@ -198,7 +201,7 @@ draw() { # SEED
             dtype = of("float32 float32 bfloat16 bfloat16 float64 float16")
             batch = of("4 6 8 10 12 16")
             layers = 1 + random(6)
-            if (special ~ /every=2/ && layers < 2) layers = 2
+            if (special ~ /every=2|first_dense=1/ && layers < 2) layers = 2
             extra = seed % 2 ? features() : ""
             print "model.family=" family, "model.heads=" heads,
                 "model.kv_heads=" kv,

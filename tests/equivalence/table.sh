@@ -493,6 +493,8 @@ steps=3 model qwen2_moe $experts model.family=qwen2_moe moe.experts=8 \
     moe.top_k=2 moe.intermediate_size=16 moe.first_dense=1 \
     optimizer.name=soap 'optimizer.groups=["layers.1.experts.3.* frozen",
 "*.router frozen", "layers.2.* frozen", "*.experts.*.w2 lr_factor=0.1"]'
+steps=3 model deepseek $experts model.family=deepseek moe.experts=8 \
+    moe.top_k=3 moe.intermediate_size=12 moe.first_dense=1 model.dropout=0.1
 # Latent attention: down projections that no axis cuts.
 latent="model.kv_heads=0 model.head_width=0 mla.query_rank=20 mla.rank=16 mla.nope=8 mla.rope=4
     mla.value=6 moe.experts=8 moe.top_k=3 moe.intermediate_size=12

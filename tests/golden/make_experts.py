@@ -11,6 +11,7 @@ import sys
 import torch
 import transformers
 from safetensors.torch import save_file
+from transformers.models.deepseek_v2.modeling_deepseek_v2 import DeepseekV2Moe
 
 import check_drawn
 from check_drawn import F32, F64, pieces, tensors
@@ -121,9 +122,30 @@ DEEPSEEK_V3 = gated("deepseek_v3", "DeepseekV3ForCausalLM", **LATENT,
                     num_hidden_layers=3, routed_scaling_factor=2.5,
                     norm_topk_prob=True, num_nextn_predict_layers=0,
                     rope_scaling={**YARN, "mscale": 1.0, "mscale_all_dim": 1.0})
-MODELS |= {"deepseek_v2": (DEEPSEEK_V2, 87),
+# DeepSeekMoE: a Llama whose blocks, but for the first, have the experts of
+# DeepSeek-V2. No library has it, so it is put together of both.
+DEEPSEEK = gated("deepseek", "DeepseekForCausalLM", n_routed_experts=8,
+                 num_experts_per_tok=3, n_shared_experts=2,
+                 moe_intermediate_size=12, first_k_dense_replace=1,
+                 num_hidden_layers=3, norm_topk_prob=False,
+                 scoring_func="softmax", moe_layer_freq=1)
+MODELS |= {"deepseek": (DEEPSEEK, 90), "deepseek_v2": (DEEPSEEK_V2, 87),
            "deepseek_v2_lite": (DEEPSEEK_V2_LITE, 88),
            "deepseek_v3": (DEEPSEEK_V3, 89)}
+
+
+def together(config):
+    """Modules of two models of the library as one."""
+    of = {**config, "topk_method": "greedy", "num_key_value_heads":
+          config["num_attention_heads"]}
+    mixture = transformers.DeepseekV2Config(**of)
+    mixture._experts_implementation = "eager"
+    model = transformers.AutoModelForCausalLM.from_config(
+        transformers.LlamaConfig(**{**config, "model_type": "llama"}),
+        attn_implementation="eager", dtype=F64).to(F64).eval()
+    for layer in model.model.layers[config["first_k_dense_replace"]:]:
+        layer.mlp = DeepseekV2Moe(mixture).to(F64)
+    return model
 
 
 def make(name):
@@ -134,7 +156,8 @@ def make(name):
     directory.mkdir(parents=True, exist_ok=True)
     plain = {k: v for k, v in config.items() if k != "quantization_config"}
     (directory / "config.json").write_text(json.dumps(plain, indent=2) + "\n")
-    model = check_drawn.build(directory)
+    model = together(config) if family == "deepseek" else \
+        check_drawn.build(directory)
     (directory / "config.json").write_text(json.dumps(config, indent=2) + "\n")
     check_drawn.fill(model, generator)
     packed = {}
