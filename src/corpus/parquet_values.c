@@ -5,6 +5,8 @@
 
 #include <string.h>
 
+#include "base/varint.h"
+
 enum { WIDTH_MAX = 32, DELTA_WIDTH_MAX = 64, BLOCK_MAX = 1 << 20 };
 
 static size_t left(const unsigned char *at, const unsigned char *end)
@@ -15,18 +17,7 @@ static size_t left(const unsigned char *at, const unsigned char *end)
 static bool varint(const unsigned char **at, const unsigned char *end,
                    uint64_t *value)
 {
-    *value = 0;
-    for (int shift = 0; shift < 64; shift += 7) {
-        if (*at == end) return false;
-        *value |= (uint64_t)(**at & 0x7F) << shift;
-        if (*(*at)++ < 0x80) return true;
-    }
-    return false;
-}
-
-static int64_t unzigzag(uint64_t value)
-{
-    return (int64_t)(value >> 1) ^ -(int64_t)(value & 1);
+    return varint_read(at, end, value) == VARINT_READ;
 }
 
 static uint64_t little(const unsigned char *at, int bytes)
@@ -110,7 +101,7 @@ static bool delta_begin(struct delta *d, const unsigned char *at,
     d->minis = (int64_t)minis;
     d->mini = (int64_t)(block / minis);
     d->left = (int64_t)count;
-    d->value = unzigzag(first);
+    d->value = varint_signed(first);
     return true;
 }
 
@@ -121,7 +112,7 @@ static bool next_block(struct delta *d)
     if (!varint(&d->at, d->end, &least) ||
         left(d->at, d->end) < (size_t)d->minis)
         return false;
-    d->least = unzigzag(least);
+    d->least = varint_signed(least);
     d->widths = d->at;
     d->at += d->minis;
     d->in_block = d->block;

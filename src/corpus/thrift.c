@@ -2,6 +2,8 @@
 /* thrift.c - a reader of Thrift's compact protocol. */
 #include "corpus/thrift.h"
 
+#include "base/varint.h"
+
 enum { DEPTH_MAX = 32, LONG_LIST = 15 };
 
 static size_t left(const struct thrift *in)
@@ -22,21 +24,15 @@ static uint64_t varint(struct thrift *in)
 {
     uint64_t value = 0;
 
-    for (int shift = 0; shift < 64; shift += 7) {
-        const unsigned byte = take_byte(in);
-
-        value |= (uint64_t)(byte & 0x7F) << shift;
-        if (byte < 0x80) return value;
-    }
+    if (!in->failed && varint_read(&in->at, in->end, &value) == VARINT_READ)
+        return value;
     in->failed = true;
     return 0;
 }
 
 static int64_t zigzag(struct thrift *in)
 {
-    const uint64_t value = varint(in);
-
-    return (int64_t)(value >> 1) ^ -(int64_t)(value & 1);
+    return varint_signed(varint(in));
 }
 
 bool thrift_field(struct thrift *in, int *number, enum thrift_kind *kind)

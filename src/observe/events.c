@@ -13,7 +13,7 @@
 #include "base/fault.h"
 #include "base/file.h"
 #include "observe/events_read.h"
-#include "observe/protobuf.h"
+#include "base/protobuf.h"
 
 static const char prefix[] = "events.out.tfevents.";
 static const char directory_name[] = "tensorboard";

@@ -7,7 +7,7 @@
 
 #include "base/file.h"
 #include "observe/events.h"
-#include "observe/protobuf.h"
+#include "base/protobuf.h"
 
 enum { HEAD_BYTES = 12, TAIL_BYTES = 4 };
 /* Far above any event of ours: histograms of thousands of parameters. */
@@ -79,7 +79,7 @@ static bool read_histogram(const struct proto_field *message,
         default: break;
         }
     }
-    return !reader.bad && counts == out->buckets;
+    return reader.bad == NULL && counts == out->buckets;
 }
 
 /* A tensor of one string is a text; others are passed over. */
@@ -95,7 +95,7 @@ static bool read_tensor(const struct proto_field *message,
         out->text = (const char *)field.bytes;
         out->text_length = field.length;
     }
-    return !reader.bad;
+    return reader.bad == NULL;
 }
 
 static bool read_value(const struct proto_field *message,
@@ -117,7 +117,7 @@ static bool read_value(const struct proto_field *message,
             if (!read_tensor(&field, out)) return false;
         }
     }
-    return !reader.bad;
+    return reader.bad == NULL;
 }
 
 /* The header of an event, before its values. */
@@ -136,7 +136,7 @@ static bool read_head(const unsigned char *bytes, size_t length,
             out->step = (int64_t)field.integer;
         if (field.number == 7) out->starts = true;
     }
-    return !reader.bad;
+    return reader.bad == NULL;
 }
 
 /* False: no message. *result: what the caller's function said. */
@@ -156,7 +156,7 @@ static bool read_summary(const struct proto_field *summary,
         if (!read_value(&field, &value)) return false;
         if (scan->value != NULL) *result = scan->value(scan->argument, &value);
     }
-    return !reader.bad;
+    return reader.bad == NULL;
 }
 
 static bool read_event(const unsigned char *bytes, size_t length,
@@ -170,7 +170,7 @@ static bool read_event(const unsigned char *bytes, size_t length,
         if (field.number != 5 || !is_bytes(&field)) continue;
         if (!read_summary(&field, head, scan, result)) return false;
     }
-    return !reader.bad;
+    return reader.bad == NULL;
 }
 
 /* ---- records ---- */

@@ -8,7 +8,7 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-#include "tokenizer/protobuf.h"
+#include "tokenizer/piece_message.h"
 #include "tokenizer/tokenizer_build.h"
 
 #define MARK "\xE2\x96\x81" /* U+2581 */
@@ -40,32 +40,32 @@ struct piece_model {
 
 /* ModelProto.SentencePiece */
 static status read_piece(struct piece_model *m,
-                         const struct protobuf_field *from,
+                         const struct proto_field *from,
                          struct piece *piece)
 {
-    struct protobuf in = {from->bytes, from->bytes + from->length, m->source,
-                          "a SentencePiece"};
-    struct protobuf_field field;
+    struct piece_message in =
+        piece_message_of(from, m->source, "a SentencePiece");
+    struct proto_field field;
     bool more;
     size_t bad;
 
     *piece = (struct piece){.type = PIECE_NORMAL};
     for (;;) {
-        TRY(protobuf_next(&in, &field, &more));
+        TRY(piece_message_next(&in, &field, &more));
         if (!more) break;
         if (field.number == 1) {
-            TRY(protobuf_expect(&in, &field, WIRE_BYTES));
+            TRY(piece_message_expect(&in, &field, PROTO_BYTES));
             piece->name = (const char *)field.bytes;
             piece->length = field.length;
         } else if (field.number == 2) {
-            TRY(protobuf_expect(&in, &field, WIRE_32));
-            piece->score = protobuf_float(&field);
+            TRY(piece_message_expect(&in, &field, PROTO_32));
+            piece->score = (float)proto_real(&field);
         } else if (field.number == 3) {
-            TRY(protobuf_expect(&in, &field, WIRE_VARINT));
-            if (field.value < PIECE_NORMAL || field.value > PIECE_BYTE)
+            TRY(piece_message_expect(&in, &field, PROTO_VARINT));
+            if (field.integer < PIECE_NORMAL || field.integer > PIECE_BYTE)
                 FAIL(ERR_FORMAT, "%s: piece %lld has type %llu", m->source,
-                     (long long)m->count, (unsigned long long)field.value);
-            piece->type = (enum piece_type)field.value;
+                     (long long)m->count, (unsigned long long)field.integer);
+            piece->type = (enum piece_type)field.integer;
         } else {
             FAIL(ERR_FORMAT, "%s: piece %lld has a field %d, which is not "
                  "known", m->source, (long long)m->count, field.number);
@@ -83,7 +83,7 @@ static status read_piece(struct piece_model *m,
 }
 
 static status add_piece(struct piece_model *m,
-                        const struct protobuf_field *field)
+                        const struct proto_field *field)
 {
     if (m->count == TOKENIZER_VOCAB_MAX)
         FAIL(ERR_FORMAT, "%s: more than %d pieces", m->source,
@@ -110,49 +110,49 @@ static bool trainer_knows(int number)
 }
 
 static status read_trainer(struct piece_model *m,
-                           const struct protobuf_field *from)
+                           const struct proto_field *from)
 {
-    struct protobuf in = {from->bytes, from->bytes + from->length, m->source,
-                          "the TrainerSpec"};
-    struct protobuf_field field;
+    struct piece_message in =
+        piece_message_of(from, m->source, "the TrainerSpec");
+    struct proto_field field;
     bool more;
 
     for (;;) {
-        TRY(protobuf_next(&in, &field, &more));
+        TRY(piece_message_next(&in, &field, &more));
         if (!more) return OK;
         if (!trainer_knows(field.number))
             FAIL(ERR_FORMAT, "%s: the TrainerSpec has a field %d, which is "
                  "not known", m->source, field.number);
         if (field.number != 3 && field.number != 24 && field.number != 35)
             continue;
-        TRY(protobuf_expect(&in, &field, WIRE_VARINT));
-        if (field.number == 3) m->model_type = field.value;
-        if (field.number == 24) m->suffix = field.value != 0;
-        if (field.number == 35) m->byte_fallback = field.value != 0;
+        TRY(piece_message_expect(&in, &field, PROTO_VARINT));
+        if (field.number == 3) m->model_type = field.integer;
+        if (field.number == 24) m->suffix = field.integer != 0;
+        if (field.number == 35) m->byte_fallback = field.integer != 0;
     }
 }
 
 /* 1 is its name and 6 the rules that were compiled into 2. */
 static status read_rules(struct piece_model *m,
-                         const struct protobuf_field *from)
+                         const struct proto_field *from)
 {
-    struct protobuf in = {from->bytes, from->bytes + from->length, m->source,
-                          "the NormalizerSpec"};
-    struct protobuf_field field;
+    struct piece_message in =
+        piece_message_of(from, m->source, "the NormalizerSpec");
+    struct proto_field field;
     bool more;
 
     for (;;) {
-        TRY(protobuf_next(&in, &field, &more));
+        TRY(piece_message_next(&in, &field, &more));
         if (!more) return OK;
         if (field.number == 2) {
-            TRY(protobuf_expect(&in, &field, WIRE_BYTES));
+            TRY(piece_message_expect(&in, &field, PROTO_BYTES));
             m->map = field.bytes;
             m->map_length = field.length;
         } else if (field.number >= 3 && field.number <= 5) {
-            TRY(protobuf_expect(&in, &field, WIRE_VARINT));
-            if (field.number == 3) m->prefix = field.value != 0;
-            if (field.number == 4) m->trim = field.value != 0;
-            if (field.number == 5) m->escape = field.value != 0;
+            TRY(piece_message_expect(&in, &field, PROTO_VARINT));
+            if (field.number == 3) m->prefix = field.integer != 0;
+            if (field.number == 4) m->trim = field.integer != 0;
+            if (field.number == 5) m->escape = field.integer != 0;
         } else if (field.number != 1 && field.number != 6) {
             FAIL(ERR_FORMAT, "%s: the NormalizerSpec has a field %d, which "
                  "is not known", m->source, field.number);
@@ -162,15 +162,15 @@ static status read_rules(struct piece_model *m,
 
 /* 5 normalizes what was decoded; only an empty one is nothing. */
 static status check_denormalizer(const struct piece_model *m,
-                                 const struct protobuf_field *from)
+                                 const struct proto_field *from)
 {
-    struct protobuf in = {from->bytes, from->bytes + from->length, m->source,
-                          "the denormalizer"};
-    struct protobuf_field field;
+    struct piece_message in =
+        piece_message_of(from, m->source, "the denormalizer");
+    struct proto_field field;
     bool more;
 
     for (;;) {
-        TRY(protobuf_next(&in, &field, &more));
+        TRY(piece_message_next(&in, &field, &more));
         if (!more) return OK;
         if (field.number == 2 && field.length > 0)
             FAIL(ERR_FORMAT, "%s: its denormalizer_spec has a character map, "
@@ -181,19 +181,18 @@ static status check_denormalizer(const struct piece_model *m,
 static status read_message(struct piece_model *m, const char *bytes,
                            size_t length)
 {
-    struct protobuf in = {(const unsigned char *)bytes,
-                          (const unsigned char *)bytes + length, m->source,
-                          "the ModelProto"};
-    struct protobuf_field field;
+    struct piece_message in = {proto_open(bytes, length), m->source,
+                               "the ModelProto"};
+    struct proto_field field;
     bool more;
 
     for (;;) {
-        TRY(protobuf_next(&in, &field, &more));
+        TRY(piece_message_next(&in, &field, &more));
         if (!more) return OK;
         if (field.number < 1 || field.number > 5)
             FAIL(ERR_FORMAT, "%s: the ModelProto has a field %d, which is not "
                  "known", m->source, field.number);
-        TRY(protobuf_expect(&in, &field, WIRE_BYTES));
+        TRY(piece_message_expect(&in, &field, PROTO_BYTES));
         switch (field.number) {
         case 1: TRY(add_piece(m, &field)); break;
         case 2: TRY(read_trainer(m, &field)); break;

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* test_charsmap.c - mirrors src/tokenizer/charsmap.c, normalize.c, base64.c,
- * protobuf.c: broken maps and messages, a normalizer that makes too much of
- * little. What whole maps do is compared in test_tokenizer_families.c. */
+ * piece_message.c: broken maps and messages, a normalizer that makes too much
+ * of little. What whole maps do is compared in test_tokenizer_families.c. */
 #include "tokenizer/charsmap.h"
 
 #include "base/json.h"
 #include "tokenizer/base64.h"
 #include "tokenizer/normalize.h"
-#include "tokenizer/protobuf.h"
+#include "tokenizer/piece_message.h"
 #include "tests/test.h"
 
 static status read_map(const void *bytes, size_t length)
@@ -150,32 +150,31 @@ TEST(messages_are_checked_field_by_field)
         {"\x0A\x05" "abcd", 6, "ends in the middle"},
         {"\x08\xFF", 2, "ends in the middle"},
         {"\x15\x01\x02", 3, "ends in the middle"},
-        {"\x03", 1, "field number 0"},
-        {"\x0B", 1, "wire type 3"},
+        {"\x03", 1, "field number that no"},
+        {"\x0B", 1, "unknown wire type"},
         {"\x08\xFF\xFF\xFF\xFF\xFF\xFF\xFF\xFF\xFF\x02", 11, "64 bits"},
     };
     const unsigned char good[] = {0x08, 0x96, 0x01, 0x12, 0x02, 'h', 'i',
                                   0x1D, 0x00, 0x00, 0x80, 0x3F};
-    struct protobuf in = {good, good + sizeof good, "t", "a test"};
-    struct protobuf_field field;
+    struct piece_message in = {proto_open(good, sizeof good), "t", "a test"};
+    struct proto_field field;
     bool more;
 
-    IS_OK(protobuf_next(&in, &field, &more));
-    EQUAL_INT(field.value, 150);
-    FAILS(protobuf_expect(&in, &field, WIRE_BYTES), ERR_FORMAT, "field 1");
+    IS_OK(piece_message_next(&in, &field, &more));
+    EQUAL_INT(field.integer, 150);
+    FAILS(piece_message_expect(&in, &field, PROTO_BYTES), ERR_FORMAT,
+          "field 1");
     status_clear();
-    IS_OK(protobuf_next(&in, &field, &more));
+    IS_OK(piece_message_next(&in, &field, &more));
     EQUAL_INT(field.length, 2);
-    IS_OK(protobuf_next(&in, &field, &more));
-    CHECK(protobuf_float(&field) == 1);
-    IS_OK(protobuf_next(&in, &field, &more));
+    IS_OK(piece_message_next(&in, &field, &more));
+    CHECK(proto_real(&field) == 1);
+    IS_OK(piece_message_next(&in, &field, &more));
     CHECK(!more);
     for (int i = 0; i < ROWS(rows); i++) {
-        const unsigned char *bytes = (const unsigned char *)rows[i].bytes;
-
-        in.at = bytes;
-        in.end = bytes + rows[i].length;
-        FAILS(protobuf_next(&in, &field, &more), ERR_FORMAT, rows[i].words);
+        in.reader = proto_open(rows[i].bytes, rows[i].length);
+        FAILS(piece_message_next(&in, &field, &more), ERR_FORMAT,
+              rows[i].words);
         status_clear();
     }
 }

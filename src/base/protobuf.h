@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* protobuf.h - the wire format of protocol buffers, as far as events need it:
- * fields of five kinds, written and read by hand.
+/* protobuf.h - the wire format of protocol buffers: fields of five kinds,
+ * written and read by hand.
  *
  * A message is a list of fields. A field is a key, number << 3 | wire type, and
- * a value. Source: protobuf.dev/programming-guides/encoding. */
-#ifndef LOCKSTEP_OBSERVE_PROTOBUF_H
-#define LOCKSTEP_OBSERVE_PROTOBUF_H
+ * a value. The reader copies and trusts nothing: every length is checked
+ * against what is left. Source: protobuf.dev/programming-guides/encoding. */
+#ifndef LOCKSTEP_BASE_PROTOBUF_H
+#define LOCKSTEP_BASE_PROTOBUF_H
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -33,7 +34,8 @@ status proto_doubles(struct text *out, int field, const double *values,
 
 struct proto_reader {
     const unsigned char *at, *end; /* borrowed */
-    bool bad;                      /* what came is no message */
+    const char *bad;  /* says why the bytes are no message; NULL: they are one
+                       * so far */
 };
 
 struct proto_field {

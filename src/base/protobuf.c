@@ -1,17 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* protobuf.c - the wire format of protocol buffers, as far as events need it.
- */
-#include "observe/protobuf.h"
+/* protobuf.c - the wire format of protocol buffers. */
+#include "base/protobuf.h"
 
 #include <string.h>
 
-enum { VARINT_BYTES_MAX = 10, FIELD_MOST = (1 << 29) - 1 };
+#include "base/varint.h"
+
+enum { FIELD_MOST = (1 << 29) - 1 };
 
 /* ---- writing ---- */
 
 static status put_varint(struct text *out, uint64_t value)
 {
-    unsigned char bytes[VARINT_BYTES_MAX];
+    unsigned char bytes[VARINT_BYTES];
     size_t length = 0;
 
     do {
@@ -109,22 +110,24 @@ struct proto_reader proto_open(const void *bytes, size_t length)
                                  .end = length > 0 ? at + length : at};
 }
 
+static bool is_bad(struct proto_reader *reader, const char *why)
+{
+    reader->bad = why;
+    return false;
+}
+
+static bool is_cut(struct proto_reader *reader)
+{
+    return is_bad(reader, "ends in the middle of a field");
+}
+
 static bool get_varint(struct proto_reader *reader, uint64_t *out)
 {
-    uint64_t value = 0;
-
-    for (int i = 0; i < VARINT_BYTES_MAX && reader->at < reader->end; i++) {
-        const unsigned char byte = *reader->at++;
-
-        if (i == VARINT_BYTES_MAX - 1 && byte > 1) break; /* over 64 bits */
-        value |= (uint64_t)(byte & 0x7F) << 7 * i;
-        if ((byte & 0x80) == 0) {
-            *out = value;
-            return true;
-        }
+    switch (varint_read(&reader->at, reader->end, out)) {
+    case VARINT_READ: return true;
+    case VARINT_CUT: return is_cut(reader);
+    default: return is_bad(reader, "has a number of more than 64 bits");
     }
-    reader->bad = true;
-    return false;
 }
 
 static bool get_fixed(struct proto_reader *reader, size_t length,
@@ -132,10 +135,7 @@ static bool get_fixed(struct proto_reader *reader, size_t length,
 {
     uint64_t value = 0;
 
-    if ((size_t)(reader->end - reader->at) < length) {
-        reader->bad = true;
-        return false;
-    }
+    if ((size_t)(reader->end - reader->at) < length) return is_cut(reader);
     for (size_t i = 0; i < length; i++)
         value |= (uint64_t)*reader->at++ << 8 * i;
     *out = value;
@@ -147,10 +147,7 @@ static bool get_bytes(struct proto_reader *reader, struct proto_field *field)
     uint64_t length;
 
     if (!get_varint(reader, &length)) return false;
-    if (length > (uint64_t)(reader->end - reader->at)) {
-        reader->bad = true;
-        return false;
-    }
+    if (length > (uint64_t)(reader->end - reader->at)) return is_cut(reader);
     field->bytes = reader->at;
     field->length = (size_t)length;
     reader->at += length;
@@ -162,12 +159,10 @@ bool proto_next(struct proto_reader *reader, struct proto_field *field)
     uint64_t key;
 
     *field = (struct proto_field){0};
-    if (reader->bad || reader->at == reader->end) return false;
+    if (reader->bad != NULL || reader->at == reader->end) return false;
     if (!get_varint(reader, &key)) return false;
-    if (key >> 3 == 0 || key >> 3 > FIELD_MOST) {
-        reader->bad = true;
-        return false;
-    }
+    if (key >> 3 == 0 || key >> 3 > FIELD_MOST)
+        return is_bad(reader, "has a field number that no message has");
     field->number = (int)(key >> 3);
     field->wire = (enum proto_wire)(key & 7);
     switch (key & 7) {
@@ -177,8 +172,7 @@ bool proto_next(struct proto_reader *reader, struct proto_field *field)
     case PROTO_BYTES: return get_bytes(reader, field);
     default: break; /* groups: nobody writes them any more */
     }
-    reader->bad = true;
-    return false;
+    return is_bad(reader, "has a field of an unknown wire type");
 }
 
 double proto_real(const struct proto_field *field)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_protobuf.c - mirrors src/observe/protobuf.c. */
+/* test_protobuf.c - mirrors src/base/protobuf.c. */
 #include "tests/test.h"
-#include "observe/protobuf.h"
+#include "base/protobuf.h"
 
 TEST(fields_are_the_bytes_of_the_specification)
 {
@@ -48,7 +48,7 @@ TEST(what_was_written_is_read)
     CHECK(proto_next(&reader, &field));
     EQUAL_INT(field.number, 1 << 20);
     EQUAL_INT(field.length, 16);
-    CHECK(!proto_next(&reader, &field) && !reader.bad);
+    CHECK(!proto_next(&reader, &field) && reader.bad == NULL);
     text_free(&out);
 }
 
@@ -71,7 +71,7 @@ TEST(what_is_no_message_is_said_to_be_none)
         struct proto_field field;
 
         while (proto_next(&reader, &field)) {}
-        CHECK(reader.bad);
+        CHECK(reader.bad != NULL);
     }
 }
 
