@@ -37,8 +37,8 @@ status case_quantize_run(const struct kernels *k, struct stream *stream,
                          struct operands *o)
 {
     const int64_t rows = o->t[0].shape[0];
-    const struct quantize_span all = {0, rows, 0},
-                               cols = {0, o->t[0].shape[1], 0};
+    const struct quantize_span all = {0, rows, 0, false},
+                               cols = {0, o->t[0].shape[1], 0, false};
     struct dropout_row places[ROWS_MAX];
     float peak;
     struct quantize call = {.out = o->t[0], .in = o->t[1], .rows = &all,

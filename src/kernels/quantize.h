@@ -55,6 +55,7 @@ struct quantize_span {
     int64_t first, count; /* rows or columns of the matrix */
     uint64_t whole;       /* number of the first one in the whole matrix, which
                            * random numbers are counted by; columns only */
+    bool copy;            /* another rank holds and counts the same (tally) */
 };
 
 /* Counts of what rounding did to finite elements that are not zero; calls add

@@ -224,6 +224,20 @@ struct layout_span layout_held(const struct param_spec *spec,
                                         : cols_held(spec, mesh, place);
 }
 
+int64_t layout_own_first(const struct param_spec *spec,
+                         const struct mesh *mesh, const struct place *place,
+                         int piece)
+{
+    struct place lower = *place;
+
+    if (lower.at[AXIS_TENSOR] == 0 || spec->split_rows != AXIS_TENSOR)
+        return 0;
+    lower.at[AXIS_TENSOR]--;
+    const struct layout_span held = layout_held(spec, mesh, &lower, piece);
+
+    return held.first + held.count;
+}
+
 void layout_local_shape(const struct param_spec *spec, const struct mesh *mesh,
                         const struct place *place, int64_t *rows,
                         int64_t *cols)

@@ -142,6 +142,13 @@ struct layout_span layout_held(const struct param_spec *spec,
                                const struct mesh *mesh,
                                const struct place *place, int piece);
 
+/* Lower ranks of the tensor axis hold rows of the piece below this one, too,
+ * because the piece's units stay whole; 0: none. It may be the end of the
+ * rank's part. */
+int64_t layout_own_first(const struct param_spec *spec,
+                         const struct mesh *mesh, const struct place *place,
+                         int piece);
+
 /* The runs of local elements [first, last), in local order. ZeRO passes its
  * share of the flat part; everyone else passes 0 and the local size.
  * Returns how many it wrote. */

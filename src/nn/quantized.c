@@ -107,12 +107,13 @@ static int64_t fill_features(const struct program *p,
     int64_t count = 0, base = 0, whole = 0, covered = 0;
 
     if (!cut) {
-        out[0] = (struct quantize_span){0, all, 0};
+        out[0] = (struct quantize_span){0, all, 0, false};
         return 1;
     }
     for (int i = 0; i < pieces; i++) {
         const struct layout_span held =
             layout_held(spec, &p->mesh, &p->place, i);
+        const int64_t own = layout_own_first(spec, &p->mesh, &p->place, i);
 
         for (int leaf = 0; leaf < p->grid.tensor; leaf++) {
             const struct layout_span block =
@@ -123,7 +124,7 @@ static int64_t fill_features(const struct program *p,
                 continue;
             out[count++] = (struct quantize_span){
                 base + block.first - held.first, block.count,
-                (uint64_t)(whole + block.first)};
+                (uint64_t)(whole + block.first), block.first < own};
             covered += block.count;
         }
         base += held.count;
@@ -141,7 +142,7 @@ static int64_t fill_tokens(const struct program *p, int64_t rows,
 
     CHECK(rows % chunk == 0 && count <= token_spans(p));
     for (int64_t i = 0; i < count; i++)
-        out[i] = (struct quantize_span){i * chunk, chunk, 0};
+        out[i] = (struct quantize_span){i * chunk, chunk, 0, false};
     return count;
 }
 

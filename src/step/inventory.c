@@ -354,22 +354,6 @@ void inventory_free(struct inventory *inventory)
 
 /* ---- runs ---- */
 
-/* Rows of a piece that lower ranks of the tensor axis hold too, because its
- * units stay whole: the first of them. */
-static int64_t first_own_row(const struct inventory_span *span, int piece)
-{
-    struct place lower = *span->place;
-
-    if (lower.at[AXIS_TENSOR] == 0 ||
-        span->param->spec.split_rows != AXIS_TENSOR)
-        return 0;
-    lower.at[AXIS_TENSOR]--;
-    const struct layout_span held =
-        layout_held(&span->param->spec, span->mesh, &lower, piece);
-
-    return held.first + held.count;
-}
-
 /* Whole rows that touch are one long row: a beginning is cut off. False:
  * nothing is left. */
 static bool clip(struct layout_run *run, int64_t first)
@@ -401,7 +385,8 @@ int inventory_runs(const struct inventory_span *span, bool owned,
         run.local_first -= span->first;
         if (owned) {
             for (int j = 0; j < run.piece; j++) row += spec->pieces[j].rows;
-            row += first_own_row(span, run.piece);
+            row += layout_own_first(spec, span->mesh, span->place,
+                                    run.piece);
             if (!clip(&run, row * width)) continue;
         }
         runs[kept++] = run;

@@ -321,9 +321,11 @@ static float region_scale(const struct quantize_job *job, float region)
     }
 }
 
-/* The rows of a group in a span of columns. region: its peak or mean. */
+/* The rows of a group in a span of columns. region: its peak or mean; counts:
+ * what is written is counted. */
 static void group_write(const struct quantize_job *job, int64_t row,
-                        int64_t rows, struct quantize_span cols, float region)
+                        int64_t rows, struct quantize_span cols, float region,
+                        bool counts)
 {
     const struct quantize *p = job->p;
     const bool free = p->scale == SCALE_NONE || p->scale == SCALE_MEAN ||
@@ -350,7 +352,7 @@ static void group_write(const struct quantize_job *job, int64_t row,
             scales_of(job, most, outer, &scales);
         }
         part_write(job, &x, &scales);
-        if (p->tally != NULL) part_count(job, &x, &scales);
+        if (counts) part_count(job, &x, &scales);
     }
 }
 
@@ -386,13 +388,15 @@ static void each_group(const struct quantize_job *job, bool peaks,
             for (int64_t j = 0; j < p->col_spans && group >= first &&
                                 group < last; j++) {
                 float *region = p->peaks + i * p->col_spans + j;
+                const bool counts = p->tally != NULL && !rows.copy &&
+                                    !p->cols[j].copy;
 
                 if (peaks)
                     peak_raise(region, rows_peak(job, rows.first + r, count,
                                                  p->cols[j]));
                 else
                     group_write(job, rows.first + r, count, p->cols[j],
-                                p->peaks != NULL ? *region : 0);
+                                p->peaks != NULL ? *region : 0, counts);
             }
         }
     }

@@ -100,6 +100,7 @@ static uint32_t word_at(const struct region *r, int64_t row, int64_t col)
 static void block_write(const struct region *r, const struct block *b)
 {
     const struct quantize *p = r->p;
+    const bool counts = p->tally != NULL && !r->rows.copy && !r->cols.copy;
     const float scale = block_scale(p->scale, block_peak(r, b),
                                     r->format.largest, &r->e4m3, r->outer);
 
@@ -118,7 +119,7 @@ static void block_write(const struct region *r, const struct block *b)
 
             element_set(p->out.data, DTYPE_BF16, i * p->out.stride[0] + j,
                         value);
-            if (p->tally != NULL)
+            if (counts)
                 tally_count(p->tally, v, y, value, &r->format, scale);
         }
 }
@@ -130,7 +131,8 @@ static struct quantize_span cut(struct quantize_span span, int64_t at,
     const int64_t left = span.count - at;
 
     return (struct quantize_span){span.first + at,
-                                  size > 0 && size < left ? size : left, 0};
+                                  size > 0 && size < left ? size : left, 0,
+                                  span.copy};
 }
 
 static void region_write(struct region *r)

@@ -64,9 +64,9 @@ static const struct shape shapes[] = {
 /* Three sequences and short blocks; two leaves of two pieces, whose numbers in
  * the whole are no multiples of anything. */
 static const struct quantize_span row_spans[] = {
-    {0, 50, 0}, {50, 50, 0}, {100, 50, 0}};
+    {0, 50, 0, false}, {50, 50, 0, false}, {100, 50, 0, false}};
 static const struct quantize_span col_spans[] = {
-    {0, 72, 144}, {72, 33, 777}, {105, 195, 64}};
+    {0, 72, 144, false}, {72, 33, 777, true}, {105, 195, 64, false}};
 
 static void spans_set(struct quantize *q)
 {
@@ -209,7 +209,8 @@ TEST(floor_cuts_off_and_ceiling_does_not)
     for (int k = 0; k < 2; k++) {
         struct quantize call = call_of(k ? have : want, x, DTYPE_BF16);
         struct quantize_tally tally = {0};
-        const struct quantize_span rows = {0, ROWS_MAX, 0}, cols = {0, 288, 0};
+        const struct quantize_span rows = {0, ROWS_MAX, 0, false},
+                                   cols = {0, 288, 0, false};
 
         call.rows = &rows;
         call.cols = &cols;
@@ -249,7 +250,7 @@ TEST(square_blocks_commute_with_transposition)
 {
     enum { N = 144 };
     static const int64_t sides[][2] = {{16, 16}, {1, 16}};
-    const struct quantize_span all = {0, N, 0};
+    const struct quantize_span all = {0, N, 0, false};
     struct stream plain = {0};
 
     numbers_fill(false);
@@ -283,7 +284,8 @@ TEST(square_blocks_commute_with_transposition)
  * what it was; and something was mixed. */
 TEST(transforms_keep_products)
 {
-    const struct quantize_span rows = {0, 48, 0}, cols = {0, 40, 0};
+    const struct quantize_span rows = {0, 48, 0, false},
+                               cols = {0, 40, 0, false};
     struct stream plain = {0};
     struct quantize call = call_of(have, x, DTYPE_BF16);
     int moved = 0;
@@ -318,7 +320,8 @@ TEST(transforms_keep_products)
 TEST(stochastic_rounding_is_unbiased)
 {
     enum { DRAWS = 3000, N = 64 };
-    const struct quantize_span rows = {0, 1, 0}, cols = {0, N, 5};
+    const struct quantize_span rows = {0, 1, 0, false},
+                               cols = {0, N, 5, false};
     struct stream plain = {0};
     struct quantize call = call_of(have, x, DTYPE_BF16);
     double sum[N] = {0}, squares[N] = {0};
