@@ -5,11 +5,14 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
+#include "base/clock.h"
 #include "cli/config.h"
 #include "cli/run.h"
 #include "comm/inherited.h"
@@ -31,7 +34,11 @@ struct errand {
     /* The agent on this machine; slots 0: there is none. */
     int slots, token_file;
     pid_t agent;
+    int waits;                  /* times in a row that it lived and was asked
+                                 * for */
 };
+
+enum { AGENT_WAITS = 4, AGENT_END_MS = 10000 };
 
 static status add_word(struct order *order, size_t *used, const char *word)
 {
@@ -114,8 +121,15 @@ static status start_agent(void *argument, const char *address)
                     (char *)(uintptr_t)address, "--token", token, "--slots",
                     slots, "--name", "here", NULL};
 
-    if (errand->agent > 0 && waitpid(errand->agent, NULL, WNOHANG) == 0)
-        return OK;
+    if (errand->agent > 0 && waitpid(errand->agent, NULL, WNOHANG) == 0) {
+        if (++errand->waits < AGENT_WAITS) return OK;
+        kill(errand->agent, SIGKILL); /* it hangs */
+        waitpid(errand->agent, NULL, 0);
+    }
+    if (errand->agent > 0)
+        fprintf(stderr, "agent     of this machine is gone: it is started "
+                        "again\n");
+    errand->waits = 0;
     snprintf(slots, sizeof slots, "%d", errand->slots);
     snprintf(token, sizeof token, "/proc/self/fd/%d", errand->token_file);
     fflush(NULL);
@@ -132,6 +146,21 @@ static status start_agent(void *argument, const char *address)
     execv("/proc/self/exe", argv);
     fprintf(stderr, "an agent cannot be started: %s\n", strerror(errno));
     _exit(127);
+}
+
+/* It ends with the run, unless it hangs. */
+static void end_agent(struct errand *errand)
+{
+    const struct timespec pause = {0, 10000000};
+    const int64_t end = clock_ns() + (int64_t)AGENT_END_MS * 1000000;
+
+    if (errand->agent <= 0) return;
+    while (clock_ns() < end) {
+        if (waitpid(errand->agent, NULL, WNOHANG) != 0) return;
+        nanosleep(&pause, NULL);
+    }
+    kill(errand->agent, SIGKILL);
+    waitpid(errand->agent, NULL, 0);
 }
 
 /* ---- the supervisor ---- */
@@ -182,7 +211,7 @@ status supervise_with_spares(const struct spares *spares)
     how.listens = start_agent;
     how.again = spares->config == NULL;
     result = supervise_agents(&how);
-    if (errand.agent > 0) waitpid(errand.agent, NULL, 0);
+    end_agent(&errand);
     close(errand.token_file);
     return result;
 }

@@ -18,7 +18,7 @@
 #include "control/courier.h"
 
 enum { LOOK_MS = 50, REPORT_MS = 100, AGAIN_MS = 300, KNOCK_MS = 2000,
-       ALONE_MS = 60000 };
+       ALONE_MS = 60000, FIRST_MS = 1800000, ALONE_FACTOR = 5 };
 
 /* ---- opening ---- */
 
@@ -261,20 +261,42 @@ static bool is_busy(struct agent *agent)
     return busy;
 }
 
+/* The longest that ranks may take for a step without a supervisor. */
+static int64_t alone_ns(const struct agent *agent)
+{
+    int64_t most = 0;
+
+    for (int i = 0; i < agent->count; i++) {
+        const struct board_page *page = &agent->board->pages[i];
+        const int64_t step = atomic_load(&page->step_most_ns);
+        const int64_t planned = atomic_load(&page->planned_ns);
+
+        if (!place_is_busy(&agent->places[i])) continue;
+        if (step > most) most = step;
+        if (planned > most) most = planned;
+    }
+    return (int64_t)NODE_LEASE_MS * 1000000 + ALONE_FACTOR * most;
+}
+
 /* Without a supervisor ranks go on while they finish steps: a step needs all of
  * them. Those that do not may have been replaced: they end. */
 static status live_alone(struct agent *agent)
 {
     const int64_t now = clock_ns();
     const bool busy = is_busy(agent);
+    const int64_t patience = alone_ns(agent);
 
-    if (busy && now - agent->parted_ns > (int64_t)NODE_LEASE_MS * 1000000 &&
-        now - agent->steps_ns > (int64_t)NODE_LEASE_MS * 1000000)
+    if (busy && now - agent->parted_ns > patience &&
+        now - agent->steps_ns > patience)
         workers_fence(agent, 0);
     if (!busy && agent->parted_ns != 0 &&
         now - agent->parted_ns > (int64_t)ALONE_MS * 1000000)
         FAIL(ERR_PEER, "%s: the supervisor is gone for %d s, and no rank "
              "works here any more", agent->how->join, ALONE_MS / 1000);
+    if (agent->parted_ns == 0 &&
+        now - agent->began_ns > (int64_t)FIRST_MS * 1000000)
+        FAIL(ERR_PEER, "%s: no supervisor has answered for %d minutes",
+             agent->how->join, FIRST_MS / 60000);
     if (now >= agent->next_try_ns) TRY(join(agent));
     return OK;
 }
@@ -342,7 +364,8 @@ status agent_run(const struct agent_how *how)
     agent = (struct agent){.how = how, .signals = -1, .up.descriptor = -1,
                            .token_file = -1, .shared_file = -1,
                            .state_file = -1, .board_file = -1,
-                           .count = how->slots + PLACES_EXTRA};
+                           .count = how->slots + PLACES_EXTRA,
+                           .began_ns = clock_ns()};
     find_name(&agent);
     result = agent_open(&agent);
     if (result == OK) result = agent_live(&agent, &child);

@@ -219,13 +219,20 @@ void workers_signal(struct agent *agent, const struct node_signal *what)
     kill_one(&agent->workers[what->place], what->number);
 }
 
+/* No process has taken it, and none will. */
+static void drop_order(struct place_memory *place)
+{
+    atomic_store(&place->done, atomic_load(&place->ordered));
+}
+
 void workers_fence(struct agent *agent, int64_t grace_ms)
 {
     for (int i = 0; i < agent->count; i++) {
         struct worker *w = &agent->workers[i];
 
-        if (w->process == 0 || !place_is_busy(&agent->places[i])) continue;
-        if (w->fence_ns == 0)
+        if (!place_is_busy(&agent->places[i])) continue;
+        if (w->process == 0) drop_order(&agent->places[i]);
+        else if (w->fence_ns == 0)
             w->fence_ns = clock_ns() + grace_ms * 1000000;
     }
 }
@@ -265,6 +272,7 @@ static void copy_page(const struct agent *agent, int index,
     out->source = atomic_load(&page->source);
     out->step = atomic_load(&page->step);
     out->step_ns = atomic_load(&page->step_ns);
+    out->step_most_ns = atomic_load(&page->step_most_ns);
     out->planned_ns = atomic_load(&page->planned_ns);
     out->from_step = atomic_load(&page->from_step);
     out->beats = atomic_load(&page->flight.beats);

@@ -24,7 +24,7 @@ struct agent {
     struct token token;
     struct wire up;       /* to the supervisor */
     struct door door;     /* for other agents */
-    int64_t next_try_ns, told_ns, parted_ns;
+    int64_t began_ns, next_try_ns, told_ns, parted_ns;
     int64_t steps_ns, steps; /* when a rank last got on; the sum of steps */
     bool changed, over;
     int signals, token_file, shared_file, state_file, board_file;

@@ -109,9 +109,15 @@ void board_phase(enum board_phase phase)
 
 void board_step(int64_t steps_done)
 {
+    const int64_t now = clock_ns();
+
     if (page == NULL) return;
+    const int64_t before = atomic_load(&page->step_ns);
+
+    if (before != 0 && now - before > atomic_load(&page->step_most_ns))
+        atomic_store(&page->step_most_ns, now - before);
     atomic_store(&page->step, steps_done);
-    atomic_store(&page->step_ns, clock_ns());
+    atomic_store(&page->step_ns, now);
     flight_beat();
 }
 

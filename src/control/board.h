@@ -30,6 +30,7 @@ struct board_page {
     _Atomic int phase;            /* enum board_phase */
     _Atomic int64_t step;         /* steps done */
     _Atomic int64_t step_ns;      /* monotonic, when the last one ended */
+    _Atomic int64_t step_most_ns; /* the longest so far */
     _Atomic int64_t from_step;    /* steps that were there at the start */
     _Atomic int source;           /* enum board_source: where they lay */
     _Atomic int result;           /* status; once BOARD_ENDED */

@@ -8,6 +8,11 @@
 #include "base/arena.h"
 #include "base/clock.h"
 
+enum {
+    FENCE_AGAIN_MS = 500, /* an order to end ranks is repeated */
+    FENCE_MOST_MS = 10000 /* then a node whose ranks do not end is given up */
+};
+
 static const struct crew_far far_calls;
 
 /* ---- opening ---- */
@@ -81,6 +86,7 @@ static void mirror(struct board_page *page, const struct slot_report *r,
     atomic_store(&page->flight.beats, r->beats);
     atomic_store(&page->from_step, r->from_step);
     atomic_store(&page->planned_ns, r->planned_ns);
+    atomic_store(&page->step_most_ns, r->step_most_ns);
     atomic_store(&page->source, r->source);
     atomic_store(&page->result, r->result);
     atomic_store(&page->step_ns,
@@ -140,6 +146,7 @@ static void lose(struct fleet *fleet, int index, const char *why)
         if (fleet->home[i] == index)
             fleet->home[i] = node->partner;
     node->lost_ns = clock_ns();
+    fleet->losses++;
     /* A node that cannot be heard ends its ranks by itself (agent.c). */
     node->silent_ns = node->lost_ns + (silent ? 1000 : 100) * 1000000LL;
     node->failures += ranks > 0;
@@ -147,6 +154,17 @@ static void lose(struct fleet *fleet, int index, const char *why)
             node->failures >= NODE_FAILURES_MOST
                 ? "; it failed twice and is not used again" : "");
     fleet_pair(fleet);
+}
+
+/* Whether a place of the node may still be a rank. */
+static bool is_busy(const struct node *node)
+{
+    for (int i = 0; i < node->places; i++) {
+        const struct slot_report *r = &node->seats[i].report;
+
+        if (r->ordered != 0 && r->done != r->ordered) return true;
+    }
+    return false;
 }
 
 /* A rank of an order that nobody remembers. */
@@ -188,19 +206,37 @@ static void take_report(struct fleet *fleet, int index, const char *bytes,
         if (r.ordered > fleet->last_order) fleet->last_order = r.ordered;
         if (node->wire.descriptor < 0) return; /* and `bytes` are gone */
     }
+    if (!is_busy(node)) node->unfenced = false;
+}
+
+/* An answer to another supervisor, or to an earlier question, is none. */
+static void see_move(struct fleet *fleet, int index,
+                     const struct node_move *moved)
+{
+    const int rank = moved->rank;
+
+    if (rank < 0 || rank >= fleet->crew->size || fleet->at[rank].node < 0)
+        return;
+    fleet->moved += fleet->home[rank] == index &&
+                    strncmp(fleet->nodes[fleet->at[rank].node].name,
+                            moved->name, sizeof moved->name) == 0;
 }
 
 static void listen_to(struct fleet *fleet, int index)
 {
     struct node *node = &fleet->nodes[index];
     const struct wire_head *head = NULL;
+    struct node_move moved;
     const void *bytes;
     status result;
 
     do {
         result = wire_get(&node->wire, &head, &bytes);
         if (result != OK || head == NULL) break;
-        fleet->moved += head->kind == WIRE_MOVED;
+        if (head->kind == WIRE_MOVED && head->bytes == sizeof moved) {
+            memcpy(&moved, bytes, sizeof moved);
+            see_move(fleet, index, &moved);
+        }
         if (head->kind == WIRE_REPORT) /* may end the connection */
             take_report(fleet, index, bytes, head->bytes);
     } while (result == OK && head != NULL);
@@ -404,17 +440,6 @@ void fleet_look(struct fleet *fleet, int wait_ms)
     far_step(fleet);
 }
 
-/* Whether a place of the node may still be a rank. */
-static bool is_busy(const struct node *node)
-{
-    for (int i = 0; i < node->places; i++) {
-        const struct slot_report *r = &node->seats[i].report;
-
-        if (r->ordered != 0 && r->done != r->ordered) return true;
-    }
-    return false;
-}
-
 /* Orders that were just sent are not in a report yet. */
 static bool knows_orders(const struct fleet *fleet, int index)
 {
@@ -428,31 +453,66 @@ static bool knows_orders(const struct fleet *fleet, int index)
     return true;
 }
 
+static bool is_idle(const struct fleet *fleet, int index)
+{
+    const struct node *node = &fleet->nodes[index];
+
+    if (node->wire.descriptor < 0) return clock_ns() >= node->silent_ns;
+    return node->unfenced || (node->reported && !is_busy(node) &&
+                              knows_orders(fleet, index));
+}
+
 static bool all_idle(const struct fleet *fleet)
 {
-    for (int i = 0; i < fleet->count; i++) {
-        const struct node *node = &fleet->nodes[i];
-
-        if (node->wire.descriptor < 0 && clock_ns() < node->silent_ns)
-            return false;
-        if (node->wire.descriptor >= 0 &&
-            (!node->reported || is_busy(node) || !knows_orders(fleet, i)))
-            return false;
-    }
+    for (int i = 0; i < fleet->count; i++)
+        if (!is_idle(fleet, i)) return false;
     return true;
+}
+
+/* The message may have gone to a connection that is lost by now, or to a place
+ * whose process was just being replaced: it is sent again. */
+static void send_fence(struct fleet *fleet, bool all)
+{
+    for (int i = 0; i < fleet->count; i++) {
+        struct node *node = &fleet->nodes[i];
+
+        if (node->wire.descriptor < 0 || (!all && is_idle(fleet, i)) ||
+            wire_put(&node->wire, WIRE_FENCE, NULL, 0) == OK)
+            continue;
+        status_clear();
+        lose(fleet, i, "the connection broke");
+    }
+}
+
+/* Nodes whose ranks do not end are lost. Their ranks take no step: others of
+ * their generation have ended. Without a supervisor the agent ends them. */
+static void give_up(struct fleet *fleet)
+{
+    for (int i = 0; i < fleet->count; i++) {
+        struct node *node = &fleet->nodes[i];
+
+        if (node->wire.descriptor < 0 || is_idle(fleet, i)) continue;
+        node->unfenced = true;
+        lose(fleet, i, "no answer: its ranks did not end");
+        node->silent_ns = clock_ns() +
+                          (int64_t)(NODE_LEASE_MS + 1000) * 1000000;
+    }
 }
 
 static void far_fence(void *argument)
 {
     struct fleet *fleet = argument;
+    const int64_t end = clock_ns() + (int64_t)FENCE_MOST_MS * 1000000;
+    int64_t again = clock_ns() + (int64_t)FENCE_AGAIN_MS * 1000000;
 
-    for (int i = 0; i < fleet->count; i++)
-        if (fleet->nodes[i].wire.descriptor >= 0 &&
-            wire_put(&fleet->nodes[i].wire, WIRE_FENCE, NULL, 0) != OK) {
-            status_clear();
-            lose(fleet, i, "the connection broke");
-        }
-    while (!all_idle(fleet)) fleet_look(fleet, 20);
+    send_fence(fleet, true);
+    while (!all_idle(fleet)) {
+        fleet_look(fleet, 20);
+        if (clock_ns() > end) give_up(fleet);
+        if (clock_ns() < again) continue;
+        send_fence(fleet, false);
+        again = clock_ns() + (int64_t)FENCE_AGAIN_MS * 1000000;
+    }
     for (int i = 0; i < fleet->crew->size; i++) {
         fleet->crew->members[i].lives = false;
         if (fleet->at[i].order != 0) fleet->at[i].last = fleet->at[i].order;

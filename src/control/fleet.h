@@ -29,6 +29,8 @@ struct node {
     int keeps;             /* of fleet_pair */
     bool here;             /* its loss has not been told */
     bool reported;
+    bool unfenced;         /* its ranks did not end: it is not used until they
+                            * have */
     int64_t lost_ns;       /* when; 0: never */
     int64_t silent_ns;     /* its ranks may live until then */
     struct seat *seats;    /* owned, [places] */
@@ -52,6 +54,7 @@ struct fleet {
     int most;
     uint64_t last_order;
     int moved;             /* answers to fleet_move */
+    int losses;            /* of nodes, so far */
     char survives[256];    /* as it was told last */
     int64_t beat_ns;
     bool adopts;           /* ranks of another supervisor are left alone */
@@ -77,6 +80,8 @@ status fleet_order(struct fleet *fleet, int rank, struct order *order);
 /* Believes that the rank is there, for a supervisor that takes over. */
 void fleet_believe(struct fleet *fleet, int rank, const char *node, int place,
                    uint64_t order);
+/* Nodes that failed twice are used again; false: there are none. */
+bool fleet_forgive(struct fleet *fleet);
 /* A rank of the generation failed: its place is trusted less. */
 void fleet_blame(struct fleet *fleet, int rank);
 

@@ -91,16 +91,24 @@ static int ask_moves(struct fleet *fleet)
 
 void fleet_move(struct fleet *fleet)
 {
-    const int64_t end = clock_ns() + (int64_t)MOVE_MS * 1000000;
-    const int here = fleet_nodes(fleet);
+    const int losses = fleet->losses;
+    int64_t end = clock_ns() + (int64_t)MOVE_MS * 1000000;
+    int moved = 0;
 
     fleet->moved = 0;
     const int asked = ask_moves(fleet);
 
     /* A node that is lost meanwhile is the next incident's. */
     while (fleet->moved < asked && clock_ns() < end &&
-           fleet_nodes(fleet) >= here)
+           fleet->losses == losses) {
         fleet_look(fleet, 20);
+        if (fleet->moved == moved) continue;
+        moved = fleet->moved;
+        end = clock_ns() + (int64_t)MOVE_MS * 1000000;
+    }
+    if (fleet->moved < asked && fleet->losses == losses)
+        fprintf(stderr, "copies    of %d ranks did not come to their new node "
+                "within %d s\n", asked - fleet->moved, MOVE_MS / 1000);
 }
 
 /* ---- what is survived ---- */

@@ -16,8 +16,25 @@ int fleet_nodes(const struct fleet *fleet)
 
 static bool node_is_used(const struct node *node)
 {
-    return node->wire.descriptor >= 0 && node->reported &&
+    return node->wire.descriptor >= 0 && node->reported && !node->unfenced &&
            node->failures < NODE_FAILURES_MOST;
+}
+
+bool fleet_forgive(struct fleet *fleet)
+{
+    bool found = false;
+
+    for (int i = 0; i < fleet->count; i++) {
+        struct node *node = &fleet->nodes[i];
+
+        if (node->wire.descriptor < 0 || node->failures < NODE_FAILURES_MOST)
+            continue;
+        node->failures = NODE_FAILURES_MOST - 1;
+        fprintf(stderr, "node      %s failed twice, but no other is left: it "
+                "is used again\n", node->name);
+        found = true;
+    }
+    return found;
 }
 
 /* A place that failed once may go on at once; from the second time on it has a

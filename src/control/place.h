@@ -79,7 +79,7 @@ struct slot_report {
     uint64_t died_with;   /* the order with which its last process ended, */
     int32_t ended, state; /* as waitpid tells it; as ps prints it */
     int32_t phase, source, result, zero;
-    int64_t step, step_ns, from_step, planned_ns;
+    int64_t step, step_ns, step_most_ns, from_step, planned_ns;
     uint64_t beats, calls;
     char sentence[BOARD_SENTENCE_BYTES];
     struct flight_entry last[REPORT_ENTRIES];

@@ -202,6 +202,15 @@ static const struct board_page *source_page(const struct supervisor *s)
     return &s->board->pages[0];
 }
 
+/* A rank's page may come later than that of another which was faster. */
+static bool all_said_source(const struct supervisor *s)
+{
+    for (int i = 0; i < s->crew.size; i++)
+        if (atomic_load(&s->board->pages[i].phase) <= BOARD_OPENS)
+            return false;
+    return true;
+}
+
 /* A step beyond the last one before the incident is finished. */
 static void close_incident(struct supervisor *s)
 {
@@ -209,7 +218,9 @@ static void close_incident(struct supervisor *s)
     const int64_t from = atomic_load(&page->from_step);
     struct json_writer w;
 
-    if (s->open_incident == 0 || s->most_steps <= s->open_step) return;
+    if (s->open_incident == 0 || s->most_steps <= s->open_step ||
+        !all_said_source(s))
+        return;
     /* The last report of a lost node may be older than its copies. */
     if (s->open_step < from) s->open_step = from;
     journal_line(&w, "recovered");
@@ -318,35 +329,45 @@ static status find_ranks(struct supervisor *s, bool resumes, bool *watches)
     return OK;
 }
 
-static status run_generations(struct supervisor *s, bool *rank, bool *again)
+/* *ended: the run has; otherwise another generation begins. */
+static status run_generation(struct supervisor *s, bool *ended)
 {
     struct incident incident;
-    bool watches;
+    status result = OK;
+
+    *ended = false;
+    if (watch(s, &incident, &result) == LOOK_OVER) {
+        crew_fence(&s->crew);
+        if (s->fleet != NULL && generation_goes_on(s, &result)) return OK;
+        *ended = true;
+        return result;
+    }
+    open_incident(s, &incident);
+    if (s->regroups || s->converts) s->asked = s->wished;
+    s->regroups = s->converts = false;
+    if (s->in_vain > (incident.itself ? IN_VAIN_ITSELF : IN_VAIN_MOST))
+        return fail_in_vain(s, &incident);
+    back_off(s);
+    return OK;
+}
+
+static status run_generations(struct supervisor *s, bool *rank, bool *again)
+{
+    bool watches, ended = false;
+    status result;
 
     TRY(find_ranks(s, *again, &watches));
-    for (;;) {
-        status result = OK;
-
+    do {
+        result = OK;
         *again = run_has_begun(s->how->run);
         if (!watches)
-            TRY(start_generation(s, s->crew.generation + 1, rank));
+            result = start_generation(s, s->crew.generation + 1, rank);
         watches = false;
-        if (*rank) return OK;
-        if (watch(s, &incident, &result) == LOOK_OVER) {
-            crew_fence(&s->crew);
-            if (s->fleet != NULL && generation_goes_on(s, &result)) continue;
-            tell_end(s, s->insists ? ERR_PEER : result);
-            return result;
-        }
-        open_incident(s, &incident);
-        if (s->regroups || s->converts) s->asked = s->wished;
-        s->regroups = s->converts = false;
-        if (s->in_vain > (incident.itself ? IN_VAIN_ITSELF : IN_VAIN_MOST)) {
-            tell_end(s, ERR_PEER);
-            return fail_in_vain(s, &incident);
-        }
-        back_off(s);
-    }
+        if (*rank) return result;
+        if (result == OK) result = run_generation(s, &ended);
+    } while (result == OK && !ended);
+    tell_end(s, s->insists ? ERR_PEER : result);
+    return result;
 }
 
 /* The ranks meet on the side of this machine where agents join. */
@@ -436,8 +457,6 @@ status supervise_agents(const struct supervision *how)
     status result = supervisor_open(&s);
 
     fleet.board = s.board;
-    if (result == OK && how->listens != NULL)
-        result = how->listens(how->argument, fleet.door.address);
     if (result == OK) {
         fprintf(stderr, "listens   for agents at %s\n", fleet.door.address);
         result = run_generations(&s, &rank, &again);

@@ -9,7 +9,9 @@
 #include "control/watch.h"
 
 enum { TAKE_OVER_MS = 5000, COME_BACK_MS = 10000, GROW_MS = 1000,
-       IN_VAIN_CONVERTED = 2 };
+       IN_VAIN_CONVERTED = 2, FORGIVE_MS = 3000,
+       /* The agent that the supervisor starts itself: pauses, and how often. */
+       AGENT_MS = 2000, AGENT_MOST_MS = 16000, AGENTS_MOST = 6 };
 
 /* ---- layouts ---- */
 
@@ -34,11 +36,31 @@ static void tell_waiting(const struct supervisor *s, bool *told)
             fleet_usable(s->fleet), s->how->ranks, s->fleet->door.address);
 }
 
+/* The agent of this machine may have ended, too: it is started again. */
+static status restart_agent(struct supervisor *s, int *tries, int64_t *next)
+{
+    int64_t pause_ms = AGENT_MS;
+
+    if (s->how->listens == NULL || fleet_nodes(s->fleet) > 0 ||
+        clock_ns() < *next)
+        return OK;
+    if (*tries >= AGENTS_MOST)
+        FAIL(ERR_PEER, "the agent of this machine was started %d times and "
+             "did not join; the checkpoints stand", *tries);
+    for (int i = 0; i < *tries && pause_ms < AGENT_MOST_MS; i++) pause_ms *= 2;
+    *next = clock_ns() + pause_ms * 1000000;
+    ++*tries;
+    return s->how->listens(s->how->argument, s->fleet->door.address);
+}
+
 /* The layout of the next generation. A new run waits for all of its places. */
 static status choose_layout(struct supervisor *s, bool begun, char *layout,
                             int *ranks)
 {
-    const int64_t end = clock_ns() + (int64_t)COME_BACK_MS * 1000000;
+    const int64_t began = clock_ns();
+    const int64_t end = began + (int64_t)COME_BACK_MS * 1000000;
+    int64_t next = began;
+    int tries = 0;
     bool told = false;
 
     for (;;) {
@@ -53,7 +75,12 @@ static status choose_layout(struct supervisor *s, bool begun, char *layout,
                                                       : s->how->ranks,
                                layout, ranks));
         if (*ranks > 0) return OK;
+        if (usable == 0 &&
+            clock_ns() - began > (int64_t)FORGIVE_MS * 1000000 &&
+            fleet_forgive(s->fleet))
+            continue;
         tell_waiting(s, &told);
+        TRY(restart_agent(s, &tries, &next));
         TRY(wait_a_moment(s));
     }
 }
@@ -134,8 +161,23 @@ static status give_orders(struct supervisor *s, bool begun)
     return OK;
 }
 
-status generation_of_agents(struct supervisor *s, uint64_t generation,
-                            bool begun)
+/* Places may have gone since the layout was chosen. A conversion for which
+ * there are too few is given up: the newest checkpoint knows no layout. */
+static status choose_again(struct supervisor *s)
+{
+    fprintf(stderr, "layout    %s%s\n", status_message(),
+            s->converts ? "; goes on from the newest checkpoint" : "");
+    status_clear();
+    if (s->converts) {
+        s->converted_in_vain = IN_VAIN_CONVERTED;
+        s->converts = false;
+        s->asked = s->wished;
+    }
+    return wait_a_moment(s);
+}
+
+static status begin_generation(struct supervisor *s, uint64_t generation,
+                               bool begun, bool *seated)
 {
     TRY(next_layout(s, begun));
     /* Nodes that came back while it was chosen may still have ranks, and drop
@@ -146,7 +188,16 @@ status generation_of_agents(struct supervisor *s, uint64_t generation,
     board_clear(s->board);
     atomic_store(&s->board->generation, generation);
     for (int i = 0; i < s->how->ranks; i++) s->sights[i] = (struct sight){0};
-    TRY(fleet_seat(s->fleet, s->converts));
+    *seated = fleet_seat(s->fleet, s->converts) == OK;
+    return *seated ? OK : choose_again(s);
+}
+
+status generation_of_agents(struct supervisor *s, uint64_t generation,
+                            bool begun)
+{
+    bool seated = false;
+
+    while (!seated) TRY(begin_generation(s, generation, begun, &seated));
     fleet_move(s->fleet);
     return give_orders(s, begun);
 }

@@ -54,7 +54,10 @@ static void see_step(struct supervisor *s, int rank)
     struct sight *sight = &s->sights[rank];
     const int64_t step = atomic_load(&page->step);
     const int64_t when = atomic_load(&page->step_ns);
+    const int64_t most = atomic_load(&page->step_most_ns);
 
+    /* It measured itself, also before this supervisor was there. */
+    if (most > s->usual_ns) s->usual_ns = most;
     if (step == sight->step || when == 0) return;
     /* Several at once: their mean. */
     if (step > sight->step && sight->step_ns != 0 &&

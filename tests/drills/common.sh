@@ -46,6 +46,60 @@ report() {
     exit
 }
 
+# last_words: the last lines of all journals and logs of this drill, and what
+# its processes do.
+last_words() {
+    local file process
+    for file in */control/journal.jsonl log log.*; do
+        [ -s "$file" ] || continue
+        echo "    == $file"
+        tail -n 12 "$file" | cut -c 1-700 | sed 's/^/    /'
+    done
+    for file in /proc/[0-9]*; do
+        [ "$(readlink "$file/cwd")" = "$room" ] || continue
+        process=${file#/proc/}
+        [ "$process" = $$ ] || echo "    process $process:" \
+            "$(cut -d ' ' -f 2-4 "$file/stat" 2>/dev/null)," \
+            "$(cat "$file/wchan" 2>/dev/null)," \
+            "$(tr '\0' ' ' <"$file/cmdline" 2>/dev/null | cut -c 1-120)"
+    done
+}
+
+# ended PROCESS [SECONDS]: waits for its end; its exit code. One that does not
+# end in time is killed after its last words: 124.
+ended() {
+    local end=$((SECONDS + ${2:-${LIMIT:-240}}))
+    while kill -0 "$1" 2>/dev/null; do
+        if [ $SECONDS -ge $end ]; then
+            last_words
+            kill -9 "$1"
+            wait "$1" 2>/dev/null
+            return 124
+        fi
+        sleep 0.05
+    done
+    wait "$1" 2>/dev/null
+}
+
+# until_line FILE PATTERN [TENTHS]: false if it does not come.
+until_line() {
+    local tries=0
+    until grep -q "$2" "$1" 2>/dev/null; do
+        sleep 0.1
+        tries=$((tries + 1))
+        [ $tries -lt "${3:-600}" ] || return 1
+    done
+}
+
+# await FILE PATTERN [TENTHS]: ends the drill if the line does not come: what
+# follows builds on it.
+await() {
+    until_line "$@" && return
+    bad "await $1: $2" "it did not come in time"
+    last_words
+    report
+}
+
 # The MPIs of this machine in $mpis.
 find_mpi() {
     local name

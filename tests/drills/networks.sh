@@ -45,14 +45,6 @@ base="--set train.steps=$steps --set checkpoint.every=1000
 # shellcheck disable=SC2086
 must train config.yaml --run whole $base
 
-until_line() { # FILE PATTERN [TENTHS]
-    local tries=0
-    until grep -q "$2" "$1" 2>/dev/null; do
-        sleep 0.1
-        tries=$((tries + 1))
-        [ $tries -lt "${3:-600}" ] || return 1
-    done
-}
 step() { grep -c '"step"' kept/metrics.jsonl 2>/dev/null; }
 journal=kept/control/journal.jsonl
 
@@ -62,12 +54,12 @@ journal=kept/control/journal.jsonl
     --listen 10.77.0.254:7077 >log 2>&1 &
 child=$!
 children="$children $child"
-until_line log listens 100
+await log listens
 for ((i = 1; i <= nodes; i++)); do
     ip netns exec "n$i" "$program" agent --join 10.77.0.254:7077 \
         --token token --slots "$slots" --name "n$i" >"log.$i" 2>&1 &
     children="$children $!"
-    until_line log "node *n$i joined" 100
+    await log "node *n$i joined"
 done
 if until_line kept/metrics.jsonl '"step": 10,'; then ok "steps over a network"
 else bad "steps over a network" "none" log; fi
@@ -79,8 +71,10 @@ sleep 1
 ip link set v1 down
 sleep 1
 ip link set v1 up
-until [ "$(step)" -gt $((before + 20)) ] || ! kill -0 "$child" 2>/dev/null; do
+tries=0
+until [ "$(step)" -gt $((before + 20)) ] || [ $tries -gt 600 ]; do
     sleep 0.1
+    tries=$((tries + 1))
 done
 if grep -q '"event": "incident"' $journal; then
     bad "a link down for a second" "an incident" $journal
@@ -92,13 +86,13 @@ tc qdisc del dev v1 root 2>/dev/null
 # --- a link that is down for good: half of every connection is open ---
 began=$(date +%s%N)
 ip link set v1 down
-until_line $journal '"event": "incident"'
+await $journal '"event": "incident"'
 tenths=$((($(date +%s%N) - began) / 100000000))
 echo "noticed after $((tenths / 10)).$((tenths % 10)) s"
 if [ $tenths -le 100 ]; then ok "a partition is noticed"
 else bad "a partition is noticed" "after $tenths tenths of a second" log; fi
-until_line $journal '"event": "recovered"'
-wait "$child"
+await $journal '"event": "recovered"'
+ended "$child"
 code=$?
 if [ $code -ne 0 ]; then bad "a partition" "exit $code" log
 elif ! lockstep compare whole kept >out 2>&1; then

@@ -55,7 +55,7 @@ while [ $done_kills -lt "$kills" ] && kill -0 "$child" 2>/dev/null; do
         done_kills=$((done_kills + 1))
     [ $done_kills -eq 0 ] || [ $((done_kills % 4)) -ne 0 ] || settle
 done
-wait "$child"
+ended "$child"
 code=$?
 if [ $code -ne 0 ]; then bad "$done_kills kills" "exit $code" log
 elif ! lockstep compare whole killed >out 2>&1; then

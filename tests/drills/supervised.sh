@@ -41,7 +41,7 @@ process() {
 # ends NAME RUN CODE: the run ends so, and, for 0, equals the whole one.
 ends() {
     local code
-    wait "$child"
+    ended "$child"
     code=$?
     if [ $code -ne "$3" ]; then bad "$1" "exit $code, not $3" log
     elif [ "$3" -ne 0 ]; then ok "$1"
@@ -200,10 +200,12 @@ ends "a journal whose disk fails" late 0
 # --- a rank that crashes again and again ends the run, with a reason ---
 begin crash
 until_step crash 5
-while kill -0 "$child" 2>/dev/null; do
+tries=0
+while kill -0 "$child" 2>/dev/null && [ $tries -lt 1200 ]; do
     victim=$(process crash 1)
     [ -n "$victim" ] && kill -SEGV "$victim" 2>/dev/null
     sleep 0.05
+    tries=$((tries + 1))
 done
 ends "a rank that crashes without end" crash 68
 if grep -q 'was killed by signal 11 .* times in a row' log; then ok "its reason"

@@ -1,0 +1,262 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* test_fleet.c - mirrors src/control/fleet*.c: whatever an agent does not do,
+ * the supervisor's waits end. Agents are wires in this process; the clock is
+ * virtual, and passes only while the supervisor waits. */
+#include "control/fleet.h"
+
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+#include "base/clock.h"
+#include "tests/test.h"
+
+enum { AGENTS = 3, RANKS = 2 };
+
+/* An agent of two places: what it does with an order to end its ranks. */
+struct fake {
+    struct wire wire;
+    const char *name;
+    struct slot_report places[2];
+    bool obeys, moves, leaves; /* leaves: once, instead of obeying */
+    int fences;
+};
+
+static struct fleet fleet;
+static struct crew crew;
+static struct crew_member members[RANKS];
+static struct token token;
+static struct fake agents[AGENTS];
+static int64_t virtual_ns;
+
+int clock_gettime(clockid_t which, struct timespec *t)
+{
+    if (virtual_ns == 0) return (int)syscall(SYS_clock_gettime, which, t);
+    t->tv_sec = virtual_ns / 1000000000;
+    t->tv_nsec = virtual_ns % 1000000000;
+    return 0;
+}
+
+static void act(struct fake *agent);
+
+/* All agents act, and time passes. */
+int poll(struct pollfd *fds, nfds_t count, int timeout_ms)
+{
+    for (nfds_t i = 0; i < count; i++) fds[i].revents = 0;
+    virtual_ns += (int64_t)timeout_ms * 1000000;
+    for (int i = 0; i < AGENTS; i++) act(&agents[i]);
+    return 0;
+}
+
+/* The same with checks (-D_FORTIFY_SOURCE). */
+int __poll_chk(struct pollfd *fds, nfds_t count, int timeout_ms, size_t bytes);
+int __poll_chk(struct pollfd *fds, nfds_t count, int timeout_ms, size_t bytes)
+{
+    CHECK(count * sizeof *fds <= bytes);
+    return poll(fds, count, timeout_ms);
+}
+
+/* ---- agents ---- */
+
+static void tell(struct fake *agent)
+{
+    char bytes[sizeof(struct node_report) + sizeof agent->places];
+    const struct node_report head = {.now_ns = clock_ns(), .places = 2};
+
+    memcpy(bytes, &head, sizeof head);
+    memcpy(bytes + sizeof head, agent->places, sizeof agent->places);
+    if (wire_put(&agent->wire, WIRE_REPORT, bytes, sizeof bytes) != OK)
+        status_clear();
+}
+
+/* Straight to the newcomers: the door is tested elsewhere. */
+static void join(struct fake *agent)
+{
+    struct node_hello hello = {.slots = 2, .places = 2};
+    int ends[2];
+
+    snprintf(hello.name, sizeof hello.name, "%s", agent->name);
+    CHECK(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, ends) == 0);
+    IS_OK(wire_open(&fleet.newcomers[0], ends[0], &token, true));
+    IS_OK(wire_open(&agent->wire, ends[1], &token, false));
+    IS_OK(wire_put(&agent->wire, WIRE_HELLO, &hello, sizeof hello));
+    tell(agent);
+}
+
+static void end_ranks(struct fake *agent)
+{
+    for (int i = 0; i < 2; i++)
+        agent->places[i].done = agent->places[i].ordered;
+}
+
+static void leave(struct fake *agent)
+{
+    agent->leaves = false;
+    wire_close(&agent->wire);
+}
+
+static void hear(struct fake *agent, const struct wire_head *head,
+                 const void *bytes)
+{
+    struct node_move move;
+
+    if (head->kind == WIRE_FENCE) {
+        agent->fences++;
+        if (agent->leaves) leave(agent);
+        else if (agent->obeys) end_ranks(agent);
+    }
+    if (head->kind != WIRE_MOVE) return;
+    memcpy(&move, bytes, sizeof move);
+    if (!agent->moves) memcpy(move.name, "another", 8);
+    IS_OK(wire_put(&agent->wire, WIRE_MOVED, &move, sizeof move));
+}
+
+static void act(struct fake *agent)
+{
+    const struct wire_head *head = NULL;
+    const void *bytes;
+
+    if (agent->name == NULL) return;
+    if (agent->wire.descriptor < 0) {
+        if (fleet.newcomers[0].descriptor < 0) join(agent);
+        return;
+    }
+    do {
+        if (wire_get(&agent->wire, &head, &bytes) != OK) status_clear();
+        if (head != NULL) hear(agent, head, bytes);
+    } while (head != NULL && agent->wire.descriptor >= 0);
+    if (agent->wire.descriptor >= 0) tell(agent);
+}
+
+/* ---- the supervisor ---- */
+
+static void open_fleet(int count)
+{
+    static const char *const names[] = {"a", "b", "c"};
+
+    virtual_ns = 1000000000;
+    IS_OK(token_draw(&token));
+    IS_OK(fleet_open(&fleet, "127.0.0.1:0", &token, RANKS));
+    crew = (struct crew){.size = RANKS, .members = members,
+                         .far = &fleet.far};
+    memset(members, 0, sizeof members);
+    fleet.crew = &crew;
+    IS_OK(board_make(&fleet.board, RANKS, &(int){0}));
+    for (int i = 0; i < AGENTS; i++)
+        agents[i] = (struct fake){.wire.descriptor = -1, .obeys = true,
+                                  .moves = true,
+                                  .name = i < count ? names[i] : NULL};
+    for (int i = 0; i < 20; i++) fleet_look(&fleet, 50);
+    EQUAL_INT(fleet_nodes(&fleet), count);
+    EQUAL_INT(fleet_usable(&fleet), 2 * count);
+}
+
+static void close_fleet(void)
+{
+    for (int i = 0; i < AGENTS; i++) wire_close(&agents[i].wire);
+    board_close(fleet.board);
+    fleet_close(&fleet);
+}
+
+/* Both ranks work on that node. */
+static void seat(int node)
+{
+    for (int i = 0; i < RANKS; i++) {
+        fleet_believe(&fleet, i, agents[node].name, i, (uint64_t)i + 7);
+        agents[node].places[i] = (struct slot_report){
+            .place = i, .ordered = (uint64_t)i + 7, .taken = (uint64_t)i + 7,
+            .process = 4711 + i};
+    }
+    for (int i = 0; i < 4; i++) fleet_look(&fleet, 50);
+}
+
+static double fence_s(void)
+{
+    const int64_t began = clock_ns();
+
+    fleet.far.fence(&fleet);
+    for (int i = 0; i < RANKS; i++) CHECK(!members[i].lives);
+    return 1e-9 * (double)(clock_ns() - began);
+}
+
+TEST(fences_end_when_ranks_have_ended)
+{
+    open_fleet(2);
+    seat(1);
+    CHECK(fence_s() < 1);
+    EQUAL_INT(fleet_usable(&fleet), 4);
+    close_fleet();
+}
+
+/* Its ranks may not be waited for without end, and its places may not be used
+ * while they live. */
+TEST(fences_give_up_a_node_whose_ranks_do_not_end)
+{
+    open_fleet(2);
+    seat(1);
+    agents[1].obeys = false;
+    CHECK(fence_s() < 20);
+    for (int i = 0; i < 20; i++) fleet_look(&fleet, 50);
+    EQUAL_INT(fleet_nodes(&fleet), 2); /* it came back */
+    EQUAL_INT(fleet_usable(&fleet), 2);
+    CHECK(fence_s() < 20); /* nor does it keep the next one */
+    end_ranks(&agents[1]);
+    for (int i = 0; i < 20; i++) fleet_look(&fleet, 50);
+    EQUAL_INT(fleet_usable(&fleet), 4);
+    close_fleet();
+}
+
+/* The connection broke before the agent had read it. */
+TEST(fences_are_said_again_to_a_node_that_comes_back)
+{
+    open_fleet(2);
+    seat(1);
+    agents[1].leaves = true;
+    CHECK(fence_s() < 5);
+    CHECK(agents[1].fences > 1);
+    EQUAL_INT(fleet_usable(&fleet), 4);
+    close_fleet();
+}
+
+static double move_s(void)
+{
+    const int64_t began = clock_ns();
+
+    for (int i = 0; i < RANKS; i++) {
+        fleet.home[i] = 0;
+        fleet.at[i] = (struct rank_seat){2, i, 9, 9};
+    }
+    fleet_move(&fleet);
+    return 1e-9 * (double)(clock_ns() - began);
+}
+
+TEST(copies_are_moved_or_given_up)
+{
+    open_fleet(3);
+    CHECK(move_s() < 1);
+    EQUAL_INT(fleet.moved, RANKS);
+    agents[0].moves = false; /* answers to other questions are none */
+    CHECK(move_s() < 40);
+    EQUAL_INT(fleet.moved, 0);
+    close_fleet();
+}
+
+/* A node that failed twice is used again when there is no other. */
+TEST(nodes_are_forgiven_when_none_is_left)
+{
+    open_fleet(1);
+    CHECK(!fleet_forgive(&fleet));
+    fleet.nodes[0].failures = NODE_FAILURES_MOST;
+    EQUAL_INT(fleet_usable(&fleet), 0);
+    CHECK(fleet_forgive(&fleet));
+    EQUAL_INT(fleet_usable(&fleet), 2);
+    close_fleet();
+}
+
+TEST_MAIN(fences_end_when_ranks_have_ended,
+          fences_give_up_a_node_whose_ranks_do_not_end,
+          fences_are_said_again_to_a_node_that_comes_back,
+          copies_are_moved_or_given_up,
+          nodes_are_forgiven_when_none_is_left)
