@@ -221,22 +221,47 @@ static bool is_of_channel(const struct instruction *i,
     return c->axes == 0 || axes_of(c->pipeline, i) == c->axes;
 }
 
+/* Does `i` go on where `before` ends? Ranks may cut a pass at other places:
+ * where all experts of one of them are frozen it has no sum to send. */
+static bool goes_on(const struct instruction *before,
+                    const struct instruction *i)
+{
+    return before != NULL && before->kind == i->kind &&
+           before->stage == i->stage && before->microbatch == i->microbatch &&
+           before->round == i->round && before->unit == i->unit &&
+           before->item == i->item && before->peer == i->peer &&
+           before->first_event < before->last_event &&
+           before->last_event == i->first_event;
+}
+
+static uint64_t mixed(uint64_t hash, int64_t fact)
+{
+    return (hash ^ (uint64_t)fact) * 1099511628211ULL;
+}
+
+/* Places in tables of this rank's own do not count: a unit says the same, and
+ * frozen experts have no place. */
 uint64_t list_channel_hash(const struct step_list *list,
                            const struct list_channel *channel)
 {
+    const struct instruction *before = NULL;
     uint64_t hash = 14695981039346656037ULL;
 
     for (int n = 0; n < list->count; n++) {
         const struct instruction *i = &list->items[n];
         const int64_t facts[] = {i->kind, i->stage, i->microbatch, i->round,
-                                 i->unit, i->item, i->peer, i->first_event,
-                                 i->last_event};
+                                 i->unit, i->unit < 0 ? i->item : 0, i->peer,
+                                 i->first_event};
 
         if (!is_of_channel(i, channel)) continue;
-        for (size_t f = 0; f < sizeof facts / sizeof *facts; f++)
-            hash = (hash ^ (uint64_t)facts[f]) * 1099511628211ULL;
+        if (!goes_on(before, i)) {
+            if (before != NULL) hash = mixed(hash, before->last_event);
+            for (size_t f = 0; f < sizeof facts / sizeof *facts; f++)
+                hash = mixed(hash, facts[f]);
+        }
+        before = i;
     }
-    return hash;
+    return before == NULL ? hash : mixed(hash, before->last_event);
 }
 
 uint64_t list_hash(const struct step_list *list, enum lane lane)

@@ -26,7 +26,7 @@ const enum axis batch_axes[BATCH_AXES] = {AXIS_DATA, AXIS_SHARD, AXIS_EXPERT};
 
 axis_set param_cut(const struct param_spec *spec)
 {
-    const axis_set spread = spec->spread ? 1u << AXIS_EXPERT : 0;
+    const axis_set spread = spec->spread > 0 ? 1u << AXIS_EXPERT : 0;
 
     return (1u << spec->split_rows | 1u << spec->split_cols | spread) &
            ~(1u << AXIS_NONE);

@@ -95,9 +95,10 @@ struct param_spec {
     int expert;               /* the number of the expert that it belongs to,
                                * from 1 on: the %d of its names is one less.
                                * 0: of none */
-    bool spread;              /* one of several, one for each expert, that the
+    int spread;               /* one of several, one for each expert, that the
                                * ranks of the expert axis divide: each rank has
-                               * its own ones whole (but for other axes) */
+                               * so many of them whole (but for other axes),
+                               * the next rank the next ones. 0: it is not */
     bool adapter;             /* low-rank, beside a matrix (nn/adapter.c) */
     bool expands;             /* ... B of it, from the rank to W's rows */
     double adapter_scale;     /* of the second one: what the product counts */

@@ -4,6 +4,7 @@
 #include "mesh/matrices.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 /* ---- ranks of a stage ---- */
 
@@ -135,40 +136,40 @@ static struct matrix matrix_at(const struct param_table *table, int index,
     return m;
 }
 
+/* Tensors of parameter `index`, as the ranks have it whose place on the expert
+ * axis is `expert` (-1: all). */
+static void add_tensors(struct matrices *m, const struct matrices_of *of,
+                        int index, int expert)
+{
+    const int gathers =
+        of->gathers[(expert < 0 ? 0 : expert) * of->table->count + index];
+    const int tensors = param_tensors(&of->table->items[index].spec);
+
+    for (int j = 0; gathers > 0 && j < tensors; j++) {
+        struct matrix *item = &m->items[m->count++];
+
+        *item = matrix_at(of->table, index, j);
+        item->expert = expert;
+        item->gathers = gathers;
+    }
+}
+
 static status list(struct matrices *m, const struct matrices_of *of)
 {
     const struct param_table *table = of->table;
+    const int experts = m->mesh.size[AXIS_EXPERT];
     void *memory = NULL;
     size_t most = 1;
 
     for (int i = 0; i < table->count; i++)
-        most += (size_t)param_tensors(&table->items[i].spec);
+        most += (size_t)param_tensors(&table->items[i].spec) *
+                (size_t)(table->items[i].spec.spread > 0 ? experts : 1);
     TRY(memory_take(most, sizeof *m->items, &memory));
     m->items = memory;
     for (int i = 0; of->gathers != NULL && i < table->count; i++) {
-        const int tensors = param_tensors(&table->items[i].spec);
-
-        for (int j = 0; of->gathers[i] > 0 && j < tensors; j++) {
-            m->items[m->count] = matrix_at(table, i, j);
-            m->items[m->count++].gathers = of->gathers[i];
-        }
-    }
-    return OK;
-}
-
-/* The owners of a stage's tensors know those of their own place only. */
-static status check_spread(const struct matrices *m,
-                           const struct matrices_of *of)
-{
-    for (int i = 0; i < m->count; i++) {
-        const struct param *param = &of->table->items[m->items[i].param];
-
-        if (param->spec.spread)
-            FAIL(ERR_CONFIG, "mesh.expert: %d ranks divide the experts, and "
-                             "the optimizer of %s takes it as a whole matrix; "
-                             "give experts adamw, lion or sgd, or divide "
-                             "them by mesh.shard and zero instead",
-                 m->mesh.size[AXIS_EXPERT], param->name);
+        if (table->items[i].spec.spread == 0) add_tensors(m, of, i, -1);
+        for (int e = 0; table->items[i].spec.spread > 0 && e < experts; e++)
+            add_tensors(m, of, i, e);
     }
     return OK;
 }
@@ -186,16 +187,52 @@ static int compare(const void *a, const void *b)
     return x->index < y->index ? -1 : 1;
 }
 
-static status choose_owners(struct matrices *m)
+/* Whether `rank` can own a tensor of the ranks with this place. */
+static bool may_own(const struct matrices *m, int rank, int expert)
 {
-    struct ranked *order;
+    struct place place;
+
+    if (expert < 0) return true;
+    stage_rank_place(&m->mesh, 0, rank, &place);
+    return place.at[AXIS_EXPERT] == expert;
+}
+
+/* Each tensor goes to the rank that has fewest so far; next [ranks]. */
+static void give(struct matrices *m, const struct ranked *order, int *next)
+{
+    for (int i = 0; i < m->count; i++) {
+        struct matrix *item = &m->items[order[i].index];
+        int owner = -1;
+
+        for (int r = 0; r < m->ranks; r++)
+            if ((owner < 0 || next[r] < next[owner]) &&
+                may_own(m, r, item->expert))
+                owner = r;
+        item->owner = owner;
+        item->turn = next[owner]++;
+        if (item->turn >= m->turns) m->turns = item->turn + 1;
+    }
+}
+
+static status note_turns(struct matrices *m)
+{
     void *memory = NULL;
 
-    m->turns = (m->count + m->ranks - 1) / m->ranks;
     TRY(memory_take((size_t)m->turns * (size_t)m->ranks + 1,
                     sizeof *m->by_turn, &memory));
     m->by_turn = memory;
     for (int i = 0; i < m->turns * m->ranks; i++) m->by_turn[i] = -1;
+    for (int i = 0; i < m->count; i++)
+        m->by_turn[m->items[i].turn * m->ranks + m->items[i].owner] = i;
+    return OK;
+}
+
+static status choose_owners(struct matrices *m)
+{
+    struct ranked *order;
+    void *memory = NULL, *next = NULL;
+    status result;
+
     TRY(memory_take((size_t)m->count + 1, sizeof *order, &memory));
     order = memory;
     for (int i = 0; i < m->count; i++) {
@@ -207,13 +244,15 @@ static status choose_owners(struct matrices *m)
             (double)item->rows * (double)item->cols * (double)least, i};
     }
     qsort(order, (size_t)m->count, sizeof *order, compare);
-    for (int i = 0; i < m->count; i++) {
-        m->items[order[i].index].turn = i / m->ranks;
-        m->items[order[i].index].owner = i % m->ranks;
-        m->by_turn[i] = order[i].index;
+    result = memory_take((size_t)m->ranks, sizeof(int), &next);
+    if (result == OK) {
+        memset(next, 0, (size_t)m->ranks * sizeof(int));
+        give(m, order, next);
+        result = note_turns(m);
     }
+    memory_free(next);
     memory_free(memory);
-    return OK;
+    return result;
 }
 
 status matrices_build(struct matrices *matrices, const struct matrices_of *of)
@@ -223,7 +262,6 @@ status matrices_build(struct matrices *matrices, const struct matrices_of *of)
     matrices->ranks = stage_ranks(&matrices->mesh);
     matrices->rank = stage_rank(&matrices->mesh, &of->holding->place);
     TRY(list(matrices, of));
-    TRY(check_spread(matrices, of));
     if (matrices->count > 0) TRY(build_sides(matrices, of));
     return choose_owners(matrices);
 }
@@ -276,6 +314,12 @@ static bool cut_run(struct layout_run *run, const struct matrix *matrix)
     return run->length > 0;
 }
 
+bool matrix_is_here(const struct matrices *matrices,
+                    const struct matrix *matrix)
+{
+    return may_own(matrices, matrices->rank, matrix->expert);
+}
+
 bool matrix_part(const struct matrices *matrices, const struct matrix *matrix,
                  int rank, int piece, struct layout_run *out)
 {
@@ -286,6 +330,8 @@ bool matrix_part(const struct matrices *matrices, const struct matrix *matrix,
 
     if (piece >= matrix->pieces) return false;
     stage_rank_place(&matrices->mesh, 0, rank, &place);
+    if (matrix->expert >= 0 && matrix->expert != place.at[AXIS_EXPERT])
+        return false;
     const struct matrix_side *side = side_at(matrices, &place);
     const struct param *param = &side->table.items[matrix->param];
     const struct shard_class *class = shard_class(

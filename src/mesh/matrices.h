@@ -5,9 +5,10 @@
  * The ranks of a stage (all axes but pipe) are numbered by their places. Each
  * tensor has one owner among them; the ranks that bring it the parts, its
  * senders, are those that differ from the owner only in axes that cut the
- * tensor. Owners take turns together: in a turn each has one tensor at most, so
- * a rank needs room for one whole tensor. Larger ones come first, so that the
- * tensors of a turn are alike.
+ * tensor. A tensor of an expert that the ranks of the expert axis divide is
+ * owned by one of the ranks that hold the expert. Owners take turns together:
+ * in a turn each has one tensor at most, so a rank needs room for one whole
+ * tensor. Larger ones come first, so that the tensors of a turn are alike.
  *
  *              owner 0   owner 1   owner 2   owner 3
  *   turn 0     down 0    down 1    gate 0    gate 1
@@ -22,6 +23,8 @@
 
 struct matrix {
     int param;            /* of the table */
+    int expert;           /* place on the expert axis of the ranks that hold
+                           * it; -1: all of them do */
     int tensor;           /* outside piece of it: param_outside */
     int first_piece, pieces; /* rows of spec->pieces that it is made of; 0, 1
                               * where there are none */
@@ -56,13 +59,19 @@ struct matrices_of {
     const struct param_table *table;
     const struct holding *holding;
     struct division division;
-    const int *gathers;        /* [params]: 0: it has none; NULL: all are 0 */
+    const int *gathers;        /* [expert ranks][params]: of the table of each
+                                * place on the expert axis (they differ in the
+                                * experts alone). 0: it has none; NULL: all
+                                * are 0 */
 };
 status matrices_build(struct matrices *matrices,
                       const struct matrices_of *of);
 /* The first tensor of the parameter in items, or of the next that has one. */
 int matrices_first(const struct matrices *matrices, int param);
 void matrices_free(struct matrices *matrices);
+/* Does this rank's table have the tensor? */
+bool matrix_is_here(const struct matrices *matrices,
+                    const struct matrix *matrix);
 
 /* Ranks of a stage. */
 int stage_ranks(const struct mesh *mesh);

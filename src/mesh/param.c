@@ -32,6 +32,36 @@ static void name_param(struct param *param, const char *name)
                  param->layer, own);
     else
         snprintf(param->name, sizeof param->name, "%s", own);
+    if (param->spec.expert > 0)
+        param->number_at = (int)(strlen(param->name) - strlen(own) +
+                                 (size_t)(strstr(name, "%d") - name));
+}
+
+status param_table_beside(const struct param_table *table, int away,
+                          struct param_table *out)
+{
+    void *memory = NULL;
+
+    TRY(memory_take((size_t)table->count + 1, sizeof *table->items, &memory));
+    *out = *table;
+    out->items = memory;
+    out->capacity = table->count + 1;
+    for (int i = 0; i < table->count; i++) {
+        const struct param *own = &table->items[i];
+        struct param *param = &out->items[i];
+        const int further = away * own->spec.spread;
+
+        *param = *own;
+        if (further == 0) continue;
+        param->spec.expert += further;
+        param->order += further;
+        const char *rest = own->name + own->number_at;
+
+        snprintf(param->name, sizeof param->name, "%.*s%d%s", own->number_at,
+                 own->name, param->spec.expert - 1,
+                 rest + strspn(rest, "0123456789"));
+    }
+    return OK;
 }
 
 /* Counts a parameter among those of the whole model. */

@@ -19,6 +19,7 @@ struct param {
     struct param_spec spec;      /* of the whole */
     int layer;                   /* -1: outside the blocks */
     int order;                   /* among the whole model's parameters */
+    int number_at;               /* of an expert: where its number is in name */
     int64_t rows, cols;          /* that this rank holds */
     int64_t elements;            /* rows * cols */
     int64_t offset;              /* elements, in every flat arena but that of */
@@ -67,6 +68,10 @@ static inline int64_t param_gradient_room(const struct param *param)
 /* Once it is known who is frozen: places of all gradients. */
 void param_place_gradients(struct param_table *table);
 void param_table_free(struct param_table *table);
+/* The table as the rank `away` further on the expert axis has it, with the
+ * names of that rank's experts; owned by the caller. */
+status param_table_beside(const struct param_table *table, int away,
+                          struct param_table *out);
 
 /* The parameter as a [rows, cols] matrix (a vector: [cols]) at `data`. */
 struct tensor param_shaped(const struct param *param, void *data,

@@ -193,7 +193,7 @@ void experts_params(struct program *p, int step, int which,
         struct param_spec one = *spec;
 
         one.expert = i + 1;
-        one.spread = experts_are_spread(p);
+        one.spread = experts_are_spread(p) ? held.count : 0;
         if (i < held.first || i >= held.first + held.count) {
             p->error = param_skip(&p->params, &one);
             continue;

@@ -397,10 +397,14 @@ static status ensure(struct planner *planner, slot which)
 }
 
 /* Whether W has work: none where the matrix is frozen. A bias is the work of
- * B, but for the head's. */
+ * B, but for the head's. Ranks that divide experts send rows in W, also one
+ * whose own experts are all frozen. */
 static bool has_weight_pass(const struct program *p, const struct step *step)
 {
     if (step->layer->backward_weight == NULL) return false;
+    if (step->param[0] >= 0 &&
+        p->params.items[step->param[0]].spec.spread > 0)
+        return true;
     for (int j = 0; j < step_uses(step); j++) {
         const int stream = step_use(step, j).stream;
 

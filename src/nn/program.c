@@ -96,7 +96,7 @@ void program_add_stream(struct program *p, int step, int which, int param)
     p->streams[p->stream_count] = (struct stream_info){
         .param = param, .use = p->params.items[param].streams++,
         .vector = p->params.items[param].spec.vector,
-        .sources = p->params.items[param].spec.spread
+        .sources = p->params.items[param].spec.spread > 0
                        ? p->mesh.size[AXIS_EXPERT] : 1,
         .local = p->params.items[param].spec.vector &&
                  writes_part(p, &p->steps[step])};

@@ -126,20 +126,46 @@ static void place_whole(struct states *states, int index)
     }
 }
 
+/* Gathers of the table of each place on the expert axis: groups of parameters
+ * may speak of some experts alone. */
+static status find_gathers(const struct states *states,
+                           const struct states_request *of, int *gathers)
+{
+    const int count = of->params->count;
+    const int experts = of->holding->mesh.size[AXIS_EXPERT];
+    const int own = of->holding->place.at[AXIS_EXPERT];
+    void *rules = NULL;
+    status result;
+
+    TRY(memory_take((size_t)count + 1, sizeof *states->rules, &rules));
+    result = OK;
+    for (int e = 0; e < experts && result == OK; e++) {
+        struct param_table table = {0};
+
+        result = param_table_beside(of->params, e - own, &table);
+        if (result == OK) result = rules_build(rules, &table, of->choice);
+        if (result == OK) whole_gathers(rules, count, gathers + e * count);
+        memory_free(table.items);
+    }
+    memory_free(rules);
+    return result;
+}
+
 /* Determines the owner of each tensor, and the states of each owner. */
 static status share(struct states *states, const struct states_request *of)
 {
+    const size_t experts = (size_t)of->holding->mesh.size[AXIS_EXPERT];
     struct matrices_of tensors = {.table = of->params,
                                   .holding = of->holding,
                                   .division = of->division};
     void *memory = NULL;
     status result;
 
-    TRY(memory_take((size_t)of->params->count + 1, sizeof *tensors.gathers,
-                    &memory));
-    whole_gathers(states->rules, of->params->count, memory);
+    TRY(memory_take(((size_t)of->params->count + 1) * experts,
+                    sizeof *tensors.gathers, &memory));
     tensors.gathers = memory;
-    result = matrices_build(&states->matrices, &tensors);
+    result = find_gathers(states, of, memory);
+    if (result == OK) result = matrices_build(&states->matrices, &tensors);
     memory_free(memory);
     for (int i = 0; result == OK && i < of->params->count; i++)
         place_whole(states, i);

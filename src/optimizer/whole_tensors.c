@@ -32,11 +32,13 @@ size_t whole_room_bytes(const struct states *states)
 
     for (int i = 0; i < matrices->count; i++) {
         const struct matrix *m = &matrices->items[i];
+
+        if (m->owner != matrices->rank) continue;
         const int64_t elements =
             m->gathers * tensor_room(m) +
             states->rules[m->param].kind->whole->scratch(m->rows, m->cols);
 
-        if (m->owner == matrices->rank && elements > most) most = elements;
+        if (elements > most) most = elements;
     }
     return (size_t)(most * dtype_bytes(states->real));
 }
@@ -255,13 +257,15 @@ status whole_apply(const struct update *update,
     int before = -1;
 
     for (int i = 0; i < m->count; i++) {
-        if (m->items[i].param == before) continue;
+        if (m->items[i].param == before || !matrix_is_here(m, &m->items[i]))
+            continue;
         before = m->items[i].param;
         TRY(prepare(update, call, before));
     }
     for (int turn = 0; turn < m->turns; turn++)
         TRY(take_turn(update, call, turn));
     for (int i = 0; i < m->count; i++)
-        TRY(finish(update, call, &m->items[i]));
+        if (matrix_is_here(m, &m->items[i]))
+            TRY(finish(update, call, &m->items[i]));
     return OK;
 }

@@ -147,9 +147,6 @@ expect "experts that ranks do not divide" 78 "do not divide the 4 experts" \
     train config.yaml --run none --ranks 3 "${mixture[@]}" \
     --set mesh.expert=3 --set train.batch=6 --set train.micro_batch=2 \
     --set numerics.grid_data=6
-expect "muon on divided experts" 78 "takes it as a whole matrix" \
-    train config.yaml --run none --ranks 2 "${mixture[@]}" \
-    --set mesh.expert=2 --set optimizer.name=muon
 expect "dualpipe with divided experts" 78 "a stage on two ranks" \
     train config.yaml --run none --ranks 4 "${mixture[@]}" \
     --set mesh.expert=2 --set mesh.pipe=2 --set schedule.name=dualpipe \

@@ -473,7 +473,7 @@ steps=3 model mixtral_bf16 $experts model.family=mixtral moe.experts=6 \
 steps=3 model qwen3_moe $experts model.family=qwen3_moe moe.experts=12 \
     moe.top_k=4 moe.intermediate_size=12 moe.every=2 train.z_loss=0.01 \
     model.dropout=0.1 train.logits_chunk=20
-sed -i '/plain/d;/reshard/d;/hsdp/d;/dualpipe/d;/expert/d;s/ tensor.overlap=2//' layouts.txt
+sed -i '/plain/d;/reshard/d;/hsdp/d;/dualpipe/d;s/ tensor.overlap=2//' layouts.txt
 steps=3 model olmoe $experts model.family=olmoe moe.experts=16 moe.top_k=8 \
     model.feed_forward=8 optimizer.name=muon model.tied=true moe.bias_rate=0.02
 steps=3 model granitemoe $experts model.family=granitemoe moe.experts=6 \

@@ -50,6 +50,24 @@ moved() {
     fi
 }
 
+# States of an expert's matrices move between degrees of the expert axis.
+moved_experts() {
+    local mixture=(--set optimizer.name=$optimizer --set moe.top_k=2
+        --set model.family=mixtral --set moe.experts=4)
+    rm -rf one many
+    must train moves.yaml --run one "${mixture[@]}"
+    must train moves.yaml --run many "${mixture[@]}" --ranks 4 \
+        --set mesh.expert=2 --set zero=fsdp
+    back many 2
+    must resume many --ranks 1 --set mesh.expert=1 --set mesh.data=1 \
+        --set mesh.shard=1 --set zero=ddp
+    back many 4
+    must resume many --ranks 4 --set mesh.expert=4 --set mesh.data=1
+    if same_run one many; then ok "$optimizer: experts moved between degrees"
+    else bad "$optimizer: experts moved between degrees" "$why" log
+    fi
+}
+
 sed 's/steps: 30/steps: 6/; s/every: 5/every: 2, keep_last: 9/' config.yaml >moves.yaml
 sed -i '/micro_batch/!s/batch: 8/batch: 8, micro_batch: 1/' moves.yaml
 sed 's/steps: 30/steps: 3/' config.yaml >llama.yaml
@@ -96,6 +114,17 @@ for optimizer in muon adafactor soap; do
     exact "$optimizer: float64" odd.yaml optimizer.name=$optimizer \
         train.dtype=float64 -- \
         "ranks=2 mesh.tensor=2" "ranks=4 mesh.data=2 mesh.shard=2 zero=mics"
+    # Experts that ranks divide; groups that speak of one expert alone.
+    exact "$optimizer: divided experts" llama.yaml optimizer.name=$optimizer \
+        model.family=mixtral moe.experts=4 moe.top_k=2 \
+        'optimizer.groups=["layers.1.experts.3.* frozen",
+"layers.0.experts.1.w2 optimizer=adamw", "*.experts.2.* lr_factor=0.1"]' -- \
+        "ranks=2 mesh.expert=2" \
+        "ranks=4 mesh.expert=4" \
+        "ranks=4 mesh.expert=2 mesh.shard=2 zero=fsdp train.micro_batch=1" \
+        "ranks=4 mesh.expert=2 mesh.tensor=2" \
+        "ranks=8 mesh.expert=2 mesh.pipe=2 mesh.data=2 zero=zero1 train.micro_batch=1"
     moved
+    moved_experts
 done
 report

@@ -25,7 +25,11 @@ static const struct shape {
     {"bias", 1, 1, 108, true, AXIS_TENSOR, AXIS_NONE, {36, 36, 36}, true, 0, 0},
     {"up", 1, 100, 600, false, AXIS_TENSOR, AXIS_NONE, {0}, false, 0, 0},
     {"each", 1, 1, 60, true, AXIS_NONE, AXIS_NONE, {0}, false, 0, 12},
+    {"experts.%d.up", 1, 24, 36, false, AXIS_NONE, AXIS_NONE, {0}, false, 0, 0},
+    {"experts.%d.up", 1, 24, 36, false, AXIS_NONE, AXIS_NONE, {0}, false, 0, 0},
 };
+
+enum { EXPERTS_EACH = 2 };
 
 static void table_build(struct param_table *table, const struct mesh *mesh,
                         const struct place *place)
@@ -38,6 +42,11 @@ static void table_build(struct param_table *table, const struct mesh *mesh,
             .vector = s->vector, .split_rows = s->split_rows,
             .split_cols = s->split_cols, .leaves = 4,
             .outside_each = s->each};
+        if (strchr(s->name, '%') != NULL) { /* two experts for each rank */
+            spec.spread = mesh->size[AXIS_EXPERT] > 1 ? EXPERTS_EACH : 0;
+            spec.expert = place->at[AXIS_EXPERT] * EXPERTS_EACH + 1 + i -
+                          (ROWS(model) - EXPERTS_EACH);
+        }
         int64_t held[2];
         int index;
 
@@ -53,7 +62,9 @@ static void table_build(struct param_table *table, const struct mesh *mesh,
 static void matrices_at(struct matrices *out, const struct mesh *mesh,
                         const struct division *division, int rank)
 {
-    static const int gathers[ROWS(model)] = {2, 1, 1, 1, 2, 2, 1, 1};
+    /* The last place on the expert axis has one expert that is no matrix. */
+    static const int gathers[2 * ROWS(model)] = {
+        2, 1, 1, 1, 2, 2, 1, 1, 1, 2, 2, 1, 1, 1, 2, 2, 1, 1, 0, 2};
     struct holding holding = {.mesh = *mesh, .leaves = 4};
     struct param_table table;
 
@@ -99,12 +110,18 @@ static void check(const struct mesh *mesh, const char *zero)
 
     IS_OK(division_parse(&division, zero));
     matrices_at(&first, mesh, &division, 0);
-    EQUAL_INT(first.count, 5 + 3 + 3 + 60 / 12);
+    EQUAL_INT(first.count, 5 + 3 + 3 + 60 / 12 +
+                               (mesh->size[AXIS_EXPERT] > 1 ? 3 : 2));
     for (int i = 0; i < first.count; i++) {
         const struct matrix *matrix = &first.items[i];
         static unsigned char seen[517 * 600];
         const bool units = model[matrix->param].unit > 0;
 
+        struct place owner;
+
+        stage_rank_place(mesh, 0, matrix->owner, &owner);
+        CHECK(matrix->expert < 0 ||
+              matrix->expert == owner.at[AXIS_EXPERT]);
         memset(seen, 0, sizeof seen);
         for (int r = 0; r < first.ranks; r++) {
             static unsigned char held[517 * 600];
@@ -149,4 +166,45 @@ TEST(senders_bring_every_element)
     check(&mesh, "hsdp");
 }
 
-TEST_MAIN(senders_bring_every_element)
+/* An expert's tensors stay with the ranks that hold the expert. */
+TEST(experts_have_owners_that_hold_them)
+{
+    struct mesh mesh = mesh_alone();
+
+    mesh.size[AXIS_EXPERT] = 2;
+    check(&mesh, "ddp");
+    mesh.size[AXIS_TENSOR] = 2;
+    check(&mesh, "ddp");
+    mesh.size[AXIS_SHARD] = 2;
+    check(&mesh, "fsdp");
+    mesh.size[AXIS_DATA] = 2;
+    check(&mesh, "hsdp");
+    check(&mesh, "zero1");
+}
+
+/* The names and numbers that another rank has: rules of groups read them. */
+TEST(a_table_beside_has_the_other_experts_names)
+{
+    struct mesh mesh = mesh_alone();
+    struct place place = {0};
+    struct param_table table, beside, other;
+
+    mesh.size[AXIS_EXPERT] = 6;
+    place.at[AXIS_EXPERT] = 4;
+    table_build(&table, &mesh, &place);
+    IS_OK(param_table_beside(&table, 1, &beside));
+    place.at[AXIS_EXPERT] = 5; /* its numbers have a digit more */
+    table_build(&other, &mesh, &place);
+    for (int i = 0; i < table.count; i++) {
+        EQUAL_TEXT(beside.items[i].name, other.items[i].name);
+        EQUAL_INT(beside.items[i].spec.expert, other.items[i].spec.expert);
+    }
+    EQUAL_TEXT(beside.items[ROWS(model) - 1].name, "layers.1.experts.11.up");
+    param_table_free(&table);
+    param_table_free(&beside);
+    param_table_free(&other);
+}
+
+TEST_MAIN(senders_bring_every_element,
+          experts_have_owners_that_hold_them,
+          a_table_beside_has_the_other_experts_names)
