@@ -413,6 +413,18 @@ const struct command commands[] = {
        "times", false},
       {"unfold", NULL, "simulates equal pipelines one by one, too", false},
       FLAG_TOKENS, FLAG_SET, FLAG_JSON}},
+    {"ettr", "", 0, 0, "the share of time that large runs train, with failures",
+     "Effective training time over all time for 1,024 to 131,072 ranks: for "
+     "usual ways to\nrecover, or for one that flags describe, and beside "
+     "published figures\n(docs/reliability.md).",
+     "lockstep ettr\nlockstep ettr --restart 60 --interval 600 --stall 5", false,
+     command_ettr,
+     {{"per-node-day", "R", "failures of a node in a day (0.0065)", false},
+      {"per-node", "N", "ranks of a node (8)", false},
+      {"restart", "S", "seconds from a failure to the next step", false},
+      {"interval", "S", "seconds between checkpoints; 0: the best (0)", false},
+      {"stall", "S", "seconds that a checkpoint stops training (5)", false},
+      {"draw", "FILE.svg", "draws both tables", false}, FLAG_JSON}},
     {"budget", "", 0, 0, "how large a model a budget trains",
      "Chinchilla's choice for a number of FLOPs, tokens or days, and smaller "
      "models that are\ntrained longer.",

@@ -17,6 +17,14 @@ static double closed(const struct failures *f, double rate, double interval)
     return (1 - lost) / (1 + f->stall_s / interval);
 }
 
+static double exact(const struct failures *f, double rate, double interval)
+{
+    const double x = rate * (interval + f->stall_s);
+    const double attempt = x < 1e-5 ? x * (1 + x / 2) : math_exp(x) - 1;
+
+    return math_exp(-rate * f->restart_s) * rate * interval / attempt;
+}
+
 static double uniform(uint64_t *state)
 {
     *state ^= *state << 13;
@@ -56,5 +64,6 @@ void reliability_of(struct reliability *out, const struct failures *f,
                                         : out->best_interval_s;
     out->ettr = closed(f, rate, out->interval_s);
     out->best_ettr = closed(f, rate, out->best_interval_s);
+    out->exact_ettr = exact(f, rate, out->interval_s);
     out->simulated_ettr = play(f, rate, out->interval_s);
 }
