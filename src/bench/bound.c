@@ -211,6 +211,7 @@ status bound_measure(struct bound *bound, struct stage *stage,
     *bound = (struct bound){0};
     profile_take(profile, meter, &(struct profile_limits){0});
     TRY_GOTO(done, result, probe_memory_rate(&stage->inner[1], &stage->stream,
+                                             PROBE_AREA_BYTES,
                                              &bound->memory_rate));
     TRY_GOTO(done, result, probe_peer_open(&peer));
     if (peer.library != NULL)

@@ -282,7 +282,7 @@ static status bench_open(struct bench *bench)
     TRY(operands_open(bench, &bench->ours));
     TRY(operands_open(bench, &bench->theirs));
     TRY(probe_peer_open(&bench->peer));
-    TRY(probe_memory_rate(&bench->kernels, &bench->stream,
+    TRY(probe_memory_rate(&bench->kernels, &bench->stream, PROBE_AREA_BYTES,
                           &bench->memory_rate));
     bench->peak_flops = kernels_peak_flops(&bench->stream, bench->settings.isa,
                                            0.1);

@@ -8,7 +8,7 @@
 #include <time.h>
 #include "base/clock.h"
 
-enum { AREA_BYTES = 128 << 20, ROUNDS = 5 };
+enum { ROUNDS = 5 };
 
 double probe_now_s(void)
 {
@@ -24,9 +24,10 @@ double probe_thread_s(void)
 }
 
 status probe_memory_rate(const struct kernels *kernels, struct stream *stream,
-                         double *bytes_per_s)
+                         size_t area_bytes, double *bytes_per_s)
 {
-    const int64_t elements = AREA_BYTES / dtype_bytes(kernels->dtype);
+    const int64_t elements = (int64_t)(area_bytes /
+                                       (size_t)dtype_bytes(kernels->dtype));
     struct tensor areas[3];
     struct arena arena;
     double best = 0;
@@ -36,8 +37,8 @@ status probe_memory_rate(const struct kernels *kernels, struct stream *stream,
     for (int i = 0; i < 3; i++) {
         void *data;
 
-        TRY_GOTO(done, result, arena_take(&arena, AREA_BYTES, &data));
-        memset(data, 0, AREA_BYTES); /* pages of our own */
+        TRY_GOTO(done, result, arena_take(&arena, area_bytes, &data));
+        memset(data, 0, area_bytes); /* pages of our own */
         areas[i] = tensor_1d(data, kernels->dtype, elements);
     }
     for (int i = 0; i < ROUNDS; i++) {
@@ -45,7 +46,7 @@ status probe_memory_rate(const struct kernels *kernels, struct stream *stream,
 
         TRY_GOTO(done, result, kernels->add(stream, areas[0], areas[1],
                                             areas[2]));
-        rate = 3.0 * AREA_BYTES / (probe_now_s() - before);
+        rate = 3.0 * (double)area_bytes / (probe_now_s() - before);
         if (rate > best) best = rate;
     }
     *bytes_per_s = best;

@@ -11,13 +11,14 @@ double probe_now_s(void);
 /* Seconds that this thread has had a core: what it does alone takes as long on
  * a machine that others use, too. */
 double probe_thread_s(void);
+enum { PROBE_AREA_BYTES = 128 << 20 };
 /* Bytes a second, reads and writes counted, of adding two areas into a third,
- * each larger than caches and of the table's type, by all threads of the
- * stream; best of several.
+ * each of `area_bytes`, larger than caches, and of the table's type, by all
+ * threads of the stream; best of several.
  * Source: McCalpin, "Memory bandwidth and machine balance in current high
  * performance computers", 1995 (STREAM's "add"). */
 status probe_memory_rate(const struct kernels *kernels, struct stream *stream,
-                         double *bytes_per_s);
+                         size_t area_bytes, double *bytes_per_s);
 
 /* c [m, n] = a [m, k] b [k, n], row-major, dense, by oneDNN. */
 struct probe_peer {

@@ -413,12 +413,13 @@ const struct command commands[] = {
        "times", false},
       {"unfold", NULL, "simulates equal pipelines one by one, too", false},
       FLAG_TOKENS, FLAG_SET, FLAG_JSON}},
-    {"ettr", "", 0, 0, "the share of time that large runs train, with failures",
+    {"ettr", "", 0, 0, "the share of time that large runs train, with "
+     "failures",
      "Effective training time over all time for 1,024 to 131,072 ranks: for "
      "usual ways to\nrecover, or for one that flags describe, and beside "
      "published figures\n(docs/reliability.md).",
-     "lockstep ettr\nlockstep ettr --restart 60 --interval 600 --stall 5", false,
-     command_ettr,
+     "lockstep ettr\nlockstep ettr --restart 60 --interval 600 --stall 5",
+     false, command_ettr,
      {{"per-node-day", "R", "failures of a node in a day (0.0065)", false},
       {"per-node", "N", "ranks of a node (8)", false},
       {"restart", "S", "seconds from a failure to the next step", false},
@@ -580,8 +581,21 @@ const struct command commands[] = {
       FLAG_JSON}},
     {"doctor", "", 0, 0, "shows what this machine and this build can do",
      "Each row is a capability: yes or no, the reason, and what to do about "
-     "it.\nEvery answer comes from a test that really runs on this machine.",
-     "lockstep doctor", false, command_doctor, {FLAG_JSON}},
+     "it.\nEvery answer comes from a test that really runs on this machine.\n"
+     "--nodes judges the ranks of a cluster: cores, memory, storage, each "
+     "link, all-reduces,\nand a burn-in whose bits are compared. Start it "
+     "under mpirun, srun or lockstep\nlaunch, one rank for each machine "
+     "(docs/doctor.md). Exit code 69: something is not ok.",
+     "lockstep doctor\nlockstep doctor --nodes --ranks 2 --seconds 1 "
+     "--tolerance 0.99", false, command_doctor,
+     {{"nodes", NULL, "judges all ranks and the links between them", false},
+      {"ranks", "N", "with --nodes: ranks, as threads (1, or as launched)",
+       false},
+      {"seconds", "S", "with --nodes: time of the burn-in (5)", false},
+      {"tolerance", "X", "with --nodes: worse than the median by more than "
+       "this share is slow (0.1)", false},
+      {"place", "DIR", "with --nodes: storage to measure (.)", false},
+      FLAG_JSON}},
     {"version", "", 0, 0, "prints version, compiler, instruction sets, "
      "libraries", "",
      "lockstep version --json", false, command_version, {FLAG_JSON}},

@@ -11,6 +11,9 @@ static const struct table_column columns[] = {
     {"what to do", "what_to_do", false},
 };
 
+static const char *const of_nodes[] = {"ranks", "seconds", "tolerance",
+                                       "place"};
+
 status command_doctor(struct arguments *arguments)
 {
     struct table table;
@@ -18,6 +21,10 @@ status command_doctor(struct arguments *arguments)
     const char *broken = NULL;
     status result;
 
+    if (arguments_has(arguments, "nodes")) return doctor_nodes(arguments);
+    for (size_t i = 0; i < sizeof of_nodes / sizeof *of_nodes; i++)
+        if (arguments_has(arguments, of_nodes[i]))
+            FAIL(ERR_USAGE, "doctor: --%s needs --nodes", of_nodes[i]);
     table_begin(&table, columns, 4);
     for (int i = 0; i < probe_count; i++) {
         struct finding finding = {0};

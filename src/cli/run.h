@@ -47,6 +47,8 @@ status command_plan(struct arguments *arguments);
 status command_search(struct arguments *arguments);
 /* simulate.c */
 status command_simulate(struct arguments *arguments);
+/* doctor_nodes.c */
+status doctor_nodes(const struct arguments *arguments);
 /* ettr.c */
 status command_ettr(struct arguments *arguments);
 /* budget.c */
