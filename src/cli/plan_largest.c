@@ -16,8 +16,8 @@ static int64_t shard_elements(const struct pipeline *pipeline,
         const struct shards *s = &pipeline->stages[i].shards;
 
         for (int u = 0; u < s->count; u++)
-            elements += param_room(shard_sizes(s, u)[mesh_batch_index(
-                mesh, place, shard_class(s, u)->divided)]);
+            elements += param_room(shard_sizes(s, u)[shard_rank_at(
+                shard_class(s, u), mesh, place)]);
     }
     return elements;
 }

@@ -108,7 +108,8 @@ static bool in_buckets(const struct visitor *v)
 static bool has_room(const struct visitor *v, int item)
 {
     return in_buckets(v) &&
-           !shard_stays(&v->stage->shards, v->stage->reduced.items[item].unit);
+           !shard_gradient_stays(&v->stage->shards,
+                                 v->stage->reduced.items[item].unit);
 }
 
 /* Levels of sums of rounds that wait for each other, before round `round`. */
@@ -118,6 +119,15 @@ static int level(int round)
 
     for (; round > 0; round &= round - 1) level++;
     return level;
+}
+
+/* Whether the shard of a unit is summed in its room, over copies, before its
+ * parts are kept. */
+static bool sums_room(const struct visitor *v, int item)
+{
+    return in_buckets(v) &&
+           shard_sums_room(&v->stage->shards,
+                           v->stage->reduced.items[item].unit);
 }
 
 /* Items [first, end) of the sums; of divided ones, at the round's level. */
@@ -142,14 +152,22 @@ static bool is_sent(const struct visitor *v, int item, enum lane lane)
     return list_group(v->pipeline, &i).size > 1;
 }
 
+/* The tag of a room in which a unit's shard was summed. */
+static int64_t scattered_tag(const struct visitor *v, int item)
+{
+    return item + 1 + (is_sent(v, item, LANE_SHARD)
+                           ? v->stage->reduced.count : 0);
+}
+
 /* The tag of an item's sum over all ranks. */
 static int64_t complete(const struct visitor *v, int item)
 {
     const int unit = v->stage->reduced.items[item].unit;
 
     if (is_sent(v, item, LANE_COPIES) &&
-        shard_gradients(&v->stage->shards, unit) > 0)
+        shard_all_gradients(&v->stage->shards, unit) > 0)
         return TAG_SUMMED;
+    if (sums_room(v, item)) return TAG_NONE; /* a shard of nothing */
     return is_sent(v, item, LANE_SHARD) ? TAG_REDUCED : TAG_OPEN;
 }
 
@@ -372,8 +390,29 @@ static status rooms(const struct visitor *v)
         access.expects = TAG_NONE;
         access.leaves = room ? item + 1 : TAG_OPEN;
     } else if (v->at->kind == DO_GIVE) {
+        if (room && sums_room(v, item)) access.expects = scattered_tag(v, item);
         access.leaves = TAG_NONE;
     }
+    return call(v, access);
+}
+
+/* A shard that is summed in the room of its unit; of its sum, this rank's part
+ * leaves. */
+static status reduces_room(const struct visitor *v)
+{
+    const int item = v->at->item;
+    struct access access = bucket(v, item);
+
+    access.writes = true;
+    if (v->at->kind == DO_REDUCE) {
+        access.leaves = scattered_tag(v, item);
+        return call(v, access);
+    }
+    access.expects = scattered_tag(v, item);
+    TRY(call(v, access));
+    access = sums(v, item, item + 1);
+    access.expects = TAG_NONE;
+    access.leaves = TAG_SUMMED;
     return call(v, access);
 }
 
@@ -382,6 +421,7 @@ static status reduces(const struct visitor *v)
     const int item = v->at->item;
     struct access access = sums(v, item, item + 1);
 
+    if (sums_room(v, item)) return reduces_room(v);
     if (v->at->kind == DO_SUM) {
         access.expects = is_sent(v, item, LANE_SHARD) ? TAG_REDUCED
                                                       : TAG_OPEN;

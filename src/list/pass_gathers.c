@@ -43,7 +43,7 @@ static int64_t gather_bytes(const struct pipeline *p,
 {
     const struct stage *stage = &p->stages[gather->chunk];
 
-    return shard_weights(&stage->shards, gather->unit) *
+    return shard_all_weights(&stage->shards, gather->unit) *
            dtype_bytes(stage->program.dtype) *
            (list_group(p, gather).size - 1);
 }

@@ -83,19 +83,35 @@ static int64_t more_roots(const struct reductions *r, int chunk, int item,
            dtype_bytes(program_real(&stage->program));
 }
 
-/* Over the ranks with copies of the shard, if this rank owns any of it. */
+/* Bytes of a sum over the parts of a shard of which each goes to its rank. */
+static int64_t parted_bytes(const struct reductions *r, int chunk, int item,
+                            int64_t own)
+{
+    const struct stage *stage = stage_at(r, chunk);
+    const struct instruction scatter = made(r, DO_REDUCE, chunk, 0, item);
+    const bool first = list_group(r->pipeline, &scatter).size == 1;
+    const int64_t mine = shard_gradients(
+        &stage->shards, stage->reduced.items[item].unit);
+
+    return (first ? count_roots(stage) : 1) * (own - mine) *
+           dtype_bytes(program_real(&stage->program));
+}
+
+/* Over the ranks with copies of the shard, if this rank has any of it. */
 static status put_sum(struct reductions *r, int chunk, int round, int item)
 {
     const struct stage *stage = stage_at(r, chunk);
-    const int64_t own = shard_gradients(
-        &stage->shards, stage->reduced.items[item].unit);
+    const int unit = stage->reduced.items[item].unit;
+    const int64_t own = shard_all_gradients(&stage->shards, unit);
     struct instruction i = made(r, DO_SUM, chunk, round, item);
     const struct list_group group = list_group(r->pipeline, &i);
 
     if (group.size == 1 || own == 0) return OK;
     i.calls = 1;
-    i.bytes = list_sum_bytes(own, program_real(&stage->program), group) +
-              more_roots(r, chunk, item, own, group);
+    i.bytes = shard_class(&stage->shards, unit)->parts > 1
+                  ? parted_bytes(r, chunk, item, own)
+                  : list_sum_bytes(own, program_real(&stage->program), group) +
+                        more_roots(r, chunk, item, own, group);
     return list_put(r->out, i);
 }
 
@@ -111,7 +127,7 @@ static status start(struct reductions *r, int chunk, int round, int item)
     i.calls = 1;
     i.bytes = count_roots(stage) *
               (stage->shards.units[residence->unit].gradients -
-               shard_gradients(&stage->shards, residence->unit)) *
+               shard_all_gradients(&stage->shards, residence->unit)) *
               dtype_bytes(program_real(&stage->program));
     return list_put(r->out, i);
 }
@@ -121,12 +137,15 @@ static status give(struct reductions *r, int chunk, int round, int item)
 {
     const struct instruction i = made(r, DO_GIVE, chunk, round, item);
     const struct instruction reduce = made(r, DO_REDUCE, chunk, round, item);
+    const bool scatters = list_group(r->pipeline, &reduce).size > 1;
+    const bool last = divides(r, chunk) &&
+                      shard_sums_room(&stage_at(r, chunk)->shards, i.unit);
 
     if (r->given[chunk][item]) return OK;
     r->given[chunk][item] = true;
-    if (list_group(r->pipeline, &reduce).size == 1) return OK;
-    if (divides(r, chunk)) TRY(list_put(r->out, i));
-    return put_sum(r, chunk, round, item);
+    if (scatters && last) TRY(put_sum(r, chunk, round, item));
+    if (divides(r, chunk) && (scatters || last)) TRY(list_put(r->out, i));
+    return scatters && !last ? put_sum(r, chunk, round, item) : OK;
 }
 
 /* ---- B and W ---- */

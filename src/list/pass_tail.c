@@ -51,6 +51,20 @@ static int unit_of(const struct shards *shards, int class)
     return -1;
 }
 
+static status put_share(struct step_list *out, const struct pipeline *p,
+                        struct instruction i, enum lane lane, int64_t blocks)
+{
+    i.lane = (uint8_t)lane;
+    const struct list_group group = list_group(p, &i);
+
+    if (group.size == 1) return OK;
+    i.calls = 1;
+    i.bytes = list_sum_bytes(blocks, DTYPE_F64, group);
+    return list_put(out, i);
+}
+
+/* Blocks of the norm: over the ranks that divide, and over those that divide
+ * their shards once more. */
 static status put_shares(struct step_list *out, const struct pipeline *p,
                          int chunk)
 {
@@ -62,12 +76,10 @@ static status put_shares(struct step_list *out, const struct pipeline *p,
             &stage->program.params, &stage->holding, &stage->shards, class);
 
         i.unit = unit_of(&stage->shards, class);
-        const struct list_group group = list_group(p, &i);
-
-        if (group.size == 1 || blocks == 0) continue;
-        i.calls = 1;
-        i.bytes = list_sum_bytes(blocks, DTYPE_F64, group);
-        TRY(list_put(out, i));
+        if (blocks == 0) continue;
+        TRY(put_share(out, p, i, LANE_SHARD, blocks));
+        if (stage->shards.classes[class].parts > 1)
+            TRY(put_share(out, p, i, LANE_COPIES, blocks));
     }
     return OK;
 }
@@ -88,22 +100,37 @@ static status put_matrices(struct step_list *out, const struct pipeline *p,
     return list_put(out, i);
 }
 
-/* New weights of each unit, where every rank keeps all of them. */
+static status put_regather(struct step_list *out, const struct pipeline *p,
+                           struct instruction i, enum lane lane)
+{
+    const struct stage *stage = &p->stages[i.chunk];
+    const struct shards *shards = &stage->shards;
+
+    i.lane = (uint8_t)lane;
+    i.calls = 1;
+    const struct list_group group = list_group(p, &i);
+    const int64_t own = lane == LANE_SHARD
+                            ? shard_all_weights(shards, i.unit)
+                            : shard_weights(shards, i.unit);
+
+    if (group.size == 1) return OK;
+    i.bytes = own * dtype_bytes(stage->program.dtype) * (group.size - 1);
+    return list_put(out, i);
+}
+
+/* New weights of each unit: the parts of a shard, where several ranks update
+ * it, and the shards, where every rank keeps all of them. */
 static status put_regathers(struct step_list *out, const struct pipeline *p,
                             int chunk)
 {
     const struct stage *stage = &p->stages[chunk];
     struct instruction i = of_chunk(p, DO_REGATHER, chunk);
 
-    if (stage_gathers(stage)) return OK;
-    i.calls = 1;
     for (i.unit = 0; i.unit < stage->shards.count; i.unit++) {
-        const struct list_group group = list_group(p, &i);
-
-        if (group.size == 1) continue;
-        i.bytes = shard_weights(&stage->shards, i.unit) *
-                  dtype_bytes(stage->program.dtype) * (group.size - 1);
-        TRY(list_put(out, i));
+        if (shard_class(&stage->shards, i.unit)->parts > 1)
+            TRY(put_regather(out, p, i, LANE_COPIES));
+        if (!stage_gathers(stage))
+            TRY(put_regather(out, p, i, LANE_SHARD));
     }
     return OK;
 }

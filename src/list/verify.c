@@ -348,10 +348,13 @@ static void count_chunk(const struct check *c, int chunk,
     if (share.param != NULL && share.elements > 0)
         counts[DO_TIE] += share.chunk < 0 || p->chunks[chunk].number == 0;
     for (sent.unit = 0; sent.unit < stage->shards.count; sent.unit++)
-        counts[DO_REGATHER] += list_group(p, &sent).size > 1 &&
-                               !stage_gathers(stage);
-    for (int class = 0; class < stage->shards.class_count; class++)
+        counts[DO_REGATHER] +=
+            (list_group(p, &sent).size > 1 && !stage_gathers(stage)) +
+            (shard_class(&stage->shards, sent.unit)->parts > 1);
+    for (int class = 0; class < stage->shards.class_count; class++) {
         counts[DO_SHARE] += is_shared(p, chunk, class);
+        counts[DO_SHARE] += stage->shards.classes[class].parts > 1;
+    }
 }
 
 static status check_counts(const struct check *c)

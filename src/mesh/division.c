@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* division.c - the axes over which weights, gradients and states are divided,
- * each given by itself (AMSP). */
+/* division.c - the axes over which weights, gradients and states are divided:
+ * the name of a preset, or each given by itself (AMSP). */
 #include "mesh/shard.h"
 
 #include <stdio.h>
@@ -95,41 +95,116 @@ static status read_sets(struct reader *r, axis_set sets[THINGS])
     FAIL(ERR_CONFIG, "zero: %.80s: nothing stands behind the }", r->text);
 }
 
-/* The rank that updates a part needs its gradient and its states. All divided
- * things are cut at the same places, so that no part is sent once more between
- * them. */
-static status check_sets(axis_set sets[THINGS])
+/* The rank that updates a part needs its states, its gradient and its weights,
+ * and keeps what it made of them. So nothing is divided over axes that do not
+ * divide the states. Whole gradients are right beside any weights: they are
+ * reduced once. */
+static status check_sets(const axis_set sets[THINGS])
 {
-    for (int i = 0; i + 1 < THINGS; i++)
-        if ((sets[i] & ~sets[i + 1]) != 0 && sets[i + 1] == 0)
-            FAIL(ERR_CONFIG, "zero: %s are divided, but not %s: the rank that "
-                             "updates a part needs both; give %s the same "
-                             "axes", things[i], things[i + 1], things[i + 1]);
-    for (int i = 0; i + 1 < THINGS; i++)
-        if (sets[i] != 0 && sets[i] != sets[i + 1])
-            FAIL(ERR_CONFIG, "zero: %s and %s are divided over different axes, "
-                             "but a unit is cut once, into parts that serve "
-                             "both; give both the same axes, or leave %s "
-                             "whole with []", things[i], things[i + 1],
-                 things[i]);
-    if (sets[THINGS - 1] != 0 && !(sets[THINGS - 1] >> AXIS_SHARD & 1))
-        FAIL(ERR_CONFIG, "zero: axes without shard: the sums over mesh.shard "
-                         "come first in the order of the leaves; [shard] or "
-                         "[data, shard] divides");
+    const axis_set weights = sets[0], gradients = sets[1], states = sets[2];
+
+    for (int i = 0; i < THINGS; i++)
+        if (sets[i] != 0 && !(sets[i] >> AXIS_SHARD & 1))
+            FAIL(ERR_CONFIG, "zero: axes without shard: the sums over "
+                             "mesh.shard come first in the order of the "
+                             "leaves; [shard] or [data, shard] divides");
+    if ((gradients & ~states) != 0)
+        FAIL(ERR_CONFIG, "zero: gradients are divided over axes that do not "
+                         "divide states: a rank would update elements of "
+                         "which another has the gradient; give states the "
+                         "same axes or more");
+    if ((weights & ~states) != 0)
+        FAIL(ERR_CONFIG, "zero: weights are divided over axes that do not "
+                         "divide states: a rank would update weights that it "
+                         "does not keep; give states the same axes or more");
+    if (gradients != 0 && (weights & ~gradients) != 0)
+        FAIL(ERR_CONFIG, "zero: weights are divided over axes that do not "
+                         "divide gradients: a rank that keeps one part of the "
+                         "weights would keep gradients of others that it "
+                         "never reads; give gradients the same axes or more, "
+                         "or [], which reduces them once");
     return OK;
 }
 
-status division_parse_sets(struct division *division, const char *text)
+static status parse_sets(struct division *division, const char *text)
 {
     struct reader r = {.text = text, .at = text};
     axis_set sets[THINGS] = {0};
 
     TRY(read_sets(&r, sets));
-    TRY(check_sets(sets));
     /* Experts divide with shards, as under every preset. */
     for (int i = 0; i < THINGS; i++)
-        if (sets[i] != 0) sets[i] |= 1u << AXIS_EXPERT;
+        if (sets[i] >> AXIS_SHARD & 1) sets[i] |= 1u << AXIS_EXPERT;
+    TRY(check_sets(sets));
     *division = (struct division){.weights = sets[0], .gradients = sets[1],
                                   .states = sets[2]};
     return OK;
+}
+
+/* ---- who divides what ---- */
+
+status division_parse(struct division *division, const char *name)
+{
+    static const char *const names[] = {"ddp", "zero1", "zero2", "zero3",
+                                        "fsdp", "hsdp", "mics"};
+    static const int levels[] = {0, 1, 2, 3, 3, 3, 3};
+    const axis_set shard = 1u << AXIS_SHARD | 1u << AXIS_EXPERT;
+    const axis_set all = AXES_BATCH;
+    const int count = (int)(sizeof names / sizeof *names);
+    int i = 0;
+
+    if (name[0] == '{') return parse_sets(division, name);
+    while (i < count && strcmp(names[i], name) != 0) i++;
+    if (i == count) {
+        const char *near = text_nearest(name, names, count);
+
+        FAIL(ERR_CONFIG, "zero: %s is not ddp, zero1, zero2, zero3, fsdp, "
+                         "hsdp, mics or {states: [...], ...}%s%s", name,
+             near ? "; nearest: " : "", near ? near : "");
+    }
+    const axis_set axes = i < 5 ? all : shard;
+
+    *division = (struct division){.states = levels[i] >= 1 ? axes : 0,
+                                  .gradients = levels[i] >= 2 ? axes : 0,
+                                  .weights = levels[i] >= 3 ? axes : 0};
+    return OK;
+}
+
+axis_set division_axes(const struct division *division)
+{
+    return division->weights | division->gradients | division->states;
+}
+
+axis_set division_first(const struct division *division)
+{
+    const axis_set sets[] = {division->weights, division->gradients};
+    axis_set first = division_axes(division);
+
+    for (int i = 0; i < 2; i++)
+        if (sets[i] != 0) first &= sets[i];
+    return first;
+}
+
+bool division_parts(const struct division *division)
+{
+    return division_first(division) != division_axes(division);
+}
+
+enum shard_level division_level(const struct division *division,
+                                axis_set axes)
+{
+    if (axes == 0) return SHARD_WHOLE;
+    return axes == division_axes(division) ? SHARD_PART : SHARD_SHARD;
+}
+
+bool division_copies(const struct division *division)
+{
+    const axis_set axes = division_axes(division);
+
+    return axes != 0 && !(axes >> AXIS_DATA & 1);
+}
+
+int division_ranks(const struct division *division, const struct mesh *mesh)
+{
+    return mesh_group_size(mesh, division_axes(division));
 }

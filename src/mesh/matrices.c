@@ -94,7 +94,7 @@ static status build_sides(struct matrices *m, const struct matrices_of *of)
         place->at[AXIS_EXPERT] = i / m->mesh.size[AXIS_TENSOR];
         TRY(side_table(side, of->table));
         TRY(shards_build(&side->shards, &side->table, &side->holding,
-                         m->divided, of->division.bucket));
+                         &of->division));
     }
     const struct matrix_side *own = side_at(m, &of->holding->place);
 
@@ -338,7 +338,7 @@ bool matrix_part(const struct matrices *matrices, const struct matrix *matrix,
         &side->shards, shard_unit_of(&side->shards, matrix->param));
 
     shard_range(&side->shards, &side->table, matrix->param,
-                mesh_batch_index(&matrices->mesh, &place, class->divided),
+                shard_rank_at(class, &matrices->mesh, &place),
                 &range);
     if (range.first == range.last) return false;
     const int count = layout_runs(&param->spec, &matrices->mesh, &place,

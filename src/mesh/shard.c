@@ -2,55 +2,6 @@
 /* shard.c - how the ZeRO family cuts the flat arenas over ranks. */
 #include "mesh/shard.h"
 
-#include <string.h>
-#include "base/text.h"
-
-/* ---- who divides what ---- */
-
-status division_parse(struct division *division, const char *name)
-{
-    static const char *const names[] = {"ddp", "zero1", "zero2", "zero3",
-                                        "fsdp", "hsdp", "mics"};
-    static const int levels[] = {0, 1, 2, 3, 3, 3, 3};
-    const axis_set shard = 1u << AXIS_SHARD | 1u << AXIS_EXPERT;
-    const axis_set all = AXES_BATCH;
-    const int count = (int)(sizeof names / sizeof *names);
-    int i = 0;
-
-    if (name[0] == '{') return division_parse_sets(division, name);
-    while (i < count && strcmp(names[i], name) != 0) i++;
-    if (i == count) {
-        const char *near = text_nearest(name, names, count);
-
-        FAIL(ERR_CONFIG, "zero: %s is not ddp, zero1, zero2, zero3, fsdp, "
-                         "hsdp, mics or {states: [...], ...}%s%s", name,
-             near ? "; nearest: " : "", near ? near : "");
-    }
-    const axis_set axes = i < 5 ? all : shard;
-
-    *division = (struct division){.states = levels[i] >= 1 ? axes : 0,
-                                  .gradients = levels[i] >= 2 ? axes : 0,
-                                  .weights = levels[i] >= 3 ? axes : 0};
-    return OK;
-}
-
-axis_set division_axes(const struct division *division)
-{
-    return division->weights | division->gradients | division->states;
-}
-
-bool division_copies(const struct division *division)
-{
-    const axis_set axes = division_axes(division);
-
-    return axes != 0 && !(axes >> AXIS_DATA & 1);
-}
-
-int division_ranks(const struct division *division, const struct mesh *mesh)
-{
-    return mesh_group_size(mesh, division_axes(division));
-}
-
 /* ---- leaves ---- */
 
 /* The axis that cuts it into leaves of the norm; none: it is one. */
@@ -348,8 +299,12 @@ static int64_t gradients_before(const struct shard_unit *unit,
 
 /* The class of a parameter, which is added where it is the first of it. */
 static int class_of(struct shards *shards, const struct param *param,
-                    const struct holding *holding, axis_set divided)
+                    const struct holding *holding,
+                    const struct division *division)
 {
+    const axis_set all = division_axes(division);
+    const axis_set first = division_first(division);
+
     const axis_set copied = param_copied(&param->spec) & AXES_BATCH;
     int i = 0;
 
@@ -358,16 +313,18 @@ static int class_of(struct shards *shards, const struct param *param,
     CHECK(i < SHARD_CLASSES_MAX);
     struct shard_class *c = &shards->classes[shards->class_count++];
 
-    *c = (struct shard_class){.copied = copied, .divided = divided & copied};
-    c->ranks = mesh_group_size(&holding->mesh, c->divided);
-    c->rank = mesh_batch_index(&holding->mesh, &holding->place, c->divided);
+    *c = (struct shard_class){.copied = copied, .divided = first & copied};
+    c->parts = mesh_group_size(&holding->mesh, all & ~first & copied);
+    c->ranks = mesh_group_size(&holding->mesh, c->divided) * c->parts;
+    c->rank = shard_rank_at(c, &holding->mesh, &holding->place);
     if (c->ranks > shards->most) shards->most = c->ranks;
     return i;
 }
 
 static status find_units(struct shards *shards,
                          const struct param_table *table,
-                         const struct holding *holding, axis_set divided)
+                         const struct holding *holding,
+                         const struct division *division)
 {
     void *units = NULL;
 
@@ -378,7 +335,7 @@ static status find_units(struct shards *shards,
             shards->units[shards->count++] = (struct shard_unit){
                 .first_param = i, .first = table->items[i].offset,
                 .class = class_of(shards, &table->items[i], holding,
-                                  divided)};
+                                  division)};
         shards->units[shards->count - 1].params++;
     }
     return OK;
@@ -438,6 +395,23 @@ static void measure_units(struct shards *shards,
     }
 }
 
+/* Shards are runs of parts. */
+static void sum_parts(struct shards *shards, int index)
+{
+    const struct shard_class *class = shard_class(shards, index);
+    const int64_t row = (int64_t)index * shards->most;
+
+    for (int r = 0; r < class->ranks; r++) {
+        int64_t *all = &shards->shard_sizes[row + r / class->parts];
+        int64_t *gradients =
+            &shards->shard_gradient_sizes[row + r / class->parts];
+
+        if (r % class->parts == 0) *all = *gradients = 0;
+        *all += shards->sizes[row + r];
+        *gradients += shards->gradient_sizes[row + r];
+    }
+}
+
 static void cut_unit(struct shards *shards, int index,
                      const struct param_table *table,
                      const struct holding *holding)
@@ -467,24 +441,31 @@ static void cut_unit(struct shards *shards, int index,
         gradient_cuts[r] = gradients_before(unit, table, cuts[r]);
     for (int r = 0; r < ranks; r++)
         gradient_sizes[r] = gradient_cuts[r + 1] - gradient_cuts[r];
+    sum_parts(shards, index);
     unit->gradient_at = shards->gradients;
-    shards->gradients += param_room(gradient_sizes[rank]);
+    shards->gradients += param_room(shard_kept_gradients(shards, index));
     unit->at = shards->elements;
     shards->elements += param_room(sizes[rank]);
+    unit->shard_at = shards->shard_elements;
+    shards->shard_elements += param_room(shard_all_weights(shards, index));
 }
 
 status shards_build(struct shards *shards, const struct param_table *table,
-                    const struct holding *holding, axis_set divided,
-                    int64_t bucket)
+                    const struct holding *holding,
+                    const struct division *division)
 {
-    *shards = (struct shards){.most = 1};
-    TRY(find_units(shards, table, holding, divided));
-    merge_units(shards, table, bucket);
+    *shards = (struct shards){
+        .most = 1, .parted = division_level(division, division->gradients) ==
+                             SHARD_PART};
+    TRY(find_units(shards, table, holding, division));
+    merge_units(shards, table, division->bucket);
     measure_units(shards, table);
     const size_t each = (size_t)shards->most + 1; /* of a unit */
     int64_t **const tables[] = {&shards->cuts, &shards->sizes,
                                 &shards->gradient_cuts,
-                                &shards->gradient_sizes};
+                                &shards->gradient_sizes,
+                                &shards->shard_sizes,
+                                &shards->shard_gradient_sizes};
 
     for (size_t i = 0; i < sizeof tables / sizeof *tables; i++) {
         void *memory = NULL;
@@ -505,6 +486,8 @@ void shards_free(struct shards *shards)
     memory_free(shards->sizes);
     memory_free(shards->gradient_cuts);
     memory_free(shards->gradient_sizes);
+    memory_free(shards->shard_sizes);
+    memory_free(shards->shard_gradient_sizes);
     *shards = (struct shards){0};
 }
 
@@ -520,9 +503,72 @@ int64_t shard_weights(const struct shards *shards, int unit)
     return shard_sizes(shards, unit)[shard_rank(shards, unit)];
 }
 
+int shard_index(const struct shards *shards, int unit)
+{
+    const struct shard_class *class = shard_class(shards, unit);
+
+    return class->rank / class->parts;
+}
+
+int64_t shard_all_gradients(const struct shards *shards, int unit)
+{
+    return shards->shard_gradient_sizes[(int64_t)unit * shards->most +
+                                        shard_index(shards, unit)];
+}
+
+int64_t shard_all_weights(const struct shards *shards, int unit)
+{
+    return shards->shard_sizes[(int64_t)unit * shards->most +
+                               shard_index(shards, unit)];
+}
+
+/* The first part of this rank's shard. */
+static int first_part(const struct shards *shards, int unit)
+{
+    return shard_index(shards, unit) * shard_class(shards, unit)->parts;
+}
+
+int64_t shard_gradients_before(const struct shards *shards, int unit)
+{
+    const int64_t *cuts = shard_gradient_cuts(shards, unit);
+
+    return cuts[shard_rank(shards, unit)] - cuts[first_part(shards, unit)];
+}
+
+int64_t shard_weights_before(const struct shards *shards, int unit)
+{
+    const int64_t *cuts = shard_cuts(shards, unit);
+
+    return cuts[shard_rank(shards, unit)] - cuts[first_part(shards, unit)];
+}
+
+int64_t shard_kept_gradients(const struct shards *shards, int unit)
+{
+    return shards->parted ? shard_gradients(shards, unit)
+                          : shard_all_gradients(shards, unit);
+}
+
+/* The number of shards of a unit. */
+static int shards_of(const struct shards *shards, int unit)
+{
+    const struct shard_class *class = shard_class(shards, unit);
+
+    return class->ranks / class->parts;
+}
+
 bool shard_stays(const struct shards *shards, int unit)
 {
-    return shards_divide(shards) && shard_class(shards, unit)->ranks == 1;
+    return shards_divide(shards) && shards_of(shards, unit) == 1;
+}
+
+bool shard_gradient_stays(const struct shards *shards, int unit)
+{
+    return shard_stays(shards, unit) && !shard_sums_room(shards, unit);
+}
+
+bool shard_sums_room(const struct shards *shards, int unit)
+{
+    return shards->parted && shard_class(shards, unit)->parts > 1;
 }
 
 const struct shard_class *shard_class(const struct shards *shards, int unit)
@@ -533,6 +579,16 @@ const struct shard_class *shard_class(const struct shards *shards, int unit)
 int shard_rank(const struct shards *shards, int unit)
 {
     return shard_class(shards, unit)->rank;
+}
+
+int shard_rank_at(const struct shard_class *class, const struct mesh *mesh,
+                  const struct place *place)
+{
+    const int shard = mesh_batch_index(mesh, place, class->divided);
+
+    if (class->parts == 1) return shard;
+    return shard * class->parts +
+           mesh_batch_index(mesh, place, class->copied & ~class->divided);
 }
 
 bool shards_divide(const struct shards *shards)
@@ -573,6 +629,21 @@ int shard_unit_of(const struct shards *shards, int param)
     return unit;
 }
 
+/* Elements [first, last) of a unit as those of a parameter in it. */
+static struct shard_range clip(const struct shard_unit *unit,
+                               const struct param *param, int64_t first,
+                               int64_t last)
+{
+    const int64_t base = param->offset - unit->first;
+
+    first -= base;
+    last -= base;
+    if (first < 0) first = 0;
+    if (last > param->elements) last = param->elements;
+    if (last < first) last = first = 0;
+    return (struct shard_range){.first = first, .last = last};
+}
+
 void shard_range(const struct shards *shards, const struct param_table *table,
                  int param, int rank, struct shard_range *out)
 {
@@ -580,19 +651,44 @@ void shard_range(const struct shards *shards, const struct param_table *table,
     const struct shard_unit *unit = &shards->units[index];
     const struct param *p = &table->items[param];
     const int64_t *cuts = shard_cuts(shards, index);
-    const int64_t base = p->offset - unit->first;
-    int64_t first = cuts[rank] - base, last = cuts[rank + 1] - base;
+    const int64_t *gradient_cuts = shard_gradient_cuts(shards, index);
+    const int start = first_part(shards, index); /* of this rank's shard */
 
-    if (first < 0) first = 0;
-    if (last > p->elements) last = p->elements;
-    if (last < first) last = first = 0;
-    *out = (struct shard_range){.first = first, .last = last};
-    if (last <= first || rank != shard_rank(shards, index)) return;
-    out->at = unit->at + base + first - cuts[rank];
+    *out = clip(unit, p, cuts[rank], cuts[rank + 1]);
+    if (out->last <= out->first || rank != shard_rank(shards, index)) return;
+    const int64_t first = p->offset - unit->first + out->first;
+
+    out->at = unit->at + first - cuts[rank];
+    out->shard_at = unit->shard_at + first - cuts[start];
     if (param_has_gradient(p))
         out->gradient_at = unit->gradient_at +
-                           gradients_before(unit, table, base + first) -
-                           shard_gradient_cuts(shards, index)[rank];
+                           gradients_before(unit, table, first) -
+                           gradient_cuts[shards->parted ? rank : start];
+}
+
+void shard_whole(const struct shards *shards, const struct param_table *table,
+                 int param, struct shard_range *out)
+{
+    const int index = shard_unit_of(shards, param);
+    const struct shard_unit *unit = &shards->units[index];
+    const struct param *p = &table->items[param];
+    const int64_t *cuts = shard_cuts(shards, index);
+    const int start = first_part(shards, index);
+
+    *out = clip(unit, p, cuts[start],
+                cuts[start + shard_class(shards, index)->parts]);
+    out->shard_at = unit->shard_at + p->offset - unit->first + out->first -
+                    cuts[start];
+}
+
+int64_t shard_place(const struct shard_range *range, enum shard_level level,
+                    const struct param *param)
+{
+    switch (level) {
+    case SHARD_PART: return range->at;
+    case SHARD_SHARD: return range->shard_at;
+    default: return param->offset + range->first;
+    }
 }
 
 void shard_own(const struct shards *shards, const struct param_table *table,

@@ -29,7 +29,17 @@
  *   experts 4 to 7, 2 shards           [s0       |s1       ]
  *
  * Gradients, states, norm, checkpoints, and the plan's memory and traffic
- * follow from the class of the unit; no layer has to do anything for it. */
+ * follow from the class of the unit; no layer has to do anything for it.
+ *
+ * Some things may be divided over more axes than others (struct division).
+ * Then the shards of mesh.shard are cut once more, over mesh.data, and a rank
+ * updates one part of its shard:
+ *
+ *   data 2 x shard 2, weights over shard, states over data and shard
+ *   rank (data, shard)     0,0  0,1  1,0  1,1
+ *   unit                  [part 0 |part 1 |part 2 |part 3 ]
+ *   weights               [0,0 and 1,0    |0,1 and 1,1    ]
+ *   states                [0,0    |1,0    |0,1    |1,1    ] */
 #ifndef LOCKSTEP_MESH_SHARD_H
 #define LOCKSTEP_MESH_SHARD_H
 
@@ -41,7 +51,9 @@ enum { SHARD_BLOCK = 1024 }; /* elements that the norm sums as one */
 struct shard_unit {
     int first_param, params;  /* of the table */
     int64_t first, elements;  /* of the flat arena, gaps included */
-    int64_t at;               /* of this rank's shard, in its shard arena */
+    int64_t at;               /* of the part that this rank updates, in arenas
+                               * of such parts */
+    int64_t shard_at;         /* of its shard, in arenas of shards */
     int64_t gradient, gradients, gradient_at; /* first, elements, at: of those
                                * arenas where only gradients lie */
     int class;                /* of the shards */
@@ -52,7 +64,9 @@ struct shard_class {
     axis_set copied;          /* of the axes that share the batch */
     axis_set divided;         /* of those, the axes that divide: the ranks of
                                * the others sum the same shard */
-    int ranks, rank;          /* shards; this rank's */
+    int parts;                /* in which those cut it once more; 1: they do
+                               * not, and each updates all of it */
+    int ranks, rank;          /* parts of all shards; this rank's */
 };
 enum { SHARD_CLASSES_MAX = 4 };
 
@@ -60,14 +74,19 @@ struct shards {
     struct shard_class classes[SHARD_CLASSES_MAX];
     int class_count;
     int most;                 /* ranks of a class */
+    bool parted;              /* divided gradients are kept in parts, not in
+                               * shards, where these differ */
     struct shard_unit *units; /* owned */
     int count;
     int64_t *cuts;            /* owned, [count][most + 1]: elements of a unit
-                               * before each rank's shard */
-    int64_t *sizes;           /* owned, [count][most]: of the shards */
+                               * before each rank's part */
+    int64_t *sizes;           /* owned, [count][most]: of the parts */
     int64_t *gradient_cuts, *gradient_sizes; /* owned: the same places, of
                                * gradients */
-    int64_t elements, gradients; /* of this rank's shard arenas */
+    int64_t *shard_sizes, *shard_gradient_sizes; /* owned: of the shards */
+    int64_t elements;         /* of this rank's arenas of parts */
+    int64_t shard_elements;   /* ... of shards */
+    int64_t gradients;        /* ... of divided gradients */
     int64_t largest_unit, largest_shard; /* elements; of any rank */
 };
 
@@ -89,13 +108,21 @@ struct division {
                                * many, so that fewer messages are sent; 0: none
                                * is */
 };
-/* ERR_CONFIG: not one of these (names the nearest), nor sets. */
+/* One of those, or the axes of each: "{weights: [], gradients: [shard], states:
+ * [data, shard]}"; one that is left out is empty. ERR_CONFIG: neither (it names
+ * the nearest), or what cannot be, and why. */
 status division_parse(struct division *division, const char *name);
-/* The axes of each: "{weights: [], gradients: [shard], states: [shard]}"; one
- * that is left out is empty. ERR_CONFIG: what cannot be, and why. */
-status division_parse_sets(struct division *division, const char *text);
 /* All axes that it divides anything over. */
 axis_set division_axes(const struct division *division);
+/* The axes that cut first, into shards: the fewest that divide anything. */
+axis_set division_first(const struct division *division);
+/* Whether shards are cut once more for what more axes divide. */
+bool division_parts(const struct division *division);
+/* How much of a thing this rank has. */
+enum shard_level { SHARD_WHOLE, SHARD_SHARD, SHARD_PART };
+/* axes: of the weights, the gradients or the states of the division. */
+enum shard_level division_level(const struct division *division,
+                                axis_set axes);
 /* Whether ranks that share the batch keep copies of divided things. */
 bool division_copies(const struct division *division);
 /* The number of ranks that a parameter without cuts is divided over. */
@@ -108,15 +135,17 @@ struct holding {
     int leaves;               /* of the grid's tensor axis, all ranks' */
 };
 
-/* divided, bucket: division_axes, and that of the division. */
 status shards_build(struct shards *shards, const struct param_table *table,
-                    const struct holding *holding, axis_set divided,
-                    int64_t bucket);
+                    const struct holding *holding,
+                    const struct division *division);
 void shards_free(struct shards *shards);
 
 const struct shard_class *shard_class(const struct shards *shards, int unit);
-/* This rank's shard among those of the unit. */
+/* This rank's part among those of the unit. */
 int shard_rank(const struct shards *shards, int unit);
+/* That of a rank at another place. */
+int shard_rank_at(const struct shard_class *class, const struct mesh *mesh,
+                  const struct place *place);
 /* Whether any unit has more than one shard. */
 bool shards_divide(const struct shards *shards);
 
@@ -126,23 +155,44 @@ const int64_t *shard_sizes(const struct shards *shards, int unit);
 const int64_t *shard_gradient_cuts(const struct shards *shards, int unit);
 const int64_t *shard_gradient_sizes(const struct shards *shards, int unit);
 int shard_unit_of(const struct shards *shards, int param);
-/* Elements of gradients of a unit that this rank owns; of weights. */
+/* Elements of this rank's part of a unit's gradients; of its weights. */
 int64_t shard_gradients(const struct shards *shards, int unit);
 int64_t shard_weights(const struct shards *shards, int unit);
+/* The shard of which this is a part; its elements of gradients, of weights; and
+ * how many of them lie before the part. */
+int shard_index(const struct shards *shards, int unit);
+int64_t shard_all_gradients(const struct shards *shards, int unit);
+int64_t shard_all_weights(const struct shards *shards, int unit);
+int64_t shard_gradients_before(const struct shards *shards, int unit);
+int64_t shard_weights_before(const struct shards *shards, int unit);
+/* Elements in the arena of divided gradients. */
+int64_t shard_kept_gradients(const struct shards *shards, int unit);
 /* Whether a unit has one shard where others have several: it lies in the shard
- * arenas as a whole, and neither gathers nor reductions need room for it. */
+ * arenas as a whole, and gathers need no room for it; the same of gradients and
+ * their reductions. */
 bool shard_stays(const struct shards *shards, int unit);
+bool shard_gradient_stays(const struct shards *shards, int unit);
+/* Whether shards of the unit are cut once more, and the gradients of it are
+ * kept so: then its shard is summed where the unit was. */
+bool shard_sums_room(const struct shards *shards, int unit);
 
 /* Elements [first, last) of parameter `param`, row-major as it lies in this
- * rank's flat arena, that `rank` of its class owns; empty: first == last.
- * at, gradient_at: where element `first` lies in the shard arenas, of this rank
- * only. In a flat arena it lies at param->offset (param->gradient) + first. */
-struct shard_range { int64_t first, last, at, gradient_at; };
+ * rank's flat arena, that `rank` of its class updates; empty: first == last.
+ * at, shard_at, gradient_at: where element `first` lies in the arenas of parts,
+ * of shards, of divided gradients, of this rank only. In a flat arena it lies
+ * at param->offset (param->gradient) + first. */
+struct shard_range { int64_t first, last, at, shard_at, gradient_at; };
 void shard_range(const struct shards *shards, const struct param_table *table,
                  int param, int rank, struct shard_range *out);
 /* The same of this rank. */
 void shard_own(const struct shards *shards, const struct param_table *table,
                int param, struct shard_range *out);
+/* The same of this rank's whole shard; only shard_at is set. */
+void shard_whole(const struct shards *shards, const struct param_table *table,
+                 int param, struct shard_range *out);
+/* The place of a range's first element in an arena of weights. */
+int64_t shard_place(const struct shard_range *range, enum shard_level level,
+                    const struct param *param);
 
 /* ---- leaves of a parameter, for the norm and for legal cuts ---- */
 

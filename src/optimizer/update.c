@@ -13,8 +13,7 @@ struct tensor update_view(const struct update_arena *arena,
                           const struct param *param,
                           const struct shard_range *range, enum dtype dtype)
 {
-    const int64_t at = arena->divided ? range->at
-                                      : param->offset + range->first;
+    const int64_t at = shard_place(range, arena->level, param);
 
     return tensor_1d((char *)arena->data + at * dtype_bytes(dtype), dtype,
                      range->last - range->first);
@@ -34,8 +33,9 @@ static struct tensor gradient_view(const struct update *u,
                                    const struct shard_range *range)
 {
     const enum dtype real = dtype_real(u->kernels->dtype);
-    const int64_t at = u->gradients.divided ? range->gradient_at
-                                            : param->gradient + range->first;
+    const int64_t at = u->gradients.level != SHARD_WHOLE
+                           ? range->gradient_at
+                           : param->gradient + range->first;
 
     if (!param_has_gradient(param)) return (struct tensor){0};
     return tensor_1d((char *)u->gradients.data + at * dtype_bytes(real), real,

@@ -18,10 +18,10 @@
 #include "mesh/shard.h"
 #include "optimizer/states.h"
 
-/* One arena laid out as the table, or this rank's shards of it. */
+/* One arena laid out as the table, or what this rank has of it. */
 struct update_arena {
     void *data;
-    bool divided;            /* the shard arena, else the flat one */
+    enum shard_level level;
 };
 
 struct whole_work;

@@ -102,7 +102,7 @@ static void add_gradients(struct exchanges *out, const struct stage *stage,
 {
     const struct shards *shards = &stage->shards;
     const struct sharing s = sharing_of(stage, shards->units[unit].class);
-    const int64_t own = shard_gradients(shards, unit);
+    const int64_t own = shard_all_gradients(shards, unit);
     const int64_t all = shards->units[unit].gradients;
     const int64_t rounds = stage_rounds(stage);
     const int64_t bytes =
@@ -115,11 +115,30 @@ static void add_gradients(struct exchanges *out, const struct stage *stage,
         .what = "gradients", .calls = rounds, .kind = COMM_REDUCE_SCATTER,
         .bytes = size_product(roots * (all - own), bytes)});
     if (own == 0) return;
+    const int64_t left = s.divide.size > 1 ? 1 : roots;
+    const bool parted = shard_class(shards, unit)->parts > 1;
+
     add_side(out, &s.copies, (struct exchange){
-        .what = "gradients", .calls = rounds, .kind = COMM_ALL_REDUCE,
-        .bytes = size_product(bytes, exchange_roots(
-                                  s.divide.size > 1 ? 1 : roots, own,
-                                  &s.copies))});
+        .what = "gradients", .calls = rounds,
+        .kind = parted ? COMM_REDUCE_SCATTER : COMM_ALL_REDUCE,
+        .bytes = size_product(
+            bytes, parted ? left * (own - shard_gradients(shards, unit))
+                          : exchange_roots(left, own, &s.copies))});
+}
+
+/* New parts of a shard, after the update. */
+static void add_parts(struct exchanges *out, const struct stage *stage,
+                      int unit)
+{
+    const struct shards *shards = &stage->shards;
+    const struct sharing s = sharing_of(stage, shards->units[unit].class);
+
+    if (shard_class(shards, unit)->parts == 1) return;
+    add_side(out, &s.copies, (struct exchange){
+        .what = "weights", .calls = 1, .kind = COMM_ALL_GATHER,
+        .bytes = size_product((s.copies.size - 1),
+                              shard_weights(shards, unit) *
+                                  dtype_bytes(stage->program.dtype))});
 }
 
 static void add_gather(struct exchanges *out, const struct stage *stage,
@@ -127,7 +146,7 @@ static void add_gather(struct exchanges *out, const struct stage *stage,
 {
     const struct shards *shards = &stage->shards;
     const struct sharing s = sharing_of(stage, shards->units[unit].class);
-    const int64_t own = shard_weights(shards, unit);
+    const int64_t own = shard_all_weights(shards, unit);
 
     add_side(out, &s.divide, (struct exchange){
         .what = "weights", .calls = times, .kind = COMM_ALL_GATHER,
@@ -184,6 +203,7 @@ static void add_units(struct exchanges *out, const struct stage *stage)
 
     for (int i = 0; i < shards->count; i++) {
         add_gradients(out, stage, i);
+        add_parts(out, stage, i);
         if (!stage_divides(stage, stage_reads(stage)))
             add_gather(out, stage, i, 1);
     }
@@ -208,6 +228,15 @@ static void add_matrices(struct exchanges *out, const struct stage *stage)
     exchanges_add(out, row);
 }
 
+static void add_blocks(struct exchanges *out, const struct side *side,
+                       int64_t blocks)
+{
+    add_side(out, side, (struct exchange){
+        .what = "norm", .calls = 1, .kind = COMM_ALL_REDUCE,
+        .bytes = dtype_bytes(DTYPE_F64) *
+                 exchange_all_reduce(blocks, side->size, side->rank)});
+}
+
 /* Gradients and weights of one stage, the blocks of its norm, and what its
  * program sends. */
 static void add_stage(struct exchanges *out, const struct stage *stage)
@@ -216,14 +245,13 @@ static void add_stage(struct exchanges *out, const struct stage *stage)
     add_units(out, stage);
     add_matrices(out, stage);
     for (int i = 0; i < stage->shards.class_count; i++) {
-        const struct side divide = sharing_of(stage, i).divide;
+        const struct sharing s = sharing_of(stage, i);
         const int64_t blocks = shard_class_blocks(
             &stage->program.params, &stage->holding, &stage->shards, i);
 
-        add_side(out, &divide, (struct exchange){
-            .what = "norm", .calls = 1, .kind = COMM_ALL_REDUCE,
-            .bytes = dtype_bytes(DTYPE_F64) *
-                     exchange_all_reduce(blocks, divide.size, divide.rank)});
+        add_blocks(out, &s.divide, blocks);
+        if (stage->shards.classes[i].parts > 1)
+            add_blocks(out, &s.copies, blocks);
     }
 }
 

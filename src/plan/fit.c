@@ -110,9 +110,10 @@ static status fit_shards(const struct fit *fit)
         grid_is_power(shard))
         return OK;
     while (2 * near <= shard) near *= 2;
-    FAIL(ERR_CONFIG, "zero: hsdp and mics add over mesh.shard before "
-                     "mesh.data, which needs a power of two of shards, not "
-                     "%d; mesh.shard=%d or zero=fsdp works", shard, near);
+    FAIL(ERR_CONFIG, "zero: hsdp, mics, and axes of which some divide over "
+                     "mesh.shard alone add over mesh.shard before mesh.data, "
+                     "which needs a power of two of shards, not %d; "
+                     "mesh.shard=%d or zero=fsdp works", shard, near);
 }
 
 static status fit_data(const struct fit *fit, struct grid *grid)

@@ -40,8 +40,9 @@ static int64_t size_of(const struct shards *shards,
 {
     const struct shard_unit *unit = &shards->units[item->unit];
 
-    if (shard_stays(shards, item->unit)) return 0;
-    return gradients ? unit->gradients : unit->elements;
+    if (gradients)
+        return shard_gradient_stays(shards, item->unit) ? 0 : unit->gradients;
+    return shard_stays(shards, item->unit) ? 0 : unit->elements;
 }
 
 /* The largest first, each as low as it can be. */

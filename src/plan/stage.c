@@ -2,9 +2,6 @@
 /* stage.c - everything that is decided before the first step, and the memory
  * that it takes. */
 #include "plan/stage.h"
-#include "nn/peaks.h"
-#include "nn/tallies.h"
-#include "nn/routes.h"
 
 #include <string.h>
 #include <unistd.h>
@@ -12,6 +9,9 @@
 #include "base/check.h"
 #include "base/first_touch.h"
 #include "base/sizes.h"
+#include "nn/peaks.h"
+#include "nn/routes.h"
+#include "nn/tallies.h"
 #include "optimizer/whole_tensors.h"
 #include "plan/logits_chunk.h"
 
@@ -177,19 +177,27 @@ static int64_t widest(const struct program *p)
     return most;
 }
 
-bool stage_divides(const struct stage *stage, enum memory_owner arena)
+enum shard_level stage_level(const struct stage *stage,
+                             enum memory_owner arena)
 {
     const struct division *division = &stage->request.division;
 
-    if (!shards_divide(&stage->shards)) return false;
-    switch (arena) {
-    case MEMORY_COMPUTE: return division->weights != 0;
+    switch (shards_divide(&stage->shards) ? arena : MEMORY_OWNERS) {
+    case MEMORY_COMPUTE: return division_level(division, division->weights);
     case MEMORY_WEIGHTS:
-        return (stage_reads(stage) == MEMORY_WEIGHTS ? division->weights
-                                                     : division->states) != 0;
-    case MEMORY_GRADIENTS: return stage->request.rounds > 0;
-    default: return false;
+        return division_level(division,
+                              stage_reads(stage) == arena ? division->weights
+                                                          : division->states);
+    case MEMORY_GRADIENTS:
+        if (stage->request.rounds == 0) return SHARD_WHOLE;
+        return division_level(division, division->gradients);
+    default: return SHARD_WHOLE;
     }
+}
+
+bool stage_divides(const struct stage *stage, enum memory_owner arena)
+{
+    return stage_level(stage, arena) != SHARD_WHOLE;
 }
 
 bool stage_gathers_once(const struct stage *stage)
@@ -219,12 +227,13 @@ enum dtype stage_keeps_dtype(const struct stage *stage)
 static size_t arena_bytes(const struct stage *stage, enum memory_owner arena)
 {
     const struct program *p = &stage->program;
-    int64_t elements = stage_divides(stage, arena) ? stage->shards.elements
-                                                   : p->params.elements;
+    const int64_t kept[] = {p->params.elements, stage->shards.shard_elements,
+                            stage->shards.elements};
+    int64_t elements = kept[stage_level(stage, arena)];
 
-    if (arena == MEMORY_COMPUTE || arena == MEMORY_WEIGHTS)
-        if (arena != stage_reads(stage) && arena != stage_keeps(stage))
-            return 0;
+    if ((arena == MEMORY_COMPUTE || arena == MEMORY_WEIGHTS) &&
+        arena != stage_reads(stage) && arena != stage_keeps(stage))
+        return 0;
     if (arena == MEMORY_GRADIENTS)
         elements = stage_divides(stage, arena)
                        ? stage->levels * stage->level_elements
@@ -350,7 +359,8 @@ static void count_levels(struct stage *stage)
     for (int i = 0; i < p->stream_count; i++)
         if (p->streams[i].use > 0)
             stage->level_elements += param_room(
-                shard_gradients(s, shard_unit_of(s, p->streams[i].param)));
+                shard_kept_gradients(s,
+                                     shard_unit_of(s, p->streams[i].param)));
     stage->levels = 1;
     for (int rounds = stage->request.rounds; rounds > 1; rounds /= 2)
         stage->levels++;
@@ -442,8 +452,7 @@ static status divide(struct stage *stage)
     stage->holding = (struct holding){r->mesh, r->place, r->grid.tensor};
     if (r->optimizer) TRY(mark_frozen(stage));
     TRY(shards_build(&stage->shards, &stage->program.params,
-                     &stage->holding, division_axes(&r->division),
-                     r->division.bucket));
+                     &stage->holding, &r->division));
     if (!r->optimizer) return OK;
     const struct states_request states = {
         .params = &stage->program.params, .holding = &stage->holding,

@@ -125,6 +125,9 @@ struct stage {
 status stage_plan(struct stage *stage, const struct stage_request *request);
 /* Whether an arena holds this rank's shards only (mesh/shard.h). */
 bool stage_divides(const struct stage *stage, enum memory_owner arena);
+/* How much of an arena this rank has: all, its shard, or a part of it. */
+enum shard_level stage_level(const struct stage *stage,
+                             enum memory_owner arena);
 /* Whether weights are gathered once for all micro-batches (plan/phases.h). */
 bool stage_gathers_once(const struct stage *stage);
 /* The weights that kernels read, of program->dtype: MEMORY_WEIGHTS, or, where

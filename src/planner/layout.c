@@ -19,8 +19,10 @@ int layout_ranks(const struct layout *l)
 
 int layout_division(const struct layout *l, int zero)
 {
-    if (l->zero < zero) return 1;
-    return l->whole_shards ? l->shard : layout_sharing(l);
+    if (l->zero < zero || (zero == 2 && l->whole_gradients)) return 1;
+    const bool shards = l->whole_shards && !(zero < 3 && l->parts[zero]);
+
+    return shards ? l->shard : layout_sharing(l);
 }
 
 double layout_block_experts(const struct layout *l, const struct shape *s)
@@ -75,7 +77,10 @@ static status read_zero(struct layout *l, const char *name)
     l->zero = division.weights != 0     ? 3
               : division.gradients != 0 ? 2
                                         : division.states != 0;
-    l->whole_shards = division_copies(&division);
+    l->whole_shards = division_copies(&division) || division_parts(&division);
+    l->parts[1] = division.states >> AXIS_DATA & 1;
+    l->parts[2] = division.gradients >> AXIS_DATA & 1;
+    l->whole_gradients = division.gradients == 0;
     return OK;
 }
 

@@ -34,6 +34,9 @@ struct layout {
     int chunks;              /* stages of a pipe rank */
     int zero;                /* 0 to 3 */
     bool whole_shards;       /* hsdp: weights are divided by shard alone */
+    bool parts[3];           /* ... but states, gradients over data too: 1, 2,
+                              * as `zero` counts */
+    bool whole_gradients;    /* whatever `zero` says */
     enum recompute recompute;
     bool sequence_parallel;  /* tensor ranks divide tokens between products */
     int bits;                /* of weights in products: 8, 16 or 32 */

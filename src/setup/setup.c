@@ -288,7 +288,8 @@ status setup_use_grid(struct setup *setup, const struct grid *grid)
     struct fit fit = {
         .mesh = setup->mesh, .facts = facts_of(setup), .length = r->length,
         .copies = 1,
-        .shards_first = division_copies(&r->division),
+        .shards_first = division_copies(&r->division) ||
+                        division_parts(&r->division),
         .fast = strcmp(setup->set->values.numerics.mode, "fast") == 0};
     bool changed, alone;
 
@@ -362,7 +363,7 @@ static status check_zero(struct setup *setup)
     setup->request.in_flight = (int64_t)(o->fsdp.in_flight * 0x1p20 / element);
     if (o->fsdp.in_flight > 0 && setup->request.in_flight == 0)
         setup->request.in_flight = 1;
-    if (division_copies(division) &&
+    if ((division_copies(division) || division_parts(division)) &&
         setup->mesh.size[AXIS_SHARD] == 1)
         FAIL(ERR_CONFIG, "zero: %s divides over mesh.shard, which has one "
                          "rank; set mesh.shard, or zero=fsdp to divide over "

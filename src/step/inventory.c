@@ -207,7 +207,8 @@ static void find_data(const struct inventory *h, const struct stage *stage,
         !stage_divides(stage, row)
             ? (gradient ? span->param->gradient : span->param->offset) +
                   span->first
-            : gradient ? own->gradient_at : own->at;
+        : gradient ? own->gradient_at
+                   : shard_place(own, stage_level(stage, row), span->param);
 
     span->coded = false;
     span->data = NULL;
@@ -245,6 +246,9 @@ static status add_kind(struct inventory *h, const struct stage *stage,
     span->first = 0;
     span->last = span->param->elements;
     shard_own(&stage->shards, &p->params, index, &range);
+    if (span->kind == INVENTORY_WEIGHT &&
+        stage_level(stage, stage_keeps(stage)) == SHARD_SHARD)
+        shard_whole(&stage->shards, &p->params, index, &range);
     if (divided != 0 && class->ranks > 1) {
         span->first = range.first;
         span->last = range.last;

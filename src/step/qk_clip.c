@@ -99,6 +99,7 @@ static status scale_rows(const struct update *u, int index, int64_t row,
     shard_own(u->shards, u->params, index, &r);
     if (first > r.first) {
         r.at += first - r.first;
+        r.shard_at += first - r.first;
         r.first = first;
     }
     if (last < r.last) r.last = last;

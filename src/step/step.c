@@ -16,7 +16,7 @@ static struct update_arena arena_of(const struct stage *stage,
                                     enum memory_owner owner)
 {
     return (struct update_arena){stage->memory[owner].data,
-                                 stage_divides(stage, owner)};
+                                 stage_level(stage, owner)};
 }
 
 /* True if a value that is not finite is no error: a probe or the policy decides
@@ -331,7 +331,7 @@ static status share_blocks(struct train_step *step,
 {
     const struct update update = chunk_update(step, i->chunk);
 
-    return zero_share(&step->zero[i->chunk], i->unit, update.blocks);
+    return zero_share(&step->zero[i->chunk], i, update.blocks);
 }
 
 /* The norm of all gradients, the same on every rank. */

@@ -33,24 +33,35 @@ static struct tensor weights(const struct zero *z, void *data, int64_t first,
     return typed(data, z->stage->program.dtype, first, count);
 }
 
-/* The number of gradient elements that this rank owns. */
-static int64_t own_size(const struct zero *z, int unit)
-{
-    return shard_gradients(&z->stage->shards, unit);
-}
-
 static const struct zero_class *class_of(const struct zero *z, int unit)
 {
     return &z->classes[z->stage->shards.units[unit].class];
 }
 
-/* The own part of a unit's gradients, which lie whole at `data`. */
+/* The shard of a unit's gradients, which lie whole at `data`. */
 static struct tensor own_of(const struct zero *z, int unit, void *data)
 {
     const struct shards *s = &z->stage->shards;
 
-    return elements(z, data, shard_gradient_cuts(s, unit)[shard_rank(s, unit)],
-                    own_size(z, unit));
+    return elements(z, data,
+                    shard_gradient_cuts(s, unit)[shard_rank(s, unit)] -
+                        shard_gradients_before(s, unit),
+                    shard_all_gradients(s, unit));
+}
+
+/* The part that this rank updates, of a shard. */
+static struct tensor part_of(const struct zero *z, int unit,
+                             struct tensor shard)
+{
+    const struct shards *s = &z->stage->shards;
+
+    return elements(z, shard.data, shard_gradients_before(s, unit),
+                    shard_gradients(s, unit));
+}
+
+static bool has_parts(const struct zero *z, int unit)
+{
+    return shard_class(&z->stage->shards, unit)->parts > 1;
 }
 
 static void *unit_in(const struct zero *z, void *flat, int unit)
@@ -74,12 +85,14 @@ static int64_t second_at(const struct zero *z, int stream)
 
     for (int i = 0; i < stream; i++)
         if (p->streams[i].use > 0)
-            at += param_room(own_size(z, shard_unit_of(&z->stage->shards,
-                                                       p->streams[i].param)));
+            at += param_room(shard_kept_gradients(
+                &z->stage->shards,
+                shard_unit_of(&z->stage->shards, p->streams[i].param)));
     return at;
 }
 
-/* Where this rank's shard of a sum lies among divided gradients. */
+/* Where this rank's shard of a sum, or its part, lies among divided
+ * gradients. */
 static struct tensor shard_of(const struct zero *z,
                               const struct residence *item)
 {
@@ -89,7 +102,7 @@ static struct tensor shard_of(const struct zero *z,
 
     return elements(z, z->stage->memory[MEMORY_GRADIENTS].data,
                     z->level * z->stage->level_elements + at,
-                    own_size(z, item->unit));
+                    shard_kept_gradients(&z->stage->shards, item->unit));
 }
 
 /* The whole unit, not yet reduced. */
@@ -97,7 +110,7 @@ static void *item_data(const struct zero *z, const struct residence *item)
 {
     const struct gradients *g = &z->stage->gradients;
 
-    if (in_buckets(z) && shard_stays(&z->stage->shards, item->unit))
+    if (in_buckets(z) && shard_gradient_stays(&z->stage->shards, item->unit))
         return shard_of(z, item).data;
     if (in_buckets(z))
         return elements(z, z->stage->memory[MEMORY_BUCKETS].data, item->offset,
@@ -110,8 +123,18 @@ static void *item_data(const struct zero *z, const struct residence *item)
 static struct tensor item_own(const struct zero *z,
                               const struct residence *item)
 {
-    if (!in_buckets(z)) return own_of(z, item->unit, item_data(z, item));
+    if (!in_buckets(z) || shard_sums_room(&z->stage->shards, item->unit))
+        return own_of(z, item->unit, item_data(z, item));
     return shard_of(z, item);
+}
+
+/* Where the sum over all ranks is that this rank updates with. */
+static struct tensor item_sum(const struct zero *z,
+                              const struct residence *item)
+{
+    if (in_buckets(z) && shard_sums_room(&z->stage->shards, item->unit))
+        return shard_of(z, item);
+    return part_of(z, item->unit, item_own(z, item));
 }
 
 /* ---- calls ---- */
@@ -129,7 +152,7 @@ static struct comm_call scatter_call(const struct zero *z, int unit,
         .kind = COMM_REDUCE_SCATTER, .algorithm = ALGORITHM_ORDERED,
         .reduction = REDUCE_SUM, .out = own,
         .in = elements(z, data, 0, s->units[unit].gradients),
-        .in_counts = shard_gradient_sizes(s, unit),
+        .in_counts = s->shard_gradient_sizes + (int64_t)unit * s->most,
         .leaves = gradient_leaves(g),
         .root_stride = gradient_root_stride(g, stream),
         .scratch = class->scratch[SHARD],
@@ -161,6 +184,21 @@ static struct comm_call roots_call(const struct zero *z,
     return call;
 }
 
+/* The same where each of those ranks keeps a part of it: `own`. */
+static struct comm_call parts_call(const struct zero *z, int unit, int stream,
+                                   struct tensor values, struct tensor own)
+{
+    const struct shards *s = &z->stage->shards;
+    struct comm_call call = roots_call(z, class_of(z, unit), stream, values);
+
+    if (!has_parts(z, unit)) return call;
+    call.kind = COMM_REDUCE_SCATTER;
+    call.out = own;
+    call.in_counts = shard_gradient_sizes(s, unit) +
+                     shard_index(s, unit) * shard_class(s, unit)->parts;
+    return call;
+}
+
 static struct comm_call gather_call(const struct zero *z, int unit,
                                     void *data, struct tensor own)
 {
@@ -169,7 +207,7 @@ static struct comm_call gather_call(const struct zero *z, int unit,
     return (struct comm_call){
         .kind = COMM_ALL_GATHER, .in = own,
         .out = weights(z, data, 0, s->units[unit].elements),
-        .out_counts = shard_sizes(s, unit)};
+        .out_counts = s->shard_sizes + (int64_t)unit * s->most};
 }
 
 /* ---- groups and scratch ---- */
@@ -201,7 +239,8 @@ static void measure_scratch(struct zero *z)
         const struct comm_call scatter =
             scatter_call(z, i, -1, NULL, own_of(z, i, NULL));
         const struct comm_call sum =
-            roots_call(z, class, -1, own_of(z, i, NULL));
+            parts_call(z, i, -1, own_of(z, i, NULL),
+                       part_of(z, i, own_of(z, i, NULL)));
 
         if (s->units[i].gradients == 0) continue;
         if (class->shard != NULL)
@@ -244,6 +283,8 @@ void zero_scratch(struct stage *stage, struct team *team, size_t *bytes,
 
         if (class->shard != NULL)
             *bytes = most(*bytes, comm_scratch_bytes(class->shard, &norm));
+        if (stage->shards.classes[i].parts > 1)
+            *bytes = most(*bytes, comm_scratch_bytes(class->copies, &norm));
         *background += class->scratch_bytes[SHARD] +
                        class->scratch_bytes[COPIES];
     }
@@ -297,7 +338,8 @@ static status start_sum(struct zero *z, int index,
     const struct residence *item = &z->stage->reduced.items[index];
     const struct zero_class *class = class_of(z, item->unit);
     const struct comm_call call =
-        roots_call(z, class, item->stream, item_own(z, item));
+        parts_call(z, item->unit, item->stream, item_own(z, item),
+                   item_sum(z, item));
 
     return comm_start(class->copies, &call, handle);
 }
@@ -376,10 +418,11 @@ static status finish_gradients(struct zero *z)
         const struct residence *item = &z->stage->reduced.items[i];
         const struct residence first = {.unit = item->unit, .stream = -1};
 
-        if (item->stream < 0 || own_size(z, item->unit) == 0) continue;
+        const struct tensor sum = item_sum(z, &first);
+
+        if (item->stream < 0 || sum.shape[0] == 0) continue;
         CHECK(z->stage->shards.units[item->unit].params == 1);
-        TRY(g->kernels->add(g->stream, item_own(z, &first),
-                            item_own(z, &first), item_own(z, item)));
+        TRY(g->kernels->add(g->stream, sum, sum, item_sum(z, item)));
     }
     return gradients_add_named(g);
 }
@@ -406,11 +449,12 @@ static struct tensor own_weights(const struct zero *z, int unit)
     const struct shards *s = &z->stage->shards;
     void *data = weights_data(z);
 
-    const int64_t size = shard_weights(s, unit);
+    const int64_t size = shard_all_weights(s, unit);
 
-    if (gathers(z)) return weights(z, data, s->units[unit].at, size);
+    if (gathers(z)) return weights(z, data, s->units[unit].shard_at, size);
     return weights(z, weights_unit(z, data, unit),
-                   shard_cuts(s, unit)[shard_rank(s, unit)], size);
+                   shard_cuts(s, unit)[shard_rank(s, unit)] -
+                       shard_weights_before(s, unit), size);
 }
 
 /* item -1: where the unit lies in the flat arena. */
@@ -463,6 +507,20 @@ static status release(struct zero *z, const struct instruction *i)
                      "a room of gathered weights");
 }
 
+/* The parts of this rank's shard, from the ranks that update them. */
+static status regather_parts(struct zero *z, int unit)
+{
+    const struct shards *s = &z->stage->shards;
+    struct comm_call call = {
+        .kind = COMM_ALL_GATHER, .out = own_weights(z, unit),
+        .out_counts = shard_sizes(s, unit) +
+                      shard_index(s, unit) * shard_class(s, unit)->parts};
+
+    call.in = weights(z, call.out.data, shard_weights_before(s, unit),
+                      shard_weights(s, unit));
+    return comm_run(class_of(z, unit)->copies, &call);
+}
+
 static status regather(struct zero *z, int unit)
 {
     struct group *shard = class_of(z, unit)->shard;
@@ -481,8 +539,10 @@ void zero_forget(struct zero *z)
 status zero_weights(struct zero *z)
 {
     zero_forget(z);
-    for (int i = 0; i < z->stage->shards.count && !gathers(z); i++)
-        TRY(regather(z, i));
+    for (int i = 0; i < z->stage->shards.count; i++) {
+        if (has_parts(z, i)) TRY(regather_parts(z, i));
+        if (!gathers(z)) TRY(regather(z, i));
+    }
     return OK;
 }
 
@@ -518,7 +578,9 @@ status zero_act(struct zero *z, const struct instruction *i,
         return OK;
     case DO_MERGE: return merge_rounds(z);
     case DO_SECOND: return finish_gradients(z);
-    case DO_REGATHER: return regather(z, i->unit);
+    case DO_REGATHER:
+        return i->lane == LANE_COPIES ? regather_parts(z, i->unit)
+                                      : regather(z, i->unit);
     default: break;
     }
     CHECK(false);
@@ -550,9 +612,10 @@ static void check_groups(const struct zero *z)
 
     for (int i = 0; i < s->class_count; i++) {
         const struct group *shard = z->classes[i].shard;
+        const struct shard_class *c = &s->classes[i];
 
-        CHECK(shard == NULL || shard->size == s->classes[i].ranks);
-        CHECK(shard == NULL || shard->rank == s->classes[i].rank);
+        CHECK(shard == NULL || shard->size == c->ranks / c->parts);
+        CHECK(shard == NULL || shard->rank == c->rank / c->parts);
     }
 }
 

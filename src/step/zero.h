@@ -54,8 +54,10 @@ size_t zero_join_bytes(const struct stage *stage, const struct group *tensor);
  * is its. */
 status zero_act(struct zero *zero, const struct instruction *instruction,
                 struct comm_handle *handle);
-/* The others' blocks of the norm, of units that are divided as `unit` is. */
-status zero_share(struct zero *zero, int unit, double *blocks);
+/* The others' blocks of the norm, of units that are divided as that of the
+ * instruction is. */
+status zero_share(struct zero *zero, const struct instruction *instruction,
+                  double *blocks);
 /* Weights that were kept are not to be read again. */
 void zero_forget(struct zero *zero);
 /* After the update, or other new weights. */

@@ -29,30 +29,31 @@ static int64_t move_blocks(const struct zero *z, int class, double *blocks,
     return used;
 }
 
-static status share_class(struct zero *z, int class, double *blocks,
-                          double *row)
+static status share_class(struct zero *z, int class, struct group *group,
+                          double *blocks, double *row)
 {
-    struct group *shard = z->classes[class].shard;
-
-    if (shard == NULL) return OK;
     const int64_t count = move_blocks(z, class, blocks, row, false);
     const struct tensor all = tensor_1d(row, DTYPE_F64, count);
 
     if (count == 0) return OK;
-    TRY(comm_all_reduce(shard, all, all, REDUCE_SUM));
+    TRY(comm_all_reduce(group, all, all, REDUCE_SUM));
     move_blocks(z, class, blocks, row, true);
     return OK;
 }
 
-status zero_share(struct zero *z, int unit, double *blocks)
+status zero_share(struct zero *z, const struct instruction *i,
+                  double *blocks)
 {
     const struct shards *s = &z->stage->shards;
-    const int class = s->units[unit].class;
+    const int class = s->units[i->unit].class;
+    struct group *group = i->lane == LANE_COPIES ? z->classes[class].copies
+                                                 : z->classes[class].shard;
     const struct tensor all =
         tensor_1d(blocks, DTYPE_F64, shard_blocks(&z->stage->program.params,
                                                   &z->stage->holding));
 
     if (s->class_count > 1)
-        return share_class(z, class, blocks, stage_norm_room(z->stage));
-    return comm_all_reduce(z->classes[class].shard, all, all, REDUCE_SUM);
+        return share_class(z, class, group, blocks,
+                           stage_norm_room(z->stage));
+    return comm_all_reduce(group, all, all, REDUCE_SUM);
 }

@@ -27,6 +27,14 @@ draw() { # SEED
             i = parts[1 + random(n)]
             return "[" text (random(2) && i != text ? "," i : "") "]"
         }
+        # More axes divide the states than gradients or weights.
+        function sets(   gradients, weights) {
+            gradients = of("[] [shard] [data,shard]")
+            weights = of(gradients == "[shard]" ? "[] [shard]" \
+                         : "[] [shard] [data,shard]")
+            return "{weights:" weights ",gradients:" gradients \
+                ",states:[data,shard]}"
+        }
         function layout(   text, ranks, left, i, axis, size) {
             split("data shard tensor pipe context expert", axis, " ")
             ranks = 1
@@ -46,10 +54,11 @@ draw() { # SEED
                 if (pieces > 1) text = text " tensor.domino=" of("true false")
             }
             zero = of("ddp ddp zero1 zero2 zero3 fsdp hsdp mics " \
-                "{states:[shard]} {states:[shard],gradients:[shard]}")
+                "{states:[shard]} {states:[shard],gradients:[shard]} " \
+                sets())
             if (text ~ /expert/) text = text " moe.rows_bound=" of("0.1 1 2")
             text = text " zero=" zero
-            if (zero ~ /zero3|fsdp|hsdp|mics/)
+            if (zero ~ /zero3|fsdp|hsdp|mics|weights/)
                 text = text " fsdp.prefetch=" of("1 1 0 2 3") \
                     " fsdp.reshard=" of("true true false") \
                     " fsdp.gather=" of("auto each once")

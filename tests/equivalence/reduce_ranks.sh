@@ -32,6 +32,30 @@ ranks=4 mesh.data=2 mesh.shard=2 zero={states:[data,shard],gradients:[data,shard
 ranks=8 mesh.data=2 mesh.shard=2 mesh.pipe=2 zero={states:[shard],gradients:[shard]} zero_reduce=each
 ranks=8 mesh.data=2 mesh.shard=2 mesh.tensor=2 zero={states:[shard]} train.dtype=float32
 END
+# More axes divide the states than gradients or weights.
+LOCKSTEP_CHECK=lives:late table "axes that differ" $small model.tied=true \
+    model.vocab=303 <<'END'
+ranks=4 mesh.data=2 mesh.shard=2 zero={gradients:[shard],states:[data,shard]}
+ranks=4 mesh.data=2 mesh.shard=2 zero={weights:[shard],gradients:[shard],states:[data,shard]}
+ranks=4 mesh.data=2 mesh.shard=2 zero={weights:[shard],gradients:[data,shard],states:[data,shard]} fsdp.prefetch=2
+ranks=4 mesh.data=2 mesh.shard=2 zero={weights:[shard],states:[data,shard]} fsdp.gather=once
+ranks=4 mesh.data=2 mesh.shard=2 zero={weights:[shard],states:[shard]}
+ranks=4 mesh.data=2 mesh.shard=2 zero={weights:[data,shard],states:[data,shard]}
+ranks=8 mesh.data=2 mesh.shard=2 mesh.tensor=2 zero={weights:[shard],gradients:[data,shard],states:[data,shard]} fsdp.reshard=false
+ranks=8 mesh.data=2 mesh.shard=2 mesh.pipe=2 zero={weights:[shard],gradients:[data,shard],states:[data,shard]} zero_reduce=each fsdp.bucket=0.1
+ranks=8 mesh.data=2 mesh.shard=2 mesh.pipe=2 zero={gradients:[shard],states:[data,shard]} schedule.name=zb-h1
+END
+table "axes that differ, 16 bits and whole matrices" $small \
+    train.dtype=bfloat16 optimizer.name=muon optimizer.ema=0.9 <<'END'
+ranks=4 mesh.data=2 mesh.shard=2 zero={weights:[shard],gradients:[data,shard],states:[data,shard]}
+ranks=8 mesh.data=4 mesh.shard=2 zero={gradients:[shard],states:[data,shard]}
+END
+table "axes that differ, experts" $small model.family=mixtral moe.experts=4 \
+    moe.top_k=2 <<'END'
+ranks=8 mesh.data=2 mesh.shard=2 mesh.expert=2 zero={weights:[shard],gradients:[data,shard],states:[data,shard]}
+ranks=8 mesh.data=2 mesh.shard=2 mesh.expert=2 zero={gradients:[shard],states:[data,shard]}
+ranks=4 mesh.data=2 mesh.shard=2 zero={weights:[shard],gradients:[shard],states:[data,shard]}
+END
 table "buckets, and a limit of gathers" $small <<'END'
 ranks=4 mesh.data=4 fsdp.bucket=1
 ranks=4 mesh.data=4 zero=zero1 fsdp.bucket=0.1
@@ -122,10 +146,15 @@ expect "the price, for people" 0 "sent in a step" plan config.yaml --ranks 4 \
 
 # The axes of each thing.
 sets="plan config.yaml --ranks 4 --set mesh.shard=2"
-expect "axes that differ" 78 "a unit is cut once" $sets --set \
-    'zero={weights: [shard], gradients: [shard, data], states: [shard, data]}'
-expect "weights alone" 78 "are divided, but not gradients" $sets \
+expect "states less than gradients" 78 "of which another has the gradient" \
+    $sets --set 'zero={gradients: [shard, data], states: [shard]}'
+expect "weights alone" 78 "update weights that it does not keep" $sets \
     --set 'zero={weights: [shard]}'
+expect "gradients less than weights" 78 "that it never reads" $sets --set \
+    'zero={weights: [shard, data], gradients: [shard], states: [shard, data]}'
+expect "shards of one rank" 78 "divides over mesh.shard, which has one rank" \
+    plan config.yaml --ranks 4 --set \
+    'zero={gradients: [shard], states: [shard, data]}'
 expect "an unknown axis" 78 '"tensor" is not data, shard or expert' $sets \
     --set 'zero={states: [tensor]}'
 expect "no list" 78 "the form is" $sets --set 'zero={states: shard}'

@@ -15,7 +15,8 @@ static inline status divided_build(struct shards *shards,
 
     divided.mesh.size[AXIS_DATA] = ranks;
     divided.place.at[AXIS_DATA] = rank;
-    return shards_build(shards, table, &divided, AXES_BATCH, 0);
+    return shards_build(shards, table, &divided,
+                        &(struct division){.states = AXES_BATCH});
 }
 
 #endif

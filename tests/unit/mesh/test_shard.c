@@ -340,7 +340,7 @@ TEST(presets)
     EQUAL_INT(division_ranks(&division, &mesh), 12);
     FAILS(division_parse(&division, "{states: [shard]"), ERR_CONFIG, "the end");
     FAILS(division_parse(&division, "{weights: [shard]}"), ERR_CONFIG,
-          "not gradients");
+          "does not keep");
 }
 
 /* A parameter that the expert axis cuts has copies on fewer ranks than its
@@ -375,8 +375,7 @@ TEST(units_are_divided_over_the_ranks_that_hold_copies)
             IS_OK(param_add(&table, "e", block, &experts, held, &index));
         }
         IS_OK(division_parse(&division, rows[i].zero));
-        IS_OK(shards_build(&shards, &table, &holding,
-                           division_axes(&division), 0));
+        IS_OK(shards_build(&shards, &table, &holding, &division));
         EQUAL_INT(shards.count, rows[i].units);
         EQUAL_INT(shards.class_count, 2);
         for (int u = 0; u < shards.count; u++) {
@@ -393,7 +392,53 @@ TEST(units_are_divided_over_the_ranks_that_hold_copies)
     }
 }
 
-TEST_MAIN(shards_tile_and_cut_no_block, parts_of_a_tensor_rank_are_cut_too,
+/* More axes divide states than weights: parts of a shard lie side by side, and
+ * are those of the ranks of `data`. */
+TEST(shards_are_cut_once_more)
+{
+    const struct param_spec spec = {.rows = 64, .cols = 512};
+    const char *text = "{weights:[shard],gradients:[shard],"
+                       "states:[data,shard]}";
+    int64_t sum = 0;
+
+    for (int rank = 0; rank < 6; rank++) {
+        struct holding holding = {.mesh = mesh_alone(), .leaves = 1};
+        struct param_table table = {0};
+        struct division division;
+        struct shard_range part, all;
+        struct shards shards;
+        int index;
+
+        holding.mesh.size[AXIS_DATA] = 3;
+        holding.mesh.size[AXIS_SHARD] = 2;
+        holding.place.at[AXIS_DATA] = rank / 2;
+        holding.place.at[AXIS_SHARD] = rank % 2;
+        IS_OK(param_add(&table, "w", 0, &spec, NULL, &index));
+        IS_OK(division_parse(&division, text));
+        IS_OK(shards_build(&shards, &table, &holding, &division));
+        EQUAL_INT(shard_class(&shards, 0)->parts, 3);
+        EQUAL_INT(shard_rank(&shards, 0), rank % 2 * 3 + rank / 2);
+        shard_own(&shards, &table, 0, &part);
+        shard_whole(&shards, &table, 0, &all);
+        EQUAL_INT(all.first, rank % 2 * 16384);
+        EQUAL_INT(all.last, all.first + 16384);
+        CHECK(part.first >= all.first && part.last <= all.last);
+        EQUAL_INT(part.first - all.first, shard_weights_before(&shards, 0));
+        EQUAL_INT(part.shard_at, part.first - all.first);
+        EQUAL_INT(part.gradient_at, part.first - all.first);
+        EQUAL_INT(part.at, 0);
+        EQUAL_INT(shards.elements, part.last - part.first);
+        EQUAL_INT(shards.shard_elements, 16384);
+        EQUAL_INT(shards.gradients, 16384);
+        sum += part.last - part.first;
+        shards_free(&shards);
+        param_table_free(&table);
+    }
+    EQUAL_INT(sum, 64 * 512);
+}
+
+TEST_MAIN(shards_are_cut_once_more,
+          shards_tile_and_cut_no_block, parts_of_a_tensor_rank_are_cut_too,
           ranges_say_where_elements_lie, shards_are_as_equal_as_blocks_allow,
           frozen_matrices_have_no_gradients, units_follow_use, presets,
           units_are_divided_over_the_ranks_that_hold_copies)

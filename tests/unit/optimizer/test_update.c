@@ -124,7 +124,7 @@ static char *own_elements(const struct rank_update *r,
     if (a >= 2)
         return (char *)r->own[a] + states_place(&r->states, param, a - 2)->at;
     return (char *)r->own[a] +
-           (arena->divided ? range->at : p->offset + range->first) * real;
+           shard_place(range, arena->level, p) * real;
 }
 
 /* This rank's part of arena `a`, from or into a whole one. */
