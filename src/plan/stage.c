@@ -238,15 +238,14 @@ static size_t arena_bytes(const struct stage *stage, enum memory_owner arena)
         elements = stage_divides(stage, arena)
                        ? stage->levels * stage->level_elements
                        : stage->gradients.roots.count * p->params.gradients;
-    return (size_t)(elements * dtype_bytes(arena == MEMORY_COMPUTE
-                                               ? p->dtype
-                                               : program_real(p)));
+    return (size_t)(elements * dtype_bytes(
+                        arena == MEMORY_COMPUTE ? p->dtype : program_real(p)));
 }
 
 static size_t gathered_bytes(const struct stage *stage)
 {
-    const int64_t elements = stage->request.reshard &&
-                                     !stage->request.gather_once
+    const struct stage_request *r = &stage->request;
+    const int64_t elements = r->reshard && !r->gather_once
                                  ? stage->gathered.elements
                                  : stage->program.params.elements;
 
