@@ -355,11 +355,15 @@ static status read_blocks(const struct option_list *asked, int layers,
 
     for (int i = 0; i < asked->count; i++) {
         const long count = strtol(asked->items[i], &end, 10);
+        /* The first has the embedding, the last the head. */
+        const bool outer = asked->count > 1 &&
+                           (i == 0 || i == asked->count - 1);
+        const int least = outer ? 0 : 1;
 
-        if (end == asked->items[i] || *end != '\0' || count < 1 ||
+        if (end == asked->items[i] || *end != '\0' || count < least ||
             count > layers)
-            FAIL(ERR_CONFIG, "mesh.layers: stage %d has \"%s\" blocks; 1 to %d "
-                             "can be", i, asked->items[i], layers);
+            FAIL(ERR_CONFIG, "mesh.layers: stage %d has \"%s\" blocks; %d to "
+                             "%d can be", i, asked->items[i], least, layers);
         blocks[i] = (int)count;
         sum += count;
     }
@@ -376,7 +380,7 @@ status fit_blocks(const struct option_list *asked, int layers, int ranks,
 {
     const int chunks = ranks > 0 && stages > ranks ? stages / ranks : 1;
 
-    if (stages > layers)
+    if (stages > layers + (asked->count > 0 ? 2 : 0))
         FAIL(ERR_CONFIG, "mesh.pipe: %d ranks of %d stage%s are more stages "
                          "than the model's %d blocks; %d can be", ranks,
              chunks, chunks > 1 ? "s" : "", layers,

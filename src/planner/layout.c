@@ -166,7 +166,8 @@ static status fill_schedule(struct layout *l, const struct options *o,
     TRY(schedule_row_find(o->schedule.name, &row));
     l->chunks = row->chunks > 0          ? row->chunks
                 : o->schedule.chunks > 0 ? (int)o->schedule.chunks : 2;
-    if (l->pipe * l->chunks > shape->layers)
+    if (l->pipe * l->chunks > shape->layers +
+                                  (o->mesh.layers.count > 0 ? 2 : 0))
         FAIL(ERR_CONFIG, "mesh.pipe: %d ranks with %d stages each need %d "
                          "blocks; the model has %d", l->pipe, l->chunks,
              l->pipe * l->chunks, shape->layers);

@@ -50,6 +50,12 @@ exact "uneven" tied.yaml \
     "ranks=4 mesh.pipe=4 mesh.layers=[1,3,3,1] schedule.name=gpipe" \
     "ranks=3 mesh.pipe=3" \
     "ranks=2 mesh.pipe=2 schedule.name=interleaved schedule.chunks=3 mesh.layers=[2,1,1,1,1,2]"
+# The first stage has the embedding alone, the last the head (Llama 3 405B).
+exact "outer stages without blocks" tied.yaml \
+    "ranks=2 mesh.pipe=2 mesh.layers=[0,8] train.recompute=block" \
+    "ranks=2 mesh.pipe=2 mesh.layers=[8,0] schedule.name=zb-h1" \
+    "ranks=4 mesh.pipe=2 mesh.shard=2 zero=fsdp mesh.layers=[0,8]" \
+    "ranks=2 mesh.pipe=2 schedule.name=interleaved schedule.chunks=3 mesh.layers=[0,2,2,2,2,0]"
 exact "groups and limits" llama.yaml \
     "ranks=2 mesh.pipe=2 schedule.name=interleaved schedule.group=4" \
     "ranks=2 mesh.pipe=2 schedule.name=interleaved schedule.chunks=4" \
@@ -129,6 +135,8 @@ refused() { # NAME WORDS SETTING...
 refused "more stages than blocks" "8 blocks" schedule.name=interleaved \
     schedule.chunks=5
 refused "blocks that are left out" "7 blocks in all" 'mesh.layers=[3,4]'
+refused "a stage between others without blocks" "1 to 8 can be" \
+    schedule.name=interleaved schedule.chunks=2 'mesh.layers=[4,0,2,2]'
 refused "a schedule that is not known" "nearest: zb-h1" schedule.name=zb-h3
 refused "a file for other numbers" "is for 2 ranks and 4 micro-batches" \
     schedule.name=both_ends.txt
