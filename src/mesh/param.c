@@ -7,34 +7,55 @@
 
 #include "base/sizes.h"
 
+/* Appends `length` bytes of `text` and a number (none: -1) as far as they fit.
+ * A search builds models of 40,000 parameters again and again: printf took a
+ * quarter of its time. */
+static char *append(char *at, const char *end, const char *text,
+                    size_t length, int number)
+{
+    char digits[12];
+    int count = 0;
+
+    for (; length > 0 && at < end; length--) *at++ = *text++;
+    for (int left = number; number >= 0 && (left > 0 || count == 0);
+         left /= 10)
+        digits[count++] = (char)('0' + left % 10);
+    while (count > 0 && at < end) *at++ = digits[--count];
+    *at = 0;
+    return at;
+}
+
 /* "model.layers.%d." with a number; "" with none, -1. */
 static void numbered(char *out, size_t size, const char *name, int number)
 {
+    const char *const end = out + size - 1;
+
     out[0] = 0;
     if (number < 0) return;
     const char *mark = strstr(name, "%d");
 
     CHECK(mark != NULL);
-    snprintf(out, size, "%.*s%d%s", (int)(mark - name), name, number,
-             mark + 2);
+    out = append(out, end, name, (size_t)(mark - name), number);
+    append(out, end, mark + 2, strlen(mark + 2), -1);
 }
 
 /* "layers.3.attention.wo", "layers.3.experts.5.w2". */
 static void name_param(struct param *param, const char *name)
 {
-    char own[PARAM_NAME_BYTES];
+    const char *const end = param->name + sizeof param->name - 1;
+    char *at = param->name;
 
-    snprintf(own, sizeof own, "%s", name);
+    if (param->layer >= 0) {
+        at = append(at, end, "layers.", 7, param->layer);
+        at = append(at, end, ".", 1, -1);
+    }
     if (param->spec.expert > 0)
-        numbered(own, sizeof own, name, param->spec.expert - 1);
-    if (param->layer >= 0)
-        snprintf(param->name, sizeof param->name, "layers.%d.%.76s",
-                 param->layer, own);
+        numbered(at, (size_t)(end - at) + 1, name, param->spec.expert - 1);
     else
-        snprintf(param->name, sizeof param->name, "%s", own);
+        append(at, end, name, strlen(name), -1);
     if (param->spec.expert > 0)
-        param->number_at = (int)(strlen(param->name) - strlen(own) +
-                                 (size_t)(strstr(name, "%d") - name));
+        param->number_at = (int)(at - param->name) +
+                           (int)(strstr(name, "%d") - name);
 }
 
 status param_table_beside(const struct param_table *table, int away,
