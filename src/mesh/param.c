@@ -49,13 +49,13 @@ static void name_param(struct param *param, const char *name)
         at = append(at, end, "layers.", 7, param->layer);
         at = append(at, end, ".", 1, -1);
     }
-    if (param->spec.expert > 0)
-        numbered(at, (size_t)(end - at) + 1, name, param->spec.expert - 1);
-    else
+    if (param->spec.expert <= 0) {
         append(at, end, name, strlen(name), -1);
-    if (param->spec.expert > 0)
-        param->number_at = (int)(at - param->name) +
-                           (int)(strstr(name, "%d") - name);
+        return;
+    }
+    numbered(at, (size_t)(end - at) + 1, name, param->spec.expert - 1);
+    param->number_at = (int)(at - param->name) +
+                       (int)(strstr(name, "%d") - name);
 }
 
 status param_table_beside(const struct param_table *table, int away,

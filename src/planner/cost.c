@@ -31,6 +31,42 @@ static int threads_of(const struct cost *cost)
     return cost->layout->threads > 1 ? cost->layout->threads : 1;
 }
 
+/* Programs of Python on a GPU start about two kernels for an instruction of
+ * ours. Between two kernels the device waits a little (`gap`), and it is never
+ * faster than its host (`host`). Both were read from steps of small models on
+ * A100 (arXiv:2312.12391). */
+struct habits {
+    double kernels;        /* for an instruction of a block's F */
+    double gap, host;      /* seconds of a kernel */
+};
+
+static const struct habits habits_of[AS_COUNT] = {
+    [AS_MEGATRON] = {2, 2e-5, 4.6e-5},
+    [AS_TORCHTITAN] = {1.2, 1e-5, 3e-5}, /* compiled: fewer, larger ones */
+};
+
+/* Starts of kernels make the passes of a block longer. */
+static void block_started(const struct cost *cost, struct passes *out)
+{
+    const struct habits *h = &habits_of[cost->layout->as];
+    const struct shape *s = cost->shape;
+    const double sums = cost->layout->tensor > 1 ? s->joins : 0;
+    const double kernels[COST_PASSES] = {
+        h->kernels * s->instructions + sums,
+        h->kernels * 1.5 * s->instructions + sums,
+        h->kernels * s->product_kinds};
+
+    for (int pass = 0; pass < COST_PASSES; pass++) {
+        double *launch = &out->pass[pass].seconds[CAUSE_LAUNCH];
+
+        *launch += kernels[pass] * h->gap;
+        const double device = spent_seconds(&out->pass[pass]);
+
+        if (device < kernels[pass] * h->host)
+            *launch += kernels[pass] * h->host - device;
+    }
+}
+
 /* ---- products ---- */
 
 static double element_bytes(const struct cost *cost)
@@ -221,6 +257,23 @@ static void block_moved(const struct cost *cost, struct passes *out)
     }
 }
 
+/* The share of sums over tensor ranks that nothing hides. Pieces of products
+ * run beside pieces of messages; Megatron hides only those of B, under the
+ * gradients of weights, and where ranks divide tokens only half of them. */
+static double exposed_share(const struct cost *cost, int pass, double seconds,
+                            const struct passes *block)
+{
+    const struct layout *l = cost->layout;
+    const double beside = block->pass[COST_W].seconds[CAUSE_PRODUCT];
+    double hidden = seconds * (l->sequence_parallel ? 0.5 : 1);
+
+    if (!l->overlap_tensor || seconds <= 0) return 1;
+    if (l->as != AS_MEGATRON) return 0.35;
+    if (pass == COST_F) return 1;
+    if (hidden > beside) hidden = beside;
+    return 1 - hidden / seconds;
+}
+
 /* Sums over tensor ranks: all-reduce, or its halves where they divide
  * tokens. */
 static void block_tensor(const struct cost *cost, struct passes *out)
@@ -235,10 +288,11 @@ static void block_tensor(const struct cost *cost, struct passes *out)
     seconds = cost_collective(cost, COLLECTIVE_ALL_REDUCE, group, bytes,
                               &guessed) * cost->shape->joins;
     guessed *= cost->shape->joins;
-    if (l->overlap_tensor) seconds *= 0.35, guessed *= 0.35;
     for (int pass = COST_F; pass <= COST_B; pass++) {
-        out->pass[pass].seconds[CAUSE_TENSOR] += seconds;
-        out->pass[pass].guessed += guessed;
+        const double share = exposed_share(cost, pass, seconds, out);
+
+        out->pass[pass].seconds[CAUSE_TENSOR] += share * seconds;
+        out->pass[pass].guessed += share * guessed;
     }
 }
 
@@ -312,6 +366,7 @@ void cost_block(const struct cost *cost, struct passes *out)
     attention(cost, 1, &attends);
     spent_add(&out->pass[COST_F], &attends, 1);
     spent_add(&out->pass[COST_B], &attends, writes_scores(cost) ? 2 : 2.5);
+    block_started(cost, out);
     if (l->recompute == RECOMPUTE_BLOCK) {
         const struct spent again = out->pass[COST_F];
 

@@ -55,6 +55,28 @@ static double group_latency(const struct cost *cost,
                : cost->machine->value[M_NIC_LATENCY];
 }
 
+/* Seconds until the first byte of a collective has gone round. Libraries of
+ * GPUs send halves of sums in rings, whose latency grows with every member;
+ * whole sums in trees, as Lockstep sends all of them. */
+static double first_byte(const struct cost *cost, enum collective op,
+                         struct group_shape group)
+{
+    const double *v = cost->machine->value;
+    const double n = group.ranks;
+    const double nodes = n / group_on_node(cost->layout, group);
+    const double latency = group_latency(cost, group);
+    double hops = 0;
+
+    if (op == COLLECTIVE_SEND) return latency;
+    for (double reach = 1; reach < n; reach *= 2) hops += 1;
+    if (op == COLLECTIVE_ALL_REDUCE) return 2 * hops * latency;
+    if (cost->layout->as == AS_LOCKSTEP || op == COLLECTIVE_ALL_TO_ALL)
+        return hops * latency;
+    return nodes > 1 ? nodes * v[M_NIC_LATENCY] +
+                           (n - nodes) * v[M_LINK_LATENCY]
+                     : (n - 1) * latency;
+}
+
 static const char *const op_names[] = {"all-reduce", "all-gather",
                                        "reduce-scatter", "all-to-all", "send"};
 
@@ -101,19 +123,16 @@ double cost_collective(const struct cost *cost, enum collective op,
     const double n = group.ranks;
     const struct measured_collective *row;
     const double rate = group_rate(cost, group);
-    const double latency = group_latency(cost, group);
-    double seconds, hops = 0;
+    double seconds;
 
     if (group.ranks < 2 && op != COLLECTIVE_SEND) return 0;
     row = find_table(cost, op, group);
     if (row != NULL) return from_table(row, bytes);
-    for (double reach = 1; reach < n; reach *= 2) hops += 1;
+    seconds = first_byte(cost, op, group);
     if (op == COLLECTIVE_ALL_REDUCE)
-        seconds = 2 * hops * latency + 2 * (n - 1) / n * bytes / rate;
-    else if (op == COLLECTIVE_SEND)
-        seconds = latency + bytes / rate;
+        seconds += 2 * (n - 1) / n * bytes / rate;
     else
-        seconds = hops * latency + (n - 1) / n * bytes / rate;
+        seconds += (op == COLLECTIVE_SEND ? 1 : (n - 1) / n) * bytes / rate;
     if (cost->machine->mark[M_LINK] == MARK_ASSUMED ||
         cost->machine->collective_count > 0)
         *guessed += seconds;

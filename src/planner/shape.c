@@ -73,6 +73,10 @@ static void count_steps(struct shape *shape, const struct program *p,
 
         if (step->block < 0) continue;
         shape->instructions += 1;
+        if (step->param[0] >= 0 && (kind == LAYER_LINEAR ||
+                                    kind == LAYER_DOWN ||
+                                    kind == LAYER_EXPERTS))
+            shape->product_kinds += 1;
         if (kind == LAYER_LINEAR || kind == LAYER_DOWN)
             count_product(shape, &p->params.items[step->param[0]], 1, 1);
         if (kind == LAYER_EXPERTS && step->param[0] >= 0) {
@@ -151,6 +155,7 @@ status shape_of(struct shape *shape, const struct model *model,
     shape->moved_whole /= blocks;
     shape->moved_split /= blocks;
     shape->instructions /= blocks;
+    shape->product_kinds /= blocks;
     shape->block_parameters /= blocks;
     shape->block_vectors /= blocks;
     shape->expert_parameters /= blocks;

@@ -35,6 +35,7 @@ struct shape {
      * and attention: of the width, and of what tensor ranks divide. */
     double moved_whole, moved_split;
     double instructions;     /* of a block's F */
+    double product_kinds;    /* of those, products with a weight */
     double block_parameters; /* mean */
     double expert_parameters; /* of those, in experts */
     double block_vectors;    /* of those, not divided by tensor ranks */

@@ -2,6 +2,8 @@
 /* steps.c - from a schedule and costs to timed lists. */
 #include "planner/steps.h"
 
+#include <string.h>
+
 #include "planner/memory.h"
 #include "planner/network.h"
 #include "planner/tail.h"
@@ -109,6 +111,23 @@ static void span_of(const struct maker *m, int stage, int pass,
         spent_add(out, &m->head.pass[pass], 1);
 }
 
+/* Megatron's ranks wait for each message between two passes. What tensor ranks
+ * sent in parts, the receivers put together. */
+static double waits_for_message(const struct maker *m)
+{
+    const struct layout *l = m->cost->layout;
+    double guessed = 0;
+
+    if (l->as != AS_MEGATRON || l->pipe == 1 ||
+        strncmp(l->schedule, "zb", 2) == 0)
+        return 0;
+    if (l->tensor == 1 || l->sequence_parallel) return m->transfer_s;
+    return m->transfer_s +
+           cost_collective(m->cost, COLLECTIVE_ALL_GATHER,
+                           group_of(l, CAUSE_TENSOR),
+                           l->tensor * cost_border_bytes(m->cost), &guessed);
+}
+
 static status make_kinds(struct maker *m)
 {
     const int stages = m->steps->schedule.stages;
@@ -119,6 +138,8 @@ static status make_kinds(struct maker *m)
 
         for (int pass = 0; pass < COST_PASSES; pass++) {
             span_of(m, stage, pass, &spans[pass]);
+            if (pass < COST_W)
+                spans[pass].seconds[CAUSE_PIPE] += waits_for_message(m);
             sum += spent_seconds(&spans[pass]);
             if (pass > COST_F) spent_add(&spans[3], &spans[pass], 1);
         }

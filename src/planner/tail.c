@@ -145,7 +145,14 @@ static status add_norm(struct tail *t, int rank)
     return OK;
 }
 
-/* Reads gradient, two moments and weight, writes three and the narrow one. */
+/* Bytes of an update for each parameter: reads gradient, two moments and
+ * weight, writes three and the narrow one. Programs without one pass for all
+ * also clear the gradient, read it for its norm, and scale it. */
+static double update_bytes(const struct layout *l)
+{
+    return l->as == AS_MEGATRON ? 30 + 4 + 4 + 8 : 30;
+}
+
 static status add_update(struct tail *t, int rank)
 {
     const struct cost *cost = t->cost;
@@ -158,7 +165,8 @@ static status add_update(struct tail *t, int rank)
     const double mine = (tail_parameters(cost, rank) - experts) /
                             layout_division(l, 1) +
                         experts / layout_division(&copies, 1);
-    const double seconds = 30 * mine / (v[M_MEMORY_RATE] * v[M_MEMORY]);
+    const double seconds = update_bytes(l) * mine /
+                           (v[M_MEMORY_RATE] * v[M_MEMORY]);
     struct tail_item item = {ITEM_UPDATE, CLOCK_COMPUTE, CAUSE_UPDATE, seconds,
                              cost->machine->mark[M_MEMORY] == MARK_ASSUMED
                                  ? seconds : 0, 0};

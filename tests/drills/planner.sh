@@ -252,9 +252,15 @@ expect "no trace" 65 "no traceEvents" simulate small.yaml --machine \
 expect "a scale that is none" 2 "expected 1/K" plan "$preset" --scale 64
 if [ -x "$(command -v python3)" ]; then
     if (cd "$tree" && python3 tests/golden/published_time/fit.py \
-        --program "$program" --gate 6 15) >table 2>&1; then
-        ok "published steps"
+        --program "$program" --gate 5 15) >table 2>&1; then
+        ok "published steps: mean 5%, largest 15%"
     else bad "published steps" "worse than they were" table; fi
+    # Never fitted on: launches of small models, waits of pipelines.
+    if (cd "$tree" && python3 tests/golden/published_time/fit.py \
+        --program "$program" --corpus --worst 3 --gate 11 0) >table 2>&1; then
+        ok "published steps of another corpus: mean 11%"
+    else bad "published steps of another corpus" "worse than they were" \
+             table; fi
 fi
 
 # --- mistakes ---
