@@ -4,6 +4,7 @@
 
 #include <string.h>
 
+#include "nn/capacity.h"
 #include "nn/routes.h"
 
 struct tensor choice_rows(struct tensor view, int64_t width)
@@ -85,10 +86,10 @@ struct expert_groups choice_some(const struct choice_lists *lists, int first,
 /* Sequences of a micro-batch as the router's slot has them, and what lies in
  * scratch: gradients of logits before they are rounded, targets of this rank's
  * tokens, counts of each sequence, weights of its balance loss, counts of one
- * sequence, and the bias where it has to be widened. */
+ * sequence, the bias where it has to be widened, and tables of places. */
 struct choose_room {
     int64_t rows, sequences;
-    size_t mask, counts, weights, one, bias, all;
+    size_t mask, counts, weights, one, bias, table, all;
 };
 
 static struct choose_room room_of(const struct step *step,
@@ -110,6 +111,8 @@ static struct choose_room room_of(const struct step *step,
     if (step->param[0] >= 0)
         room.all += arena_aligned((size_t)experts *
                                   (size_t)dtype_bytes(program_real(p)));
+    room.table = room.all;
+    room.all += capacity_scratch(step, p);
     return room;
 }
 
@@ -148,14 +151,6 @@ static const int32_t *mask_of(const struct step *step, struct run *run)
     return mask;
 }
 
-/* Whether choices may be dropped while training. */
-static bool choice_drops(const struct program *p,
-                         const struct router_form *form)
-{
-    return p->regular.capacity > 0 && p->mode == PROGRAM_TRAIN &&
-           form->experts > 1;
-}
-
 /* ---- the layer ---- */
 
 /* Sets the bias of the choice, if there is one, as a row of real numbers. */
@@ -179,33 +174,6 @@ static status find_bias(const struct step *step, struct run *run,
         run->stream, wide, tensor_1d(weight.data, weight.dtype, experts), 1.0);
 }
 
-/* Drops choices of experts that have no place left in their sequence. Returns
- * how many. */
-static int64_t drop_choices(const struct step *step, struct run *run,
-                            const struct choice *choice)
-{
-    const struct router_form *form = &step->set.experts.form;
-    const struct choose_room room = room_of(step, run->program);
-    const int64_t length = choice->tokens / room.sequences;
-    int64_t *used = (int64_t *)(void *)((char *)run->scratch + room.one);
-    int64_t dropped = 0;
-
-    if (!choice_drops(run->program, form) || run->gradients == NULL) return 0;
-    const int64_t places =
-        router_capacity(run->program->regular.capacity, form->choices, length,
-                        form->experts);
-
-    for (int64_t i = 0; i < room.sequences; i++) {
-        const struct router_tokens tokens = {
-            .chosen = choice->chosen, .first = i * length, .tokens = length,
-            .choices = form->choices};
-
-        memset(used, 0, (size_t)form->experts * sizeof *used);
-        dropped += router_drop(&tokens, choice->chosen, places, used);
-    }
-    return dropped;
-}
-
 static status choose_forward(const struct step *step, struct run *run)
 {
     const struct router_form *form = &step->set.experts.form;
@@ -214,12 +182,13 @@ static status choose_forward(const struct step *step, struct run *run)
         .form = step->set.experts.form,
         .logits = run_slot(run, step->input), .gates = choice.gates,
         .chosen = choice.chosen};
-    int64_t *counts = routes_of(run, step);
+    int64_t *counts = routes_of(run, step), dropped;
 
     TRY(find_bias(step, run, &router.bias));
     TRY(run->kernels->router_choose(run->stream, &router));
-    const int64_t dropped = drop_choices(step, run, &choice);
-
+    TRY(capacity_drop(step, run, &choice,
+                      (char *)run->scratch + room_of(step, run->program).table,
+                      &dropped));
     if (counts == NULL || run->event->pass != PASS_FORWARD) return OK;
     counts[form->experts] += dropped;
     const struct router_tokens tokens = {
@@ -326,7 +295,7 @@ static status choose_backward(const struct step *step, struct run *run)
         1.0);
 }
 
-/* The counts of sequences, which ranks have parts of. */
+/* The counts of sequences, which ranks have parts of, and places. */
 static void choose_exchanges(const struct step *step, const struct program *p,
                              const struct exchange_case *at,
                              struct layer_exchanges *out)
@@ -334,6 +303,7 @@ static void choose_exchanges(const struct step *step, const struct program *p,
     static const enum axis axes[] = {AXIS_TENSOR, AXIS_CONTEXT};
     const int64_t count = p->sequences * step->set.experts.form.experts;
 
+    capacity_exchanges(step, p, at, out);
     if (!exchange_backward(at) || !has_losses(p, step) ||
         p->regular.balance == 0)
         return;
@@ -379,20 +349,6 @@ const struct layer layer_choose = {
     .exchanges = choose_exchanges, .keeps_input_for_b = true,
     .keeps_output_for_b = true};
 
-/* Places go by position, so a rank must have whole sequences. */
-static status check_whole(const struct program *p)
-{
-    const char *name = p->mesh.size[AXIS_CONTEXT] > 1  ? "mesh.context"
-                       : program_tensor_ranks(p) > 1   ? "mesh.tensor"
-                       : p->mesh.size[AXIS_EXPERT] > 1 ? "mesh.expert" : NULL;
-
-    if (name == NULL) return OK;
-    FAIL(ERR_CONFIG, "moe.capacity_factor: ranks of %s have parts of sequences "
-                     "or of experts, and places are given to whole sequences; "
-                     "use mesh.data, mesh.shard and mesh.pipe, or drop nothing "
-                     "(moe.capacity_factor=0)", name);
-}
-
 slot nn_choose(struct program *p, slot logits, const struct router_form *form)
 {
     return nn_choose_biased(p, logits, form, NULL);
@@ -403,7 +359,8 @@ slot nn_choose_biased(struct program *p, slot logits,
                       const struct param_spec *bias)
 {
     if (p->error == OK) p->error = router_form_check(form);
-    if (p->error == OK && choice_drops(p, form)) p->error = check_whole(p);
+    if (p->error == OK && capacity_drops(p, form))
+        p->error = capacity_check(p);
     if (p->error != OK) return -1;
     const int step = program_add_step(p, &layer_choose, logits);
     const slot output = program_add_slot(

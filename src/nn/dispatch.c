@@ -79,7 +79,8 @@ static status dispatch_backward(const struct step *step, struct run *run)
                                 tensor_1d(rows.data, rows.dtype, n),
                                 tensor_1d(sums.data, sums.dtype, n), 1.0));
     }
-    for (int64_t i = 0; i < entries; i++) places[i] = (int32_t)i;
+    for (int64_t i = 0; i < entries; i++)
+        places[i] = choice.chosen[i] < 0 ? -1 : (int32_t)i;
     combine.rows = rows;
     return run->kernels->experts_combine(run->stream, &combine);
 }

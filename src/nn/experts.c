@@ -306,14 +306,15 @@ static const struct layer layer_gate = {
 
 /* ---- combine: rows return to their tokens ---- */
 
-/* Rows lie as the tokens and their choices do. */
+/* Rows lie as the tokens and their choices do; dropped ones (router_drop) are
+ * none. */
 static const int32_t *places_by_entry(struct run *run,
                                       const struct choice *choice)
 {
     int32_t *places = run->scratch;
 
     for (int64_t i = 0; i < choice->tokens * choice->choices; i++)
-        places[i] = (int32_t)i;
+        places[i] = choice->chosen[i] < 0 ? -1 : (int32_t)i;
     return places;
 }
 

@@ -97,11 +97,18 @@ must train config.yaml --run dropless --set model.family=mixtral \
     --set moe.experts=4 --set train.steps=3
 if same_run enough dropless; then ok "a place for all: as without capacity"
 else bad "a place for all" "$why" log; fi
-for axis in tensor context expert; do
-    expect "places and mesh.$axis" 78 "ranks of mesh.$axis have parts" \
-        train config.yaml --run none --ranks 2 --set "mesh.$axis=2" \
+# Ranks that have parts of sequences, or of experts, drop the same choices.
+for axis in none tensor context expert; do
+    ranks=1 sets=()
+    [ $axis = none ] || { ranks=2; sets=(--set "mesh.$axis=2"); }
+    must train config.yaml --run "places-$axis" --ranks $ranks "${sets[@]}" \
         --set numerics.grid_context=2 --set model.family=mixtral \
-        --set moe.experts=4 --set moe.capacity_factor=1
+        --set moe.experts=4 --set moe.capacity_factor=0.6 --set train.steps=3
+    grep -o '"expert_dropped": *[0-9.]*' "places-$axis/metrics.jsonl" \
+        >"dropped-$axis"
+    if [ -s dropped-none ] && cmp -s dropped-none "dropped-$axis" &&
+        same_run places-none "places-$axis"; then ok "places and mesh.$axis"
+    else bad "places and mesh.$axis" "other choices are dropped" log; fi
 done
 
 # --- trained, killed, resumed on other ranks ---
@@ -147,6 +154,10 @@ expect "experts that ranks do not divide" 78 "do not divide the 4 experts" \
     train config.yaml --run none --ranks 3 "${mixture[@]}" \
     --set mesh.expert=3 --set train.batch=6 --set train.micro_batch=2 \
     --set numerics.grid_data=6
+expect "capacity with striped tokens" 78 "deals out tokens one by one" \
+    train config.yaml --run none --ranks 2 "${mixture[@]}" \
+    --set mesh.context=2 --set context.kind=striped \
+    --set moe.capacity_factor=1 --set numerics.mode=fast
 expect "dualpipe with divided experts" 78 "a stage on two ranks" \
     train config.yaml --run none --ranks 4 "${mixture[@]}" \
     --set mesh.expert=2 --set mesh.pipe=2 --set schedule.name=dualpipe \

@@ -88,7 +88,7 @@ draw() { # SEED
                 text = " moe.experts=" of("2 4 6 9") " moe.top_k=" of("1 2 2") \
                     " moe.bias_rate=" of("0 0.01") \
                     " moe.jitter=" of("0 0 0.2") \
-                    " moe.capacity_factor=" of("0 0 0 0.8")
+                    " moe.capacity_factor=" of("0 0 0.8")
             if (family ~ /granite/)
                 text = text " model.embedding_multiplier=" of("0 12") \
                     " model.residual_multiplier=" of("0 0.22") \

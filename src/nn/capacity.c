@@ -1,0 +1,190 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* capacity.c - choices that find no place in their expert.
+ * Source: Lepikhin et al. 2020 (GShard), arXiv:2006.16668, section 2.2 (places
+ * of an expert, later tokens are dropped). */
+#include "nn/capacity.h"
+
+#include <string.h>
+
+bool capacity_drops(const struct program *p, const struct router_form *form)
+{
+    return p->regular.capacity > 0 && p->mode == PROGRAM_TRAIN &&
+           form->experts > 1;
+}
+
+status capacity_check(const struct program *p)
+{
+    if (!p->context_striped) return OK;
+    FAIL(ERR_CONFIG, "moe.capacity_factor: context.kind=striped deals out "
+                     "tokens one by one, and places are counted over runs of "
+                     "positions; allgather, ring, ulysses and hybrid work");
+}
+
+/* Runs of positions that a rank has: rows of one expert table each. */
+struct segments {
+    int tensor, context; /* ranks that have parts of a sequence */
+    int64_t rows;        /* of this rank */
+    int64_t tokens;      /* of a row of this rank */
+    int experts;
+};
+
+static struct segments segments_of(const struct step *step,
+                                   const struct program *p)
+{
+    const bool cut = p->slots[step->input].layout.tokens >> AXIS_TENSOR & 1;
+    struct segments s = {.tensor = cut ? program_tensor_ranks(p) : 1,
+                         .context = p->mesh.size[AXIS_CONTEXT],
+                         .rows = program_rows(p),
+                         .experts = step->set.experts.form.experts};
+
+    s.tokens = program_slot_rows(p, step->input) / s.rows;
+    return s;
+}
+
+/* Elements of this rank's table; then those of all tensor ranks, then those of
+ * all context ranks, too. */
+static int64_t table_size(const struct segments *s)
+{
+    return s->rows * s->experts;
+}
+
+size_t capacity_scratch(const struct step *step, const struct program *p)
+{
+    const struct segments s = segments_of(step, p);
+    const size_t own = (size_t)table_size(&s) * sizeof(int32_t);
+    const size_t ranks = (size_t)s.tensor;
+
+    if (!capacity_drops(p, &step->set.experts.form)) return 0;
+    return arena_aligned(own) + arena_aligned(own * ranks) +
+           arena_aligned(own * ranks * (size_t)s.context) +
+           arena_aligned((size_t)s.experts * sizeof(int64_t));
+}
+
+/* out = the tables of the ranks of an axis, one behind the other. */
+static status join(struct run *run, enum axis axis, int32_t **table,
+                   int64_t count, int32_t *out)
+{
+    const int ranks = run->program->mesh.size[axis];
+    const struct comm_call call = {
+        .kind = COMM_ALL_GATHER, .algorithm = ALGORITHM_ORDERED,
+        .in = tensor_1d(*table, DTYPE_I32, count),
+        .out = tensor_1d(out, DTYPE_I32, count * ranks)};
+
+    TRY(comm_run(run->groups[axis], &call));
+    *table = out;
+    return OK;
+}
+
+/* The row of rank `context` that has chunk `chunk` of a whole sequence; -1:
+ * another rank has it. A rank has two spans, its own and the one that is as far
+ * from the end. */
+static int64_t row_of_chunk(const struct program *p, int context, int chunk)
+{
+    const int ranks = p->mesh.size[AXIS_CONTEXT], half = p->chunks / 2;
+
+    if (ranks == 1) return chunk;
+    const int span = chunk / half;
+
+    if (span == context) return chunk % half;
+    return span == 2 * ranks - 1 - context ? half + chunk % half : -1;
+}
+
+/* Adds what the chunks before `chunk` of a sequence, and of that chunk the
+ * tensor ranks before `part`, have taken. */
+static void count_before(const struct program *p, const struct segments *s,
+                         const int32_t *table, int64_t row, int64_t *used)
+{
+    const int own = p->place.at[AXIS_CONTEXT];
+    const int part = s->tensor > 1 ? p->place.at[AXIS_TENSOR] : 0;
+    const int64_t sequence = row / p->chunks * p->chunks;
+    const int chunks = p->chunks * s->context;
+
+    memset(used, 0, (size_t)s->experts * sizeof *used);
+    for (int chunk = 0; chunk < chunks; chunk++) {
+        const bool last =
+            row_of_chunk(p, own, chunk) == row - sequence;
+
+        for (int c = 0; c < s->context; c++) {
+            const int64_t at = row_of_chunk(p, c, chunk);
+
+            for (int t = 0; at >= 0 && t < (last ? part : s->tensor); t++) {
+                const int32_t *counts =
+                    table + (((int64_t)c * s->tensor + t) * s->rows +
+                             sequence + at) * s->experts;
+
+                for (int e = 0; e < s->experts; e++) used[e] += counts[e];
+            }
+        }
+        if (last) return;
+    }
+}
+
+static void count_own(const struct segments *s, const struct choice *choice,
+                      int32_t *table)
+{
+    const int64_t each = s->tokens * choice->choices;
+
+    memset(table, 0, (size_t)table_size(s) * sizeof *table);
+    for (int64_t i = 0; i < s->rows * each; i++)
+        table[i / each * s->experts + choice->chosen[i]]++;
+}
+
+status capacity_drop(const struct step *step, struct run *run,
+                     const struct choice *choice, void *scratch,
+                     int64_t *dropped)
+{
+    const struct program *p = run->program;
+    const struct router_form *form = &step->set.experts.form;
+    const struct segments s = segments_of(step, p);
+    const size_t own = (size_t)table_size(&s) * sizeof(int32_t);
+    int32_t *table = scratch;
+    int32_t *wide = (int32_t *)(void *)((char *)scratch + arena_aligned(own));
+    int32_t *all = (int32_t *)(void *)((char *)wide +
+                                       arena_aligned(own * (size_t)s.tensor));
+    int64_t *used = (int64_t *)(void *)((char *)all + arena_aligned(
+                        own * (size_t)(s.tensor * s.context)));
+
+    *dropped = 0;
+    if (!capacity_drops(p, form)) return OK;
+    count_own(&s, choice, table);
+    if (s.tensor > 1)
+        TRY(join(run, AXIS_TENSOR, &table, table_size(&s), wide));
+    if (s.context > 1)
+        TRY(join(run, AXIS_CONTEXT, &table, table_size(&s) * s.tensor, all));
+    if (run->gradients == NULL) return OK;
+    const int64_t places =
+        router_capacity(p->regular.capacity, form->choices,
+                        p->length * s.context, form->experts);
+
+    for (int64_t row = 0; row < s.rows; row++) {
+        const struct router_tokens tokens = {
+            .chosen = choice->chosen, .first = row * s.tokens,
+            .tokens = s.tokens, .choices = form->choices};
+
+        count_before(p, &s, table, row, used);
+        for (int e = 0; e < s.experts; e++)
+            if (used[e] > places) used[e] = places;
+        *dropped += router_drop(&tokens, choice->chosen, places, used);
+    }
+    return OK;
+}
+
+void capacity_exchanges(const struct step *step, const struct program *p,
+                        const struct exchange_case *at,
+                        struct layer_exchanges *out)
+{
+    const struct segments s = segments_of(step, p);
+    const int64_t bytes = table_size(&s) * (int64_t)sizeof(int32_t);
+
+    if (!exchange_forward(at) || !capacity_drops(p, &step->set.experts.form))
+        return;
+    if (s.tensor > 1)
+        layer_exchanges_add(out, p, (struct layer_exchange){
+            .axis = AXIS_TENSOR, .kind = COMM_ALL_GATHER,
+            .what = "places of experts", .calls = 1,
+            .bytes = bytes * (s.tensor - 1)});
+    layer_exchanges_add(out, p, (struct layer_exchange){
+        .axis = AXIS_CONTEXT, .kind = COMM_ALL_GATHER,
+        .what = "places of experts", .calls = 1,
+        .bytes = bytes * s.tensor * (s.context - 1)});
+}
