@@ -77,12 +77,18 @@ static void operand_row(const struct precision *recipe, int product,
     table_text(table, product == 2 && recipe->turn ? "hadamard 16" : "-");
 }
 
-struct product_of { const struct program *program; const struct step *step; };
+/* A matrix of a step; of experts, that of the first one. */
+struct product_of {
+    const struct program *program;
+    const struct step *step;
+    int which;
+};
 
 /* "attention.wqkv" of "layers.3.attention.wqkv". */
 static const char *matrix_name(const struct product_of *m)
 {
-    const char *name = m->program->params.items[m->step->param[0]].name;
+    const char *name =
+        m->program->params.items[m->step->param[m->which]].name;
     const char *after = strncmp(name, "layers.", 7) == 0 ? strchr(name + 7, '.')
                                                          : NULL;
 
@@ -92,12 +98,17 @@ static const char *matrix_name(const struct product_of *m)
 static bool alike(const struct product_of *a, const struct product_of *b)
 {
     return strcmp(matrix_name(a), matrix_name(b)) == 0 &&
-           a->step->set.linear.few == b->step->set.linear.few;
+           a->step->few == b->step->few;
 }
 
-static bool counts(const struct step *step)
+static bool counts(const struct product_of *m)
 {
-    return step->layer->kind == LAYER_LINEAR && step->block >= 0;
+    const int param = m->step->param[m->which];
+
+    if (m->step->block < 0 || param < 0) return false;
+    if (m->step->layer->kind == LAYER_LINEAR) return m->which == 0;
+    return m->step->layer->kind == LAYER_EXPERTS &&
+           m->program->params.items[param].cols > 1;
 }
 
 /* Calls `each` for the matrices of all stages until it returns false. */
@@ -108,10 +119,10 @@ static bool matrices(const struct pipeline *pipeline, matrix_reader *each,
     for (int s = 0; s < pipeline->count; s++) {
         const struct program *p = &pipeline->stages[s].program;
 
-        for (int i = 0; i < p->step_count; i++) {
-            const struct product_of m = {p, &p->steps[i]};
+        for (int i = 0; i < 2 * p->step_count; i++) {
+            const struct product_of m = {p, &p->steps[i / 2], i % 2};
 
-            if (counts(m.step) && !each(argument, &m)) return false;
+            if (counts(&m) && !each(argument, &m)) return false;
         }
     }
     return true;
@@ -156,7 +167,8 @@ static bool is_other(void *argument, const struct product_of *m)
 {
     struct span_text *s = argument;
 
-    if (m->step == s->like->step) s->is_first = true;
+    if (m->step == s->like->step && m->which == s->like->which)
+        s->is_first = true;
     return !s->is_first && !alike(m, s->like);
 }
 
@@ -166,7 +178,7 @@ static bool matrix_rows(void *argument, const struct product_of *m)
 {
     const struct writer *w = argument;
     const struct precision *recipe =
-        m->step->set.linear.few ? &m->program->precision.recipe : NULL;
+        m->step->few ? &m->program->precision.recipe : NULL;
     struct span_text span = {.like = m, .first = -1};
     struct table *table = w->table;
 

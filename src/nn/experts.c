@@ -15,6 +15,7 @@
 #include "nn/expert_bias.h"
 #include "nn/expert_ranks.h"
 #include "nn/expert_sums.h"
+#include "nn/quantized_experts.h"
 
 static const struct param *first_param(const struct run *run,
                                        const struct step *step)
@@ -32,6 +33,25 @@ static size_t lists_bytes(const struct step *step, const struct program *p)
 {
     return choice_lists_bytes(p->tokens * form_of(step)->choices,
                               form_of(step)->experts);
+}
+
+static size_t few_scratch(const struct step *step, const struct program *p)
+{
+    return quantized_experts_bytes(step, p,
+                                   p->tokens * form_of(step)->choices);
+}
+
+/* Operands in few bits are at the end of scratch. */
+static struct quantized_experts few_of(const struct step *step,
+                                       struct run *run,
+                                       const struct choice_lists *lists)
+{
+    const size_t end = step->layer->scratch(step, run->program);
+
+    return (struct quantized_experts){
+        step, lists, (char *)run->scratch + end -
+                         few_scratch(step, run->program),
+        run->program->tokens * form_of(step)->choices, run->program->tokens};
 }
 
 /* Behind the lists in scratch. */
@@ -79,7 +99,9 @@ static status up_forward(const struct step *step, struct run *run)
 
     TRY(overlap_wait_all(run, run_slot(run, step->input)));
     make_lists(step, run, &choice, &lists);
-    return run->kernels->experts_product(run->stream, &call);
+    const struct quantized_experts few = few_of(step, run, &lists);
+
+    return quantized_experts_product(run, &few, USE_FORWARD, &call);
 }
 
 static status up_input(const struct step *step, struct run *run)
@@ -96,9 +118,11 @@ static status up_input(const struct step *step, struct run *run)
         .b = weights_of(step, run), .order = &order};
 
     make_lists(step, run, &choice, &lists);
+    const struct quantized_experts few = few_of(step, run, &lists);
+
     call.c = tensor_2d(behind_lists(step, run), dx.dtype,
                        choice.tokens * choice.choices, param->cols);
-    TRY(run->kernels->experts_product(run->stream, &call));
+    TRY(quantized_experts_product(run, &few, USE_DGRAD, &call));
     if (is_shared(run)) {
         CHECK(!run->event->adds);
         return to_entries(run, choice_rows(dx, param->cols), call.c, &lists);
@@ -131,7 +155,7 @@ static status up_weight(const struct step *step, struct run *run)
     const struct param *param = first_param(run, step);
     struct choice_lists lists;
     struct choice choice;
-    const struct expert_operands of = {
+    struct expert_operands of = {
         .lists = &lists,
         .a = {.matrix = choice_rows(run_gradient(run, step->output),
                                     param->rows)},
@@ -139,6 +163,9 @@ static status up_weight(const struct step *step, struct run *run)
 
     TRY(overlap_wait_all(run, run_slot(run, step->input)));
     make_lists(step, run, &choice, &lists);
+    const struct quantized_experts few = few_of(step, run, &lists);
+
+    TRY(quantized_experts_operands(run, &few, &of));
     return experts_weight(step, run, &of);
 }
 
@@ -158,8 +185,10 @@ static status down_forward(const struct step *step, struct run *run)
         .b = transposed(weights_of(step, run)), .order = &order};
 
     make_lists(step, run, &choice, &lists);
+    const struct quantized_experts few = few_of(step, run, &lists);
+
     if (is_shared(run)) call.c.data = behind_lists(step, run);
-    TRY(run->kernels->experts_product(run->stream, &call));
+    TRY(quantized_experts_product(run, &few, USE_FORWARD, &call));
     return is_shared(run) ? to_entries(run, rows, call.c, &lists) : OK;
 }
 
@@ -177,8 +206,10 @@ static status down_backward(const struct step *step, struct run *run)
 
     CHECK(!run->event->adds);
     make_lists(step, run, &choice, &lists);
+    const struct quantized_experts few = few_of(step, run, &lists);
+
     call.a.scales = choice.gates.data;
-    return run->kernels->experts_product(run->stream, &call);
+    return quantized_experts_product(run, &few, USE_DGRAD, &call);
 }
 
 static status down_weight(const struct step *step, struct run *run)
@@ -193,7 +224,10 @@ static status down_weight(const struct step *step, struct run *run)
                                     param->cols)}};
 
     make_lists(step, run, &choice, &lists);
+    const struct quantized_experts few = few_of(step, run, &lists);
+
     of.a.scales = choice.gates.data;
+    TRY(quantized_experts_operands(run, &few, &of));
     return experts_weight(step, run, &of);
 }
 
@@ -212,10 +246,11 @@ static struct step_cost product_cost(const struct step *step,
 
 static size_t up_scratch(const struct step *step, const struct program *p)
 {
-    return lists_bytes(step, p) +
-           (size_t)(p->tokens * form_of(step)->choices *
-                    p->params.items[step->param[0]].cols *
-                    dtype_bytes(program_real(p)));
+    const size_t sums = (size_t)(p->tokens * form_of(step)->choices *
+                                 p->params.items[step->param[0]].cols *
+                                 dtype_bytes(program_real(p)));
+
+    return lists_bytes(step, p) + arena_aligned(sums) + few_scratch(step, p);
 }
 
 static size_t down_scratch(const struct step *step, const struct program *p)
@@ -224,7 +259,8 @@ static size_t down_scratch(const struct step *step, const struct program *p)
                                  dtype_bytes(program_real(p)));
 
     return lists_bytes(step, p) +
-           (program_tensor_ranks(p) > 1 ? rows : 0);
+           (program_tensor_ranks(p) > 1 ? arena_aligned(rows) : 0) +
+           few_scratch(step, p);
 }
 
 static const struct layer layer_up = {
@@ -454,6 +490,7 @@ static slot add_product(struct program *p, const struct layer *layer, slot x,
 
     p->steps[step].second = choice;
     p->steps[step].set.experts.leaf = spec->leaf;
+    p->steps[step].few = quantized_applies(p, up ? &spec->up : &spec->down);
     experts_params(p, step, 0, up ? &spec->up : &spec->down,
                    spec->form.experts);
     if (up && spec->up_bias.rows > 0)
@@ -520,6 +557,7 @@ slot nn_experts(struct program *p, slot x, slot choice,
     if (p->error == OK && program_tensor_ranks(p) > 1)
         x = dispatch_tokens(p, x, &whole, spec);
     if (p->error == OK) p->error = experts_check_ranks(p, &spec->form);
+    if (p->error == OK) p->error = quantized_experts_check(p);
     if (p->error != OK) return -1;
     if (experts_are_spread(p)) {
         x = scatter_rows(p, spread_experts(p, x, whole, spec), spec);

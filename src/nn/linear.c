@@ -186,16 +186,6 @@ static const struct layer layer_linear = {
     .scratch = linear_scratch, .keeps_input_for_w = true,
     .keeps_output_gradient_for_w = true};
 
-/* Whether the recipe is for a product that is being built: not outside the
- * blocks, for adapters, and where nothing is trained. */
-static bool has_recipe(const struct program *p, const struct param_spec *weight)
-{
-    const struct precision_use *use = &p->precision;
-    const bool inside = p->block >= use->first && p->block < use->end;
-
-    return use->on && inside && !weight->adapter && p->mode == PROGRAM_TRAIN;
-}
-
 /* Under tensor parallelism a product needs all tokens. Cut by rows, it makes
  * this rank's columns of y; cut by columns, this rank's share of a sum, which a
  * scatter ends (and then the bias is the scatter's). */
@@ -211,7 +201,7 @@ slot nn_linear(struct program *p, slot x, const struct param_spec *weight,
 
     if (p->error != OK) return -1;
     p->steps[step].output = output;
-    p->steps[step].set.linear.few = has_recipe(p, weight);
+    p->steps[step].few = quantized_applies(p, weight);
     if (weight->split_rows != AXIS_NONE)
         p->slots[output].layout.width |= 1u << weight->split_rows;
     if (weight->split_cols != AXIS_NONE)

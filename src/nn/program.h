@@ -107,6 +107,7 @@ struct step {
     int stream[STEP_PARAMS_MAX]; /* index in the streams, or -1 */
     int each;                  /* parameters (and streams) that follow each
                                 * other from these on, one of every expert; 1 */
+    bool few;                  /* products by the recipe */
     union {
         struct { double epsilon;
                  bool plus_one; /* the weight is stored less 1 */
@@ -132,7 +133,6 @@ struct step {
         struct latent_heads latent; /* of this rank */
         struct { struct latent_heads heads; int cache; double scale; }
             cached; /* attention over a cache of latents */
-        struct { bool few; /* products by the recipe */ } linear;
         struct { struct router_form form;
                  double alpha, limit; /* of a clamped gate */
                  int leaf;         /* experts of a leaf of the grid */

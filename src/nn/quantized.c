@@ -18,7 +18,17 @@ static const struct param *weight_of(const struct program *p,
 
 bool quantized_is(const struct run *run, const struct step *step)
 {
-    return step->set.linear.few && !run->high;
+    return step->few && !run->high;
+}
+
+/* Adapters and what is outside the chosen blocks have none; nor has a model
+ * that is not trained. */
+bool quantized_applies(const struct program *p, const struct param_spec *weight)
+{
+    const struct precision_use *use = &p->precision;
+    const bool inside = p->block >= use->first && p->block < use->end;
+
+    return use->on && inside && !weight->adapter && p->mode == PROGRAM_TRAIN;
 }
 
 /* ---- scratch ---- */
@@ -39,12 +49,12 @@ static void *take(char *base, size_t *at, size_t bytes)
     return out;
 }
 
-/* Spans of a dimension of the weight, and of tokens, at most. */
-static int64_t weight_spans(const struct program *p)
+int64_t quantized_spans(const struct program *p)
 {
     return (int64_t)p->grid.tensor * PARAM_PIECES_MAX;
 }
 
+/* Spans of tokens, at most. */
 static int64_t token_spans(const struct program *p)
 {
     return p->sequences * p->chunks;
@@ -63,8 +73,8 @@ static struct room room_of(const struct step *step, const struct program *p,
                            char *base)
 {
     const struct param *param = weight_of(p, step);
-    const int64_t most = token_spans(p) > weight_spans(p) ? token_spans(p)
-                                                          : weight_spans(p);
+    const int64_t most = token_spans(p) > quantized_spans(p) ? token_spans(p)
+                                                          : quantized_spans(p);
     const int64_t wide =
         param->rows > param->cols ? param->rows : param->cols;
     const int64_t tokens = p->tokens * param->cols;
@@ -76,8 +86,8 @@ static struct room room_of(const struct step *step, const struct program *p,
 
     room.places = take(base, &at, (size_t)p->tokens * sizeof *room.places);
     room.rows = take(base, &at, (size_t)most * sizeof *room.rows);
-    room.cols = take(base, &at, (size_t)weight_spans(p) * sizeof *room.cols);
-    room.peaks = take(base, &at, (size_t)(most * weight_spans(p)) *
+    room.cols = take(base, &at, (size_t)quantized_spans(p) * sizeof *room.cols);
+    room.peaks = take(base, &at, (size_t)(most * quantized_spans(p)) *
                                      sizeof *room.peaks);
     room.left = take(base, &at, (size_t)(p->tokens * wide) * number);
     room.right = take(base, &at, (size_t)right * number);
@@ -87,17 +97,13 @@ static struct room room_of(const struct step *step, const struct program *p,
 
 size_t quantized_scratch(const struct step *step, const struct program *p)
 {
-    return !step->set.linear.few ? front_bytes(step, p)
-                                           : room_of(step, p, NULL).bytes;
+    return step->few ? room_of(step, p, NULL).bytes : front_bytes(step, p);
 }
 
 /* ---- spans ---- */
 
-/* A dimension of the weight that the tensor axis cuts: the leaves of each piece
- * that this rank holds. Others are one span. */
-static int64_t fill_features(const struct program *p,
-                             const struct param *param, bool rows,
-                             struct quantize_span *out)
+int64_t quantized_features(const struct program *p, const struct param *param,
+                           bool rows, struct quantize_span *out)
 {
     const struct param_spec *spec = &param->spec;
     const int pieces = spec->piece_count > 0 ? spec->piece_count : 1;
@@ -146,8 +152,22 @@ static int64_t fill_tokens(const struct program *p, int64_t rows,
     return count;
 }
 
-/* Where each row stands: its sequence in the run, its position, and the site,
- * which is the weight's number in the model and the product. */
+uint64_t quantized_site(const struct param *param, enum product_use use,
+                        bool gradient)
+{
+    return (uint64_t)param->order * SITE_USES + (uint64_t)use * 2 + gradient;
+}
+
+struct dropout_row quantized_place(const struct program *p, int64_t sequence,
+                                   int64_t token, uint64_t site)
+{
+    return (struct dropout_row){
+        (uint64_t)sequence,
+        (uint64_t)program_position(p, token) << POSITION_SHIFT |
+            site << SITE_SHIFT};
+}
+
+/* Where each row stands. */
 static void fill_places(const struct run *run, uint64_t site, int64_t first,
                         int64_t rows, struct dropout_row *out)
 {
@@ -155,37 +175,28 @@ static void fill_places(const struct run *run, uint64_t site, int64_t first,
     const int64_t begin = first * (p->length / p->chunks);
 
     for (int64_t i = begin; i < begin + rows; i++)
-        out[i - begin] = (struct dropout_row){
-            (uint64_t)(run->batch.sequence + i / p->length),
-            (uint64_t)program_position(p, i % p->length) << POSITION_SHIFT |
-                site << SITE_SHIFT};
+        out[i - begin] = quantized_place(
+            p, run->batch.sequence + i / p->length, i % p->length, site);
 }
 
 /* ---- operands ---- */
 
-/* `turned`: the matrix is summed over its rows. */
-static void set_blocks(struct quantize *call, const struct precision_role *role,
-                       bool turned)
+void quantized_set(struct quantize *call, const struct run *run,
+                   const struct quantized_operand *of)
 {
+    const struct precision_role *role = of->role;
     int64_t side[2];
 
-    precision_block(role, turned, side);
+    precision_block(role, of->turned, side);
     call->format = role->format;
     call->scale = role->scale;
     call->rounding = role->rounding;
     call->block_rows = side[0];
     call->block_cols = side[1];
-}
-
-/* The number of an operand: who counts it, and a late scale, which is of the
- * steps before, or, where nothing is known yet, that of the region now. */
-static void set_value(struct quantize *call, const struct run *run,
-                      int64_t value)
-{
-    if (run->tallies != NULL) call->tally = &run->tallies[value];
+    if (run->tallies != NULL) call->tally = &run->tallies[of->value];
     if (call->scale != SCALE_LATE && call->scale != SCALE_TWO_LATE) return;
-    call->known = run->late[value];
-    call->seen = &run->seen[value];
+    call->known = run->late[of->value];
+    call->seen = &run->seen[of->value];
     if (call->known > 0) return;
     call->scale = call->scale == SCALE_LATE ? SCALE_CEIL : SCALE_TWO;
 }
@@ -201,20 +212,20 @@ status quantized_tokens(struct run *run, const struct step *step,
         gradient ? &recipe->gradients : &recipe->activations;
     const struct room room = room_of(step, p, run->scratch);
     const bool right = use == USE_WGRAD && !gradient;
-    const uint64_t site = (uint64_t)param->order * SITE_USES +
-                          (uint64_t)use * 2 + gradient;
+    const struct quantized_operand of = {
+        role, late_value(param, (int)use, right), use == USE_WGRAD};
+    const uint64_t site = quantized_site(param, use, gradient);
     struct quantize call = {
         .in = *x, .rows = room.rows, .cols = room.cols, .peaks = room.peaks,
         .key = run->recipe, .places = room.places,
         .turn = use == USE_WGRAD && recipe->turn};
 
     if (role->format == FORMAT_BF16) return OK;
-    set_blocks(&call, role, use == USE_WGRAD);
-    set_value(&call, run, late_value(param, (int)use, right));
+    quantized_set(&call, run, &of);
     call.out = tensor_2d(right ? room.right : room.left, DTYPE_BF16,
                          x->shape[0], x->shape[1]);
     call.row_spans = fill_tokens(p, x->shape[0], room.rows);
-    call.col_spans = fill_features(p, param, gradient, room.cols);
+    call.col_spans = quantized_features(p, param, gradient, room.cols);
     if (role->rounding == ROUND_STOCHASTIC)
         fill_places(run, site, first, x->shape[0], room.places);
     *x = call.out;
@@ -228,16 +239,17 @@ status quantized_weight(struct run *run, const struct step *step,
     const struct precision_role *role = &p->precision.recipe.weights;
     const struct param *param = weight_of(p, step);
     const struct room room = room_of(step, p, run->scratch);
+    const struct quantized_operand of = {
+        role, late_value(param, (int)use, true), use == USE_DGRAD};
     struct quantize call = {.in = *w, .rows = room.rows, .cols = room.cols,
                             .peaks = room.peaks};
 
     if (role->format == FORMAT_BF16) return OK;
     CHECK(role->rounding == ROUND_NEAREST); /* the step is in no key here */
-    set_blocks(&call, role, use == USE_DGRAD);
-    set_value(&call, run, late_value(param, (int)use, true));
+    quantized_set(&call, run, &of);
     call.out = tensor_2d(room.right, DTYPE_BF16, w->shape[0], w->shape[1]);
-    call.row_spans = fill_features(p, param, true, room.rows);
-    call.col_spans = fill_features(p, param, false, room.cols);
+    call.row_spans = quantized_features(p, param, true, room.rows);
+    call.col_spans = quantized_features(p, param, false, room.cols);
     *w = call.out;
     return run->kernels->quantize(run->stream, &call);
 }

@@ -26,6 +26,35 @@ status quantized_tokens(struct run *run, const struct step *step,
 status quantized_weight(struct run *run, const struct step *step,
                         enum product_use use, struct tensor *w);
 
+/* Whether the recipe is for a product that is being built. */
+bool quantized_applies(const struct program *p,
+                       const struct param_spec *weight);
+
+/* ---- for the products of experts, too ---- */
+
+/* turned: the matrix is summed over its rows. value: late_value, which says who
+ * counts it; a late scale is of the steps before, or, where nothing is known
+ * yet, that of the region now. */
+struct quantized_operand {
+    const struct precision_role *role;
+    int64_t value;
+    bool turned;
+};
+void quantized_set(struct quantize *call, const struct run *run,
+                   const struct quantized_operand *of);
+/* A dimension of the weight that the tensor axis cuts: the leaves of each piece
+ * that this rank holds. Others are one span. At most quantized_spans. */
+int64_t quantized_features(const struct program *p, const struct param *param,
+                           bool rows, struct quantize_span *out);
+int64_t quantized_spans(const struct program *p);
+/* Where a row stands: its sequence in the run, its token of a sequence of this
+ * rank, and the site: the weight's number in the model, the product and the
+ * operand. */
+uint64_t quantized_site(const struct param *param, enum product_use use,
+                        bool gradient);
+struct dropout_row quantized_place(const struct program *p, int64_t sequence,
+                                   int64_t token, uint64_t site);
+
 /* Bytes of scratch, those of the bias's sums first. */
 size_t quantized_scratch(const struct step *step, const struct program *p);
 

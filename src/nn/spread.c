@@ -16,10 +16,11 @@
 
 #include "nn/expert_ranks.h"
 #include "nn/expert_sums.h"
+#include "nn/quantized_experts.h"
 
 /* Rooms in scratch behind the lists. */
 enum { ROOM_MINE, ROOM_ALL, ROOM_THEIRS, ROOM_INNER, ROOM_OUT, ROOM_GATES,
-       ROOM_X, ROOM_H, ROOM_DZ, ROOM_DH, ROOMS };
+       ROOM_X, ROOM_H, ROOM_DZ, ROOM_DH, ROOM_FEW, ROOMS };
 struct rooms { size_t at[ROOMS + 1]; };
 
 struct spread {
@@ -55,6 +56,27 @@ static int64_t inner_of(const struct step *step, const struct program *p)
     return p->params.items[step->param[1]].cols;
 }
 
+/* The step as if it had one parameter. */
+static struct step with_param(const struct step *step, int which)
+{
+    struct step one = *step;
+
+    one.param[0] = step->param[which];
+    one.stream[0] = step->stream[which];
+    return one;
+}
+
+/* Operands of the larger one of two products in few bits. */
+static size_t few_bytes(const struct step *step, const struct program *p,
+                        int64_t rows)
+{
+    const struct step up = with_param(step, 0), down = with_param(step, 1);
+    const size_t a = quantized_experts_bytes(&up, p, rows);
+    const size_t b = quantized_experts_bytes(&down, p, rows);
+
+    return a > b ? a : b;
+}
+
 static struct rooms rooms_of(const struct step *step, const struct program *p)
 {
     const size_t real = (size_t)dtype_bytes(program_real(p));
@@ -69,7 +91,8 @@ static struct rooms rooms_of(const struct step *step, const struct program *p)
         [ROOM_THEIRS] = rows * width, [ROOM_INNER] = rows * inner,
         [ROOM_OUT] = rows * width, [ROOM_GATES] = mine * real,
         [ROOM_X] = later * width, [ROOM_H] = 2 * later * inner,
-        [ROOM_DZ] = later * width, [ROOM_DH] = 2 * later * inner};
+        [ROOM_DZ] = later * width, [ROOM_DH] = 2 * later * inner,
+        [ROOM_FEW] = few_bytes(step, p, (int64_t)rows)};
     struct rooms rooms = {{sending_bytes(p, form_of(step))}};
 
     for (int i = 0; i < ROOMS; i++)
@@ -132,16 +155,6 @@ static struct tensor all_mine(const struct spread *w, enum dtype dtype)
     return room(w, ROOM_ALL,
                 w->s.own.groups.offsets[w->s.own.groups.experts], w->width,
                 dtype);
-}
-
-/* The step as if it had one parameter. */
-static struct step with_param(const struct step *step, int which)
-{
-    struct step one = *step;
-
-    one.param[0] = step->param[which];
-    one.stream[0] = step->stream[which];
-    return one;
 }
 
 static void spread_begin(struct spread *w, const struct step *step,
@@ -221,14 +234,32 @@ static status go_dy(struct spread *w)
 
 /* ---- products ---- */
 
-static status multiply(struct spread *w, struct tensor c, struct tensor a,
-                       struct tensor b, const struct sum_order *order)
+static struct quantized_experts few_of(const struct spread *w,
+                                       const struct step *one)
 {
-    const struct experts_product call = {
-        .groups = &w->turn.lists.groups, .c = c, .a = {.matrix = a}, .b = b,
-        .order = order};
+    return (struct quantized_experts){
+        one, &w->turn.lists,
+        (char *)w->run->scratch + w->rooms.at[ROOM_FEW], w->rows,
+        w->run->program->tokens};
+}
 
-    return w->run->kernels->experts_product(w->run->stream, &call);
+/* c = a times the matrices of a step's first parameter, whose own order of
+ * sums is given. */
+struct spread_product {
+    const struct step *step;
+    enum product_use use;
+    struct tensor c, a;
+};
+static status multiply(struct spread *w, const struct spread_product *of,
+                       const struct sum_order *order)
+{
+    const struct tensor b = weights_of(of->step, w->run);
+    const struct quantized_experts few = few_of(w, of->step);
+    const struct experts_product call = {
+        .groups = &w->turn.lists.groups, .c = of->c, .a = {.matrix = of->a},
+        .b = of->use == USE_FORWARD ? transposed(b) : b, .order = order};
+
+    return quantized_experts_product(w->run, &few, of->use, &call);
 }
 
 static const struct param *param_of(const struct spread *w,
@@ -240,9 +271,10 @@ static const struct param *param_of(const struct spread *w,
 static status make_h(struct spread *w)
 {
     const struct sum_order order = run_order_whole(w->run, w->width);
+    const struct spread_product of = {&w->up, USE_FORWARD, kept(w, ROOM_H),
+                                      kept(w, ROOM_X)};
 
-    return multiply(w, kept(w, ROOM_H), kept(w, ROOM_X),
-                    transposed(weights_of(&w->up, w->run)), &order);
+    return multiply(w, &of, &order);
 }
 
 static struct tensor inner_room(const struct spread *w)
@@ -260,18 +292,20 @@ static status make_out(struct spread *w, struct tensor out)
 {
     const struct sum_order order =
         run_order_cut(w->run, param_of(w, &w->down));
+    const struct spread_product of = {&w->down, USE_FORWARD, out,
+                                      inner_room(w)};
 
-    return multiply(w, out, inner_room(w),
-                    transposed(weights_of(&w->down, w->run)), &order);
+    return multiply(w, &of, &order);
 }
 
 /* Gradients of gate and up; that of their product takes its room. */
 static status make_dh(struct spread *w)
 {
     const struct sum_order order = run_order_whole(w->run, w->width);
+    const struct spread_product of = {&w->down, USE_DGRAD, inner_room(w),
+                                      kept(w, ROOM_DZ)};
 
-    TRY(multiply(w, inner_room(w), kept(w, ROOM_DZ),
-                 weights_of(&w->down, w->run), &order));
+    TRY(multiply(w, &of, &order));
     return w->run->kernels->swiglu_backward(
         w->run->stream, kept(w, ROOM_DH), inner_room(w), kept(w, ROOM_H));
 }
@@ -279,9 +313,10 @@ static status make_dh(struct spread *w)
 static status make_dx(struct spread *w, struct tensor out)
 {
     const struct sum_order order = run_order_cut(w->run, param_of(w, &w->up));
+    const struct spread_product of = {&w->up, USE_DGRAD, out,
+                                      kept(w, ROOM_DH)};
 
-    return multiply(w, out, kept(w, ROOM_DH), weights_of(&w->up, w->run),
-                    &order);
+    return multiply(w, &of, &order);
 }
 
 /* ---- passes ---- */
@@ -369,20 +404,26 @@ static status spread_backward(const struct step *step, struct run *run)
     return set_dx(&w, dtype);
 }
 
-static status sum_turn(struct spread *w)
+/* The sums of one parameter: of a (gradients) and b. */
+static status sum_rows(struct spread *w, const struct step *one,
+                       struct tensor a, struct tensor b)
 {
+    const struct quantized_experts few = few_of(w, one);
     struct expert_operands of = {.lists = &w->turn.lists,
                                  .first = w->turn.first,
-                                 .last = w->turn.last};
+                                 .last = w->turn.last,
+                                 .a.matrix = a, .b.matrix = b};
 
-    if (of.first == of.last) return OK; /* the others' turn */
-    of.a.matrix = kept(w, ROOM_DH);
-    of.b.matrix = kept(w, ROOM_X);
-    TRY(experts_weight(&w->up, w->run, &of));
+    TRY(quantized_experts_operands(w->run, &few, &of));
+    return experts_weight(one, w->run, &of);
+}
+
+static status sum_turn(struct spread *w)
+{
+    if (w->turn.first == w->turn.last) return OK; /* the others' turn */
+    TRY(sum_rows(w, &w->up, kept(w, ROOM_DH), kept(w, ROOM_X)));
     TRY(make_inner(w));
-    of.a.matrix = kept(w, ROOM_DZ);
-    of.b.matrix = inner_room(w);
-    return experts_weight(&w->down, w->run, &of);
+    return sum_rows(w, &w->down, kept(w, ROOM_DZ), inner_room(w));
 }
 
 static status spread_weight(const struct step *step, struct run *run)
@@ -502,6 +543,7 @@ slot spread_experts(struct program *p, slot x, slot choice,
     p->steps[step].set.experts.leaf = spec->leaf;
     p->slots[output].layout = p->slots[aux].layout = p->slots[x].layout;
     p->slots[output].layout.partial |= 1u << AXIS_TENSOR;
+    p->steps[step].few = quantized_applies(p, &spec->up);
     experts_params(p, step, 0, &spec->up, form->experts);
     if (p->error == OK)
         experts_params(p, step, 1, &spec->down, form->experts);

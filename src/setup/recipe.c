@@ -28,9 +28,6 @@ status recipe_choose(struct stage_request *r, const struct options *o,
     *out = (struct precision_use){0};
     TRY(precision_parse(&recipe, name));
     if (recipe == NULL) return check_alone(o);
-    if (r->model->moe.experts > 0)
-        FAIL(ERR_CONFIG, "numerics.recipe: %s has no rule for the products of "
-                         "experts; set it to none", name);
     if (r->dtype != DTYPE_BF16)
         FAIL(ERR_CONFIG, "numerics.recipe: %s rounds the operands of bfloat16 "
                          "products, but train.dtype is %s; set "

@@ -323,8 +323,11 @@ refuse "leaves that do not divide experts" "numerics.grid_expert: 3 leaves" \
 expect "pieces of a micro-batch" 78 "with experts use tensor.overlap" \
     train config.yaml --run none --ranks 2 --set model.family=mixtral \
     --set mesh.tensor=2 --set tensor.overlap=2 --set tensor.domino=true
-refuse "products in 8 bits" "no rule for the products of experts" \
-    model.family=mixtral train.dtype=bfloat16 numerics.recipe=mxfp8
+expect "stochastic activations of divided experts" 78 "use mesh.expert=1" \
+    train config.yaml --run none --ranks 2 --set model.family=mixtral \
+    --set mesh.expert=2 --set train.dtype=bfloat16 \
+    --set numerics.recipe=mxfp8 --set \
+    "numerics.recipe_rows=[activations e4m3 1x32 up stochastic]"
 refuse "muP" "no rule for routers" model.family=mixtral model.mup_base_width=8
 refuse "adapters beside experts" "gate_proj" model.family=mixtral \
     lora.rank=2 'lora.targets=[gate_proj]'

@@ -73,8 +73,7 @@ draw() { # SEED
                 else maybe("optimizer.qk_clip=0.05", 30)
             }
             gpt2 = random(4) == 0
-            experts = !gpt2 && !adapters && settings !~ /recipe=/ &&
-                random(2) == 0
+            experts = !gpt2 && !adapters && random(2) == 0
             if (gpt2)
                 settings = settings " model.family=gpt2 model.kv_heads=0"
             if (experts) {

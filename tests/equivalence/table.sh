@@ -473,7 +473,22 @@ steps=3 model mixtral_bf16 $experts model.family=mixtral moe.experts=6 \
 steps=3 model qwen3_moe $experts model.family=qwen3_moe moe.experts=12 \
     moe.top_k=4 moe.intermediate_size=12 moe.every=2 train.z_loss=0.01 \
     model.dropout=0.1 train.logits_chunk=20
-sed -i '/plain/d;/reshard/d;/hsdp/d;/dualpipe/d;s/ tensor.overlap=2//' layouts.txt
+# Experts in few bits: spans of rows are an expert's tokens of a chunk.
+cp layouts.txt all.txt
+sed -i '/reshard/d;/dualpipe/d;/zero1/d;/hsdp/d' layouts.txt
+few="$experts train.dtype=bfloat16 numerics.high_last=0 moe.experts=4"
+steps=3 model experts_nvfp4 $few model.family=mixtral numerics.recipe=nvfp4
+steps=3 model experts_fp8_delayed $few model.family=mixtral moe.jitter=0.1 \
+    numerics.recipe=fp8-delayed numerics.recipe_history=2
+steps=3 model experts_fp8_tensor $few model.family=qwen3_moe moe.every=2 \
+    moe.intermediate_size=24 moe.top_k=2 numerics.recipe=fp8-tensor \
+    moe.bias_rate=0.01 numerics.bfloat16=tiles numerics.recipe_steps=2
+steps=3 model experts_bitnet $few model.family=mixtral numerics.recipe=bitnet
+sed -i '/plain/d;/expert/d;s/ tensor.overlap=2//' layouts.txt
+steps=3 model experts_mxfp8 $few model.family=gpt_oss moe.top_k=3 \
+    moe.intermediate_size=24 numerics.recipe=mxfp8 numerics.high_first=1
+sed '/plain/d;/reshard/d;/hsdp/d;/dualpipe/d;s/ tensor.overlap=2//' all.txt \
+    >layouts.txt
 steps=3 model olmoe $experts model.family=olmoe moe.experts=16 moe.top_k=8 \
     model.feed_forward=8 optimizer.name=muon model.tied=true moe.bias_rate=0.02
 steps=3 model granitemoe $experts model.family=granitemoe moe.experts=6 \
@@ -503,6 +518,8 @@ steps=3 model deepseek_v3 $experts model.family=deepseek_v3 $latent \
     moe.bias_rate=0.01 model.dropout=0.1
 steps=3 model deepseek_v2 $experts model.family=deepseek_v2 $latent \
     mla.query_rank=0 train.dtype=bfloat16 moe.scale=2
+steps=3 model deepseek_v2_mxfp4 $experts model.family=deepseek_v2 $latent \
+    train.dtype=bfloat16 numerics.recipe=mxfp4 moe.scale=2
 }
 
 # Jitter under every layout.

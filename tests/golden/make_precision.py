@@ -14,6 +14,11 @@ papers' rules and not from the C source. y and dx are bfloat16, dw is float32.
 The products are docs/numerics.md's, in pairs: chains of fused multiply-adds in
 exact fractions, each rounded to float32 once. Stochastic rounding draws from
 Philox4x32-10 of the counters that docs/numerics.md names, seed 7.
+
+experts.h, .dx, .dw: the first product of three experts, two for each token, the
+largest logits of x and a router. An expert's tokens of a sequence are a matrix
+of their own, with its own blocks, granules and scales; the dx of a token are
+sums of its rows, rounded, by expert number in float32, and rounded again.
 """
 import pathlib
 import sys
@@ -122,11 +127,15 @@ def stochastic(name, y, words):
     return numpy.where(drawn < part, grid[low + 1], grid[low])
 
 
-def turn(x):
+def sequences():
+    return [(s * LENGTH, (s + 1) * LENGTH) for s in range(SEQUENCES)]
+
+
+def turn(x, spans=None):
     """Hadamard with signs over each 16 rows of each sequence, in float32."""
     out = x.astype(F32).copy()
-    for s in range(SEQUENCES):
-        for r in range(s * LENGTH, (s + 1) * LENGTH - 15, 16):
+    for first, last in spans or sequences():
+        for r in range(first, last - 15, 16):
             part = out[r:r + 16].copy()
             for i in range(16):
                 if SIGNS >> i & 1:
@@ -146,7 +155,7 @@ def blocks(count, size):
     return [(i, min(i + size, count)) for i in range(0, count, size)]
 
 
-def rounded(x, role, weight, turned, draw=None, known=1.0):
+def rounded(x, role, weight, turned, draw=None, known=1.0, spans=None):
     """x [rows, cols] as bfloat16 numbers in float64. draw(row, col): a word."""
     if role is None:
         return x.astype(numpy.float64)
@@ -156,8 +165,8 @@ def rounded(x, role, weight, turned, draw=None, known=1.0):
         sides = along, across
     else:
         sides = across, along
-    spans = [(0, x.shape[0])] if weight else [
-        (s * LENGTH, (s + 1) * LENGTH) for s in range(SEQUENCES)]
+    if spans is None:
+        spans = [(0, x.shape[0])] if weight else sequences()
     out = numpy.zeros(x.shape)
     for first, last in spans:
         region = x[first:last].astype(numpy.float64)
@@ -277,6 +286,55 @@ def layer(recipe, x, w, dy, key, order):
             "dw": dw.astype(F32)}
 
 
+def expert(recipe, x, w, dy, order, tokens):
+    """y, rows of dx and dw of one expert that has these tokens."""
+    weights, activations, gradients = RECIPES[recipe]
+    x, dy = x[tokens], dy.astype(BF16)
+    ends = [int((tokens < last).sum()) for _, last in sequences()]
+    spans = [(a, b) for a, b in zip([0] + ends, ends) if a < b]
+
+    def operand(value, role, use, gradient):
+        site = order * 8 + use * 2 + gradient
+        mixed = turn(value, spans) if use == 2 and recipe[:5] == "nvfp4" \
+            else value
+        return rounded(mixed, role, False, use == 2,
+                       lambda row, column: word(KEY, site, int(tokens[row]),
+                                                column),
+                       KNOWN[use * 2 + (use == 2 and not gradient)], spans)
+
+    y = chain(operand(x, activations, 0, 0),
+              rounded(w, weights, True, False, None, KNOWN[1]).T, [(0, IN)])
+    dx = chain(operand(dy, gradients, 1, 1),
+               rounded(w, weights, True, True, None, KNOWN[3]), [(0, ROWS)])
+    dw = chain(operand(dy, gradients, 2, 1).T,
+               operand(x, activations, 2, 0), spans)
+    return y.astype(F32).astype(BF16), dx, dw.astype(F32)
+
+
+def choose(x, router):
+    """Two experts of each token; None: a choice is too close."""
+    logits = x.astype(numpy.float64) @ router.astype(numpy.float64).T
+    by = numpy.sort(logits)
+    if (by[:, 1] - by[:, 0] < 0.02 * numpy.abs(logits).max(axis=1)).any():
+        return None
+    return numpy.argsort(logits)[:, 1:]
+
+
+def experts(recipe, x, w, dh, chosen):
+    h = numpy.zeros(dh.shape, BF16)
+    dx, dw, row = numpy.zeros((TOKENS, IN), F32), [], 0
+    for e in range(len(w)):
+        tokens = numpy.argwhere((chosen == e).any(axis=1))[:, 0]
+        here = slice(row, row + len(tokens))
+        h[here], rows, one = expert(recipe, x, w[e], dh[here], ORDER + 1 + e,
+                                    tokens)
+        dx[tokens] += rows.astype(BF16).astype(F32)
+        dw.append(one)
+        row += len(tokens)
+    return {"experts.h": h, "experts.dx": dx.astype(BF16),
+            "experts.dw": numpy.concatenate(dw)}
+
+
 def numbers(random, rows, cols, spread):
     x = random.standard_normal((rows, cols))
     x *= 2.0 ** random.integers(-spread, spread + 1, (rows, cols))
@@ -332,7 +390,20 @@ def main():
     OUT.mkdir(exist_ok=True)
     everything = {"x": x, "w": w, "dy": dy,
                   "known": numpy.array(KNOWN, F32)}
+    chosen = None
+    while chosen is None:
+        router = (random.standard_normal((3, IN)) * 0.1).astype(F32).astype(
+            BF16)
+        chosen = choose(x, router)
+    up = (numbers(random, 3 * ROWS, IN, 2).astype(F32) * F32(0.05)).astype(
+        BF16)
+    dh = (numbers(random, 2 * TOKENS, ROWS, 4).astype(F32) * F32(
+        0.01)).astype(BF16)
+    everything.update({"router": router, "up": up, "dh": dh})
     for recipe in RECIPES:
+        everything.update({recipe + "." + name: value for name, value in
+                           experts(recipe, x, up.reshape(3, ROWS, IN), dh,
+                                   chosen).items()})
         for name, value in layer(recipe, x, w, dy, KEY, ORDER).items():
             everything[recipe + "." + name] = value
     save_file({k: numpy.ascontiguousarray(v) for k, v in everything.items()},

@@ -1,8 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_quantized.c - mirrors src/nn/quantized.c: forward, dgrad and wgrad of
- * one linear layer under each recipe are those of a float64 emulation with
+/* test_quantized.c - mirrors src/nn/quantized.c and quantized_experts.c:
+ * forward, dgrad and wgrad of one linear layer, and of the first product of
+ * three experts, under each recipe are those of a float64 emulation with
  * ml_dtypes (tests/golden/make_precision.py), but for the sign of a zero. */
+#include <string.h>
+
 #include "checkpoint/safetensors.h"
+#include "nn/layer.h"
 #include "nn/late.h"
 #include "plan/stage.h"
 #include "tests/test.h"
@@ -11,6 +15,34 @@ enum { SEQUENCES = 2, LENGTH = 36, TOKENS = SEQUENCES * LENGTH, IN = 40,
        OUT = 20, VOCAB = 16 };
 
 static const char *const path = "tests/golden/precision/layers.safetensors";
+
+enum { EXPERTS = 3, CHOICES = 2 };
+
+/* Embedding, experts in block 0, head. */
+static status build_experts(struct program *p, const struct model *model)
+{
+    const struct param_spec
+        table = {.name = "table", .rows = VOCAB, .cols = IN},
+        router = {.name = "router", .rows = EXPERTS, .cols = IN},
+        head = {.name = "head", .rows = VOCAB, .cols = IN};
+    const struct experts_spec spec = {
+        .form = {.score = ROUTER_SOFTMAX, .experts = EXPERTS,
+                 .choices = CHOICES},
+        .up = {.name = "%d.up", .rows = OUT, .cols = IN,
+               .split_rows = AXIS_TENSOR},
+        .down = {.name = "%d.down", .rows = IN, .cols = OUT / 2,
+                 .split_cols = AXIS_TENSOR},
+        .leaf = EXPERTS};
+    slot x = nn_embedding(p, &table);
+
+    (void)model;
+    program_enter_block(p, 0);
+    x = nn_experts(p, x, nn_choose(p, nn_router(p, x, &router, NULL),
+                                   &spec.form), &spec);
+    program_enter_block(p, -1);
+    nn_head(p, x, &head);
+    return p->error;
+}
 
 /* Embedding, the layer in block 0, head. */
 static status build(struct program *p, const struct model *model)
@@ -73,9 +105,9 @@ static void same(struct tensor view, const char *recipe, const char *name)
 }
 
 /* Late scales: of the largest magnitudes that the emulation had. */
-static void know(struct stage *stage)
+static void know(struct stage *stage, int param)
 {
-    const struct param *weight = &stage->program.params.items[0];
+    const struct param *weight = &stage->program.params.items[param];
     float *known = golden("", "known");
 
     for (int i = 0; i < LATE_USES * LATE_OPERANDS; i++)
@@ -84,10 +116,11 @@ static void know(struct stage *stage)
     memory_free(known);
 }
 
-static void layer_run(const struct precision *recipe)
+/* A stage with the recipe in block 0, without embedding and head. */
+static void open_stage(struct stage *stage, const struct model_kind *kind,
+                       const struct precision *recipe)
 {
-    const struct model_kind kind = {.name = "layer", .build = build};
-    const struct model model = {.kind = &kind, .vocab = VOCAB, .layers = 3,
+    const struct model model = {.kind = kind, .vocab = VOCAB, .layers = 3,
                                 .width = IN, .context = LENGTH};
     static const char *const none[] = {"none"};
     const struct stage_request request = {
@@ -97,15 +130,22 @@ static void layer_run(const struct precision *recipe)
         .micro_batch = SEQUENCES, .backward = BACKWARD_FUSED, .threads = 2,
         .recompute = none, .recompute_count = 1, .slice = {0, 1, false, false},
         .precision = {true, *recipe, 0, 1, 0, 16}};
+
+    IS_OK(stage_plan(stage, &request));
+    IS_OK(stage_open(stage));
+    stage->run.batch = (struct batch){.tokens = TOKENS};
+    gradients_reset(&stage->gradients);
+}
+
+static void layer_run(const struct precision *recipe)
+{
+    const struct model_kind kind = {.name = "layer", .build = build};
     struct stage stage;
 
-    IS_OK(stage_plan(&stage, &request));
-    IS_OK(stage_open(&stage));
-    stage.run.batch = (struct batch){.tokens = TOKENS};
-    if (late_values(&stage.program) > 0) know(&stage);
+    open_stage(&stage, &kind, recipe);
+    if (late_values(&stage.program) > 0) know(&stage, 0);
     fill(run_weight(&stage.run, &stage.program.steps[0], 0), "w");
     fill(run_entry(&stage.run), "x");
-    gradients_reset(&stage.gradients);
     IS_OK(run_forward(&stage.run));
     same(run_exit(&stage.run), recipe->name, "y");
     fill(run_exit_gradient(&stage.run), "dy");
@@ -116,9 +156,68 @@ static void layer_run(const struct precision *recipe)
     stage_free(&stage);
 }
 
+static const struct step *step_named(const struct program *p, const char *name)
+{
+    for (int i = 0; i < p->step_count; i++)
+        if (strcmp(p->steps[i].layer->name, name) == 0) return &p->steps[i];
+    CHECK(false);
+    return NULL;
+}
+
+/* B and W of the first product alone, from gradients of its rows. */
+static void experts_run(const struct precision *recipe)
+{
+    const struct model_kind kind = {.name = "experts", .build = build_experts};
+    const struct event event = {.pass = PASS_BACKWARD_INPUT};
+    struct stage stage;
+    struct run *run = &stage.run;
+
+    open_stage(&stage, &kind, recipe);
+    const struct step *up = step_named(&stage.program, "experts_up");
+    const struct step *router = step_named(&stage.program, "router");
+    float *weights = golden("", "up");
+
+    for (int i = 0; i < EXPERTS; i++) {
+        struct step one = *up;
+
+        one.param[0] += i;
+        if (late_values(&stage.program) > 0) know(&stage, one.param[0]);
+        const struct tensor w = run_weight(run, &one, 0);
+
+        for (int64_t j = 0; j < OUT * IN; j++)
+            tensor_set(&w, j, (double)weights[i * OUT * IN + j]);
+    }
+    fill(run_weight(run, router, 0), "router");
+    fill(run_entry(run), "x");
+    IS_OK(run_forward(run));
+    same(run_slot(run, up->output), recipe->name, "experts.h");
+    fill(run_gradient(run, up->output), "dh");
+    run->event = &event;
+    IS_OK(up->layer->backward_input(up, run));
+    IS_OK(up->layer->backward_weight(up, run));
+    same(run_gradient(run, up->input), recipe->name, "experts.dx");
+    float *want = golden(recipe->name, "experts.dw");
+
+    for (int i = 0; i < EXPERTS; i++) {
+        const struct tensor dw =
+            gradient_root(&stage.gradients, up->stream[0] + i);
+
+        for (int64_t j = 0; j < OUT * IN; j++)
+            CHECK(tensor_get(&dw, j) == (double)want[i * OUT * IN + j]);
+    }
+    memory_free(want);
+    memory_free(weights);
+    stage_free(&stage);
+}
+
 TEST(layers_equal_the_emulation)
 {
     for (int i = 0; i < PRECISIONS; i++) layer_run(&precisions[i]);
+}
+
+TEST(experts_equal_the_emulation)
+{
+    for (int i = 0; i < PRECISIONS; i++) experts_run(&precisions[i]);
 }
 
 TEST(recipes_are_found_by_name)
@@ -137,4 +236,5 @@ TEST(recipes_are_found_by_name)
     EQUAL_INT(precision_high(recipe, 1), 1);
 }
 
-TEST_MAIN(layers_equal_the_emulation, recipes_are_found_by_name)
+TEST_MAIN(layers_equal_the_emulation, experts_equal_the_emulation,
+          recipes_are_found_by_name)

@@ -1,0 +1,341 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* quantized_experts.c - operands of the products of experts in few bits: one
+ * expert after the other.
+ *
+ *   memory   token | gate | place of each row | spans | peaks | rows of an
+ *            expert | left | right | matrix of an expert                     */
+#include "nn/quantized_experts.h"
+
+#include <string.h>
+
+#include "mesh/group.h"
+#include "nn/late.h"
+
+struct room {
+    int32_t *tokens;
+    char *gates;
+    struct dropout_row *places;
+    struct quantize_span *rows, *cols;
+    float *peaks;
+    char *plain, *left, *right, *weight;
+    size_t bytes;
+};
+
+static void *take(char *base, size_t *at, int64_t count, size_t size)
+{
+    void *out = base == NULL ? NULL : base + *at;
+
+    *at += arena_aligned((size_t)count * size);
+    return out;
+}
+
+static int64_t chunk_of(const struct program *p)
+{
+    return p->length / p->chunks;
+}
+
+/* base NULL: only counts. rows: at most as many are an expert's. */
+static struct room room_of(const struct step *step, const struct program *p,
+                           int64_t rows, char *base)
+{
+    const struct param *param = &p->params.items[step->param[0]];
+    const int64_t wide =
+        param->rows > param->cols ? param->rows : param->cols;
+    const int64_t chunks = p->tokens * p->mesh.size[AXIS_EXPERT] / chunk_of(p);
+    const int64_t spans =
+        chunks > quantized_spans(p) ? chunks : quantized_spans(p);
+    const size_t number = (size_t)dtype_bytes(DTYPE_BF16);
+    const size_t span = sizeof(struct quantize_span);
+    struct room room = {0};
+    size_t at = 0;
+
+    room.tokens = take(base, &at, rows, sizeof *room.tokens);
+    room.gates = take(base, &at, rows, (size_t)dtype_bytes(program_real(p)));
+    room.places = take(base, &at, rows, sizeof *room.places);
+    room.rows = take(base, &at, spans, span);
+    room.cols = take(base, &at, quantized_spans(p), span);
+    room.peaks =
+        take(base, &at, spans * quantized_spans(p), sizeof *room.peaks);
+    room.plain = take(base, &at, rows * wide, number);
+    room.left = take(base, &at, rows * wide, number);
+    room.right = take(base, &at, rows * wide, number);
+    room.weight = take(base, &at, param->elements, number);
+    room.bytes = at;
+    return room;
+}
+
+size_t quantized_experts_bytes(const struct step *step,
+                               const struct program *p, int64_t rows)
+{
+    return step->few ? room_of(step, p, rows, NULL).bytes : 0;
+}
+
+/* ---- rows of an expert ---- */
+
+/* The rows [first, first + count) of the groups, in a product. */
+struct expert_part {
+    const struct quantized_experts *few;
+    struct room room;
+    const struct param *param; /* of the expert */
+    enum product_use use;
+    int64_t first, count;
+};
+
+static int64_t token_of(const struct expert_part *part, int64_t row)
+{
+    const struct expert_groups *groups = &part->few->lists->groups;
+
+    return groups->entries[part->first + row] / groups->choices;
+}
+
+/* The rows as the product would read them, gates included, rounded once. */
+static status plain_rows(struct run *run, const struct expert_part *part,
+                         const struct expert_rows *from, struct tensor *out)
+{
+    const int32_t *entries = part->few->lists->groups.entries + part->first;
+    const size_t real = (size_t)dtype_bytes(program_real(run->program));
+    const struct tensor all = from->matrix;
+    const struct room *room = &part->room;
+
+    *out = tensor_2d(room->plain, all.dtype, part->count, all.shape[1]);
+    if (!from->gathered) {
+        CHECK(from->scales == NULL);
+        *out = tensor_rows(all, part->first, part->count);
+        return OK;
+    }
+    for (int64_t i = 0; i < part->count; i++)
+        room->tokens[i] = (int32_t)token_of(part, i);
+    if (from->scales == NULL)
+        return run->kernels->gather_rows(run->stream, *out, false, all,
+                                         room->tokens);
+    for (int64_t i = 0; i < part->count; i++)
+        memcpy(room->gates + (size_t)i * real,
+               (const char *)from->scales + (size_t)entries[i] * real, real);
+    return run->kernels->experts_combine(
+        run->stream, &(struct experts_combine){
+            .y = *out, .rows = all, .places = room->tokens,
+            .numbers = room->tokens, .gates = room->gates, .choices = 1,
+            .leaf_experts = 1});
+}
+
+/* Runs of rows whose tokens have one chunk. */
+static int64_t fill_chunks(const struct program *p,
+                           const struct expert_part *part)
+{
+    struct quantize_span *spans = part->room.rows;
+    int64_t count = 0, last = -1;
+
+    for (int64_t i = 0; i < part->count; i++) {
+        const int64_t chunk = token_of(part, i) / chunk_of(p);
+
+        if (chunk != last)
+            spans[count++] = (struct quantize_span){i, 0, 0};
+        spans[count - 1].count++;
+        last = chunk;
+    }
+    return count;
+}
+
+/* Sequences of a rank of the expert axis, less those of this one. */
+static int64_t sequences_away(const struct program *p, int rank)
+{
+    struct place place = p->place;
+
+    if (p->mesh.size[AXIS_EXPERT] == 1) return 0;
+    place.at[AXIS_EXPERT] = rank;
+    return (mesh_batch_rank(&p->mesh, &place) -
+            mesh_batch_rank(&p->mesh, &p->place)) * p->batch;
+}
+
+static void fill_places(const struct run *run, const struct expert_part *part,
+                        bool gradient)
+{
+    const struct program *p = run->program;
+    const uint64_t site = quantized_site(part->param, part->use, gradient);
+
+    for (int64_t i = 0; i < part->count; i++) {
+        const int64_t all = token_of(part, i), tokens = part->few->tokens;
+        const int64_t token = all % tokens;
+        const int64_t first = run->batch.sequence +
+                              sequences_away(p, (int)(all / tokens));
+
+        part->room.places[i] = quantized_place(
+            p, first + token / p->length, token % p->length, site);
+    }
+}
+
+/* to [rows of the part, width] = the part of `from` rounded. */
+static status round_part(struct run *run, const struct expert_part *part,
+                         bool gradient, const struct expert_rows *from,
+                         struct tensor to)
+{
+    const struct program *p = run->program;
+    const struct precision *recipe = &p->precision.recipe;
+    const bool right = part->use == USE_WGRAD && !gradient;
+    const struct quantized_operand of = {
+        gradient ? &recipe->gradients : &recipe->activations,
+        late_value(part->param, (int)part->use, right),
+        part->use == USE_WGRAD};
+    struct quantize call = {
+        .out = to, .rows = part->room.rows, .cols = part->room.cols,
+        .peaks = part->room.peaks, .key = run->recipe,
+        .places = part->room.places,
+        .turn = part->use == USE_WGRAD && recipe->turn};
+
+    TRY(plain_rows(run, part, from, &call.in));
+    quantized_set(&call, run, &of);
+    call.row_spans = fill_chunks(p, part);
+    call.col_spans =
+        quantized_features(p, part->param, gradient, part->room.cols);
+    if (call.rounding == ROUND_STOCHASTIC) fill_places(run, part, gradient);
+    return run->kernels->quantize(run->stream, &call);
+}
+
+static struct expert_part part_of(const struct quantized_experts *few,
+                                  const struct run *run, enum product_use use,
+                                  int expert)
+{
+    const struct program *p = run->program;
+    const int32_t *offsets = few->lists->groups.offsets;
+
+    return (struct expert_part){
+        few, room_of(few->step, p, few->rows, few->memory),
+        &p->params.items[few->step->param[0] + expert], use, offsets[expert],
+        offsets[expert + 1] - offsets[expert]};
+}
+
+/* ---- products ---- */
+
+static status round_matrix(struct run *run, const struct expert_part *part,
+                           struct tensor *matrix)
+{
+    const struct program *p = run->program;
+    const struct precision_role *role = &p->precision.recipe.weights;
+    const struct quantized_operand of = {
+        role, late_value(part->param, (int)part->use, true),
+        part->use == USE_DGRAD};
+    struct quantize call = {.in = *matrix, .rows = part->room.rows,
+                            .cols = part->room.cols,
+                            .peaks = part->room.peaks};
+
+    if (role->format == FORMAT_BF16) return OK;
+    CHECK(role->rounding == ROUND_NEAREST); /* the step is in no key here */
+    quantized_set(&call, run, &of);
+    call.out = tensor_2d(part->room.weight, DTYPE_BF16, matrix->shape[0],
+                         matrix->shape[1]);
+    call.row_spans = quantized_features(p, part->param, true, part->room.rows);
+    call.col_spans = quantized_features(p, part->param, false,
+                                        part->room.cols);
+    *matrix = call.out;
+    return run->kernels->quantize(run->stream, &call);
+}
+
+/* The matrix of an expert as the product reads it. */
+static status matrix_of(struct run *run, const struct expert_part *part,
+                        int expert, struct tensor *out)
+{
+    const struct tensor all = weights_of(part->few->step, run);
+    struct tensor one = tensor_2d(
+        (char *)all.data + expert * all.stride[0] * dtype_bytes(all.dtype),
+        all.dtype, all.shape[1], all.shape[2]);
+
+    TRY(round_matrix(run, part, &one));
+    *out = tensor_3d(one.data, one.dtype, 1, one.shape[0], one.shape[1]);
+    if (part->use == USE_FORWARD) *out = transposed(*out);
+    return OK;
+}
+
+static status product_of(struct run *run, const struct expert_part *part,
+                         int expert, const struct experts_product *all)
+{
+    const struct precision *recipe = &run->program->precision.recipe;
+    const bool gradient = part->use == USE_DGRAD;
+    const struct precision_role *role =
+        gradient ? &recipe->gradients : &recipe->activations;
+    int64_t row;
+    const struct expert_groups groups =
+        choice_some(part->few->lists, expert, 1, &row);
+    struct experts_product call = *all;
+
+    call.groups = &groups;
+    call.c = tensor_rows(all->c, row, part->count);
+    if (role->format != FORMAT_BF16) {
+        call.a = (struct expert_rows){.matrix = tensor_2d(
+            part->room.left, DTYPE_BF16, part->count,
+            all->a.matrix.shape[1])};
+        TRY(round_part(run, part, gradient, &all->a, call.a.matrix));
+    } else if (!call.a.gathered)
+        call.a.matrix = tensor_rows(all->a.matrix, row, part->count);
+    TRY(matrix_of(run, part, expert, &call.b));
+    if (all->bias.data != NULL) {
+        call.bias = tensor_rows(all->bias, expert, 1);
+        call.bias.stride[0] = all->bias.stride[0];
+    }
+    return run->kernels->experts_product(run->stream, &call);
+}
+
+status quantized_experts_product(struct run *run,
+                                 const struct quantized_experts *few,
+                                 enum product_use use,
+                                 const struct experts_product *call)
+{
+    if (!quantized_is(run, few->step))
+        return run->kernels->experts_product(run->stream, call);
+    for (int i = 0; i < call->groups->experts; i++) {
+        const struct expert_part part = part_of(few, run, use, i);
+
+        if (part.count > 0) TRY(product_of(run, &part, i, call));
+    }
+    return OK;
+}
+
+/* ---- sums over tokens ---- */
+
+static status round_operand(struct run *run,
+                            const struct quantized_experts *few, bool gradient,
+                            struct expert_rows *rows)
+{
+    const struct precision *recipe = &run->program->precision.recipe;
+    const struct precision_role *role =
+        gradient ? &recipe->gradients : &recipe->activations;
+    const struct expert_groups *groups = &few->lists->groups;
+    const struct room room =
+        room_of(few->step, run->program, few->rows, few->memory);
+    const struct tensor all = tensor_2d(
+        gradient ? room.left : room.right, DTYPE_BF16,
+        groups->offsets[groups->experts], rows->matrix.shape[1]);
+
+    if (role->format == FORMAT_BF16) return OK;
+    for (int i = 0; i < groups->experts; i++) {
+        const struct expert_part part = part_of(few, run, USE_WGRAD, i);
+
+        if (part.count > 0)
+            TRY(round_part(run, &part, gradient, rows,
+                           tensor_rows(all, part.first, part.count)));
+    }
+    *rows = (struct expert_rows){.matrix = all};
+    return OK;
+}
+
+status quantized_experts_operands(struct run *run,
+                                  const struct quantized_experts *few,
+                                  struct expert_operands *of)
+{
+    if (!quantized_is(run, few->step)) return OK;
+    TRY(round_operand(run, few, true, &of->a));
+    return round_operand(run, few, false, &of->b);
+}
+
+status quantized_experts_check(const struct program *p)
+{
+    const struct precision_use *use = &p->precision;
+
+    if (!use->on || use->recipe.activations.rounding != ROUND_STOCHASTIC ||
+        p->mesh.size[AXIS_EXPERT] == 1)
+        return OK;
+    FAIL(ERR_CONFIG, "numerics.recipe_rows: activations that are rounded "
+                     "stochastically draw by the number of their sequence, "
+                     "which a rank of mesh.expert knows of its own tokens "
+                     "alone in an evaluation; round them to nearest, or use "
+                     "mesh.expert=1");
+}
