@@ -129,7 +129,7 @@ static int64_t fill_chunks(const struct program *p,
         const int64_t chunk = token_of(part, i) / chunk_of(p);
 
         if (chunk != last)
-            spans[count++] = (struct quantize_span){i, 0, 0};
+            spans[count++] = (struct quantize_span){.first = i};
         spans[count - 1].count++;
         last = chunk;
     }

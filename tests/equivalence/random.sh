@@ -155,7 +155,7 @@ draw() { # SEED
         # What stays as it is, and adapters; ~: a space in a word.
         function stays(   rank, group, named) {
             rank = seed % 2 && clip > 0 ? 0 : of("0 0 2 3")
-            if (family ~ /deepseek_v/) rank = 0
+            if (family ~ /deepseek_v/ || special ~ /bias_rate=0[.]/) rank = 0
             named = rank > 0 && random(2) ? some(targets()) : "[all]"
             group = of("- - *norm*~frozen layers.0.*~frozen *.wo~frozen " \
                 (family ~ /deepseek_v/ ? "" : "*wqkv~frozen ") \
