@@ -339,7 +339,8 @@ static status agent_live(struct agent *agent, bool *child)
                  agent->name);
         workers_reap(agent);
         workers_look(agent);
-        courier_look(agent);
+        *child = courier_look(agent);
+        if (*child) return OK;
         if (agent->up.descriptor >= 0) talk(agent);
         else TRY(live_alone(agent));
     }

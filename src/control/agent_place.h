@@ -34,6 +34,7 @@ struct agent {
     int count;
     struct courier *courier; /* shared with the couriers */
     pid_t couriers[2];
+    int64_t courier_next_ns; /* when one may be started again */
     uint64_t moves_told;
 };
 

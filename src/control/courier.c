@@ -16,7 +16,8 @@
 #include "base/file.h"
 #include "control/copy_slot.h"
 
-enum { KNOCK_MS = 1000, ANSWER_MS = 20000, AGAIN_MS = 200, PEERS_MOST = 16,
+enum { KNOCK_MS = 1000, ANSWER_MS = 20000, AGAIN_MS = 200, START_MS = 500,
+       PEERS_MOST = 16,
        LOST_MS = 6000 /* then ranks go on without a second copy */ };
 
 /* A slot on its way. */
@@ -391,8 +392,18 @@ static status start(struct agent *agent, pid_t *process, const char *name,
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     setpgid(0, 0);
     prctl(PR_SET_NAME, name);
+    if (agent->up.descriptor >= 0) close(agent->up.descriptor);
     if (getppid() == parent) live(agent);
     return OK;
+}
+
+static status start_one(struct agent *agent, int index, bool *child)
+{
+    return index == 0
+               ? start(agent, &agent->couriers[0], "lockstep:sends",
+                       send_for_ever, child)
+               : start(agent, &agent->couriers[1], "lockstep:keeps",
+                       receive_for_ever, child);
 }
 
 status courier_start(struct agent *agent, bool *child)
@@ -404,27 +415,34 @@ status courier_start(struct agent *agent, bool *child)
     if (mapped == MAP_FAILED)
         FAIL(ERR_MEMORY, "no shared memory: %s", strerror(errno));
     agent->courier = mapped;
-    TRY(start(agent, &agent->couriers[0], "lockstep:sends", send_for_ever,
-              child));
-    if (*child) return OK;
-    TRY(start(agent, &agent->couriers[1], "lockstep:keeps", receive_for_ever,
-              child));
+    for (int i = 0; i < 2 && !*child; i++) TRY(start_one(agent, i, child));
     return OK;
 }
 
-void courier_look(struct agent *agent)
+static void see_end(struct agent *agent, int index)
 {
-    for (int i = 0; i < 2; i++) {
-        if (agent->couriers[i] <= 0 ||
-            waitpid(agent->couriers[i], NULL, WNOHANG) != agent->couriers[i])
+    if (agent->couriers[index] <= 0 ||
+        waitpid(agent->couriers[index], NULL, WNOHANG) !=
+            agent->couriers[index])
+        return;
+    agent->couriers[index] = 0;
+    if (index == 0) atomic_store(&agent->board->carries, 0);
+    fprintf(stderr, "agent     %s: the process that %s copies has ended; it "
+            "is started again\n", agent->name, index == 0 ? "sends" : "keeps");
+}
+
+bool courier_look(struct agent *agent)
+{
+    bool child = false;
+
+    for (int i = 0; i < 2 && !child; i++) {
+        see_end(agent, i);
+        if (agent->couriers[i] > 0 || clock_ns() < agent->courier_next_ns)
             continue;
-        agent->couriers[i] = 0;
-        if (i == 0) atomic_store(&agent->board->carries, 0);
-        fprintf(stderr, "agent     %s: the process that %s copies has ended; "
-                "%s\n", agent->name, i == 0 ? "sends" : "keeps",
-                i == 0 ? "its ranks go on without copies on another node"
-                       : "it keeps no copies of other nodes any more");
+        agent->courier_next_ns = clock_ns() + (int64_t)START_MS * 1000000;
+        if (start_one(agent, i, &child) != OK) status_clear();
     }
+    return child;
 }
 
 void courier_stop(struct agent *agent)

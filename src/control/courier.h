@@ -35,8 +35,9 @@ struct courier {
 /* Starts both; in one of them, returns with *child when it shall end. */
 status courier_start(struct agent *agent, bool *child);
 void courier_stop(struct agent *agent);
-/* If one has ended, ranks do not wait for it any more. */
-void courier_look(struct agent *agent);
+/* One that has ended is started again, until then ranks do not wait for it. In
+ * it, returns true when it shall end. */
+bool courier_look(struct agent *agent);
 /* The supervisor names the partner. */
 void courier_partner(struct agent *agent, const struct node_beat *partner);
 void courier_move(struct agent *agent, const struct node_move *what);

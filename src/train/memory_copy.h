@@ -29,7 +29,8 @@ struct memory_copy {
     struct team *team;               /* borrowed */
     char *slots;         /* mapped: this rank's two; NULL: there are none */
     size_t slot_bytes;   /* of a slot with its head */
-    uint64_t layout;     /* of the ranks; set before it is opened */
+    uint64_t layout;     /* of the ranks and the run's history; set before it
+                          * is opened, and whenever either changes */
     int64_t every;       /* steps from copy to copy */
     bool measures;       /* `every` follows the cost */
     int64_t made, looked; /* copies in this process; then, when their cost was

@@ -6,10 +6,20 @@
 #include "control/board.h"
 #include "train/trainer_state.h"
 
+void trainer_copy_layout(struct trainer *t)
+{
+    int64_t rewinds = 0;
+
+    for (int64_t i = 0; i < t->ledger.count; i++)
+        rewinds += t->ledger.events[i].verdict.action == POLICY_REWIND;
+    t->copy.layout = crc32c(
+        crc32c(0, t->setup.mesh.size, sizeof t->setup.mesh.size), &rewinds,
+        sizeof rewinds);
+}
+
 status trainer_copy_open(struct trainer *t)
 {
-    /* Copies of another layout may have as many bytes. */
-    t->copy.layout = crc32c(0, t->setup.mesh.size, sizeof t->setup.mesh.size);
+    trainer_copy_layout(t);
     return memory_copy_open(&t->copy, &t->pipeline, &t->team,
                             t->request->copies);
 }

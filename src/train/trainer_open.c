@@ -454,6 +454,7 @@ status trainer_open(struct trainer *t)
     if (t->request->set->values.checkpoint.async)
         TRY(background_open(&t->background, t->team.world));
     TRY(use_pipeline(t));
+    TRY(trainer_policy_read(t));
     TRY(trainer_copy_open(t));
     TRY(team_agree(&t->team, begin(t)));
     TRY(trainer_policy_load(t));

@@ -54,7 +54,7 @@ void trainer_policy_open(struct trainer *t)
     t->keeper.left_out = &t->feed.left_out;
 }
 
-status trainer_policy_load(struct trainer *t)
+status trainer_policy_read(struct trainer *t)
 {
     const char *run = t->run.path;
     status result = OK;
@@ -62,6 +62,11 @@ status trainer_policy_load(struct trainer *t)
     if (trainer_leads(t)) result = ledger_open(&t->ledger, run, true);
     TRY(team_agree(&t->team, result));
     if (!trainer_leads(t)) TRY(ledger_open(&t->ledger, run, false));
+    return OK;
+}
+
+status trainer_policy_load(struct trainer *t)
+{
     return ledger_ranges(&t->ledger, &t->feed.left_out);
 }
 
@@ -222,6 +227,7 @@ status trainer_refuse(struct trainer *t)
     event.first = t->counters.samples;
     event.samples = end - event.first;
     TRY(record(t, &event));
+    trainer_copy_layout(t);
     TRY(ranges_add(&t->feed.left_out, event.first, end));
     progress_note(&t->progress, "step %lld: %s; back to step %lld, without "
                                 "%lld samples from %lld on",

@@ -117,6 +117,9 @@ void trainer_close_files(struct trainer *t);
  * every checkpoint; *step: its step, -1: none. A copy of this step, if it is
  * due. Collective. */
 status trainer_copy_open(struct trainer *t);
+/* Copies of another layout, which may have as many bytes, and those of steps
+ * that a rewind has undone since are not gone back to. */
+void trainer_copy_layout(struct trainer *t);
 status trainer_copy_restore(struct trainer *t, int64_t *step);
 status trainer_copy(struct trainer *t);
 
@@ -132,6 +135,8 @@ status trainer_use_batch(struct trainer *t, int64_t batch);
  * of the step; the events so far. */
 status trainer_policy_plan(struct trainer *t);
 void trainer_policy_open(struct trainer *t);
+/* The ledger; then, once the state is there, what it leaves out. */
+status trainer_policy_read(struct trainer *t);
 status trainer_policy_load(struct trainer *t);
 /* A step was made and is to be noted; a step was not made. Collective.
  * ERR_NUMERIC: that was once too often. */

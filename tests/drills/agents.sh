@@ -96,25 +96,6 @@ expect "spares, and a layout that shows in the bits" 78 "numerics.mode" train \
     config.yaml --run no --ranks 3 --supervised --spares 1 \
     --set numerics.mode=fast --set train.batch=24
 
-# --- the local agent is killed, and all ranks with it: another one is started,
-# and the run goes on from the newest checkpoint ---
-some="--set train.steps=300 --set checkpoint.every=50"
-# shellcheck disable=SC2086
-must train config.yaml --run short $some --set train.threads=1
-# shellcheck disable=SC2086
-"$program" train config.yaml --run killed $four $some --supervised --spares 1 \
-    >log 2>&1 &
-child=$!
-children="$children $child"
-await_step killed 60
-kill -9 "$(sed -n "s/^\([0-9]*\) .*) [A-Z] $child .*/\1/p" /proc/[0-9]*/stat \
-    2>/dev/null)"
-ended "$child"
-code=$?
-says "the local agent is killed: another one" log 'it is started again'
-if [ $code -eq 0 ] && same_run short killed; then ok "the local agent is killed"
-else bad "the local agent is killed" "exit $code, $why" log; fi
-
 # --- three nodes; the supervisor and two nodes are killed, one after the other:
 # the first one's ranks go to a spare node, with copies that a third one kept;
 # after the second, places are missing ---
@@ -151,6 +132,19 @@ await log 'node *b joined'
 join c
 c=$agent
 await_step nodes 20
+# All processes that carry copies are killed. What is restored from another
+# node below was carried by those that were started then.
+couriers() {
+    sed -n 's/^\([0-9]*\) (lockstep:\(sends\|keeps\)) [A-Z] \([0-9]*\) .*/\1 \3/p' \
+        /proc/[0-9]*/stat 2>/dev/null |
+        awk -v of=" $children " 'index(of, " " $2 " ") { print $1 }'
+}
+before=$(couriers)
+[ "$(echo "$before" | wc -w)" = 6 ] || bad "couriers" "not 6: $before" log
+# shellcheck disable=SC2086
+kill -9 $before
+await log.a 'sends copies has ended; it is started again'
+await log.a 'keeps copies has ended; it is started again'
 says "which losses are survived" log 'of two at once 0 of 3 pairs'
 head -c 32 /dev/urandom | od -An -tx1 | tr -d ' \n' >forged
 chmod 600 forged
