@@ -8,6 +8,7 @@
 #include "cli/run.h"
 #include "comm/door.h"
 #include "control/report.h"
+#include "control/straggler.h"
 #include "control/watch.h"
 
 /* ---- status ---- */
@@ -19,6 +20,40 @@ static void rank_text(const struct run_report *r, int rank, char out[160])
     else
         snprintf(out, 160, "rank %d: %s", rank,
                  r->rank[rank].lives ? "lives" : "is gone");
+}
+
+/* While steps are made, and its ranks are on this machine. */
+static struct straggler straggler_of(const struct run_report *r)
+{
+    if (r->board == NULL || r->state >= RUN_ENDED)
+        return (struct straggler){.rank = -1};
+    return straggler_find(r->board);
+}
+
+static void print_straggler(const struct run_report *r)
+{
+    const struct straggler found = straggler_of(r);
+    char text[120];
+
+    straggler_text(&found, text);
+    if (text[0] != '\0') printf("straggler  %s\n", text);
+}
+
+static void write_straggler(const struct run_report *r, struct json_writer *w)
+{
+    const struct straggler found = straggler_of(r);
+
+    json_write_key(w, "straggler");
+    if (found.rank < 0) {
+        json_write_null(w);
+        return;
+    }
+    json_write_object(w);
+    json_write_key_integer(w, "rank", found.rank);
+    json_write_key_real(w, "waited_share", found.share);
+    json_write_key_real(w, "seconds", found.seconds);
+    json_write_key_integer(w, "calls", found.calls);
+    json_write_object_end(w);
 }
 
 static status print_status_json(const struct run_report *r, const char *run)
@@ -37,6 +72,7 @@ static status print_status_json(const struct run_report *r, const char *run)
     json_write_key_integer(&w, "step", r->step);
     json_write_key_integer(&w, "incidents", r->incidents);
     json_write_key_integer(&w, "recovered", r->recovered);
+    write_straggler(r, &w);
     json_write_key(&w, "ranks");
     json_write_array(&w);
     for (int i = 0; i < r->ranks; i++) {
@@ -83,6 +119,7 @@ static void print_status(const struct run_report *r, const char *run)
                text, r->agents ? ", on " : "",
                r->agents ? r->rank[i].node : "");
     }
+    print_straggler(r);
     if (r->state == RUN_DEAD)
         printf(r->agents ? "continue   with the command of its supervisor\n"
                          : "continue   lockstep resume %s --ranks %d "
@@ -168,6 +205,7 @@ status command_incidents(struct arguments *arguments)
         print_line(report.lines.items[i], explain);
     printf("%d incidents, %d recovered\n", report.incidents,
            report.recovered);
+    print_straggler(&report);
     run_report_free(&report);
     return OK;
 }

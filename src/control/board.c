@@ -200,6 +200,11 @@ uint64_t board_generation(void)
     return mine != NULL ? atomic_load(&mine->generation) : 0;
 }
 
+const struct board *board_mine(void)
+{
+    return mine;
+}
+
 const char *board_source_name(int source)
 {
     static const char *const names[BOARD_SOURCES] = {"beginning", "checkpoint",

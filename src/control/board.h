@@ -91,6 +91,9 @@ bool board_has_agent(void);
 /* 0: this process is no such rank. */
 uint64_t board_generation(void);
 
+/* The board of this rank; NULL: this process is no such rank. */
+const struct board *board_mine(void);
+
 const char *board_phase_name(int phase); /* "steps" */
 const char *board_source_name(int source); /* "memory" */
 

@@ -11,6 +11,7 @@
 #include "train/summary.h"
 #include "train/launched.h"
 #include "control/board.h"
+#include "control/straggler.h"
 #include "train/signals.h"
 #include "train/trainer_state.h"
 
@@ -151,6 +152,26 @@ done:
     return result;
 }
 
+/* A rank for which the others wait is named again after 10 minutes. */
+static void watch_stragglers(struct trainer *t)
+{
+    static const double every_s = 5, again_s = 600;
+    const struct board *board = board_mine();
+    const double now = clock_s();
+    struct straggler found;
+    char text[120];
+
+    if (board == NULL || now - t->slow.looked_s < every_s) return;
+    t->slow.looked_s = now;
+    found = straggler_find(board);
+    if (found.rank < 0 || (t->slow.told_s > 0 && found.rank == t->slow.rank &&
+                           now - t->slow.told_s < again_s)) return;
+    t->slow.rank = found.rank;
+    t->slow.told_s = now;
+    straggler_text(&found, text);
+    LOG(WARNING, "train", "a straggler: %s", text);
+}
+
 /* After the update. */
 static status finish_step(struct trainer *t, struct made_step *made,
                           double began)
@@ -174,6 +195,7 @@ static status finish_step(struct trainer *t, struct made_step *made,
                                     sequences - 1) + 1;
     t->counters.epoch = t->counters.samples / t->feed.samples;
     if (!trainer_leads(t)) return OK;
+    watch_stragglers(t);
     struct meter_track *track = meter_begin();
 
     made->seconds = clock_s() - began;

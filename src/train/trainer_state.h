@@ -31,6 +31,7 @@ struct trainer {
     struct train_step step;
     struct trace trace;   /* of a pipeline's second step here */
     struct predicted predicted; /* of rank 0 */
+    struct { double looked_s; int rank; double told_s; } slow; /* of rank 0 */
     int traces;           /* a step is drawn: all ranks know it */
     struct profiler profiler;
     struct keeper keeper;

@@ -1,0 +1,130 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* straggler.c - finds the rank that comes last to the calls of its groups. */
+#include "control/straggler.h"
+
+#include <stdio.h>
+
+enum { CALLS_LEAST = 20, RANKS_MOST = 256, NEWEST_LEAST = 64,
+       NEWEST_MOST = 256 };
+static const double share_least = 0.05, times_least = 3;
+
+struct costs {
+    double waited_ns[RANKS_MOST], from_ns, to_ns;
+    uint64_t newest; /* calls of a rank that are looked at */
+    int calls;
+};
+
+/* The newest entry but `back`; NULL: there is none. */
+static const struct flight_entry *entry_of(const struct flight *flight,
+                                           uint64_t back)
+{
+    const uint64_t count = atomic_load(&flight->count);
+    const struct flight_entry *e;
+
+    if (back >= count) return NULL;
+    e = &flight->entries[(count - back) % FLIGHT_ENTRIES];
+    return e->number == count - back ? e : NULL;
+}
+
+/* Calls in which every rank waits for every other. */
+static bool counts(const struct flight_entry *e)
+{
+    return e->channel == CHANNEL_NOW && e->size > 1 && e->ended_ns > 0 &&
+           (e->kind == COMM_ALL_REDUCE || e->kind == COMM_REDUCE_SCATTER ||
+            e->kind == COMM_ALL_GATHER || e->kind == COMM_ALL_TO_ALL ||
+            e->kind == COMM_AGREE);
+}
+
+static const struct flight_entry *same_call(const struct flight *flight,
+                                            const struct flight_entry *call,
+                                            uint64_t newest)
+{
+    for (uint64_t back = 0; back < 2 * newest; back++) {
+        const struct flight_entry *e = entry_of(flight, back);
+
+        if (e != NULL && e->context == call->context &&
+            e->call == call->call && e->kind == call->kind && counts(e))
+            return e;
+    }
+    return NULL;
+}
+
+/* Once for each call: for the first of its ranks. */
+static void add_call(struct costs *costs, const struct board *board, int first,
+                     const struct flight_entry *call)
+{
+    double last = (double)call->began_ns, before = -1e300;
+    int who = first, present = 1;
+
+    for (int i = 0; i < board->size; i++) {
+        const struct flight_entry *e =
+            i == first ? NULL : same_call(&board->pages[i].flight, call,
+                                          costs->newest);
+        const double began = e != NULL ? (double)e->began_ns : 0;
+
+        if (e == NULL) continue;
+        if (i < first) return;
+        present++;
+        if (began > last) {
+            before = last;
+            last = began;
+            who = i;
+        } else if (began > before) {
+            before = began;
+        }
+    }
+    if (present != call->size) return;
+    costs->waited_ns[who] += last - before;
+    if (costs->calls++ == 0 || before < costs->from_ns)
+        costs->from_ns = before;
+    if (last > costs->to_ns) costs->to_ns = last;
+}
+
+static void add_rank(struct costs *costs, const struct board *board, int rank)
+{
+    for (uint64_t back = 0; back < costs->newest; back++) {
+        const struct flight_entry *e =
+            entry_of(&board->pages[rank].flight, back);
+
+        if (e != NULL && counts(e)) add_call(costs, board, rank, e);
+    }
+}
+
+struct straggler straggler_find(const struct board *board)
+{
+    struct costs costs = {.to_ns = -1e300, .newest = NEWEST_MOST};
+    struct straggler out = {.rank = -1};
+    double most = 0, second = 0;
+
+    if (board->size > RANKS_MOST) return out;
+    if (board->size > 16) costs.newest = NEWEST_LEAST;
+    for (int i = 0; i < board->size; i++) add_rank(&costs, board, i);
+    for (int i = 0; i < board->size; i++) {
+        const double waited = costs.waited_ns[i];
+
+        if (waited > most) {
+            second = most;
+            most = waited;
+            out.rank = i;
+        } else if (waited > second) {
+            second = waited;
+        }
+    }
+    out.calls = costs.calls;
+    if (costs.calls > 0)
+        out.seconds = 1e-9 * (costs.to_ns - costs.from_ns);
+    if (out.seconds > 0) out.share = 1e-9 * most / out.seconds;
+    if (out.calls < CALLS_LEAST || out.share < share_least ||
+        most < times_least * second)
+        out.rank = -1;
+    return out;
+}
+
+void straggler_text(const struct straggler *s, char out[120])
+{
+    out[0] = '\0';
+    if (s->rank >= 0)
+        snprintf(out, 120, "the others waited %.0f%% of the last %.1f s for "
+                 "rank %d (%d calls)", 100 * s->share, s->seconds, s->rank,
+                 s->calls);
+}

@@ -1,0 +1,56 @@
+#!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
+# stragglers.sh - one rank of a supervised run is stopped for three quarters of
+# the time: status, incidents and the log name it, and nothing is replaced.
+#
+#     BUILD=build tests/drills/stragglers.sh
+. "${0%/*}/common.sh"
+prepare
+
+"$program" train config.yaml --run slow --ranks 2 --supervised \
+    --set mesh.data=2 --set train.threads=1 --set train.steps=1000000 \
+    --set train.batch=16 --set checkpoint.every=100000 \
+    --set validate.every=100000 >log 2>&1 &
+child=$!
+children="$children $child"
+tries=0
+until grep -q '"step": 20,' slow/metrics.jsonl 2>/dev/null; do
+    sleep 0.1
+    tries=$((tries + 1))
+    [ $tries -lt 900 ] && kill -0 $child 2>/dev/null ||
+        { bad "a run" "makes no steps" log; report; }
+done
+victim=$(lockstep status slow --json | grep -A 1 '"rank": 1,' |
+    sed -n 's/.*"process": \([0-9]*\).*/\1/p')
+
+# named NAME FILE COMMAND...: what it prints into FILE names rank 1, in the end
+named() {
+    local name=$1 file=$2 until=$((SECONDS + 120))
+    shift 2
+    while [ $SECONDS -lt $until ]; do
+        for i in 1 2 3 4 5; do
+            kill -STOP "$victim"
+            sleep 0.15
+            kill -CONT "$victim"
+            sleep 0.05
+        done
+        "$@" >"$file" 2>&1
+        ! grep -q 'the others waited .* for rank 1 (' "$file" ||
+            { ok "$name"; return; }
+    done
+    bad "$name" "not within 120 s" "$file"
+}
+
+named "status names the rank" out lockstep status slow
+named "incidents do, too" out lockstep incidents slow
+named "the log does" out cat slow/log.txt
+if lockstep status slow --json | grep -q '"straggler"'; then ok "as JSON"
+else bad "as JSON" "not there"; fi
+kill -TERM $child
+wait $child
+code=$?
+if [ $code -eq 75 ]; then ok "the run was not disturbed"
+else bad "the run was not disturbed" "exit $code" log; fi
+if lockstep incidents slow | grep -q '^0 incidents'; then ok "no incident"
+else bad "no incident" "$(lockstep incidents slow | head -n 3)"; fi
+report
