@@ -10,6 +10,7 @@
 #include "planner/advise.h"
 #include "planner/draw.h"
 #include "planner/memory.h"
+#include "train/hunted.h"
 
 struct bill { double days, energy_kwh, cost; }; /* 0: was not asked for */
 
@@ -248,6 +249,63 @@ static void explain_causes(const struct view *v)
     }
 }
 
+/* As Lockstep its own plan decides; what cannot be run yet is planned as much
+ * smaller as the closed forms say. Sets of shards have closed forms alone. */
+static bool confirmed(struct view *v, struct advised *a, double most)
+{
+    struct forecast *f = &v->forecast;
+    struct candidate c = {.layout = a->layout};
+    int at;
+
+    if (f->as != AS_LOCKSTEP || f->exact_bytes <= 0 || a->layout.shard > 1)
+        return true;
+    if (!a->plan_only) {
+        const bool fits = hunted_fits(f, &c, most);
+
+        a->memory_bytes = c.memory_bytes;
+        if (c.prediction.step_s > 0) a->step_s = c.prediction.step_s;
+        return fits;
+    }
+    a->memory_bytes += f->exact_bytes -
+                       memory_largest(&f->layout, &f->shape, &at);
+    return a->memory_bytes <= most;
+}
+
+/* Whether a change that is enough alone is a part of it. */
+static bool is_more_than_enough(const struct advice *kept,
+                                const struct advised *a)
+{
+    for (int i = 0; i < kept->count; i++)
+        if (strstr(a->what, kept->items[i].what) != NULL) return true;
+    return false;
+}
+
+/* The cheapest changes that fit: one, or two where one is not enough. */
+static status find_advice(struct view *v, const struct cost *cost)
+{
+    const double most = v->prediction.memory_limit;
+    struct advice *kept = &v->advice, tried;
+
+    for (int at_once = 1; at_once <= 2 && kept->count < ADVICES; at_once++) {
+        TRY(advise(&tried, cost, most, at_once));
+        for (int i = 0; i < tried.count && kept->count < ADVICES; i++) {
+            struct advised *a = &tried.items[i];
+
+            if (!is_more_than_enough(kept, a) && confirmed(v, a, most))
+                kept->items[kept->count++] = *a;
+        }
+    }
+    for (int i = 1; i < kept->count; i++) { /* two may be the cheapest */
+        const struct advised a = kept->items[i];
+        int at = i;
+
+        for (; at > 0 && kept->items[at - 1].step_s > a.step_s; at--)
+            kept->items[at] = kept->items[at - 1];
+        kept->items[at] = a;
+    }
+    return OK;
+}
+
 static void print_advice(const struct view *v)
 {
     for (int i = 0; i < v->advice.count; i++) {
@@ -292,8 +350,7 @@ static status run_view(struct view *v, struct arguments *arguments)
     if (v->forecast.exact_bytes > 0)
         v->prediction.memory_position = v->forecast.exact_position;
     TRY(fill_bill(v, arguments));
-    if (!v->prediction.fits)
-        TRY(advise(&v->advice, &cost, v->prediction.memory_limit));
+    if (!v->prediction.fits) TRY(find_advice(v, &cost));
     if (picture != NULL)
         TRY(draw_steps(&v->steps, &v->prediction, picture));
     if (arguments_has(arguments, "json")) return print_json(v);

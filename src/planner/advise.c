@@ -34,6 +34,8 @@ static bool zero_up(struct layout *l, int zero)
 {
     if (l->zero >= zero || layout_sharing(l) < 2) return false;
     l->zero = zero;
+    l->whole_gradients = zero < 2; /* sets of the configuration are gone */
+    l->whole_shards = l->parts[1] = l->parts[2] = false;
     return true;
 }
 static bool zero1(struct layout *l, const struct shape *shape)
@@ -109,11 +111,11 @@ enum { CHANGE_COUNT = (int)(sizeof changes / sizeof *changes) };
 
 static void keep(struct advice *out, const struct advised *found)
 {
-    int at = out->count < ADVICES ? out->count++ : ADVICES;
+    int at = out->count < ADVICES_TRIED ? out->count++ : ADVICES_TRIED;
 
     for (; at > 0 && out->items[at - 1].step_s > found->step_s; at--)
-        if (at < ADVICES) out->items[at] = out->items[at - 1];
-    if (at < ADVICES) out->items[at] = *found;
+        if (at < ADVICES_TRIED) out->items[at] = out->items[at - 1];
+    if (at < ADVICES_TRIED) out->items[at] = *found;
 }
 
 static status try_one(struct advice *out, const struct cost *cost,
@@ -129,31 +131,14 @@ static status try_one(struct advice *out, const struct cost *cost,
     if (found->memory_bytes > limit) return OK;
     TRY(predict(&prediction, &changed, &weather));
     found->step_s = prediction.step_s;
+    found->layout = *layout;
     keep(out, found);
     return OK;
 }
 
-static bool fits(const struct layout *layout, const struct shape *shape,
-                 double limit)
+static status advise_one(struct advice *out, const struct cost *cost,
+                         double limit)
 {
-    int at;
-
-    return memory_largest(layout, shape, &at) <= limit;
-}
-
-/* A pair of changes is of use where neither is enough. */
-static bool fits_alone(const struct change *change, const struct cost *cost,
-                       double limit)
-{
-    struct layout one = *cost->layout;
-
-    return change->make(&one, cost->shape) &&
-           fits(&one, cost->shape, limit);
-}
-
-status advise(struct advice *out, const struct cost *cost, double limit)
-{
-    *out = (struct advice){.count = 0};
     for (int i = 0; i < CHANGE_COUNT; i++) {
         struct layout one = *cost->layout;
         struct advised found = {.plan_only = changes[i].plan_only};
@@ -162,16 +147,20 @@ status advise(struct advice *out, const struct cost *cost, double limit)
         snprintf(found.what, sizeof found.what, "%s", changes[i].what);
         TRY(try_one(out, cost, &one, &found, limit));
     }
-    for (int i = 0; i < CHANGE_COUNT && out->count < ADVICES; i++) {
+    return OK;
+}
+
+static status advise_two(struct advice *out, const struct cost *cost,
+                         double limit)
+{
+    for (int i = 0; i < CHANGE_COUNT; i++) {
         for (int j = i + 1; j < CHANGE_COUNT; j++) {
             struct layout both = *cost->layout;
             struct advised found = {
                 .plan_only = changes[i].plan_only || changes[j].plan_only};
 
             if (!changes[i].make(&both, cost->shape) ||
-                fits(&both, cost->shape, limit) ||
-                !changes[j].make(&both, cost->shape) ||
-                fits_alone(&changes[j], cost, limit))
+                !changes[j].make(&both, cost->shape))
                 continue;
             snprintf(found.what, sizeof found.what, "%s and %s",
                      changes[i].what, changes[j].what);
@@ -179,4 +168,12 @@ status advise(struct advice *out, const struct cost *cost, double limit)
         }
     }
     return OK;
+}
+
+status advise(struct advice *out, const struct cost *cost, double limit,
+              int at_once)
+{
+    *out = (struct advice){.count = 0};
+    return at_once == 1 ? advise_one(out, cost, limit)
+                        : advise_two(out, cost, limit);
 }

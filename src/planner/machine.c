@@ -69,14 +69,14 @@ static const double usual[M_CONSTANTS] = {
 
 const struct machine_preset machine_presets[] = {
     {"a100-40", "A100 SXM, 40 GB, HDR InfiniBand", DATASHEET, FIT,
-     {[M_GEMM] = 0.95, [M_GEMM_HALF] = 22.2, [M_ATTENTION] = 0.391,
-      [M_MEMORY] = 0.696, [M_LINK] = 0.465, [M_NIC] = 0.95, [M_STEP] = 0.0016,
+     {[M_GEMM] = 0.86, [M_GEMM_HALF] = 4, [M_ATTENTION] = 0.416,
+      [M_MEMORY] = 0.821, [M_LINK] = 0.508, [M_NIC] = 0.95, [M_STEP] = 0.001,
       [M_PEAK_32] = 19.5e12, [M_PEAK_16] = 312e12, [M_PEAK_8] = 312e12,
       [M_MEMORY_BYTES] = 40e9, [M_MEMORY_RATE] = 1.555e12,
       [M_LINK_RATE] = 300e9, [M_NIC_RATE] = 25e9, [M_WATTS] = 800}},
     {"a100-80", "A100 SXM, 80 GB, HDR InfiniBand", DATASHEET, FIT,
-     {[M_GEMM] = 0.95, [M_GEMM_HALF] = 22.2, [M_ATTENTION] = 0.391,
-      [M_MEMORY] = 0.696, [M_LINK] = 0.465, [M_NIC] = 0.95, [M_STEP] = 0.0016,
+     {[M_GEMM] = 0.86, [M_GEMM_HALF] = 4, [M_ATTENTION] = 0.416,
+      [M_MEMORY] = 0.821, [M_LINK] = 0.508, [M_NIC] = 0.95, [M_STEP] = 0.001,
       [M_PEAK_32] = 19.5e12, [M_PEAK_16] = 312e12, [M_PEAK_8] = 312e12,
       [M_MEMORY_BYTES] = 80e9, [M_MEMORY_RATE] = 2.039e12,
       [M_LINK_RATE] = 300e9, [M_NIC_RATE] = 25e9, [M_WATTS] = 800}},

@@ -162,6 +162,17 @@ static bool check_exactly(struct hunted *h, struct candidate *c, bool *grid)
     return c->memory_bytes <= h->request.max_memory;
 }
 
+bool hunted_fits(struct forecast *forecast, struct candidate *candidate,
+                 double most)
+{
+    struct hunted h = {.forecast = *forecast, .request.max_memory = most};
+    bool grid;
+    const bool fits = check_exactly(&h, candidate, &grid);
+
+    forecast->set = h.forecast.set; /* its arena may have grown */
+    return fits;
+}
+
 static double score_of(const struct hunted *h, int i)
 {
     const struct candidate *c = &h->search.found[i];

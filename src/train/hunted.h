@@ -26,6 +26,12 @@ struct hunted {
 status hunted_run(struct hunted *hunted);
 void hunted_free(struct hunted *hunted);
 
+/* Whether the candidate's layout fits as the trainer would plan it: sets its
+ * memory, and its prediction where the lists are short. False, too, where setup
+ * refuses it. */
+bool hunted_fits(struct forecast *forecast, struct candidate *candidate,
+                 double most);
+
 enum { HUNTED_SETTINGS = 16, HUNTED_SETTING = 64, HUNTED_LINES = 512 };
 /* "mesh.tensor=8", ...: as --set takes them, with the numerics grid that the
  * layout needs or without; returns how many. */

@@ -67,6 +67,33 @@ done
 expect "an offload of nothing known" 2 "separated by commas" $asked \
     --offload all
 
+# --- advice ---
+# As Lockstep: what is advised was planned to the byte, so it fits when asked for.
+cat >big.yaml <<'END'
+model: {family: llama, vocab: 32000, layers: 32, width: 4096, heads: 32, feed_forward: 11008}
+data: {sequence: 4096}
+train: {batch: 64, steps: 10, dtype: bfloat16, micro_batch: 2, recompute: [none]}
+mesh: {data: 8}
+END
+advised() { # NAME SETTING...: the settings of each line of advice fit
+    local name=$1 line words count=0 failed=0
+    shift
+    lockstep plan big.yaml --ranks 8 --machine a100-40 --time "$@" >out 2>err
+    while read -r line; do
+        case $line in *mesh* | *only* | *half*) continue ;; esac
+        words=${line%%: *}
+        # shellcheck disable=SC2086 # words
+        lockstep plan big.yaml --ranks 8 --machine a100-40 --time "$@" \
+            --set ${words// and / --set } >one 2>err || failed=1
+        count=$((count + 1))
+    done < <(sed -n '/^Changes that/,$s/^  //p' out)
+    if [ $count -gt 0 ] && [ $failed = 0 ]; then ok "$name"
+    else bad "$name" "$count lines of advice" out err; fi
+}
+advised "each advised change fits"
+advised "each advised pair of changes fits, beside recomputation" \
+    --set 'train.recompute=[block]'
+
 # --- experts ---
 cat >experts.yaml <<'END'
 model: {family: mixtral, vocab: 32000, layers: 32, width: 4096, heads: 32, kv_heads: 8,
@@ -142,6 +169,30 @@ else bad "lists and closed forms agree about the step" \
          "$(near own.json step_s) and $(near closed.json step_s) s" err; fi
 expect "a large search" 0 "Why: " search gpt.yaml --machine a100-80 \
     --nodes 8 --as megatron --top 3
+
+# Processor time, which other work hardly changes. The goals are 2, 2, 0.2 and 2
+# seconds; a sanitizer, a slow core or a debugger may take ten times as long.
+quickly() { # NAME GOAL ARGUMENT...
+    local name=$1 goal=$2 spent TIMEFORMAT=%U
+    shift 2
+    spent=$( { time lockstep "$@" >out 2>err; } 2>&1)
+    if [ -s out ] && awk -v s="$spent" -v g="$goal" \
+        'BEGIN { exit !(s <= 10 * g) }'; then
+        ok "$name: $spent s of the processor, goal $goal"
+    else bad "$name" "$spent s of the processor, goal $goal" err; fi
+}
+presets=$tree/examples/presets
+quickly "a search of 405B on 1,024 GPUs" 2 search \
+    "$presets/llama3_405b.yaml" --ranks 1024 --machine h100 --top 1
+quickly "a search of DeepSeek-V3 on 2,048 GPUs" 2 search \
+    "$presets/deepseek_v3_671b.yaml" --ranks 2048 --machine h100 --top 1
+quickly "a search on 8 GPUs" 0.2 search "$preset" --ranks 8 --machine h100 \
+    --top 1
+echo '{"slow": [{"rank": 70000, "factor": 1.2}]}' >one.json
+quickly "131,072 ranks, each played" 2 simulate "$preset" --ranks 131072 \
+    --set train.batch=16384 --set mesh.data=1024 --set mesh.tensor=8 \
+    --set mesh.pipe=16 --machine h100 --as megatron --perturb one.json \
+    --unfold
 
 # --- slow ranks and failures ---
 echo '{"slow": [{"rank": 70, "factor": 2}], "failures": {"per_node_day":

@@ -32,7 +32,8 @@ import sys
 import tempfile
 
 HERE = pathlib.Path(__file__).resolve().parent
-CONSTANTS = {"gemm": (0.4, 0.95), "gemm_half": (4, 256),
+# A100 SXM: 263 TFLOP/s in a large product were measured (arXiv:2408.14158).
+CONSTANTS = {"gemm": (0.4, 0.86), "gemm_half": (4, 256),
              "attention": (0.2, 0.95), "memory": (0.4, 0.95),
              "link": (0.4, 0.95), "nic": (0.4, 0.95), "step": (1e-3, 5e-2)}
 
@@ -105,11 +106,15 @@ def loss(program, rows, corrections, folder):
 def fit(program, rows, folder, start):
     """A climb by random steps that become smaller, the same each time."""
     draw = random.Random(1)
-    values, best = dict(start), loss(program, rows, start, folder)
+    values = {key: min(max(start[key], CONSTANTS[key][0]), CONSTANTS[key][1])
+              for key in CONSTANTS}
+    if all("family: gpt2" in row["model"] for row in rows):
+        del values["attention"]  # those programs had none that was fused
+    best = loss(program, rows, values, folder)
     for step in range(STEPS):
         width = 0.3 * (1 - step / STEPS) + 0.01
         tried = dict(values)
-        for key in draw.sample(sorted(CONSTANTS), draw.choice((1, 2, 3))):
+        for key in draw.sample(sorted(values), draw.choice((1, 2, 3))):
             least, most = CONSTANTS[key]
             tried[key] = min(max(values[key] * math.exp(
                 draw.gauss(0, width)), least), most)
