@@ -15,7 +15,7 @@ struct rank_row {
     int rank;
     struct place place;
     size_t bytes;
-    char blocks[24];             /* "0-3", "0, 7" */
+    char blocks[40];             /* "0-3", "0, 7"; "0, 8, ..." */
     int64_t parameters;
     int first_leaf, last_leaf;   /* data leaves of the run */
     struct exchanges exchanges;
@@ -25,6 +25,7 @@ struct view {
     struct setup *setup;
     struct rank_row *rows; /* owned, [count] */
     int count, ranks;
+    struct table_column columns[13]; /* of the table of ranks */
 };
 
 /* ---- the ranks ---- */
@@ -52,8 +53,12 @@ static void note_blocks(const struct stage *stage, struct rank_row *row)
         if (last == 0) first = block;
         last = block + 1;
     }
-    snprintf(row->blocks + used, sizeof row->blocks - used, "%s%s",
-             used > 0 ? ", " : "", range(text, first, last));
+    range(text, first, last);
+    if (used + strlen(text) + sizeof ", , ..." < sizeof row->blocks)
+        snprintf(row->blocks + used, sizeof row->blocks - used, "%s%s",
+                 used > 0 ? ", " : "", text);
+    else if (strstr(row->blocks, "...") == NULL)
+        snprintf(row->blocks + used, sizeof row->blocks - used, ", ...");
 }
 
 static void note_leaves(const struct setup *setup, struct rank_row *row)
@@ -114,30 +119,53 @@ static int64_t sent(const struct rank_row *row)
     return bytes;
 }
 
-static void ranks_table(const struct view *view, struct table *table)
+/* Axes that most runs leave at 1 have a column where they are more. */
+static int columns_of(struct view *view, enum axis *axes, int *axis_count)
 {
-    static const struct table_column columns[] = {
-        {"rank", "rank", true},     {"pipe", "pipe", true},
-        {"data", "data", true},     {"shard", "shard", true},
-        {"context", "context", true}, {"tensor", "tensor", true},
+    static const struct { enum axis axis; const char *name; } shown[] = {
+        {AXIS_PIPE, "pipe"}, {AXIS_DATA, "data"}, {AXIS_SHARD, "shard"},
+        {AXIS_EXPERT, "expert"}, {AXIS_CONTEXT, "context"},
+        {AXIS_TENSOR, "tensor"}};
+    static const struct table_column others[] = {
         {"blocks", "blocks", true}, {"data leaves", "data_leaves", true},
         {"tensor leaves", "tensor_leaves", true},
         {"parameters", "parameters", true}, {"memory", "memory_bytes", true},
         {"sends a step", "sent_bytes", true}};
-    static const enum axis shown[] = {AXIS_PIPE, AXIS_DATA, AXIS_SHARD,
-                                      AXIS_CONTEXT, AXIS_TENSOR};
+    struct table_column *columns = view->columns;
+    int count = 0;
+
+    columns[count++] = (struct table_column){"rank", "rank", true};
+    *axis_count = 0;
+    for (size_t i = 0; i < sizeof shown / sizeof *shown; i++) {
+        if (shown[i].axis == AXIS_EXPERT &&
+            view->setup->mesh.size[AXIS_EXPERT] == 1)
+            continue;
+        axes[(*axis_count)++] = shown[i].axis;
+        columns[count++] = (struct table_column){shown[i].name, shown[i].name,
+                                                 true};
+    }
+    for (size_t i = 0; i < sizeof others / sizeof *others; i++)
+        columns[count++] = others[i];
+    return count;
+}
+
+static void ranks_table(struct view *view, struct table *table)
+{
+    enum axis axes[6];
     const struct setup *s = view->setup;
     const int leaves = s->grid.tensor / s->mesh.size[AXIS_TENSOR];
+    int axis_count;
+    const int count = columns_of(view, axes, &axis_count);
     char text[32];
 
-    table_begin(table, columns, 12);
+    table_begin(table, view->columns, count);
     for (int i = 0; i < view->count; i++) {
         const struct rank_row *row = &view->rows[i];
         const int tensor = row->place.at[AXIS_TENSOR] * leaves;
 
         table_integer(table, row->rank);
-        for (size_t a = 0; a < sizeof shown / sizeof *shown; a++)
-            table_integer(table, row->place.at[shown[a]]);
+        for (int a = 0; a < axis_count; a++)
+            table_integer(table, row->place.at[axes[a]]);
         table_text(table, row->blocks);
         table_text(table, range(text, row->first_leaf, row->last_leaf));
         table_text(table, range(text, tensor, tensor + leaves));
@@ -159,6 +187,7 @@ static const struct group_row group_rows[] = {
     {AXES_BATCH, "batch", "one batch"},
     {1u << AXIS_DATA, "data", "the batch; hsdp: copies of a shard"},
     {1u << AXIS_SHARD, "shard", "the batch; hsdp: one divided copy"},
+    {1u << AXIS_EXPERT, "expert", "the batch, divided by experts"},
     {1u << AXIS_CONTEXT, "context", "the same sequences, divided by tokens"},
     {1u << AXIS_TENSOR, "tensor", "the same sequences, divided by weights"}};
 enum { GROUP_ROWS = (int)(sizeof group_rows / sizeof *group_rows) };
@@ -376,7 +405,7 @@ static status draw(const struct view *view, const char *path)
         struct mesh_note *note = (struct mesh_note *)notes + i;
         const struct rank_row *row = &view->rows[i];
 
-        snprintf(note->line[0], MESH_NOTE_BYTES, "blocks %s", row->blocks);
+        snprintf(note->line[0], MESH_NOTE_BYTES, "blocks %.24s", row->blocks);
         snprintf(note->line[1], MESH_NOTE_BYTES, "data leaves %s",
                  range(leaves, row->first_leaf, row->last_leaf));
     }

@@ -72,8 +72,8 @@ static status read_failures(const struct json *root, const char *path,
                  fields[i].key, *fields[i].value);
     }
     if (out->per_node_day <= 0)
-        FAIL(ERR_FORMAT, "%s: failures.per_node_day is missing; expected the "
-                         "failures of a node in a day", path);
+        FAIL(ERR_FORMAT, "%s: failures.per_node_day is missing or 0; expected "
+                         "the failures of a node in a day", path);
     return OK;
 }
 

@@ -72,6 +72,20 @@ for layout in "1" "4 mesh.shard=2 zero=fsdp" "8 mesh.pipe=2 mesh.tensor=2" \
     count=$(grep -c '"rank": ' out)
     [ "$count" -eq "$ranks" ] && ok || bad "$count ranks shown of $layout"
 done
+# Expert ranks have a column and a group; many stages end in "...".
+cat >experts.yaml <<'END'
+model: {family: mixtral, vocab: 300, layers: 32, width: 32, heads: 2, kv_heads: 2}
+moe: {experts: 4, top_k: 2, intermediate_size: 32}
+data: {sequence: 32}
+train: {batch: 8, micro_batch: 1, steps: 1}
+END
+ends 0 '"expert": 3' "$program" plan experts.yaml --ranks 4 --set mesh.expert=4 \
+    --explain mesh --json
+ends 0 "^expert  *4  .*divided by experts" "$program" plan experts.yaml \
+    --ranks 4 --set mesh.expert=4 --explain mesh
+ends 0 "18, \.\.\." "$program" plan experts.yaml --ranks 2 \
+    --set mesh.pipe=2 --set schedule.name=interleaved \
+    --set schedule.chunks=16 --explain mesh
 ends 0 "ranks 4 to 123 are not shown" "$program" plan config.yaml \
     --explain mesh --ranks 128 --set mesh.tensor=4 --set mesh.context=16 \
     --set mesh.data=2 --set numerics.mode=fast --set data.sequence=256
