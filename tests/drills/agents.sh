@@ -34,19 +34,6 @@ slay() { # RUN RANK
     [ "${victim:-0}" -gt 1 ] && kill -9 "$victim" 2>/dev/null
 }
 
-# ends NAME RUN CHILD: it ends well, and equals the whole one.
-ends() {
-    local code
-    ended "$3"
-    code=$?
-    if [ $code -ne 0 ]; then bad "$1" "exit $code" log
-    elif ! lockstep compare whole "$2" >out 2>&1; then
-        bad "$1" "compare: other weights or states" out
-    elif same_run whole "$2"; then ok "$1"
-    else bad "$1" "$why" log
-    fi
-}
-
 says() { # NAME FILE PATTERN
     if grep -q "$3" "$2"; then ok "$1"; else bad "$1" "not said" "$2"; fi
 }

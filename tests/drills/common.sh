@@ -81,6 +81,21 @@ ended() {
     wait "$1" 2>/dev/null
 }
 
+# ends NAME RUN CHILD [CODE]: the process ends with that code, 0 unless said; a
+# run that ends well equals the run `whole`.
+ends() {
+    local code want=${4:-0}
+    ended "$3"
+    code=$?
+    if [ $code -ne "$want" ]; then bad "$1" "exit $code, not $want" log
+    elif [ "$want" -ne 0 ]; then ok "$1"
+    elif ! lockstep compare whole "$2" >out 2>&1; then
+        bad "$1" "compare: other weights or states" out
+    elif same_run whole "$2"; then ok "$1"
+    else bad "$1" "$why" log
+    fi
+}
+
 # until_line FILE PATTERN [TENTHS]: false if it does not come.
 until_line() {
     local tries=0

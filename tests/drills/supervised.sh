@@ -38,20 +38,6 @@ process() {
         grep -A 1 "\"rank\": $2," | sed -n 's/.*"process": \([0-9]*\).*/\1/p'
 }
 
-# ends NAME RUN CODE: the run ends so, and, for 0, equals the whole one.
-ends() {
-    local code
-    ended "$child"
-    code=$?
-    if [ $code -ne "$3" ]; then bad "$1" "exit $code, not $3" log
-    elif [ "$3" -ne 0 ]; then ok "$1"
-    elif ! lockstep compare whole "$2" >out 2>&1; then
-        bad "$1" "compare: other weights or states" out
-    elif same_run whole "$2"; then ok "$1"
-    else bad "$1" "$why" log
-    fi
-}
-
 # nobody NAME RUN: no process of the run is left.
 nobody() {
     local rank left=
@@ -62,7 +48,7 @@ nobody() {
 }
 
 begin calm
-ends "no fault" calm 0
+ends "no fault" calm "$child"
 nobody "nobody is left" calm
 if lockstep status calm | grep -q "has ended: ok"; then ok "status of the end"
 else bad "status of the end" "$(lockstep status calm 2>&1)"; fi
@@ -77,7 +63,7 @@ while [ $done_kills -lt "$kills" ] && kill -0 "$child" 2>/dev/null; do
         done_kills=$((done_kills + 1))
     sleep 0.$((RANDOM % 10))$((RANDOM % 10))
 done
-ends "kill -9 of $done_kills ranks" killed 0
+ends "kill -9 of $done_kills ranks" killed "$child"
 lockstep incidents killed --explain >out 2>&1
 if [ "$(grep -c 'was killed by signal 9' out)" -ge 1 ] &&
     grep -q 'recovered: generation' out; then ok "incidents are listed"
@@ -96,7 +82,7 @@ child=$!
 children="$children $child"
 until_step disk 16
 kill -9 "$(process disk 3)"
-ends "without copies" disk 0
+ends "without copies" disk "$child"
 if lockstep incidents disk | grep -q 'step [0-9]*0 (checkpoint)'; then
     ok "it went on from a checkpoint"
 else
@@ -119,7 +105,7 @@ for i in 2 3; do # both of rank 1
         conv=notrunc 2>dd.log || bad "flip" "not written" dd.log
 done
 kill -9 "$victim"
-ends "flipped bits in memory" flipped 0
+ends "flipped bits in memory" flipped "$child"
 if lockstep incidents flipped | grep -q 'step [0-9]*0 (checkpoint)'; then
     ok "a flipped copy is not used"
 else
@@ -131,14 +117,14 @@ for fault in train.step:14 checkpoint.tensor:70 checkpoint.rename:2; do
     export LOCKSTEP_FAULT=$fault:kill
     begin "at-$fault"
     unset LOCKSTEP_FAULT
-    ends "killed at $fault" "at-$fault" 0
+    ends "killed at $fault" "at-$fault" "$child"
 done
 
 # --- a stopped rank is named and replaced; one that goes on is left alone ---
 begin stopped
 until_step stopped 20
 kill -STOP "$(process stopped 2)"
-ends "a stopped rank" stopped 0
+ends "a stopped rank" stopped "$child"
 if lockstep incidents stopped | grep -q 'hang of rank 2 .*hangs (stopped)'
 then ok "the stopped rank is named"
 else bad "the stopped rank is named" "$(lockstep incidents stopped)"; fi
@@ -148,7 +134,7 @@ victim=$(process paused 1)
 kill -STOP "$victim"
 sleep 0.5
 kill -CONT "$victim"
-ends "a pause" paused 0
+ends "a pause" paused "$child"
 if lockstep incidents paused | grep -q '^0 incidents'; then ok "no incident"
 else bad "no incident" "$(lockstep incidents paused)"; fi
 
@@ -156,7 +142,7 @@ else bad "no incident" "$(lockstep incidents paused)"; fi
 begin asked
 until_step asked 20
 kill -TERM "$child"
-ends "SIGTERM" asked 75
+ends "SIGTERM" asked "$child" 75
 if grep -q "go on with: lockstep resume .* --ranks 4 --supervised" log; then
     ok "SIGTERM: it goes on under a supervisor"
 else bad "SIGTERM: it goes on under a supervisor" "other words" log; fi
@@ -172,7 +158,7 @@ child=$!
 children="$children $child"
 until_step nohup 10
 kill -HUP "$child"
-ends "SIGHUP under nohup" nohup 0
+ends "SIGHUP under nohup" nohup "$child"
 
 # --- errors that would come again end the run with their own exit code ---
 export LOCKSTEP_FAULT=file.write:1:full
@@ -195,7 +181,7 @@ begin late
 unset LOCKSTEP_FAULT
 until_step late 10
 kill -9 "$(process late 2)" 2>/dev/null
-ends "a journal whose disk fails" late 0
+ends "a journal whose disk fails" late "$child"
 
 # --- a rank that crashes again and again ends the run, with a reason ---
 begin crash
@@ -207,7 +193,7 @@ while kill -0 "$child" 2>/dev/null && [ $tries -lt 1200 ]; do
     sleep 0.05
     tries=$((tries + 1))
 done
-ends "a rank that crashes without end" crash 68
+ends "a rank that crashes without end" crash "$child" 68
 if grep -q 'was killed by signal 11 .* times in a row' log; then ok "its reason"
 else bad "its reason" "not said" log; fi
 must resume crash --ranks 4 --supervised
@@ -253,7 +239,7 @@ done
 expect "a third supervisor" 78 "in use by process" resume taken --ranks 4 \
     --supervised
 [ "$(process taken 3)" = "$victim" ] && kill -9 "$victim"
-ends "taken over, then a rank is killed" taken 0
+ends "taken over, then a rank is killed" taken "$child"
 if lockstep incidents taken | grep -q "death of rank 3 (process $victim)"
 then ok "the same process was taken over"
 else bad "the same process was taken over" "$(lockstep incidents taken)"; fi
