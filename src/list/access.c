@@ -463,9 +463,9 @@ static status merges(const struct visitor *v)
 static status updates(const struct visitor *v)
 {
     const struct instruction *at = v->at;
-    const bool one = at->kind == DO_REGATHER;
+    const bool one = at->unit >= 0;
 
-    if (!one) TRY(final_sums(v));
+    if (at->kind != DO_REGATHER) TRY(final_sums(v));
     return call(v, (struct access){
         .space = SPACE_WEIGHTS, .chunk = at->chunk,
         .first = one ? at->unit : 0,

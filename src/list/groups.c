@@ -86,6 +86,11 @@ bool stage_idles(const struct stage *stage, const struct residence *item,
                              &stage->frame.events[item->first]);
 }
 
+bool stage_averages(const struct stage *stage)
+{
+    return stage->memory[MEMORY_STATE_0 + STATE_AVERAGE].bytes > 0;
+}
+
 int64_t list_sum_bytes(int64_t elements, enum dtype dtype,
                        struct list_group group)
 {

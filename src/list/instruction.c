@@ -55,7 +55,7 @@ const struct instruction_row instruction_rows[DO_COUNT] = {
     [DO_CLIP] = {"clip", LANE_COMPUTE, false, NO_CALL, ""},
     [DO_BALANCE] = {"balance", LANE_COMPUTE, false, NO_CALL, ""},
     [DO_AVERAGE] = {"average", LANE_COMPUTE, false, NO_CALL, ""},
-    [DO_REGATHER] = {"regather", LANE_SHARD, false, COMM_ALL_GATHER,
+    [DO_REGATHER] = {"regather", LANE_SHARD, true, COMM_ALL_GATHER,
                      "weights"},
     [DO_ASK] = {"ask", LANE_WORLD, false, COMM_ALL_REDUCE,
                 "whether to stop"},

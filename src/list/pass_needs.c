@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* pass_needs.c - the waits: an instruction needs all in the background
  * that nobody has waited for and whose memory it reads or writes
- * (list/access.h); the end needs everything. */
+ * (list/access.h); what comes after the update needs everything. */
 #include "list/open.h"
 #include "list/passes.h"
 
@@ -35,10 +35,13 @@ static status put_need(struct step_list *list, struct instruction *i,
 static status find_needs(struct step_list *out, struct open_set *open,
                          struct instruction *i)
 {
+    /* Watchers read weights when the update is over. */
+    const bool ends = i->kind == DO_ASK || i->kind == DO_END;
+
     i->first_need = out->need_count;
     TRY(list_accesses(open->pipeline, open->forward, i, touch, open));
     for (int j = 0; j < open->count;) {
-        if (!open->items[j].touched && i->kind != DO_END) {
+        if (!open->items[j].touched && !ends) {
             j++;
             continue;
         }

@@ -118,35 +118,76 @@ static status put_regather(struct step_list *out, const struct pipeline *p,
     return list_put(out, i);
 }
 
-/* New weights of each unit: the parts of a shard, where several ranks update
- * it, and the shards, where every rank keeps all of them. */
+/* New weights of a unit: the parts of a shard, where several ranks update it,
+ * and, one unit later because it needs them, the shards, where every rank keeps
+ * all of them. unit: of the parts; the last one's shards come alone. */
 static status put_regathers(struct step_list *out, const struct pipeline *p,
-                            int chunk)
+                            int chunk, int unit)
 {
     const struct stage *stage = &p->stages[chunk];
+    const struct shards *s = &stage->shards;
     struct instruction i = of_chunk(p, DO_REGATHER, chunk);
 
-    for (i.unit = 0; i.unit < stage->shards.count; i.unit++) {
-        if (shard_class(&stage->shards, i.unit)->parts > 1)
-            TRY(put_regather(out, p, i, LANE_COPIES));
-        if (!stage_gathers(stage))
-            TRY(put_regather(out, p, i, LANE_SHARD));
-    }
-    return OK;
+    i.unit = unit - 1;
+    if (i.unit >= 0 && shard_class(s, i.unit)->parts > 1 &&
+        !stage_gathers(stage))
+        TRY(put_regather(out, p, i, LANE_SHARD));
+    i.unit = unit;
+    if (unit == s->count) return OK;
+    if (shard_class(s, unit)->parts > 1)
+        return put_regather(out, p, i, LANE_COPIES);
+    return stage_gathers(stage) ? OK : put_regather(out, p, i, LANE_SHARD);
 }
 
-static status put_update(struct step_list *out, const struct pipeline *p,
-                         int chunk)
+static status put_unit(struct step_list *out, const struct pipeline *p,
+                       enum instruction_kind kind, int chunk, int unit)
+{
+    struct instruction i = of_chunk(p, kind, chunk);
+
+    i.unit = unit;
+    return list_put(out, i);
+}
+
+/* Instructions that change weights of all units after their updates. */
+static status put_late(struct step_list *out, const struct pipeline *p,
+                       int chunk)
 {
     const struct stage_request *r = &p->stages[chunk].request;
 
-    TRY(list_put(out, of_chunk(p, DO_UPDATE, chunk)));
     TRY(put_matrices(out, p, chunk));
     if (r->qk_clip > 0) TRY(list_put(out, of_chunk(p, DO_CLIP, chunk)));
     if (r->regular.bias_rate > 0)
         TRY(list_put(out, of_chunk(p, DO_BALANCE, chunk)));
-    TRY(list_put(out, of_chunk(p, DO_AVERAGE, chunk)));
-    return put_regathers(out, p, chunk);
+    return OK;
+}
+
+static bool updates_late(const struct stage *stage)
+{
+    const struct stage_request *r = &stage->request;
+
+    return stage->states.matrices.count > 0 || r->qk_clip > 0 ||
+           r->regular.bias_rate > 0;
+}
+
+/* A unit's new weights go to the other ranks while the next one is updated; or,
+ * where something comes after all updates, while the next one is averaged. */
+static status put_update(struct step_list *out, const struct pipeline *p,
+                         int chunk)
+{
+    const struct stage *stage = &p->stages[chunk];
+    const int units = stage->shards.count;
+    const bool late = updates_late(stage);
+
+    for (int unit = 0; unit < units && late; unit++)
+        TRY(put_unit(out, p, DO_UPDATE, chunk, unit));
+    TRY(put_late(out, p, chunk));
+    for (int unit = 0; unit < units; unit++) {
+        if (!late) TRY(put_unit(out, p, DO_UPDATE, chunk, unit));
+        if (stage_averages(stage))
+            TRY(put_unit(out, p, DO_AVERAGE, chunk, unit));
+        TRY(put_regathers(out, p, chunk, unit));
+    }
+    return put_regathers(out, p, chunk, units);
 }
 
 static status put_tail(struct step_list *out, const struct pipeline *p)

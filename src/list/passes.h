@@ -56,6 +56,8 @@ int stage_phase(const struct stage *stage, const struct instruction *i);
 /* In training F leaves the loss to B. */
 bool stage_idles(const struct stage *stage, const struct residence *item,
                  bool forward);
+/* Whether the optimizer keeps a moving average of the weights. */
+bool stage_averages(const struct stage *stage);
 /* Bytes that a rank sends in a sum of `elements` over a group. */
 int64_t list_sum_bytes(int64_t elements, enum dtype dtype,
                        struct list_group group);

@@ -143,6 +143,10 @@ status list_traffic(const struct pipeline *pipeline,
         .calls = instruction->calls, .bytes = instruction->bytes,
         .updates = instruction->kind == DO_MATRICES};
 
+    if (instruction->kind == DO_SUM && instruction->unit >= 0 &&
+        shard_class(&pipeline->stages[instruction->chunk].shards,
+                    instruction->unit)->parts > 1)
+        row.kind = COMM_REDUCE_SCATTER; /* each keeps its part */
     if (instruction_computes(instruction))
         return visit_inside(pipeline, instruction, visit, argument);
     if (instruction->calls == 0) return OK;

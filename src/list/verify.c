@@ -27,8 +27,10 @@ struct check {
     struct regions *regions;      /* owned, [SPACE_COUNT][chunks] */
     struct progress_of *progress; /* owned, [chunks][micro-batches] */
     int microbatches;             /* of the list */
-    int *last;                    /* owned, [1 + chunks]: kind of the tail that
-                                   * came last: before the decision, after it
+    int *last;                    /* owned, [1 + 2 chunks + units]: kind of the
+                                   * tail that came last: before the decision;
+                                   * of chunks, of any unit of a chunk, of each
+                                   * unit: after it
                                    */
     int number;                   /* of the instruction */
 };
@@ -340,8 +342,8 @@ static void count_chunk(const struct check *c, int chunk,
             counts[DO_JOIN] += rounds;
     counts[DO_SECOND]++;
     counts[DO_BLOCKS]++;
-    counts[DO_UPDATE]++;
-    counts[DO_AVERAGE]++;
+    counts[DO_UPDATE] += stage->shards.count;
+    counts[DO_AVERAGE] += stage_averages(stage) ? stage->shards.count : 0;
     counts[DO_MATRICES] += stage->states.matrices.count > 0;
     counts[DO_CLIP] += stage->request.qk_clip > 0;
     counts[DO_BALANCE] += stage->request.regular.bias_rate > 0;
@@ -387,12 +389,36 @@ static status check_counts(const struct check *c)
     return OK;
 }
 
+static int count_units(const struct pipeline *p, int chunks)
+{
+    int count = 0;
+
+    for (int i = 0; i < chunks; i++) count += p->stages[i].shards.count;
+    return count;
+}
+
+/* After the decision: kinds come in their order for each unit; what is of a
+ * whole stage comes after all kinds before it of all units. */
+static status check_stage_order(struct check *c, const struct instruction *i)
+{
+    const int chunks = c->pipeline->count;
+    int *stage = &c->last[1 + i->chunk], *units = stage + chunks;
+    int *own = &c->last[1 + 2 * chunks + count_units(c->pipeline, i->chunk) +
+                        (i->unit > 0 ? i->unit : 0)];
+
+    if (i->kind < *stage || i->kind < (i->unit < 0 ? *units : *own))
+        return fail(c, "it comes too late");
+    if (i->unit < 0) *stage = i->kind;
+    else *own = i->kind;
+    if (i->unit >= 0 && i->kind > *units) *units = i->kind;
+    return OK;
+}
+
 /* From the loss to the decision kinds come in their order; from then on those
- * of each stage do. */
+ * of each unit do. */
 static status check_order(struct check *c, const struct instruction *i)
 {
     const bool decided = i->kind > DO_DECIDE;
-    int *last = &c->last[decided ? i->chunk + 1 : 0];
 
     if (i->kind < DO_LOSS) {
         if (c->last[0] == 0) return OK;
@@ -404,8 +430,9 @@ static status check_order(struct check *c, const struct instruction *i)
         return fail(c, "nothing has been decided");
     if (!decided && c->last[0] == DO_DECIDE)
         return fail(c, "it comes after the decision");
-    if (i->kind < *last) return fail(c, "it comes too late");
-    *last = i->kind;
+    if (decided && i->chunk >= 0) return check_stage_order(c, i);
+    if (i->kind < c->last[0]) return fail(c, "it comes too late");
+    if (!decided) c->last[0] = i->kind;
     return OK;
 }
 
@@ -462,8 +489,10 @@ status list_verify(const struct step_list *list,
              memory_take((size_t)pipeline->count * (size_t)c.microbatches,
                          sizeof *c.progress, &progress));
     c.progress = progress;
-    TRY_GOTO(done, result, memory_take((size_t)pipeline->count + 1,
-                                       sizeof *c.last, &last));
+    TRY_GOTO(done, result,
+             memory_take((size_t)(1 + 2 * pipeline->count +
+                                  count_units(pipeline, pipeline->count)),
+                         sizeof *c.last, &last));
     c.last = last;
     result = walk(&c);
 done:

@@ -7,33 +7,17 @@ static bool has_elements(const struct update_item *item)
     return item->range.first < item->range.last;
 }
 
-/* Once for each kind with a hook for the table that a parameter here has. */
-static status apply_tables(const struct update *u,
-                           const struct update_call *call)
-{
-    for (int i = 0; i < u->params->count; i++) {
-        const struct optimizer_rule *rules = u->layout->rules;
-        bool first = !rules[i].frozen && rules[i].kind->apply_table != NULL;
-
-        for (int j = 0; j < i && first; j++)
-            first = rules[j].frozen || rules[j].kind != rules[i].kind;
-        if (first) TRY(rules[i].kind->apply_table(u, call));
-    }
-    return OK;
-}
-
 status update_apply(const struct update *update, double factor, double lr,
                     int64_t t)
 {
     const struct update_call call = {factor, lr, t};
 
-    for (int i = 0; i < update->params->count; i++) {
+    for (int i = update->first; i < update_end(update); i++) {
         const struct update_item item = update_item(update, i, &call);
 
         if (item.rule->frozen || item.rule->kind->apply == NULL) continue;
         if (has_elements(&item)) TRY(item.rule->kind->apply(update, &item));
     }
-    TRY(apply_tables(update, &call));
     if (update->whole == NULL) return OK;
     return whole_apply(update, &call);
 }

@@ -81,7 +81,7 @@ static status each(const struct update *u, enum work work)
     const struct update_call call = {.factor = 1};
     struct meter_track *track = meter_begin();
 
-    for (int i = 0; i < u->params->count; i++) {
+    for (int i = u->first; i < update_end(u); i++) {
         const struct update_item item = update_item(u, i, &call);
         const struct tensor *average = &item.states[STATE_AVERAGE];
         struct averaging a = {

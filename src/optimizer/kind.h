@@ -4,12 +4,9 @@
  * A kind is one row: its states and what one step does. Everything that must
  * know states (the memory plan, the inventory, checkpoints, proofs) walks that
  * row, so a new optimizer is a file with a struct optimizer_kind, a line in
- * the table of kind.c, and its tests. Hooks, one of apply,
- * apply_table and whole at least:
+ * the table of kind.c, and its tests. Hooks, one of apply and whole at least:
  *   start        states of step 0 that are not zero, for one parameter
  *   apply        one step of one parameter: this rank's own elements of it
- *   apply_table  one step of all parameters of the kind, called once on every
- *                rank after the others: may send messages
  *   whole        instead: hooks that see each outside tensor as a whole, on one
  *                of the ranks that share it (optimizer/whole_tensors.h)
  *   average      sets item->weight to the values that validation, checkpoints
@@ -76,7 +73,6 @@ struct optimizer_kind {
     enum rate_rule rates;
     status (*start)(const struct update *, const struct update_item *);
     status (*apply)(const struct update *, const struct update_item *);
-    status (*apply_table)(const struct update *, const struct update_call *);
     const struct whole_kind *whole;
     status (*average)(const struct update *, const struct update_item *);
 };

@@ -41,6 +41,7 @@ struct update {
     void *states[OPTIMIZER_STATES]; /* memory of each slot */
     struct update_arena copy; /* of the weights as kernels read them, of
                                * kernels->dtype; data NULL: none */
+    int first, end;          /* parameters that are updated; end 0: all */
     double *blocks;          /* [shard_blocks] */
     double beta1, beta2, epsilon, weight_decay; /* where a rule says nothing;
                               * decay: of parameters whose spec has it */
@@ -57,6 +58,12 @@ struct update {
     double loss_scale;       /* that the gradients have; 0: 1 */
     bool skips;              /* a norm that is not finite is no error */
 };
+
+/* The parameter after the last that is updated. */
+static inline int update_end(const struct update *update)
+{
+    return update->end > 0 ? update->end : update->params->count;
+}
 
 /* One step, of everything. */
 struct update_call {

@@ -73,12 +73,20 @@ static double owned(const struct costing *c)
     return (double)stage->memory[MEMORY_STATE_0].bytes / 4;
 }
 
-/* Instructions of this kind and chunk share the work. */
+/* Instructions of this kind and chunk share the work: those of units by the
+ * elements that this rank updates of each, others alike. */
 static double share(const struct costing *c)
 {
+    const struct instruction *at = c->instruction;
     const struct step_list *list = &c->walk->lists[c->walk->made];
     int count = 0;
 
+    if (at->kind == DO_UPDATE && at->unit >= 0) {
+        const struct shards *s = &c->pipeline->stages[at->chunk].shards;
+
+        return s->elements > 0 ? (double)shard_weights(s, at->unit) /
+                                     (double)s->elements : 0;
+    }
     for (int i = 0; i < list->count; i++)
         count += list->items[i].kind == c->instruction->kind &&
                  list->items[i].chunk == c->instruction->chunk;

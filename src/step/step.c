@@ -384,10 +384,23 @@ static status decide(struct train_step *step)
     return OK;
 }
 
+/* The update of one unit, where the instruction names it. */
+static struct update unit_update(const struct train_step *step,
+                                 const struct instruction *i)
+{
+    const struct stage *stage = &step->pipeline->stages[i->chunk];
+    struct update update = chunk_update(step, i->chunk);
+
+    if (i->unit < 0) return update;
+    update.first = stage->shards.units[i->unit].first_param;
+    update.end = update.first + stage->shards.units[i->unit].params;
+    return update;
+}
+
 static status update_chunk(struct train_step *step,
                            const struct instruction *i)
 {
-    struct update update = chunk_update(step, i->chunk);
+    struct update update = unit_update(step, i);
     const struct update_call call = {step->now.norm.factor, step->now.lr,
                                      step->now.t};
 

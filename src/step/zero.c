@@ -508,7 +508,7 @@ static status release(struct zero *z, const struct instruction *i)
 }
 
 /* The parts of this rank's shard, from the ranks that update them. */
-static status regather_parts(struct zero *z, int unit)
+static struct comm_call parts_gather(const struct zero *z, int unit)
 {
     const struct shards *s = &z->stage->shards;
     struct comm_call call = {
@@ -518,17 +518,40 @@ static status regather_parts(struct zero *z, int unit)
 
     call.in = weights(z, call.out.data, shard_weights_before(s, unit),
                       shard_weights(s, unit));
-    return comm_run(class_of(z, unit)->copies, &call);
+    return call;
+}
+
+/* All shards, where every rank keeps them. */
+static struct comm_call whole_gather(const struct zero *z, int unit)
+{
+    return gather_call(z, unit, weights_unit(z, weights_data(z), unit),
+                       own_weights(z, unit));
+}
+
+/* New weights of a unit, beside the updates of those that follow. */
+static status start_regather(struct zero *z, const struct instruction *i,
+                             struct comm_handle *handle)
+{
+    const struct zero_class *class = class_of(z, i->unit);
+    const bool parts = i->lane == LANE_COPIES;
+    const struct comm_call call = parts ? parts_gather(z, i->unit)
+                                        : whole_gather(z, i->unit);
+
+    return comm_start(parts ? class->copies : class->shard, &call, handle);
 }
 
 static status regather(struct zero *z, int unit)
 {
-    struct group *shard = class_of(z, unit)->shard;
-    const struct comm_call call =
-        gather_call(z, unit, weights_unit(z, weights_data(z), unit),
-                    own_weights(z, unit));
+    const struct zero_class *class = class_of(z, unit);
+    struct comm_call call;
 
-    return shard != NULL ? comm_run(shard, &call) : OK;
+    if (has_parts(z, unit)) {
+        call = parts_gather(z, unit);
+        TRY(comm_run(class->copies, &call));
+    }
+    if (gathers(z) || class->shard == NULL) return OK;
+    call = whole_gather(z, unit);
+    return comm_run(class->shard, &call);
 }
 
 void zero_forget(struct zero *z)
@@ -539,10 +562,7 @@ void zero_forget(struct zero *z)
 status zero_weights(struct zero *z)
 {
     zero_forget(z);
-    for (int i = 0; i < z->stage->shards.count; i++) {
-        if (has_parts(z, i)) TRY(regather_parts(z, i));
-        if (!gathers(z)) TRY(regather(z, i));
-    }
+    for (int i = 0; i < z->stage->shards.count; i++) TRY(regather(z, i));
     return OK;
 }
 
@@ -578,9 +598,7 @@ status zero_act(struct zero *z, const struct instruction *i,
         return OK;
     case DO_MERGE: return merge_rounds(z);
     case DO_SECOND: return finish_gradients(z);
-    case DO_REGATHER:
-        return i->lane == LANE_COPIES ? regather_parts(z, i->unit)
-                                      : regather(z, i->unit);
+    case DO_REGATHER: return start_regather(z, i, handle);
     default: break;
     }
     CHECK(false);

@@ -163,6 +163,26 @@ units() {
         --set model.layers=4 >out 2>&1 && beside units.rank-0.json
 }
 check "messages of one micro-batch beside products of another" often units
+# under FILE: updates that begin between the start of a background message and
+# the next wait for one.
+under() {
+    awk '
+        /"name":"wait for the background/ { open = 0 }
+        /"name":"start batch"/ { open = 1 }
+        /"name":"adamw"/ { updates++; found += open }
+        END {
+            printf "%d updates, %d beside messages\n", updates, found
+            exit !found
+        }' "$1"
+}
+# zero1: the new weights of a unit go to the other ranks while the next unit is
+# updated.
+gathered() {
+    rm -rf gathered
+    "$program" train config.yaml --run gathered --trace gathered.json \
+        --ranks 2 --set zero=zero1 >out 2>&1 && under gathered.rank-0.json
+}
+check "new weights of one unit beside the update of the next" gathered
 # The same bits, traced or not.
 "$program" train config.yaml --run plain >out 2>&1
 check "a trace changes no bit" "$program" compare one plain

@@ -70,6 +70,7 @@ zero="ranks=2 mesh.data=2 zero=zero1"
 four="ranks=4 mesh.data=4"
 fsdp="ranks=2 mesh.shard=2 zero=fsdp"
 hsdp="ranks=4 mesh.data=2 mesh.shard=2 zero=hsdp"
+parts="ranks=4 mesh.data=2 mesh.shard=2 zero={gradients:[shard],states:[data,shard]}"
 tensor="ranks=2 mesh.tensor=2"
 heads="ranks=4 mesh.tensor=4"
 pipe="ranks=2 mesh.pipe=2 train.micro_batch=1"
@@ -96,10 +97,12 @@ mutation "the mean is over too few targets" src/step/step.c \
     's/update_blocks\(&update, targets > 0 \? targets : 1\)/update_blocks(\&update, targets \/ team_batch_size(step->team))/' \
     "$data"
 mutation "a clipped norm of this rank's shards" src/step/zero_norm.c \
-    's/return comm_all_reduce\(z->classes\[class\]\.shard, all, all, REDUCE_SUM\);/(void)all; return OK;/' \
+    's/return comm_all_reduce\(group, all, all, REDUCE_SUM\);/(void)all; (void)group; return OK;/' \
     "$zero"
 mutation "new weights are not gathered" src/step/zero.c \
-    's/return shard != NULL \? comm_run\(shard, &call\) : OK;/(void)call; return OK;/' "$zero"
+    's/return comm_start\(parts \? class->copies : class->shard, &call, handle\);/(void)call; (void)class; (void)handle; return OK;/' "$zero"
+mutation "new parts of shards are not gathered" src/step/zero.c \
+    's/(return comm_start\(parts \?)/if (parts) return OK; \1/' "$parts"
 mutation "shards are swapped" src/step/zero.c \
     's/shard_cuts\(s, unit\)\[shard_rank\(s, unit\)\]/shard_cuts(s, unit)[s->classes[s->units[unit].class].ranks - 1 - shard_rank(s, unit)]/' \
     "$zero"

@@ -205,6 +205,47 @@ TEST(gathers_stay_below_their_limit)
     EQUAL_INT(limited.bytes, free.bytes);
 }
 
+/* Each unit is updated alone, and its new weights are under way until the end
+ * of the step, so beside the updates that follow. Parts of shards come first,
+ * and whole shards one unit later, which need them. */
+TEST(units_are_updated_one_by_one)
+{
+    static const struct { const char *zero; int gathers; } rows[] = {
+        {"zero1", 1}, {"zero2", 1}, {"fsdp", 0},
+        {"{gradients:[shard],states:[data,shard]}", 2},
+        {"{weights:[shard],gradients:[data,shard],states:[data,shard]}", 1}};
+
+    for (int row = 0; row < ROWS(rows); row++) {
+        const struct layout_case c = {.schedule = "1f1b", .shard = 2,
+                                      .zero = rows[row].zero, .data = 2};
+        int updates = 0, gathers = 0, last = -1;
+        struct pipeline p;
+        struct step_list list;
+
+        IS_OK(case_plan(&p, &c, 0));
+        list = made(&p, 0, NULL);
+        IS_OK(list_verify(&list, &p));
+        for (int i = 0; i < list.count; i++) {
+            const struct instruction *at = &list.items[i];
+
+            if (at->kind == DO_REGATHER) {
+                EQUAL_INT(at->unit >= updates - 2, 1);
+                EQUAL_INT(at->unit < updates, 1);
+                gathers++;
+            }
+            if (at->kind != DO_UPDATE) continue;
+            EQUAL_INT(at->unit, updates++);
+            EQUAL_INT(at->needs, 0);
+            last = i;
+        }
+        EQUAL_INT(updates, p.stages[0].shards.count);
+        EQUAL_INT(gathers, rows[row].gathers * updates);
+        if (gathers > 0) EQUAL_INT(list.items[last - 1].kind, DO_REGATHER);
+        list_free(&list);
+        pipeline_free(&p);
+    }
+}
+
 /* A list that another limit would refuse. */
 TEST(the_verifier_counts_what_is_under_way)
 {
@@ -266,7 +307,8 @@ TEST(instructions_say_what_they_cost_and_free)
     pipeline_free(&p);
 }
 
-TEST_MAIN(every_layout_has_a_list_that_can_be_trusted,
+TEST_MAIN(units_are_updated_one_by_one,
+          every_layout_has_a_list_that_can_be_trusted,
           the_plans_traffic_is_the_sum_of_the_list,
           breadth_first_gathers_once_a_phase_into_the_room_of_a_stage,
           instructions_say_what_they_cost_and_free,
