@@ -219,9 +219,12 @@ static status put_halves(struct reductions *r, int chunk, int round)
     i.calls = 1;
     i.bytes = list_sum_bytes(p->params.gradients, program_real(p), group);
     for (int s = 0; s < p->stream_count; s++) {
-        if (p->streams[s].use == 0 || !gradient_made(p, s)) continue;
-        i.calls++;
-        i.bytes += list_sum_bytes(
+        const int more =
+            p->streams[s].sources - 1 + (p->streams[s].use > 0);
+
+        if (!gradient_made(p, s)) continue;
+        i.calls += more;
+        i.bytes += more * list_sum_bytes(
             p->params.items[p->streams[s].param].elements, program_real(p),
             group);
     }

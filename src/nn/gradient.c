@@ -481,17 +481,20 @@ static struct tensor source_root(struct gradients *g, int stream, int source)
     return flat(buffer_tensor(g, stream, 0));
 }
 
-/* The tree over the sources, once each is complete: they are equal subtrees
- * that follow each other. */
-static status sources_fold(struct gradients *g, int stream)
+struct tensor gradient_source_root(struct gradients *g, int stream,
+                                   int source)
+{
+    const int now = g->source;
+    const struct tensor root = source_root(g, stream, source);
+
+    g->source = now;
+    return root;
+}
+
+status gradient_fold_sources(struct gradients *g, int stream)
 {
     const int sources = g->program->streams[stream].sources, now = g->source;
-    bool complete = sources > 1;
 
-    for (g->source = 0; g->source < sources && complete; g->source++)
-        complete = is_complete(g, stream);
-    g->source = now;
-    if (!complete) return OK;
     for (int apart = 1; apart < sources; apart *= 2)
         for (int i = 0; i + apart < sources; i += 2 * apart) {
             const struct tensor b = source_root(g, stream, i + apart);
@@ -503,6 +506,18 @@ static status sources_fold(struct gradients *g, int stream)
         state_of(g, stream)->stack = (struct node_stack){0};
     g->source = now;
     return OK;
+}
+
+/* Once each source is complete; where another rank has half of each, later. */
+static status sources_end(struct gradients *g, int stream)
+{
+    const int sources = g->program->streams[stream].sources, now = g->source;
+    bool complete = sources > 1 && !g->halved;
+
+    for (g->source = 0; g->source < sources && complete; g->source++)
+        complete = is_complete(g, stream);
+    g->source = now;
+    return complete ? gradient_fold_sources(g, stream) : OK;
 }
 
 status gradient_end(struct gradients *g, int stream, int sum)
@@ -517,7 +532,7 @@ status gradient_end(struct gradients *g, int stream, int sum)
         TRY(contexts_join(g, flat(buffer_tensor(g, stream, state->buffer))));
     }
     TRY(piece_end(g, stream));
-    return sources_fold(g, stream);
+    return sources_end(g, stream);
 }
 
 void gradients_from(struct gradients *g, int source)

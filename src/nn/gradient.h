@@ -56,6 +56,9 @@ struct gradients {
     struct stream_state *states; /* owned, [sources][streams] */
     int sources;             /* the most of a stream */
     int source;              /* whose tokens the next piece has */
+    bool halved;             /* another rank has the other half of the leaves of
+                              * each source: sources are added up once it is
+                              * there, too (gradient_fold_sources) */
     struct tied_rows named; /* of the program's tied table */
     int64_t named_block;     /* room for TIED_BLOCK rows, in partials */
 };
@@ -117,6 +120,11 @@ void gradient_begin(struct gradients *g, int stream, const struct piece *piece,
                     int sum, struct gradient_target *out);
 status gradient_end(struct gradients *g, int stream, int sum);
 
+/* This rank's part of the root of a source, flat; and the tree over sources,
+ * which are equal subtrees that follow each other. */
+struct tensor gradient_source_root(struct gradients *g, int stream,
+                                   int source);
+status gradient_fold_sources(struct gradients *g, int stream);
 /* The pieces that follow are of tokens of this source. */
 void gradients_from(struct gradients *g, int source);
 

@@ -291,9 +291,11 @@ static void add_copies(struct exchanges *out, const struct pipeline *p,
         const struct stream_info *s = &program->streams[i];
         const int64_t elements = program->params.items[s->param].elements;
 
-        if (s->use == 0 || !gradient_made(program, i)) continue;
-        row.bytes = bytes * exchange_all_reduce(elements, c->copies, c->copy);
-        exchanges_add(out, row);
+        if (!gradient_made(program, i)) continue;
+        row.calls = s->sources - 1 + (s->use > 0);
+        row.bytes = row.calls * bytes *
+                    exchange_all_reduce(elements, c->copies, c->copy);
+        if (row.calls > 0) exchanges_add(out, row);
     }
 }
 

@@ -51,11 +51,6 @@ static bool on_two_ranks(const struct schedule *s, int stage)
 static status check_halves(const struct schedule *s,
                            const struct stage_request *r)
 {
-    if (r->mesh.size[AXIS_EXPERT] > 1)
-        FAIL(ERR_CONFIG, "schedule.name: a stage on two ranks adds the halves "
-                         "of each rank's leaves, but with mesh.expert=%d an "
-                         "expert has leaves of several ranks; 1f1b, zb-h1 and "
-                         "zb-v work", r->mesh.size[AXIS_EXPERT]);
     if (2 * s->turned == s->microbatches && r->grid.data % 2 == 0) return OK;
     if (r->grid.data % 2 != 0)
         FAIL(ERR_CONFIG, "schedule.name: a stage on two ranks gives each half "
@@ -141,6 +136,7 @@ static status plan_chunk(struct pipeline *p, const struct pipeline_request *r,
     request.backward = schedule_fused(s, p->rank) ? BACKWARD_FUSED
                                                   : BACKWARD_SPLIT;
     TRY(stage_plan(&p->stages[index], &request));
+    p->stages[index].gradients.halved = c->copies > 1;
     if (!chunk_returns(p, c)) return OK;
     c->returns = returns < RETURNS_LEAST ? RETURNS_LEAST : returns;
     stage_reserve(&p->stages[index], MEMORY_RETURNS,

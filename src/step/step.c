@@ -232,10 +232,27 @@ static status find_bad(struct train_step *step,
 
 /* ---- gradients ---- */
 
+/* An expert's sources other than the first, of which the same holds; then all
+ * of them are added. */
+static status sum_sources(struct gradients *g, struct group *copies,
+                          int stream)
+{
+    const int sources = g->program->streams[stream].sources;
+
+    if (sources == 1) return OK;
+    for (int i = 1; i < sources; i++) {
+        const struct comm_call call =
+            sum_call(gradient_source_root(g, stream, i));
+
+        TRY(comm_run(copies, &call));
+    }
+    return gradient_fold_sources(g, stream);
+}
+
 /* A stage on two ranks: the roots of both halves of the leaves, on both. */
 static status sum_copies(struct train_step *step, int chunk)
 {
-    const struct gradients *g = &step->pipeline->stages[chunk].gradients;
+    struct gradients *g = &step->pipeline->stages[chunk].gradients;
     const struct program *p = g->program;
     struct group *copies = team_copies(step->team, chunk);
     struct comm_call call =
@@ -244,7 +261,9 @@ static status sum_copies(struct train_step *step, int chunk)
     if (copies == NULL) return OK;
     TRY(comm_run(copies, &call));
     for (int i = 0; i < p->stream_count; i++) {
-        if (p->streams[i].use == 0 || !gradient_made(p, i)) continue;
+        if (!gradient_made(p, i)) continue;
+        TRY(sum_sources(g, copies, i));
+        if (p->streams[i].use == 0) continue;
         call = sum_call(gradient_root(g, i));
         TRY(comm_run(copies, &call));
     }

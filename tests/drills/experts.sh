@@ -158,10 +158,6 @@ expect "capacity with striped tokens" 78 "deals out tokens one by one" \
     train config.yaml --run none --ranks 2 "${mixture[@]}" \
     --set mesh.context=2 --set context.kind=striped \
     --set moe.capacity_factor=1 --set numerics.mode=fast
-expect "dualpipe with divided experts" 78 "a stage on two ranks" \
-    train config.yaml --run none --ranks 4 "${mixture[@]}" \
-    --set mesh.expert=2 --set mesh.pipe=2 --set schedule.name=dualpipe \
-    --set train.micro_batch=1
 
 # --- selection biases: balance without a loss, whole in checkpoints ---
 biased=(--set model.family=mixtral --set moe.experts=8 --set moe.top_k=2

@@ -463,6 +463,8 @@ printf '%s\n' "ranks=1 train.micro_batch=1 train.threads=3" \
     "ranks=4 mesh.expert=2 mesh.tensor=2 tensor.overlap=2 moe.rows_bound=1" \
     "ranks=4 mesh.expert=2 mesh.pipe=2 train.micro_batch=1 schedule.name=zb-h1 moe.rows_bound=0.5" \
     "ranks=8 mesh.expert=2 mesh.tensor=2 mesh.pipe=2 train.micro_batch=1 schedule.name=zb-v" \
+    "ranks=4 mesh.expert=2 mesh.pipe=2 train.micro_batch=1 schedule.name=dualpipe moe.rows_bound=0.5" \
+    "ranks=8 mesh.expert=2 mesh.pipe=2 mesh.tensor=2 zero=zero2 train.micro_batch=1 schedule.name=dualpipe" \
     >layouts.txt
 # shellcheck disable=SC2086
 {
@@ -495,11 +497,14 @@ steps=3 model granitemoe $experts model.family=granitemoe moe.experts=6 \
     moe.top_k=3 moe.intermediate_size=24 model.embedding_multiplier=12 \
     model.residual_multiplier=0.22 model.attention_multiplier=0.1 \
     model.logits_scaling=6 train.dtype=bfloat16 model.tied=true
+cp layouts.txt all.txt # experts with biases are on every rank
+sed -i '/mesh.expert/d' layouts.txt
 steps=3 model gpt_oss $experts model.family=gpt_oss moe.experts=6 \
     moe.top_k=3 moe.intermediate_size=24 moe.swiglu_limit=0.3 model.window=9 \
     model.attention_bias=true model.attention_dropout=0.1
 steps=3 model gpt_oss_bf16 $experts model.family=gpt_oss moe.experts=4 \
     moe.top_k=2 train.dtype=bfloat16 optimizer.name=muon numerics.grid_expert=2
+mv all.txt layouts.txt
 steps=3 model glm4_moe $experts model.family=glm4_moe moe.experts=8 \
     moe.top_k=3 moe.intermediate_size=12 moe.groups=4 moe.groups_chosen=2 \
     moe.scale=2.5 moe.first_dense=1 model.qk_norm=true \
