@@ -230,6 +230,11 @@ void plan_precision_note(const struct pipeline *pipeline)
            "attention and adapters stay bfloat16; sums are float32\n\n",
            use->recipe.name, use->recipe.title, use->recipe.source,
            use->first, use->end - 1);
+    if (use->recipe.kept.format != FORMAT_BF16)
+        printf("x of dW after attention is kept in %s, one row of %lld, and "
+               "rounded from there\n\n",
+               number_formats[use->recipe.kept.format].name,
+               (long long)use->recipe.kept.along);
     if (use->steps > 0)
         printf("for the first %lld steps; then all products are bfloat16\n\n",
                (long long)use->steps);

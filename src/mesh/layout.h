@@ -102,6 +102,7 @@ struct param_spec {
     bool adapter;             /* low-rank, beside a matrix (nn/adapter.c) */
     bool expands;             /* ... B of it, from the rank to W's rows */
     double adapter_scale;     /* of the second one: what the product counts */
+    bool after_attention;     /* its input is what attention writes */
 };
 
 struct layout_run {

@@ -230,6 +230,7 @@ static slot attention(struct program *p, const struct model *m, slot x)
         .scale = scale_of(p, m), .softcap = m->attention_softcap,
         .window = window_of(p, m), .alibi = m->alibi};
 
+    all[0].after_attention = true;
     x = qk_norm(p, m, project(p, m, x));
     if (turns(p, m)) x = nn_rope_part(p, x, m->heads, m->kv_heads, &table);
     x = nn_attention_ruled(p, x, m->heads, m->kv_heads, &rule);

@@ -174,6 +174,7 @@ slot mla_attention(struct program *p, const struct model *m, slot x)
 
     out.split_cols = AXIS_TENSOR;
     out.init = INIT_RESIDUAL;
+    out.after_attention = true;
     const slot q = queries(p, m, x);
     const slot a = nn_down(p, x, &down);
     const slot c =

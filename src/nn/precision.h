@@ -34,6 +34,10 @@ struct precision {
                             * bfloat16, rounded up */
     const char *title;     /* one line for people */
     const char *source;
+    struct precision_role kept; /* the input of the product after attention as
+                            * it is kept for dW, which rounds it again;
+                            * bfloat16: as it is. To nearest, its scale is of
+                            * now */
 };
 
 /* Which blocks of a model have a recipe: [first, end). */

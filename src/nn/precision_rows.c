@@ -2,6 +2,7 @@
 /* precision_rows.c - a recipe with rows of one's own:
  *
  *   weights|activations|gradients FORMAT [BLOCK SCALE [ROUNDING]]
+ *   kept FORMAT [BLOCK SCALE]
  *   hadamard on|off
  */
 #include <ctype.h>
@@ -126,10 +127,23 @@ static status read_role(const struct words *w, struct precision_role *role,
     return OK;
 }
 
+/* Another operand of the same products has the history and the random
+ * numbers. */
+static status read_kept(const struct words *w, struct precision_role *role)
+{
+    TRY(read_role(w, role, false));
+    if (role->rounding == ROUND_NEAREST && role->scale != SCALE_LATE &&
+        role->scale != SCALE_TWO_LATE)
+        return OK;
+    FAIL(ERR_CONFIG, "numerics.recipe_rows: \"%s\": what is kept is rounded to "
+                     "nearest with scales of now, such as \"kept e5m6 1x128 "
+                     "up\"", w->row);
+}
+
 static status read_row(struct precision *recipe, const char *row)
 {
     static const char *const keys[] = {"weights", "activations", "gradients",
-                                       "hadamard"};
+                                       "kept", "hadamard"};
     static const char *const states[] = {"off", "on"};
     struct precision_role *const roles[] = {
         &recipe->weights, &recipe->activations, &recipe->gradients};
@@ -137,8 +151,9 @@ static status read_row(struct precision *recipe, const char *row)
     int key, on;
 
     TRY(split(&w, row));
-    TRY(choose(&w, 0, keys, 4, &key));
+    TRY(choose(&w, 0, keys, 5, &key));
     if (key < 3) return read_role(&w, roles[key], key == 0);
+    if (key == 3) return read_kept(&w, &recipe->kept);
     if (w.count != 2)
         FAIL(ERR_CONFIG, "numerics.recipe_rows: \"%s\" is not hadamard on or "
                          "hadamard off", row);

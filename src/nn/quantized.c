@@ -31,13 +31,20 @@ bool quantized_applies(const struct program *p, const struct param_spec *weight)
     return use->on && inside && !weight->adapter && p->mode == PROGRAM_TRAIN;
 }
 
+/* Whether the input of the product is kept in few bits for dW. */
+static bool keeps(const struct program *p, const struct param *param)
+{
+    return param->spec.after_attention &&
+           p->precision.recipe.kept.format != FORMAT_BF16;
+}
+
 /* ---- scratch ---- */
 
 struct room {
     struct dropout_row *places;
     struct quantize_span *rows, *cols;
     float *peaks;
-    char *left, *right;
+    char *left, *right, *kept;
     size_t bytes;
 };
 
@@ -91,6 +98,8 @@ static struct room room_of(const struct step *step, const struct program *p,
                                      sizeof *room.peaks);
     room.left = take(base, &at, (size_t)(p->tokens * wide) * number);
     room.right = take(base, &at, (size_t)right * number);
+    if (keeps(p, param))
+        room.kept = take(base, &at, (size_t)tokens * number);
     room.bytes = at;
     return room;
 }
@@ -201,6 +210,27 @@ void quantized_set(struct quantize *call, const struct run *run,
     call->scale = call->scale == SCALE_LATE ? SCALE_CEIL : SCALE_TWO;
 }
 
+/* *x as it is kept for dW. */
+static status round_kept(struct run *run, const struct step *step,
+                         struct tensor *x)
+{
+    const struct program *p = run->program;
+    const struct precision_role *role = &p->precision.recipe.kept;
+    const struct param *param = weight_of(p, step);
+    const struct room room = room_of(step, p, run->scratch);
+    struct quantize call = {
+        .in = *x, .rows = room.rows, .cols = room.cols, .peaks = room.peaks,
+        .format = role->format, .scale = role->scale,
+        .rounding = role->rounding, .block_rows = role->across,
+        .block_cols = role->along};
+
+    call.out = tensor_2d(room.kept, DTYPE_BF16, x->shape[0], x->shape[1]);
+    call.row_spans = fill_tokens(p, x->shape[0], room.rows);
+    call.col_spans = quantized_features(p, param, false, room.cols);
+    *x = call.out;
+    return run->kernels->quantize(run->stream, &call);
+}
+
 status quantized_tokens(struct run *run, const struct step *step,
                         enum product_use use, bool gradient, int64_t first,
                         struct tensor *x)
@@ -220,6 +250,8 @@ status quantized_tokens(struct run *run, const struct step *step,
         .key = run->recipe, .places = room.places,
         .turn = use == USE_WGRAD && recipe->turn};
 
+    if (right && keeps(p, param)) TRY(round_kept(run, step, &call.in));
+    *x = call.in;
     if (role->format == FORMAT_BF16) return OK;
     quantized_set(&call, run, &of);
     call.out = tensor_2d(right ? room.right : room.left, DTYPE_BF16,

@@ -82,6 +82,8 @@ for row in "weights:has too few words" "weihts e4m3 1x32 up:nearest: weights" \
     "weights e2m1 16x16 two stochastic:weights are rounded to nearest" \
     "weights e4m3 1x32 late:so the block is region" \
     "gradients bf16 1x16 up:end after bf16" \
+    "kept e5m6 region late:what is kept is rounded" \
+    "kept e5m6 1x32 up stochastic:what is kept is rounded" \
     "gradients bf16:the Hadamard transform mixes 16" \
     "activations e2m1 1x32 two:the Hadamard transform mixes 16"; do
     refused "a recipe's row: ${row%%:*}" 78 "${row#*:}" $few \

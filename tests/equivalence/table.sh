@@ -144,7 +144,7 @@ steps=4 model fp8_delayed $small train.dtype=bfloat16 model.layers=2 \
 steps=3 model own_recipe $small train.dtype=bfloat16 model.layers=2 \
     numerics.recipe=nvfp4 numerics.recipe_steps=2 numerics.high_last=0 \
     'numerics.recipe_rows=["activations e5m6 token exact", "weights int8 8x8 up",
-"gradients e3m0 2x24 down stochastic", "hadamard off"]'
+"gradients e3m0 2x24 down stochastic", "kept e2m1 1x16 two", "hadamard off"]'
 steps=3 model bitnet $small train.dtype=bfloat16 numerics.recipe=bitnet \
     model.layers=2 numerics.bfloat16=tiles
 # Pieces of tensor.overlap=3 end between the two chunks of a sequence.

@@ -33,8 +33,8 @@ SEQUENCES, LENGTH, IN, ROWS = 2, 36, 40, 20
 TOKENS = SEQUENCES * LENGTH
 BF16 = ml_dtypes.bfloat16
 F32 = numpy.float32
-LARGEST = {"e4m3": 448.0, "e5m2": 57344.0, "e4m3b11": 30.0, "e2m1": 6.0,
-           "int8": 127.0, "ternary": 1.0}
+LARGEST = {"e5m6": 65024.0, "e4m3": 448.0, "e5m2": 57344.0, "e4m3b11": 30.0,
+           "e2m1": 6.0, "int8": 127.0, "ternary": 1.0}
 KIND = {"e4m3": ml_dtypes.float8_e4m3fn, "e5m2": ml_dtypes.float8_e5m2,
         "e4m3b11": ml_dtypes.float8_e4m3b11fnuz,
         "e2m1": ml_dtypes.float4_e2m1fn}
@@ -54,6 +54,7 @@ RECIPES = {
                       ("e2m1", 16, 1, "two-late", 1)],
     "bitnet": [("ternary", 0, 0, "mean"), ("int8", 0, 1, "exact"), None],
 }
+KEPT = ("e5m6", 128, 1, "up")
 SIGNS = 0x5A9C
 # The largest magnitudes of the steps before, for late scales: left and right
 # operand of y, dx and dW. Some are smaller than those of the step itself.
@@ -108,6 +109,9 @@ def nearest(name, y):
     y = numpy.minimum(y, LARGEST[name])
     if name in KIND:
         return y.astype(F32).astype(KIND[name]).astype(numpy.float64)
+    if name == "e5m6":
+        quantum = 2.0 ** (numpy.maximum(numpy.frexp(y)[1] - 1, -14) - 6)
+        return numpy.rint(y / quantum) * quantum
     return numpy.rint(y)
 
 
@@ -390,6 +394,10 @@ def main():
     OUT.mkdir(exist_ok=True)
     everything = {"x": x, "w": w, "dy": dy,
                   "known": numpy.array(KNOWN, F32)}
+    # fp8-tiles after attention: dW of x as it was kept.
+    kept = rounded(x, KEPT, False, False).astype(F32).astype(BF16)
+    everything["fp8-tiles.kept.dw"] = layer("fp8-tiles", kept, w, dy, KEY,
+                                            ORDER)["dw"]
     chosen = None
     while chosen is None:
         router = (random.standard_normal((3, IN)) * 0.1).astype(F32).astype(
