@@ -30,7 +30,6 @@ static void count_product(struct shape *shape, const struct param *param,
         shape->product_count++;
     }
     p->each_block += each;
-    if (!outputs) shape->joins += 1;
 }
 
 static void count_moved(struct shape *shape, const struct step *step,
@@ -62,6 +61,17 @@ static double mean_keys(double sequence, double window)
     return window - window * (window - 1) / (2 * sequence);
 }
 
+/* Tensor ranks divide its inputs, so they add their products. All of them have
+ * the router. */
+static bool is_joined(const struct step *step, const struct program *p)
+{
+    const enum layer_kind kind = step->layer->kind;
+
+    return (kind == LAYER_LINEAR || kind == LAYER_DOWN ||
+            kind == LAYER_EXPERTS) && step->param[0] >= 0 &&
+           p->params.items[step->param[0]].spec.split_rows != AXIS_TENSOR;
+}
+
 static void count_steps(struct shape *shape, const struct program *p,
                         int64_t sequence)
 {
@@ -75,10 +85,13 @@ static void count_steps(struct shape *shape, const struct program *p,
         shape->instructions += 1;
         if (step->param[0] >= 0 && (kind == LAYER_LINEAR ||
                                     kind == LAYER_DOWN ||
+                                    kind == LAYER_ROUTER ||
                                     kind == LAYER_EXPERTS))
             shape->product_kinds += 1;
-        if (kind == LAYER_LINEAR || kind == LAYER_DOWN)
+        if (kind == LAYER_LINEAR || kind == LAYER_DOWN ||
+            (kind == LAYER_ROUTER && step->param[0] >= 0))
             count_product(shape, &p->params.items[step->param[0]], 1, 1);
+        shape->joins += is_joined(step, p);
         if (kind == LAYER_EXPERTS && step->param[0] >= 0) {
             const struct param *weight = &p->params.items[step->param[0]];
 

@@ -6,7 +6,7 @@
 
 #include "models/model.h"
 
-enum { SHAPE_PRODUCTS = 12 };
+enum { SHAPE_PRODUCTS = 24 /* DeepSeek-V3 has 13 kinds */ };
 
 struct shape_product {
     int64_t outputs, inputs; /* of the whole matrix */

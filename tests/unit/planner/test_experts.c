@@ -34,6 +34,24 @@ static struct layout layout_with(int data, int expert)
                            .schedule = "1f1b", .chunks = 1, .bits = 16};
 }
 
+/* A router is a product of every token, which no tensor rank adds. */
+TEST(routers_are_products)
+{
+    struct shape shape;
+    int routers = 0;
+
+    open_model(&shape);
+    for (int i = 0; i < shape.product_count; i++) {
+        const struct shape_product *p = &shape.products[i];
+
+        if (p->outputs != 8 || p->inputs != 1024) continue;
+        CHECK(p->tokens == 1 && !p->expert && p->each_block == 1);
+        routers++;
+    }
+    CHECK(routers == 1);
+    CHECK(fabs(shape.joins - 2) < 1e-12); /* attention, experts */
+}
+
 /* 3 matrices of 1024 x 2048 an expert. */
 TEST(expert_ranks_divide_the_experts_alone)
 {
@@ -128,6 +146,6 @@ TEST(search_finds_expert_ranks)
     machine_free(&machine);
 }
 
-TEST_MAIN(expert_ranks_divide_the_experts_alone,
+TEST_MAIN(routers_are_products, expert_ranks_divide_the_experts_alone,
           expert_ranks_exchange_tokens_and_reduce_less,
           search_finds_expert_ranks)
