@@ -82,6 +82,7 @@ status supervisor_adopt(struct supervisor *s, bool *watches)
     TRY(result);
     s->crew.generation = (uint64_t)report.generation;
     s->incidents = report.incidents;
+    supervisor_reopen(s, &report.lines);
     if (report.state == RUN_ALONE) result = adopt(s, &report, watches);
     run_report_free(&report);
     return result;

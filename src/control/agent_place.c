@@ -281,6 +281,11 @@ static void copy_page(const struct agent *agent, int index,
     out->sentence[sizeof out->sentence - 1] = '\0';
     for (uint64_t i = 0; i < REPORT_ENTRIES && i < calls; i++)
         out->last[i] = page->flight.entries[(calls - i) % FLIGHT_ENTRIES];
+    /* One that it is still in may be older than those. */
+    const struct flight_entry position = flight_position(&page->flight);
+
+    if (position.ended_ns == 0 && position.number + REPORT_ENTRIES <= calls)
+        out->last[REPORT_ENTRIES - 1] = position;
 }
 
 void worker_report(const struct agent *agent, int index,

@@ -67,6 +67,19 @@ static int rank_of(const struct fleet *fleet, int node, int place)
     return -1;
 }
 
+/* A report has the newest calls only: one that an earlier report showed open
+ * may have ended between the two. Where it has not, the new one says so. */
+static void settle_calls(struct flight *flight, const struct slot_report *r)
+{
+    for (int i = 0; i < REPORT_ENTRIES; i++) {
+        const uint64_t number = r->last[i].number;
+        struct flight_entry *e = &flight->entries[number % FLIGHT_ENTRIES];
+
+        if (number != 0 && e->number == number && e->ended_ns == 0)
+            e->ended_ns = e->began_ns;
+    }
+}
+
 /* The page of a far rank, with the times of this machine's clock. */
 static void mirror(struct board_page *page, const struct slot_report *r,
                    int64_t ahead_ns)
@@ -97,11 +110,12 @@ static void mirror(struct board_page *page, const struct slot_report *r,
 }
 
 static void see_rank(struct fleet *fleet, int rank, const struct slot_report *r,
-                     int64_t ahead_ns)
+                     const struct slot_report *before, int64_t ahead_ns)
 {
     struct crew_member *m = &fleet->crew->members[rank];
     const uint64_t order = fleet->at[rank].order;
 
+    settle_calls(&fleet->board->pages[rank].flight, before);
     if (r->taken == order && m->lives)
         mirror(&fleet->board->pages[rank], r, ahead_ns);
     m->state = (char)r->state;
@@ -186,7 +200,7 @@ static void take_report(struct fleet *fleet, int index, const char *bytes,
     const struct node_report *head = (const void *)bytes;
     const int64_t ahead_ns = length >= sizeof *head
                                  ? head->now_ns - clock_ns() : 0;
-    struct slot_report r;
+    struct slot_report r, before;
 
     if (length < sizeof *head || head->places < 0 ||
         length != sizeof *head + (size_t)head->places * sizeof r)
@@ -199,9 +213,10 @@ static void take_report(struct fleet *fleet, int index, const char *bytes,
 
         memcpy(&r, bytes + sizeof *head + (size_t)i * sizeof r, sizeof r);
         if (r.place < 0 || r.place >= node->places) continue;
+        before = node->seats[r.place].report;
         node->seats[r.place].report = r;
         rank = rank_of(fleet, index, r.place);
-        if (rank >= 0) see_rank(fleet, rank, &r, ahead_ns);
+        if (rank >= 0) see_rank(fleet, rank, &r, &before, ahead_ns);
         else if (!fleet->adopts) end_stranger(fleet, index, &r);
         if (r.ordered > fleet->last_order) fleet->last_order = r.ordered;
         if (node->wire.descriptor < 0) return; /* and `bytes` are gone */

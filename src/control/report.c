@@ -111,7 +111,8 @@ static status read_report(struct run_report *r, const char *run)
             r->result = NULL;
         }
         r->incidents += is_event(line, "incident");
-        r->recovered += is_event(line, "recovered");
+        if (is_event(line, "recovered")) /* from all so far */
+            r->recovered = (int)number_of(line, "incident");
         if (is_event(line, "end"))
             TRY(json_get_string_or(line, "journal.jsonl", "result", "unknown",
                                    &r->result));

@@ -272,6 +272,31 @@ static const char *text_in(const struct json *line, const char *key)
     return found != NULL && found->kind == JSON_STRING ? found->string : "";
 }
 
+static double real_in(const struct json *line, const char *key)
+{
+    const struct json *found = json_get(line, key);
+
+    return found != NULL && (found->kind == JSON_INTEGER ||
+                             found->kind == JSON_REAL) ? found->real : 0;
+}
+
+void supervisor_reopen(struct supervisor *s, const struct journal_lines *lines)
+{
+    const struct json *incident = NULL;
+
+    for (int i = 0; i < lines->count; i++) {
+        const char *event = text_in(lines->items[i], "event");
+
+        if (strcmp(event, "incident") == 0) incident = lines->items[i];
+        if (strcmp(event, "recovered") == 0) incident = NULL;
+    }
+    if (incident == NULL) return;
+    s->open_incident = (int)number_in(incident, "incident");
+    s->open_step = number_in(incident, "step");
+    s->open_since_ns = clock_ns() - (int64_t)(1e9 * (clock_wall_s() -
+                                                real_in(incident, "time")));
+}
+
 /* The newest start, if its ranks may still be at work. */
 static const struct json *last_start(struct supervisor *s,
                                      const struct journal_lines *lines)
@@ -356,6 +381,7 @@ status supervisor_adopt_agents(struct supervisor *s, bool *watches)
     s->fleet->adopts = true;
     result = journal_read(&lines, &arena, s->how->run);
     start = result == OK ? last_start(s, &lines) : NULL;
+    if (result == OK) supervisor_reopen(s, &lines);
     if (start != NULL) result = take_over(s, start, watches);
     arena_free(&arena);
     s->fleet->adopts = false;

@@ -69,6 +69,10 @@ struct supervisor {
  * go on; otherwise those who live are to be fenced. */
 status supervisor_adopt(struct supervisor *s, bool *watches);
 
+/* The last incident of an earlier supervisor, if nothing was recovered then. */
+void supervisor_reopen(struct supervisor *s,
+                       const struct journal_lines *lines);
+
 /* supervisor_fleet.c */
 status generation_of_agents(struct supervisor *s, uint64_t generation,
                             bool begun);

@@ -3,6 +3,7 @@
  * the supervisor's waits end. Agents are wires in this process; the clock is
  * virtual, and passes only while the supervisor waits. */
 #include "control/fleet.h"
+#include "control/watch.h"
 
 #include <signal.h>
 #include <stdio.h>
@@ -255,7 +256,66 @@ TEST(nodes_are_forgiven_when_none_is_left)
     close_fleet();
 }
 
-TEST_MAIN(fences_end_when_ranks_have_ended,
+static void calls(struct fake *agent, uint64_t newest, int64_t ended_ns)
+{
+    struct slot_report *r = &agent->places[0];
+
+    r->calls = newest;
+    for (uint64_t i = 0; i < REPORT_ENTRIES && i < newest; i++)
+        r->last[i] = (struct flight_entry){.number = newest - i,
+                                           .call = newest - i,
+                                           .began_ns = 5, .ended_ns = 6};
+    r->last[0].ended_ns = ended_ns;
+    for (int i = 0; i < 4; i++) fleet_look(&fleet, 50);
+}
+
+/* Reports are far apart: what one shows open has ended long before the next. */
+TEST(calls_that_ended_between_reports_are_not_open)
+{
+    open_fleet(1);
+    seat(0);
+    const struct flight *flight = &fleet.board->pages[0].flight;
+
+    calls(&agents[0], 1, 0);
+    EQUAL_INT(flight_position(flight).number, 1);
+    CHECK(flight_position(flight).ended_ns == 0);
+    calls(&agents[0], 90, 6);
+    EQUAL_INT(flight_position(flight).number, 90);
+    calls(&agents[0], 95, 0);
+    calls(&agents[0], 95, 0);
+    EQUAL_INT(flight_position(flight).number, 95);
+    CHECK(flight_position(flight).ended_ns == 0);
+    close_fleet();
+}
+
+/* This supervisor sees recovered what the one before had not. */
+TEST(an_incident_of_the_supervisor_before_is_open)
+{
+    static const char *const text[] = {
+        "{\"event\": \"incident\", \"incident\": 1, \"step\": 7, \"time\": 1}",
+        "{\"event\": \"recovered\", \"incident\": 1, \"time\": 2}",
+        "{\"event\": \"incident\", \"incident\": 2, \"step\": 9, \"time\": 3}"};
+    const struct json *items[3];
+    struct journal_lines lines = {.items = items};
+    struct supervisor s = {.open_incident = 0};
+    struct arena arena = {0};
+
+    arena_init(&arena, "test", 0);
+    for (int i = 0; i < 3; i++)
+        IS_OK(json_read(&items[i], &arena, text[i], strlen(text[i]), "test"));
+    lines.count = 2;
+    supervisor_reopen(&s, &lines);
+    EQUAL_INT(s.open_incident, 0);
+    lines.count = 3;
+    supervisor_reopen(&s, &lines);
+    EQUAL_INT(s.open_incident, 2);
+    EQUAL_INT(s.open_step, 9);
+    arena_free(&arena);
+}
+
+TEST_MAIN(an_incident_of_the_supervisor_before_is_open,
+          calls_that_ended_between_reports_are_not_open,
+          fences_end_when_ranks_have_ended,
           fences_give_up_a_node_whose_ranks_do_not_end,
           fences_are_said_again_to_a_node_that_comes_back,
           copies_are_moved_or_given_up,
