@@ -6,7 +6,7 @@
  * counting, attention fused, no masks. */
 #include "planner/memory.h"
 
-#include <string.h>
+#include "schedule/build.h"
 
 static double memory_sum(const struct memory *m)
 {
@@ -98,25 +98,19 @@ static double in_flight(const struct layout *l, const struct shape *s,
     double each;
 
     if (l->pipe == 1) return blocks;
-    if (strcmp(l->schedule, "gpipe") == 0 ||
-        strcmp(l->schedule, "gpipe-early-send") == 0 ||
-        strcmp(l->schedule, "breadth-first") == 0)
-        return blocks * m;
-    if (strcmp(l->schedule, "interleaved") == 0) {
+    switch (schedule_holds(l->schedule)) {
+    case HOLDS_ALL: return blocks * m;
+    case HOLDS_CHUNKS:
         each = p * l->chunks + p - 1 - 2 * position;
         return blocks / l->chunks * (each < m * l->chunks ? each
                                                           : m * l->chunks);
+    case HOLDS_LEFT: each = p - position; break;
+    case HOLDS_TWICE: each = 2 * p - 1; break;
+    case HOLDS_MORE: each = p + 1; break;
+    case HOLDS_HALF: each = p / 2 + 1; break;
+    case HOLDS_THIRD: each = p / 3 + 2; break;
+    default: each = p; break;
     }
-    if (strcmp(l->schedule, "zb-h2") == 0 || strcmp(l->schedule, "zb-2p") == 0)
-        each = 2 * p - 1;
-    else if (strcmp(l->schedule, "v-half") == 0)
-        each = p / 2 + 1;
-    else if (strcmp(l->schedule, "v-min") == 0)
-        each = p / 3 + 2;
-    else if (strncmp(l->schedule, "1f1b", 4) == 0)
-        each = p - position;
-    else
-        each = strncmp(l->schedule, "dualpipe", 8) == 0 ? p + 1 : p;
     return blocks * (each < m ? each : m);
 }
 

@@ -19,9 +19,18 @@ enum choice { CHOICE_TENSOR, CHOICE_CONTEXT, CHOICE_PIPE, CHOICE_EXPERT,
               CHOICE_MICRO,
               CHOICE_ZERO, CHOICE_RECOMPUTE, CHOICE_SCHEDULE, CHOICES };
 
-static const struct { const char *name; int chunks; } schedules[] = {
-    {"1f1b", 1}, {"interleaved", 2}, {"interleaved", 4}, {"zb-h1", 1},
-    {"zb-v", 2}};
+/* How a schedule's pipeline idles: in the share that its chunks leave; with
+ * late W in the gaps; or not, where micro-batches are as many as fill a V. */
+enum idle { IDLE_CHUNKS, IDLE_LATE, IDLE_V };
+static const struct {
+    const char *name;
+    int chunks;
+    bool whole_rounds;     /* of micro-batches, one for each rank */
+    enum idle idle;
+} schedules[] = {
+    {"1f1b", 1, false, IDLE_CHUNKS}, {"interleaved", 2, true, IDLE_CHUNKS},
+    {"interleaved", 4, true, IDLE_CHUNKS}, {"zb-h1", 1, false, IDLE_LATE},
+    {"zb-v", 2, false, IDLE_V}};
 enum { SCHEDULES = (int)(sizeof schedules / sizeof *schedules) };
 
 struct hunt {
@@ -143,14 +152,13 @@ static double bound_of(const struct hunt *h)
     const double each = sum_of(&h->block) * h->request->shape->layers /
                         l->pipe;
     const double head = sum_of(&h->head) / l->pipe;
-    const double idle = l->pipe == 1                        ? 0
-                        : strncmp(l->schedule, "zb", 2) == 0
-                            ? 0.3 * (l->pipe - 1) * each
-                            : (l->pipe - 1) * each / l->chunks;
+    const double idles[] = {
+        [IDLE_CHUNKS] = (l->pipe - 1) * each / l->chunks,
+        [IDLE_LATE] = 0.3 * (l->pipe - 1) * each,
+        [IDLE_V] = l->microbatches < 2 * l->pipe ? 0.5 * (l->pipe - 1) * each
+                                                 : 0};
     const double work = l->microbatches * (each + head) +
-                        (strcmp(l->schedule, "zb-v") != 0 ? idle
-                         : l->microbatches < 2 * l->pipe
-                             ? 0.5 * (l->pipe - 1) * each : 0);
+                        idles[schedules[h->schedule].idle];
     const double sent = messages_of(h);
     struct memory m;
 
@@ -247,7 +255,7 @@ static status each_schedule(struct hunt *h)
     for (int i = 0; i < SCHEDULES; i++) {
         if (h->l.pipe == 1 && i > 0) break;
         if (h->l.pipe * schedules[i].chunks > shape->layers) continue;
-        if (strcmp(schedules[i].name, "interleaved") == 0 &&
+        if (schedules[i].whole_rounds &&
             h->l.microbatches % h->l.pipe != 0)
             continue;
         h->schedule = i;

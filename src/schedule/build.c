@@ -8,29 +8,46 @@
 #include "schedule/generate.h"
 
 const struct schedule_row schedule_rows[] = {
-    {"gpipe", "every F, then every B with its W", 1, fill_gpipe},
+    {"gpipe", "every F, then every B with its W", 1,
+     HOLDS_ALL, fill_gpipe},
     {"gpipe-early-send", "gpipe, gradients sent before W", 1,
-     fill_gpipe_early},
-    {"1f1b", "one F, one B with its W", 1, fill_1f1b},
+     HOLDS_ALL, fill_gpipe_early},
+    {"1f1b", "one F, one B with its W", 1,
+     HOLDS_LEFT, fill_1f1b},
     {"1f1b-early-send", "1f1b, gradients sent before W", 1,
-     fill_1f1b_early},
+     HOLDS_LEFT, fill_1f1b_early},
     {"interleaved", "1f1b over several chunks a rank", 0,
-     fill_interleaved},
+     HOLDS_CHUNKS, fill_interleaved},
     {"breadth-first", "every F of a chunk, then the next chunk", 0,
-     fill_breadth_first},
-    {"zb-h1", "1f1b, late W fill the gaps", 1, fill_zb_h1},
-    {"zb-h2", "zb-h1 with twice the memory", 1, fill_zb_h2},
-    {"zb-1p", "found by costs in the memory of 1f1b", 1, fill_zb_1p},
-    {"zb-2p", "found by costs in twice that memory", 1, fill_zb_2p},
-    {"zb-v", "two chunks a rank in a V, memory of 1f1b", 2, fill_zb_v},
-    {"v-half", "a V in half the memory", 2, fill_v_half},
-    {"v-min", "a V in a third of the memory", 2, fill_v_min},
+     HOLDS_ALL, fill_breadth_first},
+    {"zb-h1", "1f1b, late W fill the gaps", 1,
+     HOLDS_RANKS, fill_zb_h1},
+    {"zb-h2", "zb-h1 with twice the memory", 1,
+     HOLDS_TWICE, fill_zb_h2},
+    {"zb-1p", "found by costs in the memory of 1f1b", 1,
+     HOLDS_RANKS, fill_zb_1p},
+    {"zb-2p", "found by costs in twice that memory", 1,
+     HOLDS_TWICE, fill_zb_2p},
+    {"zb-v", "two chunks a rank in a V, memory of 1f1b", 2,
+     HOLDS_RANKS, fill_zb_v},
+    {"v-half", "a V in half the memory", 2,
+     HOLDS_HALF, fill_v_half},
+    {"v-min", "a V in a third of the memory", 2,
+     HOLDS_THIRD, fill_v_min},
     {"dualpipe", "micro-batches from both ends, F overlaps B", 1,
-     fill_dualpipe},
+     HOLDS_MORE, fill_dualpipe},
     {"dualpipev", "dualpipe cut in half, two chunks a rank", 2,
-     fill_dualpipev},
+     HOLDS_MORE, fill_dualpipev},
 };
 const int schedule_row_count = sizeof schedule_rows / sizeof *schedule_rows;
+
+enum schedule_holds schedule_holds(const char *name)
+{
+    for (int i = 0; i < schedule_row_count; i++)
+        if (strcmp(schedule_rows[i].name, name) == 0)
+            return schedule_rows[i].holds;
+    return HOLDS_RANKS;
+}
 
 status schedule_row_find(const char *name, const struct schedule_row **out)
 {

@@ -28,13 +28,28 @@ struct schedule_request schedule_request_default(const char *name, int ranks,
 status schedule_make(struct schedule *out,
                      const struct schedule_request *request);
 
+/* Micro-batches that wait on a rank for their backward pass, of p ranks. */
+enum schedule_holds {
+    HOLDS_RANKS,         /* p */
+    HOLDS_LEFT,          /* as many as ranks from this one on */
+    HOLDS_ALL,           /* all of the step */
+    HOLDS_CHUNKS,        /* p of each chunk, and those on the way */
+    HOLDS_TWICE,         /* 2 p - 1 */
+    HOLDS_MORE,          /* p + 1 */
+    HOLDS_HALF,          /* p / 2 + 1 */
+    HOLDS_THIRD          /* p / 3 + 2 */
+};
+
 struct schedule_row {
     const char *name, *meaning;
     int chunks;          /* stages a rank; 0: any number (2 if not given) */
+    enum schedule_holds holds;
     status (*fill)(struct schedule *, const struct schedule_request *);
 };
 extern const struct schedule_row schedule_rows[];
 extern const int schedule_row_count;
+/* Of the row with the name; one of another program's: HOLDS_RANKS. */
+enum schedule_holds schedule_holds(const char *name);
 /* ERR_CONFIG names the nearest. */
 status schedule_row_find(const char *name, const struct schedule_row **out);
 

@@ -163,26 +163,38 @@ units() {
         --set model.layers=4 >out 2>&1 && beside units.rank-0.json
 }
 check "messages of one micro-batch beside products of another" often units
-# under FILE: updates that begin between the start of a background message and
-# the next wait for one.
+# under GROUP WORK FILE: pieces of work that begin between the start of a
+# background message of the group and the next wait for one.
 under() {
-    awk '
+    awk -v start="\"name\":\"start $1\"" -v work="\"name\":\"$2\"" '
         /"name":"wait for the background/ { open = 0 }
-        /"name":"start batch"/ { open = 1 }
-        /"name":"adamw"/ { updates++; found += open }
+        index($0, start) { open = 1 }
+        index($0, work) { all++; found += open }
         END {
-            printf "%d updates, %d beside messages\n", updates, found
+            printf "%d pieces of work, %d beside messages\n", all, found
             exit !found
-        }' "$1"
+        }' "$3"
 }
 # zero1: the new weights of a unit go to the other ranks while the next unit is
 # updated.
 gathered() {
     rm -rf gathered
     "$program" train config.yaml --run gathered --trace gathered.json \
-        --ranks 2 --set zero=zero1 >out 2>&1 && under gathered.rank-0.json
+        --ranks 2 --set zero=zero1 >out 2>&1 &&
+        under batch adamw gathered.rank-0.json
 }
 check "new weights of one unit beside the update of the next" gathered
+# A ring sends keys and values on while it attends to them.
+ring() {
+    rm -rf ring
+    "$program" train config.yaml --run ring --trace ring.json --ranks 2 \
+        --set mesh.context=2 --set context.kind=ring \
+        --set numerics.grid_context=2 --set data.sequence=512 \
+        --set train.batch=2 --set train.micro_batch=1 --set train.steps=1 \
+        >out 2>&1 && under context attention_forward ring.rank-0.json &&
+        under context attention_backward ring.rank-0.json
+}
+check "keys and values of a ring beside attention" ring
 # The same bits, traced or not.
 "$program" train config.yaml --run plain >out 2>&1
 check "a trace changes no bit" "$program" compare one plain

@@ -187,7 +187,52 @@ TEST(impossible_requests_are_config_errors)
     }
 }
 
-TEST_MAIN(small_schedules_verify_and_read_back,
+/* The most F of a rank whose B is still to come. */
+static int most_held(const struct schedule *s, int rank)
+{
+    int held = 0, most = 0;
+
+    for (int i = 0; i < s->lists[rank].count; i++) {
+        held += s->lists[rank].items[i].kind == ACTION_FORWARD;
+        held -= s->lists[rank].items[i].kind == ACTION_BACKWARD_INPUT;
+        if (held > most) most = held;
+    }
+    return most;
+}
+
+/* The table says how many micro-batches a schedule holds, in stages of a rank:
+ * its lists hold no more, and on rank 0 those of one chunk as many. */
+TEST(rows_say_what_they_hold)
+{
+    enum { P = 6, M = 24 };
+
+    for (int i = 0; i < schedule_row_count; i++) {
+        const struct schedule_row *row = &schedule_rows[i];
+        const int chunks = row->chunks > 0 ? row->chunks : 2;
+        const int most[] = {
+            [HOLDS_RANKS] = P * chunks, [HOLDS_LEFT] = P,
+            [HOLDS_ALL] = M * chunks, [HOLDS_CHUNKS] = P * chunks + P - 1,
+            [HOLDS_TWICE] = 2 * P - 1, [HOLDS_MORE] = (P + 1) * chunks,
+            [HOLDS_HALF] = (P / 2 + 1) * chunks,
+            [HOLDS_THIRD] = (P / 3 + 2) * chunks};
+        struct schedule_request request =
+            schedule_request_default(row->name, P, M);
+        struct schedule s;
+
+        request.chunks = chunks;
+        IS_OK(schedule_make(&s, &request));
+        EQUAL_INT(schedule_holds(row->name), row->holds);
+        CHECK(most_held(&s, 0) <= most[row->holds]);
+        if (row->holds == HOLDS_ALL || row->holds == HOLDS_LEFT)
+            EQUAL_INT(most_held(&s, 0), most[row->holds]);
+        if (row->holds == HOLDS_LEFT) EQUAL_INT(most_held(&s, P - 1), 1);
+        schedule_free(&s);
+    }
+    EQUAL_INT(schedule_holds("another program's"), HOLDS_RANKS);
+}
+
+TEST_MAIN(rows_say_what_they_hold,
+          small_schedules_verify_and_read_back,
           interleaved_takes_any_chunks_group_and_count,
           list_schedulers_keep_to_uneven_times_and_limits,
           the_same_request_gives_the_same_lists,
