@@ -48,7 +48,7 @@ struct schedule_row {
 };
 extern const struct schedule_row schedule_rows[];
 extern const int schedule_row_count;
-/* Of the row with the name; one of another program's: HOLDS_RANKS. */
+/* The column of the row with the name; of any other name: HOLDS_RANKS. */
 enum schedule_holds schedule_holds(const char *name);
 /* ERR_CONFIG names the nearest. */
 status schedule_row_find(const char *name, const struct schedule_row **out);
