@@ -121,9 +121,20 @@ static size_t choose_scratch(const struct step *step, const struct program *p)
     return room_of(step, p).all;
 }
 
+/* A loss that looks at the tokens of each expert in a sequence. */
+static bool balances(const struct program *p)
+{
+    return p->regular.balance > 0 || p->regular.device_loss > 0;
+}
+
+static int devices_of(const struct program *p, const struct router_form *form)
+{
+    return p->regular.devices > 0 ? p->regular.devices : form->groups;
+}
+
 static bool has_losses(const struct program *p, const struct step *step)
 {
-    return (p->regular.balance > 0 || p->regular.router_z > 0) &&
+    return (balances(p) || p->regular.router_z > 0) &&
            p->mode == PROGRAM_TRAIN &&
            step->set.experts.form.experts > 1;
 }
@@ -242,7 +253,9 @@ static const double *weigh_sequences(const struct step *step, struct run *run)
     int64_t *one = (int64_t *)(void *)((char *)run->scratch + room.one);
     double *weights = (double *)(void *)((char *)run->scratch + room.weights);
     const struct router_balance balance = {
-        .counts = one, .experts = experts, .alpha = p->regular.balance};
+        .counts = one, .experts = experts,
+        .devices = devices_of(p, &step->set.experts.form),
+        .alpha = p->regular.balance, .alpha_device = p->regular.device_loss};
 
     for (int64_t i = 0; i < room.sequences; i++) {
         for (int e = 0; e < experts; e++)
@@ -263,7 +276,7 @@ static status add_losses(const struct step *step, struct run *run,
     losses->length = choice->tokens / room.sequences;
     losses->z_loss = p->regular.router_z;
     losses->scale = run->loss_scale;
-    if (p->regular.balance == 0) return OK;
+    if (!balances(p)) return OK;
     TRY(count_sequences(step, run, choice, losses->mask));
     losses->weights = weigh_sequences(step, run);
     return OK;
@@ -304,8 +317,7 @@ static void choose_exchanges(const struct step *step, const struct program *p,
     const int64_t count = p->sequences * step->set.experts.form.experts;
 
     capacity_exchanges(step, p, at, out);
-    if (!exchange_backward(at) || !has_losses(p, step) ||
-        p->regular.balance == 0)
+    if (!exchange_backward(at) || !has_losses(p, step) || !balances(p))
         return;
     for (int i = 0; i < 2; i++) {
         const int size = p->mesh.size[axes[i]];
@@ -349,6 +361,25 @@ const struct layer layer_choose = {
     .exchanges = choose_exchanges, .keeps_input_for_b = true,
     .keeps_output_for_b = true};
 
+static status check_devices(const struct program *p,
+                            const struct router_form *form)
+{
+    const int devices = devices_of(p, form);
+    int near = devices < form->experts ? devices : form->experts;
+
+    if (p->regular.device_loss == 0 || form->experts == 1) return OK;
+    if (devices < 2)
+        FAIL(ERR_CONFIG, "moe.device_loss: there are no groups of experts to "
+                         "balance; set moe.devices to a number that divides "
+                         "the %d experts of a block", form->experts);
+    while (form->experts % near != 0) near--;
+    if (near != devices)
+        FAIL(ERR_CONFIG, "moe.devices: %d groups do not divide the %d experts "
+                         "of a block evenly; %d do", devices, form->experts,
+             near);
+    return OK;
+}
+
 slot nn_choose(struct program *p, slot logits, const struct router_form *form)
 {
     return nn_choose_biased(p, logits, form, NULL);
@@ -359,6 +390,7 @@ slot nn_choose_biased(struct program *p, slot logits,
                       const struct param_spec *bias)
 {
     if (p->error == OK) p->error = router_form_check(form);
+    if (p->error == OK) p->error = check_devices(p, form);
     if (p->error == OK && capacity_drops(p, form))
         p->error = capacity_check(p);
     if (p->error != OK) return -1;

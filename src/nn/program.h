@@ -207,6 +207,8 @@ enum program_mode { PROGRAM_TRAIN, PROGRAM_GENERATE };
 struct regularization {
     double z_loss;      /* coefficient of the head's z-loss; 0: none */
     double balance;     /* coefficient of the routers' balance loss; 0: none */
+    double device_loss; /* likewise, of that between groups of experts */
+    int devices;        /* ... so many; 0: those of the router's form */
     double router_z;    /* likewise, of their z-loss */
     double rows_bound;  /* room for rows of experts that ranks divide, times
                          * their mean; 0: for as many as can come */

@@ -464,6 +464,8 @@ static status resolve_request(struct setup *setup)
         .regular = {.z_loss = o->train.z_loss,
                     .rows_bound = o->moe.rows_bound,
                     .balance = o->moe.balance_loss,
+                    .device_loss = o->moe.device_loss,
+                    .devices = (int)o->moe.devices,
                     .router_z = o->moe.z_loss,
                     .jitter = o->moe.jitter,
                     .capacity = o->moe.capacity_factor,

@@ -154,6 +154,11 @@ expect "experts that ranks do not divide" 78 "do not divide the 4 experts" \
     train config.yaml --run none --ranks 3 "${mixture[@]}" \
     --set mesh.expert=3 --set train.batch=6 --set train.micro_batch=2 \
     --set numerics.grid_data=6
+expect "a device loss without devices" 78 "no groups of experts" \
+    train config.yaml --run none "${mixture[@]}" --set moe.device_loss=0.1
+expect "devices that do not divide" 78 "do not divide the 4 experts" \
+    train config.yaml --run none "${mixture[@]}" --set moe.device_loss=0.1 \
+    --set moe.devices=3
 expect "capacity with striped tokens" 78 "deals out tokens one by one" \
     train config.yaml --run none --ranks 2 "${mixture[@]}" \
     --set mesh.context=2 --set context.kind=striped \

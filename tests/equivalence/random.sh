@@ -89,6 +89,8 @@ draw() { # SEED
                     " moe.bias_rate=" of("0 0.01") \
                     " moe.jitter=" of("0 0 0.2") \
                     " moe.capacity_factor=" of("0 0 0.8")
+            if (family ~ /mixtral|moe|deepseek/ && text !~ /experts=9/)
+                text = text " moe.devices=2 moe.device_loss=" of("0 0 0.1")
             if (family ~ /granite/)
                 text = text " model.embedding_multiplier=" of("0 12") \
                     " model.residual_multiplier=" of("0 0.22") \

@@ -543,7 +543,8 @@ steps=3 model tied $experts model.family=mixtral moe.experts=4 \
 # Places of experts: ranks tell each other how many of their tokens came before.
 # shellcheck disable=SC2086
 steps=3 model capacity $experts model.family=qwen2_moe moe.experts=6 \
-    moe.top_k=3 moe.capacity_factor=0.7 moe.jitter=0.1 moe.z_loss=0.01
+    moe.top_k=3 moe.capacity_factor=0.7 moe.jitter=0.1 moe.z_loss=0.01 \
+    moe.device_loss=0.05 moe.devices=3
 
 # Only when it is named: what the thread sanitizer looks at.
 printf '%s\n' "ranks=2 mesh.data=2 zero=zero2 train.micro_batch=1" \

@@ -389,6 +389,42 @@ static void test_capacity_drops_what_is_predicted(void **state)
     assert_memory_equal(cut, whole, sizeof whole);
 }
 
+/* Against the definition: f' is the mean f of a device's experts, P' the sum of
+ * their probabilities, and the loss of a token is alpha times the sum of f' P'
+ * over devices. */
+static void test_device_loss(void **state)
+{
+    enum { ALL = 12, DEVICES = 3, EACH = ALL / DEVICES };
+    const int64_t counts[ALL] = {7, 0, 2, 1, 9, 9, 0, 3, 1, 1, 30, 5};
+    struct router_balance of = {.counts = counts, .experts = ALL,
+                                .devices = DEVICES, .alpha_device = 0.3};
+    double weights[ALL], p[ALL], expected = 0, found = 0;
+    int64_t total = 0;
+    uint64_t seed = 7;
+
+    (void)state;
+    for (int i = 0; i < ALL; i++) total += counts[i];
+    for (int i = 0; i < ALL; i++) p[i] = fabs(room_number(&seed));
+    for (int d = 0; d < DEVICES; d++) {
+        double f = 0, sum = 0;
+
+        for (int i = d * EACH; i < (d + 1) * EACH; i++) {
+            f += (double)counts[i] * ALL / (double)total / EACH;
+            sum += p[i];
+        }
+        expected += 0.3 * f * sum;
+    }
+    router_balance(&of, weights);
+    for (int i = 0; i < ALL; i++) found += weights[i] * p[i];
+    assert_true(fabs(found - expected) < 1e-14 * expected);
+    of.alpha = 0.2; /* both at once: their sum */
+    router_balance(&of, weights);
+    for (int i = 0; i < ALL; i++)
+        found += 0.2 * (double)counts[i] * ALL / (double)total * p[i];
+    for (int i = 0; i < ALL; i++) found -= weights[i] * p[i];
+    assert_true(fabs(found) < 1e-13);
+}
+
 static void test_bad_forms(void **state)
 {
     static const struct router_form bad[] = {
@@ -464,6 +500,7 @@ int main(void)
         cmocka_unit_test(test_balance_is_least_at_equal_counts),
         cmocka_unit_test(test_bias_balances),
         cmocka_unit_test(test_capacity_drops_what_is_predicted),
+        cmocka_unit_test(test_device_loss),
         cmocka_unit_test(test_bad_forms),
         cmocka_unit_test(test_jitter),
     };
