@@ -171,13 +171,13 @@ expect "a large search" 0 "Why: " search gpt.yaml --machine a100-80 \
     --nodes 8 --as megatron --top 3
 
 # Processor time, which other work hardly changes. The goals are 2, 2, 0.2 and 2
-# seconds; a sanitizer, a slow core or a debugger may take ten times as long.
+# seconds. A sanitizer takes six times as long, a slow core twice more.
 quickly() { # NAME GOAL ARGUMENT...
     local name=$1 goal=$2 spent TIMEFORMAT=%U
     shift 2
     spent=$( { time lockstep "$@" >out 2>err; } 2>&1)
     if [ -s out ] && awk -v s="$spent" -v g="$goal" \
-        'BEGIN { exit !(s <= 10 * g) }'; then
+        'BEGIN { exit !(s <= 30 * g) }'; then
         ok "$name: $spent s of the processor, goal $goal"
     else bad "$name" "$spent s of the processor, goal $goal" err; fi
 }
