@@ -101,14 +101,15 @@ static void leave(struct fake *agent)
 static void hear(struct fake *agent, const struct wire_head *head,
                  const void *bytes)
 {
+    const uint32_t kind = head->kind;
     struct node_move move;
 
-    if (head->kind == WIRE_FENCE) {
+    if (kind == WIRE_FENCE) {
         agent->fences++;
-        if (agent->leaves) leave(agent);
+        if (agent->leaves) leave(agent); /* and the message is gone */
         else if (agent->obeys) end_ranks(agent);
     }
-    if (head->kind != WIRE_MOVE) return;
+    if (kind != WIRE_MOVE) return;
     memcpy(&move, bytes, sizeof move);
     if (!agent->moves) memcpy(move.name, "another", 8);
     IS_OK(wire_put(&agent->wire, WIRE_MOVED, &move, sizeof move));
