@@ -40,7 +40,9 @@ draw() { # SEED
                 ranks *= size
                 text = text " mesh." axis[i] "=" size
             }
-            return ranks text " zero=" of("ddp zero1 zero2 zero3 fsdp hsdp") \
+            return ranks text " zero=" of("ddp zero1 zero2 zero3 fsdp hsdp " \
+                "{states:[data,shard]} {states:[data,shard],gradients:[shard]} " \
+                "{states:[data,shard],gradients:[shard],weights:[shard]}") \
                 " schedule.name=" of("1f1b zb-h1 interleaved dualpipev") \
                 " context.kind=" of("allgather ring ulysses") \
                 " train.recompute=" of("none block") \
@@ -78,12 +80,13 @@ draw() { # SEED
                 settings = settings " model.family=gpt2 model.kv_heads=0"
             if (experts) {
                 settings = settings " model.family=" \
-                    of("mixtral qwen3_moe granitemoe glm4_moe") \
+                    of("mixtral qwen3_moe granitemoe glm4_moe deepseek") \
                     " moe.experts=4 moe.top_k=2"
                 maybe("moe.bias_rate=0.01", 50)
                 maybe("moe.jitter=0.1", 40)
                 maybe("moe.z_loss=1e-3", 30)
                 maybe("moe.rows_bound=0.5", 40)
+                if (settings !~ /moe.bias/) maybe("moe.capacity_factor=1", 30)
             }
             if (adapters) maybe("lora.targets=" \
                 (gpt2 ? "[c_attn]" : "[q_proj,down_proj]"), 30)
