@@ -16,7 +16,7 @@ static struct {
 } routing;
 
 static const struct router_form form = {ROUTER_SOFTMAX, true, 0, EXPERTS,
-                                        CHOICES, 0, 0, ROUTER_GROUP_MAX};
+                                        CHOICES, 0, 0, ROUTER_GROUP_MAX, 0};
 
 /* Skewed: expert 0 is chosen by every token, four times the mean. */
 static void routing_make(int64_t route)

@@ -108,6 +108,8 @@ static status set_choices(struct options_set *o, const struct model *m)
 
     if (kind->parallel_choice)
         TRY(set_integer(o, "model.parallel", m->parallel));
+    if (kind->head_bias)
+        TRY(set_integer(o, "model.head_bias", m->head_bias));
     if (kind->parallel_norms)
         TRY(set_integer(o, "model.parallel_norms", m->parallel_norms));
     if (kind->qk_norm) TRY(set_flag(o, "model.qk_norm", m->qk_norm));
@@ -141,6 +143,8 @@ static status set_experts(struct options_set *o, const struct model *m)
         TRY(set_integer(o, "moe.shared_intermediate_size", x->shared_width));
     if (m->kind->normalize_choice)
         TRY(set_integer(o, "moe.normalize", x->normalize));
+    if (m->kind->router_noise > 0)
+        TRY(set_real(o, "moe.router_noise", x->noise));
     if (m->kind->swiglu_limit > 0) {
         TRY(set_real(o, "moe.swiglu_alpha", x->swiglu_alpha));
         TRY(set_real(o, "moe.swiglu_limit", x->swiglu_limit));

@@ -300,6 +300,7 @@ static status check_sizes(const struct session *session,
         {"tied", found->tied, wanted->tied},
         {"attention_bias", found->attention_bias, wanted->attention_bias},
         {"mlp_bias", found->mlp_bias, wanted->mlp_bias},
+        {"head_bias", found->head_bias, wanted->head_bias},
         {"activation", found->activation, wanted->activation}};
 
     return check_numbers(session, "model", rows,
@@ -343,6 +344,7 @@ static status check_experts(const struct session *session,
         {"groups", found->groups, other->groups},
         {"groups_chosen", found->groups_chosen, other->groups_chosen},
         {"scale", found->scale, other->scale},
+        {"router_noise", found->noise, other->noise},
         {"swiglu_alpha", found->swiglu_alpha, other->swiglu_alpha},
         {"swiglu_limit", found->swiglu_limit, other->swiglu_limit}};
 

@@ -19,6 +19,9 @@ status router_form_check(const struct router_form *form)
              "%d experts for each token of %d: expected 1 to %d",
              form->choices, form->experts,
              form->experts < CHOICES_MAX ? form->experts : CHOICES_MAX);
+    if (form->score == ROUTER_NEAR && !(form->near > 0 && form->near <= 2))
+        FAIL(ERR_CONFIG, "router_jitter_noise: %g; expected more than 0, up "
+                         "to 1", form->near / 2);
     if (form->experts % groups != 0)
         FAIL(ERR_CONFIG, "%d groups do not divide %d experts", groups,
              form->experts);

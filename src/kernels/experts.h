@@ -31,7 +31,12 @@ enum {
 enum router_score {
     ROUTER_SOFTMAX,  /* of all logits, before the choice */
     ROUTER_SIGMOID,  /* of each logit */
-    ROUTER_CHOSEN    /* softmax of the chosen logits, after the choice */
+    ROUTER_CHOSEN,   /* softmax of the chosen logits, after the choice */
+    ROUTER_NEAR      /* of each choice a softmax of the logits near it: those of
+                      * experts not chosen before, at most `near` times the
+                      * larger of |logit| and the chosen logit below it. Source:
+                      * SparseMixer-v2, Liu et al. 2024 (GRIN),
+                      * arXiv:2409.12136, without its sampling */
 };
 /* The score of a group of experts. Sources: DeepSeek-V2, arXiv:2405.04434,
  * section 2.2.2; DeepSeek-V3, arXiv:2412.19437, section 2.1.2. */
@@ -45,12 +50,14 @@ struct router_form {
     int groups;       /* equal runs of experts; 0 or 1: none */
     int groups_chosen; /* a token's experts lie in that many groups at most */
     enum router_group group;
+    double near;      /* ROUTER_NEAR; rounded to real once */
 };
 /* ERR_CONFIG: one sentence on the first thing that cannot be. */
 status router_form_check(const struct router_form *form);
 
 /* Chooses experts. A choice is the expert with the largest key of those not
- * chosen before; keys are scores (ROUTER_CHOSEN: logits) plus bias; equal keys:
+ * chosen before; keys are scores (ROUTER_CHOSEN, ROUTER_NEAR:
+ * logits) plus bias; equal keys:
  * the lower expert; NaN is larger than all.
  *   logits [tokens, experts] real     bias [experts] real or NULL
  *   chosen [tokens, choices] set      gates [tokens, choices] real, set */

@@ -153,6 +153,40 @@ static real shares(const struct router_form *form, const real *scores,
     return inverse;
 }
 
+/* p = the softmax of the logits near choice i, 0 for the others. */
+static void near_softmax(const struct router_form *form, const real *x,
+                         const int32_t *chosen, int i, real *p)
+{
+    const int experts = form->experts;
+    const real own = x[expert_of(chosen[i])], near = (real)form->near;
+    bool far[EXPERTS_MAX];
+    real most = own, inverse;
+
+    for (int j = 0; j < experts; j++) {
+        const real size = x[j] < 0 ? -x[j] : x[j];
+
+        far[j] = (own - x[j]) / (size < own ? own : size) > near;
+    }
+    for (int c = 0; c < i; c++) far[expert_of(chosen[c])] = true;
+    for (int j = 0; j < experts; j++)
+        if (!far[j]) most = larger(x[j], most);
+    for (int j = 0; j < experts; j++)
+        p[j] = far[j] ? 0 : REAL_EXPZ(x[j] - most);
+    inverse = 1 / row_sum(p, experts);
+    for (int j = 0; j < experts; j++) p[j] = p[j] * inverse;
+}
+
+static void near_gates(const struct router_form *form, const real *x,
+                       const int32_t *chosen, real *gates)
+{
+    real p[EXPERTS_MAX];
+
+    for (int i = 0; i < form->choices; i++) {
+        near_softmax(form, x, chosen, i, p);
+        gates[i] = p[expert_of(chosen[i])];
+    }
+}
+
 static real factor_of(double scale)
 {
     return scale == 0 ? 1 : (real)scale;
@@ -175,20 +209,23 @@ static void token_choose(const struct router *p, int64_t token)
 {
     const struct router_form *form = &p->form;
     const real *x = row_at(p->logits, token), *bias = p->bias;
-    const bool after = form->score == ROUTER_CHOSEN;
+    const bool near = form->score == ROUTER_NEAR;
+    const bool after = form->score == ROUTER_CHOSEN || near;
     int32_t *chosen = p->chosen + token * form->choices;
     real *gates = (real *)p->gates.data + token * p->gates.stride[0];
     real scores[EXPERTS_MAX], keys[EXPERTS_MAX];
     bool taken[EXPERTS_MAX] = {false};
 
     if (!after) scores_of(form, scores, x);
-    for (int j = 0; j < form->experts; j++) {
-        keys[j] = after ? x[j] : scores[j];
-        if (bias) keys[j] = keys[j] + bias[j];
-    }
+    const real *from = after ? x : scores;
+
+    keys[0] = 0; /* there is one: gcc asks */
+    for (int j = 0; j < form->experts; j++)
+        keys[j] = bias ? from[j] + bias[j] : from[j];
     if (form->groups > 1) groups_take(form, keys, taken);
     best_take(keys, form->experts, form->choices, taken, chosen);
-    shares(form, scores, x, chosen, gates);
+    if (near) near_gates(form, x, chosen, gates);
+    else shares(form, scores, x, chosen, gates);
     for (int i = 0; i < form->choices; i++)
         gates[i] = gates[i] * factor_of(form->scale);
 }
@@ -266,6 +303,29 @@ static void token_losses(const struct router_losses *p, int64_t at)
     if (p->z) p->z[at] = token.has_losses && p->z_loss > 0 ? z : 0;
 }
 
+/* d += gradients of the logits, of gates that are softmaxes of near ones. */
+static void near_backward(const struct router_losses *p, int64_t at,
+                          const real *x, real *d)
+{
+    const int experts = p->form.experts;
+    const int32_t *chosen = p->chosen + at * p->form.choices;
+    const real *dgates = row_at(p->dgates, at);
+    real near[EXPERTS_MAX];
+
+    for (int i = 0; i < p->form.choices; i++) {
+        const real dgate = is_dropped(chosen[i]) ? 0 : dgates[i];
+        const real factor = dgate * factor_of(p->form.scale);
+
+        near_softmax(&p->form, x, chosen, i, near);
+        const int own = expert_of(chosen[i]);
+        const real of = factor * near[own];
+
+        d[own] = d[own] + of;
+        for (int j = 0; j < experts; j++)
+            d[j] = REAL_FMA(-of, near[j], d[j]);
+    }
+}
+
 /* Gradients of the chosen scores (ROUTER_CHOSEN: logits), added to d. */
 static void gates_backward(const struct router_losses *p, int64_t at,
                            const struct token *token, real *d)
@@ -316,8 +376,8 @@ static void softmax_backward(real *d, const real *p, int count)
     for (int j = 0; j < count; j++) d[j] = p[j] * (d[j] - dot);
 }
 
-/* Gradients of scores (ROUTER_CHOSEN: logits of gates) become those of logits,
- * with those of the balance loss. */
+/* Gradients of scores (ROUTER_CHOSEN and ROUTER_NEAR: logits of gates) become
+ * those of logits, with those of the balance loss. */
 static void scores_backward(const struct router_losses *p, int64_t at,
                             const struct token *token, real *d)
 {
@@ -331,7 +391,7 @@ static void scores_backward(const struct router_losses *p, int64_t at,
         return;
     }
     if (balances) balance_backward(p, at, other);
-    if (p->form.score == ROUTER_CHOSEN) {
+    if (p->form.score != ROUTER_SIGMOID) {
         if (balances) softmax_backward(other, token->softmax, experts);
         for (int j = 0; balances && j < experts; j++) d[j] = d[j] + other[j];
         return;
@@ -354,7 +414,10 @@ static void token_backward(const struct router_losses *p, int64_t at)
     real *to = (real *)p->dlogits.data + at * p->dlogits.stride[0];
 
     token_begin(p, at, &token);
-    if (p->dgates.data != NULL) gates_backward(p, at, &token, d);
+    if (p->dgates.data != NULL && p->form.score == ROUTER_NEAR)
+        near_backward(p, at, token.x, d);
+    else if (p->dgates.data != NULL)
+        gates_backward(p, at, &token, d);
     scores_backward(p, at, &token, d);
     if (p->z_loss > 0 && token.has_losses) {
         const real factor = (real)(2 * p->z_loss) * factor_of(p->scale) *

@@ -47,6 +47,8 @@ static const struct rope_field {
     {"beta_slow", AT(beta_slow), YARN, false, 1},
     {"mscale", AT(mscale), YARN, false, 0},
     {"mscale_all_dim", AT(mscale_all), YARN, false, 0},
+    {"short_mscale", AT(near_scale), LONG, false, 0},
+    {"long_mscale", AT(far_scale), LONG, false, 0},
     {"truncate", AT(truncate), YARN, false, 1},
 };
 enum { FIELDS = sizeof fields / sizeof *fields };
@@ -138,6 +140,11 @@ static status finish(struct rope_scaling *s, const char *where, double base,
                            s->mscale >= 0 && s->mscale < 1e6 &&
                            s->mscale_all >= 0 && s->mscale_all < 1e6,
                 "attention_factor, mscale or mscale_all_dim is outside 0 to "
+                "1e6"));
+    TRY(require(where, s->near_scale >= 0 && s->near_scale < 1e6 &&
+                           s->far_scale >= 0 && s->far_scale < 1e6 &&
+                           (s->near_scale > 0) == (s->far_scale > 0),
+                "short_mscale and long_mscale are not both above 0 and below "
                 "1e6"));
     TRY(require(where, !is_long || s->factor == 1 || s->original > 1,
                 "longrope: the original length is 1 token"));
@@ -441,7 +448,8 @@ static bool is_left_out(const struct model *model,
 
     return !is_written(scaling, field) ||
            (scaling->kind == ROPE_LONG &&
-            ((v4 && fields[field].at == AT(original)) ||
+            ((v4 && fields[field].at == AT(original) &&
+              scaling->near_scale == 0) || /* phimoe has it inside */
              (fields[field].at == AT(factor) && scaling->factor == factor)));
 }
 

@@ -354,7 +354,7 @@ static slot mixture(struct program *p, const struct model *m, slot x)
                  .experts = of->experts, .choices = of->top_k,
                  .scale = of->scale, .groups = of->groups,
                  .groups_chosen = of->groups_chosen,
-                 .group = m->kind->group},
+                 .group = m->kind->group, .near = 2 * of->noise},
         .alpha = of->swiglu_alpha, .limit = of->swiglu_limit,
         .leaf = of->experts / (p->grid.expert > 0 ? p->grid.expert : 1)};
     struct param_spec router =

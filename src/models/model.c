@@ -18,7 +18,7 @@ static const struct model_kind *const kinds[] = {&model_llama, &model_gpt2,
     &model_palm, &model_gemma, &model_gemma2, &model_gemma3, &model_mixtral,
     &model_olmoe, &model_qwen2_moe, &model_qwen3_moe, &model_granitemoe,
     &model_deepseek, &model_deepseek_v2, &model_deepseek_v3,
-    &model_glm4_moe, &model_gpt_oss};
+    &model_glm4_moe, &model_gpt_oss, &model_phimoe};
 enum { KINDS = sizeof kinds / sizeof *kinds, NAME_BYTES = 64 };
 
 /* By what options or, where they differ, a config.json call it. */
@@ -90,11 +90,27 @@ static bool is_learned(const struct model_kind *kind)
     return kind->decoder != NULL && kind->decoder->positions != NULL;
 }
 
+/* One family tells longrope how far cos and sin are scaled. */
+static status check_rope(const struct model *m)
+{
+    const bool near = m->kind->router == ROUTER_NEAR;
+
+    if (m->rope.near_scale > 0 && !near)
+        FAIL(ERR_CONFIG, "short_mscale (model.rope_scaling): %s scales by "
+                         "attention_factor; phimoe has short_mscale",
+             m->kind->name);
+    if (near && m->rope.kind != ROPE_PLAIN && !(m->rope.near_scale > 0))
+        FAIL(ERR_CONFIG, "model.rope_scaling: phimoe takes default, or "
+                         "longrope with short_mscale and long_mscale");
+    return OK;
+}
+
 static status check(const struct model *m)
 {
     const int rotary = m->rotary > 0 ? m->rotary : m->head_width;
 
     TRY(check_heads(m));
+    TRY(check_rope(m));
     TRY(moe_check(m));
     if (!is_learned(m->kind) && !m->alibi &&
         (rotary % 2 != 0 || rotary > m->head_width))
@@ -189,6 +205,7 @@ static status check_family(const struct model *m, const struct options *o)
         {"rope_except", o->model.rope_except[0] != 0, kind->rope_skip == 0},
         {"rope_local_base", o->model.rope_local_base > 0,
          kind->rope_local_base == 0},
+        {"head_bias", o->model.head_bias > 0, !kind->head_bias},
         {"parallel", o->model.parallel >= 0, !kind->parallel_choice},
         {"parallel_norms", o->model.parallel_norms > 0,
          !kind->parallel_norms},
@@ -289,6 +306,8 @@ static status check_words(const struct options *o)
         {"moe.groups", o->moe.groups > 0},
         {"moe.groups_chosen", o->moe.groups_chosen > 0},
         {"moe.scale", o->moe.scale > 0},
+        {"moe.router_noise", o->moe.router_noise > 0},
+        {"model.head_bias", o->model.head_bias >= 0},
         {"moe.swiglu_alpha", o->moe.swiglu_alpha > 0},
         {"moe.swiglu_limit", o->moe.swiglu_limit > 0},
         {"moe.every", o->moe.every > 1},
@@ -348,6 +367,8 @@ static void fill_sizes(struct model *m, const struct options *options)
     if (m->feed_forward == 0)
         m->feed_forward = is_gated(kind) ? (8 * width / 3 + 31) / 32 * 32
                                          : 4 * width;
+    m->head_bias = options->model.head_bias < 0 ? kind->head_bias
+                                                : options->model.head_bias;
     moe_fill(m, options);
     mla_fill(m, options);
     if (m->context == 0) m->context = options->data.sequence;

@@ -42,6 +42,8 @@ struct moe {
     bool bias;             /* a bias of each expert counts in the choice */
     struct blocks dense;   /* blocks without experts */
     double swiglu_alpha, swiglu_limit; /* of a gate that is clamped; 0: none */
+    double noise;          /* ROUTER_NEAR: half the relative distance within
+                            * which logits count in a gate */
 };
 
 /* Multi-head latent attention (docs/latent_attention.md): ranks of the
@@ -62,6 +64,7 @@ struct model {
     int64_t feed_forward;  /* inner width */
     int64_t context;       /* most tokens of a sequence */
     bool tied, attention_bias, mlp_bias;
+    bool head_bias;        /* of logits, in a family that may have it */
     bool parallel;         /* attention and feed-forward side by side */
     int parallel_norms;    /* before them: 1, 2; 0: as the family's table has */
     bool qk_norm;          /* of each query and key head, chosen by settle */
@@ -136,6 +139,8 @@ struct model_kind {
     int shared_count;         /* it is as wide as so many others, when options
                                * do not say; 0: as those of a token */
     struct mla mla;           /* when options do not say; rank 0: none */
+    double router_noise;      /* likewise; 0: other scores */
+    bool head_bias;           /* when a config.json does not say */
     double gate_scale;        /* likewise; 0: gates are not scaled */
     int groups, groups_chosen; /* likewise; 0: may not be said */
     enum router_group group;  /* what counts of a group */
@@ -167,7 +172,7 @@ extern const struct model_kind model_llama, model_gpt2, model_qwen2,
     model_falcon, model_palm, model_gemma, model_gemma2, model_gemma3,
     model_mixtral, model_olmoe, model_qwen2_moe, model_qwen3_moe,
     model_granitemoe, model_glm4_moe, model_deepseek, model_deepseek_v2,
-    model_deepseek_v3, model_gpt_oss;
+    model_deepseek_v3, model_gpt_oss, model_phimoe;
 
 /* From the options section `model` (and data.sequence for the context).
  * `vocab`: the tokenizer's size, used where model.vocab is 0. ERR_CONFIG: sizes

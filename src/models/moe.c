@@ -17,6 +17,7 @@ status moe_check_options(const struct model_kind *kind,
         {"groups", o->moe.groups > 0, kind->groups == 0},
         {"groups_chosen", o->moe.groups_chosen > 0, kind->groups == 0},
         {"scale", o->moe.scale > 0, kind->gate_scale == 0},
+        {"router_noise", o->moe.router_noise > 0, kind->router_noise == 0},
         {"swiglu_alpha", o->moe.swiglu_alpha > 0, kind->swiglu_limit == 0},
         {"swiglu_limit", o->moe.swiglu_limit > 0, kind->swiglu_limit == 0}};
     bool asked = o->moe.experts > 0 || o->moe.top_k > 0 ||
@@ -29,7 +30,7 @@ status moe_check_options(const struct model_kind *kind,
         FAIL(ERR_CONFIG, "moe.experts: %s is a family without experts; those "
                          "with experts are mixtral, olmoe, qwen2_moe, "
                          "qwen3_moe, granitemoe, deepseek, deepseek_v2, "
-                         "deepseek_v3, glm4_moe and gpt_oss "
+                         "deepseek_v3, glm4_moe, gpt_oss and phimoe "
                          "(model.family)", kind->name);
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
         if (rows[i].asked && rows[i].refused)
@@ -65,6 +66,8 @@ void moe_fill(struct model *m, const struct options *o)
                                               : kind->swiglu_alpha;
     x->swiglu_limit = o->moe.swiglu_limit > 0 ? o->moe.swiglu_limit
                                               : kind->swiglu_limit;
+    x->noise = o->moe.router_noise > 0 ? o->moe.router_noise
+                                       : kind->router_noise;
     x->scale = o->moe.scale > 0 ? o->moe.scale : kind->gate_scale;
     x->groups = o->moe.groups > 0 ? (int)o->moe.groups : kind->groups;
     x->groups_chosen = o->moe.groups_chosen > 0 ? (int)o->moe.groups_chosen

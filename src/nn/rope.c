@@ -17,6 +17,7 @@ bool rope_scaling_same(const struct rope_scaling *a,
            a->attention == b->attention && a->beta_fast == b->beta_fast &&
            a->beta_slow == b->beta_slow && a->mscale == b->mscale &&
            a->mscale_all == b->mscale_all && a->truncate == b->truncate &&
+           a->near_scale == b->near_scale && a->far_scale == b->far_scale &&
            a->pairs == b->pairs &&
            memcmp(a->near, b->near, sizeof a->near) == 0 &&
            memcmp(a->far, b->far, sizeof a->far) == 0;
@@ -127,9 +128,11 @@ static double yarn_scale(double factor, double weight)
     return factor <= 1 ? 1 : 0.1 * weight * math_log(factor) + 1;
 }
 
-double rope_attention_factor(const struct rope_scaling *s)
+double rope_attention_factor(const struct rope_scaling *s, int64_t length)
 {
     if (s->kind != ROPE_YARN && s->kind != ROPE_LONG) return 1;
+    if (s->near_scale != 0)
+        return (double)length > s->original ? s->far_scale : s->near_scale;
     if (s->attention != 0) return s->attention;
     if (s->kind == ROPE_LONG)
         return s->factor <= 1 ? 1

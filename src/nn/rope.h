@@ -28,6 +28,8 @@ struct rope_scaling {
                              * mscale */
     double beta_fast, beta_slow;    /* yarn: turns within the old length */
     double mscale, mscale_all;      /* yarn: 0: not given */
+    double near_scale, far_scale;   /* long: of cos and sin in sequences of the
+                             * old length and in longer ones; 0: attention */
     double truncate;        /* yarn: 1: bounds of the ramp are integers */
     int pairs;              /* long: how many factors */
     double near[ROPE_PAIRS_MAX], far[ROPE_PAIRS_MAX]; /* long: of the pairs'
@@ -42,6 +44,7 @@ bool rope_scaling_same(const struct rope_scaling *a,
 double rope_frequency(const struct rope_scaling *scaling, double base,
                       int rotary, int pair, int64_t length);
 /* The factor of every cos and sin: 1 except for yarn and long. */
-double rope_attention_factor(const struct rope_scaling *scaling);
+double rope_attention_factor(const struct rope_scaling *scaling,
+                             int64_t length);
 
 #endif

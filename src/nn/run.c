@@ -454,7 +454,8 @@ void run_rope_fill(struct run *run, void *memory)
         const struct tensor table =
             tensor_3d(at, program_real(p), p->context, half, 2);
 
-        const double scale = rope_attention_factor(&p->rope[i].scaling);
+        const double scale = rope_attention_factor(&p->rope[i].scaling,
+                                                   p->context);
 
         run->rope[i] = at;
         for (int j = 0; j < half; j++) {

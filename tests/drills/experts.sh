@@ -9,7 +9,7 @@ golden=$tree/tests/golden/models
 
 # --- from a Hugging Face directory and back ---
 for name in mixtral deepseek deepseek_v2 deepseek_v2_lite deepseek_v3 \
-    qwen2_moe qwen3_moe olmoe granitemoe glm4_moe gpt_oss; do
+    qwen2_moe qwen3_moe olmoe granitemoe glm4_moe gpt_oss phimoe; do
     must import "$golden/$name" "in-$name"
     must export "in-$name" "out-$name"
     lockstep compare "$golden/$name" "out-$name" >out 2>&1
@@ -36,6 +36,16 @@ cp "$golden/granitemoe/config.json" stacked
 sed -i 's/input_linear.weight/input_linear.height/' stacked/model.safetensors
 expect "no tensor of all experts" 65 "block_sparse_moe.input_linear.weight" \
     import stacked none
+
+# --- phimoe: settings that transformers ignores, or that cannot be ---
+cp -r "$golden/phimoe" phi && chmod -R u+w phi
+sed -i 's/"num_experts_per_tok": 2/"num_experts_per_tok": 3/' phi/config.json
+expect "phimoe: three experts of a token" 78 "have 2 experts" import phi none
+sed 's/"short_mscale": 1.243, //; s/"short_mscale": 1.243,//' \
+    "$golden/phimoe/config.json" >phi/config.json
+expect "phimoe: one of two scales" 78 "not both above 0" import phi none
+sed 's/noise": 0.3/noise": 0/' "$golden/phimoe/config.json" >phi/config.json
+expect "phimoe: no logit is near" 78 "router_jitter_noise: 0" import phi none
 
 # --- gpt-oss: codes of 4 bits, text, and what is refused ---
 must import "$golden/gpt_oss_mxfp4" codes

@@ -91,6 +91,10 @@ draw() { # SEED
                     " moe.capacity_factor=" of("0 0 0.8")
             if (family ~ /mixtral|moe|deepseek/ && text !~ /experts=9/)
                 text = text " moe.devices=2 moe.device_loss=" of("0 0 0.1")
+            if (family == "phimoe")
+                text = text " moe.top_k=2 model.attention_bias=" \
+                    of("true false") " model.head_bias=" of("0 1") \
+                    " moe.router_noise=" of("0 0.3 1")
             if (family ~ /granite/)
                 text = text " model.embedding_multiplier=" of("0 12") \
                     " model.residual_multiplier=" of("0 0.22") \
@@ -123,9 +127,9 @@ draw() { # SEED
                 text = text " moe.every=" of("1 1 2") \
                     " moe.intermediate_size=" heads * of("1 2 3") \
                     " moe.normalize=" of("0 1")
-            if (family ~ /^(gpt2|gpt_neox|gptj|phi3|stablelm|starcoder2|falcon|smollm3|olmo2|olmoe|qwen2_moe|granitemoe|deepseek)$/)
+            if (family ~ /^(gpt2|gpt_neox|gptj|phi3|stablelm|starcoder2|falcon|smollm3|olmo2|olmoe|qwen2_moe|granitemoe|phimoe|deepseek)$/)
                 width = heads * head
-            if (family ~ /^(mistral|ministral|qwen[23]$|qwen3|smollm3|phi3|starcoder2|gemma[23]|mixtral)/)
+            if (family ~ /^(mistral|ministral|qwen[23]$|qwen3|smollm3|phi3|starcoder2|gemma[23]|mixtral|phimoe)/)
                 text = text " model.window=" of("0 5 9")
             if (family ~ /^gemma[23]$/)
                 text = text " model.window_skip=" of("0 2 3")
@@ -202,7 +206,7 @@ draw() { # SEED
             family = of("llama gpt2 qwen2 qwen3 mistral ministral smollm3 " \
                 "olmo2 phi3 stablelm starcoder2 gpt_neox gptj falcon palm " \
                 "gemma gemma2 gemma3 mixtral mixtral olmoe qwen2_moe qwen3_moe granitemoe glm4_moe gpt_oss " \
-                "deepseek deepseek_v2 deepseek_v3")
+                "phimoe deepseek deepseek_v2 deepseek_v3")
             context = of("1 1 2")
             leaf = of("3 6 5 9")
             span = leaf < 4 ? 4 : leaf # a token of each tensor leaf

@@ -505,6 +505,9 @@ steps=3 model gpt_oss $experts model.family=gpt_oss moe.experts=6 \
 steps=3 model gpt_oss_bf16 $experts model.family=gpt_oss moe.experts=4 \
     moe.top_k=2 train.dtype=bfloat16 optimizer.name=muon numerics.grid_expert=2
 mv all.txt layouts.txt
+steps=3 model phimoe $experts model.family=phimoe moe.experts=6 \
+    model.attention_bias=true model.dropout=0.1 moe.jitter=0.1 \
+    moe.router_noise=0.3
 steps=3 model glm4_moe $experts model.family=glm4_moe moe.experts=8 \
     moe.top_k=3 moe.intermediate_size=12 moe.groups=4 moe.groups_chosen=2 \
     moe.scale=2.5 moe.first_dense=1 model.qk_norm=true \

@@ -12,6 +12,7 @@ compares the logits and gradients of `LOCKSTEP score`, and the logits of what
 `LOCKSTEP import` and `export` make of it. Exit 1: one is further than 1e-10 of the
 largest value, or was refused; its directory is kept and named.
 """
+import functools
 import json
 import pathlib
 import random
@@ -24,6 +25,7 @@ import torch
 import transformers
 from safetensors.numpy import load_file  # that of PyTorch asks for torch.float32
 from safetensors.torch import save_file
+from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 
 F32, F64 = torch.float32, torch.float64
 LENGTH, TOLERANCE = 29, 1e-10
@@ -112,6 +114,10 @@ FAMILIES = {
                  "first_k_dense_replace": "first",
                  "partial_rotary_factor": [0.5, ABSENT],
                  "rope": SCALINGS[:1]},
+    "phimoe": {**GATED, "attention_bias": FLAGS, "lm_head_bias": FLAGS,
+               "sliding_window": [None, 6, 100], "num_local_experts": [2, 3, 16],
+               "router_jitter_noise": [0.01, 0.3, 1.0], "input_jitter_noise": [0.01],
+               "rope": "long or none", "num_experts_per_tok": [2]},
     "gpt_oss": {**FREE, **LAYERS, "attention_bias": FLAGS,
                 "num_local_experts": [1, 3, 8], "num_experts_per_tok": "chosen",
                 "swiglu_limit": [0.2, 7.0], "swiglu_alpha": [1.702, ABSENT]},
@@ -151,6 +157,13 @@ def draw(seed, families):
         elif values == "chosen":  # of the experts that were drawn before
             most = config.get("num_experts", config.get("num_local_experts"))
             values = range(1, min(most, 4) + 1)
+        elif values == "long or none":
+            half = config["hidden_size"] // heads // 2
+            values = [{"rope_type": "default"}] + [
+                {"type": "longrope", "short_mscale": 1.2, "long_mscale": 1.3,
+                 "short_factor": [1 + i / 9 for i in range(half)],
+                 "long_factor": [1.5 + i for i in range(half)],
+                 "original_max_position_embeddings": n} for n in (16, 40)]
         elif values == "all groups":
             values = [config["n_group"]]
         elif values == "first":
@@ -182,6 +195,14 @@ def draw(seed, families):
     return config
 
 
+def lengths(module, args, kwargs):
+    """The library forgets the length when it asks for factors; the model's own code
+    takes long_factor in longer sequences."""
+    length = int(kwargs["position_ids"].max()) + 1
+    module.rope_init_fn = functools.partial(
+        ROPE_INIT_FUNCTIONS["longrope"], seq_len=length)
+
+
 def build(directory):
     """What transformers makes of a config.json, in float64 throughout."""
     config = transformers.AutoConfig.from_pretrained(directory)
@@ -189,13 +210,16 @@ def build(directory):
     model = transformers.AutoModelForCausalLM.from_config(
         config, attn_implementation="sdpa" if biased else "eager",
         dtype=F64).to(F64).eval()
+    if config.model_type == "phimoe" and \
+            config.rope_parameters["rope_type"] != "default":
+        model.model.rotary_emb.register_forward_pre_hook(lengths, with_kwargs=True)
     if any("experts" in name for name, _ in model.named_parameters()):
         model.set_experts_implementation("eager")  # others do not take float64
     return model
 
 
-SPARSE = {"mixtral": "block_sparse_moe"}  # what files call mlp
-EXPERT = {"mixtral": ("w1", "w3", "w2")}
+SPARSE = {"mixtral": "block_sparse_moe", "phimoe": "block_sparse_moe"}  # mlp
+EXPERT = {"mixtral": ("w1", "w3", "w2"), "phimoe": ("w1", "w3", "w2")}
 
 
 # Files that have all experts of a block in one tensor, under other names.
@@ -218,6 +242,7 @@ def pieces(name, family, value):
         name = "embed_out.weight"
     block, _, last = name.rpartition(".mlp.")
     if family in SPARSE and block:
+        last = last.replace("router.", "gate.")
         name = f"{block}.{SPARSE[family]}.{last}"
     gate, up, down = EXPERT.get(family, ("gate_proj", "up_proj", "down_proj"))
     stem, _, last = name.rpartition(".experts.")

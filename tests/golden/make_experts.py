@@ -68,6 +68,15 @@ GPT_OSS = gated("gpt_oss", "GptOssForCausalLM", num_local_experts=6,
                                  "beta_fast": 32.0, "beta_slow": 1.0,
                                  "truncate": False, "rope_theta": 150000,
                                  "original_max_position_embeddings": 16})
+# LayerNorms, all biases, gates of near logits, longrope beyond the old length.
+PHIMOE = gated("phimoe", "PhiMoEForCausalLM", num_local_experts=6,
+               num_experts_per_tok=2, attention_bias=True, lm_head_bias=True,
+               router_jitter_noise=0.3, input_jitter_noise=0.01,
+               sliding_window=131072, rms_norm_eps=1e-5,
+               rope_scaling={"type": "longrope", "short_mscale": 1.243,
+                             "long_mscale": 1.3, "short_factor": [1.0, 1.5, 1.5],
+                             "long_factor": [1.2, 2.5, 4.0],
+                             "original_max_position_embeddings": 16})
 # As it was published: experts in MXFP4, without gradients of codes.
 GPT_OSS_MXFP4 = {**GPT_OSS, "hidden_size": 32, "intermediate_size": 32,
                  "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 8,
@@ -79,7 +88,7 @@ MODELS = {"mixtral": (MIXTRAL, 81), "mixtral_all": (MIXTRAL_ALL, 82),
           "olmoe": (OLMOE, 83), "qwen2_moe": (QWEN2_MOE, 84),
           "qwen3_moe": (QWEN3_MOE, 85), "granitemoe": (GRANITEMOE, 86),
           "glm4_moe": (GLM4_MOE, 87), "gpt_oss": (GPT_OSS, 88),
-          "gpt_oss_mxfp4": (GPT_OSS_MXFP4, 89)}
+          "gpt_oss_mxfp4": (GPT_OSS_MXFP4, 89), "phimoe": (PHIMOE, 91)}
 
 
 def pack(value):

@@ -18,17 +18,20 @@ struct a_router {
 };
 
 static const struct router_form forms[] = {
-    {ROUTER_SOFTMAX, false, 0, EXPERTS, 2, 0, 0, ROUTER_GROUP_MAX},
-    {ROUTER_SOFTMAX, true, 0, EXPERTS, 3, 0, 0, ROUTER_GROUP_MAX},
-    {ROUTER_SOFTMAX, true, 2.5, EXPERTS, 4, 4, 2, ROUTER_GROUP_MAX},
-    {ROUTER_SOFTMAX, false, 16, EXPERTS, 6, 3, 2, ROUTER_GROUP_MAX},
-    {ROUTER_SIGMOID, false, 0, EXPERTS, 1, 0, 0, ROUTER_GROUP_MAX},
-    {ROUTER_SIGMOID, true, 2.5, EXPERTS, 4, 4, 2, ROUTER_GROUP_TOP2},
-    {ROUTER_SIGMOID, true, 0, EXPERTS, 3, 0, 0, ROUTER_GROUP_MAX},
-    {ROUTER_CHOSEN, false, 0, EXPERTS, 2, 0, 0, ROUTER_GROUP_MAX},
-    {ROUTER_CHOSEN, true, 0.5, EXPERTS, 4, 6, 3, ROUTER_GROUP_TOP2},
-    {ROUTER_CHOSEN, false, 0, EXPERTS, EXPERTS, 0, 0, ROUTER_GROUP_MAX},
-    {ROUTER_SOFTMAX, true, 0, EXPERTS, 1, 12, 5, ROUTER_GROUP_MAX},
+    {ROUTER_SOFTMAX, false, 0, EXPERTS, 2, 0, 0, ROUTER_GROUP_MAX, 0},
+    {ROUTER_SOFTMAX, true, 0, EXPERTS, 3, 0, 0, ROUTER_GROUP_MAX, 0},
+    {ROUTER_SOFTMAX, true, 2.5, EXPERTS, 4, 4, 2, ROUTER_GROUP_MAX, 0},
+    {ROUTER_SOFTMAX, false, 16, EXPERTS, 6, 3, 2, ROUTER_GROUP_MAX, 0},
+    {ROUTER_SIGMOID, false, 0, EXPERTS, 1, 0, 0, ROUTER_GROUP_MAX, 0},
+    {ROUTER_SIGMOID, true, 2.5, EXPERTS, 4, 4, 2, ROUTER_GROUP_TOP2, 0},
+    {ROUTER_SIGMOID, true, 0, EXPERTS, 3, 0, 0, ROUTER_GROUP_MAX, 0},
+    {ROUTER_CHOSEN, false, 0, EXPERTS, 2, 0, 0, ROUTER_GROUP_MAX, 0},
+    {ROUTER_CHOSEN, true, 0.5, EXPERTS, 4, 6, 3, ROUTER_GROUP_TOP2, 0},
+    {ROUTER_CHOSEN, false, 0, EXPERTS, EXPERTS, 0, 0, ROUTER_GROUP_MAX, 0},
+    {ROUTER_SOFTMAX, true, 0, EXPERTS, 1, 12, 5, ROUTER_GROUP_MAX, 0},
+    {ROUTER_NEAR, false, 0, EXPERTS, 2, 0, 0, ROUTER_GROUP_MAX, 0.7},
+    {ROUTER_NEAR, false, 2, EXPERTS, 4, 6, 3, ROUTER_GROUP_TOP2, 2},
+    {ROUTER_NEAR, false, 0, EXPERTS, EXPERTS, 0, 0, ROUTER_GROUP_MAX, 0.02},
 };
 enum { FORMS = sizeof forms / sizeof *forms };
 
@@ -177,7 +180,7 @@ static void test_groups_limit(void **state)
 {
     struct a_router r;
     const struct router_form form = {ROUTER_SIGMOID, true, 1, EXPERTS, 4, 4, 2,
-                                     ROUTER_GROUP_TOP2};
+                                     ROUTER_GROUP_TOP2, 0};
 
     (void)state;
     router_build(&r, &form, 8);
@@ -324,7 +327,7 @@ static void test_bias_balances(void **state)
     static double gates[MANY * 2];
     static int32_t chosen[MANY * 2];
     struct router_form form = {ROUTER_SIGMOID, true, 1, EXPERTS, 2, 0, 0,
-                               ROUTER_GROUP_MAX};
+                               ROUTER_GROUP_MAX, 0};
     float bias[EXPERTS] = {0};
     double wide[EXPERTS], worst = 0;
     uint64_t seed = 5;
@@ -428,14 +431,14 @@ static void test_device_loss(void **state)
 static void test_bad_forms(void **state)
 {
     static const struct router_form bad[] = {
-        {ROUTER_SOFTMAX, false, 0, 0, 1, 0, 0, ROUTER_GROUP_MAX},
-        {ROUTER_SOFTMAX, false, 0, 8, 9, 0, 0, ROUTER_GROUP_MAX},
-        {ROUTER_SOFTMAX, false, 0, 8, 0, 0, 0, ROUTER_GROUP_MAX},
-        {ROUTER_SOFTMAX, false, 0, 8, 2, 3, 2, ROUTER_GROUP_MAX},
-        {ROUTER_SOFTMAX, false, 0, 8, 2, 4, 5, ROUTER_GROUP_MAX},
-        {ROUTER_SOFTMAX, false, 0, 8, 3, 8, 2, ROUTER_GROUP_MAX},
-        {ROUTER_SIGMOID, false, 0, 8, 2, 8, 2, ROUTER_GROUP_TOP2},
-        {ROUTER_SOFTMAX, false, 0, 2000, 2, 0, 0, ROUTER_GROUP_MAX},
+        {ROUTER_SOFTMAX, false, 0, 0, 1, 0, 0, ROUTER_GROUP_MAX, 0},
+        {ROUTER_SOFTMAX, false, 0, 8, 9, 0, 0, ROUTER_GROUP_MAX, 0},
+        {ROUTER_SOFTMAX, false, 0, 8, 0, 0, 0, ROUTER_GROUP_MAX, 0},
+        {ROUTER_SOFTMAX, false, 0, 8, 2, 3, 2, ROUTER_GROUP_MAX, 0},
+        {ROUTER_SOFTMAX, false, 0, 8, 2, 4, 5, ROUTER_GROUP_MAX, 0},
+        {ROUTER_SOFTMAX, false, 0, 8, 3, 8, 2, ROUTER_GROUP_MAX, 0},
+        {ROUTER_SIGMOID, false, 0, 8, 2, 8, 2, ROUTER_GROUP_TOP2, 0},
+        {ROUTER_SOFTMAX, false, 0, 2000, 2, 0, 0, ROUTER_GROUP_MAX, 0},
     };
 
     (void)state;

@@ -155,11 +155,11 @@ TEST(yarn_scales_cosines)
     struct model model = start;
 
     IS_OK(rope_from_text(&model, "yarn factor=4"));
-    const double gap = rope_attention_factor(&model.rope) -
+    const double gap = rope_attention_factor(&model.rope, 1) -
                        1.1386294361119891;
 
     CHECK(gap < 1e-15 && gap > -1e-15);
-    CHECK(rope_attention_factor(&start.rope) == 1);
+    CHECK(rope_attention_factor(&start.rope, 1) == 1);
 }
 
 /* Factors of the pairs by the length of sequences; cosines by 64 over 7:
@@ -181,7 +181,7 @@ TEST(longrope_has_two_lists)
         CHECK(rope_frequency(&model.rope, 1e4, 6, pair, 8) ==
               frequency / (8 << pair));
     }
-    const double gap = rope_attention_factor(&model.rope) -
+    const double gap = rope_attention_factor(&model.rope, 1) -
                        1.461931298881084;
 
     CHECK(gap < 1e-15 && gap > -1e-15);
