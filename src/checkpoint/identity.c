@@ -88,35 +88,67 @@ static status compare_one(const struct checkpoint *checkpoint,
     return OK;
 }
 
+static bool is_left(const struct tensors_left *left, const char *name)
+{
+    const char *mark = left == NULL || left->prefix == NULL
+                           ? NULL : strstr(left->prefix, "%d");
+
+    return mark != NULL &&
+           strncmp(name, left->prefix, (size_t)(mark - left->prefix)) == 0 &&
+           atoll(name + (mark - left->prefix)) >= left->first;
+}
+
+/* The weights come first in the manifest, sorted by name. */
+static status match_sorted(const struct checkpoint *checkpoint,
+                           const struct saved_part *const *sorted, int mine,
+                           const struct tensors_left *left)
+{
+    const struct manifest *manifest = &checkpoint->manifest;
+    int its = 0, at = 0;
+
+    while (its < manifest->tensor_count &&
+           strcmp(manifest->tensors[its].kind, "weight") == 0)
+        its++;
+    for (int i = 0; i < its; i++) {
+        const struct manifest_tensor *tensor = &manifest->tensors[i];
+
+        if (is_left(left, tensor->name)) continue;
+        TRY(compare_one(checkpoint, at < mine ? sorted[at] : NULL, tensor));
+        at++;
+    }
+    return at < mine ? compare_one(checkpoint, sorted[at], NULL) : OK;
+}
+
+status checkpoint_match_parts(const struct checkpoint *checkpoint,
+                              const struct saved_part *parts, int count,
+                              const struct tensors_left *left)
+{
+    const struct saved_part **sorted = NULL;
+    status result;
+    int mine = 0;
+
+    TRY(sort_weights(&sorted, &mine, parts, count));
+    result = match_sorted(checkpoint, sorted, mine, left);
+    memory_free(sorted);
+    return result;
+}
+
 status checkpoint_match_model(const struct checkpoint *checkpoint,
                               const struct saved_part *parts, int count,
                               const char *config_json)
 {
     const struct manifest *manifest = &checkpoint->manifest;
-    const struct saved_part **sorted = NULL;
     char digest[DIGEST_BYTES];
-    int mine = 0, its = 0;
-    status result;
 
-    TRY(sort_weights(&sorted, &mine, parts, count));
-    /* The weights come first in the manifest, sorted by name. */
-    while (its < manifest->tensor_count &&
-           strcmp(manifest->tensors[its].kind, "weight") == 0)
-        its++;
-    for (int i = 0; i < mine || i < its; i++)
-        TRY_GOTO(done, result,
-                 compare_one(checkpoint, i < mine ? sorted[i] : NULL,
-                             i < its ? &manifest->tensors[i] : NULL));
-    TRY_GOTO(done, result, digest_sorted(digest, sorted, mine, config_json));
+    TRY(checkpoint_match_parts(checkpoint, parts, count, NULL));
+    TRY(model_digest(digest, parts, count, config_json));
     if (config_json && manifest->model[0] &&
         strcmp(digest, manifest->model) != 0)
-        FAIL_GOTO(done, result, ERR_CONFIG,
-                  "%s: is of another model: names and shapes of its weights "
-                  "agree, its configuration (heads, norms, rotary base or the "
-                  "like) does not", checkpoint->directory);
-done:
-    memory_free(sorted);
-    return result;
+        FAIL(ERR_CONFIG, "%s: is of another model: names and shapes of its "
+                         "weights agree, its configuration (heads, norms, "
+                         "rotary base or the like) does not",
+             checkpoint->directory);
+    return OK;
 }
 
 status checkpoint_match_tokenizer(const struct checkpoint *checkpoint,

@@ -267,10 +267,16 @@ static status pass(struct exporting *e, struct stage *stage,
                                     (uint64_t)e->session.model.vocab);
         batch.targets[t] = -1;
     }
+    for (int64_t t = 0; t < e->tokens * stage->program.mtp_depth; t++) {
+        batch.mtp_inputs[t] = batch.inputs[t % e->tokens]; /* any will do */
+        batch.mtp_targets[t] = -1;
+    }
     stage->run.read_logits = reader;
     stage->run.read_argument = e;
     stage->run.batch = (struct batch){.inputs = batch.inputs,
                                       .targets = batch.targets,
+                                      .mtp_inputs = batch.mtp_inputs,
+                                      .mtp_targets = batch.mtp_targets,
                                       .tokens = e->tokens};
     return run_forward(&stage->run);
 }
@@ -281,6 +287,7 @@ static status plan_pass(const struct exporting *e,
 {
     TRY(session_request(session, 1, e->tokens, plan));
     plan->dtype = e->session.dtype;
+    plan->mtp_depth = session->model.mtp_depth;
     plan->grid.tensor = e->session.grid_tensor > 0 ? e->session.grid_tensor
                                                    : plan->grid.tensor;
     if (e->tokens < plan->grid.tensor) plan->grid.tensor = 1;

@@ -177,6 +177,7 @@ static status set_model(struct options_set *o, const struct model *m)
     TRY(set(o, "model.family", m->kind->name));
     TRY(set_integer(o, "model.vocab", m->vocab));
     TRY(set_integer(o, "model.layers", m->layers));
+    TRY(set_integer(o, "mtp.depth", m->mtp_depth));
     TRY(set_integer(o, "model.width", m->width));
     TRY(set_integer(o, "model.heads", m->heads));
     TRY(set_integer(o, "model.kv_heads", m->kv_heads));
@@ -261,6 +262,7 @@ static status read_source(struct importing *i, const char *source,
     }
     TRY(session_request(session, 1, 1, &plan));
     plan.dtype = session->dtype;
+    plan.mtp_depth = session->model.mtp_depth;
     plan.grid.tensor = 1; /* nothing is computed: the least frame */
     plan.threads = 1;
     TRY(session_stage(session, &plan, &i->stage));

@@ -170,6 +170,29 @@ static status read_adapters(struct session *session)
                              : OK;
 }
 
+/* Modules that predict later tokens are there where their tensors are: some
+ * programs keep the number in config.json and drop the tensors. */
+static void find_later(struct session *session)
+{
+    const struct model_kind *kind = session->model.kind;
+    char name[2 * PARAM_NAME_BYTES];
+    int depth = 0;
+
+    for (bool found = kind->more_blocks; found && depth < MTP_MOST; ) {
+        int length = snprintf(name, sizeof name, kind->layer_prefix,
+                              session->model.layers + depth);
+
+        snprintf(name + length, sizeof name - (size_t)length, "%s",
+                 "eh_proj.weight");
+        found = session->kind == MODEL_HUGGING_FACE
+                    ? weights_find(&session->weights, name) >= 0
+                    : checkpoint_find(&session->checkpoint, name, "weight") !=
+                          NULL;
+        depth += found;
+    }
+    session->model.mtp_depth = depth;
+}
+
 status session_open(struct session *session, const char *path)
 {
     struct model_place place;
@@ -185,6 +208,7 @@ status session_open(struct session *session, const char *path)
     TRY(model_from_config(&session->model, session->directory));
     TRY(read_adapters(session));
     TRY(check_layers(session));
+    find_later(session);
     if (session->stored == NULL) session->stored = "no";
     return find_tokenizer(session);
 }
@@ -368,6 +392,11 @@ static status check_same(const struct session *session,
     TRY(check_sizes(session, wanted));
     TRY(check_factors(session, wanted));
     TRY(check_experts(session, wanted));
+    if (found->mtp_depth < wanted->mtp_depth)
+        FAIL(ERR_CONFIG, "%s: modules that predict later tokens: it has %d, "
+                         "the model here %d; set mtp.depth to %d",
+             session->path,
+             found->mtp_depth, wanted->mtp_depth, found->mtp_depth);
     if (found->kind != &model_gpt2 && found->rope_base != wanted->rope_base)
         FAIL(ERR_CONFIG, "%s: has model.rope_base %.9g, the model here %.9g",
              session->path, found->rope_base, wanted->rope_base);
@@ -421,6 +450,15 @@ static status load(struct session *session, const struct session_parts *parts)
     return session->average ? load_average(session, parts) : OK;
 }
 
+/* Modules that predict later tokens may be left out, all or the last ones. */
+static void leave_later(struct session_parts *parts, const struct model *model,
+                        int depth)
+{
+    if (model->kind->more_blocks)
+        parts->left = (struct tensors_left){model->kind->layer_prefix,
+                                            model->layers + depth};
+}
+
 status session_load_weights(struct session *session, struct stage *stage)
 {
     struct session_parts parts = {0};
@@ -428,6 +466,7 @@ status session_load_weights(struct session *session, struct stage *stage)
 
     TRY(check_same(session, stage->request.model));
     if (session_is_adapted(session)) parts.only = PARTS_WEIGHTS;
+    leave_later(&parts, &session->model, stage->program.mtp_depth);
     TRY_GOTO(done, result,
              session_parts_add(&parts, stage, "weight",
                                stage->memory[stage_keeps(stage)].data,
@@ -488,6 +527,7 @@ static status start_from_model(const struct inventory *inventory,
         fprintf(stderr, "%s\n", session.notice.bytes);
     TRY_GOTO(done, result, check_same(&session, model));
     if (session.model.lora.rank == 0) parts.only = PARTS_WEIGHTS;
+    leave_later(&parts, model, model->mtp_depth);
     TRY_GOTO(done, result, session_parts_divide(&parts, inventory,
                                                 1u << INVENTORY_WEIGHT));
     result = load(&session, &parts);

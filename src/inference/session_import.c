@@ -244,8 +244,8 @@ static void skip_blocks(const struct model *model, struct weights *weights)
         if (strncmp(name, prefix, before) != 0 ||
             atoll(name + before) < model->layers)
             continue;
+        skipped += weights->entries[i].uses == 0;
         weights->entries[i].uses = 1;
-        skipped++;
     }
     if (skipped > 0)
         LOG(INFO, "model", "%s: %d tensors of blocks behind the last one, "

@@ -482,8 +482,8 @@ status session_parts_load(const struct session_parts *parts,
     const struct saved_part *held = session_parts_held(parts, &count);
 
     if (parts->count > 0 && part_is_weight(&parts->items[0]))
-        TRY(checkpoint_match_model(checkpoint, parts->items, parts->count,
-                                   NULL));
+        TRY(checkpoint_match_parts(checkpoint, parts->items, parts->count,
+                                   &parts->left));
     for (int i = 0; i < count; i++) {
         int coded;
 

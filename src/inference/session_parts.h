@@ -10,6 +10,7 @@
 #define LOCKSTEP_INFERENCE_SESSION_PARTS_H
 
 #include "checkpoint/checkpoint.h"
+#include "checkpoint/identity.h"
 #include "checkpoint/weights.h"
 #include "step/inventory.h"
 
@@ -21,6 +22,7 @@ struct session_parts {
     bool gradients;           /* `flat` is laid out as gradients are, and has
                                * none of what no gradient moves. Likewise */
     const char *prefix;       /* of their names; NULL: none. Likewise */
+    struct tensors_left left; /* of checkpoints that are read; zeroed: none */
     const struct model_kind *kind; /* whose names they have; files that are
                                * written have its stacks (stack.h) */
     bool rounded;             /* files are of the type `written`, not the */

@@ -307,7 +307,7 @@ struct cross_entropy {
     double *losses;
     int leaves;
     bool gradient;
-    double scale;       /* of the gradient, a power of two; 0: 1 */
+    double scale;       /* of the gradient, rounded to real once; 0: 1 */
     /* c of c log(Z)^2, Z the sum of e^logit, which is added to the loss of each
      * token as the gradient sees it; 0: none. Source: Chowdhery et al. 2022
      * (PaLM), arXiv:2204.02311, section 5. */

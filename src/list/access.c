@@ -509,7 +509,7 @@ status list_accesses(const struct pipeline *pipeline, bool is_forward,
         return updates(&v);
     case DO_CLOSE: case DO_SHARE: case DO_LOSS: case DO_Z_LOSS: case DO_PEAKS:
     case DO_LATE: case DO_ROUTES: case DO_NORM: case DO_DECIDE: case DO_ASK:
-    case DO_END: case DO_COUNT:
+    case DO_TARGETS: case DO_LATER_LOSSES: case DO_END: case DO_COUNT:
         break;
     }
     return OK;

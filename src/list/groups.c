@@ -81,9 +81,8 @@ int stage_phase(const struct stage *stage, const struct instruction *i)
 bool stage_idles(const struct stage *stage, const struct residence *item,
                  bool forward)
 {
-    return !forward && item->first < stage->frame.forward_end &&
-           residency_is_loss(&stage->program,
-                             &stage->frame.events[item->first]);
+    return !forward &&
+           residency_is_idle(item, &stage->program, &stage->frame);
 }
 
 bool stage_averages(const struct stage *stage)

@@ -8,6 +8,8 @@
 
 const struct instruction_row instruction_rows[DO_COUNT] = {
     [DO_ROUND] = {"round", LANE_HOST, false, NO_CALL, ""},
+    [DO_TARGETS] = {"targets", LANE_WORLD, false, COMM_ALL_REDUCE,
+                    "targets"},
     [DO_SAMPLE] = {"sample", LANE_HOST, false, NO_CALL, ""},
     [DO_COPY] = {"copy", LANE_COMPUTE, false, NO_CALL, ""},
     [DO_FORWARD] = {"F", LANE_COMPUTE, false, NO_CALL, ""},
@@ -37,6 +39,8 @@ const struct instruction_row instruction_rows[DO_COUNT] = {
     [DO_MERGE] = {"merge", LANE_COMPUTE, false, NO_CALL, ""},
     [DO_LOSS] = {"loss", LANE_WORLD, false, COMM_ALL_REDUCE, "loss"},
     [DO_Z_LOSS] = {"z-loss", LANE_WORLD, false, COMM_ALL_REDUCE, "z-loss"},
+    [DO_LATER_LOSSES] = {"later losses", LANE_WORLD, false, COMM_ALL_REDUCE,
+                         "losses of later tokens"},
     [DO_SECOND] = {"second use", LANE_COMPUTE, false, NO_CALL, ""},
     [DO_TIE] = {"tie", LANE_PIPE, false, COMM_SEND, "shared matrix"},
     [DO_PEAKS] = {"peaks", LANE_WORLD, false, COMM_ALL_REDUCE,

@@ -18,6 +18,7 @@
 enum instruction_kind {
     DO_ROUND,         /* a stage's sums are empty: gradients that are reduced
                        * together begin */
+    DO_TARGETS,       /* targets of the whole batch, of later tokens too */
     DO_SAMPLE,        /* the sequences of a micro-batch into its frame */
     DO_COPY,          /* activation from the stage before, on this rank */
     DO_FORWARD,       /* F, events [first_event, last_event) */
@@ -40,6 +41,7 @@ enum instruction_kind {
     DO_HALVES,        /* gradients of a stage on two ranks of the pipe */
     DO_MERGE,         /* a round's sums and those that wait for it */
     DO_LOSS, DO_Z_LOSS,
+    DO_LATER_LOSSES,  /* of modules that predict later tokens */
     DO_SECOND,        /* second uses of a parameter are added */
     DO_TIE,           /* a matrix that two stages use */
     DO_PEAKS,         /* largest scores, for QK-clip */

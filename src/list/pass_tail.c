@@ -197,6 +197,8 @@ static status put_tail(struct step_list *out, const struct pipeline *p)
     TRY(put_world(out, p, DO_LOSS, pipeline_loss_values(p)));
     if (first->program.regular.z_loss > 0)
         TRY(put_world(out, p, DO_Z_LOSS, pipeline_loss_values(p)));
+    if (first->program.mtp_depth > 0)
+        TRY(put_world(out, p, DO_LATER_LOSSES, pipeline_later_values(p)));
     for (int i = 0; i < p->count; i++)
         TRY(list_put(out, of_chunk(p, DO_SECOND, i)));
     for (int i = 0; i < p->count; i++) TRY(put_tie(out, p, i));
@@ -218,6 +220,10 @@ static status put_tail(struct step_list *out, const struct pipeline *p)
 status pass_tail(struct step_list *out, const struct step_list *before,
                  const struct list_request *request)
 {
+    const int depth = request->pipeline->stages[0].program.mtp_depth;
+
+    if (request->turns == 0 && depth > 0)
+        TRY(put_world(out, request->pipeline, DO_TARGETS, 1 + depth));
     for (int i = 0; i < before->count; i++)
         TRY(list_put(out, before->items[i]));
     if (request->turns == 0) TRY(put_tail(out, request->pipeline));

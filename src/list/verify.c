@@ -363,6 +363,7 @@ static status check_counts(const struct check *c)
 {
     static const enum instruction_kind kinds[] = {
         DO_ROUND, DO_JOIN, DO_CLOSE, DO_HALVES, DO_MERGE, DO_LOSS, DO_Z_LOSS,
+        DO_TARGETS, DO_LATER_LOSSES,
         DO_SECOND, DO_TIE, DO_PEAKS, DO_LATE, DO_ROUTES, DO_BLOCKS, DO_SHARE,
         DO_NORM, DO_DECIDE, DO_UPDATE, DO_MATRICES, DO_CLIP, DO_BALANCE,
         DO_AVERAGE, DO_REGATHER, DO_ASK, DO_END};
@@ -376,6 +377,8 @@ static status check_counts(const struct check *c)
         expected[DO_LOSS] = expected[DO_NORM] = expected[DO_DECIDE] =
             expected[DO_ASK] = 1;
         expected[DO_Z_LOSS] = first->program.regular.z_loss > 0;
+        expected[DO_TARGETS] = expected[DO_LATER_LOSSES] =
+            first->program.mtp_depth > 0;
         expected[DO_PEAKS] = first->request.qk_clip > 0;
         expected[DO_LATE] = pipeline_late_values(c->pipeline) > 0;
         expected[DO_ROUTES] = pipeline_route_values(c->pipeline) > 0;

@@ -413,6 +413,33 @@ static slot block(struct program *p, const struct model *m, slot x)
     return nn_add(p, sum, f);
 }
 
+/* A module that predicts the token `depth` behind the next one, x being what
+ * the head before reads: norms of it and of the row of a later token, their
+ * product, a block, a norm and the head. Source: DeepSeek-V3, arXiv:2412.19437,
+ * section 2.2; names and the order of the two as the released model has them.
+ */
+static slot predict_later(struct program *p, const struct model *m, slot x,
+                          int depth)
+{
+    static const struct outside names[] = {
+        {.weight = "enorm.weight"}, {.weight = "hnorm.weight"},
+        {.weight = "shared_head.norm.weight"}};
+    struct param_spec project = rows_cut(m, "mtp.projection", m->width,
+                                         "eh_proj.weight");
+
+    project.split_rows = AXIS_NONE;
+    project.cols = 2 * m->width;
+    program_enter_block(p, m->layers + depth - 1);
+    const slot row = norm(p, m, nn_mtp_embedding(p), &names[0],
+                          INSIDE("mtp.embedding_norm"));
+
+    x = norm(p, m, x, &names[1], INSIDE("mtp.hidden_norm"));
+    x = block(p, m, nn_down(p, nn_mtp_join(p, row, x), &project));
+    x = norm(p, m, x, &names[2], INSIDE("mtp.norm"));
+    nn_mtp_head(p, x);
+    return x;
+}
+
 status decoder_build(struct program *p, const struct model *m)
 {
     const struct decoder *d = decoder_of(m);
@@ -445,5 +472,6 @@ status decoder_build(struct program *p, const struct model *m)
     nn_head(p, x, m->tied ? NULL : &head);
     if (m->head_softcap > 0) nn_head_softcap(p, m->head_softcap);
     if (d->head_bias != NULL) nn_head_bias(p, &bias);
+    for (int i = 1; i <= p->mtp_depth; i++) x = predict_later(p, m, x, i);
     return p->error;
 }

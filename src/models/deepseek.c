@@ -78,7 +78,7 @@ static const struct config_row rows_v2[] = {
 };
 
 /* Modules that predict later tokens (num_nextn_predict_layers) lie behind the
- * last block and are not read. */
+ * last block; their tensors say how many there are. */
 static const struct config_row rows_v3[] = {
     ROWS_DEEPSEEK(4096, 256, 2048, 8),
     ROW_REAL("routed_scaling_factor", moe.scale, 2.5),
@@ -203,7 +203,8 @@ static void write_more(const struct model *m, struct json_writer *out)
     json_write_key(out, "topk_method");
     json_write_string(out, v3 ? "noaux_tc"
                       : groups ? "group_limited_greedy" : "greedy");
-    if (v3) json_write_key_integer(out, "num_nextn_predict_layers", 0);
+    if (v3)
+        json_write_key_integer(out, "num_nextn_predict_layers", m->mtp_depth);
 }
 
 /* ---- sizes ---- */

@@ -19,8 +19,8 @@ static const struct decoder normed = {
     PARTS, .q_norm = OUTSIDE_WEIGHT("self_attn.q_norm"),
     .k_norm = OUTSIDE_WEIGHT("self_attn.k_norm")};
 
-/* Heads that predict later tokens (num_nextn_predict_layers) lie behind the
- * last block and are not read. */
+/* Modules that predict later tokens (num_nextn_predict_layers) lie behind the
+ * last block; their tensors say how many there are. */
 static const struct config_row rows[] = {
     ROWS_LLAMA(1e-5), ROWS_ROPE, ROW_ROPE("partial_rotary_factor"),
     ROW_INTEGER("num_key_value_heads", kv_heads, 8),
@@ -84,7 +84,8 @@ static void write_more(const struct model *model, struct json_writer *out)
                            x->shared_width / x->width);
     json_write_key_integer(out, "first_k_dense_replace",
                            blocks_count(&x->dense));
-    json_write_key_integer(out, "num_nextn_predict_layers", 0);
+    json_write_key_integer(out, "num_nextn_predict_layers",
+                           model->mtp_depth);
 }
 
 const struct model_kind model_glm4_moe = {

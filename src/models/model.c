@@ -216,6 +216,10 @@ static status check_family(const struct model *m, const struct options *o)
 
     TRY(moe_check_options(kind, o));
     TRY(mla_check_options(kind, o));
+    if (o->mtp.depth > 0 && !kind->more_blocks)
+        FAIL(ERR_CONFIG, "mtp.depth: %s has no modules that predict later "
+                         "tokens; deepseek_v3 and glm4_moe have them "
+                         "(model.family)", kind->name);
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
         if (rows[i].asked && rows[i].refused)
             FAIL(ERR_CONFIG, "model.%s: %s has none; leave it out",
@@ -423,6 +427,7 @@ static status describe(struct model *model, const struct options *options,
         .kind = kind,
         .vocab = options->model.vocab ? options->model.vocab : vocab,
         .layers = (int)options->model.layers,
+        .mtp_depth = (int)options->mtp.depth,
         .heads = (int)options->model.heads,
         .kv_heads = (int)options->model.kv_heads,
         .head_width = (int)options->model.head_width,
@@ -633,6 +638,8 @@ status model_build_whole(struct program *program, const struct model *model)
     program->tokens = program->logits_chunk = 1;
     program->context = model->context;
     program->vocab = model->vocab;
+    program->mtp_depth = model->mtp_depth;
+    program->mtp_block = model->layers;
     result = model->kind->build(program, model);
     if (result == OK) return OK;
     program_free(program);

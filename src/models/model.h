@@ -92,6 +92,7 @@ struct model {
                             * standard parametrisation. Not in config.json */
     struct moe moe;
     struct mla mla;
+    int mtp_depth;         /* modules that predict later tokens (mtp.c) */
     struct lora lora;
     int64_t bos, eos;      /* ids written into config.json; -1: none */
     double dropout;        /* largest probability that a config.json names: read
@@ -153,7 +154,8 @@ struct model_kind {
                                * not say; 0: it is not clamped */
     bool mxfp4;               /* files may have its stacks in MXFP4 */
     bool more_blocks;         /* files may have blocks behind the last one,
-                               * which predict later tokens: not read */
+                               * which predict later tokens: not read unless the
+                               * model has them */
     const struct model_kind *mixture; /* the family that copies of its
                                * feed-forward parts make; NULL: none */
     /* Appends the steps of the whole model to a program whose sizes are set. */
@@ -187,6 +189,11 @@ status model_write_config(const struct model *model, enum dtype dtype,
                           struct text *out);
 /* As the option model.rope_scaling spells it; nothing for plain. */
 status rope_to_text(const struct rope_scaling *scaling, struct text *out);
+/* Blocks with those of modules that predict later tokens. */
+static inline int model_blocks(const struct model *model)
+{
+    return model->layers + model->mtp_depth;
+}
 /* The inner width of the feed-forward part of a block, mean over blocks: what a
  * token uses, and what is there. */
 double model_inner_used(const struct model *model);

@@ -17,9 +17,11 @@ static const int32_t *own_index(const struct step *step, struct run *run)
     const struct layout_span rows = rows_here(step, run->program);
     int32_t *index = run->scratch;
 
-    if (program_tensor_ranks(run->program) == 1) return run->batch.inputs;
+    const int32_t *inputs = run_inputs(run, step);
+
+    if (program_tensor_ranks(run->program) == 1) return inputs;
     for (int64_t t = 0; t < run_tokens(run); t++) {
-        const int64_t row = run->batch.inputs[t] - rows.first;
+        const int64_t row = inputs[t] - rows.first;
 
         index[t] = row >= 0 && row < rows.count ? (int32_t)row : -1;
     }
@@ -205,6 +207,25 @@ slot nn_embedding(struct program *p, const struct param_spec *table)
     if (p->error == OK) p->streams[p->stream_count - 1].scatter = true;
     return table->split_rows == AXIS_TENSOR
                ? output : relayout_uncut(p, output, table->name);
+}
+
+slot nn_mtp_embedding(struct program *p)
+{
+    const int table = p->steps[0].param[0];
+    const int step = program_add_step(p, &layer_embedding, -1);
+
+    if (p->error != OK) return -1;
+    CHECK(p->steps[0].layer == &layer_embedding);
+    const struct param_spec *spec = &p->params.items[table].spec;
+    const slot output = program_add_slot(p, "embedding", spec->cols, false);
+
+    if (p->error != OK) return -1;
+    p->steps[step].output = output;
+    if (spec->split_rows != AXIS_NONE)
+        p->slots[output].layout.partial = 1u << spec->split_rows;
+    program_add_stream(p, step, 0, table);
+    if (p->error == OK) p->streams[p->stream_count - 1].scatter = true;
+    return output;
 }
 
 slot nn_position_embedding(struct program *p, slot x,

@@ -135,12 +135,17 @@ static status share_losses(const struct step *step, struct run *run,
 static status make_losses(const struct step *step, struct run *run,
                           struct tensor logits, int64_t first, bool gradient)
 {
+    const int ahead = program_ahead(run->program, step);
     struct cross_entropy call = {
-        .logits = logits, .targets = run->batch.targets + first,
-        .losses = run->losses + first, .leaves = run->program->grid.tensor,
+        .logits = logits, .targets = run_targets(run, step) + first,
+        .losses = run_losses(run, step) + first,
+        .leaves = run->program->grid.tensor,
         .gradient = gradient, .scale = run->loss_scale};
 
-    if (gradient && run->z_losses != NULL) {
+    if (ahead > 0 && gradient)
+        call.scale = run->mtp_weights[ahead - 1] *
+                     (run->loss_scale > 0 ? run->loss_scale : 1);
+    if (gradient && run->z_losses != NULL && ahead == 0) {
         call.z_loss = run->program->regular.z_loss;
         call.z_losses = run->z_losses + first;
     }
@@ -172,6 +177,7 @@ static status head_forward(const struct step *step, struct run *run)
         return generate_last(step, run);
     TRY(overlap_wait_all(run, x));
     if (run->gradients != NULL && run->read_logits == NULL) return OK;
+    if (program_ahead(run->program, step) > 0) return OK;
     for (int64_t first = 0; first < tokens;
          first += run->program->logits_chunk) {
         const int64_t left = tokens - first;
@@ -387,6 +393,21 @@ void nn_head(struct program *p, slot x, const struct param_spec *spec)
         program_add_param(p, step, 0, spec);
     else
         program_add_stream(p, step, 0, p->steps[0].param[0]);
+    if (p->error == OK) p->streams[p->stream_count - 1].head = true;
+}
+
+void nn_mtp_head(struct program *p, slot x)
+{
+    int first = 0;
+
+    x = relayout_whole(p, x, false);
+    const int step = program_add_step(p, &layer_head, x);
+
+    if (p->error != OK) return;
+    while (p->steps[first].layer != &layer_head) first++;
+    CHECK(first < step && p->steps[first].param[1] < 0);
+    p->steps[step].set = p->steps[first].set;
+    program_add_stream(p, step, 0, p->steps[first].param[0]);
     if (p->error == OK) p->streams[p->stream_count - 1].head = true;
 }
 

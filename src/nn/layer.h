@@ -72,6 +72,6 @@ status local_sums(const struct step *step, struct run *run, struct tensor dy,
                   struct tensor x);
 struct step_cost local_cost(const struct step *step, const struct program *p);
 extern const struct layer layer_scatter, layer_dropout, layer_attention,
-    layer_combine;
+    layer_combine, layer_mtp_join;
 
 #endif

@@ -116,6 +116,7 @@ void program_name_rows(struct program *p)
 {
     const int64_t tokens = p->batch * p->length;
 
+    if (p->mtp_depth > 0) return; /* there are more uses */
     for (int i = 0; i < p->stream_count && is_alone(p); i++) {
         struct stream_info *lookup = &p->streams[i];
 

@@ -82,7 +82,7 @@ struct layer {
     bool keeps_input_for_w, keeps_output_gradient_for_w;
 };
 
-enum { STEP_PARAMS_MAX = 2, ROPE_TABLES_MAX = 4 };
+enum { STEP_PARAMS_MAX = 2, ROPE_TABLES_MAX = 4, MTP_MOST = 2 };
 
 struct rope_table {
     struct rope_scaling scaling;
@@ -185,7 +185,7 @@ struct slot_info {
 /* One use of one parameter. */
 struct stream_info {
     int param;
-    int use;            /* 0, 1 */
+    int use;            /* from 0 on */
     bool vector;        /* token_order accumulators with parts */
     bool local;         /* vector: of the tokens (or heads) that this rank
                          * holds; the ranks' sums are joined when it is
@@ -218,6 +218,9 @@ struct regularization {
                          * 0: no choice is dropped */
     double dropout;     /* probability; 0: the program has no such steps */
     double attention_dropout; /* of attention's weights; 0: none */
+    double mtp_weight[2]; /* of the losses of later tokens: in the first
+                         * mtp_steps steps, after these */
+    int64_t mtp_steps;  /* 0: the first weight always counts */
 };
 
 struct program {
@@ -244,6 +247,8 @@ struct program {
     bool context_striped; /* ... and token i of a sequence is on rank i modulo
                            * the ranks: outside the grid */
     int64_t context;    /* positions that tables and caches hold */
+    int mtp_depth;      /* modules that predict later tokens */
+    int mtp_block;      /* number of the first one's block */
     int64_t vocab;
     int64_t logits_chunk; /* tokens whose logits exist at once */
     struct regularization regular;
@@ -417,6 +422,12 @@ slot nn_add(struct program *p, slot x, slot y);
 /* Logits and cross-entropy, chunked over tokens. The weight is `spec`, or the
  * table of the embedding when spec is NULL (tied). */
 void nn_head(struct program *p, slot x, const struct param_spec *spec);
+/* Modules that predict later tokens (mtp.c), in blocks of their own behind
+ * nn_head. Rows of the embedding's table at later tokens; [a | b]; logits and
+ * losses of later tokens by the head's weight. */
+slot nn_mtp_embedding(struct program *p);
+slot nn_mtp_join(struct program *p, slot a, slot b);
+void nn_mtp_head(struct program *p, slot x);
 /* After it: logits become cap tanh(logits / cap). */
 void nn_head_softcap(struct program *p, double cap);
 /* After it: logits + bias, a matrix [vocab, 1] cut as the head is. */
@@ -428,6 +439,15 @@ void nn_head_bias(struct program *p, const struct param_spec *spec);
 void program_name_rows(struct program *p);
 
 /* ---- readers ---- */
+
+/* Tokens by which the step looks ahead of the next one: 0 but in modules that
+ * predict later tokens. */
+static inline int program_ahead(const struct program *program,
+                                const struct step *step)
+{
+    return program->mtp_depth > 0 && step->block >= program->mtp_block
+               ? step->block - program->mtp_block + 1 : 0;
+}
 
 /* Tokens of a whole sequence. With C ranks along the context axis rank r has
  * spans r and 2 C - 1 - r of its 2 C (docs/context_parallelism.md). */

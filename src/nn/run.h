@@ -20,6 +20,10 @@ struct batch {
                                 * document a sequence */
     const int32_t *whole_documents; /* of whole sequences, where ranks cut
                                 * them: [sequences, program_sequence] */
+    /* Modules that predict later tokens, [depth][tokens]: the token that lies
+     * so many behind a token, and the target of that one, -1: it has none in
+     * the same document. */
+    const int32_t *mtp_inputs, *mtp_targets;
     const struct branches *branches; /* instead of sequences; NULL: none */
     int64_t tokens;            /* generate: of this call, at most length */
     int64_t first_position;    /* generate: of the first token */
@@ -66,6 +70,9 @@ struct run {
     double *losses;            /* [tokens] of the micro-batch */
     double *z_losses;          /* [tokens] likewise, with a z-loss; else
                                 * NULL */
+    double *mtp_losses;        /* [depth][tokens] of modules that predict later
+                                * tokens */
+    double mtp_weights[MTP_MOST]; /* of each depth, as gradients have them */
     struct random_key dropout, attention_dropout; /* keys of the run's masks */
     struct random_key jitter;
     struct random_key recipe;  /* key of stochastic roundings */
@@ -134,6 +141,13 @@ struct tensor run_weight(const struct run *run, const struct step *step,
                          int which);
 bool run_in_strips(const struct run *run, const struct step *step, int which);
 int64_t run_tokens(const struct run *run);
+/* The tokens that a step looks up, the targets and the losses of its head. */
+const int32_t *run_inputs(const struct run *run, const struct step *step);
+const int32_t *run_targets(const struct run *run, const struct step *step);
+double *run_losses(const struct run *run, const struct step *step);
+/* Bytes of an element for each token of each module that predicts later
+ * tokens. */
+size_t mtp_bytes(const struct program *program, size_t element);
 
 /* Sum orders in run->segments, valid until the next call. `whole`: one leaf.
  * `cut`: the dimension of the matrix that the tensor axis cuts, in this rank's

@@ -7,6 +7,7 @@
 
 #include "base/arena.h"
 #include "base/meter.h"
+#include "nn/layer.h"
 #include "nn/peaks.h"
 
 enum kind { KIND_WEIGHT, KIND_GRADIENT, KIND_UPDATE };
@@ -27,6 +28,14 @@ static void metered(struct meter_track *track)
 
 /* ---- activations ---- */
 
+/* Whether the step reads what a module that predicts later tokens puts into its
+ * block. */
+static bool reads_module(const struct program *p, const struct step *step)
+{
+    return step->index > 1 && step[-2].layer == &layer_mtp_join &&
+           step->input == step[-1].output && program_ahead(p, step) > 0;
+}
+
 /* Which activation a step reads: block b's input is b, what the steps behind
  * the last block read is the number of blocks; -1: none of these. */
 static int reads_activation(const struct layers *l, const struct program *p,
@@ -35,6 +44,8 @@ static int reads_activation(const struct layers *l, const struct program *p,
     const struct step *before = step->index > 0 ? step - 1 : NULL;
 
     if (step->input < 0 || p->slots[step->input].layout.width != 0) return -1;
+    if (reads_module(p, step)) return step->block;
+    if (program_ahead(p, step) > 0) return -1;
     if (step->block >= 0)
         return before != NULL && before->block == step->block ? -1
                                                               : step->block;
@@ -336,7 +347,7 @@ status layers_build(struct layers *l, struct train_step *step,
     l->team = step->team;
     l->inventory = inventory;
     l->events = events;
-    l->blocks = pipeline->stages[0].request.model->layers;
+    l->blocks = model_blocks(pipeline->stages[0].request.model);
     TRY(memory_take((size_t)l->blocks + 1, sizeof *l->activations, &memory));
     l->activations = memory;
     TRY(memory_take(threads, sizeof *l->parts, &memory));

@@ -157,9 +157,7 @@ static void add_gather(struct exchanges *out, const struct stage *stage,
 /* F of the loss does nothing in training. */
 static bool is_idle(const struct stage *stage, const struct residence *item)
 {
-    return item->first < stage->frame.forward_end &&
-           residency_is_loss(&stage->program,
-                             &stage->frame.events[item->first]);
+    return residency_is_idle(item, &stage->program, &stage->frame);
 }
 
 /* Whether the uses of a unit in two items need one gather: those of a step
@@ -354,6 +352,12 @@ void exchanges_of(struct exchanges *out, const struct pipeline *pipeline)
     add_world(out, pipeline, "loss", pipeline_loss_values(pipeline));
     if (pipeline->stages[0].program.regular.z_loss > 0)
         add_world(out, pipeline, "z-loss", pipeline_loss_values(pipeline));
+    if (pipeline->stages[0].program.mtp_depth > 0) {
+        add_world(out, pipeline, "targets",
+                  1 + pipeline->stages[0].program.mtp_depth);
+        add_world(out, pipeline, "losses of later tokens",
+                  pipeline_later_values(pipeline));
+    }
     if (pipeline->stages[0].request.qk_clip > 0)
         add_world(out, pipeline, "largest scores",
                   pipeline_peak_values(pipeline));

@@ -70,3 +70,10 @@ void memory_write(const struct memory_row *rows, struct json_writer *out)
     }
     json_write_array_end(out);
 }
+
+void stage_use_frame(struct stage *stage, int frame)
+{
+    stage->run.frame = (char *)stage->memory[MEMORY_FRAME].data +
+                       frame * stage->frame.bytes;
+    stage->run.batch = stage->batches[frame];
+}

@@ -393,7 +393,7 @@ int64_t pipeline_peak_values(const struct pipeline *pipeline)
     const struct stage_request *r = &pipeline->stages[0].request;
 
     return r->qk_clip > 0 || r->observe
-               ? (int64_t)r->model->layers * r->model->heads : 0;
+               ? (int64_t)model_blocks(r->model) * r->model->heads : 0;
 }
 
 int64_t pipeline_late_values(const struct pipeline *pipeline)
@@ -411,7 +411,7 @@ int64_t pipeline_route_values(const struct pipeline *pipeline)
     const struct model *model = pipeline->stages[0].request.model;
 
     return model->moe.experts == 0 /* and choices that were dropped */
-               ? 0 : (int64_t)model->layers * model->moe.experts + 1;
+               ? 0 : (int64_t)model_blocks(model) * model->moe.experts + 1;
 }
 
 int pipeline_data_leaves(const struct pipeline *pipeline)
@@ -428,4 +428,10 @@ int64_t pipeline_loss_values(const struct pipeline *pipeline)
 
     return (int64_t)pipeline_data_leaves(pipeline) * grid->tensor *
                (grid->context > 1 ? grid->context : 1) + 2;
+}
+
+int64_t pipeline_later_values(const struct pipeline *pipeline)
+{
+    return pipeline->stages[0].program.mtp_depth *
+           pipeline_loss_values(pipeline);
 }

@@ -92,6 +92,8 @@ int pipeline_data_leaves(const struct pipeline *pipeline);
  * largest scores. */
 int64_t pipeline_norm_values(const struct pipeline *pipeline);
 int64_t pipeline_loss_values(const struct pipeline *pipeline);
+/* ... for the losses of later tokens, of all modules. */
+int64_t pipeline_later_values(const struct pipeline *pipeline);
 int64_t pipeline_peak_values(const struct pipeline *pipeline);
 /* Largest magnitudes of operands, for late scales. */
 int64_t pipeline_late_values(const struct pipeline *pipeline);

@@ -5,12 +5,21 @@
 
 #include "nn/rooms.h"
 
-bool residency_is_loss(const struct program *program,
-                       const struct event *event)
+/* Whether the event computes a loss: in training its F does nothing. */
+static bool is_loss(const struct program *program, const struct event *event)
 {
     const struct step *step = &program->steps[event->step];
 
     return step->output < 0 && step->param[0] >= 0;
+}
+
+bool residency_is_idle(const struct residence *item,
+                       const struct program *program,
+                       const struct frame_plan *frame)
+{
+    return item->first < frame->forward_end &&
+           is_loss(program, &frame->events[item->first]) &&
+           is_loss(program, &frame->events[item->last]);
 }
 
 static status add_item(struct residency *r, struct residence item)
@@ -72,7 +81,7 @@ static bool reads_weights(const struct program *program,
                           const struct event *event)
 {
     if (event->pass == PASS_BACKWARD_WEIGHT)
-        return residency_is_loss(program, event) ||
+        return is_loss(program, event) ||
                program->steps[event->step].layer->reads_in_w;
     return event->pass != PASS_BACKWARD_INPUT ||
            program->steps[event->step].layer->backward_input != NULL;
@@ -117,6 +126,19 @@ static int64_t under_way(const struct residency *r,
     return elements;
 }
 
+/* A unit that is used again soon is not gathered before its room of the use
+ * before is free, and items begin in their order. */
+static void wait_for_same(struct residency *r, int before, int i)
+{
+    struct residence *item = &r->items[i];
+
+    if (i > before && item->begin < r->items[i - 1].begin)
+        item->begin = r->items[i - 1].begin;
+    for (int j = before; j < i; j++)
+        if (r->items[j].unit == item->unit && item->begin < r->items[j].end)
+            item->begin = r->items[j].end;
+}
+
 /* The first of the pass begin with it. */
 static void begin_early(struct residency *r, const struct shards *shards,
                         int before, int from, struct ahead ahead)
@@ -130,6 +152,7 @@ static void begin_early(struct residency *r, const struct shards *shards,
             depth--;
         r->items[i].begin = depth == most && most < ahead.units
                                 ? from : r->items[i - depth].first;
+        wait_for_same(r, before, i);
     }
 }
 

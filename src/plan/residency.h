@@ -50,8 +50,10 @@ status residency_gradients(struct residency *residency,
                            const struct shards *shards);
 void residency_free(struct residency *residency);
 
-/* Whether the event computes the loss: in training its F does nothing. */
-bool residency_is_loss(const struct program *program,
-                       const struct event *event);
+/* Whether an item is there for the F of the loss alone, which does nothing in
+ * training. */
+bool residency_is_idle(const struct residence *item,
+                       const struct program *program,
+                       const struct frame_plan *frame);
 
 #endif

@@ -107,6 +107,8 @@ static status build_program(struct stage *stage)
     p->context_ring =
         p->context_striped || (r->context_ring && ring_spans(r));
     p->context = r->context ? r->context : r->length;
+    p->mtp_depth = r->mtp_depth;
+    p->mtp_block = r->model->layers;
     p->latent_cache = r->latent_cache;
     p->vocab = r->model->vocab;
     p->overlap = r->overlap;
@@ -148,7 +150,7 @@ static size_t room_bytes(const struct program *p)
 static size_t frame_batch_bytes(const struct program *p)
 {
     return 4 * arena_aligned((size_t)p->tokens * sizeof(int32_t)) +
-           whole_bytes(p);
+           2 * mtp_bytes(p, sizeof(int32_t)) + whole_bytes(p);
 }
 
 /* Arrays of each frame, and what one F or B needs. */
@@ -160,6 +162,7 @@ static size_t batch_bytes(const struct program *p, int frames)
            arena_aligned(tokens * sizeof(int32_t)) +
            (p->regular.z_loss > 0 ? 2 : 1) *
                arena_aligned(tokens * sizeof(double)) +
+           mtp_bytes(p, sizeof(double)) +
            arena_aligned(peaks_bytes(p)) + arena_aligned(routes_bytes(p)) +
            arena_aligned(late_bytes(p)) + arena_aligned(tallies_bytes(p)) +
            arena_aligned((size_t)run_segments(p) * sizeof(struct sum_segment));
@@ -531,6 +534,8 @@ struct stage_batch stage_batch(const struct stage *stage, int frame)
     batch.targets = slice(&at, bytes);
     batch.positions = slice(&at, bytes);
     batch.documents = slice(&at, bytes);
+    batch.mtp_inputs = slice(&at, mtp_bytes(p, sizeof(int32_t)));
+    batch.mtp_targets = slice(&at, mtp_bytes(p, sizeof(int32_t)));
     if (whole_bytes(p) == 0) return batch;
     batch.whole_documents = slice(&at, whole_bytes(p));
     at = base + (size_t)stage->request.frames * frame_batch_bytes(p);
@@ -538,13 +543,6 @@ struct stage_batch stage_batch(const struct stage *stage, int frame)
     batch.whole_targets = slice(&at, room_bytes(p));
     batch.whole_positions = slice(&at, room_bytes(p));
     return batch;
-}
-
-void stage_use_frame(struct stage *stage, int frame)
-{
-    stage->run.frame = (char *)stage->memory[MEMORY_FRAME].data +
-                       frame * stage->frame.bytes;
-    stage->run.batch = stage->batches[frame];
 }
 
 double *stage_norm_sums(const struct stage *stage)
@@ -583,6 +581,8 @@ static void prepare_run(struct stage *stage)
     stage->run.losses = slice(&at, tokens * sizeof(double));
     if (stage->program.regular.z_loss > 0)
         stage->run.z_losses = slice(&at, tokens * sizeof(double));
+    stage->run.mtp_losses =
+        slice(&at, mtp_bytes(&stage->program, sizeof(double)));
     if (stage->program.peaks)
         stage->run.peaks = slice(&at, peaks_bytes(&stage->program));
     if (routes_bytes(&stage->program) > 0)

@@ -30,6 +30,7 @@ struct stage_request {
     bool context_ring;     /* the rest passes keys on, where spans allow it */
     bool context_strict;   /* ... or is refused */
     bool context_striped;  /* a ring of striped tokens */
+    int mtp_depth;         /* modules that predict later tokens */
     int64_t batch;         /* sequences of a step */
     int64_t micro_batch;   /* sequences at once */
     int64_t length;        /* tokens of a sequence; generate: of one call */
@@ -201,6 +202,7 @@ void memory_write(const struct memory_row *rows, struct json_writer *out);
 /* Arrays of MEMORY_BATCH, of one frame. */
 struct stage_batch {
     int32_t *inputs, *targets, *positions, *documents; /* [tokens] */
+    int32_t *mtp_inputs, *mtp_targets; /* [depth][tokens] (nn/run.h) */
     /* Where ranks cut sequences, else NULL: documents of whole ones, and room
      * for one whole sequence that all frames share. */
     int32_t *whole_documents; /* [sequences, program_sequence] */

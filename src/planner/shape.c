@@ -146,6 +146,10 @@ status shape_of(struct shape *shape, const struct model *model,
     double blocks;
     status result;
 
+    if (model->mtp_depth > 0)
+        FAIL(ERR_CONFIG, "mtp.depth: times are predicted only of models "
+                         "without modules for later tokens; mtp.depth=0 can "
+                         "be predicted");
     *shape = (struct shape){
         .layers = model->layers, .heads = model->heads,
         .kv_heads = model->kv_heads, .head_width = model->head_width,

@@ -444,6 +444,23 @@ static status check_expert(const struct setup *setup)
     return OK;
 }
 
+static status check_mtp(const struct setup *setup)
+{
+    const struct model *m = &setup->model;
+
+    if (m->mtp_depth == 0) return OK;
+    if (m->lora.rank > 0 || m->mup > 0)
+        FAIL(ERR_CONFIG, "mtp.depth: modules that predict later tokens have no "
+                         "adapters (lora.rank) and no rates of muP "
+                         "(model.mup_base_width); set one or the other to 0");
+    if (setup->mesh.size[AXIS_PIPE] > 1)
+        FAIL(ERR_CONFIG, "mtp.depth: modules that predict later tokens read "
+                         "the table of the first stage, and the last stage of "
+                         "a pipeline has none yet; mesh.pipe=1 or mtp.depth=0 "
+                         "works");
+    return OK;
+}
+
 static status resolve_request(struct setup *setup)
 {
     const struct options *o = &setup->set->values;
@@ -460,6 +477,7 @@ static status resolve_request(struct setup *setup)
              (long long)o->train.batch, (long long)o->data.sequence);
     *r = (struct stage_request){
         .model = &setup->model, .mode = PROGRAM_TRAIN,
+        .mtp_depth = setup->model.mtp_depth,
         .length = o->data.sequence, .logits_chunk = o->train.logits_chunk,
         .regular = {.z_loss = o->train.z_loss,
                     .rows_bound = o->moe.rows_bound,
@@ -471,7 +489,9 @@ static status resolve_request(struct setup *setup)
                     .capacity = o->moe.capacity_factor,
                     .bias_rate = model_bias_rate(&setup->model, o),
                     .dropout = o->model.dropout,
-                    .attention_dropout = o->model.attention_dropout},
+                    .attention_dropout = o->model.attention_dropout,
+                    .mtp_weight = {o->mtp.weight, o->mtp.weight_later},
+                    .mtp_steps = o->mtp.weight_steps},
         .seed = (uint64_t)o->seed, .qk_clip = o->optimizer.qk_clip,
         .backward = BACKWARD_FUSED, .optimizer = true,
         .observe = o->observe.layers > 0, .snapshot = o->checkpoint.async,
@@ -501,6 +521,7 @@ static status resolve_request(struct setup *setup)
     TRY(grid_resolve(&setup->grid, &asked, &facts));
     TRY(check_tensor(setup));
     TRY(check_expert(setup));
+    TRY(check_mtp(setup));
     if (r->qk_clip > 0) TRY(qk_clip_check(&setup->model));
     return setup_use_grid(setup, &setup->grid);
 }

@@ -125,7 +125,9 @@ status executor_build(struct executor *executor, struct pipeline *pipeline,
                     &memory));
     executor->began = memory;
     TRY(loss_build(&executor->loss, leaves, grid));
-    return loss_build(&executor->z_loss, leaves, grid);
+    TRY(loss_build(&executor->z_loss, leaves, grid));
+    return later_build(&executor->later,
+                       pipeline->stages[0].program.mtp_depth, leaves, grid);
 }
 
 void executor_free(struct executor *executor)
@@ -136,6 +138,7 @@ void executor_free(struct executor *executor)
     memory_free(executor->began);
     loss_free(&executor->loss);
     loss_free(&executor->z_loss);
+    later_free(&executor->later);
     *executor = (struct executor){0};
 }
 
@@ -153,6 +156,7 @@ static status act(struct executor *e, const struct instruction *i)
         i->handle >= 0 ? &e->handles[i->handle] : NULL;
 
     switch ((enum instruction_kind)i->kind) {
+    case DO_TARGETS: return work_count_targets(e);
     case DO_SAMPLE: case DO_COPY: case DO_FORWARD: case DO_BACKWARD:
     case DO_KEEP: case DO_COPY_BACK: case DO_WEIGHT: case DO_SEND:
     case DO_RECEIVE: case DO_SEND_BACK: case DO_RECEIVE_BACK:
@@ -221,6 +225,7 @@ status executor_run(struct executor *executor,
     executor->step_runs = true;
     loss_begin(&executor->loss);
     loss_begin(&executor->z_loss);
+    later_begin(&executor->later);
     for (int i = 0; i < list->count; i++) {
         if (executor->marks != NULL) executor->marks[i] = meter_now_ns();
         const status result = perform(executor, list, i);

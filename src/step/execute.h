@@ -10,6 +10,7 @@
 
 #include "list/list.h"
 #include "schedule/timeline.h"
+#include "step/later.h"
 #include "step/loss.h"
 #include "step/team.h"
 #include "step/zero.h"
@@ -42,6 +43,7 @@ struct executor {
     int handle_count;
     int64_t *began;              /* owned, [chunks]: F, B or W, ns */
     struct loss_sum loss, z_loss; /* of the last step */
+    struct later later;          /* of modules that predict later tokens */
     struct timeline *timeline;   /* of F, B and W from now on; NULL: none */
     int64_t *marks;              /* borrowed, [step.count + 1] ns: when each
                                   * instruction of a step began; NULL: none */

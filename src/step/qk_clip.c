@@ -39,7 +39,7 @@ status qk_clip_check(const struct model *model)
 
 static int64_t count_of(const struct qk_clip *clip)
 {
-    return (int64_t)clip->model->layers * clip->model->heads;
+    return (int64_t)model_blocks(clip->model) * clip->model->heads;
 }
 
 status qk_clip_build(struct qk_clip *clip, struct pipeline *pipeline)

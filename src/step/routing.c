@@ -20,7 +20,7 @@ status routing_build(struct routing *routing, struct pipeline *pipeline)
 
     *routing = (struct routing){.pipeline = pipeline,
                                 .experts = model->moe.experts,
-                                .layers = model->layers};
+                                .layers = model_blocks(model)};
     if (routing->experts == 0) return OK;
     TRY(memory_take((size_t)count_of(routing) + 1, sizeof *routing->table,
                     &table));

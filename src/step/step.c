@@ -173,7 +173,8 @@ void train_step_reserve(struct pipeline *pipeline, struct team *team,
                         int64_t values)
 {
     const int64_t norm = pipeline_norm_values(pipeline);
-    const int64_t loss = pipeline_loss_values(pipeline);
+    const int64_t loss =
+        pipeline_loss_values(pipeline) + pipeline_later_values(pipeline);
     const int64_t peaks = pipeline_peak_values(pipeline);
     const int64_t routes = pipeline_route_values(pipeline);
     const int64_t late = pipeline_late_values(pipeline);
@@ -279,6 +280,7 @@ void train_step_begin(struct train_step *step, int64_t number)
 
         p->stages[i].run.high = steps > 0 && number >= steps;
     }
+    later_choose(&step->executor.later, &p->stages[0].program.regular, number);
 }
 
 /* Drills: rank 0's share of the loss goes wrong, and so everybody's. */
@@ -323,6 +325,15 @@ static status join_z_loss(struct train_step *step)
     TRY(team_join(step->team, z_loss->table, loss_count(z_loss)));
     out->z_loss = loss_total(z_loss) / (double)out->targets;
     return OK;
+}
+
+static status join_later(struct train_step *step)
+{
+    bool bad = false;
+
+    TRY(later_join(&step->executor.later, step->team, step->now.out->later,
+                   &step->executor.loss, &bad));
+    return bad && !tolerates(step) ? find_bad(step, step->now.source) : OK;
 }
 
 /* ---- the update ---- */
@@ -460,6 +471,7 @@ static status tail_act(void *argument, const struct instruction *i)
     case DO_HALVES: return sum_copies(step, i->chunk);
     case DO_LOSS: return join_loss(step);
     case DO_Z_LOSS: return join_z_loss(step);
+    case DO_LATER_LOSSES: return join_later(step);
     case DO_TIE: return tied_add(&step->tied, i->chunk);
     case DO_PEAKS:
         return qk_clip_share(&step->clip, step->team,
@@ -488,6 +500,7 @@ static status run_list(struct train_step *step, const struct step_now *now)
 
     step->now = *now;
     *now->out = (struct step_result){.max_score = (double)NAN,
+                                     .later = {(double)NAN, (double)NAN},
                                      .routing = routing_none()};
     qk_clip_begin(&step->clip);
     delayed_begin(&step->delayed);

@@ -16,6 +16,8 @@
 struct step_result {
     double loss;              /* mean over the unmasked targets */
     double z_loss;            /* likewise, what it adds; NaN: there is none */
+    double later[MTP_MOST];   /* mean losses of modules that predict later
+                               * tokens; NaN: there is none */
     double norm, factor;
     int64_t targets;
     double loss_scale;        /* 1 where there is none */

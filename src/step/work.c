@@ -40,11 +40,18 @@ static status fill_sequence(const struct executor *e, struct stage *stage,
     const struct program *p = &stage->program;
     const int64_t at = s * p->length;
     const int ranks = p->mesh.size[AXIS_CONTEXT];
+    const struct later_arrays later = {arrays->mtp_inputs,
+                                       arrays->mtp_targets, p->tokens};
 
-    if (ranks == 1)
-        return source->fill(source->argument, index, arrays->inputs + at,
-                            arrays->targets + at, arrays->positions + at,
-                            arrays->documents + at);
+    if (ranks == 1) {
+        TRY(source->fill(source->argument, index, arrays->inputs + at,
+                         arrays->targets + at, arrays->positions + at,
+                         arrays->documents + at));
+        later_fill(p, &(struct later_sequence){
+            arrays->inputs + at, arrays->targets + at, arrays->documents + at,
+            p->length}, &later, at);
+        return OK;
+    }
     int32_t *documents = arrays->whole_documents + s * p->length * ranks;
     const int32_t *from[] = {arrays->whole_inputs, arrays->whole_targets,
                              arrays->whole_positions, documents};
@@ -57,6 +64,9 @@ static status fill_sequence(const struct executor *e, struct stage *stage,
     for (int i = 0; i < 4; i++)
         for (int64_t t = 0; t < p->length; t++)
             to[i][at + t] = from[i][program_position(p, t)];
+    later_fill(p, &(struct later_sequence){
+        arrays->whole_inputs, arrays->whole_targets, documents,
+        p->length * ranks}, &later, at);
     return OK;
 }
 
@@ -84,6 +94,7 @@ static status sample(struct executor *e, const struct instruction *i)
         .index = index, .inputs = arrays.inputs,
         .targets = arrays.targets, .positions = arrays.positions,
         .documents = arrays.documents,
+        .mtp_inputs = arrays.mtp_inputs, .mtp_targets = arrays.mtp_targets,
         .whole_documents = arrays.whole_documents, .tokens = p->tokens,
         .sequence = e->source->first + first};
     meter_end(track, &(struct meter_what){
@@ -91,6 +102,44 @@ static status sample(struct executor *e, const struct instruction *i)
         .bytes = 4.0 * sizeof(int32_t) * (double)p->tokens});
     e->data_s += 1e-9 * (double)(meter_now_ns() - began);
     return OK;
+}
+
+/* The targets of a micro-batch's sequences. */
+static status count_sequences(struct executor *e, const struct instruction *i)
+{
+    struct stage *stage = stage_at(e, i);
+    const struct program *p = &stage->program;
+    const struct stage_batch arrays = stage_batch(stage, 0);
+    const bool whole = p->mesh.size[AXIS_CONTEXT] == 1;
+    const struct later_sequence s = {
+        whole ? arrays.inputs : arrays.whole_inputs,
+        whole ? arrays.targets : arrays.whole_targets,
+        whole ? arrays.documents : arrays.whole_documents,
+        program_sequence(p)};
+    int32_t *const positions =
+        whole ? arrays.positions : arrays.whole_positions;
+    const int64_t first = first_sequence(e, i);
+
+    for (int64_t at = 0; at < p->sequences; at++) {
+        TRY(e->source->fill(e->source->argument, first + at,
+                            s.inputs, s.targets,
+                            positions, s.documents));
+        later_count(&e->later, &s);
+    }
+    return OK;
+}
+
+status work_count_targets(struct executor *e)
+{
+    const struct place *place = &e->team->place;
+    status result = OK;
+
+    for (int i = 0; i < e->step.count && place->at[AXIS_TENSOR] == 0 &&
+                    place->at[AXIS_CONTEXT] == 0; i++)
+        if (e->step.items[i].kind == DO_SAMPLE && result == OK)
+            result = count_sequences(e, &e->step.items[i]);
+    TRY(result);
+    return later_weigh(&e->later, e->team, e->pipeline);
 }
 
 /* ---- F, B and W ---- */
@@ -107,6 +156,7 @@ static void add_losses(struct executor *e, const struct instruction *i)
     loss_add(&e->loss, run, run->losses, first, i->microbatch);
     if (run->z_losses != NULL)
         loss_add(&e->z_loss, run, run->z_losses, first, i->microbatch);
+    later_add(&e->later, run, first, i->microbatch);
 }
 
 /* One span for all pieces of an F, B or W. */

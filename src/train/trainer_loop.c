@@ -57,6 +57,8 @@ static void exact_row(const struct trainer *t,
     row->epoch = (double)t->counters.samples / (double)t->feed.samples;
     row->loss = result->loss;
     row->z_loss = result->z_loss;
+    row->mtp_loss_1 = result->later[0];
+    row->mtp_loss_2 = result->later[1];
     row->max_attention_logit = result->max_score;
     row->expert_busiest = result->routing.busiest;
     row->expert_busiest_mean = result->routing.mean;

@@ -250,6 +250,44 @@ expect "latent cache of usual attention" 78 "has no latent attention" \
     generate sinks --prompt "the " --tokens 5 --cache latent
 expect "a cache of another kind" 2 "--cache" \
     generate latent --prompt "the " --tokens 5 --cache none
+
+# --- later tokens: killed, resumed on other ranks, exported, imported, left out ---
+later=("${latent[@]}" --set mtp.depth=1 --set train.steps=12)
+must train config.yaml --run later "${later[@]}"
+LOCKSTEP_FAULT=train.step:8:kill lockstep train config.yaml --run cut-later \
+    "${later[@]}" >log 2>&1
+must resume cut-later --ranks 4 --set mesh.tensor=2 --set mesh.expert=2 \
+    --set train.micro_batch=4
+if same_run later cut-later; then ok "later tokens: resumed on four ranks"
+else bad "later tokens: resumed on four ranks" "$why" log; fi
+must export later later-out
+must import later-out later-in
+must compare later-out later-in
+if grep -q "eh_proj" later-out/*.json* later-out/*.safetensors &&
+        grep -q '"num_nextn_predict_layers": 1' later-out/config.json; then
+    ok "later tokens: exported and imported"
+else bad "later tokens: exported" "no module in the files" log; fi
+must generate later-out --prompt "the " --tokens 5 --temperature 0
+first=$(tail -n 1 log)
+must generate later --prompt "the " --tokens 5 --temperature 0
+if [ "$(tail -n 1 log)" = "$first" ]; then ok "later tokens: the same text"
+else bad "later tokens: exported" "another text" log; fi
+must train config.yaml --run from-later "${latent[@]}" --set train.steps=1 \
+    --set init.from=later-in
+must train config.yaml --run from-later-1 "${later[@]}" --set train.steps=1 \
+    --set init.from=later-in
+loss() { grep -o '"loss": [0-9.]*' "$1/metrics.jsonl" | head -n 1; }
+if [ "$(loss from-later)" = "$(loss from-later-1)" ] &&
+        grep -q '"mtp_loss_1": [0-9]' from-later-1/metrics.jsonl; then
+    ok "later tokens: started from with and without its module"
+else bad "later tokens: started from" "another loss of the next token" log; fi
+expect "later tokens: more modules than there are" 78 "it has 1, the model here 2" \
+    train config.yaml --run none "${later[@]}" --set mtp.depth=2 \
+    --set init.from=later-in
+expect "later tokens: a pipeline" 78 "mesh.pipe=1 or mtp.depth=0 works" \
+    train config.yaml --run none "${later[@]}" --ranks 2 --set mesh.pipe=2
+expect "later tokens: another family" 78 "deepseek_v3 and glm4_moe have them" \
+    train config.yaml --run none --set mtp.depth=1
 cp -r "$golden/deepseek_v3" v3 && chmod -R u+w v3
 sed -i 's/"num_nextn_predict_layers": 0/"num_nextn_predict_layers": 1/' \
     v3/config.json

@@ -119,6 +119,7 @@ draw() { # SEED
                     " mla.rank=" of("4 17") " mla.nope=" of("3 8") \
                     " mla.rope=" of("2 6") " mla.value=" of("2 5") \
                     " moe.intermediate_size=" heads * of("1 2 3")
+                if (family ~ /v3/) text = text " mtp.depth=" of("0 0 1 2")
             }
             if (family == "deepseek")
                 text = text " moe.intermediate_size=" heads * of("1 2 3") \
