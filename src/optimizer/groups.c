@@ -250,6 +250,7 @@ static status change(const struct row *row, const struct param *param,
         FAIL(ERR_CONFIG, "%s: %s has no gradient; counts of tokens move it "
                          "(moe.bias_rate)", row->where, param->name);
     if (row->sets_frozen) rule->frozen = row->frozen;
+    rule->still = rule->still || (row->sets_frozen && param->spec.fixed);
     if (row->kind != NULL) rule->kind = row->kind;
     for (int i = 0; i < KEYS; i++)
         if (row->sets[i])

@@ -9,7 +9,8 @@
  * ("model.layers.3.self_attn.q_proj.weight"). Rows are read from first to
  * last; of two that set the same thing of the same parameter the later wins.
  *
- *   frozen         no update, no states, no part of the gradient's norm
+ *   frozen         no update, no states, no part of the gradient's norm;
+ *                  a selection bias of a router stays as it is
  *   lr_factor      of the rate of the step
  *   weight_decay   also of vectors, which have none else
  *   beta1, beta2

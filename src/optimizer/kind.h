@@ -112,6 +112,7 @@ struct optimizer_rule {
     double beta1, beta2;
     double average;        /* decay of its moving average; 0: none */
     bool frozen;           /* no states, no update, no part of the norm */
+    bool still;            /* a selection bias that counts do not move */
 };
 
 /* rules [table->count]. */

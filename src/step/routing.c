@@ -141,7 +141,9 @@ void routing_balance(const struct routing *routing, int chunk,
         const struct param *param = &p->params.items[i];
         struct shard_range range;
 
-        if (param->spec.role != ROLE_SELECTION_BIAS) continue;
+        if (param->spec.role != ROLE_SELECTION_BIAS ||
+            update->layout->rules[i].still)
+            continue;
         shard_own(update->shards, update->params, i, &range);
         if (range.first < range.last)
             balance_part(update, param, &range,

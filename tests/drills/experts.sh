@@ -200,6 +200,16 @@ must resume cut-even --ranks 4 --set mesh.tensor=2 --set mesh.shard=2 \
     --set zero=fsdp --set train.recompute=block --set train.micro_batch=1
 if same_run even cut-even; then ok "biases: killed, resumed on four ranks"
 else bad "biases: killed, resumed on four ranks" "$why" log; fi
+# A frozen group keeps its biases, on every rank.
+for rate in 0.01 0.02; do
+    must train config.yaml --run "frozen-$rate" "${biased[@]}" \
+        --set moe.bias_rate=$rate --set 'optimizer.groups=["*router* frozen"]' \
+        --ranks 2 --set mesh.data=2 --set zero=zero1
+done
+if cmp -s "$(newest frozen-0.01)/model-00001-of-00001.safetensors" \
+    "$(newest frozen-0.02)/model-00001-of-00001.safetensors"; then
+    ok "biases of a frozen group stay"
+else bad "biases of a frozen group stay" "the rate shows in the weights"; fi
 # A step that overflows moves nothing, whatever the rate; the next one does.
 for steps in 1 20; do
     for rate in 0.01 0.02; do
