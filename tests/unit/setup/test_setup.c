@@ -106,7 +106,7 @@ static const struct refusal refusals[] = {
     {2, "mesh.pipe=2 mesh.layers=[2,2,2]",
      "mesh.layers: 3 numbers for a pipeline of 2 stages (2 ranks of 1)"},
     {2, "mesh.pipe=2 mesh.layers=[3,three]",
-     "mesh.layers: stage 1 has \"three\" blocks; 1 to 6 can be"},
+     "mesh.layers: stage 1 has \"three\" blocks; 0 to 6 can be"},
     {2, "mesh.pipe=2 schedule.name=1f1c", "schedule 1f1c is not known; "
                                           "nearest: 1f1b"},
     {2, "mesh.pipe=2 schedule.name=gpipe schedule.memory_limit=1 "
