@@ -136,15 +136,18 @@ static int64_t fill_chunks(const struct program *p,
     return count;
 }
 
-/* Sequences of a rank of the expert axis, less those of this one. */
-static int64_t sequences_away(const struct program *p, int rank)
+/* Sequences of a rank of the expert axis, less those of this one. A stage on
+ * two ranks has half of a rank's batch. */
+static int64_t sequences_away(const struct run *run, int rank)
 {
+    const struct program *p = run->program;
+    const int halves = run->gradients != NULL && run->gradients->halved ? 2 : 1;
     struct place place = p->place;
 
     if (p->mesh.size[AXIS_EXPERT] == 1) return 0;
     place.at[AXIS_EXPERT] = rank;
     return (mesh_batch_rank(&p->mesh, &place) -
-            mesh_batch_rank(&p->mesh, &p->place)) * p->batch;
+            mesh_batch_rank(&p->mesh, &p->place)) * p->batch * halves;
 }
 
 static void fill_places(const struct run *run, const struct expert_part *part,
@@ -157,7 +160,7 @@ static void fill_places(const struct run *run, const struct expert_part *part,
         const int64_t all = token_of(part, i), tokens = part->few->tokens;
         const int64_t token = all % tokens;
         const int64_t first = run->batch.sequence +
-                              sequences_away(p, (int)(all / tokens));
+                              sequences_away(run, (int)(all / tokens));
 
         part->room.places[i] = quantized_place(
             p, first + token / p->length, token % p->length, site);

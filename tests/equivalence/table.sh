@@ -480,6 +480,10 @@ cp layouts.txt all.txt
 sed -i '/reshard/d;/dualpipe/d;/zero1/d;/hsdp/d' layouts.txt
 few="$experts train.dtype=bfloat16 numerics.high_last=0 moe.experts=4"
 steps=3 model experts_nvfp4 $few model.family=mixtral numerics.recipe=nvfp4
+grep 'ranks=4 mesh.expert=2 mesh.pipe=2 .*dualpipe' all.txt >layouts.txt
+steps=3 model experts_nvfp4_dualpipe $few model.family=mixtral \
+    numerics.recipe=nvfp4
+sed '/reshard/d;/dualpipe/d;/zero1/d;/hsdp/d' all.txt >layouts.txt
 steps=3 model experts_fp8_delayed $few model.family=mixtral moe.jitter=0.1 \
     numerics.recipe=fp8-delayed numerics.recipe_history=2
 steps=3 model experts_fp8_tensor $few model.family=qwen3_moe moe.every=2 \
