@@ -12,6 +12,7 @@ static struct stage_request request_of(const struct stage *first,
     const int64_t least = plan.grid.tensor;
 
     plan.mode = PROGRAM_GENERATE;
+    plan.mtp_depth = 0; /* generation leaves the modules out */
     plan.grid.data = plan.grid.context = 1;
     plan.batch = plan.micro_batch = 1;
     plan.length = prompt < GENERATOR_CHUNK ? prompt : GENERATOR_CHUNK;
@@ -31,12 +32,13 @@ static struct stage_request request_of(const struct stage *first,
     return plan;
 }
 
-/* The same parameters at the same places. */
+/* The parameters of a, which generates, are at the same places in b; modules of
+ * b that predict later tokens lie behind them. */
 static bool same_weights(const struct stage *a, const struct stage *b)
 {
     const struct param_table *x = &a->program.params, *y = &b->program.params;
 
-    if (x->count != y->count || x->elements != y->elements ||
+    if (x->count > y->count ||
         a->program.dtype != b->program.dtype)
         return false;
     for (int i = 0; i < x->count; i++)

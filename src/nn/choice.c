@@ -254,7 +254,8 @@ static const double *weigh_sequences(const struct step *step, struct run *run)
     double *weights = (double *)(void *)((char *)run->scratch + room.weights);
     const struct router_balance balance = {
         .counts = one, .experts = experts,
-        .devices = devices_of(p, &step->set.experts.form),
+        .devices = p->regular.device_loss > 0
+                       ? devices_of(p, &step->set.experts.form) : 0,
         .alpha = p->regular.balance, .alpha_device = p->regular.device_loss};
 
     for (int64_t i = 0; i < room.sequences; i++) {

@@ -291,6 +291,18 @@ if [ "$(loss from-later)" = "$(loss from-later-1)" ] &&
         grep -q '"mtp_loss_1": [0-9]' from-later-1/metrics.jsonl; then
     ok "later tokens: started from with and without its module"
 else bad "later tokens: started from" "another loss of the next token" log; fi
+# Texts of prompts leave the modules out, on one rank and on two.
+for ranks in 1 2; do
+    must train config.yaml --run "prompts-$ranks" "${later[@]}" --ranks $ranks \
+        --set mesh.data=$ranks --set 'validate.prompts=["the "]' \
+        --set validate.prompt_tokens=4 --set validate.every=6
+done
+if cmp prompts-1/samples.jsonl prompts-2/samples.jsonl >log 2>&1; then
+    ok "later tokens: prompts"
+else bad "later tokens: prompts" "other texts" log; fi
+# Groups that no loss balances need not divide the experts.
+must train config.yaml --run groups --set model.family=mixtral \
+    --set moe.experts=8 --set moe.devices=5 --set train.steps=1
 expect "later tokens: more modules than there are" 78 "it has 1, the model here 2" \
     train config.yaml --run none "${later[@]}" --set mtp.depth=2 \
     --set init.from=later-in
