@@ -300,7 +300,8 @@ void gradients_close(const struct gradients *g)
 status gradients_finish(struct gradients *g)
 {
     gradients_close(g);
-    for (int i = 0; i < g->program->stream_count; i++) {
+    /* As backward makes them: the last use first. */
+    for (int i = g->program->stream_count - 1; i >= 0; i--) {
         if (g->program->streams[i].use == 0 ||
             g->program->streams[i].rows > 0 || !gradient_made(g->program, i))
             continue;
