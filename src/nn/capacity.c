@@ -138,14 +138,15 @@ status capacity_drop(const struct step *step, struct run *run,
     const struct segments s = segments_of(step, p);
     const size_t own = (size_t)table_size(&s) * sizeof(int32_t);
     int32_t *table = scratch;
+
+    *dropped = 0;
+    if (!capacity_drops(p, form)) return OK;
     int32_t *wide = (int32_t *)(void *)((char *)scratch + arena_aligned(own));
     int32_t *all = (int32_t *)(void *)((char *)wide +
                                        arena_aligned(own * (size_t)s.tensor));
     int64_t *used = (int64_t *)(void *)((char *)all + arena_aligned(
                         own * (size_t)(s.tensor * s.context)));
 
-    *dropped = 0;
-    if (!capacity_drops(p, form)) return OK;
     count_own(&s, choice, table);
     if (s.tensor > 1)
         TRY(join(run, AXIS_TENSOR, &table, table_size(&s), wide));

@@ -6,10 +6,10 @@
 
 #include "step/execute.h"
 
-/* Performs an instruction from DO_SAMPLE over DO_FORWARD to DO_RECEIVE_BACK. A
- * transfer is started; the handle is its. */
 /* DO_TARGETS. Collective over the world. */
 status work_count_targets(struct executor *executor);
+/* Performs an instruction from DO_SAMPLE over DO_FORWARD to DO_RECEIVE_BACK. A
+ * transfer is started; the handle is its. */
 status work_act(struct executor *executor,
                 const struct instruction *instruction,
                 struct comm_handle *handle);
