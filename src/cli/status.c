@@ -25,7 +25,8 @@ static void rank_text(const struct run_report *r, int rank, char out[160])
 /* While steps are made, and its ranks are on this machine. */
 static struct straggler straggler_of(const struct run_report *r)
 {
-    if (r->board == NULL || r->state >= RUN_ENDED)
+    /* Times of other machines are corrected by when their report was read. */
+    if (r->board == NULL || r->agents || r->state >= RUN_ENDED)
         return (struct straggler){.rank = -1};
     return straggler_find(r->board);
 }
