@@ -76,7 +76,7 @@ train: {batch: 64, steps: 10, dtype: bfloat16, micro_batch: 2, recompute: [none]
 mesh: {data: 8}
 END
 advised() { # NAME SETTING...: the settings of each line of advice fit
-    local name=$1 line words count=0 failed=0
+    local name=$1 line words count=0 wrong=0
     shift
     lockstep plan big.yaml --ranks 8 --machine a100-40 --time "$@" >out 2>err
     while read -r line; do
@@ -84,10 +84,10 @@ advised() { # NAME SETTING...: the settings of each line of advice fit
         words=${line%%: *}
         # shellcheck disable=SC2086 # words
         lockstep plan big.yaml --ranks 8 --machine a100-40 --time "$@" \
-            --set ${words// and / --set } >one 2>err || failed=1
+            --set ${words// and / --set } >one 2>err || wrong=1
         count=$((count + 1))
     done < <(sed -n '/^Changes that/,$s/^  //p' out)
-    if [ $count -gt 0 ] && [ $failed = 0 ]; then ok "$name"
+    if [ $count -gt 0 ] && [ $wrong = 0 ]; then ok "$name"
     else bad "$name" "$count lines of advice" out err; fi
 }
 advised "each advised change fits"
@@ -306,7 +306,8 @@ if [ -x "$(command -v python3)" ]; then
         --program "$program" --gate 5 15) >table 2>&1; then
         ok "published steps: mean 5%, largest 15%"
     else bad "published steps" "worse than they were" table; fi
-    # Never fitted on: launches of small models, waits of pipelines.
+    # No constant of a machine was fitted on it: launches of small models, waits of
+    # pipelines.
     if (cd "$tree" && python3 tests/golden/published_time/fit.py \
         --program "$program" --corpus --worst 3 --gate 11 0) >table 2>&1; then
         ok "published steps of another corpus: mean 11%"

@@ -4,7 +4,7 @@
 # machine, loopback only. A job at its time limit, jobs that are asked to save,
 # arrays: they go back into the queue and end in the bytes of a run that was left
 # alone. A cancelled job stays away, as one that cannot work does. The time limit
-# takes up to 30 s, in which nothing runs: Slurm looks that often.
+# takes up to 90 s, in which nothing runs: Slurm looks that often.
 #
 #     BUILD=build tests/drills/slurm.sh
 PATH=$PATH:/usr/sbin:/sbin
@@ -97,7 +97,7 @@ until_true 30 both_idle || {
 
 # --- jobs ---
 prepare
-long="--set train.steps=150 --set checkpoint.every=50 --set validate.every=50"
+long="--set train.steps=600 --set checkpoint.every=50 --set validate.every=50"
 must train config.yaml --run whole
 # shellcheck disable=SC2086
 must train config.yaml --run whole.long $long
@@ -181,8 +181,8 @@ case " $mpis " in
 *) mpi= ;;
 esac
 if [ -n "$mpi" ]; then # first: it takes longest
-    SLOW=1 MPI=$mpi OMPI_MCA_rmaps_base_oversubscribe=1 submit --time=1 \
-        --signal=B:USR1@60 --nodes=1 --ntasks-per-node=2 --cpus-per-task=1 \
+    SLOW=1 MPI=$mpi OMPI_MCA_rmaps_base_oversubscribe=1 submit --time=10 \
+        --signal=B:USR1@540 --nodes=1 --ntasks-per-node=2 --cpus-per-task=1 \
         "$scripts/mpi.sbatch" config.yaml limit --set comm.limit=600
     limit=$job
     until_true 60 reached limit 7 || bad "MPI" "no steps" "$limit.log"
@@ -196,12 +196,11 @@ RANKS=2 SLOTS=2 submit --cpus-per-task=1 "$scripts/supervised.sbatch" \
     config.yaml agents $long --set mesh.data=2 --set zero=zero1 \
     --set train.threads=1 --set comm.limit=60
 agents=$job
+until_true 60 reached agents 20 || bad "agents" "no steps" "$agents.log"
+scancel --batch --signal=USR1 "$agents"
 submit --array=0-1 --cpus-per-task=1 "$scripts/array.sbatch" config.yaml sweep \
     train.threads=1 mesh.data=1
 sweep=$job
-
-until_true 60 reached agents 20 || bad "agents" "no steps" "$agents.log"
-scancel --batch --signal=USR1 "$agents"
 if until_true 20 grep -q 'node *n1 joined' "$agents.log" &&
     until_true 20 grep -q 'node *n2 joined' "$agents.log"
 then ok "one agent on each node of the job, named as Slurm does"

@@ -136,7 +136,7 @@ mutation "counts of sequences are not joined" src/nn/choice.c \
     's/TRY\(comm_run\(run->groups\[axes\[i\]\], &call\)\);/TRY(i < 2 ? OK : comm_run(run->groups[axes[i]], \&call));/' \
     "$tensor"
 mutation "rows come back to other tokens" src/nn/experts.c \
-    's/places\[i\] = \(int32_t\)i;/places[i] = (int32_t)(choice->tokens * choice->choices - 1 - i);/' \
+    's/-1 : \(int32_t\)i;/-1 : (int32_t)(choice->tokens * choice->choices - 1 - i);/' \
     "$tensor"
 mutation "gates are not applied to gradients of tensor ranks" src/nn/experts.c \
     's/of\.a\.scales = choice\.gates\.data;/of.a.scales = is_shared(run) ? NULL : choice.gates.data;/' \

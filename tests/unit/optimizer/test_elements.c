@@ -238,7 +238,7 @@ TEST(codes_decode_wherever_they_lie)
 
         codes = (struct state_codes){
             .param = &r.table.items[0], .holding = &r.holding,
-            .range = {0, count, 0, 0},
+            .range = {.last = count},
             .codes = (unsigned char *)r.memory[0] + place->at,
             .scales = (float *)(void *)((char *)r.memory[0] +
                                         place->scales)};
