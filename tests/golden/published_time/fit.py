@@ -13,9 +13,10 @@
                                               nodes, 96 of its 1440 on one node
                                               (least SHA-256 of the row)
 
-rows.csv has one published step a line. The split is blind: the sources of a
+rows.csv has one published step a line. A rule splits them: the sources of a
 machine are sorted by the SHA-256 of their names; the first half, rounded up,
-is fitted on, and the others are predicted. Neither errors nor people decide.
+is fitted on, and the others are predicted. Names decide
+that, not errors; but OTHER_PROGRAMS was chosen after their errors were seen.
 Steps of programs that `--as` does not have are shown, neither fitted on nor
 judged."""
 import argparse
