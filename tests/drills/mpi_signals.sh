@@ -43,7 +43,8 @@ stopped() {
     local name=$1 run=$2 code
     wait "$child"
     code=$?
-    # MPICH's launcher, when it passed a signal on, seldom says what ranks said.
+    # MPICH's launcher sometimes ends with 0 after it passed a signal on, whatever
+    # its ranks ended with.
     [ $code -ne 0 ] || [ "$name" != "mpich: SIGUSR1 to mpirun" ] ||
         [ "$(grep -c 'exit 75 (stopped)' log)" -ne 2 ] || code=75
     if [ $code -ne 75 ]; then
