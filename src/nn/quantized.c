@@ -264,24 +264,35 @@ status quantized_tokens(struct run *run, const struct step *step,
     return run->kernels->quantize(run->stream, &call);
 }
 
-status quantized_weight(struct run *run, const struct step *step,
-                        enum product_use use, struct tensor *w)
+status quantized_matrix(struct run *run, const struct param *param,
+                        enum product_use use,
+                        const struct quantized_matrix_room *room,
+                        struct tensor *w)
 {
     const struct program *p = run->program;
     const struct precision_role *role = &p->precision.recipe.weights;
-    const struct param *param = weight_of(p, step);
-    const struct room room = room_of(step, p, run->scratch);
     const struct quantized_operand of = {
         role, late_value(param, (int)use, true), use == USE_DGRAD};
-    struct quantize call = {.in = *w, .rows = room.rows, .cols = room.cols,
-                            .peaks = room.peaks};
+    struct quantize call = {.in = *w, .rows = room->rows, .cols = room->cols,
+                            .peaks = room->peaks};
 
     if (role->format == FORMAT_BF16) return OK;
     CHECK(role->rounding == ROUND_NEAREST); /* the step is in no key here */
     quantized_set(&call, run, &of);
-    call.out = tensor_2d(room.right, DTYPE_BF16, w->shape[0], w->shape[1]);
-    call.row_spans = quantized_features(p, param, true, room.rows);
-    call.col_spans = quantized_features(p, param, false, room.cols);
+    call.out = tensor_2d(room->out, DTYPE_BF16, w->shape[0], w->shape[1]);
+    call.row_spans = quantized_features(p, param, true, room->rows);
+    call.col_spans = quantized_features(p, param, false, room->cols);
     *w = call.out;
     return run->kernels->quantize(run->stream, &call);
+}
+
+status quantized_weight(struct run *run, const struct step *step,
+                        enum product_use use, struct tensor *w)
+{
+    const struct room room = room_of(step, run->program, run->scratch);
+
+    return quantized_matrix(
+        run, weight_of(run->program, step), use,
+        &(struct quantized_matrix_room){room.rows, room.cols, room.peaks,
+                                        room.right}, w);
 }

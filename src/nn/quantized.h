@@ -42,6 +42,16 @@ struct quantized_operand {
 };
 void quantized_set(struct quantize *call, const struct run *run,
                    const struct quantized_operand *of);
+/* *w, a matrix of the parameter, becomes the same rounded, in room->out. */
+struct quantized_matrix_room {
+    struct quantize_span *rows, *cols;
+    float *peaks;
+    void *out;
+};
+status quantized_matrix(struct run *run, const struct param *param,
+                        enum product_use use,
+                        const struct quantized_matrix_room *room,
+                        struct tensor *w);
 /* A dimension of the weight that the tensor axis cuts: the leaves of each piece
  * that this rank holds. Others are one span. At most quantized_spans. */
 int64_t quantized_features(const struct program *p, const struct param *param,

@@ -209,40 +209,20 @@ static struct expert_part part_of(const struct quantized_experts *few,
 
 /* ---- products ---- */
 
-static status round_matrix(struct run *run, const struct expert_part *part,
-                           struct tensor *matrix)
-{
-    const struct program *p = run->program;
-    const struct precision_role *role = &p->precision.recipe.weights;
-    const struct quantized_operand of = {
-        role, late_value(part->param, (int)part->use, true),
-        part->use == USE_DGRAD};
-    struct quantize call = {.in = *matrix, .rows = part->room.rows,
-                            .cols = part->room.cols,
-                            .peaks = part->room.peaks};
-
-    if (role->format == FORMAT_BF16) return OK;
-    CHECK(role->rounding == ROUND_NEAREST); /* the step is in no key here */
-    quantized_set(&call, run, &of);
-    call.out = tensor_2d(part->room.weight, DTYPE_BF16, matrix->shape[0],
-                         matrix->shape[1]);
-    call.row_spans = quantized_features(p, part->param, true, part->room.rows);
-    call.col_spans = quantized_features(p, part->param, false,
-                                        part->room.cols);
-    *matrix = call.out;
-    return run->kernels->quantize(run->stream, &call);
-}
-
 /* The matrix of an expert as the product reads it. */
 static status matrix_of(struct run *run, const struct expert_part *part,
                         int expert, struct tensor *out)
 {
+    const struct room *room = &part->room;
     const struct tensor all = weights_of(part->few->step, run);
     struct tensor one = tensor_2d(
         (char *)all.data + expert * all.stride[0] * dtype_bytes(all.dtype),
         all.dtype, all.shape[1], all.shape[2]);
 
-    TRY(round_matrix(run, part, &one));
+    TRY(quantized_matrix(
+        run, part->param, part->use,
+        &(struct quantized_matrix_room){room->rows, room->cols, room->peaks,
+                                        room->weight}, &one));
     *out = tensor_3d(one.data, one.dtype, 1, one.shape[0], one.shape[1]);
     if (part->use == USE_FORWARD) *out = transposed(*out);
     return OK;
