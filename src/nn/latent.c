@@ -294,24 +294,51 @@ static struct latent_heads own_heads(const struct program *p,
     return own;
 }
 
+/* A step of these heads that makes `output` of two slots, laid out as the first
+ * one; -1: program->error. */
+static slot add_step_of(struct program *p, const struct layer *layer,
+                        const struct latent_heads *heads, slot input,
+                        slot second, int output_heads)
+{
+    const int step = program_add_step(p, layer, input);
+    const slot output = program_add_slot(
+        p, layer->name, output_heads * fused_width(heads), false);
+
+    if (p->error != OK) return -1;
+    p->steps[step].second = second;
+    p->steps[step].output = output;
+    p->steps[step].set.latent = *heads;
+    p->slots[output].layout = p->slots[input].layout;
+    return output;
+}
+
 slot nn_latent_keys(struct program *p, slot up, slot turning,
                     const struct latent_heads *heads)
 {
     turning = relayout_whole(p, turning, true);
     const struct latent_heads own = own_heads(p, heads);
-    const int step = program_add_step(p, &layer_keys, up);
-    const slot output = program_add_slot(
-        p, "keys", 2 * own.heads * fused_width(&own), false);
 
-    if (p->error != OK) return -1;
-    p->steps[step].second = turning;
-    p->steps[step].output = output;
-    p->steps[step].set.latent = own;
-    p->slots[output].layout = p->slots[up].layout;
-    return output;
+    return add_step_of(p, &layer_keys, &own, up, turning, 2 * own.heads);
 }
 
 /* ---- join ---- */
+
+/* Puts the queries of token t, rotary parts first, at the beginning of its row
+ * of `out`; returns the place behind them. */
+static char *fuse_queries(const struct latent_heads *h, struct tensor out,
+                          struct tensor queries, int64_t t)
+{
+    const int bytes = dtype_bytes(out.dtype);
+    const int64_t key = fused_width(h) * bytes, still = h->still * bytes;
+    const char *from = row_of(queries, t);
+    char *to = row_of(out, t);
+
+    for (int i = 0; i < h->heads; i++, from += key, to += key) {
+        move_pairs(to, from + still, h->rotary / 2, bytes, true);
+        memcpy(to + h->rotary * bytes, from, (size_t)still);
+    }
+    return to;
+}
 
 static status join_forward(const struct step *step, struct run *run)
 {
@@ -319,19 +346,11 @@ static status join_forward(const struct step *step, struct run *run)
     const struct tensor out = run_slot(run, step->output);
     const struct tensor queries = run_slot(run, step->input);
     const struct tensor keys = run_slot(run, step->second);
-    const int bytes = dtype_bytes(out.dtype);
-    const int64_t key = fused_width(h) * bytes, still = h->still * bytes;
+    const int64_t key = fused_width(h) * dtype_bytes(out.dtype);
 
-    for (int64_t t = 0; t < out.shape[0]; t++) {
-        const char *from = row_of(queries, t);
-        char *to = row_of(out, t);
-
-        for (int i = 0; i < h->heads; i++, from += key, to += key) {
-            move_pairs(to, from + still, h->rotary / 2, bytes, true);
-            memcpy(to + h->rotary * bytes, from, (size_t)still);
-        }
-        memcpy(to, row_of(keys, t), (size_t)(2 * h->heads * key));
-    }
+    for (int64_t t = 0; t < out.shape[0]; t++)
+        memcpy(fuse_queries(h, out, queries, t), row_of(keys, t),
+               (size_t)(2 * h->heads * key));
     return OK;
 }
 
@@ -367,16 +386,8 @@ slot nn_latent_join(struct program *p, slot queries, slot keys,
                     const struct latent_heads *heads)
 {
     const struct latent_heads own = own_heads(p, heads);
-    const int step = program_add_step(p, &layer_join, queries);
-    const slot output = program_add_slot(
-        p, "join", 3 * own.heads * fused_width(&own), false);
 
-    if (p->error != OK) return -1;
-    p->steps[step].second = keys;
-    p->steps[step].output = output;
-    p->steps[step].set.latent = own;
-    p->slots[output].layout = p->slots[queries].layout;
-    return output;
+    return add_step_of(p, &layer_join, &own, queries, keys, 3 * own.heads);
 }
 
 /* ---- turning: F alone ---- */
@@ -388,16 +399,11 @@ static status turning_forward(const struct step *step, struct run *run)
     const struct tensor queries = run_slot(run, step->input);
     const struct tensor turning = run_slot(run, step->second);
     const int bytes = dtype_bytes(out.dtype);
-    const int64_t key = fused_width(h) * bytes, still = h->still * bytes;
+    const int64_t key = fused_width(h) * bytes;
 
     for (int64_t t = 0; t < out.shape[0]; t++) {
-        const char *from = row_of(queries, t);
-        char *to = row_of(out, t);
+        char *to = fuse_queries(h, out, queries, t);
 
-        for (int i = 0; i < h->heads; i++, from += key, to += key) {
-            move_pairs(to, from + still, h->rotary / 2, bytes, true);
-            memcpy(to + h->rotary * bytes, from, (size_t)still);
-        }
         memset(to, 0, (size_t)(2 * key));
         move_pairs(to, row_of(turning, t), h->rotary / 2, bytes, true);
     }
@@ -411,15 +417,7 @@ static const struct layer layer_turning = {
 slot nn_latent_turning(struct program *p, slot queries, slot turning,
                        const struct latent_heads *heads)
 {
-    const int step = program_add_step(p, &layer_turning, queries);
-    const slot output = program_add_slot(
-        p, "turning", (heads->heads + 2) * fused_width(heads), false);
-
-    if (p->error != OK) return -1;
-    CHECK(program_tensor_ranks(p) == 1);
-    p->steps[step].second = turning;
-    p->steps[step].output = output;
-    p->steps[step].set.latent = *heads;
-    p->slots[output].layout = p->slots[queries].layout;
-    return output;
+    CHECK(p->error != OK || program_tensor_ranks(p) == 1);
+    return add_step_of(p, &layer_turning, heads, queries, turning,
+                       heads->heads + 2);
 }
