@@ -194,7 +194,9 @@ static const struct layer layer_position = {
     .scratch = row_scratch, .in_place = true,
     .keeps_output_gradient_for_w = true};
 
-slot nn_embedding(struct program *p, const struct param_spec *table)
+/* A lookup in a table; shared: the parameter that it is, -1: a new one. */
+static slot add_lookup(struct program *p, const struct param_spec *table,
+                       int shared)
 {
     const int step = program_add_step(p, &layer_embedding, -1);
     const slot output = program_add_slot(p, "embedding", table->cols, false);
@@ -203,29 +205,28 @@ slot nn_embedding(struct program *p, const struct param_spec *table)
     p->steps[step].output = output;
     if (table->split_rows != AXIS_NONE)
         p->slots[output].layout.partial = 1u << table->split_rows;
-    program_add_param(p, step, 0, table);
+    if (shared < 0) program_add_param(p, step, 0, table);
+    else program_add_stream(p, step, 0, shared);
     if (p->error == OK) p->streams[p->stream_count - 1].scatter = true;
+    return output;
+}
+
+slot nn_embedding(struct program *p, const struct param_spec *table)
+{
+    const slot output = add_lookup(p, table, -1);
+
+    if (output < 0) return -1;
     return table->split_rows == AXIS_TENSOR
                ? output : relayout_uncut(p, output, table->name);
 }
 
 slot nn_mtp_embedding(struct program *p)
 {
-    const int table = p->steps[0].param[0];
-    const int step = program_add_step(p, &layer_embedding, -1);
-
     if (p->error != OK) return -1;
     CHECK(p->steps[0].layer == &layer_embedding);
-    const struct param_spec *spec = &p->params.items[table].spec;
-    const slot output = program_add_slot(p, "embedding", spec->cols, false);
+    const int table = p->steps[0].param[0];
 
-    if (p->error != OK) return -1;
-    p->steps[step].output = output;
-    if (spec->split_rows != AXIS_NONE)
-        p->slots[output].layout.partial = 1u << spec->split_rows;
-    program_add_stream(p, step, 0, table);
-    if (p->error == OK) p->streams[p->stream_count - 1].scatter = true;
-    return output;
+    return add_lookup(p, &p->params.items[table].spec, table);
 }
 
 slot nn_position_embedding(struct program *p, slot x,
