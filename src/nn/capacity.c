@@ -48,16 +48,26 @@ static int64_t table_size(const struct segments *s)
     return s->rows * s->experts;
 }
 
+/* Where the tables lie in the scratch: this rank's first; numbers of experts
+ * behind them. */
+struct tables { size_t wide, all, used, bytes; };
+
+static struct tables tables_of(const struct segments *s)
+{
+    const size_t own = (size_t)table_size(s) * sizeof(int32_t);
+    struct tables at = {.wide = arena_aligned(own)};
+
+    at.all = at.wide + arena_aligned(own * (size_t)s->tensor);
+    at.used = at.all + arena_aligned(own * (size_t)(s->tensor * s->context));
+    at.bytes = at.used + arena_aligned((size_t)s->experts * sizeof(int64_t));
+    return at;
+}
+
 size_t capacity_scratch(const struct step *step, const struct program *p)
 {
     const struct segments s = segments_of(step, p);
-    const size_t own = (size_t)table_size(&s) * sizeof(int32_t);
-    const size_t ranks = (size_t)s.tensor;
 
-    if (!capacity_drops(p, &step->set.experts.form)) return 0;
-    return arena_aligned(own) + arena_aligned(own * ranks) +
-           arena_aligned(own * ranks * (size_t)s.context) +
-           arena_aligned((size_t)s.experts * sizeof(int64_t));
+    return capacity_drops(p, &step->set.experts.form) ? tables_of(&s).bytes : 0;
 }
 
 /* out = the tables of the ranks of an axis, one behind the other. */
@@ -136,16 +146,14 @@ status capacity_drop(const struct step *step, struct run *run,
     const struct program *p = run->program;
     const struct router_form *form = &step->set.experts.form;
     const struct segments s = segments_of(step, p);
-    const size_t own = (size_t)table_size(&s) * sizeof(int32_t);
+    const struct tables at = tables_of(&s);
     int32_t *table = scratch;
 
     *dropped = 0;
     if (!capacity_drops(p, form)) return OK;
-    int32_t *wide = (int32_t *)(void *)((char *)scratch + arena_aligned(own));
-    int32_t *all = (int32_t *)(void *)((char *)wide +
-                                       arena_aligned(own * (size_t)s.tensor));
-    int64_t *used = (int64_t *)(void *)((char *)all + arena_aligned(
-                        own * (size_t)(s.tensor * s.context)));
+    int32_t *wide = (int32_t *)(void *)((char *)scratch + at.wide);
+    int32_t *all = (int32_t *)(void *)((char *)scratch + at.all);
+    int64_t *used = (int64_t *)(void *)((char *)scratch + at.used);
 
     count_own(&s, choice, table);
     if (s.tensor > 1)
