@@ -190,7 +190,7 @@ static status parameters(struct planned *planned, struct table *table)
             table_integer(table, params->items[i].spec.cols);
             table_integer(table, params->items[i].elements);
             table_integer(table, params->items[i].offset);
-            table_integer(table, params->items[i].streams);
+            table_integer(table, params->items[i].uses);
             table_text(table, rules[i].kind->name);
             table_real(table, rules[i].lr, 4);
             table_bool(table, rules[i].frozen);

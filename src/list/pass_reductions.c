@@ -49,7 +49,7 @@ static status put_join(struct reductions *r, int chunk, int round, int item)
 {
     const struct stage *stage = stage_at(r, chunk);
     const struct gradients *g = &stage->gradients;
-    const struct stream_range range =
+    const struct use_range range =
         item >= 0 ? stage->reduced.items[item].joined : gradients_all(g);
     const int64_t elements = gradients_joined(g, range);
     struct instruction i = made(r, DO_JOIN, chunk, round, item);
@@ -218,14 +218,13 @@ static status put_halves(struct reductions *r, int chunk, int round)
     if (group.size == 1) return OK;
     i.calls = 1;
     i.bytes = list_sum_bytes(p->params.gradients, program_real(p), group);
-    for (int s = 0; s < p->stream_count; s++) {
-        const int more =
-            p->streams[s].sources - 1 + (p->streams[s].use > 0);
+    for (int s = 0; s < p->use_count; s++) {
+        const int more = p->uses[s].sources - 1 + (p->uses[s].number > 0);
 
         if (!gradient_made(p, s)) continue;
         i.calls += more;
         i.bytes += more * list_sum_bytes(
-            p->params.items[p->streams[s].param].elements, program_real(p),
+            p->params.items[p->uses[s].param].elements, program_real(p),
             group);
     }
     return list_put(r->out, i);

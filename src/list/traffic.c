@@ -57,10 +57,10 @@ static status visit_leaves(const struct pipeline *p,
         while (piece_next(&g->cut[part], m, &cursor, &piece))
             leaves[part] += piece.completes;
     }
-    for (int s = 0; s < program->stream_count && ranks > 1; s++) {
-        const struct stream_info *stream = &program->streams[s];
-        const int64_t elements = program->params.items[stream->param].elements;
-        const int64_t calls = stream->sources * leaves[stream->head];
+    for (int s = 0; s < program->use_count && ranks > 1; s++) {
+        const struct use_info *use = &program->uses[s];
+        const int64_t elements = program->params.items[use->param].elements;
+        const int64_t calls = use->sources * leaves[use->head];
         const struct exchange row = {
             .group = "context", .what = "gradients", .kind = COMM_ALL_REDUCE,
             .size = ranks, .calls = calls,
@@ -68,7 +68,7 @@ static status visit_leaves(const struct pipeline *p,
                      exchange_all_reduce(elements, ranks,
                                          program->place.at[AXIS_CONTEXT])};
 
-        if (stream->local || !gradient_made(program, s) || calls == 0)
+        if (use->local || !gradient_made(program, s) || calls == 0)
             continue;
         TRY(visit(argument, &row));
     }
@@ -110,14 +110,14 @@ static status visit_vectors(const struct pipeline *p,
     const struct stage *stage = &p->stages[i->chunk];
     const struct program *program = &stage->program;
     const int ranks = program->mesh.size[AXIS_CONTEXT];
-    const struct stream_range range =
+    const struct use_range range =
         i->item >= 0 ? stage->reduced.items[i->item].joined
                      : gradients_all(&stage->gradients);
 
     for (int s = range.first; s < range.end && ranks > 1; s++) {
-        const struct stream_info *stream = &program->streams[s];
+        const struct use_info *use = &program->uses[s];
         const int64_t elements =
-            program->params.items[stream->param].elements *
+            program->params.items[use->param].elements *
             program->grid.data;
         const struct exchange row = {
             .group = "context", .what = "gradients", .kind = COMM_ALL_REDUCE,
@@ -126,7 +126,7 @@ static status visit_vectors(const struct pipeline *p,
                      exchange_all_reduce(elements, ranks,
                                          program->place.at[AXIS_CONTEXT])};
 
-        if (!stream->local || !gradient_made(program, s)) continue;
+        if (!use->local || !gradient_made(program, s)) continue;
         TRY(visit(argument, &row));
     }
     return OK;

@@ -148,8 +148,8 @@ static status check_in_flight(struct check *c, const struct instruction *i)
         elements += stage->shards.units[at->unit].elements;
         count++;
     }
-    if (count < 2 || stage->request.in_flight == 0 ||
-        elements <= stage->request.in_flight)
+    if (count < 2 || stage->request.gather.in_flight == 0 ||
+        elements <= stage->request.gather.in_flight)
         return OK;
     return fail(c, "more weights are under way than the limit allows");
 }
@@ -294,7 +294,8 @@ static status check_rooms(const struct check *c)
         const enum space space = spaces[i / count];
         const struct stage *stage = &c->pipeline->stages[i % count];
 
-        if (space == SPACE_ROOM ? !stage->request.reshard : c->list->forward)
+        if (space == SPACE_ROOM ? !stage->request.gather.reshard
+                                : c->list->forward)
             continue;
         if (c->regions[(int)space * count + i % count].count > 0)
             FAIL(ERR_VERIFY, "the list of rank %d of the pipe: a room or frame "

@@ -3,8 +3,8 @@
  *
  * All weights lie in one flat arena, in model order, and so do gradients;
  * frozen matrices have none, and no room there. Every use of a parameter (a
- * tied matrix has two) is a gradient *stream* of its own, with its own trees;
- * the roots of the streams are added at the end of the step. */
+ * tied matrix has two) has a gradient of its own, with its own trees;
+ * the roots of the uses are added at the end of the step. */
 #ifndef LOCKSTEP_MESH_PARAM_H
 #define LOCKSTEP_MESH_PARAM_H
 
@@ -12,7 +12,7 @@
 #include "mesh/layout.h"
 #include "tensor/tensor.h"
 
-enum { PARAM_STREAMS_MAX = 2, PARAM_ALIGN = 16 /* elements */ };
+enum { PARAM_ALIGN = 16 /* elements */ };
 
 struct param {
     char name[PARAM_NAME_BYTES]; /* "layers.3.attention.wqkv" */
@@ -24,7 +24,7 @@ struct param {
     int64_t elements;            /* rows * cols */
     int64_t offset;              /* elements, in every flat arena but that of */
     int64_t gradient;            /* gradients: there, or where it would be */
-    int streams;                 /* uses */
+    int uses;                    /* by steps */
     bool shared;                 /* used by other pipeline stages too */
     bool copy;                   /* shared, and another stage counts it */
     bool frozen;                 /* nobody asks for its gradient */

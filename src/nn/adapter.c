@@ -133,7 +133,7 @@ static status expand_product(struct run *run, const struct step *step,
     const struct tensor du =
         piece_rows(run, run_gradient(run, step->output), piece);
 
-    gradient_begin(g, step->stream[0], piece, sum, &target);
+    gradient_begin(g, step->use[0], piece, sum, &target);
     for (int i = 0; i < step->set.adapter.pieces; i++) {
         const struct span s = span_of(run, step, i);
         const struct sum_order order =
@@ -148,13 +148,13 @@ static status expand_product(struct run *run, const struct step *step,
 
         TRY(run->kernels->matmul(run->stream, &call));
     }
-    return gradient_end(g, step->stream[0], sum);
+    return gradient_end(g, step->use[0], sum);
 }
 
 static status expand_piece(struct run *run, const struct step *step,
                            const struct piece *piece)
 {
-    const int sums = gradient_sums(run->gradients, step->stream[0], piece);
+    const int sums = gradient_sums(run->gradients, step->use[0], piece);
 
     for (int i = 0; i < sums; i++)
         TRY(expand_product(run, step, piece, i));

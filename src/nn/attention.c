@@ -495,11 +495,11 @@ slot nn_attention_ruled(struct program *p, slot qkv, int heads, int kv_heads,
     p->steps[step].set.attention.softcap = rule->softcap;
     p->steps[step].set.attention.window = rule->window;
     p->steps[step].set.attention.value = rule->value > 0 ? rule->value : width;
-    if (rule->window > 0 && p->context_striped)
+    if (rule->window > 0 && p->method.striped)
         p->error = fail_striped("windows");
-    if (rule->alibi && p->context_striped)
+    if (rule->alibi && p->method.striped)
         p->error = fail_striped("linear biases of scores");
-    if (p->regular.attention_dropout > 0 && p->context_striped)
+    if (p->regular.attention_dropout > 0 && p->method.striped)
         p->error = fail_striped("dropout of attention");
     p->steps[step].set.attention.cache = p->cache_count++;
     p->cache_width = 2 * (int64_t)kv_heads * width;

@@ -14,7 +14,7 @@ bool capacity_drops(const struct program *p, const struct router_form *form)
 
 status capacity_check(const struct program *p)
 {
-    if (!p->context_striped) return OK;
+    if (!p->method.striped) return OK;
     FAIL(ERR_CONFIG, "moe.capacity_factor: context.kind=striped deals out "
                      "tokens one by one, and places are counted over runs of "
                      "positions; allgather, ring, ulysses and hybrid work");

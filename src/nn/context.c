@@ -16,7 +16,7 @@ static struct share neighbours(const struct run *run)
 {
     const struct program *p = run->program;
     struct group *group = run->groups[AXIS_CONTEXT];
-    const int ranks = p->context_exchange, rank = group->rank;
+    const int ranks = p->method.exchange, rank = group->rank;
 
     return (struct share){
         .group = group, .first = rank / ranks * ranks, .step = 1,
@@ -145,7 +145,7 @@ static status keys_forward(struct run *run, const struct attention *own,
     if (s.ranks == 1)
         return run->kernels->attention_forward(run->stream, own);
     if (s.striped) return stripe_forward(run, &s, own, room);
-    return run->program->context_ring ? ring_forward(run, &s, own, room)
+    return run->program->method.ring ? ring_forward(run, &s, own, room)
                                       : gather_forward(run, &s, own, room);
 }
 
@@ -157,7 +157,7 @@ static status keys_backward(struct run *run, const struct attention *own,
     if (s.ranks == 1)
         return run->kernels->attention_backward(run->stream, own);
     if (s.striped) return stripe_backward(run, &s, own, room);
-    return run->program->context_ring ? ring_backward(run, &s, own, room)
+    return run->program->method.ring ? ring_backward(run, &s, own, room)
                                       : gather_backward(run, &s, own, room);
 }
 
@@ -213,7 +213,7 @@ status context_backward(struct run *run, const struct attention *call,
         room_take(&room, own.q.shape[0] * own.heads * dtype_bytes(real)),
         real, own.q.shape[0], own.heads);
     TRY(run->kernels->attention_delta(run->stream, &own));
-    if (run->program->context_exchange == 1)
+    if (run->program->method.exchange == 1)
         return keys_backward(run, &own, room);
     return exchanged_backward(run, &own, room);
 }
@@ -226,10 +226,10 @@ static struct share planned_share(const struct program *p)
     const int ranks = p->mesh.size[AXIS_CONTEXT];
 
     return (struct share){
-        .ranks = ranks / p->context_exchange,
-        .rank = p->place.at[AXIS_CONTEXT] / p->context_exchange,
+        .ranks = ranks / p->method.exchange,
+        .rank = p->place.at[AXIS_CONTEXT] / p->method.exchange,
         .sequences = p->sequences,
-        .span = p->length / 2 * p->context_exchange,
+        .span = p->length / 2 * p->method.exchange,
         .length = program_sequence(p), .dtype = p->dtype};
 }
 
@@ -255,7 +255,7 @@ size_t context_scratch(const struct program *program,
 {
     const struct share s = planned_share(program);
     const struct token_bytes own = token_bytes(&s, heads);
-    const int ranks = program->context_exchange;
+    const int ranks = program->method.exchange;
     struct attention inner = *heads;
     int64_t each = own.numbers, bytes = 12 * ARENA_ALIGN;
 
@@ -264,10 +264,10 @@ size_t context_scratch(const struct program *program,
     if (ranks > 1) each += 3 * own.q + 2 * own.k + 2 * own.dk + own.numbers;
     if (ranks > 1 && s.ranks > 1)
         bytes += s.sequences * 2 * s.span * (int64_t)sizeof(int32_t);
-    if (program->context_striped)
+    if (program->method.striped)
         bytes += stripe_room(&s, &inner);
     else if (s.ranks > 1)
-        bytes += program->context_ring ? ring_room(&s, &inner)
+        bytes += program->method.ring ? ring_room(&s, &inner)
                                        : gather_room(&s, &inner);
     return (size_t)(bytes + program->tokens * each);
 }
@@ -279,7 +279,7 @@ int64_t context_pairs(const struct program *program)
     const int64_t ranks = program->mesh.size[AXIS_CONTEXT];
 
     if (ranks == 1) return program->length * (program->length + 1) / 2;
-    if (program->context_striped)
+    if (program->method.striped)
         return program->length * (program->place.at[AXIS_CONTEXT] + 1) +
                ranks * (program->length * (program->length - 1) / 2);
     return span * (program_sequence(program) + 1); /* the same on all ranks */
@@ -290,7 +290,7 @@ int64_t context_bytes(const struct program *program,
 {
     const struct share s = planned_share(program);
     const struct token_bytes own = token_bytes(&s, heads);
-    const int64_t ranks = program->context_exchange;
+    const int64_t ranks = program->method.exchange;
     const int64_t gathered =
         2 * own.k + (backward ? 2 * (own.q + own.numbers) : 0);
     const int64_t exchanged =
@@ -308,7 +308,7 @@ int context_calls(const struct program *program, bool backward)
     const int ranks = planned_share(program).ranks;
     int calls = 0;
 
-    if (program->context_exchange > 1) calls += backward ? 8 : 4;
-    if (program->context_ring) return calls + ranks - 1;
+    if (program->method.exchange > 1) calls += backward ? 8 : 4;
+    if (program->method.ring) return calls + ranks - 1;
     return calls + (ranks == 1 ? 0 : backward ? 6 : 2);
 }

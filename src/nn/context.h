@@ -7,7 +7,7 @@
  * rank has the same number of pairs. Source: Llama 3, arXiv:2407.21783,
  * section 3.3.2 (chunks, gathered keys and values).
  *
- * Neighbours, program->context_exchange of them, may first exchange heads for
+ * Neighbours, program->method.exchange of them, may first exchange heads for
  * tokens; then each has some heads of their spans, which touch, and the groups
  * that are left cut sequences in the same way, with longer spans. */
 #ifndef LOCKSTEP_NN_CONTEXT_H

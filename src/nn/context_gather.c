@@ -14,14 +14,14 @@ struct share context_share(const struct run *run)
 {
     const struct program *p = run->program;
     struct group *group = run->groups[AXIS_CONTEXT];
-    const int exchange = p->context_exchange;
+    const int exchange = p->method.exchange;
 
     return (struct share){
         .group = group, .first = group->rank % exchange, .step = exchange,
         .ranks = group->size / exchange, .rank = group->rank / exchange,
         .sequences = p->sequences,
         .span = p->length / 2 * exchange, .length = program_sequence(p),
-        .dtype = p->dtype, .striped = p->context_striped};
+        .dtype = p->dtype, .striped = p->method.striped};
 }
 
 int64_t share_first(const struct share *s, int rank, int second)

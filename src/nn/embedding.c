@@ -31,7 +31,7 @@ static const int32_t *own_index(const struct step *step, struct run *run)
 /* Whether the gradient has the rows that tokens name only. */
 static bool names_rows(const struct step *step, const struct program *p)
 {
-    return step->stream[0] >= 0 && p->streams[step->stream[0]].rows > 0;
+    return step->use[0] >= 0 && p->uses[step->use[0]].rows > 0;
 }
 
 static size_t index_bytes(const struct step *step, const struct program *p)
@@ -111,22 +111,22 @@ static status scatter(const struct step *step, struct run *run,
     struct piece_cursor cursor = {0};
     struct piece piece;
 
-    if (!gradient_made(run->program, step->stream[0])) return OK;
+    if (!gradient_made(run->program, step->use[0])) return OK;
     TRY(overlap_wait_all(run, dy));
     while (piece_next(&g->cut[0], run->batch.index, &cursor, &piece)) {
-        const int sums = gradient_sums(g, step->stream[0], &piece);
+        const int sums = gradient_sums(g, step->use[0], &piece);
 
         for (int i = 0; i < sums; i++) {
             struct gradient_target target;
             struct token_order order;
 
-            gradient_begin(g, step->stream[0], &piece, i, &target);
+            gradient_begin(g, step->use[0], &piece, i, &target);
             order = run_token_order(run, &piece, target.continues);
             order.only = target.only;
             TRY(run->kernels->scatter_rows(
                 run->stream, target.c, piece_rows(run, dy, &piece),
                 index + piece_first_token(run->program, &piece), &order));
-            TRY(gradient_end(g, step->stream[0], i));
+            TRY(gradient_end(g, step->use[0], i));
         }
     }
     return OK;
@@ -206,8 +206,8 @@ static slot add_lookup(struct program *p, const struct param_spec *table,
     if (table->split_rows != AXIS_NONE)
         p->slots[output].layout.partial = 1u << table->split_rows;
     if (shared < 0) program_add_param(p, step, 0, table);
-    else program_add_stream(p, step, 0, shared);
-    if (p->error == OK) p->streams[p->stream_count - 1].scatter = true;
+    else program_add_use(p, step, 0, shared);
+    if (p->error == OK) p->uses[p->use_count - 1].scatter = true;
     return output;
 }
 
@@ -237,7 +237,7 @@ slot nn_position_embedding(struct program *p, slot x,
     if (p->error != OK) return -1;
     p->steps[step].output = x;
     program_add_param(p, step, 0, table);
-    if (p->error == OK) p->streams[p->stream_count - 1].scatter = true;
+    if (p->error == OK) p->uses[p->use_count - 1].scatter = true;
     return x;
 }
 

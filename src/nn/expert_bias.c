@@ -44,13 +44,13 @@ static status sum_one(const struct step *step, struct run *run, int expert,
                       const struct bias_rows *rows)
 {
     const struct piece *piece = &rows->piece;
-    const int stream = step->stream[1] + expert;
+    const int use = step->use[1] + expert;
     struct gradient_target target;
     struct experts_sums call = {0};
     int64_t row = 0;
 
-    if (!gradient_made(run->program, stream)) return OK;
-    gradient_begin(run->gradients, stream, piece, rows->sum,
+    if (!gradient_made(run->program, use)) return OK;
+    gradient_begin(run->gradients, use, piece, rows->sum,
                    &target);
     const struct sum_order order = run_order_tokens(run, piece, target.only);
     const struct expert_groups groups = choice_some(rows->lists, expert, 1,
@@ -67,7 +67,7 @@ static status sum_one(const struct step *step, struct run *run, int expert,
                        tensor_count(&target.c));
     call.a.matrix = tensor_rows(rows->dy, row, rows->dy.shape[0] - row);
     TRY(run->kernels->experts_sums(run->stream, &call));
-    return gradient_end(run->gradients, stream, rows->sum);
+    return gradient_end(run->gradients, use, rows->sum);
 }
 
 status expert_bias_sums(const struct step *step, struct run *run,
@@ -79,7 +79,7 @@ status expert_bias_sums(const struct step *step, struct run *run,
 
     if (step->param[1] < 0 || g == NULL) return OK;
     while (piece_next(&g->cut[0], run->batch.index, &cursor, &rows.piece)) {
-        const int sums = gradient_sums(g, step->stream[1], &rows.piece);
+        const int sums = gradient_sums(g, step->use[1], &rows.piece);
 
         for (rows.sum = 0; rows.sum < sums; rows.sum++)
             for (int e = 0; e < step->each; e++)
@@ -162,7 +162,7 @@ status expert_bias_backward(const struct step *step, struct run *run,
     TRY(run->kernels->experts_gates(run->stream, &dots));
     TRY(run->real->add(run->stream, sum, sum,
                        tensor_1d(more.data, more.dtype, n)));
-    if (!gradient_made(p, step->stream[0])) return OK;
+    if (!gradient_made(p, step->use[0])) return OK;
     const struct tensor wide = tensor_2d(
         (char *)more.data + n * dtype_bytes(more.dtype), more.dtype,
         dy.shape[0], dy.shape[1]);

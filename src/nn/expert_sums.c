@@ -51,10 +51,10 @@ static bool begin_one(struct run *run, const struct step *step, int expert,
                       const struct piece *piece, int sum,
                       struct gradient_target *target)
 {
-    const int stream = step->stream[0] + expert;
+    const int use = step->use[0] + expert;
 
-    if (!gradient_made(run->program, stream)) return false;
-    gradient_begin(run->gradients, stream, piece, sum, target);
+    if (!gradient_made(run->program, use)) return false;
+    gradient_begin(run->gradients, use, piece, sum, target);
     return true;
 }
 
@@ -146,14 +146,14 @@ static status source_weight(const struct step *step, struct run *run,
     struct piece piece;
 
     while (piece_next(&g->cut[0], run->batch.index, &cursor, &piece)) {
-        const int sums = gradient_sums(g, step->stream[0], &piece);
+        const int sums = gradient_sums(g, step->use[0], &piece);
 
         for (int i = 0; i < sums; i++) {
             if (range.first == range.end) break;
             TRY(sum_gradient(run, step, of, &piece, i, range));
             for (int e = range.first; e < range.end; e++)
-                if (gradient_made(run->program, step->stream[0] + e))
-                    TRY(gradient_end(g, step->stream[0] + e, i));
+                if (gradient_made(run->program, step->use[0] + e))
+                    TRY(gradient_end(g, step->use[0] + e, i));
         }
     }
     return OK;
@@ -168,7 +168,7 @@ static int first_expert(int pair, int source, int sources)
 status experts_weight(const struct step *step, struct run *run,
                       const struct expert_operands *of)
 {
-    const int sources = run->program->streams[step->stream[0]].sources;
+    const int sources = run->program->uses[step->use[0]].sources;
     const int last = of->last > 0 ? of->last : step->each * sources;
 
     for (int i = 0; i < sources; i++) {
@@ -202,10 +202,10 @@ void experts_params(struct program *p, int step, int which,
         if (p->error != OK) return;
         if (i == held.first) {
             first[0] = p->steps[step].param[which];
-            first[1] = p->steps[step].stream[which];
+            first[1] = p->steps[step].use[which];
         }
     }
     p->steps[step].param[which] = first[0];
-    p->steps[step].stream[which] = first[1];
+    p->steps[step].use[which] = first[1];
     p->steps[step].each = held.count;
 }

@@ -525,10 +525,10 @@ static slot add_combine(struct program *p, slot rows, slot choice,
     if (spec->down_bias.rows == 0) return output;
     program_add_param(p, step, 0, &spec->down_bias);
     if (p->error != OK) return -1;
-    struct stream_info *stream = &p->streams[p->stream_count - 1];
+    struct use_info *use = &p->uses[p->use_count - 1];
 
-    stream->vector = true;
-    stream->local = p->slots[output].layout.tokens >> AXIS_TENSOR & 1;
+    use->vector = true;
+    use->local = p->slots[output].layout.tokens >> AXIS_TENSOR & 1;
     return output;
 }
 

@@ -406,12 +406,12 @@ static bool has_weight_pass(const struct program *p, const struct step *step)
         p->params.items[step->param[0]].spec.spread > 0)
         return true;
     for (int j = 0; j < step_uses(step); j++) {
-        const int stream = step_use(step, j).stream;
+        const int use = step_use(step, j).use;
 
         if (j % STEP_PARAMS_MAX > 0 && step->output >= 0 &&
             !step->layer->two_matrices)
             continue;
-        if (stream >= 0 && gradient_made(p, stream)) return true;
+        if (use >= 0 && gradient_made(p, use)) return true;
     }
     return false;
 }

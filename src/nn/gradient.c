@@ -4,23 +4,23 @@
 
 #include <string.h>
 
-static const struct param *stream_param(const struct gradients *g, int stream)
+static const struct param *use_param(const struct gradients *g, int use)
 {
-    return &g->program->params.items[g->program->streams[stream].param];
+    return &g->program->params.items[g->program->uses[use].param];
 }
 
-/* The state of a stream for the source of now. */
-static struct stream_state *state_of(const struct gradients *g, int stream)
+/* The state of a use for the source of now. */
+static struct use_state *state_of(const struct gradients *g, int use)
 {
-    return &g->states[g->source * g->program->stream_count + stream];
+    return &g->states[g->source * g->program->use_count + use];
 }
 
-/* Rows of a table that a stream keeps; other streams: of their parameter. */
-static int64_t stream_rows(const struct gradients *g, int stream)
+/* Rows of a table that a use keeps; other uses: of their parameter. */
+static int64_t use_rows(const struct gradients *g, int use)
 {
-    const int64_t named = g->program->streams[stream].rows;
+    const int64_t named = g->program->uses[use].rows;
 
-    return named > 0 ? named : stream_param(g, stream)->rows;
+    return named > 0 ? named : use_param(g, use)->rows;
 }
 
 static int64_t padded(int64_t elements)
@@ -28,13 +28,13 @@ static int64_t padded(int64_t elements)
     return (elements + PARAM_ALIGN - 1) / PARAM_ALIGN * PARAM_ALIGN;
 }
 
-/* Elements of a buffer of a stream, with its gap. */
-static int64_t buffer_room(const struct gradients *g, int stream)
+/* Elements of a buffer of a use, with its gap. */
+static int64_t buffer_room(const struct gradients *g, int use)
 {
-    const struct param *param = stream_param(g, stream);
+    const struct param *param = use_param(g, use);
 
-    return padded(g->program->streams[stream].rows > 0
-                      ? stream_rows(g, stream) * param->cols
+    return padded(g->program->uses[use].rows > 0
+                      ? use_rows(g, use) * param->cols
                       : param->elements);
 }
 
@@ -53,31 +53,31 @@ static bool leaves_are_cut(const struct cut *cut)
 
 /* Whether a product may add its sibling itself: not when the rest of the leaf
  * comes from other ranks first. */
-static bool takes_left(const struct gradients *g, int stream)
+static bool takes_left(const struct gradients *g, int use)
 {
-    const struct stream_info *info = &g->program->streams[stream];
+    const struct use_info *info = &g->program->uses[use];
 
     return !info->scatter && !g->cut[info->head].shared;
 }
 
-/* Whether tensor ranks have parts of the sums of a stream. A frozen matrix has
+/* Whether tensor ranks have parts of the sums of a use. A frozen matrix has
  * no sums. */
-static bool is_joined(const struct gradients *g, int stream)
+static bool is_joined(const struct gradients *g, int use)
 {
-    return g->program->streams[stream].local &&
-           gradient_made(g->program, stream);
+    return g->program->uses[use].local &&
+           gradient_made(g->program, use);
 }
 
 /* Room for the leaves of vectors that ranks sum together, in one run. */
 static void plan_joined(struct gradients *g)
 {
     g->joined_first = g->partial_elements;
-    for (int i = 0; i < g->program->stream_count; i++) {
+    for (int i = 0; i < g->program->use_count; i++) {
         if (!is_joined(g, i)) continue;
         g->states[i].joined = g->joined_first + g->joined_elements;
         g->joined_elements +=
             g->program->grid.data * cut_contexts(&g->cut[0]) *
-            stream_param(g, i)->elements;
+            use_param(g, i)->elements;
     }
     g->partial_elements += padded(g->joined_elements);
 }
@@ -87,36 +87,36 @@ static status plan_named(struct gradients *g)
 {
     const struct program *p = g->program;
 
-    for (int i = 0; i < p->stream_count; i++) {
-        if (p->streams[i].rows == 0) continue;
-        const struct param *param = stream_param(g, i);
+    for (int i = 0; i < p->use_count; i++) {
+        if (p->uses[i].rows == 0) continue;
+        const struct param *param = use_param(g, i);
 
         CHECK(g->named.table == 0);
-        TRY(tied_rows_build(&g->named, param->rows, p->streams[i].rows));
+        TRY(tied_rows_build(&g->named, param->rows, p->uses[i].rows));
         g->named_block = g->partial_elements;
         g->partial_elements += padded(TIED_BLOCK * param->cols);
     }
     return OK;
 }
 
-/* Buffers of a stream for the source of now. */
-static void plan_stream(struct gradients *g, int stream, bool placed,
+/* Buffers of a use for the source of now. */
+static void plan_use(struct gradients *g, int use, bool placed,
                         bool unfinished)
 {
     const struct program *program = g->program;
-    const struct stream_info *info = &program->streams[stream];
-    const int64_t elements = buffer_room(g, stream);
+    const struct use_info *info = &program->uses[use];
+    const int64_t elements = buffer_room(g, use);
     const struct cut *cut = &g->cut[info->head];
     const int contexts = cut_contexts(cut);
-    const int needed = info->local ? 1 : node_limit(cut, takes_left(g, stream));
+    const int needed = info->local ? 1 : node_limit(cut, takes_left(g, use));
     const int limit = needed > g->roots.count ? needed : g->roots.count;
-    struct stream_state *state = state_of(g, stream);
+    struct use_state *state = state_of(g, use);
 
     state->unfinished = state->joined = -1;
-    if (!gradient_made(program, stream) || g->source >= info->sources) return;
+    if (!gradient_made(program, use) || g->source >= info->sources) return;
     for (int b = 0; b < limit; b++) {
         const bool root = b < g->roots.count && g->source == 0 &&
-                          (info->use == 0 || placed);
+                          (info->number == 0 || placed);
 
         state->offset[b] = root ? -1 : g->partial_elements;
         if (!root) g->partial_elements += elements;
@@ -141,16 +141,16 @@ status gradients_plan(struct gradients *g, const struct program *program,
     }
     cut_roots(&g->cut[0], &g->roots);
     CHECK(g->roots.count == 1 || !placed);
-    for (int i = 0; i < program->stream_count; i++)
-        if (program->streams[i].sources > g->sources)
-            g->sources = program->streams[i].sources;
+    for (int i = 0; i < program->use_count; i++)
+        if (program->uses[i].sources > g->sources)
+            g->sources = program->uses[i].sources;
     CHECK(g->roots.count == 1 || g->sources == 1);
-    TRY(memory_take((size_t)program->stream_count * (size_t)g->sources,
+    TRY(memory_take((size_t)program->use_count * (size_t)g->sources,
                     sizeof *g->states, &states));
     g->states = states;
     for (g->source = 0; g->source < g->sources; g->source++)
-        for (int i = 0; i < program->stream_count; i++)
-            plan_stream(g, i, placed, unfinished[program->streams[i].head]);
+        for (int i = 0; i < program->use_count; i++)
+            plan_use(g, i, placed, unfinished[program->uses[i].head]);
     g->source = 0;
     plan_joined(g);
     return plan_named(g);
@@ -165,7 +165,7 @@ void gradients_free(struct gradients *g)
 
 void gradients_reset(struct gradients *g)
 {
-    for (int i = 0; i < g->sources * g->program->stream_count; i++)
+    for (int i = 0; i < g->sources * g->program->use_count; i++)
         g->states[i].stack = (struct node_stack){0};
     tied_rows_reset(&g->named);
 }
@@ -184,17 +184,17 @@ static struct tensor root_tensor(const struct gradients *g,
         param, (char *)g->root + param->gradient * dtype_bytes(real), real);
 }
 
-/* Buffer b of a stream, shaped as the parameter. */
-static struct tensor buffer_tensor(const struct gradients *g, int stream,
+/* Buffer b of a use, shaped as the parameter. */
+static struct tensor buffer_tensor(const struct gradients *g, int use,
                                    int b)
 {
-    const struct param *param = stream_param(g, stream);
-    const struct stream_state *state = state_of(g, stream);
+    const struct param *param = use_param(g, use);
+    const struct use_state *state = state_of(g, use);
     const int64_t offset = state->offset[b];
     struct tensor view = root_tensor(g, param);
 
-    if (g->program->streams[stream].rows > 0)
-        view.shape[0] = stream_rows(g, stream);
+    if (g->program->uses[use].rows > 0)
+        view.shape[0] = use_rows(g, use);
     if (offset >= 0) view.data = partial(g, offset);
     else if (state->placed != NULL)
         view.data = state->placed;
@@ -203,14 +203,14 @@ static struct tensor buffer_tensor(const struct gradients *g, int stream,
     return view;
 }
 
-int64_t gradient_root_stride(const struct gradients *g, int stream)
+int64_t gradient_root_stride(const struct gradients *g, int use)
 {
     const int64_t real = dtype_bytes(program_real(g->program));
 
     if (g->roots.count == 1) return 0;
-    return real * (stream < 0 || g->states[stream].offset[0] < 0
+    return real * (use < 0 || g->states[use].offset[0] < 0
                        ? g->program->params.gradients
-                       : buffer_room(g, stream));
+                       : buffer_room(g, use));
 }
 
 int gradient_leaves(const struct gradients *g)
@@ -223,37 +223,37 @@ static struct tensor flat(struct tensor view)
     return tensor_1d(view.data, view.dtype, tensor_count(&view));
 }
 
-static struct tensor joined_rows(const struct gradients *g, int stream)
+static struct tensor joined_rows(const struct gradients *g, int use)
 {
-    return tensor_2d(partial(g, g->states[stream].joined),
+    return tensor_2d(partial(g, g->states[use].joined),
                      program_real(g->program),
                      g->program->grid.data * cut_contexts(&g->cut[0]),
-                     stream_param(g, stream)->elements);
+                     use_param(g, use)->elements);
 }
 
-struct stream_range gradients_all(const struct gradients *g)
+struct use_range gradients_all(const struct gradients *g)
 {
-    return (struct stream_range){0, g->program->stream_count};
+    return (struct use_range){0, g->program->use_count};
 }
 
-/* Elements before the rows of the first vector from `stream` on: they lie in
- * the order of the streams. */
-static int64_t joined_before(const struct gradients *g, int stream)
+/* Elements before the rows of the first vector from `use` on: they lie in
+ * the order of the uses. */
+static int64_t joined_before(const struct gradients *g, int use)
 {
     if (g->joined_elements == 0) return 0;
-    for (int i = stream; i < g->program->stream_count; i++)
+    for (int i = use; i < g->program->use_count; i++)
         if (g->states[i].joined >= 0)
             return g->states[i].joined - g->joined_first;
     return g->joined_elements;
 }
 
-int64_t gradients_joined(const struct gradients *g, struct stream_range range)
+int64_t gradients_joined(const struct gradients *g, struct use_range range)
 {
     return joined_before(g, range.end) - joined_before(g, range.first);
 }
 
 static struct comm_call join_call(const struct gradients *g,
-                                  struct stream_range range)
+                                  struct use_range range)
 {
     const int64_t first = g->joined_first + joined_before(g, range.first);
     const struct tensor all = tensor_1d(
@@ -266,7 +266,7 @@ static struct comm_call join_call(const struct gradients *g,
 }
 
 size_t gradients_message_bytes(const struct gradients *g,
-                               struct stream_range range,
+                               struct use_range range,
                                const struct group *tensor)
 {
     const struct comm_call call = join_call(g, range);
@@ -275,21 +275,21 @@ size_t gradients_message_bytes(const struct gradients *g,
                                            : comm_scratch_bytes(tensor, &call);
 }
 
-struct tensor gradient_root(const struct gradients *g, int stream)
+struct tensor gradient_root(const struct gradients *g, int use)
 {
-    return flat(buffer_tensor(g, stream, 0));
+    return flat(buffer_tensor(g, use, 0));
 }
 
-bool gradient_made(const struct program *program, int stream)
+bool gradient_made(const struct program *program, int use)
 {
-    const struct stream_info *info = &program->streams[stream];
+    const struct use_info *info = &program->uses[use];
 
     return param_has_gradient(&program->params.items[info->param]);
 }
 
 void gradients_close(const struct gradients *g)
 {
-    for (int i = 0; i < g->program->stream_count; i++) {
+    for (int i = 0; i < g->program->use_count; i++) {
         const struct node_stack *stack = &g->states[i].stack;
 
         if (!gradient_made(g->program, i)) continue;
@@ -301,12 +301,12 @@ status gradients_finish(struct gradients *g)
 {
     gradients_close(g);
     /* As backward makes them: the last use first. */
-    for (int i = g->program->stream_count - 1; i >= 0; i--) {
-        if (g->program->streams[i].use == 0 ||
-            g->program->streams[i].rows > 0 || !gradient_made(g->program, i))
+    for (int i = g->program->use_count - 1; i >= 0; i--) {
+        if (g->program->uses[i].number == 0 ||
+            g->program->uses[i].rows > 0 || !gradient_made(g->program, i))
             continue;
         const struct tensor root = gradient_root(g, i);
-        const struct tensor first = flat(root_tensor(g, stream_param(g, i)));
+        const struct tensor first = flat(root_tensor(g, use_param(g, i)));
 
         TRY(g->kernels->add(g->stream, first, first, root));
     }
@@ -338,10 +338,10 @@ static status add_block(struct gradients *g, struct tensor table, int64_t first,
 
 status gradients_add_named(struct gradients *g)
 {
-    for (int i = 0; i < g->program->stream_count; i++) {
-        if (g->program->streams[i].rows == 0 || !gradient_made(g->program, i))
+    for (int i = 0; i < g->program->use_count; i++) {
+        if (g->program->uses[i].rows == 0 || !gradient_made(g->program, i))
             continue;
-        const struct tensor table = root_tensor(g, stream_param(g, i));
+        const struct tensor table = root_tensor(g, use_param(g, i));
 
         for (int64_t row = 0; row < table.shape[0]; row += TIED_BLOCK)
             TRY(add_block(g, table, row, buffer_tensor(g, i, 0)));
@@ -349,9 +349,9 @@ status gradients_add_named(struct gradients *g)
     return OK;
 }
 
-static const struct cut *stream_cut(const struct gradients *g, int stream)
+static const struct cut *use_cut(const struct gradients *g, int use)
 {
-    return &g->cut[g->program->streams[stream].head];
+    return &g->cut[g->program->uses[use].head];
 }
 
 /* A part of a data leaf that has several context leaves. */
@@ -360,59 +360,59 @@ static bool fills_contexts(const struct cut *cut, const struct piece *piece)
     return cut_contexts(cut) > 1 && !(piece->begins && piece->completes);
 }
 
-int gradient_sums(const struct gradients *g, int stream,
+int gradient_sums(const struct gradients *g, int use,
                   const struct piece *piece)
 {
-    const struct cut *cut = stream_cut(g, stream);
+    const struct cut *cut = use_cut(g, use);
 
     return fills_contexts(cut, piece) && !piece->cut ? cut_contexts(cut) : 1;
 }
 
 /* Where context leaf `context` of the open data leaf is summed. */
-static struct tensor context_buffer(const struct gradients *g, int stream,
+static struct tensor context_buffer(const struct gradients *g, int use,
                                     int context)
 {
-    const struct stream_state *state = state_of(g, stream);
-    struct tensor view = buffer_tensor(g, stream, state->buffer);
+    const struct use_state *state = state_of(g, use);
+    struct tensor view = buffer_tensor(g, use, state->buffer);
 
     if (context == 0) return view;
     CHECK(state->unfinished >= 0);
     view.data = partial(g, state->unfinished +
-                               (context - 1) * buffer_room(g, stream));
+                               (context - 1) * buffer_room(g, use));
     return view;
 }
 
-void gradient_begin(struct gradients *g, int stream, const struct piece *piece,
+void gradient_begin(struct gradients *g, int use, const struct piece *piece,
                     int sum, struct gradient_target *out)
 {
-    struct stream_state *state = state_of(g, stream);
-    const struct cut *cut = stream_cut(g, stream);
+    struct use_state *state = state_of(g, use);
+    const struct cut *cut = use_cut(g, use);
     const bool fills = fills_contexts(cut, piece);
     const int context = piece->cut ? piece->context : sum;
 
     if (sum == 0)
-        node_begin(&state->stack, cut, piece, takes_left(g, stream) && !fills,
+        node_begin(&state->stack, cut, piece, takes_left(g, use) && !fills,
                    &state->buffer, &state->left);
     state->piece = *piece;
     *out = (struct gradient_target){
-        .c = context_buffer(g, stream, fills ? context : 0),
+        .c = context_buffer(g, use, fills ? context : 0),
         .left = state->left, .continues = !piece->fresh,
         .only = fills ? context + 1 : 0};
 }
 
 /* The tree over the context leaves of a data leaf that came in several
  * pieces. */
-static status contexts_fold(struct gradients *g, int stream)
+static status contexts_fold(struct gradients *g, int use)
 {
-    const int contexts = cut_contexts(stream_cut(g, stream));
+    const int contexts = cut_contexts(use_cut(g, use));
 
     for (int apart = 1; apart < contexts; apart *= 2)
         for (int i = 0; i + apart < contexts; i += 2 * apart) {
-            const struct tensor a = flat(context_buffer(g, stream, i));
+            const struct tensor a = flat(context_buffer(g, use, i));
 
             TRY(g->kernels->add(
                 g->stream, a, a,
-                flat(context_buffer(g, stream, i + apart))));
+                flat(context_buffer(g, use, i + apart))));
         }
     return OK;
 }
@@ -438,12 +438,12 @@ size_t gradient_join_bytes(const struct gradients *g,
 {
     size_t most = 0;
 
-    for (int i = 0; context != NULL && i < g->program->stream_count; i++) {
+    for (int i = 0; context != NULL && i < g->program->use_count; i++) {
         const int64_t leaves =
-            g->program->streams[i].local ? g->program->grid.data : 1;
+            g->program->uses[i].local ? g->program->grid.data : 1;
         const struct comm_call call =
             leaf_sum(tensor_1d(NULL, program_real(g->program),
-                               leaves * stream_param(g, i)->elements));
+                               leaves * use_param(g, i)->elements));
         const size_t bytes = comm_scratch_bytes(context, &call);
 
         if (gradient_made(g->program, i) && bytes > most) most = bytes;
@@ -452,88 +452,88 @@ size_t gradient_join_bytes(const struct gradients *g,
 }
 
 /* The piece is in the tree: finished siblings meet. */
-static status piece_end(struct gradients *g, int stream)
+static status piece_end(struct gradients *g, int use)
 {
-    struct stream_state *state = state_of(g, stream);
+    struct use_state *state = state_of(g, use);
     int left, right;
 
     node_end(&state->stack, &state->piece, state->left);
-    while (node_merge(&state->stack, stream_cut(g, stream), &left, &right)) {
-        const struct tensor a = flat(buffer_tensor(g, stream, left));
+    while (node_merge(&state->stack, use_cut(g, use), &left, &right)) {
+        const struct tensor a = flat(buffer_tensor(g, use, left));
 
         TRY(g->kernels->add(g->stream, a, a,
-                            flat(buffer_tensor(g, stream, right))));
+                            flat(buffer_tensor(g, use, right))));
     }
     return OK;
 }
 
 /* Whether the leaves of the source of now have met in one root. */
-static bool is_complete(const struct gradients *g, int stream)
+static bool is_complete(const struct gradients *g, int use)
 {
-    const struct node_stack *stack = &state_of(g, stream)->stack;
+    const struct node_stack *stack = &state_of(g, use)->stack;
 
     return stack->count == 1 && !stack->open &&
-           stack->node[0].leaves == stream_cut(g, stream)->data_leaves;
+           stack->node[0].leaves == use_cut(g, use)->data_leaves;
 }
 
-static struct tensor source_root(struct gradients *g, int stream, int source)
+static struct tensor source_root(struct gradients *g, int use, int source)
 {
     g->source = source;
-    return flat(buffer_tensor(g, stream, 0));
+    return flat(buffer_tensor(g, use, 0));
 }
 
-struct tensor gradient_source_root(struct gradients *g, int stream,
+struct tensor gradient_source_root(struct gradients *g, int use,
                                    int source)
 {
     const int now = g->source;
-    const struct tensor root = source_root(g, stream, source);
+    const struct tensor root = source_root(g, use, source);
 
     g->source = now;
     return root;
 }
 
-status gradient_fold_sources(struct gradients *g, int stream)
+status gradient_fold_sources(struct gradients *g, int use)
 {
-    const int sources = g->program->streams[stream].sources, now = g->source;
+    const int sources = g->program->uses[use].sources, now = g->source;
 
     for (int apart = 1; apart < sources; apart *= 2)
         for (int i = 0; i + apart < sources; i += 2 * apart) {
-            const struct tensor b = source_root(g, stream, i + apart);
-            const struct tensor a = source_root(g, stream, i);
+            const struct tensor b = source_root(g, use, i + apart);
+            const struct tensor a = source_root(g, use, i);
 
             TRY(g->kernels->add(g->stream, a, a, b));
         }
     for (g->source = 1; g->source < sources; g->source++)
-        state_of(g, stream)->stack = (struct node_stack){0};
+        state_of(g, use)->stack = (struct node_stack){0};
     g->source = now;
     return OK;
 }
 
 /* Once each source is complete; where another rank has half of each, later. */
-static status sources_end(struct gradients *g, int stream)
+static status sources_end(struct gradients *g, int use)
 {
-    const int sources = g->program->streams[stream].sources, now = g->source;
+    const int sources = g->program->uses[use].sources, now = g->source;
     bool complete = sources > 1 && !g->halved;
 
     for (g->source = 0; g->source < sources && complete; g->source++)
-        complete = is_complete(g, stream);
+        complete = is_complete(g, use);
     g->source = now;
-    return complete ? gradient_fold_sources(g, stream) : OK;
+    return complete ? gradient_fold_sources(g, use) : OK;
 }
 
-status gradient_end(struct gradients *g, int stream, int sum)
+status gradient_end(struct gradients *g, int use, int sum)
 {
-    struct stream_state *state = state_of(g, stream);
+    struct use_state *state = state_of(g, use);
     const struct piece *piece = &state->piece;
 
-    if (sum + 1 < gradient_sums(g, stream, piece)) return OK;
+    if (sum + 1 < gradient_sums(g, use, piece)) return OK;
     if (piece->completes) {
-        if (fills_contexts(stream_cut(g, stream), piece))
-            TRY(contexts_fold(g, stream));
-        TRY(contexts_join(g, flat(buffer_tensor(g, stream, state->buffer))));
+        if (fills_contexts(use_cut(g, use), piece))
+            TRY(contexts_fold(g, use));
+        TRY(contexts_join(g, flat(buffer_tensor(g, use, state->buffer))));
     }
-    TRY(piece_end(g, stream));
-    return sources_end(g, stream);
+    TRY(piece_end(g, use));
+    return sources_end(g, use);
 }
 
 void gradients_from(struct gradients *g, int source)
@@ -542,15 +542,15 @@ void gradients_from(struct gradients *g, int source)
     g->source = source;
 }
 
-void gradient_vector_begin(struct gradients *g, int stream,
+void gradient_vector_begin(struct gradients *g, int use,
                            const struct piece *piece, void *scratch,
                            struct tensor *sums, bool *continues)
 {
-    struct stream_state *state = state_of(g, stream);
-    const struct param *param = stream_param(g, stream);
+    struct use_state *state = state_of(g, use);
+    const struct param *param = use_param(g, use);
     const struct program *p = g->program;
     const int64_t parts =
-        p->streams[stream].local ? program_leaves(p).count : p->grid.tensor;
+        p->uses[use].local ? program_leaves(p).count : p->grid.tensor;
     const bool whole = piece->begins && piece->completes;
     void *data = whole ? scratch : partial(g, state->unfinished);
 
@@ -589,13 +589,13 @@ static status vector_fold(struct gradients *g, struct tensor out,
 }
 
 /* The parts of this rank of each context leaf of each leaf of the piece. */
-static status keep_parts(struct gradients *g, int stream, struct tensor sums)
+static status keep_parts(struct gradients *g, int use, struct tensor sums)
 {
-    const struct piece *piece = &g->states[stream].piece;
+    const struct piece *piece = &g->states[use].piece;
     const int contexts = cut_contexts(&g->cut[0]);
     const int64_t rows = piece->leaves * contexts;
     const int64_t parts = sums.shape[0] / rows;
-    const struct tensor joined = joined_rows(g, stream);
+    const struct tensor joined = joined_rows(g, use);
 
     for (int64_t i = 0; i < rows; i++)
         TRY(rows_fold(g, tensor_rows(joined,
@@ -604,35 +604,35 @@ static status keep_parts(struct gradients *g, int stream, struct tensor sums)
     return OK;
 }
 
-status gradient_vector_end(struct gradients *g, int stream,
+status gradient_vector_end(struct gradients *g, int use,
                            struct tensor sums)
 {
-    struct stream_state *state = state_of(g, stream);
+    struct use_state *state = state_of(g, use);
     struct piece *piece = &state->piece;
     struct tensor c, right, node;
 
     if (!piece->completes) return OK;
-    if (g->program->streams[stream].local)
-        return keep_parts(g, stream, sums);
+    if (g->program->uses[use].local)
+        return keep_parts(g, use, sums);
     piece->begins = true; /* the tree meets the leaf only now, and whole */
-    node_begin(&state->stack, stream_cut(g, stream), piece,
-               takes_left(g, stream), &state->buffer, &state->left);
-    c = flat(buffer_tensor(g, stream, state->buffer));
+    node_begin(&state->stack, use_cut(g, use), piece,
+               takes_left(g, use), &state->buffer, &state->left);
+    c = flat(buffer_tensor(g, use, state->buffer));
     right = tensor_1d(sums.data, sums.dtype, sums.shape[1]);
     node = state->left ? right : c;
     TRY(vector_fold(g, node, sums, piece->leaves));
     TRY(contexts_join(g, node));
     if (state->left) TRY(g->kernels->add(g->stream, c, c, right));
-    return piece_end(g, stream);
+    return piece_end(g, use);
 }
 
 /* Each leaf is whole now but for the ranks of the context axis: one row a leaf
  * instead of one a context leaf, then those of the other ranks. */
-static status join_contexts(struct gradients *g, int stream)
+static status join_contexts(struct gradients *g, int use)
 {
     const int contexts = cut_contexts(&g->cut[0]);
     const int64_t leaves = g->program->grid.data;
-    const struct tensor joined = joined_rows(g, stream);
+    const struct tensor joined = joined_rows(g, use);
 
     for (int64_t i = 0; i < leaves; i++)
         TRY(rows_fold(g, tensor_rows(joined, i, 1), joined, i * contexts,
@@ -641,21 +641,21 @@ static status join_contexts(struct gradients *g, int stream)
 }
 
 /* The leaves of each of this rank's subtrees, into its root. */
-static status leaves_fold(struct gradients *g, int stream)
+static status leaves_fold(struct gradients *g, int use)
 {
-    const struct tensor joined = joined_rows(g, stream);
+    const struct tensor joined = joined_rows(g, use);
 
     for (int i = 0; i < g->roots.count; i++) {
         const int leaves = g->roots.node[i].leaves;
 
-        TRY(g->kernels->fold(g->stream, flat(buffer_tensor(g, stream, i)),
+        TRY(g->kernels->fold(g->stream, flat(buffer_tensor(g, use, i)),
                              tensor_rows(joined, g->roots.node[i].first,
                                          leaves), leaves, 1));
     }
     return OK;
 }
 
-status gradients_join(struct gradients *g, struct stream_range range,
+status gradients_join(struct gradients *g, struct use_range range,
                       struct group *tensor)
 {
     const struct comm_call call = join_call(g, range);

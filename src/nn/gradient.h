@@ -3,14 +3,14 @@
  *
  * A layer asks where the sum of a piece goes (gradient_begin), lets a kernel
  * write it there, and says so (gradient_end); finished siblings are added as
- * the tree says. Buffer 0 of every stream holds the root at the end; buffers
+ * the tree says. Buffer 0 of every use holds the root at the end; buffers
  * beyond exist only where leaves of different micro-batches (or logits chunks)
  * must wait for each other: mesh/grid.h, node_limit.
  *
  *   buffer 0, first use    flat arena, as the weights
  *   everything else        partials, laid out by gradients_plan
  *
- * Where an expert's rank sums tokens of several ranks (stream_info.sources),
+ * Where an expert's rank sums tokens of several ranks (use_info.sources),
  * the leaves of each source have a tree of their own, with buffers of its own;
  * once all are complete, their roots are added by the tree, into that of source
  * 0.
@@ -24,7 +24,7 @@
 #include "comm/comm.h"
 #include "nn/tied_rows.h"
 
-struct stream_state {
+struct use_state {
     struct node_stack stack;
     struct piece piece;      /* between begin and end */
     int buffer;
@@ -51,10 +51,10 @@ struct gradients {
     int64_t partial_elements;
     struct node_stack roots; /* the subtrees that this rank has; one, unless
                               * cut[].all_leaves says otherwise */
-    int64_t joined_first, joined_elements; /* of all streams, in partials */
+    int64_t joined_first, joined_elements; /* of all uses, in partials */
     struct cut cut[2];       /* [head] */
-    struct stream_state *states; /* owned, [sources][streams] */
-    int sources;             /* the most of a stream */
+    struct use_state *states; /* owned, [sources][uses] */
+    int sources;             /* the most of a use */
     int source;              /* whose tokens the next piece has */
     bool halved;             /* another rank has the other half of the leaves of
                               * each source: sources are added up once it is
@@ -65,24 +65,24 @@ struct gradients {
 
 /* Lays out the partials; root and partials are set by the caller afterwards.
  * placed: buffers 0 are in neither; the caller sets state->placed before a
- * stream begins. */
+ * use begins. */
 status gradients_plan(struct gradients *g, const struct program *program,
                       bool placed);
 void gradients_free(struct gradients *g);
 /* Before the first micro-batch of a step. */
 void gradients_reset(struct gradients *g);
-/* Streams that are joined in one call: [first, end). */
-struct stream_range { int first, end; };
-struct stream_range gradients_all(const struct gradients *g);
+/* Uses that are joined in one call: [first, end). */
+struct use_range { int first, end; };
+struct use_range gradients_all(const struct gradients *g);
 /* Elements that a call for the range sums; 0: no call. */
-int64_t gradients_joined(const struct gradients *g, struct stream_range range);
-/* After the last micro-batch has filled the range, once for each stream: sums
+int64_t gradients_joined(const struct gradients *g, struct use_range range);
+/* After the last micro-batch has filled the range, once for each use: sums
  * of its vectors over ranks that hold parts of the same sequences, NULL: none;
  * then each leaf is whole, and the leaves are folded. */
-status gradients_join(struct gradients *g, struct stream_range range,
+status gradients_join(struct gradients *g, struct use_range range,
                       struct group *tensor);
 size_t gradients_message_bytes(const struct gradients *g,
-                               struct stream_range range,
+                               struct use_range range,
                                const struct group *tensor);
 /* After that: every root is complete. */
 void gradients_close(const struct gradients *g);
@@ -91,16 +91,16 @@ void gradients_close(const struct gradients *g);
 status gradients_finish(struct gradients *g);
 
 /* False: of a frozen matrix, which has no root. */
-bool gradient_made(const struct program *program, int stream);
+bool gradient_made(const struct program *program, int use);
 /* Adds the lookups of a tied table, where only named rows are kept; once all
  * roots are complete. */
 status gradients_add_named(struct gradients *g);
 
-/* Root of a stream once its step is done, flat; the first of several. */
-struct tensor gradient_root(const struct gradients *g, int stream);
+/* Root of a use once its step is done, flat; the first of several. */
+struct tensor gradient_root(const struct gradients *g, int use);
 /* Bytes from one root to the next, and the leaves of all ranks; 0: there is one
- * root (struct comm_call). stream: -1: of the flat arenas. */
-int64_t gradient_root_stride(const struct gradients *g, int stream);
+ * root (struct comm_call). use: -1: of the flat arenas. */
+int64_t gradient_root_stride(const struct gradients *g, int use);
 int gradient_leaves(const struct gradients *g);
 
 /* Where the sum of a piece goes. */
@@ -114,24 +114,24 @@ struct gradient_target {
 /* How many sums a piece has: one, or one for each context leaf where it is a
  * part of its data leaf only. They are made in order, each between begin and
  * end. */
-int gradient_sums(const struct gradients *g, int stream,
+int gradient_sums(const struct gradients *g, int use,
                   const struct piece *piece);
-void gradient_begin(struct gradients *g, int stream, const struct piece *piece,
+void gradient_begin(struct gradients *g, int use, const struct piece *piece,
                     int sum, struct gradient_target *out);
-status gradient_end(struct gradients *g, int stream, int sum);
+status gradient_end(struct gradients *g, int use, int sum);
 
 /* This rank's part of the root of a source, flat; and the tree over sources,
  * which are equal subtrees that follow each other. */
-struct tensor gradient_source_root(struct gradients *g, int stream,
+struct tensor gradient_source_root(struct gradients *g, int use,
                                    int source);
-status gradient_fold_sources(struct gradients *g, int stream);
+status gradient_fold_sources(struct gradients *g, int use);
 /* The pieces that follow are of tokens of this source. */
 void gradients_from(struct gradients *g, int source);
 
 /* For vectors: sums [leaves * contexts * parts, width] for this piece, in
  * `scratch` or,
- * when the leaf is cut, in the stream's own accumulators. */
-void gradient_vector_begin(struct gradients *g, int stream,
+ * when the leaf is cut, in the use's own accumulators. */
+void gradient_vector_begin(struct gradients *g, int use,
                            const struct piece *piece, void *scratch,
                            struct tensor *sums, bool *continues);
 /* Scratch of the sums over the context group, bytes. */
@@ -139,7 +139,7 @@ size_t gradient_join_bytes(const struct gradients *g,
                            const struct group *context);
 
 /* Folds parts, contexts and leaves and adds to the tree. */
-status gradient_vector_end(struct gradients *g, int stream,
+status gradient_vector_end(struct gradients *g, int use,
                            struct tensor sums);
 
 #endif

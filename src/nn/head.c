@@ -257,13 +257,13 @@ static struct tensor ones(const struct step *step, struct run *run,
 static status weight_gradient(const struct step *step, struct run *run,
                               struct tensor dlogits, const struct piece *piece)
 {
-    if (gradient_made(run->program, step->stream[0]))
+    if (gradient_made(run->program, step->use[0]))
         TRY(weight_product(run, step, dlogits,
                            piece_rows(run, run_slot(run, step->input), piece),
                            piece));
-    if (step->param[1] < 0 || !gradient_made(run->program, step->stream[1]))
+    if (step->param[1] < 0 || !gradient_made(run->program, step->use[1]))
         return OK;
-    return stream_product(run, step->stream[1], dlogits,
+    return use_product(run, step->use[1], dlogits,
                           ones(step, run, dlogits.shape[0]), piece);
 }
 
@@ -392,8 +392,8 @@ void nn_head(struct program *p, slot x, const struct param_spec *spec)
     if (spec != NULL)
         program_add_param(p, step, 0, spec);
     else
-        program_add_stream(p, step, 0, p->steps[0].param[0]);
-    if (p->error == OK) p->streams[p->stream_count - 1].head = true;
+        program_add_use(p, step, 0, p->steps[0].param[0]);
+    if (p->error == OK) p->uses[p->use_count - 1].head = true;
 }
 
 void nn_mtp_head(struct program *p, slot x)
@@ -407,8 +407,8 @@ void nn_mtp_head(struct program *p, slot x)
     while (p->steps[first].layer != &layer_head) first++;
     CHECK(first < step && p->steps[first].param[1] < 0);
     p->steps[step].set = p->steps[first].set;
-    program_add_stream(p, step, 0, p->steps[first].param[0]);
-    if (p->error == OK) p->streams[p->stream_count - 1].head = true;
+    program_add_use(p, step, 0, p->steps[first].param[0]);
+    if (p->error == OK) p->uses[p->use_count - 1].head = true;
 }
 
 void nn_head_bias(struct program *p, const struct param_spec *spec)
@@ -418,7 +418,7 @@ void nn_head_bias(struct program *p, const struct param_spec *spec)
     if (p->error != OK) return;
     CHECK(p->steps[step].layer == &layer_head && spec->cols == 1);
     program_add_param(p, step, 1, spec);
-    if (p->error == OK) p->streams[p->stream_count - 1].head = true;
+    if (p->error == OK) p->uses[p->use_count - 1].head = true;
 }
 
 void nn_head_softcap(struct program *p, double cap)

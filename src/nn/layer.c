@@ -30,9 +30,9 @@ bool vector_next(struct run *run, const struct step *step, int first,
                     &pass->piece))
         return false;
     for (int i = first; i < STEP_PARAMS_MAX; i++) {
-        if (step->stream[i] < 0) continue;
-        local = p->streams[step->stream[i]].local;
-        gradient_vector_begin(run->gradients, step->stream[i], &pass->piece,
+        if (step->use[i] < 0) continue;
+        local = p->uses[step->use[i]].local;
+        gradient_vector_begin(run->gradients, step->use[i], &pass->piece,
                               scratch, &pass->sums[i], &continues);
         scratch += sums_bytes(p, p->params.items[step->param[i]].elements);
     }
@@ -45,22 +45,22 @@ status vector_end(struct run *run, const struct step *step, int first,
                   const struct vector_pass *pass)
 {
     for (int i = first; i < STEP_PARAMS_MAX; i++)
-        if (step->stream[i] >= 0)
-            TRY(gradient_vector_end(run->gradients, step->stream[i],
+        if (step->use[i] >= 0)
+            TRY(gradient_vector_end(run->gradients, step->use[i],
                                     pass->sums[i]));
     return OK;
 }
 
-status stream_product(struct run *run, int stream, struct tensor dy,
+status use_product(struct run *run, int use, struct tensor dy,
                       struct tensor x, const struct piece *piece)
 {
     struct gradients *g = run->gradients;
-    const int sums = gradient_sums(g, stream, piece);
+    const int sums = gradient_sums(g, use, piece);
 
     for (int i = 0; i < sums; i++) {
         struct gradient_target target;
 
-        gradient_begin(g, stream, piece, i, &target);
+        gradient_begin(g, use, piece, i, &target);
         const struct sum_order order =
             run_order_tokens(run, piece, target.only);
         const struct matmul call = {
@@ -69,7 +69,7 @@ status stream_product(struct run *run, int stream, struct tensor dy,
             .left = target.left ? &target.c : NULL};
 
         TRY(run->kernels->matmul(run->stream, &call));
-        TRY(gradient_end(g, stream, i));
+        TRY(gradient_end(g, use, i));
     }
     return OK;
 }
@@ -80,7 +80,7 @@ status weight_pieces(const struct step *step, struct run *run,
     struct piece_cursor cursor = {0};
     struct piece piece;
 
-    if (!gradient_made(run->program, step->stream[0])) return OK;
+    if (!gradient_made(run->program, step->use[0])) return OK;
     TRY(overlap_wait_all(run, run_slot(run, step->input)));
     TRY(overlap_wait_all(run, run_gradient(run, step->output)));
     while (piece_next(&run->gradients->cut[0], run->batch.index, &cursor,
@@ -93,7 +93,7 @@ status weight_product(struct run *run, const struct step *step,
                       struct tensor dy, struct tensor x,
                       const struct piece *piece)
 {
-    return stream_product(run, step->stream[0], dy, x, piece);
+    return use_product(run, step->use[0], dy, x, piece);
 }
 
 struct tensor piece_rows(const struct run *run, struct tensor matrix,

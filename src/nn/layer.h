@@ -37,8 +37,8 @@ status weight_pieces(const struct step *step, struct run *run,
 status weight_product(struct run *run, const struct step *step,
                       struct tensor dy, struct tensor x,
                       const struct piece *piece);
-/* The same for any stream. */
-status stream_product(struct run *run, int stream, struct tensor dy,
+/* The same for any use. */
+status use_product(struct run *run, int use, struct tensor dy,
                       struct tensor x, const struct piece *piece);
 
 /* Rows that a piece covers of a matrix of all tokens of the micro-batch, or of

@@ -92,9 +92,9 @@ status local_sums(const struct step *whole, struct run *run, struct tensor dy,
         dtype_is_narrow(x.dtype) ? run->kernels : run->real;
     struct vector_pass pass = {0};
 
-    own.param[1] = own.stream[1] = -1; /* a bias is the work of B */
+    own.param[1] = own.use[1] = -1; /* a bias is the work of B */
 
-    if (!gradient_made(run->program, step->stream[0])) return OK; /* frozen */
+    if (!gradient_made(run->program, step->use[0])) return OK; /* frozen */
     while (vector_next(run, step, 0, &pass)) {
         const struct token_order *order = &pass.order;
         const int leaves = order->leaves * token_order_contexts(order);
@@ -176,10 +176,10 @@ static slot add_local(struct program *p, const struct layer *layer, slot x,
     p->slots[output].layout.tokens = p->slots[x].layout.tokens;
     program_add_param(p, step, 0, spec);
     if (p->error != OK) return -1;
-    struct stream_info *stream = &p->streams[p->stream_count - 1];
+    struct use_info *use = &p->uses[p->use_count - 1];
 
-    stream->vector = true;
-    stream->local = p->slots[output].layout.tokens >> AXIS_TENSOR & 1;
+    use->vector = true;
+    use->local = p->slots[output].layout.tokens >> AXIS_TENSOR & 1;
     return output;
 }
 

@@ -10,7 +10,7 @@ void program_init(struct program *program, enum program_mode mode,
 {
     *program = (struct program){.mode = mode, .dtype = dtype, .grid = *grid,
                                 .mesh = mesh_alone(), .chunks = 1,
-                                .context_exchange = 1, .block = -1,
+                                .method.exchange = 1, .block = -1,
                                 .entry = -1, .exit = -1};
 }
 
@@ -18,7 +18,7 @@ void program_free(struct program *program)
 {
     memory_free(program->steps);
     memory_free(program->slots);
-    memory_free(program->streams);
+    memory_free(program->uses);
     param_table_free(&program->params);
     *program = (struct program){0};
 }
@@ -57,7 +57,7 @@ int program_add_step(struct program *p, const struct layer *layer, slot input)
     p->steps[p->step_count] = (struct step){
         .layer = layer, .index = p->step_count, .block = p->block,
         .input = input, .second = -1, .left = -1, .output = -1, .aux = -1,
-        .param = {-1, -1}, .stream = {-1, -1}, .each = 1};
+        .param = {-1, -1}, .use = {-1, -1}, .each = 1};
     return p->step_count++;
 }
 
@@ -85,23 +85,23 @@ static bool writes_part(const struct program *p, const struct step *step)
            (p->slots[step->output].layout.tokens >> AXIS_TENSOR & 1);
 }
 
-void program_add_stream(struct program *p, int step, int which, int param)
+void program_add_use(struct program *p, int step, int which, int param)
 {
-    void *items = p->streams;
+    void *items = p->uses;
 
-    if (failed(p, grow(&items, p->stream_count, &p->stream_capacity,
-                       sizeof *p->streams)))
+    if (failed(p, grow(&items, p->use_count, &p->use_capacity,
+                       sizeof *p->uses)))
         return;
-    p->streams = items;
-    p->streams[p->stream_count] = (struct stream_info){
-        .param = param, .use = p->params.items[param].streams++,
+    p->uses = items;
+    p->uses[p->use_count] = (struct use_info){
+        .param = param, .number = p->params.items[param].uses++,
         .vector = p->params.items[param].spec.vector,
         .sources = p->params.items[param].spec.spread > 0
                        ? p->mesh.size[AXIS_EXPERT] : 1,
         .local = p->params.items[param].spec.vector &&
                  writes_part(p, &p->steps[step])};
     p->steps[step].param[which] = param;
-    p->steps[step].stream[which] = p->stream_count++;
+    p->steps[step].use[which] = p->use_count++;
 }
 
 static bool is_alone(const struct program *p)
@@ -117,16 +117,16 @@ void program_name_rows(struct program *p)
     const int64_t tokens = p->batch * p->length;
 
     if (p->mtp_depth > 0) return; /* there are more uses */
-    for (int i = 0; i < p->stream_count && is_alone(p); i++) {
-        struct stream_info *lookup = &p->streams[i];
+    for (int i = 0; i < p->use_count && is_alone(p); i++) {
+        struct use_info *lookup = &p->uses[i];
 
-        if (!lookup->scatter || lookup->use != 0 ||
+        if (!lookup->scatter || lookup->number != 0 ||
             2 * tokens > p->params.items[lookup->param].rows)
             continue;
-        for (int j = 0; j < p->stream_count; j++) {
-            if (p->streams[j].param != lookup->param || i == j) continue;
-            p->streams[j].use = 0;
-            lookup->use = 1;
+        for (int j = 0; j < p->use_count; j++) {
+            if (p->uses[j].param != lookup->param || i == j) continue;
+            p->uses[j].number = 0;
+            lookup->number = 1;
             lookup->rows = tokens;
         }
     }
@@ -146,7 +146,7 @@ void program_add_param(struct program *p, int step, int which,
     if (failed(p, param_add(&p->params, spec->name, p->block, &cut, held,
                             &index)))
         return;
-    program_add_stream(p, step, which, index);
+    program_add_use(p, step, which, index);
 }
 
 int64_t program_sequence(const struct program *program)
@@ -169,7 +169,7 @@ int64_t program_position(const struct program *program, int64_t token)
     const int second = token >= half;
 
     if (program->mesh.size[AXIS_CONTEXT] == 1) return token;
-    if (program->context_striped)
+    if (program->method.striped)
         return token * program->mesh.size[AXIS_CONTEXT] +
                program->place.at[AXIS_CONTEXT];
     return program_span(program, second) + token - second * half;
@@ -453,10 +453,10 @@ static status print_axes(struct text *out, const char *word, unsigned mask)
 status program_print(const struct program *program, struct text *out)
 {
     TRY(text_printf(out, "%d steps, %d slots of [%lld tokens, width], %d "
-                         "parameters, %d gradient streams\n",
+                         "parameters, %d gradient uses\n",
                     program->step_count, program->slot_count,
                     (long long)program->tokens, program->params.count,
-                    program->stream_count));
+                    program->use_count));
     for (int i = 0; i < program->step_count; i++) {
         const struct step *step = &program->steps[i];
         const struct step_cost cost = step->layer->cost(step, program);

@@ -10,7 +10,7 @@
  *           which mesh axes divide its tokens and its width, and over which it
  *           is a partial sum
  *   step    one layer applied to slots and parameters
- *   stream  the gradient of one use of a parameter (param.h) */
+ *   use     the gradient of one use of a parameter (param.h) */
 #ifndef LOCKSTEP_NN_PROGRAM_H
 #define LOCKSTEP_NN_PROGRAM_H
 
@@ -104,8 +104,8 @@ struct step {
     slot output;               /* -1: the loss */
     slot aux;                  /* second output (statistics), or -1 */
     int param[STEP_PARAMS_MAX];  /* index in the table, or -1 */
-    int stream[STEP_PARAMS_MAX]; /* index in the streams, or -1 */
-    int each;                  /* parameters (and streams) that follow each
+    int use[STEP_PARAMS_MAX]; /* index in the uses, or -1 */
+    int each;                  /* parameters (and uses) that follow each
                                 * other from these on, one of every expert; 1 */
     bool few;                  /* products by the recipe */
     union {
@@ -146,9 +146,9 @@ struct step {
     } set;
 };
 
-/* Parameter and stream `index` of a step; -1: none. They are counted expert by
+/* Parameter and use `index` of a step; -1: none. They are counted expert by
  * expert. */
-struct step_use { int param, stream; };
+struct step_use { int param, use; };
 static inline int step_uses(const struct step *step)
 {
     return STEP_PARAMS_MAX * step->each;
@@ -159,7 +159,7 @@ static inline struct step_use step_use(const struct step *step, int index)
 
     if (step->param[which] < 0) return (struct step_use){-1, -1};
     return (struct step_use){step->param[which] + expert,
-                             step->stream[which] + expert};
+                             step->use[which] + expert};
 }
 
 /* Masks of mesh axes (1 << AXIS_...). */
@@ -183,9 +183,9 @@ struct slot_info {
 };
 
 /* One use of one parameter. */
-struct stream_info {
+struct use_info {
     int param;
-    int use;            /* from 0 on */
+    int number;         /* of its parameter's uses, from 0 on */
     bool vector;        /* token_order accumulators with parts */
     bool local;         /* vector: of the tokens (or heads) that this rank
                          * holds; the ranks' sums are joined when it is
@@ -223,6 +223,17 @@ struct regularization {
     int64_t mtp_steps;  /* 0: the first weight always counts */
 };
 
+/* How ranks of the context axis attend to each other's tokens. */
+struct context_method {
+    int exchange;       /* neighbours that exchange heads for tokens; 1 (in a
+                         * request also 0): none */
+    bool ring;          /* the others pass keys on, instead of all getting all;
+                         * in a request: where spans allow it */
+    bool strict;        /* ... or it is refused */
+    bool striped;       /* a ring, and token i of a sequence is on rank i modulo
+                         * the ranks: outside the grid */
+};
+
 struct program {
     enum program_mode mode;
     enum dtype dtype;   /* of activations and of weights as kernels read them */
@@ -240,12 +251,7 @@ struct program {
                          * so that messages of one go beside all work of the
                          * next */
     int chunks;         /* of a sequence on this rank; 1: it is one leaf */
-    int context_exchange; /* neighbours along the context axis that exchange
-                           * heads for tokens; 1: none */
-    bool context_ring;  /* the others pass keys on, instead of all getting
-                         * all */
-    bool context_striped; /* ... and token i of a sequence is on rank i modulo
-                           * the ranks: outside the grid */
+    struct context_method method;
     int64_t context;    /* positions that tables and caches hold */
     int mtp_depth;      /* modules that predict later tokens */
     int mtp_block;      /* number of the first one's block */
@@ -261,8 +267,8 @@ struct program {
     int step_count, step_capacity;
     struct slot_info *slots;      /* owned */
     int slot_count, slot_capacity;
-    struct stream_info *streams;  /* owned */
-    int stream_count, stream_capacity;
+    struct use_info *uses;     /* owned */
+    int use_count, use_capacity;
     struct param_table params;
     struct rope_table rope[ROPE_TABLES_MAX];
     int rope_count;
@@ -501,7 +507,7 @@ static inline enum dtype program_real(const struct program *program)
 enum dtype program_slot_dtype(const struct program *program, slot which);
 enum dtype program_gradient_dtype(const struct program *program, slot which);
 
-/* How a step's batch meets the trees of a stream. */
+/* How a step's batch meets the trees of a use. */
 struct cut program_cut(const struct program *program, bool head);
 
 /* ---- for layers (nn/ only) ---- */
@@ -511,6 +517,6 @@ slot program_add_slot(struct program *p, const char *name, int64_t width,
                       bool statistic);
 void program_add_param(struct program *p, int step, int which,
                        const struct param_spec *spec);
-void program_add_stream(struct program *p, int step, int which, int param);
+void program_add_use(struct program *p, int step, int which, int param);
 
 #endif

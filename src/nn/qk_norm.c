@@ -418,7 +418,7 @@ static status part_backward(const struct step *step, struct run *run,
                             struct qk_pass *pass)
 {
     const struct program *p = run->program;
-    const int stream = step->stream[pass->which];
+    const int use = step->use[pass->which];
     char *scratch = run->scratch;
     const size_t idle = arena_aligned(
         (size_t)(contexts_of(p) * widest_row(step)) * sizeof(double));
@@ -431,10 +431,10 @@ static status part_backward(const struct step *step, struct run *run,
     pass->bias = scratch + idle;
     memset(scratch, 0, (size_t)idle_places(step) * idle);
     scratch += (size_t)idle_places(step) * idle;
-    gradient_vector_begin(run->gradients, stream, &pass->piece, scratch,
+    gradient_vector_begin(run->gradients, use, &pass->piece, scratch,
                           &pass->sums, &continues);
     pass->first_part =
-        p->streams[stream].local ? (int)program_leaves(p).first : 0;
+        p->uses[use].local ? (int)program_leaves(p).first : 0;
     pass->parts = (int)(pass->sums.shape[0] /
                         (pass->piece.leaves * contexts_of(p)));
     if (!continues) /* a chain from +0 is the same after + 0 */
@@ -444,7 +444,7 @@ static status part_backward(const struct step *step, struct run *run,
     for (int64_t s = 0; s < pass->piece.sequences; s++)
         for (int row = 0; row < pass->part.rows; row++)
             TRY(row_backward(step, run, pass, s, row));
-    return gradient_vector_end(run->gradients, stream, pass->sums);
+    return gradient_vector_end(run->gradients, use, pass->sums);
 }
 
 static status qk_norm_backward(const struct step *step, struct run *run)
@@ -570,7 +570,7 @@ slot nn_qk_norm(struct program *p, slot qkv, int heads, int kv_heads,
             p->error = fail_overlap(norm->weights[which].name);
         program_add_param(p, step, which, &norm->weights[which]);
         if (p->error == OK)
-            p->streams[p->stream_count - 1].local = ranks > 1 && row == width;
+            p->uses[p->use_count - 1].local = ranks > 1 && row == width;
     }
     return p->error == OK ? output : -1;
 }

@@ -210,7 +210,7 @@ slot nn_sinks(struct program *p, slot x, const struct param_spec *spec)
           last->output == x);
     const slot lse = last->aux;
 
-    if (p->context_exchange > 1 || p->context_striped)
+    if (p->method.exchange > 1 || p->method.striped)
         p->error = fail_exchange();
     const int step = program_add_step(p, &layer_sinks, x);
 

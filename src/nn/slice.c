@@ -12,14 +12,15 @@ struct cutter {
     struct program *program;
     int first, last;  /* steps [first, last) of the whole are kept */
     int *slots;       /* owned: new number of each slot, -1: gone */
-    int *params, *streams;
-    struct uses *uses;   /* owned, [slots]: steps of the whole that use it */
+    int *params, *uses;
+    struct readers *readers; /* owned, [slots]: steps of the whole that use
+                              * it */
     struct owner *owners; /* owned, [params] */
-    bool *stream_kept;   /* owned, [streams]: a kept step has it */
+    bool *use_kept;      /* owned, [uses]: a kept step has it */
 };
 
-struct uses { int first, last; }; /* -1: none */
-/* Streams of a parameter. */
+struct readers { int first, last; }; /* -1: none */
+/* Uses of a parameter. */
 struct owner { int kept, all; bool copy; };
 
 /* Steps of a stage lie together: before, in and after the blocks. */
@@ -40,12 +41,12 @@ static void find_steps(struct cutter *c, const struct slice *slice)
         c->last--;
 }
 
-static void find_uses(struct cutter *c)
+static void find_readers(struct cutter *c)
 {
     const struct program *p = c->program;
 
     for (slot which = 0; which < p->slot_count; which++)
-        c->uses[which] = (struct uses){-1, -1};
+        c->readers[which] = (struct readers){-1, -1};
     for (int i = 0; i < p->step_count; i++) {
         const struct step *step = &p->steps[i];
         const slot used[] = {step->input, step->second, step->left,
@@ -53,8 +54,8 @@ static void find_uses(struct cutter *c)
 
         for (int j = 0; j < 5; j++) {
             if (used[j] < 0) continue;
-            if (c->uses[used[j]].first < 0) c->uses[used[j]].first = i;
-            c->uses[used[j]].last = i;
+            if (c->readers[used[j]].first < 0) c->readers[used[j]].first = i;
+            c->readers[used[j]].last = i;
         }
     }
 }
@@ -64,9 +65,10 @@ static status find_crossing(const struct cutter *c, int at, slot *out)
 {
     *out = -1;
     for (slot which = 0; which < c->program->slot_count; which++) {
-        const struct uses *uses = &c->uses[which];
+        const struct readers *readers = &c->readers[which];
 
-        if (uses->first < 0 || uses->first >= at || uses->last < at) continue;
+        if (readers->first < 0 || readers->first >= at || readers->last < at)
+            continue;
         if (*out >= 0)
             FAIL(ERR_CONFIG, "the model cannot be cut before step %d of its "
                              "program: the activations s%d and s%d cross",
@@ -112,20 +114,20 @@ static void keep_slots(struct cutter *c)
     renumber(&p->exit, c->slots);
 }
 
-static void count_streams(struct cutter *c)
+static void count_uses(struct cutter *c)
 {
     const struct program *p = c->program;
 
     for (int i = c->first; i < c->last; i++)
         for (int j = 0; j < step_uses(&p->steps[i]); j++)
-            if (step_use(&p->steps[i], j).stream >= 0)
-                c->stream_kept[step_use(&p->steps[i], j).stream] = true;
-    for (int s = 0; s < p->stream_count; s++) {
-        struct owner *owner = &c->owners[p->streams[s].param];
+            if (step_use(&p->steps[i], j).use >= 0)
+                c->use_kept[step_use(&p->steps[i], j).use] = true;
+    for (int s = 0; s < p->use_count; s++) {
+        struct owner *owner = &c->owners[p->uses[s].param];
 
         owner->all++;
-        if (c->stream_kept[s]) owner->kept++;
-        else if (p->streams[s].use == 0) owner->copy = true;
+        if (c->use_kept[s]) owner->kept++;
+        else if (p->uses[s].number == 0) owner->copy = true;
     }
 }
 
@@ -145,7 +147,7 @@ static void keep_params(struct cutter *c)
         if (owner.kept == 0) continue;
         param.copy = owner.copy;
         param.shared = owner.kept < owner.all;
-        param.streams = 0; /* counted again by keep_streams */
+        param.uses = 0; /* counted again by keep_uses */
         param.offset = kept.elements;
         kept.elements += param_room(param.elements);
         kept.parameters += param.elements;
@@ -155,22 +157,22 @@ static void keep_params(struct cutter *c)
     param_place_gradients(&p->params);
 }
 
-static void keep_streams(struct cutter *c)
+static void keep_uses(struct cutter *c)
 {
     struct program *p = c->program;
     int count = 0;
 
-    for (int s = 0; s < p->stream_count; s++) {
-        struct stream_info info = p->streams[s];
+    for (int s = 0; s < p->use_count; s++) {
+        struct use_info info = p->uses[s];
 
-        c->streams[s] = -1;
-        if (!c->stream_kept[s]) continue;
+        c->uses[s] = -1;
+        if (!c->use_kept[s]) continue;
         info.param = c->params[info.param];
-        info.use = p->params.items[info.param].streams++;
-        c->streams[s] = count;
-        p->streams[count++] = info;
+        info.number = p->params.items[info.param].uses++;
+        c->uses[s] = count;
+        p->uses[count++] = info;
     }
-    p->stream_count = count;
+    p->use_count = count;
 }
 
 static void keep_steps(struct cutter *c)
@@ -189,7 +191,7 @@ static void keep_steps(struct cutter *c)
         renumber(&step.aux, c->slots);
         for (int j = 0; j < STEP_PARAMS_MAX; j++) {
             renumber(&step.param[j], c->params);
-            renumber(&step.stream[j], c->streams);
+            renumber(&step.use[j], c->uses);
         }
         p->steps[i] = step;
     }
@@ -201,15 +203,15 @@ static status cut(struct cutter *c)
 {
     struct program *program = c->program;
 
-    find_uses(c);
+    find_readers(c);
     if (c->first > 0)
         TRY(find_crossing(c, c->first, &program->entry));
     if (c->last < program->step_count)
         TRY(find_crossing(c, c->last, &program->exit));
     keep_slots(c);
-    count_streams(c);
-    keep_params(c); /* reads the old streams of the old steps */
-    keep_streams(c);
+    count_uses(c);
+    keep_params(c); /* reads the old uses of the old steps */
+    keep_uses(c);
     keep_steps(c);
     return OK;
 }
@@ -217,11 +219,11 @@ static status cut(struct cutter *c)
 status program_slice(struct program *program, const struct slice *slice)
 {
     const int slots = program->slot_count, params = program->params.count;
-    const int streams = program->stream_count;
+    const int uses = program->use_count;
     const struct { int count; size_t bytes; } sizes[] = {
-        {slots, sizeof(int)}, {params, sizeof(int)}, {streams, sizeof(int)},
-        {slots, sizeof(struct uses)}, {params, sizeof(struct owner)},
-        {streams, sizeof(bool)}};
+        {slots, sizeof(int)}, {params, sizeof(int)}, {uses, sizeof(int)},
+        {slots, sizeof(struct readers)}, {params, sizeof(struct owner)},
+        {uses, sizeof(bool)}};
     enum { TABLES = (int)(sizeof sizes / sizeof *sizes) };
     void *tables[TABLES] = {0};
     struct cutter c = {.program = program};
@@ -236,10 +238,10 @@ status program_slice(struct program *program, const struct slice *slice)
                                            sizes[i].bytes, &tables[i]));
     c.slots = tables[0];
     c.params = tables[1];
-    c.streams = tables[2];
-    c.uses = tables[3];
+    c.uses = tables[2];
+    c.readers = tables[3];
     c.owners = tables[4];
-    c.stream_kept = tables[5];
+    c.use_kept = tables[5];
     result = cut(&c);
 done:
     for (int i = 0; i < TABLES; i++) memory_free(tables[i]);

@@ -62,7 +62,7 @@ static struct step with_param(const struct step *step, int which)
     struct step one = *step;
 
     one.param[0] = step->param[which];
-    one.stream[0] = step->stream[which];
+    one.use[0] = step->use[which];
     return one;
 }
 

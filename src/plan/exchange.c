@@ -168,7 +168,7 @@ static bool is_kept(const struct stage *stage, const struct residence *a,
     const int border = stage->frame.forward_end;
 
     if (a->unit != b->unit || is_idle(stage, b)) return false;
-    if (!stage->request.reshard) return true;
+    if (!stage->request.gather.reshard) return true;
     return stage_gathers_once(stage) &&
            (stage->phases.merged ||
             (a->first < border) == (b->first < border));
@@ -180,7 +180,8 @@ static void add_gathers(struct exchanges *out, const struct stage *stage)
 {
     const struct residency *r = &stage->gathered;
     const struct program *p = &stage->program;
-    const bool each = stage->request.reshard && !stage_gathers_once(stage);
+    const bool each =
+        stage->request.gather.reshard && !stage_gathers_once(stage);
     const int64_t times =
         each ? stage_rounds(stage) * (p->batch / p->sequences) : 1;
 
@@ -206,10 +207,10 @@ static void add_units(struct exchanges *out, const struct stage *stage)
             add_gather(out, stage, i, 1);
     }
     if (stage_divides(stage, stage_reads(stage))) add_gathers(out, stage);
-    for (int i = 0; i < p->stream_count; i++)
-        if (p->streams[i].use > 0)
+    for (int i = 0; i < p->use_count; i++)
+        if (p->uses[i].number > 0)
             add_gradients(out, stage,
-                          shard_unit_of(shards, p->streams[i].param));
+                          shard_unit_of(shards, p->uses[i].param));
 }
 
 /* Tensors that go to the rank that computes with them as wholes, and back. */
@@ -285,12 +286,12 @@ static void add_copies(struct exchanges *out, const struct pipeline *p,
     row.bytes = bytes * exchange_all_reduce(program->params.gradients,
                                             c->copies, c->copy);
     exchanges_add(out, row);
-    for (int i = 0; i < program->stream_count; i++) {
-        const struct stream_info *s = &program->streams[i];
+    for (int i = 0; i < program->use_count; i++) {
+        const struct use_info *s = &program->uses[i];
         const int64_t elements = program->params.items[s->param].elements;
 
         if (!gradient_made(program, i)) continue;
-        row.calls = s->sources - 1 + (s->use > 0);
+        row.calls = s->sources - 1 + (s->number > 0);
         row.bytes = row.calls * bytes *
                     exchange_all_reduce(elements, c->copies, c->copy);
         if (row.calls > 0) exchanges_add(out, row);

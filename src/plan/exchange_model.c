@@ -42,13 +42,13 @@ static void add_leaves(const struct scene *s)
         while (piece_next(&g->cut[i % 2], i / 2, &cursor, &piece))
             leaves[i % 2] += piece.completes;
     }
-    for (int i = 0; i < p->stream_count && ranks > 1; i++) {
-        const struct stream_info *stream = &p->streams[i];
-        const int64_t elements = p->params.items[stream->param].elements;
-        const int64_t calls = stream->local
+    for (int i = 0; i < p->use_count && ranks > 1; i++) {
+        const struct use_info *use = &p->uses[i];
+        const int64_t elements = p->params.items[use->param].elements;
+        const int64_t calls = use->local
                                   ? stage_rounds(s->stage)
-                                  : stream->sources * leaves[stream->head];
-        const int64_t each = stream->local ? elements * p->grid.data
+                                  : use->sources * leaves[use->head];
+        const int64_t each = use->local ? elements * p->grid.data
                                            : elements;
 
         if (!gradient_made(p, i)) continue;
@@ -73,7 +73,7 @@ static void add_vectors(const struct scene *s)
 
     rounds.times = stage_rounds(stage);
     for (int i = 0; i < (whole ? 1 : stage->reduced.count); i++) {
-        const struct stream_range range =
+        const struct use_range range =
             whole ? gradients_all(g)
                   : stage->reduced.items[i].joined;
         const int64_t elements = gradients_joined(g, range);

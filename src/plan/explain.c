@@ -75,10 +75,10 @@ static status explain_parameters(const struct stage *stage, struct text *out)
     if (frozen)
         TRY(text_append_string(out, "-: a frozen parameter has no rate and no "
                                     "decay\n"));
-    return text_printf(out, "%s parameters in %d tensors, %d gradient "
-                            "streams\n",
+    return text_printf(out, "%s parameters in %d tensors, %d gradients "
+                            "of uses\n",
                        text_count(number, table->parameters), table->count,
-                       stage->program.stream_count);
+                       stage->program.use_count);
 }
 
 static status explain_memory(const struct stage *stage, struct text *out)

@@ -106,7 +106,7 @@ static status add_pass(struct residency *r, const struct program *program,
 
             if (r->count == before || r->items[r->count - 1].unit != unit)
                 TRY(add_item(r, (struct residence){.unit = unit,
-                                                   .stream = -1, .first = e}));
+                                                   .use = -1, .first = e}));
             r->items[r->count - 1].last = e;
             r->items[r->count - 1].end = e + 1;
         }
@@ -204,39 +204,39 @@ status residency_weights(struct residency *residency,
 /* Numbers of items, -1: none yet. */
 struct item_index {
     int *unit;   /* owned, [units]: the unit's own */
-    int *stream; /* owned, [streams]: of second uses */
+    int *second; /* owned, [uses]: of second uses */
 };
 
-static status index_take(struct item_index *index, int units, int streams)
+static status index_take(struct item_index *index, int units, int uses)
 {
     void *memory = NULL;
 
-    TRY(memory_take((size_t)(units + streams) + 1, sizeof(int), &memory));
+    TRY(memory_take((size_t)(units + uses) + 1, sizeof(int), &memory));
     index->unit = memory;
-    index->stream = index->unit + units;
-    for (int i = 0; i < units + streams; i++) index->unit[i] = -1;
+    index->second = index->unit + units;
+    for (int i = 0; i < units + uses; i++) index->unit[i] = -1;
     return OK;
 }
 
 static int *item_of(const struct item_index *index,
                     const struct program *program,
-                    const struct shards *shards, int stream)
+                    const struct shards *shards, int use)
 {
-    const struct stream_info *info = &program->streams[stream];
+    const struct use_info *info = &program->uses[use];
 
-    return info->use > 0 ? &index->stream[stream]
+    return info->number > 0 ? &index->second[use]
                          : &index->unit[shard_unit_of(shards, info->param)];
 }
 
 static status touch(struct residency *r, const struct program *program,
-                    const struct shards *shards, int stream, int event,
+                    const struct shards *shards, int use, int event,
                     const struct item_index *index)
 {
-    const struct stream_info *info = &program->streams[stream];
-    int *item = item_of(index, program, shards, stream);
+    const struct use_info *info = &program->uses[use];
+    int *item = item_of(index, program, shards, use);
 
     if (info->rows > 0) return OK; /* no part of a unit */
-    if (!gradient_made(program, stream)) return OK;
+    if (!gradient_made(program, use)) return OK;
     if (*item >= 0) {
         r->items[*item].last = event;
         return OK;
@@ -244,7 +244,7 @@ static status touch(struct residency *r, const struct program *program,
     *item = r->count;
     return add_item(r, (struct residence){
         .unit = shard_unit_of(shards, info->param),
-        .stream = info->use > 0 ? stream : -1,
+        .use = info->number > 0 ? use : -1,
         .begin = event, .first = event, .last = event});
 }
 
@@ -252,14 +252,14 @@ static void find_joined(struct residency *r, const struct program *program,
                         const struct shards *shards,
                         const struct item_index *index)
 {
-    int before = -1; /* item of the stream before */
+    int before = -1; /* item of the use before */
 
-    for (int i = 0; i < program->stream_count; i++) {
-        if (!program->streams[i].local) continue;
+    for (int i = 0; i < program->use_count; i++) {
+        if (!program->uses[i].local) continue;
         const int item = *item_of(index, program, shards, i);
 
         if (item < 0) continue;
-        struct stream_range *range = &r->items[item].joined;
+        struct use_range *range = &r->items[item].joined;
 
         /* Layers come in the order of the units, so nobody else's lie
          * between. */
@@ -301,9 +301,9 @@ static status touch_all(struct residency *residency,
             event->pass != PASS_BACKWARD_WEIGHT)
             continue;
         for (int j = 0; j < step_uses(step); j++)
-            if (step_use(step, j).stream >= 0)
+            if (step_use(step, j).use >= 0)
                 TRY(touch(residency, program, shards,
-                          step_use(step, j).stream, e, index));
+                          step_use(step, j).use, e, index));
     }
     return OK;
 }
@@ -318,7 +318,7 @@ status residency_gradients(struct residency *residency,
 
     residency_free(residency);
     residency->gradients = true;
-    TRY(index_take(&index, shards->count, program->stream_count));
+    TRY(index_take(&index, shards->count, program->use_count));
     result = touch_all(residency, program, frame, shards, &index);
     if (result == OK) find_joined(residency, program, shards, &index);
     memory_free(index.unit);

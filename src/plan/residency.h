@@ -19,12 +19,12 @@
 
 struct residence {
     int unit;        /* of the shards */
-    int stream;      /* the gradient of a second use; -1: the unit's own */
+    int use;      /* the gradient of a second use; -1: the unit's own */
     int begin;       /* event before which its room is taken */
     int first, last; /* events that use it */
     int end;         /* event before which its room is free again */
     int64_t offset;  /* elements */
-    struct stream_range joined; /* gradients: from the first to the last stream
+    struct use_range joined; /* gradients: from the first to the last use
                       * whose vectors are joined over the ranks that hold parts
                       * of the same sequences; empty: none is */
 };

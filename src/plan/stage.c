@@ -13,35 +13,10 @@
 #include "nn/routes.h"
 #include "nn/tallies.h"
 #include "optimizer/whole_tensors.h"
+#include "plan/context_method.h"
 #include "plan/logits_chunk.h"
 
 /* ---- sizes ---- */
-
-/* True if a rank of a ring holds two nodes of attention's tree. */
-static bool ring_spans(const struct stage_request *r)
-{
-    const int64_t exchange = r->context_exchange > 0 ? r->context_exchange : 1;
-    const int64_t ranks = r->mesh.size[AXIS_CONTEXT] / exchange;
-    const int64_t granules = r->length / (2 * ranks) / ATTENTION_GRANULE;
-
-    return ranks > 1 && granules > 0 && (granules & (granules - 1)) == 0 &&
-           granules * ATTENTION_GRANULE * 2 * ranks == r->length;
-}
-
-static status check_ring(const struct stage_request *r)
-{
-    const int64_t exchange = r->context_exchange > 0 ? r->context_exchange : 1;
-    const int64_t ranks = r->mesh.size[AXIS_CONTEXT] / exchange;
-    int64_t near = 2 * ranks * ATTENTION_GRANULE;
-
-    if (!r->context_strict || ranks == 1 || ring_spans(r)) return OK;
-    while (2 * near <= r->length) near *= 2;
-    FAIL(ERR_CONFIG, "context.kind: ring needs spans of %d times a power of "
-                     "two tokens; %lld tokens over %lld ranks, two spans each, "
-                     "are not; %lld tokens are, and context.kind=allgather "
-                     "takes any", ATTENTION_GRANULE, (long long)r->length,
-         (long long)ranks, (long long)near);
-}
 
 /* Chunks are equal, and hold a token of each tensor leaf. */
 static status check_chunks(const struct stage_request *r)
@@ -60,7 +35,7 @@ static status check_chunks(const struct stage_request *r)
                          "than the grid's %d tensor leaves; %lld tokens would "
                          "do", (long long)(r->length / chunks),
              r->grid.tensor, (long long)(chunks * r->grid.tensor));
-    return check_ring(r);
+    return context_method_check(r);
 }
 
 status stage_check(const struct stage_request *r)
@@ -101,11 +76,7 @@ static status build_program(struct stage *stage)
     p->tokens = r->micro_batch * p->length;
     if (r->grid.context > 1)
         p->chunks = 2 * r->grid.context / r->mesh.size[AXIS_CONTEXT];
-    if (r->context_exchange > 0) p->context_exchange = r->context_exchange;
-    p->context_striped =
-        r->context_striped && r->mesh.size[AXIS_CONTEXT] > 1;
-    p->context_ring =
-        p->context_striped || (r->context_ring && ring_spans(r));
+    p->method = context_method_used(r);
     p->context = r->context ? r->context : r->length;
     p->mtp_depth = r->mtp_depth;
     p->mtp_block = r->model->layers;
@@ -205,7 +176,7 @@ bool stage_divides(const struct stage *stage, enum memory_owner arena)
 
 bool stage_gathers_once(const struct stage *stage)
 {
-    return stage->request.reshard && stage->request.gather_once &&
+    return stage->request.gather.reshard && stage->request.gather.once &&
            stage_divides(stage, stage_reads(stage));
 }
 
@@ -248,7 +219,7 @@ static size_t arena_bytes(const struct stage *stage, enum memory_owner arena)
 static size_t gathered_bytes(const struct stage *stage)
 {
     const struct stage_request *r = &stage->request;
-    const int64_t elements = r->reshard && !r->gather_once
+    const int64_t elements = r->gather.reshard && !r->gather.once
                                  ? stage->gathered.elements
                                  : stage->program.params.elements;
 
@@ -318,8 +289,8 @@ static status add_memory(struct stage *stage)
         {"batch", "micro-batch", batch_bytes(p, stage->request.frames),
          NULL},
         {"gathered weights",
-         !stage->request.reshard        ? "step"
-         : stage->request.gather_once   ? "stage"
+         !stage->request.gather.reshard ? "step"
+         : stage->request.gather.once   ? "stage"
                                         : "unit",
          gathered_bytes(stage), NULL},
         {"gradients to be reduced", "unit", trains ? bucket_bytes(stage) : 0,
@@ -358,11 +329,11 @@ static void count_levels(struct stage *stage)
     const struct shards *s = &stage->shards;
 
     stage->level_elements = s->gradients;
-    for (int i = 0; i < p->stream_count; i++)
-        if (p->streams[i].use > 0)
+    for (int i = 0; i < p->use_count; i++)
+        if (p->uses[i].number > 0)
             stage->level_elements += param_room(
                 shard_kept_gradients(s,
-                                     shard_unit_of(s, p->streams[i].param)));
+                                     shard_unit_of(s, p->uses[i].param)));
     stage->levels = 1;
     for (int rounds = stage->request.rounds; rounds > 1; rounds /= 2)
         stage->levels++;
@@ -376,7 +347,8 @@ static status plan_residency(struct stage *stage)
     if (stage_divides(stage, stage_reads(stage)))
         TRY(residency_weights(&stage->gathered, &stage->program,
                               &stage->frame, &stage->shards,
-                              (struct ahead){r->prefetch, r->in_flight}));
+                              (struct ahead){r->gather.prefetch,
+                                             r->gather.in_flight}));
     if (r->backward != BACKWARD_NONE)
         TRY(residency_gradients(&stage->reduced, &stage->program,
                                 &stage->frame, &stage->shards));

@@ -16,6 +16,14 @@
 #include "optimizer/states.h"
 #include "plan/residency.h"
 
+/* When the weights that ranks divide are whole. */
+struct gather_policy {
+    int prefetch;          /* units gathered ahead */
+    int64_t in_flight;     /* ... elements of them at most; 0: any */
+    bool reshard;          /* they are given back after each pass */
+    bool once;             /* ... of all micro-batches (plan/phases.h) */
+};
+
 struct stage_request {
     const struct model *model;
     enum program_mode mode;
@@ -26,10 +34,7 @@ struct stage_request {
     struct grid grid;      /* data: this rank's share of the leaves */
     struct mesh mesh;      /* all zero: one rank */
     struct place place;
-    int context_exchange;  /* ranks that exchange heads; 0: 1 */
-    bool context_ring;     /* the rest passes keys on, where spans allow it */
-    bool context_strict;   /* ... or is refused */
-    bool context_striped;  /* a ring of striped tokens */
+    struct context_method method;
     int mtp_depth;         /* modules that predict later tokens */
     int64_t batch;         /* sequences of a step */
     int64_t micro_batch;   /* sequences at once */
@@ -51,10 +56,7 @@ struct stage_request {
     bool observe;          /* room for the weights before an update */
     bool snapshot;         /* room for a copy of what a checkpoint keeps */
     struct division division; /* zeroed: nothing */
-    int prefetch;          /* units of weights gathered ahead */
-    int64_t in_flight;     /* ... elements of them at most; 0: any */
-    bool reshard;          /* weights are given back after each pass */
-    bool gather_once;      /* ... of all micro-batches (plan/phases.h) */
+    struct gather_policy gather;
     int rounds;            /* more than 0: divided gradients are reduced after
                             * every micro-batch, which is then all that `batch`
                             * and `grid` say; a step has so many */

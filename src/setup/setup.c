@@ -254,12 +254,11 @@ static status cut_heads(struct setup *setup, const struct fit *fit)
     enum context_kind kind;
 
     TRY(context_kind_parse(&kind, o->context.kind));
-    setup->request.context_strict = kind == CONTEXT_RING;
-    setup->request.context_striped = kind == CONTEXT_STRIPED;
-    setup->request.context_ring = kind == CONTEXT_RING ||
-                                  kind == CONTEXT_HYBRID;
+    setup->request.method = (struct context_method){
+        .strict = kind == CONTEXT_RING, .striped = kind == CONTEXT_STRIPED,
+        .ring = kind == CONTEXT_RING || kind == CONTEXT_HYBRID};
     return fit_exchange(fit, kind, o->context.ulysses,
-                        &setup->request.context_exchange);
+                        &setup->request.method.exchange);
 }
 
 /* Breadth-first runs all micro-batches of a stage one after the other, so that
@@ -275,7 +274,7 @@ static status choose_gathers(struct setup *setup)
     if (which == 3)
         FAIL(ERR_CONFIG, "fsdp.gather: %s is not auto, each or once%s%s",
              o->fsdp.gather, near ? "; nearest: " : "", near ? near : "");
-    setup->request.gather_once =
+    setup->request.gather.once =
         which == 2 ||
         (which == 0 && setup->mesh.size[AXIS_PIPE] > 1 &&
          strcmp(o->schedule.name, "breadth-first") == 0);
@@ -306,7 +305,7 @@ status setup_use_grid(struct setup *setup, const struct grid *grid)
         setup->grid = *grid;
         TRY(fit_grid(&fit, &setup->grid, &changed));
     }
-    setup->exact = !changed && !(r->context_striped &&
+    setup->exact = !changed && !(r->method.striped &&
                                  setup->mesh.size[AXIS_CONTEXT] > 1);
     r->grid = setup->grid;
     r->grid.data = setup->grid.data / setup->ranks;
@@ -356,13 +355,13 @@ static status check_zero(struct setup *setup)
     const char *name = setup->set->values.zero;
     const struct options *o = &setup->set->values;
     struct division *division = &setup->request.division;
+    struct gather_policy *gather = &setup->request.gather;
     const double element = (double)dtype_bytes(setup->request.dtype);
 
     TRY(division_parse(division, name));
     division->bucket = (int64_t)(o->fsdp.bucket * 0x1p20 / element);
-    setup->request.in_flight = (int64_t)(o->fsdp.in_flight * 0x1p20 / element);
-    if (o->fsdp.in_flight > 0 && setup->request.in_flight == 0)
-        setup->request.in_flight = 1;
+    gather->in_flight = (int64_t)(o->fsdp.in_flight * 0x1p20 / element);
+    if (o->fsdp.in_flight > 0 && gather->in_flight == 0) gather->in_flight = 1;
     if ((division_copies(division) || division_parts(division)) &&
         setup->mesh.size[AXIS_SHARD] == 1)
         FAIL(ERR_CONFIG, "zero: %s divides over mesh.shard, which has one "
@@ -500,8 +499,9 @@ static status resolve_request(struct setup *setup)
         .recompute_count = o->train.recompute.count,
         .memory_bytes = o->train.memory * 0x1p30, .mesh = setup->mesh,
         .overlap = (int)o->tensor.overlap, .domino = o->tensor.domino,
-        .place = setup->place, .prefetch = (int)o->fsdp.prefetch,
-        .reshard = o->fsdp.reshard};
+        .place = setup->place, .gather = {
+            .prefetch = (int)o->fsdp.prefetch,
+            .reshard = o->fsdp.reshard}};
     if (r->threads == 0)
         r->threads = threads_cores() / mesh_ranks(&setup->mesh);
     if (r->threads == 0) r->threads = 1;

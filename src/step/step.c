@@ -236,18 +236,18 @@ static status find_bad(struct train_step *step,
 /* An expert's sources other than the first, of which the same holds; then all
  * of them are added. */
 static status sum_sources(struct gradients *g, struct group *copies,
-                          int stream)
+                          int use)
 {
-    const int sources = g->program->streams[stream].sources;
+    const int sources = g->program->uses[use].sources;
 
     if (sources == 1) return OK;
     for (int i = 1; i < sources; i++) {
         const struct comm_call call =
-            sum_call(gradient_source_root(g, stream, i));
+            sum_call(gradient_source_root(g, use, i));
 
         TRY(comm_run(copies, &call));
     }
-    return gradient_fold_sources(g, stream);
+    return gradient_fold_sources(g, use);
 }
 
 /* A stage on two ranks: the roots of both halves of the leaves, on both. */
@@ -261,10 +261,10 @@ static status sum_copies(struct train_step *step, int chunk)
 
     if (copies == NULL) return OK;
     TRY(comm_run(copies, &call));
-    for (int i = 0; i < p->stream_count; i++) {
+    for (int i = 0; i < p->use_count; i++) {
         if (!gradient_made(p, i)) continue;
         TRY(sum_sources(g, copies, i));
-        if (p->streams[i].use == 0) continue;
+        if (p->uses[i].number == 0) continue;
         call = sum_call(gradient_root(g, i));
         TRY(comm_run(copies, &call));
     }

@@ -77,17 +77,17 @@ static bool in_buckets(const struct zero *z)
 }
 
 /* Where a divided gradient has the shard of a second use: after the units, in
- * the order of the streams. */
-static int64_t second_at(const struct zero *z, int stream)
+ * the order of the uses. */
+static int64_t second_at(const struct zero *z, int use)
 {
     const struct program *p = &z->stage->program;
     int64_t at = z->stage->shards.gradients;
 
-    for (int i = 0; i < stream; i++)
-        if (p->streams[i].use > 0)
+    for (int i = 0; i < use; i++)
+        if (p->uses[i].number > 0)
             at += param_room(shard_kept_gradients(
                 &z->stage->shards,
-                shard_unit_of(&z->stage->shards, p->streams[i].param)));
+                shard_unit_of(&z->stage->shards, p->uses[i].param)));
     return at;
 }
 
@@ -96,9 +96,9 @@ static int64_t second_at(const struct zero *z, int stream)
 static struct tensor shard_of(const struct zero *z,
                               const struct residence *item)
 {
-    const int64_t at = item->stream < 0
+    const int64_t at = item->use < 0
                            ? z->stage->shards.units[item->unit].gradient_at
-                           : second_at(z, item->stream);
+                           : second_at(z, item->use);
 
     return elements(z, z->stage->memory[MEMORY_GRADIENTS].data,
                     z->level * z->stage->level_elements + at,
@@ -115,7 +115,7 @@ static void *item_data(const struct zero *z, const struct residence *item)
     if (in_buckets(z))
         return elements(z, z->stage->memory[MEMORY_BUCKETS].data, item->offset,
                         0).data;
-    if (item->stream >= 0) return gradient_root(g, item->stream).data;
+    if (item->use >= 0) return gradient_root(g, item->use).data;
     return unit_in(z, g->root, item->unit);
 }
 
@@ -139,9 +139,9 @@ static struct tensor item_sum(const struct zero *z,
 
 /* ---- calls ---- */
 
-/* stream: of a second use, or -1. */
+/* use: of a second use, or -1. */
 static struct comm_call scatter_call(const struct zero *z, int unit,
-                                     int stream, void *data,
+                                     int use, void *data,
                                      struct tensor own)
 {
     const struct gradients *g = &z->stage->gradients;
@@ -154,7 +154,7 @@ static struct comm_call scatter_call(const struct zero *z, int unit,
         .in = elements(z, data, 0, s->units[unit].gradients),
         .in_counts = s->shard_gradient_sizes + (int64_t)unit * s->most,
         .leaves = gradient_leaves(g),
-        .root_stride = gradient_root_stride(g, stream),
+        .root_stride = gradient_root_stride(g, use),
         .scratch = class->scratch[SHARD],
         .scratch_bytes = class->scratch_bytes[SHARD]};
 }
@@ -173,23 +173,23 @@ static struct comm_call sum_call(const struct zero_class *class,
 /* The sum over ranks that hold the same shard. Where others have divided it
  * before, it is one sum and no longer this rank's subtrees. */
 static struct comm_call roots_call(const struct zero *z,
-                                   const struct zero_class *class, int stream,
+                                   const struct zero_class *class, int use,
                                    struct tensor values)
 {
     struct comm_call call = sum_call(class, values);
 
     if (class->shard != NULL) return call;
     call.leaves = gradient_leaves(&z->stage->gradients);
-    call.root_stride = gradient_root_stride(&z->stage->gradients, stream);
+    call.root_stride = gradient_root_stride(&z->stage->gradients, use);
     return call;
 }
 
 /* The same where each of those ranks keeps a part of it: `own`. */
-static struct comm_call parts_call(const struct zero *z, int unit, int stream,
+static struct comm_call parts_call(const struct zero *z, int unit, int use,
                                    struct tensor values, struct tensor own)
 {
     const struct shards *s = &z->stage->shards;
-    struct comm_call call = roots_call(z, class_of(z, unit), stream, values);
+    struct comm_call call = roots_call(z, class_of(z, unit), use, values);
 
     if (!has_parts(z, unit)) return call;
     call.kind = COMM_REDUCE_SCATTER;
@@ -310,7 +310,7 @@ static void clear_gaps(const struct zero *z, int unit, void *data)
     }
 }
 
-/* Tells the streams of an item where their roots go. */
+/* Tells the uses of an item where their roots go. */
 static void place_roots(struct zero *z, const struct residence *item)
 {
     const struct program *p = &z->stage->program;
@@ -318,13 +318,13 @@ static void place_roots(struct zero *z, const struct residence *item)
     void *data = item_data(z, item);
 
     clear_gaps(z, item->unit, data);
-    for (int i = 0; i < p->stream_count; i++) {
-        const struct param *param = &p->params.items[p->streams[i].param];
+    for (int i = 0; i < p->use_count; i++) {
+        const struct param *param = &p->params.items[p->uses[i].param];
 
-        if (item->stream >= 0 ? i != item->stream
-                              : p->streams[i].use > 0 ||
+        if (item->use >= 0 ? i != item->use
+                              : p->uses[i].number > 0 ||
                                     shard_unit_of(&z->stage->shards,
-                                                  p->streams[i].param) !=
+                                                  p->uses[i].param) !=
                                         item->unit)
             continue;
         z->stage->gradients.states[i].placed =
@@ -338,7 +338,7 @@ static status start_sum(struct zero *z, int index,
     const struct residence *item = &z->stage->reduced.items[index];
     const struct zero_class *class = class_of(z, item->unit);
     const struct comm_call call =
-        parts_call(z, item->unit, item->stream, item_own(z, item),
+        parts_call(z, item->unit, item->use, item_own(z, item),
                    item_sum(z, item));
 
     return comm_start(class->copies, &call, handle);
@@ -349,7 +349,7 @@ static status start_reduce(struct zero *z, int index,
 {
     const struct residence *item = &z->stage->reduced.items[index];
     const struct comm_call call = scatter_call(
-        z, item->unit, item->stream, item_data(z, item), item_own(z, item));
+        z, item->unit, item->use, item_data(z, item), item_own(z, item));
 
     return comm_start(class_of(z, item->unit)->shard, &call, handle);
 }
@@ -416,11 +416,11 @@ static status finish_gradients(struct zero *z)
     z->level = 0;
     for (int i = 0; i < z->stage->reduced.count; i++) {
         const struct residence *item = &z->stage->reduced.items[i];
-        const struct residence first = {.unit = item->unit, .stream = -1};
+        const struct residence first = {.unit = item->unit, .use = -1};
 
         const struct tensor sum = item_sum(z, &first);
 
-        if (item->stream < 0 || sum.shape[0] == 0) continue;
+        if (item->use < 0 || sum.shape[0] == 0) continue;
         CHECK(z->stage->shards.units[item->unit].params == 1);
         TRY(g->kernels->add(g->stream, sum, sum, item_sum(z, item)));
     }

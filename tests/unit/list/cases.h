@@ -138,9 +138,10 @@ static status case_plan(struct pipeline *out, const struct layout_case *c,
         .micro_batch = micro,
         .length = CASE_LENGTH, .backward = BACKWARD_FUSED, .optimizer = true,
         .threads = 1, .recompute = none, .recompute_count = 1,
-        .prefetch = c->prefetch, .reshard = !c->keep, .rounds = c->rounds,
+        .gather = {.prefetch = c->prefetch, .reshard = !c->keep,
+                   .once = c->once}, .rounds = c->rounds,
         .piped = c->rounds > 0 && c->pipe > 1,
-        .gather_once = c->once, .domino = c->domino,
+        .domino = c->domino,
         .overlap = c->domino || c->overlap ? 2 : 0,
         .regular.z_loss = c->z_loss ? 1e-4 : 0},
         .schedule = &schedule, .blocks = blocks};
@@ -160,7 +161,7 @@ static status case_plan(struct pipeline *out, const struct layout_case *c,
     request.stage.place.at[AXIS_PIPE] = pipe;
     TRY(division_parse(&request.stage.division, c->zero));
     request.stage.division.bucket = c->bucket;
-    request.stage.in_flight = c->in_flight;
+    request.stage.gather.in_flight = c->in_flight;
     TRY(schedule_build(&schedule, c->schedule, mesh.size[AXIS_PIPE],
                        request.stage.piped
                            ? rounds : (int)(request.stage.batch /

@@ -204,7 +204,7 @@ static void experts_run(const struct precision *recipe)
 
     for (int i = 0; i < EXPERTS; i++) {
         const struct tensor dw =
-            gradient_root(&stage.gradients, up->stream[0] + i);
+            gradient_root(&stage.gradients, up->use[0] + i);
 
         for (int64_t j = 0; j < OUT * IN; j++)
             CHECK(tensor_get(&dw, j) == (double)want[i * OUT * IN + j]);

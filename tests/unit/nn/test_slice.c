@@ -227,7 +227,7 @@ static void gather(struct pipe *pipe, const struct param *param,
             EQUAL_TEXT(own->name, param->name);
             if (found++ == 0) copy(out, view);
             else IS_OK(stage->kernels.add(&stage->stream, out, out, view));
-            CHECK(own->shared == (param->streams > own->streams));
+            CHECK(own->shared == (param->uses > own->uses));
             originals += !own->copy;
         }
     }

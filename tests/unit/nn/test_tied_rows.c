@@ -43,12 +43,12 @@ static int64_t kept(const struct model *model, int64_t length,
     request.backward = BACKWARD_FUSED;
     request.grid = (struct grid){.data = 1, .tensor = 2, .context = 1};
     IS_OK(stage_plan(&stage, &request));
-    for (int i = 0; i < stage.program.stream_count; i++) {
-        const struct stream_info *info = &stage.program.streams[i];
+    for (int i = 0; i < stage.program.use_count; i++) {
+        const struct use_info *info = &stage.program.uses[i];
 
         if (info->rows == 0) continue;
         rows = info->rows;
-        CHECK(info->scatter && info->use == 1);
+        CHECK(info->scatter && info->number == 1);
     }
     stage_free(&stage);
     return rows;

@@ -40,8 +40,9 @@ static struct stage_request request_of(const struct model *model,
         .batch = 16 / ranks / rounds, .micro_batch = 16 / ranks / rounds,
         .length = 16, .backward = BACKWARD_FUSED, .optimizer = true,
         .threads = 1, .recompute = l->recompute ? block : none,
-        .recompute_count = 1, .prefetch = l->prefetch,
-        .reshard = l->reshard, .rounds = l->rounds, .overlap = l->overlap,
+        .recompute_count = 1,
+        .gather = {.prefetch = l->prefetch, .reshard = l->reshard},
+        .rounds = l->rounds, .overlap = l->overlap,
         .domino = l->domino, .choice = l->choice};
 
     request.mesh.size[AXIS_DATA] = l->data;
@@ -84,10 +85,10 @@ static void check_rooms(const struct stage *stage, const struct residency *r)
     }
 }
 
-static bool covered(const struct residency *r, int unit, int stream, int event)
+static bool covered(const struct residency *r, int unit, int use, int event)
 {
     for (int i = 0; i < r->count; i++)
-        if (r->items[i].unit == unit && r->items[i].stream == stream &&
+        if (r->items[i].unit == unit && r->items[i].use == use &&
             r->items[i].first <= event && event <= r->items[i].last)
             return true;
     return false;
@@ -106,15 +107,15 @@ static void check_events(const struct stage *stage)
         for (int j = 0; j < STEP_PARAMS_MAX; j++) {
             if (step->param[j] < 0) continue;
             const int unit = shard_unit_of(&stage->shards, step->param[j]);
-            const struct stream_info *stream =
-                &p->streams[step->stream[j]];
+            const struct use_info *stream =
+                &p->uses[step->use[j]];
 
             if (event->pass != PASS_BACKWARD_WEIGHT &&
                 (!backward || step->layer->backward_input != NULL))
                 CHECK(covered(&stage->gathered, unit, -1, e));
             if (backward)
                 CHECK(covered(&stage->reduced, unit,
-                              stream->use > 0 ? step->stream[j] : -1, e));
+                              stream->number > 0 ? step->use[j] : -1, e));
         }
     }
 }

@@ -261,7 +261,8 @@ static status plan(const struct layout *l, struct pipeline *p,
                   .place = *place, .batch = BATCH / ranks,
                   .micro_batch = l->micro_batch, .length = LENGTH,
                   .backward = BACKWARD_FUSED, .optimizer = true, .threads = 1,
-                  .prefetch = 1, .reshard = !l->keeps, .recompute = none,
+                  .gather = {.prefetch = 1, .reshard = !l->keeps},
+                  .recompute = none,
                   .recompute_count = 1}};
 
     TRY(division_parse(&request.stage.division, l->zero));
