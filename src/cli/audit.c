@@ -9,7 +9,7 @@
 #include "checkpoint/run_dir.h"
 #include "cli/run.h"
 #include "cli/table.h"
-#include "data/ramp.h"
+#include "optimizer/ramp.h"
 #include "observe/consumed.h"
 #include "observe/ledger.h"
 #include "train/trainer.h"

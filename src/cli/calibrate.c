@@ -9,6 +9,7 @@
 #include "cli/run.h"
 #include "planner/shape.h"
 #include "setup/setup.h"
+#include "tokenizer/run_tokenizer.h"
 
 static const double quiet = 0.05; /* of the sentinels, apart */
 
@@ -26,11 +27,13 @@ static void wish(struct wishes *w, int64_t m, int64_t n, int64_t k)
 static status wish_plan(struct wishes *w, const struct options_set *set,
                         int ranks)
 {
+    struct vocabulary vocabulary;
     struct setup setup = {0};
     struct shape shape;
     status result;
 
-    TRY_GOTO(done, result, setup_resolve(&setup, set, ranks, 0));
+    TRY(run_vocabulary(&vocabulary, &set->values));
+    TRY_GOTO(done, result, setup_resolve(&setup, set, &vocabulary, ranks, 0));
     TRY_GOTO(done, result, shape_of(&shape, &setup.model,
                                     setup.request.length));
     const int64_t tokens = setup.request.micro_batch * setup.request.length;

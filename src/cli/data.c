@@ -10,12 +10,14 @@
 #include "cli/run.h"
 #include "cli/table.h"
 #include "train/feed.h"
+#include "tokenizer/run_tokenizer.h"
 
 enum { SHOWN_TOKENS = 16, SHOWN_BYTES = 60, PIECES_MAX = 1 << 16,
        STEP_MAX = 1000000000, SAMPLES_MAX = 1 << 20 };
 
 struct showing {
     struct options_set set;
+    struct run_tokenizer tokenizer;
     struct setup setup;
     struct feed feed;
     char own_cache[PATH_BYTES]; /* removed afterwards; "": none */
@@ -28,6 +30,7 @@ static void showing_free(struct showing *show)
 {
     feed_close(&show->feed);
     setup_free(&show->setup);
+    run_tokenizer_free(&show->tokenizer);
     options_free(&show->set);
     memory_free(show->pieces);
     if (show->own_cache[0] != '\0' && directory_remove(show->own_cache) != OK)
@@ -46,7 +49,9 @@ static status showing_open(struct showing *show, struct arguments *arguments)
     TRY(arguments_integer(arguments, "from", 0, SAMPLES_MAX, &show->from));
     show->ids = arguments_has(arguments, "ids");
     TRY(config_read(&show->set, arguments->operands[0], arguments));
-    TRY(setup_resolve(&show->setup, &show->set, 1, 0));
+    TRY(run_tokenizer_read(&show->tokenizer, o));
+    TRY(setup_resolve(&show->setup, &show->set, &show->tokenizer.vocabulary, 1,
+                      0));
     show->batch = ramp_batch(&show->setup.ramp, show->step - 1);
     if (show->from >= show->batch)
         FAIL(ERR_USAGE, "--from %lld: this step has %lld samples, from 0",
@@ -67,7 +72,8 @@ static status showing_open(struct showing *show, struct arguments *arguments)
         }
         run = show->own_cache;
     }
-    return feed_open(&show->feed, &show->setup, run);
+    return feed_open(&show->feed, &show->setup,
+                     run_tokenizer_of(&show->tokenizer), run);
 }
 
 /* The beginning of a piece as text on one line, or its ids. */
@@ -81,13 +87,13 @@ static status excerpt(const struct showing *show, const struct loader *loader,
     out->length = 0;
     TRY(token_set_read(&loader->set, piece->at, count, loader->request.vocab,
                        ids));
-    if (show->ids || !show->setup.has_tokenizer) {
+    if (show->ids || show->tokenizer.vocabulary.size == 0) {
         for (int64_t i = 0; i < count; i++)
             TRY(text_printf(out, "%s%d", i > 0 ? " " : "", ids[i]));
     } else {
         size_t bad;
 
-        TRY(tokenizer_decode(&show->setup.tokenizer, ids, count, out));
+        TRY(tokenizer_decode(&show->tokenizer.tokenizer, ids, count, out));
         if (out->length > SHOWN_BYTES) out->length = SHOWN_BYTES;
         if (text_utf8_invalid(out->bytes, out->length, &bad))
             out->length = bad;

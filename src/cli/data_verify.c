@@ -15,6 +15,7 @@
 #include "data/token_pages.h"
 #include "observe/progress.h"
 #include "setup/setup.h"
+#include "tokenizer/run_tokenizer.h"
 
 enum { VOCAB_MAX = INT32_MAX };
 
@@ -23,6 +24,7 @@ struct checking {
     struct recipe recipe;
     struct named_rows named;  /* validation sets */
     struct setup setup;       /* of a configuration */
+    struct run_tokenizer own; /* its tokenizer */
     struct tokenizer tokenizer; /* --tokenizer */
     const char *digest;       /* of the tokenizer; NULL: not known */
     int64_t vocab;            /* of the model; 0: not known */
@@ -231,9 +233,12 @@ static void find_vocab(struct checking *check)
 {
     struct setup *setup = &check->setup;
 
-    if (setup_resolve(setup, &check->set, 1, 0) == OK) {
+    if (run_tokenizer_read(&check->own, &check->set.values) == OK &&
+        setup_resolve(setup, &check->set, &check->own.vocabulary, 1, 0) ==
+            OK) {
         check->vocab = setup->model.vocab;
-        if (setup->has_tokenizer) check->digest = setup->tokenizer.digest;
+        if (check->own.vocabulary.size > 0)
+            check->digest = check->own.tokenizer.digest;
         return;
     }
     fprintf(stderr, "ids are not compared with a vocabulary: %s\n",
@@ -362,6 +367,7 @@ done:
     recipe_free(&check.recipe);
     named_free(&check.named);
     setup_free(&check.setup);
+    run_tokenizer_free(&check.own);
     tokenizer_free(&check.tokenizer);
     options_free(&check.set);
     return result;

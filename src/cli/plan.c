@@ -20,11 +20,13 @@
 #include "report/memory_draw.h"
 #include "setup/setup.h"
 #include "setup/suggest.h"
+#include "tokenizer/run_tokenizer.h"
 
 enum { PLANNED_MOST = 1 << 16 /* ranks */ };
 
 struct planned {
     struct options_set set;
+    struct run_tokenizer tokenizer;
     struct setup setup;
     struct draft draft;    /* of the rank that was asked for */
     int rank;
@@ -36,6 +38,7 @@ static void planned_free(struct planned *planned)
 {
     draft_free(&planned->draft);
     setup_free(&planned->setup);
+    run_tokenizer_free(&planned->tokenizer);
     options_free(&planned->set);
 }
 
@@ -54,12 +57,15 @@ static status planned_build(struct planned *planned,
     TRY(config_read(&planned->set, arguments->operands[0], arguments));
     TRY(auto_mesh_choose(&(struct auto_mesh){
         .set = &planned->set, .ranks = (int)ranks, .nodes = 1}));
-    TRY(setup_resolve_or_suggest(&planned->setup, &planned->set, (int)ranks,
+    TRY(run_tokenizer_read(&planned->tokenizer, o));
+    TRY(setup_resolve_or_suggest(&planned->setup, &planned->set,
+                                 &planned->tokenizer.vocabulary, (int)ranks,
                                  (int)rank));
     /* Epochs need the data, which a plan does not read. */
     TRY(setup_check_length(o));
     if (o->train.epochs <= 0) TRY(setup_length(&planned->setup, 0));
-    TRY(checks_run(&planned->setup));
+    TRY(checks_run(&planned->setup,
+                   run_tokenizer_of(&planned->tokenizer)));
     checks_note_schedule(&planned->setup);
     checks_note_warmup(o->optimizer.warmup, planned->setup.rate.steps);
     checks_note_missing(o);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* train.c - the commands that train: a new run, and a run that goes on. */
 #include <stdlib.h>
+#include "base/file.h"
 #include "cli/config.h"
 #include "cli/run.h"
 #include "cli/supervise.h"

@@ -13,6 +13,7 @@
 #include "report/overlay.h"
 #include "setup/setup.h"
 #include "train/checks.h"
+#include "tokenizer/run_tokenizer.h"
 
 /* The claim for a layout outside the grid, which adds in another order. */
 static const double CLAIM_FLOAT64 = 1e-12, CLAIM_FLOAT32 = 1e-4,
@@ -36,9 +37,13 @@ static bool leads(const struct verification *v)
 /* Is the layout legal? The sentence of the refusal goes to layout->reason. */
 static bool possible(struct layout *layout, const struct options_set *set)
 {
-    struct setup setup;
+    struct vocabulary vocabulary;
+    struct setup setup = {0};
     struct pipeline pipeline = {0};
-    status result = setup_resolve(&setup, set, layout->ranks, 0);
+    status result = run_vocabulary(&vocabulary, &set->values);
+
+    if (result == OK)
+        result = setup_resolve(&setup, set, &vocabulary, layout->ranks, 0);
 
     if (result == OK) {
         const struct pipeline_request request = setup_pipeline(&setup);

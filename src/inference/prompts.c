@@ -29,7 +29,7 @@ static void find_ends(struct prompts *p)
     const struct setup *setup = p->setup;
 
     p->ends[0] = p->ends[1] = -1;
-    if (tokenizer_end_of_text(&setup->tokenizer, "", &p->ends[0]) != OK) {
+    if (tokenizer_end_of_text(p->tokenizer, "", &p->ends[0]) != OK) {
         status_clear(); /* a tokenizer may do without */
         p->ends[0] = -1;
     }
@@ -42,7 +42,7 @@ static status encode(const struct prompts *p, const char *text,
                      struct token_list *ids)
 {
     ids->count = 0;
-    TRY(tokenizer_encode(&p->setup->tokenizer, text, strlen(text), true, ids));
+    TRY(tokenizer_encode(p->tokenizer, text, strlen(text), true, ids));
     if (ids->count > 0) return OK;
     const int32_t start = p->ends[0] >= 0 ? p->ends[0] : p->ends[1];
 
@@ -100,14 +100,15 @@ static status open_all(struct prompts *p, struct token_list *ids)
                            &p->scratch);
 }
 
-status prompts_open(struct prompts *prompts, const struct setup *setup)
+status prompts_open(struct prompts *prompts, const struct setup *setup,
+                    const struct tokenizer *tokenizer)
 {
     struct token_list ids = {0};
     status result;
 
-    *prompts = (struct prompts){.setup = setup};
+    *prompts = (struct prompts){.setup = setup, .tokenizer = tokenizer};
     if (setup->set->values.validate.prompts.count == 0) return OK;
-    if (!setup->has_tokenizer)
+    if (tokenizer == NULL)
         FAIL(ERR_CONFIG, "validate.prompts: the run has no tokenizer, so text "
                          "cannot become tokens; set tokenizer.from");
     find_ends(prompts);
@@ -317,7 +318,7 @@ status prompts_continue(struct prompts *prompts, struct train_step *step)
  * nothing. */
 static status decode(const struct prompts *p, int index, struct text *out)
 {
-    const struct tokenizer *tokenizer = &p->setup->tokenizer;
+    const struct tokenizer *tokenizer = p->tokenizer;
     const struct prompt *item = &p->items[index];
     const int32_t *ids = p->requests.ids.ids +
                          p->requests.items[index].first;

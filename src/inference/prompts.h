@@ -19,12 +19,14 @@
 #include "inference/request_rows.h"
 #include "inference/sample.h"
 #include "setup/setup.h"
+#include "tokenizer/tokenizer.h"
 #include "step/step.h"
 
 struct prompt;
 
 struct prompts {
     const struct setup *setup;     /* borrowed */
+    const struct tokenizer *tokenizer; /* borrowed; NULL: none */
     struct prompt *items;          /* owned [count] */
     int count;
     struct task_requests requests; /* owned: room for each text */
@@ -35,7 +37,8 @@ struct prompts {
 };
 
 /* ERR_CONFIG: no tokenizer, a prompt without room to continue. */
-status prompts_open(struct prompts *prompts, const struct setup *setup);
+status prompts_open(struct prompts *prompts, const struct setup *setup,
+                    const struct tokenizer *tokenizer);
 void prompts_close(struct prompts *prompts);
 /* Continues every prompt. Collective; the same on every rank. */
 status prompts_continue(struct prompts *prompts, struct train_step *step);

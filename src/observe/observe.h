@@ -5,6 +5,7 @@
 #ifndef LOCKSTEP_OBSERVE_OBSERVE_H
 #define LOCKSTEP_OBSERVE_OBSERVE_H
 
+#include "base/file.h"
 #include "observe/events.h"
 #include "observe/layers.h"
 #include "observe/prometheus.h"

@@ -11,11 +11,13 @@
 #include "train/feed.h"
 #include "setup/ramped.h"
 #include "inference/session.h"
+#include "tokenizer/run_tokenizer.h"
 
 struct rank_trial {
     struct trial *out;
     const struct options_set *set;
     int ranks;
+    struct run_tokenizer tokenizer;
     struct setup setup;
     struct pipeline pipeline;
     struct feed feed;
@@ -38,7 +40,8 @@ static bool leads(const struct rank_trial *t)
 
 static status plan(struct rank_trial *t, struct group *world)
 {
-    TRY(setup_resolve(&t->setup, t->set, t->ranks,
+    TRY(run_tokenizer_read(&t->tokenizer, &t->set->values));
+    TRY(setup_resolve(&t->setup, t->set, &t->tokenizer.vocabulary, t->ranks,
                       world == NULL ? 0 : world->rank));
     TRY(cores_share(world, (int)t->set->values.train.threads,
                     &t->setup.request.threads));
@@ -67,15 +70,18 @@ static status open_stage(struct rank_trial *t)
     return train_step_refresh(&t->step);
 }
 
+static status open_feed(struct rank_trial *t)
+{
+    return feed_open(&t->feed, &t->setup, run_tokenizer_of(&t->tokenizer),
+                     t->set->values.data.cache);
+}
+
 static status open_trial(struct rank_trial *t, struct group *world)
 {
-    const char *cache = t->set->values.data.cache;
-
     TRY(plan(t, world));
     /* rank 0 makes the token file, the others find it */
-    TRY(team_agree(&t->team,
-                   leads(t) ? feed_open(&t->feed, &t->setup, cache) : OK));
-    if (!leads(t)) TRY(feed_open(&t->feed, &t->setup, cache));
+    TRY(team_agree(&t->team, leads(t) ? open_feed(t) : OK));
+    if (!leads(t)) TRY(open_feed(t));
     TRY(setup_length(&t->setup, t->feed.samples));
     if (leads(t)) {
         t->out->warmup = t->set->values.optimizer.warmup;
@@ -248,6 +254,7 @@ done:
     feed_close(&t.feed);
     pipeline_free(&t.pipeline);
     setup_free(&t.setup);
+    run_tokenizer_free(&t.tokenizer);
     return result;
 }
 

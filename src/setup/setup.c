@@ -38,40 +38,18 @@ double setup_save_minutes(const struct setup *setup)
     return policy_rewind_option(o) != NULL ? 0 : o->checkpoint.minutes;
 }
 
-static status read_tokenizer(struct setup *setup)
-{
-    const struct options *o = &setup->set->values;
-
-    if (o->tokenizer.from[0] == 0) return OK;
-    TRY(tokenizer_read(&setup->tokenizer, o->tokenizer.from));
-    setup->has_tokenizer = true;
-    return OK;
-}
-
 /* The model's end token is the tokenizer's, unless its config.json named one:
  * generate stops there and export writes it. */
-static status choose_end(struct setup *setup)
+static void choose_end(struct setup *setup)
 {
-    const char *name = setup->set->values.tokenizer.end_of_text;
-    int32_t id;
-
-    if (!setup->has_tokenizer || setup->model.eos >= 0) return OK;
-    if (tokenizer_end_of_text(&setup->tokenizer, name, &id) == OK) {
-        setup->model.eos = id;
-        return OK;
-    }
-    if (name[0] != 0) return ERR_CONFIG; /* the trace stands */
-    status_clear(); /* token files bring their own */
-    return OK;
+    if (setup->model.eos < 0) setup->model.eos = setup->vocabulary.end;
 }
 
 /* Ids of the tokenizer must have a row in the embedding. */
 static status check_vocab(const struct setup *setup)
 {
-    int64_t vocab;
+    const int64_t vocab = setup->vocabulary.size;
 
-    if (!setup->has_tokenizer) return OK;
-    vocab = tokenizer_vocab(&setup->tokenizer);
     if (vocab <= setup->model.vocab) return OK;
     FAIL(ERR_CONFIG, "model.vocab: %lld rows are fewer than the %lld tokens "
                      "of %s; set it to %lld or more, or to 0",
@@ -583,11 +561,11 @@ void setup_place(struct setup *setup, int rank)
 }
 
 status setup_resolve(struct setup *setup, const struct options_set *set,
-                     int ranks, int rank)
+                     const struct vocabulary *vocabulary, int ranks, int rank)
 {
     const struct options *o = &set->values;
 
-    *setup = (struct setup){.set = set};
+    *setup = (struct setup){.set = set, .vocabulary = *vocabulary};
     if (strcmp(o->data.documents, "separate") != 0 &&
         strcmp(o->data.documents, "joined") != 0)
         FAIL(ERR_CONFIG, "data.documents: %s is not separate or joined",
@@ -597,12 +575,9 @@ status setup_resolve(struct setup *setup, const struct options_set *set,
         FAIL(ERR_CONFIG, "numerics.mode: %s is not exact or fast",
              o->numerics.mode);
     TRY(choose_mesh(setup, ranks, rank));
-    TRY(read_tokenizer(setup));
-    TRY(model_from_options(&setup->model, o,
-                           setup->has_tokenizer
-                               ? tokenizer_vocab(&setup->tokenizer) : 0));
+    TRY(model_from_options(&setup->model, o, vocabulary->size));
     TRY(check_vocab(setup));
-    TRY(choose_end(setup));
+    choose_end(setup);
     TRY(setup_parameters(setup));
     setup->rate = (struct rate){.peak = o->optimizer.lr,
                                 .least = o->optimizer.min_lr,
@@ -642,7 +617,6 @@ void setup_update(const struct setup *setup, struct update *update)
 
 void setup_free(struct setup *setup)
 {
-    if (setup->has_tokenizer) tokenizer_free(&setup->tokenizer);
     schedule_free(&setup->schedule);
     memory_free(setup->blocks);
     memory_free(setup->rates);

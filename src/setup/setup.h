@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* setup.h - from a configuration to everything that is decided before the
- * first byte of memory: tokenizer, model, grid, length of the run, stage. */
+ * first byte of memory: model, grid, length of the run, stage. */
 #ifndef LOCKSTEP_SETUP_SETUP_H
 #define LOCKSTEP_SETUP_SETUP_H
 
 #include "base/options.h"
-#include "data/ramp.h"
-#include "tokenizer/tokenizer.h"
+#include "base/vocabulary.h"
 #include "mesh/group.h"
+#include "optimizer/ramp.h"
 #include "optimizer/rate.h"
 #include "optimizer/update.h"
 #include "plan/pipeline.h"
@@ -15,8 +15,7 @@
 
 struct setup {
     const struct options_set *set; /* borrowed */
-    struct tokenizer tokenizer;    /* owned, where has_tokenizer */
-    bool has_tokenizer;
+    struct vocabulary vocabulary;  /* of the run's tokenizer */
     struct model model;
     int64_t parameters;            /* of the whole model */
     int64_t trained;               /* of those, not frozen */
@@ -43,10 +42,10 @@ struct setup {
     struct stage_request request;  /* ready for stage_plan */
 };
 
-/* Reads the tokenizer and config.json that the options name; plans for
- * `rank` of `ranks`. ERR_CONFIG says which option cannot be. */
+/* Reads the config.json that the options name; plans for `rank` of `ranks`.
+ * ERR_CONFIG says which option cannot be. */
 status setup_resolve(struct setup *setup, const struct options_set *set,
-                     int ranks, int rank);
+                     const struct vocabulary *vocabulary, int ranks, int rank);
 /* Counts them, and reads their groups; the model must be known. ERR_CONFIG: a
  * row of optimizer.groups that cannot be followed. */
 status setup_parameters(struct setup *setup);

@@ -12,7 +12,13 @@ static const char *const names[AXES] = {"data", "tensor", "shard", "pipe",
 
 struct candidate { int ranks; int64_t size[AXES]; };
 
-static struct candidate asked(const struct options_set *set, int ranks)
+/* Every candidate has these. */
+struct asked {
+    const struct options_set *set;
+    const struct vocabulary *vocabulary;
+};
+
+static struct candidate first_of(const struct options_set *set, int ranks)
 {
     const struct options *o = &set->values;
 
@@ -33,9 +39,9 @@ static int64_t product(const struct candidate *c)
     return result;
 }
 
-static bool works(const struct options_set *set, const struct candidate *c)
+static bool works(const struct asked *of, const struct candidate *c)
 {
-    struct options_set copy = *set; /* borrows everything */
+    struct options_set copy = *of->set; /* borrows everything */
     struct options *o = &copy.values;
     struct pipeline pipeline = {0};
     struct setup setup;
@@ -47,7 +53,7 @@ static bool works(const struct options_set *set, const struct candidate *c)
     o->mesh.shard = c->size[2];
     o->mesh.pipe = c->size[3];
     o->mesh.context = c->size[4];
-    result = setup_resolve(&setup, &copy, c->ranks, 0);
+    result = setup_resolve(&setup, &copy, of->vocabulary, c->ranks, 0);
     if (result == OK) {
         const struct pipeline_request request = setup_pipeline(&setup);
 
@@ -60,7 +66,7 @@ static bool works(const struct options_set *set, const struct candidate *c)
 }
 
 /* The same ranks with one axis changed, or all of them in one axis. */
-static bool other_mesh(const struct options_set *set, struct candidate *c)
+static bool other_mesh(const struct asked *of, struct candidate *c)
 {
     const struct candidate first = *c;
 
@@ -72,12 +78,12 @@ static bool other_mesh(const struct options_set *set, struct candidate *c)
         others = product(c);
         if (c->ranks % others != 0) continue;
         c->size[i] = c->ranks / others;
-        if (works(set, c)) return true;
+        if (works(of, c)) return true;
     }
     for (int i = 0; i < AXES; i++) {
         *c = first;
         for (int j = 0; j < AXES; j++) c->size[j] = i == j ? c->ranks : 1;
-        if (works(set, c)) return true;
+        if (works(of, c)) return true;
     }
     *c = first;
     return false;
@@ -85,32 +91,32 @@ static bool other_mesh(const struct options_set *set, struct candidate *c)
 
 /* The same mesh with as many ranks as it needs, or near ones where an axis
  * takes what is left; then powers of two. */
-static bool other_ranks(const struct options_set *set, struct candidate *c)
+static bool other_ranks(const struct asked *of, struct candidate *c)
 {
     const int ranks = c->ranks;
     const int64_t unit = product(c);
     int power = 1;
 
     c->ranks = (int)(unit <= RANKS_TRIED_MOST ? unit : 1);
-    if (unit > 1 && works(set, c)) return true;
+    if (unit > 1 && works(of, c)) return true;
     for (int d = 1; d <= NEAR; d++) {
         c->ranks = ranks - d;
-        if (c->ranks % unit == 0 && works(set, c)) return true;
+        if (c->ranks % unit == 0 && works(of, c)) return true;
         c->ranks = ranks + d;
-        if (c->ranks % unit == 0 && works(set, c)) return true;
+        if (c->ranks % unit == 0 && works(of, c)) return true;
     }
     while (power <= ranks / 2 && power < RANKS_TRIED_MOST) power *= 2;
     for (; power >= 1; power /= 2) {
         c->ranks = power;
-        if (works(set, c)) return true;
+        if (works(of, c)) return true;
     }
     return false;
 }
 
 /* An axis made smaller until it fits, and the ranks with it. */
-static bool less_of_an_axis(const struct options_set *set, struct candidate *c)
+static bool less_of_an_axis(const struct asked *of, struct candidate *c)
 {
-    const struct candidate first = asked(set, c->ranks);
+    const struct candidate first = first_of(of->set, c->ranks);
 
     for (int i = 0; i < AXES; i++) {
         int64_t n = first.size[i] - 1;
@@ -119,7 +125,7 @@ static bool less_of_an_axis(const struct options_set *set, struct candidate *c)
             *c = first;
             c->size[i] = n;
             c->ranks = (int)product(c);
-            if (works(set, c)) return true;
+            if (works(of, c)) return true;
         }
     }
     return false;
@@ -144,12 +150,14 @@ static status suggest(status code, const struct candidate *c,
 }
 
 status setup_resolve_or_suggest(struct setup *setup,
-                                const struct options_set *set, int ranks,
+                                const struct options_set *set,
+                                const struct vocabulary *vocabulary, int ranks,
                                 int rank)
 {
-    struct candidate c = asked(set, ranks);
+    const struct asked of = {set, vocabulary};
+    struct candidate c = first_of(set, ranks);
     const struct candidate alone = {1, {1, 1, 1, 1, 1}};
-    status result = setup_resolve(setup, set, ranks, rank);
+    status result = setup_resolve(setup, set, vocabulary, ranks, rank);
     const struct candidate first = c;
 
     if (result != ERR_CONFIG || (ranks == 1 && product(&c) == 1))
@@ -157,13 +165,14 @@ status setup_resolve_or_suggest(struct setup *setup,
     setup_free(setup);
     status_clear();
     /* The layout is not to blame if one rank fails too. */
-    if (!works(set, &alone))
-        return setup_resolve(setup, set, ranks, rank);
+    if (!works(&of, &alone))
+        return setup_resolve(setup, set, vocabulary, ranks, rank);
     /* Nobody said how many ranks: the mesh does. */
-    if (ranks == 1 ? !other_ranks(set, &c) && !less_of_an_axis(set, &c)
-                   : !other_mesh(set, &c) && !other_ranks(set, &c) &&
-                         !less_of_an_axis(set, &c))
+    if (ranks == 1 ? !other_ranks(&of, &c) && !less_of_an_axis(&of, &c)
+                   : !other_mesh(&of, &c) && !other_ranks(&of, &c) &&
+                         !less_of_an_axis(&of, &c))
         c = alone;
-    result = setup_resolve(setup, set, ranks, rank); /* its sentence again */
+    /* The sentence of the layout that was asked for. */
+    result = setup_resolve(setup, set, vocabulary, ranks, rank);
     return result == OK ? OK : suggest(result, &c, &first);
 }

@@ -8,7 +8,8 @@
 /* setup_resolve; where it refuses the ranks or the mesh, the hint names the
  * nearest layout that setup_resolve and the plan accept: it was tried. */
 status setup_resolve_or_suggest(struct setup *setup,
-                                const struct options_set *set, int ranks,
+                                const struct options_set *set,
+                                const struct vocabulary *vocabulary, int ranks,
                                 int rank);
 
 #endif

@@ -10,6 +10,7 @@
 #include "setup/setup.h"
 #include "train/hunted.h"
 #include "train/run_machine.h"
+#include "tokenizer/run_tokenizer.h"
 
 enum { TOP = 8, AXES = 4 };
 
@@ -83,10 +84,12 @@ static status grid_of(struct grid *grid, const struct options_set *set)
 {
     struct options_set alone;
     struct setup setup = {0};
+    struct vocabulary vocabulary;
     status result;
 
     forecast_alone(set, &alone);
-    result = setup_resolve(&setup, &alone, 1, 0);
+    TRY(run_vocabulary(&vocabulary, &set->values));
+    result = setup_resolve(&setup, &alone, &vocabulary, 1, 0);
     if (result == OK && setup.exact) *grid = setup.grid;
     setup_free(&setup);
     return result;

@@ -34,26 +34,28 @@ static status check_policy(const struct options *o)
     return check_rewind(o);
 }
 
-static status check_prompts(const struct setup *setup)
+static status check_prompts(const struct setup *setup,
+                            const struct tokenizer *tokenizer)
 {
     struct prompts prompts;
-    const status result = prompts_open(&prompts, setup);
+    const status result = prompts_open(&prompts, setup, tokenizer);
 
     prompts_close(&prompts);
     return result;
 }
 
-status checks_run(const struct setup *setup)
+status checks_run(const struct setup *setup,
+                  const struct tokenizer *tokenizer)
 {
     const struct options *o = &setup->set->values;
     struct noise noise;
 
-    TRY(feed_check(setup));
+    TRY(feed_check(setup, tokenizer));
     TRY(check_policy(o));
     TRY(noise_plan(&noise, o, setup->grid.data));
     TRY(held_sets_check(o));
-    TRY(exam_check(setup));
-    TRY(check_prompts(setup));
+    TRY(exam_check(setup, tokenizer));
+    TRY(check_prompts(setup, tokenizer));
     return o->observe.prometheus[0] != '\0'
                ? prometheus_check(o->observe.prometheus) : OK;
 }

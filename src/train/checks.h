@@ -4,10 +4,12 @@
 #define LOCKSTEP_TRAIN_CHECKS_H
 
 #include "setup/setup.h"
+#include "tokenizer/tokenizer.h"
 
 /* `plan` and `train` call it alike, so that a plan never accepts what training
  * refuses. Reads no data. ERR_CONFIG names the option. */
-status checks_run(const struct setup *setup);
+status checks_run(const struct setup *setup,
+                  const struct tokenizer *tokenizer);
 /* Says on stderr what `train` needs and does not find yet: data, and weights to
  * begin with. They may still be made after the plan. */
 void checks_note_missing(const struct options *options);

@@ -4,6 +4,7 @@
 
 #include <stdio.h>
 #include "train/draft.h"
+#include "tokenizer/run_tokenizer.h"
 
 /* In the order in which they are changed: the first costs least. */
 static const enum axis changed[] = {AXIS_DATA, AXIS_SHARD, AXIS_PIPE,
@@ -26,7 +27,7 @@ static status try_plan(const struct elastic *e, struct setup *setup, int ranks)
 {
     struct draft draft;
 
-    TRY(setup_resolve(setup, e->set, ranks, 0));
+    TRY(setup_resolve(setup, e->set, &e->vocabulary, ranks, 0));
     TRY(setup_use_grid(setup, &e->grid));
     if (!setup->exact) FAIL(ERR_CONFIG, "the layout shows in the bits");
     TRY(draft_build(&draft, setup, 0));
@@ -100,10 +101,14 @@ status elastic_open(struct elastic *elastic, struct options_set *set,
                     int ranks)
 {
     struct setup setup = {0};
-    status result = setup_resolve(&setup, set, ranks, 0);
+    struct vocabulary vocabulary;
+    status result;
 
-    *elastic = (struct elastic){.set = set, .ranks = ranks,
-                                .mesh = setup.mesh, .grid = setup.grid};
+    TRY(run_vocabulary(&vocabulary, &set->values));
+    result = setup_resolve(&setup, set, &vocabulary, ranks, 0);
+    *elastic = (struct elastic){.set = set, .vocabulary = vocabulary,
+                                .ranks = ranks, .mesh = setup.mesh,
+                                .grid = setup.grid};
     if (result == OK && !setup.exact)
         result = status_fail(ERR_CONFIG, __FILE__, __LINE__,
                              "numerics.mode=fast: the layout shows in the "

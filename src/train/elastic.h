@@ -8,6 +8,7 @@
 
 struct elastic {
     struct options_set *set; /* borrowed; its mesh is changed */
+    struct vocabulary vocabulary;
     int ranks;               /* of the whole layout */
     struct mesh mesh;        /* of the whole layout */
     struct grid grid;

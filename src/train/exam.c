@@ -16,7 +16,8 @@ static status find_kind(const struct named_row *row, int index,
     return task_kind_find(where, row->words[0], kind);
 }
 
-status exam_check(const struct setup *setup)
+status exam_check(const struct setup *setup,
+                  const struct tokenizer *tokenizer)
 {
     const struct option_list *list = &setup->set->values.validate.tasks;
     struct named_rows rows = {0};
@@ -25,7 +26,7 @@ status exam_check(const struct setup *setup)
 
     TRY_GOTO(done, result,
              named_read(&rows, &exam_form, list->items, list->count));
-    if (list->count > 0 && !setup->has_tokenizer)
+    if (list->count > 0 && tokenizer == NULL)
         FAIL_GOTO(done, result, ERR_CONFIG,
                   "validate.tasks: the run has no tokenizer, so text cannot "
                   "become tokens; set tokenizer.from");
@@ -37,13 +38,14 @@ done:
 }
 
 static status open_task(struct exam *exam, int index,
-                        const struct setup *setup)
+                        const struct setup *setup,
+                        const struct tokenizer *tokenizer)
 {
     const struct options *o = &setup->set->values;
     const struct named_row *row = &exam->rows.items[index];
     struct exam_task *task = &exam->items[index];
     struct task_encoding encoding = {
-        .tokenizer = &setup->tokenizer, .context = o->data.sequence,
+        .tokenizer = tokenizer, .context = o->data.sequence,
         .special = true,
         .shots = (int)o->validate.shots};
     struct task_source source = {.path = row->words[1],
@@ -53,20 +55,21 @@ static status open_task(struct exam *exam, int index,
     task->name = row->name;
     TRY(find_kind(row, index, &source.kind));
     TRY(task_read(&task->task, &source));
-    TRY(task_prefix(&setup->tokenizer, setup->model.bos, setup->model.eos,
+    TRY(task_prefix(tokenizer, setup->model.bos, setup->model.eos,
                     &encoding.prefix));
     if (source.kind == TASK_TEXT) encoding.shots = 0;
     TRY(task_requests_add(&task->requests, &task->task, &encoding));
     return request_rows_build(&task->rows, &task->requests, o->data.sequence);
 }
 
-status exam_open(struct exam *exam, const struct setup *setup)
+status exam_open(struct exam *exam, const struct setup *setup,
+                 const struct tokenizer *tokenizer)
 {
     const struct option_list *list = &setup->set->values.validate.tasks;
     void *memory;
 
     *exam = (struct exam){0};
-    TRY(exam_check(setup));
+    TRY(exam_check(setup, tokenizer));
     TRY(named_read(&exam->rows, &exam_form, list->items, list->count));
     if (list->count == 0) return OK;
     TRY(memory_take((size_t)list->count, sizeof *exam->items, &memory));
@@ -74,7 +77,7 @@ status exam_open(struct exam *exam, const struct setup *setup)
     exam->items = memory;
     for (int i = 0; i < list->count; i++) {
         exam->count = i + 1; /* so that it is closed in any case */
-        TRY(open_task(exam, i, setup));
+        TRY(open_task(exam, i, setup, tokenizer));
     }
     return OK;
 }

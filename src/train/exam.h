@@ -12,6 +12,7 @@
 
 #include "data/named_rows.h"
 #include "setup/setup.h"
+#include "tokenizer/tokenizer.h"
 #include "inference/task_score.h"
 
 struct exam_task {
@@ -29,9 +30,11 @@ struct exam {
 
 /* Rows and kinds, without the files. ERR_CONFIG: no tokenizer, a row that is
  * none. */
-status exam_check(const struct setup *setup);
+status exam_check(const struct setup *setup,
+                  const struct tokenizer *tokenizer);
 /* As exam_check, and what the files are. */
-status exam_open(struct exam *exam, const struct setup *setup);
+status exam_open(struct exam *exam, const struct setup *setup,
+                 const struct tokenizer *tokenizer);
 void exam_close(struct exam *exam);
 /* Collective; the same on every rank. */
 status exam_answer(const struct exam_task *task, struct train_step *step,

@@ -44,15 +44,15 @@ static status where_cached(struct feed *feed, const char *run)
     return clean(feed->cache);
 }
 
-static status fill_in_of(const struct setup *setup, struct fill_in *fill_in)
+static status fill_in_of(const struct options *o,
+                         const struct tokenizer *tokenizer,
+                         struct fill_in *fill_in)
 {
-    const struct options *o = &setup->set->values;
-
     *fill_in = (struct fill_in){.rate = o->data.fim_rate,
                                 .suffix_first = o->data.fim_spm_rate,
                                 .seed = (uint64_t)o->seed};
-    if (fill_in->rate <= 0 || !setup->has_tokenizer) return OK;
-    return fill_in_tokens(fill_in, &setup->tokenizer, o->data.fim_tokens.items,
+    if (fill_in->rate <= 0 || tokenizer == NULL) return OK;
+    return fill_in_tokens(fill_in, tokenizer, o->data.fim_tokens.items,
                           o->data.fim_tokens.count);
 }
 
@@ -66,7 +66,7 @@ status feed_prepare(const struct feed *feed, const char *const *sources,
         .sources = sources, .source_count = count,
         .format = {.field = o->data.field,
                    .document_bytes = o->data.document_bytes},
-        .tokenizer = setup->has_tokenizer ? &setup->tokenizer : NULL,
+        .tokenizer = feed->tokenizer,
         .end_of_text = o->tokenizer.end_of_text, .cache = feed->cache,
         .progress = progress_show, .argument = &progress};
 
@@ -74,10 +74,10 @@ status feed_prepare(const struct feed *feed, const char *const *sources,
                      &request.format));
     if (o->data.chat[0] != '\0') {
         TRY(chat_find(o->data.chat, &request.format.chat));
-        if (setup->has_tokenizer)
-            TRY(chat_check(request.format.chat, &setup->tokenizer));
+        if (feed->tokenizer != NULL)
+            TRY(chat_check(request.format.chat, feed->tokenizer));
     }
-    TRY(fill_in_of(setup, &request.fill_in));
+    TRY(fill_in_of(o, feed->tokenizer, &request.fill_in));
     progress_begin_bytes(&progress, "tokenize");
     const status result = data_prepare(&request, parts);
 
@@ -92,8 +92,8 @@ struct loader_request feed_request(const struct feed *feed,
     const struct options *o = &setup->set->values;
     int32_t end = setup->model.eos >= 0 ? (int32_t)setup->model.eos : -1;
 
-    if (setup->has_tokenizer &&
-        tokenizer_end_of_text(&setup->tokenizer, o->tokenizer.end_of_text,
+    if (feed->tokenizer != NULL &&
+        tokenizer_end_of_text(feed->tokenizer, o->tokenizer.end_of_text,
                               &end) != OK)
         status_clear(); /* token files may know their own */
     return (struct loader_request){
@@ -102,7 +102,7 @@ struct loader_request feed_request(const struct feed *feed,
         .joined = strcmp(o->data.documents, "joined") == 0,
         .best_fit = strcmp(o->data.packing, "best_fit") == 0,
         .share = SHARE_ALL, .valid_share = o->data.valid_share,
-        .tokenizer = setup->has_tokenizer ? setup->tokenizer.digest : NULL,
+        .tokenizer = feed->tokenizer != NULL ? feed->tokenizer->digest : NULL,
         .vocab = setup->model.vocab, .end_token = end, .cache = feed->cache};
 }
 
@@ -149,19 +149,21 @@ status feed_check_named(const struct options *o)
                      ".parquet or token files or directories of them");
 }
 
-static status check_tokens(const struct setup *setup)
+static status check_tokens(const struct options *o,
+                           const struct tokenizer *tokenizer)
 {
-    const char *name = setup->set->values.data.chat;
+    const char *name = o->data.chat;
     const struct chat_template *chat;
     struct fill_in fill_in;
 
-    TRY(fill_in_of(setup, &fill_in));
+    TRY(fill_in_of(o, tokenizer, &fill_in));
     if (name[0] == '\0') return OK;
     TRY(chat_find(name, &chat));
-    return setup->has_tokenizer ? chat_check(chat, &setup->tokenizer) : OK;
+    return tokenizer != NULL ? chat_check(chat, tokenizer) : OK;
 }
 
-status feed_check(const struct setup *setup)
+status feed_check(const struct setup *setup,
+                  const struct tokenizer *tokenizer)
 {
     const struct options *o = &setup->set->values;
     struct recipe recipe = {0};
@@ -169,7 +171,7 @@ status feed_check(const struct setup *setup)
     status result = OK;
 
     TRY(check_options(o));
-    TRY(check_tokens(setup));
+    TRY(check_tokens(o, tokenizer));
     if (o->data.mixture.count > 0)
         result = recipe_read(&recipe, o->data.mixture.items,
                              o->data.mixture.count, o->data.phases.items,
@@ -322,11 +324,11 @@ static status take_checksums(struct feed *feed)
 }
 
 status feed_open(struct feed *feed, const struct setup *setup,
-                 const char *run)
+                 const struct tokenizer *tokenizer, const char *run)
 {
     const struct options *o = &setup->set->values;
 
-    *feed = (struct feed){.setup = setup};
+    *feed = (struct feed){.setup = setup, .tokenizer = tokenizer};
     TRY(feed_check_named(o));
     TRY(check_options(o));
     if (o->data.mixture.count > 0)
@@ -526,12 +528,12 @@ int64_t feed_text_bytes(const struct feed *feed, const struct loader *loader,
     const int64_t length = feed->setup->set->values.data.sequence;
     int64_t sum = 0;
 
-    for (int64_t t = 0; feed->setup->has_tokenizer && t < length; t++) {
+    for (int64_t t = 0; feed->tokenizer != NULL && t < length; t++) {
         size_t bytes = 0;
 
         if (targets[t] < 0 || targets[t] == loader->set.files[0].end_token)
             continue;
-        tokenizer_bytes(&feed->setup->tokenizer, targets[t], &bytes);
+        tokenizer_bytes(feed->tokenizer, targets[t], &bytes);
         sum += (int64_t)bytes;
     }
     return sum;

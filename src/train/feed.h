@@ -15,6 +15,7 @@
 #include "observe/consumed.h"
 #include "observe/progress.h"
 #include "setup/setup.h"
+#include "tokenizer/tokenizer.h"
 #include "step/step.h"
 
 struct feed_source {
@@ -25,6 +26,7 @@ struct feed_source {
 
 struct feed {
     const struct setup *setup;   /* borrowed */
+    const struct tokenizer *tokenizer; /* borrowed; NULL: none */
     char cache[PATH_BYTES];
     struct recipe recipe;        /* owned; no rows without data.mixture */
     struct feed_source *sources; /* owned [count] */
@@ -57,12 +59,13 @@ struct feed {
 /* Checks everything that can be checked without the data: packing, templates,
  * tokens for filling in, rows of the mixture, its phases and omitted samples.
  * ERR_CONFIG. */
-status feed_check(const struct setup *setup);
+status feed_check(const struct setup *setup,
+                  const struct tokenizer *tokenizer);
 /* ERR_CONFIG: no data is named. */
 status feed_check_named(const struct options *options);
 /* Tokenizes what is not in the cache yet, with progress on stderr. */
 status feed_open(struct feed *feed, const struct setup *setup,
-                 const char *run);
+                 const struct tokenizer *tokenizer, const char *run);
 void feed_close(struct feed *feed);
 struct sample_source feed_train(struct feed *feed, int64_t first);
 /* The losses of these sequences of the step entered it (execute.h): they are

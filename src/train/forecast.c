@@ -7,6 +7,7 @@
 #include "setup/setup.h"
 #include "setup/suggest.h"
 #include "train/draft.h"
+#include "tokenizer/run_tokenizer.h"
 
 void forecast_alone(const struct options_set *set, struct options_set *out)
 {
@@ -18,6 +19,14 @@ void forecast_alone(const struct options_set *set, struct options_set *out)
     out->values.schedule.name = "1f1b";
 }
 
+static status know_vocabulary(struct forecast *f)
+{
+    if (f->knows_vocabulary) return OK;
+    TRY(run_vocabulary(&f->vocabulary, &f->set.values));
+    f->knows_vocabulary = true;
+    return OK;
+}
+
 status forecast_model(struct forecast *f)
 {
     if (f->set.values.model.vocab == 0 && f->set.values.model.from[0] == 0 &&
@@ -27,8 +36,9 @@ status forecast_model(struct forecast *f)
         status result;
 
         forecast_alone(&f->set, &alone);
-        result = setup_resolve(&setup, &alone, 1, 0);
-
+        result = know_vocabulary(f);
+        if (result == OK)
+            result = setup_resolve(&setup, &alone, &f->vocabulary, 1, 0);
         if (result == OK) f->model = setup.model;
         setup_free(&setup);
         if (result != OK) {
@@ -78,8 +88,11 @@ static status settle(struct forecast *f, bool suggest)
     f->set.values.train.memory =
         (f->max_memory > 0 ? f->max_memory
                            : f->machine.value[M_MEMORY_BYTES]) / 1073741824.0;
-    result = suggest ? setup_resolve_or_suggest(&setup, &f->set, f->ranks, 0)
-                     : setup_resolve(&setup, &f->set, f->ranks, 0);
+    TRY(know_vocabulary(f));
+    result = suggest
+                 ? setup_resolve_or_suggest(&setup, &f->set, &f->vocabulary,
+                                            f->ranks, 0)
+                 : setup_resolve(&setup, &f->set, &f->vocabulary, f->ranks, 0);
     TRY_GOTO(done, result, result);
     f->set.values.train.micro_batch = setup.request.micro_batch;
     TRY_GOTO(done, result, plan_memory(f, &setup));
@@ -111,7 +124,8 @@ enum { WALKED_PIPE = 16, WALKED_ITEMS = 1 << 16 /* blocks of micro-batches */ };
 static status walk_lists(struct walk *walk, struct forecast *f,
                          struct setup *setup)
 {
-    TRY(setup_resolve(setup, &f->set, f->ranks, 0));
+    TRY(know_vocabulary(f));
+    TRY(setup_resolve(setup, &f->set, &f->vocabulary, f->ranks, 0));
     for (int position = 0; position < walk->ranks; position++) {
         struct place place = {{0}};
         struct draft draft;

@@ -5,11 +5,14 @@
 #define LOCKSTEP_TRAIN_FORECAST_H
 
 #include "base/options.h"
+#include "base/vocabulary.h"
 #include "planner/predict.h"
 #include "planner/walk.h"
 
 struct forecast {
     struct options_set set;
+    struct vocabulary vocabulary; /* once it is asked for */
+    bool knows_vocabulary;
     struct model model;
     struct shape shape;
     struct machine machine;

@@ -222,7 +222,7 @@ void keeper_job_free(struct keeper_job *job)
 
 status keeper_job_run(const struct keeper *keeper, struct keeper_job *job)
 {
-    const struct tokenizer *t = &keeper->setup->tokenizer;
+    const struct tokenizer *t = keeper->tokenizer;
     struct checkpoint_file files[3] = {
         {"config.json", keeper->config.bytes, keeper->config.length}};
     int file_count = 1;
@@ -231,7 +231,7 @@ status keeper_job_run(const struct keeper *keeper, struct keeper_job *job)
         files[file_count++] = (struct checkpoint_file){
             "adapter_config.json", keeper->adapter.bytes,
             keeper->adapter.length};
-    if (keeper->setup->has_tokenizer && t->json_length <= TOKENIZER_COPY_BYTES)
+    if (t != NULL && t->json_length <= TOKENIZER_COPY_BYTES)
         files[file_count++] = (struct checkpoint_file){t->file_name, t->json,
                                                        t->json_length};
     const struct checkpoint_plan plan = {
@@ -239,7 +239,7 @@ status keeper_job_run(const struct keeper *keeper, struct keeper_job *job)
         .tokens = job->counters.tokens, .grid = keeper->setup->grid,
         .lockstep = LOCKSTEP_VERSION, .numerics = LOCKSTEP_NUMERICS_VERSION,
         .config_json = keeper->config.bytes,
-        .tokenizer = keeper->setup->has_tokenizer ? t->digest : NULL,
+        .tokenizer = t != NULL ? t->digest : NULL,
         .state_json = job->state.out.bytes, .parts = job->parts,
         .part_count = keeper->parts.count, .files = files,
         .file_count = file_count, .threads = job->threads};
@@ -372,9 +372,9 @@ static status read_checkpoint(struct keeper *keeper,
     TRY(check_numerics(checkpoint));
     TRY(checkpoint_match_model(checkpoint, keeper->parts.items,
                                keeper->parts.count, keeper->config.bytes));
-    if (keeper->setup->has_tokenizer)
+    if (keeper->tokenizer != NULL)
         TRY(checkpoint_match_tokenizer(checkpoint,
-                                       keeper->setup->tokenizer.digest));
+                                       keeper->tokenizer->digest));
     TRY(read_state(keeper, checkpoint, counters));
     do result = session_parts_load(&keeper->parts, checkpoint);
     while (retry_again(&retry, result));

@@ -12,6 +12,7 @@
 #include "step/policy.h"
 #include "inference/session_parts.h"
 #include "setup/setup.h"
+#include "tokenizer/tokenizer.h"
 
 struct keeper {
     const struct setup *setup;  /* borrowed */
@@ -19,6 +20,8 @@ struct keeper {
     int stage_count;
     struct team *team;          /* borrowed; NULL: one rank */
     const char *run;            /* borrowed */
+    const struct tokenizer *tokenizer; /* borrowed, set after keeper_build;
+                                 * NULL: none */
     struct inventory inventory; /* owned: what this rank holds */
     struct session_parts parts; /* owned: weights, states */
     struct text config;         /* owned: config.json */

@@ -294,7 +294,7 @@ static void write_sample(const struct closing *c, struct text *out)
         .dtype = DTYPE_F32, .threads = c->pipeline->stages[0].request.threads,
         .write = keep_sample, .argument = out};
 
-    if (c->result != OK || !c->setup->has_tokenizer ||
+    if (c->result != OK || !c->text ||
         c->pipeline->memory[MEMORY_WEIGHTS].bytes > sample_weights_max)
         return;
     /* A report without a sample is better than none. */

@@ -13,6 +13,7 @@
 
 struct closing {
     const struct setup *setup;
+    bool text;      /* the run has a tokenizer */
     const struct pipeline *pipeline;
     const struct run_dir *run;
     int64_t step;   /* reached */

@@ -31,6 +31,7 @@ static void free_all(struct trainer *t)
     profiler_free(&t->profiler);
     pipeline_free(&t->pipeline);
     setup_free(&t->setup);
+    run_tokenizer_free(&t->tokenizer);
     run_dir_close(&t->run);
     team_free(&t->team);
 }
@@ -61,7 +62,8 @@ static status train(struct trainer *t)
     predicted_compare(&t->predicted, &prediction);
     const struct closing closing = {
         .prediction = t->predicted.there ? &prediction : NULL,
-        .setup = &t->setup, .pipeline = &t->pipeline, .run = &t->run,
+        .setup = &t->setup, .text = t->tokenizer.vocabulary.size > 0,
+        .pipeline = &t->pipeline, .run = &t->run,
         .step = t->counters.step, .result = result,
         .profiler = &t->profiler, .observer = &t->observer,
         .json = t->request->json};
@@ -95,13 +97,15 @@ done:
 
 status trainer_check_layout(const struct trainer_request *request)
 {
+    struct vocabulary vocabulary;
     struct setup setup;
     status result;
 
     TRY(auto_mesh_choose(&(struct auto_mesh){
         .set = request->set, .ranks = request->ranks, .nodes = 1}));
-    result = setup_resolve_or_suggest(&setup, request->set,
-                                                   request->ranks, 0);
+    TRY(run_vocabulary(&vocabulary, &request->set->values));
+    result = setup_resolve_or_suggest(&setup, request->set, &vocabulary,
+                                      request->ranks, 0);
 
     setup_free(&setup);
     return result;

@@ -32,6 +32,7 @@ static status store_text(const char *directory, const char *name,
  * for itself. */
 static status store_configuration(struct trainer *t)
 {
+    const struct tokenizer *tokenizer = run_tokenizer_of(&t->tokenizer);
     struct text yaml = {0};
     status result;
 
@@ -41,11 +42,10 @@ static status store_configuration(struct trainer *t)
     TRY_GOTO(done, result, store_text(t->run.path, "config.json",
                                       t->keeper.config.bytes,
                                       t->keeper.config.length));
-    if (t->setup.has_tokenizer)
-        TRY_GOTO(done, result, store_text(t->run.path,
-                                          t->setup.tokenizer.file_name,
-                                          t->setup.tokenizer.json,
-                                          t->setup.tokenizer.json_length));
+    if (tokenizer != NULL)
+        TRY_GOTO(done, result, store_text(t->run.path, tokenizer->file_name,
+                                          tokenizer->json,
+                                          tokenizer->json_length));
 done:
     text_free(&yaml);
     return result;
@@ -159,10 +159,13 @@ status trainer_plan(struct trainer *t, struct group *world)
     bool found;
 
     TRY(same_options(world, t->request->set));
+    TRY(run_tokenizer_read(&t->tokenizer, o));
     if (world == NULL)
-        TRY(setup_resolve_or_suggest(&t->setup, t->request->set, 1, 0));
+        TRY(setup_resolve_or_suggest(&t->setup, t->request->set,
+                                     &t->tokenizer.vocabulary, 1, 0));
     else
-        TRY(setup_resolve(&t->setup, t->request->set, world->size,
+        TRY(setup_resolve(&t->setup, t->request->set,
+                          &t->tokenizer.vocabulary, world->size,
                           world->rank));
     TRY(cores_share(world, (int)o->train.threads, &t->setup.request.threads));
     TRY(team_build(&t->team, world, &t->setup.mesh, &t->setup.order,
@@ -170,14 +173,14 @@ status trainer_plan(struct trainer *t, struct group *world)
     if (o->run.dir[0] == 0)
         FAIL(ERR_CONFIG, "run.dir: say where the run goes, in the file or with "
                          "--run DIR");
-    if (!t->setup.has_tokenizer && t->setup.model.vocab == 0)
+    if (t->tokenizer.vocabulary.size == 0 && t->setup.model.vocab == 0)
         FAIL(ERR_CONFIG, "tokenizer.from is empty and model.vocab is 0: one of "
                          "them must give the vocabulary");
     if (t->request->resume) {
         TRY(checkpoint_newest_grid(o->run.dir, &grid, &found));
         if (found) TRY(setup_use_grid(&t->setup, &grid));
     }
-    TRY(checks_run(&t->setup));
+    TRY(checks_run(&t->setup, run_tokenizer_of(&t->tokenizer)));
     TRY(trainer_policy_plan(t));
     TRY(same_schedule(world, &t->setup));
     int64_t values = profiler_values(&t->setup.mesh);
@@ -209,7 +212,8 @@ static status open_log(struct trainer *t, const char *directory)
 
 static status open_data(struct trainer *t)
 {
-    TRY(feed_open(&t->feed, &t->setup, t->run.path));
+    TRY(feed_open(&t->feed, &t->setup, run_tokenizer_of(&t->tokenizer),
+                  t->run.path));
     return validation_open(&t->validation, &t->feed);
 }
 
@@ -392,6 +396,7 @@ static status use_pipeline(struct trainer *t)
     t->step.executor.used = feed_use;
     t->step.executor.used_argument = &t->feed;
     TRY(keeper_build(&t->keeper, &t->setup, &of, t->run.path));
+    t->keeper.tokenizer = run_tokenizer_of(&t->tokenizer);
     if (t->request->set->values.checkpoint.async)
         TRY(background_use(&t->background, &t->keeper));
     trainer_policy_open(t);

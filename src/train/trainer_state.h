@@ -20,9 +20,11 @@
 #include "step/trace.h"
 #include "train/trainer.h"
 #include "train/validation.h"
+#include "tokenizer/run_tokenizer.h"
 
 struct trainer {
     const struct trainer_request *request;
+    struct run_tokenizer tokenizer; /* owned */
     struct setup setup;
     struct pipeline pipeline;
     struct feed feed;

@@ -24,8 +24,8 @@ status validation_open(struct validation *v, const struct feed *feed)
 
     arena_init(&v->names, "metrics of a validation", 0);
     TRY(held_sets_open(&v->sets, feed));
-    TRY(exam_open(&v->exam, feed->setup));
-    TRY(prompts_open(&v->prompts, feed->setup));
+    TRY(exam_open(&v->exam, feed->setup, feed->tokenizer));
+    TRY(prompts_open(&v->prompts, feed->setup, feed->tokenizer));
     if (held_sets_samples(&v->sets) > most)
         most = held_sets_samples(&v->sets);
     TRY(memory_take((size_t)most + 1, sizeof *v->sums, &memory));

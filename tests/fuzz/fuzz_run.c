@@ -10,7 +10,7 @@
 #include <string.h>
 #include <unistd.h>
 #include "base/lines.h"
-#include "data/ramp.h"
+#include "optimizer/ramp.h"
 #include "data/ranges.h"
 #include "optimizer/groups.h"
 #include "tests/fuzz/scratch.h"

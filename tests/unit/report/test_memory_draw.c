@@ -25,7 +25,8 @@ static void begin(struct fixture *f, int ranks, const char *const *more,
         IS_OK(options_assign(&f->set, usual[i], ORIGIN_FILE));
     for (int i = 0; i < count; i++)
         IS_OK(options_assign(&f->set, more[i], ORIGIN_FILE));
-    IS_OK(setup_resolve(&f->setup, &f->set, ranks, 0));
+    IS_OK(setup_resolve(&f->setup, &f->set, &(struct vocabulary){0, -1}, ranks,
+                        0));
     IS_OK(setup_length(&f->setup, 0));
     IS_OK(draft_build(&f->draft, &f->setup, 0));
     IS_OK(memory_svg(&f->draft.pipeline, &f->picture));

@@ -27,7 +27,7 @@ static status resolve(struct setup *setup, struct options_set *set, int ranks,
     TRY(options_init(set));
     TRY(assign_all(set, usual));
     TRY(assign_all(set, assignments));
-    return setup_resolve(setup, set, ranks, 0);
+    return setup_resolve(setup, set, &(struct vocabulary){0, -1}, ranks, 0);
 }
 
 static void release(struct setup *setup, struct options_set *set)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* ramp.c - the global batch as a function of the step alone. */
-#include "data/ramp.h"
+#include "optimizer/ramp.h"
 
 #include <errno.h>
 #include <stdlib.h>

@@ -9,8 +9,8 @@
  *
  * Both become one table of steps, so what a step reads, and how many sequences
  * were read before it, are closed formulas: nothing to keep or to lose. */
-#ifndef LOCKSTEP_DATA_RAMP_H
-#define LOCKSTEP_DATA_RAMP_H
+#ifndef LOCKSTEP_OPTIMIZER_RAMP_H
+#define LOCKSTEP_OPTIMIZER_RAMP_H
 
 #include <stdbool.h>
 #include <stdint.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_ramp.c - mirrors src/data/ramp.c. */
-#include "data/ramp.h"
+/* test_ramp.c - mirrors src/optimizer/ramp.c. */
+#include "optimizer/ramp.h"
 
 #include "base/json.h"
 #include "tests/test.h"
