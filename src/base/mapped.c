@@ -27,6 +27,9 @@ struct block { struct slot slots[SLOTS]; };
 
 static struct block *_Atomic blocks[BLOCKS]; /* from mmap, kept for good */
 static struct slot *_Atomic faulted;         /* the first; NULL: none */
+static struct slot *_Atomic faulted_ahead;   /* ... of a thread that reads what
+                                              * nobody has used yet */
+static _Thread_local volatile sig_atomic_t ahead;
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct sigaction before;
 static size_t page_bytes;
@@ -76,7 +79,8 @@ static void on_bus(int number, siginfo_t *info, void *context)
         return;
     }
     atomic_store(&slot->fault, at - atomic_load(&slot->begin) + 1);
-    atomic_compare_exchange_strong(&faulted, &none, slot);
+    atomic_compare_exchange_strong(ahead ? &faulted_ahead : &faulted, &none,
+                                   slot);
 }
 
 static void install(void)
@@ -161,9 +165,13 @@ bool mapped_is_whole(void)
     return atomic_load(&faulted) == NULL;
 }
 
-status mapped_check(void)
+void mapped_read_ahead(void)
 {
-    const struct slot *slot = atomic_load(&faulted);
+    ahead = true;
+}
+
+static status check(const struct slot *slot)
+{
     struct stat facts;
     size_t length, at;
 
@@ -179,10 +187,23 @@ status mapped_check(void)
          "the file was cut and written again)", slot->path, at, length);
 }
 
+status mapped_check(void)
+{
+    TRY(check(atomic_load(&faulted)));
+    return check(atomic_load(&faulted_ahead));
+}
+
+status mapped_check_used(void)
+{
+    return check(atomic_load(&faulted));
+}
+
 void mapped_forget(void)
 {
-    struct slot *slot = atomic_exchange(&faulted, NULL);
+    struct slot *slots[] = {atomic_exchange(&faulted, NULL),
+                            atomic_exchange(&faulted_ahead, NULL)};
 
-    if (slot != NULL) atomic_store(&slot->fault, 0);
+    for (int i = 0; i < 2; i++)
+        if (slots[i] != NULL) atomic_store(&slots[i]->fault, 0);
     install();
 }

@@ -155,7 +155,7 @@ static status measure(struct step_figures *f, struct pipeline *pipeline)
 {
     struct random_tokens tokens = {f->stage->program.vocab,
                                    f->stage->program.length};
-    const struct sample_source source = {fill, &tokens, 0};
+    const struct sample_source source = {.fill = fill, .argument = &tokens};
     struct train_step step;
     status end;
 

@@ -284,7 +284,7 @@ static status replace_final(struct checkpoint_save *save, const char *directory)
  * change places, so that at no moment the step is missing. */
 static status appear(struct checkpoint_save *save, const char *directory)
 {
-    TRY(mapped_check());
+    TRY(mapped_check_used()); /* a batch that was read ahead is not in it */
 
     const bool exists = file_is_link(save->final) ||
                         file_is_directory(save->final);

@@ -209,7 +209,7 @@ status likelihood_join(struct team *team, double *values, int64_t count)
 static status run_turn(struct asking *a, struct train_step *step, int64_t turn)
 {
     const struct request_rows *r = a->call->rows;
-    const struct sample_source source = {fill, a, 0};
+    const struct sample_source source = {.fill = fill, .argument = a};
     const int64_t ranks = team_batch_size(step->team);
     const int64_t first = turn * ranks * a->sequences;
     const int64_t mine = first + team_batch_rank(step->team) * a->sequences;

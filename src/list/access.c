@@ -473,6 +473,33 @@ static status updates(const struct visitor *v)
         .expects = TAG_ANY, .leaves = TAG_ANY});
 }
 
+/* ---- sequences ---- */
+
+/* Rooms of micro-batches [first, end): this step's, until the next step's are
+ * read. */
+static status reads_ahead(const struct visitor *v, int first, int end)
+{
+    return call(v, (struct access){.space = SPACE_AHEAD, .first = first,
+                                   .end = end, .expects = TAG_NONE,
+                                   .leaves = TAG_ANY});
+}
+
+static status samples(const struct visitor *v)
+{
+    if (!v->forward)
+        TRY(reads_ahead(v, v->at->microbatch, v->at->microbatch + 1));
+    return writes(v, SPACE_BATCH, v->forward ? TAG_ANY : TAG_NONE, tag(v));
+}
+
+static status batch(const struct visitor *v)
+{
+    return call(v, (struct access){.space = SPACE_AHEAD,
+                                   .first = v->at->microbatch,
+                                   .end = v->at->microbatch + 1,
+                                   .writes = true, .expects = TAG_NONE,
+                                   .leaves = tag(v)});
+}
+
 status list_accesses(const struct pipeline *pipeline, bool is_forward,
                      const struct instruction *instruction,
                      access_visit *visit, void *argument)
@@ -485,9 +512,10 @@ status list_accesses(const struct pipeline *pipeline, bool is_forward,
 
     switch ((enum instruction_kind)instruction->kind) {
     case DO_ROUND: return begins_round(&v);
-    case DO_SAMPLE:
-        return writes(&v, SPACE_BATCH, is_forward ? TAG_ANY : TAG_NONE,
-                      tag(&v));
+    case DO_TARGETS:
+        return reads_ahead(&v, 0, pipeline_microbatches(pipeline));
+    case DO_SAMPLE: return samples(&v);
+    case DO_BATCH: return batch(&v);
     case DO_FORWARD: return forward(&v);
     case DO_BACKWARD: return backward(&v);
     case DO_WEIGHT: return weight(&v);
@@ -509,7 +537,7 @@ status list_accesses(const struct pipeline *pipeline, bool is_forward,
         return updates(&v);
     case DO_CLOSE: case DO_SHARE: case DO_LOSS: case DO_Z_LOSS: case DO_PEAKS:
     case DO_LATE: case DO_ROUTES: case DO_NORM: case DO_DECIDE: case DO_ASK:
-    case DO_TARGETS: case DO_LATER_LOSSES: case DO_END: case DO_COUNT:
+    case DO_LATER_LOSSES: case DO_END: case DO_COUNT:
         break;
     }
     return OK;

@@ -20,6 +20,8 @@ enum space {
     SPACE_GRADIENTS,            /* by items of stage->reduced, per level */
     SPACE_WEIGHTS,              /* by units */
     SPACE_PLACED,               /* by units: where kernels read them */
+    SPACE_AHEAD,                /* by micro-batches, of the first chunk: the
+                                 * batch of the next step */
     SPACE_COUNT
 };
 

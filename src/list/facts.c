@@ -32,7 +32,8 @@ static const char *const names[SPACE_COUNT] = {
     [SPACE_ENTRY_GRADIENT] = "gradient of the entry",
     [SPACE_RETURN] = "gradient on its way back", [SPACE_ROOM] = "room",
     [SPACE_BUCKET] = "room of gradients", [SPACE_GRADIENTS] = "sums",
-    [SPACE_WEIGHTS] = "weights", [SPACE_PLACED] = "place"};
+    [SPACE_WEIGHTS] = "weights", [SPACE_PLACED] = "place",
+    [SPACE_AHEAD] = "batch of the next step"};
 
 static status add_freed(void *argument, const struct access *a)
 {

@@ -11,6 +11,7 @@ const struct instruction_row instruction_rows[DO_COUNT] = {
     [DO_TARGETS] = {"targets", LANE_WORLD, false, COMM_ALL_REDUCE,
                     "targets"},
     [DO_SAMPLE] = {"sample", LANE_HOST, false, NO_CALL, ""},
+    [DO_BATCH] = {"batch", LANE_HOST, true, NO_CALL, ""},
     [DO_COPY] = {"copy", LANE_COMPUTE, false, NO_CALL, ""},
     [DO_FORWARD] = {"F", LANE_COMPUTE, false, NO_CALL, ""},
     [DO_BACKWARD] = {"B", LANE_COMPUTE, false, NO_CALL, ""},

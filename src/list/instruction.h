@@ -20,6 +20,8 @@ enum instruction_kind {
                        * together begin */
     DO_TARGETS,       /* targets of the whole batch, of later tokens too */
     DO_SAMPLE,        /* the sequences of a micro-batch into its frame */
+    DO_BATCH,         /* the sequences of that micro-batch of the next step,
+                       * into a room that this step reads no more */
     DO_COPY,          /* activation from the stage before, on this rank */
     DO_FORWARD,       /* F, events [first_event, last_event) */
     DO_BACKWARD,      /* B, and W where it is fused */

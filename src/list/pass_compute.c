@@ -102,10 +102,21 @@ status pass_compute(struct step_list *out, const struct step_list *before,
     return result;
 }
 
-status pass_samples(struct step_list *out, const struct step_list *before,
-                    const struct list_request *request)
+/* Once nobody reads a micro-batch's room any more, the next step's follows. */
+static status put_next(struct step_list *out, const struct instruction *at,
+                       int *left)
 {
-    (void)request;
+    struct instruction next = instruction_of(DO_BATCH);
+
+    if (left == NULL || --left[at->microbatch] > 0) return OK;
+    next.microbatch = at->microbatch;
+    next.round = at->round;
+    return list_put(out, next);
+}
+
+static status put_samples(struct step_list *out,
+                          const struct step_list *before, int *left)
+{
     for (int i = 0; i < before->count; i++) {
         const struct instruction at = before->items[i];
         struct instruction sample = instruction_of(DO_SAMPLE);
@@ -117,8 +128,29 @@ status pass_samples(struct step_list *out, const struct step_list *before,
             sample.round = at.round;
             sample.buffer = at.buffer;
             TRY(list_put(out, sample));
+            TRY(put_next(out, &at, left));
         }
         TRY(list_put(out, at));
     }
     return OK;
+}
+
+status pass_samples(struct step_list *out, const struct step_list *before,
+                    const struct list_request *request)
+{
+    const struct pipeline *p = request->pipeline;
+    void *memory = NULL;
+    int *left; /* F of each micro-batch that are to come */
+    status result;
+
+    if (before->forward || !pipeline_reads_ahead(p))
+        return put_samples(out, before, NULL);
+    TRY(memory_take((size_t)pipeline_microbatches(p), sizeof *left, &memory));
+    left = memory;
+    for (int i = 0; i < before->count; i++)
+        if (before->items[i].kind == DO_FORWARD)
+            left[before->items[i].microbatch]++;
+    result = put_samples(out, before, left);
+    memory_free(memory);
+    return result;
 }

@@ -35,17 +35,21 @@ static status put_need(struct step_list *list, struct instruction *i,
 static status find_needs(struct step_list *out, struct open_set *open,
                          struct instruction *i)
 {
-    /* Watchers read weights when the update is over. */
-    const bool ends = i->kind == DO_ASK || i->kind == DO_END;
+    /* Watchers read weights when the update is over; the next batch comes until
+     * the end. */
+    const bool asks = i->kind == DO_ASK, ends = i->kind == DO_END;
 
     i->first_need = out->need_count;
     TRY(list_accesses(open->pipeline, open->forward, i, touch, open));
     for (int j = 0; j < open->count;) {
-        if (!open->items[j].touched && !ends) {
+        const int number = open->items[j].number;
+        const bool of_host = out->items[number].lane == LANE_HOST;
+
+        if (!open->items[j].touched && !ends && (!asks || of_host)) {
             j++;
             continue;
         }
-        TRY(put_need(out, i, open->items[j].number));
+        TRY(put_need(out, i, number));
         open_close(open, j);
     }
     return OK;

@@ -217,6 +217,10 @@ static status check_place(struct check *c, const struct instruction *i)
                          "of no kind", c->list->rank, c->number);
     if (i->chunk >= c->pipeline->count)
         return fail(c, "it is of a stage that this rank has not");
+    if (i->kind == DO_BATCH &&
+        (i->microbatch < 0 ||
+         i->microbatch >= pipeline_microbatches(c->pipeline)))
+        return fail(c, "it is of no micro-batch");
     if (!instruction_computes(i) && !is_seen_once(i->kind)) return OK;
     if (i->chunk < 0 || i->microbatch < 0 ||
         i->microbatch >= c->microbatches)
@@ -364,7 +368,7 @@ static status check_counts(const struct check *c)
 {
     static const enum instruction_kind kinds[] = {
         DO_ROUND, DO_JOIN, DO_CLOSE, DO_HALVES, DO_MERGE, DO_LOSS, DO_Z_LOSS,
-        DO_TARGETS, DO_LATER_LOSSES,
+        DO_BATCH, DO_TARGETS, DO_LATER_LOSSES,
         DO_SECOND, DO_TIE, DO_PEAKS, DO_LATE, DO_ROUTES, DO_BLOCKS, DO_SHARE,
         DO_NORM, DO_DECIDE, DO_UPDATE, DO_MATRICES, DO_CLIP, DO_BALANCE,
         DO_AVERAGE, DO_REGATHER, DO_ASK, DO_END};
@@ -377,6 +381,8 @@ static status check_counts(const struct check *c)
     if (!c->list->forward) {
         expected[DO_LOSS] = expected[DO_NORM] = expected[DO_DECIDE] =
             expected[DO_ASK] = 1;
+        expected[DO_BATCH] = pipeline_reads_ahead(c->pipeline)
+                                 ? pipeline_microbatches(c->pipeline) : 0;
         expected[DO_Z_LOSS] = first->program.regular.z_loss > 0;
         expected[DO_TARGETS] = expected[DO_LATER_LOSSES] =
             first->program.mtp_depth > 0;

@@ -9,7 +9,8 @@
 
 enum {
     SPANS = 1 << 17,  /* of a trace; what does not fit is counted */
-    CARRIERS = 12     /* threads with messages: one for each group */
+    CARRIERS = 12,    /* threads with messages: one for each group */
+    READER = 1        /* the thread that reads batches ahead */
 };
 
 int64_t profiler_values(const struct mesh *mesh)
@@ -29,7 +30,7 @@ status profiler_build(struct profiler *profiler, struct team *team,
                     sizeof *profiler->kinds, &kinds));
     profiler->kinds = kinds;
     return meter_build(&profiler->meter,
-                       profiler->ranks > 1 ? CARRIERS : 0,
+                       READER + (profiler->ranks > 1 ? CARRIERS : 0),
                        profiler->trace != NULL ? SPANS : 0);
 }
 

@@ -120,8 +120,11 @@ static status write_all(const struct meter *meter, int rank,
     TRY_GOTO(done, result, text_append_string(&out, "{\"traceEvents\":[\n"));
     TRY_GOTO(done, result, name_event(&out, "process_name", rank, 0, name));
     for (int t = 0; t < meter->used; t++) {
-        snprintf(name, sizeof name, "%s%s", t == 0 ? "" : "messages, ",
-                 meter->tracks[t].name);
+        const char *own = meter->tracks[t].name;
+        const bool reads = strcmp(own, "host") == 0;
+
+        snprintf(name, sizeof name, "%s%s", t == 0 || reads ? "" : "messages, ",
+                 own);
         TRY_GOTO(done, result, name_event(&out, "thread_name", rank, t,
                                           t == 0 ? "steps" : name));
     }

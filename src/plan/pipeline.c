@@ -261,6 +261,48 @@ void pipeline_reserve_messages(struct pipeline *pipeline, size_t bytes)
     add_up(pipeline);
 }
 
+/* One array of a micro-batch that is read ahead. */
+static size_t ahead_bytes(const struct pipeline *pipeline)
+{
+    const struct program *p = &pipeline->stages[0].program;
+
+    return arena_aligned((size_t)(p->sequences * program_sequence(p)) *
+                         sizeof(int32_t));
+}
+
+int pipeline_microbatches(const struct pipeline *pipeline)
+{
+    return pipeline->schedule.microbatches *
+           stage_repeats(&pipeline->stages[0]);
+}
+
+void pipeline_reserve_ahead(struct pipeline *pipeline)
+{
+    stage_reserve(&pipeline->stages[0], MEMORY_AHEAD,
+                  4 * (size_t)pipeline_microbatches(pipeline) *
+                      ahead_bytes(pipeline));
+    add_up(pipeline);
+}
+
+bool pipeline_reads_ahead(const struct pipeline *pipeline)
+{
+    return pipeline->stages[0].memory[MEMORY_AHEAD].bytes > 0;
+}
+
+struct stage_batch pipeline_ahead(const struct pipeline *pipeline,
+                                  int microbatch)
+{
+    const size_t each = ahead_bytes(pipeline);
+    char *at = (char *)pipeline->stages[0].memory[MEMORY_AHEAD].data +
+               4 * (size_t)microbatch * each;
+
+    return (struct stage_batch){
+        .inputs = (int32_t *)(void *)at,
+        .targets = (int32_t *)(void *)(at + each),
+        .positions = (int32_t *)(void *)(at + 2 * each),
+        .documents = (int32_t *)(void *)(at + 3 * each)};
+}
+
 static status check_same_stages(const struct pipeline *a,
                                 const struct pipeline *b)
 {

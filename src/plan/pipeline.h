@@ -53,6 +53,9 @@ void pipeline_reserve_messages(struct pipeline *pipeline, size_t bytes);
  * pipeline_open. ERR_CONFIG: it has other stages. */
 status pipeline_reserve_as(struct pipeline *pipeline,
                            const struct pipeline *other);
+/* Room for the batch of the next step, which is read while this one computes:
+ * whole sequences of all micro-batches of this rank. Before pipeline_open. */
+void pipeline_reserve_ahead(struct pipeline *pipeline);
 status pipeline_open(struct pipeline *pipeline);
 /* `next`, planned for another batch, goes on in the memory of `pipeline`, which
  * becomes it: what it was is freed. */
@@ -66,6 +69,13 @@ int pipeline_chunk(const struct pipeline *pipeline, int stage,
  * the gradients of a round are reduced together. */
 int pipeline_of_round(const struct pipeline *pipeline, int chunk,
                       int microbatch);
+/* Micro-batches of a step on this rank. */
+int pipeline_microbatches(const struct pipeline *pipeline);
+/* Whether there is room for the next step's, and that of one of them: inputs,
+ * targets, positions and documents, [sequences, program_sequence] each. */
+bool pipeline_reads_ahead(const struct pipeline *pipeline);
+struct stage_batch pipeline_ahead(const struct pipeline *pipeline,
+                                  int microbatch);
 /* The first sequence, in the global batch, of a micro-batch of the step; rank:
  * of those that share the batch. In round i, rank r of R has share i R + r. */
 int64_t pipeline_first_sequence(const struct pipeline *pipeline, int rank,

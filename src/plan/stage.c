@@ -264,6 +264,7 @@ static status add_memory(struct stage *stage)
     const size_t real = (size_t)dtype_bytes(program_real(p));
     const bool trains = stage->request.backward != BACKWARD_NONE;
     const int64_t span = p->tokens > p->context ? p->tokens : p->context;
+    const int frames = stage->request.frames;
     struct memory_row rows[MEMORY_OWNERS] = {
         {"weights", "run", arena_bytes(stage, MEMORY_WEIGHTS), NULL},
         {"compute weights", "run", arena_bytes(stage, MEMORY_COMPUTE), NULL},
@@ -274,8 +275,7 @@ static status add_memory(struct stage *stage)
         state_row(stage, 0), state_row(stage, 1), state_row(stage, 2),
         state_row(stage, 3), state_row(stage, STATE_AVERAGE),
         {"activations and their gradients", "micro-batch",
-         (size_t)size_product(stage->frame.bytes, stage->request.frames),
-         NULL},
+         (size_t)size_product(stage->frame.bytes, frames), NULL},
         {"logits and layer scratch", "call", program_scratch_bytes(p), NULL},
         {"kernel scratch", "call",
          kernels_scratch_bytes(&stage->kernels, stage->request.threads,
@@ -286,8 +286,8 @@ static status add_memory(struct stage *stage)
              ? (size_t)(p->cache_count * p->context * p->cache_width) *
                    (size_t)dtype_bytes(p->dtype)
              : 0, NULL},
-        {"batch", "micro-batch", batch_bytes(p, stage->request.frames),
-         NULL},
+        {"batch", "micro-batch", batch_bytes(p, frames), NULL},
+        {"batch of the next step", "step", 0, NULL},
         {"gathered weights",
          !stage->request.gather.reshard ? "step"
          : stage->request.gather.once   ? "stage"

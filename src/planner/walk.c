@@ -253,6 +253,7 @@ static uint8_t lane_of(const struct instruction *i, bool background)
     if (i->kind == DO_RECEIVE) return CLOCK_PIPE_DOWN;
     if (i->kind == DO_RECEIVE_BACK) return CLOCK_PIPE_UP;
     if (i->kind == DO_SEND || i->kind == DO_SEND_BACK) return CLOCK_HOST;
+    if (i->kind == DO_BATCH) return CLOCK_HOST;
     return background ? CLOCK_DATA : CLOCK_COMPUTE;
 }
 

@@ -168,6 +168,9 @@ static status train_steps(struct rank_trial *t)
 
         samples += batch;
         TRY(use_batch(t, batch));
+        t->step.next = i + 1 < t->out->steps
+            ? feed_ahead(&t->feed, ranges_at(&t->feed.left_out, 0, samples))
+            : (struct sample_source){0};
         train_step_begin(&t->step, i);
         TRY(train_step_run(&t->step, &source, setup_rate(&t->setup, i),
                            i + 1, &result));

@@ -13,6 +13,7 @@ status ramped_plan_alone(struct pipeline *pipeline, const struct setup *setup,
     if (team->copies == NULL) TRY(team_add_chunks(team, pipeline));
     const int64_t traced = trace_values(&pipeline->schedule);
 
+    pipeline_reserve_ahead(pipeline);
     train_step_reserve(pipeline, team, values > traced ? values : traced);
     return OK;
 }

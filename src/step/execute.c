@@ -124,6 +124,7 @@ status executor_build(struct executor *executor, struct pipeline *pipeline,
     TRY(memory_take((size_t)pipeline->count, sizeof *executor->began,
                     &memory));
     executor->began = memory;
+    TRY(ahead_build(&executor->ahead, pipeline));
     TRY(loss_build(&executor->loss, leaves, grid));
     TRY(loss_build(&executor->z_loss, leaves, grid));
     return later_build(&executor->later,
@@ -132,6 +133,7 @@ status executor_build(struct executor *executor, struct pipeline *pipeline,
 
 void executor_free(struct executor *executor)
 {
+    ahead_free(executor->ahead);
     list_free(&executor->step);
     list_free(&executor->forward);
     memory_free(executor->handles);
@@ -157,6 +159,7 @@ static status act(struct executor *e, const struct instruction *i)
 
     switch ((enum instruction_kind)i->kind) {
     case DO_TARGETS: return work_count_targets(e);
+    case DO_BATCH: return work_read_ahead(e, i);
     case DO_SAMPLE: case DO_COPY: case DO_FORWARD: case DO_BACKWARD:
     case DO_KEEP: case DO_COPY_BACK: case DO_WEIGHT: case DO_SEND:
     case DO_RECEIVE: case DO_SEND_BACK: case DO_RECEIVE_BACK:
@@ -174,6 +177,22 @@ static status act(struct executor *e, const struct instruction *i)
     }
 }
 
+/* Batches that are still being read make the next step late. */
+static void wait_batches(struct executor *e)
+{
+    const int64_t began = meter_now_ns();
+
+    ahead_wait(e->ahead);
+    e->waited_s += 1e-9 * (double)(meter_now_ns() - began);
+}
+
+static status wait_for(struct executor *e, const struct instruction *i)
+{
+    if (i->kind != DO_BATCH) return comm_wait(&e->handles[i->handle]);
+    wait_batches(e);
+    return OK;
+}
+
 /* After the instructions that it needs. */
 static status perform(struct executor *e, const struct step_list *list,
                       int number)
@@ -183,7 +202,7 @@ static status perform(struct executor *e, const struct step_list *list,
 
     meter_instruction(number);
     for (int n = 0; n < i->needs; n++)
-        TRY(comm_wait(&e->handles[list->items[needs[n]].handle]));
+        TRY(wait_for(e, &list->items[needs[n]]));
     return act(e, i);
 }
 
@@ -192,6 +211,7 @@ static status settle(struct executor *e)
 {
     status first = OK;
 
+    ahead_wait(e->ahead);
     for (int i = 0; i < e->handle_count; i++) {
         const status result = comm_wait(&e->handles[i]);
 
@@ -221,7 +241,8 @@ status executor_run(struct executor *executor,
     const struct step_list *list = &executor->step;
 
     executor->source = source;
-    executor->data_s = 0;
+    executor->data_s = executor->waited_s;
+    executor->waited_s = 0;
     executor->step_runs = true;
     loss_begin(&executor->loss);
     loss_begin(&executor->z_loss);

@@ -10,20 +10,11 @@
 
 #include "list/list.h"
 #include "schedule/timeline.h"
+#include "step/ahead.h"
 #include "step/later.h"
 #include "step/loss.h"
 #include "step/team.h"
 #include "step/zero.h"
-
-/* Where sequences come from. Fills arrays of [length]: token ids, targets (-1:
- * none), positions and documents (where each one's begins) of sequence `index`
- * of the global batch. */
-struct sample_source {
-    status (*fill)(void *argument, int64_t index, int32_t *inputs,
-                   int32_t *targets, int32_t *positions, int32_t *documents);
-    void *argument;
-    int64_t first; /* number of sequence 0 among all that the run reads */
-};
 
 /* Instructions from DO_LOSS on but DO_REGATHER, DO_SECOND and DO_END. */
 struct executor_tail {
@@ -48,8 +39,14 @@ struct executor {
     int64_t *marks;              /* borrowed, [step.count + 1] ns: when each
                                   * instruction of a step began; NULL: none */
     int64_t began_ns;            /* when the timeline is at 0 */
-    double data_s;               /* of the last step, making batches */
+    double data_s;               /* of the last step, making batches, and
+                                  * waiting for them at the end of the step
+                                  * before */
+    double waited_s;             /* of them: the next step's, so far */
+    struct read_ahead *ahead;    /* owned; NULL: no room for a second batch */
     const struct sample_source *source;
+    struct sample_source next;   /* of the next step: the caller's to fill
+                                  * before each; content 0: none is read */
     int64_t first;               /* F alone: of the sequences */
     bool step_runs;              /* the list is `step`, else `forward` */
     /* The losses of sequences [first, first + count) entered a step: on one

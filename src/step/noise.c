@@ -56,8 +56,8 @@ status noise_begin(struct noise *noise, struct train_step *train,
         struct leaf_source leaf = {
             source, first, first + per_leaf,
             program_sequence(&train->pipeline->stages[0].program)};
-        const struct sample_source masked = {fill_leaf, &leaf,
-                                             source->first};
+        const struct sample_source masked = {
+            .fill = fill_leaf, .argument = &leaf, .first = source->first};
         struct step_result result;
 
         TRY(train_step_probe(train, &masked, &result));

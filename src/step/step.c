@@ -507,6 +507,7 @@ static status run_list(struct train_step *step, const struct step_now *now)
     routing_begin(&step->routing);
     for (int i = 0; i < p->count; i++)
         p->stages[i].run.loss_scale = loss_scale_factor(&step->scaling);
+    step->executor.next = step->probes ? (struct sample_source){0} : step->next;
     return executor_run(&step->executor, now->source);
 }
 
@@ -660,7 +661,7 @@ static status evaluate_share(struct train_step *step,
     const int ends = executor_last(&step->executor);
     struct limited limited = {source, last,
                               program_sequence(&p->stages[0].program)};
-    const struct sample_source wrapped = {fill_or_mask, &limited, 0};
+    const struct sample_source wrapped = {fill_or_mask, &limited, 0, 0};
 
     for (int64_t i = 0; i * sequences < longest; i++) {
         const int64_t at = first + i * sequences;

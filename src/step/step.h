@@ -79,7 +79,11 @@ struct train_step {
     void *asks_argument;
     struct step_now now;
     bool probes;               /* the step under way changes nothing */
-    double data_s;             /* of the last step, making batches */
+    double data_s;             /* of the last step: making batches, and
+                                * waiting for them (execute.h) */
+    struct sample_source next; /* of the step after the one that runs, which is
+                                * read meanwhile: the caller's to fill; its
+                                * content 0: none */
     const struct step_watch *watch; /* borrowed; NULL: nobody looks */
 };
 

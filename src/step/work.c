@@ -31,12 +31,27 @@ static int64_t first_sequence(const struct executor *e,
                                    i->microbatch);
 }
 
+/* A sequence of a micro-batch, whole. */
+struct wanted {
+    int64_t index;
+    int microbatch;
+};
+
+static status fetch(const struct executor *e, const struct wanted *wanted,
+                    const struct stage_batch *to)
+{
+    return ahead_take(e->step_runs ? e->ahead : NULL,
+                      &(struct ahead_sequence){
+                          e->source, wanted->index, wanted->microbatch,
+                          to->inputs, to->targets, to->positions,
+                          to->documents});
+}
+
 /* Sequence s of the micro-batch: this rank's tokens of it. */
 static status fill_sequence(const struct executor *e, struct stage *stage,
-                            int64_t index, int64_t s,
+                            const struct wanted *wanted, int64_t s,
                             struct stage_batch *arrays)
 {
-    const struct sample_source *source = e->source;
     const struct program *p = &stage->program;
     const int64_t at = s * p->length;
     const int ranks = p->mesh.size[AXIS_CONTEXT];
@@ -44,9 +59,10 @@ static status fill_sequence(const struct executor *e, struct stage *stage,
                                        arrays->mtp_targets, p->tokens};
 
     if (ranks == 1) {
-        TRY(source->fill(source->argument, index, arrays->inputs + at,
-                         arrays->targets + at, arrays->positions + at,
-                         arrays->documents + at));
+        TRY(fetch(e, wanted, &(struct stage_batch){
+            .inputs = arrays->inputs + at, .targets = arrays->targets + at,
+            .positions = arrays->positions + at,
+            .documents = arrays->documents + at}));
         later_fill(p, &(struct later_sequence){
             arrays->inputs + at, arrays->targets + at, arrays->documents + at,
             p->length}, &later, at);
@@ -58,9 +74,9 @@ static status fill_sequence(const struct executor *e, struct stage *stage,
     int32_t *to[] = {arrays->inputs, arrays->targets, arrays->positions,
                      arrays->documents};
 
-    TRY(source->fill(source->argument, index, arrays->whole_inputs,
-                     arrays->whole_targets, arrays->whole_positions,
-                     documents));
+    TRY(fetch(e, wanted, &(struct stage_batch){
+        .inputs = arrays->whole_inputs, .targets = arrays->whole_targets,
+        .positions = arrays->whole_positions, .documents = documents}));
     for (int i = 0; i < 4; i++)
         for (int64_t t = 0; t < p->length; t++)
             to[i][at + t] = from[i][program_position(p, t)];
@@ -70,12 +86,26 @@ static status fill_sequence(const struct executor *e, struct stage *stage,
     return OK;
 }
 
-static status fill_sequences(const struct executor *e, struct stage *stage,
-                             int64_t first, struct stage_batch *arrays)
+static status fill_sequences(const struct executor *e,
+                             const struct instruction *i,
+                             struct stage_batch *arrays)
 {
+    struct stage *stage = stage_at(e, i);
+    const int64_t first = first_sequence(e, i);
+
     for (int64_t s = 0; s < stage->program.sequences; s++)
-        TRY(fill_sequence(e, stage, first + s, s, arrays));
+        TRY(fill_sequence(e, stage, &(struct wanted){first + s, i->microbatch},
+                          s, arrays));
     return OK;
+}
+
+status work_read_ahead(struct executor *e, const struct instruction *i)
+{
+    const struct ahead_request request = {
+        &e->next, first_sequence(e, i), i->microbatch,
+        (int)(i - e->step.items)};
+
+    return e->next.content == 0 ? OK : ahead_start(e->ahead, &request);
 }
 
 static status sample(struct executor *e, const struct instruction *i)
@@ -89,7 +119,7 @@ static status sample(struct executor *e, const struct instruction *i)
         e->step_runs
             ? pipeline_of_round(e->pipeline, i->chunk, i->microbatch) : 0;
 
-    TRY(fill_sequences(e, stage, first, &arrays));
+    TRY(fill_sequences(e, i, &arrays));
     stage->batches[i->buffer] = (struct batch){
         .index = index, .inputs = arrays.inputs,
         .targets = arrays.targets, .positions = arrays.positions,
@@ -121,9 +151,10 @@ static status count_sequences(struct executor *e, const struct instruction *i)
     const int64_t first = first_sequence(e, i);
 
     for (int64_t at = 0; at < p->sequences; at++) {
-        TRY(e->source->fill(e->source->argument, first + at,
-                            s.inputs, s.targets,
-                            positions, s.documents));
+        TRY(fetch(e, &(struct wanted){first + at, i->microbatch},
+                  &(struct stage_batch){
+                      .inputs = s.inputs, .targets = s.targets,
+                      .positions = positions, .documents = s.documents}));
         later_count(&e->later, &s);
     }
     return OK;

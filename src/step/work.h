@@ -8,6 +8,9 @@
 
 /* DO_TARGETS. Collective over the world. */
 status work_count_targets(struct executor *executor);
+/* DO_BATCH. */
+status work_read_ahead(struct executor *executor,
+                       const struct instruction *instruction);
 /* Performs an instruction from DO_SAMPLE over DO_FORWARD to DO_RECEIVE_BACK. A
  * transfer is started; the handle is its. */
 status work_act(struct executor *executor,

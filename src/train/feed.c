@@ -317,9 +317,14 @@ static status take_checksums(struct feed *feed)
     for (int i = 0; i < ramp->count; i++)
         if (ramp->rows[i].batch > feed->batch_most)
             feed->batch_most = ramp->rows[i].batch;
-    TRY(memory_take((size_t)feed->batch_most, sizeof *feed->checksums,
-                    &memory));
-    feed->checksums = memory;
+    for (int i = 0; i < 2; i++) {
+        struct feed_batch *batch = &feed->batches[i];
+
+        TRY(memory_take((size_t)feed->batch_most, sizeof *batch->checksums,
+                        &memory));
+        batch->feed = feed;
+        batch->checksums = memory;
+    }
     return OK;
 }
 
@@ -352,7 +357,7 @@ void feed_close(struct feed *feed)
         data_parts_free(&feed->sources[i].parts);
     }
     memory_free(feed->sources);
-    memory_free(feed->checksums);
+    for (int i = 0; i < 2; i++) memory_free(feed->batches[i].checksums);
     mixture_free(&feed->mixture);
     mixture_free(&feed->held_out);
     loader_close(&feed->valid);
@@ -461,17 +466,19 @@ static status fill_train(void *argument, int64_t index, int32_t *inputs,
                          int32_t *targets, int32_t *positions,
                          int32_t *documents)
 {
-    struct feed *feed = argument;
+    const struct feed_batch *batch = argument;
+    struct feed *feed = batch->feed;
     int64_t sample;
     int source;
 
     give_back(feed);
-    mixture_at(&feed->mixture, ranges_at(&feed->left_out, feed->first, index),
-               &source, &sample);
+    mixture_at(&feed->mixture,
+               ranges_at(&feed->left_out, batch->first, index), &source,
+               &sample);
     TRY(loader_sample(&feed->sources[source].train, sample, inputs, targets,
                       positions, documents));
     if (index < feed->batch_most)
-        feed->checksums[index] =
+        batch->checksums[index] =
             crc32c(0, inputs, (size_t)feed->setup->set->values.data.sequence *
                                   sizeof *inputs);
     return OK;
@@ -480,13 +487,14 @@ static status fill_train(void *argument, int64_t index, int32_t *inputs,
 void feed_use(void *argument, int64_t first, int64_t count)
 {
     struct feed *feed = argument;
+    const struct feed_batch *batch = &feed->batches[feed->now];
 
     for (int64_t i = first; i < first + count; i++) {
         CHECK(i < feed->batch_most);
         feed->used++;
         feed->used_order +=
-            consumed_mark(ranges_at(&feed->left_out, feed->first, i));
-        feed->used_tokens += feed->checksums[i];
+            consumed_mark(ranges_at(&feed->left_out, batch->first, i));
+        feed->used_tokens += batch->checksums[i];
     }
 }
 
@@ -516,10 +524,44 @@ status feed_count(struct feed *feed, struct team *team, struct consumed *out)
     return OK;
 }
 
+/* Samples are only ever left out, so the same first and last are the same
+ * batch. Another one takes the place of the one that is not the step's. */
+static struct feed_batch *batch_from(struct feed *feed, int64_t first)
+{
+    const int64_t last =
+        ranges_at(&feed->left_out, first, feed->batch_most - 1);
+    struct feed_batch *batch;
+
+    for (int i = 0; i < 2; i++) {
+        batch = &feed->batches[i];
+        if (batch->content != 0 && batch->first == first &&
+            batch->last == last)
+            return batch;
+    }
+    batch = &feed->batches[1 - feed->now];
+    batch->first = first;
+    batch->last = last;
+    batch->content = ++feed->made;
+    return batch;
+}
+
+static struct sample_source source_of(struct feed_batch *batch)
+{
+    return (struct sample_source){fill_train, batch, batch->first,
+                                  batch->content};
+}
+
 struct sample_source feed_train(struct feed *feed, int64_t first)
 {
-    feed->first = first;
-    return (struct sample_source){fill_train, feed, first};
+    struct feed_batch *batch = batch_from(feed, first);
+
+    feed->now = (int)(batch - feed->batches);
+    return source_of(batch);
+}
+
+struct sample_source feed_ahead(struct feed *feed, int64_t first)
+{
+    return source_of(batch_from(feed, first));
 }
 
 int64_t feed_text_bytes(const struct feed *feed, const struct loader *loader,
@@ -564,5 +606,5 @@ static status fill_valid(void *argument, int64_t index, int32_t *inputs,
 struct sample_source feed_valid(struct feed *feed)
 {
     feed->valid_bytes = feed->valid_next = 0;
-    return (struct sample_source){fill_valid, feed, 0};
+    return (struct sample_source){.fill = fill_valid, .argument = feed};
 }

@@ -39,10 +39,16 @@ struct feed {
     int64_t samples;             /* of an epoch: of all sources together */
     int64_t valid_samples;       /* there are, at most validate.sequences */
     int64_t dropped;             /* incomplete last samples, per epoch */
-    int64_t first;               /* sample of the order with which the next
-                                  * step begins */
-    uint32_t *checksums;         /* owned [batch_most]: of the tokens of this
+    struct feed_batch {
+        struct feed *feed;       /* borrowed */
+        int64_t first, last;     /* samples of the order: with which the step
+                                  * begins, and that of index batch_most - 1 */
+        uint32_t *checksums;     /* owned [batch_most]: of the tokens of this
                                   * rank's samples of the step */
+        uint64_t content;        /* number of the batch, from 1; 0: none */
+    } batches[2];                /* of a step, and of one that is read ahead */
+    int now;                     /* which is the step's */
+    uint64_t made;               /* batches so far */
     int64_t batch_most;
     int64_t used;                /* of the step: samples whose losses this rank
                                   * computed; then sums of their marks and
@@ -67,7 +73,11 @@ status feed_check_named(const struct options *options);
 status feed_open(struct feed *feed, const struct setup *setup,
                  const struct tokenizer *tokenizer, const char *run);
 void feed_close(struct feed *feed);
+/* The samples of the next step, of which `first` is the first in the order; and
+ * those of the step after it, for a thread that reads them meanwhile. The same
+ * samples are the same content (step/ahead.h). */
 struct sample_source feed_train(struct feed *feed, int64_t first);
+struct sample_source feed_ahead(struct feed *feed, int64_t first);
 /* The losses of these sequences of the step entered it (execute.h): they are
  * counted until feed_count, which joins the counts of all ranks, or none of
  * whose step was refused, and begins again. Collective. */

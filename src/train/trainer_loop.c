@@ -208,6 +208,21 @@ static status finish_step(struct trainer *t, struct made_step *made,
     return written;
 }
 
+/* The samples of the step after this one, which are read while it computes:
+ * none after the last step, or where the batch grows. */
+static struct sample_source read_ahead(struct trainer *t)
+{
+    const int64_t step = t->counters.step;
+    const int64_t sequences = trainer_batch(t, step);
+
+    if (step + 1 >= t->setup.rate.steps ||
+        trainer_batch(t, step + 1) != sequences)
+        return (struct sample_source){0};
+    return feed_ahead(&t->feed,
+                      ranges_at(&t->feed.left_out, t->counters.samples,
+                                sequences - 1) + 1);
+}
+
 static status plain_step(struct trainer *t)
 {
     const double began = clock_s();
@@ -224,6 +239,7 @@ static status plain_step(struct trainer *t)
                     trainer_batch(t, step)));
     observe_begin(&t->observer, step + 1);
     feed_forget(&t->feed);
+    t->step.next = read_ahead(t);
     const status ran = train_step_run(&t->step, &source, made.lr,
                                       step + 1 - t->counters.skipped,
                                       &made.result);

@@ -195,6 +195,13 @@ ring() {
         under context attention_backward ring.rank-0.json
 }
 check "keys and values of a ring beside attention" ring
+# The batch of the next step is read by another thread, which has a track of its
+# own, while this step computes; the trace names the instruction.
+under host attention_forward one.json >out 2>&1 && ok ||
+    bad "no product beside the next batch: $(cat out)"
+grep -q '"thread_name".*"name":"host"' one.json &&
+    grep -q '"name":"batch".*"tid":1,.*"instruction":' one.json && ok ||
+    bad "the trace has no batch on the host lane"
 # The same bits, traced or not.
 "$program" train config.yaml --run plain >out 2>&1
 check "a trace changes no bit" "$program" compare one plain

@@ -67,6 +67,34 @@ TEST(a_file_that_shrinks_is_a_status_on_any_thread)
     IS_OK(directory_remove(directory));
 }
 
+static void *sum_ahead(void *argument)
+{
+    mapped_read_ahead();
+    return sum_of(argument);
+}
+
+/* Guards a step that was made before a batch that nobody has used yet. */
+TEST(a_file_that_shrinks_under_who_reads_ahead_spoils_nothing_made)
+{
+    char path[PATH_BYTES], directory[PATH_BYTES];
+    struct file_map map;
+    pthread_t thread;
+
+    mapped_forget();
+    make_file(path, directory);
+    IS_OK(file_map_open(&map, path));
+    EQUAL_INT(truncate(path, BYTES / 4), 0);
+    EQUAL_INT(pthread_create(&thread, NULL, sum_ahead, &map), 0);
+    EQUAL_INT(pthread_join(thread, NULL), 0);
+    IS_OK(mapped_check_used());
+    FAILS(mapped_check(), ERR_FORMAT, "mapped: the file was cut");
+    status_clear();
+    file_map_close(&map);
+    mapped_forget();
+    IS_OK(mapped_check());
+    IS_OK(directory_remove(directory));
+}
+
 /* Guards slots: one that is free again is taken, more than a block work. */
 TEST(a_thousand_files_are_known)
 {
@@ -116,4 +144,5 @@ TEST(another_bus_error_ends_the_process)
 }
 
 TEST_MAIN(a_file_that_shrinks_is_a_status_on_any_thread,
+          a_file_that_shrinks_under_who_reads_ahead_spoils_nothing_made,
           a_thousand_files_are_known, another_bus_error_ends_the_process)

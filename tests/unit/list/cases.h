@@ -169,6 +169,7 @@ static status case_plan(struct pipeline *out, const struct layout_case *c,
     for (int i = 0; i < schedule.stages; i++)
         blocks[i] = CASE_BLOCKS / schedule.stages;
     result = pipeline_plan(out, &request);
+    if (result == OK) pipeline_reserve_ahead(out);
     schedule_free(&schedule);
     return result;
 }

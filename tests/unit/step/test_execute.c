@@ -104,7 +104,8 @@ static status train(const struct trained *t, struct pipeline *p,
 {
     const bool swaps = t->fault == FAULT_SEQUENCE && p->rank == t->ranks - 1;
     int any = 0;
-    const struct sample_source source = {fill, swaps ? &any : NULL, 0};
+    const struct sample_source source = {.fill = fill,
+                                         .argument = swaps ? &any : NULL};
 
     TRY(pipeline_open(p));
     for (int i = 0; i < p->count; i++) {

@@ -136,7 +136,7 @@ static void run_case(const struct mtp_case *row)
     IS_OK(train_step_build(&step, &pipeline, NULL));
     IS_OK(train_step_refresh(&step));
     train_step_begin(&step, 0);
-    const struct sample_source source = {fill, &batch, 0};
+    const struct sample_source source = {.fill = fill, .argument = &batch};
 
     IS_OK(train_step_probe(&step, &source, &result));
     same_losses(row, expected, &result);

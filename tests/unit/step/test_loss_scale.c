@@ -67,7 +67,7 @@ static status fill(void *argument, int64_t index, int32_t *inputs,
     }
     return OK;
 }
-static const struct sample_source source = {fill, NULL, 0};
+static const struct sample_source source = {.fill = fill, .argument = NULL};
 
 static void begin(struct training *t)
 {

@@ -54,7 +54,7 @@ static void add_leaf(int64_t leaf, double **sum, int64_t *elements,
                      struct sizes *out)
 {
     struct training t;
-    const struct sample_source source = {fill, &leaf, 0};
+    const struct sample_source source = {.fill = fill, .argument = &leaf};
     struct step_result result;
     double squares = 0;
 

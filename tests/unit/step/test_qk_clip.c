@@ -65,7 +65,7 @@ static void pipeline_begin(struct pipeline *pipeline, struct model *model,
 /* One step in which AdamW changes nothing. The largest score. */
 static double step_once(struct pipeline *pipeline)
 {
-    const struct sample_source source = {fill, NULL, 0};
+    const struct sample_source source = {.fill = fill, .argument = NULL};
     struct step_result result;
     struct train_step step;
 

@@ -36,7 +36,7 @@ static status fill(void *argument, int64_t index, int32_t *inputs,
     }
     return OK;
 }
-static const struct sample_source source = {fill, NULL, 0};
+static const struct sample_source source = {.fill = fill, .argument = NULL};
 
 /* Every byte that a step may write before it reads it. Weights, moments and
  * tables are made before the first step. */

@@ -277,7 +277,7 @@ static status plan(const struct layout *l, struct pipeline *p,
 static status train(const struct trained *t, struct pipeline *p,
                     struct team *team, struct train_step *step)
 {
-    const struct sample_source source = {fill, NULL, 0};
+    const struct sample_source source = {.fill = fill, .argument = NULL};
     struct exchanges sends;
 
     TRY(pipeline_open(p));

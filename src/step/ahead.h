@@ -1,0 +1,57 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* ahead.h - the batch of the next step, read on the host lane while this step
+ * computes.
+ *
+ * A thread of the rank carries out DO_BATCH: it reads the sequences of a
+ * micro-batch into the room that the plan has for it. DO_END waits until all
+ * have been read, so between two steps nothing is under way. A step that reads
+ * another batch than the one announced (after a rewind, or one whose batch has
+ * another size) finds nothing and reads its own. A failure waits for the step
+ * that needs the sequences. */
+#ifndef LOCKSTEP_STEP_AHEAD_H
+#define LOCKSTEP_STEP_AHEAD_H
+
+#include "plan/pipeline.h"
+
+/* Where sequences come from. Fills arrays of [length]: token ids, targets (-1:
+ * none), positions and documents (where each one's begins) of sequence `index`
+ * of the global batch. */
+struct sample_source {
+    status (*fill)(void *argument, int64_t index, int32_t *inputs,
+                   int32_t *targets, int32_t *positions, int32_t *documents);
+    void *argument;
+    int64_t first;    /* number of sequence 0 among all that the run reads */
+    uint64_t content; /* equal where sequences are, and then another thread of
+                       * the rank may call `fill`; 0: neither */
+};
+
+struct read_ahead;
+/* *out is NULL where the plan has no room for a second batch. */
+status ahead_build(struct read_ahead **out, const struct pipeline *pipeline);
+/* Nothing may be under way. NULL allowed. */
+void ahead_free(struct read_ahead *ahead);
+
+/* DO_BATCH: begins to read sequences `first` and up of the source into the room
+ * of a micro-batch, for instruction `number` of the step's list. */
+struct ahead_request {
+    const struct sample_source *source;
+    int64_t first;
+    int microbatch, number;
+};
+status ahead_start(struct read_ahead *ahead,
+                   const struct ahead_request *request);
+/* Waits until all that was begun has been read. NULL allowed. */
+void ahead_wait(struct read_ahead *ahead);
+
+/* Sequence `index` of the source, which is of a micro-batch: out of its room,
+ * or read now. ahead: NULL allowed. */
+struct ahead_sequence {
+    const struct sample_source *source;
+    int64_t index;
+    int microbatch;
+    int32_t *inputs, *targets, *positions, *documents;
+};
+status ahead_take(struct read_ahead *ahead,
+                  const struct ahead_sequence *sequence);
+
+#endif
