@@ -2,6 +2,7 @@
 /* plan_experts.c - the mixture of experts of a configuration. */
 #include "cli/plan_experts.h"
 
+#include "mesh/group.h"
 #include "nn/exchange.h"
 #include "nn/expert_ranks.h"
 
@@ -78,8 +79,9 @@ status plan_experts(const struct setup *setup, const struct stage *stage,
         {"parameters", setup->parameters, ""},
         {"parameters that a token uses", setup->parameters - model_idle(m),
          ""},
-        {"ranks that divide the experts", p->mesh.size[AXIS_EXPERT],
-         "mesh.expert"},
+        {"ranks that divide the experts", mesh_expert_ranks(&p->mesh),
+         experts_are_folded(p) ? "mesh.expert times mesh.tensor"
+                               : "mesh.expert"},
         {"first expert of the rank", held.first, ""},
         {"experts of the rank", held.count, "of each block"},
         {"rows that the rank has room for",

@@ -35,7 +35,9 @@ static struct list_group axis_group(const struct stage *stage, enum axis axis)
 {
     const struct stage_request *r = &stage->request;
 
-    return named(axis_name(axis), r->mesh.size[axis], r->place.at[axis]);
+    return named(mesh_lane_name(&r->mesh, axis),
+                 mesh_lane_ranks(&r->mesh, axis),
+                 mesh_lane_rank(&r->mesh, &r->place, axis));
 }
 
 struct list_group list_group(const struct pipeline *p,

@@ -28,8 +28,9 @@ static status visit_event(const struct pipeline *p,
     for (int j = 0; j < made.count; j++) {
         const struct layer_exchange *e = &made.items[j];
         const struct exchange row = {
-            .group = axis_name(e->axis), .what = e->what, .kind = e->kind,
-            .size = stage->program.mesh.size[e->axis], .calls = e->calls,
+            .group = mesh_lane_name(&stage->program.mesh, e->axis),
+            .size = mesh_lane_ranks(&stage->program.mesh, e->axis),
+            .what = e->what, .kind = e->kind, .calls = e->calls,
             .bytes = e->bytes, .routed = e->routed};
 
         TRY(visit(argument, &row));

@@ -131,6 +131,89 @@ void mesh_batch_members(const struct mesh *mesh,
     }
 }
 
+/* ---- ranks that divide the experts ---- */
+
+static const enum axis expert_axes[] = {AXIS_EXPERT, AXIS_CONTEXT,
+                                        AXIS_TENSOR};
+enum { EXPERT_AXES = sizeof expert_axes / sizeof *expert_axes };
+
+static axis_set divides_experts(const struct mesh *mesh)
+{
+    return mesh->folded | 1u << AXIS_EXPERT;
+}
+
+status mesh_fold(struct mesh *mesh, int64_t expert_tensor)
+{
+    const int tensor = mesh->size[AXIS_TENSOR];
+
+    mesh->folded = 0;
+    if (expert_tensor == 0 || expert_tensor == tensor) return OK;
+    if (expert_tensor != 1)
+        FAIL(ERR_CONFIG, "mesh.expert_tensor: %" PRId64 " ranks beside "
+                         "mesh.tensor=%d; all tensor ranks cut each expert "
+                         "(0 or %d), or each has whole ones (1)",
+             expert_tensor, tensor, tensor);
+    mesh->folded = 1u << AXIS_TENSOR;
+    return OK;
+}
+
+int mesh_expert_ranks(const struct mesh *mesh)
+{
+    return mesh_group_size(mesh, divides_experts(mesh));
+}
+
+int mesh_expert_rank(const struct mesh *mesh, const struct place *place)
+{
+    int rank = 0;
+
+    for (int i = 0; i < EXPERT_AXES; i++) {
+        const enum axis axis = expert_axes[i];
+
+        if (divides_experts(mesh) >> axis & 1)
+            rank = rank * mesh->size[axis] + place->at[axis];
+    }
+    return rank;
+}
+
+void mesh_expert_members(const struct mesh *mesh,
+                         const struct mesh_order *order,
+                         const struct place *place, int *members)
+{
+    const int size = mesh_expert_ranks(mesh);
+    struct place at = *place;
+
+    for (int m = 0; m < size; m++) {
+        int rest = m;
+
+        for (int i = EXPERT_AXES - 1; i >= 0; i--) {
+            const enum axis axis = expert_axes[i];
+
+            if (!(divides_experts(mesh) >> axis & 1)) continue;
+            at.at[axis] = rest % mesh->size[axis];
+            rest /= mesh->size[axis];
+        }
+        members[m] = mesh_rank(mesh, order, &at);
+    }
+}
+
+int mesh_lane_ranks(const struct mesh *mesh, enum axis axis)
+{
+    return axis == AXIS_EXPERT ? mesh_expert_ranks(mesh) : mesh->size[axis];
+}
+
+int mesh_lane_rank(const struct mesh *mesh, const struct place *place,
+                   enum axis axis)
+{
+    return axis == AXIS_EXPERT ? mesh_expert_rank(mesh, place)
+                               : place->at[axis];
+}
+
+const char *mesh_lane_name(const struct mesh *mesh, enum axis axis)
+{
+    return axis == AXIS_EXPERT && mesh->folded != 0 ? "experts"
+                                                    : axis_names[axis];
+}
+
 bool mesh_is_batch(const struct mesh *mesh, axis_set axes)
 {
     return axes >> AXIS_DATA & 1 && axes >> AXIS_SHARD & 1 &&

@@ -60,6 +60,25 @@ bool mesh_is_batch(const struct mesh *mesh, axis_set axes);
 void mesh_batch_label(const struct mesh *mesh, axis_set axes,
                       char label[COMM_LABEL_BYTES]);
 
+/* Chooses the axes that divide the experts beside the expert axis. ERR_CONFIG:
+ * another number of ranks that cut an expert than none (0: all of the tensor
+ * axis), one or all. */
+status mesh_fold(struct mesh *mesh, int64_t expert_tensor);
+/* The ranks that divide the experts of a block: those of the expert axis, of
+ * each of these the ones of the context axis and of each of those the ones of
+ * the tensor axis, as far as these are folded (struct mesh). */
+int mesh_expert_ranks(const struct mesh *mesh);
+int mesh_expert_rank(const struct mesh *mesh, const struct place *place);
+void mesh_expert_members(const struct mesh *mesh,
+                         const struct mesh_order *order,
+                         const struct place *place, int *members);
+/* The ranks that talk along an axis inside the program, and the name of their
+ * group: along the expert axis all that divide the experts. */
+int mesh_lane_ranks(const struct mesh *mesh, enum axis axis);
+int mesh_lane_rank(const struct mesh *mesh, const struct place *place,
+                   enum axis axis);
+const char *mesh_lane_name(const struct mesh *mesh, enum axis axis);
+
 int mesh_group_size(const struct mesh *mesh, axis_set axes);
 /* The ranks that differ from `rank` in the coordinates of `axes` at most, in
  * the order of the mesh. Returns this rank's index. */

@@ -28,8 +28,8 @@ axis_set param_cut(const struct param_spec *spec)
 {
     const axis_set spread = spec->spread > 0 ? 1u << AXIS_EXPERT : 0;
 
-    return (1u << spec->split_rows | 1u << spec->split_cols | spread) &
-           ~(1u << AXIS_NONE);
+    return (1u << spec->split_rows | 1u << spec->split_cols | spread |
+            spec->folded) & ~(1u << AXIS_NONE);
 }
 
 axis_set param_copied(const struct param_spec *spec)
@@ -37,14 +37,19 @@ axis_set param_copied(const struct param_spec *spec)
     return ((1u << AXIS_COUNT) - 1) & ~(1u << AXIS_NONE) & ~param_cut(spec);
 }
 
-static int axis_size(const struct mesh *mesh, enum axis axis)
+/* Ranks of a folded axis have whole experts. */
+static int axis_size(const struct param_spec *spec, const struct mesh *mesh,
+                     enum axis axis)
 {
-    return axis == AXIS_NONE ? 1 : mesh->size[axis];
+    return axis == AXIS_NONE || spec->folded >> axis & 1 ? 1
+                                                         : mesh->size[axis];
 }
 
-static int axis_at(const struct place *place, enum axis axis)
+static int axis_at(const struct param_spec *spec, const struct place *place,
+                   enum axis axis)
 {
-    return axis == AXIS_NONE ? 0 : place->at[axis];
+    return axis == AXIS_NONE || spec->folded >> axis & 1 ? 0
+                                                         : place->at[axis];
 }
 
 /* A matrix without pieces is one piece. */
@@ -110,7 +115,7 @@ static status check_divides(const struct param_spec *spec,
                             const struct mesh *mesh, bool rows)
 {
     const enum axis axis = rows ? rows_axis(spec) : cols_axis(spec);
-    const int64_t count = axis_size(mesh, axis);
+    const int64_t count = axis_size(spec, mesh, axis);
     int64_t elements = all_cols(spec);
 
     CHECK(count >= 1);
@@ -183,7 +188,8 @@ static struct layout_span axis_range(const struct param_spec *spec,
                                      const struct place *place,
                                      enum axis axis, int64_t n)
 {
-    const int64_t size = axis_size(mesh, axis), at = axis_at(place, axis);
+    const int64_t size = axis_size(spec, mesh, axis);
+    const int64_t at = axis_at(spec, place, axis);
     const int64_t leaves = by_leaves(spec, axis) ? spec->leaves : size;
 
     return leaf_range(n, leaves, leaves * at / size,
@@ -230,7 +236,8 @@ int64_t layout_own_first(const struct param_spec *spec,
 {
     struct place lower = *place;
 
-    if (lower.at[AXIS_TENSOR] == 0 || spec->split_rows != AXIS_TENSOR)
+    if (lower.at[AXIS_TENSOR] == 0 || spec->split_rows != AXIS_TENSOR ||
+        spec->folded >> AXIS_TENSOR & 1)
         return 0;
     lower.at[AXIS_TENSOR]--;
     const struct layout_span held = layout_held(spec, mesh, &lower, piece);

@@ -19,11 +19,16 @@ const char *axis_name(enum axis axis); /* "tensor" */
 enum { PARAM_PIECES_MAX = 4, PARAM_NAME_BYTES = 96,
        LAYOUT_RUNS_MAX = PARAM_PIECES_MAX + 2 };
 
-struct mesh { int size[AXIS_COUNT]; };  /* size[AXIS_NONE] is 1 */
-struct place { int at[AXIS_COUNT]; };   /* this rank's coordinate */
-
 /* Bits 1 << axis. */
 typedef unsigned axis_set;
+
+struct mesh {
+    int size[AXIS_COUNT];     /* size[AXIS_NONE] is 1 */
+    axis_set folded;          /* axes whose ranks divide the experts, beside
+                               * those of the expert axis */
+};
+struct place { int at[AXIS_COUNT]; };   /* this rank's coordinate */
+
 /* Axes whose ranks each work on their own data leaves of the batch, slowest
  * first, as the leaves are numbered. */
 enum { BATCH_AXES = 3,
@@ -36,6 +41,7 @@ static inline struct mesh mesh_alone(void)
     struct mesh mesh;
 
     for (int i = 0; i < AXIS_COUNT; i++) mesh.size[i] = 1;
+    mesh.folded = 0;
     return mesh;
 }
 
@@ -99,6 +105,8 @@ struct param_spec {
                                * ranks of the expert axis divide: each rank has
                                * so many of them whole (but for other axes),
                                * the next rank the next ones. 0: it is not */
+    axis_set folded;          /* axes whose ranks divide those, too: they do
+                               * not cut it, whatever split_rows says */
     bool adapter;             /* low-rank, beside a matrix (nn/adapter.c) */
     bool expands;             /* ... B of it, from the rank to W's rows */
     double adapter_scale;     /* of the second one: what the product counts */

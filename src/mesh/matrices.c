@@ -136,8 +136,8 @@ static struct matrix matrix_at(const struct param_table *table, int index,
     return m;
 }
 
-/* Tensors of parameter `index`, as the ranks have it whose place on the expert
- * axis is `expert` (-1: all). */
+/* Tensors of parameter `index`, as the ranks have it whose place among those
+ * that divide the experts is `expert` (-1: all). */
 static void add_tensors(struct matrices *m, const struct matrices_of *of,
                         int index, int expert)
 {
@@ -157,7 +157,7 @@ static void add_tensors(struct matrices *m, const struct matrices_of *of,
 static status list(struct matrices *m, const struct matrices_of *of)
 {
     const struct param_table *table = of->table;
-    const int experts = m->mesh.size[AXIS_EXPERT];
+    const int experts = mesh_expert_ranks(&m->mesh);
     void *memory = NULL;
     size_t most = 1;
 
@@ -194,7 +194,7 @@ static bool may_own(const struct matrices *m, int rank, int expert)
 
     if (expert < 0) return true;
     stage_rank_place(&m->mesh, 0, rank, &place);
-    return place.at[AXIS_EXPERT] == expert;
+    return mesh_expert_rank(&m->mesh, &place) == expert;
 }
 
 /* Each tensor goes to the rank that has fewest so far; next [ranks]. */
@@ -330,7 +330,8 @@ bool matrix_part(const struct matrices *matrices, const struct matrix *matrix,
 
     if (piece >= matrix->pieces) return false;
     stage_rank_place(&matrices->mesh, 0, rank, &place);
-    if (matrix->expert >= 0 && matrix->expert != place.at[AXIS_EXPERT])
+    if (matrix->expert >= 0 &&
+        matrix->expert != mesh_expert_rank(&matrices->mesh, &place))
         return false;
     const struct matrix_side *side = side_at(matrices, &place);
     const struct param *param = &side->table.items[matrix->param];

@@ -23,8 +23,8 @@
 
 struct matrix {
     int param;            /* of the table */
-    int expert;           /* place on the expert axis of the ranks that hold
-                           * it; -1: all of them do */
+    int expert;           /* place of the ranks that hold it among those that
+                           * divide the experts; -1: all of them do */
     int tensor;           /* outside piece of it: param_outside */
     int first_piece, pieces; /* rows of spec->pieces that it is made of; 0, 1
                               * where there are none */
@@ -60,9 +60,9 @@ struct matrices_of {
     const struct holding *holding;
     struct division division;
     const int *gathers;        /* [expert ranks][params]: of the table of each
-                                * place on the expert axis (they differ in the
-                                * experts alone). 0: it has none; NULL: all
-                                * are 0 */
+                                * place among the ranks that divide the
+                                * experts (they differ in these alone). 0: it
+                                * has none; NULL: all are 0 */
 };
 status matrices_build(struct matrices *matrices,
                       const struct matrices_of *of);

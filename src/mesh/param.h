@@ -68,8 +68,8 @@ static inline int64_t param_gradient_room(const struct param *param)
 /* Once it is known who is frozen: places of all gradients. */
 void param_place_gradients(struct param_table *table);
 void param_table_free(struct param_table *table);
-/* The table as the rank `away` further on the expert axis has it, with the
- * names of that rank's experts; owned by the caller. */
+/* The table as the rank `away` further among those that divide the experts has
+ * it, with the names of that rank's experts; owned by the caller. */
 status param_table_beside(const struct param_table *table, int away,
                           struct param_table *out);
 

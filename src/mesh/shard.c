@@ -21,8 +21,9 @@ void param_leaves(const struct param *param, const struct holding *holding,
 {
     const enum axis axis = leaf_axis(param);
     const int leaves = param_leaf_count(param, holding);
-    const int ranks = axis == AXIS_NONE ? 1 : holding->mesh.size[axis];
-    const int rank = axis == AXIS_NONE ? 0 : holding->place.at[axis];
+    const bool whole = axis == AXIS_NONE || param->spec.folded >> axis & 1;
+    const int ranks = whole ? 1 : holding->mesh.size[axis];
+    const int rank = whole ? 0 : holding->place.at[axis];
 
     *first = leaves * rank / ranks;
     *last = leaves * (rank + 1) / ranks;

@@ -2,6 +2,8 @@
 /* exchange.c - the collectives that a layer makes, stated beside its passes. */
 #include "nn/exchange.h"
 
+#include "mesh/group.h"
+
 int64_t exchange_all_reduce(int64_t elements, int size, int rank)
 {
     const int64_t own = elements / size + (rank < elements % size);
@@ -13,7 +15,7 @@ void layer_exchanges_add(struct layer_exchanges *out,
                          const struct program *program,
                          struct layer_exchange exchange)
 {
-    if (program->mesh.size[exchange.axis] < 2) return;
+    if (mesh_lane_ranks(&program->mesh, exchange.axis) < 2) return;
     CHECK(out->count < LAYER_EXCHANGES_MAX);
     out->items[out->count++] = exchange;
 }

@@ -11,6 +11,15 @@
  * expert, those of an expert source after source, as if one rank had all the
  * tokens.
  *
+ * Tensor ranks that are folded (struct mesh) divide the experts, too, and each
+ * has a part of the tokens of its source. Rows of a source lie by position,
+ * whichever of its ranks sent them:
+ *
+ *   expert 2 x tensor 2   member   0     1     2     3
+ *   source                         0     0     1     1
+ *   of each chunk of tokens        left  right left  right
+ *   of 8 experts                   0-1   2-3   4-5   6-7
+ *
  * A rank has room for `bound` rows. Where more come they go in turns: each has
  * as many pairs of an expert and a source, in this order, as there is room for;
  * one pair has no more rows than a source has tokens. */
@@ -19,8 +28,11 @@
 
 #include "nn/choice.h"
 
-/* Whether the ranks of the expert axis divide the experts. */
+/* Whether ranks divide the experts; whether tensor ranks do. */
 bool experts_are_spread(const struct program *p);
+bool experts_are_folded(const struct program *p);
+/* Ranks whose tokens differ in more than the part of a chunk. */
+int experts_sources(const struct program *p);
 /* Those of `experts` that this rank has. */
 struct expert_span { int first, count; };
 struct expert_span experts_held(const struct program *p, int experts);
@@ -43,13 +55,14 @@ struct turn {
 };
 
 /* The rows that ranks send in a micro-batch, in scratch. Arrays of
- * [sources]. */
+ * [members]: the ranks that divide the experts. */
 struct sending {
     struct run *run;
     struct router_form form;
     struct choice joined;       /* of all sources; no gates */
     struct choice_lists held;   /* of this rank's experts, of all sources */
     struct choice_lists own;    /* of this rank's tokens, of all experts */
+    struct token_parts *parts;  /* [parts] of a chunk */
     int32_t *counts;            /* [experts][sources] rows */
     int32_t *offsets;           /* [held + 1] of a turn */
     int32_t *arrival;           /* [rows] where a row of the turn lies as it
@@ -64,7 +77,11 @@ struct sending {
 };
 
 size_t sending_bytes(const struct program *p, const struct router_form *form);
-/* joined: [sources, tokens, choices] experts. */
+/* joined [sources, tokens, choices]: the experts that the tokens of all members
+ * chose, of which this rank has `own`. Collective over the members; uses the
+ * scratch. */
+status sending_join(struct run *run, const struct router_form *form,
+                    const struct choice *own, int32_t *joined);
 void sending_begin(struct sending *s, struct run *run,
                    const struct router_form *form, int32_t *joined);
 /* The next turn; the first one is there in any case. */

@@ -194,6 +194,7 @@ void experts_params(struct program *p, int step, int which,
 
         one.expert = i + 1;
         one.spread = experts_are_spread(p) ? held.count : 0;
+        one.folded = p->mesh.folded;
         if (i < held.first || i >= held.first + held.count) {
             p->error = param_skip(&p->params, &one);
             continue;

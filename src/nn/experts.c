@@ -472,7 +472,7 @@ static slot scatter_rows(struct program *p, slot rows,
 {
     if (p->error != OK) return -1;
     p->slots[rows].gradient_width = spec->down.rows;
-    if (program_tensor_ranks(p) == 1) return rows;
+    if (program_tensor_ranks(p) == 1 || experts_are_folded(p)) return rows;
     rows = relayout_scatter(p, rows, NULL);
     if (p->error == OK) p->slots[rows].gradient_width = spec->down.rows;
     return rows;
@@ -554,7 +554,9 @@ slot nn_experts(struct program *p, slot x, slot choice,
     if (p->error == OK && p->domino) p->error = fail_domino();
     if (p->error == OK && spec->up_bias.rows > 0 && experts_are_spread(p))
         p->error = fail_spread();
-    if (p->error == OK && program_tensor_ranks(p) > 1)
+    if (p->error == OK && experts_are_folded(p))
+        x = relayout_local(p, x);
+    else if (p->error == OK && program_tensor_ranks(p) > 1)
         x = dispatch_tokens(p, x, &whole, spec);
     if (p->error == OK) p->error = experts_check_ranks(p, &spec->form);
     if (p->error == OK) p->error = quantized_experts_check(p);

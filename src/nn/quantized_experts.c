@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "mesh/group.h"
+#include "nn/expert_ranks.h"
 #include "nn/late.h"
 
 struct room {
@@ -41,7 +42,7 @@ static struct room room_of(const struct step *step, const struct program *p,
     const struct param *param = &p->params.items[step->param[0]];
     const int64_t wide =
         param->rows > param->cols ? param->rows : param->cols;
-    const int64_t chunks = p->tokens * p->mesh.size[AXIS_EXPERT] / chunk_of(p);
+    const int64_t chunks = p->tokens * experts_sources(p) / chunk_of(p);
     const int64_t spans =
         chunks > quantized_spans(p) ? chunks : quantized_spans(p);
     const size_t number = (size_t)dtype_bytes(DTYPE_BF16);

@@ -148,7 +148,9 @@ struct sum_order run_order_cut(struct run *run, const struct param *param)
     const struct program *p = run->program;
     const struct param_spec *spec = &param->spec;
     const int pieces = spec->piece_count > 0 ? spec->piece_count : 1;
-    const struct layout_span own = program_leaves(p);
+    const struct layout_span own =
+        spec->folded >> AXIS_TENSOR & 1
+            ? (struct layout_span){0, p->grid.tensor} : program_leaves(p);
     int64_t count = 0;
 
     for (int leaf = 0; leaf < own.count; leaf++) {

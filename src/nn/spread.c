@@ -14,6 +14,8 @@
  * A row is copied, not added up, so messages round nothing. */
 #include <string.h>
 
+#include "mesh/group.h"
+
 #include "nn/expert_ranks.h"
 #include "nn/expert_sums.h"
 #include "nn/quantized_experts.h"
@@ -82,7 +84,8 @@ static struct rooms rooms_of(const struct step *step, const struct program *p)
     const size_t real = (size_t)dtype_bytes(program_real(p));
     const size_t width = (size_t)width_of(step, p) * real;
     const size_t inner = (size_t)inner_of(step, p) * real;
-    const size_t mine = (size_t)(p->tokens * form_of(step)->choices);
+    const size_t mine = (size_t)(program_slot_rows(p, step->input) *
+                                 form_of(step)->choices);
     const size_t rows =
         (size_t)(p->tokens * experts_rows_bound(p, form_of(step)));
     const size_t later = has_turns(step, p) ? rows : 0;
@@ -137,8 +140,8 @@ static int32_t *joined_choices(const struct step *step, struct run *run)
 {
     const struct program *p = run->program;
     const struct tensor aux = run_slot(run, step->aux);
-    const int64_t all = p->tokens * form_of(step)->choices *
-                        p->mesh.size[AXIS_EXPERT];
+    const int64_t all =
+        p->tokens * form_of(step)->choices * experts_sources(p);
 
     return (int32_t *)aux.data + tensor_count(&aux) - all;
 }
@@ -321,26 +324,13 @@ static status make_dx(struct spread *w, struct tensor out)
 
 /* ---- passes ---- */
 
-static status join_choices(const struct step *step, struct run *run)
-{
-    const struct program *p = run->program;
-    const struct choice own = choice_of(run, step, step->second);
-    const int64_t entries = own.tokens * own.choices;
-    const struct comm_call call = {
-        .kind = COMM_ALL_GATHER, .algorithm = ALGORITHM_ORDERED,
-        .in = tensor_1d(own.chosen, DTYPE_I32, entries),
-        .out = tensor_1d(joined_choices(step, run), DTYPE_I32,
-                         entries * p->mesh.size[AXIS_EXPERT])};
-
-    return comm_run(run->groups[AXIS_EXPERT], &call);
-}
-
 static status spread_forward(const struct step *step, struct run *run)
 {
     const struct tensor y = run_slot(run, step->output);
+    const struct choice own = choice_of(run, step, step->second);
     struct spread w;
 
-    TRY(join_choices(step, run));
+    TRY(sending_join(run, form_of(step), &own, joined_choices(step, run)));
     spread_begin(&w, step, run);
     while (spread_next(&w)) {
         const struct tensor out =
@@ -356,7 +346,13 @@ static status spread_forward(const struct step *step, struct run *run)
                         w.s.own.places);
 }
 
-/* Tensor ranks have parts of each row's sum: rows stay apart until they are
+/* Whether tensor ranks have parts of each row's sum. */
+static bool has_parts(const struct program *p)
+{
+    return program_tensor_ranks(p) > 1 && !experts_are_folded(p);
+}
+
+/* Where tensor ranks have parts of the sums, rows stay apart until they are
  * added (dispatch.c). */
 static status set_dx(struct spread *w, enum dtype dtype)
 {
@@ -370,7 +366,7 @@ static status set_dx(struct spread *w, enum dtype dtype)
         .leaf_experts = step->set.experts.leaf,
         .left = run->event->adds ? &dx : NULL};
 
-    if (program_tensor_ranks(run->program) == 1)
+    if (!has_parts(run->program))
         return run->kernels->experts_combine(run->stream, &combine);
     CHECK(!run->event->adds);
     return sending_pick(run, choice_rows(dx, w->width), combine.rows,
@@ -379,7 +375,7 @@ static status set_dx(struct spread *w, enum dtype dtype)
 
 static enum dtype dx_dtype(const struct program *p)
 {
-    return program_tensor_ranks(p) > 1 ? program_real(p) : p->dtype;
+    return has_parts(p) ? program_real(p) : p->dtype;
 }
 
 static status spread_backward(const struct step *step, struct run *run)
@@ -448,8 +444,9 @@ static status spread_weight(const struct step *step, struct run *run)
 static struct step_cost spread_cost(const struct step *step,
                                     const struct program *p)
 {
-    const int ranks = p->mesh.size[AXIS_EXPERT];
-    const int64_t rows = p->tokens * form_of(step)->choices;
+    const int ranks = mesh_expert_ranks(&p->mesh);
+    const int64_t rows =
+        program_slot_rows(p, step->input) * form_of(step)->choices;
     const int64_t elements = p->params.items[step->param[0]].elements +
                              p->params.items[step->param[1]].elements;
     const int64_t width = width_of(step, p);
@@ -467,26 +464,28 @@ static struct step_cost spread_cost(const struct step *step,
 static void add_rows(const struct step *step, const struct program *p,
                      enum dtype dtype, struct layer_exchanges *out)
 {
-    const int64_t ranks = p->mesh.size[AXIS_EXPERT];
+    const int64_t ranks = mesh_expert_ranks(&p->mesh);
 
     layer_exchanges_add(out, p, (struct layer_exchange){
         .axis = AXIS_EXPERT, .what = "rows of experts",
         .kind = COMM_ALL_TO_ALL, .calls = 1, .routed = true,
-        .bytes = p->tokens * form_of(step)->choices * (ranks - 1) / ranks *
-                 width_of(step, p) * dtype_bytes(dtype)});
+        .bytes = program_slot_rows(p, step->input) * form_of(step)->choices *
+                 (ranks - 1) / ranks * width_of(step, p) *
+                 dtype_bytes(dtype)});
 }
 
 static void spread_exchanges(const struct step *step, const struct program *p,
                              const struct exchange_case *at,
                              struct layer_exchanges *out)
 {
-    const int64_t others = p->mesh.size[AXIS_EXPERT] - 1;
+    const int64_t others = mesh_expert_ranks(&p->mesh) - 1;
 
     if (exchange_forward(at)) {
         layer_exchanges_add(out, p, (struct layer_exchange){
             .axis = AXIS_EXPERT, .kind = COMM_ALL_GATHER,
             .what = "choices of tokens", .calls = 1,
-            .bytes = p->tokens * form_of(step)->choices * others *
+            .bytes = program_slot_rows(p, step->input) *
+                     form_of(step)->choices * others *
                      (int64_t)sizeof(int32_t)});
         add_rows(step, p, p->dtype, out);
         add_rows(step, p, program_slot_dtype(p, step->output), out);
@@ -520,7 +519,7 @@ static int64_t aux_width(const struct program *p,
     const int64_t number = (int64_t)sizeof(int32_t);
 
     return (bytes + number - 1) / number +
-           (int64_t)form->choices * p->mesh.size[AXIS_EXPERT];
+           (int64_t)form->choices * experts_sources(p);
 }
 
 slot spread_experts(struct program *p, slot x, slot choice,
@@ -542,7 +541,9 @@ slot spread_experts(struct program *p, slot x, slot choice,
     p->steps[step].set.experts.form = *form;
     p->steps[step].set.experts.leaf = spec->leaf;
     p->slots[output].layout = p->slots[aux].layout = p->slots[x].layout;
-    p->slots[output].layout.partial |= 1u << AXIS_TENSOR;
+    p->slots[aux].layout.tokens &= ~(1u << AXIS_TENSOR);
+    if (!experts_are_folded(p))
+        p->slots[output].layout.partial |= 1u << AXIS_TENSOR;
     p->steps[step].few = quantized_applies(p, &spec->up);
     experts_params(p, step, 0, &spec->up, form->experts);
     if (p->error == OK)

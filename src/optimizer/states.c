@@ -126,14 +126,15 @@ static void place_whole(struct states *states, int index)
     }
 }
 
-/* Gathers of the table of each place on the expert axis: groups of parameters
- * may speak of some experts alone. */
+/* Gathers of the table of each place among the ranks that divide the experts:
+ * groups of parameters may speak of some experts alone. */
 static status find_gathers(const struct states *states,
                            const struct states_request *of, int *gathers)
 {
     const int count = of->params->count;
-    const int experts = of->holding->mesh.size[AXIS_EXPERT];
-    const int own = of->holding->place.at[AXIS_EXPERT];
+    const struct holding *holding = of->holding;
+    const int experts = mesh_expert_ranks(&holding->mesh);
+    const int own = mesh_expert_rank(&holding->mesh, &holding->place);
     void *rules = NULL;
     status result;
 
@@ -154,7 +155,7 @@ static status find_gathers(const struct states *states,
 /* Determines the owner of each tensor, and the states of each owner. */
 static status share(struct states *states, const struct states_request *of)
 {
-    const size_t experts = (size_t)of->holding->mesh.size[AXIS_EXPERT];
+    const size_t experts = (size_t)mesh_expert_ranks(&of->holding->mesh);
     struct matrices_of tensors = {.table = of->params,
                                   .holding = of->holding,
                                   .division = of->division};

@@ -99,8 +99,9 @@ static void add_event(const struct scene *s, const struct event *event)
             const struct layer_exchange *e = &made.items[i];
 
             exchanges_add(s->out, (struct exchange){
-                .group = axis_name(e->axis), .what = e->what, .kind = e->kind,
-                .size = s->program->mesh.size[e->axis],
+                .group = mesh_lane_name(&s->program->mesh, e->axis),
+                .size = mesh_lane_ranks(&s->program->mesh, e->axis),
+                .what = e->what, .kind = e->kind,
                 .calls = size_product(e->calls, times), .routed = e->routed,
                 .bytes = size_product(e->bytes, times)});
         }

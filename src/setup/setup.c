@@ -412,13 +412,13 @@ static status check_observe(const struct options *o)
 /* Whether there are experts that ranks can divide. */
 static status check_expert(const struct setup *setup)
 {
-    const int ranks = setup->mesh.size[AXIS_EXPERT];
+    const int ranks = mesh_expert_ranks(&setup->mesh);
 
-    if (ranks == 1) return OK;
-    if (setup->model.moe.experts == 0)
-        FAIL(ERR_CONFIG, "mesh.expert: %d ranks divide experts, and no layer "
-                         "of this model has any; mesh.expert=1 works", ranks);
-    return OK;
+    if (ranks == 1 || setup->model.moe.experts > 0) return OK;
+    FAIL(ERR_CONFIG, "mesh.expert%s: %d ranks divide experts, and no layer of "
+                     "this model has any; mesh.expert=1 works%s",
+         setup->mesh.folded != 0 ? "_tensor" : "", ranks,
+         setup->mesh.folded != 0 ? " with mesh.expert_tensor=0" : "");
 }
 
 static status check_mtp(const struct setup *setup)
@@ -549,6 +549,7 @@ static status choose_mesh(struct setup *setup, int ranks, int rank)
     }
     TRY(mesh_order_parse(&setup->order, o->mesh.order));
     TRY(mesh_resolve(mesh, ranks));
+    TRY(mesh_fold(mesh, o->mesh.expert_tensor));
     mesh_place(mesh, &setup->order, rank, &setup->place);
     setup->ranks = mesh_batch_ranks(mesh);
     return OK;

@@ -80,15 +80,19 @@ static status compare_classes(const struct executor *e)
 /* Ranks of a group make the same calls in the same order. */
 static status compare_ranks(const struct executor *e)
 {
-    static const struct { int group; enum lane lane; } rows[] = {
-        {AXIS_TENSOR, LANE_TENSOR},   {AXIS_TENSOR, LANE_COMPUTE},
-        {AXIS_CONTEXT, LANE_CONTEXT}, {AXIS_CONTEXT, LANE_COMPUTE},
-        {AXIS_EXPERT, LANE_EXPERT},   {AXIS_EXPERT, LANE_COMPUTE},
-        {TEAM_STAGE, LANE_MATRICES}};
+    struct team *t = e->team;
+    const struct { struct group *group; enum lane lane; } rows[] = {
+        {team_lane(t, AXIS_TENSOR), LANE_TENSOR},
+        {team_lane(t, AXIS_TENSOR), LANE_COMPUTE},
+        {team_lane(t, AXIS_CONTEXT), LANE_CONTEXT},
+        {team_lane(t, AXIS_CONTEXT), LANE_COMPUTE},
+        {team_lane(t, AXIS_EXPERT), LANE_EXPERT},
+        {team_lane(t, AXIS_EXPERT), LANE_COMPUTE},
+        {team_group(t, TEAM_STAGE), LANE_MATRICES}};
 
     TRY(compare_classes(e));
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
-        TRY(compare_group(e, team_group(e->team, rows[i].group),
+        TRY(compare_group(e, rows[i].group,
                           (struct list_channel){.lane = rows[i].lane,
                                                 .stage = -1}));
     for (int number = 0; number < e->pipeline->schedule.stages; number++)

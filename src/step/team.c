@@ -20,6 +20,12 @@ struct group *team_group(struct team *team, int which)
     return team->groups[which].size > 1 ? &team->groups[which] : NULL;
 }
 
+struct group *team_lane(struct team *team, enum axis axis)
+{
+    return team_group(team, axis == AXIS_EXPERT && team->mesh.folded != 0
+                                ? TEAM_EXPERTS : (int)axis);
+}
+
 /* The axes longer than 1. */
 static axis_set longer(const struct mesh *mesh, axis_set axes)
 {
@@ -93,6 +99,22 @@ static status build_batches(struct team *team)
     return OK;
 }
 
+static status build_experts(struct team *team)
+{
+    const int size = mesh_expert_ranks(&team->mesh);
+    int *members;
+    status result;
+
+    if (team->mesh.folded == 0 || size == 1) return OK;
+    TRY(memory_take((size_t)size, sizeof *members, (void **)&members));
+    mesh_expert_members(&team->mesh, &team->order, &team->place, members);
+    result = group_build(&team->groups[TEAM_EXPERTS], team->world,
+                         mesh_lane_name(&team->mesh, AXIS_EXPERT), members,
+                         size);
+    memory_free(members);
+    return result;
+}
+
 status team_build(struct team *team, struct group *world,
                   const struct mesh *mesh, const struct mesh_order *order,
                   int64_t limit_s)
@@ -106,6 +128,7 @@ status team_build(struct team *team, struct group *world,
         if (mesh->size[axis] > 1)
             TRY(mesh_group_build(&team->groups[axis], world, mesh, order,
                                  1u << axis));
+    TRY(build_experts(team));
     for (int i = 0; i < TEAM_GROUPS; i++)
         if (limit_s > 0 && team->groups[i].size > 1)
             group_limit_ms(&team->groups[i], 1000 * limit_s);

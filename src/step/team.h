@@ -21,6 +21,8 @@ enum {
                               * leaves */
     TEAM_DATA_SHARD,   /* that hold copies of the same experts; likewise */
     TEAM_SHARD_EXPERT, /* that divide what is not cut, under hsdp; likewise */
+    TEAM_EXPERTS, /* that divide the experts, where these are more than those
+                   * of the expert axis (struct mesh) */
     TEAM_STAGE,   /* all that have the stages of this one (mesh/matrices.h);
                    * only where an optimizer sees whole tensors */
     TEAM_GROUPS
@@ -52,6 +54,9 @@ int team_rank(const struct team *team); /* in the world; 0 alone */
 int team_size(const struct team *team); /* ranks of the world; 1 alone */
 /* which: an axis, or one of the above. NULL: a group of this rank alone. */
 struct group *team_group(struct team *team, int which);
+/* The group of an axis inside the program: of the expert axis all that divide
+ * the experts. */
+struct group *team_lane(struct team *team, enum axis axis);
 /* The group along some of the axes that share the batch, as classes of
  * parameters have them (mesh/shard.h). */
 struct group *team_over(struct team *team, axis_set axes);

@@ -152,6 +152,17 @@ for layout in "mesh.expert=2" "mesh.expert=2 mesh.shard=2 zero=fsdp"; do
     if same_run whole cut; then ok "$layout, killed, resumed on four"
     else bad "$layout, killed, resumed on four" "$why" log; fi
 done
+# Experts over tensor ranks, over both axes at once, cut over tensor ranks.
+rm -rf cut
+LOCKSTEP_FAULT=train.step:8:kill lockstep train config.yaml --run cut \
+    --ranks 4 "${mixture[@]}" --set mesh.tensor=2 --set mesh.expert_tensor=1 \
+    --set mesh.shard=2 --set zero=fsdp >log 2>&1
+LOCKSTEP_FAULT=train.step:11:kill lockstep resume cut --ranks 4 \
+    --set mesh.expert=2 --set mesh.shard=1 --set zero=zero1 >log 2>&1
+must resume cut --ranks 2 --set mesh.expert=1 --set mesh.expert_tensor=0 \
+    --set zero=ddp
+if same_run whole cut; then ok "folded experts, killed twice, resumed"
+else bad "folded experts, killed twice, resumed" "$why" log; fi
 must export cut exported-expert
 if cmp -s exported/model.safetensors exported-expert/model.safetensors; then
     ok "exported from four ranks with an expert each: the same file"
@@ -399,6 +410,18 @@ expect "stochastic activations of divided experts" 78 "use mesh.expert=1" \
     --set mesh.expert=2 --set train.dtype=bfloat16 \
     --set numerics.recipe=mxfp8 --set \
     "numerics.recipe_rows=[activations e4m3 1x32 up stochastic]"
+expect "half of the tensor ranks cut each expert" 78 "each has whole ones (1)" \
+    train config.yaml --run none --ranks 4 --set model.family=mixtral \
+    --set mesh.tensor=4 --set mesh.expert_tensor=2
+expect "more ranks than experts divide" 78 "3 ranks (mesh.expert times" \
+    train config.yaml --run none --ranks 3 --set model.family=mixtral \
+    --set moe.experts=4 --set mesh.tensor=3 --set mesh.expert_tensor=1 \
+    --set numerics.grid_tensor=3 --set model.heads=6 --set model.kv_heads=3 \
+    --set model.width=48 --set model.feed_forward=48
+expect "no experts to divide over tensor ranks" 78 "with mesh.expert_tensor=0" \
+    train config.yaml --run none --ranks 2 --set mesh.tensor=2 \
+    --set mesh.expert_tensor=1
+
 refuse "muP" "no rule for routers" model.family=mixtral model.mup_base_width=8
 refuse "adapters beside experts" "gate_proj" model.family=mixtral \
     lora.rank=2 'lora.targets=[gate_proj]'

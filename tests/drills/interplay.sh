@@ -40,6 +40,8 @@ draw() { # SEED
                 ranks *= size
                 text = text " mesh." axis[i] "=" size
             }
+            if (experts && text !~ /tensor=1|expert=4/)
+                text = text " mesh.expert_tensor=" of("0 1")
             return ranks text " zero=" of("ddp zero1 zero2 zero3 fsdp hsdp " \
                 "{states:[data,shard]} {states:[data,shard],gradients:[shard]} " \
                 "{states:[data,shard],gradients:[shard],weights:[shard]}") \

@@ -156,13 +156,25 @@ mutation "a token is lost on the way" src/nn/expert_ranks.c \
     's/s->order\[at\] = \(int32_t\)i;/s->order[at] = (int32_t)(i > 0 ? i : turn->rows - 1);/' \
     "$expert"
 mutation "two experts are swapped" src/nn/expert_ranks.c \
-    's/\{p->place\.at\[AXIS_EXPERT\] \* count, count\}/{(p->mesh.size[AXIS_EXPERT] - 1 - p->place.at[AXIS_EXPERT]) * count, count}/' \
+    's/mesh_expert_rank\(&p->mesh, &p->place\) \* count, count/(experts \/ count - 1 - mesh_expert_rank(\&p->mesh, \&p->place)) * count, count/' \
     "$expert"
 mutation "gates are not applied to what is sent back" src/nn/spread.c \
     's/\.gates = gates, \.choices = 1/.gates = NULL, .choices = 1/' "$expert"
 mutation "gradients of a further turn are the first one's" src/nn/spread.c \
     's/if \(w\.number > 0\) \{/if (w.number > 9) {/' \
     "$expert moe.rows_bound=0.5"
+# Experts over tensor ranks.
+folded="ranks=4 mesh.tensor=2 mesh.expert_tensor=1 mesh.data=2 zero=zero1"
+mutation "gradients of folded experts are not summed over data" \
+    src/mesh/shard.c \
+    's/(const axis_set copied = param_copied\(&param->spec\)) & AXES_BATCH;/\1 \& (param->spec.folded ? 1u << AXIS_SHARD : AXES_BATCH);/' \
+    "$folded"
+mutation "half of a folded expert counts in the norm" src/mesh/shard.c \
+    's/axis == AXIS_NONE \|\| param->spec\.folded >> axis & 1/axis == AXIS_NONE/' \
+    "$folded"
+mutation "rows of a source lie part after part" src/nn/expert_ranks.c \
+    's/return \(token \/ part\.count \* \(p->length \/ p->chunks\) \+ part\.first \+/return (token \/ part.count * (p->length \/ p->chunks) + (part.first > 0 ? 0 : p->length \/ p->chunks - part.count) +/' \
+    "$folded"
 more=()
 
 # Lives: found whenever the messages move, without luck.

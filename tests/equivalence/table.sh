@@ -465,6 +465,10 @@ printf '%s\n' "ranks=1 train.micro_batch=1 train.threads=3" \
     "ranks=8 mesh.expert=2 mesh.tensor=2 mesh.pipe=2 train.micro_batch=1 schedule.name=zb-v" \
     "ranks=4 mesh.expert=2 mesh.pipe=2 train.micro_batch=1 schedule.name=dualpipe moe.rows_bound=0.5" \
     "ranks=8 mesh.expert=2 mesh.pipe=2 mesh.tensor=2 zero=zero2 train.micro_batch=1 schedule.name=dualpipe" \
+    "ranks=2 mesh.tensor=2 mesh.expert_tensor=1 moe.rows_bound=0.5" \
+    "ranks=4 mesh.tensor=2 mesh.expert_tensor=1 mesh.shard=2 zero=fsdp train.recompute=block" \
+    "ranks=4 mesh.tensor=2 mesh.expert_tensor=1 mesh.context=2 train.micro_batch=1 zero=zero1" \
+    "ranks=4 mesh.tensor=2 mesh.expert_tensor=1 mesh.pipe=2 train.micro_batch=1 schedule.name=dualpipe moe.rows_bound=0.5" \
     >layouts.txt
 # shellcheck disable=SC2086
 {
@@ -533,6 +537,34 @@ steps=3 model deepseek_v2 $experts model.family=deepseek_v2 $latent \
 steps=3 model deepseek_v2_mxfp4 $experts model.family=deepseek_v2 $latent \
     train.dtype=bfloat16 numerics.recipe=mxfp4 moe.scale=2
 }
+
+# Experts divided over tensor ranks and expert ranks at once.
+cp layouts.txt all.txt
+printf '%s\n' "ranks=4 mesh.expert=2 mesh.tensor=2 mesh.expert_tensor=1" \
+    "ranks=4 mesh.expert=2 mesh.tensor=2 mesh.expert_tensor=1 mesh.order=tensor,expert moe.rows_bound=0.5 tensor.overlap=2" \
+    "ranks=8 mesh.expert=2 mesh.tensor=2 mesh.expert_tensor=1 mesh.shard=2 zero=fsdp train.micro_batch=1" \
+    "ranks=8 mesh.expert=2 mesh.tensor=2 mesh.expert_tensor=1 mesh.pipe=2 zero=zero2 train.micro_batch=1 schedule.name=zb-v" \
+    "ranks=8 mesh.expert=2 mesh.tensor=2 mesh.expert_tensor=1 mesh.context=2 train.micro_batch=1 train.recompute=block" \
+    >layouts.txt
+# shellcheck disable=SC2086
+{
+steps=3 model folded $experts model.family=qwen3_moe moe.experts=8 \
+    moe.top_k=3 moe.intermediate_size=12 model.dropout=0.1 moe.jitter=0.1 \
+    moe.capacity_factor=0.7 moe.balance_loss=0.01
+steps=3 model folded_muon $experts model.family=glm4_moe moe.experts=12 \
+    moe.top_k=2 moe.intermediate_size=12 moe.bias_rate=0.01 \
+    optimizer.name=muon train.dtype=bfloat16 numerics.high_last=0 \
+    numerics.recipe=mxfp8
+}
+printf '%s\n' "ranks=3 mesh.tensor=3 mesh.expert_tensor=1 moe.rows_bound=0.1" \
+    "ranks=6 mesh.tensor=3 mesh.expert_tensor=1 mesh.expert=2 train.recompute=block" \
+    "ranks=6 mesh.tensor=3 mesh.expert_tensor=1 mesh.data=2 zero=zero3 train.micro_batch=1" \
+    >layouts.txt
+steps=3 model folded_uneven data.sequence=23 train.batch=8 \
+    train.micro_batch=4 numerics.grid_tensor=3 model.feed_forward=42 \
+    model.heads=6 model.kv_heads=3 model.width=48 model.family=mixtral \
+    moe.experts=6
+mv all.txt layouts.txt
 
 # Jitter under every layout.
 # shellcheck disable=SC2086

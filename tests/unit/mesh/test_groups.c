@@ -8,9 +8,9 @@
 static struct mesh mesh_of(int pipe, int data, int shard, int context,
                            int tensor)
 {
-    return (struct mesh){{[AXIS_PIPE] = pipe, [AXIS_DATA] = data,
-                          [AXIS_SHARD] = shard, [AXIS_CONTEXT] = context,
-                          [AXIS_TENSOR] = tensor}};
+    return (struct mesh){
+        .size = {[AXIS_PIPE] = pipe, [AXIS_DATA] = data, [AXIS_SHARD] = shard,
+                 [AXIS_CONTEXT] = context, [AXIS_TENSOR] = tensor}};
 }
 
 TEST(sizes_multiply_to_the_ranks)
@@ -119,6 +119,40 @@ TEST(groups_cut_the_ranks)
     }
 }
 
+/* Source after source, and of each the ranks that divide its tokens, whatever
+ * the order of the mesh. */
+TEST(folded_ranks_divide_the_experts)
+{
+    struct mesh mesh = mesh_of(1, 2, 1, 2, 3);
+    struct mesh_order order;
+
+    mesh.size[AXIS_EXPERT] = 2;
+    IS_OK(mesh_resolve(&mesh, 24));
+    EQUAL_INT(mesh_expert_ranks(&mesh), 2);
+    EQUAL_TEXT(mesh_lane_name(&mesh, AXIS_EXPERT), "expert");
+    mesh.folded = BIT(AXIS_TENSOR);
+    EQUAL_INT(mesh_expert_ranks(&mesh), 6);
+    EQUAL_INT(mesh_lane_ranks(&mesh, AXIS_TENSOR), 3);
+    EQUAL_TEXT(mesh_lane_name(&mesh, AXIS_EXPERT), "experts");
+    IS_OK(mesh_order_parse(&order, "tensor,expert,data"));
+    for (int rank = 0; rank < 24; rank++) {
+        int members[6];
+        struct place place, other;
+
+        mesh_place(&mesh, &order, rank, &place);
+        mesh_expert_members(&mesh, &order, &place, members);
+        for (int m = 0; m < 6; m++) {
+            mesh_place(&mesh, &order, members[m], &other);
+            EQUAL_INT(other.at[AXIS_EXPERT], m / 3);
+            EQUAL_INT(other.at[AXIS_TENSOR], m % 3);
+            EQUAL_INT(other.at[AXIS_DATA], place.at[AXIS_DATA]);
+            EQUAL_INT(other.at[AXIS_CONTEXT], place.at[AXIS_CONTEXT]);
+            EQUAL_INT(mesh_expert_rank(&mesh, &other), m);
+        }
+        EQUAL_INT(members[mesh_expert_rank(&mesh, &place)], rank);
+    }
+}
+
 static status groups_run(struct group *world, struct group *group)
 {
     struct mesh mesh = mesh_of(1, 2, 3, 1, MESH_AUTO);
@@ -153,4 +187,5 @@ TEST(groups_of_the_mesh_reduce)
 
 TEST_MAIN(sizes_multiply_to_the_ranks, places_and_ranks_are_inverse,
           the_last_axis_named_is_the_fastest, groups_cut_the_ranks,
+          folded_ranks_divide_the_experts,
           groups_of_the_mesh_reduce)

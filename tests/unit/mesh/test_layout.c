@@ -101,7 +101,7 @@ TEST(every_element_is_held_once_per_replica)
 
     for (int m = 0; m < 3 * 3 * 7; m++) {
         static const int sizes[3] = {1, 2, 4};
-        struct mesh mesh = {{1, 1, 1, 1, 1, 1, 1}};
+        struct mesh mesh = {.size = {1, 1, 1, 1, 1, 1, 1}};
 
         mesh.size[AXIS_TENSOR] = sizes[m % 3];
         mesh.size[AXIS_EXPERT] = sizes[m / 3 % 3];
@@ -127,7 +127,7 @@ TEST(every_element_is_held_once_per_replica)
 
 TEST(runs_are_as_long_as_they_can_be)
 {
-    struct mesh mesh = {{1, 1, 1, 1, 1, 1, 1}};
+    struct mesh mesh = {.size = {1, 1, 1, 1, 1, 1, 1}};
     struct layout_run runs[LAYOUT_RUNS_MAX];
     struct place place = {{0}};
     int64_t size;
@@ -180,7 +180,7 @@ TEST(what_does_not_divide_is_said_with_the_nearest_that_does)
     };
 
     for (int i = 0; i < ROWS(rows); i++) {
-        struct mesh mesh = {{1, 1, 1, 1, 1, 1, 1}};
+        struct mesh mesh = {.size = {1, 1, 1, 1, 1, 1, 1}};
 
         mesh.size[AXIS_TENSOR] = rows[i].tensor;
         FAILS(layout_check(&specs[rows[i].spec], &mesh), ERR_CONFIG,
@@ -190,7 +190,7 @@ TEST(what_does_not_divide_is_said_with_the_nearest_that_does)
 
 TEST(a_count_beyond_64_bits_is_refused)
 {
-    const struct mesh mesh = {{1, 1, 1, 1, 1, 1, 1}};
+    const struct mesh mesh = {.size = {1, 1, 1, 1, 1, 1, 1}};
     const struct param_spec spec = {.name = "big", .rows = INT64_MAX / 2,
                                     .cols = 3};
 
@@ -203,7 +203,7 @@ TEST(leaves_may_be_uneven)
     const struct param_spec spec = {.name = "table", .rows = 13, .cols = 3,
                                     .split_rows = AXIS_TENSOR, .leaves = 4};
     static const int64_t rows[][4] = {{13}, {8, 5}, {0}, {4, 4, 4, 1}};
-    struct mesh mesh = {{1, 1, 1, 1, 1, 1, 1}};
+    struct mesh mesh = {.size = {1, 1, 1, 1, 1, 1, 1}};
     static int held[13 * 3 + 1];
 
     for (int ranks = 1; ranks <= 4; ranks *= 2) {
@@ -237,7 +237,7 @@ TEST(units_are_held_whole)
         .name = "wqkv", .rows = 48 + 12 + 12, .cols = 5,
         .split_rows = AXIS_TENSOR, .leaves = 4, .piece_count = 3,
         .pieces = {{"q", 48, 6}, {"k", 12, 6}, {"v", 12, 6}}};
-    struct mesh mesh = {{1, 1, 1, 1, 1, 1, 1}};
+    struct mesh mesh = {.size = {1, 1, 1, 1, 1, 1, 1}};
     struct layout_run runs[LAYOUT_RUNS_MAX];
     static int held[72 * 5 + 1];
 

@@ -43,9 +43,11 @@ static void table_build(struct param_table *table, const struct mesh *mesh,
             .split_cols = s->split_cols, .leaves = 4,
             .outside_each = s->each};
         if (strchr(s->name, '%') != NULL) { /* two experts for each rank */
-            spec.spread = mesh->size[AXIS_EXPERT] > 1 ? EXPERTS_EACH : 0;
-            spec.expert = place->at[AXIS_EXPERT] * EXPERTS_EACH + 1 + i -
-                          (ROWS(model) - EXPERTS_EACH);
+            spec.spread = mesh_expert_ranks(mesh) > 1 ? EXPERTS_EACH : 0;
+            spec.folded = mesh->folded;
+            if (spec.folded != 0) spec.split_rows = AXIS_TENSOR;
+            spec.expert = mesh_expert_rank(mesh, place) * EXPERTS_EACH + 1 +
+                          i - (ROWS(model) - EXPERTS_EACH);
         }
         int64_t held[2];
         int index;
@@ -111,7 +113,7 @@ static void check(const struct mesh *mesh, const char *zero)
     IS_OK(division_parse(&division, zero));
     matrices_at(&first, mesh, &division, 0);
     EQUAL_INT(first.count, 5 + 3 + 3 + 60 / 12 +
-                               (mesh->size[AXIS_EXPERT] > 1 ? 3 : 2));
+                               (mesh_expert_ranks(mesh) > 1 ? 3 : 2));
     for (int i = 0; i < first.count; i++) {
         const struct matrix *matrix = &first.items[i];
         static unsigned char seen[517 * 600];
@@ -121,7 +123,7 @@ static void check(const struct mesh *mesh, const char *zero)
 
         stage_rank_place(mesh, 0, matrix->owner, &owner);
         CHECK(matrix->expert < 0 ||
-              matrix->expert == owner.at[AXIS_EXPERT]);
+              matrix->expert == mesh_expert_rank(mesh, &owner));
         memset(seen, 0, sizeof seen);
         for (int r = 0; r < first.ranks; r++) {
             static unsigned char held[517 * 600];
@@ -182,6 +184,22 @@ TEST(experts_have_owners_that_hold_them)
     check(&mesh, "zero1");
 }
 
+/* Tensor ranks that divide the experts do not cut them. */
+TEST(folded_experts_have_owners_that_hold_them)
+{
+    struct mesh mesh = mesh_alone();
+
+    mesh.size[AXIS_TENSOR] = 2;
+    mesh.folded = 1u << AXIS_TENSOR;
+    check(&mesh, "ddp");
+    mesh.size[AXIS_SHARD] = 2;
+    check(&mesh, "fsdp");
+    mesh.size[AXIS_CONTEXT] = 2;
+    mesh.size[AXIS_DATA] = 2;
+    check(&mesh, "hsdp");
+    check(&mesh, "zero1");
+}
+
 /* The names and numbers that another rank has: rules of groups read them. */
 TEST(a_table_beside_has_the_other_experts_names)
 {
@@ -207,4 +225,5 @@ TEST(a_table_beside_has_the_other_experts_names)
 
 TEST_MAIN(senders_bring_every_element,
           experts_have_owners_that_hold_them,
+          folded_experts_have_owners_that_hold_them,
           a_table_beside_has_the_other_experts_names)
