@@ -5,10 +5,10 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { AXES = 5, NEAR = 24, RANKS_TRIED_MOST = 1 << 12 };
+enum { AXES = 6, NEAR = 24, RANKS_TRIED_MOST = 1 << 20 };
 
 static const char *const names[AXES] = {"data", "tensor", "shard", "pipe",
-                                        "context"};
+                                        "context", "expert"};
 
 struct candidate { int ranks; int64_t size[AXES]; };
 
@@ -24,7 +24,7 @@ static struct candidate first_of(const struct options_set *set, int ranks)
 
     return (struct candidate){ranks, {o->mesh.data, o->mesh.tensor,
                                       o->mesh.shard, o->mesh.pipe,
-                                      o->mesh.context}};
+                                      o->mesh.context, o->mesh.expert}};
 }
 
 /* The product of the given sizes; an axis that takes what is left counts 1. */
@@ -53,6 +53,7 @@ static bool works(const struct asked *of, const struct candidate *c)
     o->mesh.shard = c->size[2];
     o->mesh.pipe = c->size[3];
     o->mesh.context = c->size[4];
+    o->mesh.expert = c->size[5];
     result = setup_resolve(&setup, &copy, of->vocabulary, c->ranks, 0);
     if (result == OK) {
         const struct pipeline_request request = setup_pipeline(&setup);
@@ -134,13 +135,14 @@ static bool less_of_an_axis(const struct asked *of, struct candidate *c)
 static status suggest(status code, const struct candidate *c,
                       const struct candidate *old_mesh)
 {
+    const bool same = memcmp(c->size, old_mesh->size, sizeof c->size) == 0;
     char old[512], text[256];
     size_t used;
 
     snprintf(old, sizeof old, "%s", status_hint_text());
     used = (size_t)snprintf(text, sizeof text, "--ranks %d", c->ranks);
     for (int i = 0; i < AXES; i++) {
-        if (c->size[i] <= 1 && old_mesh->size[i] <= 1) continue;
+        if (same || (c->size[i] <= 1 && old_mesh->size[i] <= 1)) continue;
         used += (size_t)snprintf(text + used, sizeof text - used,
                                  " --set mesh.%s=%lld", names[i],
                                  (long long)c->size[i]);
@@ -149,30 +151,42 @@ static status suggest(status code, const struct candidate *c,
                        text);
 }
 
+/* A layout near the one asked for, *c. False: the layout is not to blame. */
+static bool find_near(const struct asked *of, struct candidate *c)
+{
+    const struct candidate first = *c;
+    const struct candidate alone = {1, {1, 1, 1, 1, 1, 1}};
+
+    if (first.ranks == 1) { /* nobody said how many: the mesh does */
+        c->ranks = (int)product(&first);
+        if (works(of, c)) return true;
+        *c = first;
+    }
+    if (!works(of, &alone)) return false; /* one rank fails too */
+    if (first.ranks == 1 ? !other_ranks(of, c) && !less_of_an_axis(of, c)
+                         : !other_mesh(of, c) && !other_ranks(of, c) &&
+                               !less_of_an_axis(of, c))
+        *c = alone;
+    return true;
+}
+
 status setup_resolve_or_suggest(struct setup *setup,
                                 const struct options_set *set,
                                 const struct vocabulary *vocabulary, int ranks,
                                 int rank)
 {
     const struct asked of = {set, vocabulary};
-    struct candidate c = first_of(set, ranks);
-    const struct candidate alone = {1, {1, 1, 1, 1, 1}};
+    const struct candidate first = first_of(set, ranks);
+    struct candidate c = first;
     status result = setup_resolve(setup, set, vocabulary, ranks, rank);
-    const struct candidate first = c;
+    bool found;
 
-    if (result != ERR_CONFIG || (ranks == 1 && product(&c) == 1))
+    if (result != ERR_CONFIG || (ranks == 1 && product(&first) == 1))
         return result;
     setup_free(setup);
     status_clear();
-    /* The layout is not to blame if one rank fails too. */
-    if (!works(&of, &alone))
-        return setup_resolve(setup, set, vocabulary, ranks, rank);
-    /* Nobody said how many ranks: the mesh does. */
-    if (ranks == 1 ? !other_ranks(&of, &c) && !less_of_an_axis(&of, &c)
-                   : !other_mesh(&of, &c) && !other_ranks(&of, &c) &&
-                         !less_of_an_axis(&of, &c))
-        c = alone;
+    found = find_near(&of, &c);
     /* The sentence of the layout that was asked for. */
     result = setup_resolve(setup, set, vocabulary, ranks, rank);
-    return result == OK ? OK : suggest(result, &c, &first);
+    return result == OK || !found ? result : suggest(result, &c, &first);
 }

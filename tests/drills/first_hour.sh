@@ -123,6 +123,12 @@ expect "... plan says it" 0 "one.txt is not read: mesh.pipe is 1" \
     plan config.yaml --set schedule.name=one.txt
 expect "a mesh of four without --ranks" 78 "hint: --ranks 4 " train \
     config.yaml --run none --set mesh.data=4 --dry-run
+# Guards a hint that was missing for experts and above 4,096 ranks.
+for preset in "64 mixtral_8x7b" "2048 deepseek_v3_671b" "16384 llama3_405b"; do
+    expect "a preset without --ranks: $preset" 78 \
+        "hint: --ranks ${preset% *} fits" plan \
+        "$tree/examples/presets/${preset#* }.yaml"
+done
 expect "short names of types in flags" 0 "EXACT" verify config.yaml --dtype bf16 \
     --ranks 2 --steps 2 --set train.steps=2
 expect "zero_stage" 78 "zero" plan config.yaml --set zero_stage=3
