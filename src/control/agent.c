@@ -18,7 +18,9 @@
 #include "control/courier.h"
 
 enum { LOOK_MS = 50, REPORT_MS = 100, AGAIN_MS = 300, KNOCK_MS = 2000,
-       ALONE_MS = 60000, FIRST_MS = 1800000, ALONE_FACTOR = 5 };
+       KNOCK_LEAST_MS = 50,
+       ALONE_MS = 60000, FIRST_MS = 1800000, ALONE_LEAST_MS = 3000,
+       ALONE_FACTOR = 5 };
 
 /* ---- opening ---- */
 
@@ -84,6 +86,7 @@ static void agent_close(struct agent *agent)
     }
     if (agent->workers != NULL) workers_reap(agent);
     courier_stop(agent);
+    agent->up.resets = false; /* no rank lives */
     wire_close(&agent->up);
     door_close(&agent->door);
     board_close(agent->board);
@@ -133,9 +136,45 @@ static status introduce(struct agent *agent)
     return report(agent);
 }
 
-/* A refusal is final; nobody there is not. */
+/* Whether a rank has an order, and how far all got. */
+static bool is_busy(struct agent *agent)
+{
+    int64_t steps = 0;
+    bool busy = false;
+
+    for (int i = 0; i < agent->count; i++) {
+        if (!place_is_busy(&agent->places[i])) continue;
+        busy = true;
+        steps += atomic_load(&agent->board->pages[i].step);
+    }
+    if (steps != agent->steps) agent->steps_ns = clock_ns();
+    agent->steps = steps;
+    return busy;
+}
+
+/* Nobody is waited for beyond the lease of ranks that live. */
+static int64_t knock_ms(struct agent *agent)
+{
+    const int64_t end = atomic_load(&agent->board->lease_ns);
+    const int64_t left = (end - clock_ns()) / 1000000 + 1;
+
+    if (end == 0 || !is_busy(agent) || left >= KNOCK_MS) return KNOCK_MS;
+    return left > KNOCK_LEAST_MS ? left : KNOCK_LEAST_MS;
+}
+
+/* No supervisor listens there: none has begun another generation, and the next
+ * one waits for as long before it does. */
+static bool is_refused(status result)
+{
+    return result == ERR_PEER &&
+           strstr(status_message(), strerror(ECONNREFUSED)) != NULL;
+}
+
+/* A supervisor that does not let this agent in is final; nobody there is
+ * not. */
 static status join(struct agent *agent)
 {
+    const int64_t lease = clock_ns() + (int64_t)NODE_LEASE_MS * 1000000;
     const struct visitor self = {.purpose = DOOR_AGENT,
                                  .size = agent->how->slots};
     const bool first = agent->parted_ns == 0;
@@ -144,11 +183,17 @@ static status join(struct agent *agent)
 
     agent->next_try_ns = clock_ns() + (int64_t)AGAIN_MS * 1000000;
     result = door_knock(&descriptor, agent->how->join, &self, &agent->token,
-                        KNOCK_MS);
+                        knock_ms(agent));
+    if (is_refused(result)) lease_renew(agent->board, lease);
     if (result == OK)
         result = wire_open(&agent->up, descriptor, &agent->token, false);
+    agent->up.resets = true;
     if (result == OK) result = introduce(agent);
     if (result == OK) {
+        /* Later ones are renewed by beats alone: ranks that this supervisor
+         * could not end are not to live on because it is back. */
+        if (atomic_load(&agent->board->lease_ns) == 0)
+            lease_renew(agent->board, lease);
         if (first) fprintf(stderr, "agent     %s joined %s, %d slots\n",
                            agent->name, agent->how->join, agent->how->slots);
         else fprintf(stderr, "agent     %s is back at %s\n", agent->name,
@@ -167,10 +212,20 @@ static void part(struct agent *agent)
 {
     if (!agent->over)
         fprintf(stderr, "agent     %s lost its supervisor (%s); its ranks go "
-                        "on\n", agent->name, status_message());
+                        "on while they have a lease\n", agent->name,
+                status_message());
     status_clear();
     wire_close(&agent->up);
     agent->parted_ns = clock_ns();
+}
+
+/* An echo of the future would be of another agent. */
+static void hear_beat(struct agent *agent, const struct node_beat *beat)
+{
+    if (beat->echo_ns > 0 && beat->echo_ns <= clock_ns())
+        lease_renew(agent->board, beat->echo_ns +
+                                      (int64_t)NODE_LEASE_MS * 1000000);
+    courier_partner(agent, beat);
 }
 
 static void hear(struct agent *agent, const struct wire_head *head,
@@ -188,8 +243,7 @@ static void hear(struct agent *agent, const struct wire_head *head,
         workers_fence(agent, FENCE_GRACE_MS);
         break;
     case WIRE_BEAT:
-        if (head->bytes == sizeof(struct node_beat))
-            courier_partner(agent, bytes);
+        if (head->bytes == sizeof(struct node_beat)) hear_beat(agent, bytes);
         break;
     case WIRE_MOVE:
         if (head->bytes == sizeof(struct node_move))
@@ -245,22 +299,6 @@ static bool start_missing(struct agent *agent)
     return child;
 }
 
-/* Whether a rank has an order, and how far all got. */
-static bool is_busy(struct agent *agent)
-{
-    int64_t steps = 0;
-    bool busy = false;
-
-    for (int i = 0; i < agent->count; i++) {
-        if (!place_is_busy(&agent->places[i])) continue;
-        busy = true;
-        steps += atomic_load(&agent->board->pages[i].step);
-    }
-    if (steps != agent->steps) agent->steps_ns = clock_ns();
-    agent->steps = steps;
-    return busy;
-}
-
 /* The longest that ranks may take for a step without a supervisor. */
 static int64_t alone_ns(const struct agent *agent)
 {
@@ -275,7 +313,27 @@ static int64_t alone_ns(const struct agent *agent)
         if (step > most) most = step;
         if (planned > most) most = planned;
     }
-    return (int64_t)NODE_LEASE_MS * 1000000 + ALONE_FACTOR * most;
+    return (int64_t)ALONE_LEAST_MS * 1000000 + ALONE_FACTOR * most;
+}
+
+/* Ranks whose lease has ended may have been replaced by now: they end. What
+ * came while this process stood still has been heard before. */
+static void guard_lease(struct agent *agent)
+{
+    const int64_t now = clock_ns();
+
+    if (!lease_is_over(agent->board, now) || !is_busy(agent)) {
+        agent->late_ns = 0;
+        agent->late_told = false;
+        return;
+    }
+    if (agent->late_ns == 0) agent->late_ns = now;
+    if (now - agent->late_ns < (int64_t)LEASE_LOOK_MS * 1000000) return;
+    if (!agent->late_told)
+        fprintf(stderr, "agent     %s has not heard from the supervisor for "
+                "%d ms: its ranks end\n", agent->name, NODE_LEASE_MS);
+    agent->late_told = true;
+    workers_fence(agent, 0);
 }
 
 /* Without a supervisor ranks go on while they finish steps: a step needs all of
@@ -297,7 +355,8 @@ static status live_alone(struct agent *agent)
         now - agent->began_ns > (int64_t)FIRST_MS * 1000000)
         FAIL(ERR_PEER, "%s: no supervisor has answered for %d minutes",
              agent->how->join, FIRST_MS / 60000);
-    if (now >= agent->next_try_ns) TRY(join(agent));
+    /* Ranks without a lease end first. */
+    if (now >= agent->next_try_ns && agent->late_ns == 0) TRY(join(agent));
     return OK;
 }
 
@@ -342,7 +401,8 @@ static status agent_live(struct agent *agent, bool *child)
         *child = courier_look(agent);
         if (*child) return OK;
         if (agent->up.descriptor >= 0) talk(agent);
-        else TRY(live_alone(agent));
+        guard_lease(agent);
+        if (agent->up.descriptor < 0) TRY(live_alone(agent));
     }
     return OK;
 }

@@ -26,7 +26,9 @@ struct agent {
     struct door door;     /* for other agents */
     int64_t began_ns, next_try_ns, told_ns, parted_ns;
     int64_t steps_ns, steps; /* when a rank last got on; the sum of steps */
-    bool changed, over;
+    int64_t late_ns;      /* when the lease was found to be over; 0: it is
+                           * not */
+    bool changed, over, late_told;
     int signals, token_file, shared_file, state_file, board_file;
     struct board *board;  /* a page for each place */
     struct place_memory *places; /* shared with the processes, [count] */

@@ -51,6 +51,8 @@ struct board {
     _Atomic int here;             /* ranks of this machine; 0: all */
     _Atomic int carries;          /* another node keeps copies: ranks wait */
     _Atomic int64_t beat_ns;      /* the supervisor lives: monotonic */
+    _Atomic int64_t lease_ns;     /* ranks of an agent may live until then
+                                   * (lease.h); 0: no lease */
     struct board_page pages[];    /* [size] */
 };
 

@@ -9,6 +9,7 @@
 #include "base/clock.h"
 
 enum {
+    DEATH_MS = 100,       /* ranks whose agent died have ended by then */
     FENCE_AGAIN_MS = 500, /* an order to end ranks is repeated */
     FENCE_MOST_MS = 10000 /* then a node whose ranks do not end is given up */
 };
@@ -135,12 +136,21 @@ static void see_rank(struct fleet *fleet, int rank, const struct slot_report *r,
 
 /* ---- nodes ---- */
 
+/* An agent that lives never ends a connection in order, and its ranks die with
+ * it. In all other cases they may live until their lease ends. */
+static int64_t last_life_ns(const struct node *node, const char *why)
+{
+    const int64_t lease = node->heard_ns +
+                          (int64_t)(NODE_LEASE_MS + NODE_MARGIN_MS) * 1000000;
+
+    if (strstr(why, "was closed") != NULL)
+        return node->lost_ns + (int64_t)DEATH_MS * 1000000;
+    return lease;
+}
+
 static void lose(struct fleet *fleet, int index, const char *why)
 {
     struct node *node = &fleet->nodes[index];
-    const bool silent = strstr(why, "silent") != NULL ||
-                        strstr(why, "no answer") != NULL ||
-                        strstr(why, "broke") != NULL;
     int ranks = 0;
 
     wire_close(&node->wire);
@@ -161,8 +171,7 @@ static void lose(struct fleet *fleet, int index, const char *why)
             fleet->home[i] = node->partner;
     node->lost_ns = clock_ns();
     fleet->losses++;
-    /* A node that cannot be heard ends its ranks by itself (agent.c). */
-    node->silent_ns = node->lost_ns + (silent ? 1000 : 100) * 1000000LL;
+    node->silent_ns = last_life_ns(node, why);
     node->failures += ranks > 0;
     fprintf(stderr, "node      %s is gone (%s)%s\n", node->name, why,
             node->failures >= NODE_FAILURES_MOST
@@ -208,6 +217,8 @@ static void take_report(struct fleet *fleet, int index, const char *bytes,
     const int places = head->places;
 
     node->reported = true;
+    node->heard_ns = clock_ns();
+    node->echo_ns = head->now_ns;
     for (int i = 0; i < places; i++) {
         int rank;
 
@@ -323,6 +334,8 @@ static void admit(struct fleet *fleet, struct wire *wire,
     node->wire = *wire;
     node->here = true;
     node->reported = false;
+    node->heard_ns = clock_ns();
+    node->echo_ns = 0;
     for (int i = 0; i < node->places; i++)
         node->seats[i].report = (struct slot_report){0};
     *wire = (struct wire){.descriptor = -1};
@@ -402,7 +415,8 @@ static void beat(struct fleet *fleet)
         struct node *node = &fleet->nodes[i];
         const struct node *partner = node->partner >= 0
                                          ? &fleet->nodes[node->partner] : NULL;
-        struct node_beat said = {.partner = ""};
+        struct node_beat said = {.echo_ns = node->unfenced ? 0
+                                                           : node->echo_ns};
 
         if (node->wire.descriptor < 0) continue;
         if (partner != NULL && partner->wire.descriptor >= 0) {
@@ -472,9 +486,9 @@ static bool is_idle(const struct fleet *fleet, int index)
 {
     const struct node *node = &fleet->nodes[index];
 
-    if (node->wire.descriptor < 0) return clock_ns() >= node->silent_ns;
-    return node->unfenced || (node->reported && !is_busy(node) &&
-                              knows_orders(fleet, index));
+    if (node->wire.descriptor < 0 || node->unfenced)
+        return clock_ns() >= node->silent_ns;
+    return node->reported && !is_busy(node) && knows_orders(fleet, index);
 }
 
 static bool all_idle(const struct fleet *fleet)
@@ -499,18 +513,17 @@ static void send_fence(struct fleet *fleet, bool all)
     }
 }
 
-/* Nodes whose ranks do not end are lost. Their ranks take no step: others of
- * their generation have ended. Without a supervisor the agent ends them. */
+/* Nodes whose ranks do not end are lost. Their lease ends them, if anything
+ * does; it is not renewed while `unfenced` holds. */
 static void give_up(struct fleet *fleet)
 {
     for (int i = 0; i < fleet->count; i++) {
         struct node *node = &fleet->nodes[i];
 
-        if (node->wire.descriptor < 0 || is_idle(fleet, i)) continue;
+        if (node->wire.descriptor < 0 || node->unfenced || is_idle(fleet, i))
+            continue;
         node->unfenced = true;
         lose(fleet, i, "no answer: its ranks did not end");
-        node->silent_ns = clock_ns() +
-                          (int64_t)(NODE_LEASE_MS + 1000) * 1000000;
     }
 }
 

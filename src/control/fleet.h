@@ -32,6 +32,7 @@ struct node {
     bool unfenced;         /* its ranks did not end: it is not used until they
                             * have */
     int64_t lost_ns;       /* when; 0: never */
+    int64_t heard_ns, echo_ns; /* when its newest report came; its own clock */
     int64_t silent_ns;     /* its ranks may live until then */
     struct seat *seats;    /* owned, [places] */
 };

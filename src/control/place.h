@@ -8,6 +8,7 @@
 #include <stdatomic.h>
 #include "comm/flight.h"
 #include "control/board.h"
+#include "control/lease.h"
 #include "control/wire.h"
 
 enum {
@@ -16,8 +17,6 @@ enum {
     PLACES_EXTRA = 64,    /* beyond its slots, while a layout is changed */
     NODE_BEAT_MS = 500,
     NODE_DEAD_MS = 4000,  /* without a word */
-    NODE_LEASE_MS = 3000, /* then an agent without a supervisor ends ranks that
-                           * do not get on */
     FENCE_GRACE_MS = 700, /* for a rank to give up by itself */
     REPORT_ENTRIES = 4
 };
@@ -54,6 +53,7 @@ struct order {
 };
 
 struct node_beat {
+    int64_t echo_ns;      /* now_ns of the newest report: lease.h */
     char partner[NODE_NAME_BYTES];   /* node that keeps copies of this one's */
     char address[DOOR_ADDRESS_BYTES]; /* ranks; "": none does */
 };

@@ -6,10 +6,12 @@
 #include <string.h>
 #include <unistd.h>
 #include "base/clock.h"
+#include "base/log.h"
 #include "control/watch.h"
 
-enum { TAKE_OVER_MS = 5000, COME_BACK_MS = 10000, GROW_MS = 1000,
-       IN_VAIN_CONVERTED = 2, FORGIVE_MS = 3000,
+enum { TAKE_OVER_MS = NODE_LEASE_MS + NODE_MARGIN_MS,
+       COME_BACK_MS = 10000, GROW_MS = 1000, IN_VAIN_CONVERTED = 2,
+       FORGIVE_MS = 3000,
        /* The agent that the supervisor starts itself: pauses, and how often. */
        AGENT_MS = 2000, AGENT_MOST_MS = 16000, AGENTS_MOST = 6 };
 
@@ -192,12 +194,23 @@ static status begin_generation(struct supervisor *s, uint64_t generation,
     return *seated ? OK : choose_again(s);
 }
 
+/* Ranks of an earlier one that live without a supervisor, and were not found,
+ * stop writing. A disk that fails is no reason to wait: leases have ended. */
+static void announce(const struct supervisor *s, uint64_t generation,
+                     bool begun)
+{
+    if (!begun || lease_announce(s->how->run, generation) == OK) return;
+    LOG(WARNING, "supervise", "%s", status_message());
+    status_clear();
+}
+
 status generation_of_agents(struct supervisor *s, uint64_t generation,
                             bool begun)
 {
     bool seated = false;
 
     while (!seated) TRY(begin_generation(s, generation, begun, &seated));
+    announce(s, generation, begun);
     fleet_move(s->fleet);
     return give_orders(s, begun);
 }
@@ -344,19 +357,32 @@ static int seats_there(const struct fleet *fleet, const struct json *ranks)
     return there;
 }
 
+/* Whether its ranks could go on under this supervisor. */
+static bool may_go_on(const struct supervisor *s, const struct json *start)
+{
+    const struct json *ranks = json_get(start, "ranks");
+
+    return ranks != NULL && ranks->kind == JSON_ARRAY && ranks->count >= 1 &&
+           ranks->count <= s->how->ranks &&
+           text_in(start, "layout")[0] != '\0';
+}
+
+/* If not all ranks are here, the others may live until their lease ends. */
 static status take_over(struct supervisor *s, const struct json *start,
                         bool *watches)
 {
     const struct json *ranks = json_get(start, "ranks");
     const int64_t end = clock_ns() + (int64_t)TAKE_OVER_MS * 1000000;
+    const bool fits = may_go_on(s, start);
 
-    if (ranks == NULL || ranks->kind != JSON_ARRAY || ranks->count < 1 ||
-        ranks->count > s->how->ranks || text_in(start, "layout")[0] == '\0')
-        return OK;
-    snprintf(s->layout, sizeof s->layout, "%s", text_in(start, "layout"));
-    s->layout_ranks = s->crew.size = ranks->count;
-    while (seats_there(s->fleet, ranks) < ranks->count && clock_ns() < end)
+    if (fits) {
+        snprintf(s->layout, sizeof s->layout, "%s", text_in(start, "layout"));
+        s->layout_ranks = s->crew.size = ranks->count;
+    }
+    while ((!fits || seats_there(s->fleet, ranks) < ranks->count) &&
+           clock_ns() < end)
         TRY(wait_a_moment(s));
+    if (!fits) return OK;
     *watches = seats_there(s->fleet, ranks) == ranks->count &&
                number_in(start, "converts") == 0;
     if (!*watches) return OK;

@@ -17,6 +17,11 @@ static int64_t send_end(void)
 
 void wire_close(struct wire *wire)
 {
+    const struct linger at_once = {.l_onoff = 1};
+
+    if (wire->descriptor >= 0 && wire->resets)
+        setsockopt(wire->descriptor, SOL_SOCKET, SO_LINGER, &at_once,
+                   sizeof at_once);
     if (wire->descriptor >= 0) close(wire->descriptor);
     memory_free(wire->bytes);
     *wire = (struct wire){.descriptor = -1};

@@ -25,6 +25,8 @@ struct wire_head {
 struct wire {
     int descriptor;          /* -1: closed */
     bool serves;             /* this side opened the door */
+    bool resets;             /* closed by a reset, so that the other side can
+                              * tell it from the end of this process */
     struct token token;
     unsigned char session[SHA256_BYTES];
     uint64_t sent, taken;

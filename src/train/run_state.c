@@ -9,6 +9,7 @@
 #include "base/log.h"
 #include "base/retry.h"
 #include "checkpoint/identity.h"
+#include "control/lease.h"
 #include "models/lora.h"
 
 enum { TOKENIZER_COPY_BYTES = 64 << 20 };
@@ -181,7 +182,8 @@ static status save_together(const struct keeper_job *job,
     TRY_GOTO(done, result, job_agree(job, result));
     result = checkpoint_save_check(&save, rank, ranks);
     TRY_GOTO(done, result, job_agree(job, result));
-    if (rank == 0) result = checkpoint_save_commit(&save);
+    if (rank == 0) result = lease_holds(plan->run, true);
+    if (rank == 0 && result == OK) result = checkpoint_save_commit(&save);
     result = job_agree(job, result);
 done:
     checkpoint_save_free(&save);

@@ -11,6 +11,7 @@
 #include "train/summary.h"
 #include "train/launched.h"
 #include "control/board.h"
+#include "control/lease.h"
 #include "control/straggler.h"
 #include "train/signals.h"
 #include "train/trainer_state.h"
@@ -245,6 +246,7 @@ static status plain_step(struct trainer *t)
                                       &made.result);
 
     if (ran != OK) return fail_step(t, ran);
+    TRY(lease_holds(t->run.path, false)); /* everything below writes */
     trainer_hear(t, made.result.asked);
     t->made = !made.result.refused;
     return t->made ? finish_step(t, &made, began) : trainer_refuse(t);

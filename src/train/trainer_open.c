@@ -2,9 +2,11 @@
 /* trainer_open.c - a run up to its next step: the plan, memory, data, weights
  * or a checkpoint, the files of the run. */
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "base/arena.h"
+#include "base/clock.h"
 #include "base/file.h"
 #include "base/log.h"
 #include "control/board.h"
@@ -18,6 +20,8 @@
 #include "setup/agreement.h"
 #include "observe/trace_file.h"
 #include "train/trainer_state.h"
+
+enum { LOCK_MOST_S = 120 };
 
 static status store_text(const char *directory, const char *name,
                          const char *bytes, size_t length)
@@ -225,6 +229,28 @@ static status try_address(const struct trainer *t)
     return address[0] != '\0' ? prometheus_try(address) : OK;
 }
 
+/* A rank of an earlier generation whose machine nobody reaches may hold the
+ * directory until its lease ends, and a file server for longer. */
+static status take_run(struct trainer *t, const char *directory)
+{
+    const int64_t limit = t->request->set->values.comm.limit / 2;
+    const double end = clock_s() + (double)(limit > 0 && limit < LOCK_MOST_S
+                                                ? limit : LOCK_MOST_S);
+    const struct timespec pause = {0, 50000000};
+    status result;
+
+    if (!t->request->resume) return run_dir_create(&t->run, directory);
+    result = run_dir_resume(&t->run, directory);
+    while (result == ERR_CONFIG && board_has_agent() &&
+           board_generation() > 1 && clock_s() < end) {
+        status_clear();
+        board_phase(BOARD_OPENS); /* this is no hang */
+        nanosleep(&pause, NULL);
+        result = run_dir_resume(&t->run, directory);
+    }
+    return result;
+}
+
 /* The run's directory and its data: rank 0 first, the others find them made. */
 static status open_run(struct trainer *t)
 {
@@ -238,9 +264,7 @@ static status open_run(struct trainer *t)
                                     mesh_ranks(&t->setup.mesh));
         if (result == OK && t->predicted.there)
             board_planned(t->predicted.step_s);
-        if (result == OK)
-            result = t->request->resume ? run_dir_resume(&t->run, directory)
-                                        : run_dir_create(&t->run, directory);
+        if (result == OK) result = take_run(t, directory);
         if (result == OK) result = open_log(t, directory);
         if (result == OK) result = open_data(t);
     }

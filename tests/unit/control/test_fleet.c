@@ -22,6 +22,8 @@ struct fake {
     const char *name;
     struct slot_report places[2];
     bool obeys, moves, leaves; /* leaves: once, instead of obeying */
+    bool mute, deaf, forges; /* forges: once, and never comes back */
+    int64_t lease_ns;        /* as an agent would reckon it */
     int fences;
 };
 
@@ -72,6 +74,13 @@ static void tell(struct fake *agent)
         status_clear();
 }
 
+static void renew(struct fake *agent, int64_t from_ns)
+{
+    const int64_t end = from_ns + (int64_t)NODE_LEASE_MS * 1000000;
+
+    if (from_ns > 0 && end > agent->lease_ns) agent->lease_ns = end;
+}
+
 /* Straight to the newcomers: the door is tested elsewhere. */
 static void join(struct fake *agent)
 {
@@ -103,6 +112,12 @@ static void hear(struct fake *agent, const struct wire_head *head,
 {
     const uint32_t kind = head->kind;
     struct node_move move;
+    struct node_beat beat;
+
+    if (kind == WIRE_BEAT) {
+        memcpy(&beat, bytes, sizeof beat);
+        renew(agent, beat.echo_ns);
+    }
 
     if (kind == WIRE_FENCE) {
         agent->fences++;
@@ -121,15 +136,24 @@ static void act(struct fake *agent)
     const void *bytes;
 
     if (agent->name == NULL) return;
+    if (agent->forges) {
+        const struct wire_head forged = {.kind = WIRE_REPORT, .number = 1};
+
+        CHECK(send(agent->wire.descriptor, &forged, sizeof forged, 0) > 0);
+        agent->forges = false;
+        agent->mute = agent->deaf = true;
+    }
+    if (agent->mute && agent->deaf) return;
     if (agent->wire.descriptor < 0) {
         if (fleet.newcomers[0].descriptor < 0) join(agent);
         return;
     }
-    do {
+    while (!agent->deaf && agent->wire.descriptor >= 0) {
         if (wire_get(&agent->wire, &head, &bytes) != OK) status_clear();
-        if (head != NULL) hear(agent, head, bytes);
-    } while (head != NULL && agent->wire.descriptor >= 0);
-    if (agent->wire.descriptor >= 0) tell(agent);
+        if (head == NULL) break;
+        hear(agent, head, bytes);
+    }
+    if (agent->wire.descriptor >= 0 && !agent->mute) tell(agent);
 }
 
 /* ---- the supervisor ---- */
@@ -219,6 +243,70 @@ TEST(fences_are_said_again_to_a_node_that_comes_back)
     CHECK(fence_s() < 5);
     CHECK(agents[1].fences > 1);
     EQUAL_INT(fleet_usable(&fleet), 4);
+    close_fleet();
+}
+
+/* An agent that nobody hears, or whose words were damaged under way, may have
+ * ranks that live: the next generation waits for the end of their lease. */
+static void expect_lease(bool mute, bool deaf, bool forges)
+{
+    double s;
+
+    open_fleet(2);
+    seat(1);
+    for (int i = 0; i < 30; i++) fleet_look(&fleet, 50);
+    CHECK(agents[1].lease_ns > virtual_ns + 2000000000);
+    agents[1].mute = mute;
+    agents[1].deaf = deaf;
+    agents[1].forges = forges;
+    agents[1].obeys = false;
+    s = fence_s();
+    CHECK(virtual_ns > agents[1].lease_ns);
+    CHECK(s < 20);
+    EQUAL_INT(fleet_usable(&fleet), 2);
+    close_fleet();
+}
+
+TEST(fences_wait_for_the_end_of_a_lease)
+{
+    expect_lease(true, true, false);
+    expect_lease(false, false, true);
+    expect_lease(true, false, false); /* half a link: beats still arrive */
+}
+
+/* Answers that come late give no more time than the question had. */
+TEST(beats_renew_from_the_time_of_the_report)
+{
+    struct node_beat beat;
+    const struct wire_head *head = NULL;
+    const void *bytes = NULL;
+    int64_t newest = 0;
+
+    open_fleet(1);
+    agents[0].deaf = agents[0].mute = true;
+    const int64_t last_ns = virtual_ns;
+
+    for (int i = 0; i < 60; i++) fleet_look(&fleet, 50);
+    while (wire_get(&agents[0].wire, &head, &bytes) == OK && head != NULL)
+        if (head->kind == WIRE_BEAT) {
+            memcpy(&beat, bytes, sizeof beat);
+            newest = beat.echo_ns;
+        }
+    CHECK(newest > 0 && newest <= last_ns);
+    close_fleet();
+}
+
+/* A process that ended takes its ranks with it: nobody waits. */
+TEST(an_agent_that_died_has_no_lease)
+{
+    open_fleet(2);
+    seat(1);
+    agents[1].mute = true;
+    act(&agents[1]); /* it has read everything */
+    wire_close(&agents[1].wire);
+    agents[1].deaf = true;
+    fleet_look(&fleet, 1);
+    CHECK(fence_s() < 1);
     close_fleet();
 }
 
@@ -319,5 +407,8 @@ TEST_MAIN(an_incident_of_the_supervisor_before_is_open,
           fences_end_when_ranks_have_ended,
           fences_give_up_a_node_whose_ranks_do_not_end,
           fences_are_said_again_to_a_node_that_comes_back,
+          fences_wait_for_the_end_of_a_lease,
+          beats_renew_from_the_time_of_the_report,
+          an_agent_that_died_has_no_lease,
           copies_are_moved_or_given_up,
           nodes_are_forgiven_when_none_is_left)

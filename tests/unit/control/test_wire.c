@@ -8,6 +8,8 @@
 #include <sys/socket.h>
 #include <unistd.h>
 #include "base/arena.h"
+#include "base/clock.h"
+#include "comm/door_records.h"
 #include "tests/test.h"
 
 static struct token token;
@@ -192,5 +194,53 @@ TEST(the_end_is_noticed)
     close_pair(&p);
 }
 
-TEST_MAIN(messages_arrive_in_order, what_is_changed_ends_the_connection,
+/* Two wires over the loopback address. */
+static void open_tcp(struct wire *server, struct wire *client)
+{
+    int listener, near, far;
+    char address[DOOR_ADDRESS_BYTES];
+
+    IS_OK(token_draw(&token));
+    IS_OK(socket_listen(&listener, "127.0.0.1:0", address));
+    IS_OK(socket_connect(&near, address, clock_ns() + 10000000000));
+    struct pollfd one = {.fd = listener, .events = POLLIN};
+
+    CHECK(poll(&one, 1, 10000) == 1);
+    far = accept(listener, NULL, NULL);
+    close(listener);
+    IS_OK(wire_open(server, far, &token, true));
+    IS_OK(wire_open(client, near, &token, false));
+}
+
+static const char *end_of(struct wire *wire)
+{
+    struct pollfd one = {.fd = wire->descriptor, .events = POLLIN};
+    const struct wire_head *head;
+    const void *bytes;
+
+    CHECK(poll(&one, 1, 10000) == 1);
+    EQUAL_INT(wire_get(wire, &head, &bytes), ERR_PEER);
+    return status_message();
+}
+
+/* The supervisor tells an agent that died from one that only gave up its
+ * connection: ranks of the second may live. */
+TEST(a_connection_that_is_given_up_is_reset)
+{
+    struct wire server, client;
+
+    open_tcp(&server, &client);
+    client.resets = true;
+    wire_close(&client);
+    CHECK(strstr(end_of(&server), "broke") != NULL);
+    status_clear();
+    open_tcp(&server, &client);
+    close(client.descriptor); /* as the end of a process does */
+    CHECK(strstr(end_of(&server), "was closed") != NULL);
+    status_clear();
+}
+
+TEST_MAIN(a_connection_that_is_given_up_is_reset,
+          messages_arrive_in_order,
+          what_is_changed_ends_the_connection,
           the_end_is_noticed)

@@ -1,0 +1,111 @@
+#!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
+# agents_apart.sh - all ranks are on one machine, and nobody hears it any more:
+# its agent stands still, or its link is down. Its ranks lose their lease and
+# end; the run goes on elsewhere and ends in the same bytes. A run of which two
+# generations wrote would not.
+#
+#     BUILD=build [STEPS=150] tests/drills/agents_apart.sh
+#
+# Without network namespaces the second half is left out.
+if [ -z "${LOCKSTEP_APART:-}" ] && command -v ip >/dev/null &&
+    unshare -rnm sh -c 'ip link set lo up && mount -t tmpfs none /run &&
+        mkdir /run/netns && ip link add bridge type bridge' 2>/dev/null; then
+    LOCKSTEP_APART=1 exec unshare -rnm "$0" "$@"
+fi
+apart=${LOCKSTEP_APART:-}
+unset LOCKSTEP_APART
+. "${0%/*}/common.sh"
+steps=${STEPS:-150}
+address=127.0.0.1:$((20000 + RANDOM % 12000))
+if [ -n "$apart" ]; then
+    mount -t tmpfs none /run
+    mkdir /run/netns
+    ip link set lo up
+    ip link add bridge type bridge
+    ip address add 10.78.0.254/24 dev bridge
+    ip link set bridge up
+    for ((i = 1; i <= 2; i++)); do
+        ip netns add "n$i"
+        ip link add "v$i" type veth peer name eth netns "n$i"
+        ip link set "v$i" master bridge up
+        ip -n "n$i" address add "10.78.0.$i/24" dev eth
+        ip -n "n$i" link set eth up
+        ip -n "n$i" link set lo up
+    done
+    address=10.78.0.254:7077
+fi
+prepare
+base="--set train.steps=$steps --set checkpoint.every=100
+    --set validate.every=100"
+# shellcheck disable=SC2086
+must train config.yaml --run whole $base
+journal=kept/control/journal.jsonl
+
+# shellcheck disable=SC2086
+"$program" supervise config.yaml --run kept $base --ranks 2 --set mesh.data=2 \
+    --set train.threads=1 --set comm.limit=60 --copies 1 --token token \
+    --listen "$address" >log 2>&1 &
+child=$!
+children="$children $child"
+await log listens
+# Steps in which a rank waits for 2 s: it is not through before its lease ends,
+# however fast the machine is.
+waits() { # FIRST
+    local step
+    for ((step = $1; step < $1 + 7; step++)); do
+        printf ',train.step:%d:slow' "$step"
+    done
+}
+join() { # NAME NUMBER [FAULTS]
+    local within=
+    [ -z "$apart" ] || within="ip netns exec n$2"
+    # shellcheck disable=SC2086
+    LOCKSTEP_FAULT=${3:-} $within "$program" agent --join "$address" --token token --slots 2 \
+        --name "$1" >"log.$1" 2>&1 &
+    agent=$!
+    children="$children $agent"
+    await log "node *$1 joined"
+}
+# The first one tells the supervisor that steps may take so long.
+join a 1 "train.step:1:slow$(waits 15)"
+a=$agent
+join b 2 "$(waits 10 | cut -c 2-)"
+await kept/metrics.jsonl '"step": 10,'
+
+# --- the agent of all ranks stands still; its ranks do not ---
+kill -STOP "$a"
+await log 'node *a is gone (silent'
+await $journal '"event": "recovered"'
+ok "the agent stands still: the run goes on elsewhere"
+if [ "$(tail -n 1 kept/control/generation)" -ge 2 ]; then
+    ok "the newest generation is announced"
+else
+    bad "the newest generation is announced" \
+        "$(cat kept/control/generation 2>&1)" log
+fi
+# Both of its ranks ended by themselves: it cannot have ended them.
+if [ "$(cat /proc/[0-9]*/stat 2>/dev/null | grep -c "(lockstep:[01]) . $a ")" = 0 ]
+then ok "ranks without a lease end"
+else bad "ranks without a lease end" "they live" log.a; fi
+kill -9 "$a"
+wait "$a" 2>/dev/null
+join c 1
+
+# --- the link of all ranks is down ---
+if [ -n "$apart" ]; then
+    ip link set v2 down
+    await log 'node *b is gone'
+    await log.b 'its ranks end'
+    ok "a partition: ranks end with their lease"
+fi
+ends "ranks apart: the same bytes" kept "$child"
+if ! grep -q '"event": "end", .*"result": "ok"' $journal; then
+    bad "the end" "not ok" $journal
+elif [ -n "$apart" ] && [ "$(grep -c '"recovered"' $journal)" -lt 2 ]; then
+    bad "recoveries" "fewer than two" $journal
+else
+    ok "each loss was recovered from"
+fi
+ip link set v2 up 2>/dev/null
+report
