@@ -46,6 +46,23 @@ static status compare_group(const struct executor *e, struct group *group,
                                      list_channel_hash(&e->step, &channel));
 }
 
+/* Every comparison is made, also after one that failed: other ranks of the
+ * groups to come wait in them. *first: the first failure, with its sentence. */
+struct comparison {
+    status first;
+    char sentence[COMM_REASON_BYTES];
+};
+
+static void keep_first(struct comparison *c, status result)
+{
+    if (result == OK) return;
+    if (c->first == OK) {
+        c->first = result;
+        snprintf(c->sentence, sizeof c->sentence, "%s", status_message());
+    }
+    status_clear();
+}
+
 /* Ranks that divide the parameters of a class, and those with copies. */
 static status compare_class(const struct executor *e, axis_set axes,
                             enum lane lane)
@@ -58,23 +75,33 @@ static status compare_class(const struct executor *e, axis_set axes,
 
 /* Each set of axes once, in the same order on all ranks: any one may belong to
  * a class of several stages. */
-static status compare_classes(const struct executor *e)
+static void compare_classes(const struct executor *e, struct comparison *c)
 {
     bool divided[AXES_BATCH + 1] = {false}, copied[AXES_BATCH + 1] = {false};
 
-    for (int c = 0; c < e->pipeline->count; c++) {
-        const struct shards *s = &e->pipeline->stages[c].shards;
+    for (int i = 0; i < e->pipeline->count; i++) {
+        const struct shards *s = &e->pipeline->stages[i].shards;
 
-        for (int i = 0; i < s->class_count; i++) {
-            divided[s->classes[i].divided] = true;
-            copied[s->classes[i].copied & ~s->classes[i].divided] = true;
+        for (int j = 0; j < s->class_count; j++) {
+            divided[s->classes[j].divided] = true;
+            copied[s->classes[j].copied & ~s->classes[j].divided] = true;
         }
     }
     for (axis_set axes = 1; axes <= AXES_BATCH; axes++) {
-        if (divided[axes]) TRY(compare_class(e, axes, LANE_SHARD));
-        if (copied[axes]) TRY(compare_class(e, axes, LANE_COPIES));
+        if (divided[axes]) keep_first(c, compare_class(e, axes, LANE_SHARD));
+        if (copied[axes]) keep_first(c, compare_class(e, axes, LANE_COPIES));
     }
-    return OK;
+}
+
+static void compare_copies(const struct executor *e, struct comparison *c)
+{
+    for (int number = 0; number < e->pipeline->schedule.stages; number++)
+        for (int i = 0; i < e->pipeline->count; i++)
+            if (e->pipeline->chunks[i].number == number)
+                keep_first(c, compare_group(e, team_copies(e->team, i),
+                                            (struct list_channel){
+                                                .lane = LANE_PEER,
+                                                .stage = number}));
 }
 
 /* Ranks of a group make the same calls in the same order. */
@@ -89,21 +116,19 @@ static status compare_ranks(const struct executor *e)
         {team_lane(t, AXIS_EXPERT), LANE_EXPERT},
         {team_lane(t, AXIS_EXPERT), LANE_COMPUTE},
         {team_group(t, TEAM_STAGE), LANE_MATRICES}};
+    struct comparison c = {.first = OK};
 
-    TRY(compare_classes(e));
+    compare_classes(e, &c);
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
-        TRY(compare_group(e, rows[i].group,
-                          (struct list_channel){.lane = rows[i].lane,
-                                                .stage = -1}));
-    for (int number = 0; number < e->pipeline->schedule.stages; number++)
-        for (int c = 0; c < e->pipeline->count; c++)
-            if (e->pipeline->chunks[c].number == number)
-                TRY(compare_group(e, team_copies(e->team, c),
-                                  (struct list_channel){.lane = LANE_PEER,
-                                                        .stage = number}));
-    return compare_group(e, e->team->world,
-                         (struct list_channel){.lane = LANE_WORLD,
-                                               .stage = -1});
+        keep_first(&c, compare_group(e, rows[i].group,
+                                     (struct list_channel){
+                                         .lane = rows[i].lane, .stage = -1}));
+    compare_copies(e, &c);
+    keep_first(&c, compare_group(e, e->team->world,
+                                 (struct list_channel){.lane = LANE_WORLD,
+                                                       .stage = -1}));
+    if (c.first != OK) FAIL(c.first, "%s", c.sentence);
+    return OK;
 }
 
 status executor_build(struct executor *executor, struct pipeline *pipeline,
@@ -117,8 +142,8 @@ status executor_build(struct executor *executor, struct pipeline *pipeline,
     *executor = (struct executor){.pipeline = pipeline, .team = team,
                                   .zero = zero, .tail = tail,
                                   .turns = count_turns(pipeline)};
-    TRY(make_lists(executor));
-    TRY(compare_ranks(executor));
+    TRY(team_agree(team, make_lists(executor)));
+    TRY(team_agree(team, compare_ranks(executor)));
     executor->handle_count =
         executor->step.handles > executor->forward.handles
             ? executor->step.handles : executor->forward.handles;

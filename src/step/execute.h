@@ -56,7 +56,8 @@ struct executor {
 };
 
 /* The lists are made and verified here, and the ranks of each group compared
- * (collective over the world). ERR_CONFIG: ranks follow different lists. */
+ * (collective over the world). ERR_CONFIG: ranks follow different lists. All
+ * ranks fail if one does, so that nobody waits for it. */
 status executor_build(struct executor *executor, struct pipeline *pipeline,
                       struct team *team, struct zero *zero,
                       struct executor_tail tail);

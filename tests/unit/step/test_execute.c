@@ -23,13 +23,14 @@ struct result {
 };
 
 /* The faults that a test puts in. */
-enum fault { FAULT_NONE, FAULT_SEQUENCE, FAULT_TRANSFER };
+enum fault { FAULT_NONE, FAULT_SEQUENCE, FAULT_TRANSFER, FAULT_LIST };
 
 struct trained {
     const char *schedule;
     int ranks;
     enum fault fault;
     struct result *result;
+    status *ends;       /* [ranks]; NULL: nobody asks */
 };
 
 /* Two documents in each sequence. argument: swaps two sequences when set. */
@@ -115,6 +116,9 @@ static status train(const struct trained *t, struct pipeline *p,
     }
     team_use_scratch(team, p->stages[0].memory[MEMORY_MESSAGES].data,
                      p->stages[0].memory[MEMORY_MESSAGES].bytes);
+    /* The last rank's own list, and nobody else's, misses an action. */
+    if (t->fault == FAULT_LIST && p->rank == t->ranks - 1)
+        p->schedule.lists[p->rank].count--;
     TRY(train_step_build(step, p, team));
     if (t->fault == FAULT_TRANSFER) lose_transfer(&step->executor.step);
     step->update.beta1 = 0.9;
@@ -152,6 +156,7 @@ static status rank_body(void *argument, struct group *world)
     train_step_reserve(&pipeline, &team, 1);
     result = train(t, &pipeline, &team, &step);
 done:
+    if (t->ends != NULL) t->ends[world->rank] = result;
     train_step_free(&step);
     pipeline_free(&pipeline);
     team_free(&team);
@@ -177,7 +182,7 @@ static void lay_out(struct result *out)
 static status run(const char *schedule, int ranks, enum fault fault,
                   struct result *out)
 {
-    struct trained t = {schedule, ranks, fault, out};
+    struct trained t = {schedule, ranks, fault, out, NULL};
 
     memset(out, 0, sizeof *out);
     lay_out(out);
@@ -212,6 +217,20 @@ TEST(a_transfer_that_is_missing_ends_every_rank)
     FAILS(run("1f1b", 2, FAULT_TRANSFER, &other), ERR_PEER, "group pipe");
 }
 
+/* Guards verify and train against a rank that waits for ever for one whose list
+ * was refused. */
+TEST(a_list_that_one_rank_refuses_ends_every_rank_with_its_sentence)
+{
+    status ends[4] = {OK, OK, OK, OK};
+    struct trained t = {"1f1b", 4, FAULT_LIST, &other, ends};
+
+    lay_out(&other);
+    FAILS(ranks_run(4, rank_body, &t), ERR_VERIFY, "rank 3 of the pipe");
+    for (int i = 0; i < 4; i++) EQUAL_INT(ends[i], ERR_VERIFY);
+    status_clear();
+}
+
 TEST_MAIN(every_schedule_trains_what_one_rank_trains,
           a_sequence_of_another_micro_batch_is_seen,
-          a_transfer_that_is_missing_ends_every_rank)
+          a_transfer_that_is_missing_ends_every_rank,
+          a_list_that_one_rank_refuses_ends_every_rank_with_its_sentence)
