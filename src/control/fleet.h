@@ -29,6 +29,7 @@ struct node {
     int keeps;             /* of fleet_pair */
     bool here;             /* its loss has not been told */
     bool reported;
+    bool wrong;            /* it computes wrong numbers: never used again */
     bool unfenced;         /* its ranks did not end: it is not used until they
                             * have */
     int64_t lost_ns;       /* when; 0: never */
@@ -85,6 +86,8 @@ void fleet_believe(struct fleet *fleet, int rank, const char *node, int place,
 bool fleet_forgive(struct fleet *fleet);
 /* A rank of the generation failed: its place is trusted less. */
 void fleet_blame(struct fleet *fleet, int rank);
+/* It computed wrong numbers, again and again: its node is not used again. */
+void fleet_quarantine(struct fleet *fleet, int rank);
 
 /* fleet_copies.c */
 /* Decides who keeps copies for whom, whenever a node came or went. */

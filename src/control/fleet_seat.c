@@ -17,7 +17,7 @@ int fleet_nodes(const struct fleet *fleet)
 static bool node_is_used(const struct node *node)
 {
     return node->wire.descriptor >= 0 && node->reported && !node->unfenced &&
-           node->failures < NODE_FAILURES_MOST;
+           !node->wrong && node->failures < NODE_FAILURES_MOST;
 }
 
 bool fleet_forgive(struct fleet *fleet)
@@ -85,6 +85,19 @@ void fleet_blame(struct fleet *fleet, int rank)
     seat->failures++;
     seat->failed_ns = clock_ns();
     seat->failed_order = at->order;
+}
+
+void fleet_quarantine(struct fleet *fleet, int rank)
+{
+    const struct rank_seat *at = &fleet->at[rank];
+    struct node *node;
+
+    if (at->order == 0) return;
+    node = &fleet->nodes[at->node];
+    if (!node->wrong)
+        fprintf(stderr, "node      %s computes wrong numbers; it is not used "
+                "again\n", node->name);
+    node->wrong = true;
 }
 
 /* The free place of the node that failed least; -1: none. */

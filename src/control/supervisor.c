@@ -188,6 +188,7 @@ static void open_incident(struct supervisor *s, const struct incident *i)
     tell_incident(s, i);
     if (s->fleet != NULL && i->kind != INCIDENT_CONNECTION)
         fleet_blame(s->fleet, i->rank);
+    if (s->fleet != NULL && i->wrong) fleet_quarantine(s->fleet, i->rank);
     crew_fence(&s->crew);
     s->fenced_ms = 1e-6 * (double)(clock_ns() - i->seen_ns);
 }
@@ -247,9 +248,9 @@ static status fail_in_vain(const struct supervisor *s,
                            const struct incident *incident)
 {
     status result = status_fail(
-        ERR_PEER, __FILE__, __LINE__, "rank %d %s, %d times in a row without "
-        "a step in between; the checkpoints stand", incident->rank,
-        incident->cause, s->in_vain);
+        incident->wrong ? ERR_DEVICE : ERR_PEER, __FILE__, __LINE__, "rank %d "
+        "%s, %d times in a row without a step in between; the checkpoints "
+        "stand", incident->rank, incident->cause, s->in_vain);
 
     return status_hint(result, "lockstep incidents %s --explain says where "
                                "every rank was", s->how->run);

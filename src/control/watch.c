@@ -180,18 +180,30 @@ static bool see_hang(struct supervisor *s, struct incident *incident)
 
 /* ---- ends ---- */
 
+/* A rank that knows it to be of no use says so on its page. */
+static bool is_wrong(const struct board_page *page)
+{
+    return atomic_load(&page->phase) == BOARD_ENDED &&
+           atomic_load(&page->result) == ERR_DEVICE;
+}
+
 static void see_death(const struct supervisor *s, int rank,
                       struct incident *incident)
 {
     const struct crew_member *member = &s->crew.members[rank];
+    const struct board_page *page = &s->board->pages[rank];
     char story[CREW_STORY_BYTES];
 
     crew_story(member, story);
     *incident = (struct incident){.kind = INCIDENT_DEATH, .rank = rank,
                                   .process = member->process,
                                   .seen_ns = clock_ns(),
-                                  .itself = crew_fell(member)};
+                                  .itself = crew_fell(member),
+                                  .wrong = is_wrong(page)};
     snprintf(incident->cause, sizeof incident->cause, "%s", story);
+    if (incident->wrong)
+        snprintf(incident->cause, sizeof incident->cause, "gave up: %.230s",
+                 page->sentence);
 }
 
 /* A rank that waits to be fenced because of another that nobody saw fail: a

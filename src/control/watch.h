@@ -21,6 +21,7 @@ struct incident {
     int64_t process;
     int64_t seen_ns;
     bool itself;          /* nobody killed it */
+    bool wrong;           /* it says that it computes wrong numbers */
     char cause[256];
 };
 

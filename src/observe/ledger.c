@@ -101,9 +101,11 @@ static status read_action(const struct json *object, const char *source,
 static status read_event(struct ledger_event *event, struct arena *scratch,
                          const char *line, size_t length, const char *source)
 {
-    static const char *const causes[] = {"nan", "spike", NULL};
+    static const char *const causes[] = {"nan", "spike", "replica",
+                                         "repeat", NULL};
     static const char *const whats[] = {"loss", "gradient norm", "targets",
-                                       NULL};
+                                        "weights", "states", "gradients",
+                                        NULL};
     struct policy_verdict *v = &event->verdict;
     const double none = (double)NAN;
     const struct json *object;

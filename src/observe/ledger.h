@@ -6,6 +6,9 @@
  *      "threshold": null, "action": "skip", "back_to": 13,
  *      "first": 104, "samples": 8}
  *
+ * The action "replay" leaves nothing out: a machine was wrong, and steps are
+ * made again with the same samples, after "back_to".
+ *
  * A line is on the disk before what it says is done, and no line is ever
  * dropped: the samples that it leaves out stay out when the run goes on from an
  * older checkpoint. An event that comes again when steps are repeated is found

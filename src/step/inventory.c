@@ -258,6 +258,7 @@ static status add_kind(struct inventory *h, const struct stage *stage,
     if (span->first == span->last) return OK;
     find_data(h, stage, span, &range);
     span->owned = first && first_of_replicas(span, divided);
+    span->divided = divided | param_cut(&span->param->spec);
     return add_span(h, span);
 }
 

@@ -31,6 +31,7 @@ struct inventory_span {
     const struct mesh *mesh;     /* of the stage */
     const struct place *place;
     int64_t first, last;
+    axis_set divided;            /* axes whose ranks hold other elements */
     enum dtype dtype;            /* of data, and of what is saved */
     void *data;                  /* where element `first` lies; codes: NULL */
     bool coded;                  /* in 8 bits: */

@@ -41,8 +41,10 @@ struct policy {
 /* The decision about one step, and the reason. */
 struct policy_verdict {
     enum policy_action action;
-    const char *cause;  /* "nan", "spike"; NULL where there is none */
-    const char *what;   /* "loss", "gradient norm", "targets": none counts */
+    const char *cause;  /* "nan", "spike"; of replays also "replica", "repeat"
+                         * (train/trainer_check.c); NULL where there is none */
+    const char *what;   /* "loss", "gradient norm", "targets": none counts; of
+                         * those "weights", "states", "gradients" */
     double value, threshold; /* threshold NaN: it is not finite */
 };
 

@@ -25,6 +25,7 @@ static void free_all(struct trainer *t)
     predicted_free(&t->predicted);
     memory_copy_close(&t->copy);
     background_close(&t->background);
+    trainer_check_free(t);
     keeper_free(&t->keeper);
     train_step_free(&t->step);
     feed_close(&t->feed);

@@ -1,17 +1,27 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* trainer_copy.c - copies of a supervised run's state in memory: made after
  * steps, gone back to by the next generation. */
+#include <string.h>
+
 #include "base/log.h"
 #include "checkpoint/history.h"
 #include "control/board.h"
 #include "train/trainer_state.h"
+
+/* Steps that had been made were undone. */
+static bool undoes(const struct ledger_event *event)
+{
+    return event->verdict.action == POLICY_REWIND ||
+           (event->verdict.action == POLICY_REPLAY &&
+            strcmp(event->verdict.cause, "replica") == 0);
+}
 
 void trainer_copy_layout(struct trainer *t)
 {
     int64_t rewinds = 0;
 
     for (int64_t i = 0; i < t->ledger.count; i++)
-        rewinds += t->ledger.events[i].verdict.action == POLICY_REWIND;
+        rewinds += undoes(&t->ledger.events[i]);
     t->copy.layout = crc32c(
         crc32c(0, t->setup.mesh.size, sizeof t->setup.mesh.size), &rewinds,
         sizeof rewinds);
@@ -46,6 +56,11 @@ static status restore(struct trainer *t, int64_t step)
     return keeper_read_state(&t->keeper, state, length, step, &t->counters);
 }
 
+status trainer_copy_return(struct trainer *t, int64_t step)
+{
+    return team_agree(&t->team, restore(t, step));
+}
+
 status trainer_copy_restore(struct trainer *t, int64_t *step)
 {
     double saved = (double)newest_checkpoint(t);
@@ -55,7 +70,7 @@ status trainer_copy_restore(struct trainer *t, int64_t *step)
     TRY(team_largest(&t->team, &saved, 1));
     if (saved > (double)*step) *step = -1;
     if (*step < 0) return OK;
-    TRY(team_agree(&t->team, restore(t, *step)));
+    TRY(trainer_copy_return(t, *step));
     /* A save that the last generation had begun. */
     if (trainer_leads(t) && checkpoint_clean(t->run.path) != OK)
         status_clear();

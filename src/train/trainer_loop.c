@@ -327,11 +327,23 @@ static status fail_stopped(struct trainer *t)
 /* A signal that came while data and weights were opened. */
 static status stop_before_steps(struct trainer *t)
 {
+    bool back;
+
     t->asked = signals_asked();
     TRY(team_most(&t->team, &t->asked));
     if (t->asked == 0 || t->counters.step >= t->setup.rate.steps) return OK;
+    TRY(trainer_check(t, true, &back));
+    if (back) return OK; /* the next step hears the signal, too */
     TRY(trainer_save(t));
     return fail_stopped(t);
+}
+
+/* Whether a step other than the last is saved. */
+static bool is_saved(const struct trainer *t)
+{
+    return t->asked != 0 || t->save_due ||
+           due(t->counters.step,
+               t->request->set->values.checkpoint.every);
 }
 
 /* After a step that was made. */
@@ -339,7 +351,10 @@ static status end_step(struct trainer *t)
 {
     const struct options *o = &t->request->set->values;
     const bool last = t->counters.step == t->setup.rate.steps;
+    bool back;
 
+    TRY(trainer_check(t, last || is_saved(t), &back));
+    if (back) return OK;
     board_step(t->counters.step);
     trainer_poll_save(t);
     if (last || due(t->counters.step, o->validate.every)) {
@@ -349,7 +364,7 @@ static status end_step(struct trainer *t)
     board_phase(BOARD_SAVES);
     if (t->asked != 0 || (last && o->checkpoint.at_end))
         TRY(trainer_save(t));
-    else if (t->save_due || due(t->counters.step, o->checkpoint.every))
+    else if (is_saved(t))
         TRY(trainer_try_save(t));
     if ((t->asked != 0 || last) && !o->checkpoint.at_end)
         TRY(trainer_settle(t));

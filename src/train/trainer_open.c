@@ -421,6 +421,7 @@ static status use_pipeline(struct trainer *t)
     t->step.executor.used_argument = &t->feed;
     TRY(keeper_build(&t->keeper, &t->setup, &of, t->run.path));
     t->keeper.tokenizer = run_tokenizer_of(&t->tokenizer);
+    TRY(trainer_check_build(t));
     if (t->request->set->values.checkpoint.async)
         TRY(background_use(&t->background, &t->keeper));
     trainer_policy_open(t);
@@ -432,6 +433,7 @@ status trainer_use_batch(struct trainer *t, int64_t batch)
     if (batch == t->setup.batch) return OK;
     TRY(trainer_settle(t));
     background_leave(&t->background);
+    trainer_check_leave(t);
     keeper_free(&t->keeper);
     TRY(ramped_switch(&t->pipeline, &t->step, &t->setup, batch));
     TRY(predicted_watch(&t->predicted, &t->step.executor, batch));

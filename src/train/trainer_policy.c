@@ -31,6 +31,7 @@ static bool accepts(void *argument, const struct step_result *result)
     const bool overflow = result->skipped && t->step.scaling.dynamic;
     struct policy_verdict *verdict = &t->verdict;
 
+    if (trainer_repeats(t, result)) return false;
     t->judged_loss = result->loss;
     t->judged_norm = result->norm;
     policy_judge(&t->policy, result->loss, overflow ? 0 : result->norm,
@@ -94,7 +95,7 @@ static const char *describe(const struct policy_verdict *v, char out[128])
     return out;
 }
 
-static status record(struct trainer *t, const struct ledger_event *event)
+status trainer_record(struct trainer *t, const struct ledger_event *event)
 {
     bool known;
     const status result = ledger_append(&t->ledger, t->run.path,
@@ -120,7 +121,7 @@ status trainer_warn(struct trainer *t)
     event.samples = end - event.first;
     progress_note(&t->progress, "step %lld: %s", (long long)event.step,
                   describe(&t->verdict, why));
-    return record(t, &event);
+    return trainer_record(t, &event);
 }
 
 double trainer_event_rate(const struct trainer *t, int64_t step)
@@ -137,11 +138,6 @@ double trainer_event_rate(const struct trainer *t, int64_t step)
             factor *= each;
     }
     return factor;
-}
-
-static bool same_number(double a, double b)
-{
-    return a == b || (isnan(a) && isnan(b));
 }
 
 /* Makes the step again, which changes nothing. *same: with the same numbers,
@@ -174,8 +170,21 @@ static status check_limit(const struct trainer *t, const char *why)
          t->run.path);
 }
 
-/* The newest checkpoint, as if the process had been killed now. */
-static status rewind_run(struct trainer *t)
+status trainer_rewind_files(struct trainer *t)
+{
+    status result = OK;
+
+    if (trainer_leads(t)) {
+        result = trainer_finish_files(t);
+        trainer_close_files(t);
+        if (result == OK) result = trainer_open_files(t, t->counters.step);
+        if (result == OK)
+            result = observe_rewind(&t->observer, t->counters.step);
+    }
+    return team_agree(&t->team, result);
+}
+
+status trainer_rewind(struct trainer *t)
 {
     struct text notice = {0};
     status result;
@@ -187,14 +196,7 @@ static status rewind_run(struct trainer *t)
     TRY_GOTO(done, result, train_step_refresh(&t->step));
     trainer_restore_scale(t);
     t->saved_step = t->counters.step;
-    if (trainer_leads(t)) {
-        result = trainer_finish_files(t);
-        trainer_close_files(t);
-        if (result == OK) result = trainer_open_files(t, t->counters.step);
-        if (result == OK)
-            result = observe_rewind(&t->observer, t->counters.step);
-    }
-    result = team_agree(&t->team, result);
+    result = trainer_rewind_files(t);
 done:
     text_free(&notice);
     return result;
@@ -209,6 +211,7 @@ status trainer_refuse(struct trainer *t)
 
     bool same = true;
 
+    if (t->check.repeats) return trainer_repeat(t);
     describe(&t->verdict, why);
     TRY(check_limit(t, why));
     step_range(t, &event.first, &end);
@@ -217,16 +220,16 @@ status trainer_refuse(struct trainer *t)
         event.verdict.action = POLICY_REPLAY;
         event.back_to = t->counters.step;
         event.samples = end - event.first;
-        return record(t, &event);
+        return trainer_record(t, &event);
     }
     if (t->verdict.action == POLICY_REWIND) {
         memory_copy_forget(&t->copy);
-        TRY(rewind_run(t));
+        TRY(trainer_rewind(t));
     }
     event.back_to = t->counters.step;
     event.first = t->counters.samples;
     event.samples = end - event.first;
-    TRY(record(t, &event));
+    TRY(trainer_record(t, &event));
     trainer_copy_layout(t);
     TRY(ranges_add(&t->feed.left_out, event.first, end));
     progress_note(&t->progress, "step %lld: %s; back to step %lld, without "

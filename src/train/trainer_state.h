@@ -13,6 +13,7 @@
 #include "observe/ledger.h"
 #include "observe/metrics.h"
 #include "step/noise.h"
+#include "step/replicas.h"
 #include "observe/observe.h"
 #include "observe/profiler.h"
 #include "observe/progress.h"
@@ -21,6 +22,22 @@
 #include "train/trainer.h"
 #include "train/validation.h"
 #include "tokenizer/run_tokenizer.h"
+
+/* The state of trainer_check.c. */
+struct trainer_check {
+    struct replicas replicas;
+    struct replica_vote *before, *now; /* owned, [ranks] */
+    int64_t verified;     /* newest step whose replicas were equal; -1: none */
+    int64_t again;        /* step that is made again after going back; 0:
+                           * none */
+    int entry;            /* of the replicas: what differed there */
+    int passes;           /* over the step under way, with train.repeat_every */
+    bool repeats;         /* the step was refused only to be made again */
+    bool broken;          /* a drill: this rank flips a bit after each step */
+    double losses[3], norms[3]; /* of those passes */
+    int order;            /* parameter whose gradients differed; -1: the loss */
+    status failed;        /* a message of the guard */
+};
 
 struct trainer {
     const struct trainer_request *request;
@@ -46,6 +63,7 @@ struct trainer {
     struct counters counters;
     struct policy policy;
     struct ledger ledger;
+    struct trainer_check check;
     struct policy_verdict verdict; /* about the last step, of which: */
     double judged_loss, judged_norm;
     struct noise noise;
@@ -68,6 +86,12 @@ struct trainer {
 static inline bool trainer_leads(const struct trainer *t)
 {
     return team_rank(&t->team) == 0;
+}
+
+/* For the loss and the norm of a step that is made again. */
+static inline bool same_number(double a, double b)
+{
+    return a == b || (a != a && b != b);
 }
 
 /* Scratch, stream and threads are its. */
@@ -126,6 +150,25 @@ void trainer_copy_layout(struct trainer *t);
 status trainer_copy_restore(struct trainer *t, int64_t *step);
 status trainer_copy(struct trainer *t);
 
+/* The same in a process whose state it replaces, which then needs
+ * train_step_refresh. Collective. */
+status trainer_copy_return(struct trainer *t, int64_t step);
+
+/* trainer_check.c. What train.check_every and train.repeat_every need of the
+ * plan; again after trainer_use_batch. */
+status trainer_check_build(struct trainer *t);
+void trainer_check_leave(struct trainer *t); /* the plan ends */
+void trainer_check_free(struct trainer *t);
+/* After a step that was made; saves: it is to be saved. *back: the run went
+ * back to an earlier one instead. Collective. ERR_DEVICE: a machine is wrong
+ * again and again. */
+status trainer_check(struct trainer *t, bool saves, bool *back);
+/* Asked by the guard, before the update: the step is to be made again.
+ * Collective. */
+bool trainer_repeats(struct trainer *t, const struct step_result *result);
+/* After such a step. Collective. */
+status trainer_repeat(struct trainer *t);
+
 /* The loss scale of the counters. */
 void trainer_restore_scale(struct trainer *t);
 
@@ -147,5 +190,11 @@ status trainer_policy_load(struct trainer *t);
 double trainer_event_rate(const struct trainer *t, int64_t step);
 status trainer_warn(struct trainer *t);
 status trainer_refuse(struct trainer *t);
+/* Writes the event down. Goes back to the newest checkpoint, as if the process
+ * had been killed now; files: what goes with a step that is gone back to. All
+ * collective. */
+status trainer_record(struct trainer *t, const struct ledger_event *event);
+status trainer_rewind(struct trainer *t);
+status trainer_rewind_files(struct trainer *t);
 
 #endif

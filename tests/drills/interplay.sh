@@ -117,6 +117,8 @@ draw() { # SEED
                 else settings = settings " train.on_spike=" policy \
                     " train.spike_window=4"
             }
+            settings = settings " train.check_every=" of("0 1 1 3 100")
+            if (policy == "none") maybe("train.repeat_every=" of("1 3"), 40)
             print settings
             print fault, 10 + random(3), 13 + random(2)
             for (i = 0; i < 60; i++) print layout()
