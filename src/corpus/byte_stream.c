@@ -14,7 +14,7 @@
 
 enum {
     BUFFER_BYTES = 1 << 18,
-    LINE_CHUNK = 1 << 18,
+    LINE_BUFFER = 1 << 18,
     GZIP_WINDOW = 15 + 16, /* zlib's code for "a gzip header must come" */
     ZSTD_WINDOW_LOG_MAX = 27
 };
@@ -188,7 +188,7 @@ status line_reader_begin(struct line_reader *reader, FILE *file,
 
     *reader = (struct line_reader){0};
     TRY(byte_stream_begin(&reader->stream, file, path));
-    TRY(memory_take(1, LINE_CHUNK, &memory));
+    TRY(memory_take(1, LINE_BUFFER, &memory));
     reader->buffer = memory;
     return OK;
 }
@@ -237,7 +237,7 @@ status line_reader_next(struct line_reader *reader, struct text *line,
             break;
         }
         reader->at = 0;
-        TRY(byte_stream_read(&reader->stream, reader->buffer, LINE_CHUNK,
+        TRY(byte_stream_read(&reader->stream, reader->buffer, LINE_BUFFER,
                              &reader->length));
         if (reader->length == 0) {
             reader->cut = true;

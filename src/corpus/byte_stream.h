@@ -39,7 +39,7 @@ void byte_stream_close(struct byte_stream *stream); /* also if never opened */
  * than `most` bytes, which are not all read. */
 struct line_reader {
     struct byte_stream stream; /* owned */
-    char *buffer;              /* owned [LINE_CHUNK] */
+    char *buffer;              /* owned [LINE_BUFFER] */
     size_t at, length;
     int64_t number;            /* of the line read last, from 1 */
     bool cut;                  /* that line ended with the file, not a '\n' */

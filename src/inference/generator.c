@@ -69,7 +69,7 @@ status generator_open(struct generator *g, struct session *session,
                       int64_t context)
 {
     struct stage_request plan;
-    int64_t chunk = prompt < GENERATOR_CHUNK ? prompt : GENERATOR_CHUNK;
+    int64_t chunk = prompt < GENERATOR_TOKENS ? prompt : GENERATOR_TOKENS;
 
     *g = (struct generator){.context = context};
     CHECK(prompt >= 1 && prompt <= context);

@@ -8,7 +8,7 @@
 
 #include "inference/session.h"
 
-enum { GENERATOR_CHUNK = 256 /* tokens of a prompt at once */ };
+enum { GENERATOR_TOKENS = 256 /* tokens of a prompt at once */ };
 
 struct generator {
     struct stage stage;   /* owned; matrices of products lie in strips

@@ -15,7 +15,7 @@ static struct stage_request request_of(const struct stage *first,
     plan.mtp_depth = 0; /* generation leaves the modules out */
     plan.grid.data = plan.grid.context = 1;
     plan.batch = plan.micro_batch = 1;
-    plan.length = prompt < GENERATOR_CHUNK ? prompt : GENERATOR_CHUNK;
+    plan.length = prompt < GENERATOR_TOKENS ? prompt : GENERATOR_TOKENS;
     if (plan.length < least) plan.length = least; /* a leaf needs a token */
     plan.context = first->program.context;
     if (plan.context < plan.length) plan.context = plan.length;

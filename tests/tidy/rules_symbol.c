@@ -18,6 +18,22 @@ struct symbols {
     int count;
 };
 
+/* Whether an object's source is there: `OBJECTS/src/a/b.avx2.o:` is of
+ * src/a/b.c. A build that goes on after a file was renamed keeps the old
+ * object. */
+static bool has_source(const struct tidy *tidy, const char *object)
+{
+    const char *path = object + strlen(tidy->objects) + 1;
+    const char *base = strrchr(path, '/');
+    const size_t stem = base ? (size_t)(base - path) + strcspn(base, ".") : 0;
+
+    for (int i = 0; i < tidy->source_count; i++)
+        if (strncmp(tidy->sources[i].path, path, stem) == 0 &&
+            strcmp(tidy->sources[i].path + stem, ".c") == 0)
+            return true;
+    return false;
+}
+
 /* Lines of nm -A -P: `object: name kind value size`. */
 static void symbols_read(struct tidy *tidy, struct symbols *symbols)
 {
@@ -34,6 +50,7 @@ static void symbols_read(struct tidy *tidy, struct symbols *symbols)
         if (sscanf(line, "%299s %119s %c", s.object, s.name, &s.kind) != 3)
             continue;
         if (s.kind != 'T' && s.kind != 'U') continue;
+        if (!has_source(tidy, s.object)) continue;
         symbols->items = tidy_grow(symbols->items, symbols->count, sizeof s);
         symbols->items[symbols->count++] = s;
     }

@@ -155,12 +155,17 @@ expect exception "$root/t"
 
 # Objects: a function that nothing else names.
 tree
-mkdir -p "$root/o/src"
-cc -I"$root/t/src" -c "$root/t/src/base/a.c" -o "$root/o/src/a.o"
+mkdir -p "$root/o/src/base"
+cc -I"$root/t/src" -c "$root/t/src/base/a.c" -o "$root/o/src/base/a.o"
 expect clean "$root/t" "$root/o"
 add src/base/a.c 'int a_lost(void)' '{' '    return 0;' '}'
-cc -I"$root/t/src" -c "$root/t/src/base/a.c" -o "$root/o/src/a.o"
+cc -I"$root/t/src" -c "$root/t/src/base/a.c" -o "$root/o/src/base/a.o"
 expect unused "$root/t" "$root/o"
+# An object whose source is gone, in a build that goes on.
+tree
+mv "$root/o/src/base/a.o" "$root/o/src/base/old.o"
+cc -I"$root/t/src" -c "$root/t/src/base/a.c" -o "$root/o/src/base/a.o"
+expect clean "$root/t" "$root/o"
 
 echo "tidy self-test: $passed passed, $failed failed"
 [ "$failed" -eq 0 ]

@@ -11,7 +11,7 @@
  * which with a strip of b fits a second-level cache; 6 of 32 rows and 1,536
  * words for AMX, whose processors have caches of 2 MB. */
 enum {
-    MATMUL_CHUNK = 1024, /* words of the contracted dimension */
+    MATMUL_SLAB = 1024, /* words of the contracted dimension */
     MATMUL_PANELS = 8,
     MATMUL_A_FLOATS = 6 * 32 * 1536 + 64, /* per thread */
     MATMUL_B_FLOATS = 2048 * 1024,

@@ -3,13 +3,13 @@
  *
  *   for each block of columns of c           (packed b fits the last cache)
  *     for each block of rows of c            (all, unless a stack must wait)
- *       for each chunk of the contracted dimension
+ *       for each slab of the contracted dimension
  *         pack b; for each few panels of a: pack them; tiles
  *
  * Threads share the rows (b is packed together), the columns (each packs its
  * own strips just before their first use), or the leaves (each sums its own;
  * their roots then meet in the tree). How c is cut shows in no
- * bit: an element is computed by one tile, in the order of the chunks.
+ * bit: an element is computed by one tile, in the order of the slabs.
  * Source of the loop order: Goto and van de Geijn, "Anatomy of
  * high-performance matrix multiplication", 2008. */
 #include <stdatomic.h>
@@ -63,7 +63,7 @@ static const uint32_t *strip_in_memory(const struct plan *plan, int64_t column)
 }
 
 static void strip_pack(const struct plan *plan, const struct block *block,
-                       int64_t strip, const struct matmul_chunk *chunk)
+                       int64_t strip, const struct matmul_slab *slab)
 {
     const struct tensor *b = &plan->p.b;
     int64_t column = block->column + strip * TILE_COLUMNS;
@@ -76,10 +76,10 @@ static void strip_pack(const struct plan *plan, const struct block *block,
     if (plan->b_apart) {
         CPU(matmul_apart_strip)(plan, b_strip(plan, block, strip),
                                 (struct matmul_part){column, source.count},
-                                chunk);
+                                slab);
         return;
     }
-    plan->format->pack_columns(b_strip(plan, block, strip), &source, chunk);
+    plan->format->pack_columns(b_strip(plan, block, strip), &source, slab);
 }
 
 /* The strip that strip_pack has prepared. */
@@ -99,7 +99,7 @@ static void tile_strip(const struct plan *plan, const struct block *block,
 
 static void panels_pack(const struct plan *plan, const struct block *block,
                         int64_t first, int64_t last,
-                        const struct matmul_chunk *chunk)
+                        const struct matmul_slab *slab)
 {
     const struct tensor *a = &plan->p.a;
     int rows = plan->format->rows;
@@ -111,9 +111,9 @@ static void panels_pack(const struct plan *plan, const struct block *block,
     if (plan->a_apart)
         CPU(matmul_apart_panels)(plan, block->a_packed,
                                  (struct matmul_part){row, source.count},
-                                 chunk);
+                                 slab);
     else
-        plan->format->pack_rows(block->a_packed, &source, chunk);
+        plan->format->pack_rows(block->a_packed, &source, slab);
 }
 
 /* Where slots of a panel and a strip wait, one after the other. */
@@ -148,14 +148,14 @@ static void tile_at(const struct plan *plan, const struct block *block,
     tile->left = p->left ? matrix_at(p->left, row, column) : NULL;
 }
 
-/* Sets the fields that all tiles of a chunk share. */
-static void tile_init(const struct plan *plan, const struct matmul_chunk *chunk,
+/* Sets the fields that all tiles of a slab share. */
+static void tile_init(const struct plan *plan, const struct matmul_slab *slab,
                       struct matmul_tile *tile)
 {
     const struct matmul *p = &plan->p;
 
     *tile = (struct matmul_tile){
-        .format = plan->format, .chunk = chunk, .c_type = p->c.dtype,
+        .format = plan->format, .slab = slab, .c_type = p->c.dtype,
         .c_stride = p->c.stride[0], .slot_stride = plan->columns,
         .slot_size = plan->columns * (plan->dense ? PANEL * plan->waiting
                                                   : plan->rows),
@@ -170,7 +170,7 @@ static void tile_init(const struct plan *plan, const struct matmul_chunk *chunk,
     tile->left_stride = p->left->stride[0];
 }
 
-/* Where a thread is in a chunk of a block. */
+/* Where a thread is in a slab of a block. */
 struct place {
     int64_t first;          /* panel of the group */
     int64_t panel, strip;
@@ -180,21 +180,21 @@ struct place {
  * panels with its own number. The rows of a panel follow each other, or its
  * words are far apart. */
 static void panel_ahead(const struct plan *plan, const struct block *block,
-                        const struct matmul_chunk *chunk,
+                        const struct matmul_slab *slab,
                         const struct place *at, struct matmul_ahead *out)
 {
     const struct tensor *a = &plan->p.a;
     const int64_t own = at->panel - at->first;
     const bool rows = a->stride[1] == 1;
     int64_t row = block->row + (at->first + plan->panels) * block->height;
-    int64_t word = chunk->steps[0].first;
+    int64_t word = slab->steps[0].first;
 
     if ((at->strip - block->strip) != own % (block->strip_end - block->strip))
         return;
-    if (row >= block->row_end) { /* the next chunk's */
+    if (row >= block->row_end) { /* the next slab's */
         row = block->row + block->panel * block->height;
-        word += chunk->words;
-        if (chunk->last) return;
+        word += slab->words;
+        if (slab->last) return;
     }
     if (rows) {
         out->from = matrix_at(a, row + own * block->height, word);
@@ -204,7 +204,7 @@ static void panel_ahead(const struct plan *plan, const struct block *block,
     } else {
         out->from = (const char *)matrix_at(a, row, word) + own * LINE;
         out->step = a->stride[1] * dtype_bytes(a->dtype);
-        out->count = chunk->words;
+        out->count = slab->words;
     }
 }
 
@@ -219,7 +219,7 @@ static void rows_ahead(const struct tensor *t, int64_t row, int64_t column,
 
 /* Prefetches the memory of the next strip: line by line, a panel each. */
 static void strip_ahead(const struct plan *plan, const struct block *block,
-                        const struct matmul_chunk *chunk,
+                        const struct matmul_slab *slab,
                         const struct place *at, struct matmul_ahead *out)
 {
     const struct matmul *p = &plan->p;
@@ -229,19 +229,19 @@ static void strip_ahead(const struct plan *plan, const struct block *block,
     int64_t column = block->column + (at->strip + 1) * TILE_COLUMNS;
 
     if (plan->b_in_place) {
-        int64_t word = chunk->steps[0].first;
+        int64_t word = slab->steps[0].first;
 
         if (own >= TILE_VECTORS) return;
-        if (at->strip + 1 == block->strip_end) { /* the next chunk's */
-            if (chunk->last || at->first + plan->panels < block->panel_end)
+        if (at->strip + 1 == block->strip_end) { /* the next slab's */
+            if (slab->last || at->first + plan->panels < block->panel_end)
                 return;
             column = block->column + block->strip * TILE_COLUMNS;
-            word += chunk->words;
+            word += slab->words;
         }
-        rows_ahead(&p->b, word, column + half, chunk->words, out);
+        rows_ahead(&p->b, word, column + half, slab->words, out);
         return;
     }
-    if (p->a.stride[1] != 1 || !chunk->last || plan->streams) return;
+    if (p->a.stride[1] != 1 || !slab->last || plan->streams) return;
     if (at->strip + 1 == block->strip_end) {
         row += plan->panels * block->height;
         column = block->column + block->strip * TILE_COLUMNS;
@@ -257,24 +257,24 @@ static void strip_ahead(const struct plan *plan, const struct block *block,
 }
 
 static void tile_ahead(const struct plan *plan, const struct block *block,
-                       const struct matmul_chunk *chunk,
+                       const struct matmul_slab *slab,
                        const struct place *at, struct matmul_tile *tile)
 {
     tile->ahead[0].count = tile->ahead[1].count = 0;
     if (!plan->in_place) return;
-    panel_ahead(plan, block, chunk, at, &tile->ahead[0]);
-    strip_ahead(plan, block, chunk, at, &tile->ahead[1]);
+    panel_ahead(plan, block, slab, at, &tile->ahead[0]);
+    strip_ahead(plan, block, slab, at, &tile->ahead[1]);
 }
 
 /* The lines of a strip that is still to be packed: pieces of rows of b, or
  * columns of it. */
 static void strip_unpacked(const struct plan *plan, const struct block *block,
-                           const struct matmul_chunk *chunk, int64_t strip,
+                           const struct matmul_slab *slab, int64_t strip,
                            struct matmul_lines *ahead)
 {
     const struct tensor *b = &plan->p.b;
-    const struct matmul_step *last = &chunk->steps[chunk->count - 1];
-    const int64_t first = chunk->steps[0].first;
+    const struct matmul_step *last = &slab->steps[slab->count - 1];
+    const int64_t first = slab->steps[0].first;
     const int64_t length = last->first + last->length - first;
     const int size = dtype_bytes(b->dtype);
     const bool rows = b->stride[1] == 1;
@@ -291,7 +291,7 @@ static void strip_unpacked(const struct plan *plan, const struct block *block,
  * together are larger than the second cache. */
 static void strip_lines(const struct plan *plan,
                         const struct block *block,
-                        const struct matmul_chunk *chunk, int64_t first,
+                        const struct matmul_slab *slab, int64_t first,
                         int64_t strip)
 {
     const int64_t left = block->panel_end - first;
@@ -302,44 +302,44 @@ static void strip_lines(const struct plan *plan,
     if (strip + 1 >= block->strip_end || plan->whole) return;
     ahead->each = (int)ceil_div(PANEL, smaller(left, plan->panels));
     if (!packed) {
-        strip_unpacked(plan, block, chunk, strip + 1, ahead);
+        strip_unpacked(plan, block, slab, strip + 1, ahead);
         return;
     }
     ahead->row = (const char *)b_strip(plan, block, strip + 1);
     ahead->rows = 1;
-    ahead->lines = chunk->words * TILE_COLUMNS * 4 / LINE;
+    ahead->lines = slab->words * TILE_COLUMNS * 4 / LINE;
 }
 
-/* This thread's tiles of one block and chunk; b is packed here when the
+/* This thread's tiles of one block and slab; b is packed here when the
  * columns are ours alone. */
-static void chunk_run(const struct plan *plan, const struct block *block,
-                      const struct matmul_chunk *chunk)
+static void slab_run(const struct plan *plan, const struct block *block,
+                     const struct matmul_slab *slab)
 {
     struct matmul_tile tile;
-    int64_t size = (int64_t)plan->format->rows * chunk->words;
+    int64_t size = (int64_t)plan->format->rows * slab->words;
     int64_t packed = plan->panels, together = plan->format->together;
     void (*run)(const struct matmul_tile *) =
         plan->format->tile ? plan->format->tile : CPU(matmul_tile_run);
 
-    tile_init(plan, chunk, &tile);
+    tile_init(plan, slab, &tile);
     tile.later = block->later;
     for (int64_t first = block->panel; first < block->panel_end;
          first += packed) {
         int64_t last = smaller(first + packed, block->panel_end);
 
-        if (!plan->in_place) panels_pack(plan, block, first, last, chunk);
+        if (!plan->in_place) panels_pack(plan, block, first, last, slab);
         for (int64_t strip = block->strip; strip < block->strip_end; strip++) {
             if (plan->by_columns && first == block->panel &&
                 !plan->b_in_place)
-                strip_pack(plan, block, strip, chunk);
+                strip_pack(plan, block, strip, slab);
             tile_strip(plan, block, strip, &tile);
-            if (plan->dense) strip_lines(plan, block, chunk, first, strip);
+            if (plan->dense) strip_lines(plan, block, slab, first, strip);
             for (int64_t panel = first; panel < last; panel += together) {
                 tile_at(plan, block, panel, smaller(panel + together, last),
                         &tile);
                 if (!plan->in_place)
                     tile.a = block->a_packed + (panel - first) * size;
-                tile_ahead(plan, block, chunk,
+                tile_ahead(plan, block, slab,
                            &(struct place){first, panel, strip}, &tile);
                 run(&tile);
             }
@@ -362,7 +362,7 @@ static void few_strip(const struct plan *plan, const struct block *block,
             p->strips ? 0 : p->b.stride[1] * tile->memory_size;
         tile->depth = p->b.shape[0];
     } else {
-        strip_pack(plan, block, strip, tile->chunk);
+        strip_pack(plan, block, strip, tile->slab);
         tile_strip(plan, block, strip, tile);
     }
 }
@@ -376,27 +376,27 @@ static void few_run(const struct plan *plan, struct block *block)
     int64_t panels = block->panel_end;
     uint32_t *packed = block->a_packed;
     struct matmul_cursor cursor;
-    struct matmul_chunk chunk;
+    struct matmul_slab slab;
 
     plan_cursor(plan, &cursor);
-    while (CPU(matmul_chunk_next)(&cursor, &chunk)) {
-        panels_pack(plan, block, 0, panels, &chunk);
-        block->a_packed += panels * rows * chunk.words;
+    while (CPU(matmul_slab_next)(&cursor, &slab)) {
+        panels_pack(plan, block, 0, panels, &slab);
+        block->a_packed += panels * rows * slab.words;
     }
     for (int64_t strip = block->strip; strip < block->strip_end; strip++) {
         block->a_packed = packed;
         plan_cursor(plan, &cursor);
-        while (CPU(matmul_chunk_next)(&cursor, &chunk)) {
+        while (CPU(matmul_slab_next)(&cursor, &slab)) {
             struct matmul_tile tile;
 
-            tile_init(plan, &chunk, &tile);
+            tile_init(plan, &slab, &tile);
             few_strip(plan, block, strip, &tile);
             for (int64_t panel = 0; panel < panels; panel++) {
                 tile_at(plan, block, panel, panel + 1, &tile);
-                tile.a = block->a_packed + panel * rows * chunk.words;
+                tile.a = block->a_packed + panel * rows * slab.words;
                 CPU(matmul_tile_run)(&tile);
             }
-            block->a_packed += panels * rows * chunk.words;
+            block->a_packed += panels * rows * slab.words;
         }
     }
     block->a_packed = packed;
@@ -440,7 +440,7 @@ static void block_run(const struct plan *plan, struct block *block, int index,
     int64_t strips = ceil_div(block->column_end - block->column, TILE_COLUMNS);
     int64_t strip, strip_end;
     struct matmul_cursor cursor;
-    struct matmul_chunk chunk;
+    struct matmul_slab slab;
     const bool shares = !plan->by_columns && !plan->b_in_place;
 
     rows_share(plan, block, index, count);
@@ -460,13 +460,13 @@ static void block_run(const struct plan *plan, struct block *block, int index,
         return;
     }
     plan_cursor(plan, &cursor);
-    while (CPU(matmul_chunk_next)(&cursor, &chunk)) {
+    while (CPU(matmul_slab_next)(&cursor, &slab)) {
         if (shares) {
             for (int64_t s = strip; s < strip_end; s++)
-                strip_pack(plan, block, s, &chunk);
+                strip_pack(plan, block, s, &slab);
             threads_barrier(plan->threads);
         }
-        chunk_run(plan, block, &chunk);
+        slab_run(plan, block, &slab);
         if (shares) threads_barrier(plan->threads);
     }
 }

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* matmul.h - the parts of the fast matrix product.
  *
- *   matmul_chunk.c    cuts the contracted dimension into chunks and each chunk
+ *   matmul_slab.c    cuts the contracted dimension into slabs and each slab
  *                     into steps: granules and where their sums go
- *   matmul_pack.c     copies a chunk of a into panels of rows and of b into
+ *   matmul_pack.c     copies a slab of a into panels of rows and of b into
  *   matmul_narrow.c   strips of TILE_COLUMNS columns, element by element (or
  *                     pair by pair) of the contracted dimension
  *   matmul_granule.c  one granule of one tile
@@ -13,7 +13,7 @@
  *   matmul_amx_pack.c operands for them
  *   matmul_line.c     one row times a weight in strips, without all that
  *   matmul_strips.c   rearranges a weight as b is packed, for good
- *   matmul_tile.c     runs the steps of a chunk for one tile of c
+ *   matmul_tile.c     runs the steps of a slab for one tile of c
  *   matmul_apart.c    rows of operands that lie apart: experts' rows
  *   matmul_plan.c     how a product is cut into all that
  *   matmul_experts.c  products over all experts, each a product of its rows
@@ -32,7 +32,7 @@
 #include "kernels/cpu/vector.h"
 
 enum {
-    CHUNK_STEPS = 64,
+    SLAB_STEPS = 64,
     SLOTS = 8,              /* of the stack: log2(LEAVES_MAX) + 2 */
     PANEL_ROWS_MAX = 32,
     TOGETHER_MAX = 3,       /* panels of one tile */
@@ -43,7 +43,7 @@ enum {
 
 struct matmul_step {
     int64_t first; /* index in the contracted dimension */
-    int offset;    /* words of a row or column before it, in the chunk */
+    int offset;    /* words of a row or column before it, in the slab */
     int words;     /* of a row or column, what it is filled with included */
     int length;    /* elements, at most GRANULE */
     int slot;      /* of the stack, where the granule goes */
@@ -51,8 +51,8 @@ struct matmul_step {
     int merges;    /* then: so many times the top is added to the one below */
 };
 
-struct matmul_chunk {
-    struct matmul_step steps[CHUNK_STEPS];
+struct matmul_slab {
+    struct matmul_step steps[SLAB_STEPS];
     int count, words;
     int slots_before, slots_after; /* of the stack */
     bool first, last;
@@ -152,7 +152,7 @@ struct matmul_format {
     int rows;         /* of a panel, at most PANEL_ROWS_MAX */
     int grain;        /* a granule is filled with +0 to a multiple of it */
     int per_word;     /* elements */
-    int chunk_words;  /* of a row, at most */
+    int slab_words;  /* of a row, at most */
     int panels;       /* packed at a time, or as many as fit */
     int together;     /* panels of a tile: the granule of a strip of b is read
                        * so many times while the first cache has it */
@@ -160,14 +160,14 @@ struct matmul_format {
     bool in_place;    /* granules can read a where it lies, */
     bool merges;      /* and know tops and left */
     /* Panels of `rows` rows, one after the other: panel[w * rows + i] = word w
-     * of row i for the words of a chunk (in order of its steps); rows from
+     * of row i for the words of a slab (in order of its steps); rows from
      * `count` on are anything. May write WIDTH words past the last panel. */
     void (*pack_rows)(uint32_t *out, const struct matmul_source *source,
-                      const struct matmul_chunk *chunk);
+                      const struct matmul_slab *slab);
     /* One strip, the same with TILE_COLUMNS columns of b; from `count` on they
      * are +0. */
     void (*pack_columns)(uint32_t *out, const struct matmul_source *source,
-                         const struct matmul_chunk *chunk);
+                         const struct matmul_slab *slab);
     void (*granule)(const struct matmul_granule *g);
     void (*few)(const struct matmul_few *f); /* or NULL */
     void (*line)(const struct matmul_line *l); /* or NULL */
@@ -190,7 +190,7 @@ bool CPU(matmul_pairs_pay)(void);
 struct matmul_cursor {
     const struct sum_order *order;
     const struct matmul_format *format;
-    int words;             /* of a chunk, at most */
+    int words;             /* of a slab, at most */
     int64_t segment, done; /* next segment, elements of it that are done */
     int64_t begin, end;    /* of the segments, */
     int leaf;              /* and the leaf that they begin with */
@@ -206,8 +206,8 @@ void CPU(matmul_cursor_init)(struct matmul_cursor *cursor,
 void CPU(matmul_cursor_leaves)(struct matmul_cursor *cursor, int first,
                                int count);
 /* false: nothing is left. */
-bool CPU(matmul_chunk_next)(struct matmul_cursor *cursor,
-                            struct matmul_chunk *out);
+bool CPU(matmul_slab_next)(struct matmul_cursor *cursor,
+                           struct matmul_slab *out);
 
 /* The words of `length` elements: out[w * width + j] = word w of row or column
  * j. Words from `count` on are +0, and so is what an odd end lacks. */
@@ -215,15 +215,15 @@ void CPU(matmul_pack_pairs)(uint32_t *out, int width,
                             const struct matmul_source *source, int length);
 
 void CPU(matmul_rows_pairs)(uint32_t *out, const struct matmul_source *source,
-                            const struct matmul_chunk *chunk);
+                            const struct matmul_slab *slab);
 void CPU(matmul_columns_pairs)(uint32_t *out,
                                const struct matmul_source *source,
-                               const struct matmul_chunk *chunk);
+                               const struct matmul_slab *slab);
 void CPU(matmul_rows_tiles)(uint32_t *out, const struct matmul_source *source,
-                            const struct matmul_chunk *chunk);
+                            const struct matmul_slab *slab);
 void CPU(matmul_columns_tiles)(uint32_t *out,
                                const struct matmul_source *source,
-                               const struct matmul_chunk *chunk);
+                               const struct matmul_slab *slab);
 
 /* matmul_few.c: words of float32; pairs by VDPBF16PS; pairs by two FMAs, whose
  * panel has the odd elements first. */
@@ -242,16 +242,16 @@ void CPU(matmul_chains)(const struct matmul_granule *g);
 bool CPU(strips_turn)(struct stream *stream, struct tensor weight);
 
 /* One tile of c, `together` panels high or less, and where its stack lives
- * between chunks. */
+ * between slabs. */
 struct matmul_tile {
     const struct matmul_format *format;
-    const struct matmul_chunk *chunk;
+    const struct matmul_slab *slab;
     const uint32_t *a, *b;   /* panel and strip */
     bool streams;            /* c, where it is not read before */
     bool in_place;           /* a is the operand itself, from the tile on */
     int64_t a_row, a_word;
     struct matmul_ahead ahead[AHEAD_STREAMS];
-    bool whole;              /* b has all words of the strip, not of a chunk, */
+    bool whole;              /* b has all words of the strip, not of a slab, */
     int64_t b_word;          /* so far apart */
     const char *memory;      /* of b, at this strip, instead of b packed; or
                               * NULL */
@@ -269,7 +269,7 @@ struct matmul_tile {
     int waiting;             /* format.tile: slots that lie there all the time,
                               * each a dense TILE, one after the other; those of
                               * the next panel slot_size further on */
-    bool keep_first;         /* slot 0 between chunks: in slots, else in c */
+    bool keep_first;         /* slot 0 between slabs: in slots, else in c */
     bool direct;             /* slot 0 is c all the time */
     const void *bias, *left; /* at this tile, or NULL */
     int64_t left_stride;

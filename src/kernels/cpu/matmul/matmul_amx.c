@@ -13,7 +13,7 @@
 #include "kernels/narrow_product.h"
 
 enum {
-    AMX_PANELS = 64, AMX_CHUNK = 512,
+    AMX_PANELS = 64, AMX_SLAB = 512,
     ROWS_AHEAD = 4 /* few: b comes from memory */
 };
 
@@ -165,7 +165,7 @@ static void granule_tiles(const struct matmul_granule *g)
 
 /* ---- tiles of c ---- */
 
-/* A panel of a tile. Slots are dense: those that wait between chunks are used
+/* A panel of a tile. Slots are dense: those that wait between slabs are used
  * where they lie, the others in the first cache. */
 struct panel {
     const struct matmul_tile *tile;
@@ -219,7 +219,7 @@ static void step_run(const struct panel *panel, const struct matmul_step *step,
     const volatile struct matmul_tile *fields = t; /* as in matmul_work */
     const int64_t word = t->whole ? step->first / 2 : step->offset;
     const struct blocks g = {
-        .a = fields->a + panel->row * t->chunk->words + step->offset * PANEL,
+        .a = fields->a + panel->row * t->slab->words + step->offset * PANEL,
         .b = fields->b + word * TILE_COLUMNS, .count = step->words / SIDE,
         .rows = panel->rows, .later = t->later};
 
@@ -243,7 +243,7 @@ static void panel_load(const struct panel *panel)
 /* Asks for the sums that waited. */
 static void panel_wakes(const struct panel *panel)
 {
-    for (int s = 0; s < panel->tile->chunk->slots_before; s++)
+    for (int s = 0; s < panel->tile->slab->slots_before; s++)
         for (int i = 0; i < panel->rows * TILE_COLUMNS; i += WIDTH)
             __builtin_prefetch(panel->stack[s] + i, 1);
 }
@@ -284,7 +284,7 @@ static struct matmul_lines tile_lines(const struct matmul_tile *t,
         .lines = (int)((bytes + LINE - 1) / LINE)};
 
     lines.each = (t->rows * lines.lines * SIDE) /
-                     (panels * t->chunk->words) + 1;
+                     (panels * t->slab->words) + 1;
     return lines;
 }
 
@@ -297,7 +297,7 @@ static void tile_ahead(const struct matmul_tile *t)
         t->past && (uintptr_t)t->c % LINE == 0 && c_row % LINE == 0;
 
     lines[LINES_RESULT].each = lines[LINES_LEFT].each = 0;
-    if (!t->chunk->last) return;
+    if (!t->slab->last) return;
     if (!past)
         lines[LINES_RESULT] = tile_lines(t, t->c, c_row, t->c_type);
     if (t->left)
@@ -311,32 +311,32 @@ static void tile_ahead(const struct matmul_tile *t)
 static void tile_run(const struct matmul_tile *t)
 {
     struct panel panels[TOGETHER_MAX];
-    const struct matmul_chunk *chunk = t->chunk;
+    const struct matmul_slab *slab = t->slab;
     const bool whole = t->columns == TILE_COLUMNS;
     const int count = (t->rows + PANEL - 1) / PANEL;
 
     for (int p = 0; p < count; p++) {
         panel_begin(&panels[p], t, p);
-        if (!chunk->first) {
+        if (!slab->first) {
             panel_wakes(&panels[p]);
-        } else if (chunk->slots_before > 0) {
+        } else if (slab->slots_before > 0) {
             later_end(t->later); /* it uses the stacks */
             panel_load(&panels[p]);
         }
     }
     tile_ahead(t);
-    for (int i = 0; i < chunk->count; i++)
+    for (int i = 0; i < slab->count; i++)
         for (int p = 0; p < count; p++)
-            step_run(&panels[p], &chunk->steps[i],
-                     chunk->last && whole && i == chunk->count - 1);
-    if (!chunk->last || whole) return;
+            step_run(&panels[p], &slab->steps[i],
+                     slab->last && whole && i == slab->count - 1);
+    if (!slab->last || whole) return;
     later_end(t->later);
     for (int p = 0; p < count; p++) panel_finish(&panels[p]);
 }
 
 const struct matmul_format CPU(format_tiles) = {
     .rows = PANEL, .grain = PRODUCT_BLOCK, .per_word = 2,
-    .chunk_words = AMX_CHUNK, .panels = AMX_PANELS, .together = TOGETHER_MAX,
+    .slab_words = AMX_SLAB, .panels = AMX_PANELS, .together = TOGETHER_MAX,
     .pack_rows = CPU(matmul_rows_tiles),
     .pack_columns = CPU(matmul_columns_tiles), .granule = granule_tiles,
     .tile = tile_run, .settle = later_end,

@@ -22,14 +22,14 @@ static void row_straight(uint32_t *out, const uint16_t *from, int length)
 }
 
 static void rows_straight(uint32_t *out, const struct matmul_source *s,
-                          const struct matmul_chunk *chunk)
+                          const struct matmul_slab *slab)
 {
     for (int row = 0; row < s->count; row++) {
-        uint32_t *to = out + (int64_t)(row / PANEL) * PANEL * chunk->words +
+        uint32_t *to = out + (int64_t)(row / PANEL) * PANEL * slab->words +
                        row % PANEL * SIDE;
 
-        for (int i = 0; i < chunk->count; i++) {
-            const struct matmul_step *step = &chunk->steps[i];
+        for (int i = 0; i < slab->count; i++) {
+            const struct matmul_step *step = &slab->steps[i];
 
             row_straight(to + (int64_t)step->offset * PANEL,
                          element_at(s->from, DTYPE_BF16,
@@ -114,10 +114,10 @@ INLINE void block_ahead(const struct matmul_source *s)
 
 /* Blocks outside: lines of memory are read from one end to the other. */
 static void rows_turned(uint32_t *out, const struct matmul_source *source,
-                        const struct matmul_chunk *chunk)
+                        const struct matmul_slab *slab)
 {
-    for (int i = 0; i < chunk->count; i++) {
-        const struct matmul_step *step = &chunk->steps[i];
+    for (int i = 0; i < slab->count; i++) {
+        const struct matmul_step *step = &slab->steps[i];
 
         for (int done = 0; done < step->length; done += PRODUCT_BLOCK) {
             int64_t word = step->offset + done / 2;
@@ -126,7 +126,7 @@ static void rows_turned(uint32_t *out, const struct matmul_source *source,
 
             if (length > PRODUCT_BLOCK) length = PRODUCT_BLOCK;
             for (int row = 0; row < source->count; row += SIDE) {
-                int64_t panel = (int64_t)(row / PANEL) * PANEL * chunk->words;
+                int64_t panel = (int64_t)(row / PANEL) * PANEL * slab->words;
 
                 s.count = source->count - row < SIDE ? source->count - row
                                                      : SIDE;
@@ -141,12 +141,12 @@ static void rows_turned(uint32_t *out, const struct matmul_source *source,
 }
 
 void CPU(matmul_rows_tiles)(uint32_t *out, const struct matmul_source *source,
-                            const struct matmul_chunk *chunk)
+                            const struct matmul_slab *slab)
 {
     if (source->stride == 1 && source->step != 1)
-        rows_turned(out, source, chunk);
+        rows_turned(out, source, slab);
     else
-        rows_straight(out, source, chunk);
+        rows_straight(out, source, slab);
 }
 
 /* 16 columns of b whose contracted dimension is adjacent in memory: eight
@@ -189,18 +189,18 @@ static void columns_turned(uint32_t *out, const struct matmul_source *s,
 
 void CPU(matmul_columns_tiles)(uint32_t *out,
                                const struct matmul_source *source,
-                               const struct matmul_chunk *chunk)
+                               const struct matmul_slab *slab)
 {
     bool whole = source->step == 1 && source->count == TILE_COLUMNS;
 
-    for (int i = 0; i < chunk->count; i++)
-        whole = whole && chunk->steps[i].length % PRODUCT_BLOCK == 0;
+    for (int i = 0; i < slab->count; i++)
+        whole = whole && slab->steps[i].length % PRODUCT_BLOCK == 0;
     if (!whole) {
-        CPU(matmul_columns_pairs)(out, source, chunk);
+        CPU(matmul_columns_pairs)(out, source, slab);
         return;
     }
-    for (int i = 0; i < chunk->count; i++)
-        columns_turned(out, source, &chunk->steps[i]);
+    for (int i = 0; i < slab->count; i++)
+        columns_turned(out, source, &slab->steps[i]);
 }
 #else
 /* A file has at least one declaration. */

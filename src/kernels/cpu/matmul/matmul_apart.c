@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* matmul_apart.c - operands whose rows lie apart: a piece of them, one chunk
+/* matmul_apart.c - operands whose rows lie apart: a piece of them, one slab
  * long, is copied into a dense matrix, times its scales, and packed from there
  * while the second cache has it. */
 #include "kernels/cpu/matmul/matmul_plan.h"
@@ -63,32 +63,32 @@ static void stage(const struct matmul_apart *apart, const int64_t range[2],
     }
 }
 
-/* The chunk with its steps one after the other; returns their elements. */
-static int64_t steps_join(struct matmul_chunk *out,
-                          const struct matmul_chunk *chunk)
+/* The slab with its steps one after the other; returns their elements. */
+static int64_t steps_join(struct matmul_slab *out,
+                          const struct matmul_slab *slab)
 {
     int64_t at = 0;
 
-    out->count = chunk->count;
-    out->words = chunk->words;
-    for (int i = 0; i < chunk->count; i++) {
-        out->steps[i] = chunk->steps[i];
+    out->count = slab->count;
+    out->words = slab->words;
+    for (int i = 0; i < slab->count; i++) {
+        out->steps[i] = slab->steps[i];
         out->steps[i].first = at;
-        at += chunk->steps[i].length;
+        at += slab->steps[i].length;
     }
     return at;
 }
 
-/* The rows of a chunk, columns of them, dense. */
-static void chunk_stage(const struct matmul_apart *apart,
-                        const struct matmul_chunk *chunk,
-                        struct columns columns, void *out)
+/* The rows of a slab, columns of them, dense. */
+static void slab_stage(const struct matmul_apart *apart,
+                       const struct matmul_slab *slab,
+                       struct columns columns, void *out)
 {
     const int bytes = dtype_bytes(apart->rows->matrix.dtype);
     char *to = out;
 
-    for (int i = 0; i < chunk->count; i++) {
-        const struct matmul_step *step = &chunk->steps[i];
+    for (int i = 0; i < slab->count; i++) {
+        const struct matmul_step *step = &slab->steps[i];
         const int64_t range[2] = {step->first, step->first + step->length};
 
         stage(apart, range, columns, to);
@@ -97,25 +97,25 @@ static void chunk_stage(const struct matmul_apart *apart,
 }
 
 /* Whether steps follow each other as they are. */
-static bool steps_joined(const struct matmul_chunk *chunk)
+static bool steps_joined(const struct matmul_slab *slab)
 {
-    for (int i = 1; i < chunk->count; i++)
-        if (chunk->steps[i].first !=
-            chunk->steps[i - 1].first + chunk->steps[i - 1].length)
+    for (int i = 1; i < slab->count; i++)
+        if (slab->steps[i].first !=
+            slab->steps[i - 1].first + slab->steps[i - 1].length)
             return false;
     return true;
 }
 
-/* Rows of a: elements of a chunk of each. */
+/* Rows of a: elements of a slab of each. */
 static void rows_pack(const struct plan *plan, uint32_t *out,
-                      struct matmul_part part, const struct matmul_chunk *chunk)
+                      struct matmul_part part, const struct matmul_slab *slab)
 {
     const int rows = plan->format->rows;
-    struct matmul_chunk joined;
-    const int64_t length = steps_join(&joined, chunk);
-    const struct columns columns = {chunk->steps[0].first, length};
+    struct matmul_slab joined;
+    const int64_t length = steps_join(&joined, slab);
+    const struct columns columns = {slab->steps[0].first, length};
 
-    CHECK(steps_joined(chunk));
+    CHECK(steps_joined(slab));
     for (int64_t done = 0; done < part.count; done += rows) {
         const int64_t end = smaller(done + rows, part.count);
         const int64_t range[2] = {part.row + done, part.row + end};
@@ -124,23 +124,23 @@ static void rows_pack(const struct plan *plan, uint32_t *out,
 
         stage(plan->a_apart, range, columns, plan->staging);
         plan->format->pack_rows(out, &source, &joined);
-        out += (int64_t)rows * chunk->words;
+        out += (int64_t)rows * slab->words;
     }
 }
 
 void CPU(matmul_apart_panels)(const struct plan *plan, uint32_t *out,
                               struct matmul_part part,
-                              const struct matmul_chunk *chunk)
+                              const struct matmul_slab *slab)
 {
     const int rows = plan->format->rows;
-    struct matmul_chunk joined;
-    const int64_t length = steps_join(&joined, chunk);
+    struct matmul_slab joined;
+    const int64_t length = steps_join(&joined, slab);
     const int64_t room = STAGING_FLOATS * 4 /
                          (length * dtype_bytes(plan->p.a.dtype));
     const int64_t each = room / rows * rows;
 
     if (!plan->a_apart->contracted) {
-        rows_pack(plan, out, part, chunk);
+        rows_pack(plan, out, part, slab);
         return;
     }
     CHECK(each > 0);
@@ -149,28 +149,28 @@ void CPU(matmul_apart_panels)(const struct plan *plan, uint32_t *out,
         const struct matmul_source source = {plan->staging, 1, count,
                                              (int)count, NULL};
 
-        chunk_stage(plan->a_apart, chunk,
-                    (struct columns){part.row + done, count}, plan->staging);
+        slab_stage(plan->a_apart, slab,
+                   (struct columns){part.row + done, count}, plan->staging);
         plan->format->pack_rows(out, &source, &joined);
-        out += each * chunk->words;
+        out += each * slab->words;
     }
 }
 
 void CPU(matmul_apart_strip)(const struct plan *plan, uint32_t *out,
                              struct matmul_part part,
-                             const struct matmul_chunk *chunk)
+                             const struct matmul_slab *slab)
 {
     const struct matmul_format *format = plan->format;
     const struct columns columns = {part.row, part.count};
-    struct matmul_chunk joined;
+    struct matmul_slab joined;
     const struct matmul_source source = {plan->staging, 1, part.count,
                                          (int)part.count, NULL};
 
     if (plan->p.b.dtype == DTYPE_F32 && part.count == TILE_COLUMNS) {
-        chunk_stage(plan->b_apart, chunk, columns, out); /* as it is packed */
+        slab_stage(plan->b_apart, slab, columns, out); /* as it is packed */
         return;
     }
-    steps_join(&joined, chunk);
-    chunk_stage(plan->b_apart, chunk, columns, plan->staging);
+    steps_join(&joined, slab);
+    slab_stage(plan->b_apart, slab, columns, plan->staging);
     format->pack_columns(out, &source, &joined);
 }

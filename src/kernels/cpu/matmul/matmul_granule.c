@@ -289,7 +289,7 @@ bool CPU(matmul_pairs_pay)(void)
 }
 
 const struct matmul_format CPU(format_pairs) = {
-    .rows = TILE_ROWS, .grain = 2, .per_word = 2, .chunk_words = MATMUL_CHUNK,
+    .rows = TILE_ROWS, .grain = 2, .per_word = 2, .slab_words = MATMUL_SLAB,
     .panels = MATMUL_PANELS, .together = 1, .merges = true,
     .pack_rows = CPU(matmul_rows_pairs),
     .pack_columns = CPU(matmul_columns_pairs), .granule = granule_pairs,

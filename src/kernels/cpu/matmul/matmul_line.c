@@ -15,7 +15,7 @@ struct line {
     const struct matmul_format *format;
     const char *a;              /* as the format's line reads it */
     int a_bytes;                /* of an element of it */
-    struct matmul_chunk chunk;  /* all steps */
+    struct matmul_slab slab;  /* all steps */
 };
 
 static void sums_add(float *to, const float *from, const int count)
@@ -40,14 +40,14 @@ static void line_sums(const struct line *line, const struct group *group,
     const int64_t row = dtype_bytes(line->p->b.dtype) * TILE_COLUMNS;
     const int count = group->strips * group->vectors * WIDTH;
 
-    for (int i = 0; i < line->chunk.count; i++) {
-        const struct matmul_step *step = &line->chunk.steps[i];
+    for (int i = 0; i < line->slab.count; i++) {
+        const struct matmul_step *step = &line->slab.steps[i];
         float granule[LINE_COLUMNS] __attribute__((aligned(64)));
         int top = step->slot;
         const struct matmul_line l = {
             .a = line->a + step->first * line->a_bytes,
             .b = group->b + step->first * row, .apart = group->apart,
-            .next = i + 1 < line->chunk.count ? group->b + step[1].first * row
+            .next = i + 1 < line->slab.count ? group->b + step[1].first * row
                                               : group->next,
             .length = step->length, .strips = group->strips,
             .vectors = group->vectors,
@@ -139,7 +139,7 @@ bool CPU(matmul_line)(struct stream *stream, const struct matmul *p,
         p->continues || p->a.stride[1] != 1)
         return false;
     CPU(matmul_cursor_init)(&cursor, format, INT32_MAX, p->order, false);
-    if (!CPU(matmul_chunk_next)(&cursor, &line.chunk) || !line.chunk.last)
+    if (!CPU(matmul_slab_next)(&cursor, &line.slab) || !line.slab.last)
         return false;
     if (format->widened) {
         if (k * (int64_t)sizeof(float) > (int64_t)stream->scratch_bytes)

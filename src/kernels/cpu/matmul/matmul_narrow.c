@@ -62,12 +62,12 @@ INLINE void block_widen(uint32_t *out, const uint32_t *pairs, int count,
 /* One panel or strip. */
 INLINE void pack(uint32_t *out, const int width,
                  const struct matmul_source *source,
-                 const struct matmul_chunk *chunk, const enum widening how)
+                 const struct matmul_slab *slab, const enum widening how)
 {
     uint32_t room[PRODUCT_BLOCK / 2 * (TILE_ROWS + TILE_COLUMNS)];
 
-    for (int i = 0; i < chunk->count; i++) {
-        const struct matmul_step *step = &chunk->steps[i];
+    for (int i = 0; i < slab->count; i++) {
+        const struct matmul_step *step = &slab->steps[i];
 
         for (int done = 0; done < step->length; done += PRODUCT_BLOCK) {
             const int64_t first = step->first + done;
@@ -86,9 +86,9 @@ INLINE void pack(uint32_t *out, const int width,
 }
 
 INLINE void pack_rows(uint32_t *out, const struct matmul_source *source,
-                      const struct matmul_chunk *chunk, const enum widening how)
+                      const struct matmul_slab *slab, const enum widening how)
 {
-    int64_t size = (int64_t)TILE_ROWS * chunk->words;
+    int64_t size = (int64_t)TILE_ROWS * slab->words;
 
     for (int row = 0; row < source->count; row += TILE_ROWS, out += size) {
         struct matmul_source s = *source;
@@ -96,20 +96,20 @@ INLINE void pack_rows(uint32_t *out, const struct matmul_source *source,
         s.from = element_at(s.from, DTYPE_BF16, row * s.stride);
         s.count = source->count - row < TILE_ROWS ? source->count - row
                                                   : TILE_ROWS;
-        pack(out, TILE_ROWS, &s, chunk, how);
+        pack(out, TILE_ROWS, &s, slab, how);
     }
 }
 
 #define PACKERS(name, how)                                                  \
     static void rows_##name(uint32_t *out, const struct matmul_source *s,   \
-                            const struct matmul_chunk *chunk)               \
+                            const struct matmul_slab *slab)               \
     {                                                                       \
-        pack_rows(out, s, chunk, how);                                      \
+        pack_rows(out, s, slab, how);                                      \
     }                                                                       \
     static void columns_##name(uint32_t *out, const struct matmul_source *s,\
-                               const struct matmul_chunk *chunk)            \
+                               const struct matmul_slab *slab)            \
     {                                                                       \
-        pack(out, TILE_COLUMNS, s, chunk, how);                             \
+        pack(out, TILE_COLUMNS, s, slab, how);                             \
     }
 PACKERS(f16, WIDEN_F16)
 PACKERS(pairs, WIDEN_PAIRS)
@@ -230,7 +230,7 @@ static void granule_blocks(const struct matmul_granule *g)
 }
 
 #define FORMAT .rows = TILE_ROWS, .per_word = 1, .panels = MATMUL_PANELS, \
-               .together = 1, .chunk_words = MATMUL_CHUNK
+               .together = 1, .slab_words = MATMUL_SLAB
 
 const struct matmul_format CPU(format_f16) = {
     FORMAT, .grain = 1, .pack_rows = rows_f16, .pack_columns = columns_f16,

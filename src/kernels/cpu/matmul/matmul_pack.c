@@ -158,13 +158,13 @@ INLINE void pack_words(uint32_t *out, const int width, const int per_word,
         pack_transposed(out, width, per_word, s, length);
 }
 
-/* All steps of a chunk; then what a granule is filled with. */
+/* All steps of a slab; then what a granule is filled with. */
 INLINE void pack(uint32_t *out, const int width, const int per_word,
                  const struct matmul_source *source,
-                 const struct matmul_chunk *chunk)
+                 const struct matmul_slab *slab)
 {
-    for (int i = 0; i < chunk->count; i++) {
-        const struct matmul_step *step = &chunk->steps[i];
+    for (int i = 0; i < slab->count; i++) {
+        const struct matmul_step *step = &slab->steps[i];
         int count = (step->length + per_word - 1) / per_word;
         uint32_t *to = out + (int64_t)step->offset * width;
         struct matmul_source s = *source;
@@ -182,12 +182,12 @@ INLINE void pack(uint32_t *out, const int width, const int per_word,
  * written again later. */
 INLINE void panels_straight(uint32_t *out, const int per_word,
                             const struct matmul_source *source,
-                            const struct matmul_chunk *chunk)
+                            const struct matmul_slab *slab)
 {
-    int64_t size = (int64_t)TILE_ROWS * chunk->words;
+    int64_t size = (int64_t)TILE_ROWS * slab->words;
 
-    for (int i = 0; i < chunk->count; i++) {
-        const struct matmul_step *s = &chunk->steps[i];
+    for (int i = 0; i < slab->count; i++) {
+        const struct matmul_step *s = &slab->steps[i];
 
         for (int e = 0; e < s->length; e += per_word) {
             const char *from = source_at(source, per_word, 0, s->first + e);
@@ -195,7 +195,7 @@ INLINE void panels_straight(uint32_t *out, const int per_word,
             int w = s->offset + e / per_word, row = 0;
             uint32_t *to = out + (int64_t)w * TILE_ROWS;
 
-            for (; w + 1 < chunk->words && row + WIDTH <= source->count &&
+            for (; w + 1 < slab->words && row + WIDTH <= source->count &&
                    TILE_ROWS < WIDTH; row += TILE_ROWS, to += size)
                 words_weave(to, from + row * 4 / per_word, per_word, apart);
             for (; per_word == 1 && row + TILE_ROWS <= source->count;
@@ -213,12 +213,12 @@ INLINE void panels_straight(uint32_t *out, const int per_word,
 
 INLINE void pack_rows(uint32_t *out, const int per_word,
                       const struct matmul_source *source,
-                      const struct matmul_chunk *chunk)
+                      const struct matmul_slab *slab)
 {
-    int64_t size = (int64_t)TILE_ROWS * chunk->words;
+    int64_t size = (int64_t)TILE_ROWS * slab->words;
 
     if (source->stride == 1 && source->step != 1) {
-        panels_straight(out, per_word, source, chunk);
+        panels_straight(out, per_word, source, slab);
         return;
     }
     for (int row = 0; row < source->count; row += TILE_ROWS, out += size) {
@@ -227,34 +227,34 @@ INLINE void pack_rows(uint32_t *out, const int per_word,
         s.from = source_at(source, per_word, row, 0);
         s.count = source->count - row < TILE_ROWS ? source->count - row
                                                   : TILE_ROWS;
-        pack(out, TILE_ROWS, per_word, &s, chunk);
+        pack(out, TILE_ROWS, per_word, &s, slab);
     }
 }
 
 static void rows_f32(uint32_t *out, const struct matmul_source *source,
-                     const struct matmul_chunk *chunk)
+                     const struct matmul_slab *slab)
 {
-    pack_rows(out, 1, source, chunk);
+    pack_rows(out, 1, source, slab);
 }
 
 static void columns_f32(uint32_t *out, const struct matmul_source *source,
-                        const struct matmul_chunk *chunk)
+                        const struct matmul_slab *slab)
 {
-    pack(out, TILE_COLUMNS, 1, source, chunk);
+    pack(out, TILE_COLUMNS, 1, source, slab);
 }
 
 #if defined(__AVX512F__)
 void CPU(matmul_rows_pairs)(uint32_t *out, const struct matmul_source *source,
-                            const struct matmul_chunk *chunk)
+                            const struct matmul_slab *slab)
 {
-    pack_rows(out, 2, source, chunk);
+    pack_rows(out, 2, source, slab);
 }
 
 void CPU(matmul_columns_pairs)(uint32_t *out,
                                const struct matmul_source *source,
-                               const struct matmul_chunk *chunk)
+                               const struct matmul_slab *slab)
 {
-    pack(out, TILE_COLUMNS, 2, source, chunk);
+    pack(out, TILE_COLUMNS, 2, source, slab);
 }
 #endif
 
@@ -268,7 +268,7 @@ void CPU(matmul_pack_pairs)(uint32_t *out, int width,
 }
 
 const struct matmul_format CPU(format_f32) = {
-    .rows = TILE_ROWS, .grain = 1, .per_word = 1, .chunk_words = MATMUL_CHUNK,
+    .rows = TILE_ROWS, .grain = 1, .per_word = 1, .slab_words = MATMUL_SLAB,
     .panels = MATMUL_PANELS, .together = 1, .in_place = true, .merges = true,
     .pack_rows = rows_f32,
     .pack_columns = columns_f32, .granule = CPU(matmul_chains),

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* matmul_plan.c - how a product is cut. None of it shows in a bit: an element
- * is computed by one tile, in the order of the chunks. */
+ * is computed by one tile, in the order of the slabs. */
 #include "kernels/cpu/matmul/matmul_plan.h"
 #include "kernels/cpu/scratch.h"
 
@@ -32,15 +32,15 @@ static bool columns_are_shared(int64_t panels, int64_t strips, int threads)
 static int64_t words_of(const struct plan *plan)
 {
     struct matmul_cursor cursor;
-    struct matmul_chunk chunk;
+    struct matmul_slab slab;
     int64_t words = 0;
 
     plan_cursor(plan, &cursor);
-    while (CPU(matmul_chunk_next)(&cursor, &chunk)) words += chunk.words;
+    while (CPU(matmul_slab_next)(&cursor, &slab)) words += slab.words;
     return words;
 }
 
-/* Few rows: chunks are as short as they can be, so that a strip stays in the
+/* Few rows: slabs are as short as they can be, so that a strip stays in the
  * first cache until its tiles have read it. */
 static void plan_few(struct plan *plan)
 {
@@ -48,14 +48,14 @@ static void plan_few(struct plan *plan)
     int64_t m = plan->p.c.shape[0];
     int64_t rows = ceil_div(m, format->rows) * format->rows;
 
-    plan->chunk_words = format->chunk_words;
+    plan->slab_words = format->slab_words;
     plan->whole = plan->p.strips && !format->widened;
     if (m > FEW_ROWS || rows * words_of(plan) > MATMUL_A_FLOATS - 64) return;
     plan->few = true;
     plan->direct = m <= FEW_DIRECT && format->few && !plan->whole &&
                    !plan->b_apart &&
                    plan->p.b.stride[0] == 1 && plan->p.b.shape[0] > 1;
-    plan->chunk_words = GRANULE / format->per_word;
+    plan->slab_words = GRANULE / format->per_word;
 }
 
 /* Rows so far apart fall on few lines of a cache, so that what is read again
@@ -116,10 +116,10 @@ static bool leaves_fit(const struct plan *plan, int threads)
 
 /* Sums over tokens, both operands read in place: threads share the leaves, so
  * that each reads the tokens that it has itself worked on before, and only
- * once, a short chunk at a time: its second cache holds the next one, too. */
+ * once, a short slab at a time: its second cache holds the next one, too. */
 static void plan_leaves(struct plan *plan, int threads)
 {
-    enum { CHUNK_WORDS = 512 }; /* 256 and 1,024 are slower */
+    enum { SLAB_WORDS = 512 }; /* 256 and 1,024 are slower */
 
     plan->parts = 1;
     if (threads == 1 || !plan->b_in_place || !leaves_fit(plan, threads))
@@ -127,7 +127,7 @@ static void plan_leaves(struct plan *plan, int threads)
     plan->parts = threads;
     plan->slot_floats = MATMUL_SLOT_FLOATS / (2 * threads);
     plan->partials = plan->slots + MATMUL_SLOT_FLOATS / 2;
-    plan->chunk_words = CHUNK_WORDS;
+    plan->slab_words = SLAB_WORDS;
 }
 
 /* A result that is written at once and too large to be found in a cache again
@@ -142,36 +142,36 @@ static bool result_streams(const struct tensor *c, int64_t count)
            count * (int64_t)sizeof(float) >= STREAM_BYTES;
 }
 
-/* Formats with tiles of their own: as one chunk, if that is not much longer. */
-static void plan_one_chunk(struct plan *plan)
+/* Formats with tiles of their own: as one slab, if that is not much longer. */
+static void plan_one_slab(struct plan *plan)
 {
     enum { TIMES = 3 };
 
-    if (plan->dense && words_of(plan) <= TIMES * plan->chunk_words)
-        plan->chunk_words *= TIMES;
+    if (plan->dense && words_of(plan) <= TIMES * plan->slab_words)
+        plan->slab_words *= TIMES;
 }
 
-/* How many slots wait between chunks, and the largest chunk. */
-static void plan_chunks(struct plan *plan)
+/* How many slots wait between slabs, and the largest slab. */
+static void plan_slabs(struct plan *plan)
 {
     struct matmul_cursor cursor;
-    struct matmul_chunk chunk;
+    struct matmul_slab slab;
 
     plan->words = 1;
     plan->waiting = 0;
     for (plan->part = 0; plan->part < plan->parts; plan->part++) {
         plan_cursor(plan, &cursor);
-        while (CPU(matmul_chunk_next)(&cursor, &chunk)) {
-            if (chunk.words > plan->words) plan->words = chunk.words;
-            if (!chunk.last && chunk.slots_after > plan->waiting)
-                plan->waiting = chunk.slots_after;
+        while (CPU(matmul_slab_next)(&cursor, &slab)) {
+            if (slab.words > plan->words) plan->words = slab.words;
+            if (!slab.last && slab.slots_after > plan->waiting)
+                plan->waiting = slab.slots_after;
         }
     }
     if (plan->waiting == 1 && !plan->keep_first && !plan->dense)
         plan->waiting = 0; /* it waits in c */
 }
 
-/* Columns of a block, whose strips of one chunk fit, and its rows, whose slots
+/* Columns of a block, whose strips of one slab fit, and its rows, whose slots
  * do. */
 static void plan_blocks(struct plan *plan)
 {
@@ -232,8 +232,8 @@ void CPU(matmul_plan_build)(struct plan *plan, int threads)
                        (plan->parts == 1 && p->left &&
                         p->left->data == p->c.data);
     plan->dense = plan->format->tile && !plan->few;
-    plan_one_chunk(plan);
-    plan_chunks(plan);
+    plan_one_slab(plan);
+    plan_slabs(plan);
     plan_blocks(plan);
     plan->by_columns =
         plan->few || plan->parts > 1 ||

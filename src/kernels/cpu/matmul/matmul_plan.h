@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* matmul_plan.h - how a product is cut: into blocks, chunks, groups of panels,
+/* matmul_plan.h - how a product is cut: into blocks, slabs, groups of panels,
  * and among threads. */
 #ifndef LOCKSTEP_KERNELS_CPU_MATMUL_MATMUL_PLAN_H
 #define LOCKSTEP_KERNELS_CPU_MATMUL_MATMUL_PLAN_H
@@ -7,7 +7,7 @@
 #include "kernels/cpu/matmul/matmul.h"
 
 /* Rows of experts, an operand's rows or, where it is `contracted`, those that
- * the contracted dimension counts. They are copied in pieces of one chunk just
+ * the contracted dimension counts. They are copied in pieces of one slab just
  * before they are packed. */
 struct matmul_apart {
     const struct expert_groups *groups;
@@ -32,8 +32,8 @@ struct plan {
     void *staging;    /* [STAGING_FLOATS], for them */
     int64_t columns; /* of a block, a multiple of TILE_COLUMNS */
     int64_t rows;    /* of a block, a multiple of the format's */
-    int words;       /* of the largest chunk */
-    int chunk_words; /* of a chunk, at most */
+    int words;       /* of the largest slab */
+    int slab_words; /* of a slab, at most */
     bool few;        /* rows: a is packed whole, strips are outermost */
     bool direct;     /* and b is read where it lies */
     bool whole;      /* strips are read where they lie */
@@ -42,7 +42,7 @@ struct plan {
     bool streams;    /* c goes past the caches */
     int panels;      /* of a, packed at a time */
     bool keep_first;
-    int waiting;     /* slots that wait between chunks */
+    int waiting;     /* slots that wait between slabs */
     bool dense;      /* each as a whole tile, used where it lies */
     bool by_columns; /* threads share columns */
     int parts, part; /* or leaves: into so many parts, of which this is one */
@@ -65,7 +65,7 @@ static inline int64_t smaller(int64_t a, int64_t b)
 static inline void plan_cursor(const struct plan *plan,
                                struct matmul_cursor *cursor)
 {
-    CPU(matmul_cursor_init)(cursor, plan->format, plan->chunk_words,
+    CPU(matmul_cursor_init)(cursor, plan->format, plan->slab_words,
                             plan->p.order, plan->p.continues);
     if (plan->parts > 1) {
         const int leaves = plan->p.order->leaves / plan->parts;
@@ -90,9 +90,9 @@ struct matmul_part {
 };
 void CPU(matmul_apart_panels)(const struct plan *plan, uint32_t *out,
                               struct matmul_part part,
-                              const struct matmul_chunk *chunk);
+                              const struct matmul_slab *slab);
 void CPU(matmul_apart_strip)(const struct plan *plan, uint32_t *out,
                              struct matmul_part part,
-                             const struct matmul_chunk *chunk);
+                             const struct matmul_slab *slab);
 
 #endif

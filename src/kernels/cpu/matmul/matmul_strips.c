@@ -20,12 +20,12 @@ static void strip_turn(const struct turning *t, int64_t strip, uint32_t *room)
         tensor_rows(t->weight, strip * TILE_COLUMNS, TILE_COLUMNS);
     const struct matmul_source source = {
         .from = rows.data, .stride = cols, .step = 1, .count = TILE_COLUMNS};
-    struct matmul_chunk chunk = {.count = 1, .words = (int)cols};
+    struct matmul_slab slab = {.count = 1, .words = (int)cols};
 
-    chunk.steps[0] = (struct matmul_step){.words = (int)cols,
-                                          .length = (int)cols};
+    slab.steps[0] = (struct matmul_step){.words = (int)cols,
+                                         .length = (int)cols};
     if (t->weight.dtype == DTYPE_F32)
-        CPU(format_f32).pack_columns(room, &source, &chunk);
+        CPU(format_f32).pack_columns(room, &source, &slab);
     else
         CPU(matmul_pack_pairs)(room, TILE_COLUMNS, &source, (int)cols);
     memcpy(rows.data, room, (size_t)t->words * sizeof *room);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* matmul_tile.c - the steps of a chunk for one tile of c.
+/* matmul_tile.c - the steps of a slab for one tile of c.
  *
  * Slots of the stack are tiles in the first-level cache; slot 0 is c itself
  * where that is allowed. What follows the sum, the bias and what is to the left
@@ -151,7 +151,7 @@ static void slots_move(const struct panel *panel, int count, bool load)
 static bool sums_stay(const struct matmul_tile *t)
 {
     return t->streams && t->direct && t->format->merges && !t->memory &&
-           !t->bias && t->chunk->slots_before == 0 && t->chunk->last;
+           !t->bias && t->slab->slots_before == 0 && t->slab->last;
 }
 
 static void panel_begin(struct panel *panel, const struct matmul_tile *t,
@@ -170,8 +170,8 @@ static void panel_begin(struct panel *panel, const struct matmul_tile *t,
         panel->first = (float *)t->c + panel->row * t->c_stride;
         panel->first_stride = t->c_stride;
     }
-    slots_move(panel, t->chunk->slots_before, true);
-    if (!t->chunk->last || panel->streams) return;
+    slots_move(panel, t->slab->slots_before, true);
+    if (!t->slab->last || panel->streams) return;
     for (int i = 0; i < panel->rows; i++) {
         const int64_t at = panel->row + i;
 
@@ -250,7 +250,7 @@ static float *slot_at(const struct panel *panel, int slot, int64_t *stride)
 static bool ends_here(const struct matmul_tile *t,
                       const struct matmul_step *step)
 {
-    return t->chunk->last && step == &t->chunk->steps[t->chunk->count - 1] &&
+    return t->slab->last && step == &t->slab->steps[t->slab->count - 1] &&
            t->columns == TILE_COLUMNS && t->c_type == DTYPE_F32 && !t->bias &&
            (!t->left || t->left_type == DTYPE_F32);
 }
@@ -306,7 +306,7 @@ static void panel_granule(struct panel *panel, const struct matmul_step *step)
         .assign = step->assign};
 
     if (t->in_place) granule_in_place(panel, step, &in_rows, &g);
-    else g.a += panel->row * t->chunk->words + step->offset * rows;
+    else g.a += panel->row * t->slab->words + step->offset * rows;
     if (t->format->merges && !t->memory) {
         granule_merges(panel, step, &g);
         t->format->granule(&g);
@@ -326,20 +326,20 @@ void CPU(matmul_tile_run)(const struct matmul_tile *t)
 {
     float stacks[TOGETHER_MAX][SLOTS][TILE] __attribute__((aligned(64)));
     struct panel panels[TOGETHER_MAX];
-    const struct matmul_chunk *chunk = t->chunk;
+    const struct matmul_slab *slab = t->slab;
     int count = (t->rows + t->format->rows - 1) / t->format->rows;
 
     for (int p = 0; p < count; p++) {
         panels[p].stack = stacks[p];
         panel_begin(&panels[p], t, p);
     }
-    for (int i = 0; i < chunk->count; i++) {
-        const struct matmul_step *step = &chunk->steps[i];
+    for (int i = 0; i < slab->count; i++) {
+        const struct matmul_step *step = &slab->steps[i];
 
         for (int p = 0; p < count; p++) panel_granule(&panels[p], step);
     }
     for (int p = 0; p < count; p++) {
-        if (chunk->last) panel_finish(&panels[p]);
-        else slots_move(&panels[p], chunk->slots_after, false);
+        if (slab->last) panel_finish(&panels[p]);
+        else slots_move(&panels[p], slab->slots_after, false);
     }
 }

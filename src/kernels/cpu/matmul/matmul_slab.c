@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* matmul_chunk.c - turns a sum_order into steps for tiles. */
+/* matmul_slab.c - turns a sum_order into steps for tiles. */
 #include "kernels/cpu/matmul/matmul.h"
 #include "kernels/cpu/scratch.h"
 
@@ -80,8 +80,8 @@ static void step_next(struct matmul_cursor *cursor, struct matmul_step *step)
     }
 }
 
-bool CPU(matmul_chunk_next)(struct matmul_cursor *cursor,
-                            struct matmul_chunk *out)
+bool CPU(matmul_slab_next)(struct matmul_cursor *cursor,
+                           struct matmul_slab *out)
 {
     const struct sum_order *order = cursor->order;
     const int grain = cursor->format->grain;
@@ -89,7 +89,7 @@ bool CPU(matmul_chunk_next)(struct matmul_cursor *cursor,
     out->count = out->words = 0;
     out->slots_before = cursor->slots;
     out->first = cursor->segment == cursor->begin && cursor->done == 0;
-    while (out->count < CHUNK_STEPS &&
+    while (out->count < SLAB_STEPS &&
            cursor->segment < cursor->end) {
         struct matmul_step *step = &out->steps[out->count];
         int64_t left = order->segments[cursor->segment].length - cursor->done;
