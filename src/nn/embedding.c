@@ -207,7 +207,9 @@ static slot add_lookup(struct program *p, const struct param_spec *table,
         p->slots[output].layout.partial = 1u << table->split_rows;
     if (shared < 0) program_add_param(p, step, 0, table);
     else program_add_use(p, step, 0, shared);
-    if (p->error == OK) p->uses[p->use_count - 1].scatter = true;
+    if (p->error != OK) return -1;
+    p->uses[p->use_count - 1].scatter = true;
+    p->uses[p->use_count - 1].enters = shared < 0;
     return output;
 }
 

@@ -287,6 +287,22 @@ bool gradient_made(const struct program *program, int use)
     return param_has_gradient(&program->params.items[info->param]);
 }
 
+int gradient_taker(const struct program *program, int use)
+{
+    const struct use_info *info = &program->uses[use];
+    int first = 0, second = 0;
+
+    if (info->number == 0) return -1;
+    while (program->uses[first].param != info->param ||
+           program->uses[first].number > 0)
+        first++;
+    if (info->number == 1 || !program->uses[first].enters) return first;
+    while (program->uses[second].param != info->param ||
+           program->uses[second].number != 1)
+        second++;
+    return second;
+}
+
 void gradients_close(const struct gradients *g)
 {
     for (int i = 0; i < g->program->use_count; i++) {
@@ -302,13 +318,14 @@ status gradients_finish(struct gradients *g)
     gradients_close(g);
     /* As backward makes them: the last use first. */
     for (int i = g->program->use_count - 1; i >= 0; i--) {
-        if (g->program->uses[i].number == 0 ||
-            g->program->uses[i].rows > 0 || !gradient_made(g->program, i))
-            continue;
-        const struct tensor root = gradient_root(g, i);
-        const struct tensor first = flat(root_tensor(g, use_param(g, i)));
+        const int taker = gradient_taker(g->program, i);
 
-        TRY(g->kernels->add(g->stream, first, first, root));
+        if (taker < 0 || g->program->uses[i].rows > 0 ||
+            !gradient_made(g->program, i))
+            continue;
+        const struct tensor root = gradient_root(g, taker);
+
+        TRY(g->kernels->add(g->stream, root, root, gradient_root(g, i)));
     }
     return gradients_add_named(g);
 }

@@ -90,6 +90,10 @@ void gradients_close(const struct gradients *g);
  * arena. */
 status gradients_finish(struct gradients *g);
 
+/* The use whose root takes that of a further one, the last one first; -1: it
+ * is the first use. Uses behind the blocks are joined before the lookup takes
+ * them: a pipeline has them in another stage. */
+int gradient_taker(const struct program *program, int use);
 /* False: of a frozen matrix, which has no root. */
 bool gradient_made(const struct program *program, int use);
 /* Adds the lookups of a tied table, where only named rows are kept; once all

@@ -192,6 +192,8 @@ struct use_info {
                          * complete */
     bool head;          /* cut by the logits chunk */
     bool scatter;       /* rows of a table: sums cannot start from a sibling */
+    bool enters;        /* the lookup before the blocks, which may be in another
+                         * stage than the other uses */
     int sources;        /* ranks whose tokens it sums, each rank's leaves in a
                          * tree of its own (gradient.h); 1 */
     int64_t rows;       /* of the table that a step can name, where only those

@@ -23,14 +23,16 @@ struct readers { int first, last; }; /* -1: none */
 /* Uses of a parameter. */
 struct owner { int kept, all; bool copy; };
 
-/* Steps of a stage lie together: before, in and after the blocks. */
+/* Steps of a stage lie together: before, in and after the blocks. Blocks of
+ * modules for later tokens stand after the head. */
 static void find_steps(struct cutter *c, const struct slice *slice)
 {
     const struct program *p = c->program;
-    int body = 0, tail = p->step_count;
+    int body = 0, tail;
 
     while (body < p->step_count && p->steps[body].block < 0) body++;
-    while (tail > body && p->steps[tail - 1].block < 0) tail--;
+    tail = body;
+    while (tail < p->step_count && p->steps[tail].block >= 0) tail++;
     c->first = slice->begins ? 0 : body;
     c->last = slice->ends ? p->step_count : tail;
     while (!slice->begins && c->first < tail &&

@@ -86,8 +86,9 @@ void *pipeline_return(const struct pipeline *pipeline, int chunk, int number);
 /* Bytes of what a send of this rank carries. */
 int64_t pipeline_border_bytes(const struct pipeline *pipeline,
                               struct action action);
-/* A matrix that the first and the last stage share (a tied head): where the
- * other use of a chunk's is, and what of it this rank updates. */
+/* A matrix that the first and the last stage share (a tied head, a table that
+ * modules for later tokens look up): where the other use of a chunk's is, and
+ * what of it this rank updates. */
 struct pipeline_share {
     const struct param *param; /* NULL: nothing is shared, or it is frozen */
     int peer;                  /* rank of the pipe */

@@ -430,11 +430,6 @@ static status check_mtp(const struct setup *setup)
         FAIL(ERR_CONFIG, "mtp.depth: modules that predict later tokens have no "
                          "adapters (lora.rank) and no rates of muP "
                          "(model.mup_base_width); set one or the other to 0");
-    if (setup->mesh.size[AXIS_PIPE] > 1)
-        FAIL(ERR_CONFIG, "mtp.depth: modules that predict later tokens read "
-                         "the table of the first stage, and the last stage of "
-                         "a pipeline has none yet; mesh.pipe=1 or mtp.depth=0 "
-                         "works");
     return OK;
 }
 

@@ -163,13 +163,16 @@ static status count_sequences(struct executor *e, const struct instruction *i)
 status work_count_targets(struct executor *e)
 {
     const struct place *place = &e->team->place;
-    status result = OK;
+    const int last = e->pipeline->schedule.stages - 1;
 
     for (int i = 0; i < e->step.count && place->at[AXIS_TENSOR] == 0 &&
-                    place->at[AXIS_CONTEXT] == 0; i++)
-        if (e->step.items[i].kind == DO_SAMPLE && result == OK)
-            result = count_sequences(e, &e->step.items[i]);
-    TRY(result);
+                    place->at[AXIS_CONTEXT] == 0; i++) {
+        const struct instruction *at = &e->step.items[i];
+
+        if (at->kind == DO_SAMPLE &&
+            e->pipeline->chunks[at->chunk].number == last)
+            TRY(count_sequences(e, at));
+    }
     return later_weigh(&e->later, e->team, e->pipeline);
 }
 

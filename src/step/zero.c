@@ -416,11 +416,15 @@ static status finish_gradients(struct zero *z)
     z->level = 0;
     for (int i = 0; i < z->stage->reduced.count; i++) {
         const struct residence *item = &z->stage->reduced.items[i];
-        const struct residence first = {.unit = item->unit, .use = -1};
+        struct residence taker = {.unit = item->unit, .use = -1};
 
-        const struct tensor sum = item_sum(z, &first);
+        if (item->use < 0) continue;
+        const int to = gradient_taker(g->program, item->use);
 
-        if (item->use < 0 || sum.shape[0] == 0) continue;
+        if (g->program->uses[to].number > 0) taker.use = to;
+        const struct tensor sum = item_sum(z, &taker);
+
+        if (sum.shape[0] == 0) continue;
         CHECK(z->stage->shards.units[item->unit].params == 1);
         TRY(g->kernels->add(g->stream, sum, sum, item_sum(z, item)));
     }

@@ -2,10 +2,10 @@
 # SPDX-License-Identifier: Apache-2.0
 # interplay.sh - features of training drawn together: optimizer, narrow states,
 # averages, adapters, frozen groups, a ramp, dropout, clipping of scores, z-loss,
-# noise, experts with selection biases, saves in the background, steps that go
-# wrong. A run that is killed twice and goes on under other
-# layouts ends in the bytes, metrics, samples and ledger of one that was left
-# alone on one rank. What fails is printed with its seed:
+# noise, experts with selection biases, modules for later tokens, saves in the
+# background, steps that go wrong. A run that is killed twice and goes on under
+# other layouts ends in the bytes, metrics, samples and ledger of one that was
+# left alone on one rank. What fails is printed with its seed:
 #
 #     BUILD=build SEED=7 ROUNDS=1 tests/drills/interplay.sh
 . "${0%/*}/common.sh"
@@ -82,12 +82,17 @@ draw() { # SEED
                 settings = settings " model.family=gpt2 model.kv_heads=0"
             if (experts) {
                 settings = settings " model.family=" \
-                    of("mixtral qwen3_moe granitemoe glm4_moe deepseek") \
+                    of("mixtral qwen3_moe granitemoe glm4_moe glm4_moe " \
+                       "deepseek phimoe") \
                     " moe.experts=4 moe.top_k=2"
                 maybe("moe.bias_rate=0.01", 50)
                 maybe("moe.jitter=0.1", 40)
                 maybe("moe.z_loss=1e-3", 30)
                 maybe("moe.rows_bound=0.5", 40)
+                maybe("moe.device_loss=0.05 moe.devices=" of("2 4"), 30)
+                if (settings ~ /glm4/)
+                    maybe("mtp.weight_steps=" of("0 6") \
+                        " mtp.depth=" of("1 2"), 60)
                 if (settings !~ /moe.bias/) maybe("moe.capacity_factor=1", 30)
             }
             if (adapters) maybe("lora.targets=" \
