@@ -4,6 +4,7 @@
  * on ranks that share the batch, all-to-all there and back). */
 #include "nn/expert_ranks.h"
 
+#include <stdio.h>
 #include <string.h>
 
 #include "mesh/group.h"
@@ -164,7 +165,8 @@ static void *take(char **at, size_t bytes)
     return memory;
 }
 
-enum { SENDING_ARRAYS = 6 }; /* of [members] */
+enum { SENDING_ARRAYS = 6, /* of [members] */
+       PIECE_ARRAYS = 7 };
 
 size_t sending_bytes(const struct program *p, const struct router_form *form)
 {
@@ -181,7 +183,10 @@ size_t sending_bytes(const struct program *p, const struct router_form *form)
            arena_aligned((experts + 1) * number) +
            2 * arena_aligned(rows * number) + 3 * arena_aligned(own * number) +
            arena_aligned((size_t)parts_of(p) * sizeof(struct token_parts)) +
-           SENDING_ARRAYS * arena_aligned(members * sizeof(int64_t));
+           PIECES * arena_aligned((experts + 1) * number) +
+           arena_aligned(PIECES * sizeof(struct sent_piece)) +
+           (SENDING_ARRAYS + PIECES * PIECE_ARRAYS) *
+               arena_aligned(members * sizeof(int64_t));
 }
 
 /* Choices of members, one behind the other, as those of sources. */
@@ -268,6 +273,25 @@ static struct choice own_choice(const struct program *p,
                            .tokens = count / form->choices};
 }
 
+static void take_pieces(struct sending *s, char **at)
+{
+    const size_t members =
+        (size_t)members_of(s->run->program) * sizeof(int64_t);
+
+    s->pieces = take(at, PIECES * sizeof *s->pieces);
+    memset(s->pieces, 0, PIECES * sizeof *s->pieces);
+    for (int k = 0; k < PIECES; k++) {
+        struct sent_piece *piece = &s->pieces[k];
+        int64_t **const arrays[PIECE_ARRAYS] = {
+            &piece->first, &piece->last, &piece->to, &piece->from, &piece->at,
+            &piece->in, &piece->out};
+
+        piece->offsets = take(at, ((size_t)s->form.experts + 1) *
+                                      sizeof *piece->offsets);
+        for (int i = 0; i < PIECE_ARRAYS; i++) *arrays[i] = take(at, members);
+    }
+}
+
 void sending_begin(struct sending *s, struct run *run,
                    const struct router_form *form, int32_t *joined)
 {
@@ -304,6 +328,7 @@ void sending_begin(struct sending *s, struct run *run,
     s->parts = take(&at, (size_t)parts_of(p) * sizeof *s->parts);
     for (int i = 0; i < SENDING_ARRAYS; i++)
         *arrays[i] = take(&at, members * sizeof(int64_t));
+    take_pieces(s, &at);
     CHECK(at == (char *)run->scratch + sending_bytes(p, form));
     count_pairs(s);
     begin_turns(s);
@@ -339,97 +364,173 @@ static int64_t turn_end(const struct sending *s, int holder, int64_t pair)
     return pair;
 }
 
-/* Rows of the turn that this rank sends to each holder. */
-static int64_t count_sent(struct sending *s)
+/* Rows that travel together: of pairs [first, last) of each holder. */
+struct rows_list {
+    const int64_t *first, *last;
+    int64_t *to, *from;
+    const int64_t *at;  /* of those for each holder in `own` */
+    int64_t before;     /* rows of this rank's experts before them */
+    int32_t *offsets, *arrival, *order, *tokens, *entries;
+};
+
+/* Rows of this rank for a holder. */
+static int64_t count_for(const struct sending *s, int holder, int64_t first,
+                         int64_t last)
 {
     const struct program *p = s->run->program;
     const int sources = experts_sources(p);
     const int source = own_member(p) / parts_of(p);
     const int held = experts_held(p, s->form.experts).count;
     const int32_t *offsets = s->own.groups.offsets;
+    int64_t rows = 0;
+
+    for (int64_t i = first; i < last; i++) {
+        const int64_t expert = (int64_t)holder * held + i / sources;
+
+        if (i % sources == source)
+            rows += offsets[expert + 1] - offsets[expert];
+    }
+    return rows;
+}
+
+/* Rows that this rank sends to each holder. */
+static int64_t list_sent(const struct sending *s, const struct rows_list *l)
+{
     int64_t sent = 0;
 
-    for (int h = 0; h < members_of(p); h++) {
-        s->at[h] += s->to[h];
-        s->to[h] = 0;
-        for (int64_t i = s->pairs[h]; i < s->ends[h]; i++) {
-            const int64_t expert = (int64_t)h * held + i / sources;
-
-            if (i % sources == source)
-                s->to[h] += offsets[expert + 1] - offsets[expert];
-        }
-        for (int64_t i = 0; i < s->to[h]; i++, sent++) {
-            s->entries[sent] = s->own.groups.entries[s->at[h] + i];
-            s->tokens[sent] = s->entries[sent] / s->form.choices;
+    for (int h = 0; h < members_of(s->run->program); h++) {
+        l->to[h] = count_for(s, h, l->first[h], l->last[h]);
+        for (int64_t i = 0; i < l->to[h]; i++, sent++) {
+            l->entries[sent] = s->own.groups.entries[l->at[h] + i];
+            l->tokens[sent] = l->entries[sent] / s->form.choices;
         }
     }
     return sent;
 }
 
-/* The lists of this rank's experts that have the turn's rows alone. */
-static void restrict_lists(const struct sending *s, struct turn *turn)
+/* The lists of this rank's experts that have these rows alone. */
+static void restrict_lists(const struct sending *s, const struct rows_list *l,
+                           struct turn *turn)
 {
     const int held = s->held.groups.experts;
     const int32_t *all = s->held.groups.offsets;
-    const int32_t first = (int32_t)s->before;
-    const int32_t last = (int32_t)(s->before + turn->rows);
+    const int32_t first = (int32_t)l->before;
+    const int32_t last = (int32_t)(l->before + turn->rows);
 
     turn->lists = s->held;
     for (int e = 0; e <= held; e++) {
         const int32_t at = all[e] < first ? first : all[e];
 
-        s->offsets[e] = (at > last ? last : at) - first;
+        l->offsets[e] = (at > last ? last : at) - first;
     }
-    turn->lists.groups.offsets = s->offsets;
+    turn->lists.groups.offsets = l->offsets;
     turn->lists.groups.entries += first;
 }
 
 /* Each member sends the rows of an expert by position, one expert after the
  * other, so the n-th row of a member among those of a turn is the n-th that
  * comes of it. */
-static void find_arrivals(struct sending *s, const struct turn *turn)
+static void find_arrivals(struct sending *s, const struct rows_list *l,
+                          const struct turn *turn)
 {
     const struct program *p = s->run->program;
     const int32_t *rows = turn->lists.groups.entries;
     int64_t before = 0;
 
-    for (int i = 0; i < members_of(p); i++) s->from[i] = 0;
-    for (int64_t i = 0; i < turn->rows; i++) s->from[sender_of(s, rows[i])]++;
+    for (int i = 0; i < members_of(p); i++) l->from[i] = 0;
+    for (int64_t i = 0; i < turn->rows; i++) l->from[sender_of(s, rows[i])]++;
     for (int i = 0; i < members_of(p); i++) {
         s->next[i] = before;
-        before += s->from[i];
+        before += l->from[i];
     }
     for (int64_t i = 0; i < turn->rows; i++) {
         const int64_t at = s->next[sender_of(s, rows[i])]++;
 
-        s->arrival[i] = (int32_t)at;
-        s->order[at] = (int32_t)i;
+        l->arrival[i] = (int32_t)at;
+        l->order[at] = (int32_t)i;
     }
+}
+
+static int64_t pairs_of(const struct sending *s)
+{
+    const struct program *p = s->run->program;
+
+    return (int64_t)experts_held(p, s->form.experts).count *
+           experts_sources(p);
+}
+
+static void list_rows(struct sending *s, const struct rows_list *l,
+                      struct turn *turn)
+{
+    const int own = own_member(s->run->program);
+    const int64_t all = pairs_of(s);
+
+    *turn = (struct turn){.first = (int)l->first[own],
+                          .last = (int)l->last[own]};
+    for (int64_t i = turn->first; i < turn->last; i++)
+        turn->rows += s->counts[own * all + i];
+    turn->sent = list_sent(s, l);
+    restrict_lists(s, l, turn);
+    find_arrivals(s, l, turn);
 }
 
 bool sending_next(struct sending *s, struct turn *turn)
 {
     const struct program *p = s->run->program;
-    const int own = own_member(p);
-    const int64_t all = (int64_t)experts_held(p, s->form.experts).count *
-                        experts_sources(p);
+    const int64_t all = pairs_of(s);
     bool more = false;
 
     for (int h = 0; h < members_of(p); h++) {
         s->pairs[h] = s->ends[h];
         s->ends[h] = turn_end(s, h, s->pairs[h]);
+        s->at[h] += s->to[h];
         more |= s->pairs[h] < all;
     }
     if (!more) return false;
-    if (s->pairs[own] > 0) s->before += turn->rows;
-    *turn = (struct turn){.first = (int)s->pairs[own],
-                          .last = (int)s->ends[own]};
-    for (int64_t i = turn->first; i < turn->last; i++)
-        turn->rows += s->counts[own * all + i];
-    turn->sent = count_sent(s);
-    restrict_lists(s, turn);
-    find_arrivals(s, turn);
+    if (s->pairs[own_member(p)] > 0) s->before += turn->rows;
+    list_rows(s, &(struct rows_list){
+        s->pairs, s->ends, s->to, s->from, s->at, s->before, s->offsets,
+        s->arrival, s->order, s->tokens, s->entries}, turn);
     return true;
+}
+
+/* The pair before which about half of a holder's rows are. */
+static int64_t half_of(const struct sending *s, int holder)
+{
+    const int32_t *counts = s->counts + holder * pairs_of(s);
+    int64_t rows = 0, before = 0, pair = s->pairs[holder];
+
+    for (int64_t i = pair; i < s->ends[holder]; i++) rows += counts[i];
+    while (pair < s->ends[holder] && 2 * before < rows)
+        before += counts[pair++];
+    return pair;
+}
+
+void sending_cut(struct sending *s, const struct turn *turn)
+{
+    struct sent_piece *left = &s->pieces[0], *right = &s->pieces[1];
+
+    for (int h = 0; h < members_of(s->run->program); h++) {
+        left->first[h] = s->pairs[h];
+        left->last[h] = right->first[h] = half_of(s, h);
+        right->last[h] = s->ends[h];
+        left->at[h] = s->at[h];
+        right->at[h] =
+            s->at[h] + count_for(s, h, left->first[h], left->last[h]);
+    }
+    for (int k = 0; k < PIECES; k++) {
+        struct sent_piece *piece = &s->pieces[k];
+
+        piece->row = k == 0 ? 0 : left->turn.rows;
+        piece->own = k == 0 ? 0 : left->turn.sent;
+        list_rows(s, &(struct rows_list){
+            piece->first, piece->last, piece->to, piece->from, piece->at,
+            s->before + piece->row, piece->offsets, s->arrival + piece->row,
+            s->order + piece->row, s->tokens + piece->own,
+            s->entries + piece->own}, &piece->turn);
+    }
+    CHECK(right->row + right->turn.rows == turn->rows &&
+          right->own + right->turn.sent == turn->sent);
 }
 
 /* ---- messages ---- */
@@ -437,6 +538,20 @@ bool sending_next(struct sending *s, struct turn *turn)
 static struct tensor flat(struct tensor view)
 {
     return tensor_1d(view.data, view.dtype, tensor_count(&view));
+}
+
+/* The calls and bytes that the choices say are counted beside those of the
+ * group (proof/audit.h). */
+static void count_routed(const struct sending *s, const struct comm_call *call)
+{
+    struct run *run = s->run;
+    const int rank = own_member(run->program);
+
+    run->routed.calls++;
+    for (int i = 0; i < members_of(run->program); i++)
+        if (i != rank)
+            run->routed.bytes += call->in_counts[i] *
+                                 dtype_bytes(call->in.dtype);
 }
 
 static void scale_counts(struct sending *s, int64_t width, bool up)
@@ -447,13 +562,10 @@ static void scale_counts(struct sending *s, int64_t width, bool up)
     }
 }
 
-/* The calls and bytes that the choices say are counted beside those of the
- * group (proof/audit.h). */
 status sending_swap(struct sending *s, struct tensor mine,
                     struct tensor theirs, bool goes)
 {
     struct run *run = s->run;
-    const int rank = own_member(run->program);
     const struct comm_call call = {
         .kind = COMM_ALL_TO_ALL, .algorithm = ALGORITHM_ORDERED,
         .in = flat(goes ? mine : theirs), .out = flat(goes ? theirs : mine),
@@ -463,28 +575,75 @@ status sending_swap(struct sending *s, struct tensor mine,
 
     CHECK(run->groups[AXIS_EXPERT] != NULL);
     scale_counts(s, mine.shape[1], true);
-    run->routed.calls++;
-    for (int i = 0; i < members_of(run->program); i++)
-        if (i != rank)
-            run->routed.bytes += call.in_counts[i] * dtype_bytes(mine.dtype);
+    count_routed(s, &call);
     result = comm_run(run->groups[AXIS_EXPERT], &call);
     scale_counts(s, mine.shape[1], false);
     return result;
 }
 
-void sending_place(const struct sending *s, struct tensor all,
-                   struct tensor mine)
+status sending_start(struct sending *s, struct sent_piece *piece,
+                     struct tensor mine, struct tensor theirs, bool goes)
+{
+    struct group *group = s->run->groups[AXIS_EXPERT];
+    const struct comm_call call = {
+        .kind = COMM_ALL_TO_ALL, .algorithm = ALGORITHM_ORDERED,
+        .in = flat(goes ? mine : theirs), .out = flat(goes ? theirs : mine),
+        .in_counts = piece->in, .out_counts = piece->out};
+
+    CHECK(group != NULL);
+    for (int i = 0; i < members_of(s->run->program); i++) {
+        piece->in[i] = (goes ? piece->to : piece->from)[i] * mine.shape[1];
+        piece->out[i] = (goes ? piece->from : piece->to)[i] * mine.shape[1];
+    }
+    count_routed(s, &call);
+    return comm_start(group, &call, &piece->handle);
+}
+
+status sending_wait(struct sent_piece *piece)
+{
+    return comm_wait(&piece->handle);
+}
+
+status sending_end(struct sending *s, status result)
+{
+    char sentence[COMM_REASON_BYTES];
+
+    if (result == OK) return OK;
+    snprintf(sentence, sizeof sentence, "%s", status_message());
+    for (int k = 0; k < PIECES; k++)
+        if (comm_wait(&s->pieces[k].handle) != OK) status_clear();
+    status_clear();
+    FAIL(result, "%s", sentence);
+}
+
+/* Rows for holder after holder: where they belong in `own`. */
+static void place_rows(const struct sending *s, const int64_t *to,
+                       const int64_t *at, struct tensor all,
+                       struct tensor mine)
 {
     const size_t row =
         (size_t)mine.shape[1] * (size_t)dtype_bytes(mine.dtype);
     const char *from = mine.data;
 
     for (int i = 0; i < members_of(s->run->program); i++) {
-        const size_t bytes = (size_t)s->to[i] * row;
+        const size_t bytes = (size_t)to[i] * row;
 
-        memcpy((char *)all.data + (size_t)s->at[i] * row, from, bytes);
+        memcpy((char *)all.data + (size_t)at[i] * row, from, bytes);
         from += bytes;
     }
+}
+
+void sending_place(const struct sending *s, struct tensor all,
+                   struct tensor mine)
+{
+    place_rows(s, s->to, s->at, all, mine);
+}
+
+void sending_place_piece(const struct sending *s,
+                         const struct sent_piece *piece, struct tensor all,
+                         struct tensor mine)
+{
+    place_rows(s, piece->to, piece->at, all, mine);
 }
 
 status sending_pick(struct run *run, struct tensor out, struct tensor rows,

@@ -26,6 +26,7 @@
 #ifndef LOCKSTEP_NN_EXPERT_RANKS_H
 #define LOCKSTEP_NN_EXPERT_RANKS_H
 
+#include "comm/progress.h"
 #include "nn/choice.h"
 
 /* Whether ranks divide the experts; whether tensor ranks do. */
@@ -54,6 +55,21 @@ struct turn {
     int64_t rows, sent;   /* that come; that this rank sends */
 };
 
+/* Half of a turn's rows: they travel while products of the other half are made.
+ * Arrays of [members], in scratch. */
+enum { PIECES = 2 };
+struct sent_piece {
+    struct turn turn;     /* of these rows alone */
+    int64_t row, own;     /* where they begin: among the rows of the turn, and
+                           * among those that this rank sends in it */
+    int64_t *first, *last; /* pairs of each holder */
+    int64_t *to, *from;   /* rows for each, of each */
+    int64_t *at;          /* where those for each begin in `own` */
+    int64_t *in, *out;    /* elements, of the call under way */
+    int32_t *offsets;     /* [held + 1] */
+    struct comm_handle handle;
+};
+
 /* The rows that ranks send in a micro-batch, in scratch. Arrays of
  * [members]: the ranks that divide the experts. */
 struct sending {
@@ -74,6 +90,7 @@ struct sending {
     int64_t *pairs, *ends;      /* where each holder's turn begins and ends */
     int64_t *next;
     int64_t before;             /* rows of this rank's turns before */
+    struct sent_piece *pieces;       /* [PIECES] of the turn: sending_cut */
 };
 
 size_t sending_bytes(const struct program *p, const struct router_form *form);
@@ -90,6 +107,19 @@ bool sending_next(struct sending *s, struct turn *turn);
  * as they arrive (`goes`); or back. */
 status sending_swap(struct sending *s, struct tensor mine,
                     struct tensor theirs, bool goes);
+/* The turn in pieces; its own lists of rows are those of the pieces, one behind
+ * the other. */
+void sending_cut(struct sending *s, const struct turn *turn);
+/* sending_swap of a piece in the background, until sending_wait; each piece
+ * lies behind the one before. Both calls are for either piece in its order. */
+status sending_start(struct sending *s, struct sent_piece *piece,
+                     struct tensor mine, struct tensor theirs, bool goes);
+status sending_wait(struct sent_piece *piece);
+/* After an error, which is `result`: all pieces are waited for. */
+status sending_end(struct sending *s, status result);
+void sending_place_piece(const struct sending *s,
+                         const struct sent_piece *piece, struct tensor all,
+                         struct tensor mine);
 /* Rows of the turn that came back: where they belong among all that this rank
  * sends, in the order of `own`. */
 void sending_place(const struct sending *s, struct tensor all,

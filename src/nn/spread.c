@@ -4,6 +4,8 @@
  *
  *   F   choices to all; then, turn by turn: x of each choice goes, gate and up,
  *       their product, down; rows come back
+ *       (the first turn in two pieces: one travels while the other's products
+ *       are made, here and in B)
  *   B   gate dy goes, the same backwards, gradients of x come back
  *   W   sums over the rows of each turn
  *
@@ -30,10 +32,11 @@ struct spread {
     struct run *run;
     struct step up, down;      /* the step with one of its parameters */
     int64_t width, inner, rows; /* of x; of an expert; that there is room for */
-    bool turns;                /* there may be several */
     int number;                /* of this turn */
     struct sending s;
-    struct turn turn;
+    struct turn turn;          /* of the piece, where there is one */
+    struct sent_piece *piece;  /* NULL: the turn is made at once */
+    int64_t row, own;          /* where the piece begins */
     struct rooms rooms;
 };
 
@@ -90,7 +93,7 @@ static struct rooms rooms_of(const struct step *step, const struct program *p)
         (size_t)(p->tokens * experts_rows_bound(p, form_of(step)));
     const size_t later = has_turns(step, p) ? rows : 0;
     const size_t bytes[ROOMS] = {
-        [ROOM_MINE] = later > 0 ? mine * width : 0, [ROOM_ALL] = mine * width,
+        [ROOM_MINE] = mine * width, [ROOM_ALL] = mine * width,
         [ROOM_THEIRS] = rows * width, [ROOM_INNER] = rows * inner,
         [ROOM_OUT] = rows * width, [ROOM_GATES] = mine * real,
         [ROOM_X] = later * width, [ROOM_H] = 2 * later * inner,
@@ -128,7 +131,8 @@ static struct tensor kept(const struct spread *w, int which)
         which == ROOM_X || which == ROOM_H
             ? run_slot(w->run, w->step->aux)
             : run_gradient(w->run, w->step->aux);
-    const int64_t before = inner ? w->rows * w->width : 0;
+    const int64_t before =
+        (inner ? w->rows * w->width : 0) + w->row * width;
 
     if (w->number > 0) return room(w, which, w->turn.rows, width, dtype);
     return tensor_2d((char *)aux.data + before * dtype_bytes(dtype), dtype,
@@ -146,11 +150,28 @@ static int32_t *joined_choices(const struct step *step, struct run *run)
     return (int32_t *)aux.data + tensor_count(&aux) - all;
 }
 
-/* This rank's rows of the turn that go, or come back. */
+/* Rows [first, first + rows) of a room; pieces are apart, whatever their
+ * types. */
+static struct tensor rows_at(const struct spread *w, int which, int64_t first,
+                             int64_t rows, enum dtype dtype)
+{
+    struct tensor view = room(w, which, rows, w->width, dtype);
+
+    view.data = (char *)view.data +
+                first * w->width * dtype_bytes(program_real(w->run->program));
+    return view;
+}
+
+/* This rank's rows of the turn or piece that go, or come back; and those of
+ * others, as they arrive. */
 static struct tensor mine(const struct spread *w, enum dtype dtype)
 {
-    return room(w, w->turns ? ROOM_MINE : ROOM_ALL, w->turn.sent, w->width,
-                dtype);
+    return rows_at(w, ROOM_MINE, w->own, w->turn.sent, dtype);
+}
+
+static struct tensor theirs(const struct spread *w, enum dtype dtype)
+{
+    return rows_at(w, ROOM_THEIRS, w->row, w->turn.rows, dtype);
 }
 
 static struct tensor all_mine(const struct spread *w, enum dtype dtype)
@@ -168,7 +189,7 @@ static void spread_begin(struct spread *w, const struct step *step,
     *w = (struct spread){
         .step = step, .run = run, .up = with_param(step, 0),
         .down = with_param(step, 1), .width = width_of(step, p),
-        .inner = inner_of(step, p), .turns = has_turns(step, p),
+        .inner = inner_of(step, p),
         .rows = p->tokens * experts_rows_bound(p, form_of(step)),
         .number = -1, .rooms = rooms_of(step, p)};
     sending_begin(&w->s, run, form_of(step), joined_choices(step, run));
@@ -182,26 +203,44 @@ static bool spread_next(struct spread *w)
 
 /* ---- messages ---- */
 
-/* mine to the holders, as rows of groups. */
-static status rows_go(struct spread *w, struct tensor to)
+/* mine to the holders, or theirs back: begins, where it is a piece. */
+static status swap(struct spread *w, enum dtype dtype, bool goes)
 {
-    const struct tensor theirs =
-        room(w, ROOM_THEIRS, w->turn.rows, w->width, to.dtype);
+    if (w->piece == NULL)
+        return sending_swap(&w->s, mine(w, dtype), theirs(w, dtype), goes);
+    return sending_start(&w->s, w->piece, mine(w, dtype), theirs(w, dtype),
+                         goes);
+}
 
-    TRY(sending_swap(&w->s, mine(w, to.dtype), theirs, true));
-    return sending_pick(w->run, to, theirs, w->s.arrival);
+static status wait(struct spread *w)
+{
+    return w->piece == NULL ? OK : sending_wait(w->piece);
+}
+
+/* Rows that have arrived, as rows of groups. */
+static status rows_arrive(struct spread *w, struct tensor to)
+{
+    TRY(wait(w));
+    return sending_pick(w->run, to, theirs(w, to.dtype),
+                        w->s.arrival + w->row);
 }
 
 /* Rows of groups to the ranks of their tokens. */
 static status rows_return(struct spread *w, struct tensor from)
 {
-    const struct tensor theirs =
-        room(w, ROOM_THEIRS, w->turn.rows, w->width, from.dtype);
-    const struct tensor own = mine(w, from.dtype);
+    TRY(sending_pick(w->run, theirs(w, from.dtype), from,
+                     w->s.order + w->row));
+    return swap(w, from.dtype, false);
+}
 
-    TRY(sending_pick(w->run, theirs, from, w->s.order));
-    TRY(sending_swap(&w->s, own, theirs, false));
-    if (w->turns) sending_place(&w->s, all_mine(w, from.dtype), own);
+static status rows_settle(struct spread *w, enum dtype dtype)
+{
+    TRY(wait(w));
+    if (w->piece == NULL)
+        sending_place(&w->s, all_mine(w, dtype), mine(w, dtype));
+    else
+        sending_place_piece(&w->s, w->piece, all_mine(w, dtype),
+                            mine(w, dtype));
     return OK;
 }
 
@@ -209,8 +248,8 @@ static status go_x(struct spread *w)
 {
     const struct tensor x = run_slot(w->run, w->step->input);
 
-    TRY(sending_pick(w->run, mine(w, x.dtype), x, w->s.tokens));
-    return rows_go(w, kept(w, ROOM_X));
+    TRY(sending_pick(w->run, mine(w, x.dtype), x, w->s.tokens + w->own));
+    return swap(w, x.dtype, true);
 }
 
 /* gate dy of each choice, rounded once, as the product rounds it that has all
@@ -221,18 +260,19 @@ static status go_dy(struct spread *w)
     const struct choice own = choice_of(w->run, w->step, w->step->second);
     const size_t bytes = (size_t)dtype_bytes(own.gates.dtype);
     char *gates = (char *)w->run->scratch + w->rooms.at[ROOM_GATES];
+    const int32_t *tokens = w->s.tokens + w->own;
     const struct experts_combine call = {
-        .y = mine(w, dy.dtype), .rows = dy, .places = w->s.tokens,
-        .numbers = w->s.tokens, .gates = gates, .choices = 1,
+        .y = mine(w, dy.dtype), .rows = dy, .places = tokens,
+        .numbers = tokens, .gates = gates, .choices = 1,
         .leaf_experts = 1};
 
     for (int64_t i = 0; i < w->turn.sent; i++)
         memcpy(gates + (size_t)i * bytes,
                (const char *)own.gates.data +
-                   (size_t)w->s.entries[i] * bytes, bytes);
+                   (size_t)w->s.entries[w->own + i] * bytes, bytes);
     if (w->turn.sent > 0)
         TRY(w->run->kernels->experts_combine(w->run->stream, &call));
-    return rows_go(w, kept(w, ROOM_DZ));
+    return swap(w, dy.dtype, true);
 }
 
 /* ---- products ---- */
@@ -324,24 +364,79 @@ static status make_dx(struct spread *w, struct tensor out)
 
 /* ---- passes ---- */
 
+/* The parts of a pass: rows go; products of those that have arrived, which
+ * return; the type in which they do. */
+struct parts {
+    status (*go)(struct spread *w);
+    status (*work)(struct spread *w, enum dtype dtype);
+    enum dtype dtype;
+};
+
+static void use_piece(struct spread *w, int number)
+{
+    w->piece = &w->s.pieces[number];
+    w->turn = w->piece->turn;
+    w->row = w->piece->row;
+    w->own = w->piece->own;
+}
+
+static status run_pieces(struct spread *w, const struct parts *parts)
+{
+    for (int k = 0; k < PIECES; k++) {
+        use_piece(w, k);
+        TRY(parts->go(w));
+    }
+    for (int k = 0; k < PIECES; k++) {
+        use_piece(w, k);
+        TRY(parts->work(w, parts->dtype));
+    }
+    for (int k = 0; k < PIECES; k++) {
+        use_piece(w, k);
+        TRY(rows_settle(w, parts->dtype));
+    }
+    return OK;
+}
+
+static status run_turn(struct spread *w, const struct parts *parts)
+{
+    const struct turn whole = w->turn;
+
+    if (w->number > 0) {
+        TRY(parts->go(w));
+        TRY(parts->work(w, parts->dtype));
+        return rows_settle(w, parts->dtype);
+    }
+    sending_cut(&w->s, &whole);
+    const status result = sending_end(&w->s, run_pieces(w, parts));
+
+    w->turn = whole;
+    w->piece = NULL;
+    w->row = w->own = 0;
+    return result;
+}
+
+static status work_forward(struct spread *w, enum dtype dtype)
+{
+    const struct tensor out =
+        room(w, ROOM_OUT, w->turn.rows, w->width, dtype);
+
+    TRY(rows_arrive(w, kept(w, ROOM_X)));
+    TRY(make_h(w));
+    TRY(make_inner(w));
+    TRY(make_out(w, out));
+    return rows_return(w, out);
+}
+
 static status spread_forward(const struct step *step, struct run *run)
 {
     const struct tensor y = run_slot(run, step->output);
+    const struct parts parts = {go_x, work_forward, y.dtype};
     const struct choice own = choice_of(run, step, step->second);
     struct spread w;
 
     TRY(sending_join(run, form_of(step), &own, joined_choices(step, run)));
     spread_begin(&w, step, run);
-    while (spread_next(&w)) {
-        const struct tensor out =
-            room(&w, ROOM_OUT, w.turn.rows, w.width, y.dtype);
-
-        TRY(go_x(&w));
-        TRY(make_h(&w));
-        TRY(make_inner(&w));
-        TRY(make_out(&w, out));
-        TRY(rows_return(&w, out));
-    }
+    while (spread_next(&w)) TRY(run_turn(&w, &parts));
     return sending_pick(run, choice_rows(y, w.width), all_mine(&w, y.dtype),
                         w.s.own.places);
 }
@@ -378,26 +473,34 @@ static enum dtype dx_dtype(const struct program *p)
     return has_parts(p) ? program_real(p) : p->dtype;
 }
 
+/* Rows of a further turn are sent again. */
+static status again_h(struct spread *w)
+{
+    TRY(go_x(w));
+    TRY(rows_arrive(w, kept(w, ROOM_X)));
+    return make_h(w);
+}
+
+static status work_backward(struct spread *w, enum dtype dtype)
+{
+    const struct tensor dx = room(w, ROOM_OUT, w->turn.rows, w->width, dtype);
+
+    TRY(rows_arrive(w, kept(w, ROOM_DZ)));
+    if (w->number > 0) TRY(again_h(w));
+    TRY(make_dh(w));
+    TRY(make_dx(w, dx));
+    return rows_return(w, dx);
+}
+
 static status spread_backward(const struct step *step, struct run *run)
 {
-    const enum dtype dtype = dx_dtype(run->program);
+    const struct parts parts = {go_dy, work_backward,
+                                dx_dtype(run->program)};
     struct spread w;
 
     spread_begin(&w, step, run);
-    while (spread_next(&w)) {
-        const struct tensor dx =
-            room(&w, ROOM_OUT, w.turn.rows, w.width, dtype);
-
-        TRY(go_dy(&w));
-        if (w.number > 0) {
-            TRY(go_x(&w));
-            TRY(make_h(&w));
-        }
-        TRY(make_dh(&w));
-        TRY(make_dx(&w, dx));
-        TRY(rows_return(&w, dx));
-    }
-    return set_dx(&w, dtype);
+    while (spread_next(&w)) TRY(run_turn(&w, &parts));
+    return set_dx(&w, parts.dtype);
 }
 
 /* The sums of one parameter: of a (gradients) and b. */
@@ -430,8 +533,8 @@ static status spread_weight(const struct step *step, struct run *run)
     while (spread_next(&w)) {
         if (w.number > 0) {
             TRY(go_dy(&w));
-            TRY(go_x(&w));
-            TRY(make_h(&w));
+            TRY(rows_arrive(&w, kept(&w, ROOM_DZ)));
+            TRY(again_h(&w));
             TRY(make_dh(&w));
         }
         TRY(sum_turn(&w));
@@ -468,7 +571,7 @@ static void add_rows(const struct step *step, const struct program *p,
 
     layer_exchanges_add(out, p, (struct layer_exchange){
         .axis = AXIS_EXPERT, .what = "rows of experts",
-        .kind = COMM_ALL_TO_ALL, .calls = 1, .routed = true,
+        .kind = COMM_ALL_TO_ALL, .calls = PIECES, .routed = true,
         .bytes = program_slot_rows(p, step->input) * form_of(step)->choices *
                  (ranks - 1) / ranks * width_of(step, p) *
                  dtype_bytes(dtype)});

@@ -195,6 +195,29 @@ ring() {
         under context attention_backward ring.rank-0.json
 }
 check "keys and values of a ring beside attention" ring
+# Rows of experts travel in two pieces, one beside the products of the other.
+dispatched() {
+    rm -rf dispatched
+    "$program" train config.yaml --run dispatched --trace dispatched.json \
+        --ranks 2 --set model.family=qwen3_moe --set moe.experts=4 \
+        --set moe.top_k=2 --set mesh.expert=2 --set model.width=64 \
+        --set train.steps=1 >out 2>&1 &&
+        beside_rows dispatched.rank-0.json "y = x W'" &&
+        beside_rows dispatched.rank-0.json "dx = dy W"
+}
+# beside_rows FILE PRODUCT: products that begin after a second piece has begun
+# to travel and before anybody waits for it.
+beside_rows() {
+    awk -v work="experts_product experts: $2\"" '
+        /"name":"start expert"/ { open++ }
+        /"name":"wait for the background expert"/ { open-- }
+        index($0, work) { all++; found += open > 0 }
+        END {
+            printf "%d products of experts, %d beside rows\n", all, found
+            exit !found
+        }' "$1"
+}
+check "rows of experts beside products of experts" dispatched
 # The batch of the next step is read by another thread, which has a track of its
 # own, while this step computes; the trace names the instruction.
 under host attention_forward one.json >out 2>&1 && ok ||
