@@ -202,6 +202,10 @@ static status set_model(struct options_set *o, const struct model *m)
         TRY(set_real(o, "model.head_softcap", m->head_softcap));
     if (m->kind->rope_skip > 0)
         TRY(set_layers(o, "model.rope", &m->still, m->layers));
+    if (m->kind->temper > 0) {
+        TRY(set_real(o, "model.temper", m->temper));
+        TRY(set_integer(o, "model.temper_floor", m->temper_floor));
+    }
     TRY(set_choices(o, m));
     TRY(set_experts(o, m));
     TRY(set_real(o, "model.rope_base", m->rope_base));

@@ -337,6 +337,9 @@ static status check_factors(const struct session *session,
     const struct model *found = &session->model;
     const struct number rows[] = {
         {"query_scale", found->query_scale, wanted->query_scale},
+        {"temper", found->temper, wanted->temper},
+        {"temper_floor", (double)found->temper_floor,
+         (double)wanted->temper_floor},
         {"embedding_multiplier", found->embedding_multiplier,
          wanted->embedding_multiplier},
         {"residual_multiplier", found->residual_multiplier,

@@ -242,6 +242,8 @@ struct attention {
     double scale;                     /* rounded to real once */
     double softcap; /* of scores: c tanh(score (1 / c)); 0: none */
     int64_t window; /* keys that a query sees, its own the last; 0: all */
+    int64_t chunk;  /* positions are cut into chunks from 0 on; a query sees
+                     * its own only; 0: no chunks. Not with a window */
     /* Rows (and documents) from sequence to sequence: a cache longer than what
      * is used, a window of a longer sequence; 0: queries, keys. */
     int64_t query_stride, key_stride;
@@ -257,6 +259,21 @@ struct attention {
                                        * attention_delta sets it; data NULL: it
                                        * is made from out */
 };
+
+/* The first position whose key the query at a position may see. */
+static inline int64_t attention_lowest(const struct attention *p,
+                                       int64_t query)
+{
+    if (p->chunk > 0) return query - query % p->chunk;
+    return p->window > 0 ? query - p->window + 1 : 0;
+}
+
+/* Behind the last position whose query may see the key at a position. */
+static inline int64_t attention_past(const struct attention *p, int64_t key)
+{
+    if (p->chunk > 0) return key - key % p->chunk + p->chunk;
+    return p->window > 0 ? key + p->window : INT64_MAX;
+}
 
 /* A node of attention's tree. */
 struct attention_node {

@@ -117,12 +117,30 @@ static double pairs_from(const struct attention *call, int64_t first)
     return pairs;
 }
 
-/* A query sees the keys of its window up to its position. Documents are not
- * looked at. */
+static double chunk_pairs(const struct attention *call)
+{
+    const int64_t keys_end = call->first_key + call->keys;
+    double pairs = 0;
+
+    for (int64_t i = 0; i < call->queries; i++) {
+        const int64_t query = call->first_query + i;
+        const int64_t lowest = attention_lowest(call, query);
+        const int64_t from = lowest > call->first_key ? lowest
+                                                      : call->first_key;
+        const int64_t to = query + 1 < keys_end ? query + 1 : keys_end;
+
+        if (to > from) pairs += (double)(to - from);
+    }
+    return pairs;
+}
+
+/* A query sees the keys of its window or chunk up to its position. Documents
+ * are not looked at. */
 static double visible_pairs(const struct attention *call)
 {
     const int64_t first = call->first_query - call->first_key + 1;
 
+    if (call->chunk > 0) return chunk_pairs(call);
     return pairs_from(call, first) -
            (call->window > 0 ? pairs_from(call, first - call->window) : 0);
 }

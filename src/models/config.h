@@ -118,6 +118,12 @@ void config_write_window(const struct model *model, struct json_writer *out);
  * already. ERR_CONFIG: a window where there is none, another kind. */
 status config_read_types(struct model *model, const struct json *config,
                          const char *source);
+/* no_rope_layers and no_rope_layer_interval: blocks that do not turn. */
+status config_read_still(struct model *model, const struct json *config,
+                         const char *source);
+void config_write_still(const struct model *model, struct json_writer *out);
+/* layer_types alone. */
+void config_write_layers(const struct model *model, struct json_writer *out);
 /* As Gemma's: sliding_window and layer_types, always. */
 void config_write_types(const struct model *model, struct json_writer *out);
 /* use_sliding_window, sliding_window, layer_types. `absent`: the window where
@@ -140,8 +146,8 @@ void rope_write_config(const struct model *model, struct json_writer *out);
  * context must be set. */
 status rope_from_text(struct model *model, const char *text);
 
-/* The object with text_config, where Gemma 3 sees images too: its rows. */
-extern const struct model_kind model_gemma3_around;
+/* The object with text_config, where the family sees images too: its rows. */
+extern const struct model_kind model_gemma3_around, model_llama4_around;
 /* A Llama's, for its relatives. */
 extern const struct decoder decoder_llama;
 

@@ -7,6 +7,13 @@
 
 static const char *const full = "full_attention";
 static const char *const sliding = "sliding_attention";
+static const char *const chunked = "chunked_attention";
+
+/* The type of a block with a window. */
+static const char *cut_of(const struct model *model)
+{
+    return model->kind->chunked ? chunked : sliding;
+}
 
 status config_read_window(struct model *model, const struct json *config,
                           const char *source, int64_t absent)
@@ -26,15 +33,17 @@ static status read_type(struct model *model, int layer,
         blocks_put(&model->whole, layer);
         return OK;
     }
-    if (type->kind != JSON_STRING || strcmp(type->string, sliding) != 0)
-        FAIL(ERR_CONFIG, "%s: layer_types: layer %d is %s; this build has "
-                         "full_attention and sliding_attention", source,
-             layer, type->kind == JSON_STRING ? type->string : "no word");
+    if (type->kind != JSON_STRING || strcmp(type->string, cut_of(model)) != 0)
+        FAIL(ERR_CONFIG, "%s: layer_types: layer %d is %s; %s has "
+                         "full_attention and %s", source, layer,
+             type->kind == JSON_STRING ? type->string : "no word",
+             model->kind->name, cut_of(model));
     if (model->window == 0)
-        FAIL(ERR_CONFIG, "%s: layer_types: layer %d is sliding_attention, but "
-                         "the size of the window is not set (sliding_window, "
-                         "use_sliding_window)", source,
-             layer);
+        FAIL(ERR_CONFIG, "%s: layer_types: layer %d is %s, but the size of "
+                         "the window is not set (%s)", source, layer,
+             cut_of(model), model->kind->chunked
+                                ? "attention_chunk_size"
+                                : "sliding_window, use_sliding_window");
     return OK;
 }
 
@@ -75,6 +84,54 @@ status config_read_last(struct model *model, const struct json *config,
     for (int i = 0; i < first && i < model->layers; i++)
         blocks_put(&model->whole, i);
     return config_read_used(model, config, source, 4096);
+}
+
+/* ---- blocks that do not turn ---- */
+
+/* no_rope_layers has 1 where a layer turns; more of them than layers are not
+ * looked at. */
+static status read_still(struct model *model, const struct json *list,
+                        const char *source)
+{
+    if (list->kind != JSON_ARRAY || list->count < model->layers)
+        FAIL(ERR_CONFIG, "%s: no_rope_layers is not an array of %d numbers",
+             source, model->layers);
+    model->still = (struct blocks){{0}};
+    for (int i = 0; i < model->layers; i++) {
+        const struct json *turns = &list->items[i];
+
+        if (turns->kind != JSON_INTEGER || turns->integer < 0 ||
+            turns->integer > 1)
+            FAIL(ERR_CONFIG, "%s: no_rope_layers: layer %d must be 0 or 1",
+                 source, i);
+        if (turns->integer == 0) blocks_put(&model->still, i);
+    }
+    return OK;
+}
+
+status config_read_still(struct model *model, const struct json *config,
+                         const char *source)
+{
+    const struct json *list = json_get(config, "no_rope_layers");
+    int64_t interval;
+
+    TRY(config_read_int(config, source, "no_rope_layer_interval", 4,
+                        &interval));
+    blocks_every(&model->still, model->layers,
+                 interval > BLOCKS_MOST ? 0 : (int)interval);
+    if (list == NULL || list->kind == JSON_NULL) return OK;
+    if (model->kind->chunked && list->kind == JSON_ARRAY && list->count == 0)
+        return OK; /* a library takes an empty list for none */
+    return read_still(model, list, source);
+}
+
+void config_write_still(const struct model *model, struct json_writer *out)
+{
+    json_write_key(out, "no_rope_layers");
+    json_write_array(out);
+    for (int i = 0; i < model->layers; i++)
+        json_write_integer(out, !blocks_has(&model->still, i));
+    json_write_array_end(out);
 }
 
 /* ---- mixtures of experts ---- */
@@ -128,14 +185,14 @@ void config_write_window(const struct model *model, struct json_writer *out)
     else json_write_null(out);
 }
 
-static void write_types(const struct model *model, struct json_writer *out)
+void config_write_layers(const struct model *model, struct json_writer *out)
 {
     json_write_key(out, "layer_types");
     json_write_array(out);
     for (int i = 0; i < model->layers; i++)
         json_write_string(out, model->window == 0 ||
                                        blocks_has(&model->whole, i)
-                                   ? full : sliding);
+                                   ? full : cut_of(model));
     json_write_array_end(out);
 }
 
@@ -146,7 +203,7 @@ void config_write_types(const struct model *model, struct json_writer *out)
     json_write_key_integer(out, "sliding_window",
                            model->window > 0 ? model->window
                                              : model->context);
-    write_types(model, out);
+    config_write_layers(model, out);
 }
 
 void config_write_used(const struct model *model, struct json_writer *out)
@@ -155,7 +212,7 @@ void config_write_used(const struct model *model, struct json_writer *out)
     json_write_bool(out, model->window > 0);
     if (model->window == 0) return;
     json_write_key_integer(out, "sliding_window", model->window);
-    write_types(model, out);
+    config_write_layers(model, out);
 }
 
 /* max_window_layers is for versions of transformers that do not know

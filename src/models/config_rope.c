@@ -130,8 +130,8 @@ static status finish(struct rope_scaling *s, const char *where, double base,
                             s->original == (double)(int64_t)s->original),
                 "original_max_position_embeddings is not a number of tokens"));
     TRY(require(where, s->kind != ROPE_LLAMA3 ||
-                           (s->low > 0 && s->high > s->low && s->high < 1e9),
-                "low_freq_factor must be above 0 and below "
+                           (s->low > 0 && s->high >= s->low && s->high < 1e9),
+                "low_freq_factor must be above 0 and at most "
                 "high_freq_factor"));
     TRY(require(where, !yarn || (s->beta_slow > 0 && s->beta_fast < 1e9 &&
                                  s->beta_fast >= s->beta_slow),

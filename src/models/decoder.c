@@ -190,7 +190,25 @@ static struct rope_table table_of(const struct program *p,
     if (m->rope_local_base > 0 && window_of(p, m) > 0)
         return (struct rope_table){.base = m->rope_local_base,
                                    .rotary = rotary_of(m)};
-    return (struct rope_table){m->rope, m->rope_base, rotary_of(m)};
+    return (struct rope_table){.scaling = m->rope, .base = m->rope_base,
+                               .rotary = rotary_of(m)};
+}
+
+/* Queries and keys that have turned, normed; or queries that have not, times a
+ * factor that grows with their position. */
+static slot after_turn(struct program *p, const struct model *m, slot x)
+{
+    const struct qk_norm norm = {.plain = true, .epsilon = m->norm_epsilon,
+                                 .weights = {{.cols = m->head_width},
+                                             {.cols = m->head_width}}};
+    const struct rope_table temper = {
+        .base = 1, .rotary = m->head_width, .temper = m->temper,
+        .temper_floor = (double)m->temper_floor};
+
+    if (turns(p, m))
+        return decoder_of(m)->square_norm && m->qk_norm
+                   ? nn_qk_norm(p, x, m->heads, m->kv_heads, &norm) : x;
+    return m->temper > 0 ? nn_temper(p, x, m->heads, m->kv_heads, &temper) : x;
 }
 
 /* The scale of attention scores; 0: the usual scale. */
@@ -228,11 +246,13 @@ static slot attention(struct program *p, const struct model *m, slot x)
                  d->out.weight)};
     const struct attention_rule rule = {
         .scale = scale_of(p, m), .softcap = m->attention_softcap,
-        .window = window_of(p, m), .alibi = m->alibi};
+        .window = m->kind->chunked ? 0 : window_of(p, m),
+        .chunk = m->kind->chunked ? window_of(p, m) : 0, .alibi = m->alibi};
 
     all[0].after_attention = true;
     x = qk_norm(p, m, project(p, m, x));
     if (turns(p, m)) x = nn_rope_part(p, x, m->heads, m->kv_heads, &table);
+    x = after_turn(p, m, x);
     x = nn_attention_ruled(p, x, m->heads, m->kv_heads, &rule);
     if (d->sinks != NULL) x = sinks(p, m, x);
     if (m->attention_bias && !m->kind->no_output_bias)
@@ -375,9 +395,10 @@ static slot mixture(struct program *p, const struct model *m, slot x)
     router.split_rows = AXIS_NONE;
     add_biases(m, &spec);
     const slot logits = nn_router(p, nn_jitter(p, x), &router, biased);
-    const slot choice =
+    slot choice =
         nn_choose_biased(p, logits, &spec.form, of->bias ? &bias : NULL);
-    const slot y = nn_experts(p, x, choice, &spec);
+    const slot read = d->gated_inputs ? nn_gated(p, x, &choice, &spec) : x;
+    const slot y = nn_experts(p, read, choice, &spec);
 
     if (of->shared_width == 0) return y;
     return nn_add(p, y, shared_expert(p, m, x));

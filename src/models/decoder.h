@@ -57,6 +57,11 @@ struct decoder {
     const char *sinks;       /* of attention; NULL: none */
     const char *expert_biases; /* of the down products of all experts; NULL:
                               * experts and router have no biases */
+    bool square_norm;        /* where the model has qk_norm, queries and keys of
+                              * blocks that turn are divided by the root of
+                              * their mean square afterwards, without weights */
+    bool gated_inputs;       /* gates multiply what experts read, not what they
+                              * write */
     bool whole_norm;         /* q_norm, k_norm: over all heads at once */
     bool each_norm;          /* ... LayerNorm, each head with weights of its
                               * own, whose number is the %d of the name */

@@ -141,7 +141,9 @@ static slot attend(struct program *p, const struct model *m, slot q, slot c,
     const struct mla *of = &m->mla;
     const struct latent_heads heads = {m->heads, of->nope, of->rope,
                                        of->value};
-    const struct rope_table table = {m->rope, m->rope_base, (int)of->rope};
+    const struct rope_table table = {.scaling = m->rope,
+                                     .base = m->rope_base,
+                                     .rotary = (int)of->rope};
     const struct attention_rule rule = {.scale = score_scale(m),
                                         .value = of->value};
     const struct layout_span values = {0, of->value};

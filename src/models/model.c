@@ -18,7 +18,7 @@ static const struct model_kind *const kinds[] = {&model_llama, &model_gpt2,
     &model_palm, &model_gemma, &model_gemma2, &model_gemma3, &model_mixtral,
     &model_olmoe, &model_qwen2_moe, &model_qwen3_moe, &model_granitemoe,
     &model_deepseek, &model_deepseek_v2, &model_deepseek_v3,
-    &model_glm4_moe, &model_gpt_oss, &model_phimoe};
+    &model_glm4_moe, &model_gpt_oss, &model_phimoe, &model_llama4};
 enum { KINDS = sizeof kinds / sizeof *kinds, NAME_BYTES = 64 };
 
 /* By what options or, where they differ, a config.json call it. */
@@ -203,6 +203,8 @@ static status check_family(const struct model *m, const struct options *o)
         {"rotary", o->model.rotary > 0, kind->rotary_share == 0},
         {"rope_skip", o->model.rope_skip > 0, kind->rope_skip == 0},
         {"rope_except", o->model.rope_except[0] != 0, kind->rope_skip == 0},
+        {"temper", o->model.temper > 0, kind->temper == 0},
+        {"temper_floor", o->model.temper_floor > 0, kind->temper == 0},
         {"rope_local_base", o->model.rope_local_base > 0,
          kind->rope_local_base == 0},
         {"head_bias", o->model.head_bias > 0, !kind->head_bias},
@@ -303,6 +305,8 @@ static status check_words(const struct options *o)
         {"model.rope_scaling", o->model.rope_scaling[0] != 0},
         {"model.rope_except", o->model.rope_except[0] != 0},
         {"model.window_except", o->model.window_except[0] != 0},
+        {"model.temper", o->model.temper >= 0},
+        {"model.temper_floor", o->model.temper_floor > 0},
         {"model.embedding_multiplier", o->model.embedding_multiplier > 0},
         {"model.residual_multiplier", o->model.residual_multiplier > 0},
         {"model.attention_multiplier", o->model.attention_multiplier > 0},
@@ -379,6 +383,10 @@ static void fill_sizes(struct model *m, const struct options *options)
     if (m->rotary == 0 && kind->rotary_share > 0)
         m->rotary = (int)(m->head_width * kind->rotary_share) / 2 * 2;
     if (m->rotary == m->head_width) m->rotary = 0; /* all of it */
+    m->temper = options->model.temper < 0 ? kind->temper
+                                          : options->model.temper;
+    m->temper_floor = options->model.temper_floor > 0
+                          ? options->model.temper_floor : kind->temper_floor;
     if (m->rope_local_base == 0) m->rope_local_base = kind->rope_local_base;
     if (kind->multipliers) fill_multipliers(m);
     if (m->attention_softcap < 0)
@@ -534,19 +542,20 @@ status model_from_options(struct model *model, const struct options *options,
     return check_sequence(model, options);
 }
 
-/* Gemma 3 with images: the model inside text_config. */
+/* A model that sees images: the one of text inside text_config. */
 static status read_text_part(struct model *model, const struct json *config,
-                             const char *source)
+                             const char *source,
+                             const struct model_kind *const kinds_of[2])
 {
     const struct json *text = json_get(config, "text_config");
     char where[PATH_BYTES + NAME_BYTES];
     int64_t bos, eos;
 
-    TRY(config_check(&model_gemma3_around, config, source));
+    TRY(config_check(kinds_of[1], config, source));
     if (text->kind != JSON_OBJECT)
         FAIL(ERR_CONFIG, "%s: text_config is not an object", source);
     snprintf(where, sizeof where, "%s: text_config", source);
-    TRY(config_json_read(model, &model_gemma3, text, where));
+    TRY(config_json_read(model, kinds_of[0], text, where));
     TRY(config_token_id(config, "bos_token_id", source, &bos));
     TRY(config_token_id(config, "eos_token_id", source, &eos));
     if (model->bos < 0) model->bos = bos;
@@ -557,18 +566,22 @@ static status read_text_part(struct model *model, const struct json *config,
 static status model_read_json(struct model *model, const struct json *config,
                               const char *source)
 {
+    static const struct model_kind *const images[][2] = {
+        {&model_gemma3, &model_gemma3_around},
+        {&model_llama4, &model_llama4_around}};
     const struct model_kind *kind;
     const char *type;
 
     if (config->kind != JSON_OBJECT)
         FAIL(ERR_FORMAT, "%s: a JSON object was expected", source);
     TRY(json_get_string(config, source, "model_type", &type));
-    if (json_get(config, "text_config") != NULL && strcmp(type, "gemma3") == 0)
-        return read_text_part(model, config, source);
+    for (int i = 0; i < 2 && json_get(config, "text_config") != NULL; i++)
+        if (strcmp(type, images[i][0]->name) == 0)
+            return read_text_part(model, config, source, images[i]);
     if (json_get(config, "text_config") != NULL)
         FAIL(ERR_CONFIG, "%s: text_config: %s is a model of text and something "
                          "else; of these this build takes the text part of "
-                         "gemma3", source, type);
+                         "gemma3 and llama4", source, type);
     TRY(kind_require(source, type, &kind));
     return config_json_read(model, kind, config, source);
 }

@@ -70,7 +70,12 @@ struct model {
     bool qk_norm;          /* of each query and key head, chosen by settle */
     bool alibi;            /* linear biases of scores; nothing turns */
     bool layer_scale;      /* scores of block i, from 1, are also over i */
-    int64_t window;        /* tokens that a token sees; 0: all before it */
+    int64_t window;        /* tokens that a token sees; 0: all before it; of a
+                            * chunked family: of its chunk of so many */
+    double temper;         /* queries that do not turn grow with the logarithm
+                            * of their position over temper_floor (struct
+                            * rope_table); 0: they do not */
+    int64_t temper_floor;
     struct blocks whole;   /* blocks without the window; none where it is 0 */
     double query_scale;    /* scores are over its root; 0: head width */
     double embedding_multiplier, residual_multiplier; /* of rows of the table;
@@ -116,6 +121,9 @@ struct model_kind {
     bool windowed;            /* may have a window ... */
     bool window_layers;       /* ... in some of its blocks */
     int window_skip;          /* when options do not say */
+    bool chunked;             /* it is a chunk */
+    double temper;            /* likewise; 0: never has it */
+    int64_t temper_floor;
     bool query_scaled;        /* may have a scale of its own */
     bool multipliers;         /* may have those of embeddings and so on */
     enum router_score router; /* of a mixture */
@@ -174,7 +182,7 @@ extern const struct model_kind model_llama, model_gpt2, model_qwen2,
     model_falcon, model_palm, model_gemma, model_gemma2, model_gemma3,
     model_mixtral, model_olmoe, model_qwen2_moe, model_qwen3_moe,
     model_granitemoe, model_glm4_moe, model_deepseek, model_deepseek_v2,
-    model_deepseek_v3, model_gpt_oss, model_phimoe;
+    model_deepseek_v3, model_gpt_oss, model_phimoe, model_llama4;
 
 /* From the options section `model` (and data.sequence for the context).
  * `vocab`: the tokenizer's size, used where model.vocab is 0. ERR_CONFIG: sizes

@@ -30,8 +30,8 @@ status moe_check_options(const struct model_kind *kind,
         FAIL(ERR_CONFIG, "moe.experts: %s is a family without experts; those "
                          "with experts are mixtral, olmoe, qwen2_moe, "
                          "qwen3_moe, granitemoe, deepseek, deepseek_v2, "
-                         "deepseek_v3, glm4_moe, gpt_oss and phimoe "
-                         "(model.family)", kind->name);
+                         "deepseek_v3, glm4_moe, gpt_oss, phimoe and "
+                         "llama4 (model.family)", kind->name);
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
         if (rows[i].asked && rows[i].refused)
             FAIL(ERR_CONFIG, "moe.%s: %s takes none; leave it out",

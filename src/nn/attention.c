@@ -71,6 +71,8 @@ static int rope_table_find(struct program *p, const struct rope_table *table)
     for (int i = 0; i < p->rope_count; i++)
         if (p->rope[i].base == table->base &&
             p->rope[i].rotary == table->rotary &&
+            p->rope[i].temper == table->temper &&
+            p->rope[i].temper_floor == table->temper_floor &&
             rope_scaling_same(&p->rope[i].scaling, &table->scaling))
             return i;
     CHECK(p->rope_count < ROPE_TABLES_MAX);
@@ -107,6 +109,24 @@ slot nn_rope_part(struct program *p, slot qkv, int heads, int kv_heads,
     p->steps[step].set.rope.head_width = head_width_of(p, qkv, heads,
                                                        kv_heads);
     p->steps[step].set.rope.table = rope_table_find(p, table);
+    return qkv;
+}
+
+static const struct layer layer_temper = {
+    .name = "temper", .kind = LAYER_ROPE, .forward = rope_forward,
+    .backward_input = rope_backward, .cost = rope_cost, .in_place = true};
+
+/* A turn of no angle, by a factor: of queries alone. */
+slot nn_temper(struct program *p, slot qkv, int heads, int kv_heads,
+               const struct rope_table *table)
+{
+    if (p->error != OK) return -1;
+    const int step = p->step_count;
+
+    qkv = nn_rope_part(p, qkv, heads, kv_heads, table);
+    if (p->error != OK) return -1;
+    p->steps[step].layer = &layer_temper;
+    p->steps[step].set.rope.kv_heads = 0;
     return qkv;
 }
 
@@ -169,6 +189,7 @@ static struct attention describe(const struct step *step, struct run *run)
         .scale = step->set.attention.scale,
         .softcap = step->set.attention.softcap,
         .window = step->set.attention.window,
+        .chunk = step->set.attention.chunk,
         .drop = drop_of(step, run),
         .alibi = {step->set.attention.alibi,
                   (int64_t)p->place.at[AXIS_TENSOR] * heads}};
@@ -388,13 +409,20 @@ static status attention_backward(const struct step *step, struct run *run)
     return sum_replicas(step, run, own, shared_columns(step, dqkv));
 }
 
-/* Pairs of query and key of one sequence that this rank computes; of windows,
- * an equal share of all. */
+/* Pairs of query and key of one sequence that this rank computes; of windows
+ * and chunks, an equal share of all. */
 static int64_t pairs_of(const struct step *step, const struct program *p)
 {
     const int64_t length = program_sequence(p);
     const int64_t window = step->set.attention.window;
+    const int64_t chunk = step->set.attention.chunk;
 
+    if (chunk > 0 && chunk < length) {
+        const int64_t rest = length % chunk;
+
+        return (length / chunk * (chunk * (chunk + 1) / 2) +
+                rest * (rest + 1) / 2) / p->mesh.size[AXIS_CONTEXT];
+    }
     if (window == 0 || window >= length) return context_pairs(p); /* causal */
     return (window * (window + 1) / 2 + (length - window) * window) /
            p->mesh.size[AXIS_CONTEXT];
@@ -494,9 +522,12 @@ slot nn_attention_ruled(struct program *p, slot qkv, int heads, int kv_heads,
         rule->scale > 0 ? rule->scale : 1.0 / sqrt((double)width);
     p->steps[step].set.attention.softcap = rule->softcap;
     p->steps[step].set.attention.window = rule->window;
+    p->steps[step].set.attention.chunk = rule->chunk;
     p->steps[step].set.attention.value = rule->value > 0 ? rule->value : width;
     if (rule->window > 0 && p->method.striped)
         p->error = fail_striped("windows");
+    if (rule->chunk > 0 && p->method.striped)
+        p->error = fail_striped("chunks of attention");
     if (rule->alibi && p->method.striped)
         p->error = fail_striped("linear biases of scores");
     if (p->regular.attention_dropout > 0 && p->method.striped)

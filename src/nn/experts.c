@@ -400,10 +400,11 @@ static status combine_rows(const struct step *step, struct run *run,
     const struct tensor dy = run_gradient(run, step->output);
     const struct experts_combine call = {
         .y = to, .rows = dy, .places = places, .numbers = choice->chosen,
-        .gates = choice->gates.data, .choices = 1, .leaf_experts = 1};
+        .gates = choice->gates.data, .choices = 1, .leaf_experts = 1,
+        .left = run->event->adds ? &to : NULL};
     const int64_t n = tensor_count(&dy);
 
-    CHECK(!run->event->adds);
+    CHECK(!run->event->adds || step->set.experts.scaled);
     if (step->set.experts.scaled)
         return run->kernels->experts_combine(run->stream, &call);
     return run->kernels->scale(run->stream, tensor_1d(to.data, to.dtype, n),
@@ -587,6 +588,67 @@ slot nn_share(struct program *p, slot x, slot logits)
     logits = nn_choose(p, logits, &spec.form);
     if (p->error != OK) return -1;
     x = add_combine(p, x, logits, &spec);
+    if (p->error != OK) return -1;
+    struct step *last = &p->steps[p->step_count - 1];
+
+    last->set.experts.by_entry = last->set.experts.scaled = true;
+    return x;
+}
+
+/* ---- gates on the way in ---- */
+
+static status ones_forward(const struct step *step, struct run *run)
+{
+    const struct choice from = choice_of(run, step, step->input);
+    const struct choice to = choice_of(run, step, step->output);
+    const size_t count = (size_t)(from.tokens * from.choices);
+
+    memcpy(to.chosen, from.chosen, count * sizeof *to.chosen);
+    for (size_t i = 0; i < count; i++)
+        tensor_set(&to.gates, (int64_t)i, 1);
+    return OK;
+}
+
+/* Gates of 1 have no gradient; the step behind this one has set that of those
+ * which it reads. */
+static status ones_backward(const struct step *step, struct run *run)
+{
+    (void)step;
+    CHECK(run->event->adds);
+    return OK;
+}
+
+static struct step_cost ones_cost(const struct step *step,
+                                  const struct program *p)
+{
+    const int64_t rows = program_slot_rows(p, step->output);
+
+    return (struct step_cost){
+        .bytes_moved = (double)(2 * rows * p->slots[step->output].width *
+                                (int64_t)sizeof(int32_t))};
+}
+
+static const struct layer layer_ones = {
+    .name = "gates_of_one", .kind = LAYER_ROUTER, .forward = ones_forward,
+    .backward_input = ones_backward, .cost = ones_cost};
+
+slot nn_gated(struct program *p, slot x, slot *choice,
+              const struct experts_spec *spec)
+{
+    const slot gates = *choice;
+    struct experts_spec one = *spec;
+
+    CHECK(spec->form.choices == 1);
+    x = relayout_local(p, x);
+    const int step = add_step(p, &layer_ones, gates, &spec->form);
+
+    if (p->error != OK) return -1;
+    *choice = p->steps[step].output;
+    p->slots[*choice] = p->slots[gates];
+    p->slots[*choice].name = layer_ones.name;
+    one.leaf = 1;
+    one.down_bias = (struct param_spec){0};
+    x = add_combine(p, x, gates, &one);
     if (p->error != OK) return -1;
     struct step *last = &p->steps[p->step_count - 1];
 

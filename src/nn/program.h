@@ -88,6 +88,11 @@ struct rope_table {
     struct rope_scaling scaling;
     double base;
     int rotary;         /* elements of a head that turn */
+    double temper;      /* nothing turns: cos at position t is 1 + temper
+                         * log(1 + floor((t + 1) / temper_floor)); 0: it does.
+                         * Source: Nakanishi 2025, arXiv:2501.19399, in the
+                         * form that Llama 4 was released with */
+    double temper_floor;
 };
 
 /* Heads of multi-head latent attention: elements of a query or key that stay
@@ -119,7 +124,7 @@ struct step {
         struct { int heads, kv_heads, head_width, cache;
                  int replicas; /* ranks that hold the same kv heads */
                  double scale, softcap;
-                 int64_t window, value;
+                 int64_t window, chunk, value;
                  int alibi;        /* heads of the whole model; 0: none */
         } attention;
         struct { int heads, kv_heads, head_width, table; } rope;
@@ -338,9 +343,13 @@ slot nn_rope(struct program *p, slot qkv, int heads, int kv_heads,
 /* The same where only the first `rotary` elements of a head turn. */
 slot nn_rope_part(struct program *p, slot qkv, int heads, int kv_heads,
                   const struct rope_table *table);
+/* Queries times a factor that grows with their position (struct rope_table). */
+slot nn_temper(struct program *p, slot qkv, int heads, int kv_heads,
+               const struct rope_table *table);
 struct qk_norm {
     struct param_spec weights[2];
     double epsilon;
+    bool plain;    /* without weights, whose cols alone count */
     bool plus_one; /* weights are stored less 1 */
     bool each;     /* LayerNorm without bias of each head, which has weights of
                     * its own, one head after the other */
@@ -356,6 +365,7 @@ struct attention_rule {
     double scale;   /* of scores; 0: 1 / root of the head width */
     double softcap; /* of scores; 0: none */
     int64_t window; /* tokens that a token sees; 0: all before it */
+    int64_t chunk;  /* it sees those of its chunk of so many; 0: likewise */
     int64_t value;  /* elements of a value, the others are zeros: for the cost
                      * alone; 0: as wide as a head */
     bool alibi;     /* linear biases of scores (kernels.h) */
@@ -419,6 +429,10 @@ slot nn_experts(struct program *p, slot x, slot choice,
 /* y = x times the gate that each token has by logits [tokens, 1]: their
  * sigmoid. */
 slot nn_share(struct program *p, slot x, slot logits);
+/* x times the gate of each token's one choice, for experts that take their
+ * gates on the way in: *choice becomes the same choice with gates of 1. */
+slot nn_gated(struct program *p, slot x, slot *choice,
+              const struct experts_spec *spec);
 /* x with elements set to zero at random, where the program has dropout, and
  * while training: else x. `use` < DROPOUT_USES tells apart the uses of a block.
  */

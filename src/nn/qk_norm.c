@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* qk_norm.c - norms of queries and keys inside a fused slot, before they turn:
- * RMSNorm, or LayerNorm where each head has weights of its own.
+/* qk_norm.c - norms of queries and keys inside a fused slot, before they turn
+ * or after: RMSNorm, or LayerNorm where each head has weights of its own.
  * Source: Dehghani et al. 2023, arXiv:2302.05442, section 2.2.
  *
  * A row of the norm is a head, or all heads where the weight is as wide as
@@ -10,6 +10,8 @@
  * context leaves and data leaves. A key-value head that several leaves share
  * counts in the first of them. Where each head has weights of its own, their
  * gradient is a sum of which all other leaves have +0.
+ *
+ * Without weights (Llama 4: after they turned) there is no such gradient.
  *
  * Rows over all heads that tensor ranks divide are gathered: every rank norms
  * whole rows, as one rank does, and keeps its own heads' part. So the gradient
@@ -107,10 +109,28 @@ static size_t statistics_bytes(const struct step *step,
 static size_t qk_norm_scratch(const struct step *step,
                               const struct program *p);
 
+static bool is_plain(const struct step *step)
+{
+    return step->param[0] < 0;
+}
+
+/* Behind the statistics in scratch: weights of 1. */
+static struct tensor no_weight(const struct step *step, struct run *run,
+                               int which)
+{
+    const struct tensor ones = tensor_1d(
+        (char *)run->scratch + statistics_bytes(step, run->program),
+        run->program->dtype, step->set.qk_norm.width[which]);
+
+    for (int64_t i = 0; i < ones.shape[0]; i++) tensor_set(&ones, i, 1);
+    return ones;
+}
+
 /* Behind the statistics in scratch, where 1 is to be added to it. */
 static struct tensor weight_of(const struct step *step, struct run *run,
                                int which)
 {
+    if (is_plain(step)) return no_weight(step, run, which);
     return norm_weight(run_weight(run, step, which),
                        step->set.qk_norm.plus_one,
                        (char *)run->scratch +
@@ -346,6 +366,11 @@ static struct tensor row_sums(const struct step *step,
                               int row, bool *counts)
 {
     const int contexts = contexts_of(p);
+    if (is_plain(step)) {
+        *counts = false;
+        return tensor_2d(pass->idle, program_real(p), contexts,
+                         pass->part.width);
+    }
     const int64_t leaf =
         sequence / (pass->piece.sequences / pass->piece.leaves);
     const int part = (pass->part.first + row) * p->grid.tensor /
@@ -414,6 +439,15 @@ static status pass_views(const struct step *step, struct run *run,
     return OK;
 }
 
+static status rows_backward(const struct step *step, struct run *run,
+                            const struct qk_pass *pass)
+{
+    for (int64_t s = 0; s < pass->piece.sequences; s++)
+        for (int row = 0; row < pass->part.rows; row++)
+            TRY(row_backward(step, run, pass, s, row));
+    return OK;
+}
+
 static status part_backward(const struct step *step, struct run *run,
                             struct qk_pass *pass)
 {
@@ -431,6 +465,7 @@ static status part_backward(const struct step *step, struct run *run,
     pass->bias = scratch + idle;
     memset(scratch, 0, (size_t)idle_places(step) * idle);
     scratch += (size_t)idle_places(step) * idle;
+    if (is_plain(step)) return rows_backward(step, run, pass);
     gradient_vector_begin(run->gradients, use, &pass->piece, scratch,
                           &pass->sums, &continues);
     pass->first_part =
@@ -441,9 +476,7 @@ static status part_backward(const struct step *step, struct run *run,
         memset(pass->sums.data, 0,
                (size_t)(tensor_count(&pass->sums) *
                         dtype_bytes(pass->sums.dtype)));
-    for (int64_t s = 0; s < pass->piece.sequences; s++)
-        for (int row = 0; row < pass->part.rows; row++)
-            TRY(row_backward(step, run, pass, s, row));
+    TRY(rows_backward(step, run, pass));
     return gradient_vector_end(run->gradients, use, pass->sums);
 }
 
@@ -560,6 +593,7 @@ slot nn_qk_norm(struct program *p, slot qkv, int heads, int kv_heads,
     p->steps[step].set.qk_norm.plus_one = norm->plus_one;
     p->steps[step].set.qk_norm.each = norm->each;
     CHECK(!norm->each || !norm->plus_one);
+    CHECK(!norm->plain || !norm->each);
     for (int which = 0; which < 2 && p->error == OK; which++) {
         const int64_t row = norm->each ? width : norm->weights[which].cols;
 
@@ -568,6 +602,7 @@ slot nn_qk_norm(struct program *p, slot qkv, int heads, int kv_heads,
             row == width ? all[which] : 1;
         if (row != width && ranks > 1 && p->overlap > 1)
             p->error = fail_overlap(norm->weights[which].name);
+        if (norm->plain) continue;
         program_add_param(p, step, which, &norm->weights[which]);
         if (p->error == OK)
             p->uses[p->use_count - 1].local = ranks > 1 && row == width;

@@ -33,6 +33,7 @@ static double llama3(const struct rope_scaling *s, double frequency)
 
     if (wave < s->original / s->high) return frequency;
     if (wave > s->original / s->low) return frequency / s->factor;
+    if (s->high == s->low) return frequency;
     const double keep = (s->original / wave - s->low) / (s->high - s->low);
 
     return (1 - keep) * frequency / s->factor + keep * frequency;

@@ -444,6 +444,21 @@ size_t run_rope_bytes(const struct program *program)
     return bytes;
 }
 
+/* Column `pair` of the table of a factor that grows with the position. */
+static void temper_fill(const struct rope_table *of,
+                        const struct tensor *table, int64_t pair)
+{
+    const int64_t floor = (int64_t)of->temper_floor;
+
+    for (int64_t t = 0; t < table->shape[0]; t++) {
+        const double passed = (double)((t + 1) / floor);
+        const int64_t at = (t * table->shape[1] + pair) * 2;
+
+        tensor_set(table, at, 1 + of->temper * math_log(1 + passed));
+        tensor_set(table, at + 1, 0);
+    }
+}
+
 /* cos and sin of position * frequency, computed in float64 and rounded once.
  * Source: Su et al. 2021, arXiv:2104.09864, section 3.2.2. */
 void run_rope_fill(struct run *run, void *memory)
@@ -461,6 +476,10 @@ void run_rope_fill(struct run *run, void *memory)
 
         run->rope[i] = at;
         for (int j = 0; j < half; j++) {
+            if (p->rope[i].temper > 0) {
+                temper_fill(&p->rope[i], &table, j);
+                continue;
+            }
             const double frequency =
                 rope_frequency(&p->rope[i].scaling, p->rope[i].base,
                                p->rope[i].rotary, j, p->context);

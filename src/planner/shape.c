@@ -55,10 +55,20 @@ static void count_moved(struct shape *shape, const struct step *step,
 }
 
 /* Keys of a causal query, mean over the positions of a sequence. */
-static double mean_keys(double sequence, double window)
+static double mean_keys(int64_t sequence, const struct step *step)
 {
-    if (window <= 0 || window >= sequence) return (sequence + 1) / 2;
-    return window - window * (window - 1) / (2 * sequence);
+    const double window = (double)step->set.attention.window;
+    const int64_t chunk = step->set.attention.chunk;
+    const double all = (double)sequence;
+
+    if (chunk > 0 && chunk < sequence) {
+        const double rest = (double)(sequence % chunk);
+        const double whole = (double)(sequence / chunk) * (double)chunk;
+
+        return (whole * (double)(chunk + 1) + rest * (rest + 1)) / (2 * all);
+    }
+    if (window <= 0 || window >= all) return (all + 1) / 2;
+    return window - window * (window - 1) / (2 * all);
 }
 
 /* Tensor ranks divide its inputs, so they add their products. All of them have
@@ -104,8 +114,7 @@ static void count_steps(struct shape *shape, const struct program *p,
                           (double)shape->choices / step->each);
         }
         if (kind == LAYER_ATTENTION) {
-            shape->keys += mean_keys((double)sequence,
-                                     (double)step->set.attention.window);
+            shape->keys += mean_keys(sequence, step);
             attentions++;
         }
         count_moved(shape, step, p);

@@ -9,7 +9,7 @@ golden=$tree/tests/golden/models
 
 # --- from a Hugging Face directory and back ---
 for name in mixtral deepseek deepseek_v2 deepseek_v2_lite deepseek_v3 \
-    qwen2_moe qwen3_moe olmoe granitemoe glm4_moe gpt_oss phimoe; do
+    qwen2_moe qwen3_moe olmoe granitemoe glm4_moe gpt_oss phimoe llama4; do
     must import "$golden/$name" "in-$name"
     must export "in-$name" "out-$name"
     lockstep compare "$golden/$name" "out-$name" >out 2>&1
@@ -46,6 +46,54 @@ sed 's/"short_mscale": 1.243, //; s/"short_mscale": 1.243,//' \
 expect "phimoe: one of two scales" 78 "not both above 0" import phi none
 sed 's/noise": 0.3/noise": 0/' "$golden/phimoe/config.json" >phi/config.json
 expect "phimoe: no logit is near" 78 "router_jitter_noise: 0" import phi none
+
+# --- llama4: what cannot be, and the text part of a model that sees images ---
+cp -r "$golden/llama4" four && chmod -R u+w four
+four() { sed "$1" "$golden/llama4/config.json" >four/config.json; }
+four 's/"num_experts_per_tok": 1/"num_experts_per_tok": 2/'
+expect "llama4: two experts of a token" 78 "have 1 expert" import four none
+four 's/"attention_chunk_size": 7/"attention_chunk_size": null/'
+expect "llama4: chunks of no size" 78 "attention_chunk_size: null" import four none
+four 's/"use_qk_norm"/"moe_layers": [1, 4], "use_qk_norm"/'
+expect "llama4: experts of no layer" 78 "moe_layers: entry 1" import four none
+four 's/"use_qk_norm"/"layer_types": ["chunked_attention", "full_attention", \
+    "sliding_attention", "full_attention"], "use_qk_norm"/'
+expect "llama4: a window" 78 "full_attention and chunked_attention" \
+    import four none
+python3 - "$golden/llama4" seeing <<'END'
+import json, os, sys
+from_, to = sys.argv[1:]
+os.mkdir(to)
+text = json.load(open(from_ + "/config.json"))
+text["attn_temperature_tuning"] = 4  # as some files say it
+json.dump({"model_type": "llama4", "text_config": text, "vision_config": {},
+           "architectures": ["Llama4ForConditionalGeneration"],
+           "boi_token_index": 1, "eoi_token_index": 2, "image_token_index": 3,
+           "tie_word_embeddings": False, "torch_dtype": "float32"},
+          open(to + "/config.json", "w"))
+data = open(from_ + "/model.safetensors", "rb").read()
+size = int.from_bytes(data[:8], "little")
+head = {k if k == "__metadata__" else "language_model." + k: v
+        for k, v in json.loads(data[8:8 + size]).items()}
+head = json.dumps(head).encode()
+with open(to + "/model.safetensors", "wb") as out:
+    out.write(len(head).to_bytes(8, "little") + head + data[8 + size:])
+END
+must import seeing in-seeing
+must export in-seeing out-seeing
+if lockstep compare "$golden/llama4" out-seeing >out 2>&1; then
+    ok "llama4: the text part of a model that sees images"
+else bad "llama4: the text part" "compare says otherwise" out; fi
+must train config.yaml --run four-run --set model.family=llama4 \
+    --set model.layers=4 --set moe.experts=4 --set model.window=5 \
+    --set model.rope_skip=2 --set model.window_skip=2 --set train.steps=3 \
+    --set model.temper_floor=3 --set model.init_std=0.4 --set model.qk_norm=true
+must generate four-run --prompt "the " --tokens 12 --temperature 0
+first=$(tail -n 1 log)
+must export four-run four-out
+must generate four-out --prompt "the " --tokens 12 --temperature 0
+if [ "$(tail -n 1 log)" = "$first" ]; then ok "llama4: the same text"
+else bad "llama4" "another text" log; fi
 
 # --- gpt-oss: codes of 4 bits, text, and what is refused ---
 must import "$golden/gpt_oss_mxfp4" codes

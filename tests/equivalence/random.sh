@@ -42,7 +42,7 @@ draw() { # SEED
             for (i = 1; i <= 6; i++) {
                 size = i < 6 ? of("1 1 1 2 2 3 4 5 6") : of("1 1 2 2 3 4")
                 if (i == 5 && context == 1) size = 1
-                if (i == 6 && family !~ /mixtral|moe/) size = 1
+                if (i == 6 && family !~ /mixtral|moe|llama4/) size = 1
                 if (ranks * size > 12) size = 1
                 ranks *= size
                 if (size > 1) text = text " mesh." axis[i] "=" size
@@ -86,13 +86,20 @@ draw() { # SEED
         function rules(   text) {
             if (family ~ /^(gpt2|gpt_neox|gptj)$/) kv = heads
             if (family == "palm") kv = 1
-            if (family ~ /mixtral|moe|deepseek/)
+            if (family ~ /mixtral|moe|deepseek|llama4/)
                 text = " moe.experts=" of("2 4 6 9") " moe.top_k=" of("1 2 2") \
                     " moe.bias_rate=" of("0 0.01") \
                     " moe.jitter=" of("0 0 0.2") \
                     " moe.capacity_factor=" of("0 0 0.8")
-            if (family ~ /mixtral|moe|deepseek/ && text !~ /experts=9/)
+            if (family ~ /mixtral|moe|deepseek|llama4/ && text !~ /experts=9/)
                 text = text " moe.devices=2 moe.device_loss=" of("0 0 0.1")
+            if (family == "llama4")
+                text = text " moe.top_k=1 moe.every=" of("1 1 2") \
+                    " moe.intermediate_size=" heads * of("1 2 3") \
+                    " model.window=" of("0 5 9 16") " model.window_skip=" \
+                    of("0 2 3") " model.rope_skip=" of("0 2 2 3") \
+                    " model.qk_norm=" of("true false") \
+                    " model.temper_floor=" of("1 3")
             if (family == "phimoe")
                 text = text " moe.top_k=2 model.attention_bias=" \
                     of("true false") " model.head_bias=" of("0 1") \
@@ -155,6 +162,7 @@ draw() { # SEED
             if (family == "starcoder2") return "q_proj v_proj o_proj c_fc c_proj"
             if (family ~ /mixtral|moe|oss|deepseek/) return "q_proj k_proj v_proj o_proj"
             if (family == "phi3") return "qkv_proj o_proj gate_up_proj down_proj"
+            if (family == "llama4") return "q_proj,k_proj,v_proj o_proj"
             if (family == "gptj") # its queries and keys need the values
                 return "q_proj,k_proj,v_proj out_proj fc_in fc_out"
             if (family ~ /falcon|gpt_neox/)
@@ -173,7 +181,7 @@ draw() { # SEED
                 "*~lr_factor=0.5~weight_decay=0" \
                 (rank > 0 ? " *lora_a~frozen *lora_b~frozen" : "") \
                 (rank > 0 && named == "[all]" ? " *wqkv.lora_b~frozen " \
-                    (family ~ /mixtral|moe|oss|deepseek/ ? "*.wo.lora_*~frozen" \
+                    (family ~ /mixtral|moe|oss|deepseek|llama4/ ? "*.wo.lora_*~frozen" \
                                             : "*.w2.lora_*~frozen") : ""))
             if (rank > 0 && group !~ (layers > 1 ? "layers.0|lora" : "lora"))
                 group = "-"
@@ -208,7 +216,7 @@ draw() { # SEED
             if (heads % kv != 0) kv = heads
             family = of("llama gpt2 qwen2 qwen3 mistral ministral smollm3 " \
                 "olmo2 phi3 stablelm starcoder2 gpt_neox gptj falcon palm " \
-                "gemma gemma2 gemma3 mixtral mixtral olmoe qwen2_moe qwen3_moe granitemoe glm4_moe gpt_oss " \
+                "gemma gemma2 gemma3 mixtral llama4 olmoe qwen2_moe qwen3_moe granitemoe glm4_moe gpt_oss " \
                 "phimoe deepseek deepseek_v2 deepseek_v3")
             context = of("1 1 2")
             leaf = of("3 6 5 9")

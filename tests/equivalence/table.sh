@@ -516,6 +516,13 @@ mv all.txt layouts.txt
 steps=3 model phimoe $experts model.family=phimoe moe.experts=6 \
     model.attention_bias=true model.dropout=0.1 moe.jitter=0.1 \
     moe.router_noise=0.3
+steps=3 model llama4 $experts model.family=llama4 moe.experts=4 moe.every=2 \
+    moe.intermediate_size=24 model.window=5 model.rope_skip=2 \
+    model.window_skip=2 model.qk_norm=true model.temper=0.3 \
+    model.temper_floor=3 moe.jitter=0.1 model.dropout=0.1
+steps=3 model llama4_bf16 $experts model.family=llama4 moe.experts=6 \
+    train.dtype=bfloat16 model.window=7 model.rope_skip=2 model.window_skip=4 \
+    model.temper_floor=3 moe.capacity_factor=0.8 model.attention_bias=true
 steps=3 model glm4_moe $experts model.family=glm4_moe moe.experts=8 \
     moe.top_k=3 moe.intermediate_size=12 moe.groups=4 moe.groups_chosen=2 \
     moe.scale=2.5 moe.first_dense=1 model.qk_norm=true \

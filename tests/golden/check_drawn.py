@@ -121,6 +121,13 @@ FAMILIES = {
     "gpt_oss": {**FREE, **LAYERS, "attention_bias": FLAGS,
                 "num_local_experts": [1, 3, 8], "num_experts_per_tok": "chosen",
                 "swiglu_limit": [0.2, 7.0], "swiglu_alpha": [1.702, ABSENT]},
+    "llama4_text": {**FREE, "attention_bias": FLAGS, "num_local_experts": [1, 3, 8],
+                    "num_experts_per_tok": [1], "intermediate_size_mlp": [10, 21],
+                    "attention_chunk_size": [1, 5, 100], "use_qk_norm": FLAGS,
+                    "layer_types": "types", "no_rope_layers": "flags or none",
+                    "interleave_moe_layer_step": [1, 1, 2], "moe_layers": "some layers",
+                    "attn_temperature_tuning": FLAGS + [ABSENT],
+                    "floor_scale": [1, 5, ABSENT], "attn_scale": [0.1, 1.0]},
     "qwen3_moe": {**FREE, **SPARSER, "attention_bias": FLAGS, **WINDOW,
                   "use_sliding_window": FLAGS}}
 NAMES_OLD = {"hidden_size": "n_embd", "num_hidden_layers": "n_layer",
@@ -153,7 +160,9 @@ def draw(seed, families):
         if values == "groups":
             values = [n for n in range(1, heads + 1) if heads % n == 0]
         elif values == "types":
-            values = [ABSENT, [chance.choice(TYPES) for _ in range(layers)]]
+            types = [t.replace("sliding", "chunked" if "llama4" in family else
+                               "sliding") for t in TYPES]
+            values = [ABSENT, [chance.choice(types) for _ in range(layers)]]
         elif values == "chosen":  # of the experts that were drawn before
             most = config.get("num_experts", config.get("num_local_experts"))
             values = range(1, min(most, 4) + 1)
@@ -170,8 +179,11 @@ def draw(seed, families):
             values = range(layers)
         elif values == "layers":
             values = [ABSENT, [], [chance.randrange(layers)]]
-        elif values == "flags":
-            values = [ABSENT, [chance.randint(0, 1) for _ in range(layers)]]
+        elif values == "some layers":
+            values = [ABSENT, sorted({chance.randrange(layers), layers - 1})]
+        elif values in ("flags", "flags or none"):
+            values = ([[]] if values != "flags" else []) + [
+                ABSENT, [chance.randint(0, 1) for _ in range(layers)]]
         value = chance.choice(values)
         if name == "rope":
             config.update(rope_of(chance, family, value))
@@ -181,6 +193,8 @@ def draw(seed, families):
         config["num_key_value_heads"] = heads
         if layers == 1:
             config["first_k_dense_replace"] = 0
+    if family == "llama4_text" and layers == 1:
+        config["interleave_moe_layer_step"] = 1
     if family in ("gpt2", "gptj", "falcon"):
         del config["intermediate_size"]
     if family == "falcon":  # the rest, transformers cannot run
@@ -226,7 +240,7 @@ EXPERT = {"mixtral": ("w1", "w3", "w2"), "phimoe": ("w1", "w3", "w2")}
 RENAMED = {"granitemoe": {"experts.gate_up_proj": "input_linear.weight",
                           "experts.down_proj": "output_linear.weight",
                           "router.weight": "router.layer.weight"},
-           "gpt_oss": {}}
+           "gpt_oss": {}, "llama4_text": {}}
 
 
 def pieces(name, family, value):

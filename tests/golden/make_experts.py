@@ -77,6 +77,17 @@ PHIMOE = gated("phimoe", "PhiMoEForCausalLM", num_local_experts=6,
                              "long_mscale": 1.3, "short_factor": [1.0, 1.5, 1.5],
                              "long_factor": [1.2, 2.5, 4.0],
                              "original_max_position_embeddings": 16})
+# Gates on the way in, chunks, blocks that do not turn, whose queries grow, dense
+# blocks between those with experts.
+LLAMA4 = gated("llama4_text", "Llama4ForCausalLM", num_local_experts=6,
+               num_experts_per_tok=1, head_dim=10, num_hidden_layers=4,
+               intermediate_size=14, intermediate_size_mlp=20,
+               interleave_moe_layer_step=2, attention_chunk_size=7,
+               no_rope_layers=[1, 0, 1, 0], floor_scale=4, attn_scale=0.3,
+               rms_norm_eps=1e-5, use_qk_norm=True,
+               rope_scaling={"rope_type": "llama3", "factor": 16.0,
+                             "low_freq_factor": 1.0, "high_freq_factor": 1.0,
+                             "original_max_position_embeddings": 16})
 # As it was published: experts in MXFP4, without gradients of codes.
 GPT_OSS_MXFP4 = {**GPT_OSS, "hidden_size": 32, "intermediate_size": 32,
                  "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 8,
@@ -88,7 +99,8 @@ MODELS = {"mixtral": (MIXTRAL, 81), "mixtral_all": (MIXTRAL_ALL, 82),
           "olmoe": (OLMOE, 83), "qwen2_moe": (QWEN2_MOE, 84),
           "qwen3_moe": (QWEN3_MOE, 85), "granitemoe": (GRANITEMOE, 86),
           "glm4_moe": (GLM4_MOE, 87), "gpt_oss": (GPT_OSS, 88),
-          "gpt_oss_mxfp4": (GPT_OSS_MXFP4, 89), "phimoe": (PHIMOE, 91)}
+          "gpt_oss_mxfp4": (GPT_OSS_MXFP4, 89), "phimoe": (PHIMOE, 91),
+          "llama4": (LLAMA4, 92)}
 
 
 def pack(value):

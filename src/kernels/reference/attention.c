@@ -149,7 +149,7 @@ bool NAME(attention_sees)(const struct attention *p, int64_t sequence,
                           int64_t query, int64_t key)
 {
     if (key > query) return false;
-    if (p->window > 0 && key <= query - p->window) return false;
+    if (key < attention_lowest(p, query)) return false;
     if (!p->query_documents) return true;
     return p->query_documents[attention_query_row(p, sequence, query)] ==
            p->key_documents[attention_key_row(p, sequence, key)];
@@ -158,7 +158,7 @@ bool NAME(attention_sees)(const struct attention *p, int64_t sequence,
 bool NAME(attention_before)(const struct attention *p, int64_t query,
                             int64_t first)
 {
-    return p->window > 0 && first + ATTENTION_GRANULE <= query - p->window + 1;
+    return first + ATTENTION_GRANULE <= attention_lowest(p, query);
 }
 
 real NAME(attention_keep)(const struct attention *p, int64_t sequence,
@@ -222,7 +222,8 @@ void NAME(attention_check)(const struct attention *p, bool backward)
               (node_fits(p->first_key, p->keys) &&
                (backward || p->denominator.data)));
     CHECK(!p->query_documents == !p->key_documents && (real)p->scale > 0);
-    CHECK(p->window >= 0 && p->softcap >= 0);
+    CHECK(p->window >= 0 && p->chunk >= 0 && p->softcap >= 0);
+    CHECK(p->window == 0 || p->chunk == 0);
     CHECK(!p->tiles || REAL_BITS == 32);
     CHECK(p->alibi.heads == 0 || p->alibi.head + p->heads <= p->alibi.heads);
     tensor_check(&p->q, rows, p->heads, p->head_width);

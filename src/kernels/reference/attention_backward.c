@@ -151,7 +151,7 @@ static void head_backward(const struct attention *p, int64_t sequence,
     tree_init(&tree, 2 * p->head_width);
     NAME(attention_lean)(p, sequence, key, 1, head, &bias);
     if (first < p->first_query) first = p->first_query;
-    if (p->window > 0 && end > key + p->window) end = key + p->window;
+    if (end > attention_past(p, key)) end = attention_past(p, key);
     for (; first < end; first = next) {
         int64_t row = attention_query_row(p, sequence, first);
         int64_t granule = first / ATTENTION_GRANULE;

@@ -25,7 +25,7 @@ static const char *const models[] = {
     "falcon_2", "falcon_rw", "gpt2_layer_scale", "mixtral", "mixtral_all",
     "olmoe", "qwen2_moe", "deepseek", "deepseek_v2",
     "deepseek_v2_lite", "deepseek_v3", "qwen3_moe", "granitemoe", "glm4_moe",
-    "gpt_oss", "phimoe"};
+    "gpt_oss", "phimoe", "llama4"};
 
 static void join(char out[PATH_BYTES], const char *directory,
                  const char *name)

@@ -11,7 +11,8 @@ struct attention_case {
     int heads, kv_heads, width, leaves;
     int document; /* tokens of a document; 0: no documents */
     bool fused;   /* q, k and v in one row */
-    int window;   /* keys that a query sees; 0: all */
+    int window;   /* keys that a query sees; 0: all; below 0: chunks of so
+                   * many */
     double cap;   /* of scores; 0: none */
     double drop;  /* of weights, with that probability */
     int alibi;    /* heads of a model, these its last; 0: no biases */
@@ -58,6 +59,15 @@ static const struct attention_case cases[] = {
     {1, 260, 0, 4, 2, 32, 1, 75, false, 90, 5, 0.3, 71},
     {1, 1030, 0, 1, 1, 8, 1, 0, true, 0, 0, 0, 16},
     {1, 1, 77, 12, 12, 64, 1, 0, false, 0, 0, 0, 0},
+    {1, 300, 0, 2, 1, 16, 1, 0, true, -40, 0, 0, 0},
+    {2, 513, 0, 2, 1, 24, 2, 0, true, -129, 0, 0, 0},
+    {1, 700, 0, 2, 2, 32, 1, 90, true, -128, 0, 0, 0},
+    {2, 300, 77, 2, 1, 40, 1, 0, false, -100, 0, 0, 0},
+    {1, 270, 0, 3, 1, 20, 3, 0, true, -1, 0, 0, 0},
+    {2, 1, 511, 4, 2, 64, 1, 0, false, -20, 5, 0, 0},
+    {1, 900, 0, 2, 2, 24, 2, 350, true, -260, 0, 0, 0},
+    {2, 391, 0, 2, 1, 24, 1, 130, true, -90, 5, 0.5, 0},
+    {1, 3, 1500, 4, 2, 32, 1, 0, false, -300, 0, 0, 0},
     {2, 1, 128, 6, 2, 24, 1, 0, false, 0, 0, 0, 0},
     {1, 1, 1001, 3, 3, 48, 1, 0, false, 0, 0, 0, 0},
     {1, 1, 299, 2, 1, 256, 1, 0, false, 0, 0, 0, 0},
@@ -93,7 +103,7 @@ static inline void peak_set(struct attention *p, int head, enum dtype dtype,
  * else has a path of its own there. */
 static inline bool has_peaks(const struct attention_case *c)
 {
-    return c->queries > 1 || c->window > 0 || c->cap > 0 || c->drop > 0 ||
+    return c->queries > 1 || c->window != 0 || c->cap > 0 || c->drop > 0 ||
            c->alibi > 0;
 }
 
@@ -135,7 +145,8 @@ static inline void attention_build(struct attention *p, struct arena *arena,
     p->head_width = c->width;
     p->leaves = c->leaves;
     p->scale = 2.0 / sqrt((double)c->width);
-    p->window = c->window;
+    p->window = c->window > 0 ? c->window : 0;
+    p->chunk = c->window < 0 ? -c->window : 0;
     p->softcap = c->cap;
     p->drop = (struct attention_dropout){c->drop, {{11, 12}}, 70, 5};
     if (c->alibi > 0)

@@ -451,6 +451,7 @@ static void softmax(const struct attention *p, int64_t row, int head,
                                     p->query_documents[row])
             continue;
         if (p->window > 0 && key <= query - p->window) continue;
+        if (p->chunk > 0 && key / p->chunk != query / p->chunk) continue;
         for (int e = 0; e < p->head_width; e++)
             score += *element(&p->q, row, head, e) *
                      *element(&p->k, at_key, kv, e);

@@ -99,7 +99,8 @@ TEST(products_have_shape_form_and_work)
     }
 }
 
-/* The closed form counts what a loop counts, for every window. */
+/* The closed form counts what a loop counts, for every window, and so do
+ * chunks. */
 TEST(attention_counts_the_pairs_that_it_looks_at)
 {
     static float q[QUERIES * HEADS * WIDTH], k[KEYS * HEADS * WIDTH];
@@ -107,8 +108,9 @@ TEST(attention_counts_the_pairs_that_it_looks_at)
 
     numbers(q, QUERIES * HEADS * WIDTH);
     numbers(k, KEYS * HEADS * WIDTH);
-    for (int first = 0; first + QUERIES <= KEYS + 3; first++) {
+    for (int i = 0; i < 2 * (KEYS - QUERIES + 1); i++) {
         static struct tables t;
+        const int first = i / 2, chunk = i % 2 ? 3 : 0;
         const int keys = first + QUERIES < KEYS ? first + QUERIES : KEYS;
         struct attention call = {
             .q = tensor_3d(q, DTYPE_F32, QUERIES, HEADS, WIDTH),
@@ -117,13 +119,14 @@ TEST(attention_counts_the_pairs_that_it_looks_at)
             .out = tensor_3d(out, DTYPE_F32, QUERIES, HEADS, WIDTH),
             .lse = tensor_2d(lse, DTYPE_F32, QUERIES, HEADS),
             .sequences = 1, .queries = QUERIES, .keys = keys,
-            .first_query = first, .heads = HEADS, .kv_heads = HEADS,
+            .first_query = first, .chunk = chunk, .heads = HEADS,
+            .kv_heads = HEADS,
             .head_width = WIDTH, .leaves = 1, .scale = 0.5};
         double pairs = 0;
 
-        if (keys < first + QUERIES) continue; /* not all that it may see */
-        for (int i = 0; i < QUERIES; i++)
-            for (int j = 0; j < keys; j++) pairs += j <= first + i;
+        for (int at = first; at < first + QUERIES; at++)
+            for (int j = 0; j < keys; j++)
+                pairs += j <= at && (chunk == 0 || j / chunk == at / chunk);
         open_tables(&t);
         IS_OK(t.first.attention_forward(&t.stream, &call));
         const struct meter_row *row = close_tables(&t);

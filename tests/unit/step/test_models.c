@@ -24,7 +24,7 @@ static const char *const models[] = {
     "falcon_2", "falcon_rw", "gpt2_layer_scale", "mixtral", "mixtral_all",
     "olmoe", "qwen2_moe", "deepseek", "deepseek_v2",
     "deepseek_v2_lite", "deepseek_v3", "qwen3_moe", "granitemoe", "glm4_moe",
-    "gpt_oss", "gpt_oss_mxfp4", "phimoe"};
+    "gpt_oss", "gpt_oss_mxfp4", "phimoe", "llama4"};
 
 struct tolerance { enum dtype dtype; double relative; };
 static const struct tolerance tolerances[] = {{DTYPE_F64, 1e-10},

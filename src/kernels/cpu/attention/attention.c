@@ -162,7 +162,8 @@ struct column {
     const float *biases;      /* of the keys; NULL: none */
     float scale;
     double cap;               /* 0: none */
-    int64_t window;           /* 0: none */
+    const int32_t *lowest;    /* query i sees no key before lowest[i]; NULL:
+                               * it does */
     float *maximum, *denominator; /* [LANES], set */
 };
 
@@ -191,19 +192,19 @@ static void column_cap(const struct column *c)
     }
 }
 
-/* Keys before the window of a query: those up to seen + i - window. */
+/* Keys before the window or chunk of a query. */
 static void column_window(const struct column *c, int32_t *any)
 {
-    const int64_t out = c->seen - c->window; /* of query 0 */
+    const int32_t *lowest = c->lowest;
 
-    for (int64_t j = 0; j < c->count && j < out + LANES; j++) {
+    for (int j = 0; j < c->count && j < lowest[LANES - 1]; j++) {
         float *x = c->x + j * QUERIES;
 
         SIMD for (int i = 0; i < LANES; i++)
-            x[i] = j > out + i ? x[i] : -(float)INFINITY;
+            x[i] = j >= lowest[i] ? x[i] : -(float)INFINITY;
     }
     SIMD for (int i = 0; i < LANES; i++)
-        any[i] = any[i] && out + i < c->count - 1;
+        any[i] = any[i] && lowest[i] < c->count;
 }
 
 /* Scores that are not seen become -inf. any[i]: whether query i sees a key. */
@@ -226,10 +227,10 @@ static void column_mask(const struct column *c, int32_t *any)
 
             x[i] = same ? x[i] : -(float)INFINITY;
             any[i] |= same && j <= c->seen + i &&
-                      (c->window == 0 || j > c->seen + i - c->window);
+                      (c->lowest == NULL || j >= c->lowest[i]);
         }
     }
-    if (c->window > 0) column_window(c, any);
+    if (c->lowest != NULL) column_window(c, any);
 }
 
 /* Maxima of products: where nothing is seen -inf. Exact, so in any order. */
@@ -312,6 +313,22 @@ static const float *biases_make(const struct forward *f,
     return biases;
 }
 
+/* The first keys that LANES queries from query `i` of the block on may see,
+ * counted from the granule's first key. */
+static const int32_t *lowest_find(const struct forward *f, int i,
+                                  int64_t first, int32_t *lowest)
+{
+    const struct attention *p = f->p;
+
+    if (p->window == 0 && p->chunk == 0) return NULL;
+    for (int j = 0; j < LANES; j++) {
+        const int64_t at = attention_lowest(p, f->position + i + j) - first;
+
+        lowest[j] = (int32_t)(at < 0 ? 0 : at > G ? G : at);
+    }
+    return lowest;
+}
+
 /* Weights of the whole block. A tile of the next product may span columns: up
  * to a tile's rows beyond what the column sees are set to +0. */
 static void weights_make(struct forward *f, const struct node *node,
@@ -320,8 +337,8 @@ static void weights_make(struct forward *f, const struct node *node,
     const struct attention *p = f->p;
     const int seen = (int)(f->position - first);
     float biases[G];
-    struct column c = {.scale = f->scale, .cap = p->softcap,
-                       .window = p->window};
+    struct column c = {.scale = f->scale, .cap = p->softcap};
+    int32_t lowest[LANES];
 
     if (p->key_documents)
         c.documents = p->key_documents + attention_key_first(p, f->sequence) +
@@ -333,6 +350,7 @@ static void weights_make(struct forward *f, const struct node *node,
 
         c.x = f->scores + i;
         c.seen = seen + i;
+        c.lowest = lowest_find(f, i, first, lowest);
         c.count = end;
         c.own = f->documents + i;
         c.maximum = node->maximum + i;
@@ -512,13 +530,13 @@ static void queries_find(struct forward *f)
         f->documents[r] = p->query_documents[f->row + r];
 }
 
-/* Granules before the window of a block of queries that begins at a position:
- * none of them sees a key there. */
+/* Granules before the window or chunk of a block of queries that begins at a
+ * position: none of them sees a key there. */
 static int64_t granules_before(const struct attention *p, int64_t position)
 {
-    const int64_t lowest = position - p->window + 1 - p->first_key;
+    const int64_t lowest = attention_lowest(p, position) - p->first_key;
 
-    return p->window > 0 && lowest > 0 ? lowest / G : 0;
+    return lowest > 0 ? lowest / G : 0;
 }
 
 /* Queries [f->row, f->row + f->rows) of one head. */

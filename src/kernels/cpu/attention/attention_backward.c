@@ -108,9 +108,9 @@ static void rows_dots(struct backward *b, float *sums, int64_t row, int count)
 /* Number of the first granule of keys that a granule of queries sees. */
 static int64_t keys_begin(const struct backward *b, int64_t query)
 {
-    const int64_t lowest = larger(query, b->query) - b->p->window + 1;
+    const int64_t lowest = attention_lowest(b->p, larger(query, b->query));
 
-    return larger(b->p->window > 0 ? lowest : 0, b->key_base) / G;
+    return larger(lowest, b->key_base) / G;
 }
 
 /* Numbers of the head's rows in a granule of queries. */

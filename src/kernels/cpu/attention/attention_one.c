@@ -246,6 +246,7 @@ bool CPU(attention_one)(struct stream *stream, const struct attention *p)
     const int64_t bytes = p->head_width * dtype_bytes(p->k.dtype);
 
     if (p->queries != 1 || p->tiles || p->key_documents || p->window > 0 ||
+        p->chunk > 0 ||
         p->softcap > 0 || p->alibi.heads > 0 || p->drop.rate > 0 || p->peaks ||
         p->denominator.data || p->first_key != 0)
         return false;

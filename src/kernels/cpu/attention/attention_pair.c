@@ -53,11 +53,11 @@ static void key_documents(const struct backward *b, const struct granules *g,
                  g->queries.to);
 }
 
-/* Queries whose window ends before they reach the key. */
+/* Queries whose window or chunk begins behind the key. */
 static void key_window(const struct backward *b, const struct granules *g,
                        int key, float *w, float *d)
 {
-    const int64_t past = g->key + key + b->p->window - g->query;
+    const int64_t past = attention_past(b->p, g->key + key) - g->query;
 
     for (int64_t i = larger(past, g->queries.from); i < g->queries.to; i++)
         w[i] = d[i] = 0;
@@ -121,7 +121,7 @@ static void part_weights(struct backward *b, const struct granules *g,
         key_gradient(b, g, w, d, columns);
         if (b->p->key_documents)
             key_documents(b, g, j, &(struct scores){.w = w, .d = d});
-        if (b->p->window > 0) key_window(b, g, j, w, d);
+        if (b->p->window > 0 || b->p->chunk > 0) key_window(b, g, j, w, d);
         for (int c = part->query; c < end && b->p->drop.rate > 0; c += LANES)
             drop_lanes(w + c, factors + (j - part->from) * STRIDE + c);
         if (b->p->tiles) {
