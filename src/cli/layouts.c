@@ -222,8 +222,8 @@ static status leave_mesh(struct options_set *set)
 {
     static const char *const words[] = {
         "mesh.data=0", "mesh.shard=1", "mesh.context=1", "mesh.tensor=1",
-        "mesh.expert=1", "mesh.expert_tensor=0", "mesh.pipe=1",
-        "mesh.layers=[]"};
+        "mesh.expert=1", "mesh.expert_tensor=0", "mesh.expert_context=false",
+        "mesh.pipe=1", "mesh.layers=[]"};
 
     for (size_t i = 0; i < sizeof words / sizeof *words; i++)
         TRY(options_assign(set, words[i], ORIGIN_COMMAND_LINE));

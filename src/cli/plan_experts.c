@@ -62,6 +62,7 @@ status plan_experts(const struct setup *setup, const struct stage *stage,
     const int blocks = m->layers - blocks_count(&x->dense);
     const int64_t tokens = setup->batch * setup->request.length;
     const struct expert_span held = experts_held(p, x->experts);
+    char axes[EXPERT_AXES_BYTES];
     const struct router_form form = {.experts = x->experts,
                                      .choices = x->top_k};
 
@@ -80,8 +81,7 @@ status plan_experts(const struct setup *setup, const struct stage *stage,
         {"parameters that a token uses", setup->parameters - model_idle(m),
          ""},
         {"ranks that divide the experts", mesh_expert_ranks(&p->mesh),
-         experts_are_folded(p) ? "mesh.expert times mesh.tensor"
-                               : "mesh.expert"},
+         experts_axes(&p->mesh, axes)},
         {"first expert of the rank", held.first, ""},
         {"experts of the rank", held.count, "of each block"},
         {"rows that the rank has room for",

@@ -108,7 +108,7 @@ static status scale_run(struct options_set *set, int64_t k)
         "mesh.layout=given", "mesh.layers=",
         "mesh.data=-1", "mesh.shard=1", "mesh.context=1", "mesh.tensor=1",
         "mesh.pipe=1", "mesh.expert=1", "mesh.expert_tensor=0",
-        "train.micro_batch=0",
+        "mesh.expert_context=false", "train.micro_batch=0",
         "numerics.grid_data=0", "numerics.grid_tensor=0",
         "numerics.grid_context=0"};
     const struct options o = set->values;

@@ -69,7 +69,8 @@ static status visit_leaves(const struct pipeline *p,
                      exchange_all_reduce(elements, ranks,
                                          program->place.at[AXIS_CONTEXT])};
 
-        if (use->local || !gradient_made(program, s) || calls == 0)
+        if (use->local || use->contexts > 1 || calls == 0 ||
+            !gradient_made(program, s))
             continue;
         TRY(visit(argument, &row));
     }

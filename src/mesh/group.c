@@ -142,18 +142,21 @@ static axis_set divides_experts(const struct mesh *mesh)
     return mesh->folded | 1u << AXIS_EXPERT;
 }
 
-status mesh_fold(struct mesh *mesh, int64_t expert_tensor)
+status mesh_fold(struct mesh *mesh, int64_t expert_tensor,
+                 bool expert_context)
 {
     const int tensor = mesh->size[AXIS_TENSOR];
 
     mesh->folded = 0;
+    if (expert_context && mesh->size[AXIS_CONTEXT] > 1)
+        mesh->folded |= 1u << AXIS_CONTEXT;
     if (expert_tensor == 0 || expert_tensor == tensor) return OK;
     if (expert_tensor != 1)
         FAIL(ERR_CONFIG, "mesh.expert_tensor: %" PRId64 " ranks beside "
                          "mesh.tensor=%d; all tensor ranks cut each expert "
                          "(0 or %d), or each has whole ones (1)",
              expert_tensor, tensor, tensor);
-    mesh->folded = 1u << AXIS_TENSOR;
+    mesh->folded |= 1u << AXIS_TENSOR;
     return OK;
 }
 

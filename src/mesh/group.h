@@ -60,10 +60,11 @@ bool mesh_is_batch(const struct mesh *mesh, axis_set axes);
 void mesh_batch_label(const struct mesh *mesh, axis_set axes,
                       char label[COMM_LABEL_BYTES]);
 
-/* Chooses the axes that divide the experts beside the expert axis. ERR_CONFIG:
- * another number of ranks that cut an expert than none (0: all of the tensor
- * axis), one or all. */
-status mesh_fold(struct mesh *mesh, int64_t expert_tensor);
+/* Chooses the axes that divide the experts beside the expert axis: tensor where
+ * one of its ranks cuts an expert; context if asked. ERR_CONFIG: expert_tensor
+ * is neither 1 nor all of the tensor ranks (0: all). */
+status mesh_fold(struct mesh *mesh, int64_t expert_tensor,
+                 bool expert_context);
 /* The ranks that divide the experts of a block: those of the expert axis, of
  * each of these the ones of the context axis and of each of those the ones of
  * the tensor axis, as far as these are folded (struct mesh). */

@@ -21,7 +21,21 @@ bool experts_are_folded(const struct program *p)
 
 int experts_sources(const struct program *p)
 {
-    return p->mesh.size[AXIS_EXPERT];
+    return p->mesh.size[AXIS_EXPERT] * experts_contexts(p);
+}
+
+int experts_contexts(const struct program *p)
+{
+    return p->mesh.folded >> AXIS_CONTEXT & 1 ? p->mesh.size[AXIS_CONTEXT] : 1;
+}
+
+const char *experts_axes(const struct mesh *mesh,
+                         char out[EXPERT_AXES_BYTES])
+{
+    snprintf(out, EXPERT_AXES_BYTES, "mesh.expert%s%s",
+             mesh->folded >> AXIS_CONTEXT & 1 ? " times mesh.context" : "",
+             mesh->folded >> AXIS_TENSOR & 1 ? " times mesh.tensor" : "");
+    return out;
 }
 
 struct expert_span experts_held(const struct program *p, int experts)
@@ -80,22 +94,21 @@ status experts_check_ranks(const struct program *p,
                            const struct router_form *form)
 {
     const int ranks = mesh_expert_ranks(&p->mesh);
-    const int sources = experts_sources(p);
+    char text[EXPERT_AXES_BYTES];
     int near = ranks;
 
     if (ranks == 1) return OK;
     while (form->experts % near != 0) near--;
-    if (near != ranks && experts_are_folded(p))
-        FAIL(ERR_CONFIG, "mesh.expert_tensor: %d ranks (mesh.expert times "
-                         "mesh.tensor) do not divide the %d experts of a "
-                         "block evenly; %d do, or mesh.expert_tensor=%d cuts "
-                         "each expert over the tensor ranks", ranks,
-             form->experts, near, program_tensor_ranks(p));
+    if (near != ranks && p->mesh.folded != 0)
+        FAIL(ERR_CONFIG, "%s: %d ranks do not divide the %d experts of a block "
+                         "evenly; %d do, or leave out mesh.expert_tensor or "
+                         "mesh.expert_context", experts_axes(&p->mesh, text),
+             ranks, form->experts, near);
     if (near != ranks)
         FAIL(ERR_CONFIG, "mesh.expert: %d ranks do not divide the %d experts "
                          "of a block evenly; %d do", ranks, form->experts,
              near);
-    return check_sources(p, sources);
+    return check_sources(p, p->mesh.size[AXIS_EXPERT]);
 }
 
 /* ---- whose tokens are whose ---- */

@@ -20,6 +20,8 @@
  *   of each chunk of tokens        left  right left  right
  *   of 8 experts                   0-1   2-3   4-5   6-7
  *
+ * Context ranks that are folded are sources of their own.
+ *
  * A rank has room for `bound` rows. Where more come they go in turns: each has
  * as many pairs of an expert and a source, in this order, as there is room for;
  * one pair has no more rows than a source has tokens. */
@@ -32,8 +34,14 @@
 /* Whether ranks divide the experts; whether tensor ranks do. */
 bool experts_are_spread(const struct program *p);
 bool experts_are_folded(const struct program *p);
-/* Ranks whose tokens differ in more than the part of a chunk. */
+/* Ranks whose tokens differ in more than the part of a chunk; those of them
+ * that have parts of the same sequences. */
 int experts_sources(const struct program *p);
+int experts_contexts(const struct program *p);
+/* "mesh.expert times mesh.tensor": the ranks that divide the experts. */
+enum { EXPERT_AXES_BYTES = 64 };
+const char *experts_axes(const struct mesh *mesh,
+                         char out[EXPERT_AXES_BYTES]);
 /* Those of `experts` that this rank has. */
 struct expert_span { int first, count; };
 struct expert_span experts_held(const struct program *p, int experts);

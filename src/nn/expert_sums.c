@@ -91,7 +91,8 @@ static struct sum_order order_of(struct run *run, const struct piece *piece,
 {
     const struct sum_order order = run_order_tokens(run, piece, only);
     const int64_t first = piece_first_token(run->program, piece) +
-                          run->gradients->source * run->program->tokens;
+                          (run->gradients->source * run->gradients->contexts +
+                           run->gradients->of) * run->program->tokens;
 
     for (int64_t i = 0; i < order.segment_count; i++)
         run->segments[i].first += first;
@@ -137,47 +138,70 @@ static status sum_gradient(struct run *run, const struct step *step,
     return OK;
 }
 
-static status source_weight(const struct step *step, struct run *run,
-                            const struct expert_operands *of,
-                            struct expert_range range)
-{
-    struct gradients *g = run->gradients;
-    struct piece_cursor cursor = {0};
-    struct piece piece;
-
-    while (piece_next(&g->cut[0], run->batch.index, &cursor, &piece)) {
-        const int sums = gradient_sums(g, step->use[0], &piece);
-
-        for (int i = 0; i < sums; i++) {
-            if (range.first == range.end) break;
-            TRY(sum_gradient(run, step, of, &piece, i, range));
-            for (int e = range.first; e < range.end; e++)
-                if (gradient_made(run->program, step->use[0] + e))
-                    TRY(gradient_end(g, step->use[0] + e, i));
-        }
-    }
-    return OK;
-}
-
 /* The first expert of the source in the pairs from `pair` on. */
 static int first_expert(int pair, int source, int sources)
 {
     return pair <= source ? 0 : (pair - source + sources - 1) / sources;
 }
 
+/* The experts of the source of now, of those that are asked for. */
+static struct expert_range range_of(const struct step *step,
+                                    const struct gradients *g,
+                                    const struct expert_operands *of)
+{
+    const struct use_info *use = &g->program->uses[step->use[0]];
+    const int sources = use->sources * use->contexts;
+    const int source = g->source * use->contexts + g->of;
+    const int last = of->last > 0 ? of->last : step->each * sources;
+
+    return (struct expert_range){first_expert(of->first, source, sources),
+                                 first_expert(last, source, sources)};
+}
+
+static status piece_weight(const struct step *step, struct run *run,
+                           const struct expert_operands *of,
+                           const struct piece *piece)
+{
+    struct gradients *g = run->gradients;
+    const struct expert_range range = range_of(step, g, of);
+    const int sums = gradient_sums(g, step->use[0], piece);
+
+    for (int i = 0; i < sums; i++) {
+        if (range.first == range.end) break;
+        TRY(sum_gradient(run, step, of, piece, i, range));
+        for (int e = range.first; e < range.end; e++)
+            if (gradient_made(run->program, step->use[0] + e))
+                TRY(gradient_end(g, step->use[0] + e, i));
+    }
+    return OK;
+}
+
+/* Context ranks of a source have parts of the same data leaves: piece by
+ * piece. */
+static status source_weight(const struct step *step, struct run *run,
+                            const struct expert_operands *of, int source)
+{
+    struct gradients *g = run->gradients;
+    const int contexts = run->program->uses[step->use[0]].contexts;
+    struct piece_cursor cursor = {0};
+    struct piece piece;
+
+    while (piece_next(&g->cut[0], run->batch.index, &cursor, &piece))
+        for (int i = 0; i < contexts; i++) {
+            gradients_from(g, source, i);
+            TRY(piece_weight(step, run, of, &piece));
+        }
+    return OK;
+}
+
 status experts_weight(const struct step *step, struct run *run,
                       const struct expert_operands *of)
 {
     const int sources = run->program->uses[step->use[0]].sources;
-    const int last = of->last > 0 ? of->last : step->each * sources;
 
-    for (int i = 0; i < sources; i++) {
-        gradients_from(run->gradients, i);
-        TRY(source_weight(step, run, of, (struct expert_range){
-                              first_expert(of->first, i, sources),
-                              first_expert(last, i, sources)}));
-    }
-    gradients_from(run->gradients, 0);
+    for (int i = 0; i < sources; i++)
+        TRY(source_weight(step, run, of, i));
+    gradients_from(run->gradients, 0, 0);
     return OK;
 }
 

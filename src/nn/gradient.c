@@ -12,7 +12,8 @@ static const struct param *use_param(const struct gradients *g, int use)
 /* The state of a use for the source of now. */
 static struct use_state *state_of(const struct gradients *g, int use)
 {
-    return &g->states[g->source * g->program->use_count + use];
+    return &g->states[(g->source * g->contexts + g->of) *
+                          g->program->use_count + use];
 }
 
 /* Rows of a table that a use keeps; other uses: of their parameter. */
@@ -109,14 +110,17 @@ static void plan_use(struct gradients *g, int use, bool placed,
     const struct cut *cut = &g->cut[info->head];
     const int contexts = cut_contexts(cut);
     const int needed = info->local ? 1 : node_limit(cut, takes_left(g, use));
-    const int limit = needed > g->roots.count ? needed : g->roots.count;
+    const int least = needed > g->roots.count ? needed : g->roots.count;
+    const int limit = g->of > 0 ? 1 : least; /* beside rank 0: one leaf */
     struct use_state *state = state_of(g, use);
 
     state->unfinished = state->joined = -1;
-    if (!gradient_made(program, use) || g->source >= info->sources) return;
+    if (!gradient_made(program, use) || g->source >= info->sources ||
+        g->of >= info->contexts)
+        return;
     for (int b = 0; b < limit; b++) {
         const bool root = b < g->roots.count && g->source == 0 &&
-                          (info->number == 0 || placed);
+                          g->of == 0 && (info->number == 0 || placed);
 
         state->offset[b] = root ? -1 : g->partial_elements;
         if (!root) g->partial_elements += elements;
@@ -128,30 +132,43 @@ static void plan_use(struct gradients *g, int use, bool placed,
                                            : contexts - 1);
 }
 
+static void count_sources(struct gradients *g)
+{
+    for (int i = 0; i < g->program->use_count; i++) {
+        const struct use_info *use = &g->program->uses[i];
+
+        if (use->sources > g->sources) g->sources = use->sources;
+        if (use->contexts > g->contexts) g->contexts = use->contexts;
+    }
+}
+
+static int states_of(const struct gradients *g)
+{
+    return g->sources * g->contexts * g->program->use_count;
+}
+
 status gradients_plan(struct gradients *g, const struct program *program,
                       bool placed)
 {
-    void *states = NULL;
+    void *memory = NULL;
     bool unfinished[2];
 
-    *g = (struct gradients){.program = program, .sources = 1};
+    *g = (struct gradients){.program = program, .sources = 1, .contexts = 1};
     for (int head = 0; head < 2; head++) {
         g->cut[head] = program_cut(program, head);
         unfinished[head] = leaves_are_cut(&g->cut[head]);
     }
     cut_roots(&g->cut[0], &g->roots);
     CHECK(g->roots.count == 1 || !placed);
-    for (int i = 0; i < program->use_count; i++)
-        if (program->uses[i].sources > g->sources)
-            g->sources = program->uses[i].sources;
+    count_sources(g);
     CHECK(g->roots.count == 1 || g->sources == 1);
-    TRY(memory_take((size_t)program->use_count * (size_t)g->sources,
-                    sizeof *g->states, &states));
-    g->states = states;
+    TRY(memory_take((size_t)states_of(g), sizeof *g->states, &memory));
+    g->states = memory;
     for (g->source = 0; g->source < g->sources; g->source++)
-        for (int i = 0; i < program->use_count; i++)
-            plan_use(g, i, placed, unfinished[program->uses[i].head]);
-    g->source = 0;
+        for (g->of = 0; g->of < g->contexts; g->of++)
+            for (int i = 0; i < program->use_count; i++)
+                plan_use(g, i, placed, unfinished[program->uses[i].head]);
+    g->source = g->of = 0;
     plan_joined(g);
     return plan_named(g);
 }
@@ -165,7 +182,7 @@ void gradients_free(struct gradients *g)
 
 void gradients_reset(struct gradients *g)
 {
-    for (int i = 0; i < g->sources * g->program->use_count; i++)
+    for (int i = 0; i < states_of(g); i++)
         g->states[i].stack = (struct node_stack){0};
     tied_rows_reset(&g->named);
 }
@@ -182,6 +199,11 @@ static struct tensor root_tensor(const struct gradients *g,
 
     return param_shaped(
         param, (char *)g->root + param->gradient * dtype_bytes(real), real);
+}
+
+struct tensor gradient_first_root(const struct gradients *g, int use)
+{
+    return root_tensor(g, use_param(g, use));
 }
 
 /* Buffer b of a use, shaped as the parameter. */
@@ -311,59 +333,6 @@ void gradients_close(const struct gradients *g)
         if (!gradient_made(g->program, i)) continue;
         CHECK(stack->count == g->roots.count && !stack->open);
     }
-}
-
-status gradients_finish(struct gradients *g)
-{
-    gradients_close(g);
-    /* As backward makes them: the last use first. */
-    for (int i = g->program->use_count - 1; i >= 0; i--) {
-        const int taker = gradient_taker(g->program, i);
-
-        if (taker < 0 || g->program->uses[i].rows > 0 ||
-            !gradient_made(g->program, i))
-            continue;
-        const struct tensor root = gradient_root(g, taker);
-
-        TRY(g->kernels->add(g->stream, root, root, gradient_root(g, i)));
-    }
-    return gradients_add_named(g);
-}
-
-/* Some rows of a table take theirs; the others + 0. */
-static status add_block(struct gradients *g, struct tensor table, int64_t first,
-                        struct tensor root)
-{
-    const int64_t left = table.shape[0] - first;
-    const int64_t rows = left < TIED_BLOCK ? left : TIED_BLOCK;
-    const int64_t width = table.shape[1];
-    const size_t bytes = (size_t)(width * dtype_bytes(table.dtype));
-    char *block = partial(g, g->named_block);
-    struct tensor to = flat(tensor_rows(table, first, rows));
-
-    memset(block, 0, (size_t)rows * bytes);
-    for (int64_t i = 0; i < rows; i++) {
-        const int32_t place = g->named.places[first + i];
-
-        if (place >= 0)
-            memcpy(block + (size_t)i * bytes,
-                   (char *)root.data + (size_t)place * bytes, bytes);
-    }
-    return g->kernels->add(g->stream, to, to,
-                           tensor_1d(block, to.dtype, rows * width));
-}
-
-status gradients_add_named(struct gradients *g)
-{
-    for (int i = 0; i < g->program->use_count; i++) {
-        if (g->program->uses[i].rows == 0 || !gradient_made(g->program, i))
-            continue;
-        const struct tensor table = root_tensor(g, use_param(g, i));
-
-        for (int64_t row = 0; row < table.shape[0]; row += TIED_BLOCK)
-            TRY(add_block(g, table, row, buffer_tensor(g, i, 0)));
-    }
-    return OK;
 }
 
 static const struct cut *use_cut(const struct gradients *g, int use)
@@ -538,25 +507,57 @@ static status sources_end(struct gradients *g, int use)
     return complete ? gradient_fold_sources(g, use) : OK;
 }
 
+/* The leaf that a context rank's tokens have filled. */
+static struct tensor leaf_of(struct gradients *g, int use, int context)
+{
+    g->of = context;
+    return flat(buffer_tensor(g, use, state_of(g, use)->buffer));
+}
+
+/* The same where this rank has summed the leaves of all context ranks, one
+ * after the other: once the last one's is there, they are added. */
+static status ranks_end(struct gradients *g, int use)
+{
+    const int contexts = g->program->uses[use].contexts, now = g->of;
+
+    if (!state_of(g, use)->piece.completes) return piece_end(g, use);
+    if (now + 1 < contexts) return OK;
+    for (int apart = 1; apart < contexts; apart *= 2)
+        for (int i = 0; i + apart < contexts; i += 2 * apart) {
+            const struct tensor b = leaf_of(g, use, i + apart);
+            const struct tensor a = leaf_of(g, use, i);
+
+            TRY(g->kernels->add(g->stream, a, a, b));
+        }
+    for (g->of = 1; g->of < contexts; g->of++)
+        state_of(g, use)->stack = (struct node_stack){0};
+    g->of = 0;
+    TRY(piece_end(g, use));
+    TRY(sources_end(g, use));
+    g->of = now;
+    return OK;
+}
+
 status gradient_end(struct gradients *g, int use, int sum)
 {
     struct use_state *state = state_of(g, use);
     const struct piece *piece = &state->piece;
 
     if (sum + 1 < gradient_sums(g, use, piece)) return OK;
-    if (piece->completes) {
-        if (fills_contexts(use_cut(g, use), piece))
-            TRY(contexts_fold(g, use));
+    if (piece->completes && fills_contexts(use_cut(g, use), piece))
+        TRY(contexts_fold(g, use));
+    if (g->program->uses[use].contexts > 1) return ranks_end(g, use);
+    if (piece->completes)
         TRY(contexts_join(g, flat(buffer_tensor(g, use, state->buffer))));
-    }
     TRY(piece_end(g, use));
     return sources_end(g, use);
 }
 
-void gradients_from(struct gradients *g, int source)
+void gradients_from(struct gradients *g, int source, int context)
 {
-    CHECK(source < g->sources);
+    CHECK(source < g->sources && context < g->contexts);
     g->source = source;
+    g->of = context;
 }
 
 void gradient_vector_begin(struct gradients *g, int use,

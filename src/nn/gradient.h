@@ -13,7 +13,9 @@
  * Where an expert's rank sums tokens of several ranks (use_info.sources),
  * the leaves of each source have a tree of their own, with buffers of its own;
  * once all are complete, their roots are added by the tree, into that of source
- * 0.
+ * 0. Where context ranks divide the experts, too (use_info.contexts), it sums
+ * the context leaves of each of them apart, a data leaf at a time, and adds
+ * those of a data leaf by the tree, into that of context rank 0.
  *
  * A rank whose leaves are several subtrees (3 of 12) has as many roots: those
  * of first uses lie in as many flat arenas, one behind the other, those of
@@ -53,9 +55,10 @@ struct gradients {
                               * cut[].all_leaves says otherwise */
     int64_t joined_first, joined_elements; /* of all uses, in partials */
     struct cut cut[2];       /* [head] */
-    struct use_state *states; /* owned, [sources][uses] */
-    int sources;             /* the most of a use */
-    int source;              /* whose tokens the next piece has */
+    struct use_state *states; /* owned, [sources][contexts][uses] */
+    int sources, contexts;   /* the most of a use */
+    int source, of;          /* the source, and which of its context ranks,
+                              * whose tokens the next piece has */
     bool halved;             /* another rank has the other half of the leaves of
                               * each source: sources are added up once it is
                               * there, too (gradient_fold_sources) */
@@ -100,6 +103,8 @@ bool gradient_made(const struct program *program, int use);
  * roots are complete. */
 status gradients_add_named(struct gradients *g);
 
+/* The root of the first use of the parameter of a use, in its shape. */
+struct tensor gradient_first_root(const struct gradients *g, int use);
 /* Root of a use once its step is done, flat; the first of several. */
 struct tensor gradient_root(const struct gradients *g, int use);
 /* Bytes from one root to the next, and the leaves of all ranks; 0: there is one
@@ -129,8 +134,8 @@ status gradient_end(struct gradients *g, int use, int sum);
 struct tensor gradient_source_root(struct gradients *g, int use,
                                    int source);
 status gradient_fold_sources(struct gradients *g, int use);
-/* The pieces that follow are of tokens of this source. */
-void gradients_from(struct gradients *g, int source);
+/* The pieces that follow are of tokens of one context rank of this source. */
+void gradients_from(struct gradients *g, int source, int context);
 
 /* For vectors: sums [leaves * contexts * parts, width] for this piece, in
  * `scratch` or,

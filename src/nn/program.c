@@ -98,6 +98,8 @@ void program_add_use(struct program *p, int step, int which, int param)
         .vector = p->params.items[param].spec.vector,
         .sources = p->params.items[param].spec.spread > 0
                        ? p->mesh.size[AXIS_EXPERT] : 1,
+        .contexts = p->params.items[param].spec.folded >> AXIS_CONTEXT & 1
+                        ? p->mesh.size[AXIS_CONTEXT] : 1,
         .local = p->params.items[param].spec.vector &&
                  writes_part(p, &p->steps[step])};
     p->steps[step].param[which] = param;
@@ -154,10 +156,9 @@ int64_t program_sequence(const struct program *program)
     return program->length * program->mesh.size[AXIS_CONTEXT];
 }
 
-/* Where this rank's first or second span of a sequence begins. */
-static int64_t program_span(const struct program *program, int second)
+/* Where the first or second span of a context rank in a sequence begins. */
+static int64_t program_span(const struct program *program, int at, int second)
 {
-    const int at = program->place.at[AXIS_CONTEXT];
     const int last = 2 * program->mesh.size[AXIS_CONTEXT] - 1;
 
     return (second ? last - at : at) * (program->length / 2);
@@ -165,14 +166,20 @@ static int64_t program_span(const struct program *program, int second)
 
 int64_t program_position(const struct program *program, int64_t token)
 {
+    return program_position_at(program, program->place.at[AXIS_CONTEXT],
+                               token);
+}
+
+int64_t program_position_at(const struct program *program, int context,
+                            int64_t token)
+{
     const int64_t half = program->length / 2;
     const int second = token >= half;
 
     if (program->mesh.size[AXIS_CONTEXT] == 1) return token;
     if (program->method.striped)
-        return token * program->mesh.size[AXIS_CONTEXT] +
-               program->place.at[AXIS_CONTEXT];
-    return program_span(program, second) + token - second * half;
+        return token * program->mesh.size[AXIS_CONTEXT] + context;
+    return program_span(program, context, second) + token - second * half;
 }
 
 struct step_cost program_cost(const struct program *program)

@@ -201,6 +201,8 @@ struct use_info {
                          * stage than the other uses */
     int sources;        /* ranks whose tokens it sums, each rank's leaves in a
                          * tree of its own (gradient.h); 1 */
+    int contexts;       /* ranks of each source, which have its context leaves;
+                         * 1: this one, or they all sum their own */
     int64_t rows;       /* of the table that a step can name, where only those
                          * are kept (tied_rows.h); 0: the whole table is */
 };
@@ -476,6 +478,9 @@ static inline int program_ahead(const struct program *program,
 int64_t program_sequence(const struct program *program);
 /* Position of this rank's token `token` of a sequence. */
 int64_t program_position(const struct program *program, int64_t token);
+/* The same of another context rank's token. */
+int64_t program_position_at(const struct program *program, int context,
+                            int64_t token);
 
 /* Forward cost of all steps. */
 struct step_cost program_cost(const struct program *program);

@@ -167,13 +167,12 @@ uint64_t quantized_site(const struct param *param, enum product_use use,
     return (uint64_t)param->order * SITE_USES + (uint64_t)use * 2 + gradient;
 }
 
-struct dropout_row quantized_place(const struct program *p, int64_t sequence,
-                                   int64_t token, uint64_t site)
+struct dropout_row quantized_place(int64_t sequence, int64_t position,
+                                   uint64_t site)
 {
     return (struct dropout_row){
         (uint64_t)sequence,
-        (uint64_t)program_position(p, token) << POSITION_SHIFT |
-            site << SITE_SHIFT};
+        (uint64_t)position << POSITION_SHIFT | site << SITE_SHIFT};
 }
 
 /* Where each row stands. */
@@ -185,7 +184,8 @@ static void fill_places(const struct run *run, uint64_t site, int64_t first,
 
     for (int64_t i = begin; i < begin + rows; i++)
         out[i - begin] = quantized_place(
-            p, run->batch.sequence + i / p->length, i % p->length, site);
+            run->batch.sequence + i / p->length,
+            program_position(p, i % p->length), site);
 }
 
 /* ---- operands ---- */

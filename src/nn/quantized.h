@@ -62,8 +62,8 @@ int64_t quantized_spans(const struct program *p);
  * operand. */
 uint64_t quantized_site(const struct param *param, enum product_use use,
                         bool gradient);
-struct dropout_row quantized_place(const struct program *p, int64_t sequence,
-                                   int64_t token, uint64_t site);
+struct dropout_row quantized_place(int64_t sequence, int64_t position,
+                                   uint64_t site);
 
 /* Bytes of scratch, those of the bias's sums first. */
 size_t quantized_scratch(const struct step *step, const struct program *p);

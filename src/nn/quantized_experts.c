@@ -160,11 +160,15 @@ static void fill_places(const struct run *run, const struct expert_part *part,
     for (int64_t i = 0; i < part->count; i++) {
         const int64_t all = token_of(part, i), tokens = part->few->tokens;
         const int64_t token = all % tokens;
+        const int source = (int)(all / tokens), contexts = experts_contexts(p);
         const int64_t first = run->batch.sequence +
-                              sequences_away(run, (int)(all / tokens));
+                              sequences_away(run, source / contexts);
+        const int context =
+            contexts > 1 ? source % contexts : p->place.at[AXIS_CONTEXT];
 
         part->room.places[i] = quantized_place(
-            p, first + token / p->length, token % p->length, site);
+            first + token / p->length,
+            program_position_at(p, context, token % p->length), site);
     }
 }
 

@@ -51,7 +51,7 @@ static void add_leaves(const struct scene *s)
         const int64_t each = use->local ? elements * p->grid.data
                                            : elements;
 
-        if (!gradient_made(p, i)) continue;
+        if (!gradient_made(p, i) || use->contexts > 1) continue;
         exchanges_add(s->out, (struct exchange){
             .group = "context", .what = "gradients", .kind = COMM_ALL_REDUCE,
             .size = ranks, .calls = calls,

@@ -415,10 +415,10 @@ static status check_expert(const struct setup *setup)
     const int ranks = mesh_expert_ranks(&setup->mesh);
 
     if (ranks == 1 || setup->model.moe.experts > 0) return OK;
-    FAIL(ERR_CONFIG, "mesh.expert%s: %d ranks divide experts, and no layer of "
-                     "this model has any; mesh.expert=1 works%s",
-         setup->mesh.folded != 0 ? "_tensor" : "", ranks,
-         setup->mesh.folded != 0 ? " with mesh.expert_tensor=0" : "");
+    FAIL(ERR_CONFIG, "mesh.expert: %d ranks divide experts, and no layer of "
+                     "this model has any; mesh.expert=1%s works", ranks,
+         setup->mesh.folded != 0 ? " without mesh.expert_tensor and "
+                                   "mesh.expert_context" : "");
 }
 
 static status check_mtp(const struct setup *setup)
@@ -544,7 +544,7 @@ static status choose_mesh(struct setup *setup, int ranks, int rank)
     }
     TRY(mesh_order_parse(&setup->order, o->mesh.order));
     TRY(mesh_resolve(mesh, ranks));
-    TRY(mesh_fold(mesh, o->mesh.expert_tensor));
+    TRY(mesh_fold(mesh, o->mesh.expert_tensor, o->mesh.expert_context));
     mesh_place(mesh, &setup->order, rank, &setup->place);
     setup->ranks = mesh_batch_ranks(mesh);
     return OK;

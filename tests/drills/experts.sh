@@ -208,7 +208,7 @@ LOCKSTEP_FAULT=train.step:8:kill lockstep train config.yaml --run cut \
 LOCKSTEP_FAULT=train.step:11:kill lockstep resume cut --ranks 4 \
     --set mesh.expert=2 --set mesh.shard=1 --set zero=zero1 >log 2>&1
 must resume cut --ranks 2 --set mesh.expert=1 --set mesh.expert_tensor=0 \
-    --set zero=ddp
+    --set zero=ddp --set mesh.expert_context=true
 if same_run whole cut; then ok "folded experts, killed twice, resumed"
 else bad "folded experts, killed twice, resumed" "$why" log; fi
 must export cut exported-expert
@@ -463,12 +463,12 @@ expect "stochastic activations of divided experts" 78 "use mesh.expert=1" \
 expect "half of the tensor ranks cut each expert" 78 "each has whole ones (1)" \
     train config.yaml --run none --ranks 4 --set model.family=mixtral \
     --set mesh.tensor=4 --set mesh.expert_tensor=2
-expect "more ranks than experts divide" 78 "3 ranks (mesh.expert times" \
+expect "more ranks than experts divide" 78 "mesh.tensor: 3 ranks do not" \
     train config.yaml --run none --ranks 3 --set model.family=mixtral \
     --set moe.experts=4 --set mesh.tensor=3 --set mesh.expert_tensor=1 \
     --set numerics.grid_tensor=3 --set model.heads=6 --set model.kv_heads=3 \
     --set model.width=48 --set model.feed_forward=48
-expect "no experts to divide over tensor ranks" 78 "with mesh.expert_tensor=0" \
+expect "no experts to divide over tensor ranks" 78 "without mesh.expert_tensor" \
     train config.yaml --run none --ranks 2 --set mesh.tensor=2 \
     --set mesh.expert_tensor=1
 

@@ -42,6 +42,8 @@ draw() { # SEED
             }
             if (experts && text !~ /tensor=1|expert=4/)
                 text = text " mesh.expert_tensor=" of("0 1")
+            if (experts && text !~ /context=1|expert=4/)
+                text = text " mesh.expert_context=" of("false true")
             return ranks text " zero=" of("ddp zero1 zero2 zero3 fsdp hsdp " \
                 "{states:[data,shard]} {states:[data,shard],gradients:[shard]} " \
                 "{states:[data,shard],gradients:[shard],weights:[shard]}") \

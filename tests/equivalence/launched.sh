@@ -58,7 +58,7 @@ experts() {
     printf '%s\n' "ranks=4 mesh.expert=4" \
         "ranks=4 mesh.expert=2 mesh.shard=2 zero=fsdp train.micro_batch=1" \
         "ranks=4 mesh.expert=2 mesh.tensor=2" \
-        "ranks=4 mesh.expert=2 mesh.tensor=2 mesh.expert_tensor=1"
+        "ranks=4 mesh.context=2 mesh.expert_context=true mesh.tensor=2 mesh.expert_tensor=1"
 }
 
 small="data.sequence=24 train.batch=8 train.micro_batch=4
@@ -154,7 +154,8 @@ for name in ${*:-own $mpis}; do
     four >layouts.txt
     rows_of $name 4
     experts >layouts.txt
-    rows_of $name 5 model.family=mixtral moe.experts=4
+    rows_of $name 5 model.family=mixtral moe.experts=4 \
+        numerics.grid_context=2
     eight >layouts.txt
     rows_of $name 8
     cut >layouts.txt

@@ -169,6 +169,10 @@ mutation "gradients of folded experts are not summed over data" \
     src/mesh/shard.c \
     's/(const axis_set copied = param_copied\(&param->spec\)) & AXES_BATCH;/\1 \& (param->spec.folded ? 1u << AXIS_SHARD : AXES_BATCH);/' \
     "$folded"
+mutation "an expert's sums of other context ranks are forgotten" \
+    src/nn/gradient.c \
+    's/const struct tensor b = leaf_of\(g, use, i \+ apart\);/const struct tensor b = leaf_of(g, use, i);/' \
+    "ranks=2 mesh.context=2 mesh.expert_context=true"
 mutation "half of a folded expert counts in the norm" src/mesh/shard.c \
     's/axis == AXIS_NONE \|\| param->spec\.folded >> axis & 1/axis == AXIS_NONE/' \
     "$folded"

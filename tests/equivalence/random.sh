@@ -58,6 +58,8 @@ draw() { # SEED
                 sets())
             if (text ~ /tensor=/ && family ~ /mixtral|moe|deepseek/)
                 text = text " mesh.expert_tensor=" of("0 1")
+            if (text ~ /context=/ && family ~ /mixtral|moe|deepseek/)
+                text = text " mesh.expert_context=" of("false true")
             if (text ~ /expert/) text = text " moe.rows_bound=" of("0.1 1 2")
             text = text " zero=" zero
             if (zero ~ /zero3|fsdp|hsdp|mics|weights/)

@@ -469,6 +469,10 @@ printf '%s\n' "ranks=1 train.micro_batch=1 train.threads=3" \
     "ranks=4 mesh.tensor=2 mesh.expert_tensor=1 mesh.shard=2 zero=fsdp train.recompute=block" \
     "ranks=4 mesh.tensor=2 mesh.expert_tensor=1 mesh.context=2 train.micro_batch=1 zero=zero1" \
     "ranks=4 mesh.tensor=2 mesh.expert_tensor=1 mesh.pipe=2 train.micro_batch=1 schedule.name=dualpipe moe.rows_bound=0.5" \
+    "ranks=2 mesh.context=2 mesh.expert_context=true" \
+    "ranks=4 mesh.context=2 mesh.expert_context=true mesh.shard=2 zero=fsdp train.micro_batch=1 train.recompute=block" \
+    "ranks=4 mesh.context=2 mesh.expert_context=true mesh.tensor=2 zero=zero1" \
+    "ranks=4 mesh.context=2 mesh.expert_context=true mesh.pipe=2 train.micro_batch=1 schedule.name=zb-v" \
     >layouts.txt
 # shellcheck disable=SC2086
 {
@@ -545,13 +549,15 @@ steps=3 model deepseek_v2_mxfp4 $experts model.family=deepseek_v2 $latent \
     train.dtype=bfloat16 numerics.recipe=mxfp4 moe.scale=2
 }
 
-# Experts divided over tensor ranks and expert ranks at once.
+# Experts divided over several axes at once.
 cp layouts.txt all.txt
 printf '%s\n' "ranks=4 mesh.expert=2 mesh.tensor=2 mesh.expert_tensor=1" \
     "ranks=4 mesh.expert=2 mesh.tensor=2 mesh.expert_tensor=1 mesh.order=tensor,expert moe.rows_bound=0.5 tensor.overlap=2" \
     "ranks=8 mesh.expert=2 mesh.tensor=2 mesh.expert_tensor=1 mesh.shard=2 zero=fsdp train.micro_batch=1" \
     "ranks=8 mesh.expert=2 mesh.tensor=2 mesh.expert_tensor=1 mesh.pipe=2 zero=zero2 train.micro_batch=1 schedule.name=zb-v" \
     "ranks=8 mesh.expert=2 mesh.tensor=2 mesh.expert_tensor=1 mesh.context=2 train.micro_batch=1 train.recompute=block" \
+    "ranks=4 mesh.context=2 mesh.expert_context=true mesh.tensor=2 mesh.expert_tensor=1 tensor.overlap=2" \
+    "ranks=4 mesh.context=2 mesh.expert_context=true mesh.expert=2 mesh.order=context,expert train.micro_batch=1" \
     >layouts.txt
 # shellcheck disable=SC2086
 {
@@ -571,6 +577,20 @@ steps=3 model folded_uneven data.sequence=23 train.batch=8 \
     train.micro_batch=4 numerics.grid_tensor=3 model.feed_forward=42 \
     model.heads=6 model.kv_heads=3 model.width=48 model.family=mixtral \
     moe.experts=6
+# Several context leaves of a rank, and data leaves of several micro-batches.
+printf '%s\n' "ranks=2 mesh.context=2 mesh.expert_context=true train.micro_batch=1" \
+    "ranks=2 mesh.context=2 mesh.expert_context=true train.micro_batch=2 train.logits_chunk=16" \
+    "ranks=4 mesh.context=4 mesh.expert_context=true" \
+    "ranks=8 mesh.context=2 mesh.expert_context=true mesh.tensor=2 mesh.expert_tensor=1 mesh.expert=2 train.micro_batch=1" \
+    "ranks=8 mesh.context=4 mesh.expert_context=true mesh.data=2 zero=zero2 train.micro_batch=2" \
+    >layouts.txt
+for few in "" "train.dtype=bfloat16 numerics.high_last=0 numerics.recipe=nvfp4 optimizer.name=soap"; do
+    # shellcheck disable=SC2086
+    steps=3 model "folded_context${few:+_few}" data.sequence=32 \
+        train.batch=8 numerics.grid_tensor=2 numerics.grid_context=4 \
+        numerics.grid_data=2 model.feed_forward=40 model.family=mixtral \
+        moe.experts=8 moe.top_k=3 $few
+done
 mv all.txt layouts.txt
 
 # Jitter under every layout.

@@ -130,7 +130,12 @@ TEST(folded_ranks_divide_the_experts)
     IS_OK(mesh_resolve(&mesh, 24));
     EQUAL_INT(mesh_expert_ranks(&mesh), 2);
     EQUAL_TEXT(mesh_lane_name(&mesh, AXIS_EXPERT), "expert");
-    mesh.folded = BIT(AXIS_TENSOR);
+    IS_OK(mesh_fold(&mesh, 0, true));
+    EQUAL_INT(mesh_expert_ranks(&mesh), 4);
+    IS_OK(mesh_fold(&mesh, 1, true));
+    EQUAL_INT(mesh_expert_ranks(&mesh), 12);
+    FAILS(mesh_fold(&mesh, 2, false), ERR_CONFIG, "whole ones (1)");
+    IS_OK(mesh_fold(&mesh, 1, false));
     EQUAL_INT(mesh_expert_ranks(&mesh), 6);
     EQUAL_INT(mesh_lane_ranks(&mesh, AXIS_TENSOR), 3);
     EQUAL_TEXT(mesh_lane_name(&mesh, AXIS_EXPERT), "experts");
