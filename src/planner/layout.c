@@ -59,8 +59,12 @@ const char *layout_text(const struct layout *l, char *out, size_t size)
             used += (size_t)snprintf(out + used, size - used, "%s %d, ",
                                      axes[i].name, axes[i].size);
     if (used < size)
-        snprintf(out + used, size - used, "micro-batch %lld, zero %d%s%s",
+        snprintf(out + used, size - used, "micro-batch %lld, zero %d%s%s%s",
                  (long long)l->micro_batch, l->zero,
+                 !l->whole_shards ? ""
+                 : l->parts[2] ? " (weights of shards)"
+                 : l->parts[1] ? " (states of all, else of shards)"
+                               : " of shards",
                  l->recompute != RECOMPUTE_NONE ? ", recompute " : "",
                  l->recompute != RECOMPUTE_NONE
                      ? recompute_names[l->recompute] : "");

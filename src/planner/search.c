@@ -33,6 +33,15 @@ static const struct {
     {"zb-v", 2, false, IDLE_V}};
 enum { SCHEDULES = (int)(sizeof schedules / sizeof *schedules) };
 
+/* Weights that are divided inside a node alone, and of the rest what is divided
+ * over all nodes; each takes less memory than the one before, and no less time
+ * (docs/zero.md, axes of each). */
+enum { PRESETS_LAST = 3 };
+static const struct { const char *beyond; bool states, gradients; } sets[] = {
+    {"", false, false}, {", all states", true, false},
+    {", all gradients", true, true}};
+enum { SETS = (int)(sizeof sets / sizeof *sets) };
+
 struct hunt {
     struct search *out;
     const struct search_request *request;
@@ -50,7 +59,10 @@ static void family_name(const struct hunt *h, int choice, int value,
         "tensor", "context", "pipe", "expert", "micro-batch", "zero",
         "recompute", "schedule"};
 
-    if (choice == CHOICE_RECOMPUTE)
+    if (choice == CHOICE_ZERO && value > PRESETS_LAST)
+        snprintf(out, FAMILY_BYTES, "hsdp%s",
+                 sets[value - PRESETS_LAST - 1].beyond);
+    else if (choice == CHOICE_RECOMPUTE)
         snprintf(out, FAMILY_BYTES, "recompute %s", recompute_names[value]);
     else if (choice == CHOICE_SCHEDULE)
         snprintf(out, FAMILY_BYTES, "%s, %d chunk%s", schedules[value].name,
@@ -85,8 +97,11 @@ static struct family *family_of(struct hunt *h, int choice, int value)
 
 static void values_of(const struct layout *l, int schedule, int out[CHOICES])
 {
+    const int zero = l->whole_shards ? PRESETS_LAST + 1 + l->parts[1] +
+                                           l->parts[2]
+                                     : l->zero;
     const int values[CHOICES] = {l->tensor, l->context, l->pipe,
-                                 l->expert, (int)l->micro_batch, l->zero,
+                                 l->expert, (int)l->micro_batch, zero,
                                  (int)l->recompute, schedule};
 
     memcpy(out, values, sizeof values);
@@ -240,12 +255,44 @@ static status judge(struct hunt *h)
 
 /* ---- all of them ---- */
 
+/* Data ranks of a node, where there are several nodes of them; else 1. */
+static int node_shards(const struct hunt *h)
+{
+    const struct layout *l = &h->l;
+    const int shards = l->per_node / (l->tensor * l->context);
+    const bool open = h->request->fixed == NULL || h->request->fixed->zero < 0;
+
+    if (l->as != AS_LOCKSTEP || l->expert > 1 || !open || shards < 2 ||
+        l->data % shards != 0 || l->data == shards)
+        return 1;
+    return shards;
+}
+
+/* The first that fits is as fast as those after it. */
+static status each_set(struct hunt *h)
+{
+    const struct layout flat = h->l;
+    const int64_t feasible = h->out->feasible;
+
+    h->l.zero = PRESETS_LAST;
+    h->l.shard = node_shards(h);
+    h->l.data /= h->l.shard;
+    h->l.whole_shards = true;
+    for (int i = 0; i < SETS && h->out->feasible == feasible; i++) {
+        h->l.parts[1] = sets[i].states;
+        h->l.parts[2] = sets[i].gradients;
+        TRY(judge(h));
+    }
+    h->l = flat;
+    return OK;
+}
+
 static status each_zero(struct hunt *h)
 {
-    const int most = layout_sharing(&h->l) > 1 ? 3 : 0;
+    const int most = layout_sharing(&h->l) > 1 ? PRESETS_LAST : 0;
 
     for (h->l.zero = 0; h->l.zero <= most; h->l.zero++) TRY(judge(h));
-    return OK;
+    return node_shards(h) > 1 ? each_set(h) : OK;
 }
 
 static status each_schedule(struct hunt *h)

@@ -116,8 +116,8 @@ static status fix(struct search_fixed *fixed, const struct options_set *set)
         .micro_batch = micro_batch ? o->train.micro_batch : -1};
     if (!is_open(set, "zero") && fixed->zero < 0)
         FAIL(ERR_CONFIG, "zero: %s, and mesh: auto chooses among ddp, zero1, "
-                         "zero2 and fsdp; leave it out, or give the whole mesh",
-             o->zero);
+                         "zero2, fsdp and sets of axes; leave it out, or give "
+                         "the whole mesh", o->zero);
     if (!is_open(set, "schedule.name"))
         snprintf(fixed->schedule, sizeof fixed->schedule, "%.23s",
                  o->schedule.name);

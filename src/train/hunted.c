@@ -14,11 +14,16 @@ static const int64_t check_ns = 1200000000; /* for plans to the byte */
 
 /* ---- configuration lines ---- */
 
-static const char *zero_name(int zero)
+static const char *zero_name(const struct layout *l)
 {
     static const char *const names[] = {"ddp", "zero1", "zero2", "fsdp"};
 
-    return names[zero];
+    if (!l->whole_shards) return names[l->zero];
+    if (l->parts[2])
+        return "{weights: [shard], gradients: [data, shard], states: "
+               "[data, shard]}";
+    return l->parts[1] ? "{weights: [shard], gradients: [shard], states: "
+                         "[data, shard]}" : "hsdp";
 }
 
 int hunted_settings(const struct layout *l, bool grid,
@@ -31,8 +36,8 @@ int hunted_settings(const struct layout *l, bool grid,
     snprintf(out[n++], HUNTED_SETTING, "mesh.pipe=%d", l->pipe);
     snprintf(out[n++], HUNTED_SETTING, "mesh.data=%d", l->data);
     snprintf(out[n++], HUNTED_SETTING, "mesh.expert=%d", l->expert);
-    snprintf(out[n++], HUNTED_SETTING, "mesh.shard=1");
-    snprintf(out[n++], HUNTED_SETTING, "zero=%s", zero_name(l->zero));
+    snprintf(out[n++], HUNTED_SETTING, "mesh.shard=%d", l->shard);
+    snprintf(out[n++], HUNTED_SETTING, "zero=%s", zero_name(l));
     snprintf(out[n++], HUNTED_SETTING, "train.micro_batch=%lld",
              (long long)l->micro_batch);
     snprintf(out[n++], HUNTED_SETTING, "train.recompute=[%s]",
@@ -56,15 +61,17 @@ int hunted_settings(const struct layout *l, bool grid,
 
 void hunted_yaml(const struct layout *l, bool grid, char *out)
 {
-    char expert[32] = "";
+    char expert[32] = "", shard[32] = "";
     size_t used;
 
     if (l->expert > 1)
         snprintf(expert, sizeof expert, ", expert: %d", l->expert);
+    if (l->shard > 1)
+        snprintf(shard, sizeof shard, ", shard: %d", l->shard);
     used = (size_t)snprintf(
         out, HUNTED_LINES, "zero: %s\nmesh: {tensor: %d, context: %d, pipe: "
-        "%d, data: %d%s}\ntrain: {micro_batch: %lld, recompute: [%s]}\n",
-        zero_name(l->zero), l->tensor, l->context, l->pipe, l->data, expert,
+        "%d, data: %d%s%s}\ntrain: {micro_batch: %lld, recompute: [%s]}\n",
+        zero_name(l), l->tensor, l->context, l->pipe, l->data, shard, expert,
         (long long)l->micro_batch, recompute_names[l->recompute]);
 
     if (grid && layout_sharing(l) > GRID_AUTO)

@@ -147,6 +147,25 @@ expect "the cheapest number of ranks" 0 "candidates" search small.yaml \
     --machine cpu --ranks 4 --objective cost
 expect "the least memory" 0 "candidates" search small.yaml --machine cpu \
     --ranks 4 --objective memory --top 2
+# Axes of each of ZeRO's parts, where shards of a node are some of the ranks that
+# share the batch; the settings of each that is found can be planned.
+lockstep search "$tree/examples/presets/llama3_8b.yaml" --ranks 16 \
+    --machine h100 --top 20 --json >sets.json 2>err
+if [ "$(grep -c '"family": "hsdp\(, all states\|, all gradients\)\?"' \
+    sets.json)" = 3 ]; then ok "search looks at axes of each part of ZeRO"
+else bad "search looks at axes of each part of ZeRO" "families" sets.json; fi
+awk '/"set": \[/ { on = 1; line = ""; next }
+    on && /\]/ && !/:|=/ { on = 0; if (line ~ /shard=[2-9]/) print line; next }
+    on { sub(/^ *"/, ""); sub(/",?$/, ""); line = line "|" $0 }' \
+    sets.json | awk -F'zero=' '!seen[$2 ~ /^\{/]++' >kept
+[ -s kept ] || bad "settings of shards of a node" "none was kept" sets.json
+while IFS='|' read -r -a settings; do
+    arguments=()
+    for setting in "${settings[@]:1}"; do arguments+=(--set "$setting"); done
+    expect "settings of shards of a node" 0 "shard" plan \
+        "$tree/examples/presets/llama3_8b.yaml" --ranks 16 --explain mesh \
+        "${arguments[@]}"
+done <kept
 # The winner's own values never lose against it: its tables and its sentence are
 # made after the exact plans have chosen it.
 preset=$tree/examples/presets/llama3_8b.yaml
