@@ -14,6 +14,7 @@ struct price {
     int64_t partials;      /* ... of leaves that wait for others */
     int64_t rooms;         /* ... of units until they are reduced */
     int64_t sent;          /* bytes of a step */
+    int64_t copies;        /* ... of them between ranks with the same shard */
 };
 
 static int64_t bytes_sent(const struct exchanges *exchanges)
@@ -30,6 +31,18 @@ static int64_t bytes_sent(const struct exchanges *exchanges)
     return bytes;
 }
 
+/* Shards of mesh.shard are added up over mesh.data in every round, too: a tree
+ * over leaves adds those of a round before it adds rounds. */
+static int64_t bytes_between_copies(const struct exchanges *exchanges)
+{
+    int64_t bytes = 0;
+
+    for (int i = 0; i < exchanges->count; i++)
+        if (exchanges->items[i].between_copies)
+            bytes += exchanges->items[i].bytes;
+    return bytes;
+}
+
 static status price_now(struct setup *setup, int rank, struct price *out)
 {
     const struct memory_row *memory;
@@ -42,6 +55,7 @@ static status price_now(struct setup *setup, int rank, struct price *out)
     out->partials = (int64_t)memory[MEMORY_PARTIALS].bytes;
     out->rooms = (int64_t)memory[MEMORY_BUCKETS].bytes;
     out->sent = bytes_sent(&draft.exchanges);
+    out->copies = bytes_between_copies(&draft.exchanges);
     draft_free(&draft);
     return OK;
 }
@@ -90,6 +104,7 @@ static void add_row(struct table *table, const char *choice, bool used,
     table_bytes(table, price->partials);
     table_bytes(table, price->rooms);
     table_bytes(table, price->sent);
+    table_bytes(table, price->copies);
     table_text(table, "");
 }
 
@@ -98,7 +113,7 @@ static void add_impossible(struct table *table, const char *choice,
 {
     table_text(table, choice);
     table_bool(table, false);
-    for (int i = 0; i < 5; i++) table_text(table, NULL);
+    for (int i = 0; i < 6; i++) table_text(table, NULL);
     table_text(table, why);
 }
 
@@ -109,13 +124,14 @@ status plan_zero(struct setup *setup, int rank, struct table *table)
         {"reductions", "reductions", true},
         {"gradients", "gradients_bytes", true},
         {"partial", "partials_bytes", true}, {"units", "units_bytes", true},
-        {"sent in a step", "sent_bytes", true}, {"", "reason", false}};
+        {"sent in a step", "sent_bytes", true},
+        {"between copies", "copies_bytes", true}, {"", "reason", false}};
     const bool rounds = setup->request.rounds > 0;
     char reason[ROUNDS_REASON];
     const char *why = why_not(setup, reason);
     struct price price;
 
-    table_begin(table, columns, 8);
+    table_begin(table, columns, 9);
     if (why[0] != 0) {
         add_impossible(table, "each", why);
     } else {

@@ -119,7 +119,7 @@ static void add_gradients(struct exchanges *out, const struct stage *stage,
     const bool parted = shard_class(shards, unit)->parts > 1;
 
     add_side(out, &s.copies, (struct exchange){
-        .what = "gradients", .calls = rounds,
+        .what = "gradients", .calls = rounds, .between_copies = true,
         .kind = parted ? COMM_REDUCE_SCATTER : COMM_ALL_REDUCE,
         .bytes = size_product(
             bytes, parted ? left * (own - shard_gradients(shards, unit))

@@ -23,6 +23,7 @@ struct exchange {
     int64_t bytes;       /* that it sends to other ranks in a step */
     bool routed;         /* bytes are those of equal shares: what tokens choose
                           * decides (layer_exchange.routed) */
+    bool between_copies; /* gradients of shards that other ranks hold, too */
     bool updates;        /* only in a step that changes the weights */
 };
 

@@ -122,6 +122,22 @@ price "price beside a pipe" 2 4 4 $small zero=fsdp mesh.pipe=2 mesh.data=2
 price "price beside a pipe and tensor ranks" 2 8 4 $small zero=zero2 \
     mesh.pipe=2 mesh.data=2 mesh.tensor=2
 price "price of data ranks alone" 4 4 2 $small zero=fsdp mesh.data=4
+# Gradients that mesh.shard divides are added over mesh.data in each round, too,
+# and the plan says how much that is: the bytes of one round, so many times.
+copied() { # ZERO
+    lockstep plan config.yaml --ranks 4 --json --explain zero \
+        --set mesh.data=2 --set mesh.shard=2 --set "zero=$1" --set data.sequence=24 \
+        --set train.batch=16 --set train.micro_batch=2 \
+        --set numerics.grid_data=8 >price.json 2>log
+    if [ "$(number copies_bytes once price.json)" -gt 0 ] &&
+        [ "$(number reductions each price.json)" = 2 ] &&
+        [ "$(number copies_bytes each price.json)" = \
+          $((2 * $(number copies_bytes once price.json))) ]
+    then ok "price between copies: $1"
+    else bad "price between copies: $1" "other bytes" price.json; fi
+}
+copied hsdp
+copied '{gradients: [shard], states: [data, shard]}'
 }
 
 # ---- what cannot be ----
