@@ -50,8 +50,9 @@
 #define FLAG_FOREIGN                                                         \
     {"foreign", NULL, "takes a profile of another machine", false}
 #define FLAG_AS                                                              \
-    {"as", "PROGRAM", "whose step is predicted: lockstep, megatron or "       \
-     "torchtitan (lockstep)", false}
+    {"as", "PROGRAM", "whose step is predicted: lockstep, megatron, "         \
+     "megatron-core, megatron-deepspeed, torchtitan, pytorch or nanotron "    \
+     "(lockstep)", false}
 #define FLAG_MAX_MEMORY                                                      \
     {"max-memory", "B", "bytes of memory a rank may take (the machine's)",    \
      false}

@@ -100,6 +100,7 @@ status forecast_open(struct forecast *f, struct arguments *arguments)
     TRY(forecast_amount(arguments, "max-memory", &f->max_memory));
     TRY(read_offload(f, arguments));
     TRY(open_machine(f, arguments));
+    f->as = layout_program(f->as, &f->machine);
     TRY(read_ranks(f, arguments));
     TRY(config_read(&f->set, arguments->operands[0], arguments));
     if (strcmp(arguments->command->name, "plan") == 0)

@@ -100,16 +100,23 @@ static status plan_named(struct gradients *g)
     return OK;
 }
 
+/* How the leaves of a cut lie, for all uses that have it: walking over the
+ * pieces of a step takes time. */
+struct leaves {
+    bool cut;              /* leaves_are_cut */
+    int limit[2];          /* node_limit: without and with takes_left */
+};
+
 /* Buffers of a use for the source of now. */
 static void plan_use(struct gradients *g, int use, bool placed,
-                        bool unfinished)
+                     const struct leaves *leaves)
 {
     const struct program *program = g->program;
     const struct use_info *info = &program->uses[use];
     const int64_t elements = buffer_room(g, use);
     const struct cut *cut = &g->cut[info->head];
     const int contexts = cut_contexts(cut);
-    const int needed = info->local ? 1 : node_limit(cut, takes_left(g, use));
+    const int needed = info->local ? 1 : leaves->limit[takes_left(g, use)];
     const int least = needed > g->roots.count ? needed : g->roots.count;
     const int limit = g->of > 0 ? 1 : least; /* beside rank 0: one leaf */
     struct use_state *state = state_of(g, use);
@@ -125,7 +132,7 @@ static void plan_use(struct gradients *g, int use, bool placed,
         state->offset[b] = root ? -1 : g->partial_elements;
         if (!root) g->partial_elements += elements;
     }
-    if (!unfinished || (!info->vector && contexts == 1)) return;
+    if (!leaves->cut || (!info->vector && contexts == 1)) return;
     state->unfinished = g->partial_elements;
     g->partial_elements += elements * (info->vector
                                            ? contexts * program->grid.tensor
@@ -151,12 +158,14 @@ status gradients_plan(struct gradients *g, const struct program *program,
                       bool placed)
 {
     void *memory = NULL;
-    bool unfinished[2];
+    struct leaves leaves[2];
 
     *g = (struct gradients){.program = program, .sources = 1, .contexts = 1};
     for (int head = 0; head < 2; head++) {
         g->cut[head] = program_cut(program, head);
-        unfinished[head] = leaves_are_cut(&g->cut[head]);
+        leaves[head].cut = leaves_are_cut(&g->cut[head]);
+        for (int takes = 0; takes < 2; takes++)
+            leaves[head].limit[takes] = node_limit(&g->cut[head], takes);
     }
     cut_roots(&g->cut[0], &g->roots);
     CHECK(g->roots.count == 1 || !placed);
@@ -167,7 +176,7 @@ status gradients_plan(struct gradients *g, const struct program *program,
     for (g->source = 0; g->source < g->sources; g->source++)
         for (g->of = 0; g->of < g->contexts; g->of++)
             for (int i = 0; i < program->use_count; i++)
-                plan_use(g, i, placed, unfinished[program->uses[i].head]);
+                plan_use(g, i, placed, &leaves[program->uses[i].head]);
     g->source = g->of = 0;
     plan_joined(g);
     return plan_named(g);

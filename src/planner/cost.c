@@ -3,6 +3,8 @@
  * a roofline with constants of the machine, or what was measured there. */
 #include "planner/cost.h"
 
+#include <string.h>
+
 #include "planner/network.h"
 
 const char *const cause_names[CAUSES] = {
@@ -30,20 +32,6 @@ static int threads_of(const struct cost *cost)
 {
     return cost->layout->threads > 1 ? cost->layout->threads : 1;
 }
-
-/* Programs of Python on a GPU start about two kernels for an instruction of
- * ours. Between two kernels the device waits a little (`gap`), and it is never
- * faster than its host (`host`). Both were read from steps of small models on
- * A100 (arXiv:2312.12391). */
-struct habits {
-    double kernels;        /* for an instruction of a block's F */
-    double gap, host;      /* seconds of a kernel */
-};
-
-static const struct habits habits_of[AS_COUNT] = {
-    [AS_MEGATRON] = {2, 2e-5, 4.6e-5},
-    [AS_TORCHTITAN] = {1.2, 1e-5, 3e-5}, /* compiled: fewer, larger ones */
-};
 
 /* Starts of kernels make the passes of a block longer. */
 static void block_started(const struct cost *cost, struct passes *out)
@@ -74,10 +62,8 @@ static double element_bytes(const struct cost *cost)
     return cost->layout->bits == 32 ? 4 : 2;
 }
 
-static double peak(const struct cost *cost)
+static double peak(const struct cost *cost, int bits)
 {
-    const int bits = cost->layout->bits;
-
     return threads_of(cost) *
            cost->machine->value[bits == 32   ? M_PEAK_32
                                 : bits == 16 ? M_PEAK_16 : M_PEAK_8];
@@ -89,7 +75,9 @@ double cost_attention_rate(const struct cost *cost)
     const bool measured = m->mark[M_ATTENTION] == MARK_MEASURED;
 
     return (measured ? m->value[M_PEAK_32] * threads_of(cost)
-                     : peak(cost)) * m->value[M_ATTENTION];
+                     : peak(cost, cost->layout->bits < 16
+                                      ? 16 : cost->layout->bits)) *
+           m->value[M_ATTENTION];
 }
 
 static double distance(double a, double b)
@@ -130,7 +118,7 @@ void cost_product(const struct cost *cost, struct product_size size,
     const double bytes = element_bytes(cost) *
                          (size.m * size.n + size.m * size.k +
                           size.n * size.k);
-    const double floor_s = larger(flops / peak(cost),
+    const double floor_s = larger(flops / peak(cost, cost->layout->bits),
                                   bytes / v[M_MEMORY_RATE] /
                                       threads_of(cost));
     double apart = 1, seconds;
@@ -145,7 +133,8 @@ void cost_product(const struct cost *cost, struct product_size size,
         const double slow = 1 + v[M_GEMM_HALF] * (1 / size.m + 1 / size.n +
                                                   1 / size.k);
 
-        seconds = larger(flops / (peak(cost) * v[M_GEMM]) * slow,
+        seconds = larger(flops / (peak(cost, cost->layout->bits) *
+                                  v[M_GEMM]) * slow,
                          bytes / (v[M_MEMORY_RATE] * v[M_MEMORY]));
         if (cost->machine->mark[M_GEMM] == MARK_ASSUMED)
             out->guessed += times * seconds;
@@ -179,7 +168,7 @@ static double tokens_of(const struct cost *cost)
 /* Programs before fused attention write all scores. GPT's are of that time. */
 static bool writes_scores(const struct cost *cost)
 {
-    return cost->layout->as == AS_MEGATRON && cost->shape->biased;
+    return habits_of[cost->layout->as].scores && cost->shape->biased;
 }
 
 static void attention(const struct cost *cost, double passes,
@@ -210,6 +199,19 @@ static void attention(const struct cost *cost, double passes,
     }
 }
 
+/* Both inputs of a product of 8 bits are read and written narrow; their scales
+ * come from the operation before. */
+static void narrowed(const struct cost *cost, struct product_size size,
+                     double times, struct spent *out)
+{
+    const double *v = cost->machine->value;
+    const double elements = size.m * size.k + size.n * size.k;
+
+    if (cost->layout->bits == 8)
+        out->seconds[CAUSE_MEMORY] += times * 3 * elements /
+                                      (v[M_MEMORY_RATE] * v[M_MEMORY]);
+}
+
 static void block_products(const struct cost *cost, struct passes *out)
 {
     const struct shape *s = cost->shape;
@@ -226,9 +228,11 @@ static void block_products(const struct cost *cost, struct passes *out)
         const struct product_size sizes[COST_PASSES] = {
             {rows, n, k}, {rows, k, n}, {n, k, rows}};
 
-        for (int pass = 0; pass < COST_PASSES; pass++)
+        for (int pass = 0; pass < COST_PASSES; pass++) {
             cost_product(cost, sizes[pass], p->each_block / e, CAUSE_PRODUCT,
                          &out->pass[pass]);
+            narrowed(cost, sizes[pass], p->each_block / e, &out->pass[pass]);
+        }
     }
 }
 
@@ -237,7 +241,8 @@ static void block_moved(const struct cost *cost, struct passes *out)
     const struct shape *s = cost->shape;
     const struct layout *l = cost->layout;
     const double t = l->tensor;
-    const double extra = writes_scores(cost) ? 1.4 : 1; /* dropout, biases */
+    const double extra = (writes_scores(cost) ? 1.4 : 1) * /* dropout, biases */
+                         habits_of[l->as].moved;
     const double elements = tokens_of(cost) * extra *
                             (s->moved_whole / (l->sequence_parallel ? t : 1) +
                              s->moved_split / t);
@@ -268,7 +273,7 @@ static double exposed_share(const struct cost *cost, int pass, double seconds,
     double hidden = seconds * (l->sequence_parallel ? 0.5 : 1);
 
     if (!l->overlap_tensor || seconds <= 0) return 1;
-    if (l->as != AS_MEGATRON) return 0.35;
+    if (!habits_of[l->as].scores) return 0.35;
     if (pass == COST_F) return 1;
     if (hidden > beside) hidden = beside;
     return 1 - hidden / seconds;
@@ -296,6 +301,21 @@ static void block_tensor(const struct cost *cost, struct passes *out)
     }
 }
 
+/* DualPipe runs F of one micro-batch beside B of another: exchanges of one pass
+ * lie under the products of the other (arXiv:2412.19437, section 3.2.1).
+ * Lockstep's schedule of that name has no such pairs. */
+static double hidden_by_pairs(const struct cost *cost, int pass,
+                              const struct passes *block)
+{
+    const struct spent *other = &block->pass[pass == COST_F ? COST_B : COST_F];
+    const struct layout *l = cost->layout;
+
+    if (l->as == AS_LOCKSTEP || strncmp(l->schedule, "dualpipe", 8) != 0)
+        return 0;
+    return other->seconds[CAUSE_PRODUCT] /
+           cost->machine->value[M_COMM_BESIDE];
+}
+
 /* Tokens go to the ranks of their experts and come back. */
 static void block_expert(const struct cost *cost, struct passes *out)
 {
@@ -311,7 +331,9 @@ static void block_expert(const struct cost *cost, struct passes *out)
                                       group_of(l, CAUSE_EXPERT), bytes,
                                       &guessed);
     for (int pass = COST_F; pass <= COST_B; pass++) {
-        out->pass[pass].seconds[CAUSE_EXPERT] += seconds;
+        const double shown = seconds - hidden_by_pairs(cost, pass, out);
+
+        out->pass[pass].seconds[CAUSE_EXPERT] += shown > 0 ? shown : 0;
         out->pass[pass].guessed += times * guessed;
     }
 }
@@ -345,7 +367,7 @@ static void recompute_parts(const struct cost *cost,
     struct spent again = *before;
 
     again.seconds[CAUSE_PRODUCT] *=
-        cost->layout->as == AS_TORCHTITAN ? 0.5 : 0;
+        cost->layout->as == AS_LOCKSTEP ? 0 : 0.5;
     again.seconds[CAUSE_TENSOR] = again.seconds[CAUSE_CONTEXT] = 0;
     again.guessed = 0;
     spent_add(out, &again, 1);
@@ -372,7 +394,7 @@ void cost_block(const struct cost *cost, struct passes *out)
 
         spent_add(&out->pass[COST_B], &again, 1);
     } else if (l->recompute == RECOMPUTE_SELECTIVE &&
-               l->as == AS_MEGATRON) {
+               habits_of[l->as].masks) {
         spent_add(&out->pass[COST_B], &attends, 1);
     } else if (l->recompute == RECOMPUTE_SELECTIVE) {
         recompute_parts(cost, &before, &out->pass[COST_B]);
@@ -406,11 +428,14 @@ void cost_head(const struct cost *cost, struct passes *out)
     const double n = (double)cost->shape->vocab / cost->layout->tensor;
     const struct product_size sizes[COST_PASSES] = {
         {m, n, k}, {m, k, n}, {n, k, m}};
+    struct layout wide = *cost->layout;
+    const struct cost head = {cost->machine, cost->shape, &wide};
     double guessed = 0;
 
+    if (wide.bits < 16) wide.bits = 16; /* recipes leave it out */
     *out = (struct passes){0};
     for (int pass = 0; pass < COST_PASSES; pass++)
-        cost_product(cost, sizes[pass], 1, CAUSE_PRODUCT, &out->pass[pass]);
+        cost_product(&head, sizes[pass], 1, CAUSE_PRODUCT, &out->pass[pass]);
     cost_moved(cost, 12 * m * n, &out->pass[COST_F]); /* logits, loss */
     cost_moved(cost, 8 * m * n, &out->pass[COST_B]);
     if (cost->layout->tensor == 1) return;
@@ -427,6 +452,6 @@ double cost_border_bytes(const struct cost *cost)
     const double bytes = tokens_of(cost) * (double)cost->shape->width *
                          element_bytes(cost);
 
-    return l->sequence_parallel || l->as == AS_MEGATRON
+    return l->sequence_parallel || habits_of[l->as].border_divided
                ? bytes / l->tensor : bytes;
 }

@@ -8,9 +8,27 @@
 #include "plan/fit.h"
 #include "schedule/build.h"
 
-const char *const as_names[AS_COUNT] = {"lockstep", "megatron", "torchtitan"};
 const char *const recompute_names[RECOMPUTES] = {"none", "attention",
                                                  "block"};
+
+int layout_bits(const struct options *o, enum program_as as)
+{
+    if (strcmp(o->train.dtype, "float32") == 0 ||
+        strcmp(o->train.dtype, "float64") == 0)
+        return 32;
+    return as == AS_LOCKSTEP || strcmp(o->numerics.recipe, "none") == 0 ? 16
+                                                                       : 8;
+}
+
+enum program_as layout_program(enum program_as as,
+                               const struct machine *machine)
+{
+    /* Products of 8 bits are faster since Hopper. */
+    const bool young = machine->value[M_PEAK_8] >
+                       1.5 * machine->value[M_PEAK_16];
+
+    return as == AS_MEGATRON && young ? AS_MEGATRON_CORE : as;
+}
 
 int layout_ranks(const struct layout *l)
 {
@@ -231,10 +249,9 @@ status layout_from_options(struct layout *l,
     /* Megatron-LM recomputed whole blocks before it had sequence
      * parallelism. */
     l->sequence_parallel = l->tensor > 1 &&
-                           !(l->as == AS_MEGATRON &&
+                           !(habits_of[l->as].block_whole &&
                              l->recompute == RECOMPUTE_BLOCK);
-    l->bits = strcmp(o->train.dtype, "float32") == 0 ||
-              strcmp(o->train.dtype, "float64") == 0 ? 32 : 16;
+    l->bits = layout_bits(o, l->as);
     l->overlap_tensor = o->tensor.overlap > 1 || o->tensor.domino;
     l->threads = threads_of(l, o, request);
     if (request->blocks == NULL) return OK;

@@ -5,14 +5,10 @@
 #define LOCKSTEP_PLANNER_LAYOUT_H
 
 #include "base/options.h"
+#include "planner/habits.h"
 #include "planner/machine.h"
 #include "planner/shape.h"
 #include "schedule/schedule.h"
-
-/* The program whose step is predicted. It decides the types of reductions and
- * which activations are kept. */
-enum program_as { AS_LOCKSTEP, AS_MEGATRON, AS_TORCHTITAN, AS_COUNT };
-extern const char *const as_names[AS_COUNT];
 
 enum recompute { RECOMPUTE_NONE, RECOMPUTE_SELECTIVE, RECOMPUTE_BLOCK,
                  RECOMPUTES };
@@ -59,6 +55,13 @@ struct layout_request {
 status layout_from_options(struct layout *layout,
                            const struct layout_request *request);
 int layout_ranks(const struct layout *layout);
+/* Bits of block products: of the recipe, where `as` has products of 8 bits;
+ * Lockstep makes them from numbers of 16 and 32. */
+int layout_bits(const struct options *options, enum program_as as);
+/* The program that `as` means: Megatron-LM has other habits on devices that
+ * are younger than those on which arXiv:2104.04473 ran it. */
+enum program_as layout_program(enum program_as as,
+                               const struct machine *machine);
 /* Ranks that share the batch. */
 static inline int layout_sharing(const struct layout *layout)
 {

@@ -28,7 +28,7 @@ static struct kept kept_by_gpt(const struct layout *l, const struct shape *s)
     const double scores = 5.0 * s->heads * (double)s->sequence;
     struct kept kept = {8 * h + 4 * f, 10 * h};
 
-    if (l->recompute == RECOMPUTE_NONE && l->as == AS_MEGATRON)
+    if (l->recompute == RECOMPUTE_NONE && habits_of[l->as].scores)
         kept.split += scores;
     return kept;
 }
@@ -43,7 +43,7 @@ static struct kept kept_by_llama(const struct layout *l,
     struct kept kept = {4 * q + 4 * kv + up * f + 4.0 * s->heads, 8 * h};
 
     kept.split += 2 * h * s->choices; /* the rows that experts read */
-    if (l->recompute == RECOMPUTE_SELECTIVE && l->as != AS_MEGATRON) {
+    if (l->recompute == RECOMPUTE_SELECTIVE && !habits_of[l->as].masks) {
         /* Norms and the product of the gate are made again. */
         kept.whole -= 4 * h;
         kept.split -= s->gated ? 2 * f : 0;
@@ -139,7 +139,8 @@ static void add_states(const struct layout *l, double parameters,
     /* With float32 weights there is no other copy of them. */
     const double states = l->bits == 32 ? 8 : 12;
 
-    if (l->as == AS_TORCHTITAN) { /* float32 shards, 16 bits when gathered */
+    /* Shards of float32 are 16 bits wide when they are gathered. */
+    if (habits_of[l->as].narrow_shards) {
         out->weights += 4 * parameters / layout_division(l, 3);
         out->states += 8 * parameters / layout_division(l, 1);
     } else {

@@ -184,7 +184,7 @@ static double bound_of(const struct hunt *h)
 
     if (l->zero == 3) return (sent > work ? sent : work) + update;
     return work + update +
-           (l->as == AS_MEGATRON || l->zero > 0 ? sent / 2 : 0);
+           (!habits_of[l->as].beside || l->zero > 0 ? sent / 2 : 0);
 }
 
 static status keep(struct hunt *h, const struct candidate *c)
@@ -349,7 +349,7 @@ static status each_micro_batch(struct hunt *h)
         for (int r = 0; r < RECOMPUTES; r++) {
             h->l.recompute = (enum recompute)r;
             h->l.sequence_parallel =
-                h->l.tensor > 1 && !(h->l.as == AS_MEGATRON &&
+                h->l.tensor > 1 && !(habits_of[h->l.as].block_whole &&
                                      r == RECOMPUTE_BLOCK);
             h->l.microbatches = 2;
             h->l.pipe = h->l.data = 1; /* costs of a block do not see them */

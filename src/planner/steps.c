@@ -71,10 +71,10 @@ static bool moves_in(const struct maker *m, struct action a)
            a.kind == ACTION_BACKWARD_INPUT;
 }
 
-/* Megatron reduces after the last micro-batch; the others beside it. */
+/* Some reduce after the last micro-batch; the others beside it. */
 static bool reduces_beside(const struct layout *l)
 {
-    return layout_sharing(l) > 1 && l->as != AS_MEGATRON;
+    return layout_sharing(l) > 1 && habits_of[l->as].beside;
 }
 
 static int parts_of(const struct maker *m, int stage, bool reduce)
@@ -111,18 +111,20 @@ static void span_of(const struct maker *m, int stage, int pass,
         spent_add(out, &m->head.pass[pass], 1);
 }
 
-/* Megatron's ranks wait for each message between two passes. What tensor ranks
- * sent in parts, the receivers put together. */
+/* Some ranks wait for each message between two passes. What tensor ranks sent
+ * in parts, the receivers put together. */
 static double waits_for_message(const struct maker *m)
 {
     const struct layout *l = m->cost->layout;
+    const double waits = habits_of[l->as].waits * m->transfer_s;
     double guessed = 0;
 
-    if (l->as != AS_MEGATRON || l->pipe == 1 ||
-        strncmp(l->schedule, "zb", 2) == 0)
+    if (waits <= 0 || l->pipe == 1 || strncmp(l->schedule, "zb", 2) == 0)
         return 0;
-    if (l->tensor == 1 || l->sequence_parallel) return m->transfer_s;
-    return m->transfer_s +
+    if (l->tensor == 1 || l->sequence_parallel ||
+        !habits_of[l->as].border_divided)
+        return waits;
+    return waits +
            cost_collective(m->cost, COLLECTIVE_ALL_GATHER,
                            group_of(l, CAUSE_TENSOR),
                            l->tensor * cost_border_bytes(m->cost), &guessed);

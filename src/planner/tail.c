@@ -99,14 +99,12 @@ static status add_reduction(struct tail *t, int rank, bool reduced)
     struct tail_item item = {ITEM_REDUCE, CLOCK_DATA, CAUSE_DATA, 0, 0, 0};
 
     if (group.ranks < 2) return OK;
-    if (reduced) { /* what has no block: embedding, head */
-        const double blocks = (double)cost->shape->layers / l->pipe;
-        const double rest = tail_parameters(cost, rank) -
-                            blocks * (layout_block_dense(l, cost->shape) +
-                                      layout_block_experts(l, cost->shape));
+    if (reduced) { /* the embedding, which is last; the head was first */
+        const double rest = rank > 0 ? 0 : cost->shape->embedding_parameters /
+                                               l->tensor;
 
         item.seconds = cost_collective(cost, COLLECTIVE_REDUCE_SCATTER, group,
-                                       rest > 0 ? 4 * rest : 0, &guessed);
+                                       4 * rest, &guessed);
     } else {
         const double experts = tail_experts(cost, rank);
         struct cost whole = *cost;
@@ -145,14 +143,6 @@ static status add_norm(struct tail *t, int rank)
     return OK;
 }
 
-/* Bytes of an update for each parameter: reads gradient, two moments and
- * weight, writes three and the narrow one. Programs without one pass for all
- * also clear the gradient, read it for its norm, and scale it. */
-static double update_bytes(const struct layout *l)
-{
-    return l->as == AS_MEGATRON ? 30 + 4 + 4 + 8 : 30;
-}
-
 static status add_update(struct tail *t, int rank)
 {
     const struct cost *cost = t->cost;
@@ -165,7 +155,7 @@ static status add_update(struct tail *t, int rank)
     const double mine = (tail_parameters(cost, rank) - experts) /
                             layout_division(l, 1) +
                         experts / layout_division(&copies, 1);
-    const double seconds = update_bytes(l) * mine /
+    const double seconds = habits_of[l->as].update_bytes * mine /
                            (v[M_MEMORY_RATE] * v[M_MEMORY]);
     struct tail_item item = {ITEM_UPDATE, CLOCK_COMPUTE, CAUSE_UPDATE, seconds,
                              cost->machine->mark[M_MEMORY] == MARK_ASSUMED
@@ -180,6 +170,19 @@ static status add_update(struct tail *t, int rank)
         TRY(add(t, rank, &moved));
     }
     return add(t, rank, &item);
+}
+
+/* Seconds of gathers that do not fit beside the F of the next step's first
+ * micro-batch: its first block waits for its weights alone. */
+static double not_hidden(const struct tail *t, double seconds)
+{
+    const double blocks = (double)t->cost->shape->layers /
+                          t->cost->layout->pipe;
+    const double first = seconds / (blocks < 1 ? 1 : blocks);
+    const double beside = t->steps->body_work /
+                          t->cost->layout->microbatches / 3;
+
+    return seconds - beside > first ? seconds - beside : first;
 }
 
 static status add_regather(struct tail *t, int rank)
@@ -199,6 +202,8 @@ static status add_regather(struct tail *t, int rank)
         &guessed);
     item.guessed = guessed;
     item.ports = group_on_node(l, group) >= group.ranks ? 1 : 2;
+    if (habits_of[l->as].gathers_beside)
+        item.seconds = not_hidden(t, item.seconds);
     return add(t, rank, &item);
 }
 

@@ -8,9 +8,11 @@
 #include "base/check.h"
 #include "base/meter.h"
 
-enum { CHECKED_MOST = 40, ORIGINS = 1024, WALKED_WORK = 1 << 13,
+enum { CHECKED_MOST = 40,
+       FAR_MOST = 10,      /* plans in a row beyond twice the limit */
+       ORIGINS = 1024, WALKED_WORK = 1 << 13,
        GRID_AUTO = 64 /* data leaves, when options do not say */ };
-static const int64_t check_ns = 1200000000; /* for plans to the byte */
+static const int64_t check_ns = 500000000; /* for plans to the byte */
 
 /* ---- configuration lines ---- */
 
@@ -209,12 +211,12 @@ static void insert(struct hunted *h, int i, bool exact, bool grid)
 static void keep_best(struct hunted *h)
 {
     const int64_t until = meter_now_ns() + check_ns;
-    int checked = 0;
+    int checked = 0, far = 0;
 
     for (int i = 0; i < h->search.count && h->kept_count < h->top; i++) {
         struct candidate *c = &h->search.found[i];
         const bool exactly = h->request.as == AS_LOCKSTEP &&
-                             checked < CHECKED_MOST &&
+                             checked < CHECKED_MOST && far < FAR_MOST &&
                              (h->kept_count == 0 || meter_now_ns() < until);
         bool grid = false;
 
@@ -222,6 +224,8 @@ static void keep_best(struct hunted *h)
         if (exactly) {
             checked++;
             c->refused = !check_exactly(h, c, &grid);
+            far = c->refused && c->memory_bytes > 2 * h->request.max_memory
+                      ? far + 1 : 0;
             if (c->refused) continue;
             c->score = score_of(h, i);
         } else if (h->grid_stays) {
@@ -236,7 +240,6 @@ static void keep_best(struct hunted *h)
 status hunted_run(struct hunted *h)
 {
     const struct forecast *f = &h->forecast;
-    const char *type = f->set.values.train.dtype;
     const int devices = (int)f->machine.value[M_DEVICES];
     const int64_t began = meter_now_ns();
 
@@ -244,8 +247,7 @@ status hunted_run(struct hunted *h)
         .machine = &f->machine, .shape = &f->shape, .as = f->as,
         .ranks = f->ranks, .batch = f->set.values.train.batch,
         .per_node = f->nodes > 0 ? f->ranks / f->nodes : devices,
-        .bits = strncmp(type, "float32", 7) == 0 ||
-                strncmp(type, "float64", 7) == 0 ? 32 : 16,
+        .bits = layout_bits(&f->set.values, f->as),
         .max_memory = f->max_memory > 0 ? f->max_memory
                                         : f->machine.value[M_MEMORY_BYTES],
         .objective = h->objective, .top = h->top, .fixed = h->fixed};
