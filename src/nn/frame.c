@@ -604,13 +604,13 @@ status frame_plan_print(const struct frame_plan *plan,
 
         TRY(text_printf(out,
                         "%11s %12lld bytes at %12lld, events %4d to %4d: "
-                        "%s%s%s s%d ",
+                        "%s%s%s s%d, %s, ",
                         text_bytes(amount, (uint64_t)buffer->bytes),
                         (long long)buffer->bytes, (long long)buffer->offset,
                         buffer->first, buffer->last,
                         buffer->sums ? "sums of the " : "",
                         buffer->gradient ? "gradient of " : "", info->name,
-                        buffer->slot));
+                        buffer->slot, dtype_name(buffer->dtype)));
         if (info->block < 0)
             TRY(text_append_string(out, "outside the blocks\n"));
         else

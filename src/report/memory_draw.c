@@ -303,13 +303,14 @@ static status draw_box(struct drawing *d, const struct frame_buffer *b)
     return text_printf(
         d->out, "<rect x=\"%.2f\" y=\"%.2f\" width=\"%.2f\" height=\"%.2f\" "
                 "fill=\"%s\" stroke=\"var(--card)\" stroke-width=\"0.4\">"
-                "<title>%s%s%s, %s: %lld bytes at %lld, events %d to %d"
+                "<title>%s%s%s, %s, %s: %lld bytes at %lld, events %d to %d"
                 "</title></rect>\n",
         x, y_below(d, (double)(b->offset + b->bytes)), end - x,
         y_below(d, (double)b->offset) -
             y_below(d, (double)(b->offset + b->bytes)),
         colours[kind_of(d, b)], b->sums ? "sums of the " : "",
-        b->gradient ? "gradient of " : "", info->name, block,
+        b->gradient ? "gradient of " : "", info->name, dtype_name(b->dtype),
+        block,
         (long long)b->bytes, (long long)b->offset, b->first, b->last);
 }
 

@@ -88,6 +88,10 @@ expect "... as it says" 0 "" plan config.yaml --ranks 2 --set zero=fsdp \
     --set numerics.grid_data=4 --set train.micro_batch=2
 grep -q "$whole" out && bad "... as it says" "warns still" out
 expect "memory" 0 "gradients" plan config.yaml --explain memory
+lockstep plan config.yaml --explain memory --set train.dtype=bfloat16 >out 2>&1
+if grep -q "statistics s[0-9]*, float32" out &&
+    grep -q "linear s[0-9]*, bfloat16" out; then ok "the type of a slot"
+else bad "the type of a slot" "none, or another" out; fi
 grep -qE '^total  .*[0-9] [KM]iB  +[0-9]+ bytes$' out &&
     ok "memory in units, then in bytes" ||
     bad "memory in units, then in bytes" "has another form" out
