@@ -330,6 +330,51 @@ static status see_update(void *argument)
     return OK;
 }
 
+/* ---- experts ---- */
+
+/* Whether experts have biases of the choice. */
+static bool has_biases(const struct layers *l)
+{
+    const struct param_table *params = &l->inventory->whole.params;
+
+    for (int i = 0; i < params->count; i++)
+        if (params->items[i].spec.role == ROLE_SELECTION_BIAS) return true;
+    return false;
+}
+
+/* The biases that this rank answers for. */
+static void copy_biases(struct layers *l)
+{
+    for (int i = 0; i < l->inventory->count; i++) {
+        const struct inventory_span *span = &l->inventory->spans[i];
+        struct layout_run runs[LAYOUT_RUNS_MAX];
+
+        if (span->kind != INVENTORY_WEIGHT ||
+            span->param->spec.role != ROLE_SELECTION_BIAS)
+            continue;
+        const int count = inventory_runs(span, true, runs);
+        const struct tensor from = tensor_1d(span->data, l->inventory->dtype,
+                                             span->last - span->first);
+        double *to = l->biases +
+                     (int64_t)span->param->layer * l->routing->experts;
+
+        for (int j = 0; j < count; j++)
+            for (int64_t e = 0; e < runs[j].length * runs[j].repeats; e++)
+                to[runs[j].whole_first + e] =
+                    tensor_get(&from, runs[j].local_first + e);
+    }
+}
+
+static status gather_biases(struct layers *l)
+{
+    const int64_t count = (int64_t)l->blocks * l->routing->experts;
+
+    if (l->biases == NULL) return OK;
+    memset(l->biases, 0, (size_t)count * sizeof *l->biases);
+    copy_biases(l);
+    return team_join(l->team, l->biases, count);
+}
+
 /* ---- building ---- */
 
 status layers_build(struct layers *l, struct train_step *step,
@@ -364,6 +409,12 @@ status layers_build(struct layers *l, struct train_step *step,
     l->logits = memory;
     TRY(memory_take((size_t)pipeline->count, sizeof *l->peaks, &memory));
     l->peaks = memory;
+    l->routing = &step->routing;
+    if (has_biases(l)) {
+        TRY(memory_take((size_t)l->blocks * (size_t)l->routing->experts,
+                        sizeof *l->biases, &memory));
+        l->biases = memory;
+    }
     watch_scores(l, false);
     TRY(roundings_build(&l->roundings, pipeline));
     l->probe = (struct run_probe){look, l};
@@ -383,6 +434,7 @@ void layers_free(struct layers *l)
     memory_free(l->norms);
     memory_free(l->room);
     memory_free(l->values);
+    memory_free(l->biases);
     roundings_free(&l->roundings);
     *l = (struct layers){0};
 }
@@ -408,6 +460,7 @@ status layers_end(struct layers *l)
     for (int i = 0; i <= l->blocks; i++)
         TRY(gather_activation(l, &l->activations[i]));
     TRY(gather_scores(l));
+    TRY(gather_biases(l));
     watch_scores(l, false);
     return roundings_end(&l->roundings, l->team,
                          &l->inventory->whole.params);

@@ -5,6 +5,7 @@
  *   activations  of the residual stream as each block reads it, and as the
  *                last norm does: root mean square, largest size, kurtosis
  *   logits       the largest attention score of each block, of all its heads
+ *   experts      tokens of each one, and its selection bias
  *   roundings    of a recipe (roundings.h)
  *   parameters   norms of weight, gradient and update, before and after the
  *                step's update
@@ -52,6 +53,9 @@ struct layers {
                                         * its largest scores */
     struct layer_norms *norms;         /* owned, [parameters] */
     struct roundings roundings;        /* of a recipe */
+    const struct routing *routing;     /* borrowed: counts of the last step */
+    double *biases;                    /* owned, [blocks][experts]; NULL: no
+                                        * expert has one */
     struct tally *room;                /* owned, [1 + threads] */
     double *values;                    /* owned: of a message */
     struct run_probe probe;
@@ -84,11 +88,14 @@ struct layers_row {
     const double *rms, *most, *kurtosis; /* [activations] */
     const double *logit;                 /* [activations - 1] */
     const struct layer_norms *norms;     /* [parameters] */
+    const double *tokens;                /* [activations - 1][experts]; of a
+                                          * dense block 0 */
 };
 struct layers_table {
     struct layers_row *rows;  /* owned by the arena, as all of it */
     int64_t count;
     int activations, parameters;
+    int experts;              /* of a block; 0: there are none */
     const char **names;       /* [parameters] */
 };
 /* All whole lines; a torn last one is left out. A missing file is an empty

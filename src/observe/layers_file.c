@@ -3,6 +3,8 @@
  *
  *     {"step": 4, "rms": [...], "max": [...], "kurtosis": [...],
  *      "logit": [...],
+ *      "experts": [{"block": 1, "tokens": [...], "busiest": 1.2,
+ *                   "entropy": 0.98, "bias": [...]}, ...],
  *      "parameters": [{"name": "embedding.weight", "weight": 17.2,
  *                      "gradient": 0.3, "update": 0.01,
  *                      "rounded": {"y.x": [0, 0.02, 3.1, 0.0078, 0.0078]}},
@@ -10,6 +12,7 @@
  *
  * Rounded are operands of a recipe: the shares that were cut off and that
  * became zero, the largest magnitude, the smallest and the largest scale.
+ * Busiest is over the mean; a dense block is not among the experts.
  * Activation i is what block i reads, the last one what the last norm reads.
  */
 #include "observe/layers.h"
@@ -86,6 +89,45 @@ static void write_parameter(struct json_writer *w, const char *name,
     json_write_object_end(w);
 }
 
+static void write_numbers(struct json_writer *w, const char *key,
+                          const double *numbers, int count)
+{
+    json_write_key(w, key);
+    json_write_array(w);
+    for (int i = 0; i < count; i++) json_write_real(w, numbers[i]);
+    json_write_array_end(w);
+}
+
+/* Nothing where the model has no experts. */
+static void write_experts(struct json_writer *w, const struct layers *layers)
+{
+    const int count = layers->routing->experts;
+
+    if (count == 0) return;
+    json_write_key(w, "experts");
+    json_write_array(w);
+    for (int i = 0; i < layers->blocks; i++) {
+        const int64_t first = (int64_t)i * count;
+        const struct block_routing b =
+            routing_judge_block(layers->routing->table + first, count);
+
+        if (b.total == 0) continue; /* a dense block */
+        json_write_object(w);
+        json_write_key_integer(w, "block", i);
+        json_write_key(w, "tokens");
+        json_write_array(w);
+        for (int e = 0; e < count; e++)
+            json_write_integer(w, (int64_t)layers->routing->table[first + e]);
+        json_write_array_end(w);
+        json_write_key_real(w, "busiest", b.most * count / b.total);
+        json_write_key_real(w, "entropy", b.entropy);
+        if (layers->biases != NULL)
+            write_numbers(w, "bias", layers->biases + first, count);
+        json_write_object_end(w);
+    }
+    json_write_array_end(w);
+}
+
 status layers_format(struct text *out, const struct layers *layers)
 {
     const struct param_table *params = &layers->inventory->whole.params;
@@ -108,6 +150,7 @@ status layers_format(struct text *out, const struct layers *layers)
     for (int i = 0; i < layers->blocks; i++)
         json_write_real(&w, logit_of(layers, i));
     json_write_array_end(&w);
+    write_experts(&w, layers);
     json_write_key(&w, "parameters");
     json_write_array(&w);
     for (int i = 0; i < params->count; i++)
@@ -173,6 +216,32 @@ static status tell_roundings(struct telling *t, int param, const char *name)
     return OK;
 }
 
+static status tell_experts(struct telling *t)
+{
+    const struct routing *routing = t->layers->routing;
+    const int count = routing->experts;
+
+    for (int i = 0; i < t->layers->blocks && count > 0; i++) {
+        const int64_t first = (int64_t)i * count;
+        const double *tokens = routing->table + first;
+        const struct block_routing b = routing_judge_block(tokens, count);
+        char name[48];
+
+        if (b.total == 0) continue;
+        snprintf(name, sizeof name, "block_%d", i);
+        TRY(tell(t, "expert_busiest", name, b.most * count / b.total));
+        TRY(tell(t, "expert_entropy", name, b.entropy));
+        for (int e = 0; e < count; e++) {
+            snprintf(name, sizeof name, "block_%d_expert_%d", i, e);
+            TRY(tell(t, "expert_tokens", name, tokens[e]));
+            if (t->layers->biases != NULL)
+                TRY(tell(t, "expert_bias", name,
+                         t->layers->biases[first + e]));
+        }
+    }
+    return OK;
+}
+
 status layers_tell(const struct layers *layers)
 {
     static const char *const prefixes[] = {
@@ -199,6 +268,7 @@ status layers_tell(const struct layers *layers)
         TRY(tell(&t, "update_ratio", name, norms->update / norms->weight));
         TRY(tell_roundings(&t, i, name));
     }
+    TRY(tell_experts(&t));
     return flush(&t);
 }
 
@@ -245,6 +315,15 @@ static int length_of(const struct json *object, const char *key)
                ? array->count : 0;
 }
 
+/* Experts of a block; 0: the line has none. */
+static int experts_of(const struct json *object)
+{
+    const struct json *blocks = json_get(object, "experts");
+
+    return blocks != NULL && blocks->kind == JSON_ARRAY && blocks->count > 0
+               ? length_of(&blocks->items[0], "tokens") : 0;
+}
+
 /* The first line says how many there are, and their names. */
 static status begin_table(struct walk *walk, const struct json *object,
                           const char *source)
@@ -255,6 +334,7 @@ static status begin_table(struct walk *walk, const struct json *object,
 
     table->activations = length_of(object, what_names[0]);
     table->parameters = length_of(object, "parameters");
+    table->experts = experts_of(object);
     TRY(arena_take_array(walk->arena, (size_t)table->parameters,
                          sizeof *table->names, &names));
     table->names = names;
@@ -314,12 +394,44 @@ static status read_parameters(struct walk *walk, const struct json *object,
     return OK;
 }
 
+/* Tokens of each expert of each block. */
+static status read_experts(struct walk *walk, const struct json *object,
+                           const char *source, const double **out)
+{
+    const struct layers_table *table = walk->table;
+    const int blocks = table->activations - 1, count = table->experts;
+    const struct json *list = json_get(object, "experts");
+    void *memory;
+
+    *out = NULL;
+    if (experts_of(object) != count || blocks < 0)
+        FAIL(ERR_FORMAT, "%s: is of another model than the lines before",
+             source);
+    if (count == 0) return OK;
+    TRY(arena_take_array(walk->arena, (size_t)blocks * (size_t)count,
+                         sizeof **out, &memory));
+    memset(memory, 0, (size_t)blocks * (size_t)count * sizeof **out);
+    for (int i = 0; i < list->count; i++) {
+        int64_t block;
+
+        TRY(json_get_integer(&list->items[i], source, "block", &block));
+        if (block < 0 || block >= blocks)
+            FAIL(ERR_FORMAT, "%s: experts of block %lld, but there are %d "
+                             "blocks", source, (long long)block, blocks);
+        TRY(read_array(&list->items[i], source, "tokens", count,
+                       (double *)memory + block * count));
+    }
+    *out = memory;
+    return OK;
+}
+
 static status keep_row(struct walk *walk, const struct json *object,
                        const char *source, int64_t step)
 {
     struct layers_table *table = walk->table;
     struct layers_row *row = &table->rows[table->count];
     void *norms, *memory;
+    const double *tokens;
     double *values;
     int count;
 
@@ -336,9 +448,10 @@ static status keep_row(struct walk *walk, const struct json *object,
     TRY(arena_take_array(walk->arena, (size_t)table->parameters + 1,
                          sizeof *row->norms, &norms));
     TRY(read_parameters(walk, object, source, norms));
+    TRY(read_experts(walk, object, source, &tokens));
     *row = (struct layers_row){step, values, values + count,
                                values + 2 * count, values + 3 * count,
-                               norms};
+                               norms, tokens};
     table->count++;
     return OK;
 }

@@ -20,6 +20,8 @@ struct heat {
     const struct layers_table *table;
     const char *title;
     int rows;
+    double (*judged)(const struct layers_table *, const struct layers_row *,
+                     int row); /* instead of value; NULL: value */
     const char *(*name)(const struct layers_table *, int row, char out[32]);
     double (*value)(const struct layers_row *, int row);
 };
@@ -84,6 +86,55 @@ static double zeroed(const struct layers_row *row, int i)
     return row->norms[i].zeroed;
 }
 
+/* ---- experts ---- */
+
+static const char *expert_name(const struct layers_table *table, int row,
+                               char out[32])
+{
+    snprintf(out, 32, "block %d, expert %d", row / table->experts,
+             row % table->experts);
+    return out;
+}
+
+/* Tokens over the mean of the block; NaN: a dense block. */
+static double expert_share(const struct layers_table *table,
+                           const struct layers_row *row, int i)
+{
+    const int count = table->experts;
+    const double *tokens = row->tokens + (int64_t)(i / count) * count;
+    double total = 0;
+
+    for (int e = 0; e < count; e++) total += tokens[e];
+    return total > 0 ? tokens[i % count] * count / total : (double)NAN;
+}
+
+static double busiest(const struct layers_table *table,
+                      const struct layers_row *row, int block)
+{
+    const double *tokens = row->tokens + (int64_t)block * table->experts;
+    const struct block_routing b =
+        routing_judge_block(tokens, table->experts);
+
+    return b.total > 0 ? b.most * table->experts / b.total : (double)NAN;
+}
+
+static double entropy(const struct layers_table *table,
+                      const struct layers_row *row, int block)
+{
+    const double *tokens = row->tokens + (int64_t)block * table->experts;
+    const struct block_routing b =
+        routing_judge_block(tokens, table->experts);
+
+    return b.total > 0 ? b.entropy : (double)NAN;
+}
+
+static double value_of(const struct heat *heat, const struct layers_row *row,
+                       int r)
+{
+    return heat->judged != NULL ? heat->judged(heat->table, row, r)
+                                : heat->value(row, r);
+}
+
 /* Whether a recipe rounded operands. */
 static bool has_recipe(const struct layers_table *table)
 {
@@ -115,7 +166,7 @@ static bool find_range(const struct heat *heat, int columns, double range[2])
             &heat->table->rows[shown_row(heat->table, c, columns)];
 
         for (int r = 0; r < heat->rows; r++) {
-            const double value = heat->value(row, r);
+            const double value = value_of(heat, row, r);
 
             if (!is_shown(value)) continue;
             if (math_log(value) < range[0]) range[0] = math_log(value);
@@ -129,7 +180,7 @@ static status draw_cell(struct text *out, const struct heat *heat, int r,
                         const struct layers_row *row, const double place[4],
                         const double range[2])
 {
-    const double value = heat->value(row, r);
+    const double value = value_of(heat, row, r);
     const double span = range[1] - range[0];
     char room[32];
     double shade = 1;
@@ -213,23 +264,33 @@ static status draw_all(struct text *out, const struct layers_table *table)
         table->parameters < ROWS_MAX ? table->parameters : ROWS_MAX;
     const int reads =
         table->activations < ROWS_MAX ? table->activations : ROWS_MAX;
+    const bool recipe = has_recipe(table);
+    const int blocks = table->experts > 0 ? reads - 1 : 0;
+    const int64_t all = (int64_t)blocks * table->experts;
+    const int experts = all < ROWS_MAX ? (int)all : ROWS_MAX;
     const struct heat heats[] = {
-        {table, "Residual stream, root mean square", reads, activation_name,
-         rms},
-        {table, "Residual stream, largest size", reads, activation_name,
+        {table, "Residual stream, root mean square", reads, NULL,
+         activation_name, rms},
+        {table, "Residual stream, largest size", reads, NULL, activation_name,
          most},
-        {table, "Residual stream, kurtosis", reads, activation_name,
+        {table, "Residual stream, kurtosis", reads, NULL, activation_name,
          kurtosis},
-        {table, "Largest attention logit", reads - 1, activation_name,
+        {table, "Largest attention logit", reads - 1, NULL, activation_name,
          logit},
-        {table, "Norm of weights", params, parameter_name, weight},
-        {table, "Norm of gradients", params, parameter_name, gradient},
-        {table, "Norm of the update over norm of weights", params,
+        {table, "Experts: tokens of the busiest over the mean", blocks,
+         busiest, activation_name, NULL},
+        {table, "Experts: entropy of the shares, 1: equal", blocks, entropy,
+         activation_name, NULL},
+        {table, "Experts: tokens over the mean of the block", experts,
+         expert_share, expert_name, NULL},
+        {table, "Norm of weights", params, NULL, parameter_name, weight},
+        {table, "Norm of gradients", params, NULL, parameter_name, gradient},
+        {table, "Norm of the update over norm of weights", params, NULL,
          parameter_name, update_ratio},
         {table, "Recipe: largest share of an operand that is cut off",
-         has_recipe(table) ? params : 0, parameter_name, cut},
+         recipe ? params : 0, NULL, parameter_name, cut},
         {table, "Recipe: largest share of an operand that becomes 0",
-         has_recipe(table) ? params : 0, parameter_name, zeroed}};
+         recipe ? params : 0, NULL, parameter_name, zeroed}};
 
     TRY(text_append_string(out, "<h2>Layers, in observed steps</h2>\n"
                                 "<div class=\"charts\">\n"));

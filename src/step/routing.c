@@ -43,12 +43,9 @@ void routing_begin(struct routing *routing)
         routes_reset(&routing->pipeline->stages[i].run);
 }
 
-/* One block: its sum, its largest count, its entropy in nats and its idle
- * experts. */
-struct block_routing { double total, most, entropy, idle; };
-
-static struct block_routing judge_block(const double *counts, int experts)
+struct block_routing routing_judge_block(const double *counts, int experts)
 {
+    const double most = experts > 1 ? math_log(experts) : 1;
     struct block_routing b = {0};
 
     for (int e = 0; e < experts; e++) {
@@ -61,26 +58,26 @@ static struct block_routing judge_block(const double *counts, int experts)
 
         if (share > 0) b.entropy -= share * math_log(share);
     }
+    b.entropy = experts > 1 ? b.entropy / most : 1;
     return b;
 }
 
 void routing_judge(const double *table, int layers, int experts,
                    struct routing_result *out)
 {
-    const double most = experts > 1 ? math_log(experts) : 1;
     int blocks = 0;
 
     *out = (struct routing_result){0};
     for (int i = 0; i < layers; i++) {
         const struct block_routing b =
-            judge_block(table + (int64_t)i * experts, experts);
+            routing_judge_block(table + (int64_t)i * experts, experts);
         const double over = b.most * experts / b.total;
 
         if (b.total == 0) continue; /* a dense block */
         blocks++;
         if (over > out->busiest) out->busiest = over;
         out->mean += over;
-        out->entropy += experts > 1 ? b.entropy / most : 1;
+        out->entropy += b.entropy;
         out->idle += b.idle;
     }
     if (blocks == 0) return;

@@ -49,6 +49,10 @@ status routing_share(struct routing *routing, struct team *team,
  * algorithm 1. After routing_share. */
 void routing_balance(const struct routing *routing, int chunk,
                      const struct update *update);
+/* One block: its tokens, those of its busiest expert, the entropy of shares
+ * over its largest value, and experts without a token. */
+struct block_routing { double total, most, entropy, idle; };
+struct block_routing routing_judge_block(const double *counts, int experts);
 /* Judges a table of counts. */
 void routing_judge(const double *table, int layers, int experts,
                    struct routing_result *out);

@@ -141,6 +141,26 @@ for run in skewed:2 tied:4; do
             "${run%:*}/metrics.jsonl"; fi
 done
 
+# Tokens that leave ranks without work, or with all of it, under every axis.
+cat >adversarial.txt <<'END'
+ranks=1
+ranks=4 mesh.expert=4
+ranks=4 mesh.expert=2 mesh.tensor=2 moe.rows_bound=0.3
+ranks=4 mesh.expert=2 mesh.pipe=2 train.micro_batch=1
+ranks=2 mesh.data=2 zero=zero3
+END
+for case in "all to one, none to the others:model.family=glm4_moe moe.bias_rate=1 moe.top_k=1" \
+    "all experts tied:model.family=mixtral model.init_std=0 moe.top_k=1" \
+    "two of four experts tied:model.family=mixtral model.init_std=0 moe.top_k=2 moe.capacity_factor=0.5"; do
+    sets=()
+    for word in ${case#*:}; do sets+=(--set "$word"); done
+    if lockstep verify config.yaml --layouts adversarial.txt --steps 3 \
+        --set train.steps=3 --set moe.experts=4 --set train.threads=1 \
+        --set numerics.grid_tensor=2 "${sets[@]}" >log 2>&1 &&
+        [ "$(grep -c EXACT log)" -ge 6 ]; then ok "${case%:*}: under 4 layouts"
+    else bad "${case%:*}" "not exact under every layout" log; fi
+done
+
 # --- choices without a place ---
 must train config.yaml --run places --set model.family=mixtral \
     --set moe.experts=4 --set moe.capacity_factor=0.5 --set moe.jitter=0.1 \

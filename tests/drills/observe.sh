@@ -136,6 +136,37 @@ warns() { # WHAT WORDS ROW
 warns "elements are cut off" "larger than the largest number of ternary" \
     "activations ternary region none"
 warns "elements become 0" "become 0 in int8" "weights int8 region none"
+# --- tokens of experts ---
+mixed="model.family=mixtral moe.experts=4 moe.bias_rate=0.01"
+# shellcheck disable=SC2086
+{
+layout mixed mixed 1 $mixed
+layout mixed4 mixed 4 $mixed mesh.expert=2 mesh.pipe=2 train.micro_batch=1
+}
+if python3 - mixed/layers.jsonl mixed/metrics.jsonl <<'END' >log 2>&1
+import json, sys
+rows = [json.loads(line) for line in open(sys.argv[1])]
+steps = {r["step"]: r for r in map(json.loads, open(sys.argv[2]))
+         if "expert_busiest" in r}
+assert rows
+for row in rows:
+    worst = 0
+    for block in row["experts"]:
+        tokens, bias = block["tokens"], block["bias"]
+        assert sum(tokens) == 2 * steps[row["step"]]["targets"], row["step"]
+        assert abs(block["busiest"] - 4 * max(tokens) / sum(tokens)) < 1e-12
+        assert all(abs(b * 100 - round(b * 100)) < 1e-5 for b in bias)
+        worst = max(worst, block["busiest"])
+    assert abs(worst - steps[row["step"]]["expert_busiest"]) < 1e-6
+assert any(b for row in rows for block in row["experts"] for b in block["bias"])
+END
+then ok "tokens of each expert are all choices"
+else bad "tokens of experts" "see below" log; fi
+if grep -q 'Experts: tokens over the mean of the block' mixed/report.html &&
+    grep -aq 'expert_tokens/block_1_expert_3' mixed/tensorboard/events* &&
+    grep -aq 'expert_bias/block_0_expert_2' mixed/tensorboard/events*; then
+    ok "experts in report and events"
+else bad "experts in report and events" "missing"; fi
 layout lora lora 1 lora.rank=2
 layout lora2 lora 2 lora.rank=2 mesh.data=2 zero=zero2
 layout lora4 lora 4 lora.rank=2 mesh.shard=2 mesh.tensor=2 zero=fsdp

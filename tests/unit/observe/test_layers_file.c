@@ -125,6 +125,50 @@ TEST(heat_maps_have_a_cell_for_each_value)
     end(&f);
 }
 
+/* Tokens of two blocks of three, the second dense. */
+#define LINE(experts)                                                       \
+    "{\"step\": 5, \"rms\": [1, 2, 3], \"max\": [3, 4, 5], "                  \
+    "\"kurtosis\": [3, 3, 3], \"logit\": [1, 1], \"experts\": [" experts     \
+    "], \"parameters\": []}\n"
+
+TEST(tokens_of_experts_are_read_and_drawn)
+{
+    struct fixture f;
+    struct text page = {0};
+
+    begin(&f, LINE("{\"block\": 0, \"tokens\": [6, 3, 0], \"bias\": [0, 1]}"));
+    IS_OK(layers_read(&f.table, &f.arena, f.path));
+    EQUAL_INT(f.table.experts, 3);
+    CHECK(f.table.rows[0].tokens[1] == 3 && f.table.rows[0].tokens[2] == 0);
+    CHECK(f.table.rows[0].tokens[3] == 0); /* of the dense block */
+    IS_OK(layers_html(&page, f.path));
+    CHECK(strstr(page.bytes, "block 0, expert 0, step 5: 2<") != NULL);
+    CHECK(strstr(page.bytes, "block 0, expert 2, step 5: 0<") != NULL);
+    text_free(&page);
+    end(&f);
+}
+
+TEST(tokens_of_experts_that_cannot_be_are_refused)
+{
+    static const struct { const char *text, *sentence; } rows[] = {
+        {LINE("{\"block\": 2, \"tokens\": [1]}"), "experts of block 2"},
+        {LINE("{\"block\": -1, \"tokens\": [1]}"), "experts of block -1"},
+        {LINE("{\"block\": 0, \"tokens\": [1]}, {\"block\": 1, "
+              "\"tokens\": [1, 2]}"), "is not an array of 1 numbers"},
+        {LINE("{\"tokens\": [1]}"), "block"},
+        {LINE("{\"block\": 0, \"tokens\": [1]}")
+             LINE("{\"block\": 0, \"tokens\": [1, 2]}"), "another model"}};
+
+    for (int i = 0; i < ROWS(rows); i++) {
+        struct fixture f;
+
+        begin(&f, rows[i].text);
+        FAILS(layers_read(&f.table, &f.arena, f.path), ERR_FORMAT,
+              rows[i].sentence);
+        end(&f);
+    }
+}
+
 TEST(no_file_is_no_picture)
 {
     struct text page = {0};
@@ -137,4 +181,6 @@ TEST(no_file_is_no_picture)
 TEST_MAIN(lines_are_read, a_missing_file_is_empty_and_a_torn_line_is_left_out,
           other_lines_are_refused, lines_of_two_models_are_refused,
           heat_maps_have_a_cell_for_each_value,
+          tokens_of_experts_are_read_and_drawn,
+          tokens_of_experts_that_cannot_be_are_refused,
           no_file_is_no_picture)
