@@ -174,6 +174,9 @@ const struct command commands[] = {
       {"cache", "KIND", "keys (default): keys and values, the bits of a whole "
        "pass; latent: the short vectors of latent attention, less memory, "
        "rounded otherwise", false},
+      {"speculative", NULL, "modules that predict later tokens (mtp.depth) "
+       "guess, the model checks their tokens in one call: the same text",
+       false},
       {"stats", NULL, "prints tokens per second and the limit set by memory "
        "bandwidth",
        false},

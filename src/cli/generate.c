@@ -64,6 +64,7 @@ static status read_request(struct generate_request *request,
     TRY(arguments_choice(arguments, "dtype", dtypes, 4, &dtype));
     TRY(arguments_choice(arguments, "cache", caches, 2, &cache));
     request->latent_cache = cache == 1;
+    request->speculative = arguments_has(arguments, "speculative");
     (void)dtype_parse(dtypes[dtype], &request->dtype);
     request->sampling.seed = (uint64_t)seed;
     request->stats = arguments_has(arguments, "stats");
@@ -102,6 +103,14 @@ static void print_stats(const struct generate_result *made)
             (long long)made->cache_positions);
 }
 
+static void print_guesses(const struct generate_result *made)
+{
+    if (made->guessed == 0) return;
+    fprintf(stderr, "guessed   %lld tokens, %lld of them right (%.0f%%)\n",
+            (long long)made->guessed, (long long)made->right,
+            100 * (double)made->right / (double)made->guessed);
+}
+
 static void print_notices(const struct generate_result *made)
 {
     if (made->notice[0] != '\0') fprintf(stderr, "%s\n", made->notice);
@@ -114,6 +123,7 @@ static void print_notices(const struct generate_result *made)
     else if (isatty(STDERR_FILENO))
         fprintf(stderr, "%lld tokens, %.0f per second\n",
                 (long long)made->tokens, rate(made));
+    print_guesses(made);
 }
 
 static status print_json(const struct generate_request *request,
@@ -143,6 +153,12 @@ static status print_json(const struct generate_request *request,
     json_write_string(&writer, stops[made->stop]);
     json_write_key(&writer, "tokens_per_s");
     json_write_real(&writer, rate(made));
+    if (request->speculative) {
+        json_write_key(&writer, "guessed");
+        json_write_integer(&writer, made->guessed);
+        json_write_key(&writer, "guessed_right");
+        json_write_integer(&writer, made->right);
+    }
     json_write_key(&writer, "weight_bytes");
     json_write_integer(&writer, made->weight_bytes);
     json_write_key(&writer, "cache_bytes");

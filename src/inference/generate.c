@@ -12,7 +12,8 @@
 struct generating {
     struct session session;
     struct tokenizer tokenizer;
-    struct token_list ids;     /* of the prompt */
+    struct token_list ids;     /* of the prompt; of the whole text, too, where
+                                * modules guess */
     struct generator generator;
     struct token_stream stream;
     struct text text;          /* certain, not yet written */
@@ -73,6 +74,11 @@ static status prepare(struct generating *g,
         FAIL(ERR_CONFIG, "--cache latent: %s is a %s, which has no latent "
                          "attention; deepseek_v2 and deepseek_v3 have it; take "
                          "--cache keys", request->model, model->kind->name);
+    session->speculative = request->speculative;
+    if (request->speculative && model->mtp_depth == 0)
+        FAIL(ERR_CONFIG, "--speculative: %s has no modules that predict later "
+                         "tokens; train it with mtp.depth, or leave "
+                         "--speculative out", request->model);
     if (session->tokenizer[0] == 0)
         FAIL(ERR_MISSING, "%s: has no tokenizer, so text cannot become "
                           "tokens; put the one it was trained with into %s",
@@ -106,38 +112,128 @@ static status flush(struct generating *g,
     return request->write(request->argument, g->text.bytes, length);
 }
 
+/* Puts token `id` at position `at` of the text; *ends: it is the last. */
+static status take_token(struct generating *g,
+                         const struct generate_request *request,
+                         struct generate_result *result, int32_t id,
+                         int64_t at, bool *ends)
+{
+    *ends = true;
+    if (id == g->ends[0] || id == g->ends[1]) {
+        result->stop = STOP_END_OF_TEXT;
+        return OK;
+    }
+    result->tokens++;
+    if (request->ids != NULL) TRY(token_list_append(request->ids, &id, 1));
+    /* Ids that only the model's padding has stand for nothing. */
+    if (id < tokenizer_vocab(&g->tokenizer))
+        TRY(token_stream_next(&g->stream, id, &g->text));
+    TRY(flush(g, request));
+    if (result->tokens == request->tokens) return OK;
+    *ends = at == model_longest(&g->session.model);
+    if (*ends) result->stop = STOP_CONTEXT;
+    return OK;
+}
+
+/* Token number `row` of those that the last call has logits of. */
+static status choose(struct generating *g,
+                     const struct generate_request *request, int64_t row,
+                     int64_t position, int32_t *id)
+{
+    const struct tensor logits = tensor_rows(g->generator.logits, row, 1);
+
+    return sample_token(&request->sampling, &logits, position, g->scratch,
+                        id);
+}
+
 static status make_tokens(struct generating *g,
                           const struct generate_request *request,
                           struct generate_result *result)
 {
     struct generator *generator = &g->generator;
+    bool ends = request->tokens == 0;
 
-    result->stop = STOP_TOKENS;
-    while (result->tokens < request->tokens) {
+    while (!ends) {
+        const int64_t at = generator->position;
         int32_t id;
 
-        TRY(sample_token(&request->sampling, &generator->logits,
-                         generator->position, g->scratch, &id));
-        if (id == g->ends[0] || id == g->ends[1]) {
-            result->stop = STOP_END_OF_TEXT;
-            break;
-        }
-        result->tokens++;
-        if (request->ids != NULL)
-            TRY(token_list_append(request->ids, &id, 1));
-        /* Ids that only the model's padding has stand for nothing. */
-        if (id < tokenizer_vocab(&g->tokenizer))
-            TRY(token_stream_next(&g->stream, id, &g->text));
-        TRY(flush(g, request));
-        if (result->tokens == request->tokens) break;
-        if (generator->position == model_longest(&g->session.model)) {
-            result->stop = STOP_CONTEXT;
-            break;
-        }
-        TRY(generator_feed(generator, &id, 1));
+        TRY(choose(g, request, 0, at, &id));
+        TRY(take_token(g, request, result, id, at, &ends));
+        if (!ends) TRY(generator_feed(generator, &id, 1));
     }
-    TRY(token_stream_end(&g->stream, &g->text));
-    return flush(g, request);
+    return OK;
+}
+
+/* ---- tokens that modules guess ---- */
+
+/* Appends guesses to the text, drawn as the tokens will be; returns how many.
+ * One that cannot be drawn is no error of the text. */
+static status guess(struct generating *g,
+                    const struct generate_request *request, int64_t most,
+                    int64_t *count)
+{
+    *count = 0;
+    for (int d = 0; d < g->generator.modules.depth && *count < most; d++) {
+        int32_t id;
+
+        TRY(generator_guess(&g->generator, d, g->ids.ids));
+        if (choose(g, request, 0, g->ids.count, &id) != OK) {
+            status_clear();
+            break;
+        }
+        TRY(token_list_append(&g->ids, &id, 1));
+        ++*count;
+    }
+    return OK;
+}
+
+/* Takes the tokens that the model chooses after those it has checked, up to the
+ * first that was guessed wrongly. guesses: at the end of the text. */
+static status check_guesses(struct generating *g,
+                            const struct generate_request *request,
+                            struct generate_result *result, int64_t guesses,
+                            bool *ends)
+{
+    const int64_t base = g->ids.count - guesses;
+    bool right = true;
+    int64_t row = 0;
+
+    for (*ends = false; right && !*ends && row <= guesses; row++) {
+        int32_t id;
+
+        TRY(choose(g, request, row, base + row, &id));
+        right = row < guesses && id == g->ids.ids[base + row];
+        result->right += right;
+        TRY(take_token(g, request, result, id, base + row, ends));
+        g->ids.count = base + row; /* guesses from here on are over */
+        TRY(token_list_append(&g->ids, &id, 1));
+    }
+    return OK;
+}
+
+static status make_guessed(struct generating *g,
+                           const struct generate_request *request,
+                           struct generate_result *result)
+{
+    struct generator *generator = &g->generator;
+    int64_t guesses = 0;
+
+    for (;;) {
+        int64_t most = request->tokens - 1;
+        bool ends;
+
+        TRY(check_guesses(g, request, result, guesses, &ends));
+        if (ends) return OK;
+        generator_back(generator, g->ids.count - 1);
+        most -= result->tokens;
+        if (most > generator->context - g->ids.count)
+            most = generator->context - g->ids.count;
+        TRY(guess(g, request, most, &guesses));
+        result->guessed += guesses;
+        TRY(generator_feed_last(generator,
+                                g->ids.ids + generator->position,
+                                1 + guesses, 1 + guesses));
+    }
 }
 
 static status run(struct generating *g,
@@ -160,7 +256,11 @@ static status run(struct generating *g,
     TRY(generator_feed(&g->generator, g->ids.ids, g->ids.count));
     middle = clock_s();
     result->prompt_s = middle - start;
-    TRY(make_tokens(g, request, result));
+    result->stop = STOP_TOKENS;
+    TRY(request->speculative ? make_guessed(g, request, result)
+                             : make_tokens(g, request, result));
+    TRY(token_stream_end(&g->stream, &g->text));
+    TRY(flush(g, request));
     result->tokens_s = clock_s() - middle;
     result->weight_bytes = generator_weight_bytes(&g->generator);
     result->cache_bytes =

@@ -19,6 +19,8 @@ struct generate_request {
     enum dtype dtype;    /* of what is computed; zeroed: DTYPE_F32 */
     int threads;         /* 0: the cores of this process */
     bool latent_cache;   /* keeps latents instead of keys and values */
+    bool speculative;    /* modules that predict later tokens guess them, and
+                          * the model checks several at once: the same text */
     /* Takes text as soon as it is certain; UTF-8 unless the model makes bytes
      * that are not. NULL: nobody listens. */
     status (*write)(void *argument, const char *bytes, size_t length);
@@ -33,6 +35,8 @@ struct generate_result {
     enum generate_stop stop;       /* STOP_CONTEXT deserves a notice */
     int64_t context;               /* of the model */
     double prompt_s, tokens_s;     /* seconds for each of the two */
+    int64_t guessed, right;        /* tokens that modules guessed, and that the
+                                    * model then chose */
     int64_t weight_bytes;          /* that every token reads */
     int64_t cache_bytes;           /* of the cache, for all positions */
     int64_t cache_positions;

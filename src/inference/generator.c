@@ -64,6 +64,24 @@ static status turn_weights(struct generator *g)
     return OK;
 }
 
+/* Where F of each module ends, and room for the ids that they look up. */
+static status find_modules(struct generator *g)
+{
+    const struct program *p = &g->stage.program;
+    const struct frame_plan *frame = &g->stage.frame;
+    struct generator_modules *m = &g->modules;
+    void *inputs = NULL;
+
+    m->depth = p->mtp_depth;
+    if (m->depth == 0) return OK;
+    for (int i = 0; i < frame->forward_end; i++)
+        m->ends[program_ahead(p, &p->steps[frame->events[i].step])] = i + 1;
+    TRY(memory_take((size_t)(m->depth * p->tokens), sizeof *m->inputs,
+                    &inputs));
+    m->inputs = inputs;
+    return OK;
+}
+
 status generator_open(struct generator *g, struct session *session,
                       enum dtype dtype, int threads, int64_t prompt,
                       int64_t context)
@@ -74,8 +92,11 @@ status generator_open(struct generator *g, struct session *session,
     *g = (struct generator){.context = context};
     CHECK(prompt >= 1 && prompt <= context);
     TRY(session_request(session, 1, chunk, &plan));
-    /* A leaf needs a token, even where nothing is summed over tokens. */
+    if (session->speculative) plan.mtp_depth = session->model.mtp_depth;
+    /* A leaf needs a token, even where nothing is summed over tokens; guesses
+     * are checked in one call. */
     if (chunk < plan.grid.tensor) chunk = plan.grid.tensor;
+    if (chunk < 1 + plan.mtp_depth) chunk = 1 + plan.mtp_depth;
     plan.mode = PROGRAM_GENERATE;
     plan.latent_cache = session->latent_cache;
     plan.dtype = dtype;
@@ -85,6 +106,7 @@ status generator_open(struct generator *g, struct session *session,
     TRY(session_stage(session, &plan, &g->stage));
     g->stage.run.read_logits = generator_keep_logits;
     g->stage.run.read_argument = g;
+    TRY(find_modules(g));
     return turn_weights(g);
 }
 
@@ -92,12 +114,34 @@ void generator_close(struct generator *g)
 {
     stage_free(&g->stage);
     memory_free(g->strips);
+    memory_free(g->modules.inputs);
     *g = (struct generator){0};
 }
 
-status generator_feed(struct generator *g, const int32_t *ids, int64_t count)
+/* The modules over a call whose next ids are all known; left: ids from its
+ * first one on. */
+static status feed_modules(struct generator *g, const int32_t *ids,
+                           int64_t left)
+{
+    struct generator_modules *m = &g->modules;
+    struct run *run = &g->stage.run;
+    const int64_t length = g->stage.program.tokens;
+
+    for (int d = 0; d < m->depth; d++)
+        for (int64_t i = 0; i < run->batch.tokens; i++) {
+            const int64_t at = i + d + 1;
+
+            m->inputs[d * length + i] = ids[at < left ? at : left - 1];
+        }
+    return run_part(run, m->ends[0], m->ends[m->depth]);
+}
+
+status generator_feed_last(struct generator *g, const int32_t *ids,
+                           int64_t count, int64_t last)
 {
     const int64_t most = g->stage.program.length;
+    struct generator_modules *m = &g->modules;
+    struct run *run = &g->stage.run;
 
     if (count > g->context - g->position)
         FAIL(ERR_CONFIG, "%lld tokens after %lld do not fit into a context of "
@@ -107,13 +151,42 @@ status generator_feed(struct generator *g, const int32_t *ids, int64_t count)
         const int64_t left = count - first;
         const int64_t now = left < most ? left : most;
 
-        g->stage.run.batch = (struct batch){.inputs = ids + first,
-                                            .tokens = now,
-                                            .first_position = g->position};
-        TRY(run_forward(&g->stage.run));
+        run->batch = (struct batch){.inputs = ids + first,
+                                    .mtp_inputs = m->inputs, .tokens = now,
+                                    .first_position = g->position};
+        run->last = last < now ? last : now;
+        m->first = g->position;
+        if (m->depth == 0) TRY(run_forward(run));
+        else TRY(run_part(run, 0, m->ends[0]));
         g->position += now;
+        if (m->depth > 0 && left > most)
+            TRY(feed_modules(g, ids + first, left));
     }
     return OK;
+}
+
+status generator_feed(struct generator *g, const int32_t *ids, int64_t count)
+{
+    return generator_feed_last(g, ids, count, 1);
+}
+
+void generator_back(struct generator *g, int64_t position)
+{
+    CHECK(position > g->modules.first && position <= g->position);
+    g->stage.run.batch.tokens = position - g->modules.first;
+    g->position = position;
+}
+
+status generator_guess(struct generator *g, int module, const int32_t *ids)
+{
+    struct generator_modules *m = &g->modules;
+    struct run *run = &g->stage.run;
+
+    CHECK(module < m->depth && g->position > m->first);
+    for (int64_t i = 0; i < run->batch.tokens; i++)
+        m->inputs[module * g->stage.program.tokens + i] =
+            ids[m->first + i + module + 1];
+    return run_part(run, m->ends[module], m->ends[module + 1]);
 }
 
 int64_t generator_weight_bytes(const struct generator *generator)

@@ -35,6 +35,8 @@ struct session {
                                  * unknown */
     bool average;               /* set after opening: load the moving average
                                  * of the weights instead, where there is one */
+    bool speculative;           /* set after opening: generation has the modules
+                                 * that predict later tokens */
     bool latent_cache;          /* set after opening: generation keeps latents
                                  * (docs/latent_attention.md) */
     int64_t step, tokens;       /* of a checkpoint; 0 */

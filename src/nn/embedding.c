@@ -92,7 +92,7 @@ static status look_up(const struct step *step, struct run *run,
 static status embedding_forward(const struct step *step, struct run *run)
 {
     if (run_in_strips(run, step, 0))
-        return look_up_strips(step, run, run->batch.inputs);
+        return look_up_strips(step, run, run_inputs(run, step));
     return look_up(step, run, own_index(step, run), false);
 }
 

@@ -5,7 +5,8 @@
  * In training F does nothing: B makes a chunk's logits, its losses and its
  * gradients, and in fused mode the weight's gradient too, from one product.
  * Where no B follows (validation, score), F makes logits and losses. In
- * PROGRAM_GENERATE F makes the logits of the last token. */
+ * PROGRAM_GENERATE F makes the logits of the last token, or of several last
+ * ones (run->last). */
 #include "nn/layer.h"
 
 static const struct param *head_param(const struct program *p,
@@ -59,7 +60,8 @@ static status make_logits(const struct step *step, struct run *run,
 
 static int64_t chunk_rows(const struct program *p)
 {
-    if (p->mode == PROGRAM_GENERATE) return 1;
+    if (p->mode == PROGRAM_GENERATE) /* a token and what modules guess */
+        return p->mtp_depth < p->tokens ? 1 + p->mtp_depth : p->tokens;
     return p->logits_chunk < p->tokens ? p->logits_chunk : p->tokens;
 }
 
@@ -159,13 +161,17 @@ static status make_losses(const struct step *step, struct run *run,
 static status generate_last(const struct step *step, struct run *run)
 {
     const struct tensor x = run_slot(run, step->input);
+    const int64_t rows =
+        run->last > 0 && program_ahead(run->program, step) == 0 ? run->last
+                                                                : 1;
+    const int64_t first = x.shape[0] - rows;
     struct tensor logits;
 
     if (run->read_logits == NULL) return OK;
-    TRY(make_logits(step, run, tensor_rows(x, x.shape[0] - 1, 1), &logits));
+    CHECK(first >= 0 && rows <= chunk_rows(run->program));
+    TRY(make_logits(step, run, tensor_rows(x, first, rows), &logits));
     return run->read_logits(run->read_argument,
-                            run->batch.first_position + x.shape[0] - 1,
-                            &logits);
+                            run->batch.first_position + first, &logits);
 }
 
 static status head_forward(const struct step *step, struct run *run)

@@ -93,6 +93,8 @@ struct run {
     struct batch batch;
     logits_reader *read_logits;  /* NULL: nobody asks */
     void *read_argument;
+    int64_t last;              /* generate: tokens at the end of a call whose
+                                * logits the head makes; 0: 1 */
     bool poison;               /* fill what is dead with NaN */
     double (*clock)(void);     /* seconds; NULL: nobody measures */
     double *spent;             /* [events] seconds, added to, with a clock */

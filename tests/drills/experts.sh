@@ -361,6 +361,31 @@ first=$(tail -n 1 log)
 must generate later --prompt "the " --tokens 5 --temperature 0
 if [ "$(tail -n 1 log)" = "$first" ]; then ok "later tokens: the same text"
 else bad "later tokens: exported" "another text" log; fi
+# Modules guess tokens and the model checks them: the same ids, drawn or not,
+# under both caches, up to the end of the context.
+must train config.yaml --run later-2 "${later[@]}" --set mtp.depth=2
+guessed=0
+for how in "later --temperature 0" "later --seed 2 --tokens 30" \
+    "later --temperature 0 --cache latent" "later-2 --temperature 0" \
+    "later-2 --seed 3 --dtype bfloat16 --tokens 30" \
+    "later-2 --seed 4 --top-k 9 --cache latent --tokens 500"; do
+    # shellcheck disable=SC2086
+    {
+    must generate $how --prompt "the " --json
+    sed 's/"tokens_per_s.*//' log >alone.json
+    must generate $how --prompt "the " --json --speculative
+    }
+    sed 's/"tokens_per_s.*//' log >guessed.json
+    if cmp -s alone.json guessed.json && grep -q '"ids"' alone.json; then
+        ok "guesses: $how"
+    else bad "guesses: $how" "another text" guessed.json; fi
+    guessed=$((guessed + $(grep -o '"guessed_right": [0-9]*' log |
+        grep -o '[0-9]*$')))
+done
+if [ "$guessed" -gt 20 ]; then ok "guesses: some are right"
+else bad "guesses: some are right" "only $guessed"; fi
+expect "guesses without modules" 78 "train it with mtp.depth" \
+    generate sinks --prompt "the " --speculative
 must train config.yaml --run from-later "${latent[@]}" --set train.steps=1 \
     --set init.from=later-in
 must train config.yaml --run from-later-1 "${later[@]}" --set train.steps=1 \
