@@ -380,6 +380,19 @@ static status wait_for_news(struct agent *agent, bool *stopped)
     return OK;
 }
 
+status agent_turn(struct agent *agent, bool *child)
+{
+    workers_reap(agent);
+    workers_look(agent);
+    *child = courier_look(agent);
+    if (*child) return OK;
+    if (agent->up.descriptor >= 0) talk(agent);
+    guard_lease(agent);
+    if (agent->up.descriptor < 0) TRY(live_alone(agent));
+    *child = start_missing(agent);
+    return OK;
+}
+
 /* *child: this is a process of the node that shall end. */
 static status agent_live(struct agent *agent, bool *child)
 {
@@ -389,20 +402,12 @@ static status agent_live(struct agent *agent, bool *child)
     if (!*child) *child = start_missing(agent);
     if (*child) return OK;
     TRY(join(agent));
-    while (!agent->over) {
-        *child = start_missing(agent);
-        if (*child) return OK;
+    while (!agent->over && !*child) {
         TRY(wait_for_news(agent, &stopped));
         if (stopped)
             FAIL(ERR_STOPPED, "agent %s was asked to leave; its ranks end",
                  agent->name);
-        workers_reap(agent);
-        workers_look(agent);
-        *child = courier_look(agent);
-        if (*child) return OK;
-        if (agent->up.descriptor >= 0) talk(agent);
-        guard_lease(agent);
-        if (agent->up.descriptor < 0) TRY(live_alone(agent));
+        TRY(agent_turn(agent, child));
     }
     return OK;
 }

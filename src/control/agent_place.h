@@ -40,6 +40,10 @@ struct agent {
     uint64_t moves_told;
 };
 
+/* The agent woke up: agent.c. *child: this is a process of the node that shall
+ * end. */
+status agent_turn(struct agent *agent, bool *child);
+
 /* Whether the process has an order that it has not done. */
 bool place_is_busy(const struct place_memory *place);
 /* Starts the process; in it, returns with *child when it shall end. */

@@ -334,6 +334,7 @@ static void admit(struct fleet *fleet, struct wire *wire,
     node->wire = *wire;
     node->here = true;
     node->reported = false;
+    node->joined_order = fleet->last_order;
     node->heard_ns = clock_ns();
     node->echo_ns = 0;
     for (int i = 0; i < node->places; i++)
@@ -469,13 +470,14 @@ void fleet_look(struct fleet *fleet, int wait_ms)
     far_step(fleet);
 }
 
-/* Orders that were just sent are not in a report yet. */
+/* Orders that were just sent are not in a report yet. Those of an earlier
+ * connection are, or a new agent has taken the old one's place. */
 static bool knows_orders(const struct fleet *fleet, int index)
 {
     for (int i = 0; i < fleet->crew->size; i++) {
         const struct rank_seat *at = &fleet->at[i];
 
-        if (at->node == index && at->order != 0 &&
+        if (at->node == index && at->order > fleet->nodes[index].joined_order &&
             fleet->nodes[index].seats[at->place].report.ordered < at->order)
             return false;
     }

@@ -32,6 +32,8 @@ struct node {
     bool wrong;            /* it computes wrong numbers: never used again */
     bool unfenced;         /* its ranks did not end: it is not used until they
                             * have */
+    uint64_t joined_order; /* the last order before this connection: what its
+                            * first report does not have is lost */
     int64_t lost_ns;       /* when; 0: never */
     int64_t heard_ns, echo_ns; /* when its newest report came; its own clock */
     int64_t silent_ns;     /* its ranks may live until then */

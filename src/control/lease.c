@@ -1,16 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* lease.c - the lease of a machine's ranks: renewed, looked at, asked for. */
+/* lease.c - the lease of a machine's ranks: renewed, and looked at. */
 #include "control/lease.h"
 
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <time.h>
-#include "base/clock.h"
-#include "base/file.h"
 #include "control/board.h"
-
-enum { WAIT_MS = 500, READ_AGAIN_MS = 1000, NUMBER_BYTES = 24 };
 
 void lease_renew(struct board *board, int64_t end_ns)
 {
@@ -23,72 +15,4 @@ bool lease_is_over(const struct board *board, int64_t now_ns)
     const int64_t end = atomic_load(&board->lease_ns);
 
     return end != 0 && now_ns > end;
-}
-
-static status path_of(const char *run, char path[PATH_BYTES])
-{
-    char directory[PATH_BYTES];
-
-    TRY(path_join(directory, sizeof directory, run, "control"));
-    return path_join(path, PATH_BYTES, directory, "generation");
-}
-
-status lease_announce(const char *run, uint64_t generation)
-{
-    char path[PATH_BYTES], line[NUMBER_BYTES];
-
-    TRY(path_of(run, path));
-    snprintf(line, sizeof line, "%llu\n", (unsigned long long)generation);
-    return file_write_atomic(path, line, strlen(line));
-}
-
-/* 0: unknown. A disk that fails replaces nobody. */
-static uint64_t announced(const char *run)
-{
-    struct text text = {0};
-    char path[PATH_BYTES];
-    uint64_t number = 0;
-
-    if (path_of(run, path) == OK && file_exists(path) &&
-        file_read_own(path, NUMBER_BYTES, &text) == OK)
-        number = strtoull(text.bytes, NULL, 10);
-    status_clear();
-    text_free(&text);
-    return number;
-}
-
-/* The agent may be about to renew it. */
-static bool ended_for_good(const struct board *board)
-{
-    const int64_t end = clock_ns() + (int64_t)WAIT_MS * 1000000;
-    const struct timespec pause = {0, 10000000};
-
-    while (lease_is_over(board, clock_ns())) {
-        if (clock_ns() > end) return true;
-        nanosleep(&pause, NULL);
-    }
-    return false;
-}
-
-status lease_holds(const char *run, bool now)
-{
-    static _Atomic int64_t read_ns;
-    const struct board *board = board_mine();
-    uint64_t newest;
-
-    if (!board_has_agent()) return OK;
-    if (ended_for_good(board))
-        FAIL(ERR_PEER, "the lease of this machine has ended: its agent has "
-             "not heard from the supervisor for %.1f s, and other ranks may "
-             "write now", 1e-9 * (double)(clock_ns() -
-                                          atomic_load(&board->lease_ns)) +
-                              1e-3 * NODE_LEASE_MS);
-    if (!now && clock_ns() - atomic_load(&read_ns) <
-                    (int64_t)READ_AGAIN_MS * 1000000)
-        return OK;
-    atomic_store(&read_ns, clock_ns());
-    newest = announced(run);
-    if (newest <= board_generation()) return OK;
-    FAIL(ERR_PEER, "generation %llu has been replaced by generation %llu",
-         (unsigned long long)board_generation(), (unsigned long long)newest);
 }
