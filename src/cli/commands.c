@@ -89,6 +89,15 @@ const struct command commands[] = {
      "The report shows them.",
      "lockstep note runs/first \"the fan of node 4 was replaced\"\n"
      "lockstep note runs/first", false, command_note, {{0}}},
+    {"fetch", "URL RUN", 2, 2, "brings a run back from object storage",
+     "Makes the directory RUN with the newest checkpoint below s3://BUCKET/"
+     "PREFIX (option\ncheckpoint.mirror), verifies every block of it, and "
+     "brings configuration, metrics and\nrecords. Endpoint and credentials: "
+     "AWS_ENDPOINT_URL, AWS_ACCESS_KEY_ID and\nAWS_SECRET_ACCESS_KEY. "
+     "docs/checkpoints.md",
+     "lockstep help options >/dev/null # AWS_... are set; then:\n"
+     "# lockstep fetch s3://models/first runs/fetched", false, command_fetch,
+     {{0}}},
     {"supervise", "CONFIG", 1, 1, "keeps a run alive on several machines",
      "Listens for agents (lockstep agent), one on each machine, and gives them "
      "the ranks of the\nrun. Ranks and machines that fail are replaced by "

@@ -23,6 +23,8 @@ status command_train(struct arguments *arguments);
 status command_resume(struct arguments *arguments);
 /* note.c */
 status command_note(struct arguments *arguments);
+/* fetch.c */
+status command_fetch(struct arguments *arguments);
 /* status.c */
 status command_status(struct arguments *arguments);
 status command_incidents(struct arguments *arguments);

@@ -66,6 +66,7 @@ status background_copy(struct background *background,
     if (background->group.size > 0) job->group = &background->group;
     job->parts = background->snapshot.parts;
     job->threads = NULL;
+    job->mirrors = true;
     background->copied_bytes += (int64_t)snapshot_take(&background->snapshot);
     background->stall_s += clock_s() - began;
     return OK;

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/file.h"
+#include "checkpoint/s3_text.h"
 #include "train/exam.h"
 #include "train/feed.h"
 #include "train/held_sets.h"
@@ -44,6 +45,19 @@ static status check_prompts(const struct setup *setup,
     return result;
 }
 
+/* Ranks would wait for the one that sends. */
+static status check_mirror(const struct options *o)
+{
+    struct s3_place place;
+
+    if (o->checkpoint.mirror[0] == '\0') return OK;
+    TRY(s3_place_parse(&place, o->checkpoint.mirror));
+    if (o->checkpoint.async) return OK;
+    FAIL(ERR_CONFIG, "checkpoint.mirror: checkpoints are sent to %s while "
+                     "training goes on; set checkpoint.async=true",
+         o->checkpoint.mirror);
+}
+
 status checks_run(const struct setup *setup,
                   const struct tokenizer *tokenizer)
 {
@@ -52,6 +66,7 @@ status checks_run(const struct setup *setup,
 
     TRY(feed_check(setup, tokenizer));
     TRY(check_policy(o));
+    TRY(check_mirror(o));
     TRY(noise_plan(&noise, o, setup->grid.data));
     TRY(held_sets_check(o));
     TRY(exam_check(setup, tokenizer));

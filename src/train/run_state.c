@@ -9,6 +9,7 @@
 #include "base/log.h"
 #include "base/retry.h"
 #include "checkpoint/identity.h"
+#include "checkpoint/mirror.h"
 #include "control/lease.h"
 #include "models/lora.h"
 
@@ -203,6 +204,27 @@ static void prune(const struct keeper *keeper, struct keeper_job *job)
     status_clear();
 }
 
+status keeper_mirror(const struct keeper *keeper, int64_t step)
+{
+    const struct options *o = &keeper->setup->set->values;
+
+    return mirror_send(&(struct mirror_step){
+        .run = keeper->run, .url = o->checkpoint.mirror, .step = step,
+        .keep_last = o->checkpoint.keep_last,
+        .keep_every = o->checkpoint.keep_every});
+}
+
+/* A storage that is away for a while is no reason to end a run. */
+static void send_away(const struct keeper *keeper, struct keeper_job *job)
+{
+    if (!job_leads(job) || !job->mirrors ||
+        keeper->setup->set->values.checkpoint.mirror[0] == '\0' ||
+        keeper_mirror(keeper, job->counters.step) == OK)
+        return;
+    snprintf(job->unsent, sizeof job->unsent, "%s", status_message());
+    status_clear();
+}
+
 status keeper_job_init(struct keeper_job *job, struct keeper *keeper,
                        const struct counters *counters)
 {
@@ -218,6 +240,10 @@ void keeper_job_free(struct keeper_job *job)
     if (job->pruned[0] != '\0')
         LOG(WARNING, "checkpoint", "an old one was not removed, the next save "
             "tries again: %s", job->pruned);
+    if (job->unsent[0] != '\0')
+        LOG(WARNING, "checkpoint", "step %lld is whole on the disk, but not in "
+            "checkpoint.mirror, the next save tries again: %s",
+            (long long)job->counters.step, job->unsent);
     json_writer_free(&job->state);
     *job = (struct keeper_job){.group = NULL};
 }
@@ -248,6 +274,7 @@ status keeper_job_run(const struct keeper *keeper, struct keeper_job *job)
 
     TRY(save_together(job, &plan));
     prune(keeper, job);
+    send_away(keeper, job);
     return OK;
 }
 

@@ -57,6 +57,8 @@ struct keeper_job {
     struct threads *threads;        /* borrowed; NULL: one thread */
     struct counters counters;
     struct json_writer state;       /* owned: the counters as JSON */
+    bool mirrors;     /* it is sent to checkpoint.mirror, too */
+    char unsent[256]; /* why it is not there; "": it is, or is not asked to */
     char pruned[256]; /* why an old checkpoint is still there; "": it is not */
 };
 /* The state of now, made by the rank itself. Not collective. */
@@ -68,6 +70,8 @@ void keeper_job_free(struct keeper_job *job);
  * nothing is sent but checksums. May run in another thread of the rank, with
  * a group (comm.h, group_build_aside) and parts of its own. */
 status keeper_job_run(const struct keeper *keeper, struct keeper_job *job);
+/* Sends a step that was saved to checkpoint.mirror. Not collective. */
+status keeper_mirror(const struct keeper *keeper, int64_t step);
 /* All of that, at once. */
 status keeper_save(struct keeper *keeper, const struct counters *counters);
 /* Fills the stages from the newest whole checkpoint. `notice` gains a sentence

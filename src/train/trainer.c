@@ -37,6 +37,28 @@ static void free_all(struct trainer *t)
     team_free(&t->team);
 }
 
+/* The last checkpoint, which nobody waits for any more. */
+static status mirror_last(struct trainer *t, status result)
+{
+    const char *url = t->request->set->values.checkpoint.mirror;
+    char sentence[2048];
+
+    if (url[0] == '\0' || t->saved_step < 0 ||
+        (result != OK && result != ERR_STOPPED))
+        return result;
+    snprintf(sentence, sizeof sentence, "%s", status_message());
+    status_clear();
+    const status sent = keeper_mirror(&t->keeper, t->saved_step);
+
+    if (result == OK) return sent;
+    if (sent != OK)
+        fprintf(stderr, "warning   step %lld is whole on the disk, but not in "
+                        "%s: %s\n", (long long)t->saved_step, url,
+                status_message());
+    status_clear();
+    return status_fail(result, __FILE__, __LINE__, "%s", sentence);
+}
+
 /* Opens everything, trains, and reports however it ended. */
 static status train(struct trainer *t)
 {
@@ -58,6 +80,7 @@ static status train(struct trainer *t)
         (long long)t->counters.step,
         result == OK ? "finished" : status_message());
     if (!trainer_leads(t)) return result;
+    result = mirror_last(t, result);
     struct report_prediction prediction;
 
     predicted_compare(&t->predicted, &prediction);

@@ -11,6 +11,7 @@
 #include "base/log.h"
 #include "control/board.h"
 #include "checkpoint/history.h"
+#include "checkpoint/mirror.h"
 #include "train/changes.h"
 #include "train/checks.h"
 #include "setup/suggest.h"
@@ -225,7 +226,10 @@ static status open_data(struct trainer *t)
 static status try_address(const struct trainer *t)
 {
     const char *address = t->request->set->values.observe.prometheus;
+    const char *mirror = t->request->set->values.checkpoint.mirror;
 
+    /* A run that goes on does so without it, too. */
+    if (mirror[0] != '\0' && !t->request->resume) TRY(mirror_check(mirror));
     return address[0] != '\0' ? prometheus_try(address) : OK;
 }
 

@@ -1,0 +1,46 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* s3.h - objects of an S3 storage, through libcurl where it is found at run
+ * time.
+ *
+ * Endpoint and credentials come from the environment: AWS_ENDPOINT_URL_S3 or
+ * AWS_ENDPOINT_URL (else Amazon's of the region), AWS_ACCESS_KEY_ID,
+ * AWS_SECRET_ACCESS_KEY, AWS_SESSION_TOKEN, AWS_REGION or AWS_DEFAULT_REGION
+ * (us-east-1). Requests are signed by libcurl (AWS signature version 4).
+ * One that fails for a moment is repeated for three seconds (base/retry.h).
+ * Keys are names below the prefix of the place. */
+#ifndef LOCKSTEP_CHECKPOINT_S3_H
+#define LOCKSTEP_CHECKPOINT_S3_H
+
+#include <stdint.h>
+#include "base/text.h"
+#include "checkpoint/s3_text.h"
+
+/* Larger files are sent in parts of so many bytes. */
+enum { S3_PART_BYTES = 8 << 20 };
+
+struct s3;
+
+/* ERR_CONFIG: no place, no credentials; ERR_DEVICE: no library. Nothing is
+ * sent. */
+status s3_open(struct s3 **out, const char *url);
+void s3_close(struct s3 *s3); /* NULL allowed */
+
+/* ERR_MISSING: no such object or bucket. ERR_CONFIG: refused. ERR_IO: the rest.
+ */
+status s3_put(struct s3 *s3, const char *key, const void *bytes,
+              size_t length);
+/* The first `length` bytes of the file, which is read back and compared. */
+status s3_put_file(struct s3 *s3, const char *key, const char *path,
+                   int64_t length);
+/* ERR_FORMAT: it has more than bytes_max. */
+status s3_get(struct s3 *s3, const char *key, size_t bytes_max,
+              struct text *out);
+/* Into a new file. */
+status s3_get_file(struct s3 *s3, const char *key, const char *path,
+                   int64_t bytes_max);
+status s3_delete(struct s3 *s3, const char *key);
+/* Each key, without the prefix of the place; at most a million. */
+status s3_list(struct s3 *s3, status (*each)(void *argument, const char *key),
+               void *argument);
+
+#endif

@@ -1,0 +1,155 @@
+#!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
+# storage.sh - checkpoints in object storage: what cannot be is refused at the
+# start; a real server on the loopback address gets the steps of a run, which is
+# then gone, and comes back with the bytes of one that went on.
+#
+#     BUILD=build STORAGE_PYTHON=venv/bin/python tests/drills/storage.sh
+#
+# STORAGE_PYTHON: one that has moto (storage_server.py). Without it only what
+# needs no server is judged, and the drill says so.
+. "${0%/*}/common.sh"
+unset AWS_ENDPOINT_URL_S3 AWS_SESSION_TOKEN AWS_REGION AWS_DEFAULT_REGION
+unset AWS_ACCESS_KEY_ID AWS_SECRET_ACCESS_KEY AWS_ENDPOINT_URL
+LIMIT=120
+prepare
+sed -i 's/schedule: cosine, warmup: 3, min_lr: 3.0e-4/schedule: constant/' \
+    config.yaml
+mirrored="--set checkpoint.async=true --set checkpoint.mirror=s3:/"
+
+# refused NAME CODE WORDS MIRROR ARGUMENT...: before anything is made
+refused() {
+    local name=$1 code=$2 words=$3 mirror=$4
+    shift 4
+    expect "$name" "$code" "$words" train config.yaml --run none \
+        --set checkpoint.async=true --set "checkpoint.mirror=$mirror" "$@"
+    [ ! -e none ] || bad "$name" "there is a run"
+    rm -rf none
+}
+
+# --- without a server ---
+refused "no address" 78 "expected s3://BUCKET/PREFIX" models/first
+refused "no bucket" 78 'the bucket "A_b" is not' s3://A_b/c
+refused "another prefix" 78 'the prefix has "%"' s3://models/a%20b
+refused "a prefix that goes up" 78 'have ".."' s3://models/../b
+refused "training would wait" 78 "set checkpoint.async=true" s3://models/a \
+    --set checkpoint.async=false
+refused "no credentials" 78 "set AWS_ACCESS_KEY_ID" s3://models/a
+export AWS_ACCESS_KEY_ID=nobody AWS_SECRET_ACCESS_KEY=knows
+AWS_ENDPOINT_URL=file:///etc refused "no endpoint" 78 "is no address" \
+    s3://models/a
+AWS_REGION='a b' refused "no region" 78 "is no region" s3://models/a
+AWS_ENDPOINT_URL=http://127.0.0.1:1 refused "nobody listens" 74 "127.0.0.1" \
+    s3://models/a
+expect "fetch: no address" 78 "expected s3://BUCKET/PREFIX" fetch models none
+mkdir there
+expect "fetch: a directory that is there" 78 "is there already" fetch \
+    s3://models/a there
+
+if [ -z "${STORAGE_PYTHON:-}" ]; then
+    echo "not judged: sending and fetching; STORAGE_PYTHON names no Python" \
+        "with moto"
+    report
+fi
+
+# --- with one ---
+mkfifo commands
+"$STORAGE_PYTHON" "$tree/tests/drills/storage_server.py" <commands \
+    >server.out 2>server.log &
+server=$!
+children="$children $server"
+exec 7>commands
+await server.out '^http' 600
+read -r AWS_ENDPOINT_URL AWS_ACCESS_KEY_ID AWS_SECRET_ACCESS_KEY \
+    < <(grep '^http' server.out)
+export AWS_ENDPOINT_URL AWS_ACCESS_KEY_ID AWS_SECRET_ACCESS_KEY
+
+answers=$(wc -l <server.out)
+tell() { # COMMAND ARGUMENT: the server's answer in $answer
+    local tries=0
+    echo "$*" >&7
+    answers=$((answers + 1))
+    until [ "$(wc -l <server.out)" -ge "$answers" ] || [ $tries -ge 300 ]; do
+        sleep 0.1
+        tries=$((tries + 1))
+    done
+    answer=$(sed -n "${answers}p" server.out)
+}
+
+
+AWS_SECRET_ACCESS_KEY=wrong refused "another secret" 78 SignatureDoesNotMatch \
+    s3://models/a
+refused "a bucket of others" 78 AccessDenied s3://denied/a
+refused "no such bucket" 66 NoSuchBucket s3://nowhere/a
+expect "fetch: nothing is there" 66 "holds no checkpoint" fetch s3://models/a \
+    none
+rm -rf none
+
+# gone NAME RUN ARGUMENT...: 14 steps, of which the storage alone remembers; it
+# goes on to the bytes of the run `whole`
+must train config.yaml --run whole
+gone() {
+    local name=$1 run=$2
+    shift 2
+    # shellcheck disable=SC2086
+    lockstep train config.yaml --run "$run" $mirrored/models/of/$run \
+        --set train.steps=14 "$@" >log 2>&1 || bad "$name" "exit $?" log
+    rm -rf "$run"
+    lockstep fetch s3://models/of/$run "$run" >out 2>&1 ||
+        bad "$name" "fetch: exit $?" out
+    grep -q "has the checkpoint of step 14" out || bad "$name" "which" out
+    lockstep resume "$run" --ranks 1 --set train.steps=30 \
+        --set checkpoint.async=false --set checkpoint.mirror= >log 2>&1 ||
+        bad "$name" "resume: exit $?" log
+    if same_run whole "$run" && lockstep data audit "$run" >out 2>&1
+    then ok "$name"; else bad "$name" "$why" out; fi
+}
+gone "sent, gone, fetched, resumed" one
+gone "from ranks under a supervisor" ranks --ranks 2 --threads 1 --supervised
+LOCKSTEP_FAULT=mirror.request:2,mirror.request:5,mirror.request:6 \
+    gone "requests that fail for a moment" moment
+
+# --- old steps go, on the storage, too ---
+tell steps of/one
+if [[ $answer =~ ^(step-00000005 |step-00000010 )?step-00000014$ ]]; then ok "steps that are there"
+else bad "steps that are there" "$answer"; fi
+# shellcheck disable=SC2086
+must train config.yaml --run kept $mirrored/models/of/kept \
+    --set checkpoint.every=1 --set checkpoint.keep_last=1
+tell steps of/kept
+if [ "$answer" = step-00000030 ]; then ok "old steps are removed"
+else bad "old steps are removed" "$answer" log; fi
+
+# --- files of several parts ---
+# shellcheck disable=SC2086
+must train config.yaml --run large $mirrored/models/of/large \
+    --set train.steps=2 --set model.feed_forward=20000 \
+    --set validate.every=0 --set train.batch=1 --set train.micro_batch=1
+tell parts of/large/step-00000002/model-00001-of-00001.safetensors
+if [ "$answer" = 2 ]; then ok "sent in parts"
+else bad "sent in parts" "parts: $answer"; fi
+must fetch s3://models/of/large back
+if lockstep compare large/ckpt/step-00000002 back/ckpt/step-00000002 >out 2>&1
+then ok "parts come back"; else bad "parts come back" "compare" out; fi
+
+# --- damage ---
+tell damage of/kept/step-00000030/model-00001-of-00001.safetensors
+expect "a bit that changed there" 65 "model.norm" fetch s3://models/of/kept bad
+[ ! -e bad ] || bad "nothing is left half-fetched" "bad is there"
+tell damage of/large/step-00000002/manifest.json
+expect "a manifest that changed there" 65 "manifest.json" fetch \
+    s3://models/of/large worse
+
+# --- the storage goes while a run trains ---
+# shellcheck disable=SC2086
+start_until late 6 train config.yaml --run late $mirrored/models/of/late \
+    --threads 1 || bad "the storage goes" "no sixth step" log
+exec 7>&-
+kill -9 $server 2>/dev/null
+wait $server 2>/dev/null
+ended "$child"
+code=$?
+check_said "the storage goes: said at the end" 74 "127.0.0.1" $code log
+if same_run whole late; then ok "the storage goes: the run is whole"
+else bad "the storage goes: the run is whole" "$why" log; fi
+report
