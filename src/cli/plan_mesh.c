@@ -258,11 +258,7 @@ static const struct exchange *find(const struct exchanges *list,
                                    const struct exchange *like)
 {
     for (int i = 0; i < list->count; i++) {
-        const struct exchange *e = &list->items[i];
-
-        if (e->kind == like->kind && strcmp(e->what, like->what) == 0 &&
-            strcmp(exchange_group(e), exchange_group(like)) == 0)
-            return e;
+        if (exchange_is_like(&list->items[i], like)) return &list->items[i];
     }
     return NULL;
 }
@@ -280,9 +276,9 @@ static void message_cells(const struct view *view, const struct exchange *e,
         if (row->bytes > most) most = row->bytes;
         all += row->bytes;
     }
-    table_text(table, exchange_group(e));
+    table_text(table, e->label);
     table_text(table, comm_kind_name(e->kind));
-    table_text(table, e->what);
+    table_text(table, sent_name(e->what));
     table_integer(table, e->size);
     table_integer(table, calls);
     table_bytes(table, most);

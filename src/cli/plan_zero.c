@@ -24,8 +24,8 @@ static int64_t bytes_sent(const struct exchanges *exchanges)
     for (int i = 0; i < exchanges->count; i++) {
         const struct exchange *e = &exchanges->items[i];
 
-        if (strcmp(e->what, "gradients") == 0 &&
-            strcmp(exchange_group(e), "context") != 0)
+        if (e->what == SENT_GRADIENTS && (e->group.kind != GROUP_AXIS ||
+                                          e->group.number != AXIS_CONTEXT))
             bytes += e->bytes;
     }
     return bytes;

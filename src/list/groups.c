@@ -7,9 +7,10 @@
 
 #include "nn/exchange.h"
 
-static struct list_group named(const char *name, int size, int rank)
+static struct list_group named(struct group_id id, const char *name, int size,
+                               int rank)
 {
-    struct list_group group = {.size = size, .rank = rank};
+    struct list_group group = {.id = id, .size = size, .rank = rank};
 
     snprintf(group.name, sizeof group.name, "%s", name);
     return group;
@@ -24,6 +25,7 @@ static struct list_group sharing(const struct stage *stage, int class,
     const struct shard_class *c = &stage->shards.classes[class];
     const axis_set axes = copies ? c->copied & ~c->divided : c->divided;
     struct list_group group = {
+        .id = group_id_axes(&r->mesh, axes),
         .size = mesh_group_size(&r->mesh, axes),
         .rank = mesh_batch_index(&r->mesh, &r->place, axes)};
 
@@ -35,7 +37,8 @@ static struct list_group axis_group(const struct stage *stage, enum axis axis)
 {
     const struct stage_request *r = &stage->request;
 
-    return named(mesh_lane_name(&r->mesh, axis),
+    return named((struct group_id){GROUP_AXIS, (int)axis},
+                 mesh_lane_name(&r->mesh, axis),
                  mesh_lane_ranks(&r->mesh, axis),
                  mesh_lane_rank(&r->mesh, &r->place, axis));
 }
@@ -51,22 +54,26 @@ struct list_group list_group(const struct pipeline *p,
 
     switch ((enum lane)i->lane) {
     case LANE_PIPE:
-        return named("pipe", p->schedule.ranks, p->rank);
+        return named((struct group_id){GROUP_AXIS, AXIS_PIPE}, "pipe",
+                     p->schedule.ranks, p->rank);
     case LANE_SHARD: return sharing(stage, class, false);
     case LANE_COPIES: return sharing(stage, class, true);
     case LANE_TENSOR: return axis_group(stage, AXIS_TENSOR);
     case LANE_CONTEXT: return axis_group(stage, AXIS_CONTEXT);
     case LANE_EXPERT: return axis_group(stage, AXIS_EXPERT);
     case LANE_PEER:
-        return named(c->label, c->copies, c->copy);
+        return named((struct group_id){GROUP_STAGE, c->number}, c->label,
+                     c->copies, c->copy);
     case LANE_MATRICES:
-        return named("matrices", m->ranks, m->rank);
+        return named((struct group_id){GROUP_MATRICES, 0}, "matrices",
+                     m->ranks, m->rank);
     case LANE_WORLD:
-        return named("world", p->world_size, p->world_rank);
+        return named((struct group_id){GROUP_WORLD, 0}, "world",
+                     p->world_size, p->world_rank);
     case LANE_COMPUTE: case LANE_HOST: case LANE_COUNT:
         break;
     }
-    return named("", 1, 0);
+    return (struct list_group){.size = 1};
 }
 
 bool stage_gathers(const struct stage *stage)

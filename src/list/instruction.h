@@ -14,6 +14,7 @@
 #define LOCKSTEP_LIST_INSTRUCTION_H
 
 #include "comm/comm.h"
+#include "nn/exchange.h"
 
 enum instruction_kind {
     DO_ROUND,         /* a stage's sums are empty: gradients that are reduced
@@ -111,7 +112,7 @@ struct instruction_row {
     enum lane lane;
     bool background;
     enum comm_kind call;     /* of its messages; COMM_KIND_COUNT: it has none */
-    const char *what;        /* of its messages: "weights" */
+    enum sent what;          /* of its messages */
 };
 extern const struct instruction_row instruction_rows[DO_COUNT];
 

@@ -26,7 +26,7 @@
 #define LOCKSTEP_LIST_LIST_H
 
 #include "list/instruction.h"
-#include "plan/pipeline.h"
+#include "plan/exchange.h"
 
 struct step_list {
     struct instruction *items; /* owned */
@@ -70,6 +70,7 @@ static inline const int32_t *list_needs(const struct step_list *list,
 /* The group whose messages an instruction makes: the name by which traffic is
  * counted, its size and this rank in it; size 1: nothing is sent. */
 struct list_group {
+    struct group_id id;
     char name[COMM_LABEL_BYTES];
     int size, rank;
 };

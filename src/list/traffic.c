@@ -26,12 +26,8 @@ static status visit_event(const struct pipeline *p,
 
     layer_exchanges(&stage->program, &at, &made);
     for (int j = 0; j < made.count; j++) {
-        const struct layer_exchange *e = &made.items[j];
-        const struct exchange row = {
-            .group = mesh_lane_name(&stage->program.mesh, e->axis),
-            .size = mesh_lane_ranks(&stage->program.mesh, e->axis),
-            .what = e->what, .kind = e->kind, .calls = e->calls,
-            .bytes = e->bytes, .routed = e->routed};
+        const struct exchange row =
+            exchange_of_layer(&stage->program.mesh, &made.items[j]);
 
         TRY(visit(argument, &row));
     }
@@ -63,7 +59,8 @@ static status visit_leaves(const struct pipeline *p,
         const int64_t elements = program->params.items[use->param].elements;
         const int64_t calls = use->sources * leaves[use->head];
         const struct exchange row = {
-            .group = "context", .what = "gradients", .kind = COMM_ALL_REDUCE,
+            .group = {GROUP_AXIS, AXIS_CONTEXT}, .label = "context",
+            .what = SENT_GRADIENTS, .kind = COMM_ALL_REDUCE,
             .size = ranks, .calls = calls,
             .bytes = calls * dtype_bytes(program_real(program)) *
                      exchange_all_reduce(elements, ranks,
@@ -122,7 +119,8 @@ static status visit_vectors(const struct pipeline *p,
             program->params.items[use->param].elements *
             program->grid.data;
         const struct exchange row = {
-            .group = "context", .what = "gradients", .kind = COMM_ALL_REDUCE,
+            .group = {GROUP_AXIS, AXIS_CONTEXT}, .label = "context",
+            .what = SENT_GRADIENTS, .kind = COMM_ALL_REDUCE,
             .size = ranks, .calls = 1,
             .bytes = dtype_bytes(program_real(program)) *
                      exchange_all_reduce(elements, ranks,
@@ -141,7 +139,8 @@ status list_traffic(const struct pipeline *pipeline,
     const struct instruction_row *facts = &instruction_rows[instruction->kind];
     const struct list_group group = list_group(pipeline, instruction);
     struct exchange row = {
-        .what = facts->what, .kind = facts->call, .size = group.size,
+        .group = group.id, .what = facts->what, .kind = facts->call,
+        .size = group.size,
         .calls = instruction->calls, .bytes = instruction->bytes,
         .updates = instruction->kind == DO_MATRICES};
 

@@ -462,13 +462,13 @@ static void attention_exchanges(const struct step *step,
     if (backward && replicas > 1)
         layer_exchanges_add(out, p, (struct layer_exchange){
             .axis = AXIS_TENSOR, .kind = COMM_EXCHANGE, .calls = 1,
-            .what = "key-value gradients", .after = true,
+            .what = SENT_KEY_VALUE_GRADIENTS, .after = true,
             .bytes = (replicas - 1) * shared_elements(step, p) *
                      dtype_bytes(program_real(p))});
     if (backward || exchange_forward(at))
         layer_exchanges_add(out, p, (struct layer_exchange){
             .axis = AXIS_CONTEXT, .kind = COMM_EXCHANGE,
-            .what = backward ? "attention, backward" : "attention, forward",
+            .what = backward ? SENT_ATTENTION_BACKWARD : SENT_ATTENTION_FORWARD,
             .calls = p->mesh.size[AXIS_CONTEXT] > 1
                          ? context_calls(p, backward) : 0,
             .bytes = p->mesh.size[AXIS_CONTEXT] > 1

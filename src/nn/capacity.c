@@ -190,10 +190,10 @@ void capacity_exchanges(const struct step *step, const struct program *p,
     if (s.tensor > 1)
         layer_exchanges_add(out, p, (struct layer_exchange){
             .axis = AXIS_TENSOR, .kind = COMM_ALL_GATHER,
-            .what = "places of experts", .calls = 1,
+            .what = SENT_PLACES_OF_EXPERTS, .calls = 1,
             .bytes = bytes * (s.tensor - 1)});
     layer_exchanges_add(out, p, (struct layer_exchange){
         .axis = AXIS_CONTEXT, .kind = COMM_ALL_GATHER,
-        .what = "places of experts", .calls = 1,
+        .what = SENT_PLACES_OF_EXPERTS, .calls = 1,
         .bytes = bytes * s.tensor * (s.context - 1)});
 }

@@ -325,7 +325,7 @@ static void choose_exchanges(const struct step *step, const struct program *p,
 
         layer_exchanges_add(out, p, (struct layer_exchange){
             .axis = axes[i], .kind = COMM_ALL_REDUCE,
-            .what = "tokens of experts", .calls = 1,
+            .what = SENT_TOKENS_OF_EXPERTS, .calls = 1,
             .bytes = exchange_all_reduce(count, size, p->place.at[axes[i]]) *
                      (int64_t)sizeof(double)});
     }

@@ -115,7 +115,7 @@ static void dispatch_exchanges(const struct step *step,
     const int64_t width = p->slots[step->output].width;
     const int64_t rows = p->slots[step->output].gradient_width;
     struct layer_exchange exchange = {.axis = AXIS_TENSOR,
-                                      .what = "activations", .calls = 3};
+                                      .what = SENT_ACTIVATIONS, .calls = 3};
 
     if (exchange_forward(at)) {
         exchange.kind = COMM_ALL_GATHER;

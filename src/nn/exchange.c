@@ -4,6 +4,15 @@
 
 #include "mesh/group.h"
 
+const char *sent_name(enum sent what)
+{
+#define SENT_TEXT(name, text) text,
+    static const char *const names[SENT_COUNT] = {SENT_LIST(SENT_TEXT)};
+#undef SENT_TEXT
+
+    return names[what];
+}
+
 int64_t exchange_all_reduce(int64_t elements, int size, int rank)
 {
     const int64_t own = elements / size + (rank < elements % size);

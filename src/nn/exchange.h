@@ -8,6 +8,40 @@
 
 #include "nn/frame.h"
 
+/* The purposes of messages, by which the plan adds them up. */
+#define SENT_LIST(X) \
+    X(SENT_NOTHING, "") \
+    X(SENT_ACTIVATIONS, "activations") \
+    X(SENT_GRADIENTS_OF_ACTIVATIONS, "gradients of activations") \
+    X(SENT_WEIGHTS, "weights") \
+    X(SENT_GRADIENTS, "gradients") \
+    X(SENT_VECTOR_GRADIENTS, "vector gradients") \
+    X(SENT_GRADIENTS_OF_COPIES, "gradients of copies") \
+    X(SENT_KEY_VALUE_GRADIENTS, "key-value gradients") \
+    X(SENT_ATTENTION_FORWARD, "attention, forward") \
+    X(SENT_ATTENTION_BACKWARD, "attention, backward") \
+    X(SENT_ROWS_OF_QUERIES_AND_KEYS, "rows of queries and keys") \
+    X(SENT_TOKEN_LOSSES, "token losses") \
+    X(SENT_PLACES_OF_EXPERTS, "places of experts") \
+    X(SENT_TOKENS_OF_EXPERTS, "tokens of experts") \
+    X(SENT_CHOICES_OF_TOKENS, "choices of tokens") \
+    X(SENT_ROWS_OF_EXPERTS, "rows of experts") \
+    X(SENT_SHARED_MATRIX, "shared matrix") \
+    X(SENT_WHOLE_MATRICES, "whole matrices") \
+    X(SENT_NORM, "norm") \
+    X(SENT_LOSS, "loss") \
+    X(SENT_Z_LOSS, "z-loss") \
+    X(SENT_LOSSES_OF_LATER_TOKENS, "losses of later tokens") \
+    X(SENT_TARGETS, "targets") \
+    X(SENT_LARGEST_SCORES, "largest scores") \
+    X(SENT_LARGEST_OPERANDS, "largest operands") \
+    X(SENT_WHETHER_TO_STOP, "whether to stop")
+
+#define SENT_ENUM(name, text) name,
+enum sent { SENT_LIST(SENT_ENUM) SENT_COUNT };
+#undef SENT_ENUM
+const char *sent_name(enum sent what); /* "activations" */
+
 /* One event of one micro-batch. */
 struct exchange_case {
     const struct event *event;
@@ -18,7 +52,7 @@ struct exchange_case {
 struct layer_exchange {
     enum axis axis;
     enum comm_kind kind;
-    const char *what;        /* "activations" */
+    enum sent what;
     int64_t calls;           /* of this rank in the event */
     int64_t bytes;           /* that this rank sends in the event */
     bool after;              /* the arithmetic of the event; else before it */

@@ -361,7 +361,8 @@ static void head_exchanges(const struct step *step, const struct program *p,
                        at->event->pass == PASS_BACKWARD_WEIGHT;
     const struct cut cut = program_cut(p, true);
     struct layer_exchange exchange = {
-        .axis = AXIS_TENSOR, .kind = COMM_ALL_REDUCE, .what = "token losses"};
+        .axis = AXIS_TENSOR, .kind = COMM_ALL_REDUCE,
+        .what = SENT_TOKEN_LOSSES};
     struct piece_cursor cursor = {0};
     struct piece piece;
 

@@ -552,7 +552,7 @@ static void qk_norm_exchanges(const struct step *step, const struct program *p,
 
         layer_exchanges_add(out, p, (struct layer_exchange){
             .axis = AXIS_TENSOR, .kind = COMM_ALL_GATHER, .calls = calls,
-            .what = "rows of queries and keys",
+            .what = SENT_ROWS_OF_QUERIES_AND_KEYS,
             .bytes = calls * share.counts[p->place.at[AXIS_TENSOR]] *
                      p->tokens * (ranks - 1) * dtype_bytes(p->dtype)});
     }

@@ -170,7 +170,7 @@ static void relayout_exchanges(const struct step *step,
     const bool gathers = (step->layer->relayout == RELAYOUT_GATHER) ==
                          exchange_forward(at);
     struct layer_exchange exchange = {
-        .axis = AXIS_TENSOR, .what = "activations",
+        .axis = AXIS_TENSOR, .what = SENT_ACTIVATIONS,
         .calls = at->event->beside ? overlap_pieces(p) : 1};
 
     if (!exchange_forward(at) && !exchange_backward(at)) return;

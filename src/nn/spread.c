@@ -570,7 +570,7 @@ static void add_rows(const struct step *step, const struct program *p,
     const int64_t ranks = mesh_expert_ranks(&p->mesh);
 
     layer_exchanges_add(out, p, (struct layer_exchange){
-        .axis = AXIS_EXPERT, .what = "rows of experts",
+        .axis = AXIS_EXPERT, .what = SENT_ROWS_OF_EXPERTS,
         .kind = COMM_ALL_TO_ALL, .calls = PIECES, .routed = true,
         .bytes = program_slot_rows(p, step->input) * form_of(step)->choices *
                  (ranks - 1) / ranks * width_of(step, p) *
@@ -586,7 +586,7 @@ static void spread_exchanges(const struct step *step, const struct program *p,
     if (exchange_forward(at)) {
         layer_exchanges_add(out, p, (struct layer_exchange){
             .axis = AXIS_EXPERT, .kind = COMM_ALL_GATHER,
-            .what = "choices of tokens", .calls = 1,
+            .what = SENT_CHOICES_OF_TOKENS, .calls = 1,
             .bytes = program_slot_rows(p, step->input) *
                      form_of(step)->choices * others *
                      (int64_t)sizeof(int32_t)});

@@ -17,9 +17,7 @@ void exchanges_add(struct exchanges *out, struct exchange row)
     for (int i = 0; i < out->count; i++) {
         struct exchange *e = &out->items[i];
 
-        if (e->kind != row.kind || strcmp(e->what, row.what) != 0 ||
-            strcmp(exchange_group(e), exchange_group(&row)) != 0)
-            continue;
+        if (!exchange_is_like(e, &row)) continue;
         e->calls = size_sum(e->calls, row.calls);
         e->bytes = size_sum(e->bytes, row.bytes);
         return;
@@ -37,7 +35,7 @@ void exchanges_sum(const struct exchanges *exchanges, const char *group,
         const struct exchange *e = &exchanges->items[i];
         const int64_t times = e->updates ? steps->updated : steps->made;
 
-        if (e->kind != kind || strcmp(exchange_group(e), group) != 0) continue;
+        if (e->kind != kind || strcmp(e->label, group) != 0) continue;
         *calls += times * e->calls;
         *bytes += times * e->bytes;
     }
@@ -47,6 +45,7 @@ void exchanges_sum(const struct exchanges *exchanges, const char *group,
 
 /* Some of the ranks that share the batch. */
 struct side {
+    struct group_id id;
     char label[COMM_LABEL_BYTES];
     int size, rank;
 };
@@ -57,10 +56,26 @@ struct sharing {
     struct side copies;  /* ranks that hold the same shard */
 };
 
+struct group_id group_id_axes(const struct mesh *mesh, axis_set axes)
+{
+    axis_set longer = 0;
+    int axis = 0, count = 0;
+
+    for (int i = AXIS_NONE + 1; i < AXIS_COUNT; i++)
+        if (axes >> i & 1 && mesh->size[i] > 1) {
+            longer |= 1u << i;
+            axis = i;
+            count++;
+        }
+    return count == 1 ? (struct group_id){GROUP_AXIS, axis}
+                      : (struct group_id){GROUP_AXES, (int)longer};
+}
+
 static struct side side_of(const struct stage *stage, axis_set axes)
 {
     const struct stage_request *r = &stage->request;
-    struct side side = {.size = mesh_group_size(&r->mesh, axes),
+    struct side side = {.id = group_id_axes(&r->mesh, axes),
+                        .size = mesh_group_size(&r->mesh, axes),
                         .rank = mesh_batch_index(&r->mesh, &r->place, axes)};
 
     mesh_batch_label(&r->mesh, axes, side.label);
@@ -79,6 +94,7 @@ static struct sharing sharing_of(const struct stage *stage, int class)
 static void add_side(struct exchanges *out, const struct side *side,
                      struct exchange row)
 {
+    row.group = side->id;
     snprintf(row.label, sizeof row.label, "%s", side->label);
     row.size = side->size;
     exchanges_add(out, row);
@@ -112,14 +128,14 @@ static void add_gradients(struct exchanges *out, const struct stage *stage,
 
     if (all == 0) return; /* frozen */
     add_side(out, &s.divide, (struct exchange){
-        .what = "gradients", .calls = rounds, .kind = COMM_REDUCE_SCATTER,
+        .what = SENT_GRADIENTS, .calls = rounds, .kind = COMM_REDUCE_SCATTER,
         .bytes = size_product(roots * (all - own), bytes)});
     if (own == 0) return;
     const int64_t left = s.divide.size > 1 ? 1 : roots;
     const bool parted = shard_class(shards, unit)->parts > 1;
 
     add_side(out, &s.copies, (struct exchange){
-        .what = "gradients", .calls = rounds, .between_copies = true,
+        .what = SENT_GRADIENTS, .calls = rounds, .between_copies = true,
         .kind = parted ? COMM_REDUCE_SCATTER : COMM_ALL_REDUCE,
         .bytes = size_product(
             bytes, parted ? left * (own - shard_gradients(shards, unit))
@@ -135,7 +151,7 @@ static void add_parts(struct exchanges *out, const struct stage *stage,
 
     if (shard_class(shards, unit)->parts == 1) return;
     add_side(out, &s.copies, (struct exchange){
-        .what = "weights", .calls = 1, .kind = COMM_ALL_GATHER,
+        .what = SENT_WEIGHTS, .calls = 1, .kind = COMM_ALL_GATHER,
         .bytes = size_product((s.copies.size - 1),
                               shard_weights(shards, unit) *
                                   dtype_bytes(stage->program.dtype))});
@@ -149,7 +165,7 @@ static void add_gather(struct exchanges *out, const struct stage *stage,
     const int64_t own = shard_all_weights(shards, unit);
 
     add_side(out, &s.divide, (struct exchange){
-        .what = "weights", .calls = times, .kind = COMM_ALL_GATHER,
+        .what = SENT_WEIGHTS, .calls = times, .kind = COMM_ALL_GATHER,
         .bytes = size_product(times * (s.divide.size - 1),
                               own * dtype_bytes(stage->program.dtype))});
 }
@@ -217,7 +233,8 @@ static void add_units(struct exchanges *out, const struct stage *stage)
 static void add_matrices(struct exchanges *out, const struct stage *stage)
 {
     const struct matrices *m = &stage->states.matrices;
-    struct exchange row = {.group = "matrices", .what = "whole matrices",
+    struct exchange row = {.group = {GROUP_MATRICES, 0}, .label = "matrices",
+                           .what = SENT_WHOLE_MATRICES,
                            .kind = COMM_EXCHANGE, .size = m->ranks,
                            .updates = true};
 
@@ -231,7 +248,7 @@ static void add_blocks(struct exchanges *out, const struct side *side,
                        int64_t blocks)
 {
     add_side(out, side, (struct exchange){
-        .what = "norm", .calls = 1, .kind = COMM_ALL_REDUCE,
+        .what = SENT_NORM, .calls = 1, .kind = COMM_ALL_REDUCE,
         .bytes = dtype_bytes(DTYPE_F64) *
                  exchange_all_reduce(blocks, side->size, side->rank)});
 }
@@ -258,13 +275,13 @@ static void add_stage(struct exchanges *out, const struct stage *stage)
 
 /* Tables of doubles of which each rank fills its own part. */
 static void add_world(struct exchanges *out, const struct pipeline *p,
-                      const char *what, int64_t count)
+                      enum sent what, int64_t count)
 {
     const int size = p->world_size;
 
     exchanges_add(out, (struct exchange){
-        .group = "world", .what = what, .calls = 1, .kind = COMM_ALL_REDUCE,
-        .size = size,
+        .group = {GROUP_WORLD, 0}, .label = "world", .what = what, .calls = 1,
+        .kind = COMM_ALL_REDUCE, .size = size,
         .bytes = dtype_bytes(DTYPE_F64) *
                  exchange_all_reduce(count, size, p->world_rank)});
 }
@@ -278,7 +295,8 @@ static void add_copies(struct exchanges *out, const struct pipeline *p,
     const struct program *program = &p->stages[chunk].program;
     const struct chunk *c = &p->chunks[chunk];
     const int64_t bytes = dtype_bytes(program_real(program));
-    struct exchange row = {.what = "gradients of copies",
+    struct exchange row = {.group = {GROUP_STAGE, c->number},
+                           .what = SENT_GRADIENTS_OF_COPIES,
                            .kind = COMM_ALL_REDUCE, .size = c->copies,
                            .calls = 1};
 
@@ -313,8 +331,10 @@ static void add_transfers(struct exchanges *out, const struct pipeline *p)
 
         if (a.kind < ACTION_COMPUTE_COUNT) continue;
         exchanges_add(out, (struct exchange){
-            .group = "pipe", .kind = sends ? COMM_SEND : COMM_RECV,
-            .what = forward ? "activations" : "gradients of activations",
+            .group = {GROUP_AXIS, AXIS_PIPE}, .label = "pipe",
+            .kind = sends ? COMM_SEND : COMM_RECV,
+            .what = forward ? SENT_ACTIVATIONS
+                            : SENT_GRADIENTS_OF_ACTIVATIONS,
             .size = s->ranks, .calls = 1,
             .bytes = sends ? pipeline_border_bytes(p, a) : 0});
     }
@@ -331,11 +351,13 @@ static void add_tied(struct exchanges *out, const struct pipeline *p)
 
         if (share.param == NULL || share.chunk >= 0) continue;
         exchanges_add(out, (struct exchange){
-            .group = "pipe", .what = "shared matrix", .kind = COMM_SEND,
+            .group = {GROUP_AXIS, AXIS_PIPE}, .label = "pipe",
+            .what = SENT_SHARED_MATRIX, .kind = COMM_SEND,
             .size = p->schedule.ranks, .calls = pieces,
             .bytes = count * dtype_bytes(program_real(&stage->program))});
         exchanges_add(out, (struct exchange){
-            .group = "pipe", .what = "shared matrix", .kind = COMM_RECV,
+            .group = {GROUP_AXIS, AXIS_PIPE}, .label = "pipe",
+            .what = SENT_SHARED_MATRIX, .kind = COMM_RECV,
             .size = p->schedule.ranks, .calls = pieces});
     }
 }
@@ -349,24 +371,24 @@ void exchanges_of(struct exchanges *out, const struct pipeline *pipeline)
     }
     add_transfers(out, pipeline);
     add_tied(out, pipeline);
-    add_world(out, pipeline, "norm", pipeline_norm_values(pipeline));
-    add_world(out, pipeline, "loss", pipeline_loss_values(pipeline));
+    add_world(out, pipeline, SENT_NORM, pipeline_norm_values(pipeline));
+    add_world(out, pipeline, SENT_LOSS, pipeline_loss_values(pipeline));
     if (pipeline->stages[0].program.regular.z_loss > 0)
-        add_world(out, pipeline, "z-loss", pipeline_loss_values(pipeline));
+        add_world(out, pipeline, SENT_Z_LOSS, pipeline_loss_values(pipeline));
     if (pipeline->stages[0].program.mtp_depth > 0) {
-        add_world(out, pipeline, "targets",
+        add_world(out, pipeline, SENT_TARGETS,
                   1 + pipeline->stages[0].program.mtp_depth);
-        add_world(out, pipeline, "losses of later tokens",
+        add_world(out, pipeline, SENT_LOSSES_OF_LATER_TOKENS,
                   pipeline_later_values(pipeline));
     }
     if (pipeline->stages[0].request.qk_clip > 0)
-        add_world(out, pipeline, "largest scores",
+        add_world(out, pipeline, SENT_LARGEST_SCORES,
                   pipeline_peak_values(pipeline));
     if (pipeline_late_values(pipeline) > 0)
-        add_world(out, pipeline, "largest operands",
+        add_world(out, pipeline, SENT_LARGEST_OPERANDS,
                   pipeline_late_values(pipeline));
     if (pipeline_route_values(pipeline) > 0)
-        add_world(out, pipeline, "tokens of experts",
+        add_world(out, pipeline, SENT_TOKENS_OF_EXPERTS,
                   pipeline_route_values(pipeline));
-    add_world(out, pipeline, "whether to stop", 1);
+    add_world(out, pipeline, SENT_WHETHER_TO_STOP, 1);
 }

@@ -9,14 +9,25 @@
 #define LOCKSTEP_PLAN_EXCHANGE_H
 
 #include "comm/comm.h"
+#include "nn/exchange.h"
 #include "plan/pipeline.h"
 
 enum { EXCHANGES_MAX = 40 };
 
+/* A group of ranks; equal ones are one group. */
+enum group_kind { GROUP_AXIS, GROUP_AXES, GROUP_STAGE, GROUP_MATRICES,
+                  GROUP_WORLD };
+struct group_id {
+    enum group_kind kind;
+    int number;          /* enum axis; axis_set; of the stage */
+};
+/* Some axes of those that share the batch. */
+struct group_id group_id_axes(const struct mesh *mesh, axis_set axes);
+
 struct exchange {
-    const char *group;   /* "batch"; NULL: the label */
-    char label[COMM_LABEL_BYTES]; /* "stage 1": rows outlive the pipeline */
-    const char *what;    /* "gradients" */
+    struct group_id group;
+    char label[COMM_LABEL_BYTES]; /* its name: "batch", "stage 1" */
+    enum sent what;
     enum comm_kind kind;
     int size;            /* ranks of the group */
     int64_t calls;       /* of this rank in a step */
@@ -29,9 +40,12 @@ struct exchange {
 
 struct exchanges { struct exchange items[EXCHANGES_MAX]; int count; };
 
-static inline const char *exchange_group(const struct exchange *row)
+static inline bool exchange_is_like(const struct exchange *a,
+                                    const struct exchange *b)
 {
-    return row->group != NULL ? row->group : row->label;
+    return a->kind == b->kind && a->what == b->what &&
+           a->group.kind == b->group.kind &&
+           a->group.number == b->group.number;
 }
 
 /* The exchanges of the rank that the pipeline is planned for. */

@@ -4,6 +4,8 @@
  * that run, recomputation included. */
 #include "plan/exchange_model.h"
 
+#include <stdio.h>
+
 #include "base/sizes.h"
 #include "nn/exchange.h"
 
@@ -17,11 +19,12 @@ struct scene {
     int64_t times;       /* of a step */
 };
 
-static void add(const struct scene *s, const char *what, enum comm_kind kind,
+static void add(const struct scene *s, enum sent what, enum comm_kind kind,
                 int64_t calls, int64_t bytes)
 {
     exchanges_add(s->out, (struct exchange){
-        .group = "tensor", .what = what, .kind = kind, .size = s->size,
+        .group = {GROUP_AXIS, AXIS_TENSOR}, .label = "tensor", .what = what,
+        .kind = kind, .size = s->size,
         .calls = size_product(calls, s->times),
         .bytes = size_product(bytes, s->times)});
 }
@@ -53,7 +56,8 @@ static void add_leaves(const struct scene *s)
 
         if (!gradient_made(p, i) || use->contexts > 1) continue;
         exchanges_add(s->out, (struct exchange){
-            .group = "context", .what = "gradients", .kind = COMM_ALL_REDUCE,
+            .group = {GROUP_AXIS, AXIS_CONTEXT}, .label = "context",
+            .what = SENT_GRADIENTS, .kind = COMM_ALL_REDUCE,
             .size = ranks, .calls = calls,
             .bytes = size_product(calls * s->real,
                                   exchange_all_reduce(
@@ -79,9 +83,21 @@ static void add_vectors(const struct scene *s)
         const int64_t elements = gradients_joined(g, range);
 
         if (elements > 0)
-            add(&rounds, "vector gradients", COMM_ALL_REDUCE, 1,
+            add(&rounds, SENT_VECTOR_GRADIENTS, COMM_ALL_REDUCE, 1,
                 s->real * exchange_all_reduce(elements, s->size, s->rank));
     }
+}
+
+struct exchange exchange_of_layer(const struct mesh *mesh,
+                                  const struct layer_exchange *e)
+{
+    struct exchange row = {
+        .group = {GROUP_AXIS, (int)e->axis}, .what = e->what,
+        .kind = e->kind, .size = mesh_lane_ranks(mesh, e->axis),
+        .calls = e->calls, .bytes = e->bytes, .routed = e->routed};
+
+    snprintf(row.label, sizeof row.label, "%s", mesh_lane_name(mesh, e->axis));
+    return row;
 }
 
 /* All micro-batches of a step; those of a round one by one where they
@@ -98,12 +114,11 @@ static void add_event(const struct scene *s, const struct event *event)
         for (int i = 0; i < made.count; i++) {
             const struct layer_exchange *e = &made.items[i];
 
-            exchanges_add(s->out, (struct exchange){
-                .group = mesh_lane_name(&s->program->mesh, e->axis),
-                .size = mesh_lane_ranks(&s->program->mesh, e->axis),
-                .what = e->what, .kind = e->kind,
-                .calls = size_product(e->calls, times), .routed = e->routed,
-                .bytes = size_product(e->bytes, times)});
+            struct exchange row = exchange_of_layer(&s->program->mesh, e);
+
+            row.calls = size_product(e->calls, times);
+            row.bytes = size_product(e->bytes, times);
+            exchanges_add(s->out, row);
         }
     } while (made.varies && ++at.microbatch < s->passes);
 }

@@ -9,6 +9,9 @@
 /* Adds to the row of that group, kind and purpose, or begins it; rows of groups
  * of one rank are left out. */
 void exchanges_add(struct exchanges *exchanges, struct exchange row);
+/* One call of a layer, with its group. */
+struct exchange exchange_of_layer(const struct mesh *mesh,
+                                  const struct layer_exchange *exchange);
 /* Adds the exchanges of all micro-batches of a step. */
 void exchanges_of_program(struct exchanges *exchanges,
                           const struct stage *stage);

@@ -120,14 +120,14 @@ static void arithmetic(struct costing *c)
 
 static enum cause cause_of(const struct costing *c, const struct exchange *row)
 {
-    const char *group = exchange_group(row);
-
-    if (strncmp(group, "tensor", 6) == 0) return CAUSE_TENSOR;
-    if (strncmp(group, "context", 7) == 0) return CAUSE_CONTEXT;
-    if (strncmp(group, "expert", 6) == 0 &&
-        instruction_computes(c->instruction))
-        return CAUSE_EXPERT;
-    return c->own;
+    if (row->group.kind != GROUP_AXIS) return c->own;
+    switch (row->group.number) {
+    case AXIS_TENSOR: return CAUSE_TENSOR;
+    case AXIS_CONTEXT: return CAUSE_CONTEXT;
+    case AXIS_EXPERT:
+        return instruction_computes(c->instruction) ? CAUSE_EXPERT : c->own;
+    default: return c->own;
+    }
 }
 
 /* Bytes that a rank sends, and those of the tensor that a call is about. */

@@ -49,7 +49,7 @@ static bool is_routed(const struct exchanges *plan, const char *group,
 {
     for (int i = 0; i < plan->count; i++)
         if (plan->items[i].routed && plan->items[i].kind == kind &&
-            strcmp(exchange_group(&plan->items[i]), group) == 0)
+            strcmp(plan->items[i].label, group) == 0)
             return true;
     return false;
 }
@@ -84,9 +84,9 @@ status audit_traffic(const struct team *team, const struct exchanges *plan,
         int j = 0;
 
         while (j < count && (rows[j].kind != e->kind ||
-                             strcmp(rows[j].group, exchange_group(e)) != 0))
+                             strcmp(rows[j].group, e->label) != 0))
             j++;
-        if (j == count) TRY(compare(exchange_group(e), e->kind, none, planned));
+        if (j == count) TRY(compare(e->label, e->kind, none, planned));
     }
     return OK;
 }

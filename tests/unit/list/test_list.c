@@ -49,9 +49,8 @@ static const struct exchange *find(const struct exchanges *all,
                                    const struct exchange *row)
 {
     for (int i = 0; i < all->count; i++)
-        if (all->items[i].kind == row->kind && is_message(&all->items[i]) &&
-            strcmp(all->items[i].what, row->what) == 0 &&
-            strcmp(exchange_group(&all->items[i]), exchange_group(row)) == 0)
+        if (is_message(&all->items[i]) &&
+            exchange_is_like(&all->items[i], row))
             return &all->items[i];
     return NULL;
 }
@@ -67,8 +66,8 @@ static void compare(const struct exchanges *one, const struct exchanges *other,
         if (same == NULL || same->calls != row->calls ||
             same->bytes != row->bytes)
             print_error("case %d: %s over %s: %lld calls of %lld bytes, "
-                        "%lld of %lld\n", which, row->what,
-                        exchange_group(row), (long long)row->calls,
+                        "%lld of %lld\n", which, sent_name(row->what),
+                        row->label, (long long)row->calls,
                         (long long)row->bytes,
                         same ? (long long)same->calls : -1,
                         same ? (long long)same->bytes : -1);

@@ -50,8 +50,8 @@ TEST(all_ranks_together_send_the_closed_form)
             for (int j = 0; j < exchanges.count; j++) {
                 const struct exchange *e = &exchanges.items[j];
 
-                if (strcmp(e->what, "gradients") == 0) gradients += e->bytes;
-                if (strcmp(e->what, "weights") == 0) weights += e->bytes;
+                if (e->what == SENT_GRADIENTS) gradients += e->bytes;
+                if (e->what == SENT_WEIGHTS) weights += e->bytes;
             }
             arena = pipeline.stages[0].program.params.elements *
                     dtype_bytes(pipeline.stages[0].program.dtype);

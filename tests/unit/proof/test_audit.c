@@ -18,7 +18,8 @@ static status body(void *argument, struct group *world)
     double x = 1, all[2];
 
     plan.items[0] = (struct exchange){
-        .group = "world", .what = "drill", .kind = COMM_ALL_GATHER, .size = 2,
+        .group = {GROUP_WORLD, 0}, .label = "world", .what = SENT_NORM,
+        .kind = COMM_ALL_GATHER, .size = 2,
         .calls = drill->planned_calls, .bytes = drill->planned_bytes,
         .updates = drill->updates};
     audit_begin(&team);
