@@ -63,10 +63,31 @@ static status check_unused(struct run_dir *run)
          count > 0 ? "checkpoints" : "metrics");
 }
 
-status run_dir_create(struct run_dir *run, const char *path)
+/* A run that has nothing to go on from begins again; its own configuration may
+ * be another than that of this command, so it is not guessed. */
+static status refuse_begun(const char *path)
 {
+    int count = 0;
+    bool none = false;
     status result;
 
+    if (checkpoint_count(path, &count, &none) != OK) status_clear();
+    if (count > 0 || !none) {
+        result = status_fail(ERR_CONFIG, __FILE__, __LINE__,
+                             "%s: holds a run already", path);
+        return status_hint(result, "continue it with: lockstep resume %s, or "
+                                   "choose another directory with --run", path);
+    }
+    result = status_fail(ERR_CONFIG, __FILE__, __LINE__,
+                         "%s: holds a run already, which ended before its "
+                         "first checkpoint", path);
+    return status_hint(result, "begin it again at step 0, with its own "
+                       "configuration (%s/config.yaml): lockstep resume %s; "
+                       "or choose another directory with --run", path, path);
+}
+
+status run_dir_create(struct run_dir *run, const char *path)
+{
     TRY(set_paths(run, path));
     if (file_exists(path) && !file_is_directory(path))
         FAIL(ERR_CONFIG, "%s: is a file, a directory is needed for the run",
@@ -75,10 +96,7 @@ status run_dir_create(struct run_dir *run, const char *path)
     TRY(take_lock(run));
     if (!file_exists(run->config)) return check_unused(run);
     run_dir_close(run);
-    result = status_fail(ERR_CONFIG, __FILE__, __LINE__,
-                         "%s: holds a run already", path);
-    return status_hint(result, "continue it with: lockstep resume %s, or "
-                               "choose another directory with --run", path);
+    return refuse_begun(path);
 }
 
 status run_dir_read(struct run_dir *run, const char *path)

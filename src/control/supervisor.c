@@ -67,14 +67,19 @@ void supervised_end(status result)
 
 /* ---- generations ---- */
 
-static bool run_has_begun(const char *run)
+static bool has_file(const char *run, const char *name)
 {
     char path[PATH_BYTES];
 
-    if (path_join(path, sizeof path, run, "config.yaml") == OK)
+    if (path_join(path, sizeof path, run, name) == OK)
         return file_exists(path);
     status_clear();
     return false;
+}
+
+static bool run_has_begun(const char *run)
+{
+    return has_file(run, "config.yaml");
 }
 
 static void tell_start(struct supervisor *s)
@@ -297,31 +302,29 @@ static enum look watch(struct supervisor *s, struct incident *incident,
     return look;
 }
 
-static bool was_supervised(const char *run)
+static status refuse_begun(const struct supervisor *s)
 {
-    char path[PATH_BYTES];
+    const bool saved = has_file(s->how->run, "ckpt/latest");
+    const status result = status_fail(
+        ERR_CONFIG, __FILE__, __LINE__, "%s: holds a run already%s",
+        s->how->run, saved ? "" : ", which ended before its first checkpoint");
 
-    if (path_join(path, sizeof path, run, "control/journal.jsonl") == OK)
-        return file_exists(path);
-    status_clear();
-    return false;
+    return status_hint(result, "%s with: lockstep resume %s --ranks %d "
+                       "--supervised, or choose another directory with --run",
+                       saved ? "continue it"
+                             : "begin it again at step 0, with its own "
+                               "configuration,",
+                       s->how->run, s->how->ranks);
 }
 
 /* A run that is there may have ranks that live. */
 static status find_ranks(struct supervisor *s, bool resumes, bool *watches)
 {
-    status result;
-
     *watches = false;
     if (!run_has_begun(s->how->run)) return OK;
-    if (!resumes && (s->fleet == NULL || !was_supervised(s->how->run))) {
-        result = status_fail(ERR_CONFIG, __FILE__, __LINE__,
-                             "%s: holds a run already", s->how->run);
-        return status_hint(result, "continue it with: lockstep resume %s "
-                                   "--ranks %d --supervised, or choose another "
-                                   "directory with --run", s->how->run,
-                           s->how->ranks);
-    }
+    if (!resumes && (s->fleet == NULL ||
+                     !has_file(s->how->run, "control/journal.jsonl")))
+        return refuse_begun(s);
     TRY(journal_claim(&s->journal));
     TRY(s->fleet != NULL ? supervisor_adopt_agents(s, watches)
                          : supervisor_adopt(s, watches));

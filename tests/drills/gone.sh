@@ -45,6 +45,16 @@ expect "train into metrics without config.yaml" 66 "no config.yaml" \
 # Killed before the first checkpoint: it begins again without being told.
 LOCKSTEP_FAULT=train.step:3:kill lockstep train config.yaml --run early \
     >log 2>&1
+expect "the same command again" 78 "ended before its first checkpoint" \
+    train config.yaml --run early
+if grep -q 'at step 0.*: lockstep resume early;' out; then
+    ok "it says the command that begins again"
+else
+    bad "it says the command that begins again" "it does not" out
+fi
+expect "the same command again, supervised" 78 \
+    "ended before its first checkpoint" train config.yaml --run early \
+    --ranks 2 --supervised
 must resume early
 same "killed before the first checkpoint" early
 
