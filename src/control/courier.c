@@ -460,9 +460,11 @@ void courier_stop(struct agent *agent)
 void courier_partner(struct agent *agent, const struct node_beat *partner)
 {
     struct courier *c = agent->courier;
+    struct node_beat named = *partner;
 
-    if (memcmp(&c->partner, partner, sizeof *partner) == 0) return;
-    c->partner = *partner;
+    named.echo_ns = 0; /* differs in each beat, and names nobody */
+    if (memcmp(&c->partner, &named, sizeof named) == 0) return;
+    c->partner = named;
     atomic_fetch_add(&c->turn, 1);
 }
 
