@@ -142,22 +142,54 @@ static axis_set divides_experts(const struct mesh *mesh)
     return mesh->folded | 1u << AXIS_EXPERT;
 }
 
+/* Groups of neighbours are the same at every place of the context axis. */
+static status check_cut(const struct mesh *mesh, int64_t cut)
+{
+    const int ranks = mesh_expert_ranks(mesh);
+
+    if (cut > ranks || ranks % cut != 0)
+        FAIL(ERR_CONFIG, "mesh.expert_tensor: %" PRId64 " ranks cannot cut "
+                         "each expert where %d (mesh.expert times folded "
+                         "axes) have all of them; a divisor of %d can, or 0: "
+                         "the ranks of mesh.tensor do", cut, ranks, ranks);
+    if (mesh->folded >> AXIS_CONTEXT & 1 &&
+        mesh->size[AXIS_TENSOR] % cut != 0)
+        FAIL(ERR_CONFIG, "mesh.expert_tensor: %" PRId64 " ranks beside "
+                         "mesh.expert_context and mesh.tensor=%d; a divisor "
+                         "of mesh.tensor works", cut,
+             mesh->size[AXIS_TENSOR]);
+    return OK;
+}
+
 status mesh_fold(struct mesh *mesh, int64_t expert_tensor,
                  bool expert_context)
 {
     const int tensor = mesh->size[AXIS_TENSOR];
 
     mesh->folded = 0;
+    mesh->expert_cut = 0;
     if (expert_context && mesh->size[AXIS_CONTEXT] > 1)
         mesh->folded |= 1u << AXIS_CONTEXT;
     if (expert_tensor == 0 || expert_tensor == tensor) return OK;
-    if (expert_tensor != 1)
-        FAIL(ERR_CONFIG, "mesh.expert_tensor: %" PRId64 " ranks beside "
-                         "mesh.tensor=%d; all tensor ranks cut each expert "
-                         "(0 or %d), or each has whole ones (1)",
-             expert_tensor, tensor, tensor);
-    mesh->folded |= 1u << AXIS_TENSOR;
+    if (tensor > 1) mesh->folded |= 1u << AXIS_TENSOR;
+    TRY(check_cut(mesh, expert_tensor));
+    mesh->expert_cut = (int)expert_tensor;
     return OK;
+}
+
+int mesh_expert_cut(const struct mesh *mesh)
+{
+    return mesh->expert_cut > 1 ? mesh->expert_cut : 1;
+}
+
+int mesh_expert_places(const struct mesh *mesh)
+{
+    return mesh_expert_ranks(mesh) / mesh_expert_cut(mesh);
+}
+
+int mesh_expert_place(const struct mesh *mesh, const struct place *place)
+{
+    return mesh_expert_rank(mesh, place) / mesh_expert_cut(mesh);
 }
 
 int mesh_expert_ranks(const struct mesh *mesh)

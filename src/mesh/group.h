@@ -60,9 +60,10 @@ bool mesh_is_batch(const struct mesh *mesh, axis_set axes);
 void mesh_batch_label(const struct mesh *mesh, axis_set axes,
                       char label[COMM_LABEL_BYTES]);
 
-/* Chooses the axes that divide the experts beside the expert axis: tensor where
- * one of its ranks cuts an expert; context if asked. ERR_CONFIG: expert_tensor
- * is neither 1 nor all of the tensor ranks (0: all). */
+/* Chooses the axes that divide the experts beside the expert axis: context if
+ * asked, tensor where others than its ranks cut each expert, expert_tensor in
+ * all (0: those of the tensor axis do). ERR_CONFIG: the ranks that divide the
+ * experts are not so many times some. */
 status mesh_fold(struct mesh *mesh, int64_t expert_tensor,
                  bool expert_context);
 /* The ranks that divide the experts of a block: those of the expert axis, of
@@ -70,6 +71,11 @@ status mesh_fold(struct mesh *mesh, int64_t expert_tensor,
  * the tensor axis, as far as these are folded (struct mesh). */
 int mesh_expert_ranks(const struct mesh *mesh);
 int mesh_expert_rank(const struct mesh *mesh, const struct place *place);
+/* Those of them that hold different experts: each place is one rank, or so many
+ * neighbours that cut its experts. */
+int mesh_expert_places(const struct mesh *mesh);
+int mesh_expert_place(const struct mesh *mesh, const struct place *place);
+int mesh_expert_cut(const struct mesh *mesh);
 void mesh_expert_members(const struct mesh *mesh,
                          const struct mesh_order *order,
                          const struct place *place, int *members);

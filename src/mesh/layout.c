@@ -10,6 +10,8 @@
 #include <inttypes.h>
 #include <stddef.h>
 
+#include "mesh/group.h"
+
 const char *const axis_names[AXIS_COUNT] = {
     [AXIS_NONE] = "none",       [AXIS_PIPE] = "pipe",
     [AXIS_DATA] = "data",       [AXIS_SHARD] = "shard",
@@ -37,19 +39,19 @@ axis_set param_copied(const struct param_spec *spec)
     return ((1u << AXIS_COUNT) - 1) & ~(1u << AXIS_NONE) & ~param_cut(spec);
 }
 
-/* Ranks of a folded axis have whole experts. */
-static int axis_size(const struct param_spec *spec, const struct mesh *mesh,
-                     enum axis axis)
+int layout_ranks_of(const struct param_spec *spec, const struct mesh *mesh,
+                    enum axis axis)
 {
-    return axis == AXIS_NONE || spec->folded >> axis & 1 ? 1
-                                                         : mesh->size[axis];
+    if (axis == AXIS_TENSOR && spec->within > 0) return spec->within;
+    return axis == AXIS_NONE ? 1 : mesh->size[axis];
 }
 
-static int axis_at(const struct param_spec *spec, const struct place *place,
-                   enum axis axis)
+int layout_rank_of(const struct param_spec *spec, const struct mesh *mesh,
+                   const struct place *place, enum axis axis)
 {
-    return axis == AXIS_NONE || spec->folded >> axis & 1 ? 0
-                                                         : place->at[axis];
+    if (axis == AXIS_TENSOR && spec->within > 0)
+        return mesh_expert_rank(mesh, place) % spec->within;
+    return axis == AXIS_NONE ? 0 : place->at[axis];
 }
 
 /* A matrix without pieces is one piece. */
@@ -115,7 +117,7 @@ static status check_divides(const struct param_spec *spec,
                             const struct mesh *mesh, bool rows)
 {
     const enum axis axis = rows ? rows_axis(spec) : cols_axis(spec);
-    const int64_t count = axis_size(spec, mesh, axis);
+    const int64_t count = layout_ranks_of(spec, mesh, axis);
     int64_t elements = all_cols(spec);
 
     CHECK(count >= 1);
@@ -188,8 +190,8 @@ static struct layout_span axis_range(const struct param_spec *spec,
                                      const struct place *place,
                                      enum axis axis, int64_t n)
 {
-    const int64_t size = axis_size(spec, mesh, axis);
-    const int64_t at = axis_at(spec, place, axis);
+    const int64_t size = layout_ranks_of(spec, mesh, axis);
+    const int64_t at = layout_rank_of(spec, mesh, place, axis);
     const int64_t leaves = by_leaves(spec, axis) ? spec->leaves : size;
 
     return leaf_range(n, leaves, leaves * at / size,
@@ -236,9 +238,9 @@ int64_t layout_own_first(const struct param_spec *spec,
 {
     struct place lower = *place;
 
-    if (lower.at[AXIS_TENSOR] == 0 || spec->split_rows != AXIS_TENSOR ||
-        spec->folded >> AXIS_TENSOR & 1)
-        return 0;
+    if (spec->split_rows != AXIS_TENSOR) return 0;
+    if (spec->within > 0) return layout_held(spec, mesh, place, piece).first;
+    if (lower.at[AXIS_TENSOR] == 0) return 0;
     lower.at[AXIS_TENSOR]--;
     const struct layout_span held = layout_held(spec, mesh, &lower, piece);
 

@@ -26,6 +26,8 @@ struct mesh {
     int size[AXIS_COUNT];     /* size[AXIS_NONE] is 1 */
     axis_set folded;          /* axes whose ranks divide the experts, beside
                                * those of the expert axis */
+    int expert_cut;           /* of those ranks, so many neighbours cut each
+                               * expert, as tensor ranks do; 0 or 1: none do */
 };
 struct place { int at[AXIS_COUNT]; };   /* this rank's coordinate */
 
@@ -42,6 +44,7 @@ static inline struct mesh mesh_alone(void)
 
     for (int i = 0; i < AXIS_COUNT; i++) mesh.size[i] = 1;
     mesh.folded = 0;
+    mesh.expert_cut = 0;
     return mesh;
 }
 
@@ -105,8 +108,10 @@ struct param_spec {
                                * ranks of the expert axis divide: each rank has
                                * so many of them whole (but for other axes),
                                * the next rank the next ones. 0: it is not */
-    axis_set folded;          /* axes whose ranks divide those, too: they do
-                               * not cut it, whatever split_rows says */
+    axis_set folded;          /* axes whose ranks divide those, too */
+    int within;               /* ranks that cut it where split_rows or
+                               * split_cols says tensor: neighbours among those
+                               * that divide the experts; 0: the tensor axis */
     bool adapter;             /* low-rank, beside a matrix (nn/adapter.c) */
     bool expands;             /* ... B of it, from the rank to W's rows */
     double adapter_scale;     /* of the second one: what the product counts */
@@ -128,6 +133,13 @@ struct layout_run {
  * what ZeRO divides it over (mesh/shard.h). */
 axis_set param_cut(const struct param_spec *spec);
 axis_set param_copied(const struct param_spec *spec);
+
+/* The ranks that cut the parameter where it says `axis`, and which of them the
+ * one at `place` is. */
+int layout_ranks_of(const struct param_spec *spec, const struct mesh *mesh,
+                    enum axis axis);
+int layout_rank_of(const struct param_spec *spec, const struct mesh *mesh,
+                   const struct place *place, enum axis axis);
 
 /* ERR_CONFIG: an axis does not divide (names parameter, axis, sizes and the
  * nearest that does). All that follows is for layouts that passed. */

@@ -157,7 +157,7 @@ static void add_tensors(struct matrices *m, const struct matrices_of *of,
 static status list(struct matrices *m, const struct matrices_of *of)
 {
     const struct param_table *table = of->table;
-    const int experts = mesh_expert_ranks(&m->mesh);
+    const int experts = mesh_expert_places(&m->mesh);
     void *memory = NULL;
     size_t most = 1;
 
@@ -194,7 +194,7 @@ static bool may_own(const struct matrices *m, int rank, int expert)
 
     if (expert < 0) return true;
     stage_rank_place(&m->mesh, 0, rank, &place);
-    return mesh_expert_rank(&m->mesh, &place) == expert;
+    return mesh_expert_place(&m->mesh, &place) == expert;
 }
 
 /* Each tensor goes to the rank that has fewest so far; next [ranks]. */
@@ -331,7 +331,7 @@ bool matrix_part(const struct matrices *matrices, const struct matrix *matrix,
     if (piece >= matrix->pieces) return false;
     stage_rank_place(&matrices->mesh, 0, rank, &place);
     if (matrix->expert >= 0 &&
-        matrix->expert != mesh_expert_rank(&matrices->mesh, &place))
+        matrix->expert != mesh_expert_place(&matrices->mesh, &place))
         return false;
     const struct matrix_side *side = side_at(matrices, &place);
     const struct param *param = &side->table.items[matrix->param];

@@ -21,9 +21,9 @@ void param_leaves(const struct param *param, const struct holding *holding,
 {
     const enum axis axis = leaf_axis(param);
     const int leaves = param_leaf_count(param, holding);
-    const bool whole = axis == AXIS_NONE || param->spec.folded >> axis & 1;
-    const int ranks = whole ? 1 : holding->mesh.size[axis];
-    const int rank = whole ? 0 : holding->place.at[axis];
+    const int ranks = layout_ranks_of(&param->spec, &holding->mesh, axis);
+    const int rank = layout_rank_of(&param->spec, &holding->mesh,
+                                    &holding->place, axis);
 
     *first = leaves * rank / ranks;
     *last = leaves * (rank + 1) / ranks;

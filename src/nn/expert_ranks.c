@@ -24,6 +24,11 @@ int experts_sources(const struct program *p)
     return p->mesh.size[AXIS_EXPERT] * experts_contexts(p);
 }
 
+int experts_cut(const struct program *p)
+{
+    return mesh_expert_cut(&p->mesh);
+}
+
 int experts_contexts(const struct program *p)
 {
     return p->mesh.folded >> AXIS_CONTEXT & 1 ? p->mesh.size[AXIS_CONTEXT] : 1;
@@ -32,18 +37,19 @@ int experts_contexts(const struct program *p)
 const char *experts_axes(const struct mesh *mesh,
                          char out[EXPERT_AXES_BYTES])
 {
-    snprintf(out, EXPERT_AXES_BYTES, "mesh.expert%s%s",
+    snprintf(out, EXPERT_AXES_BYTES, "mesh.expert%s%s%s",
              mesh->folded >> AXIS_CONTEXT & 1 ? " times mesh.context" : "",
-             mesh->folded >> AXIS_TENSOR & 1 ? " times mesh.tensor" : "");
+             mesh->folded >> AXIS_TENSOR & 1 ? " times mesh.tensor" : "",
+             mesh->expert_cut > 1 ? " over mesh.expert_tensor" : "");
     return out;
 }
 
 struct expert_span experts_held(const struct program *p, int experts)
 {
-    const int count = experts / mesh_expert_ranks(&p->mesh);
+    const int count = experts / mesh_expert_places(&p->mesh);
 
     return (struct expert_span){
-        mesh_expert_rank(&p->mesh, &p->place) * count, count};
+        mesh_expert_place(&p->mesh, &p->place) * count, count};
 }
 
 int64_t experts_rows_most(const struct program *p,
@@ -63,7 +69,7 @@ int64_t experts_rows_bound(const struct program *p,
 {
     const int64_t most = experts_rows_most(p, form);
     const double bound = p->regular.rows_bound * form->choices *
-                         experts_sources(p) / mesh_expert_ranks(&p->mesh);
+                         experts_sources(p) / mesh_expert_places(&p->mesh);
     int64_t rows = 1;
 
     if (bound == 0 || bound >= (double)most ||
@@ -93,11 +99,17 @@ static status check_sources(const struct program *p, int sources)
 status experts_check_ranks(const struct program *p,
                            const struct router_form *form)
 {
-    const int ranks = mesh_expert_ranks(&p->mesh);
+    const int ranks = mesh_expert_places(&p->mesh);
     char text[EXPERT_AXES_BYTES];
     int near = ranks;
 
-    if (ranks == 1) return OK;
+    if (!experts_are_spread(p)) return OK;
+    if (!grid_is_cut(p->grid.tensor, experts_cut(p)))
+        FAIL(ERR_CONFIG, "mesh.expert_tensor: %d ranks do not divide the "
+                         "grid's %d tensor leaves into subtrees; a run that "
+                         "begins with numerics.grid_tensor=%d can",
+             experts_cut(p),
+             p->grid.tensor, experts_cut(p));
     while (form->experts % near != 0) near--;
     if (near != ranks && p->mesh.folded != 0)
         FAIL(ERR_CONFIG, "%s: %d ranks do not divide the %d experts of a block "
@@ -194,7 +206,8 @@ size_t sending_bytes(const struct program *p, const struct router_form *form)
            choice_lists_bytes((int64_t)own, form->experts) +
            arena_aligned(experts * sources * number) +
            arena_aligned((experts + 1) * number) +
-           2 * arena_aligned(rows * number) + 3 * arena_aligned(own * number) +
+           2 * arena_aligned(rows * number) + arena_aligned(own * number) +
+           2 * arena_aligned(own * (size_t)experts_cut(p) * number) +
            arena_aligned((size_t)parts_of(p) * sizeof(struct token_parts)) +
            PIECES * arena_aligned((experts + 1) * number) +
            arena_aligned(PIECES * sizeof(struct sent_piece)) +
@@ -265,7 +278,7 @@ static void begin_turns(struct sending *s)
     s->before = 0;
     for (int i = 0; i < members_of(p); i++) {
         s->ends[i] = s->to[i] = 0;
-        s->at[i] = s->own.groups.offsets[i * held];
+        s->at[i] = s->own.groups.offsets[i / experts_cut(p) * held];
     }
     for (int i = 0; i < parts_of(p); i++) s->parts[i] = part_of(p, i);
 }
@@ -336,8 +349,8 @@ void sending_begin(struct sending *s, struct run *run,
     s->offsets = take(&at, ((size_t)form->experts + 1) * number);
     s->arrival = take(&at, rows * number);
     s->order = take(&at, rows * number);
-    s->tokens = take(&at, own * number);
-    s->entries = take(&at, own * number);
+    s->tokens = take(&at, own * (size_t)experts_cut(p) * number);
+    s->entries = take(&at, own * (size_t)experts_cut(p) * number);
     s->parts = take(&at, (size_t)parts_of(p) * sizeof *s->parts);
     for (int i = 0; i < SENDING_ARRAYS; i++)
         *arrays[i] = take(&at, members * sizeof(int64_t));
@@ -370,7 +383,7 @@ static int64_t turn_end(const struct sending *s, int holder, int64_t pair)
     const int64_t all = (int64_t)experts_held(p, s->form.experts).count *
                         experts_sources(p);
     const int64_t bound = p->tokens * experts_rows_bound(p, &s->form);
-    const int32_t *counts = s->counts + holder * all;
+    const int32_t *counts = s->counts + holder / experts_cut(p) * all;
     int64_t rows = 0;
 
     while (pair < all && rows + counts[pair] <= bound) rows += counts[pair++];
@@ -398,7 +411,8 @@ static int64_t count_for(const struct sending *s, int holder, int64_t first,
     int64_t rows = 0;
 
     for (int64_t i = first; i < last; i++) {
-        const int64_t expert = (int64_t)holder * held + i / sources;
+        const int64_t expert =
+            (int64_t)holder / experts_cut(p) * held + i / sources;
 
         if (i % sources == source)
             rows += offsets[expert + 1] - offsets[expert];
@@ -476,12 +490,13 @@ static void list_rows(struct sending *s, const struct rows_list *l,
                       struct turn *turn)
 {
     const int own = own_member(s->run->program);
+    const int place = own / experts_cut(s->run->program);
     const int64_t all = pairs_of(s);
 
     *turn = (struct turn){.first = (int)l->first[own],
                           .last = (int)l->last[own]};
     for (int64_t i = turn->first; i < turn->last; i++)
-        turn->rows += s->counts[own * all + i];
+        turn->rows += s->counts[place * all + i];
     turn->sent = list_sent(s, l);
     restrict_lists(s, l, turn);
     find_arrivals(s, l, turn);
@@ -510,7 +525,8 @@ bool sending_next(struct sending *s, struct turn *turn)
 /* The pair before which about half of a holder's rows are. */
 static int64_t half_of(const struct sending *s, int holder)
 {
-    const int32_t *counts = s->counts + holder * pairs_of(s);
+    const int place = holder / experts_cut(s->run->program);
+    const int32_t *counts = s->counts + place * pairs_of(s);
     int64_t rows = 0, before = 0, pair = s->pairs[holder];
 
     for (int64_t i = pair; i < s->ends[holder]; i++) rows += counts[i];
@@ -636,12 +652,15 @@ static void place_rows(const struct sending *s, const int64_t *to,
 {
     const size_t row =
         (size_t)mine.shape[1] * (size_t)dtype_bytes(mine.dtype);
+    const int cut = experts_cut(s->run->program);
+    const int64_t each = all.shape[0] / cut;
     const char *from = mine.data;
 
     for (int i = 0; i < members_of(s->run->program); i++) {
         const size_t bytes = (size_t)to[i] * row;
+        const int64_t first = i % cut * each + at[i];
 
-        memcpy((char *)all.data + (size_t)at[i] * row, from, bytes);
+        memcpy((char *)all.data + (size_t)first * row, from, bytes);
         from += bytes;
     }
 }

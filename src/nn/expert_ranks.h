@@ -38,8 +38,11 @@ bool experts_are_folded(const struct program *p);
  * that have parts of the same sequences. */
 int experts_sources(const struct program *p);
 int experts_contexts(const struct program *p);
+/* Ranks that cut each expert, of those that divide them. They all have the rows
+ * of its tokens; each returns its part of their sums. */
+int experts_cut(const struct program *p);
 /* "mesh.expert times mesh.tensor": the ranks that divide the experts. */
-enum { EXPERT_AXES_BYTES = 64 };
+enum { EXPERT_AXES_BYTES = 96 };
 const char *experts_axes(const struct mesh *mesh,
                          char out[EXPERT_AXES_BYTES]);
 /* Those of `experts` that this rank has. */
@@ -129,7 +132,8 @@ void sending_place_piece(const struct sending *s,
                          const struct sent_piece *piece, struct tensor all,
                          struct tensor mine);
 /* Rows of the turn that came back: where they belong among all that this rank
- * sends, in the order of `own`. */
+ * sends, in the order of `own`: all [cut, rows of own], the parts of ranks that
+ * cut an expert apart. */
 void sending_place(const struct sending *s, struct tensor all,
                    struct tensor mine);
 /* out[i] = rows[index[i]]; index -1: +0. */

@@ -205,6 +205,33 @@ status experts_weight(const struct step *step, struct run *run,
     return OK;
 }
 
+/* ---- parts of rows ---- */
+
+static struct tensor part_at(struct tensor all, int64_t rows, int part)
+{
+    const struct tensor some = tensor_rows(all, part * rows, rows);
+
+    return tensor_1d(some.data, some.dtype, tensor_count(&some));
+}
+
+status expert_parts_add(struct run *run, struct tensor all, int parts,
+                        struct tensor out)
+{
+    const int64_t rows = all.shape[0] / parts;
+
+    if (rows == 0) return OK;
+    for (int apart = 1; apart < parts; apart *= 2)
+        for (int i = 0; i + apart < parts; i += 2 * apart) {
+            const struct tensor a = part_at(all, rows, i);
+
+            TRY(run->real->add(run->stream, a, a,
+                               part_at(all, rows, i + apart)));
+        }
+    if (out.data == all.data) return OK;
+    return run->kernels->scale(run->stream, part_at(out, rows, 0),
+                               part_at(all, rows, 0), 1.0);
+}
+
 /* ---- building ---- */
 
 void experts_params(struct program *p, int step, int which,
@@ -219,6 +246,8 @@ void experts_params(struct program *p, int step, int which,
         one.expert = i + 1;
         one.spread = experts_are_spread(p) ? held.count : 0;
         one.folded = p->mesh.folded;
+        if (experts_are_folded(p) || experts_cut(p) > 1)
+            one.within = experts_cut(p);
         if (i < held.first || i >= held.first + held.count) {
             p->error = param_skip(&p->params, &one);
             continue;

@@ -21,6 +21,12 @@ struct expert_operands {
 status experts_weight(const struct step *step, struct run *run,
                       const struct expert_operands *of);
 
+/* Rows that several ranks have returned: all [parts, rows, width], real. The
+ * parts of each are added by the tree, into the first; out [rows, width] is the
+ * sum, rounded once if it is narrow. */
+status expert_parts_add(struct run *run, struct tensor all, int parts,
+                        struct tensor out);
+
 /* A parameter `which` of each expert that this rank has. */
 void experts_params(struct program *p, int step, int which,
                     const struct param_spec *spec, int experts);

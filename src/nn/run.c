@@ -148,9 +148,11 @@ struct sum_order run_order_cut(struct run *run, const struct param *param)
     const struct program *p = run->program;
     const struct param_spec *spec = &param->spec;
     const int pieces = spec->piece_count > 0 ? spec->piece_count : 1;
-    const struct layout_span own =
-        spec->folded >> AXIS_TENSOR & 1
-            ? (struct layout_span){0, p->grid.tensor} : program_leaves(p);
+    const int ranks = layout_ranks_of(spec, &p->mesh, AXIS_TENSOR);
+    const int rank = layout_rank_of(spec, &p->mesh, &p->place, AXIS_TENSOR);
+    const int before = p->grid.tensor * rank / ranks;
+    const struct layout_span own = {
+        before, p->grid.tensor * (rank + 1) / ranks - before};
     int64_t count = 0;
 
     for (int leaf = 0; leaf < own.count; leaf++) {

@@ -13,11 +13,12 @@
  * Further turns are sent again in B and W, and their products made again: they
  * are there where tokens choose one rank's experts far more than others'.
  *
- * A row is copied, not added up, so messages round nothing. */
+ * A row is copied, not added up, so messages round nothing. Where several ranks
+ * cut an expert, each gets the row, and returns its part of every sum; the
+ * token's rank adds the parts, as tensor ranks do. */
 #include <string.h>
 
 #include "mesh/group.h"
-
 #include "nn/expert_ranks.h"
 #include "nn/expert_sums.h"
 #include "nn/quantized_experts.h"
@@ -88,7 +89,7 @@ static struct rooms rooms_of(const struct step *step, const struct program *p)
     const size_t width = (size_t)width_of(step, p) * real;
     const size_t inner = (size_t)inner_of(step, p) * real;
     const size_t mine = (size_t)(program_slot_rows(p, step->input) *
-                                 form_of(step)->choices);
+                                 form_of(step)->choices * experts_cut(p));
     const size_t rows =
         (size_t)(p->tokens * experts_rows_bound(p, form_of(step)));
     const size_t later = has_turns(step, p) ? rows : 0;
@@ -177,8 +178,27 @@ static struct tensor theirs(const struct spread *w, enum dtype dtype)
 static struct tensor all_mine(const struct spread *w, enum dtype dtype)
 {
     return room(w, ROOM_ALL,
-                w->s.own.groups.offsets[w->s.own.groups.experts], w->width,
-                dtype);
+                (int64_t)w->s.own.groups.offsets[w->s.own.groups.experts] *
+                    experts_cut(w->run->program), w->width, dtype);
+}
+
+/* The type in which rows return: ranks that cut an expert have parts of their
+ * sums. */
+static enum dtype returned(const struct program *p, enum dtype dtype)
+{
+    return experts_cut(p) > 1 ? program_real(p) : dtype;
+}
+
+/* Sets the rows of `own` that returned, each the sum of its parts. */
+static status sum_parts(struct spread *w, enum dtype dtype, struct tensor *out)
+{
+    const struct program *p = w->run->program;
+    const struct tensor all = all_mine(w, returned(p, dtype));
+    const int64_t rows = all.shape[0] / experts_cut(p);
+
+    *out = all.dtype == dtype ? tensor_rows(all, 0, rows)
+                              : room(w, ROOM_MINE, rows, w->width, dtype);
+    return expert_parts_add(w->run, all, experts_cut(p), *out);
 }
 
 static void spread_begin(struct spread *w, const struct step *step,
@@ -430,15 +450,17 @@ static status work_forward(struct spread *w, enum dtype dtype)
 static status spread_forward(const struct step *step, struct run *run)
 {
     const struct tensor y = run_slot(run, step->output);
-    const struct parts parts = {go_x, work_forward, y.dtype};
+    const struct parts parts = {go_x, work_forward,
+                                returned(run->program, y.dtype)};
     const struct choice own = choice_of(run, step, step->second);
+    struct tensor rows;
     struct spread w;
 
     TRY(sending_join(run, form_of(step), &own, joined_choices(step, run)));
     spread_begin(&w, step, run);
     while (spread_next(&w)) TRY(run_turn(&w, &parts));
-    return sending_pick(run, choice_rows(y, w.width), all_mine(&w, y.dtype),
-                        w.s.own.places);
+    TRY(sum_parts(&w, y.dtype, &rows));
+    return sending_pick(run, choice_rows(y, w.width), rows, w.s.own.places);
 }
 
 /* Whether tensor ranks have parts of each row's sum. */
@@ -455,12 +477,13 @@ static status set_dx(struct spread *w, enum dtype dtype)
     const struct step *step = w->step;
     const struct tensor dx = run_gradient(run, step->input);
     const struct choice own = choice_of(run, step, step->second);
-    const struct experts_combine combine = {
-        .y = dx, .rows = all_mine(w, dtype), .places = w->s.own.places,
-        .numbers = own.chosen, .choices = own.choices,
+    struct experts_combine combine = {
+        .y = dx, .places = w->s.own.places, .numbers = own.chosen,
+        .choices = own.choices,
         .leaf_experts = step->set.experts.leaf,
         .left = run->event->adds ? &dx : NULL};
 
+    TRY(sum_parts(w, dtype, &combine.rows));
     if (!has_parts(run->program))
         return run->kernels->experts_combine(run->stream, &combine);
     CHECK(!run->event->adds);
@@ -494,13 +517,14 @@ static status work_backward(struct spread *w, enum dtype dtype)
 
 static status spread_backward(const struct step *step, struct run *run)
 {
+    const enum dtype dtype = dx_dtype(run->program);
     const struct parts parts = {go_dy, work_backward,
-                                dx_dtype(run->program)};
+                                returned(run->program, dtype)};
     struct spread w;
 
     spread_begin(&w, step, run);
     while (spread_next(&w)) TRY(run_turn(&w, &parts));
-    return set_dx(&w, parts.dtype);
+    return set_dx(&w, dtype);
 }
 
 /* The sums of one parameter: of a (gradients) and b. */
@@ -549,7 +573,8 @@ static struct step_cost spread_cost(const struct step *step,
 {
     const int ranks = mesh_expert_ranks(&p->mesh);
     const int64_t rows =
-        program_slot_rows(p, step->input) * form_of(step)->choices;
+        program_slot_rows(p, step->input) * form_of(step)->choices *
+        experts_cut(p);
     const int64_t elements = p->params.items[step->param[0]].elements +
                              p->params.items[step->param[1]].elements;
     const int64_t width = width_of(step, p);
@@ -573,7 +598,7 @@ static void add_rows(const struct step *step, const struct program *p,
         .axis = AXIS_EXPERT, .what = SENT_ROWS_OF_EXPERTS,
         .kind = COMM_ALL_TO_ALL, .calls = PIECES, .routed = true,
         .bytes = program_slot_rows(p, step->input) * form_of(step)->choices *
-                 (ranks - 1) / ranks * width_of(step, p) *
+                 experts_cut(p) * (ranks - 1) / ranks * width_of(step, p) *
                  dtype_bytes(dtype)});
 }
 
@@ -591,10 +616,11 @@ static void spread_exchanges(const struct step *step, const struct program *p,
                      form_of(step)->choices * others *
                      (int64_t)sizeof(int32_t)});
         add_rows(step, p, p->dtype, out);
-        add_rows(step, p, program_slot_dtype(p, step->output), out);
+        add_rows(step, p, returned(p, program_slot_dtype(p, step->output)),
+                 out);
     } else if (exchange_backward(at)) {
         add_rows(step, p, p->dtype, out);
-        add_rows(step, p, dx_dtype(p), out);
+        add_rows(step, p, returned(p, dx_dtype(p)), out);
     }
 }
 

@@ -133,8 +133,8 @@ static status find_gathers(const struct states *states,
 {
     const int count = of->params->count;
     const struct holding *holding = of->holding;
-    const int experts = mesh_expert_ranks(&holding->mesh);
-    const int own = mesh_expert_rank(&holding->mesh, &holding->place);
+    const int experts = mesh_expert_places(&holding->mesh);
+    const int own = mesh_expert_place(&holding->mesh, &holding->place);
     void *rules = NULL;
     status result;
 
@@ -155,7 +155,7 @@ static status find_gathers(const struct states *states,
 /* Determines the owner of each tensor, and the states of each owner. */
 static status share(struct states *states, const struct states_request *of)
 {
-    const size_t experts = (size_t)mesh_expert_ranks(&of->holding->mesh);
+    const size_t experts = (size_t)mesh_expert_places(&of->holding->mesh);
     struct matrices_of tensors = {.table = of->params,
                                   .holding = of->holding,
                                   .division = of->division};

@@ -227,8 +227,8 @@ LOCKSTEP_FAULT=train.step:8:kill lockstep train config.yaml --run cut \
     --set mesh.shard=2 --set zero=fsdp >log 2>&1
 LOCKSTEP_FAULT=train.step:11:kill lockstep resume cut --ranks 4 \
     --set mesh.expert=2 --set mesh.shard=1 --set zero=zero1 >log 2>&1
-must resume cut --ranks 2 --set mesh.expert=1 --set mesh.expert_tensor=0 \
-    --set zero=ddp --set mesh.expert_context=true
+must resume cut --ranks 4 --set mesh.expert=4 --set mesh.tensor=1 \
+    --set mesh.expert_tensor=2 --set zero=ddp --set mesh.expert_context=true
 if same_run whole cut; then ok "folded experts, killed twice, resumed"
 else bad "folded experts, killed twice, resumed" "$why" log; fi
 must export cut exported-expert
@@ -505,9 +505,13 @@ expect "stochastic activations of divided experts" 78 "use mesh.expert=1" \
     --set mesh.expert=2 --set train.dtype=bfloat16 \
     --set numerics.recipe=mxfp8 --set \
     "numerics.recipe_rows=[activations e4m3 1x32 up stochastic]"
-expect "half of the tensor ranks cut each expert" 78 "each has whole ones (1)" \
+expect "ranks that do not divide into groups" 78 "a divisor of 4 can" \
     train config.yaml --run none --ranks 4 --set model.family=mixtral \
-    --set mesh.tensor=4 --set mesh.expert_tensor=2
+    --set mesh.tensor=4 --set mesh.expert_tensor=3
+expect "more ranks than leaves cut an expert" 78 "numerics.grid_tensor=8 can" \
+    train config.yaml --run none --ranks 8 --set model.family=mixtral \
+    --set moe.experts=8 --set mesh.expert=8 --set mesh.expert_tensor=8 \
+    --set numerics.grid_tensor=2
 expect "more ranks than experts divide" 78 "mesh.tensor: 3 ranks do not" \
     train config.yaml --run none --ranks 3 --set model.family=mixtral \
     --set moe.experts=4 --set mesh.tensor=3 --set mesh.expert_tensor=1 \

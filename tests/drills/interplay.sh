@@ -40,8 +40,8 @@ draw() { # SEED
                 ranks *= size
                 text = text " mesh." axis[i] "=" size
             }
-            if (experts && text !~ /tensor=1|expert=4/)
-                text = text " mesh.expert_tensor=" of("0 1")
+            if (experts && text !~ /tensor=1.*expert=1/)
+                text = text " mesh.expert_tensor=" of("0 1 2")
             if (experts && text !~ /context=1|expert=4/)
                 text = text " mesh.expert_context=" of("false true")
             return ranks text " zero=" of("ddp zero1 zero2 zero3 fsdp hsdp " \

@@ -58,6 +58,7 @@ experts() {
     printf '%s\n' "ranks=4 mesh.expert=4" \
         "ranks=4 mesh.expert=2 mesh.shard=2 zero=fsdp train.micro_batch=1" \
         "ranks=4 mesh.expert=2 mesh.tensor=2" \
+        "ranks=4 mesh.expert=4 mesh.expert_tensor=2" \
         "ranks=4 mesh.context=2 mesh.expert_context=true mesh.tensor=2 mesh.expert_tensor=1"
 }
 
@@ -154,7 +155,7 @@ for name in ${*:-own $mpis}; do
     four >layouts.txt
     rows_of $name 4
     experts >layouts.txt
-    rows_of $name 5 model.family=mixtral moe.experts=4 \
+    rows_of $name 6 model.family=mixtral moe.experts=4 \
         numerics.grid_context=2
     eight >layouts.txt
     rows_of $name 8

@@ -156,7 +156,7 @@ mutation "a token is lost on the way" src/nn/expert_ranks.c \
     's/s->order\[at\] = \(int32_t\)i;/s->order[at] = (int32_t)(i > 0 ? i : turn->rows - 1);/' \
     "$expert"
 mutation "two experts are swapped" src/nn/expert_ranks.c \
-    's/mesh_expert_rank\(&p->mesh, &p->place\) \* count, count/(experts \/ count - 1 - mesh_expert_rank(\&p->mesh, \&p->place)) * count, count/' \
+    's/mesh_expert_place\(&p->mesh, &p->place\) \* count, count/(experts \/ count - 1 - mesh_expert_place(\&p->mesh, \&p->place)) * count, count/' \
     "$expert"
 mutation "gates are not applied to what is sent back" src/nn/spread.c \
     's/\.gates = gates, \.choices = 1/.gates = NULL, .choices = 1/' "$expert"
@@ -169,12 +169,18 @@ mutation "gradients of folded experts are not summed over data" \
     src/mesh/shard.c \
     's/(const axis_set copied = param_copied\(&param->spec\)) & AXES_BATCH;/\1 \& (param->spec.folded ? 1u << AXIS_SHARD : AXES_BATCH);/' \
     "$folded"
+mutation "parts of a cut expert's sums are forgotten" src/nn/expert_sums.c \
+    's/apart < parts; apart/apart < 1; apart/' \
+    "ranks=2 mesh.expert=2 mesh.expert_tensor=2"
+mutation "ranks that cut an expert have the same part" src/mesh/layout.c \
+    's/return mesh_expert_rank\(mesh, place\) % spec->within;/return 0;/' \
+    "ranks=2 mesh.expert=2 mesh.expert_tensor=2"
 mutation "an expert's sums of other context ranks are forgotten" \
     src/nn/gradient.c \
     's/const struct tensor b = leaf_of\(g, use, i \+ apart\);/const struct tensor b = leaf_of(g, use, i);/' \
     "ranks=2 mesh.context=2 mesh.expert_context=true"
 mutation "half of a folded expert counts in the norm" src/mesh/shard.c \
-    's/axis == AXIS_NONE \|\| param->spec\.folded >> axis & 1/axis == AXIS_NONE/' \
+    's/layout_ranks_of\(&param->spec, &holding->mesh, axis\)/holding->mesh.size[axis]/' \
     "$folded"
 mutation "rows of a source lie part after part" src/nn/expert_ranks.c \
     's/return \(token \/ part\.count \* \(p->length \/ p->chunks\) \+ part\.first \+/return (token \/ part.count * (p->length \/ p->chunks) + (part.first > 0 ? 0 : p->length \/ p->chunks - part.count) +/' \

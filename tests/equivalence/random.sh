@@ -56,8 +56,8 @@ draw() { # SEED
             zero = of("ddp ddp zero1 zero2 zero3 fsdp hsdp mics " \
                 "{states:[shard]} {states:[shard],gradients:[shard]} " \
                 sets())
-            if (text ~ /tensor=/ && family ~ /mixtral|moe|deepseek/)
-                text = text " mesh.expert_tensor=" of("0 1")
+            if (text ~ /tensor=|expert=/ && family ~ /mixtral|moe|deepseek/)
+                text = text " mesh.expert_tensor=" of("0 1 2")
             if (text ~ /context=/ && family ~ /mixtral|moe|deepseek/)
                 text = text " mesh.expert_context=" of("false true")
             if (text ~ /expert/) text = text " moe.rows_bound=" of("0.1 1 2")

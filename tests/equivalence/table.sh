@@ -469,6 +469,8 @@ printf '%s\n' "ranks=1 train.micro_batch=1 train.threads=3" \
     "ranks=4 mesh.tensor=2 mesh.expert_tensor=1 mesh.shard=2 zero=fsdp train.recompute=block" \
     "ranks=4 mesh.tensor=2 mesh.expert_tensor=1 mesh.context=2 train.micro_batch=1 zero=zero1" \
     "ranks=4 mesh.tensor=2 mesh.expert_tensor=1 mesh.pipe=2 train.micro_batch=1 schedule.name=dualpipe moe.rows_bound=0.5" \
+    "ranks=2 mesh.expert=2 mesh.expert_tensor=2" \
+    "ranks=4 mesh.expert=2 mesh.expert_tensor=2 mesh.shard=2 zero=fsdp train.micro_batch=1 moe.rows_bound=0.5" \
     "ranks=2 mesh.context=2 mesh.expert_context=true" \
     "ranks=4 mesh.context=2 mesh.expert_context=true mesh.shard=2 zero=fsdp train.micro_batch=1 train.recompute=block" \
     "ranks=4 mesh.context=2 mesh.expert_context=true mesh.tensor=2 zero=zero1" \
@@ -577,6 +579,25 @@ steps=3 model folded_uneven data.sequence=23 train.batch=8 \
     train.micro_batch=4 numerics.grid_tensor=3 model.feed_forward=42 \
     model.heads=6 model.kv_heads=3 model.width=48 model.family=mixtral \
     moe.experts=6
+# Experts cut over more or fewer ranks than the rest.
+printf '%s\n' "ranks=4 mesh.tensor=4 mesh.expert_tensor=2" \
+    "ranks=4 mesh.tensor=2 mesh.expert=2 mesh.expert_tensor=4 train.recompute=block" \
+    "ranks=4 mesh.expert=4 mesh.expert_tensor=2 moe.rows_bound=0.5" \
+    "ranks=8 mesh.tensor=4 mesh.expert=2 mesh.expert_tensor=2 train.micro_batch=1" \
+    "ranks=8 mesh.tensor=4 mesh.context=2 mesh.expert_context=true mesh.expert_tensor=2" \
+    "ranks=8 mesh.tensor=4 mesh.shard=2 mesh.expert_tensor=2 zero=fsdp" \
+    "ranks=8 mesh.tensor=2 mesh.expert=2 mesh.pipe=2 mesh.expert_tensor=4 train.micro_batch=1 schedule.name=dualpipe" \
+    >layouts.txt
+wide="data.sequence=24 train.batch=8 numerics.grid_tensor=4
+    numerics.grid_context=2 model.layers=4 model.heads=4 model.kv_heads=4
+    model.width=32 moe.experts=8 moe.top_k=3"
+# shellcheck disable=SC2086
+{
+steps=3 model cut_experts $wide model.feed_forward=44 model.family=mixtral
+steps=3 model cut_experts_few $wide model.family=qwen3_moe \
+    moe.intermediate_size=44 train.dtype=bfloat16 numerics.high_last=0 \
+    numerics.recipe=fp8-tiles optimizer.name=muon moe.capacity_factor=0.8
+}
 # Several context leaves of a rank, and data leaves of several micro-batches.
 printf '%s\n' "ranks=2 mesh.context=2 mesh.expert_context=true train.micro_batch=1" \
     "ranks=2 mesh.context=2 mesh.expert_context=true train.micro_batch=2 train.logits_chunk=16" \

@@ -45,8 +45,11 @@ static void table_build(struct param_table *table, const struct mesh *mesh,
         if (strchr(s->name, '%') != NULL) { /* two experts for each rank */
             spec.spread = mesh_expert_ranks(mesh) > 1 ? EXPERTS_EACH : 0;
             spec.folded = mesh->folded;
-            if (spec.folded != 0) spec.split_rows = AXIS_TENSOR;
-            spec.expert = mesh_expert_rank(mesh, place) * EXPERTS_EACH + 1 +
+            if (spec.folded != 0 || mesh->expert_cut > 1) {
+                spec.split_rows = AXIS_TENSOR;
+                spec.within = mesh_expert_cut(mesh);
+            }
+            spec.expert = mesh_expert_place(mesh, place) * EXPERTS_EACH + 1 +
                           i - (ROWS(model) - EXPERTS_EACH);
         }
         int64_t held[2];
@@ -113,7 +116,7 @@ static void check(const struct mesh *mesh, const char *zero)
     IS_OK(division_parse(&division, zero));
     matrices_at(&first, mesh, &division, 0);
     EQUAL_INT(first.count, 5 + 3 + 3 + 60 / 12 +
-                               (mesh_expert_ranks(mesh) > 1 ? 3 : 2));
+                               (mesh_expert_places(mesh) > 1 ? 3 : 2));
     for (int i = 0; i < first.count; i++) {
         const struct matrix *matrix = &first.items[i];
         static unsigned char seen[517 * 600];
@@ -123,7 +126,7 @@ static void check(const struct mesh *mesh, const char *zero)
 
         stage_rank_place(mesh, 0, matrix->owner, &owner);
         CHECK(matrix->expert < 0 ||
-              matrix->expert == mesh_expert_rank(mesh, &owner));
+              matrix->expert == mesh_expert_place(mesh, &owner));
         memset(seen, 0, sizeof seen);
         for (int r = 0; r < first.ranks; r++) {
             static unsigned char held[517 * 600];
@@ -190,7 +193,7 @@ TEST(folded_experts_have_owners_that_hold_them)
     struct mesh mesh = mesh_alone();
 
     mesh.size[AXIS_TENSOR] = 2;
-    mesh.folded = 1u << AXIS_TENSOR;
+    IS_OK(mesh_fold(&mesh, 1, false));
     check(&mesh, "ddp");
     mesh.size[AXIS_SHARD] = 2;
     check(&mesh, "fsdp");
@@ -198,6 +201,31 @@ TEST(folded_experts_have_owners_that_hold_them)
     mesh.size[AXIS_DATA] = 2;
     check(&mesh, "hsdp");
     check(&mesh, "zero1");
+}
+
+/* Two ranks of the expert axis cut the experts of each place. */
+TEST(experts_are_cut_by_neighbours)
+{
+    struct mesh mesh = mesh_alone();
+
+    mesh.size[AXIS_EXPERT] = 4;
+    IS_OK(mesh_fold(&mesh, 2, false));
+    check(&mesh, "ddp");
+    mesh.size[AXIS_EXPERT] = 2;
+    mesh.size[AXIS_TENSOR] = 4;
+    IS_OK(mesh_fold(&mesh, 4, false));
+    EQUAL_INT(mesh_expert_places(&mesh), 2);
+    IS_OK(mesh_fold(&mesh, 2, false));
+    EQUAL_INT(mesh_expert_places(&mesh), 4);
+    mesh.size[AXIS_TENSOR] = 2;
+    mesh.size[AXIS_SHARD] = 2;
+    IS_OK(mesh_fold(&mesh, 2, false));
+    check(&mesh, "fsdp");
+    mesh.size[AXIS_TENSOR] = 1;
+    mesh.size[AXIS_EXPERT] = 4;
+    IS_OK(mesh_fold(&mesh, 2, false));
+    check(&mesh, "fsdp");
+    check(&mesh, "hsdp");
 }
 
 /* The names and numbers that another rank has: rules of groups read them. */
@@ -226,4 +254,5 @@ TEST(a_table_beside_has_the_other_experts_names)
 TEST_MAIN(senders_bring_every_element,
           experts_have_owners_that_hold_them,
           folded_experts_have_owners_that_hold_them,
+          experts_are_cut_by_neighbours,
           a_table_beside_has_the_other_experts_names)
