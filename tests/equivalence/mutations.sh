@@ -150,10 +150,10 @@ mutation "gradients of experts are scaled by their sources" src/nn/gradient.c \
 mutation "the tokens of one source are forgotten" src/nn/gradient.c \
     's/TRY\(g->kernels->add\(g->stream, a, a, b\)\);/(void)b;/' "$expert"
 mutation "an expert's rows of two sources are swapped" src/nn/expert_ranks.c \
-    's/s->arrival\[i\] = \(int32_t\)at;/s->arrival[i] = (int32_t)(i + 1 < turn->rows ? i + 1 : 0);/' \
+    's/l->arrival\[i\] = \(int32_t\)at;/l->arrival[i] = (int32_t)(i + 1 < turn->rows ? i + 1 : 0);/' \
     "$expert"
 mutation "a token is lost on the way" src/nn/expert_ranks.c \
-    's/s->order\[at\] = \(int32_t\)i;/s->order[at] = (int32_t)(i > 0 ? i : turn->rows - 1);/' \
+    's/l->order\[at\] = \(int32_t\)i;/l->order[at] = (int32_t)(i > 0 ? i : turn->rows - 1);/' \
     "$expert"
 mutation "two experts are swapped" src/nn/expert_ranks.c \
     's/mesh_expert_place\(&p->mesh, &p->place\) \* count, count/(experts \/ count - 1 - mesh_expert_place(\&p->mesh, \&p->place)) * count, count/' \
@@ -202,7 +202,7 @@ mutation "a product does not wait for its operand" src/nn/linear.c \
     's/TRY\(overlap_wait\(run, call\.a\.data\)\);//' "$tensor tensor.overlap=2"
 export LOCKSTEP_CHECK=lives:early
 mutation "gradients are given back under their sum" src/step/execute.c \
-    's/^( *)TRY\(comm_wait\(&e->handles/\1if (i->kind != DO_GIVE) TRY(comm_wait(\&e->handles/' \
+    's/^( *)TRY\(wait_for\(e, /\1if (i->kind != DO_GIVE) TRY(wait_for(e, /' \
     "$fsdp train.micro_batch=1"
 unset LOCKSTEP_CHECK
 more=()
