@@ -33,6 +33,16 @@ static int threads_of(const struct cost *cost)
     return cost->layout->threads > 1 ? cost->layout->threads : 1;
 }
 
+void cost_started(const struct cost *cost, double kernels, struct spent *out)
+{
+    const struct machine *m = cost->machine;
+    const double seconds = kernels * m->value[M_GAP];
+
+    if (cost->layout->as != AS_LOCKSTEP || m->product_count > 0) return;
+    out->seconds[CAUSE_LAUNCH] += seconds;
+    if (m->mark[M_GAP] == MARK_ASSUMED) out->guessed += seconds;
+}
+
 /* Starts of kernels make the passes of a block longer. */
 static void block_started(const struct cost *cost, struct passes *out)
 {
@@ -47,6 +57,7 @@ static void block_started(const struct cost *cost, struct passes *out)
     for (int pass = 0; pass < COST_PASSES; pass++) {
         double *launch = &out->pass[pass].seconds[CAUSE_LAUNCH];
 
+        cost_started(cost, kernels[pass], &out->pass[pass]);
         *launch += kernels[pass] * h->gap;
         const double device = spent_seconds(&out->pass[pass]);
 

@@ -34,6 +34,9 @@ double cost_attention_rate(const struct cost *cost);
 struct product_size { double m, n, k; };
 void cost_product(const struct cost *cost, struct product_size size,
                   double times, enum cause cause, struct spent *out);
+/* Gaps of a device after kernels of Lockstep, beside the launch that each of
+ * them takes at least; not where products were measured. */
+void cost_started(const struct cost *cost, double kernels, struct spent *out);
 /* An instruction that moves bytes through memory. */
 void cost_moved(const struct cost *cost, double bytes, struct spent *out);
 

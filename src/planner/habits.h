@@ -23,7 +23,7 @@ extern const char *const as_names[AS_COUNT];
  * host (`host`). */
 struct habits {
     double kernels;        /* for an instruction of a block's F */
-    double gap, host;      /* seconds of a kernel */
+    double gap, host;      /* seconds of a kernel; Lockstep: the machine's */
     double moved;          /* times that what is no product moves its bytes:
                             * more where operations are not fused */
     double update_bytes;   /* that an update moves for a parameter */

@@ -27,6 +27,8 @@ enum constant {
     M_NIC_RATE, M_NIC, M_NIC_LATENCY,       /* between nodes */
     M_HOST_RATE, M_HOST_BYTES, M_DISK_RATE, /* of a device's share */
     M_LAUNCH,        /* seconds of the host for an instruction */
+    M_GAP,           /* seconds between two kernels of Lockstep; not where
+                      * products were measured: those contain it */
     M_STEP,          /* seconds of a step that no instruction explains */
     M_COMPUTE_BESIDE, M_COMM_BESIDE, /* times longer while the other runs */
     M_NOISE,         /* standard deviation of an instruction over its time */

@@ -103,6 +103,7 @@ static void arithmetic(struct costing *c)
 
         for (int e = i->first_event; e < i->last_event; e++)
             event_cost(cost, stage, &stage->frame.events[e], &c->spent);
+        cost_started(cost, i->last_event - i->first_event, &c->spent);
     } else if (i->kind == DO_UPDATE) {
         cost_moved(cost, 28 * owned(c) * share(c), &c->spent);
         c->spent.seconds[CAUSE_UPDATE] += c->spent.seconds[CAUSE_MEMORY];

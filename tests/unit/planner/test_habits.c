@@ -158,7 +158,39 @@ TEST(programs_differ_in_what_waits)
     machine_free(&machine);
 }
 
+/* A block of Lockstep takes a gap for each of its instructions. */
+TEST(kernels_of_lockstep_have_gaps)
+{
+    struct layout l = layout_with(AS_LOCKSTEP, "1f1b");
+    struct measured_product product = {1, 1, 1, 16, 1, 1, 0};
+    struct spent none = {.guessed = 0};
+    struct passes before, after;
+    struct machine machine;
+    struct shape shape;
+
+    open_both(&shape, &machine);
+    const struct cost cost = {&machine, &shape, &l};
+
+    machine.value[M_GAP] = 0;
+    cost_block(&cost, &before);
+    machine.value[M_GAP] = 1e-5;
+    cost_block(&cost, &after);
+    const double more = spent_seconds(&after.pass[COST_F]) -
+                        spent_seconds(&before.pass[COST_F]);
+
+    CHECK(fabs(more - 1e-5 * shape.instructions) < 1e-12);
+    CHECK(after.pass[COST_F].guessed > 0); /* the gap is not measured */
+    machine.products = &product;
+    machine.product_count = 1;
+    cost_started(&cost, 5, &none);
+    CHECK(spent_seconds(&none) == 0); /* measured products contain it */
+    machine.product_count = 0;
+    machine.products = NULL;
+    machine_free(&machine);
+}
+
 TEST_MAIN(megatron_depends_on_the_machine,
           a_recipe_has_8_bits_where_the_program_does,
           eight_bits_make_products_of_blocks_faster,
-          dualpipe_hides_exchanges_of_experts, programs_differ_in_what_waits)
+          dualpipe_hides_exchanges_of_experts, programs_differ_in_what_waits,
+          kernels_of_lockstep_have_gaps)

@@ -12,6 +12,7 @@ static void calm(struct machine *m)
 {
     static const struct { const char *key; double value; } rows[] = {
         {"link_latency", 0}, {"nic_latency", 0}, {"launch", 0}, {"step", 0},
+        {"gap", 0},
         {"noise", 0}, {"link_rate", 1e16}, {"nic_rate", 1e16},
         {"compute_beside", 1}, {"comm_beside", 1}};
 
