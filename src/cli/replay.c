@@ -16,20 +16,20 @@ struct reader {
     double *first, *last;    /* owned, [count], us; last < 0: not seen */
     double *waited;          /* owned, [count], us, of the step */
     double *times;           /* owned, [STEPS_MOST][count], s */
-    double *ends;            /* owned, [STEPS_MOST][count], us: of the span */
+    double *begins, *ends;   /* owned, [STEPS_MOST][count], us: of the span */
     double *woke, *waits;    /* the same, of its wait for a message and where
                               * that began; 0: none */
     double begin[STEPS_MOST], end[STEPS_MOST];
     int steps;
+    int ranks;               /* readers */
 };
 
 static status take_all(struct reader *r)
 {
     double **const rows[] = {&r->first, &r->last, &r->waited, &r->times,
-                             &r->ends, &r->woke,
-                             &r->waits};
+                             &r->begins, &r->ends, &r->woke, &r->waits};
 
-    for (int i = 0; i < 7; i++) {
+    for (int i = 0; i < 8; i++) {
         const size_t steps = i >= 3 ? STEPS_MOST : 1;
         void *memory = NULL;
 
@@ -46,6 +46,7 @@ static void free_all(struct reader *r)
     memory_free(r->last);
     memory_free(r->waited);
     memory_free(r->times);
+    memory_free(r->begins);
     memory_free(r->ends);
     memory_free(r->woke);
     memory_free(r->waits);
@@ -144,6 +145,7 @@ static void take_step(struct reader *r, int step)
     for (int n = r->list->count - 1; n >= 0; n--) {
         const double from = r->first[n];
 
+        r->begins[place_of(r, step, n)] = from;
         r->ends[place_of(r, step, n)] = r->last[n];
         *time_of(r, step, n) = 0;
         if (r->last[n] < 0 || from > next) continue;
@@ -236,28 +238,102 @@ static int reader_of(const struct timed_list *list, int number)
     return -1;
 }
 
+/* A message of another rank: who made it, who reads it. */
+struct handover {
+    const struct reader *from;
+    int sends, by;         /* items there and here; by -1: nobody waits */
+    double sent, arrived;  /* us; arrived 0: unknown */
+};
+
+static bool handover_of(const struct reader *readers, int rank, int step,
+                       int number, struct handover *out)
+{
+    const struct reader *r = &readers[rank];
+    const struct timed *item = &r->list->items[number];
+
+    for (int n = 0; n < item->needs; n++) {
+        const struct timed_need need = r->list->needs[item->first_need + n];
+
+        if (need.rank == rank) continue;
+        *out = (struct handover){.from = &readers[need.rank],
+                                .sends = need.index,
+                                .by = reader_of(r->list, number)};
+        const size_t at = place_of(out->from, step, need.index);
+
+        if (out->from->ends[at] < 0 || out->by < 0) return false;
+        out->sent = out->from->begins[at] +
+                    1e6 * *time_of(out->from, step, need.index);
+        out->arrived = r->woke[place_of(r, step, out->by)];
+        if (out->arrived <= 0)
+            out->arrived = r->begins[place_of(r, step, out->by)];
+        return true;
+    }
+    return false;
+}
+
 /* From the end of sending until the rank that waits for it has woken: the
  * message itself, and the system's time to wake a thread. */
 static double flight_of(const struct reader *readers, int rank, int step,
                         int number)
 {
     const struct reader *r = &readers[rank];
-    const struct timed *item = &r->list->items[number];
-    const int by = reader_of(r->list, number);
-    const double woke = by >= 0 ? r->woke[place_of(r, step, by)] : 0;
+    struct handover m;
 
-    for (int n = 0; n < item->needs && woke > 0; n++) {
-        const struct timed_need need = r->list->needs[item->first_need + n];
-        const struct reader *from = &readers[need.rank];
-        double sent;
+    if (!handover_of(readers, rank, step, number, &m)) return 0;
+    const size_t at = place_of(r, step, m.by);
 
-        if (need.rank == rank) continue;
-        sent = from->ends[place_of(from, step, need.index)];
-        if (sent > 0 && sent < r->waits[place_of(r, step, by)])
-            sent = r->waits[place_of(r, step, by)]; /* it lay there */
-        return sent > 0 && woke > sent ? 1e-6 * (woke - sent) : 0;
+    if (r->woke[at] <= 0) return 0;
+    if (m.sent < r->waits[at]) m.sent = r->waits[at]; /* it lay there */
+    return m.arrived > m.sent ? 1e-6 * (m.arrived - m.sent) : 0;
+}
+
+/* A message leaves while its sender is still posting it: the system may give
+ * the core to the receiver, or to others. What comes after it has arrived is a
+ * part of the sender's next item. */
+static void leave_early(const struct reader *readers, int rank, int step)
+{
+    const struct timed_list *list = readers[rank].list;
+    struct handover m;
+
+    for (int i = 0; i < list->count; i++) {
+        if (!comes(&list->items[i]) ||
+            !handover_of(readers, rank, step, i, &m) || m.arrived >= m.sent)
+            continue;
+        struct timed *item = &m.from->list->items[m.sends];
+        const double late = 1e-6 * (m.sent - m.arrived);
+        const double moved = late < item->seconds ? late : item->seconds;
+        int next = m.sends + 1;
+
+        while (next < m.from->list->count &&
+               m.from->list->items[next].lane != CLOCK_COMPUTE)
+            next++;
+        if (next == m.from->list->count) continue;
+        item->seconds -= moved;
+        m.from->list->items[next].seconds += moved;
     }
-    return 0;
+}
+
+/* From when the last rank came to a meeting: the clock knows how long the
+ * others wait for it. */
+static double met_for(const struct reader *readers, int rank, int step,
+                      int number)
+{
+    const struct reader *r = &readers[rank];
+    const int32_t meeting = r->list->items[number].meeting;
+    const double came = r->begins[place_of(r, step, number)];
+    double last = came, left;
+
+    for (int other = 0; other < readers[0].ranks && meeting > 0; other++) {
+        const struct reader *o = &readers[other];
+        const int32_t there = timed_meeting(o->list, meeting);
+
+        if (there < 0) continue;
+        const double at_us = o->begins[place_of(o, step, there)];
+
+        if (at_us > last) last = at_us;
+    }
+    left = *time_of(r, step, number) - 1e-6 * (last - came);
+    return left > 0 ? left : 0;
 }
 
 /* The time that a rank's own thread spent: posting a message is a part of it,
@@ -274,7 +350,7 @@ static void set_times(const struct reader *readers, int rank, int step)
             item->ports = 0;
         } else {
             item->lane = CLOCK_COMPUTE;
-            item->seconds = *time_of(r, step, i);
+            item->seconds = met_for(readers, rank, step, i);
         }
     }
 }
@@ -291,8 +367,10 @@ static double set_step(const struct reader *readers, int ranks, int step)
         begin = r->begin[step] < begin ? r->begin[step] : begin;
         end = r->end[step] > end ? r->end[step] : end;
     }
-    for (int rank = 0; rank < ranks; rank++) {
+    for (int rank = 0; rank < ranks; rank++)
         set_times(readers, rank, step);
+    for (int rank = 0; rank < ranks; rank++) {
+        leave_early(readers, rank, step);
         readers[rank].list->items[0].seconds +=
             1e-6 * (readers[rank].begin[step] - begin);
     }
@@ -349,6 +427,7 @@ static status read_all(struct replayed *out, const struct forecast *f,
     for (int i = 0; i < f->layout.pipe; i++) {
         readers[i].list = &steps->lists.lists[i];
         readers[i].path = own[i];
+        readers[i].ranks = f->layout.pipe;
         TRY_GOTO(done, result, path_of(own[i], path, f, i));
         TRY_GOTO(done, result, take_all(&readers[i]));
         TRY_GOTO(done, result, read_trace(&readers[i]));

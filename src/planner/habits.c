@@ -14,7 +14,8 @@ const char *const as_names[AS_COUNT] = {
  * and the narrow one: 30. Programs without one pass for all also clear the
  * gradient, read it for its norm, and scale it. */
 const struct habits habits_of[AS_COUNT] = {
-    [AS_LOCKSTEP] = {.kernels = 1, .moved = 1, .update_bytes = 30, .beside = true},
+    [AS_LOCKSTEP] = {.kernels = 1, .moved = 1, .update_bytes = 30,
+                     .beside = true},
     [AS_MEGATRON] = {.kernels = 2, .gap = 2e-5, .host = 4.6e-5, .moved = 1,
                      .update_bytes = 46, .waits = 1, .scores = true,
                      .masks = true, .border_divided = true,

@@ -60,7 +60,8 @@ static const double usual[M_CONSTANTS] = {
     [M_DEVICES] = 8, [M_GEMM] = 0.75, [M_GEMM_HALF] = 96, [M_ATTENTION] = 0.4,
     [M_MEMORY] = 0.8, [M_LINK] = 0.75, [M_LINK_LATENCY] = 4e-6, [M_NIC] = 0.8,
     [M_NIC_LATENCY] = 1.5e-5, [M_HOST_RATE] = 25e9, [M_HOST_BYTES] = 128e9,
-    [M_DISK_RATE] = 1e9, [M_LAUNCH] = 6e-6, [M_GAP] = 2e-6, [M_STEP] = 2e-3,
+    [M_DISK_RATE] = 1e9, [M_LAUNCH] = 6e-6, [M_GAP] = 2e-6,
+    [M_STEP] = 2e-3,
     [M_COMPUTE_BESIDE] = 1.05, [M_COMM_BESIDE] = 1.1, [M_NOISE] = 0.005,
 };
 
@@ -133,7 +134,8 @@ const struct machine_preset machine_presets[] = {
       [M_MEMORY_RATE] = 1e10, [M_LINK_RATE] = 5e9, [M_NIC_RATE] = 1.25e9,
       [M_HOST_RATE] = 1e10, [M_HOST_BYTES] = 4294967296.0,
       [M_DISK_RATE] = 4e8, [M_GEMM_HALF] = 8, [M_ATTENTION] = 0.25,
-      [M_LAUNCH] = 1e-6, [M_GAP] = 1e-9, [M_STEP] = 1e-4, [M_LINK_LATENCY] = 2e-6,
+      [M_LAUNCH] = 1e-6, [M_GAP] = 1e-9, [M_STEP] = 1e-4,
+      [M_LINK_LATENCY] = 2e-6,
       [M_NIC_LATENCY] = 5e-5, [M_NOISE] = 0.03, [M_WATTS] = 8}},
 };
 const int machine_preset_count =

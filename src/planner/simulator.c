@@ -66,6 +66,13 @@ status timed_need(struct timed_list *list, int32_t rank, int32_t index)
     return OK;
 }
 
+int32_t timed_meeting(const struct timed_list *list, int32_t meeting)
+{
+    for (int32_t i = list->count - 1; meeting > 0 && i >= 0; i--)
+        if (list->items[i].meeting == meeting) return i;
+    return -1;
+}
+
 /* ---- the clock ---- */
 
 struct lane_state {

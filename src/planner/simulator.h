@@ -28,6 +28,8 @@ struct timed {
     int32_t stage, microbatch; /* -1: of the step */
     int32_t kind;            /* index into names of the maker of the list */
     int32_t number;          /* instruction of the executor's list; -1 none */
+    int32_t meeting;         /* number among those of its list where all ranks
+                              * wait for each other, from 1; 0: it is none */
     int32_t first_need, needs; /* in the list's array */
     double seconds;          /* alone */
     double begin, end;       /* set by the simulator; end < 0: not yet */
@@ -60,6 +62,8 @@ status timed_add(struct timed_list *list, const struct timed *item,
                  int32_t *index);
 /* The item that was added last also needs (rank, index). */
 status timed_need(struct timed_list *list, int32_t rank, int32_t index);
+/* The item of that meeting; -1: there is none, or it is 0. */
+int32_t timed_meeting(const struct timed_list *list, int32_t meeting);
 
 /* Sets begin and end of every instruction. ERR_VERIFY: instructions wait for
  * each other, or one needs what is not there: names the first. */

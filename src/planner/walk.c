@@ -258,6 +258,12 @@ static uint8_t lane_of(const struct instruction *i, bool background)
     return background ? CLOCK_DATA : CLOCK_COMPUTE;
 }
 
+/* Whether all ranks of the pipe have it and wait for each other there. */
+static bool meets(const struct instruction *i)
+{
+    return instruction_rows[i->kind].lane == LANE_WORLD && i->calls > 0;
+}
+
 static status add_one(struct costing *c, const struct step_list *list,
                       int number, int *serial)
 {
@@ -275,6 +281,7 @@ static status add_one(struct costing *c, const struct step_list *list,
     TRY(kind_of(c, list, number, &item.kind));
     item.seconds = receives ? transfer_of(w, c->pipeline, i)
                             : spent_seconds(&w->steps.spans[item.kind]);
+    if (meets(i)) item.meeting = ++w->meetings;
     item.ports = receives || (background && i->calls > 0) ? 1 : 0;
     TRY(timed_add(timed, &item, &at));
     CHECK(at == number);
@@ -301,6 +308,7 @@ status walk_rank(struct walk *walk, const struct pipeline *pipeline)
     struct step_list *list = &walk->lists[walk->made];
     int serial = -1;
 
+    walk->meetings = 0;
     TRY(list_make(list, &(struct list_request){.pipeline = pipeline}));
     for (int i = 0; i < list->count; i++) TRY(add_one(&c, list, i, &serial));
     walk->made++;
@@ -308,6 +316,29 @@ status walk_rank(struct walk *walk, const struct pipeline *pipeline)
 }
 
 /* ---- partners ---- */
+
+/* Nobody is through a collective of all ranks before everyone has come to it:
+ * it needs what the others need there. */
+static status meet_others(const struct walk *w, int rank, int number,
+                          struct timed_list *out)
+{
+    const struct timed_list *own = &w->steps.lists.lists[rank];
+
+    for (int other = 0; other < w->ranks; other++) {
+        const struct timed_list *from = &w->steps.lists.lists[other];
+        const int at = other == rank
+                           ? -1 : timed_meeting(from,
+                                                own->items[number].meeting);
+
+        for (int n = 0; at >= 0 && n < from->items[at].needs; n++) {
+            const struct timed_need need =
+                from->needs[from->items[at].first_need + n];
+
+            TRY(timed_need(out, need.rank, need.index));
+        }
+    }
+    return OK;
+}
 
 /* A receive also needs its send: needs of one item lie side by side, so the
  * list is made again with one more where it receives. */
@@ -330,6 +361,7 @@ static status join_rank(struct walk *w, const struct partners *partners,
         }
         if (in->kind == DO_RECEIVE || in->kind == DO_RECEIVE_BACK)
             TRY(timed_need(out, in->peer, partners->of[rank][i]));
+        TRY(meet_others(w, rank, i, out));
     }
     return OK;
 }

@@ -16,6 +16,7 @@ struct walk {
     struct steps steps;        /* taken by walk_finish */
     struct step_list *lists;   /* owned, [ranks] */
     int ranks, made;
+    int meetings;              /* of the rank that is made */
 };
 
 /* For a pipe of `ranks`. */
