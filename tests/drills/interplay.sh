@@ -40,10 +40,10 @@ draw() { # SEED
                 ranks *= size
                 text = text " mesh." axis[i] "=" size
             }
-            if (experts && text !~ /tensor=1.*expert=1/)
-                text = text " mesh.expert_tensor=" of("0 1 2")
-            if (experts && text !~ /context=1|expert=4/)
-                text = text " mesh.expert_context=" of("false true")
+            if (experts) # a resumed run keeps what is not said
+                text = text " mesh.expert_tensor=" \
+                    (text ~ /tensor=1.*expert=1/ ? 0 : of("0 1 2")) \
+                    " mesh.expert_context=" of("false true")
             return ranks text " zero=" of("ddp zero1 zero2 zero3 fsdp hsdp " \
                 "{states:[data,shard]} {states:[data,shard],gradients:[shard]} " \
                 "{states:[data,shard],gradients:[shard],weights:[shard]}") \
