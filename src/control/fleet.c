@@ -14,6 +14,7 @@ enum {
     FENCE_MOST_MS = 10000 /* then a node whose ranks do not end is given up */
 };
 
+static const int64_t time_most_ns = INT64_MAX / 4; /* a century */
 static const struct crew_far far_calls;
 
 /* ---- opening ---- */
@@ -81,6 +82,13 @@ static void settle_calls(struct flight *flight, const struct slot_report *r)
     }
 }
 
+/* A time of another machine by this one's clock; 0: none, or none that makes
+ * sense. */
+static int64_t here_ns(int64_t then_ns, int64_t ahead_ns)
+{
+    return then_ns > 0 && then_ns < time_most_ns ? then_ns - ahead_ns : 0;
+}
+
 /* The page of a far rank, with the times of this machine's clock. */
 static void mirror(struct board_page *page, const struct slot_report *r,
                    int64_t ahead_ns)
@@ -91,8 +99,8 @@ static void mirror(struct board_page *page, const struct slot_report *r,
         struct flight_entry e = r->last[i];
 
         if (e.number == 0) continue;
-        e.began_ns -= ahead_ns;
-        if (e.ended_ns != 0) e.ended_ns -= ahead_ns;
+        e.began_ns = here_ns(e.began_ns, ahead_ns);
+        e.ended_ns = here_ns(e.ended_ns, ahead_ns);
         e.group[sizeof e.group - 1] = '\0';
         page->flight.entries[e.number % FLIGHT_ENTRIES] = e;
     }
@@ -103,8 +111,7 @@ static void mirror(struct board_page *page, const struct slot_report *r,
     atomic_store(&page->step_most_ns, r->step_most_ns);
     atomic_store(&page->source, r->source);
     atomic_store(&page->result, r->result);
-    atomic_store(&page->step_ns,
-                 r->step_ns != 0 ? r->step_ns - ahead_ns : 0);
+    atomic_store(&page->step_ns, here_ns(r->step_ns, ahead_ns));
     atomic_store(&page->step, r->step);
     atomic_store(&page->process, r->process);
     atomic_store(&page->phase, r->phase);
@@ -207,13 +214,13 @@ static void take_report(struct fleet *fleet, int index, const char *bytes,
 {
     struct node *node = &fleet->nodes[index];
     const struct node_report *head = (const void *)bytes;
-    const int64_t ahead_ns = length >= sizeof *head
-                                 ? head->now_ns - clock_ns() : 0;
     struct slot_report r, before;
 
-    if (length < sizeof *head || head->places < 0 ||
+    if (length < sizeof *head || head->places < 0 || head->now_ns < 0 ||
+        head->now_ns > time_most_ns ||
         length != sizeof *head + (size_t)head->places * sizeof r)
         return;
+    const int64_t ahead_ns = head->now_ns - clock_ns();
     const int places = head->places;
 
     node->reported = true;

@@ -54,7 +54,7 @@ void journal_put(struct journal *journal, struct json_writer *w)
 status journal_read(struct journal_lines *out, struct arena *arena,
                     const char *where)
 {
-    const char *at = written.text.bytes;
+    const char *at = written.text.length > 0 ? written.text.bytes : "";
     const char *end = at + written.text.length;
     void *items;
 

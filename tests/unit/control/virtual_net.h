@@ -83,6 +83,7 @@ static void net_end_close(int index, int kind)
 {
     struct net_end *end = &net.ends[index];
 
+    if (!end->used) return; /* the system closed it already */
     if (end->peer >= 0) {
         net_post(end->peer, kind, NULL, NULL, 0);
         net.ends[end->peer].peer = -1;
