@@ -1,7 +1,7 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
 # precision.sh - the ladder: a small Llama trained with every recipe for products
-# in few bits, and with ingredients of nvfp4 left out, from the same seed and
+# in few bits, and with ingredients of nvfp4 and quartet left out, from the same seed and
 # data; the loss of each less that of bfloat16, as JSON and as a picture.
 #
 #     benchmarks/precision.sh [OUT_DIR]      default: benchmarks/results
@@ -57,7 +57,7 @@ rung bfloat16
 # The same sums in another order: how far rounding alone carries a run.
 rung "bfloat16 in tiles" numerics.bfloat16=tiles
 for recipe in hfp8 fp8-tensor fp8-delayed fp8-tiles mxfp8 mxfp8-floor mxfp4 \
-    nvfp4 nvfp4-delayed bitnet; do
+    mxfp4-quartet nvfp4 nvfp4-delayed bitnet; do
     rung "$recipe" numerics.recipe=$recipe
 done
 nvfp4="numerics.recipe=nvfp4"
@@ -68,5 +68,14 @@ rung "nvfp4 without Hadamard" $nvfp4 'numerics.recipe_rows=[hadamard off]'
 rung "nvfp4 without square blocks" $nvfp4 \
     'numerics.recipe_rows=[weights e2m1 1x16 two nearest]'
 rung "mxfp4 with nearest gradients" numerics.recipe=mxfp4 \
+    'numerics.recipe_rows=[gradients e2m1 1x32 up nearest]'
+quartet="numerics.recipe=mxfp4-quartet"
+rung "quartet without masks" $quartet 'numerics.recipe_rows=[trust off]'
+rung "quartet without rotation" $quartet 'numerics.recipe_rows=[rotate off]'
+rung "quartet without Hadamard of gradients" $quartet \
+    'numerics.recipe_rows=[hadamard off]'
+rung "quartet with scales of the largest" $quartet \
+    'numerics.recipe_rows=["weights e2m1 1x32 up", "activations e2m1 1x32 up"]'
+rung "quartet with nearest gradients" $quartet \
     'numerics.recipe_rows=[gradients e2m1 1x32 up nearest]'
 python3 "$root/benchmarks/precision.py" "$size" "$out" rungs

@@ -54,15 +54,32 @@ static const char *scale_text(enum scale_rule rule)
 {
     static const char *const texts[SCALE_COUNT] = {
         "none", "2^k, down", "2^k, up", "2^k, up, of earlier steps",
-        "e4m3 x 2^k", "e4m3 x 2^k of earlier steps", "largest / L", "mean"};
+        "e4m3 x 2^k", "e4m3 x 2^k of earlier steps", "largest / L", "mean",
+        "2^k, of the deviation", "2^k, none cut off"};
 
     return texts[rule];
+}
+
+/* A straight recipe rounds both operands of gradients as gradients. */
+static const struct precision_role *rounded_as(const struct precision *recipe,
+                                               int product, int operand)
+{
+    return recipe->straight && product > 0 ? &recipe->gradients
+                                           : role_of(recipe, product, operand);
+}
+
+static const char *transform_text(const struct precision *recipe, int product)
+{
+    if (!recipe->straight)
+        return product == 2 && recipe->turn ? "hadamard 16" : "-";
+    if (product == 0) return recipe->rotate ? "hadamard 32" : "-";
+    return recipe->turn ? "hadamard 32, signs" : "-";
 }
 
 static void operand_row(const struct precision *recipe, int product,
                         int operand, struct table *table)
 {
-    const struct precision_role *role = role_of(recipe, product, operand);
+    const struct precision_role *role = rounded_as(recipe, product, operand);
     char block[64];
 
     block_text(block, role, product, operand);
@@ -74,7 +91,7 @@ static void operand_row(const struct precision *recipe, int product,
     table_text(table, role->format == FORMAT_BF16            ? "-"
                       : role->rounding == ROUND_STOCHASTIC ? "stochastic"
                                                            : "nearest");
-    table_text(table, product == 2 && recipe->turn ? "hadamard 16" : "-");
+    table_text(table, transform_text(recipe, product));
 }
 
 /* A matrix of a step; of experts, that of the first one. */
@@ -230,6 +247,13 @@ void plan_precision_note(const struct pipeline *pipeline)
            "attention and adapters stay bfloat16; sums are float32\n\n",
            use->recipe.name, use->recipe.title, use->recipe.source,
            use->first, use->end - 1);
+    if (use->recipe.straight)
+        printf("x and W of dx and dW are those of y, rounded again; then "
+               "gradients%s%s are multiplied by %.9g\n\n",
+               use->recipe.trust ? " of numbers that were cut off are 0, and"
+                                 : "",
+               use->recipe.rotate ? " are rotated back, and" : "",
+               (double)precision_factor(&use->recipe));
     if (use->recipe.kept.format != FORMAT_BF16)
         printf("x of dW after attention is kept in %s, one row of %lld, and "
                "rounded from there\n\n",

@@ -192,8 +192,9 @@ static void probe_recipes(struct finding *finding)
         : isa_best() == ISA_PLAIN ? "plain C, which is slow"
                                   : "float32 instructions";
 
-    say(finding, true, "hfp8 to bitnet: blocks are rounded to bfloat16, and "
-        "%s multiplies them; no instruction for 8 or 4 bits is used", how);
+    say(finding, true, "hfp8, fp8, mxfp8, mxfp4, quartet, nvfp4, bitnet: "
+        "blocks are rounded to bfloat16, and %s multiplies them; no "
+        "instruction for 8 or 4 bits is used", how);
 }
 
 static void probe_huge_pages(struct finding *finding)

@@ -33,6 +33,7 @@
 #include "device/device.h"
 #include "kernels/experts.h"
 #include "kernels/quantize.h"
+#include "kernels/rotate.h"
 #include "tensor/tensor.h"
 
 enum {
@@ -534,6 +535,8 @@ struct kernels {
     status (*dropout)(struct stream *, const struct dropout *);
     /* Not of real numbers: the same in every table. */
     status (*quantize)(struct stream *, const struct quantize *);
+    status (*rotate)(struct stream *, const struct rotate *);
+    status (*unrotate)(struct stream *, const struct unrotate *);
 
     status (*cross_entropy)(struct stream *, const struct cross_entropy *);
 

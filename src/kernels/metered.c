@@ -147,6 +147,8 @@ static double visible_pairs(const struct attention *call)
 
 /* e^x as kernels/elementary.h makes it. */
 enum { EXP_FLOPS = 20 };
+/* A butterfly for each power of two of a run, and the norm. */
+enum { ROTATE_FLOPS = 6 };
 
 static void attention_end(struct meter_track *track, const char *name,
                           const struct attention *call, int products,

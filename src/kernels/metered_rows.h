@@ -371,6 +371,27 @@ static status METERED(quantize)(struct stream *stream,
                 bytes_of(&call->in) + bytes_of(&call->out));
 }
 
+static status METERED(rotate)(struct stream *stream, const struct rotate *call)
+{
+    struct meter_track *track = meter_begin();
+    const status result = INNER->rotate(stream, call);
+
+    return done(track, "rotate", result, ROTATE_FLOPS * count_of(&call->out),
+                bytes_of(&call->in) + bytes_of(&call->out));
+}
+
+static status METERED(unrotate)(struct stream *stream,
+                               const struct unrotate *call)
+{
+    struct meter_track *track = meter_begin();
+    const status result = INNER->unrotate(stream, call);
+
+    return done(track, "unrotate", result,
+                2 * ROTATE_FLOPS * count_of(&call->out),
+                bytes_of(&call->x) + bytes_of(&call->gradient) +
+                    bytes_of(&call->out));
+}
+
 static status METERED(cross_entropy)(struct stream *stream,
                                     const struct cross_entropy *call)
 {

@@ -35,6 +35,10 @@ enum scale_rule {
     SCALE_MEAN,  /* the mean magnitude of the region: its rows in order, element
                   * j of a row in lane j % 16 in float64, folded by 8, 4, 2, 1;
                   * divided, and rounded to float32 once */
+    SCALE_GAUSS, /* 2^floor(log2(c d)), d the standard deviation of the block,
+                  * one row: best for normal numbers (gauss_bits) */
+    SCALE_FIT,   /* SCALE_FLOOR, but numbers are first multiplied by
+                  * fit_factor(L), so that none is cut off */
     SCALE_COUNT
 };
 
@@ -166,6 +170,12 @@ ELEMENTARY uint32_t finite_bits(float v)
     return bits < 0x7F800000u ? bits : 0;
 }
 
+/* The number's bits; 0 where it is not finite. */
+ELEMENTARY uint32_t signed_finite(float v)
+{
+    return finite_bits(v) > 0 ? bits_of_f32(v) : 0;
+}
+
 /* 2^exponent. */
 ELEMENTARY float scale_power(int32_t exponent)
 {
@@ -194,19 +204,62 @@ ELEMENTARY float scale_outer(uint32_t a, float largest)
     return scale_ceil(a, bits_of_f32(448 * largest));
 }
 
+/* L / 2^(floor(log2 L) + 1): 3/4 of E2M1. */
+ELEMENTARY float fit_factor(float largest)
+{
+    const uint32_t exponent = bits_of_f32(largest) & 0x7F800000u;
+
+    return largest * f32_of_bits(0x7F000000u - exponent) * 0.5f;
+}
+
+/* SCALE_GAUSS: a power of two as bits. Sums of the `count` elements of the
+ * block and of their squares, in 16 lanes of float64: element j in lane j % 16,
+ * folded by 8, 4, 2, 1. With v = squares / count - (sum / count)^2 it is
+ * 2^floor(e / 2), e = floor(log2(v (2.92247856 / L)^2)). */
+ELEMENTARY uint32_t gauss_bits(double *sums, double *squares, int64_t count,
+                               float largest)
+{
+    const double best = 2.92247856 / (double)largest;
+    union { double value; uint64_t bits; } v;
+    int32_t exponent;
+
+    for (int half = 8; half > 0; half /= 2)
+        for (int j = 0; j < half; j++) {
+            sums[j] = sums[j] + sums[j + half];
+            squares[j] = squares[j] + squares[j + half];
+        }
+    const double mean = sums[0] / (double)count;
+
+    v.value = (squares[0] / (double)count - mean * mean) * (best * best);
+    exponent = v.value > 0 ? (int32_t)(v.bits >> 52) - 1023
+                           : 2 * QUANTIZE_LEAST;
+    exponent = (exponent - (exponent & 1)) / 2; /* rounded down */
+    if (exponent < QUANTIZE_LEAST) exponent = QUANTIZE_LEAST;
+    if (exponent > QUANTIZE_MOST) exponent = QUANTIZE_MOST;
+    return (uint32_t)(exponent + 127) << 23;
+}
+
+/* Whether scales of the rule are powers of two. */
+ELEMENTARY bool scale_is_power(enum scale_rule rule)
+{
+    return rule <= SCALE_LATE || rule == SCALE_GAUSS || rule == SCALE_FIT;
+}
+
 /* SCALE_EXACT and SCALE_MEAN. */
 ELEMENTARY float scale_or_zero(float scale)
 {
     return scale < QUANTIZE_TINY ? 0 : scale;
 }
 
-/* The scale of a block; outer: t of SCALE_TWO, the mean of SCALE_MEAN, `known`
- * of SCALE_LATE. */
+/* The scale of a block; a: its gauss_bits for SCALE_GAUSS; outer: t of
+ * SCALE_TWO, the mean of SCALE_MEAN, `known` of SCALE_LATE. */
 ELEMENTARY float block_scale(enum scale_rule rule, uint32_t a, float largest,
                              const struct grid_format *e4m3, float outer)
 {
     switch (rule) {
-    case SCALE_FLOOR: return scale_floor(a, bits_of_f32(largest));
+    case SCALE_FLOOR:
+    case SCALE_FIT: return scale_floor(a, bits_of_f32(largest));
+    case SCALE_GAUSS: return f32_of_bits(a);
     case SCALE_CEIL: return scale_ceil(a, bits_of_f32(largest));
     case SCALE_LATE:
         return scale_ceil(bits_of_f32(outer), bits_of_f32(largest));

@@ -87,8 +87,9 @@ struct cut {
     int64_t length;          /* tokens of a sequence, on this rank */
     int chunks;              /* of them; 0 or 1: not cut. i and chunks - 1 - i
                               * form context leaf i */
-    bool shared;             /* other ranks have the rest of each leaf: pieces
-                              * of one leaf at most */
+    bool shared;             /* other ranks have the rest of each leaf, or a
+                              * whole one is changed: pieces of one leaf at
+                              * most */
     int64_t micro_batch;     /* sequences */
     int64_t micro_batches;   /* per step */
     int64_t piece_sequences; /* most sequences in a piece; 0: no limit */

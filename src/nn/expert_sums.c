@@ -5,6 +5,7 @@
 #include "nn/expert_sums.h"
 
 #include "nn/expert_ranks.h"
+#include "nn/straight.h"
 
 struct tensor weights_of(const struct step *step, struct run *run)
 {
@@ -198,11 +199,15 @@ status experts_weight(const struct step *step, struct run *run,
                       const struct expert_operands *of)
 {
     const int sources = run->program->uses[step->use[0]].sources;
+    struct straight_weights straight;
+    status result = OK;
 
-    for (int i = 0; i < sources; i++)
-        TRY(source_weight(step, run, of, i));
+    straight_begin(&straight, run, step);
+    for (int i = 0; i < sources && result == OK; i++)
+        result = source_weight(step, run, of, i);
+    straight_end(run);
     gradients_from(run->gradients, 0, 0);
-    return OK;
+    return result;
 }
 
 /* ---- parts of rows ---- */

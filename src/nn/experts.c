@@ -16,6 +16,7 @@
 #include "nn/expert_ranks.h"
 #include "nn/expert_sums.h"
 #include "nn/quantized_experts.h"
+#include "nn/straight.h"
 
 static const struct param *first_param(const struct run *run,
                                        const struct step *step)
@@ -547,14 +548,26 @@ static status fail_domino(void)
                      "with experts use tensor.overlap without it");
 }
 
+/* The rotation that wrote `read` is for the last product's first expert. */
+static void name_first(struct program *p, slot read)
+{
+    for (int i = p->step_count - 1; p->error == OK && i >= 0; i--)
+        if (p->steps[i].layer->kind == LAYER_EXPERTS &&
+            p->steps[i].param[0] >= 0) {
+            straight_name(p, read, p->steps[i].param[0]);
+            return;
+        }
+}
+
 slot nn_experts(struct program *p, slot x, slot choice,
                 const struct experts_spec *spec)
 {
-    slot whole = choice;
+    slot whole = choice, read;
 
     if (p->error == OK && p->domino) p->error = fail_domino();
     if (p->error == OK && spec->up_bias.rows > 0 && experts_are_spread(p))
         p->error = fail_spread();
+    x = read = straight_rotate(p, x, &spec->up, -1, 0);
     if (p->error == OK && experts_are_folded(p))
         x = relayout_local(p, x);
     else if (p->error == OK && program_tensor_ranks(p) > 1)
@@ -564,9 +577,11 @@ slot nn_experts(struct program *p, slot x, slot choice,
     if (p->error != OK) return -1;
     if (experts_are_spread(p)) {
         x = scatter_rows(p, spread_experts(p, x, whole, spec), spec);
+        name_first(p, read);
         return p->error == OK ? add_combine(p, x, choice, spec) : -1;
     }
     x = add_product(p, &layer_up, x, whole, spec);
+    name_first(p, read);
     if (p->error != OK) return -1;
     const int step = add_step(p, &layer_gate, x, &spec->form);
 
@@ -574,7 +589,10 @@ slot nn_experts(struct program *p, slot x, slot choice,
     p->steps[step].set.experts.alpha = spec->alpha;
     p->steps[step].set.experts.limit = spec->limit;
     p->slots[p->steps[step].output].width = p->slots[x].width / 2;
-    x = add_product(p, &layer_down, p->steps[step].output, whole, spec);
+    read = straight_rotate(p, p->steps[step].output, &spec->down, whole,
+                           spec->form.choices);
+    x = add_product(p, &layer_down, read, whole, spec);
+    name_first(p, read);
     return p->error == OK ? add_combine(p, x, choice, spec) : -1;
 }
 

@@ -216,8 +216,7 @@ struct tensor gradient_first_root(const struct gradients *g, int use)
 }
 
 /* Buffer b of a use, shaped as the parameter. */
-static struct tensor buffer_tensor(const struct gradients *g, int use,
-                                   int b)
+static struct tensor buffer_tensor(const struct gradients *g, int use, int b)
 {
     const struct param *param = use_param(g, use);
     const struct use_state *state = state_of(g, use);
@@ -406,8 +405,7 @@ static status contexts_fold(struct gradients *g, int use)
             const struct tensor a = flat(context_buffer(g, use, i));
 
             TRY(g->kernels->add(
-                g->stream, a, a,
-                flat(context_buffer(g, use, i + apart))));
+                g->stream, a, a, flat(context_buffer(g, use, i + apart))));
         }
     return OK;
 }
@@ -477,8 +475,7 @@ static struct tensor source_root(struct gradients *g, int use, int source)
     return flat(buffer_tensor(g, use, 0));
 }
 
-struct tensor gradient_source_root(struct gradients *g, int use,
-                                   int source)
+struct tensor gradient_source_root(struct gradients *g, int use, int source)
 {
     const int now = g->source;
     const struct tensor root = source_root(g, use, source);
@@ -541,6 +538,8 @@ static status ranks_end(struct gradients *g, int use)
     for (g->of = 1; g->of < contexts; g->of++)
         state_of(g, use)->stack = (struct node_stack){0};
     g->of = 0;
+    TRY(gradient_leaf(g, use,
+                      buffer_tensor(g, use, state_of(g, use)->buffer)));
     TRY(piece_end(g, use));
     TRY(sources_end(g, use));
     g->of = now;
@@ -556,8 +555,10 @@ status gradient_end(struct gradients *g, int use, int sum)
     if (piece->completes && fills_contexts(use_cut(g, use), piece))
         TRY(contexts_fold(g, use));
     if (g->program->uses[use].contexts > 1) return ranks_end(g, use);
-    if (piece->completes)
+    if (piece->completes) {
         TRY(contexts_join(g, flat(buffer_tensor(g, use, state->buffer))));
+        TRY(gradient_leaf(g, use, buffer_tensor(g, use, state->buffer)));
+    }
     TRY(piece_end(g, use));
     return sources_end(g, use);
 }
@@ -631,8 +632,7 @@ static status keep_parts(struct gradients *g, int use, struct tensor sums)
     return OK;
 }
 
-status gradient_vector_end(struct gradients *g, int use,
-                           struct tensor sums)
+status gradient_vector_end(struct gradients *g, int use, struct tensor sums)
 {
     struct use_state *state = state_of(g, use);
     struct piece *piece = &state->piece;

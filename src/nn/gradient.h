@@ -64,7 +64,17 @@ struct gradients {
                               * there, too (gradient_fold_sources) */
     struct tied_rows named; /* of the program's tied table */
     int64_t named_block;     /* room for TIED_BLOCK rows, in partials */
+    /* Called with the whole sum of each data leaf of a matrix, which it may
+     * change (program_cut: pieces are then of one leaf); NULL: nobody does. */
+    status (*finish)(void *argument, int use, struct tensor leaf);
+    void *finish_argument;
 };
+
+static inline status gradient_leaf(const struct gradients *g, int use,
+                                   struct tensor leaf)
+{
+    return g->finish == NULL ? OK : g->finish(g->finish_argument, use, leaf);
+}
 
 /* Lays out the partials; root and partials are set by the caller afterwards.
  * placed: buffers 0 are in neither; the caller sets state->placed before a

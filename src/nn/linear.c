@@ -4,7 +4,7 @@
  * Sums (docs/numerics.md): in-features are one leaf unless the weight is cut
  * by columns; out-features are one leaf unless it is cut by rows; tokens by
  * the leaves of the grid. */
-#include "nn/quantized.h"
+#include "nn/straight.h"
 
 static const struct param *weight_param(const struct run *run,
                                         const struct step *step)
@@ -159,7 +159,13 @@ static status linear_product(struct run *run, const struct step *step,
 
 static status linear_backward_weight(const struct step *step, struct run *run)
 {
-    return weight_pieces(step, run, linear_product);
+    struct straight_weights straight;
+
+    straight_begin(&straight, run, step);
+    const status result = weight_pieces(step, run, linear_product);
+
+    straight_end(run);
+    return result;
 }
 
 static struct step_cost linear_cost(const struct step *step,
@@ -195,7 +201,9 @@ slot nn_linear(struct program *p, slot x, const struct param_spec *weight,
     const bool shares = weight->split_cols == AXIS_TENSOR &&
                         program_tensor_ranks(p) > 1;
 
-    x = relayout_whole(p, x, true);
+    const slot read = straight_rotate(p, x, weight, -1, 0);
+
+    x = relayout_whole(p, read, true);
     const int step = program_add_step(p, &layer_linear, x);
     const slot output = program_add_slot(p, "linear", weight->rows, false);
 
@@ -208,6 +216,7 @@ slot nn_linear(struct program *p, slot x, const struct param_spec *weight,
         p->slots[output].layout.partial |= 1u << weight->split_cols;
     program_add_param(p, step, 0, weight);
     if (p->error != OK) return -1;
+    straight_name(p, read, p->steps[step].param[0]);
     p->slots[output].width = p->params.items[p->steps[step].param[0]].rows;
     if (shares) return relayout_scatter(p, output, bias);
     if (bias != NULL) program_add_param(p, step, 1, bias);

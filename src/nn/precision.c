@@ -14,53 +14,63 @@
     {FORMAT_##format, along, across, SCALE_##scale, ROUND_STOCHASTIC, false}
 #define FIXED(format, along, across, scale) \
     {FORMAT_##format, along, across, SCALE_##scale, ROUND_NEAREST, true}
+#define NOT_STRAIGHT false, false, false
 #define AS_IT_IS {FORMAT_BF16, 0, 0, SCALE_NONE, ROUND_NEAREST, true}
 
 const struct precision precisions[PRECISIONS] = {
     {"hfp8", ROLE(E4M3B11, 0, 0, NONE), ROLE(E4M3B11, 0, 0, NONE),
      ROLE(E5M2, 0, 0, NONE), false, 0,
      "hybrid FP8 without scales: 1-4-3 with bias 11 forward, E5M2 backward",
-     "Sun et al. 2019, NeurIPS, \"Hybrid 8-bit floating point\"", AS_IT_IS},
+     "Sun et al. 2019, NeurIPS, \"Hybrid 8-bit floating point\"", AS_IT_IS,
+     NOT_STRAIGHT},
     {"fp8-tensor", ROLE(E4M3, 0, 0, CEIL), ROLE(E4M3, 0, 0, CEIL),
      ROLE(E5M2, 0, 0, CEIL), false, 0,
      "FP8 with one current scale for a sequence, or a leaf of a weight",
-     "Micikevicius et al. 2022, arXiv:2209.05433", AS_IT_IS},
+     "Micikevicius et al. 2022, arXiv:2209.05433", AS_IT_IS, NOT_STRAIGHT},
     {"fp8-delayed", ROLE(E4M3, 0, 0, LATE), ROLE(E4M3, 0, 0, LATE),
      ROLE(E5M2, 0, 0, LATE), false, 0,
      "FP8 with one scale for a whole tensor, from the steps before",
-     "Micikevicius et al. 2022, arXiv:2209.05433, section 3.2", AS_IT_IS},
+     "Micikevicius et al. 2022, arXiv:2209.05433, section 3.2", AS_IT_IS,
+     NOT_STRAIGHT},
     {"fp8-tiles", ROLE(E4M3, 128, 128, CEIL), ROLE(E4M3, 128, 1, CEIL),
      ROLE(E4M3, 128, 1, CEIL), false, 0,
      "E4M3 in tiles of 1 x 128, weights in blocks of 128 x 128, E5M6 after "
      "attention",
      "DeepSeek-AI 2024, arXiv:2412.19437, section 3.3",
-     ROLE(E5M6, 128, 1, CEIL)},
+     ROLE(E5M6, 128, 1, CEIL), NOT_STRAIGHT},
     {"mxfp8", ROLE(E4M3, 32, 1, CEIL), ROLE(E4M3, 32, 1, CEIL),
      ROLE(E4M3, 32, 1, CEIL), false, 0,
      "E4M3 in blocks of 32, scales rounded up",
-     "Mishra et al. 2025, arXiv:2506.08027", AS_IT_IS},
+     "Mishra et al. 2025, arXiv:2506.08027", AS_IT_IS, NOT_STRAIGHT},
     {"mxfp8-floor", ROLE(E4M3, 32, 1, FLOOR), ROLE(E4M3, 32, 1, FLOOR),
      ROLE(E4M3, 32, 1, FLOOR), false, 0,
      "E4M3 in blocks of 32, scales rounded down, which cuts numbers off",
-     "OCP Microscaling Formats 1.0, section 6.3", AS_IT_IS},
+     "OCP Microscaling Formats 1.0, section 6.3", AS_IT_IS, NOT_STRAIGHT},
     {"mxfp4", ROLE(E2M1, 32, 1, FLOOR), ROLE(E2M1, 32, 1, FLOOR),
      DRAWN(E2M1, 32, 1, CEIL), false, 0,
      "E2M1 in blocks of 32, gradients rounded stochastically",
      "OCP Microscaling Formats 1.0; Tseng et al. 2025, arXiv:2502.20586",
-     AS_IT_IS},
+     AS_IT_IS, NOT_STRAIGHT},
+    {.name = "mxfp4-quartet", .weights = ROLE(E2M1, 32, 1, GAUSS),
+     .activations = ROLE(E2M1, 32, 1, GAUSS),
+     .gradients = DRAWN(E2M1, 32, 1, FIT), .turn = true,
+     .title = "E2M1 in blocks of 32, rotated, scales of the deviation, masks; "
+              "both operands of gradients rounded stochastically",
+     .source = "Castro et al. 2025, arXiv:2505.14669", .kept = AS_IT_IS,
+     .straight = true, .rotate = true, .trust = true},
     {"nvfp4", ROLE(E2M1, 16, 16, TWO), ROLE(E2M1, 16, 1, TWO),
      DRAWN(E2M1, 16, 1, TWO), true, 15,
      "E2M1 in blocks of 16 with two scales, weights in 16 x 16, wgrad "
      "transformed, gradients rounded stochastically",
-     "NVIDIA 2025, arXiv:2509.25149", AS_IT_IS},
+     "NVIDIA 2025, arXiv:2509.25149", AS_IT_IS, NOT_STRAIGHT},
     {"nvfp4-delayed", ROLE(E2M1, 16, 16, TWO_LATE),
      ROLE(E2M1, 16, 1, TWO_LATE), DRAWN(E2M1, 16, 1, TWO_LATE), true, 15,
      "nvfp4 with one outer scale for a whole tensor, from the steps before",
-     "NVIDIA 2025, arXiv:2509.25149", AS_IT_IS},
+     "NVIDIA 2025, arXiv:2509.25149", AS_IT_IS, NOT_STRAIGHT},
     {"bitnet", FIXED(TERNARY, 0, 0, MEAN), FIXED(INT8, 0, 1, EXACT),
      AS_IT_IS, false, 0,
      "ternary weights with their mean magnitude, activations of 8 bits",
-     "Ma et al. 2024, arXiv:2402.17764", AS_IT_IS},
+     "Ma et al. 2024, arXiv:2402.17764", AS_IT_IS, NOT_STRAIGHT},
 };
 
 /* "none, hfp8, ... or bitnet". */
@@ -105,6 +115,15 @@ bool precision_is_late(const struct precision *recipe)
         if (roles[i]->scale == SCALE_LATE || roles[i]->scale == SCALE_TWO_LATE)
             return true;
     return false;
+}
+
+float precision_factor(const struct precision *recipe)
+{
+    const double largest =
+        (double)number_formats[recipe->gradients.format].largest;
+    const double fit = (double)fit_factor((float)largest);
+
+    return recipe->gradients.scale == SCALE_FIT ? (float)(1 / (fit * fit)) : 1;
 }
 
 int precision_high(const struct precision *recipe, int layers)

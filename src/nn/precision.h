@@ -7,11 +7,14 @@
  *   wgrad     dW = dyᵀ x    gradients and activations
  *
  * Each operand is rounded to blocks of its format (kernels/quantize.h) just
- * before the product, from bfloat16, and the product is that of bfloat16. */
+ * before the product, from bfloat16, and the product is that of bfloat16.
+ *
+ * A straight recipe (straight.h) rounds x and W once, for y. Both products of
+ * the gradients read these numbers, rounded again as gradients are. */
 #ifndef LOCKSTEP_NN_PRECISION_H
 #define LOCKSTEP_NN_PRECISION_H
 
-#include "kernels/quantize.h"
+#include "kernels/rotate.h"
 
 /* How weights, activations or gradients are rounded. */
 struct precision_role {
@@ -29,7 +32,8 @@ struct precision_role {
 struct precision {
     const char *name;      /* "mxfp8" */
     struct precision_role weights, activations, gradients;
-    bool turn;             /* both operands of wgrad are first transformed */
+    bool turn;             /* both operands of wgrad are first transformed;
+                            * straight: and those of dgrad */
     int high_share;        /* percent of the blocks, the last ones, that stay
                             * bfloat16, rounded up */
     const char *title;     /* one line for people */
@@ -38,6 +42,11 @@ struct precision {
                             * it is kept for dW, which rounds it again;
                             * bfloat16: as it is. To nearest, its scale is of
                             * now */
+    bool straight;
+    bool rotate;           /* straight: x and W are rotated before they are
+                            * rounded, and gradients back */
+    bool trust;            /* straight: no gradient where a number was cut
+                            * off */
 };
 
 /* Which blocks of a model have a recipe: [first, end). */
@@ -50,7 +59,7 @@ struct precision_use {
                             * remember */
 };
 
-enum { PRECISIONS = 10 };
+enum { PRECISIONS = 11 };
 extern const struct precision precisions[PRECISIONS];
 
 /* ERR_CONFIG: no such recipe (names the nearest). *out NULL: "none". */
@@ -63,6 +72,9 @@ status precision_change(struct precision *recipe, const char *const *rows,
  * `turned`: it is summed over its rows. */
 void precision_block(const struct precision_role *role, bool turned,
                      int64_t side[2]);
+/* A straight recipe multiplies gradients by this at the end: their operands
+ * were made smaller so that none is cut off. */
+float precision_factor(const struct precision *recipe);
 /* Whether scales of a recipe come from the steps before. */
 bool precision_is_late(const struct precision *recipe);
 /* Blocks at the end of a model that a recipe leaves as they are. */

@@ -4,6 +4,7 @@
  *   weights|activations|gradients FORMAT [BLOCK SCALE [ROUNDING]]
  *   kept FORMAT [BLOCK SCALE]
  *   hadamard on|off
+ *   straight on|off, and of such a recipe: rotate on|off, trust on|off
  */
 #include <ctype.h>
 #include <stdlib.h>
@@ -94,7 +95,8 @@ static status read_role(const struct words *w, struct precision_role *role,
                         bool weights)
 {
     static const char *const scales[] = {
-        "none", "down", "up", "late", "two", "two-late", "exact", "mean"};
+        "none", "down", "up", "late", "two", "two-late", "exact", "mean",
+        "gauss", "fit"};
     static const char *const roundings[] = {"nearest", "stochastic"};
     const char *names[FORMAT_E8M0];
     int format, scale, rounding = 0;
@@ -142,8 +144,11 @@ static status read_kept(const struct words *w, struct precision_role *role)
 
 static status read_row(struct precision *recipe, const char *row)
 {
-    static const char *const keys[] = {"weights", "activations", "gradients",
-                                       "kept", "hadamard"};
+    static const char *const keys[] = {
+        "weights", "activations", "gradients", "kept", "hadamard", "straight",
+        "rotate", "trust"};
+    bool *const switches[] = {&recipe->turn, &recipe->straight,
+                              &recipe->rotate, &recipe->trust};
     static const char *const states[] = {"off", "on"};
     struct precision_role *const roles[] = {
         &recipe->weights, &recipe->activations, &recipe->gradients};
@@ -151,14 +156,14 @@ static status read_row(struct precision *recipe, const char *row)
     int key, on;
 
     TRY(split(&w, row));
-    TRY(choose(&w, 0, keys, 5, &key));
+    TRY(choose(&w, 0, keys, 8, &key));
     if (key < 3) return read_role(&w, roles[key], key == 0);
     if (key == 3) return read_kept(&w, &recipe->kept);
     if (w.count != 2)
-        FAIL(ERR_CONFIG, "numerics.recipe_rows: \"%s\" is not hadamard on or "
-                         "hadamard off", row);
+        FAIL(ERR_CONFIG, "numerics.recipe_rows: \"%s\" is not %s on or %s off",
+             row, keys[key], keys[key]);
     TRY(choose(&w, 1, states, 2, &on));
-    recipe->turn = on == 1;
+    *switches[key - 4] = on == 1;
     return OK;
 }
 
@@ -169,10 +174,67 @@ static bool can_turn(const struct precision_role *role)
            role->along == QUANTIZE_TURN && role->scale != SCALE_MEAN;
 }
 
+static bool in_runs(const struct precision_role *role)
+{
+    return role->format != FORMAT_BF16 && role->across == 1 &&
+           role->along == ROTATE_RUN &&
+           (role->scale == SCALE_NONE || role->scale == SCALE_FLOOR ||
+            role->scale == SCALE_CEIL || role->scale == SCALE_GAUSS ||
+            role->scale == SCALE_FIT);
+}
+
+static status check_straight(const struct precision *recipe)
+{
+    const struct precision_role *const roles[] = {
+        &recipe->weights, &recipe->activations, &recipe->gradients};
+    static const char *const names[] = {"weights", "activations", "gradients"};
+
+    for (int i = 0; i < 3; i++) {
+        const bool gradients = i == 2;
+        const bool other = gradients ? roles[i]->scale == SCALE_GAUSS
+                                     : roles[i]->scale == SCALE_FIT ||
+                                           roles[i]->rounding != ROUND_NEAREST;
+
+        if (!in_runs(roles[i]) || other)
+            FAIL(ERR_CONFIG, "numerics.recipe_rows: with \"straight on\" %s "
+                             "have blocks 1x%d, %s, such as "
+                             "\"%s e2m1 1x%d %s\"", names[i], ROTATE_RUN,
+                 gradients ? "and a scale none, down, up or fit"
+                           : "a scale none, down, up or gauss, and are rounded "
+                             "to nearest", names[i], ROTATE_RUN,
+                 gradients ? "fit stochastic" : "gauss");
+    }
+    if (recipe->kept.format == FORMAT_BF16) return OK;
+    FAIL(ERR_CONFIG, "numerics.recipe_rows: with \"straight on\" dW reads what "
+                     "y read, so nothing else is kept; use \"kept bf16\"");
+}
+
+/* Words that belong to straight recipes alone. */
+static status check_others(const struct precision *recipe)
+{
+    const struct precision_role *const roles[] = {
+        &recipe->weights, &recipe->activations, &recipe->gradients,
+        &recipe->kept};
+    const char *word = recipe->rotate  ? "rotate on"
+                       : recipe->trust ? "trust on"
+                                       : NULL;
+
+    for (int i = 0; i < 4; i++) {
+        if (roles[i]->format == FORMAT_BF16) continue;
+        if (roles[i]->scale == SCALE_GAUSS) word = "gauss";
+        if (roles[i]->scale == SCALE_FIT) word = "fit";
+    }
+    if (word == NULL) return OK;
+    FAIL(ERR_CONFIG, "numerics.recipe_rows: \"%s\" goes with \"straight on\", "
+                     "as in numerics.recipe=mxfp4-quartet", word);
+}
+
 status precision_change(struct precision *recipe, const char *const *rows,
                         int count)
 {
     for (int i = 0; i < count; i++) TRY(read_row(recipe, rows[i]));
+    if (recipe->straight) return check_straight(recipe);
+    TRY(check_others(recipe));
     if (!recipe->turn ||
         (can_turn(&recipe->activations) && can_turn(&recipe->gradients)))
         return OK;

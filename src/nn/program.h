@@ -113,6 +113,8 @@ struct step {
     int each;                  /* parameters (and uses) that follow each
                                 * other from these on, one of every expert; 1 */
     bool few;                  /* products by the recipe */
+    int named;                 /* parameter that it asks the shape of, and no
+                                * more; -1: none */
     union {
         struct { double epsilon;
                  bool plus_one; /* the weight is stored less 1 */
@@ -291,6 +293,14 @@ struct program {
     status error;       /* first failure while building; nn_ calls after it do
                          * nothing */
 };
+
+/* Whether W of the step reads weights. */
+static inline bool program_reads_in_w(const struct program *p,
+                                      const struct step *step)
+{
+    return step->layer->reads_in_w ||
+           (step->few && p->precision.recipe.straight && step->param[0] >= 0);
+}
 
 /* Sizes: sequences, length, context, vocab, batch, logits_chunk are set by the
  * caller after init and before the first nn_ call, as are regular, peaks and

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* quantized.c - operands of products in few bits.
  *
- *   scratch   sums of the bias | places | spans | peaks | left | right
+ *   scratch   sums of the bias | places | spans | peaks | left | right | wide
  *
  * left is x or dy, right the other operand. */
 #include "nn/late.h"
-#include "nn/quantized.h"
+#include "nn/straight.h"
 
 /* The counter's bits, as dropout has them. */
 enum { SITE_SHIFT = 20, POSITION_SHIFT = 40, SITE_USES = 8 };
@@ -43,7 +43,7 @@ static bool keeps(const struct program *p, const struct param *param)
 struct room {
     struct dropout_row *places;
     struct quantize_span *rows, *cols;
-    float *peaks;
+    float *peaks, *wide;
     char *left, *right, *kept;
     size_t bytes;
 };
@@ -85,13 +85,14 @@ static struct room room_of(const struct step *step, const struct program *p,
     const int64_t wide =
         param->rows > param->cols ? param->rows : param->cols;
     const int64_t tokens = p->tokens * param->cols;
+    const int64_t places = p->tokens > param->rows ? p->tokens : param->rows;
     const int64_t right =
         tokens > param->elements ? tokens : param->elements;
     const size_t number = (size_t)dtype_bytes(DTYPE_BF16);
     struct room room = {0};
     size_t at = front_bytes(step, p);
 
-    room.places = take(base, &at, (size_t)p->tokens * sizeof *room.places);
+    room.places = take(base, &at, (size_t)places * sizeof *room.places);
     room.rows = take(base, &at, (size_t)most * sizeof *room.rows);
     room.cols = take(base, &at, (size_t)quantized_spans(p) * sizeof *room.cols);
     room.peaks = take(base, &at, (size_t)(most * quantized_spans(p)) *
@@ -100,6 +101,12 @@ static struct room room_of(const struct step *step, const struct program *p,
     room.right = take(base, &at, (size_t)right * number);
     if (keeps(p, param))
         room.kept = take(base, &at, (size_t)tokens * number);
+    if (p->precision.recipe.straight) {
+        const int64_t most_wide =
+            p->tokens * wide > right ? p->tokens * wide : right;
+
+        room.wide = take(base, &at, (size_t)most_wide * sizeof *room.wide);
+    }
     room.bytes = at;
     return room;
 }
@@ -231,10 +238,62 @@ static status round_kept(struct run *run, const struct step *step,
     return run->kernels->quantize(run->stream, &call);
 }
 
+status quantized_again(struct run *run, const struct param *param,
+                       enum product_use use, int64_t value, float *wide,
+                       struct quantize *call)
+{
+    const struct precision *recipe = &run->program->precision.recipe;
+    const bool turned = use == USE_WGRAD || (value & 1) != 0;
+    const struct quantized_operand of = {&recipe->gradients, value, turned};
+    const struct rotate turn = {
+        .out = tensor_2d(wide, DTYPE_F32, call->in.shape[0],
+                         call->in.shape[1]),
+        .in = call->in, .rows = call->rows, .cols = call->cols,
+        .row_spans = call->row_spans, .col_spans = call->col_spans,
+        .columns = turned, .signs = straight_signs(run, param, use)};
+
+    call->key = run->recipe;
+    call->turn = false;
+    quantized_set(call, run, &of);
+    if (recipe->turn) {
+        TRY(run->kernels->rotate(run->stream, &turn));
+        call->in = turn.out;
+    }
+    return run->kernels->quantize(run->stream, call);
+}
+
+/* The same of x or dy; x of y is rounded before (straight.h). */
+static status tokens_again(struct run *run, const struct step *step,
+                           enum product_use use, bool gradient, int64_t first,
+                           struct tensor *x)
+{
+    const struct program *p = run->program;
+    const struct param *param = weight_of(p, step);
+    const struct room room = room_of(step, p, run->scratch);
+    const bool right = use == USE_WGRAD && !gradient;
+    struct quantize call = {
+        .in = *x, .rows = room.rows, .cols = room.cols, .peaks = room.peaks,
+        .places = room.places};
+
+    if (use == USE_FORWARD) return OK;
+    call.out = tensor_2d(right ? room.right : room.left, DTYPE_BF16,
+                         x->shape[0], x->shape[1]);
+    call.row_spans = fill_tokens(p, x->shape[0], room.rows);
+    call.col_spans = quantized_features(p, param, gradient, room.cols);
+    fill_places(run, quantized_site(param, use, gradient), first, x->shape[0],
+                room.places);
+    *x = call.out;
+    return quantized_again(run, param, use,
+                           late_value(param, (int)use, right), room.wide,
+                           &call);
+}
+
 status quantized_tokens(struct run *run, const struct step *step,
                         enum product_use use, bool gradient, int64_t first,
                         struct tensor *x)
 {
+    if (run->program->precision.recipe.straight)
+        return tokens_again(run, step, use, gradient, first, x);
     const struct program *p = run->program;
     const struct precision *recipe = &p->precision.recipe;
     const struct param *param = weight_of(p, step);
@@ -264,11 +323,66 @@ status quantized_tokens(struct run *run, const struct step *step,
     return run->kernels->quantize(run->stream, &call);
 }
 
+/* Rows of a weight by their numbers in the whole: the same for all tokens of a
+ * step. */
+static void matrix_places(const struct run *run, const struct param *param,
+                          const struct quantize *call,
+                          struct dropout_row *places)
+{
+    const uint64_t site = quantized_site(param, USE_DGRAD, false);
+
+    for (int64_t i = 0; i < call->row_spans; i++)
+        for (int64_t j = 0; j < call->rows[i].count; j++)
+            places[call->rows[i].first + j] = (struct dropout_row){
+                (uint64_t)run->number,
+                (call->rows[i].whole + (uint64_t)j) << POSITION_SHIFT |
+                    site << SITE_SHIFT};
+}
+
+/* As y reads it; then, for dx, rotated and rounded again. */
+static status matrix_straight(struct run *run, const struct param *param,
+                              enum product_use use,
+                              const struct quantized_matrix_room *room,
+                              struct tensor *w)
+{
+    const struct program *p = run->program;
+    const struct precision *recipe = &p->precision.recipe;
+    const struct quantized_operand of = {
+        &recipe->weights, late_value(param, USE_FORWARD, true), false};
+    struct quantize call = {.in = *w, .rows = room->rows, .cols = room->cols,
+                            .peaks = room->peaks, .places = room->places};
+
+    call.out = tensor_2d(room->out, DTYPE_BF16, w->shape[0], w->shape[1]);
+    call.row_spans = quantized_features(p, param, true, room->rows);
+    call.col_spans = quantized_features(p, param, false, room->cols);
+    const struct rotate turn = {
+        .out = tensor_2d(room->wide, DTYPE_F32, w->shape[0], w->shape[1]),
+        .in = *w, .rows = call.rows, .cols = call.cols,
+        .row_spans = call.row_spans, .col_spans = call.col_spans};
+
+    *w = call.out;
+    quantized_set(&call, run, &of);
+    if (use != USE_FORWARD) call.tally = NULL; /* y counted it */
+    if (recipe->rotate) {
+        TRY(run->kernels->rotate(run->stream, &turn));
+        call.in = turn.out;
+    }
+    TRY(run->kernels->quantize(run->stream, &call));
+    if (use == USE_FORWARD) return OK;
+    matrix_places(run, param, &call, room->places);
+    call.in = call.out;
+    return quantized_again(run, param, use,
+                           late_value(param, USE_DGRAD, true), room->wide,
+                           &call);
+}
+
 status quantized_matrix(struct run *run, const struct param *param,
                         enum product_use use,
                         const struct quantized_matrix_room *room,
                         struct tensor *w)
 {
+    if (run->program->precision.recipe.straight)
+        return matrix_straight(run, param, use, room, w);
     const struct program *p = run->program;
     const struct precision_role *role = &p->precision.recipe.weights;
     const struct quantized_operand of = {
@@ -293,6 +407,7 @@ status quantized_weight(struct run *run, const struct step *step,
 
     return quantized_matrix(
         run, weight_of(run->program, step), use,
-        &(struct quantized_matrix_room){room.rows, room.cols, room.peaks,
-                                        room.right}, w);
+        &(struct quantized_matrix_room){room.rows, room.cols, room.places,
+                                        room.wide, room.peaks, room.right},
+        w);
 }

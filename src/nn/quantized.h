@@ -45,6 +45,8 @@ void quantized_set(struct quantize *call, const struct run *run,
 /* *w, a matrix of the parameter, becomes the same rounded, in room->out. */
 struct quantized_matrix_room {
     struct quantize_span *rows, *cols;
+    struct dropout_row *places; /* as many as rows, and */
+    float *wide;                /* ... elements: straight recipes */
     float *peaks;
     void *out;
 };
@@ -64,6 +66,13 @@ uint64_t quantized_site(const struct param *param, enum product_use use,
                         bool gradient);
 struct dropout_row quantized_place(int64_t sequence, int64_t position,
                                    uint64_t site);
+
+/* The operand of a gradient's product of a straight recipe, rotated into
+ * `wide`, which has room for as many elements, and rounded from there. `call`
+ * has everything but how it is rounded. */
+status quantized_again(struct run *run, const struct param *param,
+                       enum product_use use, int64_t value, float *wide,
+                       struct quantize *call);
 
 /* Bytes of scratch, those of the bias's sums first. */
 size_t quantized_scratch(const struct step *step, const struct program *p);

@@ -3,7 +3,7 @@
  * expert after the other.
  *
  *   memory   token | gate | place of each row | spans | peaks | rows of an
- *            expert | left | right | matrix of an expert                     */
+ *            expert | left | right | matrix of an expert | wide              */
 #include "nn/quantized_experts.h"
 
 #include <string.h>
@@ -11,13 +11,14 @@
 #include "mesh/group.h"
 #include "nn/expert_ranks.h"
 #include "nn/late.h"
+#include "nn/straight.h"
 
 struct room {
     int32_t *tokens;
     char *gates;
     struct dropout_row *places;
     struct quantize_span *rows, *cols;
-    float *peaks;
+    float *peaks, *wide;
     char *plain, *left, *right, *weight;
     size_t bytes;
 };
@@ -52,7 +53,8 @@ static struct room room_of(const struct step *step, const struct program *p,
 
     room.tokens = take(base, &at, rows, sizeof *room.tokens);
     room.gates = take(base, &at, rows, (size_t)dtype_bytes(program_real(p)));
-    room.places = take(base, &at, rows, sizeof *room.places);
+    room.places = take(base, &at, rows > param->rows ? rows : param->rows,
+                       sizeof *room.places);
     room.rows = take(base, &at, spans, span);
     room.cols = take(base, &at, quantized_spans(p), span);
     room.peaks =
@@ -61,6 +63,11 @@ static struct room room_of(const struct step *step, const struct program *p,
     room.left = take(base, &at, rows * wide, number);
     room.right = take(base, &at, rows * wide, number);
     room.weight = take(base, &at, param->elements, number);
+    if (p->precision.recipe.straight)
+        room.wide = take(base, &at,
+                         rows * wide > param->elements ? rows * wide
+                                                       : param->elements,
+                         sizeof *room.wide);
     room.bytes = at;
     return room;
 }
@@ -191,10 +198,15 @@ static status round_part(struct run *run, const struct expert_part *part,
         .turn = part->use == USE_WGRAD && recipe->turn};
 
     TRY(plain_rows(run, part, from, &call.in));
-    quantized_set(&call, run, &of);
     call.row_spans = fill_chunks(p, part);
     call.col_spans =
         quantized_features(p, part->param, gradient, part->room.cols);
+    if (recipe->straight) {
+        fill_places(run, part, gradient);
+        return quantized_again(run, part->param, part->use, of.value,
+                               part->room.wide, &call);
+    }
+    quantized_set(&call, run, &of);
     if (call.rounding == ROUND_STOCHASTIC) fill_places(run, part, gradient);
     return run->kernels->quantize(run->stream, &call);
 }
@@ -226,8 +238,9 @@ static status matrix_of(struct run *run, const struct expert_part *part,
 
     TRY(quantized_matrix(
         run, part->param, part->use,
-        &(struct quantized_matrix_room){room->rows, room->cols, room->peaks,
-                                        room->weight}, &one));
+        &(struct quantized_matrix_room){room->rows, room->cols, room->places,
+                                        room->wide, room->peaks, room->weight},
+        &one));
     *out = tensor_3d(one.data, one.dtype, 1, one.shape[0], one.shape[1]);
     if (part->use == USE_FORWARD) *out = transposed(*out);
     return OK;
@@ -247,7 +260,8 @@ static status product_of(struct run *run, const struct expert_part *part,
 
     call.groups = &groups;
     call.c = tensor_rows(all->c, row, part->count);
-    if (role->format != FORMAT_BF16) {
+    /* A straight recipe rounds the rows where they are made. */
+    if (role->format != FORMAT_BF16 && (gradient || !recipe->straight)) {
         call.a = (struct expert_rows){.matrix = tensor_2d(
             part->room.left, DTYPE_BF16, part->count,
             all->a.matrix.shape[1])};
@@ -293,7 +307,7 @@ static status round_operand(struct run *run,
         gradient ? room.left : room.right, DTYPE_BF16,
         groups->offsets[groups->experts], rows->matrix.shape[1]);
 
-    if (role->format == FORMAT_BF16) return OK;
+    if (role->format == FORMAT_BF16 && !recipe->straight) return OK;
     for (int i = 0; i < groups->experts; i++) {
         const struct expert_part part = part_of(few, run, USE_WGRAD, i);
 

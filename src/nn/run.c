@@ -126,6 +126,7 @@ void run_keys(struct run *run, uint64_t seed)
     run->jitter = random_key_make(seed, "jitter");
     run->attention_dropout = random_key_make(seed, "attention dropout");
     run->recipe = random_key_make(seed, "recipe");
+    run->recipe_signs = random_key_make(seed, "recipe signs");
 }
 
 int64_t run_segments(const struct program *program)

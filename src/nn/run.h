@@ -76,6 +76,9 @@ struct run {
     struct random_key dropout, attention_dropout; /* keys of the run's masks */
     struct random_key jitter;
     struct random_key recipe;  /* key of stochastic roundings */
+    struct random_key recipe_signs; /* ... and of rotations (straight.h) */
+    int64_t number;            /* of the step, which draws for weights count
+                                * by */
     bool high;                 /* products are made without the recipe */
     float *late, *seen;        /* [late_values] largest magnitudes that late
                                 * scales have, and of this step (late.h); NULL:

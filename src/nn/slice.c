@@ -191,6 +191,7 @@ static void keep_steps(struct cutter *c)
         renumber(&step.left, c->slots);
         renumber(&step.output, c->slots);
         renumber(&step.aux, c->slots);
+        renumber(&step.named, c->params);
         for (int j = 0; j < STEP_PARAMS_MAX; j++) {
             renumber(&step.param[j], c->params);
             renumber(&step.use[j], c->uses);

@@ -22,6 +22,7 @@
 #include "nn/expert_ranks.h"
 #include "nn/expert_sums.h"
 #include "nn/quantized_experts.h"
+#include "nn/straight.h"
 
 /* Rooms in scratch behind the lists. */
 enum { ROOM_MINE, ROOM_ALL, ROOM_THEIRS, ROOM_INNER, ROOM_OUT, ROOM_GATES,
@@ -345,10 +346,18 @@ static struct tensor inner_room(const struct spread *w)
     return room(w, ROOM_INNER, w->turn.rows, w->inner, w->run->program->dtype);
 }
 
+static struct straight_glu inner_glu(const struct spread *w)
+{
+    return (struct straight_glu){w->step, param_of(w, &w->down),
+                                 kept(w, ROOM_H),
+                                 room(w, ROOM_FEW, 1, 1, DTYPE_F32).data};
+}
+
 static status make_inner(struct spread *w)
 {
-    return w->run->kernels->swiglu_forward(w->run->stream, inner_room(w),
-                                           kept(w, ROOM_H));
+    const struct straight_glu glu = inner_glu(w);
+
+    return straight_glu(w->run, &glu, inner_room(w));
 }
 
 static status make_out(struct spread *w, struct tensor out)
@@ -364,11 +373,13 @@ static status make_out(struct spread *w, struct tensor out)
 /* Gradients of gate and up; that of their product takes its room. */
 static status make_dh(struct spread *w)
 {
+    const struct straight_glu glu = inner_glu(w);
     const struct sum_order order = run_order_whole(w->run, w->width);
     const struct spread_product of = {&w->down, USE_DGRAD, inner_room(w),
                                       kept(w, ROOM_DZ)};
 
     TRY(multiply(w, &of, &order));
+    TRY(straight_glu_back(w->run, &glu, inner_room(w)));
     return w->run->kernels->swiglu_backward(
         w->run->stream, kept(w, ROOM_DH), inner_room(w), kept(w, ROOM_H));
 }

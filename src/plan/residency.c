@@ -82,7 +82,7 @@ static bool reads_weights(const struct program *program,
 {
     if (event->pass == PASS_BACKWARD_WEIGHT)
         return is_loss(program, event) ||
-               program->steps[event->step].layer->reads_in_w;
+               program_reads_in_w(program, &program->steps[event->step]);
     return event->pass != PASS_BACKWARD_INPUT ||
            program->steps[event->step].layer->backward_input != NULL;
 }

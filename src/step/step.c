@@ -286,6 +286,7 @@ void train_step_begin(struct train_step *step, int64_t number)
         const int64_t steps = p->stages[i].program.precision.steps;
 
         p->stages[i].run.high = steps > 0 && number >= steps;
+        p->stages[i].run.number = number;
     }
     later_choose(&step->executor.later, &p->stages[0].program.regular, number);
 }

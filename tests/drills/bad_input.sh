@@ -85,8 +85,21 @@ for row in "weights:has too few words" "weihts e4m3 1x32 up:nearest: weights" \
     "kept e5m6 region late:what is kept is rounded" \
     "kept e5m6 1x32 up stochastic:what is kept is rounded" \
     "gradients bf16:the Hadamard transform mixes 16" \
-    "activations e2m1 1x32 two:the Hadamard transform mixes 16"; do
+    "activations e2m1 1x32 two:the Hadamard transform mixes 16" \
+    "rotate on:goes with" "gradients e2m1 1x16 fit:goes with" \
+    "weights e2m1 16x16 gauss:goes with" "trust maybe:none of off and on" \
+    "straight on:weights have blocks 1x32"; do
     refused "a recipe's row: ${row%%:*}" 78 "${row#*:}" $few \
+        --set "numerics.recipe_rows=[${row%%:*}]"
+done
+few="--set train.dtype=bfloat16 --set numerics.recipe=mxfp4-quartet"
+# shellcheck disable=SC2086
+for row in "weights e2m1 1x32 fit:a scale none, down, up or gauss" \
+    "activations e2m1 1x16 gauss:activations have blocks 1x32" \
+    "activations e2m1 1x32 gauss stochastic:are rounded to nearest" \
+    "gradients e2m1 1x32 gauss:gradients have blocks 1x32" \
+    "kept e5m6 1x128 up:nothing else is kept" "straight off:goes with"; do
+    refused "a straight recipe's row: ${row%%:*}" 78 "${row#*:}" $few \
         --set "numerics.recipe_rows=[${row%%:*}]"
 done
 # A recipe as a file of the same keys.

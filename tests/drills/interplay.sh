@@ -68,7 +68,7 @@ draw() { # SEED
                 settings = settings " optimizer.schedule=constant"
             if (dtype == "bfloat16")
                 maybe("numerics.recipe_history=3 numerics.recipe=" \
-                    of("fp8-delayed nvfp4-delayed mxfp4"), 70)
+                    of("fp8-delayed nvfp4-delayed mxfp4 mxfp4-quartet"), 70)
             if (name ~ /adamw|lion|sgd|muon/)
                 maybe("optimizer.state_dtype=" of("bfloat16 int8 int8"), 60)
             if (name != "schedule_free") {

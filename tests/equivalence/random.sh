@@ -246,7 +246,7 @@ draw() { # SEED
                 "numerics.grid_data=" of("0 0 0 " batch), "seed=" seed,
                 "numerics.bfloat16=" (dtype ~ /^b/ ? of("pairs tiles") : "pairs"),
                 "numerics.recipe=" (dtype ~ /^b/ ? of("none hfp8 fp8-tensor fp8-delayed fp8-tiles mxfp8 mxfp4 " \
-                         "nvfp4 nvfp4-delayed bitnet") : "none"),
+                         "nvfp4 nvfp4-delayed bitnet mxfp4-quartet") : "none"),
                 "numerics.high_last=0",
                 "optimizer.clip=" of("0 0.5") special extra stays()
             for (i = 0; i < 40; i++) print layout()

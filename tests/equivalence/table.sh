@@ -131,10 +131,15 @@ steps=3 model narrow_fast $small train.dtype=bfloat16 numerics.mode=fast \
     "ranks=2 mesh.pipe=2 schedule.name=dualpipe train.micro_batch=1" \
     "ranks=8 mesh.data=2 mesh.tensor=2 mesh.pipe=2 train.micro_batch=1 zero=zero1 schedule.name=zb-h1"
 } >layouts.txt
-steps=3 model mxfp8 $small train.dtype=bfloat16 numerics.recipe=mxfp8 \
-    model.layers=4 model.width=72 numerics.high_first=1
-steps=3 model nvfp4 $small train.dtype=bfloat16 numerics.recipe=nvfp4 \
-    model.layers=4 data.sequence=40 numerics.bfloat16=tiles
+steps=3 model mxfp8 $small train.dtype=bfloat16 numerics.recipe=mxfp8 model.layers=4 model.width=72 numerics.high_first=1
+steps=3 model nvfp4 $small train.dtype=bfloat16 numerics.recipe=nvfp4 model.layers=4 data.sequence=40 numerics.bfloat16=tiles
+# Rotations need runs of 32: of in-features, of out-features and of tokens.
+wide="train.dtype=bfloat16 data.sequence=40 model.width=96 model.feed_forward=72"
+steps=3 model quartet $small $wide numerics.recipe=mxfp4-quartet model.layers=4 numerics.high_first=1
+steps=3 model quartet_own $small $wide numerics.recipe=mxfp4-quartet \
+    model.layers=4 numerics.recipe_steps=2 numerics.bfloat16=tiles \
+    'numerics.recipe_rows=["rotate off", "weights e4m3 1x32 down",
+"gradients e2m1 1x32 up nearest", "hadamard off"]'
 sed -i '/avx2\|zb-v\|fsdp/d' layouts.txt
 steps=3 model fp8_tensor $small train.dtype=bfloat16 model.layers=2 \
     numerics.recipe=fp8-tensor model.family=gpt2 model.kv_heads=0
@@ -145,8 +150,7 @@ steps=3 model own_recipe $small train.dtype=bfloat16 model.layers=2 \
     numerics.recipe=nvfp4 numerics.recipe_steps=2 numerics.high_last=0 \
     'numerics.recipe_rows=["activations e5m6 token exact", "weights int8 8x8 up",
 "gradients e3m0 2x24 down stochastic", "kept e2m1 1x16 two", "hadamard off"]'
-steps=3 model bitnet $small train.dtype=bfloat16 numerics.recipe=bitnet \
-    model.layers=2 numerics.bfloat16=tiles
+steps=3 model bitnet $small train.dtype=bfloat16 numerics.recipe=bitnet model.layers=2 numerics.bfloat16=tiles
 # Pieces of tensor.overlap=3 end between the two chunks of a sequence.
 printf '%s\n' "ranks=4 mesh.tensor=4" "ranks=2 mesh.context=2" \
     "ranks=2 mesh.context=2 context.kind=ulysses train.micro_batch=1" \
@@ -159,6 +163,7 @@ for recipe in fp8-tensor fp8-delayed fp8-tiles hfp8 mxfp8-floor mxfp4 nvfp4 \
         data.sequence=72 numerics.grid_tensor=4 numerics.grid_context=2 \
         model.layers=2 numerics.recipe=$recipe numerics.high_last=0
 done
+steps=3 model quartet_context $small $wide data.sequence=136 numerics.grid_tensor=4 numerics.grid_context=2 model.layers=2 numerics.recipe=mxfp4-quartet
 
 # Learned positions, biases, documents joined.
 { alone; data 2 4; zero 4; tensor 2; pipe 2; mixed; } >layouts.txt
@@ -499,6 +504,7 @@ steps=3 model experts_fp8_delayed $few model.family=mixtral moe.jitter=0.1 \
 steps=3 model experts_fp8_tensor $few model.family=qwen3_moe moe.every=2 \
     moe.intermediate_size=24 moe.top_k=2 numerics.recipe=fp8-tensor \
     moe.bias_rate=0.01 numerics.bfloat16=tiles numerics.recipe_steps=2
+steps=3 model experts_quartet $few $wide model.family=mixtral data.sequence=72 numerics.recipe=mxfp4-quartet
 steps=3 model experts_bitnet $few model.family=mixtral numerics.recipe=bitnet
 sed -i '/plain/d;/expert/d;s/ tensor.overlap=2//' layouts.txt
 steps=3 model experts_mxfp8 $few model.family=gpt_oss moe.top_k=3 \
@@ -545,10 +551,9 @@ latent="model.kv_heads=0 model.head_width=0 mla.query_rank=20 mla.rank=16 mla.no
     moe.first_dense=1 moe.groups=4 moe.groups_chosen=2"
 steps=3 model deepseek_v3 $experts model.family=deepseek_v3 $latent \
     moe.bias_rate=0.01 model.dropout=0.1
-steps=3 model deepseek_v2 $experts model.family=deepseek_v2 $latent \
-    mla.query_rank=0 train.dtype=bfloat16 moe.scale=2
-steps=3 model deepseek_v2_mxfp4 $experts model.family=deepseek_v2 $latent \
-    train.dtype=bfloat16 numerics.recipe=mxfp4 moe.scale=2
+steps=3 model deepseek_v2 $experts model.family=deepseek_v2 $latent mla.query_rank=0 train.dtype=bfloat16 moe.scale=2
+steps=3 model deepseek_v2_mxfp4 $experts model.family=deepseek_v2 $latent train.dtype=bfloat16 numerics.recipe=mxfp4 moe.scale=2
+steps=3 model deepseek_v3_quartet $experts model.family=deepseek_v3 $latent $wide mla.query_rank=40 mla.rank=36 moe.intermediate_size=40 numerics.recipe=mxfp4-quartet numerics.recipe_steps=2
 }
 
 # Experts divided over several axes at once.

@@ -54,8 +54,9 @@ static const char *const words[] = {
     "numerics", "recipe", "recipe_rows", "high_last", "weights", "activations",
     "gradients", "hadamard", "on", "off", "e4m3", "e5m2", "e2m1", "int8",
     "bf16", "1x32", "16x16", "region", "token", "up", "down", "two", "late",
-    "mean", "exact", "none", "stochastic", "nearest", "mxfp8", "nvfp4", "[",
-    "]", "- ", ": ", ", ", "\"", "\n  ", NULL};
+    "mean", "exact", "gauss", "fit", "straight", "rotate", "trust", "none",
+    "stochastic", "nearest", "mxfp8", "nvfp4", "[", "]", "- ", ": ", ", ",
+    "\"", "\n  ", NULL};
 static const struct grammar grammar = {words_grammar_read, words_grammar_write,
                                        words};
 

@@ -15,6 +15,10 @@ The products are docs/numerics.md's, in pairs: chains of fused multiply-adds in
 exact fractions, each rounded to float32 once. Stochastic rounding draws from
 Philox4x32-10 of the counters that docs/numerics.md names, seed 7.
 
+mxfp4-quartet: algorithm 1 of arXiv:2505.14669 with the scale and the mask of
+QuEST: a dx or dW is that of the rotated and rounded numbers, masked and rotated
+back.
+
 experts.h, .dx, .dw: the first product of three experts, two for each token, the
 largest logits of x and a router. An expert's tokens of a sequence are a matrix
 of their own, with its own blocks, granules and scales; the dx of a token are
@@ -29,7 +33,7 @@ import numpy
 from safetensors.numpy import save_file
 
 OUT = pathlib.Path(__file__).parent / "precision"
-SEQUENCES, LENGTH, IN, ROWS = 2, 36, 40, 20
+SEQUENCES, LENGTH, IN, ROWS = 2, 36, 40, 36
 TOKENS = SEQUENCES * LENGTH
 BF16 = ml_dtypes.bfloat16
 F32 = numpy.float32
@@ -52,6 +56,8 @@ RECIPES = {
     "nvfp4-delayed": [("e2m1", 16, 16, "two-late"),
                       ("e2m1", 16, 1, "two-late"),
                       ("e2m1", 16, 1, "two-late", 1)],
+    "mxfp4-quartet": [("e2m1", 32, 1, "gauss")] * 2 + [
+        ("e2m1", 32, 1, "fit", 1)],
     "bitnet": [("ternary", 0, 0, "mean"), ("int8", 0, 1, "exact"), None],
 }
 KEPT = ("e5m6", 128, 1, "up")
@@ -155,6 +161,50 @@ def turn(x, spans=None):
     return out
 
 
+STEP = 5  # of the run, which draws for weights count by
+HADAMARD = numpy.array([[1.0]])
+while len(HADAMARD) < 32:
+    HADAMARD = numpy.block([[HADAMARD, HADAMARD], [HADAMARD, -HADAMARD]])
+
+
+def rotated(x, rows, cols, signs=0, down=False):
+    """Runs of 32 of each row (down: column) in these spans, in float32: sums
+    and differences of neighbours first, then of pairs of them, and so on."""
+    if down:
+        return rotated(x.T, cols, rows, signs).T
+    out = x.astype(F32).copy()
+    flips = numpy.array([-1 if signs >> i & 1 else 1 for i in range(32)], F32)
+    for first, last in cols:
+        for c in range(first, last - 31, 32):
+            part = out[:, c:c + 32] * flips
+            for bit in range(5):
+                pairs = part.reshape(len(x), -1, 2, 2 ** bit)
+                part = numpy.stack([pairs[:, :, 0] + pairs[:, :, 1],
+                                    pairs[:, :, 0] - pairs[:, :, 1]],
+                                   axis=2).reshape(len(x), 32)
+            out[:, c:c + 32] = part * F32(0.17677669529663687)
+    return out
+
+
+def gauss_scale(block, largest):
+    """2^floor(log2(c d)) of the deviation d, from the exponent of its
+    square."""
+    lanes = [[0.0] * 16, [0.0] * 16]
+    for j, v in enumerate(block.astype(numpy.float64)):
+        lanes[0][j % 16] += v
+        lanes[1][j % 16] += v * v
+    for half in (8, 4, 2, 1):
+        for sums in lanes:
+            for j in range(half):
+                sums[j] += sums[j + half]
+    mean = lanes[0][0] / len(block)
+    best = 2.92247856 / largest
+    square = (lanes[1][0] / len(block) - mean * mean) * (best * best)
+    if not square > 0:
+        return 2.0 ** -100
+    return 2.0 ** max(-100, floor_log2(square) // 2)
+
+
 def blocks(count, size):
     return [(i, min(i + size, count)) for i in range(0, count, size)]
 
@@ -185,7 +235,10 @@ def rounded(x, role, weight, turned, draw=None, known=1.0, spans=None):
                     s = 1.0
                 elif rule == "up":
                     s = power_up(most, LARGEST[name])
-                elif rule == "down":
+                elif rule == "gauss":
+                    assert part.shape[0] == 1
+                    s = gauss_scale(region[r0, c0:c1], LARGEST[name])
+                elif rule in ("down", "fit"):
                     s = 2.0 ** max(-100, floor_log2(most) -
                                    floor_log2(LARGEST[name])) if most else 2.0 ** -100
                 elif rule == "late":
@@ -205,7 +258,8 @@ def rounded(x, role, weight, turned, draw=None, known=1.0, spans=None):
                     for half in (8, 4, 2, 1):
                         lanes[:half] += lanes[half:2 * half]
                     s = float(F32(lanes[0] / a.size))
-                y = (part.astype(F32) / F32(s if s > 0 else 1)).astype(
+                fit = F32(0.75 if rule == "fit" else 1)
+                y = (part.astype(F32) * fit / F32(s if s > 0 else 1)).astype(
                     numpy.float64)
                 if len(role) > 4:
                     words = numpy.array(
@@ -267,7 +321,56 @@ def chain(a, b, order):
     return total
 
 
+def signs_of(order, use):
+    return philox(key_of(7, "recipe signs"), STEP, order * 4 + use)[0]
+
+
+def back(g, x):
+    """The gradient of x from that of its rotated and rounded numbers."""
+    cols = [(0, x.shape[1])]
+    h = rotated(x, None, cols).astype(numpy.float64)
+    masked = g.astype(F32).copy()
+    for row in range(len(x)):
+        for c0, c1 in blocks(x.shape[1], 32):
+            limit = 6 * gauss_scale(h[row, c0:c1], 6.0)
+            masked[row, c0:c1][~(numpy.abs(h[row, c0:c1]) < limit)] = 0
+    return rotated(masked, None, cols) * F32(16 / 9)
+
+
+def straight(x, w, dy, order, spans, places):
+    """y, the float32 gradient of the rotated x, and dW of each span of rows."""
+    role = RECIPES["mxfp4-quartet"]
+    rows, ins, outs = [(0, len(x))], [(0, IN)], [(0, ROWS)]
+    xq = rounded(rotated(x, rows, ins), role[0], False, False, spans=spans)
+    wq = rounded(rotated(w, outs, ins), role[0], True, False)
+
+    def again(value, use, gradient, down, cols, draw, parts):
+        runs = parts if down else None
+        turned = rotated(value, runs, cols, signs_of(order, use), down)
+        return rounded(turned, role[2], False, down, draw, spans=parts)
+
+    def draw(use, gradient):
+        site = order * 8 + use * 2 + gradient
+        return lambda row, col: word(KEY, site, int(places[row]), col)
+
+    def draw_weight(row, col):
+        high = (row << 40 | (order * 8 + 2) << 20) + col // 64 * 16 + col % 16
+        return philox(KEY, STEP, high)[col // 16 % 4]
+
+    y = chain(xq, wq.T, [(0, IN)])
+    dx = chain(again(dy, 1, 1, False, outs, draw(1, 1), spans),
+               again(wq, 1, 0, True, ins, draw_weight, outs), [(0, ROWS)])
+    dw = chain(again(dy, 2, 1, True, outs, draw(2, 1), spans).T,
+               again(xq, 2, 0, True, ins, draw(2, 0), spans), spans)
+    return y, dx, dw
+
+
 def layer(recipe, x, w, dy, key, order):
+    if recipe == "mxfp4-quartet":
+        y, dx, dw = straight(x, w, dy, order, sequences(), range(TOKENS))
+        dx = dx.astype(F32).astype(BF16)
+        return {"y": y.astype(F32).astype(BF16), "dx": back(dx, x).astype(BF16),
+                "dw": back(dw, w)}
     weights, activations, gradients = RECIPES[recipe]
 
     def draw(use, gradient):
@@ -296,6 +399,9 @@ def expert(recipe, x, w, dy, order, tokens):
     x, dy = x[tokens], dy.astype(BF16)
     ends = [int((tokens < last).sum()) for _, last in sequences()]
     spans = [(a, b) for a, b in zip([0] + ends, ends) if a < b]
+    if recipe == "mxfp4-quartet":
+        y, dx, dw = straight(x, w, dy, order, spans, tokens)
+        return y.astype(F32).astype(BF16), dx, back(dw, w)
 
     def operand(value, role, use, gradient):
         site = order * 8 + use * 2 + gradient
@@ -335,6 +441,8 @@ def experts(recipe, x, w, dh, chosen):
         dx[tokens] += rows.astype(BF16).astype(F32)
         dw.append(one)
         row += len(tokens)
+    if recipe == "mxfp4-quartet":
+        dx = back(dx.astype(BF16), x)
     return {"experts.h": h, "experts.dx": dx.astype(BF16),
             "experts.dw": numpy.concatenate(dw)}
 
@@ -344,6 +452,26 @@ def numbers(random, rows, cols, spread):
     x *= 2.0 ** random.integers(-spread, spread + 1, (rows, cols))
     x[random.random((rows, cols)) < 0.02] = 0
     return x.astype(F32).astype(BF16)
+
+
+def straight_errors(x, w, dy, random):
+    """The products of Quartet in float64, draws of numpy."""
+    role = RECIPES["mxfp4-quartet"]
+    ins, outs = [(0, IN)], [(0, ROWS)]
+
+    def draw(row, col):
+        return int(random.integers(0, 2 ** 32))
+
+    def again(value, down, cols, parts, signs):
+        turned = rotated(value, parts if down else None, cols, signs, down)
+        return rounded(turned, role[2], False, down, draw, spans=parts)
+    xq = rounded(rotated(x, None, ins), role[0], False, False)
+    wq = rounded(rotated(w, None, ins), role[0], True, False)
+    dx = again(dy, False, outs, sequences(), 77) @ again(wq, True, ins, outs,
+                                                          77)
+    dw = again(dy, True, outs, sequences(), 5).T @ again(
+        xq, True, ins, sequences(), 5)
+    return xq @ wq.T, back(dx, x), back(dw, w)
 
 
 def errors():
@@ -366,6 +494,14 @@ def errors():
             dy[::29] = (dy[::29].astype(F32) * 30).astype(BF16)
         exact = [v.astype(numpy.float64) for v in (x, w, dy)]
         for recipe, (weights, activations, gradients) in RECIPES.items():
+            if recipe == "mxfp4-quartet":
+                y, dx, dw = straight_errors(x, w, dy, random)
+                print("%-8s %-12s y %.3f dx %.3f dw %.3f" % (
+                    label, recipe, distance(y, exact[0] @ exact[1].T),
+                    distance(dx, exact[2] @ exact[1]),
+                    distance(dw, exact[2].T @ exact[0])))
+                continue
+
             def operand(value, role, use):
                 mixed = turn(value) if use == 2 and recipe[:5] == "nvfp4" \
                     else value

@@ -117,6 +117,44 @@ static uint32_t largest_of(const uint32_t *x, int64_t count)
     return most;
 }
 
+ELEMENTARY void blocks_gauss(enum dtype dtype, const struct part *x,
+                             int64_t block, float largest, uint32_t *most)
+{
+    for (int64_t c = 0; c < x->width; c += block) {
+        const int64_t count = x->width - c < block ? x->width - c : block;
+        const void *row = element_at(x->data, dtype, c);
+        double sums[LANES] = {0}, squares[LANES] = {0};
+
+        for (int64_t i = 0; i < count; i += LANES) {
+            const int lanes = count - i < LANES ? (int)(count - i) : LANES;
+
+            SIMD for (int j = 0; j < lanes; j++) {
+                const double v = (double)f32_of_bits(
+                    signed_finite(element_get(row, dtype, i + j)));
+
+                sums[j] += v;
+                squares[j] += v * v;
+            }
+        }
+        const uint32_t one = gauss_bits(sums, squares, count, largest);
+
+        for (int64_t i = 0; i < count; i++) most[c + i] = one;
+    }
+}
+
+/* most [width] = gauss_bits of the blocks of one row. */
+static void part_gauss(const struct quantize_job *job, const struct part *x,
+                       uint32_t *most)
+{
+    const int64_t block = job->p->block_cols;
+
+    CHECK(x->rows == 1);
+    if (x->dtype == DTYPE_BF16)
+        blocks_gauss(DTYPE_BF16, x, block, job->format.largest, most);
+    else
+        blocks_gauss(DTYPE_F32, x, block, job->format.largest, most);
+}
+
 /* Each block of columns gets its largest. */
 static void peaks_join(uint32_t *most, int64_t width, int64_t block)
 {
@@ -137,13 +175,14 @@ ELEMENTARY void scales_make(enum scale_rule rule,
 {
     const struct grid_format e4m3 = job->e4m3;
     const float largest = job->format.largest;
-    const bool powers = rule <= SCALE_LATE;
+    const bool powers = scale_is_power(rule);
+    const float fit = rule == SCALE_FIT ? fit_factor(largest) : 1;
 
     SIMD for (int64_t c = 0; c < STRIP; c++) {
         const float s = block_scale(rule, most[c], largest, &e4m3, outer);
 
         out->scale[c] = s;
-        out->by[c] = powers ? f32_of_bits(0x7F000000u - bits_of_f32(s))
+        out->by[c] = powers ? fit * f32_of_bits(0x7F000000u - bits_of_f32(s))
                             : block_divisor(s);
     }
 }
@@ -160,6 +199,8 @@ static void scales_of(const struct quantize_job *job, const uint32_t *most,
         break;
     case SCALE_EXACT: scales_make(SCALE_EXACT, job, most, outer, out); break;
     case SCALE_MEAN: scales_make(SCALE_MEAN, job, most, outer, out); break;
+    case SCALE_GAUSS: scales_make(SCALE_GAUSS, job, most, outer, out); break;
+    case SCALE_FIT: scales_make(SCALE_FIT, job, most, outer, out); break;
     default: scales_make(SCALE_NONE, job, most, outer, out); break;
     }
 }
@@ -246,7 +287,7 @@ static void part_count(const struct quantize_job *job, const struct part *x,
                        const struct scales *scales)
 {
     const struct quantize *p = job->p;
-    const bool powers = p->scale <= SCALE_LATE;
+    const bool powers = scale_is_power(p->scale);
     struct quantize_tally own = {0};
 
     for (int64_t r = 0; r < x->rows; r++) {
@@ -272,7 +313,7 @@ static void part_count(const struct quantize_job *job, const struct part *x,
 static void part_write(const struct quantize_job *job, const struct part *x,
                        const struct scales *scales)
 {
-    const bool powers = job->p->scale <= SCALE_LATE;
+    const bool powers = scale_is_power(job->p->scale);
 
     if (job->p->rounding == ROUND_STOCHASTIC) {
         if (x->dtype == DTYPE_BF16 && powers) WRITE(DTYPE_BF16, true, true);
@@ -347,8 +388,12 @@ static void group_write(const struct quantize_job *job, int64_t row,
         const struct part x = part_of(job, row, rows, cols, c, tile);
 
         if (!fixed) {
-            part_peaks(&x, most);
-            peaks_join(most, x.width, p->block_cols);
+            if (p->scale == SCALE_GAUSS) {
+                part_gauss(job, &x, most);
+            } else {
+                part_peaks(&x, most);
+                peaks_join(most, x.width, p->block_cols);
+            }
             scales_of(job, most, outer, &scales);
         }
         part_write(job, &x, &scales);
@@ -500,6 +545,7 @@ status CPU(quantize)(struct stream *stream, const struct quantize *p)
     CHECK(p->in.stride[1] == 1 && p->block_cols <= STRIP);
     CHECK(!p->turn || p->block_rows == QUANTIZE_TURN);
     CHECK(p->block_rows > 0 || p->block_cols == 0);
+    CHECK(p->scale != SCALE_GAUSS || (p->block_rows == 1 && p->block_cols > 0));
     CHECK(!needs_regions(p) || p->peaks != NULL);
     CHECK(p->seen == NULL || p->scale != SCALE_MEAN);
     if (p->block_cols > 0) job.strip = STRIP / p->block_cols * p->block_cols;

@@ -70,6 +70,20 @@ static uint32_t block_peak(const struct region *r, const struct block *b)
     return most;
 }
 
+static uint32_t block_gauss(const struct region *r, const struct block *b)
+{
+    double sums[LANES] = {0}, squares[LANES] = {0};
+
+    for (int64_t j = 0; j < b->cols.count; j++) {
+        const double v = (double)f32_of_bits(
+            signed_finite(input_at(r, b->rows.first, b->cols.first + j)));
+
+        sums[j % LANES] += v;
+        squares[j % LANES] += v * v;
+    }
+    return gauss_bits(sums, squares, b->cols.count, r->format.largest);
+}
+
 static float region_mean(const struct region *r)
 {
     double lanes[LANES] = {0};
@@ -101,15 +115,19 @@ static void block_write(const struct region *r, const struct block *b)
 {
     const struct quantize *p = r->p;
     const bool counts = p->tally != NULL && !r->rows.copy && !r->cols.copy;
-    const float scale = block_scale(p->scale, block_peak(r, b),
-                                    r->format.largest, &r->e4m3, r->outer);
+    const uint32_t most =
+        p->scale == SCALE_GAUSS ? block_gauss(r, b) : block_peak(r, b);
+    const float scale = block_scale(p->scale, most, r->format.largest,
+                                    &r->e4m3, r->outer);
+    const float fit =
+        p->scale == SCALE_FIT ? fit_factor(r->format.largest) : 1;
 
     for (int64_t i = b->rows.first; i < b->rows.first + b->rows.count; i++)
         for (int64_t j = b->cols.first; j < b->cols.first + b->cols.count;
              j++) {
             const float v = input_at(r, i, j);
             const float a = f32_of_bits(bits_of_f32(v) & 0x7FFFFFFFu);
-            const float y = a / block_divisor(scale);
+            const float y = a * fit / block_divisor(scale);
             const float rounded =
                 p->rounding == ROUND_STOCHASTIC
                     ? grid_stochastic(&r->format, y, word_at(r, i, j))
@@ -166,6 +184,7 @@ status NAME(quantize)(struct stream *stream, const struct quantize *p)
     (void)stream;
     CHECK(p->out.dtype == DTYPE_BF16 && dtype_real(p->in.dtype) == DTYPE_F32);
     CHECK(!p->turn || p->block_rows == QUANTIZE_TURN);
+    CHECK(p->scale != SCALE_GAUSS || (p->block_rows == 1 && p->block_cols > 0));
     for (int64_t i = 0; i < p->row_spans; i++)
         for (int64_t j = 0; j < p->col_spans; j++) {
             struct region r = {.p = p, .rows = p->rows[i], .cols = p->cols[j],

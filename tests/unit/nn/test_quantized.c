@@ -3,6 +3,7 @@
  * forward, dgrad and wgrad of one linear layer, and of the first product of
  * three experts, under each recipe are those of a float64 emulation with
  * ml_dtypes (tests/golden/make_precision.py), but for the sign of a zero. */
+#include <math.h>
 #include <string.h>
 
 #include "checkpoint/safetensors.h"
@@ -12,7 +13,7 @@
 #include "tests/test.h"
 
 enum { SEQUENCES = 2, LENGTH = 36, TOKENS = SEQUENCES * LENGTH, IN = 40,
-       OUT = 20, VOCAB = 16 };
+       OUT = 36, VOCAB = 16 };
 
 static const char *const path = "tests/golden/precision/layers.safetensors";
 
@@ -137,7 +138,16 @@ static void open_stage(struct stage *stage, const struct model_kind *kind,
     IS_OK(stage_plan(stage, &request));
     IS_OK(stage_open(stage));
     stage->run.batch = (struct batch){.tokens = TOKENS};
+    stage->run.number = 5; /* STEP of the emulation */
     gradients_reset(&stage->gradients);
+}
+
+static const struct step *step_named(const struct program *p, const char *name)
+{
+    for (int i = 0; i < p->step_count; i++)
+        if (strcmp(p->steps[i].layer->name, name) == 0) return &p->steps[i];
+    CHECK(false);
+    return NULL;
 }
 
 static void layer_run(const struct precision *recipe)
@@ -147,7 +157,7 @@ static void layer_run(const struct precision *recipe)
 
     open_stage(&stage, &kind, recipe);
     if (late_values(&stage.program) > 0) know(&stage, 0);
-    fill(run_weight(&stage.run, &stage.program.steps[0], 0), "w");
+    fill(run_weight(&stage.run, step_named(&stage.program, "linear"), 0), "w");
     fill(run_entry(&stage.run), "x");
     IS_OK(run_forward(&stage.run));
     same(run_exit(&stage.run), recipe->name, "y");
@@ -158,14 +168,6 @@ static void layer_run(const struct precision *recipe)
     same(gradient_root(&stage.gradients, 0), recipe->name,
          after_attention ? "kept.dw" : "dw");
     stage_free(&stage);
-}
-
-static const struct step *step_named(const struct program *p, const char *name)
-{
-    for (int i = 0; i < p->step_count; i++)
-        if (strcmp(p->steps[i].layer->name, name) == 0) return &p->steps[i];
-    CHECK(false);
-    return NULL;
 }
 
 /* B and W of the first product alone, from gradients of its rows. */
@@ -199,7 +201,12 @@ static void experts_run(const struct precision *recipe)
     run->event = &event;
     IS_OK(up->layer->backward_input(up, run));
     IS_OK(up->layer->backward_weight(up, run));
+    if (recipe->straight) {
+        up = step_named(&stage.program, "rotate");
+        IS_OK(up->layer->backward_input(up, run));
+    }
     same(run_gradient(run, up->input), recipe->name, "experts.dx");
+    up = step_named(&stage.program, "experts_up");
     float *want = golden(recipe->name, "experts.dw");
 
     for (int i = 0; i < EXPERTS; i++) {
@@ -251,6 +258,156 @@ TEST(recipes_are_found_by_name)
     EQUAL_INT(precision_high(recipe, 1), 1);
 }
 
+/* The mean of dx and dW of the layer: of the rounded x and W, rotated as those
+ * of y, in float64; then mask and rotation of the gradients without the factor,
+ * which makes up for the smaller operands. */
+struct expected { float dx[TOKENS * IN], dw[OUT * IN]; };
+
+static void numbers_of(struct tensor view, double *out)
+{
+    for (int64_t i = 0; i < tensor_count(&view); i++)
+        out[i] = tensor_get(&view, i);
+}
+
+static void set_numbers(struct tensor view, const double *from)
+{
+    for (int64_t i = 0; i < tensor_count(&view); i++)
+        tensor_set(&view, i, from[i]);
+}
+
+static void turn_back(const struct run *run, struct tensor x, float *g)
+{
+    const struct precision *recipe = &run->program->precision.recipe;
+    const struct quantize_span cols = {0, x.shape[1], 0, false};
+    const struct tensor view =
+        tensor_2d(g, DTYPE_F32, x.shape[0], x.shape[1]);
+    const struct unrotate call = {
+        .out = view, .gradient = view, .x = x, .cols = &cols, .col_spans = 1,
+        .turn = recipe->rotate, .trust = recipe->trust,
+        .format = recipe->weights.format, .scale = recipe->weights.scale,
+        .factor = 1};
+
+    IS_OK(run->kernels->unrotate(run->stream, &call));
+}
+
+static void expect(struct run *run, const double *dy, struct expected *out)
+{
+    static double xq[TOKENS * IN], wq[OUT * IN];
+    static float wide[OUT * IN];
+    static uint16_t codes[OUT * IN];
+    const struct step *linear = step_named(run->program, "linear");
+    const struct step *rotate = step_named(run->program, "rotate");
+    const struct tensor w = run_weight(run, linear, 0);
+    const struct quantize_span rows = {0, OUT, 0, false},
+                               cols = {0, IN, 0, false};
+    const struct rotate turn = {
+        .out = tensor_2d(wide, DTYPE_F32, OUT, IN), .in = w, .rows = &rows,
+        .cols = &cols, .row_spans = 1, .col_spans = 1};
+    const struct quantize call = {
+        .out = tensor_2d(codes, DTYPE_BF16, OUT, IN), .in = turn.out,
+        .rows = &rows, .cols = &cols, .row_spans = 1, .col_spans = 1,
+        .format = FORMAT_E2M1, .scale = SCALE_GAUSS, .block_rows = 1,
+        .block_cols = 32};
+
+    IS_OK(run->kernels->rotate(run->stream, &turn));
+    IS_OK(run->kernels->quantize(run->stream, &call));
+    numbers_of(run_slot(run, rotate->output), xq);
+    numbers_of(call.out, wq);
+    for (int t = 0; t < TOKENS; t++)
+        for (int i = 0; i < IN; i++) {
+            double sum = 0;
+
+            for (int o = 0; o < OUT; o++)
+                sum += dy[t * OUT + o] * wq[o * IN + i];
+            out->dx[t * IN + i] = (float)sum;
+        }
+    for (int o = 0; o < OUT; o++)
+        for (int i = 0; i < IN; i++) {
+            double sum = 0;
+
+            for (int t = 0; t < TOKENS; t++)
+                sum += dy[t * OUT + o] * xq[t * IN + i];
+            out->dw[o * IN + i] = (float)sum;
+        }
+    turn_back(run, run_slot(run, rotate->input), out->dx);
+    turn_back(run, w, out->dw);
+}
+
+/* Sums of what the draws gave, and of squares. */
+struct drawn { double sum[TOKENS * IN], squares[TOKENS * IN]; };
+
+static void draw_add(struct drawn *to, struct tensor view)
+{
+    for (int64_t i = 0; i < tensor_count(&view); i++) {
+        const double v = tensor_get(&view, i);
+
+        to->sum[i] += v;
+        to->squares[i] += v * v;
+    }
+}
+
+/* Three sigmas leave 0.27% of so many numbers out, and none lies far off. */
+static void draws_meet(const struct drawn *of, const float *want, int64_t count,
+                       int64_t draws, const char *name)
+{
+    int64_t beyond = 0;
+    double sum = 0;
+
+    for (int64_t i = 0; i < count; i++) {
+        const double mean = of->sum[i] / (double)draws;
+        const double variance =
+            of->squares[i] / (double)draws - mean * mean;
+        const double sigma = sqrt(fmax(variance, 0) / (double)draws);
+        const double away = fabs(mean - (double)want[i]);
+
+        beyond += away > 3 * sigma;
+        sum += sigma > 0 ? away * away / (sigma * sigma) : 0;
+        CHECK(away <= 7 * sigma + 1e-12);
+    }
+    if (beyond > count / 100)
+        print_error("%s: %lld of %lld beyond 3 sigma, mean square %.3f\n", name,
+                    (long long)beyond, (long long)count,
+                    sum / (double)count);
+    CHECK(beyond <= count / 100);
+}
+
+/* Quartet's gradients are those of the rounded numbers on average, over signs
+ * and draws of 10,000 steps. */
+TEST(straight_gradients_are_unbiased)
+{
+    enum { DRAWS = 10000 };
+    static struct drawn dx, dw;
+    static struct expected want;
+    static double x[TOKENS * IN], dy[TOKENS * OUT];
+    const struct model_kind kind = {.name = "layer", .build = build};
+    const struct precision *recipe;
+    struct stage stage;
+    struct run *run = &stage.run;
+
+    IS_OK(precision_parse(&recipe, "mxfp4-quartet"));
+    open_stage(&stage, &kind, recipe);
+    fill(run_weight(run, step_named(&stage.program, "linear"), 0), "w");
+    fill(run_entry(run), "x");
+    numbers_of(run_entry(run), x);
+    fill(run_exit_gradient(run), "dy");
+    numbers_of(run_exit_gradient(run), dy);
+    for (int64_t n = 0; n < DRAWS; n++) {
+        run->number = n;
+        run->batch.sequence = n * SEQUENCES;
+        gradients_reset(&stage.gradients);
+        set_numbers(run_entry(run), x);
+        IS_OK(run_forward(run));
+        set_numbers(run_exit_gradient(run), dy);
+        if (n == 0) expect(run, dy, &want);
+        IS_OK(run_backward_input(run));
+        draw_add(&dx, run_entry_gradient(run));
+        draw_add(&dw, gradient_root(&stage.gradients, 0));
+    }
+    stage_free(&stage);
+    draws_meet(&dx, want.dx, TOKENS * IN, DRAWS, "dx");
+    draws_meet(&dw, want.dw, OUT * IN, DRAWS, "dw");
+}
+
 TEST_MAIN(layers_equal_the_emulation, what_attention_writes_is_kept,
-          experts_equal_the_emulation,
+          experts_equal_the_emulation, straight_gradients_are_unbiased,
           recipes_are_found_by_name)
