@@ -537,8 +537,9 @@ static slot add_combine(struct program *p, slot rows, slot choice,
 static status fail_spread(void)
 {
     FAIL(ERR_CONFIG, "mesh.expert: experts with biases are on every rank; "
-                     "mesh.expert=1 works, with zero and mesh.tensor to divide "
-                     "them");
+                     "mesh.expert=1 without mesh.expert_tensor and "
+                     "mesh.expert_context works, with zero and mesh.tensor to "
+                     "divide them");
 }
 
 static status fail_domino(void)
