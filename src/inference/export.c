@@ -406,6 +406,22 @@ static status add_adapters(struct exporting *e)
                              e->stage.run.weights, e->stage.program.dtype);
 }
 
+/* Files of most families have no place for modules that predict later
+ * tokens. */
+static status leave_modules(struct session *session)
+{
+    struct model *m = &session->model;
+
+    if (m->mtp_depth == 0 || m->kind->more_blocks) return OK;
+    m->mtp_depth = 0;
+    return text_printf(
+        &session->notice,
+        "%smodules that predict later tokens (mtp.depth) stay in the "
+        "checkpoint: files of %s have no place for them; those of "
+        "deepseek_v3 and glm4_moe have",
+        session->notice.length > 0 ? "\n" : "", m->kind->name);
+}
+
 static status open_source(struct exporting *e, const char *model)
 {
     struct stage_request plan;
@@ -413,6 +429,7 @@ static status open_source(struct exporting *e, const char *model)
 
     TRY(session_open(&e->session, model));
     e->session.average = e->request->average;
+    TRY(leave_modules(&e->session));
     const struct model *m = &e->session.model;
 
     e->tokens = m->context < PROOF_TOKENS ? m->context

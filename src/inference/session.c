@@ -170,6 +170,13 @@ static status read_adapters(struct session *session)
                              : OK;
 }
 
+/* Checkpoints of every family may have them, published files of few. */
+static bool may_have_later(const struct session *session)
+{
+    return session->kind != MODEL_HUGGING_FACE ||
+           session->model.kind->more_blocks;
+}
+
 /* Modules that predict later tokens are there where their tensors are: some
  * programs keep the number in config.json and drop the tensors. */
 static void find_later(struct session *session)
@@ -178,7 +185,7 @@ static void find_later(struct session *session)
     char name[2 * PARAM_NAME_BYTES];
     int depth = 0;
 
-    for (bool found = kind->more_blocks; found && depth < MTP_MOST; ) {
+    for (bool found = may_have_later(session); found && depth < MTP_MOST; ) {
         int length = snprintf(name, sizeof name, kind->layer_prefix,
                               session->model.layers + depth);
 
@@ -454,10 +461,12 @@ static status load(struct session *session, const struct session_parts *parts)
 }
 
 /* Modules that predict later tokens may be left out, all or the last ones. */
-static void leave_later(struct session_parts *parts, const struct model *model,
-                        int depth)
+static void leave_later(struct session_parts *parts,
+                        const struct session *session, int depth)
 {
-    if (model->kind->more_blocks)
+    const struct model *model = &session->model;
+
+    if (may_have_later(session))
         parts->left = (struct tensors_left){model->kind->layer_prefix,
                                             model->layers + depth};
 }
@@ -469,7 +478,7 @@ status session_load_weights(struct session *session, struct stage *stage)
 
     TRY(check_same(session, stage->request.model));
     if (session_is_adapted(session)) parts.only = PARTS_WEIGHTS;
-    leave_later(&parts, &session->model, stage->program.mtp_depth);
+    leave_later(&parts, session, stage->program.mtp_depth);
     TRY_GOTO(done, result,
              session_parts_add(&parts, stage, "weight",
                                stage->memory[stage_keeps(stage)].data,
@@ -530,7 +539,7 @@ static status start_from_model(const struct inventory *inventory,
         fprintf(stderr, "%s\n", session.notice.bytes);
     TRY_GOTO(done, result, check_same(&session, model));
     if (session.model.lora.rank == 0) parts.only = PARTS_WEIGHTS;
-    leave_later(&parts, model, model->mtp_depth);
+    leave_later(&parts, &session, model->mtp_depth);
     TRY_GOTO(done, result, session_parts_divide(&parts, inventory,
                                                 1u << INVENTORY_WEIGHT));
     result = load(&session, &parts);

@@ -457,6 +457,7 @@ static slot predict_later(struct program *p, const struct model *m, slot x,
     x = norm(p, m, x, &names[1], INSIDE("mtp.hidden_norm"));
     x = block(p, m, nn_down(p, nn_mtp_join(p, row, x), &project));
     x = norm(p, m, x, &names[2], INSIDE("mtp.norm"));
+    if (m->logits_scaling > 0) x = scaled(p, x, 1 / m->logits_scaling);
     nn_mtp_head(p, x);
     return x;
 }

@@ -178,6 +178,17 @@ enum activation model_activation(const struct model_kind *kind)
                ? ACTIVATION_GELU_TANH : ACTIVATION_SILU;
 }
 
+/* Whether the module of decoder.c fits: what it has are RMS norms, rows of the
+ * table without positions, and the head without a bias. */
+static bool predicts_later(const struct model *m)
+{
+    const struct decoder *d =
+        m->decoder != NULL ? m->decoder : m->kind->decoder;
+
+    return d != NULL && !d->layernorm && d->positions == NULL &&
+           d->head_bias == NULL;
+}
+
 /* Refuses options that this family does not support. */
 static status check_family(const struct model *m, const struct options *o)
 {
@@ -218,10 +229,11 @@ static status check_family(const struct model *m, const struct options *o)
 
     TRY(moe_check_options(kind, o));
     TRY(mla_check_options(kind, o));
-    if (o->mtp.depth > 0 && !kind->more_blocks)
-        FAIL(ERR_CONFIG, "mtp.depth: %s has no modules that predict later "
-                         "tokens; deepseek_v3 and glm4_moe have them "
-                         "(model.family)", kind->name);
+    if (o->mtp.depth > 0 && !predicts_later(m))
+        FAIL(ERR_CONFIG, "mtp.depth: %s can have no modules that predict later "
+                         "tokens: they need RMS norms, no learned positions "
+                         "and a head without a bias, as llama, qwen3 and "
+                         "deepseek_v3 have (model.family)", kind->name);
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
         if (rows[i].asked && rows[i].refused)
             FAIL(ERR_CONFIG, "model.%s: %s has none; leave it out",

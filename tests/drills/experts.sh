@@ -414,8 +414,29 @@ must train config.yaml --run pipe-later "${later[@]}" --ranks 2 \
     --set mesh.pipe=2 --set train.micro_batch=2
 if same_run later pipe-later; then ok "later tokens: a pipeline"
 else bad "later tokens: a pipeline" "$why" log; fi
-expect "later tokens: another family" 78 "deepseek_v3 and glm4_moe have them" \
-    train config.yaml --run none --set mtp.depth=1
+expect "later tokens: another family" 78 "can have no modules" \
+    train config.yaml --run none --set model.family=gpt2 \
+    --set model.kv_heads=0 --set mtp.depth=1
+# A family whose published files have none keeps them to itself.
+must train config.yaml --run dense-later --set mtp.depth=1 --set train.steps=12
+LOCKSTEP_FAULT=train.step:8:kill lockstep train config.yaml --run dense-cut \
+    --set mtp.depth=1 --set train.steps=12 >log 2>&1
+must resume dense-cut --ranks 2 --set mesh.pipe=2 --set train.micro_batch=2
+if same_run dense-later dense-cut; then ok "later tokens: a dense family"
+else bad "later tokens: a dense family" "$why" log; fi
+must generate dense-later --prompt "the " --temperature 0
+tail -n 1 log >alone.txt
+must generate dense-later --prompt "the " --temperature 0 --speculative
+if grep -qxFf alone.txt log; then ok "guesses: a dense family"
+else bad "guesses: a dense family" "another text" log; fi
+expect "later tokens: files without a place" 0 "stay in the checkpoint" \
+    export dense-later without-out
+if grep -q eh_proj without-out/*.safetensors; then
+    bad "later tokens: files without a place" "they are there"
+fi
+must generate without-out --prompt "the " --temperature 0
+if grep -qxFf alone.txt log; then ok "later tokens: exported without"
+else bad "later tokens: exported without" "another text" log; fi
 cp -r "$golden/deepseek_v3" v3 && chmod -R u+w v3
 sed -i 's/"num_nextn_predict_layers": 0/"num_nextn_predict_layers": 1/' \
     v3/config.json

@@ -106,7 +106,10 @@ draw() { # SEED
             maybe("model.tied=true", 30)
             maybe("model.dropout=0.1", 30)
             maybe("model.attention_dropout=0.2", 30)
-            if (name !~ /muon|adafactor|soap/ && !experts) # no rule of muP
+            if (!gpt2 && !experts && !adapters)
+                maybe("mtp.depth=" of("1 2"), 25)
+            if (name !~ /muon|adafactor|soap/ && !experts &&
+                settings !~ /mtp/) # no rule of muP
                 maybe("model.mup_base_width=12", 20)
             maybe("train.z_loss=1e-3", 30)
             maybe("train.noise_scale=3", 30)

@@ -174,7 +174,7 @@ draw() { # SEED
         # What stays as it is, and adapters; ~: a space in a word.
         function stays(   rank, group, named) {
             rank = seed % 2 && clip > 0 ? 0 : of("0 0 2 3")
-            if (family ~ /deepseek_v/ || special ~ /bias_rate=0[.]/) rank = 0
+            if (family ~ /deepseek_v/ || special ~ /bias_rate=0[.]|depth=[12]/) rank = 0
             named = rank > 0 && random(2) ? some(targets()) : "[all]"
             group = of("- - *norm*~frozen layers.0.*~frozen *.wo~frozen " \
                 (family ~ /deepseek_v/ ? "" : "*wqkv~frozen ") \
@@ -226,6 +226,8 @@ draw() { # SEED
             head = of("2 4 6 10 12")
             width = 8 + random(17)
             special = rules()
+            if (family ~ /^(llama|mistral|ministral|qwen|smollm3|olmo|phi3|gemma|mixtral|granite|gpt_oss|deepseek$|deepseek_v2)/)
+                special = special " mtp.depth=" of("0 0 0 1 2")
             dtype = of("float32 float32 bfloat16 bfloat16 float64 float16")
             batch = of("4 6 8 10 12 16")
             layers = 1 + random(6)

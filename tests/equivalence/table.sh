@@ -677,6 +677,21 @@ steps=3 model later_pipe_tied $experts model.family=glm4_moe moe.experts=4 \
     moe.top_k=2 moe.intermediate_size=12 mtp.depth=2 model.tied=true \
     train.dtype=bfloat16 moe.first_dense=1 model.layers=4
 }
+# ... in families whose published files have none.
+printf '%s\n' "ranks=2 mesh.data=2 zero=zero1 train.micro_batch=1" \
+    "ranks=2 mesh.shard=2 zero=fsdp" "ranks=2 mesh.tensor=2" \
+    "ranks=2 mesh.context=2 train.micro_batch=1" \
+    "ranks=2 mesh.pipe=2 train.micro_batch=1" \
+    "ranks=4 mesh.pipe=2 mesh.tensor=2 schedule.name=zb-h1 train.micro_batch=1" \
+    >layouts.txt
+# shellcheck disable=SC2086
+{
+steps=3 model later_dense $experts model.tied=true mtp.depth=2 model.layers=2
+steps=3 model later_gemma $experts model.family=gemma2 mtp.depth=1 \
+    model.layers=2 model.window=9 train.dtype=bfloat16
+steps=3 model later_scaled $experts model.family=granitemoe moe.experts=6 \
+    moe.top_k=2 mtp.depth=1 model.layers=2 model.tied=false
+}
 mv all.txt layouts.txt
 # Places of experts: ranks tell each other how many of their tokens came before.
 # shellcheck disable=SC2086

@@ -23,9 +23,11 @@ from torch.nn.functional import cross_entropy, linear
 import check_drawn
 from check_drawn import F32, F64, pieces, tensors
 from make_experts import DEEPSEEK_V3, GLM4_MOE
-from make_models import HERE, LENGTH, SEQUENCES
+from make_models import HERE, LENGTH, LLAMA_V5, QWEN3, SEQUENCES
 
-CASES = {"deepseek_v3": (DEEPSEEK_V3, 2, 5), "glm4_moe": (GLM4_MOE, 1, 6)}
+CASES = {"deepseek_v3": (DEEPSEEK_V3, 2, 5), "glm4_moe": (GLM4_MOE, 1, 6),
+         "llama": (LLAMA_V5, 2, 7), "qwen3": (QWEN3, 1, 8)}
+OTHERS = ("llama", "qwen3")  # whose files have no number of modules
 WEIGHT = 0.7
 STARTS = [[0, 20], [0], [0, 3, 4, 30]]   # of documents
 
@@ -113,8 +115,9 @@ def make(name):
     more = {**config, "num_hidden_layers": config["num_hidden_layers"] + depth}
     (directory / "config.json").write_text(json.dumps(more, indent=2) + "\n")
     model = check_drawn.build(directory)
+    number = {} if name in OTHERS else {"num_nextn_predict_layers": depth}
     (directory / "config.json").write_text(json.dumps(
-        {**config, "num_nextn_predict_layers": depth}, indent=2) + "\n")
+        {**config, **number}, indent=2) + "\n")
     check_drawn.fill(model, generator)
     extra = extra_draw(config, depth, generator)
     batch = batch_draw(config, generator)

@@ -22,6 +22,11 @@ static const struct mtp_case {
     {"deepseek_v3", DTYPE_F32, 1, "none", 2e-5},
     {"glm4_moe", DTYPE_F64, 3, "none", 1e-10},
     {"glm4_moe", DTYPE_F32, 3, "block", 2e-5},
+    {"llama", DTYPE_F64, 3, "none", 1e-10},
+    {"llama", DTYPE_F64, 1, "block", 1e-10},
+    {"llama", DTYPE_F32, 1, "none", 2e-5},
+    {"qwen3", DTYPE_F64, 3, "none", 1e-10},
+    {"qwen3", DTYPE_F32, 1, "block", 2e-5},
 };
 
 /* The batch of the oracle: tokens, targets, positions, documents. */
