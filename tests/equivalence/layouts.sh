@@ -109,3 +109,49 @@ mixed() {
         "ranks=16 mesh.data=4 mesh.tensor=2 mesh.pipe=2 train.micro_batch=1" \
         "ranks=16 mesh.data=2 mesh.shard=2 mesh.tensor=2 mesh.pipe=2 train.micro_batch=1 zero=zero1"
 }
+
+# Modules that predict later tokens.
+later() {
+    printf '%s\n' \
+        "ranks=1 train.micro_batch=1 train.recompute=block" \
+        "ranks=2 mesh.data=2 zero=zero1" \
+        "ranks=4 mesh.data=4 zero=zero2 train.micro_batch=1" \
+        "ranks=2 mesh.shard=2 zero=fsdp fsdp.prefetch=8" \
+        "ranks=4 mesh.data=2 mesh.shard=2 zero=hsdp train.micro_batch=1" \
+        "ranks=2 mesh.tensor=2" \
+        "ranks=2 mesh.context=2 train.micro_batch=1" \
+        "ranks=4 mesh.tensor=2 mesh.context=2 tensor.overlap=2" \
+        "ranks=4 mesh.tensor=2 mesh.shard=2 zero=fsdp train.recompute=block" \
+        "ranks=2 mesh.expert=2" \
+        "ranks=4 mesh.expert=2 mesh.shard=2 zero=fsdp train.micro_batch=1" \
+        "ranks=4 mesh.expert=2 mesh.context=2 train.micro_batch=1"
+}
+
+# ... on a pipeline: the last stage holds the table of the first one, too.
+later_pipe() {
+    printf '%s\n' \
+        "ranks=2 mesh.pipe=2 train.micro_batch=1" \
+        "ranks=4 mesh.pipe=4 schedule.name=gpipe train.recompute=block" \
+        "ranks=2 mesh.pipe=2 schedule.name=interleaved train.micro_batch=1" \
+        "ranks=2 mesh.pipe=2 schedule.name=breadth-first train.micro_batch=1" \
+        "ranks=2 mesh.pipe=2 schedule.name=zb-h1 train.micro_batch=1" \
+        "ranks=2 mesh.pipe=2 schedule.name=zb-v train.micro_batch=1" \
+        "ranks=2 mesh.pipe=2 schedule.name=dualpipe train.micro_batch=1" \
+        "ranks=2 mesh.pipe=2 schedule.name=dualpipev train.micro_batch=1" \
+        "ranks=4 mesh.pipe=2 mesh.data=2 zero=zero2 train.micro_batch=1" \
+        "ranks=4 mesh.pipe=2 mesh.shard=2 zero=fsdp train.micro_batch=1 schedule.name=zb-h2" \
+        "ranks=4 mesh.pipe=2 mesh.tensor=2 train.micro_batch=1" \
+        "ranks=4 mesh.pipe=2 mesh.context=2 train.micro_batch=2 zero=zero1" \
+        "ranks=4 mesh.pipe=2 mesh.expert=2 train.micro_batch=1"
+}
+
+# ... in families whose published files have none.
+later_few() {
+    printf '%s\n' \
+        "ranks=2 mesh.data=2 zero=zero1 train.micro_batch=1" \
+        "ranks=2 mesh.shard=2 zero=fsdp" \
+        "ranks=2 mesh.tensor=2" \
+        "ranks=2 mesh.context=2 train.micro_batch=1" \
+        "ranks=2 mesh.pipe=2 train.micro_batch=1" \
+        "ranks=4 mesh.pipe=2 mesh.tensor=2 schedule.name=zb-h1 train.micro_batch=1"
+}

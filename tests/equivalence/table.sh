@@ -633,59 +633,24 @@ steps=3 model tied $experts model.family=mixtral moe.experts=4 \
     model.init_std=0 moe.z_loss=0.01
 }
 # Modules that predict later tokens: the table and the head are used two and
-# three times, or four times where they are one matrix.
+# three times, or four times and more where they are one matrix.
 cp layouts.txt all.txt
-printf '%s\n' "ranks=1 train.micro_batch=1 train.recompute=block" \
-    "ranks=2 mesh.data=2 zero=zero1" \
-    "ranks=4 mesh.data=4 zero=zero2 train.micro_batch=1" \
-    "ranks=2 mesh.shard=2 zero=fsdp fsdp.prefetch=8" \
-    "ranks=4 mesh.data=2 mesh.shard=2 zero=hsdp train.micro_batch=1" \
-    "ranks=2 mesh.tensor=2" "ranks=2 mesh.context=2 train.micro_batch=1" \
-    "ranks=4 mesh.tensor=2 mesh.context=2 tensor.overlap=2" \
-    "ranks=4 mesh.tensor=2 mesh.shard=2 zero=fsdp train.recompute=block" \
-    "ranks=2 mesh.expert=2" \
-    "ranks=4 mesh.expert=2 mesh.shard=2 zero=fsdp train.micro_batch=1" \
-    "ranks=4 mesh.expert=2 mesh.context=2 train.micro_batch=1" >layouts.txt
 # shellcheck disable=SC2086
 {
+later >layouts.txt
 steps=3 model later $experts model.family=deepseek_v3 $latent mtp.depth=2 \
     mtp.weight_steps=1 moe.bias_rate=0.01 model.dropout=0.1 train.z_loss=1e-3
 steps=3 model later_tied $experts model.family=glm4_moe moe.experts=4 \
     moe.top_k=2 moe.intermediate_size=12 mtp.depth=1 model.tied=true \
     train.dtype=bfloat16 moe.first_dense=1
-}
-# ... on a pipeline: the last stage holds the table of the first one, too.
-printf '%s\n' "ranks=2 mesh.pipe=2 train.micro_batch=1" \
-    "ranks=4 mesh.pipe=4 schedule.name=gpipe train.recompute=block" \
-    "ranks=2 mesh.pipe=2 schedule.name=interleaved train.micro_batch=1" \
-    "ranks=2 mesh.pipe=2 schedule.name=breadth-first train.micro_batch=1" \
-    "ranks=2 mesh.pipe=2 schedule.name=zb-h1 train.micro_batch=1" \
-    "ranks=2 mesh.pipe=2 schedule.name=zb-v train.micro_batch=1" \
-    "ranks=2 mesh.pipe=2 schedule.name=dualpipe train.micro_batch=1" \
-    "ranks=2 mesh.pipe=2 schedule.name=dualpipev train.micro_batch=1" \
-    "ranks=4 mesh.pipe=2 mesh.data=2 zero=zero2 train.micro_batch=1" \
-    "ranks=4 mesh.pipe=2 mesh.shard=2 zero=fsdp train.micro_batch=1 schedule.name=zb-h2" \
-    "ranks=4 mesh.pipe=2 mesh.tensor=2 train.micro_batch=1" \
-    "ranks=4 mesh.pipe=2 mesh.context=2 train.micro_batch=2 zero=zero1" \
-    "ranks=4 mesh.pipe=2 mesh.expert=2 train.micro_batch=1" >layouts.txt
-# shellcheck disable=SC2086
-{
+later_pipe >layouts.txt
 steps=3 model later_pipe $experts model.family=deepseek_v3 $latent mtp.depth=2 \
     mtp.weight_steps=1 moe.bias_rate=0.01 model.dropout=0.1 train.z_loss=1e-3 \
     model.layers=4 model.tied=false
 steps=3 model later_pipe_tied $experts model.family=glm4_moe moe.experts=4 \
     moe.top_k=2 moe.intermediate_size=12 mtp.depth=2 model.tied=true \
     train.dtype=bfloat16 moe.first_dense=1 model.layers=4
-}
-# ... in families whose published files have none.
-printf '%s\n' "ranks=2 mesh.data=2 zero=zero1 train.micro_batch=1" \
-    "ranks=2 mesh.shard=2 zero=fsdp" "ranks=2 mesh.tensor=2" \
-    "ranks=2 mesh.context=2 train.micro_batch=1" \
-    "ranks=2 mesh.pipe=2 train.micro_batch=1" \
-    "ranks=4 mesh.pipe=2 mesh.tensor=2 schedule.name=zb-h1 train.micro_batch=1" \
-    >layouts.txt
-# shellcheck disable=SC2086
-{
+later_few >layouts.txt
 steps=3 model later_dense $experts model.tied=true mtp.depth=2 model.layers=2
 steps=3 model later_gemma $experts model.family=gemma2 mtp.depth=1 \
     model.layers=2 model.window=9 train.dtype=bfloat16
