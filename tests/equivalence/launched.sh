@@ -155,7 +155,7 @@ for name in ${*:-own $mpis}; do
     four >layouts.txt
     rows_of $name 4
     experts >layouts.txt
-    rows_of $name 6 model.family=mixtral moe.experts=4 \
+    rows_of $name 4 model.family=mixtral moe.experts=4 \
         numerics.grid_context=2
     eight >layouts.txt
     rows_of $name 8
