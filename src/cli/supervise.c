@@ -19,6 +19,7 @@
 #include "comm/launch.h"
 #include "control/agent.h"
 #include "control/place.h"
+#include "control/report.h"
 #include "control/supervisor.h"
 #include "comm/process.h"
 #include "train/elastic.h"
@@ -185,8 +186,101 @@ status supervised_check(const struct options *o)
     return OK;
 }
 
+/* ---- a run whose supervisor died ---- */
+
+enum { WORDS_BYTES = 4096 };
+
+/* What the system says of a process, zero bytes and all; its length. */
+static size_t read_process(pid_t process, const char *what,
+                           char out[WORDS_BYTES])
+{
+    char path[64];
+    ssize_t got;
+    int file;
+
+    snprintf(path, sizeof path, "/proc/%ld/%s", (long)process, what);
+    file = open(path, O_RDONLY | O_CLOEXEC);
+    if (file < 0) return 0;
+    got = read(file, out, WORDS_BYTES - 1);
+    close(file);
+    out[got > 0 ? got : 0] = '\0';
+    return got > 0 ? (size_t)got : 0;
+}
+
+static pid_t parent_of(pid_t process)
+{
+    char text[WORDS_BYTES];
+    const char *at;
+    long parent = 0;
+
+    if (read_process(process, "stat", text) == 0) return 0;
+    at = strrchr(text, ')'); /* then the state, and the parent */
+    if (at == NULL || strlen(at) < 5) return 0;
+    parent = strtol(at + 3, NULL, 10);
+    return (pid_t)parent;
+}
+
+/* The word behind `flag` in a command line; "": there is none. */
+static const char *word_behind(const char *words, size_t length,
+                               const char *flag)
+{
+    const char *end = words + length;
+
+    for (const char *at = words; at < end; at += strlen(at) + 1)
+        if (strcmp(at, flag) == 0 && at + strlen(at) + 1 < end)
+            return at + strlen(at) + 1;
+    return "";
+}
+
+/* Where an agent of `--spares` knocks, and its token, which has no name but in
+ * its process. */
+static bool agent_tells(pid_t agent, char address[DOOR_ADDRESS_BYTES],
+                        struct token *token)
+{
+    static const char inherited[] = "/proc/self/";
+    char words[WORDS_BYTES], path[96];
+    const size_t length = read_process(agent, "cmdline", words);
+    const char *join = word_behind(words, length, "--join");
+    const char *file = word_behind(words, length, "--token");
+
+    if (join[0] == '\0' || strlen(join) >= DOOR_ADDRESS_BYTES ||
+        strncmp(file, inherited, strlen(inherited)) != 0 ||
+        strcmp(word_behind(words, length, "lockstep"), "agent") != 0)
+        return false;
+    snprintf(path, sizeof path, "/proc/%ld/%.60s", (long)agent,
+             file + strlen(inherited));
+    if (token_read(token, path) != OK) {
+        status_clear();
+        return false;
+    }
+    memcpy(address, join, strlen(join) + 1);
+    return true;
+}
+
+/* The agent of this run, if its ranks go on without a supervisor: then the next
+ * one listens where the agent knocks. */
+static bool find_agent(const char *run, char address[DOOR_ADDRESS_BYTES],
+                       struct token *token)
+{
+    struct run_report report;
+    bool found = false;
+
+    if (run_report_read(&report, run) != OK) {
+        status_clear();
+        return false;
+    }
+    for (int i = 0; i < report.ranks && !found; i++)
+        found = report.agents && report.state == RUN_ALONE &&
+                report.rank[i].lives &&
+                agent_tells(parent_of((pid_t)report.rank[i].process), address,
+                            token);
+    run_report_free(&report);
+    return found;
+}
+
 status supervise_with_spares(const struct spares *spares)
 {
+    char listen[DOOR_ADDRESS_BYTES] = "127.0.0.1:0";
     struct errand errand = {.arguments = spares->arguments,
                             .config = spares->config, .token_file = -1};
     const struct options *o = &spares->set->values;
@@ -203,10 +297,10 @@ status supervise_with_spares(const struct spares *spares)
         FAIL(ERR_USAGE, "%d ranks and %d spares: at most %d processes",
              spares->ranks, spares->count, PLACES_MOST);
     TRY(elastic_open(&errand.elastic, spares->set, spares->ranks));
-    TRY(token_draw(&token));
+    if (!find_agent(run, listen, &token)) TRY(token_draw(&token));
     TRY(inherited_token(&token, &errand.token_file));
     how = supervision_of(&errand, o, spares->ranks);
-    how.listen = "127.0.0.1:0";
+    how.listen = listen;
     how.token = &token;
     how.listens = start_agent;
     how.again = spares->config == NULL;

@@ -213,7 +213,13 @@ void fleet_believe(struct fleet *fleet, int rank, const char *name, int place,
         m->gone = true;
         snprintf(m->why, sizeof m->why, "was lost with node %.40s", name);
     } else {
-        fleet->home[rank] = fleet->at[rank].node;
+        const struct rank_seat *at = &fleet->at[rank];
+        const struct slot_report *r = &fleet->nodes[at->node]
+                                           .seats[at->place].report;
+
+        fleet->home[rank] = at->node;
+        m->process = (pid_t)r->process;
+        m->began = r->began;
     }
     if (order > fleet->last_order) fleet->last_order = order;
 }

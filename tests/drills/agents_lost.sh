@@ -1,7 +1,8 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
 # agents_lost.sh - all ranks are lost at once with their agent: the local one of
-# --spares, and one of two right after a rewind.
+# --spares, and one of two right after a rewind; the supervisor of --spares is
+# killed, and another takes its ranks over.
 #
 #     BUILD=build tests/drills/agents_lost.sh
 . "${0%/*}/common.sh"
@@ -33,6 +34,39 @@ code=$?
 says "the local agent is killed: another one" log 'of this machine is gone'
 if [ $code -eq 0 ] && same_run short killed; then ok "the local agent is killed"
 else bad "the local agent is killed" "exit $code, $why" log; fi
+
+# --- the supervisor of --spares is killed: the next one listens where the agent
+# of its ranks knocks, and replaces ranks again ---
+more="--set train.steps=1000 --set checkpoint.every=500"
+# shellcheck disable=SC2086
+must train config.yaml --run long $more --set train.threads=1
+# shellcheck disable=SC2086
+"$program" train config.yaml --run taken $four $more --supervised --spares 1 \
+    --copies 1 >log.first 2>&1 &
+child=$!
+children="$children $child"
+await_step taken 20
+kill -9 "$child"
+wait "$child" 2>/dev/null
+# shellcheck disable=SC2086
+"$program" resume taken --ranks 4 --supervised --spares 1 --copies 1 >log 2>&1 &
+child=$!
+children="$children $child"
+await log 'took over 4 ranks'
+ok "the next supervisor of --spares takes its ranks over"
+victim=$(grep '"event": "start"' taken/control/journal.jsonl | tail -n 1 |
+    grep -o '"process": [0-9]*' | sed -n 's/.* //; 2p')
+if [ "${victim:-0}" -gt 1 ]; then kill -9 "$victim"
+else bad "processes of ranks taken over" "not told" taken/control/journal.jsonl; fi
+await taken/control/journal.jsonl '"event": "recovered"'
+says "and replaces one that dies" taken/control/journal.jsonl '"from": "memory"'
+ended "$child"
+code=$?
+if [ $code -eq 0 ] && same_run long taken; then
+    ok "taken over: the same bytes"
+else
+    bad "taken over: the same bytes" "exit $code, $why" log
+fi
 
 head -c 32 /dev/urandom | od -An -tx1 | tr -d ' \n' >token
 chmod 600 token
