@@ -111,6 +111,7 @@ static void live(struct agent *agent, int index)
         atomic_store(&agent->board->here, order.here);
         atomic_store(&place->taken, number);
         board_sit(agent->board, index);
+        atomic_store(&agent->board->pages[index].seated, order.rank + 1);
         result = obey(agent, &order);
         board_end(result, result == OK ? "" : status_message());
         status_clear();

@@ -27,6 +27,8 @@ enum board_source { BOARD_BEGINNING, BOARD_CHECKPOINT, BOARD_MEMORY,
 
 struct board_page {
     _Atomic int64_t process;      /* of the rank; on its own machine */
+    _Atomic int seated;           /* the rank, and one more, whose place the
+                                   * page is; 0: it is the page of its rank */
     _Atomic int phase;            /* enum board_phase */
     _Atomic int64_t step;         /* steps done */
     _Atomic int64_t step_ns;      /* monotonic, when the last one ended */

@@ -117,6 +117,8 @@ struct straggler straggler_find(const struct board *board)
     if (out.calls < CALLS_LEAST || out.share < share_least ||
         most < times_least * second)
         out.rank = -1;
+    else if (atomic_load(&board->pages[out.rank].seated) > 0)
+        out.rank = atomic_load(&board->pages[out.rank].seated) - 1;
     return out;
 }
 

@@ -88,6 +88,22 @@ TEST(a_fault_that_wanders_is_no_straggler)
     close(file);
 }
 
+/* Spares have moved ranks: the pages of an agent's board are of places. */
+TEST(a_rank_on_another_place_is_named_by_its_number)
+{
+    int file;
+    struct board *board = open_board(&file);
+
+    for (int step = 1; step <= 40; step++)
+        for (int i = 0; i < RANKS; i++)
+            call(board, i, (uint64_t)step, i == 1 ? 30000000 : 100000);
+    EQUAL_INT(straggler_find(board).rank, 1);
+    atomic_store(&board->pages[1].seated, 1); /* rank 0 */
+    EQUAL_INT(straggler_find(board).rank, 0);
+    board_close(board);
+    close(file);
+}
+
 /* A dying rank may leave anything; some ranks are not here. */
 TEST(nonsense_is_no_straggler)
 {
@@ -104,4 +120,5 @@ TEST(nonsense_is_no_straggler)
 
 TEST_MAIN(the_rank_that_comes_last_is_named,
           small_delays_and_few_calls_are_no_straggler,
-          a_fault_that_wanders_is_no_straggler, nonsense_is_no_straggler)
+          a_fault_that_wanders_is_no_straggler, nonsense_is_no_straggler,
+          a_rank_on_another_place_is_named_by_its_number)
