@@ -190,7 +190,7 @@ status supervised_check(const struct options *o)
 
 enum { WORDS_BYTES = 4096 };
 
-/* What the system says of a process, zero bytes and all; its length. */
+/* The system says this of a process, zero bytes and all; returns the length. */
 static size_t read_process(pid_t process, const char *what,
                            char out[WORDS_BYTES])
 {
