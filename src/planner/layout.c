@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "mesh/shard.h"
+#include "nn/precision.h"
 #include "plan/fit.h"
 #include "schedule/build.h"
 
@@ -227,6 +228,16 @@ static int threads_of(const struct layout *l, const struct options *o,
     return cores / ranks > 1 ? cores / ranks : 1;
 }
 
+/* Lockstep's own step is refused by the trainer's setup. */
+static status check_recipe(const struct options *o, enum program_as as)
+{
+    const char *name = o->numerics.recipe;
+    const struct precision *recipe;
+
+    if (as == AS_LOCKSTEP || strpbrk(name, "./") != NULL) return OK;
+    return precision_parse(&recipe, name);
+}
+
 status layout_from_options(struct layout *l,
                            const struct layout_request *request)
 {
@@ -251,6 +262,7 @@ status layout_from_options(struct layout *l,
     l->sequence_parallel = l->tensor > 1 &&
                            !(habits_of[l->as].block_whole &&
                              l->recompute == RECOMPUTE_BLOCK);
+    TRY(check_recipe(o, l->as));
     l->bits = layout_bits(o, l->as);
     l->overlap_tensor = o->tensor.overlap > 1 || o->tensor.domino;
     l->threads = threads_of(l, o, request);

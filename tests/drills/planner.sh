@@ -348,6 +348,9 @@ expect "ranks that nodes do not divide" 2 "not a multiple" plan gpt.yaml \
     --ranks 64 --nodes 7 --time --machine h100 --as megatron
 expect "more ranks than a node has" 2 "has 8 devices" plan gpt.yaml \
     --ranks 64 --nodes 4 --time --machine h100 --as megatron
+expect "a recipe that is none, of another program" 78 "fp8-tensor" plan \
+    gpt.yaml --ranks 64 --time --machine h100 --as megatron \
+    --set numerics.recipe=fp8-tenser
 expect "a flag without --time" 2 "goes with --time" plan small.yaml \
     --machine h100
 expect "a price without a length" 2 "needs --tokens" plan small.yaml --time \
