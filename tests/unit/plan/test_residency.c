@@ -338,7 +338,7 @@ static int64_t sent(const struct model *model, struct layout layout,
         IS_OK(pipeline_plan(&pipeline, &request));
         exchanges_of(&exchanges, &pipeline);
         for (int i = 0; i < exchanges.count; i++)
-            if (strcmp(exchanges.items[i].what, what) == 0)
+            if (strcmp(sent_name(exchanges.items[i].what), what) == 0)
                 bytes += exchanges.items[i].bytes;
         pipeline_free(&pipeline);
     }
