@@ -6,8 +6,8 @@
 #
 #     benchmarks/precision.sh [OUT_DIR]      default: benchmarks/results
 #
-# SIZE=1m (default) or 10m; STEPS (400); THREADS; ONLY=TEXT: recipes with that in the
-# name, and bfloat16; QUICK=1: two steps of two recipes, to see that it works.
+# SIZE=1m (default) or 10m; STEPS (400); THREADS; ONLY=REGEX: recipes whose names
+# it matches, and bfloat16; QUICK=1: two steps of two recipes, to see that it works.
 set -eu
 cd "$(dirname "$0")/.."
 root=$PWD
@@ -45,7 +45,7 @@ YAML
 rung() {
     local name=$1 sets=() set
     shift
-    [[ $name == bfloat16 || $name == *"$only"* ]] || return 0
+    [[ $name == bfloat16 || $name =~ $only ]] || return 0
     for set; do sets+=(--set "$set"); done
     "$program" train config.yaml --run "$name" "${sets[@]}" >log 2>&1 ||
         { cat log >&2; exit 1; }
