@@ -6,18 +6,19 @@
 
 /* ---- up: one of each expert ---- */
 
-struct tensor expert_bias_of(const struct step *step, struct run *run)
+struct tensor expert_bias_of(const struct step *step, int which,
+                             struct run *run)
 {
     struct step other = *step;
     int64_t away = 0;
 
-    if (step->param[1] < 0) return (struct tensor){0};
-    const struct tensor first = run_weight(run, step, 1);
+    if (step->param[which] < 0) return (struct tensor){0};
+    const struct tensor first = run_weight(run, step, which);
     const int64_t n = tensor_count(&first);
 
     for (int i = 1; i < step->each; i++) {
-        other.param[1] = step->param[1] + i;
-        const struct tensor one = run_weight(run, &other, 1);
+        other.param[which] = step->param[which] + i;
+        const struct tensor one = run_weight(run, &other, which);
 
         if (i == 1)
             away = ((const char *)one.data - (const char *)first.data) /

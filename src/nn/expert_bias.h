@@ -10,8 +10,9 @@
 
 #include "nn/choice.h"
 
-/* The step's second parameters [experts, n]; data NULL: none. */
-struct tensor expert_bias_of(const struct step *step, struct run *run);
+/* The step's parameters `which` [experts, n]; data NULL: none. */
+struct tensor expert_bias_of(const struct step *step, int which,
+                             struct run *run);
 /* The gradients of these: sums of the rows dy that tokens chose. */
 status expert_bias_sums(const struct step *step, struct run *run,
                         const struct choice_lists *lists, struct tensor dy);

@@ -7,6 +7,15 @@
 #include "nn/expert_ranks.h"
 #include "nn/straight.h"
 
+struct step with_param(const struct step *step, int which)
+{
+    struct step one = *step;
+
+    one.param[0] = step->param[which];
+    one.use[0] = step->use[which];
+    return one;
+}
+
 struct tensor weights_of(const struct step *step, struct run *run)
 {
     struct tensor all = run_weight(run, step, 0);
@@ -38,6 +47,39 @@ struct tensor transposed(struct tensor all)
     all.stride[1] = from.stride[2];
     all.stride[2] = from.stride[1];
     return all;
+}
+
+static struct clamped_glu clamped_of(const struct step *step)
+{
+    return (struct clamped_glu){.alpha = step->set.experts.alpha,
+                                .limit = step->set.experts.limit};
+}
+
+status experts_gate(const struct step *step, struct run *run,
+                    struct tensor out, struct tensor gate_up)
+{
+    struct clamped_glu clamped = clamped_of(step);
+
+    if (clamped.limit == 0)
+        return run->kernels->swiglu_forward(run->stream, out, gate_up);
+    clamped.out = out;
+    clamped.gate_up = gate_up;
+    return run->kernels->clamped_forward(run->stream, &clamped);
+}
+
+status experts_gate_backward(const struct step *step, struct run *run,
+                             struct tensor dgate_up, struct tensor dout,
+                             struct tensor gate_up)
+{
+    struct clamped_glu clamped = clamped_of(step);
+
+    if (clamped.limit == 0)
+        return run->kernels->swiglu_backward(run->stream, dgate_up, dout,
+                                             gate_up);
+    clamped.dgate_up = dgate_up;
+    clamped.dout = dout;
+    clamped.gate_up = gate_up;
+    return run->kernels->clamped_backward(run->stream, &clamped);
 }
 
 /* Experts [first, first + count) whose sums lie at equal distances. */
@@ -110,6 +152,35 @@ static struct expert_rows rows_from(struct expert_rows rows, int64_t row)
     return rows;
 }
 
+/* The sums of a run of experts. */
+static status sum_run(struct run *run, const struct expert_operands *of,
+                      const struct expert_run *r,
+                      const struct sum_order *order)
+{
+    const struct tensor one = r->target.c;
+    int64_t row = 0;
+    const struct expert_groups groups =
+        choice_some(of->lists, r->first, r->count, &row);
+    struct experts_gradient matrix = {
+        .groups = &groups, .a = rows_from(of->a, row), .order = order,
+        .continues = r->target.continues, .adds = r->target.left};
+    struct experts_sums vector = {
+        .groups = &groups, .a = matrix.a, .order = order,
+        .continues = matrix.continues, .adds = matrix.adds};
+
+    if (of->b.matrix.data == NULL) {
+        vector.c = tensor_2d(one.data, one.dtype, r->count,
+                             tensor_count(&one));
+        if (r->count > 1) vector.c.stride[0] = r->stride;
+        return run->kernels->experts_sums(run->stream, &vector);
+    }
+    matrix.b = rows_from(of->b, row);
+    matrix.c = tensor_3d(one.data, one.dtype, r->count, one.shape[0],
+                         one.shape[1]);
+    if (r->count > 1) matrix.c.stride[0] = r->stride;
+    return run->kernels->experts_gradient(run->stream, &matrix);
+}
+
 /* Experts of one source. */
 struct expert_range { int first, end; };
 
@@ -122,19 +193,8 @@ static status sum_gradient(struct run *run, const struct step *step,
 
     while (next_run(run, step, piece, sum, &r)) {
         const struct sum_order order = order_of(run, piece, r.target.only);
-        const struct tensor one = r.target.c;
-        int64_t row = 0;
-        const struct expert_groups groups =
-            choice_some(of->lists, r.first, r.count, &row);
-        struct experts_gradient call = {
-            .groups = &groups, .a = rows_from(of->a, row),
-            .b = rows_from(of->b, row), .order = &order,
-            .continues = r.target.continues, .adds = r.target.left};
 
-        call.c = tensor_3d(one.data, one.dtype, r.count, one.shape[0],
-                           one.shape[1]);
-        if (r.count > 1) call.c.stride[0] = r.stride;
-        TRY(run->kernels->experts_gradient(run->stream, &call));
+        TRY(sum_run(run, of, &r, &order));
     }
     return OK;
 }

@@ -6,10 +6,20 @@
 
 #include "nn/choice.h"
 
+/* The step as if it had the parameter `which` alone. */
+struct step with_param(const struct step *step, int which);
 /* All matrices of the step's first parameter [experts, rows, cols], which lie
  * at equal distances; the same transposed. */
 struct tensor weights_of(const struct step *step, struct run *run);
 struct tensor transposed(struct tensor all);
+
+/* out = the gate of rows [gate, up], clamped where the step has a limit; and
+ * backward. */
+status experts_gate(const struct step *step, struct run *run,
+                    struct tensor out, struct tensor gate_up);
+status experts_gate_backward(const struct step *step, struct run *run,
+                             struct tensor dgate_up, struct tensor dout,
+                             struct tensor gate_up);
 
 struct expert_operands {
     const struct choice_lists *lists;
@@ -17,7 +27,8 @@ struct expert_operands {
     int first, last;      /* pairs of an expert and a source, [expert][source],
                            * that are summed; 0, 0: all */
 };
-/* W of a step with a matrix of each expert: the sum of a (row) b (row). */
+/* W of a step with a matrix of each expert: the sum of a (row) b (row); b
+ * without data: with a vector of each, the sum of a (row). */
 status experts_weight(const struct step *step, struct run *run,
                       const struct expert_operands *of);
 

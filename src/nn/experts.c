@@ -95,7 +95,7 @@ static status up_forward(const struct step *step, struct run *run)
         .groups = &lists.groups,
         .c = choice_rows(run_slot(run, step->output), param->rows),
         .a = {.matrix = run_slot(run, step->input), .gathered = true},
-        .bias = expert_bias_of(step, run),
+        .bias = expert_bias_of(step, 1, run),
         .b = transposed(weights_of(step, run)), .order = &order};
 
     TRY(overlap_wait_all(run, run_slot(run, step->input)));
@@ -283,45 +283,22 @@ static int64_t gate_width(const struct step *step, const struct program *p)
     return p->slots[step->output].width / form_of(step)->choices;
 }
 
-static struct clamped_glu clamped_of(const struct step *step)
-{
-    return (struct clamped_glu){.alpha = step->set.experts.alpha,
-                                .limit = step->set.experts.limit};
-}
-
 static status gate_forward(const struct step *step, struct run *run)
 {
     const int64_t width = gate_width(step, run->program);
-    struct clamped_glu clamped = clamped_of(step);
 
-    if (clamped.limit > 0) {
-        clamped.out = choice_rows(run_slot(run, step->output), width);
-        clamped.gate_up =
-            choice_rows(run_slot(run, step->input), 2 * width);
-        return run->kernels->clamped_forward(run->stream, &clamped);
-    }
-    return run->kernels->swiglu_forward(
-        run->stream, choice_rows(run_slot(run, step->output), width),
-        choice_rows(run_slot(run, step->input), 2 * width));
+    return experts_gate(step, run,
+                        choice_rows(run_slot(run, step->output), width),
+                        choice_rows(run_slot(run, step->input), 2 * width));
 }
 
 static status gate_backward(const struct step *step, struct run *run)
 {
     const int64_t width = gate_width(step, run->program);
-    struct clamped_glu clamped = clamped_of(step);
 
     CHECK(!run->event->adds);
-    if (clamped.limit > 0) {
-        clamped.dgate_up =
-            choice_rows(run_gradient(run, step->input), 2 * width);
-        clamped.dout =
-            choice_rows(run_gradient(run, step->output), width);
-        clamped.gate_up =
-            choice_rows(run_slot(run, step->input), 2 * width);
-        return run->kernels->clamped_backward(run->stream, &clamped);
-    }
-    return run->kernels->swiglu_backward(
-        run->stream, choice_rows(run_gradient(run, step->input), 2 * width),
+    return experts_gate_backward(
+        step, run, choice_rows(run_gradient(run, step->input), 2 * width),
         choice_rows(run_gradient(run, step->output), width),
         choice_rows(run_slot(run, step->input), 2 * width));
 }
@@ -534,14 +511,6 @@ static slot add_combine(struct program *p, slot rows, slot choice,
     return output;
 }
 
-static status fail_spread(void)
-{
-    FAIL(ERR_CONFIG, "mesh.expert: experts with biases are on every rank; "
-                     "mesh.expert=1 without mesh.expert_tensor and "
-                     "mesh.expert_context works, with zero and mesh.tensor to "
-                     "divide them");
-}
-
 static status fail_domino(void)
 {
     FAIL(ERR_CONFIG, "tensor.domino: it takes a micro-batch in pieces, whose "
@@ -566,8 +535,6 @@ slot nn_experts(struct program *p, slot x, slot choice,
     slot whole = choice, read;
 
     if (p->error == OK && p->domino) p->error = fail_domino();
-    if (p->error == OK && spec->up_bias.rows > 0 && experts_are_spread(p))
-        p->error = fail_spread();
     x = read = straight_rotate(p, x, &spec->up, -1, 0);
     if (p->error == OK && experts_are_folded(p))
         x = relayout_local(p, x);

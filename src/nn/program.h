@@ -82,7 +82,7 @@ struct layer {
     bool keeps_input_for_w, keeps_output_gradient_for_w;
 };
 
-enum { STEP_PARAMS_MAX = 2, ROPE_TABLES_MAX = 4, MTP_MOST = 2 };
+enum { STEP_PARAMS_MAX = 3, ROPE_TABLES_MAX = 4, MTP_MOST = 2 };
 
 struct rope_table {
     struct rope_scaling scaling;

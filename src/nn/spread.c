@@ -19,6 +19,7 @@
 #include <string.h>
 
 #include "mesh/group.h"
+#include "nn/expert_bias.h"
 #include "nn/expert_ranks.h"
 #include "nn/expert_sums.h"
 #include "nn/quantized_experts.h"
@@ -32,7 +33,7 @@ struct rooms { size_t at[ROOMS + 1]; };
 struct spread {
     const struct step *step;
     struct run *run;
-    struct step up, down;      /* the step with one of its parameters */
+    struct step up, down, bias; /* the step with one of its parameters */
     int64_t width, inner, rows; /* of x; of an expert; that there is room for */
     int number;                /* of this turn */
     struct sending s;
@@ -61,16 +62,6 @@ static int64_t width_of(const struct step *step, const struct program *p)
 static int64_t inner_of(const struct step *step, const struct program *p)
 {
     return p->params.items[step->param[1]].cols;
-}
-
-/* The step as if it had one parameter. */
-static struct step with_param(const struct step *step, int which)
-{
-    struct step one = *step;
-
-    one.param[0] = step->param[which];
-    one.use[0] = step->use[which];
-    return one;
 }
 
 /* Operands of the larger one of two products in few bits. */
@@ -152,8 +143,7 @@ static int32_t *joined_choices(const struct step *step, struct run *run)
     return (int32_t *)aux.data + tensor_count(&aux) - all;
 }
 
-/* Rows [first, first + rows) of a room; pieces are apart, whatever their
- * types. */
+/* Rows [first, first + rows) of a room; pieces are apart in all types. */
 static struct tensor rows_at(const struct spread *w, int which, int64_t first,
                              int64_t rows, enum dtype dtype)
 {
@@ -209,8 +199,8 @@ static void spread_begin(struct spread *w, const struct step *step,
 
     *w = (struct spread){
         .step = step, .run = run, .up = with_param(step, 0),
-        .down = with_param(step, 1), .width = width_of(step, p),
-        .inner = inner_of(step, p),
+        .down = with_param(step, 1), .bias = with_param(step, 2),
+        .width = width_of(step, p), .inner = inner_of(step, p),
         .rows = p->tokens * experts_rows_bound(p, form_of(step)),
         .number = -1, .rooms = rooms_of(step, p)};
     sending_begin(&w->s, run, form_of(step), joined_choices(step, run));
@@ -312,7 +302,7 @@ static struct quantized_experts few_of(const struct spread *w,
 struct spread_product {
     const struct step *step;
     enum product_use use;
-    struct tensor c, a;
+    struct tensor c, a, bias;
 };
 static status multiply(struct spread *w, const struct spread_product *of,
                        const struct sum_order *order)
@@ -321,6 +311,7 @@ static status multiply(struct spread *w, const struct spread_product *of,
     const struct quantized_experts few = few_of(w, of->step);
     const struct experts_product call = {
         .groups = &w->turn.lists.groups, .c = of->c, .a = {.matrix = of->a},
+        .bias = of->bias,
         .b = of->use == USE_FORWARD ? transposed(b) : b, .order = order};
 
     return quantized_experts_product(w->run, &few, of->use, &call);
@@ -336,7 +327,8 @@ static status make_h(struct spread *w)
 {
     const struct sum_order order = run_order_whole(w->run, w->width);
     const struct spread_product of = {&w->up, USE_FORWARD, kept(w, ROOM_H),
-                                      kept(w, ROOM_X)};
+                                      kept(w, ROOM_X),
+                                      expert_bias_of(&w->bias, 0, w->run)};
 
     return multiply(w, &of, &order);
 }
@@ -365,7 +357,7 @@ static status make_out(struct spread *w, struct tensor out)
     const struct sum_order order =
         run_order_cut(w->run, param_of(w, &w->down));
     const struct spread_product of = {&w->down, USE_FORWARD, out,
-                                      inner_room(w)};
+                                      inner_room(w), {0}};
 
     return multiply(w, &of, &order);
 }
@@ -376,19 +368,19 @@ static status make_dh(struct spread *w)
     const struct straight_glu glu = inner_glu(w);
     const struct sum_order order = run_order_whole(w->run, w->width);
     const struct spread_product of = {&w->down, USE_DGRAD, inner_room(w),
-                                      kept(w, ROOM_DZ)};
+                                      kept(w, ROOM_DZ), {0}};
 
     TRY(multiply(w, &of, &order));
     TRY(straight_glu_back(w->run, &glu, inner_room(w)));
-    return w->run->kernels->swiglu_backward(
-        w->run->stream, kept(w, ROOM_DH), inner_room(w), kept(w, ROOM_H));
+    return experts_gate_backward(w->step, w->run, kept(w, ROOM_DH),
+                                 inner_room(w), kept(w, ROOM_H));
 }
 
 static status make_dx(struct spread *w, struct tensor out)
 {
     const struct sum_order order = run_order_cut(w->run, param_of(w, &w->up));
     const struct spread_product of = {&w->up, USE_DGRAD, out,
-                                      kept(w, ROOM_DH)};
+                                      kept(w, ROOM_DH), {0}};
 
     return multiply(w, &of, &order);
 }
@@ -548,13 +540,16 @@ static status sum_rows(struct spread *w, const struct step *one,
                                  .last = w->turn.last,
                                  .a.matrix = a, .b.matrix = b};
 
-    TRY(quantized_experts_operands(w->run, &few, &of));
+    if (b.data != NULL) /* biases sum what nobody rounded */
+        TRY(quantized_experts_operands(w->run, &few, &of));
     return experts_weight(one, w->run, &of);
 }
 
 static status sum_turn(struct spread *w)
 {
     if (w->turn.first == w->turn.last) return OK; /* the others' turn */
+    if (w->bias.param[0] >= 0)
+        TRY(sum_rows(w, &w->bias, kept(w, ROOM_DH), (struct tensor){0}));
     TRY(sum_rows(w, &w->up, kept(w, ROOM_DH), kept(w, ROOM_X)));
     TRY(make_inner(w));
     return sum_rows(w, &w->down, kept(w, ROOM_DZ), inner_room(w));
@@ -680,12 +675,17 @@ slot spread_experts(struct program *p, slot x, slot choice,
     p->steps[step].aux = aux;
     p->steps[step].set.experts.form = *form;
     p->steps[step].set.experts.leaf = spec->leaf;
+    p->steps[step].set.experts.alpha = spec->alpha;
+    p->steps[step].set.experts.limit = spec->limit;
     p->slots[output].layout = p->slots[aux].layout = p->slots[x].layout;
     p->slots[aux].layout.tokens &= ~(1u << AXIS_TENSOR);
     if (!experts_are_folded(p))
         p->slots[output].layout.partial |= 1u << AXIS_TENSOR;
     p->steps[step].few = quantized_applies(p, &spec->up);
     experts_params(p, step, 0, &spec->up, form->experts);
+    /* In the order in which one rank declares them (experts.c). */
+    if (p->error == OK && spec->up_bias.rows > 0)
+        experts_params(p, step, 2, &spec->up_bias, form->experts);
     if (p->error == OK)
         experts_params(p, step, 1, &spec->down, form->experts);
     if (p->error != OK) return -1;

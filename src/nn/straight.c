@@ -3,6 +3,7 @@
  * both gradients. */
 #include "nn/straight.h"
 
+#include "nn/expert_sums.h"
 #include "nn/late.h"
 
 /* At most so many leaves has a row. */
@@ -87,7 +88,7 @@ status straight_glu(struct run *run, const struct straight_glu *of,
 {
     const struct straight_rows rows = {of->param, out, of->room, false};
 
-    TRY(run->kernels->swiglu_forward(run->stream, out, of->h));
+    TRY(experts_gate(of->step, run, out, of->h));
     return is_straight(run->program) && quantized_is(run, of->step)
                ? straight_forward(run, &rows, out) : OK;
 }
@@ -99,7 +100,7 @@ status straight_glu_back(struct run *run, const struct straight_glu *of,
 
     if (!is_straight(run->program) || !quantized_is(run, of->step)) return OK;
     rows.x.data = of->room; /* they are made again */
-    TRY(run->kernels->swiglu_forward(run->stream, rows.x, of->h));
+    TRY(experts_gate(of->step, run, rows.x, of->h));
     return straight_backward(run, &rows, gradient, NULL, gradient);
 }
 

@@ -42,7 +42,7 @@ draw() { # SEED
             for (i = 1; i <= 6; i++) {
                 size = i < 6 ? of("1 1 1 2 2 3 4 5 6") : of("1 1 2 2 3 4")
                 if (i == 5 && context == 1) size = 1
-                if (i == 6 && family !~ /mixtral|moe|llama4/) size = 1
+                if (i == 6 && family !~ /mixtral|moe|llama4|oss/) size = 1
                 if (ranks * size > 12) size = 1
                 ranks *= size
                 if (size > 1) text = text " mesh." axis[i] "=" size

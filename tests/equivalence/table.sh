@@ -506,7 +506,7 @@ steps=3 model experts_fp8_tensor $few model.family=qwen3_moe moe.every=2 \
     moe.bias_rate=0.01 numerics.bfloat16=tiles numerics.recipe_steps=2
 steps=3 model experts_quartet $few $wide model.family=mixtral data.sequence=72 numerics.recipe=mxfp4-quartet
 steps=3 model experts_bitnet $few model.family=mixtral numerics.recipe=bitnet
-sed -i '/plain/d;/expert/d;s/ tensor.overlap=2//' layouts.txt
+sed -i '/plain/d;s/ tensor.overlap=2//' layouts.txt
 steps=3 model experts_mxfp8 $few model.family=gpt_oss moe.top_k=3 \
     moe.intermediate_size=24 numerics.recipe=mxfp8 numerics.high_first=1
 sed '/plain/d;/reshard/d;/hsdp/d;/dualpipe/d;s/ tensor.overlap=2//' all.txt \
@@ -517,14 +517,11 @@ steps=3 model granitemoe $experts model.family=granitemoe moe.experts=6 \
     moe.top_k=3 moe.intermediate_size=24 model.embedding_multiplier=12 \
     model.residual_multiplier=0.22 model.attention_multiplier=0.1 \
     model.logits_scaling=6 train.dtype=bfloat16 model.tied=true
-cp layouts.txt all.txt # experts with biases are on every rank
-sed -i '/mesh.expert/d' layouts.txt
 steps=3 model gpt_oss $experts model.family=gpt_oss moe.experts=6 \
     moe.top_k=3 moe.intermediate_size=24 moe.swiglu_limit=0.3 model.window=9 \
     model.attention_bias=true model.attention_dropout=0.1
 steps=3 model gpt_oss_bf16 $experts model.family=gpt_oss moe.experts=4 \
     moe.top_k=2 train.dtype=bfloat16 optimizer.name=muon numerics.grid_expert=2
-mv all.txt layouts.txt
 steps=3 model phimoe $experts model.family=phimoe moe.experts=6 \
     model.attention_bias=true model.dropout=0.1 moe.jitter=0.1 \
     moe.router_noise=0.3
