@@ -432,7 +432,8 @@ static void each_group(const struct quantize_job *job, bool peaks,
 
             for (int64_t j = 0; j < p->col_spans && group >= first &&
                                 group < last; j++) {
-                float *region = p->peaks + i * p->col_spans + j;
+                float *region = p->peaks == NULL
+                                    ? NULL : p->peaks + i * p->col_spans + j;
                 const bool counts = p->tally != NULL && !rows.copy &&
                                     !p->cols[j].copy;
 
@@ -441,7 +442,7 @@ static void each_group(const struct quantize_job *job, bool peaks,
                                                  p->cols[j]));
                 else
                     group_write(job, rows.first + r, count, p->cols[j],
-                                p->peaks != NULL ? *region : 0, counts);
+                                region != NULL ? *region : 0, counts);
             }
         }
     }
