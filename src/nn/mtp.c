@@ -98,8 +98,16 @@ const struct layer layer_mtp_join = {
     .backward_input = join_backward, .cost = join_cost,
     .second_gradient = true, .forgets_second = true};
 
+static status fail_domino(void)
+{
+    FAIL(ERR_CONFIG, "tensor.domino: modules for later tokens (mtp.depth) are "
+                     "not cut into its pieces; use tensor.overlap without it");
+}
+
 slot nn_mtp_join(struct program *p, slot a, slot b)
 {
+    if (p->error == OK && p->domino) p->error = fail_domino();
+    if (p->error != OK) return -1;
     a = relayout_local(p, a);
     b = relayout_local(p, b);
     const int step = program_add_step(p, &layer_mtp_join, a);
