@@ -287,6 +287,12 @@ static void end_reductions(struct residency *r, int end)
     }
 }
 
+/* Reductions begin at the end of the round only. */
+static void keep_all(struct residency *r, int end)
+{
+    for (int i = 0; i < r->count; i++) r->items[i].end = end;
+}
+
 static status touch_all(struct residency *residency,
                         const struct program *program,
                         const struct frame_plan *frame,
@@ -311,7 +317,7 @@ static status touch_all(struct residency *residency,
 status residency_gradients(struct residency *residency,
                            const struct program *program,
                            const struct frame_plan *frame,
-                           const struct shards *shards)
+                           const struct shards *shards, bool beside)
 {
     struct item_index index = {0};
     status result;
@@ -323,6 +329,7 @@ status residency_gradients(struct residency *residency,
     if (result == OK) find_joined(residency, program, shards, &index);
     memory_free(index.unit);
     TRY(result);
-    end_reductions(residency, frame->event_count);
+    if (beside) end_reductions(residency, frame->event_count);
+    else keep_all(residency, frame->event_count);
     return place_all(residency, shards, frame->event_count);
 }

@@ -43,11 +43,12 @@ status residency_weights(struct residency *residency,
                          const struct program *program,
                          const struct frame_plan *frame,
                          const struct shards *shards, struct ahead ahead);
-/* Rooms are meant for B with W fused. */
+/* beside: a unit is reduced as soon as it is complete, beside B (W is fused);
+ * else at the end of the round, and rooms stay until then. */
 status residency_gradients(struct residency *residency,
                            const struct program *program,
                            const struct frame_plan *frame,
-                           const struct shards *shards);
+                           const struct shards *shards, bool beside);
 void residency_free(struct residency *residency);
 
 /* Whether an item is there for the F of the loss alone, which does nothing in

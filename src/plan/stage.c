@@ -351,7 +351,8 @@ static status plan_residency(struct stage *stage)
                                              r->gather.in_flight}));
     if (r->backward != BACKWARD_NONE)
         TRY(residency_gradients(&stage->reduced, &stage->program,
-                                &stage->frame, &stage->shards));
+                                &stage->frame, &stage->shards,
+                                r->backward == BACKWARD_FUSED));
     return OK;
 }
 

@@ -139,7 +139,7 @@ TEST(blocks_and_turns_that_cannot_be_are_refused)
         {"qwen3_mixed", "\"use_sliding_window\": true",
          "\"use_sliding_window\": false", "but the size of the window is"},
         {"qwen3_mixed", "full_attention", "chunked_attention",
-         "layer 1 is chunked_attention; this build has full"},
+         "layer 1 is chunked_attention; qwen3 has full_attention and sliding"},
         {"qwen3_mixed", "\"full_attention\",", "", "an array of 4 words"},
         {"qwen2_last", "\"max_window_layers\": 1",
          "\"max_window_layers\": -1", "max_window_layers: -1 is below 0"},
