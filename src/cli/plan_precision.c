@@ -248,11 +248,11 @@ void plan_precision_note(const struct pipeline *pipeline)
            use->recipe.name, use->recipe.title, use->recipe.source,
            use->first, use->end - 1);
     if (use->recipe.straight)
-        printf("x and W of dx and dW are those of y, rounded again; then "
-               "gradients%s%s are multiplied by %.9g\n\n",
-               use->recipe.trust ? " of numbers that were cut off are 0, and"
-                                 : "",
-               use->recipe.rotate ? " are rotated back, and" : "",
+        printf("x and W of dx and dW are those of y, rounded again.%s Then "
+               "gradients are %smultiplied by %.9g\n\n",
+               use->recipe.trust ? " Gradients of numbers that were cut off "
+                                   "become 0." : "",
+               use->recipe.rotate ? "rotated back and " : "",
                (double)precision_factor(&use->recipe));
     if (use->recipe.kept.format != FORMAT_BF16)
         printf("x of dW after attention is kept in %s, one row of %lld, and "

@@ -54,8 +54,8 @@ static status adopt(struct supervisor *s, const struct run_report *r,
 
     if (r->ranks != s->how->ranks)
         FAIL(ERR_CONFIG, "%s: its %d ranks still run, though their supervisor "
-             "is gone: take them over with --ranks %d", s->how->run, r->ranks,
-             r->ranks);
+             "is gone: take them over with lockstep resume and --ranks %d",
+             s->how->run, r->ranks, r->ranks);
     if (board_open(&old, r->board_path, &file) != OK) {
         status_clear(); /* they ended just now */
         return OK;

@@ -149,9 +149,10 @@ static status check_cut(const struct mesh *mesh, int64_t cut)
 
     if (cut > ranks || ranks % cut != 0)
         FAIL(ERR_CONFIG, "mesh.expert_tensor: %" PRId64 " ranks cannot cut "
-                         "each expert where %d (mesh.expert times folded "
-                         "axes) have all of them; a divisor of %d can, or 0: "
-                         "the ranks of mesh.tensor do", cut, ranks, ranks);
+                         "each expert: they do not divide the %d ranks that "
+                         "hold all experts (mesh.expert times the axes that "
+                         "divide experts); a divisor of %d can, or 0: the "
+                         "ranks of mesh.tensor do", cut, ranks, ranks);
     if (mesh->folded >> AXIS_CONTEXT & 1 &&
         mesh->size[AXIS_TENSOR] % cut != 0)
         FAIL(ERR_CONFIG, "mesh.expert_tensor: %" PRId64 " ranks beside "

@@ -114,8 +114,9 @@ static status read_more(struct model *model, const struct json *config,
     const struct json *chunk = json_get(config, "attention_chunk_size");
 
     if (chunk != NULL && chunk->kind == JSON_NULL)
-        FAIL(ERR_CONFIG, "%s: attention_chunk_size: null is no size of a "
-                         "chunk; max_position_embeddings makes one of all",
+        FAIL(ERR_CONFIG, "%s: attention_chunk_size is null; expected a "
+                         "number of tokens (max_position_embeddings: all are "
+                         "one chunk)",
              source);
     TRY(config_read_int(config, source, "attention_chunk_size", 8192,
                         &model->window));

@@ -100,8 +100,9 @@ const struct layer layer_mtp_join = {
 
 static status fail_domino(void)
 {
-    FAIL(ERR_CONFIG, "tensor.domino: modules for later tokens (mtp.depth) are "
-                     "not cut into its pieces; use tensor.overlap without it");
+    FAIL(ERR_CONFIG, "tensor.domino: does not work with modules for later "
+                     "tokens (mtp.depth); set it to false: tensor.overlap "
+                     "works");
 }
 
 slot nn_mtp_join(struct program *p, slot a, slot b)

@@ -415,10 +415,12 @@ static status check_expert(const struct setup *setup)
     const int ranks = mesh_expert_ranks(&setup->mesh);
 
     if (ranks == 1 || setup->model.moe.experts > 0) return OK;
+    if (setup->mesh.folded != 0)
+        FAIL(ERR_CONFIG, "mesh.expert_tensor, mesh.expert_context: no layer of "
+                         "this model has experts; leave them out%s",
+             setup->mesh.size[AXIS_EXPERT] > 1 ? ", and mesh.expert" : "");
     FAIL(ERR_CONFIG, "mesh.expert: %d ranks divide experts, and no layer of "
-                     "this model has any; mesh.expert=1%s works", ranks,
-         setup->mesh.folded != 0 ? " without mesh.expert_tensor and "
-                                   "mesh.expert_context" : "");
+                     "this model has any; mesh.expert=1 works", ranks);
 }
 
 static status check_mtp(const struct setup *setup)

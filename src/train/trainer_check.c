@@ -232,9 +232,10 @@ static status differs(struct trainer *t, int entry)
     if (who[0] == '\0') ranks_text(t, is_at_odds, who);
     replicas_name(&c->replicas, entry, what);
     progress_note(&t->progress, "step %" PRId64 ": %s of %d hold%s another %s "
-                  "than their replicas: back to step %" PRId64 " (%s), to make "
+                  "than %s replicas: back to step %" PRId64 " (%s), to make "
                   "the steps again", found, who, team_size(&t->team),
-                  strchr(who, ',') != NULL ? "" : "s", what, back_to,
+                  strchr(who, ',') != NULL ? "" : "s", what,
+                  strchr(who, ',') != NULL ? "their" : "its", back_to,
                   in_memory ? "memory" : "checkpoint");
     if (trainer_leads(t))
         LOG(WARNING, "check", "step %" PRId64 ": replicas differ: %s, %s",

@@ -131,7 +131,7 @@ mutation "the plan of one batch stands for all of a ramp" src/proof/trial.c \
 # Mixtures of experts.
 more=(--set model.family=mixtral --set moe.experts=4 --set numerics.grid_tensor=2)
 mutation "an expert's gradient forgets its sibling" src/nn/expert_sums.c \
-    's/\.adds = r\.target\.left/.adds = false/' "$pipe"
+    's/\.adds = r->target\.left/.adds = false/' "$pipe"
 mutation "counts of sequences are not joined" src/nn/choice.c \
     's/TRY\(comm_run\(run->groups\[axes\[i\]\], &call\)\);/TRY(i < 2 ? OK : comm_run(run->groups[axes[i]], \&call));/' \
     "$tensor"
