@@ -230,6 +230,17 @@ static status put_halves(struct reductions *r, int chunk, int round)
     return list_put(r->out, i);
 }
 
+/* Joins that did not come beside B. */
+static status end_joins(struct reductions *r, int chunk, int round)
+{
+    const int count = stage_at(r, chunk)->reduced.count;
+
+    if (!divides(r, chunk)) return put_join(r, chunk, round, -1);
+    for (int i = 0; i < count; i++)
+        if (!r->started[chunk][i]) TRY(put_join(r, chunk, round, i));
+    return OK;
+}
+
 static status end_chunk(struct reductions *r, int chunk, int round)
 {
     const int count = stage_at(r, chunk)->reduced.count;
@@ -251,7 +262,7 @@ static status end_round(struct reductions *r, int round)
     const struct pipeline *p = r->pipeline;
 
     for (int i = 0; i < p->count; i++) {
-        if (!divides(r, i)) TRY(put_join(r, i, round, -1));
+        TRY(end_joins(r, i, round));
         TRY(list_put(r->out, made(r, DO_CLOSE, i, round, -1)));
     }
     for (int number = 0; number < p->schedule.stages; number++)
@@ -266,6 +277,7 @@ static status end_round(struct reductions *r, int round)
 static status end_piped(struct reductions *r, int chunk, int round)
 {
     if (round < 0) return OK;
+    TRY(end_joins(r, chunk, round));
     TRY(list_put(r->out, made(r, DO_CLOSE, chunk, round, -1)));
     return end_chunk(r, chunk, round);
 }

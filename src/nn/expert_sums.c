@@ -262,7 +262,8 @@ status experts_weight(const struct step *step, struct run *run,
     struct straight_weights straight;
     status result = OK;
 
-    straight_begin(&straight, run, step);
+    /* A bias is no matrix: nothing of it is rotated or cut off. */
+    if (of->b.matrix.data != NULL) straight_begin(&straight, run, step);
     for (int i = 0; i < sources && result == OK; i++)
         result = source_weight(step, run, of, i);
     straight_end(run);

@@ -56,9 +56,12 @@ struct sinks {
 
 static struct sinks sinks_of(const struct step *step, struct run *run)
 {
-    const struct sinks_room room = room_of(step, run->program);
+    struct sinks_room room = room_of(step, run->program);
     const enum dtype real = program_real(run->program);
     char *at = run->scratch;
+
+    /* A call that generates has fewer tokens than there is room for. */
+    room.rows = run_slot(run, step->second).shape[0] * room.heads;
     struct sinks s = {
         .room = room, .gates = tensor_2d(at + room.gates, real, room.rows, 1),
         .numbers = tensor_2d(at + room.numbers, real, room.rows, 1),

@@ -211,8 +211,8 @@ slot straight_rotate(struct program *p, slot x, const struct param_spec *weight,
 void straight_name(struct program *p, slot x, int param)
 {
     for (int i = p->step_count - 1; i >= 0; i--)
-        if (p->steps[i].layer == &layer_rotate && p->steps[i].output == x) {
-            p->steps[i].named = param;
+        if (p->steps[i].output == x) { /* the step that made it */
+            if (p->steps[i].layer == &layer_rotate) p->steps[i].named = param;
             return;
         }
 }

@@ -121,26 +121,31 @@ static status read_room(struct read_ahead *a, int microbatch)
     return OK;
 }
 
-static void read_next(struct read_ahead *a, int microbatch)
+static void read_next(struct read_ahead *a, int microbatch,
+                      struct meter_track *counted)
 {
     struct room *room = &a->rooms[microbatch];
     const struct program *p = &a->pipeline->stages[0].program;
     struct meter_track *track;
+    status result;
 
-    meter_attach(a->track);
+    meter_attach(counted);
     meter_instruction(room->number);
     track = meter_begin();
-    room->result = read_room(a, microbatch);
+    result = read_room(a, microbatch);
     meter_end(track, &(struct meter_what){
         .kind = METER_DATA, .name = "batch", .number = microbatch,
         .bytes = 4.0 * sizeof(int32_t) *
                  (double)(p->sequences * program_sequence(p))});
     meter_attach(NULL);
-    if (room->result == OK) return;
+    if (result == OK) return;
+    pthread_mutex_lock(&a->lock);
+    room->result = result;
     if (a->failed < 0) {
         a->failed = microbatch;
         snprintf(a->reason, sizeof a->reason, "%s", status_message());
     }
+    pthread_mutex_unlock(&a->lock);
     status_clear();
 }
 
@@ -157,8 +162,10 @@ static void *ahead_main(void *argument)
         }
         const int microbatch = a->queue[a->begun];
 
+        struct meter_track *track = a->track;
+
         pthread_mutex_unlock(&a->lock);
-        read_next(a, microbatch);
+        read_next(a, microbatch, track);
         pthread_mutex_lock(&a->lock);
         a->begun++;
         pthread_cond_broadcast(&a->change);

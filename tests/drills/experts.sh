@@ -53,7 +53,7 @@ four() { sed "$1" "$golden/llama4/config.json" >four/config.json; }
 four 's/"num_experts_per_tok": 1/"num_experts_per_tok": 2/'
 expect "llama4: two experts of a token" 78 "have 1 expert" import four none
 four 's/"attention_chunk_size": 7/"attention_chunk_size": null/'
-expect "llama4: chunks of no size" 78 "attention_chunk_size: null" import four none
+expect "llama4: chunks of no size" 78 "attention_chunk_size is null" import four none
 four 's/"use_qk_norm"/"moe_layers": [1, 4], "use_qk_norm"/'
 expect "llama4: experts of no layer" 78 "moe_layers: entry 1" import four none
 four 's/"use_qk_norm"/"layer_types": ["chunked_attention", "full_attention", \
@@ -361,10 +361,16 @@ else bad "later tokens: exported" "another text" log; fi
 # Modules guess tokens and the model checks them: the same ids, drawn or not,
 # under both caches, up to the end of the context.
 must train config.yaml --run later-2 "${later[@]}" --set mtp.depth=2
+# Sinks of attention: a call that has few tokens left their gates out.
+must train config.yaml --run sinks-later --set model.family=gpt_oss \
+    --set moe.experts=4 --set moe.top_k=2 --set moe.intermediate_size=24 \
+    --set mtp.depth=1 --set optimizer.lr=0.03 --set data.sequence=48 \
+    --set train.steps=12
 guessed=0
 for how in "later --temperature 0" "later --seed 2 --tokens 30" \
     "later --temperature 0 --cache latent" "later-2 --temperature 0" \
     "later-2 --seed 3 --dtype bfloat16 --tokens 30" \
+    "sinks-later --seed 1 --tokens 30" "sinks-later --seed 2 --tokens 30" \
     "later-2 --seed 4 --top-k 9 --cache latent --tokens 500"; do
     # shellcheck disable=SC2086
     {

@@ -26,10 +26,13 @@ ranks=8 mesh.data=2 mesh.shard=2 mesh.pipe=2 zero=hsdp zero_reduce=each
 ranks=4 mesh.shard=4 zero=fsdp zero_reduce=once
 END
 # Several blocks a stage, and W behind what is sent: a norm between them is
-# complete long before its block, and its room was taken too early.
+# complete long before its block, and its room was taken too early; sums over
+# tensor ranks were missing.
 table "gradients sent before W" $small model.layers=6 <<'END'
 ranks=4 mesh.shard=2 mesh.pipe=2 zero=fsdp zero_reduce=each schedule.name=1f1b-early-send
 ranks=4 mesh.data=2 mesh.pipe=2 zero=zero2 zero_reduce=each schedule.name=gpipe-early-send
+ranks=8 mesh.shard=2 mesh.tensor=2 mesh.pipe=2 zero=fsdp zero_reduce=each schedule.name=1f1b-early-send
+ranks=8 mesh.data=2 mesh.tensor=2 mesh.pipe=2 zero=zero2 zero_reduce=each schedule.name=gpipe-early-send
 END
 table "axes of each" $small <<'END'
 ranks=4 mesh.data=2 mesh.shard=2 zero={states:[shard]}

@@ -509,6 +509,8 @@ steps=3 model experts_bitnet $few model.family=mixtral numerics.recipe=bitnet
 sed -i '/plain/d;s/ tensor.overlap=2//' layouts.txt
 steps=3 model experts_mxfp8 $few model.family=gpt_oss moe.top_k=3 \
     moe.intermediate_size=24 numerics.recipe=mxfp8 numerics.high_first=1
+steps=3 model gpt_oss_quartet $few model.family=gpt_oss \
+    moe.intermediate_size=24 numerics.recipe=mxfp4-quartet
 sed '/plain/d;/reshard/d;/hsdp/d;/dualpipe/d;s/ tensor.overlap=2//' all.txt \
     >layouts.txt
 steps=3 model olmoe $experts model.family=olmoe moe.experts=16 moe.top_k=8 \
