@@ -18,7 +18,8 @@ test="binutils libcmocka-dev"
 demo="bible-kjv bible-kjv-text"
 ci="clang libclang-rt-14-dev llvm-14 gcc-aarch64-linux-gnu
     libc6-dev-arm64-cross qemu-user libopenmpi-dev openmpi-bin libmpich-dev
-    mpich python3-venv debootstrap slurmctld slurmd slurm-client munge"
+    mpich python3-venv debootstrap slurmctld slurmd slurm-client munge
+    iproute2 libcurl4"
 
 # header, library, and packages: Debian, Fedora, Arch, Homebrew
 libraries="

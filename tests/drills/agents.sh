@@ -86,7 +86,7 @@ expect "spares, and a layout that shows in the bits" 78 "numerics.mode" train \
 # --- three nodes; the supervisor and two nodes are killed, one after the other:
 # the first one's ranks go to a spare node, with copies that a third one kept;
 # after the second, places are missing ---
-port=$((20000 + RANDOM % 12000))
+port=$(free_port)
 supervise() {
     # shellcheck disable=SC2086
     "$program" supervise config.yaml --run nodes $base $four --token token \

@@ -79,7 +79,7 @@ rewinds="--ranks 2 --set mesh.data=2 --set train.threads=1 --set comm.limit=60
 LOCKSTEP_FAULT=train.nan:430 must train config.yaml --run undone \
     --set train.threads=1 --set train.steps=500 --set checkpoint.every=300 \
     --set train.on_nan=rewind
-port=$((20000 + RANDOM % 12000))
+port=$(free_port)
 # shellcheck disable=SC2086
 "$program" supervise config.yaml --run rewound $rewinds --copies 400 \
     --token token --listen 127.0.0.1:$port >log 2>&1 &

@@ -106,6 +106,16 @@ until_line() {
     done
 }
 
+# A port of this machine at which nobody listens now.
+free_port() {
+    local port _
+    for _ in 1 2 3 4 5 6 7 8 9; do
+        port=$((20000 + RANDOM % 12000))
+        (exec 3<>"/dev/tcp/127.0.0.1/$port") 2>/dev/null || break
+    done
+    echo "$port"
+}
+
 # await FILE PATTERN [TENTHS]: ends the drill if the line does not come: what
 # follows builds on it.
 await() {

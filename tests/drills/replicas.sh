@@ -138,7 +138,7 @@ for mpi in $mpis; do
 done
 
 # --- a node that computes wrong numbers again and again is left out ---
-port=$((20000 + RANDOM % 12000))
+port=$(free_port)
 join() { # NAME SLOTS [FAULTS]
     LOCKSTEP_FAULT=${3:-} "$program" agent --join 127.0.0.1:$port \
         --token token --name "$1" --slots "$2" >"log.$1" 2>&1 &
