@@ -137,6 +137,8 @@ status model_settle(struct model *model)
 {
     if (blocks_count(&model->whole) == model->layers) model->window = 0;
     if (model->window == 0) model->whole = (struct blocks){{0}};
+    if (model->kind->query_scaled && model->query_scale == 0)
+        model->query_scale = model->head_width;
     if (model->kind->settle != NULL) TRY(model->kind->settle(model));
     return check(model);
 }

@@ -77,7 +77,8 @@ struct model {
                             * rope_table); 0: they do not */
     int64_t temper_floor;
     struct blocks whole;   /* blocks without the window; none where it is 0 */
-    double query_scale;    /* scores are over its root; 0: head width */
+    double query_scale;    /* scores are over its root; 0: the family has none,
+                            * and the head width is meant */
     double embedding_multiplier, residual_multiplier; /* of rows of the table;
                             * of what a block adds; 0: none */
     double attention_multiplier; /* of scores, instead of a root; 0: none */

@@ -278,6 +278,20 @@ TEST(blocks_with_windows_are_read)
     }
 }
 
+/* Files of gemma have the number that scores are divided by, never 0. */
+TEST(scores_have_the_width_of_a_head)
+{
+    struct options_set set = {0};
+    struct model model;
+
+    IS_OK(options_init(&set));
+    IS_OK(options_assign(&set, "model.family=gemma3", ORIGIN_FILE));
+    IS_OK(options_assign(&set, "model.head_width=24", ORIGIN_FILE));
+    IS_OK(model_from_options(&model, &set.values, 100));
+    CHECK(model.query_scale == 24);
+    options_free(&set);
+}
+
 TEST(options_choose_blocks)
 {
     static const struct { const char *lines[3], *found, *words; } rows[] = {
@@ -411,6 +425,7 @@ TEST_MAIN(fields_that_change_no_result_are_passed_over,
           what_is_not_computed_is_refused,
           blocks_and_turns_that_cannot_be_are_refused,
           what_changes_nothing_is_read, windows_are_read,
-          blocks_with_windows_are_read, options_choose_blocks,
+          blocks_with_windows_are_read,
+          scores_have_the_width_of_a_head, options_choose_blocks,
           a_longer_sequence_is_allowed_or_says_how,
           options_know_the_families)
