@@ -223,6 +223,8 @@ static void take_report(struct fleet *fleet, int index, const char *bytes,
     const int64_t ahead_ns = head->now_ns - clock_ns();
     const int places = head->places;
 
+    /* A beat goes before any order: the lease of its last ranks is old. */
+    if (!node->reported) fleet->beat_ns = 0;
     node->reported = true;
     node->heard_ns = clock_ns();
     node->echo_ns = head->now_ns;
@@ -239,7 +241,9 @@ static void take_report(struct fleet *fleet, int index, const char *bytes,
         if (r.ordered > fleet->last_order) fleet->last_order = r.ordered;
         if (node->wire.descriptor < 0) return; /* and `bytes` are gone */
     }
-    if (!is_busy(node)) node->unfenced = false;
+    if (is_busy(node)) return;
+    if (node->unfenced) fleet->beat_ns = 0;
+    node->unfenced = false;
 }
 
 /* An answer to another supervisor, or to an earlier question, is none. */

@@ -23,6 +23,7 @@ struct fake {
     struct slot_report places[2];
     bool obeys, moves, leaves; /* leaves: once, instead of obeying */
     bool mute, deaf, forges; /* forges: once, and never comes back */
+    bool late;               /* its first report comes after its hello */
     int64_t lease_ns;        /* as an agent would reckon it */
     int fences;
 };
@@ -92,7 +93,7 @@ static void join(struct fake *agent)
     IS_OK(wire_open(&fleet.newcomers[0], ends[0], &token, true));
     IS_OK(wire_open(&agent->wire, ends[1], &token, false));
     IS_OK(wire_put(&agent->wire, WIRE_HELLO, &hello, sizeof hello));
-    tell(agent);
+    if (!agent->late) tell(agent);
 }
 
 static void end_ranks(struct fake *agent)
@@ -296,6 +297,27 @@ TEST(beats_renew_from_the_time_of_the_report)
     close_fleet();
 }
 
+/* The lease of the ranks before is over: an order that came before a beat would
+ * make ranks that the agent ends at once. */
+TEST(a_node_that_comes_back_has_a_lease_before_an_order)
+{
+    open_fleet(2);
+    agents[1].mute = agents[1].deaf = true;
+    for (int i = 0; i < 200; i++) fleet_look(&fleet, 50);
+    EQUAL_INT(fleet_usable(&fleet), 2);
+    wire_close(&agents[1].wire);
+    CHECK(agents[1].lease_ns < virtual_ns);
+    fleet.beat_ns = virtual_ns; /* the next one is as far away as can be */
+    agents[1].mute = agents[1].deaf = false;
+    agents[1].late = true;
+    for (int i = 0; i < 20 && fleet_usable(&fleet) < 4; i++)
+        fleet_look(&fleet, 1);
+    EQUAL_INT(fleet_usable(&fleet), 4);
+    act(&agents[1]); /* it hears what was said before the order */
+    CHECK(agents[1].lease_ns > virtual_ns);
+    close_fleet();
+}
+
 /* A process that ended takes its ranks with it: nobody waits. */
 TEST(an_agent_that_died_has_no_lease)
 {
@@ -409,6 +431,7 @@ TEST_MAIN(an_incident_of_the_supervisor_before_is_open,
           fences_are_said_again_to_a_node_that_comes_back,
           fences_wait_for_the_end_of_a_lease,
           beats_renew_from_the_time_of_the_report,
+          a_node_that_comes_back_has_a_lease_before_an_order,
           an_agent_that_died_has_no_lease,
           copies_are_moved_or_given_up,
           nodes_are_forgiven_when_none_is_left)
