@@ -270,6 +270,7 @@ static void copy_page(const struct agent *agent, int index,
 
     out->phase = atomic_load(&page->phase);
     out->result = atomic_load(&page->result);
+    out->verdict = atomic_load(&page->verdict); /* before its sentence */
     out->source = atomic_load(&page->source);
     out->step = atomic_load(&page->step);
     out->step_ns = atomic_load(&page->step_ns);

@@ -140,6 +140,13 @@ void board_end(status result, const char *sentence)
     page = NULL;
 }
 
+void board_judge(enum board_verdict verdict, const char *sentence)
+{
+    if (page == NULL) return;
+    snprintf(page->sentence, sizeof page->sentence, "%s", sentence);
+    atomic_store(&page->verdict, (int)verdict);
+}
+
 int board_state_file(void)
 {
     return mine != NULL ? atomic_load(&mine->state_file) : -1;

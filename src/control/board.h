@@ -22,6 +22,12 @@ enum board_phase {
     BOARD_PHASES
 };
 
+/* After replicas were compared again and again. */
+enum board_verdict { BOARD_SOUND,
+                     BOARD_WRONG,  /* the rank computes wrong numbers */
+                     BOARD_AWAITS  /* it waits until that one is left out */
+};
+
 enum board_source { BOARD_BEGINNING, BOARD_CHECKPOINT, BOARD_MEMORY,
                     BOARD_PEER, BOARD_SOURCES };
 
@@ -36,6 +42,7 @@ struct board_page {
     _Atomic int64_t from_step;    /* steps that were there at the start */
     _Atomic int source;           /* enum board_source: where they lay */
     _Atomic int result;           /* status; once BOARD_ENDED */
+    _Atomic int verdict;          /* enum board_verdict, after its sentence */
     _Atomic int64_t planned_ns;   /* predicted time of a step; 0: unknown */
     _Atomic uint64_t slot_bytes;  /* of a copy in memory; 0: there are none */
     _Atomic uint64_t copies;      /* made since the rank began */
@@ -75,6 +82,8 @@ void board_step(int64_t steps_done);
 /* The state of that step was found there. */
 void board_resume(int64_t steps_done, enum board_source source);
 void board_end(status result, const char *sentence);
+/* That the rank is wrong, or waits for one that is, before it ends. */
+void board_judge(enum board_verdict verdict, const char *sentence);
 /* Descriptor of the memory for the ranks' state; -1: there is none. */
 int board_state_file(void);
 /* The prediction of a step (option `machine`). */

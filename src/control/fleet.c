@@ -111,6 +111,7 @@ static void mirror(struct board_page *page, const struct slot_report *r,
     atomic_store(&page->step_most_ns, r->step_most_ns);
     atomic_store(&page->source, r->source);
     atomic_store(&page->result, r->result);
+    atomic_store(&page->verdict, r->verdict);
     atomic_store(&page->step_ns, here_ns(r->step_ns, ahead_ns));
     atomic_store(&page->step, r->step);
     atomic_store(&page->process, r->process);

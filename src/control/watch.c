@@ -180,11 +180,11 @@ static bool see_hang(struct supervisor *s, struct incident *incident)
 
 /* ---- ends ---- */
 
-/* A rank that knows it to be of no use says so on its page. */
+/* A rank that was outvoted by its replicas says so on its page. A device that
+ * fails is another matter: that is no proof of wrong numbers. */
 static bool is_wrong(const struct board_page *page)
 {
-    return atomic_load(&page->phase) == BOARD_ENDED &&
-           atomic_load(&page->result) == ERR_DEVICE;
+    return atomic_load(&page->verdict) == BOARD_WRONG;
 }
 
 static void see_death(const struct supervisor *s, int rank,
@@ -206,6 +206,18 @@ static void see_death(const struct supervisor *s, int rank,
                  page->sentence);
 }
 
+/* A rank that is wrong may be slow to end; the others end first. */
+static bool see_wrong(const struct supervisor *s, struct incident *incident)
+{
+    for (int i = 0; i < s->crew.size; i++) {
+        if (!is_wrong(&s->board->pages[i]) || !crew_lives(&s->crew.members[i]))
+            continue;
+        see_death(s, i, incident);
+        return true;
+    }
+    return false;
+}
+
 /* A rank that waits to be fenced because of another that nobody saw fail: a
  * connection broke between two that live. */
 static bool see_orphan(struct supervisor *s, struct incident *incident)
@@ -217,8 +229,11 @@ static bool see_orphan(struct supervisor *s, struct incident *incident)
             atomic_load(&page->result) != ERR_PEER ||
             !crew_lives(&s->crew.members[i]))
             continue;
-        if (clock_ns() - s->sights[i].changed_ns <
-            (int64_t)ORPHAN_MS * 1000000)
+        const int64_t patience_ms =
+            atomic_load(&page->verdict) == BOARD_AWAITS ? AWAITED_MS
+                                                        : ORPHAN_MS;
+
+        if (clock_ns() - s->sights[i].changed_ns < patience_ms * 1000000)
             continue;
         *incident = (struct incident){.kind = INCIDENT_CONNECTION, .rank = i,
                                       .process = s->crew.members[i].process,
@@ -266,8 +281,7 @@ static bool said_its_end(const struct supervisor *s, int rank)
     const int result = atomic_load(&page->result);
 
     return atomic_load(&page->phase) == BOARD_ENDED && result >= 0 &&
-           result < STATUS_COUNT && result != ERR_PEER &&
-           result != ERR_DEVICE;
+           result < STATUS_COUNT && result != ERR_PEER && !is_wrong(page);
 }
 
 enum look watch_once(struct supervisor *s, struct incident *incident,
@@ -296,6 +310,8 @@ enum look watch_once(struct supervisor *s, struct incident *incident,
     }
     if (is_over(s)) return LOOK_OVER;
     if (s->failed_ns != 0) return LOOK_ON;
-    return see_hang(s, incident) || see_orphan(s, incident) ? LOOK_INCIDENT
-                                                            : LOOK_ON;
+    return see_wrong(s, incident) || see_hang(s, incident) ||
+                   see_orphan(s, incident)
+               ? LOOK_INCIDENT
+               : LOOK_ON;
 }

@@ -10,7 +10,8 @@
 #include "control/journal.h"
 #include "control/supervisor.h"
 
-enum { HANG_FACTOR = 5, HANG_EXTRA_MS = 2000, ORPHAN_MS = 1000 };
+enum { HANG_FACTOR = 5, HANG_EXTRA_MS = 2000, ORPHAN_MS = 1000,
+       AWAITED_MS = 10000 /* for a rank that others say is wrong */ };
 
 enum incident_kind { INCIDENT_NONE, INCIDENT_DEATH, INCIDENT_HANG,
                      INCIDENT_CONNECTION };

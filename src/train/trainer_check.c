@@ -162,20 +162,25 @@ static status fail_persistent(struct trainer *t, const char *why)
 {
     const int rank = team_rank(&t->team);
     char who[RANKS_TEXT_BYTES], what[PARAM_NAME_BYTES + 32];
-    bool wrong = is_outvoted(t, rank);
+    const bool wrong = is_outvoted(t, rank);
+    status result;
 
     replicas_name(&t->check.replicas, t->check.entry, what);
     ranks_text(t, is_outvoted, who);
     if (who[0] != '\0' && board_has_agent()) {
         memory_copy_forget(&t->copy);
-        if (!wrong)
-            FAIL(ERR_PEER, "step %" PRId64 ": %s computes wrong numbers",
-                 t->counters.step, who);
-        FAIL(ERR_DEVICE, "step %" PRId64 ": rank %d has another %s than its "
-             "replicas, %s", t->counters.step, rank, what, why);
+        result = wrong
+            ? status_fail(ERR_DEVICE, __FILE__, __LINE__, "step %" PRId64
+                          ": rank %d has another %s than its replicas, %s",
+                          t->counters.step, rank, what, why)
+            : status_fail(ERR_PEER, __FILE__, __LINE__, "step %" PRId64
+                          ": %s computes wrong numbers", t->counters.step,
+                          who);
+        board_judge(wrong ? BOARD_WRONG : BOARD_AWAITS, status_message());
+        return result;
     }
     if (who[0] == '\0') ranks_text(t, is_at_odds, who);
-    status result = status_fail(
+    result = status_fail(
         ERR_DEVICE, __FILE__, __LINE__, "step %" PRId64 ": %s differ%s in the "
         "%s from ranks that must hold the same, %s; what is saved was compared "
         "before and is right", t->counters.step, who,

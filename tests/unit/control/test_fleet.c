@@ -318,6 +318,101 @@ TEST(a_node_that_comes_back_has_a_lease_before_an_order)
     close_fleet();
 }
 
+/* Both ranks work on node b; s watches them. */
+static void watch_node_b(struct supervisor *s, struct sight sights[RANKS])
+{
+    static const struct supervision how = {.ranks = RANKS, .limit_ms = 60000};
+
+    open_fleet(2);
+    seat(1);
+    for (int i = 0; i < RANKS; i++) sights[i] = (struct sight){0};
+    *s = (struct supervisor){.how = &how, .crew = crew, .fleet = &fleet,
+                             .board = fleet.board, .sights = sights,
+                             .signals = -1};
+    s->crew.meeting.door.listener = -1;
+    for (int i = 0; i < DOOR_CLIENTS; i++)
+        s->crew.meeting.door.clients[i].descriptor = -1;
+    for (int i = 0; i < RANKS; i++)
+        agents[1].places[i].phase = BOARD_STEPS;
+}
+
+static void give_up_rank(int rank, status result)
+{
+    struct slot_report *r = &agents[1].places[rank];
+
+    r->phase = BOARD_ENDED;
+    r->result = (int)result;
+    if (result != ERR_PEER) r->done = r->ordered;
+}
+
+static enum look watch_for_s(struct supervisor *s, int seconds,
+                             struct incident *incident, status *result)
+{
+    const int64_t end = virtual_ns + seconds * 1000000000ll;
+    enum look look = LOOK_ON;
+
+    *result = OK;
+    while (look == LOOK_ON && virtual_ns < end)
+        look = watch_once(s, incident, result);
+    return look;
+}
+
+/* The others may have ended long before it: the incident is of the rank that
+ * is wrong, not of the first that waits. */
+TEST(the_rank_that_is_wrong_is_waited_for)
+{
+    struct sight sights[RANKS];
+    struct supervisor s;
+    struct incident incident = {0};
+    status result;
+
+    watch_node_b(&s, sights);
+    agents[1].places[0].verdict = BOARD_AWAITS;
+    give_up_rank(0, ERR_PEER);
+    EQUAL_INT(watch_for_s(&s, 5, &incident, &result), LOOK_ON);
+    memcpy(agents[1].places[1].sentence, "another weight", 15);
+    agents[1].places[1].verdict = BOARD_WRONG; /* it lives */
+    EQUAL_INT(watch_for_s(&s, 5, &incident, &result), LOOK_INCIDENT);
+    EQUAL_INT(incident.rank, 1);
+    CHECK(incident.wrong);
+    EQUAL_TEXT(incident.cause, "gave up: another weight");
+    close_fleet();
+}
+
+/* It never says a word: the others are not kept for ever. */
+TEST(a_rank_that_is_wrong_is_not_waited_for_without_end)
+{
+    struct sight sights[RANKS];
+    struct supervisor s;
+    struct incident incident = {0};
+    status result;
+
+    watch_node_b(&s, sights);
+    agents[1].places[0].verdict = BOARD_AWAITS;
+    give_up_rank(0, ERR_PEER);
+    EQUAL_INT(watch_for_s(&s, 20, &incident, &result), LOOK_INCIDENT);
+    EQUAL_INT(incident.kind, INCIDENT_CONNECTION);
+    CHECK(!incident.wrong);
+    close_fleet();
+}
+
+/* A graphics card, or a library, that fails says nothing of the numbers. */
+TEST(a_device_that_fails_ends_the_run_and_blames_no_node)
+{
+    struct sight sights[RANKS];
+    struct supervisor s;
+    struct incident incident = {0};
+    status result;
+
+    watch_node_b(&s, sights);
+    for (int i = 0; i < RANKS; i++) give_up_rank(i, ERR_DEVICE);
+    EQUAL_INT(watch_for_s(&s, 5, &incident, &result), LOOK_OVER);
+    EQUAL_INT(result, ERR_DEVICE);
+    EQUAL_INT(incident.kind, INCIDENT_NONE);
+    status_clear();
+    close_fleet();
+}
+
 /* A process that ended takes its ranks with it: nobody waits. */
 TEST(an_agent_that_died_has_no_lease)
 {
@@ -432,6 +527,9 @@ TEST_MAIN(an_incident_of_the_supervisor_before_is_open,
           fences_wait_for_the_end_of_a_lease,
           beats_renew_from_the_time_of_the_report,
           a_node_that_comes_back_has_a_lease_before_an_order,
+          the_rank_that_is_wrong_is_waited_for,
+          a_rank_that_is_wrong_is_not_waited_for_without_end,
+          a_device_that_fails_ends_the_run_and_blames_no_node,
           an_agent_that_died_has_no_lease,
           copies_are_moved_or_given_up,
           nodes_are_forgiven_when_none_is_left)
