@@ -86,6 +86,8 @@ void fleet_believe(struct fleet *fleet, int rank, const char *node, int place,
                    uint64_t order);
 /* Nodes that failed twice are used again; false: there are none. */
 bool fleet_forgive(struct fleet *fleet);
+/* Every node that was ever here computes wrong numbers. */
+bool fleet_is_wrong(const struct fleet *fleet);
 /* A rank of the generation failed: its place is trusted less. */
 void fleet_blame(struct fleet *fleet, int rank);
 /* It computed wrong numbers, again and again: its node is not used again. */

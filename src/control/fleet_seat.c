@@ -100,6 +100,13 @@ void fleet_quarantine(struct fleet *fleet, int rank)
     node->wrong = true;
 }
 
+bool fleet_is_wrong(const struct fleet *fleet)
+{
+    for (int i = 0; i < fleet->count; i++)
+        if (!fleet->nodes[i].wrong) return false;
+    return fleet->count > 0;
+}
+
 /* The free place of the node that failed least; -1: none. */
 static int best_place(const struct fleet *fleet, int index, bool crowded)
 {

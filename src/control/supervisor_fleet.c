@@ -55,6 +55,19 @@ static status restart_agent(struct supervisor *s, int *tries, int64_t *next)
     return s->how->listens(s->how->argument, s->fleet->door.address);
 }
 
+/* Nobody else can be waited for where agents of other machines do not join. */
+static status refuse_wrong(const struct supervisor *s)
+{
+    status result;
+
+    if (s->how->listens == NULL || !fleet_is_wrong(s->fleet)) return OK;
+    result = status_fail(ERR_DEVICE, __FILE__, __LINE__, "%s; there is no "
+                         "other machine; what is saved was compared before "
+                         "and is right", s->wrong);
+    return status_hint(result, "find the fault with: lockstep doctor; then "
+                               "lockstep resume %s", s->how->run);
+}
+
 /* The layout of the next generation. A new run waits for all of its places. */
 static status choose_layout(struct supervisor *s, bool begun, char *layout,
                             int *ranks)
@@ -77,6 +90,7 @@ static status choose_layout(struct supervisor *s, bool begun, char *layout,
                                                       : s->how->ranks,
                                layout, ranks));
         if (*ranks > 0) return OK;
+        TRY(refuse_wrong(s));
         if (usable == 0 &&
             clock_ns() - began > (int64_t)FORGIVE_MS * 1000000 &&
             fleet_forgive(s->fleet))

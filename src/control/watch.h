@@ -64,6 +64,7 @@ struct supervisor {
     int open_incident;
     int64_t open_since_ns, open_step;
     double fenced_ms;
+    char wrong[300];      /* of the last incident of a rank that was wrong */
 };
 
 /* The journal says how many generations there were; if ranks of the last one
