@@ -102,6 +102,15 @@ static bool is_region(const char *text)
                strlen(text);
 }
 
+/* Such an address would stand in messages, with its password. */
+static bool has_user(const char *endpoint)
+{
+    const char *host = strstr(endpoint, "://");
+
+    host = host != NULL ? host + 3 : endpoint;
+    return memchr(host, '@', strcspn(host, "/")) != NULL;
+}
+
 static status read_environment(struct s3 *s3)
 {
     const char *endpoint = from_environment("AWS_ENDPOINT_URL_S3",
@@ -126,6 +135,11 @@ static status read_environment(struct s3 *s3)
         FAIL(ERR_CONFIG, "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY have "
                          "%zu bytes, more than %zu", length, sizeof s3->user);
     snprintf(s3->signature, sizeof s3->signature, "aws:amz:%s:s3", region);
+    if (endpoint != NULL && has_user(endpoint))
+        FAIL(ERR_CONFIG, "AWS_ENDPOINT_URL: holds a user or password (a '@' "
+                         "before the path); give https://HOST:PORT, and "
+                         "credentials in AWS_ACCESS_KEY_ID and "
+                         "AWS_SECRET_ACCESS_KEY");
     if (endpoint == NULL)
         snprintf(s3->endpoint, sizeof s3->endpoint,
                  "https://s3.%s.amazonaws.com", region);
