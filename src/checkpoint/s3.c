@@ -624,18 +624,27 @@ static status see_keys(const struct s3 *s3, const struct text *answer,
     return OK;
 }
 
-/* Whether there is more, and from where. */
-static bool next_page(const struct text *answer, char *token, size_t size)
+/* Whether there is more, and from where: a new token each time. */
+static status next_page(const struct s3 *s3, const struct text *answer,
+                        char token[S3_TOKEN_BYTES], bool *more)
 {
-    char more[8] = "", raw[S3_TOKEN_BYTES / 3];
+    char truncated[8] = "", raw[S3_TOKEN_BYTES / 3],
+        next[S3_TOKEN_BYTES];
     size_t at = 0;
 
-    if (!s3_element(answer->bytes, answer->length, "IsTruncated", &at, more,
-                    sizeof more) || strcmp(more, "true") != 0)
-        return false;
+    *more = s3_element(answer->bytes, answer->length, "IsTruncated", &at,
+                       truncated, sizeof truncated) &&
+            strcmp(truncated, "true") == 0;
+    if (!*more) return OK;
     at = 0;
-    return s3_element(answer->bytes, answer->length, "NextContinuationToken",
-                      &at, raw, sizeof raw) && s3_encode(raw, token, size);
+    if (!s3_element(answer->bytes, answer->length, "NextContinuationToken",
+                    &at, raw, sizeof raw) ||
+        !s3_encode(raw, next, sizeof next) || next[0] == '\0' ||
+        strcmp(next, token) == 0)
+        FAIL(ERR_FORMAT, "%s: a list of objects goes on, but says not from "
+                         "where", s3->endpoint);
+    snprintf(token, S3_TOKEN_BYTES, "%s", next);
+    return OK;
 }
 
 status s3_list(struct s3 *s3, status (*each)(void *argument, const char *key),
@@ -645,7 +654,8 @@ status s3_list(struct s3 *s3, status (*each)(void *argument, const char *key),
         query[sizeof prefix + sizeof token + 96];
     struct text answer = {0};
     status result;
-    int count = 0;
+    int count = 0, before;
+    bool more = false;
 
     TRY(text_append(&answer, "", 0));
     CHECK(s3_encode(s3->place.prefix, prefix, sizeof prefix));
@@ -658,8 +668,14 @@ status s3_list(struct s3 *s3, status (*each)(void *argument, const char *key),
                  token[0] != '\0' ? "&" : "", prefix,
                  prefix[0] != '\0' ? "%2F" : "");
         TRY_GOTO(done, result, ask(s3, &r));
+        before = count;
         TRY_GOTO(done, result, see_keys(s3, &answer, &count, each, argument));
-    } while (next_page(&answer, token, sizeof token));
+        TRY_GOTO(done, result, next_page(s3, &answer, token, &more));
+        /* Each page holds a key, so KEYS_MOST bounds the pages, too. */
+        if (more && count == before)
+            FAIL_GOTO(done, result, ERR_FORMAT, "%s: a list of objects goes "
+                      "on, but a page of it is empty", s3->endpoint);
+    } while (more);
 done:
     text_free(&answer);
     return result;
