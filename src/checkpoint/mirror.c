@@ -155,7 +155,10 @@ static status see_old(void *argument, const char *key)
     void *memory, *keys = old->keys;
     int64_t step;
 
-    if (!step_of(key, &step) || !is_old(old, step)) return OK;
+    /* The name comes from the server, and becomes part of an address. */
+    if (!step_of(key, &step) || !is_old(old, step) ||
+        !file_name_is_safe(strchr(key, '/') + 1))
+        return OK;
     if (old->key_count == old->capacity) {
         old->capacity = 2 * old->capacity + 64;
         TRY(memory_grow(&keys, (size_t)old->capacity, sizeof *old->keys));
