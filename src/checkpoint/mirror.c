@@ -126,12 +126,14 @@ static bool step_of(const char *key, int64_t *step)
 }
 
 /* Keys come sorted, so steps do. */
+/* A step without its manifest was not sent whole: it takes no other's place. */
 static status see_step(void *argument, const char *key)
 {
     struct old_steps *old = argument;
     int64_t step;
 
     if (!step_of(key, &step) || step > old->what->step ||
+        !text_ends_with(key, "/manifest.json") ||
         (old->count > 0 && old->steps[old->count - 1] >= step))
         return OK;
     if (old->count < NAMES_MOST) old->steps[old->count++] = step;
@@ -207,6 +209,7 @@ static status send_all(struct s3 *s3, const struct mirror_step *what)
     char name[32], ckpt[PATH_BYTES], directory[PATH_BYTES], latest[40];
     bool there;
 
+    TRY(what->may_write(what->run, true));
     step_name(name, what->step);
     TRY(path_join(ckpt, sizeof ckpt, what->run, "ckpt"));
     TRY(path_join(directory, sizeof directory, ckpt, name));
@@ -214,7 +217,9 @@ static status send_all(struct s3 *s3, const struct mirror_step *what)
     if (!there) TRY(send_step(s3, directory, name));
     TRY(send_own(s3, what->run));
     snprintf(latest, sizeof latest, "%s\n", name);
+    TRY(what->may_write(what->run, true));
     TRY(s3_put(s3, "latest", latest, strlen(latest)));
+    TRY(what->may_write(what->run, true));
     return prune(s3, what);
 }
 
@@ -229,14 +234,30 @@ status mirror_send(const struct mirror_step *what)
     return result;
 }
 
+/* ERR_CONFIG: a run has sent a checkpoint there. */
+static status check_unused(struct s3 *s3, const char *url)
+{
+    struct text text = {0};
+    const status found = s3_get(s3, "latest", LATEST_MOST, &text);
+
+    text_free(&text);
+    if (found != OK) status_clear(); /* what fails otherwise fails again */
+    if (found != OK) return OK;
+    FAIL(ERR_CONFIG, "checkpoint.mirror: %s holds checkpoints of a run; a new "
+                     "run needs another prefix; lockstep fetch %s RUN, then "
+                     "lockstep resume RUN, go on with that one", url, url);
+}
+
 status mirror_check(const char *url)
 {
     struct s3 *s3;
     status result;
 
     TRY(s3_open(&s3, url));
-    result = s3_put(s3, "lockstep.txt", "checkpoints of a run of lockstep\n",
-                    33);
+    result = check_unused(s3, url);
+    if (result == OK)
+        result = s3_put(s3, "lockstep.txt",
+                        "checkpoints of a run of lockstep\n", 33);
     s3_close(s3);
     return result;
 }

@@ -11,15 +11,20 @@
 #ifndef LOCKSTEP_CHECKPOINT_MIRROR_H
 #define LOCKSTEP_CHECKPOINT_MIRROR_H
 
+#include <stdbool.h>
 #include <stdint.h>
 #include "base/status.h"
 
-/* Before a run: the place can be written by this user. */
+/* Before a run: the place can be written by this user, and no run has sent a
+ * checkpoint there. */
 status mirror_check(const char *url);
 
 struct mirror_step {
     const char *run, *url;
     int64_t step, keep_last, keep_every; /* as checkpoint_prune */
+    /* OK: this process may still write for the run (control/lease.h). Asked
+     * before a step is sent, before `latest` moves, and before old steps go. */
+    status (*may_write)(const char *run, bool now);
 };
 /* A step that is there already is not sent again. */
 status mirror_send(const struct mirror_step *what);

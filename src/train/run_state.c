@@ -211,7 +211,7 @@ status keeper_mirror(const struct keeper *keeper, int64_t step)
     return mirror_send(&(struct mirror_step){
         .run = keeper->run, .url = o->checkpoint.mirror, .step = step,
         .keep_last = o->checkpoint.keep_last,
-        .keep_every = o->checkpoint.keep_every});
+        .keep_every = o->checkpoint.keep_every, .may_write = lease_holds});
 }
 
 /* A storage that is away for a while is no reason to end a run. */

@@ -39,6 +39,10 @@ export AWS_ACCESS_KEY_ID=nobody AWS_SECRET_ACCESS_KEY=knows
 AWS_ENDPOINT_URL=file:///etc refused "no endpoint" 78 "is no address" \
     s3://models/a
 AWS_REGION='a b' refused "no region" 78 "is no region" s3://models/a
+AWS_ENDPOINT_URL=http://user:hidden@127.0.0.1:1 refused "a password in the \
+address" 78 "holds a user or password" s3://models/a
+if grep -q hidden out; then bad "the password" "is printed" out
+else ok "the password is not printed"; fi
 AWS_ENDPOINT_URL=http://127.0.0.1:1 refused "nobody listens" 74 "127.0.0.1" \
     s3://models/a
 expect "fetch: no address" 78 "expected s3://BUCKET/PREFIX" fetch models none
@@ -108,6 +112,9 @@ gone "sent, gone, fetched, resumed" one
 gone "from ranks under a supervisor" ranks --ranks 2 --threads 1 --supervised
 LOCKSTEP_FAULT=mirror.request:2,mirror.request:5,mirror.request:6 \
     gone "requests that fail for a moment" moment
+
+refused "another run is there" 78 "holds checkpoints of a run" \
+    s3://models/of/one
 
 # --- old steps go, on the storage, too ---
 tell steps of/one
