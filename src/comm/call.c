@@ -498,6 +498,17 @@ status comm_run(struct group *group, const struct comm_call *call)
     return OK;
 }
 
+status comm_run_alone(struct group *group, struct comm_call call)
+{
+    status result;
+
+    call.scratch_bytes = comm_scratch_bytes(group, &call);
+    TRY(memory_take(call.scratch_bytes + 1, 1, &call.scratch));
+    result = comm_run(group, &call);
+    memory_free(call.scratch);
+    return result;
+}
+
 status comm_all_reduce(struct group *group, struct tensor out,
                        struct tensor in, enum reduction reduction)
 {

@@ -111,8 +111,6 @@ static status find_first_stages(struct inventory *h,
     struct group *pipe =
         of->team == NULL ? NULL : team_group(of->team, AXIS_PIPE);
     const int at = pipe == NULL ? 0 : pipe->rank;
-    void *scratch = NULL;
-    status result;
 
     for (int i = 0; i < params; i++) holds[i] = -1e9;
     for (int s = 0; s < of->count; s++) {
@@ -122,17 +120,10 @@ static status find_first_stages(struct inventory *h,
             holds[table->items[i].order] = -1 - at;
     }
     if (pipe == NULL) return OK;
-    struct comm_call call = {.kind = COMM_ALL_REDUCE,
-                             .reduction = REDUCE_MAX,
-                             .out = tensor_1d(holds, DTYPE_F64, params),
-                             .in = tensor_1d(holds, DTYPE_F64, params)};
-
-    call.scratch_bytes = comm_scratch_bytes(pipe, &call);
-    TRY(memory_take(call.scratch_bytes + 1, 1, &scratch));
-    call.scratch = scratch;
-    result = comm_run(pipe, &call);
-    memory_free(scratch);
-    return result;
+    return comm_run_alone(pipe, (struct comm_call){
+        .kind = COMM_ALL_REDUCE, .reduction = REDUCE_MAX,
+        .out = tensor_1d(holds, DTYPE_F64, params),
+        .in = tensor_1d(holds, DTYPE_F64, params)});
 }
 
 /* ---- spans ---- */

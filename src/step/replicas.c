@@ -243,23 +243,14 @@ status replicas_vote(struct replicas *replicas, int entry,
     const struct replica_entry *mine = &replicas->held[entry];
     struct replica_vote vote = {mine->place, (double)mine->digest};
     struct group *world = replicas->team->world;
-    void *scratch = NULL;
-    status result;
 
     if (world == NULL) {
         votes[0] = vote;
         return OK;
     }
-    struct comm_call call = {
+    return comm_run_alone(world, (struct comm_call){
         .kind = COMM_ALL_GATHER, .in = tensor_1d(&vote, DTYPE_F64, 2),
-        .out = tensor_1d(votes, DTYPE_F64, 2 * (int64_t)world->size)};
-
-    call.scratch_bytes = comm_scratch_bytes(world, &call);
-    TRY(memory_take(call.scratch_bytes + 1, 1, &scratch));
-    call.scratch = scratch;
-    result = comm_run(world, &call);
-    memory_free(scratch);
-    return result;
+        .out = tensor_1d(votes, DTYPE_F64, 2 * (int64_t)world->size)});
 }
 
 static bool same_place(const struct replica_vote *a,

@@ -21,18 +21,8 @@ address=127.0.0.1:$(free_port)
 if [ -n "$apart" ]; then
     mount -t tmpfs none /run
     mkdir /run/netns
-    ip link set lo up
     ip link add bridge type bridge
-    ip address add 10.78.0.254/24 dev bridge
-    ip link set bridge up
-    for ((i = 1; i <= 2; i++)); do
-        ip netns add "n$i"
-        ip link add "v$i" type veth peer name eth netns "n$i"
-        ip link set "v$i" master bridge up
-        ip -n "n$i" address add "10.78.0.$i/24" dev eth
-        ip -n "n$i" link set eth up
-        ip -n "n$i" link set lo up
-    done
+    bridge_nodes 2 10.78.0
     address=10.78.0.254:7077
 fi
 prepare

@@ -60,13 +60,7 @@ if [ "${victim:-0}" -gt 1 ]; then kill -9 "$victim"
 else bad "processes of ranks taken over" "not told" taken/control/journal.jsonl; fi
 await taken/control/journal.jsonl '"event": "recovered"'
 says "and replaces one that dies" taken/control/journal.jsonl '"from": "memory"'
-ended "$child"
-code=$?
-if [ $code -eq 0 ] && same_run long taken; then
-    ok "taken over: the same bytes"
-else
-    bad "taken over: the same bytes" "exit $code, $why" log
-fi
+ends "taken over: the same bytes" taken "$child" 0 long
 
 head -c 32 /dev/urandom | od -An -tx1 | tr -d ' \n' >token
 chmod 600 token
@@ -101,11 +95,5 @@ done
 [ -s rewound/ledger.jsonl ] || bad "a rewind" "none came" log
 kill -9 "$agent"
 wait "$agent" 2>/dev/null
-ended "$child"
-code=$?
-if [ $code -eq 0 ] && same_run undone rewound; then
-    ok "undone steps are not gone back to"
-else
-    bad "undone steps are not gone back to" "exit $code, $why" log
-fi
+ends "undone steps are not gone back to" rewound "$child" 0 undone
 report

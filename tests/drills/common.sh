@@ -81,17 +81,17 @@ ended() {
     wait "$1" 2>/dev/null
 }
 
-# ends NAME RUN CHILD [CODE]: the process ends with that code, 0 unless said; a
-# run that ends well equals the run `whole`.
+# ends NAME RUN CHILD [CODE [LIKE]]: the process ends with that code, 0 unless
+# said; a run that ends well equals the run LIKE, `whole` unless said.
 ends() {
-    local code want=${4:-0}
+    local code want=${4:-0} like=${5:-whole}
     ended "$3"
     code=$?
     if [ $code -ne "$want" ]; then bad "$1" "exit $code, not $want" log
     elif [ "$want" -ne 0 ]; then ok "$1"
-    elif ! lockstep compare whole "$2" >out 2>&1; then
+    elif ! lockstep compare "$like" "$2" >out 2>&1; then
         bad "$1" "compare: other weights or states" out
-    elif same_run whole "$2"; then ok "$1"
+    elif same_run "$like" "$2"; then ok "$1"
     else bad "$1" "$why" log
     fi
 }
@@ -103,6 +103,23 @@ until_line() {
         sleep 0.1
         tries=$((tries + 1))
         [ $tries -lt "${3:-600}" ] || return 1
+    done
+}
+
+# bridge_nodes COUNT NETWORK: in a network namespace of its own: namespaces n1 to
+# nCOUNT with the addresses NETWORK.1 and so on, and a bridge that is NETWORK.254.
+bridge_nodes() {
+    local i
+    ip address add "$2.254/24" dev bridge
+    ip link set bridge up
+    ip link set lo up
+    for ((i = 1; i <= $1; i++)); do
+        ip netns add "n$i"
+        ip link add "v$i" type veth peer name eth netns "n$i"
+        ip link set "v$i" master bridge up
+        ip -n "n$i" address add "$2.$i/24" dev eth
+        ip -n "n$i" link set eth up
+        ip -n "n$i" link set lo up
     done
 }
 

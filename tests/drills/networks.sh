@@ -28,17 +28,7 @@ if ! mount -t tmpfs none /run 2>/dev/null || ! mkdir /run/netns ||
     echo "not run: no bridge between namespaces here"
     exit 77
 fi
-ip address add 10.77.0.254/24 dev bridge
-ip link set bridge up
-ip link set lo up
-for ((i = 1; i <= nodes; i++)); do
-    ip netns add "n$i"
-    ip link add "v$i" type veth peer name eth netns "n$i"
-    ip link set "v$i" master bridge up
-    ip -n "n$i" address add "10.77.0.$i/24" dev eth
-    ip -n "n$i" link set eth up
-    ip -n "n$i" link set lo up
-done
+bridge_nodes "$nodes" 10.77.0
 prepare
 base="--set train.steps=$steps --set checkpoint.every=1000
     --set validate.every=1000 --set numerics.grid_tensor=2"

@@ -27,6 +27,7 @@
 #include "base/clock.h"
 #include "control/watch.h"
 #include "tests/test.h"
+#include "tests/unit/control/seeds.h"
 
 enum { STEPS_MOST = 200, FAULTS_MOST = 8, LIMIT_S = 900 };
 
@@ -613,30 +614,16 @@ static bool seed_holds(uint64_t seed)
     return false;
 }
 
-static uint64_t number_of(const char *name, uint64_t other)
-{
-    const char *text = getenv(name);
-
-    return text != NULL ? strtoull(text, NULL, 10) : other;
-}
-
 TEST(every_seed_ends_with_each_step_once)
 {
-    const uint64_t only = number_of("SEED", 0);
-    const uint64_t seeds = number_of("SEEDS", 5000);
-    int failed = 0, incidents = 0, generations = 0;
+    struct seeds seeds = {.usual = 5000, .holds = seed_holds,
+                          .incidents = &written.incidents,
+                          .generations = &written.generations};
 
     begin_virtual();
-    for (uint64_t seed = only > 0 ? only : 1;
-         seed <= (only > 0 ? only : seeds) && failed < 5; seed++) {
-        failed += !seed_holds(seed);
-        incidents += written.incidents;
-        generations += written.generations;
-    }
+    seeds_run(&seeds);
     end_virtual();
-    printf("%d incidents, %d generations\n", incidents, generations);
-    EQUAL_INT(failed, 0);
-    CHECK(only > 0 || incidents > (int)seeds);
+    seeds_check(&seeds);
 }
 
 TEST(a_seed_repeats)

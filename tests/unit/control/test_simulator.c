@@ -20,6 +20,7 @@
 #include <time.h>
 
 #include "tests/test.h"
+#include "tests/unit/control/seeds.h"
 
 struct cluster cluster;
 static bool virtual;
@@ -638,30 +639,16 @@ static bool seed_holds(uint64_t seed)
     return false;
 }
 
-static uint64_t number_of(const char *name, uint64_t other)
-{
-    const char *text = getenv(name);
-
-    return text != NULL ? strtoull(text, NULL, 10) : other;
-}
-
 TEST(every_seed_ends_with_each_step_once)
 {
-    const uint64_t only = number_of("SEED", 0);
-    const uint64_t seeds = number_of("SEEDS", 10000);
-    int failed = 0, incidents = 0, generations = 0;
+    struct seeds seeds = {.usual = 10000, .holds = seed_holds,
+                          .incidents = &cluster.incidents,
+                          .generations = &cluster.generations};
 
     begin_virtual();
-    for (uint64_t seed = only > 0 ? only : 1;
-         seed <= (only > 0 ? only : seeds) && failed < 5; seed++) {
-        failed += !seed_holds(seed);
-        incidents += cluster.incidents;
-        generations += cluster.generations;
-    }
+    seeds_run(&seeds);
     end_virtual();
-    printf("%d incidents, %d generations\n", incidents, generations);
-    EQUAL_INT(failed, 0);
-    CHECK(only > 0 || incidents > (int)seeds);
+    seeds_check(&seeds);
 }
 
 TEST(a_seed_repeats)
