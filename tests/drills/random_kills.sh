@@ -7,7 +7,7 @@
 #     BUILD=build [KILLS=8] [STEPS=80] [BATCH=64] [SEED=1] \
 #         tests/drills/random_kills.sh
 #
-# KILLS=100 STEPS=200 BATCH=192 LIMIT=600 is the full drill; LIMITS=1 also
+# KILLS=100 STEPS=200 BATCH=2400 LIMIT=900 is the full drill; LIMITS=1 also
 # asserts the times that a machine with a core for each rank keeps (median 1 s,
 # worst 3 s).
 . "${0%/*}/common.sh"
