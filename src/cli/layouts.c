@@ -10,6 +10,7 @@
 #include "cli/config.h"
 #include "cli/run.h"
 #include "schedule/build.h"
+#include "setup/balance.h"
 
 static status add_text(struct layouts *layouts, bool optional,
                        const char *text)
@@ -278,8 +279,15 @@ status layout_options(struct layout *layout, struct arguments *arguments,
     }
     if (strcmp(set->values.mesh.layout, "auto") == 0)
         TRY(options_assign(set, "mesh.layout=given", ORIGIN_COMMAND_LINE));
+    const int64_t micro_batch = set->values.train.micro_batch;
+
     if (!layout->own) TRY(leave_mesh(set));
     TRY(assign_words(layout, set));
+    if (set->values.train.micro_batch != micro_batch &&
+        balance_needs_micro_batch(&set->values))
+        snprintf(layout->reason, sizeof layout->reason,
+                 "moe.balance_scope=micro_batch makes train.micro_batch=%lld a "
+                 "part of the result", (long long)micro_batch);
     snprintf(layout->zero, sizeof layout->zero, "%.95s", set->values.zero);
     layout->schedule[0] = '\0';
     if (set->values.mesh.pipe > 1)

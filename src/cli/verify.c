@@ -106,7 +106,7 @@ static status run_layout(struct verification *v, struct layout *layout)
     layout->verdict = VERDICT_REFUSED;
     TRY_GOTO(done, result,
              layout_options(layout, v->arguments, v->cache, &set));
-    if (!possible(layout, &set)) {
+    if (layout->reason[0] != '\0' || !possible(layout, &set)) {
         layout->illegal = true;
         if (!layout->optional) layout->verdict = VERDICT_FAILED;
         if (layout == v->layouts.items) /* the configuration itself */

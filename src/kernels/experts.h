@@ -120,7 +120,8 @@ struct router_tokens {
 };
 void router_count(const struct router_tokens *of, int64_t *counts);
 
-/* weights [experts] of the balance loss of one sequence from its counts:
+/* weights [experts] of the balance loss of one sequence from counts of tokens
+ * (its own, or those of more sequences):
  *   f_i = experts * count_i / total    (1 where all are equal; total 0: f = 0)
  *   weight_i = alpha f_i + alpha_device * mean of f over the device of i
  * in float64; `devices` equal runs of experts. Sources: Switch, section 2.2;

@@ -2,6 +2,8 @@
 /* moe.c - the part of an architecture that is a mixture of experts. */
 #include "models/moe.h"
 
+#include <string.h>
+
 /* ---- options ---- */
 
 status moe_check_options(const struct model_kind *kind,
@@ -22,7 +24,8 @@ status moe_check_options(const struct model_kind *kind,
         {"swiglu_limit", o->moe.swiglu_limit > 0, kind->swiglu_limit == 0}};
     bool asked = o->moe.experts > 0 || o->moe.top_k > 0 ||
                  o->moe.jitter > 0 || o->moe.capacity_factor > 0 ||
-                 o->moe.intermediate_size > 0 || o->moe.bias_rate > 0;
+                 o->moe.intermediate_size > 0 || o->moe.bias_rate > 0 ||
+                 strcmp(o->moe.balance_scope, "sequence") != 0;
 
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
         asked = asked || rows[i].asked;

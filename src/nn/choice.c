@@ -127,6 +127,12 @@ static bool balances(const struct program *p)
     return p->regular.balance > 0 || p->regular.device_loss > 0;
 }
 
+/* ... among those of the micro-batch under way. */
+static bool counts_tokens(const struct program *p)
+{
+    return balances(p) && p->regular.scope != BALANCE_BATCH;
+}
+
 static int devices_of(const struct program *p, const struct router_form *form)
 {
     return p->regular.devices > 0 ? p->regular.devices : form->groups;
@@ -242,14 +248,35 @@ static status count_sequences(const struct step *step, struct run *run,
     return OK;
 }
 
+/* Adds the tokens of each expert that weigh it in the balance loss of a
+ * sequence to `one`. */
+static void add_counts(const struct step *step, const struct run *run,
+                       int64_t sequence, int64_t *one)
+{
+    const struct program *p = run->program;
+    const struct choose_room room = room_of(step, p);
+    const int experts = step->set.experts.form.experts;
+    const double *counts =
+        (const double *)(const void *)((char *)run->scratch + room.counts) +
+        sequence * experts;
+    int64_t rows = 1;
+
+    if (p->regular.scope == BALANCE_BATCH) {
+        if (run->routes_before == NULL) return;
+        counts = run->routes_before + (int64_t)step->block * experts;
+    }
+    if (p->regular.scope == BALANCE_MICRO_BATCH) rows = room.sequences;
+    for (int64_t i = 0; i < rows * experts; i++)
+        one[i % experts] += (int64_t)counts[i];
+}
+
 /* Weights of the balance loss of each sequence. */
 static const double *weigh_sequences(const struct step *step, struct run *run)
 {
     const struct program *p = run->program;
     const struct choose_room room = room_of(step, p);
     const int experts = step->set.experts.form.experts;
-    const double *counts =
-        (const double *)(const void *)((char *)run->scratch + room.counts);
+    const size_t bytes = (size_t)experts * sizeof(double);
     int64_t *one = (int64_t *)(void *)((char *)run->scratch + room.one);
     double *weights = (double *)(void *)((char *)run->scratch + room.weights);
     const struct router_balance balance = {
@@ -259,8 +286,12 @@ static const double *weigh_sequences(const struct step *step, struct run *run)
         .alpha = p->regular.balance, .alpha_device = p->regular.device_loss};
 
     for (int64_t i = 0; i < room.sequences; i++) {
-        for (int e = 0; e < experts; e++)
-            one[e] = (int64_t)counts[i * experts + e];
+        if (i > 0 && p->regular.scope != BALANCE_SEQUENCE) { /* the same */
+            memcpy(weights + i * experts, weights, bytes);
+            continue;
+        }
+        memset(one, 0, (size_t)experts * sizeof *one);
+        add_counts(step, run, i, one);
         router_balance(&balance, weights + i * experts);
     }
     return weights;
@@ -278,7 +309,8 @@ static status add_losses(const struct step *step, struct run *run,
     losses->z_loss = p->regular.router_z;
     losses->scale = run->loss_scale;
     if (!balances(p)) return OK;
-    TRY(count_sequences(step, run, choice, losses->mask));
+    if (counts_tokens(p))
+        TRY(count_sequences(step, run, choice, losses->mask));
     losses->weights = weigh_sequences(step, run);
     return OK;
 }
@@ -318,7 +350,7 @@ static void choose_exchanges(const struct step *step, const struct program *p,
     const int64_t count = p->sequences * step->set.experts.form.experts;
 
     capacity_exchanges(step, p, at, out);
-    if (!exchange_backward(at) || !has_losses(p, step) || !balances(p))
+    if (!exchange_backward(at) || !has_losses(p, step) || !counts_tokens(p))
         return;
     for (int i = 0; i < 2; i++) {
         const int size = p->mesh.size[axes[i]];
@@ -341,7 +373,8 @@ static size_t choose_messages(const struct step *step, const struct program *p,
         .kind = COMM_ALL_REDUCE, .algorithm = ALGORITHM_ORDERED,
         .reduction = REDUCE_SUM, .out = all, .in = all};
 
-    return has_losses(p, step) ? comm_scratch_bytes(tensor, &call) : 0;
+    return has_losses(p, step) && counts_tokens(p)
+               ? comm_scratch_bytes(tensor, &call) : 0;
 }
 
 static struct step_cost choose_cost(const struct step *step,

@@ -211,6 +211,13 @@ struct use_info {
 
 enum program_mode { PROGRAM_TRAIN, PROGRAM_GENERATE };
 
+/* The tokens whose choices weigh the experts in a balance loss. */
+enum balance_scope {
+    BALANCE_SEQUENCE,
+    BALANCE_BATCH,      /* of the step before */
+    BALANCE_MICRO_BATCH
+};
+
 /* Terms that training adds to a loss, and the shares that it leaves out at
  * random: passed from the options to the layers as one, so that another number
  * is a field here, a row of options.def, its line in setup.c, and the layer
@@ -220,6 +227,7 @@ struct regularization {
     double balance;     /* coefficient of the routers' balance loss; 0: none */
     double device_loss; /* likewise, of that between groups of experts */
     int devices;        /* ... so many; 0: those of the router's form */
+    enum balance_scope scope; /* of both */
     double router_z;    /* likewise, of their z-loss */
     double rows_bound;  /* room for rows of experts that ranks divide, times
                          * their mean; 0: for as many as can come */

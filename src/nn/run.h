@@ -87,6 +87,9 @@ struct run {
     struct quantize_tally *tallies; /* tallies_bytes (tallies.h); NULL: nobody
                                 * asks */
     int64_t *routes;           /* routes_bytes (routes.h); NULL: nobody asks */
+    const double *routes_before; /* [blocks of the model][experts] tokens in
+                                * the step before (BALANCE_BATCH); NULL: nobody
+                                * counted them */
     struct { int64_t calls, bytes; } routed; /* what the rows of experts have
                                 * sent so far, by the choices
                                 * (layer_exchange.routed) */

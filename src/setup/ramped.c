@@ -53,6 +53,7 @@ status ramped_switch(struct pipeline *pipeline, struct train_step *step,
 {
     const struct train_step before = *step; /* what it owns is freed */
     struct delayed delayed = {0};
+    struct routing routing = {0};
     struct pipeline next = {0};
     struct team *team = step->team;
     status result;
@@ -60,18 +61,22 @@ status ramped_switch(struct pipeline *pipeline, struct train_step *step,
     TRY(setup_use_batch(setup, batch));
     TRY_GOTO(done, result, ramped_plan_alone(&next, setup, team, 1));
     delayed = step->delayed;
+    routing = step->routing;
     step->delayed = (struct delayed){0};
+    step->routing = (struct routing){0};
     train_step_free(step);
     TRY_GOTO(done, result, pipeline_take_over(pipeline, &next));
     TRY_GOTO(done, result, train_step_build(step, pipeline, team));
     setup_update(setup, &step->update);
     delayed_take(&step->delayed, &delayed);
+    routing_take(&step->routing, &routing);
     step->rates = before.rates;
     step->scaling = before.scaling;
     step->guard = before.guard;
     step->watch = before.watch;
 done:
     delayed_free(&delayed);
+    routing_free(&routing);
     pipeline_free(&next);
     return result;
 }

@@ -13,6 +13,7 @@
 #include "plan/simulate.h"
 #include "schedule/build.h"
 #include "schedule/read.h"
+#include "setup/balance.h"
 #include "setup/micro_batch.h"
 #include "setup/rounds.h"
 #include "step/policy.h"
@@ -274,6 +275,7 @@ status setup_use_grid(struct setup *setup, const struct grid *grid)
     TRY(fit_grid(&fit, &setup->grid, &changed));
     TRY(cut_heads(setup, &fit));
     TRY(cut_batch(setup));
+    TRY(balance_check(setup));
     schedule_free(&setup->schedule);
     TRY(build_schedule(setup, (int)(r->batch / r->micro_batch),
                        &setup->schedule));
@@ -485,6 +487,7 @@ static status resolve_request(struct setup *setup)
     TRY(choose_optimizer(&r->choice, o, r->dtype));
     r->choice.groups = setup->groups;
     r->choice.average = o->optimizer.ema;
+    TRY(balance_choose(&r->regular, o));
     TRY(check_averages(o));
     TRY(check_observe(o));
     TRY(choose_product(o->numerics.bfloat16, r->dtype, &r->product));

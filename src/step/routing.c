@@ -13,6 +13,11 @@ static int64_t count_of(const struct routing *routing)
     return (int64_t)routing->layers * routing->experts;
 }
 
+static enum balance_scope scope_of(const struct pipeline *pipeline)
+{
+    return pipeline->stages[0].request.regular.scope;
+}
+
 status routing_build(struct routing *routing, struct pipeline *pipeline)
 {
     const struct model *model = pipeline->stages[0].request.model;
@@ -25,12 +30,17 @@ status routing_build(struct routing *routing, struct pipeline *pipeline)
     TRY(memory_take((size_t)count_of(routing) + 1, sizeof *routing->table,
                     &table));
     routing->table = table;
+    if (scope_of(pipeline) != BALANCE_BATCH) return OK;
+    TRY(memory_take((size_t)count_of(routing), sizeof *routing->before,
+                    &table));
+    routing->before = table;
     return OK;
 }
 
 void routing_free(struct routing *routing)
 {
     memory_free(routing->table);
+    memory_free(routing->before);
     *routing = (struct routing){0};
 }
 
@@ -39,8 +49,12 @@ void routing_begin(struct routing *routing)
     if (routing->experts == 0) return;
     memset(routing->table, 0,
            ((size_t)count_of(routing) + 1) * sizeof *routing->table);
-    for (int i = 0; i < routing->pipeline->count; i++)
-        routes_reset(&routing->pipeline->stages[i].run);
+    for (int i = 0; i < routing->pipeline->count; i++) {
+        struct run *run = &routing->pipeline->stages[i].run;
+
+        routes_reset(run);
+        run->routes_before = routing->before;
+    }
 }
 
 struct block_routing routing_judge_block(const double *counts, int experts)
@@ -96,6 +110,82 @@ status routing_share(struct routing *routing, struct team *team,
     TRY(team_join(team, routing->table, count_of(routing) + 1));
     routing_judge(routing->table, routing->layers, routing->experts, out);
     out->dropped = routing->table[count_of(routing)];
+    return OK;
+}
+
+/* ---- tokens of the step before ---- */
+
+static size_t before_bytes(const struct routing *routing)
+{
+    return (size_t)count_of(routing) * sizeof *routing->before;
+}
+
+void routing_take(struct routing *routing, const struct routing *from)
+{
+    if (routing->before == NULL) return;
+    CHECK(from->before != NULL && count_of(from) == count_of(routing));
+    memcpy(routing->before, from->before, before_bytes(routing));
+}
+
+void routing_keep(struct routing *routing)
+{
+    if (routing->before != NULL)
+        memcpy(routing->before, routing->table, before_bytes(routing));
+}
+
+void routing_write(const struct routing *routing, struct json_writer *w)
+{
+    const double *tokens = routing->before;
+
+    if (tokens == NULL) return;
+    json_write_key(w, "expert_tokens");
+    json_write_array(w);
+    for (int i = 0; i < routing->layers; i++) {
+        json_write_array(w);
+        for (int e = 0; e < routing->experts; e++)
+            json_write_integer(w, (int64_t)*tokens++);
+        json_write_array_end(w);
+    }
+    json_write_array_end(w);
+}
+
+/* Choices of a step are fewer: 2^40 tokens have 64 each at most. */
+static const int64_t TOKENS_MOST = (int64_t)1 << 46;
+
+static status read_block(struct routing *routing, const struct json *row,
+                         int block, const char *source)
+{
+    double *tokens = routing->before + (int64_t)block * routing->experts;
+
+    if (row->kind != JSON_ARRAY || row->count != routing->experts)
+        FAIL(ERR_FORMAT, "%s: expert_tokens, block %d: expected a list of the "
+                         "tokens of %d experts", source, block,
+             routing->experts);
+    for (int e = 0; e < routing->experts; e++) {
+        const struct json *value = &row->items[e];
+
+        if (value->kind != JSON_INTEGER || value->integer < 0 ||
+            value->integer > TOKENS_MOST)
+            FAIL(ERR_FORMAT, "%s: expert_tokens, block %d, expert %d: expected "
+                             "an integer from 0 to 2^46", source, block, e);
+        tokens[e] = (double)value->integer;
+    }
+    return OK;
+}
+
+status routing_read(struct routing *routing, const struct json *state,
+                    const char *source)
+{
+    const struct json *rows = json_get(state, "expert_tokens");
+
+    if (routing->before == NULL) return OK;
+    if (rows == NULL || rows->kind != JSON_ARRAY ||
+        rows->count != routing->layers)
+        FAIL(ERR_FORMAT, "%s: \"expert_tokens\" should be the tokens of the "
+                         "experts of %d blocks, which moe.balance_scope=batch "
+                         "needs", source, routing->layers);
+    for (int i = 0; i < routing->layers; i++)
+        TRY(read_block(routing, &rows->items[i], i, source));
     return OK;
 }
 

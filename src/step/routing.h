@@ -6,6 +6,7 @@
 
 #include <math.h>
 
+#include "base/json.h"
 #include "optimizer/update.h"
 #include "plan/pipeline.h"
 #include "step/team.h"
@@ -34,15 +35,27 @@ struct routing {
     int layers;
     double *table;             /* owned, [layers][experts]: tokens; then
                                 * choices that were dropped */
+    double *before;            /* owned, [layers][experts]: tokens of the last
+                                * step that counts, 0 before the first; NULL: no
+                                * loss is made of them (BALANCE_BATCH) */
 };
 
 status routing_build(struct routing *routing, struct pipeline *pipeline);
 void routing_free(struct routing *routing);
+/* The tokens that another knew of the same model's last step. */
+void routing_take(struct routing *routing, const struct routing *from);
 /* Before the first F of a step. */
 void routing_begin(struct routing *routing);
 /* After the last; collective. */
 status routing_share(struct routing *routing, struct team *team,
                      struct routing_result *out);
+/* The step counts: its tokens are those of the last step from now on. */
+void routing_keep(struct routing *routing);
+/* For a checkpoint, "expert_tokens": a list of numbers for each block; nothing
+ * where no loss is made of them. ERR_FORMAT. */
+void routing_write(const struct routing *routing, struct json_writer *w);
+status routing_read(struct routing *routing, const struct json *state,
+                    const char *source);
 /* Moves the selection biases of a chunk by the step's counts, in weights and
  * copy: bias += rate * sign(total - experts * count), rate rounded to real
  * once, each sum rounded once. Source: Wang et al. 2024, arXiv:2408.15664,

@@ -466,7 +466,10 @@ static status ask(struct train_step *step)
                                      : 0;
     TRY(team_most(step->team, &out->asked));
     if (step->watch != NULL) TRY(step->watch->updated(step->watch->argument));
-    if (!out->skipped) delayed_keep(&step->delayed);
+    if (!out->skipped) {
+        delayed_keep(&step->delayed);
+        routing_keep(&step->routing);
+    }
     return loss_scale_after(&step->scaling, !out->skipped);
 }
 

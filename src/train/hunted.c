@@ -7,6 +7,7 @@
 
 #include "base/check.h"
 #include "base/meter.h"
+#include "setup/balance.h"
 
 enum { CHECKED_MOST = 40,
        FAR_MOST = 10,      /* plans in a row beyond twice the limit */
@@ -242,6 +243,9 @@ status hunted_run(struct hunted *h)
     const struct forecast *f = &h->forecast;
     const int devices = (int)f->machine.value[M_DEVICES];
     const int64_t began = meter_now_ns();
+    struct search_fixed only = {
+        .tensor = -1, .context = -1, .pipe = -1, .data = -1, .expert = -1,
+        .zero = -1, .recompute = -1};
 
     h->request = (struct search_request){
         .machine = &f->machine, .shape = &f->shape, .as = f->as,
@@ -251,6 +255,12 @@ status hunted_run(struct hunted *h)
         .max_memory = f->max_memory > 0 ? f->max_memory
                                         : f->machine.value[M_MEMORY_BYTES],
         .objective = h->objective, .top = h->top, .fixed = h->fixed};
+    if (balance_needs_micro_batch(&f->set.values)) {
+        if (h->fixed != NULL) only = *h->fixed;
+        only.micro_batch = f->set.values.train.micro_batch > 0
+                               ? f->set.values.train.micro_batch : -1;
+        h->request.fixed = &only;
+    }
     if (h->request.per_node > f->ranks) h->request.per_node = f->ranks;
     if (f->machine.product_count > 0 && f->as == AS_LOCKSTEP)
         h->request.threads = devices > h->request.per_node

@@ -76,6 +76,20 @@ static void write_policies(const struct keeper *keeper, struct json_writer *w)
     if (keeper->noise != NULL) noise_write(keeper->noise, w);
 }
 
+/* Whether the micro-batch is a part of the result. */
+static bool keeps_micro_batch(const struct keeper *keeper)
+{
+    return keeper->setup->request.regular.scope == BALANCE_MICRO_BATCH;
+}
+
+static void write_balance(const struct keeper *keeper, struct json_writer *w)
+{
+    if (keeps_micro_batch(keeper))
+        json_write_key_integer(w, "micro_batch",
+                               keeper->setup->request.micro_batch);
+    if (keeper->routing != NULL) routing_write(keeper->routing, w);
+}
+
 static bool keeps_rates(const struct keeper *keeper)
 {
     return keeper->setup->request.choice.kind == &optimizer_schedule_free;
@@ -101,6 +115,7 @@ static status write_state(const struct keeper *keeper,
         json_write_real(w, counters->rates.sum);
     }
     write_policies(keeper, w);
+    write_balance(keeper, w);
     if (keeper->delayed != NULL) TRY(delayed_write(keeper->delayed, w));
     json_write_object_end(w);
     return json_write_end(w);
@@ -326,6 +341,26 @@ static status read_policies(const struct keeper *keeper,
                                  : OK;
 }
 
+static status read_balance(const struct keeper *keeper,
+                           const struct checkpoint *checkpoint,
+                           const char *source)
+{
+    const int64_t now = keeper->setup->request.micro_batch;
+    int64_t before = now;
+
+    if (keeps_micro_batch(keeper))
+        TRY(json_get_integer(checkpoint->state, source, "micro_batch",
+                             &before));
+    if (before != now)
+        FAIL(ERR_CONFIG, "%s was trained with train.micro_batch=%lld, not "
+                         "%lld, and moe.balance_scope=micro_batch makes it a "
+                         "part of the result: leave it as it was, or start a "
+                         "new run with init.from", checkpoint->directory,
+             (long long)before, (long long)now);
+    return keeper->routing != NULL
+               ? routing_read(keeper->routing, checkpoint->state, source) : OK;
+}
+
 static status read_state(const struct keeper *keeper,
                          const struct checkpoint *checkpoint,
                          struct counters *out)
@@ -336,6 +371,7 @@ static status read_state(const struct keeper *keeper,
     TRY(read_policies(keeper, checkpoint->state, source));
     if (keeper->delayed != NULL)
         TRY(delayed_read(keeper->delayed, checkpoint->state, source));
+    TRY(read_balance(keeper, checkpoint, source));
     TRY(json_get_real_or(checkpoint->state, source, "rate_most", 0,
                          &out->rates.most));
     TRY(json_get_real_or(checkpoint->state, source, "rate_sum", 0,

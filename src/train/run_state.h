@@ -8,6 +8,7 @@
 #include "checkpoint/save.h"
 #include "data/ranges.h"
 #include "step/delayed.h"
+#include "step/routing.h"
 #include "step/noise.h"
 #include "step/policy.h"
 #include "inference/session_parts.h"
@@ -30,6 +31,7 @@ struct keeper {
     struct policy *policy;
     struct noise *noise;
     struct delayed *delayed;
+    struct routing *routing;
     struct ranges *left_out;    /* samples of the order */
 };
 

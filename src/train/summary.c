@@ -42,6 +42,11 @@ static void print_ranks(const struct setup *setup, FILE *out)
     if (!setup->exact)
         fprintf(out, "notice    numerics.mode=fast: the grid gave way to the "
                      "layout; another layout trains other bits\n");
+    if (setup->request.regular.scope == BALANCE_MICRO_BATCH)
+        fprintf(out, "notice    moe.balance_scope=micro_batch: train."
+                     "micro_batch=%lld is a part of the result; another one "
+                     "trains other bits\n",
+                (long long)setup->request.micro_batch);
 }
 
 /* Prints the effect of the other product of bfloat16 on this machine. */

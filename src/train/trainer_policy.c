@@ -52,6 +52,7 @@ void trainer_policy_open(struct trainer *t)
     t->keeper.policy = &t->policy;
     t->keeper.noise = &t->noise;
     t->keeper.delayed = &t->step.delayed;
+    t->keeper.routing = &t->step.routing;
     t->keeper.left_out = &t->feed.left_out;
 }
 

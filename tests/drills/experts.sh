@@ -307,6 +307,50 @@ expect "biases: no place in files of the family" 78 "no place; train" \
 expect "biases of a dense family" 78 "is a family without experts" \
     train config.yaml --run none --set moe.bias_rate=0.1
 
+# --- balance losses of other tokens than those of the sequence ---
+scope=(--set model.family=mixtral --set moe.experts=4 --set moe.top_k=2
+    --set moe.balance_loss=0.5 --set train.steps=12 --set train.micro_batch=2
+    --set moe.balance_scope=batch --set train.on_nan=skip)
+must train config.yaml --run scope-sequence "${scope[@]}" \
+    --set moe.balance_scope=sequence
+LOCKSTEP_FAULT=train.nan:6 must train config.yaml --run scope "${scope[@]}"
+LOCKSTEP_FAULT=train.nan:6,train.step:8:kill lockstep train config.yaml \
+    --run cut-scope "${scope[@]}" >log 2>&1
+must resume cut-scope --ranks 4 --set mesh.expert=2 --set mesh.pipe=2 \
+    --set zero=zero1 --set train.micro_batch=1
+if same_run scope cut-scope; then
+    ok "balance of the step before: killed, resumed on four ranks"
+else bad "balance of the step before: killed, resumed" "$why" log; fi
+if ! same_run scope scope-sequence && ! cmp -s \
+    "$(newest scope)/model-00001-of-00001.safetensors" \
+    "$(newest scope-sequence)/model-00001-of-00001.safetensors"; then
+    ok "balance of the step before: another run than that of sequences"
+else bad "balance of the step before" "the scope changes nothing"; fi
+scope+=(--set moe.balance_scope=micro_batch)
+must train config.yaml --run micro "${scope[@]}"
+if grep -q 'micro_batch=2 is a part of the result' log; then
+    ok "balance of the micro-batch: said"
+else bad "balance of the micro-batch: said" "no notice" log; fi
+LOCKSTEP_FAULT=train.step:8:kill lockstep train config.yaml \
+    --run cut-micro "${scope[@]}" >log 2>&1
+expect "balance of the micro-batch: another one" 78 \
+    "trained with train.micro_batch=2, not 1" \
+    resume cut-micro --set train.micro_batch=1
+must resume cut-micro --ranks 4 --set mesh.data=2 --set mesh.tensor=2
+if same_run micro cut-micro; then
+    ok "balance of the micro-batch: killed, resumed on four ranks"
+else bad "balance of the micro-batch: killed, resumed" "$why" log; fi
+expect "balance of a micro-batch that is open" 78 "set it, such as" \
+    train config.yaml --run none "${scope[@]}" --set train.micro_batch=0
+expect "balance of a micro-batch that a rank has not" 78 \
+    "fewer than train.micro_batch=2" train config.yaml --run none \
+    "${scope[@]}" --ranks 8 --set mesh.data=8 --set train.batch=8 \
+    --set numerics.grid_data=8
+expect "an unknown balance scope" 78 "nearest: batch" \
+    train config.yaml --run none "${scope[@]}" --set moe.balance_scope=bach
+expect "a balance scope without experts" 78 "is a family without experts" \
+    train config.yaml --run none --set moe.balance_scope=batch
+
 # --- latent attention ---
 latent=(--set model.family=deepseek_v3 --set model.kv_heads=0
     --set model.head_width=0 --set mla.query_rank=10 --set mla.rank=16

@@ -91,6 +91,7 @@ draw() { # SEED
                 maybe("moe.jitter=0.1", 40)
                 maybe("moe.z_loss=1e-3", 30)
                 maybe("moe.rows_bound=0.5", 40)
+                maybe("moe.balance_scope=batch", 30)
                 maybe("moe.device_loss=0.05 moe.devices=" of("2 4"), 30)
                 if (settings ~ /glm4/)
                     maybe("mtp.weight_steps=" of("0 6") \

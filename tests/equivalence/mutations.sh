@@ -135,6 +135,11 @@ mutation "an expert's gradient forgets its sibling" src/nn/expert_sums.c \
 mutation "counts of sequences are not joined" src/nn/choice.c \
     's/TRY\(comm_run\(run->groups\[axes\[i\]\], &call\)\);/TRY(i < 2 ? OK : comm_run(run->groups[axes[i]], \&call));/' \
     "$tensor"
+more+=(--set moe.balance_scope=batch)
+mutation "counts of the step before are those of this rank" src/step/routing.c \
+    's/TRY\(team_join\(team, routing->table, count_of\(routing\) \+ 1\)\);/(void)team;/' \
+    "$data"
+more=(--set model.family=mixtral --set moe.experts=4 --set numerics.grid_tensor=2)
 mutation "rows come back to other tokens" src/nn/experts.c \
     's/-1 : \(int32_t\)i;/-1 : (int32_t)(choice->tokens * choice->choices - 1 - i);/' \
     "$tensor"

@@ -92,7 +92,8 @@ draw() { # SEED
                 text = " moe.experts=" of("2 4 6 9") " moe.top_k=" of("1 2 2") \
                     " moe.bias_rate=" of("0 0.01") \
                     " moe.jitter=" of("0 0 0.2") \
-                    " moe.capacity_factor=" of("0 0 0.8")
+                    " moe.capacity_factor=" of("0 0 0.8") \
+                    " moe.balance_scope=" of("sequence sequence batch")
             if (family ~ /mixtral|moe|deepseek|llama4/ && text !~ /experts=9/)
                 text = text " moe.devices=2 moe.device_loss=" of("0 0 0.1")
             if (family == "llama4")

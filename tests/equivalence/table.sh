@@ -662,6 +662,26 @@ mv all.txt layouts.txt
 steps=3 model capacity $experts model.family=qwen2_moe moe.experts=6 \
     moe.top_k=3 moe.capacity_factor=0.7 moe.jitter=0.1 moe.z_loss=0.01 \
     moe.device_loss=0.05 moe.devices=3
+# Balance losses of the step before, and of micro-batches of two sequences.
+# shellcheck disable=SC2086
+{
+steps=3 model balance_batch $experts model.family=qwen3_moe moe.experts=6 \
+    moe.top_k=2 moe.intermediate_size=12 moe.balance_scope=batch \
+    moe.balance_loss=0.5 moe.device_loss=0.3 moe.devices=3 \
+    moe.capacity_factor=0.9
+printf '%s\n' "ranks=1 train.threads=3 train.recompute=block" \
+    "ranks=4 mesh.data=4 zero=zero2" \
+    "ranks=4 mesh.data=2 mesh.shard=2 zero=hsdp" \
+    "ranks=4 mesh.tensor=2 mesh.context=2 tensor.overlap=2" \
+    "ranks=4 mesh.tensor=2 mesh.pipe=2 schedule.name=zb-v" \
+    "ranks=2 mesh.pipe=2 schedule.name=dualpipe" \
+    "ranks=4 mesh.expert=2 mesh.shard=2 zero=fsdp train.recompute=block" \
+    "ranks=4 mesh.context=2 mesh.expert_context=true mesh.tensor=2 mesh.expert_tensor=1" \
+    >layouts.txt
+steps=3 model balance_micro_batch $experts model.family=glm4_moe moe.experts=8 \
+    moe.top_k=2 moe.intermediate_size=12 moe.balance_scope=micro_batch \
+    moe.balance_loss=0.5 train.micro_batch=2 data.documents=joined
+}
 
 # Only when it is named: what the thread sanitizer looks at.
 printf '%s\n' "ranks=2 mesh.data=2 zero=zero2 train.micro_batch=1" \
