@@ -141,7 +141,7 @@ static status encode_new(const struct encoding *encoding,
     }
     TRY(word_merge(tokenizer, encoding->cache, word, length, out,
                    trace == NULL ? NULL : &trace->sizes));
-    if (trace == NULL) return OK;
+    if (trace == NULL || out->count == first) return OK;
     return token_trace_merged(trace, out->ids + first, out->count - first);
 }
 
