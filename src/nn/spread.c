@@ -20,7 +20,7 @@
 
 #include "mesh/group.h"
 #include "nn/expert_bias.h"
-#include "nn/expert_ranks.h"
+#include "nn/sending.h"
 #include "nn/expert_sums.h"
 #include "nn/quantized_experts.h"
 #include "nn/straight.h"

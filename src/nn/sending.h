@@ -1,0 +1,92 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* sending.h - the rows of one micro-batch that ranks send to those that have
+ * the experts (expert_ranks.h), and their messages. */
+#ifndef LOCKSTEP_NN_SENDING_H
+#define LOCKSTEP_NN_SENDING_H
+
+#include "comm/progress.h"
+#include "nn/expert_ranks.h"
+
+/* One turn: its lists are those of the experts of this rank, restricted to the
+ * pairs [first, last) of an expert and a source. */
+struct turn {
+    struct choice_lists lists;
+    int first, last;
+    int64_t rows, sent;   /* that come; that this rank sends */
+};
+
+/* Half of a turn's rows: they travel while products of the other half are made.
+ * Arrays of [members], in scratch. */
+enum { PIECES = 2 };
+struct sent_piece {
+    struct turn turn;     /* of these rows alone */
+    int64_t row, own;     /* where they begin: among the rows of the turn, and
+                           * among those that this rank sends in it */
+    int64_t *first, *last; /* pairs of each holder */
+    int64_t *to, *from;   /* rows for each, of each */
+    int64_t *at;          /* where those for each begin in `own` */
+    int64_t *in, *out;    /* elements, of the call under way */
+    int32_t *offsets;     /* [held + 1] */
+    struct comm_handle handle;
+};
+
+/* The rows that ranks send in a micro-batch, in scratch. Arrays of
+ * [members]: the ranks that divide the experts. */
+struct sending {
+    struct run *run;
+    struct router_form form;
+    struct choice joined;       /* of all sources; no gates */
+    struct choice_lists held;   /* of this rank's experts, of all sources */
+    struct choice_lists own;    /* of this rank's tokens, of all experts */
+    struct token_parts *parts;  /* [parts] of a chunk */
+    int32_t *counts;            /* [experts][sources] rows */
+    int32_t *offsets;           /* [held + 1] of a turn */
+    int32_t *arrival;           /* [rows] where a row of the turn lies as it
+                                 * arrives: source after source */
+    int32_t *order;             /* [rows] which row is the n-th to arrive */
+    int32_t *tokens, *entries;  /* [sent] of each row that goes in the turn */
+    int64_t *to, *from;         /* rows of the turn for each, of each */
+    int64_t *at;                /* where those for each begin in `own` */
+    int64_t *pairs, *ends;      /* where each holder's turn begins and ends */
+    int64_t *next;
+    int64_t before;             /* rows of this rank's turns before */
+    struct sent_piece *pieces;       /* [PIECES] of the turn: sending_cut */
+};
+
+size_t sending_bytes(const struct program *p, const struct router_form *form);
+/* joined [sources, tokens, choices]: the experts that the tokens of all members
+ * chose, of which this rank has `own`. Collective over the members; uses the
+ * scratch. */
+status sending_join(struct run *run, const struct router_form *form,
+                    const struct choice *own, int32_t *joined);
+void sending_begin(struct sending *s, struct run *run,
+                   const struct router_form *form, int32_t *joined);
+/* The next turn; the first one is there in any case. */
+bool sending_next(struct sending *s, struct turn *turn);
+/* mine [sent, width] of this rank's tokens to the experts, theirs [rows, width]
+ * as they arrive (`goes`); or back. */
+status sending_swap(struct sending *s, struct tensor mine,
+                    struct tensor theirs, bool goes);
+/* The turn in pieces; its own lists of rows are those of the pieces, one behind
+ * the other. */
+void sending_cut(struct sending *s, const struct turn *turn);
+/* sending_swap of a piece in the background, until sending_wait; each piece
+ * lies behind the one before. Both calls are for either piece in its order. */
+status sending_start(struct sending *s, struct sent_piece *piece,
+                     struct tensor mine, struct tensor theirs, bool goes);
+status sending_wait(struct sent_piece *piece);
+/* After an error, which is `result`: all pieces are waited for. */
+status sending_end(struct sending *s, status result);
+void sending_place_piece(const struct sending *s,
+                         const struct sent_piece *piece, struct tensor all,
+                         struct tensor mine);
+/* Rows of the turn that came back: where they belong among all that this rank
+ * sends, in the order of `own`: all [cut, rows of own], the parts of ranks that
+ * cut an expert apart. */
+void sending_place(const struct sending *s, struct tensor all,
+                   struct tensor mine);
+/* out[i] = rows[index[i]]; index -1: +0. */
+status sending_pick(struct run *run, struct tensor out, struct tensor rows,
+                    const int32_t *index);
+
+#endif

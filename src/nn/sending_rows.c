@@ -1,0 +1,138 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* sending_rows.c - the messages of rows to the ranks of their experts, and
+ * back. */
+#include "nn/sending.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "mesh/group.h"
+
+static struct tensor flat(struct tensor view)
+{
+    return tensor_1d(view.data, view.dtype, tensor_count(&view));
+}
+
+/* The calls and bytes that the choices say are counted beside those of the
+ * group (proof/audit.h). */
+static void count_routed(const struct sending *s, const struct comm_call *call)
+{
+    struct run *run = s->run;
+    const struct mesh *mesh = &run->program->mesh;
+    const int rank = mesh_expert_rank(mesh, &run->program->place);
+
+    run->routed.calls++;
+    for (int i = 0; i < mesh_expert_ranks(mesh); i++)
+        if (i != rank)
+            run->routed.bytes += call->in_counts[i] *
+                                 dtype_bytes(call->in.dtype);
+}
+
+static void scale_counts(struct sending *s, int64_t width, bool up)
+{
+    for (int i = 0; i < mesh_expert_ranks(&s->run->program->mesh); i++) {
+        s->to[i] = up ? s->to[i] * width : s->to[i] / width;
+        s->from[i] = up ? s->from[i] * width : s->from[i] / width;
+    }
+}
+
+status sending_swap(struct sending *s, struct tensor mine,
+                    struct tensor theirs, bool goes)
+{
+    struct run *run = s->run;
+    const struct comm_call call = {
+        .kind = COMM_ALL_TO_ALL, .algorithm = ALGORITHM_ORDERED,
+        .in = flat(goes ? mine : theirs), .out = flat(goes ? theirs : mine),
+        .in_counts = goes ? s->to : s->from,
+        .out_counts = goes ? s->from : s->to};
+    status result;
+
+    CHECK(run->groups[AXIS_EXPERT] != NULL);
+    scale_counts(s, mine.shape[1], true);
+    count_routed(s, &call);
+    result = comm_run(run->groups[AXIS_EXPERT], &call);
+    scale_counts(s, mine.shape[1], false);
+    return result;
+}
+
+status sending_start(struct sending *s, struct sent_piece *piece,
+                     struct tensor mine, struct tensor theirs, bool goes)
+{
+    struct group *group = s->run->groups[AXIS_EXPERT];
+    const struct comm_call call = {
+        .kind = COMM_ALL_TO_ALL, .algorithm = ALGORITHM_ORDERED,
+        .in = flat(goes ? mine : theirs), .out = flat(goes ? theirs : mine),
+        .in_counts = piece->in, .out_counts = piece->out};
+
+    CHECK(group != NULL);
+    for (int i = 0; i < mesh_expert_ranks(&s->run->program->mesh); i++) {
+        piece->in[i] = (goes ? piece->to : piece->from)[i] * mine.shape[1];
+        piece->out[i] = (goes ? piece->from : piece->to)[i] * mine.shape[1];
+    }
+    count_routed(s, &call);
+    return comm_start(group, &call, &piece->handle);
+}
+
+status sending_wait(struct sent_piece *piece)
+{
+    return comm_wait(&piece->handle);
+}
+
+status sending_end(struct sending *s, status result)
+{
+    char sentence[COMM_REASON_BYTES];
+
+    if (result == OK) return OK;
+    snprintf(sentence, sizeof sentence, "%s", status_message());
+    for (int k = 0; k < PIECES; k++)
+        if (comm_wait(&s->pieces[k].handle) != OK) status_clear();
+    status_clear();
+    FAIL(result, "%s", sentence);
+}
+
+/* Rows for holder after holder: where they belong in `own`. */
+static void place_rows(const struct sending *s, const int64_t *to,
+                       const int64_t *at, struct tensor all,
+                       struct tensor mine)
+{
+    const size_t row =
+        (size_t)mine.shape[1] * (size_t)dtype_bytes(mine.dtype);
+    const int cut = experts_cut(s->run->program);
+    const int64_t each = all.shape[0] / cut;
+    const char *from = mine.data;
+
+    for (int i = 0; i < mesh_expert_ranks(&s->run->program->mesh); i++) {
+        const size_t bytes = (size_t)to[i] * row;
+        const int64_t first = i % cut * each + at[i];
+
+        memcpy((char *)all.data + (size_t)first * row, from, bytes);
+        from += bytes;
+    }
+}
+
+void sending_place(const struct sending *s, struct tensor all,
+                   struct tensor mine)
+{
+    place_rows(s, s->to, s->at, all, mine);
+}
+
+void sending_place_piece(const struct sending *s,
+                         const struct sent_piece *piece, struct tensor all,
+                         struct tensor mine)
+{
+    place_rows(s, piece->to, piece->at, all, mine);
+}
+
+status sending_pick(struct run *run, struct tensor out, struct tensor rows,
+                    const int32_t *index)
+{
+    const struct kernels *kernels =
+        out.dtype == program_real(run->program) ? run->real : run->kernels;
+
+    if (out.shape[0] == 0) return OK;
+    if (rows.shape[0] > 0)
+        return kernels->gather_rows(run->stream, out, false, rows, index);
+    memset(out.data, 0, (size_t)tensor_count(&out) *
+                            (size_t)dtype_bytes(out.dtype));
+    return OK; /* no token of this rank has an expert */
+}
