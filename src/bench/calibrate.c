@@ -7,33 +7,15 @@
 #include <unistd.h>
 
 #include "base/file.h"
-#include "base/threads.h"
-#include "bench/cases.h"
+#include "bench/calibrate_parts.h"
 #include "bench/probe.h"
 #include "planner/this_machine.h"
 
-enum { WORKERS = 64, FLOATS = 12 << 20, SCRATCH_WIDEST = 8192,
-       SCRATCH_TOKENS = 8192, CHUNKS = 8, COLLECTIVES = 32,
-       DISK_BYTES = 32 << 20 };
-
-struct worker {
-    struct stream stream;
-    struct operands *operands;
-    double seconds, sigma;   /* of a call */
-    status result;
-};
-
-struct calibration {
-    const struct calibrate_request *request;
-    struct machine *machine;
-    struct kernels kernels;
-    struct arena arena;
-    struct threads *all;     /* one for each rank */
-    struct worker workers[WORKERS];
-    const struct bench_case *job[2]; /* of worker 0, of the others */
-    int active;              /* workers that run it */
-    double limit;            /* seconds of a job */
-};
+#define SENTINEL_WARM_S 0.2
+#define SENTINEL_S 0.03
+enum { SENTINEL_ROUNDS = 5 };
+enum { SCRATCH_WIDEST = 8192, SCRATCH_TOKENS = 8192, CHUNKS = 8,
+       COLLECTIVES = 32, DISK_BYTES = 32 << 20 };
 
 static status worker_open(struct calibration *c, int i)
 {
@@ -45,15 +27,44 @@ static status worker_open(struct calibration *c, int i)
     TRY(arena_take(&c->arena, w->stream.scratch_bytes, &w->stream.scratch));
     TRY(arena_take(&c->arena, sizeof *w->operands, &memory));
     w->operands = memory;
-    w->operands->capacity = FLOATS;
+    w->operands->capacity = CALIBRATE_FLOATS;
     w->operands->dtype = w->operands->narrow = DTYPE_F32;
-    TRY(arena_take_array(&c->arena, FLOATS, sizeof(float), &memory));
+    TRY(arena_take_array(&c->arena, CALIBRATE_FLOATS, sizeof(float), &memory));
     w->operands->data = memory;
     return OK;
 }
 
+/* The places of a job's operands. */
+struct turns {
+    struct tensor first[CASE_TENSORS];
+    int64_t places, each, at;
+};
+
+static void turns_begin(struct turns *turns, const struct operands *o,
+                        int64_t floats)
+{
+    memcpy(turns->first, o->t, sizeof turns->first);
+    turns->each = o->used;
+    turns->places = floats / o->used;
+    if (turns->places < 1) turns->places = 1;
+    turns->at = 0;
+    for (int64_t i = 1; i < turns->places; i++)
+        memcpy(o->data + i * o->used, o->data,
+               (size_t)o->used * sizeof *o->data);
+}
+
+static void turns_next(struct turns *turns, struct operands *o)
+{
+    turns->at = (turns->at + 1) % turns->places;
+    for (int i = 0; i < CASE_TENSORS; i++)
+        if (turns->first[i].data != NULL)
+            o->t[i].data = (float *)turns->first[i].data +
+                           turns->at * turns->each;
+}
+
 static void prepare(struct operands *o, const struct bench_case *job)
 {
+    memset(o->t, 0, sizeof o->t);
     o->used = 0;
     o->count = 0;
     o->settle = NULL;
@@ -67,9 +78,11 @@ static status time_calls(const struct calibration *c, struct worker *w,
                          const struct bench_case *job)
 {
     double before, once, sum = 0, squares = 0;
+    struct turns turns;
     int64_t each;
     int chunks;
 
+    turns_begin(&turns, w->operands, c->turn_floats);
     TRY(job->run(&c->kernels, &w->stream, w->operands)); /* warm */
     before = probe_now_s();
     TRY(job->run(&c->kernels, &w->stream, w->operands));
@@ -82,8 +95,10 @@ static status time_calls(const struct calibration *c, struct worker *w,
         double seconds;
 
         before = probe_now_s();
-        for (int64_t i = 0; i < each; i++)
+        for (int64_t i = 0; i < each; i++) {
             TRY(job->run(&c->kernels, &w->stream, w->operands));
+            turns_next(&turns, w->operands);
+        }
         seconds = (probe_now_s() - before) / (double)each;
         sum += seconds;
         squares += seconds * seconds;
@@ -124,7 +139,28 @@ static status run_job(struct calibration *c, const struct bench_case *job,
     return OK;
 }
 
-static const struct bench_case *case_named(const char *kernel)
+static status run_threaded(struct calibration *c, const struct bench_case *job,
+                           double *seconds, double *sigma)
+{
+    struct worker *w = &c->workers[0];
+
+    w->stream.threads = c->all;
+    prepare(w->operands, job);
+    w->result = time_calls(c, w, job);
+    w->stream.threads = NULL;
+    *seconds = w->seconds;
+    *sigma = w->sigma;
+    return w->result;
+}
+
+status calibrate_job(struct calibration *c, const struct bench_case *job,
+                     int threads, double *seconds, double *sigma)
+{
+    return threads > 1 ? run_threaded(c, job, seconds, sigma)
+                       : run_job(c, job, c->request->ranks, seconds, sigma);
+}
+
+const struct bench_case *calibrate_case(const char *kernel)
 {
     for (int i = 0; i < bench_case_count; i++)
         if (strcmp(bench_cases[i].kernel, kernel) == 0)
@@ -149,9 +185,23 @@ static status measure_sentinel(struct calibration *c, double *seconds)
 {
     const struct bench_case job = {"matmul", "", {256, 256, 256},
                                    case_product_nt, case_product_run};
-    double sigma;
+    const double limit = c->limit;
+    double rounds[SENTINEL_ROUNDS], sigma;
 
-    return run_job(c, &job, c->request->ranks, seconds, &sigma);
+    c->limit = SENTINEL_WARM_S; /* clocks of idle cores are another matter */
+    TRY(run_job(c, &job, c->request->ranks, seconds, &sigma));
+    c->limit = SENTINEL_S;
+    for (int i = 0; i < SENTINEL_ROUNDS; i++) {
+        TRY(run_job(c, &job, c->request->ranks, seconds, &sigma));
+        for (int at = i; at >= 0; at--) {
+            rounds[at] = *seconds;
+            if (at == 0 || rounds[at - 1] <= *seconds) break;
+            rounds[at] = rounds[at - 1];
+        }
+    }
+    *seconds = rounds[SENTINEL_ROUNDS / 2];
+    c->limit = limit;
+    return OK;
 }
 
 static status measure_floor(struct calibration *c)
@@ -162,27 +212,12 @@ static status measure_floor(struct calibration *c)
 
     TRY(run_job(c, &job, c->request->ranks, &seconds, &sigma));
     note(c, M_LAUNCH, seconds);
-    note(c, M_STEP, 0);
-    return OK;
-}
-
-static status measure_attention(struct calibration *c)
-{
-    struct bench_case job = *case_named("attention_forward");
-    double seconds, sigma;
-
-    job.size[0] = 2;
-    job.size[1] = 256;
-    job.size[2] = 0;
-    TRY(run_job(c, &job, c->request->ranks, &seconds, &sigma));
-    note(c, M_ATTENTION, c->workers[0].operands->flops / seconds /
-                             c->machine->value[M_PEAK_32]);
     return OK;
 }
 
 static status measure_memory(struct calibration *c)
 {
-    struct bench_case job = *case_named("add");
+    struct bench_case job = *calibrate_case("add");
     double seconds, sigma;
     const double pages = (double)sysconf(_SC_PHYS_PAGES) *
                          (double)sysconf(_SC_PAGESIZE);
@@ -197,29 +232,23 @@ static status measure_memory(struct calibration *c)
     return OK;
 }
 
-/* Norms, activations and rotations compute more than sums of two areas do:
- * their bytes over their time, as a share of the bandwidth. */
-static status measure_rows(struct calibration *c)
+/* The share of the bandwidth that what is no product reaches, and that of the
+ * peak which attention does, where the table of works has no row. */
+static void note_works(struct calibration *c)
 {
-    static const char *const kernels[] = {"rmsnorm_forward", "swiglu_forward",
-                                          "rope"};
-    double bytes = 0, sum = 0;
+    const struct machine *m = c->machine;
+    double amount[2] = {0, 0}, seconds[2] = {0, 0};
 
-    for (int i = 0; i < 3; i++) {
-        const struct bench_case *found = case_named(kernels[i]);
-        struct bench_case job;
-        double seconds, sigma;
+    for (int i = 0; i < m->work_count; i++) {
+        const struct measured_work *w = &m->works[i];
+        const int kind = w->work <= WORK_ATTENTION_BACK;
 
-        if (found == NULL) continue;
-        job = *found;
-        job.size[0] = 512;
-        TRY(run_job(c, &job, c->request->ranks, &seconds, &sigma));
-        bytes += c->workers[0].operands->bytes;
-        sum += seconds;
+        if (w->threads > 1 || w->work == WORK_LOSS) continue;
+        amount[kind] += w->amount;
+        seconds[kind] += w->seconds;
     }
-    if (sum > 0)
-        note(c, M_MEMORY, bytes / sum / c->machine->value[M_MEMORY_RATE]);
-    return OK;
+    note(c, M_MEMORY, amount[0] / seconds[0] / m->value[M_MEMORY_RATE]);
+    note(c, M_ATTENTION, amount[1] / seconds[1] / m->value[M_PEAK_32]);
 }
 
 /* A product beside a rank that only moves bytes, and the other way round. */
@@ -227,7 +256,7 @@ static status measure_contention(struct calibration *c)
 {
     const struct bench_case product = {"matmul", "", {256, 256, 256},
                                        case_product_nt, case_product_run};
-    struct bench_case moves = *case_named("add");
+    struct bench_case moves = *calibrate_case("add");
     double alone, moving, sigma;
 
     if (c->request->ranks < 2) return OK;
@@ -269,7 +298,7 @@ static status measure_disk(struct calibration *c)
 
 static bool fits(const struct wanted_product *p)
 {
-    return p->m * p->n + p->m * p->k + p->n * p->k < FLOATS &&
+    return p->m * p->n + p->m * p->k + p->n * p->k < CALIBRATE_FLOATS &&
            p->n <= SCRATCH_WIDEST && p->k <= SCRATCH_WIDEST &&
            p->m <= SCRATCH_WIDEST;
 }
@@ -287,33 +316,27 @@ static status measure_product(struct calibration *c,
 
     for (int i = 0; i < m->product_count; i++)
         if (m->products[i].m == p->m && m->products[i].n == p->n &&
-            m->products[i].k == p->k && m->products[i].threads == threads)
+            m->products[i].k == p->k && m->products[i].kind == p->kind &&
+            m->products[i].threads == threads)
             return OK;
-    *row = (struct measured_product){p->m, p->n, p->k, 32, threads, 0, 0};
-    if (threads == 1) {
-        TRY(run_job(c, &job, c->request->ranks, &row->seconds, &row->sigma));
-    } else {
-        struct worker *w = &c->workers[0];
-
-        w->stream.threads = c->all;
-        prepare(w->operands, &job);
-        w->result = time_calls(c, w, &job);
-        w->stream.threads = NULL;
-        TRY(w->result);
-        row->seconds = w->seconds;
-        row->sigma = w->sigma;
-    }
+    *row = (struct measured_product){.m = p->m, .n = p->n, .k = p->k,
+                                     .kind = p->kind, .bits = 32,
+                                     .threads = threads};
+    TRY(calibrate_job(c, &job, threads, &row->seconds, &row->sigma));
     m->product_count++;
     return OK;
 }
 
+enum { USUAL_PRODUCTS = 4 * 3 * 2 * PRODUCT_KINDS };
+
 static int usual_products(struct wanted_product *out)
 {
-    static const int64_t widths[] = {64, 256, 512}, tokens[] = {128, 512};
+    static const int64_t widths[] = {64, 128, 256, 512};
+    static const int64_t tokens[] = {128, 512, 2048};
     int count = 0;
 
-    for (int w = 0; w < 3; w++)
-        for (int t = 0; t < 2; t++)
+    for (int w = 0; w < 4; w++)
+        for (int t = 0; t < 3; t++)
             for (int up = 1; up <= 4; up += 3) {
                 const int64_t k = widths[w], n = up * k, m = tokens[t];
 
@@ -327,7 +350,7 @@ static int usual_products(struct wanted_product *out)
 static status measure_products(struct calibration *c)
 {
     const struct calibrate_request *r = c->request;
-    struct wanted_product usual[64];
+    struct wanted_product usual[USUAL_PRODUCTS];
     const int more = usual_products(usual);
     const int all = r->wanted_count + more;
     const int ways = r->ranks > 1 ? 2 : 1;
@@ -337,13 +360,14 @@ static status measure_products(struct calibration *c)
     TRY(arena_take_array(&c->machine->arena, (size_t)(ways * all),
                          sizeof *c->machine->products, &memory));
     c->machine->products = memory;
-    c->limit = 0.6 * r->seconds / (ways * all);
+    c->limit = 0.5 * r->seconds / (ways * all);
     for (int way = 0; way < ways; way++)
         for (int i = 0; i < all; i++) {
             const struct wanted_product *p =
                 i < r->wanted_count ? &r->wanted[i]
                                     : &usual[i - r->wanted_count];
 
+            c->turn_floats = CALIBRATE_NEAR / (way > 0 ? 1 : r->ranks);
             if (fits(p)) TRY(measure_product(c, p, way > 0 ? r->ranks : 1));
         }
     for (int i = 0; i < c->machine->product_count; i++) {
@@ -355,6 +379,7 @@ static status measure_products(struct calibration *c)
         spread += p->sigma / p->seconds / c->machine->product_count;
     }
     note(c, M_GEMM, best / c->machine->value[M_PEAK_32]);
+    c->turn_floats = CALIBRATE_FLOATS;
     note(c, M_NOISE, spread / 10); /* a step is hundreds of calls */
     return OK;
 }
@@ -388,11 +413,11 @@ static status measure(struct calibration *c)
     note(c, M_PEAK_16, c->machine->value[M_PEAK_32]);
     note(c, M_PEAK_8, c->machine->value[M_PEAK_32]);
     TRY(measure_floor(c));
-    TRY(measure_attention(c));
     TRY(measure_memory(c));
-    TRY(measure_rows(c));
     TRY(measure_contention(c));
     TRY(measure_products(c));
+    TRY(calibrate_works(c, 0.2 * c->request->seconds));
+    note_works(c);
     c->limit = 0.02 * c->request->seconds;
     TRY(measure_messages(c));
     TRY(measure_disk(c));
@@ -403,13 +428,14 @@ status calibrate(struct machine *machine,
                  const struct calibrate_request *request)
 {
     struct calibration c = {.request = request, .machine = machine,
+                            .turn_floats = CALIBRATE_FLOATS,
                             .limit = 0.02 * request->seconds};
     const struct machine_preset *preset = &machine_presets[0];
     status result;
 
-    if (request->ranks < 1 || request->ranks > WORKERS)
+    if (request->ranks < 1 || request->ranks > CALIBRATE_WORKERS)
         FAIL(ERR_CONFIG, "calibrate: %d cores; at most %d can be measured",
-             request->ranks, WORKERS);
+             request->ranks, CALIBRATE_WORKERS);
     for (int i = 0; i < machine_preset_count; i++)
         if (strcmp(machine_presets[i].name, "cpu") == 0)
             preset = &machine_presets[i];

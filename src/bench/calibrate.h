@@ -12,7 +12,7 @@ enum { CALIBRATE_SHAPES = 512 };
 /* A product that a plan has: C[m, n] = A[m, k] B[k, n]. */
 struct wanted_product {
     int64_t m, n, k;
-    enum { PRODUCT_NT, PRODUCT_NN, PRODUCT_TN } kind; /* F, B, W */
+    enum product_kind kind;
 };
 
 struct calibrate_request {

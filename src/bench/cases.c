@@ -7,7 +7,12 @@
 
 #include <string.h>
 
-enum { EXP_FLOPS = 20, HEAD_WIDTH = 64, HEADS = 12 };
+enum { EXP_FLOPS = 20 };
+
+static int64_t given(int64_t size, int64_t usual)
+{
+    return size > 0 ? size : usual;
+}
 
 /* Sum of three uniform numbers: deviation 0.5, a mean of 0. */
 static float next_value(uint32_t *state)
@@ -129,7 +134,8 @@ status case_product_run(const struct kernels *k, struct stream *stream,
     return OK;
 }
 
-/* ---- attention: [sequences, length, window], q k v out dq dk dv dout ---- */
+/* ---- attention: [sequences, length, window, heads, head width], q k v out
+ * dq dk dv dout ---- */
 
 /* Pairs of a query and a key that it sees, of one sequence and head. */
 static double pairs_of(int64_t length, int64_t window)
@@ -142,18 +148,17 @@ static double pairs_of(int64_t length, int64_t window)
 
 static void attention_prepare(struct operands *o, const int64_t *s)
 {
-    const double pairs = (double)s[0] * HEADS * pairs_of(s[1], s[2]);
+    const int64_t heads = given(s[3], 12), width = given(s[4], 64);
+    const double pairs = (double)s[0] * (double)heads * pairs_of(s[1], s[2]);
 
     for (int i = 0; i < 8; i++) {
-        struct tensor t = case_operand(o, s[0] * s[1], HEADS * HEAD_WIDTH);
+        struct tensor t = case_operand(o, s[0] * s[1], heads * width);
 
-        o->t[i] = tensor_3d(t.data, t.dtype, s[0] * s[1], HEADS, HEAD_WIDTH);
+        o->t[i] = tensor_3d(t.data, t.dtype, s[0] * s[1], heads, width);
     }
-    o->t[8] = case_operand_real(o, s[0] * s[1], HEADS); /* lse */
-    o->integers[0] = (int32_t)s[0];
-    o->integers[1] = (int32_t)s[1];
-    o->integers[2] = (int32_t)s[2];
-    o->flops = pairs * (4 * HEAD_WIDTH + EXP_FLOPS);
+    o->t[8] = case_operand_real(o, s[0] * s[1], heads); /* lse */
+    for (int i = 0; i < 3; i++) o->integers[i] = (int32_t)s[i];
+    o->flops = pairs * (4.0 * (double)width + EXP_FLOPS);
     o->lane_flops = pairs * EXP_FLOPS;
     o->bytes = 4 * size_of(o) * (double)tensor_count(&o->t[0]);
 }
@@ -161,16 +166,16 @@ static void attention_prepare(struct operands *o, const int64_t *s)
 static struct attention attention_of(const struct kernels *k,
                                      struct operands *o)
 {
-    struct attention a = {
+    const int heads = (int)o->t[0].shape[1], width = (int)o->t[0].shape[2];
+
+    return (struct attention){
         .q = o->t[0], .k = o->t[1], .v = o->t[2], .out = o->t[3],
         .dq = o->t[4], .dk = o->t[5], .dv = o->t[6], .dout = o->t[7],
         .sequences = o->integers[0], .queries = o->integers[1],
-        .keys = o->integers[1], .heads = HEADS, .kv_heads = HEADS,
-        .head_width = HEAD_WIDTH, .leaves = 4, .scale = 0.125,
+        .keys = o->integers[1], .heads = heads, .kv_heads = heads,
+        .head_width = width, .leaves = 4, .scale = 0.125,
         .window = o->integers[2], .tiles = k->product == PRODUCT_TILES,
         .lse = o->t[8]};
-
-    return a;
 }
 
 static status attention_forward_run(const struct kernels *k,
@@ -402,14 +407,15 @@ static status dropout_run(const struct kernels *k, struct stream *stream,
     return k->dropout(stream, &d);
 }
 
-/* x [tokens, heads, width] at 0, table at 1. */
+/* [tokens, heads, width]: x at 0, table at 1. */
 static void rope_prepare(struct operands *o, const int64_t *s)
 {
-    struct tensor x = case_operand(o, s[0], HEADS * HEAD_WIDTH);
+    const int64_t heads = given(s[1], 12), width = given(s[2], 64);
+    struct tensor x = case_operand(o, s[0], heads * width);
 
-    o->t[0] = tensor_3d(x.data, x.dtype, s[0], HEADS, HEAD_WIDTH);
-    o->t[1] = tensor_3d(case_operand_real(o, s[0], HEAD_WIDTH).data, DTYPE_F32,
-                        s[0], HEAD_WIDTH / 2, 2);
+    o->t[0] = tensor_3d(x.data, x.dtype, s[0], heads, width);
+    o->t[1] = tensor_3d(case_operand_real(o, s[0], width).data, DTYPE_F32,
+                        s[0], width / 2, 2);
     integers_fill(o, s[0]);
     o->flops = 3.0 * (double)tensor_count(&o->t[0]);
     o->bytes = 2 * size_of(o) * (double)tensor_count(&o->t[0]);
@@ -418,7 +424,8 @@ static void rope_prepare(struct operands *o, const int64_t *s)
 static status rope_run(const struct kernels *k, struct stream *stream,
                        struct operands *o)
 {
-    return k->rope(stream, o->t[0], o->integers, o->t[1], HEAD_WIDTH, false);
+    return k->rope(stream, o->t[0], o->integers, o->t[1],
+                   (int)o->t[0].shape[2], false);
 }
 
 /* ---- the vocabulary: [tokens, width, rows] ---- */

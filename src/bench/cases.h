@@ -37,7 +37,7 @@ static inline bool product_row_is_made(const struct operands *o, int64_t row)
 
 struct bench_case {
     const char *kernel, *shape;
-    int64_t size[3];
+    int64_t size[5];
     void (*prepare)(struct operands *o, const int64_t *size);
     status (*run)(const struct kernels *k, struct stream *stream,
                   struct operands *o);

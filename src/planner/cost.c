@@ -80,45 +80,20 @@ static double peak(const struct cost *cost, int bits)
                                 : bits == 16 ? M_PEAK_16 : M_PEAK_8];
 }
 
-double cost_attention_rate(const struct cost *cost)
+double cost_attention_rate(const struct cost *cost, double keys, double width,
+                           bool back)
 {
     const struct machine *m = cost->machine;
+    const double rate = measured_work_rate(
+        m, back ? WORK_ATTENTION_BACK : WORK_ATTENTION, keys, width,
+        threads_of(cost));
     const bool measured = m->mark[M_ATTENTION] == MARK_MEASURED;
 
+    if (rate > 0) return rate;
     return (measured ? m->value[M_PEAK_32] * threads_of(cost)
                      : peak(cost, cost->layout->bits < 16
                                       ? 16 : cost->layout->bits)) *
            m->value[M_ATTENTION];
-}
-
-static double distance(double a, double b)
-{
-    return a > b ? a / b : b / a;
-}
-
-/* The row whose three sizes are nearest, as the product of their ratios. */
-static const struct measured_product *nearest(const struct cost *cost,
-                                              struct product_size size,
-                                              double *apart)
-{
-    const struct measured_product *best = NULL;
-    const int threads = threads_of(cost);
-
-    for (int i = 0; i < cost->machine->product_count; i++) {
-        const struct measured_product *p = &cost->machine->products[i];
-        const double far = distance((double)p->m, size.m) *
-                           distance((double)p->n, size.n) *
-                           distance((double)p->k, size.k);
-
-        if (p->bits != cost->layout->bits ||
-            (threads > 1) != (p->threads > 1))
-            continue;
-        if (best == NULL || far < *apart) {
-            best = p;
-            *apart = far;
-        }
-    }
-    return best;
 }
 
 void cost_product(const struct cost *cost, struct product_size size,
@@ -129,17 +104,14 @@ void cost_product(const struct cost *cost, struct product_size size,
     const double bytes = element_bytes(cost) *
                          (size.m * size.n + size.m * size.k +
                           size.n * size.k);
-    const double floor_s = larger(flops / peak(cost, cost->layout->bits),
-                                  bytes / v[M_MEMORY_RATE] /
-                                      threads_of(cost));
-    double apart = 1, seconds;
-    const struct measured_product *row = nearest(cost, size, &apart);
+    bool exact;
+    const double rate = measured_product_rate(
+        cost->machine, &size, cost->layout->bits, threads_of(cost), &exact);
+    double seconds;
 
-    if (row != NULL) {
-        seconds = row->seconds * flops / (2.0 * (double)row->m *
-                                          (double)row->n * (double)row->k);
-        if (apart > 1) seconds = larger(seconds, floor_s);
-        if (apart > 1) out->guessed += times * seconds;
+    if (rate > 0) {
+        seconds = flops / rate;
+        if (!exact) out->guessed += times * seconds;
     } else {
         const double slow = 1 + v[M_GEMM_HALF] * (1 / size.m + 1 / size.n +
                                                   1 / size.k);
@@ -166,6 +138,19 @@ void cost_moved(const struct cost *cost, double bytes, struct spent *out)
         out->guessed += seconds;
     if (seconds < v[M_LAUNCH])
         out->seconds[CAUSE_LAUNCH] += v[M_LAUNCH] - seconds;
+}
+
+void cost_worked(const struct cost *cost, const struct worked *worked,
+                 struct spent *out)
+{
+    const double rate =
+        measured_work_rate(cost->machine, worked->work, worked->rows,
+                           worked->width, threads_of(cost));
+
+    if (rate > 0)
+        out->seconds[CAUSE_MEMORY] += worked->bytes / rate;
+    else
+        cost_moved(cost, worked->bytes, out);
 }
 
 /* ---- a block ---- */
@@ -195,14 +180,17 @@ static void attention(const struct cost *cost, double passes,
         const double batch = (double)l->micro_batch * heads;
         const double scores = batch * rows * (double)s->sequence;
         const struct product_size size = {rows, (double)s->sequence,
-                                          (double)s->head_width};
+                                          (double)s->head_width, PRODUCT_NT};
 
         cost_product(cost, size, 2 * passes * batch, CAUSE_ATTENTION, out);
         out->seconds[CAUSE_LAUNCH] = 0; /* one call for all heads */
         cost_moved(cost, passes * 9 * scores, out);
     } else {
         const double flops = 4 * tokens * heads * s->head_width * s->keys;
-        const double seconds = passes * flops / cost_attention_rate(cost);
+        const double seconds =
+            passes * flops /
+            cost_attention_rate(cost, (double)s->sequence / l->context,
+                                (double)s->head_width, passes > 1);
 
         out->seconds[CAUSE_ATTENTION] += seconds;
         if (cost->machine->mark[M_ATTENTION] == MARK_ASSUMED)
@@ -237,7 +225,8 @@ static void block_products(const struct cost *cost, struct passes *out)
         const double seen = m * p->tokens * e;
         const double rows = seen < 1 ? 1 : seen;
         const struct product_size sizes[COST_PASSES] = {
-            {rows, n, k}, {rows, k, n}, {n, k, rows}};
+            {rows, n, k, PRODUCT_NT}, {rows, k, n, PRODUCT_NN},
+            {n, k, rows, PRODUCT_TN}};
 
         for (int pass = 0; pass < COST_PASSES; pass++) {
             cost_product(cost, sizes[pass], p->each_block / e, CAUSE_PRODUCT,
@@ -438,7 +427,7 @@ void cost_head(const struct cost *cost, struct passes *out)
     const double m = tokens_of(cost), k = (double)cost->shape->width;
     const double n = (double)cost->shape->vocab / cost->layout->tensor;
     const struct product_size sizes[COST_PASSES] = {
-        {m, n, k}, {m, k, n}, {n, k, m}};
+        {m, n, k, PRODUCT_NT}, {m, k, n, PRODUCT_NN}, {n, k, m, PRODUCT_TN}};
     struct layout wide = *cost->layout;
     const struct cost head = {cost->machine, cost->shape, &wide};
     double guessed = 0;

@@ -4,6 +4,7 @@
 #define LOCKSTEP_PLANNER_COST_H
 
 #include "planner/layout.h"
+#include "planner/measured.h"
 
 enum cause {
     CAUSE_PRODUCT, CAUSE_ATTENTION, CAUSE_MEMORY, CAUSE_LAUNCH, CAUSE_UPDATE,
@@ -27,11 +28,12 @@ struct cost {
     const struct layout *layout;
 };
 
-/* FLOP/s of a rank's attention: a share of the peak of products, or of float32
- * products where a CPU was measured. */
-double cost_attention_rate(const struct cost *cost);
-/* C[m, n] = A[m, k] B[k, n], `times` of them, one after the other. */
-struct product_size { double m, n, k; };
+/* FLOP/s of a rank's attention over so many keys with heads of that width: what
+ * was measured, or a share of the peak of products, or of float32 products
+ * where a CPU was measured. */
+double cost_attention_rate(const struct cost *cost, double keys, double width,
+                           bool back);
+/* `times` products, one after the other. */
 void cost_product(const struct cost *cost, struct product_size size,
                   double times, enum cause cause, struct spent *out);
 /* Gaps of a device after kernels of Lockstep, beside the launch that each of
@@ -39,6 +41,10 @@ void cost_product(const struct cost *cost, struct product_size size,
 void cost_started(const struct cost *cost, double kernels, struct spent *out);
 /* An instruction that moves bytes through memory. */
 void cost_moved(const struct cost *cost, double bytes, struct spent *out);
+/* The same for a work of the machine's table: rows of `width` elements. */
+struct worked { enum work work; double bytes, rows, width; };
+void cost_worked(const struct cost *cost, const struct worked *worked,
+                 struct spent *out);
 
 /* A group of ranks: `stride` rank numbers from one member to the next. */
 struct group_shape { int ranks, stride; };

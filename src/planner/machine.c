@@ -8,6 +8,11 @@
 #include "base/file.h"
 #include "planner/profile_file.h"
 
+const char *const product_kind_names[PRODUCT_KINDS] = {"nt", "nn", "tn"};
+const char *const work_names[WORKS] = {
+    "attention", "attention_back", "norm", "norm_back", "gate", "gate_back",
+    "rotate", "add", "loss", "update"};
+
 const struct constant_row constant_rows[M_CONSTANTS] = {
     [M_DEVICES] = {"devices", "", "devices of a node", 1, 1 << 16},
     [M_PEAK_32] = {"peak_32", "FLOP/s", "peak of products of float32",

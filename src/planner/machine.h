@@ -46,12 +46,31 @@ struct constant_row {
 extern const struct constant_row constant_rows[M_CONSTANTS];
 const char *mark_name(enum mark mark);
 
+/* How a product takes its operands: F (weights transposed), B, W. */
+enum product_kind { PRODUCT_NT, PRODUCT_NN, PRODUCT_TN, PRODUCT_KINDS };
+extern const char *const product_kind_names[PRODUCT_KINDS];
 /* A product that was timed with all ranks active. */
 struct measured_product {
     int64_t m, n, k;
+    enum product_kind kind; /* PRODUCT_KINDS: stands for all */
     int bits;            /* of an element: 8, 16 or 32 */
     int threads;         /* of the rank */
     double seconds, sigma;
+};
+/* Work that is no product. */
+enum work {
+    WORK_ATTENTION, WORK_ATTENTION_BACK, /* width: of a head; rows: keys */
+    WORK_NORM, WORK_NORM_BACK, WORK_GATE, WORK_GATE_BACK, WORK_ROTATE,
+    WORK_ADD, WORK_LOSS, WORK_UPDATE, WORKS
+};
+extern const char *const work_names[WORKS];
+/* One call of it, of rows of `width` elements, timed with all ranks active. */
+struct measured_work {
+    enum work work;
+    int64_t rows, width;
+    int threads;         /* of the rank */
+    double amount;       /* FLOPs of attention's products, else bytes */
+    double seconds;
 };
 /* A collective that was timed; sizes ascend. */
 enum { SIZES_MOST = 16 };
@@ -71,6 +90,8 @@ struct machine {
     const char *source[M_CONSTANTS]; /* borrowed or the arena's */
     struct measured_product *products;       /* the arena's */
     int product_count;
+    struct measured_work *works;             /* the arena's */
+    int work_count;
     struct measured_collective *collectives; /* the arena's */
     int collective_count;
     double sentinel_before, sentinel_after;  /* seconds; 0: none */

@@ -122,10 +122,58 @@ static status positive(const char *path, const char *what, double value)
     return OK;
 }
 
+static status threads_of(const char *path, const char *what, int64_t threads,
+                         int *out)
+{
+    if (threads < 1 || threads > 4096)
+        FAIL(ERR_FORMAT, "%s: %s: %lld threads; expected 1 to 4096", path,
+             what, (long long)threads);
+    *out = (int)threads;
+    return OK;
+}
+
+/* The number of a word among `count` names. */
+static status named_of(const char *path, const char *what, const char *word,
+                       const char *const *names, int count, int *out)
+{
+    for (int i = 0; i < count; i++)
+        if (strcmp(names[i], word) == 0) {
+            *out = i;
+            return OK;
+        }
+    FAIL(ERR_FORMAT, "%s: %s is %s; expected one like %s", path, what, word,
+         names[0]);
+}
+
+static status read_work(const char *path, const struct json *row,
+                        struct measured_work *out)
+{
+    int64_t threads = 1;
+    const char *work = NULL;
+    int number = 0;
+
+    TRY(json_get_string(row, path, "work", &work));
+    TRY(named_of(path, "works: work", work, work_names, WORKS, &number));
+    out->work = (enum work)number;
+    TRY(json_get_integer(row, path, "rows", &out->rows));
+    TRY(json_get_integer(row, path, "width", &out->width));
+    TRY(json_get_integer_or(row, path, "threads", 1, &threads));
+    TRY(threads_of(path, "works", threads, &out->threads));
+    if (out->rows < 1 || out->width < 1)
+        FAIL(ERR_FORMAT, "%s: works: %lld rows of %lld elements", path,
+             (long long)out->rows, (long long)out->width);
+    TRY(json_get_real(row, path, "amount", &out->amount));
+    TRY(json_get_real(row, path, "seconds", &out->seconds));
+    TRY(positive(path, "works: amount", out->amount));
+    return positive(path, "works: seconds", out->seconds);
+}
+
 static status read_product(const char *path, const struct json *row,
                            struct measured_product *out)
 {
     int64_t bits = 0, threads = 1;
+    const char *kind = NULL;
+    int number = PRODUCT_KINDS;
 
     TRY(json_get_integer(row, path, "m", &out->m));
     TRY(json_get_integer(row, path, "n", &out->n));
@@ -134,10 +182,12 @@ static status read_product(const char *path, const struct json *row,
     TRY(json_get_real(row, path, "seconds", &out->seconds));
     TRY(json_get_real_or(row, path, "sigma", 0, &out->sigma));
     TRY(json_get_integer_or(row, path, "threads", 1, &threads));
-    if (threads < 1 || threads > 4096)
-        FAIL(ERR_FORMAT, "%s: products: %lld threads; expected 1 or more",
-             path, (long long)threads);
-    out->threads = (int)threads;
+    TRY(threads_of(path, "products", threads, &out->threads));
+    TRY(json_get_string_or(row, path, "kind", NULL, &kind));
+    if (kind != NULL)
+        TRY(named_of(path, "products: kind", kind, product_kind_names,
+                     PRODUCT_KINDS, &number));
+    out->kind = (enum product_kind)number;
     if (bits != 8 && bits != 16 && bits != 32)
         FAIL(ERR_FORMAT, "%s: products: bits is %lld; expected 8, 16 or 32",
              path, (long long)bits);
@@ -222,6 +272,15 @@ static status read_tables(struct machine *machine, const char *path,
             TRY(read_product(path, &rows->items[i], &machine->products[i]));
         machine->product_count = rows->count;
     }
+    TRY(rows_of(root, path, "works", &rows));
+    if (rows != NULL && rows->count > 0) {
+        TRY(arena_take_array(&machine->arena, (size_t)rows->count,
+                             sizeof *machine->works, &memory));
+        machine->works = memory;
+        for (int i = 0; i < rows->count; i++)
+            TRY(read_work(path, &rows->items[i], &machine->works[i]));
+        machine->work_count = rows->count;
+    }
     TRY(rows_of(root, path, "collectives", &rows));
     if (rows == NULL || rows->count == 0) return OK;
     TRY(arena_take_array(&machine->arena, (size_t)rows->count,
@@ -305,10 +364,27 @@ static void write_tables(const struct machine *machine,
         json_write_key_integer(w, "m", p->m);
         json_write_key_integer(w, "n", p->n);
         json_write_key_integer(w, "k", p->k);
+        if (p->kind < PRODUCT_KINDS)
+            json_write_key_text(w, "kind", product_kind_names[p->kind]);
         json_write_key_integer(w, "bits", p->bits);
         json_write_key_integer(w, "threads", p->threads);
         json_write_key_real(w, "seconds", p->seconds);
         json_write_key_real(w, "sigma", p->sigma);
+        json_write_object_end(w);
+    }
+    json_write_array_end(w);
+    json_write_key(w, "works");
+    json_write_array(w);
+    for (int i = 0; i < machine->work_count; i++) {
+        const struct measured_work *x = &machine->works[i];
+
+        json_write_object(w);
+        json_write_key_text(w, "work", work_names[x->work]);
+        json_write_key_integer(w, "rows", x->rows);
+        json_write_key_integer(w, "width", x->width);
+        json_write_key_integer(w, "threads", x->threads);
+        json_write_key_real(w, "amount", x->amount);
+        json_write_key_real(w, "seconds", x->seconds);
         json_write_object_end(w);
     }
     json_write_array_end(w);

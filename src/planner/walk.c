@@ -30,13 +30,55 @@ static void product_of(const struct cost *cost, const struct step *step,
     const double m = (double)p->tokens * part, n = (double)weight->rows;
     const double k = (double)weight->cols;
     const struct product_size sizes[] = {
-        [PASS_FORWARD] = {m, n, k}, [PASS_RECOMPUTE] = {m, n, k},
-        [PASS_BACKWARD_INPUT] = {m, k, n}, [PASS_BACKWARD_WEIGHT] = {n, k, m}};
+        [PASS_FORWARD] = {m, n, k, PRODUCT_NT},
+        [PASS_RECOMPUTE] = {m, n, k, PRODUCT_NT},
+        [PASS_BACKWARD_INPUT] = {m, k, n, PRODUCT_NN},
+        [PASS_BACKWARD_WEIGHT] = {n, k, m, PRODUCT_TN}};
 
     cost_product(cost, sizes[pass], experts ? step->each : 1, CAUSE_PRODUCT,
                  out);
     if (step->layer->kind == LAYER_HEAD && pass == PASS_FORWARD)
-        cost_moved(cost, 12 * m * n, out); /* logits and their loss */
+        cost_worked(cost, &(struct worked){WORK_LOSS, 8 * m * n, m, n}, out);
+}
+
+/* The head width of the attention for which a step turns queries and keys. */
+static double head_width_after(const struct program *p, const struct step *step)
+{
+    for (; step < p->steps + p->step_count; step++)
+        if (step->layer->kind == LAYER_ATTENTION)
+            return step->set.attention.head_width;
+    return 64;
+}
+
+/* Rows through memory: what the layer's cost says of F; B also reads what F
+ * read. */
+static void moved_of(const struct cost *cost, const struct step *step,
+                     const struct program *p, enum pass pass,
+                     struct spent *out)
+{
+    const double bytes = step->layer->cost(step, p).bytes_moved;
+    const bool back = pass == PASS_BACKWARD_INPUT;
+    struct worked w = {.rows = (double)p->tokens,
+                       .width = (double)p->slots[step->output].width};
+
+    switch (step->layer->kind) {
+    case LAYER_NORM:
+        w.work = back ? WORK_NORM_BACK : WORK_NORM;
+        w.bytes = (back ? 1.5 : 1) * bytes;
+        break;
+    case LAYER_ACTIVATION:
+        w.work = back ? WORK_GATE_BACK : WORK_GATE;
+        w.bytes = (back ? 5.0 / 3 : 1) * bytes;
+        break;
+    case LAYER_ROPE:
+        w.work = WORK_ROTATE;
+        w.width = head_width_after(p, step);
+        w.bytes = bytes;
+        break;
+    case LAYER_ADD: w.work = WORK_ADD; w.bytes = bytes; break;
+    default: cost_moved(cost, (back ? 1.7 : 1) * bytes, out); return;
+    }
+    cost_worked(cost, &w, out);
 }
 
 static void event_cost(const struct cost *cost, const struct stage *stage,
@@ -57,9 +99,10 @@ static void event_cost(const struct cost *cost, const struct stage *stage,
 
         if (event->pass == PASS_BACKWARD_WEIGHT) return;
         out->seconds[CAUSE_ATTENTION] +=
-            flops / cost_attention_rate(cost);
+            flops / cost_attention_rate(cost, (double)p->length,
+                                        step->set.attention.head_width, back);
     } else {
-        cost_moved(cost, forward.bytes_moved * (back ? 1.7 : 1), out);
+        moved_of(cost, step, p, event->pass, out);
     }
 }
 
@@ -105,7 +148,9 @@ static void arithmetic(struct costing *c)
             event_cost(cost, stage, &stage->frame.events[e], &c->spent);
         cost_started(cost, i->last_event - i->first_event, &c->spent);
     } else if (i->kind == DO_UPDATE) {
-        cost_moved(cost, 28 * owned(c) * share(c), &c->spent);
+        cost_worked(cost, &(struct worked){WORK_UPDATE,
+                                           28 * owned(c) * share(c),
+                                           owned(c) * share(c), 1}, &c->spent);
         c->spent.seconds[CAUSE_UPDATE] += c->spent.seconds[CAUSE_MEMORY];
         c->spent.seconds[CAUSE_MEMORY] = 0;
     } else if (i->kind == DO_BLOCKS) {

@@ -66,6 +66,20 @@ TEST(bad_files_get_a_sentence)
         {"{\"version\": 1, \"constants\": {}, \"products\": [{\"m\": 1, "
          "\"n\": 1, \"k\": 1, \"bits\": 32, \"seconds\": -2}]}",
          "expected more than 0", ERR_FORMAT},
+        {"{\"version\": 1, \"constants\": {}, \"products\": [{\"m\": 1, "
+         "\"n\": 1, \"k\": 1, \"bits\": 32, \"kind\": \"tt\", "
+         "\"seconds\": 1}]}",
+         "kind is tt; expected one like nt", ERR_FORMAT},
+        {"{\"version\": 1, \"constants\": {}, \"works\": "
+         "[{\"work\": \"rest\"}]}",
+         "work is rest; expected one like attention", ERR_FORMAT},
+        {"{\"version\": 1, \"constants\": {}, \"works\": "
+         "[{\"work\": \"norm\", \"rows\": 0, \"width\": 1}]}",
+         "0 rows of 1 elements", ERR_FORMAT},
+        {"{\"version\": 1, \"constants\": {}, \"works\": "
+         "[{\"work\": \"norm\", \"rows\": 8, \"width\": 1, "
+         "\"amount\": 0, \"seconds\": 1}]}",
+         "works: amount is 0", ERR_FORMAT},
         {"{\"version\": 1, \"constants\": {}, \"collectives\": [{\"op\": "
          "\"send\", \"path\": \"node\", \"ranks\": 2, \"bytes\": [8, 4], "
          "\"seconds\": [1, 2]}]}", "ascend", ERR_FORMAT},

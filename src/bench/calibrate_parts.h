@@ -1,0 +1,46 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* calibrate_parts.h - workers, one for each rank, that run one job at once; the
+ * parts of calibrate.c share them. */
+#ifndef LOCKSTEP_BENCH_CALIBRATE_PARTS_H
+#define LOCKSTEP_BENCH_CALIBRATE_PARTS_H
+
+#include "base/threads.h"
+#include "bench/calibrate.h"
+#include "bench/cases.h"
+
+/* Operands of a step were not used a moment ago: the calls of a job take theirs
+ * in turn from places that fill so many floats: NEAR for products, of whose
+ * operands one is new, all for other work. */
+enum { CALIBRATE_WORKERS = 64, CALIBRATE_FLOATS = 12 << 20,
+       CALIBRATE_NEAR = 4 << 20 };
+
+struct worker {
+    struct stream stream;
+    struct operands *operands;
+    double seconds, sigma;   /* of a call */
+    status result;
+};
+
+struct calibration {
+    const struct calibrate_request *request;
+    struct machine *machine;
+    struct kernels kernels;
+    struct arena arena;
+    struct threads *all;     /* one for each rank */
+    struct worker workers[CALIBRATE_WORKERS];
+    const struct bench_case *job[2]; /* of worker 0, of the others */
+    int active;              /* workers that run it */
+    double limit;            /* seconds of a job */
+    int64_t turn_floats;     /* that its operands take turns in */
+};
+
+/* Runs `job` as a rank with that many threads does: on all workers at once (1),
+ * or on one that has all threads; mean seconds of a call. */
+status calibrate_job(struct calibration *c, const struct bench_case *job,
+                     int threads, double *seconds, double *sigma);
+const struct bench_case *calibrate_case(const char *kernel);
+/* Attention, norms, activations, sums, losses and updates, in about `seconds`:
+ * the machine's table of works. */
+status calibrate_works(struct calibration *c, double seconds);
+
+#endif

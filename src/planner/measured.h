@@ -1,0 +1,22 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* measured.h - rates of sizes that a machine's tables do not have: means of
+ * rows of the same kind, weighted by how near their sizes are. */
+#ifndef LOCKSTEP_PLANNER_MEASURED_H
+#define LOCKSTEP_PLANNER_MEASURED_H
+
+#include "planner/machine.h"
+
+/* C[m, n] = A[m, k] B[k, n]. */
+struct product_size {
+    double m, n, k;
+    enum product_kind kind;
+};
+/* FLOP/s; 0: no row has these bits. *exact: a row has these sizes. */
+double measured_product_rate(const struct machine *machine,
+                             const struct product_size *size, int bits,
+                             int threads, bool *exact);
+/* FLOP/s of attention, bytes/s of others; 0: the machine has no such row. */
+double measured_work_rate(const struct machine *machine, enum work work,
+                          double rows, double width, int threads);
+
+#endif

@@ -1,0 +1,84 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* test_measured.c - mirrors src/planner/measured.c: rates of sizes that were
+ * measured, and of sizes between them. */
+#include "planner/measured.h"
+
+#include "tests/test.h"
+
+static struct measured_product products[] = {
+    {256, 256, 256, PRODUCT_NT, 32, 1, 2.0 * 256 * 256 * 256 / 1e9, 0},
+    {1024, 256, 256, PRODUCT_NT, 32, 1, 2.0 * 1024 * 256 * 256 / 4e9, 0},
+    {256, 256, 256, PRODUCT_NN, 32, 1, 2.0 * 256 * 256 * 256 / 8e9, 0},
+    {256, 256, 256, PRODUCT_NT, 32, 2, 2.0 * 256 * 256 * 256 / 1.5e9, 0},
+};
+static struct measured_work works[] = {
+    {WORK_ATTENTION, 64, 16, 1, 1e9, 1}, {WORK_ATTENTION, 256, 16, 1, 4e9, 1},
+    {WORK_ATTENTION_BACK, 64, 16, 1, 3e9, 1},
+    {WORK_ATTENTION, 64, 16, 4, 6e9, 1},
+};
+static const struct machine machine = {
+    .products = products, .product_count = ROWS(products),
+    .works = works, .work_count = ROWS(works)};
+
+static bool near(double a, double b) { return a > 0.999 * b && a < 1.001 * b; }
+
+static double product(double m, enum product_kind kind, int bits, int threads,
+                      bool *exact)
+{
+    const struct product_size size = {m, 256, 256, kind};
+
+    return measured_product_rate(&machine, &size, bits, threads, exact);
+}
+
+TEST(measured_sizes_keep_their_rates)
+{
+    bool exact;
+
+    CHECK(near(product(256, PRODUCT_NT, 32, 1, &exact), 1e9) && exact);
+    CHECK(near(product(1024, PRODUCT_NT, 32, 1, &exact), 4e9) && exact);
+    CHECK(near(product(256, PRODUCT_NN, 32, 1, &exact), 8e9) && exact);
+    CHECK(near(product(256, PRODUCT_NT, 32, 2, &exact), 1.5e9) && exact);
+    CHECK(near(measured_work_rate(&machine, WORK_ATTENTION, 256, 16, 1), 4e9));
+    CHECK(near(measured_work_rate(&machine, WORK_ATTENTION_BACK, 64, 16, 1),
+               3e9));
+}
+
+/* Halfway in octaves: the geometric mean; an octave farther counts less. */
+TEST(sizes_between_have_rates_between)
+{
+    bool exact;
+    double rate = product(512, PRODUCT_NT, 32, 1, &exact);
+
+    CHECK(near(rate, 2e9) && !exact);
+    rate = product(300, PRODUCT_NT, 32, 1, &exact);
+    CHECK(rate > 1e9 && rate < 1.1e9);
+    CHECK(near(measured_work_rate(&machine, WORK_ATTENTION, 128, 16, 1), 2e9));
+    /* One row alone says what it has, however far away. */
+    CHECK(near(measured_work_rate(&machine, WORK_ATTENTION, 4096, 128, 2),
+               6e9));
+}
+
+TEST(what_no_row_measured_has_no_rate)
+{
+    bool exact;
+
+    CHECK(product(256, PRODUCT_TN, 32, 1, &exact) == 0 && !exact);
+    CHECK(product(256, PRODUCT_NT, 16, 1, &exact) == 0 && !exact);
+    CHECK(measured_work_rate(&machine, WORK_LOSS, 64, 16, 1) == 0);
+}
+
+/* Files of older builds do not say the kind. */
+TEST(a_row_without_a_kind_stands_for_all)
+{
+    struct measured_product row = products[0];
+    const struct machine old = {.products = &row, .product_count = 1};
+    const struct product_size size = {256, 256, 256, PRODUCT_TN};
+    bool exact;
+
+    row.kind = PRODUCT_KINDS;
+    CHECK(near(measured_product_rate(&old, &size, 32, 1, &exact), 1e9));
+}
+
+TEST_MAIN(measured_sizes_keep_their_rates, sizes_between_have_rates_between,
+          what_no_row_measured_has_no_rate,
+          a_row_without_a_kind_stands_for_all)
