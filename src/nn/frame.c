@@ -329,6 +329,7 @@ static status plan_forward(struct planner *planner)
         if (step->input >= 0) touch(planner, plan->activation[step->input]);
         if (step->second >= 0) touch(planner, plan->activation[step->second]);
         if (step->left >= 0) touch(planner, plan->activation[step->left]);
+        if (step->source >= 0) touch(planner, plan->activation[step->source]);
         touch_source(planner, step->input, plan->activation);
         touch_source(planner, step->second, plan->activation);
         if (step->output >= 0 && plan->activation[step->output] < 0)
@@ -389,6 +390,15 @@ static status ensure(struct planner *planner, slot which)
         .beside = goes_beside(planner, step, true)}));
     for (int i = planner->next_in_place[step->index]; i >= 0;
          i = planner->next_in_place[i]) {
+        const struct step *over = &p->steps[i];
+
+        TRY(ensure(planner, over->second));
+        TRY(ensure(planner, over->source));
+        if (over->aux >= 0 && p->slots[over->aux].dropped)
+            TRY(add_buffer(planner, over->aux, false,
+                           &plan->again[over->aux]));
+        else
+            TRY(ensure(planner, over->aux));
         touch(planner, plan->again[step->output]);
         TRY(add_event(planner, (struct event){.pass = PASS_RECOMPUTE,
                                               .step = i}));
@@ -425,6 +435,7 @@ static status plan_weight(struct planner *planner, const struct step *step)
     if (!has_weight_pass(planner->program, step)) return OK;
     if (layer->keeps_input_for_w) TRY(ensure(planner, step->input));
     TRY(ensure(planner, step->second));
+    TRY(ensure(planner, step->source));
     if (layer->aux_gradient) {
         TRY(ensure(planner, step->aux));
         touch(planner, planner->plan->gradient[step->aux]);
@@ -436,6 +447,8 @@ static status plan_weight(struct planner *planner, const struct step *step)
         touch_source(planner, step->input, planner->plan->again);
     if (layer->keeps_output_gradient_for_w && step->output >= 0)
         touch(planner, planner->plan->gradient[step->output]);
+    if (step->result >= 0)
+        touch(planner, planner->plan->gradient[step->result]);
     if (planner->mode == BACKWARD_FUSED) touch_scattered(planner, step);
     return add_event(planner, (struct event){.pass = PASS_BACKWARD_WEIGHT,
                                              .step = step->index});
@@ -462,7 +475,8 @@ static status plan_input(struct planner *planner, const struct step *step)
                          layer->keeps_output_for_b ? step->output : -1,
                          layer->keeps_aux_for_b || layer->aux_gradient
                              ? step->aux : -1,
-                         layer->forgets_second ? -1 : step->second};
+                         layer->forgets_second ? -1 : step->second,
+                         step->source};
     bool again;
 
     /* The input of W is gathered again beside the product of B. */
@@ -470,10 +484,11 @@ static status plan_input(struct planner *planner, const struct step *step)
         has_weight_pass(planner->program, step) &&
         gather_of(planner, step->input) != NULL)
         TRY(ensure(planner, step->input));
-    for (int i = 0; i < 4; i++) TRY(ensure(planner, kept[i]));
-    for (int i = 0; i < 4; i++)
+    for (int i = 0; i < 5; i++) TRY(ensure(planner, kept[i]));
+    for (int i = 0; i < 5; i++)
         if (kept[i] >= 0) touch(planner, plan->again[kept[i]]);
     if (step->output >= 0) touch(planner, plan->gradient[step->output]);
+    if (step->result >= 0) touch(planner, plan->gradient[step->result]);
     /* The residual's gradient is made before the layer's (run.c), so that a
      * layer whose input is its own residual adds to it. */
     if (step->left >= 0) {

@@ -2,6 +2,8 @@
 /* overlap.c - messages between tensor ranks while products are made. */
 #include "nn/run.h"
 
+#include <stdio.h>
+
 int overlap_pieces(const struct program *p)
 {
     const int64_t rows = program_rows(p);
@@ -156,5 +158,20 @@ status overlap_finish(struct run *run)
 
         if (result == OK) result = waited;
     }
+    for (int i = 0; i < EXPERT_PIECES; i++) {
+        const status waited = comm_wait(&run->rows_of_experts[i]);
+
+        if (result == OK) result = waited;
+    }
     return result;
+}
+
+status overlap_fail(struct run *run, status result)
+{
+    char sentence[COMM_REASON_BYTES];
+
+    snprintf(sentence, sizeof sentence, "%s", status_message());
+    if (overlap_finish(run) == OK) return result;
+    status_clear();
+    FAIL(result, "%s", sentence);
 }

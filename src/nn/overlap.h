@@ -46,7 +46,9 @@ status overlap_sum(struct run *run, struct tensor part, struct tensor whole,
 status overlap_wait(struct run *run, const void *data);
 /* Likewise all pieces of the view. */
 status overlap_wait_all(struct run *run, struct tensor view);
-/* Everything, also after an error. */
+/* Everything, also rows of experts. */
 status overlap_finish(struct run *run);
+/* The same after an error, which is `result` and keeps its sentence. */
+status overlap_fail(struct run *run, status result);
 
 #endif

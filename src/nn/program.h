@@ -68,6 +68,9 @@ struct layer {
     void (*exchanges)(const struct step *, const struct program *,
                       const struct exchange_case *, struct layer_exchanges *);
     enum relayout relayout;
+    bool starts_forward, starts_backward; /* F, B end with messages under way,
+                                 * for which the next step with these slots
+                                 * waits */
     bool looks_up;              /* reads the rows of its table that tokens
                                  * name */
     bool in_place;              /* output slot is the input slot */
@@ -108,6 +111,9 @@ struct step {
     slot left;                 /* residual added to the result, or -1 */
     slot output;               /* -1: the loss */
     slot aux;                  /* second output (statistics), or -1 */
+    slot source, result;       /* what an earlier step read, and a later one
+                                * writes: every pass reads the first again, B
+                                * and W the gradient of the second; or -1 */
     int param[STEP_PARAMS_MAX];  /* index in the table, or -1 */
     int use[STEP_PARAMS_MAX]; /* index in the uses, or -1 */
     int each;                  /* parameters (and uses) that follow each
@@ -143,6 +149,7 @@ struct step {
         struct { struct router_form form;
                  double alpha, limit; /* of a clamped gate */
                  int leaf;         /* experts of a leaf of the grid */
+                 int64_t width, inner; /* of a row; of an expert (spread.c) */
                  bool by_entry;    /* rows lie as tokens and choices do */
                  bool scaled;      /* B: their gradient takes the gates, which
                                     * products take elsewhere */

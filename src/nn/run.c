@@ -395,10 +395,8 @@ static status run_events(struct run *run, int first, int last)
 {
     const status result = run_each(run, first, last);
 
-    if (result == OK && !ends_pass(run->plan, last)) return OK;
-    const status finished = overlap_finish(run);
-
-    return result != OK ? result : finished;
+    if (result != OK) return overlap_fail(run, result);
+    return ends_pass(run->plan, last) ? overlap_finish(run) : OK;
 }
 
 static void fill_positions(struct run *run)

@@ -48,6 +48,9 @@ struct run_probe {
     void *argument;
 };
 
+/* Pieces in which the rows of a mixture travel. */
+enum { EXPERT_PIECES = 2 };
+
 struct run {
     const struct program *program;
     const struct frame_plan *plan;
@@ -105,6 +108,8 @@ struct run {
     double (*clock)(void);     /* seconds; NULL: nobody measures */
     double *spent;             /* [events] seconds, added to, with a clock */
     struct overlap overlaps[OVERLAP_KINDS];
+    struct comm_handle rows_of_experts[EXPERT_PIECES]; /* likewise, of one
+                                * mixture (sending.h) */
     void *background;          /* scratch of messages under way */
     size_t background_bytes;
     int window;                /* F works on piece window - 1 only; 0: on the

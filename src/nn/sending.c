@@ -74,7 +74,7 @@ static void *take(char **at, size_t bytes)
 }
 
 enum { SENDING_ARRAYS = 6, /* of [members] */
-       PIECE_ARRAYS = 7 };
+       PIECE_ARRAYS = 5 };
 
 size_t sending_bytes(const struct program *p, const struct router_form *form)
 {
@@ -92,9 +92,9 @@ size_t sending_bytes(const struct program *p, const struct router_form *form)
            2 * arena_aligned(rows * number) + arena_aligned(own * number) +
            2 * arena_aligned(own * (size_t)experts_cut(p) * number) +
            arena_aligned((size_t)parts_of(p) * sizeof(struct token_parts)) +
-           PIECES * arena_aligned((experts + 1) * number) +
-           arena_aligned(PIECES * sizeof(struct sent_piece)) +
-           (SENDING_ARRAYS + PIECES * PIECE_ARRAYS) *
+           EXPERT_PIECES * arena_aligned((experts + 1) * number) +
+           arena_aligned(EXPERT_PIECES * sizeof(struct sent_piece)) +
+           (SENDING_ARRAYS + EXPERT_PIECES * PIECE_ARRAYS) *
                arena_aligned(members * sizeof(int64_t));
 }
 
@@ -187,18 +187,42 @@ static void take_pieces(struct sending *s, char **at)
     const size_t members =
         (size_t)members_of(s->run->program) * sizeof(int64_t);
 
-    s->pieces = take(at, PIECES * sizeof *s->pieces);
-    memset(s->pieces, 0, PIECES * sizeof *s->pieces);
-    for (int k = 0; k < PIECES; k++) {
+    s->pieces = take(at, EXPERT_PIECES * sizeof *s->pieces);
+    memset(s->pieces, 0, EXPERT_PIECES * sizeof *s->pieces);
+    for (int k = 0; k < EXPERT_PIECES; k++) {
         struct sent_piece *piece = &s->pieces[k];
         int64_t **const arrays[PIECE_ARRAYS] = {
-            &piece->first, &piece->last, &piece->to, &piece->from, &piece->at,
-            &piece->in, &piece->out};
+            &piece->first, &piece->last, &piece->to, &piece->from, &piece->at};
 
         piece->offsets = take(at, ((size_t)s->form.experts + 1) *
                                       sizeof *piece->offsets);
         for (int i = 0; i < PIECE_ARRAYS; i++) *arrays[i] = take(at, members);
     }
+}
+
+size_t sending_counts_bytes(const struct program *p)
+{
+    return 2 * EXPERT_PIECES *
+           arena_aligned((size_t)members_of(p) * sizeof(int64_t));
+}
+
+void sending_counts_lie(struct sending *s, void *memory)
+{
+    const size_t bytes =
+        (size_t)members_of(s->run->program) * sizeof(int64_t);
+    char *at = memory;
+
+    for (int k = 0; k < EXPERT_PIECES; k++) {
+        s->pieces[k].in = take(&at, bytes);
+        s->pieces[k].out = take(&at, bytes);
+        s->pieces[k].handle = &s->run->rows_of_experts[k];
+    }
+}
+
+int64_t sending_entries(const struct program *p,
+                        const struct router_form *form)
+{
+    return entries_at(p, form, own_member(p));
 }
 
 void sending_begin(struct sending *s, struct run *run,
@@ -430,7 +454,7 @@ void sending_cut(struct sending *s, const struct turn *turn)
         right->at[h] =
             s->at[h] + count_for(s, h, left->first[h], left->last[h]);
     }
-    for (int k = 0; k < PIECES; k++) {
+    for (int k = 0; k < EXPERT_PIECES; k++) {
         struct sent_piece *piece = &s->pieces[k];
 
         piece->row = k == 0 ? 0 : left->turn.rows;

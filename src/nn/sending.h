@@ -16,8 +16,7 @@ struct turn {
 };
 
 /* Half of a turn's rows: they travel while products of the other half are made.
- * Arrays of [members], in scratch. */
-enum { PIECES = 2 };
+ * Arrays of [members]: in scratch, those of a call where its rows lie. */
 struct sent_piece {
     struct turn turn;     /* of these rows alone */
     int64_t row, own;     /* where they begin: among the rows of the turn, and
@@ -27,7 +26,7 @@ struct sent_piece {
     int64_t *at;          /* where those for each begin in `own` */
     int64_t *in, *out;    /* elements, of the call under way */
     int32_t *offsets;     /* [held + 1] */
-    struct comm_handle handle;
+    struct comm_handle *handle; /* of the run */
 };
 
 /* The rows that ranks send in a micro-batch, in scratch. Arrays of
@@ -50,9 +49,12 @@ struct sending {
     int64_t *pairs, *ends;      /* where each holder's turn begins and ends */
     int64_t *next;
     int64_t before;             /* rows of this rank's turns before */
-    struct sent_piece *pieces;       /* [PIECES] of the turn: sending_cut */
+    struct sent_piece *pieces;  /* [EXPERT_PIECES] of the turn: sending_cut */
 };
 
+/* Choices of this rank's tokens. */
+int64_t sending_entries(const struct program *p,
+                        const struct router_form *form);
 size_t sending_bytes(const struct program *p, const struct router_form *form);
 /* joined [sources, tokens, choices]: the experts that the tokens of all members
  * chose, of which this rank has `own`. Collective over the members; uses the
@@ -61,6 +63,10 @@ status sending_join(struct run *run, const struct router_form *form,
                     const struct choice *own, int32_t *joined);
 void sending_begin(struct sending *s, struct run *run,
                    const struct router_form *form, int32_t *joined);
+/* Memory for the counts of calls under way: it outlives the step that starts
+ * them. */
+size_t sending_counts_bytes(const struct program *p);
+void sending_counts_lie(struct sending *s, void *memory);
 /* The next turn; the first one is there in any case. */
 bool sending_next(struct sending *s, struct turn *turn);
 /* mine [sent, width] of this rank's tokens to the experts, theirs [rows, width]
@@ -75,8 +81,6 @@ void sending_cut(struct sending *s, const struct turn *turn);
 status sending_start(struct sending *s, struct sent_piece *piece,
                      struct tensor mine, struct tensor theirs, bool goes);
 status sending_wait(struct sent_piece *piece);
-/* After an error, which is `result`: all pieces are waited for. */
-status sending_end(struct sending *s, status result);
 void sending_place_piece(const struct sending *s,
                          const struct sent_piece *piece, struct tensor all,
                          struct tensor mine);

@@ -3,7 +3,6 @@
  * back. */
 #include "nn/sending.h"
 
-#include <stdio.h>
 #include <string.h>
 
 #include "mesh/group.h"
@@ -70,24 +69,12 @@ status sending_start(struct sending *s, struct sent_piece *piece,
         piece->out[i] = (goes ? piece->from : piece->to)[i] * mine.shape[1];
     }
     count_routed(s, &call);
-    return comm_start(group, &call, &piece->handle);
+    return comm_start(group, &call, piece->handle);
 }
 
 status sending_wait(struct sent_piece *piece)
 {
-    return comm_wait(&piece->handle);
-}
-
-status sending_end(struct sending *s, status result)
-{
-    char sentence[COMM_REASON_BYTES];
-
-    if (result == OK) return OK;
-    snprintf(sentence, sizeof sentence, "%s", status_message());
-    for (int k = 0; k < PIECES; k++)
-        if (comm_wait(&s->pieces[k].handle) != OK) status_clear();
-    status_clear();
-    FAIL(result, "%s", sentence);
+    return comm_wait(piece->handle);
 }
 
 /* Rows for holder after holder: where they belong in `own`. */

@@ -52,9 +52,10 @@ static void find_readers(struct cutter *c)
     for (int i = 0; i < p->step_count; i++) {
         const struct step *step = &p->steps[i];
         const slot used[] = {step->input, step->second, step->left,
-                             step->output, step->aux};
+                             step->output, step->aux, step->source,
+                             step->result};
 
-        for (int j = 0; j < 5; j++) {
+        for (int j = 0; j < 7; j++) {
             if (used[j] < 0) continue;
             if (c->readers[used[j]].first < 0) c->readers[used[j]].first = i;
             c->readers[used[j]].last = i;
@@ -191,6 +192,8 @@ static void keep_steps(struct cutter *c)
         renumber(&step.left, c->slots);
         renumber(&step.output, c->slots);
         renumber(&step.aux, c->slots);
+        renumber(&step.source, c->slots);
+        renumber(&step.result, c->slots);
         renumber(&step.named, c->params);
         for (int j = 0; j < STEP_PARAMS_MAX; j++) {
             renumber(&step.param[j], c->params);

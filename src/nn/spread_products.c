@@ -1,0 +1,133 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* spread_products.c - products of the rows that have come to a rank for its
+ * experts. */
+#include "nn/spread.h"
+
+#include "nn/expert_bias.h"
+#include "nn/expert_sums.h"
+#include "nn/quantized_experts.h"
+#include "nn/straight.h"
+
+static struct quantized_experts few_of(const struct spread *w,
+                                       const struct step *one)
+{
+    return (struct quantized_experts){
+        one, &w->turn.lists,
+        spread_room(w, ROOM_FEW, 1, 1, DTYPE_F32).data, w->rows,
+        w->run->program->tokens};
+}
+
+/* c = a times the matrices of a step's first parameter, whose own order of
+ * sums is given. */
+struct spread_product {
+    const struct step *step;
+    enum product_use use;
+    struct tensor c, a, bias;
+};
+static status multiply(struct spread *w, const struct spread_product *of,
+                       const struct sum_order *order)
+{
+    const struct tensor b = weights_of(of->step, w->run);
+    const struct quantized_experts few = few_of(w, of->step);
+    const struct experts_product call = {
+        .groups = &w->turn.lists.groups, .c = of->c, .a = {.matrix = of->a},
+        .bias = of->bias,
+        .b = of->use == USE_FORWARD ? transposed(b) : b, .order = order};
+
+    return quantized_experts_product(w->run, &few, of->use, &call);
+}
+
+static const struct param *param_of(const struct spread *w,
+                                    const struct step *step)
+{
+    return &w->run->program->params.items[step->param[0]];
+}
+
+status spread_make_h(struct spread *w)
+{
+    const struct sum_order order = run_order_whole(w->run, w->width);
+    const struct spread_product of = {
+        &w->up, USE_FORWARD, spread_kept(w, ROOM_H), spread_kept(w, ROOM_X),
+        expert_bias_of(&w->bias, 0, w->run)};
+
+    return multiply(w, &of, &order);
+}
+
+static struct tensor inner_room(const struct spread *w)
+{
+    return spread_room(w, ROOM_INNER, w->turn.rows, w->inner,
+                       w->run->program->dtype);
+}
+
+static struct straight_glu inner_glu(const struct spread *w)
+{
+    return (struct straight_glu){w->step, param_of(w, &w->down),
+                                 spread_kept(w, ROOM_H),
+                                 spread_room(w, ROOM_FEW, 1, 1,
+                                             DTYPE_F32).data};
+}
+
+status spread_make_inner(struct spread *w)
+{
+    const struct straight_glu glu = inner_glu(w);
+
+    return straight_glu(w->run, &glu, inner_room(w));
+}
+
+status spread_make_out(struct spread *w, struct tensor out)
+{
+    const struct sum_order order =
+        run_order_cut(w->run, param_of(w, &w->down));
+    const struct spread_product of = {&w->down, USE_FORWARD, out,
+                                      inner_room(w), {0}};
+
+    return multiply(w, &of, &order);
+}
+
+/* Gradients of gate and up; that of their product takes its room. */
+status spread_make_dh(struct spread *w)
+{
+    const struct straight_glu glu = inner_glu(w);
+    const struct sum_order order = run_order_whole(w->run, w->width);
+    const struct spread_product of = {&w->down, USE_DGRAD, inner_room(w),
+                                      spread_kept(w, ROOM_DZ), {0}};
+
+    TRY(multiply(w, &of, &order));
+    TRY(straight_glu_back(w->run, &glu, inner_room(w)));
+    return experts_gate_backward(w->step, w->run, spread_kept(w, ROOM_DH),
+                                 inner_room(w), spread_kept(w, ROOM_H));
+}
+
+status spread_make_dx(struct spread *w, struct tensor out)
+{
+    const struct sum_order order = run_order_cut(w->run, param_of(w, &w->up));
+    const struct spread_product of = {&w->up, USE_DGRAD, out,
+                                      spread_kept(w, ROOM_DH), {0}};
+
+    return multiply(w, &of, &order);
+}
+
+/* The sums of one parameter: of a (gradients) and b. */
+static status sum_rows(struct spread *w, const struct step *one,
+                       struct tensor a, struct tensor b)
+{
+    const struct quantized_experts few = few_of(w, one);
+    struct expert_operands of = {.lists = &w->turn.lists,
+                                 .first = w->turn.first,
+                                 .last = w->turn.last,
+                                 .a.matrix = a, .b.matrix = b};
+
+    if (b.data != NULL) /* biases sum what nobody rounded */
+        TRY(quantized_experts_operands(w->run, &few, &of));
+    return experts_weight(one, w->run, &of);
+}
+
+status spread_sum_turn(struct spread *w)
+{
+    if (w->turn.first == w->turn.last) return OK; /* the others' turn */
+    if (w->bias.param[0] >= 0)
+        TRY(sum_rows(w, &w->bias, spread_kept(w, ROOM_DH), (struct tensor){0}));
+    TRY(sum_rows(w, &w->up, spread_kept(w, ROOM_DH), spread_kept(w, ROOM_X)));
+    TRY(spread_make_inner(w));
+    return sum_rows(w, &w->down, spread_kept(w, ROOM_DZ), inner_room(w));
+}

@@ -1,0 +1,342 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* spread_rows.c - where the rows of experts lie that ranks divide, and how they
+ * travel.
+ *
+ *   slot of rows under way   counts of the calls, this rank's rows, others'
+ *   slot of joined choices   gates of this rank, experts of all sources
+ *   kept rows                x, gate and up; gradients of rows, of gate and up
+ *
+ * A row is copied, not added up, so messages round nothing. Where several ranks
+ * cut an expert, each gets the row, and returns its part of every sum; the
+ * token's rank adds the parts, as tensor ranks do. */
+#include "nn/spread.h"
+
+#include <string.h>
+
+#include "nn/expert_sums.h"
+#include "nn/quantized_experts.h"
+
+static const struct router_form *form_of(const struct step *step)
+{
+    return &step->set.experts.form;
+}
+
+bool spread_has_turns(const struct step *step, const struct program *p)
+{
+    return experts_rows_bound(p, form_of(step)) <
+           experts_rows_most(p, form_of(step));
+}
+
+bool spread_has_parts(const struct program *p)
+{
+    return program_tensor_ranks(p) > 1 && !experts_are_folded(p);
+}
+
+enum dtype spread_way_dtype(const struct program *p)
+{
+    return experts_cut(p) > 1 || spread_has_parts(p) ? program_real(p)
+                                                     : p->dtype;
+}
+
+/* ---- rooms ---- */
+
+/* Operands of the larger one of two products in few bits. */
+static size_t few_bytes(const struct step *step, const struct program *p,
+                        int64_t rows)
+{
+    const struct step up = with_param(step, 0), down = with_param(step, 1);
+    const size_t a = quantized_experts_bytes(&up, p, rows);
+    const size_t b = quantized_experts_bytes(&down, p, rows);
+
+    return a > b ? a : b;
+}
+
+/* Rows that this rank sends, and for which it has room. */
+static int64_t rows_mine(const struct step *step, const struct program *p)
+{
+    return sending_entries(p, form_of(step)) * experts_cut(p);
+}
+
+static int64_t rows_held(const struct step *step, const struct program *p)
+{
+    return p->tokens * experts_rows_bound(p, form_of(step));
+}
+
+/* Each step has the rooms that it uses. */
+static struct rooms rooms_of(const struct step *step, const struct program *p)
+{
+    const bool works = step->param[0] >= 0;
+    const size_t real = (size_t)dtype_bytes(program_real(p));
+    const size_t width = (size_t)step->set.experts.width * real;
+    const size_t inner = (size_t)step->set.experts.inner * real;
+    const size_t mine = (size_t)rows_mine(step, p);
+    const size_t rows = works ? (size_t)rows_held(step, p) : 0;
+    const size_t later = works && spread_has_turns(step, p) ? rows : 0;
+    const size_t again = later > 0 ? mine : 0;
+    const size_t bytes[ROOMS] = {
+        [ROOM_MINE] = again * width, [ROOM_THEIRS] = later * width,
+        [ROOM_ALL] = works ? 0 : mine * width,
+        [ROOM_SUM] = works ? 0 : mine * width, [ROOM_INNER] = rows * inner,
+        [ROOM_OUT] = rows * width,
+        [ROOM_GATES] = (works ? again : mine) * real,
+        [ROOM_X] = later * width, [ROOM_H] = 2 * later * inner,
+        [ROOM_DZ] = later * width, [ROOM_DH] = 2 * later * inner,
+        [ROOM_FEW] = works ? few_bytes(step, p, (int64_t)rows) : 0};
+    struct rooms rooms = {{sending_bytes(p, form_of(step))}};
+
+    for (int i = 0; i < ROOMS; i++)
+        rooms.at[i + 1] = rooms.at[i] + arena_aligned(bytes[i]);
+    return rooms;
+}
+
+size_t spread_scratch(const struct step *step, const struct program *p)
+{
+    return rooms_of(step, p).at[ROOMS];
+}
+
+struct tensor spread_room(const struct spread *w, int which, int64_t rows,
+                          int64_t width, enum dtype dtype)
+{
+    return tensor_2d((char *)w->run->scratch + w->rooms.at[which], dtype, rows,
+                     width);
+}
+
+/* ---- slots ---- */
+
+static int64_t words_of(size_t bytes, const struct program *p)
+{
+    const size_t each = (size_t)p->tokens * sizeof(int32_t);
+
+    return (int64_t)((bytes + each - 1) / each);
+}
+
+/* Where parts of the slot of rows under way begin. */
+struct way { size_t mine, theirs, all; };
+
+static struct way way_of(const struct step *step, const struct program *p)
+{
+    const size_t row = (size_t)step->set.experts.width *
+                       (size_t)dtype_bytes(spread_way_dtype(p));
+    struct way way = {.mine = sending_counts_bytes(p)};
+
+    way.theirs = way.mine + arena_aligned((size_t)rows_mine(step, p) * row);
+    way.all = way.theirs + arena_aligned((size_t)rows_held(step, p) * row);
+    return way;
+}
+
+int64_t spread_way_width(const struct step *step, const struct program *p)
+{
+    return words_of(way_of(step, p).all, p);
+}
+
+static size_t gates_bytes(const struct step *step, const struct program *p)
+{
+    return (size_t)(p->tokens * form_of(step)->choices) *
+           (size_t)dtype_bytes(program_real(p));
+}
+
+int64_t spread_joined_width(const struct step *step, const struct program *p)
+{
+    return words_of(gates_bytes(step, p), p) +
+           (int64_t)form_of(step)->choices * experts_sources(p);
+}
+
+void *spread_gates(struct run *run, slot joined)
+{
+    return run_slot(run, joined).data;
+}
+
+int32_t *spread_joined(const struct step *step, struct run *run, slot joined)
+{
+    return (int32_t *)(void *)((char *)run_slot(run, joined).data +
+                               gates_bytes(step, run->program));
+}
+
+/* The first turn's are in aux, or in its gradient. */
+struct tensor spread_kept(const struct spread *w, int which)
+{
+    const bool inner = which == ROOM_H || which == ROOM_DH;
+    const enum dtype dtype = w->run->program->dtype;
+    const int64_t width = inner ? 2 * w->inner : w->width;
+    const int64_t before =
+        (inner ? w->rows * w->width : 0) + w->row * width;
+
+    if (w->number > 0)
+        return spread_room(w, which, w->turn.rows, width, dtype);
+    const struct tensor aux =
+        which == ROOM_X || which == ROOM_H
+            ? run_slot(w->run, w->step->aux)
+            : run_gradient(w->run, w->step->aux);
+
+    return tensor_2d((char *)aux.data + before * dtype_bytes(dtype), dtype,
+                     w->turn.rows, width);
+}
+
+/* Rows [first, first + rows); pieces are apart in all types. */
+static struct tensor rows_at(const struct spread *w, char *base, int64_t first,
+                             int64_t rows, enum dtype dtype)
+{
+    const int each = dtype_bytes(spread_way_dtype(w->run->program));
+
+    return tensor_2d(base + first * w->width * each, dtype, rows, w->width);
+}
+
+/* This rank's rows of the turn or piece that go, or come back; and those of
+ * others, as they arrive. */
+static struct tensor mine(const struct spread *w, enum dtype dtype)
+{
+    return rows_at(w, w->mine, w->before + w->own, w->turn.sent, dtype);
+}
+
+static struct tensor theirs(const struct spread *w, enum dtype dtype)
+{
+    return rows_at(w, w->theirs, w->row, w->turn.rows, dtype);
+}
+
+/* ---- turns ---- */
+
+/* Rows of this pass: under way in the slot, or in scratch, where there is
+ * none. */
+static void find_rows(struct spread *w, slot way)
+{
+    struct run *run = w->run;
+    const struct way lie = way_of(w->step, run->program);
+
+    if (way < 0) {
+        w->mine = (char *)run->scratch + w->rooms.at[ROOM_MINE];
+        w->theirs = (char *)run->scratch + w->rooms.at[ROOM_THEIRS];
+        return;
+    }
+    char *at = run->event->pass == PASS_BACKWARD_INPUT
+                   ? run_gradient(run, way).data : run_slot(run, way).data;
+
+    sending_counts_lie(&w->s, at);
+    w->mine = at + lie.mine;
+    w->theirs = at + lie.theirs;
+}
+
+void spread_begin(struct spread *w, const struct step *step, struct run *run,
+                  const struct spread_slots *slots)
+{
+    const struct program *p = run->program;
+
+    *w = (struct spread){
+        .step = step, .run = run, .up = with_param(step, 0),
+        .down = with_param(step, 1), .bias = with_param(step, 2),
+        .width = step->set.experts.width, .inner = step->set.experts.inner,
+        .rows = rows_held(step, p), .joined = slots->joined, .number = -1,
+        .rooms = rooms_of(step, p)};
+    sending_begin(&w->s, run, form_of(step),
+                  spread_joined(step, run, slots->joined));
+    find_rows(w, slots->way);
+}
+
+bool spread_next(struct spread *w)
+{
+    w->before += w->turn.sent;
+    w->number++;
+    if (!sending_next(&w->s, &w->turn)) return false;
+    w->whole = w->turn;
+    if (w->number == 0) sending_cut(&w->s, &w->whole);
+    return true;
+}
+
+void spread_use_piece(struct spread *w, int number)
+{
+    w->piece = &w->s.pieces[number];
+    w->turn = w->piece->turn;
+    w->row = w->piece->row;
+    w->own = w->piece->own;
+}
+
+void spread_use_whole(struct spread *w)
+{
+    w->turn = w->whole;
+    w->piece = NULL;
+    w->row = w->own = 0;
+}
+
+/* ---- messages ---- */
+
+/* mine to the holders, or theirs back: begins, where it is a piece. */
+static status swap(struct spread *w, enum dtype dtype, bool goes)
+{
+    if (w->piece == NULL)
+        return sending_swap(&w->s, mine(w, dtype), theirs(w, dtype), goes);
+    return sending_start(&w->s, w->piece, mine(w, dtype), theirs(w, dtype),
+                         goes);
+}
+
+status spread_go_x(struct spread *w, slot which)
+{
+    const struct tensor x = run_slot(w->run, which);
+
+    TRY(sending_pick(w->run, mine(w, x.dtype), x, w->s.tokens + w->own));
+    return swap(w, x.dtype, true);
+}
+
+/* gate dy of each choice, rounded once, as the product rounds it that has all
+ * experts. */
+status spread_go_dy(struct spread *w, slot y)
+{
+    const struct tensor dy = run_gradient(w->run, y);
+    const size_t bytes = (size_t)dtype_bytes(program_real(w->run->program));
+    const char *all = spread_gates(w->run, w->joined);
+    char *gates = (char *)w->run->scratch + w->rooms.at[ROOM_GATES];
+    const int32_t *tokens = w->s.tokens + w->own;
+    const struct experts_combine call = {
+        .y = mine(w, dy.dtype), .rows = dy, .places = tokens,
+        .numbers = tokens, .gates = gates, .choices = 1,
+        .leaf_experts = 1};
+
+    for (int64_t i = 0; i < w->turn.sent; i++)
+        memcpy(gates + (size_t)i * bytes,
+               all + (size_t)w->s.entries[w->own + i] * bytes, bytes);
+    if (w->turn.sent > 0)
+        TRY(w->run->kernels->experts_combine(w->run->stream, &call));
+    return swap(w, dy.dtype, true);
+}
+
+status spread_arrive(struct spread *w, struct tensor to)
+{
+    if (w->piece != NULL) TRY(sending_wait(w->piece));
+    return sending_pick(w->run, to, theirs(w, to.dtype),
+                        w->s.arrival + w->row);
+}
+
+status spread_return(struct spread *w, struct tensor from)
+{
+    TRY(sending_pick(w->run, theirs(w, from.dtype), from,
+                     w->s.order + w->row));
+    return swap(w, from.dtype, false);
+}
+
+/* ---- rows that returned ---- */
+
+static status place(struct spread *w, struct tensor all)
+{
+    for (int k = 0; k < EXPERT_PIECES && w->number == 0; k++) {
+        spread_use_piece(w, k);
+        TRY(sending_wait(w->piece));
+        sending_place_piece(&w->s, w->piece, all, mine(w, all.dtype));
+    }
+    spread_use_whole(w);
+    if (w->number > 0) sending_place(&w->s, all, mine(w, all.dtype));
+    return OK;
+}
+
+status spread_settle(struct spread *w, enum dtype dtype, struct tensor *out)
+{
+    const struct program *p = w->run->program;
+    const int cut = experts_cut(p);
+    const int64_t rows = w->s.own.groups.offsets[w->s.own.groups.experts];
+    const struct tensor all =
+        spread_room(w, ROOM_ALL, rows * cut, w->width,
+                    spread_way_dtype(p));
+
+    while (spread_next(w)) TRY(place(w, all));
+    *out = all.dtype == dtype
+               ? tensor_rows(all, 0, rows)
+               : spread_room(w, ROOM_SUM, rows, w->width, dtype);
+    return expert_parts_add(w->run, all, cut, *out);
+}
