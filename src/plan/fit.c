@@ -375,8 +375,18 @@ static status read_blocks(const struct option_list *asked, int layers,
     return OK;
 }
 
-status fit_blocks(const struct option_list *asked, int layers, int ranks,
-                  int stages, int *blocks)
+int fit_first(int layers, int later, int stages, int stage)
+{
+    const int64_t all = layers + later;
+    const int64_t before_last = all * (stages - 1) / stages;
+
+    if (stage == stages) return layers;
+    if (before_last < layers) return (int)(all * stage / stages);
+    return (int)((int64_t)(layers - 1) * stage / (stages - 1));
+}
+
+status fit_blocks(const struct option_list *asked, int layers, int later,
+                  int ranks, int stages, int *blocks)
 {
     const int chunks = ranks > 0 && stages > ranks ? stages / ranks : 1;
 
@@ -387,8 +397,8 @@ status fit_blocks(const struct option_list *asked, int layers, int ranks,
              layers / chunks > 0 ? layers / chunks : 1);
     if (asked->count == 0) {
         for (int i = 0; i < stages; i++)
-            blocks[i] = (int)((int64_t)layers * (i + 1) / stages -
-                              (int64_t)layers * i / stages);
+            blocks[i] = fit_first(layers, later, stages, i + 1) -
+                        fit_first(layers, later, stages, i);
         return OK;
     }
     if (asked->count != stages)

@@ -38,10 +38,15 @@ status context_kind_parse(enum context_kind *kind, const char *name);
 status fit_exchange(const struct fit *fit, enum context_kind kind,
                     int64_t asked, int *exchange);
 
+/* Blocks before stage `stage` of `stages`, which are as even as can be where
+ * the last one does `later` blocks of work more: modules for later tokens. It
+ * has one at least. stage [0, stages]. */
+int fit_first(int layers, int later, int stages, int stage);
 /* Blocks of each of `stages` stages, blocks [stages]: as asked (mesh.layers),
- * or as even as can be. ERR_CONFIG: more stages than blocks, another number
- * of stages or blocks than there are. `ranks`: of the pipeline. */
-status fit_blocks(const struct option_list *asked, int layers, int ranks,
-                  int stages, int *blocks);
+ * or as even as can be (fit_first). ERR_CONFIG: more stages than blocks,
+ * another number of stages or blocks than there are. `ranks`: of the
+ * pipeline. */
+status fit_blocks(const struct option_list *asked, int layers, int later,
+                  int ranks, int stages, int *blocks);
 
 #endif

@@ -122,16 +122,21 @@ static status try_one(struct advice *out, const struct cost *cost,
                       const struct layout *layout, struct advised *found,
                       double limit)
 {
-    const struct cost changed = {cost->machine, cost->shape, layout};
+    struct layout l = *layout;
+    const struct cost changed = {cost->machine, cost->shape, &l};
     const struct weather weather = {.max_memory = limit};
     struct prediction prediction;
     int at;
 
-    found->memory_bytes = memory_largest(layout, cost->shape, &at);
+    if (l.as == AS_LOCKSTEP && frames_of(&l.frames, &l, cost->shape) != OK) {
+        status_clear();
+        return OK;
+    }
+    found->memory_bytes = memory_largest(&l, cost->shape, &at);
     if (found->memory_bytes > limit) return OK;
     TRY(predict(&prediction, &changed, &weather));
     found->step_s = prediction.step_s;
-    found->layout = *layout;
+    found->layout = l;
     keep(out, found);
     return OK;
 }

@@ -214,15 +214,17 @@ static void narrowed(const struct cost *cost, struct product_size size,
 static void block_products(const struct cost *cost, struct passes *out)
 {
     const struct shape *s = cost->shape;
-    const double t = cost->layout->tensor, m = tokens_of(cost);
+    const struct expert_ranks experts = layout_experts(cost->layout);
+    const double m = tokens_of(cost);
 
     for (int i = 0; i < s->product_count; i++) {
         const struct shape_product *p = &s->products[i];
+        const double t = p->expert ? experts.cut : cost->layout->tensor;
         const double n = (double)p->outputs / (p->split_outputs ? t : 1);
         const double k = (double)p->inputs / (p->split_outputs ? 1 : t);
-        /* Expert ranks send each other their tokens. */
-        const double e = p->expert ? cost->layout->expert : 1;
-        const double seen = m * p->tokens * e;
+        /* Ranks that divide the experts send each other their tokens. */
+        const double e = p->expert ? experts.places : 1;
+        const double seen = m * p->tokens * (p->expert ? experts.sources : 1);
         const double rows = seen < 1 ? 1 : seen;
         const struct product_size sizes[COST_PASSES] = {
             {rows, n, k, PRODUCT_NT}, {rows, k, n, PRODUCT_NN},
@@ -287,12 +289,15 @@ static void block_tensor(const struct cost *cost, struct passes *out)
     const double bytes = tokens_of(cost) * (double)cost->shape->width *
                          element_bytes(cost);
     const struct group_shape group = group_of(l, CAUSE_TENSOR);
+    const double joins = cost->shape->joins -
+                         (layout_experts(l).folded ? cost->shape->expert_blocks
+                                                   : 0);
     double guessed = 0, seconds;
 
     if (l->tensor == 1) return;
     seconds = cost_collective(cost, COLLECTIVE_ALL_REDUCE, group, bytes,
-                              &guessed) * cost->shape->joins;
-    guessed *= cost->shape->joins;
+                              &guessed) * joins;
+    guessed *= joins;
     for (int pass = COST_F; pass <= COST_B; pass++) {
         const double share = exposed_share(cost, pass, seconds, out);
 
@@ -316,20 +321,50 @@ static double hidden_by_pairs(const struct cost *cost, int pass,
            cost->machine->value[M_COMM_BESIDE];
 }
 
-/* Tokens go to the ranks of their experts and come back. */
+/* The share of a token's rows that leave the node where it goes once to each
+ * node: of those that would. Experts are spread evenly; a router may choose
+ * them in some of their groups only, of which each node has one. */
+static double sent_once(const struct cost *cost, struct group_shape group)
+{
+    const struct moe *m = &cost->shape->model.moe;
+    const double nodes = (double)group.ranks /
+                         group_on_node(cost->layout, group);
+    double missed = 1, reached;
+
+    if (!habits_of[cost->layout->as].rows_once || nodes <= 1 || m->top_k == 0)
+        return 1;
+    for (int i = 0; i < m->top_k; i++) missed *= 1 - 1 / nodes;
+    reached = nodes * (1 - missed);
+    if (m->groups_chosen > 0 && m->groups == nodes &&
+        m->groups_chosen < reached)
+        reached = m->groups_chosen;
+    return reached / m->top_k;
+}
+
+/* Bytes of an element of a row, mean over there and back: rows for products of
+ * 8 bits go there in 8 bits (arXiv:2412.19437, section 3.3.3). */
+static double row_bytes(const struct cost *cost)
+{
+    return cost->layout->bits == 8 ? 1.5 : element_bytes(cost);
+}
+
+/* Tokens go to the ranks of their experts and come back: to all that cut one,
+ * where tensor ranks have parts of the tokens each its own. */
 static void block_expert(const struct cost *cost, struct passes *out)
 {
     const struct layout *l = cost->layout;
+    const struct expert_ranks e = layout_experts(l);
+    const double copies = (double)e.ranks / e.places;
     const double bytes = tokens_of(cost) * (double)cost->shape->width *
-                         cost->shape->choices * element_bytes(cost) /
-                         (l->sequence_parallel ? l->tensor : 1);
+                         cost->shape->choices * row_bytes(cost) * copies /
+                         (e.folded || l->sequence_parallel ? l->tensor : 1);
     const double times = 2 * cost->shape->expert_blocks;
+    const struct group_shape group = expert_group(l);
     double guessed = 0, seconds;
 
-    if (l->expert == 1) return;
-    seconds = times * cost_collective(cost, COLLECTIVE_ALL_TO_ALL,
-                                      group_of(l, CAUSE_EXPERT), bytes,
-                                      &guessed);
+    if (e.ranks == 1) return;
+    seconds = times * cost_exchange(cost, group, bytes,
+                                    sent_once(cost, group), &guessed);
     for (int pass = COST_F; pass <= COST_B; pass++) {
         const double shown = seconds - hidden_by_pairs(cost, pass, out);
 

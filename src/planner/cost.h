@@ -57,6 +57,11 @@ double cost_collective(const struct cost *cost, enum collective op,
                        struct group_shape group, double bytes,
                        double *guessed);
 
+/* An all-to-all of which `outside` of the bytes for other nodes leave the node:
+ * 1: all of them. */
+double cost_exchange(const struct cost *cost, struct group_shape group,
+                     double bytes, double outside, double *guessed);
+
 /* F, B (gradient of the input) and W of one block, embedding or head, for one
  * micro-batch. B includes what is recomputed for it. */
 enum { COST_F, COST_B, COST_W, COST_PASSES };

@@ -26,7 +26,7 @@ const struct habits habits_of[AS_COUNT] = {
     [AS_MEGATRON_CORE] = {.kernels = 1.2, .gap = 1e-5, .host = 3e-5,
                           .moved = 1, .update_bytes = 46, .masks = true,
                           .beside = true, .gathers_beside = true,
-                          .border_divided = true},
+                          .border_divided = true, .rows_once = true},
     [AS_MEGATRON_DEEPSPEED] = {.kernels = 2, .gap = 2e-5, .host = 4.6e-5,
                                .moved = 1, .update_bytes = 46, .waits = 2,
                                .scores = true, .masks = true,

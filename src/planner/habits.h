@@ -36,6 +36,8 @@ struct habits {
     bool border_divided;   /* tensor ranks send parts of what they all have */
     bool block_whole;      /* no sequence parallelism where blocks are made
                             * again */
+    bool rows_once;        /* a token goes once to each node that has experts of
+                            * it, and on from there */
     bool narrow_shards;    /* weights have float32 shards alone */
 };
 extern const struct habits habits_of[AS_COUNT];

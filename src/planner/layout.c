@@ -44,9 +44,57 @@ int layout_division(const struct layout *l, int zero)
     return shards ? l->shard : layout_sharing(l);
 }
 
+status layout_mesh(const struct layout *l, struct mesh *mesh)
+{
+    *mesh = mesh_alone();
+    mesh->size[AXIS_TENSOR] = l->tensor;
+    mesh->size[AXIS_CONTEXT] = l->context;
+    mesh->size[AXIS_EXPERT] = l->expert;
+    return mesh_fold(mesh, l->expert_tensor, l->expert_context);
+}
+
+status layout_grid(const struct layout *l, const struct shape *s,
+                   int64_t batch, struct grid *grid)
+{
+    struct grid asked = {.context = l->context};
+    struct grid_facts facts = s->facts;
+
+    facts.batch = batch;
+    TRY(grid_resolve(grid, &asked, &facts));
+    if (grid->tensor % l->tensor == 0) return OK;
+    asked.tensor = l->tensor;
+    return grid_resolve(grid, &asked, &facts);
+}
+
+struct expert_ranks layout_experts(const struct layout *l)
+{
+    const bool apart = l->expert_tensor > 0 && l->expert_tensor != l->tensor;
+    const int contexts = l->expert_context ? l->context : 1;
+    struct expert_ranks e = {
+        .folded = apart && l->tensor > 1, .sources = l->expert * contexts,
+        .cut = apart ? l->expert_tensor : l->tensor};
+
+    e.ranks = e.sources * (e.folded ? l->tensor : 1);
+    e.stride = e.folded ? 1 : l->tensor;
+    e.places = apart ? e.ranks / l->expert_tensor : e.ranks;
+    return e;
+}
+
+bool layout_defers(const struct layout *l)
+{
+    static const char *const at_once[] = {"1f1b", "gpipe", "interleaved",
+                                          "breadth-first"};
+
+    for (int i = 0; i < 4; i++)
+        if (strcmp(l->schedule, at_once[i]) == 0) return false;
+    return l->pipe > 1;
+}
+
 double layout_block_experts(const struct layout *l, const struct shape *s)
 {
-    return s->expert_parameters / (l->tensor * l->expert);
+    const struct expert_ranks e = layout_experts(l);
+
+    return s->expert_parameters / (e.places * e.cut);
 }
 
 double layout_block_dense(const struct layout *l, const struct shape *s)
@@ -55,14 +103,40 @@ double layout_block_dense(const struct layout *l, const struct shape *s)
                l->tensor + s->block_vectors;
 }
 
+int layout_stage(const struct layout *l, int chunk, int position)
+{
+    const bool turns = l->schedule[0] == 'v' ||
+                       strcmp(l->schedule, "zb-v") == 0 ||
+                       strcmp(l->schedule, "dualpipev") == 0;
+
+    if (chunk > 0 && turns) return 2 * l->pipe - 1 - position;
+    return chunk * l->pipe + position;
+}
+
 int layout_blocks(const struct layout *l, const struct shape *shape,
                   int stage)
 {
     const int stages = l->pipe * l->chunks;
 
     if (l->blocks != NULL) return l->blocks[stage];
-    return (int)((int64_t)shape->layers * (stage + 1) / stages -
-                 (int64_t)shape->layers * stage / stages);
+    return fit_first(shape->layers, shape->later, stages, stage + 1) -
+           fit_first(shape->layers, shape->later, stages, stage);
+}
+
+int layout_mixed_blocks(const struct layout *l, const struct shape *s,
+                        int stage)
+{
+    const int blocks = layout_blocks(l, s, stage);
+    int first = fit_first(s->layers, s->later, l->pipe * l->chunks, stage);
+    int mixed = 0;
+
+    if (s->expert_blocks <= 0) return 0;
+    if (s->plain_parameters <= 0) return blocks;
+    for (int i = 0; i < stage && l->blocks != NULL; i++)
+        first = (i > 0 ? first : 0) + l->blocks[i];
+    for (int i = first; i < first + blocks; i++)
+        mixed += !blocks_has(&s->model.moe.dense, i);
+    return mixed;
 }
 
 const char *layout_text(const struct layout *l, char *out, size_t size)
@@ -77,6 +151,11 @@ const char *layout_text(const struct layout *l, char *out, size_t size)
         if (axes[i].size > 1 && used < size)
             used += (size_t)snprintf(out + used, size - used, "%s %d, ",
                                      axes[i].name, axes[i].size);
+    if (l->expert_tensor > 0 && used < size)
+        used += (size_t)snprintf(out + used, size - used, "expert_tensor %d, ",
+                                 l->expert_tensor);
+    if (l->expert_context && used < size)
+        used += (size_t)snprintf(out + used, size - used, "expert_context, ");
     if (used < size)
         snprintf(out + used, size - used, "micro-batch %lld, zero %d%s%s%s",
                  (long long)l->micro_batch, l->zero,
@@ -148,6 +227,8 @@ static status fill_mesh(struct layout *l, const struct options *o, int ranks)
                                          : ranks / product * product),
              "ranks fit");
     if (open >= 0) *axes[open].size = (int)(ranks / product);
+    l->expert_tensor = (int)o->mesh.expert_tensor;
+    l->expert_context = o->mesh.expert_context && l->context > 1;
     return OK;
 }
 
@@ -197,14 +278,27 @@ static status fill_schedule(struct layout *l, const struct options *o,
     return OK;
 }
 
+static status check_experts(const struct layout *l, const struct shape *shape)
+{
+    const int places = layout_experts(l).places;
+    struct mesh mesh;
+
+    TRY(layout_mesh(l, &mesh));
+    if (places > 1 && shape->experts == 0)
+        FAIL(ERR_CONFIG, "mesh.expert_tensor, mesh.expert_context: the model "
+                         "has no experts to divide; leave them out");
+    if (shape->experts % places != 0)
+        FAIL(ERR_CONFIG, "mesh.expert: %d ranks do not divide %d experts",
+             places, shape->experts);
+    return OK;
+}
+
 static status check_axes(const struct layout *l, const struct shape *shape)
 {
     if (l->expert > 1 && shape->experts == 0)
         FAIL(ERR_CONFIG, "mesh.expert: %d ranks divide experts, and the model "
                          "has none; 1 works", l->expert);
-    if (l->expert > 1 && shape->experts % l->expert != 0)
-        FAIL(ERR_CONFIG, "mesh.expert: %d ranks do not divide %d experts",
-             l->expert, shape->experts);
+    TRY(check_experts(l, shape));
     if (shape->heads % l->tensor != 0)
         FAIL(ERR_CONFIG, "mesh.tensor: %d ranks do not divide %d heads",
              l->tensor, shape->heads);
@@ -270,8 +364,9 @@ status layout_from_options(struct layout *l,
     if (l->pipe * l->chunks > LAYOUT_STAGES)
         FAIL(ERR_CONFIG, "mesh.pipe: %d stages; at most %d can be planned",
              l->pipe * l->chunks, LAYOUT_STAGES);
-    TRY(fit_blocks(&o->mesh.layers, request->shape->layers, l->pipe,
-                   l->pipe * l->chunks, request->blocks));
+    TRY(fit_blocks(&o->mesh.layers, request->shape->layers,
+                   request->shape->later, l->pipe, l->pipe * l->chunks,
+                   request->blocks));
     l->blocks = request->blocks;
     return OK;
 }

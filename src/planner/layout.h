@@ -5,6 +5,8 @@
 #define LOCKSTEP_PLANNER_LAYOUT_H
 
 #include "base/options.h"
+#include "mesh/grid.h"
+#include "planner/frames.h"
 #include "planner/habits.h"
 #include "planner/machine.h"
 #include "planner/shape.h"
@@ -23,6 +25,8 @@ enum { LAYOUT_STAGES = 256, LAYOUT_NAME = 24 };
 struct layout {
     enum program_as as;
     int pipe, data, shard, context, tensor, expert;
+    int expert_tensor;       /* as the options mesh.expert_tensor and */
+    bool expert_context;     /* mesh.expert_context */
     int per_node;            /* ranks of a node */
     int64_t batch, micro_batch; /* sequences of a step; of a rank at once */
     int microbatches;        /* of a pipeline in a step */
@@ -40,6 +44,7 @@ struct layout {
     unsigned offload;        /* enum offload */
     int threads;             /* of a rank; 0: 1 */
     const int *blocks;       /* borrowed, of each stage; NULL: even */
+    struct frames frames;    /* of Lockstep; zeroed: not asked for */
 };
 
 /* The layout that options ask for on `ranks`. ERR_CONFIG: it divides nothing;
@@ -67,6 +72,26 @@ static inline int layout_sharing(const struct layout *layout)
 {
     return layout->data * layout->shard * layout->expert;
 }
+/* Its axes, and which of them divide the experts. ERR_CONFIG: mesh_fold. */
+status layout_mesh(const struct layout *layout, struct mesh *mesh);
+/* The numerics grid that Lockstep takes for it and a batch: its own, or one
+ * with a leaf for each tensor rank. ERR_CONFIG: grid_resolve. */
+status layout_grid(const struct layout *layout, const struct shape *shape,
+                   int64_t batch, struct grid *grid);
+/* Ranks that divide the experts of a block. Neighbours in the group cut each
+ * expert, where `cut` is not 1; `folded`: those of the tensor axis are some of
+ * them, and do not cut it. */
+struct expert_ranks {
+    int ranks, stride;       /* rank numbers from one to the next */
+    int places;              /* that hold different experts */
+    int cut;                 /* ranks that cut each of them, tensor's too */
+    int sources;             /* ranks whose tokens differ, but for the parts
+                              * that tensor ranks have */
+    bool folded;
+};
+struct expert_ranks layout_experts(const struct layout *layout);
+/* Whether its schedule makes gradients of weights after those of inputs. */
+bool layout_defers(const struct layout *layout);
 /* Parameters of a mean block on a rank: of its experts, and of the rest. */
 double layout_block_experts(const struct layout *layout,
                             const struct shape *shape);
@@ -74,9 +99,15 @@ double layout_block_dense(const struct layout *layout,
                           const struct shape *shape);
 /* Ranks over which what `zero` names is divided: weights, gradients, states. */
 int layout_division(const struct layout *layout, int zero);
+/* The stage that a rank of the pipe has as its chunk: in a V, the last rank's
+ * two follow each other. */
+int layout_stage(const struct layout *layout, int chunk, int position);
 /* Blocks of stage `stage` of pipe x chunks. */
 int layout_blocks(const struct layout *layout, const struct shape *shape,
                   int stage);
+/* Those of them that have experts. */
+int layout_mixed_blocks(const struct layout *layout,
+                        const struct shape *shape, int stage);
 /* "tensor 8, pipe 16, data 8, micro-batch 1, zero1". */
 const char *layout_text(const struct layout *layout, char *out, size_t size);
 

@@ -3,9 +3,13 @@
  *
  * Activations of a GPT block by Korthikanti et al. 2022, arXiv:2205.05198,
  * section 4 (dropout masks of a byte); of a block with gates by the same
- * counting, attention fused, no masks. */
+ * counting, attention fused, no masks. Of Lockstep: its frames (frames.h), and
+ * the trees over leaves of the batch (mesh/grid.h). */
 #include "planner/memory.h"
 
+#include <string.h>
+
+#include "mesh/grid.h"
 #include "schedule/build.h"
 
 static double memory_sum(const struct memory *m)
@@ -58,6 +62,10 @@ double memory_block_activations(const struct layout *l,
     const double wide = l->bits == 32 ? 2 : 1;
     struct kept kept = s->biased ? kept_by_gpt(l, s) : kept_by_llama(l, s);
 
+    if (l->as == AS_LOCKSTEP)
+        return (double)l->micro_batch *
+               ((1 - s->expert_blocks) * l->frames.plain +
+                s->expert_blocks * l->frames.mixed);
     if (l->recompute == RECOMPUTE_BLOCK) {
         kept = (struct kept){0, 2 * (double)s->width};
         return tokens * wide * kept.whole / (l->sequence_parallel ? t : 1);
@@ -66,44 +74,84 @@ double memory_block_activations(const struct layout *l,
            (kept.split / t + kept.whole / (l->sequence_parallel ? t : 1));
 }
 
-static int blocks_at(const struct layout *l, const struct shape *s,
-                     int position)
+/* Blocks of a pipe position: of all its stages; those with experts. */
+struct counted { double all, mixed; };
+
+static struct counted blocks_at(const struct layout *l, const struct shape *s,
+                                int position)
 {
-    int blocks = 0;
+    struct counted sum = {0};
 
-    for (int chunk = 0; chunk < l->chunks; chunk++)
-        blocks += layout_blocks(l, s, chunk * l->pipe + position);
-    return blocks;
-}
+    for (int chunk = 0; chunk < l->chunks; chunk++) {
+        const int stage = layout_stage(l, chunk, position);
 
-/* Parameters of one pipe position, without those of experts. */
-static double parameters_at(const struct layout *l, const struct shape *s,
-                            int position)
-{
-    const double t = l->tensor;
-    double sum = layout_block_dense(l, s) * blocks_at(l, s, position);
-
-    if (position == 0) sum += s->embedding_parameters / t;
-    if (position == l->pipe - 1 && (l->pipe > 1 || !s->tied))
-        sum += (s->tied ? s->embedding_parameters : s->head_parameters) / t;
+        sum.all += layout_blocks(l, s, stage);
+        sum.mixed += layout_mixed_blocks(l, s, stage);
+    }
     return sum;
 }
 
-/* Blocks times micro-batches that wait for their backward pass. */
-static double in_flight(const struct layout *l, const struct shape *s,
-                        int position)
+/* Parameters of one pipe position: in its experts, the others, and of those the
+ * ones that tensor ranks do not divide. */
+struct divided { double dense, experts, whole; };
+
+static struct divided parameters_at(const struct layout *l,
+                                    const struct shape *s, int position)
+{
+    const double t = l->tensor, share = s->expert_blocks;
+    const struct counted n = blocks_at(l, s, position);
+    const double mean = layout_block_dense(l, s);
+    const double block = layout_block_experts(l, s);
+    const bool both = share > 0 && share < 1;
+    const double plain = both ? s->plain_parameters / t : mean;
+    const double mixed = both ? (mean - (1 - share) * plain) / share : mean;
+    struct divided sum = {plain * (n.all - n.mixed) + mixed * n.mixed,
+                          share > 0 ? block / share * n.mixed : 0,
+                          s->block_vectors * n.all};
+    const bool last = position == l->pipe - 1;
+
+    if (position == 0) sum.dense += s->embedding_parameters / t;
+    if (last && l->pipe > 1 && (s->tied || s->later > 0))
+        sum.dense += s->embedding_parameters / t;
+    if (!last) return sum;
+    if (!s->tied) sum.dense += s->head_parameters / t;
+    sum.dense += (s->later_parameters - s->later_experts - s->later_vectors) /
+                     t + s->later_vectors;
+    sum.whole += s->later_vectors;
+    if (s->later_experts > 0)
+        sum.experts += s->later_experts * block / s->expert_parameters;
+    return sum;
+}
+
+double memory_experts(const struct layout *l, const struct shape *s,
+                      int position)
+{
+    return parameters_at(l, s, position).experts;
+}
+
+/* The same of interleaved stages: p and what the rank warms up with; chunks of
+ * the first half once more as many. */
+static double held_interleaved(const struct layout *l, int chunk,
+                               int position)
+{
+    const double p = l->pipe, late = 2 * (p - position) - 1;
+    const bool early = 2 * (chunk + 1) <= l->chunks;
+    const bool ends = chunk == l->chunks - 1 || 2 * (chunk + 1) == l->chunks;
+    const double left = ends && late < p ? late : p;
+
+    return early ? p + left : left;
+}
+
+/* Micro-batches that wait for their backward pass in a stage of a rank. */
+static double held(const struct layout *l, int chunk, int position)
 {
     const double m = l->microbatches, p = l->pipe;
-    const double blocks = blocks_at(l, s, position);
     double each;
 
-    if (l->pipe == 1) return blocks;
+    if (l->pipe == 1) return 1;
     switch (schedule_holds(l->schedule)) {
-    case HOLDS_ALL: return blocks * m;
-    case HOLDS_CHUNKS:
-        each = p * l->chunks + p - 1 - 2 * position;
-        return blocks / l->chunks * (each < m * l->chunks ? each
-                                                          : m * l->chunks);
+    case HOLDS_ALL: return m;
+    case HOLDS_CHUNKS: each = held_interleaved(l, chunk, position); break;
     case HOLDS_LEFT: each = p - position; break;
     case HOLDS_TWICE: each = 2 * p - 1; break;
     case HOLDS_MORE: each = p + 1; break;
@@ -111,29 +159,13 @@ static double in_flight(const struct layout *l, const struct shape *s,
     case HOLDS_THIRD: each = p / 3 + 2; break;
     default: each = p; break;
     }
-    return blocks * (each < m ? each : m);
-}
-
-/* Lockstep adds gradients by a tree over leaves of the batch: beside pipe and
- * context ranks it keeps whole ones, and those that wait for their sibling
- * (docs/zero.md). */
-static double gradients_of_lockstep(const struct layout *l, double parameters,
-                                    double unit)
-{
-    const double whole = 4 * parameters;
-    const int divided = l->pipe == 1 && l->context == 1
-                            ? layout_division(l, 2) : 1;
-    int64_t leaves = (l->batch < 64 ? l->batch : 64) / layout_sharing(l);
-    double waiting = 0;
-
-    if (divided > 1) leaves = l->microbatches;
-    for (; leaves > 1; leaves /= 2) waiting += 1;
-    if (divided == 1) return whole * (1 + waiting);
-    return whole / divided * (waiting > 1 ? waiting : 1) + 8 * unit;
+    if (strcmp(l->schedule, "zb-v") == 0)
+        each = chunk == 0 ? 2 * p - 0.5 * position : p / 2 + position;
+    return each < m ? each : m;
 }
 
 static void add_states(const struct layout *l, double parameters,
-                       double blocks, struct memory *out)
+                       struct memory *out)
 {
     const double weight = l->bits == 32 ? 4 : 2;
     /* With float32 weights there is no other copy of them. */
@@ -147,24 +179,198 @@ static void add_states(const struct layout *l, double parameters,
         out->weights += weight * parameters / layout_division(l, 3);
         out->states += states * parameters / layout_division(l, 1);
     }
-    if (l->as == AS_LOCKSTEP)
-        out->gradients += gradients_of_lockstep(
-            l, parameters, parameters / (1 + blocks));
-    else
+    if (l->as != AS_LOCKSTEP)
         out->gradients += 4 * parameters / layout_division(l, 2);
+}
+
+/* ---- Lockstep ---- */
+
+/* The batch of a rank as its gradients meet it: leaves of a round, and how many
+ * rounds a step has. 0: gradients are whole until its end. */
+struct leaves { struct cut cut; int rounds, parts; };
+
+static void own_leaves(const struct layout *l, const struct shape *s,
+                       struct leaves *out)
+{
+    const int ranks = layout_sharing(l);
+    const int64_t share = l->batch / ranks;
+    struct grid grid = {0};
+    int leaves = 1;
+
+    if (layout_grid(l, s, l->batch, &grid) != OK) status_clear();
+    if (grid.data % ranks == 0 && grid.data > ranks)
+        leaves = grid.data / ranks;
+    while (share % leaves != 0) leaves--;
+    *out = (struct leaves){
+        .cut = {.data_leaves = leaves, .sequences_per_leaf = share / leaves,
+                .length = s->sequence / l->context,
+                .chunks = l->context > 1 ? 2 : 1, .shared = l->context > 1,
+                .micro_batch = l->micro_batch,
+                .micro_batches = share / l->micro_batch},
+        .parts = grid.tensor > 0 ? grid.tensor : l->tensor};
+    if (l->pipe > 1 || l->context > 1 || layout_division(l, 2) == 1 ||
+        leaves % out->cut.micro_batches != 0)
+        return;
+    out->rounds = (int)out->cut.micro_batches;
+    out->cut.data_leaves /= out->rounds;
+    out->cut.micro_batches = 1;
+}
+
+/* node_limit, in closed form where leaves are a power of two and micro-batches
+ * whole subtrees of them or parts of one. */
+static double sums_of(const struct cut *cut)
+{
+    const int64_t each = cut->sequences_per_leaf;
+    const int64_t whole = cut->micro_batch % each == 0 ? cut->micro_batch / each
+                                                       : 1;
+    const bool fits = cut->micro_batch % each == 0 ||
+                      each % cut->micro_batch == 0;
+    int64_t pieces = cut->data_leaves;
+    double sums = 1;
+
+    if (!fits || !grid_is_power(cut->data_leaves) || !grid_is_power(whole) ||
+        whole > cut->data_leaves)
+        return node_limit(cut, !cut->shared);
+    if (!cut->shared) pieces /= whole;
+    for (int64_t left = pieces; left > 1; left /= 2) sums += 1;
+    /* A product adds its sibling itself. */
+    if (pieces > 1 && !cut->shared && cut->micro_batch >= each) sums -= 1;
+    return sums;
+}
+
+/* Elements of tables that are used again: by a tied head, by modules for later
+ * tokens. The sums of each further use lie beside those of the first. */
+static double used_again(const struct layout *l, const struct shape *s,
+                         int position)
+{
+    const double table = s->embedding_parameters / l->tensor;
+    const double head = s->head_parameters / l->tensor;
+    const int first = l->pipe == 1; /* lookups before the blocks */
+
+    if (position < l->pipe - 1) return 0;
+    if (s->tied) return table * (first + 2 * s->later);
+    return table * (s->later > 0 ? first + s->later - 1 : 0) +
+           head * s->later;
+}
+
+/* Sums that wait for each other in the tree over the leaves of the batch: of a
+ * rank's own tokens, of each of the ranks whose rows its experts get, and,
+ * where micro-batches are reduced one by one, of what is left of those
+ * (docs/zero.md). */
+static double own_gradients(const struct layout *l, const struct shape *s,
+                            const struct divided *sum, double again)
+{
+    const struct expert_ranks e = layout_experts(l);
+    const int contexts = l->expert_context ? l->context : 1;
+    const int sources = e.ranks > 1 ? e.sources / contexts : 1;
+    struct layout copies = *l;
+    struct leaves leaves;
+    double levels = 1, sums, apart = 0;
+
+    copies.expert = 1;
+    own_leaves(l, s, &leaves);
+    sums = sums_of(&leaves.cut);
+    if (l->tensor > 1) apart = sum->whole;
+    const double dense = sum->dense + again - apart;
+
+    apart *= leaves.cut.data_leaves;
+    if (leaves.rounds == 0)
+        return 4 * (dense * sums + apart + sum->whole * (l->tensor > 1) +
+                    sum->experts * sources * (sums + contexts - 1));
+    for (int rounds = leaves.rounds; rounds > 1; rounds /= 2) levels += 1;
+    return 4 * (dense * (sums - 1 + levels / layout_division(l, 2)) + apart +
+                sum->experts * (sources * sums - 1 +
+                                levels / layout_division(&copies, 2)));
+}
+
+/* The largest sum of neighbours among the units of a pass: a block, or the part
+ * of its own that experts are where they have other copies than the rest. */
+static double own_units(const struct layout *l, const struct shape *s,
+                        int units)
+{
+    const struct expert_ranks e = layout_experts(l);
+    const double dense = layout_block_dense(l, s);
+    const double experts = s->expert_blocks > 0 ? layout_block_experts(l, s) /
+                                                      s->expert_blocks : 0;
+    double head = (double)s->width * (double)s->vocab / l->tensor;
+    double most;
+
+    if (experts > 0 && e.ranks > 1) {
+        const double whole = l->data * l->shard > 1 ? experts : 0;
+
+        most = units / 2 * (dense + whole) +
+               units % 2 * (dense > whole ? dense : whole);
+        units = units / 2; /* the head takes the place of two */
+    } else {
+        most = units * (dense + experts);
+        units--;
+    }
+    head += units * (dense + experts);
+    return most > head ? most : head;
+}
+
+/* Scratch of layers for a micro-batch of `b` sequences. Matrices that each
+ * tensor rank has whole take a sum of each part of each leaf at once; what was
+ * planned for one sequence may be that. Modules for later tokens make the
+ * logits of a micro-batch at once. */
+static double own_scratch(const struct layout *l, const struct shape *s,
+                          const struct leaves *leaves, bool ends)
+{
+    const struct frames *f = &l->frames;
+    const double b = (double)l->micro_batch;
+    const double matrix = ends && s->later_local > s->local ? s->later_local
+                                                            : s->local;
+    const double sums = 4 * leaves->parts * matrix;
+    const double slack = 1.001 * sums;
+    double most = sums * leaves->cut.data_leaves;
+    const double block = f->scratch > slack ? b * f->scratch : 0;
+    const double head = f->head > slack ? f->head * (s->later > 0 ? b : 1) : 0;
+
+    if (block > most) most = block;
+    return ends && head > most ? head : most;
+}
+
+static void own_activations(const struct layout *l, const struct shape *s,
+                            int position, struct memory *out)
+{
+    const struct frames *f = &l->frames;
+    const double b = (double)l->micro_batch;
+    const int stages = l->pipe * l->chunks;
+    bool ends = false;
+    struct leaves leaves;
+
+    own_leaves(l, s, &leaves);
+    for (int chunk = 0; chunk < l->chunks; chunk++) {
+        const int stage = layout_stage(l, chunk, position);
+        const int mixed = layout_mixed_blocks(l, s, stage);
+        const int plain = layout_blocks(l, s, stage) - mixed;
+
+        ends = ends || stage == stages - 1;
+        out->activations += b * held(l, chunk, position) *
+                            ((stage == stages - 1 ? f->ends : f->middle) +
+                             plain * f->plain + mixed * f->mixed);
+    }
+    out->logits = own_scratch(l, s, &leaves, ends) + f->fixed;
+    /* The batch of the next step. */
+    out->activations += 16.0 * (double)(l->batch / layout_sharing(l)) *
+                        (double)s->sequence;
+    if (layout_division(l, 3) > 1 || (l->offload & OFFLOAD_WEIGHTS))
+        out->gathered = own_units(l, s, 2) * (l->bits == 32 ? 4 : 2);
+    if (leaves.rounds > 0) out->gathered += 4 * own_units(l, s, 3);
 }
 
 static void fill_states(const struct layout *l, const struct shape *s,
                         int position, struct memory *out)
 {
-    const double blocks = (double)s->layers / l->pipe;
-    const double experts = layout_block_experts(l, s) *
-                           blocks_at(l, s, position);
+    const struct divided sum = parameters_at(l, s, position);
     struct layout copies = *l; /* of an expert: expert ranks hold others */
 
     copies.expert = 1;
-    add_states(l, parameters_at(l, s, position), blocks, out);
-    if (experts > 0) add_states(&copies, experts, blocks, out);
+    add_states(l, sum.dense, out);
+    if (sum.experts > 0) add_states(&copies, sum.experts, out);
+    if (l->as == AS_LOCKSTEP)
+        out->gradients = own_gradients(l, s, &sum,
+                                       used_again(l, s, position));
     if (l->offload & OFFLOAD_STATES) {
         out->offloaded += out->states;
         out->states = 0;
@@ -175,16 +381,32 @@ static void fill_states(const struct layout *l, const struct shape *s,
     }
 }
 
-void memory_of(const struct layout *l, const struct shape *s, int position,
-               struct memory *out)
+/* The same of other programs, whose interleaved stages share one memory: what
+ * all of them hold at once, for each. */
+static double in_flight(const struct layout *l, int position)
+{
+    const double p = l->pipe;
+    const double each = p + (p - 1 - 2 * position) / l->chunks;
+
+    if (l->pipe == 1 || schedule_holds(l->schedule) != HOLDS_CHUNKS)
+        return held(l, 0, position);
+    return each < l->microbatches ? each : l->microbatches;
+}
+
+static void add_activations(const struct layout *l, const struct shape *s,
+                            int position, struct memory *out)
 {
     const double tokens = tokens_of(l, s), t = l->tensor;
     const double each = memory_block_activations(l, s);
     const double unit = layout_block_dense(l, s) + layout_block_experts(l, s);
+    const bool last = position == l->pipe - 1;
 
-    *out = (struct memory){0};
-    fill_states(l, s, position, out);
-    out->activations = each * in_flight(l, s, position);
+    for (int chunk = 0; chunk < l->chunks; chunk++)
+        out->activations += each * in_flight(l, position) *
+                            layout_blocks(l, s,
+                                          layout_stage(l, chunk, position));
+    if (last)
+        out->activations += each * s->later_blocks * in_flight(l, position);
     if (position == 0 && s->biased) /* the mask of the embedding's dropout */
         out->activations += tokens * (double)s->width / t *
                             (l->microbatches < l->pipe ? l->microbatches
@@ -195,24 +417,29 @@ void memory_of(const struct layout *l, const struct shape *s, int position,
         kept.recompute = RECOMPUTE_NONE;
         out->activations += memory_block_activations(&kept, s);
     }
-    if (position == l->pipe - 1) {
-        const double logits = 6.0 * tokens * (double)s->vocab / t;
-        const double most = 1 << 28; /* Lockstep makes them in chunks */
-
-        out->logits = l->as == AS_LOCKSTEP && logits > most ? most : logits;
-        out->logits += 4 * tokens * (double)s->width / t;
-    }
+    if (last)
+        out->logits = 6.0 * tokens * (double)s->vocab / t +
+                      4 * tokens * (double)s->width / t;
     if (layout_division(l, 3) > 1 || (l->offload & OFFLOAD_WEIGHTS))
         out->gathered = 2 * unit * (l->bits == 32 ? 4 : 2) + 4 * unit;
+    out->foreign = 1.5e9; /* libraries */
+}
+
+void memory_of(const struct layout *l, const struct shape *s, int position,
+               struct memory *out)
+{
+    *out = (struct memory){0};
+    fill_states(l, s, position, out);
+    if (l->as == AS_LOCKSTEP) own_activations(l, s, position, out);
+    else add_activations(l, s, position, out);
     if (l->offload & OFFLOAD_ACTIVATIONS) {
-        const double kept = 2 * each;
+        const double kept = 2 * memory_block_activations(l, s);
 
         if (out->activations > kept) {
             out->offloaded += out->activations - kept;
             out->activations = kept;
         }
     }
-    if (l->as != AS_LOCKSTEP) out->foreign = 1.5e9; /* libraries */
 }
 
 double memory_largest(const struct layout *l, const struct shape *s, int *at)

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* memory.h - bytes of a rank of each pipe position, in closed form: for a
  * search, and for the steps of other programs. What Lockstep itself would take
- * is planned to the byte (plan/pipeline.h). */
+ * is planned to the byte (plan/pipeline.h); here it is estimated from the
+ * layout's frames. */
 #ifndef LOCKSTEP_PLANNER_MEMORY_H
 #define LOCKSTEP_PLANNER_MEMORY_H
 
@@ -19,6 +20,9 @@ double memory_block_activations(const struct layout *layout,
 /* The bytes of the rank at `position` of the pipe. */
 void memory_of(const struct layout *layout, const struct shape *shape,
                int position, struct memory *out);
+/* Parameters of a position's experts, before ZeRO divides them. */
+double memory_experts(const struct layout *layout, const struct shape *shape,
+                      int position);
 /* The largest over the pipe; *at is where. */
 double memory_largest(const struct layout *layout, const struct shape *shape,
                       int *at);

@@ -26,6 +26,13 @@ struct group_shape group_of(const struct layout *l, enum cause axis)
     return (struct group_shape){1, 1};
 }
 
+struct group_shape expert_group(const struct layout *l)
+{
+    const struct expert_ranks e = layout_experts(l);
+
+    return (struct group_shape){e.ranks, e.stride};
+}
+
 int group_on_node(const struct layout *l, struct group_shape group)
 {
     const int members = l->per_node / group.stride;
@@ -116,9 +123,24 @@ find_table(const struct cost *cost, enum collective op,
     return NULL;
 }
 
-double cost_collective(const struct cost *cost, enum collective op,
-                       struct group_shape group, double bytes,
-                       double *guessed)
+/* Each member sends straight to each: over the links of its node to those that
+ * are there, through its own port to others, at the same time. */
+static double all_to_all(const struct cost *cost, struct group_shape group,
+                         double bytes, double outside)
+{
+    const double *v = cost->machine->value;
+    const double each = bytes / group.ranks;
+    const int near = group_on_node(cost->layout, group);
+    const double inside = (near - 1) * each / (v[M_LINK_RATE] * v[M_LINK]);
+    const double ports = outside * (group.ranks - near) * each /
+                         (v[M_NIC_RATE] * v[M_NIC]);
+
+    return inside > ports ? inside : ports;
+}
+
+static double collective(const struct cost *cost, enum collective op,
+                         struct group_shape group, double bytes,
+                         double outside, double *guessed)
 {
     const double n = group.ranks;
     const struct measured_collective *row;
@@ -131,10 +153,26 @@ double cost_collective(const struct cost *cost, enum collective op,
     seconds = first_byte(cost, op, group);
     if (op == COLLECTIVE_ALL_REDUCE)
         seconds += 2 * (n - 1) / n * bytes / rate;
+    else if (op == COLLECTIVE_ALL_TO_ALL)
+        seconds += all_to_all(cost, group, bytes, outside);
     else
         seconds += (op == COLLECTIVE_SEND ? 1 : (n - 1) / n) * bytes / rate;
     if (cost->machine->mark[M_LINK] == MARK_ASSUMED ||
         cost->machine->collective_count > 0)
         *guessed += seconds;
     return seconds;
+}
+
+double cost_collective(const struct cost *cost, enum collective op,
+                       struct group_shape group, double bytes,
+                       double *guessed)
+{
+    return collective(cost, op, group, bytes, 1, guessed);
+}
+
+double cost_exchange(const struct cost *cost, struct group_shape group,
+                     double bytes, double outside, double *guessed)
+{
+    return collective(cost, COLLECTIVE_ALL_TO_ALL, group, bytes, outside,
+                      guessed);
 }

@@ -7,5 +7,7 @@
 
 /* Members of the group on one node. */
 int group_on_node(const struct layout *layout, struct group_shape group);
+/* The ranks that divide the experts of a block (layout_experts). */
+struct group_shape expert_group(const struct layout *layout);
 
 #endif

@@ -16,8 +16,8 @@ enum { TENSOR_MOST = 16, CONTEXT_MOST = 16, PIPE_MOST = 64, MICRO_MOST = 64,
        CANDIDATES_MOST = 1 << 22, TIMED_MOST = 160, STEADY = 2 };
 
 enum choice { CHOICE_TENSOR, CHOICE_CONTEXT, CHOICE_PIPE, CHOICE_EXPERT,
-              CHOICE_MICRO,
-              CHOICE_ZERO, CHOICE_RECOMPUTE, CHOICE_SCHEDULE, CHOICES };
+              CHOICE_FOLD, CHOICE_MICRO, CHOICE_ZERO, CHOICE_RECOMPUTE,
+              CHOICE_SCHEDULE, CHOICES };
 
 /* How a schedule's pipeline idles: in the share that its chunks leave; with
  * late W in the gaps; or not, where micro-batches are as many as fill a V. */
@@ -42,12 +42,21 @@ static const struct { const char *beyond; bool states, gradients; } sets[] = {
     {", all gradients", true, true}};
 enum { SETS = (int)(sizeof sets / sizeof *sets) };
 
+/* Axes whose ranks divide the experts, too. */
+enum fold { FOLD_TENSOR = 1, FOLD_CONTEXT = 2, FOLDS = 4 };
+static const char *const folds[FOLDS] = {
+    "no fold", "fold of tensor", "fold of context", "fold of both"};
+
+/* Frames, once they are asked for. */
+struct known { bool asked, works; struct frames frames; };
+
 struct hunt {
     struct search *out;
     const struct search_request *request;
     struct layout l;       /* that is looked at */
     int schedule;          /* row of schedules */
     struct passes block, head; /* of tensor, context, micro-batch, recompute */
+    struct known known[RECOMPUTES][2]; /* [recompute][layout_defers] */
 };
 
 /* ---- families ---- */
@@ -56,12 +65,14 @@ static void family_name(const struct hunt *h, int choice, int value,
                         char *out)
 {
     static const char *const names[CHOICES] = {
-        "tensor", "context", "pipe", "expert", "micro-batch", "zero",
+        "tensor", "context", "pipe", "expert", "fold", "micro-batch", "zero",
         "recompute", "schedule"};
 
     if (choice == CHOICE_ZERO && value > PRESETS_LAST)
         snprintf(out, FAMILY_BYTES, "hsdp%s",
                  sets[value - PRESETS_LAST - 1].beyond);
+    else if (choice == CHOICE_FOLD)
+        snprintf(out, FAMILY_BYTES, "%s", folds[value]);
     else if (choice == CHOICE_RECOMPUTE)
         snprintf(out, FAMILY_BYTES, "recompute %s", recompute_names[value]);
     else if (choice == CHOICE_SCHEDULE)
@@ -100,8 +111,10 @@ static void values_of(const struct layout *l, int schedule, int out[CHOICES])
     const int zero = l->whole_shards ? PRESETS_LAST + 1 + l->parts[1] +
                                            l->parts[2]
                                      : l->zero;
-    const int values[CHOICES] = {l->tensor, l->context, l->pipe,
-                                 l->expert, (int)l->micro_batch, zero,
+    const int fold = (l->expert_tensor > 0 ? FOLD_TENSOR : 0) |
+                     (l->expert_context ? FOLD_CONTEXT : 0);
+    const int values[CHOICES] = {l->tensor, l->context, l->pipe, l->expert,
+                                 fold, (int)l->micro_batch, zero,
                                  (int)l->recompute, schedule};
 
     memcpy(out, values, sizeof values);
@@ -114,7 +127,9 @@ static void note_families(struct hunt *h, double over, int position)
 
     values_of(&h->l, h->schedule, values);
     for (int i = 0; i < CHOICES; i++) {
-        if (i == CHOICE_EXPERT && h->request->shape->experts == 0) continue;
+        if ((i == CHOICE_EXPERT || i == CHOICE_FOLD) &&
+            h->request->shape->experts == 0)
+            continue;
         struct family *f = family_of(h, i, values[i]);
 
         f->candidates++;
@@ -224,6 +239,8 @@ static bool allowed(const struct hunt *h)
            (open_or(f->tensor, l->tensor) && open_or(f->context, l->context) &&
             open_or(f->pipe, l->pipe) && open_or(f->data, l->data) &&
             open_or(f->expert, l->expert) &&
+            open_or(f->expert_tensor, l->expert_tensor) &&
+            open_or(f->expert_context, l->expert_context) &&
             open_or(f->zero, l->zero) &&
             open_or(f->recompute, (int)l->recompute) &&
             open_or(f->micro_batch, l->micro_batch) &&
@@ -234,13 +251,30 @@ static bool allowed(const struct hunt *h)
              strcmp(f->schedule, l->schedule) == 0));
 }
 
+/* Lockstep's own frames. False: it cannot divide the model so. */
+static bool has_frames(struct hunt *h)
+{
+    struct known *known = &h->known[h->l.recompute][layout_defers(&h->l)];
+
+    if (h->l.as != AS_LOCKSTEP) return true;
+    if (!known->asked) {
+        known->works = frames_of(&known->frames, &h->l,
+                                 h->request->shape) == OK;
+        known->asked = true;
+        status_clear();
+    }
+    h->l.frames = known->frames;
+    return known->works;
+}
+
 static status judge(struct hunt *h)
 {
-    struct candidate c = {.layout = h->l};
+    struct candidate c;
     double over;
 
-    if (!allowed(h)) return OK;
+    if (!allowed(h) || !has_frames(h)) return OK;
     if (h->out->candidates >= CANDIDATES_MOST) return OK;
+    c = (struct candidate){.layout = h->l};
     h->out->candidates++;
     c.memory_bytes = memory_largest(&h->l, h->request->shape, &c.position);
     over = c.memory_bytes - h->request->max_memory;
@@ -262,8 +296,8 @@ static int node_shards(const struct hunt *h)
     const int shards = l->per_node / (l->tensor * l->context);
     const bool open = h->request->fixed == NULL || h->request->fixed->zero < 0;
 
-    if (l->as != AS_LOCKSTEP || l->expert > 1 || !open || shards < 2 ||
-        l->data % shards != 0 || l->data == shards)
+    if (l->as != AS_LOCKSTEP || layout_experts(l).ranks > 1 || !open ||
+        shards < 2 || l->data % shards != 0 || l->data == shards)
         return 1;
     return shards;
 }
@@ -361,17 +395,34 @@ static status each_micro_batch(struct hunt *h)
     return OK;
 }
 
-/* Expert ranks of which each has as many experts. */
+/* Tensor ranks that have whole experts each, context ranks that have other
+ * ones. */
+static status each_fold(struct hunt *h)
+{
+    const int experts = h->request->shape->experts;
+
+    for (int fold = 0; fold < (experts > 0 ? FOLDS : 1); fold++) {
+        if (((fold & FOLD_TENSOR) && h->l.tensor == 1) ||
+            ((fold & FOLD_CONTEXT) && h->l.context == 1))
+            continue;
+        h->l.expert_tensor = (fold & FOLD_TENSOR) != 0;
+        h->l.expert_context = (fold & FOLD_CONTEXT) != 0;
+        if (experts % layout_experts(&h->l).places != 0) continue;
+        memset(h->known, 0, sizeof h->known);
+        TRY(each_micro_batch(h));
+    }
+    return OK;
+}
+
 static status each_expert(struct hunt *h)
 {
     const int experts = h->request->shape->experts;
     const int rest = h->request->ranks / (h->l.tensor * h->l.context);
 
     for (int e = 1; e <= EXPERT_MOST && e <= rest; e++) {
-        if (rest % e != 0 || (e > 1 && experts == 0) || experts % e != 0)
-            continue;
+        if (rest % e != 0 || (e > 1 && experts == 0)) continue;
         h->l.expert = e;
-        TRY(each_micro_batch(h));
+        TRY(each_fold(h));
     }
     return OK;
 }
@@ -462,7 +513,8 @@ bool search_beside(const struct search *s, const struct family *f)
 
     if (s->count == 0) return false;
     values_of(&s->found[s->first].layout, -1, values);
-    if (f->choice >= CHOICE_ZERO) return f->value != values[f->choice];
+    if (f->choice == CHOICE_FOLD || f->choice >= CHOICE_ZERO)
+        return f->value != values[f->choice];
     return f->value == 2 * values[f->choice] ||
            2 * f->value == values[f->choice];
 }

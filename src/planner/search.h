@@ -13,6 +13,7 @@ extern const char *const objective_names[OBJECTIVES];
 /* Choices that are made already; -1 (schedule: "") leaves one open. */
 struct search_fixed {
     int tensor, context, pipe, data, expert, zero, recompute;
+    int expert_tensor, expert_context;
     int64_t micro_batch;
     char schedule[LAYOUT_NAME];
     struct grid grid;      /* leaves that the axes must divide; 0: any */

@@ -82,6 +82,33 @@ static bool is_joined(const struct step *step, const struct program *p)
            p->params.items[step->param[0]].spec.split_rows != AXIS_TENSOR;
 }
 
+/* Elements of the weights that a token meets in a product of a block. */
+static double work_of(const struct step *step, const struct program *p)
+{
+    const enum layer_kind kind = step->layer->kind;
+    const struct param_spec *spec;
+
+    if (step->param[0] < 0 ||
+        (kind != LAYER_LINEAR && kind != LAYER_DOWN && kind != LAYER_ROUTER &&
+         kind != LAYER_EXPERTS))
+        return 0;
+    spec = &p->params.items[step->param[0]].spec;
+    return (double)spec->rows * (double)spec->cols *
+           (kind == LAYER_EXPERTS ? step->set.experts.form.choices : 1);
+}
+
+static void note_local(struct shape *shape, const struct step *step,
+                       const struct program *p)
+{
+    const enum layer_kind kind = step->layer->kind;
+    double *most = step->block >= shape->layers ? &shape->later_local
+                                                : &shape->local;
+
+    if ((kind == LAYER_DOWN || kind == LAYER_ROUTER) && step->param[0] >= 0 &&
+        work_of(step, p) > *most)
+        *most = work_of(step, p);
+}
+
 static void count_steps(struct shape *shape, const struct program *p,
                         int64_t sequence)
 {
@@ -92,6 +119,11 @@ static void count_steps(struct shape *shape, const struct program *p,
         const enum layer_kind kind = step->layer->kind;
 
         if (step->block < 0) continue;
+        note_local(shape, step, p);
+        if (step->block >= shape->layers) {
+            shape->later_blocks += work_of(step, p);
+            continue;
+        }
         shape->instructions += 1;
         if (step->param[0] >= 0 && (kind == LAYER_LINEAR ||
                                     kind == LAYER_DOWN ||
@@ -128,12 +160,21 @@ static void count_parameters(struct shape *shape, const struct program *p)
         const struct param *param = &p->params.items[i];
         const double elements = (double)param->elements;
 
+        const bool whole = param->spec.split_rows != AXIS_TENSOR &&
+                           param->spec.split_cols != AXIS_TENSOR;
+
         shape->parameters += elements;
         if (param->layer < 0) continue;
+        if (param->layer >= shape->layers) {
+            shape->later_parameters += elements;
+            if (whole) shape->later_vectors += elements;
+            continue;
+        }
+        if (blocks_has(&shape->model.moe.dense, param->layer) &&
+            shape->model.moe.experts > 0)
+            shape->plain_parameters += elements;
         shape->block_parameters += elements;
-        if (param->spec.split_rows != AXIS_TENSOR &&
-            param->spec.split_cols != AXIS_TENSOR)
-            shape->block_vectors += elements;
+        if (whole) shape->block_vectors += elements;
     }
     for (int i = 0; i < p->step_count; i++) {
         const struct step *step = &p->steps[i];
@@ -148,6 +189,36 @@ static void count_parameters(struct shape *shape, const struct program *p)
     }
 }
 
+/* Products of the blocks, for one token. */
+static double block_work(const struct shape *shape)
+{
+    double work = 0;
+
+    for (int i = 0; i < shape->product_count; i++) {
+        const struct shape_product *p = &shape->products[i];
+
+        work += p->each_block * p->tokens * (double)p->outputs *
+                (double)p->inputs;
+    }
+    return work;
+}
+
+/* Before the means are made: sums of all blocks. */
+static void count_later(struct shape *shape, const struct program *p)
+{
+    if (shape->later_blocks > 0)
+        shape->later_blocks *= shape->layers / block_work(shape);
+    for (int i = 0; i < p->step_count; i++) {
+        const struct step *step = &p->steps[i];
+
+        if (step->block >= shape->layers && step->param[0] >= 0 &&
+            step->layer->kind == LAYER_EXPERTS)
+            shape->later_experts +=
+                (double)step->each *
+                (double)p->params.items[step->param[0]].elements;
+    }
+}
+
 status shape_of(struct shape *shape, const struct model *model,
                 int64_t sequence)
 {
@@ -155,11 +226,15 @@ status shape_of(struct shape *shape, const struct model *model,
     double blocks;
     status result;
 
-    if (model->mtp_depth > 0)
-        FAIL(ERR_CONFIG, "mtp.depth: times are predicted only of models "
-                         "without modules for later tokens; mtp.depth=0 can "
-                         "be predicted");
     *shape = (struct shape){
+        .model = *model,
+        .facts = {.length = sequence, .heads = model->heads,
+                  .kv_heads = model->kv_heads,
+                  .head_width = model->head_width,
+                  .feed_forward = model_inner(model),
+                  .experts = model->moe.experts},
+        .regular = {.rows_bound = 2, .balance = 0.01},
+        .later = model->mtp_depth,
         .layers = model->layers, .heads = model->heads,
         .kv_heads = model->kv_heads, .head_width = model->head_width,
         .value_width = model->mla.rank > 0 ? (int)model->mla.value
@@ -175,6 +250,7 @@ status shape_of(struct shape *shape, const struct model *model,
     TRY_GOTO(done, result, model_build_whole(&program, model));
     count_steps(shape, &program, sequence);
     count_parameters(shape, &program);
+    count_later(shape, &program);
     for (int i = 0; i < shape->product_count; i++)
         shape->products[i].each_block /= blocks;
     shape->joins /= blocks;
@@ -186,6 +262,8 @@ status shape_of(struct shape *shape, const struct model *model,
     shape->block_vectors /= blocks;
     shape->expert_parameters /= blocks;
     shape->expert_blocks /= blocks;
+    if (shape->plain_parameters > 0)
+        shape->plain_parameters /= blocks * (1 - shape->expert_blocks);
 done:
     program_free(&program);
     return result;
@@ -193,16 +271,12 @@ done:
 
 static double flops(const struct shape *shape, double keys)
 {
-    double weights = (double)shape->width * (double)shape->vocab;
+    const double blocks = shape->layers + shape->later_blocks;
+    const double head = (double)shape->width * (double)shape->vocab;
 
-    for (int i = 0; i < shape->product_count; i++) {
-        const struct shape_product *p = &shape->products[i];
-
-        weights += shape->layers * p->each_block * p->tokens *
-                   (double)p->outputs * (double)p->inputs;
-    }
-    return 6 * weights + 6.0 * shape->layers * shape->heads *
-                             (shape->head_width + shape->value_width) * keys;
+    return 6 * (head * (1 + shape->later) + blocks * block_work(shape)) +
+           6 * blocks * shape->heads *
+               (shape->head_width + shape->value_width) * keys;
 }
 
 double shape_flops_causal(const struct shape *shape)

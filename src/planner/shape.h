@@ -4,6 +4,7 @@
 #ifndef LOCKSTEP_PLANNER_SHAPE_H
 #define LOCKSTEP_PLANNER_SHAPE_H
 
+#include "mesh/grid.h"
 #include "models/model.h"
 
 enum { SHAPE_PRODUCTS = 24 /* DeepSeek-V3 has 13 kinds */ };
@@ -18,6 +19,9 @@ struct shape_product {
 };
 
 struct shape {
+    struct model model;      /* of which it is */
+    struct grid_facts facts; /* for its grid, without a batch */
+    struct regularization regular; /* what training adds and has room for */
     int layers, heads, kv_heads, head_width;
     int value_width;    /* of a head */
     int64_t width, feed_forward, vocab, sequence;
@@ -39,11 +43,21 @@ struct shape {
     double block_parameters; /* mean */
     double expert_parameters; /* of those, in experts */
     double block_vectors;    /* of those, not divided by tensor ranks */
+    double local, later_local; /* elements of the largest matrix of a block, of
+                              * a module, that each tensor rank has whole */
+    double plain_parameters; /* of a block without experts, where others have
+                              * some */
+    int later;               /* modules for later tokens, in the last stage */
+    double later_blocks;     /* products of all of them, in those of a mean
+                              * block; each also has the head */
+    double later_parameters; /* of all */
+    double later_experts, later_vectors; /* of those, in experts; not divided
+                              * by tensor ranks */
     double embedding_parameters, head_parameters; /* tied: the head has 0 */
     double parameters;       /* of the whole model */
 };
 
-/* `sequence`: tokens of a sample. */
+/* `sequence`: tokens of a sample. `regular` is what options are by default. */
 status shape_of(struct shape *shape, const struct model *model,
                 int64_t sequence);
 

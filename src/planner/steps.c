@@ -107,8 +107,9 @@ static void span_of(const struct maker *m, int stage, int pass,
     spent_add(out, &m->block.pass[pass],
              layout_blocks(l, m->cost->shape, stage));
     if (stage == 0) spent_add(out, &m->embedding.pass[pass], 1);
-    if (stage == l->pipe * l->chunks - 1)
-        spent_add(out, &m->head.pass[pass], 1);
+    if (stage != l->pipe * l->chunks - 1) return;
+    spent_add(out, &m->block.pass[pass], m->cost->shape->later_blocks);
+    spent_add(out, &m->head.pass[pass], 1 + m->cost->shape->later);
 }
 
 /* Some ranks wait for each message between two passes. What tensor ranks sent

@@ -13,6 +13,10 @@ struct group_shape data_group(const struct layout *l)
 
 struct group_shape expert_data_group(const struct layout *l)
 {
+    /* Context ranks that divide the experts hold others. */
+    if (l->expert_context)
+        return (struct group_shape){l->data * l->shard,
+                                    group_of(l, CAUSE_SHARD).stride};
     return (struct group_shape){l->context * l->data * l->shard,
                                 group_of(l, CAUSE_CONTEXT).stride};
 }
@@ -37,12 +41,7 @@ double cost_weights(const struct cost *cost, enum collective op,
 
 double tail_experts(const struct cost *cost, int position)
 {
-    const struct layout *l = cost->layout;
-    int blocks = 0;
-
-    for (int chunk = 0; chunk < l->chunks; chunk++)
-        blocks += layout_blocks(l, cost->shape, chunk * l->pipe + position);
-    return blocks * layout_block_experts(l, cost->shape);
+    return memory_experts(cost->layout, cost->shape, position);
 }
 
 double tail_parameters(const struct cost *cost, int position)

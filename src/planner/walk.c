@@ -206,6 +206,7 @@ static status visit(void *argument, const struct exchange *row)
     if (row->calls < 1) return OK;
     const double whole = whole_of(row, &op);
 
+    if (cause == CAUSE_EXPERT) group.stride = expert_group(cost->layout).stride;
     group.ranks = row->size;
     if (cause == CAUSE_DATA) group.stride = data_group(cost->layout).stride;
     seconds = cost_collective(cost, op, group, whole, &guessed);

@@ -213,7 +213,8 @@ static status cut_blocks(struct setup *setup)
     TRY(memory_take((size_t)s->stages, sizeof *setup->blocks, &blocks));
     setup->blocks = blocks;
     return fit_blocks(&setup->set->values.mesh.layers, setup->model.layers,
-                      s->ranks, s->stages, setup->blocks);
+                      setup->model.mtp_depth, s->ranks, s->stages,
+                      setup->blocks);
 }
 
 static struct grid_facts facts_of(const struct setup *setup)
@@ -437,6 +438,20 @@ static status check_mtp(const struct setup *setup)
     return OK;
 }
 
+struct regularization setup_regular(const struct model *model,
+                                    const struct options *o)
+{
+    return (struct regularization){
+        .z_loss = o->train.z_loss, .rows_bound = o->moe.rows_bound,
+        .balance = o->moe.balance_loss, .device_loss = o->moe.device_loss,
+        .devices = (int)o->moe.devices, .router_z = o->moe.z_loss,
+        .jitter = o->moe.jitter, .capacity = o->moe.capacity_factor,
+        .bias_rate = model_bias_rate(model, o), .dropout = o->model.dropout,
+        .attention_dropout = o->model.attention_dropout,
+        .mtp_weight = {o->mtp.weight, o->mtp.weight_later},
+        .mtp_steps = o->mtp.weight_steps};
+}
+
 static status resolve_request(struct setup *setup)
 {
     const struct options *o = &setup->set->values;
@@ -455,19 +470,7 @@ static status resolve_request(struct setup *setup)
         .model = &setup->model, .mode = PROGRAM_TRAIN,
         .mtp_depth = setup->model.mtp_depth,
         .length = o->data.sequence, .logits_chunk = o->train.logits_chunk,
-        .regular = {.z_loss = o->train.z_loss,
-                    .rows_bound = o->moe.rows_bound,
-                    .balance = o->moe.balance_loss,
-                    .device_loss = o->moe.device_loss,
-                    .devices = (int)o->moe.devices,
-                    .router_z = o->moe.z_loss,
-                    .jitter = o->moe.jitter,
-                    .capacity = o->moe.capacity_factor,
-                    .bias_rate = model_bias_rate(&setup->model, o),
-                    .dropout = o->model.dropout,
-                    .attention_dropout = o->model.attention_dropout,
-                    .mtp_weight = {o->mtp.weight, o->mtp.weight_later},
-                    .mtp_steps = o->mtp.weight_steps},
+        .regular = setup_regular(&setup->model, o),
         .seed = (uint64_t)o->seed, .qk_clip = o->optimizer.qk_clip,
         .backward = BACKWARD_FUSED, .optimizer = true,
         .observe = o->observe.layers > 0, .snapshot = o->checkpoint.async,

@@ -71,6 +71,9 @@ void setup_free(struct setup *setup);
 /* Betas, decay and clip of the options. */
 void setup_update(const struct setup *setup, struct update *update);
 
+/* Terms and rooms that the options ask for; scopes are chosen later. */
+struct regularization setup_regular(const struct model *model,
+                                    const struct options *options);
 /* ERR_CONFIG: not one of train.steps, tokens and epochs is set. */
 status setup_check_length(const struct options *options);
 /* Steps of the run, from train.steps, tokens or epochs; samples of an epoch

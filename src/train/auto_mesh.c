@@ -48,6 +48,10 @@ static status check_closed(const struct options *o)
     if (o->mesh.layers.count > 0)
         FAIL(ERR_CONFIG, "mesh.layers: mesh: auto divides the blocks evenly; "
                          "leave it out, or give the whole mesh");
+    if (o->mesh.expert_tensor > 1)
+        FAIL(ERR_CONFIG, "mesh.expert_tensor: %lld, and mesh: auto chooses "
+                         "between 0 and 1; leave it out, or give the whole "
+                         "mesh", (long long)o->mesh.expert_tensor);
     for (int i = 0; i < o->train.recompute.count; i++) {
         const char *kind = o->train.recompute.items[i];
         bool known = strcmp(kind, "auto") == 0;
@@ -111,6 +115,10 @@ static status fix(struct search_fixed *fixed, const struct options_set *set)
         .pipe = axis_of(set, "mesh.pipe", o->mesh.pipe),
         .data = axis_of(set, "mesh.data", o->mesh.data),
         .expert = axis_of(set, "mesh.expert", o->mesh.expert),
+        .expert_tensor = is_open(set, "mesh.expert_tensor")
+                             ? -1 : (int)o->mesh.expert_tensor,
+        .expert_context = is_open(set, "mesh.expert_context")
+                              ? -1 : o->mesh.expert_context,
         .zero = is_open(set, "zero") ? -1 : zero_of(o->zero),
         .recompute = recompute ? (int)recompute_of(&o->train.recompute) : -1,
         .micro_batch = micro_batch ? o->train.micro_batch : -1};

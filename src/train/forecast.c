@@ -49,7 +49,9 @@ status forecast_model(struct forecast *f)
     } else {
         TRY(model_from_options(&f->model, &f->set.values, 0));
     }
-    return shape_of(&f->shape, &f->model, f->set.values.data.sequence);
+    TRY(shape_of(&f->shape, &f->model, f->set.values.data.sequence));
+    f->shape.regular = setup_regular(&f->model, &f->set.values);
+    return OK;
 }
 
 enum { PLANNED_WHOLE = 16 /* pipe ranks; of more, the first and the last */ };
@@ -111,6 +113,9 @@ status forecast_layout(struct forecast *f)
     TRY(layout_from_options(&f->layout, &request));
     f->layout.offload = f->offload;
     if (f->offload != 0) f->exact_bytes = 0;
+    if (f->as == AS_LOCKSTEP &&
+        frames_of(&f->layout.frames, &f->layout, &f->shape) != OK)
+        status_clear(); /* what is needed is planned to the byte */
     return OK;
 }
 

@@ -39,6 +39,10 @@ int hunted_settings(const struct layout *l, bool grid,
     snprintf(out[n++], HUNTED_SETTING, "mesh.pipe=%d", l->pipe);
     snprintf(out[n++], HUNTED_SETTING, "mesh.data=%d", l->data);
     snprintf(out[n++], HUNTED_SETTING, "mesh.expert=%d", l->expert);
+    snprintf(out[n++], HUNTED_SETTING, "mesh.expert_tensor=%d",
+             l->expert_tensor);
+    snprintf(out[n++], HUNTED_SETTING, "mesh.expert_context=%d",
+             l->expert_context);
     snprintf(out[n++], HUNTED_SETTING, "mesh.shard=%d", l->shard);
     snprintf(out[n++], HUNTED_SETTING, "zero=%s", zero_name(l));
     snprintf(out[n++], HUNTED_SETTING, "train.micro_batch=%lld",
@@ -64,11 +68,17 @@ int hunted_settings(const struct layout *l, bool grid,
 
 void hunted_yaml(const struct layout *l, bool grid, char *out)
 {
-    char expert[32] = "", shard[32] = "";
-    size_t used;
+    char expert[80] = "", shard[32] = "";
+    size_t used = 0;
 
     if (l->expert > 1)
-        snprintf(expert, sizeof expert, ", expert: %d", l->expert);
+        used = (size_t)snprintf(expert, sizeof expert, ", expert: %d",
+                                l->expert);
+    if (l->expert_tensor > 0)
+        used += (size_t)snprintf(expert + used, sizeof expert - used,
+                                 ", expert_tensor: %d", l->expert_tensor);
+    if (l->expert_context)
+        snprintf(expert + used, sizeof expert - used, ", expert_context: true");
     if (l->shard > 1)
         snprintf(shard, sizeof shard, ", shard: %d", l->shard);
     used = (size_t)snprintf(
@@ -245,7 +255,8 @@ status hunted_run(struct hunted *h)
     const int64_t began = meter_now_ns();
     struct search_fixed only = {
         .tensor = -1, .context = -1, .pipe = -1, .data = -1, .expert = -1,
-        .zero = -1, .recompute = -1};
+        .expert_tensor = -1, .expert_context = -1, .zero = -1,
+        .recompute = -1};
 
     h->request = (struct search_request){
         .machine = &f->machine, .shape = &f->shape, .as = f->as,

@@ -32,7 +32,7 @@ void hunted_free(struct hunted *hunted);
 bool hunted_fits(struct forecast *forecast, struct candidate *candidate,
                  double most);
 
-enum { HUNTED_SETTINGS = 16, HUNTED_SETTING = 96, HUNTED_LINES = 512 };
+enum { HUNTED_SETTINGS = 18, HUNTED_SETTING = 96, HUNTED_LINES = 512 };
 /* "mesh.tensor=8", ...: as --set takes them, with the numerics grid that the
  * layout needs or without; returns how many. */
 int hunted_settings(const struct layout *layout, bool grid,

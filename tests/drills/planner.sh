@@ -120,6 +120,39 @@ expect "search of a preset with its own chunks, layers and shards" 0 \
     --ranks 1024 --machine h100 --top 2
 expect "search over expert ranks" 0 "expert 8 " search experts.yaml --ranks 64 \
     --machine h100 --as megatron --top 3
+expect "search over folds" 0 "fold of tensor " search experts.yaml --ranks 64 \
+    --machine h100 --top 3
+expect "a fold in another program's step" 0 "expert_tensor 1" plan experts.yaml \
+    --ranks 64 --set mesh.tensor=2 --set mesh.expert=4 --set mesh.expert_tensor=1 \
+    --machine h100 --as megatron --time
+expect "a fold that does not divide" 78 "do not divide 8 experts" plan \
+    experts.yaml --ranks 64 --set mesh.tensor=4 --set mesh.expert=8 \
+    --set mesh.expert_tensor=1 --machine h100 --as megatron --time
+# Of the layouts that search takes to fit few are refused by the plan to the byte.
+lockstep search experts.yaml --ranks 64 --machine h100 --top 5 --json >exact.json \
+    2>err
+if [ "$(grep -c '"memory_exact": true' exact.json)" -ge 5 ]; then
+    ok "estimated layouts of a mixture fit"
+else bad "estimated layouts of a mixture fit" "fewer than 5" exact.json err; fi
+# Modules for later tokens, by closed forms and on the executor's lists.
+cat >later.yaml <<'END'
+model: {family: llama, vocab: 4096, layers: 8, width: 512, heads: 8}
+data: {sequence: 512}
+train: {batch: 16, steps: 10, micro_batch: 1, recompute: [none], dtype: bfloat16}
+END
+step_s() { sed -n 's/^  "step_s": \(.*\),/\1/p' "$1"; }
+for as in lockstep torchtitan; do
+    for depth in 0 2; do
+        lockstep plan later.yaml --ranks 2 --set mesh.pipe=2 --machine h100 --time \
+            --json --as $as --set mtp.depth=$depth >later$depth.json 2>err
+    done
+    # Two blocks, projections and heads more than 8 blocks and one head.
+    if awk -v a="$(step_s later0.json)" -v b="$(step_s later2.json)" \
+        'BEGIN { exit !(b > 1.1 * a && b < 2 * a) }'; then
+        ok "modules for later tokens take time ($as)"
+    else bad "modules for later tokens take time ($as)" \
+             "$(step_s later0.json), $(step_s later2.json) s" err; fi
+done
 expect "tensor ranks: the size that is not divided" 78 \
     "do not divide 256 elements of the key-value heads" plan \
     "$tree/examples/presets/palm_540b.yaml" --ranks 6144
@@ -329,8 +362,8 @@ expect "no trace" 65 "no traceEvents" simulate small.yaml --machine \
 expect "a scale that is none" 2 "expected 1/K" plan "$preset" --scale 64
 if [ -x "$(command -v python3)" ]; then
     if (cd "$tree" && python3 tests/golden/published_time/fit.py \
-        --program "$program" --gate 5 15) >table 2>&1; then
-        ok "published steps: mean 5%, largest 15%"
+        --program "$program" --gate 5 15 20 35) >table 2>&1; then
+        ok "published steps: mean 5%, largest 15%; mixtures: 20%, 35%"
     else bad "published steps" "worse than they were" table; fi
     # No constant of a machine was fitted on it: launches of small models, waits of
     # pipelines.

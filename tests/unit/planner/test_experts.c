@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "planner/memory.h"
+#include "planner/network.h"
 #include "planner/search.h"
 #include "planner/tail.h"
 #include "tests/test.h"
@@ -113,13 +114,97 @@ TEST(expert_ranks_exchange_tokens_and_reduce_less)
     machine_free(&machine);
 }
 
+/* Tensor ranks with whole experts: no sums over them, and all-to-all over as
+ * many more ranks, each with a part of the tokens. The FLOP stay. */
+TEST(folded_tensor_ranks_exchange_rows_instead_of_sums)
+{
+    struct layout cut = layout_with(1, 4), whole;
+    struct passes before, after;
+    struct machine machine;
+    struct shape shape;
+    double guessed = 0;
+
+    open_model(&shape);
+    IS_OK(machine_open(&machine, &(struct machine_choice){.what = "h100"}));
+    cut.tensor = 2;
+    cut.sequence_parallel = true;
+    whole = cut;
+    whole.expert_tensor = 1;
+    const struct cost one = {&machine, &shape, &cut};
+    const struct cost many = {&machine, &shape, &whole};
+    const struct expert_ranks e = layout_experts(&whole);
+    const double sum = cost_collective(&one, COLLECTIVE_ALL_REDUCE,
+                                       group_of(&cut, CAUSE_TENSOR),
+                                       2048.0 * 1024 * 2, &guessed);
+    const double sent = cost_collective(&many, COLLECTIVE_ALL_TO_ALL,
+                                        expert_group(&whole),
+                                        2048.0 / 2 * 2 * 1024 * 2, &guessed);
+
+    CHECK(e.ranks == 8 && e.places == 8 && e.stride == 1 && e.cut == 1);
+    CHECK(e.sources == 4 && e.folded);
+    cost_block(&one, &before);
+    cost_block(&many, &after);
+    CHECK(fabs(before.pass[COST_F].seconds[CAUSE_TENSOR] - 2 * sum) < 1e-9);
+    CHECK(fabs(after.pass[COST_F].seconds[CAUSE_TENSOR] - sum) < 1e-9);
+    CHECK(fabs(after.pass[COST_F].seconds[CAUSE_EXPERT] - 2 * sent) < 1e-9);
+    /* Fewer and wider products of as many FLOP. */
+    CHECK(after.pass[COST_F].seconds[CAUSE_PRODUCT] <
+          before.pass[COST_F].seconds[CAUSE_PRODUCT]);
+    CHECK(layout_block_experts(&whole, &shape) ==
+          layout_block_experts(&cut, &shape));
+    machine_free(&machine);
+}
+
+/* Context ranks with other experts: no sums of their gradients over them. */
+TEST(folded_context_ranks_reduce_no_experts)
+{
+    struct layout copies = layout_with(2, 2), others;
+    struct shape shape;
+
+    open_model(&shape);
+    copies.context = 2;
+    others = copies;
+    others.expert_context = true;
+    CHECK(expert_data_group(&copies).ranks == 4);
+    CHECK(expert_data_group(&others).ranks == 2);
+    CHECK(expert_data_group(&others).stride == 4);
+    CHECK(expert_group(&others).ranks == 4);
+    CHECK(expert_group(&others).stride == 1);
+    CHECK(layout_experts(&others).sources == 4);
+    CHECK(2 * layout_block_experts(&others, &shape) ==
+          layout_block_experts(&copies, &shape));
+}
+
+/* 8 of 16 members are elsewhere: half of the bytes go through the sender's own
+ * port. */
+TEST(exchanges_between_nodes_are_as_slow_as_a_port)
+{
+    const struct layout l = {.expert = 16, .tensor = 1, .context = 1,
+                             .shard = 1, .data = 1, .pipe = 1, .per_node = 8};
+    struct machine machine;
+    struct shape shape = {.layers = 1};
+    double guessed = 0;
+
+    IS_OK(machine_open(&machine, &(struct machine_choice){.what = "h100"}));
+    const struct cost cost = {&machine, &shape, &l};
+    const double *v = machine.value;
+    const double bytes = 1e9;
+    const double seconds = cost_collective(&cost, COLLECTIVE_ALL_TO_ALL,
+                                           expert_group(&l), bytes, &guessed);
+
+    CHECK(fabs(seconds - 4 * v[M_NIC_LATENCY] -
+               bytes / 2 / (v[M_NIC_RATE] * v[M_NIC])) < 1e-9);
+    machine_free(&machine);
+}
+
 TEST(search_finds_expert_ranks)
 {
     struct machine machine;
     struct shape shape;
     struct search search;
-    struct search_fixed fixed = {-1, -1, -1, -1, 4, -1, -1, -1, "", {0}};
-    bool seen = false;
+    struct search_fixed fixed = {-1, -1, -1, -1, 4, -1, -1, -1, -1, -1, "",
+                                 {0}};
+    bool seen = false, folded = false;
 
     open_model(&shape);
     IS_OK(machine_open(&machine, &(struct machine_choice){.what = "h100"}));
@@ -132,10 +217,12 @@ TEST(search_finds_expert_ranks)
     for (int i = 0; i < search.count; i++) {
         const struct layout *l = &search.found[i].layout;
 
-        CHECK(layout_ranks(l) == 16 && shape.experts % l->expert == 0);
+        CHECK(layout_ranks(l) == 16 &&
+              shape.experts % layout_experts(l).places == 0);
         seen = seen || l->expert == 8;
+        folded = folded || (l->expert_tensor == 1 && l->tensor > 1);
     }
-    CHECK(seen);
+    CHECK(seen && folded);
     search_free(&search);
     request.fixed = &fixed;
     IS_OK(search_run(&search, &request));
@@ -148,4 +235,7 @@ TEST(search_finds_expert_ranks)
 
 TEST_MAIN(routers_are_products, expert_ranks_divide_the_experts_alone,
           expert_ranks_exchange_tokens_and_reduce_less,
+          folded_tensor_ranks_exchange_rows_instead_of_sums,
+          folded_context_ranks_reduce_no_experts,
+          exchanges_between_nodes_are_as_slow_as_a_port,
           search_finds_expert_ranks)

@@ -1,0 +1,29 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* frames.h - bytes of a micro-batch of Lockstep on a rank: planned for models
+ * of a few blocks as the executor plans them, so known for any number. */
+#ifndef LOCKSTEP_PLANNER_FRAMES_H
+#define LOCKSTEP_PLANNER_FRAMES_H
+
+#include "base/status.h"
+
+struct layout;
+struct shape;
+
+/* Bytes. A stage keeps `ends` or `middle`, and what each of its blocks adds,
+ * for each sequence of each micro-batch that waits for its backward pass. */
+struct frames {
+    double ends;         /* of a stage that has the head */
+    double middle;       /* of another one */
+    double plain, mixed; /* of a block without experts, with them */
+    double scratch;      /* of one sequence in a block, at most */
+    double head;         /* ... in the head */
+    double fixed;        /* of the rank, for any micro-batch */
+};
+
+/* The frames of the layout's tensor, context and expert ranks, of its
+ * recomputation and of a schedule that defers as its does. ERR_CONFIG: no rank
+ * of Lockstep can divide the model so. */
+status frames_of(struct frames *frames, const struct layout *layout,
+                 const struct shape *shape);
+
+#endif

@@ -1,0 +1,85 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* test_shape.c - mirrors src/planner/shape.c: modules for later tokens, and
+ * blocks of two kinds. */
+#include "planner/shape.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "planner/memory.h"
+#include "tests/test.h"
+
+static void open_shape(struct shape *shape, const char *yaml)
+{
+    struct options_set set;
+    struct model model;
+
+    IS_OK(options_init(&set));
+    IS_OK(options_read_text(&set, yaml, strlen(yaml), "test", ORIGIN_FILE));
+    IS_OK(model_from_options(&model, &set.values, 0));
+    IS_OK(shape_of(shape, &model, 256));
+    options_free(&set);
+}
+
+#define LLAMA                                                               \
+    "model: {family: llama, vocab: 1000, layers: 4, width: 64, heads: 4, "  \
+    "kv_heads: 4, feed_forward: 160, tied: false}\n"
+
+/* A module: a projection of 64 x 128, a block and the head again. */
+TEST(modules_are_a_block_a_projection_and_a_head)
+{
+    const double block = 4.0 * 64 * 64 + 3.0 * 64 * 160;
+    const double project = 64.0 * 128;
+    struct shape plain, later;
+
+    open_shape(&plain, LLAMA);
+    open_shape(&later, LLAMA "mtp: {depth: 2}\n");
+    EQUAL_INT(later.layers, 4);
+    EQUAL_INT(later.later, 2);
+    CHECK(fabs(later.later_blocks - 2 * (block + project) / block) < 1e-9);
+    CHECK(later.block_parameters == plain.block_parameters);
+    CHECK(later.instructions == plain.instructions);
+    CHECK(later.product_count == plain.product_count);
+    CHECK(later.later_experts == 0);
+    CHECK(fabs(later.parameters - plain.parameters -
+               later.later_parameters) < 0.5);
+    /* Two norms of their own, two of the block, one at the end: 5 x 64. */
+    CHECK(fabs(later.later_parameters -
+               2 * (block + project + 5 * 64)) < 0.5);
+    const double more = shape_flops_causal(&later) - shape_flops_causal(&plain);
+    const double keys = 6 * 4 * (16 + 16) * plain.keys;
+
+    CHECK(fabs(more / (6 * 2 * (block + project + 64 * 1000) +
+                       keys * later.later_blocks) - 1) < 1e-9);
+}
+
+/* The first blocks of a DeepSeek are dense: stages differ. */
+TEST(blocks_of_two_kinds_are_counted_apart)
+{
+    struct shape shape;
+    struct layout l = {.as = AS_MEGATRON, .pipe = 2, .data = 1, .shard = 1,
+                       .context = 1, .tensor = 1, .expert = 1, .batch = 8,
+                       .micro_batch = 1, .microbatches = 8,
+                       .schedule = "1f1b", .chunks = 1, .bits = 16};
+    struct memory first, last;
+
+    open_shape(&shape,
+               "model: {family: deepseek, vocab: 1000, layers: 4, width: 64, "
+               "heads: 4, kv_heads: 4, feed_forward: 256, tied: false}\n"
+               "moe: {experts: 8, top_k: 2, intermediate_size: 64, "
+               "first_dense: 1, shared_intermediate_size: 64}\n");
+    CHECK(fabs(shape.expert_blocks - 0.75) < 1e-12);
+    EQUAL_INT(layout_mixed_blocks(&l, &shape, 0), 1);
+    EQUAL_INT(layout_mixed_blocks(&l, &shape, 1), 2);
+    memory_of(&l, &shape, 0, &first);
+    memory_of(&l, &shape, 1, &last);
+    /* The table and the head are as large, and the rest is all there is. */
+    CHECK(fabs((first.gradients + last.gradients) / 4 / shape.parameters - 1) <
+          1e-3);
+    /* A dense block for a mixture of 8 experts, one of all tokens, a router. */
+    CHECK(fabs((last.gradients - first.gradients) / 4 -
+               (3.0 * 64 * (8 * 64 + 64 - 256) + 8 * 64)) < 100);
+}
+
+TEST_MAIN(modules_are_a_block_a_projection_and_a_head,
+          blocks_of_two_kinds_are_counted_apart)
