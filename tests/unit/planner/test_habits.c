@@ -106,7 +106,8 @@ TEST(eight_bits_make_products_of_blocks_faster)
     cost_head(&two, &after);
     CHECK(after.pass[COST_F].seconds[CAUSE_PRODUCT] ==
           before.pass[COST_F].seconds[CAUSE_PRODUCT]);
-    CHECK(cost_attention_rate(&one) == cost_attention_rate(&two));
+    CHECK(cost_attention_rate(&one, 1024, 64, false) ==
+          cost_attention_rate(&two, 1024, 64, false));
     machine_free(&machine);
 }
 
@@ -162,7 +163,7 @@ TEST(programs_differ_in_what_waits)
 TEST(kernels_of_lockstep_have_gaps)
 {
     struct layout l = layout_with(AS_LOCKSTEP, "1f1b");
-    struct measured_product product = {1, 1, 1, 16, 1, 1, 0};
+    struct measured_product product = {1, 1, 1, PRODUCT_KINDS, 16, 1, 1, 0};
     struct spent none = {.guessed = 0};
     struct passes before, after;
     struct machine machine;
