@@ -472,6 +472,15 @@ void directory_list_free(char **names, int count)
     memory_free(names);
 }
 
+status path_absolute(const char *path, char *out)
+{
+    char folder[PATH_BYTES] = "";
+
+    if (path[0] != '/' && getcwd(folder, sizeof folder) == NULL)
+        FAIL(ERR_IO, "the name of this folder is too long");
+    return path_join(out, PATH_BYTES, folder, path);
+}
+
 status path_join(char *out, size_t size, const char *directory,
                  const char *name)
 {

@@ -100,6 +100,9 @@ status directory_make_private(const char *path);
  * directory_list_free. */
 status directory_list(const char *path, char ***names, int *count);
 void directory_list_free(char **names, int count);
+/* out [PATH_BYTES] = the path, below the working directory unless it begins
+ * with '/'. */
+status path_absolute(const char *path, char *out);
 /* a/b with exactly one slash. ERR_CONFIG beyond the buffer. */
 status path_join(char *out, size_t size, const char *directory,
                  const char *name);

@@ -7,8 +7,10 @@
 #include <unistd.h>
 #include "checkpoint/blocks.h"
 #include "checkpoint/convert.h"
+#include "checkpoint/history.h"
 #include "checkpoint/safetensors.h"
 #include "checkpoint/save.h"
+#include "checkpoint/shards.h"
 #include "checkpoint/transfer.h"
 
 static const int64_t STATE_BYTES_MAX = 64 << 20;
@@ -42,15 +44,14 @@ done:
     return result;
 }
 
-static status read_manifest(struct checkpoint *checkpoint)
+static status read_manifest(struct checkpoint *checkpoint, const char *name)
 {
     char path[PATH_BYTES];
     char *text = NULL;
     int64_t length = 0;
 
-    TRY(path_join(path, sizeof path, checkpoint->directory, "manifest.json"));
-    TRY(read_whole(checkpoint, "manifest.json", MANIFEST_BYTES_MAX, &text,
-                   &length));
+    TRY(path_join(path, sizeof path, checkpoint->directory, name));
+    TRY(read_whole(checkpoint, name, MANIFEST_BYTES_MAX, &text, &length));
     return manifest_read(&checkpoint->manifest, &checkpoint->arena, text,
                          (size_t)length, path);
 }
@@ -169,29 +170,81 @@ static status read_state(struct checkpoint *checkpoint)
     return OK;
 }
 
+static void begin(struct checkpoint *checkpoint, struct threads *threads)
+{
+    memset(checkpoint, 0, sizeof *checkpoint);
+    checkpoint->threads = threads;
+    arena_init(&checkpoint->arena, "checkpoint", (size_t)4 << 30);
+}
+
+static status take_buffer(struct checkpoint *checkpoint)
+{
+    void *memory;
+
+    TRY(arena_take(&checkpoint->arena,
+                   checkpoint_buffer_bytes(checkpoint->threads), &memory));
+    checkpoint->buffer = memory;
+    return OK;
+}
+
 status checkpoint_open(struct checkpoint *checkpoint, const char *directory,
                        struct threads *threads)
+{
+    return checkpoint_open_listed(checkpoint, directory, CHECKPOINT_MANIFEST,
+                                  threads);
+}
+
+status checkpoint_open_listed(struct checkpoint *checkpoint,
+                              const char *directory, const char *list,
+                              struct threads *threads)
 {
     void *memory;
     int count;
 
-    memset(checkpoint, 0, sizeof *checkpoint);
-    checkpoint->threads = threads;
-    arena_init(&checkpoint->arena, "checkpoint", (size_t)4 << 30);
+    begin(checkpoint, threads);
     if (strlen(directory) >= PATH_BYTES)
         FAIL(ERR_CONFIG, "%.100s...: the path is too long", directory);
     snprintf(checkpoint->directory, PATH_BYTES, "%s", directory);
-    TRY(read_manifest(checkpoint));
+    TRY(read_manifest(checkpoint, list));
     count = checkpoint->manifest.file_count;
     TRY(arena_take_array(&checkpoint->arena, (size_t)count + 1, sizeof(int),
                          &memory));
     checkpoint->descriptors = memory;
     for (int i = 0; i < count; i++) checkpoint->descriptors[i] = -1;
-    TRY(arena_take(&checkpoint->arena, checkpoint_buffer_bytes(threads),
-                   &memory));
-    checkpoint->buffer = memory;
+    TRY(take_buffer(checkpoint));
     for (int i = 0; i < count; i++) TRY(check_file(checkpoint, i));
     return read_state(checkpoint);
+}
+
+/* state.json, from any store. */
+static status read_far_state(struct checkpoint *checkpoint)
+{
+    struct text text = {0};
+    status result;
+
+    TRY_GOTO(done, result,
+             shards_read_file(checkpoint->shards, "state.json",
+                              (size_t)STATE_BYTES_MAX, &text));
+    TRY_GOTO(done, result,
+             json_read(&checkpoint->state, &checkpoint->arena, text.bytes,
+                       text.length, "state.json"));
+    if (checkpoint->state->kind != JSON_OBJECT)
+        FAIL_GOTO(done, result, ERR_FORMAT, "state.json: is not an object");
+done:
+    text_free(&text);
+    return result;
+}
+
+status checkpoint_open_shards(struct checkpoint *checkpoint,
+                              const struct shard_set *shards,
+                              struct threads *threads)
+{
+    begin(checkpoint, threads);
+    checkpoint->shards = shards;
+    checkpoint->manifest = shards->whole;
+    step_name(checkpoint->directory, shards->whole.step);
+    TRY(take_buffer(checkpoint));
+    return read_far_state(checkpoint);
 }
 
 void checkpoint_close(struct checkpoint *checkpoint)
@@ -247,8 +300,13 @@ static status read_block(const struct checkpoint *checkpoint,
     const char *file = checkpoint->manifest.files[tensor->file].name;
     uint32_t crc;
 
-    TRY(transfer_read(checkpoint->descriptors[tensor->file], file,
-                      tensor->first + at, out, n));
+    if (checkpoint->shards != NULL)
+        TRY(shards_read_block(checkpoint->shards,
+                              (int)(tensor - checkpoint->manifest.tensors),
+                              block, out));
+    else
+        TRY(transfer_read(checkpoint->descriptors[tensor->file], file,
+                          tensor->first + at, out, n));
     crc = crc32c(0, out, n);
     if (crc != tensor->crcs[block])
         FAIL(ERR_FORMAT,

@@ -23,11 +23,18 @@
 #include "checkpoint/manifest.h"
 #include "checkpoint/parts.h"
 
+/* Names of the lists: of the whole, and of what one machine has of it. */
+#define CHECKPOINT_MANIFEST "manifest.json"
+#define CHECKPOINT_SHARDS "shards.json"
+
+struct shard_set;
+
 struct checkpoint {
-    char directory[PATH_BYTES];
+    char directory[PATH_BYTES]; /* of several stores: the step's name */
     struct manifest manifest;
     const struct json *state;  /* object of state.json */
     struct threads *threads;   /* borrowed; NULL: one thread */
+    const struct shard_set *shards; /* borrowed; NULL: its files are here */
     int *descriptors;          /* owned [file_count]; -1: none */
     unsigned char *buffer;     /* owned, a block for each thread */
     struct arena arena;
@@ -37,6 +44,14 @@ struct checkpoint {
  * ERR_MISSING; ERR_FORMAT says which file is damaged and how. */
 status checkpoint_open(struct checkpoint *checkpoint, const char *directory,
                        struct threads *threads);
+/* The same by the list of that name. */
+status checkpoint_open_listed(struct checkpoint *checkpoint,
+                              const char *directory, const char *list,
+                              struct threads *threads);
+/* One that lies on several machines. ERR_MISSING, ERR_FORMAT, ERR_PEER. */
+status checkpoint_open_shards(struct checkpoint *checkpoint,
+                              const struct shard_set *shards,
+                              struct threads *threads);
 void checkpoint_close(struct checkpoint *checkpoint);
 
 /* Every checksum of every tensor. ERR_FORMAT names the first bad block. */

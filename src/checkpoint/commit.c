@@ -44,8 +44,9 @@ static status check_room(const struct checkpoint_plan *plan,
     char need[32], have[32];
     uint64_t room;
 
-    /* Where the file system cannot tell, the writes will. */
-    if (statvfs(directory, &system) != 0) return OK;
+    /* Where the file system cannot tell, or others write elsewhere, the writes
+     * will. */
+    if (plan->part || statvfs(directory, &system) != 0) return OK;
     room = (uint64_t)system.f_bavail * (uint64_t)system.f_frsize;
     if (room >= (uint64_t)needed) return OK;
     FAIL(ERR_IO, "%s: disk full: the checkpoint of step %lld needs %s (%lld "
@@ -125,6 +126,19 @@ static status list_shards(struct checkpoint_save *save,
     return OK;
 }
 
+/* Contributions become the checksums of the blocks that they make. */
+static void join_zeros(uint32_t *crcs, const struct manifest_tensor *tensor)
+{
+    const uint32_t full = crc32c_zeros(CHECKPOINT_BLOCK_BYTES);
+
+    for (int64_t i = 0; i < tensor->blocks; i++) {
+        const int64_t left = tensor->bytes - i * CHECKPOINT_BLOCK_BYTES;
+
+        crcs[i] ^= left < CHECKPOINT_BLOCK_BYTES ? crc32c_zeros((uint64_t)left)
+                                                 : full;
+    }
+}
+
 /* Joins the contributions of the holders to the checksums of the blocks. */
 static status list_tensor(struct checkpoint_save *save,
                           struct manifest *manifest, int part)
@@ -132,7 +146,6 @@ static status list_tensor(struct checkpoint_save *save,
     const struct saved_part *from = &save->plan->parts[part];
     struct manifest_tensor *tensor = &manifest->tensors[save->place[part]];
     const int64_t first = save->first_block[part];
-    const uint32_t full = crc32c_zeros(CHECKPOINT_BLOCK_BYTES);
 
     tensor->name = from->name;
     tensor->kind = from->kind;
@@ -151,12 +164,7 @@ static status list_tensor(struct checkpoint_save *save,
     tensor->bytes = tensor->elements * dtype_bytes(from->dtype);
     tensor->blocks = save->first_block[part + 1] - first;
     tensor->crcs = save->contributions + first;
-    for (int64_t i = 0; i < tensor->blocks; i++) {
-        const int64_t left = tensor->bytes - i * CHECKPOINT_BLOCK_BYTES;
-
-        tensor->crcs[i] ^= left < CHECKPOINT_BLOCK_BYTES
-                               ? crc32c_zeros((uint64_t)left) : full;
-    }
+    join_zeros(tensor->crcs, tensor);
     return OK;
 }
 
@@ -166,7 +174,7 @@ static status take_manifest(struct checkpoint_save *save,
     const struct checkpoint_plan *plan = save->plan;
     const char *tokenizer = plan->tokenizer ? plan->tokenizer : "";
     const int files = 2 + plan->file_count + save->model.shards +
-                      save->optim.shards;
+                      save->optim.shards + plan->beside_count;
     void *memory;
 
     *manifest = (struct manifest){.numerics = plan->numerics,
@@ -209,14 +217,46 @@ done:
     return result;
 }
 
+static status write_manifest(const struct checkpoint_save *save,
+                             const struct manifest *manifest, const char *name)
+{
+    struct text text = {0};
+    char path[PATH_BYTES];
+    status result;
+
+    TRY(path_join(path, sizeof path, save->temporary, name));
+    TRY_GOTO(done, result, manifest_write(&text, manifest));
+    TRY_GOTO(done, result, file_write_atomic(path, text.bytes, text.length));
+done:
+    text_free(&text);
+    return result;
+}
+
+/* The list of the part that lies here, and of the files beside it. */
+static status write_shards(struct checkpoint_save *save,
+                           struct manifest *manifest)
+{
+    const struct checkpoint_plan *plan = save->plan;
+
+    CHECK(save->own != NULL);
+    for (int i = 0; i < plan->part_count; i++) {
+        struct manifest_tensor *tensor = &manifest->tensors[save->place[i]];
+
+        tensor->crcs = save->own + save->first_block[i];
+        join_zeros(tensor->crcs, tensor);
+    }
+    for (int i = 0; i < plan->beside_count; i++)
+        TRY(add_file(save, manifest, plan->beside[i].name,
+                     plan->beside[i].bytes, plan->beside[i].length));
+    return write_manifest(save, manifest, CHECKPOINT_SHARDS);
+}
+
 /* Every file of the temporary directory, the manifest last. */
 static status write_files(struct checkpoint_save *save)
 {
     const struct checkpoint_plan *plan = save->plan;
     struct manifest manifest;
-    struct text text = {0};
     char path[PATH_BYTES];
-    status result;
 
     TRY(take_manifest(save, &manifest));
     for (int i = 0; i < plan->part_count; i++)
@@ -234,12 +274,8 @@ static status write_files(struct checkpoint_save *save)
         TRY(file_write_atomic(path, plan->layout_json,
                               strlen(plan->layout_json)));
     }
-    TRY(path_join(path, sizeof path, save->temporary, "manifest.json"));
-    TRY_GOTO(done, result, manifest_write(&text, &manifest));
-    TRY_GOTO(done, result, file_write_atomic(path, text.bytes, text.length));
-done:
-    text_free(&text);
-    return result;
+    TRY(write_manifest(save, &manifest, CHECKPOINT_MANIFEST));
+    return plan->part ? write_shards(save, &manifest) : OK;
 }
 
 static bool can_exchange(const struct checkpoint_save *save)
@@ -339,8 +375,10 @@ status checkpoint_save_check(const struct checkpoint_save *save, int share,
     status result;
 
     TRY(drop_cache(save->temporary));
-    result = checkpoint_open(&checkpoint, save->temporary,
-                             save->plan->threads);
+    result = checkpoint_open_listed(&checkpoint, save->temporary,
+                                    save->plan->part ? CHECKPOINT_SHARDS
+                                                     : CHECKPOINT_MANIFEST,
+                                    save->plan->threads);
     if (result == OK)
         result = checkpoint_verify_share(&checkpoint, share, shares);
     checkpoint_close(&checkpoint);

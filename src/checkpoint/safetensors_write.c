@@ -164,10 +164,18 @@ static status reserve(const struct safetensors_writer *writer)
     return OK;
 }
 
-status safetensors_writer_open(struct safetensors_writer *writer,
-                               const char *path,
-                               const struct safetensors_tensor *tensors,
-                               int count)
+/* A part that nobody writes is a hole, which takes no room on most file
+ * systems. */
+static status leave_holes(const struct safetensors_writer *writer)
+{
+    if (ftruncate(writer->descriptor, writer->file_bytes) == 0) return OK;
+    FAIL(ERR_IO, "%s: cannot be given %lld bytes: %s", writer->path,
+         (long long)writer->file_bytes, strerror(errno));
+}
+
+static status open_new(struct safetensors_writer *writer, const char *path,
+                       const struct safetensors_tensor *tensors, int count,
+                       bool holes)
 {
     memset(writer, 0, sizeof *writer);
     writer->tensors = tensors;
@@ -180,9 +188,25 @@ status safetensors_writer_open(struct safetensors_writer *writer,
     unlink(writer->temporary);
     TRY(file_open_own(writer->temporary, O_WRONLY | O_CREAT | O_EXCL,
                       &writer->descriptor));
-    TRY(reserve(writer));
+    TRY(holes ? leave_holes(writer) : reserve(writer));
     return transfer_write(writer->descriptor, writer->path, 0,
                           writer->header.bytes, writer->header.length);
+}
+
+status safetensors_writer_open(struct safetensors_writer *writer,
+                               const char *path,
+                               const struct safetensors_tensor *tensors,
+                               int count)
+{
+    return open_new(writer, path, tensors, count, false);
+}
+
+status safetensors_writer_open_part(struct safetensors_writer *writer,
+                                    const char *path,
+                                    const struct safetensors_tensor *tensors,
+                                    int count)
+{
+    return open_new(writer, path, tensors, count, true);
 }
 
 status safetensors_writer_join(struct safetensors_writer *writer,

@@ -39,6 +39,11 @@ status safetensors_writer_open(struct safetensors_writer *writer,
                                const char *path,
                                const struct safetensors_tensor *tensors,
                                int count);
+/* The same for a file of which only a part will be written. */
+status safetensors_writer_open_part(struct safetensors_writer *writer,
+                                    const char *path,
+                                    const struct safetensors_tensor *tensors,
+                                    int count);
 /* Opens the path.tmp that another made of the same list, to write into it too.
  * ERR_IO: it is not there, or of another size. */
 status safetensors_writer_join(struct safetensors_writer *writer,

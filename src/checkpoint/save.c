@@ -129,9 +129,9 @@ static status open_files(struct checkpoint_save *save, bool join)
     const struct checkpoint_plan *plan = save->plan;
 
     save->model = (struct weights_writer){.stem = "model", .numbered = true,
-                                          .join = join};
+                                          .join = join, .part = plan->part};
     save->optim = (struct weights_writer){.stem = "optim", .numbered = true,
-                                          .join = join};
+                                          .join = join, .part = plan->part};
     TRY(weights_writer_open(&save->model, save->temporary, save->tensors,
                             save->weight_count, plan->shard_bytes));
     if (plan->part_count == save->weight_count) return OK;
@@ -368,6 +368,26 @@ void checkpoint_save_add(struct checkpoint_save *save, const void *share)
         memcpy(&value, at, sizeof value);
         save->places[i] += value;
     }
+}
+
+status checkpoint_save_keep_own(struct checkpoint_save *save)
+{
+    void *memory;
+
+    TRY(arena_take(&save->arena, block_bytes(save) + 1, &memory));
+    memcpy(memory, save->contributions, block_bytes(save));
+    save->own = memory;
+    return OK;
+}
+
+void checkpoint_save_set(struct checkpoint_save *save, const void *share)
+{
+    const size_t parts = (size_t)save->plan->part_count;
+
+    memset(save->contributions, 0, block_bytes(save));
+    memset(save->covered, 0, parts * sizeof *save->covered);
+    memset(save->places, 0, parts * sizeof *save->places);
+    checkpoint_save_add(save, share);
 }
 
 status checkpoint_save(const struct checkpoint_plan *plan)

@@ -36,6 +36,12 @@ struct checkpoint_plan {
     int64_t shard_bytes;      /* 0: SHARD_BYTES_DEFAULT */
     struct threads *threads;  /* NULL: one thread */
     void *buffer;             /* checkpoint_buffer_bytes; NULL: taken here */
+    /* The directory gets the shards of one machine (shards.h): what its ranks
+     * write, and holes for the rest. `beside`: files that shards.json lists,
+     * and the manifest does not. */
+    bool part;
+    const struct checkpoint_file *beside;
+    int beside_count;
 };
 
 size_t checkpoint_buffer_bytes(const struct threads *threads);
@@ -57,6 +63,8 @@ struct checkpoint_save {
     int *place;                         /* [part_count], part -> tensors */
     int64_t *first_block;               /* [part_count + 1] */
     uint32_t *contributions;            /* [blocks], xor over all writers */
+    uint32_t *own;                      /* [blocks], of this machine's;
+                                         * NULL: not kept apart */
     int64_t *covered;                   /* [part_count], elements */
     uint64_t *places;                   /* [part_count], sums of their numbers
                                          * modulo 2^64 */
@@ -90,6 +98,10 @@ size_t checkpoint_share_bytes(const struct checkpoint_save *save);
 status checkpoint_save_sync(const struct checkpoint_save *save);
 void checkpoint_save_share(const struct checkpoint_save *save, void *out);
 void checkpoint_save_add(struct checkpoint_save *save, const void *share);
+/* With plan->part: all shares of this machine are added; then the sum of all
+ * machines takes their place. */
+status checkpoint_save_keep_own(struct checkpoint_save *save);
+void checkpoint_save_set(struct checkpoint_save *save, const void *share);
 
 /* 0 + 1 + ... + (n - 1) modulo 2^64. */
 static inline uint64_t sum_below(uint64_t n)

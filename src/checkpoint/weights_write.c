@@ -112,8 +112,9 @@ static status open_shards(struct weights_writer *writer)
         shard_name(name, writer->stem, shard, writer->shards,
                    writer->numbered);
         TRY(path_join(path, sizeof path, writer->directory, name));
-        TRY((writer->join ? safetensors_writer_join
-                          : safetensors_writer_open)(&writer->files[shard],
+        TRY((writer->join   ? safetensors_writer_join
+             : writer->part ? safetensors_writer_open_part
+                            : safetensors_writer_open)(&writer->files[shard],
                                                      path,
                                                      writer->tensors + first,
                                                      last - first));

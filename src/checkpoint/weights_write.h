@@ -29,6 +29,7 @@ struct weights_writer {
     const char *stem;                    /* borrowed, "model" */
     bool numbered;                       /* also a single shard */
     bool join;                           /* write into another's files */
+    bool part;                           /* others write the rest elsewhere */
     const struct safetensors_tensor *tensors; /* borrowed until freed */
     int count;
     int shards;
@@ -38,8 +39,8 @@ struct weights_writer {
 };
 
 /* Makes the directory if need be. limit_bytes 0: SHARD_BYTES_DEFAULT. Before
- * the call `stem`, `numbered` and `join` may be set in a zeroed writer; the
- * stem is otherwise "model". */
+ * the call `stem`, `numbered`, `join` and `part` may be set in a zeroed
+ * writer; the stem is otherwise "model". */
 status weights_writer_open(struct weights_writer *writer,
                            const char *directory,
                            const struct safetensors_tensor *tensors,

@@ -97,6 +97,22 @@ const struct command commands[] = {
      "lockstep help options >/dev/null # AWS_... are set; then:\n"
      "# lockstep fetch s3://models/first runs/fetched", false, command_fetch,
      {{0}}},
+    {"gather", "RUN", 1, 1,
+     "makes a checkpoint of what machines keep of a run",
+     "A run with checkpoint.local keeps on each machine the shards of its own "
+     "ranks. This makes\nRUN/ckpt with the newest step that is whole, "
+     "verified, and brings configuration, metrics\nand records: then export, "
+     "compare and the others read the run. With --listen, agents\nof the "
+     "machines join (lockstep agent); without, all shards are below a "
+     "directory of\nthis machine. docs/checkpoints.md",
+     "lockstep train examples/01_first_run/config.yaml --run runs/kept \\\n"
+     "    --set train.steps=20 --set checkpoint.local=runs/shards\n"
+     "lockstep gather runs/kept", false, command_gather,
+     {{"local", "DIR", "where the shards are (checkpoint.local of RUN)", false},
+      {"listen", "ADDRESS", "HOST:PORT where agents join", false},
+      {"token", "FILE", "the key that agents have, too", false},
+      {"nodes", "N", "agents that are waited for (1)", false},
+      {"wait", "SECONDS", "how long they are waited for (60)", false}}},
     {"supervise", "CONFIG", 1, 1, "keeps a run alive on several machines",
      "Listens for agents (lockstep agent), one on each machine, and gives them "
      "the ranks of the\nrun. Ranks and machines that fail are replaced by "

@@ -25,6 +25,8 @@ status command_resume(struct arguments *arguments);
 status command_note(struct arguments *arguments);
 /* fetch.c */
 status command_fetch(struct arguments *arguments);
+/* gather.c */
+status command_gather(struct arguments *arguments);
 /* status.c */
 status command_status(struct arguments *arguments);
 status command_incidents(struct arguments *arguments);

@@ -172,7 +172,7 @@ static struct supervision supervision_of(struct errand *errand,
     return (struct supervision){
         .ranks = ranks, .run = errand->run, .words = words, .layout = layout,
         .limit_ms = 1000 * (o->comm.limit > 0 ? o->comm.limit : 600),
-        .argument = errand};
+        .local = o->checkpoint.local, .argument = errand};
 }
 
 status supervised_check(const struct options *o)

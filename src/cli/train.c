@@ -9,6 +9,7 @@
 #include "control/board.h"
 #include "control/supervisor.h"
 #include "train/launched.h"
+#include "train/local_run.h"
 #include "train/memory_copy.h"
 #include "train/trainer.h"
 
@@ -134,6 +135,7 @@ status command_resume(struct arguments *arguments)
     TRY_GOTO(done, result, copies_of(arguments, &request.copies));
     TRY_GOTO(done, result, assignments_read(&assignments, arguments));
     TRY_GOTO(done, result, options_init(&set));
+    TRY_GOTO(done, result, local_bring_configuration(arguments->operands[0]));
     TRY_GOTO(done, result, trainer_options(&set, arguments->operands[0],
                                            assignments.items,
                                            assignments.count));

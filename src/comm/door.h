@@ -44,7 +44,9 @@ struct visitor {
     uint64_t job;         /* two jobs on one machine do not mix */
     char address[DOOR_ADDRESS_BYTES]; /* where it listens itself; "" */
 };
-enum door_purpose { DOOR_MEET = 1, DOOR_LINK, DOOR_AGENT };
+enum door_purpose { DOOR_MEET = 1, DOOR_LINK, DOOR_AGENT,
+                    DOOR_FILES /* of a machine's stores (control/far_files.h) */
+};
 
 struct door_client {
     int descriptor;       /* -1: free */

@@ -249,6 +249,10 @@ static void hear(struct agent *agent, const struct wire_head *head,
         if (head->bytes == sizeof(struct node_move))
             courier_move(agent, bytes);
         break;
+    case WIRE_STORES:
+        if (head->bytes == sizeof(struct node_stores))
+            courier_stores(agent, bytes);
+        break;
     case WIRE_END:
         agent->over = true;
         break;

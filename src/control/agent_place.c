@@ -37,6 +37,23 @@ static status set_path(const char *name, int descriptor)
     return OK;
 }
 
+/* The machines that keep shards of the run (far_files.h). */
+static status set_nodes(const struct agent *agent, const struct order *order)
+{
+    char nodes[NODES_TEXT_BYTES];
+
+    memcpy(nodes, order->nodes, sizeof nodes);
+    nodes[sizeof nodes - 1] = '\0';
+    if (nodes[0] == '\0') {
+        unsetenv("LOCKSTEP_NODES");
+        return OK;
+    }
+    if (setenv("LOCKSTEP_NODE", agent->name, 1) != 0 ||
+        setenv("LOCKSTEP_NODES", nodes, 1) != 0)
+        FAIL(ERR_MEMORY, "no memory for the environment");
+    return OK;
+}
+
 /* The environment says who the rank is, as for every rank (comm/process.h). */
 static status become(const struct agent *agent, const struct order *order)
 {
@@ -49,6 +66,7 @@ static status become(const struct agent *agent, const struct order *order)
         TRY(set_path("LOCKSTEP_SHARED", agent->shared_file));
     else
         unsetenv("LOCKSTEP_SHARED");
+    TRY(set_nodes(agent, order));
     if (setenv("LOCKSTEP_MEET", order->meet, 1) != 0)
         FAIL(ERR_MEMORY, "no memory for the environment");
     if (chdir(order->folder) != 0)

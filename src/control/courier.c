@@ -15,6 +15,7 @@
 #include "base/clock.h"
 #include "base/file.h"
 #include "control/copy_slot.h"
+#include "control/far_files.h"
 
 enum { KNOCK_MS = 1000, ANSWER_MS = 20000, AGAIN_MS = 200, START_MS = 500,
        PEERS_MOST = 16,
@@ -332,6 +333,26 @@ static status serve_peer(struct agent *agent, struct wire *wire)
     return wire_put(wire, WIRE_COPIED, &copy, sizeof copy);
 }
 
+/* A process for each who reads files: a slow disk holds up nobody else. */
+static void serve_files(struct agent *agent, int descriptor)
+{
+    const pid_t parent = getpid();
+    struct wire wire = {.descriptor = -1};
+    const pid_t process = fork();
+
+    if (process != 0) {
+        close(descriptor);
+        return;
+    }
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    prctl(PR_SET_NAME, "lockstep:files");
+    door_close(&agent->door);
+    if (getppid() == parent &&
+        wire_open(&wire, descriptor, &agent->token, true) == OK)
+        far_files_serve(&wire, &agent->courier->stores);
+    _exit(0);
+}
+
 static void welcome(struct agent *agent, struct wire *peers)
 {
     struct visitor visitor;
@@ -344,6 +365,10 @@ static void welcome(struct agent *agent, struct wire *peers)
             if (peers[i].descriptor < 0) wire = &peers[i];
         if (door_answer(&descriptor, NULL) != OK) status_clear();
         if (descriptor < 0) continue;
+        if (visitor.purpose == DOOR_FILES) {
+            serve_files(agent, descriptor);
+            continue;
+        }
         wire_close(wire);
         if (wire_open(wire, descriptor, &agent->token, true) != OK)
             status_clear();
@@ -358,6 +383,7 @@ static void receive_for_ever(struct agent *agent)
 
     for (int i = 0; i < PEERS_MOST; i++)
         peers[i] = (struct wire){.descriptor = -1};
+    signal(SIGCHLD, SIG_IGN); /* those who serve files */
     while (getppid() == parent) {
         int used = door_polls(&agent->door, polls);
 
@@ -466,6 +492,15 @@ void courier_partner(struct agent *agent, const struct node_beat *partner)
     if (memcmp(&c->partner, &named, sizeof named) == 0) return;
     c->partner = named;
     atomic_fetch_add(&c->turn, 1);
+}
+
+void courier_stores(struct agent *agent, const struct node_stores *stores)
+{
+    struct stores *mine = &agent->courier->stores;
+
+    *mine = (struct stores){.directory = ""};
+    memcpy(mine->run, stores->run, sizeof mine->run - 1);
+    memcpy(mine->directory, stores->directory, sizeof mine->directory - 1);
 }
 
 void courier_move(struct agent *agent, const struct node_move *what)

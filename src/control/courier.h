@@ -13,6 +13,7 @@
 #ifndef LOCKSTEP_CONTROL_COURIER_H
 #define LOCKSTEP_CONTROL_COURIER_H
 
+#include "base/stores.h"
 #include "control/agent_place.h"
 
 enum { MOVES_MOST = 64 };
@@ -27,6 +28,7 @@ struct courier {
         uint64_t slot_bytes;
         int32_t ranks;
     } moves[MOVES_MOST];
+    struct stores stores;       /* what others may read; "": nothing yet */
     /* The slots that are in the memory of this node. */
     _Atomic uint64_t slot_bytes;
     _Atomic int ranks;
@@ -41,6 +43,8 @@ bool courier_look(struct agent *agent);
 /* The supervisor names the partner. */
 void courier_partner(struct agent *agent, const struct node_beat *partner);
 void courier_move(struct agent *agent, const struct node_move *what);
+/* Where the node keeps files that others may read. */
+void courier_stores(struct agent *agent, const struct node_stores *stores);
 /* Moves that are done: *what; false: there is none. */
 bool courier_moved(struct agent *agent, struct node_move *what);
 

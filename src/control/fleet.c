@@ -354,6 +354,10 @@ static void admit(struct fleet *fleet, struct wire *wire,
     *wire = (struct wire){.descriptor = -1};
     fprintf(stderr, "node      %s joined: %d slots, %d nodes are here\n",
             node->name, node->slots, fleet_nodes(fleet));
+    if (fleet->stores.directory[0] != '\0' &&
+        wire_put(&node->wire, WIRE_STORES, &fleet->stores,
+                 sizeof fleet->stores) != OK)
+        status_clear(); /* the next look sees that it is gone */
     fleet_pair(fleet);
 }
 

@@ -62,6 +62,7 @@ struct fleet {
     char survives[256];    /* as it was told last */
     int64_t beat_ns;
     bool adopts;           /* ranks of another supervisor are left alone */
+    struct node_stores stores; /* where nodes keep shards; "": they do not */
 };
 
 status fleet_open(struct fleet *fleet, const char *listen,

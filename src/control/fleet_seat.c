@@ -177,6 +177,23 @@ status fleet_seat(struct fleet *fleet, bool crowded)
     return OK;
 }
 
+/* Where ranks find the shards that they need. */
+static void name_nodes(const struct fleet *fleet, struct order *order)
+{
+    size_t used = 0;
+
+    order->nodes[0] = '\0';
+    if (fleet->stores.directory[0] == '\0') return;
+    for (int i = 0; i < fleet->count; i++) {
+        const struct node *node = &fleet->nodes[i];
+
+        if (node->wire.descriptor >= 0 && used < sizeof order->nodes)
+            used += (size_t)snprintf(order->nodes + used,
+                                     sizeof order->nodes - used, "%s %s\n",
+                                     node->name, node->address);
+    }
+}
+
 status fleet_order(struct fleet *fleet, int rank, struct order *order)
 {
     const struct rank_seat *at = &fleet->at[rank];
@@ -191,6 +208,7 @@ status fleet_order(struct fleet *fleet, int rank, struct order *order)
     order->size = fleet->crew->size;
     order->here = here;
     order->shares = here == fleet->crew->size;
+    name_nodes(fleet, order);
     *m = (struct crew_member){.far = true, .lives = true, .descriptor = -1};
     m->process = (pid_t)fleet->nodes[at->node].seats[at->place].report.process;
     m->began = fleet->nodes[at->node].seats[at->place].report.began;

@@ -73,7 +73,7 @@ static status journal_start(struct journal *journal)
     char config[PATH_BYTES], directory[PATH_BYTES], path[PATH_BYTES];
 
     TRY(path_join(config, sizeof config, journal->run, "config.yaml"));
-    if (!file_exists(config)) return OK;
+    if (!journal->elsewhere && !file_exists(config)) return OK;
     if (journal->lock.descriptor <= 0) TRY(journal_claim(journal));
     TRY(path_join(directory, sizeof directory, journal->run, "control"));
     TRY(path_join(path, sizeof path, directory, "journal.jsonl"));

@@ -24,6 +24,8 @@ struct journal {
     struct lines lines;   /* open once the run has a directory */
     struct text early;    /* lines of before */
     bool open;
+    bool elsewhere;       /* the run has begun, with its files on another
+                           * machine */
     struct file_lock lock; /* one supervisor writes */
 };
 

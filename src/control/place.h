@@ -13,6 +13,7 @@
 
 enum {
     NODES_MOST = 256, NODE_NAME_BYTES = 48, ORDER_BYTES = 16384,
+    NODES_TEXT_BYTES = NODES_MOST * (NODE_NAME_BYTES + DOOR_ADDRESS_BYTES + 2),
     PLACES_MOST = 512,    /* of a node */
     PLACES_EXTRA = 64,    /* beyond its slots, while a layout is changed */
     NODE_BEAT_MS = 500,
@@ -33,7 +34,10 @@ enum wire_kind {
     WIRE_MOVED,       /* struct node_move: they are there, or cannot be */
     WIRE_COPY,        /* struct copy_head, between agents; bytes follow */
     WIRE_COPIED,      /* struct copy_head: it is whole */
-    WIRE_END          /* none: the run is over */
+    WIRE_END,         /* none: the run is over */
+    WIRE_STORES,      /* struct node_stores: where the node keeps shards */
+    WIRE_FILE,        /* struct file_ask, to an agent (far_files.h) */
+    WIRE_FILE_ANSWER  /* struct file_answer; bytes follow */
 };
 
 struct node_hello {
@@ -49,6 +53,8 @@ struct order {
     int32_t shares, here; /* all ranks are on this node; so many are */
     char meet[DOOR_ADDRESS_BYTES];
     char folder[1024];    /* where the supervisor was started */
+    /* With checkpoint.local: a line "NAME ADDRESS" for each node; else "". */
+    char nodes[NODES_TEXT_BYTES];
     char text[ORDER_BYTES]; /* words, each with its zero byte */
 };
 
@@ -57,6 +63,9 @@ struct node_beat {
     char partner[NODE_NAME_BYTES];   /* node that keeps copies of this one's */
     char address[DOOR_ADDRESS_BYTES]; /* ranks; "": none does */
 };
+
+/* Both absolute, or below the folder where the supervisor was started. */
+struct node_stores { char directory[PATH_BYTES], run[PATH_BYTES]; };
 
 struct node_signal { uint64_t order; int32_t place, number; };
 

@@ -77,9 +77,11 @@ static bool has_file(const char *run, const char *name)
     return false;
 }
 
+/* Where nodes share no file system, the run's own files are on the node of rank
+ * 0, and here is what generation_of_agents announced. */
 static bool run_has_begun(const char *run)
 {
-    return has_file(run, "config.yaml");
+    return has_file(run, "config.yaml") || has_file(run, "control/generation");
 }
 
 static void tell_start(struct supervisor *s)
@@ -329,6 +331,7 @@ static status find_ranks(struct supervisor *s, bool resumes, bool *watches)
                      !has_file(s->how->run, "control/journal.jsonl")))
         return refuse_begun(s);
     TRY(journal_claim(&s->journal));
+    s->journal.elsewhere = true;
     TRY(s->fleet != NULL ? supervisor_adopt_agents(s, watches)
                          : supervisor_adopt(s, watches));
     if (*watches) tell_start(s);
@@ -455,6 +458,16 @@ static status end_supervisor(struct supervisor *s, status result)
     return result;
 }
 
+/* Agents are told where the run keeps its shards. */
+static status name_stores(const struct supervision *how,
+                          struct node_stores *stores)
+{
+    *stores = (struct node_stores){.directory = ""};
+    if (how->local == NULL || how->local[0] == '\0') return OK;
+    TRY(path_absolute(how->run, stores->run));
+    return path_absolute(how->local, stores->directory);
+}
+
 status supervise_agents(const struct supervision *how)
 {
     static struct fleet fleet;
@@ -464,6 +477,7 @@ status supervise_agents(const struct supervision *how)
     status result = supervisor_open(&s);
 
     fleet.board = s.board;
+    if (result == OK) result = name_stores(how, &fleet.stores);
     if (result == OK) {
         fprintf(stderr, "listens   for agents at %s\n", fleet.door.address);
         result = run_generations(&s, &rank, &again);

@@ -42,6 +42,7 @@ struct supervision {
     status (*listens)(void *argument, const char *address);
     void *argument;       /* of all four */
     bool again;           /* the run is there, and goes on */
+    const char *local;    /* option checkpoint.local; NULL or "": none */
 };
 
 /* Returns twice: in each rank at once, with *rank true and the first

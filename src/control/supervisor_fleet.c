@@ -250,11 +250,33 @@ static bool all_step(const struct supervisor *s)
     return true;
 }
 
+/* Where nodes share no file system, only this says here that the run has begun:
+ * those that come next go on with it. */
+static status note_begun(struct supervisor *s)
+{
+    TRY(directory_make_private(s->how->run));
+    s->journal.elsewhere = true;
+    journal_poll(&s->journal);
+    return lease_announce(s->how->run, s->crew.generation);
+}
+
+static void mark_begun(struct supervisor *s)
+{
+    if (s->marked || s->fleet->stores.directory[0] == '\0') return;
+    for (int i = 0; i < s->crew.size && !s->marked; i++)
+        s->marked = atomic_load(&s->board->pages[i].phase) == BOARD_STEPS;
+    if (!s->marked || note_begun(s) == OK) return;
+    LOG(WARNING, "supervise", "%s", status_message());
+    status_clear();
+    s->marked = false;
+}
+
 void generation_grow(struct supervisor *s)
 {
     char layout[LAYOUT_WORDS_BYTES] = "";
     int ranks = 0, usable;
 
+    if (s->fleet != NULL) mark_begun(s);
     if (s->fleet == NULL || s->converts || s->regroups || s->asked != 0 ||
         s->layout_ranks >= s->how->ranks || clock_ns() < s->grow_ns ||
         s->open_incident != 0 || !all_step(s))

@@ -35,6 +35,7 @@ struct sight {
 };
 
 struct supervisor {
+    bool marked;          /* it is known here that the run has begun */
     const struct supervision *how;
     struct crew crew;
     struct fleet *fleet;  /* NULL: ranks are children */

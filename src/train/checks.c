@@ -6,6 +6,8 @@
 
 #include "base/file.h"
 #include "checkpoint/s3_text.h"
+#include "comm/launch.h"
+#include "comm/process.h"
 #include "train/exam.h"
 #include "train/feed.h"
 #include "train/held_sets.h"
@@ -58,6 +60,20 @@ static status check_mirror(const struct options *o)
          o->checkpoint.mirror);
 }
 
+/* Other launchers do not say who shares a machine, nor fetch anything. */
+static status check_local(const struct options *o)
+{
+    if (o->checkpoint.local[0] == '\0') return OK;
+    if (o->checkpoint.mirror[0] != '\0')
+        FAIL(ERR_CONFIG, "checkpoint.local and checkpoint.mirror: what is sent "
+                         "to a storage is sent from RUN/ckpt; leave out one "
+                         "of them");
+    if (launch_rank() < 0 || process_is_rank()) return OK;
+    FAIL(ERR_CONFIG, "checkpoint.local: ranks under MPI cannot fetch what "
+                     "other machines keep; use lockstep supervise and "
+                     "lockstep agent, or leave it out");
+}
+
 status checks_run(const struct setup *setup,
                   const struct tokenizer *tokenizer)
 {
@@ -67,6 +83,7 @@ status checks_run(const struct setup *setup,
     TRY(feed_check(setup, tokenizer));
     TRY(check_policy(o));
     TRY(check_mirror(o));
+    TRY(check_local(o));
     TRY(noise_plan(&noise, o, setup->grid.data));
     TRY(held_sets_check(o));
     TRY(exam_check(setup, tokenizer));

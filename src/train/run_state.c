@@ -12,6 +12,7 @@
 #include "checkpoint/mirror.h"
 #include "control/lease.h"
 #include "models/lora.h"
+#include "train/local_save.h"
 
 enum { TOKENIZER_COPY_BYTES = 64 << 20 };
 
@@ -95,8 +96,9 @@ static bool keeps_rates(const struct keeper *keeper)
     return keeper->setup->request.choice.kind == &optimizer_schedule_free;
 }
 
+/* records: of a copy in memory, RUN/records (local_run.h); 0: none. */
 static status write_state(const struct keeper *keeper,
-                          const struct counters *counters,
+                          const struct counters *counters, int64_t records,
                           struct json_writer *w)
 {
     json_write_begin(w, 2);
@@ -107,6 +109,7 @@ static status write_state(const struct keeper *keeper,
     json_write_key_integer(w, "epoch", counters->epoch);
     json_write_key_integer(w, "data_tokens", counters->data_tokens);
     json_write_key_integer(w, "data_crc32c", counters->data_crc);
+    if (records > 0) json_write_key_integer(w, "records", records);
     write_narrow(keeper, counters, w);
     if (keeps_rates(keeper)) {
         json_write_key(w, "rate_most");
@@ -210,9 +213,15 @@ done:
 static void prune(const struct keeper *keeper, struct keeper_job *job)
 {
     const struct options *o = &keeper->setup->set->values;
+    const struct local_run *local = keeper->local;
+    const bool here = local != NULL
+                          ? local_leads(local, job->group == NULL
+                                                   ? 0 : job->group->rank)
+                          : job_leads(job);
 
-    if (!job_leads(job) ||
-        checkpoint_prune(keeper->run, o->checkpoint.keep_last,
+    if (!here ||
+        checkpoint_prune(local != NULL ? local->store : keeper->run,
+                         o->checkpoint.keep_last,
                          o->checkpoint.keep_every) == OK)
         return;
     snprintf(job->pruned, sizeof job->pruned, "%s", status_message());
@@ -247,7 +256,7 @@ status keeper_job_init(struct keeper_job *job, struct keeper *keeper,
         .group = keeper->team == NULL ? NULL : keeper->team->world,
         .parts = keeper->parts.items, .threads = keeper->stages->threads,
         .counters = *counters};
-    return write_state(keeper, counters, &job->state);
+    return write_state(keeper, counters, 0, &job->state);
 }
 
 void keeper_job_free(struct keeper_job *job)
@@ -277,7 +286,7 @@ status keeper_job_run(const struct keeper *keeper, struct keeper_job *job)
     if (t != NULL && t->json_length <= TOKENIZER_COPY_BYTES)
         files[file_count++] = (struct checkpoint_file){t->file_name, t->json,
                                                        t->json_length};
-    const struct checkpoint_plan plan = {
+    struct checkpoint_plan plan = {
         .run = keeper->run, .step = job->counters.step,
         .tokens = job->counters.tokens, .grid = keeper->setup->grid,
         .lockstep = LOCKSTEP_VERSION, .numerics = LOCKSTEP_NUMERICS_VERSION,
@@ -287,7 +296,8 @@ status keeper_job_run(const struct keeper *keeper, struct keeper_job *job)
         .part_count = keeper->parts.count, .files = files,
         .file_count = file_count, .threads = job->threads};
 
-    TRY(save_together(job, &plan));
+    TRY(keeper->local != NULL ? local_save(keeper->local, job->group, &plan)
+                              : save_together(job, &plan));
     prune(keeper, job);
     send_away(keeper, job);
     return OK;
@@ -446,17 +456,29 @@ static status read_checkpoint(struct keeper *keeper,
     return result;
 }
 
+static struct group *group_of(const struct keeper *keeper)
+{
+    return keeper->team == NULL ? NULL : keeper->team->world;
+}
+
 status keeper_restore(struct keeper *keeper, struct counters *counters,
                       struct text *notice)
 {
+    struct local_source source = {.list.count = 0};
     struct checkpoint checkpoint = {0};
     status result;
 
-    TRY_GOTO(done, result, open_newest(keeper, &checkpoint, notice));
+    TRY_GOTO(done, result,
+             keeper->local != NULL
+                 ? local_open_newest(keeper->local, group_of(keeper),
+                                     keeper->stages->threads, &source,
+                                     &checkpoint, notice)
+                 : open_newest(keeper, &checkpoint, notice));
     TRY_GOTO(done, result,
              agree(keeper, read_checkpoint(keeper, &checkpoint, counters)));
 done:
     checkpoint_close(&checkpoint);
+    local_source_close(&source);
     return result;
 }
 
@@ -470,7 +492,10 @@ status keeper_state(struct keeper *keeper, const struct counters *counters,
     status result;
 
     kept.data_tokens = kept.data_crc = 0; /* nobody can have changed them */
-    TRY_GOTO(done, result, write_state(keeper, &kept, &w));
+    TRY_GOTO(done, result,
+             write_state(keeper, &kept,
+                         keeper->local != NULL ? keeper->local->records : 0,
+                         &w));
     result = text_append(out, w.out.bytes, w.out.length);
 done:
     json_writer_free(&w);
@@ -485,12 +510,28 @@ status keeper_read_state(struct keeper *keeper, const char *state,
     struct arena arena;
     status result;
 
+
     arena_init(&arena, "copy in memory", 0);
     memory.manifest.step = step;
     TRY_GOTO(done, result, json_read(&memory.state, &arena, state, length,
                                      "the copy in memory"));
     result = read_state(keeper, &memory, counters);
 done:
+    arena_free(&arena);
+    return result;
+}
+
+status keeper_state_records(const char *state, size_t length, int64_t *records)
+{
+    const char *source = "the copy in memory";
+    const struct json *root;
+    struct arena arena;
+    status result;
+
+    arena_init(&arena, source, 0);
+    result = json_read(&root, &arena, state, length, source);
+    if (result == OK)
+        result = json_get_integer_or(root, source, "records", 0, records);
     arena_free(&arena);
     return result;
 }

@@ -33,6 +33,7 @@ struct keeper {
     struct delayed *delayed;
     struct routing *routing;
     struct ranges *left_out;    /* samples of the order */
+    const struct local_run *local; /* shards on each machine; NULL: RUN/ckpt */
 };
 
 /* Counters of a run: everything that is not a tensor. */
@@ -89,5 +90,9 @@ status keeper_state(struct keeper *keeper, const struct counters *counters,
 status keeper_read_state(struct keeper *keeper, const char *state,
                          size_t length, int64_t step,
                          struct counters *counters);
+/* The number of RUN/records when a copy in memory was made (local_run.h); 0:
+ * none. */
+status keeper_state_records(const char *state, size_t length,
+                            int64_t *records);
 
 #endif

@@ -34,6 +34,7 @@ static void free_all(struct trainer *t)
     setup_free(&t->setup);
     run_tokenizer_free(&t->tokenizer);
     run_dir_close(&t->run);
+    local_close(&t->local);
     team_free(&t->team);
 }
 

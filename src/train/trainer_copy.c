@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* trainer_copy.c - copies of a supervised run's state in memory: made after
  * steps, gone back to by the next generation. */
+#include <stdio.h>
 #include <string.h>
 
 #include "base/log.h"
@@ -41,7 +42,8 @@ static int64_t newest_checkpoint(const struct trainer *t)
     int64_t step = -1;
 
     if (!trainer_leads(t)) return -1;
-    if (checkpoint_find_newest(t->run.path, directory, &step) == OK)
+    if (checkpoint_find_newest(t->local.used ? t->local.store : t->run.path,
+                               directory, &step) == OK)
         return step;
     status_clear();
     return -1;
@@ -61,6 +63,47 @@ status trainer_copy_return(struct trainer *t, int64_t step)
     return team_agree(&t->team, restore(t, step));
 }
 
+/* Whether the machine with the lines of metrics and records since the newest
+ * checkpoint is lost: then what they say is made again. */
+static status check_records(struct trainer *t, const char *state,
+                            size_t length, bool *lost)
+{
+    int64_t records = 0;
+    int newer = 0;
+    status result = OK;
+
+    *lost = false;
+    if (!t->local.used) return OK;
+    if (trainer_leads(t))
+        result = keeper_state_records(state, length, &records);
+    TRY(team_agree(&t->team, result));
+    newer = trainer_leads(t) && records > t->local.records;
+    TRY(team_most(&t->team, &newer));
+    *lost = newer != 0;
+    if (*lost && trainer_leads(t))
+        fprintf(stderr, "notice    metrics and records of the steps since the "
+                        "newest checkpoint were lost with their machine: the "
+                        "run goes back to it, not to the copies in memory\n");
+    return OK;
+}
+
+static status restore_newest(struct trainer *t, int64_t *step)
+{
+    const char *state = NULL;
+    size_t length = 0;
+    bool lost;
+
+    TRY(team_agree(&t->team, memory_copy_restore(&t->copy, *step, &state,
+                                                 &length)));
+    TRY(check_records(t, state, length, &lost));
+    if (!lost)
+        return team_agree(&t->team,
+                          keeper_read_state(&t->keeper, state, length, *step,
+                                            &t->counters));
+    t->copy.newest = *step = -1;
+    return OK;
+}
+
 status trainer_copy_restore(struct trainer *t, int64_t *step)
 {
     double saved = (double)newest_checkpoint(t);
@@ -70,9 +113,11 @@ status trainer_copy_restore(struct trainer *t, int64_t *step)
     TRY(team_largest(&t->team, &saved, 1));
     if (saved > (double)*step) *step = -1;
     if (*step < 0) return OK;
-    TRY(trainer_copy_return(t, *step));
+    TRY(restore_newest(t, step));
+    if (*step < 0) return OK;
     /* A save that the last generation had begun. */
-    if (trainer_leads(t) && checkpoint_clean(t->run.path) != OK)
+    if (local_leads(&t->local, team_rank(&t->team)) &&
+        checkpoint_clean(t->local.used ? t->local.store : t->run.path) != OK)
         status_clear();
     LOG(DEBUG, "train", "goes on after step %lld, from the copy in memory",
         (long long)*step);

@@ -96,7 +96,9 @@ static status restore(struct trainer *t)
     struct text notice = {0};
     status result;
 
-    if (trainer_leads(t)) TRY_GOTO(done, result, checkpoint_clean(t->run.path));
+    if (local_leads(&t->local, team_rank(&t->team)))
+        TRY_GOTO(done, result, checkpoint_clean(t->local.used ? t->local.store
+                                                              : t->run.path));
     TRY_GOTO(done, result, keeper_restore(&t->keeper, &t->counters, &notice));
     TRY_GOTO(done, result, train_step_return(&t->step));
     if (notice.length > 0) LOG(WARNING, "checkpoint", "%s", notice.bytes);
@@ -120,7 +122,8 @@ static status may_begin(const struct trainer *t, int64_t *begins)
     int count;
     bool none;
 
-    TRY(checkpoint_count(run, &count, &none));
+    TRY(t->local.used ? local_count(&t->local, &count, &none)
+                      : checkpoint_count(run, &count, &none));
     *begins = count == 0;
     if (count > 0 && told)
         FAIL(ERR_CONFIG, "%s has %d checkpoints, and --from-scratch would give "
@@ -181,8 +184,11 @@ status trainer_plan(struct trainer *t, struct group *world)
     if (t->tokenizer.vocabulary.size == 0 && t->setup.model.vocab == 0)
         FAIL(ERR_CONFIG, "tokenizer.from is empty and model.vocab is 0: one of "
                          "them must give the vocabulary");
+    TRY(local_open(&t->local, o, world));
     if (t->request->resume) {
-        TRY(checkpoint_newest_grid(o->run.dir, &grid, &found));
+        TRY(t->local.used
+                ? local_newest_grid(&t->local, world, &grid, &found)
+                : checkpoint_newest_grid(o->run.dir, &grid, &found));
         if (found) TRY(setup_use_grid(&t->setup, &grid));
     }
     TRY(checks_run(&t->setup, run_tokenizer_of(&t->tokenizer)));
@@ -233,6 +239,18 @@ static status try_address(const struct trainer *t)
     return address[0] != '\0' ? prometheus_try(address) : OK;
 }
 
+/* A generation that ended before its supervisor heard of its first step. */
+static bool begins_again(const struct trainer *t, const char *directory)
+{
+    char path[PATH_BYTES];
+
+    if (!t->local.used || board_generation() <= 1) return false;
+    if (path_join(path, sizeof path, directory, "config.yaml") == OK)
+        return file_exists(path);
+    status_clear();
+    return false;
+}
+
 /* A rank of an earlier generation whose machine nobody reaches may hold the
  * directory until its lease ends, and a file server for longer. */
 static status take_run(struct trainer *t, const char *directory)
@@ -243,6 +261,8 @@ static status take_run(struct trainer *t, const char *directory)
     const struct timespec pause = {0, 50000000};
     status result;
 
+    if (!t->request->resume && begins_again(t, directory))
+        return run_dir_resume(&t->run, directory);
     if (!t->request->resume) return run_dir_create(&t->run, directory);
     result = run_dir_resume(&t->run, directory);
     while (result == ERR_CONFIG && board_has_agent() &&
@@ -255,10 +275,46 @@ static status take_run(struct trainer *t, const char *directory)
     return result;
 }
 
+/* The first rank of another machine makes there what rank 0 made here. */
+static status open_machine(struct trainer *t, const char *directory)
+{
+    snprintf(t->run.path, sizeof t->run.path, "%s", directory);
+    TRY(path_join(t->run.config, sizeof t->run.config, directory,
+                  "config.yaml"));
+    TRY(directory_make_private(directory));
+    TRY(open_log(t, directory));
+    return open_data(t);
+}
+
+/* A new run's folders are empty. */
+static status check_store(const struct trainer *t)
+{
+    int count = 0;
+    bool none;
+
+    if (t->request->resume || board_generation() > 1) return OK;
+    TRY(checkpoint_count(t->local.store, &count, &none));
+    if (count == 0) return OK;
+    FAIL(ERR_CONFIG, "checkpoint.local: %s holds checkpoints of a run; a new "
+                     "run needs another directory", t->local.store);
+}
+
+static status open_local(struct trainer *t, const char *directory)
+{
+    const bool makes = local_leads(&t->local, team_rank(&t->team));
+    status result = makes ? check_store(t) : OK;
+
+    if (result == OK && makes && !trainer_leads(t))
+        result = open_machine(t, directory);
+    TRY(team_agree(&t->team, result));
+    return local_bring_records(&t->local, t->team.world);
+}
+
 /* The run's directory and its data: rank 0 first, the others find them made. */
 static status open_run(struct trainer *t)
 {
     const char *directory = t->request->set->values.run.dir;
+    const bool makes = local_leads(&t->local, team_rank(&t->team));
     status result = OK;
 
     if (trainer_leads(t)) {
@@ -273,7 +329,8 @@ static status open_run(struct trainer *t)
         if (result == OK) result = open_data(t);
     }
     TRY(team_agree(&t->team, result));
-    if (trainer_leads(t)) return OK;
+    if (t->local.used) TRY(open_local(t, directory));
+    if (trainer_leads(t) || (t->local.used && makes)) return OK;
     snprintf(t->run.path, sizeof t->run.path, "%s", directory);
     TRY(open_log(t, directory));
     return open_data(t);
@@ -370,13 +427,20 @@ static status begin(struct trainer *t)
                          "are fewer; start a new run for a shorter one",
              t->run.path, (long long)t->counters.step,
              (long long)t->setup.rate.steps);
+    if (local_leads(&t->local, team_rank(&t->team)) && t->local.used) {
+        TRY(directory_make_private(t->local.store));
+        if (t->saved_step < 0) TRY(checkpoint_announce(t->local.store));
+        if (!trainer_leads(t)) TRY(store_configuration(t));
+    }
     if (!trainer_leads(t)) return OK;
+    if (t->local.used) TRY(local_raise_records(&t->local));
     checks_note_schedule(&t->setup);
     checks_note_warmup(t->setup.set->values.optimizer.warmup,
                        t->setup.rate.steps);
     if (t->request->resume) tell_length(t);
     /* Before config.yaml makes a run of it. */
-    if (t->saved_step < 0) TRY(checkpoint_announce(t->run.path));
+    if (t->saved_step < 0 && !t->local.used)
+        TRY(checkpoint_announce(t->run.path));
     /* They were written before the first copy in memory was made. */
     if (t->copy.resumed)
         return trainer_open_files(t, t->counters.step);
@@ -425,6 +489,7 @@ static status use_pipeline(struct trainer *t)
     t->step.executor.used_argument = &t->feed;
     TRY(keeper_build(&t->keeper, &t->setup, &of, t->run.path));
     t->keeper.tokenizer = run_tokenizer_of(&t->tokenizer);
+    t->keeper.local = t->local.used ? &t->local : NULL;
     TRY(trainer_check_build(t));
     if (t->request->set->values.checkpoint.async)
         TRY(background_use(&t->background, &t->keeper));

@@ -7,6 +7,7 @@
 
 #include "train/background.h"
 #include "train/feed.h"
+#include "train/local_run.h"
 #include "train/predicted.h"
 #include "train/run_state.h"
 #include "train/memory_copy.h"
@@ -55,6 +56,7 @@ struct trainer {
     struct profiler profiler;
     struct keeper keeper;
     struct run_dir run;
+    struct local_run local; /* with checkpoint.local */
     struct metrics_writer metrics;
     struct lines samples; /* RUN/samples.jsonl; open where prompts are */
     struct lines consumed; /* RUN/consumed.jsonl */

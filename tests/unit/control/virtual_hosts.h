@@ -187,6 +187,12 @@ void courier_partner(struct agent *agent, const struct node_beat *beat)
     host_of(agent)->partner = host_named(beat->partner);
 }
 
+void courier_stores(struct agent *agent, const struct node_stores *stores)
+{
+    (void)agent;
+    (void)stores;
+}
+
 /* At once, if the other machine can be reached. */
 void courier_move(struct agent *agent, const struct node_move *what)
 {

@@ -1,0 +1,233 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* local_records.c - metrics and records of a run that follow rank 0 from
+ * machine to machine. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include "base/arena.h"
+#include "train/local_run.h"
+
+enum { NUMBER_BYTES = 24 };
+static const size_t file_most = (size_t)1 << 40;
+
+/* The number in the text of RUN/records; 0: none. */
+static int64_t number_in(const struct text *text)
+{
+    const int64_t number =
+        text->length > 0 && text->length < NUMBER_BYTES
+            ? strtoll(text->bytes, NULL, 10) : 0;
+
+    return number > 0 ? number : 0;
+}
+
+static int64_t number_at(const struct shard_place *place)
+{
+    struct text text = {0};
+    int64_t number = 0;
+
+    if (shard_place_read(place, "run/records", NUMBER_BYTES, &text) == OK)
+        number = number_in(&text);
+    else
+        status_clear();
+    text_free(&text);
+    return number;
+}
+
+static status store(const char *run, const char *name, const struct text *text)
+{
+    char path[PATH_BYTES];
+
+    TRY(path_join(path, sizeof path, run, name));
+    return file_write_atomic(path, text->bytes != NULL ? text->bytes : "",
+                             text->length);
+}
+
+/* One file of another machine's RUN; there need be none. */
+static status bring_file(const struct shard_place *place, const char *run,
+                         const char *name)
+{
+    char path[STORE_PATH_BYTES];
+    struct text text = {0};
+    status result;
+
+    snprintf(path, sizeof path, "run/%s", name);
+    result = shard_place_read(place, path, file_most, &text);
+    if (result == OK) result = store(run, name, &text);
+    else if (result == ERR_MISSING) {
+        status_clear();
+        result = OK;
+    }
+    text_free(&text);
+    return result;
+}
+
+static bool has(const char *run, const char *name)
+{
+    char path[PATH_BYTES];
+
+    if (path_join(path, sizeof path, run, name) == OK)
+        return file_exists(path);
+    status_clear();
+    return false;
+}
+
+/* ---- the configuration ---- */
+
+static bool is_configuration(const char *name)
+{
+    return strncmp(name, "config.", 7) == 0 ||
+           strncmp(name, "tokenizer.", 10) == 0;
+}
+
+/* config.yaml last: whoever finds it finds the rest. */
+static status bring_all(const struct shard_place *place, const char *run)
+{
+    TRY(directory_make_private(run));
+    for (int i = 0; stores_run_files[i] != NULL; i++)
+        if (is_configuration(stores_run_files[i]) &&
+            strcmp(stores_run_files[i], "config.yaml") != 0)
+            TRY(bring_file(place, run, stores_run_files[i]));
+    return bring_file(place, run, "config.yaml");
+}
+
+status local_bring_configuration(const char *run)
+{
+    struct far_nodes far;
+    struct local_run local = {.used = true};
+    struct local_places places;
+    status result;
+
+    if (!far_nodes_find(&far) || has(run, "config.yaml")) return OK;
+    snprintf(local.node, sizeof local.node, "%s", far.own);
+    result = local_places_open(&places, &local, NULL);
+    for (int i = 1; i < places.count && result == OK; i++) {
+        char byte;
+        size_t got = 0;
+
+        if (places.places[i].read(places.places[i].argument, "run/config.yaml",
+                                  0, &byte, 1, &got) != OK) {
+            status_clear();
+            continue;
+        }
+        result = bring_all(&places.places[i], run);
+        break;
+    }
+    local_places_close(&places);
+    return result;
+}
+
+/* ---- records ---- */
+
+/* Those of a machine that is here. */
+static status bring_from(struct local_run *local,
+                         const struct shard_place *place, int64_t number)
+{
+    for (int i = 0; stores_run_files[i] != NULL; i++)
+        if (!is_configuration(stores_run_files[i]))
+            TRY(bring_file(place, local->stores.run, stores_run_files[i]));
+    local->records = number;
+    return OK;
+}
+
+/* A file of the step, if it has one of that name. */
+static status take_file(const struct local_run *local,
+                        const struct shard_set *shards, const char *name)
+{
+    struct text text = {0};
+    status result = shards_read_file(shards, name, file_most, &text);
+
+    if (result == OK) result = store(local->stores.run, name, &text);
+    else if (result == ERR_MISSING) {
+        status_clear();
+        result = OK;
+    }
+    text_free(&text);
+    return result;
+}
+
+status local_bring_from_step(struct local_run *local,
+                             const struct shard_set *shards)
+{
+    struct text text = {0};
+    int64_t number = 0;
+    status result = OK;
+
+    if (shards_read_file(shards, "records", NUMBER_BYTES, &text) == OK)
+        number = number_in(&text);
+    else
+        status_clear();
+    text_free(&text);
+    for (int i = 0; stores_run_files[i] != NULL && result == OK; i++) {
+        const char *name = stores_run_files[i];
+        const bool wanted = is_configuration(name)
+                                ? !has(local->stores.run, name)
+                                : number > local->records;
+
+        if (wanted) result = take_file(local, shards, name);
+    }
+    if (number > local->records) local->records = number;
+    return result;
+}
+
+static status bring_newest(struct local_run *local)
+{
+    struct local_source source;
+    struct text notice = {0};
+    int64_t most, step;
+    int best = 0;
+    status result;
+
+    TRY_GOTO(done, result, local_source_list(&source, local, NULL, &notice));
+    most = local->records = number_at(&source.places.places[0]);
+    for (int i = 1; i < source.places.count; i++) {
+        const int64_t number = number_at(&source.places.places[i]);
+
+        if (number > most) best = i;
+        if (number > most) most = number;
+    }
+    if (best > 0)
+        TRY_GOTO(done, result, bring_from(local, &source.places.places[best],
+                                          most));
+    TRY_GOTO(done, result,
+             local_source_newest(&source, INT64_MAX, &step, &notice));
+    if (step >= 0) result = local_bring_from_step(local, &source.shards);
+done:
+    local_source_close(&source);
+    text_free(&notice);
+    return result;
+}
+
+status local_bring_records(struct local_run *local, struct group *world)
+{
+    struct text ledger = {0};
+    char path[PATH_BYTES];
+    const bool first = world == NULL || world->rank == 0;
+    status result = first ? bring_newest(local) : OK;
+
+    if (world == NULL) return result;
+    if (result == OK)
+        result = path_join(path, sizeof path, local->stores.run,
+                           "ledger.jsonl");
+    if (first && result == OK && file_exists(path))
+        result = file_read_own(path, (size_t)1 << 30, &ledger);
+    TRY_GOTO(done, result, comm_agree(world, result));
+    TRY_GOTO(done, result, local_spread(local, world, &ledger));
+    if (!first && local->lead == world->rank && ledger.length > 0)
+        result = store(local->stores.run, "ledger.jsonl", &ledger);
+    result = comm_agree(world, result);
+done:
+    text_free(&ledger);
+    return result;
+}
+
+status local_raise_records(struct local_run *local)
+{
+    struct text text = {0};
+    status result;
+
+    local->records++;
+    result = text_printf(&text, "%lld\n", (long long)local->records);
+    if (result == OK) result = store(local->stores.run, "records", &text);
+    text_free(&text);
+    return result;
+}
