@@ -2,7 +2,7 @@
 /* random.c - counter-based random numbers.
  * Source: Salmon et al. 2011, "Parallel random numbers: as easy as 1, 2, 3",
  * section 3.3, Philox4x32-10. */
-#include "base/random.h"
+#include "base/philox.h"
 
 #if defined(__x86_64__)
 #include <immintrin.h>
@@ -10,12 +10,7 @@
 
 #include "base/status.h"
 
-/* Multipliers and key increments of the paper's table 2. */
-#define PHILOX_M0 0xD2511F53u
-#define PHILOX_M1 0xCD9E8D57u
-#define PHILOX_W0 0x9E3779B9u
-#define PHILOX_W1 0xBB67AE85u
-enum { PHILOX_ROUNDS = 10, FEISTEL_ROUNDS = 8 };
+enum { FEISTEL_ROUNDS = 8 };
 
 __extension__ typedef unsigned __int128 wide;
 
@@ -47,25 +42,7 @@ struct random_key random_key_make(uint64_t seed, const char *name)
 void random_block(struct random_key key, uint64_t low, uint64_t high,
                   uint32_t out[4])
 {
-    uint32_t x0 = (uint32_t)low, x1 = (uint32_t)(low >> 32);
-    uint32_t x2 = (uint32_t)high, x3 = (uint32_t)(high >> 32);
-    uint32_t k0 = key.word[0], k1 = key.word[1];
-
-    for (int round = 0; round < PHILOX_ROUNDS; round++) {
-        const uint64_t p0 = (uint64_t)PHILOX_M0 * x0;
-        const uint64_t p1 = (uint64_t)PHILOX_M1 * x2;
-
-        x0 = (uint32_t)(p1 >> 32) ^ x1 ^ k0;
-        x1 = (uint32_t)p1;
-        x2 = (uint32_t)(p0 >> 32) ^ x3 ^ k1;
-        x3 = (uint32_t)p0;
-        k0 += PHILOX_W0;
-        k1 += PHILOX_W1;
-    }
-    out[0] = x0;
-    out[1] = x1;
-    out[2] = x2;
-    out[3] = x3;
+    philox_block(key, low, high, out);
 }
 
 static uint64_t word64(struct random_key key, uint64_t low, uint64_t high)

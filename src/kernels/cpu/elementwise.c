@@ -7,16 +7,12 @@
  * first cache. Operands may be the same memory element by element, which the
  * loops allow. */
 #include <math.h>
+#include "kernels/activations.h"
 #include "kernels/cpu/cpu.h"
 #include "kernels/element.h"
 #include "kernels/view.h"
 
 enum { BLOCK = 4096, NARROW_BLOCK = 1024, OPERANDS_MAX = 5 };
-
-#define GELU_A 0.79788456080286535588
-#define GELU_B (0.044715 * GELU_A)
-#define SQRT_HALF 0.70710678118654752440
-#define INVERSE_SQRT_TWO_PI 0.39894228040143267794
 
 /* `at` points to the block's first element of each operand. */
 typedef void (*block_kernel)(float *const *at, int64_t count,
@@ -165,24 +161,6 @@ status CPU(scale)(struct stream *stream, struct tensor y, struct tensor x,
     return elementwise_run(stream, &e);
 }
 
-ELEMENTARY float gelu_inner(float x)
-{
-    return tanh_f32(x * __builtin_fmaf(x * x, (float)GELU_B, (float)GELU_A));
-}
-
-ELEMENTARY float normal_cumulative(float x)
-{
-    return 0.5f * (1.0f + erf_f32(x * (float)SQRT_HALF));
-}
-
-/* NaN passes through the factor x. */
-ELEMENTARY float silu_slope(float x)
-{
-    float s = 1.0f / one_plus_exp_f32(x);
-
-    return __builtin_fmaf(x * s, 1.0f - s, s);
-}
-
 static void gelu_tanh_block(float *const *at, int64_t count,
                             const void *constants)
 {
@@ -191,7 +169,7 @@ static void gelu_tanh_block(float *const *at, int64_t count,
 
     (void)constants;
     SIMD for (int64_t i = 0; i < count; i++)
-        y[i] = 0.5f * x[i] * (1.0f + gelu_inner(x[i]));
+        y[i] = gelu_tanh(x[i]);
 }
 
 static void gelu_erf_block(float *const *at, int64_t count,
@@ -251,15 +229,8 @@ static void gelu_tanh_backward_block(float *const *at, int64_t count,
     const float *dy = at[1], *x = at[2];
 
     (void)constants;
-    SIMD for (int64_t i = 0; i < count; i++) {
-        float t = gelu_inner(x[i]);
-        float inner = __builtin_fmaf(x[i] * x[i], (float)(3 * GELU_B),
-                                     (float)GELU_A);
-
-        dx[i] = dy[i] * __builtin_fmaf(0.5f * x[i] * inner,
-                                       __builtin_fmaf(-t, t, 1.0f),
-                                       0.5f * (1.0f + t));
-    }
+    SIMD for (int64_t i = 0; i < count; i++)
+        dx[i] = dy[i] * gelu_tanh_slope(x[i]);
 }
 
 static void gelu_erf_backward_block(float *const *at, int64_t count,
@@ -269,13 +240,8 @@ static void gelu_erf_backward_block(float *const *at, int64_t count,
     const float *dy = at[1], *x = at[2];
 
     (void)constants;
-    SIMD for (int64_t i = 0; i < count; i++) {
-        float density = exp_f32(-0.5f * x[i] * x[i]) *
-                        (float)INVERSE_SQRT_TWO_PI;
-
-        dx[i] = dy[i] * __builtin_fmaf(x[i], density,
-                                       normal_cumulative(x[i]));
-    }
+    SIMD for (int64_t i = 0; i < count; i++)
+        dx[i] = dy[i] * gelu_erf_slope(x[i]);
 }
 
 static void silu_backward_block(float *const *at, int64_t count,
@@ -402,7 +368,7 @@ static void geglu_block(float *const *at, int64_t count, const void *constants)
 
     (void)constants;
     SIMD for (int64_t i = 0; i < count; i++)
-        y[i] = 0.5f * gate[i] * (1.0f + gelu_inner(gate[i])) * up[i];
+        y[i] = gelu_tanh(gate[i]) * up[i];
 }
 
 status CPU(geglu_forward)(struct stream *stream, struct tensor out,

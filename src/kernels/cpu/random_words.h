@@ -1,18 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* random_words.h - blocks of the generator (base/random.h) side by side, one in
- * each lane. Source: Salmon et al. 2011, Philox4x32-10. */
+ * each lane. */
 #ifndef LOCKSTEP_KERNELS_CPU_RANDOM_WORDS_H
 #define LOCKSTEP_KERNELS_CPU_RANDOM_WORDS_H
 
+#include "base/philox.h"
 #include "kernels/cpu/cpu.h"
 
-enum { RANDOM_LANES = 16, RANDOM_ROUNDS = 10 };
-
-/* Multipliers and key increments of the paper's table 2. */
-#define RANDOM_M0 0xD2511F53u
-#define RANDOM_M1 0xCD9E8D57u
-#define RANDOM_W0 0x9E3779B9u
-#define RANDOM_W1 0xBB67AE85u
+enum { RANDOM_LANES = 16 };
 
 /* out[w * RANDOM_LANES + i] = word w of the block at counter
  * (low, high + i step). */
@@ -31,18 +26,18 @@ ELEMENTARY void random_words(uint32_t *out, struct random_key key,
         x2[i] = (uint32_t)high;
         x3[i] = (uint32_t)(high >> 32);
     }
-    for (int round = 0; round < RANDOM_ROUNDS; round++) {
+    for (int round = 0; round < PHILOX_ROUNDS; round++) {
         SIMD for (int i = 0; i < RANDOM_LANES; i++) {
-            const uint64_t p0 = (uint64_t)RANDOM_M0 * x0[i];
-            const uint64_t p1 = (uint64_t)RANDOM_M1 * x2[i];
+            const uint64_t p0 = (uint64_t)PHILOX_M0 * x0[i];
+            const uint64_t p1 = (uint64_t)PHILOX_M1 * x2[i];
 
             x0[i] = (uint32_t)(p1 >> 32) ^ x1[i] ^ k0;
             x1[i] = (uint32_t)p1;
             x2[i] = (uint32_t)(p0 >> 32) ^ x3[i] ^ k1;
             x3[i] = (uint32_t)p0;
         }
-        k0 += RANDOM_W0;
-        k1 += RANDOM_W1;
+        k0 += PHILOX_W0;
+        k1 += PHILOX_W1;
     }
 }
 
