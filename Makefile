@@ -109,12 +109,32 @@ $(BUILD)/%.o: %.c
 	mkdir -p $(@D)
 	$(CC) $(BASIC) $(HARDEN) $(CFLAGS) $(COVER) -DISAS="$(ISAS)" $(foreach i,$(ISAS),-DHAVE_ISA_$(i)) -c $< -o $@
 
+# Kernels of CUDA (.cu) as C, with the emulator: unit tests of kernels link
+# them, the program does not. Its threads have stacks of their own, which
+# sanitizers do not follow.
+CUDA     := $(sort $(wildcard src/kernels/cuda/*.cu))
+EMULATED := $(CUDA:%=$(BUILD)/%.o) \
+            $(patsubst %.c,$(BUILD)/%.o,$(sort $(wildcard src/kernels/cuda/*.c)))
+ifneq ($(SAN),)
+EMULATED :=
+endif
+$(EMULATED): Makefile
+HAS_FMA  := $(shell grep -qsw fma /proc/cpuinfo && echo -mfma)
+$(BUILD)/%.cu.o: %.cu
+	$(call SAY,CC  ,$@)
+	mkdir -p $(@D)
+	$(CC) $(BASIC) $(CFLAGS) $(KERNEL_OPT) $(HAS_FMA) -x c -c $< -o $@
+
 # Unit tests: one program per tests/unit/<folder>/test_<file>.c
 TESTS := $(patsubst %.c,$(BUILD)/%,$(sort $(wildcard tests/unit/*/test_*.c)))
 $(BUILD)/tests/unit/%: tests/unit/%.c $(BUILD)/liblockstep.a
 	$(call SAY,CC  ,$@)
 	mkdir -p $(@D)
 	$(CC) $(BASIC) $(CFLAGS) $< $(BUILD)/liblockstep.a -o $@ -lcmocka $(LIBS)
+$(BUILD)/tests/unit/kernels/%: tests/unit/kernels/%.c $(EMULATED) $(BUILD)/liblockstep.a
+	$(call SAY,CC  ,$@)
+	mkdir -p $(@D)
+	$(CC) $(BASIC) $(CFLAGS) $< $(EMULATED) $(BUILD)/liblockstep.a -o $@ -lcmocka $(LIBS)
 unit-build: $(TESTS)
 unit: $(TESTS)
 	@set -e; for t in $(TESTS); do echo "== $$t"; $$t; done

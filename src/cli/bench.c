@@ -12,11 +12,11 @@
 /* --isa; every name of kernels.h. */
 static status read_isa(const struct arguments *arguments, enum isa *out)
 {
-    const char *names[ISA_COUNT];
+    const char *names[ISA_CHOICES];
     int chosen = ISA_AUTO;
 
-    for (int i = 0; i < ISA_COUNT; i++) names[i] = isa_name((enum isa)i);
-    TRY(arguments_choice(arguments, "isa", names, ISA_COUNT, &chosen));
+    for (int i = 0; i < ISA_CHOICES; i++) names[i] = isa_name((enum isa)i);
+    TRY(arguments_choice(arguments, "isa", names, ISA_CHOICES, &chosen));
     *out = (enum isa)chosen;
     return OK;
 }

@@ -61,8 +61,8 @@ struct backend {
     void cpu_exponentials_##isa(const struct exponentials *of, double *out); \
     bool cpu_strips_turn_##isa(struct stream *, struct tensor);            \
     extern const int cpu_strip_rows_##isa;
-#define BACKEND(isa)                                                       \
-    .table = &cpu_##isa,                                                   \
+#define BACKEND(isa) .table = &cpu_##isa, BACKEND_BESIDE(isa)
+#define BACKEND_BESIDE(isa)                                                \
     .narrow = {cpu_cross_entropy_bf16_##isa, cpu_cross_entropy_f16_##isa,  \
                cpu_matmul_bf16_pairs_##isa, cpu_matmul_bf16_tiles_##isa,   \
                cpu_matmul_f16_##isa, EXPERTS(bf16_pairs_##isa),            \
@@ -108,6 +108,9 @@ static const struct kernels cpu_neon = {
     .backend = "cpu neon", .dtype = DTYPE_F32, KERNELS_CPU_ROWS(FILL_NEON)};
 #endif
 
+/* Only where it is linked. */
+extern const struct kernels kernels_emulated __attribute__((weak));
+
 static const struct backend backends[ISA_COUNT] = {
 #ifdef HAVE_ISA_plain
     [ISA_PLAIN] = {BACKEND(plain)},
@@ -121,13 +124,16 @@ static const struct backend backends[ISA_COUNT] = {
 #ifdef HAVE_ISA_neon
     [ISA_NEON] = {BACKEND(neon)},
 #endif
+#ifdef HAVE_ISA_plain
+    [ISA_EMULATED] = {.table = &kernels_emulated, BACKEND_BESIDE(plain)},
+#endif
     [ISA_AUTO] = {.table = NULL},
 };
 
 const char *isa_name(enum isa isa)
 {
-    static const char *const names[ISA_COUNT] = {"auto", "plain", "avx2",
-                                                 "avx512", "neon"};
+    static const char *const names[ISA_COUNT] = {
+        "auto", "plain", "avx2", "avx512", "neon", "emulated"};
 
     return isa >= 0 && isa < ISA_COUNT ? names[isa] : "unknown";
 }
@@ -136,6 +142,7 @@ static bool isa_runs(enum isa isa)
 {
     switch (isa) {
     case ISA_PLAIN: return true;
+    case ISA_EMULATED: return true;
 #if defined(__x86_64__)
     case ISA_AVX2:
         return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
@@ -223,6 +230,7 @@ static struct strips kernels_strips(const struct kernels *table, enum isa isa)
     struct strips strips = {.rows = *of->strip_rows, .grain = 1,
                             .turn = of->strips_turn};
 
+    if (isa == ISA_EMULATED) return (struct strips){0};
     if (table->dtype == DTYPE_BF16)
         strips.grain = table->product == PRODUCT_TILES ? PRODUCT_BLOCK : 2;
     return table->dtype == DTYPE_F16 ? (struct strips){0} : strips;
@@ -249,7 +257,7 @@ status kernels_get_product(struct kernels *out, enum dtype dtype, enum isa isa,
              "float16", dtype_name(dtype));
     if (isa == ISA_AUTO) isa = isa_best();
     if (!isa_works(isa)) {
-        for (enum isa i = ISA_PLAIN; i < ISA_COUNT; i++) {
+        for (enum isa i = ISA_PLAIN; i < ISA_CHOICES; i++) {
             size_t used = strlen(have);
 
             if (isa_works(i))
@@ -259,6 +267,9 @@ status kernels_get_product(struct kernels *out, enum dtype dtype, enum isa isa,
              "this machine or build cannot run the instruction set %s; it "
              "has:%s", isa_name(isa), have);
     }
+    if (isa == ISA_EMULATED && dtype != DTYPE_F32)
+        FAIL(ERR_CONFIG, "emulated kernels of CUDA compute in float32, not %s",
+             dtype_name(dtype));
     *out = *backends[isa].table;
     kernels_complete(out, &kernels_reference_f32);
     if (dtype_is_narrow(dtype)) kernels_narrow(out, dtype, isa, product);

@@ -570,7 +570,10 @@ struct kernels {
     status (*descend)(struct stream *, const struct descent *);
 };
 
-enum isa { ISA_AUTO, ISA_PLAIN, ISA_AVX2, ISA_AVX512, ISA_NEON, ISA_COUNT };
+/* ISA_EMULATED: kernels of CUDA under an emulator (kernels/cuda/emulator.c), in
+ * float32. Unit tests link it, the program does not; nobody chooses it. */
+enum isa { ISA_AUTO, ISA_PLAIN, ISA_AVX2, ISA_AVX512, ISA_NEON, ISA_EMULATED,
+           ISA_COUNT, ISA_CHOICES = ISA_EMULATED };
 const char *isa_name(enum isa isa);
 enum isa isa_best(void); /* of this machine and this build */
 /* A complete table. dtype f64: the reference; bfloat16: products in pairs.

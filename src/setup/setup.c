@@ -60,9 +60,9 @@ static status check_vocab(const struct setup *setup)
 
 static status choose_isa(const char *name, enum isa *out)
 {
-    const char *names[ISA_COUNT];
+    const char *names[ISA_CHOICES];
 
-    for (int i = 0; i < ISA_COUNT; i++) {
+    for (int i = 0; i < ISA_CHOICES; i++) {
         names[i] = isa_name((enum isa)i);
         *out = (enum isa)i;
         if (strcmp(names[i], name) == 0) return OK;

@@ -144,6 +144,7 @@ static bool is_compiled(const char *path)
     if (path_begins(path, "src/"))
         return slashes == 2 || path_begins(path, "src/kernels/reference/")
                || path_begins(path, "src/kernels/cpu/")
+               || path_begins(path, "src/kernels/cuda/")
                || path_begins(path, "src/comm/mpi/");
     if (path_begins(path, "tests/unit/"))
         return slashes == 3 && strstr(path, "/test_");

@@ -79,7 +79,7 @@ void tidy_report(struct tidy *tidy, const char *rule, const char *path,
 
 static bool is_code(const char *path)
 {
-    static const char *const ends[] = {".c", ".h", ".def", ".py", ".sh",
+    static const char *const ends[] = {".c", ".h", ".cu", ".def", ".py", ".sh",
                                        "Makefile", ".ci/run"};
 
     for (size_t i = 0; i < sizeof ends / sizeof *ends; i++)
@@ -145,7 +145,8 @@ static void source_add(struct tidy *tidy, const char *path, const char *full)
                  (int)strcspn(path + 4, "/"), path + 4);
     source.text = file_text(full, &source.size);
     source.is_code = is_code(path);
-    source.is_c = path_ends(path, ".c") || path_ends(path, ".h");
+    source.is_c = path_ends(path, ".c") || path_ends(path, ".h")
+                  || path_ends(path, ".cu");
     if (source.is_c) source_parse(&source);
     tidy->sources = tidy_grow(tidy->sources, tidy->source_count,
                               sizeof source);

@@ -93,6 +93,7 @@ static void strips_check(int features)
                 status_clear();
                 continue;
             }
+            if (table.strips.rows == 0) continue; /* it has none */
             for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
                 struct stream *stream = room_next(&room, i);
 

@@ -1,0 +1,192 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* calls.h - the calls of kernels of CUDA. All numbers are float32. */
+#ifndef LOCKSTEP_KERNELS_CUDA_CALLS_H
+#define LOCKSTEP_KERNELS_CUDA_CALLS_H
+
+#include "kernels/code8.h"
+#include "kernels/kernels.h"
+#include "kernels/view.h"
+
+/* to[0] (and to[1]) = the operation of from[0], from[1], from[2], element by
+ * element; what the operation does not read has no data. A row is done by
+ * `row_blocks` blocks. */
+enum elementwise_op {
+    OP_ADD,              /* from0 + from1 */
+    OP_SCALE,            /* from0 constant0 */
+    OP_FORWARD,          /* of from0 by `activation` */
+    OP_BACKWARD,         /* from0: dy, from1: x */
+    OP_GATED,            /* from0: gate, from1: up */
+    OP_GATED_BACKWARD,   /* to: dgate, dup; from: dout, gate, up */
+    OP_SOFTCAP,          /* constants: cap, 1 / cap */
+    OP_SOFTCAP_BACKWARD, /* from0: dy, from1: y */
+    OP_CLAMPED,          /* as gated; constants: alpha, limit */
+    OP_CLAMPED_BACKWARD
+};
+struct elementwise_call {
+    enum elementwise_op op;
+    enum activation activation;
+    struct view to[2], from[3];
+    float constant[2];
+    int64_t row_blocks;
+};
+
+struct adamw_call {
+    float *weight, *m, *v;
+    const float *gradient;
+    void *copy; /* in 16 bits; NULL: none */
+    enum dtype copy_type;
+    int64_t count;
+    float scale, beta1, beta2, rest1, rest2, epsilon, root, step, keep;
+};
+
+struct descend_call {
+    float *weight;
+    const float *step;
+    void *copy; /* as of adamw */
+    enum dtype copy_type;
+    int64_t count;
+    float rate, keep;
+};
+
+/* As struct element_update. */
+struct update_state {
+    void *data; /* NULL: none */
+    enum dtype dtype;
+    float *scales;
+};
+struct update_codes {
+    float tables[UPDATE_STATES][CODE8_COUNT];
+    struct code8_bins bins[UPDATE_STATES];
+};
+struct update_elements_call {
+    enum update_formula formula;
+    struct view weight, gradient, copy; /* copy.data NULL: none */
+    struct update_state states[UPDATE_STATES];
+    const struct update_codes *codes;
+    int64_t count;
+    float scale, beta1, beta2, rest1, rest2, epsilon, root, step, keep, decay,
+          lr, share, push;
+};
+
+struct rope_call {
+    float *x; /* [tokens, heads, width] */
+    int64_t tokens, heads, token_stride, head_stride;
+    const int32_t *positions;
+    const float *table;
+    int64_t table_stride, half;
+    bool backward;
+};
+
+/* The rows of a norm, 16 of them in a block. stats: of RMSNorm [tokens], of
+ * LayerNorm [tokens, 2]. */
+struct norm_call {
+    struct view to, x, dy; /* to: y, or dx */
+    const float *weight, *bias;
+    float *stats;
+    float epsilon;
+    bool adds;
+};
+struct rmsnorm_forward_call { struct norm_call norm; };
+struct rmsnorm_backward_call { struct norm_call norm; };
+struct layernorm_forward_call { struct norm_call norm; };
+struct layernorm_backward_call { struct norm_call norm; };
+
+/* sums [units, width] in token_order; a block has TOKEN_COLUMNS columns of one
+ * unit, `unit_blocks` blocks a unit. */
+enum { TOKEN_COLUMNS = 32 };
+enum token_term {
+    TERM_ROWS,   /* chain + dy */
+    TERM_RMS,    /* fma(dy, x r, chain) */
+    TERM_LAYER   /* fma(dy, (x - mean) r, chain) */
+};
+struct token_sums_call {
+    enum token_term term;
+    struct view sums, dy, x;
+    const float *stats;
+    struct token_order order;
+    int64_t unit_blocks;
+};
+
+/* out [width] = the tree over rows of `in`, which is spoiled. */
+struct fold_call {
+    struct view in;
+    float *out;
+    int64_t leaves, parts;
+};
+
+struct sum_squares_call {
+    struct view x; /* times the factor */
+    double *sums;
+    float factor;
+};
+
+struct gather_rows_call {
+    struct view out, table;
+    const int32_t *index;
+    bool adds;
+    int64_t row_blocks;
+};
+
+/* tokens [count] = the tokens by their row. */
+struct rows_sort_call {
+    const int32_t *index;
+    int64_t count;
+    int32_t *tokens;
+};
+struct scatter_rows_call {
+    struct view table, dout;
+    const int32_t *index, *tokens;
+    int64_t count, row_blocks;
+    struct token_order order;
+    int leaves; /* of the tree */
+};
+
+struct dropout_call {
+    struct view y, x, left; /* left.data NULL: none */
+    struct random_key key;
+    const struct dropout_row *rows;
+    uint32_t least;
+    float factor;
+    int64_t row_blocks;
+};
+
+/* As struct cross_entropy. */
+struct loss_numbers {
+    float *logits;
+    int64_t stride, columns, first, leaf_columns;
+    const int32_t *targets;
+    double *losses, *z_losses;
+    int leaves;
+    bool gradient;
+    float scale, twice_z_loss;
+    double z_loss;
+    enum loss_phase phase;
+    float *maximum, *target, *sum;
+};
+struct cross_entropy_call { struct loss_numbers loss; };
+
+/* An operand of a product: element (outer, inner) is data[outer * `outer` +
+ * inner * `inner`]. summed: the outer index counts elements of the sum. */
+struct product_operand {
+    const float *data;
+    int64_t outer, inner;
+    bool summed;
+};
+enum { PRODUCT_TILE = 64 /* rows and columns of a block */ };
+struct tiled {
+    struct product_operand a, b;
+    float *c;
+    int64_t c_stride, m, n;
+    const struct sum_segment *segments;
+    int64_t segment_count;
+    bool continues;
+    const float *bias, *left; /* or NULL */
+    int64_t left_stride;
+    int64_t column_tiles;
+};
+/* By the most leaves of the sum. */
+struct matmul_1_call { struct tiled product; };
+struct matmul_8_call { struct tiled product; };
+struct matmul_64_call { struct tiled product; };
+
+#endif

@@ -1,0 +1,224 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* emulator.c - runs kernels of CUDA on a processor, to find their mistakes.
+ *
+ * Each thread of a block runs until it comes to a barrier or to its end, then
+ * another one does; one that waits keeps its stack. Between two barriers
+ * threads run in another order each time, and so do blocks, so what depends on
+ * an order that CUDA does not promise does not have the bits of the reference.
+ * Memory of a block holds NaN when the block begins. A barrier that some
+ * threads do not come to, or another one than the others, ends the program. */
+#undef _FORTIFY_SOURCE /* its longjmp refuses another stack */
+#include <setjmp.h>
+#include <string.h>
+#include <ucontext.h>
+#include "base/arena.h"
+#include "kernels/cuda/rows.h"
+#include "kernels/cuda/words.h"
+
+enum {
+    STACK_BYTES = 64 * 1024,
+    SHARED_MOST = 48 * 1024, /* what every GPU has without asking */
+    CALL_MOST = 4000         /* bytes of arguments that CUDA takes */
+};
+
+#define DECLARE_KERNEL(name) void emulated_##name(const void *call);
+CUDA_KERNELS(DECLARE_KERNEL)
+#define KERNEL_OF(name) [CUDA_##name] = emulated_##name,
+static void (*const kernels_of[CUDA_KERNEL_COUNT])(const void *) = {
+    CUDA_KERNELS(KERNEL_OF)};
+
+struct emulated emulated;
+
+/* Where a stack goes on. */
+struct context { jmp_buf state; };
+static _Alignas(64) unsigned char stacks[BLOCK_THREADS][STACK_BYTES];
+
+/* A thread: fresh (no context), waiting at a line, or at its end (line 0). */
+struct thread {
+    struct context *context;
+    const char *file;
+    int line;
+};
+
+static struct {
+    struct context contexts[BLOCK_THREADS], *unused[BLOCK_THREADS];
+    int unused_count;
+    struct thread threads[BLOCK_THREADS];
+    struct context scheduler;
+    int factor, first, turn; /* turn i is that of thread factor i + first */
+    ucontext_t maker, made;
+    void (*kernel)(const void *call);
+    _Alignas(64) unsigned char call[CALL_MOST];
+    _Alignas(64) unsigned char shared[SHARED_MOST];
+    bool shared_taken[BLOCK_THREADS];
+    bool runs;  /* a kernel: one at a time */
+    void *copy; /* of the host's memory; NULL: none */
+    size_t copy_bytes;
+    uint64_t random;
+} machine = {.random = 1};
+
+static uint64_t random_next(void)
+{
+    machine.random = machine.random * UINT64_C(6364136223846793005) +
+                     UINT64_C(1442695040888963407);
+    return machine.random >> 33;
+}
+
+static void context_switch(struct context *from, struct context *to)
+{
+    if (_setjmp(from->state) == 0) _longjmp(to->state, 1);
+}
+
+/* The context of the thread whose turn it is, which is then the running one;
+ * the scheduler's after the last. A fresh thread has none: `own`, if it is
+ * free to begin one, else an unused one. */
+static struct context *turn_next(struct context *own)
+{
+    struct thread *thread;
+
+    if (machine.turn == BLOCK_THREADS) return &machine.scheduler;
+    emulated.thread =
+        (machine.factor * machine.turn++ + machine.first) % BLOCK_THREADS;
+    thread = &machine.threads[emulated.thread];
+    if (!thread->context)
+        thread->context =
+            own ? own : machine.unused[--machine.unused_count];
+    return thread->context;
+}
+
+/* Runs one thread after the other, as long as they come to their ends. */
+static void context_main(void)
+{
+    struct context *self = &machine.contexts[machine.unused_count];
+
+    if (_setjmp(self->state) == 0) setcontext(&machine.maker);
+    for (;;) {
+        struct context *next;
+
+        machine.kernel(machine.call);
+        machine.threads[emulated.thread].line = 0;
+        next = turn_next(self);
+        if (next == self) continue;
+        machine.unused[machine.unused_count++] = self;
+        context_switch(self, next);
+    }
+}
+
+static void contexts_make(void)
+{
+    if (machine.made.uc_stack.ss_sp) return;
+    while (machine.unused_count < BLOCK_THREADS) {
+        struct context *context = &machine.contexts[machine.unused_count];
+
+        getcontext(&machine.made);
+        machine.made.uc_stack.ss_sp = stacks[machine.unused_count];
+        machine.made.uc_stack.ss_size = STACK_BYTES;
+        makecontext(&machine.made, context_main, 0);
+        swapcontext(&machine.maker, &machine.made);
+        machine.unused[machine.unused_count++] = context;
+    }
+}
+
+void *emulated_shared(size_t bytes)
+{
+    CHECK(bytes <= SHARED_MOST);
+    CHECK(!machine.shared_taken[emulated.thread] && "one object in a kernel");
+    machine.shared_taken[emulated.thread] = true;
+    return machine.shared;
+}
+
+void emulated_barrier(const char *file, int line)
+{
+    struct thread *self = &machine.threads[emulated.thread];
+
+    self->file = file;
+    self->line = line;
+    context_switch(self->context, turn_next(NULL));
+}
+
+/* All threads to their next barrier, or to their end, in a new order. Returns
+ * whether they wait. */
+static bool threads_step(void)
+{
+    const struct thread *one = &machine.threads[0];
+
+    machine.factor = (int)(random_next() % BLOCK_THREADS) | 1;
+    machine.first = (int)(random_next() % BLOCK_THREADS);
+    machine.turn = 0;
+    context_switch(&machine.scheduler, turn_next(NULL));
+    for (int i = 1; i < BLOCK_THREADS; i++)
+        CHECK(machine.threads[i].line == one->line &&
+              (one->line == 0 || machine.threads[i].file == one->file) &&
+              "all threads of a block come to the same barrier");
+    return one->line != 0;
+}
+
+static void block_run(int64_t block)
+{
+    emulated.block = block;
+    memset(machine.shared, 0xff, sizeof machine.shared);
+    memset(machine.shared_taken, 0, sizeof machine.shared_taken);
+    memset(machine.threads, 0, sizeof machine.threads);
+    while (threads_step()) continue;
+}
+
+/* A number that has no divisor in common with `count`. */
+static int64_t step_of(int64_t count)
+{
+    for (;;) {
+        int64_t step = (int64_t)random_next() % count + 1, a = step, b = count;
+
+        while (b != 0) {
+            const int64_t rest = a % b;
+
+            a = b;
+            b = rest;
+        }
+        if (a == 1) return step;
+    }
+}
+
+/* Nothing is left where a call, or a copy, was. */
+static void call_forget(void)
+{
+    memset(machine.call, 0xff, sizeof machine.call);
+    if (machine.copy) memset(machine.copy, 0xff, machine.copy_bytes);
+    memory_free(machine.copy);
+    machine.copy = NULL;
+}
+
+status cuda_copy(struct stream *stream, const void *data, size_t bytes,
+                 const void **out)
+{
+    (void)stream;
+    CHECK(!machine.runs && !machine.copy);
+    TRY(memory_take(bytes > 0 ? bytes : 1, 1, &machine.copy));
+    memcpy(machine.copy, data, bytes);
+    machine.copy_bytes = bytes;
+    *out = machine.copy;
+    return OK;
+}
+
+status cuda_launch(struct stream *stream, enum cuda_kernel kernel,
+                   int64_t blocks, const void *call, size_t bytes)
+{
+    const int64_t step = blocks > 0 ? step_of(blocks) : 0;
+
+    (void)stream;
+    CHECK(!machine.runs && bytes <= CALL_MOST && blocks >= 0);
+    CHECK(blocks <= INT32_MAX);
+    contexts_make();
+    machine.runs = true;
+    memcpy(machine.call, call, bytes);
+    machine.kernel = kernels_of[kernel];
+    emulated.blocks = blocks;
+    for (int64_t i = 0; i < blocks; i++) block_run(i * step % blocks);
+    call_forget();
+    machine.runs = false;
+    return OK;
+}
+
+#define FILL_ROW(row) .row = cuda_##row,
+const struct kernels kernels_emulated = {
+    .backend = "cuda emulated", .dtype = DTYPE_F32,
+    KERNELS_CUDA_ROWS(FILL_ROW)};

@@ -1,0 +1,41 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* launch.h - how kernels of CUDA are started.
+ *
+ * A kernel is written once, in src/kernels/cuda/NAME.cu, in the words of
+ * words.h. nvcc compiles it for GPUs. gcc and clang compile it as C for the
+ * emulator (emulator.c), which unit tests link: there the rows of kernels.h
+ * that cuda/ fills are compared with the reference in every bit.
+ *
+ * A call is a struct of what the kernel reads: views, pointers, numbers. It is
+ * copied when the kernel is started, and nothing that it points to is the
+ * host's, but for what cuda_copy gave. Rows run one after the other, and so
+ * do the kernels that they start. */
+#ifndef LOCKSTEP_KERNELS_CUDA_LAUNCH_H
+#define LOCKSTEP_KERNELS_CUDA_LAUNCH_H
+
+#include "kernels/cuda/calls.h"
+
+enum { BLOCK_THREADS = 256 /* of every kernel */ };
+
+/* Every kernel; `struct NAME_call` is what it reads. */
+#define CUDA_KERNELS(X)                                                    \
+    X(elementwise) X(rope) X(adamw) X(descend)                             \
+    X(rmsnorm_forward) X(rmsnorm_backward)                                 \
+    X(layernorm_forward) X(layernorm_backward)                             \
+    X(token_sums) X(matmul_1) X(matmul_8) X(matmul_64)                   \
+    X(fold) X(sum_squares) X(gather_rows) X(rows_sort) X(scatter_rows)     \
+    X(dropout) X(cross_entropy) X(update_elements)
+
+#define CUDA_KERNEL_NUMBER(name) CUDA_##name,
+enum cuda_kernel { CUDA_KERNELS(CUDA_KERNEL_NUMBER) CUDA_KERNEL_COUNT };
+
+/* Starts `blocks` blocks of BLOCK_THREADS threads; 0: nothing happens. */
+status cuda_launch(struct stream *stream, enum cuda_kernel kernel,
+                   int64_t blocks, const void *call, size_t bytes);
+/* A copy of the host's memory for the next kernel; bytes may be 0. */
+status cuda_copy(struct stream *stream, const void *data, size_t bytes,
+                 const void **out);
+#define LAUNCH(stream, kernel, blocks, call)                               \
+    TRY(cuda_launch(stream, CUDA_##kernel, blocks, call, sizeof *(call)))
+
+#endif

@@ -1,0 +1,187 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* product.h - a tile of a product, for kernels of CUDA: of one matrix, or of
+ * one expert. */
+#ifndef LOCKSTEP_KERNELS_CUDA_PRODUCT_H
+#define LOCKSTEP_KERNELS_CUDA_PRODUCT_H
+
+#include "kernels/cuda/words.h"
+
+enum {
+    PATCH = 4,      /* rows and columns of a thread */
+    DEPTH = 16,     /* elements of the sum that are loaded at a time */
+    ROW_PAD = 4,    /* so that threads write to different banks */
+    SIDE = PRODUCT_TILE / PATCH,
+    LEVELS_MOST = 6 /* LEAVES_MAX leaves */
+};
+struct product_shared {
+    float a[DEPTH][PRODUCT_TILE + ROW_PAD], b[DEPTH][PRODUCT_TILE + ROW_PAD];
+};
+
+/* The PATCH x PATCH elements of a thread. */
+struct patch { float at[PATCH][PATCH]; };
+
+/* The nodes that wait, bit l of `waits` for level l. */
+struct leaf_tree {
+    struct patch levels[LEVELS_MOST];
+    unsigned waits;
+};
+
+#define EACH_OF_PATCH                          \
+    UNROLLED for (int i = 0; i < PATCH; i++)   \
+        UNROLLED for (int j = 0; j < PATCH; j++)
+
+DEVICE float operand_get(const struct product_operand *x, int64_t outer,
+                         int64_t inner)
+{
+    return x->data[outer * x->outer + inner * x->inner];
+}
+
+/* Rows (of b: columns) [first, first + PRODUCT_TILE) of an operand and elements
+ * [k, k + depth) of the sum. Threads that follow each other read what follows
+ * each other in memory. */
+DEVICE void tile_load(float (*out)[PRODUCT_TILE + ROW_PAD],
+                      const struct product_operand *x, int64_t first,
+                      int64_t limit, int64_t k, int depth)
+{
+    const bool along = (x->inner == 1) != x->summed; /* the sum is dense */
+
+    UNROLLED for (int i = 0; i < DEPTH * PRODUCT_TILE / BLOCK_THREADS; i++) {
+        const int element = i * BLOCK_THREADS + THREAD;
+        const int at = along ? element / DEPTH : element % PRODUCT_TILE;
+        const int of_sum = along ? element % DEPTH : element / PRODUCT_TILE;
+
+        if (of_sum < depth)
+            out[of_sum][at] =
+                first + at >= limit ? 0.0f
+                : x->summed ? operand_get(x, k + of_sum, first + at)
+                            : operand_get(x, first + at, k + of_sum);
+    }
+}
+
+DEVICE void chains_step(const struct product_shared *s, int k, int row,
+                        int column, struct patch *chain)
+{
+    float a[PATCH], b[PATCH];
+
+    UNROLLED for (int i = 0; i < PATCH; i++) a[i] = s->a[k][row + i];
+    UNROLLED for (int j = 0; j < PATCH; j++) b[j] = s->b[k][column + j];
+    EACH_OF_PATCH chain->at[i][j] =
+        __builtin_fmaf(a[i], b[j], chain->at[i][j]);
+}
+
+/* chain = the granule [first, first + length). */
+DEVICE void granule_chain(const struct tiled *p, struct product_shared *s,
+                          const int64_t tile[2], int64_t first, int length,
+                          struct patch *chain)
+{
+    const int row = THREAD / SIDE * PATCH, column = THREAD % SIDE * PATCH;
+
+    EACH_OF_PATCH chain->at[i][j] = 0;
+    for (int done = 0; done < length; done += DEPTH) {
+        const int depth = length - done < DEPTH ? length - done : DEPTH;
+
+        tile_load(s->a, &p->a, tile[0], p->m, first + done, depth);
+        tile_load(s->b, &p->b, tile[1], p->n, first + done, depth);
+        BARRIER;
+        if (depth == DEPTH) {
+            UNROLLED for (int k = 0; k < DEPTH; k++)
+                chains_step(s, k, row, column, chain);
+        } else {
+            for (int k = 0; k < depth; k++)
+                chains_step(s, k, row, column, chain);
+        }
+        BARRIER;
+    }
+}
+
+DEVICE void node_merge(struct patch *node, bool *there,
+                       const struct patch *left)
+{
+    EACH_OF_PATCH node->at[i][j] =
+        *there ? left->at[i][j] + node->at[i][j] : left->at[i][j];
+    *there = true;
+}
+
+/* Adds leaf `number`, in ascending order. One that is not there is missing: its
+ * parent is the other child. */
+DEVICE void leaf_push(struct leaf_tree *tree, int levels, int number,
+                      struct patch *node, bool there)
+{
+    bool moves = true; /* it has no level yet */
+
+    UNROLLED for (int l = 0; l < levels; l++) {
+        const unsigned bit = 1u << l;
+
+        if (moves && !(number >> l & 1)) {
+            if (there) tree->levels[l] = *node;
+            if (there) tree->waits |= bit;
+            moves = false;
+        } else if (moves && (tree->waits & bit)) {
+            node_merge(node, &there, &tree->levels[l]);
+            tree->waits &= ~bit;
+        }
+    }
+}
+
+/* The node of all leaves, from the last one. */
+DEVICE void tree_root(struct leaf_tree *tree, int levels, struct patch *node,
+                      bool *there)
+{
+    UNROLLED for (int l = 0; l < levels; l++)
+        if (tree->waits >> l & 1) node_merge(node, there, &tree->levels[l]);
+}
+
+DEVICE void patch_store(const struct tiled *p, int64_t row, int64_t column,
+                        const struct patch *sum)
+{
+    EACH_OF_PATCH {
+        const int64_t r = row + i, c = column + j;
+        float result = sum->at[i][j];
+
+        if (r >= p->m || c >= p->n) continue;
+        if (p->bias) result = result + p->bias[c];
+        if (p->left) result = p->left[r * p->left_stride + c] + result;
+        p->c[r * p->c_stride + c] = result;
+    }
+}
+
+/* Tile `number` of c, row by row of tiles, with at most 2^levels leaves. */
+DEVICE void product_tile(const struct tiled *p, int64_t number, int levels)
+{
+    const int64_t tile[2] = {number / p->column_tiles * PRODUCT_TILE,
+                             number % p->column_tiles * PRODUCT_TILE};
+    const int64_t row = tile[0] + THREAD / SIDE * PATCH;
+    const int64_t column = tile[1] + THREAD % SIDE * PATCH;
+    struct leaf_tree tree;
+    struct patch chain, sum;
+    bool there = p->continues;
+    int leaf = 0;
+    SHARED(struct product_shared, s);
+
+    tree.waits = 0;
+    EACH_OF_PATCH sum.at[i][j] =
+        there && row + i < p->m && column + j < p->n
+            ? p->c[(row + i) * p->c_stride + column + j] : 0.0f;
+    for (int64_t n = 0; n < p->segment_count; n++) {
+        const struct sum_segment segment = p->segments[n];
+
+        if (segment.leaf != leaf) {
+            leaf_push(&tree, levels, leaf, &sum, there);
+            leaf = segment.leaf;
+            there = false;
+        }
+        for (int64_t done = 0; done < segment.length; done += GRANULE) {
+            const int64_t left = segment.length - done;
+
+            granule_chain(p, s, tile, segment.first + done,
+                          left < GRANULE ? (int)left : GRANULE, &chain);
+            EACH_OF_PATCH sum.at[i][j] =
+                there ? sum.at[i][j] + chain.at[i][j] : chain.at[i][j];
+            there = true;
+        }
+    }
+    tree_root(&tree, levels, &sum, &there);
+    patch_store(p, row, column, &sum);
+}
+
+#endif

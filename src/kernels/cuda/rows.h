@@ -1,0 +1,23 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* rows.h - the rows of struct kernels that kernels of CUDA fill, all of them
+ * of float32. */
+#ifndef LOCKSTEP_KERNELS_CUDA_ROWS_H
+#define LOCKSTEP_KERNELS_CUDA_ROWS_H
+
+#include "kernels/rows.h"
+
+#define KERNELS_CUDA_ROWS(X)                                              \
+    X(matmul) X(add) X(scale) X(sum_rows)                                 \
+    X(rmsnorm_forward) X(rmsnorm_backward) X(layernorm_forward)           \
+    X(layernorm_backward) X(rope) X(swiglu_forward)                      \
+    X(swiglu_backward) X(geglu_forward) X(geglu_backward)                 \
+    X(softcap_forward) X(softcap_backward) X(activation_forward)          \
+    X(activation_backward) X(clamped_forward) X(clamped_backward)         \
+    X(adamw) X(descend) X(fold) X(sum_squares) X(gather_rows)             \
+    X(scatter_rows) X(dropout) X(cross_entropy) X(update_elements)
+
+#define DECLARE_CUDA_ROW(row) extern KERNELS_TYPE(row) cuda_##row;
+KERNELS_CUDA_ROWS(DECLARE_CUDA_ROW)
+#undef DECLARE_CUDA_ROW
+
+#endif

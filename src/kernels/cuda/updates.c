@@ -1,0 +1,96 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* updates.c - starts the kernels of updates.cu. */
+#include <math.h>
+#include "kernels/cuda/launch.h"
+#include "kernels/cuda/rows.h"
+
+static int64_t blocks_of(int64_t elements, int64_t of_block)
+{
+    return (elements + of_block - 1) / of_block;
+}
+
+/* The data of `count` float32 numbers without gaps. */
+static float *vector_of(const struct tensor *tensor, int64_t count)
+{
+    CHECK(tensor->dtype == DTYPE_F32 && tensor_count(tensor) == count);
+    return tensor->data;
+}
+
+static void copy_check(const struct tensor *copy, int64_t count)
+{
+    CHECK(!copy->data ||
+          (dtype_is_narrow(copy->dtype) && tensor_count(copy) == count));
+}
+
+status cuda_adamw(struct stream *stream, const struct adamw *p)
+{
+    const int64_t count = tensor_count(&p->weight);
+    const struct adamw_call call = {
+        vector_of(&p->weight, count), vector_of(&p->m, count),
+        vector_of(&p->v, count), vector_of(&p->gradient, count),
+        p->copy.data, p->copy.dtype, count,
+        (float)p->scale, (float)p->beta1, (float)p->beta2,
+        (float)(1 - p->beta1), (float)(1 - p->beta2), (float)p->epsilon,
+        (float)(1 / sqrt(p->correction2)), (float)(-p->lr / p->correction1),
+        (float)(1 - p->lr * p->decay)};
+
+    copy_check(&p->copy, count);
+    LAUNCH(stream, adamw, blocks_of(count, BLOCK_THREADS), &call);
+    return OK;
+}
+
+status cuda_descend(struct stream *stream, const struct descent *p)
+{
+    const int64_t count = tensor_count(&p->weight);
+    const struct descend_call call = {
+        vector_of(&p->weight, count), vector_of(&p->step, count),
+        p->copy.data, p->copy.dtype, count, (float)-p->rate, (float)p->keep};
+
+    copy_check(&p->copy, count);
+    LAUNCH(stream, descend, blocks_of(count, BLOCK_THREADS), &call);
+    return OK;
+}
+
+/* State `k`, and what its codes are worth. */
+static struct update_state state_of(const struct element_update *p, int k,
+                                    struct update_codes *codes, int64_t count)
+{
+    const struct element_state *state = &p->states[k];
+    const int bits = state->positive ? CODE8_BITS_MAX : CODE8_SIGNED_BITS;
+    const enum dtype dtype = state->values.dtype;
+
+    CHECK(!state->values.data || tensor_count(&state->values) == count);
+    CHECK(!state->values.data || dtype == DTYPE_F32 || dtype == DTYPE_BF16 ||
+          dtype == DTYPE_U8);
+    code8_table(bits, codes->tables[k]);
+    code8_bins(bits, &codes->bins[k]);
+    return (struct update_state){state->values.data, dtype, state->scales};
+}
+
+status cuda_update_elements(struct stream *stream,
+                            const struct element_update *p)
+{
+    struct update_codes codes;
+    struct update_elements_call call = {
+        .formula = p->formula, .weight = view_of(p->weight, DTYPE_F32),
+        .gradient = view_of(p->gradient, DTYPE_F32),
+        .count = tensor_count(&p->weight), .scale = (float)p->scale,
+        .beta1 = (float)p->beta1, .beta2 = (float)p->beta2,
+        .rest1 = (float)(1 - p->beta1), .rest2 = (float)(1 - p->beta2),
+        .epsilon = (float)p->epsilon,
+        .root = (float)(1 / sqrt(p->correction2)),
+        .step = (float)(-p->lr / p->correction1),
+        .keep = (float)(1 - p->lr * p->decay), .decay = (float)p->decay,
+        .lr = (float)-p->lr, .share = (float)p->share,
+        .push = (float)(p->lr * (p->beta1 * (1 - p->share) - 1))};
+
+    CHECK(view_same_shape(call.weight, call.gradient));
+    copy_check(&p->copy, call.count);
+    if (p->copy.data) call.copy = view_any(p->copy);
+    for (int k = 0; k < UPDATE_STATES; k++)
+        call.states[k] = state_of(p, k, &codes, call.count);
+    TRY(cuda_copy(stream, &codes, sizeof codes, (const void **)&call.codes));
+    LAUNCH(stream, update_elements, blocks_of(call.count, UPDATE_BLOCK),
+           &call);
+    return OK;
+}

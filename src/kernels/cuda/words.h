@@ -1,0 +1,96 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* words.h - the words that files of kernels (.cu) are written in, so that both
+ * nvcc and a C compiler read them.
+ *
+ *   CUDA_KERNEL(name) { ... }   a kernel; `p` is its struct name_call
+ *   DEVICE                      in front of a function that kernels call
+ *   SHARED(type, name)          memory of the block, one object in a kernel;
+ *                               name points to it
+ *   BARRIER                     every thread of the block waits for all others
+ *   UNROLLED                    in front of a loop: nvcc writes it out, so that
+ *                               arrays stay in registers
+ *   THREAD, BLOCK, BLOCKS       index of the thread in its block, of the block,
+ *                               number of blocks
+ *
+ * Each multiply-add is __builtin_fmaf; nvcc gets -fmad=false, so it makes no
+ * others. Division and square root are those of IEEE 754, its defaults. */
+#ifndef LOCKSTEP_KERNELS_CUDA_WORDS_H
+#define LOCKSTEP_KERNELS_CUDA_WORDS_H
+
+#ifdef __CUDACC__
+/* Inline functions of the program's headers are for both sides; calls were
+ * CHECKed before a kernel starts. */
+#include <math.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+#include "base/status.h"
+#undef CHECK
+#define CHECK(claim) ((void)0)
+#define inline __inline__ __host__ __device__
+#define __builtin_fmaf fmaf
+#define __builtin_fma fma
+#define __builtin_sqrtf sqrtf
+#define __builtin_inff() (1.0f / 0.0f)
+
+#define DEVICE static __device__ __forceinline__
+#define CUDA_KERNEL(name)                                                  \
+    DEVICE void name##_body(const struct name##_call *p);                  \
+    extern "C" __global__ void __launch_bounds__(256)                      \
+        name(const __grid_constant__ struct name##_call call)              \
+    {                                                                      \
+        name##_body(&call);                                                \
+    }                                                                      \
+    DEVICE void name##_body(const struct name##_call *p)
+#define SHARED(type, name)                                                 \
+    __shared__ type name##_object;                                         \
+    type *const name = &name##_object
+#define UNROLLED _Pragma("unroll")
+#define BARRIER __syncthreads()
+#define THREAD ((int)threadIdx.x)
+#define BLOCK ((int64_t)blockIdx.x)
+#define BLOCKS ((int64_t)gridDim.x)
+#else
+#include <stddef.h>
+#include <stdint.h>
+
+/* Where the running thread stands (emulator.c). */
+struct emulated {
+    int thread;
+    int64_t block, blocks;
+};
+extern struct emulated emulated;
+/* Memory of the block, which holds NaN when the block begins. */
+void *emulated_shared(size_t bytes);
+/* All threads of the block must come to the same line. */
+void emulated_barrier(const char *file, int line);
+
+#define DEVICE static inline
+#define CUDA_KERNEL(name)                                                  \
+    static void name##_body(const struct name##_call *p);                  \
+    void emulated_##name(const void *call);                                \
+    void emulated_##name(const void *call)                                 \
+    {                                                                      \
+        name##_body((const struct name##_call *)call);                     \
+    }                                                                      \
+    static void name##_body(const struct name##_call *p)
+#define SHARED(type, name)                                                 \
+    type *const name = (type *)emulated_shared(sizeof(type))
+#define UNROLLED
+#define BARRIER emulated_barrier(__FILE__, __LINE__)
+#define THREAD (emulated.thread)
+#define BLOCK (emulated.block)
+#define BLOCKS (emulated.blocks)
+#endif
+
+#include "kernels/cuda/launch.h"
+
+/* Element of a view of float32. */
+DEVICE float *view_at(struct view view, int64_t row, int64_t column)
+{
+    return (float *)view.data + row * view.stride + column;
+}
+
+#endif
