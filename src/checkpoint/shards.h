@@ -63,11 +63,12 @@ struct shard_set {
     struct arena arena;
 };
 
-/* Opens a step from all its stores. ERR_MISSING: it is not whole, and which
- * machine's shards are missing; ERR_FORMAT: its lists are damaged; ERR_PEER. A
- * store whose lists cannot be read counts as missing. */
+/* Opens a step from all stores that have it, but for those whose lists cannot
+ * be read, or are of something else. ERR_MISSING: there is none. */
 status shards_open(struct shard_set *shards, const struct shard_place *places,
                    const struct shard_list *list, int64_t step);
+/* ERR_MISSING: which machine's shards are missing, and which blocks. */
+status shards_check_whole(const struct shard_set *shards);
 void shards_close(struct shard_set *shards);
 
 /* out = a block of tensor number `tensor` of the manifest. Its pieces are

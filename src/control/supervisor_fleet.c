@@ -68,6 +68,29 @@ static status refuse_wrong(const struct supervisor *s)
                                "lockstep resume %s", s->how->run);
 }
 
+static bool is_here(const struct fleet *fleet, const char *name)
+{
+    for (int i = 0; i < fleet->count; i++)
+        if (strcmp(fleet->nodes[i].name, name) == 0)
+            return fleet->nodes[i].wire.descriptor >= 0;
+    return false;
+}
+
+/* Machines that had ranks before this supervisor was started may join a little
+ * later than others; without their shards the run would go far back. */
+static bool waits_for_shards(struct supervisor *s)
+{
+    int missing = 0;
+
+    if (s->fleet->stores.directory[0] == '\0' || s->layout_ranks > 0)
+        return false;
+    if (s->wanted_until_ns == 0)
+        s->wanted_until_ns = clock_ns() + (int64_t)COME_BACK_MS * 1000000;
+    for (int i = 0; i < s->wanted_count; i++)
+        missing += !is_here(s->fleet, s->wanted[i]);
+    return missing > 0 && clock_ns() < s->wanted_until_ns;
+}
+
 /* The layout of the next generation. A new run waits for all of its places. */
 static status choose_layout(struct supervisor *s, bool begun, char *layout,
                             int *ranks)
@@ -84,6 +107,10 @@ static status choose_layout(struct supervisor *s, bool begun, char *layout,
                            (!begun || clock_ns() < end);
 
         *ranks = 0;
+        if (waits_for_shards(s)) {
+            TRY(wait_a_moment(s));
+            continue;
+        }
         if (usable >= s->how->ranks || (!waits && usable > 0))
             TRY(s->how->layout(s->how->argument,
                                usable < s->how->ranks ? usable
@@ -346,6 +373,24 @@ void supervisor_reopen(struct supervisor *s, const struct journal_lines *lines)
                                                 real_in(incident, "time")));
 }
 
+static void want_nodes(struct supervisor *s, const struct json *start)
+{
+    const struct json *ranks = json_get(start, "ranks");
+
+    s->wanted_count = 0;
+    for (int i = 0; ranks != NULL && ranks->kind == JSON_ARRAY &&
+                    i < ranks->count && s->wanted_count < NODES_MOST; i++) {
+        const char *name = text_in(&ranks->items[i], "node");
+        bool known = name[0] == '\0';
+
+        for (int j = 0; j < s->wanted_count && !known; j++)
+            known = strcmp(s->wanted[j], name) == 0;
+        if (!known)
+            snprintf(s->wanted[s->wanted_count++], NODE_NAME_BYTES, "%s",
+                     name);
+    }
+}
+
 /* The newest start, if its ranks may still be at work. */
 static const struct json *last_start(struct supervisor *s,
                                      const struct journal_lines *lines)
@@ -357,6 +402,7 @@ static const struct json *last_start(struct supervisor *s,
         const char *event = text_in(line, "event");
 
         if (strcmp(event, "start") == 0) start = line;
+        if (strcmp(event, "start") == 0) want_nodes(s, line);
         if (strcmp(event, "end") == 0) start = NULL;
         if (strcmp(event, "incident") == 0) s->incidents++;
         if (number_in(line, "generation") > (int64_t)s->crew.generation)

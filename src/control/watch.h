@@ -36,6 +36,11 @@ struct sight {
 
 struct supervisor {
     bool marked;          /* it is known here that the run has begun */
+    /* With checkpoint.local: machines that had ranks last, whose shards the
+     * next ones need. */
+    char wanted[NODES_MOST][NODE_NAME_BYTES];
+    int wanted_count;
+    int64_t wanted_until_ns; /* then they are not waited for; 0: unknown */
     const struct supervision *how;
     struct crew crew;
     struct fleet *fleet;  /* NULL: ranks are children */

@@ -165,7 +165,8 @@ status local_bring_from_step(struct local_run *local,
 
         if (wanted) result = take_file(local, shards, name);
     }
-    if (number > local->records) local->records = number;
+    local->behind = number > local->records;
+    if (local->behind) local->records = number;
     return result;
 }
 
@@ -189,7 +190,7 @@ static status bring_newest(struct local_run *local)
         TRY_GOTO(done, result, bring_from(local, &source.places.places[best],
                                           most));
     TRY_GOTO(done, result,
-             local_source_newest(&source, INT64_MAX, &step, &notice));
+             local_source_any(&source, &step));
     if (step >= 0) result = local_bring_from_step(local, &source.shards);
 done:
     local_source_close(&source);

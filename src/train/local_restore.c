@@ -23,15 +23,14 @@ static bool is_first(const struct opening *o)
 static status follow(struct opening *o, int64_t step)
 {
     struct text nowhere = {0};
-    status result;
 
     if (is_first(o)) return OK;
     if (o->source->places.count == 0)
         TRY(local_source_list(o->source, o->local, NULL, &nowhere));
     text_free(&nowhere);
-    result = shards_open(&o->source->shards, o->source->places.places,
-                         &o->source->list, step);
-    return result;
+    TRY(shards_open(&o->source->shards, o->source->places.places,
+                    &o->source->list, step));
+    return shards_check_whole(&o->source->shards);
 }
 
 static status read_all(struct opening *o, int64_t step)

@@ -203,11 +203,29 @@ status local_source_newest(struct local_source *source, int64_t below,
     while ((*step = shard_list_newest(&source->list, below)) >= 0) {
         result = shards_open(&source->shards, source->places.places,
                              &source->list, *step);
+        if (result == OK) result = shards_check_whole(&source->shards);
         if (result != ERR_MISSING && result != ERR_FORMAT &&
             result != ERR_PEER)
             return result;
         shards_close(&source->shards);
         TRY(add_notice(notice));
+        below = *step;
+    }
+    return OK;
+}
+
+status local_source_any(struct local_source *source, int64_t *step)
+{
+    int64_t below = INT64_MAX;
+
+    while ((*step = shard_list_newest(&source->list, below)) >= 0) {
+        const status result = shards_open(&source->shards,
+                                          source->places.places,
+                                          &source->list, *step);
+
+        if (result != ERR_MISSING) return result;
+        status_clear();
+        shards_close(&source->shards);
         below = *step;
     }
     return OK;

@@ -30,6 +30,7 @@ struct local_run {
     int lead, index, count;      /* the first rank of this machine; this one's
                                   * number there, of so many */
     int64_t records;             /* number of RUN/records; 0: none */
+    bool behind;                 /* they are as old as a checkpoint */
 };
 
 /* Finds out who is where. world NULL: alone. Collective. */
@@ -67,6 +68,9 @@ void local_source_close(struct local_source *source);
  * notice: a sentence for each that is not. */
 status local_source_newest(struct local_source *source, int64_t below,
                            int64_t *step, struct text *notice);
+
+/* The same for one of which something is there: its records are. */
+status local_source_any(struct local_source *source, int64_t *step);
 
 /* The grid of the newest step that is whole. Collective. */
 status local_newest_grid(const struct local_run *local, struct group *world,

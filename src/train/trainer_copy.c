@@ -63,27 +63,49 @@ status trainer_copy_return(struct trainer *t, int64_t step)
     return team_agree(&t->team, restore(t, step));
 }
 
+static status has_whole(const struct trainer *t, bool *whole)
+{
+    struct local_source source = {.list.count = 0};
+    struct text notice = {0};
+    int64_t step = -1;
+    status result = local_source_list(&source, &t->local, NULL, &notice);
+
+    if (result == OK)
+        result = local_source_newest(&source, INT64_MAX, &step, &notice);
+    *whole = step >= 0;
+    local_source_close(&source);
+    text_free(&notice);
+    return result;
+}
+
 /* Whether the machine with the lines of metrics and records since the newest
  * checkpoint is lost: then what they say is made again. */
 static status check_records(struct trainer *t, const char *state,
                             size_t length, bool *lost)
 {
     int64_t records = 0;
-    int newer = 0;
+    bool whole = false;
+    int newer;
     status result = OK;
 
     *lost = false;
     if (!t->local.used) return OK;
     if (trainer_leads(t))
         result = keeper_state_records(state, length, &records);
+    newer = result == OK && trainer_leads(t) &&
+            (records > t->local.records ||
+             (records == t->local.records && t->local.behind));
+    if (newer) result = has_whole(t, &whole);
     TRY(team_agree(&t->team, result));
-    newer = trainer_leads(t) && records > t->local.records;
+    if (newer)
+        fprintf(stderr, "notice    metrics and records of the steps since the "
+                "newest checkpoint were lost with their machine: %s\n",
+                whole ? "the run goes back to it, not to the copies in memory"
+                      : "no checkpoint is whole, so the run goes on from the "
+                        "copies in memory, and those lines are missing");
+    newer = newer && whole;
     TRY(team_most(&t->team, &newer));
     *lost = newer != 0;
-    if (*lost && trainer_leads(t))
-        fprintf(stderr, "notice    metrics and records of the steps since the "
-                        "newest checkpoint were lost with their machine: the "
-                        "run goes back to it, not to the copies in memory\n");
     return OK;
 }
 

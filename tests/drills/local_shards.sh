@@ -29,10 +29,10 @@ agent_on() { # NAME SLOTS
     cp -n cache/* "disks/$1/cache/" 2>/dev/null
     # shellcheck disable=SC2016
     $spaces sh -c 'mount --bind "disks/$2/run" run &&
-        mount --bind "disks/$2/shards" shards &&
-        mount --bind "disks/$2/cache" cache && cd "$PWD" &&
+        if [ -n "$5" ]; then mount -t tmpfs -o size=$5 none shards
+        else mount --bind "disks/$2/shards" shards; fi && mount --bind "disks/$2/cache" cache && cd "$PWD" &&
         exec "$1" agent --join "127.0.0.1:$4" --token token --slots "$3" \
-            --name "$2"' sh "$program" "$1" "$2" "$port" >"log.$1" 2>&1 &
+            --name "$2"' sh "$program" "$1" "$2" "$port" "${full:-}" >"log.$1" 2>&1 &
     agent=$!
     children="$children $agent"
     await log "node *$1 joined"
@@ -98,4 +98,129 @@ code=$?
     bad "the ranks change places: it ends" "exit $code" log
 if gather a b && same_run whole got; then ok "gathered: the same bytes"
 else bad "gathered: the same bytes" "${why:-not gathered}" out; fi
+
+# Nothing is left of the last run.
+fresh() {
+    local disk
+    rm -rf run/it
+    for disk in "$@"; do rm -rf "disks/$disk"; done
+}
+
+# finished NAME DISK...: the run ends well, and equals the one on one machine.
+finished() {
+    local name=$1
+    shift
+    ended "$child"
+    code=$?
+    if [ $code -ne 0 ]; then bad "$name" "exit $code" log
+    elif ! gather "$@"; then bad "$name" "not gathered" out
+    elif same_run "${like:-whole}" got; then ok "$name"
+    else bad "$name" "$why" out
+    fi
+}
+
+says() { # NAME FILE PATTERN
+    if grep -q "$3" "$2"; then ok "$1"; else bad "$1" "not said" "$2"; fi
+}
+
+# --- other ranks: two on a, then four on a and b, then two on b ---
+fresh a b
+supervise 2 --set mesh.data=2 --set zero=zero1 --set checkpoint.keep_last=20
+agent_on a 2
+until_disk a metrics.jsonl '"step": 8,'
+stop "two ranks on one machine: stopped"
+# shellcheck disable=SC2086
+supervise 4 $layout
+agent_on b 2
+agent_on a 2
+until_disk b metrics.jsonl '"step": 16,'
+stop "four on two machines: stopped"
+cp -a disks/a disks/kept_a
+cp -a disks/b disks/kept_b
+cp -a run/it kept_it
+supervise 2 --set mesh.data=2
+agent_on b 2
+agent_on a 2
+says "it waits for the machine with the rest" log 'node *a joined'
+finished "two on the other one, which fetches the rest" a b
+
+# --- a machine is gone with its disk: the newest step that is whole ---
+again() { # NAME...: the disks as they were before the last one
+    local disk
+    fresh a b
+    cp -a kept_it run/it
+    for disk in "$@"; do cp -a "disks/kept_$disk" "disks/$disk"; done
+}
+again a
+supervise 2 --set mesh.data=2
+agent_on a 2
+finished "a disk is lost: an older step that is whole" a
+says "and who has the others" log.a 'the shards of b are not here'
+again b
+supervise 2 --set mesh.data=2
+agent_on b 2
+ended "$child"
+check_said "no step is whole" 66 "the shards of a are not here" $? log
+[ -e "disks/b/shards/b/ckpt/$(cat disks/b/shards/b/ckpt/latest)" ] &&
+    ok "and nothing was changed" || bad "and nothing was changed" "gone"
+
+# --- a damaged shard ---
+again a b
+step=disks/b/shards/b/ckpt/$(cat disks/b/shards/b/ckpt/latest)
+for file in "$step"/*.safetensors; do
+    head -c 2000 /dev/zero | tr '\0' '\377' | dd of="$file" bs=1 conv=notrunc \
+        seek=$(($(stat -c %s "$file") / 2)) 2>/dev/null
+done
+supervise 2 --set mesh.data=2
+agent_on a 2
+agent_on b 2
+finished "a damaged shard: an older step" a b
+says "and which one it was" log.a 'on b: is damaged: block'
+
+# --- one disk is full: saves fail, the run goes on ---
+fresh a b
+like=long
+must train config.yaml --run long --set train.threads=1 \
+    --set train.steps=300 --set checkpoint.every=50
+# shellcheck disable=SC2086
+supervise 4 $layout --set train.steps=300 --set checkpoint.every=50
+agent_on a 2
+full=4m
+agent_on b 2
+full=
+filler=/proc/$agent/root$room/shards/filler
+head -c 8m /dev/zero >"$filler" 2>/dev/null
+await log.a 'disk full' 900
+says "a full disk: the run goes on" log.a 'could not be saved, training goes on'
+rm -f "$filler"
+ended "$child"
+code=$?
+[ $code -eq 0 ] && ok "and ends when there is room" ||
+    bad "and ends when there is room" "exit $code" log
+
+# --- a machine dies: from memory, and its successor keeps the shards ---
+lose_one() { # NAME: of the machine, while a spare waits
+    fresh a b c
+    # shellcheck disable=SC2086
+    supervise 4 $layout --set train.steps=300 --set checkpoint.every=50
+    agent_on a 2
+    first=$agent
+    agent_on b 2
+    second=$agent
+    agent_on c 2
+    until_disk a metrics.jsonl '"step": 120,'
+    [ "$1" = a ] && kill -9 "$first" || kill -9 "$second"
+}
+lose_one b
+finished "another machine dies: from memory" a c
+says "from the partner" run/it/control/journal.jsonl '"from": "peer memory"'
+lose_one a
+ended "$child"
+code=$?
+if [ $code -ne 0 ]; then bad "rank 0's machine dies" "exit $code" log
+elif gather b c && lockstep compare long/ckpt/step-00000300 \
+    got/ckpt/step-00000300 >out 2>&1; then
+    ok "rank 0's machine dies: the same weights and states"
+else bad "rank 0's machine dies" "$(cat out)" log.c; fi
+says "it says which lines are lost" log.c 'those lines are missing'
 report
