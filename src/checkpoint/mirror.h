@@ -14,6 +14,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 #include "base/status.h"
+#include "checkpoint/s3_text.h"
 
 /* Before a run: the place can be written by this user, and no run has sent a
  * checkpoint there. */
@@ -26,11 +27,27 @@ struct mirror_step {
      * before a step is sent, before `latest` moves, and before old steps go. */
     status (*may_write)(const char *run, bool now);
 };
-/* A step that is there already is not sent again. */
+/* A step that is there already is not sent again; earlier ones that are on the
+ * disk and not there are sent, too. ERR_STOPPED: the time after
+ * mirror_stop_soon is over; what is missing is sent with a later step. */
 status mirror_send(const struct mirror_step *what);
+/* The process is asked to end: it sends for 15 s more at most. */
+void mirror_stop_soon(void);
 
-/* Makes `run`, which must not be there, with the newest step; every block of it
- * is verified. ERR_MISSING: there is none. */
+/* Makes `run`, which must not be there, with the newest step: in RUN.fetching,
+ * which becomes RUN when every block is verified. ERR_MISSING: there is
+ * none. */
 status mirror_fetch(const char *url, const char *run, int64_t *step);
+/* The newest step into a run that is there, and files that it lacks. */
+status mirror_restore(const char *url, const char *run, int64_t *step);
+/* The number of the newest step, if the storage answers in so many seconds.
+ * ERR_MISSING: there is none; ERR_STOPPED: no answer. */
+status mirror_newest(const char *url, double seconds, int64_t *step);
+
+/* Names of a mirror's files beside steps; some may be missing. */
+enum { MIRROR_OWN_FILES = 10, MIRROR_LATEST_MOST = 64 };
+extern const char *const mirror_own_files[MIRROR_OWN_FILES];
+/* STEP/FILE. ERR_CONFIG: too long. */
+status mirror_key(char out[S3_KEY_BYTES], const char *step, const char *file);
 
 #endif

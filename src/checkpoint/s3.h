@@ -24,6 +24,12 @@ struct s3;
  * sent. */
 status s3_open(struct s3 **out, const char *url);
 void s3_close(struct s3 *s3); /* NULL allowed */
+/* Requests of this process fail with ERR_STOPPED from S3_STOP_S seconds after
+ * the first call on: a run that is asked to end will be killed soon. */
+enum { S3_STOP_S = 15 };
+void s3_stop_soon(void);
+/* Requests of `s3` fail with ERR_STOPPED from so many seconds after now on. */
+void s3_hurry(struct s3 *s3, double seconds);
 
 /* ERR_MISSING: no such object or bucket. ERR_CONFIG: refused. ERR_IO: the rest.
  */

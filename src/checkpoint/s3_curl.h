@@ -1,50 +1,47 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* s3_curl.h - requests to an S3 storage, through libcurl where it is found at
- * run time. They are signed by libcurl (AWS signature version 4). */
+/* s3_curl.h - libcurl, where it is found at run time: its interface has not
+ * changed since 7.75, the first that signs requests to S3. */
 #ifndef LOCKSTEP_CHECKPOINT_S3_CURL_H
 #define LOCKSTEP_CHECKPOINT_S3_CURL_H
 
 #include <stdbool.h>
-#include <stdint.h>
-#include "base/text.h"
 
-enum { S3_REFUSAL_BYTES = 4096 };
+enum {
+    OPT_WRITEDATA = 10001, OPT_URL = 10002, OPT_USERPWD = 10005,
+    OPT_READDATA = 10009, OPT_ERRORBUFFER = 10010, OPT_WRITEFUNCTION = 20011,
+    OPT_READFUNCTION = 20012, OPT_POSTFIELDS = 10015, OPT_SPEED_LIMIT = 19,
+    OPT_SPEED_TIME = 20, OPT_HTTPHEADER = 10023, OPT_HEADERDATA = 10029,
+    OPT_CUSTOMREQUEST = 10036, OPT_UPLOAD = 46, OPT_POST = 47,
+    OPT_CONNECT_S = 78, OPT_HEADERFUNCTION = 20079, OPT_HTTPGET = 80,
+    OPT_NOPROGRESS = 43, OPT_NOSIGNAL = 99, OPT_PROTOCOLS = 181,
+    OPT_EXPECT_100_MS = 227, OPT_AWS_SIGV4 = 10305, OPT_PROGRESSDATA = 10057,
+    OPT_PROGRESSFUNCTION = 20219, OPT_FILE_BYTES = 30115,
+    OPT_POST_BYTES = 30120,
+    PROTOCOL_HTTP = 1, PROTOCOL_HTTPS = 2, ERROR_TEXT_BYTES = 256
+};
 
 struct pair; /* curl_slist */
 
-/* A connection. One thread uses it at a time. */
-struct s3_line {
-    void *handle;
-    struct pair *headers; /* of the request under way */
-    char user[640], signature[96];
-    const char *token;    /* of the session; NULL: none */
+struct curl {
+    int (*begin)(long flags);
+    void *(*make)(void);
+    int (*set)(void *handle, int option, ...);
+    int (*perform)(void *handle);
+    void (*reset)(void *handle);
+    void (*end)(void *handle);
+    struct pair *(*append)(struct pair *list, const char *text);
+    void (*free_list)(struct pair *list);
+    const char *(*error)(int code);
+    const struct curl_facts { int age; const char *version; } *(*info)(int age);
 };
 
-struct s3_request {
-    const char *method, *key; /* key NULL: the bucket */
-    const char *query;        /* in the order in which it is signed; or NULL */
-    const char *url;          /* all of the address */
-    const char *bytes;        /* what is sent */
-    int64_t length, sent;
-    struct text *answer;      /* what comes back: into memory, */
-    int to;                   /* or a file; 0: none */
-    int64_t most, got;
-    uint32_t crc;             /* of it */
-    bool too_long;
-    int code;                 /* of the answer */
-    char etag[128];
-    char refusal[S3_REFUSAL_BYTES];
-    size_t refused;
-};
+extern struct curl curl;
 
-/* Whether the library is on this machine. */
-bool s3_curl_is_there(void);
-/* ERR_MEMORY. `user` and `signature` are filled by the caller. */
-status s3_line_open(struct s3_line *line);
-void s3_line_close(struct s3_line *line); /* zeroed: allowed */
-/* Once. `what` is named when nobody answers. ERR_IO: no answer; else r->code
- * and r->too_long say how it went. */
-status s3_line_ask(struct s3_line *line, struct s3_request *r,
-                   const char *what);
+/* Whether it is there; the first call looks for it. */
+bool curl_find(void);
+/* Whether it can sign requests to S3. */
+bool curl_signs(void);
+/* "7.88.1"; NULL: curl_find is false. */
+const char *curl_version_text(void);
 
 #endif

@@ -15,6 +15,7 @@
 #include "base/nodes.h"
 #include "base/options.h"
 #include "base/threads.h"
+#include "checkpoint/s3_curl.h"
 #include "cli/about.h"
 #include "comm/mpi.h"
 #include "kernels/features.h"
@@ -314,6 +315,23 @@ static void probe_onednn(struct finding *finding)
     advise(finding, "only for comparison: apt-get install libdnnl-dev");
 }
 
+static void probe_curl(struct finding *finding)
+{
+    const char *version = curl_version_text();
+
+    if (version != NULL && curl_signs()) {
+        say(finding, true, "libcurl %s signs requests to S3 "
+            "(checkpoint.mirror)", version);
+        return;
+    }
+    if (version == NULL)
+        say(finding, false, "libcurl.so.4 cannot be opened");
+    else
+        say(finding, false, "libcurl %s cannot sign requests to S3; 7.75 can",
+            version);
+    advise(finding, "only for checkpoint.mirror: apt-get install libcurl4");
+}
+
 /* Space, a write that reaches the disk, and a lock, in this directory. */
 static void probe_disk(struct finding *finding)
 {
@@ -377,6 +395,7 @@ const struct probe probes[] = {
     {"utf8proc", true, probe_utf8proc},
     {"Unicode tables", true, probe_unicode},
     {"oneDNN", false, probe_onednn},
+    {"libcurl", false, probe_curl},
     {"MPI", false, probe_mpi},
     {"CUDA", false, probe_cuda},
     {"NCCL", false, probe_cuda},

@@ -1,7 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* train.c - the commands that train: a new run, and a run that goes on. */
+#include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include "base/file.h"
+#include "checkpoint/history.h"
+#include "checkpoint/mirror.h"
 #include "cli/config.h"
 #include "cli/run.h"
 #include "cli/supervise.h"
@@ -118,6 +122,64 @@ done:
     return result;
 }
 
+/* The last "checkpoint.mirror=..." among assignments; NULL: none. */
+static const char *named_mirror(const struct assignments *assignments)
+{
+    static const char START[] = "checkpoint.mirror=";
+    const char *found = NULL;
+
+    for (int i = 0; i < assignments->count; i++)
+        if (strncmp(assignments->items[i], START, sizeof START - 1) == 0)
+            found = assignments->items[i] + sizeof START - 1;
+    return found;
+}
+
+/* Before ranks begin, so that none waits for another that fetches. */
+static status fetch_run(const char *run, const struct assignments *assignments)
+{
+    const char *mirror = named_mirror(assignments);
+    int64_t step;
+
+    if (mirror == NULL || mirror[0] == '\0' || launch_rank() >= 0 ||
+        !file_is_gone(run))
+        return OK;
+    fprintf(stderr, "%s is not there; fetching %s\n", run, mirror);
+    TRY(mirror_fetch(mirror, run, &step));
+    fprintf(stderr, "%s has the checkpoint of step %lld\n", run,
+            (long long)step);
+    return OK;
+}
+
+/* Seconds that a storage has to answer: where nothing is without it, and where
+ * it is only asked how far it is. */
+enum { PATIENT_S = 120, HURRIED_S = 3 };
+
+/* A run that has saved, and whose checkpoints are gone; one that has them, but
+ * older ones than the mirror, is told. */
+static status fetch_step(const char *run, const struct options *o)
+{
+    const char *mirror = o->checkpoint.mirror;
+    char path[PATH_BYTES];
+    int64_t here = -1, there = -1;
+    status result;
+
+    if (mirror[0] == '\0' || launch_rank() >= 0) return OK;
+    if (checkpoint_find_newest(run, path, &here) != OK) status_clear();
+    result = mirror_newest(mirror, here < 0 ? PATIENT_S : HURRIED_S, &there);
+    if (result == OK && here < 0) {
+        fprintf(stderr, "%s has no checkpoint; fetching step %lld of %s\n", run,
+                (long long)there, mirror);
+        return mirror_restore(mirror, run, &there);
+    }
+    if (result == OK && there > here)
+        fprintf(stderr, "notice    %s has step %lld, %s has step %lld: "
+                        "lockstep fetch %s RUN makes a run that goes on from "
+                        "there\n", run, (long long)here, mirror,
+                (long long)there, mirror);
+    status_clear(); /* it is the run's matter what it lacks */
+    return OK;
+}
+
 status command_resume(struct arguments *arguments)
 {
     struct options_set set = {0};
@@ -136,9 +198,13 @@ status command_resume(struct arguments *arguments)
     TRY_GOTO(done, result, assignments_read(&assignments, arguments));
     TRY_GOTO(done, result, options_init(&set));
     TRY_GOTO(done, result, local_bring_configuration(arguments->operands[0]));
+    TRY_GOTO(done, result, fetch_run(arguments->operands[0], &assignments));
     TRY_GOTO(done, result, trainer_options(&set, arguments->operands[0],
                                            assignments.items,
                                            assignments.count));
+    if (!request.from_scratch)
+        TRY_GOTO(done, result, fetch_step(arguments->operands[0],
+                                          &set.values));
     if (request.ranks == 0 && launch_rank() < 0)
         TRY_GOTO(done, result, launched_ranks(arguments->operands[0],
                                               &set.values, &request.ranks));

@@ -7,6 +7,7 @@
 #include "base/fault.h"
 #include "base/log.h"
 #include "base/meter.h"
+#include "checkpoint/mirror.h"
 #include "kernels/math.h"
 #include "train/summary.h"
 #include "train/launched.h"
@@ -332,6 +333,7 @@ static status stop_before_steps(struct trainer *t)
     t->asked = signals_asked();
     TRY(team_most(&t->team, &t->asked));
     if (t->asked == 0 || t->counters.step >= t->setup.rate.steps) return OK;
+    mirror_stop_soon();
     TRY(trainer_check(t, true, &back));
     if (back) return OK; /* the next step hears the signal, too */
     TRY(trainer_save(t));

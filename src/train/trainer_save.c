@@ -8,6 +8,7 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "checkpoint/mirror.h"
 #include "train/signals.h"
 #include "train/trainer_state.h"
 
@@ -53,6 +54,7 @@ int trainer_says(void *argument)
 void trainer_hear(struct trainer *t, int word)
 {
     t->asked = word > WORD_WORKS ? word - WORD_WORKS : 0;
+    if (t->asked != 0) mirror_stop_soon();
     t->save_due = word == WORD_DUE;
     t->save_works = word == WORD_WORKS;
 }

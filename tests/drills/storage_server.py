@@ -7,11 +7,15 @@ permissions with Amazon's own botocore. Prints its address and the key and
 secret of a user who may use the buckets `models` and `nowhere`, of which only
 the first exists, and not the bucket `denied`. Commands come from standard
 input: "damage KEY" flips a byte of an object, "steps PREFIX" prints which steps
-there are, "parts KEY" in how many parts an object was sent. Ends with its
-input."""
+there are, "parts KEY" in how many parts an object was sent, "text KEY" prints a
+small object. "slow BYTES" makes a second address whose connections pass so many
+bytes a second (0: none at all) and prints it. Ends with its input."""
 import json
 import os
+import socket
 import sys
+import threading
+import time
 
 FREE_REQUESTS = 5  # those below that make users and buckets
 os.environ["INITIAL_NO_AUTH_ACTION_COUNT"] = str(FREE_REQUESTS)
@@ -28,17 +32,56 @@ POLICY = {
 }
 
 
+class Slow:
+    """Passes connections on to the server, so many bytes a second."""
+
+    def __init__(self, port, rate):
+        self.port, self.rate = port, rate
+        self.listener = socket.create_server(("127.0.0.1", 0))
+        self.url = "http://127.0.0.1:%d" % self.listener.getsockname()[1]
+        threading.Thread(target=self.accept, daemon=True).start()
+
+    def accept(self):
+        while True:
+            near, _ = self.listener.accept()
+            far = socket.create_connection(("127.0.0.1", self.port))
+            for one, other, rate in (near, far, self.rate), (far, near, 0):
+                threading.Thread(target=self.pass_on, daemon=True,
+                                 args=(one, other, rate)).start()
+
+    def pass_on(self, one, other, rate):
+        try:
+            while data := one.recv(max(rate // 20, 1) if rate else 65536):
+                if one.getsockname()[1] == self.listener.getsockname()[1]:
+                    if rate == 0:
+                        time.sleep(3600)
+                    time.sleep(len(data) / rate)
+                other.sendall(data)
+        except OSError:
+            pass
+        for end in one, other:
+            try:
+                end.shutdown(socket.SHUT_RDWR)
+            except OSError:
+                pass
+
+
 def client(service, url, key="first", secret="first"):
     return boto3.client(service, endpoint_url=url, region_name="us-east-1",
                         aws_access_key_id=key, aws_secret_access_key=secret)
 
 
-def command(storage, words):
+def command(storage, port, words):
     if words[0] == "damage":
         body = storage.get_object(Bucket="models", Key=words[1])["Body"].read()
         body = body[:-1] + bytes([body[-1] ^ 1])
         storage.put_object(Bucket="models", Key=words[1], Body=body)
         return "damaged"
+    if words[0] == "text":
+        body = storage.get_object(Bucket="models", Key=words[1])["Body"]
+        return body.read().decode().strip()
+    if words[0] == "slow":
+        return Slow(port, int(words[1])).url
     if words[0] == "parts":
         tag = storage.head_object(Bucket="models", Key=words[1])["ETag"]
         return tag.strip('"').partition("-")[2] or "whole"
@@ -61,7 +104,8 @@ def main():
     print(url, key["AccessKeyId"], key["SecretAccessKey"], flush=True)
     storage = client("s3", url, key["AccessKeyId"], key["SecretAccessKey"])
     for line in sys.stdin:
-        print(command(storage, line.split()), flush=True)
+        print(command(storage, server.get_host_and_port()[1], line.split()),
+              flush=True)
 
 
 main()
