@@ -461,6 +461,26 @@ static struct group *group_of(const struct keeper *keeper)
     return keeper->team == NULL ? NULL : keeper->team->world;
 }
 
+/* From the machines' disks; where no step is whole there, from RUN/ckpt. */
+static status open_local(const struct keeper *keeper,
+                         struct local_source *source,
+                         struct checkpoint *checkpoint, struct text *notice)
+{
+    char why[1024];
+    const status result =
+        local_open_newest(keeper->local, group_of(keeper),
+                          keeper->stages->threads, source, checkpoint, notice);
+
+    if (result != ERR_MISSING) return result;
+    snprintf(why, sizeof why, "%s", status_message());
+    status_clear();
+    const status other = open_newest(keeper, checkpoint, notice);
+
+    if (other != ERR_MISSING) return other;
+    status_clear();
+    FAIL(ERR_MISSING, "%s", why);
+}
+
 status keeper_restore(struct keeper *keeper, struct counters *counters,
                       struct text *notice)
 {
@@ -470,9 +490,7 @@ status keeper_restore(struct keeper *keeper, struct counters *counters,
 
     TRY_GOTO(done, result,
              keeper->local != NULL
-                 ? local_open_newest(keeper->local, group_of(keeper),
-                                     keeper->stages->threads, &source,
-                                     &checkpoint, notice)
+                 ? open_local(keeper, &source, &checkpoint, notice)
                  : open_newest(keeper, &checkpoint, notice));
     TRY_GOTO(done, result,
              agree(keeper, read_checkpoint(keeper, &checkpoint, counters)));

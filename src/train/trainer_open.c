@@ -122,8 +122,9 @@ static status may_begin(const struct trainer *t, int64_t *begins)
     int count;
     bool none;
 
-    TRY(t->local.used ? local_count(&t->local, &count, &none)
-                      : checkpoint_count(run, &count, &none));
+    TRY(checkpoint_count(run, &count, &none));
+    if (t->local.used && count == 0)
+        TRY(local_count(&t->local, &count, &none));
     *begins = count == 0;
     if (count > 0 && told)
         FAIL(ERR_CONFIG, "%s has %d checkpoints, and --from-scratch would give "
@@ -186,9 +187,11 @@ status trainer_plan(struct trainer *t, struct group *world)
                          "them must give the vocabulary");
     TRY(local_open(&t->local, o, world));
     if (t->request->resume) {
-        TRY(t->local.used
-                ? local_newest_grid(&t->local, world, &grid, &found)
-                : checkpoint_newest_grid(o->run.dir, &grid, &found));
+        found = false;
+        if (t->local.used)
+            TRY(local_newest_grid(&t->local, world, &grid, &found));
+        if (!found)
+            TRY(checkpoint_newest_grid(o->run.dir, &grid, &found));
         if (found) TRY(setup_use_grid(&t->setup, &grid));
     }
     TRY(checks_run(&t->setup, run_tokenizer_of(&t->tokenizer)));

@@ -167,17 +167,23 @@ others() { # RUN: what else it says
     sed 's/"time": "[^"]*"//' "$1/ledger.jsonl" 2>/dev/null
 }
 
+# A run with checkpoint.local gets RUN/ckpt.
+gathered() { # RUN
+    why="not gathered"
+    [ ${#apart[@]} -eq 0 ] || lockstep gather "$1" >log 2>&1
+}
+
 # The same features under a supervisor: all ranks are killed at once in a step,
 # and go on from their copies in memory, or from a checkpoint of the same step:
 # at most one step is done again. A fault comes again in every process, so only
 # without one.
 kept() { # SEED
     next_layout none || { bad "seed $1" "a layout is legal" plan.log; return; }
-    rm -rf kept
+    rm -rf kept shards
     LOCKSTEP_FAULT=train.step:9:kill lockstep train config.yaml --run kept \
         --threads 1 --ranks "$ranks" "${features[@]}" "${sets[@]}" \
-        --supervised --copies 1 >log 2>&1
-    if [ $? -ne 0 ] || ! same_run whole kept; then
+        "${apart[@]}" --supervised --copies 1 >log 2>&1
+    if [ $? -ne 0 ] || ! gathered kept || ! same_run whole kept; then
         bad "seed $1, supervised" "$why: $(head -n 1 drawn) $layout" log
     elif [ "$(others whole)" != "$(others kept)" ]; then
         bad "seed $1, supervised" "other samples or layers: $(head -n 1 drawn) $layout"
@@ -191,7 +197,9 @@ kept() { # SEED
 round() { # SEED
     local faults first second where code
     refused=0
-    rm -rf whole moved
+    rm -rf whole moved shards
+    apart=()
+    [ $(($1 % 3)) -ne 0 ] || apart=(--set checkpoint.local=shards)
     draw "$1" >drawn
     tail -n +3 drawn >layouts.txt
     read -r faults first second <<<"$(sed -n 2p drawn)"
@@ -213,7 +221,7 @@ round() { # SEED
     where=$layout
     LOCKSTEP_FAULT=$faults,train.step:$((first * ranks)):kill lockstep train \
         config.yaml --run moved --threads 1 --ranks "$ranks" \
-        "${features[@]}" "${sets[@]}" >log 2>&1
+        "${features[@]}" "${sets[@]}" "${apart[@]}" >log 2>&1
     if [ $? -ne 137 ]; then
         bad "seed $1" "not killed: $(head -n 1 drawn) $where" log
         return
@@ -227,7 +235,7 @@ round() { # SEED
     if ! lockstep resume moved --threads 1 --ranks "$ranks" "${sets[@]}" \
         >log 2>&1; then
         bad "seed $1" "$(head -n 1 drawn) $faults $where" log
-    elif ! same_run whole moved; then
+    elif ! gathered moved || ! same_run whole moved; then
         bad "seed $1" "$why: $(head -n 1 drawn) $faults $where"
     elif [ "$(others whole)" != "$(others moved)" ]; then
         bad "seed $1" "other samples, layers or ledger: $(head -n 1 drawn) $faults $where"
