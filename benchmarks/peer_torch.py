@@ -180,17 +180,12 @@ def say(**fields):
     print(json.dumps(fields), flush=True)
 
 
-def main():
-    name, precision, mode = sys.argv[1:4]
-    torch.set_num_threads(int(sys.argv[4]))
-    # The moment before this process began, of the same clock.
-    began = float(os.environ.get("PEERS_BEGAN") or time.monotonic())
-    training = Training(name, precision, mode, *map(int, sys.argv[5:7]))
+def serve(training, began, **facts):
+    """The first step, then as many as each line of the input says."""
     loss = training.step()
     say(first_step_s=time.monotonic() - began, loss=loss,
-        tokens=training.shape[0] * training.shape[1],
         parameters=sum(p.numel() for p in training.parameters),
-        torch=torch.__version__)
+        torch=torch.__version__, **facts)
     for line in sys.stdin:
         times = []
         for _ in range(int(line)):
@@ -200,6 +195,15 @@ def main():
         say(step_ms=times, loss=loss)
     usage = resource.getrusage(resource.RUSAGE_SELF)
     say(peak_mb=usage.ru_maxrss / 1024)
+
+
+def main():
+    name, precision, mode = sys.argv[1:4]
+    torch.set_num_threads(int(sys.argv[4]))
+    # The moment before this process began, of the same clock.
+    began = float(os.environ.get("PEERS_BEGAN") or time.monotonic())
+    training = Training(name, precision, mode, *map(int, sys.argv[5:7]))
+    serve(training, began, tokens=training.shape[0] * training.shape[1])
 
 
 if __name__ == "__main__":

@@ -83,8 +83,9 @@ class Corpus:
 class Lockstep:
     """`lockstep train` on a prepared corpus, a new process each time."""
 
-    def __init__(self, settings, row, corpus, options):
+    def __init__(self, settings, row, corpus, options, more=()):
         self.settings, self.row, self.corpus = settings, row, corpus
+        self.more = more  # words of the command
         self.tokens, self.step_ms = row[1] * row[2], 0
         self.options, self.runs = options, []
 
@@ -95,7 +96,8 @@ class Lockstep:
         command = [self.settings.lockstep, "train", "run.yaml", "--run", run,
                    "--threads", str(self.settings.threads),
                    f"--set=train.steps={1 + steps_for(self.step_ms)}",
-                   *[f"--set={option}" for option in self.options]]
+                   *[f"--set={option}" for option in self.options],
+                   *self.more]
         watch, began = measure.Watch(), time.time()
         child = measure.spawn(command, self.settings.ahead, cwd=work,
                               stdout=self.settings.log,
