@@ -132,8 +132,8 @@ static status run_steps(struct step_figures *f, struct train_step *step,
 
     TRY(train_step_run(step, source, 1e-4, 1, &result)); /* to warm up */
     f->first_step_s = process_age_s();
-    f->stage->run.clock = probe_now_s;
-    f->stage->run.spent = f->spent;
+    f->stage->run.timing.clock = probe_now_s;
+    f->stage->run.timing.spent = f->spent;
     meter_record(&f->meter, f->settings->trace != NULL);
     for (int i = 0; i < f->steps; i++) {
         const double began = probe_now_s();
@@ -143,7 +143,7 @@ static status run_steps(struct step_figures *f, struct train_step *step,
         meter_step_end(&f->meter);
         f->step_ms[i] = 1e3 * (probe_now_s() - began);
     }
-    f->stage->run.clock = NULL;
+    f->stage->run.timing.clock = NULL;
     f->resident_bytes = peak_resident_bytes();
     qsort(f->step_ms, (size_t)f->steps, sizeof *f->step_ms, by_value);
     f->median_ms = (f->step_ms[(f->steps - 1) / 2] +

@@ -267,7 +267,7 @@ static status pass(struct exporting *e, struct stage *stage,
                                     (uint64_t)e->session.model.vocab);
         batch.targets[t] = -1;
     }
-    for (int64_t t = 0; t < e->tokens * stage->program.mtp_depth; t++) {
+    for (int64_t t = 0; t < e->tokens * stage->program.later.depth; t++) {
         batch.mtp_inputs[t] = batch.inputs[t % e->tokens]; /* any will do */
         batch.mtp_targets[t] = -1;
     }

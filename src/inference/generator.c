@@ -72,7 +72,7 @@ static status find_modules(struct generator *g)
     struct generator_modules *m = &g->modules;
     void *inputs = NULL;
 
-    m->depth = p->mtp_depth;
+    m->depth = p->later.depth;
     if (m->depth == 0) return OK;
     for (int i = 0; i < frame->forward_end; i++)
         m->ends[program_ahead(p, &p->steps[frame->events[i].step])] = i + 1;

@@ -25,8 +25,7 @@ static struct stage_request request_of(const struct stage *first,
     plan.division = (struct division){0};
     plan.rounds = plan.frames = plan.share = 0;
     plan.piped = false;
-    plan.overlap = 0;
-    plan.domino = false;
+    plan.pieces = (struct pieces){0};
     plan.recompute = NULL;
     plan.recompute_count = 0;
     return plan;

@@ -478,7 +478,7 @@ status session_load_weights(struct session *session, struct stage *stage)
 
     TRY(check_same(session, stage->request.model));
     if (session_is_adapted(session)) parts.only = PARTS_WEIGHTS;
-    leave_later(&parts, session, stage->program.mtp_depth);
+    leave_later(&parts, session, stage->program.later.depth);
     TRY_GOTO(done, result,
              session_parts_add(&parts, stage, "weight",
                                stage->memory[stage_keeps(stage)].data,

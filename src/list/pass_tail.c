@@ -197,7 +197,7 @@ static status put_tail(struct step_list *out, const struct pipeline *p)
     TRY(put_world(out, p, DO_LOSS, pipeline_loss_values(p)));
     if (first->program.regular.z_loss > 0)
         TRY(put_world(out, p, DO_Z_LOSS, pipeline_loss_values(p)));
-    if (first->program.mtp_depth > 0)
+    if (first->program.later.depth > 0)
         TRY(put_world(out, p, DO_LATER_LOSSES, pipeline_later_values(p)));
     for (int i = 0; i < p->count; i++)
         TRY(list_put(out, of_chunk(p, DO_SECOND, i)));
@@ -220,7 +220,7 @@ static status put_tail(struct step_list *out, const struct pipeline *p)
 status pass_tail(struct step_list *out, const struct step_list *before,
                  const struct list_request *request)
 {
-    const int depth = request->pipeline->stages[0].program.mtp_depth;
+    const int depth = request->pipeline->stages[0].program.later.depth;
 
     if (request->turns == 0 && depth > 0)
         TRY(put_world(out, request->pipeline, DO_TARGETS, 1 + depth));

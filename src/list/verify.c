@@ -385,7 +385,7 @@ static status check_counts(const struct check *c)
                                  ? pipeline_microbatches(c->pipeline) : 0;
         expected[DO_Z_LOSS] = first->program.regular.z_loss > 0;
         expected[DO_TARGETS] = expected[DO_LATER_LOSSES] =
-            first->program.mtp_depth > 0;
+            first->program.later.depth > 0;
         expected[DO_PEAKS] = first->request.qk_clip > 0;
         expected[DO_LATE] = pipeline_late_values(c->pipeline) > 0;
         expected[DO_ROUTES] = pipeline_route_values(c->pipeline) > 0;

@@ -494,6 +494,6 @@ status decoder_build(struct program *p, const struct model *m)
     nn_head(p, x, m->tied ? NULL : &head);
     if (m->head_softcap > 0) nn_head_softcap(p, m->head_softcap);
     if (d->head_bias != NULL) nn_head_bias(p, &bias);
-    for (int i = 1; i <= p->mtp_depth; i++) x = predict_later(p, m, x, i);
+    for (int i = 1; i <= p->later.depth; i++) x = predict_later(p, m, x, i);
     return p->error;
 }

@@ -151,7 +151,7 @@ static slot attend(struct program *p, const struct model *m, slot q, slot c,
         of_heads("attention.wkv_b", "self_attn.kv_b_proj.weight", m,
                  of->nope + of->value, of->rank);
 
-    if (p->mode == PROGRAM_GENERATE && p->latent_cache) {
+    if (p->mode == PROGRAM_GENERATE && p->caches.latent) {
         q = nn_rope_part(p, nn_latent_turning(p, q, turned, &heads), m->heads,
                          1, &table);
         return nn_latent_attention(p, q, c, &up, &heads, rule.scale);

@@ -665,8 +665,8 @@ status model_build_whole(struct program *program, const struct model *model)
     program->tokens = program->logits_chunk = 1;
     program->context = model->context;
     program->vocab = model->vocab;
-    program->mtp_depth = model->mtp_depth;
-    program->mtp_block = model->layers;
+    program->later.depth = model->mtp_depth;
+    program->later.block = model->layers;
     result = model->kind->build(program, model);
     if (result == OK) return OK;
     program_free(program);

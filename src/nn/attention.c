@@ -154,7 +154,7 @@ static struct attention_dropout drop_of(const struct step *step,
 
     if (p->regular.attention_dropout == 0 || run->gradients == NULL)
         return (struct attention_dropout){0};
-    random_block(run->attention_dropout, (uint64_t)step->block, 0, words);
+    random_block(run->keys.attention, (uint64_t)step->block, 0, words);
     return (struct attention_dropout){
         .rate = p->regular.attention_dropout, .key = {{words[0], words[1]}},
         .sequence = (uint64_t)run->batch.sequence,
@@ -205,8 +205,8 @@ static void use_cache(const struct step *step, struct run *run,
     const int64_t each = (int64_t)step->set.attention.kv_heads * width;
     const int64_t rows = step->set.attention.cache * p->context;
     const struct tensor cache = tensor_2d(
-        (char *)run->cache + rows * p->cache_width * dtype_bytes(p->dtype),
-        p->dtype, p->context, p->cache_width);
+        (char *)run->cache + rows * p->caches.width * dtype_bytes(p->dtype),
+        p->dtype, p->context, p->caches.width);
     const int64_t first = run->batch.first_position;
     const size_t bytes = (size_t)(2 * each) * (size_t)dtype_bytes(p->dtype);
 
@@ -532,8 +532,8 @@ slot nn_attention_ruled(struct program *p, slot qkv, int heads, int kv_heads,
         p->error = fail_striped("linear biases of scores");
     if (p->regular.attention_dropout > 0 && p->method.striped)
         p->error = fail_striped("dropout of attention");
-    p->steps[step].set.attention.cache = p->cache_count++;
-    p->cache_width = 2 * (int64_t)kv_heads * width;
+    p->steps[step].set.attention.cache = p->caches.count++;
+    p->caches.width = 2 * (int64_t)kv_heads * width;
     p->slots[output].layout = p->slots[qkv].layout;
     return output;
 }

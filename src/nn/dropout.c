@@ -45,7 +45,7 @@ static const struct dropout_row *find_rows(const struct step *step,
 static status drop(const struct step *step, struct run *run,
                    struct dropout *call)
 {
-    call->key = run->dropout;
+    call->key = run->keys.dropout;
     call->rate = run->program->regular.dropout;
     call->rows = find_rows(step, run, call->y.shape[0]);
     return run->kernels->dropout(run->stream, call);
@@ -114,7 +114,7 @@ static status jitter(const struct step *step, struct run *run, struct tensor y,
                      struct tensor x)
 {
     const struct jitter call = {
-        .y = y, .x = x, .key = run->jitter,
+        .y = y, .x = x, .key = run->keys.jitter,
         .epsilon = run->program->regular.jitter,
         .rows = find_rows(step, run, y.shape[0])};
 

@@ -169,7 +169,7 @@ static const struct step *gather_of(const struct planner *planner, slot which)
 {
     const struct step *writer = NULL;
 
-    if (planner->program->overlap > 1 && which >= 0)
+    if (planner->program->pieces.count > 1 && which >= 0)
         writer = first_writer(planner, which);
     return writer != NULL && writer->layer->relayout == RELAYOUT_GATHER
                ? writer : NULL;
@@ -181,7 +181,7 @@ static const struct step *scatter_of(const struct planner *planner,
 {
     const struct program *p = planner->program;
 
-    if (p->overlap <= 1 || step->output < 0) return NULL;
+    if (p->pieces.count <= 1 || step->output < 0) return NULL;
     int i = planner->scatter[step->output];
 
     while (i >= 0 && i <= step->index) i = planner->next_scatter[i];
@@ -243,7 +243,7 @@ static bool goes_beside(const struct planner *planner,
 {
     const struct step *writer;
 
-    if (planner->program->overlap <= 1) return false;
+    if (planner->program->pieces.count <= 1) return false;
     if (forward) return step->layer->relayout == RELAYOUT_GATHER;
     if (step->layer->relayout != RELAYOUT_SCATTER) return false;
     writer = first_writer(planner, step->input);
@@ -255,7 +255,7 @@ static bool goes_beside(const struct planner *planner,
 static bool in_pieces(const struct program *p, const struct frame_plan *plan,
                       int event)
 {
-    return p->domino && event < plan->forward_end &&
+    return p->pieces.domino && event < plan->forward_end &&
            p->steps[plan->events[event].step].block >= 0;
 }
 
@@ -297,7 +297,7 @@ static status widen_lives(struct planner *planner)
     struct frame_plan *plan = planner->plan;
     struct segment *segments = NULL;
 
-    if (!planner->program->domino) return OK;
+    if (!planner->program->pieces.domino) return OK;
     TRY(frame_segments(planner->program, plan, &segments));
     for (int b = 0; b < plan->buffer_count; b++) {
         struct frame_buffer *buffer = &plan->buffers[b];

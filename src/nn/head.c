@@ -61,7 +61,7 @@ static status make_logits(const struct step *step, struct run *run,
 static int64_t chunk_rows(const struct program *p)
 {
     if (p->mode == PROGRAM_GENERATE) /* a token and what modules guess */
-        return p->mtp_depth < p->tokens ? 1 + p->mtp_depth : p->tokens;
+        return p->later.depth < p->tokens ? 1 + p->later.depth : p->tokens;
     return p->logits_chunk < p->tokens ? p->logits_chunk : p->tokens;
 }
 
@@ -145,7 +145,7 @@ static status make_losses(const struct step *step, struct run *run,
         .gradient = gradient, .scale = run->loss_scale};
 
     if (ahead > 0 && gradient)
-        call.scale = run->mtp_weights[ahead - 1] *
+        call.scale = run->later.weights[ahead - 1] *
                      (run->loss_scale > 0 ? run->loss_scale : 1);
     if (gradient && run->z_losses != NULL && ahead == 0) {
         call.z_loss = run->program->regular.z_loss;

@@ -23,25 +23,28 @@ void late_place(struct run *run, void *room)
     const int64_t count = late_values(run->program);
 
     if (count == 0) return;
-    run->late = room;
-    run->seen = run->late + count;
+    run->late.known = room;
+    run->late.seen = run->late.known + count;
     late_set(run, NULL);
 }
 
 void late_set(const struct run *run, const double *known)
 {
-    const int64_t count = run->late == NULL ? 0 : late_values(run->program);
+    const int64_t count =
+        run->late.known == NULL ? 0 : late_values(run->program);
 
     for (int64_t i = 0; i < count; i++) {
-        run->late[i] = known != NULL ? (float)known[i] : 0;
-        run->seen[i] = 0;
+        run->late.known[i] = known != NULL ? (float)known[i] : 0;
+        run->late.seen[i] = 0;
     }
 }
 
 void late_collect(const struct run *run, double *table)
 {
-    const int64_t count = run->late == NULL ? 0 : late_values(run->program);
+    const int64_t count =
+        run->late.known == NULL ? 0 : late_values(run->program);
 
     for (int64_t i = 0; i < count; i++)
-        if ((double)run->seen[i] > table[i]) table[i] = (double)run->seen[i];
+        if ((double)run->late.seen[i] > table[i])
+            table[i] = (double)run->late.seen[i];
 }

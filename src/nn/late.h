@@ -15,7 +15,7 @@ enum { LATE_USES = 3, LATE_OPERANDS = 2 };
 /* Values of a whole model, the same for each of its stages; 0: no scale is
  * late. */
 int64_t late_values(const struct program *program);
-/* Room for run->late and run->seen, bytes. */
+/* Room for run->late.known and run->late.seen, bytes. */
 size_t late_bytes(const struct program *program);
 /* Hands the run that room; nothing is known. */
 void late_place(struct run *run, void *room);

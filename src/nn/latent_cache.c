@@ -96,10 +96,10 @@ static status convert(struct run *run, struct tensor out, struct tensor in)
 static struct tensor cache_of(const struct step *step, const struct run *run)
 {
     const struct program *p = run->program;
-    const int64_t each = p->context * p->cache_width * dtype_bytes(p->dtype);
+    const int64_t each = p->context * p->caches.width * dtype_bytes(p->dtype);
 
     return tensor_2d((char *)run->cache + step->set.cached.cache * each,
-                     p->dtype, p->context, p->cache_width);
+                     p->dtype, p->context, p->caches.width);
 }
 
 /* Rotary keys, which follow the queries, and latents of the call go into the
@@ -303,8 +303,8 @@ slot nn_latent_attention(struct program *p, slot turned, slot latent,
     p->steps[step].output = output;
     p->steps[step].set.cached.heads = *heads;
     p->steps[step].set.cached.scale = scale;
-    p->steps[step].set.cached.cache = p->cache_count++;
-    p->cache_width = heads->rotary + p->slots[latent].width;
+    p->steps[step].set.cached.cache = p->caches.count++;
+    p->caches.width = heads->rotary + p->slots[latent].width;
     p->slots[output].layout = p->slots[turned].layout;
     p->slots[output].layout.width |= 1u << weight->split_rows;
     program_add_param(p, step, 0, weight);

@@ -53,7 +53,7 @@ static status multiply(struct run *run, const struct matmul *all,
     const int first = run->window > 0 ? run->window - 1 : 0;
     const int last = run->window > 0 ? run->window : overlap_pieces(p);
 
-    if (p->overlap <= 1) return multiply_rounded(run, all, use, 0);
+    if (p->pieces.count <= 1) return multiply_rounded(run, all, use, 0);
     for (int i = first; i < last; i++) {
         struct matmul call = *all;
         struct tensor left;

@@ -36,12 +36,12 @@ double *run_losses(const struct run *run, const struct step *step)
     const int ahead = program_ahead(run->program, step);
 
     return ahead == 0 ? run->losses
-                      : run->mtp_losses + (ahead - 1) * run->program->tokens;
+                      : run->later.losses + (ahead - 1) * run->program->tokens;
 }
 
 size_t mtp_bytes(const struct program *p, size_t element)
 {
-    return arena_aligned((size_t)(p->mtp_depth * p->tokens) * element);
+    return arena_aligned((size_t)(p->later.depth * p->tokens) * element);
 }
 
 /* ---- join: [a | b] ---- */
@@ -107,7 +107,7 @@ static status fail_domino(void)
 
 slot nn_mtp_join(struct program *p, slot a, slot b)
 {
-    if (p->error == OK && p->domino) p->error = fail_domino();
+    if (p->error == OK && p->pieces.domino) p->error = fail_domino();
     if (p->error != OK) return -1;
     a = relayout_local(p, a);
     b = relayout_local(p, b);

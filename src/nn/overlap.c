@@ -8,8 +8,8 @@ int overlap_pieces(const struct program *p)
 {
     const int64_t rows = program_rows(p);
 
-    if (p->overlap <= 1 || program_tensor_ranks(p) == 1) return 1;
-    return rows < p->overlap ? (int)rows : p->overlap;
+    if (p->pieces.count <= 1 || program_tensor_ranks(p) == 1) return 1;
+    return rows < p->pieces.count ? (int)rows : p->pieces.count;
 }
 
 /* Chunks of sequences [first, first + count) of a piece. */
@@ -75,8 +75,8 @@ static status start(struct run *run, struct overlap *o,
     call->out_counts = gathers ? o->counts : NULL;
     call->in_counts = gathers ? NULL : o->counts;
     call->pieces = rows;
-    call->scratch = run->background;
-    call->scratch_bytes = run->background_bytes;
+    call->scratch = run->background.room;
+    call->scratch_bytes = run->background.bytes;
     o->handles[piece] = (struct comm_handle){0};
     TRY(comm_start(run->groups[AXIS_TENSOR], call, &o->handles[piece]));
     o->data[piece] = call->out.data;
@@ -139,7 +139,7 @@ status overlap_wait_all(struct run *run, struct tensor view)
     const int pieces = run->window > 0 ? 1 : overlap_pieces(p);
     status result = OK;
 
-    if (p->overlap <= 1) return OK;
+    if (p->pieces.count <= 1) return OK;
     for (int i = 0; i < pieces; i++) {
         const status waited = overlap_wait(
             run, pieces == 1 ? view.data : overlap_rows(p, view, i).data);

@@ -18,7 +18,7 @@ static int own_heads(const struct program *p)
 
 static int64_t count_of(const struct program *p)
 {
-    return p->peaks ? (int64_t)p->cache_count * own_heads(p) : 0;
+    return p->watched.peaks ? (int64_t)p->caches.count * own_heads(p) : 0;
 }
 
 size_t peaks_bytes(const struct program *program)

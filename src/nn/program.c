@@ -119,7 +119,7 @@ void program_name_rows(struct program *p)
 {
     const int64_t tokens = p->batch * p->length;
 
-    if (p->mtp_depth > 0) return; /* there are more uses */
+    if (p->later.depth > 0) return; /* there are more uses */
     for (int i = 0; i < p->use_count && is_alone(p); i++) {
         struct use_info *lookup = &p->uses[i];
 

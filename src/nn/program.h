@@ -260,6 +260,13 @@ struct context_method {
                          * the ranks: outside the grid */
 };
 
+/* Messages between tensor ranks in pieces. */
+struct pieces {
+    int count;   /* that run beside products; 0 or 1: none do */
+    bool domino; /* F: they go through a block one behind the other, so that
+                  * messages of one go beside all work of the next */
+};
+
 struct program {
     enum program_mode mode;
     enum dtype dtype;   /* of activations and of weights as kernels read them */
@@ -271,21 +278,21 @@ struct program {
     int64_t length;     /* tokens of a sequence that this rank has (generate:
                          * of one call) */
     int64_t tokens;     /* sequences * length */
-    int overlap;        /* pieces of messages between tensor ranks that run
-                         * beside products; 0 or 1: none do */
-    bool domino;        /* F: pieces go through a block one behind the other,
-                         * so that messages of one go beside all work of the
-                         * next */
+    struct pieces pieces;
     int chunks;         /* of a sequence on this rank; 1: it is one leaf */
     struct context_method method;
     int64_t context;    /* positions that tables and caches hold */
-    int mtp_depth;      /* modules that predict later tokens */
-    int mtp_block;      /* number of the first one's block */
+    struct {
+        int depth;      /* modules that predict later tokens */
+        int block;      /* number of the first one's block */
+    } later;
     int64_t vocab;
     int64_t logits_chunk; /* tokens whose logits exist at once */
     struct regularization regular;
-    bool peaks;         /* largest scores are watched */
-    bool watches;       /* ... and what roundings do */
+    struct {
+        bool peaks;     /* largest scores */
+        bool roundings; /* what roundings do */
+    } watched;
     struct precision_use precision; /* of products */
     int block;          /* being built; -1 outside */
 
@@ -300,11 +307,12 @@ struct program {
     int rope_count;
     slot entry, exit;   /* of a slice (slice.h); -1: none */
     int first_step;     /* of a slice: in the whole program */
-    int cache_count;    /* attention steps, in PROGRAM_GENERATE */
-    int64_t cache_width;/* elements per position of a cache: k and v, or a
-                         * latent and its rotary key */
-    bool latent_cache;  /* PROGRAM_GENERATE: the latter, where a model has
-                         * latent attention */
+    struct {            /* PROGRAM_GENERATE has them */
+        int count;      /* attention steps; in each mode */
+        int64_t width;  /* elements per position: k and v, or a latent and its
+                         * rotary key */
+        bool latent;    /* the latter, where a model has latent attention */
+    } caches;
     status error;       /* first failure while building; nn_ calls after it do
                          * nothing */
 };
@@ -494,8 +502,8 @@ void program_name_rows(struct program *p);
 static inline int program_ahead(const struct program *program,
                                 const struct step *step)
 {
-    return program->mtp_depth > 0 && step->block >= program->mtp_block
-               ? step->block - program->mtp_block + 1 : 0;
+    return program->later.depth > 0 && step->block >= program->later.block
+               ? step->block - program->later.block + 1 : 0;
 }
 
 /* Tokens of a whole sequence. With C ranks along the context axis rank r has

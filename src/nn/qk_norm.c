@@ -600,7 +600,7 @@ slot nn_qk_norm(struct program *p, slot qkv, int heads, int kv_heads,
         p->steps[step].set.qk_norm.width[which] = row;
         p->steps[step].set.qk_norm.all[which] =
             row == width ? all[which] : 1;
-        if (row != width && ranks > 1 && p->overlap > 1)
+        if (row != width && ranks > 1 && p->pieces.count > 1)
             p->error = fail_overlap(norm->weights[which].name);
         if (norm->plain) continue;
         program_add_param(p, step, which, &norm->weights[which]);

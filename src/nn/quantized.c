@@ -211,8 +211,8 @@ void quantized_set(struct quantize *call, const struct run *run,
     call->block_cols = side[1];
     if (run->tallies != NULL) call->tally = &run->tallies[of->value];
     if (call->scale != SCALE_LATE && call->scale != SCALE_TWO_LATE) return;
-    call->known = run->late[of->value];
-    call->seen = &run->seen[of->value];
+    call->known = run->late.known[of->value];
+    call->seen = &run->late.seen[of->value];
     if (call->known > 0) return;
     call->scale = call->scale == SCALE_LATE ? SCALE_CEIL : SCALE_TWO;
 }
@@ -252,7 +252,7 @@ status quantized_again(struct run *run, const struct param *param,
         .row_spans = call->row_spans, .col_spans = call->col_spans,
         .columns = turned, .signs = straight_signs(run, param, use)};
 
-    call->key = run->recipe;
+    call->key = run->keys.recipe;
     call->turn = false;
     quantized_set(call, run, &of);
     if (recipe->turn) {
@@ -306,7 +306,7 @@ status quantized_tokens(struct run *run, const struct step *step,
     const uint64_t site = quantized_site(param, use, gradient);
     struct quantize call = {
         .in = *x, .rows = room.rows, .cols = room.cols, .peaks = room.peaks,
-        .key = run->recipe, .places = room.places,
+        .key = run->keys.recipe, .places = room.places,
         .turn = use == USE_WGRAD && recipe->turn};
 
     if (right && keeps(p, param)) TRY(round_kept(run, step, &call.in));

@@ -193,7 +193,7 @@ static status round_part(struct run *run, const struct expert_part *part,
         part->use == USE_WGRAD};
     struct quantize call = {
         .out = to, .rows = part->room.rows, .cols = part->room.cols,
-        .peaks = part->room.peaks, .key = run->recipe,
+        .peaks = part->room.peaks, .key = run->keys.recipe,
         .places = part->room.places,
         .turn = part->use == USE_WGRAD && recipe->turn};
 

@@ -122,11 +122,11 @@ bool run_in_strips(const struct run *run, const struct step *step, int which)
 
 void run_keys(struct run *run, uint64_t seed)
 {
-    run->dropout = random_key_make(seed, "dropout");
-    run->jitter = random_key_make(seed, "jitter");
-    run->attention_dropout = random_key_make(seed, "attention dropout");
-    run->recipe = random_key_make(seed, "recipe");
-    run->recipe_signs = random_key_make(seed, "recipe signs");
+    run->keys.dropout = random_key_make(seed, "dropout");
+    run->keys.jitter = random_key_make(seed, "jitter");
+    run->keys.attention = random_key_make(seed, "attention dropout");
+    run->keys.recipe = random_key_make(seed, "recipe");
+    run->keys.signs = random_key_make(seed, "recipe signs");
 }
 
 int64_t run_segments(const struct program *program)
@@ -324,7 +324,7 @@ static void outline_end(struct meter_track *track, const struct run *run,
 
 static status run_timed(struct run *run, int event)
 {
-    const double began = run->clock != NULL ? run->clock() : 0;
+    const double began = run->timing.clock != NULL ? run->timing.clock() : 0;
     struct meter_track *track = meter_outline();
 
     TRY(run_event(run, &run->plan->events[event]));
@@ -332,7 +332,8 @@ static status run_timed(struct run *run, int event)
     if (run->probe != NULL)
         run->probe->look(run->probe->argument, run,
                          &run->plan->events[event]);
-    if (run->clock != NULL) run->spent[event] += run->clock() - began;
+    if (run->timing.clock != NULL)
+        run->timing.spent[event] += run->timing.clock() - began;
     return OK;
 }
 

@@ -73,19 +73,23 @@ struct run {
     double *losses;            /* [tokens] of the micro-batch */
     double *z_losses;          /* [tokens] likewise, with a z-loss; else
                                 * NULL */
-    double *mtp_losses;        /* [depth][tokens] of modules that predict later
-                                * tokens */
-    double mtp_weights[MTP_MOST]; /* of each depth, as gradients have them */
-    struct random_key dropout, attention_dropout; /* keys of the run's masks */
-    struct random_key jitter;
-    struct random_key recipe;  /* key of stochastic roundings */
-    struct random_key recipe_signs; /* ... and of rotations (straight.h) */
+    struct {                   /* of modules that predict later tokens */
+        double *losses;        /* [depth][tokens] */
+        double weights[MTP_MOST]; /* of each depth, as gradients have them */
+    } later;
+    struct {
+        struct random_key dropout, attention, jitter; /* of masks */
+        struct random_key recipe; /* of stochastic roundings */
+        struct random_key signs;  /* of rotations (straight.h) */
+    } keys;
     int64_t number;            /* of the step, which draws for weights count
                                 * by */
     bool high;                 /* products are made without the recipe */
-    float *late, *seen;        /* [late_values] largest magnitudes that late
-                                * scales have, and of this step (late.h); NULL:
-                                * no scale is late */
+    struct {                   /* late.h; NULL: no scale is late */
+        float *known;          /* [late_values] largest magnitudes that late
+                                * scales have */
+        float *seen;           /* ... and those of this step */
+    } late;
     void *peaks;               /* peaks_bytes (peaks.h); NULL: nobody asks */
     struct quantize_tally *tallies; /* tallies_bytes (tallies.h); NULL: nobody
                                 * asks */
@@ -105,13 +109,17 @@ struct run {
     int64_t last;              /* generate: tokens at the end of a call whose
                                 * logits the head makes; 0: 1 */
     bool poison;               /* fill what is dead with NaN */
-    double (*clock)(void);     /* seconds; NULL: nobody measures */
-    double *spent;             /* [events] seconds, added to, with a clock */
+    struct {
+        double (*clock)(void); /* seconds; NULL: nobody measures */
+        double *spent;         /* [events] seconds, added to */
+    } timing;
     struct overlap overlaps[OVERLAP_KINDS];
     struct comm_handle rows_of_experts[EXPERT_PIECES]; /* likewise, of one
                                 * mixture (sending.h) */
-    void *background;          /* scratch of messages under way */
-    size_t background_bytes;
+    struct {                   /* scratch of messages under way */
+        void *room;
+        size_t bytes;
+    } background;
     int window;                /* F works on piece window - 1 only; 0: on the
                                 * whole micro-batch */
     const struct event *event; /* being run */

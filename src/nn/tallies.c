@@ -6,7 +6,7 @@
 
 int64_t tallies_count(const struct program *program)
 {
-    if (!program->precision.on || !program->watches) return 0;
+    if (!program->precision.on || !program->watched.roundings) return 0;
     return (int64_t)program->params.orders * LATE_USES * LATE_OPERANDS;
 }
 

@@ -375,9 +375,9 @@ void exchanges_of(struct exchanges *out, const struct pipeline *pipeline)
     add_world(out, pipeline, SENT_LOSS, pipeline_loss_values(pipeline));
     if (pipeline->stages[0].program.regular.z_loss > 0)
         add_world(out, pipeline, SENT_Z_LOSS, pipeline_loss_values(pipeline));
-    if (pipeline->stages[0].program.mtp_depth > 0) {
+    if (pipeline->stages[0].program.later.depth > 0) {
         add_world(out, pipeline, SENT_TARGETS,
-                  1 + pipeline->stages[0].program.mtp_depth);
+                  1 + pipeline->stages[0].program.later.depth);
         add_world(out, pipeline, SENT_LOSSES_OF_LATER_TOKENS,
                   pipeline_later_values(pipeline));
     }

@@ -474,6 +474,6 @@ int64_t pipeline_loss_values(const struct pipeline *pipeline)
 
 int64_t pipeline_later_values(const struct pipeline *pipeline)
 {
-    return pipeline->stages[0].program.mtp_depth *
+    return pipeline->stages[0].program.later.depth *
            pipeline_loss_values(pipeline);
 }

@@ -78,16 +78,16 @@ static status build_program(struct stage *stage)
         p->chunks = 2 * r->grid.context / r->mesh.size[AXIS_CONTEXT];
     p->method = context_method_used(r);
     p->context = r->context ? r->context : r->length;
-    p->mtp_depth = r->mtp_depth;
-    p->mtp_block = r->model->layers;
-    p->latent_cache = r->latent_cache;
+    p->later.depth = r->mtp_depth;
+    p->later.block = r->model->layers;
+    p->caches.latent = r->latent_cache;
     p->vocab = r->model->vocab;
-    p->overlap = r->overlap;
-    p->domino = r->domino && program_tensor_ranks(p) > 1;
+    p->pieces = r->pieces;
+    if (program_tensor_ranks(p) == 1) p->pieces.domino = false;
     p->logits_chunk = logits_chunk(r);
     p->regular = r->regular;
-    p->peaks = r->qk_clip > 0 || r->observe;
-    p->watches = r->observe;
+    p->watched.peaks = r->qk_clip > 0 || r->observe;
+    p->watched.roundings = r->observe;
     p->precision = r->precision;
     if (p->tokens > INT32_MAX / 2)
         FAIL(ERR_CONFIG, "a micro-batch of %lld tokens", (long long)p->tokens);
@@ -283,7 +283,7 @@ static status add_memory(struct stage *stage)
         {"rotary tables", "run", run_rope_bytes(p), NULL},
         {"key-value cache", "run",
          p->mode == PROGRAM_GENERATE
-             ? (size_t)(p->cache_count * p->context * p->cache_width) *
+             ? (size_t)(p->caches.count * p->context * p->caches.width) *
                    (size_t)dtype_bytes(p->dtype)
              : 0, NULL},
         {"batch", "micro-batch", batch_bytes(p, frames), NULL},
@@ -554,9 +554,9 @@ static void prepare_run(struct stage *stage)
     stage->run.losses = slice(&at, tokens * sizeof(double));
     if (stage->program.regular.z_loss > 0)
         stage->run.z_losses = slice(&at, tokens * sizeof(double));
-    stage->run.mtp_losses =
+    stage->run.later.losses =
         slice(&at, mtp_bytes(&stage->program, sizeof(double)));
-    if (stage->program.peaks)
+    if (stage->program.watched.peaks)
         stage->run.peaks = slice(&at, peaks_bytes(&stage->program));
     if (routes_bytes(&stage->program) > 0)
         stage->run.routes = slice(&at, routes_bytes(&stage->program));

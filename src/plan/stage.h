@@ -48,9 +48,7 @@ struct stage_request {
     struct precision_use precision; /* of products; zeroed: none */
     double qk_clip;        /* largest score that is left alone; 0: any */
     enum backward_mode backward;
-    int overlap;           /* pieces of messages between tensor ranks that run
-                            * beside products; 0: none do */
-    bool domino;           /* F goes piece by piece through the blocks */
+    struct pieces pieces;  /* of messages between tensor ranks */
     bool optimizer;        /* masters and states */
     struct optimizer_choice choice; /* of it; zeroed: adamw */
     bool observe;          /* room for the weights before an update */

@@ -478,7 +478,7 @@ static status resolve_request(struct setup *setup)
         .recompute = o->train.recompute.items,
         .recompute_count = o->train.recompute.count,
         .memory_bytes = o->train.memory * 0x1p30, .mesh = setup->mesh,
-        .overlap = (int)o->tensor.overlap, .domino = o->tensor.domino,
+        .pieces = {(int)o->tensor.overlap, o->tensor.domino},
         .place = setup->place, .gather = {
             .prefetch = (int)o->fsdp.prefetch,
             .reshard = o->fsdp.reshard}};

@@ -157,7 +157,7 @@ status executor_build(struct executor *executor, struct pipeline *pipeline,
     TRY(loss_build(&executor->loss, leaves, grid));
     TRY(loss_build(&executor->z_loss, leaves, grid));
     return later_build(&executor->later,
-                       pipeline->stages[0].program.mtp_depth, leaves, grid);
+                       pipeline->stages[0].program.later.depth, leaves, grid);
 }
 
 void executor_free(struct executor *executor)

@@ -70,8 +70,8 @@ static status build_whole(struct inventory *h, const struct stage *stage)
     p->length = p->tokens = r->length;
     p->context = r->context ? r->context : r->length;
     p->vocab = r->model->vocab;
-    p->mtp_depth = r->mtp_depth;
-    p->mtp_block = r->model->layers;
+    p->later.depth = r->mtp_depth;
+    p->later.block = r->model->layers;
     p->logits_chunk = r->length;
     h->prefix = r->model->kind->layer_prefix;
     h->dtype = stage_keeps_dtype(stage);

@@ -44,7 +44,7 @@ void later_fill(const struct program *program,
                 const struct later_sequence *s,
                 const struct later_arrays *out, int64_t at)
 {
-    for (int d = 0; d < program->mtp_depth; d++)
+    for (int d = 0; d < program->later.depth; d++)
         for (int64_t i = 0; i < program->length; i++) {
             const int64_t t = program_position(program, i);
             const int64_t place = d * out->rows + at + i;
@@ -85,7 +85,7 @@ status later_weigh(struct later *later, struct team *team,
     TRY(team_join(team, later->targets, 1 + later->depth)); /* integers */
     for (int i = 0; i < pipeline->count; i++)
         for (int d = 0; d < later->depth; d++)
-            pipeline->stages[i].run.mtp_weights[d] = weight_of(later, d);
+            pipeline->stages[i].run.later.weights[d] = weight_of(later, d);
     return OK;
 }
 
@@ -96,7 +96,7 @@ void later_add(struct later *later, const struct run *run, int64_t first,
 {
     for (int d = 0; d < later->depth; d++)
         loss_add(&later->losses[d], run,
-                 run->mtp_losses + d * run->program->tokens, first, index);
+                 run->later.losses + d * run->program->tokens, first, index);
 }
 
 void later_choose(struct later *later, const struct regularization *regular,

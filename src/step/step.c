@@ -61,7 +61,7 @@ static size_t background_bytes(const struct pipeline *pipeline,
     for (int i = 0; tensor != NULL && i < pipeline->count; i++) {
         const struct program *p = &pipeline->stages[i].program;
         const size_t bytes =
-            p->overlap > 1 ? program_message_bytes(p, tensor) : 0;
+            p->pieces.count > 1 ? program_message_bytes(p, tensor) : 0;
 
         if (bytes > most) most = bytes;
     }
@@ -76,8 +76,8 @@ static void use_background(const struct train_step *step, struct run *run)
     const size_t bytes = background_bytes(step->pipeline, step->team);
 
     if (row->data != NULL)
-        run->background = (char *)row->data + row->bytes - bytes;
-    run->background_bytes = bytes;
+        run->background.room = (char *)row->data + row->bytes - bytes;
+    run->background.bytes = bytes;
 }
 
 static status tail_act(void *argument, const struct instruction *i);

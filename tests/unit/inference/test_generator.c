@@ -140,7 +140,7 @@ static void feed_latents(struct session *session, const struct latent_case *row,
 
     session->latent_cache = true;
     IS_OK(generator_open(&g, session, row->dtype, 2, first, length));
-    EQUAL_INT(g.stage.program.cache_width, of->rank + of->rope);
+    EQUAL_INT(g.stage.program.caches.width, of->rank + of->rope);
     CHECK((int64_t)g.stage.memory[MEMORY_CACHE].bytes >=
           session->model.layers * length * (of->rank + of->rope) *
               dtype_bytes(row->dtype));

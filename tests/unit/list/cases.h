@@ -141,8 +141,7 @@ static status case_plan(struct pipeline *out, const struct layout_case *c,
         .gather = {.prefetch = c->prefetch, .reshard = !c->keep,
                    .once = c->once}, .rounds = c->rounds,
         .piped = c->rounds > 0 && c->pipe > 1,
-        .domino = c->domino,
-        .overlap = c->domino || c->overlap ? 2 : 0,
+        .pieces = {c->domino || c->overlap ? 2 : 0, c->domino},
         .regular.z_loss = c->z_loss ? 1e-4 : 0},
         .schedule = &schedule, .blocks = blocks};
     status result;

@@ -115,7 +115,7 @@ static void know(struct stage *stage, int param)
     float *known = golden("", "known");
 
     for (int i = 0; i < LATE_USES * LATE_OPERANDS; i++)
-        stage->run.late[late_value(weight, i / LATE_OPERANDS,
+        stage->run.late.known[late_value(weight, i / LATE_OPERANDS,
                                    i % LATE_OPERANDS > 0)] = known[i];
     memory_free(known);
 }

@@ -42,8 +42,8 @@ static struct stage_request request_of(const struct model *model,
         .threads = 1, .recompute = l->recompute ? block : none,
         .recompute_count = 1,
         .gather = {.prefetch = l->prefetch, .reshard = l->reshard},
-        .rounds = l->rounds, .overlap = l->overlap,
-        .domino = l->domino, .choice = l->choice};
+        .rounds = l->rounds, .pieces = {l->overlap, l->domino},
+        .choice = l->choice};
 
     request.mesh.size[AXIS_DATA] = l->data;
     request.mesh.size[AXIS_SHARD] = l->shard;
