@@ -12,9 +12,9 @@
 enum { FAULTS_MAX = 8, NAME_BYTES = 64, SLOW_S = 2 };
 
 enum action { ACTION_FAIL, ACTION_FULL, ACTION_KILL, ACTION_SLOW,
-              ACTION_COUNT };
-static const char *const action_names[ACTION_COUNT] = {"fail", "full",
-                                                       "kill", "slow"};
+              ACTION_EXIT, ACTION_ABORT, ACTION_COUNT };
+static const char *const action_names[ACTION_COUNT] = {
+    "fail", "full", "kill", "slow", "exit", "abort"};
 
 struct fault {
     char name[NAME_BYTES];
@@ -63,8 +63,8 @@ static status arm_one(const char *text, size_t length)
             return OK;
         }
     }
-    FAIL(ERR_CONFIG, "fault \"%.*s\": expected the action fail, full, kill "
-         "or slow", (int)length, text);
+    FAIL(ERR_CONFIG, "fault \"%.*s\": expected the action fail, full, kill, "
+         "slow, exit or abort", (int)length, text);
 }
 
 static status arm_all(const char *text)
@@ -128,6 +128,8 @@ status fault_point(const char *name)
     fault = pass(name);
     if (fault == NULL) return OK;
     if (fault->action == ACTION_KILL) raise(SIGKILL);
+    if (fault->action == ACTION_EXIT) _exit(0);
+    if (fault->action == ACTION_ABORT) abort();
     if (fault->action == ACTION_SLOW) return wait_slow();
     if (fault->action == ACTION_FULL)
         FAIL(ERR_IO, "fault %s, passing %ld: disk full", name, fault->due);

@@ -5,9 +5,9 @@
  *
  * The count-th time (from 1) that this process passes the point of that name,
  * the action happens: fail (the default; ERR_IO), full (ERR_IO, disk full),
- * kill (SIGKILL, as if the power went) or slow (two seconds pass). Points are
- * few, and outside loops that
- * matter for speed. docs/faults.md lists them. */
+ * kill (SIGKILL, as if the power went), slow (two seconds pass), exit (the
+ * process ends as if all were well) or abort. Points are few, and outside loops
+ * that matter for speed. docs/faults.md lists them. */
 #ifndef LOCKSTEP_BASE_FAULT_H
 #define LOCKSTEP_BASE_FAULT_H
 

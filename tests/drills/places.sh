@@ -55,6 +55,12 @@ else
 fi
 chmod 700 locked
 
+# --- an address space that is smaller than the plan ---
+(ulimit -v 300000; lockstep train config.yaml --run narrow \
+    --set model.width=512 --set model.head_width=128 \
+    --set model.feed_forward=2048 --set model.layers=8 >log 2>&1)
+check_said "an address space below the plan" 71 "the system refused" $? log
+
 # --- a full disk ---
 # At the end every attempt fails: what was saved stays, and with room again the
 # run ends as if nothing had happened. (lost.sh: a disk that fails for a while.)

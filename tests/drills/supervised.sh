@@ -120,6 +120,17 @@ for fault in train.step:14 checkpoint.tensor:70 checkpoint.rename:2; do
     ends "killed at $fault" "at-$fault" "$child"
 done
 
+# --- ranks that end by themselves: as if they had finished, or by an abort ---
+for fault in exit abort; do
+    export LOCKSTEP_FAULT=train.step:14:$fault
+    begin "by-$fault"
+    unset LOCKSTEP_FAULT
+    ends "ranks that $fault" "by-$fault" "$child"
+done
+if lockstep incidents by-exit | grep -q 'ended with exit code 0' &&
+    lockstep incidents by-abort | grep -q 'signal 6'; then ok "and it is said"
+else bad "and it is said" "$(lockstep incidents by-exit by-abort 2>&1)"; fi
+
 # --- a stopped rank is named and replaced; one that goes on is left alone ---
 begin stopped
 until_step stopped 20

@@ -179,29 +179,6 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 
 /* ---- the mutator ---- */
 
-/* The input ends before the line of the checksum; JSON needs a bracket. */
-static struct item *open_manifest_read(const uint8_t *data, size_t size)
-{
-    static uint8_t closed[MUTATE_MOST];
-
-    if (size + 2 > sizeof closed) return NULL;
-    memcpy(closed, data, size);
-    while (size > 0 && (closed[size - 1] == '\n' || closed[size - 1] == ','))
-        size--;
-    closed[size++] = '}';
-    return json_grammar_read(closed, size);
-}
-
-static void open_manifest_write(struct out *out, const struct item *tree)
-{
-    const size_t at = out->at;
-
-    json_grammar_write(out, tree);
-    if (!out->full && out->at > at && out->bytes[out->at - 1] == '}')
-        out->at--;
-    put_byte(out, ',');
-}
-
 size_t LLVMFuzzerCustomMutator(uint8_t *data, size_t size, size_t room,
                                unsigned seed)
 {

@@ -616,7 +616,7 @@ static bool seed_holds(uint64_t seed)
 
 TEST(every_seed_ends_with_each_step_once)
 {
-    struct seeds seeds = {.usual = 5000, .holds = seed_holds,
+    struct seeds seeds = {.usual = 10000, .holds = seed_holds,
                           .incidents = &written.incidents,
                           .generations = &written.generations};
 
