@@ -342,10 +342,26 @@ static double sent_once(const struct cost *cost, struct group_shape group)
 }
 
 /* Bytes of an element of a row, mean over there and back: rows for products of
- * 8 bits go there in 8 bits (arXiv:2412.19437, section 3.3.3). */
-static double row_bytes(const struct cost *cost)
+ * 8 bits go there in 8 bits (arXiv:2412.19437, section 3.3.3); what ranks that
+ * cut an expert return are sums, which Lockstep sends as float32. */
+static double row_bytes(const struct cost *cost, const struct expert_ranks *e)
 {
-    return cost->layout->bits == 8 ? 1.5 : element_bytes(cost);
+    const double element = element_bytes(cost);
+
+    if (cost->layout->bits == 8) return 1.5;
+    return cost->layout->as == AS_LOCKSTEP && e->cut > 1 ? (element + 4) / 2
+                                                         : element;
+}
+
+/* The share of a source's rows that a rank sends: its part of the tokens, where
+ * tensor ranks divide them. Lockstep's ranks that cut an expert each send all
+ * rows to those that have the same part. */
+static double row_share(const struct cost *cost, const struct expert_ranks *e)
+{
+    const struct layout *l = cost->layout;
+
+    if (e->folded) return 1.0 / l->tensor;
+    return l->sequence_parallel && l->as != AS_LOCKSTEP ? 1.0 / l->tensor : 1;
 }
 
 /* Tokens go to the ranks of their experts and come back: to all that cut one,
@@ -356,8 +372,8 @@ static void block_expert(const struct cost *cost, struct passes *out)
     const struct expert_ranks e = layout_experts(l);
     const double copies = (double)e.ranks / e.places;
     const double bytes = tokens_of(cost) * (double)cost->shape->width *
-                         cost->shape->choices * row_bytes(cost) * copies /
-                         (e.folded || l->sequence_parallel ? l->tensor : 1);
+                         cost->shape->choices * row_bytes(cost, &e) *
+                         row_share(cost, &e) * copies;
     const double times = 2 * cost->shape->expert_blocks;
     const struct group_shape group = expert_group(l);
     double guessed = 0, seconds;

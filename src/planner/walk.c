@@ -6,6 +6,7 @@
 
 #include "list/partners.h"
 #include "list/traffic.h"
+#include "nn/expert_ranks.h"
 #include "planner/network.h"
 #include "planner/tail.h"
 
@@ -25,8 +26,10 @@ static void product_of(const struct cost *cost, const struct step *step,
 {
     const struct param *weight = &p->params.items[step->param[0]];
     const bool experts = step->layer->kind == LAYER_EXPERTS;
-    const double part = experts ? (double)step->set.experts.form.choices /
-                                      step->each : 1;
+    const struct router_form *form = &step->set.experts.form;
+    /* Tokens of all sources, over all experts. */
+    const double part = experts ? (double)form->choices * experts_sources(p) /
+                                      form->experts : 1;
     const double m = (double)p->tokens * part, n = (double)weight->rows;
     const double k = (double)weight->cols;
     const struct product_size sizes[] = {

@@ -129,4 +129,46 @@ TEST(estimates_are_near_the_plan)
     CHECK(most < 0.08);
 }
 
-TEST_MAIN(estimates_are_near_the_plan)
+/* On the executor's own lists: seconds of products of a mixture whose experts
+ * tensor ranks cut, or hold whole. */
+static double products_of(int expert_tensor)
+{
+    static const char text[] =
+        "model: {family: mixtral, vocab: 4096, layers: 4, width: 1024, heads: "
+        "16, kv_heads: 8, feed_forward: 4096, tied: false}\n"
+        "moe: {experts: 8, top_k: 2}\ndata: {sequence: 2048}\n"
+        "mesh: {tensor: 4, expert: 2, expert_tensor: %d}\n"
+        "train: {batch: 8, micro_batch: 4, dtype: bfloat16, steps: 1, "
+        "recompute: [none]}\n";
+    struct forecast f = {.ranks = 8, .as = AS_LOCKSTEP};
+    const struct weather weather = {.slow = NULL};
+    struct prediction found;
+    struct steps steps;
+    char yaml[LINES];
+
+    snprintf(yaml, sizeof yaml, text, expert_tensor);
+    IS_OK(options_init(&f.set));
+    IS_OK(options_read_text(&f.set, yaml, strlen(yaml), "test", ORIGIN_FILE));
+    IS_OK(machine_open(&f.machine, &(struct machine_choice){.what = "h100"}));
+    IS_OK(forecast_model(&f));
+    IS_OK(forecast_layout(&f));
+    const struct cost cost = forecast_cost(&f);
+
+    IS_OK(forecast_steps(&f, &steps));
+    CHECK(f.walked);
+    IS_OK(predict_steps(&found, &steps, &cost, &weather));
+    steps_free(&steps);
+    forecast_free(&f);
+    return found.path_s[CAUSE_PRODUCT];
+}
+
+/* As many FLOP in wider products. */
+TEST(whole_experts_have_no_more_products_than_cut_ones)
+{
+    const double cut = products_of(0), whole = products_of(1);
+
+    CHECK(whole < cut && whole > 0.8 * cut);
+}
+
+TEST_MAIN(estimates_are_near_the_plan,
+          whole_experts_have_no_more_products_than_cut_ones)
