@@ -154,16 +154,16 @@ mutation "gradients of experts are scaled by their sources" src/nn/gradient.c \
     "$expert"
 mutation "the tokens of one source are forgotten" src/nn/gradient.c \
     's/TRY\(g->kernels->add\(g->stream, a, a, b\)\);/(void)b;/' "$expert"
-mutation "an expert's rows of two sources are swapped" src/nn/expert_ranks.c \
+mutation "an expert's rows of two sources are swapped" src/nn/sending.c \
     's/l->arrival\[i\] = \(int32_t\)at;/l->arrival[i] = (int32_t)(i + 1 < turn->rows ? i + 1 : 0);/' \
     "$expert"
-mutation "a token is lost on the way" src/nn/expert_ranks.c \
+mutation "a token is lost on the way" src/nn/sending.c \
     's/l->order\[at\] = \(int32_t\)i;/l->order[at] = (int32_t)(i > 0 ? i : turn->rows - 1);/' \
     "$expert"
 mutation "two experts are swapped" src/nn/expert_ranks.c \
     's/mesh_expert_place\(&p->mesh, &p->place\) \* count, count/(experts \/ count - 1 - mesh_expert_place(\&p->mesh, \&p->place)) * count, count/' \
     "$expert"
-mutation "gates are not applied to what is sent back" src/nn/spread.c \
+mutation "gates are not applied to what is sent back" src/nn/spread_rows.c \
     's/\.gates = gates, \.choices = 1/.gates = NULL, .choices = 1/' "$expert"
 mutation "gradients of a further turn are the first one's" src/nn/spread.c \
     's/if \(w\.number > 0\) \{/if (w.number > 9) {/' \
@@ -187,7 +187,7 @@ mutation "an expert's sums of other context ranks are forgotten" \
 mutation "half of a folded expert counts in the norm" src/mesh/shard.c \
     's/layout_ranks_of\(&param->spec, &holding->mesh, axis\)/holding->mesh.size[axis]/' \
     "$folded"
-mutation "rows of a source lie part after part" src/nn/expert_ranks.c \
+mutation "rows of a source lie part after part" src/nn/sending.c \
     's/return \(token \/ part\.count \* \(p->length \/ p->chunks\) \+ part\.first \+/return (token \/ part.count * (p->length \/ p->chunks) + (part.first > 0 ? 0 : p->length \/ p->chunks - part.count) +/' \
     "$folded"
 more=()
