@@ -408,6 +408,7 @@ static void print_prediction(const struct report_prediction *p)
 
 status closing_report(const struct closing *closing)
 {
+    const char *local = closing->setup->set->values.checkpoint.local;
     const status result = write_report(closing);
 
     if (closing->prediction != NULL) print_prediction(closing->prediction);
@@ -415,7 +416,8 @@ status closing_report(const struct closing *closing)
     TRY(result);
     if (closing->json) return print_json(closing);
     printf("finished %lld steps; checkpoints in %s, report in %s\n",
-           (long long)closing->step, closing->run->checkpoints,
+           (long long)closing->step,
+           local[0] != '\0' ? local : closing->run->checkpoints,
            closing->run->report);
     return OK;
 }

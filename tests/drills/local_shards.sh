@@ -24,7 +24,7 @@ lockstep data prepare config.yaml >log 2>&1 ||
     must train config.yaml --run first --set train.steps=1
 
 # Agents keep their disks in disks/NAME: run and shards of the next ones.
-agent_on() { # NAME SLOTS
+agent_on() { # NAME SLOTS [-: another may be there first]
     mkdir -p "disks/$1/run" "disks/$1/shards" "disks/$1/cache"
     cp -n cache/* "disks/$1/cache/" 2>/dev/null
     # shellcheck disable=SC2016
@@ -35,7 +35,7 @@ agent_on() { # NAME SLOTS
             --name "$2"' sh "$program" "$1" "$2" "$port" "${full:-}" >"log.$1" 2>&1 &
     agent=$!
     children="$children $agent"
-    await log "node *$1 joined"
+    [ -n "${3:-}" ] || await log "node *$1 joined"
 }
 
 # supervise RANKS ARGUMENT...: its process is in $child then.
@@ -99,6 +99,23 @@ code=$?
 if gather a b && same_run whole got; then ok "gathered: the same bytes"
 else bad "gathered: the same bytes" "${why:-not gathered}" out; fi
 
+# The same through agents: each reads its own disk only.
+port=$(free_port)
+rm -rf run/got
+"$program" gather run/got --local shards --listen 127.0.0.1:$port \
+    --token token --nodes 2 >log 2>&1 &
+child=$!
+children="$children $child"
+await log 'listens'
+agent_on a 2 -
+agent_on b 2 -
+ended "$child"
+code=$?
+rm -rf got
+[ ! -d run/got ] || mv run/got got
+if [ $code -eq 0 ] && same_run whole got; then ok "gathered by agents"
+else bad "gathered by agents" "exit $code, $why" log; fi
+
 # Nothing is left of the last run.
 fresh() {
     local disk
@@ -114,7 +131,7 @@ finished() {
     code=$?
     if [ $code -ne 0 ]; then bad "$name" "exit $code" log
     elif ! gather "$@"; then bad "$name" "not gathered" out
-    elif same_run "${like:-whole}" got; then ok "$name"
+    elif same_run "$like" got; then ok "$name"
     else bad "$name" "$why" out
     fi
 }
@@ -123,17 +140,25 @@ says() { # NAME FILE PATTERN
     if grep -q "$3" "$2"; then ok "$1"; else bad "$1" "not said" "$2"; fi
 }
 
+like=long
+length="--set train.steps=300 --set checkpoint.every=50"
+# shellcheck disable=SC2086
+must train config.yaml --run long --set train.threads=1 $length
+
 # --- other ranks: two on a, then four on a and b, then two on b ---
 fresh a b
-supervise 2 --set mesh.data=2 --set zero=zero1 --set checkpoint.keep_last=20
+# shellcheck disable=SC2086
+supervise 2 --set mesh.data=2 --set zero=zero1 --set checkpoint.keep_last=20 \
+    $length
 agent_on a 2
-until_disk a metrics.jsonl '"step": 8,'
+until_disk a metrics.jsonl '"step": 20,'
 stop "two ranks on one machine: stopped"
 # shellcheck disable=SC2086
 supervise 4 $layout
 agent_on b 2
 agent_on a 2
-until_disk b metrics.jsonl '"step": 16,'
+reached=$(grep -o '"step": [0-9]*' disks/a/run/it/metrics.jsonl | tail -n 1)
+until_disk b metrics.jsonl "\"step\": $((${reached##* } + 20)),"
 stop "four on two machines: stopped"
 cp -a disks/a disks/kept_a
 cp -a disks/b disks/kept_b
@@ -179,11 +204,8 @@ says "and which one it was" log.a 'on b: is damaged: block'
 
 # --- one disk is full: saves fail, the run goes on ---
 fresh a b
-like=long
-must train config.yaml --run long --set train.threads=1 \
-    --set train.steps=300 --set checkpoint.every=50
 # shellcheck disable=SC2086
-supervise 4 $layout --set train.steps=300 --set checkpoint.every=50
+supervise 4 $layout $length
 agent_on a 2
 full=4m
 agent_on b 2
@@ -202,7 +224,7 @@ code=$?
 lose_one() { # NAME: of the machine, while a spare waits
     fresh a b c
     # shellcheck disable=SC2086
-    supervise 4 $layout --set train.steps=300 --set checkpoint.every=50
+    supervise 4 $layout $length
     agent_on a 2
     first=$agent
     agent_on b 2
