@@ -83,6 +83,11 @@ expect "nothing divides" 79 "agrees with what is set" plan auto.yaml \
     --ranks 2 --set mesh.tensor=3
 expect "a shard axis" 78 "mesh.shard: 2" plan auto.yaml --ranks 2 \
     --set mesh.shard=2
+experts="--set model.family=mixtral --set moe.experts=4 --set mesh.tensor=2"
+expect "a fold that is set stays" 0 "expert_tensor 1" plan auto.yaml --ranks 4 \
+    $experts --set mesh.expert_tensor=1
+expect "ranks that cut an expert" 78 "chooses between 0 and 1" plan auto.yaml \
+    --ranks 4 $experts --set mesh.expert_tensor=2
 expect "an unknown machine" 78 "machine: h10 is neither" train auto.yaml \
     --ranks 2 --run none --set machine=h10
 expect "another word" 78 "mesh.layout: best is not given or auto" plan \
