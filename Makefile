@@ -63,6 +63,20 @@ MPIS    := $(foreach m,openmpi mpich,\
              $(if $(shell command -v mpicc.$(m) 2>/dev/null),$(m)))
 PLUGINS := $(MPIS:%=$(BUILD)/comm_%.so)
 
+# Another one for CUDA, where nvcc is found (tools/setup.sh cuda): machine code
+# for three generations of GPUs, and PTX, of which the driver makes code for
+# others. A kernel that has too few registers is not taken.
+# CUDA 13 or newer; nvcc starts g++.
+NVCC    ?= $(firstword $(wildcard build-nvcc/lib/python3*/site-packages/nvidia/cu13/bin/nvcc) \
+             $(shell command -v nvcc 2>/dev/null))
+NVCC_OK := $(if $(NVCC),$(shell command -v g++ >/dev/null 2>&1 && \
+             $(NVCC) --version 2>/dev/null | grep -E 'release (1[3-9]|[2-9][0-9])'))
+ifneq ($(NVCC_OK),)
+ifeq ($(SAN),)
+PLUGINS += $(BUILD)/device_cuda.so
+endif
+endif
+
 all: $(BUILD)/lockstep $(PLUGINS)
 
 # Before anything is compiled: headers and libraries, by name. Asked once.
@@ -77,6 +91,26 @@ $(BUILD)/comm_%.so: src/comm/mpi/plugin.c src/comm/mpi/plugin.h src/comm/comm.h
 	mkdir -p $(@D)
 	mpicc.$* -std=gnu11 $(OPT) -g -ffp-contract=off -Isrc -Wall -Wextra -fPIC \
 	    $(HARDEN) -Wl,-z,relro,-z,now -shared -o $@ $< || echo "  no plug-in for $*: its compiler fails"
+
+CUDA    := $(sort $(wildcard src/kernels/cuda/*.cu))
+FATBIN  := $(CUDA:%.cu=$(BUILD)/%.fatbin)
+NVFLAGS := -std=c++20 -O3 -fmad=false -Isrc -Iinclude -I. -Xptxas -v \
+           -gencode arch=compute_80,code=[sm_80,compute_80] \
+           -gencode arch=compute_90a,code=sm_90a \
+           -gencode arch=compute_100,code=sm_100
+$(FATBIN): Makefile tools/spills.sh
+$(BUILD)/%.fatbin: %.cu
+	$(call SAY,NVCC,$@)
+	mkdir -p $(@D)
+	$(NVCC) $(NVFLAGS) -MMD -MP -MF $@.d -fatbin -o $@.new $< >$@.log 2>&1 \
+	    || { cat $@.log; exit 1; }
+	sed -i 's|^[^ ]*\.new|$@|' $@.d
+	tools/spills.sh $@.log && mv $@.new $@
+$(BUILD)/device_cuda.so: $(wildcard src/kernels/cuda/plugin/*) $(FATBIN)
+	$(call SAY,CUDA,$@)
+	$(CC) -std=gnu11 $(OPT) -g -Isrc -Iinclude -isystem $(dir $(NVCC))../include $(WARN) \
+	    -DMODULES_PATH='"$(BUILD)/src/kernels/cuda"' -fvisibility=hidden -fPIC \
+	    $(HARDEN) -Wl,-z,relro,-z,now -shared -o $@ $(filter %.c,$^) -ldl
 
 $(BUILD)/lockstep: $(OBJ)
 	$(call SAY,LINK,$@)
@@ -112,7 +146,6 @@ $(BUILD)/%.o: %.c
 # Kernels of CUDA (.cu) as C, with the emulator: unit tests of kernels link
 # them, the program does not. Its threads have stacks of their own, which
 # sanitizers do not follow.
-CUDA     := $(sort $(wildcard src/kernels/cuda/*.cu))
 EMULATED := $(CUDA:%=$(BUILD)/%.o) \
             $(patsubst %.c,$(BUILD)/%.o,$(sort $(wildcard src/kernels/cuda/*.c)))
 ifneq ($(SAN),)

@@ -4,6 +4,7 @@
 #
 #     build   compiler and libraries            test   unit tests
 #     demo    text to train on                  ci     everything CI needs
+#     cuda    nvcc of CUDA 13, into build-nvcc, unless PATH has one (docs/cuda.md)
 #     probe   as build, but nothing is installed: `make` asks before it compiles
 #
 # What the compiler finds is there, wherever it came from (docs/install.md).
@@ -20,6 +21,11 @@ ci="clang libclang-rt-14-dev llvm-14 gcc-aarch64-linux-gnu
     libc6-dev-arm64-cross qemu-user libopenmpi-dev openmpi-bin libmpich-dev
     mpich python3-venv debootstrap slurmctld slurmd slurm-client munge
     iproute2 libcurl4"
+
+cuda="g++ libc6-dev python3-venv"
+# Compiler, its headers, its back end, the headers of the driver: 370 MB.
+wheels="nvidia-cuda-nvcc==13.0.88 nvidia-cuda-crt==13.0.88
+        nvidia-nvvm==13.0.88 nvidia-cuda-runtime==13.0.96"
 
 # header, library, and packages: Debian, Fedora, Arch, Homebrew
 libraries="
@@ -67,11 +73,32 @@ say_lacking() { # ROWS
     echo "Without root: tools/prefix.sh, docs/install.md" >&2
 }
 
+has_nvcc() {
+    nvcc --version 2>/dev/null |
+        grep -qE 'release (1[3-9]|[2-9][0-9])' ||
+        ls build-nvcc/lib/python3*/site-packages/nvidia/cu13/bin/nvcc \
+            >/dev/null 2>&1
+}
+
+# wheels_install: nvcc from the package index, into build-nvcc
+wheels_install() {
+    echo "setup: installing nvcc into build-nvcc"
+    # shellcheck disable=SC2086
+    python3 -m venv build-nvcc &&
+        build-nvcc/bin/python -m pip -q --disable-pip-version-check \
+            --no-cache-dir install --retries 1 --timeout 20 --no-deps $wheels &&
+        has_nvcc && return
+    echo "setup: nvcc could not be installed; $0 cuda tries it again" >&2
+    rm -rf build-nvcc
+    return 1
+}
+
 # satisfied GROUP: the compiler and the tools of the group work
 satisfied() {
     case $1 in
     build) command -v make >/dev/null && [ -z "$(lacking "$libraries")" ] ;;
     test) command -v nm >/dev/null && [ -z "$(lacking "$cmocka")" ] ;;
+    cuda) has_nvcc && command -v g++ >/dev/null ;;
     *) false ;;
     esac
 }
@@ -84,6 +111,7 @@ for group in "$@"; do
     test) groups="build test" ;;
     demo|ci) groups=$group
         [ "$group" = demo ] || groups="build test demo ci" ;;
+    cuda) groups="build cuda" ;;
     probe)
         rows=$(lacking "$libraries")
         [ -z "$rows" ] && exit 0
@@ -94,7 +122,7 @@ for group in "$@"; do
         }
         say_lacking "$rows"
         exit 1 ;;
-    *) echo "setup: no group $group; there are build, test, demo, ci, probe" >&2
+    *) echo "setup: no group $group; there are build, test, demo, ci, cuda, probe" >&2
        exit 2 ;;
     esac
     for each in $groups; do
@@ -104,15 +132,21 @@ for group in "$@"; do
         test) wanted="$wanted $test" table="$table$cmocka" ;;
         demo) wanted="$wanted $demo" ;;
         ci) wanted="$wanted $ci" ;;
+        cuda) wanted="$wanted $cuda" ;;
         esac
     done
 done
-[ -n "$wanted" ] || exit 0
+# The end of a run that has all packages.
+finish() {
+    case " $* " in *" cuda "*) has_nvcc || wheels_install || exit 1 ;; esac
+    exit 0
+}
+[ -n "$wanted" ] || finish "$@"
 
 # Another system than Debian: the compiler is asked, not the package manager.
 if ! command -v dpkg-query >/dev/null; then
     rows=$(lacking "$table")
-    [ -z "$rows" ] && exit 0
+    [ -z "$rows" ] && finish "$@"
     command -v "$compiler" >/dev/null ||
         echo "setup: there is no C compiler ($compiler)" >&2
     say_lacking "$rows"
@@ -126,7 +160,7 @@ for package in $wanted; do
         | grep -q 'ok installed' || missing="$missing $package"
 done
 missing=${missing# }
-[ -z "$missing" ] && exit 0
+[ -z "$missing" ] && finish "$@"
 
 if [ "$(id -u)" -ne 0 ]; then
     echo "setup: missing packages; install them with" >&2
@@ -151,3 +185,4 @@ if ! $install $missing >"$log" 2>&1; then
     fi
 fi
 rm -f "$log"
+finish "$@"

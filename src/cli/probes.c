@@ -18,6 +18,7 @@
 #include "checkpoint/s3_curl.h"
 #include "cli/about.h"
 #include "comm/mpi.h"
+#include "kernels/cuda_about.h"
 #include "kernels/features.h"
 #include "tokenizer/unicode.h"
 #include "kernels/kernels.h"
@@ -378,7 +379,20 @@ static void probe_mpi(struct finding *finding)
 
 static void probe_cuda(struct finding *finding)
 {
-    say(finding, false, "not in this build: kernels run on the CPU");
+    char text[FINDING_BYTES - 40];
+    const enum cuda_found found = cuda_about(text, sizeof text);
+
+    say(finding, found == CUDA_LOADS, "%s%s", text,
+        found == CUDA_LOADS ? "" : "; kernels run on the CPU");
+    if (found == CUDA_ABSENT)
+        advise(finding, "tools/setup.sh cuda, then make: kernels are compiled "
+                        "(docs/cuda.md)");
+}
+
+static void probe_nccl(struct finding *finding)
+{
+    say(finding, false, "not in this build: ranks send through memory and "
+                        "sockets");
 }
 
 const struct probe probes[] = {
@@ -398,6 +412,6 @@ const struct probe probes[] = {
     {"libcurl", false, probe_curl},
     {"MPI", false, probe_mpi},
     {"CUDA", false, probe_cuda},
-    {"NCCL", false, probe_cuda},
+    {"NCCL", false, probe_nccl},
 };
 const int probe_count = (int)(sizeof probes / sizeof *probes);

@@ -13,6 +13,7 @@
 #include <time.h>
 #include <unistd.h>
 #include "base/file.h"
+#include "base/plugin.h"
 #include "base/threads.h"
 #include "comm/mpi.h"
 #include "comm/patience.h"
@@ -23,30 +24,12 @@ enum { BEGIN_MS_DEFAULT = 600000, LEAVE_MS = 1000 };
 
 /* ---- the library ---- */
 
-static status plugin_path(const char *name, char out[PATH_BYTES])
-{
-    const char *directory = getenv("LOCKSTEP_PLUGINS");
-    char program[PATH_BYTES], file[64];
-
-    snprintf(file, sizeof file, "comm_%s.so", name);
-    if (directory == NULL) {
-        const ssize_t length = readlink("/proc/self/exe", program,
-                                        sizeof program - 1);
-
-        program[length > 0 ? length : 0] = '\0';
-        char *slash = strrchr(program, '/');
-        if (slash != NULL) *slash = '\0';
-        directory = program;
-    }
-    TRY(path_join(out, PATH_BYTES, directory, file));
-    return OK;
-}
-
 static status plugin_open(struct world *world, const char *name, int scope)
 {
-    char path[PATH_BYTES];
+    char path[PATH_BYTES], file[64];
 
-    TRY(plugin_path(name, path));
+    snprintf(file, sizeof file, "comm_%s.so", name);
+    TRY(plugin_path(file, path, sizeof path));
     world->library = dlopen(path, RTLD_NOW | scope);
     if (world->library == NULL)
         FAIL(ERR_DEVICE, "the plug-in for %s cannot be opened: %s", name,

@@ -184,9 +184,7 @@ struct tiled {
     int64_t left_stride;
     int64_t column_tiles;
 };
-/* By the most leaves of the sum. */
-struct matmul_1_call { struct tiled product; };
-struct matmul_8_call { struct tiled product; };
-struct matmul_64_call { struct tiled product; };
+struct matmul_leaf_call { struct tiled product; }; /* one leaf */
+struct matmul_tree_call { struct tiled product; };
 
 #endif

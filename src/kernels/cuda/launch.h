@@ -22,9 +22,13 @@ enum { BLOCK_THREADS = 256 /* of every kernel */ };
     X(elementwise) X(rope) X(adamw) X(descend)                             \
     X(rmsnorm_forward) X(rmsnorm_backward)                                 \
     X(layernorm_forward) X(layernorm_backward)                             \
-    X(token_sums) X(matmul_1) X(matmul_8) X(matmul_64)                   \
+    X(token_sums) X(matmul_leaf) X(matmul_tree)                          \
     X(fold) X(sum_squares) X(gather_rows) X(rows_sort) X(scatter_rows)     \
     X(dropout) X(cross_entropy) X(update_elements)
+
+/* The files that have them. */
+#define CUDA_MODULES(X)                                                    \
+    X(elementwise) X(lookup) X(loss) X(matmul) X(norm) X(sums) X(updates)
 
 #define CUDA_KERNEL_NUMBER(name) CUDA_##name,
 enum cuda_kernel { CUDA_KERNELS(CUDA_KERNEL_NUMBER) CUDA_KERNEL_COUNT };

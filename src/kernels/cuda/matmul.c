@@ -48,8 +48,7 @@ status cuda_matmul(struct stream *stream, const struct matmul *p)
         .left_stride = p->left ? p->left->stride[0] : 0,
         .column_tiles = tiles_of(p->c.shape[1])};
     tiles = tiles_of(product.m) * product.column_tiles;
-    if (order->leaves == 1) LAUNCH(stream, matmul_1, tiles, &product);
-    else if (order->leaves <= 8) LAUNCH(stream, matmul_8, tiles, &product);
-    else LAUNCH(stream, matmul_64, tiles, &product);
+    if (order->leaves == 1) LAUNCH(stream, matmul_leaf, tiles, &product);
+    else LAUNCH(stream, matmul_tree, tiles, &product);
     return OK;
 }

@@ -20,7 +20,8 @@ struct product_shared {
 /* The PATCH x PATCH elements of a thread. */
 struct patch { float at[PATCH][PATCH]; };
 
-/* The nodes that wait, bit l of `waits` for level l. */
+/* The nodes that wait, bit l of `waits` for level l. They are looked at once in
+ * a leaf, so they are no registers: loops over them are LOOPED. */
 struct leaf_tree {
     struct patch levels[LEVELS_MOST];
     unsigned waits;
@@ -87,7 +88,7 @@ DEVICE void granule_chain(const struct tiled *p, struct product_shared *s,
             UNROLLED for (int k = 0; k < DEPTH; k++)
                 chains_step(s, k, row, column, chain);
         } else {
-            for (int k = 0; k < depth; k++)
+            LOOPED for (int k = 0; k < depth; k++)
                 chains_step(s, k, row, column, chain);
         }
         BARRIER;
@@ -104,30 +105,25 @@ DEVICE void node_merge(struct patch *node, bool *there,
 
 /* Adds leaf `number`, in ascending order. One that is not there is missing: its
  * parent is the other child. */
-DEVICE void leaf_push(struct leaf_tree *tree, int levels, int number,
-                      struct patch *node, bool there)
+DEVICE void leaf_push(struct leaf_tree *tree, int number, struct patch *node,
+                      bool there)
 {
-    bool moves = true; /* it has no level yet */
+    int l = 0;
 
-    UNROLLED for (int l = 0; l < levels; l++) {
-        const unsigned bit = 1u << l;
-
-        if (moves && !(number >> l & 1)) {
-            if (there) tree->levels[l] = *node;
-            if (there) tree->waits |= bit;
-            moves = false;
-        } else if (moves && (tree->waits & bit)) {
-            node_merge(node, &there, &tree->levels[l]);
-            tree->waits &= ~bit;
-        }
+    LOOPED for (; number >> l & 1; l++) {
+        if (!(tree->waits >> l & 1)) continue;
+        node_merge(node, &there, &tree->levels[l]);
+        tree->waits &= ~(1u << l);
     }
+    if (!there) return;
+    tree->levels[l] = *node;
+    tree->waits |= 1u << l;
 }
 
 /* The node of all leaves, from the last one. */
-DEVICE void tree_root(struct leaf_tree *tree, int levels, struct patch *node,
-                      bool *there)
+DEVICE void tree_root(struct leaf_tree *tree, struct patch *node, bool *there)
 {
-    UNROLLED for (int l = 0; l < levels; l++)
+    LOOPED for (int l = 0; l < LEVELS_MOST; l++)
         if (tree->waits >> l & 1) node_merge(node, there, &tree->levels[l]);
 }
 
@@ -145,8 +141,8 @@ DEVICE void patch_store(const struct tiled *p, int64_t row, int64_t column,
     }
 }
 
-/* Tile `number` of c, row by row of tiles, with at most 2^levels leaves. */
-DEVICE void product_tile(const struct tiled *p, int64_t number, int levels)
+/* Tile `number` of c, row by row of tiles. `one`: there is one leaf. */
+DEVICE void product_tile(const struct tiled *p, int64_t number, bool one)
 {
     const int64_t tile[2] = {number / p->column_tiles * PRODUCT_TILE,
                              number % p->column_tiles * PRODUCT_TILE};
@@ -165,8 +161,8 @@ DEVICE void product_tile(const struct tiled *p, int64_t number, int levels)
     for (int64_t n = 0; n < p->segment_count; n++) {
         const struct sum_segment segment = p->segments[n];
 
-        if (segment.leaf != leaf) {
-            leaf_push(&tree, levels, leaf, &sum, there);
+        if (!one && segment.leaf != leaf) {
+            leaf_push(&tree, leaf, &sum, there);
             leaf = segment.leaf;
             there = false;
         }
@@ -180,7 +176,7 @@ DEVICE void product_tile(const struct tiled *p, int64_t number, int levels)
             there = true;
         }
     }
-    tree_root(&tree, levels, &sum, &there);
+    if (!one) tree_root(&tree, &sum, &there);
     patch_store(p, row, column, &sum);
 }
 

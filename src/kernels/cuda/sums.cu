@@ -131,14 +131,17 @@ CUDA_KERNEL(sum_squares)
     const int64_t number = BLOCK * BLOCK_ROWS + THREAD / LANES;
     const int64_t count = p->x.rows * p->x.width;
     const int64_t first = number * SQUARES_BLOCK;
-    int64_t last = first + SQUARES_BLOCK;
+    int64_t last = first + SQUARES_BLOCK, column = first + THREAD % LANES;
+    int64_t row = column / p->x.width;
     double sum = 0;
     SHARED(struct lanes64_shared, s);
 
     if (last > count) last = count;
+    column -= row * p->x.width;
     for (int64_t i = first + THREAD % LANES; i < last; i += LANES) {
-        float *at = view_at(p->x, i / p->x.width, i % p->x.width);
+        float *at = view_at(p->x, row, column);
 
+        for (column += LANES; column >= p->x.width; column -= p->x.width) row++;
         if (p->factor != 1) *at = *at * p->factor;
         sum = __builtin_fma((double)*at, (double)*at, sum);
     }

@@ -8,7 +8,7 @@
  *                               name points to it
  *   BARRIER                     every thread of the block waits for all others
  *   UNROLLED                    in front of a loop: nvcc writes it out, so that
- *                               arrays stay in registers
+ *                               arrays stay in registers; LOOPED: it does not
  *   THREAD, BLOCK, BLOCKS       index of the thread in its block, of the block,
  *                               number of blocks
  *
@@ -48,6 +48,7 @@
     __shared__ type name##_object;                                         \
     type *const name = &name##_object
 #define UNROLLED _Pragma("unroll")
+#define LOOPED _Pragma("unroll 1")
 #define BARRIER __syncthreads()
 #define THREAD ((int)threadIdx.x)
 #define BLOCK ((int64_t)blockIdx.x)
@@ -79,6 +80,7 @@ void emulated_barrier(const char *file, int line);
 #define SHARED(type, name)                                                 \
     type *const name = (type *)emulated_shared(sizeof(type))
 #define UNROLLED
+#define LOOPED
 #define BARRIER emulated_barrier(__FILE__, __LINE__)
 #define THREAD (emulated.thread)
 #define BLOCK (emulated.block)

@@ -1,0 +1,142 @@
+#!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
+# cuda.sh - kernels of CUDA where no GPU is: what nvcc made of them, what the
+# plug-in answers to drivers of all kinds (libraries of our own that stand for
+# the real one), and whether mistakes in kernels show. That kernels have the bits
+# of the reference is what unit tests of kernels compare.
+#
+#     BUILD=build tests/golden/cuda.sh
+#
+# Needs nvcc (tools/setup.sh cuda) and a finished build. Ends with "N passed, N
+# failed".
+. "${0%/*}/../drills/common.sh"
+cd "$tree" || exit 1
+kernels=src/kernels/cuda
+made=$BUILD/$kernels
+nvcc=$(make -s --eval='which:; @echo $(NVCC)' BUILD="$BUILD" which)
+
+# --- what nvcc made ---
+for file in "$kernels"/*.cu; do
+    name=$(basename "$file" .cu)
+    if [ -s "$made/$name.fatbin" ] &&
+        tools/spills.sh "$made/$name.fatbin.log" >"$room/log"; then
+        ok "$name: $(grep -c 'Compiling entry' "$made/$name.fatbin.log") kernels, no spills"
+    else
+        bad "$name" "no machine code without spills" "$room/log"
+    fi
+    # Every operation of floating point rounds to nearest, by itself.
+    "$nvcc" -std=c++20 -O3 -fmad=false -Isrc -Iinclude -I. -arch=compute_80 \
+        -ptx -o "$room/$name.ptx" "$file" 2>"$room/log" ||
+        bad "$name" "no PTX" "$room/log"
+    if grep -E '^\s*(@\S+ )?(add|sub|mul|mad|fma|div|sqrt|rcp|ex2|lg2|sin|cos|tanh)\S*\.f(32|64)' \
+        "$room/$name.ptx" | grep -v -E '(add|sub|mul|fma|div|sqrt|rcp)\.rn\.f(32|64)' \
+        >"$room/log"; then
+        bad "$name" "operations that may be fused, or do not round to nearest" \
+            "$room/log"
+    else
+        ok "$name: PTX rounds to nearest, $(grep -c 'fma\.rn' "$room/$name.ptx") FMAs"
+    fi
+done
+
+# --- the page names the rows that there are ---
+rows=$(sed -n '/define KERNELS_CUDA_ROWS/,/^$/p' "$kernels/rows.h" |
+    grep -o 'X([a-z_0-9]*)' | sed 's/X(\(.*\))/\1/' | sort)
+told=$(grep -o '^| `[a-z_0-9`, ]*` | yes' docs/cuda.md | grep -o '`[a-z_0-9]*`' |
+    tr -d '`' | sort)
+if [ -n "$rows" ] && [ "$rows" = "$told" ]; then
+    ok "docs/cuda.md names the $(wc -w <<<"$rows") rows that have kernels"
+else
+    bad "docs/cuda.md" "its table and rows.h differ: $(diff <(echo "$rows") \
+        <(echo "$told") | grep '[<>]' | tr '\n' ' ')"
+fi
+
+# --- answers of drivers ---
+say() { "$program" doctor 2>&1 | grep '^CUDA ' | tr -s ' '; }
+# answers NAME SENTENCE [VALUE...]: a driver with these values says it
+answers() {
+    local name=$1 sentence=$2
+    shift 2
+    if (export LD_LIBRARY_PATH="$room/driver" "$@"; say) >"$room/log" &&
+        grep -qF "$sentence" "$room/log"; then
+        ok "driver: $name"
+    else
+        bad "driver: $name" "does not say: $sentence" "$room/log"
+    fi
+}
+mkdir "$room/driver"
+if ldconfig -p 2>/dev/null | grep -q 'libcuda\.so\.1'; then
+    echo "this machine has a driver: $(say)"
+else
+    answers "none" "no there is no driver: libcuda.so.1 cannot be opened;"
+fi
+include=$(dirname "$nvcc")/../include
+cc -I"$include" -shared -fPIC -o "$room/driver/libcuda.so.1" \
+    tests/golden/cuda_driver.c || bad "driver" "does not compile"
+answers "without a GPU" "no there is a driver, but no GPU;" GPUS=0
+answers "with a GPU" "yes a test, compute capability 9.0: loads" GPUS=1
+answers "for CUDA 12" "its driver is for CUDA 12.4; kernels need 13.0" \
+    GPUS=1 DRIVER=12040
+answers "with an old GPU" "has compute capability 7.5; kernels need 8.0" \
+    GPUS=1 MAJOR=7 MINOR=5
+answers "that lacks a kernel" "does not load the kernels: CUDA_ERROR_TEST" \
+    GPUS=1 BROKEN=1
+cc -DFEWER -I"$include" -shared -fPIC -o "$room/driver/libcuda.so.1" \
+    tests/golden/cuda_driver.c
+answers "that is old" "the driver is too old: it has no cuModuleUnload"
+
+# --- mistakes in kernels show ---
+fma=$(grep -qsw fma /proc/cpuinfo && echo -mfma)
+flags="-std=gnu11 -O2 -ffp-contract=off -fno-math-errno -fno-trapping-math
+    -fopenmp-simd -fno-strict-aliasing -pthread -D_GNU_SOURCE -fPIE $fma"
+# mistake NAME KERNELS FILE FROM TO TEST: FROM becomes TO in a file of one of
+# the .cu files
+mistake() {
+    local name=$1 of=$2 file=$3 from=$4 to=$5 test=$6 objects
+    rm -rf "$room/src" && mkdir -p "$room/src/kernels"
+    cp -r "$kernels" "$room/src/kernels/cuda"
+    FROM=$from TO=$to perl -0pi -e 's/\Q$ENV{FROM}\E/$ENV{TO}/' \
+        "$room/src/kernels/cuda/$file"
+    if cmp -s "$kernels/$file" "$room/src/kernels/cuda/$file"; then
+        bad "mistake: $name" "$file has no such text"
+        return
+    fi
+    objects=$(find "$made" -maxdepth 1 -name '*.o' ! -name "$of.cu.o")
+    # shellcheck disable=SC2086
+    if ! gcc $flags -I"$room/src" -Isrc -Iinclude -I. -x c \
+        -c "$room/src/kernels/cuda/$of.cu" -o "$room/mistake.o" ||
+        ! gcc $flags -Isrc -Iinclude -I. "tests/unit/kernels/$test.c" \
+            "$room/mistake.o" $objects "$BUILD/liblockstep.a" -o "$room/test" \
+            -lcmocka -lyaml -lutf8proc -lpcre2-8 -lz -lzstd -ldl -lm; then
+        bad "mistake: $name" "does not compile"
+    elif timeout 100 "$room/test" 2>&1 | grep -qm1 \
+        -e 'cuda emulated' -e 'isa emulated' -e 'the same barrier'; then
+        ok "mistake: $name"
+    else
+        bad "mistake: $name" "$test does not notice"
+    fi
+}
+make -s -j"$(nproc)" BUILD="$BUILD" EXTRA="${EXTRA:-}" \
+    "$BUILD/tests/unit/kernels/test_matmul" \
+    "$BUILD/tests/unit/kernels/test_kernels" >"$room/log" 2>&1 ||
+    bad "unit tests" "do not build" "$room/log"
+mistake "a product without the barrier before it reads" matmul product.h \
+    '        BARRIER;
+        if (depth' '        if (depth' test_matmul
+mistake "a product without the barrier before it writes" matmul product.h \
+    '        BARRIER;
+    }' '    }' test_matmul
+mistake "leaves in another tree" matmul product.h \
+    'LOOPED for (; number >> l & 1; l++)' 'LOOPED for (; 0 && l < 1; l++)' \
+    test_matmul
+mistake "a granule in halves" matmul product.h \
+    'for (int k = 0; k < DEPTH; k++)
+                chains' 'for (int k = DEPTH - 1; k >= 0; k--)
+                chains' test_matmul
+mistake "lanes that are folded from below" norm lanes.h \
+    'for (int half = LANES / 2; half > 0; half /= 2)' \
+    'for (int half = 1; half < LANES; half *= 2)' test_kernels
+mistake "a barrier that half of the threads skip" loss loss.cu \
+    'for (int half = BLOCK_THREADS / 2; half > 0; half /= 2) {
+        BARRIER;' 'for (int half = BLOCK_THREADS / 2; half > 0; half /= 2) {
+        if (THREAD % 2) BARRIER;' test_kernels
+report

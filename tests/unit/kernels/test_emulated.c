@@ -1,0 +1,41 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* test_emulated.c - the emulator of CUDA itself: it is there, and every thread
+ * of every block runs once. Other tests compare what the kernels compute. */
+#include "kernels/cuda/rows.h"
+#include "tests/test.h"
+#include "tests/unit/kernels/room.h"
+
+/* Otherwise all comparisons with it would be left out in silence. */
+TEST(every_row_is_compared)
+{
+    struct kernels table;
+
+    if (SANITIZED || SANITIZED_THREADS) skip(); /* not linked */
+    IS_OK(kernels_get(&table, DTYPE_F32, ISA_EMULATED));
+    assert_string_equal(table.backend, "cuda emulated");
+#define ROW_IS_EMULATED(row) \
+    assert_true(table.row != NULL && table.row != kernels_reference_f32.row);
+    KERNELS_CUDA_ROWS(ROW_IS_EMULATED)
+    FAILS(kernels_get(&table, DTYPE_BF16, ISA_EMULATED), ERR_CONFIG,
+          "in float32, not bfloat16");
+}
+
+/* Each element is added to once, whatever the order was. */
+TEST(threads_run_once)
+{
+    enum { COUNT = 70001 };
+    static float x[COUNT], one[COUNT];
+    struct stream stream = {0};
+    struct kernels table;
+    const struct tensor sum = tensor_1d(x, DTYPE_F32, COUNT);
+
+    if (SANITIZED || SANITIZED_THREADS) skip();
+    IS_OK(kernels_get(&table, DTYPE_F32, ISA_EMULATED));
+    for (int i = 0; i < COUNT; i++) one[i] = 1;
+    for (int n = 1; n <= 3; n++) {
+        IS_OK(table.add(&stream, sum, sum, tensor_1d(one, DTYPE_F32, COUNT)));
+        for (int i = 0; i < COUNT; i++) CHECK(x[i] == (float)n);
+    }
+}
+
+TEST_MAIN(every_row_is_compared, threads_run_once)
