@@ -23,7 +23,7 @@ ci="clang libclang-rt-14-dev llvm-14 gcc-aarch64-linux-gnu
     iproute2 libcurl4"
 
 cuda="g++ libc6-dev python3-venv"
-# Compiler, its headers, its back end, the headers of the driver: 370 MB.
+# Compiler, its headers, its back end, the headers of the driver: 280 MB.
 wheels="nvidia-cuda-nvcc==13.0.88 nvidia-cuda-crt==13.0.88
         nvidia-nvvm==13.0.88 nvidia-cuda-runtime==13.0.96"
 
