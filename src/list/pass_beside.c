@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* pass_beside.c - actions of one unit of the schedule run side by side: an F
- * and a B of two stages of the rank are cut where messages of tensor ranks have
- * just been started (tensor.overlap), and their pieces alternate. So the
- * messages of one micro-batch travel while the other is computed. The order is
- * fixed here, alike on all ranks of the group.
+ * and a B of two stages of the rank are cut where messages have just been
+ * started, of tensor ranks (tensor.overlap) or of rows of experts, and their
+ * pieces alternate. So the messages of one micro-batch travel while the other
+ * is computed. The order is fixed here, alike on all ranks of the group.
  *
  * Source: DeepSeek-AI 2024, "DeepSeek-V3 technical report", arXiv:2412.19437,
  * section 3.2.1 (DualPipe). */
@@ -11,17 +11,18 @@
 
 #include "base/arena.h"
 
-/* Whether the event has started to gather tokens into the frame, for a later
- * one to wait for. */
+/* Whether the event has started messages for which a later one waits. */
 static bool starts_messages(const struct stage *stage, int event)
 {
     const struct event *e = &stage->frame.events[event];
     const struct step *step = &stage->program.steps[e->step];
     const bool forward = e->pass == PASS_FORWARD || e->pass == PASS_RECOMPUTE;
 
-    if (!e->beside || e->pass == PASS_BACKWARD_WEIGHT) return false;
-    return step->layer->relayout ==
-           (forward ? RELAYOUT_GATHER : RELAYOUT_SCATTER);
+    if (e->pass == PASS_BACKWARD_WEIGHT) return false;
+    if (forward ? step->layer->starts_forward : step->layer->starts_backward)
+        return true;
+    return e->beside && step->layer->relayout ==
+                            (forward ? RELAYOUT_GATHER : RELAYOUT_SCATTER);
 }
 
 /* Puts the next piece, up to where messages have been started; false: there is

@@ -322,8 +322,9 @@ static struct param_spec gate_up(const struct model *m, const char *name,
     return w;
 }
 
-/* The expert of all tokens, times the share that it counts. */
-static slot shared_expert(struct program *p, const struct model *m, slot x)
+/* y + the expert of all tokens, times the share that it counts. */
+static slot add_shared(struct program *p, const struct model *m, slot x,
+                       slot y)
 {
     const struct decoder *d = decoder_of(m);
     const int64_t width = m->moe.shared_width;
@@ -332,12 +333,15 @@ static slot shared_expert(struct program *p, const struct model *m, slot x)
         down = cols_cut(m, "shared.w2", width, d->shared_down.weight);
     struct param_spec share =
         rows_cut(m, "shared.share", 1, d->shared_share.weight);
-    slot y = nn_linear(p, nn_swiglu(p, nn_linear(p, x, &up, NULL)), &down,
-                       NULL);
+    const int first = p->step_count;
+    const slot inner = nn_swiglu(p, nn_linear(p, x, &up, NULL));
+    const int last = p->step_count;
+    slot z = nn_linear(p, inner, &down, NULL);
 
     share.split_rows = AXIS_NONE;
-    if (d->shared_share.weight == NULL) return y;
-    return nn_share(p, y, nn_router(p, x, &share, NULL));
+    if (d->shared_share.weight != NULL)
+        z = nn_share(p, z, nn_router(p, x, &share, NULL));
+    return nn_add_shared(p, y, z, first, last);
 }
 
 /* Biases of experts' products: one of each for gate and up, and those of all
@@ -400,8 +404,7 @@ static slot mixture(struct program *p, const struct model *m, slot x)
     const slot read = d->gated_inputs ? nn_gated(p, x, &choice, &spec) : x;
     const slot y = nn_experts(p, read, choice, &spec);
 
-    if (of->shared_width == 0) return y;
-    return nn_add(p, y, shared_expert(p, m, x));
+    return of->shared_width == 0 ? y : add_shared(p, m, x, y);
 }
 
 static slot feed_forward(struct program *p, const struct model *m, slot x)

@@ -270,19 +270,8 @@ static bool takes_left(const struct step *last, slot y)
             last->layer == &layer_dropout || last->layer == &layer_combine);
 }
 
-slot nn_add(struct program *p, slot x, slot y)
+static slot add_step(struct program *p, slot x, slot y)
 {
-    struct step *last;
-
-    x = relayout_local(p, x);
-    y = relayout_local(p, y);
-    if (p->error != OK) return -1;
-    last = p->step_count > 0 ? &p->steps[p->step_count - 1] : NULL;
-    if (last != NULL && takes_left(last, y)) {
-        last->left = x;
-        p->slots[y].layout.partial = 0;
-        return y;
-    }
     const int step = program_add_step(p, &layer_add, y);
     const slot output = program_add_slot(p, "add", p->slots[x].width, false);
 
@@ -291,4 +280,31 @@ slot nn_add(struct program *p, slot x, slot y)
     p->steps[step].left = x;
     p->slots[output].layout.tokens = p->slots[x].layout.tokens;
     return output;
+}
+
+slot nn_add(struct program *p, slot x, slot y)
+{
+    struct step *last;
+
+    x = relayout_local(p, x);
+    y = relayout_local(p, y);
+    if (p->error != OK) return -1;
+    last = p->step_count > 0 ? &p->steps[p->step_count - 1] : NULL;
+    if (last == NULL || !takes_left(last, y)) return add_step(p, x, y);
+    last->left = x;
+    p->slots[y].layout.partial = 0;
+    return y;
+}
+
+slot nn_add_later(struct program *p, slot x, slot y)
+{
+    const struct step *last =
+        p->step_count > 0 ? &p->steps[p->step_count - 1] : NULL;
+
+    if (p->error != OK || last == NULL || last->layer != &layer_linear ||
+        !takes_left(last, y) || program_tensor_ranks(p) > 1)
+        return nn_add(p, x, y);
+    p->slots[y].sum = true;
+    p->slots[y].layout.partial = 0;
+    return add_step(p, x, y);
 }

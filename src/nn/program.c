@@ -62,6 +62,18 @@ int program_add_step(struct program *p, const struct layer *layer, slot input)
     return p->step_count++;
 }
 
+void program_swap(struct program *p, int first, int middle, int last)
+{
+    for (; first < middle && middle < last; first++, middle++) {
+        const struct step next = p->steps[middle];
+
+        memmove(&p->steps[first + 1], &p->steps[first],
+                (size_t)(middle - first) * sizeof next);
+        p->steps[first] = next;
+    }
+    for (int i = 0; i < p->step_count; i++) p->steps[i].index = i;
+}
+
 slot program_add_slot(struct program *p, const char *name, int64_t width,
                       bool statistic)
 {
@@ -297,8 +309,8 @@ enum dtype program_slot_dtype(const struct program *program, slot which)
                          program_tensor_ranks(program) > 1;
 
     if (info->integer) return DTYPE_I32;
-    return info->statistic || partial ? program_real(program)
-                                      : program->dtype;
+    return info->statistic || info->sum || partial ? program_real(program)
+                                                   : program->dtype;
 }
 
 enum dtype program_gradient_dtype(const struct program *program, slot which)

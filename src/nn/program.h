@@ -189,6 +189,7 @@ struct slot_info {
     bool gathered;      /* from all tensor ranks: its gradient is a sum over
                          * them */
     bool wide;          /* its gradient is real, too */
+    bool sum;           /* real: a later step adds to it, and rounds */
     bool integer;       /* of 32 bits: a router's choice (experts.h) */
     int64_t gradient_width; /* of its gradient, where that is another; 0: as
                          * wide */
@@ -461,6 +462,12 @@ struct experts_spec {
 };
 slot nn_experts(struct program *p, slot x, slot choice,
                 const struct experts_spec *spec);
+/* y + shared, the results of nn_experts and of the experts of all tokens, which
+ * the steps from `first` on make, those from `down` on out of their inner rows.
+ * Where ranks divide the experts, these steps are computed while rows travel.
+ */
+slot nn_add_shared(struct program *p, slot y, slot shared, int first,
+                   int down);
 /* y = x times the gate that each token has by logits [tokens, 1]: their
  * sigmoid. */
 slot nn_share(struct program *p, slot x, slot logits);
@@ -476,6 +483,8 @@ enum { DROPOUT_EMBEDDING = 0, DROPOUT_ATTENTION, DROPOUT_FEED_FORWARD,
 slot nn_dropout(struct program *p, slot x, int use);
 /* x + y. Becomes the epilogue of the product that wrote y. */
 slot nn_add(struct program *p, slot x, slot y);
+/* The same in a step of its own, so that x may be made after y. */
+slot nn_add_later(struct program *p, slot x, slot y);
 /* Logits and cross-entropy, chunked over tokens. The weight is `spec`, or the
  * table of the embedding when spec is NULL (tied). */
 void nn_head(struct program *p, slot x, const struct param_spec *spec);
@@ -567,6 +576,8 @@ struct cut program_cut(const struct program *program, bool head);
 /* ---- for layers (nn/ only) ---- */
 
 int program_add_step(struct program *p, const struct layer *layer, slot input);
+/* Steps [middle, last) go before those of [first, middle). */
+void program_swap(struct program *p, int first, int middle, int last);
 slot program_add_slot(struct program *p, const char *name, int64_t width,
                       bool statistic);
 void program_add_param(struct program *p, int step, int which,

@@ -426,3 +426,21 @@ slot spread_experts(struct program *p, slot x, slot choice,
         p->slots[output].layout.partial |= 1u << AXIS_TENSOR;
     return output;
 }
+
+/* The last step adds, and stays. */
+slot nn_add_shared(struct program *p, slot y, slot shared, int first, int down)
+{
+    int at = first - 1;
+
+    if (p->error != OK || !experts_are_spread(p))
+        return nn_add(p, y, shared);
+    const slot sum = nn_add_later(p, y, shared);
+
+    if (p->error != OK) return -1;
+    while (p->steps[at].layer != &layer_go) at--;
+    at++; /* work, and behind it what comes before `down` */
+    program_swap(p, at, first, down);
+    at += down - first + 1; /* settle */
+    program_swap(p, at, down, p->step_count - 1);
+    return sum;
+}

@@ -218,6 +218,46 @@ beside_rows() {
         }' "$1"
 }
 check "rows of experts beside products of experts" dispatched
+# experts RUN RANKS SETTING...: a traced step of a mixture with shared experts.
+experts() {
+    rm -rf "$1"
+    "$program" train config.yaml --run "$1" --trace "$1.json" --ranks "$2" \
+        --set model.family=deepseek --set moe.experts=4 --set moe.top_k=2 \
+        --set moe.intermediate_size=32 --set mesh.expert=2 \
+        --set moe.shared_intermediate_size=64 --set model.width=64 \
+        --set train.steps=1 "${@:3}" >out 2>&1
+}
+# They travel beside shared experts, too: in F, B and W a product of these
+# stands between a start and the next wait.
+shared() {
+    experts shared 2 &&
+        under expert "matmul y = x W'" shared.rank-0.json &&
+        under expert "matmul dx = dy W" shared.rank-0.json &&
+        under expert "matmul dW = dy' x" shared.rank-0.json
+}
+check "rows of experts beside shared experts" shared
+# DualPipe: products of an instruction while rows travel that another one, of
+# the other micro-batch, has sent.
+halves() {
+    experts halves 4 --set mesh.pipe=2 --set schedule.name=dualpipe \
+        --set train.micro_batch=2 --set model.layers=4 &&
+        awk '
+            match($0, /"instruction":[0-9]+/) {
+                by = substr($0, RSTART + 14, RLENGTH - 14)
+            }
+            /"name":"wait for the background expert"/ { sender = 0 }
+            /"name":"start expert"/ { sender = by }
+            /"tid":0.*GFLOP/ && /"name":"(matmul|experts_product)/ {
+                all++
+                found += sender && sender != by
+            }
+            END {
+                printf "%d products, %d beside rows of another micro-batch\n",
+                    all, found
+                exit !found
+            }' halves.rank-0.json
+}
+check "rows of experts beside the other micro-batch of a unit" halves
 # The batch of the next step is read by another thread, which has a track of its
 # own, while this step computes; the trace names the instruction.
 under host attention_forward one.json >out 2>&1 && ok ||
