@@ -1,0 +1,268 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* expert_products.c - the two products of experts: rows of tokens, rows of rows.
+ * Where a row goes is computed again by each step from the choice, in scratch.
+ *
+ * The gradient of the rows is gate * dy: it is not stored, the products read dy
+ * and the gates. So the gradient of that slot has the width of dy. */
+#include "nn/expert_bias.h"
+#include "nn/expert_products.h"
+#include "nn/expert_ranks.h"
+#include "nn/quantized_experts.h"
+
+static const struct param *first_param(const struct run *run,
+                                       const struct step *step)
+{
+    return &run->program->params.items[step->param[0]];
+}
+
+static const struct router_form *form_of(const struct step *step)
+{
+    return &step->set.experts.form;
+}
+
+/* Room for the lists of a product's rows. */
+static size_t lists_bytes(const struct step *step, const struct program *p)
+{
+    return choice_lists_bytes(p->tokens * form_of(step)->choices,
+                              form_of(step)->experts);
+}
+
+static size_t few_scratch(const struct step *step, const struct program *p)
+{
+    return quantized_experts_bytes(step, p,
+                                   p->tokens * form_of(step)->choices);
+}
+
+/* Operands in few bits are at the end of scratch. */
+static struct quantized_experts few_of(const struct step *step,
+                                       struct run *run,
+                                       const struct choice_lists *lists)
+{
+    const size_t end = step->layer->scratch(step, run->program);
+
+    return (struct quantized_experts){
+        step, lists, (char *)run->scratch + end -
+                         few_scratch(step, run->program),
+        run->program->tokens * form_of(step)->choices, run->program->tokens};
+}
+
+/* Behind the lists in scratch. */
+static void *behind_lists(const struct step *step, const struct run *run)
+{
+    return (char *)run->scratch + lists_bytes(step, run->program);
+}
+
+static void make_lists(const struct step *step, struct run *run,
+                       struct choice *choice, struct choice_lists *lists)
+{
+    *choice = choice_of(run, step, step->second);
+    choice_lists_make(choice, 0, form_of(step)->experts, run->scratch, lists);
+}
+
+/* Whether tensor ranks share the experts: rows that are sums over them lie in
+ * the order of tokens and choices. */
+static bool is_shared(const struct run *run)
+{
+    return program_tensor_ranks(run->program) > 1;
+}
+
+/* Rows of groups, in the order of tokens and choices. */
+static status to_entries(struct run *run, struct tensor out,
+                         struct tensor rows, const struct choice_lists *lists)
+{
+    return run->real->gather_rows(run->stream, out, false, rows,
+                                  lists->places);
+}
+
+/* ---- up: rows of tokens ---- */
+
+static status up_forward(const struct step *step, struct run *run)
+{
+    const struct param *param = first_param(run, step);
+    const struct sum_order order = run_order_whole(run, param->cols);
+    struct choice_lists lists;
+    struct choice choice;
+    struct experts_product call = {
+        .groups = &lists.groups,
+        .c = choice_rows(run_slot(run, step->output), param->rows),
+        .a = {.matrix = run_slot(run, step->input), .gathered = true},
+        .bias = expert_bias_of(step, 1, run),
+        .b = transposed(weights_of(step, run)), .order = &order};
+
+    TRY(overlap_wait_all(run, run_slot(run, step->input)));
+    make_lists(step, run, &choice, &lists);
+    const struct quantized_experts few = few_of(step, run, &lists);
+
+    return quantized_experts_product(run, &few, USE_FORWARD, &call);
+}
+
+static status up_input(const struct step *step, struct run *run)
+{
+    const struct param *param = first_param(run, step);
+    const struct tensor dx = run_gradient(run, step->input);
+    const struct sum_order order = run_order_cut(run, param);
+    struct choice_lists lists;
+    struct choice choice;
+    struct experts_product call = {
+        .groups = &lists.groups,
+        .a = {.matrix = choice_rows(run_gradient(run, step->output),
+                                    param->rows)},
+        .b = weights_of(step, run), .order = &order};
+
+    make_lists(step, run, &choice, &lists);
+    const struct quantized_experts few = few_of(step, run, &lists);
+
+    call.c = tensor_2d(behind_lists(step, run), dx.dtype,
+                       choice.tokens * choice.choices, param->cols);
+    TRY(quantized_experts_product(run, &few, USE_DGRAD, &call));
+    if (is_shared(run)) {
+        CHECK(!run->event->adds);
+        return to_entries(run, choice_rows(dx, param->cols), call.c, &lists);
+    }
+    const struct experts_combine combine = {
+        .y = dx, .rows = call.c, .places = lists.places,
+        .numbers = choice.chosen, .choices = choice.choices,
+        .leaf_experts = step->set.experts.leaf,
+        .left = run->event->adds ? &dx : NULL};
+
+    return run->kernels->experts_combine(run->stream, &combine);
+}
+
+/* The biases' gradients need lists and segments of their own. */
+static status up_backward(const struct step *step, struct run *run)
+{
+    struct choice_lists lists;
+    struct choice choice;
+
+    TRY(up_input(step, run));
+    if (step->param[1] < 0) return OK;
+    make_lists(step, run, &choice, &lists);
+    return expert_bias_sums(step, run, &lists,
+                            choice_rows(run_gradient(run, step->output),
+                                        first_param(run, step)->rows));
+}
+
+static status up_weight(const struct step *step, struct run *run)
+{
+    const struct param *param = first_param(run, step);
+    struct choice_lists lists;
+    struct choice choice;
+    struct expert_operands of = {
+        .lists = &lists,
+        .a = {.matrix = choice_rows(run_gradient(run, step->output),
+                                    param->rows)},
+        .b = {.matrix = run_slot(run, step->input), .gathered = true}};
+
+    TRY(overlap_wait_all(run, run_slot(run, step->input)));
+    make_lists(step, run, &choice, &lists);
+    const struct quantized_experts few = few_of(step, run, &lists);
+
+    TRY(quantized_experts_operands(run, &few, &of));
+    return experts_weight(step, run, &of);
+}
+
+/* ---- down: rows of rows ---- */
+
+static status down_forward(const struct step *step, struct run *run)
+{
+    const struct param *param = first_param(run, step);
+    const struct sum_order order = run_order_cut(run, param);
+    struct choice_lists lists;
+    struct choice choice;
+    const struct tensor rows =
+        choice_rows(run_slot(run, step->output), param->rows);
+    struct experts_product call = {
+        .groups = &lists.groups, .c = rows,
+        .a = {.matrix = choice_rows(run_slot(run, step->input), param->cols)},
+        .b = transposed(weights_of(step, run)), .order = &order};
+
+    make_lists(step, run, &choice, &lists);
+    const struct quantized_experts few = few_of(step, run, &lists);
+
+    if (is_shared(run)) call.c.data = behind_lists(step, run);
+    TRY(quantized_experts_product(run, &few, USE_FORWARD, &call));
+    return is_shared(run) ? to_entries(run, rows, call.c, &lists) : OK;
+}
+
+static status down_backward(const struct step *step, struct run *run)
+{
+    const struct param *param = first_param(run, step);
+    const struct sum_order order = run_order_whole(run, param->rows);
+    struct choice_lists lists;
+    struct choice choice;
+    struct experts_product call = {
+        .groups = &lists.groups,
+        .c = choice_rows(run_gradient(run, step->input), param->cols),
+        .a = {.matrix = run_gradient(run, step->output), .gathered = true},
+        .b = weights_of(step, run), .order = &order};
+
+    CHECK(!run->event->adds);
+    make_lists(step, run, &choice, &lists);
+    const struct quantized_experts few = few_of(step, run, &lists);
+
+    call.a.scales = choice.gates.data;
+    return quantized_experts_product(run, &few, USE_DGRAD, &call);
+}
+
+static status down_weight(const struct step *step, struct run *run)
+{
+    const struct param *param = first_param(run, step);
+    struct choice_lists lists;
+    struct choice choice;
+    struct expert_operands of = {
+        .lists = &lists,
+        .a = {.matrix = run_gradient(run, step->output), .gathered = true},
+        .b = {.matrix = choice_rows(run_slot(run, step->input),
+                                    param->cols)}};
+
+    make_lists(step, run, &choice, &lists);
+    const struct quantized_experts few = few_of(step, run, &lists);
+
+    of.a.scales = choice.gates.data;
+    TRY(quantized_experts_operands(run, &few, &of));
+    return experts_weight(step, run, &of);
+}
+
+static struct step_cost product_cost(const struct step *step,
+                                     const struct program *p)
+{
+    const struct param *param = &p->params.items[step->param[0]];
+    const int64_t rows = p->tokens * form_of(step)->choices;
+
+    return (struct step_cost){
+        .flops = 2 * (double)rows * (double)param->elements,
+        .bytes_moved = (double)((rows * (param->rows + param->cols) +
+                                 param->elements * step->each) *
+                                dtype_bytes(p->dtype))};
+}
+
+static size_t up_scratch(const struct step *step, const struct program *p)
+{
+    const size_t sums = (size_t)(p->tokens * form_of(step)->choices *
+                                 p->params.items[step->param[0]].cols *
+                                 dtype_bytes(program_real(p)));
+
+    return lists_bytes(step, p) + arena_aligned(sums) + few_scratch(step, p);
+}
+
+static size_t down_scratch(const struct step *step, const struct program *p)
+{
+    const size_t rows = (size_t)(p->tokens * p->slots[step->output].width *
+                                 dtype_bytes(program_real(p)));
+
+    return lists_bytes(step, p) +
+           (program_tensor_ranks(p) > 1 ? arena_aligned(rows) : 0) +
+           few_scratch(step, p);
+}
+
+const struct layer layer_experts_up = {
+    .name = "experts_up", .kind = LAYER_EXPERTS, .forward = up_forward,
+    .backward_input = up_backward, .backward_weight = up_weight,
+    .cost = product_cost, .scratch = up_scratch, .keeps_input_for_w = true,
+    .keeps_output_gradient_for_w = true};
+
+const struct layer layer_experts_down = {
+    .name = "experts_down", .kind = LAYER_EXPERTS, .forward = down_forward,
+    .backward_input = down_backward, .backward_weight = down_weight,
+    .cost = product_cost, .scratch = down_scratch, .keeps_input_for_w = true,
+    .keeps_output_gradient_for_w = true};
