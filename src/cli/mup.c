@@ -83,6 +83,12 @@ static status set_width(struct checking *c, struct options_set *set,
     TRY(scale(set, "model.kv_heads", model.model.kv_heads, from, width));
     TRY(scale(set, "model.feed_forward", model.model.feed_forward, from,
               width));
+    TRY(scale(set, "moe.intermediate_size", model.moe.intermediate_size, from,
+              width));
+    TRY(scale(set, "moe.shared_intermediate_size",
+              model.moe.shared_intermediate_size, from, width));
+    TRY(scale(set, "mla.rank", model.mla.rank, from, width));
+    TRY(scale(set, "mla.query_rank", model.mla.query_rank, from, width));
     TRY(assign(set, "model.width", width));
     TRY(assign(set, "model.mup_base_width", mup ? c->base : 0));
     TRY(assign(set, "train.steps", c->steps));

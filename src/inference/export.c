@@ -400,6 +400,11 @@ static status add_adapters(struct exporting *e)
     if (e->session.model.lora.rank == 0)
         FAIL(ERR_CONFIG, "%s: has no adapters (lora.rank); leave --adapter "
                          "out", e->session.path);
+    if (lora_is_unnamed(&e->session.model))
+        FAIL(ERR_CONFIG, "%s: files of %s have all experts of a block in one "
+                         "tensor, beside which PEFT has no names for adapters "
+                         "of each; leave --adapter out to merge them",
+             e->session.path, e->session.model.kind->name);
     e->parts.only = PARTS_ADAPTERS;
     e->parts.prefix = "base_model.model.";
     return session_parts_add(&e->parts, &e->stage, "weight",

@@ -68,7 +68,9 @@ enum param_role {
     ROLE_HEADS_GAIN, /* of the norm of query or key heads */
     ROLE_LAST_GAIN, ROLE_LAST_BIAS, /* of the norm that the head reads */
     ROLE_LOGIT_BIAS,
-    ROLE_SELECTION_BIAS /* of a router: counts in the choice alone */
+    ROLE_SELECTION_BIAS, /* of a router: counts in the choice alone */
+    ROLE_ROUTER,         /* from tokens to logits of experts, or to a share */
+    ROLE_EXPERT_BIASES   /* matrices that are biases */
 };
 
 struct param_spec {

@@ -66,14 +66,12 @@ static struct param_spec bias_cut(const struct param_spec *matrix,
     return bias;
 }
 
-/* A product, with the adapters that the model has beside it. names [count]: of
- * its pieces outside, or of all of them together. */
-static slot linear(struct program *p, const struct model *m, slot x,
-                   const struct param_spec weight_bias[2],
-                   const struct outside *const *names, int count)
+/* The adapters beside a matrix; returns how many. names [count]: of its pieces
+ * outside, or of all of them together. */
+static int adapters_of(const struct program *p, const struct model *m,
+                       const struct outside *const *names, int count,
+                       struct adapter adapters[PARAM_PIECES_MAX])
 {
-    const bool biased = weight_bias[1].rows > 0;
-    struct adapter adapters[PARAM_PIECES_MAX];
     int used = 0, classes[PARAM_PIECES_MAX];
 
     for (int i = 0; i < count; i++) {
@@ -94,8 +92,30 @@ static slot linear(struct program *p, const struct model *m, slot x,
         adapter->of[adapter->pieces].a = names[i]->lora_a;
         adapter->of[adapter->pieces++].b = names[i]->lora_b;
     }
+    return used;
+}
+
+slot decoder_linear(struct program *p, const struct model *m, slot x,
+                    const struct param_spec weight_bias[2],
+                    const struct outside *const *names, int count)
+{
+    const bool biased = weight_bias[1].rows > 0;
+    struct adapter adapters[PARAM_PIECES_MAX];
+    const int used = adapters_of(p, m, names, count, adapters);
+
     return nn_linear_adapted(p, x, &weight_bias[0],
                              biased ? &weight_bias[1] : NULL, adapters, used);
+}
+
+slot decoder_down(struct program *p, const struct model *m, slot x,
+                  const struct param_spec *weight,
+                  const struct outside *name)
+{
+    struct adapter adapters[PARAM_PIECES_MAX];
+
+    return adapters_of(p, m, &name, 1, adapters) == 0
+               ? nn_down(p, x, weight)
+               : nn_down_adapted(p, x, weight, &adapters[0]);
 }
 
 /* The names of a norm's weight and bias inside the program, and their roles. */
@@ -149,7 +169,7 @@ static slot project(struct program *p, const struct model *m, slot x)
     if (m->attention_bias) *b = bias_cut(w, "attention.bqkv", d->qkv.bias);
     for (int i = 0; i < 3; i++)
         b->pieces[i].outside_name = one ? NULL : names[i]->bias;
-    return linear(p, m, x, all, one ? &fused : names, one ? 1 : 3);
+    return decoder_linear(p, m, x, all, one ? &fused : names, one ? 1 : 3);
 }
 
 static slot qk_norm(struct program *p, const struct model *m, slot x)
@@ -257,7 +277,7 @@ static slot attention(struct program *p, const struct model *m, slot x)
     if (d->sinks != NULL) x = sinks(p, m, x);
     if (m->attention_bias && !m->kind->no_output_bias)
         all[1] = vector("attention.bo", m->width, d->out.bias, INIT_ZERO);
-    x = linear(p, m, x, all, &out, 1);
+    x = decoder_linear(p, m, x, all, &out, 1);
     return norm(p, m, x, &d->attention_after, INSIDE("attention_after"));
 }
 
@@ -271,7 +291,7 @@ static slot expand(struct program *p, const struct model *m, slot x)
     struct param_spec all[2] = {rows_cut(m, "ffn.w1", f, d->up.weight)};
 
     if (m->mlp_bias) all[1] = bias_cut(&all[0], "ffn.b1", d->up.bias);
-    x = linear(p, m, x, all, &up, 1);
+    x = decoder_linear(p, m, x, all, &up, 1);
     return nn_activation(p, x, m->activation);
 }
 
@@ -292,7 +312,7 @@ static slot expand_gated(struct program *p, const struct model *m, slot x)
     if (m->mlp_bias) *b = bias_cut(w, "ffn.b13", d->gate_up.bias);
     for (int i = 0; i < 2; i++)
         b->pieces[i].outside_name = one ? NULL : names[i]->bias;
-    x = linear(p, m, x, all, one ? &fused : names, one ? 1 : 2);
+    x = decoder_linear(p, m, x, all, one ? &fused : names, one ? 1 : 2);
     return d->gelu_gate ? nn_geglu(p, x) : nn_swiglu(p, x);
 }
 
@@ -306,7 +326,7 @@ static slot dense(struct program *p, const struct model *m, slot x)
     if (m->mlp_bias)
         all[1] = vector("ffn.b2", m->width, d->down.bias, INIT_ZERO);
     x = d->gated ? expand_gated(p, m, x) : expand(p, m, x);
-    return linear(p, m, x, all, &down, 1);
+    return decoder_linear(p, m, x, all, &down, 1);
 }
 
 /* Gate and up of a matrix that has both; `width`: inner. */
@@ -328,20 +348,23 @@ static slot add_shared(struct program *p, const struct model *m, slot x,
 {
     const struct decoder *d = decoder_of(m);
     const int64_t width = m->moe.shared_width;
+    const struct outside *const names[] = {&d->shared_gate, &d->shared_up};
+    const struct outside *const last = &d->shared_down;
     const struct param_spec
-        up = gate_up(m, "shared.w13", width, &d->shared_gate, &d->shared_up),
-        down = cols_cut(m, "shared.w2", width, d->shared_down.weight);
+        up[2] = {gate_up(m, "shared.w13", width, names[0], names[1])},
+        down[2] = {cols_cut(m, "shared.w2", width, last->weight)};
     struct param_spec share =
         rows_cut(m, "shared.share", 1, d->shared_share.weight);
     const int first = p->step_count;
-    const slot inner = nn_swiglu(p, nn_linear(p, x, &up, NULL));
-    const int last = p->step_count;
-    slot z = nn_linear(p, inner, &down, NULL);
+    const slot inner = nn_swiglu(p, decoder_linear(p, m, x, up, names, 2));
+    const int down_at = p->step_count;
+    slot z = decoder_linear(p, m, inner, down, &last, 1);
 
     share.split_rows = AXIS_NONE;
+    share.role = ROLE_ROUTER;
     if (d->shared_share.weight != NULL)
         z = nn_share(p, z, nn_router(p, x, &share, NULL));
-    return nn_add_shared(p, y, z, first, last);
+    return nn_add_shared(p, y, z, first, down_at);
 }
 
 /* Biases of experts' products: one of each for gate and up, and those of all
@@ -357,12 +380,34 @@ static void add_biases(const struct model *m, struct experts_spec *spec)
     up->cols = 1;
     up->outside_vector = true;
     up->decay = false;
+    up->role = ROLE_EXPERT_BIASES;
     up->init = INIT_ZERO;
     up->pieces[0].outside_name = d->expert_gate.bias;
     up->pieces[1].outside_name = d->expert_up.bias;
     spec->down_bias = (struct param_spec){
         .name = "experts.b2", .outside_name = d->expert_biases,
+        .role = ROLE_EXPERT_BIASES,
         .rows = m->moe.experts, .cols = m->width, .init = INIT_ZERO};
+}
+
+/* The adapters beside the matrices of every expert that tokens choose. */
+static status expert_adapters(const struct program *p, const struct model *m,
+                              struct experts_spec *spec)
+{
+    const struct decoder *d = decoder_of(m);
+    const struct outside *const up[] = {&d->expert_gate, &d->expert_up};
+    const struct outside *const down[] = {&d->expert_down};
+    struct adapter adapters[PARAM_PIECES_MAX];
+
+    if (adapters_of(p, m, down, 1, adapters) > 0)
+        spec->down_adapter = adapters[0];
+    const int count = adapters_of(p, m, up, 2, adapters);
+
+    if (count > 0) spec->up_adapter = adapters[0];
+    if (count <= 1) return OK;
+    FAIL(ERR_CONFIG, "lora.targets: the gates of experts have another rank or "
+                     "alpha than their other inputs (%s, %s); they need the "
+                     "same", up[0]->weight, up[1]->weight);
 }
 
 static slot mixture(struct program *p, const struct model *m, slot x)
@@ -390,14 +435,17 @@ static slot mixture(struct program *p, const struct model *m, slot x)
         .role = ROLE_SELECTION_BIAS, .rows = of->experts, .cols = 1,
         .outside_vector = true, .fixed = true, .init = INIT_ZERO};
 
-    const struct param_spec logits_bias =
+    struct param_spec logits_bias =
         vector("router_b", of->experts, d->router.bias, INIT_ZERO);
 
     const struct param_spec *biased =
         d->router.bias != NULL ? &logits_bias : NULL;
 
     router.split_rows = AXIS_NONE;
+    router.role = ROLE_ROUTER;
+    logits_bias.role = ROLE_LOGIT_BIAS;
     add_biases(m, &spec);
+    if (p->error == OK) p->error = expert_adapters(p, m, &spec);
     const slot logits = nn_router(p, nn_jitter(p, x), &router, biased);
     slot choice =
         nn_choose_biased(p, logits, &spec.form, of->bias ? &bias : NULL);
@@ -459,7 +507,9 @@ static slot predict_later(struct program *p, const struct model *m, slot x,
 
     x = norm(p, m, x, &names[1], INSIDE("mtp.hidden_norm"));
     x = block(p, m, nn_down(p, nn_mtp_join(p, row, x), &project));
-    x = norm(p, m, x, &names[2], INSIDE("mtp.norm"));
+    x = norm(p, m, x, &names[2],
+             (struct inside){"mtp.norm", "mtp.norm", NULL, ROLE_LAST_GAIN,
+                             ROLE_LAST_BIAS});
     if (m->logits_scaling > 0) x = scaled(p, x, 1 / m->logits_scaling);
     nn_mtp_head(p, x);
     return x;

@@ -46,6 +46,7 @@ struct decoder {
         q, k, v, qkv,        /* three tensors, or one */
         q_norm, k_norm,
         out,
+        q_down, q_up, kv_down, kv_up, /* of latent attention (mla.c) */
         ffn_norm, ffn_after,
         gate, up, gate_up,   /* two tensors, or one; up alone: not gated */
         down,
@@ -77,6 +78,15 @@ struct decoder {
     .up = OUTSIDE("mlp.up_proj"), .down = OUTSIDE("mlp.down_proj"), \
     .norm = OUTSIDE_WEIGHT("model.norm")
 
+/* A product, with the adapters that the model has beside it. weight_bias[1]
+ * with rows 0: no bias. names [count]: of its pieces outside, or of all of them
+ * together. down: of a small matrix that no axis cuts (nn_down). */
+slot decoder_linear(struct program *p, const struct model *m, slot x,
+                    const struct param_spec weight_bias[2],
+                    const struct outside *const *names, int count);
+slot decoder_down(struct program *p, const struct model *m, slot x,
+                  const struct param_spec *weight,
+                  const struct outside *name);
 status decoder_build(struct program *program, const struct model *model);
 
 #endif

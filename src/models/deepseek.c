@@ -21,9 +21,15 @@
 #define DECODER_DEEPSEEK \
     DECODER_MIXTURE, .gated = true, \
     .embedding = "model.embed_tokens.weight", .head = "lm_head.weight", \
-    .gate = {"mlp.gate_proj.weight", NULL, NULL, NULL}, \
-    .up = {"mlp.up_proj.weight", NULL, NULL, NULL}, \
-    .down = {"mlp.down_proj.weight", NULL, NULL, NULL}, \
+    .q = OUTSIDE_WEIGHT("self_attn.q_proj"), \
+    .q_down = OUTSIDE_WEIGHT("self_attn.q_a_proj"), \
+    .q_up = OUTSIDE_WEIGHT("self_attn.q_b_proj"), \
+    .kv_down = OUTSIDE_WEIGHT("self_attn.kv_a_proj_with_mqa"), \
+    .kv_up = OUTSIDE_WEIGHT("self_attn.kv_b_proj"), \
+    .out = OUTSIDE_WEIGHT("self_attn.o_proj"), \
+    .gate = OUTSIDE_WEIGHT("mlp.gate_proj"), \
+    .up = OUTSIDE_WEIGHT("mlp.up_proj"), \
+    .down = OUTSIDE_WEIGHT("mlp.down_proj"), \
     .norm = OUTSIDE_WEIGHT("model.norm")
 
 static const struct decoder decoder_v1 = {DECODER_LLAMA, DECODER_MIXTURE};

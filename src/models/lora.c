@@ -16,28 +16,59 @@ static const struct decoder *decoder_of(const struct model *model)
 static const struct outside *table_part(const struct decoder *d, int index)
 {
     const struct outside *parts[LORA_PARTS] = {
-        &d->q, &d->k, &d->v, &d->qkv, &d->out, &d->gate, &d->up, &d->gate_up,
-        &d->down};
+        &d->q, &d->k, &d->v, &d->qkv, &d->out, &d->q_down, &d->q_up,
+        &d->kv_down, &d->kv_up, &d->gate, &d->up, &d->gate_up,
+        &d->down, &d->shared_gate, &d->shared_up, &d->shared_down,
+        &d->expert_gate, &d->expert_up, &d->expert_down};
 
     return parts[index];
 }
 
-/* A family has either the fused halves or the separate ones. A mixture of
- * experts has adapters beside its attention only. */
+bool lora_has(const struct model *model, int layer, int index)
+{
+    const struct outside *part = table_part(decoder_of(model), index);
+    const struct moe *moe = &model->moe;
+    const bool mixed = moe->experts > 0 && !blocks_has(&moe->dense, layer);
+
+    if (part == &decoder_of(model)->q) return model->mla.query_rank == 0;
+    if (part == &decoder_of(model)->q_down || part == &decoder_of(model)->q_up)
+        return model->mla.query_rank > 0;
+    if (index < LORA_FEED_FORWARD) return true;
+    if (index < LORA_SHARED) return !mixed;
+    return mixed && (index >= LORA_EXPERTS || moe->shared_width > 0);
+}
+
+int lora_copies(const struct model *model, int index)
+{
+    return index < LORA_EXPERTS ? 1 : model->moe.experts;
+}
+
+/* A family has either the fused halves or the separate ones. */
 const struct outside *lora_part(const struct model *model, int index)
 {
     const struct outside *part = table_part(decoder_of(model), index);
+    bool has = false;
 
-    if (model->moe.experts > 0 && index >= LORA_FEED_FORWARD) return NULL;
-    return part->weight != NULL && part->lora_a != NULL ? part : NULL;
+    if (part->weight == NULL || part->lora_a == NULL) return NULL;
+    for (int i = 0; i < model->layers && !has; i++)
+        has = lora_has(model, i, index);
+    return has ? part : NULL;
 }
 
-void lora_stem(const struct outside *part, char out[LORA_NAME_BYTES])
+void lora_stem(const struct outside *part, int expert,
+               char out[LORA_NAME_BYTES])
 {
-    const char *end = strstr(part->weight, ".weight");
+    const char *from = part->weight, *end = strstr(from, ".weight");
+    const char *mark = strstr(from, "%d.");
 
-    snprintf(out, LORA_NAME_BYTES, "%.*s", (int)(end - part->weight),
-             part->weight);
+    if (mark == NULL)
+        snprintf(out, LORA_NAME_BYTES, "%.*s", (int)(end - from), from);
+    else if (expert < 0)
+        snprintf(out, LORA_NAME_BYTES, "%.*s%.*s", (int)(mark - from), from,
+                 (int)(end - mark - 3), mark + 3);
+    else
+        snprintf(out, LORA_NAME_BYTES, "%.*s%d%.*s", (int)(mark - from), from,
+                 expert, (int)(end - mark - 2), mark + 2);
 }
 
 const char *lora_last(const char *stem)
@@ -67,13 +98,14 @@ status lora_class(struct lora *lora, int rank, double alpha, int *class)
 int lora_site(const struct lora *lora, int layer, int part)
 {
     if (lora->rank == 0) return 0;
-    return (int)(lora->sites[lora->varied ? layer : 0] >> 4 * part & 15);
+    return lora->sites[lora->varied ? layer : 0].class[part];
 }
 
 int lora_at(const struct model *model, int layer, const struct outside *part)
 {
     const struct decoder *decoder = decoder_of(model);
 
+    if (layer >= model->layers) return 0; /* predicts later tokens */
     for (int i = 0; i < LORA_PARTS && model->lora.rank > 0; i++)
         if (table_part(decoder, i) == part)
             return lora_site(&model->lora, layer, i);
@@ -87,9 +119,11 @@ double lora_scale(const struct lora *lora, int class)
     return c->alpha / (lora->root ? sqrt((double)c->rank) : c->rank);
 }
 
-status lora_add_layer(struct lora *lora, int layer, uint64_t site)
+status lora_add_layer(struct lora *lora, int layer,
+                      const struct lora_site *site)
 {
-    if (layer > 0 && site != lora->sites[0] && !lora->varied) {
+    if (layer > 0 && memcmp(site, &lora->sites[0], sizeof *site) != 0 &&
+        !lora->varied) {
         lora->varied = true;
         for (int i = 1; i < layer && i < LORA_LAYERS_MAX; i++)
             lora->sites[i] = lora->sites[0];
@@ -97,8 +131,20 @@ status lora_add_layer(struct lora *lora, int layer, uint64_t site)
     if (lora->varied && layer >= LORA_LAYERS_MAX)
         FAIL(ERR_CONFIG, "adapters that differ between layers of a model of "
                          "more than %d", LORA_LAYERS_MAX);
-    if (layer == 0 || lora->varied) lora->sites[layer] = site;
+    if (layer == 0 || lora->varied) lora->sites[layer] = *site;
     return OK;
+}
+
+bool lora_is_unnamed(const struct model *model)
+{
+    const struct lora *lora = &model->lora;
+
+    if (decoder_of(model)->stacks[0].name == NULL) return false;
+    for (int layer = 0; layer < model->layers; layer++)
+        for (int i = LORA_EXPERTS; i < LORA_PARTS; i++)
+            if (lora_has(model, layer, i) && lora_site(lora, layer, i) > 0)
+                return true;
+    return false;
 }
 
 static bool same_site(const struct model *a, const struct model *b, int layer,
@@ -116,7 +162,8 @@ bool lora_same(const struct model *a, const struct model *b)
 {
     for (int layer = 0; layer < a->layers; layer++)
         for (int i = 0; i < LORA_PARTS; i++)
-            if (!same_site(a, b, layer, i)) return false;
+            if (lora_has(a, layer, i) && !same_site(a, b, layer, i))
+                return false;
     return true;
 }
 
@@ -161,7 +208,7 @@ static status fail_target(const struct model *model, const char *target)
 
     for (int i = 0; i < LORA_PARTS; i++) {
         if (lora_part(model, i) == NULL) continue;
-        lora_stem(lora_part(model, i), names[count]);
+        lora_stem(lora_part(model, i), -1, names[count]);
         list[count] = lora_last(names[count]);
         if (is_listed(list, count)) continue; /* c_proj of gpt2 is two */
         TRY_GOTO(done, result, text_printf(&all, "%s, ", list[count]));
@@ -190,18 +237,21 @@ static bool names_stem(const char *target, const char *stem)
     return end == length || stem[length - end - 1] == '.';
 }
 
-/* The parts that a target names: several where a family uses a name twice. */
+/* The parts that a target names: several where a family uses a name twice.
+ * `all` leaves out the experts that tokens choose, which are most of a model's
+ * matrices; all-linear, PEFT's word, has them. */
 static unsigned parts_of(const struct model *model, const char *target)
 {
-    const bool all = strcmp(target, "all") == 0 ||
-                     strcmp(target, "all-linear") == 0;
+    const bool every = strcmp(target, "all-linear") == 0;
+    const bool all = every || strcmp(target, "all") == 0;
     char stem[LORA_NAME_BYTES];
     unsigned parts = 0;
 
     for (int i = 0; i < LORA_PARTS; i++) {
         if (lora_part(model, i) == NULL) continue;
-        lora_stem(lora_part(model, i), stem);
-        if (all || names_stem(target, stem)) parts |= 1u << i;
+        lora_stem(lora_part(model, i), -1, stem);
+        if (every || (all && i < LORA_EXPERTS) || names_stem(target, stem))
+            parts |= 1u << i;
     }
     return parts;
 }
@@ -209,7 +259,7 @@ static unsigned parts_of(const struct model *model, const char *target)
 status lora_choose(struct model *model, const struct lora_wish *wish)
 {
     struct lora *lora = &model->lora;
-    uint64_t site = 0;
+    struct lora_site site = {{0}};
     int class;
 
     *lora = (struct lora){0};
@@ -223,11 +273,11 @@ status lora_choose(struct model *model, const struct lora_wish *wish)
 
         if (parts == 0) return fail_target(model, wish->targets[i]);
         for (int j = 0; j < LORA_PARTS; j++)
-            if (parts >> j & 1) site |= (uint64_t)class << 4 * j;
+            if (parts >> j & 1) site.class[j] = (unsigned char)class;
     }
     if (wish->count == 0)
         FAIL(ERR_CONFIG, "lora.targets: empty; all takes every matrix of the "
-                         "blocks");
-    TRY(lora_add_layer(lora, 0, site));
+                         "blocks that every token meets");
+    TRY(lora_add_layer(lora, 0, &site));
     return lora_check(model);
 }

@@ -9,8 +9,9 @@
 struct outside;
 
 enum {
-    LORA_PARTS = 9,        /* of a block ... */
-    LORA_FEED_FORWARD = 5, /* ... from which on they are not of attention */
+    LORA_FEED_FORWARD = 9, /* parts from here on are of a dense block, */
+    LORA_SHARED = 13,      /* of the expert of all tokens, */
+    LORA_EXPERTS = 16,     /* and of every expert that tokens choose */
     LORA_NAME_BYTES = 128
 };
 
@@ -20,7 +21,8 @@ struct lora_wish {
     int rank;                   /* 0: none */
     double alpha;
     bool root;                  /* alpha over the root of the rank */
-    const char *const *targets; /* [count] such as q_proj, or all */
+    const char *const *targets; /* [count] such as q_proj, or all: but for
+                                 * experts that tokens choose */
     int count;
 };
 
@@ -47,6 +49,9 @@ status lora_read_config(struct model *model, const char *path,
 int lora_at(const struct model *model, int layer, const struct outside *part);
 /* The factor of the adapter products of a class. */
 double lora_scale(const struct lora *lora, int class);
+/* Has it adapters that PEFT has no names for: of experts whose matrices are one
+ * tensor in files? */
+bool lora_is_unnamed(const struct model *model);
 /* Does the same stand beside the same? The rest of two models is equal. */
 bool lora_same(const struct model *a, const struct model *b);
 
@@ -54,15 +59,22 @@ bool lora_same(const struct model *a, const struct model *b);
 
 /* Part i of LORA_PARTS of the model's blocks; NULL: it has none such. */
 const struct outside *lora_part(const struct model *model, int index);
-/* "self_attn.q_proj" of "self_attn.q_proj.weight". */
-void lora_stem(const struct outside *part, char out[LORA_NAME_BYTES]);
+/* Does this block have it? */
+bool lora_has(const struct model *model, int layer, int index);
+/* How many matrices of a block are that part: one, or as many as experts. */
+int lora_copies(const struct model *model, int index);
+/* "self_attn.q_proj" of "self_attn.q_proj.weight"; "experts.3.w1" where the
+ * part is one of every expert, "experts.w1" with the number -1. */
+void lora_stem(const struct outside *part, int expert,
+               char out[LORA_NAME_BYTES]);
 /* "q_proj" of it. */
 const char *lora_last(const char *stem);
 /* Class of rank and alpha, made if there is none. ERR_CONFIG: too many. */
 status lora_class(struct lora *lora, int rank, double alpha, int *class);
 int lora_site(const struct lora *lora, int layer, int part);
 /* The layer's site; layers come in order, each with all its parts. */
-status lora_add_layer(struct lora *lora, int layer, uint64_t site);
+status lora_add_layer(struct lora *lora, int layer,
+                      const struct lora_site *site);
 /* After all layers. ERR_CONFIG: rows of q and k that only v tells apart. */
 status lora_check(const struct model *model);
 

@@ -28,14 +28,16 @@ struct reading {
     int matches;               /* so far */
 };
 
+/* `expert`: of a part that every expert has. */
 static void module_name(const struct model *model, int layer,
-                        const struct outside *part, char out[MODULE_BYTES])
+                        const struct outside *part, int expert,
+                        char out[MODULE_BYTES])
 {
     const char *prefix = model->kind->layer_prefix;
     const char *mark = strstr(prefix, "%d");
     char stem[LORA_NAME_BYTES];
 
-    lora_stem(part, stem);
+    lora_stem(part, expert, stem);
     snprintf(out, MODULE_BYTES, "%.*s%d%s%s", (int)(mark - prefix), prefix,
              layer, mark + 2, stem);
 }
@@ -303,20 +305,36 @@ static status class_of(struct reading *r, int *class)
                       alpha != NULL ? alpha->real : lora->alpha, class);
 }
 
-static status read_layer(struct reading *r, uint64_t *site)
+/* The class of a part; experts have all the same. */
+static status read_part(struct reading *r, int index, int *class)
 {
-    *site = 0;
-    for (int i = 0; i < LORA_PARTS; i++) {
-        const struct outside *part = lora_part(r->model, i);
+    *class = 0;
+    for (int i = 0; i < lora_copies(r->model, index); i++) {
+        int own = 0;
         bool yes;
+
+        module_name(r->model, r->layer, lora_part(r->model, index), i,
+                    r->module);
+        TRY(is_target(r, &yes));
+        if (yes) TRY(class_of(r, &own));
+        if (i > 0 && own != *class)
+            FAIL(ERR_CONFIG, "%s: %s has another adapter than expert 0 beside "
+                             "it, or none; all experts of a block need the "
+                             "same rank and alpha", r->path, r->module);
+        *class = own;
+    }
+    return OK;
+}
+
+static status read_layer(struct reading *r, struct lora_site *site)
+{
+    *site = (struct lora_site){{0}};
+    for (int i = 0; i < LORA_PARTS; i++) {
         int class;
 
-        if (part == NULL) continue;
-        module_name(r->model, r->layer, part, r->module);
-        TRY(is_target(r, &yes));
-        if (!yes) continue;
-        TRY(class_of(r, &class));
-        *site |= (uint64_t)class << 4 * i;
+        if (lora_part(r->model, i) == NULL) continue;
+        TRY(read_part(r, i, &class));
+        site->class[i] = (unsigned char)class;
     }
     return OK;
 }
@@ -338,10 +356,10 @@ static status read_root(struct reading *r)
                          &lora->dropout));
     TRY(json_get_bool_or(r->root, r->path, "use_rslora", false, &lora->root));
     for (r->layer = 0; r->layer < r->model->layers; r->layer++) {
-        uint64_t site;
+        struct lora_site site;
 
         TRY(read_layer(r, &site));
-        TRY(lora_add_layer(lora, r->layer, site));
+        TRY(lora_add_layer(lora, r->layer, &site));
     }
     if (lora->class_count == 0)
         FAIL(ERR_CONFIG, "%s: target_modules names no matrix of this model's "
@@ -384,7 +402,7 @@ static enum naming naming_of(const struct model *model)
     for (int i = 0; i < LORA_PARTS; i++) {
         stems[i][0] = 0;
         if (lora_part(model, i) == NULL) continue;
-        lora_stem(lora_part(model, i), stems[i]);
+        lora_stem(lora_part(model, i), 0, stems[i]);
         for (int j = 0; j < i; j++)
             if (strcmp(lora_last(stems[i]), lora_last(stems[j])) == 0 &&
                 lora_site(lora, 0, i) != lora_site(lora, 0, j))
@@ -396,29 +414,49 @@ static enum naming naming_of(const struct model *model)
 typedef void site_writer(const struct lora *lora, struct json_writer *w,
                          const char *name, int class);
 
+/* Has a part before `index` the same last word, and an adapter? */
+static bool is_said(const struct model *model, int index)
+{
+    char own[LORA_NAME_BYTES], other[LORA_NAME_BYTES];
+
+    lora_stem(lora_part(model, index), 0, own);
+    for (int i = 0; i < index; i++) {
+        if (lora_site(&model->lora, 0, i) == 0) continue;
+        lora_stem(lora_part(model, i), 0, other);
+        if (strcmp(lora_last(own), lora_last(other)) == 0) return true;
+    }
+    return false;
+}
+
+static void write_site(const struct model *model, int layer, int index,
+                       struct json_writer *w, site_writer *write)
+{
+    const struct outside *part = lora_part(model, index);
+    const int class = lora_site(&model->lora, layer, index);
+    const enum naming naming = naming_of(model);
+    const int copies = naming == LAST_WORD ? 1 : lora_copies(model, index);
+    char stem[LORA_NAME_BYTES], name[MODULE_BYTES];
+
+    if (naming == LAST_WORD && is_said(model, index)) return;
+    for (int i = 0; i < copies; i++) {
+        lora_stem(part, i, stem);
+        module_name(model, layer, part, i, name);
+        write(&model->lora, w, naming == WHOLE ? name :
+              naming == IN_BLOCK ? stem : lora_last(stem), class);
+    }
+}
+
 static void each_site(const struct model *model, struct json_writer *w,
                       site_writer *write)
 {
     const struct lora *lora = &model->lora;
-    const enum naming naming = naming_of(model);
-    char words[LORA_PARTS][LORA_NAME_BYTES], name[MODULE_BYTES];
-    int layers = lora->varied ? model->layers : 1;
+    const int layers = lora->varied ? model->layers : 1;
 
     for (int layer = 0; layer < layers; layer++)
         for (int i = 0; i < LORA_PARTS; i++) {
-            const int class = lora_site(lora, layer, i);
-            bool twice = false;
-
-            words[i][0] = 0;
-            if (class == 0) continue;
-            lora_stem(lora_part(model, i), words[i]);
-            for (int j = 0; j < i && naming == LAST_WORD; j++)
-                twice = twice || strcmp(lora_last(words[i]),
-                                        lora_last(words[j])) == 0;
-            if (twice) continue;
-            module_name(model, layer, lora_part(model, i), name);
-            write(lora, w, naming == WHOLE ? name :
-                  naming == IN_BLOCK ? words[i] : lora_last(words[i]), class);
+            if (lora_site(lora, layer, i) == 0) continue;
+            if (lora->varied && !lora_has(model, layer, i)) continue;
+            write_site(model, layer, i, w, write);
         }
 }
 

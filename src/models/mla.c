@@ -7,6 +7,8 @@
 #include <math.h>
 
 #include "kernels/math.h"
+#include "models/decoder.h"
+#include "models/lora.h"
 
 /* The epsilon of the norms of latent vectors, whatever that of others is. */
 static const double latent_epsilon = 1e-6;
@@ -105,6 +107,20 @@ static slot latent_norm(struct program *p, slot x, const char *name,
     return nn_rmsnorm(p, x, &gain, latent_epsilon);
 }
 
+static const struct decoder *decoder_of(const struct model *m)
+{
+    return m->decoder != NULL ? m->decoder : m->kind->decoder;
+}
+
+static slot product(struct program *p, const struct model *m, slot x,
+                    const struct param_spec *weight,
+                    const struct outside *name)
+{
+    const struct param_spec all[2] = {*weight};
+
+    return decoder_linear(p, m, x, all, &name, 1);
+}
+
 static slot queries(struct program *p, const struct model *m, slot x)
 {
     const int64_t rank = m->mla.query_rank, each = m->head_width;
@@ -116,10 +132,11 @@ static slot queries(struct program *p, const struct model *m, slot x)
         up = of_heads("attention.wq_b", "self_attn.q_b_proj.weight", m, each,
                       rank);
 
-    if (rank == 0) return nn_linear(p, x, &all, NULL);
-    x = latent_norm(p, nn_down(p, x, &down), "attention.q_a_norm",
-                    "self_attn.q_a_layernorm.weight", rank);
-    return nn_linear(p, x, &up, NULL);
+    if (rank == 0) return product(p, m, x, &all, &decoder_of(m)->q);
+    x = latent_norm(p, decoder_down(p, m, x, &down, &decoder_of(m)->q_down),
+                    "attention.q_a_norm", "self_attn.q_a_layernorm.weight",
+                    rank);
+    return product(p, m, x, &up, &decoder_of(m)->q_up);
 }
 
 /* The scale of scores: stretched models multiply by the root of YaRN's
@@ -132,6 +149,15 @@ static double score_scale(const struct model *m)
     if (s->mscale_all != 0 && s->factor > 1)
         own = 0.1 * s->mscale_all * math_log(s->factor) + 1;
     return own * own / sqrt((double)m->head_width);
+}
+
+/* The latent cache multiplies queries by this matrix instead of keys. */
+static status check_absorbed(const struct program *p, const struct model *m)
+{
+    if (lora_at(m, p->block, &decoder_of(m)->kv_up) == 0) return OK;
+    FAIL(ERR_CONFIG, "--cache latent: kv_b_proj has an adapter, which that "
+                     "cache does not multiply by; use --cache keys, or export "
+                     "the model, which merges it");
 }
 
 /* Attention of each head, from queries, latents and rotary keys. */
@@ -152,11 +178,13 @@ static slot attend(struct program *p, const struct model *m, slot q, slot c,
                  of->nope + of->value, of->rank);
 
     if (p->mode == PROGRAM_GENERATE && p->caches.latent) {
+        if (p->error == OK) p->error = check_absorbed(p, m);
         q = nn_rope_part(p, nn_latent_turning(p, q, turned, &heads), m->heads,
                          1, &table);
         return nn_latent_attention(p, q, c, &up, &heads, rule.scale);
     }
-    c = nn_latent_keys(p, nn_linear(p, c, &up, NULL), turned, &heads);
+    c = nn_latent_keys(p, product(p, m, c, &up, &decoder_of(m)->kv_up), turned,
+                       &heads);
     c = nn_rope_part(p, nn_latent_join(p, q, c, &heads), m->heads, m->heads,
                      &table);
     c = nn_attention_ruled(p, c, m->heads, m->heads, &rule);
@@ -178,11 +206,11 @@ slot mla_attention(struct program *p, const struct model *m, slot x)
     out.init = INIT_RESIDUAL;
     out.after_attention = true;
     const slot q = queries(p, m, x);
-    const slot a = nn_down(p, x, &down);
+    const slot a = decoder_down(p, m, x, &down, &decoder_of(m)->kv_down);
     const slot c =
         latent_norm(p, nn_part(p, a, 1, &latent), "attention.kv_a_norm",
                     "self_attn.kv_a_layernorm.weight", of->rank);
 
-    return nn_linear(p, attend(p, m, q, c, nn_part(p, a, 1, &turning)), &out,
-                     NULL);
+    return product(p, m, attend(p, m, q, c, nn_part(p, a, 1, &turning)), &out,
+                   &decoder_of(m)->out);
 }

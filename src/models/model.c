@@ -547,9 +547,6 @@ status model_from_options(struct model *model, const struct options *options,
     }
     TRY(choose_adapters(model, options));
     TRY(moe_check_bias(options));
-    if (options->model.mup_base_width > 0 && model->moe.experts > 0)
-        FAIL(ERR_CONFIG, "model.mup_base_width: muP has no rule for routers "
-                         "and experts here; leave it out");
     if (options->model.mup_base_width > 0)
         model->mup = (double)model->width /
                      (double)options->model.mup_base_width;

@@ -13,8 +13,14 @@ struct decoder;
 struct config_row;
 
 /* Low-rank adapters (lora.h); rank 0: none. Not in config.json. */
-enum { LORA_CLASSES_MAX = 15, LORA_LAYERS_MAX = 256 };
+enum {
+    LORA_CLASSES_MAX = 15,
+    LORA_LAYERS_MAX = 256,
+    LORA_PARTS = 19 /* matrices of a block that may have one (lora.h) */
+};
 struct lora_class { int rank; double alpha; };
+/* The class of each part, from 1 on; 0: no adapter. */
+struct lora_site { unsigned char class[LORA_PARTS]; };
 struct lora {
     int rank;              /* of what has none of its own */
     double alpha;          /* likewise; they count alpha / rank */
@@ -23,9 +29,7 @@ struct lora {
     double dropout;        /* with which they were trained; here is none */
     int class_count;
     struct lora_class classes[LORA_CLASSES_MAX];
-    /* Four bits for each part of a block (lora_part): its class from 1 on, 0:
-     * no adapter. */
-    uint64_t sites[LORA_LAYERS_MAX];
+    struct lora_site sites[LORA_LAYERS_MAX];
 };
 
 /* The feed-forward part of a block as a mixture of experts

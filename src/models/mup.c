@@ -12,13 +12,23 @@ static bool stays(const struct model *model, const struct param *param)
             param->spec.rows * param->spec.cols == model->head_width);
 }
 
+/* Grows with the width in rows and columns. */
+static bool is_hidden(const struct param *param)
+{
+    return param->layer >= 0 && !param->spec.vector &&
+           param->spec.role != ROLE_EXPERT_BIASES &&
+           param->spec.role != ROLE_SELECTION_BIAS;
+}
+
 struct mup mup_of(const struct model *model, const struct param *param)
 {
     const double m = model->mup;
     struct mup mup = {1, 1, 1, 1};
 
     if (m == 0) return mup;
-    if (param->layer >= 0 && !param->spec.vector) {
+    if (param->spec.role == ROLE_ROUTER) {
+        mup.deviation = mup.rate = mup.sgd = mup.gain = 1 / m;
+    } else if (is_hidden(param)) {
         mup.deviation = 1 / sqrt(m);
         mup.rate = 1 / m;
     } else if (param->spec.role == ROLE_LAST_GAIN ||

@@ -7,6 +7,7 @@
  *
  *                                                Adam      SGD
  *   matrices of blocks     deviation / root m    rate / m
+ *   routers of experts     deviation / m         rate / m  rate / m
  *   gain, bias of the
  *   norm before the head   gain / m              rate / m  rate / m
  *   all else                                               rate * m
@@ -18,6 +19,11 @@
  * included, and a finished model is one that every reader of its family knows.
  * Its gradient is then m times the table's: the norm that clips, and epsilon,
  * take it times `gain`.
+ * A router is a matrix of outputs: as many as there are experts, at every
+ * width. The table gives those a factor 1 / m too; here it is in the matrix, by
+ * the same symmetry, so its gradient is m times the table's as well. Experts
+ * are matrices of blocks. (arXiv:2508.09752 derives rules for both.) The losses
+ * of balance are as they are: they read logits, whose size does not change.
  * Embeddings, positions, the head, biases and the gains of other norms begin
  * as at the base width. Gains that all heads share and biases of logits do not
  * grow with the width: under SGD too they learn as at the base. Heads must grow

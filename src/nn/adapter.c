@@ -211,10 +211,9 @@ static slot add_expand(struct program *p, slot a,
     return p->error == OK ? output : -1;
 }
 
-/* The rows of A, one piece after the other; those of B, each as in W. */
-static void specs_of(const struct param_spec *weight,
-                     const struct adapter *adapter, struct param_spec *a,
-                     struct param_spec *b)
+void adapter_specs(const struct param_spec *weight,
+                   const struct adapter *adapter, struct param_spec *a,
+                   struct param_spec *b)
 {
     const int pieces = adapter->pieces;
 
@@ -230,6 +229,8 @@ static void specs_of(const struct param_spec *weight,
     b->init = INIT_ZERO;
     b->decay = b->adapter = b->expands = true;
     b->adapter_scale = adapter->scale;
+    if (pieces == 1 && b->piece_count == 1) /* rows of heads */
+        b->pieces[0].outside_name = adapter->of[0].b;
     if (pieces == 1 && !adapter->named) return;
     a->piece_count = b->piece_count = pieces > 1 ? pieces : 0;
     b->rows = 0;
@@ -246,29 +247,53 @@ static void specs_of(const struct param_spec *weight,
     if (pieces == 1) b->piece_count = 1; /* its rows may have units */
 }
 
+/* A and B of adapter number `index` of a matrix, with their names. */
+struct pair { char names[2][PARAM_NAME_BYTES]; struct param_spec a, b; };
+
+static void name_pair(const struct param_spec *weight,
+                      const struct adapter *adapter, int index,
+                      struct pair *out)
+{
+    char number[16] = "";
+
+    if (index > 0) snprintf(number, sizeof number, ".%d", index);
+    adapter_specs(weight, adapter, &out->a, &out->b);
+    snprintf(out->names[0], sizeof out->names[0], "%.80s%s.lora_a",
+             weight->name, number);
+    snprintf(out->names[1], sizeof out->names[1], "%.80s%s.lora_b",
+             weight->name, number);
+    out->a.name = out->names[0];
+    out->b.name = out->names[1];
+}
+
 /* Adds the product of adapter number `index` of a matrix to its output. */
 static slot add_adapter(struct program *p, slot x,
                         const struct param_spec *weight,
                         const struct adapter *adapter, int index)
 {
-    char names[2][PARAM_NAME_BYTES], number[16] = "";
-    struct param_spec a, b;
+    struct pair pair;
     slot u;
 
-    if (index > 0) snprintf(number, sizeof number, ".%d", index);
-    specs_of(weight, adapter, &a, &b);
-    snprintf(names[0], sizeof names[0], "%.80s%s.lora_a", weight->name,
-             number);
-    snprintf(names[1], sizeof names[1], "%.80s%s.lora_b", weight->name,
-             number);
-    a.name = names[0];
-    b.name = names[1];
+    name_pair(weight, adapter, index, &pair);
     if (weight->split_cols == AXIS_TENSOR) {
-        u = nn_scale_over(p, nn_linear(p, x, &a, NULL), adapter->scale);
-        return local_adapter(p, u, &b);
+        u = nn_scale_over(p, nn_linear(p, x, &pair.a, NULL), adapter->scale);
+        return local_adapter(p, u, &pair.b);
     }
-    u = nn_scale_over(p, local_adapter(p, x, &a), adapter->scale);
-    return add_expand(p, u, weight, &b, adapter);
+    u = nn_scale_over(p, local_adapter(p, x, &pair.a), adapter->scale);
+    return add_expand(p, u, weight, &pair.b, adapter);
+}
+
+/* Every tensor rank has both matrices whole, and a part of the tokens. */
+slot nn_down_adapted(struct program *p, slot x, const struct param_spec *weight,
+                     const struct adapter *adapter)
+{
+    struct pair pair;
+    slot u;
+
+    name_pair(weight, adapter, 0, &pair);
+    u = nn_scale_over(p, local_adapter(p, x, &pair.a), adapter->scale);
+    u = local_adapter(p, u, &pair.b);
+    return nn_add(p, u, nn_down(p, x, weight));
 }
 
 slot nn_linear_adapted(struct program *p, slot x,

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* expert_products.c - the two products of experts: rows of tokens, rows of rows.
+/* expert_products.c - the products of experts: rows of tokens, rows of rows.
  * Where a row goes is computed again by each step from the choice, in scratch.
  *
  * The gradient of the rows is gate * dy: it is not stored, the products read dy
  * and the gates. So the gradient of that slot has the width of dy. */
+#include "nn/expert_adapter.h"
 #include "nn/expert_bias.h"
 #include "nn/expert_products.h"
 #include "nn/expert_ranks.h"
@@ -31,6 +32,31 @@ static size_t few_scratch(const struct step *step, const struct program *p)
 {
     return quantized_experts_bytes(step, p,
                                    p->tokens * form_of(step)->choices);
+}
+
+static enum expert_side side_of(const struct step *step)
+{
+    return expert_adapter_is(step, EXPERT_UP) ? EXPERT_UP : EXPERT_DOWN;
+}
+
+static size_t beside_scratch(const struct step *step, const struct program *p)
+{
+    return expert_adapter_bytes(step, p, side_of(step),
+                                p->tokens * form_of(step)->choices);
+}
+
+/* The room of an adapter is before that of operands in few bits. */
+static struct expert_adapter beside_of(const struct step *step,
+                                       struct run *run,
+                                       const struct choice_lists *lists)
+{
+    const struct program *p = run->program;
+
+    return (struct expert_adapter){
+        step, side_of(step), lists,
+        (char *)run->scratch + step->layer->scratch(step, p) -
+            few_scratch(step, p) - beside_scratch(step, p),
+        p->tokens * form_of(step)->choices};
 }
 
 /* Operands in few bits are at the end of scratch. */
@@ -92,8 +118,10 @@ static status up_forward(const struct step *step, struct run *run)
     TRY(overlap_wait_all(run, run_slot(run, step->input)));
     make_lists(step, run, &choice, &lists);
     const struct quantized_experts few = few_of(step, run, &lists);
+    const struct expert_adapter beside = beside_of(step, run, &lists);
 
-    return quantized_experts_product(run, &few, USE_FORWARD, &call);
+    TRY(quantized_experts_product(run, &few, USE_FORWARD, &call));
+    return expert_adapter_add(&beside, run, &call.a, call.c);
 }
 
 static status up_input(const struct step *step, struct run *run)
@@ -114,7 +142,10 @@ static status up_input(const struct step *step, struct run *run)
 
     call.c = tensor_2d(behind_lists(step, run), dx.dtype,
                        choice.tokens * choice.choices, param->cols);
+    const struct expert_adapter beside = beside_of(step, run, &lists);
+
     TRY(quantized_experts_product(run, &few, USE_DGRAD, &call));
+    TRY(expert_adapter_back(&beside, run, &call.a, call.c));
     if (is_shared(run)) {
         CHECK(!run->event->adds);
         return to_entries(run, choice_rows(dx, param->cols), call.c, &lists);
@@ -142,6 +173,16 @@ static status up_backward(const struct step *step, struct run *run)
                                         first_param(run, step)->rows));
 }
 
+/* The gradients of an adapter. */
+static status beside_weight(const struct step *step, struct run *run,
+                            const struct expert_operands *of)
+{
+    const struct expert_adapter beside = beside_of(step, run, of->lists);
+    const struct expert_adapter_rows rows = {.dy = of->a, .x = of->b};
+
+    return expert_adapter_weight(&beside, run, &rows);
+}
+
 static status up_weight(const struct step *step, struct run *run)
 {
     const struct param *param = first_param(run, step);
@@ -155,6 +196,7 @@ static status up_weight(const struct step *step, struct run *run)
 
     TRY(overlap_wait_all(run, run_slot(run, step->input)));
     make_lists(step, run, &choice, &lists);
+    TRY(beside_weight(step, run, &of));
     const struct quantized_experts few = few_of(step, run, &lists);
 
     TRY(quantized_experts_operands(run, &few, &of));
@@ -179,8 +221,11 @@ static status down_forward(const struct step *step, struct run *run)
     make_lists(step, run, &choice, &lists);
     const struct quantized_experts few = few_of(step, run, &lists);
 
+    const struct expert_adapter beside = beside_of(step, run, &lists);
+
     if (is_shared(run)) call.c.data = behind_lists(step, run);
     TRY(quantized_experts_product(run, &few, USE_FORWARD, &call));
+    TRY(expert_adapter_add(&beside, run, &call.a, call.c));
     return is_shared(run) ? to_entries(run, rows, call.c, &lists) : OK;
 }
 
@@ -200,8 +245,11 @@ static status down_backward(const struct step *step, struct run *run)
     make_lists(step, run, &choice, &lists);
     const struct quantized_experts few = few_of(step, run, &lists);
 
+    const struct expert_adapter beside = beside_of(step, run, &lists);
+
     call.a.scales = choice.gates.data;
-    return quantized_experts_product(run, &few, USE_DGRAD, &call);
+    TRY(quantized_experts_product(run, &few, USE_DGRAD, &call));
+    return expert_adapter_back(&beside, run, &call.a, call.c);
 }
 
 static status down_weight(const struct step *step, struct run *run)
@@ -219,6 +267,7 @@ static status down_weight(const struct step *step, struct run *run)
     const struct quantized_experts few = few_of(step, run, &lists);
 
     of.a.scales = choice.gates.data;
+    TRY(beside_weight(step, run, &of));
     TRY(quantized_experts_operands(run, &few, &of));
     return experts_weight(step, run, &of);
 }
@@ -228,9 +277,11 @@ static struct step_cost product_cost(const struct step *step,
 {
     const struct param *param = &p->params.items[step->param[0]];
     const int64_t rows = p->tokens * form_of(step)->choices;
+    const int64_t elements =
+        param->elements + expert_adapter_elements(step, p, side_of(step));
 
     return (struct step_cost){
-        .flops = 2 * (double)rows * (double)param->elements,
+        .flops = 2 * (double)rows * (double)elements,
         .bytes_moved = (double)((rows * (param->rows + param->cols) +
                                  param->elements * step->each) *
                                 dtype_bytes(p->dtype))};
@@ -242,7 +293,8 @@ static size_t up_scratch(const struct step *step, const struct program *p)
                                  p->params.items[step->param[0]].cols *
                                  dtype_bytes(program_real(p)));
 
-    return lists_bytes(step, p) + arena_aligned(sums) + few_scratch(step, p);
+    return lists_bytes(step, p) + arena_aligned(sums) +
+           beside_scratch(step, p) + few_scratch(step, p);
 }
 
 static size_t down_scratch(const struct step *step, const struct program *p)
@@ -252,17 +304,23 @@ static size_t down_scratch(const struct step *step, const struct program *p)
 
     return lists_bytes(step, p) +
            (program_tensor_ranks(p) > 1 ? arena_aligned(rows) : 0) +
-           few_scratch(step, p);
+           beside_scratch(step, p) + few_scratch(step, p);
 }
 
-const struct layer layer_experts_up = {
-    .name = "experts_up", .kind = LAYER_EXPERTS, .forward = up_forward,
-    .backward_input = up_backward, .backward_weight = up_weight,
-    .cost = product_cost, .scratch = up_scratch, .keeps_input_for_w = true,
-    .keeps_output_gradient_for_w = true};
+#define UP_PASSES \
+    .name = "experts_up", .kind = LAYER_EXPERTS, .forward = up_forward, \
+    .backward_input = up_backward, .backward_weight = up_weight, \
+    .cost = product_cost, .scratch = up_scratch, .keeps_input_for_w = true, \
+    .keeps_output_gradient_for_w = true
+#define DOWN_PASSES \
+    .name = "experts_down", .kind = LAYER_EXPERTS, .forward = down_forward, \
+    .backward_input = down_backward, .backward_weight = down_weight, \
+    .cost = product_cost, .scratch = down_scratch, \
+    .keeps_input_for_w = true, .keeps_output_gradient_for_w = true
+/* The gradients of an adapter's matrices read both of them. */
+#define WITH_ADAPTER .two_matrices = true, .reads_in_w = true
 
-const struct layer layer_experts_down = {
-    .name = "experts_down", .kind = LAYER_EXPERTS, .forward = down_forward,
-    .backward_input = down_backward, .backward_weight = down_weight,
-    .cost = product_cost, .scratch = down_scratch, .keeps_input_for_w = true,
-    .keeps_output_gradient_for_w = true};
+const struct layer layer_experts_up = {UP_PASSES};
+const struct layer layer_experts_down = {DOWN_PASSES};
+const struct layer layer_experts_up_adapted = {UP_PASSES, WITH_ADAPTER};
+const struct layer layer_experts_down_adapted = {DOWN_PASSES, WITH_ADAPTER};

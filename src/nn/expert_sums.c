@@ -152,6 +152,23 @@ static struct expert_rows rows_from(struct expert_rows rows, int64_t row)
     return rows;
 }
 
+/* Piece i of the sums of a matrix, or all of it where there are none. */
+static status sum_matrix(struct run *run, const struct expert_operands *of,
+                         const struct experts_gradient *all, int i)
+{
+    const struct expert_beside *form = of->pieces;
+    struct experts_gradient one = *all;
+
+    if (form == NULL)
+        return run->kernels->experts_gradient(run->stream, all);
+    one.c.data = (char *)all->c.data + i * form->rows * all->c.stride[1] *
+                                           dtype_bytes(all->c.dtype);
+    one.c.shape[1] = form->rows;
+    one.a.matrix = tensor_cols(all->a.matrix, form->column[i], form->rows);
+    one.b.matrix = tensor_cols(all->b.matrix, i * form->rank, form->rank);
+    return run->kernels->experts_gradient(run->stream, &one);
+}
+
 /* The sums of a run of experts. */
 static status sum_run(struct run *run, const struct expert_operands *of,
                       const struct expert_run *r,
@@ -178,7 +195,9 @@ static status sum_run(struct run *run, const struct expert_operands *of,
     matrix.c = tensor_3d(one.data, one.dtype, r->count, one.shape[0],
                          one.shape[1]);
     if (r->count > 1) matrix.c.stride[0] = r->stride;
-    return run->kernels->experts_gradient(run->stream, &matrix);
+    for (int i = 0; i < (of->pieces != NULL ? of->pieces->pieces : 1); i++)
+        TRY(sum_matrix(run, of, &matrix, i));
+    return OK;
 }
 
 /* Experts of one source. */

@@ -24,6 +24,8 @@ status experts_gate_backward(const struct step *step, struct run *run,
 struct expert_operands {
     const struct choice_lists *lists;
     struct expert_rows a, b;
+    const struct expert_beside *pieces; /* rows of the sums that have columns
+                           * of a and b of their own; NULL: all have all */
     int first, last;      /* pairs of an expert and a source, [expert][source],
                            * that are summed; 0, 0: all */
 };

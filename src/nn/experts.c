@@ -10,6 +10,7 @@
  * expert (kernels/experts.h). The products are in expert_products.c. */
 #include <string.h>
 
+#include "nn/expert_adapter.h"
 #include "nn/expert_bias.h"
 #include "nn/expert_products.h"
 #include "nn/expert_ranks.h"
@@ -203,10 +204,15 @@ static slot scatter_rows(struct program *p, slot rows,
     return rows;
 }
 
-static slot add_product(struct program *p, const struct layer *layer, slot x,
+static slot add_product(struct program *p, enum expert_side side, slot x,
                         slot choice, const struct experts_spec *spec)
 {
-    const bool up = layer == &layer_experts_up;
+    const bool up = side == EXPERT_UP;
+    const bool adapted =
+        (up ? spec->up_adapter.pieces : spec->down_adapter.pieces) > 0;
+    const struct layer *layer =
+        up ? adapted ? &layer_experts_up_adapted : &layer_experts_up
+           : adapted ? &layer_experts_down_adapted : &layer_experts_down;
     const int step = add_step(p, layer, x, &spec->form);
 
     if (p->error != OK) return -1;
@@ -220,6 +226,7 @@ static slot add_product(struct program *p, const struct layer *layer, slot x,
                    spec->form.experts);
     if (up && spec->up_bias.rows > 0)
         experts_params(p, step, 1, &spec->up_bias, spec->form.experts);
+    expert_adapter_params(p, step, side, spec);
     if (p->error != OK) return -1;
     p->slots[output].width =
         p->params.items[p->steps[step].param[0]].rows *
@@ -288,13 +295,14 @@ slot nn_experts(struct program *p, slot x, slot choice,
         x = dispatch_tokens(p, x, &whole, spec);
     if (p->error == OK) p->error = experts_check_ranks(p, &spec->form);
     if (p->error == OK) p->error = quantized_experts_check(p);
+    if (p->error == OK) p->error = expert_adapter_check(p, spec);
     if (p->error != OK) return -1;
     if (experts_are_spread(p)) {
         x = scatter_rows(p, spread_experts(p, x, whole, spec), spec);
         name_first(p, read);
         return p->error == OK ? add_combine(p, x, choice, spec) : -1;
     }
-    x = add_product(p, &layer_experts_up, x, whole, spec);
+    x = add_product(p, EXPERT_UP, x, whole, spec);
     name_first(p, read);
     if (p->error != OK) return -1;
     const int step = add_step(p, &layer_gate, x, &spec->form);
@@ -305,7 +313,7 @@ slot nn_experts(struct program *p, slot x, slot choice,
     p->slots[p->steps[step].output].width = p->slots[x].width / 2;
     read = straight_rotate(p, p->steps[step].output, &spec->down, whole,
                            spec->form.choices);
-    x = add_product(p, &layer_experts_down, read, whole, spec);
+    x = add_product(p, EXPERT_DOWN, read, whole, spec);
     name_first(p, read);
     return p->error == OK ? add_combine(p, x, choice, spec) : -1;
 }

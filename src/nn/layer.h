@@ -66,6 +66,11 @@ size_t relayout_messages(const struct program *p, const struct group *tensor,
 slot relayout_uncut(struct program *p, slot x, const char *name);
 /* y = x Wᵀ of a matrix that every tensor rank has whole (local.c). */
 slot local_adapter(struct program *p, slot x, const struct param_spec *spec);
+/* A and B of a matrix, without names inside: the rows of A, one piece after the
+ * other; those of B, each as in W (adapter.c). */
+void adapter_specs(const struct param_spec *weight,
+                   const struct adapter *adapter, struct param_spec *a,
+                   struct param_spec *b);
 /* The gradient of the step's first parameter, dyᵀ x of the tokens that this
  * rank has, summed as that of a norm's weight. Both of one type. */
 status local_sums(const struct step *step, struct run *run, struct tensor dy,

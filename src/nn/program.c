@@ -58,7 +58,9 @@ int program_add_step(struct program *p, const struct layer *layer, slot input)
         .layer = layer, .index = p->step_count, .block = p->block,
         .input = input, .second = -1, .left = -1, .output = -1, .aux = -1,
         .source = -1, .result = -1,
-        .named = -1, .param = {-1, -1, -1}, .use = {-1, -1, -1}, .each = 1};
+        .named = -1, .each = 1};
+    for (int i = 0; i < STEP_PARAMS_MAX; i++)
+        p->steps[p->step_count].param[i] = p->steps[p->step_count].use[i] = -1;
     return p->step_count++;
 }
 

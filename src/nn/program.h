@@ -85,7 +85,7 @@ struct layer {
     bool keeps_input_for_w, keeps_output_gradient_for_w;
 };
 
-enum { STEP_PARAMS_MAX = 3, ROPE_TABLES_MAX = 4, MTP_MOST = 2 };
+enum { STEP_PARAMS_MAX = 7, ROPE_TABLES_MAX = 4, MTP_MOST = 2 };
 
 struct rope_table {
     struct rope_scaling scaling;
@@ -96,6 +96,16 @@ struct rope_table {
                          * Source: Nakanishi 2025, arXiv:2501.19399, in the
                          * form that Llama 4 was released with */
     double temper_floor;
+};
+
+/* An adapter beside a product of experts: `pieces` times so many rows of B,
+ * each of `rank`, and the columns of the product, of `width` in all, that they
+ * add to. */
+struct expert_beside {
+    double scale;
+    int pieces;         /* 0: no adapter */
+    int64_t rank, rows, width;
+    int64_t column[2];
 };
 
 /* Heads of multi-head latent attention: elements of a query or key that stay
@@ -153,6 +163,7 @@ struct step {
                  bool by_entry;    /* rows lie as tokens and choices do */
                  bool scaled;      /* B: their gradient takes the gates, which
                                     * products take elsewhere */
+                 struct expert_beside beside[2]; /* of up and down */
         } experts;
         struct { int pieces;       /* of a fused matrix that have one */
                  int64_t column[PARAM_PIECES_MAX]; /* where each writes */
@@ -372,6 +383,9 @@ slot nn_linear_adapted(struct program *p, slot x,
                        const struct param_spec *weight,
                        const struct param_spec *bias,
                        const struct adapter *adapters, int count);
+/* nn_down with an adapter. */
+slot nn_down_adapted(struct program *p, slot x, const struct param_spec *weight,
+                     const struct adapter *adapter);
 /* Turns q and k of qkv [tokens, (heads + 2 kv_heads) head_width] in place.
  * scaling NULL: plain. */
 slot nn_rope(struct program *p, slot qkv, int heads, int kv_heads,
@@ -455,6 +469,7 @@ struct experts_spec {
     struct param_spec up, down;  /* up: gate, then up */
     struct param_spec up_bias;   /* of each expert [2 f, 1]; rows 0: none */
     struct param_spec down_bias; /* of all of them [experts, width]; likewise */
+    struct adapter up_adapter, down_adapter; /* names have a %d, too */
     double alpha, limit;         /* of a clamped gate (kernels/experts.h);
                                   * limit 0: SwiGLU */
     struct router_form form;

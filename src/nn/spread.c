@@ -24,7 +24,7 @@
 #include <string.h>
 
 #include "mesh/group.h"
-#include "nn/expert_sums.h"
+#include "nn/expert_adapter.h"
 #include "nn/quantized_experts.h"
 
 static const struct router_form *form_of(const struct step *step)
@@ -242,7 +242,9 @@ static struct step_cost work_cost(const struct step *step,
     const int ranks = mesh_expert_ranks(&p->mesh);
     const int64_t rows = rows_sent(step, p);
     const int64_t elements = p->params.items[step->param[0]].elements +
-                             p->params.items[step->param[1]].elements;
+                             p->params.items[step->param[1]].elements +
+                             expert_adapter_elements(step, p, EXPERT_UP) +
+                             expert_adapter_elements(step, p, EXPERT_DOWN);
     const int64_t width = step->set.experts.width;
     const double bytes = (double)dtype_bytes(p->dtype);
 
@@ -312,8 +314,9 @@ static const struct layer layer_go = {
     .starts_forward = true, .starts_backward = true
 
 static const struct layer layer_work = {WORK_PASSES};
-/* Further turns send x again, and multiply again. */
-static const struct layer layer_work_turns = {WORK_PASSES,
+/* Further turns send x again, and multiply again; gradients of adapters read
+ * their matrices. */
+static const struct layer layer_work_again = {WORK_PASSES,
                                               .reads_in_w = true};
 
 static const struct layer layer_settle = {
@@ -374,7 +377,10 @@ static void add_work(struct program *p, int go,
 {
     const struct router_form *form = &spec->form;
     const slot way = p->steps[go].output;
-    const int step = add_step(p, &layer_work, way, spec);
+    const bool adapted =
+        spec->up_adapter.pieces + spec->down_adapter.pieces > 0;
+    const int step =
+        add_step(p, adapted ? &layer_work_again : &layer_work, way, spec);
     const slot kept = add_words(p, way, "rows of experts");
 
     if (p->error != OK) return;
@@ -386,8 +392,10 @@ static void add_work(struct program *p, int go,
     /* In the order in which one rank declares them (experts.c). */
     if (p->error == OK && spec->up_bias.rows > 0)
         experts_params(p, step, 2, &spec->up_bias, form->experts);
+    expert_adapter_params(p, step, EXPERT_UP, spec);
     if (p->error == OK)
         experts_params(p, step, 1, &spec->down, form->experts);
+    expert_adapter_params(p, step, EXPERT_DOWN, spec);
     if (p->error != OK) return;
     struct step *work = &p->steps[step];
 
@@ -401,7 +409,7 @@ static void add_work(struct program *p, int go,
         (elements * dtype_bytes(p->dtype) + words - 1) / words;
     p->slots[kept].gradient_width = elements;
     if (!spread_has_turns(work, p)) return;
-    work->layer = &layer_work_turns;
+    work->layer = &layer_work_again;
     work->source = p->steps[go].input;
 }
 

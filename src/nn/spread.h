@@ -15,7 +15,8 @@
 
 /* Rooms in scratch behind the lists. */
 enum { ROOM_MINE, ROOM_THEIRS, ROOM_ALL, ROOM_SUM, ROOM_INNER, ROOM_OUT,
-       ROOM_GATES, ROOM_X, ROOM_H, ROOM_DZ, ROOM_DH, ROOM_FEW, ROOMS };
+       ROOM_GATES, ROOM_X, ROOM_H, ROOM_DZ, ROOM_DH, ROOM_BESIDE, ROOM_FEW,
+       ROOMS };
 struct rooms { size_t at[ROOMS + 1]; };
 
 struct spread {

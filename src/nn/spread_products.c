@@ -3,8 +3,8 @@
  * experts. */
 #include "nn/spread.h"
 
+#include "nn/expert_adapter.h"
 #include "nn/expert_bias.h"
-#include "nn/expert_sums.h"
 #include "nn/quantized_experts.h"
 #include "nn/straight.h"
 
@@ -37,6 +37,26 @@ static status multiply(struct spread *w, const struct spread_product *of,
     return quantized_experts_product(w->run, &few, of->use, &call);
 }
 
+static struct expert_adapter beside_of(const struct spread *w,
+                                       enum expert_side side)
+{
+    return (struct expert_adapter){
+        w->step, side, &w->turn.lists,
+        spread_room(w, ROOM_BESIDE, 1, 1, DTYPE_F32).data, w->rows};
+}
+
+/* c = c + what an adapter makes of a, forward or backward. */
+static status add_beside(struct spread *w, enum expert_side side,
+                         const struct spread_product *of)
+{
+    const struct expert_adapter beside = beside_of(w, side);
+    const struct expert_rows rows = {.matrix = of->a};
+
+    return of->use == USE_FORWARD
+               ? expert_adapter_add(&beside, w->run, &rows, of->c)
+               : expert_adapter_back(&beside, w->run, &rows, of->c);
+}
+
 static const struct param *param_of(const struct spread *w,
                                     const struct step *step)
 {
@@ -50,7 +70,8 @@ status spread_make_h(struct spread *w)
         &w->up, USE_FORWARD, spread_kept(w, ROOM_H), spread_kept(w, ROOM_X),
         expert_bias_of(&w->bias, 0, w->run)};
 
-    return multiply(w, &of, &order);
+    TRY(multiply(w, &of, &order));
+    return add_beside(w, EXPERT_UP, &of);
 }
 
 static struct tensor inner_room(const struct spread *w)
@@ -81,7 +102,8 @@ status spread_make_out(struct spread *w, struct tensor out)
     const struct spread_product of = {&w->down, USE_FORWARD, out,
                                       inner_room(w), {0}};
 
-    return multiply(w, &of, &order);
+    TRY(multiply(w, &of, &order));
+    return add_beside(w, EXPERT_DOWN, &of);
 }
 
 /* Gradients of gate and up; that of their product takes its room. */
@@ -93,6 +115,7 @@ status spread_make_dh(struct spread *w)
                                       spread_kept(w, ROOM_DZ), {0}};
 
     TRY(multiply(w, &of, &order));
+    TRY(add_beside(w, EXPERT_DOWN, &of));
     TRY(straight_glu_back(w->run, &glu, inner_room(w)));
     return experts_gate_backward(w->step, w->run, spread_kept(w, ROOM_DH),
                                  inner_room(w), spread_kept(w, ROOM_H));
@@ -104,7 +127,8 @@ status spread_make_dx(struct spread *w, struct tensor out)
     const struct spread_product of = {&w->up, USE_DGRAD, out,
                                       spread_kept(w, ROOM_DH), {0}};
 
-    return multiply(w, &of, &order);
+    TRY(multiply(w, &of, &order));
+    return add_beside(w, EXPERT_UP, &of);
 }
 
 /* The sums of one parameter: of a (gradients) and b. */
@@ -122,12 +146,26 @@ static status sum_rows(struct spread *w, const struct step *one,
     return experts_weight(one, w->run, &of);
 }
 
+static status sum_beside(struct spread *w, enum expert_side side,
+                         struct tensor dy, struct tensor x)
+{
+    const struct expert_adapter beside = beside_of(w, side);
+    const struct expert_adapter_rows rows = {
+        .dy.matrix = dy, .x.matrix = x, .first = w->turn.first,
+        .last = w->turn.last};
+
+    return expert_adapter_weight(&beside, w->run, &rows);
+}
+
 status spread_sum_turn(struct spread *w)
 {
     if (w->turn.first == w->turn.last) return OK; /* the others' turn */
     if (w->bias.param[0] >= 0)
         TRY(sum_rows(w, &w->bias, spread_kept(w, ROOM_DH), (struct tensor){0}));
+    TRY(sum_beside(w, EXPERT_UP, spread_kept(w, ROOM_DH),
+                   spread_kept(w, ROOM_X)));
     TRY(sum_rows(w, &w->up, spread_kept(w, ROOM_DH), spread_kept(w, ROOM_X)));
     TRY(spread_make_inner(w));
+    TRY(sum_beside(w, EXPERT_DOWN, spread_kept(w, ROOM_DZ), inner_room(w)));
     return sum_rows(w, &w->down, spread_kept(w, ROOM_DZ), inner_room(w));
 }

@@ -13,7 +13,7 @@
 
 #include <string.h>
 
-#include "nn/expert_sums.h"
+#include "nn/expert_adapter.h"
 #include "nn/quantized_experts.h"
 
 static const struct router_form *form_of(const struct step *step)
@@ -51,6 +51,16 @@ static size_t few_bytes(const struct step *step, const struct program *p,
     return a > b ? a : b;
 }
 
+/* The same of two adapters. */
+static size_t beside_bytes(const struct step *step, const struct program *p,
+                           int64_t rows)
+{
+    const size_t a = expert_adapter_bytes(step, p, EXPERT_UP, rows);
+    const size_t b = expert_adapter_bytes(step, p, EXPERT_DOWN, rows);
+
+    return a > b ? a : b;
+}
+
 /* Rows that this rank sends, and for which it has room. */
 static int64_t rows_mine(const struct step *step, const struct program *p)
 {
@@ -81,6 +91,7 @@ static struct rooms rooms_of(const struct step *step, const struct program *p)
         [ROOM_GATES] = (works ? again : mine) * real,
         [ROOM_X] = later * width, [ROOM_H] = 2 * later * inner,
         [ROOM_DZ] = later * width, [ROOM_DH] = 2 * later * inner,
+        [ROOM_BESIDE] = works ? beside_bytes(step, p, (int64_t)rows) : 0,
         [ROOM_FEW] = works ? few_bytes(step, p, (int64_t)rows) : 0};
     struct rooms rooms = {{sending_bytes(p, form_of(step))}};
 

@@ -426,18 +426,6 @@ static status check_expert(const struct setup *setup)
                      "this model has any; mesh.expert=1 works", ranks);
 }
 
-static status check_mtp(const struct setup *setup)
-{
-    const struct model *m = &setup->model;
-
-    if (m->mtp_depth == 0) return OK;
-    if (m->lora.rank > 0 || m->mup > 0)
-        FAIL(ERR_CONFIG, "mtp.depth: modules that predict later tokens have no "
-                         "adapters (lora.rank) and no rates of muP "
-                         "(model.mup_base_width); set one or the other to 0");
-    return OK;
-}
-
 struct regularization setup_regular(const struct model *model,
                                     const struct options *o)
 {
@@ -502,7 +490,6 @@ static status resolve_request(struct setup *setup)
     TRY(grid_resolve(&setup->grid, &asked, &facts));
     TRY(check_tensor(setup));
     TRY(check_expert(setup));
-    TRY(check_mtp(setup));
     if (r->qk_clip > 0) TRY(qk_clip_check(&setup->model));
     return setup_use_grid(setup, &setup->grid);
 }

@@ -201,8 +201,64 @@ first=$(tail -n 1 log)
 must generate whole --prompt "the " --tokens 5 --temperature 0
 if [ "$(tail -n 1 log)" = "$first" ]; then ok "exported: the same text"
 else bad "exported" "another text" log; fi
-must train config.yaml --run further --set init.from=whole \
-    --set model.from=whole --set train.steps=2 --set lora.rank=2
+
+# --- adapters beside every expert: killed, merged, read by PEFT, taken back ---
+beside=(--set init.from=whole --set model.from=whole --set train.steps=12
+    --set lora.rank=2 --set 'lora.targets=[q_proj,w1,w2,w3]')
+must train config.yaml --run adapted "${beside[@]}"
+rm -rf cut
+LOCKSTEP_FAULT=train.step:8:kill lockstep train config.yaml --run cut \
+    --ranks 2 --set mesh.expert=2 "${beside[@]}" >log 2>&1
+must resume cut --ranks 4 --set mesh.expert=1 --set mesh.tensor=2 \
+    --set mesh.expert_tensor=1 --set mesh.shard=2 --set zero=fsdp
+if same_run adapted cut; then ok "adapters of experts, killed, resumed"
+else bad "adapters of experts, killed, resumed" "$why" log; fi
+must export adapted merged
+must generate merged --prompt "the " --tokens 12 --temperature 0
+first=$(tail -n 1 log)
+must generate adapted --prompt "the " --tokens 12 --temperature 0
+if [ "$(tail -n 1 log)" = "$first" ]; then ok "merged into experts: the same text"
+else bad "merged into experts" "another text" log; fi
+must export adapted alone --adapter
+echo '[[3,5,7,9,11,13,2,8,4,6],[23,25,27,29,211,213,22,28,24,26]]' >ids.json
+must score adapted --tokens ids.json --logits logits.safetensors
+python=${PYTHON:-python3}
+if "$python" "$tree/tests/golden/check_export.py" exported ids.json \
+    logits.safetensors --adapter alone >log 2>&1; then
+    grep check_export log
+    ok "peft reads adapters of experts, where it is installed"
+else
+    bad "adapters of experts in peft" "other logits" log
+fi
+must import exported taken --adapter alone
+must export taken again --adapter
+if cmp -s alone/adapter_model.safetensors again/adapter_model.safetensors; then
+    ok "adapters of experts come in and go out"
+else
+    bad "adapters of experts, imported" "other bytes"
+fi
+# Experts whose files have one tensor: merged, but without names for PEFT.
+must train config.yaml --run stacked --set model.family=granitemoe \
+    --set moe.experts=4 --set train.steps=2 --set lora.rank=2 \
+    --set 'lora.targets=[gate,up,down]'
+must export stacked stacked_out
+expect "names of adapters that PEFT has not" 78 "all experts of a block in one" \
+    export stacked nothing --adapter
+# Modules for later tokens stay as they are, beside latent attention.
+must train config.yaml --run later_on --set train.steps=3 --set lora.rank=2 \
+    --set 'lora.targets=[all-linear]' --set model.family=deepseek_v3 \
+    --set model.kv_heads=0 --set model.head_width=0 --set moe.experts=4 \
+    --set moe.top_k=2 --set moe.groups=1 --set moe.groups_chosen=1 \
+    --set mla.query_rank=10 --set mla.rank=16 --set mla.nope=6 --set mla.rope=4 \
+    --set mla.value=5 --set mtp.depth=1
+must generate later_on --prompt "the " --tokens 8 --temperature 0
+cp log first.log
+must generate later_on --prompt "the " --tokens 8 --temperature 0 --speculative
+if [ "$(sed 's/guessed .*//' log)" = "$(cat first.log)" ]; then
+    ok "adapters and guessed tokens"
+else bad "adapters and guessed tokens" "another text" log; fi
+expect "a cache that multiplies by an adapted matrix" 78 "use --cache keys" \
+    generate later_on --prompt "the " --tokens 2 --cache latent
 
 # --- ranks divide the experts: checkpoints go from degree to degree ---
 for layout in "mesh.expert=2" "mesh.expert=2 mesh.shard=2 zero=fsdp"; do
@@ -504,7 +560,8 @@ refuse_latent "latent: an odd turning part" "an even number is needed" mla.rope=
 refuse_latent "latent: long values" "values no more than keys" mla.value=11
 refuse_latent "latent: few key heads" "only as many as heads" model.kv_heads=2
 refuse_latent "latent: QK-clip" "share a key's rotary part" optimizer.qk_clip=1
-refuse_latent "latent: adapters" "lora" lora.rank=2
+refuse_latent "latent: adapters of what is not there" "q_proj is not" lora.rank=2 \
+    'lora.targets=[q_proj]'
 refuse_latent "latent: groups that do not divide" "groups" moe.groups=3
 refuse_latent "latent: dense blocks later" "dense blocks of deepseek_v3 are" \
     moe.first_dense=0 moe.dense=1
@@ -589,13 +646,14 @@ expect "no experts to divide over tensor ranks" 78 "leave them out" \
     train config.yaml --run none --ranks 2 --set mesh.tensor=2 \
     --set mesh.expert_tensor=1
 
-refuse "muP" "no rule for routers" model.family=mixtral model.mup_base_width=8
-refuse "adapters beside experts" "gate_proj" model.family=mixtral \
-    lora.rank=2 'lora.targets=[gate_proj]'
-refuse "adapters of latent attention" "has no matrices that take adapters" \
-    model.family=deepseek_v2 lora.rank=2 model.kv_heads=0 model.head_width=0 \
-    moe.groups=1 moe.groups_chosen=1 mla.query_rank=10 mla.rank=16 mla.nope=6 \
-    mla.rope=4 mla.value=5
+refuse "adapters of a dense block that is not there" "gate_proj is not q_proj" \
+    model.family=mixtral lora.rank=2 'lora.targets=[gate_proj]'
+expect "adapters of experts that ranks cut" 78 "mesh.expert_tensor=1" \
+    train config.yaml --run none --ranks 2 --set mesh.tensor=2 \
+    --set model.family=mixtral --set lora.rank=2 --set 'lora.targets=[w1,w3]'
+refuse "adapters of experts that a recipe rotates" "leave their matrices out" \
+    model.family=mixtral lora.rank=2 'lora.targets=[w2]' train.dtype=bfloat16 \
+    numerics.recipe=mxfp4-quartet
 refuse "a rate of biases below 0" "expected 0 to 1, or -1" \
     model.family=mixtral moe.bias_rate=-0.5
 refuse "moving biases beside adapters" "adapters learn beside a model" \

@@ -79,7 +79,7 @@ draw() { # SEED
                 else maybe("optimizer.qk_clip=0.05", 30)
             }
             gpt2 = random(4) == 0
-            experts = !gpt2 && !adapters && random(2) == 0
+            experts = !gpt2 && random(2) == 0
             if (gpt2)
                 settings = settings " model.family=gpt2 model.kv_heads=0"
             if (experts) {
@@ -87,7 +87,7 @@ draw() { # SEED
                     of("mixtral qwen3_moe granitemoe glm4_moe glm4_moe " \
                        "deepseek phimoe") \
                     " moe.experts=4 moe.top_k=2"
-                maybe("moe.bias_rate=0.01", 50)
+                if (!adapters) maybe("moe.bias_rate=0.01", 50)
                 maybe("moe.jitter=0.1", 40)
                 maybe("moe.z_loss=1e-3", 30)
                 maybe("moe.rows_bound=0.5", 40)
@@ -98,8 +98,11 @@ draw() { # SEED
                         " mtp.depth=" of("1 2"), 60)
                 if (settings !~ /moe.bias/) maybe("moe.capacity_factor=1", 30)
             }
-            if (adapters) maybe("lora.targets=" \
-                (gpt2 ? "[c_attn]" : "[q_proj,down_proj]"), 30)
+            if (adapters) maybe("lora.targets=" (gpt2 ? "[c_attn]" : \
+                settings ~ /quartet/ ? "[q_proj]" : \
+                settings ~ /mixtral|phimoe/ ? "[q_proj,w1,w2,w3]" : \
+                settings ~ /granitemoe/ ? "[v_proj,gate,up,down]" : \
+                "[q_proj,down_proj]"), experts ? 80 : 30)
             else maybe("optimizer.groups=" of("[\"*norm*~frozen\"] " \
                 "[\"embedding~frozen\",\"layers.0.*~frozen\"] " \
                 "[\"*wqkv*~lr_factor=0.5~weight_decay=0\"] " \
@@ -107,10 +110,9 @@ draw() { # SEED
             maybe("model.tied=true", 30)
             maybe("model.dropout=0.1", 30)
             maybe("model.attention_dropout=0.2", 30)
-            if (!gpt2 && !experts && !adapters)
+            if (!gpt2 && !experts)
                 maybe("mtp.depth=" of("1 2"), 25)
-            if (name !~ /muon|adafactor|soap/ && !experts &&
-                settings !~ /mtp/) # no rule of muP
+            if (name !~ /muon|adafactor|soap/) # no rule of muP
                 maybe("model.mup_base_width=12", 20)
             maybe("train.z_loss=1e-3", 30)
             maybe("train.noise_scale=3", 30)

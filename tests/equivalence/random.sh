@@ -163,9 +163,18 @@ draw() { # SEED
         function targets() {
             if (family == "gpt2") return "c_attn c_proj c_fc"
             if (family == "starcoder2") return "q_proj v_proj o_proj c_fc c_proj"
-            if (family ~ /mixtral|moe|oss|deepseek/) return "q_proj k_proj v_proj o_proj"
             if (family == "phi3") return "qkv_proj o_proj gate_up_proj down_proj"
-            if (family == "llama4") return "q_proj,k_proj,v_proj o_proj"
+            if (family == "llama4")
+                return "q_proj,k_proj,v_proj o_proj " \
+                    (recipe ~ /bitnet|quartet/ ? "gate_proj" : \
+                     "gate up down up_proj down_proj")
+            if (family ~ /mixtral|moe|oss|deepseek/)
+                return (family ~ /deepseek_v/ ? "o_proj kv_a_proj_with_mqa kv_b_proj " : \
+                     "q_proj k_proj v_proj o_proj ") \
+                    (recipe ~ /bitnet|quartet/ ? "" : \
+                     family ~ /mixtral|phimoe/ ? "w1 w2 w3 w1,w3" : \
+                     family ~ /granite|oss/ ? "gate up down gate,up" : \
+                     "gate_proj up_proj down_proj experts.up_proj gate_proj,up_proj")
             if (family == "gptj") # its queries and keys need the values
                 return "q_proj,k_proj,v_proj out_proj fc_in fc_out"
             if (family ~ /falcon|gpt_neox/)
@@ -175,7 +184,7 @@ draw() { # SEED
         # What stays as it is, and adapters; ~: a space in a word.
         function stays(   rank, group, named) {
             rank = seed % 2 && clip > 0 ? 0 : of("0 0 2 3")
-            if (family ~ /deepseek_v/ || special ~ /bias_rate=0[.]|depth=[12]/) rank = 0
+            if (special ~ /bias_rate=0[.]/) rank = 0
             named = rank > 0 && random(2) ? some(targets()) : "[all]"
             group = of("- - *norm*~frozen layers.0.*~frozen *.wo~frozen " \
                 (family ~ /deepseek_v/ ? "" : "*wqkv~frozen ") \
@@ -183,7 +192,8 @@ draw() { # SEED
                 "*" (family ~ /deepseek_v/ ? "wkv_a" : "wqkv") \
                 "*~lr_factor=0.5~weight_decay=0" \
                 (rank > 0 ? " *lora_a~frozen *lora_b~frozen" : "") \
-                (rank > 0 && named == "[all]" ? " *wqkv.lora_b~frozen " \
+                (rank > 0 && named == "[all]" ? (family ~ /deepseek_v/ ? " " : \
+                    " *wqkv.lora_b~frozen ") \
                     (family ~ /mixtral|moe|oss|deepseek|llama4/ ? "*.wo.lora_*~frozen" \
                                             : "*.w2.lora_*~frozen") : ""))
             if (rank > 0 && group !~ (layers > 1 ? "layers.0|lora" : "lora"))
@@ -248,7 +258,7 @@ draw() { # SEED
                 "numerics.grid_context=" context,
                 "numerics.grid_data=" of("0 0 0 " batch), "seed=" seed,
                 "numerics.bfloat16=" (dtype ~ /^b/ ? of("pairs tiles") : "pairs"),
-                "numerics.recipe=" (dtype ~ /^b/ ? of("none hfp8 fp8-tensor fp8-delayed fp8-tiles mxfp8 mxfp4 " \
+                "numerics.recipe=" (recipe = dtype ~ /^b/ ? of("none hfp8 fp8-tensor fp8-delayed fp8-tiles mxfp8 mxfp4 " \
                          "nvfp4 nvfp4-delayed bitnet mxfp4-quartet") : "none"),
                 "numerics.high_last=0",
                 "optimizer.clip=" of("0 0.5") special extra stays()

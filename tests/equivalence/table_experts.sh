@@ -116,7 +116,36 @@ steps=3 model deepseek_v3 $experts model.family=deepseek_v3 $latent \
 steps=3 model deepseek_v2 $experts model.family=deepseek_v2 $latent mla.query_rank=0 train.dtype=bfloat16 moe.scale=2
 steps=3 model deepseek_v2_mxfp4 $experts model.family=deepseek_v2 $latent train.dtype=bfloat16 numerics.recipe=mxfp4 moe.scale=2
 steps=3 model deepseek_v3_quartet $experts model.family=deepseek_v3 $latent $wide mla.query_rank=40 mla.rank=36 moe.intermediate_size=40 numerics.recipe=mxfp4-quartet numerics.recipe_steps=2
+# Adapters of experts of all tokens, which tensor ranks cut; muP of routers.
+steps=3 model lora_shared $experts model.family=qwen2_moe moe.experts=8 \
+    moe.top_k=2 moe.intermediate_size=16 moe.first_dense=1 lora.rank=3
+steps=3 model lora_latent $experts model.family=deepseek_v3 $latent lora.rank=2
+steps=3 model lora_direct $experts model.family=deepseek_v2 $latent lora.rank=3 \
+    mla.query_rank=0 train.dtype=bfloat16
+steps=3 model mup_experts $experts model.family=deepseek_v3 $latent \
+    moe.bias_rate=0.01 model.mup_base_width=8
 }
+
+# Adapters of experts that tokens choose, which are whole on a rank.
+cp layouts.txt all.txt
+sed -i '/tensor=/{/expert_tensor=1/!d}; /expert_tensor=2/d' layouts.txt
+# shellcheck disable=SC2086
+{
+steps=3 model lora_experts $experts model.family=mixtral moe.experts=4 \
+    lora.rank=3 'lora.targets=[q_proj,w1,w2,w3]' moe.jitter=0.1
+steps=3 model lora_every $experts model.family=deepseek_v3 $latent lora.rank=2 \
+    'lora.targets=[all-linear]' model.dropout=0.1
+steps=3 model lora_experts_bf16 $experts model.family=qwen3_moe moe.experts=12 \
+    moe.top_k=4 moe.intermediate_size=12 moe.every=2 train.dtype=bfloat16 \
+    lora.rank=2 'lora.targets=[up_proj,down_proj]' moe.capacity_factor=0.8
+steps=3 model lora_experts_nvfp4 $experts model.family=mixtral moe.experts=4 \
+    train.dtype=bfloat16 numerics.high_last=0 numerics.recipe=nvfp4 \
+    lora.rank=2 'lora.targets=[w2,w3]' optimizer.name=muon
+steps=3 model lora_experts_frozen $experts model.family=gpt_oss moe.experts=6 \
+    moe.top_k=2 lora.rank=2 'lora.targets=[gate,up]' optimizer.groups='[
+"layers.1.experts.3.* frozen", "layers.0.*lora_a frozen", "layers.2.* frozen"]'
+}
+mv all.txt layouts.txt
 
 # Experts divided over several axes at once.
 cp layouts.txt all.txt
@@ -205,6 +234,11 @@ steps=3 model later $experts model.family=deepseek_v3 $latent mtp.depth=2 \
 steps=3 model later_tied $experts model.family=glm4_moe moe.experts=4 \
     moe.top_k=2 moe.intermediate_size=12 mtp.depth=1 model.tied=true \
     train.dtype=bfloat16 moe.first_dense=1
+steps=3 model later_mup $experts model.family=deepseek_v3 $latent mtp.depth=2 \
+    model.mup_base_width=8 train.dtype=bfloat16
+sed -i '/tensor=/{/expert_tensor=1/!d}; /expert_tensor=2/d' layouts.txt
+steps=3 model later_lora $experts model.family=deepseek_v3 $latent mtp.depth=2 \
+    lora.rank=2 'lora.targets=[up_proj,down_proj]'
 later_pipe >layouts.txt
 steps=3 model later_pipe $experts model.family=deepseek_v3 $latent mtp.depth=2 \
     mtp.weight_steps=1 moe.bias_rate=0.01 model.dropout=0.1 train.z_loss=1e-3 \

@@ -3,7 +3,7 @@
 """Writes parts/<name>/: 20 AdamW steps that train a part of the parameters,
 or each in its own way, in float64.
 
-    python3 tests/golden/make_parts.py
+    python3 tests/golden/make_parts.py [RUN...]
 
     parts.json             settings, loss and gradient norm of each step; rows
                            of optimizer.groups, as the test gives them; loss of
@@ -16,13 +16,18 @@ What a group says is written here a second time, by name, without globs.
 Adapters are merged into their matrices before each forward pass, so that no
 line is shared with the two products of src/nn/adapter.c. Where peft is
 installed, its loss is compared (its base model computes norms in float32).
+Mixtures of experts are transformers' own, in float64 throughout; peft reads
+their adapters from a directory, and turns those of single experts into its own.
 """
+import contextlib
 import json
 import math
 import pathlib
+import sys
+import tempfile
 
 import torch
-from safetensors.torch import save_file
+from safetensors.torch import load_file, save_file
 
 import make_training as base
 import oracle
@@ -67,7 +72,60 @@ RUNS = {
     "lora_gpt2": ("gpt2_plain_names", "gpt2", 0.02,
                   (2, 3.0, ["all"],
                    ["attn.c_attn", "attn.c_proj", "mlp.c_fc", "mlp.c_proj"])),
+    "lora_mixtral": ("mixtral", "llama", 0.02,
+                     (3, 6.0, ["q_proj", "v_proj", "w1", "w2", "w3"],
+                      ["self_attn.q_proj", "self_attn.v_proj", "w1", "w2", "w3"])),
+    # Dense blocks, experts of all tokens, and others; of gate and up the latter.
+    "lora_deepseek": ("deepseek_v3", "llama", 0.02,
+                      (2, 5.0, ["up_proj", "down_proj", "q_a_proj", "q_b_proj",
+                                "kv_a_proj_with_mqa", "kv_b_proj", "o_proj"],
+                       ["up_proj", "down_proj", "q_a_proj", "q_b_proj",
+                        "kv_a_proj_with_mqa", "kv_b_proj", "o_proj"])),
 }
+
+
+@contextlib.contextmanager
+def inner_float64():
+    """Inner steps of transformers are float64, too."""
+    import check_drawn
+    before = torch.Tensor.float, torch.float32, torch.get_default_dtype()
+    check_drawn.float64_throughout()
+    try:
+        yield
+    finally:
+        torch.Tensor.float, torch.float32, default = before
+        torch.float = torch.float32
+        torch.set_default_dtype(default)
+
+
+class Mixture:
+    """A model of transformers that takes weights by their names in files."""
+
+    def __init__(self, directory):
+        import check_drawn
+        self.family = json.loads((directory / "config.json").read_text())["model_type"]
+        with inner_float64():
+            self.model = check_drawn.build(directory)
+        self.parts = {
+            inside: [outside for outside, _ in
+                     check_drawn.pieces(inside, self.family, value)]
+            for inside, value in check_drawn.tensors(self.model)}
+        self.weights = {k: v.to(oracle.F64).requires_grad_(v.dim() > 0) for k, v in
+                        load_file(directory / "model.safetensors").items()}
+
+    def values(self, weights):
+        """Of the model's own tensors, which have all experts of a block."""
+        for inside, names in self.parts.items():
+            found = [weights[name] for name in names]
+            if inside.endswith("gate_up_proj"):
+                found = [torch.cat(pair) for pair in zip(found[::2], found[1::2])]
+            yield inside, torch.stack(found) if len(names) > 1 else found[0]
+
+    def logits(self, weights, tokens):
+        with inner_float64():
+            return torch.func.functional_call(
+                self.model, dict(self.values(weights)), (tokens,),
+                {"use_cache": False}).logits
 
 
 def adapters_make(weights, modules, rank, generator):
@@ -98,6 +156,29 @@ def merged(weights, adapters, scale):
             change = change.T
         result[f"{stem}.weight"] = weights[f"{stem}.weight"] + change
     return result
+
+
+def mixture_peft_loss(directory, weights, adapters, lora, batch):
+    """Of the adapters as a directory, such as `lockstep export --adapter` writes."""
+    try:
+        import peft
+    except ImportError:
+        return None
+    mixture = Mixture(directory)
+    rank, alpha, _, modules = lora
+    mixture.model.load_state_dict(dict(mixture.values(weights)), strict=False)
+    with tempfile.TemporaryDirectory() as made:
+        save_file({f"base_model.model.{k}": v.detach().contiguous()
+                   for k, v in adapters.items()},
+                  f"{made}/adapter_model.safetensors")
+        pathlib.Path(f"{made}/adapter_config.json").write_text(json.dumps(
+            {"peft_type": "LORA", "task_type": "CAUSAL_LM", "r": rank,
+             "lora_alpha": alpha, "target_modules": modules}))
+        model = peft.PeftModel.from_pretrained(mixture.model, made)
+    model = model.to(oracle.F64).eval()
+    with inner_float64():
+        found = model(batch[:, :-1], use_cache=False).logits
+    return oracle.loss_of(found, batch[:, 1:]).item()
 
 
 def peft_loss(config, weights, adapters, lora, batch):
@@ -138,10 +219,23 @@ def make(run):
     s = base.SETTINGS
     model, tokens_of, clip, lora = RUNS[run]
     config = json.loads((HERE / "models" / model / "config.json").read_text())
-    weights = base.weights_load(HERE / "models" / model, config)
+    mixture = None
+    if any("expert" in key for key in config):
+        mixture = Mixture(HERE / "models" / model)
+        weights = mixture.weights
+    else:
+        weights = base.weights_load(HERE / "models" / model, config)
+
+    def logits(of, batch):
+        return mixture.logits(of, batch) if mixture else \
+            oracle.logits_of(config, of, batch)
+
     _, seed, _ = base.RUNS[tokens_of]
-    tokens = base.tokens_make(config["vocab_size"],
-                              torch.Generator().manual_seed(seed))
+    source = json.loads((HERE / "models" / base.RUNS[tokens_of][0] /
+                         "config.json").read_text())
+    tokens = base.tokens_make(source["vocab_size"],
+                              torch.Generator().manual_seed(seed)) \
+        % config["vocab_size"]
     directory = HERE / "parts" / run
     directory.mkdir(parents=True, exist_ok=True)
     adapters, scale = {}, 0.0
@@ -166,10 +260,13 @@ def make(run):
     for step in range(s["steps"]):
         batch, t = tokens[step], step + 1
         loss = oracle.loss_of(
-            oracle.logits_of(config, merged(weights, adapters, scale),
-                             batch[:, :-1]), batch[:, 1:])
+            logits(merged(weights, adapters, scale), batch[:, :-1]),
+            batch[:, 1:])
         if step == 0 and lora:
-            other = peft_loss(config, weights, adapters, lora, batch)
+            other = mixture_peft_loss(HERE / "models" / model, weights, adapters,
+                                      lora, batch) if model == "mixtral" else \
+                None if mixture else \
+                peft_loss(config, weights, adapters, lora, batch)
             if other is not None:
                 print(f"{run}: peft's loss differs by "
                       f"{abs(other - loss.item()):.1e}")
@@ -200,8 +297,8 @@ def make(run):
     last = {**weights, **adapters, **average}
     with torch.no_grad():
         ema_loss = oracle.loss_of(
-            oracle.logits_of(config, merged(last, last if lora else {}, scale),
-                             tokens[-1][:, :-1]), tokens[-1][:, 1:]).item()
+            logits(merged(last, last if lora else {}, scale),
+                   tokens[-1][:, :-1]), tokens[-1][:, 1:]).item()
     print(f"{run}: loss {rows[0]['loss']:.6f} to {rows[-1]['loss']:.6f}, "
           f"average {ema_loss:.6f}, "
           f"{sum(r['grad_norm'] > clip for r in rows)} steps clipped")
@@ -217,5 +314,5 @@ def make(run):
 
 
 if __name__ == "__main__":
-    for each in RUNS:
+    for each in sys.argv[1:] or RUNS:
         make(each)

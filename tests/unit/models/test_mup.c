@@ -39,7 +39,19 @@ static const struct row {
     {"layers.1.attention.q_norm", {1, 1, 1, 1}},
     {"layers.1.attention.k_norm", {1, 1, 1, 1}},
     {"layers.1.ffn_norm", {1, 1, 4, 1}}},
-  olmo2[] = {{"layers.1.attention.q_norm", {1, 1, 4, 1}}};
+  olmo2[] = {{"layers.1.attention.q_norm", {1, 1, 4, 1}}},
+  experts[] = { /* outputs, and matrices of blocks; biases of both */
+    {"layers.1.router", {0.25, 0.25, 0.25, 0.25}},
+    {"layers.0.router_b", {1, 1, 1, 1}},
+    {"layers.1.experts.2.w13", {0.5, 0.25, 1, 1}},
+    {"layers.0.experts.0.w2", {0.5, 0.25, 1, 1}},
+    {"layers.0.experts.1.b13", {1, 1, 4, 1}},
+    {"layers.0.experts.b2", {1, 1, 4, 1}}},
+  later[] = {
+    {"layers.2.mtp.projection", {0.5, 0.25, 1, 1}},
+    {"layers.2.ffn.w13", {0.5, 0.25, 1, 1}},
+    {"layers.2.mtp.hidden_norm", {1, 1, 4, 1}},
+    {"layers.2.mtp.norm", {1, 0.25, 0.25, 0.25}}};
 
 static const struct param *find(const struct param_table *table,
                                 const char *name)
@@ -58,11 +70,15 @@ static bool same(struct mup a, struct mup b)
 }
 
 static void check_kind(const struct model_kind *kind, const struct row *rows,
-                       int count)
+                       int count, int depth)
 {
-    const struct model wide = model_of(kind, WIDTH / BASE);
+    struct model wide = model_of(kind, WIDTH / BASE);
     const struct model standard = model_of(kind, 0);
     struct program whole;
+
+    wide.mtp_depth = depth;
+    if (kind->experts > 0)
+        wide.moe = (struct moe){.experts = 3, .top_k = 2, .width = 64};
 
     IS_OK(model_build_whole(&whole, &wide));
     for (int i = 0; i < count; i++) {
@@ -79,10 +95,12 @@ static void check_kind(const struct model_kind *kind, const struct row *rows,
 
 TEST(factors_are_those_of_the_table)
 {
-    check_kind(&model_llama, llama, ROWS(llama));
-    check_kind(&model_gptj, gptj, ROWS(gptj));
-    check_kind(&model_qwen3, qwen3, ROWS(qwen3));
-    check_kind(&model_olmo2, olmo2, ROWS(olmo2));
+    check_kind(&model_llama, llama, ROWS(llama), 0);
+    check_kind(&model_gptj, gptj, ROWS(gptj), 0);
+    check_kind(&model_qwen3, qwen3, ROWS(qwen3), 0);
+    check_kind(&model_olmo2, olmo2, ROWS(olmo2), 0);
+    check_kind(&model_gpt_oss, experts, ROWS(experts), 0);
+    check_kind(&model_llama, later, ROWS(later), 1);
 }
 
 /* Weights of a whole model from the same seed. */

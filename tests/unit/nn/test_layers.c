@@ -234,6 +234,52 @@ static slot dropped_residual(struct program *p, slot x)
     return nn_add(p, x, nn_dropout(p, y, DROPOUT_FEED_FORWARD));
 }
 
+/* Three experts, two for each token. adapters: 0, none; 1, beside all; -1,
+ * beside up alone. */
+static slot mixture(struct program *p, slot x, int adapters)
+{
+    enum { INNER = 6, EXPERTS = 3, RANK = 2 };
+    struct experts_spec spec = {
+        .up = matrix("experts.%d.up", 2 * INNER, WIDTH),
+        .down = matrix("experts.%d.down", WIDTH, INNER),
+        .form = {.normalised = true, .experts = EXPERTS, .choices = 2},
+        .leaf = EXPERTS};
+    const struct param_spec router = matrix("router", EXPERTS, WIDTH);
+
+    spec.up.split_rows = spec.down.split_cols = AXIS_TENSOR;
+    spec.up.piece_count = 2;
+    spec.up.pieces[0] = spec.up.pieces[1] =
+        (struct param_piece){NULL, INNER, 1};
+    if (adapters != 0) {
+        spec.up_adapter = (struct adapter){
+            .rank = RANK, .scale = 0.7, .named = true,
+            .pieces = adapters > 0 ? 2 : 1};
+        spec.up_adapter.of[adapters > 0].piece = 1;
+    }
+    if (adapters > 0)
+        spec.down_adapter = (struct adapter){.rank = RANK + 1, .scale = 1.3,
+                                             .pieces = 1};
+    const slot choice =
+        nn_choose(p, nn_router(p, x, &router, NULL), &spec.form);
+
+    return nn_experts(p, x, choice, &spec);
+}
+
+static slot experts(struct program *p, slot x)
+{
+    return mixture(p, x, 0);
+}
+
+static slot adapted_experts(struct program *p, slot x)
+{
+    return mixture(p, x, 1);
+}
+
+static slot adapted_half(struct program *p, slot x)
+{
+    return mixture(p, x, -1);
+}
+
 static slot nothing(struct program *p, slot x)
 {
     (void)p;
@@ -265,6 +311,9 @@ static const struct row {
     {"dropout, residual", dropped_residual, true},
     {"dropout, attention", ruled, false},
     {"z-loss", rms_norm, false},
+    {"experts", experts, false},
+    {"adapters of experts", adapted_experts, false},
+    {"adapters of one half", adapted_half, true},
 };
 
 static const struct row *current; /* row that `build` is to make */
@@ -475,7 +524,8 @@ TEST(a_flag_that_lies_is_found)
     static const struct { const char *row; int step; } lies[] = {
         {"linear", 1}, {"rmsnorm", 1}, {"layernorm", 1},
         {"swiglu", 2}, {"gelu erf", 2}, {"attention", 2},
-        {"norm of heads", 2},
+        {"norm of heads", 2},          {"adapters of experts", 3},
+        {"adapters of experts", 5},
     };
     static const struct how usual = {4, BACKWARD_SPLIT, "none", false};
 

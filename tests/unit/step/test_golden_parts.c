@@ -17,7 +17,11 @@ static const struct parts_case {
     {"groups", DTYPE_F64, 3, 1e-10},    {"groups", DTYPE_F64, 6, 1e-10},
     {"groups", DTYPE_F32, 2, 1e-5},     {"lora", DTYPE_F64, 3, 1e-10},
     {"lora", DTYPE_F64, 1, 1e-10},      {"lora", DTYPE_F32, 6, 1e-5},
-    {"lora_gpt2", DTYPE_F64, 2, 1e-10}, {"lora_gpt2", DTYPE_F32, 3, 1e-5}};
+    {"lora_gpt2", DTYPE_F64, 2, 1e-10}, {"lora_gpt2", DTYPE_F32, 3, 1e-5},
+    {"lora_mixtral", DTYPE_F64, 2, 1e-10},
+    {"lora_mixtral", DTYPE_F32, 3, 1e-5},
+    {"lora_deepseek", DTYPE_F64, 3, 1e-10},
+    {"lora_deepseek", DTYPE_F64, 6, 1e-10}};
 
 struct training {
     struct golden_training golden;
@@ -119,6 +123,8 @@ static void training_begin(struct training *t, const struct parts_case *row)
                            .alpha = golden_number(g, "alpha"),
                            .targets = targets,
                            .count = list_of(t, "targets", targets)}));
+    for (int64_t i = 0; i < STEPS * g->batch * (g->length + 1); i++)
+        g->tokens[i] %= (int32_t)g->model.vocab;
     stage_begin(t);
 }
 
