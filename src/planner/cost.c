@@ -308,8 +308,8 @@ static void block_tensor(const struct cost *cost, struct passes *out)
 
 /* DualPipe runs F of one micro-batch beside B of another: exchanges of one pass
  * lie under the products of the other (arXiv:2412.19437, section 3.2.1).
- * Lockstep does that too, but its lists are costed as if it did not: predictions
- * are too slow there. */
+ * Lockstep does that too, but its lists are costed as if it did not: its
+ * predictions are too slow there. */
 static double hidden_by_pairs(const struct cost *cost, int pass,
                               const struct passes *block)
 {

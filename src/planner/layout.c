@@ -160,6 +160,8 @@ const char *layout_text(const struct layout *l, char *out, size_t size)
         snprintf(out + used, size - used, "micro-batch %lld, zero %d%s%s%s",
                  (long long)l->micro_batch, l->zero,
                  !l->whole_shards ? ""
+                 : l->zero == 2 && l->parts[1]
+                     ? " (gradients of shards, states of all)"
                  : l->parts[2] ? " (weights of shards)"
                  : l->parts[1] ? " (states of all, else of shards)"
                                : " of shards",

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "planner/memory.h"
+#include "planner/search_sets.h"
 #include "planner/tail.h"
 
 const char *const objective_names[OBJECTIVES] = {"time", "cost", "memory"};
@@ -33,14 +34,7 @@ static const struct {
     {"zb-v", 2, false, IDLE_V}};
 enum { SCHEDULES = (int)(sizeof schedules / sizeof *schedules) };
 
-/* Weights that are divided inside a node alone, and of the rest what is divided
- * over all nodes; each takes less memory than the one before, and no less time
- * (docs/zero.md, axes of each). */
 enum { PRESETS_LAST = 3 };
-static const struct { const char *beyond; bool states, gradients; } sets[] = {
-    {"", false, false}, {", all states", true, false},
-    {", all gradients", true, true}};
-enum { SETS = (int)(sizeof sets / sizeof *sets) };
 
 /* Axes whose ranks divide the experts, too. */
 enum fold { FOLD_TENSOR = 1, FOLD_CONTEXT = 2, FOLDS = 4 };
@@ -69,8 +63,8 @@ static void family_name(const struct hunt *h, int choice, int value,
         "recompute", "schedule"};
 
     if (choice == CHOICE_ZERO && value > PRESETS_LAST)
-        snprintf(out, FAMILY_BYTES, "hsdp%s",
-                 sets[value - PRESETS_LAST - 1].beyond);
+        snprintf(out, FAMILY_BYTES, "%s",
+                 search_sets[value - PRESETS_LAST - 1].name);
     else if (choice == CHOICE_FOLD)
         snprintf(out, FAMILY_BYTES, "%s", folds[value]);
     else if (choice == CHOICE_RECOMPUTE)
@@ -108,8 +102,7 @@ static struct family *family_of(struct hunt *h, int choice, int value)
 
 static void values_of(const struct layout *l, int schedule, int out[CHOICES])
 {
-    const int zero = l->whole_shards ? PRESETS_LAST + 1 + l->parts[1] +
-                                           l->parts[2]
+    const int zero = l->whole_shards ? PRESETS_LAST + 1 + search_set_of(l)
                                      : l->zero;
     const int fold = (l->expert_tensor > 0 ? FOLD_TENSOR : 0) |
                      (l->expert_context ? FOLD_CONTEXT : 0);
@@ -302,20 +295,23 @@ static int node_shards(const struct hunt *h)
     return shards;
 }
 
-/* The first that fits is as fast as those after it. */
+/* Divided weights: the first that fits is as fast as those after it. Whole
+ * weights: none is known to be, as an update of more states takes longer, and
+ * messages of all nodes begin later. */
 static status each_set(struct hunt *h)
 {
     const struct layout flat = h->l;
-    const int64_t feasible = h->out->feasible;
+    int64_t feasible = h->out->feasible;
 
-    h->l.zero = PRESETS_LAST;
     h->l.shard = node_shards(h);
     h->l.data /= h->l.shard;
     h->l.whole_shards = true;
-    for (int i = 0; i < SETS && h->out->feasible == feasible; i++) {
-        h->l.parts[1] = sets[i].states;
-        h->l.parts[2] = sets[i].gradients;
+    for (int i = 0; i < SEARCH_SETS && h->out->feasible == feasible; i++) {
+        h->l.zero = search_sets[i].zero;
+        h->l.parts[1] = search_sets[i].states;
+        h->l.parts[2] = search_sets[i].gradients;
         TRY(judge(h));
+        if (h->l.zero < 3) feasible = h->out->feasible;
     }
     h->l = flat;
     return OK;

@@ -197,7 +197,8 @@ static status make_messages(struct maker *m)
     const struct layout *l = cost->layout;
     const struct group_shape pipe = group_of(l, CAUSE_PIPE);
     const struct group_shape weights =
-        l->whole_shards ? group_of(l, CAUSE_SHARD) : data_group(l);
+        l->whole_shards && l->zero == 3 ? group_of(l, CAUSE_SHARD)
+                                        : data_group(l);
     const double dense = layout_block_dense(l, cost->shape);
     const double experts = layout_block_experts(l, cost->shape);
     const double bytes = l->bits == 32 ? 4 : 2;
@@ -217,9 +218,7 @@ static status make_messages(struct maker *m)
                                                   : CAUSE_SHARD,
                   m->gather_s, guessed, ITEM_GATHER));
     guessed = 0;
-    m->reduce_s = cost_weights(cost, l->zero > 0 ? COLLECTIVE_REDUCE_SCATTER
-                                                 : COLLECTIVE_ALL_REDUCE,
-                               dense * 4, experts * 4, &guessed);
+    m->reduce_s = cost_reduction(cost, dense * 4, experts * 4, &guessed);
     return comm_kind(m, CAUSE_DATA, m->reduce_s, guessed, ITEM_REDUCE);
 }
 

@@ -39,6 +39,31 @@ double cost_weights(const struct cost *cost, enum collective op,
     return seconds;
 }
 
+/* Between the ranks that hold copies of a shard, where weights are whole; bytes
+ * are those of all shards. 0: there are none. */
+static double cost_copies(const struct cost *cost, enum collective op,
+                          double bytes, double *guessed)
+{
+    const struct layout *l = cost->layout;
+
+    if (!l->whole_shards || l->zero == 3) return 0;
+    return cost_collective(cost, op, group_of(l, CAUSE_DATA), bytes / l->shard,
+                           guessed);
+}
+
+double cost_reduction(const struct cost *cost, double dense_bytes,
+                      double expert_bytes, double *guessed)
+{
+    const struct layout *l = cost->layout;
+    const enum collective op = l->zero > 0 ? COLLECTIVE_REDUCE_SCATTER
+                                           : COLLECTIVE_ALL_REDUCE;
+
+    return cost_weights(cost, op, dense_bytes, expert_bytes, guessed) +
+           cost_copies(cost, l->parts[1] ? COLLECTIVE_REDUCE_SCATTER
+                                         : COLLECTIVE_ALL_REDUCE,
+                       dense_bytes + expert_bytes, guessed);
+}
+
 double tail_experts(const struct cost *cost, int position)
 {
     return memory_experts(cost->layout, cost->shape, position);
@@ -109,12 +134,10 @@ static status add_reduction(struct tail *t, int rank, bool reduced)
         struct cost whole = *cost;
         struct layout all = *l;
 
-        all.whole_shards = false;
+        all.whole_shards = l->whole_shards && l->zero < 3;
         whole.layout = &all;
-        item.seconds = cost_weights(
-            &whole, l->zero > 0 ? COLLECTIVE_REDUCE_SCATTER
-                                : COLLECTIVE_ALL_REDUCE,
-            4 * (tail_parameters(cost, rank) - experts), 4 * experts,
+        item.seconds = cost_reduction(
+            &whole, 4 * (tail_parameters(cost, rank) - experts), 4 * experts,
             &guessed);
     }
     item.guessed = guessed;
@@ -199,6 +222,10 @@ static status add_regather(struct tail *t, int rank)
         cost, COLLECTIVE_ALL_GATHER,
         bytes * (tail_parameters(cost, rank) - experts), bytes * experts,
         &guessed);
+    if (l->parts[1])
+        item.seconds += cost_copies(cost, COLLECTIVE_ALL_GATHER,
+                                    bytes * tail_parameters(cost, rank),
+                                    &guessed);
     item.guessed = guessed;
     item.ports = group_on_node(l, group) >= group.ranks ? 1 : 2;
     if (habits_of[l->as].gathers_beside)

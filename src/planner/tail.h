@@ -14,6 +14,9 @@ struct group_shape expert_data_group(const struct layout *layout);
  * over fewer ranks. */
 double cost_weights(const struct cost *cost, enum collective op,
                     double dense_bytes, double expert_bytes, double *guessed);
+/* Gradients of a rank, to whoever updates them. */
+double cost_reduction(const struct cost *cost, double dense_bytes,
+                      double expert_bytes, double *guessed);
 /* A new kind of items: their span. */
 status steps_kind(struct steps *steps, const struct spent *span,
                   enum step_item item, int *kind);

@@ -22,6 +22,10 @@ static const char *zero_name(const struct layout *l)
     static const char *const names[] = {"ddp", "zero1", "zero2", "fsdp"};
 
     if (!l->whole_shards) return names[l->zero];
+    if (l->zero == 1) return "{states: [shard]}";
+    if (l->zero == 2)
+        return l->parts[1] ? "{gradients: [shard], states: [data, shard]}"
+                           : "{gradients: [shard], states: [shard]}";
     if (l->parts[2])
         return "{weights: [shard], gradients: [data, shard], states: "
                "[data, shard]}";
@@ -218,13 +222,23 @@ static void insert(struct hunted *h, int i, bool exact, bool grid)
     h->grid[at] = grid;
 }
 
+/* Estimates are near each other: the first of them may not be the best plan,
+ * however few are to be shown. */
+static int planned(const struct hunted *h)
+{
+    enum { LEAST = 10 };
+
+    return h->top > LEAST || h->request.objective == OBJECTIVE_MEMORY ? h->top
+                                                                      : LEAST;
+}
+
 /* The best that fit, planned to the byte as far as the time allows. */
 static void keep_best(struct hunted *h)
 {
     const int64_t until = meter_now_ns() + check_ns;
     int checked = 0, far = 0;
 
-    for (int i = 0; i < h->search.count && h->kept_count < h->top; i++) {
+    for (int i = 0; i < h->search.count && h->kept_count < planned(h); i++) {
         struct candidate *c = &h->search.found[i];
         const bool exactly = h->request.as == AS_LOCKSTEP &&
                              checked < CHECKED_MOST && far < FAR_MOST &&
@@ -244,6 +258,7 @@ static void keep_best(struct hunted *h)
         }
         insert(h, i, exactly, grid);
     }
+    if (h->kept_count > h->top) h->kept_count = h->top;
 }
 
 /* ---- the search ---- */
@@ -266,6 +281,7 @@ status hunted_run(struct hunted *h)
         .max_memory = f->max_memory > 0 ? f->max_memory
                                         : f->machine.value[M_MEMORY_BYTES],
         .objective = h->objective, .top = h->top, .fixed = h->fixed};
+    h->request.top = planned(h);
     if (balance_needs_micro_batch(&f->set.values)) {
         if (h->fixed != NULL) only = *h->fixed;
         only.micro_batch = f->set.values.train.micro_batch > 0

@@ -199,6 +199,46 @@ while IFS='|' read -r -a settings; do
         "$tree/examples/presets/llama3_8b.yaml" --ranks 16 --explain mesh \
         "${arguments[@]}"
 done <kept
+near() { # FILE KEY: the number, to three digits
+    sed -n "s/^ *\"$2\": \([0-9.]*\).*/\1/p" "$1" | head -n 1
+}
+# Whole weights whose gradients are divided in a node and whose states over all:
+# between zero1, whose gradients do not fit, and sets that gather weights. Exact
+# plans of every other division of its mesh are slower or too large.
+cat >whole.yaml <<'END'
+model: {family: llama, vocab: 128256, layers: 32, width: 4096, heads: 32,
+        kv_heads: 8, feed_forward: 14336, tied: false}
+data: {sequence: 8192}
+train: {batch: 64, micro_batch: 1, steps: 10, dtype: bfloat16, recompute: [none]}
+END
+limit="--ranks 16 --machine h100,memory_bytes=400e9 --max-memory 76e9"
+lockstep search whole.yaml $limit --top 1 >out 2>err
+set="{gradients: [shard], states: [data, shard]}"
+if grep -qxF "zero: $set" out; then ok "search finds a set of whole weights"
+else bad "search finds a set of whole weights" "another is best" out; fi
+step_of() { # ZERO: nothing where it does not fit
+    lockstep plan whole.yaml $limit --set mesh.data=2 --set mesh.shard=8 \
+        --set "zero=$1" --time --json >whole.json 2>err
+    grep -q '"fits": true' whole.json && near whole.json step_s
+}
+best=$(step_of "$set")
+while read -r zero; do
+    other=$(step_of "$zero")
+    if awk -v a="$best" -v b="${other:-inf}" \
+        'BEGIN { exit !(a > 0 && (b == "inf" || a < b + 0)) }'; then
+        ok "it is the fastest: $zero, ${other:-too large}"
+    else bad "it is the fastest" "$best s, $zero $other s" whole.json; fi
+done <<'END'
+zero1
+zero2
+fsdp
+hsdp
+{states: [shard]}
+{gradients: [shard], states: [shard]}
+{weights: [shard], states: [data, shard]}
+{weights: [shard], gradients: [shard], states: [data, shard]}
+{weights: [shard], gradients: [data, shard], states: [data, shard]}
+END
 # The winner's own values never lose against it: its tables and its sentence are
 # made after the exact plans have chosen it.
 preset=$tree/examples/presets/llama3_8b.yaml
@@ -208,9 +248,6 @@ if grep -q "^  tensor $tensor .*: the best has it$" out; then
     ok "the best has its own values"
 else bad "the best has its own values" "tensor '$tensor'" out; fi
 # Two ways to the time of one layout: closed forms, and the executor's lists.
-near() { # FILE KEY: the number, to three digits
-    sed -n "s/^ *\"$2\": \([0-9.]*\).*/\1/p" "$1" | head -n 1
-}
 own="plan $preset --ranks 8 --set mesh.data=4 --set mesh.tensor=2 --machine h100"
 lockstep $own --nodes 1 --time --json >own.json 2>err
 lockstep $own --nodes 1 --time --as torchtitan --json >closed.json 2>err
