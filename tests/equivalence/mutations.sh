@@ -143,7 +143,8 @@ more=(--set model.family=mixtral --set moe.experts=4 --set numerics.grid_tensor=
 mutation "rows come back to other tokens" src/nn/experts.c \
     's/-1 : \(int32_t\)i;/-1 : (int32_t)(choice->tokens * choice->choices - 1 - i);/' \
     "$tensor"
-mutation "gates are not applied to gradients of tensor ranks" src/nn/experts.c \
+mutation "gates are not applied to gradients of tensor ranks" \
+    src/nn/expert_products.c \
     's/of\.a\.scales = choice\.gates\.data;/of.a.scales = is_shared(run) ? NULL : choice.gates.data;/' \
     "$tensor"
 # Ranks that divide the experts.
