@@ -105,9 +105,9 @@ const struct command commands[] = {
      "compare and the others read the run. With --listen, agents\nof the "
      "machines join (lockstep agent); without, all shards are below a "
      "directory of\nthis machine. docs/checkpoints.md",
-     "lockstep train examples/01_first_run/config.yaml --run runs/kept \\\n"
+     "lockstep train examples/01_first_run/config.yaml --run runs/gathered \\\n"
      "    --set train.steps=20 --set checkpoint.local=runs/shards\n"
-     "lockstep gather runs/kept", false, command_gather,
+     "lockstep gather runs/gathered", false, command_gather,
      {{"local", "DIR", "where the shards are (checkpoint.local of RUN)", false},
       {"listen", "ADDRESS", "HOST:PORT where agents join", false},
       {"token", "FILE", "the key that agents have, too", false},
