@@ -44,31 +44,40 @@ static void draw_one(struct drawn *d, int with_experts)
     const char *schedule = names[draw(3)];
     const bool folds = with_experts && draw(2) == 0;
     const int experts = 16;
+    /* Drawn one by one: a compiler calls arguments in its own order. */
+    const int forward = width * (1 + draw(3)), layers = 8 + 4 * draw(4);
+    const int vocab = 4096 << draw(3), depth = latent ? draw(2) : 0;
+    const bool capacity = with_experts && draw(3) == 0;
+    const int top_k = with_experts ? 1 + draw(4) : 0;
+    const char *recompute = again[draw(3)];
+    const char *dtype = draw(3) == 0 ? "float32" : "bfloat16";
+    const bool folds_context = folds && context > 1 && draw(2);
+    const char *zero = zeros[draw(4)];
     size_t used;
 
     d->ranks = tensor * context * pipe * data * expert;
     used = (size_t)snprintf(
         d->text, LINES,
         "model: {family: %s, vocab: %d, layers: %d, width: %d, heads: %d, "
-        "kv_heads: %d, feed_forward: %d%s}\n", family, 4096 << draw(3),
-        8 + 4 * draw(4), width, heads,
+        "kv_heads: %d, feed_forward: %d%s}\n", family, vocab,
+        layers, width, heads,
         latent || strcmp(family, "gpt2") == 0 ? heads : 8,
-        width * (1 + draw(3)),
+        forward,
         strcmp(family, "gpt2") == 0 ? "" : ", tied: false");
     if (latent)
         used += (size_t)snprintf(
             d->text + used, LINES - used,
             "mla: {query_rank: 256, rank: 128, nope: 64, rope: 32, value: 64}\n"
-            "mtp: {depth: %d}\n", draw(2));
+            "mtp: {depth: %d}\n", depth);
     if (with_experts)
         used += (size_t)snprintf(
             d->text + used, LINES - used,
-            "moe: {experts: %d, top_k: %d%s%s}\n", experts, 1 + draw(4),
+            "moe: {experts: %d, top_k: %d%s%s}\n", experts, top_k,
             latent ? ", groups: 1, groups_chosen: 1, first_dense: 2, "
                      "intermediate_size: 256, shared_intermediate_size: 256"
             : strcmp(family, "qwen3_moe") == 0 ? ", intermediate_size: 256"
                                                : "",
-            draw(3) == 0 ? ", capacity_factor: 1.25" : "");
+            capacity ? ", capacity_factor: 1.25" : "");
     snprintf(d->text + used, LINES - used,
              "data: {sequence: 2048}\nzero: %s\n"
              "mesh: {tensor: %d, context: %d, pipe: %d, data: %d, expert: %d, "
@@ -76,12 +85,12 @@ static void draw_one(struct drawn *d, int with_experts)
              "schedule: {name: %s}\n"
              "numerics: {grid_context: %d}\n"
              "train: {batch: %d, micro_batch: %d, dtype: %s, steps: 1, "
-             "recompute: [%s]}\n", zeros[draw(4)], tensor, context, pipe, data,
+             "recompute: [%s]}\n", zero, tensor, context, pipe, data,
              expert, folds && tensor > 1 ? 1 : 0,
-             folds && context > 1 && draw(2) ? "true" : "false",
+             folds_context ? "true" : "false",
              pipe > 1 ? schedule : "1f1b", context,
              data * expert * micro * count, micro,
-             draw(3) == 0 ? "float32" : "bfloat16", again[draw(3)]);
+             dtype, recompute);
 }
 
 /* The estimate over the plan; 0: setup refuses the layout. */
@@ -104,8 +113,6 @@ static double ratio_of(const struct drawn *d)
     return ratio;
 }
 
-/* Which models are drawn depends on the compiler, which calls arguments in its
- * own order: gcc's draws are 6.8% apart at most, clang's 13.3%. */
 TEST(estimates_are_near_the_plan)
 {
     double sum[2] = {0}, most = 0;
@@ -128,7 +135,7 @@ TEST(estimates_are_near_the_plan)
                   count[1], 100 * sum[1] / count[1], 100 * most);
     CHECK(count[0] > DRAWS / 8 && count[1] > DRAWS / 5);
     CHECK(sum[0] < 0.02 * count[0] && sum[1] < 0.02 * count[1]);
-    CHECK(most < 0.15);
+    CHECK(most < 0.08);
 }
 
 /* On the executor's own lists: seconds of products of a mixture whose experts
