@@ -112,7 +112,7 @@ static status read_report(struct run_report *r, const char *run)
         }
         r->incidents += is_event(line, "incident");
         if (is_event(line, "recovered")) /* from all so far */
-            r->recovered = (int)number_of(line, "incident");
+            r->recovered = r->incidents;
         if (is_event(line, "end"))
             TRY(json_get_string_or(line, "journal.jsonl", "result", "unknown",
                                    &r->result));
