@@ -233,6 +233,20 @@ status plan_precision(const struct pipeline *pipeline, struct table *table)
     return OK;
 }
 
+static void print_accumulator(const struct accumulator *of)
+{
+    if (of->bits == 0) return;
+    printf("numerics.accumulator: %d products are aligned to the largest and "
+           "cut to %d bits, as is the accumulator that they are added to; ",
+           of->granule, of->bits);
+    if (of->promote > 0)
+        printf("after every %d elements it is added to the float32 sum\n\n",
+               of->promote);
+    else
+        printf("it is added to the float32 sum at the end of a leaf or a "
+               "sequence only\n\n");
+}
+
 void plan_precision_note(const struct pipeline *pipeline)
 {
     const struct stage_request *r = &pipeline->stages[0].request;
@@ -244,9 +258,11 @@ void plan_precision_note(const struct pipeline *pipeline)
         return;
     }
     printf("%s: %s\nsource: %s\nblocks %d to %d; embedding, head, norms, "
-           "attention and adapters stay bfloat16; sums are float32\n\n",
+           "attention and adapters stay bfloat16%s\n\n",
            use->recipe.name, use->recipe.title, use->recipe.source,
-           use->first, use->end - 1);
+           use->first, use->end - 1,
+           use->accumulator.bits > 0 ? "" : "; sums are float32");
+    print_accumulator(&use->accumulator);
     if (use->recipe.straight)
         printf("x and W of dx and dW are those of y, rounded again.%s Then "
                "gradients are %smultiplied by %.9g\n\n",

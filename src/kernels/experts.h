@@ -196,6 +196,7 @@ struct expert_rows {
 /* ---- products ---- */
 
 struct sum_order;
+struct accumulator;
 /* c [rows, n] = a [rows, k] times b[e] [k, n] of the row's expert, plus bias[e]
  * [n]: in every row what matmul makes of it. b may have any strides as long as
  * one of the last two is 1. Narrow tables: a, b and bias narrow, c narrow or
@@ -207,6 +208,7 @@ struct experts_product {
     struct tensor b;         /* [experts, k, n] */
     struct tensor bias;      /* [experts, n]; data NULL: none */
     const struct sum_order *order; /* over k */
+    const struct accumulator *accumulator; /* as of matmul */
 };
 
 /* c[e] [n, k] = sum over the rows of expert e of a (row) [n] times b (row) [k].
@@ -223,6 +225,7 @@ struct experts_gradient {
     struct expert_rows a, b;
     const struct sum_order *order; /* over tokens */
     bool continues, adds;
+    const struct accumulator *accumulator; /* as of matmul */
 };
 
 /* The same for biases: c[e] [n] = sum of the rows of a, by additions. c is

@@ -65,6 +65,18 @@ struct sum_order {
  * by. `k`: elements of the sum; `continues`: as in struct matmul. */
 void sum_order_check(const struct sum_order *order, int64_t k, bool continues);
 
+/* A matrix unit that keeps few bits (docs/numerics.md, "Accumulators of
+ * hardware"), for products of bfloat16: `granule` products are aligned to the
+ * largest and cut to `bits` bits, so is the accumulator that they are added to,
+ * and after `promote` elements of a segment (0: at its end) that goes to
+ * float32. Source: DeepSeek-AI 2024, arXiv:2412.19437, section 3.3.2. */
+enum { ACCUMULATOR_BITS_MOST = 24 };
+struct accumulator {
+    int bits;    /* 2 to ACCUMULATOR_BITS_MOST; 0: there is none */
+    int granule; /* 1 to GRANULE */
+    int promote; /* 0, or a multiple of granule */
+};
+
 /* c [m, n] = a [m, k] times b [k, n].
  * a and b may have any strides as long as one of the two is 1.
  * result = the sum in `order`; then, in this order and each if not NULL:
@@ -82,6 +94,9 @@ struct matmul {
     bool strips; /* b is W transposed, and W lies in strips (below) */
     const struct tensor *bias;
     const struct tensor *left;
+    const struct accumulator *accumulator; /* instead of enum product; NULL:
+                                            * none. Tables of bfloat16 only,
+                                            * and no strips */
 };
 
 /* The granule of a product of bfloat16 (docs/numerics.md): pairs of elements,

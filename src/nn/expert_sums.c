@@ -180,7 +180,8 @@ static status sum_run(struct run *run, const struct expert_operands *of,
         choice_some(of->lists, r->first, r->count, &row);
     struct experts_gradient matrix = {
         .groups = &groups, .a = rows_from(of->a, row), .order = order,
-        .continues = r->target.continues, .adds = r->target.left};
+        .continues = r->target.continues, .adds = r->target.left,
+        .accumulator = of->accumulator};
     struct experts_sums vector = {
         .groups = &groups, .a = matrix.a, .order = order,
         .continues = matrix.continues, .adds = matrix.adds};

@@ -26,6 +26,7 @@ struct expert_operands {
     struct expert_rows a, b;
     const struct expert_beside *pieces; /* rows of the sums that have columns
                            * of a and b of their own; NULL: all have all */
+    const struct accumulator *accumulator; /* of the sums; NULL: float32 */
     int first, last;      /* pairs of an expert and a source, [expert][source],
                            * that are summed; 0, 0: all */
 };

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* layer.c - code shared by the layers: a walk over the pieces of a micro-batch
  * for the gradients of vectors. */
-#include "nn/layer.h"
+#include "nn/quantized.h"
 
 static size_t sums_bytes(const struct program *p, int64_t width)
 {
@@ -51,8 +51,9 @@ status vector_end(struct run *run, const struct step *step, int first,
     return OK;
 }
 
-status use_product(struct run *run, int use, struct tensor dy,
-                      struct tensor x, const struct piece *piece)
+static status product_sums(struct run *run, int use,
+                           const struct matmul *product,
+                           const struct piece *piece)
 {
     struct gradients *g = run->gradients;
     const int sums = gradient_sums(g, use, piece);
@@ -63,15 +64,24 @@ status use_product(struct run *run, int use, struct tensor dy,
         gradient_begin(g, use, piece, i, &target);
         const struct sum_order order =
             run_order_tokens(run, piece, target.only);
-        const struct matmul call = {
-            .c = target.c, .a = tensor_transpose(dy), .b = x, .order = &order,
-            .continues = target.continues,
-            .left = target.left ? &target.c : NULL};
+        struct matmul call = *product;
 
+        call.c = target.c;
+        call.order = &order;
+        call.continues = target.continues;
+        call.left = target.left ? &target.c : NULL;
         TRY(run->kernels->matmul(run->stream, &call));
         TRY(gradient_end(g, use, i));
     }
     return OK;
+}
+
+status use_product(struct run *run, int use, struct tensor dy, struct tensor x,
+                   const struct piece *piece)
+{
+    const struct matmul product = {.a = tensor_transpose(dy), .b = x};
+
+    return product_sums(run, use, &product, piece);
 }
 
 status weight_pieces(const struct step *step, struct run *run,
@@ -93,7 +103,11 @@ status weight_product(struct run *run, const struct step *step,
                       struct tensor dy, struct tensor x,
                       const struct piece *piece)
 {
-    return use_product(run, step->use[0], dy, x, piece);
+    const struct matmul product = {
+        .a = tensor_transpose(dy), .b = x,
+        .accumulator = quantized_accumulator(run, step)};
+
+    return product_sums(run, step->use[0], &product, piece);
 }
 
 struct tensor piece_rows(const struct run *run, struct tensor matrix,

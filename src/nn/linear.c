@@ -82,7 +82,8 @@ static status linear_forward(const struct step *step, struct run *run)
     struct matmul call = {
         .c = run_slot(run, step->output), .a = run_slot(run, step->input),
         .b = tensor_transpose(run_weight(run, step, 0)),
-        .strips = run_in_strips(run, step, 0)};
+        .strips = run_in_strips(run, step, 0),
+        .accumulator = quantized_accumulator(run, step)};
     const struct sum_order order =
         param->spec.split_cols == AXIS_TENSOR
             ? run_order_cut(run, param)
@@ -127,7 +128,8 @@ static status linear_backward_input(const struct step *step, struct run *run)
     const struct param *param = weight_param(run, step);
     const struct tensor dx = run_gradient(run, step->input);
     struct matmul call = {.c = dx, .a = run_gradient(run, step->output),
-                          .b = run_weight(run, step, 0)};
+                          .b = run_weight(run, step, 0),
+                          .accumulator = quantized_accumulator(run, step)};
     const struct sum_order order =
         param->spec.split_rows == AXIS_TENSOR
             ? run_order_cut(run, param)

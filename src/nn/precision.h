@@ -14,7 +14,7 @@
 #ifndef LOCKSTEP_NN_PRECISION_H
 #define LOCKSTEP_NN_PRECISION_H
 
-#include "kernels/rotate.h"
+#include "kernels/kernels.h"
 
 /* How weights, activations or gradients are rounded. */
 struct precision_role {
@@ -57,6 +57,7 @@ struct precision_use {
     int64_t steps;         /* of the run that it is for; 0: all */
     int history;           /* steps whose largest magnitudes late scales
                             * remember */
+    struct accumulator accumulator; /* of the products */
 };
 
 enum { PRECISIONS = 11 };

@@ -21,6 +21,14 @@ bool quantized_is(const struct run *run, const struct step *step)
     return step->few && !run->high;
 }
 
+const struct accumulator *quantized_accumulator(const struct run *run,
+                                                const struct step *step)
+{
+    const struct accumulator *of = &run->program->precision.accumulator;
+
+    return quantized_is(run, step) && of->bits > 0 ? of : NULL;
+}
+
 /* Adapters and what is outside the chosen blocks have none; nor has a model
  * that is not trained. */
 bool quantized_applies(const struct program *p, const struct param_spec *weight)

@@ -16,6 +16,10 @@ enum product_use { USE_FORWARD, USE_DGRAD, USE_WGRAD };
 /* Whether the step's products are made by a recipe. */
 bool quantized_is(const struct run *run, const struct step *step);
 
+/* How the step's products are summed then; NULL: in float32. */
+const struct accumulator *quantized_accumulator(const struct run *run,
+                                                const struct step *step);
+
 /* *x [rows, width] becomes the same rounded: `gradient`: dy, else x. Its rows
  * are whole chunks of sequences; first: the first one's number in the
  * micro-batch. Valid until the next call for the same operand. */

@@ -259,6 +259,7 @@ static status product_of(struct run *run, const struct expert_part *part,
     struct experts_product call = *all;
 
     call.groups = &groups;
+    call.accumulator = quantized_accumulator(run, part->few->step);
     call.c = tensor_rows(all->c, row, part->count);
     /* A straight recipe rounds the rows where they are made. */
     if (role->format != FORMAT_BF16 && (gradient || !recipe->straight)) {
@@ -324,6 +325,7 @@ status quantized_experts_operands(struct run *run,
                                   struct expert_operands *of)
 {
     if (!quantized_is(run, few->step)) return OK;
+    of->accumulator = quantized_accumulator(run, few->step);
     TRY(round_operand(run, few, true, &of->a));
     return round_operand(run, few, false, &of->b);
 }

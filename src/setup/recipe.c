@@ -1,13 +1,95 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* recipe.c - options of products in fewer bits: the recipe, and the blocks and
- * steps that it is for. */
+/* recipe.c - options of products in fewer bits: the recipe, the blocks and
+ * steps that it is for, and how its products are summed. */
 #include "setup/recipe.h"
+
+#include <string.h>
+
+enum { PROMOTE_MOST = 1 << 20 };
+
+static bool is_off(const char *accumulator)
+{
+    return strcmp(accumulator, "off") == 0;
+}
+
+/* A number and what follows it. */
+static bool read_part(const char **at, char end, int *out)
+{
+    int digits = 0;
+
+    for (*out = 0; **at >= '0' && **at <= '9' && digits < 8; (*at)++, digits++)
+        *out = 10 * *out + (**at - '0');
+    if (digits == 0 || **at != end) return false;
+    if (end != 0) (*at)++;
+    return true;
+}
+
+/* "off": bits 0. */
+static status read_accumulator(struct accumulator *out, const char *text)
+{
+    struct accumulator of;
+    const char *at = text;
+
+    *out = (struct accumulator){0};
+    if (is_off(text)) return OK;
+    if (!read_part(&at, ':', &of.bits) || !read_part(&at, ':', &of.granule) ||
+        !read_part(&at, 0, &of.promote))
+        FAIL(ERR_CONFIG, "numerics.accumulator: \"%s\" is not off or "
+                         "PRECISION:GRANULE:PROMOTE, such as 14:32:128", text);
+    if (of.bits < 2 || of.bits > ACCUMULATOR_BITS_MOST)
+        FAIL(ERR_CONFIG, "numerics.accumulator: %s keeps %d bits; 2 to %d can "
+                         "be kept, such as 14:32:128",
+             text, of.bits, ACCUMULATOR_BITS_MOST);
+    if (of.granule < 1 || of.granule > GRANULE)
+        FAIL(ERR_CONFIG, "numerics.accumulator: %s sums %d products at once; 1 "
+                         "to %d are possible, such as 14:32:128",
+             text, of.granule, GRANULE);
+    if (of.promote > PROMOTE_MOST || of.promote % of.granule != 0) {
+        const int down = of.promote / of.granule * of.granule;
+
+        FAIL(ERR_CONFIG, "numerics.accumulator: %s goes to float32 after %d "
+                         "elements; that is 0 (never) or a multiple of %d up "
+                         "to %d, such as %d",
+             text, of.promote, of.granule, PROMOTE_MOST,
+             down > 0 && down <= PROMOTE_MOST ? down : of.granule * 4);
+    }
+    *out = of;
+    return OK;
+}
+
+static bool is_integer(const struct precision_role *role)
+{
+    return role->format == FORMAT_INT8 || role->format == FORMAT_TERNARY;
+}
+
+/* Products of integers are exact, so nothing is cut. */
+static status check_accumulator(const struct precision *recipe,
+                                const char *accumulator)
+{
+    const struct precision_role *const roles[] = {
+        &recipe->weights, &recipe->activations, &recipe->gradients};
+
+    for (int i = 0; i < 3; i++)
+        if (is_integer(roles[i]))
+            FAIL(ERR_CONFIG, "numerics.accumulator: %s is that of a matrix "
+                             "unit of floating-point numbers, but %s has "
+                             "operands of %s, which are summed as integers; "
+                             "set numerics.accumulator=off",
+                 accumulator, recipe->name,
+                 number_formats[roles[i]->format].name);
+    return OK;
+}
 
 /* Options that say more about a recipe, without one. */
 static status check_alone(const struct options *o)
 {
     const bool blocks = o->numerics.high_first > 0 || o->numerics.high_last > 0;
 
+    if (!is_off(o->numerics.accumulator))
+        FAIL(ERR_CONFIG, "numerics.accumulator: %s sums the products of a "
+                         "recipe, but numerics.recipe is none; set one such as "
+                         "fp8-tiles, or numerics.accumulator=off",
+             o->numerics.accumulator);
     if (blocks || o->numerics.recipe_rows.count > 0 ||
         o->numerics.recipe_steps > 0)
         FAIL(ERR_CONFIG, "%s changes a recipe, but numerics.recipe is none",
@@ -25,7 +107,10 @@ status recipe_choose(struct stage_request *r, const struct options *o,
     const struct precision *recipe;
     int last = (int)o->numerics.high_last;
 
+    struct accumulator accumulator;
+
     *out = (struct precision_use){0};
+    TRY(read_accumulator(&accumulator, o->numerics.accumulator));
     TRY(precision_parse(&recipe, name));
     if (recipe == NULL) return check_alone(o);
     if (r->dtype != DTYPE_BF16)
@@ -33,15 +118,18 @@ status recipe_choose(struct stage_request *r, const struct options *o,
                          "products, but train.dtype is %s; set "
                          "train.dtype=bfloat16", name, dtype_name(r->dtype));
     if (last < 0) last = precision_high(recipe, layers);
-    *out = (struct precision_use){true, *recipe,
-                                  (int)o->numerics.high_first, layers - last,
-                                  o->numerics.recipe_steps,
-                                  (int)o->numerics.recipe_history};
+    *out = (struct precision_use){
+        .on = true, .recipe = *recipe, .first = (int)o->numerics.high_first,
+        .end = layers - last, .steps = o->numerics.recipe_steps,
+        .history = (int)o->numerics.recipe_history,
+        .accumulator = accumulator};
     if (out->first >= out->end)
         FAIL(ERR_CONFIG, "numerics.recipe: the first %d and the last %d of %d "
                          "blocks stay bfloat16, so none is left for %s; set "
                          "numerics.high_first or numerics.high_last lower",
              out->first, last, layers, name);
-    return precision_change(&out->recipe, o->numerics.recipe_rows.items,
-                            o->numerics.recipe_rows.count);
+    TRY(precision_change(&out->recipe, o->numerics.recipe_rows.items,
+                         o->numerics.recipe_rows.count));
+    return is_off(o->numerics.accumulator)
+               ? OK : check_accumulator(&out->recipe, o->numerics.accumulator);
 }

@@ -9,7 +9,8 @@
 
 static const char *const keys[] = {
     "numerics.recipe", "numerics.recipe_rows", "numerics.recipe_steps",
-    "numerics.recipe_history", "numerics.high_first", "numerics.high_last"};
+    "numerics.recipe_history", "numerics.accumulator", "numerics.high_first",
+    "numerics.high_last"};
 enum { KEYS = sizeof keys / sizeof *keys };
 
 static bool ends_in(const char *text, const char *end)
@@ -42,7 +43,8 @@ static status check_keys(const struct options_set *file, const char *path)
             !is_key(names[i]))
             FAIL(ERR_CONFIG, "%s: %s is no key of a recipe; a recipe file has "
                              "numerics.recipe, .recipe_rows, .recipe_steps, "
-                             ".recipe_history, .high_first and .high_last",
+                             ".recipe_history, .accumulator, .high_first and "
+                             ".high_last",
                  path, names[i]);
     return OK;
 }

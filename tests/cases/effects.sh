@@ -76,6 +76,9 @@ differ numerics.recipe precision 1 "none hfp8 fp8-tensor fp8-delayed \
     fp8-tiles mxfp8 mxfp8-floor mxfp4 mxfp4-quartet nvfp4 nvfp4-delayed bitnet" train.dtype=bfloat16
 printf 'numerics:\n  recipe: mxfp8\n  recipe_rows: ["weights e5m2 1x32 up"]\n' >own.yaml
 differ numerics.recipe precision 1 "mxfp8 own.yaml" train.dtype=bfloat16
+differ numerics.accumulator precision 1 \
+    "off 14:32:128 13:32:128 14:16:128 14:32:0" train.dtype=bfloat16 \
+    numerics.recipe=fp8-tiles
 differ numerics.high_first precision 1 "0 1 2" train.dtype=bfloat16 \
     numerics.recipe=mxfp8
 differ numerics.high_last precision 1 "0 1 2" train.dtype=bfloat16 \

@@ -102,6 +102,26 @@ for row in "weights e2m1 1x32 fit:a scale none, down, up or gauss" \
     refused "a straight recipe's row: ${row%%:*}" 78 "${row#*:}" $few \
         --set "numerics.recipe_rows=[${row%%:*}]"
 done
+few="--set train.dtype=bfloat16 --set numerics.recipe=mxfp8"
+# shellcheck disable=SC2086
+for text in "14:32=is not off or PRECISION:GRANULE:PROMOTE" \
+    "on=is not off or" "14:32:128:1=is not off or" "14:32:-1=is not off or" \
+    "14:32:9999999999=is not off or" "1:32:128=keeps 1 bits; 2 to 24" \
+    "25:32:128=keeps 25 bits" "14:0:128=sums 0 products at once; 1 to 256" \
+    "14:257:0=sums 257 products" "14:32:100=a multiple of 32 up to" \
+    "14:32:100=such as 96" "14:32:2097152=after 2097152 elements"; do
+    refused "an accumulator: ${text%%=*}" 78 "${text#*=}" $few \
+        --set "numerics.accumulator=${text%%=*}"
+done
+refused "an accumulator without a recipe" 78 "but numerics.recipe is none" \
+    --set numerics.accumulator=14:32:128
+refused "an accumulator of integers" 78 "bitnet has operands of ternary" \
+    --set train.dtype=bfloat16 --set numerics.recipe=bitnet \
+    --set numerics.accumulator=14:32:128
+# shellcheck disable=SC2086
+refused "an accumulator of an own integer row" 78 "operands of int8" $few \
+    --set "numerics.recipe_rows=[activations int8 1x32 up]" \
+    --set numerics.accumulator=14:32:128
 # A recipe as a file of the same keys.
 recipe_file() { # TEXT NAME WORDS
     printf '%b\n' "$1" >recipe.yaml

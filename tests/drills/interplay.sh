@@ -69,6 +69,8 @@ draw() { # SEED
             if (dtype == "bfloat16")
                 maybe("numerics.recipe_history=3 numerics.recipe=" \
                     of("fp8-delayed nvfp4-delayed mxfp4 mxfp4-quartet"), 70)
+            if (settings ~ /recipe=/)
+                maybe("numerics.accumulator=" of("14:32:128 8:4:8"), 40)
             if (name ~ /adamw|lion|sgd|muon/)
                 maybe("optimizer.state_dtype=" of("bfloat16 int8 int8"), 60)
             if (name != "schedule_free") {

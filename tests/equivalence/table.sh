@@ -151,6 +151,10 @@ steps=3 model own_recipe $small train.dtype=bfloat16 model.layers=2 \
     'numerics.recipe_rows=["activations e5m6 token exact", "weights int8 8x8 up",
 "gradients e3m0 2x24 down stochastic", "kept e2m1 1x16 two", "hadamard off"]'
 steps=3 model bitnet $small train.dtype=bfloat16 numerics.recipe=bitnet model.layers=2 numerics.bfloat16=tiles
+steps=3 model accumulator $small train.dtype=bfloat16 model.layers=2 \
+    numerics.recipe=fp8-tiles numerics.accumulator=12:8:16
+steps=3 model accumulator_quartet $small $wide model.layers=2 \
+    numerics.recipe=mxfp4-quartet numerics.accumulator=8:32:0
 # Pieces of tensor.overlap=3 end between the two chunks of a sequence.
 printf '%s\n' "ranks=4 mesh.tensor=4" "ranks=2 mesh.context=2" \
     "ranks=2 mesh.context=2 context.kind=ulysses train.micro_batch=1" \
@@ -163,6 +167,10 @@ for recipe in fp8-tensor fp8-delayed fp8-tiles hfp8 mxfp8-floor mxfp4 nvfp4 \
         data.sequence=72 numerics.grid_tensor=4 numerics.grid_context=2 \
         model.layers=2 numerics.recipe=$recipe numerics.high_last=0
 done
+steps=3 model accumulator_context $small train.dtype=bfloat16 \
+    data.sequence=72 numerics.grid_tensor=4 numerics.grid_context=2 \
+    model.layers=2 numerics.recipe=mxfp8 numerics.accumulator=14:16:16 \
+    numerics.bfloat16=tiles
 steps=3 model quartet_context $small $wide data.sequence=136 numerics.grid_tensor=4 numerics.grid_context=2 model.layers=2 numerics.recipe=mxfp4-quartet
 
 # Learned positions, biases, documents joined.

@@ -69,6 +69,8 @@ steps=3 model experts_fp8_tensor $few model.family=qwen3_moe moe.every=2 \
     moe.bias_rate=0.01 numerics.bfloat16=tiles numerics.recipe_steps=2
 steps=3 model experts_quartet $few $wide model.family=mixtral data.sequence=72 numerics.recipe=mxfp4-quartet
 steps=3 model experts_bitnet $few model.family=mixtral numerics.recipe=bitnet
+steps=3 model experts_accumulator $few model.family=mixtral \
+    numerics.recipe=fp8-tensor numerics.accumulator=10:4:12
 sed -i '/plain/d;s/ tensor.overlap=2//' layouts.txt
 steps=3 model experts_mxfp8 $few model.family=gpt_oss moe.top_k=3 \
     moe.intermediate_size=24 numerics.recipe=mxfp8 numerics.high_first=1

@@ -554,4 +554,5 @@ def main():
               OUT / "layers.safetensors")
 
 
-errors() if "--errors" in sys.argv else main()
+if __name__ == "__main__":
+    errors() if "--errors" in sys.argv else main()

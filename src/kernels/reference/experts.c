@@ -34,6 +34,7 @@ static void product(struct stream *stream, const struct experts_product *p,
     CHECK(p->b.shape[2] == p->c.shape[1] && p->c.stride[1] == 1);
     CHECK(p->c.dtype == REAL_DTYPE || p->c.dtype == dtype);
     CHECK(p->c.shape[0] >= groups->offsets[groups->experts]);
+    CHECK(p->accumulator == NULL || dtype == DTYPE_BF16);
     sum_order_check(p->order, p->b.shape[1], false);
     for (int e = 0; e < groups->experts; e++) {
         const int64_t rows = expert_count(groups, e);
@@ -42,7 +43,8 @@ static void product(struct stream *stream, const struct experts_product *p,
         struct matmul one = {
             .c = tensor_rows(p->c, groups->offsets[e], rows),
             .a = tensor_2d(p->a.matrix.data, dtype, rows, p->b.shape[1]),
-            .b = matrix_of(&p->b, e), .order = p->order};
+            .b = matrix_of(&p->b, e), .order = p->order,
+            .accumulator = p->accumulator};
 
         if (p->bias.data != NULL) {
             bias = tensor_1d(address(&p->bias, e * p->bias.stride[0]),
@@ -84,6 +86,7 @@ static void gradient(struct stream *stream, const struct experts_gradient *p,
     CHECK(p->c.shape[1] == p->a.matrix.shape[1]);
     CHECK(p->c.shape[2] == p->b.matrix.shape[1]);
     CHECK(!p->continues || (p->order->leaves == 1 && !p->adds));
+    CHECK(p->accumulator == NULL || dtype == DTYPE_BF16);
     for (int e = 0; e < groups->experts; e++) {
         const struct gathered gathered = {groups, e, &p->a, &p->b, true};
         const int64_t rows = expert_count(groups, e);
@@ -92,7 +95,7 @@ static void gradient(struct stream *stream, const struct experts_gradient *p,
             .c = c, .order = p->order, .continues = p->continues,
             .a = tensor_2d(p->a.matrix.data, dtype, c.shape[0], rows),
             .b = tensor_2d(p->b.matrix.data, dtype, rows, c.shape[1]),
-            .left = p->adds ? &c : NULL};
+            .left = p->adds ? &c : NULL, .accumulator = p->accumulator};
 
         if (expert_is_summed(groups, e, p->order))
             NAME(matmul_gathered)(stream, &one, kind, &gathered);

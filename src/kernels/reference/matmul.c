@@ -9,9 +9,10 @@
 #include "kernels/flush.h"
 #include "kernels/expert_index.h"
 #include "kernels/narrow_product.h"
+#include "kernels/reference/accumulator.h"
 #include "kernels/reference/product.h"
 
-enum { STRIP = 32 }; /* columns */
+enum { STRIP = ACCUMULATOR_COLUMNS };
 
 /* A strip of one row of c. */
 struct strip {
@@ -158,6 +159,49 @@ REAL_CLONES static void granule_gathered(const struct strip *s, int64_t first,
     }
 }
 
+#if REAL_BITS == 32
+static void granule_widen(const struct strip *s, int64_t first, int64_t length,
+                          struct widened *out);
+
+/* The same by an accumulator of few bits. */
+static void segment_add_cut(const struct strip *s,
+                            const struct sum_segment *seg, bool assign,
+                            float *sum)
+{
+    const struct accumulator *of = s->p->accumulator;
+    const int64_t whole = of->promote > 0 ? of->promote : seg->length;
+    struct widened w;
+
+    for (int64_t first = 0; first < seg->length; first += whole) {
+        const int64_t end =
+            seg->length - first < whole ? seg->length : first + whole;
+        double c[STRIP] = {0};
+
+        for (int64_t k = first; k < end; k += of->granule) {
+            const int64_t count = end - k < of->granule ? end - k : of->granule;
+
+            granule_widen(s, seg->first + k, count, &w);
+            reference_accumulate(of->bits, &w, count, c);
+        }
+        for (int j = 0; j < s->width; j++)
+            sum[j] = assign ? (float)c[j] : sum[j] + (float)c[j];
+        assign = false;
+    }
+}
+#endif
+
+static void part_add(const struct strip *s, const struct sum_segment *seg,
+                     bool assign, real *sum)
+{
+#if REAL_BITS == 32
+    if (s->p->accumulator != NULL) {
+        segment_add_cut(s, seg, assign, sum);
+        return;
+    }
+#endif
+    segment_add(s, seg, assign, sum);
+}
+
 static void strip_compute(const struct strip *s)
 {
     const struct matmul *p = s->p;
@@ -176,7 +220,7 @@ static void strip_compute(const struct strip *s)
             segment = expert_segment(s->rows->groups, s->rows->expert,
                                      &segment);
         if (segment.length == 0) continue;
-        segment_add(s, &segment, !there[segment.leaf], sums[segment.leaf]);
+        part_add(s, &segment, !there[segment.leaf], sums[segment.leaf]);
         there[segment.leaf] = true;
     }
     leaves_fold(sums, there, p->order->leaves);
@@ -228,6 +272,7 @@ static void matmul_check(const struct matmul *p, enum dtype dtype)
     CHECK(!p->left || (p->left->shape[0] == m && p->left->shape[1] == n &&
                        p->left->stride[1] == 1));
     CHECK(!p->left || p->left->dtype == REAL_DTYPE || p->left->dtype == dtype);
+    CHECK(p->accumulator == NULL || dtype == DTYPE_BF16);
     sum_order_check(p->order, k, p->continues);
 }
 
@@ -243,12 +288,7 @@ status NAME(matmul)(struct stream *stream, const struct matmul *p)
 #if REAL_BITS == 32
 /* ---- narrow operands ---- */
 
-/* The operands of a granule, widened; from `length` on they are +0, to the end
- * of a block. */
-struct widened {
-    float a[GRANULE], b[GRANULE][STRIP];
-};
-
+/* From `length` on operands are +0, to the end of a block. */
 static void granule_widen(const struct strip *s, int64_t first, int64_t length,
                           struct widened *out)
 {

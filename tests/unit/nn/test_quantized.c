@@ -2,7 +2,8 @@
 /* test_quantized.c - mirrors src/nn/quantized.c and quantized_experts.c:
  * forward, dgrad and wgrad of one linear layer, and of the first product of
  * three experts, under each recipe are those of a float64 emulation with
- * ml_dtypes (tests/golden/make_precision.py), but for the sign of a zero. */
+ * ml_dtypes (tests/golden/make_precision.py), but for the sign of a zero; with
+ * an accumulator of few bits, too (tests/golden/make_accumulator.py). */
 #include <math.h>
 #include <string.h>
 
@@ -15,7 +16,8 @@
 enum { SEQUENCES = 2, LENGTH = 36, TOKENS = SEQUENCES * LENGTH, IN = 40,
        OUT = 36, VOCAB = 16 };
 
-static const char *const path = "tests/golden/precision/layers.safetensors";
+/* How products are summed; without text in float32. */
+static struct { const char *text; struct accumulator of; } summed;
 
 enum { EXPERTS = 3, CHOICES = 2 };
 
@@ -69,10 +71,14 @@ static float *golden(const char *recipe, const char *name)
 {
     struct safetensors file = {0};
     const struct safetensors_entry *entry;
-    char text[64];
+    const bool cut = recipe[0] != 0 && summed.text != NULL;
+    char text[64], path[64];
     void *out;
 
-    snprintf(text, sizeof text, "%s%s%s", recipe, recipe[0] ? "." : "", name);
+    snprintf(path, sizeof path, "tests/golden/precision/%s.safetensors",
+             cut ? "accumulator" : "layers");
+    snprintf(text, sizeof text, "%s%s%s%s%s", recipe, cut ? "@" : "",
+             cut ? summed.text : "", recipe[0] ? "." : "", name);
     IS_OK(safetensors_open(&file, path, true));
     entry = safetensors_find(&file, text);
     CHECK(entry != NULL);
@@ -133,7 +139,7 @@ static void open_stage(struct stage *stage, const struct model_kind *kind,
         .batch = SEQUENCES, .length = LENGTH, .seed = 7,
         .micro_batch = SEQUENCES, .backward = BACKWARD_FUSED, .threads = 2,
         .recompute = none, .recompute_count = 1, .slice = {0, 1, false, false},
-        .precision = {true, *recipe, 0, 1, 0, 16}};
+        .precision = {true, *recipe, 0, 1, 0, 16, summed.of}};
 
     IS_OK(stage_plan(stage, &request));
     IS_OK(stage_open(stage));
@@ -240,6 +246,27 @@ TEST(what_attention_writes_is_kept)
 TEST(experts_equal_the_emulation)
 {
     for (int i = 0; i < PRECISIONS; i++) experts_run(&precisions[i]);
+}
+
+TEST(accumulators_equal_the_emulation)
+{
+    static const struct { const char *recipe, *text; struct accumulator of; }
+        pairs[] = {{"fp8-tiles", "14:32:0", {14, 32, 0}},
+                   {"fp8-tiles", "6:8:16", {6, 8, 16}},
+                   {"mxfp4-quartet", "9:16:16", {9, 16, 16}},
+                   {"nvfp4", "4:5:10", {4, 5, 10}}};
+
+    for (int i = 0; i < ROWS(pairs); i++) {
+        const struct precision *recipe;
+
+        IS_OK(precision_parse(&recipe, pairs[i].recipe));
+        summed.text = pairs[i].text;
+        summed.of = pairs[i].of;
+        layer_run(recipe);
+        experts_run(recipe);
+    }
+    summed.text = NULL;
+    summed.of = (struct accumulator){0};
 }
 
 TEST(recipes_are_found_by_name)
@@ -410,4 +437,4 @@ TEST(straight_gradients_are_unbiased)
 
 TEST_MAIN(layers_equal_the_emulation, what_attention_writes_is_kept,
           experts_equal_the_emulation, straight_gradients_are_unbiased,
-          recipes_are_found_by_name)
+          accumulators_equal_the_emulation, recipes_are_found_by_name)

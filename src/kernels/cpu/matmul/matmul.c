@@ -664,6 +664,7 @@ const struct matmul_format *CPU(matmul_format_of)(enum dtype dtype,
 
 status CPU(matmul_bf16_pairs)(struct stream *stream, const struct matmul *p)
 {
+    if (p->accumulator != NULL) return reference_matmul_bf16_pairs(stream, p);
     return matmul_run(stream, p,
                       CPU(matmul_format_of)(DTYPE_BF16, PRODUCT_PAIRS),
                       DTYPE_BF16);
@@ -671,6 +672,7 @@ status CPU(matmul_bf16_pairs)(struct stream *stream, const struct matmul *p)
 
 status CPU(matmul_bf16_tiles)(struct stream *stream, const struct matmul *p)
 {
+    if (p->accumulator != NULL) return reference_matmul_bf16_tiles(stream, p);
     return matmul_run(stream, p,
                       CPU(matmul_format_of)(DTYPE_BF16, PRODUCT_TILES),
                       DTYPE_BF16);

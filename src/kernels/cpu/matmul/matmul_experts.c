@@ -10,6 +10,7 @@
 #include "kernels/cpu/matmul/matmul_plan.h"
 #include "kernels/cpu/scratch.h"
 #include "kernels/expert_index.h"
+#include "kernels/narrow_product.h"
 
 enum {
     ROWS_MORE = 24,   /* rows that reading a strip of weights costs */
@@ -321,11 +322,15 @@ static status gradient_run(struct stream *stream,
     status CPU(experts_product##name)(struct stream *stream,               \
                                       const struct experts_product *p)     \
     {                                                                      \
+        if (p->accumulator != NULL)                                        \
+            return reference_experts_product_bf16_pairs(stream, p);        \
         return product_run(stream, p, dtype, product);                     \
     }                                                                      \
     status CPU(experts_gradient##name)(struct stream *stream,              \
                                        const struct experts_gradient *p)   \
     {                                                                      \
+        if (p->accumulator != NULL)                                        \
+            return reference_experts_gradient_bf16_pairs(stream, p);       \
         return gradient_run(stream, p, dtype, product);                    \
     }
 #define NARROW_ROWS(name, dtype, product)                                  \
