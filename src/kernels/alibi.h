@@ -4,6 +4,7 @@
 #ifndef LOCKSTEP_KERNELS_ALIBI_H
 #define LOCKSTEP_KERNELS_ALIBI_H
 
+#include "kernels/element.h"
 #include "kernels/kernels.h"
 
 /* The slope of query head `head` of the call. With n the largest power of two
@@ -17,7 +18,7 @@ float alibi_slope(const struct attention_alibi *alibi, int head);
 /* x rounded to bfloat16. */
 static inline float alibi_round(float x)
 {
-    return bf16_to_f32(bf16_from_f32(x));
+    return f32_of_bits(element_to_bf16(x) << 16);
 }
 
 /* Slope times position; position and product are rounded to bfloat16. */

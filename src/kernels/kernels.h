@@ -291,6 +291,21 @@ static inline int64_t attention_past(const struct attention *p, int64_t key)
     return p->window > 0 ? key + p->window : INT64_MAX;
 }
 
+/* Row of a key or query from its position. */
+static inline int64_t attention_key_row(const struct attention *p,
+                                        int64_t sequence, int64_t key)
+{
+    return sequence * (p->key_stride ? p->key_stride : p->keys) + key -
+           p->first_key;
+}
+
+static inline int64_t attention_query_row(const struct attention *p,
+                                          int64_t sequence, int64_t query)
+{
+    return sequence * (p->query_stride ? p->query_stride : p->queries) +
+           query - p->first_query;
+}
+
 /* A node of attention's tree. */
 struct attention_node {
     struct tensor values;               /* [rows, heads, head_width] real */

@@ -109,7 +109,8 @@ mistake() {
             -lcmocka -lyaml -lutf8proc -lpcre2-8 -lz -lzstd -ldl -lm; then
         bad "mistake: $name" "does not compile"
     elif timeout 100 "$room/test" 2>&1 | grep -qm1 \
-        -e 'cuda emulated' -e 'isa emulated' -e 'the same barrier'; then
+        -e 'cuda emulated' -e 'isa emulated' -e '[0-9] emulated: ' \
+        -e 'the same barrier'; then
         ok "mistake: $name"
     else
         bad "mistake: $name" "$test does not notice"
@@ -117,7 +118,8 @@ mistake() {
 }
 make -s -j"$(nproc)" BUILD="$BUILD" EXTRA="${EXTRA:-}" \
     "$BUILD/tests/unit/kernels/test_matmul" \
-    "$BUILD/tests/unit/kernels/test_kernels" >"$room/log" 2>&1 ||
+    "$BUILD/tests/unit/kernels/test_kernels" \
+    "$BUILD/tests/unit/kernels/test_attention" >"$room/log" 2>&1 ||
     bad "unit tests" "do not build" "$room/log"
 mistake "a product without the barrier before it reads" matmul product.h \
     '        BARRIER;
@@ -139,4 +141,16 @@ mistake "a barrier that half of the threads skip" loss loss.cu \
     'for (int half = BLOCK_THREADS / 2; half > 0; half /= 2) {
         BARRIER;' 'for (int half = BLOCK_THREADS / 2; half > 0; half /= 2) {
         if (THREAD % 2) BARRIER;' test_kernels
+mistake "weights that are read before all are written" attention attention.h \
+    'BARRIER; /* what was there is read, and weights are written */' '' \
+    test_attention
+mistake "earlier keys merged last" attention attention.cu \
+    'left->values.at[i][j], a, right->values.at[i][j] * b' \
+    'right->values.at[i][j], b, left->values.at[i][j] * a' test_attention
+mistake "heads that are added across leaves" attention_backward \
+    attention_backward.cu 'head == begin || head % per_leaf == 0' \
+    'head == begin' test_attention
+mistake "queries of another granule in a chain" attention_backward \
+    attention_backward.cu 'waiting_push(&tree[0], g,' \
+    'waiting_push(&tree[0], g ^ 1,' test_attention
 report

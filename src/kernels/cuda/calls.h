@@ -187,4 +187,40 @@ struct tiled {
 struct matmul_leaf_call { struct tiled product; }; /* one leaf */
 struct matmul_tree_call { struct tiled product; };
 
+/* Granules of attention: less than 2^levels, counted from position 0. */
+enum { CUDA_ATTENTION_LEVELS = 14 };
+struct attention_call {
+    struct attention of;
+    float scale, cap, inverse_cap, keep;
+    uint32_t least;
+    bool drops;
+    const float *slopes; /* [heads]; NULL: no linear biases */
+    int64_t tiles;       /* of a head of a sequence; blocks are (sequence,
+                          * head, tile), the tile fastest */
+};
+/* By the class of the head's width. */
+struct attention_forward_64_call { struct attention_call call; };
+struct attention_forward_128_call { struct attention_call call; };
+struct attention_forward_256_call { struct attention_call call; };
+struct attention_queries_64_call { struct attention_call call; };
+struct attention_queries_128_call { struct attention_call call; };
+struct attention_queries_256_call { struct attention_call call; };
+struct attention_keys_64_call { struct attention_call call; };
+struct attention_keys_128_call { struct attention_call call; };
+struct attention_keys_256_call { struct attention_call call; };
+struct attention_merge_call {
+    struct attention_node left, right;
+    int64_t rows, heads, width;
+};
+struct attention_finish_call {
+    struct tensor out, lse;
+    struct attention_node root;
+    int64_t rows, heads, width;
+};
+struct attention_heads_call {
+    struct tensor out, in;
+    int leaves;
+};
+struct attention_delta_call { struct attention of; };
+
 #endif

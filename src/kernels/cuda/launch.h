@@ -24,11 +24,18 @@ enum { BLOCK_THREADS = 256 /* of every kernel */ };
     X(layernorm_forward) X(layernorm_backward)                             \
     X(token_sums) X(matmul_leaf) X(matmul_tree)                          \
     X(fold) X(sum_squares) X(gather_rows) X(rows_sort) X(scatter_rows)     \
-    X(dropout) X(cross_entropy) X(update_elements)
+    X(dropout) X(cross_entropy) X(update_elements)                         \
+    X(attention_forward_64) X(attention_forward_128)                       \
+    X(attention_forward_256) X(attention_queries_64)                       \
+    X(attention_queries_128) X(attention_queries_256)                      \
+    X(attention_keys_64) X(attention_keys_128) X(attention_keys_256)       \
+    X(attention_merge) X(attention_finish) X(attention_heads)              \
+    X(attention_delta)
 
 /* The files that have them. */
 #define CUDA_MODULES(X)                                                    \
-    X(elementwise) X(lookup) X(loss) X(matmul) X(norm) X(sums) X(updates)
+    X(attention) X(attention_backward) X(elementwise) X(lookup) X(loss)    \
+    X(matmul) X(norm) X(sums) X(updates)
 
 #define CUDA_KERNEL_NUMBER(name) CUDA_##name,
 enum cuda_kernel { CUDA_KERNELS(CUDA_KERNEL_NUMBER) CUDA_KERNEL_COUNT };

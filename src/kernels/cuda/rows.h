@@ -14,7 +14,9 @@
     X(softcap_forward) X(softcap_backward) X(activation_forward)          \
     X(activation_backward) X(clamped_forward) X(clamped_backward)         \
     X(adamw) X(descend) X(fold) X(sum_squares) X(gather_rows)             \
-    X(scatter_rows) X(dropout) X(cross_entropy) X(update_elements)
+    X(scatter_rows) X(dropout) X(cross_entropy) X(update_elements)        \
+    X(attention_forward) X(attention_backward) X(attention_merge)         \
+    X(attention_finish) X(attention_heads) X(attention_delta)
 
 #define DECLARE_CUDA_ROW(row) extern KERNELS_TYPE(row) cuda_##row;
 KERNELS_CUDA_ROWS(DECLARE_CUDA_ROW)

@@ -3,6 +3,8 @@
  * nvcc and a C compiler read them.
  *
  *   CUDA_KERNEL(name) { ... }   a kernel; `p` is its struct name_call
+ *   CUDA_WIDE_KERNEL(name)      the same; may take all registers, so that a
+ *                               multiprocessor may have one block at a time
  *   DEVICE                      in front of a function that kernels call
  *   SHARED(type, name)          memory of the block, one object in a kernel;
  *                               name points to it
@@ -36,14 +38,16 @@
 #define __builtin_inff() (1.0f / 0.0f)
 
 #define DEVICE static __device__ __forceinline__
-#define CUDA_KERNEL(name)                                                  \
+#define CUDA_KERNEL_BOUND(name, ...)                                       \
     DEVICE void name##_body(const struct name##_call *p);                  \
-    extern "C" __global__ void __launch_bounds__(256)                      \
+    extern "C" __global__ void __launch_bounds__(__VA_ARGS__)              \
         name(const __grid_constant__ struct name##_call call)              \
     {                                                                      \
         name##_body(&call);                                                \
     }                                                                      \
     DEVICE void name##_body(const struct name##_call *p)
+#define CUDA_KERNEL(name) CUDA_KERNEL_BOUND(name, 256)
+#define CUDA_WIDE_KERNEL(name) CUDA_KERNEL_BOUND(name, 256, 1)
 #define SHARED(type, name)                                                 \
     __shared__ type name##_object;                                         \
     type *const name = &name##_object
@@ -77,6 +81,7 @@ void emulated_barrier(const char *file, int line);
         name##_body((const struct name##_call *)call);                     \
     }                                                                      \
     static void name##_body(const struct name##_call *p)
+#define CUDA_WIDE_KERNEL(name) CUDA_KERNEL(name)
 #define SHARED(type, name)                                                 \
     type *const name = (type *)emulated_shared(sizeof(type))
 #define UNROLLED
@@ -88,6 +93,24 @@ void emulated_barrier(const char *file, int line);
 #endif
 
 #include "kernels/cuda/launch.h"
+
+/* A number that blocks share becomes the larger one. */
+DEVICE void number_raise(float *at, float value)
+{
+#ifdef __CUDACC__
+    int *const bits = (int *)at;
+    int old = *(volatile int *)bits;
+
+    while (value > __int_as_float(old)) {
+        const int seen = atomicCAS(bits, old, __float_as_int(value));
+
+        if (seen == old) return;
+        old = seen;
+    }
+#else
+    if (value > *at) *at = value;
+#endif
+}
 
 /* Element of a view of float32. */
 DEVICE float *view_at(struct view view, int64_t row, int64_t column)

@@ -58,19 +58,4 @@ static inline struct attention_rows attention_rows(const struct tensor *t,
                                    first, count};
 }
 
-/* Row of a key or query from its position. */
-static inline int64_t attention_key_row(const struct attention *p,
-                                        int64_t sequence, int64_t key)
-{
-    return sequence * (p->key_stride ? p->key_stride : p->keys) + key -
-           p->first_key;
-}
-
-static inline int64_t attention_query_row(const struct attention *p,
-                                          int64_t sequence, int64_t query)
-{
-    return sequence * (p->query_stride ? p->query_stride : p->queries) +
-           query - p->first_query;
-}
-
 #endif

@@ -182,6 +182,12 @@ static void windows_compare(size_t index, enum form form, enum isa isa,
     assert_same(&have.dv, &want->dv, "dv of windows", index, isa);
 }
 
+/* Kernels of CUDA have no tiles. */
+static bool has_form(enum isa isa, enum form form)
+{
+    return form == CHAINS || isa != ISA_EMULATED;
+}
+
 /* Windows of what is big, and tiles without an instruction, take plain and
  * checked kernels longest, and no way through them that small cases do not. */
 static bool is_long(const struct attention_case *c, enum form form,
@@ -206,7 +212,7 @@ static void case_check(size_t index, enum form form,
     call_build(&want, arena, c, form);
     reference_run(&want, c);
     for (enum isa isa = ISA_PLAIN; isa < ISA_COUNT; isa++)
-        if (form == CHAINS || !is_long(c, form, isa))
+        if (has_form(isa, form) && (form == CHAINS || !is_long(c, form, isa)))
             case_compare(index, form, isa, threads[1 + (index + isa) % 4],
                          &want, arena);
     features_limit(0); /* AVX-512 as where there are no tiles */
@@ -216,7 +222,7 @@ static void case_check(size_t index, enum form form,
     if (c->first_query) return;
     assert_true(c->fused || c->sequences == 1); /* no gaps between them */
     for (enum isa isa = ISA_AUTO; isa < ISA_COUNT; isa++) {
-        if (is_long(c, form, isa)) continue;
+        if (is_long(c, form, isa) || !has_form(isa, form)) continue;
         windows_compare(index, form, isa, threads[2], &want, arena);
     }
 }
@@ -349,7 +355,7 @@ static void nodes_compare(const struct attention_case *c, enum form form,
         struct attention have;
 
         if (isa != ISA_AUTO && !room_table(&table, isa)) continue;
-        if (is_long(c, form, isa)) continue;
+        if (is_long(c, form, isa) || !has_form(isa, form)) continue;
         call_build(&have, arena, c, form);
         have.delta = tensor_2d(room_take(arena, rows * c->heads, 4), DTYPE_F32,
                                rows, c->heads);

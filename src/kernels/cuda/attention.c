@@ -1,0 +1,168 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* attention.c - starts the kernels of attention.cu and attention_backward.cu:
+ * in float32, products in chains. */
+#include "kernels/alibi.h"
+#include "kernels/cuda/launch.h"
+#include "kernels/cuda/rows.h"
+
+enum { HEADS_MOST = 1024, TILE_VALUES_OF_BLOCK = 4096 };
+
+static int64_t parts_of(int64_t count, int64_t each)
+{
+    return (count + each - 1) / each;
+}
+
+static void tensor_check(const struct tensor *t, int heads, int width)
+{
+    CHECK(t->dtype == DTYPE_F32 && t->dimensions == 3);
+    CHECK(t->shape[1] == heads && t->shape[2] == width && t->stride[2] == 1);
+}
+
+static void call_check(const struct attention *p)
+{
+    const int64_t end = p->first_query + p->queries;
+    const int64_t key_end = p->first_key + p->keys;
+
+    CHECK(!p->tiles && p->head_width >= 1 && p->head_width <= HEAD_WIDTH_MAX);
+    CHECK(p->heads >= 1 && p->heads <= HEADS_MOST && p->kv_heads >= 1);
+    CHECK(p->heads % p->kv_heads == 0 && p->sequences >= 1);
+    CHECK(p->queries >= 1 && p->keys >= 1);
+    CHECK(p->first_key % ATTENTION_GRANULE == 0 ||
+          p->half == ATTENTION_OF_KEYS);
+    CHECK((end > key_end ? end : key_end) / ATTENTION_GRANULE <
+          (1 << CUDA_ATTENTION_LEVELS) - 1);
+    tensor_check(&p->q, p->heads, p->head_width);
+    tensor_check(&p->k, p->kv_heads, p->head_width);
+    tensor_check(&p->v, p->kv_heads, p->head_width);
+    CHECK(p->lse.dtype == DTYPE_F32);
+}
+
+/* Numbers that kernels read; slopes lie in memory that cuda_copy gave. */
+static status call_of(struct stream *stream, const struct attention *p,
+                      struct attention_call *out)
+{
+    *out = (struct attention_call){
+        .of = *p, .scale = (float)p->scale, .cap = (float)p->softcap,
+        .inverse_cap = p->softcap > 0 ? (float)(1 / p->softcap) : 0,
+        .keep = (float)(1 / (1 - p->drop.rate)),
+        .least = dropout_least(p->drop.rate), .drops = p->drop.rate > 0};
+    if (p->alibi.heads == 0) return OK;
+    float slopes[HEADS_MOST];
+
+    for (int head = 0; head < p->heads; head++)
+        slopes[head] = alibi_slope(&p->alibi, head);
+    return cuda_copy(stream, slopes, (size_t)p->heads * sizeof *slopes,
+                     (const void **)&out->slopes);
+}
+
+/* Starts the kernel of the width's class: a block has 4096 / class of `count`
+ * queries or keys, of each of `units` heads of sequences. */
+#define LAUNCH_WIDTH(stream, kernel, width, count, units, call)                \
+    do {                                                                       \
+        const int span = (width) <= 64 ? 64 : (width) <= 128 ? 128 : 256;      \
+        const int64_t tiles = parts_of(count, TILE_VALUES_OF_BLOCK / span);    \
+                                                                               \
+        (call)->tiles = tiles;                                                 \
+        if (span == 64) LAUNCH(stream, kernel##_64, (units) * tiles, call);    \
+        else if (span == 128)                                                  \
+            LAUNCH(stream, kernel##_128, (units) * tiles, call);               \
+        else LAUNCH(stream, kernel##_256, (units) * tiles, call);              \
+    } while (0)
+
+status cuda_attention_forward(struct stream *stream, const struct attention *p)
+{
+    struct attention_call call;
+
+    call_check(p);
+    tensor_check(&p->out, p->heads, p->head_width);
+    TRY(call_of(stream, p, &call));
+    LAUNCH_WIDTH(stream, attention_forward, p->head_width, p->queries,
+                 p->sequences * p->heads, &call);
+    return OK;
+}
+
+static status queries_backward(struct stream *stream,
+                               const struct attention *p)
+{
+    struct attention_call call;
+
+    tensor_check(&p->dq, p->heads, p->head_width);
+    TRY(call_of(stream, p, &call));
+    LAUNCH_WIDTH(stream, attention_queries, p->head_width, p->queries,
+                 p->sequences * p->heads, &call);
+    return OK;
+}
+
+static status keys_backward(struct stream *stream, const struct attention *p)
+{
+    struct attention_call call;
+
+    tensor_check(&p->dk, p->kv_heads, p->head_width);
+    tensor_check(&p->dv, p->kv_heads, p->head_width);
+    CHECK(p->leaves >= 1 && p->leaves <= LEAVES_MAX);
+    CHECK(p->heads % p->leaves == 0);
+    TRY(call_of(stream, p, &call));
+    LAUNCH_WIDTH(stream, attention_keys, p->head_width, p->keys,
+                 p->sequences * p->kv_heads, &call);
+    return OK;
+}
+
+status cuda_attention_backward(struct stream *stream,
+                               const struct attention *p)
+{
+    call_check(p);
+    tensor_check(&p->dout, p->heads, p->head_width);
+    if (!p->delta.data) tensor_check(&p->out, p->heads, p->head_width);
+    if (p->half != ATTENTION_OF_KEYS) TRY(queries_backward(stream, p));
+    if (p->half != ATTENTION_OF_QUERIES) TRY(keys_backward(stream, p));
+    return OK;
+}
+
+status cuda_attention_delta(struct stream *stream, const struct attention *p)
+{
+    const struct attention_delta_call call = {*p};
+    const int64_t rows = p->sequences * p->queries * p->heads;
+
+    LAUNCH(stream, attention_delta, parts_of(rows * LANES, BLOCK_THREADS),
+           &call);
+    return OK;
+}
+
+status cuda_attention_merge(struct stream *stream,
+                            const struct attention_node *left,
+                            const struct attention_node *right)
+{
+    const int64_t *shape = left->values.shape;
+    const struct attention_merge_call call = {*left, *right, shape[0],
+                                              shape[1], shape[2]};
+
+    LAUNCH(stream, attention_merge,
+           parts_of(call.rows * call.heads, BLOCK_THREADS), &call);
+    return OK;
+}
+
+status cuda_attention_finish(struct stream *stream, struct tensor out,
+                             struct tensor lse,
+                             const struct attention_node *root)
+{
+    const struct attention_finish_call call = {
+        out, lse, *root, out.shape[0], out.shape[1], out.shape[2]};
+
+    LAUNCH(stream, attention_finish,
+           parts_of(call.rows * call.heads, BLOCK_THREADS), &call);
+    return OK;
+}
+
+status cuda_attention_heads(struct stream *stream, struct tensor out,
+                            struct tensor in, int leaves)
+{
+    const struct attention_heads_call call = {out, in, leaves};
+
+    CHECK(in.shape[1] % out.shape[1] == 0 && in.shape[1] % leaves == 0);
+    CHECK(out.dtype == DTYPE_F32 && in.dtype == DTYPE_F32);
+    CHECK(leaves >= 1 && leaves <= LEAVES_MAX);
+    LAUNCH(stream, attention_heads,
+           parts_of(out.shape[0] * out.shape[1] * out.shape[2],
+                    BLOCK_THREADS), &call);
+    return OK;
+}
