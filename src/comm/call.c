@@ -488,14 +488,17 @@ status call_run(struct group *group, const struct comm_call *call,
 status comm_run(struct group *group, const struct comm_call *call)
 {
     const bool straight = call->kind == COMM_SEND || call->kind == COMM_RECV;
+    status result;
 
     group->self->agreed = false;
     TRY(call_check(group, call));
     TRY(lives_call(group, call));
-    TRY(call_run(group, call, CHANNEL_NOW,
-                 straight ? (uint64_t)1 << 62 | (uint64_t)call->tag
-                          : group->calls[CHANNEL_NOW]++, NULL));
-    return OK;
+    lives_wait_begin(group->self);
+    result = call_run(group, call, CHANNEL_NOW,
+                      straight ? (uint64_t)1 << 62 | (uint64_t)call->tag
+                               : group->calls[CHANNEL_NOW]++, NULL);
+    lives_wait_end(group->self);
+    return result == OK ? OK : status_pass(result, __FILE__, __LINE__);
 }
 
 status comm_run_alone(struct group *group, struct comm_call call)

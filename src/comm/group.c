@@ -13,6 +13,7 @@ enum { LIMIT_MS_DEFAULT = 600000, AGREE_TEXT_BYTES = COMM_REASON_BYTES };
 void comm_rank_init(struct comm_rank *self)
 {
     traffic_init(&self->traffic);
+    atomic_init(&self->waits_ns, 0);
 }
 
 void comm_rank_free(struct comm_rank *self)

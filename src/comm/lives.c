@@ -3,9 +3,12 @@
  * background. */
 #include "comm/lives.h"
 
+#include "base/clock.h"
 #include "comm/rank.h"
 
 enum side { READS, WRITES };
+
+enum { STUCK_NS = 100000000 };
 
 typedef void visit_span(void *argument, char *data, int64_t bytes);
 
@@ -169,6 +172,24 @@ status lives_start(struct comm_handle *h)
     h->under_way = under_way;
     under_way = h;
     return OK;
+}
+
+void lives_wait_begin(struct comm_rank *self)
+{
+    if (check_lives() == CHECK_LATE)
+        atomic_store(&self->waits_ns, clock_ns());
+}
+
+void lives_wait_end(struct comm_rank *self)
+{
+    if (check_lives() == CHECK_LATE) atomic_store(&self->waits_ns, 0);
+}
+
+bool lives_stuck(const struct comm_rank *self)
+{
+    const int64_t since = atomic_load(&self->waits_ns);
+
+    return since != 0 && clock_ns() - since >= STUCK_NS;
 }
 
 static bool is_filled(const struct comm_handle *h)

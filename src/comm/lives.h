@@ -11,9 +11,18 @@
 #include "base/check.h"
 #include "comm/progress.h"
 
+enum { LIVES_LOOK_MS = 20 }; /* how often lives_stuck is asked */
+
 /* Before a call in the background begins: fills its outputs. ERR_VERIFY: it
  * uses memory of another one under way. */
 status lives_start(struct comm_handle *handle);
+/* Around each call that the rank's thread waits in. */
+void lives_wait_begin(struct comm_rank *self);
+void lives_wait_end(struct comm_rank *self);
+/* Whether that thread has waited for so long that calls which are held back
+ * must begin: the ranks that it waits for may themselves wait for these.
+ * Without the check calls begin at once, whatever their rank waits for. */
+bool lives_stuck(const struct comm_rank *self);
 /* Before messages of a call that was held back begin to move, and when they are
  * over: looks at its outputs. */
 void lives_release(struct comm_handle *handle);

@@ -5,7 +5,9 @@
 #include <pthread.h>
 #include <stdio.h>
 #include <string.h>
+#include <time.h>
 #include "base/arena.h"
+#include "base/clock.h"
 #include "comm/lives.h"
 #include "comm/rank.h"
 
@@ -21,9 +23,14 @@ struct progress {
 
 status progress_build(struct progress **out)
 {
+    pthread_condattr_t attributes;
+
     TRY(memory_take(1, sizeof **out, (void **)out));
     pthread_mutex_init(&(*out)->lock, NULL);
-    pthread_cond_init(&(*out)->change, NULL);
+    pthread_condattr_init(&attributes);
+    pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
+    pthread_cond_init(&(*out)->change, &attributes);
+    pthread_condattr_destroy(&attributes);
     return OK;
 }
 
@@ -58,6 +65,35 @@ static void handle_run(struct comm_handle *handle)
     status_clear();
 }
 
+/* The call, and those before it, begin. With the lock held. */
+static void release(struct progress *progress, const struct comm_handle *last)
+{
+    if (last->released) return;
+    for (struct comm_handle *h = progress->first; h != NULL; h = h->next) {
+        lives_release(h);
+        h->released = true;
+        if (h == last) break;
+    }
+    pthread_cond_broadcast(&progress->change);
+}
+
+/* Until the caller changes something. With the lock held. */
+static void progress_sleep(struct progress *progress)
+{
+    struct comm_handle *held = progress->first;
+    int64_t until = clock_ns() + LIVES_LOOK_MS * (int64_t)1000000;
+
+    if (held == NULL) {
+        pthread_cond_wait(&progress->change, &progress->lock);
+        return;
+    }
+    pthread_cond_timedwait(&progress->change, &progress->lock,
+                           &(struct timespec){until / 1000000000,
+                                              until % 1000000000});
+    if (progress->first == held && lives_stuck(held->group->self))
+        release(progress, progress->last);
+}
+
 static void *progress_main(void *argument)
 {
     struct progress *progress = argument;
@@ -68,7 +104,7 @@ static void *progress_main(void *argument)
 
         if (handle == NULL || !handle->released) {
             if (progress->quits) break;
-            pthread_cond_wait(&progress->change, &progress->lock);
+            progress_sleep(progress);
             continue;
         }
         progress->first = handle->next;
@@ -124,29 +160,6 @@ static status send_wait(struct comm_handle *handle)
 
     operation_count(&handle->operation, handle->phase);
     return result;
-}
-
-/* The call, and those before it, begin. With the lock held. */
-static void release(struct progress *progress, const struct comm_handle *last)
-{
-    if (last->released) return;
-    for (struct comm_handle *h = progress->first; h != NULL; h = h->next) {
-        lives_release(h);
-        h->released = true;
-        if (h == last) break;
-    }
-    pthread_cond_broadcast(&progress->change);
-}
-
-void comm_release(struct group *group)
-{
-    struct progress *progress = group->progress;
-
-    if (check_lives() != CHECK_LATE || progress == NULL || !progress->started)
-        return;
-    pthread_mutex_lock(&progress->lock);
-    if (progress->first != NULL) release(progress, progress->last);
-    pthread_mutex_unlock(&progress->lock);
 }
 
 static void await_done(struct comm_handle *handle)
@@ -232,13 +245,34 @@ static status background_wait(struct comm_handle *handle)
     return OK;
 }
 
+/* A call that was held back can begin as long as its rank waits in another,
+ * so not from here on. */
+static bool has_begun(struct comm_handle *handle)
+{
+    struct progress *progress = handle->group->progress;
+    bool begun;
+
+    if (check_lives() == CHECK_OFF || !is_background(&handle->call))
+        return false;
+    pthread_mutex_lock(&progress->lock);
+    begun = handle->released;
+    pthread_mutex_unlock(&progress->lock);
+    return begun;
+}
+
 status comm_wait(struct comm_handle *handle)
 {
+    struct comm_rank *self =
+        handle->group != NULL ? handle->group->self : NULL;
     status result, kept;
 
     if (handle->group == NULL) return OK;
-    if (handle->released && check_lives() != CHECK_OFF) await_done(handle);
+    if (has_begun(handle)) {
+        lives_wait_begin(self);
+        await_done(handle);
+    }
     kept = lives_wait(handle);
+    lives_wait_begin(self);
     if (handle->call.kind == COMM_RECV)
         result = call_run(handle->group, &handle->call, CHANNEL_NOW,
                           handle->tag, handle->phase);
@@ -246,6 +280,7 @@ status comm_wait(struct comm_handle *handle)
         result = send_wait(handle);
     else
         result = background_wait(handle);
+    lives_wait_end(self);
     handle->group = NULL;
     if (result == OK) result = kept;
     return result == OK ? OK : status_pass(result, __FILE__, __LINE__);

@@ -48,8 +48,4 @@ status comm_wait(struct comm_handle *handle);
 /* Whether comm_wait would return at once (collectives only). */
 bool comm_done(struct comm_handle *handle);
 
-/* Under LOCKSTEP_CHECK=lives:late: calls of the group that are held back begin,
- * because this rank is about to wait for ranks that may wait for them. */
-void comm_release(struct group *group);
-
 #endif

@@ -16,6 +16,8 @@ struct comm_rank {
     int built_count, built_capacity;
     int world_size;
     bool imagined; /* of a world that only plans see: counts no groups */
+    _Atomic int64_t waits_ns; /* lives.h: since when a call of its thread goes
+                               * on; 0: none does */
     bool agreed; /* the last call was an agreement of all to fail: then nobody
                   * needs to be told, or kept from hearing of it, by an abort */
 };

@@ -2,7 +2,6 @@
 /* team.c - the ranks of one run, and the groups that they form. */
 #include "step/team.h"
 
-#include "comm/progress.h"
 #include "mesh/grid.h"
 
 int team_rank(const struct team *team)
@@ -257,8 +256,6 @@ status team_join(struct team *team, double *values, int64_t count)
     const struct tensor all = tensor_1d(values, DTYPE_F64, count);
 
     if (team->world == NULL) return OK;
-    for (int i = 0; i < TEAM_GROUPS; i++)
-        if (team->groups[i].size > 1) comm_release(&team->groups[i]);
     return comm_all_reduce(team->world, all, all, REDUCE_SUM);
 }
 

@@ -415,6 +415,14 @@ printf '%s\n' "ranks=8 mesh.data=2 mesh.shard=4 zero=hsdp train.micro_batch=1" \
 cp layouts.txt kept.txt && cp apart.txt layouts.txt
 steps=3 LOCKSTEP_CHECK=lives:late model lora_apart $small lora.rank=3 model.layers=1 \
     model.feed_forward=400
+# Units of experts and others have groups of their own: ranks wait in different
+# orders for the same sums.
+echo "ranks=8 mesh.data=2 mesh.shard=2 mesh.expert=2 mesh.expert_tensor=1" \
+    "moe.rows_bound=2 zero={states:[shard]} train.micro_batch=1" >layouts.txt
+steps=3 LOCKSTEP_CHECK=lives:late model experts_apart data.sequence=24 \
+    model.family=granitemoe model.heads=3 model.kv_heads=1 model.head_width=10 \
+    model.width=30 model.feed_forward=30 moe.experts=6 moe.top_k=2 \
+    model.tied=false optimizer.groups='["*.wo frozen"]'
 cp kept.txt layouts.txt
 # Frozen adapters have no gradients, whichever matrix tensor ranks have whole.
 steps=3 model lora_frozen $few lora.rank=2 optimizer.groups='["layers.0.* frozen",

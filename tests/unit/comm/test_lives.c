@@ -171,6 +171,46 @@ TEST(calls_go_in_their_order)
     check_choose(CHECK_OFF);
 }
 
+/* Ranks wait for the calls of two groups in different orders, then one for a
+ * call that the other makes only when it has waited. Calls that are held back
+ * begin all the same. */
+static status crossing_body(void *argument, struct group *world)
+{
+    static _Thread_local struct room rooms[3];
+    struct group other = {0};
+    struct comm_handle handles[3];
+    double sum = 1;
+    const struct tensor one = tensor_1d(&sum, DTYPE_F64, 1);
+
+    (void)argument;
+    group_limit_ms(world, 20000);
+    TRY(group_build(&other, world, "other", (const int[]){0, 1}, RANKS));
+    for (int c = 0; c < 3; c++) {
+        const struct comm_call call = gather_of(&rooms[c]);
+
+        rooms[c].own[0] = (float)(world->rank + c);
+        TRY(comm_start(c == 1 ? &other : world, &call, &handles[c]));
+    }
+    for (int i = 0; i < 2; i++)
+        TRY(comm_wait(&handles[i == world->rank ? 0 : 1]));
+    if (world->rank == 0) TRY(comm_all_reduce(&other, one, one, REDUCE_SUM));
+    TRY(comm_wait(&handles[2]));
+    if (world->rank == 1) TRY(comm_all_reduce(&other, one, one, REDUCE_SUM));
+    for (int c = 0; c < 3; c++)
+        if (rooms[c].all[N] != (float)(1 + c)) FAIL(ERR_FORMAT, "%d", c);
+    group_free(&other);
+    return sum == RANKS ? OK : ERR_FORMAT;
+}
+
+TEST(calls_that_are_held_back_keep_nobody)
+{
+    for (int mode = CHECK_OFF; mode <= CHECK_LATE; mode++) {
+        check_choose((enum check_lives)mode);
+        IS_OK(ranks_run(RANKS, crossing_body, NULL));
+    }
+    check_choose(CHECK_OFF);
+}
+
 TEST(fills_are_nan_in_every_type)
 {
     static const enum dtype types[] = {DTYPE_F32, DTYPE_F64, DTYPE_BF16,
@@ -191,4 +231,4 @@ TEST(fills_are_nan_in_every_type)
 }
 
 TEST_MAIN(mistakes_are_found_whenever_messages_move, calls_go_in_their_order,
-          fills_are_nan_in_every_type)
+          calls_that_are_held_back_keep_nobody, fills_are_nan_in_every_type)
