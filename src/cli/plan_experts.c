@@ -32,10 +32,12 @@ static int64_t row_bytes(const struct program *p)
 
 /* Bytes that a rank sends in a step for the rows of experts, there and back,
  * and for choices, when all experts have equally many. */
-static int64_t sent_bytes(const struct stage *stage)
+struct sent_bytes { int64_t all, between; };
+static struct sent_bytes sent_bytes(const struct stage *stage)
 {
     const struct program *p = &stage->program;
-    int64_t bytes = 0;
+    const int64_t times = stage_rounds(stage) * (p->batch / p->sequences);
+    struct sent_bytes sent = {0, 0};
 
     for (int i = 0; i < stage->frame.event_count; i++) {
         const struct exchange_case at = {&stage->frame.events[i],
@@ -44,10 +46,12 @@ static int64_t sent_bytes(const struct stage *stage)
 
         layer_exchanges(p, &at, &made);
         for (int j = 0; j < made.count; j++)
-            if (made.items[j].axis == AXIS_EXPERT)
-                bytes += made.items[j].bytes;
+            if (made.items[j].axis == AXIS_EXPERT) {
+                sent.all += made.items[j].bytes;
+                sent.between += made.items[j].between;
+            }
     }
-    return bytes * stage_rounds(stage) * (p->batch / p->sequences);
+    return (struct sent_bytes){sent.all * times, sent.between * times};
 }
 
 status plan_experts(const struct setup *setup, const struct stage *stage,
@@ -62,6 +66,7 @@ status plan_experts(const struct setup *setup, const struct stage *stage,
     const int blocks = m->layers - blocks_count(&x->dense);
     const int64_t tokens = setup->batch * setup->request.length;
     const struct expert_span held = experts_held(p, x->experts);
+    const struct sent_bytes sent = sent_bytes(stage);
     char axes[EXPERT_AXES_BYTES];
     const struct router_form form = {.experts = x->experts,
                                      .choices = x->top_k};
@@ -93,8 +98,13 @@ status plan_experts(const struct setup *setup, const struct stage *stage,
          "of a block and a micro-batch"},
         {"rows that can come", p->tokens * experts_rows_most(p, &form),
          "to the rank; those without room go in turns"},
-        {"bytes sent for rows", sent_bytes(stage),
+        {"nodes of the ranks that divide the experts",
+         mesh_expert_nodes(&p->mesh),
+         p->mesh.relays ? "a row goes once to each (moe.exchange)"
+                        : "rows go straight (moe.exchange, mesh.node)"},
+        {"bytes sent for rows", sent.all,
          "the rank, each step, with equal shares"},
+        {"of these, to other nodes", sent.between, "mesh.node"},
         {"rows of a block", tokens * x->top_k, "each step, all ranks"},
         {"rows of an expert", tokens * x->top_k / x->experts,
          "mean of a step; none is dropped"},

@@ -94,5 +94,13 @@ status direct_broadcast(struct operation *op, int root, struct block whole);
 
 /* All-to-all and exchange. */
 status exchange(struct operation *op);
+/* Posts message number *posted of the operation, unless it is empty, and counts
+ * it; posts_end finishes them all. */
+status block_post(struct operation *op, int to, const struct comm_block *block,
+                  int *posted);
+status posts_end(struct operation *op, int posted, bool withdraw);
+/* An all-to-all with a relay. */
+status relay_rows(struct operation *op);
+size_t relay_scratch(const struct comm_relay *relay);
 
 #endif

@@ -139,6 +139,18 @@ static bool exchange_fits(const struct group *group,
     return kept == left;
 }
 
+static bool relay_fits(const struct comm_call *call)
+{
+    const struct comm_relay *r = call->relay;
+    const int64_t element = dtype_bytes(call->in.dtype);
+    const int64_t in = sum_counts(r->out, r->nodes) * r->row_bytes;
+    const int64_t out = sum_counts(r->from, r->each) * r->row_bytes;
+
+    return in >= 0 && in == tensor_count(&call->in) * element && out >= 0 &&
+           out == tensor_count(&call->out) * element &&
+           r->out[r->node] == r->in[r->node];
+}
+
 static bool sizes_fit(const struct group *group, const struct comm_call *call)
 {
     const int64_t out = tensor_count(&call->out), in = tensor_count(&call->in);
@@ -151,6 +163,7 @@ static bool sizes_fit(const struct group *group, const struct comm_call *call)
                blocks_fit(group, call, in / roots, out);
     case COMM_ALL_GATHER: return blocks_fit(group, call, out, in);
     case COMM_ALL_TO_ALL:
+        if (call->relay != NULL) return relay_fits(call);
         return counts_fit(&call->out, call->out_counts, group->size) &&
                counts_fit(&call->in, call->in_counts, group->size) &&
                (call->in_counts == NULL || call->out_counts == NULL ||
@@ -243,6 +256,7 @@ size_t comm_scratch_bytes(const struct group *group,
     const int64_t element = dtype_bytes(call->out.dtype);
     size_t bytes = 0;
 
+    if (call->relay != NULL) return relay_scratch(call->relay);
     if (!reduces(call)) return 0;
     if (algorithm == ALGORITHM_ORDERED) {
         int64_t n = tensor_count(&call->out) / rows_of(call);
@@ -433,10 +447,24 @@ static status operation_run(struct operation *op)
     case COMM_REDUCE_SCATTER: return reduce_scatter(op);
     case COMM_ALL_GATHER: return all_gather(op);
     case COMM_ALL_TO_ALL:
+        if (op->call->relay != NULL) return relay_rows(op);
+        return exchange(op);
     case COMM_EXCHANGE: return exchange(op);
     case COMM_BROADCAST: return broadcast(op);
     default: return point_to_point(op);
     }
+}
+
+void operation_sent(struct operation *operation, int peer, int64_t bytes)
+{
+    const struct group *group = operation->group;
+    const int node = group->self->node;
+
+    operation->messages++;
+    operation->bytes += bytes;
+    if (node > 0 && group->members[peer] / node !=
+                        group->members[group->rank] / node)
+        operation->between += bytes;
 }
 
 void operation_count(const struct operation *operation, const char *phase)
@@ -444,7 +472,8 @@ void operation_count(const struct operation *operation, const char *phase)
     struct traffic *traffic = &operation->group->self->traffic;
     struct traffic_row row = {.kind = operation->call->kind, .calls = 1,
                               .messages = operation->messages,
-                              .bytes = operation->bytes};
+                              .bytes = operation->bytes,
+                              .between = operation->between};
 
     memcpy(row.group, operation->group->label, sizeof row.group);
     if (phase != NULL)

@@ -57,6 +57,27 @@ struct comm_block {
     int64_t planes, plane_stride; /* bytes from plane to plane */
 };
 
+/* Rows of an all-to-all by hierarchy: a row that several ranks of a node want
+ * goes there once, to the rank with this one's place, which hands it on.
+ *
+ *   in       rows for node 0, node 1, ...; those of this node stay here
+ *   passed   rows of the other nodes' ranks of this place, node after node,
+ *            then those that stayed
+ *   picks    rows of `passed` for each rank of this node, one after the other
+ *   out      what the ranks of this node picked, one after the other
+ * Source: DeepSeek-AI 2024, arXiv:2412.19437, section 3.2.2. */
+struct comm_relay {
+    int nodes, each;            /* ranks of a node */
+    int node, place;            /* of this rank */
+    const int *ranks;           /* borrowed, [nodes * each] of the group */
+    const int64_t *out, *in;    /* [nodes] rows for, of, each node */
+    const int64_t *to, *from;   /* [each] rows for, of, each rank here */
+    const int32_t *picks;       /* [sum of to] */
+    int64_t row_bytes;
+};
+/* Scratch for at most so many rows to pass on and to send at once. */
+size_t comm_relay_bytes(int64_t passed, int64_t most, int64_t row_bytes);
+
 struct comm_ops;
 struct comm_rank;
 struct message;
@@ -95,7 +116,8 @@ struct group {
  *   ALL_GATHER   out [size n], in [n]: rank r's block lands at r n; in may be
  *                that block. out_counts [size]: elements of each rank's block
  *   ALL_TO_ALL   rank i's block j becomes rank j's block i. in_counts,
- *                out_counts [size] elements; NULL: equal blocks
+ *                out_counts [size] elements; NULL: equal blocks. With a relay,
+ *                ALGORITHM_HIERARCHY: rows, as it says
  *   EXCHANGE     block send[r] goes to rank r, which has as many bytes, in any
  *                arrangement, in its receive[me]; the own one is copied. What
  *                is sent and what is received must not overlap. Tensors unused
@@ -116,6 +138,7 @@ struct comm_call {
     const int64_t *out_counts, *in_counts; /* borrowed until it is done */
     int64_t pieces;       /* rows that are cut alike; 0: 1 */
     const struct comm_block *send, *receive; /* [size]; as the counts */
+    const struct comm_relay *relay; /* likewise; NULL: none */
     int peer;             /* rank of the group */
     int tag;              /* of send and recv, 0 or more */
     int leaves;           /* of the grid; 0: each rank has one root */
@@ -161,6 +184,9 @@ void group_limit_ms(struct group *group, int64_t limit_ms);
 /* Scratch of comm_run's calls that bring none of their own. Between threads the
  * ordered sums need none. */
 void group_scratch(struct group *group, void *scratch, size_t bytes);
+/* So many consecutive ranks of the world are on one node, for the counters of
+ * this rank; 0: all are. */
+void group_nodes(struct group *world, int ranks);
 /* Ends all waiting, now and later, on every rank of the world. */
 void group_abort(struct group *group, const char *reason);
 

@@ -17,10 +17,8 @@ struct comm_block cut_rows(const struct cut *cut, int count, int block,
                                .planes = 1};
 }
 
-/* Posts message number *posted of the operation, unless it is empty, and counts
- * it; posts_end finishes them all. */
-static status block_post(struct operation *op, int to,
-                         const struct comm_block *block, int *posted)
+status block_post(struct operation *op, int to, const struct comm_block *block,
+                  int *posted)
 {
     struct message *m = &op->group->messages[op->channel][*posted];
 
@@ -31,7 +29,7 @@ static status block_post(struct operation *op, int to,
     return OK;
 }
 
-static status posts_end(struct operation *op, int posted, bool withdraw)
+status posts_end(struct operation *op, int posted, bool withdraw)
 {
     status result = OK;
 

@@ -172,6 +172,11 @@ void group_scratch(struct group *group, void *scratch, size_t bytes)
     group->scratch_bytes = bytes;
 }
 
+void group_nodes(struct group *world, int ranks)
+{
+    world->self->node = ranks;
+}
+
 void group_abort(struct group *group, const char *reason)
 {
     group->ops->abort(group->backend, group->members[group->rank], reason);

@@ -54,7 +54,10 @@ struct operation {
     char *scratch;            /* what is left of it */
     size_t scratch_left;
     int64_t messages, bytes;  /* sent so far */
+    int64_t between;          /* of the bytes, to other nodes */
 };
+/* Counts a message to a rank of the group: for back ends. */
+void operation_sent(struct operation *operation, int peer, int64_t bytes);
 
 /* `peer` is a rank of the group. */
 struct comm_ops {

@@ -122,8 +122,7 @@ static status mpi_post(struct operation *op, int peer, struct message *message)
     pthread_mutex_unlock(&world->lock);
     TRY(world_check(world, "send", error));
     lent_add(1); /* until it is done, even if nobody waits for it */
-    op->messages++;
-    op->bytes += block_bytes(&block);
+    operation_sent(op, peer, block_bytes(&block));
     return OK;
 }
 

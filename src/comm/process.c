@@ -129,7 +129,7 @@ static status post_here(struct process_world *world, struct message *message,
     return offer(world, message, block, frame->id);
 }
 
-static status post(struct operation *op, struct message *message)
+static status post(struct operation *op, int peer, struct message *message)
 {
     struct process_world *world = op->group->backend;
     struct link *link = &world->links[message->target];
@@ -140,8 +140,7 @@ static status post(struct operation *op, struct message *message)
     struct outgoing *o;
 
     message->request = NULL;
-    op->messages++;
-    op->bytes += frame.bytes;
+    operation_sent(op, peer, frame.bytes);
     if (message->target == world->identity.rank)
         return post_here(world, message, &block, &frame);
     if (world->aborted || link->descriptor < 0)
@@ -170,7 +169,7 @@ static status process_post(struct operation *op, int peer,
     pthread_mutex_lock(&world->lock);
     message->target = world_rank(op, peer);
     message->source = world->identity.rank;
-    result = post(op, message);
+    result = post(op, peer, message);
     pthread_mutex_unlock(&world->lock);
     return result == OK ? OK : status_pass(result, __FILE__, __LINE__);
 }

@@ -15,6 +15,7 @@ struct comm_rank {
     struct built *built; /* owned */
     int built_count, built_capacity;
     int world_size;
+    int node; /* consecutive ranks of the world on one node; 0: all */
     bool imagined; /* of a world that only plans see: counts no groups */
     _Atomic int64_t waits_ns; /* lives.h: since when a call of its thread goes
                                * on; 0: none does */

@@ -229,8 +229,7 @@ static status threads_post(struct operation *operation, int peer,
     message->context = operation->group->context;
     message->tag = operation->tag;
     atomic_store(&message->state, MESSAGE_POSTED);
-    operation->messages++;
-    operation->bytes += block_bytes(&message->block);
+    operation_sent(operation, peer, block_bytes(&message->block));
     pthread_mutex_lock(&target->mailbox.lock);
     mailbox_append(&target->mailbox, message);
     mailbox_wake(&target->mailbox);

@@ -30,7 +30,7 @@ void traffic_count(struct traffic *traffic, const struct traffic_row *add)
         if (traffic->count < TRAFFIC_ROWS_MAX) {
             traffic->count++;
             *row = *add;
-            row->calls = row->messages = row->bytes = 0;
+            row->calls = row->messages = row->bytes = row->between = 0;
         } else {
             row--;
         }
@@ -38,6 +38,7 @@ void traffic_count(struct traffic *traffic, const struct traffic_row *add)
     row->calls += add->calls;
     row->messages += add->messages;
     row->bytes += add->bytes;
+    row->between += add->between;
     pthread_mutex_unlock(&traffic->lock);
 }
 

@@ -15,6 +15,7 @@ struct traffic_row {
     char phase[TRAFFIC_PHASE_BYTES];
     int64_t calls, messages;
     int64_t bytes; /* sent to other ranks */
+    int64_t between; /* of these, to ranks of other nodes (group_nodes) */
 };
 
 struct traffic {

@@ -232,6 +232,115 @@ void mesh_expert_members(const struct mesh *mesh,
     }
 }
 
+/* ---- nodes ---- */
+
+/* Nodes divide the ranks of one axis, and those of slower axes lie on several
+ * nodes each: then all groups look alike. */
+static bool find_inside(struct mesh *mesh, const struct mesh_order *order)
+{
+    int left = mesh->node;
+
+    for (int i = order->count - 1; i >= 0; i--) {
+        const enum axis axis = order->axis[i];
+        const int size = mesh->size[axis];
+
+        mesh->inside[axis] = left < size ? left : size;
+        if (left >= size ? left % size != 0 : size % left != 0) return false;
+        left = left > size ? left / size : 1;
+    }
+    return true;
+}
+
+static bool spans_nodes(const struct mesh *mesh)
+{
+    for (int i = 0; i < EXPERT_AXES; i++) {
+        const enum axis axis = expert_axes[i];
+
+        if (divides_experts(mesh) >> axis & 1 &&
+            mesh->inside[axis] < mesh->size[axis])
+            return true;
+    }
+    return false;
+}
+
+static status choose_exchange(struct mesh *mesh, bool even,
+                              const char *exchange)
+{
+    const bool spans = mesh->node > 0 && even && spans_nodes(mesh);
+
+    mesh->relays = spans && strcmp(exchange, "flat") != 0;
+    if (strcmp(exchange, "auto") == 0 || strcmp(exchange, "flat") == 0)
+        return OK;
+    if (strcmp(exchange, "two_level") != 0)
+        FAIL(ERR_CONFIG, "moe.exchange: %s is not auto, flat or two_level",
+             exchange);
+    if (spans || mesh_expert_ranks(mesh) == 1) return OK;
+    if (mesh->node == 0)
+        FAIL(ERR_CONFIG, "moe.exchange: two_level needs nodes, and all ranks "
+                         "are on one; mesh.node=%d makes two of them, auto and "
+                         "flat work", (mesh_ranks(mesh) + 1) / 2);
+    if (!even)
+        FAIL(ERR_CONFIG, "moe.exchange: two_level with mesh.node=%d, which "
+                         "cuts an axis of the mesh in unequal parts; auto and "
+                         "flat work", mesh->node);
+    FAIL(ERR_CONFIG, "moe.exchange: two_level, but the %d ranks that divide "
+                     "experts are on one node (mesh.node=%d); auto and flat "
+                     "work", mesh_expert_ranks(mesh), mesh->node);
+}
+
+status mesh_nodes(struct mesh *mesh, const struct mesh_order *order, int node,
+                  const char *exchange)
+{
+    const int ranks = mesh_ranks(mesh);
+
+    if (node > 0 && node < ranks && ranks % node != 0) {
+        int near = node;
+
+        while (ranks % near != 0) near--;
+        FAIL(ERR_CONFIG, "mesh.node: nodes of %d ranks do not divide the %d "
+                         "ranks; %d does", node, ranks, near);
+    }
+    mesh->node = node < ranks ? node : 0;
+    memset(mesh->inside, 0, sizeof mesh->inside);
+    const bool even = mesh->node == 0 || find_inside(mesh, order);
+
+    if (!even) memset(mesh->inside, 0, sizeof mesh->inside);
+    return choose_exchange(mesh, even, exchange);
+}
+
+int mesh_expert_nodes(const struct mesh *mesh)
+{
+    int nodes = 1;
+
+    for (int i = 0; i < EXPERT_AXES && mesh->relays; i++) {
+        const enum axis axis = expert_axes[i];
+
+        if (divides_experts(mesh) >> axis & 1)
+            nodes *= mesh->size[axis] / mesh->inside[axis];
+    }
+    return nodes;
+}
+
+struct expert_seat mesh_expert_seat(const struct mesh *mesh, int rank)
+{
+    struct expert_seat seat = {0, 0};
+    int nodes = 1, places = 1;
+
+    for (int i = EXPERT_AXES - 1; i >= 0; i--) {
+        const enum axis axis = expert_axes[i];
+        const int size = mesh->size[axis];
+        const int inside = mesh->inside[axis] > 0 ? mesh->inside[axis] : size;
+
+        if (!(divides_experts(mesh) >> axis & 1)) continue;
+        seat.node += rank % size / inside * nodes;
+        seat.place += rank % size % inside * places;
+        nodes *= size / inside;
+        places *= inside;
+        rank /= size;
+    }
+    return seat;
+}
+
 int mesh_lane_ranks(const struct mesh *mesh, enum axis axis)
 {
     return axis == AXIS_EXPERT ? mesh_expert_ranks(mesh) : mesh->size[axis];

@@ -79,6 +79,19 @@ int mesh_expert_cut(const struct mesh *mesh);
 void mesh_expert_members(const struct mesh *mesh,
                          const struct mesh_order *order,
                          const struct place *place, int *members);
+/* Where the ranks are: `node` consecutive ones on each node (0: all). exchange,
+ * how rows of experts go: "auto", "flat", or "two_level". ERR_CONFIG: another
+ * word, nodes that do not divide the ranks, or two levels where there is one
+ * node, or nodes with unequal shares of an axis. */
+status mesh_nodes(struct mesh *mesh, const struct mesh_order *order, int node,
+                  const char *exchange);
+/* Nodes on which the ranks lie that divide the experts, equally many on each
+ * (struct mesh, relays; else 1), and the seat of one of those ranks: in any
+ * case, if inside is known; else they are on one. */
+struct expert_seat { int node, place; };
+int mesh_expert_nodes(const struct mesh *mesh);
+struct expert_seat mesh_expert_seat(const struct mesh *mesh, int rank);
+
 /* The ranks that talk along an axis inside the program, and the name of their
  * group: along the expert axis all that divide the experts. */
 int mesh_lane_ranks(const struct mesh *mesh, enum axis axis);

@@ -28,6 +28,11 @@ struct mesh {
                                * those of the expert axis */
     int expert_cut;           /* of those ranks, so many neighbours cut each
                                * expert, as tensor ranks do; 0 or 1: none do */
+    int node;                 /* ranks of a node, consecutive ones; 0: all */
+    int inside[AXIS_COUNT];   /* neighbours on an axis that are on one node; 0:
+                               * all, or nodes divide the ranks of some axis
+                               * unevenly (mesh_nodes) */
+    bool relays;              /* rows of experts go once to each node */
 };
 struct place { int at[AXIS_COUNT]; };   /* this rank's coordinate */
 
@@ -40,11 +45,9 @@ extern const enum axis batch_axes[BATCH_AXES]; /* data, shard, expert */
 /* One rank: every size 1. */
 static inline struct mesh mesh_alone(void)
 {
-    struct mesh mesh;
+    struct mesh mesh = {.node = 0};
 
     for (int i = 0; i < AXIS_COUNT; i++) mesh.size[i] = 1;
-    mesh.folded = 0;
-    mesh.expert_cut = 0;
     return mesh;
 }
 

@@ -55,6 +55,8 @@ struct layer_exchange {
     enum sent what;
     int64_t calls;           /* of this rank in the event */
     int64_t bytes;           /* that this rank sends in the event */
+    int64_t between;         /* of the bytes, to other nodes; of the expert
+                              * axis only */
     bool after;              /* the arithmetic of the event; else before it */
     bool routed;             /* the bytes follow from what tokens choose: here
                               * with equal shares (run.routed: as it was) */

@@ -97,9 +97,10 @@ struct run {
     const double *routes_before; /* [blocks of the model][experts] tokens in
                                 * the step before (BALANCE_BATCH); NULL: nobody
                                 * counted them */
-    struct { int64_t calls, bytes; } routed; /* what the rows of experts have
-                                * sent so far, by the choices
-                                * (layer_exchange.routed) */
+    struct { int64_t calls, bytes, between; } routed; /* what the rows of
+                                * experts have sent so far, by the choices
+                                * (layer_exchange.routed); of the bytes, between
+                                * nodes */
     double loss_scale;         /* of the gradient of each, a power of two; 0:
                                 * 1 */
     int32_t *positions;        /* [tokens] filled when the batch has none */

@@ -27,9 +27,8 @@ static struct token_parts part_of(const struct program *p, int part)
     return (struct token_parts){span.first, span.count};
 }
 
-/* Choices of the tokens that a member has. */
-static int64_t entries_at(const struct program *p,
-                          const struct router_form *form, int member)
+int64_t sending_entries_at(const struct program *p,
+                           const struct router_form *form, int member)
 {
     return program_rows(p) * part_of(p, member % parts_of(p)).count *
            form->choices;
@@ -46,6 +45,22 @@ static int64_t entry_in_source(const struct program *p,
             token % part.count) * form->choices + n % form->choices;
 }
 
+/* Choices of the tokens of a source. */
+static int64_t entries_of(const struct program *p,
+                          const struct router_form *form)
+{
+    return p->tokens * form->choices;
+}
+
+int64_t sending_entry(const struct sending *s, int member, int64_t n)
+{
+    const struct program *p = s->run->program;
+    const int parts = parts_of(p);
+
+    return member / parts * entries_of(p, &s->form) +
+           entry_in_source(p, &s->form, s->parts[member % parts], n);
+}
+
 /* ---- who sends what ---- */
 
 static int members_of(const struct program *p)
@@ -58,19 +73,33 @@ static int own_member(const struct program *p)
     return mesh_expert_rank(&p->mesh, &p->place);
 }
 
-/* Choices of the tokens of a source. */
-static int64_t entries_of(const struct program *p,
-                          const struct router_form *form)
-{
-    return p->tokens * form->choices;
-}
-
 static void *take(char **at, size_t bytes)
 {
     void *memory = *at;
 
     *at += arena_aligned(bytes);
     return memory;
+}
+
+/* Nodes of members, and places of tokens. */
+static size_t relay_arrays_bytes(const struct program *p)
+{
+    if (!sending_relays(p)) return 0;
+    return arena_aligned((size_t)members_of(p) * sizeof(int)) +
+           arena_aligned((size_t)(experts_sources(p) * p->tokens) *
+                         sizeof(int32_t));
+}
+
+static void take_relay(struct sending *s, char **at)
+{
+    const struct program *p = s->run->program;
+
+    if (!sending_relays(p)) return;
+    s->relay.node = take(at, (size_t)members_of(p) * sizeof(int));
+    s->relay.where = take(at, (size_t)(experts_sources(p) * p->tokens) *
+                                  sizeof(int32_t));
+    for (int m = 0; m < members_of(p); m++)
+        s->relay.node[m] = mesh_expert_seat(&p->mesh, m).node;
 }
 
 enum { SENDING_ARRAYS = 6, /* of [members] */
@@ -82,7 +111,7 @@ size_t sending_bytes(const struct program *p, const struct router_form *form)
     const size_t sources = (size_t)experts_sources(p);
     const size_t rows = (size_t)(p->tokens * experts_rows_bound(p, form));
     const size_t entries = (size_t)entries_of(p, form);
-    const size_t own = (size_t)entries_at(p, form, own_member(p));
+    const size_t own = (size_t)sending_entries_at(p, form, own_member(p));
     const size_t experts = (size_t)form->experts;
 
     return choice_lists_bytes((int64_t)(sources * entries), form->experts) +
@@ -93,31 +122,36 @@ size_t sending_bytes(const struct program *p, const struct router_form *form)
            2 * arena_aligned(own * (size_t)experts_cut(p) * number) +
            arena_aligned((size_t)parts_of(p) * sizeof(struct token_parts)) +
            EXPERT_PIECES * arena_aligned((experts + 1) * number) +
+           relay_arrays_bytes(p) +
            arena_aligned(EXPERT_PIECES * sizeof(struct sent_piece)) +
            (SENDING_ARRAYS + EXPERT_PIECES * PIECE_ARRAYS) *
                arena_aligned(members * sizeof(int64_t));
 }
 
-/* Choices of members, one behind the other, as those of sources. */
+/* Values of members' choices, one behind the other, as those of sources. */
 static void place_choices(const struct program *p,
-                          const struct router_form *form, const int32_t *from,
-                          int32_t *joined)
+                          const struct router_form *form, struct tensor from,
+                          char *joined)
 {
     const int parts = parts_of(p);
+    const size_t bytes = (size_t)dtype_bytes(from.dtype);
+    const char *at = from.data;
 
     for (int m = 0; m < members_of(p); m++) {
         const struct token_parts part = part_of(p, m % parts);
-        const int64_t count = entries_at(p, form, m);
-        int32_t *to = joined + m / parts * entries_of(p, form);
+        const int64_t count = sending_entries_at(p, form, m);
+        char *to = joined + (size_t)(m / parts * entries_of(p, form)) *
+                                bytes;
 
-        for (int64_t i = 0; i < count; i++)
-            to[entry_in_source(p, form, part, i)] = from[i];
-        from += count;
+        for (int64_t i = 0; i < count; i += form->choices)
+            memcpy(to + (size_t)entry_in_source(p, form, part, i) * bytes,
+                   at + (size_t)i * bytes, (size_t)form->choices * bytes);
+        at += (size_t)count * bytes;
     }
 }
 
 status sending_join(struct run *run, const struct router_form *form,
-                    const struct choice *own, int32_t *joined)
+                    struct tensor own, void *joined)
 {
     const struct program *p = run->program;
     const int64_t all = entries_of(p, form) * experts_sources(p);
@@ -126,16 +160,16 @@ status sending_join(struct run *run, const struct router_form *form,
     int64_t *counts =
         take(&at, (size_t)members_of(p) * sizeof *counts);
     const struct tensor out =
-        tensor_1d(parts ? (void *)at : joined, DTYPE_I32, all);
+        tensor_1d(parts ? (void *)at : joined, own.dtype, all);
     const struct comm_call call = {
         .kind = COMM_ALL_GATHER, .algorithm = ALGORITHM_ORDERED,
-        .in = tensor_1d(own->chosen, DTYPE_I32, own->tokens * own->choices),
+        .in = tensor_1d(own.data, own.dtype, tensor_count(&own)),
         .out = out, .out_counts = parts ? counts : NULL};
 
     for (int m = 0; m < members_of(p); m++)
-        counts[m] = entries_at(p, form, m);
+        counts[m] = sending_entries_at(p, form, m);
     TRY(comm_run(run->groups[AXIS_EXPERT], &call));
-    if (parts) place_choices(p, form, out.data, joined);
+    if (parts) place_choices(p, form, out, joined);
     return OK;
 }
 
@@ -173,7 +207,7 @@ static struct choice own_choice(const struct program *p,
 {
     const int member = own_member(p), parts = parts_of(p);
     const struct token_parts part = part_of(p, member % parts);
-    const int64_t count = entries_at(p, form, member);
+    const int64_t count = sending_entries_at(p, form, member);
 
     joined += member / parts * entries_of(p, form);
     for (int64_t i = 0; i < count; i++)
@@ -200,10 +234,12 @@ static void take_pieces(struct sending *s, char **at)
     }
 }
 
-size_t sending_counts_bytes(const struct program *p)
+size_t sending_counts_bytes(const struct program *p,
+                            const struct router_form *form)
 {
-    return 2 * EXPERT_PIECES *
-           arena_aligned((size_t)members_of(p) * sizeof(int64_t));
+    return EXPERT_PIECES *
+           (2 * arena_aligned((size_t)members_of(p) * sizeof(int64_t)) +
+            sending_relay_bytes(p, form));
 }
 
 void sending_counts_lie(struct sending *s, void *memory)
@@ -216,13 +252,15 @@ void sending_counts_lie(struct sending *s, void *memory)
         s->pieces[k].in = take(&at, bytes);
         s->pieces[k].out = take(&at, bytes);
         s->pieces[k].handle = &s->run->rows_of_experts[k];
+        s->pieces[k].relay = sending_relay_lie(
+            s, take(&at, sending_relay_bytes(s->run->program, &s->form)));
     }
 }
 
 int64_t sending_entries(const struct program *p,
                         const struct router_form *form)
 {
-    return entries_at(p, form, own_member(p));
+    return sending_entries_at(p, form, own_member(p));
 }
 
 void sending_begin(struct sending *s, struct run *run,
@@ -230,7 +268,7 @@ void sending_begin(struct sending *s, struct run *run,
 {
     const struct program *p = run->program;
     const int64_t entries = entries_of(p, form) * experts_sources(p);
-    const size_t own = (size_t)entries_at(p, form, own_member(p));
+    const size_t own = (size_t)sending_entries_at(p, form, own_member(p));
     const size_t members = (size_t)members_of(p), number = sizeof(int32_t);
     const size_t rows = (size_t)(p->tokens * experts_rows_bound(p, form));
     const struct expert_span held = experts_held(p, form->experts);
@@ -262,6 +300,7 @@ void sending_begin(struct sending *s, struct run *run,
     for (int i = 0; i < SENDING_ARRAYS; i++)
         *arrays[i] = take(&at, members * sizeof(int64_t));
     take_pieces(s, &at);
+    take_relay(s, &at);
     CHECK(at == (char *)run->scratch + sending_bytes(p, form));
     count_pairs(s);
     begin_turns(s);

@@ -27,6 +27,16 @@ struct sent_piece {
     int64_t *in, *out;    /* elements, of the call under way */
     int32_t *offsets;     /* [held + 1] */
     struct comm_handle *handle; /* of the run */
+    struct relay_lists *relay; /* of the rows that go, where rows lie; NULL:
+                           * they go straight */
+};
+
+/* A relay (comm.h) with memory for its counts and rows. */
+struct relay_lists {
+    struct comm_relay relay;
+    int64_t *out, *in, *to, *from;
+    int32_t *picks;
+    int *ranks;
 };
 
 /* The rows that ranks send in a micro-batch, in scratch. Arrays of
@@ -50,6 +60,14 @@ struct sending {
     int64_t *next;
     int64_t before;             /* rows of this rank's turns before */
     struct sent_piece *pieces;  /* [EXPERT_PIECES] of the turn: sending_cut */
+    struct {                    /* where rows go once to each node */
+        int *node;              /* [members] */
+        int32_t *where;         /* [tokens of sources] which row to arrive is
+                                 * the token's */
+        struct relay_lists *turn; /* of a turn that goes at once */
+        void *room;             /* of calls: sending_room_bytes */
+        size_t room_bytes;
+    } relay;
 };
 
 /* Choices of this rank's tokens. */
@@ -57,15 +75,16 @@ int64_t sending_entries(const struct program *p,
                         const struct router_form *form);
 size_t sending_bytes(const struct program *p, const struct router_form *form);
 /* joined [sources, tokens, choices]: the experts that the tokens of all members
- * chose, of which this rank has `own`. Collective over the members; uses the
- * scratch. */
+ * chose, or their gates, of which this rank has `own` [tokens, choices].
+ * Collective over the members; uses the scratch. */
 status sending_join(struct run *run, const struct router_form *form,
-                    const struct choice *own, int32_t *joined);
+                    struct tensor own, void *joined);
 void sending_begin(struct sending *s, struct run *run,
                    const struct router_form *form, int32_t *joined);
 /* Memory for the counts of calls under way: it outlives the step that starts
  * them. */
-size_t sending_counts_bytes(const struct program *p);
+size_t sending_counts_bytes(const struct program *p,
+                            const struct router_form *form);
 void sending_counts_lie(struct sending *s, void *memory);
 /* The next turn; the first one is there in any case. */
 bool sending_next(struct sending *s, struct turn *turn);
@@ -81,6 +100,34 @@ void sending_cut(struct sending *s, const struct turn *turn);
 status sending_start(struct sending *s, struct sent_piece *piece,
                      struct tensor mine, struct tensor theirs, bool goes);
 status sending_wait(struct sent_piece *piece);
+
+/* ---- rows that go once to each node (sending_relay.c) ---- */
+
+bool sending_relays(const struct program *p);
+/* Memory of one relay's lists; room for its rows. */
+size_t sending_relay_bytes(const struct program *p,
+                           const struct router_form *form);
+size_t sending_room_bytes(const struct program *p,
+                          const struct router_form *form, int64_t row_bytes);
+struct relay_lists *sending_relay_lie(const struct sending *s, void *memory);
+/* The rows of a piece, or of the turn (NULL), by token: *mine to send, the
+ * tokens of which lie in s->tokens from `own` on, *theirs that will arrive. */
+void sending_relay_list(struct sending *s, const struct sent_piece *piece,
+                        int64_t own, int64_t *mine, int64_t *theirs);
+/* Which of the rows that arrive is each of the turn's. */
+void sending_relay_arrivals(struct sending *s, const struct sent_piece *piece,
+                            const struct turn *turn, int32_t *arrival);
+/* sending_swap and sending_start of such rows, there. */
+status sending_relay_go(struct sending *s, struct sent_piece *piece,
+                        struct tensor mine, struct tensor theirs);
+
+/* ---- whose tokens are whose (sending.c) ---- */
+
+/* Choices of the tokens that a member has. */
+int64_t sending_entries_at(const struct program *p,
+                           const struct router_form *form, int member);
+/* The n-th choice of a member among the joined ones. */
+int64_t sending_entry(const struct sending *s, int member, int64_t n);
 void sending_place_piece(const struct sending *s,
                          const struct sent_piece *piece, struct tensor all,
                          struct tensor mine);

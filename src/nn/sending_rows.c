@@ -21,10 +21,16 @@ static void count_routed(const struct sending *s, const struct comm_call *call)
     const int rank = mesh_expert_rank(mesh, &run->program->place);
 
     run->routed.calls++;
-    for (int i = 0; i < mesh_expert_ranks(mesh); i++)
-        if (i != rank)
-            run->routed.bytes += call->in_counts[i] *
-                                 dtype_bytes(call->in.dtype);
+    for (int i = 0; i < mesh_expert_ranks(mesh); i++) {
+        const int64_t bytes = call->in_counts[i] *
+                              dtype_bytes(call->in.dtype);
+
+        if (i == rank) continue;
+        run->routed.bytes += bytes;
+        if (mesh_expert_seat(mesh, i).node !=
+            mesh_expert_seat(mesh, rank).node)
+            run->routed.between += bytes;
+    }
 }
 
 static void scale_counts(struct sending *s, int64_t width, bool up)

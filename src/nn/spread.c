@@ -41,8 +41,14 @@ static status go_forward(const struct step *step, struct run *run)
                          (size_t)dtype_bytes(own.gates.dtype);
     struct spread w;
 
-    memcpy(spread_gates(run, step->aux), own.gates.data, gates);
-    TRY(sending_join(run, form_of(step), &own,
+    if (sending_relays(run->program))
+        TRY(sending_join(run, form_of(step), own.gates,
+                         spread_gates(run, step->aux)));
+    else
+        memcpy(spread_gates(run, step->aux), own.gates.data, gates);
+    TRY(sending_join(run, form_of(step),
+                     tensor_1d(own.chosen, DTYPE_I32,
+                               own.tokens * own.choices),
                      spread_joined(step, run, step->aux)));
     spread_begin(&w, step, run,
                  &(struct spread_slots){step->aux, step->output});
@@ -105,7 +111,7 @@ static status work_rows(struct spread *w)
         spread_room(w, ROOM_OUT, w->turn.rows, w->width,
                     spread_way_dtype(w->run->program));
 
-    TRY(spread_arrive(w, spread_kept(w, ROOM_X)));
+    TRY(spread_arrive_x(w, spread_kept(w, ROOM_X)));
     TRY(spread_make_h(w));
     TRY(spread_make_inner(w));
     TRY(spread_make_out(w, out));
@@ -134,7 +140,7 @@ static status work_forward(const struct step *step, struct run *run)
 static status again_h(struct spread *w)
 {
     TRY(spread_go_x(w, w->step->source));
-    TRY(spread_arrive(w, spread_kept(w, ROOM_X)));
+    TRY(spread_arrive_x(w, spread_kept(w, ROOM_X)));
     return spread_make_h(w);
 }
 
@@ -144,7 +150,7 @@ static status work_rows_back(struct spread *w)
         spread_room(w, ROOM_OUT, w->turn.rows, w->width,
                     spread_way_dtype(w->run->program));
 
-    TRY(spread_arrive(w, spread_kept(w, ROOM_DZ)));
+    TRY(spread_arrive_dz(w, spread_kept(w, ROOM_DZ)));
     if (w->number > 0) TRY(again_h(w));
     TRY(spread_make_dh(w));
     TRY(spread_make_dx(w, dx));
@@ -177,7 +183,7 @@ static status work_weight(const struct step *step, struct run *run)
     while (spread_next(&w)) {
         if (w.number > 0) {
             TRY(spread_go_dy(&w, step->result));
-            TRY(spread_arrive(&w, spread_kept(&w, ROOM_DZ)));
+            TRY(spread_arrive_dz(&w, spread_kept(&w, ROOM_DZ)));
             TRY(again_h(&w));
             TRY(spread_make_dh(&w));
         }
@@ -256,32 +262,83 @@ static struct step_cost work_cost(const struct step *step,
         .bytes_sent = (double)(rows * width) * bytes * (ranks - 1) / ranks};
 }
 
+/* Ranks that this one sends to, and those of them on other nodes. */
+struct others { int64_t all, away; };
+
+static struct others others_of(const struct program *p)
+{
+    const struct mesh *mesh = &p->mesh;
+    const int ranks = mesh_expert_ranks(mesh);
+    const int own =
+        mesh_expert_seat(mesh, mesh_expert_rank(mesh, &p->place)).node;
+    struct others others = {ranks - 1, 0};
+
+    for (int m = 0; m < ranks; m++)
+        others.away += mesh_expert_seat(mesh, m).node != own;
+    return others;
+}
+
 /* How much goes follows from the choices; here, with equal shares. */
 static void add_rows(const struct step *step, const struct program *p,
                      enum dtype dtype, struct layer_exchanges *out)
 {
     const int64_t ranks = mesh_expert_ranks(&p->mesh);
+    const struct others others = others_of(p);
+    const int64_t row = step->set.experts.width * dtype_bytes(dtype);
+    const int64_t rows = rows_sent(step, p);
 
     layer_exchanges_add(out, p, (struct layer_exchange){
         .axis = AXIS_EXPERT, .what = SENT_ROWS_OF_EXPERTS,
         .kind = COMM_ALL_TO_ALL, .calls = EXPERT_PIECES, .routed = true,
-        .bytes = rows_sent(step, p) * (ranks - 1) / ranks *
-                 step->set.experts.width * dtype_bytes(dtype)});
+        .bytes = rows * others.all / ranks * row,
+        .between = rows * others.away / ranks * row});
+}
+
+/* Rows that go to their experts. Of n nodes (ranks) a token with equal shares
+ * reaches another one with probability 1 - (1 - 1 / n)^choices. */
+static void add_going(const struct step *step, const struct program *p,
+                      struct layer_exchanges *out)
+{
+    const int nodes = mesh_expert_nodes(&p->mesh);
+    const int ranks = mesh_expert_ranks(&p->mesh);
+    const int choices = form_of(step)->choices;
+    const int64_t row = step->set.experts.width * dtype_bytes(p->dtype);
+    const double tokens = (double)sending_entries(p, form_of(step)) / choices;
+    double node = 1, rank = 1;
+
+    if (!sending_relays(p)) {
+        add_rows(step, p, p->dtype, out);
+        return;
+    }
+    for (int i = 0; i < choices * experts_cut(p); i++)
+        rank *= 1 - 1.0 / ranks;
+    for (int i = 0; i < choices; i++) node *= 1 - 1.0 / nodes;
+    const int64_t across = (int64_t)(tokens * (nodes - 1) * (1 - node));
+    const int64_t inside = (int64_t)(
+        tokens * nodes * (ranks / nodes - 1) * (1 - rank));
+
+    layer_exchanges_add(out, p, (struct layer_exchange){
+        .axis = AXIS_EXPERT, .what = SENT_ROWS_OF_EXPERTS,
+        .kind = COMM_ALL_TO_ALL, .calls = EXPERT_PIECES, .routed = true,
+        .bytes = (across + inside) * row, .between = across * row});
 }
 
 static void go_exchanges(const struct step *step, const struct program *p,
                          const struct exchange_case *at,
                          struct layer_exchanges *out)
 {
-    const int64_t others = mesh_expert_ranks(&p->mesh) - 1;
+    const struct others others = others_of(p);
+    const bool gates = sending_relays(p);
+    const int64_t bytes =
+        sending_entries(p, form_of(step)) *
+        ((int64_t)sizeof(int32_t) + (gates ? dtype_bytes(program_real(p)) : 0));
 
     if (!exchange_forward(at)) return;
     layer_exchanges_add(out, p, (struct layer_exchange){
         .axis = AXIS_EXPERT, .kind = COMM_ALL_GATHER,
-        .what = SENT_CHOICES_OF_TOKENS, .calls = 1,
-        .bytes = sending_entries(p, form_of(step)) * others *
-                 (int64_t)sizeof(int32_t)});
-    add_rows(step, p, p->dtype, out);
+        .what = SENT_CHOICES_OF_TOKENS, .calls = gates ? 2 : 1,
+        .bytes = bytes * others.all, .between = bytes * others.away});
+    add_going(step, p, out);
 }
 
 static void work_exchanges(const struct step *step, const struct program *p,
@@ -296,7 +353,7 @@ static void settle_exchanges(const struct step *step, const struct program *p,
                              const struct exchange_case *at,
                              struct layer_exchanges *out)
 {
-    if (exchange_backward(at)) add_rows(step, p, p->dtype, out);
+    if (exchange_backward(at)) add_going(step, p, out);
 }
 
 static const struct layer layer_go = {

@@ -16,7 +16,7 @@
 /* Rooms in scratch behind the lists. */
 enum { ROOM_MINE, ROOM_THEIRS, ROOM_ALL, ROOM_SUM, ROOM_INNER, ROOM_OUT,
        ROOM_GATES, ROOM_X, ROOM_H, ROOM_DZ, ROOM_DH, ROOM_BESIDE, ROOM_FEW,
-       ROOMS };
+       ROOM_RELAY, ROOMS };
 struct rooms { size_t at[ROOMS + 1]; };
 
 struct spread {
@@ -71,7 +71,8 @@ struct tensor spread_kept(const struct spread *w, int which);
  * A piece is under way until it is waited for. */
 status spread_go_x(struct spread *w, slot x);
 status spread_go_dy(struct spread *w, slot y);
-status spread_arrive(struct spread *w, struct tensor to);
+status spread_arrive_x(struct spread *w, struct tensor to);
+status spread_arrive_dz(struct spread *w, struct tensor to);
 status spread_return(struct spread *w, struct tensor from);
 /* All rows that returned, each the sum of its parts, as those of `own`; waits
  * for them. */

@@ -72,6 +72,14 @@ static int64_t rows_held(const struct step *step, const struct program *p)
     return p->tokens * experts_rows_bound(p, form_of(step));
 }
 
+/* Lists and rows of a relay of a turn that goes at once. */
+static size_t relay_bytes(const struct step *step, const struct program *p)
+{
+    return sending_relay_bytes(p, form_of(step)) +
+           sending_room_bytes(p, form_of(step),
+                              step->set.experts.width * dtype_bytes(p->dtype));
+}
+
 /* Each step has the rooms that it uses. */
 static struct rooms rooms_of(const struct step *step, const struct program *p)
 {
@@ -88,7 +96,9 @@ static struct rooms rooms_of(const struct step *step, const struct program *p)
         [ROOM_ALL] = works ? 0 : mine * width,
         [ROOM_SUM] = works ? 0 : mine * width, [ROOM_INNER] = rows * inner,
         [ROOM_OUT] = rows * width,
-        [ROOM_GATES] = (works ? again : mine) * real,
+        [ROOM_GATES] = (sending_relays(p) ? rows : works ? again : mine) *
+                       real,
+        [ROOM_RELAY] = later > 0 ? relay_bytes(step, p) : 0,
         [ROOM_X] = later * width, [ROOM_H] = 2 * later * inner,
         [ROOM_DZ] = later * width, [ROOM_DH] = 2 * later * inner,
         [ROOM_BESIDE] = works ? beside_bytes(step, p, (int64_t)rows) : 0,
@@ -122,16 +132,19 @@ static int64_t words_of(size_t bytes, const struct program *p)
 }
 
 /* Where parts of the slot of rows under way begin. */
-struct way { size_t mine, theirs, all; };
+struct way { size_t mine, theirs, relay, all; };
 
 static struct way way_of(const struct step *step, const struct program *p)
 {
     const size_t row = (size_t)step->set.experts.width *
                        (size_t)dtype_bytes(spread_way_dtype(p));
-    struct way way = {.mine = sending_counts_bytes(p)};
+    struct way way = {.mine = sending_counts_bytes(p, form_of(step))};
 
     way.theirs = way.mine + arena_aligned((size_t)rows_mine(step, p) * row);
-    way.all = way.theirs + arena_aligned((size_t)rows_held(step, p) * row);
+    way.relay = way.theirs + arena_aligned((size_t)rows_held(step, p) * row);
+    way.all = way.relay +
+              sending_room_bytes(p, form_of(step), step->set.experts.width *
+                                                       dtype_bytes(p->dtype));
     return way;
 }
 
@@ -142,7 +155,9 @@ int64_t spread_way_width(const struct step *step, const struct program *p)
 
 static size_t gates_bytes(const struct step *step, const struct program *p)
 {
-    return (size_t)(p->tokens * form_of(step)->choices) *
+    const int sources = sending_relays(p) ? experts_sources(p) : 1;
+
+    return (size_t)(p->tokens * form_of(step)->choices * sources) *
            (size_t)dtype_bytes(program_real(p));
 }
 
@@ -206,6 +221,21 @@ static struct tensor theirs(const struct spread *w, enum dtype dtype)
 
 /* ---- turns ---- */
 
+/* The relay of a turn that goes at once lies in scratch, and so does its
+ * room. */
+static void use_relay(struct spread *w)
+{
+    const struct program *p = w->run->program;
+    const size_t first = w->rooms.at[ROOM_RELAY];
+    const size_t lists = sending_relay_bytes(p, form_of(w->step));
+    char *at = (char *)w->run->scratch + first;
+
+    if (!sending_relays(p) || w->rooms.at[ROOM_RELAY + 1] == first) return;
+    w->s.relay.turn = sending_relay_lie(&w->s, at);
+    w->s.relay.room = at + lists;
+    w->s.relay.room_bytes = w->rooms.at[ROOM_RELAY + 1] - first - lists;
+}
+
 /* Rows of this pass: under way in the slot, or in scratch, where there is
  * none. */
 static void find_rows(struct spread *w, slot way)
@@ -216,6 +246,7 @@ static void find_rows(struct spread *w, slot way)
     if (way < 0) {
         w->mine = (char *)run->scratch + w->rooms.at[ROOM_MINE];
         w->theirs = (char *)run->scratch + w->rooms.at[ROOM_THEIRS];
+        use_relay(w);
         return;
     }
     char *at = run->event->pass == PASS_BACKWARD_INPUT
@@ -224,6 +255,8 @@ static void find_rows(struct spread *w, slot way)
     sending_counts_lie(&w->s, at);
     w->mine = at + lie.mine;
     w->theirs = at + lie.theirs;
+    w->s.relay.room = at + lie.relay;
+    w->s.relay.room_bytes = lie.all - lie.relay;
 }
 
 void spread_begin(struct spread *w, const struct step *step, struct run *run,
@@ -265,6 +298,7 @@ void spread_use_whole(struct spread *w)
     w->turn = w->whole;
     w->piece = NULL;
     w->row = w->own = 0;
+    use_relay(w);
 }
 
 /* ---- messages ---- */
@@ -278,10 +312,25 @@ static status swap(struct spread *w, enum dtype dtype, bool goes)
                          goes);
 }
 
+/* The rows of x, or of dy, once to each node. */
+static status relay(struct spread *w, struct tensor x)
+{
+    int64_t sent, come;
+
+    sending_relay_list(&w->s, w->piece, w->own, &sent, &come);
+    const struct tensor out =
+        rows_at(w, w->mine, w->before + w->own, sent, x.dtype);
+
+    TRY(sending_pick(w->run, out, x, w->s.tokens + w->own));
+    return sending_relay_go(&w->s, w->piece, out,
+                            rows_at(w, w->theirs, w->row, come, x.dtype));
+}
+
 status spread_go_x(struct spread *w, slot which)
 {
     const struct tensor x = run_slot(w->run, which);
 
+    if (sending_relays(w->run->program)) return relay(w, x);
     TRY(sending_pick(w->run, mine(w, x.dtype), x, w->s.tokens + w->own));
     return swap(w, x.dtype, true);
 }
@@ -300,6 +349,7 @@ status spread_go_dy(struct spread *w, slot y)
         .numbers = tokens, .gates = gates, .choices = 1,
         .leaf_experts = 1};
 
+    if (sending_relays(w->run->program)) return relay(w, dy);
     for (int64_t i = 0; i < w->turn.sent; i++)
         memcpy(gates + (size_t)i * bytes,
                all + (size_t)w->s.entries[w->own + i] * bytes, bytes);
@@ -308,11 +358,45 @@ status spread_go_dy(struct spread *w, slot y)
     return swap(w, dy.dtype, true);
 }
 
-status spread_arrive(struct spread *w, struct tensor to)
+/* gate dy of rows of dy that came by token, as spread_go_dy makes it. */
+static status apply_gates(struct spread *w, struct tensor to,
+                          const int32_t *arrival)
 {
+    const size_t bytes = (size_t)dtype_bytes(program_real(w->run->program));
+    const char *all = spread_gates(w->run, w->joined);
+    char *gates = (char *)w->run->scratch + w->rooms.at[ROOM_GATES];
+    const struct experts_combine call = {
+        .y = to, .rows = rows_at(w, w->theirs, w->row, w->turn.rows, to.dtype),
+        .places = arrival, .numbers = arrival, .gates = gates, .choices = 1,
+        .leaf_experts = 1};
+
+    for (int64_t i = 0; i < w->turn.rows; i++)
+        memcpy(gates + (size_t)i * bytes,
+               all + (size_t)w->turn.lists.groups.entries[i] * bytes, bytes);
+    if (w->turn.rows == 0) return OK;
+    return w->run->kernels->experts_combine(w->run->stream, &call);
+}
+
+static status arrive(struct spread *w, struct tensor to, bool gated)
+{
+    int32_t *arrival = w->s.arrival + w->row;
+
     if (w->piece != NULL) TRY(sending_wait(w->piece));
-    return sending_pick(w->run, to, theirs(w, to.dtype),
-                        w->s.arrival + w->row);
+    if (sending_relays(w->run->program)) {
+        sending_relay_arrivals(&w->s, w->piece, &w->turn, arrival);
+        if (gated) return apply_gates(w, to, arrival);
+    }
+    return sending_pick(w->run, to, theirs(w, to.dtype), arrival);
+}
+
+status spread_arrive_x(struct spread *w, struct tensor to)
+{
+    return arrive(w, to, false);
+}
+
+status spread_arrive_dz(struct spread *w, struct tensor to)
+{
+    return arrive(w, to, true);
 }
 
 status spread_return(struct spread *w, struct tensor from)

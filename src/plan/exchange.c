@@ -20,6 +20,7 @@ void exchanges_add(struct exchanges *out, struct exchange row)
         if (!exchange_is_like(e, &row)) continue;
         e->calls = size_sum(e->calls, row.calls);
         e->bytes = size_sum(e->bytes, row.bytes);
+        e->between = size_sum(e->between, row.between);
         return;
     }
     CHECK(out->count < EXCHANGES_MAX);
@@ -28,16 +29,17 @@ void exchanges_add(struct exchanges *out, struct exchange row)
 
 void exchanges_sum(const struct exchanges *exchanges, const char *group,
                    enum comm_kind kind, const struct exchange_steps *steps,
-                   int64_t *calls, int64_t *bytes)
+                   int64_t sums[SENT_SUMS])
 {
-    *calls = *bytes = 0;
+    memset(sums, 0, SENT_SUMS * sizeof *sums);
     for (int i = 0; i < exchanges->count; i++) {
         const struct exchange *e = &exchanges->items[i];
         const int64_t times = e->updates ? steps->updated : steps->made;
 
         if (e->kind != kind || strcmp(e->label, group) != 0) continue;
-        *calls += times * e->calls;
-        *bytes += times * e->bytes;
+        sums[SENT_CALLS] += times * e->calls;
+        sums[SENT_BYTES] += times * e->bytes;
+        sums[SENT_BETWEEN] += times * e->between;
     }
 }
 

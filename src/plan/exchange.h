@@ -32,6 +32,8 @@ struct exchange {
     int size;            /* ranks of the group */
     int64_t calls;       /* of this rank in a step */
     int64_t bytes;       /* that it sends to other ranks in a step */
+    int64_t between;     /* of these, to other nodes: of the ranks that divide
+                          * experts only (struct mesh, inside) */
     bool routed;         /* bytes are those of equal shares: what tokens choose
                           * decides (layer_exchange.routed) */
     bool between_copies; /* gradients of shards that other ranks hold, too */
@@ -56,10 +58,13 @@ struct exchange_steps {
     int64_t made, updated;
     int64_t routed_calls, routed_bytes; /* in them, that tokens' choices
                           * decided */
+    int64_t routed_between;
 };
+/* Calls, bytes, and bytes between nodes. */
+enum { SENT_CALLS, SENT_BYTES, SENT_BETWEEN, SENT_SUMS };
 /* Its rows of that group and kind, added up over the steps. */
 void exchanges_sum(const struct exchanges *exchanges, const char *group,
                    enum comm_kind kind, const struct exchange_steps *steps,
-                   int64_t *calls, int64_t *bytes);
+                   int64_t sums[SENT_SUMS]);
 
 #endif

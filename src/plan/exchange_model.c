@@ -94,7 +94,8 @@ struct exchange exchange_of_layer(const struct mesh *mesh,
     struct exchange row = {
         .group = {GROUP_AXIS, (int)e->axis}, .what = e->what,
         .kind = e->kind, .size = mesh_lane_ranks(mesh, e->axis),
-        .calls = e->calls, .bytes = e->bytes, .routed = e->routed};
+        .calls = e->calls, .bytes = e->bytes, .between = e->between,
+        .routed = e->routed};
 
     snprintf(row.label, sizeof row.label, "%s", mesh_lane_name(mesh, e->axis));
     return row;
@@ -118,6 +119,7 @@ static void add_event(const struct scene *s, const struct event *event)
 
             row.calls = size_product(e->calls, times);
             row.bytes = size_product(e->bytes, times);
+            row.between = size_product(e->between, times);
             exchanges_add(s->out, row);
         }
     } while (made.varies && ++at.microbatch < s->passes);

@@ -29,18 +29,36 @@ static int merge(struct traffic_row *rows, int count)
         }
         rows[j].calls += rows[i].calls;
         rows[j].bytes += rows[i].bytes;
+        rows[j].between += rows[i].between;
     }
     return kept;
 }
 
 static status compare(const char *group, enum comm_kind kind,
-                      const int64_t sent[2], const int64_t planned[2])
+                      const int64_t sent[SENT_SUMS],
+                      const int64_t planned[SENT_SUMS])
 {
-    if (sent[0] == planned[0] && sent[1] == planned[1]) return OK;
-    FAIL(ERR_VERIFY, "%s on group %s: sent %lld bytes in %lld calls, the plan "
-                     "says %lld in %lld", comm_kind_name(kind), group,
-         (long long)sent[1], (long long)sent[0],
-         (long long)planned[1], (long long)planned[0]);
+    const int calls = SENT_CALLS, bytes = SENT_BYTES;
+
+    if (sent[calls] != planned[calls] || sent[bytes] != planned[bytes])
+        FAIL(ERR_VERIFY, "%s on group %s: sent %lld bytes in %lld calls, the "
+                         "plan says %lld in %lld", comm_kind_name(kind), group,
+             (long long)sent[bytes], (long long)sent[calls],
+             (long long)planned[bytes], (long long)planned[calls]);
+    if (sent[SENT_BETWEEN] == planned[SENT_BETWEEN]) return OK;
+    FAIL(ERR_VERIFY, "%s on group %s: sent %lld of %lld bytes to other nodes, "
+                     "the plan says %lld", comm_kind_name(kind), group,
+         (long long)sent[SENT_BETWEEN], (long long)sent[bytes],
+         (long long)planned[SENT_BETWEEN]);
+}
+
+/* Whether the plan says what a group sends to other nodes. */
+static bool is_split(const struct team *team, const char *group)
+{
+    const struct mesh *mesh = &team->mesh;
+
+    return strcmp(group, mesh_lane_name(mesh, AXIS_EXPERT)) == 0 &&
+           (mesh->node == 0 || mesh->inside[AXIS_EXPERT] > 0);
 }
 
 /* Whether choices of tokens decide how often and how much a group sends. */
@@ -63,22 +81,24 @@ status audit_traffic(const struct team *team, const struct exchanges *plan,
     if (team->world == NULL) return OK;
     count = merge(rows, comm_traffic(team->world, rows, TRAFFIC_ROWS_MAX));
     for (int i = 0; i < count; i++) {
-        const int64_t sent[2] = {rows[i].calls, rows[i].bytes};
-        int64_t planned[2];
+        const int64_t sent[SENT_SUMS] = {
+            rows[i].calls, rows[i].bytes,
+            is_split(team, rows[i].group) ? rows[i].between : 0};
+        int64_t planned[SENT_SUMS];
 
-        exchanges_sum(plan, rows[i].group, rows[i].kind, steps,
-                      &planned[0], &planned[1]);
+        exchanges_sum(plan, rows[i].group, rows[i].kind, steps, planned);
         if (is_routed(plan, rows[i].group, rows[i].kind)) {
-            planned[0] = steps->routed_calls;
-            planned[1] = steps->routed_bytes;
+            planned[SENT_CALLS] = steps->routed_calls;
+            planned[SENT_BYTES] = steps->routed_bytes;
+            planned[SENT_BETWEEN] = steps->routed_between;
         }
         TRY(compare(rows[i].group, rows[i].kind, sent, planned));
     }
     for (int i = 0; i < plan->count; i++) { /* what was planned, was done */
         const struct exchange *e = &plan->items[i];
         const int64_t times = e->updates ? steps->updated : steps->made;
-        const int64_t none[2] = {0, 0};
-        const int64_t planned[2] = {
+        const int64_t none[SENT_SUMS] = {0};
+        const int64_t planned[SENT_SUMS] = {
             e->routed ? steps->routed_calls : times * e->calls,
             e->routed ? steps->routed_bytes : times * e->bytes};
         int j = 0;

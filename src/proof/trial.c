@@ -8,6 +8,7 @@
 
 #include "proof/audit.h"
 #include "setup/cores.h"
+#include "setup/hosts.h"
 #include "train/feed.h"
 #include "setup/ramped.h"
 #include "inference/session.h"
@@ -40,9 +41,13 @@ static bool leads(const struct rank_trial *t)
 
 static status plan(struct rank_trial *t, struct group *world)
 {
+    int node;
+
     TRY(run_tokenizer_read(&t->tokenizer, &t->set->values));
     TRY(setup_resolve(&t->setup, t->set, &t->tokenizer.vocabulary, t->ranks,
                       world == NULL ? 0 : world->rank));
+    TRY(hosts_find(world, &node));
+    TRY(setup_use_node(&t->setup, node));
     TRY(cores_share(world, (int)t->set->values.train.threads,
                     &t->setup.request.threads));
     TRY(team_build(&t->team, world, &t->setup.mesh, &t->setup.order,
@@ -109,6 +114,7 @@ static void add_routed(struct rank_trial *t, int sign)
 
         t->since.routed_calls += sign * run->routed.calls;
         t->since.routed_bytes += sign * run->routed.bytes;
+        t->since.routed_between += sign * run->routed.between;
     }
 }
 

@@ -540,8 +540,19 @@ static status choose_mesh(struct setup *setup, int ranks, int rank)
     TRY(mesh_order_parse(&setup->order, o->mesh.order));
     TRY(mesh_resolve(mesh, ranks));
     TRY(mesh_fold(mesh, o->mesh.expert_tensor, o->mesh.expert_context));
+    TRY(mesh_nodes(mesh, &setup->order, (int)o->mesh.node, o->moe.exchange));
     mesh_place(mesh, &setup->order, rank, &setup->place);
     setup->ranks = mesh_batch_ranks(mesh);
+    return OK;
+}
+
+status setup_use_node(struct setup *setup, int node)
+{
+    const struct options *o = &setup->set->values;
+
+    if (o->mesh.node != 0) return OK;
+    TRY(mesh_nodes(&setup->mesh, &setup->order, node, o->moe.exchange));
+    setup->request.mesh = setup->mesh;
     return OK;
 }
 

@@ -49,6 +49,9 @@ status setup_resolve(struct setup *setup, const struct options_set *set,
 /* Counts them, and reads their groups; the model must be known. ERR_CONFIG: a
  * row of optimizer.groups that cannot be followed. */
 status setup_parameters(struct setup *setup);
+/* So many consecutive ranks were found on each node (0: all are on one), which
+ * counts where mesh.node says nothing. ERR_CONFIG: as mesh_nodes. */
+status setup_use_node(struct setup *setup, int node);
 /* Plans for another rank of the same. */
 void setup_place(struct setup *setup, int rank);
 /* Another grid, of a run that goes on. ERR_CONFIG: the layout does not fit it;

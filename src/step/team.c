@@ -121,6 +121,7 @@ status team_build(struct team *team, struct group *world,
     *team = (struct team){.world = world, .mesh = *mesh, .order = *order};
     if (world == NULL) return OK;
     if (limit_s > 0) group_limit_ms(world, 1000 * limit_s);
+    group_nodes(world, mesh->node);
     mesh_place(mesh, order, world->rank, &team->place);
     TRY(build_batches(team));
     for (int axis = AXIS_PIPE; axis < AXIS_COUNT; axis++)

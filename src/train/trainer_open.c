@@ -16,6 +16,7 @@
 #include "train/checks.h"
 #include "setup/suggest.h"
 #include "setup/cores.h"
+#include "setup/hosts.h"
 #include "train/launched.h"
 #include "setup/ramped.h"
 #include "setup/agreement.h"
@@ -166,6 +167,7 @@ status trainer_plan(struct trainer *t, struct group *world)
     const struct options *o = &t->request->set->values;
     struct grid grid;
     bool found;
+    int node;
 
     TRY(same_options(world, t->request->set));
     TRY(run_tokenizer_read(&t->tokenizer, o));
@@ -176,6 +178,8 @@ status trainer_plan(struct trainer *t, struct group *world)
         TRY(setup_resolve(&t->setup, t->request->set,
                           &t->tokenizer.vocabulary, world->size,
                           world->rank));
+    TRY(hosts_find(world, &node));
+    TRY(setup_use_node(&t->setup, node));
     TRY(cores_share(world, (int)o->train.threads, &t->setup.request.threads));
     TRY(team_build(&t->team, world, &t->setup.mesh, &t->setup.order,
                    o->comm.limit));

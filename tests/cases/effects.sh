@@ -66,6 +66,10 @@ differ schedule.memory_limit schedule 2 "2 3 4" mesh.pipe=2 \
     schedule.name=zb-2p
 differ context.kind mesh 4 "allgather ring ulysses" mesh.context=4
 differ context.ulysses mesh 4 "1 2 4" $context
+mixture="model.family=mixtral moe.experts=4 mesh.expert=4 train.batch=8 \
+    numerics.grid_data=4 numerics.grid_context=1"
+differ mesh.node experts 4 "0 1 2" $mixture
+differ moe.exchange experts 4 "flat two_level" $mixture mesh.node=2
 differ model.dropout memory 1 "0 0.1"
 differ train.z_loss memory 1 "0 1e-4"
 differ optimizer.qk_clip memory 1 "0 100"

@@ -293,6 +293,24 @@ expect "generate without tokens" 2 "--tokens" \
 expect "an expert axis without experts" 78 "mesh.expert: 2 ranks" train \
     config.yaml --run none --ranks 2 --set mesh.expert=2
 expect "the expert axis of one rank" 0 "" plan config.yaml --set mesh.expert=1
+mixture="plan config.yaml --ranks 4 --set model.family=mixtral
+    --set moe.experts=4 --set mesh.expert=4 --set train.batch=8
+    --set numerics.grid_data=4"
+# shellcheck disable=SC2086
+{
+expect "an exchange of another name" 78 \
+    "moe.exchange: twice is not auto, flat or two_level" $mixture \
+    --set moe.exchange=twice
+expect "two levels on one node" 78 \
+    "needs nodes, and all ranks are on one; mesh.node=2" $mixture \
+    --set moe.exchange=two_level
+expect "two levels for experts that are on one node" 78 \
+    "2 ranks that divide experts are on one node (mesh.node=2)" $mixture \
+    --set moe.exchange=two_level --set mesh.expert=2 --set mesh.node=2
+expect "nodes that do not divide the ranks" 78 \
+    "mesh.node: nodes of 3 ranks do not divide the 4 ranks; 2 does" $mixture \
+    --set mesh.node=3
+}
 # What every rank was given wrong is said once, without a number.
 expect "ranks agree on a refusal" 78 "error (config): data.packing: foo" train \
     config.yaml --run none --ranks 2 --set data.packing=foo

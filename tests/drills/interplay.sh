@@ -43,7 +43,8 @@ draw() { # SEED
             if (experts) # a resumed run keeps what is not said
                 text = text " mesh.expert_tensor=" \
                     (text ~ /tensor=1.*expert=1/ ? 0 : of("0 1 2")) \
-                    " mesh.expert_context=" of("false true")
+                    " mesh.expert_context=" of("false true") \
+                    " mesh.node=" of(ranks % 2 ? "0 1" : "0 1 2")
             return ranks text " zero=" of("ddp zero1 zero2 zero3 fsdp hsdp " \
                 "{states:[data,shard]} {states:[data,shard],gradients:[shard]} " \
                 "{states:[data,shard],gradients:[shard],weights:[shard]}") \

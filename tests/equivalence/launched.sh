@@ -55,7 +55,7 @@ cut() {
 
 # Ranks divide the experts of a mixture.
 experts() {
-    printf '%s\n' "ranks=4 mesh.expert=4" \
+    printf '%s\n' "ranks=4 mesh.expert=4" "ranks=4 mesh.expert=4 mesh.node=2" \
         "ranks=4 mesh.expert=2 mesh.shard=2 zero=fsdp train.micro_batch=1" \
         "ranks=4 mesh.expert=2 mesh.tensor=2" \
         "ranks=4 mesh.expert=4 mesh.expert_tensor=2" \

@@ -166,6 +166,17 @@ mutation "two experts are swapped" src/nn/expert_ranks.c \
     "$expert"
 mutation "gates are not applied to what is sent back" src/nn/spread_rows.c \
     's/\.gates = gates, \.choices = 1/.gates = NULL, .choices = 1/' "$expert"
+nodes="ranks=4 mesh.expert=4 mesh.node=2"
+mutation "a node passes on the row of the next token" \
+    src/nn/sending_relay.c \
+    's/picks\[count\+\+\] = \(int32_t\)row;/picks[count++] = (int32_t)(row > 0 ? row - 1 : 0);/' \
+    "$nodes"
+mutation "a row that was relayed is taken for its neighbour" \
+    src/nn/sending_relay.c \
+    's/arrival\[i\] = s->relay.where\[entries\[i\] \/ s->form.choices\];/arrival[i] = s->relay.where[entries[i > 0 ? i - 1 : 0] \/ s->form.choices];/' \
+    "$nodes"
+mutation "bytes inside a node count as bytes between nodes" src/comm/call.c \
+    's/operation->between \+= bytes;/operation->between += 2 * bytes;/' "$nodes"
 mutation "gradients of a further turn are the first one's" src/nn/spread.c \
     's/if \(w\.number > 0\) \{/if (w.number > 9) {/' \
     "$expert moe.rows_bound=0.5"

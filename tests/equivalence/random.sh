@@ -61,6 +61,10 @@ draw() { # SEED
             if (text ~ /context=/ && family ~ /mixtral|moe|deepseek/)
                 text = text " mesh.expert_context=" of("false true")
             if (text ~ /expert/) text = text " moe.rows_bound=" of("0.1 1 2")
+            if (text ~ /expert/ && ranks > 1)
+                text = text " mesh.node=" \
+                    of(ranks % 2 ? "0 1" : ranks % 3 ? "0 1 2" : "0 1 2 3") \
+                    " moe.exchange=" of("auto auto flat")
             text = text " zero=" zero
             if (zero ~ /zero3|fsdp|hsdp|mics|weights/)
                 text = text " fsdp.prefetch=" of("1 1 0 2 3") \

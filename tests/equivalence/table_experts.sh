@@ -33,6 +33,9 @@ printf '%s\n' "ranks=1 train.micro_batch=1 train.threads=3" \
     "ranks=8 mesh.expert=2 mesh.tensor=2 mesh.pipe=2 train.micro_batch=1 schedule.name=zb-v" \
     "ranks=4 mesh.expert=2 mesh.pipe=2 train.micro_batch=1 schedule.name=dualpipe moe.rows_bound=0.5" \
     "ranks=8 mesh.expert=2 mesh.pipe=2 mesh.tensor=2 zero=zero2 train.micro_batch=1 schedule.name=dualpipe" \
+    "ranks=4 mesh.expert=2 mesh.data=2 mesh.node=1 zero=zero1 moe.rows_bound=0.5 train.recompute=block" \
+    "ranks=4 mesh.expert=2 mesh.pipe=2 mesh.node=1 train.micro_batch=1 schedule.name=dualpipe" \
+    "ranks=4 mesh.expert=4 mesh.expert_tensor=2 mesh.node=2 train.micro_batch=1" \
     "ranks=2 mesh.tensor=2 mesh.expert_tensor=1 moe.rows_bound=0.5" \
     "ranks=4 mesh.tensor=2 mesh.expert_tensor=1 mesh.shard=2 zero=fsdp train.recompute=block" \
     "ranks=4 mesh.tensor=2 mesh.expert_tensor=1 mesh.context=2 train.micro_batch=1 zero=zero1" \
@@ -53,6 +56,25 @@ steps=3 model mixtral_bf16 $experts model.family=mixtral moe.experts=6 \
 steps=3 model qwen3_moe $experts model.family=qwen3_moe moe.experts=12 \
     moe.top_k=4 moe.intermediate_size=12 moe.every=2 train.z_loss=0.01 \
     model.dropout=0.1 train.logits_chunk=20
+# Rows go once to each node: two ranks on each of two, one on each of two or
+# four; nodes that cut the ranks that divide the experts along any axis.
+mv layouts.txt kept.txt
+printf '%s\n' "ranks=4 mesh.expert=4 mesh.node=2 moe.exchange=two_level" \
+    "ranks=4 mesh.expert=4 mesh.node=2 moe.exchange=flat" \
+    "ranks=4 mesh.expert=4 mesh.node=1 moe.rows_bound=0.1 train.recompute=block" \
+    "ranks=8 mesh.expert=4 mesh.data=2 mesh.node=2 zero=zero2 train.micro_batch=1" \
+    "ranks=8 mesh.expert=4 mesh.tensor=2 mesh.node=4 tensor.overlap=2" \
+    "ranks=4 mesh.tensor=2 mesh.expert_tensor=1 mesh.expert=2 mesh.node=2 moe.rows_bound=0.5" \
+    "ranks=4 mesh.tensor=2 mesh.expert_tensor=1 mesh.expert=2 mesh.node=2 mesh.order=tensor,expert" \
+    "ranks=8 mesh.expert=4 mesh.tensor=2 mesh.expert_tensor=2 mesh.node=2" \
+    "ranks=4 mesh.context=2 mesh.expert_context=true mesh.expert=2 mesh.node=2" \
+    "ranks=4 mesh.context=2 mesh.expert_context=true mesh.expert=2 mesh.node=2 mesh.order=expert,context" \
+    "ranks=4 mesh.expert=2 mesh.pipe=2 mesh.node=1 train.micro_batch=1 schedule.name=dualpipe moe.rows_bound=0.5" \
+    >layouts.txt
+steps=3 model experts_nodes $experts model.family=mixtral moe.experts=8 moe.top_k=3
+steps=3 model experts_nodes_bf16 $experts model.family=deepseek moe.experts=8 \
+    moe.top_k=3 moe.intermediate_size=12 moe.capacity_factor=1.2 train.dtype=bfloat16
+mv kept.txt layouts.txt
 # Experts in few bits: spans of rows are an expert's tokens of a chunk.
 cp layouts.txt all.txt
 sed -i '/reshard/d;/dualpipe/d;/zero1/d;/hsdp/d' layouts.txt
