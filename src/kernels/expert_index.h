@@ -75,8 +75,69 @@ struct expert_order {
     uint8_t choice[CHOICES_MAX], slot[CHOICES_MAX];
     uint8_t left[CHOICES_MAX], right[CHOICES_MAX];
 };
-void expert_order_make(const struct experts_combine *p, int64_t token,
-                       struct expert_order *out);
+
+/* Choices that have a place, by expert number. */
+static inline int choices_sort(const struct experts_combine *p, int64_t token,
+                               uint8_t *choice)
+{
+    const int32_t *places = p->places + token * p->choices;
+    const int32_t *numbers = p->numbers + token * p->choices;
+    int count = 0;
+
+    for (int i = 0; i < p->choices; i++) {
+        int at = count;
+
+        if (places[i] < 0) continue;
+        for (; at > 0 && numbers[choice[at - 1]] > numbers[i]; at--)
+            choice[at] = choice[at - 1];
+        choice[at] = (uint8_t)i;
+        count++;
+    }
+    return count;
+}
+
+/* Neighbours of a level that have one parent are merged. */
+static inline void slots_merge(struct expert_order *out, int32_t *leaf,
+                               int slots)
+{
+    uint8_t slot[CHOICES_MAX];
+
+    for (int i = 0; i < slots; i++) slot[i] = (uint8_t)i;
+    while (slots > 1) {
+        int kept = 0;
+
+        for (int i = 0; i < slots; i++) {
+            if (kept > 0 && leaf[kept - 1] == leaf[i] >> 1) {
+                out->left[out->merges] = slot[kept - 1];
+                out->right[out->merges++] = slot[i];
+                continue;
+            }
+            slot[kept] = slot[i];
+            leaf[kept++] = leaf[i] >> 1;
+        }
+        slots = kept;
+    }
+}
+
+static inline void expert_order_make(const struct experts_combine *p,
+                                     int64_t token, struct expert_order *out)
+{
+    const int32_t *numbers = p->numbers + token * p->choices;
+    int32_t leaf[CHOICES_MAX];
+    int slots = 0;
+
+    out->merges = 0;
+    out->count = choices_sort(p, token, out->choice);
+    for (int i = 0; i < out->count; i++) {
+        const int32_t of = numbers[out->choice[i]] / p->leaf_experts;
+
+        out->starts[i] = slots == 0 || leaf[slots - 1] != of;
+        if (out->starts[i]) leaf[slots++] = of;
+        out->slot[i] = (uint8_t)(slots - 1);
+    }
+    slots_merge(out, leaf, slots);
+}
+
 void experts_combine_check(const struct experts_combine *p);
 
 /* Programming errors end here. */

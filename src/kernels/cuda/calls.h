@@ -166,11 +166,13 @@ struct loss_numbers {
 struct cross_entropy_call { struct loss_numbers loss; };
 
 /* An operand of a product: element (outer, inner) is data[outer * `outer` +
- * inner * `inner`]. summed: the outer index counts elements of the sum. */
+ * inner * `inner`]. summed: the outer index counts elements of the sum.
+ * of_rows: an index is that of an expert's rows, as in struct expert_rows. */
 struct product_operand {
     const float *data;
     int64_t outer, inner;
-    bool summed;
+    bool summed, of_rows, gathered;
+    const float *scales; /* NULL: none */
 };
 enum { PRODUCT_TILE = 64 /* rows and columns of a block */ };
 struct tiled {
@@ -186,6 +188,43 @@ struct tiled {
 };
 struct matmul_leaf_call { struct tiled product; }; /* one leaf */
 struct matmul_tree_call { struct tiled product; };
+
+/* Products of all experts: strides from expert to expert. */
+struct experts_call {
+    struct tiled product; /* of expert 0 */
+    struct expert_groups groups;
+    int64_t b_stride, c_stride, bias_stride;
+    int64_t row_tiles; /* of an expert (experts_product: of all together) */
+    bool adds;
+};
+struct experts_product_leaf_call { struct experts_call call; };
+struct experts_product_tree_call { struct experts_call call; };
+struct experts_gradient_leaf_call { struct experts_call call; };
+struct experts_gradient_tree_call { struct experts_call call; };
+struct experts_sums_call {
+    struct expert_groups groups;
+    struct product_operand a; /* [rows, width] */
+    float *c;
+    int64_t c_stride, width, column_blocks, segment_count;
+    const struct sum_segment *segments;
+    bool continues, adds;
+};
+struct experts_combine_call {
+    struct experts_combine of;
+    struct tensor left; /* data NULL: none */
+};
+struct experts_gates_call { struct experts_gates of; };
+
+struct router_choose_call { struct router of; };
+struct router_losses_call { struct router_losses of; };
+struct router_backward_call { struct router_losses of; };
+struct jitter_call {
+    struct view y, x;
+    struct random_key key;
+    const struct dropout_row *rows;
+    float epsilon;
+    int64_t row_blocks;
+};
 
 /* Granules of attention: less than 2^levels, counted from position 0. */
 enum { CUDA_ATTENTION_LEVELS = 14 };

@@ -30,12 +30,15 @@ enum { BLOCK_THREADS = 256 /* of every kernel */ };
     X(attention_queries_128) X(attention_queries_256)                      \
     X(attention_keys_64) X(attention_keys_128) X(attention_keys_256)       \
     X(attention_merge) X(attention_finish) X(attention_heads)              \
-    X(attention_delta)
+    X(attention_delta) X(experts_product_leaf) X(experts_product_tree)     \
+    X(experts_gradient_leaf) X(experts_gradient_tree) X(experts_sums)      \
+    X(experts_combine) X(experts_gates) X(router_choose)                   \
+    X(router_losses) X(router_backward) X(jitter)
 
 /* The files that have them. */
 #define CUDA_MODULES(X)                                                    \
-    X(attention) X(attention_backward) X(elementwise) X(lookup) X(loss)    \
-    X(matmul) X(norm) X(sums) X(updates)
+    X(attention) X(attention_backward) X(elementwise) X(experts)           \
+    X(lookup) X(loss) X(matmul) X(norm) X(router) X(sums) X(updates)
 
 #define CUDA_KERNEL_NUMBER(name) CUDA_##name,
 enum cuda_kernel { CUDA_KERNELS(CUDA_KERNEL_NUMBER) CUDA_KERNEL_COUNT };

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* lookup.cu - rows of a table, the gradient of the table, dropout. */
 #include "kernels/cuda/words.h"
-#include "base/philox.h"
+#include "kernels/cuda/random.h"
 
 /* + 0.0 turns -0 into +0, as in reference/lookup.c. */
 CUDA_KERNEL(gather_rows)
@@ -84,19 +84,6 @@ CUDA_KERNEL(scatter_rows)
         for (int at = 0; at + apart < p->leaves; at += 2 * apart)
             leaves[at] = leaves[at] + leaves[at + apart];
     *view_at(p->table, row, column) = leaves[0];
-}
-
-/* Which word: struct dropout. */
-DEVICE uint32_t element_word(struct random_key key, struct dropout_row at,
-                             int64_t element)
-{
-    const int64_t block =
-        element / (4 * DROPOUT_BLOCKS) * DROPOUT_BLOCKS +
-        element % DROPOUT_BLOCKS;
-    uint32_t words[4];
-
-    philox_block(key, at.low, at.high + (uint64_t)block, words);
-    return words[element / DROPOUT_BLOCKS % 4];
 }
 
 CUDA_KERNEL(dropout)

@@ -13,6 +13,7 @@ static void matmul_check(const struct matmul *p)
     const struct tensor *left = p->left;
 
     CHECK(p->a.dtype == DTYPE_F32 && p->b.dtype == DTYPE_F32);
+    CHECK(!p->accumulator);
     CHECK(p->c.dtype == DTYPE_F32 && p->c.stride[1] == 1 && !p->strips);
     CHECK(p->a.shape[0] == p->c.shape[0] && p->b.shape[1] == p->c.shape[1]);
     CHECK(p->b.shape[0] == p->a.shape[1]);

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* product.h - a tile of a product, for kernels of CUDA: of one matrix, or of
- * one expert. */
+ * one expert, whose rows lie where their tokens do. */
 #ifndef LOCKSTEP_KERNELS_CUDA_PRODUCT_H
 #define LOCKSTEP_KERNELS_CUDA_PRODUCT_H
 
 #include "kernels/cuda/words.h"
+#include "kernels/expert_index.h"
 
 enum {
     PATCH = 4,      /* rows and columns of a thread */
@@ -31,19 +32,45 @@ struct leaf_tree {
     UNROLLED for (int i = 0; i < PATCH; i++)   \
         UNROLLED for (int j = 0; j < PATCH; j++)
 
-DEVICE float operand_get(const struct product_operand *x, int64_t outer,
-                         int64_t inner)
+/* The expert of a tile. Where `contracted`, elements of the sum are its rows,
+ * else rows of a are. */
+struct product_expert {
+    const struct expert_groups *groups;
+    int number;
+    bool contracted;
+};
+
+/* Element of an operand one of whose indices is a row of an expert. */
+DEVICE float operand_gather(const struct product_operand *x, int64_t outer,
+                            int64_t inner, const struct product_expert *of)
 {
+    const bool by_outer = of->contracted == x->summed;
+    const int64_t g = of->groups->offsets[of->number] +
+                      (by_outer ? outer : inner);
+    const int64_t row =
+        x->gathered ? of->groups->entries[g] / of->groups->choices : g;
+    const float value = by_outer ? x->data[row * x->outer + inner * x->inner]
+                                 : x->data[outer * x->outer + row * x->inner];
+
+    return x->scales ? value * x->scales[of->groups->entries[g]] : value;
+}
+
+DEVICE float operand_get(const struct product_operand *x, int64_t outer,
+                         int64_t inner, const struct product_expert *of)
+{
+    if (of && x->of_rows) return operand_gather(x, outer, inner, of);
     return x->data[outer * x->outer + inner * x->inner];
 }
 
-/* Rows (of b: columns) [first, first + PRODUCT_TILE) of an operand and elements
- * [k, k + depth) of the sum. Threads that follow each other read what follows
- * each other in memory. */
+/* Rows (of b: columns) rows[0] to rows[0] + PRODUCT_TILE, at most rows[1], of
+ * an operand and elements sum[0] to sum[1] of the sum. Threads that follow each
+ * other read what follows each other in memory. */
 DEVICE void tile_load(float (*out)[PRODUCT_TILE + ROW_PAD],
-                      const struct product_operand *x, int64_t first,
-                      int64_t limit, int64_t k, int depth)
+                      const struct product_operand *x,
+                      const int64_t rows[2], const int64_t sum[2],
+                      const struct product_expert *of)
 {
+    const int depth = (int)(sum[1] - sum[0]);
     const bool along = (x->inner == 1) != x->summed; /* the sum is dense */
 
     UNROLLED for (int i = 0; i < DEPTH * PRODUCT_TILE / BLOCK_THREADS; i++) {
@@ -53,9 +80,10 @@ DEVICE void tile_load(float (*out)[PRODUCT_TILE + ROW_PAD],
 
         if (of_sum < depth)
             out[of_sum][at] =
-                first + at >= limit ? 0.0f
-                : x->summed ? operand_get(x, k + of_sum, first + at)
-                            : operand_get(x, first + at, k + of_sum);
+                rows[0] + at >= rows[1] ? 0.0f
+                : x->summed ? operand_get(x, sum[0] + of_sum, rows[0] + at, of)
+                            : operand_get(x, rows[0] + at, sum[0] + of_sum,
+                                          of);
     }
 }
 
@@ -70,19 +98,24 @@ DEVICE void chains_step(const struct product_shared *s, int k, int row,
         __builtin_fmaf(a[i], b[j], chain->at[i][j]);
 }
 
-/* chain = the granule [first, first + length). */
+/* chain = the granule of elements part[0] to part[1]. */
 DEVICE void granule_chain(const struct tiled *p, struct product_shared *s,
-                          const int64_t tile[2], int64_t first, int length,
+                          const int64_t tile[2], const int64_t part[2],
+                          const struct product_expert *of,
                           struct patch *chain)
 {
+    const int length = (int)(part[1] - part[0]);
+    const int64_t rows[2] = {tile[0], p->m}, columns[2] = {tile[1], p->n};
     const int row = THREAD / SIDE * PATCH, column = THREAD % SIDE * PATCH;
 
     EACH_OF_PATCH chain->at[i][j] = 0;
     for (int done = 0; done < length; done += DEPTH) {
         const int depth = length - done < DEPTH ? length - done : DEPTH;
 
-        tile_load(s->a, &p->a, tile[0], p->m, first + done, depth);
-        tile_load(s->b, &p->b, tile[1], p->n, first + done, depth);
+        const int64_t sum[2] = {part[0] + done, part[0] + done + depth};
+
+        tile_load(s->a, &p->a, rows, sum, of);
+        tile_load(s->b, &p->b, columns, sum, of);
         BARRIER;
         if (depth == DEPTH) {
             UNROLLED for (int k = 0; k < DEPTH; k++)
@@ -141,43 +174,60 @@ DEVICE void patch_store(const struct tiled *p, int64_t row, int64_t column,
     }
 }
 
-/* Tile `number` of c, row by row of tiles. `one`: there is one leaf. */
-DEVICE void product_tile(const struct tiled *p, int64_t number, bool one)
+/* The patch of a thread in a tile of c, whose first row and column are `tile`.
+ * `one`: there is one leaf. Returns whether it has a term. */
+DEVICE bool product_sum(const struct tiled *p, const int64_t tile[2],
+                        const struct product_expert *of, bool one,
+                        struct patch *sum)
 {
-    const int64_t tile[2] = {number / p->column_tiles * PRODUCT_TILE,
-                             number % p->column_tiles * PRODUCT_TILE};
     const int64_t row = tile[0] + THREAD / SIDE * PATCH;
     const int64_t column = tile[1] + THREAD % SIDE * PATCH;
     struct leaf_tree tree;
-    struct patch chain, sum;
+    struct patch chain;
     bool there = p->continues;
     int leaf = 0;
     SHARED(struct product_shared, s);
 
     tree.waits = 0;
-    EACH_OF_PATCH sum.at[i][j] =
+    EACH_OF_PATCH sum->at[i][j] =
         there && row + i < p->m && column + j < p->n
             ? p->c[(row + i) * p->c_stride + column + j] : 0.0f;
     for (int64_t n = 0; n < p->segment_count; n++) {
-        const struct sum_segment segment = p->segments[n];
+        struct sum_segment segment = p->segments[n];
 
         if (!one && segment.leaf != leaf) {
-            leaf_push(&tree, leaf, &sum, there);
+            leaf_push(&tree, leaf, sum, there);
             leaf = segment.leaf;
             there = false;
         }
+        if (of && of->contracted)
+            segment = expert_segment(of->groups, of->number, &segment);
         for (int64_t done = 0; done < segment.length; done += GRANULE) {
             const int64_t left = segment.length - done;
+            const int64_t first = segment.first + done;
+            const int64_t part[2] = {
+                first, first + (left < GRANULE ? left : GRANULE)};
 
-            granule_chain(p, s, tile, segment.first + done,
-                          left < GRANULE ? (int)left : GRANULE, &chain);
-            EACH_OF_PATCH sum.at[i][j] =
-                there ? sum.at[i][j] + chain.at[i][j] : chain.at[i][j];
+            granule_chain(p, s, tile, part, of, &chain);
+            EACH_OF_PATCH sum->at[i][j] =
+                there ? sum->at[i][j] + chain.at[i][j] : chain.at[i][j];
             there = true;
         }
     }
-    if (!one) tree_root(&tree, &sum, &there);
-    patch_store(p, row, column, &sum);
+    if (!one) tree_root(&tree, sum, &there);
+    return there;
+}
+
+/* Tile `number` of c, row by row of tiles. */
+DEVICE void product_tile(const struct tiled *p, int64_t number, bool one)
+{
+    const int64_t tile[2] = {number / p->column_tiles * PRODUCT_TILE,
+                             number % p->column_tiles * PRODUCT_TILE};
+    struct patch sum;
+
+    product_sum(p, tile, NULL, one, &sum);
+    patch_store(p, tile[0] + THREAD / SIDE * PATCH,
+                tile[1] + THREAD % SIDE * PATCH, &sum);
 }
 
 #endif

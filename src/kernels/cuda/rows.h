@@ -16,7 +16,10 @@
     X(adamw) X(descend) X(fold) X(sum_squares) X(gather_rows)             \
     X(scatter_rows) X(dropout) X(cross_entropy) X(update_elements)        \
     X(attention_forward) X(attention_backward) X(attention_merge)         \
-    X(attention_finish) X(attention_heads) X(attention_delta)
+    X(attention_finish) X(attention_heads) X(attention_delta)             \
+    X(experts_product) X(experts_gradient) X(experts_sums)                \
+    X(experts_combine) X(experts_gates) X(router_choose)                  \
+    X(router_losses) X(router_backward) X(jitter)
 
 #define DECLARE_CUDA_ROW(row) extern KERNELS_TYPE(row) cuda_##row;
 KERNELS_CUDA_ROWS(DECLARE_CUDA_ROW)
