@@ -25,7 +25,7 @@ static int64_t row_bytes(const struct program *p)
         if (step->param[0] < 0 && step->layer->kind == LAYER_EXPERTS) continue;
         bytes += program_slot_rows(p, step->output) *
                  p->slots[step->output].width *
-                 dtype_bytes(program_slot_dtype(p, step->output));
+                 dtype_bytes(p->slots[step->output].dtype);
     }
     return bytes;
 }

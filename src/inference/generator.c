@@ -58,8 +58,7 @@ static status turn_weights(struct generator *g)
         if (suits_strips(g, i))
             g->strips[i] = stage->kernels.strips.turn(
                 &stage->stream,
-                param_tensor(&params->items[i], stage->run.weights,
-                             stage->program.dtype));
+                param_weight(&params->items[i], stage->run.weights));
     stage->run.strips = g->strips;
     return OK;
 }

@@ -169,6 +169,11 @@ struct tensor param_tensor(const struct param *param, void *arena,
                         dtype);
 }
 
+struct tensor param_weight(const struct param *param, void *arena)
+{
+    return param_tensor(param, arena, param->dtype);
+}
+
 struct tensor param_shaped(const struct param *param, void *data,
                            enum dtype dtype)
 {

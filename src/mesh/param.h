@@ -20,6 +20,7 @@ struct param {
     int layer;                   /* -1: outside the blocks */
     int order;                   /* among the whole model's parameters */
     int number_at;               /* of an expert: where its number is in name */
+    enum dtype dtype;            /* of its weights, as kernels read them */
     int64_t rows, cols;          /* that this rank holds */
     int64_t elements;            /* rows * cols */
     int64_t offset;              /* elements, in every flat arena but that of */
@@ -76,9 +77,10 @@ status param_table_beside(const struct param_table *table, int away,
 /* The parameter as a [rows, cols] matrix (a vector: [cols]) at `data`. */
 struct tensor param_shaped(const struct param *param, void *data,
                            enum dtype dtype);
-/* The same in an arena. */
+/* The same in an arena: of that type, or of weights. */
 struct tensor param_tensor(const struct param *param, void *arena,
                            enum dtype dtype);
+struct tensor param_weight(const struct param *param, void *arena);
 
 /* Outside (Hugging Face) names: piece i of the parameter, with the layer
  * prefix of the family ("model.layers.%d."), and its rows (elements of a

@@ -84,7 +84,7 @@ static slot add_elementwise(struct program *p, const struct layer *layer,
 
     if (p->error != OK) return -1;
     p->steps[step].output = output;
-    p->slots[output].layout = p->slots[x].layout;
+    program_lay_as(p, output, x);
     return output;
 }
 

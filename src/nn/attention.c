@@ -534,6 +534,6 @@ slot nn_attention_ruled(struct program *p, slot qkv, int heads, int kv_heads,
         p->error = fail_striped("dropout of attention");
     p->steps[step].set.attention.cache = p->caches.count++;
     p->caches.width = 2 * (int64_t)kv_heads * width;
-    p->slots[output].layout = p->slots[qkv].layout;
+    program_lay_as(p, output, qkv);
     return output;
 }

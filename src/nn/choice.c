@@ -435,8 +435,9 @@ slot nn_choose_biased(struct program *p, slot logits,
     if (p->error != OK) return -1;
     p->steps[step].output = output;
     p->steps[step].set.experts.form = *form;
-    p->slots[output].layout = p->slots[logits].layout;
-    p->slots[output].integer = p->slots[output].wide = true;
+    program_lay_as(p, output, logits);
+    p->slots[output].dtype = DTYPE_I32;
+    p->slots[output].gradient_dtype = program_real(p);
     p->slots[output].gradient_width = form->choices;
     if (bias != NULL) program_add_param(p, step, 0, bias);
     return p->error == OK ? output : -1;

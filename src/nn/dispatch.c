@@ -158,11 +158,11 @@ slot dispatch_tokens(struct program *p, slot x, slot *choice,
     p->steps[step].set.experts.form = spec->form;
     p->steps[step].set.experts.leaf = spec->leaf;
     p->slots[aux] = p->slots[*choice];
-    p->slots[output].layout = p->slots[x].layout;
+    program_lay_as(p, output, x);
     p->slots[output].layout.tokens &= ~tensor;
     p->slots[aux].layout.tokens &= ~tensor;
     p->slots[output].again = p->slots[aux].again = true;
-    p->slots[output].gathered = true;
+    p->slots[output].gradient_dtype = program_real(p);
     p->slots[output].gradient_width =
         p->slots[x].width * spec->form.choices;
     *choice = aux;

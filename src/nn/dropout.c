@@ -167,7 +167,7 @@ slot nn_jitter(struct program *p, slot x)
     if (p->error != OK) return -1;
     p->steps[step].output = output;
     p->steps[step].set.dropout.site = (uint64_t)(p->block + 1);
-    p->slots[output].layout = p->slots[x].layout;
+    program_lay_as(p, output, x);
     return output;
 }
 
@@ -183,6 +183,6 @@ slot nn_dropout(struct program *p, slot x, int use)
     p->steps[step].output = output;
     p->steps[step].set.dropout.site =
         (uint64_t)(p->block + 1) * DROPOUT_USES + (uint64_t)use;
-    p->slots[output].layout = p->slots[x].layout;
+    program_lay_as(p, output, x);
     return output;
 }

@@ -46,7 +46,7 @@ static size_t index_bytes(const struct step *step, const struct program *p)
 static size_t row_scratch(const struct step *step, const struct program *p)
 {
     const int64_t elements = p->tokens * p->slots[step->output].width;
-    const bool wide = program_slot_dtype(p, step->output) != p->dtype;
+    const bool wide = p->slots[step->output].dtype != p->dtype;
 
     return index_bytes(step, p) +
            (wide ? (size_t)(elements * dtype_bytes(p->dtype)) : 0);
@@ -204,7 +204,7 @@ static slot add_lookup(struct program *p, const struct param_spec *table,
     if (p->error != OK) return -1;
     p->steps[step].output = output;
     if (table->split_rows != AXIS_NONE)
-        p->slots[output].layout.partial = 1u << table->split_rows;
+        program_set_partial(p, output, table->split_rows);
     if (shared < 0) program_add_param(p, step, 0, table);
     else program_add_use(p, step, 0, shared);
     if (p->error != OK) return -1;

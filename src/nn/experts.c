@@ -188,7 +188,7 @@ static int add_step(struct program *p, const struct layer *layer, slot x,
     if (p->error != OK) return -1;
     p->steps[step].output = output;
     p->steps[step].set.experts.form = *form;
-    p->slots[output].layout = p->slots[x].layout;
+    program_lay_as(p, output, x);
     return step;
 }
 
@@ -236,7 +236,7 @@ static slot add_product(struct program *p, enum expert_side side, slot x,
         return output;
     }
     layout->width &= ~(1u << AXIS_TENSOR);
-    layout->partial |= 1u << AXIS_TENSOR;
+    program_set_partial(p, output, AXIS_TENSOR);
     return scatter_rows(p, output, spec);
 }
 
@@ -253,7 +253,7 @@ static slot add_combine(struct program *p, slot rows, slot choice,
     p->steps[step].set.experts.by_entry =
         program_tensor_ranks(p) > 1 || experts_are_spread(p);
     p->slots[output].width = p->slots[rows].width / spec->form.choices;
-    p->slots[output].layout.partial = 0;
+    program_set_complete(p, output);
     if (spec->down_bias.rows == 0) return output;
     program_add_param(p, step, 0, &spec->down_bias);
     if (p->error != OK) return -1;

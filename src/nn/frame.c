@@ -136,10 +136,10 @@ static status add_typed(struct planner *planner, slot which, bool gradient,
 static status add_buffer(struct planner *planner, slot which, bool gradient,
                          int *index)
 {
+    const struct slot_info *info = &planner->program->slots[which];
+
     return add_typed(planner, which, gradient,
-                     gradient
-                         ? program_gradient_dtype(planner->program, which)
-                         : program_slot_dtype(planner->program, which), index);
+                     gradient ? info->gradient_dtype : info->dtype, index);
 }
 
 /* The buffer is used by the event that is about to be added. */

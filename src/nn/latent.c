@@ -113,7 +113,7 @@ slot nn_part(struct program *p, slot x, int units,
     p->steps[step].set.part.units = units;
     p->steps[step].set.part.first = columns->first;
     p->steps[step].set.part.count = columns->count;
-    p->slots[output].layout = p->slots[x].layout;
+    program_lay_as(p, output, x);
     return output;
 }
 
@@ -308,7 +308,7 @@ static slot add_step_of(struct program *p, const struct layer *layer,
     p->steps[step].second = second;
     p->steps[step].output = output;
     p->steps[step].set.latent = *heads;
-    p->slots[output].layout = p->slots[input].layout;
+    program_lay_as(p, output, input);
     return output;
 }
 

@@ -305,7 +305,7 @@ slot nn_latent_attention(struct program *p, slot turned, slot latent,
     p->steps[step].set.cached.scale = scale;
     p->steps[step].set.cached.cache = p->caches.count++;
     p->caches.width = heads->rotary + p->slots[latent].width;
-    p->slots[output].layout = p->slots[turned].layout;
+    program_lay_as(p, output, turned);
     p->slots[output].layout.width |= 1u << weight->split_rows;
     program_add_param(p, step, 0, weight);
     return output;

@@ -215,7 +215,7 @@ slot nn_linear(struct program *p, slot x, const struct param_spec *weight,
     if (weight->split_rows != AXIS_NONE)
         p->slots[output].layout.width |= 1u << weight->split_rows;
     if (weight->split_cols != AXIS_NONE)
-        p->slots[output].layout.partial |= 1u << weight->split_cols;
+        program_set_partial(p, output, weight->split_cols);
     program_add_param(p, step, 0, weight);
     if (p->error != OK) return -1;
     straight_name(p, read, p->steps[step].param[0]);
@@ -294,7 +294,7 @@ slot nn_add(struct program *p, slot x, slot y)
     last = p->step_count > 0 ? &p->steps[p->step_count - 1] : NULL;
     if (last == NULL || !takes_left(last, y)) return add_step(p, x, y);
     last->left = x;
-    p->slots[y].layout.partial = 0;
+    program_set_complete(p, y);
     return y;
 }
 
@@ -306,7 +306,7 @@ slot nn_add_later(struct program *p, slot x, slot y)
     if (p->error != OK || last == NULL || last->layer != &layer_linear ||
         !takes_left(last, y) || program_tensor_ranks(p) > 1)
         return nn_add(p, x, y);
-    p->slots[y].sum = true;
-    p->slots[y].layout.partial = 0;
+    program_set_complete(p, y);
+    p->slots[y].dtype = program_real(p); /* the next step adds, and rounds */
     return add_step(p, x, y);
 }

@@ -121,6 +121,6 @@ slot nn_mtp_join(struct program *p, slot a, slot b)
     CHECK(p->slots[a].layout.tokens == p->slots[b].layout.tokens);
     p->steps[step].second = b;
     p->steps[step].output = output;
-    p->slots[output].layout = p->slots[a].layout;
+    program_lay_as(p, output, a);
     return output;
 }

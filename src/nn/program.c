@@ -87,10 +87,39 @@ slot program_add_slot(struct program *p, const char *name, int64_t width,
     p->slots = items;
     p->slots[p->slot_count] = (struct slot_info){
         .name = name, .width = width, .block = p->block,
-        .statistic = statistic, .local = -1,
+        .local = -1, .dtype = statistic ? program_real(p) : p->dtype,
+        .gradient_dtype = p->dtype,
         .layout = {.tokens = 1u << AXIS_DATA | 1u << AXIS_SHARD |
                              1u << AXIS_CONTEXT}};
     return p->slot_count++;
+}
+
+/* A sum that tensor ranks have yet to add up is real. */
+static void choose_type(struct program *p, slot which)
+{
+    struct slot_info *info = &p->slots[which];
+
+    if (info->layout.partial >> AXIS_TENSOR & 1 && info->dtype == p->dtype &&
+        program_tensor_ranks(p) > 1)
+        info->dtype = program_real(p);
+}
+
+void program_lay_as(struct program *p, slot which, slot other)
+{
+    p->slots[which].layout = p->slots[other].layout;
+    choose_type(p, which);
+}
+
+void program_set_partial(struct program *p, slot which, enum axis axis)
+{
+    p->slots[which].layout.partial |= 1u << axis;
+    choose_type(p, which);
+}
+
+void program_set_complete(struct program *p, slot which)
+{
+    p->slots[which].layout.partial = 0;
+    p->slots[which].dtype = p->dtype;
 }
 
 /* Does the tensor axis cut the tokens of what the step writes? */
@@ -163,6 +192,7 @@ void program_add_param(struct program *p, int step, int which,
     if (failed(p, param_add(&p->params, spec->name, p->block, &cut, held,
                             &index)))
         return;
+    p->params.items[index].dtype = p->dtype;
     program_add_use(p, step, which, index);
 }
 
@@ -302,25 +332,6 @@ int64_t program_slot_rows(const struct program *program, slot which)
         return program->tokens;
     return program_rows(program) *
            program_part(program, program->place.at[AXIS_TENSOR]).count;
-}
-
-enum dtype program_slot_dtype(const struct program *program, slot which)
-{
-    const struct slot_info *info = &program->slots[which];
-    const bool partial = info->layout.partial >> AXIS_TENSOR & 1 &&
-                         program_tensor_ranks(program) > 1;
-
-    if (info->integer) return DTYPE_I32;
-    return info->statistic || info->sum || partial ? program_real(program)
-                                                   : program->dtype;
-}
-
-enum dtype program_gradient_dtype(const struct program *program, slot which)
-{
-    const struct slot_info *info = &program->slots[which];
-
-    return info->gathered || info->wide ? program_real(program)
-                                        : program->dtype;
 }
 
 /* Leaves of this rank that are several subtrees have numbers among those of

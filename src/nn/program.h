@@ -194,14 +194,15 @@ struct slot_info {
     const char *name;   /* of the layer that wrote it */
     int64_t width;      /* elements per token */
     int block;
-    bool statistic;     /* an aux output */
+    enum dtype dtype;   /* of its elements: the program's; real in statistics
+                         * and in sums that are not complete, which are rounded
+                         * once; 32-bit integers in a router's choice
+                         * (experts.h) */
+    enum dtype gradient_dtype; /* of those of its gradient: real where it is a
+                         * sum over ranks. Neither has a scale: each product
+                         * rounds what it reads in blocks of its own (late.h) */
     bool dropped;       /* not kept: B runs its writers again */
     bool again;         /* dropped under every policy */
-    bool gathered;      /* from all tensor ranks: its gradient is a sum over
-                         * them */
-    bool wide;          /* its gradient is real, too */
-    bool sum;           /* real: a later step adds to it, and rounds */
-    bool integer;       /* of 32 bits: a router's choice (experts.h) */
     int64_t gradient_width; /* of its gradient, where that is another; 0: as
                          * wide */
     slot local;         /* while building: its sum over ranks, cut by tokens */
@@ -580,10 +581,6 @@ static inline enum dtype program_real(const struct program *program)
 {
     return dtype_real(program->dtype);
 }
-/* The dtype of a slot and of its gradient. A sum that ranks have yet to add up
- * is real, so that it is rounded once, as on one rank. */
-enum dtype program_slot_dtype(const struct program *program, slot which);
-enum dtype program_gradient_dtype(const struct program *program, slot which);
 
 /* How a step's batch meets the trees of a use. */
 struct cut program_cut(const struct program *program, bool head);
@@ -595,6 +592,11 @@ int program_add_step(struct program *p, const struct layer *layer, slot input);
 void program_swap(struct program *p, int first, int middle, int last);
 slot program_add_slot(struct program *p, const char *name, int64_t width,
                       bool statistic);
+/* The slot lies, and is divided, as another does. */
+void program_lay_as(struct program *p, slot which, slot other);
+/* It is a partial sum over the ranks of an axis; or over none. */
+void program_set_partial(struct program *p, slot which, enum axis axis);
+void program_set_complete(struct program *p, slot which);
 void program_add_param(struct program *p, int step, int which,
                        const struct param_spec *spec);
 void program_add_use(struct program *p, int step, int which, int param);

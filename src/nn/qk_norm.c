@@ -584,7 +584,7 @@ slot nn_qk_norm(struct program *p, slot qkv, int heads, int kv_heads,
     kv_heads = kv_heads > ranks ? kv_heads / ranks : 1;
     const int width = (int)(p->slots[qkv].width / (heads + 2 * kv_heads));
 
-    p->slots[output].layout = p->slots[qkv].layout;
+    program_lay_as(p, output, qkv);
     p->steps[step].output = output;
     p->steps[step].set.qk_norm.heads = heads;
     p->steps[step].set.qk_norm.kv_heads = kv_heads;

@@ -349,10 +349,10 @@ slot relayout_whole(struct program *p, slot x, bool again)
 
     if (p->error != OK) return -1;
     p->steps[step].output = output;
-    p->slots[output].layout = p->slots[from].layout;
+    program_lay_as(p, output, from);
     p->slots[output].layout.tokens &= ~tensor_bit;
     p->slots[output].again = again;
-    p->slots[output].gathered = true;
+    p->slots[output].gradient_dtype = program_real(p);
     return output;
 }
 

@@ -105,8 +105,8 @@ struct tensor run_weight(const struct run *run, const struct step *step,
                          int which)
 {
     const struct program *p = run->program;
-    struct tensor view = param_tensor(&p->params.items[step->param[which]],
-                                      run->weights, p->dtype);
+    struct tensor view = param_weight(&p->params.items[step->param[which]],
+                                      run->weights);
 
     if (run->placed != NULL) {
         view.data = run->placed[step->param[which]];

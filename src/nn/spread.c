@@ -404,9 +404,9 @@ static slot add_words(struct program *p, slot x, const char *name)
     const slot which = program_add_slot(p, name, 1, true);
 
     if (p->error != OK) return -1;
-    p->slots[which].layout = p->slots[x].layout;
+    program_lay_as(p, which, x);
     p->slots[which].layout.tokens &= ~(1u << AXIS_TENSOR);
-    p->slots[which].integer = true;
+    p->slots[which].dtype = DTYPE_I32;
     return which;
 }
 
@@ -486,9 +486,9 @@ slot spread_experts(struct program *p, slot x, slot choice,
     p->steps[step].second = p->steps[go].aux;
     p->steps[step].output = output;
     if (p->steps[go + 1].source >= 0) p->steps[go + 1].result = output;
-    p->slots[output].layout = p->slots[x].layout;
+    program_lay_as(p, output, x);
     if (!experts_are_folded(p))
-        p->slots[output].layout.partial |= 1u << AXIS_TENSOR;
+        program_set_partial(p, output, AXIS_TENSOR);
     return output;
 }
 

@@ -204,7 +204,7 @@ slot straight_rotate(struct program *p, slot x, const struct param_spec *weight,
     p->steps[step].few = true;
     p->steps[step].second = choice;
     p->steps[step].set.experts.form.choices = choices;
-    p->slots[output].layout = p->slots[x].layout;
+    program_lay_as(p, output, x);
     return output;
 }
 

@@ -112,8 +112,8 @@ static size_t return_bytes(const struct stage *stage)
     const struct program *p = &stage->program;
     const size_t bytes = (size_t)(program_slot_rows(p, p->entry) *
                                   p->slots[p->entry].width) *
-                         (size_t)dtype_bytes(program_gradient_dtype(p,
-                                                                p->entry));
+                         (size_t)dtype_bytes(
+                             p->slots[p->entry].gradient_dtype);
 
     return arena_aligned(bytes);
 }
@@ -416,8 +416,8 @@ int64_t pipeline_border_bytes(const struct pipeline *pipeline,
     const slot border = forward ? p->exit : p->entry;
 
     return program_slot_rows(p, border) * p->slots[border].width *
-           dtype_bytes(forward ? program_slot_dtype(p, border)
-                               : program_gradient_dtype(p, border));
+           dtype_bytes(forward ? p->slots[border].dtype
+                               : p->slots[border].gradient_dtype);
 }
 
 /* ---- joined numbers ---- */

@@ -567,6 +567,40 @@ TEST(relayout_steps_are_in_the_program)
     stage_free(&stage);
 }
 
+/* In 16 bits: what tensor ranks have yet to add up is float32, and so is the
+ * gradient of what they gather, which they add up, too. */
+TEST(sums_over_ranks_have_a_type_of_their_own)
+{
+    static const char *const none[] = {"none"};
+    const struct variant v = {"llama", &llama, 2, 2, 4, 8, 20, 8, 0,
+                              DTYPE_BF16, 0, NULL, 0, false};
+
+    for (int ranks = 1; ranks <= 2; ranks++) {
+        const struct stage_request request = request_of(&v, none, ranks);
+        struct stage stage = {0};
+        int sums = 0, gathered = 0;
+
+        IS_OK(stage_plan(&stage, &request));
+        for (int i = 0; i < stage.program.step_count; i++) {
+            const struct step *step = &stage.program.steps[i];
+
+            if (step->output < 0) continue;
+            const struct slot_info *info =
+                &stage.program.slots[step->output];
+
+            sums += info->dtype == DTYPE_F32;
+            gathered += info->gradient_dtype == DTYPE_F32;
+            if (step->aux >= 0)
+                EQUAL_INT(stage.program.slots[step->aux].dtype, DTYPE_F32);
+        }
+        EQUAL_INT(sums, ranks == 1 ? 0 : 2 * llama.layers + 1);
+        EQUAL_INT(gathered, ranks == 1 ? 0 : 2 * llama.layers + 1);
+        for (int i = 0; i < stage.program.params.count; i++)
+            EQUAL_INT(stage.program.params.items[i].dtype, DTYPE_BF16);
+        stage_free(&stage);
+    }
+}
+
 static status build_uncut(struct program *p, const struct model *m)
 {
     const struct param_spec
@@ -598,6 +632,7 @@ TEST(a_product_that_no_rank_cuts_is_refused)
 }
 
 TEST_MAIN(tensor_ranks_have_the_bits_of_one,
+          sums_over_ranks_have_a_type_of_their_own,
           a_block_gathers_and_scatters_twice_each_way,
           all_ranks_find_the_layer_that_is_not_finite,
           relayout_steps_are_in_the_program,
