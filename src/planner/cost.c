@@ -324,22 +324,26 @@ static double hidden_by_pairs(const struct cost *cost, int pass,
 
 /* The share of a token's rows that leave the node where it goes once to each
  * node: of those that would. Experts are spread evenly; a router may choose
- * them in some of their groups only, of which each node has one. */
+ * them in some of their groups only, of which each node has one. Lockstep's
+ * rows go once there, and come back one by one. */
 static double sent_once(const struct cost *cost, struct group_shape group)
 {
     const struct moe *m = &cost->shape->model.moe;
     const double nodes = (double)group.ranks /
                          group_on_node(cost->layout, group);
+    const bool own = cost->layout->as == AS_LOCKSTEP &&
+                     !cost->layout->rows_straight;
     double missed = 1, reached;
 
-    if (!habits_of[cost->layout->as].rows_once || nodes <= 1 || m->top_k == 0)
+    if ((!own && !habits_of[cost->layout->as].rows_once) || nodes <= 1 ||
+        m->top_k == 0)
         return 1;
     for (int i = 0; i < m->top_k; i++) missed *= 1 - 1 / nodes;
     reached = nodes * (1 - missed);
     if (m->groups_chosen > 0 && m->groups == nodes &&
         m->groups_chosen < reached)
         reached = m->groups_chosen;
-    return reached / m->top_k;
+    return own ? (reached / m->top_k + 1) / 2 : reached / m->top_k;
 }
 
 /* Bytes of an element of a row, mean over there and back: rows for products of

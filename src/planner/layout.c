@@ -50,7 +50,11 @@ status layout_mesh(const struct layout *l, struct mesh *mesh)
     mesh->size[AXIS_TENSOR] = l->tensor;
     mesh->size[AXIS_CONTEXT] = l->context;
     mesh->size[AXIS_EXPERT] = l->expert;
-    return mesh_fold(mesh, l->expert_tensor, l->expert_context);
+    TRY(mesh_fold(mesh, l->expert_tensor, l->expert_context));
+    if (l->as != AS_LOCKSTEP || l->rows_straight || l->per_node < 1 ||
+        mesh_ranks(mesh) % l->per_node != 0)
+        return OK;
+    return mesh_nodes(mesh, &mesh_order_default, l->per_node, "auto");
 }
 
 status layout_grid(const struct layout *l, const struct shape *s,
@@ -360,6 +364,7 @@ status layout_from_options(struct layout *l,
                              l->recompute == RECOMPUTE_BLOCK);
     TRY(check_recipe(o, l->as));
     l->bits = layout_bits(o, l->as);
+    l->rows_straight = strcmp(o->moe.exchange, "flat") == 0;
     l->overlap_tensor = o->tensor.overlap > 1 || o->tensor.domino;
     l->threads = threads_of(l, o, request);
     if (request->blocks == NULL) return OK;

@@ -28,6 +28,7 @@ struct layout {
     int expert_tensor;       /* as the options mesh.expert_tensor and */
     bool expert_context;     /* mesh.expert_context */
     int per_node;            /* ranks of a node */
+    bool rows_straight;      /* moe.exchange=flat */
     int64_t batch, micro_batch; /* sequences of a step; of a rank at once */
     int microbatches;        /* of a pipeline in a step */
     char schedule[LAYOUT_NAME];

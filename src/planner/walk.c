@@ -197,6 +197,17 @@ static double whole_of(const struct exchange *row, enum collective *op)
     return each * n / (n - 1) / (*op == COLLECTIVE_ALL_REDUCE ? 2 : 1);
 }
 
+/* The share that leaves the node, of what would with equal blocks for all. */
+static double left_node(const struct cost *cost, const struct exchange *row,
+                        struct group_shape group, double whole)
+{
+    const int near = group_on_node(cost->layout, group);
+    const double even = whole * (group.ranks - near) / group.ranks;
+    const double each = (double)row->between / (double)row->calls;
+
+    return even > 0 ? each / even : 0;
+}
+
 static status visit(void *argument, const struct exchange *row)
 {
     struct costing *c = argument;
@@ -212,7 +223,10 @@ static status visit(void *argument, const struct exchange *row)
     if (cause == CAUSE_EXPERT) group.stride = expert_group(cost->layout).stride;
     group.ranks = row->size;
     if (cause == CAUSE_DATA) group.stride = data_group(cost->layout).stride;
-    seconds = cost_collective(cost, op, group, whole, &guessed);
+    seconds = op == COLLECTIVE_ALL_TO_ALL && row->between > 0
+                  ? cost_exchange(cost, group, whole,
+                                  left_node(cost, row, group, whole), &guessed)
+                  : cost_collective(cost, op, group, whole, &guessed);
     c->spent.seconds[cause] += seconds * (double)row->calls;
     c->spent.guessed += guessed * (double)row->calls;
     return OK;

@@ -82,6 +82,17 @@ static status plan_memory(struct forecast *f, struct setup *setup)
 }
 
 /* Lockstep's own choices where the options leave them open. */
+/* Nodes are those of the machine, where they are full. */
+static status use_nodes(const struct forecast *f, struct setup *setup)
+{
+    const int devices = (int)f->machine.value[M_DEVICES];
+    const int node = f->nodes > 0 ? f->ranks / f->nodes : devices;
+
+    if (f->as != AS_LOCKSTEP || node >= f->ranks || f->ranks % node != 0)
+        return OK;
+    return setup_use_node(setup, node);
+}
+
 static status settle(struct forecast *f, bool suggest)
 {
     struct setup setup = {0};
@@ -96,6 +107,7 @@ static status settle(struct forecast *f, bool suggest)
                                             f->ranks, 0)
                  : setup_resolve(&setup, &f->set, &f->vocabulary, f->ranks, 0);
     TRY_GOTO(done, result, result);
+    TRY_GOTO(done, result, use_nodes(f, &setup));
     f->set.values.train.micro_batch = setup.request.micro_batch;
     TRY_GOTO(done, result, plan_memory(f, &setup));
 done:
@@ -131,6 +143,7 @@ static status walk_lists(struct walk *walk, struct forecast *f,
 {
     TRY(know_vocabulary(f));
     TRY(setup_resolve(setup, &f->set, &f->vocabulary, f->ranks, 0));
+    TRY(use_nodes(f, setup));
     for (int position = 0; position < walk->ranks; position++) {
         struct place place = {{0}};
         struct draft draft;

@@ -110,6 +110,25 @@ else bad "experts that a token did not choose do no work" "MFU" plan.json; fi
 expect "expert-parallel ranks exchange tokens" 0 "exposed: expert" plan \
     experts.yaml --ranks 64 --set mesh.expert=8 --machine h100 --as megatron \
     --time
+# Rows that go once to each node leave it less often.
+cat >fine.yaml <<'END'
+model: {family: mixtral, layers: 8, width: 1024, heads: 16, kv_heads: 8, feed_forward: 2048,
+        vocab: 32000}
+moe: {experts: 32, top_k: 8}
+data: {sequence: 2048}
+train: {steps: 10, batch: 32, micro_batch: 1, dtype: bfloat16}
+mesh: {expert: 32}
+numerics: {grid_data: 32}
+END
+expert_seconds() { # EXCHANGE
+    lockstep plan fine.yaml --ranks 32 --machine h100 --time --set moe.exchange="$1" --json 2>/dev/null |
+        sed -n 's/^ *"expert": \([0-9.e-]*\).*/\1/p'
+}
+if awk -v once="$(expert_seconds auto)" -v each="$(expert_seconds flat)" \
+    'BEGIN { exit !(once > 0 && once < 0.95 * each) }'
+then ok "rows that go once to each node take less time"
+else bad "rows that go once to each node take less time" \
+    "$(expert_seconds auto) and $(expert_seconds flat) s"; fi
 expect "expert ranks that do not divide" 78 "do not divide 8 experts" plan \
     experts.yaml --ranks 48 --set mesh.expert=3 --set train.batch=48 \
     --machine h100 --as megatron --time
