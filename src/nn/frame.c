@@ -485,8 +485,10 @@ static status plan_input(struct planner *planner, const struct step *step)
         gather_of(planner, step->input) != NULL)
         TRY(ensure(planner, step->input));
     for (int i = 0; i < 5; i++) TRY(ensure(planner, kept[i]));
-    for (int i = 0; i < 5; i++)
+    for (int i = 0; i < 5; i++) {
         if (kept[i] >= 0) touch(planner, plan->again[kept[i]]);
+        touch_source(planner, kept[i], plan->again);
+    }
     if (step->output >= 0) touch(planner, plan->gradient[step->output]);
     if (step->result >= 0) touch(planner, plan->gradient[step->result]);
     /* The residual's gradient is made before the layer's (run.c), so that a
