@@ -9,6 +9,7 @@
 #include "comm/flight.h"
 #include "comm/lives.h"
 #include "comm/rank.h"
+#include "device/device.h"
 
 const char *comm_kind_name(enum comm_kind kind)
 {
@@ -514,13 +515,35 @@ status call_run(struct group *group, const struct comm_call *call,
     return result == OK ? OK : status_pass(result, __FILE__, __LINE__);
 }
 
-status comm_run(struct group *group, const struct comm_call *call)
+/* The device is done with what is sent and received; a message finds it where
+ * the device's copies do. */
+status call_settle(const struct group *group, const struct comm_call *call,
+                   struct comm_call *out)
 {
-    const bool straight = call->kind == COMM_SEND || call->kind == COMM_RECV;
+    *out = *call;
+    TRY(device_settle(call->in.data));
+    TRY(device_settle(call->out.data));
+    for (int i = 0; i < group->size && call->kind == COMM_EXCHANGE; i++) {
+        TRY(device_settle(call->send[i].data));
+        TRY(device_settle(call->receive[i].data));
+    }
+    out->in.data = device_seen(call->in.data);
+    out->out.data = device_seen(call->out.data);
+    out->scratch = device_seen(call->scratch);
+    return OK;
+}
+
+status comm_run(struct group *group, const struct comm_call *given)
+{
+    const bool straight = given->kind == COMM_SEND ||
+                          given->kind == COMM_RECV;
+    struct comm_call settled;
+    const struct comm_call *call = &settled;
     status result;
 
     group->self->agreed = false;
-    TRY(call_check(group, call));
+    TRY(call_check(group, given));
+    TRY(call_settle(group, given, &settled));
     TRY(lives_call(group, call));
     lives_wait_begin(group->self);
     result = call_run(group, call, CHANNEL_NOW,

@@ -6,6 +6,8 @@
  * sender has the bytes into where they belong, once. */
 #include "comm/algorithms.h"
 
+#include "device/device.h"
+
 struct comm_block cut_rows(const struct cut *cut, int count, int block,
                            int64_t rows)
 {
@@ -96,17 +98,23 @@ static struct comm_block tensor_block(const struct tensor *tensor,
     return block_plain(block.data, block.bytes);
 }
 
+static struct comm_block seen(struct comm_block block)
+{
+    block.data = device_seen(block.data);
+    return block;
+}
+
 static struct comm_block block_sent(const struct group *group,
                                     const struct comm_call *call, int to)
 {
-    if (call->kind == COMM_EXCHANGE) return call->send[to];
+    if (call->kind == COMM_EXCHANGE) return seen(call->send[to]);
     return tensor_block(&call->in, call->in_counts, group->size, to);
 }
 
 static struct comm_block block_received(const struct group *group,
                                         const struct comm_call *call, int from)
 {
-    if (call->kind == COMM_EXCHANGE) return call->receive[from];
+    if (call->kind == COMM_EXCHANGE) return seen(call->receive[from]);
     return tensor_block(&call->out, call->out_counts, group->size, from);
 }
 

@@ -194,7 +194,7 @@ static status start(struct group *group, const struct comm_call *call,
     memset(handle, 0, sizeof *handle);
     group->self->agreed = false;
     TRY(call_check(group, call));
-    handle->call = *call;
+    TRY(call_settle(group, call, &handle->call));
     handle->instruction = meter_instruction_now();
     traffic_phase(&group->self->traffic, handle->phase);
     if (!is_background(call)) {

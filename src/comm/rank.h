@@ -39,6 +39,9 @@ status call_run(struct group *group, const struct comm_call *call,
                 enum channel channel, uint64_t tag, const char *phase);
 /* ERR_CONFIG: sizes or types that do not fit the call. */
 status call_check(const struct group *group, const struct comm_call *call);
+/* *out = the call as messages make it, once the device is ready for it. */
+status call_settle(const struct group *group, const struct comm_call *call,
+                   struct comm_call *out);
 /* Counts an operation that is over, in a phase (NULL: the present one). */
 void operation_count(const struct operation *operation, const char *phase);
 

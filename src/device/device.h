@@ -1,14 +1,50 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* device.h - where kernels run: a stream on one machine. On a CPU a stream is
- * a thread pool and planned scratch, and kernels run at once. */
+/* device.h - where kernels run: memory, streams and events.
+ *
+ *   cpu   memory of the host; kernels and copies run at once, in the caller
+ *   far   a second device made of the CPU, for tests: nobody but its kernels
+ *         and copies can touch its memory, and they run later
+ *
+ * A step does the same on every device. Its memory is taken from the device.
+ * Kernels are rows of a table that run on a stream. Whatever else touches
+ * memory of the device does so through the copies below, and whatever the host
+ * reads of what a kernel wrote it waits for.
+ *
+ *   struct stream   kernels run in the order in which they are launched; what
+ *                   they are told (shapes, orders of sums, lists of tokens) is
+ *                   copied at launch and the caller's again
+ *   struct event    a point in the work of a queue, which another waits for
+ *
+ * Host memory that a kernel writes (losses, sums of blocks) is there after
+ * device_finish. All functions belong to the thread that opened the device, but
+ * for device_seen. NULL stands for the device cpu. */
 #ifndef LOCKSTEP_DEVICE_DEVICE_H
 #define LOCKSTEP_DEVICE_DEVICE_H
 
+#include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 #include "base/arena.h"
 #include "base/threads.h"
 
 struct kernels;
+struct device;
+
+enum device_kind { DEVICE_CPU, DEVICE_FAR, DEVICE_KINDS };
+
+/* When the device far does what it was given. Both have the same results unless
+ * an event is missing. */
+enum device_haste {
+    DEVICE_LATE,  /* when it is waited for */
+    DEVICE_EARLY  /* at once */
+};
+
+/* A kind: its name, and how its memory lies. */
+struct device_about {
+    const char *name;     /* "far" */
+    const char *what;     /* for help */
+    bool apart;           /* its memory is not the host's */
+};
 
 struct stream {
     struct threads *threads; /* borrowed; NULL: the calling thread alone */
@@ -16,6 +52,66 @@ struct stream {
     size_t scratch_bytes;    /* kernels_scratch_bytes or more */
     const struct kernels *inner; /* borrowed, [2]: what metered tables call
                                   * (kernels_meter) */
+    struct device *device;   /* borrowed; NULL: kernels run at once */
+    const struct kernels *behind; /* borrowed, [2]: what the tables of a device
+                                   * apart run (kernels_launch) */
 };
+
+const struct device_about *device_about(enum device_kind kind);
+/* `auto` is cpu. ERR_CONFIG names what there is. */
+status device_parse(enum device_kind *kind, const char *name);
+/* LOCKSTEP_FAR: late or early. ERR_CONFIG: it cannot be understood. */
+status device_environment(enum device_haste *haste);
+
+struct device_choice {
+    enum device_kind kind;
+    enum device_haste haste;
+    int threads;         /* of its kernels */
+    size_t launch_bytes; /* of what the largest launch is told */
+};
+/* *out = NULL: the device is cpu. */
+status device_open(struct device **out, const struct device_choice *choice);
+/* Waits for all work, and gives back what was taken. NULL allowed. */
+void device_close(struct device *device);
+
+/* Memory of the device, zeroed: aligned to pages, or, of cpu, as memory_take
+ * has it. ERR_MEMORY. */
+status device_take(struct device *device, size_t bytes, void **out);
+/* Gives it back when all work is done; NULL allowed. */
+void device_give(struct device *device, void *memory);
+/* The stream that kernels see is made like this one, with the device's own
+ * threads. Once, when the stream is complete. */
+void device_join(struct device *device, const struct stream *stream);
+
+/* ---- copies, in the order of the stream ---- */
+
+/* Both of the device. They do not overlap. */
+status device_copy(struct stream *stream, void *to, const void *from,
+                   size_t bytes);
+/* Rows of `row` bytes each, so many bytes apart. */
+struct device_rows {
+    void *at;
+    int64_t apart;
+};
+status device_copy_rows(struct stream *stream, struct device_rows to,
+                        struct device_rows from, int64_t rows, size_t row);
+status device_fill(struct stream *stream, void *to, int byte, size_t bytes);
+/* From the host, whose memory is the caller's again at once. */
+status device_write(struct stream *stream, void *to, const void *from,
+                    size_t bytes);
+/* To the host; returns when it is there. */
+status device_read(struct stream *stream, void *to, const void *from,
+                   size_t bytes);
+/* All work is done. Returns the first error of a kernel. */
+status device_finish(struct stream *stream);
+
+/* ---- memory of a device, seen by messages ---- */
+
+/* Waits for the device that has the memory, before a message may touch it: in
+ * the thread that opened it. Nothing for other memory. */
+status device_settle(const void *at);
+/* Where messages find memory of a device of this process; other addresses stay.
+ * From any thread. */
+void *device_seen(void *at);
 
 #endif

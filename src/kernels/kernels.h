@@ -649,6 +649,11 @@ int kernels_rows(const struct kernels *table, struct kernels_row *rows,
  * this stream, or on copies of it, are possible afterwards. */
 void kernels_meter(struct kernels *table, struct kernels *real,
                    struct kernels *inner, struct stream *stream);
+/* Every row of the two tables is run later by the device of the stream, which
+ * is apart from the host; what was there moves to behind [2], which must
+ * outlive the stream. Then device_join. */
+void kernels_launch(struct kernels *table, struct kernels *real,
+                    struct kernels *behind, struct stream *stream);
 extern const struct kernels kernels_reference_f32, kernels_reference_f64;
 /* Products of a table of the reference become those of a narrow type. */
 void kernels_reference_products(struct kernels *table, enum dtype dtype,

@@ -14,7 +14,6 @@
  * matrix cut by rows, B of one cut by columns) works on the tokens that a rank
  * has, and its gradient is summed as that of a norm's weight: by parts of each
  * sequence (docs/numerics.md). The other one is cut as W is. */
-#include <string.h>
 
 #include "nn/layer.h"
 
@@ -63,7 +62,8 @@ static status expand_forward(const struct step *step, struct run *run)
 
     TRY(overlap_wait_all(run, a));
     if (weight.shape[0] < u.shape[1]) /* pieces without adapter */
-        memset(u.data, 0, (size_t)(tensor_count(&u) * dtype_bytes(u.dtype)));
+        TRY(device_fill(run->stream, u.data, 0,
+                        (size_t)(tensor_count(&u) * dtype_bytes(u.dtype))));
     for (int i = 0; i < step->set.adapter.pieces; i++) {
         const struct span s = span_of(run, step, i);
         const struct sum_order order = run_order_whole(run, s.rank);
@@ -167,6 +167,7 @@ static status expand_backward_weight(const struct step *step, struct run *run)
 }
 
 static const struct layer layer_expand = {
+    .by_kernels = true,
     .name = "adapter", .kind = LAYER_ADAPTER, .forward = expand_forward,
     .backward_input = expand_backward,
     .backward_weight = expand_backward_weight, .cost = local_cost,

@@ -63,6 +63,7 @@ static struct step_cost rope_cost(const struct step *step,
 }
 
 static const struct layer layer_rope = {
+    .by_kernels = true,
     .name = "rope", .kind = LAYER_ROPE, .forward = rope_forward,
     .backward_input = rope_backward, .cost = rope_cost, .in_place = true};
 
@@ -113,6 +114,7 @@ slot nn_rope_part(struct program *p, slot qkv, int heads, int kv_heads,
 }
 
 static const struct layer layer_temper = {
+    .by_kernels = true,
     .name = "temper", .kind = LAYER_ROPE, .forward = rope_forward,
     .backward_input = rope_backward, .cost = rope_cost, .in_place = true};
 
@@ -197,7 +199,7 @@ static struct attention describe(const struct step *step, struct run *run)
 
 /* Puts this call's keys and values into the cache and lets the queries read
  * all that is there. */
-static void use_cache(const struct step *step, struct run *run,
+static status use_cache(const struct step *step, struct run *run,
                       struct attention *call)
 {
     const struct program *p = run->program;
@@ -208,16 +210,15 @@ static void use_cache(const struct step *step, struct run *run,
         (char *)run->cache + rows * p->caches.width * dtype_bytes(p->dtype),
         p->dtype, p->context, p->caches.width);
     const int64_t first = run->batch.first_position;
-    const size_t bytes = (size_t)(2 * each) * (size_t)dtype_bytes(p->dtype);
+    const int64_t element = dtype_bytes(p->dtype);
+    const struct device_rows to = {tensor_rows(cache, first, 1).data,
+                                   cache.stride[0] * element};
+    const struct device_rows from = {call->k.data,
+                                     call->k.stride[0] * element};
 
-    for (int64_t t = 0; t < run->batch.tokens; t++) {
-        const struct tensor row = tensor_rows(cache, first + t, 1);
-
-        __builtin_memcpy(row.data,
-                         (char *)call->k.data + t * call->k.stride[0] *
-                                                    dtype_bytes(p->dtype),
-                         bytes); /* k and v touch in the fused slot */
-    }
+    /* k and v touch in the fused slot */
+    TRY(device_copy_rows(run->stream, to, from, run->batch.tokens,
+                         (size_t)(2 * each * element)));
     call->k = heads_view(cache, 0, step->set.attention.kv_heads, width);
     call->v = heads_view(cache, each, step->set.attention.kv_heads, width);
     call->sequences = 1;
@@ -225,6 +226,7 @@ static void use_cache(const struct step *step, struct run *run,
     call->keys = first + run->batch.tokens;
     call->first_query = first;
     call->k.shape[0] = call->v.shape[0] = call->keys;
+    return OK;
 }
 
 static status attention_forward(const struct step *step, struct run *run)
@@ -233,7 +235,8 @@ static status attention_forward(const struct step *step, struct run *run)
 
     if (run->gradients != NULL && run->event->pass == PASS_FORWARD)
         call.peaks = peaks_of(run, step);
-    if (run->program->mode == PROGRAM_GENERATE) use_cache(step, run, &call);
+    if (run->program->mode == PROGRAM_GENERATE)
+        TRY(use_cache(step, run, &call));
     if (run->batch.branches != NULL)
         return branches_attend(run->kernels, run->stream, &call,
                                run->batch.branches);
@@ -331,10 +334,10 @@ static status sum_replicas(const struct step *step, struct run *run,
         sum = tensor_1d(run->scratch, out.dtype, n); /* own is done with */
         TRY(run->kernels->scale(run->stream, sum, wide, 1.0));
     }
-    for (int64_t t = 0; t < out.shape[0]; t++)
-        __builtin_memcpy(tensor_rows(out, t, 1).data,
-                         (char *)sum.data + (size_t)t * row, row);
-    return OK;
+    return device_copy_rows(
+        run->stream,
+        (struct device_rows){out.data, out.stride[0] * dtype_bytes(out.dtype)},
+        (struct device_rows){sum.data, (int64_t)row}, out.shape[0], row);
 }
 
 /* dk and dv that ranks are yet to add up are real. */
@@ -476,6 +479,7 @@ static void attention_exchanges(const struct step *step,
 }
 
 const struct layer layer_attention = {
+    .by_kernels = true,
     .name = "attention", .kind = LAYER_ATTENTION, .forward = attention_forward,
     .backward_input = attention_backward, .cost = attention_cost,
     .scratch = attention_scratch, .messages = attention_messages,

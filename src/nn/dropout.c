@@ -25,7 +25,7 @@ static const struct dropout_row *find_rows(const struct step *step,
     const struct program *p = run->program;
     const int64_t chunk = p->length / p->chunks;
     struct layout_span own = {0, chunk};
-    struct dropout_row *rows = run->scratch;
+    struct dropout_row *rows = run->lists;
 
     if (cut_by_tokens(p, step->output))
         own = program_part(p, p->place.at[AXIS_TENSOR]);
@@ -104,6 +104,7 @@ static size_t dropout_scratch(const struct step *step, const struct program *p)
 }
 
 const struct layer layer_dropout = {
+    .by_kernels = true,
     .name = "dropout", .kind = LAYER_DROPOUT, .forward = dropout_forward,
     .backward_input = dropout_backward, .cost = dropout_cost,
     .scratch = dropout_scratch};
@@ -152,6 +153,7 @@ static size_t jitter_scratch(const struct step *step, const struct program *p)
 }
 
 static const struct layer layer_jitter = {
+    .by_kernels = true,
     .name = "jitter", .kind = LAYER_DROPOUT, .forward = jitter_forward,
     .backward_input = jitter_backward, .cost = dropout_cost,
     .scratch = jitter_scratch};

@@ -15,7 +15,7 @@ static struct layout_span rows_here(const struct step *step,
 static const int32_t *own_index(const struct step *step, struct run *run)
 {
     const struct layout_span rows = rows_here(step, run->program);
-    int32_t *index = run->scratch;
+    int32_t *index = run->lists;
 
     const int32_t *inputs = run_inputs(run, step);
 
@@ -136,8 +136,8 @@ static status embedding_weight(const struct step *step, struct run *run)
 {
     if (names_rows(step, run->program)) {
         tied_rows_find(&run->gradients->named, run->batch.inputs,
-                        run_tokens(run), run->scratch);
-        return scatter(step, run, run->scratch);
+                        run_tokens(run), run->lists);
+        return scatter(step, run, run->lists);
     }
     return scatter(step, run, own_index(step, run));
 }
@@ -157,6 +157,7 @@ static struct step_cost embedding_cost(const struct step *step,
 }
 
 static const struct layer layer_embedding = {
+    .by_kernels = true,
     .name = "embedding", .kind = LAYER_EMBEDDING, .looks_up = true,
     .forward = embedding_forward,
     .backward_weight = embedding_weight, .cost = embedding_cost,
@@ -184,11 +185,13 @@ static status scale_backward(const struct step *step, struct run *run)
 }
 
 static const struct layer layer_scale = {
+    .by_kernels = true,
     .name = "scale", .kind = LAYER_EMBEDDING, .forward = scale_forward,
     .backward_input = scale_backward, .cost = embedding_cost,
     .in_place = true};
 
 static const struct layer layer_position = {
+    .by_kernels = true,
     .name = "positions", .kind = LAYER_EMBEDDING, .forward = position_forward,
     .backward_weight = position_weight, .cost = embedding_cost,
     .scratch = row_scratch, .in_place = true,

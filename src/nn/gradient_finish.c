@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* gradient_finish.c - the roots of all uses of a parameter become one. */
-#include <string.h>
-
 #include "nn/gradient.h"
 
 static struct tensor flat(struct tensor view)
@@ -38,13 +36,14 @@ static status add_block(struct gradients *g, struct tensor table, int64_t first,
                   g->named_block * dtype_bytes(table.dtype);
     struct tensor to = flat(tensor_rows(table, first, rows));
 
-    memset(block, 0, (size_t)rows * bytes);
+    TRY(device_fill(g->stream, block, 0, (size_t)rows * bytes));
     for (int64_t i = 0; i < rows; i++) {
         const int32_t place = g->named.places[first + i];
 
         if (place >= 0)
-            memcpy(block + (size_t)i * bytes,
-                   (char *)root.data + (size_t)place * bytes, bytes);
+            TRY(device_copy(g->stream, block + (size_t)i * bytes,
+                            (char *)root.data + (size_t)place * bytes,
+                            bytes));
     }
     return g->kernels->add(g->stream, to, to,
                            tensor_1d(block, to.dtype, rows * width));

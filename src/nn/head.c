@@ -158,6 +158,18 @@ static status make_losses(const struct step *step, struct run *run,
 
 /* ---- passes ---- */
 
+/* Readers see logits on the host, dense. */
+static status show_logits(struct run *run, int64_t first, struct tensor logits)
+{
+    const size_t bytes = (size_t)(tensor_count(&logits) *
+                                  dtype_bytes(logits.dtype));
+    void *seen = run_list(run, logits.data);
+
+    TRY(device_read(run->stream, seen, logits.data, bytes));
+    logits.data = seen;
+    return run->read_logits(run->read_argument, first, &logits);
+}
+
 static status generate_last(const struct step *step, struct run *run)
 {
     const struct tensor x = run_slot(run, step->input);
@@ -170,8 +182,7 @@ static status generate_last(const struct step *step, struct run *run)
     if (run->read_logits == NULL) return OK;
     CHECK(first >= 0 && rows <= chunk_rows(run->program));
     TRY(make_logits(step, run, tensor_rows(x, first, rows), &logits));
-    return run->read_logits(run->read_argument,
-                            run->batch.first_position + first, &logits);
+    return show_logits(run, run->batch.first_position + first, logits);
 }
 
 static status head_forward(const struct step *step, struct run *run)
@@ -194,7 +205,7 @@ static status head_forward(const struct step *step, struct run *run)
 
         TRY(make_logits(step, run, tensor_rows(x, first, count), &logits));
         if (run->read_logits != NULL)
-            TRY(run->read_logits(run->read_argument, first, &logits));
+            TRY(show_logits(run, first, logits));
         TRY(make_losses(step, run, logits, first, false));
     }
     return OK;
@@ -248,16 +259,19 @@ static size_t head_scratch(const struct step *step, const struct program *p)
 }
 
 /* A column of ones, behind the logits and their numbers. */
-static struct tensor ones(const struct step *step, struct run *run,
-                          int64_t tokens)
+static status make_ones(const struct step *step, struct run *run,
+                        int64_t tokens, struct tensor *out)
 {
     const size_t at = head_scratch(step, run->program) -
                       ones_bytes(step, run->program);
-    const struct tensor column = tensor_2d((char *)run->scratch + at,
-                                           run->program->dtype, tokens, 1);
+    struct tensor column = tensor_2d((char *)run->scratch + at,
+                                     run->program->dtype, tokens, 1);
 
+    *out = column;
+    column.data = run_list(run, column.data);
     for (int64_t i = 0; i < tokens; i++) tensor_set(&column, i, 1);
-    return column;
+    return run_told(run, out->data,
+                    (size_t)(tokens * dtype_bytes(column.dtype)));
 }
 
 static status weight_gradient(const struct step *step, struct run *run,
@@ -269,8 +283,10 @@ static status weight_gradient(const struct step *step, struct run *run,
                            piece));
     if (step->param[1] < 0 || !gradient_made(run->program, step->use[1]))
         return OK;
-    return use_product(run, step->use[1], dlogits,
-                          ones(step, run, dlogits.shape[0]), piece);
+    struct tensor ones;
+
+    TRY(make_ones(step, run, dlogits.shape[0], &ones));
+    return use_product(run, step->use[1], dlogits, ones, piece);
 }
 
 /* Where capped logits are kept: before the ones, at the end of scratch. */
@@ -381,6 +397,7 @@ static void head_exchanges(const struct step *step, const struct program *p,
 }
 
 static const struct layer layer_head = {
+    .by_kernels = true,
     .name = "head", .kind = LAYER_HEAD, .forward = head_forward,
     .backward_input = head_backward_input,
     .backward_weight = head_backward_weight, .cost = head_cost,

@@ -23,8 +23,9 @@ status vector_end(struct run *run, const struct step *step, int first,
 /* Scratch for the sums of `count` vectors of `width` elements. */
 size_t vector_scratch(const struct program *p, int count, int64_t width);
 
-/* weight, or weight + 1 in `memory`, room for as many. */
-struct tensor norm_weight(struct tensor weight, bool plus_one, void *memory);
+/* *out = weight, or weight + 1 at `memory` in scratch, room for as many. */
+status norm_weight(const struct run *run, struct tensor weight, bool plus_one,
+                   void *memory, struct tensor *out);
 
 /* W of a step with one matrix: waits for its slots, then `product` for each
  * piece of the micro-batch; nothing where nobody wants the gradient. */

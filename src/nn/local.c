@@ -155,6 +155,7 @@ static size_t local_scratch(const struct step *step, const struct program *p)
     .keeps_output_gradient_for_w = true
 
 static const struct layer layer_local = {
+    .by_kernels = true,
     .name = "adapter", .kind = LAYER_ADAPTER, LOCAL_PASSES};
 
 static const struct layer layer_router = {

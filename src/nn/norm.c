@@ -4,37 +4,44 @@
  * Hinton 2016, arXiv:1607.06450, equation 4. */
 #include "nn/layer.h"
 
-#include <string.h>
-
-struct tensor norm_weight(struct tensor weight, bool plus_one, void *memory)
+status norm_weight(const struct run *run, struct tensor weight, bool plus_one,
+                   void *memory, struct tensor *out)
 {
+    const size_t bytes =
+        (size_t)(weight.shape[0] * dtype_bytes(weight.dtype));
     struct tensor sum = weight;
 
-    if (!plus_one) return weight;
-    sum.data = memory;
+    *out = weight;
+    if (!plus_one) return OK;
+    out->data = memory;
+    sum.data = run_list(run, memory);
+    TRY(device_read(run->stream, sum.data, weight.data, bytes));
     for (int64_t i = 0; i < weight.shape[0]; i++)
-        tensor_set(&sum, i, 1 + tensor_get(&weight, i));
-    return sum;
+        tensor_set(&sum, i, 1 + tensor_get(&sum, i));
+    return run_told(run, memory, bytes);
 }
 
 /* Behind the sums in scratch. */
-static struct tensor own_weight(const struct step *step, struct run *run)
+static status own_weight(const struct step *step, struct run *run,
+                         struct tensor *out)
 {
     const struct tensor weight = run_weight(run, step, 0);
 
-    return norm_weight(weight, step->set.norm.plus_one,
+    return norm_weight(run, weight, step->set.norm.plus_one,
                        (char *)run->scratch +
-                           vector_scratch(run->program, 1, weight.shape[0]));
+                           vector_scratch(run->program, 1, weight.shape[0]),
+                       out);
 }
 
 static status rmsnorm_forward(const struct step *step, struct run *run)
 {
-    struct tensor rrms = run_slot(run, step->aux);
+    struct tensor rrms = run_slot(run, step->aux), weight;
 
+    TRY(own_weight(step, run, &weight));
     rrms = tensor_1d(rrms.data, rrms.dtype, rrms.shape[0]);
     return run->kernels->rmsnorm_forward(
         run->stream, run_slot(run, step->output), rrms,
-        run_slot(run, step->input), own_weight(step, run),
+        run_slot(run, step->input), weight,
         step->set.norm.epsilon);
 }
 
@@ -44,9 +51,10 @@ static status rmsnorm_backward(const struct step *step, struct run *run)
     const struct tensor dy = run_gradient(run, step->output);
     const struct tensor x = run_slot(run, step->input);
     const struct tensor rrms = run_slot(run, step->aux);
-    const struct tensor weight = own_weight(step, run);
     struct vector_pass pass = {0};
+    struct tensor weight;
 
+    TRY(own_weight(step, run, &weight));
     while (vector_next(run, step, 0, &pass)) {
         const struct tensor part = piece_rows(run, rrms, &pass.piece);
 
@@ -62,22 +70,24 @@ static status rmsnorm_backward(const struct step *step, struct run *run)
 }
 
 /* In scratch, where the layer has none. */
-static struct tensor zero_bias(struct run *run, struct tensor weight)
+static status zero_bias(struct run *run, struct tensor weight,
+                        struct tensor *out)
 {
-    memset(run->scratch, 0,
-           (size_t)(weight.shape[0] * dtype_bytes(weight.dtype)));
-    return tensor_1d(run->scratch, weight.dtype, weight.shape[0]);
+    *out = tensor_1d(run->scratch, weight.dtype, weight.shape[0]);
+    return device_fill(run->stream, run->scratch, 0,
+                       (size_t)(weight.shape[0] * dtype_bytes(weight.dtype)));
 }
 
 static status layernorm_forward(const struct step *step, struct run *run)
 {
     const struct tensor weight = run_weight(run, step, 0);
+    struct tensor bias;
 
+    if (step->param[1] >= 0) bias = run_weight(run, step, 1);
+    else TRY(zero_bias(run, weight, &bias));
     return run->kernels->layernorm_forward(
         run->stream, run_slot(run, step->output), run_slot(run, step->aux),
-        run_slot(run, step->input), weight,
-        step->param[1] < 0 ? zero_bias(run, weight) : run_weight(run, step, 1),
-        step->set.norm.epsilon);
+        run_slot(run, step->input), weight, bias, step->set.norm.epsilon);
 }
 
 static status layernorm_backward(const struct step *step, struct run *run)
@@ -128,12 +138,14 @@ static size_t norm_scratch(const struct step *step, const struct program *p)
 }
 
 static const struct layer layer_rmsnorm = {
+    .by_kernels = true,
     .name = "rmsnorm", .kind = LAYER_NORM, .forward = rmsnorm_forward,
     .backward_input = rmsnorm_backward, .cost = norm_cost,
     .scratch = norm_scratch, .keeps_input_for_b = true,
     .keeps_aux_for_b = true};
 
 static const struct layer layer_layernorm = {
+    .by_kernels = true,
     .name = "layernorm", .kind = LAYER_NORM, .forward = layernorm_forward,
     .backward_input = layernorm_backward, .cost = norm_cost,
     .scratch = norm_scratch, .keeps_input_for_b = true,

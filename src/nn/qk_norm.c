@@ -115,37 +115,40 @@ static bool is_plain(const struct step *step)
 }
 
 /* Behind the statistics in scratch: weights of 1. */
-static struct tensor no_weight(const struct step *step, struct run *run,
-                               int which)
+static status no_weight(const struct step *step, struct run *run, int which,
+                        struct tensor *out)
 {
-    const struct tensor ones = tensor_1d(
+    struct tensor ones = tensor_1d(
         (char *)run->scratch + statistics_bytes(step, run->program),
         run->program->dtype, step->set.qk_norm.width[which]);
 
+    *out = ones;
+    ones.data = run_list(run, ones.data);
     for (int64_t i = 0; i < ones.shape[0]; i++) tensor_set(&ones, i, 1);
-    return ones;
+    return run_told(run, out->data,
+                    (size_t)(ones.shape[0] * dtype_bytes(ones.dtype)));
 }
 
 /* Behind the statistics in scratch, where 1 is to be added to it. */
-static struct tensor weight_of(const struct step *step, struct run *run,
-                               int which)
+static status weight_of(const struct step *step, struct run *run, int which,
+                        struct tensor *out)
 {
-    if (is_plain(step)) return no_weight(step, run, which);
-    return norm_weight(run_weight(run, step, which),
+    if (is_plain(step)) return no_weight(step, run, which, out);
+    return norm_weight(run, run_weight(run, step, which),
                        step->set.qk_norm.plus_one,
                        (char *)run->scratch +
-                           statistics_bytes(step, run->program));
+                           statistics_bytes(step, run->program), out);
 }
 
 /* At the same place: a LayerNorm's bias, which none has. */
-static struct tensor no_bias(const struct step *step, struct run *run,
-                             struct tensor weight)
+static status no_bias(const struct step *step, struct run *run,
+                      struct tensor weight, struct tensor *out)
 {
-    weight.data = (char *)run->scratch +
-                  statistics_bytes(step, run->program);
-    memset(weight.data, 0,
-           (size_t)(weight.shape[0] * dtype_bytes(weight.dtype)));
-    return weight;
+    *out = weight;
+    out->data = (char *)run->scratch + statistics_bytes(step, run->program);
+    return device_fill(run->stream, out->data, 0,
+                       (size_t)(weight.shape[0] *
+                                dtype_bytes(weight.dtype)));
 }
 
 /* y = the norm of the row, with its statistics in `memory`. */
@@ -155,30 +158,34 @@ static status row_forward(const struct step *step, struct run *run,
 {
     const struct tensor numbers =
         statistics(step, run, run->scratch, x.shape[0]);
-    const struct tensor weight = own_columns(
-        step, part, weight_of(step, run, part->which), row);
     const double epsilon = step->set.qk_norm.epsilon;
+    struct tensor weight, bias;
 
+    TRY(weight_of(step, run, part->which, &weight));
+    weight = own_columns(step, part, weight, row);
     if (!step->set.qk_norm.each)
         return run->kernels->rmsnorm_forward(run->stream, y, numbers, x,
                                              weight, epsilon);
+    TRY(no_bias(step, run, weight, &bias));
     return run->kernels->layernorm_forward(run->stream, y, numbers, x, weight,
-                                           no_bias(step, run, weight),
-                                           epsilon);
+                                           bias, epsilon);
 }
 
 /* Values as they are, in forward and backward. */
-static void copy_values(const struct step *step, struct tensor to,
-                        struct tensor from)
+static status copy_values(const struct step *step, const struct run *run,
+                          struct tensor to, struct tensor from)
 {
     const int64_t width =
         (int64_t)step->set.qk_norm.kv_heads * step->set.qk_norm.head_width;
     const int64_t first = to.shape[1] - width, bytes = dtype_bytes(to.dtype);
 
-    for (int64_t t = 0; t < to.shape[0]; t++)
-        memcpy((char *)to.data + (t * to.stride[0] + first) * bytes,
-               (char *)from.data + (t * from.stride[0] + first) * bytes,
-               (size_t)(width * bytes));
+    return device_copy_rows(
+        run->stream,
+        (struct device_rows){(char *)to.data + first * bytes,
+                             to.stride[0] * bytes},
+        (struct device_rows){(char *)from.data + first * bytes,
+                             from.stride[0] * bytes},
+        to.shape[0], (size_t)(width * bytes));
 }
 
 /* ---- rows that tensor ranks divide ---- */
@@ -234,14 +241,15 @@ static struct tensor rows_buffer(const struct step *step,
                      dtype, p->tokens, width);
 }
 
-static void copy_columns(struct tensor to, struct tensor from)
+static status copy_columns(const struct run *run, struct tensor to,
+                           struct tensor from)
 {
     const int64_t bytes = dtype_bytes(to.dtype);
 
-    for (int64_t t = 0; t < to.shape[0]; t++)
-        memcpy((char *)to.data + t * to.stride[0] * bytes,
-               (char *)from.data + t * from.stride[0] * bytes,
-               (size_t)(to.shape[1] * bytes));
+    return device_copy_rows(
+        run->stream, (struct device_rows){to.data, to.stride[0] * bytes},
+        (struct device_rows){from.data, from.stride[0] * bytes}, to.shape[0],
+        (size_t)(to.shape[1] * bytes));
 }
 
 /* *out = whole rows of the part, from the ranks' columns of `fused`. */
@@ -256,7 +264,8 @@ static status gather_rows(const struct step *step, struct run *run,
                                     share.counts[rank]);
 
     *out = rows_buffer(step, run, buffer, fused.dtype, part->width);
-    copy_columns(own, tensor_cols(fused, share.heads, share.counts[rank]));
+    TRY(copy_columns(run, own,
+                     tensor_cols(fused, share.heads, share.counts[rank])));
     return comm_run(run->groups[AXIS_TENSOR], &(struct comm_call){
         .kind = COMM_ALL_GATHER, .algorithm = ALGORITHM_ORDERED,
         .out = tensor_1d(out->data, out->dtype, tensor_count(out)),
@@ -265,17 +274,17 @@ static status gather_rows(const struct step *step, struct run *run,
 }
 
 /* This rank's columns of whole rows, into `fused`. */
-static void keep_own(const struct step *step, const struct run *run,
-                     const struct part *part, struct tensor fused,
-                     struct tensor rows)
+static status keep_own(const struct step *step, const struct run *run,
+                       const struct part *part, struct tensor fused,
+                       struct tensor rows)
 {
     const struct qk_share share =
         share_of(step, run->program, part->which);
     const int rank = run->program->place.at[AXIS_TENSOR];
 
-    copy_columns(tensor_cols(fused, share.heads, share.own),
-                 tensor_cols(rows, rank / share.replicas * share.own,
-                             share.own));
+    return copy_columns(run, tensor_cols(fused, share.heads, share.own),
+                        tensor_cols(rows, rank / share.replicas * share.own,
+                                    share.own));
 }
 
 static size_t qk_norm_messages(const struct step *step,
@@ -316,7 +325,7 @@ static status qk_norm_forward(const struct step *step, struct run *run)
     const struct tensor fused = run_slot(run, step->input);
     const struct tensor out = run_slot(run, step->output);
 
-    copy_values(step, out, fused);
+    TRY(copy_values(step, run, out, fused));
     for (int which = 0; which < 2; which++) {
         const struct part part = part_of(step, run->program, which);
         struct tensor x = fused, y = out;
@@ -328,7 +337,7 @@ static status qk_norm_forward(const struct step *step, struct run *run)
         for (int i = 0; i < part.rows; i++)
             TRY(row_forward(step, run, &part, i, row_view(y, &part, i),
                             row_view(x, &part, i)));
-        if (part.gathered) keep_own(step, run, &part, out, y);
+        if (part.gathered) TRY(keep_own(step, run, &part, out, y));
     }
     return OK;
 }
@@ -398,8 +407,7 @@ static status row_backward(const struct step *step, struct run *run,
     struct tensor view[3];
     const struct tensor numbers =
         statistics(step, run, run->scratch, p->length);
-    const struct tensor weight = own_columns(
-        step, &pass->part, weight_of(step, run, pass->which), row);
+    struct tensor weight;
     bool counts;
     const struct tensor sums =
         row_sums(step, pass, p, sequence, row, &counts);
@@ -407,6 +415,8 @@ static status row_backward(const struct step *step, struct run *run,
         .length = p->length, .sequences_per_leaf = 1, .leaves = 1, .parts = 1,
         .chunks = p->chunks, .continues = counts};
 
+    TRY(weight_of(step, run, pass->which, &weight));
+    weight = own_columns(step, &pass->part, weight, row);
     for (int i = 0; i < 3; i++)
         view[i] = row_view(tensor_rows(pass->view[i], first, p->length),
                            &pass->part, row);
@@ -463,7 +473,8 @@ static status part_backward(const struct step *step, struct run *run,
                arena_aligned((size_t)widest_row(step) * sizeof(double));
     pass->idle = scratch;
     pass->bias = scratch + idle;
-    memset(scratch, 0, (size_t)idle_places(step) * idle);
+    TRY(device_fill(run->stream, scratch, 0,
+                    (size_t)idle_places(step) * idle));
     scratch += (size_t)idle_places(step) * idle;
     if (is_plain(step)) return rows_backward(step, run, pass);
     gradient_vector_begin(run->gradients, use, &pass->piece, scratch,
@@ -473,9 +484,9 @@ static status part_backward(const struct step *step, struct run *run,
     pass->parts = (int)(pass->sums.shape[0] /
                         (pass->piece.leaves * contexts_of(p)));
     if (!continues) /* a chain from +0 is the same after + 0 */
-        memset(pass->sums.data, 0,
-               (size_t)(tensor_count(&pass->sums) *
-                        dtype_bytes(pass->sums.dtype)));
+        TRY(device_fill(run->stream, pass->sums.data, 0,
+                        (size_t)(tensor_count(&pass->sums) *
+                                 dtype_bytes(pass->sums.dtype))));
     TRY(rows_backward(step, run, pass));
     return gradient_vector_end(run->gradients, use, pass->sums);
 }
@@ -486,8 +497,8 @@ static status qk_norm_backward(const struct step *step, struct run *run)
     struct qk_pass pass = {0};
 
     CHECK(!run->event->adds); /* the fused slot has one reader */
-    copy_values(step, run_gradient(run, step->input),
-                run_gradient(run, step->output));
+    TRY(copy_values(step, run, run_gradient(run, step->input),
+                    run_gradient(run, step->output)));
     for (pass.which = 0; pass.which < 2; pass.which++) {
         const struct part part = part_of(step, run->program, pass.which);
 
@@ -497,8 +508,8 @@ static status qk_norm_backward(const struct step *step, struct run *run)
                           &pass.piece))
             TRY(part_backward(step, run, &pass));
         if (part.gathered)
-            keep_own(step, run, &part, run_gradient(run, step->input),
-                     pass.view[0]);
+            TRY(keep_own(step, run, &part, run_gradient(run, step->input),
+                         pass.view[0]));
     }
     return OK;
 }
@@ -559,6 +570,7 @@ static void qk_norm_exchanges(const struct step *step, const struct program *p,
 }
 
 static const struct layer layer_qk_norm = {
+    .by_kernels = true,
     .name = "qk_norm", .kind = LAYER_NORM, .forward = qk_norm_forward,
     .backward_input = qk_norm_backward, .cost = qk_norm_cost,
     .scratch = qk_norm_scratch, .messages = qk_norm_messages,

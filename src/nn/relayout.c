@@ -183,6 +183,7 @@ static void relayout_exchanges(const struct step *step,
 }
 
 static const struct layer layer_gather = {
+    .by_kernels = true,
     .name = "gather", .kind = LAYER_RELAYOUT, .relayout = RELAYOUT_GATHER,
     .forward = gather_forward,
     .backward_input = gather_backward, .cost = gather_cost,
@@ -218,7 +219,7 @@ static status add_bias(const struct step *step, struct run *run,
 {
     const struct scatter_room room = scatter_room(step, run->program);
     struct tensor bias = run_weight(run, step, 0);
-    int32_t *zeros = (int32_t *)(void *)((char *)run->scratch + room.zeros);
+    int32_t *zeros = run_list(run, (char *)run->scratch + room.zeros);
 
     memset(zeros, 0, (size_t)sum.shape[0] * sizeof *zeros);
     if (bias.dtype != sum.dtype) {
@@ -292,6 +293,7 @@ static size_t scatter_scratch(const struct step *step, const struct program *p)
 }
 
 const struct layer layer_scatter = {
+    .by_kernels = true,
     .name = "scatter", .kind = LAYER_RELAYOUT, .relayout = RELAYOUT_SCATTER,
     .forward = scatter_forward,
     .backward_input = scatter_backward, .cost = scatter_cost,

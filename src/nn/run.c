@@ -19,6 +19,17 @@ int64_t run_tokens(const struct run *run)
     return run->batch.tokens;
 }
 
+void *run_list(const struct run *run, const void *scratch)
+{
+    return (char *)run->lists + ((const char *)scratch -
+                                 (const char *)run->scratch);
+}
+
+status run_told(const struct run *run, void *scratch, size_t bytes)
+{
+    return device_write(run->stream, scratch, run_list(run, scratch), bytes);
+}
+
 static struct tensor shaped(const struct run *run, int buffer, slot which)
 {
     const enum dtype dtype = run->plan->buffers[buffer].dtype;
@@ -416,7 +427,8 @@ status run_forward(struct run *run)
 {
     CHECK(run->batch.tokens <= run->program->tokens);
     fill_positions(run);
-    return run_events(run, 0, run->plan->forward_end);
+    TRY(run_events(run, 0, run->plan->forward_end));
+    return device_finish(run->stream);
 }
 
 status run_part(struct run *run, int first, int last)
@@ -463,10 +475,10 @@ static void temper_fill(const struct rope_table *of,
 
 /* cos and sin of position * frequency, computed in float64 and rounded once.
  * Source: Su et al. 2021, arXiv:2104.09864, section 3.2.2. */
-void run_rope_fill(struct run *run, void *memory)
+void run_rope_fill(struct run *run, void *memory, void *room)
 {
     const struct program *p = run->program;
-    char *at = memory;
+    char *at = room;
 
     for (int i = 0; i < p->rope_count; i++) {
         const int half = p->rope[i].rotary / 2;
@@ -476,7 +488,7 @@ void run_rope_fill(struct run *run, void *memory)
         const double scale = rope_attention_factor(&p->rope[i].scaling,
                                                    p->context);
 
-        run->rope[i] = at;
+        run->rope[i] = (char *)memory + (at - (char *)room);
         for (int j = 0; j < half; j++) {
             if (p->rope[i].temper > 0) {
                 temper_fill(&p->rope[i], &table, j);
@@ -500,11 +512,24 @@ void run_rope_fill(struct run *run, void *memory)
     }
 }
 
-static bool has_nan(const struct tensor *view)
+/* A copy is looked at where the device is apart; the run is over anyway. */
+static status find_nan(const struct run *run, struct tensor view, bool *found)
 {
-    for (int64_t i = 0; i < tensor_count(view); i++)
-        if (!isfinite(tensor_get(view, i))) return true;
-    return false;
+    const int64_t count = tensor_count(&view);
+    const size_t bytes = (size_t)(count * dtype_bytes(view.dtype));
+    void *copy = NULL;
+    status result = OK;
+
+    *found = false;
+    if (run->stream->device != NULL) {
+        TRY(memory_take(bytes + 1, 1, &copy));
+        result = device_read(run->stream, copy, view.data, bytes);
+        view.data = copy;
+    }
+    for (int64_t i = 0; i < count && result == OK && !*found; i++)
+        *found = !isfinite(tensor_get(&view, i));
+    memory_free(copy);
+    return result;
 }
 
 /* Ranks that run the same steps stop at the same one: the next may wait for
@@ -534,9 +559,9 @@ status run_find_nan(struct run *run, int *step)
         TRY(run_event(run, event));
         if (event->ahead == 0) TRY(overlap_finish(run));
         if (at->output < 0) continue;
-        const struct tensor view = run_slot(run, at->output);
-        bool found = has_nan(&view);
+        bool found;
 
+        TRY(find_nan(run, run_slot(run, at->output), &found));
         TRY(share_flag(run, &found));
         if (!found) continue;
         *step = event->step;

@@ -68,6 +68,9 @@ struct run {
     struct gradients *gradients; /* NULL: no backward pass will follow */
     void *rope[ROPE_TABLES_MAX]; /* [context, rotary / 2, 2] real */
     void *scratch;             /* program_scratch_bytes */
+    void *lists;               /* the same of the host, for lists that layers
+                                * tell kernels: scratch, unless the device is
+                                * apart */
     struct sum_segment *segments; /* [run_segments] */
     void *cache;               /* generate: [caches][context, cache_width] */
     double *losses;            /* [tokens] of the micro-batch */
@@ -140,9 +143,10 @@ status run_part(struct run *run, int first, int last);
 void run_keys(struct run *run, uint64_t seed);
 /* Segments that the longest sum order of the program has. */
 int64_t run_segments(const struct program *program);
-/* Bytes of the rotary tables, and filling them. */
+/* Bytes of the rotary tables, and filling them: they will lie in memory, and
+ * are made in room, which may be that. */
 size_t run_rope_bytes(const struct program *program);
-void run_rope_fill(struct run *run, void *memory);
+void run_rope_fill(struct run *run, void *memory, void *room);
 
 /* ---- for layers ---- */
 
@@ -163,6 +167,10 @@ struct tensor run_weight(const struct run *run, const struct step *step,
                          int which);
 bool run_in_strips(const struct run *run, const struct step *step, int which);
 int64_t run_tokens(const struct run *run);
+/* Where the host makes what will lie at a place in scratch; run_told brings it
+ * there. The same place unless the device is apart. */
+void *run_list(const struct run *run, const void *scratch);
+status run_told(const struct run *run, void *scratch, size_t bytes);
 /* The tokens that a step looks up, the targets and the losses of its head. */
 const int32_t *run_inputs(const struct run *run, const struct step *step);
 const int32_t *run_targets(const struct run *run, const struct step *step);

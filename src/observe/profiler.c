@@ -102,17 +102,17 @@ static status areas_open(struct areas *areas, const struct stage *stage)
     static const enum memory_owner owners[3] = {
         MEMORY_GRADIENTS, MEMORY_STATE_0, MEMORY_STATE_1};
 
+    arena_init(&areas->own, "limits", 0);
     areas->elements = AREA_MOST;
     for (int i = 0; i < 3; i++) {
         const struct memory_row *row = &stage->memory[owners[i]];
         const int64_t elements = (int64_t)(row->bytes / sizeof(double));
 
-        areas->data[i] = row->data;
+        areas->data[i] = stage->host[owners[i]];
         if (elements < areas->elements) areas->elements = elements;
     }
     if (areas->elements >= AREA_LEAST) return OK;
     areas->elements = AREA_LEAST;
-    arena_init(&areas->own, "limits", 0);
     for (int i = 0; i < 3; i++) {
         TRY(arena_take_array(&areas->own, AREA_LEAST, sizeof(double),
                              &areas->data[i]));
@@ -162,16 +162,16 @@ static double float32_rate(struct stage *stage)
 
 /* The limit of products that fit caches. If plain C computes them, a small
  * product is enough, and a large one would take long. */
-static status product_limit(struct stage *stage, const struct areas *areas,
+static status product_limit(struct stage *stage, struct stream *stream,
+                            const struct areas *areas,
                             struct profile_limits *limits)
 {
     const struct kernels *kernels = &stage->inner[0];
     double flops;
 
-    TRY(product_rate(kernels, &stage->stream, areas, PRODUCT_SMALL, &flops));
+    TRY(product_rate(kernels, stream, areas, PRODUCT_SMALL, &flops));
     if (flops > rate_of_large)
-        TRY(product_rate(kernels, &stage->stream, areas, PRODUCT_LARGE,
-                         &flops));
+        TRY(product_rate(kernels, stream, areas, PRODUCT_LARGE, &flops));
     /* Attention computes in float32 in any run that is not float64, but for its
      * products in tiles. */
     limits->attention_flops =
@@ -187,18 +187,23 @@ static status measure_limits(struct stage *stage,
                              struct profile_limits *limits)
 {
     struct areas areas = {0};
+    struct stream stream = stage->stream; /* of the host, on any device */
     status result;
 
     TRY_GOTO(done, result, areas_open(&areas, stage));
+    if (stream.device != NULL)
+        TRY_GOTO(done, result, arena_take(&areas.own, stream.scratch_bytes,
+                                          &stream.scratch));
+    stream.device = NULL;
     for (int i = 0; i < 3; i++)
         memset(areas.data[i], PROFILE_ORDINARY,
                (size_t)areas.elements * sizeof(double));
     limits->memory_area = 3 * areas.elements *
                           dtype_bytes(stage->inner[1].dtype);
     TRY_GOTO(done, result, profile_memory_rate(
-        &stage->inner[1], &stage->stream, areas.data, areas.elements,
+        &stage->inner[1], &stream, areas.data, areas.elements,
         &limits->memory_bytes));
-    TRY_GOTO(done, result, product_limit(stage, &areas, limits));
+    TRY_GOTO(done, result, product_limit(stage, &stream, &areas, limits));
 done:
     arena_free(&areas.own);
     return result;

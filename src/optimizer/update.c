@@ -152,7 +152,7 @@ status update_blocks(const struct update *u, int64_t targets)
         TRY(u->kernels->sum_squares(u->stream, u->blocks + c.at + first, view,
                                     factor));
     }
-    return OK;
+    return device_finish(u->stream);
 }
 
 /* The binary tree over absolute block numbers; a node without right sibling

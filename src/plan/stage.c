@@ -304,9 +304,11 @@ static status add_memory(struct stage *stage)
          stage->request.observe ? arena_bytes(stage, MEMORY_WEIGHTS) : 0, NULL},
         {"whole matrices", "call", whole_room_bytes(&stage->states), NULL},
         {"snapshot of a checkpoint", "save", 0, NULL},
+        {"what the host sees of the device", "run", 0, NULL},
     };
 
     rows[MEMORY_SNAPSHOT].bytes = stage_snapshot_bytes(stage, rows);
+    rows[MEMORY_STAGING].bytes = stage_staging_bytes(stage, rows);
     stage->bytes = 0;
     for (int i = 0; i < MEMORY_OWNERS; i++) {
         stage->memory[i] = rows[i];
@@ -449,6 +451,7 @@ status stage_plan(struct stage *stage, const struct stage_request *request)
     if (r->frames == 0) r->frames = 1;
     TRY(build_program(stage));
     TRY(divide(stage));
+    TRY(stage_check_apart(stage));
     r->logits_chunk = stage->program.logits_chunk;
     if (r->backward != BACKWARD_NONE)
         TRY(gradients_plan(&stage->gradients, &stage->program,
@@ -473,6 +476,12 @@ static const enum memory_owner shared[] = {
     MEMORY_LAYER_SCRATCH, MEMORY_KERNEL_SCRATCH, MEMORY_ROTARY,
     MEMORY_WHOLE};
 enum { SHARED = sizeof shared / sizeof *shared };
+
+void stage_use_shared(struct stage *stage, const struct stage *first)
+{
+    for (int i = 0; i < SHARED; i++)
+        stage->memory[shared[i]].data = first->memory[shared[i]].data;
+}
 
 void stage_share(struct stage *first, struct stage *other)
 {
@@ -518,6 +527,13 @@ struct stage_batch stage_batch(const struct stage *stage, int frame)
     return batch;
 }
 
+size_t stage_batch_bytes(const struct stage *stage)
+{
+    return (size_t)stage->request.frames *
+               frame_batch_bytes(&stage->program) +
+           3 * room_bytes(&stage->program);
+}
+
 double *stage_norm_sums(const struct stage *stage)
 {
     return (double *)(void *)((char *)stage->memory[MEMORY_NORM].data +
@@ -531,143 +547,4 @@ double *stage_norm_room(const struct stage *stage)
     if (stage->shards.class_count < 2) return NULL;
     return (double *)(void *)((char *)row->data + norm_bytes(stage) -
                               blocks_bytes(stage));
-}
-
-static void prepare_run(struct stage *stage)
-{
-    const size_t tokens = (size_t)stage->program.tokens;
-    struct memory_row *m = stage->memory;
-    char *at = (char *)m[MEMORY_BATCH].data +
-               (size_t)stage->request.frames *
-                   frame_batch_bytes(&stage->program) +
-               3 * room_bytes(&stage->program);
-
-    stage->run = (struct run){
-        .program = &stage->program, .plan = &stage->frame,
-        .kernels = &stage->kernels, .real = &stage->real,
-        .stream = &stage->stream, .frame = m[MEMORY_FRAME].data,
-        .weights = m[stage_reads(stage)].data,
-        .scratch = m[MEMORY_LAYER_SCRATCH].data,
-        .cache = m[MEMORY_CACHE].data, .failed_step = -1,
-        .poison = check_lives() != CHECK_OFF};
-    stage->run.positions = slice(&at, tokens * sizeof(int32_t));
-    stage->run.losses = slice(&at, tokens * sizeof(double));
-    if (stage->program.regular.z_loss > 0)
-        stage->run.z_losses = slice(&at, tokens * sizeof(double));
-    stage->run.later.losses =
-        slice(&at, mtp_bytes(&stage->program, sizeof(double)));
-    if (stage->program.watched.peaks)
-        stage->run.peaks = slice(&at, peaks_bytes(&stage->program));
-    if (routes_bytes(&stage->program) > 0)
-        stage->run.routes = slice(&at, routes_bytes(&stage->program));
-    late_place(&stage->run, slice(&at, late_bytes(&stage->program)));
-    if (tallies_bytes(&stage->program) > 0)
-        stage->run.tallies = slice(&at, tallies_bytes(&stage->program));
-    run_keys(&stage->run, stage->request.seed);
-    stage->run.segments = (struct sum_segment *)(void *)at;
-    run_rope_fill(&stage->run, m[MEMORY_ROTARY].data);
-    if (stage->request.backward == BACKWARD_NONE) return;
-    stage->run.gradients = &stage->gradients;
-    stage->gradients.kernels = &stage->kernels;
-    stage->gradients.stream = &stage->stream;
-    stage->gradients.root = m[MEMORY_GRADIENTS].data;
-    stage->gradients.partials = m[MEMORY_PARTIALS].data;
-}
-
-/* The arena and its rows. */
-static status take_memory(struct stage *stage)
-{
-    void *batches = NULL;
-
-    TRY(memory_take((size_t)stage->request.frames, sizeof *stage->batches,
-                    &batches));
-    stage->batches = batches;
-    TRY(arena_init_planned(&stage->arena, "plan", stage->bytes));
-    for (int i = 0; i < MEMORY_OWNERS; i++) {
-        if (stage->memory[i].bytes == 0) continue;
-        TRY(arena_take(&stage->arena, stage->memory[i].bytes,
-                       &stage->memory[i].data));
-    }
-    CHECK(stage->arena.used == stage->bytes);
-    return OK;
-}
-
-/* A step of training writes nearly all of it. */
-static void touch_memory(struct stage *stage)
-{
-    for (int i = 0; i < MEMORY_OWNERS; i++)
-        first_touch(stage->threads, stage->memory[i].data,
-                    stage->memory[i].bytes);
-}
-
-status stage_open(struct stage *stage)
-{
-    TRY(take_memory(stage));
-    TRY(threads_build(&stage->threads, stage->request.threads));
-    if (stage->request.backward != BACKWARD_NONE) touch_memory(stage);
-    stage->stream = (struct stream){
-        .threads = stage->threads,
-        .scratch = stage->memory[MEMORY_KERNEL_SCRATCH].data,
-        .scratch_bytes = stage->memory[MEMORY_KERNEL_SCRATCH].bytes};
-    kernels_meter(&stage->kernels, &stage->real, stage->inner,
-                  &stage->stream);
-    prepare_run(stage);
-    return OK;
-}
-
-status stage_open_beside(struct stage *stage, const struct stage *first)
-{
-    TRY(take_memory(stage));
-    for (int i = 0; i < SHARED; i++)
-        stage->memory[shared[i]].data = first->memory[shared[i]].data;
-    if (stage_gathers_once(first))
-        stage->memory[MEMORY_GATHERED].data =
-            first->memory[MEMORY_GATHERED].data;
-    stage->threads = first->threads;
-    stage->beside = true;
-    stage->stream = first->stream;
-    kernels_meter(&stage->kernels, &stage->real, stage->inner,
-                  &stage->stream);
-    prepare_run(stage);
-    return OK;
-}
-
-status stage_take_over(struct stage *stage, struct stage *open)
-{
-    void *batches = NULL;
-
-    TRY(memory_take((size_t)stage->request.frames, sizeof *stage->batches,
-                    &batches));
-    stage->batches = batches;
-    for (int i = 0; i < MEMORY_OWNERS; i++) {
-        CHECK(stage->memory[i].bytes <= open->memory[i].bytes);
-        stage_reserve(stage, (enum memory_owner)i, open->memory[i].bytes);
-        stage->memory[i].data = open->memory[i].data;
-    }
-    stage->arena = open->arena;
-    stage->threads = open->threads;
-    stage->beside = open->beside;
-    stage->stream = open->stream;
-    kernels_meter(&stage->kernels, &stage->real, stage->inner,
-                  &stage->stream);
-    prepare_run(stage);
-    stage->run.probe = open->run.probe;
-    open->arena = (struct arena){0};
-    open->threads = NULL;
-    return OK;
-}
-
-void stage_free(struct stage *stage)
-{
-    if (!stage->beside) threads_free(stage->threads);
-    memory_free(stage->batches);
-    arena_free(&stage->arena);
-    gradients_free(&stage->gradients);
-    shards_free(&stage->shards);
-    states_free(&stage->states);
-    residency_free(&stage->gathered);
-    residency_free(&stage->reduced);
-    frame_plan_free(&stage->frame);
-    program_free(&stage->program);
-    *stage = (struct stage){0};
 }

@@ -68,6 +68,7 @@ struct stage_request {
     double memory_bytes;   /* what auto tries to fit; 0: a quarter of the
                             * machine */
     int share;             /* of how many stages it is for; 0: 1 */
+    enum device_kind device; /* where its memory is and kernels run */
 };
 
 enum memory_owner {
@@ -79,7 +80,7 @@ enum memory_owner {
     MEMORY_BATCH, MEMORY_AHEAD,
     MEMORY_GATHERED, MEMORY_BUCKETS, MEMORY_NORM, MEMORY_RETURNS,
     MEMORY_MESSAGES, MEMORY_BACKGROUND, MEMORY_OBSERVED, MEMORY_WHOLE,
-    MEMORY_SNAPSHOT,
+    MEMORY_SNAPSHOT, MEMORY_STAGING,
     MEMORY_OWNERS
 };
 
@@ -92,6 +93,9 @@ struct memory_row {
     size_t bytes;        /* a multiple of ARENA_ALIGN */
     void *data;          /* NULL until stage_open */
 };
+/* Which side has a row on a device that is apart from the host. A host row may
+ * be written by kernels, too: what they add up for the host. */
+bool memory_is_host(enum memory_owner owner);
 
 struct stage {
     struct stage_request request; /* with every choice made */
@@ -113,11 +117,21 @@ struct stage {
     struct frame_plan frame;
     struct gradients gradients;
     struct memory_row memory[MEMORY_OWNERS];
+    void *host[MEMORY_OWNERS]; /* where the host sees a row: its data; on a
+                            * device apart a copy in MEMORY_STAGING, which
+                            * stages_fetch and stages_store bring up to date;
+                            * NULL: it has none */
     size_t bytes;          /* sum of the rows */
     const char *recompute; /* policy that was chosen, for printing */
     struct arena arena;    /* owned once open */
     struct threads *threads; /* owned unless opened beside another */
     bool beside;
+    struct device *device; /* owned unless opened beside another; NULL: cpu */
+    struct kernels behind[2]; /* on a device apart: what it runs */
+    struct {
+        void *data;        /* owned: memory of a device apart */
+        size_t bytes;
+    } apart;
     struct stream stream;
     struct run run;        /* ready for a batch once open */
     struct batch *batches; /* owned, [frames]: what lies in each */
@@ -138,6 +152,9 @@ enum memory_owner stage_reads(const struct stage *stage);
  * is an optimizer, otherwise the weights that kernels read. */
 enum memory_owner stage_keeps(const struct stage *stage);
 enum dtype stage_keeps_dtype(const struct stage *stage);
+/* ERR_CONFIG: a device that is apart from the host does not have something that
+ * the program, which is built, needs. */
+status stage_check_apart(const struct stage *stage);
 /* Checks the batch, the grid and the vocabulary as stage_plan does. */
 status stage_check(const struct stage_request *request);
 /* Another size of one row, before stage_open: room for messages. */
@@ -145,6 +162,10 @@ void stage_reserve(struct stage *stage, enum memory_owner owner, size_t bytes);
 /* Two stages of one rank take turns: scratch and tables are those of `first`
  * for both. Before either is opened. */
 void stage_share(struct stage *first, struct stage *other);
+/* Shared rows lie where those of `first` do. */
+void stage_use_shared(struct stage *stage, const struct stage *first);
+/* Bytes of the batches of all frames, at the front of MEMORY_BATCH. */
+size_t stage_batch_bytes(const struct stage *stage);
 /* Allocates. Weights are uninitialised. */
 status stage_open(struct stage *stage);
 /* A stage that shares with `first`, which is open and is freed later. */
@@ -154,6 +175,16 @@ status stage_open_beside(struct stage *stage, const struct stage *first);
  * states and tables stay where they are. */
 status stage_take_over(struct stage *stage, struct stage *open);
 void stage_free(struct stage *stage);
+
+/* Bytes of MEMORY_STAGING: 0 where the host sees the device's memory. */
+size_t stage_staging_bytes(const struct stage *stage,
+                           const struct memory_row *rows);
+/* Sets `host` of every row, of an open stage. */
+void stage_place_staging(struct stage *stage);
+/* The host's copies become what the device has, of all rows with one; and the
+ * other way. Nothing where the host sees the device's memory. Not in a step. */
+status stages_fetch(const struct stage *stages, int count);
+status stages_store(const struct stage *stages, int count);
 
 /* Times that a step reduces gradients. */
 static inline int stage_rounds(const struct stage *stage)

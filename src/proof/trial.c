@@ -199,14 +199,15 @@ static status check_memory(const struct rank_trial *t)
 {
     for (int i = 0; i < t->pipeline.count; i++) {
         const struct stage *stage = &t->pipeline.stages[i];
+        const size_t apart = stage->apart.bytes;
         size_t rows = 0;
 
         for (int j = 0; j < MEMORY_OWNERS; j++) rows += stage->memory[j].bytes;
-        if (stage->bytes != rows || stage->arena.planned != rows ||
-            stage->arena.peak != rows)
+        if (stage->bytes != rows || stage->arena.planned + apart != rows ||
+            stage->arena.peak + apart != rows)
             FAIL(ERR_VERIFY, "rank %d: %zu bytes were planned, %zu were taken, "
                              "the rows add up to %zu", team_rank(&t->team),
-                 stage->bytes, stage->arena.peak, rows);
+                 stage->bytes, stage->arena.peak + apart, rows);
     }
     /* of all rank threads of this process */
     if (arena_allocations() != t->allocations)
@@ -222,6 +223,7 @@ static status keep(struct rank_trial *t)
     int most = (int)(t->pipeline.bytes >> 6); /* rows are multiples of 64 */
 
     TRY(team_most(&t->team, &most));
+    TRY(stages_fetch(t->pipeline.stages, t->pipeline.count));
     TRY(whole_gather(leads(t) ? &t->out->whole : &nothing, &t->inventory,
                      &t->team));
     if (!leads(t)) return OK;

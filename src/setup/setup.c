@@ -473,6 +473,7 @@ static status resolve_request(struct setup *setup)
     if (r->threads == 0)
         r->threads = threads_cores() / mesh_ranks(&setup->mesh);
     if (r->threads == 0) r->threads = 1;
+    TRY(device_parse(&r->device, o->device));
     TRY(muon_adjust_parse(&setup->adjust, o->optimizer.adjust));
     TRY(choose_dtype(o->train.dtype, &r->dtype));
     TRY(choose_optimizer(&r->choice, o, r->dtype));

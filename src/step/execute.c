@@ -330,6 +330,8 @@ status executor_forward(struct executor *executor,
     executor->first = first;
     set_gradients(executor, false);
     result = run_turn(executor, (int)(number % executor->turns));
+    if (result == OK) /* what kernels wrote for the host is there */
+        result = device_finish(&executor->pipeline->stages[0].stream);
     set_gradients(executor, true);
     return result == OK ? OK : give_up(executor, result, false);
 }

@@ -170,7 +170,7 @@ static void find_state(const struct stage *stage, struct inventory_span *span,
     const int index = index_of(stage, span);
     const struct states *states = &stage->states;
     const struct state_place *place = states_place(states, index, number);
-    char *memory = stage->memory[MEMORY_STATE_0 + number].data;
+    char *memory = stage->host[MEMORY_STATE_0 + number];
 
     if (place->type != STATE_INT8) {
         span->data = memory + place->at;
@@ -210,7 +210,7 @@ static void find_data(const struct inventory *h, const struct stage *stage,
         find_state(stage, span, own);
     else
         span->data =
-            (char *)stage->memory[row].data + at * dtype_bytes(h->dtype);
+            (char *)stage->host[row] + at * dtype_bytes(h->dtype);
 }
 
 static bool has_kind(const struct inventory *h, const struct stage *stage,
@@ -218,7 +218,7 @@ static bool has_kind(const struct inventory *h, const struct stage *stage,
 {
     if (span->kind == INVENTORY_WEIGHT) return true;
     if (span->kind == INVENTORY_GRADIENT)
-        return stage->memory[MEMORY_GRADIENTS].data != NULL &&
+        return stage->host[MEMORY_GRADIENTS] != NULL &&
                param_has_gradient(span->param);
     return inventory_name(h, span->param->order, span->kind) != NULL;
 }

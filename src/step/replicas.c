@@ -125,12 +125,12 @@ static bool has_copy(const struct stage *stage)
 {
     return stage_reads(stage) != stage_keeps(stage) &&
            !stage_divides(stage, stage_reads(stage)) &&
-           stage->memory[stage_reads(stage)].data != NULL;
+           stage->host[stage_reads(stage)] != NULL;
 }
 
 static char *copy_at(const struct stage *stage, const struct param *param)
 {
-    return (char *)stage->memory[stage_reads(stage)].data +
+    return (char *)stage->host[stage_reads(stage)] +
            param->offset * dtype_bytes(stage->program.dtype);
 }
 
@@ -211,6 +211,7 @@ status replicas_compare(struct replicas *replicas, int *entry)
 {
     int least = replicas->entries;
 
+    TRY(stages_fetch(replicas->stages, replicas->stage_count));
     hold_all(replicas);
     for (int axis = 1; axis < AXIS_COUNT; axis++)
         TRY(compare_axis(replicas, axis, &least));

@@ -505,7 +505,7 @@ static status tail_act(void *argument, const struct instruction *i)
     return OK;
 }
 
-static status run_list(struct train_step *step, const struct step_now *now)
+static status run_all(struct train_step *step, const struct step_now *now)
 {
     struct pipeline *p = step->pipeline;
 
@@ -531,7 +531,7 @@ status train_step_probe(struct train_step *step,
 
     step->probes = true;
     step->executor.timeline = NULL; /* it has room for one step's actions */
-    const status result = run_list(step, &now);
+    const status result = run_all(step, &now);
 
     step->executor.timeline = timeline;
     step->probes = false;
@@ -545,11 +545,12 @@ status train_step_run(struct train_step *step,
     const struct step_now now = {.source = source, .lr = lr, .t = t,
                                  .out = out};
 
-    return run_list(step, &now);
+    return run_all(step, &now);
 }
 
 status train_step_start(struct train_step *step)
 {
+    TRY(stages_store(step->pipeline->stages, step->pipeline->count));
     for (int i = 0; i < step->pipeline->count; i++) {
         const struct update update = chunk_update(step, i);
 

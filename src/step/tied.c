@@ -20,12 +20,14 @@ status tied_build(struct tied *tied, struct pipeline *pipeline,
                   struct team *team)
 {
     *tied = (struct tied){.pipeline = pipeline, .team = team};
-    return memory_take(PIECE, sizeof(double), &tied->room);
+    return device_take(pipeline->stages[0].device, PIECE * sizeof(double),
+                       &tied->room);
 }
 
 void tied_free(struct tied *tied)
 {
-    memory_free(tied->room);
+    if (tied->room != NULL)
+        device_give(tied->pipeline->stages[0].device, tied->room);
     *tied = (struct tied){0};
 }
 

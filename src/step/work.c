@@ -3,8 +3,6 @@
  * between stages. */
 #include "step/work.h"
 
-#include <string.h>
-
 #include "base/meter.h"
 
 static struct stage *stage_at(const struct executor *e,
@@ -178,11 +176,12 @@ status work_count_targets(struct executor *e)
 
 /* ---- F, B and W ---- */
 
-static void add_losses(struct executor *e, const struct instruction *i)
+static status add_losses(struct executor *e, const struct instruction *i)
 {
     const struct run *run = &stage_at(e, i)->run;
     const int64_t first = first_sequence(e, i);
 
+    TRY(device_finish(run->stream));
     if (e->step_runs && e->used != NULL &&
         e->team->place.at[AXIS_TENSOR] == 0 &&
         e->team->place.at[AXIS_CONTEXT] == 0)
@@ -191,6 +190,7 @@ static void add_losses(struct executor *e, const struct instruction *i)
     if (run->z_losses != NULL)
         loss_add(&e->z_loss, run, run->z_losses, first, i->microbatch);
     later_add(&e->later, run, first, i->microbatch);
+    return OK;
 }
 
 /* One span for all pieces of an F, B or W. */
@@ -237,7 +237,7 @@ static status compute(struct executor *e, const struct instruction *i)
         i->last_event == frame->backward_end &&
         i->stage == e->pipeline->schedule.stages - 1 &&
         e->team->place.at[AXIS_TENSOR] == 0)
-        add_losses(e, i);
+        result = add_losses(e, i);
     if (result == OK) result = add_span(e, i, frame);
     meter_end(track, &(struct meter_what){
         .kind = METER_OTHER, .name = names[i->kind],
@@ -254,11 +254,11 @@ static struct tensor in_frame(struct stage *stage, int frame,
     return border(&stage->run);
 }
 
-static void copy(struct tensor to, struct tensor from)
+static status copy(struct stage *stage, struct tensor to, struct tensor from)
 {
     CHECK(tensor_count(&to) == tensor_count(&from));
-    memcpy(to.data, from.data,
-           (size_t)(tensor_count(&to) * dtype_bytes(to.dtype)));
+    return device_copy(&stage->stream, to.data, from.data,
+                       (size_t)(tensor_count(&to) * dtype_bytes(to.dtype)));
 }
 
 /* The stage before, which is here. */
@@ -269,16 +269,21 @@ static struct stage *before(const struct executor *e,
                                                of_schedule(e, i))];
 }
 
-static void copy_entry(const struct executor *e, const struct instruction *i)
+static status copy_entry(const struct executor *e, const struct instruction *i)
 {
-    copy(in_frame(stage_at(e, i), i->buffer, run_entry),
-         in_frame(before(e, i), i->other, run_exit));
+    const struct tensor to = in_frame(stage_at(e, i), i->buffer, run_entry);
+
+    return copy(stage_at(e, i), to,
+                in_frame(before(e, i), i->other, run_exit));
 }
 
-static void copy_back(const struct executor *e, const struct instruction *i)
+static status copy_back(const struct executor *e, const struct instruction *i)
 {
-    copy(in_frame(before(e, i), i->other, run_exit_gradient),
-         in_frame(stage_at(e, i), i->buffer, run_entry_gradient));
+    const struct tensor to =
+        in_frame(before(e, i), i->other, run_exit_gradient);
+
+    return copy(stage_at(e, i), to,
+                in_frame(stage_at(e, i), i->buffer, run_entry_gradient));
 }
 
 /* The gradient on its way back: out of the frame, which may be needed again. */
@@ -290,6 +295,14 @@ static struct tensor returned(const struct executor *e,
 
     gradient.data = pipeline_return(e->pipeline, i->chunk, i->other);
     return gradient;
+}
+
+static status keep(const struct executor *e, const struct instruction *i)
+{
+    const struct tensor to = returned(e, i);
+
+    return copy(stage_at(e, i), to,
+                in_frame(stage_at(e, i), i->buffer, run_entry_gradient));
 }
 
 /* A tag says which border between two stages, of which micro-batch, in which
@@ -322,15 +335,10 @@ status work_act(struct executor *e, const struct instruction *i,
     case DO_SAMPLE: return sample(e, i);
     case DO_FORWARD: case DO_BACKWARD: case DO_WEIGHT: return compute(e, i);
     case DO_COPY:
-        copy_entry(e, i);
-        return OK;
+        return copy_entry(e, i);
     case DO_COPY_BACK:
-        copy_back(e, i);
-        return OK;
-    case DO_KEEP:
-        copy(returned(e, i),
-             in_frame(stage, i->buffer, run_entry_gradient));
-        return OK;
+        return copy_back(e, i);
+    case DO_KEEP: return keep(e, i);
     case DO_SEND:
         return post(e, i, in_frame(stage, i->buffer, run_exit), handle);
     case DO_RECEIVE:

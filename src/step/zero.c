@@ -294,7 +294,7 @@ void zero_scratch(struct stage *stage, struct team *team, size_t *bytes,
 
 /* Nothing but whole blocks of the norm is added, but gaps lie between
  * parameters: what waits there must be a number. */
-static void clear_gaps(const struct zero *z, int unit, void *data)
+static status clear_gaps(const struct zero *z, int unit, void *data)
 {
     const struct shard_unit *u = &z->stage->shards.units[unit];
     const size_t real = (size_t)dtype_bytes(program_real(&z->stage->program));
@@ -306,18 +306,20 @@ static void clear_gaps(const struct zero *z, int unit, void *data)
         const int64_t room = param_gradient_room(p) - p->elements;
 
         if (!param_has_gradient(p)) continue;
-        memset((char *)data + (size_t)end * real, 0, (size_t)room * real);
+        TRY(device_fill(&z->stage->stream, (char *)data + (size_t)end * real,
+                        0, (size_t)room * real));
     }
+    return OK;
 }
 
 /* Tells the uses of an item where their roots go. */
-static void place_roots(struct zero *z, const struct residence *item)
+static status place_roots(struct zero *z, const struct residence *item)
 {
     const struct program *p = &z->stage->program;
     const struct shard_unit *u = &z->stage->shards.units[item->unit];
     void *data = item_data(z, item);
 
-    clear_gaps(z, item->unit, data);
+    TRY(clear_gaps(z, item->unit, data));
     for (int i = 0; i < p->use_count; i++) {
         const struct param *param = &p->params.items[p->uses[i].param];
 
@@ -330,6 +332,7 @@ static void place_roots(struct zero *z, const struct residence *item)
         z->stage->gradients.states[i].placed =
             elements(z, data, param->gradient - u->gradient, 0).data;
     }
+    return OK;
 }
 
 static status start_sum(struct zero *z, int index,
@@ -591,7 +594,7 @@ status zero_act(struct zero *z, const struct instruction *i,
         return OK;
     case DO_RELEASE: return release(z, i);
     case DO_TAKE:
-        place_roots(z, &z->stage->reduced.items[i->item]);
+        TRY(place_roots(z, &z->stage->reduced.items[i->item]));
         return OK;
     case DO_JOIN: return join(z, i->item);
     case DO_REDUCE: return start_reduce(z, i->item, handle);

@@ -46,10 +46,11 @@ static uint32_t rows_move(const struct pipeline *pipeline, char *at, bool out)
     for (int i = 0; i < pipeline->count; i++)
         for (int row = 0; row < MEMORY_OWNERS; row++) {
             const struct memory_row *m = &pipeline->stages[i].memory[row];
+            void *host = pipeline->stages[i].host[row];
 
             if (!is_kept(row) || m->bytes == 0) continue;
-            if (out) memcpy(at, m->data, m->bytes);
-            else memcpy(m->data, at, m->bytes);
+            if (out) memcpy(at, host, m->bytes);
+            else memcpy(host, at, m->bytes);
             crc = crc32c(crc, at, m->bytes);
             at += m->bytes;
         }

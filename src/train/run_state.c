@@ -256,6 +256,7 @@ status keeper_job_init(struct keeper_job *job, struct keeper *keeper,
         .group = keeper->team == NULL ? NULL : keeper->team->world,
         .parts = keeper->parts.items, .threads = keeper->stages->threads,
         .counters = *counters};
+    TRY(stages_fetch(keeper->stages, keeper->stage_count));
     return write_state(keeper, counters, 0, &job->state);
 }
 
@@ -494,6 +495,7 @@ status keeper_restore(struct keeper *keeper, struct counters *counters,
                  : open_newest(keeper, &checkpoint, notice));
     TRY_GOTO(done, result,
              agree(keeper, read_checkpoint(keeper, &checkpoint, counters)));
+    result = stages_store(keeper->stages, keeper->stage_count);
 done:
     checkpoint_close(&checkpoint);
     local_source_close(&source);

@@ -15,7 +15,7 @@ static void *copied(const struct snapshot *snapshot, const void *at)
 
         for (int j = 0; j < MEMORY_OWNERS; j++) {
             const struct memory_row *row = &stage->memory[j];
-            const char *from = row->data;
+            const char *from = stage->host[j];
 
             if (!stage_saves(stage, (enum memory_owner)j)) continue;
             if (row->bytes > 0 && sought >= from &&
@@ -98,7 +98,7 @@ size_t snapshot_take(const struct snapshot *snapshot)
         if (stage->memory[MEMORY_SNAPSHOT].bytes == 0) continue;
         for (int j = 0; j < MEMORY_OWNERS; j++) {
             const struct memory_row *row = &stage->memory[j];
-            struct copying copying = {row->data, to, row->bytes};
+            struct copying copying = {stage->host[j], to, row->bytes};
 
             if (!stage_saves(stage, (enum memory_owner)j)) continue;
             if (row->bytes > 0)

@@ -55,6 +55,7 @@ static status restore(struct trainer *t, int64_t step)
     size_t length;
 
     TRY(memory_copy_restore(&t->copy, step, &state, &length));
+    TRY(stages_store(t->pipeline.stages, t->pipeline.count));
     return keeper_read_state(&t->keeper, state, length, step, &t->counters);
 }
 
@@ -117,6 +118,7 @@ static status restore_newest(struct trainer *t, int64_t *step)
 
     TRY(team_agree(&t->team, memory_copy_restore(&t->copy, *step, &state,
                                                  &length)));
+    TRY(stages_store(t->pipeline.stages, t->pipeline.count));
     TRY(check_records(t, state, length, &lost));
     if (!lost)
         return team_agree(&t->team,
@@ -157,6 +159,7 @@ status trainer_copy(struct trainer *t)
 
     TRY(memory_copy_due(&t->copy, t->counters.step, &due));
     if (!due) return OK;
+    TRY(stages_fetch(t->pipeline.stages, t->pipeline.count));
     result = keeper_state(&t->keeper, &t->counters, &state);
     if (result == OK)
         memory_copy_make(&t->copy, t->counters.step, state.bytes,

@@ -1,0 +1,142 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* device.c - the kinds of devices, and copies. */
+#include "device/device.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include "device/far.h"
+
+static const struct device_about kinds[DEVICE_KINDS] = {
+    [DEVICE_CPU] = {"cpu", "the processors of this machine", false},
+    [DEVICE_FAR] = {"far", "a second device made of the CPU, for tests", true},
+};
+
+const struct device_about *device_about(enum device_kind kind)
+{
+    return &kinds[kind];
+}
+
+status device_parse(enum device_kind *kind, const char *name)
+{
+    *kind = DEVICE_CPU;
+    if (strcmp(name, "auto") == 0) return OK;
+    for (int i = 0; i < DEVICE_KINDS; i++)
+        if (strcmp(name, kinds[i].name) == 0) {
+            *kind = (enum device_kind)i;
+            return OK;
+        }
+    if (strcmp(name, "cuda") == 0 || strcmp(name, "gpu") == 0)
+        FAIL(ERR_CONFIG, "device is %s: training does not run on GPUs yet "
+                         "(docs/cuda.md); take auto or cpu", name);
+    FAIL(ERR_CONFIG, "device is %s; expected auto, cpu or far", name);
+}
+
+status device_environment(enum device_haste *haste)
+{
+    const char *text = getenv("LOCKSTEP_FAR");
+
+    *haste = DEVICE_LATE;
+    if (text == NULL || *text == '\0' || strcmp(text, "late") == 0) return OK;
+    if (strcmp(text, "early") != 0)
+        FAIL(ERR_CONFIG, "LOCKSTEP_FAR=%s: expected late or early", text);
+    *haste = DEVICE_EARLY;
+    return OK;
+}
+
+status device_open(struct device **out, const struct device_choice *choice)
+{
+    *out = NULL;
+    return choice->kind == DEVICE_CPU ? OK : far_open(out, choice);
+}
+
+void device_close(struct device *device)
+{
+    if (device != NULL) far_close(device);
+}
+
+status device_take(struct device *device, size_t bytes, void **out)
+{
+    if (device == NULL) return memory_take(bytes, 1, out);
+    return far_take(device, bytes, out);
+}
+
+void device_give(struct device *device, void *memory)
+{
+    if (device == NULL) memory_free(memory);
+    else if (memory != NULL) far_give(device, memory);
+}
+
+void device_join(struct device *device, const struct stream *stream)
+{
+    if (device != NULL) far_join(device, stream);
+}
+
+/* ---- copies ---- */
+
+status device_copy(struct stream *stream, void *to, const void *from,
+                   size_t bytes)
+{
+    if (bytes == 0) return OK;
+    return device_copy_rows(stream, (struct device_rows){to, 0},
+                            (struct device_rows){(void *)(uintptr_t)from, 0},
+                            1, bytes);
+}
+
+void rows_copy(struct device_rows to, struct device_rows from, int64_t rows,
+               size_t row)
+{
+    for (int64_t i = 0; i < rows; i++)
+        memcpy((char *)to.at + i * to.apart,
+               (const char *)from.at + i * from.apart, row);
+}
+
+status device_copy_rows(struct stream *stream, struct device_rows to,
+                        struct device_rows from, int64_t rows, size_t row)
+{
+    if (stream->device != NULL)
+        return far_copy(stream->device, &to, &from, rows, row);
+    rows_copy(to, from, rows, row);
+    return OK;
+}
+
+status device_fill(struct stream *stream, void *to, int byte, size_t bytes)
+{
+    if (bytes == 0) return OK;
+    if (stream->device != NULL)
+        return far_fill(stream->device, to, byte, bytes);
+    memset(to, byte, bytes);
+    return OK;
+}
+
+status device_write(struct stream *stream, void *to, const void *from,
+                    size_t bytes)
+{
+    if (stream->device != NULL)
+        return far_write(stream->device, to, from, bytes);
+    if (bytes > 0 && to != from) memcpy(to, from, bytes);
+    return OK;
+}
+
+status device_read(struct stream *stream, void *to, const void *from,
+                   size_t bytes)
+{
+    if (stream->device != NULL)
+        return far_read(stream->device, to, from, bytes);
+    if (bytes > 0 && to != from) memcpy(to, from, bytes);
+    return OK;
+}
+
+status device_finish(struct stream *stream)
+{
+    return stream->device != NULL ? far_finish(stream->device) : OK;
+}
+
+status device_settle(const void *at)
+{
+    return far_any() ? far_settle(at) : OK;
+}
+
+void *device_seen(void *at)
+{
+    return far_any() ? far_seen(at) : at;
+}

@@ -1,0 +1,211 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* queue.c - work that a thread of its own does in order, later. */
+#include "device/queue.h"
+
+#include <pthread.h>
+#include <stdio.h>
+#include <string.h>
+
+enum { REASON_BYTES = 480, ROOM_PIECES = 8 };
+
+struct piece {
+    queue_work *work;
+    struct piece *next;
+    struct event after;   /* it begins then */
+};
+
+struct queue {
+    void *owner;
+    enum device_haste haste;
+    pthread_mutex_t lock;
+    pthread_cond_t change;
+    pthread_t thread;
+    bool started, quits;
+    char *room;           /* owned */
+    size_t bytes, used;   /* of the room */
+    size_t told_bytes;
+    struct piece *first, *last; /* given and not done */
+    struct piece *open;   /* between queue_begin and queue_end */
+    size_t opened;        /* where it lies */
+    struct event after;   /* of the next piece */
+    uint64_t given, done; /* pieces */
+    uint64_t asked;       /* ... that somebody waits for */
+    status result;
+    char reason[REASON_BYTES];
+};
+
+static void keep_error(struct queue *queue, status result)
+{
+    if (queue->result == OK) {
+        queue->result = result;
+        snprintf(queue->reason, sizeof queue->reason, "%s", status_message());
+    }
+    status_clear();
+}
+
+static bool may_begin(const struct queue *queue)
+{
+    return queue->first != NULL &&
+           (queue->haste == DEVICE_EARLY || queue->asked > queue->done ||
+            queue->quits);
+}
+
+static void do_first(struct queue *queue)
+{
+    struct piece *piece = queue->first;
+    status result;
+
+    pthread_mutex_unlock(&queue->lock);
+    event_await(piece->after);
+    result = piece->work(queue->owner, piece + 1);
+    pthread_mutex_lock(&queue->lock);
+    if (result != OK) keep_error(queue, result);
+    queue->first = piece->next;
+    if (queue->first == NULL) queue->last = NULL;
+    queue->done++;
+    pthread_cond_broadcast(&queue->change);
+}
+
+static void *queue_main(void *argument)
+{
+    struct queue *queue = argument;
+
+    pthread_mutex_lock(&queue->lock);
+    for (;;) {
+        if (may_begin(queue)) do_first(queue);
+        else if (queue->quits) break;
+        else pthread_cond_wait(&queue->change, &queue->lock);
+    }
+    pthread_mutex_unlock(&queue->lock);
+    return NULL;
+}
+
+status queue_build(struct queue **out, void *owner, enum device_haste haste,
+                   size_t told_bytes)
+{
+    struct queue *queue;
+    void *memory = NULL;
+
+    TRY(memory_take(1, sizeof *queue, &memory));
+    *out = queue = memory;
+    *queue = (struct queue){.owner = owner, .haste = haste,
+                            .told_bytes = arena_aligned(told_bytes),
+                            .bytes = ROOM_PIECES * arena_aligned(told_bytes)};
+    pthread_mutex_init(&queue->lock, NULL);
+    pthread_cond_init(&queue->change, NULL);
+    TRY(memory_take(queue->bytes, 1, &memory));
+    queue->room = memory;
+    const int error = pthread_create(&queue->thread, NULL, queue_main, queue);
+
+    if (error != 0)
+        FAIL(ERR_MEMORY, "the thread of a stream cannot be created (error %d)",
+             error);
+    queue->started = true;
+    return OK;
+}
+
+void queue_free(struct queue *queue)
+{
+    if (queue == NULL) return;
+    if (queue->started) {
+        pthread_mutex_lock(&queue->lock);
+        queue->quits = true;
+        pthread_cond_broadcast(&queue->change);
+        pthread_mutex_unlock(&queue->lock);
+        pthread_join(queue->thread, NULL);
+    }
+    pthread_cond_destroy(&queue->change);
+    pthread_mutex_destroy(&queue->lock);
+    memory_free(queue->room);
+    memory_free(queue);
+}
+
+static void *take_room(struct queue *queue, size_t bytes)
+{
+    void *at = queue->room + queue->used;
+
+    queue->used += arena_aligned(bytes);
+    CHECK(queue->used <= queue->bytes);
+    memset(at, 0, bytes);
+    return at;
+}
+
+/* Room is given back all at once, when nothing is left to do. */
+void *queue_begin(struct queue *queue, queue_work *work, size_t bytes)
+{
+    CHECK(queue->open == NULL);
+    if (queue->used + queue->told_bytes > queue->bytes) {
+        event_await(queue_now(queue));
+        queue->used = 0;
+    }
+    queue->opened = queue->used;
+    queue->open = take_room(queue, sizeof *queue->open + bytes);
+    queue->open->work = work;
+    queue->open->after = queue->after;
+    queue->after = (struct event){0};
+    return queue->open + 1;
+}
+
+void *queue_more(struct queue *queue, size_t bytes)
+{
+    CHECK(queue->open != NULL);
+    return take_room(queue, bytes);
+}
+
+struct event queue_end(struct queue *queue)
+{
+    struct piece *piece = queue->open;
+
+    CHECK(piece != NULL && queue->used - queue->opened <= queue->told_bytes);
+    queue->open = NULL;
+    pthread_mutex_lock(&queue->lock);
+    if (queue->last == NULL) queue->first = piece;
+    else queue->last->next = piece;
+    queue->last = piece;
+    queue->given++;
+    if (queue->haste == DEVICE_EARLY) pthread_cond_broadcast(&queue->change);
+    pthread_mutex_unlock(&queue->lock);
+    return queue_now(queue);
+}
+
+struct event queue_now(const struct queue *queue)
+{
+    return (struct event){(struct queue *)(uintptr_t)queue, queue->given};
+}
+
+void queue_after(struct queue *queue, struct event event)
+{
+    const struct event *before = &queue->after;
+
+    CHECK(queue->open == NULL);
+    CHECK(before->queue == NULL || (before->queue == event.queue &&
+                                    before->number <= event.number));
+    queue->after = event;
+}
+
+void event_await(struct event event)
+{
+    struct queue *queue = event.queue;
+
+    if (queue == NULL) return;
+    pthread_mutex_lock(&queue->lock);
+    if (queue->asked < event.number) {
+        queue->asked = event.number;
+        pthread_cond_broadcast(&queue->change);
+    }
+    while (queue->done < event.number)
+        pthread_cond_wait(&queue->change, &queue->lock);
+    pthread_mutex_unlock(&queue->lock);
+}
+
+status queue_status(struct queue *queue)
+{
+    status result;
+
+    pthread_mutex_lock(&queue->lock);
+    result = queue->result;
+    queue->result = OK;
+    pthread_mutex_unlock(&queue->lock);
+    if (result != OK) FAIL(result, "%s", queue->reason);
+    return OK;
+}

@@ -1,0 +1,51 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* queue.h - work that a thread of its own does in order, later. Inside device/
+ * and for the tables of kernels of a device apart.
+ *
+ * One thread gives work: queue_begin, room for what the work is told, and
+ * queue_end. Nothing is allocated after queue_build. */
+#ifndef LOCKSTEP_DEVICE_QUEUE_H
+#define LOCKSTEP_DEVICE_QUEUE_H
+
+#include "device/device.h"
+
+struct queue;
+
+/* A point in the work of a queue: after its first `number` pieces. */
+struct event {
+    struct queue *queue; /* NULL: it is over */
+    uint64_t number;
+};
+
+/* A piece of work; `told`: what was written into its room. */
+typedef status queue_work(void *owner, void *told);
+
+/* told_bytes: room of the largest piece. */
+status queue_build(struct queue **out, void *owner, enum device_haste haste,
+                   size_t told_bytes);
+void queue_free(struct queue *queue); /* does what is left; NULL allowed */
+
+/* Room of `bytes` for a piece of work, zeroed, and more for the same one. */
+void *queue_begin(struct queue *queue, queue_work *work, size_t bytes);
+void *queue_more(struct queue *queue, size_t bytes);
+/* The event of its end. */
+struct event queue_end(struct queue *queue);
+
+/* All work that was given so far. */
+struct event queue_now(const struct queue *queue);
+/* Work that is given from now on begins after the event. */
+void queue_after(struct queue *queue, struct event event);
+/* Returns when the event has come. From any thread. */
+void event_await(struct event event);
+/* The first error of the queue's work, said once more here. */
+status queue_status(struct queue *queue);
+
+/* ---- for launches (kernels/launched.c) ---- */
+
+struct queue *device_kernels(struct device *device);
+/* Where kernels see memory of the device; NULL: it is not the device's. */
+void *device_near(const struct device *device, const void *at);
+/* The stream that kernels see. */
+struct stream *device_stream(struct device *device);
+
+#endif

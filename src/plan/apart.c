@@ -1,0 +1,54 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* apart.c - limits of a device that is apart from the host. */
+#include "base/check.h"
+#include "plan/stage.h"
+
+static status refuse(const struct stage_request *r, const char *what)
+{
+    FAIL(ERR_CONFIG, "device: %s does not have %s yet (docs/devices.md); "
+                     "device=cpu does", device_about(r->device)->name, what);
+}
+
+static status check_layers(const struct stage *stage)
+{
+    const struct program *p = &stage->program;
+
+    for (int i = 0; i < p->step_count; i++)
+        if (!p->steps[i].layer->by_kernels)
+            FAIL(ERR_CONFIG, "device: %s does not have the layer %s of %s yet "
+                             "(docs/devices.md); device=cpu does",
+                 device_about(stage->request.device)->name,
+                 p->steps[i].layer->name, stage->request.model->kind->name);
+    return OK;
+}
+
+static status check_optimizer(const struct stage *stage)
+{
+    const struct states *states = &stage->states;
+
+    for (int i = 0; i < stage->program.params.count; i++) {
+        const struct optimizer_kind *kind = states->rules[i].kind;
+
+        if (!states->rules[i].frozen && kind != NULL && !kind->by_kernels)
+            FAIL(ERR_CONFIG, "device: %s does not have the optimizer %s yet "
+                             "(docs/devices.md); adamw, lion, sgd and "
+                             "schedule_free run there",
+                 device_about(stage->request.device)->name, kind->name);
+    }
+    return OK;
+}
+
+status stage_check_apart(const struct stage *stage)
+{
+    const struct stage_request *r = &stage->request;
+
+    if (!device_about(r->device)->apart) return OK;
+    if (check_lives() != CHECK_OFF) return refuse(r, "LOCKSTEP_CHECK");
+    if (r->mesh.size[AXIS_CONTEXT] > 1) return refuse(r, "context ranks");
+    if (r->precision.on) return refuse(r, "products in few bits");
+    if (r->observe) return refuse(r, "observe.layers");
+    if (r->qk_clip > 0) return refuse(r, "optimizer.qk_clip");
+    if (r->choice.average > 0) return refuse(r, "optimizer.ema");
+    TRY(check_layers(stage));
+    return r->optimizer ? check_optimizer(stage) : OK;
+}
