@@ -17,7 +17,7 @@ extern "C" {
 #define LOCKSTEP_VERSION "0.1.0"
 /* Version of the definition of every sum (docs/numerics.md). Two programs
  * with the same number train the same bits. */
-#define LOCKSTEP_NUMERICS_VERSION 2
+#define LOCKSTEP_NUMERICS_VERSION 3
 
 /* Exit codes of the process; docs/exit_codes.md says when. */
 enum lockstep_exit {

@@ -59,9 +59,15 @@ void case_quantize(struct operands *o, const int64_t *size);
 status case_quantize_run(const struct kernels *k, struct stream *stream,
                          struct operands *o);
 
+/* y of bitnet. */
+void case_integers(struct operands *o, const int64_t *size);
+status case_integers_run(const struct kernels *k, struct stream *stream,
+                         struct operands *o);
+
 extern const struct bench_case bench_cases[];
 extern const int bench_case_count;
-extern const struct bench_case bench_expert_cases[]; /* and these */
+extern const struct bench_case bench_expert_cases[]; /* and these, of experts
+                                                      * and integers */
 extern const int bench_expert_case_count;
 enum { CASE_FLOATS = (5 << 23) + (1 << 20) }; /* the largest case's operands */
 

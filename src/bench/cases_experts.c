@@ -273,6 +273,12 @@ static status clamped_backward_run(const struct kernels *k,
 }
 
 const struct bench_case bench_expert_cases[] = {
+    {"integer_product", "1024x2304x768", {1024, 2304, 768}, case_integers,
+     case_integers_run},
+    {"integer_product", "1024x768x3072", {1024, 768, 3072}, case_integers,
+     case_integers_run},
+    {"integer_product", "4096x768x3072", {4096, 768, 3072}, case_integers,
+     case_integers_run},
     {"matmul", "NT 8192x2048x512", {8192, 2048, 512}, case_product_nt,
      case_product_run},
     {"experts_product", "NT 2048x512 even", {2048, 512, ROUTE_EVEN},

@@ -263,6 +263,9 @@ void plan_precision_note(const struct pipeline *pipeline)
            use->first, use->end - 1,
            use->accumulator.bits > 0 ? "" : "; sums are float32");
     print_accumulator(&use->accumulator);
+    if (precision_is_integer(&use->recipe))
+        printf("y = x W' is summed in integers and then multiplied by both "
+               "scales\n\n");
     if (use->recipe.straight)
         printf("x and W of dx and dW are those of y, rounded again.%s Then "
                "gradients are %smultiplied by %.9g\n\n",

@@ -185,6 +185,18 @@ static void probe_kernels(struct finding *finding)
     }
 }
 
+/* The instruction for products of bytes, as cpu/integers.c chooses it. */
+static const char *bytes_how(void)
+{
+    switch (isa_best()) {
+    case ISA_AVX512:
+        return features_bytes_wide() ? "AVX512-VNNI" : "VPMADDUBSW of AVX-512";
+    case ISA_AVX2: return features_bytes() ? "AVX-VNNI" : "VPMADDUBSW of AVX2";
+    case ISA_NEON: return "NEON in 16 bits";
+    default: return "plain C, which is slow";
+    }
+}
+
 /* Every machine has the bits of every recipe; what differs is the speed. */
 static void probe_recipes(struct finding *finding)
 {
@@ -194,9 +206,10 @@ static void probe_recipes(struct finding *finding)
         : isa_best() == ISA_PLAIN ? "plain C, which is slow"
                                   : "float32 instructions";
 
-    say(finding, true, "hfp8, fp8, mxfp8, mxfp4, quartet, nvfp4, bitnet: "
-        "blocks are rounded to bfloat16, and %s multiplies them; no "
-        "instruction for 8 or 4 bits is used", how);
+    say(finding, true, "bitnet: y = x W' in integers by %s; all other "
+        "products, hfp8, fp8-*, mxfp8*, mxfp4*, nvfp4*: no instruction for "
+        "8 or 4 bits, blocks are rounded to bfloat16 and multiplied by %s",
+        bytes_how(), how);
 }
 
 static void probe_huge_pages(struct finding *finding)

@@ -19,6 +19,8 @@ static pthread_once_t once = PTHREAD_ONCE_INIT;
 enum {
     EAX, EBX, ECX, EDX,
     BIT_AVX512_BF16 = 5, /* of EAX, subleaf 1 */
+    BIT_AVX_VNNI = 4,
+    BIT_AVX512_VNNI = 11, /* of ECX, subleaf 0 */
     BIT_AMX_BF16 = 22,   /* of EDX, subleaf 0 */
     BIT_AMX_TILE = 24,
     /* A constant of arch_prctl, Linux's Documentation/arch/x86/xstate.rst. */
@@ -39,6 +41,11 @@ static void features_find(void)
     if (__builtin_cpu_supports("avx512f") &&
         cpuid_bit(1, EAX, BIT_AVX512_BF16))
         found |= FEATURE_PAIRS;
+    if (__builtin_cpu_supports("avx2") && cpuid_bit(1, EAX, BIT_AVX_VNNI))
+        found |= FEATURE_BYTES;
+    if (__builtin_cpu_supports("avx512f") &&
+        cpuid_bit(0, ECX, BIT_AVX512_VNNI))
+        found |= FEATURE_BYTES_WIDE;
     /* Results of tiles are rounded by an instruction of the pairs. */
     if (found & FEATURE_PAIRS && cpuid_bit(0, EDX, BIT_AMX_BF16) &&
         cpuid_bit(0, EDX, BIT_AMX_TILE) &&
@@ -61,6 +68,18 @@ bool features_tiles(void)
 {
     pthread_once(&once, features_find);
     return found & limit & FEATURE_TILES;
+}
+
+bool features_bytes(void)
+{
+    pthread_once(&once, features_find);
+    return found & limit & FEATURE_BYTES;
+}
+
+bool features_bytes_wide(void)
+{
+    pthread_once(&once, features_find);
+    return found & limit & FEATURE_BYTES_WIDE;
 }
 
 bool features_even_slow(void)

@@ -9,14 +9,21 @@
 /* The features that a kernel may use: FEATURES_ALL unless a test says
  * otherwise. */
 enum {
-    FEATURE_PAIRS = 1, FEATURE_TILES = 2, FEATURES_ALL = 3,
-    FEATURE_EVEN_SLOW = 4 /* also where it does not pay */
+    FEATURE_PAIRS = 1, FEATURE_TILES = 2,
+    FEATURE_EVEN_SLOW = 4, /* also where it does not pay */
+    FEATURE_BYTES = 8, FEATURE_BYTES_WIDE = 16,
+    FEATURES_ALL = FEATURE_PAIRS | FEATURE_TILES | FEATURE_BYTES |
+                   FEATURE_BYTES_WIDE
 };
 
 bool features_pairs(void); /* VDPBF16PS, sums of pairs of bfloat16 */
 /* AMX's TDPBF16PS on tiles. The first call asks the system for permission to
  * use the registers, for the whole process. */
 bool features_tiles(void);
+/* VPDPBUSD, sums of four products of bytes, in vectors of 256 bits (AVX-VNNI)
+ * and of 512 (AVX512-VNNI). */
+bool features_bytes(void);
+bool features_bytes_wide(void);
 bool features_even_slow(void);
 /* Kernels use these at most, from their next call on. */
 void features_limit(int features);

@@ -353,6 +353,23 @@ size_t kernels_scratch_bytes(const struct kernels *table, int threads,
     return most;
 }
 
+void integer_product_check(const struct integer_product *p)
+{
+    const int64_t m = p->c.shape[0], n = p->c.shape[1], k = p->a.shape[1];
+
+    CHECK(p->a.dtype == DTYPE_U8 && p->b.dtype == DTYPE_U8);
+    CHECK(p->a.shape[0] == m && p->b.shape[0] == n && p->b.shape[1] == k);
+    CHECK(p->a.stride[1] == 1 && p->b.stride[1] == 1 && p->c.stride[1] == 1);
+    CHECK(dtype_real(p->c.dtype) == DTYPE_F32);
+    CHECK(!p->bias || p->bias->shape[0] == n);
+    CHECK(!p->left || (p->left->shape[0] == m && p->left->shape[1] == n &&
+                       p->left->stride[1] == 1));
+    sum_order_check(p->order, k, false);
+    CHECK(p->order->segment_count == p->order->leaves);
+    for (int i = 0; i < p->order->leaves; i++)
+        CHECK(p->order->segments[i].length <= INTEGER_LEAF_MOST);
+}
+
 void sum_order_check(const struct sum_order *order, int64_t k, bool continues)
 {
     int leaves = order->leaves, leaf = 0;

@@ -32,6 +32,7 @@
 #include "base/status.h"
 #include "device/device.h"
 #include "kernels/experts.h"
+#include "kernels/integers.h"
 #include "kernels/quantize.h"
 #include "kernels/rotate.h"
 #include "tensor/tensor.h"
@@ -565,6 +566,7 @@ struct kernels {
     status (*dropout)(struct stream *, const struct dropout *);
     /* Not of real numbers: the same in every table. */
     status (*quantize)(struct stream *, const struct quantize *);
+    status (*integer_product)(struct stream *, const struct integer_product *);
     status (*rotate)(struct stream *, const struct rotate *);
     status (*unrotate)(struct stream *, const struct unrotate *);
 

@@ -42,6 +42,25 @@ static const char *matmul_form(const struct matmul *call)
     return b ? "y = x W'" : "dx = dy W";
 }
 
+static void integers_end(struct meter_track *track,
+                         const struct integer_product *call)
+{
+    const int64_t m = call->c.shape[0], n = call->c.shape[1];
+    const int64_t k = call->a.shape[1];
+
+    if (track == NULL) return;
+    const struct meter_what what = {
+        .kind = METER_MATMUL, .name = "integer_product", .label = "y = x W'",
+        .flops = 2.0 * (double)m * (double)n * (double)k,
+        .bytes = bytes_of(&call->a) + bytes_of(&call->b) +
+                 bytes_of(&call->c) +
+                 (call->bias != NULL ? bytes_of(call->bias) : 0) +
+                 (call->left != NULL ? bytes_of(call->left) : 0),
+        .shape = {m, n, k}};
+
+    meter_end(track, &what);
+}
+
 static void matmul_end(struct meter_track *track, const struct matmul *call)
 {
     const int64_t m = call->c.shape[0], n = call->c.shape[1];

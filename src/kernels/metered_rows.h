@@ -371,6 +371,16 @@ static status METERED(quantize)(struct stream *stream,
                 bytes_of(&call->in) + bytes_of(&call->out));
 }
 
+static status METERED(integer_product)(struct stream *stream,
+                                       const struct integer_product *call)
+{
+    struct meter_track *track = meter_begin();
+    const status result = INNER->integer_product(stream, call);
+
+    integers_end(track, call);
+    return result;
+}
+
 static status METERED(rotate)(struct stream *stream, const struct rotate *call)
 {
     struct meter_track *track = meter_begin();

@@ -15,6 +15,7 @@
 #ifndef LOCKSTEP_KERNELS_QUANTIZE_H
 #define LOCKSTEP_KERNELS_QUANTIZE_H
 
+#include "base/status.h"
 #include "base/random.h"
 #include "kernels/elementary.h"
 #include "tensor/format.h"
@@ -77,7 +78,8 @@ struct quantize_tally {
 struct dropout_row;
 
 struct quantize {
-    struct tensor out;   /* [rows, cols] bfloat16, dense rows */
+    struct tensor out;   /* [rows, cols] bfloat16, dense rows; with scales: U8,
+                          * codes as int8 */
     struct tensor in;    /* bfloat16 or float32 */
     const struct quantize_span *rows, *cols; /* borrowed */
     int64_t row_spans, col_spans;
@@ -94,9 +96,24 @@ struct quantize {
     float *peaks;        /* room for one number of each region */
     float known;         /* late rules: a largest magnitude, more than 0 */
     struct quantize_tally *tally; /* NULL: nobody counts */
+    float *scales;       /* [rows, col_spans] set; codes are for
+                          * kernels/integers.h. FORMAT_INT8 or FORMAT_TERNARY to
+                          * nearest, block_cols 0 and block_rows 0 or 1. NaN
+                          * where the row has an element in the span that is not
+                          * finite, whose code is 0. NULL: no codes */
     float *seen;         /* raised to the largest magnitude of all elements, as
                           * they are rounded; NULL: nobody asks */
 };
+
+static inline void quantize_check(const struct quantize *p)
+{
+    CHECK(dtype_real(p->in.dtype) == DTYPE_F32);
+    CHECK(p->out.dtype == (p->scales != NULL ? DTYPE_U8 : DTYPE_BF16));
+    if (p->scales == NULL) return;
+    CHECK(p->format == FORMAT_INT8 || p->format == FORMAT_TERNARY);
+    CHECK(p->rounding == ROUND_NEAREST && p->block_cols == 0);
+    CHECK(p->block_rows <= 1 && !p->turn && p->scale != SCALE_GAUSS);
+}
 
 /* A format as loops see it. */
 struct grid_format {
@@ -160,6 +177,16 @@ ELEMENTARY float grid_result(const struct grid_format *f, float v,
 
     return (bits & 0x7FFFFFFFu) < 0x7F800000u ? value
                                               : f32_of_bits(0x7FC00000u);
+}
+
+/* The code of v as a number, 0 where v is not finite. Of INT8 and TERNARY. */
+ELEMENTARY float grid_code(float v, float rounded)
+{
+    const uint32_t bits = bits_of_f32(v);
+    const float magnitude =
+        (bits & 0x7FFFFFFFu) < 0x7F800000u ? rounded : 0;
+
+    return bits >> 31 ? -magnitude : magnitude;
 }
 
 /* The magnitude's bits; 0 where it is not finite. They ascend with it. */

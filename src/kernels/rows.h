@@ -12,7 +12,8 @@
     X(rope) X(swiglu_forward) X(swiglu_backward) X(geglu_forward)         \
     X(geglu_backward) X(softcap_forward) X(softcap_backward)              \
     X(activation_forward) X(activation_backward) X(gather_rows)           \
-    X(scatter_rows) X(dropout) X(quantize) X(rotate) X(unrotate)          \
+    X(scatter_rows) X(dropout) X(quantize) X(integer_product)             \
+    X(rotate) X(unrotate)                                                 \
     X(attention_forward) X(attention_backward) X(attention_delta)         \
     X(attention_merge) X(attention_finish) X(attention_heads)             \
     X(router_choose) X(router_losses) X(router_backward) X(jitter)        \
@@ -29,7 +30,8 @@
     X(rope) X(swiglu_forward) X(swiglu_backward) X(geglu_forward)         \
     X(geglu_backward) X(softcap_forward) X(softcap_backward)              \
     X(activation_forward) X(activation_backward) X(gather_rows)           \
-    X(scatter_rows) X(dropout) X(quantize) X(rotate) X(unrotate)          \
+    X(scatter_rows) X(dropout) X(quantize) X(integer_product)             \
+    X(rotate) X(unrotate)                                                 \
     X(attention_forward) X(attention_backward) X(attention_delta)         \
     X(attention_finish) X(attention_heads)                                \
     X(router_choose) X(router_losses) X(router_backward) X(jitter)        \

@@ -41,6 +41,8 @@ static status multiply_rounded(struct run *run, const struct matmul *all,
     if (quantized_is(run, step))
         TRY(quantized_tokens(run, step, use, use == USE_DGRAD, first,
                              &call.a));
+    if (use == USE_FORWARD && quantized_is_integer(run, step))
+        return quantized_product(run, step, &call);
     return run->kernels->matmul(run->stream, &call);
 }
 

@@ -117,6 +117,16 @@ bool precision_is_late(const struct precision *recipe)
     return false;
 }
 
+bool precision_is_integer(const struct precision *recipe)
+{
+    const struct precision_role *w = &recipe->weights;
+    const struct precision_role *x = &recipe->activations;
+
+    return w->format == FORMAT_TERNARY && x->format == FORMAT_INT8 &&
+           w->along == 0 && w->across == 0 && x->along == 0 &&
+           x->across <= 1 && x->rounding == ROUND_NEAREST && !recipe->straight;
+}
+
 float precision_factor(const struct precision *recipe)
 {
     const double largest =

@@ -76,6 +76,9 @@ void precision_block(const struct precision_role *role, bool turned,
 /* A straight recipe multiplies gradients by this at the end: their operands
  * were made smaller so that none is cut off. */
 float precision_factor(const struct precision *recipe);
+/* Whether y is a product of integers: ternary weights, one scale for a leaf,
+ * times int8 activations, one for a token or a chunk (kernels/integers.h). */
+bool precision_is_integer(const struct precision *recipe);
 /* Whether scales of a recipe come from the steps before. */
 bool precision_is_late(const struct precision *recipe);
 /* Blocks at the end of a model that a recipe leaves as they are. */

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* quantized.c - operands of products in few bits.
  *
- *   scratch   sums of the bias | places | spans | peaks | left | right | wide
+ *   scratch   sums of the bias | places | spans | peaks | left | right | wide |
+ *             scales of codes
  *
  * left is x or dy, right the other operand. */
 #include "nn/late.h"
@@ -29,6 +30,12 @@ const struct accumulator *quantized_accumulator(const struct run *run,
     return quantized_is(run, step) && of->bits > 0 ? of : NULL;
 }
 
+bool quantized_is_integer(const struct run *run, const struct step *step)
+{
+    return quantized_is(run, step) &&
+           precision_is_integer(&run->program->precision.recipe);
+}
+
 /* Adapters and what is outside the chosen blocks have none; nor has a model
  * that is not trained. */
 bool quantized_applies(const struct program *p, const struct param_spec *weight)
@@ -52,6 +59,7 @@ struct room {
     struct dropout_row *places;
     struct quantize_span *rows, *cols;
     float *peaks, *wide;
+    float *left_scales, *right_scales;
     char *left, *right, *kept;
     size_t bytes;
 };
@@ -115,8 +123,21 @@ static struct room room_of(const struct step *step, const struct program *p,
 
         room.wide = take(base, &at, (size_t)most_wide * sizeof *room.wide);
     }
+    if (precision_is_integer(&p->precision.recipe)) {
+        const size_t of = sizeof *room.left_scales;
+
+        room.left_scales =
+            take(base, &at, (size_t)quantized_scales(p, p->tokens) * of);
+        room.right_scales =
+            take(base, &at, (size_t)quantized_scales(p, param->rows) * of);
+    }
     room.bytes = at;
     return room;
+}
+
+int64_t quantized_scales(const struct program *p, int64_t rows)
+{
+    return rows * quantized_spans(p);
 }
 
 size_t quantized_scratch(const struct step *step, const struct program *p)
@@ -225,6 +246,12 @@ void quantized_set(struct quantize *call, const struct run *run,
     call->scale = call->scale == SCALE_LATE ? SCALE_CEIL : SCALE_TWO;
 }
 
+/* Codes have scales. */
+static enum dtype dtype_of(const struct quantize *call)
+{
+    return call->scales != NULL ? DTYPE_U8 : DTYPE_BF16;
+}
+
 /* *x as it is kept for dW. */
 static status round_kept(struct run *run, const struct step *step,
                          struct tensor *x)
@@ -321,8 +348,10 @@ status quantized_tokens(struct run *run, const struct step *step,
     *x = call.in;
     if (role->format == FORMAT_BF16) return OK;
     quantized_set(&call, run, &of);
-    call.out = tensor_2d(right ? room.right : room.left, DTYPE_BF16,
-                         x->shape[0], x->shape[1]);
+    if (use == USE_FORWARD && precision_is_integer(recipe))
+        call.scales = room.left_scales;
+    call.out = tensor_2d(right ? room.right : room.left,
+                         dtype_of(&call), x->shape[0], x->shape[1]);
     call.row_spans = fill_tokens(p, x->shape[0], room.rows);
     call.col_spans = quantized_features(p, param, gradient, room.cols);
     if (role->rounding == ROUND_STOCHASTIC)
@@ -401,7 +430,9 @@ status quantized_matrix(struct run *run, const struct param *param,
     if (role->format == FORMAT_BF16) return OK;
     CHECK(role->rounding == ROUND_NEAREST); /* the step is in no key here */
     quantized_set(&call, run, &of);
-    call.out = tensor_2d(room->out, DTYPE_BF16, w->shape[0], w->shape[1]);
+    if (use == USE_FORWARD) call.scales = room->scales;
+    call.out = tensor_2d(room->out, dtype_of(&call), w->shape[0],
+                         w->shape[1]);
     call.row_spans = quantized_features(p, param, true, room->rows);
     call.col_spans = quantized_features(p, param, false, room->cols);
     *w = call.out;
@@ -416,6 +447,19 @@ status quantized_weight(struct run *run, const struct step *step,
     return quantized_matrix(
         run, weight_of(run->program, step), use,
         &(struct quantized_matrix_room){room.rows, room.cols, room.places,
-                                        room.wide, room.peaks, room.right},
+                                        room.wide, room.peaks, room.right,
+                                        room.right_scales},
         w);
+}
+
+status quantized_product(struct run *run, const struct step *step,
+                         const struct matmul *call)
+{
+    const struct room room = room_of(step, run->program, run->scratch);
+    const struct integer_product product = {
+        .c = call->c, .a = call->a, .b = tensor_transpose(call->b),
+        .a_scales = room.left_scales, .b_scales = room.right_scales,
+        .order = call->order, .bias = call->bias, .left = call->left};
+
+    return run->kernels->integer_product(run->stream, &product);
 }

@@ -20,6 +20,13 @@ bool quantized_is(const struct run *run, const struct step *step);
 const struct accumulator *quantized_accumulator(const struct run *run,
                                                 const struct step *step);
 
+/* Whether y of the step is a product of integers. */
+bool quantized_is_integer(const struct run *run, const struct step *step);
+/* Makes it as `call` says, of what the two functions below made of x and of W;
+ * call->b is W' . */
+status quantized_product(struct run *run, const struct step *step,
+                         const struct matmul *call);
+
 /* *x [rows, width] becomes the same rounded: `gradient`: dy, else x. Its rows
  * are whole chunks of sequences; first: the first one's number in the
  * micro-batch. Valid until the next call for the same operand. */
@@ -53,6 +60,8 @@ struct quantized_matrix_room {
     float *wide;                /* ... elements: straight recipes */
     float *peaks;
     void *out;
+    float *scales; /* as many as rows times spans of columns: out has codes;
+                    * NULL: numbers */
 };
 status quantized_matrix(struct run *run, const struct param *param,
                         enum product_use use,
@@ -77,6 +86,9 @@ struct dropout_row quantized_place(int64_t sequence, int64_t position,
 status quantized_again(struct run *run, const struct param *param,
                        enum product_use use, int64_t value, float *wide,
                        struct quantize *call);
+
+/* Scales of the codes of so many rows, at most. */
+int64_t quantized_scales(const struct program *p, int64_t rows);
 
 /* Bytes of scratch, those of the bias's sums first. */
 size_t quantized_scratch(const struct step *step, const struct program *p);

@@ -3,7 +3,8 @@
  * expert after the other.
  *
  *   memory   token | gate | place of each row | spans | peaks | rows of an
- *            expert | left | right | matrix of an expert | wide              */
+ *            expert | left | right | matrix of an expert | wide | scales of
+ *            codes                                                          */
 #include "nn/quantized_experts.h"
 
 #include <string.h>
@@ -19,6 +20,7 @@ struct room {
     struct dropout_row *places;
     struct quantize_span *rows, *cols;
     float *peaks, *wide;
+    float *left_scales, *weight_scales;
     char *plain, *left, *right, *weight;
     size_t bytes;
 };
@@ -68,6 +70,12 @@ static struct room room_of(const struct step *step, const struct program *p,
                          rows * wide > param->elements ? rows * wide
                                                        : param->elements,
                          sizeof *room.wide);
+    if (precision_is_integer(&p->precision.recipe)) {
+        room.left_scales = take(base, &at, quantized_scales(p, rows),
+                                sizeof *room.left_scales);
+        room.weight_scales = take(base, &at, quantized_scales(p, param->rows),
+                                  sizeof *room.weight_scales);
+    }
     room.bytes = at;
     return room;
 }
@@ -192,7 +200,9 @@ static status round_part(struct run *run, const struct expert_part *part,
         late_value(part->param, (int)part->use, right),
         part->use == USE_WGRAD};
     struct quantize call = {
-        .out = to, .rows = part->room.rows, .cols = part->room.cols,
+        .out = to, .scales = to.dtype == DTYPE_U8 ? part->room.left_scales
+                                                  : NULL,
+        .rows = part->room.rows, .cols = part->room.cols,
         .peaks = part->room.peaks, .key = run->keys.recipe,
         .places = part->room.places,
         .turn = part->use == USE_WGRAD && recipe->turn};
@@ -239,11 +249,30 @@ static status matrix_of(struct run *run, const struct expert_part *part,
     TRY(quantized_matrix(
         run, part->param, part->use,
         &(struct quantized_matrix_room){room->rows, room->cols, room->places,
-                                        room->wide, room->peaks, room->weight},
+                                        room->wide, room->peaks, room->weight,
+                                        room->weight_scales},
         &one));
     *out = tensor_3d(one.data, one.dtype, 1, one.shape[0], one.shape[1]);
     if (part->use == USE_FORWARD) *out = transposed(*out);
     return OK;
+}
+
+/* y of codes. */
+static status integers_of(struct run *run, const struct expert_part *part,
+                          const struct experts_product *call)
+{
+    struct tensor bias = call->bias;
+    const struct integer_product product = {
+        .c = call->c, .a = call->a.matrix,
+        .b = tensor_2d(call->b.data, DTYPE_U8, call->b.shape[2],
+                       call->b.shape[1]),
+        .a_scales = part->room.left_scales,
+        .b_scales = part->room.weight_scales, .order = call->order,
+        .bias = bias.data != NULL ? &bias : NULL};
+
+    if (bias.data != NULL)
+        bias = tensor_1d(bias.data, bias.dtype, bias.shape[1]);
+    return run->kernels->integer_product(run->stream, &product);
 }
 
 static status product_of(struct run *run, const struct expert_part *part,
@@ -253,6 +282,8 @@ static status product_of(struct run *run, const struct expert_part *part,
     const bool gradient = part->use == USE_DGRAD;
     const struct precision_role *role =
         gradient ? &recipe->gradients : &recipe->activations;
+    const bool integer = part->use == USE_FORWARD &&
+                         quantized_is_integer(run, part->few->step);
     int64_t row;
     const struct expert_groups groups =
         choice_some(part->few->lists, expert, 1, &row);
@@ -264,7 +295,7 @@ static status product_of(struct run *run, const struct expert_part *part,
     /* A straight recipe rounds the rows where they are made. */
     if (role->format != FORMAT_BF16 && (gradient || !recipe->straight)) {
         call.a = (struct expert_rows){.matrix = tensor_2d(
-            part->room.left, DTYPE_BF16, part->count,
+            part->room.left, integer ? DTYPE_U8 : DTYPE_BF16, part->count,
             all->a.matrix.shape[1])};
         TRY(round_part(run, part, gradient, &all->a, call.a.matrix));
     } else if (!call.a.gathered)
@@ -274,7 +305,8 @@ static status product_of(struct run *run, const struct expert_part *part,
         call.bias = tensor_rows(all->bias, expert, 1);
         call.bias.stride[0] = all->bias.stride[0];
     }
-    return run->kernels->experts_product(run->stream, &call);
+    return integer ? integers_of(run, part, &call)
+                   : run->kernels->experts_product(run->stream, &call);
 }
 
 status quantized_experts_product(struct run *run,

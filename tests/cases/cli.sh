@@ -94,7 +94,7 @@ expect 2 "flags have two dashes" version -j
 expect 2 "expected options, metrics or commands" docs nonsense
 
 # --- output for programs ---
-expect 0 '"numerics_version": 2' version --json
+expect 0 '"numerics_version": 3' version --json
 expect 0 '"capability": "rounding"' doctor --json
 expect 0 '"capability": "recipes"' doctor --json
 

@@ -12,7 +12,8 @@ lacks the format, in the blocks of docs/precision.md, written anew from the
 papers' rules and not from the C source. y and dx are bfloat16, dw is float32.
 
 The products are docs/numerics.md's, in pairs: chains of fused multiply-adds in
-exact fractions, each rounded to float32 once. Stochastic rounding draws from
+exact fractions, each rounded to float32 once; y of bitnet is a sum of integers
+times its scales. Stochastic rounding draws from
 Philox4x32-10 of the counters that docs/numerics.md names, seed 7.
 
 mxfp4-quartet: algorithm 1 of arXiv:2505.14669 with the scale and the mask of
@@ -321,6 +322,29 @@ def chain(a, b, order):
     return total
 
 
+def integers(x, w):
+    """y of ternary weights and int8 activations: sums of codes, in Python's
+    integers, rounded to float32 once, times the product of both scales. One leaf
+    of each; scales are those of `rounded`."""
+    a = numpy.abs(x.astype(numpy.float64))
+    lanes = numpy.zeros(16)
+    for row in numpy.abs(w.astype(numpy.float64)):
+        for j in range(0, len(row), 16):
+            lanes[:len(row[j:j + 16])] += row[j:j + 16]
+    for half in (8, 4, 2, 1):
+        lanes[:half] += lanes[half:2 * half]
+    scale_w = F32(lanes[0] / w.size)
+    scale_x = a.max(axis=1).astype(F32) / F32(127)
+
+    def codes(v, scale, most):
+        y = numpy.abs(v.astype(F32)) / scale
+        return (numpy.minimum(numpy.rint(y), most) *
+                numpy.where(v.astype(F32) < 0, -1, 1)).astype(numpy.int64)
+    qx = codes(x, numpy.where(scale_x > 0, scale_x, F32(1))[:, None], 127)
+    qw = codes(w, scale_w, 1)
+    return (qx @ qw.T).astype(F32) * (scale_x * scale_w)[:, None]
+
+
 def signs_of(order, use):
     return philox(key_of(7, "recipe signs"), STEP, order * 4 + use)[0]
 
@@ -382,8 +406,12 @@ def layer(recipe, x, w, dy, key, order):
         return rounded(mixed, role, False, use == 2, draw(use, gradient),
                        KNOWN[use * 2 + (use == 2 and not gradient)])
 
-    y = chain(operand(x, activations, 0, 0),
-              rounded(w, weights, True, False, None, KNOWN[1]).T, [(0, IN)])
+    if recipe == "bitnet":
+        y = integers(x, w)
+    else:
+        y = chain(operand(x, activations, 0, 0),
+                  rounded(w, weights, True, False, None, KNOWN[1]).T,
+                  [(0, IN)])
     dx = chain(operand(dy, gradients, 1, 1),
                rounded(w, weights, True, True, None, KNOWN[3]), [(0, ROWS)])
     dw = chain(operand(dy, gradients, 2, 1).T,
@@ -412,8 +440,12 @@ def expert(recipe, x, w, dy, order, tokens):
                                                 column),
                        KNOWN[use * 2 + (use == 2 and not gradient)], spans)
 
-    y = chain(operand(x, activations, 0, 0),
-              rounded(w, weights, True, False, None, KNOWN[1]).T, [(0, IN)])
+    if recipe == "bitnet":
+        y = integers(x, w)
+    else:
+        y = chain(operand(x, activations, 0, 0),
+                  rounded(w, weights, True, False, None, KNOWN[1]).T,
+                  [(0, IN)])
     dx = chain(operand(dy, gradients, 1, 1),
                rounded(w, weights, True, True, None, KNOWN[3]), [(0, ROWS)])
     dw = chain(operand(dy, gradients, 2, 1).T,

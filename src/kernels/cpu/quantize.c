@@ -21,6 +21,8 @@ struct part {
     int64_t stride, rows, width;
     int64_t row, col;      /* of the first element in the matrix */
     uint64_t whole;        /* column, in the whole */
+    int64_t span;          /* of columns, and whether the part begins it */
+    bool starts;
     float *tile;           /* [QUANTIZE_TURN, STRIP] */
 };
 
@@ -60,18 +62,19 @@ static void tile_turn(float *tile, int64_t width)
         SIMD for (int64_t c = 0; c < width; c++) tile[i * STRIP + c] *= 0.25f;
 }
 
-/* The part in columns [at, ...) of a span, in rows [row, row + rows). */
+/* The part in columns [at, ...) of a span and rows [row, row + rows). */
 static struct part part_of(const struct quantize_job *job, int64_t row,
-                           int64_t rows, struct quantize_span cols, int64_t at,
-                           float *tile)
+                           int64_t rows, int64_t span, int64_t at, float *tile)
 {
     const struct quantize *p = job->p;
+    const struct quantize_span cols = p->cols[span];
     const int64_t left = cols.count - at;
     struct part x = {.dtype = p->in.dtype, .stride = p->in.stride[0],
                      .rows = rows, .width = left < job->strip ? left
                                                               : job->strip,
                      .row = row, .col = cols.first + at,
-                     .whole = cols.whole + (uint64_t)at, .tile = tile};
+                     .whole = cols.whole + (uint64_t)at, .span = span,
+                     .starts = at == 0, .tile = tile};
 
     x.data = element_at(p->in.data, x.dtype, row * x.stride + x.col);
     if (!p->turn || rows < QUANTIZE_TURN) return x;
@@ -255,6 +258,37 @@ ELEMENTARY void rows_write(enum dtype dtype, bool stochastic, bool powers,
     }
 }
 
+/* Codes, and the scales of rows with what is not finite in them. */
+ELEMENTARY void codes_write(enum dtype dtype, bool powers,
+                            const struct quantize_job *job,
+                            const struct part *x, const struct scales *scales)
+{
+    const struct quantize *p = job->p;
+    const struct grid_format f = job->format;
+    const float by = scales->by[0];
+
+    for (int64_t r = 0; r < x->rows; r++) {
+        const void *in = element_at(x->data, dtype, r * x->stride);
+        int8_t *out = (int8_t *)p->out.data +
+                      (x->row + r) * p->out.stride[0] + x->col;
+        float *scale = &p->scales[(x->row + r) * p->col_spans + x->span];
+        uint32_t most = 0;
+
+        _Pragma("omp simd reduction(max : most)")
+        for (int64_t c = 0; c < x->width; c++) {
+            const float v = element_get(in, dtype, c);
+            const uint32_t bits = bits_of_f32(v) & 0x7FFFFFFFu;
+            const float a = f32_of_bits(bits < 0x7F800000u ? bits : 0);
+            const float y = powers ? a * by : a / by;
+
+            most = bits > most ? bits : most;
+            out[c] = (int8_t)(int32_t)grid_code(v, grid_nearest(&f, y));
+        }
+        if (x->starts) *scale = scales->scale[0];
+        if (most >= 0x7F800000u) *scale = f32_of_bits(0x7FC00000u);
+    }
+}
+
 /* *most = the larger one, or, where less, the smaller one that is not zero,
  * whatever other threads do with it. */
 static void bound_move(float *bound, float value, bool less)
@@ -292,21 +326,25 @@ static void part_count(const struct quantize_job *job, const struct part *x,
 
     for (int64_t r = 0; r < x->rows; r++) {
         const void *in = element_at(x->data, x->dtype, r * x->stride);
-        const uint16_t *out = (const uint16_t *)p->out.data +
-                              (x->row + r) * p->out.stride[0] + x->col;
+        const int64_t at = (x->row + r) * p->out.stride[0] + x->col;
 
         for (int64_t c = 0; c < x->width; c++) {
             const float v = element_get(in, x->dtype, c);
             const float a = f32_of_bits(bits_of_f32(v) & 0x7FFFFFFFu);
             const float y = powers ? a * scales->by[c] : a / scales->by[c];
 
-            tally_count(&own, v, y, element_get(out, DTYPE_BF16, c),
-                        &job->format, scales->scale[c]);
+            const float value =
+                p->scales != NULL
+                    ? (float)((const int8_t *)p->out.data)[at + c]
+                    : element_get(p->out.data, DTYPE_BF16, at + c);
+
+            tally_count(&own, v, y, value, &job->format, scales->scale[c]);
         }
     }
     tally_join(p->tally, &own);
 }
 
+#define CODES(dtype, powers) codes_write(dtype, powers, job, x, scales)
 #define WRITE(dtype, stochastic, powers) \
     rows_write(dtype, stochastic, powers, job, x, scales)
 
@@ -315,6 +353,13 @@ static void part_write(const struct quantize_job *job, const struct part *x,
 {
     const bool powers = scale_is_power(job->p->scale);
 
+    if (job->p->scales != NULL) {
+        if (x->dtype == DTYPE_BF16 && powers) CODES(DTYPE_BF16, true);
+        else if (x->dtype == DTYPE_BF16) CODES(DTYPE_BF16, false);
+        else if (powers) CODES(DTYPE_F32, true);
+        else CODES(DTYPE_F32, false);
+        return;
+    }
     if (job->p->rounding == ROUND_STOCHASTIC) {
         if (x->dtype == DTYPE_BF16 && powers) WRITE(DTYPE_BF16, true, true);
         else if (x->dtype == DTYPE_BF16) WRITE(DTYPE_BF16, true, false);
@@ -332,13 +377,14 @@ static void part_write(const struct quantize_job *job, const struct part *x,
 
 /* The largest of the rows in a whole span of columns. */
 static uint32_t rows_peak(const struct quantize_job *job, int64_t row,
-                          int64_t rows, struct quantize_span cols)
+                          int64_t rows, int64_t span)
 {
+    const struct quantize_span cols = job->p->cols[span];
     float tile[QUANTIZE_TURN * STRIP];
     uint32_t most[STRIP], all = 0;
 
     for (int64_t c = 0; c < cols.count; c += job->strip) {
-        const struct part x = part_of(job, row, rows, cols, c, tile);
+        const struct part x = part_of(job, row, rows, span, c, tile);
 
         part_peaks(&x, most);
         const uint32_t one = largest_of(most, x.width);
@@ -365,10 +411,10 @@ static float region_scale(const struct quantize_job *job, float region)
 /* The rows of a group in a span of columns. region: its peak or mean; counts:
  * what is written is counted. */
 static void group_write(const struct quantize_job *job, int64_t row,
-                        int64_t rows, struct quantize_span cols, float region,
-                        bool counts)
+                        int64_t rows, int64_t span, float region, bool counts)
 {
     const struct quantize *p = job->p;
+    const struct quantize_span cols = p->cols[span];
     const bool free = p->scale == SCALE_NONE || p->scale == SCALE_MEAN ||
                       p->scale == SCALE_LATE; /* of the block's peak */
     const bool fixed = p->block_cols == 0 || (free && p->scale != SCALE_MEAN);
@@ -380,12 +426,12 @@ static void group_write(const struct quantize_job *job, int64_t row,
     if (fixed) {
         most[0] = free ? 0
                   : p->block_rows == 0 ? bits_of_f32(region)
-                                       : rows_peak(job, row, rows, cols);
+                                       : rows_peak(job, row, rows, span);
         for (int c = 1; c < STRIP; c++) most[c] = most[0];
         scales_of(job, most, outer, &scales);
     }
     for (int64_t c = 0; c < cols.count; c += job->strip) {
-        const struct part x = part_of(job, row, rows, cols, c, tile);
+        const struct part x = part_of(job, row, rows, span, c, tile);
 
         if (!fixed) {
             if (p->scale == SCALE_GAUSS) {
@@ -438,10 +484,10 @@ static void each_group(const struct quantize_job *job, bool peaks,
                                     !p->cols[j].copy;
 
                 if (peaks)
-                    peak_raise(region, rows_peak(job, rows.first + r, count,
-                                                 p->cols[j]));
+                    peak_raise(region,
+                               rows_peak(job, rows.first + r, count, j));
                 else
-                    group_write(job, rows.first + r, count, p->cols[j],
+                    group_write(job, rows.first + r, count, j,
                                 region != NULL ? *region : 0, counts);
             }
         }
@@ -541,7 +587,7 @@ status CPU(quantize)(struct stream *stream, const struct quantize *p)
         .e4m3 = grid_format(FORMAT_E4M3),
         .height = p->block_rows > 0 ? p->block_rows : GROUP, .strip = STRIP};
 
-    CHECK(p->out.dtype == DTYPE_BF16 && dtype_real(p->in.dtype) == DTYPE_F32);
+    quantize_check(p);
     CHECK(p->in.dtype != DTYPE_F16 && p->out.stride[1] == 1);
     CHECK(p->in.stride[1] == 1 && p->block_cols <= STRIP);
     CHECK(!p->turn || p->block_rows == QUANTIZE_TURN);

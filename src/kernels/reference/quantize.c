@@ -8,6 +8,7 @@
 struct region {
     const struct quantize *p;
     struct quantize_span rows, cols;
+    int64_t span;           /* of columns */
     struct grid_format format, e4m3;
     float outer; /* struct quantize: t of SCALE_TWO, the mean of SCALE_MEAN */
 };
@@ -111,6 +112,29 @@ static uint32_t word_at(const struct region *r, int64_t row, int64_t col)
     return words[element / DROPOUT_BLOCKS % 4];
 }
 
+/* Writes (i, j), and gives it back as float32. */
+static float element_write(const struct region *r, int64_t i, int64_t j,
+                           float rounded, float scale)
+{
+    const struct quantize *p = r->p;
+    const float v = input_at(r, i, j);
+    const int64_t at = i * p->out.stride[0] + j;
+
+    if (p->scales == NULL) {
+        const float value = grid_result(&r->format, v, rounded, scale);
+
+        element_set(p->out.data, DTYPE_BF16, at, value);
+        return value;
+    }
+    float *own = &p->scales[i * p->col_spans + r->span];
+    const float code = grid_code(v, rounded);
+
+    if (j == r->cols.first) *own = scale;
+    if (!(v - v == 0)) *own = f32_of_bits(0x7FC00000u);
+    ((int8_t *)p->out.data)[at] = (int8_t)code;
+    return code;
+}
+
 static void block_write(const struct region *r, const struct block *b)
 {
     const struct quantize *p = r->p;
@@ -133,10 +157,8 @@ static void block_write(const struct region *r, const struct block *b)
                     ? grid_stochastic(&r->format, y, word_at(r, i, j))
                     : grid_nearest(&r->format, y);
 
-            const float value = grid_result(&r->format, v, rounded, scale);
+            const float value = element_write(r, i, j, rounded, scale);
 
-            element_set(p->out.data, DTYPE_BF16, i * p->out.stride[0] + j,
-                        value);
             if (counts)
                 tally_count(p->tally, v, y, value, &r->format, scale);
         }
@@ -182,13 +204,13 @@ static void region_write(struct region *r)
 status NAME(quantize)(struct stream *stream, const struct quantize *p)
 {
     (void)stream;
-    CHECK(p->out.dtype == DTYPE_BF16 && dtype_real(p->in.dtype) == DTYPE_F32);
+    quantize_check(p);
     CHECK(!p->turn || p->block_rows == QUANTIZE_TURN);
     CHECK(p->scale != SCALE_GAUSS || (p->block_rows == 1 && p->block_cols > 0));
     for (int64_t i = 0; i < p->row_spans; i++)
         for (int64_t j = 0; j < p->col_spans; j++) {
             struct region r = {.p = p, .rows = p->rows[i], .cols = p->cols[j],
-                               .format = grid_format(p->format),
+                               .span = j, .format = grid_format(p->format),
                                .e4m3 = grid_format(FORMAT_E4M3)};
 
             if (r.rows.count > 0 && r.cols.count > 0) region_write(&r);
