@@ -167,6 +167,9 @@ refused "a fraction for a whole number" 78 "train.batch" --set train.batch=1.5
 refused "out of range" 78 "optimizer.beta1" --set optimizer.beta1=1.5
 refused "an unknown family" 78 "gpt2" --set model.family=gpt3
 refused "an unknown type" 78 "float32" --set train.dtype=float33
+refused "an unknown device" 78 "expected auto, cpu or far" --set device=cup
+refused "a device without a feature" 78 "device=cpu does" \
+    --set device=far --set optimizer.ema=0.9
 refused "an unknown schedule" 78 "cosine" --set optimizer.schedule=cosin
 refused "an unknown kind to recompute" 78 "recompute" \
     --set train.recompute=[nrom]

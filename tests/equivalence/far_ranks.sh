@@ -101,7 +101,7 @@ done
 
 # ---- what is not there ----
 
-expect "experts are refused" 78 "device: far does not have the layer" \
+expect "experts are refused" 78 "device: far does not have experts yet" \
     plan config.yaml --set device=far --set model.family=mixtral \
     --set moe.experts=4
 expect "an optimizer is refused" 78 "far does not have the optimizer soap" \

@@ -222,5 +222,27 @@ mutation "gradients are given back under their sum" src/step/execute.c \
     's/^( *)TRY\(wait_for\(e, /\1if (i->kind != DO_GIVE) TRY(wait_for(e, /' \
     "$fsdp train.micro_batch=1"
 unset LOCKSTEP_CHECK
-more=()
+
+# The device far: events and copies that are left out, and the host where it has
+# no access.
+export LOCKSTEP_FAR=late
+mutation "a copy to the host does not wait for kernels" src/device/far.c \
+    's/^    queue_after\(device->copies, queue_now\(device->kernels\)\);$//' \
+    "ranks=1 device=far"
+mutation "kernels do not wait for what the host writes" src/device/far.c \
+    's/^    if \(bytes > 0\) queue_after\(device->kernels, end\);$/    (void)end;/' \
+    "ranks=1 device=far"
+mutation "losses are read before they are there" src/step/work.c \
+    's/TRY\(device_finish\(run->stream\)\);//' "ranks=1 device=far"
+mutation "a message leaves before kernels are done" src/comm/call.c \
+    's/TRY\(device_settle\(call->in\.data\)\);//; s/TRY\(device_settle\(call->out\.data\)\);//' \
+    "$data device=far" "$tensor device=far"
+mutation "a launch does not copy the order of a sum" src/kernels/launched.c \
+    's/copy = queue_more\(l->queue, bytes\);/return at;/' "$tensor device=far"
+mutation "the host copies memory of the device" src/step/work.c \
+    's/return device_copy\(&stage->stream, /return !__builtin_memcpy(/' \
+    "$pipe schedule.name=zb-v device=far"
+mutation "a layer makes a list in memory of the device" src/nn/embedding.c \
+    's/int32_t \*index = run->lists;/int32_t *index = run->scratch;/' "$tensor device=far"
+unset LOCKSTEP_FAR
 report

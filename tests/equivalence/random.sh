@@ -7,6 +7,8 @@
 # fails is printed with its seed:
 #
 #     BUILD=build SEED=7 ROUNDS=1 tests/equivalence/random.sh
+#
+# FAR=1 puts every layout on the device far (docs/devices.md), else one of four.
 . "${0%/*}/../drills/common.sh"
 . "$tree/tests/equivalence/rows.sh"
 LIMIT=600
@@ -86,6 +88,9 @@ draw() { # SEED
                     "pipe,tensor,data,shard data,context,pipe")
             if (context > 1)
                 text = text " context.kind=" of("allgather ring ulysses hybrid")
+            if ((random(4) == 0 || ENVIRON["FAR"] != "") &&
+                length(text) < 370)
+                text = text " device=far"
             return text
         }
         # Sizes and rules of a family that others do not have.
@@ -268,7 +273,10 @@ draw() { # SEED
                 "numerics.accumulator=" (recipe ~ /none|bitnet/ ? "off" : \
                     of("off off 14:32:128 8:4:0 12:8:8")),
                 "optimizer.clip=" of("0 0.5") special extra stays()
-            for (i = 0; i < 40; i++) print layout()
+            for (i = 0; i < 40; i++) {
+                text = layout()
+                if (length(text) < 384) print text # else verify refuses it
+            }
         }'
 }
 

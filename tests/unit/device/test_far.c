@@ -1,0 +1,251 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* test_far.c - mirrors src/device/far.c: who may touch its memory, and when
+ * work is done. */
+#include "device/far.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <sys/wait.h>
+#include "kernels/kernels.h"
+#include "tests/test.h"
+
+enum { BYTES = 1 << 18 }; /* more than one part of a copy */
+
+struct far {
+    struct device *device;
+    struct stream stream;
+    struct kernels table, real, behind[2];
+    char *memory;
+};
+
+/* A stream with the tables of plain C behind it. */
+static void far_begin(struct far *far, enum device_haste haste)
+{
+    const struct device_choice choice = {DEVICE_FAR, haste, 1, 1 << 16};
+    void *memory;
+
+    *far = (struct far){.device = NULL};
+    IS_OK(device_open(&far->device, &choice));
+    IS_OK(device_take(far->device, BYTES, &memory));
+    far->memory = memory;
+    IS_OK(kernels_get(&far->table, DTYPE_F32, ISA_PLAIN));
+    far->real = far->table;
+    far->stream.device = far->device;
+    kernels_launch(&far->table, &far->real, far->behind, &far->stream);
+    device_join(far->device, &far->stream);
+}
+
+static void far_end(struct far *far)
+{
+    device_give(far->device, far->memory);
+    device_close(far->device);
+}
+
+static const enum device_haste both[] = {DEVICE_LATE, DEVICE_EARLY};
+
+TEST(what_is_written_is_read)
+{
+    char *from = malloc(BYTES), *to = malloc(BYTES);
+
+    for (int i = 0; i < BYTES; i++) from[i] = (char)(i * 7 + i / 256);
+    for (int i = 0; i < ROWS(both); i++) {
+        struct far far;
+
+        far_begin(&far, both[i]);
+        IS_OK(device_write(&far.stream, far.memory, from, BYTES));
+        IS_OK(device_read(&far.stream, to, far.memory, BYTES));
+        EQUAL_BYTES(from, to, BYTES);
+        IS_OK(device_fill(&far.stream, far.memory + 64, 3, 64));
+        IS_OK(device_copy(&far.stream, far.memory, far.memory + 64, 64));
+        IS_OK(device_read(&far.stream, to, far.memory, 128));
+        for (int j = 0; j < 128; j++) EQUAL_INT(to[j], 3);
+        far_end(&far);
+    }
+    free(from);
+    free(to);
+}
+
+/* The caller's memory is his again as soon as a call returns. */
+TEST(lists_and_writes_are_copied_at_once)
+{
+    for (int i = 0; i < ROWS(both); i++) {
+        float table[8] = {0, 1, 2, 3, 4, 5, 6, 7}, rows[6];
+        int32_t index[3] = {3, 0, 2};
+        struct far far;
+
+        far_begin(&far, both[i]);
+        const struct tensor there =
+            tensor_2d(far.memory, DTYPE_F32, 4, 2);
+        const struct tensor out =
+            tensor_2d(far.memory + 4096, DTYPE_F32, 3, 2);
+
+        IS_OK(device_write(&far.stream, far.memory, table, sizeof table));
+        memset(table, 0xff, sizeof table);
+        IS_OK(far.table.gather_rows(&far.stream, out, false, there, index));
+        memset(index, 0xff, sizeof index);
+        IS_OK(device_read(&far.stream, rows, out.data, sizeof rows));
+        EQUAL_INT(rows[0], 6);
+        EQUAL_INT(rows[3], 1);
+        EQUAL_INT(rows[4], 4);
+        far_end(&far);
+    }
+}
+
+/* Late work waits for somebody who wants it; until then the host finds NaN. */
+TEST(late_work_is_not_done_before_it_is_awaited)
+{
+    struct far far;
+    double sum = 0;
+
+    far_begin(&far, DEVICE_LATE);
+    const struct tensor x = tensor_1d(far.memory, DTYPE_F32, 16);
+
+    IS_OK(device_fill(&far.stream, far.memory, 0, 64));
+    IS_OK(far.table.sum_squares(&far.stream, &sum,
+                                tensor_2d(x.data, x.dtype, 1, 16), 1));
+    usleep(2000);
+    CHECK(sum != sum);
+    IS_OK(device_finish(&far.stream));
+    CHECK(sum == 0);
+    far_end(&far);
+}
+
+/* Returns the signal that ended a child which does this to the address. */
+static int ended_by(void (*touch)(volatile char *), char *at)
+{
+    const pid_t child = fork();
+    int how = 0;
+
+    CHECK(child >= 0);
+    if (child == 0) {
+        signal(SIGSEGV, SIG_DFL);
+        signal(SIGABRT, SIG_DFL);
+        fclose(stderr);
+        touch(at);
+        _exit(0);
+    }
+    CHECK(waitpid(child, &how, 0) == child);
+    return WIFSIGNALED(how) ? WTERMSIG(how) : 0;
+}
+
+static void load(volatile char *at)
+{
+    const char byte = *at;
+
+    (void)byte;
+}
+
+static void store(volatile char *at)
+{
+    *at = 1;
+}
+
+TEST(the_host_cannot_touch_its_memory)
+{
+    struct far far;
+    int file;
+
+    far_begin(&far, DEVICE_LATE);
+    EQUAL_INT(ended_by(load, far.memory), SIGSEGV);
+    EQUAL_INT(ended_by(store, far.memory + BYTES - 1), SIGSEGV);
+    EQUAL_INT(ended_by(store, far.memory + BYTES), SIGSEGV);
+    file = open("/dev/zero", O_RDONLY);
+    CHECK(file >= 0);
+    EQUAL_INT(read(file, far.memory, 16), -1);
+    EQUAL_INT(errno, EFAULT);
+    close(file);
+    far_end(&far);
+}
+
+static struct far *launching;
+
+static void launch_host_memory(volatile char *at)
+{
+    float here[4] = {0};
+    const struct tensor host = tensor_1d(here, DTYPE_F32, 4);
+
+    (void)at;
+    (void)launching->table.add(&launching->stream, host, host, host);
+}
+
+TEST(kernels_take_memory_of_the_device_only)
+{
+    struct far far;
+
+    far_begin(&far, DEVICE_LATE);
+    launching = &far;
+    EQUAL_INT(ended_by(launch_host_memory, NULL), SIGABRT);
+    far_end(&far);
+}
+
+/* A message finds what the device's copies see. */
+TEST(messages_find_its_memory)
+{
+    struct far far;
+    char here = 0;
+
+    far_begin(&far, DEVICE_LATE);
+    IS_OK(device_fill(&far.stream, far.memory, 5, 16));
+    IS_OK(device_settle(far.memory));
+    CHECK(device_seen(far.memory) != (void *)far.memory);
+    EQUAL_INT(*(char *)device_seen(far.memory), 5);
+    CHECK(device_seen(&here) == (void *)&here);
+    far_end(&far);
+    CHECK(device_seen(far.memory) == (void *)far.memory);
+}
+
+static status fail_late(void *owner, void *told)
+{
+    (void)owner;
+    (void)told;
+    FAIL(ERR_DEVICE, "this piece of work fails");
+}
+
+TEST(an_error_of_its_work_is_told_to_who_waits)
+{
+    struct far far;
+
+    far_begin(&far, DEVICE_LATE);
+    queue_begin(device_kernels(far.device), fail_late, 0);
+    queue_end(device_kernels(far.device));
+    FAILS(device_finish(&far.stream), ERR_DEVICE, "this piece of work fails");
+    status_clear();
+    IS_OK(device_finish(&far.stream));
+    far_end(&far);
+}
+
+/* Room is used again when what lies there was done. */
+TEST(a_queue_takes_more_work_than_it_has_room_for)
+{
+    for (int i = 0; i < ROWS(both); i++) {
+        struct far far;
+        char last[16];
+
+        far_begin(&far, both[i]);
+        for (int j = 0; j < 20000; j++)
+            IS_OK(device_fill(&far.stream, far.memory, j % 100, 16));
+        IS_OK(device_read(&far.stream, last, far.memory, 16));
+        EQUAL_INT(last[15], 19999 % 100);
+        far_end(&far);
+    }
+}
+
+TEST(names_of_devices)
+{
+    enum device_kind kind;
+
+    IS_OK(device_parse(&kind, "auto"));
+    EQUAL_INT(kind, DEVICE_CPU);
+    IS_OK(device_parse(&kind, "far"));
+    EQUAL_INT(kind, DEVICE_FAR);
+    FAILS(device_parse(&kind, "cuda"), ERR_CONFIG, "take auto or cpu");
+    FAILS(device_parse(&kind, "fra"), ERR_CONFIG, "expected auto, cpu or far");
+}
+
+TEST_MAIN(what_is_written_is_read, lists_and_writes_are_copied_at_once,
+          late_work_is_not_done_before_it_is_awaited,
+          the_host_cannot_touch_its_memory,
+          kernels_take_memory_of_the_device_only, messages_find_its_memory,
+          an_error_of_its_work_is_told_to_who_waits,
+          a_queue_takes_more_work_than_it_has_room_for, names_of_devices)
