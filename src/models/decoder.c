@@ -438,6 +438,11 @@ static slot mixture(struct program *p, const struct model *m, slot x)
     struct param_spec logits_bias =
         vector("router_b", of->experts, d->router.bias, INIT_ZERO);
 
+    const struct outside *const routers[] = {&d->router};
+    struct adapter adapters[PARAM_PIECES_MAX];
+    const struct adapter beside =
+        adapters_of(p, m, routers, 1, adapters) > 0 ? adapters[0]
+                                                    : (struct adapter){0};
     const struct param_spec *biased =
         d->router.bias != NULL ? &logits_bias : NULL;
 
@@ -446,7 +451,8 @@ static slot mixture(struct program *p, const struct model *m, slot x)
     logits_bias.role = ROLE_LOGIT_BIAS;
     add_biases(m, &spec);
     if (p->error == OK) p->error = expert_adapters(p, m, &spec);
-    const slot logits = nn_router(p, nn_jitter(p, x), &router, biased);
+    const slot logits = nn_router_adapted(p, nn_jitter(p, x), &router, biased,
+                                          &beside);
     slot choice =
         nn_choose_biased(p, logits, &spec.form, of->bias ? &bias : NULL);
     const slot read = d->gated_inputs ? nn_gated(p, x, &choice, &spec) : x;

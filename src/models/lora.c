@@ -18,7 +18,7 @@ static const struct outside *table_part(const struct decoder *d, int index)
     const struct outside *parts[LORA_PARTS] = {
         &d->q, &d->k, &d->v, &d->qkv, &d->out, &d->q_down, &d->q_up,
         &d->kv_down, &d->kv_up, &d->gate, &d->up, &d->gate_up,
-        &d->down, &d->shared_gate, &d->shared_up, &d->shared_down,
+        &d->down, &d->router, &d->shared_gate, &d->shared_up, &d->shared_down,
         &d->expert_gate, &d->expert_up, &d->expert_down};
 
     return parts[index];
@@ -34,7 +34,8 @@ bool lora_has(const struct model *model, int layer, int index)
     if (part == &decoder_of(model)->q_down || part == &decoder_of(model)->q_up)
         return model->mla.query_rank > 0;
     if (index < LORA_FEED_FORWARD) return true;
-    if (index < LORA_SHARED) return !mixed;
+    if (index < LORA_ROUTER) return !mixed;
+    if (index == LORA_ROUTER) return mixed;
     return mixed && (index >= LORA_EXPERTS || moe->shared_width > 0);
 }
 
@@ -239,7 +240,8 @@ static bool names_stem(const char *target, const char *stem)
 
 /* The parts that a target names: several where a family uses a name twice.
  * `all` leaves out the experts that tokens choose, which are most of a model's
- * matrices; all-linear, PEFT's word, has them. */
+ * matrices; all-linear, PEFT's word, has them. Routers are asked for by name,
+ * theirs or "router": who trains them changes which expert learns what. */
 static unsigned parts_of(const struct model *model, const char *target)
 {
     const bool every = strcmp(target, "all-linear") == 0;
@@ -250,7 +252,9 @@ static unsigned parts_of(const struct model *model, const char *target)
     for (int i = 0; i < LORA_PARTS; i++) {
         if (lora_part(model, i) == NULL) continue;
         lora_stem(lora_part(model, i), -1, stem);
-        if (every || (all && i < LORA_EXPERTS) || names_stem(target, stem))
+        if (((every || (all && i < LORA_EXPERTS)) && i != LORA_ROUTER) ||
+            (i == LORA_ROUTER && strcmp(target, "router") == 0) ||
+            names_stem(target, stem))
             parts |= 1u << i;
     }
     return parts;

@@ -10,8 +10,9 @@ struct outside;
 
 enum {
     LORA_FEED_FORWARD = 9, /* parts from here on are of a dense block, */
-    LORA_SHARED = 13,      /* of the expert of all tokens, */
-    LORA_EXPERTS = 16,     /* and of every expert that tokens choose */
+    LORA_ROUTER = 13,      /* one is the router, */
+    LORA_SHARED = 14,      /* then those of the expert of all tokens, */
+    LORA_EXPERTS = 17,     /* and of every expert that tokens choose */
     LORA_NAME_BYTES = 128
 };
 

@@ -25,6 +25,7 @@ struct reading {
     const struct lora_matcher *matcher;
     char module[MODULE_BYTES]; /* "model.layers.0.self_attn.q_proj" */
     int layer;
+    bool router;               /* the module is one */
     int matches;               /* so far */
 };
 
@@ -65,7 +66,8 @@ static bool is_known(const char *key)
         "lora_dropout", "fan_in_fan_out", "use_rslora", "target_modules",
         "exclude_modules", "layers_to_transform", "layers_pattern",
         "rank_pattern", "alpha_pattern", "init_lora_weights", "bias",
-        "megatron_core", "qalora_group_size", "ensure_weight_tying"};
+        "megatron_core", "qalora_group_size", "ensure_weight_tying",
+        "target_parameters"};
 
     for (size_t i = 0; i < sizeof known / sizeof *known; i++)
         if (strcmp(key, known[i]) == 0) return true;
@@ -90,6 +92,66 @@ static status check_beginning(const struct reading *r)
     return OK;
 }
 
+static bool ends_at_dot(const char *name, const char *end)
+{
+    const size_t length = strlen(name), tail = strlen(end);
+
+    if (tail == 0 || tail > length || strcmp(name + length - tail, end) != 0)
+        return false;
+    return tail == length || name[length - tail - 1] == '.';
+}
+
+/* Is the parameter, as PEFT's target_parameters name it, the weight of the
+ * model's routers? "gate.weight", "mlp.gate.weight" */
+static bool is_router_weight(const struct model *model, const char *name)
+{
+    const struct outside *router = lora_part(model, LORA_ROUTER);
+    char stem[LORA_NAME_BYTES], weight[LORA_NAME_BYTES + 8];
+
+    if (router == NULL) return false;
+    lora_stem(router, -1, stem);
+    snprintf(weight, sizeof weight, "%s.weight", lora_last(stem));
+    return ends_at_dot(name, weight);
+}
+
+static status check_parameters(const struct reading *r)
+{
+    const struct json *list = json_get(r->root, "target_parameters");
+
+    if (list == NULL || !is_set(list)) return OK;
+    if (list->kind != JSON_ARRAY || list->count > NAMES_MAX)
+        FAIL(ERR_FORMAT, "%s: target_parameters is no list of at most %d names",
+             r->path, NAMES_MAX);
+    for (int i = 0; i < list->count; i++) {
+        if (list->items[i].kind != JSON_STRING)
+            FAIL(ERR_FORMAT, "%s: target_parameters[%d] is not a string",
+                 r->path, i);
+        if (!is_router_weight(r->model, list->items[i].string))
+            FAIL(ERR_CONFIG, "%s: target_parameters names %.60s; only the "
+                             "weight of routers is read from there", r->path,
+                 list->items[i].string);
+    }
+    return OK;
+}
+
+/* Have target_parameters the router? They were checked. */
+static bool is_parameter(const struct reading *r)
+{
+    const struct json *list = json_get(r->root, "target_parameters");
+    const struct json *item;
+
+    if (!r->router || list == NULL || list->kind != JSON_ARRAY) return false;
+    for (int i = 0; i < list->count; i++) {
+        item = &list->items[i];
+        const size_t length = strlen(item->string) - strlen(".weight");
+
+        if (strncmp(item->string, r->module, length) == 0 ||
+            strstr(item->string, "layers.") == NULL)
+            return true;
+    }
+    return false;
+}
+
 static status check_computed(const struct reading *r)
 {
     const char *kind, *bias;
@@ -109,19 +171,11 @@ static status check_computed(const struct reading *r)
             FAIL(ERR_CONFIG, "%s: %.60s is set, which is not supported",
                  r->path, key);
     }
+    TRY(check_parameters(r));
     return check_beginning(r);
 }
 
 /* ---- names ---- */
-
-static bool ends_at_dot(const char *name, const char *end)
-{
-    const size_t length = strlen(name), tail = strlen(end);
-
-    if (tail == 0 || tail > length || strcmp(name + length - tail, end) != 0)
-        return false;
-    return tail == length || name[length - tail - 1] == '.';
-}
 
 /* Only letters, digits, "_" and "." (which then is a dot). */
 static bool is_plain(const char *pattern)
@@ -253,9 +307,11 @@ static status is_target(struct reading *r, bool *yes)
     TRY(names(r, "exclude_modules", &excluded));
     *yes = false;
     if (excluded) return OK;
+    *yes = is_parameter(r);
+    if (*yes) return layer_chosen(r, yes);
     if (targets->kind == JSON_STRING &&
         strcmp(targets->string, "all-linear") == 0)
-        *yes = true;
+        *yes = !r->router;
     else
         TRY(names(r, "target_modules", yes));
     if (!*yes || targets->kind != JSON_ARRAY) return OK;
@@ -309,6 +365,7 @@ static status class_of(struct reading *r, int *class)
 static status read_part(struct reading *r, int index, int *class)
 {
     *class = 0;
+    r->router = index == LORA_ROUTER;
     for (int i = 0; i < lora_copies(r->model, index); i++) {
         int own = 0;
         bool yes;
@@ -411,6 +468,9 @@ static enum naming naming_of(const struct model *model)
     return LAST_WORD;
 }
 
+/* Which sites: all, those that PEFT finds as modules, or as parameters. */
+enum sites { ALL_SITES, MODULE_SITES, PARAMETER_SITES };
+
 typedef void site_writer(const struct lora *lora, struct json_writer *w,
                          const char *name, int class);
 
@@ -447,7 +507,7 @@ static void write_site(const struct model *model, int layer, int index,
 }
 
 static void each_site(const struct model *model, struct json_writer *w,
-                      site_writer *write)
+                      enum sites sites, site_writer *write)
 {
     const struct lora *lora = &model->lora;
     const int layers = lora->varied ? model->layers : 1;
@@ -456,6 +516,9 @@ static void each_site(const struct model *model, struct json_writer *w,
         for (int i = 0; i < LORA_PARTS; i++) {
             if (lora_site(lora, layer, i) == 0) continue;
             if (lora->varied && !lora_has(model, layer, i)) continue;
+            if (sites != ALL_SITES &&
+                (sites == PARAMETER_SITES) != (i == LORA_ROUTER))
+                continue;
             write_site(model, layer, i, w, write);
         }
 }
@@ -466,6 +529,27 @@ static void write_target(const struct lora *lora, struct json_writer *w,
     (void)lora;
     (void)class;
     json_write_string(w, name);
+}
+
+/* The parameter of a module. Routers are no modules with a product of their own
+ * in transformers. */
+static void write_parameter(const struct lora *lora, struct json_writer *w,
+                            const char *name, int class)
+{
+    char weight[MODULE_BYTES + 8];
+
+    (void)class;
+    snprintf(weight, sizeof weight, "%s.weight",
+             lora->varied ? name : lora_last(name));
+    json_write_string(w, weight);
+}
+
+static bool has_parameters(const struct model *model)
+{
+    if (lora_part(model, LORA_ROUTER) == NULL) return false;
+    for (int layer = 0; layer < model->layers; layer++)
+        if (lora_site(&model->lora, layer, LORA_ROUTER) > 0) return true;
+    return false;
 }
 
 static void write_rank(const struct lora *lora, struct json_writer *w,
@@ -494,16 +578,22 @@ static void write_sites(const struct model *model, struct json_writer *w)
 {
     json_write_key(w, "target_modules");
     json_write_array(w);
-    each_site(model, w, write_target);
+    each_site(model, w, MODULE_SITES, write_target);
     json_write_array_end(w);
+    if (has_parameters(model)) {
+        json_write_key(w, "target_parameters");
+        json_write_array(w);
+        each_site(model, w, PARAMETER_SITES, write_parameter);
+        json_write_array_end(w);
+    }
     if (all_as_said(&model->lora)) return;
     json_write_key(w, "rank_pattern");
     json_write_object(w);
-    each_site(model, w, write_rank);
+    each_site(model, w, ALL_SITES, write_rank);
     json_write_object_end(w);
     json_write_key(w, "alpha_pattern");
     json_write_object(w);
-    each_site(model, w, write_alpha);
+    each_site(model, w, ALL_SITES, write_alpha);
     json_write_object_end(w);
 }
 

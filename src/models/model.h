@@ -16,7 +16,7 @@ struct config_row;
 enum {
     LORA_CLASSES_MAX = 15,
     LORA_LAYERS_MAX = 256,
-    LORA_PARTS = 19 /* matrices of a block that may have one (lora.h) */
+    LORA_PARTS = 20 /* matrices of a block that may have one (lora.h) */
 };
 struct lora_class { int rank; double alpha; };
 /* The class of each part, from 1 on; 0: no adapter. */

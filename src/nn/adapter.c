@@ -297,6 +297,25 @@ slot nn_down_adapted(struct program *p, slot x, const struct param_spec *weight,
     return nn_add(p, u, nn_down(p, x, weight));
 }
 
+/* The same; u is the residual of the logits. */
+slot nn_router_adapted(struct program *p, slot x,
+                       const struct param_spec *weight,
+                       const struct param_spec *bias,
+                       const struct adapter *adapter)
+{
+    struct pair pair;
+    slot u, logits;
+
+    if (adapter->pieces == 0) return nn_router(p, x, weight, bias);
+    name_pair(weight, adapter, 0, &pair);
+    u = nn_scale_over(p, local_adapter(p, x, &pair.a), adapter->scale);
+    u = local_logits(p, u, &pair.b);
+    logits = nn_router(p, x, weight, bias);
+    if (p->error != OK) return -1;
+    p->steps[p->step_count - 1].left = u;
+    return logits;
+}
+
 slot nn_linear_adapted(struct program *p, slot x,
                        const struct param_spec *weight,
                        const struct param_spec *bias,

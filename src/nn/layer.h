@@ -67,6 +67,8 @@ size_t relayout_messages(const struct program *p, const struct group *tensor,
 slot relayout_uncut(struct program *p, slot x, const char *name);
 /* y = x Wᵀ of a matrix that every tensor rank has whole (local.c). */
 slot local_adapter(struct program *p, slot x, const struct param_spec *spec);
+/* The same, real: B of an adapter beside a router. */
+slot local_logits(struct program *p, slot x, const struct param_spec *spec);
 /* A and B of a matrix, without names inside: the rows of A, one piece after the
  * other; those of B, each as in W (adapter.c). */
 void adapter_specs(const struct param_spec *weight,

@@ -17,11 +17,15 @@ static status local_forward(const struct step *step, struct run *run)
     struct matmul call = {
         .c = run_slot(run, step->output), .a = run_slot(run, step->input),
         .b = tensor_transpose(run_weight(run, step, 0)), .order = &order};
-    struct tensor bias;
+    struct tensor bias, left;
 
     if (step->param[1] >= 0) {
         bias = run_weight(run, step, 1);
         call.bias = &bias;
+    }
+    if (step->left >= 0) {
+        left = run_slot(run, step->left);
+        call.left = &left;
     }
     return run->kernels->matmul(run->stream, &call);
 }
@@ -161,6 +165,10 @@ static const struct layer layer_local = {
 static const struct layer layer_router = {
     .name = "router", .kind = LAYER_ROUTER, LOCAL_PASSES};
 
+/* Its sums are added to logits, which are real. */
+static const struct layer layer_logits = {
+    .name = "router adapter", .kind = LAYER_ADAPTER, LOCAL_PASSES};
+
 static const struct layer layer_down = {
     .name = "down", .kind = LAYER_DOWN, LOCAL_PASSES};
 
@@ -169,8 +177,9 @@ static slot add_local(struct program *p, const struct layer *layer, slot x,
 {
     x = relayout_local(p, x);
     const int step = program_add_step(p, layer, x);
-    const slot output = program_add_slot(p, layer->name, spec->rows,
-                                         layer == &layer_router);
+    const slot output = program_add_slot(
+        p, layer->name, spec->rows,
+        layer == &layer_router || layer == &layer_logits);
 
     if (p->error != OK) return -1;
     p->steps[step].output = output;
@@ -187,6 +196,11 @@ static slot add_local(struct program *p, const struct layer *layer, slot x,
 slot local_adapter(struct program *p, slot x, const struct param_spec *spec)
 {
     return add_local(p, &layer_local, x, spec);
+}
+
+slot local_logits(struct program *p, slot x, const struct param_spec *spec)
+{
+    return add_local(p, &layer_logits, x, spec);
 }
 
 /* Logits are real: nobody rounds what a choice is made by. */

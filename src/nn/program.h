@@ -386,7 +386,11 @@ slot nn_linear_adapted(struct program *p, slot x,
                        const struct param_spec *weight,
                        const struct param_spec *bias,
                        const struct adapter *adapters, int count);
-/* nn_down with an adapter. */
+/* nn_router and nn_down with an adapter; nn_router's may have no pieces. */
+slot nn_router_adapted(struct program *p, slot x,
+                       const struct param_spec *weight,
+                       const struct param_spec *bias,
+                       const struct adapter *adapter);
 slot nn_down_adapted(struct program *p, slot x, const struct param_spec *weight,
                      const struct adapter *adapter);
 /* Turns q and k of qkv [tokens, (heads + 2 kv_heads) head_width] in place.

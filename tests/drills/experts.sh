@@ -204,7 +204,7 @@ else bad "exported" "another text" log; fi
 
 # --- adapters beside every expert: killed, merged, read by PEFT, taken back ---
 beside=(--set init.from=whole --set model.from=whole --set train.steps=12
-    --set lora.rank=2 --set 'lora.targets=[q_proj,w1,w2,w3]')
+    --set lora.rank=2 --set 'lora.targets=[q_proj,router,w1,w2,w3]')
 must train config.yaml --run adapted "${beside[@]}"
 rm -rf cut
 LOCKSTEP_FAULT=train.step:8:kill lockstep train config.yaml --run cut \

@@ -103,7 +103,8 @@ draw() { # SEED
             }
             if (adapters) maybe("lora.targets=" (gpt2 ? "[c_attn]" : \
                 settings ~ /quartet/ ? "[q_proj]" : \
-                settings ~ /mixtral|phimoe/ ? "[q_proj,w1,w2,w3]" : \
+                settings ~ /mixtral|phimoe/ ? \
+                of("[q_proj,w1,w2,w3] [router,w1,w2,w3] [q_proj,router]") : \
                 settings ~ /granitemoe/ ? "[v_proj,gate,up,down]" : \
                 "[q_proj,down_proj]"), experts ? 80 : 30)
             else maybe("optimizer.groups=" of("[\"*norm*~frozen\"] " \

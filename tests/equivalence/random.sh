@@ -174,12 +174,12 @@ draw() { # SEED
             if (family == "starcoder2") return "q_proj v_proj o_proj c_fc c_proj"
             if (family == "phi3") return "qkv_proj o_proj gate_up_proj down_proj"
             if (family == "llama4")
-                return "q_proj,k_proj,v_proj o_proj " \
+                return "q_proj,k_proj,v_proj o_proj router " \
                     (recipe ~ /bitnet|quartet/ ? "gate_proj" : \
                      "gate up down up_proj down_proj")
             if (family ~ /mixtral|moe|oss|deepseek/)
                 return (family ~ /deepseek_v/ ? "o_proj kv_a_proj_with_mqa kv_b_proj " : \
-                     "q_proj k_proj v_proj o_proj ") \
+                     "q_proj k_proj v_proj o_proj ") "router " \
                     (recipe ~ /bitnet|quartet/ ? "" : \
                      family ~ /mixtral|phimoe/ ? "w1 w2 w3 w1,w3" : \
                      family ~ /granite|oss/ ? "gate up down gate,up" : \

@@ -156,17 +156,17 @@ sed -i '/tensor=/{/expert_tensor=1/!d}; /expert_tensor=2/d' layouts.txt
 # shellcheck disable=SC2086
 {
 steps=3 model lora_experts $experts model.family=mixtral moe.experts=4 \
-    lora.rank=3 'lora.targets=[q_proj,w1,w2,w3]' moe.jitter=0.1
+    lora.rank=3 'lora.targets=[q_proj,router,w1,w2,w3]' moe.jitter=0.1
 steps=3 model lora_every $experts model.family=deepseek_v3 $latent lora.rank=2 \
     'lora.targets=[all-linear]' model.dropout=0.1
 steps=3 model lora_experts_bf16 $experts model.family=qwen3_moe moe.experts=12 \
     moe.top_k=4 moe.intermediate_size=12 moe.every=2 train.dtype=bfloat16 \
-    lora.rank=2 'lora.targets=[up_proj,down_proj]' moe.capacity_factor=0.8
+    lora.rank=2 'lora.targets=[up_proj,down_proj,mlp.gate]' moe.capacity_factor=0.8
 steps=3 model lora_experts_nvfp4 $experts model.family=mixtral moe.experts=4 \
     train.dtype=bfloat16 numerics.high_last=0 numerics.recipe=nvfp4 \
     lora.rank=2 'lora.targets=[w2,w3]' optimizer.name=muon
 steps=3 model lora_experts_frozen $experts model.family=gpt_oss moe.experts=6 \
-    moe.top_k=2 lora.rank=2 'lora.targets=[gate,up]' optimizer.groups='[
+    moe.top_k=2 lora.rank=2 'lora.targets=[gate,up,router]' optimizer.groups='[
 "layers.1.experts.3.* frozen", "layers.0.*lora_a frozen", "layers.2.* frozen"]'
 }
 mv all.txt layouts.txt

@@ -75,6 +75,9 @@ RUNS = {
     "lora_mixtral": ("mixtral", "llama", 0.02,
                      (3, 6.0, ["q_proj", "v_proj", "w1", "w2", "w3"],
                       ["self_attn.q_proj", "self_attn.v_proj", "w1", "w2", "w3"])),
+    "lora_router": ("mixtral", "llama", 0.02,
+                    (3, 6.0, ["q_proj", "router", "w1", "w2", "w3"],
+                     ["self_attn.q_proj", "block_sparse_moe.gate", "w1", "w2", "w3"])),
     # Dense blocks, experts of all tokens, and others; of gate and up the latter.
     "lora_deepseek": ("deepseek_v3", "llama", 0.02,
                       (2, 5.0, ["up_proj", "down_proj", "q_a_proj", "q_b_proj",
@@ -173,7 +176,10 @@ def mixture_peft_loss(directory, weights, adapters, lora, batch):
                   f"{made}/adapter_model.safetensors")
         pathlib.Path(f"{made}/adapter_config.json").write_text(json.dumps(
             {"peft_type": "LORA", "task_type": "CAUSAL_LM", "r": rank,
-             "lora_alpha": alpha, "target_modules": modules}))
+             "lora_alpha": alpha,
+             "target_modules": [m for m in modules if not m.endswith(".gate")],
+             "target_parameters": ["mlp.gate.weight" for m in modules
+                                   if m.endswith(".gate")] or None}))
         model = peft.PeftModel.from_pretrained(mixture.model, made)
     model = model.to(oracle.F64).eval()
     with inner_float64():

@@ -18,6 +18,8 @@ static const struct parts_case {
     {"groups", DTYPE_F32, 2, 1e-5},     {"lora", DTYPE_F64, 3, 1e-10},
     {"lora", DTYPE_F64, 1, 1e-10},      {"lora", DTYPE_F32, 6, 1e-5},
     {"lora_gpt2", DTYPE_F64, 2, 1e-10}, {"lora_gpt2", DTYPE_F32, 3, 1e-5},
+    {"lora_router", DTYPE_F64, 2, 1e-10},
+    {"lora_router", DTYPE_F32, 3, 1e-5},
     {"lora_mixtral", DTYPE_F64, 2, 1e-10},
     {"lora_mixtral", DTYPE_F32, 3, 1e-5},
     {"lora_deepseek", DTYPE_F64, 3, 1e-10},
