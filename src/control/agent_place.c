@@ -37,19 +37,19 @@ static status set_path(const char *name, int descriptor)
     return OK;
 }
 
-/* The machines that keep shards of the run (far_files.h). */
+/* The rank's machine (setup/hosts.h), and those that keep shards of the run
+ * (far_files.h). */
 static status set_nodes(const struct agent *agent, const struct order *order)
 {
     char nodes[NODES_TEXT_BYTES];
 
     memcpy(nodes, order->nodes, sizeof nodes);
     nodes[sizeof nodes - 1] = '\0';
-    if (nodes[0] == '\0') {
+    if (setenv("LOCKSTEP_NODE", agent->name, 1) != 0)
+        FAIL(ERR_MEMORY, "no memory for the environment");
+    if (nodes[0] == '\0')
         unsetenv("LOCKSTEP_NODES");
-        return OK;
-    }
-    if (setenv("LOCKSTEP_NODE", agent->name, 1) != 0 ||
-        setenv("LOCKSTEP_NODES", nodes, 1) != 0)
+    else if (setenv("LOCKSTEP_NODES", nodes, 1) != 0)
         FAIL(ERR_MEMORY, "no memory for the environment");
     return OK;
 }

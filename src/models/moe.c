@@ -35,6 +35,13 @@ status moe_check_options(const struct model_kind *kind,
                          "qwen3_moe, granitemoe, deepseek, deepseek_v2, "
                          "deepseek_v3, glm4_moe, gpt_oss, phimoe and "
                          "llama4 (model.family)", kind->name);
+    const int64_t groups = o->moe.groups > 0 ? o->moe.groups : kind->groups;
+
+    if (kind->groups > 0 && groups > 1 && o->moe.groups_chosen > groups &&
+        o->model.from[0] == 0)
+        FAIL(ERR_CONFIG, "moe.groups_chosen: %lld of %lld groups; expected 1 "
+                         "to %lld", (long long)o->moe.groups_chosen,
+             (long long)groups, (long long)groups);
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
         if (rows[i].asked && rows[i].refused)
             FAIL(ERR_CONFIG, "moe.%s: %s takes none; leave it out",

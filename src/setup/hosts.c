@@ -13,13 +13,17 @@ enum { HOST_BYTES = 256 };
 
 static void name_host(char name[HOST_BYTES])
 {
-    const char *given = getenv("SLURMD_NODENAME");
+    static const char *const known[] = {"LOCKSTEP_NODE", "SLURMD_NODENAME"};
 
     memset(name, 0, HOST_BYTES);
-    if (given != NULL && given[0] != '\0')
+    for (size_t i = 0; i < sizeof known / sizeof *known; i++) {
+        const char *given = getenv(known[i]);
+
+        if (given == NULL || given[0] == '\0') continue;
         snprintf(name, HOST_BYTES, "%s", given);
-    else if (gethostname(name, HOST_BYTES - 1) != 0)
-        name[0] = '\0';
+        return;
+    }
+    if (gethostname(name, HOST_BYTES - 1) != 0) name[0] = '\0';
 }
 
 static bool is_same(const char *names, int a, int b)

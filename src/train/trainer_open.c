@@ -223,6 +223,10 @@ static status open_log(struct trainer *t, const char *directory)
         t->setup.place.at[AXIS_DATA], t->setup.place.at[AXIS_SHARD],
         t->setup.place.at[AXIS_CONTEXT], t->setup.place.at[AXIS_TENSOR],
         (long)getpid());
+    if (t->setup.mesh.node > 0)
+        LOG(DEBUG, "mesh", "nodes of %d ranks; rows of experts go %s",
+            t->setup.mesh.node,
+            t->setup.mesh.relays ? "once to each" : "straight");
     LOG(DEBUG, "plan", "%zu bytes, %d threads", t->pipeline.bytes,
         trainer_first_stage(t)->request.threads);
     return OK;

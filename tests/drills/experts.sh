@@ -656,6 +656,9 @@ refuse "adapters of experts that a recipe rotates" "leave their matrices out" \
     numerics.recipe=mxfp4-quartet
 refuse "a rate of biases below 0" "expected 0 to 1, or -1" \
     model.family=mixtral moe.bias_rate=-0.5
+refuse "more groups than there are" "moe.groups_chosen: 5 of 4 groups" \
+    model.family=deepseek_v3 model.kv_heads=4 moe.experts=8 moe.groups=4 \
+    moe.groups_chosen=5
 refuse "moving biases beside adapters" "adapters learn beside a model" \
     model.family=mixtral moe.bias_rate=0.01 lora.rank=2
 cp -r "$golden/mixtral" damaged && chmod -R u+w damaged

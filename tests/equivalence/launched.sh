@@ -10,19 +10,22 @@ find_mpi
 . "$tree/tests/equivalence/rows.sh"
 prepare
 
+before= # words before the program of each process
+
 # mpi NAME RANKS COMMAND...
 mpi() {
     local name=$1 ranks=$2 flags=
     shift 2
     if [ "$name" = own ]; then
+        # shellcheck disable=SC2086
         timeout --kill-after=5 "${LIMIT:-400}" "$program" launch \
-            --ranks "$ranks" -- "$program" "$@"
+            --ranks "$ranks" -- $before "$program" "$@"
         return
     fi
     [ "$name" = openmpi ] && flags="--allow-run-as-root --oversubscribe"
     # shellcheck disable=SC2086
     timeout --kill-after=5 "${LIMIT:-400}" "mpirun.$name" $flags -n "$ranks" \
-        "$program" "$@"
+        $before "$program" "$@"
 }
 
 two() {
@@ -129,6 +132,37 @@ dies() { # MPI
     fi
 }
 
+# Processes find their nodes when they begin: ranks 0 and 1 are told to be on
+# one, 2 and 3 on another; then in turns, which are no nodes of neighbours.
+cat >named.sh <<'END'
+#!/bin/bash
+rank=${OMPI_COMM_WORLD_RANK:-${PMI_RANK:-$LOCKSTEP_RANK}}
+by=$1
+shift
+if [ "$by" = neighbours ]; then rank=$((rank / 2)); else rank=$((rank % 2)); fi
+SLURMD_NODENAME=node$rank exec "$@"
+END
+chmod +x named.sh
+nodes() { # MPI
+    local name=$1 by
+    for by in neighbours turns; do
+        before="$PWD/named.sh $by"
+        mpi "$name" 4 train config.yaml --run "nodes$name$by" \
+            --set model.family=mixtral --set moe.experts=4 \
+            --set mesh.expert=4 --set train.steps=2 --set validate.every=0 \
+            --threads 1 >log 2>&1 || bad "$name: nodes" "exit $?" log
+    done
+    before=
+    if grep -q "nodes of 2 ranks; rows of experts go once to each" \
+        "nodes${name}neighbours/log.txt" &&
+        ! grep -q "rows of experts go" "nodes${name}turns/log.txt" &&
+        same_run "nodes${name}neighbours" "nodes${name}turns"
+    then ok "$name: processes find their nodes"
+    else bad "$name: processes find their nodes" "another log or weights" \
+        "nodes${name}neighbours/log.txt"
+    fi
+}
+
 # Processes share the items of a task, and the first one speaks.
 asks() { # MPI
     local name=$1 task="--task text.jsonl --kind lambada --limit 20 --json"
@@ -163,6 +197,7 @@ for name in ${*:-own $mpis}; do
     rows_of $name 2 numerics.grid_context=2 data.sequence=48
     moves $name
     asks $name
+    nodes $name
     dies $name
 done
 echo "$rows rows of processes in $SECONDS s"
