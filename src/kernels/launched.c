@@ -201,6 +201,7 @@ static struct quantize quantize_of(const struct launch *l,
     copy.places = told(l, call->places,
                        (size_t)call->in.shape[0] * sizeof *call->places);
     copy.peaks = shared(l, call->peaks);
+    copy.scales = where(l, call->scales);
     copy.tally = shared(l, call->tally);
     copy.seen = shared(l, call->seen);
     return copy;
@@ -216,6 +217,33 @@ static struct rotate rotate_of(const struct launch *l,
     copy.rows = spans(l, call->rows, call->row_spans);
     copy.cols = spans(l, call->cols, call->col_spans);
     return copy;
+}
+
+struct integer_told {
+    struct integer_product call;
+    struct sum_order order;
+    struct tensor bias, left;
+};
+
+static void tell_integers(const struct launch *l, struct integer_told *to,
+                          const struct integer_product *call)
+{
+    to->call = *call;
+    to->call.c = tensor(l, call->c);
+    to->call.a = tensor(l, call->a);
+    to->call.b = tensor(l, call->b);
+    to->call.a_scales = where(l, call->a_scales);
+    to->call.b_scales = where(l, call->b_scales);
+    to->order = order_of(l, call->order);
+    to->call.order = &to->order;
+    if (call->bias != NULL) {
+        to->bias = tensor(l, *call->bias);
+        to->call.bias = &to->bias;
+    }
+    if (call->left != NULL) {
+        to->left = tensor(l, *call->left);
+        to->call.left = &to->left;
+    }
 }
 
 struct unrotate_told { struct unrotate call; struct tensor left; };

@@ -422,3 +422,21 @@ static status LAUNCHED(attention_merge)(struct stream *stream,
     to[1] = node_of(&l, right);
     return end(&l);
 }
+
+static status WORK(integer_product)(void *owner, void *told)
+{
+    struct integer_told *to = told;
+
+    return BEHIND(owner)->integer_product(device_stream(owner), &to->call);
+}
+
+static status LAUNCHED(integer_product)(struct stream *stream,
+                                        const struct integer_product *call)
+{
+    struct launch l;
+    struct integer_told *to =
+        begin(&l, stream, WORK(integer_product), sizeof *to);
+
+    tell_integers(&l, to, call);
+    return end(&l);
+}
