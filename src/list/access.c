@@ -476,27 +476,32 @@ static status updates(const struct visitor *v)
 /* ---- sequences ---- */
 
 /* Rooms of micro-batches [first, end): this step's, until the next step's are
- * read. */
+ * read. F alone has the one behind them, whose turns follow each other. */
 static status reads_ahead(const struct visitor *v, int first, int end)
 {
     return call(v, (struct access){.space = SPACE_AHEAD, .first = first,
-                                   .end = end, .expects = TAG_NONE,
+                                   .end = end,
+                                   .expects = v->forward ? TAG_ANY : TAG_NONE,
                                    .leaves = TAG_ANY});
+}
+
+static int room_of(const struct visitor *v)
+{
+    return v->forward ? pipeline_microbatches(v->pipeline)
+                      : v->at->microbatch;
 }
 
 static status samples(const struct visitor *v)
 {
-    if (!v->forward)
-        TRY(reads_ahead(v, v->at->microbatch, v->at->microbatch + 1));
+    TRY(reads_ahead(v, room_of(v), room_of(v) + 1));
     return writes(v, SPACE_BATCH, v->forward ? TAG_ANY : TAG_NONE, tag(v));
 }
 
 static status batch(const struct visitor *v)
 {
-    return call(v, (struct access){.space = SPACE_AHEAD,
-                                   .first = v->at->microbatch,
-                                   .end = v->at->microbatch + 1,
-                                   .writes = true, .expects = TAG_NONE,
+    return call(v, (struct access){.space = SPACE_AHEAD, .first = room_of(v),
+                                   .end = room_of(v) + 1, .writes = true,
+                                   .expects = v->forward ? TAG_ANY : TAG_NONE,
                                    .leaves = tag(v)});
 }
 

@@ -102,7 +102,8 @@ status pass_compute(struct step_list *out, const struct step_list *before,
     return result;
 }
 
-/* Once nobody reads a micro-batch's room any more, the next step's follows. */
+/* Once nobody reads a micro-batch's room any more, the next step's follows. F
+ * alone has one room, which the micro-batch of the next turn takes. */
 static status put_next(struct step_list *out, const struct instruction *at,
                        int *left)
 {
@@ -143,9 +144,10 @@ status pass_samples(struct step_list *out, const struct step_list *before,
     int *left; /* F of each micro-batch that are to come */
     status result;
 
-    if (before->forward || !pipeline_reads_ahead(p))
-        return put_samples(out, before, NULL);
-    TRY(memory_take((size_t)pipeline_microbatches(p), sizeof *left, &memory));
+    if (!pipeline_reads_ahead(p)) return put_samples(out, before, NULL);
+    TRY(memory_take((size_t)(before->forward ? request->turns
+                                             : pipeline_microbatches(p)),
+                    sizeof *left, &memory));
     left = memory;
     for (int i = 0; i < before->count; i++)
         if (before->items[i].kind == DO_FORWARD)

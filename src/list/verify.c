@@ -219,7 +219,7 @@ static status check_place(struct check *c, const struct instruction *i)
         return fail(c, "it is of a stage that this rank has not");
     if (i->kind == DO_BATCH &&
         (i->microbatch < 0 ||
-         i->microbatch >= pipeline_microbatches(c->pipeline)))
+         i->microbatch >= c->microbatches))
         return fail(c, "it is of no micro-batch");
     if (!instruction_computes(i) && !is_seen_once(i->kind)) return OK;
     if (i->chunk < 0 || i->microbatch < 0 ||
@@ -376,13 +376,13 @@ static status check_counts(const struct check *c)
     int expected[DO_COUNT] = {[DO_END] = 1}, counts[DO_COUNT] = {0};
 
     for (int i = 0; i < c->list->count; i++) counts[c->list->items[i].kind]++;
+    if (pipeline_reads_ahead(c->pipeline))
+        expected[DO_BATCH] = c->microbatches;
     for (int i = 0; i < c->pipeline->count && !c->list->forward; i++)
         count_chunk(c, i, expected);
     if (!c->list->forward) {
         expected[DO_LOSS] = expected[DO_NORM] = expected[DO_DECIDE] =
             expected[DO_ASK] = 1;
-        expected[DO_BATCH] = pipeline_reads_ahead(c->pipeline)
-                                 ? pipeline_microbatches(c->pipeline) : 0;
         expected[DO_Z_LOSS] = first->program.regular.z_loss > 0;
         expected[DO_TARGETS] = expected[DO_LATER_LOSSES] =
             first->program.later.depth > 0;

@@ -278,9 +278,10 @@ int pipeline_microbatches(const struct pipeline *pipeline)
 
 void pipeline_reserve_ahead(struct pipeline *pipeline)
 {
+    const int rooms = pipeline_microbatches(pipeline) + 1;
+
     stage_reserve(&pipeline->stages[0], MEMORY_AHEAD,
-                  4 * (size_t)pipeline_microbatches(pipeline) *
-                      ahead_bytes(pipeline));
+                  4 * (size_t)rooms * ahead_bytes(pipeline));
     add_up(pipeline);
 }
 

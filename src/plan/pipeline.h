@@ -71,8 +71,9 @@ int pipeline_of_round(const struct pipeline *pipeline, int chunk,
                       int microbatch);
 /* Micro-batches of a step on this rank. */
 int pipeline_microbatches(const struct pipeline *pipeline);
-/* Whether there is room for the next step's, and that of one of them: inputs,
- * targets, positions and documents, [sequences, program_sequence] each. */
+/* Whether there is room for the next step's, and that of one of them, or,
+ * behind the last, of one of an evaluation: inputs, targets, positions and
+ * documents, [sequences, program_sequence] each. */
 bool pipeline_reads_ahead(const struct pipeline *pipeline);
 struct stage_batch pipeline_ahead(const struct pipeline *pipeline,
                                   int microbatch);

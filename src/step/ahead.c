@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* ahead.c - the batch of the next step, read while this one computes. */
+/* ahead.c - the batch of the next step, or of the next turn of an evaluation,
+ * read while this one computes. */
 #include "step/ahead.h"
 
 #include <pthread.h>
@@ -12,7 +13,7 @@
 #include "base/meter.h"
 #include "comm/comm.h"
 
-/* The content of a micro-batch's room. */
+/* The content of a room. */
 struct room {
     struct sample_source source; /* content 0: nothing */
     int64_t first;               /* its first sequence */
@@ -22,12 +23,12 @@ struct room {
 
 struct read_ahead {
     const struct pipeline *pipeline; /* borrowed */
-    struct room *rooms;     /* owned, [count] */
-    int *queue;             /* owned, [count]: micro-batches to be read */
+    struct room *rooms;     /* owned, [count]: of micro-batches, of F alone */
+    int *queue;             /* owned, [count]: rooms to be read into */
     int count;
     int begun, ended;       /* of the queue; both 0 when somebody waited */
     bool held;              /* lives:late: until somebody waits */
-    int failed;             /* micro-batch whose reason is kept; -1: none */
+    int failed;             /* room whose reason is kept; -1: none */
     char reason[COMM_REASON_BYTES];
     struct meter_track *track; /* that the thread counts into */
     pthread_mutex_t lock;   /* of all above */
@@ -37,10 +38,15 @@ struct read_ahead {
     bool started, quits;
 };
 
+int ahead_room_forward(const struct pipeline *pipeline)
+{
+    return pipeline_microbatches(pipeline);
+}
+
 status ahead_build(struct read_ahead **out,
                    const struct pipeline *pipeline)
 {
-    const int count = pipeline_microbatches(pipeline);
+    const int count = ahead_room_forward(pipeline) + 1;
     void *memory = NULL;
     struct read_ahead *a;
 
@@ -93,11 +99,11 @@ static status fill(struct read_ahead *a, const struct sample_source *source,
     return result;
 }
 
-/* The arrays of sequence `at` of a micro-batch in its room. */
-static struct stage_batch sequence_at(const struct read_ahead *a,
-                                      int microbatch, int64_t at)
+/* The arrays of sequence `at` in a room. */
+static struct stage_batch sequence_at(const struct read_ahead *a, int which,
+                                      int64_t at)
 {
-    const struct stage_batch all = pipeline_ahead(a->pipeline, microbatch);
+    const struct stage_batch all = pipeline_ahead(a->pipeline, which);
     const int64_t skip =
         at * program_sequence(&a->pipeline->stages[0].program);
 
@@ -107,24 +113,24 @@ static struct stage_batch sequence_at(const struct read_ahead *a,
                                 .documents = all.documents + skip};
 }
 
-static status read_room(struct read_ahead *a, int microbatch)
+static status read_room(struct read_ahead *a, int which)
 {
-    const struct room *room = &a->rooms[microbatch];
+    const struct room *room = &a->rooms[which];
     const struct program *p = &a->pipeline->stages[0].program;
 
-    TRY(fault_point("data.ahead"));
+    TRY(fault_point(which < a->count - 1 ? "data.ahead" : "validate.ahead"));
     for (int64_t s = 0; s < p->sequences; s++) {
-        const struct stage_batch to = sequence_at(a, microbatch, s);
+        const struct stage_batch to = sequence_at(a, which, s);
 
         TRY(fill(a, &room->source, room->first + s, &to));
     }
     return OK;
 }
 
-static void read_next(struct read_ahead *a, int microbatch,
+static void read_next(struct read_ahead *a, int which,
                       struct meter_track *counted)
 {
-    struct room *room = &a->rooms[microbatch];
+    struct room *room = &a->rooms[which];
     const struct program *p = &a->pipeline->stages[0].program;
     struct meter_track *track;
     status result;
@@ -132,9 +138,9 @@ static void read_next(struct read_ahead *a, int microbatch,
     meter_attach(counted);
     meter_instruction(room->number);
     track = meter_begin();
-    result = read_room(a, microbatch);
+    result = read_room(a, which);
     meter_end(track, &(struct meter_what){
-        .kind = METER_DATA, .name = "batch", .number = microbatch,
+        .kind = METER_DATA, .name = "batch", .number = which,
         .bytes = 4.0 * sizeof(int32_t) *
                  (double)(p->sequences * program_sequence(p))});
     meter_attach(NULL);
@@ -142,7 +148,7 @@ static void read_next(struct read_ahead *a, int microbatch,
     pthread_mutex_lock(&a->lock);
     room->result = result;
     if (a->failed < 0) {
-        a->failed = microbatch;
+        a->failed = which;
         snprintf(a->reason, sizeof a->reason, "%s", status_message());
     }
     pthread_mutex_unlock(&a->lock);
@@ -160,12 +166,12 @@ static void *ahead_main(void *argument)
             pthread_cond_wait(&a->change, &a->lock);
             continue;
         }
-        const int microbatch = a->queue[a->begun];
+        const int which = a->queue[a->begun];
 
         struct meter_track *track = a->track;
 
         pthread_mutex_unlock(&a->lock);
-        read_next(a, microbatch, track);
+        read_next(a, which, track);
         pthread_mutex_lock(&a->lock);
         a->begun++;
         pthread_cond_broadcast(&a->change);
@@ -197,10 +203,10 @@ status ahead_start(struct read_ahead *ahead,
     TRY(begin_thread(ahead));
     pthread_mutex_lock(&ahead->lock);
     CHECK(ahead->ended < ahead->count);
-    ahead->rooms[request->microbatch] = (struct room){
+    ahead->rooms[request->room] = (struct room){
         *request->source, request->first, request->number, OK};
-    if (ahead->failed == request->microbatch) ahead->failed = -1;
-    ahead->queue[ahead->ended++] = request->microbatch;
+    if (ahead->failed == request->room) ahead->failed = -1;
+    ahead->queue[ahead->ended++] = request->room;
     ahead->track = meter_background(ahead, "host");
     ahead->held = check_lives() == CHECK_LATE;
     pthread_cond_broadcast(&ahead->change);
@@ -234,7 +240,7 @@ static bool has(struct read_ahead *a, const struct ahead_sequence *wanted,
                 int64_t *at, status *result)
 {
     const int64_t count = a->pipeline->stages[0].program.sequences;
-    const struct room *room = &a->rooms[wanted->microbatch];
+    const struct room *room = &a->rooms[wanted->room];
     bool there;
 
     pthread_mutex_lock(&a->lock);
@@ -242,7 +248,7 @@ static bool has(struct read_ahead *a, const struct ahead_sequence *wanted,
     there = room->source.content != 0 &&
             room->source.content == wanted->source->content &&
             *at >= 0 && *at < count &&
-            (room->result == OK || a->failed == wanted->microbatch);
+            (room->result == OK || a->failed == wanted->room);
     *result = room->result;
     pthread_mutex_unlock(&a->lock);
     return there;
@@ -266,7 +272,7 @@ status ahead_take(struct read_ahead *ahead,
     if (result != OK) FAIL(result, "%s", ahead->reason);
 
     const struct stage_batch from =
-        sequence_at(ahead, sequence->microbatch, at);
+        sequence_at(ahead, sequence->room, at);
     const size_t bytes =
         (size_t)program_sequence(&ahead->pipeline->stages[0].program) *
         sizeof(int32_t);

@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* ahead.h - the batch of the next step, read on the host lane while this step
- * computes.
+/* ahead.h - the batch of the next step, and the next micro-batch of an
+ * evaluation, read on the host lane while this one computes.
  *
  * A thread of the rank carries out DO_BATCH: it reads the sequences of a
  * micro-batch into the room that the plan has for it. DO_END waits until all
  * have been read, so between two steps nothing is under way. A step that reads
  * another batch than the one announced (after a rewind, or one whose batch has
  * another size) finds nothing and reads its own. A failure waits for the step
- * that needs the sequences. */
+ * that needs the sequences. F alone has a room of its own, behind those of the
+ * micro-batches, so that an evaluation between two steps leaves theirs. */
 #ifndef LOCKSTEP_STEP_AHEAD_H
 #define LOCKSTEP_STEP_AHEAD_H
 
@@ -31,24 +32,27 @@ status ahead_build(struct read_ahead **out, const struct pipeline *pipeline);
 /* Nothing may be under way. NULL allowed. */
 void ahead_free(struct read_ahead *ahead);
 
+/* The room of F alone. */
+int ahead_room_forward(const struct pipeline *pipeline);
+
 /* DO_BATCH: begins to read sequences `first` and up of the source into the room
- * of a micro-batch, for instruction `number` of the step's list. */
+ * of a micro-batch, or of F alone, for instruction `number` of the list. */
 struct ahead_request {
     const struct sample_source *source;
     int64_t first;
-    int microbatch, number;
+    int room, number;
 };
 status ahead_start(struct read_ahead *ahead,
                    const struct ahead_request *request);
 /* Waits until all that was begun has been read. NULL allowed. */
 void ahead_wait(struct read_ahead *ahead);
 
-/* Sequence `index` of the source, which is of a micro-batch: out of its room,
- * or read now. ahead: NULL allowed. */
+/* Sequence `index` of the source: out of the room of its micro-batch, or read
+ * now. ahead: NULL allowed. */
 struct ahead_sequence {
     const struct sample_source *source;
     int64_t index;
-    int microbatch;
+    int room;
     int32_t *inputs, *targets, *positions, *documents;
 };
 status ahead_take(struct read_ahead *ahead,

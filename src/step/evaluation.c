@@ -59,11 +59,16 @@ static status evaluate_share(struct train_step *step,
     const int ends = executor_last(&step->executor);
     struct limited limited = {source, last,
                               program_sequence(&p->stages[0].program)};
-    const struct sample_source wrapped = {fill_or_mask, &limited, 0, 0};
+    const struct sample_source wrapped = {
+        fill_or_mask, &limited, 0,
+        source->content == 0 ? 0
+                             : (uint64_t)1 << 63 | ++step->evaluations};
 
     for (int64_t i = 0; i * sequences < longest; i++) {
         const int64_t at = first + i * sequences;
+        const bool ends_here = (i + 1) * sequences >= longest;
 
+        step->executor.follows = ends_here ? -1 : at + sequences;
         TRY(executor_forward(&step->executor, &wrapped, at, i));
         if (ends >= 0) add_losses(&p->stages[ends].run, at, last, out);
     }

@@ -140,7 +140,7 @@ status executor_build(struct executor *executor, struct pipeline *pipeline,
     void *memory = NULL;
 
     *executor = (struct executor){.pipeline = pipeline, .team = team,
-                                  .zero = zero, .tail = tail,
+                                  .zero = zero, .tail = tail, .follows = -1,
                                   .turns = count_turns(pipeline)};
     TRY(team_agree(team, make_lists(executor)));
     TRY(team_agree(team, compare_ranks(executor)));
@@ -212,7 +212,7 @@ static void wait_batches(struct executor *e)
     const int64_t began = meter_now_ns();
 
     ahead_wait(e->ahead);
-    e->waited_s += 1e-9 * (double)(meter_now_ns() - began);
+    if (e->step_runs) e->waited_s += 1e-9 * (double)(meter_now_ns() - began);
 }
 
 static status wait_for(struct executor *e, const struct instruction *i)

@@ -48,6 +48,10 @@ struct executor {
     struct sample_source next;   /* of the next step: the caller's to fill
                                   * before each; content 0: none is read */
     int64_t first;               /* F alone: of the sequences */
+    int64_t follows;             /* ... and of those of the next call, which
+                                  * are read meanwhile if the source's content
+                                  * is not 0: the caller's to fill before each;
+                                  * -1: none */
     bool step_runs;              /* the list is `step`, else `forward` */
     /* The losses of sequences [first, first + count) entered a step: on one
      * rank for each sequence. The caller's to fill; NULL: nobody asks. */

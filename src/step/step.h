@@ -84,6 +84,7 @@ struct train_step {
     struct sample_source next; /* of the step after the one that runs, which is
                                 * read meanwhile: the caller's to fill; its
                                 * content 0: none */
+    uint64_t evaluations;      /* so far; each has a content of its own */
     const struct step_watch *watch; /* borrowed; NULL: nobody looks */
 };
 
@@ -135,7 +136,8 @@ bool train_step_speaks(const struct train_step *step);
 
 /* Sums of the losses of sequences [0, count) without gradients: float64 sums
  * of per-sequence losses in sequence order. The ranks of a team share the
- * sequences; sums [count] is room for one each. */
+ * sequences; sums [count] is room for one each. If the content of the source is
+ * not 0, micro-batches are read ahead (ahead.h). */
 struct evaluation {
     double *sums;    /* borrowed */
     double sum;

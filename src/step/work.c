@@ -29,20 +29,24 @@ static int64_t first_sequence(const struct executor *e,
                                    i->microbatch);
 }
 
+/* Where a micro-batch's sequences may have been read ahead. */
+static int room_of(const struct executor *e, const struct instruction *i)
+{
+    return e->step_runs ? i->microbatch : ahead_room_forward(e->pipeline);
+}
+
 /* A sequence of a micro-batch, whole. */
 struct wanted {
     int64_t index;
-    int microbatch;
+    int room;
 };
 
 static status fetch(const struct executor *e, const struct wanted *wanted,
                     const struct stage_batch *to)
 {
-    return ahead_take(e->step_runs ? e->ahead : NULL,
-                      &(struct ahead_sequence){
-                          e->source, wanted->index, wanted->microbatch,
-                          to->inputs, to->targets, to->positions,
-                          to->documents});
+    return ahead_take(e->ahead, &(struct ahead_sequence){
+        e->source, wanted->index, wanted->room, to->inputs, to->targets,
+        to->positions, to->documents});
 }
 
 /* Sequence s of the micro-batch: this rank's tokens of it. */
@@ -92,18 +96,22 @@ static status fill_sequences(const struct executor *e,
     const int64_t first = first_sequence(e, i);
 
     for (int64_t s = 0; s < stage->program.sequences; s++)
-        TRY(fill_sequence(e, stage, &(struct wanted){first + s, i->microbatch},
+        TRY(fill_sequence(e, stage, &(struct wanted){first + s, room_of(e, i)},
                           s, arrays));
     return OK;
 }
 
 status work_read_ahead(struct executor *e, const struct instruction *i)
 {
+    const struct sample_source *source = e->step_runs ? &e->next : e->source;
+    const struct instruction *items =
+        e->step_runs ? e->step.items : e->forward.items;
     const struct ahead_request request = {
-        &e->next, first_sequence(e, i), i->microbatch,
-        (int)(i - e->step.items)};
+        source, e->step_runs ? first_sequence(e, i) : e->follows,
+        room_of(e, i), (int)(i - items)};
 
-    return e->next.content == 0 ? OK : ahead_start(e->ahead, &request);
+    return source->content == 0 || request.first < 0
+               ? OK : ahead_start(e->ahead, &request);
 }
 
 static status sample(struct executor *e, const struct instruction *i)
@@ -149,7 +157,7 @@ static status count_sequences(struct executor *e, const struct instruction *i)
     const int64_t first = first_sequence(e, i);
 
     for (int64_t at = 0; at < p->sequences; at++) {
-        TRY(fetch(e, &(struct wanted){first + at, i->microbatch},
+        TRY(fetch(e, &(struct wanted){first + at, room_of(e, i)},
                   &(struct stage_batch){
                       .inputs = s.inputs, .targets = s.targets,
                       .positions = positions, .documents = s.documents}));

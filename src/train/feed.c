@@ -606,5 +606,6 @@ static status fill_valid(void *argument, int64_t index, int32_t *inputs,
 struct sample_source feed_valid(struct feed *feed)
 {
     feed->valid_bytes = feed->valid_next = 0;
-    return (struct sample_source){.fill = fill_valid, .argument = feed};
+    return (struct sample_source){.fill = fill_valid, .argument = feed,
+                                  .content = 1};
 }

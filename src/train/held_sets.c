@@ -93,5 +93,6 @@ struct sample_source held_sets_source(struct held_sets *sets, int index)
     token_set_drop(&sets->items[index].loader.set);
     sets->current = &sets->items[index];
     sets->bytes = sets->next = 0;
-    return (struct sample_source){.fill = fill, .argument = sets};
+    return (struct sample_source){.fill = fill, .argument = sets,
+                                  .content = 1};
 }

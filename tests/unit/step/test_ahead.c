@@ -95,7 +95,7 @@ static void begin(struct training *t)
     IS_OK(pipeline_plan(&t->pipeline, &request));
     pipeline_reserve_ahead(&t->pipeline);
     EQUAL_INT(t->pipeline.memory[MEMORY_AHEAD].bytes,
-              4 * BATCH * LENGTH * sizeof(int32_t));
+              4 * (BATCH + MICRO) * LENGTH * sizeof(int32_t));
     IS_OK(pipeline_open(&t->pipeline));
     EQUAL_INT(t->pipeline.stages[0].arena.peak, t->pipeline.bytes);
     IS_OK(stage_init_weights(&t->pipeline.stages[0], &t->model, 11));
@@ -214,7 +214,72 @@ TEST(a_batch_that_cannot_be_read_fails_the_step_that_needs_it)
     training_end(&t);
 }
 
-TEST_MAIN(the_next_batch_is_read_while_a_step_computes,
+enum { HELD = 7 }; /* sequences of an evaluation: the last turn is not full */
+
+/* Between two steps: losses of sequences of another step's. */
+static status evaluate(struct training *t, struct part *part, uint64_t content,
+                       double sums[HELD])
+{
+    const struct sample_source source = source_of(part, STEPS, content);
+    struct evaluation out = {.sums = sums};
+
+    return train_evaluate(&t->step, &source, HELD, &out);
+}
+
+/* All but the first turn's are read while F of the turn before is made, and the
+ * next step's batch stays where it is. */
+TEST(an_evaluation_reads_ahead_and_takes_no_batch_away)
+{
+    static const enum check_lives modes[] = {CHECK_OFF, CHECK_LATE,
+                                             CHECK_EARLY};
+    double plain[HELD], ahead[HELD];
+    struct part part;
+
+    for (int i = 0; i < ROWS(modes); i++) {
+        struct training t = {0};
+        struct step_result result;
+
+        check_choose(modes[i]);
+        begin(&t);
+        IS_OK(one(&t, 0, 100, &result));
+        EQUAL_INT(asked.direct, BATCH);
+        IS_OK(evaluate(&t, &part, 0, plain));
+        EQUAL_INT(asked.direct, BATCH + HELD);
+        EQUAL_INT(asked.aside, BATCH);
+        for (int again = 1; again <= 2; again++) {
+            IS_OK(evaluate(&t, &part, 1, ahead));
+            EQUAL_INT(asked.direct, BATCH + HELD + again * MICRO);
+            EQUAL_INT(asked.aside, BATCH + again * (HELD - MICRO));
+            EQUAL_BYTES(plain, ahead, sizeof plain);
+        }
+        IS_OK(one(&t, 1, 100, &result));
+        EQUAL_INT(asked.direct, BATCH + HELD + 2 * MICRO);
+        training_end(&t);
+        check_choose(CHECK_OFF);
+    }
+}
+
+TEST(an_evaluation_that_cannot_be_read_fails)
+{
+    struct training t = {0};
+    struct step_result result;
+    struct part part;
+    double sums[HELD];
+
+    begin(&t);
+    IS_OK(one(&t, 0, 100, &result));
+    asked.bad = STEPS;
+    FAILS(evaluate(&t, &part, 1, sums), ERR_FORMAT, "is torn");
+    status_clear();
+    asked.bad = -1;
+    IS_OK(evaluate(&t, &part, 1, sums));
+    IS_OK(one(&t, 1, 100, &result));
+    training_end(&t);
+}
+
+TEST_MAIN(an_evaluation_reads_ahead_and_takes_no_batch_away,
+          an_evaluation_that_cannot_be_read_fails,
+          the_next_batch_is_read_while_a_step_computes,
           whoever_reads_when_gets_the_same_bits,
           a_step_whose_batch_was_not_announced_reads_its_own,
           a_batch_that_cannot_be_read_fails_the_step_that_needs_it)
