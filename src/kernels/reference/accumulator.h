@@ -8,13 +8,12 @@
 
 enum { ACCUMULATOR_COLUMNS = 32 }; /* that are computed at a time */
 
-/* The operands of a granule, widened. */
+/* The operands of a granule, widened: bfloat16 numbers. */
 struct widened {
     float a[GRANULE], b[GRANULE][ACCUMULATOR_COLUMNS];
 };
 
-/* c [ACCUMULATOR_COLUMNS] = cut(c + the granule of `count` elements). Operands
- * are bfloat16 numbers, so their products are exact in float64. */
+/* c [ACCUMULATOR_COLUMNS] = cut(c + the granule of `count` elements). */
 void reference_accumulate(int bits, const struct widened *w, int64_t count,
                           double *c);
 

@@ -159,70 +159,33 @@ REAL_CLONES static void granule_gathered(const struct strip *s, int64_t first,
     }
 }
 
-#if REAL_BITS == 32
-static void granule_widen(const struct strip *s, int64_t first, int64_t length,
-                          struct widened *out);
-
-/* The same by an accumulator of few bits. */
-static void segment_add_cut(const struct strip *s,
-                            const struct sum_segment *seg, bool assign,
-                            float *sum)
+/* Segment i of the order as the strip has it; length 0: nothing. */
+static struct sum_segment segment_of(const struct strip *s, int64_t i)
 {
-    const struct accumulator *of = s->p->accumulator;
-    const int64_t whole = of->promote > 0 ? of->promote : seg->length;
-    struct widened w;
+    const struct sum_segment segment = s->p->order->segments[i];
 
-    for (int64_t first = 0; first < seg->length; first += whole) {
-        const int64_t end =
-            seg->length - first < whole ? seg->length : first + whole;
-        double c[STRIP] = {0};
-
-        for (int64_t k = first; k < end; k += of->granule) {
-            const int64_t count = end - k < of->granule ? end - k : of->granule;
-
-            granule_widen(s, seg->first + k, count, &w);
-            reference_accumulate(of->bits, &w, count, c);
-        }
-        for (int j = 0; j < s->width; j++)
-            sum[j] = assign ? (float)c[j] : sum[j] + (float)c[j];
-        assign = false;
-    }
-}
-#endif
-
-static void part_add(const struct strip *s, const struct sum_segment *seg,
-                     bool assign, real *sum)
-{
-#if REAL_BITS == 32
-    if (s->p->accumulator != NULL) {
-        segment_add_cut(s, seg, assign, sum);
-        return;
-    }
-#endif
-    segment_add(s, seg, assign, sum);
+    return s->rows && s->rows->contracted
+               ? expert_segment(s->rows->groups, s->rows->expert, &segment)
+               : segment;
 }
 
-static void strip_compute(const struct strip *s)
+/* The sums before the first segment. */
+static void strip_begin(const struct strip *s, real (*sums)[STRIP], bool *there)
 {
     const struct matmul *p = s->p;
-    real sums[LEAVES_MAX][STRIP] = {{0}};
-    bool there[LEAVES_MAX] = {false};
-    int64_t at = s->row * p->c.stride[0] + s->column;
+    const int64_t at = s->row * p->c.stride[0] + s->column;
 
-    if (p->continues) {
-        for (int j = 0; j < s->width; j++) sums[0][j] = get(&p->c, at + j);
-        there[0] = true;
-    }
-    for (int64_t i = 0; i < p->order->segment_count; i++) {
-        struct sum_segment segment = p->order->segments[i];
+    if (!p->continues) return;
+    for (int j = 0; j < s->width; j++) sums[0][j] = get(&p->c, at + j);
+    there[0] = true;
+}
 
-        if (s->rows && s->rows->contracted)
-            segment = expert_segment(s->rows->groups, s->rows->expert,
-                                     &segment);
-        if (segment.length == 0) continue;
-        part_add(s, &segment, !there[segment.leaf], sums[segment.leaf]);
-        there[segment.leaf] = true;
-    }
+static void strip_finish(const struct strip *s, real (*sums)[STRIP],
+                         bool *there)
+{
+    const struct matmul *p = s->p;
+    const int64_t at = s->row * p->c.stride[0] + s->column;
+
     leaves_fold(sums, there, p->order->leaves);
     for (int j = 0; j < s->width; j++) {
         real result = sums[0][j];
@@ -233,6 +196,22 @@ static void strip_compute(const struct strip *s)
                      result;
         set(&p->c, at + j, result);
     }
+}
+
+static void strip_compute(const struct strip *s)
+{
+    real sums[LEAVES_MAX][STRIP] = {{0}};
+    bool there[LEAVES_MAX] = {false};
+
+    strip_begin(s, sums, there);
+    for (int64_t i = 0; i < s->p->order->segment_count; i++) {
+        const struct sum_segment segment = segment_of(s, i);
+
+        if (segment.length == 0) continue;
+        segment_add(s, &segment, !there[segment.leaf], sums[segment.leaf]);
+        there[segment.leaf] = true;
+    }
+    strip_finish(s, sums, there);
 }
 
 /* All strips of all rows. */
@@ -288,6 +267,16 @@ status NAME(matmul)(struct stream *stream, const struct matmul *p)
 #if REAL_BITS == 32
 /* ---- narrow operands ---- */
 
+enum { CUT_ROWS = 16 }; /* that share the columns of b, once widened */
+
+/* Strips of neighbouring rows. */
+struct cut_rows {
+    struct strip s[CUT_ROWS];
+    float sums[CUT_ROWS][LEAVES_MAX][STRIP];
+    bool there[CUT_ROWS][LEAVES_MAX];
+    int count;
+};
+
 /* From `length` on operands are +0, to the end of a block. */
 static void granule_widen(const struct strip *s, int64_t first, int64_t length,
                           struct widened *out)
@@ -300,6 +289,83 @@ static void granule_widen(const struct strip *s, int64_t first, int64_t length,
     for (int64_t k = 0; k < length; k++) {
         out->a[k] = a_get(s, first + k);
         b_get(s, first + k, out->b[k]);
+    }
+}
+
+/* A segment in every row by an accumulator of few bits. */
+static void segment_cut(struct cut_rows *x, const struct sum_segment *seg)
+{
+    const struct accumulator *of = x->s[0].p->accumulator;
+    const int64_t whole = of->promote > 0 ? of->promote : seg->length;
+    const int leaf = seg->leaf;
+    struct widened w;
+
+    for (int64_t first = 0; first < seg->length; first += whole) {
+        const int64_t end =
+            seg->length - first < whole ? seg->length : first + whole;
+        double c[CUT_ROWS][STRIP] = {{0}};
+
+        for (int64_t k = first; k < end; k += of->granule) {
+            const int64_t count = end - k < of->granule ? end - k : of->granule;
+
+            for (int64_t i = 0; i < count; i++) {
+                b_get(&x->s[0], seg->first + k + i, w.b[i]);
+                for (int j = x->s[0].width; j < STRIP; j++)
+                    w.b[i][j] = w.b[i][0];
+            }
+            for (int r = 0; r < x->count; r++) {
+                for (int64_t i = 0; i < count; i++)
+                    w.a[i] = a_get(&x->s[r], seg->first + k + i);
+                reference_accumulate(of->bits, &w, count, c[r]);
+            }
+        }
+        for (int r = 0; r < x->count; r++) {
+            for (int j = 0; j < STRIP; j++)
+                x->sums[r][leaf][j] = x->there[r][leaf]
+                                          ? x->sums[r][leaf][j] + (float)c[r][j]
+                                          : (float)c[r][j];
+            x->there[r][leaf] = true;
+        }
+    }
+}
+
+static void rows_cut(struct cut_rows *x)
+{
+    for (int r = 0; r < x->count; r++) {
+        memset(x->there[r], 0, sizeof x->there[r]);
+        memset(x->sums[r], 0,
+               (size_t)x->s[r].p->order->leaves * sizeof *x->sums[r]);
+        strip_begin(&x->s[r], x->sums[r], x->there[r]);
+    }
+    for (int64_t i = 0; i < x->s[0].p->order->segment_count; i++) {
+        const struct sum_segment segment = segment_of(&x->s[0], i);
+
+        if (segment.length > 0) segment_cut(x, &segment);
+    }
+    for (int r = 0; r < x->count; r++)
+        strip_finish(&x->s[r], x->sums[r], x->there[r]);
+}
+
+static void cut_body(void *argument, int index, int count)
+{
+    const struct all_strips *all = argument;
+    const int64_t m = all->p.c.shape[0], n = all->p.c.shape[1];
+    const int64_t strips = (n + STRIP - 1) / STRIP;
+    struct cut_rows x;
+    int64_t first, last;
+
+    threads_split((m + CUT_ROWS - 1) / CUT_ROWS * strips, 1, index, count,
+                  &first, &last);
+    for (int64_t i = first; i < last; i++) {
+        const int64_t row = i / strips * CUT_ROWS, column = i % strips * STRIP;
+
+        x.count = (int)(m - row < CUT_ROWS ? m - row : CUT_ROWS);
+        for (int r = 0; r < x.count; r++)
+            x.s[r] = (struct strip){
+                &all->p, row + r, column,
+                (int)(n - column < STRIP ? n - column : STRIP), NULL,
+                all->rows};
+        rows_cut(&x);
     }
 }
 
@@ -364,7 +430,8 @@ status reference_matmul_bf16_pairs(struct stream *stream,
     struct all_strips all = {*p, granule_pairs, NULL};
 
     matmul_check(p, DTYPE_BF16);
-    threads_run(stream->threads, matmul_body, &all);
+    threads_run(stream->threads,
+                p->accumulator != NULL ? cut_body : matmul_body, &all);
     return OK;
 }
 
@@ -374,7 +441,8 @@ status reference_matmul_bf16_tiles(struct stream *stream,
     struct all_strips all = {*p, granule_tiles, NULL};
 
     matmul_check(p, DTYPE_BF16);
-    threads_run(stream->threads, matmul_body, &all);
+    threads_run(stream->threads,
+                p->accumulator != NULL ? cut_body : matmul_body, &all);
     return OK;
 }
 
@@ -397,6 +465,10 @@ void NAME(matmul_gathered)(struct stream *stream, const struct matmul *p,
     if (kind == GRANULE_PAIRS) all.granule = granule_pairs;
     if (kind == GRANULE_TILES) all.granule = granule_tiles;
     if (kind == GRANULE_WIDENED) all.granule = granule_widened;
+    if (p->accumulator != NULL) {
+        threads_run(stream->threads, cut_body, &all);
+        return;
+    }
 #endif
     CHECK(kind == GRANULE_CHAIN || REAL_BITS == 32);
     threads_run(stream->threads, matmul_body, &all);
