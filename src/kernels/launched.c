@@ -127,15 +127,19 @@ static void tell_matmul(const struct launch *l, struct matmul_told *to,
     }
 }
 
+/* Rows of the last sequence end with what is used. */
+static int64_t rows_used(int64_t sequences, int64_t used, int64_t stride)
+{
+    return (sequences - 1) * (stride > 0 ? stride : used) + used;
+}
+
 static struct attention attention_of(const struct launch *l,
                                      const struct attention *call)
 {
-    const int64_t queries =
-        call->sequences * (call->query_stride > 0 ? call->query_stride
-                                                  : call->queries);
-    const int64_t keys = call->sequences *
-                         (call->key_stride > 0 ? call->key_stride
-                                               : call->keys);
+    const int64_t queries = rows_used(call->sequences, call->queries,
+                                      call->query_stride);
+    const int64_t keys = rows_used(call->sequences, call->keys,
+                                   call->key_stride);
     struct attention copy = *call;
     struct tensor *const all[] = {&copy.q, &copy.k, &copy.v, &copy.out,
                                   &copy.lse, &copy.dq, &copy.dk, &copy.dv,

@@ -94,7 +94,7 @@ static const int32_t *inner_documents(const struct run *run,
     const int32_t *whole = run->batch.whole_documents;
 
     if (whole == NULL || s.ranks == 1) return whole;
-    int32_t *inner = room_take(room, bytes);
+    int32_t *inner = run_list(run, room_take(room, bytes));
 
     for (int64_t i = 0; i < 2 * s.sequences; i++)
         memcpy(inner + i * s.span,

@@ -231,12 +231,14 @@ static status finish_forward(struct ring *r, int half)
     return OK;
 }
 
-static void ring_begin(struct ring *r, struct room *room, bool backward)
+static status ring_begin(struct ring *r, struct room *room, bool backward)
 {
-    cargo_begin(r->block, room, r->s, r->own, backward);
-    r->documents =
-        room_take(room, share_tokens(r->s) * (int64_t)sizeof *r->documents);
+    TRY(cargo_begin(r->run, r->block, room, r->s, r->own, backward));
+    r->documents = run_list(
+        r->run, room_take(room, share_tokens(r->s) *
+                                    (int64_t)sizeof *r->documents));
     forests_begin(r->s, r->queries, r->keys);
+    return OK;
 }
 
 status ring_forward(struct run *run, const struct share *s,
@@ -247,7 +249,7 @@ status ring_forward(struct run *run, const struct share *s,
     int queries, keys;
 
     count_slots(s, &queries, &keys);
-    ring_begin(&ring, &room, false);
+    TRY(ring_begin(&ring, &room, false));
     for (int i = 0; i < queries; i++) {
         const enum dtype dtype = dtype_real(own->q.dtype);
 
@@ -415,7 +417,7 @@ status ring_backward(struct run *run, const struct share *s,
     int queries, keys;
 
     count_slots(s, &queries, &keys);
-    ring_begin(&ring, &room, true);
+    TRY(ring_begin(&ring, &room, true));
     for (int i = 0; i < queries; i++)
         dq[i] = rows_take(&room, s, dtype, own->heads, own->head_width);
     for (int i = 0; i < keys; i++) {

@@ -9,7 +9,6 @@
  * Sums grow in the order of arrival, so this is outside the grid. */
 #include "nn/payload.h"
 
-#include <string.h>
 
 struct stripe {
     struct run *run;
@@ -28,13 +27,17 @@ static struct tensor flat(struct tensor t)
 }
 
 /* Zeros for the first token of every sequence. */
-static void clear_first(const struct share *s, struct tensor t)
+static status clear_first(const struct stripe *r, struct tensor t)
 {
+    const struct share *s = r->s;
     const int64_t bytes = dtype_bytes(t.dtype);
     const size_t row = (size_t)(t.shape[1] * t.shape[2] * bytes);
 
     for (int64_t i = 0; i < s->sequences; i++)
-        memset((char *)t.data + i * 2 * s->span * t.stride[0] * bytes, 0, row);
+        TRY(device_fill(r->run->stream, (char *)t.data + i * 2 * s->span *
+                                                            t.stride[0] * bytes,
+                        0, row));
+    return OK;
 }
 
 static struct tensor as_rows(struct tensor t)
@@ -79,7 +82,7 @@ static status visit_forward(void *argument, const struct cargo *b, int owner)
     p.lse = r->node[to].maximum;
     p.denominator = r->node[to].denominator;
     if (owner > r->s->rank) {
-        clear_first(r->s, as_rows(p.denominator));
+        TRY(clear_first(r, as_rows(p.denominator)));
         leave_first(&p);
     }
     if (p.queries > 0)
@@ -96,9 +99,10 @@ status stripe_forward(struct run *run, const struct share *s,
     struct stripe r = {.run = run, .s = s, .own = own};
     const enum dtype dtype = dtype_real(own->q.dtype);
 
-    cargo_begin(r.block, &room, s, own, false);
-    r.documents =
-        room_take(&room, share_tokens(s) * (int64_t)sizeof *r.documents);
+    TRY(cargo_begin(run, r.block, &room, s, own, false));
+    r.documents = run_list(
+        run, room_take(&room, share_tokens(s) *
+                                  (int64_t)sizeof *r.documents));
     for (int i = 0; i < 2; i++) {
         r.node[i].values =
             rows_take(&room, s, dtype, own->heads, own->head_width);
@@ -125,7 +129,7 @@ static status queries_backward(struct stripe *r, const struct cargo *b,
     p.out = (struct tensor){0};
     p.half = ATTENTION_OF_QUERIES;
     if (owner > r->s->rank) {
-        clear_first(r->s, p.dq);
+        TRY(clear_first(r, p.dq));
         leave_first(&p);
     }
     if (p.queries == 0) return OK;
@@ -152,9 +156,8 @@ static status keys_backward(struct stripe *r, const struct cargo *b, int owner)
     const size_t bytes =
         (size_t)(tensor_count(&p.dk) * dtype_bytes(p.dk.dtype));
 
-    memset(p.dk.data, 0, bytes);
-    memset(p.dv.data, 0, bytes);
-    return OK;
+    TRY(device_fill(r->run->stream, p.dk.data, 0, bytes));
+    return device_fill(r->run->stream, p.dv.data, 0, bytes);
 }
 
 static status visit_backward(void *argument, const struct cargo *b, int owner)
@@ -178,9 +181,10 @@ status stripe_backward(struct run *run, const struct share *s,
     struct stripe r = {.run = run, .s = s, .own = own};
     const enum dtype dtype = dtype_real(own->q.dtype);
 
-    cargo_begin(r.block, &room, s, own, true);
-    r.documents =
-        room_take(&room, share_tokens(s) * (int64_t)sizeof *r.documents);
+    TRY(cargo_begin(run, r.block, &room, s, own, true));
+    r.documents = run_list(
+        run, room_take(&room, share_tokens(s) *
+                                  (int64_t)sizeof *r.documents));
     for (int i = 0; i < 2; i++) {
         r.dq[i] = rows_take(&room, s, dtype, own->heads, own->head_width);
         r.dk[i] = rows_take(&room, s, dtype, own->kv_heads, own->head_width);

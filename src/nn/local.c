@@ -163,6 +163,7 @@ static const struct layer layer_local = {
     .name = "adapter", .kind = LAYER_ADAPTER, LOCAL_PASSES};
 
 static const struct layer layer_router = {
+    .by_kernels = true,
     .name = "router", .kind = LAYER_ROUTER, LOCAL_PASSES};
 
 /* Its sums are added to logits, which are real. */
@@ -170,6 +171,7 @@ static const struct layer layer_logits = {
     .name = "router adapter", .kind = LAYER_ADAPTER, LOCAL_PASSES};
 
 static const struct layer layer_down = {
+    .by_kernels = true,
     .name = "down", .kind = LAYER_DOWN, LOCAL_PASSES};
 
 static slot add_local(struct program *p, const struct layer *layer, slot x,

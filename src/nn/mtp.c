@@ -2,7 +2,6 @@
 /* mtp.c - steps of modules that predict later tokens: the table and the head of
  * the model are used again, with other tokens. Source: DeepSeek-V3,
  * arXiv:2412.19437, section 2.2. */
-#include <string.h>
 
 #include "nn/layer.h"
 
@@ -47,19 +46,18 @@ size_t mtp_bytes(const struct program *p, size_t element)
 /* ---- join: [a | b] ---- */
 
 /* Columns from `first` on, one way or the other. */
-static void move_columns(struct tensor wide, int64_t first, struct tensor part,
-                         bool back)
+static status move_columns(struct run *run, struct tensor wide, int64_t first,
+                           struct tensor part, bool back)
 {
     const int64_t bytes = dtype_bytes(wide.dtype);
-    const size_t row = (size_t)(part.shape[1] * bytes);
+    const struct device_rows here = {(char *)wide.data + first * bytes,
+                                     wide.stride[0] * bytes};
+    const struct device_rows there = {part.data, part.stride[0] * bytes};
 
     CHECK(part.dtype == wide.dtype && part.shape[0] == wide.shape[0]);
-    for (int64_t t = 0; t < part.shape[0]; t++) {
-        char *here = (char *)wide.data + (t * wide.stride[0] + first) * bytes;
-        char *there = (char *)part.data + t * part.stride[0] * bytes;
-
-        memcpy(back ? there : here, back ? here : there, row);
-    }
+    return device_copy_rows(run->stream, back ? there : here,
+                            back ? here : there, part.shape[0],
+                            (size_t)(part.shape[1] * bytes));
 }
 
 static status join_forward(const struct step *step, struct run *run)
@@ -67,9 +65,9 @@ static status join_forward(const struct step *step, struct run *run)
     const struct tensor out = run_slot(run, step->output);
     const struct tensor a = run_slot(run, step->input);
 
-    move_columns(out, 0, a, false);
-    move_columns(out, a.shape[1], run_slot(run, step->second), false);
-    return OK;
+    TRY(move_columns(run, out, 0, a, false));
+    return move_columns(run, out, a.shape[1], run_slot(run, step->second),
+                        false);
 }
 
 static status join_backward(const struct step *step, struct run *run)
@@ -78,9 +76,9 @@ static status join_backward(const struct step *step, struct run *run)
     const struct tensor da = run_gradient(run, step->input);
 
     CHECK(!run->event->adds && !run->event->adds_second);
-    move_columns(dout, 0, da, true);
-    move_columns(dout, da.shape[1], run_gradient(run, step->second), true);
-    return OK;
+    TRY(move_columns(run, dout, 0, da, true));
+    return move_columns(run, dout, da.shape[1],
+                        run_gradient(run, step->second), true);
 }
 
 static struct step_cost join_cost(const struct step *step,
@@ -94,6 +92,7 @@ static struct step_cost join_cost(const struct step *step,
 }
 
 const struct layer layer_mtp_join = {
+    .by_kernels = true,
     .name = "mtp join", .kind = LAYER_ACTIVATION, .forward = join_forward,
     .backward_input = join_backward, .cost = join_cost,
     .second_gradient = true, .forgets_second = true};

@@ -2,7 +2,6 @@
 /* payload.c - rows that go round a ring of ranks. */
 #include "nn/payload.h"
 
-#include <string.h>
 
 #include "comm/progress.h"
 
@@ -33,22 +32,21 @@ struct tensor rows_numbers(struct tensor t)
     return tensor_2d(t.data, t.dtype, t.shape[0], t.shape[1]);
 }
 
-static void rows_copy(struct tensor to, struct tensor from)
+static status rows_copy(struct run *run, struct tensor to, struct tensor from)
 {
     const int64_t bytes = dtype_bytes(to.dtype);
-    const size_t row = (size_t)(to.shape[1] * to.shape[2] * bytes);
 
-    for (int64_t i = 0; i < to.shape[0]; i++)
-        memcpy((char *)to.data + i * to.stride[0] * bytes,
-               (char *)from.data + i * from.stride[0] * bytes, row);
+    return device_copy_rows(
+        run->stream, (struct device_rows){to.data, to.stride[0] * bytes},
+        (struct device_rows){from.data, from.stride[0] * bytes}, to.shape[0],
+        (size_t)(to.shape[1] * to.shape[2] * bytes));
 }
 
 status rows_round(struct run *run, struct tensor to, struct tensor from)
 {
     if (to.dtype != from.dtype) /* each head is the sum of itself */
         return run->kernels->attention_heads(run->stream, to, from, 1);
-    rows_copy(to, from);
-    return OK;
+    return rows_copy(run, to, from);
 }
 
 int64_t share_bytes(const struct share *s, int64_t elements)
@@ -102,30 +100,30 @@ static void cargo_take(struct cargo *b, struct room *room,
     b->delta = cargo_rows(b, s, dtype_real(dtype), own->heads, 1);
 }
 
-static void cargo_fill(struct cargo *b, const struct attention *own,
-                       bool backward)
+static status cargo_fill(struct run *run, struct cargo *b,
+                         const struct attention *own, bool backward)
 {
     const struct tensor lse = tensor_3d(own->lse.data, own->lse.dtype,
                                         b->k.shape[0], own->heads, 1);
     struct tensor delta = own->delta;
 
-    rows_copy(b->k, own->k);
-    rows_copy(b->v, own->v);
-    if (!backward) return;
+    TRY(rows_copy(run, b->k, own->k));
+    TRY(rows_copy(run, b->v, own->v));
+    if (!backward) return OK;
     delta = tensor_3d(delta.data, delta.dtype, b->k.shape[0], own->heads, 1);
-    rows_copy(b->q, own->q);
-    rows_copy(b->dout, own->dout);
-    rows_copy(b->lse, lse);
-    rows_copy(b->delta, delta);
+    TRY(rows_copy(run, b->q, own->q));
+    TRY(rows_copy(run, b->dout, own->dout));
+    TRY(rows_copy(run, b->lse, lse));
+    return rows_copy(run, b->delta, delta);
 }
 
-void cargo_begin(struct cargo block[2], struct room *room,
-                 const struct share *s, const struct attention *own,
-                 bool backward)
+status cargo_begin(struct run *run, struct cargo block[2], struct room *room,
+                   const struct share *s, const struct attention *own,
+                   bool backward)
 {
     for (int i = 0; i < 2; i++)
         cargo_take(&block[i], room, s, own, backward);
-    cargo_fill(&block[0], own, backward);
+    return cargo_fill(run, &block[0], own, backward);
 }
 
 void cargo_documents(const struct run *run, const struct share *s, int owner,

@@ -30,9 +30,9 @@ int64_t share_real_bytes(const struct share *s, int64_t numbers);
 
 /* Two blocks of keys and values, backward of queries too; the first holds the
  * rank's own. */
-void cargo_begin(struct cargo block[2], struct room *room,
-                 const struct share *s, const struct attention *own,
-                 bool backward);
+status cargo_begin(struct run *run, struct cargo block[2], struct room *room,
+                   const struct share *s, const struct attention *own,
+                   bool backward);
 /* Documents of the tokens of rank `owner`; nothing where a sequence is one. */
 void cargo_documents(const struct run *run, const struct share *s, int owner,
                      int32_t *out);

@@ -44,9 +44,7 @@ status stage_check_apart(const struct stage *stage)
 
     if (!device_about(r->device)->apart) return OK;
     if (check_lives() != CHECK_OFF) return refuse(r, "LOCKSTEP_CHECK");
-    if (r->mesh.size[AXIS_CONTEXT] > 1) return refuse(r, "context ranks");
     if (r->model->moe.experts > 0) return refuse(r, "experts");
-    if (r->mtp_depth > 0) return refuse(r, "modules for later tokens");
     if (r->precision.on) return refuse(r, "products in few bits");
     if (r->observe) return refuse(r, "observe.layers");
     if (r->qk_clip > 0) return refuse(r, "optimizer.qk_clip");

@@ -62,6 +62,21 @@ for LOCKSTEP_FAR in late early; do
     few
     all_exact "gemma2, caps and norms plus one" --set model.family=gemma2 \
         --set train.dtype=float64
+    printf '%s\n' "ranks=1" "ranks=2 mesh.context=2" \
+        "ranks=2 mesh.context=2 context.kind=ulysses" \
+        "ranks=4 mesh.context=2 mesh.data=2 zero=fsdp" \
+        "ranks=4 mesh.context=2 mesh.tensor=2" >layouts.txt
+    all_exact "context ranks" --set numerics.grid_context=2
+    printf '%s\n' "ranks=2 mesh.context=2 context.kind=ring" \
+        "ranks=2 mesh.context=2 context.kind=hybrid" \
+        "ranks=4 mesh.context=2 mesh.tensor=2 context.kind=ring train.micro_batch=1" \
+        >layouts.txt
+    all_exact "context ranks in a ring" --set numerics.grid_context=2 \
+        --set data.sequence=512 --set model.layers=1
+    few
+    all_exact "modules for later tokens" --set mtp.depth=2
+    few
+    all_exact "adapters" --set lora.rank=2
 done
 
 # ---- whole runs ----
@@ -106,9 +121,6 @@ expect "experts are refused" 78 "device: far does not have experts yet" \
     --set moe.experts=4
 expect "an optimizer is refused" 78 "far does not have the optimizer soap" \
     plan config.yaml --set device=far --set optimizer.name=soap
-expect "context ranks are refused" 78 "far does not have context ranks" \
-    plan config.yaml --set device=far --ranks 2 --set mesh.context=2 \
-    --set numerics.grid_context=2
 expect "a device that there is not" 78 "device is gpu" \
     plan config.yaml --set device=gpu
 LOCKSTEP_FAR=soon expect "LOCKSTEP_FAR is checked" 78 \
