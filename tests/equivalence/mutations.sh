@@ -202,6 +202,18 @@ mutation "half of a folded expert counts in the norm" src/mesh/shard.c \
 mutation "rows of a source lie part after part" src/nn/sending.c \
     's/return \(token \/ part\.count \* \(p->length \/ p->chunks\) \+ part\.first \+/return (token \/ part.count * (p->length \/ p->chunks) + (part.first > 0 ? 0 : p->length \/ p->chunks - part.count) +/' \
     "$folded"
+
+# Products in few bits.
+more=(--set train.dtype=bfloat16 --set numerics.recipe=bitnet)
+mutation "a leaf of integers has the scales of the first one" \
+    src/kernels/cpu/integers.c \
+    's/const int64_t at = \(x->row \+ i\) \* leaves \+ leaf;/const int64_t at = (x->row + i) * leaves;/' \
+    "$tensor"
+more=(--set train.dtype=bfloat16 --set numerics.recipe=mxfp8
+    --set numerics.accumulator=8:8:16)
+mutation "the first micro-batch alone has the accumulator" src/nn/layer.c \
+    's/(\.accumulator = )(quantized_accumulator)/\1run->batch.index > 0 ? NULL : \2/' \
+    "$data train.micro_batch=1"
 more=()
 
 # Lives: found whenever the messages move, without luck.
