@@ -69,8 +69,8 @@ draw() { # SEED
                 settings = settings " optimizer.schedule=constant"
             if (dtype == "bfloat16")
                 maybe("numerics.recipe_history=3 numerics.recipe=" \
-                    of("fp8-delayed nvfp4-delayed mxfp4 mxfp4-quartet"), 70)
-            if (settings ~ /recipe=/)
+                    of("fp8-delayed nvfp4-delayed mxfp4 mxfp4-quartet bitnet"), 70)
+            if (settings ~ /recipe=/ && settings !~ /bitnet/)
                 maybe("numerics.accumulator=" of("14:32:128 8:4:8"), 40)
             if (name ~ /adamw|lion|sgd|muon/)
                 maybe("optimizer.state_dtype=" of("bfloat16 int8 int8"), 60)
@@ -102,7 +102,7 @@ draw() { # SEED
                 if (settings !~ /moe.bias/) maybe("moe.capacity_factor=1", 30)
             }
             if (adapters) maybe("lora.targets=" (gpt2 ? "[c_attn]" : \
-                settings ~ /quartet/ ? "[q_proj]" : \
+                settings ~ /quartet|bitnet/ ? "[q_proj]" : \
                 settings ~ /mixtral|phimoe/ ? \
                 of("[q_proj,w1,w2,w3] [router,w1,w2,w3] [q_proj,router]") : \
                 settings ~ /granitemoe/ ? "[v_proj,gate,up,down]" : \
