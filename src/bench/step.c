@@ -249,11 +249,12 @@ status bench_step(const struct bench_step_settings *settings, FILE *out,
     static const char *const none[] = {"none"};
     struct pipeline_request request = {.stage = {
         .model = &model, .mode = PROGRAM_TRAIN, .dtype = settings->dtype,
-        .product = settings->product,
-        .isa = settings->isa, .batch = batch, .length = length,
-        .backward = BACKWARD_FUSED, .optimizer = true,
-        .threads = settings->threads ? settings->threads : threads_cores(),
-        .recompute = none, .recompute_count = 1}};
+        .machine.product = settings->product,
+        .machine.isa = settings->isa, .batch = batch, .length = length,
+        .backward = BACKWARD_FUSED, .training.optimizer = true,
+        .machine.threads =
+            settings->threads ? settings->threads : threads_cores(),
+        .recomputation.policy = none, .recomputation.count = 1}};
 
     f.name = preset->name;
     f.steps = settings->steps ? settings->steps : 3;

@@ -111,7 +111,7 @@ status step_print(const struct step_figures *f, FILE *out)
                  "%d\n", f->name, (long long)stage->program.batch,
             (long long)stage->program.length,
             dtype_name(stage->program.dtype), product_of(f),
-            stage->kernels.backend, stage->request.threads,
+            stage->kernels.backend, stage->request.machine.threads,
             stage->program.grid.data,
             stage->program.grid.tensor);
     print_layers(f, out);
@@ -187,7 +187,7 @@ status step_write(const struct step_figures *f, struct json_writer *json)
                      f->settings->product == PRODUCT_TILES ? "tiles"
                                                            : "pairs");
     write_string(json, "backend", f->stage->kernels.backend);
-    json_write_key_integer(json, "threads", f->stage->request.threads);
+    json_write_key_integer(json, "threads", f->stage->request.machine.threads);
     json_write_key_integer(json, "batch", p->batch);
     json_write_key_integer(json, "length", p->length);
     json_write_key_real(json, "step_ms", f->median_ms);

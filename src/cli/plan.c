@@ -150,7 +150,7 @@ static status summary(struct planned *planned, struct table *table)
         {"leaves: tensor", setup->grid.tensor, ""},
         {"leaves: context", setup->grid.context, ""},
         {"logits at once", stage->program.logits_chunk, "tokens"},
-        {"threads", r->threads, "each rank"},
+        {"threads", r->machine.threads, "each rank"},
     };
 
     table_begin(table, columns, 3);

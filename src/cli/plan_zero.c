@@ -68,7 +68,7 @@ static int64_t kept(const struct price *price)
 /* Why a step cannot reduce gradients after each micro-batch, or "". */
 static const char *why_not(const struct setup *setup, char out[ROUNDS_REASON])
 {
-    if (setup->request.rounds > 0) return "";
+    if (setup->request.reduction.rounds > 0) return "";
     if (setup->request.division.gradients == 0)
         return "zero divides no gradients; zero2, fsdp and hsdp do";
     return rounds_obstacle(setup, out) != NULL ? out : "";
@@ -126,7 +126,7 @@ status plan_zero(struct setup *setup, int rank, struct table *table)
         {"partial", "partials_bytes", true}, {"units", "units_bytes", true},
         {"sent in a step", "sent_bytes", true},
         {"between copies", "copies_bytes", true}, {"", "reason", false}};
-    const bool rounds = setup->request.rounds > 0;
+    const bool rounds = setup->request.reduction.rounds > 0;
     char reason[ROUNDS_REASON];
     const char *why = why_not(setup, reason);
     struct price price;
@@ -159,7 +159,7 @@ status plan_zero_warn(struct setup *setup, int rank)
     const char *why = why_not(setup, reason);
     struct price once, each;
 
-    if (r->division.gradients == 0 || r->rounds > 0 ||
+    if (r->division.gradients == 0 || r->reduction.rounds > 0 ||
         strcmp(o->zero_reduce, "auto") != 0 ||
         division_ranks(&r->division, &r->mesh) == 1)
         return OK;

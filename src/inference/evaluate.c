@@ -223,7 +223,7 @@ static status open_stage(struct evaluating *e)
     out->batch = batch * out->length;
     TRY(session_request(&e->session, batch, out->length, &plan));
     plan.dtype = e->request->dtype;
-    plan.threads = e->threads;
+    plan.machine.threads = e->threads;
     /* A leaf needs a token. */
     if (out->length < plan.grid.tensor) plan.grid.tensor = 1;
     return session_stage(&e->session, &plan, &e->stage);

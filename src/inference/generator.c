@@ -101,7 +101,7 @@ status generator_open(struct generator *g, struct session *session,
     plan.dtype = dtype;
     plan.length = chunk;
     plan.context = context > chunk ? context : chunk;
-    if (threads > 0) plan.threads = threads;
+    if (threads > 0) plan.machine.threads = threads;
     TRY(session_stage(session, &plan, &g->stage));
     g->stage.run.read_logits = generator_keep_logits;
     g->stage.run.read_argument = g;

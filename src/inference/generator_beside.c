@@ -21,13 +21,13 @@ static struct stage_request request_of(const struct stage *first,
     if (plan.context < plan.length) plan.context = plan.length;
     plan.logits_chunk = 0;
     plan.backward = BACKWARD_NONE;
-    plan.optimizer = false;
+    plan.training.optimizer = false;
     plan.division = (struct division){0};
-    plan.rounds = plan.frames = plan.share = 0;
-    plan.piped = false;
+    plan.reduction.rounds = plan.frames = plan.recomputation.share = 0;
+    plan.reduction.piped = false;
     plan.pieces = (struct pieces){0};
-    plan.recompute = NULL;
-    plan.recompute_count = 0;
+    plan.recomputation.policy = NULL;
+    plan.recomputation.count = 0;
     return plan;
 }
 

@@ -268,7 +268,7 @@ static status read_source(struct importing *i, const char *source,
     plan.dtype = session->dtype;
     plan.mtp_depth = session->model.mtp_depth;
     plan.grid.tensor = 1; /* nothing is computed: the least frame */
-    plan.threads = 1;
+    plan.machine.threads = 1;
     TRY(session_stage(session, &plan, &i->stage));
     if (upcycle != NULL)
         TRY(session_start_routers(&i->stage, upcycle->seed));

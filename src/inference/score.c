@@ -141,7 +141,7 @@ static status prepare(struct scoring *s, const struct score_request *request)
     TRY(session_request(&s->session, s->sequences, s->length, &plan));
     plan.dtype = request->dtype;
     plan.micro_batch = choose_micro_batch(s->sequences, s->length);
-    if (request->threads > 0) plan.threads = request->threads;
+    if (request->threads > 0) plan.machine.threads = request->threads;
     if (request->gradients != NULL) plan.backward = BACKWARD_FUSED;
     /* A leaf needs a token. */
     if (s->length < plan.grid.tensor) plan.grid.tensor = 1;

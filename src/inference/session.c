@@ -244,9 +244,9 @@ status session_request(const struct session *session, int64_t batch,
 
     *out = (struct stage_request){
         .model = m, .mode = PROGRAM_TRAIN, .dtype = DTYPE_F32,
-        .isa = ISA_AUTO, .batch = batch, .micro_batch = batch,
+        .machine.isa = ISA_AUTO, .batch = batch, .micro_batch = batch,
         .length = length, .backward = BACKWARD_NONE,
-        .threads = threads_cores()};
+        .machine.threads = threads_cores()};
     return grid_resolve(&out->grid, &asked, &facts);
 }
 
@@ -510,7 +510,7 @@ void session_start_random(const struct inventory *inventory,
         struct weights_init init = {
             .param = span->param, .model = stage->request.model,
             .seed = seed, .dtype = inventory->dtype,
-            .isa = stage->request.isa, .threads = stage->threads,
+            .isa = stage->request.machine.isa, .threads = stage->threads,
             .data = span->data};
 
         if (span->kind != INVENTORY_WEIGHT) continue;

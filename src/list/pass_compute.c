@@ -42,7 +42,7 @@ static status add_repeat(struct step_list *out, const struct pipeline *p,
                          const struct allotment *allotments, int repeat)
 {
     const struct action_list *list = &p->schedule.lists[p->rank];
-    const bool piped = p->stages[0].request.piped;
+    const bool piped = p->stages[0].request.reduction.piped;
 
     for (int i = 0; i < p->count && !piped; i++)
         TRY(begin_round(out, p, i, repeat));

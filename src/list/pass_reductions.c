@@ -287,14 +287,14 @@ static status end_last(struct reductions *r, int round)
     const struct pipeline *p = r->pipeline;
     const int rounds = stage_rounds(&p->stages[0]);
 
-    if (!p->stages[0].request.piped) return end_round(r, round);
+    if (!p->stages[0].request.reduction.piped) return end_round(r, round);
     for (int i = 0; i < p->count; i++) TRY(end_piped(r, i, rounds - 1));
     return OK;
 }
 
 static status put_all(struct reductions *r, const struct step_list *before)
 {
-    const bool piped = r->pipeline->stages[0].request.piped;
+    const bool piped = r->pipeline->stages[0].request.reduction.piped;
     int round = 0;
 
     for (int i = 0; i < before->count; i++) {

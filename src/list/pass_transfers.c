@@ -146,7 +146,7 @@ static status put_action(struct transfers *t, struct action action,
 
     i.stage = action.stage;
     i.microbatch = repeat * p->schedule.microbatches + action.microbatch;
-    i.round = p->stages[0].request.piped ? i.microbatch : repeat;
+    i.round = p->stages[0].request.reduction.piped ? i.microbatch : repeat;
     i.chunk = pipeline_chunk(p, action.stage, action.microbatch);
     CHECK(i.chunk >= 0);
     i.buffer = t->allotments[i.chunk].frame[of_chunk(t, &i)];
@@ -182,7 +182,7 @@ static status put_all(struct transfers *t, const struct step_list *before)
         const struct instruction *next = &before->items[i];
 
         if (next->kind == DO_ROUND) {
-            if (!p->stages[0].request.piped) at = 0;
+            if (!p->stages[0].request.reduction.piped) at = 0;
             TRY(list_put(t->out, *next));
             continue;
         }

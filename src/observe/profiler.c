@@ -153,7 +153,8 @@ static double float32_rate(struct stage *stage)
 
     for (int i = 0; i < 4; i++) {
         const double flops =
-            kernels_peak_flops(&stage->stream, stage->request.isa, 0.005);
+            kernels_peak_flops(&stage->stream, stage->request.machine.isa,
+                               0.005);
 
         if (flops > best) best = flops;
     }

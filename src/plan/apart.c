@@ -6,7 +6,8 @@
 static status refuse(const struct stage_request *r, const char *what)
 {
     FAIL(ERR_CONFIG, "device: %s does not have %s yet (docs/devices.md); "
-                     "device=cpu does", device_about(r->device)->name, what);
+                     "device=cpu does",
+         device_about(r->machine.device)->name, what);
 }
 
 static status check_layers(const struct stage *stage)
@@ -17,7 +18,7 @@ static status check_layers(const struct stage *stage)
         if (!p->steps[i].layer->by_kernels)
             FAIL(ERR_CONFIG, "device: %s does not have the layer %s of %s yet "
                              "(docs/devices.md); device=cpu does",
-                 device_about(stage->request.device)->name,
+                 device_about(stage->request.machine.device)->name,
                  p->steps[i].layer->name, stage->request.model->kind->name);
     return OK;
 }
@@ -33,7 +34,7 @@ static status check_optimizer(const struct stage *stage)
             FAIL(ERR_CONFIG, "device: %s does not have the optimizer %s yet "
                              "(docs/devices.md); adamw, lion, sgd and "
                              "schedule_free run there",
-                 device_about(stage->request.device)->name, kind->name);
+                 device_about(stage->request.machine.device)->name, kind->name);
     }
     return OK;
 }
@@ -42,13 +43,13 @@ status stage_check_apart(const struct stage *stage)
 {
     const struct stage_request *r = &stage->request;
 
-    if (!device_about(r->device)->apart) return OK;
+    if (!device_about(r->machine.device)->apart) return OK;
     if (check_lives() != CHECK_OFF) return refuse(r, "LOCKSTEP_CHECK");
     if (r->model->moe.experts > 0) return refuse(r, "experts");
     if (r->precision.on) return refuse(r, "products in few bits");
-    if (r->observe) return refuse(r, "observe.layers");
+    if (r->training.observe) return refuse(r, "observe.layers");
     if (r->qk_clip > 0) return refuse(r, "optimizer.qk_clip");
-    if (r->choice.average > 0) return refuse(r, "optimizer.ema");
+    if (r->training.choice.average > 0) return refuse(r, "optimizer.ema");
     TRY(check_layers(stage));
-    return r->optimizer ? check_optimizer(stage) : OK;
+    return r->training.optimizer ? check_optimizer(stage) : OK;
 }

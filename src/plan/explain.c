@@ -185,7 +185,7 @@ static status explain_numerics(const struct stage *stage, struct text *out)
 {
     const struct program *p = &stage->program;
     const struct cut cut = program_cut(p, false);
-    const enum state_type type = stage->request.choice.states;
+    const enum state_type type = stage->request.training.choice.states;
     char number[32];
 
     TRY(text_printf(out, "grid: %d data leaves of %lld sequences, %d tensor "
@@ -204,7 +204,7 @@ static status explain_numerics(const struct stage *stage, struct text *out)
                              "weights, statistics, logits, sums over ranks\n",
                         dtype_name(p->dtype),
                         p->dtype != DTYPE_BF16 ? ""
-                        : stage->request.product == PRODUCT_TILES
+                        : stage->request.machine.product == PRODUCT_TILES
                             ? ", products in tiles" : ", products in pairs",
                         type == STATE_REAL ? "moments, " : ""));
     if (type != STATE_REAL)

@@ -6,7 +6,7 @@
  * saved; the weights that are trained then lie where gradients are. */
 static bool keeps_in_gradients(const struct stage *stage)
 {
-    const struct optimizer_kind *kind = stage->request.choice.kind;
+    const struct optimizer_kind *kind = stage->request.training.choice.kind;
 
     for (int i = 0; kind != NULL && i < OPTIMIZER_STATES; i++)
         if (kind->states[i].name != NULL && kind->states[i].shape == STATE_KEPT)
@@ -31,7 +31,7 @@ size_t stage_snapshot_bytes(const struct stage *stage,
                          r->place.at[AXIS_DATA] > 0;
     size_t bytes = 0;
 
-    if (!r->snapshot || replica) return 0;
+    if (!r->training.snapshot || replica) return 0;
     for (int i = 0; i < MEMORY_OWNERS; i++)
         if (stage_saves(stage, (enum memory_owner)i))
             bytes += arena_aligned(rows[i].bytes);

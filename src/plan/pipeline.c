@@ -132,7 +132,7 @@ static status plan_chunk(struct pipeline *p, const struct pipeline_request *r,
     }
     request.slice = stage_slice(r, s->stages, c->number);
     request.frames = schedule_held_stage(s, c->number, c->direction);
-    request.share = p->count;
+    request.recomputation.share = p->count;
     request.backward = schedule_fused(s, p->rank) ? BACKWARD_FUSED
                                                   : BACKWARD_SPLIT;
     TRY(stage_plan(&p->stages[index], &request));
@@ -382,7 +382,7 @@ int pipeline_of_round(const struct pipeline *pipeline, int chunk,
 {
     const struct schedule *s = &pipeline->schedule;
 
-    if (pipeline->stages[chunk].request.piped) return 0;
+    if (pipeline->stages[chunk].request.reduction.piped) return 0;
     return microbatch % s->microbatches - pipeline->chunks[chunk].first;
 }
 
@@ -392,7 +392,7 @@ int64_t pipeline_first_sequence(const struct pipeline *pipeline, int rank,
     const struct stage *stage = &pipeline->stages[0];
     const int ranks = mesh_batch_ranks(&stage->request.mesh);
     const int count =
-        stage->request.piped ? 1 : pipeline->schedule.microbatches;
+        stage->request.reduction.piped ? 1 : pipeline->schedule.microbatches;
     const int64_t share = (int64_t)(microbatch / count) * ranks + rank;
 
     return (share * count + microbatch % count) * stage->program.sequences;
@@ -435,7 +435,7 @@ int64_t pipeline_peak_values(const struct pipeline *pipeline)
 {
     const struct stage_request *r = &pipeline->stages[0].request;
 
-    return r->qk_clip > 0 || r->observe
+    return r->qk_clip > 0 || r->training.observe
                ? (int64_t)model_blocks(r->model) * r->model->heads : 0;
 }
 

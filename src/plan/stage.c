@@ -86,8 +86,8 @@ static status build_program(struct stage *stage)
     if (program_tensor_ranks(p) == 1) p->pieces.domino = false;
     p->logits_chunk = logits_chunk(r);
     p->regular = r->regular;
-    p->watched.peaks = r->qk_clip > 0 || r->observe;
-    p->watched.roundings = r->observe;
+    p->watched.peaks = r->qk_clip > 0 || r->training.observe;
+    p->watched.roundings = r->training.observe;
     p->precision = r->precision;
     if (p->tokens > INT32_MAX / 2)
         FAIL(ERR_CONFIG, "a micro-batch of %lld tokens", (long long)p->tokens);
@@ -163,7 +163,7 @@ enum shard_level stage_level(const struct stage *stage,
                               stage_reads(stage) == arena ? division->weights
                                                           : division->states);
     case MEMORY_GRADIENTS:
-        if (stage->request.rounds == 0) return SHARD_WHOLE;
+        if (stage->request.reduction.rounds == 0) return SHARD_WHOLE;
         return division_level(division, division->gradients);
     default: return SHARD_WHOLE;
     }
@@ -188,14 +188,15 @@ enum memory_owner stage_reads(const struct stage *stage)
 
 enum memory_owner stage_keeps(const struct stage *stage)
 {
-    return stage->request.optimizer ? MEMORY_WEIGHTS : stage_reads(stage);
+    return stage->request.training.optimizer ? MEMORY_WEIGHTS
+                                             : stage_reads(stage);
 }
 
 enum dtype stage_keeps_dtype(const struct stage *stage)
 {
     const enum dtype dtype = stage->request.dtype;
 
-    return stage->request.optimizer ? dtype_real(dtype) : dtype;
+    return stage->request.training.optimizer ? dtype_real(dtype) : dtype;
 }
 
 static size_t arena_bytes(const struct stage *stage, enum memory_owner arena)
@@ -278,7 +279,7 @@ static status add_memory(struct stage *stage)
          (size_t)size_product(stage->frame.bytes, frames), NULL},
         {"logits and layer scratch", "call", program_scratch_bytes(p), NULL},
         {"kernel scratch", "call",
-         kernels_scratch_bytes(&stage->kernels, stage->request.threads,
+         kernels_scratch_bytes(&stage->kernels, stage->request.machine.threads,
                                widest(p), span), NULL},
         {"rotary tables", "run", run_rope_bytes(p), NULL},
         {"key-value cache", "run",
@@ -296,12 +297,13 @@ static status add_memory(struct stage *stage)
         {"gradients to be reduced", "unit", trains ? bucket_bytes(stage) : 0,
          NULL},
         {"sums of the gradients' norm", "step",
-         stage->request.optimizer ? norm_bytes(stage) : 0, NULL},
+         stage->request.training.optimizer ? norm_bytes(stage) : 0, NULL},
         {"gradients on their way back", "micro-batch", 0, NULL},
         {"messages between ranks", "call", 0, NULL},
         {"messages in the background", "step", 0, NULL},
         {"weights before an observed step", "step",
-         stage->request.observe ? arena_bytes(stage, MEMORY_WEIGHTS) : 0, NULL},
+         stage->request.training.observe ? arena_bytes(stage, MEMORY_WEIGHTS)
+                                         : 0, NULL},
         {"whole matrices", "call", whole_room_bytes(&stage->states), NULL},
         {"snapshot of a checkpoint", "save", 0, NULL},
         {"what the host sees of the device", "run", 0, NULL},
@@ -337,7 +339,7 @@ static void count_levels(struct stage *stage)
                 shard_kept_gradients(s,
                                      shard_unit_of(s, p->uses[i].param)));
     stage->levels = 1;
-    for (int rounds = stage->request.rounds; rounds > 1; rounds /= 2)
+    for (int rounds = stage->request.reduction.rounds; rounds > 1; rounds /= 2)
         stage->levels++;
 }
 
@@ -381,16 +383,16 @@ static status plan_auto(struct stage *stage)
 {
     static const char *const cheap[] = {"norm", "activation"};
     static const char *const none[] = {"none"}, *const block[] = {"block"};
-    double limit = stage->request.memory_bytes, small = limit;
+    double limit = stage->request.recomputation.fits, small = limit;
 
     if (limit <= 0) {
         limit = (double)sysconf(_SC_PHYS_PAGES) *
                 (double)sysconf(_SC_PAGESIZE) / MACHINE_PART;
         small = limit / SMALL_PART;
     }
-    if (stage->request.share > 1) {
-        limit /= stage->request.share;
-        small /= stage->request.share;
+    if (stage->request.recomputation.share > 1) {
+        limit /= stage->request.recomputation.share;
+        small /= stage->request.recomputation.share;
     }
     stage->recompute = "none";
     TRY(plan_with(stage, none, 1));
@@ -414,7 +416,7 @@ static status mark_frozen(struct stage *stage)
 
     TRY(memory_take((size_t)table->count + 1, sizeof *rules, &memory));
     rules = memory;
-    result = rules_build(rules, table, &stage->request.choice);
+    result = rules_build(rules, table, &stage->request.training.choice);
     for (int i = 0; result == OK && i < table->count; i++)
         table->items[i].frozen = rules[i].frozen;
     memory_free(memory);
@@ -427,13 +429,13 @@ static status divide(struct stage *stage)
     const struct stage_request *r = &stage->request;
 
     stage->holding = (struct holding){r->mesh, r->place, r->grid.tensor};
-    if (r->optimizer) TRY(mark_frozen(stage));
+    if (r->training.optimizer) TRY(mark_frozen(stage));
     TRY(shards_build(&stage->shards, &stage->program.params,
                      &stage->holding, &r->division));
-    if (!r->optimizer) return OK;
+    if (!r->training.optimizer) return OK;
     const struct states_request states = {
         .params = &stage->program.params, .holding = &stage->holding,
-        .shards = &stage->shards, .choice = &r->choice,
+        .shards = &stage->shards, .choice = &r->training.choice,
         .division = r->division, .real = dtype_real(r->dtype)};
 
     return states_plan(&stage->states, &states);
@@ -445,8 +447,9 @@ status stage_plan(struct stage *stage, const struct stage_request *request)
     struct stage_request *r = &stage->request;
 
     if (r->mesh.size[AXIS_NONE] == 0) r->mesh = mesh_alone();
-    TRY(kernels_get_product(&stage->kernels, r->dtype, r->isa, r->product));
-    TRY(kernels_get(&stage->real, dtype_real(r->dtype), r->isa));
+    TRY(kernels_get_product(&stage->kernels, r->dtype, r->machine.isa,
+                            r->machine.product));
+    TRY(kernels_get(&stage->real, dtype_real(r->dtype), r->machine.isa));
     TRY(stage_check(r));
     if (r->frames == 0) r->frames = 1;
     TRY(build_program(stage));
@@ -455,12 +458,13 @@ status stage_plan(struct stage *stage, const struct stage_request *request)
     r->logits_chunk = stage->program.logits_chunk;
     if (r->backward != BACKWARD_NONE)
         TRY(gradients_plan(&stage->gradients, &stage->program,
-                           r->rounds > 0));
-    if (r->recompute_count == 0 ||
-        (r->recompute_count == 1 && strcmp(r->recompute[0], "auto") == 0))
+                           r->reduction.rounds > 0));
+    if (r->recomputation.count == 0 ||
+        (r->recomputation.count == 1 &&
+         strcmp(r->recomputation.policy[0], "auto") == 0))
         return plan_auto(stage);
-    stage->recompute = r->recompute[0];
-    return plan_with(stage, r->recompute, r->recompute_count);
+    stage->recompute = r->recomputation.policy[0];
+    return plan_with(stage, r->recomputation.policy, r->recomputation.count);
 }
 
 void stage_reserve(struct stage *stage, enum memory_owner owner, size_t bytes)

@@ -29,8 +29,6 @@ struct stage_request {
     enum program_mode mode;
     enum dtype dtype;      /* of activations, and of weights as kernels read
                             * them */
-    enum product product;  /* of bfloat16 */
-    enum isa isa;
     struct grid grid;      /* data: this rank's share of the leaves */
     struct mesh mesh;      /* all zero: one rank */
     struct place place;
@@ -49,26 +47,36 @@ struct stage_request {
     double qk_clip;        /* largest score that is left alone; 0: any */
     enum backward_mode backward;
     struct pieces pieces;  /* of messages between tensor ranks */
-    bool optimizer;        /* masters and states */
-    struct optimizer_choice choice; /* of it; zeroed: adamw */
-    bool observe;          /* room for the weights before an update */
-    bool snapshot;         /* room for a copy of what a checkpoint keeps */
+    struct {
+        bool optimizer;    /* masters and states */
+        struct optimizer_choice choice; /* zeroed: adamw */
+        bool observe;      /* room for the weights before an update */
+        bool snapshot;     /* room for a copy of what a checkpoint keeps */
+    } training;
     struct division division; /* zeroed: nothing */
     struct gather_policy gather;
-    int rounds;            /* more than 0: divided gradients are reduced after
+    struct {
+        int rounds;        /* more than 0: divided gradients are reduced after
                             * every micro-batch, which is then all that `batch`
                             * and `grid` say; a step has so many */
-    bool piped;            /* ... which are the micro-batches of the schedule;
+        bool piped;        /* ... which are the micro-batches of the schedule;
                             * else it runs once for each round */
+    } reduction;
     struct slice slice;    /* zeroed: the whole model */
     int frames;            /* micro-batches in flight at once; 0: 1 */
-    int threads;
-    const char *const *recompute; /* policy; "auto" alone chooses */
-    int recompute_count;
-    double memory_bytes;   /* what auto tries to fit; 0: a quarter of the
+    struct {
+        const char *const *policy; /* "auto" alone chooses */
+        int count;
+        double fits;       /* bytes that auto tries to fit; 0: a quarter of the
                             * machine */
-    int share;             /* of how many stages it is for; 0: 1 */
-    enum device_kind device; /* where its memory is and kernels run */
+        int share;         /* of how many stages it is for; 0: 1 */
+    } recomputation;
+    struct {               /* where it runs */
+        enum device_kind device; /* has its memory and runs kernels */
+        enum isa isa;
+        enum product product; /* of bfloat16 */
+        int threads;
+    } machine;
 };
 
 enum memory_owner {
@@ -189,12 +197,14 @@ status stages_store(const struct stage *stages, int count);
 /* Times that a step reduces gradients. */
 static inline int stage_rounds(const struct stage *stage)
 {
-    return stage->request.rounds > 0 ? stage->request.rounds : 1;
+    const int rounds = stage->request.reduction.rounds;
+
+    return rounds > 0 ? rounds : 1;
 }
 /* Times that it runs the schedule. */
 static inline int stage_repeats(const struct stage *stage)
 {
-    return stage->request.piped ? 1 : stage_rounds(stage);
+    return stage->request.reduction.piped ? 1 : stage_rounds(stage);
 }
 /* The sums in MEMORY_NORM, after the blocks: [orders][shard_leaves]. */
 double *stage_norm_sums(const struct stage *stage);

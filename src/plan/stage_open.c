@@ -126,8 +126,8 @@ static size_t launch_bytes(const struct stage *stage)
 
 static status open_device(struct stage *stage)
 {
-    struct device_choice choice = {.kind = stage->request.device,
-                                   .threads = stage->request.threads,
+    struct device_choice choice = {.kind = stage->request.machine.device,
+                                   .threads = stage->request.machine.threads,
                                    .launch_bytes = launch_bytes(stage)};
 
     TRY(device_environment(&choice.haste));
@@ -158,7 +158,7 @@ status stage_open(struct stage *stage)
 {
     TRY(open_device(stage));
     TRY(take_memory(stage));
-    TRY(threads_build(&stage->threads, stage->request.threads));
+    TRY(threads_build(&stage->threads, stage->request.machine.threads));
     if (stage->request.backward != BACKWARD_NONE) touch_memory(stage);
     stage->stream = (struct stream){
         .threads = stage->threads,

@@ -27,7 +27,7 @@ size_t stage_staging_bytes(const struct stage *stage,
 {
     size_t bytes = 0;
 
-    if (!device_about(stage->request.device)->apart) return 0;
+    if (!device_about(stage->request.machine.device)->apart) return 0;
     for (int i = 0; i < MEMORY_OWNERS; i++)
         if (has_copy(stage, i)) bytes += arena_aligned(rows[i].bytes);
     return bytes + arena_aligned(rows[MEMORY_LAYER_SCRATCH].bytes);

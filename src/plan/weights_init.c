@@ -129,7 +129,7 @@ status stage_init_weights(struct stage *stage, const struct model *model,
         const struct param *param = &p->params.items[i];
         struct weights_init init = {
             .param = param, .model = model, .seed = seed, .dtype = dtype,
-            .isa = stage->request.isa, .threads = stage->threads,
+            .isa = stage->request.machine.isa, .threads = stage->threads,
             .data = weights + param->offset * dtype_bytes(dtype)};
 
         init.run_count = layout_runs(&param->spec, &p->mesh, &p->place, 0,

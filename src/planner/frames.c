@@ -38,8 +38,9 @@ static status plan_few(struct sizes *out, const struct layout *l,
         .mtp_depth = model.mtp_depth, .batch = 1, .micro_batch = 1,
         .length = shape->sequence, .regular = shape->regular,
         .backward = layout_defers(l) ? BACKWARD_SPLIT : BACKWARD_FUSED,
-        .threads = l->threads > 0 ? l->threads : 1, .recompute = recompute,
-        .recompute_count = 1, .slice = {.last = model.layers}};
+        .machine.threads = l->threads > 0 ? l->threads : 1,
+        .recomputation.policy = recompute,
+        .recomputation.count = 1, .slice = {.last = model.layers}};
 
     r.slice.begins = r.slice.ends = !few.middle;
     TRY(layout_mesh(l, &r.mesh));

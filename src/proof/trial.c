@@ -49,7 +49,7 @@ static status plan(struct rank_trial *t, struct group *world)
     TRY(hosts_find(world, &node));
     TRY(setup_use_node(&t->setup, node));
     TRY(cores_share(world, (int)t->set->values.train.threads,
-                    &t->setup.request.threads));
+                    &t->setup.request.machine.threads));
     TRY(team_build(&t->team, world, &t->setup.mesh, &t->setup.order,
                    t->set->values.comm.limit));
     return ramped_plan(&t->pipeline, &t->setup, &t->team, 1);

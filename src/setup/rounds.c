@@ -116,8 +116,8 @@ status rounds_choose(struct setup *setup, bool *alone)
 
     TRY(parse(setup, &reduce));
     *alone = false;
-    r->rounds = 0;
-    r->piped = false;
+    r->reduction.rounds = 0;
+    r->reduction.piped = false;
     if (reduce == REDUCE_EACH && r->division.gradients == 0)
         FAIL(ERR_CONFIG, "zero_reduce: each, but zero=%s divides no gradients; "
                          "zero2, fsdp and hsdp do", setup->set->values.zero);
@@ -130,10 +130,10 @@ status rounds_choose(struct setup *setup, bool *alone)
         FAIL(ERR_CONFIG, "zero_reduce: each is not possible: %s; or set "
                          "zero_reduce=once", reason);
     }
-    r->rounds = (int)rounds;
+    r->reduction.rounds = (int)rounds;
     r->batch = r->micro_batch;
     r->grid.data /= (int)rounds;
-    r->piped = r->mesh.size[AXIS_PIPE] > 1;
-    *alone = !r->piped;
+    r->reduction.piped = r->mesh.size[AXIS_PIPE] > 1;
+    *alone = !r->reduction.piped;
     return OK;
 }

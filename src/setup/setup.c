@@ -460,33 +460,34 @@ static status resolve_request(struct setup *setup)
         .length = o->data.sequence, .logits_chunk = o->train.logits_chunk,
         .regular = setup_regular(&setup->model, o),
         .seed = (uint64_t)o->seed, .qk_clip = o->optimizer.qk_clip,
-        .backward = BACKWARD_FUSED, .optimizer = true,
-        .observe = o->observe.layers > 0, .snapshot = o->checkpoint.async,
-        .threads = (int)o->train.threads,
-        .recompute = o->train.recompute.items,
-        .recompute_count = o->train.recompute.count,
-        .memory_bytes = o->train.memory * 0x1p30, .mesh = setup->mesh,
+        .backward = BACKWARD_FUSED, .training.optimizer = true,
+        .training.observe = o->observe.layers > 0,
+        .training.snapshot = o->checkpoint.async,
+        .machine.threads = (int)o->train.threads,
+        .recomputation.policy = o->train.recompute.items,
+        .recomputation.count = o->train.recompute.count,
+        .recomputation.fits = o->train.memory * 0x1p30, .mesh = setup->mesh,
         .pieces = {(int)o->tensor.overlap, o->tensor.domino},
         .place = setup->place, .gather = {
             .prefetch = (int)o->fsdp.prefetch,
             .reshard = o->fsdp.reshard}};
-    if (r->threads == 0)
-        r->threads = threads_cores() / mesh_ranks(&setup->mesh);
-    if (r->threads == 0) r->threads = 1;
-    TRY(device_parse(&r->device, o->device));
+    if (r->machine.threads == 0)
+        r->machine.threads = threads_cores() / mesh_ranks(&setup->mesh);
+    if (r->machine.threads == 0) r->machine.threads = 1;
+    TRY(device_parse(&r->machine.device, o->device));
     TRY(muon_adjust_parse(&setup->adjust, o->optimizer.adjust));
     TRY(choose_dtype(o->train.dtype, &r->dtype));
-    TRY(choose_optimizer(&r->choice, o, r->dtype));
-    r->choice.groups = setup->groups;
-    r->choice.average = o->optimizer.ema;
+    TRY(choose_optimizer(&r->training.choice, o, r->dtype));
+    r->training.choice.groups = setup->groups;
+    r->training.choice.average = o->optimizer.ema;
     TRY(balance_choose(&r->regular, o));
     TRY(check_averages(o));
     TRY(check_observe(o));
-    TRY(choose_product(o->numerics.bfloat16, r->dtype, &r->product));
+    TRY(choose_product(o->numerics.bfloat16, r->dtype, &r->machine.product));
     TRY(recipe_choose(r, o, setup->model.layers));
     TRY(loss_scale_parse(&setup->scaling, o->train.loss_scale, r->dtype,
                          o->train.batch * o->data.sequence));
-    TRY(choose_isa(o->numerics.isa, &r->isa));
+    TRY(choose_isa(o->numerics.isa, &r->machine.isa));
     TRY(check_zero(setup));
     TRY(grid_resolve(&setup->grid, &asked, &facts));
     TRY(check_tensor(setup));

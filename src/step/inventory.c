@@ -76,11 +76,11 @@ static status build_whole(struct inventory *h, const struct stage *stage)
     h->prefix = r->model->kind->layer_prefix;
     h->dtype = stage_keeps_dtype(stage);
     TRY(r->model->kind->build(p, r->model));
-    if (!r->optimizer) return OK;
+    if (!r->training.optimizer) return OK;
     TRY(memory_take((size_t)p->params.count + 1, sizeof *h->rules, &rules));
     h->rules = rules;
-    h->type = r->choice.states;
-    TRY(rules_build(h->rules, &p->params, &r->choice));
+    h->type = r->training.choice.states;
+    TRY(rules_build(h->rules, &p->params, &r->training.choice));
     for (int i = 0; i < p->params.count; i++)
         p->params.items[i].frozen = h->rules[i].frozen;
     return OK;

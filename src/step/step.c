@@ -574,8 +574,9 @@ status train_step_swap(struct train_step *step)
 static bool has_average(const struct train_step *step)
 {
     const struct stage_request *r = &step->pipeline->stages[0].request;
+    const struct optimizer_kind *kind = r->training.choice.kind;
 
-    return r->choice.kind != NULL && r->choice.kind->average != NULL;
+    return kind != NULL && kind->average != NULL;
 }
 
 /* New weights here, for whoever reads them. */

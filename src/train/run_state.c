@@ -43,7 +43,7 @@ void keeper_free(struct keeper *keeper)
 
 static const char *product_name(const struct setup *setup)
 {
-    return setup->request.product == PRODUCT_TILES ? "tiles" : "pairs";
+    return setup->request.machine.product == PRODUCT_TILES ? "tiles" : "pairs";
 }
 
 /* Writes the extra state of a run with a narrow type. */
@@ -93,7 +93,8 @@ static void write_balance(const struct keeper *keeper, struct json_writer *w)
 
 static bool keeps_rates(const struct keeper *keeper)
 {
-    return keeper->setup->request.choice.kind == &optimizer_schedule_free;
+    return keeper->setup->request.training.choice.kind ==
+           &optimizer_schedule_free;
 }
 
 /* records: of a copy in memory, RUN/records (local_run.h); 0: none. */

@@ -52,10 +52,10 @@ static void print_ranks(const struct setup *setup, FILE *out)
 /* Prints the effect of the other product of bfloat16 on this machine. */
 static void print_product(const struct stage_request *r, FILE *out)
 {
-    const bool tiles = r->product == PRODUCT_TILES;
+    const bool tiles = r->machine.product == PRODUCT_TILES;
 
     if (r->dtype != DTYPE_BF16 ||
-        (r->isa != ISA_AUTO && r->isa != ISA_AVX512) ||
+        (r->machine.isa != ISA_AUTO && r->machine.isa != ISA_AVX512) ||
         tiles == features_tiles())
         return;
     if (!tiles)
@@ -96,7 +96,7 @@ static void print_model(const struct setup *setup,
     print_ranks(setup, out);
     fprintf(out, "numerics  grid of %d data x %d tensor x %d context leaves; "
                  "kernels: %s, %d threads%s\n", g->data, g->tensor,
-            g->context, stage->kernels.backend, stage->request.threads,
+            g->context, stage->kernels.backend, stage->request.machine.threads,
             mesh_ranks(&setup->mesh) > 1 ? " a rank" : "");
     print_product(&setup->request, out);
     fprintf(out, "memory    %s planned%s, recompute %s\n",
@@ -266,7 +266,8 @@ static void machine_facts(const struct closing *c, struct facts *facts)
     mesh_text(&c->setup->mesh, mesh, sizeof mesh);
     add_fact(facts, "ranks", "%d: %s", mesh_ranks(&c->setup->mesh), mesh);
     add_fact(facts, "kernels", "%s", c->pipeline->stages[0].kernels.backend);
-    add_fact(facts, "threads", "%d", c->pipeline->stages[0].request.threads);
+    add_fact(facts, "threads", "%d",
+             c->pipeline->stages[0].request.machine.threads);
     add_fact(facts, "recompute", "%s", c->pipeline->stages[0].recompute);
     add_fact(facts, "resident memory", "%s",
              text_bytes(number, (uint64_t)closing_resident_bytes()));
@@ -296,7 +297,8 @@ static void write_sample(const struct closing *c, struct text *out)
     const struct generate_request request = {
         .model = c->run->path, .prompt = "", .tokens = SAMPLE_TOKENS,
         .sampling = {.temperature = 0.7, .top_p = 1, .seed = 1},
-        .dtype = DTYPE_F32, .threads = c->pipeline->stages[0].request.threads,
+        .dtype = DTYPE_F32,
+        .threads = c->pipeline->stages[0].request.machine.threads,
         .write = keep_sample, .argument = out};
 
     if (c->result != OK || !c->text ||

@@ -275,7 +275,7 @@ void trainer_measure_peak(struct trainer *t)
         struct stage *stage = trainer_first_stage(t);
         const double flops =
             kernels_peak_product(&stage->stream, &stage->inner[0],
-                                 t->setup.request.isa, each_s);
+                                 t->setup.request.machine.isa, each_s);
 
         if (flops > t->peak_flops) t->peak_flops = flops;
     }

@@ -180,7 +180,8 @@ status trainer_plan(struct trainer *t, struct group *world)
                           world->rank));
     TRY(hosts_find(world, &node));
     TRY(setup_use_node(&t->setup, node));
-    TRY(cores_share(world, (int)o->train.threads, &t->setup.request.threads));
+    TRY(cores_share(world, (int)o->train.threads,
+                    &t->setup.request.machine.threads));
     TRY(team_build(&t->team, world, &t->setup.mesh, &t->setup.order,
                    o->comm.limit));
     if (o->run.dir[0] == 0)
@@ -228,7 +229,7 @@ static status open_log(struct trainer *t, const char *directory)
             t->setup.mesh.node,
             t->setup.mesh.relays ? "once to each" : "straight");
     LOG(DEBUG, "plan", "%zu bytes, %d threads", t->pipeline.bytes,
-        trainer_first_stage(t)->request.threads);
+        trainer_first_stage(t)->request.machine.threads);
     return OK;
 }
 

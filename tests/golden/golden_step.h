@@ -46,11 +46,11 @@ static inline void golden_begin_with(struct stage *stage, struct model *model,
         .feed_forward = model->feed_forward};
     struct stage_request request = {
         .model = model, .mode = PROGRAM_TRAIN, .dtype = row->dtype,
-        .product = row->product,
+        .machine.product = row->product,
         .batch = SEQUENCES, .micro_batch = row->micro_batch,
-        .length = LENGTH, .context = model->context, .threads = 2,
-        .backward = row->backward, .recompute = &row->recompute,
-        .recompute_count = 1,
+        .length = LENGTH, .context = model->context, .machine.threads = 2,
+        .backward = row->backward, .recomputation.policy = &row->recompute,
+        .recomputation.count = 1,
         .regular = {.z_loss = extra->z_loss, .dropout = extra->dropout,
                     .attention_dropout = extra->attention_dropout},
         .qk_clip = extra->qk_clip, .seed = extra->seed};

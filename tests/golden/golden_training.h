@@ -109,9 +109,9 @@ golden_training_request(const struct golden_training *t, enum dtype dtype,
     return (struct pipeline_request){.stage = {
         .model = &t->model, .mode = PROGRAM_TRAIN, .dtype = dtype,
         .batch = t->batch, .micro_batch = micro_batch, .length = t->length,
-        .context = t->model.context, .threads = 2,
-        .backward = BACKWARD_FUSED, .optimizer = true,
-        .recompute = &recompute, .recompute_count = 1}};
+        .context = t->model.context, .machine.threads = 2,
+        .backward = BACKWARD_FUSED, .training.optimizer = true,
+        .recomputation.policy = &recompute, .recomputation.count = 1}};
 }
 
 static inline void golden_training_open(struct golden_training *t,

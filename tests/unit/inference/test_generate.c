@@ -85,7 +85,7 @@ static void write_model(const char *directory, const struct model *model)
     const struct stage_request request = {
         .model = model, .mode = PROGRAM_TRAIN, .dtype = DTYPE_F32,
         .grid = {1, 1, 1, 1}, .batch = 1, .micro_batch = 1, .length = 8,
-        .threads = 1};
+        .machine.threads = 1};
     struct session_parts parts = {0};
     struct text config = {0};
     struct stage stage;

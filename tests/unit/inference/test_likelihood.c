@@ -52,9 +52,9 @@ static void open_stage(struct stage *stage, const struct model *model,
 {
     const struct stage_request plan = {
         .model = model, .mode = PROGRAM_TRAIN, .dtype = dtype,
-        .isa = ISA_AUTO, .grid = {1, 2, 1, 1}, .batch = sequences,
+        .machine.isa = ISA_AUTO, .grid = {1, 2, 1, 1}, .batch = sequences,
         .micro_batch = sequences, .length = LENGTH,
-        .backward = BACKWARD_NONE, .threads = 2};
+        .backward = BACKWARD_NONE, .machine.threads = 2};
 
     IS_OK(stage_plan(stage, &plan));
     IS_OK(stage_open(stage));

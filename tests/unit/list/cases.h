@@ -136,11 +136,13 @@ static status case_plan(struct pipeline *out, const struct layout_case *c,
         .dtype = DTYPE_F32,
         .grid = {share, 4, c->context > 1 ? 2 : 1, 0}, .batch = share,
         .micro_batch = micro,
-        .length = CASE_LENGTH, .backward = BACKWARD_FUSED, .optimizer = true,
-        .threads = 1, .recompute = none, .recompute_count = 1,
+        .length = CASE_LENGTH, .backward = BACKWARD_FUSED,
+        .training.optimizer = true,
+        .machine.threads = 1, .recomputation.policy = none,
+        .recomputation.count = 1,
         .gather = {.prefetch = c->prefetch, .reshard = !c->keep,
-                   .once = c->once}, .rounds = c->rounds,
-        .piped = c->rounds > 0 && c->pipe > 1,
+                   .once = c->once}, .reduction.rounds = c->rounds,
+        .reduction.piped = c->rounds > 0 && c->pipe > 1,
         .pieces = {c->domino || c->overlap ? 2 : 0, c->domino},
         .regular.z_loss = c->z_loss ? 1e-4 : 0},
         .schedule = &schedule, .blocks = blocks};
@@ -162,7 +164,7 @@ static status case_plan(struct pipeline *out, const struct layout_case *c,
     request.stage.division.bucket = c->bucket;
     request.stage.gather.in_flight = c->in_flight;
     TRY(schedule_build(&schedule, c->schedule, mesh.size[AXIS_PIPE],
-                       request.stage.piped
+                       request.stage.reduction.piped
                            ? rounds : (int)(request.stage.batch /
                                             request.stage.micro_batch)));
     for (int i = 0; i < schedule.stages; i++)

@@ -370,9 +370,9 @@ static void stage_begin(struct stage *stage, const struct how *how)
     const struct stage_request request = {
         .model = &model, .mode = PROGRAM_TRAIN, .dtype = DTYPE_F64,
         .grid = {.data = 2, .tensor = 2, .context = 1}, .batch = SEQUENCES,
-        .micro_batch = how->micro_batch, .length = LENGTH, .threads = 1,
-        .backward = how->backward, .recompute = &how->recompute,
-        .recompute_count = 1, .seed = 9,
+        .micro_batch = how->micro_batch, .length = LENGTH, .machine.threads = 1,
+        .backward = how->backward, .recomputation.policy = &how->recompute,
+        .recomputation.count = 1, .seed = 9,
         .regular.dropout = strncmp(current->name, "dropout", 7) == 0 ? 0.3 : 0,
         .regular.attention_dropout =
             strcmp(current->name, "dropout, attention") == 0 ? 0.3 : 0,

@@ -192,9 +192,9 @@ static void plan(struct stage *stage, const struct model *model,
                                             : data->sequences,
         .logits_chunk = variant->logits_chunk,
         .backward = variant->backward ? variant->backward : BACKWARD_FUSED,
-        .threads = variant->threads ? variant->threads : 1,
-        .recompute = recomputes ? variant->recompute : none,
-        .recompute_count = recomputes && variant->recompute[1] ? 2 : 1};
+        .machine.threads = variant->threads ? variant->threads : 1,
+        .recomputation.policy = recomputes ? variant->recompute : none,
+        .recomputation.count = recomputes && variant->recompute[1] ? 2 : 1};
 
     IS_OK(stage_plan(stage, &request));
 }

@@ -137,8 +137,10 @@ static void open_stage(struct stage *stage, const struct model_kind *kind,
         .model = &model, .mode = PROGRAM_TRAIN, .dtype = DTYPE_BF16,
         .grid = {.data = 1, .tensor = 1, .context = 1},
         .batch = SEQUENCES, .length = LENGTH, .seed = 7,
-        .micro_batch = SEQUENCES, .backward = BACKWARD_FUSED, .threads = 2,
-        .recompute = none, .recompute_count = 1, .slice = {0, 1, false, false},
+        .micro_batch = SEQUENCES, .backward = BACKWARD_FUSED,
+        .machine.threads = 2,
+        .recomputation.policy = none, .recomputation.count = 1,
+        .slice = {0, 1, false, false},
         .precision = {true, *recipe, 0, 1, 0, 16, summed.of}};
 
     IS_OK(stage_plan(stage, &request));

@@ -120,8 +120,9 @@ static void pipe_open(struct pipe *pipe, const struct model *model,
             .model = model, .mode = PROGRAM_TRAIN, .dtype = DTYPE_F32,
             .grid = {4, 2, 1, 1}, .batch = SEQUENCES, .length = LENGTH,
             .context = model->context, .micro_batch = MICRO,
-            .backward = v->backward, .threads = 1, .recompute = policy,
-            .recompute_count = 1, .frames = COUNT,
+            .backward = v->backward, .machine.threads = 1,
+            .recomputation.policy = policy,
+            .recomputation.count = 1, .frames = COUNT,
             .slice = {first, first + v->blocks[s], s == 0,
                       s == v->stages - 1}};
 
@@ -327,8 +328,10 @@ TEST(a_stage_of_nothing_is_refused)
     const struct stage_request request = {
         .model = &llama, .mode = PROGRAM_TRAIN, .dtype = DTYPE_F32,
         .grid = {1, 1, 1, 1}, .batch = 1, .length = LENGTH, .micro_batch = 1,
-        .context = llama.context, .backward = BACKWARD_FUSED, .threads = 1,
-        .recompute = none, .recompute_count = 1, .slice = {2, 2, false, false}};
+        .context = llama.context, .backward = BACKWARD_FUSED,
+        .machine.threads = 1,
+        .recomputation.policy = none, .recomputation.count = 1,
+        .slice = {2, 2, false, false}};
     struct stage stage = {0};
 
     FAILS(stage_plan(&stage, &request), ERR_CONFIG, "nothing to compute");

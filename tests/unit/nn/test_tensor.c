@@ -164,8 +164,8 @@ static struct stage_request request_of(const struct variant *v,
         .micro_batch = v->micro_batch ? v->micro_batch : v->sequences,
         .logits_chunk = v->logits_chunk,
         .backward = v->backward ? v->backward : BACKWARD_FUSED,
-        .pieces = {v->overlap, v->domino}, .threads = 1,
-        .recompute = policy, .recompute_count = 1};
+        .pieces = {v->overlap, v->domino}, .machine.threads = 1,
+        .recomputation.policy = policy, .recomputation.count = 1};
 
     r.mesh.size[AXIS_TENSOR] = ranks;
     return r;

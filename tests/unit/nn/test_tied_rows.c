@@ -37,9 +37,9 @@ static int64_t kept(const struct model *model, int64_t length,
 
     request.model = model;
     request.length = length;
-    request.isa = ISA_PLAIN;
+    request.machine.isa = ISA_PLAIN;
     request.batch = request.micro_batch = 2;
-    request.threads = 1;
+    request.machine.threads = 1;
     request.backward = BACKWARD_FUSED;
     request.grid = (struct grid){.data = 1, .tensor = 2, .context = 1};
     IS_OK(stage_plan(&stage, &request));

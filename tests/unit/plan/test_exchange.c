@@ -16,7 +16,8 @@ static void plan(struct pipeline *pipeline, const char *zero, int data,
         .model = &model, .mode = PROGRAM_TRAIN, .dtype = DTYPE_F32,
         .grid = {8 / (data * shard), 2, 1, 0}, .mesh = mesh_alone(),
         .batch = 8 / (data * shard), .micro_batch = 1, .length = 16,
-        .backward = BACKWARD_FUSED, .optimizer = true, .threads = 1}};
+        .backward = BACKWARD_FUSED, .training.optimizer = true,
+        .machine.threads = 1}};
 
     request.stage.mesh.size[AXIS_DATA] = data;
     request.stage.mesh.size[AXIS_SHARD] = shard;

@@ -38,12 +38,13 @@ static struct stage_request request_of(const struct model *model,
         .model = model, .mode = PROGRAM_TRAIN, .dtype = DTYPE_F32,
         .grid = {16 / ranks / rounds, 2, 1, 0}, .mesh = mesh_alone(),
         .batch = 16 / ranks / rounds, .micro_batch = 16 / ranks / rounds,
-        .length = 16, .backward = BACKWARD_FUSED, .optimizer = true,
-        .threads = 1, .recompute = l->recompute ? block : none,
-        .recompute_count = 1,
+        .length = 16, .backward = BACKWARD_FUSED, .training.optimizer = true,
+        .machine.threads = 1,
+        .recomputation.policy = l->recompute ? block : none,
+        .recomputation.count = 1,
         .gather = {.prefetch = l->prefetch, .reshard = l->reshard},
-        .rounds = l->rounds, .pieces = {l->overlap, l->domino},
-        .choice = l->choice};
+        .reduction.rounds = l->rounds, .pieces = {l->overlap, l->domino},
+        .training.choice = l->choice};
 
     request.mesh.size[AXIS_DATA] = l->data;
     request.mesh.size[AXIS_SHARD] = l->shard;

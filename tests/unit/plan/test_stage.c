@@ -16,8 +16,9 @@ static struct stage_request training(void)
     return (struct stage_request){
         .model = &large, .mode = PROGRAM_TRAIN, .dtype = DTYPE_F32,
         .grid = {4, 3, 1, 1}, .batch = 4, .micro_batch = 4, .length = 512,
-        .backward = BACKWARD_FUSED, .optimizer = true, .threads = 2,
-        .memory_bytes = limit};
+        .backward = BACKWARD_FUSED, .training.optimizer = true,
+        .machine.threads = 2,
+        .recomputation.fits = limit};
 }
 
 TEST(a_model_of_135M_trains_within_3_GB)
@@ -38,7 +39,7 @@ TEST(a_model_of_135M_generates_within_1_GB)
 
     request.mode = PROGRAM_GENERATE;
     request.backward = BACKWARD_NONE;
-    request.optimizer = false;
+    request.training.optimizer = false;
     request.grid.data = 1;
     request.batch = request.micro_batch = 1;
     request.length = 256;
@@ -59,7 +60,7 @@ TEST(auto_recomputes_no_more_than_it_must)
         struct stage_request request = training();
         struct stage stage = {0};
 
-        request.memory_bytes = rows[i].bytes;
+        request.recomputation.fits = rows[i].bytes;
         IS_OK(stage_plan(&stage, &request));
         EQUAL_TEXT(stage.recompute, rows[i].policy);
         CHECK(i == 0 || (double)stage.bytes <= last);

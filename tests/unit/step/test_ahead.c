@@ -83,8 +83,9 @@ static void begin(struct training *t)
         .model = &t->model, .mode = PROGRAM_TRAIN, .dtype = DTYPE_F32,
         .grid = {2, 1, 1, 1}, .mesh = mesh_alone(), .batch = BATCH,
         .micro_batch = MICRO, .length = LENGTH, .backward = BACKWARD_FUSED,
-        .optimizer = true, .threads = 1, .recompute = none,
-        .recompute_count = 1}};
+        .training.optimizer = true, .machine.threads = 1,
+        .recomputation.policy = none,
+        .recomputation.count = 1}};
 
     t->model = (struct model){
         .kind = &model_llama, .vocab = VOCAB, .layers = 1, .heads = 2,

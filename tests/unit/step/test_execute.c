@@ -85,8 +85,9 @@ static status make_pipeline(const struct trained *t, struct pipeline *p,
         .stage = {.model = &model, .mode = PROGRAM_TRAIN, .dtype = DTYPE_F32,
                   .grid = {8, 2, 1, 1}, .mesh = mesh_alone(), .batch = BATCH,
                   .micro_batch = 1, .length = LENGTH,
-                  .backward = BACKWARD_FUSED, .optimizer = true,
-                  .threads = 1, .recompute = none, .recompute_count = 1},
+                  .backward = BACKWARD_FUSED, .training.optimizer = true,
+                  .machine.threads = 1, .recomputation.policy = none,
+                  .recomputation.count = 1},
         .schedule = &schedule, .blocks = blocks};
     status result;
 

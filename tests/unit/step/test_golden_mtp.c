@@ -79,10 +79,10 @@ static void open_pipeline(const struct mtp_case *row, struct model *model,
     struct pipeline_request request = {.stage = {
         .model = model, .mode = PROGRAM_TRAIN, .dtype = row->dtype,
         .batch = SEQUENCES, .micro_batch = row->micro_batch,
-        .length = LENGTH, .context = model->context, .threads = 2,
+        .length = LENGTH, .context = model->context, .machine.threads = 2,
         .mtp_depth = model->mtp_depth, .backward = BACKWARD_FUSED,
-        .optimizer = true, .recompute = &row->recompute,
-        .recompute_count = 1}};
+        .training.optimizer = true, .recomputation.policy = &row->recompute,
+        .recomputation.count = 1}};
     double weight = 0;
 
     IS_OK(json_get_real(expected, "expected", "weight", &weight));

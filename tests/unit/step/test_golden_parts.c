@@ -92,7 +92,7 @@ static void stage_begin(struct training *t)
         golden_training_request(g, t->row->dtype, t->row->micro_batch);
     const bool lora = g->model.lora.rank > 0;
 
-    request.stage.choice = (struct optimizer_choice){
+    request.stage.training.choice = (struct optimizer_choice){
         .average = golden_number(g, "ema"),
         .groups = {.rows = t->rows, .count = list_of(t, "groups", t->rows),
                    .prefix = g->model.kind->layer_prefix, .adapters = lora}};

@@ -57,7 +57,7 @@ static void stage_begin(struct training *t)
 
     IS_OK(model_from_config(&g->model, golden_model_file(g, "config.json")));
     request = golden_training_request(g, t->row->dtype, t->row->micro_batch);
-    request.stage.product = t->row->product;
+    request.stage.machine.product = t->row->product;
     golden_training_open(g, &request);
     golden_each(&g->pipeline.stages[0],
                 golden_model_file(g, "model.safetensors"), golden_load, NULL);

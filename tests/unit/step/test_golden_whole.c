@@ -62,7 +62,7 @@ static void training_begin(struct golden_training *t,
     golden_training_tokens(t, row->run, "tokens.safetensors", -1);
     IS_OK(model_from_config(&t->model, golden_model_file(t, "config.json")));
     request = golden_training_request(t, row->dtype, 3);
-    IS_OK(optimizer_find(&request.stage.choice.kind, row->optimizer));
+    IS_OK(optimizer_find(&request.stage.training.choice.kind, row->optimizer));
     golden_training_open(t, &request);
     golden_each(&t->pipeline.stages[0],
                 golden_model_file(t, "model.safetensors"), golden_load, NULL);

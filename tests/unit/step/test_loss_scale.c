@@ -74,8 +74,9 @@ static void begin(struct training *t)
     struct pipeline_request request = {.stage = {
         .model = &t->model, .mode = PROGRAM_TRAIN, .dtype = DTYPE_F16,
         .grid = {2, 1, 1, 1}, .batch = BATCH, .micro_batch = 2,
-        .length = LENGTH, .backward = BACKWARD_FUSED, .optimizer = true,
-        .threads = 1}};
+        .length = LENGTH, .backward = BACKWARD_FUSED,
+        .training.optimizer = true,
+        .machine.threads = 1}};
 
     *t = (struct training){.model = {
         .kind = &model_llama, .vocab = VOCAB, .layers = 1, .heads = 2,

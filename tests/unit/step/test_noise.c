@@ -35,8 +35,9 @@ static void begin(struct training *t, int64_t batch, int64_t micro_batch)
         .model = &t->model, .mode = PROGRAM_TRAIN, .dtype = DTYPE_F64,
         .grid = {(int)batch, 2, 1, 0}, .batch = batch,
         .micro_batch = micro_batch, .length = LENGTH,
-        .backward = BACKWARD_FUSED, .optimizer = true, .threads = 2,
-        .recompute = &recompute, .recompute_count = 1}};
+        .backward = BACKWARD_FUSED, .training.optimizer = true,
+        .machine.threads = 2,
+        .recomputation.policy = &recompute, .recomputation.count = 1}};
 
     t->model = (struct model){
         .kind = &model_llama, .vocab = VOCAB, .layers = 2, .heads = 4,

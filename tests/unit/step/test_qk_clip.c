@@ -50,9 +50,10 @@ static void pipeline_begin(struct pipeline *pipeline, struct model *model,
     struct pipeline_request request = {.stage = {
         .model = model, .mode = PROGRAM_TRAIN, .dtype = row->dtype,
         .batch = SEQUENCES, .micro_batch = row->micro_batch,
-        .length = LENGTH, .context = model->context, .threads = 2,
-        .backward = BACKWARD_FUSED, .optimizer = true, .qk_clip = bound,
-        .recompute = &recompute, .recompute_count = 1}};
+        .length = LENGTH, .context = model->context, .machine.threads = 2,
+        .backward = BACKWARD_FUSED, .training.optimizer = true,
+        .qk_clip = bound,
+        .recomputation.policy = &recompute, .recomputation.count = 1}};
 
     IS_OK(grid_resolve(&request.stage.grid, &asked, &facts));
     IS_OK(pipeline_plan(pipeline, &request));

@@ -60,8 +60,10 @@ static void begin(struct training *t, const struct memory_case *row,
     struct pipeline_request request = {.stage = {
         .model = &t->model, .mode = PROGRAM_TRAIN, .dtype = row->dtype,
         .grid = {4, 2, 1, 1}, .batch = BATCH, .micro_batch = row->micro_batch,
-        .length = LENGTH, .backward = BACKWARD_FUSED, .optimizer = true,
-        .threads = 2, .recompute = &row->recompute, .recompute_count = 1}};
+        .length = LENGTH, .backward = BACKWARD_FUSED,
+        .training.optimizer = true,
+        .machine.threads = 2, .recomputation.policy = &row->recompute,
+        .recomputation.count = 1}};
 
     if (row->kind == &model_gpt2) {
         request.stage.regular.dropout = 0.1;

@@ -260,16 +260,18 @@ static status plan(const struct layout *l, struct pipeline *p,
                   .grid = {BATCH / ranks, 1, 1, 0}, .mesh = *mesh,
                   .place = *place, .batch = BATCH / ranks,
                   .micro_batch = l->micro_batch, .length = LENGTH,
-                  .backward = BACKWARD_FUSED, .optimizer = true, .threads = 1,
+                  .backward = BACKWARD_FUSED, .training.optimizer = true,
+                  .machine.threads = 1,
                   .gather = {.prefetch = 1, .reshard = !l->keeps},
-                  .recompute = none,
-                  .recompute_count = 1}};
+                  .recomputation.policy = none,
+                  .recomputation.count = 1}};
 
     TRY(division_parse(&request.stage.division, l->zero));
     if (l->rounds) {
-        request.stage.rounds = (int)(request.stage.batch / l->micro_batch);
+        request.stage.reduction.rounds =
+            (int)(request.stage.batch / l->micro_batch);
         request.stage.batch = l->micro_batch;
-        request.stage.grid.data /= request.stage.rounds;
+        request.stage.grid.data /= request.stage.reduction.rounds;
     }
     return pipeline_plan(p, &request);
 }

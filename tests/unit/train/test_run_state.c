@@ -31,8 +31,9 @@ static void begin(struct room *r)
     const struct stage_request request = {
         .model = &r->setup.model, .mode = PROGRAM_TRAIN, .dtype = DTYPE_F32,
         .grid = {2, 1, 1, 1}, .batch = 2, .micro_batch = 1, .length = 16,
-        .backward = BACKWARD_FUSED, .optimizer = true, .threads = 1,
-        .recompute = &recompute, .recompute_count = 1};
+        .backward = BACKWARD_FUSED, .training.optimizer = true,
+        .machine.threads = 1,
+        .recomputation.policy = &recompute, .recomputation.count = 1};
 
     IS_OK(stage_plan(&r->stage, &request));
     IS_OK(stage_open(&r->stage));
