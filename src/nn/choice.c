@@ -37,6 +37,30 @@ struct choice choice_of(struct run *run, const struct step *step, slot which)
     return choice;
 }
 
+static size_t chosen_bytes(const struct choice *choice)
+{
+    return (size_t)(choice->tokens * choice->choices) *
+           sizeof *choice->chosen;
+}
+
+status choice_read(const struct run *run, struct choice *choice)
+{
+    int32_t *const there = choice->chosen;
+
+    if (run->stream->device == NULL) return OK;
+    choice->chosen = run->choices;
+    return device_read(run->stream, choice->chosen, there,
+                       chosen_bytes(choice));
+}
+
+/* Brings changes of what was read to its place. */
+static status choice_write(const struct run *run, const struct choice *choice,
+                           int32_t *there)
+{
+    return device_write(run->stream, there, choice->chosen,
+                        chosen_bytes(choice));
+}
+
 size_t choice_lists_bytes(int64_t entries, int experts)
 {
     return 2 * arena_aligned(((size_t)experts + 1) * sizeof(int32_t)) +
@@ -155,7 +179,7 @@ static bool is_cut(const struct program *p, const struct step *step)
 static const int32_t *mask_of(const struct step *step, struct run *run)
 {
     const struct program *p = run->program;
-    int32_t *mask = (int32_t *)(void *)((char *)run->scratch +
+    int32_t *mask = (int32_t *)(void *)((char *)run->lists +
                                         room_of(step, p).mask);
     const struct layout_span part = program_part(p, p->place.at[AXIS_TENSOR]);
     const int64_t chunk = p->length / p->chunks;
@@ -194,7 +218,8 @@ static status find_bias(const struct step *step, struct run *run,
 static status choose_forward(const struct step *step, struct run *run)
 {
     const struct router_form *form = &step->set.experts.form;
-    const struct choice choice = choice_of(run, step, step->output);
+    struct choice choice = choice_of(run, step, step->output);
+    int32_t *const chosen = choice.chosen;
     struct router router = {
         .form = step->set.experts.form,
         .logits = run_slot(run, step->input), .gates = choice.gates,
@@ -203,9 +228,11 @@ static status choose_forward(const struct step *step, struct run *run)
 
     TRY(find_bias(step, run, &router.bias));
     TRY(run->kernels->router_choose(run->stream, &router));
+    TRY(choice_read(run, &choice));
     TRY(capacity_drop(step, run, &choice,
-                      (char *)run->scratch + room_of(step, run->program).table,
+                      (char *)run->lists + room_of(step, run->program).table,
                       &dropped));
+    if (dropped > 0) TRY(choice_write(run, &choice, chosen));
     if (counts == NULL || run->event->pass != PASS_FORWARD) return OK;
     counts[form->experts] += dropped;
     const struct router_tokens tokens = {
@@ -224,8 +251,8 @@ static status count_sequences(const struct step *step, struct run *run,
     static const enum axis axes[] = {AXIS_TENSOR, AXIS_CONTEXT};
     const struct choose_room room = room_of(step, run->program);
     const int experts = step->set.experts.form.experts;
-    double *counts = (double *)(void *)((char *)run->scratch + room.counts);
-    int64_t *one = (int64_t *)(void *)((char *)run->scratch + room.one);
+    double *counts = (double *)(void *)((char *)run->lists + room.counts);
+    int64_t *one = (int64_t *)(void *)((char *)run->lists + room.one);
     const struct tensor all =
         tensor_1d(counts, DTYPE_F64, room.sequences * experts);
     const struct comm_call call = {
@@ -257,7 +284,7 @@ static void add_counts(const struct step *step, const struct run *run,
     const struct choose_room room = room_of(step, p);
     const int experts = step->set.experts.form.experts;
     const double *counts =
-        (const double *)(const void *)((char *)run->scratch + room.counts) +
+        (const double *)(const void *)((char *)run->lists + room.counts) +
         sequence * experts;
     int64_t rows = 1;
 
@@ -277,8 +304,8 @@ static const double *weigh_sequences(const struct step *step, struct run *run)
     const struct choose_room room = room_of(step, p);
     const int experts = step->set.experts.form.experts;
     const size_t bytes = (size_t)experts * sizeof(double);
-    int64_t *one = (int64_t *)(void *)((char *)run->scratch + room.one);
-    double *weights = (double *)(void *)((char *)run->scratch + room.weights);
+    int64_t *one = (int64_t *)(void *)((char *)run->lists + room.one);
+    double *weights = (double *)(void *)((char *)run->lists + room.weights);
     const struct router_balance balance = {
         .counts = one, .experts = experts,
         .devices = p->regular.device_loss > 0
@@ -317,7 +344,7 @@ static status add_losses(const struct step *step, struct run *run,
 
 static status choose_backward(const struct step *step, struct run *run)
 {
-    const struct choice choice = choice_of(run, step, step->output);
+    struct choice choice = choice_of(run, step, step->output);
     const struct tensor dlogits = run_gradient(run, step->input);
     struct router_losses losses = {
         .form = step->set.experts.form,
@@ -327,8 +354,10 @@ static status choose_backward(const struct step *step, struct run *run)
         .chosen = choice.chosen};
 
     CHECK(!run->event->adds); /* logits have one reader */
-    if (has_losses(run->program, step))
+    if (has_losses(run->program, step)) {
+        TRY(choice_read(run, &choice));
         TRY(add_losses(step, run, &choice, &losses));
+    }
     if (!dtype_is_narrow(dlogits.dtype))
         return run->kernels->router_backward(run->stream, &losses);
     losses.dlogits.data = run->scratch;
@@ -389,6 +418,7 @@ static struct step_cost choose_cost(const struct step *step,
 }
 
 const struct layer layer_choose = {
+    .by_kernels = true,
     .name = "choose", .kind = LAYER_ROUTER, .forward = choose_forward,
     .backward_input = choose_backward, .cost = choose_cost,
     .scratch = choose_scratch, .messages = choose_messages,

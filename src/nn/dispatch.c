@@ -55,16 +55,16 @@ static size_t dispatch_scratch(const struct step *step,
 static status dispatch_backward(const struct step *step, struct run *run)
 {
     const struct dispatch_room room = room_of(step, run->program);
-    const struct choice choice = choice_of(run, step, step->second);
+    struct choice choice = choice_of(run, step, step->second);
     const struct tensor dx = run_gradient(run, step->input);
     const int64_t entries = choice.tokens * choice.choices;
-    int32_t *places = (int32_t *)(void *)((char *)run->scratch + room.places);
+    int32_t *places = (int32_t *)(void *)((char *)run->lists + room.places);
     struct tensor rows = tensor_2d(run->scratch, program_real(run->program),
                                    entries, dx.shape[1]);
     const struct tensor sums = rows;
     struct experts_combine combine = {
-        .y = dx, .places = places, .numbers = choice.chosen,
-        .choices = choice.choices, .leaf_experts = step->set.experts.leaf,
+        .y = dx, .places = places, .choices = choice.choices,
+        .leaf_experts = step->set.experts.leaf,
         .left = run->event->adds ? &dx : NULL};
 
     TRY(relayout_scatter_sums(
@@ -79,6 +79,8 @@ static status dispatch_backward(const struct step *step, struct run *run)
                                 tensor_1d(rows.data, rows.dtype, n),
                                 tensor_1d(sums.data, sums.dtype, n), 1.0));
     }
+    TRY(choice_read(run, &choice));
+    combine.numbers = choice.chosen;
     for (int64_t i = 0; i < entries; i++)
         places[i] = choice.chosen[i] < 0 ? -1 : (int32_t)i;
     combine.rows = rows;
@@ -135,6 +137,7 @@ static void dispatch_exchanges(const struct step *step,
 }
 
 static const struct layer layer_dispatch = {
+    .by_kernels = true,
     .name = "dispatch", .kind = LAYER_RELAYOUT, .forward = dispatch_forward,
     .backward_input = dispatch_backward, .cost = dispatch_cost,
     .scratch = dispatch_scratch, .messages = dispatch_messages,

@@ -4,7 +4,6 @@
  *   memory   x A' [rows, pieces * rank] | dy B, the same | [rows, in or out] */
 #include "nn/expert_adapter.h"
 
-#include <string.h>
 
 #include "nn/expert_ranks.h"
 
@@ -177,7 +176,8 @@ status expert_adapter_add(const struct expert_adapter *of, struct run *run,
     TRY(shrink(of, run, x, &a));
     u = room_of(of, run, 2, y.shape[1]);
     if (form->pieces * form->rows < y.shape[1])
-        memset(u.data, 0, (size_t)(tensor_count(&u) * dtype_bytes(u.dtype)));
+        TRY(device_fill(run->stream, u.data, 0,
+                        (size_t)(tensor_count(&u) * dtype_bytes(u.dtype))));
     for (int i = 0; i < form->pieces; i++) {
         const struct sum_order order = run_order_whole(run, form->rank);
         const struct experts_product call = {

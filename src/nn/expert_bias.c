@@ -2,7 +2,6 @@
 /* expert_bias.c - biases of the products of experts. */
 #include "nn/expert_bias.h"
 
-#include <string.h>
 
 /* ---- up: one of each expert ---- */
 
@@ -125,19 +124,23 @@ status expert_bias_add(const struct step *step, struct run *run,
 }
 
 /* gates [tokens, experts], +0 where a token did not choose. */
-static void spread_gates(const struct choice *choice, struct tensor all)
+static status spread_gates(struct run *run, const struct choice *choice,
+                           struct tensor all)
 {
     const size_t bytes = (size_t)dtype_bytes(all.dtype);
 
-    memset(all.data, 0, (size_t)tensor_count(&all) * bytes);
+    TRY(device_fill(run->stream, all.data, 0,
+                    (size_t)tensor_count(&all) * bytes));
     for (int64_t i = 0; i < choice->tokens * choice->choices; i++) {
         const int64_t at =
             i / choice->choices * all.shape[1] + choice->chosen[i];
 
         if (choice->chosen[i] < 0) continue; /* dropped */
-        memcpy((char *)all.data + (size_t)at * bytes,
-               (const char *)choice->gates.data + (size_t)i * bytes, bytes);
+        TRY(device_copy(run->stream, (char *)all.data + (size_t)at * bytes,
+                        (const char *)choice->gates.data + (size_t)i * bytes,
+                        bytes));
     }
+    return OK;
 }
 
 status expert_bias_backward(const struct step *step, struct run *run,
@@ -168,7 +171,7 @@ status expert_bias_backward(const struct step *step, struct run *run,
         (char *)more.data + n * dtype_bytes(more.dtype), more.dtype,
         dy.shape[0], dy.shape[1]);
 
-    spread_gates(choice, all);
+    TRY(spread_gates(run, choice, all));
     TRY(run->kernels->scale(
         run->stream, tensor_1d(wide.data, wide.dtype, tensor_count(&wide)),
         tensor_1d(dy.data, dy.dtype, tensor_count(&dy)), 1.0));

@@ -78,11 +78,13 @@ static void *behind_lists(const struct step *step, const struct run *run)
     return (char *)run->scratch + lists_bytes(step, run->program);
 }
 
-static void make_lists(const struct step *step, struct run *run,
-                       struct choice *choice, struct choice_lists *lists)
+static status make_lists(const struct step *step, struct run *run,
+                         struct choice *choice, struct choice_lists *lists)
 {
     *choice = choice_of(run, step, step->second);
-    choice_lists_make(choice, 0, form_of(step)->experts, run->scratch, lists);
+    TRY(choice_read(run, choice));
+    choice_lists_make(choice, 0, form_of(step)->experts, run->lists, lists);
+    return OK;
 }
 
 /* Whether tensor ranks share the experts: rows that are sums over them lie in
@@ -116,7 +118,7 @@ static status up_forward(const struct step *step, struct run *run)
         .b = transposed(weights_of(step, run)), .order = &order};
 
     TRY(overlap_wait_all(run, run_slot(run, step->input)));
-    make_lists(step, run, &choice, &lists);
+    TRY(make_lists(step, run, &choice, &lists));
     const struct quantized_experts few = few_of(step, run, &lists);
     const struct expert_adapter beside = beside_of(step, run, &lists);
 
@@ -137,7 +139,7 @@ static status up_input(const struct step *step, struct run *run)
                                     param->rows)},
         .b = weights_of(step, run), .order = &order};
 
-    make_lists(step, run, &choice, &lists);
+    TRY(make_lists(step, run, &choice, &lists));
     const struct quantized_experts few = few_of(step, run, &lists);
 
     call.c = tensor_2d(behind_lists(step, run), dx.dtype,
@@ -167,7 +169,7 @@ static status up_backward(const struct step *step, struct run *run)
 
     TRY(up_input(step, run));
     if (step->param[1] < 0) return OK;
-    make_lists(step, run, &choice, &lists);
+    TRY(make_lists(step, run, &choice, &lists));
     return expert_bias_sums(step, run, &lists,
                             choice_rows(run_gradient(run, step->output),
                                         first_param(run, step)->rows));
@@ -195,7 +197,7 @@ static status up_weight(const struct step *step, struct run *run)
         .b = {.matrix = run_slot(run, step->input), .gathered = true}};
 
     TRY(overlap_wait_all(run, run_slot(run, step->input)));
-    make_lists(step, run, &choice, &lists);
+    TRY(make_lists(step, run, &choice, &lists));
     TRY(beside_weight(step, run, &of));
     const struct quantized_experts few = few_of(step, run, &lists);
 
@@ -218,7 +220,7 @@ static status down_forward(const struct step *step, struct run *run)
         .a = {.matrix = choice_rows(run_slot(run, step->input), param->cols)},
         .b = transposed(weights_of(step, run)), .order = &order};
 
-    make_lists(step, run, &choice, &lists);
+    TRY(make_lists(step, run, &choice, &lists));
     const struct quantized_experts few = few_of(step, run, &lists);
 
     const struct expert_adapter beside = beside_of(step, run, &lists);
@@ -242,7 +244,7 @@ static status down_backward(const struct step *step, struct run *run)
         .b = weights_of(step, run), .order = &order};
 
     CHECK(!run->event->adds);
-    make_lists(step, run, &choice, &lists);
+    TRY(make_lists(step, run, &choice, &lists));
     const struct quantized_experts few = few_of(step, run, &lists);
 
     const struct expert_adapter beside = beside_of(step, run, &lists);
@@ -263,7 +265,7 @@ static status down_weight(const struct step *step, struct run *run)
         .b = {.matrix = choice_rows(run_slot(run, step->input),
                                     param->cols)}};
 
-    make_lists(step, run, &choice, &lists);
+    TRY(make_lists(step, run, &choice, &lists));
     const struct quantized_experts few = few_of(step, run, &lists);
 
     of.a.scales = choice.gates.data;
@@ -308,11 +310,13 @@ static size_t down_scratch(const struct step *step, const struct program *p)
 }
 
 #define UP_PASSES \
+    .by_kernels = true, \
     .name = "experts_up", .kind = LAYER_EXPERTS, .forward = up_forward, \
     .backward_input = up_backward, .backward_weight = up_weight, \
     .cost = product_cost, .scratch = up_scratch, .keeps_input_for_w = true, \
     .keeps_output_gradient_for_w = true
 #define DOWN_PASSES \
+    .by_kernels = true, \
     .name = "experts_down", .kind = LAYER_EXPERTS, .forward = down_forward, \
     .backward_input = down_backward, .backward_weight = down_weight, \
     .cost = product_cost, .scratch = down_scratch, \

@@ -60,6 +60,7 @@ static struct step_cost gate_cost(const struct step *step,
 }
 
 static const struct layer layer_gate = {
+    .by_kernels = true,
     .name = "experts_gate", .kind = LAYER_ACTIVATION, .forward = gate_forward,
     .backward_input = gate_backward, .cost = gate_cost,
     .keeps_input_for_b = true};
@@ -71,23 +72,27 @@ static const struct layer layer_gate = {
 static const int32_t *places_by_entry(struct run *run,
                                       const struct choice *choice)
 {
-    int32_t *places = run->scratch;
+    int32_t *places = run->lists;
 
     for (int64_t i = 0; i < choice->tokens * choice->choices; i++)
         places[i] = choice->chosen[i] < 0 ? -1 : (int32_t)i;
     return places;
 }
 
-static const int32_t *places_of(const struct step *step, struct run *run,
-                                struct choice *choice)
+static status find_places(const struct step *step, struct run *run,
+                          struct choice *choice, const int32_t **places)
 {
     struct choice_lists lists;
 
     *choice = choice_of(run, step, step->second);
-    if (step->set.experts.by_entry) return places_by_entry(run, choice);
-    choice_lists_make(choice, 0, form_of(step)->experts, run->scratch,
-                      &lists);
-    return lists.places;
+    TRY(choice_read(run, choice));
+    if (step->set.experts.by_entry) {
+        *places = places_by_entry(run, choice);
+        return OK;
+    }
+    choice_lists_make(choice, 0, form_of(step)->experts, run->lists, &lists);
+    *places = lists.places;
+    return OK;
 }
 
 static struct tensor rows_of(const struct step *step, struct run *run)
@@ -102,9 +107,9 @@ static status combine_forward(const struct step *step, struct run *run)
     struct tensor left;
     struct experts_combine call = {
         .y = run_slot(run, step->output), .rows = rows_of(step, run),
-        .places = places_of(step, run, &choice),
         .leaf_experts = step->set.experts.leaf};
 
+    TRY(find_places(step, run, &choice, &call.places));
     call.numbers = choice.chosen;
     call.gates = choice.gates.data;
     call.choices = choice.choices;
@@ -137,14 +142,16 @@ static status combine_rows(const struct step *step, struct run *run,
 
 static status combine_backward(const struct step *step, struct run *run)
 {
+    const int32_t *places;
     struct choice choice;
-    const int32_t *places = places_of(step, run, &choice);
-    const struct experts_gates call = {
+    struct experts_gates call = {
         .dgates = run_gradient(run, step->second),
-        .dy = run_gradient(run, step->output), .rows = rows_of(step, run),
-        .places = places, .choices = choice.choices};
+        .dy = run_gradient(run, step->output), .rows = rows_of(step, run)};
 
     CHECK(!run->event->adds_second);
+    TRY(find_places(step, run, &choice, &places));
+    call.places = places;
+    call.choices = choice.choices;
     TRY(run->kernels->experts_gates(run->stream, &call));
     TRY(combine_rows(step, run, &choice, places));
     return expert_bias_backward(step, run, &choice);
@@ -171,6 +178,7 @@ static size_t combine_scratch(const struct step *step, const struct program *p)
 }
 
 const struct layer layer_combine = {
+    .by_kernels = true,
     .name = "combine", .kind = LAYER_EXPERTS, .forward = combine_forward,
     .backward_input = combine_backward, .cost = combine_cost,
     .scratch = combine_scratch, .second_gradient = true,
@@ -343,10 +351,14 @@ static status ones_forward(const struct step *step, struct run *run)
     const struct choice to = choice_of(run, step, step->output);
     const size_t count = (size_t)(from.tokens * from.choices);
 
-    memcpy(to.chosen, from.chosen, count * sizeof *to.chosen);
-    for (size_t i = 0; i < count; i++)
-        tensor_set(&to.gates, (int64_t)i, 1);
-    return OK;
+    struct tensor ones = to.gates;
+
+    TRY(device_copy(run->stream, to.chosen, from.chosen,
+                    count * sizeof *to.chosen));
+    if (run->stream->device != NULL) ones.data = run->lists;
+    for (size_t i = 0; i < count; i++) tensor_set(&ones, (int64_t)i, 1);
+    return device_write(run->stream, to.gates.data, ones.data,
+                        count * (size_t)dtype_bytes(ones.dtype));
 }
 
 /* Gates of 1 have no gradient; the step behind this one has set that of those
@@ -369,6 +381,7 @@ static struct step_cost ones_cost(const struct step *step,
 }
 
 static const struct layer layer_ones = {
+    .by_kernels = true,
     .name = "gates_of_one", .kind = LAYER_ROUTER, .forward = ones_forward,
     .backward_input = ones_backward, .cost = ones_cost};
 

@@ -71,6 +71,8 @@ struct run {
     void *lists;               /* the same of the host, for lists that layers
                                 * tell kernels: scratch, unless the device is
                                 * apart */
+    int32_t *choices;          /* [tokens * choices] numbers of experts as the
+                                * host reads them; where the device is apart */
     struct sum_segment *segments; /* [run_segments] */
     void *cache;               /* generate: [caches][context, cache_width] */
     double *losses;            /* [tokens] of the micro-batch */

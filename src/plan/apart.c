@@ -45,7 +45,7 @@ status stage_check_apart(const struct stage *stage)
 
     if (!device_about(r->machine.device)->apart) return OK;
     if (check_lives() != CHECK_OFF) return refuse(r, "LOCKSTEP_CHECK");
-    if (r->model->moe.experts > 0) return refuse(r, "experts");
+    if (r->mesh.size[AXIS_EXPERT] > 1) return refuse(r, "expert ranks");
     if (r->precision.on) return refuse(r, "products in few bits");
     if (r->training.observe) return refuse(r, "observe.layers");
     if (r->qk_clip > 0) return refuse(r, "optimizer.qk_clip");

@@ -120,8 +120,14 @@ static size_t launch_bytes(const struct stage *stage)
     enum { CALL = 16384, LISTS = 4 };
     const struct program *p = &stage->program;
 
+    const size_t experts = (size_t)stage->request.model->moe.experts;
+    const size_t entries =
+        (size_t)p->tokens * (size_t)stage->request.model->moe.top_k;
+
     return CALL + (size_t)p->tokens * LISTS * sizeof(uint64_t) +
-           (size_t)run_segments(p) * sizeof(struct sum_segment);
+           (size_t)run_segments(p) * sizeof(struct sum_segment) +
+           LISTS * entries * sizeof(int32_t) +
+           ((size_t)p->sequences + 1) * experts * sizeof(double);
 }
 
 static status open_device(struct stage *stage)

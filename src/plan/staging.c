@@ -21,7 +21,15 @@ static bool has_copy(const struct stage *stage, int owner)
            owner == MEMORY_GRADIENTS || owner == (int)stage_reads(stage);
 }
 
-/* Behind the copies: room for lists that layers make. */
+static size_t choice_bytes(const struct stage *stage)
+{
+    return arena_aligned((size_t)(stage->program.tokens *
+                                  stage->request.model->moe.top_k) *
+                         sizeof(int32_t));
+}
+
+/* Behind the copies: room for lists that layers make, and for choices of
+ * experts that the host reads. */
 size_t stage_staging_bytes(const struct stage *stage,
                            const struct memory_row *rows)
 {
@@ -30,7 +38,8 @@ size_t stage_staging_bytes(const struct stage *stage,
     if (!device_about(stage->request.machine.device)->apart) return 0;
     for (int i = 0; i < MEMORY_OWNERS; i++)
         if (has_copy(stage, i)) bytes += arena_aligned(rows[i].bytes);
-    return bytes + arena_aligned(rows[MEMORY_LAYER_SCRATCH].bytes);
+    return bytes + arena_aligned(rows[MEMORY_LAYER_SCRATCH].bytes) +
+           choice_bytes(stage);
 }
 
 void stage_place_staging(struct stage *stage)
@@ -47,6 +56,10 @@ void stage_place_staging(struct stage *stage)
         if (stage->host[i] != NULL) at += row->bytes;
     }
     stage->run.lists = stage->device == NULL ? stage->run.scratch : at;
+    if (stage->device != NULL) /* at the end: what it begins with may vary */
+        stage->run.choices = (int32_t *)(void *)(
+            (char *)stage->memory[MEMORY_STAGING].data +
+            stage->memory[MEMORY_STAGING].bytes - choice_bytes(stage));
 }
 
 status stages_fetch(const struct stage *stages, int count)

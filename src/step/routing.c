@@ -191,32 +191,66 @@ status routing_read(struct routing *routing, const struct json *state,
 
 /* ---- selection biases ---- */
 
+enum { AT_ONCE = 128 }; /* elements of a bias */
+
+/* Adds `steps` to some elements, whose copies follow. */
+static status balance_some(const struct update *u, struct tensor bias,
+                           const struct tensor *copy, const double *steps)
+{
+    const size_t bytes = (size_t)(bias.shape[0] * dtype_bytes(bias.dtype));
+    double room[AT_ONCE], narrow[AT_ONCE];
+    struct tensor here = bias, there = *copy;
+
+    here.data = room;
+    there.data = narrow;
+    TRY(device_read(u->stream, room, bias.data, bytes));
+    for (int64_t i = 0; i < bias.shape[0]; i++) {
+        tensor_set(&here, i, tensor_get(&here, i) + steps[i]);
+        if (copy->data != NULL) tensor_set(&there, i, tensor_get(&here, i));
+    }
+    if (copy->data != NULL)
+        TRY(device_write(u->stream, copy->data, narrow,
+                         (size_t)(bias.shape[0] * dtype_bytes(copy->dtype))));
+    return device_write(u->stream, bias.data, room, bytes);
+}
+
+static struct tensor part_of(struct tensor all, int64_t first, int64_t count)
+{
+    if (all.data == NULL) return all;
+    return tensor_1d((char *)all.data + first * dtype_bytes(all.dtype),
+                     all.dtype, count);
+}
+
 /* The elements of one router's bias that this rank updates. */
-static void balance_part(const struct update *u, const struct param *param,
-                         const struct shard_range *range, const double *counts,
-                         double rate)
+static status balance_part(const struct update *u, const struct param *param,
+                           const struct shard_range *range,
+                           const double *counts, double rate)
 {
     const enum dtype real = dtype_real(u->kernels->dtype);
     const struct tensor bias = update_view(&u->weights, param, range, real);
-    const int64_t experts = param->elements;
-    double total = 0;
+    const int64_t experts = param->elements, all = range->last - range->first;
+    struct tensor copy = {.data = NULL};
+    double total = 0, steps[AT_ONCE];
 
+    if (u->copy.data != NULL)
+        copy = update_view(&u->copy, param, range, u->kernels->dtype);
     for (int64_t e = 0; e < experts; e++) total += counts[e];
-    for (int64_t e = range->first; e < range->last; e++) {
-        const double below = total - (double)experts * counts[e];
-        const int64_t at = e - range->first;
-        const double step = below > 0 ? rate : below < 0 ? -rate : 0;
+    for (int64_t at = 0; at < all; at += AT_ONCE) {
+        const int64_t count = all - at < AT_ONCE ? all - at : AT_ONCE;
+        const struct tensor narrow = part_of(copy, at, count);
 
-        tensor_set(&bias, at, tensor_get(&bias, at) + step);
-        if (u->copy.data == NULL) continue;
-        const struct tensor copy =
-            update_view(&u->copy, param, range, u->kernels->dtype);
+        for (int64_t i = 0; i < count; i++) {
+            const double below =
+                total - (double)experts * counts[range->first + at + i];
 
-        tensor_set(&copy, at, tensor_get(&bias, at));
+            steps[i] = below > 0 ? rate : below < 0 ? -rate : 0;
+        }
+        TRY(balance_some(u, part_of(bias, at, count), &narrow, steps));
     }
+    return OK;
 }
 
-void routing_balance(const struct routing *routing, int chunk,
+status routing_balance(const struct routing *routing, int chunk,
                      const struct update *update)
 {
     const struct program *p = &routing->pipeline->stages[chunk].program;
@@ -233,8 +267,9 @@ void routing_balance(const struct routing *routing, int chunk,
             continue;
         shard_own(update->shards, update->params, i, &range);
         if (range.first < range.last)
-            balance_part(update, param, &range,
-                         routing->table +
-                             (int64_t)param->layer * routing->experts, rate);
+            TRY(balance_part(update, param, &range,
+                             routing->table + (int64_t)param->layer *
+                                                  routing->experts, rate));
     }
+    return OK;
 }

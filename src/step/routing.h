@@ -60,7 +60,7 @@ status routing_read(struct routing *routing, const struct json *state,
  * copy: bias += rate * sign(total - experts * count), rate rounded to real
  * once, each sum rounded once. Source: Wang et al. 2024, arXiv:2408.15664,
  * algorithm 1. After routing_share. */
-void routing_balance(const struct routing *routing, int chunk,
+status routing_balance(const struct routing *routing, int chunk,
                      const struct update *update);
 /* One block: its tokens, those of its busiest expert, the entropy of shares
  * over its largest value, and experts without a token. */

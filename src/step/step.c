@@ -450,8 +450,7 @@ static status update_chunk(struct train_step *step,
     case DO_MATRICES: return whole_apply(&update, &call);
     case DO_CLIP: return qk_clip_apply(&step->clip, i->chunk, &update);
     case DO_BALANCE:
-        routing_balance(&step->routing, i->chunk, &update);
-        return OK;
+        return routing_balance(&step->routing, i->chunk, &update);
     default: return average_apply(&update);
     }
 }

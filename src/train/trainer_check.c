@@ -261,7 +261,7 @@ static status differs(struct trainer *t, int entry)
 /* ---- checks ---- */
 
 /* Drills: "state.flip-R" once, "state.wrong-R" from then on. */
-static void inject(struct trainer *t)
+static status inject(struct trainer *t)
 {
     char name[32];
 
@@ -270,7 +270,10 @@ static void inject(struct trainer *t)
 
     snprintf(name, sizeof name, "state.wrong-%d", team_rank(&t->team));
     if (fault_due(name)) t->check.broken = true;
-    if (once || t->check.broken) replicas_flip(&t->check.replicas);
+    if (!once && !t->check.broken) return OK;
+    TRY(stages_fetch(t->pipeline.stages, t->pipeline.count));
+    replicas_flip(&t->check.replicas);
+    return stages_store(t->pipeline.stages, t->pipeline.count);
 }
 
 status trainer_check(struct trainer *t, bool saves, bool *back)
@@ -281,7 +284,7 @@ status trainer_check(struct trainer *t, bool saves, bool *back)
     int entry;
 
     *back = false;
-    inject(t);
+    TRY(inject(t));
     if (every == 0 || t->team.world == NULL) return OK;
     if (step % every != 0 && !saves && step != c->again) return OK;
     TRY(replicas_compare(&c->replicas, &entry));
@@ -320,6 +323,7 @@ static status look_again(struct trainer *t, const struct step_result *result,
     char name[32];
 
     snprintf(name, sizeof name, "gradient.flip-%d", team_rank(&t->team));
+    TRY(stages_fetch(t->pipeline.stages, t->pipeline.count));
     if (fault_due(name)) replicas_flip_gradient(&c->replicas, c->passes);
     c->losses[c->passes] = result->loss;
     c->norms[c->passes] = result->norm;

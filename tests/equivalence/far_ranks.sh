@@ -77,6 +77,12 @@ for LOCKSTEP_FAR in late early; do
     all_exact "modules for later tokens" --set mtp.depth=2
     few
     all_exact "adapters" --set lora.rank=2
+    few
+    all_exact "mixtral, dropped tokens" --set model.family=mixtral \
+        --set moe.experts=4 --set moe.capacity_factor=0.8
+    few
+    all_exact "glm4_moe, biases of the choice" --set model.family=glm4_moe \
+        --set moe.experts=4 --set moe.top_k=2 --set moe.bias_rate=0.01
 done
 
 # ---- whole runs ----
@@ -116,9 +122,9 @@ done
 
 # ---- what is not there ----
 
-expect "experts are refused" 78 "device: far does not have experts yet" \
-    plan config.yaml --set device=far --set model.family=mixtral \
-    --set moe.experts=4
+expect "a layer is refused" 78 "device: far does not have the layer" \
+    plan config.yaml --set device=far --set model.family=gpt_oss \
+    --set moe.experts=4 --set moe.top_k=2
 expect "an optimizer is refused" 78 "far does not have the optimizer soap" \
     plan config.yaml --set device=far --set optimizer.name=soap
 expect "a device that there is not" 78 "device is gpu" \
