@@ -25,23 +25,6 @@ bool decoder_byte(const char *name, size_t length, unsigned char *byte)
     return true;
 }
 
-static status read_replace(const struct component *in, const struct json *json,
-                           struct decode_step *step)
-{
-    struct component_literal literal;
-    const char *pattern;
-
-    step->kind = DECODE_REPLACE;
-    TRY(component_fields(in, json, "pattern content"));
-    TRY(component_string(in, json, "content", &step->content,
-                         &step->content_length));
-    TRY(component_pattern(in, json, &literal, &pattern));
-    if (pattern != NULL) return regex_build(&step->regex, pattern, in->source);
-    step->literal = literal.bytes;
-    step->literal_length = literal.length;
-    return OK;
-}
-
 static status read_metaspace(const struct component *in,
                              const struct json *json,
                              struct decoder *decoder, struct decode_step *step)
@@ -52,15 +35,15 @@ static status read_metaspace(const struct component *in,
     step->kind = DECODE_MARK;
     TRY(component_fields(in, json, "replacement prepend_scheme split "
                                    "add_prefix_space str_rep"));
-    TRY(component_string(in, json, "replacement", &step->literal,
-                         &step->literal_length));
+    TRY(component_string(in, json, "replacement", &step->replace.literal,
+                         &step->replace.literal_length));
     TRY(json_get_string_or(json, in->source, "prepend_scheme", "always",
                            &scheme));
     TRY(json_get_bool_or(json, in->source, "add_prefix_space", true, &prefix));
-    step->content = " ";
-    step->content_length = 1;
-    decoder->mark = step->literal;
-    decoder->mark_length = step->literal_length;
+    step->replace.content = " ";
+    step->replace.content_length = 1;
+    decoder->mark = step->replace.literal;
+    decoder->mark_length = step->replace.literal_length;
     decoder->drop_first = prefix && strcmp(scheme, "never") != 0;
     if (decoder->drop_first && decoder->count > 1)
         FAIL(ERR_FORMAT, "%s: %s Metaspace that drops a prefix must stand "
@@ -109,7 +92,10 @@ static status read_step(const struct component *in, const struct json *json,
              "before it %d steps", in->source, in->part, type,
              DECODE_STEPS_MAX);
     decoder->count++; /* now its regex is freed whatever happens */
-    if (strcmp(type, "Replace") == 0) return read_replace(in, json, step);
+    if (strcmp(type, "Replace") == 0) {
+        step->kind = DECODE_REPLACE;
+        return replacement_read(&step->replace, in, json);
+    }
     if (strcmp(type, "Metaspace") == 0)
         return read_metaspace(in, json, decoder, step);
     if (strcmp(type, "ByteFallback") == 0) {
@@ -140,26 +126,7 @@ status decoder_read(struct decoder *decoder, struct arena *arena,
     return OK;
 }
 
-static status find(const struct decode_step *step, const struct text *text,
-                   size_t at, bool *found, struct span *match)
-{
-    const char *hit;
-
-    if (step->regex != NULL)
-        return regex_find(step->regex, text->bytes,
-                          (struct span){at, text->length}, found, match);
-    *found = false;
-    if (step->literal_length == 0) return OK;
-    hit = memmem(text->bytes + at, text->length - at, step->literal,
-                 step->literal_length);
-    if (hit == NULL) return OK;
-    *found = true;
-    match->start = (size_t)(hit - text->bytes);
-    match->stop = match->start + step->literal_length;
-    return OK;
-}
-
-static status replace(const struct decode_step *step, const struct text *text,
+static status replace(const struct replacement *step, const struct text *text,
                       struct text *out)
 {
     struct span match = {0, 0};
@@ -167,7 +134,9 @@ static status replace(const struct decode_step *step, const struct text *text,
     bool found;
 
     for (;;) {
-        TRY(find(step, text, done, &found, &match));
+        TRY(replacement_find(step, text->bytes,
+                             (struct span){done, text->length}, &found,
+                             &match));
         if (!found || match.start == match.stop) break;
         TRY(text_append(out, text->bytes + done, match.start - done));
         TRY(text_append(out, step->content, step->content_length));
@@ -193,7 +162,7 @@ status decoder_token(const struct decoder *decoder, const char *name,
             TRY_GOTO(done, result, text_append(out, &byte, 1));
             goto done; /* no other step may touch a byte */
         }
-        TRY_GOTO(done, result, replace(step, &now, &next));
+        TRY_GOTO(done, result, replace(&step->replace, &now, &next));
         swap = now;
         now = next;
         next = swap;
@@ -208,6 +177,6 @@ done:
 void decoder_free(struct decoder *decoder)
 {
     for (int i = 0; i < decoder->count; i++)
-        regex_free(decoder->steps[i].regex);
+        regex_free(decoder->steps[i].replace.regex);
     *decoder = (struct decoder){0};
 }

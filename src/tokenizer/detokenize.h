@@ -11,6 +11,7 @@
 #include "base/arena.h"
 #include "base/json.h"
 #include "base/text.h"
+#include "tokenizer/replacement.h"
 
 enum { DECODE_STEPS_MAX = 8 };
 
@@ -18,11 +19,7 @@ enum decode_kind { DECODE_REPLACE, DECODE_MARK, DECODE_FALLBACK };
 
 struct decode_step {
     enum decode_kind kind;
-    const char *literal; /* what is replaced; in the arena */
-    size_t literal_length;
-    const char *content; /* by what */
-    size_t content_length;
-    struct regex *regex; /* owned; instead of the literal, or NULL */
+    struct replacement replace;
 };
 
 struct decoder {

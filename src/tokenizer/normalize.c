@@ -21,28 +21,6 @@ static bool is_ascii(const char *text, size_t length)
     return seen < 0x80;
 }
 
-/* The next match of literal or pattern in text[at, length). */
-static status find_next(const struct normalize_step *step, const char *text,
-                        struct span in, bool *found, struct span *match)
-{
-    const char *hit;
-
-    if (step->regex != NULL)
-        return regex_find(step->regex, text, in, found, match);
-    *found = false;
-    if (step->literal_length == 0) return OK;
-    if (step->literal_length == 1)
-        hit = memchr(text + in.start, step->literal[0], in.stop - in.start);
-    else
-        hit = memmem(text + in.start, in.stop - in.start, step->literal,
-                     step->literal_length);
-    if (hit == NULL) return OK;
-    *found = true;
-    match->start = (size_t)(hit - text);
-    match->stop = match->start + step->literal_length;
-    return OK;
-}
-
 /* A file from a stranger may make much of little, again and again. */
 static status check_growth(const struct normalized *in, size_t length)
 {
@@ -83,7 +61,8 @@ static struct origin origin_before(const struct normalized *in, size_t at)
 static status run_prepend(const struct normalize_step *step,
                           const struct normalized *in, struct rewritten *out)
 {
-    TRY(put(out, step->content, step->content_length, origin_before(in, 1)));
+    TRY(put(out, step->replace.content, step->replace.content_length,
+            origin_before(in, 1)));
     return keep(in, 0, in->length, out);
 }
 
@@ -95,7 +74,7 @@ static size_t begins(const struct normalize_step *step,
 {
     size_t length = 0;
 
-    if (step->content_length == 0 || in->length == 0) return 0;
+    if (step->replace.content_length == 0 || in->length == 0) return 0;
     unicode_at((const unsigned char *)in->text, 0, &length);
     return length;
 }
@@ -108,10 +87,10 @@ static status run_replace(const struct normalize_step *step,
     bool found;
 
     while (rest.start <= in->length) {
-        TRY(find_next(step, in->text, rest, &found, &match));
+        TRY(replacement_find(&step->replace, in->text, rest, &found, &match));
         if (!found) break;
         TRY(keep(in, done, match.start, out));
-        TRY(put(out, step->content, step->content_length,
+        TRY(put(out, step->replace.content, step->replace.content_length,
                 origin_before(in, match.stop)));
         TRY(check_growth(in, out->text.length));
         if (match.start == 0 && match.stop > begins(step, in))
@@ -357,6 +336,6 @@ void normalized_free(struct normalized *normalized)
 void normalizer_free(struct normalizer *normalizer)
 {
     for (int i = 0; i < normalizer->count; i++)
-        regex_free(normalizer->steps[i].regex);
+        regex_free(normalizer->steps[i].replace.regex);
     *normalizer = (struct normalizer){0};
 }

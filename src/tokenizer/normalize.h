@@ -14,7 +14,7 @@
 #include "tokenizer/added_tokens.h"
 #include "tokenizer/charsmap.h"
 #include "tokenizer/origin.h"
-#include "tokenizer/regex.h"
+#include "tokenizer/replacement.h"
 
 enum normal_form { FORM_NFC, FORM_NFD, FORM_NFKC, FORM_NFKD };
 enum { NORMALIZE_STEPS_MAX = 8 };
@@ -31,11 +31,7 @@ enum normalize_kind {
 struct normalize_step {
     enum normalize_kind kind;
     enum normal_form form;
-    const char *content; /* in the arena */
-    size_t content_length;
-    const char *literal; /* that is replaced; in the arena */
-    size_t literal_length;
-    struct regex *regex; /* owned; instead of the literal, or NULL */
+    struct replacement replace; /* PREPEND has its `content` only */
     bool left, right;    /* ends to strip */
     struct charsmap map;
     bool trim;           /* PIECES: no spaces at the ends, none in a row */

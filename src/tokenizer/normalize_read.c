@@ -5,23 +5,6 @@
 #include "tokenizer/component.h"
 #include "tokenizer/normalize.h"
 
-static status read_replace(const struct component *in, const struct json *json,
-                           struct normalize_step *step)
-{
-    struct component_literal literal;
-    const char *pattern;
-
-    step->kind = NORMALIZE_REPLACE;
-    TRY(component_fields(in, json, "pattern content"));
-    TRY(component_string(in, json, "content", &step->content,
-                         &step->content_length));
-    TRY(component_pattern(in, json, &literal, &pattern));
-    if (pattern != NULL) return regex_build(&step->regex, pattern, in->source);
-    step->literal = literal.bytes;
-    step->literal_length = literal.length;
-    return OK;
-}
-
 static status read_strip(const struct component *in, const struct json *json,
                          struct normalize_step *step)
 {
@@ -67,14 +50,17 @@ static status read_step(const struct component *in, const struct json *json,
         step->form = (enum normal_form)i;
         return component_fields(in, json, "");
     }
-    if (strcmp(type, "Replace") == 0) return read_replace(in, json, step);
+    if (strcmp(type, "Replace") == 0) {
+        step->kind = NORMALIZE_REPLACE;
+        return replacement_read(&step->replace, in, json);
+    }
     if (strcmp(type, "Strip") == 0) return read_strip(in, json, step);
     if (strcmp(type, "Precompiled") == 0) return read_charsmap(in, json, step);
     if (strcmp(type, "Prepend") == 0) {
         step->kind = NORMALIZE_PREPEND;
         TRY(component_fields(in, json, "prepend"));
-        return component_string(in, json, "prepend", &step->content,
-                                &step->content_length);
+        return component_string(in, json, "prepend", &step->replace.content,
+                                &step->replace.content_length);
     }
     FAIL(ERR_FORMAT,
          "%s: %s %s is not supported; NFC, NFD, NFKC, NFKD, Prepend, Replace, "

@@ -319,9 +319,10 @@ static void build_decoder(struct tokenizer *tokenizer,
     if (m->byte_fallback)
         decoder->steps[decoder->count++].kind = DECODE_FALLBACK;
     decoder->steps[decoder->count++] =
-        (struct decode_step){.kind = DECODE_MARK, .literal = MARK,
-                             .literal_length = 3, .content = " ",
-                             .content_length = 1};
+        (struct decode_step){.kind = DECODE_MARK,
+                             .replace = {.literal = MARK, .literal_length = 3,
+                                         .content = " ",
+                                         .content_length = 1}};
     decoder->strip_byte = ' ';
     decoder->strip_once = true;
     decoder->strip = m->trim ? INT64_MAX : m->prefix ? 1 : 0;
