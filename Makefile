@@ -144,11 +144,11 @@ $(BUILD)/%.o: %.c
 	$(CC) $(BASIC) $(HARDEN) $(CFLAGS) $(COVER) -DISAS="$(ISAS)" $(foreach i,$(ISAS),-DHAVE_ISA_$(i)) -c $< -o $@
 
 # Kernels of CUDA (.cu) as C, with the emulator: unit tests of kernels link
-# them, the program does not. Its threads have stacks of their own, which
-# sanitizers do not follow.
+# them, the program does not. Its threads have stacks of their own, which the
+# thread sanitizer does not follow.
 EMULATED := $(CUDA:%=$(BUILD)/%.o) \
             $(patsubst %.c,$(BUILD)/%.o,$(sort $(wildcard src/kernels/cuda/*.c)))
-ifneq ($(SAN),)
+ifneq ($(findstring thread,$(SAN)),)
 EMULATED :=
 endif
 $(EMULATED): Makefile

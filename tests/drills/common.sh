@@ -110,12 +110,21 @@ until_line() {
 # nCOUNT with the addresses NETWORK.1 and so on, and a bridge that is NETWORK.254.
 bridge_nodes() {
     local i
+    for ((i = 1; i <= $1; i++)); do
+        ip netns add "n$i"
+        ip link add "v$i" type veth peer name eth netns "n$i"
+    done
+    tap_nodes "$@"
+}
+
+# tap_nodes COUNT NETWORK: the same, where namespaces with a device `eth` and
+# devices v1 to vCOUNT are there.
+tap_nodes() {
+    local i
     ip address add "$2.254/24" dev bridge
     ip link set bridge up
     ip link set lo up
     for ((i = 1; i <= $1; i++)); do
-        ip netns add "n$i"
-        ip link add "v$i" type veth peer name eth netns "n$i"
         ip link set "v$i" master bridge up
         ip -n "n$i" address add "$2.$i/24" dev eth
         ip -n "n$i" link set eth up

@@ -6,11 +6,22 @@
  * threads run in another order each time, and so do blocks, so what depends on
  * an order that CUDA does not promise does not have the bits of the reference.
  * Memory of a block holds NaN when the block begins. A barrier that some
- * threads do not come to, or another one than the others, ends the program. */
+ * threads do not come to, or another one than the others, ends the program.
+ * The address sanitizer is told of each change of stack. */
 #undef _FORTIFY_SOURCE /* its longjmp refuses another stack */
 #include <setjmp.h>
 #include <string.h>
 #include <ucontext.h>
+#if defined(__has_feature)
+#define CHECKED_ADDRESSES __has_feature(address_sanitizer)
+#elif defined(__SANITIZE_ADDRESS__)
+#define CHECKED_ADDRESSES 1
+#else
+#define CHECKED_ADDRESSES 0
+#endif
+#if CHECKED_ADDRESSES
+#include <sanitizer/common_interface_defs.h>
+#endif
 #include "base/arena.h"
 #include "kernels/cuda/rows.h"
 #include "kernels/cuda/words.h"
@@ -29,8 +40,13 @@ static void (*const kernels_of[CUDA_KERNEL_COUNT])(const void *) = {
 
 struct emulated emulated;
 
-/* Where a stack goes on. */
-struct context { jmp_buf state; };
+/* Where a stack goes on, and where it lies. */
+struct context {
+    jmp_buf state;
+    const void *stack;
+    size_t bytes;
+    void *kept; /* the sanitizer's */
+};
 static _Alignas(64) unsigned char stacks[BLOCK_THREADS][STACK_BYTES];
 
 /* A thread: fresh (no context), waiting at a line, or at its end (line 0). */
@@ -64,9 +80,38 @@ static uint64_t random_next(void)
     return machine.random >> 33;
 }
 
+/* This stack is left for that of `to`. */
+static void stack_leave(struct context *from, const struct context *to)
+{
+#if CHECKED_ADDRESSES
+    __sanitizer_start_switch_fiber(&from->kept, to->stack, to->bytes);
+#else
+    (void)from;
+    (void)to;
+#endif
+}
+
+/* This stack goes on; the scheduler's is found when it is left first. */
+static void stack_enter(struct context *self)
+{
+#if CHECKED_ADDRESSES
+    const void *stack = NULL;
+    size_t bytes = 0;
+
+    __sanitizer_finish_switch_fiber(self->kept, &stack, &bytes);
+    if (machine.scheduler.stack) return;
+    machine.scheduler.stack = stack;
+    machine.scheduler.bytes = bytes;
+#else
+    (void)self;
+#endif
+}
+
 static void context_switch(struct context *from, struct context *to)
 {
+    stack_leave(from, to);
     if (_setjmp(from->state) == 0) _longjmp(to->state, 1);
+    stack_enter(from);
 }
 
 /* The context of the thread whose turn it is, which is then the running one;
@@ -91,7 +136,10 @@ static void context_main(void)
 {
     struct context *self = &machine.contexts[machine.unused_count];
 
+    stack_enter(self);
+    stack_leave(self, &machine.scheduler);
     if (_setjmp(self->state) == 0) setcontext(&machine.maker);
+    stack_enter(self);
     for (;;) {
         struct context *next;
 
@@ -113,8 +161,12 @@ static void contexts_make(void)
         getcontext(&machine.made);
         machine.made.uc_stack.ss_sp = stacks[machine.unused_count];
         machine.made.uc_stack.ss_size = STACK_BYTES;
+        context->stack = stacks[machine.unused_count];
+        context->bytes = STACK_BYTES;
         makecontext(&machine.made, context_main, 0);
+        stack_leave(&machine.scheduler, context);
         swapcontext(&machine.maker, &machine.made);
+        stack_enter(&machine.scheduler);
         machine.unused[machine.unused_count++] = context;
     }
 }

@@ -1,0 +1,106 @@
+#!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
+# impaired.sh - 16 ranks on 4 nodes whose links delay and lose packets (wire.c):
+# no wrong bit, no verdict without a cause; then one node is cut off: it is named,
+# and the run goes on without it.
+#
+#     BUILD=build [STEPS=24] tests/drills/impaired.sh
+if [ -z "${LOCKSTEP_NETWORKS:-}" ]; then
+    if ! unshare -rnm true 2>/dev/null || ! command -v ip >/dev/null; then
+        echo "not run: no network namespaces here"
+        exit 77
+    fi
+    LOCKSTEP_NETWORKS=1 exec unshare -rnm "$0" "$@"
+fi
+unset LOCKSTEP_NETWORKS
+. "${0%/*}/common.sh"
+nodes=4 slots=4 ranks=16 steps=${STEPS:-24}
+if ! mount -t tmpfs none /run 2>/dev/null || ! mkdir /run/netns ||
+    ! ip link add bridge type bridge 2>/dev/null ||
+    ! ip tuntap add dev probe mode tap 2>/dev/null; then
+    echo "not run: no bridge or no tap devices here"
+    exit 77
+fi
+ip link del probe
+cc -O2 -D_GNU_SOURCE -o "$room/wire" "$tree/tests/drills/wire.c" || exit 1
+for ((i = 1; i <= nodes; i++)); do ip netns add "n$i"; done
+mkfifo "$room/orders"
+exec 9<>"$room/orders"
+"$room/wire" $nodes <"$room/orders" >"$room/wire.log" 2>&1 9>&- &
+wire=$!
+children="$children $wire"
+await "$room/wire.log" ready
+tap_nodes $nodes 10.77.0
+prepare
+base="--set train.steps=$steps --set checkpoint.every=1000
+    --set validate.every=1000 --set numerics.grid_tensor=2"
+# shellcheck disable=SC2086
+must train config.yaml --run whole $base
+
+step() {
+    local count
+    count=$(grep -c '"step"' kept/metrics.jsonl 2>/dev/null)
+    echo "${count:-0}"
+}
+# until_step N: steps of the run, for at most a minute
+until_step() {
+    local tries
+    for ((tries = 0; tries < 600; tries++)); do
+        [ "$(step)" -lt "$1" ] || return 0
+        sleep 0.1
+    done
+    return 1
+}
+journal=kept/control/journal.jsonl
+
+# Each frame takes 2 ms each way, and one of 200 is lost.
+echo "0 2 5000" >&9
+# shellcheck disable=SC2086
+"$program" supervise config.yaml --run kept $base --ranks $ranks \
+    --set mesh.data=8 --set mesh.tensor=2 --set train.threads=1 \
+    --set zero=zero1 --set comm.limit=60 --token token \
+    --listen 10.77.0.254:7077 >log 2>&1 &
+child=$!
+children="$children $child"
+await log listens
+for ((i = 1; i <= nodes; i++)); do
+    ip netns exec "n$i" "$program" agent --join 10.77.0.254:7077 \
+        --token token --slots $slots --name "n$i" >"log.$i" 2>&1 &
+    children="$children $!"
+    await log "node *n$i joined"
+done
+if until_step 4; then ok "steps over links that delay and lose"
+else bad "steps over links that delay and lose" "only $(step)" log; fi
+
+# --- worse, for some steps: 20 ms and one frame of 50 ---
+echo "2 20 20000" >&9
+if until_step $(($(step) + 3)); then ok "steps beside a link that is far worse"
+else bad "steps beside a link that is far worse" "only $(step)" log; fi
+echo "2 2 5000" >&9
+if grep -q '"event": "incident"' $journal; then
+    bad "impaired links" "an incident" $journal
+else
+    ok "impaired links are no incident"
+fi
+
+# --- a node that nothing reaches any more ---
+began=$(date +%s%N)
+echo "3 0 1000000" >&9
+await $journal '"event": "incident"'
+tenths=$((($(date +%s%N) - began) / 100000000))
+echo "noticed after $((tenths / 10)).$((tenths % 10)) s"
+if [ $tenths -le 100 ]; then ok "a node that is cut off is noticed"
+else bad "a node that is cut off is noticed" "after $tenths tenths of a second"; fi
+await $journal '"event": "recovered"'
+ends "impaired links: the same bytes" kept "$child"
+if grep -q 'was lost with node n3' $journal; then ok "the node is named"
+else bad "the node is named" "not so" $journal; fi
+exec 9>&-
+wait $wire
+cat "$room/wire.log"
+if awk '/carried/ { exit !($2 + 0 > 1000 && $4 > 10) }' "$room/wire.log"; then
+    ok "frames were delayed and lost"
+else
+    bad "frames were delayed and lost" "too few" "$room/wire.log"
+fi
+report
