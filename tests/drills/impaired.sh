@@ -59,13 +59,13 @@ echo "0 2 5000" >&9
 "$program" supervise config.yaml --run kept $base --ranks $ranks \
     --set mesh.data=8 --set mesh.tensor=2 --set train.threads=1 \
     --set zero=zero1 --set comm.limit=60 --token token \
-    --listen 10.77.0.254:7077 >log 2>&1 &
+    --listen 10.77.0.254:7077 >log 2>&1 9>&- &
 child=$!
 children="$children $child"
 await log listens
 for ((i = 1; i <= nodes; i++)); do
     ip netns exec "n$i" "$program" agent --join 10.77.0.254:7077 \
-        --token token --slots $slots --name "n$i" >"log.$i" 2>&1 &
+        --token token --slots $slots --name "n$i" >"log.$i" 2>&1 9>&- &
     children="$children $!"
     await log "node *n$i joined"
 done
