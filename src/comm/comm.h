@@ -97,7 +97,8 @@ struct group {
                                 * rank built before it */
     void *link;                /* of the back end */
     int64_t limit_ns;          /* longest wait for one message */
-    int node;                  /* consecutive ranks on one node (hierarchy); 0:
+    int node;                  /* consecutive ranks of the group on one node,
+                                * of those that build it (hierarchy); 0:
                                 * the divisor of size nearest its root */
     void *scratch;             /* borrowed: of calls that bring none */
     size_t scratch_bytes;

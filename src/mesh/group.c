@@ -341,6 +341,20 @@ struct expert_seat mesh_expert_seat(const struct mesh *mesh, int rank)
     return seat;
 }
 
+int mesh_expert_run(const struct mesh *mesh)
+{
+    const int ranks = mesh_expert_ranks(mesh);
+    const int each = ranks / mesh_expert_nodes(mesh);
+
+    if (!mesh->relays) return 0;
+    for (int m = 0; m < ranks; m++) {
+        const struct expert_seat seat = mesh_expert_seat(mesh, m);
+
+        if (seat.node * each + seat.place != m) return 0;
+    }
+    return each;
+}
+
 int mesh_lane_ranks(const struct mesh *mesh, enum axis axis)
 {
     return axis == AXIS_EXPERT ? mesh_expert_ranks(mesh) : mesh->size[axis];

@@ -91,6 +91,9 @@ status mesh_nodes(struct mesh *mesh, const struct mesh_order *order, int node,
 struct expert_seat { int node, place; };
 int mesh_expert_nodes(const struct mesh *mesh);
 struct expert_seat mesh_expert_seat(const struct mesh *mesh, int rank);
+/* Those ranks of one node, if they follow each other; 0: rows go straight, or
+ * they do not. */
+int mesh_expert_run(const struct mesh *mesh);
 
 /* The ranks that talk along an axis inside the program, and the name of their
  * group: along the expert axis all that divide the experts. */

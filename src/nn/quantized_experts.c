@@ -187,6 +187,16 @@ static void fill_places(const struct run *run, const struct expert_part *part,
     }
 }
 
+/* Products of a further turn are made again in B and W (spread.c): only some
+ * rows are rounded again, so shares of all would not be theirs. */
+static bool is_repeated(const struct run *run, enum product_use use)
+{
+    const enum pass pass = run->event->pass;
+
+    return (use == USE_FORWARD && pass != PASS_FORWARD) ||
+           (use == USE_DGRAD && pass == PASS_BACKWARD_WEIGHT);
+}
+
 /* to [rows of the part, width] = the part of `from` rounded. */
 static status round_part(struct run *run, const struct expert_part *part,
                          bool gradient, const struct expert_rows *from,
@@ -217,6 +227,7 @@ static status round_part(struct run *run, const struct expert_part *part,
                                part->room.wide, &call);
     }
     quantized_set(&call, run, &of);
+    if (is_repeated(run, part->use)) call.tally = NULL;
     if (call.rounding == ROUND_STOCHASTIC) fill_places(run, part, gradient);
     return run->kernels->quantize(run->stream, &call);
 }

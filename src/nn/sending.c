@@ -162,7 +162,9 @@ status sending_join(struct run *run, const struct router_form *form,
     const struct tensor out =
         tensor_1d(parts ? (void *)at : joined, own.dtype, all);
     const struct comm_call call = {
-        .kind = COMM_ALL_GATHER, .algorithm = ALGORITHM_ORDERED,
+        .kind = COMM_ALL_GATHER,
+        .algorithm = mesh_expert_run(&p->mesh) > 0 ? ALGORITHM_HIERARCHY
+                                                   : ALGORITHM_ORDERED,
         .in = tensor_1d(own.data, own.dtype, tensor_count(&own)),
         .out = out, .out_counts = parts ? counts : NULL};
 

@@ -101,6 +101,12 @@ status sending_start(struct sending *s, struct sent_piece *piece,
                      struct tensor mine, struct tensor theirs, bool goes);
 status sending_wait(struct sent_piece *piece);
 
+/* Values of choices that this rank sends in a join, its own and, where nodes
+ * pass them on, others' (comm/hierarchy.c); of these, to other nodes. */
+struct joined { int64_t all, between; };
+struct joined sending_joined(const struct program *p,
+                             const struct router_form *form);
+
 /* ---- rows that go once to each node (sending_relay.c) ---- */
 
 bool sending_relays(const struct program *p);

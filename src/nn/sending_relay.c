@@ -109,6 +109,47 @@ struct relay_lists *sending_relay_lie(const struct sending *s, void *memory)
     return l;
 }
 
+/* ---- choices ---- */
+
+/* The ranks first, first + stride, ... in a circle: the one at `place` passes
+ * on all blocks but the next one's. */
+struct around { int first, stride, count, place; };
+
+static int64_t passed_on(const struct program *p,
+                         const struct router_form *form, struct around c)
+{
+    int64_t entries = 0;
+
+    for (int i = 0; i < c.count && c.count > 1; i++)
+        if (i != (c.place + 1) % c.count)
+            entries += sending_entries_at(p, form, c.first + i * c.stride);
+    return entries;
+}
+
+struct joined sending_joined(const struct program *p,
+                             const struct router_form *form)
+{
+    const int ranks = mesh_expert_ranks(&p->mesh);
+    const int own = mesh_expert_rank(&p->mesh, &p->place);
+    const int each = mesh_expert_run(&p->mesh);
+    const int64_t entries = sending_entries_at(p, form, own);
+    struct joined sent = {entries * (ranks - 1), 0};
+
+    if (each == 0) {
+        for (int m = 0; m < ranks; m++)
+            if (mesh_expert_seat(&p->mesh, m).node !=
+                mesh_expert_seat(&p->mesh, own).node)
+                sent.between += entries;
+        return sent;
+    }
+    sent.all = sent.between = passed_on(
+        p, form, (struct around){own % each, each, ranks / each, own / each});
+    for (int node = 0; node < ranks / each; node++)
+        sent.all += passed_on(
+            p, form, (struct around){node * each, 1, each, own % each});
+    return sent;
+}
+
 /* ---- who wants what ---- */
 
 /* Rows of pairs [first, last) of each holder. */

@@ -327,17 +327,16 @@ static void go_exchanges(const struct step *step, const struct program *p,
                          const struct exchange_case *at,
                          struct layer_exchanges *out)
 {
-    const struct others others = others_of(p);
+    const struct joined sent = sending_joined(p, form_of(step));
     const bool gates = sending_relays(p);
-    const int64_t bytes =
-        sending_entries(p, form_of(step)) *
-        ((int64_t)sizeof(int32_t) + (gates ? dtype_bytes(program_real(p)) : 0));
+    const int64_t each = (int64_t)sizeof(int32_t) +
+                         (gates ? dtype_bytes(program_real(p)) : 0);
 
     if (!exchange_forward(at)) return;
     layer_exchanges_add(out, p, (struct layer_exchange){
         .axis = AXIS_EXPERT, .kind = COMM_ALL_GATHER,
         .what = SENT_CHOICES_OF_TOKENS, .calls = gates ? 2 : 1,
-        .bytes = bytes * others.all, .between = bytes * others.away});
+        .bytes = each * sent.all, .between = each * sent.between});
     add_going(step, p, out);
 }
 

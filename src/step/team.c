@@ -129,6 +129,8 @@ status team_build(struct team *team, struct group *world,
             TRY(mesh_group_build(&team->groups[axis], world, mesh, order,
                                  1u << axis));
     TRY(build_experts(team));
+    if (team_lane(team, AXIS_EXPERT) != NULL)
+        team_lane(team, AXIS_EXPERT)->node = mesh_expert_run(mesh);
     for (int i = 0; i < TEAM_GROUPS; i++)
         if (limit_s > 0 && team->groups[i].size > 1)
             group_limit_ms(&team->groups[i], 1000 * limit_s);
