@@ -8,7 +8,6 @@
  * lse is the log-sum-exp of the scores without the sink. Attention's own
  * backward pass reads y as its output: (dout . y) is the sum that its softmax
  * with the sink has, so that it needs to know nothing of it. */
-#include <string.h>
 
 #include "nn/layer.h"
 
@@ -68,7 +67,7 @@ static struct sinks sinks_of(const struct step *step, struct run *run)
         .copy = at + room.copy};
 
     s.chosen = (int32_t *)(void *)(at + room.chosen);
-    s.places = (int32_t *)(void *)(at + room.places);
+    s.places = run_list(run, at + room.places);
     for (int64_t i = 0; i < room.rows; i++) s.places[i] = (int32_t)i;
     return s;
 }
@@ -80,20 +79,32 @@ static struct tensor rows_of(const struct sinks *s, struct tensor view)
                      tensor_count(&view) / s->room.rows);
 }
 
-/* numbers = lse - sink. */
-static void subtract(const struct sinks *s, struct tensor lse,
-                     const void *sinks)
+/* The host makes the numbers of rows, in lists, and brings them to the
+ * device. */
+static size_t numbers_bytes(const struct sinks *s)
 {
+    return (size_t)(s->room.rows * dtype_bytes(s->numbers.dtype));
+}
+
+/* numbers = lse - sink. */
+static status subtract(const struct run *run, const struct sinks *s,
+                       struct tensor lse, struct tensor wide)
+{
+    void *numbers = run_list(run, s->numbers.data);
+    void *sinks = run_list(run, wide.data);
+
+    TRY(device_read(run->stream, numbers, lse.data, numbers_bytes(s)));
+    TRY(device_read(run->stream, sinks, wide.data,
+                    (size_t)(s->room.heads * dtype_bytes(wide.dtype))));
     for (int64_t i = 0; i < s->room.rows; i++) {
         const int64_t head = i % s->room.heads;
 
         if (lse.dtype == DTYPE_F64)
-            ((double *)s->numbers.data)[i] =
-                ((const double *)lse.data)[i] - ((const double *)sinks)[head];
+            ((double *)numbers)[i] -= ((const double *)sinks)[head];
         else
-            ((float *)s->numbers.data)[i] =
-                ((const float *)lse.data)[i] - ((const float *)sinks)[head];
+            ((float *)numbers)[i] -= ((const float *)sinks)[head];
     }
+    return run_told(run, s->numbers.data, numbers_bytes(s));
 }
 
 /* The share of a head's softmax that keys have. */
@@ -110,7 +121,7 @@ static status find_gates(const struct step *step, struct run *run,
         .logits = s->numbers, .gates = s->gates, .chosen = s->chosen};
 
     TRY(run->kernels->scale(run->stream, wide, sinks, 1.0));
-    subtract(s, lse, wide.data);
+    TRY(subtract(run, s, lse, wide));
     return run->kernels->router_choose(run->stream, &router);
 }
 
@@ -125,8 +136,8 @@ static status multiply(struct run *run, const struct sinks *s,
         .rows = tensor_2d(s->copy, rows.dtype, rows.shape[0],
                           rows.shape[1])};
 
-    memcpy(s->copy, rows.data,
-           (size_t)(tensor_count(&rows) * dtype_bytes(rows.dtype)));
+    TRY(device_copy(run->stream, s->copy, rows.data,
+                    (size_t)(tensor_count(&rows) * dtype_bytes(rows.dtype))));
     return run->kernels->experts_combine(run->stream, &call);
 }
 
@@ -139,19 +150,25 @@ static status sinks_forward(const struct step *step, struct run *run)
 }
 
 /* numbers = numbers (g - 1). */
-static void share_of_sinks(const struct sinks *s)
+static status share_of_sinks(const struct run *run, const struct sinks *s)
 {
+    void *numbers = run_list(run, s->numbers.data);
+    void *gates = run_list(run, s->gates.data);
+
+    TRY(device_read(run->stream, numbers, s->numbers.data, numbers_bytes(s)));
+    TRY(device_read(run->stream, gates, s->gates.data, numbers_bytes(s)));
     for (int64_t i = 0; i < s->room.rows; i++) {
         if (s->gates.dtype == DTYPE_F64) {
-            double *at = (double *)s->numbers.data + i;
+            double *at = (double *)numbers + i;
 
-            *at = *at * (((const double *)s->gates.data)[i] - 1);
+            *at = *at * (((const double *)gates)[i] - 1);
         } else {
-            float *at = (float *)s->numbers.data + i;
+            float *at = (float *)numbers + i;
 
-            *at = *at * (((const float *)s->gates.data)[i] - 1);
+            *at = *at * (((const float *)gates)[i] - 1);
         }
     }
+    return run_told(run, s->numbers.data, numbers_bytes(s));
 }
 
 static status sinks_backward(const struct step *step, struct run *run)
@@ -170,7 +187,7 @@ static status sinks_backward(const struct step *step, struct run *run)
     TRY(overlap_wait_all(run, dy));
     TRY(find_gates(step, run, &s));
     TRY(run->kernels->experts_gates(run->stream, &dots));
-    share_of_sinks(&s);
+    TRY(share_of_sinks(run, &s));
     while (vector_next(run, step, 0, &pass)) {
         TRY(run->real->sum_rows(run->stream, pass.sums[0],
                                 piece_rows(run, numbers, &pass.piece),
@@ -192,6 +209,7 @@ static struct step_cost sinks_cost(const struct step *step,
 }
 
 static const struct layer layer_sinks = {
+    .by_kernels = true,
     .name = "sinks", .kind = LAYER_ATTENTION, .forward = sinks_forward,
     .backward_input = sinks_backward, .cost = sinks_cost,
     .scratch = sinks_scratch, .in_place = true, .keeps_output_for_b = true};

@@ -76,6 +76,34 @@ static void body(void *argument, int index, int count)
         move_singles(a, first, last);
 }
 
+enum { AT_ONCE = 1024 }; /* elements that the host has of a device apart */
+
+/* The same by copies. */
+static status work_apart(const struct update *u, const struct averaging *all)
+{
+    const int64_t bytes = dtype_bytes(all->dtype);
+    double average[AT_ONCE], weight[AT_ONCE];
+
+    for (int64_t at = 0; at < all->count; at += AT_ONCE) {
+        const int64_t left = all->count - at;
+        const int64_t count = left < AT_ONCE ? left : AT_ONCE;
+        char *a = (char *)all->average + at * bytes;
+        char *w = (char *)all->weight + at * bytes;
+        struct averaging some = *all;
+
+        some.average = average;
+        some.weight = weight;
+        some.count = count;
+        TRY(device_read(u->stream, average, a, (size_t)(count * bytes)));
+        TRY(device_read(u->stream, weight, w, (size_t)(count * bytes)));
+        body(&some, 0, 1);
+        TRY(device_write(u->stream, a, average, (size_t)(count * bytes)));
+        if (all->work == WORK_SWAP)
+            TRY(device_write(u->stream, w, weight, (size_t)(count * bytes)));
+    }
+    return OK;
+}
+
 static status each(const struct update *u, enum work work)
 {
     const struct update_call call = {.factor = 1};
@@ -92,7 +120,8 @@ static status each(const struct update *u, enum work work)
         if (item.range.first == item.range.last || average->data == NULL)
             continue;
         CHECK(average->dtype == a.dtype && average->shape[0] == a.count);
-        threads_run(u->stream->threads, body, &a);
+        if (u->stream->device != NULL) TRY(work_apart(u, &a));
+        else threads_run(u->stream->threads, body, &a);
     }
     meter_end(track, &(struct meter_what){.kind = METER_OPTIMIZER,
                                           .name = "moving average"});

@@ -146,6 +146,22 @@ static void fill_blocks(const struct passage *p)
     }
 }
 
+/* One rank: the part in its arena is one stretch, that in the whole tensor has
+ * pieces. */
+static status copy_here(const struct passage *p, const struct comm_block *to,
+                        const struct comm_block *from)
+{
+    const struct comm_block *whole = p->back ? from : to;
+    const struct device_rows pieces = {whole->data, whole->stride};
+    const struct device_rows own = {(p->back ? to : from)->data,
+                                    whole->bytes};
+
+    if (whole->bytes == 0) return OK;
+    return device_copy_rows(p->update->stream, p->back ? own : pieces,
+                            p->back ? pieces : own, whole->pieces,
+                            (size_t)whole->bytes);
+}
+
 static status pass(const struct passage *p)
 {
     const struct whole_work *work = p->update->whole;
@@ -154,8 +170,7 @@ static status pass(const struct passage *p)
 
     fill_blocks(p);
     if (work->group != NULL) return comm_run(work->group, &call);
-    block_copy(&work->receive[0], &work->send[0]);
-    return OK;
+    return copy_here(p, &work->receive[0], &work->send[0]);
 }
 
 /* ---- a turn ---- */

@@ -32,8 +32,8 @@ static status check_optimizer(const struct stage *stage)
 
         if (!states->rules[i].frozen && kind != NULL && !kind->by_kernels)
             FAIL(ERR_CONFIG, "device: %s does not have the optimizer %s yet "
-                             "(docs/devices.md); adamw, lion, sgd and "
-                             "schedule_free run there",
+                             "(docs/devices.md); adamw, lion, sgd, muon "
+                             "and schedule_free run there",
                  device_about(stage->request.machine.device)->name, kind->name);
     }
     return OK;
@@ -49,7 +49,6 @@ status stage_check_apart(const struct stage *stage)
     if (r->precision.on) return refuse(r, "products in few bits");
     if (r->training.observe) return refuse(r, "observe.layers");
     if (r->qk_clip > 0) return refuse(r, "optimizer.qk_clip");
-    if (r->training.choice.average > 0) return refuse(r, "optimizer.ema");
     TRY(check_layers(stage));
     return r->training.optimizer ? check_optimizer(stage) : OK;
 }

@@ -78,6 +78,17 @@ for LOCKSTEP_FAR in late early; do
     few
     all_exact "adapters" --set lora.rank=2
     few
+    all_exact "muon, an average" --set optimizer.name=muon \
+        --set optimizer.ema=0.9
+    few
+    all_exact "schedule_free" \
+        --set optimizer.name=schedule_free --set optimizer.schedule=constant
+    few
+    all_exact "adamw, states of 8 bits" --set optimizer.state_dtype=int8
+    few
+    all_exact "gpt_oss, sinks" --set model.family=gpt_oss \
+        --set moe.experts=4 --set moe.top_k=2
+    few
     all_exact "mixtral, dropped tokens" --set model.family=mixtral \
         --set moe.experts=4 --set moe.capacity_factor=0.8
     few
@@ -123,8 +134,9 @@ done
 # ---- what is not there ----
 
 expect "a layer is refused" 78 "device: far does not have the layer" \
-    plan config.yaml --set device=far --set model.family=gpt_oss \
-    --set moe.experts=4 --set moe.top_k=2
+    plan config.yaml --set device=far --set model.family=deepseek_v2 \
+    --set model.kv_heads=4 --set model.head_width=0 --set moe.experts=4 \
+    --set moe.top_k=2 --set moe.groups=1 --set moe.groups_chosen=1
 expect "an optimizer is refused" 78 "far does not have the optimizer soap" \
     plan config.yaml --set device=far --set optimizer.name=soap
 expect "a device that there is not" 78 "device is gpu" \
