@@ -5,6 +5,7 @@
 
 #include <string.h>
 
+#include "planner/cost_parts.h"
 #include "planner/network.h"
 
 const char *const cause_names[CAUSES] = {
@@ -68,7 +69,7 @@ static void block_started(const struct cost *cost, struct passes *out)
 
 /* ---- products ---- */
 
-static double element_bytes(const struct cost *cost)
+double cost_element_bytes(const struct cost *cost)
 {
     return cost->layout->bits == 32 ? 4 : 2;
 }
@@ -101,7 +102,7 @@ void cost_product(const struct cost *cost, struct product_size size,
 {
     const double *v = cost->machine->value;
     const double flops = 2 * size.m * size.n * size.k;
-    const double bytes = element_bytes(cost) *
+    const double bytes = cost_element_bytes(cost) *
                          (size.m * size.n + size.m * size.k +
                           size.n * size.k);
     bool exact;
@@ -155,7 +156,7 @@ void cost_worked(const struct cost *cost, const struct worked *worked,
 
 /* ---- a block ---- */
 
-static double tokens_of(const struct cost *cost)
+double cost_tokens(const struct cost *cost)
 {
     return (double)cost->layout->micro_batch *
            (double)cost->shape->sequence / cost->layout->context;
@@ -173,7 +174,7 @@ static void attention(const struct cost *cost, double passes,
     const struct shape *s = cost->shape;
     const struct layout *l = cost->layout;
     const double heads = (double)s->heads / l->tensor;
-    const double tokens = tokens_of(cost);
+    const double tokens = cost_tokens(cost);
 
     if (writes_scores(cost)) {
         const double rows = (double)s->sequence / l->context;
@@ -186,7 +187,8 @@ static void attention(const struct cost *cost, double passes,
         out->seconds[CAUSE_LAUNCH] = 0; /* one call for all heads */
         cost_moved(cost, passes * 9 * scores, out);
     } else {
-        const double flops = 4 * tokens * heads * s->head_width * s->keys;
+        const double flops = 2 * tokens * heads *
+                             (s->head_width + s->value_width) * s->keys;
         const double seconds =
             passes * flops /
             cost_attention_rate(cost, (double)s->sequence / l->context,
@@ -211,31 +213,39 @@ static void narrowed(const struct cost *cost, struct product_size size,
                                       (v[M_MEMORY_RATE] * v[M_MEMORY]);
 }
 
+void cost_products(const struct cost *cost, const struct shape_product *p,
+                   double times, struct passes *out)
+{
+    const struct expert_ranks experts = layout_experts(cost->layout);
+    const double m = cost_tokens(cost);
+    const double t = p->whole    ? 1
+                     : p->expert ? experts.cut : cost->layout->tensor;
+    const double n = (double)p->outputs / (p->split_outputs ? t : 1);
+    const double k = (double)p->inputs / (p->split_outputs ? 1 : t);
+    /* Ranks that divide the experts send each other their tokens. */
+    const double e = p->expert ? experts.places : 1;
+    const double seen = m * p->tokens * (p->expert ? experts.sources : 1);
+    /* Each tensor rank takes its own tokens where all have the matrix. */
+    const double own = p->whole && cost->layout->sequence_parallel
+                           ? seen / cost->layout->tensor : seen;
+    const double rows = own < 1 ? 1 : own;
+    const struct product_size sizes[COST_PASSES] = {
+        {rows, n, k, PRODUCT_NT}, {rows, k, n, PRODUCT_NN},
+        {n, k, rows, PRODUCT_TN}};
+
+    for (int pass = 0; pass < COST_PASSES; pass++) {
+        cost_product(cost, sizes[pass], times / e, CAUSE_PRODUCT,
+                     &out->pass[pass]);
+        narrowed(cost, sizes[pass], times / e, &out->pass[pass]);
+    }
+}
+
 static void block_products(const struct cost *cost, struct passes *out)
 {
     const struct shape *s = cost->shape;
-    const struct expert_ranks experts = layout_experts(cost->layout);
-    const double m = tokens_of(cost);
 
-    for (int i = 0; i < s->product_count; i++) {
-        const struct shape_product *p = &s->products[i];
-        const double t = p->expert ? experts.cut : cost->layout->tensor;
-        const double n = (double)p->outputs / (p->split_outputs ? t : 1);
-        const double k = (double)p->inputs / (p->split_outputs ? 1 : t);
-        /* Ranks that divide the experts send each other their tokens. */
-        const double e = p->expert ? experts.places : 1;
-        const double seen = m * p->tokens * (p->expert ? experts.sources : 1);
-        const double rows = seen < 1 ? 1 : seen;
-        const struct product_size sizes[COST_PASSES] = {
-            {rows, n, k, PRODUCT_NT}, {rows, k, n, PRODUCT_NN},
-            {n, k, rows, PRODUCT_TN}};
-
-        for (int pass = 0; pass < COST_PASSES; pass++) {
-            cost_product(cost, sizes[pass], p->each_block / e, CAUSE_PRODUCT,
-                         &out->pass[pass]);
-            narrowed(cost, sizes[pass], p->each_block / e, &out->pass[pass]);
-        }
-    }
+    for (int i = 0; i < s->product_count; i++)
+        cost_products(cost, &s->products[i], s->products[i].each_block, out);
 }
 
 static void block_moved(const struct cost *cost, struct passes *out)
@@ -245,13 +255,15 @@ static void block_moved(const struct cost *cost, struct passes *out)
     const double t = l->tensor;
     const double extra = (writes_scores(cost) ? 1.4 : 1) * /* dropout, biases */
                          habits_of[l->as].moved;
-    const double elements = tokens_of(cost) * extra *
+    const double elements = cost_tokens(cost) * extra *
                             (s->moved_whole / (l->sequence_parallel ? t : 1) +
                              s->moved_split / t);
     const double *v = cost->machine->value;
-    const double beside = s->instructions -
-                          2.0 * s->product_count; /* not products */
-    const double bytes = elements * element_bytes(cost);
+    const double relayouts = l->tensor > 1 ? 2 * s->joins : 0;
+    const double beside = l->as == AS_LOCKSTEP
+                              ? s->instructions + relayouts - s->product_kinds
+                              : s->instructions - 2.0 * s->product_count;
+    const double bytes = elements * cost_element_bytes(cost);
     const double rate = v[M_MEMORY_RATE] * v[M_MEMORY];
     const double floor_s = v[M_LAUNCH] * larger(beside, 1);
 
@@ -281,13 +293,66 @@ static double exposed_share(const struct cost *cost, int pass, double seconds,
     return 1 - hidden / seconds;
 }
 
+/* Lockstep's tensor ranks divide tokens between products. What B reads of the
+ * others is gathered again, unless F is made again anyway. Sums are float32
+ * (decision 0014). Those of experts are of every row apart: a token has one of
+ * each choice, and they are added in its own order. */
+static void own_tensor(const struct cost *cost, struct passes *out)
+{
+    const struct layout *l = cost->layout;
+    const struct shape *s = cost->shape;
+    const struct group_shape group = group_of(l, CAUSE_TENSOR);
+    const double elements = cost_tokens(cost) * (double)s->width;
+    const double bytes = elements * cost_element_bytes(cost);
+    const double mixed = s->expert_blocks;
+    const double dense = s->joins - mixed;
+    const double cut = layout_experts(l).folded ? 0 : mixed;
+    double guessed = 0;
+    const double gather = cost_collective(cost, COLLECTIVE_ALL_GATHER, group,
+                                          bytes, &guessed);
+    const double add = cost_collective(cost, COLLECTIVE_REDUCE_SCATTER, group,
+                                       4 * elements, &guessed);
+    const double rows_gather = cost_collective(cost, COLLECTIVE_ALL_GATHER,
+                                               group, s->choices * bytes,
+                                               &guessed);
+    const double rows_add = cost_collective(cost, COLLECTIVE_REDUCE_SCATTER,
+                                            group, 4 * s->choices * elements,
+                                            &guessed);
+    const double again = l->recompute == RECOMPUTE_BLOCK ? 0 : dense + cut;
+    const double seconds[] = {
+        [COST_F] = dense * (gather + add) + cut * (gather + rows_add),
+        [COST_B] = dense * (gather + add) + cut * (rows_gather + rows_add) +
+                   again * gather};
+
+    for (int pass = COST_F; pass <= COST_B; pass++) {
+        const double share = l->overlap_tensor ? 0.35 : 1;
+
+        out->pass[pass].seconds[CAUSE_TENSOR] += share * seconds[pass];
+        if (guessed > 0) out->pass[pass].guessed += share * seconds[pass];
+    }
+}
+
+/* The sum with which a block ends. */
+static double last_sum(const struct cost *cost)
+{
+    const struct layout *l = cost->layout;
+    double guessed = 0;
+
+    if (l->tensor == 1) return 0;
+    return cost->shape->last * (l->overlap_tensor ? 0.35 : 1) *
+           cost_collective(cost, COLLECTIVE_REDUCE_SCATTER,
+                           group_of(l, CAUSE_TENSOR),
+                           4 * cost_tokens(cost) * (double)cost->shape->width,
+                           &guessed);
+}
+
 /* Sums over tensor ranks: all-reduce, or its halves where they divide
  * tokens. */
 static void block_tensor(const struct cost *cost, struct passes *out)
 {
     const struct layout *l = cost->layout;
-    const double bytes = tokens_of(cost) * (double)cost->shape->width *
-                         element_bytes(cost);
+    const double bytes = cost_tokens(cost) * (double)cost->shape->width *
+                         cost_element_bytes(cost);
     const struct group_shape group = group_of(l, CAUSE_TENSOR);
     const double joins = cost->shape->joins -
                          (layout_experts(l).folded ? cost->shape->expert_blocks
@@ -295,6 +360,10 @@ static void block_tensor(const struct cost *cost, struct passes *out)
     double guessed = 0, seconds;
 
     if (l->tensor == 1) return;
+    if (l->as == AS_LOCKSTEP) {
+        own_tensor(cost, out);
+        return;
+    }
     seconds = cost_collective(cost, COLLECTIVE_ALL_REDUCE, group, bytes,
                               &guessed) * joins;
     guessed *= joins;
@@ -306,92 +375,36 @@ static void block_tensor(const struct cost *cost, struct passes *out)
     }
 }
 
-/* DualPipe runs F of one micro-batch beside B of another: exchanges of one pass
- * lie under the products of the other (arXiv:2412.19437, section 3.2.1).
- * Lockstep does that too, but its lists are costed as if it did not: its
- * predictions are too slow there. */
-static double hidden_by_pairs(const struct cost *cost, int pass,
-                              const struct passes *block)
-{
-    const struct spent *other = &block->pass[pass == COST_F ? COST_B : COST_F];
-    const struct layout *l = cost->layout;
+struct tensors { double elements, count; }; /* elements: of all */
 
-    if (l->as == AS_LOCKSTEP || strncmp(l->schedule, "dualpipe", 8) != 0)
-        return 0;
-    return other->seconds[CAUSE_PRODUCT] /
-           cost->machine->value[M_COMM_BESIDE];
+/* Sums of `tensors` of these elements in all. */
+static double sums_of(const struct cost *cost, double elements, double tensors,
+                      double *guessed)
+{
+    const struct group_shape group = group_of(cost->layout, CAUSE_CONTEXT);
+
+    if (tensors < 1) return 0;
+    return tensors * cost_collective(cost, COLLECTIVE_ALL_REDUCE, group,
+                                     4 * elements / tensors, guessed);
 }
 
-/* The share of a token's rows that leave the node where it goes once to each
- * node: of those that would. Experts are spread evenly; a router may choose
- * them in some of their groups only, of which each node has one. Lockstep's
- * rows go once there, and come back one by one. */
-static double sent_once(const struct cost *cost, struct group_shape group)
-{
-    const struct moe *m = &cost->shape->model.moe;
-    const double nodes = (double)group.ranks /
-                         group_on_node(cost->layout, group);
-    const bool own = cost->layout->as == AS_LOCKSTEP &&
-                     !cost->layout->rows_straight;
-    double missed = 1, reached;
-
-    if ((!own && !habits_of[cost->layout->as].rows_once) || nodes <= 1 ||
-        m->top_k == 0)
-        return 1;
-    for (int i = 0; i < m->top_k; i++) missed *= 1 - 1 / nodes;
-    reached = nodes * (1 - missed);
-    if (m->groups_chosen > 0 && m->groups == nodes &&
-        m->groups_chosen < reached)
-        reached = m->groups_chosen;
-    return own ? (reached / m->top_k + 1) / 2 : reached / m->top_k;
-}
-
-/* Bytes of an element of a row, mean over there and back: rows for products of
- * 8 bits go there in 8 bits (arXiv:2412.19437, section 3.3.3); what ranks that
- * cut an expert return are sums, which Lockstep sends as float32. */
-static double row_bytes(const struct cost *cost, const struct expert_ranks *e)
-{
-    const double element = element_bytes(cost);
-
-    if (cost->layout->bits == 8) return 1.5;
-    return cost->layout->as == AS_LOCKSTEP && e->cut > 1 ? (element + 4) / 2
-                                                         : element;
-}
-
-/* The share of a source's rows that a rank sends: its part of the tokens, where
- * tensor ranks divide them. Lockstep's ranks that cut an expert each send all
- * rows to those that have the same part. */
-static double row_share(const struct cost *cost, const struct expert_ranks *e)
+/* Lockstep's context ranks add up each leaf of the batch, tensor by tensor,
+ * when a micro-batch completes it: of experts, the leaves of every rank that
+ * sends them tokens. */
+static void context_sums(const struct cost *cost, struct tensors dense,
+                         struct tensors experts, struct spent *out)
 {
     const struct layout *l = cost->layout;
-
-    if (e->folded) return 1.0 / l->tensor;
-    return l->sequence_parallel && l->as != AS_LOCKSTEP ? 1.0 / l->tensor : 1;
-}
-
-/* Tokens go to the ranks of their experts and come back: to all that cut one,
- * where tensor ranks have parts of the tokens each its own. */
-static void block_expert(const struct cost *cost, struct passes *out)
-{
-    const struct layout *l = cost->layout;
-    const struct expert_ranks e = layout_experts(l);
-    const double copies = (double)e.ranks / e.places;
-    const double bytes = tokens_of(cost) * (double)cost->shape->width *
-                         cost->shape->choices * row_bytes(cost, &e) *
-                         row_share(cost, &e) * copies;
-    const double times = 2 * cost->shape->expert_blocks;
-    const struct group_shape group = expert_group(l);
     double guessed = 0, seconds;
 
-    if (e.ranks == 1) return;
-    seconds = times * cost_exchange(cost, group, bytes,
-                                    sent_once(cost, group), &guessed);
-    for (int pass = COST_F; pass <= COST_B; pass++) {
-        const double shown = seconds - hidden_by_pairs(cost, pass, out);
-
-        out->pass[pass].seconds[CAUSE_EXPERT] += shown > 0 ? shown : 0;
-        out->pass[pass].guessed += times * guessed;
-    }
+    if (l->as != AS_LOCKSTEP || l->context == 1) return;
+    seconds = sums_of(cost, dense.elements, dense.count, &guessed);
+    if (!l->expert_context)
+        seconds += layout_experts(l).sources *
+                   sums_of(cost, experts.elements, experts.count, &guessed);
+    seconds *= layout_leaves(l, cost->shape) / (double)l->microbatches;
+    out->seconds[CAUSE_CONTEXT] += seconds;
+    if (guessed > 0) out->guessed += seconds;
 }
 
 /* Keys and values of the other context ranks. */
@@ -401,12 +414,19 @@ static void block_context(const struct cost *cost, struct passes *out)
     const struct shape *s = cost->shape;
     const double kv = s->kv_heads < l->tensor ? 1
                                               : (double)s->kv_heads / l->tensor;
-    const double bytes = 2 * kv * s->head_width * element_bytes(cost) *
+    const double bytes = 2 * kv * s->head_width * cost_element_bytes(cost) *
                          (double)l->micro_batch * (double)s->sequence;
     const struct group_shape group = group_of(l, CAUSE_CONTEXT);
     double guessed = 0, seconds;
 
     if (l->context == 1) return;
+    context_sums(cost,
+                 (struct tensors){layout_block_dense(l, s),
+                                  s->block_tensors - s->expert_tensors},
+                 (struct tensors){layout_block_experts(l, s),
+                                  s->expert_tensors /
+                                      layout_experts(l).places},
+                 &out->pass[COST_W]);
     seconds = cost_collective(cost, COLLECTIVE_ALL_GATHER, group, bytes,
                               &guessed);
     out->pass[COST_F].seconds[CAUSE_CONTEXT] += seconds;
@@ -415,18 +435,32 @@ static void block_context(const struct cost *cost, struct passes *out)
     out->pass[COST_B].guessed += 2 * guessed;
 }
 
-/* torchtitan makes every second product again and all that is no product;
- * Lockstep the latter alone. `before`: F without attention. */
-static void recompute_parts(const struct cost *cost,
-                            const struct spent *before, struct spent *out)
+/* torchtitan makes every second product again and all that is no product.
+ * `before`: F without attention. */
+static void recompute_parts(const struct spent *before, struct spent *out)
 {
     struct spent again = *before;
 
-    again.seconds[CAUSE_PRODUCT] *=
-        cost->layout->as == AS_LOCKSTEP ? 0 : 0.5;
+    again.seconds[CAUSE_PRODUCT] *= 0.5;
     again.seconds[CAUSE_TENSOR] = again.seconds[CAUSE_CONTEXT] = 0;
     again.guessed = 0;
     spent_add(out, &again, 1);
+}
+
+/* F once more. Lockstep leaves out what nothing reads: the products with which
+ * blocks end, and their sums over tensor ranks. */
+static void recompute_block(const struct cost *cost, struct passes *out)
+{
+    const struct shape *s = cost->shape;
+    const struct spent again = out->pass[COST_F];
+    struct passes last = {0};
+
+    spent_add(&out->pass[COST_B], &again, 1);
+    if (cost->layout->as != AS_LOCKSTEP) return;
+    for (int i = 0; i < s->product_count; i++)
+        cost_products(cost, &s->products[i], s->products[i].last, &last);
+    last.pass[COST_F].seconds[CAUSE_TENSOR] = last_sum(cost);
+    spent_add(&out->pass[COST_B], &last.pass[COST_F], -1);
 }
 
 void cost_block(const struct cost *cost, struct passes *out)
@@ -438,7 +472,7 @@ void cost_block(const struct cost *cost, struct passes *out)
     block_products(cost, out);
     block_moved(cost, out);
     block_tensor(cost, out);
-    block_expert(cost, out);
+    cost_experts(cost, out);
     block_context(cost, out);
     before = out->pass[COST_F];
     attention(cost, 1, &attends);
@@ -446,17 +480,16 @@ void cost_block(const struct cost *cost, struct passes *out)
     spent_add(&out->pass[COST_B], &attends, writes_scores(cost) ? 2 : 2.5);
     block_started(cost, out);
     if (l->recompute == RECOMPUTE_BLOCK) {
-        const struct spent again = out->pass[COST_F];
-
-        spent_add(&out->pass[COST_B], &again, 1);
+        recompute_block(cost, out);
     } else if (l->recompute == RECOMPUTE_SELECTIVE &&
-               habits_of[l->as].masks) {
+               (habits_of[l->as].masks || l->as == AS_LOCKSTEP)) {
         spent_add(&out->pass[COST_B], &attends, 1);
     } else if (l->recompute == RECOMPUTE_SELECTIVE) {
-        recompute_parts(cost, &before, &out->pass[COST_B]);
+        recompute_parts(&before, &out->pass[COST_B]);
     }
-    /* Sums of gradients over micro-batches are float32. */
-    if (l->microbatches > 1 && l->bits < 32)
+    /* Sums of gradients over micro-batches are float32. Lockstep's products add
+     * to them. */
+    if (l->microbatches > 1 && l->bits < 32 && l->as != AS_LOCKSTEP)
         cost_moved(cost, 8 * (layout_block_dense(l, cost->shape) +
                               layout_block_experts(l, cost->shape)),
                    &out->pass[COST_W]);
@@ -464,13 +497,17 @@ void cost_block(const struct cost *cost, struct passes *out)
 
 void cost_embedding(const struct cost *cost, struct passes *out)
 {
-    const double bytes = tokens_of(cost) * (double)cost->shape->width *
-                         element_bytes(cost);
+    const double bytes = cost_tokens(cost) * (double)cost->shape->width *
+                         cost_element_bytes(cost);
     double guessed = 0;
 
     *out = (struct passes){0};
     cost_moved(cost, 2 * bytes, &out->pass[COST_F]);
     cost_moved(cost, 3 * bytes, &out->pass[COST_W]);
+    context_sums(cost,
+                 (struct tensors){cost->shape->embedding_parameters /
+                                  cost->layout->tensor, 1},
+                 (struct tensors){0, 0}, &out->pass[COST_W]);
     if (cost->layout->tensor == 1) return;
     out->pass[COST_F].seconds[CAUSE_TENSOR] =
         cost_collective(cost, COLLECTIVE_ALL_REDUCE,
@@ -480,7 +517,7 @@ void cost_embedding(const struct cost *cost, struct passes *out)
 
 void cost_head(const struct cost *cost, struct passes *out)
 {
-    const double m = tokens_of(cost), k = (double)cost->shape->width;
+    const double m = cost_tokens(cost), k = (double)cost->shape->width;
     const double n = (double)cost->shape->vocab / cost->layout->tensor;
     const struct product_size sizes[COST_PASSES] = {
         {m, n, k, PRODUCT_NT}, {m, k, n, PRODUCT_NN}, {n, k, m, PRODUCT_TN}};
@@ -494,19 +531,21 @@ void cost_head(const struct cost *cost, struct passes *out)
         cost_product(&head, sizes[pass], 1, CAUSE_PRODUCT, &out->pass[pass]);
     cost_moved(cost, 12 * m * n, &out->pass[COST_F]); /* logits, loss */
     cost_moved(cost, 8 * m * n, &out->pass[COST_B]);
+    context_sums(cost, (struct tensors){k * n, 1}, (struct tensors){0, 0},
+                 &out->pass[COST_W]);
     if (cost->layout->tensor == 1) return;
     out->pass[COST_B].seconds[CAUSE_TENSOR] =
         cost_collective(cost, COLLECTIVE_ALL_REDUCE,
                         group_of(cost->layout, CAUSE_TENSOR),
-                        m * k * element_bytes(cost), &guessed);
+                        m * k * cost_element_bytes(cost), &guessed);
     out->pass[COST_B].guessed += guessed;
 }
 
 double cost_border_bytes(const struct cost *cost)
 {
     const struct layout *l = cost->layout;
-    const double bytes = tokens_of(cost) * (double)cost->shape->width *
-                         element_bytes(cost);
+    const double bytes = cost_tokens(cost) * (double)cost->shape->width *
+                         cost_element_bytes(cost);
 
     return l->sequence_parallel || habits_of[l->as].border_divided
                ? bytes / l->tensor : bytes;

@@ -70,6 +70,20 @@ status layout_grid(const struct layout *l, const struct shape *s,
     return grid_resolve(grid, &asked, &facts);
 }
 
+int layout_leaves(const struct layout *l, const struct shape *s)
+{
+    const int ranks = layout_sharing(l);
+    const int64_t share = l->batch / ranks;
+    struct grid grid = {0};
+    int leaves = 1;
+
+    if (layout_grid(l, s, l->batch, &grid) != OK) status_clear();
+    if (grid.data % ranks == 0 && grid.data > ranks)
+        leaves = grid.data / ranks;
+    while (share % leaves != 0) leaves--;
+    return leaves;
+}
+
 struct expert_ranks layout_experts(const struct layout *l)
 {
     const bool apart = l->expert_tensor > 0 && l->expert_tensor != l->tensor;

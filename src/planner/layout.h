@@ -79,6 +79,9 @@ status layout_mesh(const struct layout *layout, struct mesh *mesh);
  * with a leaf for each tensor rank. ERR_CONFIG: grid_resolve. */
 status layout_grid(const struct layout *layout, const struct shape *shape,
                    int64_t batch, struct grid *grid);
+/* Leaves of the batch that a rank of Lockstep has in a step: a power of two
+ * where the grid lets it, one where it does not. */
+int layout_leaves(const struct layout *layout, const struct shape *shape);
 /* Ranks that divide the experts of a block. Neighbours in the group cut each
  * expert, where `cut` is not 1; `folded`: those of the tensor axis are some of
  * them, and do not cut it. */

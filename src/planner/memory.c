@@ -195,12 +195,9 @@ static void own_leaves(const struct layout *l, const struct shape *s,
     const int ranks = layout_sharing(l);
     const int64_t share = l->batch / ranks;
     struct grid grid = {0};
-    int leaves = 1;
+    const int leaves = layout_leaves(l, s);
 
     if (layout_grid(l, s, l->batch, &grid) != OK) status_clear();
-    if (grid.data % ranks == 0 && grid.data > ranks)
-        leaves = grid.data / ranks;
-    while (share % leaves != 0) leaves--;
     *out = (struct leaves){
         .cut = {.data_leaves = leaves, .sequences_per_leaf = share / leaves,
                 .length = s->sequence / l->context,
@@ -214,6 +211,14 @@ static void own_leaves(const struct layout *l, const struct shape *s,
     out->rounds = (int)out->cut.micro_batches;
     out->cut.data_leaves /= out->rounds;
     out->cut.micro_batches = 1;
+}
+
+int memory_rounds(const struct layout *l, const struct shape *s)
+{
+    struct leaves leaves;
+
+    own_leaves(l, s, &leaves);
+    return leaves.rounds;
 }
 
 /* node_limit, in closed form where leaves are a power of two and micro-batches

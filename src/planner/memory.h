@@ -13,6 +13,9 @@ struct memory {
     double offloaded;      /* in host memory or on disk; not in the sum */
 };
 
+/* Rounds of a step of Lockstep, each of which reduces its gradients: its
+ * micro-batches; 0: they are reduced once, at its end (docs/zero.md). */
+int memory_rounds(const struct layout *layout, const struct shape *shape);
 /* Activations that one micro-batch keeps in one block until its backward
  * pass. */
 double memory_block_activations(const struct layout *layout,

@@ -156,6 +156,8 @@ static double messages_of(const struct hunt *h)
     const double dense = layout_block_dense(l, s) * blocks;
     const double experts = layout_block_experts(l, s) * blocks;
     const double each = l->bits == 32 ? 4 : 2;
+    const bool once = l->as == AS_LOCKSTEP && memory_rounds(l, s) == 0;
+    const int reductions = once ? 1 : l->microbatches;
     double guessed = 0, gather, reduce;
 
     if (group.ranks < 2) return 0;
@@ -163,7 +165,8 @@ static double messages_of(const struct hunt *h)
                           experts * each, &guessed);
     reduce = cost_weights(&cost, COLLECTIVE_REDUCE_SCATTER, dense * 4,
                           experts * 4, &guessed);
-    if (l->zero == 3) return l->microbatches * (2 * gather + reduce);
+    if (l->zero == 3)
+        return l->microbatches * 2 * gather + reductions * reduce;
     return l->zero > 0 ? gather + reduce : 2 * reduce;
 }
 

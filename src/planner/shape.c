@@ -5,19 +5,22 @@
 #include <string.h>
 
 /* `each` matrices, of which each sees `tokens` of the tokens. */
-static void count_product(struct shape *shape, const struct param *param,
+static struct shape_product *
+count_product(struct shape *shape, const struct param *param,
                           double each, double tokens)
 {
     const bool expert = tokens < 1;
     const struct param_spec *spec = &param->spec;
     const bool outputs = spec->split_rows == AXIS_TENSOR;
+    const bool whole = !outputs && spec->split_cols != AXIS_TENSOR;
     struct shape_product *p;
     int i = 0;
 
     for (; i < shape->product_count; i++) {
         p = &shape->products[i];
         if (p->outputs == spec->rows && p->inputs == spec->cols &&
-            p->split_outputs == outputs && p->tokens == tokens &&
+            p->split_outputs == outputs && p->whole == whole &&
+            p->tokens == tokens &&
             p->expert == expert)
             break;
     }
@@ -26,10 +29,19 @@ static void count_product(struct shape *shape, const struct param *param,
     if (i == shape->product_count) {
         *p = (struct shape_product){
             .outputs = spec->rows, .inputs = spec->cols,
-            .split_outputs = outputs, .expert = expert, .tokens = tokens};
+            .split_outputs = outputs, .whole = whole, .expert = expert,
+            .tokens = tokens};
         shape->product_count++;
     }
     p->each_block += each;
+    return p;
+}
+
+/* Whether the block ends with it: nothing reads in a backward pass what it
+ * makes, but for the sum with the residual, which the next block has. */
+static bool is_last(const struct program *p, int i)
+{
+    return i + 1 == p->step_count || p->steps[i + 1].block != p->steps[i].block;
 }
 
 static void count_moved(struct shape *shape, const struct step *step,
@@ -79,7 +91,7 @@ static bool is_joined(const struct step *step, const struct program *p)
 
     return (kind == LAYER_LINEAR || kind == LAYER_DOWN ||
             kind == LAYER_EXPERTS) && step->param[0] >= 0 &&
-           p->params.items[step->param[0]].spec.split_rows != AXIS_TENSOR;
+           p->params.items[step->param[0]].spec.split_cols == AXIS_TENSOR;
 }
 
 /* Elements of the weights that a token meets in a product of a block. */
@@ -113,6 +125,7 @@ static void count_steps(struct shape *shape, const struct program *p,
                         int64_t sequence)
 {
     int attentions = 0;
+    bool routed = false; /* in this block, already */
 
     for (int i = 0; i < p->step_count; i++) {
         const struct step *step = &p->steps[i];
@@ -124,6 +137,8 @@ static void count_steps(struct shape *shape, const struct program *p,
             shape->later_blocks += work_of(step, p);
             continue;
         }
+        if (i > 0 && p->steps[i - 1].block != step->block) routed = false;
+        routed = routed || kind == LAYER_ROUTER;
         shape->instructions += 1;
         if (step->param[0] >= 0 && (kind == LAYER_LINEAR ||
                                     kind == LAYER_DOWN ||
@@ -131,13 +146,20 @@ static void count_steps(struct shape *shape, const struct program *p,
                                     kind == LAYER_EXPERTS))
             shape->product_kinds += 1;
         if (kind == LAYER_LINEAR || kind == LAYER_DOWN ||
-            (kind == LAYER_ROUTER && step->param[0] >= 0))
-            count_product(shape, &p->params.items[step->param[0]], 1, 1);
+            (kind == LAYER_ROUTER && step->param[0] >= 0)) {
+            struct shape_product *product =
+                count_product(shape, &p->params.items[step->param[0]], 1, 1);
+
+            product->beside += routed && kind != LAYER_ROUTER;
+            product->last += is_last(p, i);
+            shape->last += is_last(p, i);
+        }
         shape->joins += is_joined(step, p);
         if (kind == LAYER_EXPERTS && step->param[0] >= 0) {
             const struct param *weight = &p->params.items[step->param[0]];
 
             shape->choices = step->set.experts.form.choices;
+            shape->expert_tensors += step->each;
             shape->expert_parameters += (double)step->each *
                                         (double)weight->spec.rows *
                                         (double)weight->spec.cols;
@@ -174,6 +196,7 @@ static void count_parameters(struct shape *shape, const struct program *p)
             shape->model.moe.experts > 0)
             shape->plain_parameters += elements;
         shape->block_parameters += elements;
+        shape->block_tensors += 1;
         if (whole) shape->block_vectors += elements;
     }
     for (int i = 0; i < p->step_count; i++) {
@@ -251,8 +274,12 @@ status shape_of(struct shape *shape, const struct model *model,
     count_steps(shape, &program, sequence);
     count_parameters(shape, &program);
     count_later(shape, &program);
-    for (int i = 0; i < shape->product_count; i++)
+    for (int i = 0; i < shape->product_count; i++) {
         shape->products[i].each_block /= blocks;
+        shape->products[i].last /= blocks;
+        shape->products[i].beside /= blocks;
+    }
+    shape->last /= blocks;
     shape->joins /= blocks;
     shape->moved_whole /= blocks;
     shape->moved_split /= blocks;
@@ -260,6 +287,8 @@ status shape_of(struct shape *shape, const struct model *model,
     shape->product_kinds /= blocks;
     shape->block_parameters /= blocks;
     shape->block_vectors /= blocks;
+    shape->block_tensors /= blocks;
+    shape->expert_tensors /= blocks;
     shape->expert_parameters /= blocks;
     shape->expert_blocks /= blocks;
     if (shape->plain_parameters > 0)

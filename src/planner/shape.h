@@ -12,7 +12,12 @@ enum { SHAPE_PRODUCTS = 24 /* DeepSeek-V3 has 13 kinds */ };
 struct shape_product {
     int64_t outputs, inputs; /* of the whole matrix */
     bool split_outputs;      /* tensor ranks divide outputs; else inputs */
+    bool whole;              /* each of them has all of it */
     double each_block;       /* how many a block has, on the average */
+    double beside;           /* of those, in experts of all tokens, while rows
+                              * of the others travel */
+    double last;             /* of those, nothing reads in a backward pass
+                              * what they make: the last ones of a block */
     bool expert;             /* expert ranks divide them */
     double tokens;           /* share of the tokens that one of them sees: 1,
                               * or choices / experts */
@@ -31,6 +36,7 @@ struct shape {
     bool biased;             /* biases and learned positions, as GPT has */
     struct shape_product products[SHAPE_PRODUCTS];
     int product_count;
+    double last;             /* products with which a block ends */
     double joins;            /* sums over tensor ranks in a block's F */
     double expert_blocks;    /* share of blocks with experts */
     double keys;             /* that a query attends to, mean over blocks and
@@ -42,6 +48,8 @@ struct shape {
     double product_kinds;    /* of those, products with a weight */
     double block_parameters; /* mean */
     double expert_parameters; /* of those, in experts */
+    double block_tensors, expert_tensors; /* how many they are: of all, of
+                              * those in experts */
     double block_vectors;    /* of those, not divided by tensor ranks */
     double local, later_local; /* elements of the largest matrix of a block, of
                               * a module, that each tensor rank has whole */

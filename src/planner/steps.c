@@ -28,6 +28,7 @@ struct maker {
     uint8_t data_ports;
     uint8_t pipe_ports;
     double transfer_s;
+    int rounds;            /* memory_rounds */
     int offload_kind;      /* activations of a block, one way */
     double offload_s;
 };
@@ -93,7 +94,8 @@ static bool is_reduced(const struct maker *m, struct action a, bool with_w)
 
     if (!reduces_beside(l) || (a.kind != ACTION_BACKWARD_WEIGHT && !with_w))
         return false;
-    return gathers(l) || a.microbatch == l->microbatches - 1;
+    return (l->as == AS_LOCKSTEP ? m->rounds > 0 : gathers(l)) ||
+           a.microbatch == l->microbatches - 1;
 }
 
 /* ---- the spans ---- */
@@ -310,6 +312,23 @@ static status add_transfers(struct maker *m, int rank, struct action a)
     return OK;
 }
 
+/* Blocks of a stage, and its table and head in blocks, whose weights Lockstep
+ * gathers and reduces like theirs. The table's gradient of the last
+ * micro-batch comes last (tail.c). */
+static double units_of(const struct maker *m, struct action a, bool reduces)
+{
+    const struct layout *l = m->cost->layout;
+    const struct shape *s = m->cost->shape;
+    const double block = layout_block_dense(l, s) + layout_block_experts(l, s);
+    const bool comes = !reduces || a.microbatch < l->microbatches - 1;
+    double ends = 0;
+
+    if (a.stage == 0 && comes) ends += s->embedding_parameters;
+    if (a.stage == l->pipe * l->chunks - 1) ends += s->head_parameters;
+    return layout_blocks(l, s, a.stage) +
+           (l->as == AS_LOCKSTEP ? ends / l->tensor / block : 0);
+}
+
 struct part_plan {
     int rank, parts, kind;
     bool gather, reduce;
@@ -321,13 +340,12 @@ struct part_plan {
 static status add_gather(struct maker *m, struct part_plan *plan, int part)
 {
     struct timed_list *list = &m->steps->lists.lists[plan->rank];
-    const double blocks = layout_blocks(m->cost->layout, m->cost->shape,
-                                        plan->action.stage);
     const struct timed item = {
         .lane = CLOCK_DATA, .ports = m->data_ports, .cause = CAUSE_SHARD,
         .stage = plan->action.stage, .microbatch = plan->action.microbatch,
         .kind = m->gather_kind, .number = -1,
-        .seconds = m->gather_s * blocks / plan->parts};
+        .seconds = m->gather_s * units_of(m, plan->action, false) /
+                   plan->parts};
 
     TRY(timed_add(list, &item, &plan->gathered[part]));
     if (part >= 2) TRY(timed_need(list, plan->rank, plan->before[part - 2]));
@@ -340,8 +358,6 @@ static status add_part(struct maker *m, struct part_plan *plan, int part,
 {
     struct timed_list *list = &m->steps->lists.lists[plan->rank];
     const double whole = spent_seconds(&m->steps->spans[plan->kind]);
-    const double blocks = layout_blocks(m->cost->layout, m->cost->shape,
-                                        plan->action.stage);
     struct timed item = {
         .lane = CLOCK_COMPUTE, .cause = CAUSE_PRODUCT,
         .stage = plan->action.stage, .microbatch = plan->action.microbatch,
@@ -369,7 +385,8 @@ static status add_part(struct maker *m, struct part_plan *plan, int part,
     item.ports = m->data_ports;
     item.cause = CAUSE_DATA;
     item.kind = m->reduce_kind;
-    item.seconds = m->reduce_s * blocks / plan->parts;
+    item.seconds = m->reduce_s * units_of(m, plan->action, true) /
+                   plan->parts;
     TRY(timed_add(list, &item, &plan->gathered[part]));
     return timed_need(list, plan->rank, plan->before[part]);
 }
@@ -464,6 +481,7 @@ static status make(struct maker *m)
     void *memory = NULL;
     size_t cells;
 
+    m->rounds = memory_rounds(m->cost->layout, m->cost->shape);
     cost_block(m->cost, &m->block);
     cost_embedding(m->cost, &m->embedding);
     cost_head(m->cost, &m->head);

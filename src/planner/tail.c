@@ -7,6 +7,10 @@
 
 struct group_shape data_group(const struct layout *l)
 {
+    if (l->as == AS_LOCKSTEP) /* context ranks have added up before */
+        return (struct group_shape){
+            layout_sharing(l),
+            group_of(l, l->expert > 1 ? CAUSE_EXPERT : CAUSE_SHARD).stride};
     return (struct group_shape){l->context * layout_sharing(l),
                                 group_of(l, CAUSE_EXPERT).stride};
 }
@@ -14,7 +18,7 @@ struct group_shape data_group(const struct layout *l)
 struct group_shape expert_data_group(const struct layout *l)
 {
     /* Context ranks that divide the experts hold others. */
-    if (l->expert_context)
+    if (l->expert_context || l->as == AS_LOCKSTEP)
         return (struct group_shape){l->data * l->shard,
                                     group_of(l, CAUSE_SHARD).stride};
     return (struct group_shape){l->context * l->data * l->shard,
@@ -39,14 +43,14 @@ double cost_weights(const struct cost *cost, enum collective op,
     return seconds;
 }
 
-/* Between the ranks that hold copies of a shard, where weights are whole; bytes
- * are those of all shards. 0: there are none. */
+/* Between the ranks that hold copies of a shard; bytes are those of all shards.
+ * 0: there are none. */
 static double cost_copies(const struct cost *cost, enum collective op,
                           double bytes, double *guessed)
 {
     const struct layout *l = cost->layout;
 
-    if (!l->whole_shards || l->zero == 3) return 0;
+    if (!l->whole_shards) return 0;
     return cost_collective(cost, op, group_of(l, CAUSE_DATA), bytes / l->shard,
                            guessed);
 }
@@ -212,16 +216,18 @@ static status add_regather(struct tail *t, int rank)
     const struct cost *cost = t->cost;
     const struct layout *l = cost->layout;
     const struct group_shape group = data_group(l);
-    struct tail_item item = {ITEM_REGATHER, CLOCK_DATA, CAUSE_DATA, 0, 0, 0};
+    struct tail_item item = {ITEM_REGATHER, CLOCK_DATA, CAUSE_SHARD, 0, 0, 0};
     const double bytes = l->bits == 32 ? 4 : 2;
     const double experts = tail_experts(cost, rank);
     double guessed = 0;
 
-    if (l->zero < 1 || l->zero > 2 || group.ranks < 2) return OK;
-    item.seconds = cost_weights(
-        cost, COLLECTIVE_ALL_GATHER,
-        bytes * (tail_parameters(cost, rank) - experts), bytes * experts,
-        &guessed);
+    if (l->zero < 1 || group.ranks < 2 || (l->zero == 3 && !l->parts[1]))
+        return OK;
+    if (l->zero < 3)
+        item.seconds = cost_weights(
+            cost, COLLECTIVE_ALL_GATHER,
+            bytes * (tail_parameters(cost, rank) - experts), bytes * experts,
+            &guessed);
     if (l->parts[1])
         item.seconds += cost_copies(cost, COLLECTIVE_ALL_GATHER,
                                     bytes * tail_parameters(cost, rank),
@@ -236,7 +242,9 @@ static status add_regather(struct tail *t, int rank)
 static status fill(struct tail *t, bool reduced)
 {
     const int ranks = t->steps->lists.ranks;
-    const double step = t->cost->machine->value[M_STEP];
+    /* Lockstep's lists have all that a step does. */
+    const double step = t->cost->layout->as == AS_LOCKSTEP
+                            ? 0 : t->cost->machine->value[M_STEP];
     const struct tail_item host = {
         ITEM_HOST, CLOCK_COMPUTE, CAUSE_HOST, step,
         t->cost->machine->mark[M_STEP] == MARK_ASSUMED ? step : 0, 0};

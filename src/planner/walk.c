@@ -16,21 +16,26 @@ struct costing {
     const struct instruction *instruction;
     struct spent spent;
     enum cause own;        /* of the instruction's own messages */
+    double travelling;     /* seconds of rows that an event sends */
 };
 
 /* ---- arithmetic ---- */
 
+/* A product with matrix `which` of the step. */
 static void product_of(const struct cost *cost, const struct step *step,
-                       const struct program *p, enum pass pass,
+                       const struct program *p, int which, enum pass pass,
                        struct spent *out)
 {
-    const struct param *weight = &p->params.items[step->param[0]];
+    const struct param *weight = &p->params.items[step->param[which]];
     const bool experts = step->layer->kind == LAYER_EXPERTS;
     const struct router_form *form = &step->set.experts.form;
     /* Tokens of all sources, over all experts. */
     const double part = experts ? (double)form->choices * experts_sources(p) /
                                       form->experts : 1;
-    const double m = (double)p->tokens * part, n = (double)weight->rows;
+    const double m = (experts ? (double)p->tokens
+                              : (double)program_slot_rows(p, step->output)) *
+                     part;
+    const double n = (double)weight->rows;
     const double k = (double)weight->cols;
     const struct product_size sizes[] = {
         [PASS_FORWARD] = {m, n, k, PRODUCT_NT},
@@ -42,6 +47,14 @@ static void product_of(const struct cost *cost, const struct step *step,
                  out);
     if (step->layer->kind == LAYER_HEAD && pass == PASS_FORWARD)
         cost_worked(cost, &(struct worked){WORK_LOSS, 8 * m * n, m, n}, out);
+}
+
+/* Experts that ranks divide have both of their matrices in one step; what
+ * follows the matrix elsewhere is a vector. */
+static bool has_second(const struct step *step, const struct program *p)
+{
+    return step->layer->kind == LAYER_EXPERTS && step->param[1] >= 0 &&
+           p->params.items[step->param[1]].spec.cols > 1;
 }
 
 /* The head width of the attention for which a step turns queries and keys. */
@@ -95,8 +108,11 @@ static void event_cost(const struct cost *cost, const struct stage *stage,
     if (step->layer->kind == LAYER_LINEAR ||
         step->layer->kind == LAYER_DOWN ||
         step->layer->kind == LAYER_HEAD ||
-        (step->layer->kind == LAYER_EXPERTS && step->param[0] >= 0)) {
-        product_of(cost, step, p, event->pass, out);
+        ((step->layer->kind == LAYER_EXPERTS ||
+          step->layer->kind == LAYER_ROUTER) && step->param[0] >= 0)) {
+        product_of(cost, step, p, 0, event->pass, out);
+        if (has_second(step, p))
+            product_of(cost, step, p, 1, event->pass, out);
     } else if (step->layer->kind == LAYER_ATTENTION) {
         const double flops = forward.flops * (back ? 2.5 : 1);
 
@@ -144,13 +160,7 @@ static void arithmetic(struct costing *c)
     const struct instruction *i = c->instruction;
     const struct cost *cost = c->walk->cost;
 
-    if (instruction_computes(i)) {
-        const struct stage *stage = &c->pipeline->stages[i->chunk];
-
-        for (int e = i->first_event; e < i->last_event; e++)
-            event_cost(cost, stage, &stage->frame.events[e], &c->spent);
-        cost_started(cost, i->last_event - i->first_event, &c->spent);
-    } else if (i->kind == DO_UPDATE) {
+    if (i->kind == DO_UPDATE) {
         cost_worked(cost, &(struct worked){WORK_UPDATE,
                                            28 * owned(c) * share(c),
                                            owned(c) * share(c), 1}, &c->spent);
@@ -208,27 +218,128 @@ static double left_node(const struct cost *cost, const struct exchange *row,
     return even > 0 ? each / even : 0;
 }
 
+/* The fastest axis of the group: rank numbers from one member to the next. */
+static int stride_of(const struct layout *l, const struct exchange *row,
+                     enum cause cause)
+{
+    static const struct { enum axis axis; enum cause cause; } fast_first[] = {
+        {AXIS_TENSOR, CAUSE_TENSOR}, {AXIS_EXPERT, CAUSE_EXPERT},
+        {AXIS_CONTEXT, CAUSE_CONTEXT}, {AXIS_SHARD, CAUSE_SHARD},
+        {AXIS_DATA, CAUSE_DATA}};
+    const int axes = row->group.kind == GROUP_AXES  ? row->group.number
+                     : row->group.kind == GROUP_AXIS ? 1 << row->group.number
+                                                     : 0;
+
+    if (cause == CAUSE_EXPERT) return expert_group(l).stride;
+    for (int i = 0; i < 5; i++)
+        if ((axes >> fast_first[i].axis & 1) &&
+            group_of(l, fast_first[i].cause).ranks > 1)
+            return group_of(l, fast_first[i].cause).stride;
+    return group_of(l, cause).stride;
+}
+
 static status visit(void *argument, const struct exchange *row)
 {
     struct costing *c = argument;
     const struct cost *cost = c->walk->cost;
     const enum cause cause = cause_of(c, row);
-    struct group_shape group = group_of(cost->layout, cause);
+    const struct group_shape group = {row->size,
+                                      stride_of(cost->layout, row, cause)};
     double guessed = 0, seconds;
     enum collective op;
 
     if (row->calls < 1) return OK;
     const double whole = whole_of(row, &op);
 
-    if (cause == CAUSE_EXPERT) group.stride = expert_group(cost->layout).stride;
-    group.ranks = row->size;
-    if (cause == CAUSE_DATA) group.stride = data_group(cost->layout).stride;
     seconds = op == COLLECTIVE_ALL_TO_ALL && row->between > 0
                   ? cost_exchange(cost, group, whole,
                                   left_node(cost, row, group, whole), &guessed)
                   : cost_collective(cost, op, group, whole, &guessed);
-    c->spent.seconds[cause] += seconds * (double)row->calls;
+    if (cause == CAUSE_EXPERT && op == COLLECTIVE_ALL_TO_ALL)
+        c->travelling += seconds * (double)row->calls;
+    else
+        c->spent.seconds[cause] += seconds * (double)row->calls;
     c->spent.guessed += guessed * (double)row->calls;
+    return OK;
+}
+
+/* ---- rows of experts, which travel beside other work (nn/spread.c) ---- */
+
+/* Where the products of experts are: each piece is computed when it has come,
+ * and goes on. */
+static double work_on_rows(struct walk *w, struct under_way *rows,
+                           double seconds, double sent)
+{
+    double longer = 0;
+
+    for (int k = 0; k < TRAVEL_PIECES; k++) {
+        longer += travel_await(&w->travel, rows, k);
+        longer += travel_compute(&w->travel, seconds / TRAVEL_PIECES);
+        travel_start(&w->travel, rows, k, sent / TRAVEL_PIECES);
+    }
+    return longer;
+}
+
+static double move_rows(struct walk *w, const struct event *event,
+                        const struct layer *layer, struct under_way *rows,
+                        double sent)
+{
+    const bool back = event->pass == PASS_BACKWARD_INPUT;
+    double waits = 0;
+
+    if (back ? layer->starts_backward : layer->starts_forward) {
+        for (int k = 0; k < TRAVEL_PIECES; k++)
+            travel_start(&w->travel, rows, k, sent / TRAVEL_PIECES);
+        return 0;
+    }
+    for (int k = 0; k < TRAVEL_PIECES; k++)
+        waits += travel_await(&w->travel, rows, k);
+    return waits;
+}
+
+static bool has_rows_to_send(const struct event *event,
+                             const struct layer *layer)
+{
+    return event->pass != PASS_BACKWARD_WEIGHT &&
+           layer->kind == LAYER_EXPERTS &&
+           (layer->starts_forward || layer->starts_backward);
+}
+
+/* F, B, W: event by event. */
+static status compute(struct costing *c)
+{
+    struct walk *w = c->walk;
+    const struct stage *stage = &c->pipeline->stages[c->instruction->chunk];
+    struct under_way *rows =
+        &w->rows[c->instruction->chunk % WALK_CHUNKS];
+    struct instruction one = *c->instruction;
+    double waits = 0, longer = 0;
+
+    for (int e = c->instruction->first_event; e < c->instruction->last_event;
+         e++) {
+        const struct event *event = &stage->frame.events[e];
+        const struct layer *layer =
+            stage->program.steps[event->step].layer;
+        const double before = spent_seconds(&c->spent);
+        double seconds;
+
+        one.first_event = e;
+        one.last_event = e + 1;
+        c->travelling = 0;
+        event_cost(w->cost, stage, event, &c->spent);
+        cost_started(w->cost, 1, &c->spent);
+        TRY(list_traffic(c->pipeline, &one, visit, c));
+        seconds = spent_seconds(&c->spent) - before;
+        if (has_rows_to_send(event, layer) && layer->starts_forward &&
+            layer->starts_backward) {
+            waits += work_on_rows(w, rows, seconds, c->travelling);
+            continue;
+        }
+        longer += travel_compute(&w->travel, seconds);
+        if (has_rows_to_send(event, layer))
+            waits += move_rows(w, event, layer, rows, c->travelling);
+    }
+    c->spent.seconds[CAUSE_EXPERT] += waits + longer;
     return OK;
 }
 
@@ -259,22 +370,28 @@ static enum step_item item_of(const struct instruction *i)
     }
 }
 
-/* Equal work has one kind: that of the instruction before with the same
- * numbers. */
-static int known_kind(const struct walk *w, const struct step_list *list,
-                      int number)
+static bool is_alike(const struct instruction *a, const struct instruction *b)
 {
-    const struct instruction *i = &list->items[number];
+    return a->kind == b->kind && a->chunk == b->chunk &&
+           a->first_event == b->first_event && a->last_event == b->last_event &&
+           a->unit == b->unit && a->bytes == b->bytes && a->calls == b->calls;
+}
+
+/* Equal work has one kind: that of the instruction before with the same
+ * numbers, and, where rows of experts travel beside it or not every micro-batch
+ * completes leaves for context ranks to add, the same time. */
+static int known_kind(const struct walk *w, const struct step_list *list,
+                      int number, const struct spent *spent)
+{
     const struct timed_list *timed = &w->steps.lists.lists[w->made];
+    const double seconds = spent != NULL ? spent_seconds(spent) : 0;
 
     for (int n = number - 1; n >= 0 && n > number - 400; n--) {
-        const struct instruction *o = &list->items[n];
+        const int kind = timed->items[n].kind;
 
-        if (o->kind == i->kind && o->chunk == i->chunk &&
-            o->first_event == i->first_event &&
-            o->last_event == i->last_event && o->unit == i->unit &&
-            o->bytes == i->bytes && o->calls == i->calls)
-            return timed->items[n].kind;
+        if (is_alike(&list->items[n], &list->items[number]) &&
+            (spent == NULL || spent_seconds(&w->steps.spans[kind]) == seconds))
+            return kind;
     }
     return -1;
 }
@@ -283,16 +400,26 @@ static status kind_of(struct costing *c, const struct step_list *list,
                       int number, int *kind)
 {
     struct walk *w = c->walk;
+    const struct instruction *i = &list->items[number];
+    const bool computes = instruction_computes(i);
+    const struct layout *l = w->cost->layout;
+    const bool differs = computes && (layout_experts(l).ranks > 1 ||
+                                      l->context > 1);
 
-    *kind = known_kind(w, list, number);
+    *kind = differs ? -1 : known_kind(w, list, number, NULL);
     if (*kind >= 0) return OK;
-    c->instruction = &list->items[number];
+    c->instruction = i;
     c->spent = (struct spent){.guessed = 0};
-    c->own = own_cause(c->instruction);
-    arithmetic(c);
-    if (c->instruction->kind != DO_SEND && c->instruction->kind != DO_SEND_BACK)
-        TRY(list_traffic(c->pipeline, c->instruction, visit, c));
-    return steps_kind(&w->steps, &c->spent, item_of(c->instruction), kind);
+    c->own = own_cause(i);
+    if (computes)
+        TRY(compute(c));
+    else
+        arithmetic(c);
+    if (!computes && i->kind != DO_SEND && i->kind != DO_SEND_BACK)
+        TRY(list_traffic(c->pipeline, i, visit, c));
+    if (differs) *kind = known_kind(w, list, number, &c->spent);
+    return *kind >= 0 ? OK
+                      : steps_kind(&w->steps, &c->spent, item_of(i), kind);
 }
 
 /* A receive takes as long as the message; its send is posted. */
@@ -372,6 +499,8 @@ status walk_rank(struct walk *walk, const struct pipeline *pipeline)
     int serial = -1;
 
     walk->meetings = 0;
+    walk->travel = (struct travel){.machine = walk->cost->machine};
+    memset(walk->rows, 0, sizeof walk->rows);
     TRY(list_make(list, &(struct list_request){.pipeline = pipeline}));
     for (int i = 0; i < list->count; i++) TRY(add_one(&c, list, i, &serial));
     walk->made++;

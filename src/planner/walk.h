@@ -10,6 +10,9 @@
 
 #include "list/list.h"
 #include "planner/steps.h"
+#include "planner/travel.h"
+
+enum { WALK_CHUNKS = 64 /* stages of a rank; others share */ };
 
 struct walk {
     const struct cost *cost;
@@ -17,6 +20,8 @@ struct walk {
     struct step_list *lists;   /* owned, [ranks] */
     int ranks, made;
     int meetings;              /* of the rank that is made */
+    struct travel travel;      /* of the rank that is made: rows of experts, */
+    struct under_way rows[WALK_CHUNKS]; /* of each of its stages */
 };
 
 /* For a pipe of `ranks`. */

@@ -1,0 +1,18 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* cost_parts.h - parts of the cost of a block, for the files that make it. */
+#ifndef LOCKSTEP_PLANNER_COST_PARTS_H
+#define LOCKSTEP_PLANNER_COST_PARTS_H
+
+#include "planner/cost.h"
+
+/* Bytes of an element of an activation. */
+double cost_element_bytes(const struct cost *cost);
+/* Tokens of a micro-batch on a rank. */
+double cost_tokens(const struct cost *cost);
+/* `times` products by such a matrix in F, B and W. */
+void cost_products(const struct cost *cost, const struct shape_product *p,
+                   double times, struct passes *out);
+/* Exchanges of a block's rows in F and B; its products are in `out` already. */
+void cost_experts(const struct cost *cost, struct passes *out);
+
+#endif
