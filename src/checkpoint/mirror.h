@@ -38,7 +38,8 @@ void mirror_stop_soon(void);
  * which becomes RUN when every block is verified. ERR_MISSING: there is
  * none. */
 status mirror_fetch(const char *url, const char *run, int64_t *step);
-/* The newest step into a run that is there, and files that it lacks. */
+/* The newest step into a run that is there, and files that it lacks. What has
+ * its name there becomes STEP.damaged. */
 status mirror_restore(const char *url, const char *run, int64_t *step);
 /* The number of the newest step, if the storage answers in so many seconds.
  * ERR_MISSING: there is none; ERR_STOPPED: no answer. */

@@ -134,6 +134,19 @@ static status verify(const char *directory)
     return result;
 }
 
+/* A step of this name that is there is damaged: STEP.damaged, for who wants to
+ * look at it. An older one of that name goes. */
+static status set_aside(const char *whole)
+{
+    char aside[PATH_BYTES];
+
+    if (file_is_gone(whole)) return OK;
+    snprintf(aside, sizeof aside, "%.*s.damaged", PATH_BYTES - 16, whole);
+    if (!file_is_gone(aside)) TRY(directory_remove(aside));
+    if (rename(whole, aside) == 0) return OK;
+    return file_fail("renaming", whole, errno);
+}
+
 /* Into RUN/ckpt: verified before it has the name of a step. */
 static status place_newest(struct s3 *s3, const char *url, const char *run,
                            int64_t *step)
@@ -150,6 +163,7 @@ static status place_newest(struct s3 *s3, const char *url, const char *run,
     step_name(name, place.step);
     TRY(path_join(whole, sizeof whole, ckpt, name));
     TRY(directory_sync(hidden));
+    TRY(set_aside(whole));
     if (rename(hidden, whole) != 0)
         return file_fail("renaming", hidden, errno);
     TRY(directory_sync(ckpt));

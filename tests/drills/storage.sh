@@ -118,7 +118,7 @@ refused "another run is there" 78 "holds checkpoints of a run" \
 
 # --- old steps go, on the storage, too ---
 tell steps of/one
-if [[ $answer =~ ^(step-000000(05|10|12) )?step-00000014$ ]]; then ok "steps that are there"
+if [[ $answer =~ ^(step-000000(0[5-9]|1[0-3]) )?step-00000014$ ]]; then ok "steps that are there"
 else bad "steps that are there" "$answer"; fi
 # shellcheck disable=SC2086
 must train config.yaml --run kept $mirrored/models/of/kept \
@@ -172,6 +172,20 @@ rm -rf other/ckpt
 lockstep resume other --ranks 2 --supervised --set train.steps=20 >log 2>&1
 check_said "resume: no checkpoints" 0 "has no checkpoint; fetching step 18" \
     $? log
+cp -r other hurt
+for weights in hurt/ckpt/step-*/model-*; do
+    printf 'damage' | dd of="$weights" bs=1 seek=4000 conv=notrunc 2>/dev/null
+done
+lockstep resume hurt --ranks 1 --set train.steps=22 >log 2>&1
+check_said "resume: all checkpoints are damaged" 0 \
+    "checkpoints is whole: " $? log
+if [ -d "hurt/ckpt/step-00000020.damaged" ]; then ok "the damaged one is kept"
+else bad "the damaged one is kept" "$(ls hurt/ckpt)" log; fi
+cp -r other hurt.too
+echo damage >>hurt.too/ckpt/$(cat hurt.too/ckpt/latest)/manifest.json
+lockstep resume hurt.too --ranks 1 --set train.steps=21 >log 2>&1
+check_said "resume: one is damaged, an older one is whole" 0 \
+    "damaged and was passed over" $? log
 must fetch s3://models/of/one older
 lockstep resume other --ranks 1 --set train.steps=22 >log 2>&1 ||
     bad "goes on" "exit $?" log
