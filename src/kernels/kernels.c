@@ -4,7 +4,7 @@
 #include <string.h>
 #include "kernels/cpu/scratch.h"
 #include "kernels/narrow_product.h"
-#include "kernels/rows.h"
+#include "kernels/kernels.h"
 
 #define DECLARE_REFERENCE(row)                    \
     extern KERNELS_TYPE(row) reference_##row##_f32; \

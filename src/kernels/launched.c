@@ -10,7 +10,7 @@
  *   shared()         host memory that the kernel writes, such as losses: the
  *                    host reads it after device_finish; or the device's */
 #include "device/queue.h"
-#include "kernels/rows.h"
+#include "kernels/kernels.h"
 
 #include <string.h>
 

@@ -7,7 +7,7 @@
  * count an FMA as two and leave out the exponentials; those of the other rows
  * count additions, multiplications and what stands for them, by element. */
 #include "base/meter.h"
-#include "kernels/rows.h"
+#include "kernels/kernels.h"
 
 static double bytes_of(const struct tensor *t)
 {

@@ -4,7 +4,7 @@
 #ifndef LOCKSTEP_KERNELS_NARROW_PRODUCT_H
 #define LOCKSTEP_KERNELS_NARROW_PRODUCT_H
 
-#include "kernels/rows.h"
+#include "kernels/kernels.h"
 
 enum { PRODUCT_BLOCK = 32 }; /* elements that `tiles` sums at a time */
 

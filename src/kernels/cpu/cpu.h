@@ -8,7 +8,7 @@
 #define LOCKSTEP_KERNELS_CPU_CPU_H
 
 #include "kernels/elementary.h"
-#include "kernels/rows.h"
+#include "kernels/kernels.h"
 
 #define CPU_PASTE(kernel, isa) cpu_##kernel##_##isa
 #define CPU_NAME(kernel, isa) CPU_PASTE(kernel, isa)

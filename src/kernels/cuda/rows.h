@@ -4,7 +4,7 @@
 #ifndef LOCKSTEP_KERNELS_CUDA_ROWS_H
 #define LOCKSTEP_KERNELS_CUDA_ROWS_H
 
-#include "kernels/rows.h"
+#include "kernels/kernels.h"
 
 #define KERNELS_CUDA_ROWS(X)                                              \
     X(matmul) X(add) X(scale) X(sum_rows)                                 \

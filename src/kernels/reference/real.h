@@ -9,7 +9,7 @@
 #include <math.h>
 #include "kernels/elementary.h"
 #include "kernels/math.h"
-#include "kernels/rows.h"
+#include "kernels/kernels.h"
 
 #if REAL_BITS == 32
 typedef float real;

@@ -3,7 +3,6 @@
  * row does, and says what that was. */
 #include "base/meter.h"
 #include "kernels/kernels.h"
-#include "kernels/rows.h"
 #include "tests/test.h"
 
 enum { M = 6, N = 5, K = 7, QUERIES = 5, KEYS = 9, HEADS = 2, WIDTH = 4 };
