@@ -46,6 +46,7 @@ interleaved="mesh.pipe=2 schedule.name=interleaved"
 
 # shellcheck disable=SC2086
 {
+differ device memory 1 "cpu far"
 differ mesh.@=2 mesh 2 "data shard context tensor pipe"
 differ mesh.order mesh 4 "pipe,tensor tensor,pipe" mesh.pipe=2 mesh.tensor=2
 differ mesh.layers mesh 2 "[2,2] [1,3] [3,1]" mesh.pipe=2
