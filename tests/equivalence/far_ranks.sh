@@ -128,6 +128,10 @@ for LOCKSTEP_FAR in late early; do
         --set zero=zero1 --set checkpoint.async=true
     alike "a run of two ranks, $LOCKSTEP_FAR" far
     rm -rf far
+    must train config.yaml --run far $run --set device=far --ranks 2 \
+        --supervised --set zero=fsdp --set mesh.shard=2
+    alike "a run of two processes, $LOCKSTEP_FAR" far
+    rm -rf far
 done
 }
 
