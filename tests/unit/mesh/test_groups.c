@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* test_groups.c - mirrors src/mesh/group.c: places and groups by arithmetic. */
+#include <string.h>
 #include "mesh/group.h"
 #include "tests/test.h"
 
@@ -193,7 +194,80 @@ TEST(groups_of_the_mesh_reduce)
     EQUAL_TEXT(axis_name(AXIS_CONTEXT), "context");
 }
 
+/* Seats of the ranks that divide experts against the numbers of the ranks. */
+static void check_seats(const struct mesh *mesh,
+                        const struct mesh_order *order)
+{
+    const int size = mesh_expert_ranks(mesh);
+    const int nodes = mesh_expert_nodes(mesh), each = size / nodes;
+    int members[64];
+    bool taken[64] = {false};
+
+    for (int rank = 0; rank < mesh_ranks(mesh); rank++) {
+        struct place place;
+
+        mesh_place(mesh, order, rank, &place);
+        mesh_expert_members(mesh, order, &place, members);
+        memset(taken, 0, sizeof taken);
+        for (int m = 0; m < size; m++) {
+            const struct expert_seat seat = mesh_expert_seat(mesh, m);
+            const int at = seat.node * each + seat.place;
+
+            CHECK(seat.node < nodes && seat.place < each && !taken[at]);
+            taken[at] = true;
+            for (int i = 0; i < m; i++)
+                EQUAL_INT(members[i] / mesh->node == members[m] / mesh->node,
+                          mesh_expert_seat(mesh, i).node == seat.node);
+        }
+    }
+}
+
+TEST(nodes_seat_the_ranks_that_divide_experts)
+{
+    static const char *const orders[] = {
+        "", "expert,context", "tensor,expert,context", "expert,data"};
+
+    for (int i = 0; i < ROWS(orders); i++)
+        for (int node = 1; node < 32; node *= 2) {
+            struct mesh mesh = mesh_of(1, 2, 1, 2, 2);
+            struct mesh_order order;
+
+            mesh.size[AXIS_EXPERT] = 4;
+            IS_OK(mesh_order_parse(&order, orders[i]));
+            for (int tensor = 0; tensor < 2; tensor++) {
+                IS_OK(mesh_fold(&mesh, tensor, tensor == 1));
+                IS_OK(mesh_nodes(&mesh, &order, node, "auto"));
+                if (mesh.relays) check_seats(&mesh, &order);
+            }
+        }
+}
+
+TEST(nodes_that_do_not_fit_are_refused)
+{
+    struct mesh mesh = mesh_of(1, 3, 1, 1, 1);
+
+    mesh.size[AXIS_EXPERT] = 4;
+    IS_OK(mesh_nodes(&mesh, &mesh_order_default, 12, "auto"));
+    EQUAL_INT(mesh.node, 0);
+    IS_OK(mesh_nodes(&mesh, &mesh_order_default, 2, "auto"));
+    EQUAL_INT(mesh_expert_nodes(&mesh), 2);
+    EQUAL_INT(mesh_expert_run(&mesh), 2);
+    IS_OK(mesh_nodes(&mesh, &mesh_order_default, 2, "flat"));
+    EQUAL_INT(mesh_expert_nodes(&mesh), 1);
+    EQUAL_INT(mesh_expert_seat(&mesh, 3).node, 1);
+    IS_OK(mesh_nodes(&mesh, &mesh_order_default, 3, "auto"));
+    EQUAL_INT(mesh_expert_nodes(&mesh), 1);
+    FAILS(mesh_nodes(&mesh, &mesh_order_default, 3, "two_level"), ERR_CONFIG,
+          "unequal parts");
+    FAILS(mesh_nodes(&mesh, &mesh_order_default, 4, "two_level"), ERR_CONFIG,
+          "on one node (mesh.node=4)");
+    FAILS(mesh_nodes(&mesh, &mesh_order_default, 5, "auto"), ERR_CONFIG,
+          "do not divide the 12 ranks; 4 does");
+}
+
 TEST_MAIN(sizes_multiply_to_the_ranks, places_and_ranks_are_inverse,
           the_last_axis_named_is_the_fastest, groups_cut_the_ranks,
           folded_ranks_divide_the_experts,
+          nodes_seat_the_ranks_that_divide_experts,
+          nodes_that_do_not_fit_are_refused,
           groups_of_the_mesh_reduce)
