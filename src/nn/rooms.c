@@ -12,13 +12,17 @@
  *   meets              node 0-63, node 0-31, node 32-63
  *
  * So the life of a new buffer meets the spans that cover the nodes on the way
- * down, and all spans noted in the nodes that it covers itself. */
+ * down, and all spans noted in the nodes that it covers itself.
+ *
+ * Few buffers are kept in one row by their offsets instead, which a new one is
+ * compared with one by one. Both find the same offsets: the lowest that are
+ * free. */
 #include "nn/rooms.h"
 
 #include <stdbool.h>
 #include <stdlib.h>
 
-enum { LEAF = 16 /* events */, DEPTH_MOST = 32 };
+enum { LEAF = 16 /* events */, DEPTH_MOST = 32, FEW = 512 /* buffers */ };
 
 struct span { int64_t from, to; };
 
@@ -228,6 +232,16 @@ static int64_t lowest(const struct search *search)
     return offset;
 }
 
+static status check_end(const struct room *room, int64_t *most)
+{
+    if (room->bytes > INT64_MAX - room->offset)
+        FAIL(ERR_CONFIG, "buffers of more than 2^63 bytes are alive at once; "
+                         "a smaller model or micro-batch has room");
+    if (room->offset + room->bytes > *most)
+        *most = room->offset + room->bytes;
+    return OK;
+}
+
 static status place(struct tree *tree, struct room *room, int64_t *most)
 {
     const struct reach all = {1, 0, tree->leaves * LEAF - 1};
@@ -235,12 +249,56 @@ static status place(struct tree *tree, struct room *room, int64_t *most)
 
     gather(tree, &search, all);
     room->offset = lowest(&search);
-    if (room->bytes > INT64_MAX - room->offset)
-        FAIL(ERR_CONFIG, "buffers of more than 2^63 bytes are alive at once; "
-                         "a smaller model or micro-batch has room");
-    if (room->offset + room->bytes > *most)
-        *most = room->offset + room->bytes;
+    TRY(check_end(room, most));
     return note(tree, room, all);
+}
+
+/* ---- few ---- */
+
+struct laid { int64_t from, to; int first, last; };
+
+/* The lowest offset between those that live at the same time; `row` is in the
+ * order of `from`. */
+static int64_t lowest_in_row(const struct laid *row, int count,
+                             const struct room *room)
+{
+    int64_t offset = 0;
+
+    for (int i = 0; i < count; i++) {
+        if (row[i].last < room->first || row[i].first > room->last ||
+            row[i].to <= offset)
+            continue;
+        if (row[i].from - offset >= room->bytes) break;
+        offset = row[i].to;
+    }
+    return offset;
+}
+
+static status place_in_row(struct laid *row, int count, struct room *room,
+                           int64_t *most)
+{
+    int at = count;
+
+    room->offset = lowest_in_row(row, count, room);
+    TRY(check_end(room, most));
+    for (; at > 0 && row[at - 1].from > room->offset; at--)
+        row[at] = row[at - 1];
+    row[at] = (struct laid){room->offset, room->offset + room->bytes,
+                            room->first, room->last};
+    return OK;
+}
+
+static status place_few(struct room **order, int count, int64_t *most)
+{
+    struct laid row[FEW];
+    int laid = 0;
+
+    for (int i = 0; i < count; i++) {
+        order[i]->offset = 0;
+        if (order[i]->bytes > 0)
+            TRY(place_in_row(row, laid++, order[i], most));
+    }
+    return OK;
 }
 
 /* ---- together ---- */
@@ -292,9 +350,14 @@ status rooms_place(struct room *rooms, int count, int events, int64_t *most)
     order = memory;
     for (int i = 0; i < count; i++) order[i] = &rooms[i];
     qsort(order, (size_t)count, sizeof *order, by_size);
+    for (int i = 0; i < count; i++)
+        CHECK(order[i]->first >= 0 && order[i]->last < events);
+    if (count <= FEW) {
+        result = place_few(order, count, most);
+        goto done;
+    }
     TRY_GOTO(done, result, tree_build(&tree, events));
     for (int i = 0; i < count; i++) {
-        CHECK(order[i]->first >= 0 && order[i]->last < events);
         order[i]->offset = 0;
         if (order[i]->bytes > 0)
             TRY_GOTO(done, result, place(&tree, order[i], most));

@@ -70,17 +70,20 @@ status layout_grid(const struct layout *l, const struct shape *s,
     return grid_resolve(grid, &asked, &facts);
 }
 
-int layout_leaves(const struct layout *l, const struct shape *s)
+struct layout_leaves layout_leaves(const struct layout *l,
+                                   const struct shape *s)
 {
     const int ranks = layout_sharing(l);
     const int64_t share = l->batch / ranks;
-    struct grid grid = {0};
-    int leaves = 1;
+    struct layout_leaves leaves = {.data = 1};
+    struct grid grid = {.data = l->grid_data, .tensor = l->grid_tensor};
 
-    if (layout_grid(l, s, l->batch, &grid) != OK) status_clear();
+    if (grid.data == 0 && layout_grid(l, s, l->batch, &grid) != OK)
+        status_clear();
     if (grid.data % ranks == 0 && grid.data > ranks)
-        leaves = grid.data / ranks;
-    while (share % leaves != 0) leaves--;
+        leaves.data = grid.data / ranks;
+    while (share % leaves.data != 0) leaves.data--;
+    leaves.tensor = grid.tensor > 0 ? grid.tensor : l->tensor;
     return leaves;
 }
 

@@ -46,6 +46,8 @@ struct layout {
     int threads;             /* of a rank; 0: 1 */
     const int *blocks;       /* borrowed, of each stage; NULL: even */
     struct frames frames;    /* of Lockstep; zeroed: not asked for */
+    int grid_data, grid_tensor; /* leaves of layout_grid for the whole batch,
+                              * where a search knows them; 0: not */
 };
 
 /* The layout that options ask for on `ranks`. ERR_CONFIG: it divides nothing;
@@ -79,9 +81,11 @@ status layout_mesh(const struct layout *layout, struct mesh *mesh);
  * with a leaf for each tensor rank. ERR_CONFIG: grid_resolve. */
 status layout_grid(const struct layout *layout, const struct shape *shape,
                    int64_t batch, struct grid *grid);
-/* Leaves of the batch that a rank of Lockstep has in a step: a power of two
- * where the grid lets it, one where it does not. */
-int layout_leaves(const struct layout *layout, const struct shape *shape);
+/* Leaves of the batch that a rank of Lockstep has in a step, and those of the
+ * tensor axis of its grid. */
+struct layout_leaves { int data, tensor; };
+struct layout_leaves layout_leaves(const struct layout *layout,
+                                   const struct shape *shape);
 /* Ranks that divide the experts of a block. Neighbours in the group cut each
  * expert, where `cut` is not 1; `folded`: those of the tensor axis are some of
  * them, and do not cut it. */

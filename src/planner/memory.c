@@ -192,21 +192,19 @@ struct leaves { struct cut cut; int rounds, parts; };
 static void own_leaves(const struct layout *l, const struct shape *s,
                        struct leaves *out)
 {
-    const int ranks = layout_sharing(l);
-    const int64_t share = l->batch / ranks;
-    struct grid grid = {0};
-    const int leaves = layout_leaves(l, s);
+    const struct layout_leaves leaves = layout_leaves(l, s);
+    const int64_t share = l->batch / layout_sharing(l);
 
-    if (layout_grid(l, s, l->batch, &grid) != OK) status_clear();
     *out = (struct leaves){
-        .cut = {.data_leaves = leaves, .sequences_per_leaf = share / leaves,
+        .cut = {.data_leaves = leaves.data,
+                .sequences_per_leaf = share / leaves.data,
                 .length = s->sequence / l->context,
                 .chunks = l->context > 1 ? 2 : 1, .shared = l->context > 1,
                 .micro_batch = l->micro_batch,
                 .micro_batches = share / l->micro_batch},
-        .parts = grid.tensor > 0 ? grid.tensor : l->tensor};
+        .parts = leaves.tensor};
     if (l->pipe > 1 || l->context > 1 || layout_division(l, 2) == 1 ||
-        leaves % out->cut.micro_batches != 0)
+        leaves.data % out->cut.micro_batches != 0)
         return;
     out->rounds = (int)out->cut.micro_batches;
     out->cut.data_leaves /= out->rounds;

@@ -145,31 +145,6 @@ static double sum_of(const struct passes *passes)
     return sum;
 }
 
-/* Gathers and sums of gradients of a step, which one lane carries. */
-static double messages_of(const struct hunt *h)
-{
-    const struct layout *l = &h->l;
-    const struct shape *s = h->request->shape;
-    const struct cost cost = {h->request->machine, s, l};
-    const struct group_shape group = data_group(l);
-    const double blocks = (double)s->layers / l->pipe;
-    const double dense = layout_block_dense(l, s) * blocks;
-    const double experts = layout_block_experts(l, s) * blocks;
-    const double each = l->bits == 32 ? 4 : 2;
-    const bool once = l->as == AS_LOCKSTEP && memory_rounds(l, s) == 0;
-    const int reductions = once ? 1 : l->microbatches;
-    double guessed = 0, gather, reduce;
-
-    if (group.ranks < 2) return 0;
-    gather = cost_weights(&cost, COLLECTIVE_ALL_GATHER, dense * each,
-                          experts * each, &guessed);
-    reduce = cost_weights(&cost, COLLECTIVE_REDUCE_SCATTER, dense * 4,
-                          experts * 4, &guessed);
-    if (l->zero == 3)
-        return l->microbatches * 2 * gather + reductions * reduce;
-    return l->zero > 0 ? gather + reduce : 2 * reduce;
-}
-
 /* The work of the busiest rank and the time until the pipeline is full, or the
  * messages where they are more: hardly a schedule is faster. */
 static double bound_of(const struct hunt *h)
@@ -185,7 +160,8 @@ static double bound_of(const struct hunt *h)
                                                  : 0};
     const double work = l->microbatches * (each + head) +
                         idles[schedules[h->schedule].idle];
-    const double sent = messages_of(h);
+    const double sent = cost_messages(
+        &(struct cost){h->request->machine, h->request->shape, l});
     struct memory m;
 
     memory_of(l, h->request->shape, 0, &m);
@@ -430,6 +406,7 @@ static status enumerate(struct hunt *h)
 {
     const struct shape *s = h->request->shape;
     const int ranks = h->request->ranks;
+    struct grid grid = {0};
 
     for (int t = 1; t <= TENSOR_MOST; t++) {
         if (ranks % t != 0 || s->heads % t != 0 || s->width % t != 0 ||
@@ -444,6 +421,10 @@ static status enumerate(struct hunt *h)
                                    .batch = h->request->batch,
                                    .threads = h->request->threads,
                                    .bits = h->request->bits};
+            if (layout_grid(&h->l, s, h->l.batch, &grid) != OK)
+                status_clear();
+            h->l.grid_data = grid.data;
+            h->l.grid_tensor = grid.tensor;
             TRY(each_expert(h));
         }
     }

@@ -68,6 +68,29 @@ double cost_reduction(const struct cost *cost, double dense_bytes,
                        dense_bytes + expert_bytes, guessed);
 }
 
+double cost_messages(const struct cost *cost)
+{
+    const struct layout *l = cost->layout;
+    const struct shape *s = cost->shape;
+    const struct group_shape group = data_group(l);
+    const double blocks = (double)s->layers / l->pipe;
+    const double dense = layout_block_dense(l, s) * blocks;
+    const double experts = layout_block_experts(l, s) * blocks;
+    const double each = l->bits == 32 ? 4 : 2;
+    const bool once = l->as == AS_LOCKSTEP && memory_rounds(l, s) == 0;
+    const int reductions = once ? 1 : l->microbatches;
+    double guessed = 0, gather, reduce;
+
+    if (group.ranks < 2) return 0;
+    gather = cost_weights(cost, COLLECTIVE_ALL_GATHER, dense * each,
+                          experts * each, &guessed);
+    reduce = cost_weights(cost, COLLECTIVE_REDUCE_SCATTER, dense * 4,
+                          experts * 4, &guessed);
+    if (l->zero == 3)
+        return l->microbatches * 2 * gather + reductions * reduce;
+    return l->zero > 0 ? gather + reduce : 2 * reduce;
+}
+
 double tail_experts(const struct cost *cost, int position)
 {
     return memory_experts(cost->layout, cost->shape, position);
