@@ -175,7 +175,7 @@ void cost_experts(const struct cost *cost, struct passes *out)
     const struct group_shape group = expert_group(l);
     double guessed = 0, seconds;
 
-    if (e.ranks == 1) return;
+    if (e.ranks == 1 || cost->shape->expert_blocks <= 0) return;
     if (l->as == AS_LOCKSTEP) {
         own_rows(cost, bytes, out);
         return;

@@ -32,9 +32,8 @@ static const struct {
     {"1f1b", 1, false, IDLE_CHUNKS}, {"interleaved", 2, true, IDLE_CHUNKS},
     {"interleaved", 4, true, IDLE_CHUNKS}, {"zb-h1", 1, false, IDLE_LATE},
     {"zb-v", 2, false, IDLE_V}};
-enum { SCHEDULES = (int)(sizeof schedules / sizeof *schedules) };
-
-enum { PRESETS_LAST = 3 };
+enum { SCHEDULES = (int)(sizeof schedules / sizeof *schedules),
+       PRESETS_LAST = 3 };
 
 /* Axes whose ranks divide the experts, too. */
 enum fold { FOLD_TENSOR = 1, FOLD_CONTEXT = 2, FOLDS = 4 };
@@ -55,8 +54,7 @@ struct hunt {
 
 /* ---- families ---- */
 
-static void family_name(const struct hunt *h, int choice, int value,
-                        char *out)
+static void family_name(int choice, int value, char *out)
 {
     static const char *const names[CHOICES] = {
         "tensor", "context", "pipe", "expert", "fold", "micro-batch", "zero",
@@ -75,7 +73,6 @@ static void family_name(const struct hunt *h, int choice, int value,
                  schedules[value].chunks > 1 ? "s" : "");
     else
         snprintf(out, FAMILY_BYTES, "%s %d", names[choice], value);
-    (void)h;
 }
 
 static struct family *find_family(struct search *s, int choice, int value)
@@ -96,7 +93,7 @@ static struct family *family_of(struct hunt *h, int choice, int value)
     struct family *f = &s->families[s->family_count++];
 
     *f = (struct family){.choice = choice, .value = value, .best = -1};
-    family_name(h, choice, value, f->name);
+    family_name(choice, value, f->name);
     return f;
 }
 
@@ -186,8 +183,7 @@ static status keep(struct hunt *h, const struct candidate *c)
         s->found = found;
         s->capacity = room;
     }
-    s->found[s->count] = *c;
-    s->count++;
+    s->found[s->count++] = *c;
     return OK;
 }
 
@@ -239,17 +235,41 @@ static bool has_frames(struct hunt *h)
     return known->works;
 }
 
+/* Too large without activations, by more than a reason of any of its families
+ * says: its frames, which take long to plan, would say nothing. */
+static bool is_hopeless(struct hunt *h)
+{
+    int values[CHOICES], at;
+
+    if (h->l.as != AS_LOCKSTEP ||
+        h->known[h->l.recompute][layout_defers(&h->l)].asked)
+        return false;
+    h->l.frames = (struct frames){0};
+    values_of(&h->l, h->schedule, values);
+    const double over = memory_largest(&h->l, h->request->shape, &at) -
+                        h->request->max_memory;
+    for (int i = 0; i < CHOICES; i++) {
+        const struct family *f = find_family(h->out, i, values[i]);
+
+        if (f == NULL || f->least_over == 0 || f->least_over > over)
+            return false;
+    }
+    return true;
+}
+
 static status judge(struct hunt *h)
 {
     struct candidate c;
-    double over;
 
-    if (!allowed(h) || !has_frames(h)) return OK;
+    if (!allowed(h)) return OK;
+    const bool hopeless = is_hopeless(h);
+    if (!hopeless && !has_frames(h)) return OK;
     if (h->out->candidates >= CANDIDATES_MOST) return OK;
-    c = (struct candidate){.layout = h->l};
+    c = (struct candidate){.layout = h->l, .memory_bytes = 1e300};
     h->out->candidates++;
-    c.memory_bytes = memory_largest(&h->l, h->request->shape, &c.position);
-    over = c.memory_bytes - h->request->max_memory;
+    if (!hopeless)
+        c.memory_bytes = memory_largest(&h->l, h->request->shape, &c.position);
+    const double over = c.memory_bytes - h->request->max_memory;
     note_families(h, over, c.position);
     if (over > 0) return OK;
     h->out->feasible++;
