@@ -9,11 +9,11 @@
 #include "base/meter.h"
 #include "setup/balance.h"
 
-enum { CHECKED_MOST = 40,
+enum { CHECKED_MOST = 24,  /* plans to the byte, and */
+       CHECKED_FIRST = 40, /* until one fits */
        FAR_MOST = 10,      /* plans in a row beyond twice the limit */
        ORIGINS = 1024, WALKED_WORK = 1 << 13,
        GRID_AUTO = 64 /* data leaves, when options do not say */ };
-static const int64_t check_ns = 500000000; /* for plans to the byte */
 
 /* ---- configuration lines ---- */
 
@@ -232,17 +232,18 @@ static int planned(const struct hunted *h)
                                                                       : LEAST;
 }
 
-/* The best that fit, planned to the byte as far as the time allows. */
+/* The best that fit, planned to the byte: so many that are looked at, not for
+ * so long, so that the answer does not depend on the machine that gives it. */
 static void keep_best(struct hunted *h)
 {
-    const int64_t until = meter_now_ns() + check_ns;
     int checked = 0, far = 0;
 
     for (int i = 0; i < h->search.count && h->kept_count < planned(h); i++) {
         struct candidate *c = &h->search.found[i];
         const bool exactly = h->request.as == AS_LOCKSTEP &&
-                             checked < CHECKED_MOST && far < FAR_MOST &&
-                             (h->kept_count == 0 || meter_now_ns() < until);
+                             checked < (h->kept_count > 0 ? CHECKED_MOST
+                                                          : CHECKED_FIRST) &&
+                             far < FAR_MOST;
         bool grid = false;
 
         if (!c->timed || c->prediction.step_s > 1e299) continue;

@@ -275,6 +275,7 @@ TEST(who_set_a_value_is_written)
                                    "zero: ddp # default\n"
                                    "zero_reduce: auto # default\n"
                                    "machine: \"\" # default\n"
+                                   "device: auto # default\n"
                                    "\nmodel: # the architecture\n"
                                    "  family: gpt2 # command line\n";
 
