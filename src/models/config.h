@@ -60,6 +60,9 @@ enum activation model_activation(const struct model_kind *kind);
  * of an absent field. */
 #define ROWS_LLAMA(epsilon) \
     ROWS_SIZES(epsilon), ROW_ONLY("hidden_act", "silu|swish")
+/* The same of a mixture of experts, whose gates are SwiGLU or GeGLU. */
+#define ROWS_MIXTURE(epsilon) \
+    ROWS_SIZES(epsilon), ROW_ACTIVATION("hidden_act", ACTIVATION_SILU)
 #define ROWS_SIZES(epsilon) \
     ROW_INTEGER("vocab_size", vocab, -1), \
     ROW_INTEGER("hidden_size", width, -1), \

@@ -295,6 +295,13 @@ static slot expand(struct program *p, const struct model *m, slot x)
     return nn_activation(p, x, m->activation);
 }
 
+/* The halves of a gated layer become one: SwiGLU, or GeGLU. */
+static slot gate(struct program *p, const struct model *m, slot x)
+{
+    return m->activation == ACTIVATION_GELU_TANH ? nn_geglu(p, x)
+                                                 : nn_swiglu(p, x);
+}
+
 static slot expand_gated(struct program *p, const struct model *m, slot x)
 {
     const struct decoder *d = decoder_of(m);
@@ -313,7 +320,7 @@ static slot expand_gated(struct program *p, const struct model *m, slot x)
     for (int i = 0; i < 2; i++)
         b->pieces[i].outside_name = one ? NULL : names[i]->bias;
     x = decoder_linear(p, m, x, all, one ? &fused : names, one ? 1 : 2);
-    return d->gelu_gate ? nn_geglu(p, x) : nn_swiglu(p, x);
+    return gate(p, m, x);
 }
 
 static slot dense(struct program *p, const struct model *m, slot x)
@@ -356,7 +363,7 @@ static slot add_shared(struct program *p, const struct model *m, slot x,
     struct param_spec share =
         rows_cut(m, "shared.share", 1, d->shared_share.weight);
     const int first = p->step_count;
-    const slot inner = nn_swiglu(p, decoder_linear(p, m, x, up, names, 2));
+    const slot inner = gate(p, m, decoder_linear(p, m, x, up, names, 2));
     const int down_at = p->step_count;
     slot z = decoder_linear(p, m, inner, down, &last, 1);
 
@@ -425,6 +432,7 @@ static slot mixture(struct program *p, const struct model *m, slot x)
                  .groups_chosen = of->groups_chosen,
                  .group = m->kind->group, .near = 2 * of->noise},
         .alpha = of->swiglu_alpha, .limit = of->swiglu_limit,
+        .gelu = m->activation == ACTIVATION_GELU_TANH,
         .leaf = of->experts / (p->grid.expert > 0 ? p->grid.expert : 1)};
     struct param_spec router =
         rows_cut(m, "router", of->experts, d->router.weight);

@@ -30,7 +30,7 @@ struct decoder {
     bool layernorm;          /* LayerNorm; else RMSNorm */
     bool plus_one;           /* weights of RMSNorm are stored less 1 */
     bool scaled_embedding;   /* by the root of the width */
-    bool gelu_gate;          /* gelu, tanh form, instead of silu */
+    bool gelu_gate;          /* always GeGLU: gelu, tanh form, not silu */
     bool gated;              /* down(silu(gate) up), else activation alone */
     bool parallel_norm;      /* side by side, attention and feed-forward read
                               * one norm even if there are two names */

@@ -50,7 +50,7 @@ static const struct decoder decoder_v3 = {
 
 /* The model's own code, which no library has. */
 static const struct config_row rows_v1[] = {
-    ROWS_LLAMA(1e-6), ROWS_ROPE,
+    ROWS_MIXTURE(1e-6), ROWS_ROPE,
     ROW_INTEGER("num_key_value_heads", kv_heads, 0), ROW_HEAD_WIDTH,
     ROW_INTEGER("max_position_embeddings", context, 2048),
     ROW_FLAG("tie_word_embeddings", tied, false),
@@ -63,7 +63,7 @@ static const struct config_row rows_v1[] = {
 /* Fields of the later two. The library fills head_dim and qk_head_dim
  * itself. */
 #define ROWS_DEEPSEEK(context_, experts_, width_, top_k_) \
-    ROWS_LLAMA(1e-6), ROWS_ROPE, \
+    ROWS_MIXTURE(1e-6), ROWS_ROPE, \
     ROW_INTEGER("num_key_value_heads", kv_heads, 0), \
     ROW_INTEGER("max_position_embeddings", context, context_), \
     ROW_FLAG("tie_word_embeddings", tied, false), \

@@ -22,7 +22,7 @@ static const struct decoder normed = {
 /* Modules that predict later tokens (num_nextn_predict_layers) lie behind the
  * last block; their tensors say how many there are. */
 static const struct config_row rows[] = {
-    ROWS_LLAMA(1e-5), ROWS_ROPE, ROW_ROPE("partial_rotary_factor"),
+    ROWS_MIXTURE(1e-5), ROWS_ROPE, ROW_ROPE("partial_rotary_factor"),
     ROW_INTEGER("num_key_value_heads", kv_heads, 8),
     ROW_INTEGER("head_dim", head_width, 0),
     ROW_INTEGER("max_position_embeddings", context, 131072),

@@ -19,7 +19,7 @@ static const struct decoder decoder = {
                 false}}};
 
 static const struct config_row rows[] = {
-    ROWS_LLAMA(1e-6), ROWS_ROPE,
+    ROWS_MIXTURE(1e-6), ROWS_ROPE,
     ROW_INTEGER("num_key_value_heads", kv_heads, 0), ROW_HEAD_WIDTH,
     ROW_INTEGER("max_position_embeddings", context, 2048),
     ROW_FLAG("tie_word_embeddings", tied, false),

@@ -13,7 +13,7 @@ static const struct decoder decoder = {
     .expert_down = OUTSIDE_WEIGHT("block_sparse_moe.experts.%d.w2")};
 
 static const struct config_row rows[] = {
-    ROWS_LLAMA(1e-5), ROWS_ROPE,
+    ROWS_MIXTURE(1e-5), ROWS_ROPE,
     ROW_INTEGER("num_key_value_heads", kv_heads, 8),
     ROW_INTEGER("head_dim", head_width, 0),
     ROW_INTEGER("max_position_embeddings", context, 131072),

@@ -132,6 +132,36 @@ static status check(const struct model *m)
     return OK;
 }
 
+static bool is_gated(const struct model_kind *kind)
+{
+    return kind->decoder == NULL || kind->decoder->gated;
+}
+
+enum activation model_activation(const struct model_kind *kind)
+{
+    if (!is_gated(kind)) return kind->activation;
+    return kind->decoder != NULL && kind->decoder->gelu_gate
+               ? ACTIVATION_GELU_TANH : ACTIVATION_SILU;
+}
+
+/* Experts may have GeGLU instead of SwiGLU, and then dense blocks have it. */
+static bool has_geglu(const struct model *m)
+{
+    return m->moe.experts > 0 && m->moe.swiglu_limit == 0;
+}
+
+static status gate_check(const struct model *m)
+{
+    const enum activation own = model_activation(m->kind);
+
+    if (!is_gated(m->kind) || m->activation == own ||
+        (has_geglu(m) && m->activation == ACTIVATION_GELU_TANH))
+        return OK;
+    FAIL(ERR_CONFIG, "model.activation: the gate of %s takes only %s",
+         m->kind->name, own != ACTIVATION_SILU ? "gelu_tanh"
+                        : has_geglu(m)         ? "silu or gelu_tanh" : "silu");
+}
+
 /* A window that no block has is none. */
 status model_settle(struct model *model)
 {
@@ -140,6 +170,7 @@ status model_settle(struct model *model)
     if (model->kind->query_scaled && model->query_scale == 0)
         model->query_scale = model->head_width;
     if (model->kind->settle != NULL) TRY(model->kind->settle(model));
+    TRY(gate_check(model));
     return check(model);
 }
 
@@ -166,18 +197,6 @@ static status tied_from(const char *text, bool family, bool *out)
     *out = family;
     if (strcmp(text, "auto") == 0 || options_flag(text, out)) return OK;
     FAIL(ERR_CONFIG, "model.tied: %s is not true, false or auto", text);
-}
-
-static bool is_gated(const struct model_kind *kind)
-{
-    return kind->decoder == NULL || kind->decoder->gated;
-}
-
-enum activation model_activation(const struct model_kind *kind)
-{
-    if (!is_gated(kind)) return kind->activation;
-    return kind->decoder != NULL && kind->decoder->gelu_gate
-               ? ACTIVATION_GELU_TANH : ACTIVATION_SILU;
 }
 
 /* Whether the module of decoder.c fits: what it has are RMS norms, rows of the
@@ -240,10 +259,6 @@ static status check_family(const struct model *m, const struct options *o)
         if (rows[i].asked && rows[i].refused)
             FAIL(ERR_CONFIG, "model.%s: %s has none; leave it out",
                  rows[i].name, kind->name);
-    if (is_gated(kind) && m->activation != model_activation(kind))
-        FAIL(ERR_CONFIG, "model.activation: the gate of %s takes only %s",
-             kind->name, model_activation(kind) == ACTIVATION_SILU
-                             ? "silu" : "gelu_tanh");
     return OK;
 }
 

@@ -12,7 +12,7 @@ static const struct decoder decoder = {
     .k_norm = OUTSIDE_WEIGHT("self_attn.k_norm"), .whole_norm = true};
 
 static const struct config_row rows[] = {
-    ROWS_LLAMA(1e-5), ROWS_ROPE,
+    ROWS_MIXTURE(1e-5), ROWS_ROPE,
     ROW_INTEGER("num_key_value_heads", kv_heads, 0),
     ROW_INTEGER("max_position_embeddings", context, 4096),
     ROW_FLAG("tie_word_embeddings", tied, false),

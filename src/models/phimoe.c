@@ -22,7 +22,7 @@ static const struct decoder biased = {PARTS, .head_bias = "lm_head.bias"};
 
 /* input_jitter_noise: a run has moe.jitter. */
 static const struct config_row rows[] = {
-    ROWS_LLAMA(1e-5), ROWS_ROPE,
+    ROWS_MIXTURE(1e-5), ROWS_ROPE,
     ROW_INTEGER("num_key_value_heads", kv_heads, 8), ROW_HEAD_WIDTH,
     ROW_INTEGER("max_position_embeddings", context, 131072),
     ROW_ROPE("original_max_position_embeddings"),

@@ -14,7 +14,7 @@ static const struct decoder decoder = {
     .shared_share = OUTSIDE_WEIGHT("mlp.shared_expert_gate")};
 
 static const struct config_row rows[] = {
-    ROWS_LLAMA(1e-6), ROWS_ROPE,
+    ROWS_MIXTURE(1e-6), ROWS_ROPE,
     ROW_INTEGER("num_key_value_heads", kv_heads, 16),
     ROW_INTEGER("max_position_embeddings", context, 32768),
     ROW_FLAG("tie_word_embeddings", tied, false),

@@ -12,7 +12,7 @@ static const struct decoder decoder = {
 
 /* The library has one window for all blocks here, or none. */
 static const struct config_row rows[] = {
-    ROWS_LLAMA(1e-6), ROWS_ROPE,
+    ROWS_MIXTURE(1e-6), ROWS_ROPE,
     ROW_INTEGER("num_key_value_heads", kv_heads, 4),
     ROW_INTEGER("head_dim", head_width, 0),
     ROW_INTEGER("max_position_embeddings", context, 32768),

@@ -60,6 +60,8 @@ status experts_gate(const struct step *step, struct run *run,
 {
     struct clamped_glu clamped = clamped_of(step);
 
+    if (step->set.experts.gelu)
+        return run->kernels->geglu_forward(run->stream, out, gate_up);
     if (clamped.limit == 0)
         return run->kernels->swiglu_forward(run->stream, out, gate_up);
     clamped.out = out;
@@ -73,6 +75,9 @@ status experts_gate_backward(const struct step *step, struct run *run,
 {
     struct clamped_glu clamped = clamped_of(step);
 
+    if (step->set.experts.gelu)
+        return run->kernels->geglu_backward(run->stream, dgate_up, dout,
+                                            gate_up);
     if (clamped.limit == 0)
         return run->kernels->swiglu_backward(run->stream, dgate_up, dout,
                                              gate_up);

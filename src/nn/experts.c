@@ -318,6 +318,7 @@ slot nn_experts(struct program *p, slot x, slot choice,
     if (p->error != OK) return -1;
     p->steps[step].set.experts.alpha = spec->alpha;
     p->steps[step].set.experts.limit = spec->limit;
+    p->steps[step].set.experts.gelu = spec->gelu;
     p->slots[p->steps[step].output].width = p->slots[x].width / 2;
     read = straight_rotate(p, p->steps[step].output, &spec->down, whole,
                            spec->form.choices);

@@ -160,6 +160,7 @@ struct step {
             cached; /* attention over a cache of latents */
         struct { struct router_form form;
                  double alpha, limit; /* of a clamped gate */
+                 bool gelu;        /* GeGLU */
                  int leaf;         /* experts of a leaf of the grid */
                  int64_t width, inner; /* of a row; of an expert (spread.c) */
                  bool by_entry;    /* rows lie as tokens and choices do */
@@ -478,7 +479,8 @@ struct experts_spec {
     struct param_spec down_bias; /* of all of them [experts, width]; likewise */
     struct adapter up_adapter, down_adapter; /* names have a %d, too */
     double alpha, limit;         /* of a clamped gate (kernels/experts.h);
-                                  * limit 0: SwiGLU */
+                                  * limit 0: SwiGLU, or, */
+    bool gelu;                   /* ... GeGLU: gelu, tanh form, of the gate */
     struct router_form form;
     int leaf;                    /* experts of a leaf of the grid */
 };

@@ -393,6 +393,7 @@ static int add_step(struct program *p, const struct layer *layer, slot x,
     p->steps[step].set.experts.leaf = spec->leaf;
     p->steps[step].set.experts.alpha = spec->alpha;
     p->steps[step].set.experts.limit = spec->limit;
+    p->steps[step].set.experts.gelu = spec->gelu;
     p->steps[step].set.experts.width = spec->down.rows;
     return step;
 }

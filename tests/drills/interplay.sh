@@ -92,6 +92,8 @@ draw() { # SEED
                     " moe.experts=4 moe.top_k=2"
                 if (!adapters) maybe("moe.bias_rate=0.01", 50)
                 maybe("moe.jitter=0.1", 40)
+                if (settings ~ /jitter/)
+                    settings = settings " model.activation=gelu_tanh"
                 maybe("moe.z_loss=1e-3", 30)
                 maybe("moe.rows_bound=0.5", 40)
                 maybe("moe.balance_scope=batch", 30)

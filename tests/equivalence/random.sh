@@ -103,6 +103,7 @@ draw() { # SEED
                     " moe.jitter=" of("0 0 0.2") \
                     " moe.capacity_factor=" of("0 0 0.8") \
                     " moe.balance_scope=" of("sequence sequence batch")
+            if (text ~ /jitter=0.2/) text = text " model.activation=gelu_tanh"
             if (family ~ /mixtral|moe|deepseek|llama4/ && text !~ /experts=9/)
                 text = text " moe.devices=2 moe.device_loss=" of("0 0 0.1")
             if (family == "llama4")

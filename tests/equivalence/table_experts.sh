@@ -244,6 +244,8 @@ steps=3 model jitter $experts model.family=mixtral moe.experts=4 \
 {
 steps=3 model skewed $experts model.family=glm4_moe moe.experts=2 moe.top_k=1 \
     moe.intermediate_size=12 moe.bias_rate=1
+steps=3 model geglu $experts model.family=qwen2_moe moe.experts=4 moe.top_k=2 \
+    moe.every=2 model.activation=gelu_tanh moe.z_loss=0.01
 steps=3 model tied $experts model.family=mixtral moe.experts=4 \
     model.init_std=0 moe.z_loss=0.01
 }

@@ -25,6 +25,10 @@ MIXTRAL = gated("mixtral", "MixtralForCausalLM", num_local_experts=5,
 MIXTRAL_ALL = gated("mixtral", "MixtralForCausalLM", num_local_experts=3,
                     num_experts_per_tok=3, sliding_window=7, head_dim=10,
                     tie_word_embeddings=True)
+# GeGLU in experts.
+MIXTRAL_GEGLU = gated("mixtral", "MixtralForCausalLM", num_local_experts=4,
+                      num_experts_per_tok=2, hidden_act="gelu_pytorch_tanh",
+                      sliding_window=None)
 OLMOE = gated("olmoe", "OlmoeForCausalLM", num_experts=12, num_experts_per_tok=4,
               attention_bias=False, clip_qkv=None, norm_topk_prob=False,
               intermediate_size=10, rope_scaling=None, router_aux_loss_coef=0.01,
@@ -100,7 +104,7 @@ MODELS = {"mixtral": (MIXTRAL, 81), "mixtral_all": (MIXTRAL_ALL, 82),
           "qwen3_moe": (QWEN3_MOE, 85), "granitemoe": (GRANITEMOE, 86),
           "glm4_moe": (GLM4_MOE, 87), "gpt_oss": (GPT_OSS, 88),
           "gpt_oss_mxfp4": (GPT_OSS_MXFP4, 89), "phimoe": (PHIMOE, 91),
-          "llama4": (LLAMA4, 92)}
+          "llama4": (LLAMA4, 92), "mixtral_geglu": (MIXTRAL_GEGLU, 95)}
 
 
 def pack(value):

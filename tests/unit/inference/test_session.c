@@ -23,6 +23,7 @@ static const char *const models[] = {
     "starcoder2_short", "phi3_long", "phi3_long_part",
     "llama_dynamic_long", "stablelm_heads", "stablelm_heads_serial",
     "falcon_2", "falcon_rw", "gpt2_layer_scale", "mixtral", "mixtral_all",
+    "mixtral_geglu",
     "olmoe", "qwen2_moe", "deepseek", "deepseek_v2",
     "deepseek_v2_lite", "deepseek_v3", "qwen3_moe", "granitemoe", "glm4_moe",
     "gpt_oss", "phimoe", "llama4"};
