@@ -22,12 +22,17 @@ static void calm(struct machine *m)
                           MARK_BY_HAND));
 }
 
+/* One of a block, dense. */
+#define PRODUCT(o, i, split)                                     \
+    {.outputs = o, .inputs = i, .split_outputs = split,          \
+     .each_block = 1, .tokens = 1}
+
 /* Without a vocabulary: every stage does the same. */
 static const struct shape shape = {
     .layers = 32, .heads = 16, .kv_heads = 16, .head_width = 128,
     .width = 2048, .feed_forward = 8192, .vocab = 1, .sequence = 1024,
-    .products = {{6144, 2048, true, 1, false, 1},
-                 {2048, 8192, false, 1, false, 1}},
+    .products = {PRODUCT(6144, 2048, true),
+                 PRODUCT(2048, 8192, false)},
     .product_count = 2, .joins = 2, .keys = 512, .moved_whole = 8192,
     .instructions = 8, .block_parameters = 5e7};
 

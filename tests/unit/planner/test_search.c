@@ -4,6 +4,11 @@
 
 #include "tests/test.h"
 
+/* One of a block, dense. */
+#define PRODUCT(o, i, split)                                     \
+    {.outputs = o, .inputs = i, .split_outputs = split,          \
+     .each_block = 1, .tokens = 1}
+
 static void describe(struct shape *shape)
 {
     const double h = 4096, f = 11008;
@@ -12,10 +17,10 @@ static void describe(struct shape *shape)
         .layers = 32, .heads = 32, .kv_heads = 32, .head_width = 128,
         .width = 4096, .feed_forward = 11008, .vocab = 32000,
         .sequence = 4096, .gated = true,
-        .products = {{12288, 4096, true, 1, false, 1},
-                     {4096, 4096, false, 1, false, 1},
-                     {22016, 4096, true, 1, false, 1},
-                     {4096, 11008, false, 1, false, 1}},
+        .products = {PRODUCT(12288, 4096, true),
+                     PRODUCT(4096, 4096, false),
+                     PRODUCT(22016, 4096, true),
+                     PRODUCT(4096, 11008, false)},
         .product_count = 4, .joins = 2, .keys = 2048, .moved_whole = 4 * h,
         .moved_split = 3 * f, .instructions = 10,
         .block_parameters = 4 * h * h + 3 * h * f,
