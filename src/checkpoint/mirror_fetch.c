@@ -141,6 +141,8 @@ static status set_aside(const char *whole)
     char aside[PATH_BYTES];
 
     if (file_is_gone(whole)) return OK;
+    if (strlen(whole) >= PATH_BYTES - 16)
+        FAIL(ERR_CONFIG, "%.80s...: the path is too long", whole);
     snprintf(aside, sizeof aside, "%.*s.damaged", PATH_BYTES - 16, whole);
     if (!file_is_gone(aside)) TRY(directory_remove(aside));
     if (rename(whole, aside) == 0) return OK;
