@@ -62,7 +62,8 @@ void stage_place_staging(struct stage *stage)
             stage->memory[MEMORY_STAGING].bytes - choice_bytes(stage));
 }
 
-status stages_fetch(const struct stage *stages, int count)
+/* Every row that has a copy on the host, in one direction. */
+static status stages_copy(const struct stage *stages, int count, bool to_host)
 {
     for (int i = 0; i < count; i++) {
         const struct stage *stage = &stages[i];
@@ -70,28 +71,24 @@ status stages_fetch(const struct stage *stages, int count)
 
         for (int j = 0; j < MEMORY_OWNERS && stage->device != NULL; j++) {
             const struct memory_row *row = &stage->memory[j];
+            void *host = stage->host[j];
 
-            if (stage->host[j] != row->data && stage->host[j] != NULL)
-                TRY(device_read(&stream, stage->host[j], row->data,
-                                row->bytes));
+            if (host == row->data || host == NULL) continue;
+            if (to_host)
+                TRY(device_read(&stream, host, row->data, row->bytes));
+            else
+                TRY(device_write(&stream, row->data, host, row->bytes));
         }
     }
     return OK;
 }
 
+status stages_fetch(const struct stage *stages, int count)
+{
+    return stages_copy(stages, count, true);
+}
+
 status stages_store(const struct stage *stages, int count)
 {
-    for (int i = 0; i < count; i++) {
-        const struct stage *stage = &stages[i];
-        struct stream stream = stage->stream;
-
-        for (int j = 0; j < MEMORY_OWNERS && stage->device != NULL; j++) {
-            const struct memory_row *row = &stage->memory[j];
-
-            if (stage->host[j] != row->data && stage->host[j] != NULL)
-                TRY(device_write(&stream, row->data, stage->host[j],
-                                 row->bytes));
-        }
-    }
-    return OK;
+    return stages_copy(stages, count, false);
 }
