@@ -5,14 +5,7 @@
 # and the run goes on without it.
 #
 #     BUILD=build [STEPS=24] tests/drills/impaired.sh
-if [ -z "${LOCKSTEP_NETWORKS:-}" ]; then
-    if ! unshare -rnm true 2>/dev/null || ! command -v ip >/dev/null; then
-        echo "not run: no network namespaces here"
-        exit 77
-    fi
-    LOCKSTEP_NETWORKS=1 exec unshare -rnm "$0" "$@"
-fi
-unset LOCKSTEP_NETWORKS
+. "${0%/*}/apart.sh"
 . "${0%/*}/common.sh"
 nodes=4 slots=4 ranks=16 steps=${STEPS:-24}
 if ! mount -t tmpfs none /run 2>/dev/null || ! mkdir /run/netns ||

@@ -9,14 +9,7 @@
 #
 # NODES=4 SLOTS=5 RANKS=16 MESH="--set mesh.data=8 --set mesh.tensor=2" is the
 # large one.
-if [ -z "${LOCKSTEP_NETWORKS:-}" ]; then
-    if ! unshare -rnm true 2>/dev/null || ! command -v ip >/dev/null; then
-        echo "not run: no network namespaces here"
-        exit 77
-    fi
-    LOCKSTEP_NETWORKS=1 exec unshare -rnm "$0" "$@"
-fi
-unset LOCKSTEP_NETWORKS
+. "${0%/*}/apart.sh"
 . "${0%/*}/common.sh"
 nodes=${NODES:-3}
 slots=${SLOTS:-2}
