@@ -5,12 +5,7 @@
 #include "kernels/cuda/launch.h"
 #include "kernels/cuda/rows.h"
 
-enum { HEADS_MOST = 1024, TILE_VALUES_OF_BLOCK = 4096 };
-
-static int64_t parts_of(int64_t count, int64_t each)
-{
-    return (count + each - 1) / each;
-}
+enum { HEADS_MOST = 1024 };
 
 static void tensor_check(const struct tensor *t, int heads, int width)
 {
@@ -60,7 +55,7 @@ static status call_of(struct stream *stream, const struct attention *p,
 #define LAUNCH_WIDTH(stream, kernel, width, count, units, call)                \
     do {                                                                       \
         const int span = (width) <= 64 ? 64 : (width) <= 128 ? 128 : 256;      \
-        const int64_t tiles = parts_of(count, TILE_VALUES_OF_BLOCK / span);    \
+        const int64_t tiles = parts_of(count, ATTENTION_TILE / span);          \
                                                                                \
         (call)->tiles = tiles;                                                 \
         if (span == 64) LAUNCH(stream, kernel##_64, (units) * tiles, call);    \
@@ -123,7 +118,7 @@ status cuda_attention_delta(struct stream *stream, const struct attention *p)
     const struct attention_delta_call call = {*p};
     const int64_t rows = p->sequences * p->queries * p->heads;
 
-    LAUNCH(stream, attention_delta, parts_of(rows * LANES, BLOCK_THREADS),
+    LAUNCH(stream, attention_delta, blocks_of(rows * LANES),
            &call);
     return OK;
 }
@@ -137,7 +132,7 @@ status cuda_attention_merge(struct stream *stream,
                                               shape[1], shape[2]};
 
     LAUNCH(stream, attention_merge,
-           parts_of(call.rows * call.heads, BLOCK_THREADS), &call);
+           blocks_of(call.rows * call.heads), &call);
     return OK;
 }
 
@@ -149,7 +144,7 @@ status cuda_attention_finish(struct stream *stream, struct tensor out,
         out, lse, *root, out.shape[0], out.shape[1], out.shape[2]};
 
     LAUNCH(stream, attention_finish,
-           parts_of(call.rows * call.heads, BLOCK_THREADS), &call);
+           blocks_of(call.rows * call.heads), &call);
     return OK;
 }
 
@@ -162,7 +157,6 @@ status cuda_attention_heads(struct stream *stream, struct tensor out,
     CHECK(out.dtype == DTYPE_F32 && in.dtype == DTYPE_F32);
     CHECK(leaves >= 1 && leaves <= LEAVES_MAX);
     LAUNCH(stream, attention_heads,
-           parts_of(out.shape[0] * out.shape[1] * out.shape[2],
-                    BLOCK_THREADS), &call);
+           blocks_of(out.shape[0] * out.shape[1] * out.shape[2]), &call);
     return OK;
 }

@@ -270,7 +270,7 @@ DEVICE void forward_tile(struct attention_shared *s,
     {                                                                      \
         SHARED(struct attention_shared, s);                                \
                                                                            \
-        forward_tile(s, &p->call, TILE_VALUES / span);                     \
+        forward_tile(s, &p->call, ATTENTION_TILE / span);                  \
     }
 FORWARD_KERNEL(64)
 FORWARD_KERNEL(128)

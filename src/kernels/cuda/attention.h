@@ -17,7 +17,6 @@
 
 enum {
     TILE_MOST = 64,                     /* rows */
-    TILE_VALUES = 4096,                 /* rows times class of width */
     STRIP = 8,                          /* of the width, loaded at a time */
     EACH_MOST = TILE_MOST / 8,          /* columns of scores of a thread */
     SUM_STRIP = 2048,                   /* values loaded at a time */
@@ -129,7 +128,7 @@ DEVICE void tile_sum(struct attention_shared *s, int rows,
                      const struct head_rows *y, int width, struct patch *sum)
 {
     const int row = tile_row(rows), column = tile_column(rows);
-    const int side = tile_side(rows), span = TILE_VALUES / rows;
+    const int side = tile_side(rows), span = ATTENTION_TILE / rows;
     const int some = SUM_STRIP / span;
 
     EACH_OF_PATCH sum->at[i][j] = 0;

@@ -264,13 +264,13 @@ DEVICE void keys_tile(struct attention_shared *s,
     {                                                                      \
         SHARED(struct attention_shared, s);                                \
                                                                            \
-        queries_tile(s, &p->call, TILE_VALUES / span);                     \
+        queries_tile(s, &p->call, ATTENTION_TILE / span);                  \
     }                                                                      \
     CUDA_WIDE_KERNEL(attention_keys_##span)                                \
     {                                                                      \
         SHARED(struct attention_shared, s);                                \
                                                                            \
-        keys_tile(s, &p->call, TILE_VALUES / span);                        \
+        keys_tile(s, &p->call, ATTENTION_TILE / span);                     \
     }
 BACKWARD_KERNELS(64)
 BACKWARD_KERNELS(128)
@@ -307,31 +307,20 @@ CUDA_KERNEL(attention_heads)
     const int kv = (int)(i / width % kv_heads), e = (int)(i % width);
     const int heads = (int)p->in.shape[1], group = heads / (int)kv_heads;
     const int per_leaf = heads / p->leaves, end = (kv + 1) * group;
-    float levels[LEVELS_MOST + 1], sum = 0, root = 0;
-    unsigned waits = 0;
+    struct number_tree tree = {{0}, 0};
+    float sum = 0, root = 0;
     bool there = false;
 
     if (row >= p->out.shape[0]) return;
     for (int head = kv * group; head < end; head++) {
         const float one = ((const float *)p->in.data)
             [row * p->in.stride[0] + head * p->in.stride[1] + e];
-        const int leaf = head / per_leaf;
-        float node;
-        int l = 0;
 
         sum = head == kv * group || head % per_leaf == 0 ? one : sum + one;
-        if (head != end - 1 && (head + 1) % per_leaf != 0) continue;
-        node = sum;
-        for (; leaf >> l & 1; l++)
-            if (waits >> l & 1) node = levels[l] + node;
-        waits = (waits >> l | 1u) << l;
-        levels[l] = node;
+        if (head == end - 1 || (head + 1) % per_leaf == 0)
+            number_push(&tree, head / per_leaf, sum, true);
     }
-    for (int l = 0; waits >> l; l++) {
-        if (!(waits >> l & 1)) continue;
-        root = there ? levels[l] + root : levels[l];
-        there = true;
-    }
+    number_root(&tree, &root, &there);
     ((float *)p->out.data)[row * p->out.stride[0] +
                            kv * p->out.stride[1] + e] = root;
 }

@@ -228,6 +228,7 @@ struct jitter_call {
 
 /* Granules of attention: less than 2^levels, counted from position 0. */
 enum { CUDA_ATTENTION_LEVELS = 14 };
+enum { ATTENTION_TILE = 4096 /* rows of a block times class of width */ };
 struct attention_call {
     struct attention of;
     float scale, cap, inverse_cap, keep;

@@ -3,11 +3,6 @@
 #include "kernels/cuda/launch.h"
 #include "kernels/cuda/rows.h"
 
-static int64_t blocks_of(int64_t threads)
-{
-    return (threads + BLOCK_THREADS - 1) / BLOCK_THREADS;
-}
-
 /* The same elements as one row, where rows follow each other. */
 static bool is_dense(const struct elementwise_call *call)
 {

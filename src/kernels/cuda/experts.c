@@ -6,11 +6,6 @@
 #include "kernels/cuda/rows.h"
 #include "kernels/expert_index.h"
 
-static int64_t parts_of(int64_t count, int64_t each)
-{
-    return (count + each - 1) / each;
-}
-
 static status segments_of(struct stream *stream, const struct sum_order *order,
                           const struct sum_segment **out)
 {
@@ -99,7 +94,7 @@ status cuda_experts_sums(struct stream *stream, const struct experts_sums *p)
     struct experts_sums_call call = {
         .groups = *p->groups, .a = rows_of(&p->a), .c = p->c.data,
         .c_stride = p->c.stride[0], .width = p->c.shape[1],
-        .column_blocks = parts_of(p->c.shape[1], BLOCK_THREADS),
+        .column_blocks = blocks_of(p->c.shape[1]),
         .segment_count = p->order->segment_count,
         .continues = p->continues, .adds = p->adds};
 
@@ -133,7 +128,7 @@ status cuda_experts_gates(struct stream *stream, const struct experts_gates *p)
     CHECK(p->dgates.shape[0] == p->dy.shape[0] && p->dy.dtype == DTYPE_F32);
     CHECK(p->rows.shape[1] == p->dy.shape[1] && p->rows.stride[1] == 1);
     LAUNCH(stream, experts_gates,
-           parts_of(p->dy.shape[0] * p->choices * LANES, BLOCK_THREADS),
+           blocks_of(p->dy.shape[0] * p->choices * LANES),
            &call);
     return OK;
 }
@@ -192,7 +187,7 @@ status cuda_jitter(struct stream *stream, const struct jitter *p)
 
     CHECK(view_same_shape(call.y, call.x));
     CHECK(p->epsilon >= 0 && p->epsilon < 1);
-    call.row_blocks = parts_of(call.y.width, BLOCK_THREADS);
+    call.row_blocks = blocks_of(call.y.width);
     LAUNCH(stream, jitter, call.y.rows * call.row_blocks, &call);
     return OK;
 }

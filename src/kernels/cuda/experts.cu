@@ -91,28 +91,6 @@ CUDA_WIDE_KERNEL(experts_gradient_tree)
     rows_gradient(&p->call, false);
 }
 
-/* The leaves of one number that wait, as in product.h. */
-struct number_tree {
-    float levels[LEVELS_MOST];
-    unsigned waits;
-};
-
-DEVICE void number_push(struct number_tree *tree, int leaf, float node,
-                        bool there)
-{
-    int l = 0;
-
-    for (; leaf >> l & 1; l++) {
-        if (!(tree->waits >> l & 1)) continue;
-        node = there ? tree->levels[l] + node : tree->levels[l];
-        there = true;
-        tree->waits &= ~(1u << l);
-    }
-    if (!there) return;
-    tree->levels[l] = node;
-    tree->waits |= 1u << l;
-}
-
 /* A thread has a column of an expert. */
 CUDA_KERNEL(experts_sums)
 {
@@ -145,11 +123,7 @@ CUDA_KERNEL(experts_sums)
             there = true;
         }
     }
-    for (int l = 0; l < LEVELS_MOST; l++) {
-        if (!(tree.waits >> l & 1)) continue;
-        sum = there ? tree.levels[l] + sum : tree.levels[l];
-        there = true;
-    }
+    number_root(&tree, &sum, &there);
     if (there) *to = p->adds ? *to + sum : sum;
     else if (!p->adds) *to = 0;
 }

@@ -17,6 +17,18 @@
 
 enum { BLOCK_THREADS = 256 /* of every kernel */ };
 
+/* So many parts of `each` have `count`. */
+static inline int64_t parts_of(int64_t count, int64_t each)
+{
+    return (count + each - 1) / each;
+}
+
+/* Blocks that have so many threads. */
+static inline int64_t blocks_of(int64_t threads)
+{
+    return parts_of(threads, BLOCK_THREADS);
+}
+
 /* Every kernel; `struct NAME_call` is what it reads. */
 #define CUDA_KERNELS(X)                                                    \
     X(elementwise) X(rope) X(adamw) X(descend)                             \

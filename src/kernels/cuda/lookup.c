@@ -4,11 +4,6 @@
 #include "kernels/cuda/launch.h"
 #include "kernels/cuda/rows.h"
 
-static int64_t blocks_of(int64_t threads)
-{
-    return (threads + BLOCK_THREADS - 1) / BLOCK_THREADS;
-}
-
 status cuda_gather_rows(struct stream *stream, struct tensor out, bool adds,
                         struct tensor table, const int32_t *index)
 {

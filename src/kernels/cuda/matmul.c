@@ -3,11 +3,6 @@
 #include "kernels/cuda/launch.h"
 #include "kernels/cuda/rows.h"
 
-static int64_t tiles_of(int64_t elements)
-{
-    return (elements + PRODUCT_TILE - 1) / PRODUCT_TILE;
-}
-
 static void matmul_check(const struct matmul *p)
 {
     const struct tensor *left = p->left;
@@ -47,8 +42,8 @@ status cuda_matmul(struct stream *stream, const struct matmul *p)
         .bias = p->bias ? p->bias->data : NULL,
         .left = p->left ? p->left->data : NULL,
         .left_stride = p->left ? p->left->stride[0] : 0,
-        .column_tiles = tiles_of(p->c.shape[1])};
-    tiles = tiles_of(product.m) * product.column_tiles;
+        .column_tiles = parts_of(p->c.shape[1], PRODUCT_TILE)};
+    tiles = parts_of(product.m, PRODUCT_TILE) * product.column_tiles;
     if (order->leaves == 1) LAUNCH(stream, matmul_leaf, tiles, &product);
     else LAUNCH(stream, matmul_tree, tiles, &product);
     return OK;

@@ -9,11 +9,6 @@ static float *vector_of(struct tensor tensor, int64_t count)
     return tensor.data;
 }
 
-static int64_t blocks_of_rows(int64_t rows)
-{
-    return (rows * LANES + BLOCK_THREADS - 1) / BLOCK_THREADS;
-}
-
 static status token_sums(struct stream *stream, struct tensor sums,
                          struct token_sums_call *call)
 {
@@ -51,7 +46,8 @@ status cuda_rmsnorm_forward(struct stream *stream, struct tensor y,
     CHECK(view_same_shape(call.norm.to, call.norm.x));
     call.norm.weight = vector_of(weight, call.norm.to.width);
     call.norm.stats = vector_of(rrms, call.norm.to.rows);
-    LAUNCH(stream, rmsnorm_forward, blocks_of_rows(call.norm.to.rows), &call);
+    LAUNCH(stream, rmsnorm_forward, blocks_of(LANES * call.norm.to.rows),
+           &call);
     return OK;
 }
 
@@ -86,7 +82,8 @@ status cuda_rmsnorm_backward(struct stream *stream, struct tensor dx, bool adds,
 
     call.norm.adds = adds;
     TRY(token_sums(stream, sums, &of_weight));
-    LAUNCH(stream, rmsnorm_backward, blocks_of_rows(call.norm.to.rows), &call);
+    LAUNCH(stream, rmsnorm_backward, blocks_of(LANES * call.norm.to.rows),
+           &call);
     return OK;
 }
 
@@ -103,7 +100,7 @@ status cuda_layernorm_forward(struct stream *stream, struct tensor y,
     call.norm.weight = vector_of(weight, call.norm.to.width);
     call.norm.bias = vector_of(bias, call.norm.to.width);
     call.norm.stats = vector_of(stats, 2 * call.norm.to.rows);
-    LAUNCH(stream, layernorm_forward, blocks_of_rows(call.norm.to.rows),
+    LAUNCH(stream, layernorm_forward, blocks_of(LANES * call.norm.to.rows),
            &call);
     return OK;
 }
@@ -126,7 +123,7 @@ status cuda_layernorm_backward(struct stream *stream, struct tensor dx,
     call.norm.adds = adds;
     TRY(token_sums(stream, sums_weight, &of_weight));
     TRY(token_sums(stream, sums_bias, &of_bias));
-    LAUNCH(stream, layernorm_backward, blocks_of_rows(call.norm.to.rows),
+    LAUNCH(stream, layernorm_backward, blocks_of(LANES * call.norm.to.rows),
            &call);
     return OK;
 }

@@ -160,6 +160,40 @@ DEVICE void tree_root(struct leaf_tree *tree, struct patch *node, bool *there)
         if (tree->waits >> l & 1) node_merge(node, there, &tree->levels[l]);
 }
 
+/* The same of one number. The last leaf may be pushed, or given to the root. */
+struct number_tree {
+    float levels[LEVELS_MOST + 1];
+    unsigned waits;
+};
+
+DEVICE void number_merge(float *node, bool *there, float left)
+{
+    *node = *there ? left + *node : left;
+    *there = true;
+}
+
+DEVICE void number_push(struct number_tree *tree, int leaf, float node,
+                        bool there)
+{
+    int l = 0;
+
+    for (; leaf >> l & 1; l++) {
+        if (!(tree->waits >> l & 1)) continue;
+        number_merge(&node, &there, tree->levels[l]);
+        tree->waits &= ~(1u << l);
+    }
+    if (!there) return;
+    tree->levels[l] = node;
+    tree->waits |= 1u << l;
+}
+
+DEVICE void number_root(const struct number_tree *tree, float *node,
+                        bool *there)
+{
+    for (int l = 0; tree->waits >> l; l++)
+        if (tree->waits >> l & 1) number_merge(node, there, tree->levels[l]);
+}
+
 DEVICE void patch_store(const struct tiled *p, int64_t row, int64_t column,
                         const struct patch *sum)
 {

@@ -4,11 +4,6 @@
 #include "kernels/cuda/launch.h"
 #include "kernels/cuda/rows.h"
 
-static int64_t blocks_of(int64_t elements, int64_t of_block)
-{
-    return (elements + of_block - 1) / of_block;
-}
-
 /* The data of `count` float32 numbers without gaps. */
 static float *vector_of(const struct tensor *tensor, int64_t count)
 {
@@ -35,7 +30,7 @@ status cuda_adamw(struct stream *stream, const struct adamw *p)
         (float)(1 - p->lr * p->decay)};
 
     copy_check(&p->copy, count);
-    LAUNCH(stream, adamw, blocks_of(count, BLOCK_THREADS), &call);
+    LAUNCH(stream, adamw, blocks_of(count), &call);
     return OK;
 }
 
@@ -47,7 +42,7 @@ status cuda_descend(struct stream *stream, const struct descent *p)
         p->copy.data, p->copy.dtype, count, (float)-p->rate, (float)p->keep};
 
     copy_check(&p->copy, count);
-    LAUNCH(stream, descend, blocks_of(count, BLOCK_THREADS), &call);
+    LAUNCH(stream, descend, blocks_of(count), &call);
     return OK;
 }
 
@@ -90,7 +85,7 @@ status cuda_update_elements(struct stream *stream,
     for (int k = 0; k < UPDATE_STATES; k++)
         call.states[k] = state_of(p, k, &codes, call.count);
     TRY(cuda_copy(stream, &codes, sizeof codes, (const void **)&call.codes));
-    LAUNCH(stream, update_elements, blocks_of(call.count, UPDATE_BLOCK),
+    LAUNCH(stream, update_elements, parts_of(call.count, UPDATE_BLOCK),
            &call);
     return OK;
 }
