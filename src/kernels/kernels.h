@@ -33,6 +33,7 @@
 #include "device/device.h"
 #include "kernels/experts.h"
 #include "kernels/integers.h"
+#include "kernels/codes.h"
 #include "kernels/quantize.h"
 #include "kernels/rotate.h"
 #include "tensor/tensor.h"
@@ -566,6 +567,8 @@ struct kernels {
     status (*dropout)(struct stream *, const struct dropout *);
     /* Not of real numbers: the same in every table. */
     status (*quantize)(struct stream *, const struct quantize *);
+    status (*block_encode)(struct stream *, const struct block_encode *);
+    status (*block_decode)(struct stream *, const struct block_decode *);
     status (*integer_product)(struct stream *, const struct integer_product *);
     status (*rotate)(struct stream *, const struct rotate *);
     status (*unrotate)(struct stream *, const struct unrotate *);
@@ -611,7 +614,7 @@ struct kernels {
     X(geglu_backward) X(softcap_forward) X(softcap_backward)              \
     X(activation_forward) X(activation_backward) X(gather_rows)           \
     X(scatter_rows) X(dropout) X(quantize) X(integer_product)             \
-    X(rotate) X(unrotate)                                                 \
+    X(block_encode) X(block_decode) X(rotate) X(unrotate)                 \
     X(attention_forward) X(attention_backward) X(attention_delta)         \
     X(attention_finish) X(attention_heads)                                \
     X(router_choose) X(router_losses) X(router_backward) X(jitter)        \

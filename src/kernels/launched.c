@@ -211,6 +211,39 @@ static struct quantize quantize_of(const struct launch *l,
     return copy;
 }
 
+static struct block_coding coding_of(const struct launch *l,
+                                     struct block_coding coding)
+{
+    coding.rows = spans(l, coding.rows, coding.row_spans);
+    coding.cols = spans(l, coding.cols, coding.col_spans);
+    return coding;
+}
+
+static struct block_encode encode_of(const struct launch *l,
+                                     const struct block_encode *call)
+{
+    struct block_encode copy = *call;
+
+    copy.in = tensor(l, call->in);
+    copy.coding = coding_of(l, call->coding);
+    copy.peaks = shared(l, call->peaks);
+    copy.scales = where(l, call->scales);
+    copy.codes = where(l, call->codes);
+    return copy;
+}
+
+static struct block_decode decode_of(const struct launch *l,
+                                     const struct block_decode *call)
+{
+    struct block_decode copy = *call;
+
+    copy.out = tensor(l, call->out);
+    copy.coding = coding_of(l, call->coding);
+    copy.scales = where(l, call->scales);
+    copy.codes = where(l, call->codes);
+    return copy;
+}
+
 static struct rotate rotate_of(const struct launch *l,
                                const struct rotate *call)
 {

@@ -211,6 +211,40 @@ static status LAUNCHED(quantize)(struct stream *stream,
     return end(&l);
 }
 
+static status WORK(block_encode)(void *owner, void *told)
+{
+    struct block_encode *to = told;
+
+    return BEHIND(owner)->block_encode(device_stream(owner), to);
+}
+
+static status LAUNCHED(block_encode)(struct stream *stream,
+                                     const struct block_encode *call)
+{
+    struct launch l;
+    struct block_encode *to = begin(&l, stream, WORK(block_encode), sizeof *to);
+
+    *to = encode_of(&l, call);
+    return end(&l);
+}
+
+static status WORK(block_decode)(void *owner, void *told)
+{
+    struct block_decode *to = told;
+
+    return BEHIND(owner)->block_decode(device_stream(owner), to);
+}
+
+static status LAUNCHED(block_decode)(struct stream *stream,
+                                     const struct block_decode *call)
+{
+    struct launch l;
+    struct block_decode *to = begin(&l, stream, WORK(block_decode), sizeof *to);
+
+    *to = decode_of(&l, call);
+    return end(&l);
+}
+
 static status WORK(rotate)(void *owner, void *told)
 {
     struct rotate *to = told;

@@ -371,6 +371,28 @@ static status METERED(quantize)(struct stream *stream,
                 bytes_of(&call->in) + bytes_of(&call->out));
 }
 
+static status METERED(block_encode)(struct stream *stream,
+                                    const struct block_encode *call)
+{
+    struct meter_track *track = meter_begin();
+    const status result = INNER->block_encode(stream, call);
+    const double count = call->last > 0 ? (double)(call->last - call->first)
+                                        : count_of(&call->in);
+
+    return done(track, "block_encode", result, 5 * count,
+                count * (double)(dtype_bytes(call->in.dtype) + 1));
+}
+
+static status METERED(block_decode)(struct stream *stream,
+                                    const struct block_decode *call)
+{
+    struct meter_track *track = meter_begin();
+    const status result = INNER->block_decode(stream, call);
+
+    return done(track, "block_decode", result, 2 * count_of(&call->out),
+                count_of(&call->out) + bytes_of(&call->out));
+}
+
 static status METERED(integer_product)(struct stream *stream,
                                        const struct integer_product *call)
 {

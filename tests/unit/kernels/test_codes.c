@@ -1,0 +1,253 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* test_codes.c - codes times scales are what quantize writes, codes are those
+ * of the formats, fast rows equal the reference in every byte, and parts of a
+ * matrix, whose peaks are joined, give the codes of the whole. */
+#include <math.h>
+#include "kernels/element.h"
+#include "kernels/kernels.h"
+#include "tests/test.h"
+
+enum { R = 150, C = 300, ELEMENTS = R * C, BLOCKS = ELEMENTS,
+       BYTES = 2 * ELEMENTS };
+
+static uint16_t narrow[ELEMENTS], want[ELEMENTS], have[ELEMENTS];
+static float wide[ELEMENTS], peaks[2][BLOCKS], regions[16];
+static uint8_t codes[2][BYTES];
+static float scales[2][BLOCKS];
+
+static const struct quantize_span row_spans[] = {
+    {0, 50, 0, false}, {50, 50, 0, false}, {100, 50, 0, false}};
+static const struct quantize_span col_spans[] = {
+    {0, 71, 144, false}, {71, 34, 777, true}, {105, 195, 64, false}};
+static const int64_t sides[][2] = {{1, 32}, {32, 1}, {16, 16}, {128, 128},
+                                   {1, 128}, {1, 0}, {0, 0}, {3, 5}};
+static const enum scale_rule rules[] = {SCALE_NONE, SCALE_FLOOR, SCALE_CEIL,
+                                        SCALE_LATE, SCALE_TWO, SCALE_TWO_LATE,
+                                        SCALE_EXACT};
+
+/* wild: zeros and what is not finite, too. */
+static void fill(bool wild)
+{
+    uint64_t state = 20261127;
+
+    for (int i = 0; i < ELEMENTS; i++) {
+        state = state * UINT64_C(6364136223846793005) +
+                UINT64_C(1442695040888963407);
+        const float v = (float)(int32_t)(state >> 32) * 0x1p-31f;
+
+        wide[i] = ldexpf(v * v * v, i / 1000 % 40 - 20);
+        if (i % 601 == 7) wide[i] = -0.0f;
+        if (i % 601 == 10) wide[i] = 1e-44f;
+        if (wild && i % 3001 == 8) wide[i] = INFINITY;
+        if (wild && i % 3001 == 9) wide[i] = NAN;
+        narrow[i] = bf16_from_f32(wide[i]);
+        wide[i] = bf16_to_f32(narrow[i]) * 1.0078125f;
+    }
+}
+
+static struct block_encode call_of(int format, int rule, int shape, int to)
+{
+    return (struct block_encode){
+        .what = ENCODE_ALL, .in = tensor_2d(narrow, DTYPE_BF16, R, C),
+        .coding = {.rows = row_spans, .cols = col_spans,
+                   .row_spans = ROWS(row_spans), .col_spans = ROWS(col_spans),
+                   .format = (enum number_format)format, .scale = rules[rule],
+                   .block_rows = sides[shape][0], .block_cols = sides[shape][1],
+                   .known = 0.037f},
+        .peaks = peaks[to], .scales = scales[to], .codes = codes[to],
+        .row_bytes = code_row_bytes((enum number_format)format, C)};
+}
+
+static void quantize_same(const struct block_encode *p)
+{
+    const struct block_coding *c = &p->coding;
+    struct stream plain = {0};
+    const struct quantize call = {
+        .out = tensor_2d(want, DTYPE_BF16, R, C), .in = p->in,
+        .rows = c->rows, .cols = c->cols, .row_spans = c->row_spans,
+        .col_spans = c->col_spans, .format = c->format,
+        .block_rows = c->block_rows, .block_cols = c->block_cols,
+        .scale = c->scale, .known = c->known, .peaks = regions};
+
+    IS_OK(kernels_reference_f32.quantize(&plain, &call));
+}
+
+/* NaN where a NaN is; where a format has none, anywhere in its block. */
+static bool same_numbers(const struct block_encode *p)
+{
+    const bool loose =
+        number_formats[p->coding.format].special == SPECIAL_NONE;
+
+    for (int i = 0; i < ELEMENTS; i++) {
+        const float a = bf16_to_f32(want[i]), b = bf16_to_f32(have[i]);
+
+        if (want[i] == have[i] || (isnan(a) && isnan(b))) continue;
+        if (loose && isnan(b)) continue;
+        print_error("%s, rule %d, %lld x %lld: row %d column %d: %a, not %a\n",
+                    number_formats[p->coding.format].name,
+                    (int)p->coding.scale, (long long)p->coding.block_rows,
+                    (long long)p->coding.block_cols, i / C, i % C, (double)b,
+                    (double)a);
+        return false;
+    }
+    return true;
+}
+
+static void decode_with(const struct kernels *table, struct stream *stream,
+                        const struct block_encode *p, struct tensor out)
+{
+    const struct block_decode call = {.out = out, .coding = p->coding,
+                                      .scales = p->scales, .codes = p->codes,
+                                      .row_bytes = p->row_bytes};
+
+    IS_OK(table->block_decode(stream, &call));
+}
+
+typedef void each_call(const struct kernels *table, struct stream *stream,
+                       struct block_encode call);
+
+static void for_all(each_call *each, const struct kernels *table,
+                    struct stream *stream)
+{
+    for (int format = FORMAT_E4M3; format < FORMAT_E8M0; format++)
+        for (int rule = 0; rule < ROWS(rules); rule++)
+            for (int shape = 0; shape < ROWS(sides); shape++) {
+                struct block_encode call = call_of(format, rule, shape, 0);
+
+                each(table, stream, call);
+                if ((format + rule + shape) % 4 != 0) continue;
+                call.in = tensor_2d(wide, DTYPE_F32, R, C);
+                each(table, stream, call);
+            }
+}
+
+static void one_is_quantize(const struct kernels *table, struct stream *stream,
+                            struct block_encode call)
+{
+    memset(have, 1, sizeof have);
+    IS_OK(table->block_encode(stream, &call));
+    decode_with(table, stream, &call, tensor_2d(have, DTYPE_BF16, R, C));
+    quantize_same(&call);
+    CHECK(same_numbers(&call));
+}
+
+TEST(codes_times_scales_are_what_quantize_writes)
+{
+    struct stream plain = {0};
+
+    for (int wild = 0; wild < 2; wild++) {
+        fill(wild != 0);
+        for_all(one_is_quantize, &kernels_reference_f32, &plain);
+    }
+}
+
+static void one_is_fast(const struct kernels *table, struct stream *stream,
+                        struct block_encode call)
+{
+    static float out[2][ELEMENTS];
+    struct stream plain = {0};
+    struct block_encode other = call;
+
+    other.peaks = peaks[1];
+    other.scales = scales[1];
+    other.codes = codes[1];
+    memset(codes, 0, sizeof codes);
+    memset(scales, 0, sizeof scales);
+    memset(out, 0, sizeof out);
+    IS_OK(kernels_reference_f32.block_encode(&plain, &call));
+    IS_OK(table->block_encode(stream, &other));
+    CHECK(memcmp(codes[0], codes[1], sizeof codes[0]) == 0);
+    CHECK(memcmp(scales[0], scales[1], sizeof scales[0]) == 0);
+    decode_with(&kernels_reference_f32, &plain, &call,
+                tensor_2d(out[0], DTYPE_F32, R, C));
+    decode_with(table, stream, &other, tensor_2d(out[1], DTYPE_F32, R, C));
+    CHECK(memcmp(out[0], out[1], sizeof out[0]) == 0);
+    decode_with(&kernels_reference_f32, &plain, &call,
+                tensor_2d(want, DTYPE_BF16, R, C));
+    decode_with(table, stream, &other, tensor_2d(have, DTYPE_BF16, R, C));
+    CHECK(same_numbers(&call));
+}
+
+TEST(fast_rows_equal_the_reference)
+{
+    struct threads *threads = NULL;
+    struct stream stream = {0};
+
+    IS_OK(threads_build(&threads, 3));
+    stream.threads = threads;
+    fill(true);
+    for (enum isa isa = ISA_PLAIN; isa < ISA_CHOICES; isa++) {
+        struct kernels table;
+
+        if (kernels_get(&table, DTYPE_BF16, isa) != OK) {
+            status_clear();
+            continue;
+        }
+        for_all(one_is_fast, &table, &stream);
+    }
+    threads_free(threads);
+}
+
+/* The format's own function gives the same codes. */
+TEST(codes_are_those_of_the_formats)
+{
+    const struct format_cast cast = {.saturate = true};
+    struct stream plain = {0};
+
+    fill(false);
+    for (int format = FORMAT_E4M3; format < FORMAT_E8M0; format++) {
+        const struct block_encode call = call_of(format, 2, 0, 0);
+        const int bits = number_formats[format].bits;
+        int apart = 0;
+
+        IS_OK(kernels_reference_f32.block_encode(&plain, &call));
+        for (int i = 0; i < R; i++) { /* the first block of each row */
+            const int64_t blocks =
+                code_blocks(col_spans, ROWS(col_spans), 32);
+            const float scale =
+                code_scale_get(scales[0], SCALE_CEIL, i * blocks);
+
+            for (int j = 0; j < 32; j++)
+                apart += code_get(codes[0] + i * call.row_bytes, bits, j) !=
+                         format_encode((enum number_format)format,
+                                       bf16_to_f32(narrow[i * C + j]) / scale,
+                                       &cast);
+        }
+        EQUAL_INT(apart, 0);
+    }
+}
+
+/* Three ranks, whose parts begin and end within rows and blocks. */
+TEST(parts_with_joined_peaks_are_the_whole)
+{
+    static const int64_t cuts[] = {0, 12346, 12346 + 17000, ELEMENTS};
+    struct stream plain = {0};
+    struct kernels table;
+
+    IS_OK(kernels_get(&table, DTYPE_BF16, ISA_AUTO));
+    fill(false);
+    for (int rule = 0; rule < ROWS(rules); rule++)
+        for (int shape = 0; shape < ROWS(sides); shape++) {
+            const struct block_encode whole =
+                call_of(FORMAT_E4M3, rule, shape, 0);
+            struct block_encode part = call_of(FORMAT_E4M3, rule, shape, 1);
+
+            IS_OK(table.block_encode(&plain, &whole));
+            memset(peaks[1], 0, sizeof peaks[1]);
+            memset(codes[1], 0, sizeof codes[1]);
+            for (int k = 0; k < 6; k++) {
+                part.what = k < 3 ? ENCODE_PEAKS : ENCODE_CODES;
+                part.first = cuts[k % 3];
+                part.last = cuts[k % 3 + 1];
+                IS_OK(table.block_encode(&plain, &part));
+            }
+            CHECK(memcmp(codes[0], codes[1], ELEMENTS) == 0);
+            CHECK(memcmp(peaks[0], peaks[1], (size_t)coding_blocks(
+                                                 &whole.coding) *
+                                                 sizeof(float)) == 0);
+        }
+}
+
+TEST_MAIN(codes_times_scales_are_what_quantize_writes,
+          fast_rows_equal_the_reference, codes_are_those_of_the_formats,
+          parts_with_joined_peaks_are_the_whole)
