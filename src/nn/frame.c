@@ -10,6 +10,7 @@
 #include "base/sizes.h"
 #include "nn/gradient.h"
 #include "nn/rooms.h"
+#include "nn/saved.h"
 
 struct planner {
     struct frame_plan *plan;
@@ -22,6 +23,7 @@ struct planner {
     int *scatter;       /* owned, [slots]: the first scatter that reads it */
     int *next_in_place; /* owned, [steps]: of those that write over a slot */
     int *next_scatter;  /* owned, [steps] */
+    bool *whole;        /* owned, [steps]: the input stays as it is */
 };
 
 /* An array of -1. */
@@ -41,6 +43,7 @@ static void planner_free(struct planner *planner)
     memory_free(planner->scatter);
     memory_free(planner->next_in_place);
     memory_free(planner->next_scatter);
+    memory_free(planner->whole);
 }
 
 static bool is_scatter(const struct step *step)
@@ -71,12 +74,16 @@ static void chain_steps(struct planner *planner, int *later)
 static status index_steps(struct planner *planner)
 {
     const struct program *p = planner->program;
+    void *memory = NULL;
     int *later = NULL;
 
     TRY(take_map(&planner->writer, p->slot_count));
     TRY(take_map(&planner->scatter, p->slot_count));
     TRY(take_map(&planner->next_in_place, p->step_count));
     TRY(take_map(&planner->next_scatter, p->step_count));
+    TRY(memory_take((size_t)p->step_count + 1, sizeof(bool), &memory));
+    planner->whole = memory;
+    memset(memory, 0, (size_t)p->step_count * sizeof(bool));
     TRY(take_map(&later, p->slot_count));
     chain_steps(planner, later);
     memory_free(later);
@@ -100,12 +107,11 @@ static status add_event(struct planner *planner, struct event event)
     return OK;
 }
 
-static status add_typed(struct planner *planner, slot which, bool gradient,
-                        enum dtype dtype, int *index)
+/* A buffer of so many bytes, from the event on that is about to be added. */
+static status add_bytes(struct planner *planner, int64_t bytes,
+                        struct frame_buffer buffer, int *index)
 {
     struct frame_plan *plan = planner->plan;
-    const struct program *program = planner->program;
-    const int64_t width = program_slot_width(program, which, gradient);
 
     if (plan->buffer_count == plan->buffer_capacity) {
         const int capacity = plan->buffer_capacity ? 2 * plan->buffer_capacity
@@ -116,6 +122,18 @@ static status add_typed(struct planner *planner, slot which, bool gradient,
         plan->buffers = items;
         plan->buffer_capacity = capacity;
     }
+    buffer.bytes = (int64_t)arena_aligned((size_t)bytes);
+    buffer.first = buffer.last = plan->event_count;
+    plan->buffers[plan->buffer_count] = buffer;
+    *index = plan->buffer_count++;
+    return OK;
+}
+
+static status add_typed(struct planner *planner, slot which, bool gradient,
+                        enum dtype dtype, int *index)
+{
+    const struct program *program = planner->program;
+    const int64_t width = program_slot_width(program, which, gradient);
     const int64_t rows = program_slot_rows(program, which);
 
     if (width > ACTIVATION_BYTES_MOST / 8 / program->tokens)
@@ -123,14 +141,10 @@ static status add_typed(struct planner *planner, slot which, bool gradient,
                          "activation of more than 2^50 bytes; set "
                          "train.micro_batch or data.sequence lower",
              (long long)program->tokens, (long long)width);
-    const int64_t bytes = rows * width * dtype_bytes(dtype);
-
-    plan->buffers[plan->buffer_count] = (struct frame_buffer){
-        .bytes = (int64_t)arena_aligned((size_t)bytes),
-        .first = plan->event_count, .last = plan->event_count,
-        .slot = which, .gradient = gradient, .dtype = dtype};
-    *index = plan->buffer_count++;
-    return OK;
+    return add_bytes(planner, rows * width * dtype_bytes(dtype),
+                     (struct frame_buffer){.slot = which, .gradient = gradient,
+                                           .dtype = dtype},
+                     index);
 }
 
 static status add_buffer(struct planner *planner, slot which, bool gradient,
@@ -311,6 +325,40 @@ static status widen_lives(struct planner *planner)
     return OK;
 }
 
+/* Whether W has work: none where the matrix is frozen. A bias is the work of
+ * B, but for the head's. Ranks that divide experts send rows in W, also one
+ * whose own experts are all frozen. */
+static bool has_weight_pass(const struct program *p, const struct step *step)
+{
+    if (step->layer->backward_weight == NULL) return false;
+    if (step->param[0] >= 0 &&
+        p->params.items[step->param[0]].spec.spread > 0)
+        return true;
+    for (int j = 0; j < step_uses(step); j++) {
+        const int use = step_use(step, j).use;
+
+        if (j % STEP_PARAMS_MAX > 0 && step->output >= 0 &&
+            !step->layer->two_matrices)
+            continue;
+        if (use >= 0 && gradient_made(p, use)) return true;
+    }
+    return false;
+}
+
+/* The input's codes, from F to W. */
+static status plan_codes(struct planner *planner, const struct step *step)
+{
+    const struct program *p = planner->program;
+
+    if (!trains(planner) || planner->whole[step->index] ||
+        !saved_possible(p, step) || !has_weight_pass(p, step))
+        return OK;
+    return add_bytes(planner, saved_bytes(p, step),
+                     (struct frame_buffer){.slot = step->input, .codes = true,
+                                           .dtype = DTYPE_U8},
+                     &planner->plan->codes[step->index]);
+}
+
 static status plan_forward(struct planner *planner)
 {
     struct frame_plan *plan = planner->plan;
@@ -344,6 +392,7 @@ static status plan_forward(struct planner *planner)
         if (step->aux >= 0)
             TRY(add_buffer(planner, step->aux, false,
                            &plan->activation[step->aux]));
+        TRY(plan_codes(planner, step));
         TRY(add_event(planner, event));
     }
     plan->forward_end = plan->event_count;
@@ -406,44 +455,27 @@ static status ensure(struct planner *planner, slot which)
     return OK;
 }
 
-/* Whether W has work: none where the matrix is frozen. A bias is the work of
- * B, but for the head's. Ranks that divide experts send rows in W, also one
- * whose own experts are all frozen. */
-static bool has_weight_pass(const struct program *p, const struct step *step)
-{
-    if (step->layer->backward_weight == NULL) return false;
-    if (step->param[0] >= 0 &&
-        p->params.items[step->param[0]].spec.spread > 0)
-        return true;
-    for (int j = 0; j < step_uses(step); j++) {
-        const int use = step_use(step, j).use;
-
-        if (j % STEP_PARAMS_MAX > 0 && step->output >= 0 &&
-            !step->layer->two_matrices)
-            continue;
-        if (use >= 0 && gradient_made(p, use)) return true;
-    }
-    return false;
-}
-
 /* Nothing comes again for a W without work: nobody would wait for the messages
  * before their memory is given on. */
 static status plan_weight(struct planner *planner, const struct step *step)
 {
     const struct layer *layer = step->layer;
+    const int codes = planner->plan->codes[step->index];
+    const bool reads = layer->keeps_input_for_w && codes < 0;
 
     if (!has_weight_pass(planner->program, step)) return OK;
-    if (layer->keeps_input_for_w) TRY(ensure(planner, step->input));
+    if (codes >= 0) touch(planner, codes);
+    if (reads) TRY(ensure(planner, step->input));
     TRY(ensure(planner, step->second));
     TRY(ensure(planner, step->source));
     if (layer->aux_gradient) {
         TRY(ensure(planner, step->aux));
         touch(planner, planner->plan->gradient[step->aux]);
     }
-    if (layer->keeps_input_for_w && step->input >= 0)
+    if (reads && step->input >= 0)
         touch(planner, planner->plan->again[step->input]);
     if (step->second >= 0) touch(planner, planner->plan->again[step->second]);
-    if (layer->keeps_input_for_w)
+    if (reads)
         touch_source(planner, step->input, planner->plan->again);
     if (layer->keeps_output_gradient_for_w && step->output >= 0)
         touch(planner, planner->plan->gradient[step->output]);
@@ -570,9 +602,53 @@ static status assign_offsets(struct frame_plan *plan)
     return result;
 }
 
+/* An empty plan. */
+static status plan_begin(struct planner *planner)
+{
+    struct frame_plan *plan = planner->plan;
+    int **maps[] = {&plan->activation, &plan->again, &plan->gradient,
+                    &plan->sums, &plan->gradient_sums};
+
+    *plan = (struct frame_plan){.mode = planner->mode};
+    planner->ahead = 0;
+    for (int i = 0; i < 5; i++)
+        TRY(take_map(maps[i], planner->program->slot_count));
+    return take_map(&plan->codes, planner->program->step_count);
+}
+
+/* Bytes of all codes of a slot. */
+static int64_t all_codes(const struct frame_plan *plan, slot which)
+{
+    int64_t bytes = 0;
+
+    for (int i = 0; i < plan->buffer_count; i++)
+        if (plan->buffers[i].codes && plan->buffers[i].slot == which)
+            bytes += plan->buffers[i].bytes;
+    return bytes;
+}
+
+/* Codes of what stays in memory after F as well, because somebody else reads
+ * it, would be more instead of less. Whether there were any. */
+static bool drop_codes(struct planner *planner)
+{
+    const struct frame_plan *plan = planner->plan;
+    bool found = false;
+
+    for (int i = 0; i < planner->program->step_count; i++) {
+        const slot input = planner->program->steps[i].input;
+        const struct frame_buffer *x;
+
+        if (plan->codes[i] < 0) continue;
+        x = &plan->buffers[plan->activation[input]];
+        if (x->last < plan->forward_end && all_codes(plan, input) < x->bytes)
+            continue;
+        planner->whole[i] = found = true;
+    }
+    return found;
+}
+
 static status plan_passes(struct planner *planner)
 {
-    TRY(index_steps(planner));
     TRY(plan_forward(planner));
     planner->plan->backward_end = planner->plan->forward_end;
     return trains(planner) ? plan_backward(planner) : OK;
@@ -582,56 +658,19 @@ status frame_plan_build(struct frame_plan *plan, const struct program *program,
                         enum backward_mode mode)
 {
     struct planner planner = {.plan = plan, .program = program, .mode = mode};
-    int **maps[] = {&plan->activation, &plan->again, &plan->gradient,
-                    &plan->sums, &plan->gradient_sums};
     status result;
+    bool again;
 
-    *plan = (struct frame_plan){.mode = mode};
-    for (int i = 0; i < 5; i++) TRY(take_map(maps[i], program->slot_count));
-    result = plan_passes(&planner);
+    TRY(plan_begin(&planner));
+    result = index_steps(&planner);
+    if (result == OK) result = plan_passes(&planner);
+    again = result == OK && drop_codes(&planner);
+    if (again) {
+        frame_plan_free(plan);
+        result = plan_begin(&planner);
+        if (result == OK) result = plan_passes(&planner);
+    }
     planner_free(&planner);
     TRY(result);
     return assign_offsets(plan);
-}
-
-void frame_plan_free(struct frame_plan *plan)
-{
-    memory_free(plan->events);
-    memory_free(plan->buffers);
-    memory_free(plan->activation);
-    memory_free(plan->again);
-    memory_free(plan->gradient);
-    memory_free(plan->sums);
-    memory_free(plan->gradient_sums);
-    *plan = (struct frame_plan){0};
-}
-
-status frame_plan_print(const struct frame_plan *plan,
-                        const struct program *program, struct text *out)
-{
-    char amount[32];
-
-    TRY(text_printf(out, "frame of %s (%lld bytes), %d events, %d buffers\n",
-                    text_bytes(amount, (uint64_t)plan->bytes),
-                    (long long)plan->bytes, plan->event_count,
-                    plan->buffer_count));
-    for (int i = 0; i < plan->buffer_count; i++) {
-        const struct frame_buffer *buffer = &plan->buffers[i];
-        const struct slot_info *info = &program->slots[buffer->slot];
-
-        TRY(text_printf(out,
-                        "%11s %12lld bytes at %12lld, events %4d to %4d: "
-                        "%s%s%s s%d, %s, ",
-                        text_bytes(amount, (uint64_t)buffer->bytes),
-                        (long long)buffer->bytes, (long long)buffer->offset,
-                        buffer->first, buffer->last,
-                        buffer->sums ? "sums of the " : "",
-                        buffer->gradient ? "gradient of " : "", info->name,
-                        buffer->slot, dtype_name(buffer->dtype)));
-        if (info->block < 0)
-            TRY(text_append_string(out, "outside the blocks\n"));
-        else
-            TRY(text_printf(out, "block %d\n", info->block));
-    }
-    return OK;
 }

@@ -40,6 +40,7 @@ struct frame_buffer {
     slot slot;
     bool gradient;
     bool sums;        /* over ranks, before they are rounded */
+    bool codes;       /* of the slot, as one product reads it in W (saved.h) */
     enum dtype dtype;
 };
 
@@ -56,6 +57,8 @@ struct frame_plan {
     int *sums, *gradient_sums; /* owned, [slots]: buffers of sums over ranks
                        * that a product starts, where the slot, or its
                        * gradient, is narrow; -1 none */
+    int *codes;       /* owned, [steps]: buffer of the input's codes, from F
+                       * to W, in place of the slot; -1 none */
     int64_t bytes;    /* of one frame */
 };
 

@@ -91,7 +91,8 @@ status weight_pieces(const struct step *step, struct run *run,
     struct piece piece;
 
     if (!gradient_made(run->program, step->use[0])) return OK;
-    TRY(overlap_wait_all(run, run_slot(run, step->input)));
+    if (!quantized_is_saved(run, step))
+        TRY(overlap_wait_all(run, run_slot(run, step->input)));
     TRY(overlap_wait_all(run, run_gradient(run, step->output)));
     while (piece_next(&run->gradients->cut[0], run->batch.index, &cursor,
                       &piece))

@@ -77,6 +77,16 @@ static status multiply(struct run *run, const struct matmul *all,
     return OK;
 }
 
+/* The first chunk of sequences that F works on. */
+static int64_t window_first(const struct run *run)
+{
+    const struct program *p = run->program;
+
+    return run->window == 0 ? 0
+                            : program_rows(p) * (run->window - 1) /
+                                  overlap_pieces(p);
+}
+
 static status linear_forward(const struct step *step, struct run *run)
 {
     const struct param *param = weight_param(run, step);
@@ -100,6 +110,8 @@ static status linear_forward(const struct step *step, struct run *run)
         left = run_slot(run, step->left);
         call.left = &left;
     }
+    if (run->event->pass == PASS_FORWARD && quantized_is_saved(run, step))
+        TRY(quantized_save(run, step, window_first(run), call.a));
     if (quantized_is(run, step)) {
         struct tensor weight = run_weight(run, step, 0);
 
@@ -151,12 +163,15 @@ static status linear_product(struct run *run, const struct step *step,
     const int64_t first = piece->first_sequence * run->program->chunks;
     struct tensor dy =
         piece_rows(run, run_gradient(run, step->output), piece);
-    struct tensor x = piece_rows(run, run_slot(run, step->input), piece);
+    const bool saved = quantized_is_saved(run, step);
+    struct tensor x;
 
+    if (!saved) x = piece_rows(run, run_slot(run, step->input), piece);
     if (quantized_is(run, step)) {
         CHECK(!piece->cut);
         TRY(quantized_tokens(run, step, USE_WGRAD, true, first, &dy));
-        TRY(quantized_tokens(run, step, USE_WGRAD, false, first, &x));
+        TRY(saved ? quantized_saved(run, step, first, dy.shape[0], &x)
+                  : quantized_tokens(run, step, USE_WGRAD, false, first, &x));
     }
     return weight_product(run, step, dy, x, piece);
 }

@@ -58,6 +58,8 @@ struct precision_use {
     int history;           /* steps whose largest magnitudes late scales
                             * remember */
     struct accumulator accumulator; /* of the products */
+    bool saved;            /* inputs wait for W as codes where they can
+                            * (saved.h) */
 };
 
 enum { PRECISIONS = 11 };

@@ -6,6 +6,7 @@
  *
  * left is x or dy, right the other operand. */
 #include "nn/late.h"
+#include "nn/saved.h"
 #include "nn/straight.h"
 
 /* The counter's bits, as dropout has them. */
@@ -358,6 +359,80 @@ status quantized_tokens(struct run *run, const struct step *step,
         fill_places(run, site, first, x->shape[0], room.places);
     *x = call.out;
     return run->kernels->quantize(run->stream, &call);
+}
+
+/* ---- x of W, as codes from F on ---- */
+
+bool quantized_is_saved(const struct run *run, const struct step *step)
+{
+    return run->plan->codes[step->index] >= 0;
+}
+
+static struct block_coding coding_of(const struct quantize *call)
+{
+    return (struct block_coding){
+        .rows = call->rows, .cols = call->cols, .row_spans = call->row_spans,
+        .col_spans = call->col_spans, .format = call->format,
+        .block_rows = call->block_rows, .block_cols = call->block_cols,
+        .scale = call->scale, .known = call->known};
+}
+
+/* How x of dW is rounded. */
+static struct quantize saved_call(const struct run *run,
+                                  const struct step *step,
+                                  const struct room *room, struct tensor x)
+{
+    const struct program *p = run->program;
+    const struct param *param = weight_of(p, step);
+    const struct quantized_operand of = {
+        &p->precision.recipe.activations, late_value(param, USE_WGRAD, true),
+        true};
+    struct quantize call = {.in = x, .rows = room->rows, .cols = room->cols,
+                            .peaks = room->peaks};
+
+    quantized_set(&call, run, &of);
+    call.out = tensor_2d(room->right, DTYPE_BF16, x.shape[0], x.shape[1]);
+    call.row_spans = fill_tokens(p, x.shape[0], room->rows);
+    call.col_spans = quantized_features(p, param, false, room->cols);
+    return call;
+}
+
+status quantized_save(struct run *run, const struct step *step, int64_t first,
+                      struct tensor x)
+{
+    const struct program *p = run->program;
+    const struct room room = room_of(step, p, run->scratch);
+    const struct saved_place to =
+        saved_place(p, step, run_codes(run, step), first);
+
+    if (keeps(p, weight_of(p, step))) TRY(round_kept(run, step, &x));
+    const struct quantize call = saved_call(run, step, &room, x);
+    const struct block_encode encode = {
+        .what = ENCODE_ALL, .in = x, .coding = coding_of(&call),
+        .peaks = (float *)room.left, .scales = to.scales, .codes = to.codes,
+        .row_bytes = to.row_bytes};
+
+    if (call.tally != NULL || call.seen != NULL)
+        TRY(run->kernels->quantize(run->stream, &call));
+    return run->kernels->block_encode(run->stream, &encode);
+}
+
+status quantized_saved(struct run *run, const struct step *step, int64_t first,
+                       int64_t tokens, struct tensor *x)
+{
+    const struct program *p = run->program;
+    const struct room room = room_of(step, p, run->scratch);
+    const struct saved_place from =
+        saved_place(p, step, run_codes(run, step), first);
+    const struct tensor shape = tensor_2d(room.right, DTYPE_BF16, tokens,
+                                          weight_of(p, step)->cols);
+    const struct quantize call = saved_call(run, step, &room, shape);
+    const struct block_decode decode = {
+        .out = shape, .coding = coding_of(&call), .scales = from.scales,
+        .codes = from.codes, .row_bytes = from.row_bytes};
+
+    *x = shape;
+    return run->kernels->block_decode(run->stream, &decode);
 }
 
 /* Rows of a weight by their numbers in the whole: the same for all tokens of a

@@ -33,6 +33,14 @@ status quantized_product(struct run *run, const struct step *step,
 status quantized_tokens(struct run *run, const struct step *step,
                         enum product_use use, bool gradient, int64_t first,
                         struct tensor *x);
+/* x, of W, as codes in the frame (saved.h), where the frame has them for the
+ * step; and *x [tokens, width] of those. Room of the weight's numbers is used
+ * for it. */
+bool quantized_is_saved(const struct run *run, const struct step *step);
+status quantized_save(struct run *run, const struct step *step, int64_t first,
+                      struct tensor x);
+status quantized_saved(struct run *run, const struct step *step, int64_t first,
+                       int64_t tokens, struct tensor *x);
 /* *w, the step's weight, becomes the same rounded. */
 status quantized_weight(struct run *run, const struct step *step,
                         enum product_use use, struct tensor *w);

@@ -43,14 +43,19 @@ static struct tensor shaped(const struct run *run, int buffer, slot which)
                                         run->plan->buffers[buffer].gradient));
 }
 
-/* A layer uses what is alive at its event, and nothing else. */
-static struct tensor alive(const struct run *run, int buffer, slot which)
+static void check_alive(const struct run *run, int buffer)
 {
     const int event = (int)(run->event - run->plan->events);
 
     CHECK(buffer >= 0);
     CHECK(!run->poison || (run->plan->buffers[buffer].first <= event &&
                            event <= run->plan->buffers[buffer].last));
+}
+
+/* A layer uses what is alive at its event, and nothing else. */
+static struct tensor alive(const struct run *run, int buffer, slot which)
+{
+    check_alive(run, buffer);
     return shaped(run, buffer, which);
 }
 
@@ -69,6 +74,14 @@ struct tensor run_slot(const struct run *run, slot which)
 struct tensor run_gradient(const struct run *run, slot which)
 {
     return alive(run, run->plan->gradient[which], which);
+}
+
+void *run_codes(const struct run *run, const struct step *step)
+{
+    const int buffer = run->plan->codes[step->index];
+
+    check_alive(run, buffer);
+    return frame_at(run, buffer);
 }
 
 struct tensor run_sums(const struct run *run, slot which, bool gradient)

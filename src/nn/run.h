@@ -155,6 +155,8 @@ void run_rope_fill(struct run *run, void *memory, void *room);
 /* [tokens, width] of the slot, as it stands in the current pass. */
 struct tensor run_slot(const struct run *run, slot which);
 struct tensor run_gradient(const struct run *run, slot which);
+/* The codes of the step's input (saved.h). */
+void *run_codes(const struct run *run, const struct step *step);
 /* Where the sums over ranks of the slot, or of its gradient, go that a product
  * starts: real. */
 struct tensor run_sums(const struct run *run, slot which, bool gradient);

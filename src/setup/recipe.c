@@ -5,6 +5,8 @@
 
 #include <string.h>
 
+#include "nn/saved.h"
+
 enum { PROMOTE_MOST = 1 << 20 };
 
 static bool is_off(const char *accumulator)
@@ -99,6 +101,24 @@ static status check_alone(const struct options *o)
     return OK;
 }
 
+static status choose_saved(struct precision_use *use, const char *value)
+{
+    static const char *const values[] = {"auto", "recipe", "dtype"};
+    const char *near = text_nearest(value, values, 3);
+
+    use->saved = false;
+    if (strcmp(value, "dtype") == 0) return OK;
+    if (strcmp(value, "auto") != 0 && strcmp(value, "recipe") != 0)
+        FAIL(ERR_CONFIG, "train.saved_activations: %s is not auto, recipe or "
+                         "dtype%s%s", value, near ? "; nearest: " : "",
+             near ? near : "");
+    use->saved = saved_codes(use) == NULL;
+    if (strcmp(value, "auto") == 0 || use->saved) return OK;
+    FAIL(ERR_CONFIG, "train.saved_activations: recipe keeps the inputs of "
+                     "products as the codes that W reads, but %s; set auto or "
+                     "dtype", saved_codes(use));
+}
+
 status recipe_choose(struct stage_request *r, const struct options *o,
                      int layers)
 {
@@ -112,7 +132,10 @@ status recipe_choose(struct stage_request *r, const struct options *o,
     *out = (struct precision_use){0};
     TRY(read_accumulator(&accumulator, o->numerics.accumulator));
     TRY(precision_parse(&recipe, name));
-    if (recipe == NULL) return check_alone(o);
+    if (recipe == NULL) {
+        TRY(choose_saved(out, o->train.saved_activations));
+        return check_alone(o);
+    }
     if (r->dtype != DTYPE_BF16)
         FAIL(ERR_CONFIG, "numerics.recipe: %s rounds the operands of bfloat16 "
                          "products, but train.dtype is %s; set "
@@ -130,6 +153,7 @@ status recipe_choose(struct stage_request *r, const struct options *o,
              out->first, last, layers, name);
     TRY(precision_change(&out->recipe, o->numerics.recipe_rows.items,
                          o->numerics.recipe_rows.count));
+    TRY(choose_saved(out, o->train.saved_activations));
     return is_off(o->numerics.accumulator)
                ? OK : check_accumulator(&out->recipe, o->numerics.accumulator);
 }

@@ -72,4 +72,24 @@ every "gpt2 float32"
 config=llama.yaml
 common="--set train.dtype=float64 --set model.tied=true"
 every "llama float64"
+
+# Inputs of products as codes between F and W: the same bits in less memory.
+frame() { # VALUE: bytes of the frame
+    lockstep plan llama.yaml $common --set train.saved_activations="$1" \
+        --explain memory | sed -n 's/.*frame of .*(\([0-9]*\) bytes).*/\1/p'
+}
+for recipe in fp8-tiles mxfp8 mxfp8-floor hfp8 fp8-tensor fp8-delayed mxfp4 \
+    bitnet; do
+    common="--set train.dtype=bfloat16 --set train.recompute=none
+        --set numerics.recipe=$recipe"
+    rm -rf first
+    # shellcheck disable=SC2086
+    must train llama.yaml --run first $common \
+        --set train.saved_activations=dtype --set train.micro_batch=16
+    config=llama.yaml
+    same "$recipe, inputs as codes" --set train.saved_activations=recipe
+    [ "$(frame recipe)" -lt "$(frame dtype)" ] &&
+        ok "$recipe, codes take less memory" ||
+        bad "$recipe, codes" "the frame is not smaller"
+done
 report
