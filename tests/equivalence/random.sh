@@ -83,6 +83,8 @@ draw() { # SEED
             text = text " train.micro_batch=" of("1 1 2 3")
             again = of("none block [norm,activation]")
             if (again != "none") text = text " train.recompute=" again
+            if (random(3) == 0)
+                text = text " train.saved_activations=auto"
             if (random(3) == 0 && length(text) < 190)
                 text = text " mesh.order=" of("tensor,data shard,pipe " \
                     "pipe,tensor,data,shard data,context,pipe")
