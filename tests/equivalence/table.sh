@@ -161,7 +161,7 @@ printf '%s\n' "ranks=4 mesh.tensor=4" "ranks=2 mesh.context=2" \
     "ranks=2 mesh.tensor=2 tensor.overlap=3 train.micro_batch=1" \
     "ranks=8 mesh.tensor=4 mesh.context=2 train.recompute=block" \
     "ranks=4 mesh.data=2 mesh.context=2 zero=zero2" \
-    "ranks=1 train.saved_activations=auto train.recompute=norm" \
+    "ranks=1 train.saved_activations=auto train.recompute=none" \
     "ranks=2 mesh.context=2 context.kind=allgather train.saved_activations=auto train.micro_batch=1" \
     "ranks=4 mesh.tensor=2 mesh.pipe=2 schedule.name=zb-h1 train.saved_activations=auto train.micro_batch=1" \
     "ranks=2 mesh.data=2 zero=fsdp train.saved_activations=auto" >layouts.txt
