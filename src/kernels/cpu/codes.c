@@ -62,21 +62,6 @@ ELEMENTARY void row_peaks(enum dtype dtype, const struct code_format *f,
     }
 }
 
-/* peak = the larger one, whatever other threads do with it. */
-static void peak_raise(float *peak, uint32_t bits)
-{
-    float have;
-
-    __atomic_load(peak, &have, __ATOMIC_RELAXED);
-    while (bits > bits_of_f32(have)) {
-        float want = f32_of_bits(bits);
-
-        if (__atomic_compare_exchange(peak, &have, &want, true,
-                                      __ATOMIC_RELAXED, __ATOMIC_RELAXED))
-            return;
-    }
-}
-
 static void patch_peaks(const struct code_job *job, const struct patch *x)
 {
     const struct block_encode *p = job->to;

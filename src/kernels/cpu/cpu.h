@@ -38,4 +38,20 @@ static inline void cpu_run(struct stream *stream, int64_t elements,
                 argument);
 }
 
+/* peak = the larger one, whatever other threads do with it; bits: of a
+ * magnitude. */
+static inline void peak_raise(float *peak, uint32_t bits)
+{
+    float have;
+
+    __atomic_load(peak, &have, __ATOMIC_RELAXED);
+    while (bits > bits_of_f32(have)) {
+        float want = f32_of_bits(bits);
+
+        if (__atomic_compare_exchange(peak, &have, &want, true,
+                                      __ATOMIC_RELAXED, __ATOMIC_RELAXED))
+            return;
+    }
+}
+
 #endif

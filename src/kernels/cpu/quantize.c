@@ -447,21 +447,6 @@ static void group_write(const struct quantize_job *job, int64_t row,
     }
 }
 
-/* peak = the larger one, whatever other threads do with it. */
-static void peak_raise(float *peak, uint32_t bits)
-{
-    float have;
-
-    __atomic_load(peak, &have, __ATOMIC_RELAXED);
-    while (bits > bits_of_f32(have)) {
-        float want = f32_of_bits(bits);
-
-        if (__atomic_compare_exchange(peak, &have, &want, true,
-                                      __ATOMIC_RELAXED, __ATOMIC_RELAXED))
-            return;
-    }
-}
-
 /* Calls one of two functions for the groups of a thread. */
 static void each_group(const struct quantize_job *job, bool peaks,
                        int64_t first, int64_t last)
