@@ -86,7 +86,7 @@ static void patch_peaks(const struct code_job *job, const struct patch *x)
         uint32_t one = 0;
 
         for (; c < end; c++) one = most[c] > one ? most[c] : one;
-        peak_raise(&p->peaks[at], one);
+        magnitude_raise(&p->peaks[at], one);
     }
 }
 

@@ -38,9 +38,9 @@ static inline void cpu_run(struct stream *stream, int64_t elements,
                 argument);
 }
 
-/* peak = the larger one, whatever other threads do with it; bits: of a
+/* peak = the larger one, whatever other threads do with it. bits: of a
  * magnitude. */
-static inline void peak_raise(float *peak, uint32_t bits)
+static inline void magnitude_raise(float *peak, uint32_t bits)
 {
     float have;
 

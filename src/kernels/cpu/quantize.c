@@ -469,8 +469,8 @@ static void each_group(const struct quantize_job *job, bool peaks,
                                     !p->cols[j].copy;
 
                 if (peaks)
-                    peak_raise(region,
-                               rows_peak(job, rows.first + r, count, j));
+                    magnitude_raise(region,
+                                    rows_peak(job, rows.first + r, count, j));
                 else
                     group_write(job, rows.first + r, count, j,
                                 region != NULL ? *region : 0, counts);
