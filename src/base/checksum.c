@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* checksum.c - CRC-32C and SHA-256 of file.h.
+/* checksum.c - CRC-32C, SHA-256 and MD5 of file.h.
  *
  * CRC-32C, reflected: polynomial 0x82F63B78 with x^31 in the lowest bit. The
  * processor's own instruction is used where it has one; else eight tables
@@ -210,36 +210,54 @@ static void sha_block(uint32_t state[8], const unsigned char *block)
     for (int i = 0; i < 8; i++) state[i] += s[i];
 }
 
+/* One bit, zeros and the length: the end of what SHA-256 and MD5 take in blocks
+ * of 64 bytes. Its bytes: 64 or 128. */
+static size_t end_blocks(const unsigned char *bytes, size_t length,
+                         bool big_first, unsigned char last[128])
+{
+    const size_t rest = length % 64, padded = rest < 56 ? 64 : 128;
+    const uint64_t bits = (uint64_t)length * 8;
+
+    memset(last, 0, 128);
+    if (rest > 0) memcpy(last, bytes + (length - rest), rest);
+    last[rest] = 0x80;
+    for (size_t i = 0; i < 8; i++)
+        last[big_first ? padded - 1 - i : padded - 8 + i] =
+            (unsigned char)(bits >> 8 * i);
+    return padded;
+}
+
 static void sha256(const void *bytes, size_t length,
                    unsigned char out[SHA256_BYTES])
 {
     uint32_t state[8] = {0x6a09e667, 0xbb67ae85, 0x3c6ef372, 0xa54ff53a,
                          0x510e527f, 0x9b05688c, 0x1f83d9ab, 0x5be0cd19};
     const unsigned char *at = bytes;
-    const size_t whole = length / 64 * 64, rest = length - whole;
-    const size_t padded = rest < 56 ? 64 : 128;
-    const uint64_t bits = (uint64_t)length * 8;
-    unsigned char last[128] = {0};
+    unsigned char last[128];
+    const size_t padded = end_blocks(at, length, true, last);
 
-    for (size_t i = 0; i < whole; i += 64) sha_block(state, at + i);
-    if (rest > 0) memcpy(last, at + whole, rest);
-    last[rest] = 0x80;
-    for (int i = 0; i < 8; i++)
-        last[padded - 1 - (size_t)i] = (unsigned char)(bits >> 8 * i);
+    for (size_t i = 0; i < length / 64 * 64; i += 64) sha_block(state, at + i);
     for (size_t i = 0; i < padded; i += 64) sha_block(state, last + i);
     for (int i = 0; i < SHA256_BYTES; i++)
         out[i] = (unsigned char)(state[i / 4] >> (24 - 8 * (i % 4)));
 }
 
-void sha256_hex(const void *bytes, size_t length, char hex[65])
+/* hex [2 count + 1]. */
+static void write_hex(const unsigned char *hash, int count, char *hex)
 {
     static const char digits[] = "0123456789abcdef";
+
+    for (int i = 0; i < 2 * count; i++)
+        hex[i] = digits[hash[i / 2] >> (i % 2 == 0 ? 4 : 0) & 0xF];
+    hex[2 * count] = '\0';
+}
+
+void sha256_hex(const void *bytes, size_t length, char hex[65])
+{
     unsigned char hash[SHA256_BYTES];
 
     sha256(bytes, length, hash);
-    for (int i = 0; i < 64; i++)
-        hex[i] = digits[hash[i / 2] >> (i % 2 == 0 ? 4 : 0) & 0xF];
-    hex[64] = '\0';
+    write_hex(hash, SHA256_BYTES, hex);
 }
 
 status hmac_sha256(const unsigned char key[SHA256_BYTES], const void *bytes,
@@ -270,4 +288,73 @@ bool hmac_equal(const unsigned char a[SHA256_BYTES],
     for (int i = 0; i < SHA256_BYTES; i++)
         differs = (unsigned char)(differs | (a[i] ^ b[i]));
     return differs == 0;
+}
+
+/* ---- MD5 ---- */
+
+/* floor(2^32 |sin(i + 1)|) */
+static const uint32_t md5_constants[64] = {
+    0xd76aa478, 0xe8c7b756, 0x242070db, 0xc1bdceee,
+    0xf57c0faf, 0x4787c62a, 0xa8304613, 0xfd469501,
+    0x698098d8, 0x8b44f7af, 0xffff5bb1, 0x895cd7be,
+    0x6b901122, 0xfd987193, 0xa679438e, 0x49b40821,
+    0xf61e2562, 0xc040b340, 0x265e5a51, 0xe9b6c7aa,
+    0xd62f105d, 0x02441453, 0xd8a1e681, 0xe7d3fbc8,
+    0x21e1cde6, 0xc33707d6, 0xf4d50d87, 0x455a14ed,
+    0xa9e3e905, 0xfcefa3f8, 0x676f02d9, 0x8d2a4c8a,
+    0xfffa3942, 0x8771f681, 0x6d9d6122, 0xfde5380c,
+    0xa4beea44, 0x4bdecfa9, 0xf6bb4b60, 0xbebfbc70,
+    0x289b7ec6, 0xeaa127fa, 0xd4ef3085, 0x04881d05,
+    0xd9d4d039, 0xe6db99e5, 0x1fa27cf8, 0xc4ac5665,
+    0xf4292244, 0x432aff97, 0xab9423a7, 0xfc93a039,
+    0x655b59c3, 0x8f0ccc92, 0xffeff47d, 0x85845dd1,
+    0x6fa87e4f, 0xfe2ce6e0, 0xa3014314, 0x4e0811a1,
+    0xf7537e82, 0xbd3af235, 0x2ad7d2bb, 0xeb86d391,
+};
+
+static void md5_block(uint32_t state[4], const unsigned char *block)
+{
+    static const unsigned char turns[16] = {7, 12, 17, 22, 5, 9, 14, 20,
+                                            4, 11, 16, 23, 6, 10, 15, 21};
+    uint32_t w[16], a = state[0], b = state[1], c = state[2], d = state[3];
+
+    for (int i = 0; i < 16; i++)
+        w[i] = block[4 * i] | (uint32_t)block[4 * i + 1] << 8 |
+               (uint32_t)block[4 * i + 2] << 16 |
+               (uint32_t)block[4 * i + 3] << 24;
+    for (int i = 0; i < 64; i++) {
+        const int round = i / 16;
+        const uint32_t mixed = round == 0   ? (b & c) | (~b & d)
+                               : round == 1 ? (d & b) | (~d & c)
+                               : round == 2 ? b ^ c ^ d
+                                            : c ^ (b | ~d);
+        const int from = round == 0   ? i
+                         : round == 1 ? 5 * i + 1
+                         : round == 2 ? 3 * i + 5
+                                      : 7 * i;
+        const uint32_t sum = a + mixed + md5_constants[i] + w[from % 16];
+
+        a = d;
+        d = c;
+        c = b;
+        b += rotate(sum, 32 - turns[4 * round + i % 4]);
+    }
+    state[0] += a;
+    state[1] += b;
+    state[2] += c;
+    state[3] += d;
+}
+
+void md5_hex(const void *bytes, size_t length, char hex[33])
+{
+    uint32_t state[4] = {0x67452301, 0xefcdab89, 0x98badcfe, 0x10325476};
+    const unsigned char *at = bytes;
+    unsigned char last[128], out[16];
+    const size_t padded = end_blocks(at, length, false, last);
+
+    for (size_t i = 0; i < length / 64 * 64; i += 64) md5_block(state, at + i);
+    for (size_t i = 0; i < padded; i += 64) md5_block(state, last + i);
+    for (int i = 0; i < 16; i++)
+        out[i] = (unsigned char)(state[i / 4] >> 8 * (i % 4));
+    write_hex(out, 16, hex);
 }

@@ -118,6 +118,9 @@ uint32_t crc32c_combine(uint32_t crc_a, uint32_t crc_b, uint64_t length_b);
 /* SHA-256 (FIPS 180-4), for printing what a corpus is. hex [65]. */
 enum { SHA256_BYTES = 32, HMAC_BYTES_MOST = 4096 };
 void sha256_hex(const void *bytes, size_t length, char hex[65]);
+/* MD5 (RFC 1321), by which object storage names parts; nothing is safe by it.
+ * hex [33]. */
+void md5_hex(const void *bytes, size_t length, char hex[33]);
 /* HMAC-SHA256 (RFC 2104). ERR_CONFIG: more than HMAC_BYTES_MOST. */
 status hmac_sha256(const unsigned char key[SHA256_BYTES], const void *bytes,
                    size_t length, unsigned char out[SHA256_BYTES]);

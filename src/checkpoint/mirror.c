@@ -29,8 +29,9 @@ status mirror_key(char out[S3_KEY_BYTES], const char *step,
 
 /* ---- sending ---- */
 
+/* `there`: an object of that name may be there. */
 static status send_file(struct s3 *s3, const char *directory, const char *name,
-                        const char *key)
+                        const char *key, bool there)
 {
     char path[PATH_BYTES];
     int64_t bytes;
@@ -38,7 +39,7 @@ static status send_file(struct s3 *s3, const char *directory, const char *name,
     TRY(path_join(path, sizeof path, directory, name));
     TRY(file_size(path, &bytes));
     TRY(fault_point("mirror.object"));
-    return s3_put_file(s3, key, path, bytes);
+    return s3_put_file(s3, key, path, bytes, there);
 }
 
 /* Whether the storage holds this very step there: its manifest is the same. */
@@ -66,8 +67,10 @@ done:
     return result;
 }
 
-/* The manifest last: whoever sees it sees all that it names. */
-static status send_step(struct s3 *s3, const char *directory, const char *name)
+/* The manifest last: whoever sees it sees all that it names. A step that was
+ * interrupted goes on where it stopped. */
+static status send_step(struct s3 *s3, const struct mirror_objects *there,
+                        const char *directory, const char *name)
 {
     char key[S3_KEY_BYTES];
     char **names = NULL;
@@ -78,10 +81,13 @@ static status send_step(struct s3 *s3, const char *directory, const char *name)
     for (int i = 0; i < count && result == OK; i++) {
         if (strcmp(names[i], "manifest.json") == 0) continue;
         result = mirror_key(key, name, names[i]);
-        if (result == OK) result = send_file(s3, directory, names[i], key);
+        if (result == OK)
+            result = send_file(s3, directory, names[i], key,
+                               mirror_holds(there, key));
     }
     if (result == OK) result = mirror_key(key, name, "manifest.json");
-    if (result == OK) result = send_file(s3, directory, "manifest.json", key);
+    if (result == OK)
+        result = send_file(s3, directory, "manifest.json", key, false);
     directory_list_free(names, count);
     return result;
 }
@@ -93,7 +99,8 @@ static status send_own(struct s3 *s3, const char *run)
     for (int i = 0; i < MIRROR_OWN_FILES; i++) {
         TRY(path_join(path, sizeof path, run, mirror_own_files[i]));
         if (file_exists(path))
-            TRY(send_file(s3, run, mirror_own_files[i], mirror_own_files[i]));
+            TRY(send_file(s3, run, mirror_own_files[i], mirror_own_files[i],
+                          false));
     }
     return OK;
 }
@@ -122,7 +129,7 @@ static status send_place(struct s3 *s3, const struct mirror_step *what,
         FAIL(ERR_CONFIG, "%s: was sent %d times", local, place->version - 1);
     mirror_place_name(name, place);
     TRY(what->may_write(what->run, true));
-    return send_step(s3, directory, name);
+    return send_step(s3, there, directory, name);
 }
 
 /* Steps that could not be sent when they were saved, and are on the disk still.

@@ -8,6 +8,7 @@
 #include "base/file.h"
 #include "base/text.h"
 #include "checkpoint/history.h"
+#include "checkpoint/mirror.h"
 
 void mirror_place_name(char out[MIRROR_NAME_BYTES],
                        const struct mirror_place *place)
@@ -97,7 +98,28 @@ int mirror_version(const struct mirror_objects *objects, int64_t step)
     return version;
 }
 
+bool mirror_holds(const struct mirror_objects *objects, const char *key)
+{
+    for (int i = 0; i < objects->count; i++)
+        if (strcmp(objects->items[i].key, key) == 0) return true;
+    return false;
+}
+
 /* ---- removing ---- */
+
+/* An upload in parts that is not under way: all of steps up to the newest were
+ * sent, or will not be. */
+static bool is_stale(const void *newest, const char *key)
+{
+    const struct mirror_place *last = newest;
+    const char *slash = strchr(key, '/');
+    struct mirror_place place;
+
+    for (int i = 0; i < MIRROR_OWN_FILES && slash == NULL; i++)
+        if (strcmp(key, mirror_own_files[i]) == 0) return true;
+    return slash != NULL && mirror_place_parse(key, &place) &&
+           file_name_is_safe(slash + 1) && place.step <= last->step;
+}
 
 static int order(const void *left, const void *right)
 {
@@ -187,7 +209,9 @@ status mirror_prune(struct s3 *s3, const struct mirror_place *newest,
                   (p->step <= newest->step &&
                    p->version < version_of(steps, count, p->step));
     }
-    result = remove_those(s3, &all, goes);
+    TRY_GOTO(done, result, remove_those(s3, &all, goes));
+    if (s3_drop_uploads(s3, is_stale, newest) != OK)
+        status_clear(); /* not each storage, or user, may list them */
 done:
     memory_free(memory);
     memory_free(steps);

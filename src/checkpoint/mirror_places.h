@@ -34,9 +34,12 @@ status mirror_objects_read(struct mirror_objects *objects, struct s3 *s3);
 void mirror_objects_free(struct mirror_objects *objects);
 /* The newest version of a step that was sent whole; 0: none. */
 int mirror_version(const struct mirror_objects *objects, int64_t step);
+/* Whether there is an object of that name. */
+bool mirror_holds(const struct mirror_objects *objects, const char *key);
 
 /* Removes steps before `newest` but for the last keep_last and the multiples of
- * keep_every (0: none), and all versions of a step but the newest whole one. */
+ * keep_every (0: none), all versions of a step but the newest whole one, and
+ * uploads in parts, up to `newest`, that nobody goes on with. */
 status mirror_prune(struct s3 *s3, const struct mirror_place *newest,
                     int64_t keep_last, int64_t keep_every);
 

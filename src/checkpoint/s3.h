@@ -35,9 +35,17 @@ void s3_hurry(struct s3 *s3, double seconds);
  */
 status s3_put(struct s3 *s3, const char *key, const void *bytes,
               size_t length);
-/* The first `length` bytes of the file, which is read back and compared. */
+/* The first `length` bytes of the file, which is read back and compared. Of a
+ * large one whose upload was interrupted, only the parts that the storage lacks
+ * are sent. `there`: an object of that name may be there; it stays where it has
+ * these bytes. */
 status s3_put_file(struct s3 *s3, const char *key, const char *path,
-                   int64_t length);
+                   int64_t length, bool there);
+/* Ends uploads in parts that nobody will go on with, for which the storage
+ * would be paid: those of keys for which `goes` is true. */
+status s3_drop_uploads(struct s3 *s3,
+                       bool (*goes)(const void *argument, const char *key),
+                       const void *argument);
 /* ERR_FORMAT: it has more than bytes_max. */
 status s3_get(struct s3 *s3, const char *key, size_t bytes_max,
               struct text *out);

@@ -109,13 +109,13 @@ static size_t plain_text(const char *from, size_t length, char *out)
     return 1;
 }
 
-bool s3_element(const char *xml, size_t length, const char *tag, size_t *at,
-                char *out, size_t size)
+bool s3_inside(const char *xml, size_t length, const char *tag, size_t *at,
+               const char **inside, size_t *size)
 {
     char begins[48], ends[48];
-    size_t first, last, used = 0;
+    size_t first, last;
 
-    if (*at > length || strlen(tag) > 40 || size == 0) return false;
+    if (*at > length || strlen(tag) > 40) return false;
     snprintf(begins, sizeof begins, "<%s>", tag);
     snprintf(ends, sizeof ends, "</%s>", tag);
     first = find(xml, *at, length, begins);
@@ -124,9 +124,22 @@ bool s3_element(const char *xml, size_t length, const char *tag, size_t *at,
     last = find(xml, first, length, ends);
     if (last == length) return false;
     *at = last + strlen(ends);
-    while (first < last) {
+    *inside = xml + first;
+    *size = last - first;
+    return true;
+}
+
+bool s3_element(const char *xml, size_t length, const char *tag, size_t *at,
+                char *out, size_t size)
+{
+    const char *inside;
+    size_t left, used = 0, taken;
+
+    if (size == 0 || !s3_inside(xml, length, tag, at, &inside, &left))
+        return false;
+    for (; left > 0; inside += taken, left -= taken) {
         if (used + 1 >= size) return false;
-        first += plain_text(xml + first, last - first, &out[used]);
+        taken = plain_text(inside, left, &out[used]);
         if (out[used++] == '\0') return false;
     }
     out[used] = '\0';

@@ -24,6 +24,11 @@ status s3_place_parse(struct s3_place *place, const char *url);
 /* Percent-encoded, as queries are signed. False: it does not fit. */
 bool s3_encode(const char *text, char *out, size_t size);
 
+/* The bytes inside the first element `tag` that begins at or behind *at, which
+ * moves behind it. False: there is none. */
+bool s3_inside(const char *xml, size_t length, const char *tag, size_t *at,
+               const char **inside, size_t *size);
+
 /* The text of the first element `tag` that begins at or behind *at, without
  * the five entities of XML; *at moves behind it. False: there is none, or its
  * text has `size` bytes or more. */

@@ -109,6 +109,28 @@ TEST(sha256_gives_the_published_values)
                     "f439851db43d0ba5997337df154668eb");
 }
 
+/* RFC 1321, appendix A.5, and lengths around the padding's edges. */
+TEST(md5_gives_the_published_values)
+{
+    static char many[1000];
+    char hex[33];
+
+    md5_hex("", 0, hex);
+    EQUAL_TEXT(hex, "d41d8cd98f00b204e9800998ecf8427e");
+    md5_hex("message digest", 14, hex);
+    EQUAL_TEXT(hex, "f96b697d7cb7938d525a2f31aaf161d0");
+    md5_hex("1234567890123456789012345678901234567890"
+            "1234567890123456789012345678901234567890", 80, hex);
+    EQUAL_TEXT(hex, "57edf4a22be3c955ac49da2e2107b67a");
+    memset(many, 'a', sizeof many);
+    md5_hex(many, 55, hex);
+    EQUAL_TEXT(hex, "ef1772b6dff9a122358552954ad0df65");
+    md5_hex(many, 64, hex);
+    EQUAL_TEXT(hex, "014842d480b571495a4a0363793f7367");
+    md5_hex(many, sizeof many, hex);
+    EQUAL_TEXT(hex, "cabe45dcc9ae5b66ba86600cca6b8ba8");
+}
+
 /* RFC 4231, test cases 1 and 2, with keys filled up with zeros. */
 TEST(hmac_gives_the_published_values)
 {
@@ -134,4 +156,4 @@ TEST_MAIN(crc32c_gives_the_published_values,
           crc32c_is_right_at_every_length_and_offset,
           crc32c_is_right_for_long_texts,
           crc32c_continues_and_combines, sha256_gives_the_published_values,
-          hmac_gives_the_published_values)
+          md5_gives_the_published_values, hmac_gives_the_published_values)

@@ -1,0 +1,311 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* test_s3_send.c - mirrors src/checkpoint/s3_send.c: a server of scripted
+ * answers says which requests a file takes. */
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+#include <sys/socket.h>
+#include <unistd.h>
+#include "base/file.h"
+#include "checkpoint/s3.h"
+#include "checkpoint/s3_curl.h"
+#include "tests/test.h"
+
+/* ---- the server ---- */
+
+enum { LENGTH = 2 * S3_PART_BYTES + 1000 };
+
+static char bytes[LENGTH]; /* of the file */
+
+/* A request that must come next, and its answer. */
+struct turn {
+    const char *request; /* how it begins */
+    int code;
+    const char *body;    /* NULL: the bytes of the file */
+};
+
+static struct {
+    const struct turn *turns;
+    int count, done, listener;
+    char wrong[256]; /* a request that was not the next */
+    pthread_t thread;
+} server;
+
+/* The request line and the length of what follows the head, which is read. */
+static void take_request(int from, char line[1024])
+{
+    static char waste[1 << 16];
+    char head[8192];
+    size_t used = 0;
+    long left = 0;
+    const char *length;
+
+    while (used < sizeof head - 1 && recv(from, head + used, 1, 0) == 1) {
+        head[++used] = '\0';
+        if (used >= 4 && strcmp(head + used - 4, "\r\n\r\n") == 0) break;
+    }
+    snprintf(line, 1024, "%.*s", (int)strcspn(head, "\r"), head);
+    length = strcasestr(head, "\r\ncontent-length:");
+    if (length != NULL) left = strtol(length + 17, NULL, 10);
+    while (left > 0) {
+        const ssize_t some = recv(from, waste, left < (long)sizeof waste
+                                                   ? (size_t)left
+                                                   : sizeof waste, 0);
+
+        if (some <= 0) return;
+        left -= some;
+    }
+}
+
+static void send_all(int to, const char *text, size_t length)
+{
+    while (length > 0) {
+        const ssize_t some = send(to, text, length, MSG_NOSIGNAL);
+
+        if (some <= 0) return;
+        text += some;
+        length -= (size_t)some;
+    }
+}
+
+static void answer(int to, const struct turn *turn)
+{
+    const char *body = turn->body != NULL ? turn->body : bytes;
+    const size_t length = turn->body != NULL ? strlen(turn->body) : LENGTH;
+    char head[256];
+
+    snprintf(head, sizeof head, "HTTP/1.1 %d so\r\nContent-Length: %zu\r\n"
+             "ETag: \"e%d\"\r\nConnection: close\r\n\r\n", turn->code, length,
+             server.done);
+    send_all(to, head, strlen(head));
+    send_all(to, body, length);
+}
+
+static void *serve(void *none)
+{
+    static const struct turn wrong = {"", 418, "another was expected"};
+    char line[1024];
+    int peer;
+
+    while ((peer = accept(server.listener, NULL, NULL)) >= 0) {
+        const struct turn *turn = server.done < server.count
+                                      ? &server.turns[server.done] : &wrong;
+
+        take_request(peer, line);
+        if (strncmp(line, turn->request, strlen(turn->request)) != 0)
+            turn = &wrong;
+        if (turn == &wrong && server.wrong[0] == '\0')
+            snprintf(server.wrong, sizeof server.wrong, "%d: %.200s",
+                     server.done, line);
+        answer(peer, turn);
+        server.done++;
+        shutdown(peer, SHUT_WR);
+        close(peer);
+    }
+    return none;
+}
+
+static void start(const struct turn *turns, int count)
+{
+    struct sockaddr_in at = {.sin_family = AF_INET,
+                             .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    socklen_t size = sizeof at;
+    char url[64];
+
+    server.turns = turns;
+    server.count = count;
+    server.done = 0;
+    server.wrong[0] = '\0';
+    server.listener = socket(AF_INET, SOCK_STREAM, 0);
+    CHECK(bind(server.listener, (struct sockaddr *)&at, sizeof at) == 0);
+    CHECK(listen(server.listener, 8) == 0);
+    CHECK(getsockname(server.listener, (struct sockaddr *)&at, &size) == 0);
+    snprintf(url, sizeof url, "http://127.0.0.1:%d", ntohs(at.sin_port));
+    setenv("AWS_ENDPOINT_URL", url, 1);
+    setenv("AWS_ACCESS_KEY_ID", "nobody", 1);
+    setenv("AWS_SECRET_ACCESS_KEY", "knows", 1);
+    unsetenv("AWS_ENDPOINT_URL_S3");
+    CHECK(pthread_create(&server.thread, NULL, serve, NULL) == 0);
+}
+
+/* All turns came, and no other. */
+static void stop(void)
+{
+    shutdown(server.listener, SHUT_RDWR);
+    pthread_join(server.thread, NULL);
+    close(server.listener);
+    EQUAL_TEXT(server.wrong, "");
+    EQUAL_INT(server.done, server.count);
+}
+
+/* ---- what is sent ---- */
+
+static void fill(void)
+{
+    for (int64_t i = 0; i < LENGTH; i++) bytes[i] = (char)(i * 7 + i / 251);
+}
+
+static status send_file(bool there)
+{
+    char room[PATH_BYTES], path[PATH_BYTES];
+    struct s3 *s3;
+    status result;
+
+    fill();
+    test_directory(room);
+    IS_OK(path_join(path, sizeof path, room, "big"));
+    IS_OK(file_write_atomic(path, bytes, LENGTH));
+    IS_OK(s3_open(&s3, "s3://models/run"));
+    result = s3_put_file(s3, "big", path, LENGTH, there);
+    s3_close(s3);
+    CHECK(directory_remove(room) == OK);
+    return result;
+}
+
+/* Without libcurl nothing is sent, and s3_open says so. */
+static bool no_library(void)
+{
+    if (curl_find() && curl_signs()) return false;
+    fprintf(stderr, "not run: no libcurl that signs\n");
+    return true;
+}
+
+#define LIST "GET /models?prefix=run%2Fbig&uploads= "
+#define PARTS "GET /models/run/big?part-number-marker="
+#define BEGIN "POST /models/run/big?uploads= "
+#define PART(n) "PUT /models/run/big?partNumber=" #n "&uploadId=U%2F1 "
+#define COMPLETE "POST /models/run/big?uploadId=U%2F1 "
+#define DROP "DELETE /models/run/big?uploadId=U%2F1 "
+#define BACK "GET /models/run/big "
+#define BEGUN {LIST, 200, "<None/>"}, \
+    {BEGIN, 200, "<UploadId>U/1</UploadId>"}, {PART(1), 200, ""}, \
+    {PART(2), 200, ""}, {PART(3), 200, ""}
+#define RUN(turns) start(turns, ROWS(turns))
+
+TEST(an_interrupted_upload_goes_on_where_it_stopped)
+{
+    static char parts[2][512];
+    const struct turn turns[] = {
+        {LIST, 200, "<Upload><Key>run/bigger</Key><UploadId>N</UploadId>"
+                    "</Upload><Upload><Key>run/big</Key><UploadId>U/1"
+                    "</UploadId></Upload>"},
+        {PARTS "0&uploadId=U%2F1 ", 200, parts[0]},
+        {PARTS "1&uploadId=U%2F1 ", 200, parts[1]},
+        {PART(2), 200, ""}, {PART(3), 200, ""}, {COMPLETE, 200, "<Done/>"},
+        {BACK, 200, NULL}};
+    char hash[33];
+
+    if (no_library()) return;
+    fill();
+    md5_hex(bytes, S3_PART_BYTES, hash);
+    snprintf(parts[0], sizeof parts[0], "<IsTruncated>true</IsTruncated><Part>"
+             "<PartNumber>1</PartNumber><ETag>&quot;%s&quot;</ETag></Part>",
+             hash);
+    snprintf(parts[1], sizeof parts[1], "<IsTruncated>false</IsTruncated><Part>"
+             "<PartNumber>2</PartNumber><ETag>&quot;%s&quot;</ETag></Part>"
+             "<Part><PartNumber>9</PartNumber><ETag>x</ETag></Part>", hash);
+    RUN(turns);
+    IS_OK(send_file(false));
+    stop();
+}
+
+TEST(an_error_in_an_answer_200_is_repeated)
+{
+    const struct turn turns[] = {
+        BEGUN, {COMPLETE, 200, "<?xml?>\n<Error><Code>InternalError</Code>"
+                               "</Error>"},
+        {COMPLETE, 200, "<Done/>"}, {BACK, 200, NULL}};
+
+    if (no_library()) return;
+    RUN(turns);
+    IS_OK(send_file(false));
+    stop();
+}
+
+TEST(a_lost_answer_is_no_failure_where_the_file_is_whole)
+{
+    const struct turn turns[] = {
+        BEGUN, {COMPLETE, 500, ""},
+        {COMPLETE, 404, "<Error><Code>NoSuchUpload</Code></Error>"},
+        {BACK, 200, NULL}, {BACK, 200, NULL}};
+
+    if (no_library()) return;
+    RUN(turns);
+    IS_OK(send_file(false));
+    stop();
+}
+
+TEST(an_upload_that_was_ended_is_begun_anew_once)
+{
+    const struct turn turns[] = {
+        BEGUN, {COMPLETE, 404, ""}, {BACK, 200, "something older"},
+        {BEGIN, 200, "<UploadId>U/1</UploadId>"}, {PART(1), 200, ""},
+        {PART(2), 200, ""}, {PART(3), 200, ""}, {COMPLETE, 404, ""}};
+
+    if (no_library()) return;
+    RUN(turns);
+    FAILS(send_file(false), ERR_MISSING, "404");
+    stop();
+}
+
+TEST(an_upload_that_is_refused_is_removed)
+{
+    const struct turn turns[] = {
+        {LIST, 403, ""}, {BEGIN, 200, "<UploadId>U/1</UploadId>"},
+        {PART(1), 200, ""}, {PART(2), 403, ""}, {DROP, 204, ""}};
+
+    if (no_library()) return;
+    RUN(turns);
+    FAILS(send_file(false), ERR_CONFIG, "403");
+    stop();
+}
+
+TEST(an_object_that_is_there_is_not_sent_again)
+{
+    const struct turn same[] = {{BACK, 200, NULL}};
+    const struct turn other[] = {{BACK, 404, ""}, BEGUN,
+                                 {COMPLETE, 200, "<Done/>"}, {BACK, 200, NULL}};
+
+    if (no_library()) return;
+    RUN(same);
+    IS_OK(send_file(true));
+    stop();
+    RUN(other);
+    IS_OK(send_file(true));
+    stop();
+}
+
+static bool is_ours(const void *argument, const char *key)
+{
+    (void)argument;
+    return strcmp(key, "old") == 0;
+}
+
+TEST(uploads_that_nobody_goes_on_with_are_removed)
+{
+    const struct turn turns[] = {
+        {"GET /models?prefix=run%2F&uploads= ", 200,
+         "<Upload><Key>run/old</Key><UploadId>a&amp;b</UploadId></Upload>"
+         "<Upload><Key>run/new</Key><UploadId>c</UploadId></Upload>"
+         "<Upload><Key>else</Key><UploadId>d</UploadId></Upload>"},
+        {"DELETE /models/run/old?uploadId=a%26b ", 204, ""}};
+    struct s3 *s3;
+
+    if (no_library()) return;
+    RUN(turns);
+    IS_OK(s3_open(&s3, "s3://models/run"));
+    IS_OK(s3_drop_uploads(s3, is_ours, NULL));
+    s3_close(s3);
+    stop();
+}
+
+TEST_MAIN(an_interrupted_upload_goes_on_where_it_stopped,
+          an_error_in_an_answer_200_is_repeated,
+          a_lost_answer_is_no_failure_where_the_file_is_whole,
+          an_upload_that_was_ended_is_begun_anew_once,
+          an_upload_that_is_refused_is_removed,
+          an_object_that_is_there_is_not_sent_again,
+          uploads_that_nobody_goes_on_with_are_removed)
