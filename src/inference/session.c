@@ -238,7 +238,8 @@ status session_request(const struct session *session, int64_t batch,
     const struct grid_facts facts = {
         .batch = batch, .heads = m->heads, .kv_heads = m->kv_heads,
         .head_width = m->head_width, .feed_forward = model_inner(m),
-        .experts = m->moe.experts};
+        .experts = m->moe.experts,
+        .groups = m->moe.groups};
     const struct grid asked = {.tensor = session->grid_tensor,
                                .expert = session->grid_expert};
 

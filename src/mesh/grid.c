@@ -81,6 +81,9 @@ static int expert_auto(const struct grid_facts *facts)
     int leaves = GRID_AUTO_EXPERTS;
 
     if (facts->experts == 0) return 1;
+    if (facts->groups > 1 && facts->groups <= GRID_LEAVES_MAX &&
+        facts->experts % facts->groups == 0)
+        return (int)facts->groups;
     while (facts->experts % leaves != 0) leaves /= 2;
     return leaves;
 }

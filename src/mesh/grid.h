@@ -19,6 +19,8 @@ struct grid_facts {
     int64_t heads, kv_heads, head_width;
     int64_t feed_forward; /* what divides every inner width */
     int64_t experts;      /* of a block; 0: none */
+    int64_t groups;       /* of them, among which the router chooses; 0, 1:
+                           * none */
 };
 
 enum {
@@ -48,7 +50,8 @@ const char *grid_tensor_words(int64_t leaves, const struct grid_facts *facts,
                               char out[GRID_WORDS]);
 
 /* asked.data, .tensor, .context, .expert: 0 for auto. context: 1. expert: the
- * largest power of two up to 8 that divides the experts. data: the largest
+ * router's groups; without any the largest power of two up to 8 that divides
+ * the experts. data: the largest
  * power of two up to 8 that divides the batch; from GRID_AUTO_LARGE sequences
  * on up to 64, as long as a leaf has GRID_AUTO_TOKENS tokens. tensor: the
  * largest power of two up to 4 that divides heads and feed-forward width and

@@ -225,7 +225,8 @@ static struct grid_facts facts_of(const struct setup *setup)
         .batch = ramp_divisor(&setup->ramp),
         .length = setup->set->values.data.sequence, .heads = m->heads,
         .kv_heads = m->kv_heads, .head_width = m->head_width,
-        .feed_forward = model_inner(m), .experts = m->moe.experts};
+        .feed_forward = model_inner(m), .experts = m->moe.experts,
+        .groups = m->moe.groups};
 }
 
 static status cut_heads(struct setup *setup, const struct fit *fit)

@@ -420,6 +420,18 @@ must resume cut-latent --ranks 4 --set mesh.tensor=2 --set mesh.pipe=2 \
     --set train.recompute=block --set train.micro_batch=2
 if same_run latent cut-latent; then ok "latent: killed, resumed on four ranks"
 else bad "latent: killed, resumed on four ranks" "$why" log; fi
+# Leaves of experts are the router's groups; a run goes on with those that it began with.
+must plan config.yaml "${latent[@]}" --explain experts
+if grep -q "leaves of experts *4 " log; then ok "leaves of experts: the router's groups"
+else bad "leaves of experts" "not 4" log; fi
+must train config.yaml --run eight "${latent[@]}" --set train.steps=8 \
+    --set numerics.grid_expert=8
+LOCKSTEP_FAULT=train.step:7:kill lockstep train config.yaml --run began \
+    "${latent[@]}" --set train.steps=8 --set numerics.grid_expert=8 >log 2>&1
+sed -i '/grid_expert/d' began/config.yaml
+must resume began
+if same_run eight began; then ok "leaves of experts: a run keeps its own"
+else bad "leaves of experts: a run keeps its own" "$why" log; fi
 must export latent latent-out
 must generate latent-out --prompt "the " --tokens 5 --temperature 0
 first=$(tail -n 1 log)

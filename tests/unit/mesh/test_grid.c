@@ -158,6 +158,26 @@ TEST(the_automatic_grid_grows_from_64_sequences_on)
     }
 }
 
+TEST(leaves_of_experts_are_the_groups_of_the_router)
+{
+    static const struct {
+        int64_t experts, groups;
+        int leaves;
+    } rows[] = {{0, 0, 1}, {8, 0, 8}, {60, 1, 4}, {8, 2, 2}, {9, 3, 3},
+                {160, 8, 8}, {256, 16, 16}, {256, 128, 8}};
+
+    for (int i = 0; i < ROWS(rows); i++) {
+        const struct grid_facts facts = {
+            .batch = 8, .heads = 4, .kv_heads = 4, .head_width = 8,
+            .feed_forward = 64, .experts = rows[i].experts,
+            .groups = rows[i].groups};
+        struct grid out;
+
+        IS_OK(grid_resolve(&out, &(struct grid){0}, &facts));
+        EQUAL_INT(out.expert, rows[i].leaves);
+    }
+}
+
 TEST(what_does_not_divide_is_refused)
 {
     const struct grid_facts facts = {.batch = 12000, .heads = 12,
@@ -210,4 +230,5 @@ TEST_MAIN(roots_are_those_of_the_sums, any_number_of_leaves_is_one_tree,
           ranks_that_cut_the_leaves_keep_the_tree,
           scalars_meet_in_the_same_tree,
           the_automatic_grid_grows_from_64_sequences_on,
+          leaves_of_experts_are_the_groups_of_the_router,
           what_does_not_divide_is_refused)

@@ -74,7 +74,8 @@ static void open_pipeline(const struct mtp_case *row, struct model *model,
     const struct grid_facts facts = {
         .batch = SEQUENCES, .heads = model->heads,
         .kv_heads = model->kv_heads, .head_width = model->head_width,
-        .feed_forward = model_inner(model), .experts = model->moe.experts};
+        .feed_forward = model_inner(model), .experts = model->moe.experts,
+        .groups = model->moe.groups};
     const struct grid asked = {0, 0, 0, 0};
     struct pipeline_request request = {.stage = {
         .model = model, .mode = PROGRAM_TRAIN, .dtype = row->dtype,
