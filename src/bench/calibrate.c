@@ -9,6 +9,7 @@
 #include "base/file.h"
 #include "bench/calibrate_parts.h"
 #include "bench/probe.h"
+#include "kernels/math.h"
 #include "planner/this_machine.h"
 
 #define SENTINEL_WARM_S 0.2
@@ -73,14 +74,15 @@ static void prepare(struct operands *o, const struct bench_case *job)
     job->prepare(o, job->size);
 }
 
-/* Calls in a row, mean over all and deviation between chunks of them. */
+/* Calls in a row, mean over all and deviation between chunks of them; one call
+ * and the one before, where there is time for no more. */
 static status time_calls(const struct calibration *c, struct worker *w,
                          const struct bench_case *job)
 {
     double before, once, sum = 0, squares = 0;
     struct turns turns;
     int64_t each;
-    int chunks;
+    int chunks, first = 0;
 
     turns_begin(&turns, w->operands, c->turn_floats);
     TRY(job->run(&c->kernels, &w->stream, w->operands)); /* warm */
@@ -88,10 +90,15 @@ static status time_calls(const struct calibration *c, struct worker *w,
     TRY(job->run(&c->kernels, &w->stream, w->operands));
     once = probe_now_s() - before + 1e-9;
     chunks = c->limit / once < CHUNKS ? (int)(c->limit / once) : CHUNKS;
-    if (chunks < 2) chunks = 2;
+    if (chunks < 2) {
+        chunks = 2;
+        first = 1;
+        sum = once;
+        squares = once * once;
+    }
     each = (int64_t)(c->limit / chunks / once);
     if (each < 1) each = 1;
-    for (int chunk = 0; chunk < chunks; chunk++) {
+    for (int chunk = first; chunk < chunks; chunk++) {
         double seconds;
 
         before = probe_now_s();
@@ -156,8 +163,24 @@ static status run_threaded(struct calibration *c, const struct bench_case *job,
 status calibrate_job(struct calibration *c, const struct bench_case *job,
                      int threads, double *seconds, double *sigma)
 {
-    return threads > 1 ? run_threaded(c, job, seconds, sigma)
-                       : run_job(c, job, c->request->ranks, seconds, sigma);
+    double found[2];
+
+    TRY(threads > 1
+            ? run_threaded(c, job, &found[0], &found[1])
+            : run_job(c, job, c->request->ranks, &found[0], &found[1]));
+    c->logarithms += math_log(found[0]);
+    if (found[0] >= *seconds) return OK;
+    *seconds = found[0];
+    *sigma = found[1];
+    return OK;
+}
+
+double calibrate_usual(struct calibration *c, double least, int rows)
+{
+    const double usual = c->logarithms / CALIBRATE_ROUNDS;
+
+    c->logarithms = 0;
+    return math_exp((usual - least) / rows);
 }
 
 const struct bench_case *calibrate_case(const char *kernel)
@@ -303,28 +326,45 @@ static bool fits(const struct wanted_product *p)
            p->m <= SCRATCH_WIDEST;
 }
 
-/* One shape; `threads`: of the rank. */
-static status measure_product(struct calibration *c,
-                              const struct wanted_product *p, int threads)
+/* A row for one shape, unless there is one; `threads`: of the rank. */
+static void add_product(struct machine *m, const struct wanted_product *p,
+                        int threads)
 {
-    static void (*const prepares[])(struct operands *, const int64_t *) = {
-        case_product_nt, case_product_nn, case_product_tn};
-    const struct bench_case job = {"matmul", "", {p->m, p->n, p->k},
-                                   prepares[p->kind], case_product_run};
-    struct machine *m = c->machine;
-    struct measured_product *row = &m->products[m->product_count];
-
     for (int i = 0; i < m->product_count; i++)
         if (m->products[i].m == p->m && m->products[i].n == p->n &&
             m->products[i].k == p->k && m->products[i].kind == p->kind &&
             m->products[i].threads == threads)
-            return OK;
-    *row = (struct measured_product){.m = p->m, .n = p->n, .k = p->k,
-                                     .kind = p->kind, .bits = 32,
-                                     .threads = threads};
-    TRY(calibrate_job(c, &job, threads, &row->seconds, &row->sigma));
-    m->product_count++;
-    return OK;
+            return;
+    m->products[m->product_count++] = (struct measured_product){
+        .m = p->m, .n = p->n, .k = p->k, .kind = p->kind, .bits = 32,
+        .threads = threads, .seconds = INFINITY};
+}
+
+static status measure_product(struct calibration *c,
+                              struct measured_product *row)
+{
+    static void (*const prepares[])(struct operands *, const int64_t *) = {
+        case_product_nt, case_product_nn, case_product_tn};
+    const struct bench_case job = {"matmul", "", {row->m, row->n, row->k},
+                                   prepares[row->kind], case_product_run};
+
+    c->turn_floats = CALIBRATE_NEAR /
+                     (row->threads > 1 ? 1 : c->request->ranks);
+    return calibrate_job(c, &job, row->threads, &row->seconds, &row->sigma);
+}
+
+static void usual_times(struct calibration *c)
+{
+    struct machine *m = c->machine;
+    double least = 0, factor;
+
+    for (int i = 0; i < m->product_count; i++)
+        least += math_log(m->products[i].seconds);
+    factor = calibrate_usual(c, least, m->product_count);
+    for (int i = 0; i < m->product_count; i++) {
+        m->products[i].seconds *= factor;
+        m->products[i].sigma *= factor;
+    }
 }
 
 enum { USUAL_PRODUCTS = 4 * 3 * 2 * PRODUCT_KINDS };
@@ -360,16 +400,19 @@ static status measure_products(struct calibration *c)
     TRY(arena_take_array(&c->machine->arena, (size_t)(ways * all),
                          sizeof *c->machine->products, &memory));
     c->machine->products = memory;
-    c->limit = 0.5 * r->seconds / (ways * all);
     for (int way = 0; way < ways; way++)
         for (int i = 0; i < all; i++) {
             const struct wanted_product *p =
                 i < r->wanted_count ? &r->wanted[i]
                                     : &usual[i - r->wanted_count];
 
-            c->turn_floats = CALIBRATE_NEAR / (way > 0 ? 1 : r->ranks);
-            if (fits(p)) TRY(measure_product(c, p, way > 0 ? r->ranks : 1));
+            if (fits(p)) add_product(c->machine, p, way > 0 ? r->ranks : 1);
         }
+    c->limit = 0.5 * r->seconds / c->machine->product_count / CALIBRATE_ROUNDS;
+    for (int round = 0; round < CALIBRATE_ROUNDS; round++)
+        for (int i = 0; i < c->machine->product_count; i++)
+            TRY(measure_product(c, &c->machine->products[i]));
+    usual_times(c);
     for (int i = 0; i < c->machine->product_count; i++) {
         const struct measured_product *p = &c->machine->products[i];
         const double rate = 2.0 * (double)p->m * (double)p->n * (double)p->k /

@@ -8,11 +8,16 @@
 #include "bench/calibrate.h"
 #include "bench/cases.h"
 
-/* Operands of a step were not used a moment ago: the calls of a job take theirs
+/* Tables are swept in rounds, and each row keeps its least time: a slow second
+ * of the machine would fall on rows that stand side by side, and on every size
+ * between them. How much longer calls take as a rule is one factor for all rows
+ * (calibrate_usual).
+ *
+ * Operands of a step were not used a moment ago: the calls of a job take theirs
  * in turn from places that fill so many floats: NEAR for products, of whose
  * operands one is new, all for other work. */
-enum { CALIBRATE_WORKERS = 64, CALIBRATE_FLOATS = 12 << 20,
-       CALIBRATE_NEAR = 4 << 20 };
+enum { CALIBRATE_ROUNDS = 3, CALIBRATE_WORKERS = 64,
+       CALIBRATE_FLOATS = 12 << 20, CALIBRATE_NEAR = 4 << 20 };
 
 struct worker {
     struct stream stream;
@@ -31,13 +36,19 @@ struct calibration {
     const struct bench_case *job[2]; /* of worker 0, of the others */
     int active;              /* workers that run it */
     double limit;            /* seconds of a job */
+    double logarithms;       /* of the seconds of all jobs, summed */
     int64_t turn_floats;     /* that its operands take turns in */
 };
 
 /* Runs `job` as a rank with that many threads does: on all workers at once (1),
- * or on one that has all threads; mean seconds of a call. */
+ * or on one that has all threads. `seconds` of a call and `sigma` keep what an
+ * earlier round found if that was less. */
 status calibrate_job(struct calibration *c, const struct bench_case *job,
                      int threads, double *seconds, double *sigma);
+/* How many times the least time of a row its usual one is: the geometric mean
+ * over `rows` and the rounds. least: the sum of the logarithms of the least
+ * times. The next table begins. */
+double calibrate_usual(struct calibration *c, double least, int rows);
 const struct bench_case *calibrate_case(const char *kernel);
 /* Attention, norms, activations, sums, losses and updates, in about `seconds`:
  * the machine's table of works. */

@@ -2,6 +2,10 @@
 /* calibrate_works.c - times what is no product, at several sizes. */
 #include "bench/calibrate_parts.h"
 
+#include <math.h>
+
+#include "kernels/math.h"
+
 /* A kernel of bench/cases.c that stands for a work; sizes of its case where
  * rows have `width` elements: the place of rows and of width among them. */
 enum { WIDTHS = 5 };
@@ -50,29 +54,28 @@ static struct bench_case job_of(const struct work_row *row, int64_t rows,
     return job;
 }
 
-static status measure_one(struct calibration *c, const struct work_row *row,
-                          int64_t rows, int64_t width, int threads)
-{
-    const struct bench_case job = job_of(row, rows, width);
-    const struct operands *o = c->workers[0].operands;
-    struct measured_work *out = &c->machine->works[c->machine->work_count];
-    double sigma;
-
-    *out = (struct measured_work){.work = row->work, .rows = rows,
-                                  .width = width, .threads = threads};
-    TRY(calibrate_job(c, &job, threads, &out->seconds, &sigma));
-    out->amount = row->work <= WORK_ATTENTION_BACK ? o->flops - o->lane_flops
-                                                   : o->bytes;
-    c->machine->work_count++;
-    return OK;
-}
-
-static status measure_row(struct calibration *c, const struct work_row *row,
-                          int threads)
+static void add_row(struct machine *m, const struct work_row *row, int threads)
 {
     for (int w = 0; w < WIDTHS && row->widths[w] > 0; w++)
         for (int r = 0; r < 2; r++)
-            TRY(measure_one(c, row, row->rows[r], row->widths[w], threads));
+            m->works[m->work_count++] = (struct measured_work){
+                .work = row->work, .rows = row->rows[r],
+                .width = row->widths[w], .threads = threads,
+                .seconds = INFINITY};
+}
+
+static status measure_one(struct calibration *c, struct measured_work *out)
+{
+    const struct operands *o = c->workers[0].operands;
+    const struct work_row *row = work_rows;
+    double sigma = 0;
+
+    while (row->work != out->work) row++;
+    const struct bench_case job = job_of(row, out->rows, out->width);
+
+    TRY(calibrate_job(c, &job, out->threads, &out->seconds, &sigma));
+    out->amount = row->work <= WORK_ATTENTION_BACK ? o->flops - o->lane_flops
+                                                   : o->bytes;
     return OK;
 }
 
@@ -81,14 +84,23 @@ status calibrate_works(struct calibration *c, double seconds)
     enum { ROWS = sizeof work_rows / sizeof *work_rows, SIZES = 2 * WIDTHS,
            WAYS = 2 };
     const int ways = c->request->ranks > 1 ? WAYS : 1;
+    struct machine *m = c->machine;
+    double least = 0, factor;
     void *memory = NULL;
 
-    TRY(arena_take_array(&c->machine->arena, ROWS * SIZES * WAYS,
-                         sizeof *c->machine->works, &memory));
-    c->machine->works = memory;
-    c->limit = seconds / (ROWS * SIZES * ways);
+    TRY(arena_take_array(&m->arena, ROWS * SIZES * WAYS, sizeof *m->works,
+                         &memory));
+    m->works = memory;
     for (int i = 0; i < ROWS; i++)
         for (int way = 0; way < ways; way++)
-            TRY(measure_row(c, &work_rows[i], way > 0 ? c->request->ranks : 1));
+            add_row(m, &work_rows[i], way > 0 ? c->request->ranks : 1);
+    c->limit = seconds / m->work_count / CALIBRATE_ROUNDS;
+    for (int round = 0; round < CALIBRATE_ROUNDS; round++)
+        for (int i = 0; i < m->work_count; i++)
+            TRY(measure_one(c, &m->works[i]));
+    for (int i = 0; i < m->work_count; i++)
+        least += math_log(m->works[i].seconds);
+    factor = calibrate_usual(c, least, m->work_count);
+    for (int i = 0; i < m->work_count; i++) m->works[i].seconds *= factor;
     return OK;
 }

@@ -14,56 +14,6 @@ static int64_t given(int64_t size, int64_t usual)
     return size > 0 ? size : usual;
 }
 
-/* Sum of three uniform numbers: deviation 0.5, a mean of 0. */
-static float next_value(uint32_t *state)
-{
-    float sum = 0;
-
-    for (int i = 0; i < 3; i++) {
-        *state = *state * 1664525u + 1013904223u; /* Knuth's, volume 2 */
-        sum += (float)(*state >> 8) * 0x1p-24f - 0.5f;
-    }
-    return sum;
-}
-
-static float rounded(enum dtype narrow, float x)
-{
-    if (narrow == DTYPE_BF16) return bf16_to_f32(bf16_from_f32(x));
-    if (narrow == DTYPE_F16) return f16_to_f32(f16_from_f32(x));
-    return x;
-}
-
-static struct tensor operand_of(struct operands *o, int64_t rows, int64_t cols,
-                                bool narrow)
-{
-    const enum dtype dtype = narrow ? o->dtype : DTYPE_F32;
-    struct tensor t = tensor_2d(o->data + o->used, dtype, rows, cols);
-    const struct tensor all = tensor_1d(t.data, dtype, rows * cols);
-    uint32_t state = (uint32_t)o->used * 2654435761u + 1u;
-
-    CHECK(o->used + rows * cols <= o->capacity && o->count < CASE_OPERANDS);
-    for (int64_t i = 0; i < rows * cols; i++) {
-        const float x = next_value(&state);
-
-        tensor_set(&all, i, (double)(narrow ? rounded(o->narrow, x) : x));
-    }
-    o->rounds[o->count] = narrow;
-    o->all[o->count++] = all;
-    o->used += rows * cols;
-    return t;
-}
-
-struct tensor case_operand(struct operands *o, int64_t rows, int64_t cols)
-{
-    return operand_of(o, rows, cols, true);
-}
-
-struct tensor case_operand_real(struct operands *o, int64_t rows,
-                                  int64_t cols)
-{
-    return operand_of(o, rows, cols, false);
-}
-
 static struct tensor vector_of(struct tensor matrix)
 {
     return tensor_1d(matrix.data, matrix.dtype, tensor_count(&matrix));
@@ -476,7 +426,7 @@ static void loss_settle(struct operands *o)
         const struct tensor half = tensor_1d(x, o->dtype, columns);
 
         for (int64_t i = columns - 1; i >= 0; i--)
-            x[i] = rounded(o->narrow, (float)tensor_get(&half, i));
+            x[i] = case_rounded(o->narrow, (float)tensor_get(&half, i));
     }
 }
 
