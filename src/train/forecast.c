@@ -4,6 +4,7 @@
 
 #include <string.h>
 
+#include "schedule/lower.h"
 #include "setup/setup.h"
 #include "setup/suggest.h"
 #include "train/draft.h"
@@ -62,6 +63,7 @@ static status plan_memory(struct forecast *f, struct setup *setup)
     const int pipe = setup->mesh.size[AXIS_PIPE];
     const int ends = f->quick ? 1 : pipe > PLANNED_WHOLE ? 4 : pipe;
 
+    TRY(schedule_lower(&setup->schedule)); /* once for all positions */
     for (int position = 0; position < pipe; position++) {
         if (position == ends && position < pipe - ends)
             position = pipe - ends;
@@ -81,7 +83,6 @@ static status plan_memory(struct forecast *f, struct setup *setup)
     return OK;
 }
 
-/* Lockstep's own choices where the options leave them open. */
 /* Nodes are those of the machine, where they are full. */
 static status use_nodes(const struct forecast *f, struct setup *setup)
 {
@@ -93,6 +94,7 @@ static status use_nodes(const struct forecast *f, struct setup *setup)
     return setup_use_node(setup, node);
 }
 
+/* Lockstep's own choices where the options leave them open. */
 static status settle(struct forecast *f, bool suggest)
 {
     struct setup setup = {0};
