@@ -592,28 +592,28 @@ static void gradient_check(const struct kernels *table, struct stream *stream,
  * is, and kernels take no other memory: so none are made. */
 static void test_no_copy_of_all_rows(void **state)
 {
-    static const struct experts_case large = {4096, 4, 2, 1024, 32, RANDOM, 1,
-                                              1};
+    static const struct experts_case c = {4096, 4, 2, 1024, 32, RANDOM, 1, 1};
+    static const int forms[] = {0, 1, 3}; /* y; dx without gates, with them */
     struct arena arena;
     struct an_experts x;
-    struct experts_product p;
     struct kernels table;
     struct stream stream, plain = {0};
-    struct tensor c;
 
     (void)state;
     arena_init(&arena, "test", 0);
     assert_true(room_table(&table, ISA_AUTO));
     stream = room_stream(NULL, &table);
-    experts_build(&x, &arena, &large, DTYPE_F32);
-    assert_true(stream.scratch_bytes <
-                (size_t)(x.rows * large.width) * sizeof(float));
-    c = fresh(&arena, DTYPE_F32, x.rows, large.n);
-    p = product_of(&x, 3, c);
-    assert_int_equal(table.experts_product(&stream, &p), OK);
-    p.c = fresh(&arena, DTYPE_F32, x.rows, large.n);
-    kernels_reference_f32.experts_product(&plain, &p);
-    same(&c, &p.c, "product of gathered rows", 0);
+    experts_build(&x, &arena, &c, DTYPE_F32);
+    assert_true(stream.scratch_bytes < (size_t)(4 * x.rows * c.width));
+    for (int i = 0; i < 3; i++) {
+        const struct tensor y = fresh(&arena, DTYPE_F32, x.rows, c.n);
+        struct experts_product p = product_of(&x, forms[i], y);
+
+        assert_int_equal(table.experts_product(&stream, &p), OK);
+        p.c = fresh(&arena, DTYPE_F32, x.rows, c.n);
+        kernels_reference_f32.experts_product(&plain, &p);
+        same(&y, &p.c, "gathered", forms[i]);
+    }
     gradient_check(&table, &stream, &arena, &x);
     arena_free(&arena);
 }

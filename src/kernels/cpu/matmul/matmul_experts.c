@@ -1,69 +1,22 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* matmul_experts.c - products over all experts in one launch.
- *
- * The work is a line of strips of c: those of expert 0, of expert 1, ... (of
- * each block of rows, where few strips meet many threads). A strip costs as
- * many rows as its expert has, and a little; threads get equal runs of the
- * line, and what a thread has of an expert is a product of its own. So an
- * expert with most of the tokens is shared, and one without any costs nothing.
- */
+/* matmul_experts.c - products over all experts in one launch, whose work
+ * threads divide as experts_line.h says. */
+#include "kernels/cpu/matmul/experts_line.h"
 #include "kernels/cpu/matmul/matmul_plan.h"
 #include "kernels/cpu/scratch.h"
 #include "kernels/expert_index.h"
 #include "kernels/narrow_product.h"
 
-enum {
-    ROWS_MORE = 24,   /* rows that reading a strip of weights costs */
-    ROWS_LEAST = 128, /* of a block */
-    UNITS_EACH = 4    /* strips for each thread, before rows are cut, too */
-};
-
 /* A call; `product` or `gradient`. */
 struct call {
-    const struct expert_groups *groups;
+    struct experts_line line;
     const struct experts_product *product;
     const struct experts_gradient *gradient;
     const struct matmul_format *format;
     enum dtype dtype;
-    int64_t rows, columns; /* of a gradient's c; columns of a product's */
     char *scratch;
     size_t thread_bytes;
 };
-
-/* The share of an expert: strips [strip, strip_end) of a block of rows. */
-struct share {
-    int expert;
-    int64_t row, row_end, strip, strip_end;
-};
-
-static int64_t strips_of(const struct call *call)
-{
-    return ceil_div(call->columns, TILE_COLUMNS);
-}
-
-/* Rows of c that an expert has, and blocks of them. */
-static int64_t rows_of(const struct call *call, int expert)
-{
-    return call->gradient ? call->rows : expert_count(call->groups, expert);
-}
-
-static int64_t blocks_of(const struct call *call, int expert, int threads)
-{
-    const int64_t wanted = ceil_div((int64_t)UNITS_EACH * threads,
-                                    strips_of(call));
-    const int64_t most = ceil_div(rows_of(call, expert), ROWS_LEAST);
-
-    return smaller(wanted, most);
-}
-
-/* The cost in rows of a strip of one of so many blocks of an expert. */
-static int64_t cost_of(const struct call *call, int expert, int64_t blocks)
-{
-    const int64_t rows = expert_count(call->groups, expert);
-
-    if (rows == 0 && call->product) return 0;
-    return ceil_div(rows, blocks) + ROWS_MORE;
-}
 
 static void *address(const struct tensor *t, int64_t element)
 {
@@ -98,15 +51,16 @@ static bool is_apart(const struct expert_rows *rows)
     return rows->gathered || rows->scales != NULL;
 }
 
-static void product_share(const struct call *call, const struct share *s,
+static void product_share(const struct call *call, const struct line_share *s,
                           int index)
 {
     const struct experts_product *p = call->product;
-    const int64_t first = call->groups->offsets[s->expert] + s->row;
+    const int64_t first = call->line.groups->offsets[s->expert] + s->row;
     const int64_t column = s->strip * TILE_COLUMNS;
     const int64_t columns =
-        smaller(s->strip_end * TILE_COLUMNS, call->columns) - column;
-    const struct matmul_apart apart = {call->groups, &p->a, first, 0, false};
+        smaller(s->strip_end * TILE_COLUMNS, call->line.columns) - column;
+    const struct matmul_apart apart = {call->line.groups, &p->a, first, 0,
+                                       false};
     const struct tensor *b = &p->b;
     struct tensor bias = {0};
     struct plan plan = {
@@ -128,8 +82,8 @@ static void product_share(const struct call *call, const struct share *s,
                                                column), call->dtype, columns);
         plan.p.bias = &bias;
     }
-    plan.c_count = call->groups->offsets[call->groups->experts] *
-                   call->columns;
+    plan.c_count = call->line.groups->offsets[call->line.groups->experts] *
+                   call->line.columns;
     room_give(call, index, 0, &plan);
     CPU(matmul_plan_run)(&plan);
 }
@@ -144,7 +98,8 @@ static int64_t segments_make(const struct call *call, int expert,
     int64_t count = 0;
 
     for (int64_t i = 0; i < order->segment_count; i++) {
-        out[count] = expert_segment(call->groups, expert, &order->segments[i]);
+        out[count] = expert_segment(call->line.groups, expert,
+                                    &order->segments[i]);
         if (out[count].length > 0) count++;
     }
     return count;
@@ -169,17 +124,18 @@ static struct tensor operand_of(const struct expert_rows *rows, int64_t first,
     return out;
 }
 
-static void gradient_share(const struct call *call, const struct share *s,
+static void gradient_share(const struct call *call, const struct line_share *s,
                            int index)
 {
     const struct experts_gradient *p = call->gradient;
-    const int64_t first = call->groups->offsets[s->expert];
-    const int64_t count = expert_count(call->groups, s->expert);
+    const int64_t first = call->line.groups->offsets[s->expert];
+    const int64_t count = expert_count(call->line.groups, s->expert);
     const int64_t column = s->strip * TILE_COLUMNS;
     const int64_t columns =
-        smaller(s->strip_end * TILE_COLUMNS, call->columns) - column;
-    const struct matmul_apart a = {call->groups, &p->a, first, s->row, true};
-    const struct matmul_apart b = {call->groups, &p->b, first, column, true};
+        smaller(s->strip_end * TILE_COLUMNS, call->line.columns) - column;
+    const struct expert_groups *groups = call->line.groups;
+    const struct matmul_apart a = {groups, &p->a, first, s->row, true};
+    const struct matmul_apart b = {groups, &p->b, first, column, true};
     struct sum_order order = {.leaves = p->order->leaves};
     struct plan plan = {
         .format = call->format, .a_apart = is_apart(&p->a) ? &a : NULL,
@@ -205,59 +161,21 @@ static void gradient_share(const struct call *call, const struct share *s,
     plan.p.a.shape[0] = plan.p.b.shape[0] = count;
     plan.p.a = tensor_transpose(plan.p.a);
     if (p->adds) plan.p.left = &plan.p.c;
-    plan.c_count = call->rows * call->columns * call->groups->experts;
+    plan.c_count = call->line.rows * call->line.columns * groups->experts;
     CPU(matmul_plan_run)(&plan);
 }
 
 /* ---- threads ---- */
 
-static void share_run(const struct call *call, const struct share *s, int index)
-{
-    if (s->strip >= s->strip_end || s->row >= s->row_end) return;
-    if (call->product) product_share(call, s, index);
-    else gradient_share(call, s, index);
-}
-
-/* The units of a block that begin in [from, to) of the line, counted from the
- * block's beginning: range [from, to, what a unit costs]. */
-static void block_share(const struct call *call, struct share *s, int index,
-                        const int64_t *range)
-{
-    const int64_t cost = range[2], strips = strips_of(call);
-
-    s->strip = range[0] <= 0 ? 0 : ceil_div(range[0], cost);
-    s->strip_end = range[1] <= 0 ? 0 : ceil_div(range[1], cost);
-    s->strip = smaller(s->strip, strips);
-    s->strip_end = smaller(s->strip_end, strips);
-    share_run(call, s, index);
-}
-
 static void experts_body(void *argument, int index, int threads)
 {
     const struct call *call = argument;
-    const int64_t strips = strips_of(call);
-    int64_t total = 0, at = 0, first, last;
+    struct line_cursor at = line_begin(&call->line, index, threads);
+    struct line_share share;
 
-    for (int e = 0; e < call->groups->experts; e++) {
-        const int64_t blocks = blocks_of(call, e, threads);
-
-        if (blocks > 0) total += blocks * strips * cost_of(call, e, blocks);
-    }
-    threads_split(total, 1, index, threads, &first, &last);
-    for (int e = 0; e < call->groups->experts; e++) {
-        const int64_t blocks = blocks_of(call, e, threads);
-        const int64_t cost = blocks > 0 ? cost_of(call, e, blocks) : 0;
-
-        for (int64_t block = 0; block < blocks && cost > 0; block++) {
-            const int64_t range[3] = {first - at, last - at, cost};
-            struct share s = {.expert = e};
-
-            threads_split(rows_of(call, e), PANEL_ROWS_MAX, (int)block,
-                          (int)blocks, &s.row, &s.row_end);
-            block_share(call, &s, index, range);
-            at += strips * cost;
-        }
-    }
+    while (line_next(&call->line, &at, &share))
+        if (call->product) product_share(call, &share, index);
+        else gradient_share(call, &share, index);
 }
 
 static void call_run(struct stream *stream, struct call *call)
@@ -265,7 +183,8 @@ static void call_run(struct stream *stream, struct call *call)
     const size_t threads = (size_t)threads_count(stream->threads);
 
     CHECK(stream->scratch_bytes >= matmul_scratch_bytes((int)threads));
-    if (call->columns == 0) return;
+    if (call->line.columns == 0) return;
+    if (call->gradient && call->line.rows == 0) return;
     call->scratch = stream->scratch;
     call->thread_bytes = matmul_scratch_bytes((int)threads) / threads /
                          LINE * LINE;
@@ -277,9 +196,9 @@ static status product_run(struct stream *stream,
                           enum product product)
 {
     const struct expert_groups *groups = p->groups;
-    struct call call = {.groups = groups, .product = p, .dtype = dtype,
+    struct call call = {.line = {groups, 0, p->c.shape[1]}, .product = p,
                         .format = CPU(matmul_format_of)(dtype, product),
-                        .columns = p->c.shape[1]};
+                        .dtype = dtype};
 
     expert_groups_check(groups);
     expert_rows_check(groups, &p->a, dtype);
@@ -301,9 +220,9 @@ static status gradient_run(struct stream *stream,
                            enum product product)
 {
     const struct expert_groups *groups = p->groups;
-    struct call call = {.groups = groups, .gradient = p, .dtype = dtype,
+    struct call call = {.line = {groups, p->c.shape[1], p->c.shape[2]},
                         .format = CPU(matmul_format_of)(dtype, product),
-                        .rows = p->c.shape[1], .columns = p->c.shape[2]};
+                        .gradient = p, .dtype = dtype};
 
     expert_groups_check(groups);
     expert_rows_check(groups, &p->a, dtype);
