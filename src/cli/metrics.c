@@ -194,6 +194,14 @@ static void add_cell(struct table *table, const struct metrics_row *row,
     else table_real(table, value, 5);
 }
 
+/* Has any step tokens of experts? */
+static bool has_experts(const struct listing *l)
+{
+    for (int64_t i = 0; i < l->table.count; i++)
+        if (l->table.rows[i].expert_busiest > 0) return true;
+    return false;
+}
+
 static status print_table(const struct listing *l, int64_t lines)
 {
     static const struct table_column columns[] = {
@@ -202,20 +210,23 @@ static status print_table(const struct listing *l, int64_t lines)
         {"gradient", "grad_norm", true}, {"rate", "lr", true},
         {"validation", "val_loss", true}, {"bits/byte", "val_bits_per_byte",
                                            true},
-        {"ms", "step_ms", true},        {"tokens/s", "tokens_per_s", true}};
+        {"ms", "step_ms", true},        {"tokens/s", "tokens_per_s", true},
+        {"busiest expert", "expert_busiest", true}};
+    const int all = (int)(sizeof columns / sizeof *columns);
+    const int shown = has_experts(l) ? all : all - 1;
     const int64_t count = l->table.count;
     struct table table = {0};
     status result;
 
     if (lines > count) lines = count;
-    table_begin(&table, columns, sizeof columns / sizeof *columns);
+    table_begin(&table, columns, shown);
     for (int64_t i = 0; i < lines; i++) {
         const struct metrics_row *row =
             &l->table.rows[lines > 1 ? i * (count - 1) / (lines - 1)
                                      : count - 1];
 
         table_text(&table, kind_of(row));
-        for (size_t j = 1; j < sizeof columns / sizeof *columns; j++)
+        for (int j = 1; j < shown; j++)
             add_cell(&table, row, columns[j].key);
     }
     result = table_print(&table, stdout);

@@ -135,8 +135,7 @@ static status summary(struct planned *planned, struct table *table)
         const char *unit;
     } rows[] = {
         {"parameters", setup->parameters, ""},
-        {"parameters that a token uses",
-         setup->parameters - model_idle(&setup->model), ""},
+        {"parameters that a token uses", setup_active(setup), ""},
         {"parameters that learn", setup->trained, ""},
         {"parameters of the rank", parameters, ""},
         {"steps", setup->rate.steps,

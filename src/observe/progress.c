@@ -163,6 +163,8 @@ void progress_step(struct progress *progress, const struct progress_step *step)
     if (isfinite(step->loss)) append(line, "  loss %.3f", step->loss);
     if (isfinite(step->tokens_per_s) && step->tokens_per_s > 0)
         append_rate(line, step->tokens_per_s);
+    if (step->busiest > 0)
+        append(line, "  busiest expert %.2f x mean", step->busiest);
     append_left(line, (double)(step->steps - step->step), rate);
     draw(progress, line, now);
 }

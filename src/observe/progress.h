@@ -33,6 +33,7 @@ struct progress_step {
     int64_t step, steps;
     double loss;
     double tokens_per_s;
+    double busiest; /* expert, tokens over the mean; 0, NaN: none */
 };
 
 void progress_begin(struct progress *progress, FILE *out, const char *what,

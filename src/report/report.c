@@ -20,7 +20,7 @@
 struct curves {
     int64_t steps, validations; /* points */
     double *step, *loss, *smooth, *lr, *speed, *speed_smooth, *norm,
-        *norm_smooth, *peak, *scratch;
+        *norm_smooth, *peak, *busiest, *scratch;
     double *val_step, *val_loss, *val_bits;
     const struct metrics_row *last, *last_validation; /* NULL: none */
     double seconds; /* sum of step times */
@@ -70,6 +70,7 @@ static status curves_take(struct curves *curves, struct arena *arena,
         &curves->lr,       &curves->speed,        &curves->speed_smooth,
         &curves->norm,     &curves->norm_smooth,  &curves->peak,
         &curves->val_step, &curves->val_loss,     &curves->val_bits,
+        &curves->busiest,
         &curves->scratch};
 
     for (size_t i = 0; i < sizeof columns / sizeof *columns; i++) {
@@ -106,6 +107,7 @@ static status curves_read(struct curves *curves, struct arena *arena,
         curves->lr[at] = row->lr;
         curves->speed[at] = row->tokens_per_s;
         curves->norm[at] = row->grad_norm;
+        curves->busiest[at] = row->expert_busiest;
         curves->peak[at] = 100 * row->peak_fraction;
         if (isfinite(row->step_ms)) curves->seconds += row->step_ms / 1000;
         curves->steps++;
@@ -156,6 +158,21 @@ static status chart_loss(struct text *out, const struct report_input *input,
     return card_chart(out, &chart);
 }
 
+/* The routing that made the speed, of a mixture of experts. */
+static status chart_experts(struct text *out, const struct curves *c)
+{
+    const struct chart chart = {
+        .title = "Tokens of the busiest expert over the mean",
+        .x_name = "step", .y_name = "times the mean", .y_unit = "",
+        .series = {{.name = "the worst block", .style = CHART_LINE,
+                    .colour = 1, .x = c->step, .y = c->busiest,
+                    .count = c->steps}},
+        .series_count = 1, .from_zero = true};
+
+    if (c->last == NULL || !(c->last->expert_busiest > 0)) return OK;
+    return card_chart(out, &chart);
+}
+
 static status charts(struct text *out, const struct report_input *input,
                      const struct curves *c)
 {
@@ -189,6 +206,7 @@ static status charts(struct text *out, const struct report_input *input,
     TRY(card_chart(out, &rate));
     TRY(card_chart(out, &speed));
     TRY(card_chart(out, &norm));
+    TRY(chart_experts(out, c));
     return text_append_string(out, "</div>\n");
 }
 
@@ -232,6 +250,10 @@ static status tiles(struct text *out, const struct report_input *input,
                      text_count(part,
                                 (int64_t)c->speed_smooth[c->steps - 1]));
             TRY(tile(out, value, "tokens per second"));
+        }
+        if (c->last->expert_busiest > 0) {
+            snprintf(value, sizeof value, "%.2f", c->last->expert_busiest);
+            TRY(tile(out, value, "busiest expert over the mean"));
         }
         if (isfinite(c->peak[c->steps - 1])) {
             snprintf(value, sizeof value, "%.0f%%", c->peak[c->steps - 1]);

@@ -49,6 +49,12 @@ status setup_resolve(struct setup *setup, const struct options_set *set,
 /* Counts them, and reads their groups; the model must be known. ERR_CONFIG: a
  * row of optimizer.groups that cannot be followed. */
 status setup_parameters(struct setup *setup);
+/* Parameters that a token uses: all without those of experts that it did not
+ * choose. */
+static inline int64_t setup_active(const struct setup *setup)
+{
+    return setup->parameters - model_idle(&setup->model);
+}
 /* So many consecutive ranks were found on each node (0: all are on one), which
  * counts where mesh.node says nothing. ERR_CONFIG: as mesh_nodes. */
 status setup_use_node(struct setup *setup, int node);

@@ -81,6 +81,10 @@ static void print_model(const struct setup *setup,
             m->kind->name, m->layers, (long long)m->width, m->heads,
             m->kv_heads, (long long)m->vocab,
             text_count(parameters, setup->parameters));
+    if (m->moe.experts > 0)
+        fprintf(out, "experts   %d in a block, %d of a token, which uses %s "
+                     "parameters\n", m->moe.experts, m->moe.top_k,
+                text_count(parameters, setup_active(setup)));
     if (setup->trained < setup->parameters)
         fprintf(out, "learning  %s of them; the others are frozen\n",
                 text_count(parameters, setup->trained));
@@ -210,7 +214,7 @@ done:
 
 /* ---- the end ---- */
 
-enum { FACTS_MAX = 12, FACT_BYTES = 96 };
+enum { FACTS_MAX = 13, FACT_BYTES = 96 };
 
 struct facts {
     struct report_fact items[FACTS_MAX];
@@ -243,6 +247,10 @@ static void model_facts(const struct closing *c, struct facts *facts)
     add_fact(facts, "family", "%s", m->kind->name);
     add_fact(facts, "parameters", "%s",
              text_count(number, c->setup->parameters));
+    if (m->moe.experts > 0)
+        add_fact(facts, "of those that a token uses", "%s: %d of %d experts",
+                 text_count(number, setup_active(c->setup)), m->moe.top_k,
+                 m->moe.experts);
     if (c->setup->trained < c->setup->parameters)
         add_fact(facts, "of those that learn", "%s",
                  text_count(number, c->setup->trained));

@@ -103,13 +103,19 @@ static status write_row(struct trainer *t, const struct made_step *made)
     row.step_ms = 1e3 * seconds;
     predicted_note(&t->predicted, t->setup.batch, seconds, &row.predicted_ms);
     row.tokens_per_s = (double)made->tokens / seconds;
+    if (t->setup.model.moe.experts > 0) {
+        row.flops_total = 6 * (double)t->setup.parameters * row.tokens_per_s;
+        row.flops_active = 6 * (double)setup_active(&t->setup) *
+                           row.tokens_per_s;
+    }
     row.peak_fraction = of_peak > 0 ? of_peak : (double)NAN;
     row.data_ms = 1e3 * t->step.data_s;
     row.resident_bytes = closing_resident_bytes();
     row.time_s = clock_wall_s();
     const struct progress_step shown = {
         .step = t->counters.step, .steps = t->setup.rate.steps,
-        .loss = made->result.loss, .tokens_per_s = row.tokens_per_s};
+        .loss = made->result.loss, .tokens_per_s = row.tokens_per_s,
+        .busiest = row.expert_busiest};
 
     const bool logged = t->counters.step % o->run.log_every == 0 ||
                         t->counters.step == t->setup.rate.steps;

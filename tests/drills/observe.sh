@@ -143,7 +143,10 @@ mixed="model.family=mixtral moe.experts=4 moe.bias_rate=0.01"
 layout mixed mixed 1 $mixed
 layout mixed4 mixed 4 $mixed mesh.expert=2 mesh.pipe=2 train.micro_batch=1
 }
-if python3 - mixed/layers.jsonl mixed/metrics.jsonl <<'END' >log 2>&1
+# shellcheck disable=SC2046
+if python3 - mixed/layers.jsonl mixed/metrics.jsonl $(lockstep plan config.yaml \
+    --set model.family=mixtral --set moe.experts=4 --set moe.bias_rate=0.01 2>/dev/null |
+    sed -n 's/^parameters\( that a token uses\)\? //p' | tr -d ' ,') <<'END' >log 2>&1
 import json, sys
 rows = [json.loads(line) for line in open(sys.argv[1])]
 steps = {r["step"]: r for r in map(json.loads, open(sys.argv[2]))
@@ -159,12 +162,18 @@ for row in rows:
         worst = max(worst, block["busiest"])
     assert abs(worst - steps[row["step"]]["expert_busiest"]) < 1e-6
 assert any(b for row in rows for block in row["experts"] for b in block["bias"])
+for step in steps.values():
+    for name, parameters in zip(("flops_total", "flops_active"), sys.argv[3:]):
+        size = 6 * int(parameters) * step["tokens_per_s"]
+        assert abs(step[name] / size - 1) < 1e-6, (name, step[name], size)
 END
 then ok "tokens of each expert are all choices"
 else bad "tokens of experts" "see below" log; fi
 if grep -q 'Experts: tokens over the mean of the block' mixed/report.html &&
     grep -aq 'expert_tokens/block_1_expert_3' mixed/tensorboard/events* &&
-    grep -aq 'expert_bias/block_0_expert_2' mixed/tensorboard/events*; then
+    grep -aq 'expert_bias/block_0_expert_2' mixed/tensorboard/events* &&
+    grep -q 'busiest expert over the mean' mixed/report.html &&
+    lockstep metrics mixed | grep -q 'tokens/s *busiest expert'; then
     ok "experts in report and events"
 else bad "experts in report and events" "missing"; fi
 layout lora lora 1 lora.rank=2

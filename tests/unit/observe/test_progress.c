@@ -46,6 +46,22 @@ TEST(what_is_unknown_is_left_out)
     EQUAL_TEXT(text, "step 3/3  950 tok/s\n");
 }
 
+TEST(the_routing_stands_beside_the_speed)
+{
+    struct progress progress;
+    FILE *file = tmpfile();
+    char text[512];
+
+    progress_begin(&progress, file, "step", "steps", 1);
+    progress_step(&progress, &(struct progress_step){
+                                 .step = 3, .steps = 3, .loss = 2,
+                                 .tokens_per_s = 950, .busiest = 1.254});
+    progress_end(&progress);
+    read_back(file, text, sizeof text);
+    EQUAL_TEXT(text, "step 3/3  loss 2.000  950 tok/s  "
+                     "busiest expert 1.25 x mean\n");
+}
+
 TEST(bytes_are_told_in_their_unit)
 {
     struct progress progress;
@@ -88,5 +104,6 @@ TEST(times_read_like_a_clock)
 }
 
 TEST_MAIN(a_file_gets_plain_lines_first_and_last, what_is_unknown_is_left_out,
+          the_routing_stands_beside_the_speed,
           bytes_are_told_in_their_unit, silence_is_possible,
           times_read_like_a_clock)
