@@ -4,6 +4,7 @@
 
     benchmarks/prediction.py [--program build/lockstep] [--out FILE.json]
                              [--seconds 10] [--steps 40] [--tries 3] [--regret]
+                             [--dtype float32]
 
 Calibrates on three configurations, then trains eight others, which were never
 calibrated on, with 1 and 2 ranks. Each of them is measured between two
@@ -56,6 +57,7 @@ class Machine:
         shutil.copy2(asked.program, self.program) # nobody builds it anew
         self.steps = asked.steps
         self.tries = asked.tries
+        self.dtype = asked.dtype
         self.text()
         self.profile = folder / "machine.json"
         names = [self.config(f"calibrated{i}", sizes)
@@ -85,7 +87,7 @@ class Machine:
             f"{self.folder}/tokenizer.json}}\ndata: {{train: [{self.folder}"
             f"/text.txt], sequence: {sequence}, cache: {self.folder}/cache, "
             f"valid_share: 0}}\ntrain: {{batch: {batch}, steps: {self.steps}, "
-            "dtype: float32}\ncheckpoint: {at_end: false, minutes: 0}\n",
+            f"dtype: {self.dtype}}}\ncheckpoint: {at_end: false, minutes: 0}\n",
             encoding="utf-8")
         return path
 
@@ -187,6 +189,7 @@ def main():
     parser.add_argument("--seconds", type=float, default=10)
     parser.add_argument("--steps", type=int, default=40)
     parser.add_argument("--tries", type=int, default=3)
+    parser.add_argument("--dtype", default="float32")
     parser.add_argument("--regret", action="store_true")
     asked = parser.parse_args()
     asked.program = str(pathlib.Path(asked.program).resolve())

@@ -23,13 +23,17 @@ static status worker_open(struct calibration *c, int i)
     struct worker *w = &c->workers[i];
     void *memory = NULL;
 
-    w->stream.scratch_bytes = kernels_scratch_bytes(
-        &c->kernels, c->request->ranks, SCRATCH_WIDEST, SCRATCH_TOKENS);
+    for (int narrow = 0; narrow < 2; narrow++) {
+        const size_t bytes = kernels_scratch_bytes(
+            &c->kernels[narrow], c->request->ranks, SCRATCH_WIDEST,
+            SCRATCH_TOKENS);
+
+        if (bytes > w->stream.scratch_bytes) w->stream.scratch_bytes = bytes;
+    }
     TRY(arena_take(&c->arena, w->stream.scratch_bytes, &w->stream.scratch));
     TRY(arena_take(&c->arena, sizeof *w->operands, &memory));
     w->operands = memory;
     w->operands->capacity = CALIBRATE_FLOATS;
-    w->operands->dtype = w->operands->narrow = DTYPE_F32;
     TRY(arena_take_array(&c->arena, CALIBRATE_FLOATS, sizeof(float), &memory));
     w->operands->data = memory;
     return OK;
@@ -74,20 +78,29 @@ static void prepare(struct operands *o, const struct bench_case *job)
     job->prepare(o, job->size);
 }
 
+void calibrate_type(struct calibration *c, int bits)
+{
+    c->narrow = bits == 16;
+    for (int i = 0; i < c->request->ranks; i++)
+        c->workers[i].operands->dtype = c->workers[i].operands->narrow =
+            c->kernels[c->narrow].dtype;
+}
+
 /* Calls in a row, mean over all and deviation between chunks of them; one call
  * and the one before, where there is time for no more. */
 static status time_calls(const struct calibration *c, struct worker *w,
                          const struct bench_case *job)
 {
+    const struct kernels *kernels = &c->kernels[c->narrow];
     double before, once, sum = 0, squares = 0;
     struct turns turns;
     int64_t each;
     int chunks, first = 0;
 
     turns_begin(&turns, w->operands, c->turn_floats);
-    TRY(job->run(&c->kernels, &w->stream, w->operands)); /* warm */
+    TRY(job->run(kernels, &w->stream, w->operands)); /* warm */
     before = probe_now_s();
-    TRY(job->run(&c->kernels, &w->stream, w->operands));
+    TRY(job->run(kernels, &w->stream, w->operands));
     once = probe_now_s() - before + 1e-9;
     chunks = c->limit / once < CHUNKS ? (int)(c->limit / once) : CHUNKS;
     if (chunks < 2) {
@@ -103,7 +116,7 @@ static status time_calls(const struct calibration *c, struct worker *w,
 
         before = probe_now_s();
         for (int64_t i = 0; i < each; i++) {
-            TRY(job->run(&c->kernels, &w->stream, w->operands));
+            TRY(job->run(kernels, &w->stream, w->operands));
             turns_next(&turns, w->operands);
         }
         seconds = (probe_now_s() - before) / (double)each;
@@ -238,6 +251,25 @@ static status measure_floor(struct calibration *c)
     return OK;
 }
 
+/* The narrow type is as many times as fast as float32 as it is in one product
+ * of a usual size. */
+static status measure_narrow(struct calibration *c)
+{
+    const struct bench_case job = {"matmul", "", {512, 512, 512},
+                                   case_product_nt, case_product_run};
+    const double *peak = &c->machine->value[M_PEAK_32];
+    double seconds[2], sigma;
+
+    for (int narrow = 0; narrow < 2; narrow++) {
+        calibrate_type(c, narrow ? 16 : 32);
+        TRY(run_job(c, &job, c->request->ranks, &seconds[narrow], &sigma));
+    }
+    calibrate_type(c, 32);
+    note(c, M_PEAK_16, *peak * seconds[0] / seconds[1]);
+    note(c, M_PEAK_8, c->machine->value[M_PEAK_16]);
+    return OK;
+}
+
 static status measure_memory(struct calibration *c)
 {
     struct bench_case job = *calibrate_case("add");
@@ -266,7 +298,9 @@ static void note_works(struct calibration *c)
         const struct measured_work *w = &m->works[i];
         const int kind = w->work <= WORK_ATTENTION_BACK;
 
-        if (w->threads > 1 || w->work == WORK_LOSS) continue;
+        if (w->threads > 1 || w->work == WORK_LOSS ||
+            (w->bits < 32 && c->request->takes[0]))
+            continue;
         amount[kind] += w->amount;
         seconds[kind] += w->seconds;
     }
@@ -333,10 +367,11 @@ static void add_product(struct machine *m, const struct wanted_product *p,
     for (int i = 0; i < m->product_count; i++)
         if (m->products[i].m == p->m && m->products[i].n == p->n &&
             m->products[i].k == p->k && m->products[i].kind == p->kind &&
+            m->products[i].bits == p->bits &&
             m->products[i].threads == threads)
             return;
     m->products[m->product_count++] = (struct measured_product){
-        .m = p->m, .n = p->n, .k = p->k, .kind = p->kind, .bits = 32,
+        .m = p->m, .n = p->n, .k = p->k, .kind = p->kind, .bits = p->bits,
         .threads = threads, .seconds = INFINITY};
 }
 
@@ -348,6 +383,7 @@ static status measure_product(struct calibration *c,
     const struct bench_case job = {"matmul", "", {row->m, row->n, row->k},
                                    prepares[row->kind], case_product_run};
 
+    calibrate_type(c, row->bits);
     c->turn_floats = CALIBRATE_NEAR /
                      (row->threads > 1 ? 1 : c->request->ranks);
     return calibrate_job(c, &job, row->threads, &row->seconds, &row->sigma);
@@ -369,7 +405,7 @@ static void usual_times(struct calibration *c)
 
 enum { USUAL_PRODUCTS = 4 * 3 * 2 * PRODUCT_KINDS };
 
-static int usual_products(struct wanted_product *out)
+static int usual_products(struct wanted_product *out, int bits)
 {
     static const int64_t widths[] = {64, 128, 256, 512};
     static const int64_t tokens[] = {128, 512, 2048};
@@ -379,10 +415,12 @@ static int usual_products(struct wanted_product *out)
         for (int t = 0; t < 3; t++)
             for (int up = 1; up <= 4; up += 3) {
                 const int64_t k = widths[w], n = up * k, m = tokens[t];
+                const struct wanted_product uses[] = {
+                    {m, n, k, PRODUCT_NT, bits}, {m, k, n, PRODUCT_NN, bits},
+                    {n, k, m, PRODUCT_TN, bits}};
 
-                out[count++] = (struct wanted_product){m, n, k, PRODUCT_NT};
-                out[count++] = (struct wanted_product){m, k, n, PRODUCT_NN};
-                out[count++] = (struct wanted_product){n, k, m, PRODUCT_TN};
+                memcpy(out + count, uses, sizeof uses);
+                count += PRODUCT_KINDS;
             }
     return count;
 }
@@ -390,12 +428,16 @@ static int usual_products(struct wanted_product *out)
 static status measure_products(struct calibration *c)
 {
     const struct calibrate_request *r = c->request;
-    struct wanted_product usual[USUAL_PRODUCTS];
-    const int more = usual_products(usual);
-    const int all = r->wanted_count + more;
+    struct wanted_product usual[2 * USUAL_PRODUCTS];
+    int more = 0;
     const int ways = r->ranks > 1 ? 2 : 1;
     void *memory = NULL;
     double best = 0, spread = 0;
+
+    for (int narrow = 0; narrow < 2; narrow++)
+        if (r->takes[narrow])
+            more += usual_products(usual + more, narrow ? 16 : 32);
+    const int all = r->wanted_count + more;
 
     TRY(arena_take_array(&c->machine->arena, (size_t)(ways * all),
                          sizeof *c->machine->products, &memory));
@@ -418,10 +460,11 @@ static status measure_products(struct calibration *c)
         const double rate = 2.0 * (double)p->m * (double)p->n * (double)p->k /
                             p->seconds;
 
-        if (p->threads == 1 && rate > best) best = rate;
+        if (p->threads == 1 && p->bits == 32 && rate > best) best = rate;
         spread += p->sigma / p->seconds / c->machine->product_count;
     }
-    note(c, M_GEMM, best / c->machine->value[M_PEAK_32]);
+    if (best > 0) note(c, M_GEMM, best / c->machine->value[M_PEAK_32]);
+    calibrate_type(c, 32);
     c->turn_floats = CALIBRATE_FLOATS;
     note(c, M_NOISE, spread / 10); /* a step is hundreds of calls */
     return OK;
@@ -453,8 +496,7 @@ static status measure(struct calibration *c)
     note(c, M_DEVICES, c->request->ranks);
     note(c, M_PEAK_32, kernels_peak_flops(&c->workers[0].stream, ISA_AUTO,
                                           0.1));
-    note(c, M_PEAK_16, c->machine->value[M_PEAK_32]);
-    note(c, M_PEAK_8, c->machine->value[M_PEAK_32]);
+    TRY(measure_narrow(c));
     TRY(measure_floor(c));
     TRY(measure_memory(c));
     TRY(measure_contention(c));
@@ -486,10 +528,13 @@ status calibrate(struct machine *machine,
     snprintf(machine->name, sizeof machine->name, "this machine");
     this_machine_key(machine->key);
     arena_init(&c.arena, "calibrate", 0);
-    TRY_GOTO(done, result, kernels_get(&c.kernels, DTYPE_F32, ISA_AUTO));
+    TRY_GOTO(done, result, kernels_get(&c.kernels[0], DTYPE_F32, ISA_AUTO));
+    TRY_GOTO(done, result, kernels_get_product(&c.kernels[1], request->narrow,
+                                               ISA_AUTO, request->product));
     TRY_GOTO(done, result, threads_build(&c.all, request->ranks));
     for (int i = 0; i < request->ranks; i++)
         TRY_GOTO(done, result, worker_open(&c, i));
+    calibrate_type(&c, 32);
     result = measure(&c);
 done:
     threads_free(c.all);

@@ -5,6 +5,7 @@
 #ifndef LOCKSTEP_BENCH_CALIBRATE_H
 #define LOCKSTEP_BENCH_CALIBRATE_H
 
+#include "kernels/kernels.h"
 #include "planner/machine.h"
 
 enum { CALIBRATE_SHAPES = 512 };
@@ -13,6 +14,7 @@ enum { CALIBRATE_SHAPES = 512 };
 struct wanted_product {
     int64_t m, n, k;
     enum product_kind kind;
+    int bits;             /* of an element: 16 or 32 */
 };
 
 struct calibrate_request {
@@ -20,6 +22,9 @@ struct calibrate_request {
     int ranks;            /* active at once: cores */
     const struct wanted_product *wanted; /* measured first; others follow */
     int wanted_count;
+    bool takes[2];        /* tables are for elements of 32 bits, of 16 */
+    enum dtype narrow;    /* the type of 16 bits */
+    enum product product; /* that it has */
     const char *disk;     /* file to write and remove; NULL: none */
 };
 

@@ -29,7 +29,8 @@ struct worker {
 struct calibration {
     const struct calibrate_request *request;
     struct machine *machine;
-    struct kernels kernels;
+    struct kernels kernels[2]; /* of float32, of the narrow type */
+    int narrow;              /* which of them jobs run */
     struct arena arena;
     struct threads *all;     /* one for each rank */
     struct worker workers[CALIBRATE_WORKERS];
@@ -45,6 +46,8 @@ struct calibration {
  * earlier round found if that was less. */
 status calibrate_job(struct calibration *c, const struct bench_case *job,
                      int threads, double *seconds, double *sigma);
+/* The type of the jobs that follow; bits: 16 or 32. */
+void calibrate_type(struct calibration *c, int bits);
 /* How many times the least time of a row its usual one is: the geometric mean
  * over `rows` and the rounds. least: the sum of the logarithms of the least
  * times. The next table begins. */

@@ -54,13 +54,14 @@ static struct bench_case job_of(const struct work_row *row, int64_t rows,
     return job;
 }
 
-static void add_row(struct machine *m, const struct work_row *row, int threads)
+static void add_row(struct machine *m, const struct work_row *row, int bits,
+                    int threads)
 {
     for (int w = 0; w < WIDTHS && row->widths[w] > 0; w++)
         for (int r = 0; r < 2; r++)
             m->works[m->work_count++] = (struct measured_work){
                 .work = row->work, .rows = row->rows[r],
-                .width = row->widths[w], .threads = threads,
+                .width = row->widths[w], .bits = bits, .threads = threads,
                 .seconds = INFINITY};
 }
 
@@ -73,6 +74,7 @@ static status measure_one(struct calibration *c, struct measured_work *out)
     while (row->work != out->work) row++;
     const struct bench_case job = job_of(row, out->rows, out->width);
 
+    calibrate_type(c, out->bits);
     TRY(calibrate_job(c, &job, out->threads, &out->seconds, &sigma));
     out->amount = row->work <= WORK_ATTENTION_BACK ? o->flops - o->lane_flops
                                                    : o->bytes;
@@ -82,22 +84,26 @@ static status measure_one(struct calibration *c, struct measured_work *out)
 status calibrate_works(struct calibration *c, double seconds)
 {
     enum { ROWS = sizeof work_rows / sizeof *work_rows, SIZES = 2 * WIDTHS,
-           WAYS = 2 };
+           WAYS = 2, TYPES = 2 };
     const int ways = c->request->ranks > 1 ? WAYS : 1;
     struct machine *m = c->machine;
     double least = 0, factor;
     void *memory = NULL;
 
-    TRY(arena_take_array(&m->arena, ROWS * SIZES * WAYS, sizeof *m->works,
-                         &memory));
+    TRY(arena_take_array(&m->arena, ROWS * SIZES * WAYS * TYPES,
+                         sizeof *m->works, &memory));
     m->works = memory;
     for (int i = 0; i < ROWS; i++)
         for (int way = 0; way < ways; way++)
-            add_row(m, &work_rows[i], way > 0 ? c->request->ranks : 1);
+            for (int narrow = 0; narrow < TYPES; narrow++)
+                if (c->request->takes[narrow])
+                    add_row(m, &work_rows[i], narrow ? 16 : 32,
+                            way > 0 ? c->request->ranks : 1);
     c->limit = seconds / m->work_count / CALIBRATE_ROUNDS;
     for (int round = 0; round < CALIBRATE_ROUNDS; round++)
         for (int i = 0; i < m->work_count; i++)
             TRY(measure_one(c, &m->works[i]));
+    calibrate_type(c, 32);
     for (int i = 0; i < m->work_count; i++)
         least += math_log(m->works[i].seconds);
     factor = calibrate_usual(c, least, m->work_count);

@@ -13,14 +13,31 @@
 
 static const double quiet = 0.05; /* of the sentinels, apart */
 
-struct wishes { struct wanted_product items[CALIBRATE_SHAPES]; int count; };
+struct wishes {
+    struct wanted_product items[CALIBRATE_SHAPES];
+    int count;
+    struct calibrate_request *request; /* types */
+};
 
-static void wish(struct wishes *w, int64_t m, int64_t n, int64_t k)
+static void wish(struct wishes *w, int64_t m, int64_t n, int64_t k, int bits)
 {
     if (w->count + 3 > CALIBRATE_SHAPES) return;
-    w->items[w->count++] = (struct wanted_product){m, n, k, PRODUCT_NT};
-    w->items[w->count++] = (struct wanted_product){m, k, n, PRODUCT_NN};
-    w->items[w->count++] = (struct wanted_product){n, k, m, PRODUCT_TN};
+    w->items[w->count++] = (struct wanted_product){m, n, k, PRODUCT_NT, bits};
+    w->items[w->count++] = (struct wanted_product){m, k, n, PRODUCT_NN, bits};
+    w->items[w->count++] = (struct wanted_product){n, k, m, PRODUCT_TN, bits};
+}
+
+/* One type of 16 bits is measured: the first that a configuration has. */
+static void wish_type(struct calibrate_request *r,
+                      const struct stage_request *stage)
+{
+    const bool narrow = dtype_bytes(stage->dtype) == 2;
+
+    if (narrow && !r->takes[1]) {
+        r->narrow = stage->dtype;
+        r->product = stage->machine.product;
+    }
+    r->takes[narrow] = true;
 }
 
 /* Every product of a plan with so many ranks. */
@@ -36,11 +53,14 @@ static status wish_plan(struct wishes *w, const struct options_set *set,
     TRY_GOTO(done, result, setup_resolve(&setup, set, &vocabulary, ranks, 0));
     TRY_GOTO(done, result, shape_of(&shape, &setup.model,
                                     setup.request.length));
+    wish_type(w->request, &setup.request);
+    const int bits = dtype_bytes(setup.request.dtype) == 2 ? 16 : 32;
     const int64_t tokens = setup.request.micro_batch * setup.request.length;
 
     for (int i = 0; i < shape.product_count; i++)
-        wish(w, tokens, shape.products[i].outputs, shape.products[i].inputs);
-    wish(w, tokens, shape.vocab, shape.width);
+        wish(w, tokens, shape.products[i].outputs, shape.products[i].inputs,
+             bits);
+    wish(w, tokens, shape.vocab, shape.width, bits);
 done:
     setup_free(&setup);
     return result;
@@ -101,13 +121,16 @@ status command_calibrate(struct arguments *arguments)
     char disk[PATH_BYTES + 16];
     double seconds = 10;
     status result;
-    struct calibrate_request asked = {.disk = NULL};
+    struct calibrate_request asked = {.narrow = DTYPE_BF16,
+                                      .product = PRODUCT_PAIRS};
 
     TRY(arguments_real(arguments, "seconds", 0.1, 3600, &seconds));
     TRY(file_may_write(out));
     wishes.count = 0;
+    wishes.request = &asked;
     asked.ranks = threads_cores();
     TRY(wish_all(&wishes, arguments, asked.ranks));
+    if (arguments->operand_count == 0) asked.takes[0] = asked.takes[1] = true;
     snprintf(disk, sizeof disk, "%s.disk", out != NULL ? out : "calibrate");
     asked.seconds = seconds;
     asked.wanted = wishes.items;

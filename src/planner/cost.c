@@ -87,7 +87,7 @@ double cost_attention_rate(const struct cost *cost, double keys, double width,
     const struct machine *m = cost->machine;
     const double rate = measured_work_rate(
         m, back ? WORK_ATTENTION_BACK : WORK_ATTENTION, keys, width,
-        threads_of(cost));
+        cost->layout->bits, threads_of(cost));
     const bool measured = m->mark[M_ATTENTION] == MARK_MEASURED;
 
     if (rate > 0) return rate;
@@ -146,7 +146,8 @@ void cost_worked(const struct cost *cost, const struct worked *worked,
 {
     const double rate =
         measured_work_rate(cost->machine, worked->work, worked->rows,
-                           worked->width, threads_of(cost));
+                           worked->width, cost->layout->bits,
+                           threads_of(cost));
 
     if (rate > 0)
         out->seconds[CAUSE_MEMORY] += worked->bytes / rate;

@@ -68,6 +68,7 @@ extern const char *const work_names[WORKS];
 struct measured_work {
     enum work work;
     int64_t rows, width;
+    int bits;            /* of an element of activations: 16 or 32 */
     int threads;         /* of the rank */
     double amount;       /* FLOPs of attention's products, else bytes */
     double seconds;

@@ -52,18 +52,29 @@ double measured_product_rate(const struct machine *machine,
     return mean_of(&mean);
 }
 
-double measured_work_rate(const struct machine *machine, enum work work,
-                          double rows, double width, int threads)
+static double work_rate(const struct machine *machine, enum work work,
+                        double rows, double width, int bits, int threads)
 {
     struct mean mean = {0, 0};
 
     for (int i = 0; i < machine->work_count; i++) {
         const struct measured_work *w = &machine->works[i];
 
-        if (w->work != work || (threads > 1) != (w->threads > 1)) continue;
+        if (w->work != work || w->bits != bits ||
+            (threads > 1) != (w->threads > 1))
+            continue;
         mean_add(&mean, w->amount / w->seconds,
                  apart((double)w->rows, rows) +
                      apart((double)w->width, width));
     }
     return mean_of(&mean);
+}
+
+double measured_work_rate(const struct machine *machine, enum work work,
+                          double rows, double width, int bits, int threads)
+{
+    const double rate = work_rate(machine, work, rows, width, bits, threads);
+
+    return rate > 0 || bits == 32
+               ? rate : work_rate(machine, work, rows, width, 32, threads);
 }

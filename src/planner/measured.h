@@ -15,8 +15,9 @@ struct product_size {
 double measured_product_rate(const struct machine *machine,
                              const struct product_size *size, int bits,
                              int threads, bool *exact);
-/* FLOP/s of attention, bytes/s of others; 0: the machine has no such row. */
+/* FLOP/s of attention, bytes/s of others; 0: the machine has no such row. Where
+ * nothing was measured with so many bits, rows of 32 bits stand for it. */
 double measured_work_rate(const struct machine *machine, enum work work,
-                          double rows, double width, int threads);
+                          double rows, double width, int bits, int threads);
 
 #endif

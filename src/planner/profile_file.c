@@ -148,7 +148,7 @@ static status named_of(const char *path, const char *what, const char *word,
 static status read_work(const char *path, const struct json *row,
                         struct measured_work *out)
 {
-    int64_t threads = 1;
+    int64_t threads = 1, bits = 32;
     const char *work = NULL;
     int number = 0;
 
@@ -157,6 +157,11 @@ static status read_work(const char *path, const struct json *row,
     out->work = (enum work)number;
     TRY(json_get_integer(row, path, "rows", &out->rows));
     TRY(json_get_integer(row, path, "width", &out->width));
+    TRY(json_get_integer_or(row, path, "bits", 32, &bits));
+    if (bits != 16 && bits != 32)
+        FAIL(ERR_FORMAT, "%s: works: bits is %lld; expected 16 or 32", path,
+             (long long)bits);
+    out->bits = (int)bits;
     TRY(json_get_integer_or(row, path, "threads", 1, &threads));
     TRY(threads_of(path, "works", threads, &out->threads));
     if (out->rows < 1 || out->width < 1)
@@ -382,6 +387,7 @@ static void write_tables(const struct machine *machine,
         json_write_key_text(w, "work", work_names[x->work]);
         json_write_key_integer(w, "rows", x->rows);
         json_write_key_integer(w, "width", x->width);
+        json_write_key_integer(w, "bits", x->bits);
         json_write_key_integer(w, "threads", x->threads);
         json_write_key_real(w, "amount", x->amount);
         json_write_key_real(w, "seconds", x->seconds);

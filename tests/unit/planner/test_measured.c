@@ -12,9 +12,10 @@ static struct measured_product products[] = {
     {256, 256, 256, PRODUCT_NT, 32, 2, 2.0 * 256 * 256 * 256 / 1.5e9, 0},
 };
 static struct measured_work works[] = {
-    {WORK_ATTENTION, 64, 16, 1, 1e9, 1}, {WORK_ATTENTION, 256, 16, 1, 4e9, 1},
-    {WORK_ATTENTION_BACK, 64, 16, 1, 3e9, 1},
-    {WORK_ATTENTION, 64, 16, 4, 6e9, 1},
+    {WORK_ATTENTION, 64, 16, 32, 1, 1e9, 1},
+    {WORK_ATTENTION, 256, 16, 32, 1, 4e9, 1},
+    {WORK_ATTENTION_BACK, 64, 16, 32, 1, 3e9, 1},
+    {WORK_ATTENTION, 64, 16, 32, 4, 6e9, 1},
 };
 static const struct machine machine = {
     .products = products, .product_count = ROWS(products),
@@ -38,8 +39,9 @@ TEST(measured_sizes_keep_their_rates)
     CHECK(near(product(1024, PRODUCT_NT, 32, 1, &exact), 4e9) && exact);
     CHECK(near(product(256, PRODUCT_NN, 32, 1, &exact), 8e9) && exact);
     CHECK(near(product(256, PRODUCT_NT, 32, 2, &exact), 1.5e9) && exact);
-    CHECK(near(measured_work_rate(&machine, WORK_ATTENTION, 256, 16, 1), 4e9));
-    CHECK(near(measured_work_rate(&machine, WORK_ATTENTION_BACK, 64, 16, 1),
+    CHECK(near(measured_work_rate(&machine, WORK_ATTENTION, 256, 16, 32, 1),
+               4e9));
+    CHECK(near(measured_work_rate(&machine, WORK_ATTENTION_BACK, 64, 16, 32, 1),
                3e9));
 }
 
@@ -52,10 +54,33 @@ TEST(sizes_between_have_rates_between)
     CHECK(near(rate, 2e9) && !exact);
     rate = product(300, PRODUCT_NT, 32, 1, &exact);
     CHECK(rate > 1e9 && rate < 1.1e9);
-    CHECK(near(measured_work_rate(&machine, WORK_ATTENTION, 128, 16, 1), 2e9));
+    CHECK(near(measured_work_rate(&machine, WORK_ATTENTION, 128, 16, 32, 1),
+               2e9));
     /* One row alone says what it has, however far away. */
-    CHECK(near(measured_work_rate(&machine, WORK_ATTENTION, 4096, 128, 2),
+    CHECK(near(measured_work_rate(&machine, WORK_ATTENTION, 4096, 128, 32, 2),
                6e9));
+}
+
+/* A rate is that of elements of so many bits; if nobody measured them, that of
+ * wide ones. */
+TEST(rates_are_of_the_type_of_elements)
+{
+    struct measured_work rows[] = {works[0], works[0], works[0]};
+    const struct machine both = {.works = rows, .work_count = ROWS(rows)};
+
+    rows[1].bits = 16;
+    rows[1].seconds /= 2;
+    rows[2].bits = 16;
+    rows[2].work = WORK_ADD;
+    const double width = (double)rows[0].width, n = (double)rows[0].rows;
+    const double rate = rows[0].amount / rows[0].seconds;
+    const enum work work = rows[0].work;
+
+    CHECK(near(measured_work_rate(&both, work, n, width, 32, 1), rate));
+    CHECK(near(measured_work_rate(&both, work, n, width, 16, 1), 2 * rate));
+    CHECK(measured_work_rate(&both, WORK_ADD, n, width, 32, 1) == 0);
+    CHECK(near(measured_work_rate(&machine, work, n, width, 16, 1),
+               measured_work_rate(&machine, work, n, width, 32, 1)));
 }
 
 TEST(what_no_row_measured_has_no_rate)
@@ -64,7 +89,7 @@ TEST(what_no_row_measured_has_no_rate)
 
     CHECK(product(256, PRODUCT_TN, 32, 1, &exact) == 0 && !exact);
     CHECK(product(256, PRODUCT_NT, 16, 1, &exact) == 0 && !exact);
-    CHECK(measured_work_rate(&machine, WORK_LOSS, 64, 16, 1) == 0);
+    CHECK(measured_work_rate(&machine, WORK_LOSS, 64, 16, 32, 1) == 0);
 }
 
 /* Files of older builds do not say the kind. */
@@ -80,5 +105,5 @@ TEST(a_row_without_a_kind_stands_for_all)
 }
 
 TEST_MAIN(measured_sizes_keep_their_rates, sizes_between_have_rates_between,
-          what_no_row_measured_has_no_rate,
+          rates_are_of_the_type_of_elements, what_no_row_measured_has_no_rate,
           a_row_without_a_kind_stands_for_all)
