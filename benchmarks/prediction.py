@@ -87,7 +87,8 @@ class Machine:
             f"{self.folder}/tokenizer.json}}\ndata: {{train: [{self.folder}"
             f"/text.txt], sequence: {sequence}, cache: {self.folder}/cache, "
             f"valid_share: 0}}\ntrain: {{batch: {batch}, steps: {self.steps}, "
-            f"dtype: {self.dtype}}}\ncheckpoint: {at_end: false, minutes: 0}\n",
+            f"dtype: {self.dtype}}}\ncheckpoint: {{at_end: false, minutes: "
+            "0}\n",
             encoding="utf-8")
         return path
 
