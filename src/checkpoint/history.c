@@ -277,6 +277,19 @@ status checkpoint_open_newest_valid(struct checkpoint *checkpoint,
     return result;
 }
 
+bool checkpoint_none_is_whole(const char *run)
+{
+    struct checkpoint checkpoint = {0};
+    struct text notice = {0};
+    const status result =
+        checkpoint_open_newest_valid(&checkpoint, run, NULL, &notice);
+
+    checkpoint_close(&checkpoint);
+    text_free(&notice);
+    status_clear();
+    return is_damage(result);
+}
+
 status checkpoint_open_patient(struct checkpoint *checkpoint,
                                const char *directory, struct threads *threads)
 {

@@ -25,6 +25,8 @@ status checkpoint_find_newest(const char *run, char out[PATH_BYTES],
 status checkpoint_open_newest_valid(struct checkpoint *checkpoint,
                                     const char *run, struct threads *threads,
                                     struct text *notice);
+/* Whether the former finds none: all are read. */
+bool checkpoint_none_is_whole(const char *run);
 /* Removes all but the last keep_last and multiples of keep_every (0: none),
  * oldest first; never what `latest` names, nor anything newer. */
 status checkpoint_prune(const char *run, int64_t keep_last,

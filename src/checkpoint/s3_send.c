@@ -7,6 +7,7 @@
 #include <string.h>
 #include <unistd.h>
 #include "base/arena.h"
+#include "base/fault.h"
 #include "base/file.h"
 #include "base/log.h"
 #include "checkpoint/s3_request.h"
@@ -233,6 +234,7 @@ static status put_part(struct s3 *s3, struct sent_file *file,
                                "</ETag></Part>", part, etag);
         }
     }
+    TRY(fault_point("mirror.part"));
     snprintf(query, sizeof query, "partNumber=%d&uploadId=%s", part,
              upload->id);
     TRY(s3_ask(s3, &r));

@@ -180,8 +180,7 @@ static status fetch_step(const char *run, const struct options *o)
     return OK;
 }
 
-static status resume_once(struct arguments *arguments, char *mirror,
-                          size_t room)
+status command_resume(struct arguments *arguments)
 {
     struct options_set set = {0};
     struct assignments assignments = {0};
@@ -203,7 +202,6 @@ static status resume_once(struct arguments *arguments, char *mirror,
     TRY_GOTO(done, result, trainer_options(&set, arguments->operands[0],
                                            assignments.items,
                                            assignments.count));
-    snprintf(mirror, room, "%s", set.values.checkpoint.mirror);
     if (!request.from_scratch)
         TRY_GOTO(done, result, fetch_step(arguments->operands[0],
                                           &set.values));
@@ -222,42 +220,4 @@ static status resume_once(struct arguments *arguments, char *mirror,
 done:
     options_free(&set);
     return result;
-}
-
-/* Whether checkpoints are there, and none of them is whole. */
-static bool none_is_whole(const char *run)
-{
-    struct checkpoint checkpoint = {0};
-    struct text notice = {0};
-    const status result =
-        checkpoint_open_newest_valid(&checkpoint, run, NULL, &notice);
-
-    checkpoint_close(&checkpoint);
-    text_free(&notice);
-    status_clear();
-    return result == ERR_FORMAT;
-}
-
-/* A run all of whose checkpoints are damaged goes on from its mirror's newest;
- * not under a supervisor or a launcher, whose ranks ended each on its own. */
-status command_resume(struct arguments *arguments)
-{
-    const char *run = arguments->operands[0];
-    char mirror[PATH_BYTES] = "", why[480];
-    int64_t step;
-    const status result = resume_once(arguments, mirror, sizeof mirror);
-
-    if (result != ERR_FORMAT || mirror[0] == '\0' || launch_rank() >= 0 ||
-        arguments_has(arguments, "supervised") ||
-        arguments_has(arguments, "from-scratch"))
-        return result;
-    snprintf(why, sizeof why, "%s", status_message());
-    status_clear();
-    if (!none_is_whole(run))
-        return status_fail(result, __FILE__, __LINE__, "%s", why);
-    fprintf(stderr, "notice    %s; fetching the newest of %s\n", why, mirror);
-    TRY(mirror_restore(mirror, run, &step));
-    fprintf(stderr, "%s has the checkpoint of step %lld\n", run,
-            (long long)step);
-    return resume_once(arguments, mirror, sizeof mirror);
 }

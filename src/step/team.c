@@ -204,6 +204,7 @@ struct group *team_copies(struct team *team, int chunk)
 
 void team_free(struct team *team)
 {
+    team_use_scratch(team, NULL, 0); /* the world outlives it */
     for (int i = 0; i < team->chunks; i++)
         if (team->copies[i].size > 0) group_free(&team->copies[i]);
     memory_free(team->copies);

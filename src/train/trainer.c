@@ -5,8 +5,12 @@
 #include <string.h>
 
 #include "base/log.h"
+#include "checkpoint/history.h"
+#include "checkpoint/mirror.h"
 #include "comm/launch.h"
 #include "control/board.h"
+#include "control/lease.h"
+#include "train/attend.h"
 #include "train/auto_mesh.h"
 #include "train/summary.h"
 #include "train/signals.h"
@@ -38,7 +42,14 @@ static void free_all(struct trainer *t)
     team_free(&t->team);
 }
 
-/* The last checkpoint, which nobody waits for any more. */
+static status send_last(void *argument)
+{
+    const struct trainer *t = argument;
+
+    return keeper_mirror(&t->keeper, t->saved_step);
+}
+
+/* The last checkpoint, for which all ranks stay. Collective. */
 static status mirror_last(struct trainer *t, status result)
 {
     const char *url = t->request->set->values.checkpoint.mirror;
@@ -49,10 +60,10 @@ static status mirror_last(struct trainer *t, status result)
         return result;
     snprintf(sentence, sizeof sentence, "%s", status_message());
     status_clear();
-    const status sent = keeper_mirror(&t->keeper, t->saved_step);
+    const status sent = attend_work(t->team.world, send_last, t);
 
     if (result == OK) return sent;
-    if (sent != OK)
+    if (sent != OK && trainer_leads(t))
         fprintf(stderr, "warning   step %lld is whole on the disk, but not in "
                         "%s: %s\n", (long long)t->saved_step, url,
                 status_message());
@@ -80,8 +91,8 @@ static status train(struct trainer *t)
     LOG(DEBUG, "train", "ended after step %lld: %s",
         (long long)t->counters.step,
         result == OK ? "finished" : status_message());
-    if (!trainer_leads(t)) return result;
     result = mirror_last(t, result);
+    if (!trainer_leads(t)) return result;
     struct report_prediction prediction;
 
     predicted_compare(&t->predicted, &prediction);
@@ -97,10 +108,9 @@ static status train(struct trainer *t)
     return result != OK ? result : reported;
 }
 
-/* One rank's whole life; world NULL: the only one. */
-static status rank_run(void *argument, struct group *world)
+static status live_once(const struct trainer_request *request,
+                        struct group *world)
 {
-    const struct trainer_request *request = argument;
     struct trainer trainer = {.request = request, .team.world = world};
     status result;
 
@@ -118,6 +128,53 @@ static status rank_run(void *argument, struct group *world)
 done:
     free_all(&trainer);
     return result;
+}
+
+/* A run that has lost its checkpoints. */
+struct loss {
+    const char *run, *mirror;
+    status result;
+    char why[2048], hint[1024];
+};
+
+/* Rank 0 fetches the newest step of the mirror if none is whole here. */
+static status mend(void *argument)
+{
+    const struct loss *loss = argument;
+    int64_t step;
+
+    if (!checkpoint_none_is_whole(loss->run))
+        return status_hint(status_fail(loss->result, __FILE__, __LINE__, "%s",
+                                       loss->why), "%s", loss->hint);
+    TRY(lease_holds(loss->run, true));
+    fprintf(stderr, "notice    %s; fetching the newest of %s\n", loss->why,
+            loss->mirror);
+    TRY(mirror_restore(loss->mirror, loss->run, &step));
+    fprintf(stderr, "%s has the checkpoint of step %lld\n", loss->run,
+            (long long)step);
+    return OK;
+}
+
+/* One rank's whole life; world NULL: the only one. A run none of whose
+ * checkpoints is whole goes on from its mirror, once. */
+static status rank_run(void *argument, struct group *world)
+{
+    const struct trainer_request *request = argument;
+    const struct options *o = &request->set->values;
+    const status result = live_once(request, world);
+
+    if ((result != ERR_FORMAT && result != ERR_MISSING) || request->dry_run ||
+        !request->resume || request->from_scratch ||
+        o->checkpoint.mirror[0] == '\0')
+        return result;
+    struct loss loss = {.run = o->run.dir, .mirror = o->checkpoint.mirror,
+                        .result = result};
+
+    snprintf(loss.why, sizeof loss.why, "%s", status_message());
+    snprintf(loss.hint, sizeof loss.hint, "%s", status_hint_text());
+    status_clear();
+    TRY(attend_work(world, mend, &loss));
+    return live_once(request, world);
 }
 
 status trainer_check_layout(const struct trainer_request *request)

@@ -9,6 +9,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "checkpoint/mirror.h"
+#include "train/attend.h"
 #include "train/signals.h"
 #include "train/trainer_state.h"
 
@@ -180,8 +181,17 @@ static void take_up(struct trainer *t)
     t->save_next_s = clock_s();
 }
 
+static bool save_runs(const void *argument)
+{
+    return background_works(argument);
+}
+
 status trainer_settle(struct trainer *t)
 {
+    /* Rank 0 may be sending: the others' threads are done before. */
+    if (t->background.keeper != NULL &&
+        t->request->set->values.checkpoint.mirror[0] != '\0')
+        TRY(attend(t->team.world, save_runs, &t->background));
     take_up(t);
     if (t->save_failed == OK) return OK;
     FAIL(t->save_failed, "%s", t->background.why);

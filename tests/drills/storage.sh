@@ -139,6 +139,54 @@ must fetch s3://models/of/large back
 if lockstep compare large/ckpt/step-00000002 back/ckpt/step-00000002 >out 2>&1
 then ok "parts come back"; else bad "parts come back" "compare" out; fi
 
+# --- a sending that is killed goes on where it stopped ---
+wide="--set train.steps=2 --set model.feed_forward=20000 --set
+    validate.every=0 --set train.batch=1 --set train.micro_batch=1"
+place=of/half/step-00000002
+# shellcheck disable=SC2086
+LOCKSTEP_FAULT=mirror.part:5:kill lockstep train config.yaml --run half \
+    $mirrored/models/of/half $wide >log 2>&1
+tell open of/half
+if [ "$answer" = 1 ]; then ok "killed in the middle of a file"
+else bad "killed in the middle of a file" "open uploads: $answer" log; fi
+sent= # how often parts of files of the step, and all of them, were sent
+count_sent() {
+    local file
+    sent=
+    for file in model-00001-of-00001.safetensors \
+        optim-00001-of-00001.safetensors config.json; do
+        tell sent $place/$file
+        sent="$sent${sent:+, }$answer"
+    done
+}
+count_sent
+before=$sent
+must resume half --ranks 1
+count_sent
+if [ "$before; $sent" = "2 0, 2 0, 0 1; 0 0, 1 0, 0 0" ]
+then ok "what is there is not sent again"
+else bad "what is there is not sent again" "$before; then $sent" log; fi
+tell open of/half
+must fetch s3://models/of/half mended
+if [ "$answer" = 0 ] &&
+    lockstep compare half/ckpt/step-00000002 mended/ckpt/step-00000002 >out 2>&1
+then ok "the rest makes it whole"
+else bad "the rest makes it whole" "open uploads: $answer" out; fi
+
+# --- answers that are wrong or lost at the end of an upload ---
+for how in late lost; do
+    tell fail $how
+    # shellcheck disable=SC2086
+    lockstep train config.yaml --run answer.$how \
+        $mirrored/models/of/answer.$how $wide >log 2>&1
+    check_said "the last answer: $how" 0 "the next attempt is in" $? log
+    must fetch s3://models/of/answer.$how back.$how
+    if lockstep compare answer.$how/ckpt/step-00000002 \
+        back.$how/ckpt/step-00000002 >out 2>&1
+    then ok "the last answer: $how, and whole"
+    else bad "the last answer: $how, and whole" "compare" out; fi
+done
+
 # --- a step that other training reached ---
 # A run that goes back makes step 14 again; what a reader may read stays.
 must fetch s3://models/of/one again
@@ -181,6 +229,26 @@ check_said "resume: all checkpoints are damaged" 0 \
     "checkpoints is whole: " $? log
 if [ -d "hurt/ckpt/step-00000020.damaged" ]; then ok "the damaged one is kept"
 else bad "the damaged one is kept" "$(ls hurt/ckpt)" log; fi
+cp -r hurt hurt.agents
+for run in hurt hurt.agents; do # from step 22 of the storage
+    for weights in $run/ckpt/step-????????/model-*; do
+        printf 'damage' | dd of="$weights" bs=1 seek=4000 conv=notrunc \
+            2>/dev/null
+    done
+done
+lockstep resume hurt --ranks 2 --supervised --set train.steps=24 >log 2>&1
+check_said "resume: the same under a supervisor" 0 "checkpoints is whole: " $? \
+    log
+lockstep resume hurt.agents --ranks 2 --supervised --spares 0 \
+    --set train.steps=26 >log 2>&1
+check_said "resume: the same under agents" 0 \
+    "hurt.agents has the checkpoint of step 24" $? log
+must resume hurt --ranks 1 --set train.steps=26 --set checkpoint.mirror=
+if lockstep compare "$(newest hurt)" "$(newest hurt.agents)" >out 2>&1 &&
+    lockstep incidents hurt.agents >out 2>&1 && grep -q "^0 incidents" out
+then ok "resume: the bits of a run that was not damaged, no incident"
+else bad "resume: the bits of a run that was not damaged, no incident" \
+    "compare, or an incident" out; fi
 cp -r other hurt.too
 echo damage >>hurt.too/ckpt/$(cat hurt.too/ckpt/latest)/manifest.json
 lockstep resume hurt.too --ranks 1 --set train.steps=21 >log 2>&1
@@ -233,6 +301,19 @@ if [[ $answer == *"$(cat stops/ckpt/latest)" &&
       $answer == *"$(printf step-%08d "$step") "* ]]; then
     ok "what was missing is sent"
 else bad "what was missing is sent" "$answer, $step"; fi
+
+# --- ranks wait for what a slow storage takes ---
+tell slow 30000
+for how in "" --supervised; do
+    # shellcheck disable=SC2086
+    AWS_ENDPOINT_URL=$answer lockstep train config.yaml --run slow$how \
+        $mirrored/models/of/slow$how --ranks 2 --threads 1 $how \
+        --set train.steps=14 --set comm.limit=4 >log 2>&1
+    check_said "a slow storage${how:+, }$how" 0 "finished" $? log
+done
+lockstep incidents slow--supervised >out 2>&1
+if grep -q "^0 incidents" out; then ok "a slow storage: no incident"
+else bad "a slow storage: no incident" "there are" out; fi
 
 # --- damage ---
 tell damage of/kept/step-00000030/model-00001-of-00001.safetensors

@@ -8,7 +8,10 @@ secret of a user who may use the buckets `models` and `nowhere`, of which only
 the first exists, and not the bucket `denied`. Commands come from standard
 input: "damage KEY" flips a byte of an object, "steps PREFIX" prints which steps
 there are, "parts KEY" in how many parts an object was sent, "text KEY" prints a
-small object. "slow BYTES" makes a second address whose connections pass so many
+small object, "sent KEY" how many parts of an object, and how often all of it,
+were sent since it was asked last, "open PREFIX" how many uploads in parts are
+open. "fail late" lets the next end of an upload in parts answer 200 with an
+error in it, "fail lost" does it but answers 500. "slow BYTES" makes a second address whose connections pass so many
 bytes a second (0: none at all) and prints it. Ends with its input."""
 import json
 import os
@@ -16,11 +19,13 @@ import socket
 import sys
 import threading
 import time
+import urllib.parse
 
 FREE_REQUESTS = 5  # those below that make users and buckets
 os.environ["INITIAL_NO_AUTH_ACTION_COUNT"] = str(FREE_REQUESTS)
 
 import boto3  # noqa: E402
+from moto.moto_server import threaded_moto_server  # noqa: E402
 from moto.server import ThreadedMotoServer  # noqa: E402
 
 POLICY = {
@@ -30,6 +35,34 @@ POLICY = {
         "Resource": ["arn:aws:s3:::models", "arn:aws:s3:::models/*",
                      "arn:aws:s3:::nowhere", "arn:aws:s3:::nowhere/*"]}],
 }
+
+
+class Watched:
+    """Moto's application, whose requests are counted and may fail."""
+
+    def __init__(self, app):
+        self.app = app
+
+    def __call__(self, request, start):
+        query = urllib.parse.parse_qs(request.get("QUERY_STRING", ""))
+        key = request.get("PATH_INFO", "").removeprefix("/models/")
+        if request["REQUEST_METHOD"] == "PUT":
+            sent = SENT.setdefault(key, [0, 0])
+            sent["partNumber" not in query] += 1
+        ends = request["REQUEST_METHOD"] == "POST" and "uploadId" in query
+        if not ends or not FAILS:
+            return self.app(request, start)
+        if FAILS.pop() == "lost":
+            b"".join(self.app(request, lambda *_: None))
+            start("500 Lost", [("Content-Length", "0")])
+            return [b""]
+        request["wsgi.input"].read(int(request.get("CONTENT_LENGTH") or 0))
+        start("200 OK", [("Content-Type", "application/xml")])
+        return [b"<?xml version='1.0'?>\n<Error><Code>InternalError</Code>"
+                b"<Message>late</Message></Error>"]
+
+
+SENT, FAILS = {}, []
 
 
 class Slow:
@@ -80,6 +113,15 @@ def command(storage, port, words):
     if words[0] == "text":
         body = storage.get_object(Bucket="models", Key=words[1])["Body"]
         return body.read().decode().strip()
+    if words[0] == "sent":
+        return "%d %d" % tuple(SENT.pop(words[1], (0, 0)))
+    if words[0] == "open":
+        found = storage.list_multipart_uploads(Bucket="models",
+                                               Prefix=words[1])
+        return str(len(found.get("Uploads", [])))
+    if words[0] == "fail":
+        FAILS.append(words[1])
+        return "it will"
     if words[0] == "slow":
         return Slow(port, int(words[1])).url
     if words[0] == "parts":
@@ -91,6 +133,9 @@ def command(storage, port, words):
 
 
 def main():
+    plain = threaded_moto_server.DomainDispatcherApplication
+    threaded_moto_server.DomainDispatcherApplication = \
+        lambda *arguments: Watched(plain(*arguments))
     server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
     server.start()
     url = "http://127.0.0.1:%d" % server.get_host_and_port()[1]
