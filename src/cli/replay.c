@@ -6,190 +6,9 @@
 #include <string.h>
 
 #include "base/file.h"
-#include "base/meter.h"
+#include "cli/replay_trace.h"
 
-enum { TRACE_BYTES = 256 << 20, STEPS_MOST = 64, READERS = 16 };
-
-struct reader {
-    const char *path;
-    struct timed_list *list;
-    double *first, *last;    /* owned, [count], us; last < 0: not seen */
-    double *waited;          /* owned, [count], us, of the step */
-    double *times;           /* owned, [STEPS_MOST][count], s */
-    double *begins, *ends;   /* owned, [STEPS_MOST][count], us: of the span */
-    double *woke, *waits;    /* the same, of its wait for a message and where
-                              * that began; 0: none */
-    double begin[STEPS_MOST], end[STEPS_MOST];
-    int steps;
-    int ranks;               /* readers */
-};
-
-static status take_all(struct reader *r)
-{
-    double **const rows[] = {&r->first, &r->last, &r->waited, &r->times,
-                             &r->begins, &r->ends, &r->woke, &r->waits};
-
-    for (int i = 0; i < 8; i++) {
-        const size_t steps = i >= 3 ? STEPS_MOST : 1;
-        void *memory = NULL;
-
-        TRY(memory_take(steps * ((size_t)r->list->count + 1), sizeof(double),
-                        &memory));
-        *rows[i] = memory;
-    }
-    return OK;
-}
-
-static void free_all(struct reader *r)
-{
-    memory_free(r->first);
-    memory_free(r->last);
-    memory_free(r->waited);
-    memory_free(r->times);
-    memory_free(r->begins);
-    memory_free(r->ends);
-    memory_free(r->woke);
-    memory_free(r->waits);
-}
-
-static size_t place_of(const struct reader *r, int step, int number)
-{
-    return (size_t)step * (size_t)r->list->count + (size_t)number;
-}
-
-static double *time_of(const struct reader *r, int step, int number)
-{
-    return &r->times[place_of(r, step, number)];
-}
-
-/* Whether it waits for another rank of the pipe: the clock knows how long. */
-static bool receives(const struct reader *r, int64_t number)
-{
-    const struct timed *t = &r->list->items[number];
-
-    for (int n = 0; n < t->needs; n++) {
-        const struct timed_need need = r->list->needs[t->first_need + n];
-        const int lane = r->list->items[need.index].lane;
-
-        if (lane == CLOCK_PIPE_DOWN || lane == CLOCK_PIPE_UP) return true;
-    }
-    return false;
-}
-
-static bool is_event(const struct json *event, const char *name,
-                     const char *cat)
-{
-    const struct json *found = json_get(event, "name");
-    const struct json *kind = json_get(event, "cat");
-    const struct json *track = json_get(event, "tid");
-
-    return found != NULL && kind != NULL && track != NULL &&
-           found->kind == JSON_STRING && kind->kind == JSON_STRING &&
-           track->integer == 0 &&
-           (name == NULL || strcmp(found->string, name) == 0) &&
-           (cat == NULL || strcmp(kind->string, cat) == 0);
-}
-
-static status find_steps(struct reader *r, const struct json *events)
-{
-    for (int i = 0; i < events->count && r->steps < STEPS_MOST; i++) {
-        const struct json *event = &events->items[i];
-        double at, length;
-
-        if (!is_event(event, "step", "outline")) continue;
-        TRY(json_get_real(event, r->path, "ts", &at));
-        TRY(json_get_real(event, r->path, "dur", &length));
-        r->begin[r->steps] = at;
-        r->end[r->steps++] = at + length;
-    }
-    if (r->steps == 0)
-        FAIL(ERR_FORMAT, "%s: no steps; expected a file of `lockstep train "
-                         "--trace`", r->path);
-    return OK;
-}
-
-/* The span of one event of an instruction, within step `step`. */
-static status note_event(struct reader *r, const struct json *event, int step)
-{
-    const struct json *arguments = json_get(event, "args");
-    int64_t number = -1;
-    double at, length;
-
-    if (arguments == NULL) return OK;
-    TRY(json_get_integer_or(arguments, r->path, "instruction", -1, &number));
-    if (number < 0) return OK;
-    TRY(json_get_real(event, r->path, "ts", &at));
-    TRY(json_get_real(event, r->path, "dur", &length));
-    if (at < r->begin[step] || at >= r->end[step]) return OK;
-    if (number >= r->list->count)
-        FAIL(ERR_FORMAT, "%s: instruction %lld; the step has %d: the trace is "
-                         "of another configuration", r->path,
-             (long long)number, r->list->count);
-    if (r->last[number] < 0 || at < r->first[number]) r->first[number] = at;
-    if (at + length > r->last[number]) r->last[number] = at + length;
-    if (is_event(event, NULL, meter_kind_name(METER_IDLE)) &&
-        receives(r, number)) {
-        r->waited[number] += length;
-        r->woke[place_of(r, step, (int)number)] = at + length;
-        r->waits[place_of(r, step, (int)number)] = at;
-    }
-    return OK;
-}
-
-/* An instruction takes until the next one of the thread begins: the executor's
- * own time between them is a part of it, what it waits for others is not. */
-static void take_step(struct reader *r, int step)
-{
-    double next = r->end[step];
-
-    for (int n = r->list->count - 1; n >= 0; n--) {
-        const double from = r->first[n];
-
-        r->begins[place_of(r, step, n)] = from;
-        r->ends[place_of(r, step, n)] = r->last[n];
-        *time_of(r, step, n) = 0;
-        if (r->last[n] < 0 || from > next) continue;
-        if (next - from > r->waited[n])
-            *time_of(r, step, n) = 1e-6 * (next - from - r->waited[n]);
-        next = from;
-    }
-    *time_of(r, step, 0) += 1e-6 * (next - r->begin[step]);
-}
-
-static status read_events(struct reader *r, const struct json *events)
-{
-    TRY(find_steps(r, events));
-    for (int step = 0; step < r->steps; step++) {
-        for (int n = 0; n < r->list->count; n++) {
-            r->last[n] = -1;
-            r->waited[n] = 0;
-        }
-        for (int i = 0; i < events->count; i++)
-            if (is_event(&events->items[i], NULL, NULL))
-                TRY(note_event(r, &events->items[i], step));
-        take_step(r, step);
-    }
-    return OK;
-}
-
-static status read_trace(struct reader *r)
-{
-    const struct json *root, *events;
-    struct arena arena;
-    status result;
-
-    arena_init(&arena, "trace", 0);
-    TRY_GOTO(done, result,
-             json_read_file(&root, &arena, r->path, TRACE_BYTES));
-    events = json_get(root, "traceEvents");
-    if (events == NULL || events->kind != JSON_ARRAY)
-        FAIL_GOTO(done, result, ERR_FORMAT, "%s: no traceEvents; expected a "
-                  "file of `lockstep train --trace`", r->path);
-    result = read_events(r, events);
-done:
-    arena_free(&arena);
-    return result;
-}
+enum { READERS = 16 };
 
 /* Keeps the differences that are largest, the first of them the most. */
 static void keep_difference(struct replayed *out,
@@ -206,7 +25,7 @@ static void keep_difference(struct replayed *out,
 }
 
 /* Instructions of rank 0, mean over the steps, beside their costs. */
-static void compare(struct replayed *out, const struct reader *r,
+static void compare(struct replayed *out, const struct replay_trace *r,
                     const struct steps *steps)
 {
     for (int i = 0; i < r->list->count; i++) {
@@ -214,7 +33,7 @@ static void compare(struct replayed *out, const struct reader *r,
         double sum = 0;
 
         for (int step = 0; step < r->steps; step++)
-            sum += *time_of(r, step, i);
+            sum += *replay_time(r, step, i);
         if (t->lane != CLOCK_COMPUTE) continue;
         out->instructions += sum > 0;
         keep_difference(out, &(struct replay_difference){
@@ -240,15 +59,15 @@ static int reader_of(const struct timed_list *list, int number)
 
 /* A message of another rank: who made it, who reads it. */
 struct handover {
-    const struct reader *from;
+    const struct replay_trace *from;
     int sends, by;         /* items there and here; by -1: nobody waits */
     double sent, arrived;  /* us; arrived 0: unknown */
 };
 
-static bool handover_of(const struct reader *readers, int rank, int step,
+static bool handover_of(const struct replay_trace *readers, int rank, int step,
                        int number, struct handover *out)
 {
-    const struct reader *r = &readers[rank];
+    const struct replay_trace *r = &readers[rank];
     const struct timed *item = &r->list->items[number];
 
     for (int n = 0; n < item->needs; n++) {
@@ -258,14 +77,14 @@ static bool handover_of(const struct reader *readers, int rank, int step,
         *out = (struct handover){.from = &readers[need.rank],
                                 .sends = need.index,
                                 .by = reader_of(r->list, number)};
-        const size_t at = place_of(out->from, step, need.index);
+        const size_t at = replay_place(out->from, step, need.index);
 
         if (out->from->ends[at] < 0 || out->by < 0) return false;
         out->sent = out->from->begins[at] +
-                    1e6 * *time_of(out->from, step, need.index);
-        out->arrived = r->woke[place_of(r, step, out->by)];
+                    1e6 * *replay_time(out->from, step, need.index);
+        out->arrived = r->woke[replay_place(r, step, out->by)];
         if (out->arrived <= 0)
-            out->arrived = r->begins[place_of(r, step, out->by)];
+            out->arrived = r->begins[replay_place(r, step, out->by)];
         return true;
     }
     return false;
@@ -273,14 +92,14 @@ static bool handover_of(const struct reader *readers, int rank, int step,
 
 /* From the end of sending until the rank that waits for it has woken: the
  * message itself, and the system's time to wake a thread. */
-static double flight_of(const struct reader *readers, int rank, int step,
+static double flight_of(const struct replay_trace *readers, int rank, int step,
                         int number)
 {
-    const struct reader *r = &readers[rank];
+    const struct replay_trace *r = &readers[rank];
     struct handover m;
 
     if (!handover_of(readers, rank, step, number, &m)) return 0;
-    const size_t at = place_of(r, step, m.by);
+    const size_t at = replay_place(r, step, m.by);
 
     if (r->woke[at] <= 0) return 0;
     if (m.sent < r->waits[at]) m.sent = r->waits[at]; /* it lay there */
@@ -290,7 +109,7 @@ static double flight_of(const struct reader *readers, int rank, int step,
 /* A message leaves while its sender is still posting it: the system may give
  * the core to the receiver, or to others. What comes after it has arrived is a
  * part of the sender's next item. */
-static void leave_early(const struct reader *readers, int rank, int step)
+static void leave_early(const struct replay_trace *readers, int rank, int step)
 {
     const struct timed_list *list = readers[rank].list;
     struct handover m;
@@ -315,32 +134,32 @@ static void leave_early(const struct reader *readers, int rank, int step)
 
 /* From when the last rank came to a meeting: the clock knows how long the
  * others wait for it. */
-static double met_for(const struct reader *readers, int rank, int step,
+static double met_for(const struct replay_trace *readers, int rank, int step,
                       int number)
 {
-    const struct reader *r = &readers[rank];
+    const struct replay_trace *r = &readers[rank];
     const int32_t meeting = r->list->items[number].meeting;
-    const double came = r->begins[place_of(r, step, number)];
+    const double came = r->begins[replay_place(r, step, number)];
     double last = came, left;
 
     for (int other = 0; other < readers[0].ranks && meeting > 0; other++) {
-        const struct reader *o = &readers[other];
+        const struct replay_trace *o = &readers[other];
         const int32_t there = timed_meeting(o->list, meeting);
 
         if (there < 0) continue;
-        const double at_us = o->begins[place_of(o, step, there)];
+        const double at_us = o->begins[replay_place(o, step, there)];
 
         if (at_us > last) last = at_us;
     }
-    left = *time_of(r, step, number) - 1e-6 * (last - came);
+    left = *replay_time(r, step, number) - 1e-6 * (last - came);
     return left > 0 ? left : 0;
 }
 
 /* The time that a rank's own thread spent: posting a message is a part of it,
  * whatever lane carries the message. */
-static void set_times(const struct reader *readers, int rank, int step)
+static void set_times(const struct replay_trace *readers, int rank, int step)
 {
-    const struct reader *r = &readers[rank];
+    const struct replay_trace *r = &readers[rank];
 
     for (int i = 0; i < r->list->count; i++) {
         struct timed *item = &r->list->items[i];
@@ -357,12 +176,12 @@ static void set_times(const struct reader *readers, int rank, int step)
 
 /* A step lasts from the first rank that begins it to the last that ends it:
  * ranks do not begin together. Returns its seconds. */
-static double set_step(const struct reader *readers, int ranks, int step)
+static double set_step(const struct replay_trace *readers, int ranks, int step)
 {
     double begin = readers[0].begin[step], end = readers[0].end[step];
 
     for (int rank = 1; rank < ranks; rank++) {
-        const struct reader *r = &readers[rank];
+        const struct replay_trace *r = &readers[rank];
 
         begin = r->begin[step] < begin ? r->begin[step] : begin;
         end = r->end[step] > end ? r->end[step] : end;
@@ -379,7 +198,7 @@ static double set_step(const struct reader *readers, int ranks, int step)
 
 /* Runs the clock with the times of every step in turn. */
 static status replay_steps(struct replayed *out, struct steps *steps,
-                           const struct reader *readers)
+                           const struct replay_trace *readers)
 {
     const struct clock_rules rules = {1, 1, NULL, NULL};
     const int ranks = steps->lists.ranks, count = readers[0].steps;
@@ -420,7 +239,7 @@ static status path_of(char out[PATH_BYTES], const char *path,
 static status read_all(struct replayed *out, const struct forecast *f,
                        struct steps *steps, const char *path)
 {
-    struct reader readers[READERS] = {{.path = NULL}};
+    struct replay_trace readers[READERS] = {{.path = NULL}};
     char own[READERS][PATH_BYTES];
     status result = OK;
 
@@ -429,13 +248,12 @@ static status read_all(struct replayed *out, const struct forecast *f,
         readers[i].path = own[i];
         readers[i].ranks = f->layout.pipe;
         TRY_GOTO(done, result, path_of(own[i], path, f, i));
-        TRY_GOTO(done, result, take_all(&readers[i]));
-        TRY_GOTO(done, result, read_trace(&readers[i]));
+        TRY_GOTO(done, result, replay_trace_read(&readers[i]));
     }
     compare(out, &readers[0], steps);
     result = replay_steps(out, steps, readers);
 done:
-    for (int i = 0; i < f->layout.pipe; i++) free_all(&readers[i]);
+    for (int i = 0; i < f->layout.pipe; i++) replay_trace_free(&readers[i]);
     return result;
 }
 
