@@ -99,6 +99,20 @@ static status set_width(struct checking *c, struct options_set *set,
                           ORIGIN_COMMAND_LINE);
 }
 
+/* One rank measures, whatever layout the run has: it makes the same numbers. */
+static status use_one_rank(struct options_set *set)
+{
+    static const char *const settings[] = {
+        "mesh.data=1", "mesh.shard=1", "mesh.context=1", "mesh.tensor=1",
+        "mesh.expert=1", "mesh.expert_tensor=0", "mesh.expert_context=false",
+        "mesh.pipe=1", "mesh.node=0", "mesh.layers=[]", "mesh.layout=given",
+        "schedule.name=1f1b", "schedule.chunks=0", "zero=ddp"};
+
+    for (size_t i = 0; i < sizeof settings / sizeof *settings; i++)
+        TRY(options_assign(set, settings[i], ORIGIN_COMMAND_LINE));
+    return OK;
+}
+
 static status measure(struct checking *c, int index, bool mup)
 {
     struct options_set set = {0};
@@ -107,6 +121,7 @@ static status measure(struct checking *c, int index, bool mup)
 
     TRY_GOTO(done, result, config_read(&set, c->arguments->operands[0],
                                        c->arguments));
+    TRY_GOTO(done, result, use_one_rank(&set));
     if (c->base == 0)
         c->base = set.values.model.mup_base_width > 0
                       ? set.values.model.mup_base_width

@@ -181,6 +181,12 @@ slopes() { # NAME BELOW ABOVE: of muP below, of the standard above
 must mup config.yaml --widths 24,48,96,192 --steps 4 --json --draw mup.svg
 slopes "changes are flat over widths with muP, and grow without" 0.25 0.7
 grep -q '</svg>' mup.svg || bad "picture of the check" "it does not end"
+must mup config.yaml --widths 24,48 --steps 2 --json
+cp log mup.json
+must mup config.yaml --widths 24,48 --steps 2 --json --set zero=fsdp \
+    --set mesh.data=2 --set mesh.pipe=2 --set schedule.name=zb-h1
+if cmp -s log mup.json; then ok "one rank checks the widths of any layout"
+else bad "one rank checks the widths of any layout" "other numbers"; fi
 must mup config.yaml --widths 24,48,96,192 --steps 4 --json \
     --set optimizer.name=sgd --set optimizer.lr=0.3 --set optimizer.clip=0
 slopes "of sgd too" 0.4 1
