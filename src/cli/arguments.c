@@ -246,3 +246,9 @@ status arguments_average(const struct arguments *arguments, bool *average)
     *average = which == 1;
     return OK;
 }
+
+status arguments_device(const struct arguments *arguments,
+                        enum device_kind *device)
+{
+    return device_parse(device, arguments_text(arguments, "device", "auto"));
+}

@@ -9,6 +9,7 @@
 #include <stdint.h>
 #include "base/arena.h"
 #include "base/text.h"
+#include "device/device.h"
 
 struct flag {
     const char *name;    /* "threads"; written --threads N or --threads=N */
@@ -77,6 +78,9 @@ status arguments_choice(const struct arguments *arguments, const char *flag,
 
 /* Whether --weights asks for the moving average of a run's weights. */
 status arguments_average(const struct arguments *arguments, bool *average);
+/* --device: where it is computed. */
+status arguments_device(const struct arguments *arguments,
+                        enum device_kind *device);
 
 /* `lockstep --help`. */
 status help_overview(struct text *out);

@@ -13,6 +13,8 @@
 #define FLAG_WEIGHTS                                                         \
     {"weights", "NAME", "trained weights (default), or ema: their moving "     \
      "average", false}
+#define FLAG_DEVICE                                                          \
+    {"device", "NAME", "auto, cpu or far, which tests (docs/devices.md)", false}
 #define FLAG_ISA {"isa", "NAME", "auto, plain, avx2, avx512 or neon", false}
 #define FLAG_THREADS                                                         \
     {"threads", "N", "number of threads; 0: all cores that the process may "   \
@@ -204,7 +206,7 @@ const struct command commands[] = {
       {"stats", NULL, "prints tokens per second and the limit set by memory "
        "bandwidth",
        false},
-      FLAG_THREADS, FLAG_JSON}},
+      FLAG_DEVICE, FLAG_THREADS, FLAG_JSON}},
     {"score", "MODEL", 1, 1, "computes loss, logits and gradients for given "
      "token ids",
      "FILE.json is an array of arrays of token ids, all of the same length. "
@@ -220,7 +222,7 @@ const struct command commands[] = {
        false},
       {"logits", "OUT.safetensors", "writes the logits", false},
       {"gradients", "OUT.safetensors", "writes every gradient", false},
-      FLAG_THREADS, FLAG_JSON}},
+      FLAG_DEVICE, FLAG_THREADS, FLAG_JSON}},
     {"eval", "MODEL", 1, 1, "scores a model on tasks and texts, by likelihood",
      "Computes accuracy, perplexity and bits per byte as lm-evaluation-harness "
      "defines them,\nfor JSON-lines files (HellaSwag, ARC, LAMBADA, "
@@ -250,7 +252,7 @@ const struct command commands[] = {
       {"out", "FILE.jsonl", "writes each item with its likelihoods", false},
       {"ranks", "N", "number of ranks that share the items: threads, or the "
        "processes of mpirun (1)", false},
-      FLAG_THREADS, FLAG_JSON}},
+      FLAG_DEVICE, FLAG_THREADS, FLAG_JSON}},
     {"compare", "MODEL_A MODEL_B", 2, 2,
      "finds the first difference of two models or two runs",
      "The exit code is 0 if every bit is equal, 1 if they differ. Two runs are "

@@ -89,6 +89,7 @@ static status read_request(struct arguments *arguments,
     TRY(read_kinds(arguments, request));
     TRY(arguments_integer(arguments, "shots", 0, 1000, &shots));
     TRY(arguments_average(arguments, &request->average));
+    TRY(arguments_device(arguments, &request->device));
     TRY(arguments_integer(arguments, "limit", 0, INT64_MAX, &request->limit));
     TRY(arguments_integer(arguments, "context", 1, INT64_MAX,
                           &request->context));

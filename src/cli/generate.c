@@ -49,6 +49,7 @@ static status read_request(struct generate_request *request,
         .write = print_text,
         .argument = stdout};
     TRY(arguments_average(arguments, &request->average));
+    TRY(arguments_device(arguments, &request->device));
     if (request->prompt == NULL)
         FAIL(ERR_USAGE, "generate needs --prompt TEXT; --prompt \"\" starts a "
                         "new text");

@@ -46,6 +46,7 @@ status command_score(struct arguments *arguments)
                         "long arrays of ids");
     TRY(arguments_choice(arguments, "dtype", dtypes, 4, &dtype));
     TRY(arguments_average(arguments, &request.average));
+    TRY(arguments_device(arguments, &request.device));
     TRY(arguments_integer(arguments, "threads", 0, THREADS_MOST, &threads));
     (void)dtype_parse(dtypes[dtype], &request.dtype);
     request.threads = (int)threads;

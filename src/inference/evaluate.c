@@ -55,6 +55,7 @@ static status open_model(struct evaluating *e)
 
     TRY(session_open(session, e->request->model));
     session->average = e->request->average;
+    session->device = e->request->device;
     if (session->tokenizer[0] == 0)
         FAIL(ERR_MISSING, "%s: has no tokenizer, so text cannot become "
                           "tokens; put the one it was trained with into %s",

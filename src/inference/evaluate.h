@@ -9,6 +9,7 @@
 
 struct evaluate_request {
     const char *model;        /* a path, session.h */
+    enum device_kind device;  /* where it is computed; zeroed: cpu */
     bool average;             /* the moving average of its weights */
     const char *const *paths; /* [count] files of tasks */
     const enum task_kind *kinds; /* [count]; TASK_KINDS: what the first record

@@ -69,6 +69,7 @@ static status prepare(struct generating *g,
     TRY(sampling_check(&request->sampling));
     TRY(session_open(session, request->model));
     session->average = request->average;
+    session->device = request->device;
     session->latent_cache = request->latent_cache;
     if (request->latent_cache && model->mla.rank == 0)
         FAIL(ERR_CONFIG, "--cache latent: %s is a %s, which has no latent "

@@ -12,6 +12,7 @@ enum generate_stop { STOP_TOKENS, STOP_END_OF_TEXT, STOP_CONTEXT };
 
 struct generate_request {
     const char *model;   /* a path, session.h */
+    enum device_kind device; /* where it is computed; zeroed: cpu */
     bool average;        /* the moving average of its weights */
     const char *prompt;  /* UTF-8; "": from the beginning of a text */
     int64_t tokens;      /* most tokens to make */

@@ -106,7 +106,7 @@ status generator_open(struct generator *g, struct session *session,
     g->stage.run.read_logits = generator_keep_logits;
     g->stage.run.read_argument = g;
     TRY(find_modules(g));
-    return turn_weights(g);
+    return session->device == DEVICE_CPU ? turn_weights(g) : OK;
 }
 
 void generator_close(struct generator *g)
@@ -227,6 +227,7 @@ static void read_part(void *argument, int index, int count)
 
 double generator_weight_rate(struct generator *generator)
 {
+    if (generator->stage.device != NULL) return 0;
     const struct stage *stage = &generator->stage;
     const struct memory_row *row = &stage->memory[stage_reads(stage)];
     struct reading reading = {

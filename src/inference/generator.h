@@ -59,8 +59,8 @@ status generator_keep_logits(void *argument, int64_t token,
  * does not look up. */
 int64_t generator_weight_bytes(const struct generator *generator);
 /* Bytes a second at which the threads read the weights where they lie; best of
- * several times. Weights that fit into a cache come from there, here as in
- * generation. */
+ * several times; 0: they lie on a device apart. Weights that fit into a cache
+ * come from there, here as in generation. */
 double generator_weight_rate(struct generator *generator);
 
 #endif

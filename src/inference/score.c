@@ -136,6 +136,7 @@ static status prepare(struct scoring *s, const struct score_request *request)
 
     TRY(session_open(&s->session, request->model));
     s->session.average = request->average;
+    s->session.device = request->device;
     TRY(score_read_tokens(request->tokens, &s->session.model, &s->ids,
                           &s->sequences, &s->length));
     TRY(session_request(&s->session, s->sequences, s->length, &plan));
@@ -196,6 +197,7 @@ static status run_all(struct scoring *s, bool backward)
         fill_batch(s, i);
         TRY(run_forward(&s->stage.run));
         if (backward) TRY(run_backward_input(&s->stage.run));
+        TRY(device_finish(&s->stage.stream));
         add_losses(s);
     }
     return backward ? gradients_finish(&s->stage.gradients) : OK;
@@ -212,9 +214,10 @@ static status write_gradients(struct scoring *s, const char *path)
     status result;
 
     TRY(stage->kernels.scale(&s->stage.stream, all, all, 1 / targets));
+    TRY(stages_fetch(stage, 1));
     TRY_GOTO(done, result,
              session_parts_add(&parts, stage, "weight",
-                               stage->gradients.root, all.dtype));
+                               stage->host[MEMORY_GRADIENTS], all.dtype));
     TRY_GOTO(done, result, session_parts_write(&parts, path));
 done:
     session_parts_free(&parts);

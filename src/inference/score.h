@@ -8,6 +8,7 @@
 
 struct score_request {
     const char *model;     /* a path, session.h */
+    enum device_kind device; /* where it is computed; zeroed: cpu */
     bool average;          /* the moving average of its weights */
     const char *tokens;    /* FILE.json: array of equally long arrays of ids */
     enum dtype dtype;      /* DTYPE_F32 or DTYPE_F64 */

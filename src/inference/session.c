@@ -245,7 +245,8 @@ status session_request(const struct session *session, int64_t batch,
 
     *out = (struct stage_request){
         .model = m, .mode = PROGRAM_TRAIN, .dtype = DTYPE_F32,
-        .machine.isa = ISA_AUTO, .batch = batch, .micro_batch = batch,
+        .machine.isa = ISA_AUTO, .machine.device = session->device,
+        .batch = batch, .micro_batch = batch,
         .length = length, .backward = BACKWARD_NONE,
         .machine.threads = threads_cores()};
     return grid_resolve(&out->grid, &asked, &facts);
@@ -482,11 +483,12 @@ status session_load_weights(struct session *session, struct stage *stage)
     leave_later(&parts, session, stage->program.later.depth);
     TRY_GOTO(done, result,
              session_parts_add(&parts, stage, "weight",
-                               stage->memory[stage_keeps(stage)].data,
+                               stage->host[stage_keeps(stage)],
                                stage_keeps_dtype(stage)));
     TRY_GOTO(done, result, load(session, &parts));
     if (session_is_adapted(session))
-        result = session_load_adapters(session, stage);
+        TRY_GOTO(done, result, session_load_adapters(session, stage));
+    result = stage_store_row(stage, stage_keeps(stage));
 done:
     session_parts_free(&parts);
     return result;

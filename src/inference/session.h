@@ -39,6 +39,7 @@ struct session {
                                  * that predict later tokens */
     bool latent_cache;          /* set after opening: generation keeps latents
                                  * (docs/latent_attention.md) */
+    enum device_kind device;    /* set after opening: where stages compute */
     int64_t step, tokens;       /* of a checkpoint; 0 */
     struct text notice;         /* owned; sentences about damage passed over,
                                  * "" if none: for the user to see */

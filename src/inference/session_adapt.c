@@ -100,7 +100,7 @@ status session_load_adapters(struct session *session, struct stage *stage)
         session->adapters.entries[i].uses = 0;
     TRY_GOTO(done, result,
              session_parts_add(&parts, stage, "weight",
-                               stage->memory[stage_keeps(stage)].data,
+                               stage->host[stage_keeps(stage)],
                                stage_keeps_dtype(stage)));
     result = session_parts_import(&parts, &session->model, NULL,
                                   &session->adapters);
