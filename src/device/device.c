@@ -99,6 +99,56 @@ status device_copy_rows(struct stream *stream, struct device_rows to,
     return OK;
 }
 
+#define TURN(type)                                                          \
+    do {                                                                    \
+        type *out = to;                                                     \
+        const type *in = from;                                              \
+        for (size_t i = 0; i < half; i++)                                   \
+            for (size_t second = 0; second < 2; second++) {                 \
+                const size_t halves = i + second * half;                    \
+                const size_t near = 2 * i + second;                         \
+                out[apart ? halves : near] = in[apart ? near : halves];     \
+            }                                                               \
+    } while (0)
+
+/* Pairs of neighbours to two halves, or back. */
+static void turn_part(const struct device_parts *copy, void *to,
+                      const void *from)
+{
+    const size_t half = copy->bytes / (size_t)copy->element / 2;
+    const bool apart = copy->turn == TURN_APART;
+
+    if (copy->element == 2) TURN(uint16_t);
+    else if (copy->element == 4) TURN(uint32_t);
+    else TURN(uint64_t);
+}
+
+void parts_copy(const struct device_parts *copy)
+{
+    for (int64_t i = 0; i < copy->rows; i++) {
+        char *to = (char *)copy->to.at + i * copy->to.apart;
+        const char *from = (const char *)copy->from.at;
+
+        if (from != NULL) from += i * copy->from.apart;
+        for (int64_t j = 0; j < copy->parts; j++, to += copy->to_part) {
+            if (copy->from.at == NULL) memset(to, 0, copy->bytes);
+            else if (copy->turn != TURN_NONE) turn_part(copy, to, from);
+            else memcpy(to, from, copy->bytes);
+            if (from != NULL) from += copy->from_part;
+        }
+    }
+}
+
+status device_copy_parts(struct stream *stream,
+                         const struct device_parts *copy)
+{
+    if (copy->rows == 0 || copy->parts == 0 || copy->bytes == 0) return OK;
+    if (stream->device != NULL)
+        return far_copy_parts(stream->device, copy);
+    parts_copy(copy);
+    return OK;
+}
+
 status device_fill(struct stream *stream, void *to, int byte, size_t bytes)
 {
     if (bytes == 0) return OK;

@@ -198,6 +198,13 @@ static status do_fill(void *owner, void *told)
     return OK;
 }
 
+static status do_copy_parts(void *owner, void *told)
+{
+    (void)owner;
+    parts_copy(told);
+    return OK;
+}
+
 static struct event give(struct queue *queue, struct copy copy)
 {
     *(struct copy *)queue_begin(queue, do_copy, sizeof copy) = copy;
@@ -212,6 +219,18 @@ status far_copy(struct device *device, const struct device_rows *to,
     give(device->kernels,
          (struct copy){{own(device, to->at), to->apart},
                        {own(device, from->at), from->apart}, rows, row});
+    return OK;
+}
+
+status far_copy_parts(struct device *device, const struct device_parts *copy)
+{
+    struct device_parts *told =
+        queue_begin(device->kernels, do_copy_parts, sizeof *told);
+
+    *told = *copy;
+    told->to.at = own(device, copy->to.at);
+    if (copy->from.at != NULL) told->from.at = own(device, copy->from.at);
+    queue_end(device->kernels);
     return OK;
 }
 

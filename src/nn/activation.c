@@ -61,19 +61,16 @@ static struct step_cost elementwise_cost(const struct step *step,
 }
 
 static const struct layer layer_swiglu = {
-    .by_kernels = true,
     .name = "swiglu", .kind = LAYER_ACTIVATION, .forward = swiglu_forward,
     .backward_input = swiglu_backward, .cost = elementwise_cost,
     .keeps_input_for_b = true};
 
 static const struct layer layer_geglu = {
-    .by_kernels = true,
     .name = "geglu", .kind = LAYER_ACTIVATION, .forward = geglu_forward,
     .backward_input = geglu_backward, .cost = elementwise_cost,
     .keeps_input_for_b = true};
 
 static const struct layer layer_activation = {
-    .by_kernels = true,
     .name = "activation", .kind = LAYER_ACTIVATION,
     .forward = activation_forward,
     .backward_input = activation_backward, .cost = elementwise_cost,

@@ -167,7 +167,6 @@ static status expand_backward_weight(const struct step *step, struct run *run)
 }
 
 static const struct layer layer_expand = {
-    .by_kernels = true,
     .name = "adapter", .kind = LAYER_ADAPTER, .forward = expand_forward,
     .backward_input = expand_backward,
     .backward_weight = expand_backward_weight, .cost = local_cost,

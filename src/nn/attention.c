@@ -63,7 +63,6 @@ static struct step_cost rope_cost(const struct step *step,
 }
 
 static const struct layer layer_rope = {
-    .by_kernels = true,
     .name = "rope", .kind = LAYER_ROPE, .forward = rope_forward,
     .backward_input = rope_backward, .cost = rope_cost, .in_place = true};
 
@@ -114,7 +113,6 @@ slot nn_rope_part(struct program *p, slot qkv, int heads, int kv_heads,
 }
 
 static const struct layer layer_temper = {
-    .by_kernels = true,
     .name = "temper", .kind = LAYER_ROPE, .forward = rope_forward,
     .backward_input = rope_backward, .cost = rope_cost, .in_place = true};
 
@@ -479,7 +477,6 @@ static void attention_exchanges(const struct step *step,
 }
 
 const struct layer layer_attention = {
-    .by_kernels = true,
     .name = "attention", .kind = LAYER_ATTENTION, .forward = attention_forward,
     .backward_input = attention_backward, .cost = attention_cost,
     .scratch = attention_scratch, .messages = attention_messages,

@@ -418,7 +418,6 @@ static struct step_cost choose_cost(const struct step *step,
 }
 
 const struct layer layer_choose = {
-    .by_kernels = true,
     .name = "choose", .kind = LAYER_ROUTER, .forward = choose_forward,
     .backward_input = choose_backward, .cost = choose_cost,
     .scratch = choose_scratch, .messages = choose_messages,

@@ -137,7 +137,6 @@ static void dispatch_exchanges(const struct step *step,
 }
 
 static const struct layer layer_dispatch = {
-    .by_kernels = true,
     .name = "dispatch", .kind = LAYER_RELAYOUT, .forward = dispatch_forward,
     .backward_input = dispatch_backward, .cost = dispatch_cost,
     .scratch = dispatch_scratch, .messages = dispatch_messages,

@@ -104,7 +104,6 @@ static size_t dropout_scratch(const struct step *step, const struct program *p)
 }
 
 const struct layer layer_dropout = {
-    .by_kernels = true,
     .name = "dropout", .kind = LAYER_DROPOUT, .forward = dropout_forward,
     .backward_input = dropout_backward, .cost = dropout_cost,
     .scratch = dropout_scratch};
@@ -153,7 +152,6 @@ static size_t jitter_scratch(const struct step *step, const struct program *p)
 }
 
 static const struct layer layer_jitter = {
-    .by_kernels = true,
     .name = "jitter", .kind = LAYER_DROPOUT, .forward = jitter_forward,
     .backward_input = jitter_backward, .cost = dropout_cost,
     .scratch = jitter_scratch};

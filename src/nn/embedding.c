@@ -157,7 +157,6 @@ static struct step_cost embedding_cost(const struct step *step,
 }
 
 static const struct layer layer_embedding = {
-    .by_kernels = true,
     .name = "embedding", .kind = LAYER_EMBEDDING, .looks_up = true,
     .forward = embedding_forward,
     .backward_weight = embedding_weight, .cost = embedding_cost,
@@ -185,13 +184,11 @@ static status scale_backward(const struct step *step, struct run *run)
 }
 
 static const struct layer layer_scale = {
-    .by_kernels = true,
     .name = "scale", .kind = LAYER_EMBEDDING, .forward = scale_forward,
     .backward_input = scale_backward, .cost = embedding_cost,
     .in_place = true};
 
 static const struct layer layer_position = {
-    .by_kernels = true,
     .name = "positions", .kind = LAYER_EMBEDDING, .forward = position_forward,
     .backward_weight = position_weight, .cost = embedding_cost,
     .scratch = row_scratch, .in_place = true,

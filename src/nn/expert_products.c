@@ -310,13 +310,11 @@ static size_t down_scratch(const struct step *step, const struct program *p)
 }
 
 #define UP_PASSES \
-    .by_kernels = true, \
     .name = "experts_up", .kind = LAYER_EXPERTS, .forward = up_forward, \
     .backward_input = up_backward, .backward_weight = up_weight, \
     .cost = product_cost, .scratch = up_scratch, .keeps_input_for_w = true, \
     .keeps_output_gradient_for_w = true
 #define DOWN_PASSES \
-    .by_kernels = true, \
     .name = "experts_down", .kind = LAYER_EXPERTS, .forward = down_forward, \
     .backward_input = down_backward, .backward_weight = down_weight, \
     .cost = product_cost, .scratch = down_scratch, \

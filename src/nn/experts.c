@@ -60,7 +60,6 @@ static struct step_cost gate_cost(const struct step *step,
 }
 
 static const struct layer layer_gate = {
-    .by_kernels = true,
     .name = "experts_gate", .kind = LAYER_ACTIVATION, .forward = gate_forward,
     .backward_input = gate_backward, .cost = gate_cost,
     .keeps_input_for_b = true};
@@ -178,7 +177,6 @@ static size_t combine_scratch(const struct step *step, const struct program *p)
 }
 
 const struct layer layer_combine = {
-    .by_kernels = true,
     .name = "combine", .kind = LAYER_EXPERTS, .forward = combine_forward,
     .backward_input = combine_backward, .cost = combine_cost,
     .scratch = combine_scratch, .second_gradient = true,
@@ -382,7 +380,6 @@ static struct step_cost ones_cost(const struct step *step,
 }
 
 static const struct layer layer_ones = {
-    .by_kernels = true,
     .name = "gates_of_one", .kind = LAYER_ROUTER, .forward = ones_forward,
     .backward_input = ones_backward, .cost = ones_cost};
 

@@ -397,7 +397,6 @@ static void head_exchanges(const struct step *step, const struct program *p,
 }
 
 static const struct layer layer_head = {
-    .by_kernels = true,
     .name = "head", .kind = LAYER_HEAD, .forward = head_forward,
     .backward_input = head_backward_input,
     .backward_weight = head_backward_weight, .cost = head_cost,

@@ -14,39 +14,33 @@
  * Neighbours of a rotary part that turn together lie in two halves afterwards,
  * as rope turns them. The gradient of the rotary key is the sum over heads: in
  * a tensor leaf in order, leaves by the tree. */
-#include <string.h>
-
+#include "device/parts.h"
 #include "nn/layer.h"
 #include "nn/overlap.h"
 
 /* ---- rows ---- */
 
-static char *row_of(struct tensor view, int64_t row)
-{
-    return (char *)view.data +
-           row * view.stride[0] * dtype_bytes(view.dtype);
-}
+/* Columns [col, ...) of the rows of a slot, whose parts lie so many elements
+ * apart; all in elements. view.data NULL: zeros. */
+struct columns { struct tensor view; int64_t col, apart; };
 
-#define MOVE_PAIRS(type)                                                    \
-    do {                                                                    \
-        type *to = out;                                                     \
-        const type *from = in;                                              \
-        for (int64_t i = 0; i < half; i++)                                  \
-            for (int second = 0; second < 2; second++) {                    \
-                const int64_t apart = i + second * half;                    \
-                const int64_t near = 2 * i + second;                        \
-                to[apart_out ? apart : near] = from[apart_out ? near        \
-                                                              : apart];     \
-            }                                                               \
-    } while (0)
-
-/* Pairs of neighbours to two halves, or back. */
-static void move_pairs(void *out, const void *in, int64_t half, int bytes,
-                       bool apart_out)
+/* `parts` of `count` elements of each row. */
+static status move(struct run *run, struct columns to, struct columns from,
+                   int64_t parts, int64_t count, enum device_turn turn)
 {
-    if (bytes == 2) MOVE_PAIRS(uint16_t);
-    else if (bytes == 4) MOVE_PAIRS(uint32_t);
-    else MOVE_PAIRS(uint64_t);
+    const int bytes = dtype_bytes(to.view.dtype);
+    struct device_parts copy = {
+        .to = {(char *)to.view.data + to.col * bytes,
+               to.view.stride[0] * bytes},
+        .rows = to.view.shape[0], .parts = parts, .to_part = to.apart * bytes,
+        .from_part = from.apart * bytes, .bytes = (size_t)(count * bytes),
+        .turn = turn, .element = bytes};
+
+    if (from.view.data != NULL)
+        copy.from = (struct device_rows){
+            (char *)from.view.data + from.col * bytes,
+            from.view.stride[0] * bytes};
+    return device_copy_parts(run->stream, &copy);
 }
 
 static struct step_cost copy_cost(const struct step *step,
@@ -61,29 +55,23 @@ static struct step_cost copy_cost(const struct step *step,
 
 /* ---- part ---- */
 
-static status part_move(const struct step *step, struct tensor whole,
-                        struct tensor part, bool back)
+static struct columns whole_of(const struct step *step, struct tensor whole)
 {
-    const size_t bytes = (size_t)dtype_bytes(whole.dtype);
-    const int64_t units = step->set.part.units;
-    const int64_t all = whole.shape[1] / units, count = step->set.part.count;
+    return (struct columns){whole, step->set.part.first,
+                            whole.shape[1] / step->set.part.units};
+}
 
-    CHECK(part.dtype == whole.dtype && part.shape[1] == units * count);
-    for (int64_t t = 0; t < part.shape[0]; t++)
-        for (int64_t u = 0; u < units; u++) {
-            char *out = row_of(whole, t) +
-                        (size_t)(u * all + step->set.part.first) * bytes;
-            char *in = row_of(part, t) + (size_t)(u * count) * bytes;
-
-            memcpy(back ? out : in, back ? in : out, (size_t)count * bytes);
-        }
-    return OK;
+static struct columns part_of(const struct step *step, struct tensor part)
+{
+    CHECK(part.shape[1] == step->set.part.units * step->set.part.count);
+    return (struct columns){part, 0, step->set.part.count};
 }
 
 static status part_forward(const struct step *step, struct run *run)
 {
-    return part_move(step, run_slot(run, step->input),
-                     run_slot(run, step->output), false);
+    return move(run, part_of(step, run_slot(run, step->output)),
+                whole_of(step, run_slot(run, step->input)),
+                step->set.part.units, step->set.part.count, TURN_NONE);
 }
 
 /* Others read other columns of the input: those are zeros here until then. */
@@ -91,10 +79,12 @@ static status part_backward(const struct step *step, struct run *run)
 {
     const struct tensor dx = run_gradient(run, step->input);
 
-    for (int64_t t = 0; t < dx.shape[0] && !run->event->adds; t++)
-        memset(row_of(dx, t), 0,
-               (size_t)(dx.shape[1] * dtype_bytes(dx.dtype)));
-    return part_move(step, dx, run_gradient(run, step->output), true);
+    if (!run->event->adds)
+        TRY(move(run, (struct columns){dx, 0, 0}, (struct columns){0}, 1,
+                 dx.shape[1], TURN_NONE));
+    return move(run, whole_of(step, dx),
+                part_of(step, run_gradient(run, step->output)),
+                step->set.part.units, step->set.part.count, TURN_NONE);
 }
 
 static const struct layer layer_part = {
@@ -124,33 +114,47 @@ static int64_t fused_width(const struct latent_heads *h)
     return h->still + h->rotary;
 }
 
+/* The head of keys and values of the input, the keys and the values of the
+ * output. */
+static struct columns up_of(const struct latent_heads *h, struct tensor up)
+{
+    return (struct columns){up, 0, h->still + h->value};
+}
+
+static struct columns keys_of(const struct latent_heads *h, struct tensor keys)
+{
+    return (struct columns){keys, h->rotary, fused_width(h)};
+}
+
+static struct columns values_of(const struct latent_heads *h,
+                                struct tensor keys)
+{
+    return (struct columns){keys, h->heads * fused_width(h), fused_width(h)};
+}
+
+static struct columns after(struct columns of, int64_t count)
+{
+    of.col += count;
+    return of;
+}
+
 static status keys_forward(const struct step *step, struct run *run)
 {
     const struct latent_heads *h = &step->set.latent;
     const struct tensor out = run_slot(run, step->output);
-    const struct tensor up = run_slot(run, step->input);
+    const struct columns up = up_of(h, run_slot(run, step->input));
+    const struct columns values = values_of(h, out);
     const struct tensor turning = run_slot(run, step->second);
-    const int bytes = dtype_bytes(out.dtype);
-    const int64_t key = fused_width(h) * bytes, still = h->still * bytes;
-    const int64_t rotary = h->rotary * bytes, value = h->value * bytes;
+    const int64_t left = fused_width(h) - h->value;
 
     TRY(overlap_wait_all(run, turning));
-    for (int64_t t = 0; t < out.shape[0]; t++) {
-        const char *from = row_of(up, t);
-        char *keys = row_of(out, t), *values = keys + h->heads * key;
-
-        for (int i = 0; i < h->heads; i++, from += still + value) {
-            if (i == 0)
-                move_pairs(keys, row_of(turning, t), h->rotary / 2, bytes,
-                           true);
-            else
-                memcpy(keys + i * key, keys, (size_t)rotary);
-            memcpy(keys + i * key + rotary, from, (size_t)still);
-            memcpy(values + i * key, from + still, (size_t)value);
-            memset(values + i * key + value, 0, (size_t)(key - value));
-        }
-    }
-    return OK;
+    TRY(move(run, (struct columns){out, 0, fused_width(h)},
+             (struct columns){turning, 0, 0}, h->heads, h->rotary,
+             TURN_APART));
+    TRY(move(run, keys_of(h, out), up, h->heads, h->still, TURN_NONE));
+    TRY(move(run, values, after(up, h->still), h->heads, h->value, TURN_NONE));
+    return move(run, after(values, h->value), (struct columns){0}, h->heads,
+                left, TURN_NONE);
 }
 
 /* Scratch of B: a head's rows, the same as real numbers, sums of leaves, their
@@ -192,13 +196,12 @@ static status take_head(const struct step *step, struct run *run, int head,
     const int64_t n = tensor_count(&out);
     const struct tensor rows = out.dtype == dkeys.dtype
                                    ? out : flat_at(run, 0, dkeys.dtype, n);
-    const size_t bytes = (size_t)dtype_bytes(dkeys.dtype);
-    const size_t row = (size_t)h->rotary * bytes;
 
-    for (int64_t t = 0; t < dkeys.shape[0]; t++)
-        memcpy((char *)rows.data + (size_t)t * row,
-               row_of(dkeys, t) + (size_t)(head * fused_width(h)) * bytes,
-               row);
+    TRY(move(run,
+             (struct columns){tensor_2d(rows.data, rows.dtype, dkeys.shape[0],
+                                        h->rotary), 0, 0},
+             (struct columns){dkeys, head * fused_width(h), 0}, 1, h->rotary,
+             TURN_NONE));
     return out.dtype == dkeys.dtype
                ? OK : run->kernels->scale(run->stream, out, rows, 1.0);
 }
@@ -248,34 +251,24 @@ static status keys_turning(const struct step *step, struct run *run)
         sum = flat_at(run, 0, dturning.dtype, tensor_count(&wide));
         TRY(run->kernels->scale(run->stream, sum, wide, 1.0));
     }
-    const int bytes = dtype_bytes(sum.dtype);
-    const int64_t row = step->set.latent.rotary * bytes;
+    const int64_t rotary = step->set.latent.rotary;
 
-    for (int64_t t = 0; t < dturning.shape[0]; t++)
-        move_pairs(row_of(dturning, t), (char *)sum.data + t * row,
-                   step->set.latent.rotary / 2, bytes, false);
-    return OK;
+    return move(run, (struct columns){dturning, 0, 0},
+                (struct columns){tensor_2d(sum.data, sum.dtype,
+                                           dturning.shape[0], rotary), 0, 0},
+                1, rotary, TURN_NEAR);
 }
 
 static status keys_backward(const struct step *step, struct run *run)
 {
     const struct latent_heads *h = &step->set.latent;
     const struct tensor dout = run_gradient(run, step->output);
-    const struct tensor dup = run_gradient(run, step->input);
-    const int bytes = dtype_bytes(dout.dtype);
-    const int64_t key = fused_width(h) * bytes, still = h->still * bytes;
-    const int64_t rotary = h->rotary * bytes, value = h->value * bytes;
+    const struct columns dup = up_of(h, run_gradient(run, step->input));
 
     CHECK(!run->event->adds && !run->event->adds_second);
-    for (int64_t t = 0; t < dup.shape[0]; t++) {
-        char *to = row_of(dup, t);
-        const char *keys = row_of(dout, t), *values = keys + h->heads * key;
-
-        for (int i = 0; i < h->heads; i++, to += still + value) {
-            memcpy(to, keys + i * key + rotary, (size_t)still);
-            memcpy(to + still, values + i * key, (size_t)value);
-        }
-    }
+    TRY(move(run, dup, keys_of(h, dout), h->heads, h->still, TURN_NONE));
+    TRY(move(run, after(dup, h->still), values_of(h, dout), h->heads, h->value,
+             TURN_NONE));
     return keys_turning(step, run);
 }
 
@@ -323,58 +316,52 @@ slot nn_latent_keys(struct program *p, slot up, slot turning,
 
 /* ---- join ---- */
 
-/* Puts the queries of token t, rotary parts first, at the beginning of its row
- * of `out`; returns the place behind them. */
-static char *fuse_queries(const struct latent_heads *h, struct tensor out,
-                          struct tensor queries, int64_t t)
+/* Heads of queries [queries | rotary], and as attention reads them. */
+static struct columns queries_of(const struct latent_heads *h,
+                                 struct tensor view)
 {
-    const int bytes = dtype_bytes(out.dtype);
-    const int64_t key = fused_width(h) * bytes, still = h->still * bytes;
-    const char *from = row_of(queries, t);
-    char *to = row_of(out, t);
+    return (struct columns){view, 0, fused_width(h)};
+}
 
-    for (int i = 0; i < h->heads; i++, from += key, to += key) {
-        move_pairs(to, from + still, h->rotary / 2, bytes, true);
-        memcpy(to + h->rotary * bytes, from, (size_t)still);
-    }
-    return to;
+/* The queries, rotary parts first, at the beginning of the rows of `out`. */
+static status fuse_queries(const struct latent_heads *h, struct run *run,
+                           struct tensor out, struct tensor queries)
+{
+    const struct columns to = queries_of(h, out);
+    const struct columns from = queries_of(h, queries);
+
+    TRY(move(run, to, after(from, h->still), h->heads, h->rotary,
+             TURN_APART));
+    return move(run, after(to, h->rotary), from, h->heads, h->still,
+                TURN_NONE);
 }
 
 static status join_forward(const struct step *step, struct run *run)
 {
     const struct latent_heads *h = &step->set.latent;
     const struct tensor out = run_slot(run, step->output);
-    const struct tensor queries = run_slot(run, step->input);
-    const struct tensor keys = run_slot(run, step->second);
-    const int64_t key = fused_width(h) * dtype_bytes(out.dtype);
+    const int64_t key = fused_width(h);
 
-    for (int64_t t = 0; t < out.shape[0]; t++)
-        memcpy(fuse_queries(h, out, queries, t), row_of(keys, t),
-               (size_t)(2 * h->heads * key));
-    return OK;
+    TRY(fuse_queries(h, run, out, run_slot(run, step->input)));
+    return move(run, (struct columns){out, h->heads * key, 0},
+                (struct columns){run_slot(run, step->second), 0, 0}, 1,
+                2 * h->heads * key, TURN_NONE);
 }
 
 static status join_backward(const struct step *step, struct run *run)
 {
     const struct latent_heads *h = &step->set.latent;
     const struct tensor dout = run_gradient(run, step->output);
-    const struct tensor dqueries = run_gradient(run, step->input);
-    const struct tensor dkeys = run_gradient(run, step->second);
-    const int bytes = dtype_bytes(dout.dtype);
-    const int64_t key = fused_width(h) * bytes, still = h->still * bytes;
+    const struct columns to = queries_of(h, run_gradient(run, step->input));
+    const struct columns from = queries_of(h, dout);
+    const int64_t key = fused_width(h);
 
     CHECK(!run->event->adds && !run->event->adds_second);
-    for (int64_t t = 0; t < dout.shape[0]; t++) {
-        const char *from = row_of(dout, t);
-        char *to = row_of(dqueries, t);
-
-        for (int i = 0; i < h->heads; i++, from += key, to += key) {
-            move_pairs(to + still, from, h->rotary / 2, bytes, false);
-            memcpy(to, from + h->rotary * bytes, (size_t)still);
-        }
-        memcpy(row_of(dkeys, t), from, (size_t)(2 * h->heads * key));
-    }
-    return OK;
+    TRY(move(run, after(to, h->still), from, h->heads, h->rotary, TURN_NEAR));
+    TRY(move(run, to, after(from, h->rotary), h->heads, h->still, TURN_NONE));
+    return move(run, (struct columns){run_gradient(run, step->second), 0, 0},
+                (struct columns){dout, h->heads * key, 0}, 1,
+                2 * h->heads * key, TURN_NONE);
 }
 
 static const struct layer layer_join = {
@@ -396,18 +383,14 @@ static status turning_forward(const struct step *step, struct run *run)
 {
     const struct latent_heads *h = &step->set.latent;
     const struct tensor out = run_slot(run, step->output);
-    const struct tensor queries = run_slot(run, step->input);
-    const struct tensor turning = run_slot(run, step->second);
-    const int bytes = dtype_bytes(out.dtype);
-    const int64_t key = fused_width(h) * bytes;
+    const struct columns behind = {out, h->heads * fused_width(h), 0};
 
-    for (int64_t t = 0; t < out.shape[0]; t++) {
-        char *to = fuse_queries(h, out, queries, t);
-
-        memset(to, 0, (size_t)(2 * key));
-        move_pairs(to, row_of(turning, t), h->rotary / 2, bytes, true);
-    }
-    return OK;
+    TRY(fuse_queries(h, run, out, run_slot(run, step->input)));
+    TRY(move(run, behind, (struct columns){0}, 1, 2 * fused_width(h),
+             TURN_NONE));
+    return move(run, behind,
+                (struct columns){run_slot(run, step->second), 0, 0}, 1,
+                h->rotary, TURN_APART);
 }
 
 static const struct layer layer_turning = {

@@ -12,20 +12,20 @@
  * summed in another order, so bits differ. They do not show how tokens were cut
  * into calls: keys that a token does not see add +0. */
 #include <math.h>
-#include <string.h>
 
 #include "nn/layer.h"
 
 enum { ROWS_AT_ONCE = 64 }; /* heads of tokens */
 
 /* Sizes, and where the parts of the scratch lie: queries with the matrix of
- * keys, scores, mixed latents, numbers of rows. Scores and latents are there
+ * keys, scores, mixed latents, numbers of rows,
+ * scores of keys that are hidden. Scores and latents are there
  * once more as products read them where that type is narrow. */
 struct cached {
     const struct latent_heads *heads;
     int64_t rank, row;  /* elements of a latent; of a row of the cache */
     int64_t tokens;     /* at once */
-    size_t scores, scores_in, mixed, mixed_in, targets, numbers, all;
+    size_t scores, scores_in, mixed, mixed_in, targets, numbers, hidden, all;
 };
 
 static struct cached cached_of(const struct step *step,
@@ -49,7 +49,8 @@ static struct cached cached_of(const struct step *step,
     c.mixed_in = c.mixed + arena_aligned(values * real);
     c.targets = c.mixed_in + (own < real ? arena_aligned(values * own) : 0);
     c.numbers = c.targets + arena_aligned(rows * sizeof(int32_t));
-    c.all = c.numbers + arena_aligned(3 * rows * real);
+    c.hidden = c.numbers + arena_aligned(3 * rows * real);
+    c.all = c.hidden + arena_aligned((size_t)c.tokens * real);
     return c;
 }
 
@@ -83,6 +84,18 @@ static status product(struct run *run, struct tensor c, struct tensor a,
     return run->kernels->matmul(run->stream, &call);
 }
 
+/* Rows as they are; from may have more. */
+static status copy_rows(const struct run *run, struct tensor to,
+                        struct tensor from)
+{
+    const int64_t bytes = dtype_bytes(to.dtype);
+
+    return device_copy_rows(
+        run->stream, (struct device_rows){to.data, to.stride[0] * bytes},
+        (struct device_rows){from.data, from.stride[0] * bytes}, to.shape[0],
+        (size_t)(to.shape[1] * bytes));
+}
+
 /* All of it in another type. */
 static status convert(struct run *run, struct tensor out, struct tensor in)
 {
@@ -104,25 +117,23 @@ static struct tensor cache_of(const struct step *step, const struct run *run)
 
 /* Rotary keys, which follow the queries, and latents of the call go into the
  * cache. */
-static void fill_cache(const struct step *step, const struct run *run,
-                       const struct cached *c)
+static status fill_cache(const struct step *step, const struct run *run,
+                         const struct cached *c)
 {
     const struct latent_heads *h = c->heads;
     const struct tensor cache = cache_of(step, run);
     const struct tensor turned = run_slot(run, step->input);
     const struct tensor latent = run_slot(run, step->second);
-    const size_t bytes = (size_t)dtype_bytes(cache.dtype);
+    const int64_t tokens = run->batch.tokens, at = run->batch.first_position;
 
     CHECK(cache.shape[1] == c->row);
-    for (int64_t t = 0; t < run->batch.tokens; t++) {
-        const int64_t at = run->batch.first_position + t;
-
-        memcpy(element(cache, at, 0),
-               element(turned, t, h->heads * (h->still + h->rotary)),
-               (size_t)h->rotary * bytes);
-        memcpy(element(cache, at, h->rotary), element(latent, t, 0),
-               (size_t)c->rank * bytes);
-    }
+    TRY(copy_rows(run, window(cache, element(cache, at, 0), tokens, h->rotary,
+                              cache.stride[0]),
+                  window(turned, element(turned, 0, h->heads *
+                                         (h->still + h->rotary)),
+                         tokens, h->rotary, turned.stride[0])));
+    return copy_rows(run, window(cache, element(cache, at, h->rotary), tokens,
+                                 c->rank, cache.stride[0]), latent);
 }
 
 /* Tokens of the call that are worked on together. */
@@ -138,13 +149,14 @@ static status absorb(const struct step *step, struct run *run,
     const struct tensor turned = run_slot(run, step->input);
     const struct tensor weight = run_weight(run, step, 0);
     const int64_t key = h->still + h->rotary;
-    const size_t turning = (size_t)(h->rotary * dtype_bytes(turned.dtype));
 
     *out = tensor_2d(run->scratch, turned.dtype, g->count * h->heads, c->row);
-    for (int64_t i = 0; i < out->shape[0]; i++)
-        memcpy(element(*out, i, 0),
-               element(turned, g->first + i / h->heads, i % h->heads * key),
-               turning);
+    for (int i = 0; i < h->heads; i++)
+        TRY(copy_rows(run,
+                      window(*out, element(*out, i, 0), g->count, h->rotary,
+                             h->heads * c->row),
+                      window(turned, element(turned, g->first, i * key),
+                             g->count, h->rotary, turned.stride[0])));
     for (int i = 0; i < h->heads; i++)
         TRY(product(run,
                     window(*out, element(*out, i, h->rotary), g->count,
@@ -158,18 +170,23 @@ static status absorb(const struct step *step, struct run *run,
 }
 
 /* Keys behind a token's own position have no weight. */
-static void hide_later(const struct cached *c, const struct group_of_tokens *g,
-                       struct tensor scores)
+static status hide_later(struct run *run, const struct cached *c,
+                         const struct group_of_tokens *g, struct tensor scores)
 {
-    for (int64_t i = 0; i < scores.shape[0]; i++) {
-        const int64_t later = g->count - 1 - i / c->heads->heads;
+    const int64_t most = g->count - 1;
+    struct tensor none = tensor_1d((char *)run->lists + c->hidden,
+                                   scores.dtype, most);
 
-        for (int64_t j = scores.shape[1] - later; j < scores.shape[1]; j++)
-            if (scores.dtype == DTYPE_F64)
-                *(double *)(void *)element(scores, i, j) = -INFINITY;
-            else
-                *(float *)(void *)element(scores, i, j) = -INFINITY;
+    for (int64_t j = 0; j < most; j++) tensor_set(&none, j, -(double)INFINITY);
+    for (int64_t i = 0; i < scores.shape[0]; i++) {
+        const int64_t later = most - i / c->heads->heads;
+
+        TRY(device_write(run->stream,
+                         element(scores, i, scores.shape[1] - later),
+                         none.data,
+                         (size_t)(later * dtype_bytes(scores.dtype))));
     }
+    return OK;
 }
 
 /* Scores become exponentials; returns where their sums are. */
@@ -178,7 +195,7 @@ static status exponentials(struct run *run, const struct cached *c,
 {
     char *numbers = (char *)run->scratch + c->numbers;
     int32_t *targets =
-        (int32_t *)(void *)((char *)run->scratch + c->targets);
+        (int32_t *)(void *)((char *)run->lists + c->targets);
     const int64_t each = scores.shape[0] * dtype_bytes(scores.dtype);
     struct cross_entropy call = {
         .logits = scores, .targets = targets, .leaves = 1, .gradient = true,
@@ -192,16 +209,28 @@ static status exponentials(struct run *run, const struct cached *c,
     return run->kernels->cross_entropy(run->stream, &call);
 }
 
-static void divide_rows(struct tensor rows, const void *by)
+/* Rows of results by the sums of their weights, on the host. */
+static status divide_rows(struct run *run, struct tensor rows, void *by)
 {
+    const size_t bytes =
+        (size_t)(tensor_count(&rows) * dtype_bytes(rows.dtype));
+    const struct tensor sums = tensor_1d(run_list(run, by), rows.dtype,
+                                         rows.shape[0]);
+    const struct tensor own = tensor_2d(run_list(run, rows.data), rows.dtype,
+                                        rows.shape[0], rows.shape[1]);
+
+    TRY(device_read(run->stream, sums.data, by,
+                    (size_t)(rows.shape[0] * dtype_bytes(rows.dtype))));
+    TRY(device_read(run->stream, own.data, rows.data, bytes));
     for (int64_t i = 0; i < rows.shape[0]; i++)
         for (int64_t j = 0; j < rows.shape[1]; j++)
             if (rows.dtype == DTYPE_F64)
-                *(double *)(void *)element(rows, i, j) /=
-                    ((const double *)by)[i];
+                *(double *)(void *)element(own, i, j) /=
+                    ((const double *)sums.data)[i];
             else
-                *(float *)(void *)element(rows, i, j) /=
-                    ((const float *)by)[i];
+                *(float *)(void *)element(own, i, j) /=
+                    ((const float *)sums.data)[i];
+    return device_write(run->stream, rows.data, own.data, bytes);
 }
 
 /* Latents, each with its weight: [rows, rank], as products read them. */
@@ -226,7 +255,7 @@ static status mix(const struct step *step, struct run *run,
 
     TRY(product(run, scores, queries, tensor_transpose(cache)));
     TRY(run->kernels->scale(run->stream, flat, flat, step->set.cached.scale));
-    hide_later(c, g, scores);
+    TRY(hide_later(run, c, g, scores));
     TRY(exponentials(run, c, scores, &sums));
     if (cache.dtype != real) {
         weights = tensor_2d(at + c->scores_in, cache.dtype, rows, g->keys);
@@ -234,7 +263,7 @@ static status mix(const struct step *step, struct run *run,
     }
     TRY(product(run, mixed, weights,
                 tensor_cols(cache, c->heads->rotary, c->rank)));
-    divide_rows(mixed, sums);
+    TRY(divide_rows(run, mixed, sums));
     *out = mixed;
     if (cache.dtype == real) return OK;
     *out = tensor_2d(at + c->mixed_in, cache.dtype, rows, c->rank);
@@ -249,7 +278,7 @@ static status cached_forward(const struct step *step, struct run *run)
     const struct tensor out = run_slot(run, step->output);
     const int64_t tokens = run->batch.tokens;
 
-    fill_cache(step, run, &c);
+    TRY(fill_cache(step, run, &c));
     for (int64_t t = 0; t < tokens; t += c.tokens) {
         const int64_t left = tokens - t;
         struct group_of_tokens g = {t, left < c.tokens ? left : c.tokens, 0};

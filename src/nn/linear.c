@@ -205,7 +205,6 @@ static size_t linear_scratch(const struct step *step, const struct program *p)
 }
 
 static const struct layer layer_linear = {
-    .by_kernels = true,
     .name = "linear", .kind = LAYER_LINEAR, .forward = linear_forward,
     .backward_input = linear_backward_input,
     .backward_weight = linear_backward_weight, .cost = linear_cost,
@@ -279,7 +278,6 @@ static struct step_cost add_cost(const struct step *step,
 }
 
 static const struct layer layer_add = {
-    .by_kernels = true,
     .name = "add", .kind = LAYER_ADD, .forward = add_forward,
     .backward_input = add_backward, .cost = add_cost};
 

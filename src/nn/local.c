@@ -159,11 +159,9 @@ static size_t local_scratch(const struct step *step, const struct program *p)
     .keeps_output_gradient_for_w = true
 
 static const struct layer layer_local = {
-    .by_kernels = true,
     .name = "adapter", .kind = LAYER_ADAPTER, LOCAL_PASSES};
 
 static const struct layer layer_router = {
-    .by_kernels = true,
     .name = "router", .kind = LAYER_ROUTER, LOCAL_PASSES};
 
 /* Its sums are added to logits, which are real. */
@@ -171,7 +169,6 @@ static const struct layer layer_logits = {
     .name = "router adapter", .kind = LAYER_ADAPTER, LOCAL_PASSES};
 
 static const struct layer layer_down = {
-    .by_kernels = true,
     .name = "down", .kind = LAYER_DOWN, LOCAL_PASSES};
 
 static slot add_local(struct program *p, const struct layer *layer, slot x,

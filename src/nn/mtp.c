@@ -92,7 +92,6 @@ static struct step_cost join_cost(const struct step *step,
 }
 
 const struct layer layer_mtp_join = {
-    .by_kernels = true,
     .name = "mtp join", .kind = LAYER_ACTIVATION, .forward = join_forward,
     .backward_input = join_backward, .cost = join_cost,
     .second_gradient = true, .forgets_second = true};

@@ -138,14 +138,12 @@ static size_t norm_scratch(const struct step *step, const struct program *p)
 }
 
 static const struct layer layer_rmsnorm = {
-    .by_kernels = true,
     .name = "rmsnorm", .kind = LAYER_NORM, .forward = rmsnorm_forward,
     .backward_input = rmsnorm_backward, .cost = norm_cost,
     .scratch = norm_scratch, .keeps_input_for_b = true,
     .keeps_aux_for_b = true};
 
 static const struct layer layer_layernorm = {
-    .by_kernels = true,
     .name = "layernorm", .kind = LAYER_NORM, .forward = layernorm_forward,
     .backward_input = layernorm_backward, .cost = norm_cost,
     .scratch = norm_scratch, .keeps_input_for_b = true,

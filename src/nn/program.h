@@ -73,8 +73,6 @@ struct layer {
                                  * waits */
     bool looks_up;              /* reads the rows of its table that tokens
                                  * name */
-    bool by_kernels;            /* its passes touch memory of the device by
-                                 * kernels, copies and messages alone */
     bool in_place;              /* output slot is the input slot */
     bool two_matrices;          /* the second parameter is a matrix, too: W
                                  * makes its gradient */

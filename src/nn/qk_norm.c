@@ -570,7 +570,6 @@ static void qk_norm_exchanges(const struct step *step, const struct program *p,
 }
 
 static const struct layer layer_qk_norm = {
-    .by_kernels = true,
     .name = "qk_norm", .kind = LAYER_NORM, .forward = qk_norm_forward,
     .backward_input = qk_norm_backward, .cost = qk_norm_cost,
     .scratch = qk_norm_scratch, .messages = qk_norm_messages,

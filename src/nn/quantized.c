@@ -4,7 +4,8 @@
  *   scratch   sums of the bias | places | spans | peaks | left | right | wide |
  *             scales of codes
  *
- * left is x or dy, right the other operand. */
+ * left is x or dy, right the other operand. The host makes places and spans in
+ * run->lists. */
 #include "nn/late.h"
 #include "nn/saved.h"
 #include "nn/straight.h"
@@ -92,9 +93,9 @@ static size_t front_bytes(const struct step *step, const struct program *p)
                : vector_scratch(p, 1, p->params.items[step->param[1]].elements);
 }
 
-/* base NULL: only counts. */
-static struct room room_of(const struct step *step, const struct program *p,
-                           char *base)
+/* base NULL: only counts. lists: where the host makes them. */
+static struct room room_at(const struct step *step, const struct program *p,
+                           char *base, char *lists)
 {
     const struct param *param = weight_of(p, step);
     const int64_t most = token_spans(p) > quantized_spans(p) ? token_spans(p)
@@ -109,9 +110,10 @@ static struct room room_of(const struct step *step, const struct program *p,
     struct room room = {0};
     size_t at = front_bytes(step, p);
 
-    room.places = take(base, &at, (size_t)places * sizeof *room.places);
-    room.rows = take(base, &at, (size_t)most * sizeof *room.rows);
-    room.cols = take(base, &at, (size_t)quantized_spans(p) * sizeof *room.cols);
+    room.places = take(lists, &at, (size_t)places * sizeof *room.places);
+    room.rows = take(lists, &at, (size_t)most * sizeof *room.rows);
+    room.cols =
+        take(lists, &at, (size_t)quantized_spans(p) * sizeof *room.cols);
     room.peaks = take(base, &at, (size_t)(most * quantized_spans(p)) *
                                      sizeof *room.peaks);
     room.left = take(base, &at, (size_t)(p->tokens * wide) * number);
@@ -136,6 +138,11 @@ static struct room room_of(const struct step *step, const struct program *p,
     return room;
 }
 
+static struct room room_of(const struct step *step, const struct run *run)
+{
+    return room_at(step, run->program, run->scratch, run->lists);
+}
+
 int64_t quantized_scales(const struct program *p, int64_t rows)
 {
     return rows * quantized_spans(p);
@@ -143,7 +150,8 @@ int64_t quantized_scales(const struct program *p, int64_t rows)
 
 size_t quantized_scratch(const struct step *step, const struct program *p)
 {
-    return step->few ? room_of(step, p, NULL).bytes : front_bytes(step, p);
+    return step->few ? room_at(step, p, NULL, NULL).bytes
+                     : front_bytes(step, p);
 }
 
 /* ---- spans ---- */
@@ -260,7 +268,7 @@ static status round_kept(struct run *run, const struct step *step,
     const struct program *p = run->program;
     const struct precision_role *role = &p->precision.recipe.kept;
     const struct param *param = weight_of(p, step);
-    const struct room room = room_of(step, p, run->scratch);
+    const struct room room = room_of(step, run);
     struct quantize call = {
         .in = *x, .rows = room.rows, .cols = room.cols, .peaks = room.peaks,
         .format = role->format, .scale = role->scale,
@@ -305,7 +313,7 @@ static status tokens_again(struct run *run, const struct step *step,
 {
     const struct program *p = run->program;
     const struct param *param = weight_of(p, step);
-    const struct room room = room_of(step, p, run->scratch);
+    const struct room room = room_of(step, run);
     const bool right = use == USE_WGRAD && !gradient;
     struct quantize call = {
         .in = *x, .rows = room.rows, .cols = room.cols, .peaks = room.peaks,
@@ -335,7 +343,7 @@ status quantized_tokens(struct run *run, const struct step *step,
     const struct param *param = weight_of(p, step);
     const struct precision_role *role =
         gradient ? &recipe->gradients : &recipe->activations;
-    const struct room room = room_of(step, p, run->scratch);
+    const struct room room = room_of(step, run);
     const bool right = use == USE_WGRAD && !gradient;
     const struct quantized_operand of = {
         role, late_value(param, (int)use, right), use == USE_WGRAD};
@@ -401,7 +409,7 @@ status quantized_save(struct run *run, const struct step *step, int64_t first,
                       struct tensor x)
 {
     const struct program *p = run->program;
-    const struct room room = room_of(step, p, run->scratch);
+    const struct room room = room_of(step, run);
     const struct saved_place to =
         saved_place(p, step, run_codes(run, step), first);
 
@@ -421,7 +429,7 @@ status quantized_saved(struct run *run, const struct step *step, int64_t first,
                        int64_t tokens, struct tensor *x)
 {
     const struct program *p = run->program;
-    const struct room room = room_of(step, p, run->scratch);
+    const struct room room = room_of(step, run);
     const struct saved_place from =
         saved_place(p, step, run_codes(run, step), first);
     const struct tensor shape = tensor_2d(room.right, DTYPE_BF16, tokens,
@@ -517,7 +525,7 @@ status quantized_matrix(struct run *run, const struct param *param,
 status quantized_weight(struct run *run, const struct step *step,
                         enum product_use use, struct tensor *w)
 {
-    const struct room room = room_of(step, run->program, run->scratch);
+    const struct room room = room_of(step, run);
 
     return quantized_matrix(
         run, weight_of(run->program, step), use,
@@ -530,7 +538,7 @@ status quantized_weight(struct run *run, const struct step *step,
 status quantized_product(struct run *run, const struct step *step,
                          const struct matmul *call)
 {
-    const struct room room = room_of(step, run->program, run->scratch);
+    const struct room room = room_of(step, run);
     const struct integer_product product = {
         .c = call->c, .a = call->a, .b = tensor_transpose(call->b),
         .a_scales = room.left_scales, .b_scales = room.right_scales,

@@ -7,8 +7,6 @@
  *            codes                                                          */
 #include "nn/quantized_experts.h"
 
-#include <string.h>
-
 #include "mesh/group.h"
 #include "nn/expert_ranks.h"
 #include "nn/late.h"
@@ -38,10 +36,13 @@ static int64_t chunk_of(const struct program *p)
     return p->length / p->chunks;
 }
 
-/* base NULL: only counts. rows: at most as many are an expert's. */
+/* base NULL: only counts. lists: where the host makes them. rows: at most as
+ * many are an expert's. */
+struct bases { char *base, *lists; };
 static struct room room_of(const struct step *step, const struct program *p,
-                           int64_t rows, char *base)
+                           int64_t rows, struct bases of)
 {
+    char *const base = of.base, *const lists = of.lists;
     const struct param *param = &p->params.items[step->param[0]];
     const int64_t wide =
         param->rows > param->cols ? param->rows : param->cols;
@@ -53,12 +54,12 @@ static struct room room_of(const struct step *step, const struct program *p,
     struct room room = {0};
     size_t at = 0;
 
-    room.tokens = take(base, &at, rows, sizeof *room.tokens);
+    room.tokens = take(lists, &at, rows, sizeof *room.tokens);
     room.gates = take(base, &at, rows, (size_t)dtype_bytes(program_real(p)));
-    room.places = take(base, &at, rows > param->rows ? rows : param->rows,
+    room.places = take(lists, &at, rows > param->rows ? rows : param->rows,
                        sizeof *room.places);
-    room.rows = take(base, &at, spans, span);
-    room.cols = take(base, &at, quantized_spans(p), span);
+    room.rows = take(lists, &at, spans, span);
+    room.cols = take(lists, &at, quantized_spans(p), span);
     room.peaks =
         take(base, &at, spans * quantized_spans(p), sizeof *room.peaks);
     room.plain = take(base, &at, rows * wide, number);
@@ -83,7 +84,14 @@ static struct room room_of(const struct step *step, const struct program *p,
 size_t quantized_experts_bytes(const struct step *step,
                                const struct program *p, int64_t rows)
 {
-    return step->few ? room_of(step, p, rows, NULL).bytes : 0;
+    return step->few ? room_of(step, p, rows, (struct bases){0}).bytes : 0;
+}
+
+static struct room room_in(const struct quantized_experts *few,
+                           const struct run *run)
+{
+    return room_of(few->step, run->program, few->rows,
+                   (struct bases){few->memory, run_list(run, few->memory)});
 }
 
 /* ---- rows of an expert ---- */
@@ -109,7 +117,7 @@ static status plain_rows(struct run *run, const struct expert_part *part,
                          const struct expert_rows *from, struct tensor *out)
 {
     const int32_t *entries = part->few->lists->groups.entries + part->first;
-    const size_t real = (size_t)dtype_bytes(program_real(run->program));
+    const enum dtype real = program_real(run->program);
     const struct tensor all = from->matrix;
     const struct room *room = &part->room;
 
@@ -124,9 +132,11 @@ static status plain_rows(struct run *run, const struct expert_part *part,
     if (from->scales == NULL)
         return run->kernels->gather_rows(run->stream, *out, false, all,
                                          room->tokens);
-    for (int64_t i = 0; i < part->count; i++)
-        memcpy(room->gates + (size_t)i * real,
-               (const char *)from->scales + (size_t)entries[i] * real, real);
+    TRY(run->real->gather_rows(
+        run->stream, tensor_2d(room->gates, real, part->count, 1), false,
+        tensor_2d((void *)(uintptr_t)from->scales, real,
+                  all.shape[0] * part->few->lists->groups.choices, 1),
+        entries));
     return run->kernels->experts_combine(
         run->stream, &(struct experts_combine){
             .y = *out, .rows = all, .places = room->tokens,
@@ -240,7 +250,7 @@ static struct expert_part part_of(const struct quantized_experts *few,
     const int32_t *offsets = few->lists->groups.offsets;
 
     return (struct expert_part){
-        few, room_of(few->step, p, few->rows, few->memory),
+        few, room_in(few, run),
         &p->params.items[few->step->param[0] + expert], use, offsets[expert],
         offsets[expert + 1] - offsets[expert]};
 }
@@ -345,8 +355,7 @@ static status round_operand(struct run *run,
     const struct precision_role *role =
         gradient ? &recipe->gradients : &recipe->activations;
     const struct expert_groups *groups = &few->lists->groups;
-    const struct room room =
-        room_of(few->step, run->program, few->rows, few->memory);
+    const struct room room = room_in(few, run);
     const struct tensor all = tensor_2d(
         gradient ? room.left : room.right, DTYPE_BF16,
         groups->offsets[groups->experts], rows->matrix.shape[1]);

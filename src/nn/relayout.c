@@ -183,7 +183,6 @@ static void relayout_exchanges(const struct step *step,
 }
 
 static const struct layer layer_gather = {
-    .by_kernels = true,
     .name = "gather", .kind = LAYER_RELAYOUT, .relayout = RELAYOUT_GATHER,
     .forward = gather_forward,
     .backward_input = gather_backward, .cost = gather_cost,
@@ -293,7 +292,6 @@ static size_t scatter_scratch(const struct step *step, const struct program *p)
 }
 
 const struct layer layer_scatter = {
-    .by_kernels = true,
     .name = "scatter", .kind = LAYER_RELAYOUT, .relayout = RELAYOUT_SCATTER,
     .forward = scatter_forward,
     .backward_input = scatter_backward, .cost = scatter_cost,

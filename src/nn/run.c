@@ -354,8 +354,8 @@ static status run_timed(struct run *run, int event)
     TRY(run_event(run, &run->plan->events[event]));
     outline_end(track, run, &run->plan->events[event]);
     if (run->probe != NULL)
-        run->probe->look(run->probe->argument, run,
-                         &run->plan->events[event]);
+        TRY(run->probe->look(run->probe->argument, run,
+                             &run->plan->events[event]));
     if (run->timing.clock != NULL)
         run->timing.spent[event] += run->timing.clock() - began;
     return OK;
@@ -526,7 +526,7 @@ void run_rope_fill(struct run *run, void *memory, void *room)
 }
 
 /* A copy is looked at where the device is apart; the run is over anyway. */
-static status find_nan(const struct run *run, struct tensor view, bool *found)
+status run_has_nan(const struct run *run, struct tensor view, bool *found)
 {
     const int64_t count = tensor_count(&view);
     const size_t bytes = (size_t)(count * dtype_bytes(view.dtype));
@@ -574,7 +574,7 @@ status run_find_nan(struct run *run, int *step)
         if (at->output < 0) continue;
         bool found;
 
-        TRY(find_nan(run, run_slot(run, at->output), &found));
+        TRY(run_has_nan(run, run_slot(run, at->output), &found));
         TRY(share_flag(run, &found));
         if (!found) continue;
         *step = event->step;

@@ -43,8 +43,8 @@ typedef status logits_reader(void *argument, int64_t first_token,
 /* A callback that inspects the inputs and outputs of an event. It changes
  * nothing. */
 struct run_probe {
-    void (*look)(void *argument, const struct run *run,
-                 const struct event *event);
+    status (*look)(void *argument, const struct run *run,
+                   const struct event *event);
     void *argument;
 };
 
@@ -71,8 +71,10 @@ struct run {
     void *lists;               /* the same of the host, for lists that layers
                                 * tell kernels: scratch, unless the device is
                                 * apart */
-    int32_t *choices;          /* [tokens * choices] numbers of experts as the
-                                * host reads them; where the device is apart */
+    int32_t *choices;          /* [tokens * choices] numbers of experts, of all
+                                * sources, as the host reads them; where the
+                                * device is apart, as counts */
+    void *counts;              /* sending_counts_bytes: of rows under way */
     struct sum_segment *segments; /* [run_segments] */
     void *cache;               /* generate: [caches][context, cache_width] */
     double *losses;            /* [tokens] of the micro-batch */
@@ -204,5 +206,7 @@ struct token_order run_part_order(const struct run *run,
 /* The first event's NaN check: index of the first step whose output holds a
  * NaN or infinity after a forward pass that is run again, or -1. */
 status run_find_nan(struct run *run, int *step);
+/* Whether an element of memory of the device is a NaN or infinity. */
+status run_has_nan(const struct run *run, struct tensor view, bool *found);
 
 #endif

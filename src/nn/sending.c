@@ -129,25 +129,27 @@ size_t sending_bytes(const struct program *p, const struct router_form *form)
 }
 
 /* Values of members' choices, one behind the other, as those of sources. */
-static void place_choices(const struct program *p,
-                          const struct router_form *form, struct tensor from,
-                          char *joined)
+static status place_choices(struct run *run, const struct router_form *form,
+                            struct tensor from, char *joined)
 {
+    const struct program *p = run->program;
     const int parts = parts_of(p);
-    const size_t bytes = (size_t)dtype_bytes(from.dtype);
-    const char *at = from.data;
+    const int64_t token = form->choices * dtype_bytes(from.dtype);
+    const int64_t chunk = p->length / p->chunks * token;
+    char *at = from.data;
 
     for (int m = 0; m < members_of(p); m++) {
         const struct token_parts part = part_of(p, m % parts);
-        const int64_t count = sending_entries_at(p, form, m);
-        char *to = joined + (size_t)(m / parts * entries_of(p, form)) *
-                                bytes;
+        char *to = joined + m / parts * p->tokens * token +
+                   part.first * token;
 
-        for (int64_t i = 0; i < count; i += form->choices)
-            memcpy(to + (size_t)entry_in_source(p, form, part, i) * bytes,
-                   at + (size_t)i * bytes, (size_t)form->choices * bytes);
-        at += (size_t)count * bytes;
+        TRY(device_copy_rows(
+            run->stream, (struct device_rows){to, chunk},
+            (struct device_rows){at, part.count * token}, program_rows(p),
+            (size_t)(part.count * token)));
+        at += program_rows(p) * part.count * token;
     }
+    return OK;
 }
 
 status sending_join(struct run *run, const struct router_form *form,
@@ -156,11 +158,12 @@ status sending_join(struct run *run, const struct router_form *form,
     const struct program *p = run->program;
     const int64_t all = entries_of(p, form) * experts_sources(p);
     const bool parts = parts_of(p) > 1;
-    char *at = run->scratch;
-    int64_t *counts =
-        take(&at, (size_t)members_of(p) * sizeof *counts);
-    const struct tensor out =
-        tensor_1d(parts ? (void *)at : joined, own.dtype, all);
+    int64_t *counts = run->lists;
+    const struct tensor out = tensor_1d(
+        parts ? (char *)run->scratch +
+                    arena_aligned((size_t)members_of(p) * sizeof *counts)
+              : joined,
+        own.dtype, all);
     const struct comm_call call = {
         .kind = COMM_ALL_GATHER,
         .algorithm = mesh_expert_run(&p->mesh) > 0 ? ALGORITHM_HIERARCHY
@@ -171,8 +174,7 @@ status sending_join(struct run *run, const struct router_form *form,
     for (int m = 0; m < members_of(p); m++)
         counts[m] = sending_entries_at(p, form, m);
     TRY(comm_run(run->groups[AXIS_EXPERT], &call));
-    if (parts) place_choices(p, form, out, joined);
-    return OK;
+    return parts ? place_choices(run, form, out, joined) : OK;
 }
 
 static void count_pairs(struct sending *s)
@@ -276,7 +278,7 @@ void sending_begin(struct sending *s, struct run *run,
     const struct expert_span held = experts_held(p, form->experts);
     int64_t **const arrays[SENDING_ARRAYS] = {&s->to, &s->from, &s->at,
                                               &s->pairs, &s->ends, &s->next};
-    char *at = run->scratch;
+    char *at = run->lists;
 
     *s = (struct sending){.run = run, .form = *form};
     s->joined = (struct choice){.chosen = joined, .choices = form->choices,
@@ -303,7 +305,7 @@ void sending_begin(struct sending *s, struct run *run,
         *arrays[i] = take(&at, members * sizeof(int64_t));
     take_pieces(s, &at);
     take_relay(s, &at);
-    CHECK(at == (char *)run->scratch + sending_bytes(p, form));
+    CHECK(at == (char *)run->lists + sending_bytes(p, form));
     count_pairs(s);
     begin_turns(s);
 }

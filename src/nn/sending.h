@@ -16,7 +16,8 @@ struct turn {
 };
 
 /* Half of a turn's rows: they travel while products of the other half are made.
- * Arrays of [members]: in scratch, those of a call where its rows lie. */
+ * Arrays of [members]: lists of the host, those of a call where
+ * sending_counts_lie says. */
 struct sent_piece {
     struct turn turn;     /* of these rows alone */
     int64_t row, own;     /* where they begin: among the rows of the turn, and
@@ -39,7 +40,7 @@ struct relay_lists {
     int *ranks;
 };
 
-/* The rows that ranks send in a micro-batch, in scratch. Arrays of
+/* The rows that ranks send in a micro-batch: lists of the host. Arrays of
  * [members]: the ranks that divide the experts. */
 struct sending {
     struct run *run;
@@ -74,11 +75,13 @@ struct sending {
 int64_t sending_entries(const struct program *p,
                         const struct router_form *form);
 size_t sending_bytes(const struct program *p, const struct router_form *form);
-/* joined [sources, tokens, choices]: the experts that the tokens of all members
- * chose, or their gates, of which this rank has `own` [tokens, choices].
+/* joined [sources, tokens, choices], of the device: the experts that the tokens
+ * of all members chose, or their gates, of which this rank has `own` [tokens,
+ * choices].
  * Collective over the members; uses the scratch. */
 status sending_join(struct run *run, const struct router_form *form,
                     struct tensor own, void *joined);
+/* joined: as the host reads it. */
 void sending_begin(struct sending *s, struct run *run,
                    const struct router_form *form, int32_t *joined);
 /* Memory for the counts of calls under way: it outlives the step that starts
@@ -134,14 +137,14 @@ int64_t sending_entries_at(const struct program *p,
                            const struct router_form *form, int member);
 /* The n-th choice of a member among the joined ones. */
 int64_t sending_entry(const struct sending *s, int member, int64_t n);
-void sending_place_piece(const struct sending *s,
-                         const struct sent_piece *piece, struct tensor all,
-                         struct tensor mine);
+status sending_place_piece(const struct sending *s,
+                           const struct sent_piece *piece, struct tensor all,
+                           struct tensor mine);
 /* Rows of the turn that came back: where they belong among all that this rank
  * sends, in the order of `own`: all [cut, rows of own], the parts of ranks that
  * cut an expert apart. */
-void sending_place(const struct sending *s, struct tensor all,
-                   struct tensor mine);
+status sending_place(const struct sending *s, struct tensor all,
+                     struct tensor mine);
 /* out[i] = rows[index[i]]; index -1: +0. */
 status sending_pick(struct run *run, struct tensor out, struct tensor rows,
                     const int32_t *index);

@@ -3,8 +3,6 @@
  * back. */
 #include "nn/sending.h"
 
-#include <string.h>
-
 #include "mesh/group.h"
 
 static struct tensor flat(struct tensor view)
@@ -84,9 +82,9 @@ status sending_wait(struct sent_piece *piece)
 }
 
 /* Rows for holder after holder: where they belong in `own`. */
-static void place_rows(const struct sending *s, const int64_t *to,
-                       const int64_t *at, struct tensor all,
-                       struct tensor mine)
+static status place_rows(const struct sending *s, const int64_t *to,
+                         const int64_t *at, struct tensor all,
+                         struct tensor mine)
 {
     const size_t row =
         (size_t)mine.shape[1] * (size_t)dtype_bytes(mine.dtype);
@@ -98,22 +96,24 @@ static void place_rows(const struct sending *s, const int64_t *to,
         const size_t bytes = (size_t)to[i] * row;
         const int64_t first = i % cut * each + at[i];
 
-        memcpy((char *)all.data + (size_t)first * row, from, bytes);
+        TRY(device_copy(s->run->stream,
+                        (char *)all.data + (size_t)first * row, from, bytes));
         from += bytes;
     }
+    return OK;
 }
 
-void sending_place(const struct sending *s, struct tensor all,
-                   struct tensor mine)
+status sending_place(const struct sending *s, struct tensor all,
+                     struct tensor mine)
 {
-    place_rows(s, s->to, s->at, all, mine);
+    return place_rows(s, s->to, s->at, all, mine);
 }
 
-void sending_place_piece(const struct sending *s,
-                         const struct sent_piece *piece, struct tensor all,
-                         struct tensor mine)
+status sending_place_piece(const struct sending *s,
+                           const struct sent_piece *piece, struct tensor all,
+                           struct tensor mine)
 {
-    place_rows(s, piece->to, piece->at, all, mine);
+    return place_rows(s, piece->to, piece->at, all, mine);
 }
 
 status sending_pick(struct run *run, struct tensor out, struct tensor rows,
@@ -125,7 +125,7 @@ status sending_pick(struct run *run, struct tensor out, struct tensor rows,
     if (out.shape[0] == 0) return OK;
     if (rows.shape[0] > 0)
         return kernels->gather_rows(run->stream, out, false, rows, index);
-    memset(out.data, 0, (size_t)tensor_count(&out) *
-                            (size_t)dtype_bytes(out.dtype));
-    return OK; /* no token of this rank has an expert */
+    return device_fill(run->stream, out.data, 0, /* no token has an expert */
+                       (size_t)tensor_count(&out) *
+                           (size_t)dtype_bytes(out.dtype));
 }

@@ -209,7 +209,6 @@ static struct step_cost sinks_cost(const struct step *step,
 }
 
 static const struct layer layer_sinks = {
-    .by_kernels = true,
     .name = "sinks", .kind = LAYER_ATTENTION, .forward = sinks_forward,
     .backward_input = sinks_backward, .cost = sinks_cost,
     .scratch = sinks_scratch, .in_place = true, .keeps_output_for_b = true};

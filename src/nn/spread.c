@@ -21,8 +21,6 @@
  * far more than others'. */
 #include "nn/spread.h"
 
-#include <string.h>
-
 #include "mesh/group.h"
 #include "nn/expert_adapter.h"
 #include "nn/quantized_experts.h"
@@ -45,13 +43,14 @@ static status go_forward(const struct step *step, struct run *run)
         TRY(sending_join(run, form_of(step), own.gates,
                          spread_gates(run, step->aux)));
     else
-        memcpy(spread_gates(run, step->aux), own.gates.data, gates);
+        TRY(device_copy(run->stream, spread_gates(run, step->aux),
+                        own.gates.data, gates));
     TRY(sending_join(run, form_of(step),
                      tensor_1d(own.chosen, DTYPE_I32,
                                own.tokens * own.choices),
                      spread_joined(step, run, step->aux)));
-    spread_begin(&w, step, run,
-                 &(struct spread_slots){step->aux, step->output});
+    TRY(spread_begin(&w, step, run,
+                     &(struct spread_slots){step->aux, step->output}));
     CHECK(spread_next(&w));
     for (int k = 0; k < EXPERT_PIECES; k++) {
         spread_use_piece(&w, k);
@@ -72,8 +71,8 @@ static status go_backward(const struct step *step, struct run *run)
         .left = run->event->adds ? &dx : NULL};
     struct spread w;
 
-    spread_begin(&w, step, run,
-                 &(struct spread_slots){step->aux, step->output});
+    TRY(spread_begin(&w, step, run,
+                     &(struct spread_slots){step->aux, step->output}));
     TRY(spread_settle(&w, spread_has_parts(run->program)
                               ? program_real(run->program)
                               : run->program->dtype, &combine.rows));
@@ -90,8 +89,8 @@ static status go_backward(const struct step *step, struct run *run)
 static status begin_work(struct spread *w, const struct step *step,
                          struct run *run)
 {
-    spread_begin(w, step, run,
-                 &(struct spread_slots){step->second, step->input});
+    TRY(spread_begin(w, step, run,
+                     &(struct spread_slots){step->second, step->input}));
     CHECK(spread_next(w));
     return OK;
 }
@@ -179,7 +178,8 @@ static status work_weight(const struct step *step, struct run *run)
 {
     struct spread w;
 
-    spread_begin(&w, step, run, &(struct spread_slots){step->second, -1});
+    TRY(spread_begin(&w, step, run,
+                     &(struct spread_slots){step->second, -1}));
     while (spread_next(&w)) {
         if (w.number > 0) {
             TRY(spread_go_dy(&w, step->result));
@@ -200,8 +200,8 @@ static status settle_forward(const struct step *step, struct run *run)
     struct tensor rows;
     struct spread w;
 
-    spread_begin(&w, step, run,
-                 &(struct spread_slots){step->second, step->input});
+    TRY(spread_begin(&w, step, run,
+                     &(struct spread_slots){step->second, step->input}));
     TRY(spread_settle(&w, y.dtype, &rows));
     return sending_pick(run, choice_rows(y, w.width), rows, w.s.own.places);
 }
@@ -210,8 +210,8 @@ static status settle_backward(const struct step *step, struct run *run)
 {
     struct spread w;
 
-    spread_begin(&w, step, run,
-                 &(struct spread_slots){step->second, step->input});
+    TRY(spread_begin(&w, step, run,
+                     &(struct spread_slots){step->second, step->input}));
     CHECK(spread_next(&w));
     for (int k = 0; k < EXPERT_PIECES; k++) {
         spread_use_piece(&w, k);

@@ -54,8 +54,8 @@ void *spread_gates(struct run *run, slot joined);
 /* Slots of the joined choices, and of rows under way; -1: rows go at once. */
 struct spread_slots { slot joined, way; };
 /* The turns of a micro-batch begin. */
-void spread_begin(struct spread *w, const struct step *step, struct run *run,
-                  const struct spread_slots *slots);
+status spread_begin(struct spread *w, const struct step *step,
+                    struct run *run, const struct spread_slots *slots);
 bool spread_next(struct spread *w);
 /* The first turn is taken in pieces: piece `number`; or as a whole again. */
 void spread_use_piece(struct spread *w, int number);

@@ -11,8 +11,6 @@
  * token's rank adds the parts, as tensor ranks do. */
 #include "nn/spread.h"
 
-#include <string.h>
-
 #include "nn/expert_adapter.h"
 #include "nn/quantized_experts.h"
 
@@ -153,11 +151,17 @@ int64_t spread_way_width(const struct step *step, const struct program *p)
     return words_of(way_of(step, p).all, p);
 }
 
-static size_t gates_bytes(const struct step *step, const struct program *p)
+/* Gates that this rank has: its own, or all. */
+static int64_t gates_count(const struct step *step, const struct program *p)
 {
     const int sources = sending_relays(p) ? experts_sources(p) : 1;
 
-    return (size_t)(p->tokens * form_of(step)->choices * sources) *
+    return p->tokens * form_of(step)->choices * sources;
+}
+
+static size_t gates_bytes(const struct step *step, const struct program *p)
+{
+    return (size_t)gates_count(step, p) *
            (size_t)dtype_bytes(program_real(p));
 }
 
@@ -228,11 +232,11 @@ static void use_relay(struct spread *w)
     const struct program *p = w->run->program;
     const size_t first = w->rooms.at[ROOM_RELAY];
     const size_t lists = sending_relay_bytes(p, form_of(w->step));
-    char *at = (char *)w->run->scratch + first;
 
     if (!sending_relays(p) || w->rooms.at[ROOM_RELAY + 1] == first) return;
-    w->s.relay.turn = sending_relay_lie(&w->s, at);
-    w->s.relay.room = at + lists;
+    w->s.relay.turn =
+        sending_relay_lie(&w->s, (char *)w->run->lists + first);
+    w->s.relay.room = (char *)w->run->scratch + first + lists;
     w->s.relay.room_bytes = w->rooms.at[ROOM_RELAY + 1] - first - lists;
 }
 
@@ -252,17 +256,31 @@ static void find_rows(struct spread *w, slot way)
     char *at = run->event->pass == PASS_BACKWARD_INPUT
                    ? run_gradient(run, way).data : run_slot(run, way).data;
 
-    sending_counts_lie(&w->s, at);
+    sending_counts_lie(&w->s, run->stream->device == NULL ? at : run->counts);
     w->mine = at + lie.mine;
     w->theirs = at + lie.theirs;
     w->s.relay.room = at + lie.relay;
     w->s.relay.room_bytes = lie.all - lie.relay;
 }
 
-void spread_begin(struct spread *w, const struct step *step, struct run *run,
-                  const struct spread_slots *slots)
+/* The joined choices as the host reads them. */
+static status read_joined(const struct spread *w, int32_t **joined)
+{
+    const struct program *p = w->run->program;
+    struct choice all = {.choices = form_of(w->step)->choices,
+                         .tokens = p->tokens * experts_sources(p)};
+
+    all.chosen = spread_joined(w->step, w->run, w->joined);
+    TRY(choice_read(w->run, &all));
+    *joined = all.chosen;
+    return OK;
+}
+
+status spread_begin(struct spread *w, const struct step *step,
+                    struct run *run, const struct spread_slots *slots)
 {
     const struct program *p = run->program;
+    int32_t *joined = NULL;
 
     *w = (struct spread){
         .step = step, .run = run, .up = with_param(step, 0),
@@ -270,9 +288,10 @@ void spread_begin(struct spread *w, const struct step *step, struct run *run,
         .width = step->set.experts.width, .inner = step->set.experts.inner,
         .rows = rows_held(step, p), .joined = slots->joined, .number = -1,
         .rooms = rooms_of(step, p)};
-    sending_begin(&w->s, run, form_of(step),
-                  spread_joined(step, run, slots->joined));
+    TRY(read_joined(w, &joined));
+    sending_begin(&w->s, run, form_of(step), joined);
     find_rows(w, slots->way);
+    return OK;
 }
 
 bool spread_next(struct spread *w)
@@ -335,24 +354,32 @@ status spread_go_x(struct spread *w, slot which)
     return swap(w, x.dtype, true);
 }
 
+/* The gates of these choices, of all joined ones. */
+static status pick_gates(struct spread *w, const int32_t *entries,
+                         int64_t count, const void **gates)
+{
+    char *out = (char *)w->run->scratch + w->rooms.at[ROOM_GATES];
+    const enum dtype real = program_real(w->run->program);
+    const int64_t all = gates_count(w->step, w->run->program);
+
+    *gates = out;
+    return sending_pick(
+        w->run, tensor_2d(out, real, count, 1),
+        tensor_2d(spread_gates(w->run, w->joined), real, all, 1), entries);
+}
+
 /* gate dy of each choice, rounded once, as the product rounds it that has all
  * experts. */
 status spread_go_dy(struct spread *w, slot y)
 {
     const struct tensor dy = run_gradient(w->run, y);
-    const size_t bytes = (size_t)dtype_bytes(program_real(w->run->program));
-    const char *all = spread_gates(w->run, w->joined);
-    char *gates = (char *)w->run->scratch + w->rooms.at[ROOM_GATES];
     const int32_t *tokens = w->s.tokens + w->own;
-    const struct experts_combine call = {
+    struct experts_combine call = {
         .y = mine(w, dy.dtype), .rows = dy, .places = tokens,
-        .numbers = tokens, .gates = gates, .choices = 1,
-        .leaf_experts = 1};
+        .numbers = tokens, .choices = 1, .leaf_experts = 1};
 
     if (sending_relays(w->run->program)) return relay(w, dy);
-    for (int64_t i = 0; i < w->turn.sent; i++)
-        memcpy(gates + (size_t)i * bytes,
-               all + (size_t)w->s.entries[w->own + i] * bytes, bytes);
+    TRY(pick_gates(w, w->s.entries + w->own, w->turn.sent, &call.gates));
     if (w->turn.sent > 0)
         TRY(w->run->kernels->experts_combine(w->run->stream, &call));
     return swap(w, dy.dtype, true);
@@ -362,18 +389,14 @@ status spread_go_dy(struct spread *w, slot y)
 static status apply_gates(struct spread *w, struct tensor to,
                           const int32_t *arrival)
 {
-    const size_t bytes = (size_t)dtype_bytes(program_real(w->run->program));
-    const char *all = spread_gates(w->run, w->joined);
-    char *gates = (char *)w->run->scratch + w->rooms.at[ROOM_GATES];
-    const struct experts_combine call = {
+    struct experts_combine call = {
         .y = to, .rows = rows_at(w, w->theirs, w->row, w->turn.rows, to.dtype),
-        .places = arrival, .numbers = arrival, .gates = gates, .choices = 1,
+        .places = arrival, .numbers = arrival, .choices = 1,
         .leaf_experts = 1};
 
-    for (int64_t i = 0; i < w->turn.rows; i++)
-        memcpy(gates + (size_t)i * bytes,
-               all + (size_t)w->turn.lists.groups.entries[i] * bytes, bytes);
     if (w->turn.rows == 0) return OK;
+    TRY(pick_gates(w, w->turn.lists.groups.entries, w->turn.rows,
+                   &call.gates));
     return w->run->kernels->experts_combine(w->run->stream, &call);
 }
 
@@ -413,11 +436,11 @@ static status place(struct spread *w, struct tensor all)
     for (int k = 0; k < EXPERT_PIECES && w->number == 0; k++) {
         spread_use_piece(w, k);
         TRY(sending_wait(w->piece));
-        sending_place_piece(&w->s, w->piece, all, mine(w, all.dtype));
+        TRY(sending_place_piece(&w->s, w->piece, all, mine(w, all.dtype)));
     }
     spread_use_whole(w);
-    if (w->number > 0) sending_place(&w->s, all, mine(w, all.dtype));
-    return OK;
+    if (w->number == 0) return OK;
+    return sending_place(&w->s, all, mine(w, all.dtype));
 }
 
 status spread_settle(struct spread *w, enum dtype dtype, struct tensor *out)

@@ -114,27 +114,38 @@ static int64_t width_of(const struct step *step, const struct program *p)
 }
 
 /* A slot, or its gradient: rows of tokens, or the rows that experts have. */
-static struct tensor rows_of(const struct step *step, struct run *run,
-                             struct tensor view)
+static struct tensor rows_of(const struct step *step, const struct run *run,
+                             struct tensor view, int64_t count)
 {
-    struct tensor rows = choice_rows(view, width_of(step, run->program));
-    int64_t count = 0;
+    const struct tensor rows =
+        choice_rows(view, width_of(step, run->program));
 
-    if (step->second < 0) return rows;
-    const struct choice choice = choice_of(run, step, step->second);
-
-    for (int64_t i = 0; i < choice.tokens * choice.choices; i++)
-        count += choice.chosen[i] >= 0;
-    return tensor_rows(rows, 0, count);
+    return step->second < 0 ? rows : tensor_rows(rows, 0, count);
 }
 
-static struct straight_rows input_of(const struct step *step, struct run *run)
+/* So many rows do experts have. */
+static status count_rows(const struct step *step, struct run *run,
+                         int64_t *count)
+{
+    struct choice choice;
+
+    *count = 0;
+    if (step->second < 0) return OK;
+    choice = choice_of(run, step, step->second);
+    TRY(choice_read(run, &choice));
+    for (int64_t i = 0; i < choice.tokens * choice.choices; i++)
+        *count += choice.chosen[i] >= 0;
+    return OK;
+}
+
+static struct straight_rows input_of(const struct step *step, struct run *run,
+                                     int64_t count)
 {
     const struct param *param = &run->program->params.items[step->named];
 
     return (struct straight_rows){
-        param, rows_of(step, run, run_slot(run, step->input)), run->scratch,
-        param->spec.expert == 0};
+        param, rows_of(step, run, run_slot(run, step->input), count),
+        run->scratch, param->spec.expert == 0};
 }
 
 static struct tensor flat(struct tensor view)
@@ -144,9 +155,12 @@ static struct tensor flat(struct tensor view)
 
 static status rotate_forward(const struct step *step, struct run *run)
 {
-    const struct straight_rows of = input_of(step, run);
+    int64_t count;
+
+    TRY(count_rows(step, run, &count));
+    const struct straight_rows of = input_of(step, run, count);
     const struct tensor out =
-        rows_of(step, run, run_slot(run, step->output));
+        rows_of(step, run, run_slot(run, step->output), count);
 
     if (quantized_is(run, step)) return straight_forward(run, &of, out);
     return run->kernels->scale(run->stream, flat(out), flat(of.x), 1.0);
@@ -154,10 +168,14 @@ static status rotate_forward(const struct step *step, struct run *run)
 
 static status rotate_backward(const struct step *step, struct run *run)
 {
-    const struct straight_rows of = input_of(step, run);
-    const struct tensor dx = rows_of(step, run, run_gradient(run, step->input));
+    int64_t count;
+
+    TRY(count_rows(step, run, &count));
+    const struct straight_rows of = input_of(step, run, count);
+    const struct tensor dx =
+        rows_of(step, run, run_gradient(run, step->input), count);
     const struct tensor dy =
-        rows_of(step, run, run_gradient(run, step->output));
+        rows_of(step, run, run_gradient(run, step->output), count);
     const struct tensor *left = run->event->adds ? &dx : NULL;
 
     if (quantized_is(run, step))

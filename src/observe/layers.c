@@ -106,26 +106,55 @@ static bool looks_here(const struct program *p, slot which)
            p->place.at[AXIS_TENSOR] == 0;
 }
 
-static void look(void *argument, const struct run *run,
-                 const struct event *event)
+static void look_at(struct layers *l, struct tensor rows, int index)
+{
+    struct threads *threads = l->pipeline->stages[0].threads;
+    struct looking looking = {rows, l->parts};
+
+    threads_run(threads, look_part, &looking);
+    for (int i = 0; i < threads_count(threads); i++)
+        join_activation(&l->activations[index], &l->parts[i]);
+}
+
+/* Rows of a device apart, as many at once as there is room for. */
+static status look_through(struct layers *l, const struct run *run,
+                           struct tensor rows, int index)
+{
+    const int64_t row = rows.shape[1] * dtype_bytes(rows.dtype);
+    const int64_t most = (int64_t)l->seen_bytes / row;
+
+    CHECK(most > 0);
+    for (int64_t first = 0; first < rows.shape[0]; first += most) {
+        const int64_t left = rows.shape[0] - first;
+        struct tensor some =
+            tensor_rows(rows, first, left < most ? left : most);
+
+        TRY(device_read(run->stream, l->seen, some.data,
+                        (size_t)(some.shape[0] * row)));
+        some.data = l->seen;
+        look_at(l, some, index);
+    }
+    return OK;
+}
+
+static status look(void *argument, const struct run *run,
+                   const struct event *event)
 {
     struct layers *l = argument;
     const struct program *p = run->program;
     const struct step *step = &p->steps[event->step];
-    struct threads *threads = l->pipeline->stages[0].threads;
-    struct looking looking = {.parts = l->parts};
+    status result = OK;
     int index;
 
-    if (!l->looks || event->pass != PASS_FORWARD) return;
+    if (!l->looks || event->pass != PASS_FORWARD) return OK;
     index = reads_activation(l, p, step);
-    if (index < 0 || !looks_here(p, step->input)) return;
+    if (index < 0 || !looks_here(p, step->input)) return OK;
     struct meter_track *track = meter_begin();
 
-    looking.rows = run_slot(run, step->input);
-    threads_run(threads, look_part, &looking);
-    for (int i = 0; i < threads_count(threads); i++)
-        join_activation(&l->activations[index], &l->parts[i]);
+    if (l->seen == NULL) look_at(l, run_slot(run, step->input), index);
+    else result = look_through(l, run, run_slot(run, step->input), index);
     metered(track);
+    return result;
 }
 
 static status gather_activation(struct layers *l,
@@ -175,6 +204,7 @@ static status gather_scores(struct layers *l)
     const int64_t count = (int64_t)l->blocks * heads_of(l);
 
     for (int64_t i = 0; i < count; i++) l->logits[i] = -(double)INFINITY;
+    TRY(pipeline_finish(l->pipeline));
     for (int i = 0; i < l->pipeline->count; i++)
         peaks_collect(&l->pipeline->stages[i].run, heads_of(l), l->logits);
     return team_largest(l->team, l->logits, count);
@@ -188,7 +218,7 @@ static const struct stage *stage_of(const struct layers *l, const void *data)
     for (int i = 0; i < l->pipeline->count; i++) {
         const struct stage *stage = &l->pipeline->stages[i];
         const struct memory_row *row = &stage->memory[stage_keeps(stage)];
-        const char *first = row->data;
+        const char *first = stage->host[stage_keeps(stage)];
 
         if ((const char *)data >= first &&
             (const char *)data < first + row->bytes)
@@ -202,7 +232,7 @@ static const struct stage *stage_of(const struct layers *l, const void *data)
 static const char *copied(const struct layers *l, const void *data)
 {
     const struct stage *stage = stage_of(l, data);
-    const char *from = stage->memory[stage_keeps(stage)].data;
+    const char *from = stage->host[stage_keeps(stage)];
 
     return (const char *)stage->memory[MEMORY_OBSERVED].data +
            ((const char *)data - from);
@@ -216,7 +246,7 @@ static void copy_weights(struct layers *l)
         const struct memory_row *to = &stage->memory[MEMORY_OBSERVED];
 
         CHECK(to->data != NULL && to->bytes == from->bytes);
-        memcpy(to->data, from->data, from->bytes);
+        memcpy(to->data, stage->host[stage_keeps(stage)], from->bytes);
     }
 }
 
@@ -307,6 +337,7 @@ static status see_gradients(void *argument)
     if (!l->looks && !l->histograms) return OK;
     struct meter_track *track = meter_begin();
 
+    TRY(stages_fetch(l->pipeline->stages, l->pipeline->count));
     for (int i = 0; i < l->inventory->whole.params.count; i++) {
         TRY(see_kind(l, i, KIND_WEIGHT, &l->norms[i].weight));
         TRY(see_kind(l, i, KIND_GRADIENT, &l->norms[i].gradient));
@@ -324,6 +355,7 @@ static status see_update(void *argument)
     if (!l->looks) return OK;
     struct meter_track *track = meter_begin();
 
+    TRY(stages_fetch(l->pipeline->stages, l->pipeline->count));
     for (int i = 0; i < l->inventory->whole.params.count; i++)
         TRY(see_kind(l, i, KIND_UPDATE, &l->norms[i].update));
     metered(track);
@@ -377,6 +409,19 @@ static status gather_biases(struct layers *l)
 
 /* ---- building ---- */
 
+/* Room for rows of a device apart, of any slot that is looked at. */
+static status take_seen(struct layers *l)
+{
+    enum { AT_ONCE = 1 << 20 };
+    void *memory = NULL;
+
+    l->seen_bytes = AT_ONCE;
+    if (l->pipeline->stages[0].device == NULL) return OK;
+    TRY(memory_take(l->seen_bytes, 1, &memory));
+    l->seen = memory;
+    return OK;
+}
+
 status layers_build(struct layers *l, struct train_step *step,
                     const struct inventory *inventory,
                     struct events_writer *events)
@@ -410,6 +455,7 @@ status layers_build(struct layers *l, struct train_step *step,
     TRY(memory_take((size_t)pipeline->count, sizeof *l->peaks, &memory));
     l->peaks = memory;
     l->routing = &step->routing;
+    TRY(take_seen(l));
     if (has_biases(l)) {
         TRY(memory_take((size_t)l->blocks * (size_t)l->routing->experts,
                         sizeof *l->biases, &memory));
@@ -435,6 +481,7 @@ void layers_free(struct layers *l)
     memory_free(l->room);
     memory_free(l->values);
     memory_free(l->biases);
+    memory_free(l->seen);
     roundings_free(&l->roundings);
     *l = (struct layers){0};
 }

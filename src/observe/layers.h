@@ -58,6 +58,9 @@ struct layers {
                                         * expert has one */
     struct tally *room;                /* owned, [1 + threads] */
     double *values;                    /* owned: of a message */
+    void *seen;                        /* owned: rows of a device apart; NULL:
+                                        * rows are looked at where they lie */
+    size_t seen_bytes;
     struct run_probe probe;
     struct step_watch watch;
 };

@@ -144,6 +144,7 @@ status roundings_end(struct roundings *r, struct team *team,
                      const struct param_table *params)
 {
     if (r->count == 0) return OK;
+    TRY(pipeline_finish(r->pipeline));
     for (int64_t i = 0; i < 3 * r->count; i++) {
         r->sums[i] = 0;
         r->most[i] = -(double)INFINITY;

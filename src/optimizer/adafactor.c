@@ -238,7 +238,7 @@ static void finish(const struct update *u, const struct update_item *item,
 }
 
 static const struct whole_kind whole = {
-    .weights = true, .scratch = scratch, .compute = compute,
+    .weights = true, .host = true, .scratch = scratch, .compute = compute,
     .finish = finish};
 
 const struct optimizer_kind optimizer_adafactor = {

@@ -84,7 +84,6 @@ static status apply_adamw(const struct update *u,
 }
 
 const struct optimizer_kind optimizer_adamw = {
-    .by_kernels = true,
     .name = "adamw", .doc = "two moments of each weight",
     .states = {{.name = "m", .title = "first moments", .narrow = true},
                {.name = "v", .title = "second moments", .narrow = true,
@@ -101,7 +100,6 @@ static status apply_lion(const struct update *u,
 }
 
 const struct optimizer_kind optimizer_lion = {
-    .by_kernels = true,
     .name = "lion", .doc = "steps of one size, along the sign of a momentum",
     .states = {{.name = "m", .title = "momentum", .narrow = true}},
     .apply = apply_lion};
@@ -117,7 +115,6 @@ static status apply_sgd(const struct update *u,
 }
 
 const struct optimizer_kind optimizer_sgd = {
-    .by_kernels = true,
     .name = "sgd", .doc = "Nesterov momentum",
     .states = {{.name = "momentum", .title = "momentum", .narrow = true}},
     .rates = RATES_SGD, .apply = apply_sgd};

@@ -68,7 +68,6 @@ struct optimizer_kind {
     const char *name;    /* of optimizer.name */
     const char *doc;
     struct optimizer_state states[OPTIMIZER_STATES]; /* name NULL: none */
-    bool by_kernels;     /* all that it does to elements, kernels do */
     bool matrices;       /* of blocks only: vectors, embedding and head have
                           * adamw */
     enum rate_rule rates;

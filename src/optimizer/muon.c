@@ -72,7 +72,6 @@ static const struct whole_kind whole = {
     .compute = compute, .finish = finish};
 
 const struct optimizer_kind optimizer_muon = {
-    .by_kernels = true,
     .name = "muon",
     .doc = "orthogonal momentum for matrices of blocks; adamw for the rest",
     .states = {{.name = "buffer", .title = "momentum", .narrow = true}},

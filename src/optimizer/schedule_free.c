@@ -40,7 +40,6 @@ static status average(const struct update *u, const struct update_item *item)
 }
 
 const struct optimizer_kind optimizer_schedule_free = {
-    .by_kernels = true,
     .name = "schedule_free", .doc = "AdamW with an average instead of a "
                                     "schedule",
     .states = {{.name = "z", .title = "stepped weights"},

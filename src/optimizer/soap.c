@@ -341,7 +341,7 @@ static void finish(const struct update *u, const struct update_item *item,
 }
 
 static const struct whole_kind whole = {
-    .scratch = scratch, .compute = compute, .finish = finish};
+    .host = true, .scratch = scratch, .compute = compute, .finish = finish};
 
 const struct optimizer_kind optimizer_soap = {
     .name = "soap",

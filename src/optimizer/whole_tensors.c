@@ -25,7 +25,38 @@ static int64_t tensor_room(const struct matrix *m)
     return param_room(m->rows * m->cols);
 }
 
-size_t whole_room_bytes(const struct states *states)
+static int64_t room_of(const struct states *states, const struct matrix *m)
+{
+    return m->gathers * tensor_room(m) +
+           states->rules[m->param].kind->whole->scratch(m->rows, m->cols);
+}
+
+/* Elements of a whole state of one tensor; 0: it has none. */
+static int64_t state_elements(const struct optimizer_rule *rule, int slot,
+                              const struct matrix *m)
+{
+    const struct optimizer_state *state = rule_state(rule, slot);
+
+    return state != NULL && state->shape == STATE_WHOLE
+               ? state->elements(m->rows, m->cols) : 0;
+}
+
+static int64_t host_room_of(const struct states *states,
+                            const struct matrix *m)
+{
+    const struct optimizer_rule *rule = &states->rules[m->param];
+    int64_t elements = param_room(room_of(states, m));
+
+    if (!rule->kind->whole->host) return 0;
+    for (int k = 0; k < OPTIMIZER_STATES; k++)
+        elements += param_room(state_elements(rule, k, m));
+    return elements;
+}
+
+/* Bytes of the tensor of this rank that needs most. */
+static size_t most_bytes(const struct states *states,
+                         int64_t (*elements)(const struct states *,
+                                             const struct matrix *))
 {
     const struct matrices *matrices = &states->matrices;
     int64_t most = 0;
@@ -33,14 +64,20 @@ size_t whole_room_bytes(const struct states *states)
     for (int i = 0; i < matrices->count; i++) {
         const struct matrix *m = &matrices->items[i];
 
-        if (m->owner != matrices->rank) continue;
-        const int64_t elements =
-            m->gathers * tensor_room(m) +
-            states->rules[m->param].kind->whole->scratch(m->rows, m->cols);
-
-        if (elements > most) most = elements;
+        if (m->owner == matrices->rank && elements(states, m) > most)
+            most = elements(states, m);
     }
     return (size_t)(most * dtype_bytes(states->real));
+}
+
+size_t whole_room_bytes(const struct states *states)
+{
+    return most_bytes(states, room_of);
+}
+
+size_t whole_host_bytes(const struct states *states)
+{
+    return most_bytes(states, host_room_of);
 }
 
 /* ---- building ---- */
@@ -175,6 +212,61 @@ static status pass(const struct passage *p)
 
 /* ---- a turn ---- */
 
+/* Copies of tensors and states on the host, in one direction. */
+static status copy_host(const struct update *u, const struct whole_tensor *t,
+                        const struct whole_tensor *host, bool back)
+{
+    const int64_t size = dtype_bytes(t->x.dtype);
+    void *const there[] = {t->x.data, t->weights.data};
+    void *const here[] = {host->x.data, host->weights.data};
+
+    for (int i = 0; i < (back ? 1 : 2); i++) {
+        const size_t bytes = (size_t)(tensor_count(&t->x) * size);
+
+        if (there[i] == NULL) continue;
+        TRY(back ? device_write(u->stream, there[i], here[i], bytes)
+                 : device_read(u->stream, here[i], there[i], bytes));
+    }
+    for (int k = 0; k < OPTIMIZER_STATES; k++) {
+        const size_t bytes = (size_t)(
+            state_elements(t->item->rule, k, t->matrix) * size);
+
+        if (t->states[k] == NULL) continue;
+        TRY(back ? device_write(u->stream, t->states[k], host->states[k],
+                                bytes)
+                 : device_read(u->stream, host->states[k], t->states[k],
+                               bytes));
+    }
+    return OK;
+}
+
+/* On copies, by the tables that the device runs. */
+static status compute_on_host(const struct update *u,
+                              const struct whole_tensor *t)
+{
+    struct whole_work *work = u->whole;
+    const int64_t size = dtype_bytes(t->x.dtype);
+    struct whole_tensor host = *t;
+    struct update here = *u;
+    char *at = work->host.room;
+
+    here.stream = &work->host.stream;
+    here.kernels = &work->host.kernels[0];
+    here.real = &work->host.kernels[1];
+    host.x.data = at;
+    if (t->weights.data != NULL)
+        host.weights.data = at + tensor_room(t->matrix) * size;
+    host.scratch = at + t->matrix->gathers * tensor_room(t->matrix) * size;
+    at += param_room(room_of(u->layout, t->matrix)) * size;
+    for (int k = 0; k < OPTIMIZER_STATES; k++) {
+        if (t->states[k] != NULL) host.states[k] = at;
+        at += param_room(state_elements(t->item->rule, k, t->matrix)) * size;
+    }
+    TRY(copy_host(u, t, &host, false));
+    TRY(t->item->rule->kind->whole->compute(&here, &host));
+    return copy_host(u, t, &host, true);
+}
+
 static status compute(const struct update *u, const struct update_call *call,
                       const struct matrix *matrix)
 {
@@ -201,7 +293,8 @@ static status compute(const struct update *u, const struct update_call *call,
                       states_whole_at(u->layout, matrix, k) *
                           dtype_bytes(real);
     }
-    return kind->whole->compute(u, &t);
+    return kind->whole->host && work->host.room != NULL
+               ? compute_on_host(u, &t) : kind->whole->compute(u, &t);
 }
 
 static status take_turn(const struct update *u,

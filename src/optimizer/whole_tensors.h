@@ -30,6 +30,8 @@ struct whole_tensor {
 
 struct whole_kind {
     bool weights;     /* asked for */
+    bool host;        /* compute reads elements itself, and threads of the
+                       * stream do */
     /* Elements of scratch, real. */
     int64_t (*scratch)(int64_t rows, int64_t cols);
     /* NULL: the gradient times the item's factor. */
@@ -40,12 +42,22 @@ struct whole_kind {
                    const struct matrix *, struct descent *out);
 };
 
+/* Where the host computes whole tensors of a device apart: copies of them,
+ * their scratch and states, and tables that run at once. */
+struct whole_host {
+    void *room;                      /* borrowed: whole_host_bytes; NULL: no
+                                      * tensor */
+    struct stream stream;
+    const struct kernels *kernels;   /* borrowed, [2]: and those of sums */
+};
+
 /* The group and the memory that the ranks of a stage need for whole tensors. */
 struct whole_work {
     const struct matrices *matrices; /* borrowed */
     struct group *group;             /* borrowed; NULL: alone */
     struct comm_block *send, *receive; /* owned, [ranks] */
     void *room;                      /* borrowed: whole_room_bytes */
+    struct whole_host host;
 };
 
 status whole_work_build(struct whole_work *work,
@@ -58,6 +70,9 @@ void whole_gathers(const struct optimizer_rule *rules, int count,
                    int *gathers);
 /* Memory of the rank for one tensor at a time. */
 size_t whole_room_bytes(const struct states *states);
+/* The same of the host, with states: for kinds whose `compute` it does; 0: it
+ * does none. */
+size_t whole_host_bytes(const struct states *states);
 /* One step of every parameter whose kind works so. Collective over the ranks of
  * the stage. */
 status whole_apply(const struct update *update,

@@ -347,6 +347,11 @@ status pipeline_take_over(struct pipeline *pipeline, struct pipeline *next)
     return OK;
 }
 
+status pipeline_finish(const struct pipeline *pipeline)
+{
+    return device_finish(&pipeline->stages[0].stream);
+}
+
 status pipeline_open(struct pipeline *pipeline)
 {
     TRY(stage_open(&pipeline->stages[0]));

@@ -57,6 +57,8 @@ status pipeline_reserve_as(struct pipeline *pipeline,
  * whole sequences of all micro-batches of this rank. Before pipeline_open. */
 void pipeline_reserve_ahead(struct pipeline *pipeline);
 status pipeline_open(struct pipeline *pipeline);
+/* Waits for what kernels write for the host. */
+status pipeline_finish(const struct pipeline *pipeline);
 /* `next`, planned for another batch, goes on in the memory of `pipeline`, which
  * becomes it: what it was is freed. */
 status pipeline_take_over(struct pipeline *pipeline, struct pipeline *next);

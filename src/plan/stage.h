@@ -13,7 +13,7 @@
 #include "models/model.h"
 #include "nn/run.h"
 #include "nn/slice.h"
-#include "optimizer/states.h"
+#include "optimizer/whole_tensors.h"
 #include "plan/residency.h"
 
 /* When the weights that ranks divide are whole. */
@@ -140,6 +140,11 @@ struct stage {
         void *data;        /* owned: memory of a device apart */
         size_t bytes;
     } apart;
+    struct {               /* in MEMORY_STAGING: whole_host_bytes, scratch of
+                            * kernels; 0: the host computes none there */
+        void *data;
+        size_t bytes, scratch;
+    } whole;
     struct stream stream;
     struct run run;        /* ready for a batch once open */
     struct batch *batches; /* owned, [frames]: what lies in each */
@@ -185,14 +190,17 @@ status stage_take_over(struct stage *stage, struct stage *open);
 void stage_free(struct stage *stage);
 
 /* Bytes of MEMORY_STAGING: 0 where the host sees the device's memory. */
-size_t stage_staging_bytes(const struct stage *stage,
+size_t stage_staging_bytes(struct stage *stage,
                            const struct memory_row *rows);
 /* Sets `host` of every row, of an open stage. */
 void stage_place_staging(struct stage *stage);
+/* Where the host computes whole tensors of optimizers. */
+struct whole_host stage_whole_host(const struct stage *stage);
 /* The host's copies become what the device has, of all rows with one; and the
  * other way. Nothing where the host sees the device's memory. Not in a step. */
 status stages_fetch(const struct stage *stages, int count);
 status stages_store(const struct stage *stages, int count);
+status stage_store_row(const struct stage *stage, enum memory_owner owner);
 
 /* Times that a step reduces gradients. */
 static inline int stage_rounds(const struct stage *stage)

@@ -5,7 +5,9 @@
 
 #include "base/check.h"
 #include "base/first_touch.h"
+#include "nn/expert_ranks.h"
 #include "nn/peaks.h"
+#include "nn/quantized.h"
 #include "nn/routes.h"
 #include "nn/tallies.h"
 
@@ -113,6 +115,20 @@ static status take_memory(struct stage *stage)
     return OK;
 }
 
+/* Lists that go with operands in few bits, of rows or of a matrix: places of
+ * rows, and spans. */
+static size_t few_bytes(const struct program *p, size_t entries)
+{
+    size_t rows = entries + (size_t)p->tokens;
+
+    if (!p->precision.on) return 0;
+    for (int i = 0; i < p->params.count; i++)
+        if ((size_t)p->params.items[i].rows > rows)
+            rows = (size_t)p->params.items[i].rows;
+    return rows * (sizeof(struct dropout_row) + sizeof(struct quantize_span)) +
+           (size_t)quantized_spans(p) * 2 * sizeof(struct quantize_span);
+}
+
 /* Room for what the largest launch tells: lists of a micro-batch, the order of
  * a sum. */
 static size_t launch_bytes(const struct stage *stage)
@@ -121,12 +137,15 @@ static size_t launch_bytes(const struct stage *stage)
     const struct program *p = &stage->program;
 
     const size_t experts = (size_t)stage->request.model->moe.experts;
-    const size_t entries =
-        (size_t)p->tokens * (size_t)stage->request.model->moe.top_k;
+    const struct router_form form = {
+        .experts = (int)experts, .choices = stage->request.model->moe.top_k};
+    const size_t entries = /* that a rank sends, or gets */
+        (size_t)(p->tokens * (form.choices * experts_cut(p) +
+                              experts_rows_bound(p, &form)));
 
     return CALL + (size_t)p->tokens * LISTS * sizeof(uint64_t) +
            (size_t)run_segments(p) * sizeof(struct sum_segment) +
-           LISTS * entries * sizeof(int32_t) +
+           LISTS * entries * sizeof(int32_t) + few_bytes(p, entries) +
            ((size_t)p->sequences + 1) * experts * sizeof(double);
 }
 

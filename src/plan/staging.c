@@ -1,14 +1,26 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* staging.c - rows of memory on a device that is apart from the host, and what
  * the host sees of them. */
+#include "base/check.h"
+#include "nn/sending.h"
 #include "plan/stage.h"
+
+status stage_check_apart(const struct stage *stage)
+{
+    const struct device_about *device =
+        device_about(stage->request.machine.device);
+
+    if (!device->apart || check_lives() == CHECK_OFF) return OK;
+    FAIL(ERR_CONFIG, "device: %s does not have LOCKSTEP_CHECK yet "
+                     "(docs/devices.md); device=cpu does", device->name);
+}
 
 bool memory_is_host(enum memory_owner owner)
 {
     switch (owner) {
     case MEMORY_BATCH: case MEMORY_AHEAD: case MEMORY_NORM:
     case MEMORY_MESSAGES: case MEMORY_BACKGROUND: case MEMORY_SNAPSHOT:
-    case MEMORY_STAGING:
+    case MEMORY_STAGING: case MEMORY_OBSERVED:
         return true;
     default: return false;
     }
@@ -21,16 +33,47 @@ static bool has_copy(const struct stage *stage, int owner)
            owner == MEMORY_GRADIENTS || owner == (int)stage_reads(stage);
 }
 
+static struct router_form form_of(const struct stage *stage)
+{
+    return (struct router_form){.experts = stage->request.model->moe.experts,
+                                .choices = stage->request.model->moe.top_k};
+}
+
 static size_t choice_bytes(const struct stage *stage)
 {
-    return arena_aligned((size_t)(stage->program.tokens *
-                                  stage->request.model->moe.top_k) *
+    const struct program *p = &stage->program;
+
+    return arena_aligned((size_t)(p->tokens * experts_sources(p) *
+                                  form_of(stage).choices) *
                          sizeof(int32_t));
 }
 
-/* Behind the copies: room for lists that layers make, and for choices of
- * experts that the host reads. */
-size_t stage_staging_bytes(const struct stage *stage,
+static size_t counts_bytes(const struct stage *stage)
+{
+    const struct router_form form = form_of(stage);
+
+    return experts_are_spread(&stage->program)
+               ? arena_aligned(sending_counts_bytes(&stage->program, &form))
+               : 0;
+}
+
+/* Where the host computes whole tensors of optimizers; scratch of kernels
+ * behind them. */
+static size_t whole_bytes(struct stage *stage, const struct memory_row *rows)
+{
+    const size_t bytes = stage->request.training.optimizer
+                             ? arena_aligned(whole_host_bytes(&stage->states))
+                             : 0;
+
+    if (bytes == 0) return 0;
+    stage->whole.scratch = arena_aligned(rows[MEMORY_KERNEL_SCRATCH].bytes);
+    stage->whole.bytes = bytes + stage->whole.scratch;
+    return stage->whole.bytes;
+}
+
+/* Behind the copies: room for lists that layers make, for whole tensors, for
+ * choices of experts that the host reads, and for counts of their rows. */
+size_t stage_staging_bytes(struct stage *stage,
                            const struct memory_row *rows)
 {
     size_t bytes = 0;
@@ -39,7 +82,8 @@ size_t stage_staging_bytes(const struct stage *stage,
     for (int i = 0; i < MEMORY_OWNERS; i++)
         if (has_copy(stage, i)) bytes += arena_aligned(rows[i].bytes);
     return bytes + arena_aligned(rows[MEMORY_LAYER_SCRATCH].bytes) +
-           choice_bytes(stage);
+           whole_bytes(stage, rows) + choice_bytes(stage) +
+           counts_bytes(stage);
 }
 
 void stage_place_staging(struct stage *stage)
@@ -56,31 +100,54 @@ void stage_place_staging(struct stage *stage)
         if (stage->host[i] != NULL) at += row->bytes;
     }
     stage->run.lists = stage->device == NULL ? stage->run.scratch : at;
-    if (stage->device != NULL) /* at the end: what it begins with may vary */
-        stage->run.choices = (int32_t *)(void *)(
-            (char *)stage->memory[MEMORY_STAGING].data +
-            stage->memory[MEMORY_STAGING].bytes - choice_bytes(stage));
+    if (stage->device == NULL) return;
+    at = (char *)stage->memory[MEMORY_STAGING].data; /* from its end: what it
+                                                      * begins with may vary */
+    at += stage->memory[MEMORY_STAGING].bytes;
+    stage->run.counts = at -= counts_bytes(stage);
+    at -= choice_bytes(stage);
+    stage->run.choices = (int32_t *)(void *)at;
+    if (stage->whole.bytes > 0) stage->whole.data = at - stage->whole.bytes;
 }
 
-/* Every row that has a copy on the host, in one direction. */
+/* A row that has a copy on the host, in one direction. */
+static status row_copy(const struct stage *stage, int owner, bool to_host)
+{
+    const struct memory_row *row = &stage->memory[owner];
+    struct stream stream = stage->stream;
+    void *host = stage->host[owner];
+
+    if (host == row->data || host == NULL) return OK;
+    return to_host ? device_read(&stream, host, row->data, row->bytes)
+                   : device_write(&stream, row->data, host, row->bytes);
+}
+
 static status stages_copy(const struct stage *stages, int count, bool to_host)
 {
-    for (int i = 0; i < count; i++) {
-        const struct stage *stage = &stages[i];
-        struct stream stream = stage->stream;
-
-        for (int j = 0; j < MEMORY_OWNERS && stage->device != NULL; j++) {
-            const struct memory_row *row = &stage->memory[j];
-            void *host = stage->host[j];
-
-            if (host == row->data || host == NULL) continue;
-            if (to_host)
-                TRY(device_read(&stream, host, row->data, row->bytes));
-            else
-                TRY(device_write(&stream, row->data, host, row->bytes));
-        }
-    }
+    for (int i = 0; i < count; i++)
+        for (int j = 0; j < MEMORY_OWNERS && stages[i].device != NULL; j++)
+            TRY(row_copy(&stages[i], j, to_host));
     return OK;
+}
+
+status stage_store_row(const struct stage *stage, enum memory_owner owner)
+{
+    return row_copy(stage, (int)owner, false);
+}
+
+struct whole_host stage_whole_host(const struct stage *stage)
+{
+    const size_t scratch = stage->whole.scratch;
+    struct whole_host host = {.room = stage->whole.data,
+                              .stream = stage->stream,
+                              .kernels = stage->behind};
+
+    if (host.room == NULL) return (struct whole_host){0};
+    host.stream.scratch =
+        (char *)host.room + stage->whole.bytes - scratch;
+    host.stream.scratch_bytes = scratch;
+    host.stream.device = NULL;
+    return host;
 }
 
 status stages_fetch(const struct stage *stages, int count)

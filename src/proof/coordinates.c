@@ -19,6 +19,7 @@ struct watching {
     float *first;          /* owned: what was seen at step 0, one activation
                             * after the other */
     int64_t at, elements;
+    double *seen;          /* owned, room for one: of a device apart */
     int index;             /* of the next activation */
     bool begins;           /* step 0 */
 };
@@ -54,17 +55,24 @@ static bool is_seen(const struct program *p, const struct step *step)
            !p->params.items[step->param[0]].spec.vector;
 }
 
-static void after_event(void *argument, const struct run *run,
-                        const struct event *event)
+static status after_event(void *argument, const struct run *run,
+                          const struct event *event)
 {
     struct watching *w = argument;
     const struct program *p = &w->stage->program;
     const struct step *step = &p->steps[event->step];
 
-    if (event->pass != PASS_FORWARD || !is_seen(p, step)) return;
-    const struct tensor x = run_slot(run, step->output);
+    if (event->pass != PASS_FORWARD || !is_seen(p, step)) return OK;
+    struct tensor x = run_slot(run, step->output);
 
+    if (x.shape[0] > TOKENS_SEEN) x = tensor_rows(x, 0, TOKENS_SEEN);
+    if (run->stream->device != NULL) {
+        TRY(device_read(run->stream, w->seen, x.data,
+                        (size_t)(tensor_count(&x) * dtype_bytes(x.dtype))));
+        x.data = w->seen;
+    }
     look(w, &x);
+    return OK;
 }
 
 /* The logits of the first chunk. */
@@ -119,6 +127,8 @@ static status take_room(struct watching *w, const struct program *p)
     out->changes = memory;
     TRY(memory_take((size_t)w->elements, sizeof *w->first, &memory));
     w->first = memory;
+    TRY(memory_take((size_t)w->elements, sizeof *w->seen, &memory));
+    w->seen = memory;
     for (int i = 0, n = 0; i < p->step_count; i++)
         if (is_seen(p, &p->steps[i]))
             memcpy(out->names[n++], p->params.items[p->steps[i].param[0]].name,
@@ -153,6 +163,7 @@ status coordinates_measure(struct coordinates *out,
     if (result == OK) out->loss = trial.losses[steps - 1];
     trial_free(&trial);
     memory_free(w.first);
+    memory_free(w.seen);
     return result;
 }
 

@@ -476,9 +476,6 @@ static status resolve_request(struct setup *setup)
         r->machine.threads = threads_cores() / mesh_ranks(&setup->mesh);
     if (r->machine.threads == 0) r->machine.threads = 1;
     TRY(device_parse(&r->machine.device, o->device));
-    if (device_about(r->machine.device)->apart && o->observe.histograms > 0)
-        FAIL(ERR_CONFIG, "device: %s does not have observe.histograms yet "
-                         "(docs/devices.md); device=cpu does", o->device);
     TRY(muon_adjust_parse(&setup->adjust, o->optimizer.adjust));
     TRY(choose_dtype(o->train.dtype, &r->dtype));
     TRY(choose_optimizer(&r->training.choice, o, r->dtype));

@@ -71,6 +71,8 @@ void delayed_begin(struct delayed *d)
 
 status delayed_share(struct delayed *d, struct team *team)
 {
+    if (d->values == 0) return OK;
+    TRY(pipeline_finish(d->pipeline));
     for (int64_t i = 0; i < d->values; i++) d->table[i] = 0;
     for (int i = 0; i < d->pipeline->count; i++)
         late_collect(&d->pipeline->stages[i].run, d->table);

@@ -2,7 +2,6 @@
 /* execute.c - performs a step: a loop over the list of this rank. */
 #include "step/execute.h"
 
-#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -331,7 +330,7 @@ status executor_forward(struct executor *executor,
     set_gradients(executor, false);
     result = run_turn(executor, (int)(number % executor->turns));
     if (result == OK) /* what kernels wrote for the host is there */
-        result = device_finish(&executor->pipeline->stages[0].stream);
+        result = pipeline_finish(executor->pipeline);
     set_gradients(executor, true);
     return result == OK ? OK : give_up(executor, result, false);
 }
@@ -369,10 +368,10 @@ static status find_in_stage(struct executor *e, int chunk, int index)
 
     stage_use_frame(&p->stages[chunk], 0);
     if (p->chunks[chunk].number > 0) {
-        const struct tensor entry = run_entry(run);
+        bool found;
 
-        for (int64_t i = 0; i < tensor_count(&entry); i++)
-            if (!isfinite(tensor_get(&entry, i))) return OK;
+        TRY(run_has_nan(run, run_entry(run), &found));
+        if (found) return OK;
     }
     TRY(run_find_nan(run, &which));
     if (which < 0 && !ends) return OK;

@@ -74,6 +74,7 @@ status qk_clip_share(struct qk_clip *clip, struct team *team, double *most)
 {
     *most = (double)NAN;
     if (clip->bound == 0) return OK;
+    TRY(pipeline_finish(clip->pipeline));
     for (int i = 0; i < clip->pipeline->count; i++)
         peaks_collect(&clip->pipeline->stages[i].run, clip->model->heads,
                       clip->table);

@@ -91,9 +91,11 @@ static status join_chunk(struct train_step *step, int chunk)
     use_background(step, &stage->run);
     stage->gradients.context = stage->run.groups[AXIS_CONTEXT];
     TRY(zero_build(&step->zero[chunk], stage, step->team));
-    return whole_work_build(&step->whole[chunk], &stage->states.matrices,
-                       team_group(step->team, TEAM_STAGE),
-                       stage->memory[MEMORY_WHOLE].data);
+    TRY(whole_work_build(&step->whole[chunk], &stage->states.matrices,
+                         team_group(step->team, TEAM_STAGE),
+                         stage->memory[MEMORY_WHOLE].data));
+    step->whole[chunk].host = stage_whole_host(stage);
+    return OK;
 }
 
 /* Nothing here waits for another rank. */

@@ -5,6 +5,11 @@
 # far has, with its work done late and at once; validation, prompts,
 # checkpoints and resumed runs; and what far does not have is refused in one
 # sentence.
+#
+#     BUILD=build [ONLY=PATTERN] tests/equivalence/far_ranks.sh
+#
+# ONLY: only models whose names contain a match (grep -E), and the rest of it if
+# "runs" has one.
 . "${0%/*}/../drills/common.sh"
 prepare
 
@@ -13,6 +18,7 @@ prepare
 all_exact() {
     local name=$1 rows found
     shift
+    grep -qE "${ONLY:-.}" <<<"$name" || return 0
     sed -i 's/$/ device=far/' layouts.txt
     rows=$(grep -c . layouts.txt)
     LIMIT=600 lockstep verify config.yaml --layouts layouts.txt --steps 3 \
@@ -47,6 +53,11 @@ few() {
         "ranks=2 mesh.tensor=2" "ranks=2 mesh.pipe=2" >layouts.txt
 }
 
+latent="--set model.kv_heads=0 --set model.head_width=0 --set mla.rank=16
+    --set mla.nope=8 --set mla.rope=4 --set mla.value=6 --set moe.experts=4
+    --set moe.top_k=2 --set moe.groups=1 --set moe.groups_chosen=1"
+narrow="--set train.dtype=bfloat16 --set numerics.high_last=0"
+# shellcheck disable=SC2086
 for LOCKSTEP_FAR in late early; do
     export LOCKSTEP_FAR
     dense
@@ -94,7 +105,58 @@ for LOCKSTEP_FAR in late early; do
     few
     all_exact "glm4_moe, biases of the choice" --set model.family=glm4_moe \
         --set moe.experts=4 --set moe.top_k=2 --set moe.bias_rate=0.01
+    printf '%s\n' "ranks=2 mesh.expert=2" \
+        "ranks=4 mesh.expert=2 mesh.shard=2 zero=fsdp train.micro_batch=1 moe.rows_bound=0.5" \
+        "ranks=2 mesh.expert=2 moe.rows_bound=0.01 train.recompute=block" \
+        "ranks=4 mesh.expert=2 mesh.tensor=2 tensor.overlap=2" \
+        "ranks=2 mesh.expert=2 mesh.expert_tensor=2" \
+        "ranks=2 mesh.tensor=2 mesh.expert_tensor=1 moe.rows_bound=0.5" \
+        "ranks=4 mesh.expert=2 mesh.pipe=2 train.micro_batch=1 schedule.name=dualpipe" \
+        "ranks=4 mesh.expert=4 mesh.node=2 moe.exchange=two_level" \
+        "ranks=4 mesh.expert=4 mesh.node=1 moe.rows_bound=0.1" \
+        "ranks=2 mesh.context=2 mesh.expert_context=true" >layouts.txt
+    all_exact "expert ranks" --set model.family=mixtral --set moe.experts=4 \
+        --set model.layers=4 --set numerics.grid_context=2
+    printf '%s\n' "ranks=2 mesh.expert=2" \
+        "ranks=2 mesh.tensor=2 mesh.expert_tensor=1" >layouts.txt
+    all_exact "expert ranks, gpt_oss" --set model.family=gpt_oss \
+        --set moe.experts=4 --set moe.top_k=2 --set train.dtype=bfloat16
+    few
+    all_exact "latent attention" $latent --set model.family=deepseek_v2
+    few
+    all_exact "latent attention, bfloat16" $latent \
+        --set model.family=deepseek_v3 --set train.dtype=bfloat16 \
+        --set mla.query_rank=20
+    # Operands in few bits: spans, places and tallies are the host's.
+    few
+    all_exact "recipe mxfp8, inputs as codes" $narrow \
+        --set numerics.recipe=mxfp8 --set train.saved_activations=recipe
+    few
+    all_exact "recipe fp8-delayed" $narrow --set numerics.recipe=fp8-delayed \
+        --set numerics.recipe_history=2
+    few
+    all_exact "recipe nvfp4" $narrow --set numerics.recipe=nvfp4
+    few
+    all_exact "recipe bitnet, integers" $narrow --set numerics.recipe=bitnet
+    few
+    all_exact "recipe mxfp4-quartet" $narrow --set model.width=64 \
+        --set numerics.recipe=mxfp4-quartet
+    printf '%s\n' "ranks=1" "ranks=2 mesh.expert=2 train.micro_batch=1" \
+        "ranks=2 mesh.tensor=2 mesh.expert_tensor=1" >layouts.txt
+    all_exact "recipe nvfp4, experts" $narrow --set model.family=mixtral \
+        --set moe.experts=4 --set numerics.recipe=nvfp4
+    printf '%s\n' "ranks=1" "ranks=2 mesh.expert=2 train.micro_batch=1" \
+        "ranks=2 mesh.tensor=2 mesh.expert_tensor=1" >layouts.txt
+    all_exact "recipe mxfp4-quartet, experts" $narrow \
+        --set model.family=mixtral --set moe.experts=4 \
+        --set numerics.recipe=mxfp4-quartet --set model.width=64
+    few
+    all_exact "soap" --set optimizer.name=soap --set optimizer.frequency=2
+    few
+    all_exact "adafactor, clipped scores" --set optimizer.name=adafactor \
+        --set optimizer.schedule=constant --set optimizer.qk_clip=0.05
 done
+grep -qE "${ONLY:-.}" <<<runs || report
 
 # ---- whole runs ----
 
@@ -135,14 +197,65 @@ for LOCKSTEP_FAR in late early; do
 done
 }
 
+# What is observed is the same.
+# shellcheck disable=SC2086
+{
+seen="$run --set observe.layers=3 --set observe.tensorboard=true
+    --set observe.histograms=4 --set train.steps=6"
+rm -rf seen
+must train config.yaml --run seen $seen
+for LOCKSTEP_FAR in late early; do
+    rm -rf far
+    must train config.yaml --run far $seen --set device=far --ranks 2 \
+        --set mesh.pipe=2
+    if cmp -s seen/layers.jsonl far/layers.jsonl && [ -s far/layers.jsonl ]
+    then ok "observed layers, $LOCKSTEP_FAR"
+    else bad "observed layers, $LOCKSTEP_FAR" "other numbers" log
+    fi
+done
+}
+
+# ---- other commands ----
+
+# prints WORD...: the same bytes on both devices.
+prints() {
+    local name=$1 way
+    shift
+    lockstep "$@" >near.out 2>log || bad "$name" "exit $?" log
+    for way in late early; do
+        if LOCKSTEP_FAR=$way lockstep "$@" --device far >far.out 2>log &&
+            cmp -s near.out far.out
+        then ok "$name, $way"
+        else bad "$name, $way" "other bytes, or none" log
+        fi
+    done
+}
+
+must train config.yaml --run latent $latent --set model.family=deepseek_v2 \
+    --set train.steps=3
+must train config.yaml --run later --set mtp.depth=2 --set train.steps=3
+prints "text" generate whole --prompt ba --tokens 40
+prints "text in bfloat16" generate whole --prompt ba --dtype bfloat16
+prints "text over latents" generate latent --prompt ba --cache latent
+prints "text over keys of latents" generate latent --prompt ba
+prints "guessed text" generate later --prompt ba --speculative
+prints "likelihoods" eval whole --task text.jsonl --kind lambada --limit 20 \
+    --ranks 2 --out /dev/stdout
+echo '[[7, 1, 2], [8, 3, 5]]' >ids.json
+prints "losses" score whole --tokens ids.json
+for way in near far; do
+    must score whole --tokens ids.json --gradients "$way.grad" \
+        --logits "$way.logits" --device ${way/near/cpu}
+done
+if cmp -s near.grad far.grad && cmp -s near.logits far.logits
+then ok "logits and gradients"
+else bad "logits and gradients" "other bytes"
+fi
+
 # ---- what is not there ----
 
-expect "a layer is refused" 78 "device: far does not have the layer" \
-    plan config.yaml --set device=far --set model.family=deepseek_v2 \
-    --set model.kv_heads=4 --set model.head_width=0 --set moe.experts=4 \
-    --set moe.top_k=2 --set moe.groups=1 --set moe.groups_chosen=1
-expect "an optimizer is refused" 78 "far does not have the optimizer soap" \
-    plan config.yaml --set device=far --set optimizer.name=soap
+LOCKSTEP_CHECK=lives:late expect "the check of lives is refused" 78 \
+    "far does not have LOCKSTEP_CHECK" plan config.yaml --set device=far
 expect "a device that there is not" 78 "device is gpu" \
     plan config.yaml --set device=gpu
 LOCKSTEP_FAR=soon expect "LOCKSTEP_FAR is checked" 78 \

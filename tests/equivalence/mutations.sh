@@ -256,5 +256,28 @@ mutation "the host copies memory of the device" src/step/work.c \
     "$pipe schedule.name=zb-v device=far"
 mutation "a layer makes a list in memory of the device" src/nn/embedding.c \
     's/int32_t \*index = run->lists;/int32_t *index = run->scratch;/' "$tensor device=far"
+more=(--set model.family=mixtral --set moe.experts=4)
+mutation "lists of experts' rows lie in memory of the device" \
+    src/nn/sending.c 's/^    char \*at = run->lists;$/    char *at = run->scratch;/' \
+    "ranks=2 mesh.expert=2 device=far"
+mutation "choices of all sources are read too early" src/nn/choice.c \
+    's/^    return device_read\(run->stream, choice->chosen, there,$/    return 0 \&\& device_read(run->stream, choice->chosen, there,/' \
+    "ranks=2 mesh.expert=2 device=far"
+more=(--set model.family=deepseek_v2 --set model.kv_heads=0
+    --set model.head_width=0 --set mla.rank=16 --set mla.nope=8
+    --set mla.rope=4 --set mla.value=6 --set moe.experts=4 --set moe.top_k=2
+    --set moe.groups=1 --set moe.groups_chosen=1)
+mutation "parts of heads are not copied in the order of the queue" \
+    src/device/far.c 's/^(    if \(copy->from.at != NULL\) told->from.at = .*)$/\1 parts_copy(told); told->rows = 0;/' \
+    "ranks=1 device=far"
+more=(--set train.dtype=bfloat16 --set numerics.recipe=mxfp8)
+mutation "spans of a recipe lie in memory of the device" src/nn/quantized.c \
+    's/run->scratch, run->lists\)/run->scratch, run->scratch)/' \
+    "ranks=1 device=far"
+more=(--set optimizer.name=soap --set optimizer.frequency=1)
+mutation "states that the host computed do not go back" \
+    src/optimizer/whole_tensors.c 's/^    return copy_host\(u, t, &host, true\);$/    return OK;/' \
+    "ranks=1 device=far"
+more=()
 unset LOCKSTEP_FAR
 report

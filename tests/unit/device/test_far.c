@@ -2,6 +2,7 @@
 /* test_far.c - mirrors src/device/far.c: who may touch its memory, and when
  * work is done. */
 #include "device/far.h"
+#include "device/parts.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -67,6 +68,55 @@ TEST(what_is_written_is_read)
 }
 
 /* The caller's memory is his again as soon as a call returns. */
+/* Columns of heads, zeros, and pairs that turn together: there and back. */
+TEST(parts_of_rows_are_copied)
+{
+    enum { ROWS_OF = 3, PARTS = 2, ELEMENTS = 4, WIDTH = 10 };
+    uint16_t in[ROWS_OF * WIDTH], out[ROWS_OF * WIDTH];
+
+    for (int i = 0; i < ROWS_OF * WIDTH; i++) in[i] = (uint16_t)(i + 1);
+    for (int i = 0; i < ROWS(both); i++) {
+        struct far far;
+
+        far_begin(&far, both[i]);
+        char *const there = far.memory + 4096;
+        const struct device_rows from = {far.memory, sizeof in / ROWS_OF};
+        const struct device_rows to = {there, sizeof in / ROWS_OF};
+        struct device_parts copy = {
+            .to = to, .from = from, .rows = ROWS_OF, .parts = PARTS,
+            .to_part = 5 * sizeof *in, .from_part = 4 * sizeof *in,
+            .bytes = ELEMENTS * sizeof *in, .turn = TURN_APART,
+            .element = sizeof *in};
+
+        IS_OK(device_write(&far.stream, far.memory, in, sizeof in));
+        IS_OK(device_fill(&far.stream, there, 0xff, sizeof out));
+        IS_OK(device_copy_parts(&far.stream, &copy));
+        copy = (struct device_parts){
+            .to = {there + 4 * sizeof *in, to.apart}, .rows = ROWS_OF,
+            .parts = PARTS, .to_part = 5 * sizeof *in, .bytes = sizeof *in};
+        IS_OK(device_copy_parts(&far.stream, &copy));
+        IS_OK(device_read(&far.stream, out, there, sizeof out));
+        for (int row = 0; row < ROWS_OF; row++)
+            for (int j = 0; j < PARTS; j++) {
+                const uint16_t *x = in + row * WIDTH + 4 * j;
+                const uint16_t apart[] = {x[0], x[2], x[1], x[3], 0};
+
+                EQUAL_BYTES(out + row * WIDTH + 5 * j, apart, sizeof apart);
+            }
+        copy = (struct device_parts){
+            .to = from, .from = to, .rows = ROWS_OF, .parts = PARTS,
+            .to_part = 4 * sizeof *in, .from_part = 5 * sizeof *in,
+            .bytes = ELEMENTS * sizeof *in, .turn = TURN_NEAR,
+            .element = sizeof *in};
+        IS_OK(device_fill(&far.stream, far.memory, 0, sizeof in));
+        IS_OK(device_copy_parts(&far.stream, &copy));
+        IS_OK(device_read(&far.stream, out, far.memory, sizeof out));
+        for (int j = 0; j < ROWS_OF * WIDTH; j++)
+            EQUAL_INT(out[j], j % WIDTH < 8 ? in[j] : 0);
+        far_end(&far);
+    }
+}
+
 TEST(lists_and_writes_are_copied_at_once)
 {
     for (int i = 0; i < ROWS(both); i++) {
@@ -243,7 +293,8 @@ TEST(names_of_devices)
     FAILS(device_parse(&kind, "fra"), ERR_CONFIG, "expected auto, cpu or far");
 }
 
-TEST_MAIN(what_is_written_is_read, lists_and_writes_are_copied_at_once,
+TEST_MAIN(what_is_written_is_read, parts_of_rows_are_copied,
+          lists_and_writes_are_copied_at_once,
           late_work_is_not_done_before_it_is_awaited,
           the_host_cannot_touch_its_memory,
           kernels_take_memory_of_the_device_only, messages_find_its_memory,
