@@ -74,12 +74,12 @@ static struct access room(const struct visitor *v, int unit, int item,
     const struct shard_unit *u = &v->stage->shards.units[unit];
     const int64_t first =
         item >= 0    ? v->stage->gathered.items[item].offset
-        : phase >= 0 ? v->stage->phases.at[phase] + u->first
-                     : u->first;
+        : phase >= 0 ? v->stage->phases.at[phase] + u->room_at
+                     : u->room_at;
 
     return (struct access){.space = SPACE_ROOM,
                            .chunk = phase >= 0 ? 0 : v->at->chunk,
-                           .first = first, .end = first + u->elements,
+                           .first = first, .end = first + u->room,
                            .expects = TAG_ANY, .leaves = TAG_ANY};
 }
 
@@ -473,6 +473,20 @@ static status updates(const struct visitor *v)
         .expects = TAG_ANY, .leaves = TAG_ANY});
 }
 
+/* All units of a class. */
+static status encodes(const struct visitor *v)
+{
+    const struct shards *shards = &v->stage->shards;
+
+    for (int i = 0; i < shards->count; i++)
+        if (shards->units[i].class == shards->units[v->at->unit].class)
+            TRY(call(v, (struct access){
+                .space = SPACE_WEIGHTS, .chunk = v->at->chunk, .first = i,
+                .end = i + 1, .writes = true, .expects = TAG_ANY,
+                .leaves = TAG_ANY}));
+    return OK;
+}
+
 /* ---- sequences ---- */
 
 /* Rooms of micro-batches [first, end): this step's, until the next step's are
@@ -540,6 +554,7 @@ status list_accesses(const struct pipeline *pipeline, bool is_forward,
     case DO_UPDATE: case DO_MATRICES: case DO_CLIP: case DO_BALANCE:
     case DO_AVERAGE: case DO_REGATHER:
         return updates(&v);
+    case DO_ENCODE: return encodes(&v);
     case DO_CLOSE: case DO_SHARE: case DO_LOSS: case DO_Z_LOSS: case DO_PEAKS:
     case DO_LATE: case DO_ROUTES: case DO_NORM: case DO_DECIDE: case DO_ASK:
     case DO_LATER_LOSSES: case DO_END: case DO_COUNT:

@@ -62,6 +62,8 @@ const struct instruction_row instruction_rows[DO_COUNT] = {
     [DO_AVERAGE] = {"average", LANE_COMPUTE, false, NO_CALL, SENT_NOTHING},
     [DO_REGATHER] = {"regather", LANE_SHARD, true, COMM_ALL_GATHER,
                      SENT_WEIGHTS},
+    [DO_ENCODE] = {"encode", LANE_SHARD, false, COMM_ALL_REDUCE,
+                   SENT_LARGEST_OPERANDS},
     [DO_ASK] = {"ask", LANE_WORLD, false, COMM_ALL_REDUCE,
                 SENT_WHETHER_TO_STOP},
     [DO_END] = {"end", LANE_HOST, false, NO_CALL, SENT_NOTHING},

@@ -43,8 +43,7 @@ static int64_t gather_bytes(const struct pipeline *p,
 {
     const struct stage *stage = &p->stages[gather->chunk];
 
-    return shard_all_weights(&stage->shards, gather->unit) *
-           dtype_bytes(stage->program.dtype) *
+    return stage_gather_bytes(stage, gather->unit) *
            (list_group(p, gather).size - 1);
 }
 

@@ -139,6 +139,25 @@ static status put_regathers(struct step_list *out, const struct pipeline *p,
     return stage_gathers(stage) ? OK : put_regather(out, p, i, LANE_SHARD);
 }
 
+/* Once all new weights of a stage are there, they become codes. */
+static status put_encodes(struct step_list *out, const struct pipeline *p,
+                          int chunk)
+{
+    const struct stage *stage = &p->stages[chunk];
+    const int64_t *peaks = stage->coded.peaks;
+    struct instruction i = of_chunk(p, DO_ENCODE, chunk);
+
+    for (int class = 0; class < stage->shards.class_count; class++) {
+        if (peaks[class + 1] == peaks[class]) continue;
+        i.unit = unit_of(&stage->shards, class);
+        i.calls = 1;
+        i.bytes = list_sum_bytes(peaks[class + 1] - peaks[class], DTYPE_F32,
+                                 list_group(p, &i));
+        TRY(list_put(out, i));
+    }
+    return OK;
+}
+
 static status put_unit(struct step_list *out, const struct pipeline *p,
                        enum instruction_kind kind, int chunk, int unit)
 {
@@ -187,7 +206,8 @@ static status put_update(struct step_list *out, const struct pipeline *p,
             TRY(put_unit(out, p, DO_AVERAGE, chunk, unit));
         TRY(put_regathers(out, p, chunk, unit));
     }
-    return put_regathers(out, p, chunk, units);
+    TRY(put_regathers(out, p, chunk, units));
+    return put_encodes(out, p, chunk);
 }
 
 static status put_tail(struct step_list *out, const struct pipeline *p)

@@ -145,7 +145,7 @@ static status check_in_flight(struct check *c, const struct instruction *i)
             &c->list->items[c->open.items[n].number];
 
         if (at->kind != DO_GATHER || at->chunk != i->chunk) continue;
-        elements += stage->shards.units[at->unit].elements;
+        elements += stage->shards.units[at->unit].room;
         count++;
     }
     if (count < 2 || stage->request.gather.in_flight == 0 ||
@@ -361,6 +361,8 @@ static void count_chunk(const struct check *c, int chunk,
     for (int class = 0; class < stage->shards.class_count; class++) {
         counts[DO_SHARE] += is_shared(p, chunk, class);
         counts[DO_SHARE] += stage->shards.classes[class].parts > 1;
+        counts[DO_ENCODE] +=
+            stage->coded.peaks[class] < stage->coded.peaks[class + 1];
     }
 }
 
@@ -371,7 +373,7 @@ static status check_counts(const struct check *c)
         DO_BATCH, DO_TARGETS, DO_LATER_LOSSES,
         DO_SECOND, DO_TIE, DO_PEAKS, DO_LATE, DO_ROUTES, DO_BLOCKS, DO_SHARE,
         DO_NORM, DO_DECIDE, DO_UPDATE, DO_MATRICES, DO_CLIP, DO_BALANCE,
-        DO_AVERAGE, DO_REGATHER, DO_ASK, DO_END};
+        DO_AVERAGE, DO_REGATHER, DO_ENCODE, DO_ASK, DO_END};
     const struct stage *first = &c->pipeline->stages[0];
     int expected[DO_COUNT] = {[DO_END] = 1}, counts[DO_COUNT] = {0};
 

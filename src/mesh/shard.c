@@ -389,6 +389,8 @@ static void measure_units(struct shards *shards,
         struct shard_unit *unit = &shards->units[i];
 
         unit->elements = unit_end(shards, table, i) - unit->first;
+        unit->room = unit->elements;
+        unit->room_at = unit->first;
         unit->gradient = table->items[unit->first_param].gradient;
         unit->gradients = gradients_before(unit, table, unit->elements);
         if (unit->elements > shards->largest_unit)
@@ -590,11 +592,6 @@ int shard_rank_at(const struct shard_class *class, const struct mesh *mesh,
     if (class->parts == 1) return shard;
     return shard * class->parts +
            mesh_batch_index(mesh, place, class->copied & ~class->divided);
-}
-
-bool shards_divide(const struct shards *shards)
-{
-    return shards->most > 1;
 }
 
 const int64_t *shard_cuts(const struct shards *shards, int unit)

@@ -56,6 +56,9 @@ struct shard_unit {
     int64_t shard_at;         /* of its shard, in arenas of shards */
     int64_t gradient, gradients, gradient_at; /* first, elements, at: of those
                                * arenas where only gradients lie */
+    int64_t room, room_at;    /* elements of its room where it is gathered,
+                               * and of the rooms before it: its own, unless
+                               * it travels in fewer bits (plan/coded.h) */
     int class;                /* of the shards */
 };
 
@@ -147,7 +150,10 @@ int shard_rank(const struct shards *shards, int unit);
 int shard_rank_at(const struct shard_class *class, const struct mesh *mesh,
                   const struct place *place);
 /* Whether any unit has more than one shard. */
-bool shards_divide(const struct shards *shards);
+static inline bool shards_divide(const struct shards *shards)
+{
+    return shards->most > 1;
+}
 
 const int64_t *shard_cuts(const struct shards *shards, int unit);
 const int64_t *shard_sizes(const struct shards *shards, int unit);
@@ -172,6 +178,13 @@ int64_t shard_kept_gradients(const struct shards *shards, int unit);
  * their reductions. */
 bool shard_stays(const struct shards *shards, int unit);
 bool shard_gradient_stays(const struct shards *shards, int unit);
+/* Elements of the rooms of all units. */
+static inline int64_t shards_rooms(const struct shards *shards)
+{
+    const struct shard_unit *last = shards->units + shards->count - 1;
+
+    return shards->count > 0 ? last->room_at + last->room : 0;
+}
 /* Whether shards of the unit are cut once more, and the gradients of it are
  * kept so: then its shard is summed where the unit was. */
 bool shard_sums_room(const struct shards *shards, int unit);

@@ -443,6 +443,48 @@ status quantized_saved(struct run *run, const struct step *step, int64_t first,
     return run->kernels->block_decode(run->stream, &decode);
 }
 
+/* ---- weights ---- */
+
+struct block_coding quantized_weight_coding(const struct program *p,
+                                            const struct param *param,
+                                            struct quantize_span *rows,
+                                            struct quantize_span *cols)
+{
+    const struct precision_role *role = &p->precision.recipe.weights;
+    int64_t side[2];
+
+    precision_block(role, false, side);
+    return (struct block_coding){
+        .rows = rows, .cols = cols,
+        .row_spans = quantized_features(p, param, true, rows),
+        .col_spans = quantized_features(p, param, false, cols),
+        .format = role->format, .block_rows = side[0], .block_cols = side[1],
+        .scale = role->scale};
+}
+
+/* The scales of a weight that was gathered as codes; NULL: it was not. */
+static const void *scales_of(const struct run *run, const struct param *param)
+{
+    return run->scales == NULL
+               ? NULL : run->scales[param - run->program->params.items];
+}
+
+static status matrix_decoded(struct run *run, const struct param *param,
+                             const struct quantized_matrix_room *room,
+                             struct tensor *w)
+{
+    const struct block_decode decode = {
+        .out = tensor_2d(room->out, DTYPE_BF16, w->shape[0], w->shape[1]),
+        .coding = quantized_weight_coding(run->program, param, room->rows,
+                                          room->cols),
+        .scales = scales_of(run, param), .codes = w->data,
+        .row_bytes = code_row_bytes(
+            run->program->precision.recipe.weights.format, param->cols)};
+
+    *w = decode.out;
+    return run->kernels->block_decode(run->stream, &decode);
+}
+
 /* Rows of a weight by their numbers in the whole: the same for all tokens of a
  * step. */
 static void matrix_places(const struct run *run, const struct param *param,
@@ -511,6 +553,8 @@ status quantized_matrix(struct run *run, const struct param *param,
                             .peaks = room->peaks};
 
     if (role->format == FORMAT_BF16) return OK;
+    if (scales_of(run, param) != NULL)
+        return matrix_decoded(run, param, room, w);
     CHECK(role->rounding == ROUND_NEAREST); /* the step is in no key here */
     quantized_set(&call, run, &of);
     if (use == USE_FORWARD) call.scales = room->scales;

@@ -8,6 +8,7 @@
 #ifndef LOCKSTEP_NN_QUANTIZED_H
 #define LOCKSTEP_NN_QUANTIZED_H
 
+#include "kernels/codes.h"
 #include "nn/layer.h"
 
 /* The products of a layer; each rounds its operands anew. */
@@ -80,6 +81,13 @@ status quantized_matrix(struct run *run, const struct param *param,
 int64_t quantized_features(const struct program *p, const struct param *param,
                            bool rows, struct quantize_span *out);
 int64_t quantized_spans(const struct program *p);
+enum { QUANTIZED_SPANS_MAX = GRID_LEAVES_MAX * PARAM_PIECES_MAX };
+/* How a weight is coded that is gathered so (plan/coded.h); its spans go into
+ * rows and cols. */
+struct block_coding quantized_weight_coding(const struct program *p,
+                                            const struct param *param,
+                                            struct quantize_span *rows,
+                                            struct quantize_span *cols);
 /* Where a row stands: its sequence in the run, its token of a sequence of this
  * rank, and the site: the weight's number in the model, the product and the
  * operand. */

@@ -65,6 +65,8 @@ struct run {
                                 * NULL: none does */
     void **placed;             /* [parameters] where each lies; NULL: in the
                                 * flat arena */
+    const void **scales;       /* [parameters] of those that lie there as codes
+                                * (plan/coded.h); NULL: none does */
     struct gradients *gradients; /* NULL: no backward pass will follow */
     void *rope[ROPE_TABLES_MAX]; /* [context, rotary / 2, 2] real */
     void *scratch;             /* program_scratch_bytes */

@@ -7,13 +7,11 @@
 
 #include "nn/quantized.h"
 
-enum { SPANS = GRID_LEAVES_MAX * PARAM_PIECES_MAX };
-
 /* Scales of one chunk of sequences. */
 static int64_t chunk_scales(const struct program *p, const struct param *param)
 {
     const struct quantize_span chunk = {0, p->length / p->chunks, 0, false};
-    struct quantize_span cols[SPANS];
+    struct quantize_span cols[QUANTIZED_SPANS_MAX];
     const int64_t count = quantized_features(p, param, false, cols);
     int64_t side[2];
 

@@ -7,8 +7,6 @@
 #include "nn/late.h"
 
 /* At most so many leaves has a row. */
-enum { SPANS = GRID_LEAVES_MAX * PARAM_PIECES_MAX };
-
 static bool is_straight(const struct program *p)
 {
     return p->precision.recipe.straight;
@@ -40,7 +38,7 @@ static status straight_forward(struct run *run, const struct straight_rows *of,
     const struct program *p = run->program;
     const struct precision *recipe = &p->precision.recipe;
     const struct quantize_span rows = {0, of->x.shape[0], 0, false};
-    struct quantize_span cols[SPANS];
+    struct quantize_span cols[QUANTIZED_SPANS_MAX];
     const int64_t count =
         quantized_features(p, of->param, false, cols);
     const struct tensor room =
@@ -69,7 +67,7 @@ static status straight_backward(struct run *run, const struct straight_rows *of,
                                 const struct tensor *left, struct tensor out)
 {
     const struct precision *recipe = &run->program->precision.recipe;
-    struct quantize_span cols[SPANS];
+    struct quantize_span cols[QUANTIZED_SPANS_MAX];
     const struct unrotate call = {
         .out = out, .gradient = gradient, .x = of->x, .left = left,
         .cols = cols,
@@ -244,7 +242,7 @@ static status leaf_back(void *argument, int use, struct tensor leaf)
     struct run *run = w->run;
     const struct program *p = run->program;
     const struct precision *recipe = &p->precision.recipe;
-    struct quantize_span cols[SPANS];
+    struct quantize_span cols[QUANTIZED_SPANS_MAX];
     struct step one = *w->step;
 
     one.param[0] += use - one.use[0];

@@ -164,12 +164,28 @@ static void add_gather(struct exchanges *out, const struct stage *stage,
 {
     const struct shards *shards = &stage->shards;
     const struct sharing s = sharing_of(stage, shards->units[unit].class);
-    const int64_t own = shard_all_weights(shards, unit);
 
     add_side(out, &s.divide, (struct exchange){
         .what = SENT_WEIGHTS, .calls = times, .kind = COMM_ALL_GATHER,
         .bytes = size_product(times * (s.divide.size - 1),
-                              own * dtype_bytes(stage->program.dtype))});
+                              stage_gather_bytes(stage, unit))});
+}
+
+/* Largest magnitudes of blocks, before weights become codes. */
+static void add_peaks(struct exchanges *out, const struct stage *stage)
+{
+    const int64_t *before = stage->coded.peaks;
+
+    for (int i = 0; i < stage->shards.class_count; i++) {
+        const struct sharing s = sharing_of(stage, i);
+
+        if (before[i] == before[i + 1]) continue;
+        add_side(out, &s.divide, (struct exchange){
+            .what = SENT_LARGEST_OPERANDS, .calls = 1, .kind = COMM_ALL_REDUCE,
+            .bytes = dtype_bytes(DTYPE_F32) *
+                     exchange_all_reduce(before[i + 1] - before[i],
+                                         s.divide.size, s.divide.rank)});
+    }
 }
 
 /* F of the loss does nothing in training. */
@@ -225,6 +241,7 @@ static void add_units(struct exchanges *out, const struct stage *stage)
             add_gather(out, stage, i, 1);
     }
     if (stage_divides(stage, stage_reads(stage))) add_gathers(out, stage);
+    add_peaks(out, stage);
     for (int i = 0; i < p->use_count; i++)
         if (p->uses[i].number > 0)
             add_gradients(out, stage,

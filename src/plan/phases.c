@@ -36,7 +36,7 @@ static void fill_rooms(struct pipeline *p, struct room *rooms)
     for (int i = 0; i < p->count; i++) {
         struct stage *stage = &p->stages[i];
         const int64_t elements =
-            (stage->program.params.elements + PHASE_ALIGN - 1) / PHASE_ALIGN *
+            (shards_rooms(&stage->shards) + PHASE_ALIGN - 1) / PHASE_ALIGN *
             PHASE_ALIGN;
         struct extent extents[2];
 

@@ -51,7 +51,7 @@ static int64_t size_of(const struct shards *shards,
 
     if (gradients)
         return shard_gradient_stays(shards, item->unit) ? 0 : unit->gradients;
-    return shard_stays(shards, item->unit) ? 0 : unit->elements;
+    return shard_stays(shards, item->unit) ? 0 : unit->room;
 }
 
 /* The largest first, each as low as it can be. */

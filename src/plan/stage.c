@@ -180,6 +180,14 @@ bool stage_gathers_once(const struct stage *stage)
            stage_divides(stage, stage_reads(stage));
 }
 
+int64_t stage_gather_bytes(const struct stage *stage, int unit)
+{
+    if (stage->coded.params != NULL)
+        return coded_own_bytes(&stage->coded, &stage->shards, unit);
+    return shard_all_weights(&stage->shards, unit) *
+           dtype_bytes(stage->program.dtype);
+}
+
 enum memory_owner stage_reads(const struct stage *stage)
 {
     return dtype_is_narrow(stage->request.dtype) ? MEMORY_COMPUTE
@@ -222,7 +230,7 @@ static size_t gathered_bytes(const struct stage *stage)
     const struct stage_request *r = &stage->request;
     const int64_t elements = r->gather.reshard && !r->gather.once
                                  ? stage->gathered.elements
-                                 : stage->program.params.elements;
+                                 : shards_rooms(&stage->shards);
 
     if (!stage_divides(stage, stage_reads(stage))) return 0;
     return (size_t)(elements * dtype_bytes(stage->program.dtype));
@@ -294,6 +302,7 @@ static status add_memory(struct stage *stage)
          : stage->request.gather.once   ? "stage"
                                         : "unit",
          gathered_bytes(stage), NULL},
+        {"weights as codes", "step", coded_parts(&stage->coded).bytes, NULL},
         {"gradients to be reduced", "unit", trains ? bucket_bytes(stage) : 0,
          NULL},
         {"sums of the gradients' norm", "step",
@@ -432,6 +441,8 @@ static status divide(struct stage *stage)
     if (r->training.optimizer) TRY(mark_frozen(stage));
     TRY(shards_build(&stage->shards, &stage->program.params,
                      &stage->holding, &r->division));
+    if (r->gather.codes && stage_divides(stage, stage_reads(stage)))
+        TRY(coded_plan(&stage->coded, &stage->program, &stage->shards));
     if (!r->training.optimizer) return OK;
     const struct states_request states = {
         .params = &stage->program.params, .holding = &stage->holding,

@@ -14,6 +14,7 @@
 #include "nn/run.h"
 #include "nn/slice.h"
 #include "optimizer/whole_tensors.h"
+#include "plan/coded.h"
 #include "plan/residency.h"
 
 /* When the weights that ranks divide are whole. */
@@ -22,6 +23,7 @@ struct gather_policy {
     int64_t in_flight;     /* ... elements of them at most; 0: any */
     bool reshard;          /* they are given back after each pass */
     bool once;             /* ... of all micro-batches (plan/phases.h) */
+    bool codes;            /* as codes of the recipe (plan/coded.h) */
 };
 
 struct stage_request {
@@ -86,7 +88,7 @@ enum memory_owner {
     MEMORY_FRAME,
     MEMORY_LAYER_SCRATCH, MEMORY_KERNEL_SCRATCH, MEMORY_ROTARY, MEMORY_CACHE,
     MEMORY_BATCH, MEMORY_AHEAD,
-    MEMORY_GATHERED, MEMORY_BUCKETS, MEMORY_NORM, MEMORY_RETURNS,
+    MEMORY_GATHERED, MEMORY_CODES, MEMORY_BUCKETS, MEMORY_NORM, MEMORY_RETURNS,
     MEMORY_MESSAGES, MEMORY_BACKGROUND, MEMORY_OBSERVED, MEMORY_WHOLE,
     MEMORY_SNAPSHOT, MEMORY_STAGING,
     MEMORY_OWNERS
@@ -113,6 +115,7 @@ struct stage {
     struct program program;
     struct holding holding; /* of the whole parameters */
     struct shards shards;   /* of the arenas that are divided */
+    struct coded coded;     /* of gathered weights */
     struct states states;   /* of the optimizer; empty without one */
     struct residency gathered, reduced; /* of divided weights, of gradients */
     struct {
@@ -158,6 +161,9 @@ enum shard_level stage_level(const struct stage *stage,
                              enum memory_owner arena);
 /* Whether weights are gathered once for all micro-batches (plan/phases.h). */
 bool stage_gathers_once(const struct stage *stage);
+/* Bytes that this rank sends each of the others in a gather of the unit, which
+ * its weights are divided for. */
+int64_t stage_gather_bytes(const struct stage *stage, int unit);
 /* The weights that kernels read, of program->dtype: MEMORY_WEIGHTS, or, where
  * that type is narrow, a copy of those: MEMORY_COMPUTE. */
 enum memory_owner stage_reads(const struct stage *stage);

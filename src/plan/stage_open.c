@@ -248,6 +248,7 @@ void stage_free(struct stage *stage)
     arena_free(&stage->arena);
     gradients_free(&stage->gradients);
     shards_free(&stage->shards);
+    coded_free(&stage->coded);
     states_free(&stage->states);
     residency_free(&stage->gathered);
     residency_free(&stage->reduced);

@@ -101,22 +101,49 @@ static status check_alone(const struct options *o)
     return OK;
 }
 
-static status choose_saved(struct precision_use *use, const char *value)
+/* Something that may be codes of the recipe. */
+struct coded_choice {
+    const char *option, *value;
+    const char *does;    /* "keeps the inputs ..." */
+    const char *refusal; /* why the recipe has none; NULL: it has */
+};
+
+static status choose_codes(bool *out, const struct coded_choice *c)
 {
     static const char *const values[] = {"auto", "recipe", "dtype"};
-    const char *near = text_nearest(value, values, 3);
+    const char *near = text_nearest(c->value, values, 3);
 
-    use->saved = false;
-    if (strcmp(value, "dtype") == 0) return OK;
-    if (strcmp(value, "auto") != 0 && strcmp(value, "recipe") != 0)
-        FAIL(ERR_CONFIG, "train.saved_activations: %s is not auto, recipe or "
-                         "dtype%s%s", value, near ? "; nearest: " : "",
-             near ? near : "");
-    use->saved = saved_codes(use) == NULL;
-    if (strcmp(value, "auto") == 0 || use->saved) return OK;
-    FAIL(ERR_CONFIG, "train.saved_activations: recipe keeps the inputs of "
-                     "products as the codes that W reads, but %s; set auto or "
-                     "dtype", saved_codes(use));
+    *out = false;
+    if (strcmp(c->value, "dtype") == 0) return OK;
+    if (strcmp(c->value, "auto") != 0 && strcmp(c->value, "recipe") != 0)
+        FAIL(ERR_CONFIG, "%s: %s is not auto, recipe or dtype%s%s", c->option,
+             c->value, near ? "; nearest: " : "", near ? near : "");
+    *out = c->refusal == NULL;
+    if (strcmp(c->value, "auto") == 0 || *out) return OK;
+    FAIL(ERR_CONFIG, "%s: recipe %s, but %s; set auto or dtype", c->option,
+         c->does, c->refusal);
+}
+
+static const char *gather_refusal(const struct stage_request *r)
+{
+    if (r->training.observe && r->precision.on)
+        return "observe.layers counts what rounding does to weights as they "
+               "are";
+    return coded_refusal(&r->precision);
+}
+
+static status choose_formats(struct stage_request *r, const struct options *o)
+{
+    struct precision_use *use = &r->precision;
+
+    TRY(choose_codes(&use->saved, &(struct coded_choice){
+        "train.saved_activations", o->train.saved_activations,
+        "keeps the inputs of products as the codes that W reads",
+        saved_codes(use)}));
+    return choose_codes(&r->gather.codes, &(struct coded_choice){
+        "fsdp.gather_format", o->fsdp.gather_format,
+        "gathers weights as the codes that products read",
+        gather_refusal(r)});
 }
 
 status recipe_choose(struct stage_request *r, const struct options *o,
@@ -133,7 +160,7 @@ status recipe_choose(struct stage_request *r, const struct options *o,
     TRY(read_accumulator(&accumulator, o->numerics.accumulator));
     TRY(precision_parse(&recipe, name));
     if (recipe == NULL) {
-        TRY(choose_saved(out, o->train.saved_activations));
+        TRY(choose_formats(r, o));
         return check_alone(o);
     }
     if (r->dtype != DTYPE_BF16)
@@ -153,7 +180,7 @@ status recipe_choose(struct stage_request *r, const struct options *o,
              out->first, last, layers, name);
     TRY(precision_change(&out->recipe, o->numerics.recipe_rows.items,
                          o->numerics.recipe_rows.count));
-    TRY(choose_saved(out, o->train.saved_activations));
+    TRY(choose_formats(r, o));
     return is_off(o->numerics.accumulator)
                ? OK : check_accumulator(&out->recipe, o->numerics.accumulator);
 }

@@ -195,6 +195,7 @@ static status act(struct executor *e, const struct instruction *i)
     case DO_ROUND: case DO_GATHER: case DO_PLACE: case DO_RELEASE:
     case DO_TAKE: case DO_JOIN: case DO_REDUCE: case DO_GIVE: case DO_SUM:
     case DO_CLOSE: case DO_MERGE: case DO_SECOND: case DO_REGATHER:
+    case DO_ENCODE:
         return zero_act(&e->zero[i->chunk], i, handle);
     case DO_END:
         for (int c = 0; c < e->pipeline->count && e->step_runs; c++)

@@ -16,7 +16,8 @@
 #include "step/team.h"
 #include "step/zero.h"
 
-/* Instructions from DO_LOSS on but DO_REGATHER, DO_SECOND and DO_END. */
+/* Instructions from DO_LOSS on but DO_REGATHER, DO_ENCODE, DO_SECOND and
+ * DO_END. */
 struct executor_tail {
     status (*act)(void *argument, const struct instruction *instruction);
     void *argument;

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "comm/lives.h"
+#include "step/zero_codes.h"
 
 enum { SHARD, COPIES };
 
@@ -283,6 +284,7 @@ void zero_scratch(struct stage *stage, struct team *team, size_t *bytes,
 
         if (class->shard != NULL)
             *bytes = most(*bytes, comm_scratch_bytes(class->shard, &norm));
+        *bytes = most(*bytes, zero_codes_scratch(&z, i));
         if (stage->shards.classes[i].parts > 1)
             *bytes = most(*bytes, comm_scratch_bytes(class->copies, &norm));
         *background += class->scratch_bytes[SHARD] +
@@ -473,7 +475,9 @@ static void *room_of(const struct zero *z, const struct instruction *i)
         return own_weights(z, i->unit).data;
     if (i->item < 0 && i->other >= 0)
         rooms = weights(z, rooms, z->stage->phases.at[i->other], 0).data;
-    if (i->item < 0) return weights_unit(z, rooms, i->unit);
+    if (i->item < 0)
+        return weights(z, rooms, z->stage->shards.units[i->unit].room_at, 0)
+            .data;
     return weights(z, rooms, z->stage->gathered.items[i->item].offset, 0)
         .data;
 }
@@ -482,6 +486,10 @@ static void place_weights(struct zero *z, int unit, void *data)
 {
     const struct shard_unit *u = &z->stage->shards.units[unit];
 
+    if (z->scales != NULL) {
+        zero_codes_place(z, unit, data);
+        return;
+    }
     for (int i = u->first_param; i < u->first_param + u->params; i++)
         z->placed[i] =
             data == NULL
@@ -494,8 +502,11 @@ static void place_weights(struct zero *z, int unit, void *data)
 static status start_gather(struct zero *z, const struct instruction *i,
                            struct comm_handle *handle)
 {
-    const struct comm_call call = gather_call(z, i->unit, room_of(z, i),
-                                              own_weights(z, i->unit));
+    void *room = room_of(z, i);
+    const struct comm_call call =
+        z->scales != NULL && z->stage->coded.own[i->unit] >= 0
+            ? zero_codes_gather(z, i->unit, room)
+            : gather_call(z, i->unit, room, own_weights(z, i->unit));
 
     if (z->resident[i->unit]) return OK;
     z->resident[i->unit] = i->item < 0;
@@ -505,7 +516,7 @@ static status start_gather(struct zero *z, const struct instruction *i,
 static status release(struct zero *z, const struct instruction *i)
 {
     const struct tensor all = weights(
-        z, room_of(z, i), 0, z->stage->shards.units[i->unit].elements);
+        z, room_of(z, i), 0, z->stage->shards.units[i->unit].room);
 
     place_weights(z, i->unit, NULL);
     z->resident[i->unit] = false;
@@ -570,6 +581,8 @@ status zero_weights(struct zero *z)
 {
     zero_forget(z);
     for (int i = 0; i < z->stage->shards.count; i++) TRY(regather(z, i));
+    for (int i = 0; i < z->stage->shards.class_count; i++)
+        TRY(zero_codes_make(z, i));
     return OK;
 }
 
@@ -606,6 +619,8 @@ status zero_act(struct zero *z, const struct instruction *i,
     case DO_MERGE: return merge_rounds(z);
     case DO_SECOND: return finish_gradients(z);
     case DO_REGATHER: return start_regather(z, i, handle);
+    case DO_ENCODE:
+        return zero_codes_make(z, z->stage->shards.units[i->unit].class);
     default: break;
     }
     CHECK(false);
@@ -646,7 +661,7 @@ static void check_groups(const struct zero *z)
 
 status zero_build(struct zero *z, struct stage *stage, struct team *team)
 {
-    void *resident = NULL, *placed = NULL;
+    void *resident = NULL, *placed = NULL, *scales = NULL;
 
     *z = (struct zero){.stage = stage};
     z->tensor = team_group(team, AXIS_TENSOR);
@@ -659,6 +674,11 @@ status zero_build(struct zero *z, struct stage *stage, struct team *team)
     TRY(take(stage->program.params.count, sizeof *z->placed, &placed));
     z->placed = placed;
     if (gathers(z)) stage->run.placed = z->placed;
+    if (stage->coded.params != NULL) {
+        TRY(take(stage->program.params.count, sizeof *z->scales, &scales));
+        z->scales = scales;
+        stage->run.scales = z->scales;
+    }
     if (check_lives() != CHECK_OFF) fill_rooms(stage);
     return OK;
 }
@@ -667,7 +687,9 @@ void zero_free(struct zero *z)
 {
     if (z->stage == NULL) return;
     z->stage->run.placed = NULL;
+    z->stage->run.scales = NULL;
     memory_free(z->resident);
     memory_free(z->placed);
+    memory_free(z->scales);
     *z = (struct zero){0};
 }

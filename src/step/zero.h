@@ -38,6 +38,8 @@ struct zero {
     struct group *tensor;     /* that hold parts of its vectors; NULL: none */
     bool *resident;           /* owned, [units]: gathered, and kept */
     void **placed;            /* owned, [parameters] */
+    const void **scales;      /* owned, [parameters]: of those placed as
+                               * codes; NULL: none is */
     int round, level;         /* of the step: done; sums that wait */
 };
 

@@ -70,9 +70,12 @@ draw() { # SEED
                 settings = settings " optimizer.schedule=constant"
             if (dtype == "bfloat16")
                 maybe("numerics.recipe_history=3 numerics.recipe=" \
-                    of("fp8-delayed nvfp4-delayed mxfp4 mxfp4-quartet bitnet"), 70)
+                    of("fp8-delayed nvfp4-delayed mxfp4 mxfp4-quartet " \
+                    "bitnet fp8-tiles nvfp4"), 70)
             if (settings ~ /recipe=/)
                 maybe("train.saved_activations=auto", 50)
+            if (settings ~ /recipe=/)
+                maybe("fsdp.gather_format=auto", 50)
             if (settings ~ /recipe=/ && settings !~ /bitnet/)
                 maybe("numerics.accumulator=" of("14:32:128 8:4:8"), 40)
             if (name ~ /adamw|lion|sgd|muon/)

@@ -72,6 +72,8 @@ draw() { # SEED
                 text = text " fsdp.prefetch=" of("1 1 0 2 3") \
                     " fsdp.reshard=" of("true true false") \
                     " fsdp.gather=" of("auto each once")
+            if (zero ~ /zero3|fsdp|hsdp|mics|weights/ && random(2) == 0)
+                text = text " fsdp.gather_format=auto"
             if (random(5) == 0) text = text " fsdp.in_flight=0.02"
             if (random(4) == 0) text = text " fsdp.bucket=" of("0.05 0.3")
             if (zero ~ /zero[23]|fsdp|hsdp|mics|gradients/)

@@ -164,7 +164,9 @@ printf '%s\n' "ranks=4 mesh.tensor=4" "ranks=2 mesh.context=2" \
     "ranks=1 train.saved_activations=auto train.recompute=none" \
     "ranks=2 mesh.context=2 context.kind=allgather train.saved_activations=auto train.micro_batch=1" \
     "ranks=4 mesh.tensor=2 mesh.pipe=2 schedule.name=zb-h1 train.saved_activations=auto train.micro_batch=1" \
-    "ranks=2 mesh.data=2 zero=fsdp train.saved_activations=auto" >layouts.txt
+    "ranks=2 mesh.data=2 zero=fsdp train.saved_activations=auto" \
+    "ranks=4 mesh.data=4 zero=fsdp fsdp.gather_format=auto fsdp.prefetch=2" \
+    "ranks=4 mesh.data=2 mesh.tensor=2 zero=fsdp fsdp.gather_format=auto fsdp.reshard=false" >layouts.txt
 for recipe in fp8-tensor fp8-delayed fp8-tiles hfp8 mxfp8-floor mxfp4 nvfp4 \
     nvfp4-delayed bitnet; do
     steps=3 model "${recipe//-/_}_context" $small train.dtype=bfloat16 \

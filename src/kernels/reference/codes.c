@@ -43,10 +43,11 @@ static void element_encode(const struct block_encode *p,
 {
     const struct block_coding *c = &p->coding;
     const int64_t block = block_at(c, row, col);
+
+    if (block < 0 || !covers(p, row, col)) return;
     const float v = element_get(p->in.data, p->in.dtype,
                                 row * p->in.stride[0] + col);
 
-    if (block < 0 || !covers(p, row, col)) return;
     if (p->what == ENCODE_PEAKS) {
         const uint32_t own = code_peak(f, v);
 

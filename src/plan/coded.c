@@ -1,0 +1,214 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* coded.c - weights that ranks divide and gather as codes of the recipe. */
+#include "plan/coded.h"
+
+#include "nn/quantized.h"
+
+const char *coded_refusal(const struct precision_use *use)
+{
+    const struct precision_role *w = &use->recipe.weights;
+    int64_t forward[2], backward[2];
+
+    if (!use->on) return "numerics.recipe is none";
+    if (use->steps > 0)
+        return "numerics.recipe_steps ends the recipe, and later steps read "
+               "weights as they are";
+    if (use->recipe.straight) return "the recipe rounds them anew in each use";
+    if (w->format == FORMAT_BF16) return "the recipe leaves them in bfloat16";
+    if (w->scale >= SCALE_MEAN)
+        return "the recipe's scales are not of their largest numbers";
+    if (w->scale == SCALE_LATE || w->scale == SCALE_TWO_LATE)
+        return "the recipe's scales are of the steps before";
+    precision_block(w, false, forward);
+    precision_block(w, true, backward);
+    if (forward[0] != backward[0] || forward[1] != backward[1])
+        return "its blocks in y are not those in dx";
+    return NULL;
+}
+
+/* ---- which ---- */
+
+static bool is_read_rounded(const struct step *step, int param)
+{
+    return step->few && step->layer->kind == LAYER_LINEAR &&
+           step->param[0] == param;
+}
+
+/* Bytes of a parameter in a room: whole runs of PARAM_ALIGN numbers. */
+static int64_t room_bytes(const struct param *param, int64_t bits)
+{
+    const int64_t align = PARAM_ALIGN * dtype_bytes(param->dtype);
+
+    return (param->elements * bits / 8 + align - 1) / align * align;
+}
+
+static int64_t bits_of(const struct program *p)
+{
+    return number_formats[p->precision.recipe.weights.format].bits;
+}
+
+/* Whether shards of it are cut between bytes, and there are any. */
+static bool can_be(const struct program *p, const struct shards *shards,
+                   int param)
+{
+    const struct param *of = &p->params.items[param];
+
+    return !of->spec.vector && of->uses == 1 && !of->shared &&
+           of->cols * bits_of(p) % 8 == 0 &&
+           !shard_stays(shards, shard_unit_of(shards, param));
+}
+
+static void find(struct coded *coded, const struct program *p,
+                 const struct shards *shards)
+{
+    for (int i = 0; i < p->step_count; i++) {
+        const struct step *step = &p->steps[i];
+
+        for (int j = 0; j < step_uses(step); j++) {
+            const int param = step_use(step, j).param;
+
+            if (param >= 0 && is_read_rounded(step, param))
+                coded->params[param].is = can_be(p, shards, param);
+        }
+    }
+}
+
+/* ---- where ---- */
+
+/* Bytes of a unit's room before an element of the unit. */
+static int64_t bytes_before(const struct coded *coded,
+                            const struct program *p,
+                            const struct shard_unit *unit, int64_t at)
+{
+    int64_t bytes = 0;
+
+    for (int i = unit->first_param; i < unit->first_param + unit->params;
+         i++) {
+        const struct param *param = &p->params.items[i];
+        const int64_t before = at - (param->offset - unit->first);
+        const int64_t room = param_room(param->elements);
+        const int64_t number = dtype_bytes(param->dtype);
+        const int64_t inside =
+            before < param->elements ? before : param->elements;
+
+        if (before <= 0) break;
+        if (!coded->params[i].is)
+            bytes += (before < room ? before : room) * number;
+        else if (before < room)
+            bytes += inside * bits_of(p) / 8;
+        else
+            bytes += room_bytes(param, bits_of(p));
+    }
+    return bytes;
+}
+
+static bool has_codes(const struct coded *coded, const struct shard_unit *unit)
+{
+    for (int i = unit->first_param; i < unit->first_param + unit->params; i++)
+        if (coded->params[i].is) return true;
+    return false;
+}
+
+static void place_unit(struct coded *coded, const struct program *p,
+                       struct shards *shards, int index)
+{
+    struct shard_unit *unit = &shards->units[index];
+    const struct shard_class *class = shard_class(shards, index);
+    const int64_t *cuts = shard_cuts(shards, index);
+    int64_t *sizes = coded->sizes + (int64_t)index * shards->most;
+    const int own = shard_index(shards, index);
+
+    for (int i = unit->first_param; i < unit->first_param + unit->params; i++)
+        coded->params[i].place = bytes_before(
+            coded, p, unit, p->params.items[i].offset - unit->first);
+    for (int s = 0; s < class->ranks / class->parts; s++)
+        sizes[s] = bytes_before(coded, p, unit, cuts[(s + 1) * class->parts]) -
+                   bytes_before(coded, p, unit, cuts[s * class->parts]);
+    unit->room_at = index == 0 ? 0 : unit[-1].room_at + unit[-1].room;
+    unit->room = bytes_before(coded, p, unit, unit->elements) /
+                 dtype_bytes(p->dtype);
+    coded->own[index] = -1;
+    if (!has_codes(coded, unit)) return;
+    coded->own[index] = coded->bytes;
+    coded->bytes += (int64_t)arena_aligned((size_t)sizes[own]);
+}
+
+static void place_scales(struct coded *coded, const struct program *p,
+                         const struct shards *shards)
+{
+    const int64_t each = code_scale_bytes(p->precision.recipe.weights.scale);
+    int64_t peaks = 0;
+
+    for (int class = 0; class < shards->class_count; class++) {
+        coded->peaks[class] = peaks;
+        for (int i = 0; i < p->params.count; i++) {
+            struct coded_param *param = &coded->params[i];
+            struct quantize_span spans[2][QUANTIZED_SPANS_MAX];
+
+            if (!param->is ||
+                shards->units[shard_unit_of(shards, i)].class != class)
+                continue;
+            const struct block_coding coding = quantized_weight_coding(
+                p, &p->params.items[i], spans[0], spans[1]);
+
+            param->blocks = coding_blocks(&coding);
+            param->peaks = peaks;
+            param->scales = coded->scale_bytes;
+            peaks += param->blocks;
+            coded->scale_bytes +=
+                (int64_t)arena_aligned((size_t)(param->blocks * each));
+        }
+    }
+    for (int class = shards->class_count; class <= SHARD_CLASSES_MAX; class++)
+        coded->peaks[class] = peaks;
+}
+
+static status take(int64_t count, size_t size, void **out)
+{
+    return memory_take((size_t)count + 1, size, out);
+}
+
+status coded_plan(struct coded *coded, const struct program *program,
+                  struct shards *shards)
+{
+    void *memory = NULL;
+
+    *coded = (struct coded){0};
+    TRY(take(program->params.count, sizeof *coded->params, &memory));
+    coded->params = memory;
+    TRY(take((int64_t)shards->count * shards->most, sizeof *coded->sizes,
+             &memory));
+    coded->sizes = memory;
+    TRY(take(shards->count, sizeof *coded->own, &memory));
+    coded->own = memory;
+    find(coded, program, shards);
+    for (int i = 0; i < shards->count; i++)
+        place_unit(coded, program, shards, i);
+    place_scales(coded, program, shards);
+    return OK;
+}
+
+void coded_free(struct coded *coded)
+{
+    memory_free(coded->params);
+    memory_free(coded->sizes);
+    memory_free(coded->own);
+    *coded = (struct coded){0};
+}
+
+struct coded_parts coded_parts(const struct coded *coded)
+{
+    struct coded_parts parts = {.scales = (size_t)coded->bytes};
+
+    parts.peaks = parts.scales + (size_t)coded->scale_bytes;
+    parts.bytes = parts.peaks + (size_t)coded->peaks[SHARD_CLASSES_MAX] *
+                                    sizeof(float);
+    return parts;
+}
+
+int64_t coded_own_bytes(const struct coded *coded, const struct shards *shards,
+                        int unit)
+{
+    return coded->sizes[(int64_t)unit * shards->most +
+                        shard_index(shards, unit)];
+}

@@ -1,0 +1,19 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* zero_codes.h - divided weights that are gathered as codes (plan/coded.h). */
+#ifndef LOCKSTEP_STEP_ZERO_CODES_H
+#define LOCKSTEP_STEP_ZERO_CODES_H
+
+#include "step/zero.h"
+
+/* This rank's shards of a class as codes, from its weights; collective over the
+ * ranks that divide the class, whose largest magnitudes are joined. */
+status zero_codes_make(struct zero *zero, int class);
+/* Scratch of the message of it. */
+size_t zero_codes_scratch(const struct zero *zero, int class);
+/* The gather of a unit into its room. */
+struct comm_call zero_codes_gather(const struct zero *zero, int unit,
+                                   void *room);
+/* Kernels read the unit at `data`; NULL: no more. */
+void zero_codes_place(struct zero *zero, int unit, void *data);
+
+#endif
