@@ -12,9 +12,12 @@ static const char outer[] = "base_model.model.";
 
 /* ---- expressions in the settings ---- */
 
+struct source { const char *config; const struct weights *adapters; };
+
 static status matches(void *argument, const char *pattern, const char *name,
                       bool *yes)
 {
+    const struct source *source = argument;
     const struct span all = {0, strlen(name)};
     struct regex *regex = NULL;
     struct text whole = {0};
@@ -22,12 +25,21 @@ static status matches(void *argument, const char *pattern, const char *name,
     status result;
 
     TRY_GOTO(done, result, text_printf(&whole, "\\A(?:%s)\\z", pattern));
-    TRY_GOTO(done, result, regex_build(&regex, whole.bytes, argument));
+    TRY_GOTO(done, result, regex_build(&regex, whole.bytes, source->config));
     result = regex_find(regex, name, all, yes, &found);
 done:
     regex_free(regex);
     text_free(&whole);
     return result;
+}
+
+static bool has(void *argument, const char *module)
+{
+    const struct source *source = argument;
+    char name[4 * PARAM_NAME_BYTES];
+
+    snprintf(name, sizeof name, "%s%s.lora_A.weight", outer, module);
+    return weights_find(source->adapters, name) >= 0;
 }
 
 /* ---- opening ---- */
@@ -67,7 +79,8 @@ static status find_file(const char *directory, const char *name,
 status session_adapt(struct session *session, const char *directory)
 {
     char config[PATH_BYTES], values[PATH_BYTES];
-    const struct lora_matcher matcher = {matches, config};
+    struct source source = {config, &session->adapters};
+    const struct lora_matcher matcher = {matches, has, &source};
 
     if (session->model.lora.rank > 0)
         FAIL(ERR_CONFIG, "%s: has adapters already; several at once are not "
@@ -75,9 +88,9 @@ status session_adapt(struct session *session, const char *directory)
              session->path);
     TRY(find_file(directory, "adapter_config.json", config));
     TRY(find_file(directory, "adapter_model.safetensors", values));
-    TRY(lora_read_config(&session->model, config, &matcher));
     TRY(weights_open_file(&session->adapters, directory,
                           "adapter_model.safetensors"));
+    TRY(lora_read_config(&session->model, config, &matcher));
     for (int i = 0; i < session->adapters.count; i++)
         if (session->adapters.entries[i].tensor->dtype == DTYPE_F64)
             session->dtype = DTYPE_F64;

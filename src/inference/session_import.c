@@ -8,6 +8,7 @@
 #include "base/log.h"
 #include "checkpoint/convert.h"
 #include "models/decoder.h"
+#include "inference/joined.h"
 #include "inference/session_parts.h"
 #include "inference/stack.h"
 #include "inference/upcycle.h"
@@ -106,6 +107,24 @@ static status read_member(const struct weights *weights, const char *name,
                  ? stack_read_packed(weights, name, place, part, whole)
                  : stack_read(weights, weights_find(weights, name), place,
                               part, whole);
+    if (result == OK) move_elements(part, 0, elements, whole);
+    memory_free(whole);
+    return result;
+}
+
+/* An adapter in a tensor of those of all experts. */
+static status read_joined(const struct weights *weights,
+                          const struct joined_place *place,
+                          const struct saved_part *part,
+                          struct joined_room *room)
+{
+    const int64_t elements = part->shape[0] * part->shape[1];
+    void *whole = NULL;
+    status result;
+
+    TRY(memory_take((size_t)elements, (size_t)dtype_bytes(part->dtype),
+                    &whole));
+    result = joined_read(weights, place, part, room, whole);
     if (result == OK) move_elements(part, 0, elements, whole);
     memory_free(whole);
     return result;
@@ -352,12 +371,17 @@ static status need_all(const struct session_parts *parts,
     for (int i = 0; i < parts->count; i++) {
         const struct saved_part *part = &parts->items[i];
         char buffer_of_name[NAME_BYTES];
+        struct joined_place joined;
         struct stack_place place;
         const char *name;
         bool copy;
         int index;
 
         if (!part_is_weight(part)) continue;
+        if (joined_find(model, weights, part->name, &joined)) {
+            TRY(joined_need(weights, &joined, part));
+            continue;
+        }
         if (is_stacked(naming, weights, part->name, &place, buffer_of_name)) {
             TRY(need_stack(weights, &place, buffer_of_name, part,
                            model->moe.experts));
@@ -379,9 +403,11 @@ static status need_all(const struct session_parts *parts,
 static status import_all(const struct session_parts *parts,
                          const struct model *model,
                          const struct model_kind *dense,
-                         struct weights *weights, void *buffer)
+                         struct weights *weights, void *buffer,
+                         struct joined_room *room)
 {
     char name[NAME_BYTES];
+    struct joined_place joined;
     struct naming naming;
     int count;
     const struct saved_part *held = session_parts_held(parts, &count);
@@ -399,6 +425,10 @@ static status import_all(const struct session_parts *parts,
         int index;
 
         if (!part_is_weight(&held[i])) continue;
+        if (joined_find(model, weights, held[i].name, &joined)) {
+            TRY(read_joined(weights, &joined, &held[i], room));
+            continue;
+        }
         if (is_stacked(&naming, weights, held[i].name, &place, name)) {
             TRY(read_member(weights, name, &place, &held[i]));
             continue;
@@ -417,11 +447,13 @@ status session_parts_import(const struct session_parts *parts,
                             const struct model_kind *dense,
                             struct weights *weights)
 {
+    struct joined_room room = {.next = 0};
     void *buffer = NULL;
     status result;
 
     TRY(memory_take(CHUNK_BYTES, 1, &buffer));
-    result = import_all(parts, model, dense, weights, buffer);
+    result = import_all(parts, model, dense, weights, buffer, &room);
+    joined_room_free(&room);
     memory_free(buffer);
     return result;
 }

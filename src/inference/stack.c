@@ -9,9 +9,7 @@
 
 #include "checkpoint/convert.h"
 
-/* Whether *text begins as `pattern`, whose one %d is a number; *text is behind
- * it then. */
-static bool skip(const char **text, const char *pattern, int *number)
+bool stack_skip(const char **text, const char *pattern, int *number)
 {
     const char *mark = strstr(pattern, "%d");
     const size_t before = (size_t)(mark - pattern);
@@ -42,7 +40,7 @@ bool stack_find(const struct model_kind *kind, const char *name,
     int layer = 0;
 
     if (d == NULL || d->stacks[0].name == NULL ||
-        !skip(&own, kind->layer_prefix, &layer))
+        !stack_skip(&own, kind->layer_prefix, &layer))
         return false;
     for (int i = 0; i < STACKS_MAX && d->stacks[i].name != NULL; i++)
         for (int j = 0; j < 2 && d->stacks[i].members[j] != NULL; j++) {
@@ -50,7 +48,8 @@ bool stack_find(const struct model_kind *kind, const char *name,
             const char *rest = own;
             const int prefix = (int)(own - name);
 
-            if (!skip(&rest, stack->members[j], &out->expert) || *rest != 0)
+            if (!stack_skip(&rest, stack->members[j], &out->expert) ||
+                *rest != 0)
                 continue;
             out->stack = stack;
             out->packed = false;

@@ -26,6 +26,9 @@ struct stack_place {
     bool packed;                 /* the file has name_blocks and name_scales,
                                   * MXFP4; set by the importer */
 };
+/* Whether *text begins as `pattern`, whose one %d is a number; *text is behind
+ * it then. */
+bool stack_skip(const char **text, const char *pattern, int *number);
 /* Where the member `name` lies outside; false: it is a tensor of its own. */
 bool stack_find(const struct model_kind *kind, const char *name,
                 struct stack_place *out);

@@ -13,7 +13,8 @@ enum {
     LORA_ROUTER = 13,      /* one is the router, */
     LORA_SHARED = 14,      /* then those of the expert of all tokens, */
     LORA_EXPERTS = 17,     /* and of every expert that tokens choose */
-    LORA_NAME_BYTES = 128
+    LORA_NAME_BYTES = 128,
+    LORA_MODULE_BYTES = 256
 };
 
 /* The adapters that the options ask for: one rank, the same matrices in every
@@ -31,16 +32,19 @@ struct lora_wish {
  * nearest). */
 status lora_choose(struct model *model, const struct lora_wish *wish);
 
-/* A matcher of the regular expressions in settings of PEFT. */
+/* A matcher of the regular expressions in settings of PEFT, who also knows the
+ * tensors beside them. */
 struct lora_matcher {
     /* *yes: does the pattern match all of the name? */
     status (*matches)(void *argument, const char *pattern, const char *name,
                       bool *yes);
+    /* Has the file an adapter of the module? */
+    bool (*has)(void *argument, const char *module);
     void *argument;
 };
-/* adapter_config.json, as PEFT has it (lora_config.c). Reading sets
- * model->lora; NULL: only plain names can be read. ERR_CONFIG names what is
- * not computed here: DoRA, biases, modules that are saved whole. */
+/* adapter_config.json, as PEFT has it (lora_config.c, lora_write.c). Reading
+ * sets model->lora; NULL: only plain names can be read. ERR_CONFIG names what
+ * is not computed here: DoRA, biases, modules that are saved whole. */
 status lora_write_config(const struct model *model, struct text *out);
 status lora_read_config(struct model *model, const char *path,
                         const struct lora_matcher *matcher);
@@ -56,7 +60,7 @@ bool lora_is_unnamed(const struct model *model);
 /* Does the same stand beside the same? The rest of two models is equal. */
 bool lora_same(const struct model *a, const struct model *b);
 
-/* ---- for lora_config.c ---- */
+/* ---- for lora_config.c, lora_write.c ---- */
 
 /* Part i of LORA_PARTS of the model's blocks; NULL: it has none such. */
 const struct outside *lora_part(const struct model *model, int index);
@@ -68,6 +72,11 @@ int lora_copies(const struct model *model, int index);
  * part is one of every expert, "experts.w1" with the number -1. */
 void lora_stem(const struct outside *part, int expert,
                char out[LORA_NAME_BYTES]);
+/* "model.layers.0.self_attn.q_proj"; `expert`: of a part that every expert
+ * has. */
+void lora_module(const struct model *model, int layer,
+                 const struct outside *part, int expert,
+                 char out[LORA_MODULE_BYTES]);
 /* "q_proj" of it. */
 const char *lora_last(const char *stem);
 /* Class of rank and alpha, made if there is none. ERR_CONFIG: too many. */

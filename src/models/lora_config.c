@@ -1,20 +1,21 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* lora_config.c - adapter_config.json, as PEFT writes and reads it.
+/* lora_config.c - adapter_config.json, as PEFT writes it.
  *
  *   target_modules   names: of a module, or its end after a dot; "all-linear";
  *                    or one regular expression for whole names
  *   rank_pattern,    regular expressions for the ends of names, in the file's
  *   alpha_pattern    order: the first that matches says it, else r, lora_alpha
- *
- * The files that Lockstep writes contain plain names only. */
+ *   target_parameters  of all experts, which transformers 5 keeps in one, and
+ *                    of routers; patterns are for their names */
 #include <ctype.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "models/decoder.h"
 #include "models/lora.h"
 
 enum {
-    RANK_MAX = 4096, NAMES_MAX = 4096, MODULE_BYTES = 256,
+    RANK_MAX = 4096, NAMES_MAX = 4096,
     MATCHES_MAX = 65536 /* of expressions with names: a second's work */
 };
 
@@ -23,23 +24,22 @@ struct reading {
     const struct json *root;
     const char *path;
     const struct lora_matcher *matcher;
-    char module[MODULE_BYTES]; /* "model.layers.0.self_attn.q_proj" */
+    char module[LORA_MODULE_BYTES]; /* "model.layers.0.self_attn.q_proj" */
     int layer;
-    bool router;               /* the module is one */
+    int part;                  /* which one of the block it is */
     int matches;               /* so far */
 };
 
-/* `expert`: of a part that every expert has. */
-static void module_name(const struct model *model, int layer,
-                        const struct outside *part, int expert,
-                        char out[MODULE_BYTES])
+void lora_module(const struct model *model, int layer,
+                 const struct outside *part, int expert,
+                 char out[LORA_MODULE_BYTES])
 {
     const char *prefix = model->kind->layer_prefix;
     const char *mark = strstr(prefix, "%d");
     char stem[LORA_NAME_BYTES];
 
     lora_stem(part, expert, stem);
-    snprintf(out, MODULE_BYTES, "%.*s%d%s%s", (int)(mark - prefix), prefix,
+    snprintf(out, LORA_MODULE_BYTES, "%.*s%d%s%s", (int)(mark - prefix), prefix,
              layer, mark + 2, stem);
 }
 
@@ -101,17 +101,61 @@ static bool ends_at_dot(const char *name, const char *end)
     return tail == length || name[length - tail - 1] == '.';
 }
 
-/* Is the parameter, as PEFT's target_parameters name it, the weight of the
- * model's routers? "gate.weight", "mlp.gate.weight" */
-static bool is_router_weight(const struct model *model, const char *name)
-{
-    const struct outside *router = lora_part(model, LORA_ROUTER);
-    char stem[LORA_NAME_BYTES], weight[LORA_NAME_BYTES + 8];
+/* ---- parameters of experts and routers ---- */
 
-    if (router == NULL) return false;
-    lora_stem(router, -1, stem);
-    snprintf(weight, sizeof weight, "%s.weight", lora_last(stem));
-    return ends_at_dot(name, weight);
+/* The parameter that has the part of every expert, or the router, as
+ * transformers 5 calls it: PEFT takes the ends of such names. NULL: no more. */
+static const char *parameter_name(const struct model *model, int index, int i,
+                                  char out[LORA_NAME_BYTES + 8])
+{
+    static const char *const router[] = {
+        "mlp.gate.weight", "mlp.router.weight",
+        "block_sparse_moe.router.weight"};
+    static const char *const experts[2][2] = {
+        {"mlp.experts.gate_up_proj", "block_sparse_moe.experts.gate_up_proj"},
+        {"mlp.experts.down_proj", "block_sparse_moe.experts.down_proj"}};
+    char stem[LORA_NAME_BYTES];
+
+    if (lora_part(model, index) == NULL) return NULL;
+    lora_stem(lora_part(model, index), -1, stem);
+    if (index >= LORA_EXPERTS) /* other modules keep [in, out] */
+        return i < 2 && (strncmp(stem, "mlp.", 4) == 0 ||
+                         strncmp(stem, "block_sparse_moe.", 17) == 0)
+                   ? experts[index == LORA_PARTS - 1][i] : NULL;
+    if (index != LORA_ROUTER || i > 3) return NULL;
+    if (i < 3) return router[i];
+    snprintf(out, LORA_NAME_BYTES + 8, "%s.weight", stem);
+    return out;
+}
+
+/* Does target_parameters' `name` have the part of block `layer`? Layer -1: of
+ * any block. */
+static bool names_parameter(const struct model *model, const char *name,
+                            int layer, int index)
+{
+    const char *prefix = model->kind->layer_prefix, *own;
+    const size_t before = (size_t)(strstr(prefix, "%d") - prefix);
+    char memory[LORA_NAME_BYTES + 8];
+
+    if (strncmp(name, prefix, before) == 0) { /* of one block */
+        char *end;
+        const long number = strtol(name + before, &end, 10);
+
+        if (*end != '.' || (layer >= 0 && number != layer)) return false;
+        name = end + 1;
+    }
+    if (strcmp(name, "weight") == 0) return false;
+    for (int i = 0; (own = parameter_name(model, index, i, memory)) != NULL;
+         i++)
+        if (ends_at_dot(own, name)) return true;
+    return false;
+}
+
+static bool is_any_parameter(const struct model *model, const char *name)
+{
+    for (int i = 0; i < LORA_PARTS; i++)
+        if (names_parameter(model, name, -1, i)) return true;
+    return false;
 }
 
 static status check_parameters(const struct reading *r)
@@ -126,29 +170,25 @@ static status check_parameters(const struct reading *r)
         if (list->items[i].kind != JSON_STRING)
             FAIL(ERR_FORMAT, "%s: target_parameters[%d] is not a string",
                  r->path, i);
-        if (!is_router_weight(r->model, list->items[i].string))
-            FAIL(ERR_CONFIG, "%s: target_parameters names %.60s; only the "
-                             "weight of routers is read from there", r->path,
-                 list->items[i].string);
+        if (!is_any_parameter(r->model, list->items[i].string))
+            FAIL(ERR_CONFIG, "%s: target_parameters names %.60s; only weights "
+                             "of routers (gate.weight) and of all experts "
+                             "(experts.gate_up_proj, experts.down_proj) are "
+                             "read from there", r->path, list->items[i].string);
     }
     return OK;
 }
 
-/* Have target_parameters the router? They were checked. */
+/* Have target_parameters the part? They were checked. */
 static bool is_parameter(const struct reading *r)
 {
     const struct json *list = json_get(r->root, "target_parameters");
-    const struct json *item;
 
-    if (!r->router || list == NULL || list->kind != JSON_ARRAY) return false;
-    for (int i = 0; i < list->count; i++) {
-        item = &list->items[i];
-        const size_t length = strlen(item->string) - strlen(".weight");
-
-        if (strncmp(item->string, r->module, length) == 0 ||
-            strstr(item->string, "layers.") == NULL)
+    if (list == NULL || list->kind != JSON_ARRAY) return false;
+    for (int i = 0; i < list->count; i++)
+        if (names_parameter(r->model, list->items[i].string, r->layer,
+                            r->part))
             return true;
-    }
     return false;
 }
 
@@ -300,20 +340,25 @@ static status layer_chosen(const struct reading *r, bool *yes)
 static status is_target(struct reading *r, bool *yes)
 {
     const struct json *targets = json_get(r->root, "target_modules");
+    const bool none = targets == NULL || targets->kind == JSON_NULL;
     bool excluded;
 
-    if (targets == NULL || targets->kind == JSON_NULL)
+    if (none && json_get(r->root, "target_parameters") == NULL)
         FAIL(ERR_FORMAT, "%s: has no target_modules", r->path);
     TRY(names(r, "exclude_modules", &excluded));
     *yes = false;
     if (excluded) return OK;
     *yes = is_parameter(r);
     if (*yes) return layer_chosen(r, yes);
+    if (none) return OK;
     if (targets->kind == JSON_STRING &&
         strcmp(targets->string, "all-linear") == 0)
-        *yes = !r->router;
+        *yes = r->part != LORA_ROUTER;
     else
         TRY(names(r, "target_modules", yes));
+    /* Experts are modules for some versions of transformers only. */
+    if (r->part >= LORA_EXPERTS && r->matcher != NULL)
+        *yes = *yes && r->matcher->has(r->matcher->argument, r->module);
     if (!*yes || targets->kind != JSON_ARRAY) return OK;
     return layer_chosen(r, yes);
 }
@@ -342,13 +387,11 @@ static status pattern_value(struct reading *r, const char *name,
 
 /* ---- ranks ---- */
 
-static status class_of(struct reading *r, int *class)
+static status class_from(const struct reading *r, const struct json *rank,
+                         const struct json *alpha, int *class)
 {
     struct lora *lora = &r->model->lora;
-    const struct json *rank, *alpha;
 
-    TRY(pattern_value(r, "rank_pattern", &rank));
-    TRY(pattern_value(r, "alpha_pattern", &alpha));
     if (rank != NULL && (rank->kind != JSON_INTEGER || rank->integer < 1 ||
                          rank->integer > RANK_MAX))
         FAIL(ERR_FORMAT, "%s: rank_pattern: not a rank from 1 to %d for %s",
@@ -361,18 +404,49 @@ static status class_of(struct reading *r, int *class)
                       alpha != NULL ? alpha->real : lora->alpha, class);
 }
 
+static status class_of(struct reading *r, int *class)
+{
+    const struct json *rank, *alpha;
+
+    TRY(pattern_value(r, "rank_pattern", &rank));
+    TRY(pattern_value(r, "alpha_pattern", &alpha));
+    return class_from(r, rank, alpha, class);
+}
+
+/* The same for parameters of all experts, by their names: a pattern that
+ * matches one of them counts. */
+static status class_of_parameter(struct reading *r, int *class)
+{
+    const char *prefix = r->model->kind->layer_prefix, *own;
+    const int before = (int)(strstr(prefix, "%d") - prefix);
+    const struct json *rank = NULL, *alpha = NULL;
+    char memory[LORA_NAME_BYTES + 8];
+
+    for (int i = 0; rank == NULL && alpha == NULL &&
+                    (own = parameter_name(r->model, r->part, i, memory)) !=
+                        NULL; i++) {
+        snprintf(r->module, LORA_MODULE_BYTES, "%.*s%d.%s", before, prefix,
+                 r->layer, own);
+        TRY(pattern_value(r, "rank_pattern", &rank));
+        TRY(pattern_value(r, "alpha_pattern", &alpha));
+    }
+    return class_from(r, rank, alpha, class);
+}
+
 /* The class of a part; experts have all the same. */
 static status read_part(struct reading *r, int index, int *class)
 {
     *class = 0;
-    r->router = index == LORA_ROUTER;
+    r->part = index;
     for (int i = 0; i < lora_copies(r->model, index); i++) {
         int own = 0;
         bool yes;
 
-        module_name(r->model, r->layer, lora_part(r->model, index), i,
+        lora_module(r->model, r->layer, lora_part(r->model, index), i,
                     r->module);
         TRY(is_target(r, &yes));
+        if (yes && index >= LORA_EXPERTS && is_parameter(r))
+            return class_of_parameter(r, class);
         if (yes) TRY(class_of(r, &own));
         if (i > 0 && own != *class)
             FAIL(ERR_CONFIG, "%s: %s has another adapter than expert 0 beside "
@@ -440,203 +514,5 @@ status lora_read_config(struct model *model, const char *path,
     result = read_root(&r);
 done:
     arena_free(&arena);
-    return result;
-}
-
-/* ---- writing ---- */
-
-/* How much of a name tells a target: its last word, unless a neighbour has
- * the same and another class; its name in the block; or all of it. */
-enum naming { LAST_WORD, IN_BLOCK, WHOLE };
-
-static enum naming naming_of(const struct model *model)
-{
-    const struct lora *lora = &model->lora;
-    char stems[LORA_PARTS][LORA_NAME_BYTES];
-
-    if (lora->varied) return WHOLE;
-    if (lora->class_count > 1) return IN_BLOCK;
-    for (int i = 0; i < LORA_PARTS; i++) {
-        stems[i][0] = 0;
-        if (lora_part(model, i) == NULL) continue;
-        lora_stem(lora_part(model, i), 0, stems[i]);
-        for (int j = 0; j < i; j++)
-            if (strcmp(lora_last(stems[i]), lora_last(stems[j])) == 0 &&
-                lora_site(lora, 0, i) != lora_site(lora, 0, j))
-                return IN_BLOCK;
-    }
-    return LAST_WORD;
-}
-
-/* Which sites: all, those that PEFT finds as modules, or as parameters. */
-enum sites { ALL_SITES, MODULE_SITES, PARAMETER_SITES };
-
-typedef void site_writer(const struct lora *lora, struct json_writer *w,
-                         const char *name, int class);
-
-/* Has a part before `index` the same last word, and an adapter? */
-static bool is_said(const struct model *model, int index)
-{
-    char own[LORA_NAME_BYTES], other[LORA_NAME_BYTES];
-
-    lora_stem(lora_part(model, index), 0, own);
-    for (int i = 0; i < index; i++) {
-        if (lora_site(&model->lora, 0, i) == 0) continue;
-        lora_stem(lora_part(model, i), 0, other);
-        if (strcmp(lora_last(own), lora_last(other)) == 0) return true;
-    }
-    return false;
-}
-
-static void write_site(const struct model *model, int layer, int index,
-                       struct json_writer *w, site_writer *write)
-{
-    const struct outside *part = lora_part(model, index);
-    const int class = lora_site(&model->lora, layer, index);
-    const enum naming naming = naming_of(model);
-    const int copies = naming == LAST_WORD ? 1 : lora_copies(model, index);
-    char stem[LORA_NAME_BYTES], name[MODULE_BYTES];
-
-    if (naming == LAST_WORD && is_said(model, index)) return;
-    for (int i = 0; i < copies; i++) {
-        lora_stem(part, i, stem);
-        module_name(model, layer, part, i, name);
-        write(&model->lora, w, naming == WHOLE ? name :
-              naming == IN_BLOCK ? stem : lora_last(stem), class);
-    }
-}
-
-static void each_site(const struct model *model, struct json_writer *w,
-                      enum sites sites, site_writer *write)
-{
-    const struct lora *lora = &model->lora;
-    const int layers = lora->varied ? model->layers : 1;
-
-    for (int layer = 0; layer < layers; layer++)
-        for (int i = 0; i < LORA_PARTS; i++) {
-            if (lora_site(lora, layer, i) == 0) continue;
-            if (lora->varied && !lora_has(model, layer, i)) continue;
-            if (sites != ALL_SITES &&
-                (sites == PARAMETER_SITES) != (i == LORA_ROUTER))
-                continue;
-            write_site(model, layer, i, w, write);
-        }
-}
-
-static void write_target(const struct lora *lora, struct json_writer *w,
-                         const char *name, int class)
-{
-    (void)lora;
-    (void)class;
-    json_write_string(w, name);
-}
-
-/* The parameter of a module. Routers are no modules with a product of their own
- * in transformers. */
-static void write_parameter(const struct lora *lora, struct json_writer *w,
-                            const char *name, int class)
-{
-    char weight[MODULE_BYTES + 8];
-
-    (void)class;
-    snprintf(weight, sizeof weight, "%s.weight",
-             lora->varied ? name : lora_last(name));
-    json_write_string(w, weight);
-}
-
-static bool has_parameters(const struct model *model)
-{
-    if (lora_part(model, LORA_ROUTER) == NULL) return false;
-    for (int layer = 0; layer < model->layers; layer++)
-        if (lora_site(&model->lora, layer, LORA_ROUTER) > 0) return true;
-    return false;
-}
-
-static void write_rank(const struct lora *lora, struct json_writer *w,
-                       const char *name, int class)
-{
-    const int rank = lora->classes[class - 1].rank;
-
-    if (rank != lora->rank) json_write_key_integer(w, name, rank);
-}
-
-static void write_alpha(const struct lora *lora, struct json_writer *w,
-                        const char *name, int class)
-{
-    const double alpha = lora->classes[class - 1].alpha;
-
-    if (alpha != lora->alpha) json_write_key_real(w, name, alpha);
-}
-
-static bool all_as_said(const struct lora *lora)
-{
-    return lora->class_count == 1 && lora->classes[0].rank == lora->rank &&
-           lora->classes[0].alpha == lora->alpha;
-}
-
-static void write_sites(const struct model *model, struct json_writer *w)
-{
-    json_write_key(w, "target_modules");
-    json_write_array(w);
-    each_site(model, w, MODULE_SITES, write_target);
-    json_write_array_end(w);
-    if (has_parameters(model)) {
-        json_write_key(w, "target_parameters");
-        json_write_array(w);
-        each_site(model, w, PARAMETER_SITES, write_parameter);
-        json_write_array_end(w);
-    }
-    if (all_as_said(&model->lora)) return;
-    json_write_key(w, "rank_pattern");
-    json_write_object(w);
-    each_site(model, w, ALL_SITES, write_rank);
-    json_write_object_end(w);
-    json_write_key(w, "alpha_pattern");
-    json_write_object(w);
-    each_site(model, w, ALL_SITES, write_alpha);
-    json_write_object_end(w);
-}
-
-static void write_root(const struct model *model, struct json_writer *w)
-{
-    const struct decoder *decoder = model->decoder != NULL
-                                        ? model->decoder
-                                        : model->kind->decoder;
-
-    json_write_object(w);
-    json_write_key_text(w, "peft_type", "LORA");
-    json_write_key_text(w, "task_type", "CAUSAL_LM");
-    json_write_key(w, "base_model_name_or_path");
-    json_write_null(w);
-    json_write_key_integer(w, "r", model->lora.rank);
-    json_write_key(w, "lora_alpha");
-    json_write_real(w, model->lora.alpha);
-    if (model->lora.root) {
-        json_write_key(w, "use_rslora");
-        json_write_bool(w, true);
-    }
-    json_write_key(w, "lora_dropout");
-    json_write_real(w, 0);
-    json_write_key_text(w, "bias", "none");
-    json_write_key(w, "fan_in_fan_out");
-    json_write_bool(w, decoder->transposed);
-    write_sites(model, w);
-    json_write_key(w, "inference_mode");
-    json_write_bool(w, true);
-    json_write_object_end(w);
-}
-
-status lora_write_config(const struct model *model, struct text *out)
-{
-    struct json_writer w;
-    status result;
-
-    json_write_begin(&w, 2);
-    write_root(model, &w);
-    TRY_GOTO(done, result, json_write_end(&w));
-    TRY_GOTO(done, result, text_append(out, w.out.bytes, w.out.length));
-    TRY_GOTO(done, result, text_append_string(out, "\n"));
-done:
-    json_writer_free(&w);
     return result;
 }

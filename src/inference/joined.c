@@ -1,0 +1,176 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* joined.c - adapters of all experts in one tensor. */
+#include "inference/joined.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "checkpoint/convert.h"
+#include "inference/stack.h"
+
+static const char outer[] = "base_model.model.";
+
+/* The name of a module's matrix, if the file has it. `own`: what stands before
+ * it, with the block's number. */
+static bool is_there(const struct weights *weights, const char *name,
+                     size_t before, const char *module, bool b,
+                     struct joined_place *out)
+{
+    snprintf(out->name, sizeof out->name, "%.*s%s.lora_%c.weight", (int)before,
+             name, module, b ? 'B' : 'A');
+    return weights_find(weights, out->name) >= 0;
+}
+
+static bool find_router(const struct decoder *d, const struct weights *weights,
+                        const char *name, size_t before,
+                        struct joined_place *out)
+{
+    static const char *const modules[] = {"mlp.gate", "mlp.router",
+                                          "block_sparse_moe.router"};
+    const char *own = name + before;
+
+    if (d->router.lora_a == NULL || (strcmp(own, d->router.lora_a) != 0 &&
+                                     strcmp(own, d->router.lora_b) != 0))
+        return false;
+    out->router = true;
+    for (int i = 0; i < 3; i++)
+        if (is_there(weights, name, before, modules[i],
+                     strcmp(own, d->router.lora_b) == 0, out))
+            return true;
+    return false;
+}
+
+/* Tensors of gate and up (`first`) or down, whatever the module is called. */
+static bool find_experts(const struct weights *weights, const char *name,
+                         size_t before, bool first, struct joined_place *out)
+{
+    static const char *const modules[][2] = {
+        {"mlp.experts.base_layer", "mlp.experts"},
+        {"block_sparse_moe.experts.base_layer", "block_sparse_moe.experts"}};
+
+    for (int i = 0; i < 2; i++) {
+        const bool both =
+            is_there(weights, name, before, modules[i][0], out->b, out);
+
+        if (first && both) return true;
+        if (is_there(weights, name, before, modules[i][1], out->b, out))
+            return true;
+    }
+    return false;
+}
+
+/* Do rows of gate and up alternate? */
+static bool alternate(const struct decoder *d)
+{
+    return d->stacks[0].name != NULL && d->stacks[0].pairs;
+}
+
+bool joined_find(const struct model *model, const struct weights *weights,
+                 const char *name, struct joined_place *out)
+{
+    const struct decoder *d =
+        model->decoder != NULL ? model->decoder : model->kind->decoder;
+    const struct outside *const parts[] = {&d->expert_gate, &d->expert_up,
+                                           &d->expert_down};
+    const char *own = name + sizeof outer - 1;
+    int layer;
+
+    *out = (struct joined_place){.experts = model->moe.experts};
+    if (model->moe.experts == 0 || weights_find(weights, name) >= 0 ||
+        strncmp(name, outer, sizeof outer - 1) != 0 ||
+        !stack_skip(&own, model->kind->layer_prefix, &layer))
+        return false;
+    if (find_router(d, weights, name, (size_t)(own - name), out)) return true;
+    for (int i = 0; i < 3 && parts[i]->lora_a != NULL; i++)
+        for (int b = 0; b < 2; b++) {
+            const char *rest = own;
+
+            if (!stack_skip(&rest, b ? parts[i]->lora_b : parts[i]->lora_a,
+                            &out->expert) || *rest != 0)
+                continue;
+            out->b = b;
+            out->part = i % 2;
+            out->parts = i < 2 ? 2 : 1;
+            out->pairs = alternate(d);
+            return find_experts(weights, name, (size_t)(own - name), i < 2,
+                                out);
+        }
+    return false;
+}
+
+status joined_need(struct weights *weights, const struct joined_place *place,
+                   const struct saved_part *member)
+{
+    int64_t shape[2] = {member->shape[0], member->shape[1]};
+    int index;
+
+    if (!place->router && (place->expert > 0 || place->part > 0)) return OK;
+    if (!place->router && !place->b) shape[0] *= place->experts;
+    if (!place->router && place->b) {
+        shape[0] *= place->parts;
+        shape[1] *= place->experts;
+    }
+    return weights_need(weights, place->name, 2, shape, &index);
+}
+
+void joined_room_free(struct joined_room *room)
+{
+    for (int i = 0; i < 4; i++) memory_free(room->of[i].data);
+    *room = (struct joined_room){.next = 0};
+}
+
+/* All of a tensor; experts come one after the other, and each wants parts of
+ * the same four. */
+static status read_whole(const struct weights *weights, int index,
+                         int64_t elements, enum dtype dtype,
+                         struct joined_room *room, const void **out)
+{
+    const int at = room->next;
+
+    for (int i = 0; i < 4; i++) {
+        *out = room->of[i].data;
+        if (*out != NULL && room->of[i].index == index) return OK;
+    }
+    memory_free(room->of[at].data);
+    room->of[at].data = NULL;
+    TRY(memory_take((size_t)elements, (size_t)dtype_bytes(dtype),
+                    &room->of[at].data));
+    room->of[at].index = index;
+    room->next = (at + 1) % 4;
+    *out = room->of[at].data;
+    return weights_read_finite(weights, index, 0, elements, dtype,
+                               room->of[at].data);
+}
+
+status joined_read(const struct weights *weights,
+                   const struct joined_place *place,
+                   const struct saved_part *member, struct joined_room *room,
+                   void *out)
+{
+    const int64_t rows = member->shape[0], cols = member->shape[1];
+    const size_t bytes = (size_t)dtype_bytes(member->dtype);
+    const int index = weights_find(weights, place->name);
+    const void *all = NULL;
+
+    if (place->router || !place->b)
+        return weights_read_finite(weights, index,
+                                   place->router ? 0
+                                                 : place->expert * rows * cols,
+                                   rows * cols, member->dtype, out);
+    TRY(read_whole(weights, index,
+                   rows * place->parts * cols * place->experts, member->dtype,
+                   room, &all));
+    for (int64_t row = 0; row < rows; row++) {
+        const int64_t at = place->pairs && place->parts == 2
+                               ? row * 2 + place->part
+                               : place->part * rows + row;
+
+        convert_elements((struct spacing){member->dtype, 1},
+                         (char *)out + (size_t)(row * cols) * bytes,
+                         (struct spacing){member->dtype, place->experts},
+                         (const char *)all +
+                             (size_t)(at * cols * place->experts +
+                                      place->expert) * bytes, cols);
+    }
+    return OK;
+}

@@ -1,0 +1,45 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* joined.h - adapters of all experts in one tensor, as PEFT keeps those of the
+ * parameters of transformers 5 (its target_parameters).
+ *
+ *   here    A of gate e, of up e [rank, in]; B of each [out, rank]
+ *   there   A [experts * rank, in], one of gate and up; B [out of gate and up,
+ *           rank * experts]: column j * experts + e is column j of expert e
+ *
+ * Where a module has two such parameters, the first one's, gate and up, are in
+ * "experts.base_layer". Routers are one matrix that has other names there. */
+#ifndef LOCKSTEP_INFERENCE_JOINED_H
+#define LOCKSTEP_INFERENCE_JOINED_H
+
+#include "checkpoint/parts.h"
+#include "checkpoint/weights.h"
+#include "models/model.h"
+
+struct joined_place {
+    char name[4 * PARAM_NAME_BYTES]; /* of the tensor in the file */
+    bool router;         /* a matrix under another name, nothing else */
+    bool b;
+    int expert, experts;
+    int part, parts;     /* of B's rows: gate 0, up 1 */
+    bool pairs;          /* they alternate */
+};
+/* Where the adapter `name` lies in a file that has not a tensor of that name;
+ * false: nowhere. */
+bool joined_find(const struct model *model, const struct weights *weights,
+                 const char *name, struct joined_place *out);
+/* The tensor must be there, with its shape; counted as used once. `member`: the
+ * adapter's matrix. */
+status joined_need(struct weights *weights, const struct joined_place *place,
+                   const struct saved_part *member);
+
+/* The last tensors that were read, whole; zeroed: none. */
+struct joined_room { struct { int index; void *data; } of[4]; int next; };
+void joined_room_free(struct joined_room *room);
+/* out [rows, cols] of the member's type. ERR_FORMAT: a number is infinite or
+ * NaN. */
+status joined_read(const struct weights *weights,
+                   const struct joined_place *place,
+                   const struct saved_part *member, struct joined_room *room,
+                   void *out);
+
+#endif
