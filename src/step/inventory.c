@@ -287,7 +287,7 @@ static status add_wholes(struct inventory *h, const struct stage *stage,
 
             if (whole.state == NULL || whole.state->shape != STATE_WHOLE)
                 continue;
-            whole.data = (char *)stage->memory[MEMORY_STATE_0 + k].data +
+            whole.data = (char *)stage->host[MEMORY_STATE_0 + k] +
                          states_place(states, index, k)->at +
                          states_whole_at(states, tensor, k) *
                              dtype_bytes(h->dtype);

@@ -160,11 +160,12 @@ grep -qE "${ONLY:-.}" <<<runs || report
 
 # ---- whole runs ----
 
-# alike NAME RUN: the run equals `whole`, which the CPU made.
+# alike NAME RUN [LIKE]: the run equals `whole`, or LIKE, which the CPU made.
 alike() {
-    if ! lockstep compare whole "$2" >out 2>&1; then
+    local like=${3:-whole}
+    if ! lockstep compare "$like" "$2" >out 2>&1; then
         bad "$1" "compare: other weights or states" out
-    elif same_run whole "$2"; then ok "$1"
+    elif same_run "$like" "$2"; then ok "$1"
     else bad "$1" "$why" log
     fi
 }
@@ -196,6 +197,20 @@ for LOCKSTEP_FAR in late early; do
     rm -rf far
 done
 }
+
+# States that one rank has whole, and a snapshot of them.
+# shellcheck disable=SC2086
+for name in soap muon; do
+    whole="$run --set train.steps=8 --set optimizer.name=$name"
+    rm -rf near
+    must train config.yaml --run near $whole
+    for LOCKSTEP_FAR in late early; do
+        rm -rf far
+        must train config.yaml --run far $whole --set device=far --ranks 2 \
+            --set zero=zero2 --set checkpoint.async=true
+        alike "a run with $name, $LOCKSTEP_FAR" far near
+    done
+done
 
 # What is observed is the same.
 # shellcheck disable=SC2086
