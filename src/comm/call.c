@@ -515,35 +515,58 @@ status call_run(struct group *group, const struct comm_call *call,
     return result == OK ? OK : status_pass(result, __FILE__, __LINE__);
 }
 
-/* The device is done with what is sent and received; a message finds it where
- * the device's copies do. */
-status call_settle(const struct group *group, const struct comm_call *call,
-                   struct comm_call *out)
+void call_see(const struct comm_call *call, struct comm_call *out)
 {
     *out = *call;
+    out->in.data = device_seen(call->in.data);
+    out->out.data = device_seen(call->out.data);
+    out->scratch = device_seen(call->scratch);
+}
+
+/* The device is done with what is sent and received. */
+static status settle(const struct group *group, const struct comm_call *call)
+{
     TRY(device_settle(call->in.data));
     TRY(device_settle(call->out.data));
     for (int i = 0; i < group->size && call->kind == COMM_EXCHANGE; i++) {
         TRY(device_settle(call->send[i].data));
         TRY(device_settle(call->receive[i].data));
     }
-    out->in.data = device_seen(call->in.data);
-    out->out.data = device_seen(call->out.data);
-    out->scratch = device_seen(call->scratch);
     return OK;
+}
+
+/* A rank has one device. */
+static void point_at(struct device_point *point, const void *at)
+{
+    if (point->kernels.queue == NULL) *point = device_point(at);
+}
+
+struct device_point call_point(const struct group *group,
+                               const struct comm_call *call)
+{
+    struct device_point point = {0};
+
+    point_at(&point, call->in.data);
+    point_at(&point, call->out.data);
+    for (int i = 0; i < group->size && call->kind == COMM_EXCHANGE; i++) {
+        point_at(&point, call->send[i].data);
+        point_at(&point, call->receive[i].data);
+    }
+    return point;
 }
 
 status comm_run(struct group *group, const struct comm_call *given)
 {
     const bool straight = given->kind == COMM_SEND ||
                           given->kind == COMM_RECV;
-    struct comm_call settled;
-    const struct comm_call *call = &settled;
+    struct comm_call seen;
+    const struct comm_call *call = &seen;
     status result;
 
     group->self->agreed = false;
     TRY(call_check(group, given));
-    TRY(call_settle(group, given, &settled));
+    TRY(settle(group, given));
+    call_see(given, &seen);
     TRY(lives_call(group, call));
     lives_wait_begin(group->self);
     result = call_run(group, call, CHANNEL_NOW,

@@ -55,8 +55,10 @@ static void handle_run(struct comm_handle *handle)
 
     meter_attach(handle->track);
     meter_instruction(handle->instruction);
-    result = call_run(handle->group, &handle->call, CHANNEL_BACKGROUND,
-                      handle->tag, handle->phase);
+    result = device_await(&handle->ready);
+    if (result == OK)
+        result = call_run(handle->group, &handle->call, CHANNEL_BACKGROUND,
+                          handle->tag, handle->phase);
     meter_attach(NULL);
     handle->result = result;
     if (result != OK)
@@ -194,7 +196,9 @@ static status start(struct group *group, const struct comm_call *call,
     memset(handle, 0, sizeof *handle);
     group->self->agreed = false;
     TRY(call_check(group, call));
-    TRY(call_settle(group, call, &handle->call));
+    call_see(call, &handle->call);
+    handle->ready = call_point(group, call);
+    if (call->kind == COMM_SEND) TRY(device_await(&handle->ready));
     handle->instruction = meter_instruction_now();
     traffic_phase(&group->self->traffic, handle->phase);
     if (!is_background(call)) {
@@ -273,10 +277,12 @@ status comm_wait(struct comm_handle *handle)
     }
     kept = lives_wait(handle);
     lives_wait_begin(self);
-    if (handle->call.kind == COMM_RECV)
-        result = call_run(handle->group, &handle->call, CHANNEL_NOW,
-                          handle->tag, handle->phase);
-    else if (handle->call.kind == COMM_SEND)
+    if (handle->call.kind == COMM_RECV) {
+        result = device_await(&handle->ready);
+        if (result == OK)
+            result = call_run(handle->group, &handle->call, CHANNEL_NOW,
+                              handle->tag, handle->phase);
+    } else if (handle->call.kind == COMM_SEND)
         result = send_wait(handle);
     else
         result = background_wait(handle);

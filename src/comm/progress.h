@@ -14,9 +14,11 @@
 #include "base/meter.h"
 #include "comm/message.h"
 #include "comm/traffic.h"
+#include "device/point.h"
 
 struct comm_handle {
     struct comm_call call;
+    struct device_point ready; /* it moves nothing before */
     struct group *group;     /* borrowed; NULL: nothing to wait for */
     uint64_t tag;
     char phase[TRAFFIC_PHASE_BYTES]; /* when it was started */

@@ -6,6 +6,7 @@
 
 #include "comm/message.h"
 #include "comm/traffic.h"
+#include "device/point.h"
 
 /* Groups that a rank has built. */
 struct built { uint64_t context; int count; };
@@ -39,9 +40,12 @@ status call_run(struct group *group, const struct comm_call *call,
                 enum channel channel, uint64_t tag, const char *phase);
 /* ERR_CONFIG: sizes or types that do not fit the call. */
 status call_check(const struct group *group, const struct comm_call *call);
-/* *out = the call as messages make it, once the device is ready for it. */
-status call_settle(const struct group *group, const struct comm_call *call,
-                   struct comm_call *out);
+/* *out = the call as messages make it: they find memory of a device where its
+ * copies do. */
+void call_see(const struct comm_call *call, struct comm_call *out);
+/* The point in the work of a device after which the call may begin. */
+struct device_point call_point(const struct group *group,
+                               const struct comm_call *call);
 /* Counts an operation that is over, in a phase (NULL: the present one). */
 void operation_count(const struct operation *operation, const char *phase);
 

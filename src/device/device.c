@@ -181,6 +181,19 @@ status device_finish(struct stream *stream)
     return stream->device != NULL ? far_finish(stream->device) : OK;
 }
 
+struct device_point device_point(const void *at)
+{
+    return far_any() ? far_point(at) : (struct device_point){0};
+}
+
+status device_await(const struct device_point *point)
+{
+    if (point->kernels.queue == NULL) return OK;
+    event_await((struct event){point->kernels.queue, point->kernels.number});
+    event_await((struct event){point->copies.queue, point->copies.number});
+    return queue_status(point->kernels.queue);
+}
+
 status device_settle(const void *at)
 {
     return far_any() ? far_settle(at) : OK;

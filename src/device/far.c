@@ -300,6 +300,18 @@ static void *find(const void *at, struct device **device)
     return near;
 }
 
+struct device_point far_point(const void *at)
+{
+    struct device *device = NULL;
+
+    if (find(at, &device) == NULL) return (struct device_point){0};
+    const struct event kernels = queue_now(device->kernels);
+    const struct event copies = queue_now(device->copies);
+
+    return (struct device_point){{kernels.queue, kernels.number},
+                                 {copies.queue, copies.number}};
+}
+
 status far_settle(const void *at)
 {
     struct device *device = NULL;

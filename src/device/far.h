@@ -5,6 +5,7 @@
 #define LOCKSTEP_DEVICE_FAR_H
 
 #include "device/parts.h"
+#include "device/point.h"
 #include "device/queue.h"
 
 status far_open(struct device **out, const struct device_choice *choice);
@@ -22,6 +23,7 @@ status far_read(struct device *device, void *to, const void *from,
                 size_t bytes);
 status far_finish(struct device *device);
 bool far_any(void);
+struct device_point far_point(const void *at);
 status far_settle(const void *at);
 void *far_seen(void *at);
 

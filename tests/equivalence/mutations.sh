@@ -249,6 +249,9 @@ mutation "losses are read before they are there" src/step/work.c \
 mutation "a message leaves before kernels are done" src/comm/call.c \
     's/TRY\(device_settle\(call->in\.data\)\);//; s/TRY\(device_settle\(call->out\.data\)\);//' \
     "$data device=far" "$tensor device=far"
+mutation "a message in the background takes no event" src/comm/progress.c \
+    's/^    result = device_await\(&handle->ready\);$/    result = OK;/' \
+    "$tensor tensor.overlap=2 device=far" "$fsdp device=far"
 mutation "a launch does not copy the order of a sum" src/kernels/launched.c \
     's/copy = queue_more\(l->queue, bytes\);/return at;/' "$tensor device=far"
 mutation "the host copies memory of the device" src/step/work.c \

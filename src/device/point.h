@@ -1,0 +1,21 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* point.h - an event that a message takes: a point in the work of the device
+ * whose memory it moves. */
+#ifndef LOCKSTEP_DEVICE_POINT_H
+#define LOCKSTEP_DEVICE_POINT_H
+
+#include "device/device.h"
+
+/* All that the queues of a device were given so far; zeroed: nothing. */
+struct device_point {
+    struct { struct queue *queue; uint64_t number; } kernels, copies;
+};
+
+/* The one of now of the device of this process that has the memory; nothing for
+ * other memory. In the thread that opened it. */
+struct device_point device_point(const void *at);
+/* Returns when that work is done, with the first error of a kernel. From any
+ * thread. */
+status device_await(const struct device_point *point);
+
+#endif
