@@ -11,6 +11,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 #include "base/arena.h"
+#include "base/starved.h"
 #include "comm/inherited.h"
 #include "comm/process_world.h"
 
@@ -42,6 +43,7 @@ status crew_open(struct crew *crew, int size, const char *address,
     status result;
 
     *crew = (struct crew){.size = size, .token_file = -1, .shared_file = -1};
+    starved_watch();
     if (size < 1 || size > PROCESSES_MOST)
         FAIL(ERR_CONFIG, "%d ranks: expected 1 to %d", size, PROCESSES_MOST);
     result = crew_fill(crew, address, token);
@@ -210,10 +212,12 @@ static bool member_ended(struct crew_member *member, int wait_ms)
     }
     if (member->descriptor < 0 || poll(&poll_one, 1, wait_ms) <= 0)
         return false;
-    if (!member->adopted)
+    if (!member->adopted) {
         while (waitpid(member->process, &member->ended, 0) < 0 &&
                errno == EINTR)
             continue;
+        member->ended = crew_ended(member->ended);
+    }
     close(member->descriptor);
     member->descriptor = -1;
     return true;
@@ -299,11 +303,25 @@ void crew_signals(sigset_t *set)
         sigaddset(set, SIGHUP);
 }
 
+int crew_ended(int ended)
+{
+    if (!WIFSIGNALED(ended) || WTERMSIG(ended) != SIGKILL || !starved_take())
+        return ended;
+    return ended | CREW_STARVED;
+}
+
+bool crew_starved(const struct crew_member *member)
+{
+    return !member->adopted && member->why[0] == '\0' &&
+           (member->ended & CREW_STARVED) != 0;
+}
+
 bool crew_fell(const struct crew_member *member)
 {
     const int number = WIFSIGNALED(member->ended) ? WTERMSIG(member->ended)
                                                   : 0;
 
+    if (crew_starved(member)) return true;
     return !member->adopted && member->why[0] == '\0' &&
            number != SIGKILL && number != SIGTERM &&
            number != SIGINT && number != SIGHUP;
@@ -315,6 +333,9 @@ void crew_story(const struct crew_member *member, char out[CREW_STORY_BYTES])
         snprintf(out, CREW_STORY_BYTES, "%s", member->why);
     else if (member->adopted)
         snprintf(out, CREW_STORY_BYTES, "has ended");
+    else if (crew_starved(member))
+        snprintf(out, CREW_STORY_BYTES, "was killed by the system for want of "
+                 "memory (OOM kill)");
     else if (WIFSIGNALED(member->ended))
         snprintf(out, CREW_STORY_BYTES, "was killed by signal %d (%s)",
                  WTERMSIG(member->ended), strsignal(WTERMSIG(member->ended)));

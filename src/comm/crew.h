@@ -22,7 +22,8 @@ struct crew_far {
     void (*fence)(void *fleet); /* until nobody lives */
 };
 
-enum { CREW_STORY_BYTES = 96, CREW_FAR_POLLS = 400 };
+enum { CREW_STORY_BYTES = 96, CREW_FAR_POLLS = 400,
+       CREW_STARVED = 1 << 20 /* the system killed it for want of memory */ };
 
 struct crew_member {
     pid_t process;        /* 0: was never started */
@@ -33,7 +34,7 @@ struct crew_member {
     char why[CREW_STORY_BYTES]; /* it is gone; "": as `ended` says */
     int descriptor;       /* of the process; -1: it has ended */
     bool adopted;         /* how it ended cannot be known */
-    int ended;            /* as waitpid tells it */
+    int ended;            /* as waitpid tells it, and CREW_STARVED */
     uint64_t began;       /* when it began, by the system's count */
 };
 
@@ -80,6 +81,10 @@ void crew_signals(sigset_t *set);
 
 /* "was killed by signal 9 (Killed)", "ended with exit code 3". */
 void crew_story(const struct crew_member *member, char out[CREW_STORY_BYTES]);
+/* Adds CREW_STARVED to what waitpid told of a process of this machine. */
+int crew_ended(int ended);
+/* Whether the system killed it for want of memory. */
+bool crew_starved(const struct crew_member *member);
 /* Whether it ended by its own fault: not by a signal that others send. */
 bool crew_fell(const struct crew_member *member);
 /* Its state, as ps prints it: 'T' is stopped; 0: there is none. */

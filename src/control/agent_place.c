@@ -195,7 +195,7 @@ static void reap(struct agent *agent, int index)
     w->process = 0;
     w->fence_ns = 0;
     if (busy) {
-        w->ended = ended;
+        w->ended = crew_ended(ended);
         w->died_with = atomic_load(&place->ordered);
         w->idle_deaths = 0;
     } else if (w->idle_deaths < IDLE_DEATHS_MOST) {

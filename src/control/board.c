@@ -158,6 +158,11 @@ void board_planned(double seconds)
     atomic_store(&page->planned_ns, (int64_t)(1e9 * seconds));
 }
 
+void board_plan(size_t bytes)
+{
+    if (page != NULL) atomic_store(&page->plan_bytes, bytes);
+}
+
 void board_slots(size_t slot_bytes)
 {
     if (page != NULL) atomic_store(&page->slot_bytes, slot_bytes);

@@ -44,6 +44,8 @@ struct board_page {
     _Atomic int result;           /* status; once BOARD_ENDED */
     _Atomic int verdict;          /* enum board_verdict, after its sentence */
     _Atomic int64_t planned_ns;   /* predicted time of a step; 0: unknown */
+    _Atomic uint64_t plan_bytes;  /* of memory that the rank planned; 0:
+                                   * unknown */
     _Atomic uint64_t slot_bytes;  /* of a copy in memory; 0: there are none */
     _Atomic uint64_t copies;      /* made since the rank began */
     _Atomic int64_t carried;      /* step of the newest on the other node */
@@ -88,6 +90,8 @@ void board_judge(enum board_verdict verdict, const char *sentence);
 int board_state_file(void);
 /* The prediction of a step (option `machine`). */
 void board_planned(double seconds);
+/* The rank will take so much memory. */
+void board_plan(size_t bytes);
 /* The rank's copies in memory have that size. */
 void board_slots(size_t slot_bytes);
 /* One more copy was made. */

@@ -17,11 +17,13 @@
 #include "base/clock.h"
 #include "base/file.h"
 #include "base/log.h"
+#include "base/starved.h"
+#include "base/text.h"
 #include "control/watch.h"
 
 /* Restarts in a row without a step in between: of a rank that fails by itself,
  * and of one that somebody kills. */
-enum { IN_VAIN_ITSELF = 3, IN_VAIN_MOST = 12 };
+enum { IN_VAIN_ITSELF = 3, IN_VAIN_MOST = 12, STARVED_S = 3600 };
 static const int64_t back_off_ms[IN_VAIN_MOST + 1] = {
     0, 50, 200, 500, 1000, 1000, 2000, 2000, 4000, 4000, 8000, 8000, 8000};
 
@@ -266,6 +268,42 @@ static status fail_in_vain(const struct supervisor *s,
                                "every rank was", s->how->run);
 }
 
+/* The plan is the same for the next generation: it would be killed, too. */
+static status fail_starved(const struct supervisor *s,
+                           const struct incident *incident)
+{
+    const uint64_t planned =
+        atomic_load(&s->board->pages[incident->rank].plan_bytes);
+    const int64_t limit = s->fleet == NULL ? starved_limit() : 0;
+    char takes[32], most[32], plan[96] = "", group[96] = "";
+
+    if (planned > 0)
+        snprintf(plan, sizeof plan, "; the plan of a rank is %s beside its "
+                 "copies", text_bytes(takes, planned));
+    if (limit > 0)
+        snprintf(group, sizeof group, "; the control group of all may take %s",
+                 text_bytes(most, (uint64_t)limit));
+    const status result = status_fail(
+        ERR_MEMORY, __FILE__, __LINE__, "rank %d %s, for the second time "
+        "within an hour%s%s; the checkpoints stand", incident->rank,
+        incident->cause, plan, group);
+
+    return status_hint(result, "lockstep plan CONFIG --explain memory says "
+                               "what a rank takes; --copies 0 makes no copies "
+                               "in memory");
+}
+
+/* Whether it is the second such kill within an hour. */
+static bool starves(struct supervisor *s, const struct incident *incident)
+{
+    const int64_t before = s->starved_ns;
+
+    if (!incident->starved) return false;
+    s->starved_ns = incident->seen_ns;
+    return before != 0 &&
+           incident->seen_ns - before < (int64_t)STARVED_S * 1000000000;
+}
+
 /* Waits, but hears signals. */
 static void back_off(struct supervisor *s)
 {
@@ -355,6 +393,7 @@ static status run_generation(struct supervisor *s, bool *ended)
     open_incident(s, &incident);
     if (s->regroups || s->converts) s->asked = s->wished;
     s->regroups = s->converts = false;
+    if (starves(s, &incident)) return fail_starved(s, &incident);
     if (s->in_vain > (incident.itself ? IN_VAIN_ITSELF : IN_VAIN_MOST))
         return fail_in_vain(s, &incident);
     back_off(s);

@@ -199,7 +199,8 @@ static void see_death(const struct supervisor *s, int rank,
                                   .process = member->process,
                                   .seen_ns = clock_ns(),
                                   .itself = crew_fell(member),
-                                  .wrong = is_wrong(page)};
+                                  .wrong = is_wrong(page),
+                                  .starved = crew_starved(member)};
     snprintf(incident->cause, sizeof incident->cause, "%s", story);
     if (incident->wrong)
         snprintf(incident->cause, sizeof incident->cause, "gave up: %.230s",

@@ -23,6 +23,7 @@ struct incident {
     int64_t seen_ns;
     bool itself;          /* nobody killed it */
     bool wrong;           /* it says that it computes wrong numbers */
+    bool starved;         /* the system killed it for want of memory */
     char cause[256];
 };
 
@@ -62,6 +63,8 @@ struct supervisor {
     bool insists;         /* it came twice */
     struct sight *sights; /* owned, [ranks] */
     int incidents;        /* so far */
+    int64_t starved_ns;   /* when a rank was killed for want of memory; 0:
+                           * none was */
     int in_vain;          /* restarts since a step was last finished */
     int64_t most_steps;   /* finished by some rank, ever */
     int64_t last_step_ns; /* when */

@@ -228,6 +228,7 @@ static status open_log(struct trainer *t, const char *directory)
         LOG(DEBUG, "mesh", "nodes of %d ranks; rows of experts go %s",
             t->setup.mesh.node,
             t->setup.mesh.relays ? "once to each" : "straight");
+    board_plan(t->pipeline.bytes);
     LOG(DEBUG, "plan", "%zu bytes, %d threads", t->pipeline.bytes,
         trainer_first_stage(t)->request.machine.threads);
     return OK;

@@ -197,6 +197,12 @@ void crew_story(const struct crew_member *member, char out[CREW_STORY_BYTES])
     snprintf(out, CREW_STORY_BYTES, "ended");
 }
 
+bool crew_starved(const struct crew_member *member)
+{
+    (void)member;
+    return false;
+}
+
 bool crew_fell(const struct crew_member *member)
 {
     return cluster.rank[rank_of(member)].itself;

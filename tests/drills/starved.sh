@@ -1,0 +1,104 @@
+#!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
+# starved.sh - the control group of a supervised run has too little memory for a
+# moment: the system kills a rank, the incident says why, and the run ends in
+# the bytes of one that was left alone. Where it happens again, the run ends and
+# says what was planned and what the group may take.
+#
+#     BUILD=build tests/drills/starved.sh
+#
+# Exit 77 where no control group with a limit of memory can be made.
+. "${0%/*}/common.sh"
+LIMIT=240
+group=
+for place in /sys/fs/cgroup/memory /sys/fs/cgroup; do
+    mkdir "$place/lockstep-drill-$$" 2>/dev/null || continue
+    group=$place/lockstep-drill-$$
+    for most in memory.limit_in_bytes memory.max; do
+        [ ! -w "$group/$most" ] || break 2
+    done
+    rmdir "$group"
+    group=
+done
+if [ -z "$group" ]; then
+    echo "not run: no control group with a limit of memory can be made here"
+    exit 77
+fi
+give_back() { # all that is in the group was started here
+    local process
+    while read -r process; do
+        kill -9 "$process" 2>/dev/null
+    done <"$group/cgroup.procs"
+    until rmdir "$group" 2>/dev/null; do sleep 0.05; done
+    leave
+}
+trap give_back EXIT
+if [ -e "$group/memory.usage_in_bytes" ]; then used=memory.usage_in_bytes
+else used=memory.current; fi
+
+prepare
+wide="--set model.feed_forward=12000 --set validate.every=0 --set
+    checkpoint.every=20 --set train.steps=40"
+# shellcheck disable=SC2086
+must train config.yaml --run whole $wide --ranks 2 --threads 1
+
+# inside RUN ARGUMENT...: a run in the group, until its 8th step
+inside() {
+    local run=$1
+    shift
+    # shellcheck disable=SC2016,SC2086
+    start_until "$run" 8 "$@" || {
+        bad "inside $run" "no step 8" log
+        report
+    }
+}
+# The program is started by a shell that is in the group.
+real=$program
+cat >inside.sh <<'END'
+#!/bin/bash
+echo $$ >"$GROUP/cgroup.procs"
+exec "$REAL" "$@"
+END
+chmod +x inside.sh
+export GROUP=$group REAL=$real
+program=$room/inside.sh
+
+# Takes so many bytes in the group, fewer than a rank, for so many seconds.
+hog() { # BYTES SECONDS
+    # shellcheck disable=SC2016
+    bash -c 'echo $$ >"$GROUP/cgroup.procs"
+        exec timeout "$1" dd if=/dev/zero of=/dev/null bs="$0" \
+            count=1000000 2>/dev/null' "$1" "$2" &
+    disown
+}
+mib=1048576
+restrict() { # the group may take 32 MiB more than now
+    echo $(($(cat "$group/$used") + 32 * mib)) >"$group/$most"
+}
+
+# shellcheck disable=SC2086
+inside once train config.yaml --run once $wide --ranks 2 --threads 1 \
+    --supervised
+restrict
+hog $((64 * mib)) 0.3
+ends "a moment without memory" once $child
+program=$real
+lockstep incidents once >out 2>&1
+if grep -q "killed by the system for want of memory (OOM kill)" out
+then ok "the incident says why"
+else bad "the incident says why" "not said" out; fi
+echo -1 >"$group/$most"
+
+program=$room/inside.sh
+# shellcheck disable=SC2086
+inside twice train config.yaml --run twice $wide --ranks 2 --threads 1 \
+    --supervised
+restrict
+hog $((64 * mib)) 60
+ended $child
+code=$?
+check_said "no memory again" 71 "for the second time within an hour" $code log
+if grep -q "the plan of a rank is .* the control group of all may take" log
+then ok "what was planned, and what there is"
+else bad "what was planned, and what there is" "not said" log; fi
+report
