@@ -44,8 +44,9 @@ status moe_check_options(const struct model_kind *kind,
              (long long)groups, (long long)groups);
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
         if (rows[i].asked && rows[i].refused)
-            FAIL(ERR_CONFIG, "moe.%s: %s takes none; leave it out",
-                 rows[i].name, kind->name);
+            FAIL(ERR_CONFIG, "moe.%s: %s takes none; leave it out, or take one "
+                             "of the families that docs/generated/options.md "
+                             "names beside it", rows[i].name, kind->name);
     return OK;
 }
 

@@ -19,14 +19,33 @@ static const struct config_row rows[] = {
     ROW_FLAG("tie_word_embeddings", tied, false),
     ROW_FLAG("attention_bias", attention_bias, false),
     ROW_IDLE("use_sliding_window"), ROW_IDLE("sliding_window"),
-    ROW_IDLE("max_window_layers"), ROWS_QWEN_MIXTURE(128, 8, 768),
+    ROW_IDLE("max_window_layers"), ROW_IDLE("num_local_experts"), ROWS_QWEN_MIXTURE(128, 8, 768),
 };
+
+/* The number of experts, as transformers 5 writes it. */
+static status read_experts(struct model *model, const struct json *config,
+                           const char *source)
+{
+    const struct json *own = json_get(config, "num_experts");
+    int64_t local;
+
+    if (json_get(config, "num_local_experts") == NULL) return OK;
+    TRY(json_get_integer(config, source, "num_local_experts", &local));
+    if (local < 1 || local > EXPERTS_MAX ||
+        (own != NULL && local != model->moe.experts))
+        FAIL(ERR_CONFIG, "%s: num_local_experts: %lld; expected 1 to %d, and "
+                         "what num_experts says", source, (long long)local,
+             EXPERTS_MAX);
+    model->moe.experts = (int)local;
+    return OK;
+}
 
 static status read_more(struct model *model, const struct json *config,
                         const char *source)
 {
     bool used;
 
+    TRY(read_experts(model, config, source));
     TRY(json_get_bool_or(config, source, "use_sliding_window", false, &used));
     if (used) TRY(config_read_window(model, config, source, 4096));
     return config_read_dense(model, config, source);

@@ -37,6 +37,44 @@ sed -i 's/input_linear.weight/input_linear.height/' stacked/model.safetensors
 expect "no tensor of all experts" 65 "block_sparse_moe.input_linear.weight" \
     import stacked none
 
+# --- configurations of released mixtures: as many parameters as their authors say ---
+cat >released.yaml <<'END'
+version: 1
+model: {from: released}
+data: {train: [text.jsonl], sequence: 4096}
+train: {steps: 1, batch: 8, micro_batch: 1}
+END
+mkdir -p released
+python3 - "$tree/tests/golden/published_mixtures.jsonl" "$program" <<'END' \
+    >released.txt
+import json, subprocess, sys
+for line in open(sys.argv[1]):
+    row = json.loads(line)
+    with open("released/config.json", "w") as file:
+        json.dump(row["config"], file)
+    made = subprocess.run([sys.argv[2], "plan", "released.yaml"], text=True,
+                          capture_output=True)
+    found = [float(l.split()[1].replace(",", "")) / 1e9
+             for l in made.stdout.splitlines() if l.startswith("parameters  ")]
+    near = found and abs(found[0] / row["billions"] - 1) < 0.01
+    print("ok" if near else "bad", row["model"], found or made.stderr)
+END
+if [ "$(grep -c ^ok released.txt)" -ge 14 ] && ! grep -q ^bad released.txt; then
+    ok "configurations of $(grep -c ^ok released.txt) released mixtures"
+else bad "configurations of released mixtures" "see below" released.txt; fi
+
+# --- as transformers 5 writes it ---
+cp -r "$golden/qwen3_moe" local && chmod -R u+w local
+sed -i 's/"num_experts"/"num_local_experts"/' local/config.json
+must import local in-local
+must compare "$golden/qwen3_moe" in-local
+if grep -q "equal" log; then ok "qwen3_moe: num_local_experts"
+else bad "qwen3_moe: num_local_experts" "compare says otherwise" log; fi
+sed -i 's/"num_local_experts": 7/"num_experts": 7, "num_local_experts": 8/' \
+    local/config.json
+expect "qwen3_moe: two numbers of experts" 78 "what num_experts says" \
+    import local none
+
 # --- phimoe: settings that transformers ignores, or that cannot be ---
 cp -r "$golden/phimoe" phi && chmod -R u+w phi
 sed -i 's/"num_experts_per_tok": 2/"num_experts_per_tok": 3/' phi/config.json
