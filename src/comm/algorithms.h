@@ -87,6 +87,9 @@ size_t ordered_scratch(const struct group *group,
  * `first` on of a piece are summed into `out`. */
 void tree_sum(const struct operation *op, int leaves, int64_t piece,
               int64_t first, struct block out);
+/* Numbers as integers of few bits: op->call->narrow. */
+status narrow_reduce(struct operation *op);
+size_t narrow_scratch(const struct group *group, const struct comm_call *call);
 /* The own block straight to all, and theirs into the cut's rows. */
 status direct_gather(struct operation *op, const struct comm_block *own,
                      const struct cut *cut, int64_t rows);

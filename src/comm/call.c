@@ -221,6 +221,23 @@ static status check_rows(const struct group *group,
     return OK;
 }
 
+static status check_narrow(const struct group *group,
+                           const struct comm_call *call)
+{
+    const int bits = call->narrow.bits;
+
+    if (bits == 0) return OK;
+    if ((bits != 4 && bits != 8) || call->kind != COMM_REDUCE_SCATTER ||
+        call->out.dtype != DTYPE_F32 || call->in_counts == NULL ||
+        rows_of(call) != 1 || choose(group, call) != ALGORITHM_ORDERED)
+        FAIL(ERR_CONFIG, "%s by %s of %s in %d bits on group %s: ordered "
+                         "reduce-scatters of one row of float32 with counts "
+                         "can be in 4 or 8 bits", comm_kind_name(call->kind),
+             algorithm_name(choose(group, call)), dtype_name(call->out.dtype),
+             bits, group->label);
+    return OK;
+}
+
 status call_check(const struct group *group, const struct comm_call *call)
 {
     const char *name = comm_kind_name(call->kind);
@@ -232,6 +249,7 @@ status call_check(const struct group *group, const struct comm_call *call)
              reduces(call) ? ", float32 or float64" : "");
     TRY(check_leaves(group, call));
     TRY(check_rows(group, call));
+    TRY(check_narrow(group, call));
     if (!sizes_fit(group, call)) return fail_sizes(group, call);
     if (call->peer < 0 || call->peer >= group->size || call->tag < 0)
         FAIL(ERR_CONFIG, "%s on group %s: rank %d, tag %d: ranks are 0 to %d, "
@@ -259,6 +277,7 @@ size_t comm_scratch_bytes(const struct group *group,
 
     if (call->relay != NULL) return relay_scratch(call->relay);
     if (!reduces(call)) return 0;
+    if (call->narrow.bits > 0) return narrow_scratch(group, call);
     if (algorithm == ALGORITHM_ORDERED) {
         int64_t n = tensor_count(&call->out) / rows_of(call);
 
@@ -371,6 +390,7 @@ static status reduce_scatter(struct operation *op)
                           : bytes_of(&call->in) / own_roots(op->group, call),
         .out = call->out.data, .leaves = call->leaves};
 
+    if (call->narrow.bits > 0) return narrow_reduce(op);
     if (op->algorithm != ALGORITHM_ORDERED) return reduce_scatter_copy(op);
     return ordered_reduce(op, &ordered, NULL);
 }

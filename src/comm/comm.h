@@ -109,6 +109,12 @@ struct group {
     struct comm_rank *aside;     /* owned: of group_build_aside; else NULL */
 };
 
+/* A reduce-scatter of float32 with in_counts, whose numbers travel as integers
+ * of 8 or 4 bits with a scale for each 128 of them: rounded once among `node`
+ * consecutive ranks of the group (0: all), and once between such. Not exact.
+ * bits 0: as they are. */
+struct comm_narrow { int bits, node; };
+
 /* One operation. Tensors are dense; n counts elements.
  *   SEND         in [n] to peer          RECV     out [n] from peer
  *   ALL_REDUCE   out [n], in [n]; out.data == in.data allowed
@@ -140,6 +146,7 @@ struct comm_call {
     int64_t pieces;       /* rows that are cut alike; 0: 1 */
     const struct comm_block *send, *receive; /* [size]; as the counts */
     const struct comm_relay *relay; /* likewise; NULL: none */
+    struct comm_narrow narrow;
     int peer;             /* rank of the group */
     int tag;              /* of send and recv, 0 or more */
     int leaves;           /* of the grid; 0: each rank has one root */
@@ -197,6 +204,9 @@ status comm_run_alone(struct group *group, struct comm_call call);
 /* Scratch that a call needs, bytes; the same on all ranks. */
 size_t comm_scratch_bytes(const struct group *group,
                           const struct comm_call *call);
+
+/* Bytes that a rank sends in a narrow reduce-scatter. */
+int64_t comm_narrow_sent(const int64_t *counts, int size, int rank, int bits);
 
 status comm_all_reduce(struct group *group, struct tensor out,
                        struct tensor in, enum reduction reduction);

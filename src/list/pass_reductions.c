@@ -9,6 +9,7 @@
 #include "list/passes.h"
 
 #include "base/arena.h"
+#include "plan/exchange.h"
 
 struct reductions {
     struct step_list *out;
@@ -125,10 +126,7 @@ static status start(struct reductions *r, int chunk, int round, int item)
     if (list_group(r->pipeline, &i).size == 1)
         return put_sum(r, chunk, round, item);
     i.calls = 1;
-    i.bytes = count_roots(stage) *
-              (stage->shards.units[residence->unit].gradients -
-               shard_all_gradients(&stage->shards, residence->unit)) *
-              dtype_bytes(program_real(&stage->program));
+    i.bytes = exchange_scatter(stage, residence->unit);
     return list_put(r->out, i);
 }
 

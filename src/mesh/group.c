@@ -131,6 +131,23 @@ void mesh_batch_members(const struct mesh *mesh,
     }
 }
 
+int mesh_batch_run(const struct mesh *mesh, axis_set axes)
+{
+    bool ends = false;
+    int run = 1;
+
+    for (int i = BATCH_AXES - 1; i >= 0; i--) {
+        const enum axis axis = batch_axes[i];
+        const int size = mesh->size[axis], inside = mesh->inside[axis];
+
+        if (!(axes >> axis & 1) || size == 1) continue;
+        if (inside == 0 || (ends && inside > 1)) return 0;
+        run *= inside;
+        ends = ends || inside < size;
+    }
+    return ends ? run : 0;
+}
+
 /* ---- ranks that divide the experts ---- */
 
 static const enum axis expert_axes[] = {AXIS_EXPERT, AXIS_CONTEXT,

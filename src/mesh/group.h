@@ -52,6 +52,9 @@ void mesh_batch_members(const struct mesh *mesh,
                         const struct mesh_order *order,
                         const struct place *place, axis_set axes,
                         int *members);
+/* So many of those ranks follow each other on one node, as many on each; 0: all
+ * are on one, or they do not. */
+int mesh_batch_run(const struct mesh *mesh, axis_set axes);
 /* Whether `axes` are all axes of the batch that are longer than 1: then the
  * group of all that share the batch is meant. Shard and expert alone never are,
  * for they have groups of their own. */

@@ -114,6 +114,33 @@ static int64_t exchange_roots(int64_t roots, int64_t elements,
            exchange_all_reduce(elements, side->size, side->rank);
 }
 
+struct comm_narrow exchange_narrow(const struct stage *stage, int unit)
+{
+    const axis_set divided = shard_class(&stage->shards, unit)->divided;
+
+    return (struct comm_narrow){
+        stage->request.reduction.bits,
+        mesh_batch_run(&stage->request.mesh, divided)};
+}
+
+int64_t exchange_scatter(const struct stage *stage, int unit)
+{
+    const struct shards *s = &stage->shards;
+    const struct shard_class *class = shard_class(s, unit);
+    const int64_t roots =
+        stage->gradients.roots.count > 1 ? stage->gradients.roots.count : 1;
+    const int64_t others =
+        s->units[unit].gradients - shard_all_gradients(s, unit);
+
+    if (stage->request.reduction.bits == 0)
+        return size_product(roots * others,
+                            dtype_bytes(program_real(&stage->program)));
+    return comm_narrow_sent(
+        s->shard_gradient_sizes + (int64_t)unit * s->most,
+        class->ranks / class->parts, shard_index(s, unit),
+        stage->request.reduction.bits);
+}
+
 /* Gradients of a unit of which this rank owns `own` elements, once a round. */
 static void add_gradients(struct exchanges *out, const struct stage *stage,
                           int unit)
@@ -131,7 +158,7 @@ static void add_gradients(struct exchanges *out, const struct stage *stage,
     if (all == 0) return; /* frozen */
     add_side(out, &s.divide, (struct exchange){
         .what = SENT_GRADIENTS, .calls = rounds, .kind = COMM_REDUCE_SCATTER,
-        .bytes = size_product(roots * (all - own), bytes)});
+        .bytes = size_product(rounds, exchange_scatter(stage, unit))});
     if (own == 0) return;
     const int64_t left = s.divide.size > 1 ? 1 : roots;
     const bool parted = shard_class(shards, unit)->parts > 1;

@@ -21,6 +21,10 @@ struct group_id {
     enum group_kind kind;
     int number;          /* enum axis; axis_set; of the stage */
 };
+/* How gradients of a unit travel to their owners. */
+struct comm_narrow exchange_narrow(const struct stage *stage, int unit);
+/* Bytes that this rank sends them in a round. */
+int64_t exchange_scatter(const struct stage *stage, int unit);
 /* Some axes of those that share the batch. */
 struct group_id group_id_axes(const struct mesh *mesh, axis_set axes);
 

@@ -61,6 +61,8 @@ struct stage_request {
         int rounds;        /* more than 0: divided gradients are reduced after
                             * every micro-batch, which is then all that `batch`
                             * and `grid` say; a step has so many */
+        int bits;          /* of a gradient on its way to its owner (numerics
+                            * fast only); 0: as it is */
         bool piped;        /* ... which are the micro-batches of the schedule;
                             * else it runs once for each round */
     } reduction;

@@ -137,3 +137,37 @@ status rounds_choose(struct setup *setup, bool *alone)
     *alone = !r->reduction.piped;
     return OK;
 }
+
+status rounds_format(struct setup *setup)
+{
+    static const char *const names[] = {"real", "int8", "int4"};
+    static const int bits[] = {0, 8, 4};
+    const struct options *o = &setup->set->values;
+    const char *name = o->zero_format, *near = text_nearest(name, names, 3);
+    struct stage_request *r = &setup->request;
+    int which = 0;
+
+    while (which < 3 && strcmp(name, names[which]) != 0) which++;
+    if (which == 3)
+        FAIL(ERR_CONFIG, "zero_format: %s is not real, int8 or int4%s%s", name,
+             near ? "; nearest: " : "", near ? near : "");
+    r->reduction.bits = bits[which];
+    if (which == 0) return OK;
+    if (strcmp(o->numerics.mode, "fast") != 0)
+        FAIL(ERR_CONFIG, "zero_format: %s rounds gradients before ranks add "
+                         "them up, so the bits show the layout; set "
+                         "numerics.mode=fast, or zero_format=real", name);
+    if (r->dtype == DTYPE_F64)
+        FAIL(ERR_CONFIG, "zero_format: %s is for gradients in float32, but "
+                         "train.dtype is float64; set zero_format=real", name);
+    if (r->mesh.size[AXIS_TENSOR] > 1)
+        FAIL(ERR_CONFIG, "zero_format: %s rounds copies of norms and biases on "
+                         "tensor ranks beside different neighbours, and they "
+                         "would drift apart; set mesh.tensor=1, or "
+                         "zero_format=real", name);
+    if (division_axes(&r->division) == 0)
+        FAIL(ERR_CONFIG, "zero_format: %s is for gradients that go to those "
+                         "who own them, but zero=%s divides nothing; zero1, "
+                         "zero2, fsdp and hsdp do", name, o->zero);
+    return OK;
+}

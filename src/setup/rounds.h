@@ -13,6 +13,10 @@
  * each round. ERR_CONFIG: zero_reduce=each where it cannot be; says why. */
 status rounds_choose(struct setup *setup, bool *alone);
 
+/* How many bits gradients have on their way to their owners (zero_format).
+ * ERR_CONFIG: another word, or what cannot be; says why. */
+status rounds_format(struct setup *setup);
+
 /* Why gradients cannot be reduced after each micro-batch, in `out`; NULL: they
  * can. Once rounds_choose has decided that a step reduces them once. */
 enum { ROUNDS_REASON = 320 };

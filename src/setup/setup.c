@@ -287,7 +287,7 @@ status setup_use_grid(struct setup *setup, const struct grid *grid)
         setup->grid = *grid;
         TRY(fit_grid(&fit, &setup->grid, &changed));
     }
-    setup->exact = !changed && !(r->method.striped &&
+    setup->exact = !changed && r->reduction.bits == 0 && !(r->method.striped &&
                                  setup->mesh.size[AXIS_CONTEXT] > 1);
     r->grid = setup->grid;
     r->grid.data = setup->grid.data / setup->ranks;
@@ -490,6 +490,7 @@ static status resolve_request(struct setup *setup)
                          o->train.batch * o->data.sequence));
     TRY(choose_isa(o->numerics.isa, &r->machine.isa));
     TRY(check_zero(setup));
+    TRY(rounds_format(setup));
     TRY(grid_resolve(&setup->grid, &asked, &facts));
     TRY(check_tensor(setup));
     TRY(check_expert(setup));

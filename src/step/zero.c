@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "comm/lives.h"
+#include "plan/exchange.h"
 #include "step/zero_codes.h"
 
 enum { SHARD, COPIES };
@@ -156,6 +157,7 @@ static struct comm_call scatter_call(const struct zero *z, int unit,
         .in_counts = s->shard_gradient_sizes + (int64_t)unit * s->most,
         .leaves = gradient_leaves(g),
         .root_stride = gradient_root_stride(g, use),
+        .narrow = exchange_narrow(z->stage, unit),
         .scratch = class->scratch[SHARD],
         .scratch_bytes = class->scratch_bytes[SHARD]};
 }

@@ -118,6 +118,16 @@ printf '%s\n' "ranks=2 mesh.tensor=2" \
 steps=3 model narrow_fast $small train.dtype=bfloat16 numerics.mode=fast \
     numerics.grid_tensor=1 model.layers=2
 
+# Gradients as integers: near the exact ones, and as many bytes as planned.
+printf '%s\n' "ranks=2 mesh.data=2 zero=zero2 zero_format=int8" \
+    "ranks=4 mesh.data=4 zero=fsdp zero_format=int8 mesh.node=2" \
+    "ranks=4 mesh.data=4 zero=zero1 zero_format=int8 train.micro_batch=1" \
+    "ranks=4 mesh.data=4 zero=zero2 zero_format=int4 mesh.node=2" \
+    "ranks=4 mesh.data=2 mesh.shard=2 zero=hsdp zero_format=int8 zero_reduce=once" \
+    "ranks=4 mesh.data=2 mesh.pipe=2 zero=zero2 zero_format=int8 schedule.name=dualpipe train.micro_batch=1" \
+    >layouts.txt
+steps=3 model few_bits $small numerics.mode=fast model.layers=2 model.tied=true
+
 # Products in 8 and 4 bits: every kind of scale, block and rounding. Blocks are
 # counted from leaves and chunks that no layout cuts.
 { printf '%s\n' "ranks=1 train.micro_batch=1 train.threads=3" \
