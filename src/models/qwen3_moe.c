@@ -19,7 +19,8 @@ static const struct config_row rows[] = {
     ROW_FLAG("tie_word_embeddings", tied, false),
     ROW_FLAG("attention_bias", attention_bias, false),
     ROW_IDLE("use_sliding_window"), ROW_IDLE("sliding_window"),
-    ROW_IDLE("max_window_layers"), ROW_IDLE("num_local_experts"), ROWS_QWEN_MIXTURE(128, 8, 768),
+    ROW_IDLE("max_window_layers"), ROW_IDLE("num_local_experts"),
+    ROWS_QWEN_MIXTURE(128, 8, 768),
 };
 
 /* The number of experts, as transformers 5 writes it. */

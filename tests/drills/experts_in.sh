@@ -1,0 +1,134 @@
+#!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
+# experts_in.sh - mixtures of experts of every family come in and go out, as
+# different programs write them; configurations of released models are read.
+. "${0%/*}/common.sh"
+prepare
+golden=$tree/tests/golden/models
+
+# --- from a Hugging Face directory and back ---
+for name in mixtral deepseek deepseek_v2 deepseek_v2_lite deepseek_v3 \
+    qwen2_moe qwen3_moe olmoe granitemoe glm4_moe gpt_oss phimoe llama4; do
+    must import "$golden/$name" "in-$name"
+    must export "in-$name" "out-$name"
+    lockstep compare "$golden/$name" "out-$name" >out 2>&1
+    if [ $? -eq 0 ] && grep -q "equal" out; then
+        ok "$name: imported and exported, every tensor the same"
+    else
+        bad "$name: imported and exported" "compare says otherwise" out
+    fi
+done
+must score "$golden/mixtral" --tokens "$golden/mixtral/tokens.json" \
+    --dtype float64 --json
+if grep -q '"loss": 4.2227878407' log; then ok "score: transformers' loss"
+else bad "score" "another loss than 4.2227878407" log; fi
+
+# --- files with all experts of a block in one tensor ---
+cp -r "$golden/granitemoe" stacked && chmod -R u+w stacked
+sed -i 's/"num_local_experts": 6/"num_local_experts": 7/' stacked/config.json
+expect "another number of experts" 65 "has shape [6, 36], the model needs" \
+    import stacked none
+sed -i 's/"logits_scaling": 6.0/"logits_scaling": 0/' stacked/config.json
+expect "a multiplier of zero" 78 "logits_scaling: 0; expected more than 0" \
+    import stacked none
+cp "$golden/granitemoe/config.json" stacked
+sed -i 's/input_linear.weight/input_linear.height/' stacked/model.safetensors
+expect "no tensor of all experts" 65 "block_sparse_moe.input_linear.weight" \
+    import stacked none
+
+# --- configurations of released mixtures: as many parameters as their authors say ---
+cat >released.yaml <<'END'
+version: 1
+model: {from: released}
+data: {train: [text.jsonl], sequence: 4096}
+train: {steps: 1, batch: 8, micro_batch: 1}
+END
+mkdir -p released
+python3 - "$tree/tests/golden/published_mixtures.jsonl" "$program" <<'END' \
+    >released.txt
+import json, subprocess, sys
+for line in open(sys.argv[1]):
+    row = json.loads(line)
+    with open("released/config.json", "w") as file:
+        json.dump(row["config"], file)
+    made = subprocess.run([sys.argv[2], "plan", "released.yaml"], text=True,
+                          capture_output=True)
+    found = [float(l.split()[1].replace(",", "")) / 1e9
+             for l in made.stdout.splitlines() if l.startswith("parameters  ")]
+    near = found and abs(found[0] / row["billions"] - 1) < 0.01
+    print("ok" if near else "bad", row["model"], found or made.stderr)
+END
+if [ "$(grep -c ^ok released.txt)" -ge 14 ] && ! grep -q ^bad released.txt; then
+    ok "configurations of $(grep -c ^ok released.txt) released mixtures"
+else bad "configurations of released mixtures" "see below" released.txt; fi
+
+# --- as transformers 5 writes it ---
+cp -r "$golden/qwen3_moe" local && chmod -R u+w local
+sed -i 's/"num_experts"/"num_local_experts"/' local/config.json
+must import local in-local
+must compare "$golden/qwen3_moe" in-local
+if grep -q "equal" log; then ok "qwen3_moe: num_local_experts"
+else bad "qwen3_moe: num_local_experts" "compare says otherwise" log; fi
+sed -i 's/"num_local_experts": 7/"num_experts": 7, "num_local_experts": 8/' \
+    local/config.json
+expect "qwen3_moe: two numbers of experts" 78 "what num_experts says" \
+    import local none
+
+# --- phimoe: settings that transformers ignores, or that cannot be ---
+cp -r "$golden/phimoe" phi && chmod -R u+w phi
+sed -i 's/"num_experts_per_tok": 2/"num_experts_per_tok": 3/' phi/config.json
+expect "phimoe: three experts of a token" 78 "have 2 experts" import phi none
+sed 's/"short_mscale": 1.243, //; s/"short_mscale": 1.243,//' \
+    "$golden/phimoe/config.json" >phi/config.json
+expect "phimoe: one of two scales" 78 "not both above 0" import phi none
+sed 's/noise": 0.3/noise": 0/' "$golden/phimoe/config.json" >phi/config.json
+expect "phimoe: no logit is near" 78 "router_jitter_noise: 0" import phi none
+
+# --- llama4: what cannot be, and the text part of a model that sees images ---
+cp -r "$golden/llama4" four && chmod -R u+w four
+four() { sed "$1" "$golden/llama4/config.json" >four/config.json; }
+four 's/"num_experts_per_tok": 1/"num_experts_per_tok": 2/'
+expect "llama4: two experts of a token" 78 "have 1 expert" import four none
+four 's/"attention_chunk_size": 7/"attention_chunk_size": null/'
+expect "llama4: chunks of no size" 78 "attention_chunk_size is null" import four none
+four 's/"use_qk_norm"/"moe_layers": [1, 4], "use_qk_norm"/'
+expect "llama4: experts of no layer" 78 "moe_layers: entry 1" import four none
+four 's/"use_qk_norm"/"layer_types": ["chunked_attention", "full_attention", \
+    "sliding_attention", "full_attention"], "use_qk_norm"/'
+expect "llama4: a window" 78 "full_attention and chunked_attention" \
+    import four none
+python3 - "$golden/llama4" seeing <<'END'
+import json, os, sys
+from_, to = sys.argv[1:]
+os.mkdir(to)
+text = json.load(open(from_ + "/config.json"))
+text["attn_temperature_tuning"] = 4  # as some files say it
+json.dump({"model_type": "llama4", "text_config": text, "vision_config": {},
+           "architectures": ["Llama4ForConditionalGeneration"],
+           "boi_token_index": 1, "eoi_token_index": 2, "image_token_index": 3,
+           "tie_word_embeddings": False, "torch_dtype": "float32"},
+          open(to + "/config.json", "w"))
+data = open(from_ + "/model.safetensors", "rb").read()
+size = int.from_bytes(data[:8], "little")
+head = {k if k == "__metadata__" else "language_model." + k: v
+        for k, v in json.loads(data[8:8 + size]).items()}
+head = json.dumps(head).encode()
+with open(to + "/model.safetensors", "wb") as out:
+    out.write(len(head).to_bytes(8, "little") + head + data[8 + size:])
+END
+must import seeing in-seeing
+must export in-seeing out-seeing
+if lockstep compare "$golden/llama4" out-seeing >out 2>&1; then
+    ok "llama4: the text part of a model that sees images"
+else bad "llama4: the text part" "compare says otherwise" out; fi
+must train config.yaml --run four-run --set model.family=llama4 \
+    --set model.layers=4 --set moe.experts=4 --set model.window=5 \
+    --set model.rope_skip=2 --set model.window_skip=2 --set train.steps=3 \
+    --set model.temper_floor=3 --set model.init_std=0.4 --set model.qk_norm=true
+must generate four-run --prompt "the " --tokens 12 --temperature 0
+first=$(tail -n 1 log)
+must export four-run four-out
+must generate four-out --prompt "the " --tokens 12 --temperature 0
+if [ "$(tail -n 1 log)" = "$first" ]; then ok "llama4: the same text"
+else bad "llama4" "another text" log; fi
+report
