@@ -364,7 +364,9 @@ static status round_operand(struct run *run,
     for (int i = 0; i < groups->experts; i++) {
         const struct expert_part part = part_of(few, run, USE_WGRAD, i);
 
-        if (part.count > 0)
+        /* Of frozen experts nobody reads the sums; ranks that divide experts
+         * come here, one that has them all does not. */
+        if (part.count > 0 && param_has_gradient(part.param))
             TRY(round_part(run, &part, gradient, rows,
                            tensor_rows(all, part.first, part.count)));
     }
