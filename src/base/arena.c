@@ -10,6 +10,7 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
+#include "base/fault.h"
 #include "base/lent.h"
 #include "base/text.h"
 
@@ -107,7 +108,7 @@ static status block_map(struct arena *arena, size_t bytes)
         FAIL(ERR_MEMORY, "%s needs %s, this machine has %s", arena->name,
              text_bytes(asked, bytes), text_bytes(present, physical_bytes()));
     TRY(round_up(mapped + first, page, &mapped));
-    block = map_aligned(mapped);
+    block = fault_due("memory.take") ? MAP_FAILED : map_aligned(mapped);
     if (block == MAP_FAILED)
         FAIL(ERR_MEMORY, "%s: the system refused %s of memory", arena->name,
              text_bytes(asked, bytes));
@@ -288,7 +289,7 @@ status memory_take(size_t count, size_t item_bytes, void **out)
 
     *out = NULL;
     TRY(heap_size(count, item_bytes, &bytes));
-    start = calloc(1, bytes + SIZE_BYTES);
+    start = fault_due("memory.take") ? NULL : calloc(1, bytes + SIZE_BYTES);
     if (start == NULL)
         FAIL(ERR_MEMORY, "the system refused %s of memory",
              text_bytes(asked, bytes));
@@ -311,7 +312,9 @@ status memory_grow(void **pointer, size_t count, size_t item_bytes)
     }
     TRY(heap_size(count, item_bytes, &bytes));
     before = heap_size_of(*pointer);
-    start = realloc((char *)*pointer - SIZE_BYTES, bytes + SIZE_BYTES);
+    start = fault_due("memory.take")
+                ? NULL
+                : realloc((char *)*pointer - SIZE_BYTES, bytes + SIZE_BYTES);
     if (start == NULL)
         FAIL(ERR_MEMORY, "the system refused %s of memory",
              text_bytes(asked, bytes));

@@ -9,17 +9,16 @@
 #include "lockstep.h"
 
 /* Two builds of one version are two programs. */
-static uint32_t hash_program(void)
+static status hash_program(uint32_t *hash)
 {
     struct text text = {0};
-    uint32_t hash = 0;
+    status result = file_read("/proc/self/exe", (size_t)1 << 28, &text);
 
-    if (file_read("/proc/self/exe", (size_t)1 << 28, &text) == OK)
-        hash = crc32c(0, text.bytes, text.length);
-    else
-        status_clear(); /* then the version must do */
+    *hash = result == OK ? crc32c(0, text.bytes, text.length) : 0;
     text_free(&text);
-    return hash;
+    if (result == OK || result == ERR_MEMORY) return result;
+    status_clear(); /* then the version must do */
+    return OK;
 }
 
 /* One line for everything that must agree: "train.batch=16". */
@@ -28,11 +27,13 @@ static status describe(const struct options_set *set, struct text *out)
     const char *const *names;
     const int count = options_names(&names);
     struct text value = {0};
+    uint32_t hash;
     status result;
 
+    TRY_GOTO(done, result, hash_program(&hash));
     TRY_GOTO(done, result,
              text_printf(out, "program=%s (build %08x, numerics %d)\n",
-                         LOCKSTEP_VERSION, hash_program(),
+                         LOCKSTEP_VERSION, hash,
                          LOCKSTEP_NUMERICS_VERSION));
     for (int i = 0; i < count; i++) {
         if (options_may_differ(names[i])) continue;
