@@ -364,7 +364,7 @@ static status round_operand(struct run *run,
     for (int i = 0; i < groups->experts; i++) {
         const struct expert_part part = part_of(few, run, USE_WGRAD, i);
 
-        /* Of frozen experts nobody reads the sums; ranks that divide experts
+        /* Nobody reads the sums of frozen experts; ranks that divide experts
          * come here, one that has them all does not. */
         if (part.count > 0 && param_has_gradient(part.param))
             TRY(round_part(run, &part, gradient, rows,
