@@ -128,26 +128,42 @@ static const char *parameter_name(const struct model *model, int index, int i,
     return out;
 }
 
+/* Does `name` say the block `layer` (-1: any) before its last `own` bytes:
+ * "model.layers.7.", or an end of it after a dot, such as "7."? */
+static bool says_block(const struct model *model, const char *name,
+                       size_t own, int layer)
+{
+    const char *prefix = model->kind->layer_prefix;
+    const size_t before = strlen(name) - own;
+    char all[LORA_MODULE_BYTES], rest[LORA_MODULE_BYTES], *end;
+
+    snprintf(rest, sizeof rest, "%.*s", (int)before - 1, name);
+    const char *number = lora_last(rest);
+    const long found = strtol(number, &end, 10);
+
+    if (before > sizeof rest || end == number || *end != 0 || found < 0 ||
+        found >= model->layers || (layer >= 0 && found != layer))
+        return false;
+    snprintf(all, sizeof all, "%.*s%s",
+             (int)(strstr(prefix, "%d") - prefix), prefix, number);
+    return ends_at_dot(all, rest);
+}
+
 /* Does target_parameters' `name` have the part of block `layer`? Layer -1: of
  * any block. */
 static bool names_parameter(const struct model *model, const char *name,
                             int layer, int index)
 {
-    const char *prefix = model->kind->layer_prefix, *own;
-    const size_t before = (size_t)(strstr(prefix, "%d") - prefix);
     char memory[LORA_NAME_BYTES + 8];
+    const char *own;
 
-    if (strncmp(name, prefix, before) == 0) { /* of one block */
-        char *end;
-        const long number = strtol(name + before, &end, 10);
-
-        if (*end != '.' || (layer >= 0 && number != layer)) return false;
-        name = end + 1;
-    }
     if (strcmp(name, "weight") == 0) return false;
     for (int i = 0; (own = parameter_name(model, index, i, memory)) != NULL;
          i++)
-        if (ends_at_dot(own, name)) return true;
+        if (ends_at_dot(own, name) ||
+            (ends_at_dot(name, own) && strlen(name) > strlen(own) &&
+             says_block(model, name, strlen(own), layer)))
+            return true;
     return false;
 }
 

@@ -32,7 +32,8 @@ CASES = {
         target_parameters=["mlp.gate.weight"])),
     "experts_apart": ("deepseek_v3", dict(
         r=3, lora_alpha=4, target_modules=None,
-        target_parameters=["model.layers.1.mlp.experts.down_proj",
+        target_parameters=["1.mlp.experts.down_proj",
+                           "model.layers.2.mlp.experts.down_proj",
                            "experts.gate_up_proj"],
         rank_pattern={"experts.gate_up_proj": 1},
         alpha_pattern={r".*\.gate_up_proj": 5})),
