@@ -28,10 +28,13 @@ const char *coded_refusal(const struct precision_use *use)
 
 /* ---- which ---- */
 
-static bool is_read_rounded(const struct step *step, int param)
+/* Whether products of the recipe are all that the step does with it. */
+static bool is_read_rounded(const struct step *step, const struct param *param)
 {
-    return step->few && step->layer->kind == LAYER_LINEAR &&
-           step->param[0] == param;
+    const enum layer_kind kind = step->layer->kind;
+
+    return step->few && !param->spec.vector && !param->spec.adapter &&
+           (kind == LAYER_LINEAR || kind == LAYER_EXPERTS);
 }
 
 /* Bytes of a parameter in a room: whole runs of PARAM_ALIGN numbers. */
@@ -53,7 +56,7 @@ static bool can_be(const struct program *p, const struct shards *shards,
 {
     const struct param *of = &p->params.items[param];
 
-    return !of->spec.vector && of->uses == 1 && !of->shared &&
+    return of->uses == 1 && !of->shared &&
            of->cols * bits_of(p) % 8 == 0 &&
            !shard_stays(shards, shard_unit_of(shards, param));
 }
@@ -67,7 +70,7 @@ static void find(struct coded *coded, const struct program *p,
         for (int j = 0; j < step_uses(step); j++) {
             const int param = step_use(step, j).param;
 
-            if (param >= 0 && is_read_rounded(step, param))
+            if (param >= 0 && is_read_rounded(step, &p->params.items[param]))
                 coded->params[param].is = can_be(p, shards, param);
         }
     }

@@ -118,6 +118,19 @@ printf '%s\n' "ranks=2 mesh.tensor=2" \
 steps=3 model narrow_fast $small train.dtype=bfloat16 numerics.mode=fast \
     numerics.grid_tensor=1 model.layers=2
 
+# Experts and their adapters, gathered as codes.
+printf '%s\n' "ranks=2 mesh.data=2 zero=fsdp train.recompute=block" \
+    "ranks=4 mesh.data=2 mesh.expert=2 zero=fsdp" \
+    "ranks=8 mesh.data=2 mesh.expert=2 mesh.tensor=2 zero=fsdp mesh.expert_tensor=1 train.micro_batch=2" \
+    "ranks=4 mesh.data=2 mesh.shard=2 zero={weights:[shard],gradients:[shard],states:[data,shard]} fsdp.prefetch=3" \
+    "ranks=4 mesh.data=2 mesh.pipe=2 zero=fsdp schedule.name=breadth-first train.micro_batch=1" \
+    "ranks=4 mesh.data=2 mesh.pipe=2 zero=fsdp schedule.name=zb-v train.micro_batch=1" \
+    >layouts.txt
+coded="train.dtype=bfloat16 fsdp.gather_format=recipe model.layers=4
+    model.family=mixtral moe.experts=4 moe.top_k=2 numerics.high_last=0"
+steps=3 model coded $small $coded numerics.recipe=fp8-tiles
+steps=3 model coded_lora $small $coded numerics.recipe=nvfp4 lora.rank=2 "lora.targets=[q_proj, w2]"
+
 # Gradients as integers: near the exact ones, and as many bytes as planned.
 printf '%s\n' "ranks=2 mesh.data=2 zero=zero2 zero_format=int8" \
     "ranks=4 mesh.data=4 zero=fsdp zero_format=int8 mesh.node=2" \
