@@ -519,6 +519,50 @@ TEST(an_incident_of_the_supervisor_before_is_open)
     arena_free(&arena);
 }
 
+/* Every set of lost nodes: whether each lost one has a keeper that is left. */
+static int sets_survived(const struct fleet *f, int lost_count)
+{
+    int survived = 0;
+
+    for (unsigned set = 1; set < 1u << f->count; set++) {
+        bool whole = __builtin_popcount(set) == lost_count;
+
+        for (int i = 0; i < f->count; i++)
+            if ((set >> i & 1) != 0 && (set >> f->nodes[i].partner & 1) != 0)
+                whole = false;
+        survived += whole;
+    }
+    return survived;
+}
+
+/* Wang et al. 2023, "GEMINI", 5.1: groups of two, the last one of three. */
+TEST(copies_survive_all_losses_that_two_copies_can)
+{
+    static struct fleet f;
+    char said[256], expected[96];
+
+    for (int n = 2; n <= 7; n++) {
+        const int pairs = n * (n - 1) / 2;
+        const int fatal = n % 2 == 0 ? n / 2 : (n + 3) / 2;
+
+        f.count = n;
+        for (int i = 0; i < n; i++) {
+            f.nodes[i] = (struct node){.partner = -1};
+            snprintf(f.nodes[i].name, sizeof f.nodes[i].name, "n%d", i);
+        }
+        fleet_pair(&f);
+        for (int i = 0; i < n; i++)
+            CHECK(f.nodes[i].partner >= 0 && f.nodes[i].partner != i);
+        EQUAL_INT(sets_survived(&f, 1), n);
+        EQUAL_INT(sets_survived(&f, 2), pairs - fatal);
+        if (n == 6) EQUAL_INT(sets_survived(&f, 3), 8); /* one of each pair */
+        fleet_survives(&f, said);
+        snprintf(expected, sizeof expected, "of two at once %d of %d pairs",
+                 pairs - fatal, pairs);
+        CHECK(strstr(said, expected) != NULL);
+    }
+}
+
 TEST_MAIN(an_incident_of_the_supervisor_before_is_open,
           calls_that_ended_between_reports_are_not_open,
           fences_end_when_ranks_have_ended,
@@ -532,4 +576,5 @@ TEST_MAIN(an_incident_of_the_supervisor_before_is_open,
           a_device_that_fails_ends_the_run_and_blames_no_node,
           an_agent_that_died_has_no_lease,
           copies_are_moved_or_given_up,
-          nodes_are_forgiven_when_none_is_left)
+          nodes_are_forgiven_when_none_is_left,
+          copies_survive_all_losses_that_two_copies_can)
