@@ -244,6 +244,8 @@ void meter_clear(struct meter *meter)
 
 void meter_record(struct meter *meter, bool records)
 {
-    for (int i = 0; i < meter->track_count; i++)
-        meter->tracks[i].records = records && meter->spans != NULL;
+    const bool now = records && meter->spans != NULL;
+
+    for (int i = 0; i < meter->track_count; i++) /* others read it meanwhile */
+        if (meter->tracks[i].records != now) meter->tracks[i].records = now;
 }

@@ -75,10 +75,10 @@ status far_open(struct device **out, const struct device_choice *choice)
     TRY(memory_take(1, sizeof *device, &memory));
     *out = device = memory;
     *device = (struct device){0};
-    TRY(queue_build(&device->kernels, device, choice->haste,
-                    choice->launch_bytes));
-    TRY(queue_build(&device->copies, device, choice->haste,
-                    PART_BYTES + PART_BYTES / 4));
+    TRY(queue_build(&device->kernels, &(struct queue_about){
+        "kernels", device, choice->haste, choice->launch_bytes}));
+    TRY(queue_build(&device->copies, &(struct queue_about){
+        NULL, device, choice->haste, PART_BYTES + PART_BYTES / 4}));
     TRY(threads_build(&device->threads, choice->threads));
     return enlist(device);
 }

@@ -5,6 +5,7 @@
 #include <pthread.h>
 #include <stdio.h>
 #include <string.h>
+#include "base/meter.h"
 
 enum { REASON_BYTES = 480, ROOM_PIECES = 8 };
 
@@ -12,9 +13,13 @@ struct piece {
     queue_work *work;
     struct piece *next;
     struct event after;   /* it begins then */
+    struct meter_track *track; /* that it counts into; NULL: none */
+    enum meter_kind scope;
+    int instruction;      /* of the step's list, that gave it */
 };
 
 struct queue {
+    const char *name;     /* of its track; NULL: nobody meters it */
     void *owner;
     enum device_haste haste;
     pthread_mutex_t lock;
@@ -57,7 +62,11 @@ static void do_first(struct queue *queue)
 
     pthread_mutex_unlock(&queue->lock);
     event_await(piece->after);
+    meter_attach(piece->track);
+    meter_scope(piece->scope);
+    meter_instruction(piece->instruction);
     result = piece->work(queue->owner, piece + 1);
+    meter_attach(NULL);
     pthread_mutex_lock(&queue->lock);
     if (result != OK) keep_error(queue, result);
     queue->first = piece->next;
@@ -80,17 +89,18 @@ static void *queue_main(void *argument)
     return NULL;
 }
 
-status queue_build(struct queue **out, void *owner, enum device_haste haste,
-                   size_t told_bytes)
+status queue_build(struct queue **out, const struct queue_about *about)
 {
     struct queue *queue;
     void *memory = NULL;
 
     TRY(memory_take(1, sizeof *queue, &memory));
     *out = queue = memory;
-    *queue = (struct queue){.owner = owner, .haste = haste,
-                            .told_bytes = arena_aligned(told_bytes),
-                            .bytes = ROOM_PIECES * arena_aligned(told_bytes)};
+    const size_t told = arena_aligned(about->told_bytes);
+
+    *queue = (struct queue){.owner = about->owner, .name = about->name,
+                            .haste = about->haste, .told_bytes = told,
+                            .bytes = ROOM_PIECES * told};
     pthread_mutex_init(&queue->lock, NULL);
     pthread_cond_init(&queue->change, NULL);
     TRY(memory_take(queue->bytes, 1, &memory));
@@ -130,6 +140,16 @@ static void *take_room(struct queue *queue, size_t bytes)
     return at;
 }
 
+/* Work that is given in a step counts into a track of the queue, as what the
+ * rank does counts into its own. */
+static void find_track(const struct queue *queue, struct piece *piece)
+{
+    if (queue->name == NULL || meter_thread.track == NULL) return;
+    piece->track = meter_background(queue, queue->name);
+    piece->scope = meter_thread.track->scope;
+    piece->instruction = meter_instruction_now();
+}
+
 /* Room is given back all at once, when nothing is left to do. */
 void *queue_begin(struct queue *queue, queue_work *work, size_t bytes)
 {
@@ -142,6 +162,7 @@ void *queue_begin(struct queue *queue, queue_work *work, size_t bytes)
     queue->open = take_room(queue, sizeof *queue->open + bytes);
     queue->open->work = work;
     queue->open->after = queue->after;
+    find_track(queue, queue->open);
     queue->after = (struct event){0};
     return queue->open + 1;
 }

@@ -20,9 +20,13 @@ struct event {
 /* A piece of work; `told`: what was written into its room. */
 typedef status queue_work(void *owner, void *told);
 
-/* told_bytes: room of the largest piece. */
-status queue_build(struct queue **out, void *owner, enum device_haste haste,
-                   size_t told_bytes);
+struct queue_about {
+    const char *name;     /* of its track in traces; NULL: nobody meters it */
+    void *owner;          /* that work gets */
+    enum device_haste haste;
+    size_t told_bytes;    /* room of the largest piece */
+};
+status queue_build(struct queue **out, const struct queue_about *about);
 void queue_free(struct queue *queue); /* does what is left; NULL allowed */
 
 /* Room of `bytes` for a piece of work, zeroed, and more for the same one. */

@@ -63,6 +63,43 @@ static void add_unaccounted(struct profile *p, double ms)
     p->rows[p->count - 1].calls = 1;
 }
 
+/* One row, of a step; returns its milliseconds. */
+static double take_row(struct profile *profile, const struct meter_row *from,
+                       double steps)
+{
+    struct profile_row *to = &profile->rows[profile->count];
+
+    if (from->calls == 0 || profile->count == METER_ROWS_MAX) return 0;
+    *to = (struct profile_row){
+        .kind = from->kind, .name = from->name,
+        .calls = (double)from->calls / steps,
+        .ms = 1e-6 * (double)from->own_ns / steps,
+        .flops = from->flops / steps, .bytes = from->bytes / steps,
+        .lane_flops = from->lane_flops / steps};
+    memcpy(to->label, from->label, sizeof to->label);
+    memcpy(to->shape, from->shape, sizeof to->shape);
+    to->limit_ms = limit_of(to, &profile->limits);
+    profile->count++;
+    return to->ms;
+}
+
+/* Kernels that another thread made are those of a device apart: the rank, which
+ * waits for them, has that time in no row of its own. */
+static double take_kernels(struct profile *profile,
+                           const struct meter_track *track, double steps)
+{
+    double ms = 0;
+
+    for (int i = 0; i < track->row_count; i++) {
+        const enum meter_kind kind = track->rows[i].kind;
+
+        if (kind == METER_MATMUL || kind == METER_ATTENTION ||
+            kind == METER_MEMORY || kind == METER_OPTIMIZER)
+            ms += take_row(profile, &track->rows[i], steps);
+    }
+    return ms;
+}
+
 void profile_take(struct profile *profile, const struct meter *meter,
                   const struct profile_limits *limits)
 {
@@ -75,22 +112,15 @@ void profile_take(struct profile *profile, const struct meter *meter,
                                            steps};
     for (int i = 0; i < track->row_count; i++) {
         const struct meter_row *from = &track->rows[i];
-        struct profile_row *to = &profile->rows[profile->count];
 
         if (from->kind == METER_OTHER)
             unaccounted += 1e-6 * (double)from->own_ns / steps;
-        if (from->kind == METER_OTHER || from->calls == 0) continue;
-        *to = (struct profile_row){
-            .kind = from->kind, .name = from->name,
-            .calls = (double)from->calls / steps,
-            .ms = 1e-6 * (double)from->own_ns / steps,
-            .flops = from->flops / steps, .bytes = from->bytes / steps,
-            .lane_flops = from->lane_flops / steps};
-        memcpy(to->label, from->label, sizeof to->label);
-        memcpy(to->shape, from->shape, sizeof to->shape);
-        to->limit_ms = limit_of(to, limits);
-        profile->count++;
+        else
+            take_row(profile, from, steps);
     }
+    for (int t = 1; t < meter->used; t++)
+        unaccounted -= take_kernels(profile, &meter->tracks[t], steps);
+    if (unaccounted < 0) unaccounted = 0; /* the device worked beside it */
     /* There is a step, so there is a row that was left out. */
     if (profile->count < METER_ROWS_MAX) add_unaccounted(profile, unaccounted);
     qsort(profile->rows, (size_t)profile->count, sizeof *profile->rows,

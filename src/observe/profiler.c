@@ -10,7 +10,8 @@
 enum {
     SPANS = 1 << 17,  /* of a trace; what does not fit is counted */
     CARRIERS = 12,    /* threads with messages: one for each group */
-    READER = 1        /* the thread that reads batches ahead */
+    READER = 1,       /* the thread that reads batches ahead */
+    DEVICE = 1        /* the one of a device apart that runs kernels */
 };
 
 int64_t profiler_values(const struct mesh *mesh)
@@ -30,7 +31,8 @@ status profiler_build(struct profiler *profiler, struct team *team,
                     sizeof *profiler->kinds, &kinds));
     profiler->kinds = kinds;
     return meter_build(&profiler->meter,
-                       READER + (profiler->ranks > 1 ? CARRIERS : 0),
+                       READER + (profiler->device ? DEVICE : 0) +
+                           (profiler->ranks > 1 ? CARRIERS : 0),
                        profiler->trace != NULL ? SPANS : 0);
 }
 
@@ -67,6 +69,12 @@ static status write_trace(struct profiler *profiler)
                         path, sizeof path));
     return trace_file_write(&profiler->meter, profiler->rank,
                             profiler->title, path);
+}
+
+bool profiler_reads(const struct profiler *profiler)
+{
+    return profiler->done == 0 ||
+           (profiler->trace != NULL && !profiler->written);
 }
 
 status profiler_end(struct profiler *profiler)
@@ -217,6 +225,7 @@ status profiler_finish(struct profiler *profiler, struct team *team,
     void *profile = NULL;
 
     if (profiler->done == 0) return OK;
+    TRY(device_finish(&stage->stream));
     TRY(measure_limits(stage, &limits));
     TRY(memory_take(1, sizeof *profiler->profile, &profile));
     profiler->profile = profile;

@@ -17,6 +17,7 @@ struct profiler {
     int64_t done;
     int rank, ranks;
     bool written;         /* the trace is */
+    bool device;          /* a device apart runs the kernels */
     double *kinds;        /* owned, [ranks][METER_KINDS] ms, once ended */
     struct profile *profile; /* owned, once ended; NULL: no step was done */
 };
@@ -30,6 +31,9 @@ void profiler_free(struct profiler *profiler);
  * steps. */
 void profiler_begin(struct profiler *profiler);
 status profiler_end(struct profiler *profiler);
+/* Whether profiler_end reads what all threads have counted: none may count
+ * meanwhile. */
+bool profiler_reads(const struct profiler *profiler);
 
 /* After the last step, and the last use of the stage's gradients and moments,
  * in which memory's bandwidth is measured. product_flops: a second, of float32

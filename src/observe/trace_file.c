@@ -121,9 +121,10 @@ static status write_all(const struct meter *meter, int rank,
     TRY_GOTO(done, result, name_event(&out, "process_name", rank, 0, name));
     for (int t = 0; t < meter->used; t++) {
         const char *own = meter->tracks[t].name;
-        const bool reads = strcmp(own, "host") == 0;
+        const bool plain = strcmp(own, "host") == 0 ||
+                           strcmp(own, "kernels") == 0;
 
-        snprintf(name, sizeof name, "%s%s", t == 0 || reads ? "" : "messages, ",
+        snprintf(name, sizeof name, "%s%s", t == 0 || plain ? "" : "messages, ",
                  own);
         TRY_GOTO(done, result, name_event(&out, "thread_name", rank, t,
                                           t == 0 ? "steps" : name));

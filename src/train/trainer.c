@@ -33,8 +33,8 @@ static void free_all(struct trainer *t)
     keeper_free(&t->keeper);
     train_step_free(&t->step);
     feed_close(&t->feed);
+    pipeline_free(&t->pipeline); /* its device may count until then */
     profiler_free(&t->profiler);
-    pipeline_free(&t->pipeline);
     setup_free(&t->setup);
     run_tokenizer_free(&t->tokenizer);
     run_dir_close(&t->run);

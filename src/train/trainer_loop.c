@@ -263,6 +263,7 @@ static status one_step(struct trainer *t)
 {
     profiler_begin(&t->profiler);
     TRY(plain_step(t));
+    if (profiler_reads(&t->profiler)) TRY(pipeline_finish(&t->pipeline));
     if (profiler_end(&t->profiler) == OK) return OK;
     /* A trace that cannot be written is no reason to lose the run. */
     fprintf(stderr, "notice    no trace: %s\n", status_message());

@@ -577,6 +577,7 @@ status trainer_open(struct trainer *t)
     t->traces = t->predicted.numbered || t->setup.mesh.size[AXIS_PIPE] > 1;
     TRY(team_most(&t->team, &t->traces));
     t->profiler.trace = t->request->trace;
+    t->profiler.device = trainer_first_stage(t)->device != NULL;
     t->profiler.title = t->request->set->values.run.dir;
     return profiler_build(&t->profiler, &t->team,
                           t->setup.rate.steps - t->counters.step);

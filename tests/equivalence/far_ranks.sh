@@ -230,6 +230,26 @@ for LOCKSTEP_FAR in late early; do
 done
 }
 
+# Kernels count where they run: names, calls, operations and bytes.
+kernels_of() { # RUN
+    awk '/"rows": \[/ { rows = 1 } rows && /"(kind|name|label|calls|flops|bytes)"/ {
+        gsub(/^ */, ""); row = row $0 }
+        rows && /}/ { if (row ~ /matmul|attention|memory|optimizer/) print row
+                      row = "" }' "$1/profile.json" | sort
+}
+kernels_of whole >near.rows
+# shellcheck disable=SC2086
+for LOCKSTEP_FAR in late early; do
+    rm -rf far
+    must train config.yaml --run far $run --set device=far --trace far.json
+    kernels_of far >far.rows
+    if [ "$(grep -c . near.rows)" -ge 15 ] && cmp -s near.rows far.rows &&
+        grep -q '"name":"thread_name".*"name":"kernels"' far.json
+    then ok "a profile of kernels, $LOCKSTEP_FAR"
+    else bad "a profile of kernels, $LOCKSTEP_FAR" "$(diff near.rows far.rows)"
+    fi
+done
+
 # ---- other commands ----
 
 # prints WORD...: the same bytes on both devices.
