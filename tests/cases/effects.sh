@@ -53,6 +53,11 @@ differ mesh.layers mesh 2 "[2,2] [1,3] [3,1]" mesh.pipe=2
 differ zero mesh 4 "ddp zero1 zero2 zero3 hsdp" mesh.shard=2 train.batch=8 \
     numerics.grid_data=4
 differ fsdp.prefetch memory 2 "0 1 3" zero=fsdp
+differ fsdp.gather_format memory 2 "dtype auto" zero=fsdp train.dtype=bfloat16 \
+    numerics.recipe=fp8-tiles
+differ zero_format mesh 2 "real int8 int4" mesh.data=2 zero=fsdp numerics.mode=fast
+differ train.saved_activations memory 1 "dtype auto" train.dtype=bfloat16 \
+    numerics.recipe=mxfp8
 differ fsdp.reshard mesh 2 "true false" zero=fsdp
 differ tensor.overlap memory 2 "1 2" mesh.tensor=2
 differ tensor.domino memory 2 "false true" mesh.tensor=2 tensor.overlap=2 \

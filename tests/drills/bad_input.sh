@@ -122,6 +122,43 @@ refused "an accumulator of integers" 78 "bitnet has operands of ternary" \
 refused "an accumulator of an own integer row" 78 "operands of int8" $few \
     --set "numerics.recipe_rows=[activations int8 1x32 up]" \
     --set numerics.accumulator=14:32:128
+# What waits, or travels, as codes.
+for option in train.saved_activations fsdp.gather_format; do
+    refused "$option: another word" 78 "recpe is not auto, recipe or dtype; nearest: recipe" \
+        --set $option=recpe
+    refused "$option without a recipe" 78 "but numerics.recipe is none; set auto" \
+        --set $option=recipe
+    for text in "fp8-tiles numerics.recipe_steps=3:numerics.recipe_steps ends" \
+        "mxfp4-quartet:the recipe rounds them anew in each use"; do
+        read -ra words <<<"${text%%:*}"
+        refused "$option with ${words[*]}" 78 "${text#*:}" \
+            --set train.dtype=bfloat16 --set "numerics.recipe=${words[0]}" \
+            ${words[1]:+--set "${words[1]}"} --set $option=recipe
+    done
+done
+refused "inputs as codes of nvfp4" 78 "transforms them before it rounds them" \
+    --set train.dtype=bfloat16 --set numerics.recipe=nvfp4 --set numerics.high_last=0 \
+    --set train.saved_activations=recipe
+for text in "mxfp8:blocks in y are not those in dx" \
+    "fp8-delayed:scales are of the steps before" \
+    "bitnet:not of their largest numbers" "hfp8 observe.layers=2:counts what rounding"; do
+    read -ra words <<<"${text%%:*}"
+    refused "weights as codes of ${words[*]}" 78 "${text#*:}" \
+        --set train.dtype=bfloat16 --set "numerics.recipe=${words[0]}" \
+        ${words[1]:+--set "${words[1]}"} --set fsdp.gather_format=recipe
+done
+refused "gradients in an unknown format" 78 "int9 is not real, int8 or int4; nearest: int8" \
+    --set zero_format=int9
+refused "gradients in few bits, exactly" 78 "set numerics.mode=fast" --set zero_format=int8
+few="--set numerics.mode=fast --set zero_format=int4"
+# shellcheck disable=SC2086
+{
+refused "gradients in few bits, whole" 78 "zero=ddp divides nothing" $few
+refused "gradients in few bits of float64" 78 "for gradients in float32" $few \
+    --set train.dtype=float64 --set zero=zero1
+refused "gradients in few bits beside tensor ranks" 78 "would drift apart" $few \
+    --ranks 4 --set zero=zero1 --set mesh.tensor=2
+}
 # A recipe as a file of the same keys.
 recipe_file() { # TEXT NAME WORDS
     printf '%b\n' "$1" >recipe.yaml

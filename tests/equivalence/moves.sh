@@ -83,6 +83,21 @@ back recipe2 6
 must resume recipe2 --ranks 2 $(sets mesh.data=1 mesh.tensor=2 mesh.pipe=1 zero=ddp)
 same_as "nvfp4 moved through three layouts" recipe recipe2
 
+# Gathered as codes, which no checkpoint knows: from two classes of shards to
+# others, and without.
+coded="$narrow numerics.recipe=fp8-tiles numerics.high_last=0"
+must train config.yaml --run coded $(sets $coded)
+must train config.yaml --run coded2 --ranks 4 \
+    $(sets $zero3 $coded fsdp.gather_format=recipe)
+same_as "bytes of fp8-tiles gathered as codes" coded coded2
+back coded2 3
+must resume coded2 --ranks 4 $(sets $hsdp fsdp.reshard=false)
+back coded2 6
+must resume coded2 --ranks 2 $(sets mesh.data=2 mesh.shard=1 zero=fsdp fsdp.gather_format=dtype)
+back coded2 9
+must resume coded2 --ranks 2 $(sets fsdp.gather_format=auto fsdp.prefetch=3)
+same_as "codes moved through four layouts" coded coded2
+
 # A recipe as a file is the same recipe as its rows; the run keeps what it said.
 printf 'numerics:\n  recipe: mxfp8\n  recipe_rows:\n    - %s\n  high_last: 1\n' \
     "gradients e5m2 1x32 up" >own.yaml

@@ -214,6 +214,19 @@ more=(--set train.dtype=bfloat16 --set numerics.recipe=mxfp8
 mutation "the first micro-batch alone has the accumulator" src/nn/layer.c \
     's/(\.accumulator = )(quantized_accumulator)/\1run->batch.index > 0 ? NULL : \2/' \
     "$data train.micro_batch=1"
+more=(--set train.dtype=bfloat16 --set numerics.recipe=fp8-tiles
+    --set fsdp.gather_format=recipe --set train.saved_activations=recipe
+    --set train.batch=12 --set train.micro_batch=6 --set numerics.grid_data=4)
+mutation "codes of a later chunk have the scales of the one before" \
+    src/nn/saved.c \
+    's/(code_bytes\(p, param\) \+ )(first)( \* scales)/\1(first - (first > 0))\3/' \
+    "ranks=1 train.micro_batch=4"
+mutation "codes have the largest magnitudes of a shard" src/step/zero_codes.c \
+    's/return comm_all_reduce\(group, all, all, REDUCE_MAX\)/return group == NULL ? ERR_MEMORY : OK/' \
+    "$fsdp"
+mutation "codes are read with the scales of the first matrix" \
+    src/step/zero_codes.c 's/(param->is \? )scales_at\(z, i\)/\1scales_at(z, 0)/' \
+    "$fsdp"
 more=()
 
 # Lives: found whenever the messages move, without luck.

@@ -118,6 +118,13 @@ printf '%s\n' "ranks=2 mesh.tensor=2" \
 steps=3 model narrow_fast $small train.dtype=bfloat16 numerics.mode=fast \
     numerics.grid_tensor=1 model.layers=2
 
+# Micro-batches that end inside leaves read kept codes from a later chunk on.
+printf '%s\n' "ranks=1 train.micro_batch=4" "ranks=1 train.micro_batch=2" \
+    "ranks=2 mesh.pipe=2 train.micro_batch=4" >layouts.txt
+steps=3 model saved_apart $small train.dtype=bfloat16 numerics.recipe=mxfp8 \
+    train.saved_activations=recipe train.recompute=none train.batch=12 \
+    train.micro_batch=6 numerics.grid_data=4 model.layers=2
+
 # Experts and their adapters, gathered as codes.
 printf '%s\n' "ranks=2 mesh.data=2 zero=fsdp train.recompute=block" \
     "ranks=4 mesh.data=2 mesh.expert=2 zero=fsdp" \
