@@ -375,13 +375,27 @@ static void add_product(struct machine *m, const struct wanted_product *p,
         .threads = threads, .seconds = INFINITY};
 }
 
+/* Tokens of a sequence: W adds up one after the other. */
+static int64_t sequence_of(const struct calibrate_request *r,
+                           const struct measured_product *row)
+{
+    for (int i = 0; i < r->wanted_count; i++)
+        if (r->wanted[i].m == row->m && r->wanted[i].n == row->n &&
+            r->wanted[i].k == row->k && r->wanted[i].kind == row->kind)
+            return r->wanted[i].sequence;
+    return GRANULE;
+}
+
 static status measure_product(struct calibration *c,
                               struct measured_product *row)
 {
     static void (*const prepares[])(struct operands *, const int64_t *) = {
-        case_product_nt, case_product_nn, case_product_tn};
-    const struct bench_case job = {"matmul", "", {row->m, row->n, row->k},
-                                   prepares[row->kind], case_product_run};
+        case_product_nt, case_product_nn, case_product_w};
+    const struct bench_case job = {
+        "matmul", "",
+        {row->m, row->n, row->k, sequence_of(c->request, row)},
+        prepares[row->kind],
+        row->kind == PRODUCT_TN ? case_product_w_run : case_product_run};
 
     calibrate_type(c, row->bits);
     c->turn_floats = CALIBRATE_NEAR /
@@ -416,8 +430,9 @@ static int usual_products(struct wanted_product *out, int bits)
             for (int up = 1; up <= 4; up += 3) {
                 const int64_t k = widths[w], n = up * k, m = tokens[t];
                 const struct wanted_product uses[] = {
-                    {m, n, k, PRODUCT_NT, bits}, {m, k, n, PRODUCT_NN, bits},
-                    {n, k, m, PRODUCT_TN, bits}};
+                    {m, n, k, PRODUCT_NT, bits, 0},
+                    {m, k, n, PRODUCT_NN, bits, 0},
+                    {n, k, m, PRODUCT_TN, bits, 0}};
 
                 memcpy(out + count, uses, sizeof uses);
                 count += PRODUCT_KINDS;

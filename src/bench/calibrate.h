@@ -15,6 +15,7 @@ struct wanted_product {
     int64_t m, n, k;
     enum product_kind kind;
     int bits;             /* of an element: 16 or 32 */
+    int64_t sequence;     /* tokens; of kind tn, whose k is tokens */
 };
 
 struct calibrate_request {

@@ -66,6 +66,32 @@ void case_product_tn(struct operands *o, const int64_t *s)
     o->t[2] = case_operand(o, s[2], s[1]);
 }
 
+void case_product_w(struct operands *o, const int64_t *s)
+{
+    case_product_tn(o, s);
+    o->t[0] = case_operand_real(o, s[0], s[1]);
+    o->segment = s[3];
+}
+
+status case_product_w_run(const struct kernels *k, struct stream *stream,
+                          struct operands *o)
+{
+    struct sum_segment segments[CASE_SEGMENTS];
+    const int64_t tokens = o->t[1].shape[1];
+    const int64_t count =
+        o->segment > 0 && tokens % o->segment == 0 &&
+                tokens / o->segment <= CASE_SEGMENTS
+            ? tokens / o->segment : 1;
+    const struct sum_order order = {segments, count, (int)count};
+    const struct matmul p = {.c = o->t[0], .a = o->t[1], .b = o->t[2],
+                             .order = &order};
+
+    for (int64_t i = 0; i < count; i++)
+        segments[i] = (struct sum_segment){i * (tokens / count),
+                                           tokens / count, (int)i};
+    return k->matmul(stream, &p);
+}
+
 status case_product_run(const struct kernels *k, struct stream *stream,
                           struct operands *o)
 {

@@ -5,7 +5,8 @@
 
 #include "kernels/kernels.h"
 
-enum { CASE_TENSORS = 9, CASE_OPERANDS = 16, CASE_INTEGERS = 8192 };
+enum { CASE_TENSORS = 9, CASE_OPERANDS = 16, CASE_INTEGERS = 8192,
+       CASE_SEGMENTS = 64 };
 
 /* Operands of one call, filled with numbers that follow from nothing but their
  * order. Those that a narrow table has narrow are of `dtype`; of a float32
@@ -22,6 +23,7 @@ struct operands {
     struct tensor t[CASE_TENSORS];
     double flops, bytes;   /* of one call: work that cannot be avoided */
     double lane_flops;     /* of flops, what is no product */
+    int64_t segment;       /* case_product_w: tokens of a leaf */
     int64_t every; /* of a product, row 0, that many rows on, and so on are
                     * made, and the last one; 0: all */
     /* Before results of a narrow table are compared; NULL: nothing. */
@@ -53,6 +55,11 @@ struct tensor case_operand_real(struct operands *o, int64_t rows,
 void case_product_nn(struct operands *o, const int64_t *size);
 void case_product_nt(struct operands *o, const int64_t *size);
 void case_product_tn(struct operands *o, const int64_t *size);
+/* tn as W makes it: c is float32, and sequences of size[3] tokens are leaves
+ * (0, or where that does not divide k: one leaf). */
+void case_product_w(struct operands *o, const int64_t *size);
+status case_product_w_run(const struct kernels *k, struct stream *stream,
+                          struct operands *o);
 status case_product_run(const struct kernels *k, struct stream *stream,
                         struct operands *o);
 

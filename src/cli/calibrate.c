@@ -19,12 +19,18 @@ struct wishes {
     struct calibrate_request *request; /* types */
 };
 
-static void wish(struct wishes *w, int64_t m, int64_t n, int64_t k, int bits)
+/* of: bits and tokens of a sequence. */
+static void wish(struct wishes *w, int64_t m, int64_t n, int64_t k,
+                 struct wanted_product of)
 {
-    if (w->count + 3 > CALIBRATE_SHAPES) return;
-    w->items[w->count++] = (struct wanted_product){m, n, k, PRODUCT_NT, bits};
-    w->items[w->count++] = (struct wanted_product){m, k, n, PRODUCT_NN, bits};
-    w->items[w->count++] = (struct wanted_product){n, k, m, PRODUCT_TN, bits};
+    const struct wanted_product uses[] = {
+        {m, n, k, PRODUCT_NT, of.bits, of.sequence},
+        {m, k, n, PRODUCT_NN, of.bits, of.sequence},
+        {n, k, m, PRODUCT_TN, of.bits, of.sequence}};
+
+    if (w->count + PRODUCT_KINDS > CALIBRATE_SHAPES) return;
+    memcpy(w->items + w->count, uses, sizeof uses);
+    w->count += PRODUCT_KINDS;
 }
 
 /* One type of 16 bits is measured: the first that a configuration has. */
@@ -54,13 +60,15 @@ static status wish_plan(struct wishes *w, const struct options_set *set,
     TRY_GOTO(done, result, shape_of(&shape, &setup.model,
                                     setup.request.length));
     wish_type(w->request, &setup.request);
-    const int bits = dtype_bytes(setup.request.dtype) == 2 ? 16 : 32;
+    const struct wanted_product of = {
+        .bits = dtype_bytes(setup.request.dtype) == 2 ? 16 : 32,
+        .sequence = setup.request.length};
     const int64_t tokens = setup.request.micro_batch * setup.request.length;
 
     for (int i = 0; i < shape.product_count; i++)
         wish(w, tokens, shape.products[i].outputs, shape.products[i].inputs,
-             bits);
-    wish(w, tokens, shape.vocab, shape.width, bits);
+             of);
+    wish(w, tokens, shape.vocab, shape.width, of);
 done:
     setup_free(&setup);
     return result;
