@@ -659,6 +659,11 @@ const struct bench_case bench_cases[] = {
     QUANTIZED("mxfp8, features", 0), QUANTIZED("mxfp8, tokens", 1),
     QUANTIZED("fp8-tensor", 2), QUANTIZED("nvfp4, features", 3),
     QUANTIZED("nvfp4, dy of dW", 4),
+#define CODED(shape, way) \
+    {"block_encode", shape, {2048, 768, way}, case_codes, case_encode_run}, \
+    {"block_decode", shape, {2048, 768, way}, case_codes, case_decode_run}
+    CODED("fp8-tiles, weight", 0), CODED("nvfp4, weight", 1),
+    CODED("mxfp8, x of dW", 2),
     {"rope", "4096 x 12 x 64", {4096, 0, 0}, rope_prepare, rope_run},
     {"gather_rows", "4096 of 32000 x 768", {4096, 768, 32000}, lookup_prepare,
      gather_run},

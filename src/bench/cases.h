@@ -68,6 +68,14 @@ void case_quantize(struct operands *o, const int64_t *size);
 status case_quantize_run(const struct kernels *k, struct stream *stream,
                          struct operands *o);
 
+/* Codes of operands: numbers at 0, in at 1, codes at 2, scales at 3, peaks at
+ * 4. */
+void case_codes(struct operands *o, const int64_t *size);
+status case_encode_run(const struct kernels *k, struct stream *stream,
+                       struct operands *o);
+status case_decode_run(const struct kernels *k, struct stream *stream,
+                       struct operands *o);
+
 /* y of bitnet. */
 void case_integers(struct operands *o, const int64_t *size);
 status case_integers_run(const struct kernels *k, struct stream *stream,

@@ -1,10 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* cases_quantize.c - rounding an operand of 2,048 tokens as recipes do, and
- * products of integers.
+ * products of integers; matrices as codes.
  *
  * Sizes: [rows, columns, way]; out at 0, in at 1. Of products [m, n, k]: c at
  * 0, codes of x at 1, of W at 2, their scales at 3 and 4. */
 #include "bench/cases.h"
+
+#include <string.h>
+
+#include "kernels/codes.h"
 
 enum { ROWS_MAX = 2048, WAYS = 5 };
 
@@ -73,6 +77,74 @@ static struct tensor codes_of(struct operands *o, int64_t rows, int64_t cols,
             (int8_t)((int)((state >> 8) % (uint32_t)(2 * most + 1)) - most);
     }
     return tensor_2d(room.data, DTYPE_U8, rows, cols);
+}
+
+/* Ways of codes, as cases.c names them. */
+static const struct block_coding codings[] = {
+    {.format = FORMAT_E4M3, .block_rows = 128, .block_cols = 128,
+     .scale = SCALE_CEIL},
+    {.format = FORMAT_E2M1, .block_rows = 16, .block_cols = 16,
+     .scale = SCALE_TWO},
+    {.format = FORMAT_E4M3, .block_rows = 32, .block_cols = 1,
+     .scale = SCALE_CEIL}};
+
+/* The way of the operands, with one span of rows and one of columns. */
+static struct block_coding coding_of(const struct operands *o,
+                                     struct quantize_span span[2])
+{
+    struct block_coding coding = codings[o->integers[0]];
+
+    for (int i = 0; i < 2; i++)
+        span[i] = (struct quantize_span){0, o->t[1].shape[i], 0, false};
+    coding.rows = &span[0];
+    coding.cols = &span[1];
+    coding.row_spans = coding.col_spans = 1;
+    return coding;
+}
+
+void case_codes(struct operands *o, const int64_t *s)
+{
+    struct quantize_span span[2];
+    int64_t blocks;
+
+    case_quantize(o, s);
+    const struct block_coding coding = coding_of(o, span);
+
+    blocks = coding_blocks(&coding);
+    o->t[2] = codes_of(o, s[0], s[1], 127);
+    o->t[3] = case_operand_real(o, 1, blocks);
+    if (scale_is_power(coding.scale))
+        memset(o->t[3].data, 127, (size_t)blocks);
+    o->t[4] = case_operand_real(o, 1, blocks);
+    o->bytes = (double)(dtype_bytes(o->t[1].dtype) * s[0] * s[1] +
+                        s[0] * code_row_bytes(coding.format, s[1]) +
+                        blocks * code_scale_bytes(coding.scale));
+}
+
+status case_encode_run(const struct kernels *k, struct stream *stream,
+                       struct operands *o)
+{
+    struct quantize_span span[2];
+    const struct block_coding coding = coding_of(o, span);
+    const struct block_encode call = {
+        .what = ENCODE_ALL, .in = o->t[1], .coding = coding,
+        .peaks = o->t[4].data, .scales = o->t[3].data, .codes = o->t[2].data,
+        .row_bytes = code_row_bytes(coding.format, o->t[1].shape[1])};
+
+    return k->block_encode(stream, &call);
+}
+
+status case_decode_run(const struct kernels *k, struct stream *stream,
+                       struct operands *o)
+{
+    struct quantize_span span[2];
+    const struct block_coding coding = coding_of(o, span);
+    const struct block_decode call = {
+        .out = o->t[0], .coding = coding, .scales = o->t[3].data,
+        .codes = o->t[2].data,
+        .row_bytes = code_row_bytes(coding.format, o->t[1].shape[1])};
+
+    return k->block_decode(stream, &call);
 }
 
 void case_integers(struct operands *o, const int64_t *s)
