@@ -10,6 +10,7 @@
 
 #include "checkpoint/convert.h"
 #include "models/lora.h"
+#include "inference/joined.h"
 #include "inference/merge.h"
 
 enum {
@@ -397,14 +398,18 @@ static int64_t written_bytes(const struct exporting *e)
 /* The names that PEFT gives them: of the model inside its own. */
 static status add_adapters(struct exporting *e)
 {
+    char experts[LORA_NAME_BYTES];
+
     if (e->session.model.lora.rank == 0)
         FAIL(ERR_CONFIG, "%s: has no adapters (lora.rank); leave --adapter "
                          "out", e->session.path);
-    if (lora_is_unnamed(&e->session.model))
+    if (lora_is_joined(&e->session.model) &&
+        !lora_experts(&e->session.model, experts))
         FAIL(ERR_CONFIG, "%s: files of %s have all experts of a block in one "
-                         "tensor, beside which PEFT has no names for adapters "
-                         "of each; leave --adapter out to merge them",
-             e->session.path, e->session.model.kind->name);
+                         "tensor that is turned, beside which PEFT has no "
+                         "place for adapters of each; leave --adapter out to "
+                         "merge them", e->session.path,
+             e->session.model.kind->name);
     e->parts.only = PARTS_ADAPTERS;
     e->parts.prefix = "base_model.model.";
     return session_parts_add(&e->parts, &e->stage, "weight",
@@ -457,19 +462,22 @@ static status open_source(struct exporting *e, const char *model)
 /* Read back, every checksum of the table and every size. */
 static status write_adapters(struct exporting *e)
 {
+    const bool joined = lora_is_joined(&e->session.model);
     struct safetensors file = {0};
+    int count = e->parts.count;
     char path[PATH_BYTES];
     status result;
 
-    TRY(lora_write_config(&e->session.model, &e->config));
+    TRY(lora_write_config(&e->session.model, joined, &e->config));
     TRY(store(e, "adapter_config.json", e->config.bytes, e->config.length));
     TRY(path_join(path, sizeof path, e->aside, "adapter_model.safetensors"));
     TRY(session_parts_write(&e->parts, path));
+    if (joined) TRY(joined_write(&e->session.model, path, &count));
     result = safetensors_open(&file, path, true);
-    if (result == OK && file.count != e->parts.count)
+    if (result == OK && file.count != count)
         result = status_fail(ERR_VERIFY, __FILE__, __LINE__,
                              "%s: %d tensors where %d were written", path,
-                             file.count, e->parts.count);
+                             file.count, count);
     safetensors_close(&file);
     return result;
 }

@@ -262,7 +262,7 @@ static status read_source(struct importing *i, const char *source,
     if (upcycle != NULL) TRY(session_upcycle(session, upcycle));
     if (adapter != NULL) {
         TRY(session_adapt(session, adapter));
-        TRY(lora_write_config(&session->model, &i->adapter));
+        TRY(lora_write_config(&session->model, false, &i->adapter));
     }
     TRY(session_request(session, 1, 1, &plan));
     plan.dtype = session->dtype;

@@ -21,28 +21,22 @@ static bool is_there(const struct weights *weights, const char *name,
     return weights_find(weights, out->name) >= 0;
 }
 
-static bool find_router(const struct decoder *d, const struct weights *weights,
-                        const char *name, size_t before,
-                        struct joined_place *out)
+static bool find_router(const struct weights *weights, const char *name,
+                        size_t before, struct joined_place *out)
 {
     static const char *const modules[] = {"mlp.gate", "mlp.router",
                                           "block_sparse_moe.router"};
-    const char *own = name + before;
 
-    if (d->router.lora_a == NULL || (strcmp(own, d->router.lora_a) != 0 &&
-                                     strcmp(own, d->router.lora_b) != 0))
-        return false;
-    out->router = true;
     for (int i = 0; i < 3; i++)
-        if (is_there(weights, name, before, modules[i],
-                     strcmp(own, d->router.lora_b) == 0, out))
+        if (is_there(weights, name, before, modules[i], out->b, out))
             return true;
     return false;
 }
 
-/* Tensors of gate and up (`first`) or down, whatever the module is called. */
+/* Tensors of gate and up, which come first, or of down, whatever the module is
+ * called. */
 static bool find_experts(const struct weights *weights, const char *name,
-                         size_t before, bool first, struct joined_place *out)
+                         size_t before, struct joined_place *out)
 {
     static const char *const modules[][2] = {
         {"mlp.experts.base_layer", "mlp.experts"},
@@ -52,7 +46,7 @@ static bool find_experts(const struct weights *weights, const char *name,
         const bool both =
             is_there(weights, name, before, modules[i][0], out->b, out);
 
-        if (first && both) return true;
+        if (out->parts == 2 && both) return true;
         if (is_there(weights, name, before, modules[i][1], out->b, out))
             return true;
     }
@@ -65,37 +59,49 @@ static bool alternate(const struct decoder *d)
     return d->stacks[0].name != NULL && d->stacks[0].pairs;
 }
 
-bool joined_find(const struct model *model, const struct weights *weights,
-                 const char *name, struct joined_place *out)
+bool joined_part(const struct model *model, const char *name,
+                 struct joined_place *out, size_t *before)
 {
     const struct decoder *d =
         model->decoder != NULL ? model->decoder : model->kind->decoder;
     const struct outside *const parts[] = {&d->expert_gate, &d->expert_up,
                                            &d->expert_down};
     const char *own = name + sizeof outer - 1;
-    int layer;
 
-    *out = (struct joined_place){.experts = model->moe.experts};
-    if (model->moe.experts == 0 || weights_find(weights, name) >= 0 ||
+    *out = (struct joined_place){.experts = model->moe.experts,
+                                 .pairs = alternate(d)};
+    if (model->moe.experts == 0 ||
         strncmp(name, outer, sizeof outer - 1) != 0 ||
-        !stack_skip(&own, model->kind->layer_prefix, &layer))
+        !stack_skip(&own, model->kind->layer_prefix, &out->layer))
         return false;
-    if (find_router(d, weights, name, (size_t)(own - name), out)) return true;
-    for (int i = 0; i < 3 && parts[i]->lora_a != NULL; i++)
-        for (int b = 0; b < 2; b++) {
-            const char *rest = own;
+    *before = (size_t)(own - name);
+    for (int i = 0; i < 6 && parts[i / 2]->lora_a != NULL; i++) {
+        const struct outside *part = parts[i / 2];
+        const char *rest = own;
 
-            if (!stack_skip(&rest, b ? parts[i]->lora_b : parts[i]->lora_a,
-                            &out->expert) || *rest != 0)
-                continue;
-            out->b = b;
-            out->part = i % 2;
-            out->parts = i < 2 ? 2 : 1;
-            out->pairs = alternate(d);
-            return find_experts(weights, name, (size_t)(own - name), i < 2,
-                                out);
-        }
-    return false;
+        out->b = i % 2 == 1;
+        out->part = i / 2 % 2;
+        out->parts = i / 2 < 2 ? 2 : 1;
+        if (stack_skip(&rest, out->b ? part->lora_b : part->lora_a,
+                       &out->expert) && *rest == 0)
+            return true;
+    }
+    if (d->router.lora_a == NULL) return false;
+    out->b = strcmp(own, d->router.lora_b) == 0;
+    out->router = out->b || strcmp(own, d->router.lora_a) == 0;
+    return out->router;
+}
+
+bool joined_find(const struct model *model, const struct weights *weights,
+                 const char *name, struct joined_place *out)
+{
+    size_t before;
+
+    if (weights_find(weights, name) >= 0 ||
+        !joined_part(model, name, out, &before))
+        return false;
+    return out->router ? find_router(weights, name, before, out)
+                       : find_experts(weights, name, before, out);
 }
 
 status joined_need(struct weights *weights, const struct joined_place *place,

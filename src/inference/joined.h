@@ -19,10 +19,15 @@ struct joined_place {
     char name[4 * PARAM_NAME_BYTES]; /* of the tensor in the file */
     bool router;         /* a matrix under another name, nothing else */
     bool b;
-    int expert, experts;
+    int layer, expert, experts;
     int part, parts;     /* of B's rows: gate 0, up 1 */
     bool pairs;          /* they alternate */
 };
+/* Which matrix of which expert, or of a router, the adapter `name` is, and how
+ * long what stands before its own words is; the place has no name yet. False:
+ * neither. */
+bool joined_part(const struct model *model, const char *name,
+                 struct joined_place *out, size_t *before);
 /* Where the adapter `name` lies in a file that has not a tensor of that name;
  * false: nowhere. */
 bool joined_find(const struct model *model, const struct weights *weights,
@@ -41,5 +46,10 @@ status joined_read(const struct weights *weights,
                    const struct joined_place *place,
                    const struct saved_part *member, struct joined_room *room,
                    void *out);
+
+/* The safetensors file `path` of adapters again, those of experts joined
+ * (lora_experts); gate and up have one adapter, whose rank is the sum of
+ * theirs. *count: its tensors. */
+status joined_write(const struct model *model, const char *path, int *count);
 
 #endif

@@ -136,7 +136,7 @@ status lora_add_layer(struct lora *lora, int layer,
     return OK;
 }
 
-bool lora_is_unnamed(const struct model *model)
+bool lora_is_joined(const struct model *model)
 {
     const struct lora *lora = &model->lora;
 
@@ -146,6 +146,36 @@ bool lora_is_unnamed(const struct model *model)
             if (lora_has(model, layer, i) && lora_site(lora, layer, i) > 0)
                 return true;
     return false;
+}
+
+bool lora_experts(const struct model *model, char out[LORA_NAME_BYTES])
+{
+    const struct outside *part = lora_part(model, LORA_EXPERTS_DOWN);
+
+    if (part == NULL) return false;
+    lora_stem(part, -1, out);
+    *strrchr(out, '.') = 0;
+    return strcmp(out, "mlp.experts") == 0 ||
+           strcmp(out, "block_sparse_moe.experts") == 0;
+}
+
+int lora_joint(const struct model *model, int layer, bool down, double *alpha)
+{
+    const struct lora *lora = &model->lora;
+    const int first = down ? LORA_EXPERTS_DOWN : LORA_EXPERTS;
+    const int end = down ? LORA_PARTS : LORA_EXPERTS_DOWN;
+    double scale = 0;
+    int rank = 0;
+
+    for (int i = first; i < end; i++) {
+        const int class = lora_site(lora, layer, i);
+
+        if (class == 0 || !lora_has(model, layer, i)) continue;
+        rank += lora->classes[class - 1].rank;
+        scale = lora_scale(lora, class); /* the same of both */
+    }
+    *alpha = scale * (lora->root ? sqrt((double)rank) : rank);
+    return rank;
 }
 
 static bool same_site(const struct model *a, const struct model *b, int layer,

@@ -12,7 +12,8 @@ enum {
     LORA_FEED_FORWARD = 9, /* parts from here on are of a dense block, */
     LORA_ROUTER = 13,      /* one is the router, */
     LORA_SHARED = 14,      /* then those of the expert of all tokens, */
-    LORA_EXPERTS = 17,     /* and of every expert that tokens choose */
+    LORA_EXPERTS = 17,     /* and of every expert that tokens choose: */
+    LORA_EXPERTS_DOWN = 19, /* gate, up, down */
     LORA_NAME_BYTES = 128,
     LORA_MODULE_BYTES = 256
 };
@@ -45,7 +46,9 @@ struct lora_matcher {
 /* adapter_config.json, as PEFT has it (lora_config.c, lora_write.c). Reading
  * sets model->lora; NULL: only plain names can be read. ERR_CONFIG names what
  * is not computed here: DoRA, biases, modules that are saved whole. */
-status lora_write_config(const struct model *model, struct text *out);
+/* joined: for files where all experts share a tensor (lora_is_joined). */
+status lora_write_config(const struct model *model, bool joined,
+                         struct text *out);
 status lora_read_config(struct model *model, const char *path,
                         const struct lora_matcher *matcher);
 
@@ -54,9 +57,15 @@ status lora_read_config(struct model *model, const char *path,
 int lora_at(const struct model *model, int layer, const struct outside *part);
 /* The factor of the adapter products of a class. */
 double lora_scale(const struct lora *lora, int class);
-/* Has it adapters that PEFT has no names for: of experts whose matrices are one
- * tensor in files? */
-bool lora_is_unnamed(const struct model *model);
+/* Has it adapters of experts whose matrices are one tensor in files? PEFT has
+ * no names for each of them, but for one of all. */
+bool lora_is_joined(const struct model *model);
+/* "mlp.experts", the module that has the parameters of all experts there.
+ * False: PEFT keeps them otherwise. */
+bool lora_experts(const struct model *model, char out[LORA_NAME_BYTES]);
+/* The rank of the adapters of gate and up together, or of down, of all experts
+ * of a block, and their alpha; 0: there are none. */
+int lora_joint(const struct model *model, int layer, bool down, double *alpha);
 /* Does the same stand beside the same? The rest of two models is equal. */
 bool lora_same(const struct model *a, const struct model *b);
 

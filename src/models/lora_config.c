@@ -121,7 +121,7 @@ static const char *parameter_name(const struct model *model, int index, int i,
     if (index >= LORA_EXPERTS) /* other modules keep [in, out] */
         return i < 2 && (strncmp(stem, "mlp.", 4) == 0 ||
                          strncmp(stem, "block_sparse_moe.", 17) == 0)
-                   ? experts[index == LORA_PARTS - 1][i] : NULL;
+                   ? experts[index == LORA_EXPERTS_DOWN][i] : NULL;
     if (index != LORA_ROUTER || i > 3) return NULL;
     if (i < 3) return router[i];
     snprintf(out, LORA_NAME_BYTES + 8, "%s.weight", stem);

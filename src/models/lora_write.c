@@ -28,8 +28,10 @@ static enum naming naming_of(const struct model *model)
     return LAST_WORD;
 }
 
-/* Which sites: all, those that PEFT finds as modules, or as parameters. */
+/* Which sites: all, those that PEFT finds as modules, or as parameters. Experts
+ * that share a tensor, and the routers beside them, are none of them. */
 enum sites { ALL_SITES, MODULE_SITES, PARAMETER_SITES };
+struct chosen { enum sites sites; bool joined; };
 
 typedef void site_writer(const struct lora *lora, struct json_writer *w,
                          const char *name, int class);
@@ -67,7 +69,7 @@ static void write_site(const struct model *model, int layer, int index,
 }
 
 static void each_site(const struct model *model, struct json_writer *w,
-                      enum sites sites, site_writer *write)
+                      struct chosen of, site_writer *write)
 {
     const struct lora *lora = &model->lora;
     const int layers = lora->varied ? model->layers : 1;
@@ -76,8 +78,9 @@ static void each_site(const struct model *model, struct json_writer *w,
         for (int i = 0; i < LORA_PARTS; i++) {
             if (lora_site(lora, layer, i) == 0) continue;
             if (lora->varied && !lora_has(model, layer, i)) continue;
-            if (sites != ALL_SITES &&
-                (sites == PARAMETER_SITES) != (i == LORA_ROUTER))
+            if (of.joined && (i >= LORA_EXPERTS || i == LORA_ROUTER)) continue;
+            if (of.sites != ALL_SITES &&
+                (of.sites == PARAMETER_SITES) != (i == LORA_ROUTER))
                 continue;
             write_site(model, layer, i, w, write);
         }
@@ -134,30 +137,103 @@ static bool all_as_said(const struct lora *lora)
            lora->classes[0].alpha == lora->alpha;
 }
 
-static void write_sites(const struct model *model, struct json_writer *w)
+/* ---- experts that share a tensor ---- */
+
+/* A parameter of a block, which has one of its own name or the same as all. */
+struct joint { const char *end, *pattern; int rank; double alpha; };
+
+static void joint_of(const struct model *model, int layer, int which,
+                     struct joint *out)
 {
+    static const char *const ends[][2] = {
+        {"experts.gate_up_proj", "experts.gate_up_proj"},
+        {"experts.down_proj", "experts.down_proj"},
+        {"router.weight", "router.*"}};
+    const int class = lora_has(model, layer, LORA_ROUTER)
+                          ? lora_site(&model->lora, layer, LORA_ROUTER) : 0;
+
+    *out = (struct joint){ends[which][0], ends[which][1], 0, 0};
+    if (which < 2) {
+        out->rank = lora_joint(model, layer, which == 1, &out->alpha);
+    } else if (class > 0) {
+        out->rank = model->lora.classes[class - 1].rank;
+        out->alpha = model->lora.classes[class - 1].alpha;
+    }
+}
+
+enum joint_kind { JOINT_TARGET, JOINT_RANK, JOINT_ALPHA };
+
+static void write_joint(const struct model *model, struct json_writer *w,
+                        int layer, const struct joint *joint,
+                        enum joint_kind kind)
+{
+    const char *prefix = model->kind->layer_prefix;
+    const char *end = kind == JOINT_TARGET ? joint->end : joint->pattern;
+    char name[LORA_MODULE_BYTES], experts[LORA_NAME_BYTES];
+
+    snprintf(name, sizeof name, "%s", end);
+    if (model->lora.varied && lora_experts(model, experts))
+        snprintf(name, sizeof name, "%.*s%d.%.*s.%s",
+                 (int)(strstr(prefix, "%d") - prefix), prefix, layer,
+                 (int)(strrchr(experts, '.') - experts), experts, end);
+    if (kind == JOINT_TARGET)
+        json_write_string(w, name);
+    else if (kind == JOINT_RANK && joint->rank != model->lora.rank)
+        json_write_key_integer(w, name, joint->rank);
+    else if (kind == JOINT_ALPHA && joint->alpha != model->lora.alpha)
+        json_write_key_real(w, name, joint->alpha);
+}
+
+/* Every block has its own, or, where they are alike, the first that has any. */
+static void write_joints(const struct model *model, struct json_writer *w,
+                         enum joint_kind kind)
+{
+    bool said[3] = {false};
+
+    for (int layer = 0; layer < model->layers; layer++)
+        for (int i = 0; i < 3; i++) {
+            struct joint joint;
+
+            joint_of(model, layer, i, &joint);
+            if (joint.rank == 0 || (said[i] && !model->lora.varied)) continue;
+            said[i] = true;
+            write_joint(model, w, layer, &joint, kind);
+        }
+}
+
+static void write_sites(const struct model *model, bool joined,
+                        struct json_writer *w)
+{
+    const struct chosen modules = {MODULE_SITES, joined};
+    const struct chosen parameters = {PARAMETER_SITES, joined};
+    const struct chosen all = {ALL_SITES, joined};
+
     json_write_key(w, "target_modules");
     json_write_array(w);
-    each_site(model, w, MODULE_SITES, write_target);
+    each_site(model, w, modules, write_target);
     json_write_array_end(w);
-    if (has_parameters(model)) {
+    if (joined || has_parameters(model)) {
         json_write_key(w, "target_parameters");
         json_write_array(w);
-        each_site(model, w, PARAMETER_SITES, write_parameter);
+        each_site(model, w, parameters, write_parameter);
+        if (joined) write_joints(model, w, JOINT_TARGET);
         json_write_array_end(w);
     }
-    if (all_as_said(&model->lora)) return;
+    if (all_as_said(&model->lora) && !joined) return;
     json_write_key(w, "rank_pattern");
     json_write_object(w);
-    each_site(model, w, ALL_SITES, write_rank);
+    each_site(model, w, all, write_rank);
+    if (joined) write_joints(model, w, JOINT_RANK);
     json_write_object_end(w);
     json_write_key(w, "alpha_pattern");
     json_write_object(w);
-    each_site(model, w, ALL_SITES, write_alpha);
+    each_site(model, w, all, write_alpha);
+    if (joined) write_joints(model, w, JOINT_ALPHA);
     json_write_object_end(w);
 }
 
-static void write_root(const struct model *model, struct json_writer *w)
+static void write_root(const struct model *model, bool joined,
+                       struct json_writer *w)
 {
     const struct decoder *decoder = model->decoder != NULL
                                         ? model->decoder
@@ -180,19 +256,20 @@ static void write_root(const struct model *model, struct json_writer *w)
     json_write_key_text(w, "bias", "none");
     json_write_key(w, "fan_in_fan_out");
     json_write_bool(w, decoder->transposed);
-    write_sites(model, w);
+    write_sites(model, joined, w);
     json_write_key(w, "inference_mode");
     json_write_bool(w, true);
     json_write_object_end(w);
 }
 
-status lora_write_config(const struct model *model, struct text *out)
+status lora_write_config(const struct model *model, bool joined,
+                         struct text *out)
 {
     struct json_writer w;
     status result;
 
     json_write_begin(&w, 2);
-    write_root(model, &w);
+    write_root(model, joined, &w);
     TRY_GOTO(done, result, json_write_end(&w));
     TRY_GOTO(done, result, text_append(out, w.out.bytes, w.out.length));
     TRY_GOTO(done, result, text_append_string(out, "\n"));

@@ -27,7 +27,7 @@ status keeper_build(struct keeper *keeper, const struct setup *setup,
     TRY(inventory_build(&keeper->inventory, of));
     TRY(session_parts_divide(&keeper->parts, &keeper->inventory, kinds));
     if (setup->model.lora.rank > 0)
-        TRY(lora_write_config(&setup->model, &keeper->adapter));
+        TRY(lora_write_config(&setup->model, false, &keeper->adapter));
     return model_write_config(&setup->model, keeper->inventory.dtype,
                               &keeper->config);
 }

@@ -149,13 +149,40 @@ if cmp -s alone/adapter_model.safetensors again/adapter_model.safetensors; then
 else
     bad "adapters of experts, imported" "other bytes"
 fi
-# Experts whose files have one tensor: merged, but without names for PEFT.
-must train config.yaml --run stacked --set model.family=granitemoe \
-    --set moe.experts=4 --set train.steps=2 --set lora.rank=2 \
-    --set 'lora.targets=[gate,up,down]'
-must export stacked stacked_out
-expect "names of adapters that PEFT has not" 78 "all experts of a block in one" \
-    export stacked nothing --adapter
+# Experts whose files have one tensor: merged, and joined for PEFT.
+for of in "granitemoe [q_proj,up,router]" "gpt_oss [gate,up,down]"; do
+    family=${of% *} targets=${of#* }
+    rm -rf base base_out stacked stacked_out joined back
+    must train config.yaml --run base --set "model.family=$family" \
+        --set moe.experts=4 --set train.steps=2
+    must export base base_out
+    must train config.yaml --run stacked --set init.from=base \
+        --set model.from=base --set train.steps=3 --set lora.rank=2 \
+        --set lora.alpha=3 --set "lora.targets=$targets"
+    must export stacked stacked_out
+    must export stacked joined --adapter
+    must score stacked --tokens ids.json --logits logits.safetensors
+    if "$python" "$tree/tests/golden/check_export.py" base_out ids.json \
+        logits.safetensors --adapter joined >log 2>&1; then
+        grep check_export log
+        ok "peft reads joined adapters: $of"
+    else
+        bad "joined adapters in peft: $of" "other logits" log
+    fi
+    must import base_out back --adapter joined
+    must export back back_out
+    must score back_out --tokens ids.json --json
+    grep -o '"loss": [0-9.]\{7\}' log >losses
+    must score stacked --tokens ids.json --json
+    grep -o '"loss": [0-9.]\{7\}' log >>losses
+    if [ "$(sort -u losses | wc -l)" = 1 ]; then ok "joined adapters come back: $of"
+    else bad "joined adapters come back: $of" "another loss" losses; fi
+    rm -rf back_out
+done
+must train config.yaml --run turned --set model.family=llama4 --set moe.experts=4 \
+    --set train.steps=1 --set lora.rank=2 --set 'lora.targets=[gate,up]'
+expect "adapters of turned experts" 78 "one tensor that is turned" \
+    export turned nothing --adapter
 # Modules for later tokens stay as they are, beside latent attention.
 must train config.yaml --run later_on --set train.steps=3 --set lora.rank=2 \
     --set 'lora.targets=[all-linear]' --set model.family=deepseek_v3 \

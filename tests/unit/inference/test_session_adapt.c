@@ -18,7 +18,7 @@ static const struct adapter_case {
     const char *name, *model;
     int classes;
     bool varied;
-    bool unnamed; /* PEFT has no names for what goes out */
+    bool joined; /* what goes out has other ranks */
 } cases[] = {
     {"expression", "llama_nine_heads", 1, false, false},
     {"patterns", "llama_untied", 5, true, false},
@@ -148,6 +148,33 @@ TEST(logits_are_those_of_peft)
     }
 }
 
+/* Experts that share a tensor outside: gate and up come back as one adapter. */
+TEST(joined_adapters_come_in_again)
+{
+    for (int i = 0; i < ROWS(cases); i++) {
+        char directory[PATH_BYTES], adapter[PATH_BYTES], base[PATH_BYTES],
+            run[PATH_BYTES], alone[PATH_BYTES], again[PATH_BYTES];
+        struct export_result exported;
+        struct import_result imported;
+
+        if (!cases[i].joined) continue;
+        test_directory(directory);
+        join(adapter, golden, cases[i].name);
+        join(base, models, cases[i].model);
+        join(run, directory, "run");
+        join(alone, directory, "alone");
+        join(again, directory, "again");
+        import_beside(&cases[i], adapter, run);
+        const struct export_request request = {
+            .model = run, .directory = alone, .adapter = true};
+
+        IS_OK(model_export(&request, &exported));
+        IS_OK(model_import(base, again, alone, NULL, &imported));
+        near(again, adapter, DTYPE_F64, 1e-10);
+        IS_OK(directory_remove(directory));
+    }
+}
+
 static void same_files(const char *one, const char *other)
 {
     static const char *const names[] = {"adapter_config.json",
@@ -170,7 +197,7 @@ TEST(what_goes_out_comes_in_again)
     for (int i = 0; i < ROWS(cases); i++) {
         char directory[PATH_BYTES], path[3][PATH_BYTES], run[PATH_BYTES];
 
-        if (cases[i].unnamed) continue;
+        if (cases[i].joined) continue;
         test_directory(directory);
         join(path[0], golden, cases[i].name);
         for (int turn = 0; turn < 2; turn++) {
@@ -359,7 +386,8 @@ TEST(expressions_need_a_matcher)
     status_clear();
 }
 
-TEST_MAIN(logits_are_those_of_peft, what_goes_out_comes_in_again,
+TEST_MAIN(logits_are_those_of_peft, joined_adapters_come_in_again,
+          what_goes_out_comes_in_again,
           what_is_not_computed_is_named, values_that_are_none_are_named,
           a_directory_without_adapters_is_named,
           expressions_need_a_matcher)

@@ -1,0 +1,175 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* joined_write.c - adapters of all experts into one tensor, as PEFT keeps those
+ * of models whose experts share a parameter.
+ *
+ *   A    of expert e: rows of gate's A, then of up's
+ *   B    [rows of gate and up, rank * experts]: gate has the first columns of
+ *        the rank, up the others; elsewhere 0 */
+#include <stdio.h>
+#include <string.h>
+
+#include "checkpoint/convert.h"
+#include "checkpoint/safetensors.h"
+#include "checkpoint/safetensors_write.h"
+#include "inference/joined.h"
+#include "models/lora.h"
+
+enum { NAME_BYTES = sizeof ((struct joined_place *)0)->name };
+
+/* A matrix of the file of single experts, and the tensor that it comes into. */
+struct source { struct joined_place place; int tensor; };
+
+struct joining {
+    const struct model *model;
+    struct safetensors file;             /* of single experts */
+    struct source *sources;              /* owned [file.count] */
+    struct safetensors_tensor *tensors;  /* [count] */
+    char (*names)[NAME_BYTES];           /* [count] */
+    int count;
+};
+
+/* The name of its tensor; returns the rank there, 0: a tensor by itself. */
+static int name_joined(const struct joining *j, const char *name,
+                       size_t before, struct joined_place *place)
+{
+    char module[LORA_NAME_BYTES];
+    double alpha;
+    const int up = lora_joint(j->model, place->layer, false, &alpha);
+    const int down = lora_joint(j->model, place->layer, true, &alpha);
+    const bool inner = !place->router && place->parts == 2 && down > 0;
+
+    CHECK(lora_experts(j->model, module));
+    if (place->router) snprintf(strrchr(module, '.'), 8, ".router");
+    snprintf(place->name, NAME_BYTES, "%.*s%s%s.lora_%c.weight", (int)before,
+             name, module, inner ? ".base_layer" : "", place->b ? 'B' : 'A');
+    if (place->router) return 0;
+    return place->parts == 2 ? up : down;
+}
+
+static void describe(struct joining *j, int index)
+{
+    const struct safetensors_entry *entry = &j->file.entries[index];
+    struct source *source = &j->sources[index];
+    struct joined_place *place = &source->place;
+    struct safetensors_tensor tensor = {
+        .dtype = entry->dtype, .dimensions = 2,
+        .shape = {entry->shape[0], entry->shape[1]}};
+    size_t before;
+    int rank = 0;
+
+    if (joined_part(j->model, entry->name, place, &before))
+        rank = name_joined(j, entry->name, before, place);
+    else
+        snprintf(place->name, NAME_BYTES, "%s", entry->name);
+    if (rank == 0) place->parts = 0;
+    if (rank > 0 && place->b) tensor.shape[0] *= place->parts;
+    if (rank > 0)
+        tensor.shape[place->b] = (int64_t)rank * place->experts;
+    for (source->tensor = j->count - 1; source->tensor >= 0; source->tensor--)
+        if (strcmp(j->names[source->tensor], place->name) == 0) return;
+    source->tensor = j->count++;
+    memcpy(j->names[source->tensor], place->name, NAME_BYTES);
+    tensor.name = j->names[source->tensor];
+    j->tensors[source->tensor] = tensor;
+}
+
+/* Where element (row, 0) of a matrix lies in its tensor, and the distance of
+ * the row's elements there. */
+static int64_t place_row(const struct joining *j, int index, int64_t row,
+                         int64_t *step)
+{
+    const struct safetensors_entry *entry = &j->file.entries[index];
+    const struct joined_place *place = &j->sources[index].place;
+    const int64_t *whole = j->tensors[j->sources[index].tensor].shape;
+    const int64_t rows = entry->shape[0], cols = entry->shape[1];
+    int64_t skip = 0; /* what gate has of the rank */
+
+    *step = 1;
+    if (place->parts == 0) return row * cols;
+    const int64_t rank = whole[place->b] / place->experts;
+
+    if (place->part == 1) skip = rank - entry->shape[place->b];
+    if (!place->b) return (place->expert * rank + skip + row) * cols;
+    *step = place->experts;
+    return (place->pairs && place->parts == 2 ? 2 * row + place->part
+                                              : place->part * rows + row) *
+               whole[1] + skip * place->experts + place->expert;
+}
+
+static status put_member(const struct joining *j, int index, void *all)
+{
+    const struct safetensors_entry *entry = &j->file.entries[index];
+    const int64_t rows = entry->shape[0], cols = entry->shape[1];
+    const size_t bytes = (size_t)dtype_bytes(entry->dtype);
+    void *memory;
+
+    TRY(memory_take((size_t)(rows * cols), bytes, &memory));
+    const status result = safetensors_read(&j->file, entry, 0, rows * cols,
+                                           entry->dtype, memory);
+
+    for (int64_t row = 0; result == OK && row < rows; row++) {
+        int64_t step;
+        const int64_t at = place_row(j, index, row, &step);
+
+        convert_elements((struct spacing){entry->dtype, step},
+                         (char *)all + (size_t)at * bytes,
+                         (struct spacing){entry->dtype, 1},
+                         (char *)memory + (size_t)(row * cols) * bytes, cols);
+    }
+    memory_free(memory);
+    return result;
+}
+
+static status put_tensor(const struct joining *j, int tensor,
+                         const struct safetensors_writer *writer)
+{
+    const struct safetensors_tensor *to = &j->tensors[tensor];
+    const int64_t elements = to->shape[0] * to->shape[1];
+    const size_t bytes = (size_t)dtype_bytes(to->dtype);
+    status result = OK;
+    void *all;
+
+    TRY(memory_take((size_t)elements, bytes, &all));
+    memset(all, 0, (size_t)elements * bytes);
+    for (int i = 0; result == OK && i < j->file.count; i++)
+        if (j->sources[i].tensor == tensor) result = put_member(j, i, all);
+    if (result == OK)
+        result = safetensors_writer_put(writer, tensor, 0, elements, all);
+    memory_free(all);
+    return result;
+}
+
+static status joining_open(struct joining *j, const char *path)
+{
+    const size_t each = sizeof *j->sources + sizeof *j->tensors +
+                        sizeof *j->names;
+    void *memory;
+
+    TRY(safetensors_open(&j->file, path, true));
+    TRY(memory_take((size_t)j->file.count, each, &memory));
+    j->tensors = memory;
+    j->sources = (void *)(j->tensors + j->file.count);
+    j->names = (void *)(j->sources + j->file.count);
+    for (int i = 0; i < j->file.count; i++) describe(j, i);
+    return OK;
+}
+
+status joined_write(const struct model *model, const char *path, int *count)
+{
+    struct safetensors_writer writer = {0};
+    struct joining j = {.model = model};
+    status result;
+
+    TRY_GOTO(done, result, joining_open(&j, path));
+    TRY_GOTO(done, result,
+             safetensors_writer_open(&writer, path, j.tensors, j.count));
+    for (int i = 0; i < j.count; i++)
+        TRY_GOTO(done, result, put_tensor(&j, i, &writer));
+    TRY_GOTO(done, result, safetensors_writer_commit(&writer));
+    *count = j.count;
+done:
+    safetensors_writer_free(&writer);
+    safetensors_close(&j.file);
+    memory_free(j.tensors);
+    return result;
+}
