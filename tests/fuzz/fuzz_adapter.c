@@ -17,7 +17,7 @@ static void again(const struct model *model)
     struct text text = {0};
     char path[PATH_BYTES];
 
-    CHECK(lora_write_config(model, lora_is_joined(model), &text) == OK);
+    CHECK(lora_write_config(model, false, &text) == OK);
     scratch_put("adapter_config.json", text.bytes, text.length);
     CHECK(path_join(path, PATH_BYTES, scratch, "adapter_config.json") ==
           OK);
