@@ -21,6 +21,9 @@ static const struct config_row rows[] = {
     ROW_IDLE("use_sliding_window"), ROW_IDLE("sliding_window"),
     ROW_IDLE("max_window_layers"), ROW_IDLE("num_local_experts"),
     ROWS_QWEN_MIXTURE(128, 8, 768),
+    /* Qwen3-Coder has these; the library reads none of them. */
+    ROW_ALSO("qkv_bias", "false"), ROW_ALSO("use_qk_norm", "true"),
+    ROW_ALSO("shared_expert_intermediate_size", "0"),
 };
 
 /* The number of experts, as transformers 5 writes it. */
