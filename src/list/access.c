@@ -465,26 +465,12 @@ static status updates(const struct visitor *v)
     const struct instruction *at = v->at;
     const bool one = at->unit >= 0;
 
-    if (at->kind != DO_REGATHER) TRY(final_sums(v));
+    if (at->kind != DO_REGATHER && at->kind != DO_ENCODE) TRY(final_sums(v));
     return call(v, (struct access){
         .space = SPACE_WEIGHTS, .chunk = at->chunk,
         .first = one ? at->unit : 0,
         .end = one ? at->unit + 1 : v->stage->shards.count, .writes = true,
         .expects = TAG_ANY, .leaves = TAG_ANY});
-}
-
-/* All units of a class. */
-static status encodes(const struct visitor *v)
-{
-    const struct shards *shards = &v->stage->shards;
-
-    for (int i = 0; i < shards->count; i++)
-        if (shards->units[i].class == shards->units[v->at->unit].class)
-            TRY(call(v, (struct access){
-                .space = SPACE_WEIGHTS, .chunk = v->at->chunk, .first = i,
-                .end = i + 1, .writes = true, .expects = TAG_ANY,
-                .leaves = TAG_ANY}));
-    return OK;
 }
 
 /* ---- sequences ---- */
@@ -552,9 +538,8 @@ status list_accesses(const struct pipeline *pipeline, bool is_forward,
     case DO_MERGE: return merges(&v);
     case DO_SECOND: case DO_TIE: case DO_BLOCKS: return final_sums(&v);
     case DO_UPDATE: case DO_MATRICES: case DO_CLIP: case DO_BALANCE:
-    case DO_AVERAGE: case DO_REGATHER:
+    case DO_AVERAGE: case DO_REGATHER: case DO_ENCODE:
         return updates(&v);
-    case DO_ENCODE: return encodes(&v);
     case DO_CLOSE: case DO_SHARE: case DO_LOSS: case DO_Z_LOSS: case DO_PEAKS:
     case DO_LATE: case DO_ROUTES: case DO_NORM: case DO_DECIDE: case DO_ASK:
     case DO_LATER_LOSSES: case DO_END: case DO_COUNT:

@@ -62,8 +62,8 @@ enum instruction_kind {
     DO_BALANCE,       /* selection biases of routers */
     DO_AVERAGE,
     DO_REGATHER,      /* new weights of a unit to all ranks */
-    DO_ENCODE,        /* weights of the class of `unit` become the codes that
-                       * are gathered; their largest magnitudes are joined */
+    DO_ENCODE,        /* weights of a unit become the codes that are gathered;
+                       * their largest magnitudes are joined */
     DO_ASK,           /* whether to stop */
     DO_END,           /* nothing is under way any more */
     DO_COUNT

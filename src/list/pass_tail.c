@@ -144,16 +144,14 @@ static status put_encodes(struct step_list *out, const struct pipeline *p,
                           int chunk)
 {
     const struct stage *stage = &p->stages[chunk];
-    const int64_t *peaks = stage->coded.peaks;
     struct instruction i = of_chunk(p, DO_ENCODE, chunk);
 
-    for (int class = 0; class < stage->shards.class_count; class++) {
-        if (peaks[class + 1] == peaks[class]) continue;
-        i.unit = unit_of(&stage->shards, class);
-        i.calls = 1;
-        i.bytes = list_sum_bytes(peaks[class + 1] - peaks[class], DTYPE_F32,
-                                 list_group(p, &i));
-        TRY(list_put(out, i));
+    i.calls = 1;
+    for (i.unit = 0; i.unit < stage->shards.count; i.unit++) {
+        const int64_t peaks = coded_peaks(&stage->coded, i.unit);
+
+        i.bytes = list_sum_bytes(peaks, DTYPE_F32, list_group(p, &i));
+        if (peaks > 0) TRY(list_put(out, i));
     }
     return OK;
 }

@@ -358,11 +358,11 @@ static void count_chunk(const struct check *c, int chunk,
         counts[DO_REGATHER] +=
             (list_group(p, &sent).size > 1 && !stage_gathers(stage)) +
             (shard_class(&stage->shards, sent.unit)->parts > 1);
+    for (int unit = 0; unit < stage->shards.count; unit++)
+        counts[DO_ENCODE] += coded_peaks(&stage->coded, unit) > 0;
     for (int class = 0; class < stage->shards.class_count; class++) {
         counts[DO_SHARE] += is_shared(p, chunk, class);
         counts[DO_SHARE] += stage->shards.classes[class].parts > 1;
-        counts[DO_ENCODE] +=
-            stage->coded.peaks[class] < stage->coded.peaks[class + 1];
     }
 }
 

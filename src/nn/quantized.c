@@ -447,13 +447,14 @@ status quantized_saved(struct run *run, const struct step *step, int64_t first,
 
 struct block_coding quantized_weight_coding(const struct program *p,
                                             const struct param *param,
+                                            enum product_use use,
                                             struct quantize_span *rows,
                                             struct quantize_span *cols)
 {
     const struct precision_role *role = &p->precision.recipe.weights;
     int64_t side[2];
 
-    precision_block(role, false, side);
+    precision_block(role, use == USE_DGRAD, side);
     return (struct block_coding){
         .rows = rows, .cols = cols,
         .row_spans = quantized_features(p, param, true, rows),
@@ -470,13 +471,14 @@ static const void *scales_of(const struct run *run, const struct param *param)
 }
 
 static status matrix_decoded(struct run *run, const struct param *param,
+                             enum product_use use,
                              const struct quantized_matrix_room *room,
                              struct tensor *w)
 {
     const struct block_decode decode = {
         .out = tensor_2d(room->out, DTYPE_BF16, w->shape[0], w->shape[1]),
-        .coding = quantized_weight_coding(run->program, param, room->rows,
-                                          room->cols),
+        .coding = quantized_weight_coding(run->program, param, use,
+                                          room->rows, room->cols),
         .scales = scales_of(run, param), .codes = w->data,
         .row_bytes = code_row_bytes(
             run->program->precision.recipe.weights.format, param->cols)};
@@ -554,7 +556,7 @@ status quantized_matrix(struct run *run, const struct param *param,
 
     if (role->format == FORMAT_BF16) return OK;
     if (scales_of(run, param) != NULL)
-        return matrix_decoded(run, param, room, w);
+        return matrix_decoded(run, param, use, room, w);
     CHECK(role->rounding == ROUND_NEAREST); /* the step is in no key here */
     quantized_set(&call, run, &of);
     if (use == USE_FORWARD) call.scales = room->scales;

@@ -82,10 +82,11 @@ int64_t quantized_features(const struct program *p, const struct param *param,
                            bool rows, struct quantize_span *out);
 int64_t quantized_spans(const struct program *p);
 enum { QUANTIZED_SPANS_MAX = GRID_LEAVES_MAX * PARAM_PIECES_MAX };
-/* How a weight is coded that is gathered so (plan/coded.h); its spans go into
- * rows and cols. */
+/* How a weight is coded that is gathered so (plan/coded.h), for y or dx; its
+ * spans go into rows and cols. */
 struct block_coding quantized_weight_coding(const struct program *p,
                                             const struct param *param,
+                                            enum product_use use,
                                             struct quantize_span *rows,
                                             struct quantize_span *cols);
 /* Where a row stands: its sequence in the run, its token of a sequence of this

@@ -7,7 +7,6 @@
 const char *coded_refusal(const struct precision_use *use)
 {
     const struct precision_role *w = &use->recipe.weights;
-    int64_t forward[2], backward[2];
 
     if (!use->on) return "numerics.recipe is none";
     if (use->steps > 0)
@@ -19,22 +18,30 @@ const char *coded_refusal(const struct precision_use *use)
         return "the recipe's scales are not of their largest numbers";
     if (w->scale == SCALE_LATE || w->scale == SCALE_TWO_LATE)
         return "the recipe's scales are of the steps before";
-    precision_block(w, false, forward);
-    precision_block(w, true, backward);
-    if (forward[0] != backward[0] || forward[1] != backward[1])
-        return "its blocks in y are not those in dx";
     return NULL;
+}
+
+int coded_sets(const struct precision_use *use)
+{
+    int64_t forward[2], backward[2];
+
+    precision_block(&use->recipe.weights, false, forward);
+    precision_block(&use->recipe.weights, true, backward);
+    return forward[0] == backward[0] && forward[1] == backward[1] ? 1 : 2;
 }
 
 /* ---- which ---- */
 
-/* Whether products of the recipe are all that the step does with it. */
-static bool is_read_rounded(const struct step *step, const struct param *param)
+/* Whether products of the recipe are all that the step does with it. Where y is
+ * made again in W, it is so among the codes of dx. */
+static bool is_read_rounded(const struct coded *coded, const struct step *step,
+                            const struct param *param)
 {
     const enum layer_kind kind = step->layer->kind;
 
     return step->few && !param->spec.vector && !param->spec.adapter &&
-           (kind == LAYER_LINEAR || kind == LAYER_EXPERTS);
+           (kind == LAYER_LINEAR || kind == LAYER_EXPERTS) &&
+           (coded->sets == 1 || !step->layer->reads_in_w);
 }
 
 /* Bytes of a parameter in a room: whole runs of PARAM_ALIGN numbers. */
@@ -70,7 +77,8 @@ static void find(struct coded *coded, const struct program *p,
         for (int j = 0; j < step_uses(step); j++) {
             const int param = step_use(step, j).param;
 
-            if (param >= 0 && is_read_rounded(step, &p->params.items[param]))
+            if (param >= 0 &&
+                is_read_rounded(coded, step, &p->params.items[param]))
                 coded->params[param].is = can_be(p, shards, param);
         }
     }
@@ -133,37 +141,35 @@ static void place_unit(struct coded *coded, const struct program *p,
     coded->own[index] = -1;
     if (!has_codes(coded, unit)) return;
     coded->own[index] = coded->bytes;
-    coded->bytes += (int64_t)arena_aligned((size_t)sizes[own]);
+    coded->bytes += coded->sets * (int64_t)arena_aligned((size_t)sizes[own]);
 }
 
+/* Scales of a parameter in a set, and the peaks that they are made of. */
 static void place_scales(struct coded *coded, const struct program *p,
-                         const struct shards *shards)
+                         int unit, int param, int set)
 {
-    const int64_t each = code_scale_bytes(p->precision.recipe.weights.scale);
-    int64_t peaks = 0;
+    struct quantize_span rows[QUANTIZED_SPANS_MAX], cols[QUANTIZED_SPANS_MAX];
+    const struct block_coding coding = quantized_weight_coding(
+        p, &p->params.items[param], set == 0 ? USE_FORWARD : USE_DGRAD, rows,
+        cols);
+    const int64_t blocks = coding_blocks(&coding);
 
-    for (int class = 0; class < shards->class_count; class++) {
-        coded->peaks[class] = peaks;
-        for (int i = 0; i < p->params.count; i++) {
-            struct coded_param *param = &coded->params[i];
-            struct quantize_span spans[2][QUANTIZED_SPANS_MAX];
+    coded->params[param].peaks[set] = coded->peaks[unit];
+    coded->params[param].scales[set] = coded->scale_bytes;
+    coded->peaks[unit] += blocks;
+    coded->scale_bytes += (int64_t)arena_aligned(
+        (size_t)(blocks * code_scale_bytes(coding.scale)));
+}
 
-            if (!param->is ||
-                shards->units[shard_unit_of(shards, i)].class != class)
-                continue;
-            const struct block_coding coding = quantized_weight_coding(
-                p, &p->params.items[i], spans[0], spans[1]);
-
-            param->blocks = coding_blocks(&coding);
-            param->peaks = peaks;
-            param->scales = coded->scale_bytes;
-            peaks += param->blocks;
-            coded->scale_bytes +=
-                (int64_t)arena_aligned((size_t)(param->blocks * each));
-        }
-    }
-    for (int class = shards->class_count; class <= SHARD_CLASSES_MAX; class++)
-        coded->peaks[class] = peaks;
+static void place_all_scales(struct coded *coded, const struct program *p,
+                             const struct shards *shards)
+{
+    for (int i = 0; i < p->params.count; i++)
+        for (int set = 0; set < coded->sets && coded->params[i].is; set++)
+            place_scales(coded, p, shard_unit_of(shards, i), i, set);
+    for (int i = 0; i < shards->count; i++)
+        if (coded->peaks[i] > coded->most_peaks)
+            coded->most_peaks = coded->peaks[i];
 }
 
 static status take(int64_t count, size_t size, void **out)
@@ -176,7 +182,7 @@ status coded_plan(struct coded *coded, const struct program *program,
 {
     void *memory = NULL;
 
-    *coded = (struct coded){0};
+    *coded = (struct coded){.sets = coded_sets(&program->precision)};
     TRY(take(program->params.count, sizeof *coded->params, &memory));
     coded->params = memory;
     TRY(take((int64_t)shards->count * shards->most, sizeof *coded->sizes,
@@ -184,10 +190,12 @@ status coded_plan(struct coded *coded, const struct program *program,
     coded->sizes = memory;
     TRY(take(shards->count, sizeof *coded->own, &memory));
     coded->own = memory;
+    TRY(take(shards->count, sizeof *coded->peaks, &memory));
+    coded->peaks = memory;
     find(coded, program, shards);
     for (int i = 0; i < shards->count; i++)
         place_unit(coded, program, shards, i);
-    place_scales(coded, program, shards);
+    place_all_scales(coded, program, shards);
     return OK;
 }
 
@@ -196,6 +204,7 @@ void coded_free(struct coded *coded)
     memory_free(coded->params);
     memory_free(coded->sizes);
     memory_free(coded->own);
+    memory_free(coded->peaks);
     *coded = (struct coded){0};
 }
 
@@ -204,8 +213,7 @@ struct coded_parts coded_parts(const struct coded *coded)
     struct coded_parts parts = {.scales = (size_t)coded->bytes};
 
     parts.peaks = parts.scales + (size_t)coded->scale_bytes;
-    parts.bytes = parts.peaks + (size_t)coded->peaks[SHARD_CLASSES_MAX] *
-                                    sizeof(float);
+    parts.bytes = parts.peaks + (size_t)coded->most_peaks * sizeof(float);
     return parts;
 }
 
@@ -214,4 +222,12 @@ int64_t coded_own_bytes(const struct coded *coded, const struct shards *shards,
 {
     return coded->sizes[(int64_t)unit * shards->most +
                         shard_index(shards, unit)];
+}
+
+int64_t coded_own(const struct coded *coded, const struct shards *shards,
+                  int unit, int set)
+{
+    return coded->own[unit] +
+           set * (int64_t)arena_aligned(
+                     (size_t)coded_own_bytes(coded, shards, unit));
 }

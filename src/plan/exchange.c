@@ -201,17 +201,17 @@ static void add_gather(struct exchanges *out, const struct stage *stage,
 /* Largest magnitudes of blocks, before weights become codes. */
 static void add_peaks(struct exchanges *out, const struct stage *stage)
 {
-    const int64_t *before = stage->coded.peaks;
+    for (int unit = 0; unit < stage->shards.count; unit++) {
+        const struct sharing s =
+            sharing_of(stage, stage->shards.units[unit].class);
+        const int64_t peaks = coded_peaks(&stage->coded, unit);
 
-    for (int i = 0; i < stage->shards.class_count; i++) {
-        const struct sharing s = sharing_of(stage, i);
-
-        if (before[i] == before[i + 1]) continue;
+        if (peaks == 0) continue;
         add_side(out, &s.divide, (struct exchange){
             .what = SENT_LARGEST_OPERANDS, .calls = 1, .kind = COMM_ALL_REDUCE,
             .bytes = dtype_bytes(DTYPE_F32) *
-                     exchange_all_reduce(before[i + 1] - before[i],
-                                         s.divide.size, s.divide.rank)});
+                     exchange_all_reduce(peaks, s.divide.size,
+                                         s.divide.rank)});
     }
 }
 

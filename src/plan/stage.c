@@ -410,7 +410,9 @@ static status plan_auto(struct stage *stage)
         return OK;
     stage->recompute = "norm, activation";
     TRY(plan_with(stage, cheap, 2));
-    if ((double)stage->bytes <= limit) return OK;
+    if ((double)stage->bytes <= limit ||
+        (stage->coded.params != NULL && stage->coded.sets > 1))
+        return OK; /* y of a block is not made again among codes of dx */
     stage->recompute = "block";
     return plan_with(stage, block, 1);
 }

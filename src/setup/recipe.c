@@ -146,6 +146,35 @@ static status choose_formats(struct stage_request *r, const struct options *o)
         gather_refusal(r)});
 }
 
+/* Why rooms cannot have codes of y and of dx in turns; NULL: they can. */
+static const char *turns_refusal(const struct stage_request *r)
+{
+    if (!r->gather.reshard)
+        return "its blocks in y are not those in dx, and fsdp.reshard=false "
+               "gathers once for both";
+    if (r->gather.once)
+        return "its blocks in y are not those in dx, and weights that are "
+               "gathered once (fsdp.gather) are there for both";
+    for (int i = 0; i < r->recomputation.count; i++) {
+        const char *policy = r->recomputation.policy[i];
+
+        if (strcmp(policy, "auto") != 0 && strcmp(policy, "none") != 0 &&
+            strcmp(policy, "norm") != 0 && strcmp(policy, "activation") != 0)
+            return "its blocks in y are not those in dx, and train.recompute "
+                   "makes y again among the latter";
+    }
+    return NULL;
+}
+
+status recipe_check_gathers(struct stage_request *r, const struct options *o)
+{
+    if (!r->gather.codes || coded_sets(&r->precision) == 1) return OK;
+    return choose_codes(&r->gather.codes, &(struct coded_choice){
+        "fsdp.gather_format", o->fsdp.gather_format,
+        "gathers weights as the codes that products read",
+        turns_refusal(r)});
+}
+
 status recipe_choose(struct stage_request *r, const struct options *o,
                      int layers)
 {

@@ -10,4 +10,9 @@
 status recipe_choose(struct stage_request *r, const struct options *o,
                      int layers);
 
+/* Once it is decided when weights are gathered (request->gather): whether they
+ * can be codes. ERR_CONFIG: fsdp.gather_format=recipe, and they cannot. */
+status recipe_check_gathers(struct stage_request *request,
+                            const struct options *options);
+
 #endif

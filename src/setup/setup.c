@@ -259,7 +259,7 @@ static status choose_gathers(struct setup *setup)
         which == 2 ||
         (which == 0 && setup->mesh.size[AXIS_PIPE] > 1 &&
          strcmp(o->schedule.name, "breadth-first") == 0);
-    return OK;
+    return recipe_check_gathers(&setup->request, o);
 }
 
 status setup_use_grid(struct setup *setup, const struct grid *grid)

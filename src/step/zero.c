@@ -484,12 +484,13 @@ static void *room_of(const struct zero *z, const struct instruction *i)
         .data;
 }
 
-static void place_weights(struct zero *z, int unit, void *data)
+static void place_weights(struct zero *z, const struct instruction *at,
+                          void *data)
 {
-    const struct shard_unit *u = &z->stage->shards.units[unit];
+    const struct shard_unit *u = &z->stage->shards.units[at->unit];
 
     if (z->scales != NULL) {
-        zero_codes_place(z, unit, data);
+        zero_codes_place(z, at, data);
         return;
     }
     for (int i = u->first_param; i < u->first_param + u->params; i++)
@@ -507,7 +508,7 @@ static status start_gather(struct zero *z, const struct instruction *i,
     void *room = room_of(z, i);
     const struct comm_call call =
         z->scales != NULL && z->stage->coded.own[i->unit] >= 0
-            ? zero_codes_gather(z, i->unit, room)
+            ? zero_codes_gather(z, i, room)
             : gather_call(z, i->unit, room, own_weights(z, i->unit));
 
     if (z->resident[i->unit]) return OK;
@@ -520,7 +521,7 @@ static status release(struct zero *z, const struct instruction *i)
     const struct tensor all = weights(
         z, room_of(z, i), 0, z->stage->shards.units[i->unit].room);
 
-    place_weights(z, i->unit, NULL);
+    place_weights(z, i, NULL);
     z->resident[i->unit] = false;
     if (shard_stays(&z->stage->shards, i->unit)) return OK;
     return lives_end(all.data, all.shape[0] * dtype_bytes(all.dtype),
@@ -583,7 +584,7 @@ status zero_weights(struct zero *z)
 {
     zero_forget(z);
     for (int i = 0; i < z->stage->shards.count; i++) TRY(regather(z, i));
-    for (int i = 0; i < z->stage->shards.class_count; i++)
+    for (int i = 0; i < z->stage->shards.count; i++)
         TRY(zero_codes_make(z, i));
     return OK;
 }
@@ -605,7 +606,7 @@ status zero_act(struct zero *z, const struct instruction *i,
         return OK;
     case DO_GATHER: return start_gather(z, i, handle);
     case DO_PLACE:
-        place_weights(z, i->unit, room_of(z, i));
+        place_weights(z, i, room_of(z, i));
         return OK;
     case DO_RELEASE: return release(z, i);
     case DO_TAKE:
@@ -621,8 +622,7 @@ status zero_act(struct zero *z, const struct instruction *i,
     case DO_MERGE: return merge_rounds(z);
     case DO_SECOND: return finish_gradients(z);
     case DO_REGATHER: return start_regather(z, i, handle);
-    case DO_ENCODE:
-        return zero_codes_make(z, z->stage->shards.units[i->unit].class);
+    case DO_ENCODE: return zero_codes_make(z, i->unit);
     default: break;
     }
     CHECK(false);

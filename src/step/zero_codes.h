@@ -5,15 +5,17 @@
 
 #include "step/zero.h"
 
-/* This rank's shards of a class as codes, from its weights; collective over the
- * ranks that divide the class, whose largest magnitudes are joined. */
-status zero_codes_make(struct zero *zero, int class);
-/* Scratch of the message of it. */
+/* This rank's shard of a unit as codes, from its weights; collective over the
+ * ranks that divide the unit, whose largest magnitudes are joined. */
+status zero_codes_make(struct zero *zero, int unit);
+/* Scratch of the messages of it, of units of a class. */
 size_t zero_codes_scratch(const struct zero *zero, int class);
-/* The gather of a unit into its room. */
-struct comm_call zero_codes_gather(const struct zero *zero, int unit,
+/* The gather of an instruction's unit into its room. */
+struct comm_call zero_codes_gather(const struct zero *zero,
+                                   const struct instruction *gather,
                                    void *room);
-/* Kernels read the unit at `data`; NULL: no more. */
-void zero_codes_place(struct zero *zero, int unit, void *data);
+/* Kernels read the instruction's unit at `data`; NULL: no more. */
+void zero_codes_place(struct zero *zero, const struct instruction *place,
+                      void *data);
 
 #endif

@@ -139,7 +139,9 @@ done
 refused "inputs as codes of nvfp4" 78 "transforms them before it rounds them" \
     --set train.dtype=bfloat16 --set numerics.recipe=nvfp4 --set numerics.high_last=0 \
     --set train.saved_activations=recipe
-for text in "mxfp8:blocks in y are not those in dx" \
+for text in "mxfp8 fsdp.reshard=false:gathers once for both" \
+    "mxfp4 fsdp.gather=once:are there for both" \
+    "mxfp8-floor train.recompute=block:makes y again among the latter" \
     "fp8-delayed:scales are of the steps before" \
     "bitnet:not of their largest numbers" "hfp8 observe.layers=2:counts what rounding"; do
     read -ra words <<<"${text%%:*}"

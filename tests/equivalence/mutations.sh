@@ -225,8 +225,11 @@ mutation "codes have the largest magnitudes of a shard" src/step/zero_codes.c \
     's/return comm_all_reduce\(group, all, all, REDUCE_MAX\)/return group == NULL ? ERR_MEMORY : OK/' \
     "$fsdp"
 mutation "codes are read with the scales of the first matrix" \
-    src/step/zero_codes.c 's/(param->is \? )scales_at\(z, i\)/\1scales_at(z, 0)/' \
+    src/step/zero_codes.c 's/(param->is \? )scales_at\(z, i, set\)/\1scales_at(z, 0, set)/' \
     "$fsdp"
+more+=(--set numerics.recipe=mxfp8)
+mutation "dx reads the codes of y" src/step/zero_codes.c \
+    's/return stage->gathered.items\[i->item\].first >= .*;/return 0;/' "$fsdp"
 more=()
 
 # Lives: found whenever the messages move, without luck.

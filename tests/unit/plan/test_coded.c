@@ -53,6 +53,25 @@ static int64_t counted(const struct stage *s, int unit, int bits)
     return bytes;
 }
 
+/* Own shards follow each other, once or once for each product. */
+static void check_shards(const struct stage *s)
+{
+    int64_t at = 0, most = 0;
+
+    for (int i = 0; i < s->shards.count; i++) {
+        if (coded_peaks(&s->coded, i) > most)
+            most = coded_peaks(&s->coded, i);
+        CHECK((s->coded.own[i] >= 0) == (coded_peaks(&s->coded, i) > 0));
+        for (int set = 0; set < s->coded.sets && s->coded.own[i] >= 0; set++) {
+            EQUAL_INT(coded_own(&s->coded, &s->shards, i, set), at);
+            at += (int64_t)arena_aligned(
+                (size_t)coded_own_bytes(&s->coded, &s->shards, i));
+        }
+    }
+    EQUAL_INT(at, s->coded.bytes);
+    EQUAL_INT(most, s->coded.most_peaks);
+}
+
 static void check_rooms(const char *recipe, int bits, int ranks, int rank)
 {
     struct stage s, plain;
@@ -78,6 +97,7 @@ static void check_rooms(const char *recipe, int bits, int ranks, int rank)
     EQUAL_INT(s.memory[MEMORY_CODES].bytes,
               arena_aligned(coded_parts(&s.coded).bytes));
     EQUAL_INT(plain.memory[MEMORY_CODES].bytes, 0);
+    check_shards(&s);
     stage_free(&s);
     stage_free(&plain);
 }
@@ -88,6 +108,8 @@ TEST(rooms_of_codes)
         check_rooms("fp8-tiles", 8, 4, rank);
         check_rooms("nvfp4", 4, 4, rank);
         check_rooms("fp8-tensor", 8, 4, rank);
+        check_rooms("mxfp8", 8, 4, rank);
+        check_rooms("mxfp4", 4, 4, rank);
     }
     check_rooms("hfp8", 8, 2, 1);
 }
@@ -106,9 +128,8 @@ TEST(nothing_alone)
 TEST(refusals)
 {
     static const char *const can[] = {"hfp8", "fp8-tensor", "fp8-tiles",
-                                      "nvfp4"};
+                                      "nvfp4", "mxfp8", "mxfp4"};
     static const struct { const char *recipe, *why; } cannot[] = {
-        {"mxfp8", "its blocks in y are not those in dx"},
         {"fp8-delayed", "the recipe's scales are of the steps before"},
         {"mxfp4-quartet", "the recipe rounds them anew in each use"},
         {"bitnet", "the recipe's scales are not of their largest numbers"}};
@@ -119,6 +140,7 @@ TEST(refusals)
         IS_OK(precision_parse(&found, can[i]));
         use.recipe = *found;
         CHECK(coded_refusal(&use) == NULL);
+        EQUAL_INT(coded_sets(&use), can[i][0] == 'm' ? 2 : 1);
     }
     use.steps = 3;
     CHECK(coded_refusal(&use) != NULL);
