@@ -15,6 +15,7 @@ struct price {
     int64_t rooms;         /* ... of units until they are reduced */
     int64_t sent;          /* bytes of a step */
     int64_t copies;        /* ... of them between ranks with the same shard */
+    int64_t saved;         /* bytes that formats of few bits do not send */
 };
 
 static int64_t bytes_sent(const struct exchanges *exchanges)
@@ -43,6 +44,39 @@ static int64_t bytes_between_copies(const struct exchanges *exchanges)
     return bytes;
 }
 
+/* Bytes of all that fsdp.gather_format and zero_format change. */
+static int64_t bytes_formatted(const struct exchanges *exchanges)
+{
+    int64_t bytes = 0;
+
+    for (int i = 0; i < exchanges->count; i++) {
+        const enum sent what = exchanges->items[i].what;
+
+        if (what == SENT_GRADIENTS || what == SENT_WEIGHTS ||
+            what == SENT_LARGEST_OPERANDS)
+            bytes += exchanges->items[i].bytes;
+    }
+    return bytes;
+}
+
+/* Bytes that all numbers as they are would take more than `sent`. */
+static status find_saved(const struct setup *setup, int rank, int64_t sent,
+                         int64_t *saved)
+{
+    struct setup plain = *setup;
+    struct draft draft;
+
+    *saved = 0;
+    if (!plain.request.gather.codes && plain.request.reduction.bits == 0)
+        return OK;
+    plain.request.gather.codes = false;
+    plain.request.reduction.bits = 0;
+    TRY(draft_build_alone(&draft, &plain, rank));
+    *saved = bytes_formatted(&draft.exchanges) - sent;
+    draft_free(&draft);
+    return OK;
+}
+
 static status price_now(struct setup *setup, int rank, struct price *out)
 {
     const struct memory_row *memory;
@@ -56,8 +90,9 @@ static status price_now(struct setup *setup, int rank, struct price *out)
     out->rooms = (int64_t)memory[MEMORY_BUCKETS].bytes;
     out->sent = bytes_sent(&draft.exchanges);
     out->copies = bytes_between_copies(&draft.exchanges);
+    out->saved = bytes_formatted(&draft.exchanges);
     draft_free(&draft);
-    return OK;
+    return find_saved(setup, rank, out->saved, &out->saved);
 }
 
 static int64_t kept(const struct price *price)
@@ -105,6 +140,7 @@ static void add_row(struct table *table, const char *choice, bool used,
     table_bytes(table, price->rooms);
     table_bytes(table, price->sent);
     table_bytes(table, price->copies);
+    table_bytes(table, price->saved);
     table_text(table, "");
 }
 
@@ -113,7 +149,7 @@ static void add_impossible(struct table *table, const char *choice,
 {
     table_text(table, choice);
     table_bool(table, false);
-    for (int i = 0; i < 6; i++) table_text(table, NULL);
+    for (int i = 0; i < 7; i++) table_text(table, NULL);
     table_text(table, why);
 }
 
@@ -125,13 +161,14 @@ status plan_zero(struct setup *setup, int rank, struct table *table)
         {"gradients", "gradients_bytes", true},
         {"partial", "partials_bytes", true}, {"units", "units_bytes", true},
         {"sent in a step", "sent_bytes", true},
-        {"between copies", "copies_bytes", true}, {"", "reason", false}};
+        {"between copies", "copies_bytes", true},
+        {"saved by formats", "saved_bytes", true}, {"", "reason", false}};
     const bool rounds = setup->request.reduction.rounds > 0;
     char reason[ROUNDS_REASON];
     const char *why = why_not(setup, reason);
     struct price price;
 
-    table_begin(table, columns, 9);
+    table_begin(table, columns, 10);
     if (why[0] != 0) {
         add_impossible(table, "each", why);
     } else {
