@@ -19,6 +19,7 @@ struct progress {
     pthread_t thread;
     bool started, quits;
     struct comm_handle *first, *last; /* not yet begun */
+    uint64_t given, finished; /* calls */
 };
 
 status progress_build(struct progress **out)
@@ -114,6 +115,7 @@ static void *progress_main(void *argument)
         handle_run(handle);
         lives_done(handle);
         pthread_mutex_lock(&progress->lock);
+        progress->finished++;
         handle->done = true; /* and from here on it is the caller's again */
         pthread_cond_broadcast(&progress->change);
     }
@@ -216,6 +218,7 @@ static status start(struct group *group, const struct comm_call *call,
     handle->track = meter_background(progress, group->label);
     handle->tag = group->calls[CHANNEL_BACKGROUND]++;
     pthread_mutex_lock(&progress->lock);
+    handle->number = ++progress->given;
     if (progress->first == NULL) progress->first = handle;
     else progress->last->next = handle;
     progress->last = handle;
@@ -290,6 +293,28 @@ status comm_wait(struct comm_handle *handle)
     handle->group = NULL;
     if (result == OK) result = kept;
     return result == OK ? OK : status_pass(result, __FILE__, __LINE__);
+}
+
+/* The handle may have another call by then: calls end in their order. */
+static void await_number(void *of, uint64_t number)
+{
+    struct progress *progress = of;
+
+    pthread_mutex_lock(&progress->lock);
+    while (progress->finished < number)
+        pthread_cond_wait(&progress->change, &progress->lock);
+    pthread_mutex_unlock(&progress->lock);
+}
+
+status comm_leave(struct comm_handle *handle)
+{
+    if (handle->group == NULL) return OK;
+    if (handle->ready.kernels.queue == NULL || !is_background(&handle->call))
+        return comm_wait(handle);
+    handle->left = true;
+    device_hold(&handle->ready, &(struct device_hold){
+        await_number, handle->group->progress, handle->number});
+    return OK;
 }
 
 bool comm_done(struct comm_handle *handle)

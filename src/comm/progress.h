@@ -19,10 +19,12 @@
 struct comm_handle {
     struct comm_call call;
     struct device_point ready; /* it moves nothing before */
+    uint64_t number;         /* of a collective, among those of its group */
     struct group *group;     /* borrowed; NULL: nothing to wait for */
     uint64_t tag;
     char phase[TRAFFIC_PHASE_BYTES]; /* when it was started */
     bool done;               /* under the progress lock */
+    bool left;               /* to the device: comm_leave */
     status result;
     char reason[COMM_REASON_BYTES];
     struct message message;  /* of a send */
@@ -47,6 +49,10 @@ status comm_start(struct group *group, const struct comm_call *call,
 /* The status of the call; OK for a zeroed handle and for one already waited
  * for. */
 status comm_wait(struct comm_handle *handle);
+/* Where the call moves memory of a device apart: what the device is given from
+ * now on begins when it is over, and comm_wait, for its status, may come later.
+ * Other calls: comm_wait. */
+status comm_leave(struct comm_handle *handle);
 /* Whether comm_wait would return at once (collectives only). */
 bool comm_done(struct comm_handle *handle);
 

@@ -194,6 +194,12 @@ status device_await(const struct device_point *point)
     return queue_status(point->kernels.queue);
 }
 
+void device_hold(const struct device_point *point,
+                 const struct device_hold *hold)
+{
+    if (point->kernels.queue != NULL) far_hold(point->kernels.queue, hold);
+}
+
 status device_settle(const void *at)
 {
     return far_any() ? far_settle(at) : OK;

@@ -312,6 +312,21 @@ struct device_point far_point(const void *at)
                                  {copies.queue, copies.number}};
 }
 
+static status do_hold(void *owner, void *told)
+{
+    const struct device_hold *hold = told;
+
+    (void)owner;
+    hold->await(hold->of, hold->number);
+    return OK;
+}
+
+void far_hold(struct queue *queue, const struct device_hold *hold)
+{
+    *(struct device_hold *)queue_begin(queue, do_hold, sizeof *hold) = *hold;
+    queue_end(queue);
+}
+
 status far_settle(const void *at)
 {
     struct device *device = NULL;

@@ -24,6 +24,7 @@ status far_read(struct device *device, void *to, const void *from,
 status far_finish(struct device *device);
 bool far_any(void);
 struct device_point far_point(const void *at);
+void far_hold(struct queue *queue, const struct device_hold *hold);
 status far_settle(const void *at);
 void *far_seen(void *at);
 

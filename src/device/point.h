@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* point.h - an event that a message takes: a point in the work of the device
- * whose memory it moves. */
+/* point.h - the event that a message takes, a point in the work of the device
+ * whose memory it moves, and the one that it leaves. */
 #ifndef LOCKSTEP_DEVICE_POINT_H
 #define LOCKSTEP_DEVICE_POINT_H
 
@@ -17,5 +17,16 @@ struct device_point device_point(const void *at);
 /* Returns when that work is done, with the first error of a kernel. From any
  * thread. */
 status device_await(const struct device_point *point);
+
+/* Something outside of the device that its work waits for. */
+struct device_hold {
+    void (*await)(void *of, uint64_t number); /* in the device's thread */
+    void *of;
+    uint64_t number;
+};
+/* Work that is given from now on begins when that is over. In the thread that
+ * opened the device. */
+void device_hold(const struct device_point *point,
+                 const struct device_hold *hold);
 
 #endif

@@ -35,11 +35,12 @@ static struct tensor flat(struct tensor view)
     return tensor_1d(view.data, view.dtype, tensor_count(&view));
 }
 
-static status wait_piece(struct overlap *o, int piece)
+/* Kernels that read a piece follow it. */
+static status follow_piece(struct overlap *o, int piece)
 {
     if (o->data[piece] == NULL) return OK;
     o->data[piece] = NULL;
-    return comm_wait(&o->handles[piece]);
+    return comm_leave(&o->handles[piece]);
 }
 
 static status wait_pieces(struct overlap *o)
@@ -47,8 +48,9 @@ static status wait_pieces(struct overlap *o)
     status result = OK;
 
     for (int i = 0; i < OVERLAP_PIECES_MAX; i++) {
-        const status waited = wait_piece(o, i);
+        const status waited = comm_wait(&o->handles[i]);
 
+        o->data[i] = NULL;
         if (result == OK) result = waited;
     }
     return result;
@@ -67,7 +69,7 @@ static status start(struct run *run, struct overlap *o,
 
     CHECK(run->groups[AXIS_TENSOR] != NULL);
     if (piece == 0) TRY(wait_pieces(o));
-    CHECK(o->data[piece] == NULL);
+    CHECK(o->data[piece] == NULL && o->handles[piece].group == NULL);
     for (int i = 0; i < program_tensor_ranks(p) && piece == 0; i++)
         o->counts[i] =
             program_part(p, i).count * (whole.shape[0] / (rows * all));
@@ -130,7 +132,7 @@ status overlap_wait(struct run *run, const void *data)
     int piece;
     struct overlap *o = find(run, data, &piece);
 
-    return o == NULL ? OK : wait_piece(o, piece);
+    return o == NULL ? OK : follow_piece(o, piece);
 }
 
 status overlap_wait_all(struct run *run, struct tensor view)

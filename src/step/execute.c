@@ -180,6 +180,15 @@ int executor_last(const struct executor *executor)
 
 /* ---- the loop ---- */
 
+/* Messages that the device alone waited for count in the step that made
+ * them. */
+static status wait_left(struct executor *e)
+{
+    for (int i = 0; i < e->handle_count; i++)
+        if (e->handles[i].left) TRY(comm_wait(&e->handles[i]));
+    return OK;
+}
+
 static status act(struct executor *e, const struct instruction *i)
 {
     struct comm_handle *handle =
@@ -198,6 +207,7 @@ static status act(struct executor *e, const struct instruction *i)
     case DO_ENCODE:
         return zero_act(&e->zero[i->chunk], i, handle);
     case DO_END:
+        TRY(wait_left(e));
         for (int c = 0; c < e->pipeline->count && e->step_runs; c++)
             zero_forget(&e->zero[c]);
         return OK;
@@ -217,7 +227,7 @@ static void wait_batches(struct executor *e)
 
 static status wait_for(struct executor *e, const struct instruction *i)
 {
-    if (i->kind != DO_BATCH) return comm_wait(&e->handles[i->handle]);
+    if (i->kind != DO_BATCH) return comm_leave(&e->handles[i->handle]);
     wait_batches(e);
     return OK;
 }
@@ -232,6 +242,8 @@ static status perform(struct executor *e, const struct step_list *list,
     meter_instruction(number);
     for (int n = 0; n < i->needs; n++)
         TRY(wait_for(e, &list->items[needs[n]]));
+    if (i->handle >= 0 && i->kind != DO_BATCH)
+        TRY(comm_wait(&e->handles[i->handle])); /* of its last use */
     return act(e, i);
 }
 

@@ -298,5 +298,9 @@ mutation "states that the host computed do not go back" \
     src/optimizer/whole_tensors.c 's/^    return copy_host\(u, t, &host, true\);$/    return OK;/' \
     "ranks=1 device=far"
 more=()
+LOCKSTEP_FAR=early
+mutation "a message leaves no event" src/comm/progress.c \
+    's/^    device_hold\(&handle->ready, &\(struct device_hold\)\{$/    (void)(\&(struct device_hold){/' \
+    "$tensor tensor.overlap=2 device=far" "$fsdp device=far"
 unset LOCKSTEP_FAR
 report
