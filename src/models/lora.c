@@ -270,8 +270,9 @@ static bool names_stem(const char *target, const char *stem)
 
 /* The parts that a target names: several where a family uses a name twice.
  * `all` leaves out the experts that tokens choose, which are most of a model's
- * matrices; all-linear, PEFT's word, has them. Routers are asked for by name,
- * theirs or "router": who trains them changes which expert learns what. */
+ * matrices; all-linear, PEFT's word, has them. PEFT's names of parameters
+ * count, too. Routers are asked for by name, theirs or "router": who trains
+ * them changes which expert learns what. */
 static unsigned parts_of(const struct model *model, const char *target)
 {
     const bool every = strcmp(target, "all-linear") == 0;
@@ -284,6 +285,7 @@ static unsigned parts_of(const struct model *model, const char *target)
         lora_stem(lora_part(model, i), -1, stem);
         if (((every || (all && i < LORA_EXPERTS)) && i != LORA_ROUTER) ||
             (i == LORA_ROUTER && strcmp(target, "router") == 0) ||
+            lora_is_parameter(model, target, i) ||
             names_stem(target, stem))
             parts |= 1u << i;
     }

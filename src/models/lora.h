@@ -86,6 +86,9 @@ void lora_stem(const struct outside *part, int expert,
 void lora_module(const struct model *model, int layer,
                  const struct outside *part, int expert,
                  char out[LORA_MODULE_BYTES]);
+/* Is it, as PEFT calls it, the parameter that has the part of every expert
+ * ("experts.gate_up_proj", "experts.down_proj"), or the router's weight? */
+bool lora_is_parameter(const struct model *model, const char *name, int index);
 /* "q_proj" of it. */
 const char *lora_last(const char *stem);
 /* Class of rank and alpha, made if there is none. ERR_CONFIG: too many. */

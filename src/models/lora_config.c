@@ -149,6 +149,18 @@ static bool says_block(const struct model *model, const char *name,
     return ends_at_dot(all, rest);
 }
 
+bool lora_is_parameter(const struct model *model, const char *name, int index)
+{
+    char memory[LORA_NAME_BYTES + 8];
+    const char *own;
+
+    if (strcmp(name, "weight") == 0) return false;
+    for (int i = 0; (own = parameter_name(model, index, i, memory)) != NULL;
+         i++)
+        if (ends_at_dot(own, name)) return true;
+    return false;
+}
+
 /* Does target_parameters' `name` have the part of block `layer`? Layer -1: of
  * any block. */
 static bool names_parameter(const struct model *model, const char *name,
@@ -157,12 +169,11 @@ static bool names_parameter(const struct model *model, const char *name,
     char memory[LORA_NAME_BYTES + 8];
     const char *own;
 
-    if (strcmp(name, "weight") == 0) return false;
+    if (lora_is_parameter(model, name, index)) return true;
     for (int i = 0; (own = parameter_name(model, index, i, memory)) != NULL;
          i++)
-        if (ends_at_dot(own, name) ||
-            (ends_at_dot(name, own) && strlen(name) > strlen(own) &&
-             says_block(model, name, strlen(own), layer)))
+        if (ends_at_dot(name, own) && strlen(name) > strlen(own) &&
+            says_block(model, name, strlen(own), layer))
             return true;
     return false;
 }

@@ -597,6 +597,20 @@ expect "no experts to divide over tensor ranks" 78 "leave them out" \
     train config.yaml --run none --ranks 2 --set mesh.tensor=2 \
     --set mesh.expert_tensor=1
 
+# Experts by the names of PEFT's parameters: the same adapters.
+for of in mixtral:w1,w3,w2 gpt_oss:gate,up,down qwen3_moe:gate_proj,up_proj,down_proj; do
+    for targets in "${of#*:},router" experts.gate_up_proj,experts.down_proj,router.weight; do
+        must plan config.yaml --set "model.family=${of%%:*}" --set moe.experts=4 \
+            --set moe.top_k=2 --set lora.rank=2 --set "lora.targets=[$targets]"
+        grep "that learn" log
+    done >learn
+    if [ "$(sort -u learn | wc -l)" = 1 ] && [ "$(wc -l <learn)" = 2 ]; then
+        ok "adapters of experts by their parameters: ${of%%:*}"
+    else bad "adapters of experts by their parameters: ${of%%:*}" "others" learn; fi
+done
+expect "adapters of experts of one block" 78 "is not q_proj" \
+    train config.yaml --run none --set model.family=mixtral --set lora.rank=2 \
+    --set 'lora.targets=[1.mlp.experts.down_proj]'
 refuse "adapters of a dense block that is not there" "gate_proj is not q_proj" \
     model.family=mixtral lora.rank=2 'lora.targets=[gate_proj]'
 expect "adapters of experts that ranks cut" 78 "mesh.expert_tensor=1" \
