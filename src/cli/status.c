@@ -22,13 +22,14 @@ static void rank_text(const struct run_report *r, int rank, char out[160])
                  r->rank[rank].lives ? "lives" : "is gone");
 }
 
-/* While steps are made, and its ranks are on this machine. */
+/* While steps are made. */
 static struct straggler straggler_of(const struct run_report *r)
 {
-    /* Times of other machines are corrected by when their report was read. */
-    if (r->board == NULL || r->agents || r->state >= RUN_ENDED)
+    if (r->board == NULL || r->state >= RUN_ENDED)
         return (struct straggler){.rank = -1};
-    return straggler_find(r->board);
+    /* Times of other machines are corrected by when their report was read. */
+    return r->agents ? straggler_by_waits(r->board)
+                     : straggler_find(r->board);
 }
 
 static void print_straggler(const struct run_report *r)

@@ -52,6 +52,16 @@ void flight_leave(uint64_t number, int64_t bytes, status result)
     entry->bytes = bytes;
     entry->result = (int32_t)result;
     entry->ended_ns = clock_ns();
+    if (flight_meets(entry))
+        atomic_fetch_add(&flight->met_ns, entry->ended_ns - entry->began_ns);
+}
+
+bool flight_meets(const struct flight_entry *e)
+{
+    return e->channel == CHANNEL_NOW && e->size > 1 && e->ended_ns > 0 &&
+           (e->kind == COMM_ALL_REDUCE || e->kind == COMM_REDUCE_SCATTER ||
+            e->kind == COMM_ALL_GATHER || e->kind == COMM_ALL_TO_ALL ||
+            e->kind == COMM_AGREE);
 }
 
 /* A copy that can be printed. */

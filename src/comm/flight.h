@@ -30,6 +30,7 @@ struct flight_entry {
 struct flight {
     _Atomic uint64_t count; /* entries ever begun */
     _Atomic uint64_t beats; /* raised whenever the rank gets on */
+    _Atomic int64_t met_ns; /* in calls of flight_meets, in all */
     struct flight_entry entries[FLIGHT_ENTRIES]; /* number n at n % size */
 };
 
@@ -42,6 +43,8 @@ void flight_beat(void);
 uint64_t flight_enter(const struct operation *operation);
 void flight_leave(uint64_t number, int64_t bytes, status result);
 
+/* Whether every rank of the group waits for every other in it. */
+bool flight_meets(const struct flight_entry *entry);
 /* The oldest call outside the background that has not ended, else the newest
  * that has; number 0: there is none. Texts end, numbers are in range. */
 struct flight_entry flight_position(const struct flight *flight);

@@ -294,6 +294,7 @@ static void copy_page(const struct agent *agent, int index,
     out->step_ns = atomic_load(&page->step_ns);
     out->step_most_ns = atomic_load(&page->step_most_ns);
     out->planned_ns = atomic_load(&page->planned_ns);
+    out->met_ppm = atomic_load(&page->met_ppm);
     out->from_step = atomic_load(&page->from_step);
     out->beats = atomic_load(&page->flight.beats);
     out->calls = calls;

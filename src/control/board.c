@@ -107,6 +107,21 @@ void board_phase(enum board_phase phase)
     flight_beat();
 }
 
+/* How much of the last steps the rank waited: a tenth of it is the newest. */
+static void note_waits(int64_t step_ns)
+{
+    static int64_t met_ns;
+    const int64_t met = atomic_load(&page->flight.met_ns);
+    const int64_t waited = met - met_ns, before = atomic_load(&page->met_ppm);
+    double share = step_ns > 0 ? 1e6 * (double)waited / (double)step_ns : 0;
+
+    met_ns = met;
+    if (share < 0) share = 0; /* another generation in this process */
+    if (share > 1e6) share = 1e6;
+    atomic_store(&page->met_ppm,
+                 (int64_t)(0.9 * (double)before + 0.1 * share));
+}
+
 void board_step(int64_t steps_done)
 {
     const int64_t now = clock_ns();
@@ -116,6 +131,7 @@ void board_step(int64_t steps_done)
 
     if (before != 0 && now - before > atomic_load(&page->step_most_ns))
         atomic_store(&page->step_most_ns, now - before);
+    if (before != 0) note_waits(now - before);
     atomic_store(&page->step, steps_done);
     atomic_store(&page->step_ns, now);
     flight_beat();

@@ -43,6 +43,8 @@ struct board_page {
     _Atomic int source;           /* enum board_source: where they lay */
     _Atomic int result;           /* status; once BOARD_ENDED */
     _Atomic int verdict;          /* enum board_verdict, after its sentence */
+    _Atomic int64_t met_ppm;      /* of the last steps, in calls in which all
+                                   * wait for all; smoothed */
     _Atomic int64_t planned_ns;   /* predicted time of a step; 0: unknown */
     _Atomic uint64_t plan_bytes;  /* of memory that the rank planned; 0:
                                    * unknown */

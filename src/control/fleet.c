@@ -108,6 +108,7 @@ static void mirror(struct board_page *page, const struct slot_report *r,
     atomic_store(&page->flight.beats, r->beats);
     atomic_store(&page->from_step, r->from_step);
     atomic_store(&page->planned_ns, r->planned_ns);
+    atomic_store(&page->met_ppm, r->met_ppm);
     atomic_store(&page->step_most_ns, r->step_most_ns);
     atomic_store(&page->source, r->source);
     atomic_store(&page->result, r->result);

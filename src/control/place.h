@@ -88,14 +88,15 @@ struct slot_report {
     uint64_t died_with;   /* the order with which its last process ended, */
     int32_t ended, state; /* as waitpid tells it; as ps prints it */
     int32_t phase, source, result, verdict;
-    int64_t step, step_ns, step_most_ns, from_step, planned_ns;
+    int64_t step, step_ns, step_most_ns, from_step, planned_ns,
+        met_ppm;
     uint64_t beats, calls;
     char sentence[BOARD_SENTENCE_BYTES];
     struct flight_entry last[REPORT_ENTRIES];
 };
 
 _Static_assert(sizeof(struct slot_report) ==
-                   14 * sizeof(int64_t) + 10 * sizeof(int32_t) +
+                   15 * sizeof(int64_t) + 10 * sizeof(int32_t) +
                        BOARD_SENTENCE_BYTES +
                        REPORT_ENTRIES * sizeof(struct flight_entry),
                "a record has no holes");

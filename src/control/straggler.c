@@ -4,7 +4,7 @@
 
 #include <stdio.h>
 
-enum { CALLS_LEAST = 20, RANKS_MOST = 256, NEWEST_LEAST = 64,
+enum { CALLS_LEAST = 20, STEPS_LEAST = 20, RANKS_MOST = 256, NEWEST_LEAST = 64,
        NEWEST_MOST = 256 };
 static const double share_least = 0.05, times_least = 3;
 
@@ -26,15 +26,6 @@ static const struct flight_entry *entry_of(const struct flight *flight,
     return e->number == count - back ? e : NULL;
 }
 
-/* Calls in which every rank waits for every other. */
-static bool counts(const struct flight_entry *e)
-{
-    return e->channel == CHANNEL_NOW && e->size > 1 && e->ended_ns > 0 &&
-           (e->kind == COMM_ALL_REDUCE || e->kind == COMM_REDUCE_SCATTER ||
-            e->kind == COMM_ALL_GATHER || e->kind == COMM_ALL_TO_ALL ||
-            e->kind == COMM_AGREE);
-}
-
 static const struct flight_entry *same_call(const struct flight *flight,
                                             const struct flight_entry *call,
                                             uint64_t newest)
@@ -43,7 +34,7 @@ static const struct flight_entry *same_call(const struct flight *flight,
         const struct flight_entry *e = entry_of(flight, back);
 
         if (e != NULL && e->context == call->context &&
-            e->call == call->call && e->kind == call->kind && counts(e))
+            e->call == call->call && e->kind == call->kind && flight_meets(e))
             return e;
     }
     return NULL;
@@ -86,7 +77,7 @@ static void add_rank(struct costs *costs, const struct board *board, int rank)
         const struct flight_entry *e =
             entry_of(&board->pages[rank].flight, back);
 
-        if (e != NULL && counts(e)) add_call(costs, board, rank, e);
+        if (e != NULL && flight_meets(e)) add_call(costs, board, rank, e);
     }
 }
 
@@ -122,10 +113,47 @@ struct straggler straggler_find(const struct board *board)
     return out;
 }
 
+/* Steps that the rank has made in this generation, and how much of them it
+ * waited; false: too few, or it does not step. */
+static bool waits_of(const struct board_page *page, double *share)
+{
+    *share = 1e-6 * (double)atomic_load(&page->met_ppm);
+    return atomic_load(&page->phase) == BOARD_STEPS &&
+           atomic_load(&page->step) - atomic_load(&page->from_step) >=
+               STEPS_LEAST;
+}
+
+struct straggler straggler_by_waits(const struct board *board)
+{
+    struct straggler out = {.rank = -1};
+    double least[3] = {2, 2, 2}, share; /* of the time that ranks wait */
+
+    for (int i = 0; i < board->size; i++) {
+        if (!waits_of(&board->pages[i], &share)) return out;
+        for (int k = 0; k < 3; k++) {
+            const double next = least[k];
+
+            if (share >= next) continue;
+            if (k == 0) out.rank = i;
+            least[k] = share;
+            share = next;
+        }
+    }
+    out.share = least[1] - least[0];
+    if (board->size < 2 || out.share < share_least ||
+        (board->size > 2 &&
+         out.share < times_least * (least[2] - least[1])))
+        out.rank = -1;
+    return out;
+}
+
 void straggler_text(const struct straggler *s, char out[120])
 {
     out[0] = '\0';
-    if (s->rank >= 0)
+    if (s->rank >= 0 && s->calls == 0)
+        snprintf(out, 120, "the others waited %.0f%% of the last steps for "
+                 "rank %d", 100 * s->share, s->rank);
+    else if (s->rank >= 0)
         snprintf(out, 120, "the others waited %.0f%% of the last %.1f s for "
                  "rank %d (%d calls)", 100 * s->share, s->seconds, s->rank,
                  s->calls);

@@ -7,11 +7,12 @@
 #include <unistd.h>
 #include "base/clock.h"
 #include "base/log.h"
+#include "control/straggler.h"
 #include "control/watch.h"
 
 enum { TAKE_OVER_MS = NODE_LEASE_MS + NODE_MARGIN_MS,
        COME_BACK_MS = 10000, GROW_MS = 1000, IN_VAIN_CONVERTED = 2,
-       FORGIVE_MS = 3000,
+       FORGIVE_MS = 3000, SLOW_LOOK_S = 5, SLOW_AGAIN_S = 600,
        /* The agent that the supervisor starts itself: pauses, and how often. */
        AGENT_MS = 2000, AGENT_MOST_MS = 16000, AGENTS_MOST = 6 };
 
@@ -183,6 +184,32 @@ void generation_copies(struct supervisor *s)
                 : "copies on one node: no node may be lost");
     journal_line(&w, "copies");
     json_write_key_text(&w, "survives", text);
+    journal_put(&s->journal, &w);
+}
+
+void generation_stragglers(struct supervisor *s)
+{
+    const int64_t now = clock_ns();
+    struct straggler found;
+    struct json_writer w;
+    char text[120];
+
+    if (s->fleet == NULL || now < s->slow.look_ns) return;
+    s->slow.look_ns = now + (int64_t)SLOW_LOOK_S * 1000000000;
+    found = straggler_by_waits(s->board);
+    if (found.rank < 0 ||
+        (found.rank == s->slow.rank && now < s->slow.again_ns))
+        return;
+    s->slow.rank = found.rank;
+    s->slow.again_ns = now + (int64_t)SLOW_AGAIN_S * 1000000000;
+    straggler_text(&found, text);
+    fprintf(stderr, "straggler %s, on node %s\n", text,
+            s->fleet->nodes[s->fleet->at[found.rank].node].name);
+    journal_line(&w, "straggler");
+    json_write_key_integer(&w, "rank", found.rank);
+    json_write_key_text(&w, "node",
+                        s->fleet->nodes[s->fleet->at[found.rank].node].name);
+    json_write_key_real(&w, "waited_share", found.share);
     journal_put(&s->journal, &w);
 }
 

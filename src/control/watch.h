@@ -73,6 +73,8 @@ struct supervisor {
     int open_incident;
     int64_t open_since_ns, open_step;
     double fenced_ms;
+    /* With a fleet: the rank that was named last. */
+    struct { int rank; int64_t look_ns, again_ns; } slow;
     char wrong[300];      /* of the last incident of a rank that was wrong */
 };
 
@@ -92,6 +94,8 @@ status generation_of_agents(struct supervisor *s, uint64_t generation,
 bool generation_goes_on(struct supervisor *s, status *result);
 /* Says which losses of nodes the copies in memory survive. */
 void generation_copies(struct supervisor *s);
+/* Names a rank for which the others wait, once in ten minutes. */
+void generation_stragglers(struct supervisor *s);
 /* Asks for a larger layout, if one fits now. */
 void generation_grow(struct supervisor *s);
 status supervisor_adopt_agents(struct supervisor *s, bool *watches);

@@ -22,7 +22,7 @@ sweep() {
     [ -z "${LOCKSTEP_SLOW:-}" ] || apart=1
     # Beyond the last place all goes well; neighbours may be done without.
     local well=0 enough=3
-    [ $apart -gt 1 ] || enough=12
+    [ $apart -gt 1 ] || enough=30
     for ((at = 1 + first % apart; well < enough; at += apart)); do
         rm -rf made
         LOCKSTEP_FAULT=memory.take:$at lockstep "$@" 2>out >/dev/null

@@ -1,7 +1,8 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
 # stragglers.sh - one rank of a supervised run is stopped for three quarters of
-# the time: status, incidents and the log name it, and nothing is replaced.
+# the time: status, incidents and the log name it, and nothing is replaced; one
+# on another node, which is slow for some steps, is named by the supervisor.
 #
 #     BUILD=build tests/drills/stragglers.sh
 . "${0%/*}/common.sh"
@@ -54,4 +55,40 @@ if [ $code -eq 75 ]; then ok "the run was not disturbed"
 else bad "the run was not disturbed" "exit $code" log; fi
 if lockstep incidents slow | grep -q '^0 incidents'; then ok "no incident"
 else bad "no incident" "$(lockstep incidents slow | head -n 3)"; fi
+
+# --- on two nodes, whose clocks are not compared ---
+port=$(free_port)
+"$program" supervise config.yaml --run far --ranks 2 --set mesh.data=2 \
+    --set train.threads=1 --set train.steps=1000000 --set train.batch=128 \
+    --set checkpoint.every=100000 --set validate.every=100000 \
+    --token token --listen "127.0.0.1:$port" >log 2>&1 &
+child=$!
+children="$children $child"
+await log 'listens'
+slow=
+for i in 30 31 32 33 34 35 36 37; do slow="$slow,train.step:$i:slow"; done
+for name in a b; do
+    [ $name = a ] || export LOCKSTEP_FAULT=${slow#,}
+    "$program" agent --join "127.0.0.1:$port" --token token --name $name \
+        >log.$name 2>&1 &
+    children="$children $!"
+    unset LOCKSTEP_FAULT
+    await log "node *$name joined"
+done
+await log '^straggler' 1200
+lockstep status far >out 2>&1
+rank=$(lockstep status far --json | grep -B 3 -A 3 '"node": "b"' |
+    sed -n 's/.*"rank": \([0-9]*\).*/\1/p' | head -n 1)
+if grep -q "^straggler .* for rank ${rank:-none}, on node b" log
+then ok "the supervisor names the rank of the slow node"
+else bad "the supervisor names the rank of the slow node" "rank $rank" log; fi
+if grep -q "^straggler .* of the last steps for rank $rank" out
+then ok "status does, too"
+else bad "status does, too" "not said" out; fi
+kill -TERM $child
+ended $child
+code=$?
+if [ $code -eq 75 ] && lockstep incidents far | grep -q '^0 incidents'
+then ok "nothing was replaced"
+else bad "nothing was replaced" "exit $code" log; fi
 report

@@ -118,7 +118,44 @@ TEST(nonsense_is_no_straggler)
     close(file);
 }
 
+/* Clocks of machines differ: each rank says how much it waited. */
+static int by_waits(const int64_t ppm[RANKS], int64_t steps)
+{
+    int file;
+    struct board *board = open_board(&file);
+    struct straggler found;
+
+    for (int i = 0; i < RANKS; i++) {
+        atomic_store(&board->pages[i].phase, BOARD_STEPS);
+        atomic_store(&board->pages[i].step, steps);
+        atomic_store(&board->pages[i].met_ppm, ppm[i]);
+    }
+    found = straggler_by_waits(board);
+    board_close(board);
+    close(file);
+    CHECK(found.rank < 0 || found.share >= 0.05);
+    return found.rank;
+}
+
+TEST(the_rank_that_waits_least_is_named)
+{
+    for (int rank = 0; rank < RANKS; rank++) {
+        int64_t ppm[RANKS] = {300000, 310000, 290000, 305000};
+
+        EQUAL_INT(by_waits(ppm, 50), -1);
+        ppm[rank] = 40000;
+        EQUAL_INT(by_waits(ppm, 50), rank);
+        EQUAL_INT(by_waits(ppm, 10), -1); /* too few steps */
+        ppm[rank] = 270000; /* too little */
+        EQUAL_INT(by_waits(ppm, 50), -1);
+        ppm[rank] = 0; /* two are slow */
+        ppm[(rank + 1) % RANKS] = 60000;
+        EQUAL_INT(by_waits(ppm, 50), -1);
+    }
+}
+
 TEST_MAIN(the_rank_that_comes_last_is_named,
           small_delays_and_few_calls_are_no_straggler,
           a_fault_that_wanders_is_no_straggler, nonsense_is_no_straggler,
-          a_rank_on_another_place_is_named_by_its_number)
+          a_rank_on_another_place_is_named_by_its_number,
+          the_rank_that_waits_least_is_named)
