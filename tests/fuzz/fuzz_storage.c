@@ -10,8 +10,15 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 static void find_all(const char *xml, size_t size, const char *tag)
 {
     char out[64];
-    size_t at = 0, before = 0;
+    const char *inside;
+    size_t at = 0, before = 0, length;
 
+    while (s3_inside(xml, size, tag, &at, &inside, &length)) {
+        CHECK(at > before && at <= size && length <= size);
+        CHECK(inside >= xml && inside + length <= xml + at);
+        before = at;
+    }
+    at = before = 0;
     while (s3_element(xml, size, tag, &at, out, sizeof out)) {
         CHECK(at > before && at <= size);
         CHECK(strlen(out) < sizeof out);
@@ -37,11 +44,12 @@ static void read_name(const char *text)
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     static const char *const tags[] = {"Key", "UploadId", "IsTruncated",
-                                       "NextContinuationToken", "Code"};
+                                       "NextContinuationToken", "Code",
+                                       "Upload", "Part"};
     char text[700];
     const size_t some = size < sizeof text - 1 ? size : sizeof text - 1;
 
-    for (int i = 0; i < 5; i++) find_all((const char *)data, size, tags[i]);
+    for (int i = 0; i < 7; i++) find_all((const char *)data, size, tags[i]);
     memcpy(text, data, some);
     text[some] = '\0';
     read_name(text);
@@ -52,7 +60,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 
 static const char *const marks[] = {"<Key>", "</Key>", "&amp;", "&lt;",
                                     "<UploadId>", "</UploadId>", "s3://",
-                                    "<Code>", "</Code>", NULL};
+                                    "<Code>", "</Code>", "<Upload>",
+                                    "</Upload>", "<Part>", "</Part>", NULL};
 static const struct grammar words = {words_grammar_read, words_grammar_write,
                                      marks};
 
