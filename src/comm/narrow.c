@@ -37,92 +37,109 @@ static int64_t coded_bytes(int64_t count, int bits)
 
 /* ---- numbers ---- */
 
-static float number_at(const struct source *from, int64_t at)
+/* The loops go over whole blocks, whose length compilers know. Numbers [BLOCK]
+ * from element `at` on, of which there are `count`; then 0. */
+static void read_numbers(float *numbers, const struct source *from, int64_t at,
+                         int64_t count)
 {
-    float sum = 0;
+    const char *root = from->data + at * (int64_t)sizeof(float);
 
-    for (int r = 0; r < from->roots; r++) {
-        float one;
+    if (count < BLOCK) memset(numbers, 0, BLOCK * sizeof(float));
+    memcpy(numbers, root, (size_t)count * sizeof(float));
+    for (int r = 1; r < from->roots; r++) {
+        float more[BLOCK] = {0};
 
-        memcpy(&one, from->data + r * from->stride +
-                         at * (int64_t)sizeof one, sizeof one);
-        sum = r == 0 ? one : sum + one;
+        memcpy(more, root + r * from->stride, (size_t)count * sizeof(float));
+        for (int i = 0; i < BLOCK; i++) numbers[i] += more[i];
     }
-    return sum;
 }
 
 /* The scale of a block; NaN: it has what is not finite. */
-static float scale_of(const float *block, int64_t count, int limit)
+static float scale_of(const float *block, int limit)
 {
-    uint32_t most = 0; /* bits of magnitudes ascend as the magnitudes do */
+    uint32_t most = 0, bits[BLOCK]; /* they ascend as magnitudes do */
     float largest;
 
-    for (int64_t i = 0; i < count; i++) {
-        uint32_t bits;
+    memcpy(bits, block, sizeof bits);
+    for (int i = 0; i < BLOCK; i++) {
+        const uint32_t one = bits[i] & 0x7FFFFFFFu;
 
-        memcpy(&bits, &block[i], sizeof bits);
-        bits &= 0x7FFFFFFFu;
-        if (bits > most) most = bits;
+        most = one > most ? one : most;
     }
     if (most >= 0x7F800000u) most = 0x7FC00000u;
     memcpy(&largest, &most, sizeof largest);
     return largest / (float)limit;
 }
 
-/* A number, over a scale that is one. */
-static int code_of(float number, float scale, int limit)
+/* Nearest integers to numbers over the scale, which is 0 or NaN where they are
+ * to be 0. */
+static void find_codes(int8_t *codes, const float *block, float scale,
+                       int limit)
 {
-    const float over = scale > 0 ? number / scale : 0;
+    const float by = scale > 0 ? scale : 1, most = (float)limit;
+    int whole[BLOCK];
 
-    if (over >= (float)limit) return limit;
-    if (over <= -(float)limit) return -limit;
-    return (int)(over < 0 ? over - 0.5f : over + 0.5f);
+    for (int i = 0; i < BLOCK; i++) {
+        const float number = block[i] / by;
+        const float half = number < 0 ? number - 0.5f : number + 0.5f;
+        const float low = half > -most ? half : -most; /* NaN: any */
+
+        whole[i] = (int)(low < most ? low : most);
+    }
+    if (!(scale > 0)) memset(whole, 0, sizeof whole);
+    for (int i = 0; i < BLOCK; i++) codes[i] = (int8_t)whole[i];
 }
 
 static void encode(char *out, const struct source *from, int64_t count,
                    int bits)
 {
     const int limit = (1 << (bits - 1)) - 1;
-    uint8_t *codes = (uint8_t *)out + (count + BLOCK - 1) / BLOCK *
-                                          (int64_t)sizeof(float);
+    uint8_t *to = (uint8_t *)out + (count + BLOCK - 1) / BLOCK *
+                                       (int64_t)sizeof(float);
 
     for (int64_t at = 0; at < count; at += BLOCK, out += sizeof(float)) {
         const int64_t length = count - at < BLOCK ? count - at : BLOCK;
+        int8_t codes[BLOCK];
+        uint8_t pairs[BLOCK / 2];
         float block[BLOCK];
 
-        for (int64_t i = 0; i < length; i++)
-            block[i] = number_at(from, at + i);
-        const float scale = scale_of(block, length, limit);
+        read_numbers(block, from, at, length);
+        const float scale = scale_of(block, limit);
 
         memcpy(out, &scale, sizeof scale);
-        for (int64_t i = 0; i < length; i++) {
-            const int code = code_of(block[i], scale, limit);
-
-            if (bits == 8)
-                codes[at + i] = (uint8_t)code;
-            else if (i % 2 == 0)
-                codes[(at + i) / 2] = (uint8_t)(code & 15);
-            else
-                codes[(at + i) / 2] |= (uint8_t)((code & 15) << 4);
-        }
+        find_codes(codes, block, scale, limit);
+        if (bits == 8) memcpy(to + at, codes, (size_t)length);
+        if (bits == 8) continue;
+        for (int i = 0; i < BLOCK / 2; i++)
+            pairs[i] = (uint8_t)((codes[2 * i] & 15) |
+                                 (codes[2 * i + 1] & 15) << 4);
+        memcpy(to + at / 2, pairs, (size_t)(length + 1) / 2);
     }
 }
 
 /* sums += the numbers of `count` codes. */
 static void decode(float *sums, const char *in, int64_t count, int bits)
 {
-    const uint8_t *codes = (const uint8_t *)in + (count + BLOCK - 1) / BLOCK *
-                                                     (int64_t)sizeof(float);
+    const uint8_t *from = (const uint8_t *)in + (count + BLOCK - 1) / BLOCK *
+                                                    (int64_t)sizeof(float);
 
-    for (int64_t i = 0; i < count; i++) {
-        const uint8_t byte = codes[bits == 8 ? i : i / 2];
-        const int nibble = i % 2 == 0 ? byte & 15 : byte >> 4;
-        const int code = bits == 8 ? (int8_t)byte
-                                   : (nibble > 7 ? nibble - 16 : nibble);
-        float scale;
+    for (int64_t at = 0; at < count; at += BLOCK, in += sizeof(float)) {
+        const int64_t length = count - at < BLOCK ? count - at : BLOCK;
+        int8_t codes[BLOCK] = {0};
+        uint8_t pairs[BLOCK / 2] = {0};
+        float block[BLOCK] = {0}, scale;
 
-        memcpy(&scale, in + i / BLOCK * (int64_t)sizeof scale, sizeof scale);
-        sums[i] += (float)code * scale;
+        memcpy(&scale, in, sizeof scale);
+        memcpy(block, sums + at, (size_t)length * sizeof *block);
+        if (bits == 8) memcpy(codes, from + at, (size_t)length);
+        else memcpy(pairs, from + at / 2, (size_t)(length + 1) / 2);
+        for (int i = 0; i < BLOCK / 2 && bits == 4; i++) {
+            codes[2 * i] = (int8_t)((pairs[i] & 15) - ((pairs[i] & 8) << 1));
+            codes[2 * i + 1] =
+                (int8_t)((pairs[i] >> 4) - ((pairs[i] & 128) >> 3));
+        }
+        for (int i = 0; i < BLOCK; i++) block[i] += (float)codes[i] * scale;
+        memcpy(sums + at, block, (size_t)length * sizeof *block);
     }
 }
 
@@ -209,8 +226,15 @@ static status inside(struct narrow *n, float **sums)
     for (int node = 0; node < n->nodes; node++) {
         const struct source own = block_of(n, node, n->place);
 
-        for (int64_t i = 0; i < count_of(n, node, n->place); i++)
-            sums[node][i] = number_at(&own, i);
+        const int64_t count = count_of(n, node, n->place);
+
+        for (int64_t at = 0; at < count; at += BLOCK) {
+            float block[BLOCK]; /* the sums may lie where the numbers do */
+            const int64_t length = count - at < BLOCK ? count - at : BLOCK;
+
+            read_numbers(block, &own, at, length);
+            memcpy(sums[node] + at, block, (size_t)length * sizeof *block);
+        }
     }
     for (int i = 1; i < n->each; i++) {
         const int place = (n->place + n->each - i) % n->each;
