@@ -91,17 +91,19 @@ static void print_stats(const struct generate_result *made)
 {
     fprintf(stderr,
             "prompt    %lld tokens in %.1f ms\n"
-            "tokens    %lld in %.1f ms, %.1f per second\n"
-            "weights   %.1f MB a token, read at %.1f GB/s: at most %.1f "
-            "tokens per second\n"
-            "limit     %.0f%% of the time goes into that reading\n"
-            "cache     %lld bytes for %lld positions\n",
+            "tokens    %lld in %.1f ms, %.1f per second\n",
             (long long)made->prompt_tokens, 1e3 * made->prompt_s,
-            (long long)made->tokens, 1e3 * made->tokens_s, rate(made),
-            1e-6 * (double)made->weight_bytes, 1e-9 * made->weight_rate,
-            made->weight_rate / (double)made->weight_bytes,
-            100 * limit_share(made), (long long)made->cache_bytes,
-            (long long)made->cache_positions);
+            (long long)made->tokens, 1e3 * made->tokens_s, rate(made));
+    if (made->weight_rate > 0) /* unless a device apart has them */
+        fprintf(stderr,
+                "weights   %.1f MB a token, read at %.1f GB/s: at most %.1f "
+                "tokens per second\n"
+                "limit     %.0f%% of the time goes into that reading\n",
+                1e-6 * (double)made->weight_bytes, 1e-9 * made->weight_rate,
+                made->weight_rate / (double)made->weight_bytes,
+                100 * limit_share(made));
+    fprintf(stderr, "cache     %lld bytes for %lld positions\n",
+            (long long)made->cache_bytes, (long long)made->cache_positions);
 }
 
 static void print_guesses(const struct generate_result *made)
@@ -112,14 +114,14 @@ static void print_guesses(const struct generate_result *made)
             100 * (double)made->right / (double)made->guessed);
 }
 
-static void print_notices(const struct generate_result *made)
+static void print_notices(const struct generate_result *made, bool stats)
 {
     if (made->notice[0] != '\0') fprintf(stderr, "%s\n", made->notice);
     if (made->stop == STOP_CONTEXT)
         fprintf(stderr, "stopped after %lld tokens: the model's context of "
                         "%lld is full\n",
                 (long long)made->tokens, (long long)made->context);
-    if (made->weight_rate > 0)
+    if (stats)
         print_stats(made);
     else if (isatty(STDERR_FILENO))
         fprintf(stderr, "%lld tokens, %.0f per second\n",
@@ -205,6 +207,6 @@ status command_generate(struct arguments *arguments)
     request.echo = true;
     TRY(generate(&request, &made));
     putchar('\n');
-    print_notices(&made);
+    print_notices(&made, request.stats);
     return OK;
 }

@@ -230,6 +230,18 @@ for LOCKSTEP_FAR in late early; do
 done
 }
 
+# The layer that is not finite is found, behind a border of the pipeline, too.
+wild="--ranks 2 --set mesh.pipe=2 --set optimizer.lr=100 --set optimizer.clip=0
+    --set optimizer.warmup=0 --set optimizer.schedule=constant
+    --set optimizer.name=sgd --set train.dtype=float16 --set train.steps=12"
+for device in cpu far; do
+    # shellcheck disable=SC2086
+    expect "a layer that is not finite, $device" 76 \
+        "step 3: the output of layer linear of block 0" \
+        train config.yaml --run wild $wild --set device=$device
+    rm -rf wild
+done
+
 # Kernels count where they run: names, calls, operations and bytes.
 kernels_of() { # RUN
     awk '/"rows": \[/ { rows = 1 } rows && /"(kind|name|label|calls|flops|bytes)"/ {
