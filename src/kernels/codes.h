@@ -74,6 +74,23 @@ static inline int64_t coding_blocks(const struct block_coding *c)
            code_blocks(c->cols, c->col_spans, c->block_cols);
 }
 
+/* Row (column) `at` of the matrix: the number of its blocks among those along
+ * rows (columns); -1: it is in no span. */
+static inline int64_t code_block_along(const struct quantize_span *spans,
+                                       int64_t count, int64_t size, int64_t at)
+{
+    int64_t before = 0;
+
+    for (int64_t i = 0; i < count; i++) {
+        const int64_t inside = at - spans[i].first;
+
+        if (inside >= 0 && inside < spans[i].count)
+            return before + (size > 0 ? inside / size : 0);
+        before += code_blocks(&spans[i], 1, size);
+    }
+    return -1;
+}
+
 /* Bytes of so many columns. */
 static inline int64_t code_row_bytes(enum number_format format, int64_t cols)
 {
@@ -188,23 +205,21 @@ ELEMENTARY float code_scale_get(const void *scales, enum scale_rule rule,
     return f32_of_bits(exponent < 255 ? exponent << 23 : 0x7FC00000u);
 }
 
-/* The scale of a block with this peak; outer as block_scale wants it. */
-ELEMENTARY float code_scale(const struct block_coding *c, float peak,
+/* The scale of a block with this peak; largest and outer as block_scale wants
+ * them. */
+ELEMENTARY float code_scale(enum scale_rule rule, float peak, float largest,
                             const struct grid_format *e4m3, float outer)
 {
     const uint32_t bits = bits_of_f32(peak);
 
-    return bits < 0x7F800000u
-               ? block_scale(c->scale, bits, number_formats[c->format].largest,
-                             e4m3, outer)
-               : f32_of_bits(0x7FC00000u);
+    return bits < 0x7F800000u ? block_scale(rule, bits, largest, e4m3, outer)
+                              : f32_of_bits(0x7FC00000u);
 }
 
 /* outer, of a region whose largest finite peak this is. */
-ELEMENTARY float code_outer(const struct block_coding *c, uint32_t region)
+ELEMENTARY float code_outer(const struct block_coding *c, float largest,
+                            uint32_t region)
 {
-    const float largest = number_formats[c->format].largest;
-
     if (c->scale == SCALE_TWO) return scale_outer(region, largest);
     if (c->scale == SCALE_TWO_LATE)
         return scale_outer(bits_of_f32(c->known), largest);
@@ -216,6 +231,7 @@ static inline void code_scales(const struct block_encode *p)
 {
     const struct block_coding *c = &p->coding;
     const struct grid_format e4m3 = grid_format(FORMAT_E4M3);
+    const float largest = number_formats[c->format].largest;
     const int64_t all = code_blocks(c->cols, c->col_spans, c->block_cols);
     int64_t row = 0;
 
@@ -233,13 +249,14 @@ static inline void code_scales(const struct block_encode *p)
 
                 region = own > region ? own : region;
             }
-            const float outer = code_outer(c, region);
+            const float outer = code_outer(c, largest, region);
 
             for (int64_t k = 0; k < high * wide; k++) {
                 const int64_t at = (row + k / wide) * all + col + k % wide;
 
                 code_scale_set(p->scales, c->scale, at,
-                               code_scale(c, p->peaks[at], &e4m3, outer));
+                               code_scale(c->scale, p->peaks[at], largest,
+                                          &e4m3, outer));
             }
             col += wide;
         }

@@ -122,7 +122,8 @@ make -s -j"$(nproc)" BUILD="$BUILD" EXTRA="${EXTRA:-}" \
     "$BUILD/tests/unit/kernels/test_kernels" \
     "$BUILD/tests/unit/kernels/test_attention" \
     "$BUILD/tests/unit/kernels/test_experts" \
-    "$BUILD/tests/unit/kernels/test_router" >"$room/log" 2>&1 ||
+    "$BUILD/tests/unit/kernels/test_router" \
+    "$BUILD/tests/unit/kernels/test_codes" >"$room/log" 2>&1 ||
     bad "unit tests" "do not build" "$room/log"
 mistake "a product without the barrier before it reads" matmul product.h \
     '        BARRIER;
@@ -163,4 +164,10 @@ mistake "tokens of other segments in a leaf" experts product.h \
     test_experts
 mistake "the higher one of equal experts" router router.cu \
     'at < b_at' 'at > b_at' test_router
+mistake "a region's peak that is read before all have raised it" codes codes.cu \
+    'BARRIER;
+    return s->most[0];' 'return s->most[0];' test_codes
+mistake "a block's peak that the next one keeps" codes codes.cu \
+    'most = 0;
+        }' '}' test_codes
 report

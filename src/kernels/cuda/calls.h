@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* calls.h - the calls of kernels of CUDA. All numbers are float32. */
+/* calls.h - the calls of kernels of CUDA. All numbers are float32, but for
+ * operands that are tensors: those may be bfloat16. */
 #ifndef LOCKSTEP_KERNELS_CUDA_CALLS_H
 #define LOCKSTEP_KERNELS_CUDA_CALLS_H
 
@@ -262,5 +263,32 @@ struct attention_heads_call {
     int leaves;
 };
 struct attention_delta_call { struct attention of; };
+
+struct numbers_clear_call { float *to; int64_t count; };
+
+/* A format, and what else block_scale asks for. */
+struct coding_numbers {
+    struct code_format format;
+    struct grid_format e4m3;
+    float largest;
+    int bits;
+    int64_t all; /* blocks along columns */
+};
+/* A thread has CODES_OF_THREAD columns of a row, whose codes fill bytes. Spans
+ * are copies. */
+enum { CODES_OF_THREAD = 4, CODES_SHARES = 16 /* blocks of a region */ };
+struct codes_call {
+    struct block_encode of;
+    struct coding_numbers numbers;
+    int64_t row_blocks;
+};
+struct codes_peaks_call { struct codes_call codes; };
+struct codes_scales_call { struct codes_call codes; };
+struct codes_write_call { struct codes_call codes; };
+struct codes_read_call {
+    struct block_decode of;
+    struct coding_numbers numbers;
+    int64_t row_blocks;
+};
 
 #endif

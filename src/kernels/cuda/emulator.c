@@ -29,7 +29,8 @@
 enum {
     STACK_BYTES = 64 * 1024,
     SHARED_MOST = 48 * 1024, /* what every GPU has without asking */
-    CALL_MOST = 4000         /* bytes of arguments that CUDA takes */
+    CALL_MOST = 4000,        /* bytes of arguments that CUDA takes */
+    COPIES_MOST = 3          /* of the host's memory, for one kernel */
 };
 
 #define DECLARE_KERNEL(name) void emulated_##name(const void *call);
@@ -68,8 +69,8 @@ static struct {
     _Alignas(64) unsigned char shared[SHARED_MOST];
     bool shared_taken[BLOCK_THREADS];
     bool runs;  /* a kernel: one at a time */
-    void *copy; /* of the host's memory; NULL: none */
-    size_t copy_bytes;
+    struct { void *data; size_t bytes; } copies[COPIES_MOST];
+    int copy_count;
     uint64_t random;
 } machine = {.random = 1};
 
@@ -234,20 +235,26 @@ static int64_t step_of(int64_t count)
 static void call_forget(void)
 {
     memset(machine.call, 0xff, sizeof machine.call);
-    if (machine.copy) memset(machine.copy, 0xff, machine.copy_bytes);
-    memory_free(machine.copy);
-    machine.copy = NULL;
+    while (machine.copy_count > 0) {
+        const int i = --machine.copy_count;
+
+        memset(machine.copies[i].data, 0xff, machine.copies[i].bytes);
+        memory_free(machine.copies[i].data);
+    }
 }
 
 status cuda_copy(struct stream *stream, const void *data, size_t bytes,
                  const void **out)
 {
+    void *copy;
+
     (void)stream;
-    CHECK(!machine.runs && !machine.copy);
-    TRY(memory_take(bytes > 0 ? bytes : 1, 1, &machine.copy));
-    memcpy(machine.copy, data, bytes);
-    machine.copy_bytes = bytes;
-    *out = machine.copy;
+    CHECK(!machine.runs && machine.copy_count < COPIES_MOST);
+    TRY(memory_take(bytes > 0 ? bytes : 1, 1, &copy));
+    memcpy(copy, data, bytes);
+    machine.copies[machine.copy_count].data = copy;
+    machine.copies[machine.copy_count++].bytes = bytes;
+    *out = copy;
     return OK;
 }
 

@@ -45,11 +45,13 @@ static inline int64_t blocks_of(int64_t threads)
     X(attention_delta) X(experts_product_leaf) X(experts_product_tree)     \
     X(experts_gradient_leaf) X(experts_gradient_tree) X(experts_sums)      \
     X(experts_combine) X(experts_gates) X(router_choose)                   \
-    X(router_losses) X(router_backward) X(jitter)
+    X(router_losses) X(router_backward) X(jitter)                          \
+    X(numbers_clear) X(codes_peaks) X(codes_scales) X(codes_write)         \
+    X(codes_read)
 
 /* The files that have them. */
 #define CUDA_MODULES(X)                                                    \
-    X(attention) X(attention_backward) X(elementwise) X(experts)           \
+    X(attention) X(attention_backward) X(codes) X(elementwise) X(experts)  \
     X(lookup) X(loss) X(matmul) X(norm) X(router) X(sums) X(updates)
 
 #define CUDA_KERNEL_NUMBER(name) CUDA_##name,
@@ -58,7 +60,8 @@ enum cuda_kernel { CUDA_KERNELS(CUDA_KERNEL_NUMBER) CUDA_KERNEL_COUNT };
 /* Starts `blocks` blocks of BLOCK_THREADS threads; 0: nothing happens. */
 status cuda_launch(struct stream *stream, enum cuda_kernel kernel,
                    int64_t blocks, const void *call, size_t bytes);
-/* A copy of the host's memory for the next kernel; bytes may be 0. */
+/* A copy of the host's memory for the next kernel, one of three at most; bytes
+ * may be 0. */
 status cuda_copy(struct stream *stream, const void *data, size_t bytes,
                  const void **out);
 #define LAUNCH(stream, kernel, blocks, call)                               \

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* rows.h - the rows of struct kernels that kernels of CUDA fill, all of them
- * of float32. */
+ * of float32; those of codes take bfloat16, too. */
 #ifndef LOCKSTEP_KERNELS_CUDA_ROWS_H
 #define LOCKSTEP_KERNELS_CUDA_ROWS_H
 
@@ -19,7 +19,8 @@
     X(attention_finish) X(attention_heads) X(attention_delta)             \
     X(experts_product) X(experts_gradient) X(experts_sums)                \
     X(experts_combine) X(experts_gates) X(router_choose)                  \
-    X(router_losses) X(router_backward) X(jitter)
+    X(router_losses) X(router_backward) X(jitter)                         \
+    X(block_encode) X(block_decode)
 
 #define DECLARE_CUDA_ROW(row) extern KERNELS_TYPE(row) cuda_##row;
 KERNELS_CUDA_ROWS(DECLARE_CUDA_ROW)

@@ -6,25 +6,12 @@
 #include "kernels/reference/real.h"
 
 /* The block of an element: where its scale is. */
-static int64_t block_along(const struct quantize_span *spans, int64_t count,
-                           int64_t size, int64_t at)
-{
-    int64_t before = 0;
-
-    for (int64_t i = 0; i < count; i++) {
-        const int64_t inside = at - spans[i].first;
-
-        if (inside >= 0 && inside < spans[i].count)
-            return before + (size > 0 ? inside / size : 0);
-        before += code_blocks(&spans[i], 1, size);
-    }
-    return -1; /* in no span */
-}
-
 static int64_t block_at(const struct block_coding *c, int64_t row, int64_t col)
 {
-    const int64_t i = block_along(c->rows, c->row_spans, c->block_rows, row);
-    const int64_t j = block_along(c->cols, c->col_spans, c->block_cols, col);
+    const int64_t i =
+        code_block_along(c->rows, c->row_spans, c->block_rows, row);
+    const int64_t j =
+        code_block_along(c->cols, c->col_spans, c->block_cols, col);
 
     if (i < 0 || j < 0) return -1;
     return i * code_blocks(c->cols, c->col_spans, c->block_cols) + j;

@@ -1,0 +1,73 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* codes.c - starts the kernels of codes.cu. */
+#include "kernels/cuda/launch.h"
+#include "kernels/cuda/rows.h"
+
+static struct coding_numbers numbers_of(const struct block_coding *c)
+{
+    coding_check(c);
+    return (struct coding_numbers){code_format(c->format),
+                                   grid_format(FORMAT_E4M3),
+                                   number_formats[c->format].largest,
+                                   number_formats[c->format].bits,
+                                   code_blocks(c->cols, c->col_spans,
+                                               c->block_cols)};
+}
+
+static status spans_copy(struct stream *stream, const struct block_coding *from,
+                         struct block_coding *to)
+{
+    TRY(cuda_copy(stream, from->rows,
+                  (size_t)from->row_spans * sizeof *from->rows,
+                  (const void **)&to->rows));
+    return cuda_copy(stream, from->cols,
+                     (size_t)from->col_spans * sizeof *from->cols,
+                     (const void **)&to->cols);
+}
+
+static status peaks_raise(struct stream *stream, const struct block_encode *p,
+                          const struct codes_call *of, int64_t blocks)
+{
+    const struct numbers_clear_call clear = {p->peaks,
+                                             coding_blocks(&p->coding)};
+    struct codes_peaks_call call = {*of};
+
+    if (p->what == ENCODE_ALL)
+        LAUNCH(stream, numbers_clear, blocks_of(clear.count), &clear);
+    TRY(spans_copy(stream, &p->coding, &call.codes.of.coding));
+    LAUNCH(stream, codes_peaks, blocks, &call);
+    return OK;
+}
+
+status cuda_block_encode(struct stream *stream, const struct block_encode *p)
+{
+    const struct block_coding *c = &p->coding;
+    const struct codes_call of = {
+        *p, numbers_of(c),
+        parts_of(p->in.shape[1], CODES_OF_THREAD * BLOCK_THREADS)};
+    const int64_t blocks = p->in.shape[0] * of.row_blocks;
+    struct codes_scales_call scales = {of};
+    struct codes_write_call codes = {of};
+
+    CHECK(dtype_real(p->in.dtype) == DTYPE_F32 && p->in.stride[1] == 1);
+    CHECK(coding_blocks(c) <= INT32_MAX);
+    if (p->what != ENCODE_CODES) TRY(peaks_raise(stream, p, &of, blocks));
+    if (p->what == ENCODE_PEAKS) return OK;
+    TRY(spans_copy(stream, c, &scales.codes.of.coding));
+    LAUNCH(stream, codes_scales, c->row_spans * c->col_spans * CODES_SHARES,
+           &scales);
+    TRY(spans_copy(stream, c, &codes.codes.of.coding));
+    LAUNCH(stream, codes_write, blocks, &codes);
+    return OK;
+}
+
+status cuda_block_decode(struct stream *stream, const struct block_decode *p)
+{
+    struct codes_read_call call = {*p, numbers_of(&p->coding),
+                                   blocks_of(p->out.shape[1])};
+
+    CHECK(dtype_real(p->out.dtype) == DTYPE_F32 && p->out.stride[1] == 1);
+    TRY(spans_copy(stream, &p->coding, &call.of.coding));
+    LAUNCH(stream, codes_read, p->out.shape[0] * call.row_blocks, &call);
+    return OK;
+}
