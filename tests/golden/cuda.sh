@@ -111,7 +111,7 @@ mistake() {
     elif timeout 100 "$room/test" 2>&1 | grep -qEm1 \
         -e 'cuda emulated' -e 'isa emulated' -e '[0-9] emulated: ' \
         -e 'the same barrier' -e '(product|gradient|sums|y) [0-9] differs' \
-        -e 'FAILED TEST'; then
+        -e '\[  (ERROR|FAILED) '; then
         ok "mistake: $name"
     else
         bad "mistake: $name" "$test does not notice"
@@ -123,7 +123,10 @@ make -s -j"$(nproc)" BUILD="$BUILD" EXTRA="${EXTRA:-}" \
     "$BUILD/tests/unit/kernels/test_attention" \
     "$BUILD/tests/unit/kernels/test_experts" \
     "$BUILD/tests/unit/kernels/test_router" \
-    "$BUILD/tests/unit/kernels/test_codes" >"$room/log" 2>&1 ||
+    "$BUILD/tests/unit/kernels/test_codes" \
+    "$BUILD/tests/unit/kernels/test_quantize" \
+    "$BUILD/tests/unit/kernels/test_rotate" \
+    "$BUILD/tests/unit/kernels/test_integers" >"$room/log" 2>&1 ||
     bad "unit tests" "do not build" "$room/log"
 mistake "a product without the barrier before it reads" matmul product.h \
     '        BARRIER;
@@ -165,9 +168,27 @@ mistake "tokens of other segments in a leaf" experts product.h \
 mistake "the higher one of equal experts" router router.cu \
     'at < b_at' 'at > b_at' test_router
 mistake "a region's peak that is read before all have raised it" codes codes.cu \
-    'BARRIER;
-    return s->most[0];' 'return s->most[0];' test_codes
+    'half > 0; half /= 2) {
+        BARRIER;' 'half > 0; half /= 2) {' test_codes
 mistake "a block's peak that the next one keeps" codes codes.cu \
     'most = 0;
         }' '}' test_codes
+mistake "a scale that is read before all threads have looked" quantize \
+    quantize.cu 'BARRIER;
+    return s->most[THREAD - THREAD % team];' \
+    'return s->most[THREAD - THREAD % team];' test_quantize
+mistake "counts of half of the threads" quantize quantize.cu \
+    'half = BLOCK_THREADS / 2;' 'half = BLOCK_THREADS / 4;' test_quantize
+mistake "a scale that is written over what is not finite" quantize \
+    quantize.cu 'BARRIER; /* what is not finite is told later */' '' \
+    test_integers
+mistake "a short run that is rotated" rotate rotate.cu \
+    'if (count == ROTATE_RUN) rotate_run' 'rotate_run' test_rotate
+mistake "a mask before the rotation" rotate rotate.cu \
+    'if (turns) rotate_run(h, 0);' '' test_rotate
+mistake "codes that are read before all are there" integers integers.cu \
+    'BARRIER;
+        LOOPED' 'LOOPED' test_integers
+mistake "leaves of integers in another tree" integers integers.cu \
+    'leaf_push(&tree, leaf - 1,' 'leaf_push(&tree, leaf,' test_integers
 report

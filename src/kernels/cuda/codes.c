@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* codes.c - starts the kernels of codes.cu. */
-#include "kernels/cuda/launch.h"
 #include "kernels/cuda/rows.h"
+#include "kernels/cuda/spans.h"
 
 static struct coding_numbers numbers_of(const struct block_coding *c)
 {
@@ -14,15 +14,12 @@ static struct coding_numbers numbers_of(const struct block_coding *c)
                                                c->block_cols)};
 }
 
-static status spans_copy(struct stream *stream, const struct block_coding *from,
-                         struct block_coding *to)
+static status coding_copy(struct stream *stream,
+                          const struct block_coding *from,
+                          struct block_coding *to)
 {
-    TRY(cuda_copy(stream, from->rows,
-                  (size_t)from->row_spans * sizeof *from->rows,
-                  (const void **)&to->rows));
-    return cuda_copy(stream, from->cols,
-                     (size_t)from->col_spans * sizeof *from->cols,
-                     (const void **)&to->cols);
+    TRY(spans_copy(stream, from->rows, from->row_spans, &to->rows));
+    return spans_copy(stream, from->cols, from->col_spans, &to->cols);
 }
 
 static status peaks_raise(struct stream *stream, const struct block_encode *p,
@@ -34,7 +31,7 @@ static status peaks_raise(struct stream *stream, const struct block_encode *p,
 
     if (p->what == ENCODE_ALL)
         LAUNCH(stream, numbers_clear, blocks_of(clear.count), &clear);
-    TRY(spans_copy(stream, &p->coding, &call.codes.of.coding));
+    TRY(coding_copy(stream, &p->coding, &call.codes.of.coding));
     LAUNCH(stream, codes_peaks, blocks, &call);
     return OK;
 }
@@ -53,10 +50,10 @@ status cuda_block_encode(struct stream *stream, const struct block_encode *p)
     CHECK(coding_blocks(c) <= INT32_MAX);
     if (p->what != ENCODE_CODES) TRY(peaks_raise(stream, p, &of, blocks));
     if (p->what == ENCODE_PEAKS) return OK;
-    TRY(spans_copy(stream, c, &scales.codes.of.coding));
+    TRY(coding_copy(stream, c, &scales.codes.of.coding));
     LAUNCH(stream, codes_scales, c->row_spans * c->col_spans * CODES_SHARES,
            &scales);
-    TRY(spans_copy(stream, c, &codes.codes.of.coding));
+    TRY(coding_copy(stream, c, &codes.codes.of.coding));
     LAUNCH(stream, codes_write, blocks, &codes);
     return OK;
 }
@@ -67,7 +64,7 @@ status cuda_block_decode(struct stream *stream, const struct block_decode *p)
                                    blocks_of(p->out.shape[1])};
 
     CHECK(dtype_real(p->out.dtype) == DTYPE_F32 && p->out.stride[1] == 1);
-    TRY(spans_copy(stream, &p->coding, &call.of.coding));
+    TRY(coding_copy(stream, &p->coding, &call.of.coding));
     LAUNCH(stream, codes_read, p->out.shape[0] * call.row_blocks, &call);
     return OK;
 }

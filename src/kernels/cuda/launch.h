@@ -47,12 +47,14 @@ static inline int64_t blocks_of(int64_t threads)
     X(experts_combine) X(experts_gates) X(router_choose)                   \
     X(router_losses) X(router_backward) X(jitter)                          \
     X(numbers_clear) X(codes_peaks) X(codes_scales) X(codes_write)         \
-    X(codes_read)
+    X(codes_read) X(quantize_peaks) X(quantize_means) X(quantize_blocks)   \
+    X(rotate_runs) X(unrotate_runs) X(integer_tiles)
 
 /* The files that have them. */
 #define CUDA_MODULES(X)                                                    \
     X(attention) X(attention_backward) X(codes) X(elementwise) X(experts)  \
-    X(lookup) X(loss) X(matmul) X(norm) X(router) X(sums) X(updates)
+    X(integers) X(lookup) X(loss) X(matmul) X(norm) X(quantize) X(rotate)  \
+    X(router) X(sums) X(updates)
 
 #define CUDA_KERNEL_NUMBER(name) CUDA_##name,
 enum cuda_kernel { CUDA_KERNELS(CUDA_KERNEL_NUMBER) CUDA_KERNEL_COUNT };

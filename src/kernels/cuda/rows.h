@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* rows.h - the rows of struct kernels that kernels of CUDA fill, all of them
- * of float32; those of codes take bfloat16, too. */
+ * of float32; those that make or read few bits take bfloat16, too. */
 #ifndef LOCKSTEP_KERNELS_CUDA_ROWS_H
 #define LOCKSTEP_KERNELS_CUDA_ROWS_H
 
@@ -20,7 +20,8 @@
     X(experts_product) X(experts_gradient) X(experts_sums)                \
     X(experts_combine) X(experts_gates) X(router_choose)                  \
     X(router_losses) X(router_backward) X(jitter)                         \
-    X(block_encode) X(block_decode)
+    X(block_encode) X(block_decode) X(quantize) X(rotate) X(unrotate)      \
+    X(integer_product)
 
 #define DECLARE_CUDA_ROW(row) extern KERNELS_TYPE(row) cuda_##row;
 KERNELS_CUDA_ROWS(DECLARE_CUDA_ROW)

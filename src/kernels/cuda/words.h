@@ -112,6 +112,35 @@ DEVICE void number_raise(float *at, float value)
 #endif
 }
 
+/* The same for the smaller one, where 0 stands for none. */
+DEVICE void number_lower(float *at, float value)
+{
+#ifdef __CUDACC__
+    int *const bits = (int *)at;
+    int old = *(volatile int *)bits;
+
+    while (value > 0 && (!(__int_as_float(old) > 0) ||
+                         value < __int_as_float(old))) {
+        const int seen = atomicCAS(bits, old, __float_as_int(value));
+
+        if (seen == old) return;
+        old = seen;
+    }
+#else
+    if (value > 0 && (!(*at > 0) || value < *at)) *at = value;
+#endif
+}
+
+/* A count that blocks share. */
+DEVICE void count_add(int64_t *at, int64_t value)
+{
+#ifdef __CUDACC__
+    atomicAdd((unsigned long long *)at, (unsigned long long)value);
+#else
+    *at += value;
+#endif
+}
+
 /* Element of a view of float32. */
 DEVICE float *view_at(struct view view, int64_t row, int64_t column)
 {

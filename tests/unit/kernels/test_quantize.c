@@ -5,6 +5,7 @@
 #include <math.h>
 #include "kernels/kernels.h"
 #include "tests/test.h"
+#include "tests/unit/kernels/room.h"
 
 enum { ROWS_MAX = 150, COLS_MAX = 300, ELEMENTS = ROWS_MAX * COLS_MAX,
        REGIONS = 16 };
@@ -124,6 +125,9 @@ static void compare(const struct kernels *table, struct stream *stream,
 static void compare_all(const struct kernels *table, struct stream *stream,
                         struct quantize call, const struct shape *shape)
 {
+    const int step = strcmp(table->backend, "cuda emulated") == 0 ? 11 : 1;
+    static int number;
+
     call.block_rows = shape->rows;
     call.block_cols = shape->cols;
     call.turn = shape->turn;
@@ -135,6 +139,7 @@ static void compare_all(const struct kernels *table, struct stream *stream,
             if (rule == SCALE_GAUSS && (shape->rows != 1 || shape->cols == 0))
                 continue;
             if ((format + rule / 2 + (int)shape->rows) % 3 > 1) continue;
+            if (number++ % step != 0) continue; /* an emulator is slow */
             call.rounding = (format + rule) % 2 ? ROUND_STOCHASTIC
                                                 : ROUND_NEAREST;
             compare(table, stream, call);
@@ -152,10 +157,7 @@ TEST(fast_rows_equal_the_reference)
     for (enum isa isa = ISA_PLAIN; isa < ISA_COUNT; isa++) {
         struct kernels table;
 
-        if (kernels_get(&table, DTYPE_BF16, isa) != OK) {
-            status_clear();
-            continue;
-        }
+        if (!room_table(&table, isa)) continue;
         for (int i = 0; i < ROWS(shapes); i++) {
             struct quantize call = call_of(want, x, DTYPE_BF16);
 
