@@ -3,9 +3,11 @@
  * is, and what happened to it. */
 #include <stdio.h>
 #include <string.h>
+#include <time.h>
 #include "base/clock.h"
 #include "checkpoint/run_dir.h"
 #include "cli/run.h"
+#include "cli/spent.h"
 #include "comm/door.h"
 #include "control/report.h"
 #include "control/straggler.h"
@@ -193,14 +195,39 @@ static void print_line(const struct json *line, bool explain)
     }
 }
 
+/* Rank 0's metrics may be on another machine: then it is not said. */
+static status print_spent(const struct run_report *report, const char *path)
+{
+    struct metrics_table table = {.count = 0};
+    struct arena arena;
+    struct spent spent;
+    status result;
+
+    arena_init(&arena, "metrics", 0);
+    result = metrics_read(&table, &arena, path);
+    spent_find(&spent, report, &table, (double)time(NULL));
+    if (result == OK && spent.all > 0 && table.count > 0)
+        printf("%.1f s: steps %.1f s (%.1f%%), waiting for data %.1f s, "
+               "validations %.1f s, recoveries %.1f s, no supervisor %.1f s, "
+               "opening, saves and the rest %.1f s\n", spent.all,
+               spent.steps, 100 * spent.steps / spent.all, spent.data,
+               spent.validations, spent.recoveries, spent.away, spent.rest);
+    arena_free(&arena);
+    return result;
+}
+
 status command_incidents(struct arguments *arguments)
 {
     const char *run = arguments->operands[0];
     const bool explain = arguments_has(arguments, "explain");
     struct run_report report;
     struct run_dir place = {0};
+    char metrics[PATH_BYTES];
+    status result;
+
 
     TRY(run_dir_read(&place, run));
+    memcpy(metrics, place.metrics, sizeof metrics);
     run_dir_close(&place);
     TRY(run_report_read(&report, run));
     for (int i = 0; i < report.lines.count; i++)
@@ -208,6 +235,7 @@ status command_incidents(struct arguments *arguments)
     printf("%d incidents, %d recovered\n", report.incidents,
            report.recovered);
     print_straggler(&report);
+    result = print_spent(&report, metrics);
     run_report_free(&report);
-    return OK;
+    return result;
 }

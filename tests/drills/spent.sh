@@ -1,0 +1,48 @@
+#!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
+# spent.sh - delays of known length in a supervised run: data that comes late, a
+# rank that is stopped until it is replaced. `lockstep incidents` says where the
+# time went, each within 5%.
+#
+#     BUILD=build tests/drills/spent.sh
+. "${0%/*}/common.sh"
+prepare
+# 2 s each, of the second generation alone.
+export LOCKSTEP_FAULT=data.ahead:60:slow,data.ahead:90:slow
+start_until spent 20 train config.yaml --run spent --ranks 2 --supervised \
+    --set train.threads=1 --set train.steps=150 --set validate.every=0 \
+    --set checkpoint.every=1000 ||
+    { bad "a run" "makes no steps" log; report; }
+unset LOCKSTEP_FAULT
+victim=$(lockstep status spent --json | grep -A 1 '"rank": 1,' |
+    sed -n 's/.*"process": \([0-9]*\).*/\1/p')
+kill -STOP "$victim"
+ended $child
+code=$?
+if [ $code -eq 0 ]; then ok "the run ends"
+else bad "the run ends" "exit $code" log; fi
+lockstep incidents spent >out 2>&1
+line=$(tail -n 1 out)
+part() { # WORDS: the seconds behind them
+    echo "$line" | sed -n "s/.*$1 \([0-9.]*\) s.*/\1/p"
+}
+# near NAME FOUND RIGHT: within 5% and the clock's tenth
+near() {
+    if awk -v a="$2" -v b="$3" 'BEGIN {
+        d = a > b ? a - b : b - a; exit !(a != "" && d <= 0.05 * b + 0.1) }'
+    then ok "$1 ($2 s of $3 s)"
+    else bad "$1" "$2 s, not $3 s" out; fi
+}
+column() { # NAME: of metrics.jsonl, in its order
+    sed -n "s/.*\"$1\": \([0-9.]*\).*/\1/p" spent/metrics.jsonl
+}
+# The longest pause between two lines is the recovery: the others are of 2 s.
+gap=$(column time_s | awk 'NR > 1 && $1 - last > most { most = $1 - last }
+    { last = $1 } END { print most }')
+near "data that comes late" "$(part 'waiting for data')" 4
+near "a rank that is replaced" "$(part recoveries)" "$gap"
+near "steps" "$(part 'steps')" "$(paste <(column step_ms) <(column data_ms) |
+    awk '{ s += $1 - $2 } END { print s / 1000 }')"
+near "all parts together" "$(echo "$line" | grep -o '[0-9.]* s' |
+    awk 'NR > 1 { s += $1 } END { print s }')" "${line%% s:*}"
+report
