@@ -9,6 +9,7 @@
 #include <sys/stat.h>
 
 #include "checkpoint/convert.h"
+#include "models/decoder.h"
 #include "models/lora.h"
 #include "inference/joined.h"
 #include "inference/merge.h"
@@ -398,13 +399,11 @@ static int64_t written_bytes(const struct exporting *e)
 /* The names that PEFT gives them: of the model inside its own. */
 static status add_adapters(struct exporting *e)
 {
-    char experts[LORA_NAME_BYTES];
-
     if (e->session.model.lora.rank == 0)
         FAIL(ERR_CONFIG, "%s: has no adapters (lora.rank); leave --adapter "
                          "out", e->session.path);
     if (lora_is_joined(&e->session.model) &&
-        !lora_experts(&e->session.model, experts))
+        model_decoder(&e->session.model)->joined == NULL)
         FAIL(ERR_CONFIG, "%s: files of %s have all experts of a block in one "
                          "tensor that is turned, beside which PEFT has no "
                          "place for adapters of each; leave --adapter out to "

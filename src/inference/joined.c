@@ -62,8 +62,7 @@ static bool alternate(const struct decoder *d)
 bool joined_part(const struct model *model, const char *name,
                  struct joined_place *out, size_t *before)
 {
-    const struct decoder *d =
-        model->decoder != NULL ? model->decoder : model->kind->decoder;
+    const struct decoder *d = model_decoder(model);
     const struct outside *const parts[] = {&d->expert_gate, &d->expert_up,
                                            &d->expert_down};
     const char *own = name + sizeof outer - 1;

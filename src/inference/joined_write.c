@@ -12,6 +12,7 @@
 #include "checkpoint/safetensors.h"
 #include "checkpoint/safetensors_write.h"
 #include "inference/joined.h"
+#include "models/decoder.h"
 #include "models/lora.h"
 
 enum { NAME_BYTES = sizeof ((struct joined_place *)0)->name };
@@ -32,16 +33,15 @@ struct joining {
 static int name_joined(const struct joining *j, const char *name,
                        size_t before, struct joined_place *place)
 {
-    char module[LORA_NAME_BYTES];
+    const struct decoder *d = model_decoder(j->model);
     double alpha;
     const int up = lora_joint(j->model, place->layer, false, &alpha);
     const int down = lora_joint(j->model, place->layer, true, &alpha);
     const bool inner = !place->router && place->parts == 2 && down > 0;
 
-    CHECK(lora_experts(j->model, module));
-    if (place->router) snprintf(strrchr(module, '.'), 8, ".router");
     snprintf(place->name, NAME_BYTES, "%.*s%s%s.lora_%c.weight", (int)before,
-             name, module, inner ? ".base_layer" : "", place->b ? 'B' : 'A');
+             name, place->router ? d->joined_router : d->joined,
+             inner ? ".base_layer" : "", place->b ? 'B' : 'A');
     if (place->router) return 0;
     return place->parts == 2 ? up : down;
 }

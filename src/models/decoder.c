@@ -12,11 +12,6 @@
 #include "models/lora.h"
 #include "models/mla.h"
 
-static const struct decoder *decoder_of(const struct model *m)
-{
-    return m->decoder != NULL ? m->decoder : m->kind->decoder;
-}
-
 static int rotary_of(const struct model *m)
 {
     return m->rotary > 0 ? m->rotary : m->head_width;
@@ -28,8 +23,9 @@ static struct param_spec rows_cut(const struct model *m, const char *name,
 {
     return (struct param_spec){.name = name, .outside_name = outside,
                                .rows = rows, .cols = m->width, .decay = true,
-                               .outside_transposed = decoder_of(m)->transposed,
-                               .split_rows = AXIS_TENSOR};
+                               .split_rows = AXIS_TENSOR,
+                               .outside_transposed =
+                                   model_decoder(m)->transposed};
 }
 
 /* One whose inputs are. */
@@ -38,9 +34,10 @@ static struct param_spec cols_cut(const struct model *m, const char *name,
 {
     return (struct param_spec){.name = name, .outside_name = outside,
                                .rows = m->width, .cols = cols, .decay = true,
-                               .outside_transposed = decoder_of(m)->transposed,
                                .split_cols = AXIS_TENSOR,
-                               .init = INIT_RESIDUAL};
+                               .init = INIT_RESIDUAL,
+                               .outside_transposed =
+                                   model_decoder(m)->transposed};
 }
 
 static struct param_spec vector(const char *name, int64_t cols,
@@ -133,15 +130,15 @@ static slot norm(struct program *p, const struct model *m, slot x,
     if (outside->weight == NULL) return x;
     struct param_spec
         rms = vector(inside.rms, m->width, outside->weight,
-                     decoder_of(m)->plus_one ? INIT_ZERO : INIT_ONE),
+                     model_decoder(m)->plus_one ? INIT_ZERO : INIT_ONE),
         weight = vector(inside.weight, m->width, outside->weight, INIT_ONE),
         bias = vector(inside.bias, m->width, outside->bias, INIT_ZERO);
 
     rms.role = weight.role = inside.gain_role;
     bias.role = inside.bias_role;
-    if (decoder_of(m)->plus_one)
+    if (model_decoder(m)->plus_one)
         return nn_rmsnorm_plus_one(p, x, &rms, m->norm_epsilon);
-    if (!decoder_of(m)->layernorm)
+    if (!model_decoder(m)->layernorm)
         return nn_rmsnorm(p, x, &rms, m->norm_epsilon);
     return nn_layernorm(p, x, &weight, outside->bias ? &bias : NULL,
                         m->norm_epsilon);
@@ -151,7 +148,7 @@ static slot norm(struct program *p, const struct model *m, slot x,
 
 static slot project(struct program *p, const struct model *m, slot x)
 {
-    const struct decoder *d = decoder_of(m);
+    const struct decoder *d = model_decoder(m);
     const int64_t hw = m->head_width, q = m->heads * hw, kv = m->kv_heads * hw;
     const bool one = d->qkv.weight != NULL;
     const struct outside *names[] = {&d->q, &d->k, &d->v}, *fused = &d->qkv;
@@ -174,7 +171,7 @@ static slot project(struct program *p, const struct model *m, slot x)
 
 static slot qk_norm(struct program *p, const struct model *m, slot x)
 {
-    const struct decoder *d = decoder_of(m);
+    const struct decoder *d = model_decoder(m);
     const int64_t hw = m->head_width;
     const bool all = d->whole_norm || d->each_norm;
     const enum param_init one = d->plus_one ? INIT_ZERO : INIT_ONE;
@@ -195,7 +192,7 @@ static slot qk_norm(struct program *p, const struct model *m, slot x)
 
 static bool turns(const struct program *p, const struct model *m)
 {
-    return decoder_of(m)->positions == NULL && !m->alibi &&
+    return model_decoder(m)->positions == NULL && !m->alibi &&
            !blocks_has(&m->still, p->block);
 }
 
@@ -226,7 +223,7 @@ static slot after_turn(struct program *p, const struct model *m, slot x)
         .temper_floor = (double)m->temper_floor};
 
     if (turns(p, m))
-        return decoder_of(m)->square_norm && m->qk_norm
+        return model_decoder(m)->square_norm && m->qk_norm
                    ? nn_qk_norm(p, x, m->heads, m->kv_heads, &norm) : x;
     return m->temper > 0 ? nn_temper(p, x, m->heads, m->kv_heads, &temper) : x;
 }
@@ -249,7 +246,7 @@ static slot scaled(struct program *p, slot x, double factor)
 static slot sinks(struct program *p, const struct model *m, slot x)
 {
     struct param_spec spec = vector("attention.sinks", m->heads,
-                                    decoder_of(m)->sinks, INIT_ZERO);
+                                    model_decoder(m)->sinks, INIT_ZERO);
 
     spec.split_rows = AXIS_TENSOR;
     return nn_sinks(p, x, &spec);
@@ -258,7 +255,7 @@ static slot sinks(struct program *p, const struct model *m, slot x)
 static slot attention(struct program *p, const struct model *m, slot x)
 {
     if (m->mla.rank > 0) return mla_attention(p, m, x);
-    const struct decoder *d = decoder_of(m);
+    const struct decoder *d = model_decoder(m);
     const struct rope_table table = table_of(p, m);
     const struct outside *const out = &d->out;
     struct param_spec all[2] = {
@@ -285,7 +282,7 @@ static slot attention(struct program *p, const struct model *m, slot x)
 
 static slot expand(struct program *p, const struct model *m, slot x)
 {
-    const struct decoder *d = decoder_of(m);
+    const struct decoder *d = model_decoder(m);
     const int64_t f = m->feed_forward;
     const struct outside *const up = &d->up;
     struct param_spec all[2] = {rows_cut(m, "ffn.w1", f, d->up.weight)};
@@ -304,7 +301,7 @@ static slot gate(struct program *p, const struct model *m, slot x)
 
 static slot expand_gated(struct program *p, const struct model *m, slot x)
 {
-    const struct decoder *d = decoder_of(m);
+    const struct decoder *d = model_decoder(m);
     const int64_t f = m->feed_forward;
     const bool one = d->gate_up.weight != NULL;
     const struct outside *names[] = {&d->gate, &d->up}, *fused = &d->gate_up;
@@ -325,7 +322,7 @@ static slot expand_gated(struct program *p, const struct model *m, slot x)
 
 static slot dense(struct program *p, const struct model *m, slot x)
 {
-    const struct decoder *d = decoder_of(m);
+    const struct decoder *d = model_decoder(m);
     const struct outside *const down = &d->down;
     struct param_spec all[2] = {
         cols_cut(m, "ffn.w2", m->feed_forward, d->down.weight)};
@@ -353,7 +350,7 @@ static struct param_spec gate_up(const struct model *m, const char *name,
 static slot add_shared(struct program *p, const struct model *m, slot x,
                        slot y)
 {
-    const struct decoder *d = decoder_of(m);
+    const struct decoder *d = model_decoder(m);
     const int64_t width = m->moe.shared_width;
     const struct outside *const names[] = {&d->shared_gate, &d->shared_up};
     const struct outside *const last = &d->shared_down;
@@ -378,7 +375,7 @@ static slot add_shared(struct program *p, const struct model *m, slot x,
  * for down. */
 static void add_biases(const struct model *m, struct experts_spec *spec)
 {
-    const struct decoder *d = decoder_of(m);
+    const struct decoder *d = model_decoder(m);
     struct param_spec *up = &spec->up_bias;
 
     if (d->expert_biases == NULL) return;
@@ -401,7 +398,7 @@ static void add_biases(const struct model *m, struct experts_spec *spec)
 static status expert_adapters(const struct program *p, const struct model *m,
                               struct experts_spec *spec)
 {
-    const struct decoder *d = decoder_of(m);
+    const struct decoder *d = model_decoder(m);
     const struct outside *const up[] = {&d->expert_gate, &d->expert_up};
     const struct outside *const down[] = {&d->expert_down};
     struct adapter adapters[PARAM_PIECES_MAX];
@@ -419,7 +416,7 @@ static status expert_adapters(const struct program *p, const struct model *m,
 
 static slot mixture(struct program *p, const struct model *m, slot x)
 {
-    const struct decoder *d = decoder_of(m);
+    const struct decoder *d = model_decoder(m);
     const struct moe *of = &m->moe;
     struct experts_spec spec = {
         .up = gate_up(m, "experts.%d.w13", of->width, &d->expert_gate,
@@ -475,14 +472,14 @@ static slot feed_forward(struct program *p, const struct model *m, slot x)
         m->moe.experts > 0 && !blocks_has(&m->moe.dense, p->block);
 
     x = mixed ? mixture(p, m, x) : dense(p, m, x);
-    return norm(p, m, x, &decoder_of(m)->ffn_after, INSIDE("ffn_after"));
+    return norm(p, m, x, &model_decoder(m)->ffn_after, INSIDE("ffn_after"));
 }
 
 /* ---- the model ---- */
 
 static slot block(struct program *p, const struct model *m, slot x)
 {
-    const struct decoder *d = decoder_of(m);
+    const struct decoder *d = model_decoder(m);
     const slot h = norm(p, m, x, &d->attention_norm, INSIDE("attention_norm"));
     const slot a =
         nn_dropout(p, scaled(p, attention(p, m, h), m->residual_multiplier),
@@ -531,7 +528,7 @@ static slot predict_later(struct program *p, const struct model *m, slot x,
 
 status decoder_build(struct program *p, const struct model *m)
 {
-    const struct decoder *d = decoder_of(m);
+    const struct decoder *d = model_decoder(m);
     struct param_spec
         table = rows_cut(m, "embedding", m->vocab, d->embedding),
         positions = rows_cut(m, "positions", m->context, d->positions),

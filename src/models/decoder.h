@@ -67,7 +67,16 @@ struct decoder {
     bool each_norm;          /* ... LayerNorm, each head with weights of its
                               * own, whose number is the %d of the name */
     struct outside_stack stacks[STACKS_MAX]; /* tensors of several experts */
+    const char *joined, *joined_router; /* the modules of transformers 5 by
+                              * which PEFT finds adapters of all experts of a
+                              * block, in one tensor, and of the router; NULL:
+                              * by the names here (or, of stacks, by none) */
 };
+
+static inline const struct decoder *model_decoder(const struct model *model)
+{
+    return model->decoder != NULL ? model->decoder : model->kind->decoder;
+}
 
 /* The names that Llama and its relatives share. */
 #define DECODER_LLAMA \

@@ -14,6 +14,7 @@ static const struct decoder decoder = {
     .expert_up = OUTSIDE(STACK "%d.up"),
     .expert_down = OUTSIDE_WEIGHT(STACK "%d.down"),
     .expert_biases = STACK "down_proj_bias",
+    .joined = "mlp.experts", .joined_router = "mlp.router",
     .stacks = {{STACK "gate_up_proj",
                 {STACK "%d.gate.weight", STACK "%d.up.weight"}, true, true},
                {STACK "gate_up_proj_bias",

@@ -11,6 +11,8 @@ static const struct decoder decoder = {
     .expert_gate = OUTSIDE_WEIGHT("block_sparse_moe.experts.%d.gate"),
     .expert_up = OUTSIDE_WEIGHT("block_sparse_moe.experts.%d.up"),
     .expert_down = OUTSIDE_WEIGHT("block_sparse_moe.experts.%d.down"),
+    .joined = "block_sparse_moe.experts",
+    .joined_router = "block_sparse_moe.router",
     .stacks = {{"block_sparse_moe.input_linear.weight",
                 {"block_sparse_moe.experts.%d.gate.weight",
                  "block_sparse_moe.experts.%d.up.weight"}, false, false},

@@ -7,11 +7,6 @@
 
 #include "models/decoder.h"
 
-static const struct decoder *decoder_of(const struct model *model)
-{
-    return model->decoder != NULL ? model->decoder : model->kind->decoder;
-}
-
 /* The matrices of a block, as the family's table has them. */
 static const struct outside *table_part(const struct decoder *d, int index)
 {
@@ -26,12 +21,13 @@ static const struct outside *table_part(const struct decoder *d, int index)
 
 bool lora_has(const struct model *model, int layer, int index)
 {
-    const struct outside *part = table_part(decoder_of(model), index);
+    const struct decoder *d = model_decoder(model);
+    const struct outside *part = table_part(d, index);
     const struct moe *moe = &model->moe;
     const bool mixed = moe->experts > 0 && !blocks_has(&moe->dense, layer);
 
-    if (part == &decoder_of(model)->q) return model->mla.query_rank == 0;
-    if (part == &decoder_of(model)->q_down || part == &decoder_of(model)->q_up)
+    if (part == &d->q) return model->mla.query_rank == 0;
+    if (part == &d->q_down || part == &d->q_up)
         return model->mla.query_rank > 0;
     if (index < LORA_FEED_FORWARD) return true;
     if (index < LORA_ROUTER) return !mixed;
@@ -47,7 +43,7 @@ int lora_copies(const struct model *model, int index)
 /* A family has either the fused halves or the separate ones. */
 const struct outside *lora_part(const struct model *model, int index)
 {
-    const struct outside *part = table_part(decoder_of(model), index);
+    const struct outside *part = table_part(model_decoder(model), index);
     bool has = false;
 
     if (part->weight == NULL || part->lora_a == NULL) return NULL;
@@ -104,7 +100,7 @@ int lora_site(const struct lora *lora, int layer, int part)
 
 int lora_at(const struct model *model, int layer, const struct outside *part)
 {
-    const struct decoder *decoder = decoder_of(model);
+    const struct decoder *decoder = model_decoder(model);
 
     if (layer >= model->layers) return 0; /* predicts later tokens */
     for (int i = 0; i < LORA_PARTS && model->lora.rank > 0; i++)
@@ -138,25 +134,16 @@ status lora_add_layer(struct lora *lora, int layer,
 
 bool lora_is_joined(const struct model *model)
 {
+    const struct decoder *d = model_decoder(model);
     const struct lora *lora = &model->lora;
 
-    if (decoder_of(model)->stacks[0].name == NULL) return false;
+    if (d->stacks[0].name == NULL && d->joined == NULL) return false;
     for (int layer = 0; layer < model->layers; layer++)
-        for (int i = LORA_EXPERTS; i < LORA_PARTS; i++)
-            if (lora_has(model, layer, i) && lora_site(lora, layer, i) > 0)
+        for (int i = LORA_ROUTER; i < LORA_PARTS; i++)
+            if ((i == LORA_ROUTER ? d->joined != NULL : i >= LORA_EXPERTS) &&
+                lora_has(model, layer, i) && lora_site(lora, layer, i) > 0)
                 return true;
     return false;
-}
-
-bool lora_experts(const struct model *model, char out[LORA_NAME_BYTES])
-{
-    const struct outside *part = lora_part(model, LORA_EXPERTS_DOWN);
-
-    if (part == NULL) return false;
-    lora_stem(part, -1, out);
-    *strrchr(out, '.') = 0;
-    return strcmp(out, "mlp.experts") == 0 ||
-           strcmp(out, "block_sparse_moe.experts") == 0;
 }
 
 int lora_joint(const struct model *model, int layer, bool down, double *alpha)
@@ -202,7 +189,7 @@ bool lora_same(const struct model *a, const struct model *b)
  * the last piece. */
 status lora_check(const struct model *model)
 {
-    const struct decoder *d = decoder_of(model);
+    const struct decoder *d = model_decoder(model);
     const struct lora *lora = &model->lora;
     const int layers = lora->varied ? model->layers : 1;
 

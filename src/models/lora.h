@@ -57,12 +57,10 @@ status lora_read_config(struct model *model, const char *path,
 int lora_at(const struct model *model, int layer, const struct outside *part);
 /* The factor of the adapter products of a class. */
 double lora_scale(const struct lora *lora, int class);
-/* Has it adapters of experts whose matrices are one tensor in files? PEFT has
- * no names for each of them, but for one of all. */
+/* Has it adapters that PEFT finds in tensors of all experts only, or under
+ * another name of the router (joined of struct decoder), or, of stacks, not at
+ * all? */
 bool lora_is_joined(const struct model *model);
-/* "mlp.experts", the module that has the parameters of all experts there.
- * False: PEFT keeps them otherwise. */
-bool lora_experts(const struct model *model, char out[LORA_NAME_BYTES]);
 /* The rank of the adapters of gate and up together, or of down, of all experts
  * of a block, and their alpha; 0: there are none. */
 int lora_joint(const struct model *model, int layer, bool down, double *alpha);

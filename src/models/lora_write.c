@@ -139,20 +139,25 @@ static bool all_as_said(const struct lora *lora)
 
 /* ---- experts that share a tensor ---- */
 
-/* A parameter of a block, which has one of its own name or the same as all. */
-struct joint { const char *end, *pattern; int rank; double alpha; };
+/* A parameter of a block: what follows its module's name, and its adapter. */
+struct joint {
+    const char *module, *end;
+    int rank;
+    double alpha;
+};
 
 static void joint_of(const struct model *model, int layer, int which,
                      struct joint *out)
 {
-    static const char *const ends[][2] = {
-        {"experts.gate_up_proj", "experts.gate_up_proj"},
-        {"experts.down_proj", "experts.down_proj"},
-        {"router.weight", "router.*"}};
+    const struct decoder *d = model_decoder(model);
     const int class = lora_has(model, layer, LORA_ROUTER)
                           ? lora_site(&model->lora, layer, LORA_ROUTER) : 0;
+    const struct joint joints[] = {
+        {d->joined, "gate_up_proj", 0, 0},
+        {d->joined, "down_proj", 0, 0},
+        {d->joined_router, "weight", 0, 0}};
 
-    *out = (struct joint){ends[which][0], ends[which][1], 0, 0};
+    *out = joints[which];
     if (which < 2) {
         out->rank = lora_joint(model, layer, which == 1, &out->alpha);
     } else if (class > 0) {
@@ -168,14 +173,15 @@ static void write_joint(const struct model *model, struct json_writer *w,
                         enum joint_kind kind)
 {
     const char *prefix = model->kind->layer_prefix;
-    const char *end = kind == JOINT_TARGET ? joint->end : joint->pattern;
-    char name[LORA_MODULE_BYTES], experts[LORA_NAME_BYTES];
+    char name[LORA_MODULE_BYTES];
 
-    snprintf(name, sizeof name, "%s", end);
-    if (model->lora.varied && lora_experts(model, experts))
-        snprintf(name, sizeof name, "%.*s%d.%.*s.%s",
+    if (model->lora.varied)
+        snprintf(name, sizeof name, "%.*s%d.%s.%s",
                  (int)(strstr(prefix, "%d") - prefix), prefix, layer,
-                 (int)(strrchr(experts, '.') - experts), experts, end);
+                 joint->module, joint->end);
+    else
+        snprintf(name, sizeof name, "%s.%s", lora_last(joint->module),
+                 joint->end);
     if (kind == JOINT_TARGET)
         json_write_string(w, name);
     else if (kind == JOINT_RANK && joint->rank != model->lora.rank)
@@ -235,9 +241,7 @@ static void write_sites(const struct model *model, bool joined,
 static void write_root(const struct model *model, bool joined,
                        struct json_writer *w)
 {
-    const struct decoder *decoder = model->decoder != NULL
-                                        ? model->decoder
-                                        : model->kind->decoder;
+    const struct decoder *decoder = model_decoder(model);
 
     json_write_object(w);
     json_write_key_text(w, "peft_type", "LORA");

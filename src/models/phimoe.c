@@ -14,6 +14,7 @@
     .attention_norm = OUTSIDE("input_layernorm"), \
     .ffn_norm = OUTSIDE("post_attention_layernorm"), \
     .router = OUTSIDE_WEIGHT("block_sparse_moe.gate"), \
+    .joined = "mlp.experts", .joined_router = "mlp.router", \
     .expert_gate = OUTSIDE_WEIGHT("block_sparse_moe.experts.%d.w1"), \
     .expert_up = OUTSIDE_WEIGHT("block_sparse_moe.experts.%d.w3"), \
     .expert_down = OUTSIDE_WEIGHT("block_sparse_moe.experts.%d.w2")

@@ -6,6 +6,7 @@
 
 static const struct decoder decoder = {
     DECODER_LLAMA, DECODER_QWEN_MIXTURE,
+    .joined = "mlp.experts", .joined_router = "mlp.gate",
     .attention_norm = OUTSIDE_WEIGHT("input_layernorm"),
     .ffn_norm = OUTSIDE_WEIGHT("post_attention_layernorm"),
     .shared_gate = OUTSIDE_WEIGHT("mlp.shared_expert.gate_proj"),

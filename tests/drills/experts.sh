@@ -149,12 +149,13 @@ if cmp -s alone/adapter_model.safetensors again/adapter_model.safetensors; then
 else
     bad "adapters of experts, imported" "other bytes"
 fi
-# Experts whose files have one tensor: merged, and joined for PEFT.
-for of in "granitemoe [q_proj,up,router]" "gpt_oss [gate,up,down]"; do
+# Experts that PEFT finds in one tensor of all only: merged, and joined.
+for of in "granitemoe [q_proj,up,router]" "gpt_oss [gate,up,down]" \
+    "qwen2_moe [all-linear,router]" "phimoe [w1,w2,w3,router]"; do
     family=${of% *} targets=${of#* }
     rm -rf base base_out stacked stacked_out joined back
     must train config.yaml --run base --set "model.family=$family" \
-        --set moe.experts=4 --set train.steps=2
+        --set moe.experts=4 --set moe.top_k=2 --set train.steps=2
     must export base base_out
     must train config.yaml --run stacked --set init.from=base \
         --set model.from=base --set train.steps=3 --set lora.rank=2 \
