@@ -63,15 +63,20 @@ chmod +x inside.sh
 export GROUP=$group REAL=$real
 program=$room/inside.sh
 
-# Takes so many bytes in the group, fewer than a rank, for so many seconds.
-hog() { # BYTES SECONDS
+# Takes so many bytes in the group, fewer than a rank.
+hog() { # BYTES
     # shellcheck disable=SC2016
     bash -c 'echo $$ >"$GROUP/cgroup.procs"
-        exec timeout "$1" dd if=/dev/zero of=/dev/null bs="$0" \
-            count=1000000 2>/dev/null' "$1" "$2" &
+        exec dd if=/dev/zero of=/dev/null bs="$0" count=10000000' "$1" \
+        2>/dev/null &
+    hog=$!
     disown
 }
 mib=1048576
+lift() {
+    kill -9 "$hog"
+    echo -1 >"$group/$most" 2>/dev/null || echo max >"$group/$most"
+}
 restrict() { # the group may take 32 MiB more than now
     echo $(($(cat "$group/$used") + 32 * mib)) >"$group/$most"
 }
@@ -80,21 +85,25 @@ restrict() { # the group may take 32 MiB more than now
 inside once train config.yaml --run once $wide --ranks 2 --threads 1 \
     --supervised
 restrict
-hog $((64 * mib)) 0.3
+hog $((64 * mib))
+# The moment ends with the first incident.
+until grep -q '^incident' log || ! kill -0 $child 2>/dev/null; do
+    sleep 0.01
+done
+lift
 ends "a moment without memory" once $child
 program=$real
 lockstep incidents once >out 2>&1
 if grep -q "killed by the system for want of memory (OOM kill)" out
 then ok "the incident says why"
 else bad "the incident says why" "not said" out; fi
-echo -1 >"$group/$most"
 
 program=$room/inside.sh
 # shellcheck disable=SC2086
 inside twice train config.yaml --run twice $wide --ranks 2 --threads 1 \
     --supervised
 restrict
-hog $((64 * mib)) 60
+hog $((64 * mib))
 ended $child
 code=$?
 check_said "no memory again" 71 "for the second time within an hour" $code log
