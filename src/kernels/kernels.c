@@ -110,6 +110,7 @@ static const struct kernels cpu_neon = {
 
 /* Only where it is linked. */
 extern const struct kernels kernels_emulated __attribute__((weak));
+extern const struct kernels kernels_emulated_narrow __attribute__((weak));
 
 static const struct backend backends[ISA_COUNT] = {
 #ifdef HAVE_ISA_plain
@@ -267,10 +268,11 @@ status kernels_get_product(struct kernels *out, enum dtype dtype, enum isa isa,
              "this machine or build cannot run the instruction set %s; it "
              "has:%s", isa_name(isa), have);
     }
-    if (isa == ISA_EMULATED && dtype != DTYPE_F32)
-        FAIL(ERR_CONFIG, "emulated kernels of CUDA compute in float32, not %s",
-             dtype_name(dtype));
     *out = *backends[isa].table;
+    if (isa == ISA_EMULATED && dtype_is_narrow(dtype)) { /* the others: plain */
+        *out = kernels_emulated_narrow;
+        kernels_complete(out, backends[ISA_PLAIN].table);
+    }
     kernels_complete(out, &kernels_reference_f32);
     if (dtype_is_narrow(dtype)) kernels_narrow(out, dtype, isa, product);
     out->strips = kernels_strips(out, isa);

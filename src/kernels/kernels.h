@@ -627,8 +627,9 @@ struct kernels {
 /* The function type of a row, to declare what fills it. */
 #define KERNELS_TYPE(row) __typeof__(*((struct kernels *)0)->row)
 
-/* ISA_EMULATED: kernels of CUDA under an emulator (kernels/cuda/emulator.c), in
- * float32. Unit tests link it, the program does not; nobody chooses it. */
+/* ISA_EMULATED: kernels of CUDA under an emulator (kernels/cuda/emulator.c);
+ * its narrow tables have other rows from ISA_PLAIN. Unit tests link it, the
+ * program does not; nobody chooses it. */
 enum isa { ISA_AUTO, ISA_PLAIN, ISA_AVX2, ISA_AVX512, ISA_NEON, ISA_EMULATED,
            ISA_COUNT, ISA_CHOICES = ISA_EMULATED };
 const char *isa_name(enum isa isa);

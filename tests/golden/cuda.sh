@@ -39,7 +39,7 @@ for file in "$kernels"/*.cu; do
 done
 
 # --- the page names the rows that there are ---
-rows=$(sed -n '/define KERNELS_CUDA_ROWS/,/^$/p' "$kernels/rows.h" |
+rows=$(sed -n '/define KERNELS_CUDA_NARROW_ROWS/,/^$/p' "$kernels/rows.h" |
     grep -o 'X([a-z_0-9]*)' | sed 's/X(\(.*\))/\1/' | sort)
 told=$(grep -o '^| `[a-z_0-9`, ]*` | yes' docs/cuda.md | grep -o '`[a-z_0-9]*`' |
     tr -d '`' | sort)
@@ -167,6 +167,10 @@ mistake "tokens of other segments in a leaf" experts product.h \
     test_experts
 mistake "the higher one of equal experts" router router.cu \
     'at < b_at' 'at > b_at' test_router
+mistake "numbers of float16 that are read as bfloat16" elementwise \
+    elementwise.cu 'element_get(view.data, view.dtype,' \
+    'element_get(view.data, view.dtype > 0 ? DTYPE_BF16 : view.dtype,' \
+    test_kernels
 mistake "a region's peak that is read before all have raised it" codes codes.cu \
     'half > 0; half /= 2) {
         BARRIER;' 'half > 0; half /= 2) {' test_codes

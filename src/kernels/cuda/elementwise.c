@@ -2,6 +2,7 @@
 /* elementwise.c - starts the kernels of elementwise.cu. */
 #include "kernels/cuda/launch.h"
 #include "kernels/cuda/rows.h"
+#include "kernels/element.h"
 
 /* The same elements as one row, where rows follow each other. */
 static bool is_dense(const struct elementwise_call *call)
@@ -35,19 +36,20 @@ static status elementwise(struct stream *stream, struct elementwise_call *call)
     return OK;
 }
 
-static struct view f32_of(struct tensor tensor)
+static struct view real_of(struct tensor tensor)
 {
-    return view_of(tensor, DTYPE_F32);
+    CHECK(dtype_real(tensor.dtype) == DTYPE_F32);
+    return view_any(tensor);
 }
 
 /* One half of the columns: 0 the gate, 1 the other. */
 static struct view half_of(struct tensor tensor, int which)
 {
-    struct view view = f32_of(tensor);
+    struct view view = real_of(tensor);
 
     CHECK(view.width % 2 == 0);
     view.width /= 2;
-    view.data = (float *)view.data + which * view.width;
+    view.data = element_at(view.data, view.dtype, which * view.width);
     return view;
 }
 
@@ -55,7 +57,7 @@ status cuda_add(struct stream *stream, struct tensor y, struct tensor a,
                 struct tensor b)
 {
     struct elementwise_call call = {
-        .op = OP_ADD, .to = {f32_of(y)}, .from = {f32_of(a), f32_of(b)}};
+        .op = OP_ADD, .to = {real_of(y)}, .from = {real_of(a), real_of(b)}};
 
     return elementwise(stream, &call);
 }
@@ -63,8 +65,8 @@ status cuda_add(struct stream *stream, struct tensor y, struct tensor a,
 status cuda_scale(struct stream *stream, struct tensor y, struct tensor x,
                   double factor)
 {
-    struct elementwise_call call = {.op = OP_SCALE, .to = {f32_of(y)},
-                                    .from = {f32_of(x)},
+    struct elementwise_call call = {.op = OP_SCALE, .to = {real_of(y)},
+                                    .from = {real_of(x)},
                                     .constant = {(float)factor}};
 
     return elementwise(stream, &call);
@@ -74,7 +76,7 @@ status cuda_activation_forward(struct stream *stream, struct tensor y,
                                struct tensor x, enum activation activation)
 {
     struct elementwise_call call = {.op = OP_FORWARD, .activation = activation,
-                                    .to = {f32_of(y)}, .from = {f32_of(x)}};
+                                    .to = {real_of(y)}, .from = {real_of(x)}};
 
     return elementwise(stream, &call);
 }
@@ -84,8 +86,8 @@ status cuda_activation_backward(struct stream *stream, struct tensor dx,
                                 enum activation activation)
 {
     struct elementwise_call call = {
-        .op = OP_BACKWARD, .activation = activation, .to = {f32_of(dx)},
-        .from = {f32_of(dy), f32_of(x)}};
+        .op = OP_BACKWARD, .activation = activation, .to = {real_of(dx)},
+        .from = {real_of(dy), real_of(x)}};
 
     return elementwise(stream, &call);
 }
@@ -94,7 +96,7 @@ static status gated_forward(struct stream *stream, struct tensor out,
                             struct tensor gate_up, enum activation activation)
 {
     struct elementwise_call call = {
-        .op = OP_GATED, .activation = activation, .to = {f32_of(out)},
+        .op = OP_GATED, .activation = activation, .to = {real_of(out)},
         .from = {half_of(gate_up, 0), half_of(gate_up, 1)}};
 
     return elementwise(stream, &call);
@@ -107,7 +109,7 @@ static status gated_backward(struct stream *stream, struct tensor dgate_up,
     struct elementwise_call call = {
         .op = OP_GATED_BACKWARD, .activation = activation,
         .to = {half_of(dgate_up, 0), half_of(dgate_up, 1)},
-        .from = {f32_of(dout), half_of(gate_up, 0), half_of(gate_up, 1)}};
+        .from = {real_of(dout), half_of(gate_up, 0), half_of(gate_up, 1)}};
 
     return elementwise(stream, &call);
 }
@@ -141,7 +143,7 @@ status cuda_softcap_forward(struct stream *stream, struct tensor y,
                             struct tensor x, double cap)
 {
     struct elementwise_call call = {
-        .op = OP_SOFTCAP, .to = {f32_of(y)}, .from = {f32_of(x)},
+        .op = OP_SOFTCAP, .to = {real_of(y)}, .from = {real_of(x)},
         .constant = {(float)cap, (float)(1 / cap)}};
 
     return elementwise(stream, &call);
@@ -151,8 +153,8 @@ status cuda_softcap_backward(struct stream *stream, struct tensor dx,
                              struct tensor y, double cap)
 {
     struct elementwise_call call = {
-        .op = OP_SOFTCAP_BACKWARD, .to = {f32_of(dx)},
-        .from = {f32_of(dx), f32_of(y)},
+        .op = OP_SOFTCAP_BACKWARD, .to = {real_of(dx)},
+        .from = {real_of(dx), real_of(y)},
         .constant = {(float)cap, (float)(1 / cap)}};
 
     return elementwise(stream, &call);
@@ -161,7 +163,7 @@ status cuda_softcap_backward(struct stream *stream, struct tensor dx,
 status cuda_clamped_forward(struct stream *stream, const struct clamped_glu *p)
 {
     struct elementwise_call call = {
-        .op = OP_CLAMPED, .to = {f32_of(p->out)},
+        .op = OP_CLAMPED, .to = {real_of(p->out)},
         .from = {half_of(p->gate_up, 0), half_of(p->gate_up, 1)},
         .constant = {(float)p->alpha, (float)p->limit}};
 
@@ -174,7 +176,7 @@ status cuda_clamped_backward(struct stream *stream,
     struct elementwise_call call = {
         .op = OP_CLAMPED_BACKWARD,
         .to = {half_of(p->dgate_up, 0), half_of(p->dgate_up, 1)},
-        .from = {f32_of(p->dout), half_of(p->gate_up, 0),
+        .from = {real_of(p->dout), half_of(p->gate_up, 0),
                  half_of(p->gate_up, 1)},
         .constant = {(float)p->alpha, (float)p->limit}};
 

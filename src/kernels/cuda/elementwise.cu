@@ -2,6 +2,7 @@
 /* elementwise.cu - kernels whose elements do not see each other. */
 #include "kernels/cuda/words.h"
 #include "kernels/activations.h"
+#include "kernels/element.h"
 
 struct pair_of { float first, second; };
 
@@ -89,6 +90,18 @@ DEVICE float one_of(const struct elementwise_call *p, float a, float b)
     }
 }
 
+DEVICE float value_get(struct view view, int64_t row, int64_t column)
+{
+    return element_get(view.data, view.dtype, row * view.stride + column);
+}
+
+/* Rounded once. */
+DEVICE void value_set(struct view view, int64_t row, int64_t column,
+                      float value)
+{
+    element_set(view.data, view.dtype, row * view.stride + column, value);
+}
+
 /* Operands may be the same memory, element by element. */
 CUDA_KERNEL(elementwise)
 {
@@ -99,17 +112,17 @@ CUDA_KERNEL(elementwise)
 
     if (column >= p->to[0].width) return;
     for (int i = 0; i < 3; i++)
-        if (p->from[i].data) x[i] = *view_at(p->from[i], row, column);
+        if (p->from[i].data) x[i] = value_get(p->from[i], row, column);
     if (p->op != OP_GATED_BACKWARD && p->op != OP_CLAMPED_BACKWARD) {
-        *view_at(p->to[0], row, column) = one_of(p, x[0], x[1]);
+        value_set(p->to[0], row, column, one_of(p, x[0], x[1]));
         return;
     }
     if (p->op == OP_GATED_BACKWARD)
         both = gated_backward_of(p->activation, x[0], x[1], x[2]);
     else
         both = clamped_backward_of(p, x[0], x[1], x[2]);
-    *view_at(p->to[0], row, column) = both.first;
-    *view_at(p->to[1], row, column) = both.second;
+    value_set(p->to[0], row, column, both.first);
+    value_set(p->to[1], row, column, both.second);
 }
 
 /* A thread turns one pair. */

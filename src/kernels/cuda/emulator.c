@@ -281,3 +281,6 @@ status cuda_launch(struct stream *stream, enum cuda_kernel kernel,
 const struct kernels kernels_emulated = {
     .backend = "cuda emulated", .dtype = DTYPE_F32,
     KERNELS_CUDA_ROWS(FILL_ROW)};
+const struct kernels kernels_emulated_narrow = {
+    .backend = "cuda emulated", .dtype = DTYPE_F32,
+    KERNELS_CUDA_NARROW_ROWS(FILL_ROW)};

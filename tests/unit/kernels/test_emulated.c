@@ -16,8 +16,13 @@ TEST(every_row_is_compared)
 #define ROW_IS_EMULATED(row) \
     assert_true(table.row != NULL && table.row != kernels_reference_f32.row);
     KERNELS_CUDA_ROWS(ROW_IS_EMULATED)
-    FAILS(kernels_get(&table, DTYPE_BF16, ISA_EMULATED), ERR_CONFIG,
-          "in float32, not bfloat16");
+    IS_OK(kernels_get(&table, DTYPE_BF16, ISA_PLAIN));
+    const struct kernels plain = table;
+
+    IS_OK(kernels_get(&table, DTYPE_BF16, ISA_EMULATED));
+#define ROW_IS_NARROW(row) assert_true(table.row != plain.row);
+    KERNELS_CUDA_NARROW_ROWS(ROW_IS_NARROW)
+    assert_true(table.matmul == plain.matmul && table.rope == plain.rope);
 }
 
 /* Each element is added to once, whatever the order was. */

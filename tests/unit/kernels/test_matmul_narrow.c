@@ -555,7 +555,7 @@ static void form_check(struct room *rooms, size_t i, int form,
         wanted->reference(&plain, &have.p);
         assert_memory_equal(have.p.c.data, want.x.p.c.data, c_bytes(&have));
     }
-    for (; run.isa < ISA_COUNT; run.isa++)
+    for (; run.isa < ISA_CHOICES; run.isa++)
         if (!repeats(wanted, i, form, run.isa))
             isa_check(rooms, &want, &fresh, &have, &run);
 }
