@@ -55,7 +55,7 @@ static bool part_of(const struct zero *z, int unit, int param,
         dtype_bytes(stage->program.params.items[param].dtype);
     const int64_t *sizes = stage->coded.sizes + (int64_t)unit * s->most;
 
-    *out = (struct part){.param = param, .unit = unit,
+    *out = (struct part){.param = param, .unit = unit, .from = arena(z),
                          .to = stage->coded.params[param].place};
     shard_whole(s, &stage->program.params, param, &out->range);
     /* One that no element of is here has its scales here. */
