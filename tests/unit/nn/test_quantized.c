@@ -141,7 +141,8 @@ static void open_stage(struct stage *stage, const struct model_kind *kind,
         .machine.threads = 2,
         .recomputation.policy = none, .recomputation.count = 1,
         .slice = {0, 1, false, false},
-        .precision = {true, *recipe, 0, 1, 0, 16, summed.of}};
+        .precision = {.on = true, .recipe = *recipe, .end = 1, .history = 16,
+                      .accumulator = summed.of}};
 
     IS_OK(stage_plan(stage, &request));
     IS_OK(stage_open(stage));
