@@ -250,7 +250,8 @@ status bench_step(const struct bench_step_settings *settings, FILE *out,
     struct pipeline_request request = {.stage = {
         .model = &model, .mode = PROGRAM_TRAIN, .dtype = settings->dtype,
         .machine.product = settings->product,
-        .machine.isa = settings->isa, .batch = batch, .length = length,
+        .machine.isa = settings->isa, .size.batch = batch,
+        .size.length = length,
         .backward = BACKWARD_FUSED, .training.optimizer = true,
         .machine.threads =
             settings->threads ? settings->threads : threads_cores(),
@@ -259,13 +260,14 @@ status bench_step(const struct bench_step_settings *settings, FILE *out,
     f.name = preset->name;
     f.steps = settings->steps ? settings->steps : 3;
     CHECK(f.steps > 0 && f.steps <= BENCH_STEPS_MOST);
-    TRY_GOTO(done, result, grid_resolve(&request.stage.grid, &(struct grid){0},
+    TRY_GOTO(done, result,
+             grid_resolve(&request.stage.layout.grid, &(struct grid){0},
                                         &facts));
-    request.stage.micro_batch =
+    request.stage.size.micro_batch =
         settings->micro_batch
             ? settings->micro_batch
             : micro_batch_choose(&request.stage, batch,
-                                 request.stage.grid.data);
+                                 request.stage.layout.grid.data);
     TRY_GOTO(done, result, open_all(&f, &pipeline, &request));
     TRY_GOTO(done, result, measure(&f, &pipeline));
     TRY_GOTO(done, result, deliver(&f, out, json));

@@ -58,12 +58,13 @@ static status wish_plan(struct wishes *w, const struct options_set *set,
     TRY(run_vocabulary(&vocabulary, &set->values));
     TRY_GOTO(done, result, setup_resolve(&setup, set, &vocabulary, ranks, 0));
     TRY_GOTO(done, result, shape_of(&shape, &setup.model,
-                                    setup.request.length));
+                                    setup.request.size.length));
     wish_type(w->request, &setup.request);
     const struct wanted_product of = {
         .bits = dtype_bytes(setup.request.dtype) == 2 ? 16 : 32,
-        .sequence = setup.request.length};
-    const int64_t tokens = setup.request.micro_batch * setup.request.length;
+        .sequence = setup.request.size.length};
+    const int64_t tokens =
+        setup.request.size.micro_batch * setup.request.size.length;
 
     for (int i = 0; i < shape.product_count; i++)
         wish(w, tokens, shape.products[i].outputs, shape.products[i].inputs,

@@ -142,9 +142,10 @@ static status summary(struct planned *planned, struct table *table)
          setup->rate.steps > 0 ? "" : "decided by the data"},
         {"batches of the ramp", ramped ? setup->ramp.count : 0,
          "in turn: --explain ramp"},
-        {"tokens of a step", setup->batch * r->length, "tokens"},
+        {"tokens of a step", setup->batch * r->size.length, "tokens"},
         {"micro-batches of a step", micro_batches, "each rank"},
-        {"tokens of a micro-batch", r->micro_batch * r->length, "tokens"},
+        {"tokens of a micro-batch", r->size.micro_batch * r->size.length,
+         "tokens"},
         {"leaves: data", setup->grid.data, ""},
         {"leaves: tensor", setup->grid.tensor, ""},
         {"leaves: context", setup->grid.context, ""},
@@ -312,24 +313,27 @@ static status numerics(struct planned *planned, struct table *table)
 
     table_begin(table, columns, 3);
     table_text(table, "over the global batch");
-    table_integer(table, r->grid.data);
+    table_integer(table, r->layout.grid.data);
     snprintf(leaf, sizeof leaf, "%lld sequences of %lld tokens",
-             (long long)(r->batch / r->grid.data), (long long)r->length);
+             (long long)(r->size.batch / r->layout.grid.data),
+             (long long)r->size.length);
     table_text(table, leaf);
     table_text(table, "over heads");
-    table_integer(table, r->grid.tensor);
-    snprintf(leaf, sizeof leaf, "%d heads of %d", m->heads / r->grid.tensor,
+    table_integer(table, r->layout.grid.tensor);
+    snprintf(leaf, sizeof leaf, "%d heads of %d",
+             m->heads / r->layout.grid.tensor,
              m->head_width);
     table_text(table, leaf);
     table_text(table, "over the feed-forward width");
-    table_integer(table, r->grid.tensor);
+    table_integer(table, r->layout.grid.tensor);
     snprintf(leaf, sizeof leaf, "%lld columns",
-             (long long)(m->feed_forward / r->grid.tensor));
+             (long long)(m->feed_forward / r->layout.grid.tensor));
     table_text(table, leaf);
     table_text(table, "over the vocabulary");
-    table_integer(table, r->grid.tensor);
+    table_integer(table, r->layout.grid.tensor);
     snprintf(leaf, sizeof leaf, "%lld tokens",
-             (long long)((m->vocab + r->grid.tensor - 1) / r->grid.tensor));
+             (long long)((m->vocab + r->layout.grid.tensor - 1) /
+                         r->layout.grid.tensor));
     table_text(table, leaf);
     return OK;
 }

@@ -64,7 +64,7 @@ status plan_experts(const struct setup *setup, const struct stage *stage,
     const struct moe *x = &m->moe;
     const struct program *p = &stage->program;
     const int blocks = m->layers - blocks_count(&x->dense);
-    const int64_t tokens = setup->batch * setup->request.length;
+    const int64_t tokens = setup->batch * setup->request.size.length;
     const struct expert_span held = experts_held(p, x->experts);
     const struct sent_bytes sent = sent_bytes(stage);
     char axes[EXPERT_AXES_BYTES];

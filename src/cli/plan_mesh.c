@@ -329,7 +329,8 @@ static void print_head(const struct view *view)
     if (s->schedule.ranks > 1)
         printf("schedule %s: %d stages, %d micro-batches of %lld sequences\n",
                s->set->values.schedule.name, s->schedule.stages,
-               s->schedule.microbatches, (long long)s->request.micro_batch);
+               s->schedule.microbatches,
+               (long long)s->request.size.micro_batch);
     printf("grid %d data x %d tensor x %d context leaves: %s\n\n",
            s->grid.data, s->grid.tensor, s->grid.context,
            s->exact ? "the layout does not show in a bit"

@@ -53,7 +53,7 @@ static status add_row(struct setup *setup, int rank, int row,
     if (end > 0) table_integer(table, end);
     else table_text(table, NULL);
     table_integer(table, r->batch);
-    table_integer(table, r->batch * s->length);
+    table_integer(table, r->batch * s->size.length);
     table_integer(table, (int64_t)setup->schedule.microbatches *
                              stage_repeats(&draft.pipeline.stages[0]));
     table_bytes(table, (int64_t)draft.pipeline.bytes);

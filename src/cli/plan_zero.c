@@ -67,9 +67,10 @@ static status find_saved(const struct setup *setup, int rank, int64_t sent,
     struct draft draft;
 
     *saved = 0;
-    if (!plain.request.gather.codes && plain.request.reduction.bits == 0)
+    if (!plain.request.divided.gather.codes &&
+        plain.request.reduction.bits == 0)
         return OK;
-    plain.request.gather.codes = false;
+    plain.request.divided.gather.codes = false;
     plain.request.reduction.bits = 0;
     TRY(draft_build_alone(&draft, &plain, rank));
     *saved = bytes_formatted(&draft.exchanges) - sent;
@@ -104,7 +105,7 @@ static int64_t kept(const struct price *price)
 static const char *why_not(const struct setup *setup, char out[ROUNDS_REASON])
 {
     if (setup->request.reduction.rounds > 0) return "";
-    if (setup->request.division.gradients == 0)
+    if (setup->request.divided.division.gradients == 0)
         return "zero divides no gradients; zero2, fsdp and hsdp do";
     return rounds_obstacle(setup, out) != NULL ? out : "";
 }
@@ -183,8 +184,8 @@ status plan_zero(struct setup *setup, int rank, struct table *table)
 /* The axis beside which auto reduces once. */
 static const char *axis_beside(const struct stage_request *r)
 {
-    return r->mesh.size[AXIS_PIPE] > 1      ? "mesh.pipe"
-           : r->mesh.size[AXIS_CONTEXT] > 1 ? "mesh.context"
+    return r->layout.mesh.size[AXIS_PIPE] > 1      ? "mesh.pipe"
+           : r->layout.mesh.size[AXIS_CONTEXT] > 1 ? "mesh.context"
                                             : "numerics.grid_context";
 }
 
@@ -196,9 +197,9 @@ status plan_zero_warn(struct setup *setup, int rank)
     const char *why = why_not(setup, reason);
     struct price once, each;
 
-    if (r->division.gradients == 0 || r->reduction.rounds > 0 ||
+    if (r->divided.division.gradients == 0 || r->reduction.rounds > 0 ||
         strcmp(o->zero_reduce, "auto") != 0 ||
-        division_ranks(&r->division, &r->mesh) == 1)
+        division_ranks(&r->divided.division, &r->layout.mesh) == 1)
         return OK;
     TRY(price_of(setup, rank, "once", &once));
     text_bytes(has, (size_t)kept(&once));

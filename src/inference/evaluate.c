@@ -226,7 +226,7 @@ static status open_stage(struct evaluating *e)
     plan.dtype = e->request->dtype;
     plan.machine.threads = e->threads;
     /* A leaf needs a token. */
-    if (out->length < plan.grid.tensor) plan.grid.tensor = 1;
+    if (out->length < plan.layout.grid.tensor) plan.layout.grid.tensor = 1;
     return session_stage(&e->session, &plan, &e->stage);
 }
 

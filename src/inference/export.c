@@ -290,9 +290,10 @@ static status plan_pass(const struct exporting *e,
     TRY(session_request(session, 1, e->tokens, plan));
     plan->dtype = e->session.dtype;
     plan->mtp_depth = session->model.mtp_depth;
-    plan->grid.tensor = e->session.grid_tensor > 0 ? e->session.grid_tensor
-                                                   : plan->grid.tensor;
-    if (e->tokens < plan->grid.tensor) plan->grid.tensor = 1;
+    plan->layout.grid.tensor = e->session.grid_tensor > 0
+                                   ? e->session.grid_tensor
+                                   : plan->layout.grid.tensor;
+    if (e->tokens < plan->layout.grid.tensor) plan->layout.grid.tensor = 1;
     return OK;
 }
 

@@ -94,13 +94,13 @@ status generator_open(struct generator *g, struct session *session,
     if (session->speculative) plan.mtp_depth = session->model.mtp_depth;
     /* A leaf needs a token, even where nothing is summed over tokens; guesses
      * are checked in one call. */
-    if (chunk < plan.grid.tensor) chunk = plan.grid.tensor;
+    if (chunk < plan.layout.grid.tensor) chunk = plan.layout.grid.tensor;
     if (chunk < 1 + plan.mtp_depth) chunk = 1 + plan.mtp_depth;
     plan.mode = PROGRAM_GENERATE;
     plan.latent_cache = session->latent_cache;
     plan.dtype = dtype;
-    plan.length = chunk;
-    plan.context = context > chunk ? context : chunk;
+    plan.size.length = chunk;
+    plan.size.context = context > chunk ? context : chunk;
     if (threads > 0) plan.machine.threads = threads;
     TRY(session_stage(session, &plan, &g->stage));
     g->stage.run.read_logits = generator_keep_logits;

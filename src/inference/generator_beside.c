@@ -9,23 +9,25 @@ static struct stage_request request_of(const struct stage *first,
                                        int64_t prompt)
 {
     struct stage_request plan = first->request;
-    const int64_t least = plan.grid.tensor;
+    const int64_t least = plan.layout.grid.tensor;
 
     plan.mode = PROGRAM_GENERATE;
     plan.mtp_depth = 0; /* generation leaves the modules out */
-    plan.grid.data = plan.grid.context = 1;
-    plan.batch = plan.micro_batch = 1;
-    plan.length = prompt < GENERATOR_TOKENS ? prompt : GENERATOR_TOKENS;
-    if (plan.length < least) plan.length = least; /* a leaf needs a token */
-    plan.context = first->program.context;
-    if (plan.context < plan.length) plan.context = plan.length;
-    plan.logits_chunk = 0;
+    plan.layout.grid.data = plan.layout.grid.context = 1;
+    plan.size.batch = plan.size.micro_batch = 1;
+    plan.size.length = prompt < GENERATOR_TOKENS ? prompt : GENERATOR_TOKENS;
+    if (plan.size.length < least)
+        plan.size.length = least; /* a leaf needs a token */
+    plan.size.context = first->program.context;
+    if (plan.size.context < plan.size.length)
+        plan.size.context = plan.size.length;
+    plan.size.logits_chunk = 0;
     plan.backward = BACKWARD_NONE;
     plan.training.optimizer = false;
-    plan.division = (struct division){0};
-    plan.reduction.rounds = plan.frames = plan.recomputation.share = 0;
+    plan.divided.division = (struct division){0};
+    plan.reduction.rounds = plan.size.frames = plan.recomputation.share = 0;
     plan.reduction.piped = false;
-    plan.pieces = (struct pieces){0};
+    plan.layout.pieces = (struct pieces){0};
     plan.recomputation.policy = NULL;
     plan.recomputation.count = 0;
     return plan;
@@ -70,7 +72,7 @@ status generator_beside(struct generator *generator, const struct stage *first,
     const struct stage_request plan = request_of(first, prompt);
     struct stage *stage = &generator->stage;
 
-    *generator = (struct generator){.context = plan.context};
+    *generator = (struct generator){.context = plan.size.context};
     TRY(stage_plan(stage, &plan));
     *fits = first->run.placed == NULL && same_weights(stage, first) &&
             share(stage, first);

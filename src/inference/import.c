@@ -267,7 +267,7 @@ static status read_source(struct importing *i, const char *source,
     TRY(session_request(session, 1, 1, &plan));
     plan.dtype = session->dtype;
     plan.mtp_depth = session->model.mtp_depth;
-    plan.grid.tensor = 1; /* nothing is computed: the least frame */
+    plan.layout.grid.tensor = 1; /* nothing is computed: the least frame */
     plan.machine.threads = 1;
     TRY(session_stage(session, &plan, &i->stage));
     if (upcycle != NULL)
@@ -308,7 +308,7 @@ static status save(struct importing *i, const char *run)
     if (i->tokenizer.length > 0)
         sha256_hex(i->tokenizer.bytes, i->tokenizer.length, digest);
     const struct checkpoint_plan plan = {
-        .run = run, .grid = facts.grid, .lockstep = LOCKSTEP_VERSION,
+        .run = run, .grid = facts.layout.grid, .lockstep = LOCKSTEP_VERSION,
         .numerics = LOCKSTEP_NUMERICS_VERSION, .config_json = i->config.bytes,
         .tokenizer = digest, .state_json = "{\"step\": 0, \"tokens\": 0, "
                                            "\"samples\": 0, \"epoch\": 0}\n",

@@ -141,11 +141,11 @@ static status prepare(struct scoring *s, const struct score_request *request)
                           &s->sequences, &s->length));
     TRY(session_request(&s->session, s->sequences, s->length, &plan));
     plan.dtype = request->dtype;
-    plan.micro_batch = choose_micro_batch(s->sequences, s->length);
+    plan.size.micro_batch = choose_micro_batch(s->sequences, s->length);
     if (request->threads > 0) plan.machine.threads = request->threads;
     if (request->gradients != NULL) plan.backward = BACKWARD_FUSED;
     /* A leaf needs a token. */
-    if (s->length < plan.grid.tensor) plan.grid.tensor = 1;
+    if (s->length < plan.layout.grid.tensor) plan.layout.grid.tensor = 1;
     TRY(session_stage(&s->session, &plan, &s->stage));
     if (request->logits == NULL) return OK;
     s->tensor = (struct safetensors_tensor){

@@ -246,10 +246,10 @@ status session_request(const struct session *session, int64_t batch,
     *out = (struct stage_request){
         .model = m, .mode = PROGRAM_TRAIN, .dtype = DTYPE_F32,
         .machine.isa = ISA_AUTO, .machine.device = session->device,
-        .batch = batch, .micro_batch = batch,
-        .length = length, .backward = BACKWARD_NONE,
+        .size.batch = batch, .size.micro_batch = batch,
+        .size.length = length, .backward = BACKWARD_NONE,
         .machine.threads = threads_cores()};
-    return grid_resolve(&out->grid, &asked, &facts);
+    return grid_resolve(&out->layout.grid, &asked, &facts);
 }
 
 /* Adapters begin anew beside a model that has none. */

@@ -226,7 +226,7 @@ static status reads_weights(const struct visitor *v)
             continue;
         const int phase = stage_phase(v->stage, at);
         const int at_item =
-            v->stage->request.gather.reshard && phase < 0 ? i : -1;
+            v->stage->request.divided.gather.reshard && phase < 0 ? i : -1;
 
         if (shard_stays(&v->stage->shards, item->unit)) {
             TRY(call(v, placed(v, item->unit, at_item, phase)));

@@ -35,7 +35,7 @@ static void allot(struct walk *w, int index, int position,
         w->asked[m] = position;
         break;
     case ACTION_FORWARD:
-        out->frame[m] = free_frame(w, p->stages[index].request.frames);
+        out->frame[m] = free_frame(w, p->stages[index].request.size.frames);
         out->early[m] = w->asked[m] >= w->free_since[out->frame[m]];
         w->free_since[out->frame[m]] = -1;
         break;
@@ -56,7 +56,7 @@ static status allot_chunk(const struct pipeline *p, int index,
 {
     const struct action_list *list = &p->schedule.lists[p->rank];
     const size_t count = (size_t)p->chunks[index].count;
-    const size_t frames = (size_t)p->stages[index].request.frames;
+    const size_t frames = (size_t)p->stages[index].request.size.frames;
     struct walk w = {.pipeline = p};
     void *free_since = NULL, *asked = NULL, *memory = NULL;
     status result;

@@ -25,11 +25,11 @@ static struct list_group sharing(const struct stage *stage, int class,
     const struct shard_class *c = &stage->shards.classes[class];
     const axis_set axes = copies ? c->copied & ~c->divided : c->divided;
     struct list_group group = {
-        .id = group_id_axes(&r->mesh, axes),
-        .size = mesh_group_size(&r->mesh, axes),
-        .rank = mesh_batch_index(&r->mesh, &r->place, axes)};
+        .id = group_id_axes(&r->layout.mesh, axes),
+        .size = mesh_group_size(&r->layout.mesh, axes),
+        .rank = mesh_batch_index(&r->layout.mesh, &r->layout.place, axes)};
 
-    mesh_batch_label(&r->mesh, axes, group.name);
+    mesh_batch_label(&r->layout.mesh, axes, group.name);
     return group;
 }
 
@@ -38,9 +38,9 @@ static struct list_group axis_group(const struct stage *stage, enum axis axis)
     const struct stage_request *r = &stage->request;
 
     return named((struct group_id){GROUP_AXIS, (int)axis},
-                 mesh_lane_name(&r->mesh, axis),
-                 mesh_lane_ranks(&r->mesh, axis),
-                 mesh_lane_rank(&r->mesh, &r->place, axis));
+                 mesh_lane_name(&r->layout.mesh, axis),
+                 mesh_lane_ranks(&r->layout.mesh, axis),
+                 mesh_lane_rank(&r->layout.mesh, &r->layout.place, axis));
 }
 
 struct list_group list_group(const struct pipeline *p,
@@ -123,8 +123,8 @@ bool stage_overlaps(const struct pipeline *pipeline, int chunk)
 
     return r->backward == BACKWARD_FUSED &&
            has_peers(stage) &&
-           ((r->mesh.size[AXIS_TENSOR] == 1 &&
-             r->mesh.size[AXIS_CONTEXT] == 1) ||
+           ((r->layout.mesh.size[AXIS_TENSOR] == 1 &&
+             r->layout.mesh.size[AXIS_CONTEXT] == 1) ||
             stage_divides(stage, MEMORY_GRADIENTS)) &&
            pipeline->chunks[chunk].copies == 1;
 }

@@ -74,7 +74,7 @@ static status add_turn(struct step_list *out, const struct pipeline *p,
         const int chunk = pipeline_chunk(p, stage, 0);
 
         if (chunk < 0) continue;
-        const int frames = p->stages[chunk].request.frames;
+        const int frames = p->stages[chunk].request.size.frames;
         struct instruction next = compute(p, ACTION_FORWARD, chunk);
 
         next.microbatch = turn;

@@ -70,8 +70,9 @@ static struct policy policy_of(const struct gathers *g,
     const int phase = stage_phase(stage, at);
 
     return (struct policy){
-        .phase = phase, .holds = !stage->request.gather.reshard || phase >= 0,
-        .releases = stage->request.gather.reshard &&
+        .phase = phase,
+        .holds = !stage->request.divided.gather.reshard || phase >= 0,
+        .releases = stage->request.divided.gather.reshard &&
                     (phase < 0 || g->forward ||
                      at->microbatch == *last_of(g, at))};
 }
@@ -138,7 +139,7 @@ static status before_event(struct gathers *g, struct cutter *cutter, int from,
                            int event)
 {
     const struct stage *stage = &g->pipeline->stages[cutter->whole.chunk];
-    const bool limited = stage->request.gather.in_flight > 0;
+    const bool limited = stage->request.divided.gather.in_flight > 0;
     const struct moment m = {cutter, from, event,
                              policy_of(g, &cutter->whole)};
 

@@ -99,7 +99,7 @@ static status put_copy(struct transfers *t, enum instruction_kind kind,
     const struct pipeline *p = t->pipeline;
     struct instruction made = like(kind, i);
     const int chunk = pipeline_chunk(p, i->stage - 1, direction(t, i));
-    const int frames = p->stages[chunk].request.frames;
+    const int frames = p->stages[chunk].request.size.frames;
 
     made.other = t->allotments == NULL
                      ? i->microbatch % (frames < t->turns ? frames : t->turns)

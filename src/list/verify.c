@@ -148,8 +148,8 @@ static status check_in_flight(struct check *c, const struct instruction *i)
         elements += stage->shards.units[at->unit].room;
         count++;
     }
-    if (count < 2 || stage->request.gather.in_flight == 0 ||
-        elements <= stage->request.gather.in_flight)
+    if (count < 2 || stage->request.divided.gather.in_flight == 0 ||
+        elements <= stage->request.divided.gather.in_flight)
         return OK;
     return fail(c, "more weights are under way than the limit allows");
 }
@@ -226,7 +226,7 @@ static status check_place(struct check *c, const struct instruction *i)
         i->microbatch >= c->microbatches)
         return fail(c, "it is of no micro-batch");
     if (i->buffer < 0 ||
-        i->buffer >= c->pipeline->stages[i->chunk].request.frames)
+        i->buffer >= c->pipeline->stages[i->chunk].request.size.frames)
         return fail(c, "it has no frame");
     if (instruction_computes(i)) return check_compute(c, i);
     p = progress_at(c, i);
@@ -298,7 +298,7 @@ static status check_rooms(const struct check *c)
         const enum space space = spaces[i / count];
         const struct stage *stage = &c->pipeline->stages[i % count];
 
-        if (space == SPACE_ROOM ? !stage->request.gather.reshard
+        if (space == SPACE_ROOM ? !stage->request.divided.gather.reshard
                                 : c->list->forward)
             continue;
         if (c->regions[(int)space * count + i % count].count > 0)

@@ -76,11 +76,12 @@ struct group_id group_id_axes(const struct mesh *mesh, axis_set axes)
 static struct side side_of(const struct stage *stage, axis_set axes)
 {
     const struct stage_request *r = &stage->request;
-    struct side side = {.id = group_id_axes(&r->mesh, axes),
-                        .size = mesh_group_size(&r->mesh, axes),
-                        .rank = mesh_batch_index(&r->mesh, &r->place, axes)};
+    struct side side = {.id = group_id_axes(&r->layout.mesh, axes),
+                        .size = mesh_group_size(&r->layout.mesh, axes),
+                        .rank = mesh_batch_index(&r->layout.mesh,
+                                                 &r->layout.place, axes)};
 
-    mesh_batch_label(&r->mesh, axes, side.label);
+    mesh_batch_label(&r->layout.mesh, axes, side.label);
     return side;
 }
 
@@ -120,7 +121,7 @@ struct comm_narrow exchange_narrow(const struct stage *stage, int unit)
 
     return (struct comm_narrow){
         stage->request.reduction.bits,
-        mesh_batch_run(&stage->request.mesh, divided)};
+        mesh_batch_run(&stage->request.layout.mesh, divided)};
 }
 
 int64_t exchange_scatter(const struct stage *stage, int unit)
@@ -229,7 +230,7 @@ static bool is_kept(const struct stage *stage, const struct residence *a,
     const int border = stage->frame.forward_end;
 
     if (a->unit != b->unit || is_idle(stage, b)) return false;
-    if (!stage->request.gather.reshard) return true;
+    if (!stage->request.divided.gather.reshard) return true;
     return stage_gathers_once(stage) &&
            (stage->phases.merged ||
             (a->first < border) == (b->first < border));
@@ -242,7 +243,7 @@ static void add_gathers(struct exchanges *out, const struct stage *stage)
     const struct residency *r = &stage->gathered;
     const struct program *p = &stage->program;
     const bool each =
-        stage->request.gather.reshard && !stage_gathers_once(stage);
+        stage->request.divided.gather.reshard && !stage_gathers_once(stage);
     const int64_t times =
         each ? stage_rounds(stage) * (p->batch / p->sequences) : 1;
 

@@ -105,9 +105,9 @@ static status explain_schedule(const struct pipeline *pipeline,
         TRY(text_printf(out, "rank %d: stage %d, blocks %d to %d, %d frames, "
                              "W %s\n", pipeline->rank,
                         pipeline->chunks[i].number,
-                        pipeline->stages[i].request.slice.first,
-                        pipeline->stages[i].request.slice.last - 1,
-                        pipeline->stages[i].request.frames,
+                        pipeline->stages[i].request.layout.slice.first,
+                        pipeline->stages[i].request.layout.slice.last - 1,
+                        pipeline->stages[i].request.size.frames,
                         pipeline->stages[i].request.backward == BACKWARD_FUSED
                             ? "inside B" : "on its own"));
     return schedule_write(s, out);

@@ -14,12 +14,13 @@ static double chunk_bytes(const struct stage_request *r, int64_t chunk,
                           int64_t length)
 {
     const double real = (double)dtype_bytes(dtype_real(r->dtype));
-    const double parts = (double)r->batch * (double)length / (double)chunk;
+    const double parts = (double)r->size.batch * (double)length / (double)chunk;
     const int at_once = chunk < length ? 1 : 2;
+    const int leaves = r->layout.grid.data;
     int waiting = 0;
 
-    for (int nodes = r->grid.data < parts ? r->grid.data : (int)parts;
-         nodes > at_once; nodes = (nodes + 1) / 2)
+    for (int nodes = leaves < parts ? leaves : (int)parts; nodes > at_once;
+         nodes = (nodes + 1) / 2)
         waiting++;
     return real * (double)r->model->vocab *
            ((double)chunk + waiting * (double)r->model->width);
@@ -47,20 +48,21 @@ int64_t logits_chunk(const struct stage_request *request)
                         dtype_bytes(dtype_real(request->dtype));
     const int64_t fit = LOGITS_BYTES / row > 0 ? LOGITS_BYTES / row : 1;
     const int64_t length =
-        request->length / request->mesh.size[AXIS_CONTEXT];
-    const int64_t tokens = request->micro_batch * length;
-    int64_t wanted = request->logits_chunk ? request->logits_chunk : fit;
+        request->size.length / request->layout.mesh.size[AXIS_CONTEXT];
+    const int64_t tokens = request->size.micro_batch * length;
+    int64_t wanted = request->size.logits_chunk ? request->size.logits_chunk
+                                                : fit;
 
     if (wanted > tokens) wanted = tokens;
     if (wanted >= length) {
         wanted = wanted / length * length;
-        return request->logits_chunk ? wanted
-                                     : thrifty_chunk(request, wanted, length);
+        return request->size.logits_chunk
+                   ? wanted : thrifty_chunk(request, wanted, length);
     }
     wanted = wanted / GRANULE * GRANULE;
     if (wanted < GRANULE) wanted = GRANULE;
     if (wanted >= length ||
-        (!request->logits_chunk && chunk_bytes(request, length, length) <
+        (!request->size.logits_chunk && chunk_bytes(request, length, length) <
                                        chunk_bytes(request, wanted, length)))
         return length;
     return wanted;

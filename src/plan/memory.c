@@ -26,9 +26,10 @@ size_t stage_snapshot_bytes(const struct stage *stage,
 {
     const struct stage_request *r = &stage->request;
     /* Whole matrices have owners among the data ranks, under ddp too. */
-    const bool replica = r->division.weights == 0 && r->division.states == 0 &&
+    const bool replica = r->divided.division.weights == 0 &&
+                         r->divided.division.states == 0 &&
                          stage->states.matrices.count == 0 &&
-                         r->place.at[AXIS_DATA] > 0;
+                         r->layout.place.at[AXIS_DATA] > 0;
     size_t bytes = 0;
 
     if (!r->training.snapshot || replica) return 0;

@@ -19,7 +19,7 @@ static status copy_schedule(struct schedule *out,
 
     if (r->schedule == NULL)
         TRY(schedule_build(out, "1f1b", 1,
-                           (int)(stage->batch / stage->micro_batch)));
+                           (int)(stage->size.batch / stage->size.micro_batch)));
     else
         TRY(schedule_copy(out, r->schedule));
     return out->lowered ? OK : schedule_lower(out);
@@ -51,12 +51,13 @@ static bool on_two_ranks(const struct schedule *s, int stage)
 static status check_halves(const struct schedule *s,
                            const struct stage_request *r)
 {
-    if (2 * s->turned == s->microbatches && r->grid.data % 2 == 0) return OK;
-    if (r->grid.data % 2 != 0)
+    if (2 * s->turned == s->microbatches && r->layout.grid.data % 2 == 0)
+        return OK;
+    if (r->layout.grid.data % 2 != 0)
         FAIL(ERR_CONFIG, "schedule.name: a stage on two ranks gives each half "
                          "of the data leaves, and this share of the batch has "
                          "%d; set mesh.data lower or numerics.grid_data to %d",
-             r->grid.data, 2 * r->grid.data);
+             r->layout.grid.data, 2 * r->layout.grid.data);
     FAIL(ERR_CONFIG, "schedule.name: %d of %d micro-batches go the other way; "
                      "a stage on two ranks needs half of them",
          s->microbatches - s->turned, s->microbatches);
@@ -127,11 +128,11 @@ static status plan_chunk(struct pipeline *p, const struct pipeline_request *r,
 
     if (c->copies > 1) {
         TRY(check_halves(s, &r->stage));
-        request.batch /= 2;
-        request.grid.data /= 2;
+        request.size.batch /= 2;
+        request.layout.grid.data /= 2;
     }
-    request.slice = stage_slice(r, s->stages, c->number);
-    request.frames = schedule_held_stage(s, c->number, c->direction);
+    request.layout.slice = stage_slice(r, s->stages, c->number);
+    request.size.frames = schedule_held_stage(s, c->number, c->direction);
     request.recomputation.share = p->count;
     request.backward = schedule_fused(s, p->rank) ? BACKWARD_FUSED
                                                   : BACKWARD_SPLIT;
@@ -236,11 +237,13 @@ status pipeline_plan(struct pipeline *pipeline,
     struct pipeline_request r = *request;
     int returns;
 
-    *pipeline = (struct pipeline){.rank = r.stage.place.at[AXIS_PIPE]};
-    if (r.stage.mesh.size[AXIS_NONE] == 0) r.stage.mesh = mesh_alone();
+    *pipeline = (struct pipeline){.rank = r.stage.layout.place.at[AXIS_PIPE]};
+    if (r.stage.layout.mesh.size[AXIS_NONE] == 0)
+        r.stage.layout.mesh = mesh_alone();
     if (r.order.count == 0) r.order = mesh_order_default;
-    pipeline->world_size = mesh_ranks(&r.stage.mesh);
-    pipeline->world_rank = mesh_rank(&r.stage.mesh, &r.order, &r.stage.place);
+    pipeline->world_size = mesh_ranks(&r.stage.layout.mesh);
+    pipeline->world_rank =
+        mesh_rank(&r.stage.layout.mesh, &r.order, &r.stage.layout.place);
     TRY(stage_check(&r.stage));
     TRY(copy_schedule(&pipeline->schedule, &r));
     TRY(schedule_returns(&pipeline->schedule, &returns));
@@ -395,7 +398,7 @@ int64_t pipeline_first_sequence(const struct pipeline *pipeline, int rank,
                                 int microbatch)
 {
     const struct stage *stage = &pipeline->stages[0];
-    const int ranks = mesh_batch_ranks(&stage->request.mesh);
+    const int ranks = mesh_batch_ranks(&stage->request.layout.mesh);
     const int count =
         stage->request.reduction.piped ? 1 : pipeline->schedule.microbatches;
     const int64_t share = (int64_t)(microbatch / count) * ranks + rank;
@@ -466,13 +469,13 @@ int pipeline_data_leaves(const struct pipeline *pipeline)
 {
     const struct stage_request *r = &pipeline->stages[0].request;
 
-    return r->grid.data * stage_rounds(&pipeline->stages[0]) *
-           pipeline->chunks[0].copies * mesh_batch_ranks(&r->mesh);
+    return r->layout.grid.data * stage_rounds(&pipeline->stages[0]) *
+           pipeline->chunks[0].copies * mesh_batch_ranks(&r->layout.mesh);
 }
 
 int64_t pipeline_loss_values(const struct pipeline *pipeline)
 {
-    const struct grid *grid = &pipeline->stages[0].request.grid;
+    const struct grid *grid = &pipeline->stages[0].request.layout.grid;
 
     return (int64_t)pipeline_data_leaves(pipeline) * grid->tensor *
                (grid->context > 1 ? grid->context : 1) + 2;

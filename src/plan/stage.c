@@ -21,44 +21,46 @@
 /* Chunks are equal, and hold a token of each tensor leaf. */
 static status check_chunks(const struct stage_request *r)
 {
-    const int64_t chunks = 2 * (int64_t)r->grid.context;
-    const int64_t near = (r->length + chunks / 2) / chunks * chunks;
+    const int64_t chunks = 2 * (int64_t)r->layout.grid.context;
+    const int64_t near = (r->size.length + chunks / 2) / chunks * chunks;
 
-    if (r->grid.context <= 1) return OK;
-    if (r->length % chunks != 0)
+    if (r->layout.grid.context <= 1) return OK;
+    if (r->size.length % chunks != 0)
         FAIL(ERR_CONFIG, "data.sequence: %lld tokens are not %lld equal chunks "
                          "(numerics.grid_context, twice); %lld are",
-             (long long)r->length, (long long)chunks,
+             (long long)r->size.length, (long long)chunks,
              (long long)(near > 0 ? near : chunks));
-    if (r->length / chunks < r->grid.tensor)
+    if (r->size.length / chunks < r->layout.grid.tensor)
         FAIL(ERR_CONFIG, "data.sequence: chunks of %lld tokens are shorter "
                          "than the grid's %d tensor leaves; %lld tokens would "
-                         "do", (long long)(r->length / chunks),
-             r->grid.tensor, (long long)(chunks * r->grid.tensor));
+                         "do", (long long)(r->size.length / chunks),
+             r->layout.grid.tensor,
+             (long long)(chunks * r->layout.grid.tensor));
     return context_method_check(r);
 }
 
 status stage_check(const struct stage_request *r)
 {
-    const int64_t block = (r->model->vocab + r->grid.tensor - 1) /
-                          r->grid.tensor;
+    const int64_t block = (r->model->vocab + r->layout.grid.tensor - 1) /
+                          r->layout.grid.tensor;
 
-    if (r->batch % r->micro_batch != 0) {
-        int64_t near = r->micro_batch;
+    if (r->size.batch % r->size.micro_batch != 0) {
+        int64_t near = r->size.micro_batch;
 
-        while (r->batch % near != 0) near--;
+        while (r->size.batch % near != 0) near--;
         FAIL(ERR_CONFIG, "train.micro_batch: %lld does not divide a batch of "
                          "%lld sequences; %lld does",
-             (long long)r->micro_batch, (long long)r->batch, (long long)near);
+             (long long)r->size.micro_batch, (long long)r->size.batch,
+             (long long)near);
     }
-    if (block * (r->grid.tensor - 1) >= r->model->vocab)
+    if (block * (r->layout.grid.tensor - 1) >= r->model->vocab)
         FAIL(ERR_CONFIG, "a vocabulary of %lld tokens cannot be cut into %d "
                          "leaves; set numerics.grid_tensor to 1",
-             (long long)r->model->vocab, r->grid.tensor);
-    if (r->length < r->grid.tensor)
+             (long long)r->model->vocab, r->layout.grid.tensor);
+    if (r->size.length < r->layout.grid.tensor)
         FAIL(ERR_CONFIG, "data.sequence: %lld tokens are fewer than the %d "
-                         "tensor leaves of the grid", (long long)r->length,
-             r->grid.tensor);
+                         "tensor leaves of the grid", (long long)r->size.length,
+             r->layout.grid.tensor);
     return check_chunks(r);
 }
 
@@ -67,22 +69,23 @@ static status build_program(struct stage *stage)
     const struct stage_request *r = &stage->request;
     struct program *p = &stage->program;
 
-    program_init(p, r->mode, r->dtype, &r->grid);
-    if (r->mesh.size[AXIS_NONE] != 0) p->mesh = r->mesh;
-    p->place = r->place;
-    p->batch = r->batch;
-    p->sequences = r->micro_batch;
-    p->length = r->length / r->mesh.size[AXIS_CONTEXT];
-    p->tokens = r->micro_batch * p->length;
-    if (r->grid.context > 1)
-        p->chunks = 2 * r->grid.context / r->mesh.size[AXIS_CONTEXT];
+    program_init(p, r->mode, r->dtype, &r->layout.grid);
+    if (r->layout.mesh.size[AXIS_NONE] != 0) p->mesh = r->layout.mesh;
+    p->place = r->layout.place;
+    p->batch = r->size.batch;
+    p->sequences = r->size.micro_batch;
+    p->length = r->size.length / r->layout.mesh.size[AXIS_CONTEXT];
+    p->tokens = r->size.micro_batch * p->length;
+    if (r->layout.grid.context > 1)
+        p->chunks =
+            2 * r->layout.grid.context / r->layout.mesh.size[AXIS_CONTEXT];
     p->method = context_method_used(r);
-    p->context = r->context ? r->context : r->length;
+    p->context = r->size.context ? r->size.context : r->size.length;
     p->later.depth = r->mtp_depth;
     p->later.block = r->model->layers;
     p->caches.latent = r->latent_cache;
     p->vocab = r->model->vocab;
-    p->pieces = r->pieces;
+    p->pieces = r->layout.pieces;
     if (program_tensor_ranks(p) == 1) p->pieces.domino = false;
     p->logits_chunk = logits_chunk(r);
     p->regular = r->regular;
@@ -92,12 +95,13 @@ static status build_program(struct stage *stage)
     if (p->tokens > INT32_MAX / 2)
         FAIL(ERR_CONFIG, "a micro-batch of %lld tokens", (long long)p->tokens);
     TRY(r->model->kind->build(p, r->model));
-    if ((r->slice.last == 0 && !r->slice.begins && !r->slice.ends) ||
-        slice_is_whole(&r->slice, r->model->layers)) {
+    if ((r->layout.slice.last == 0 && !r->layout.slice.begins &&
+         !r->layout.slice.ends) ||
+        slice_is_whole(&r->layout.slice, r->model->layers)) {
         program_name_rows(p);
         return OK;
     }
-    return program_slice(p, &r->slice);
+    return program_slice(p, &r->layout.slice);
 }
 
 /* ---- the table ---- */
@@ -154,7 +158,7 @@ static int64_t widest(const struct program *p)
 enum shard_level stage_level(const struct stage *stage,
                              enum memory_owner arena)
 {
-    const struct division *division = &stage->request.division;
+    const struct division *division = &stage->request.divided.division;
 
     switch (shards_divide(&stage->shards) ? arena : MEMORY_OWNERS) {
     case MEMORY_COMPUTE: return division_level(division, division->weights);
@@ -176,7 +180,8 @@ bool stage_divides(const struct stage *stage, enum memory_owner arena)
 
 bool stage_gathers_once(const struct stage *stage)
 {
-    return stage->request.gather.reshard && stage->request.gather.once &&
+    return stage->request.divided.gather.reshard &&
+           stage->request.divided.gather.once &&
            stage_divides(stage, stage_reads(stage));
 }
 
@@ -228,7 +233,8 @@ static size_t arena_bytes(const struct stage *stage, enum memory_owner arena)
 static size_t gathered_bytes(const struct stage *stage)
 {
     const struct stage_request *r = &stage->request;
-    const int64_t elements = r->gather.reshard && !r->gather.once
+    const int64_t elements = r->divided.gather.reshard &&
+                             !r->divided.gather.once
                                  ? stage->gathered.elements
                                  : shards_rooms(&stage->shards);
 
@@ -273,7 +279,7 @@ static status add_memory(struct stage *stage)
     const size_t real = (size_t)dtype_bytes(program_real(p));
     const bool trains = stage->request.backward != BACKWARD_NONE;
     const int64_t span = p->tokens > p->context ? p->tokens : p->context;
-    const int frames = stage->request.frames;
+    const int frames = stage->request.size.frames;
     struct memory_row rows[MEMORY_OWNERS] = {
         {"weights", "run", arena_bytes(stage, MEMORY_WEIGHTS), NULL},
         {"compute weights", "run", arena_bytes(stage, MEMORY_COMPUTE), NULL},
@@ -298,8 +304,8 @@ static status add_memory(struct stage *stage)
         {"batch", "micro-batch", batch_bytes(p, frames), NULL},
         {"batch of the next step", "step", 0, NULL},
         {"gathered weights",
-         !stage->request.gather.reshard ? "step"
-         : stage->request.gather.once   ? "stage"
+         !stage->request.divided.gather.reshard ? "step"
+         : stage->request.divided.gather.once   ? "stage"
                                         : "unit",
          gathered_bytes(stage), NULL},
         {"weights as codes", "step", coded_parts(&stage->coded).bytes, NULL},
@@ -360,8 +366,8 @@ static status plan_residency(struct stage *stage)
     if (stage_divides(stage, stage_reads(stage)))
         TRY(residency_weights(&stage->gathered, &stage->program,
                               &stage->frame, &stage->shards,
-                              (struct ahead){r->gather.prefetch,
-                                             r->gather.in_flight}));
+                              (struct ahead){r->divided.gather.prefetch,
+                                             r->divided.gather.in_flight}));
     if (r->backward != BACKWARD_NONE)
         TRY(residency_gradients(&stage->reduced, &stage->program,
                                 &stage->frame, &stage->shards,
@@ -439,17 +445,18 @@ static status divide(struct stage *stage)
 {
     const struct stage_request *r = &stage->request;
 
-    stage->holding = (struct holding){r->mesh, r->place, r->grid.tensor};
+    stage->holding = (struct holding){r->layout.mesh, r->layout.place,
+                                      r->layout.grid.tensor};
     if (r->training.optimizer) TRY(mark_frozen(stage));
     TRY(shards_build(&stage->shards, &stage->program.params,
-                     &stage->holding, &r->division));
-    if (r->gather.codes && stage_divides(stage, stage_reads(stage)))
+                     &stage->holding, &r->divided.division));
+    if (r->divided.gather.codes && stage_divides(stage, stage_reads(stage)))
         TRY(coded_plan(&stage->coded, &stage->program, &stage->shards));
     if (!r->training.optimizer) return OK;
     const struct states_request states = {
         .params = &stage->program.params, .holding = &stage->holding,
         .shards = &stage->shards, .choice = &r->training.choice,
-        .division = r->division, .real = dtype_real(r->dtype)};
+        .division = r->divided.division, .real = dtype_real(r->dtype)};
 
     return states_plan(&stage->states, &states);
 }
@@ -459,16 +466,16 @@ status stage_plan(struct stage *stage, const struct stage_request *request)
     *stage = (struct stage){.request = *request};
     struct stage_request *r = &stage->request;
 
-    if (r->mesh.size[AXIS_NONE] == 0) r->mesh = mesh_alone();
+    if (r->layout.mesh.size[AXIS_NONE] == 0) r->layout.mesh = mesh_alone();
     TRY(kernels_get_product(&stage->kernels, r->dtype, r->machine.isa,
                             r->machine.product));
     TRY(kernels_get(&stage->real, dtype_real(r->dtype), r->machine.isa));
     TRY(stage_check(r));
-    if (r->frames == 0) r->frames = 1;
+    if (r->size.frames == 0) r->size.frames = 1;
     TRY(build_program(stage));
     TRY(divide(stage));
     TRY(stage_check_apart(stage));
-    r->logits_chunk = stage->program.logits_chunk;
+    r->size.logits_chunk = stage->program.logits_chunk;
     if (r->backward != BACKWARD_NONE)
         TRY(gradients_plan(&stage->gradients, &stage->program,
                            r->reduction.rounds > 0));
@@ -537,7 +544,7 @@ struct stage_batch stage_batch(const struct stage *stage, int frame)
     batch.mtp_targets = slice(&at, mtp_bytes(p, sizeof(int32_t)));
     if (whole_bytes(p) == 0) return batch;
     batch.whole_documents = slice(&at, whole_bytes(p));
-    at = base + (size_t)stage->request.frames * frame_batch_bytes(p);
+    at = base + (size_t)stage->request.size.frames * frame_batch_bytes(p);
     batch.whole_inputs = slice(&at, room_bytes(p));
     batch.whole_targets = slice(&at, room_bytes(p));
     batch.whole_positions = slice(&at, room_bytes(p));
@@ -546,7 +553,7 @@ struct stage_batch stage_batch(const struct stage *stage, int frame)
 
 size_t stage_batch_bytes(const struct stage *stage)
 {
-    return (size_t)stage->request.frames *
+    return (size_t)stage->request.size.frames *
                frame_batch_bytes(&stage->program) +
            3 * room_bytes(&stage->program);
 }

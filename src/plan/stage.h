@@ -31,32 +31,40 @@ struct stage_request {
     enum program_mode mode;
     enum dtype dtype;      /* of activations, and of weights as kernels read
                             * them */
-    struct grid grid;      /* data: this rank's share of the leaves */
-    struct mesh mesh;      /* all zero: one rank */
-    struct place place;
-    struct context_method method;
+    struct {               /* how it is cut */
+        struct grid grid;  /* data: this rank's share of the leaves */
+        struct mesh mesh;  /* all zero: one rank */
+        struct place place;
+        struct context_method method;
+        struct pieces pieces; /* of messages between tensor ranks */
+        struct slice slice; /* zeroed: the whole model */
+    } layout;
+    struct {
+        int64_t batch;     /* sequences of a step */
+        int64_t micro_batch; /* sequences at once */
+        int64_t length;    /* tokens of a sequence; generate: of one call */
+        int64_t context;   /* positions of tables and caches; 0: length */
+        int64_t logits_chunk; /* tokens; 0: chosen here */
+        int frames;        /* micro-batches in flight at once; 0: 1 */
+    } size;
     int mtp_depth;         /* modules that predict later tokens */
-    int64_t batch;         /* sequences of a step */
-    int64_t micro_batch;   /* sequences at once */
-    int64_t length;        /* tokens of a sequence; generate: of one call */
-    int64_t context;       /* positions of tables and caches; 0: length */
     bool latent_cache;     /* generate: caches of latents, where the model has
                             * latent attention */
-    int64_t logits_chunk;  /* tokens; 0: chosen here */
     struct regularization regular;
     uint64_t seed;         /* of its masks */
     struct precision_use precision; /* of products; zeroed: none */
     double qk_clip;        /* largest score that is left alone; 0: any */
     enum backward_mode backward;
-    struct pieces pieces;  /* of messages between tensor ranks */
     struct {
         bool optimizer;    /* masters and states */
         struct optimizer_choice choice; /* zeroed: adamw */
         bool observe;      /* room for the weights before an update */
         bool snapshot;     /* room for a copy of what a checkpoint keeps */
     } training;
-    struct division division; /* zeroed: nothing */
-    struct gather_policy gather;
+    struct {               /* what data ranks share */
+        struct division division; /* zeroed: nothing */
+        struct gather_policy gather;
+    } divided;
     struct {
         int rounds;        /* more than 0: divided gradients are reduced after
                             * every micro-batch, which is then all that `batch`
@@ -66,8 +74,6 @@ struct stage_request {
         bool piped;        /* ... which are the micro-batches of the schedule;
                             * else it runs once for each round */
     } reduction;
-    struct slice slice;    /* zeroed: the whole model */
-    int frames;            /* micro-batches in flight at once; 0: 1 */
     struct {
         const char *const *policy; /* "auto" alone chooses */
         int count;

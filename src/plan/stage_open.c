@@ -90,7 +90,7 @@ static status take_memory(struct stage *stage)
     void *batches = NULL, *apart = NULL;
     size_t host = 0;
 
-    TRY(memory_take((size_t)stage->request.frames, sizeof *stage->batches,
+    TRY(memory_take((size_t)stage->request.size.frames, sizeof *stage->batches,
                     &batches));
     stage->batches = batches;
     for (int i = 0; i < MEMORY_OWNERS; i++)
@@ -213,7 +213,7 @@ status stage_take_over(struct stage *stage, struct stage *open)
 {
     void *batches = NULL;
 
-    TRY(memory_take((size_t)stage->request.frames, sizeof *stage->batches,
+    TRY(memory_take((size_t)stage->request.size.frames, sizeof *stage->batches,
                     &batches));
     stage->batches = batches;
     for (int i = 0; i < MEMORY_OWNERS; i++) {

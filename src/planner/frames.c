@@ -35,16 +35,16 @@ static status plan_few(struct sizes *out, const struct layout *l,
     struct stage_request r = {
         .model = &model, .mode = PROGRAM_TRAIN,
         .dtype = l->bits == 32 ? DTYPE_F32 : DTYPE_BF16,
-        .mtp_depth = model.mtp_depth, .batch = 1, .micro_batch = 1,
-        .length = shape->sequence, .regular = shape->regular,
+        .mtp_depth = model.mtp_depth, .size.batch = 1, .size.micro_batch = 1,
+        .size.length = shape->sequence, .regular = shape->regular,
         .backward = layout_defers(l) ? BACKWARD_SPLIT : BACKWARD_FUSED,
         .machine.threads = l->threads > 0 ? l->threads : 1,
         .recomputation.policy = recompute,
-        .recomputation.count = 1, .slice = {.last = model.layers}};
+        .recomputation.count = 1, .layout.slice = {.last = model.layers}};
 
-    r.slice.begins = r.slice.ends = !few.middle;
-    TRY(layout_mesh(l, &r.mesh));
-    TRY(layout_grid(l, shape, 1, &r.grid));
+    r.layout.slice.begins = r.layout.slice.ends = !few.middle;
+    TRY(layout_mesh(l, &r.layout.mesh));
+    TRY(layout_grid(l, shape, 1, &r.layout.grid));
     result = stage_plan(&stage, &r);
     *out = (struct sizes){
         (double)stage.frame.bytes,

@@ -207,7 +207,8 @@ static status draw_band(struct drawing *d, double from, double bytes,
 static status draw_bands(struct drawing *d, double *top, int *row)
 {
     const struct stage *stage = d->stage;
-    const int frames = stage->request.frames > 1 ? stage->request.frames : 1;
+    const int frames = stage->request.size.frames > 1
+                       ? stage->request.size.frames : 1;
 
     for (int i = 0; i < MEMORY_OWNERS; i++) {
         const double bytes = (double)stage->memory[i].bytes;

@@ -45,12 +45,12 @@ status balance_check(const struct setup *setup)
         FAIL(ERR_CONFIG, "moe.balance_scope: micro_batch makes the micro-batch "
                          "a part of the result, and train.micro_batch is left "
                          "open; set it, such as train.micro_batch=%lld",
-             (long long)r->micro_batch);
-    if (asked != r->micro_batch)
+             (long long)r->size.micro_batch);
+    if (asked != r->size.micro_batch)
         FAIL(ERR_CONFIG, "moe.balance_scope: micro_batch makes the micro-batch "
                          "a part of the result: a rank has %lld sequences, "
                          "fewer than train.micro_batch=%lld; use fewer ranks "
-                         "that share the batch", (long long)r->micro_batch,
+                         "that share the batch", (long long)r->size.micro_batch,
              (long long)asked);
     return OK;
 }

@@ -39,7 +39,7 @@ static double bytes_with(const struct stage_request *r, int64_t batch,
     int waiting = 0;
 
     for (int nodes = parts; nodes > 2; nodes /= 2) waiting++;
-    return token_bytes(r) * (double)(batch * r->length) / parts +
+    return token_bytes(r) * (double)(batch * r->size.length) / parts +
            real * waiting * parameters(r->model);
 }
 
@@ -51,7 +51,7 @@ int64_t micro_batch_choose(const struct stage_request *request, int64_t batch,
 
     if (least < small) return batch;
     for (int parts = 2; leaves % parts == 0 && batch % parts == 0 &&
-                        batch / parts * request->length >= TOKENS_LEAST;
+                        batch / parts * request->size.length >= TOKENS_LEAST;
          parts *= 2) {
         const double bytes = bytes_with(request, batch, parts);
 

@@ -140,7 +140,7 @@ static status choose_formats(struct stage_request *r, const struct options *o)
         "train.saved_activations", o->train.saved_activations,
         "keeps the inputs of products as the codes that W reads",
         saved_codes(use)}));
-    return choose_codes(&r->gather.codes, &(struct coded_choice){
+    return choose_codes(&r->divided.gather.codes, &(struct coded_choice){
         "fsdp.gather_format", o->fsdp.gather_format,
         "gathers weights as the codes that products read",
         gather_refusal(r)});
@@ -149,10 +149,10 @@ static status choose_formats(struct stage_request *r, const struct options *o)
 /* Why rooms cannot have codes of y and of dx in turns; NULL: they can. */
 static const char *turns_refusal(const struct stage_request *r)
 {
-    if (!r->gather.reshard)
+    if (!r->divided.gather.reshard)
         return "its blocks in y are not those in dx, and fsdp.reshard=false "
                "gathers once for both";
-    if (r->gather.once)
+    if (r->divided.gather.once)
         return "its blocks in y are not those in dx, and weights that are "
                "gathered once (fsdp.gather) are there for both";
     for (int i = 0; i < r->recomputation.count; i++) {
@@ -168,8 +168,8 @@ static const char *turns_refusal(const struct stage_request *r)
 
 status recipe_check_gathers(struct stage_request *r, const struct options *o)
 {
-    if (!r->gather.codes || coded_sets(&r->precision) == 1) return OK;
-    return choose_codes(&r->gather.codes, &(struct coded_choice){
+    if (!r->divided.gather.codes || coded_sets(&r->precision) == 1) return OK;
+    return choose_codes(&r->divided.gather.codes, &(struct coded_choice){
         "fsdp.gather_format", o->fsdp.gather_format,
         "gathers weights as the codes that products read",
         turns_refusal(r)});

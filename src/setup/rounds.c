@@ -47,12 +47,12 @@ static int64_t nearest_micro_batch(const struct setup *setup)
     const struct stage_request *r = &setup->request;
     int64_t best = 0;
 
-    for (int64_t rounds = 1; rounds <= r->grid.data; rounds *= 2)
-        if (r->batch % rounds == 0 && r->grid.data % rounds == 0 &&
-            (best == 0 || r->batch / rounds >= r->micro_batch) &&
+    for (int64_t rounds = 1; rounds <= r->layout.grid.data; rounds *= 2)
+        if (r->size.batch % rounds == 0 && r->layout.grid.data % rounds == 0 &&
+            (best == 0 || r->size.batch / rounds >= r->size.micro_batch) &&
             (rounds == 1 ||
-             grid_is_power(r->grid.data / rounds * setup->ranks)))
-            best = r->batch / rounds;
+             grid_is_power(r->layout.grid.data / rounds * setup->ranks)))
+            best = r->size.batch / rounds;
     return best;
 }
 
@@ -61,9 +61,9 @@ static bool is_subtree(const struct setup *setup, int64_t rounds)
 {
     const struct stage_request *r = &setup->request;
 
-    return r->grid.data % rounds == 0 && grid_is_power(rounds) &&
+    return r->layout.grid.data % rounds == 0 && grid_is_power(rounds) &&
            (rounds == 1 ||
-            grid_is_power(r->grid.data / rounds * setup->ranks));
+            grid_is_power(r->layout.grid.data / rounds * setup->ranks));
 }
 
 const char *rounds_obstacle(const struct setup *setup, char out[ROUNDS_REASON])
@@ -79,13 +79,14 @@ const char *rounds_obstacle(const struct setup *setup, char out[ROUNDS_REASON])
                  setup->grid.data / setup->ranks, setup->grid.data);
         return out;
     }
-    if (!is_subtree(setup, r->batch / r->micro_batch)) {
+    if (!is_subtree(setup, r->size.batch / r->size.micro_batch)) {
         snprintf(out, ROUNDS_REASON,
                  "a micro-batch (train.micro_batch=%lld) is no whole subtree "
                  "of the %d data leaves, %lld sequences each; "
                  "train.micro_batch=%lld is one",
-                 (long long)r->micro_batch, setup->grid.data,
-                 (long long)(r->batch / r->grid.data), (long long)near);
+                 (long long)r->size.micro_batch, setup->grid.data,
+                 (long long)(r->size.batch / r->layout.grid.data),
+                 (long long)near);
         return out;
     }
     if (s->ranks > 1 && (s->places[1] != NULL || !in_order(s))) {
@@ -103,14 +104,15 @@ const char *rounds_obstacle(const struct setup *setup, char out[ROUNDS_REASON])
  * gradients as often as there are micro-batches: only who asks for it. */
 static bool others(const struct stage_request *r)
 {
-    return r->mesh.size[AXIS_PIPE] > 1 || r->mesh.size[AXIS_CONTEXT] > 1 ||
-           r->grid.context > 1;
+    return r->layout.mesh.size[AXIS_PIPE] > 1 ||
+           r->layout.mesh.size[AXIS_CONTEXT] > 1 ||
+           r->layout.grid.context > 1;
 }
 
 status rounds_choose(struct setup *setup, bool *alone)
 {
     struct stage_request *r = &setup->request;
-    const int64_t rounds = r->batch / r->micro_batch;
+    const int64_t rounds = r->size.batch / r->size.micro_batch;
     char reason[ROUNDS_REASON];
     enum reduce reduce;
 
@@ -118,11 +120,11 @@ status rounds_choose(struct setup *setup, bool *alone)
     *alone = false;
     r->reduction.rounds = 0;
     r->reduction.piped = false;
-    if (reduce == REDUCE_EACH && r->division.gradients == 0)
+    if (reduce == REDUCE_EACH && r->divided.division.gradients == 0)
         FAIL(ERR_CONFIG, "zero_reduce: each, but zero=%s divides no gradients; "
                          "zero2, fsdp and hsdp do", setup->set->values.zero);
-    if (reduce == REDUCE_ONCE || r->division.gradients == 0 ||
-        division_ranks(&r->division, &r->mesh) == 1 ||
+    if (reduce == REDUCE_ONCE || r->divided.division.gradients == 0 ||
+        division_ranks(&r->divided.division, &r->layout.mesh) == 1 ||
         (reduce == REDUCE_AUTO && others(r)))
         return OK;
     if (rounds_obstacle(setup, reason) != NULL) {
@@ -131,9 +133,9 @@ status rounds_choose(struct setup *setup, bool *alone)
                          "zero_reduce=once", reason);
     }
     r->reduction.rounds = (int)rounds;
-    r->batch = r->micro_batch;
-    r->grid.data /= (int)rounds;
-    r->reduction.piped = r->mesh.size[AXIS_PIPE] > 1;
+    r->size.batch = r->size.micro_batch;
+    r->layout.grid.data /= (int)rounds;
+    r->reduction.piped = r->layout.mesh.size[AXIS_PIPE] > 1;
     *alone = !r->reduction.piped;
     return OK;
 }
@@ -160,12 +162,12 @@ status rounds_format(struct setup *setup)
     if (r->dtype == DTYPE_F64)
         FAIL(ERR_CONFIG, "zero_format: %s is for gradients in float32, but "
                          "train.dtype is float64; set zero_format=real", name);
-    if (r->mesh.size[AXIS_TENSOR] > 1)
+    if (r->layout.mesh.size[AXIS_TENSOR] > 1)
         FAIL(ERR_CONFIG, "zero_format: %s rounds copies of norms and biases on "
                          "tensor ranks beside different neighbours, and they "
                          "would drift apart; set mesh.tensor=1, or "
                          "zero_format=real", name);
-    if (division_axes(&r->division) == 0)
+    if (division_axes(&r->divided.division) == 0)
         FAIL(ERR_CONFIG, "zero_format: %s is for gradients that go to those "
                          "who own them, but zero=%s divides nothing; zero1, "
                          "zero2, fsdp and hsdp do", name, o->zero);

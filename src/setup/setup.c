@@ -104,7 +104,7 @@ static status choose_product(const char *name, enum dtype dtype,
 static bool batch_costs(const struct setup *setup)
 {
     return mesh_ranks(&setup->mesh) != setup->mesh.size[AXIS_DATA] ||
-           setup->request.division.gradients != 0;
+           setup->request.divided.division.gradients != 0;
 }
 
 /* In a pipeline, the least count of micro-batches that keeps it busy. */
@@ -128,17 +128,19 @@ static status cut_batch(struct setup *setup)
     const int64_t least = ramp_divisor(&setup->ramp) / setup->ranks;
     int64_t near;
 
-    r->batch = setup->batch / setup->ranks;
-    r->micro_batch = o->train.micro_batch;
-    if (r->micro_batch == 0) /* the same all the time */
-        r->micro_batch = choose_micro_batch(setup, least > 0 ? least : 1);
-    if (r->micro_batch > r->batch) r->micro_batch = r->batch;
-    for (near = r->micro_batch; r->batch % near != 0; near--) continue;
-    if (near != r->micro_batch)
+    r->size.batch = setup->batch / setup->ranks;
+    r->size.micro_batch = o->train.micro_batch;
+    if (r->size.micro_batch == 0) /* the same all the time */
+        r->size.micro_batch = choose_micro_batch(setup, least > 0 ? least : 1);
+    if (r->size.micro_batch > r->size.batch)
+        r->size.micro_batch = r->size.batch;
+    for (near = r->size.micro_batch; r->size.batch % near != 0; near--)
+        continue;
+    if (near != r->size.micro_batch)
         FAIL(ERR_CONFIG, "train.micro_batch: %lld does not divide the %lld "
                          "sequences of a rank (a batch of %lld over %d); %lld "
-                         "does", (long long)r->micro_batch,
-             (long long)r->batch, (long long)setup->batch, setup->ranks,
+                         "does", (long long)r->size.micro_batch,
+             (long long)r->size.batch, (long long)setup->batch, setup->ranks,
              (long long)near);
     return OK;
 }
@@ -235,11 +237,11 @@ static status cut_heads(struct setup *setup, const struct fit *fit)
     enum context_kind kind;
 
     TRY(context_kind_parse(&kind, o->context.kind));
-    setup->request.method = (struct context_method){
+    setup->request.layout.method = (struct context_method){
         .strict = kind == CONTEXT_RING, .striped = kind == CONTEXT_STRIPED,
         .ring = kind == CONTEXT_RING || kind == CONTEXT_HYBRID};
     return fit_exchange(fit, kind, o->context.ulysses,
-                        &setup->request.method.exchange);
+                        &setup->request.layout.method.exchange);
 }
 
 /* Breadth-first runs all micro-batches of a stage one after the other, so that
@@ -255,7 +257,7 @@ static status choose_gathers(struct setup *setup)
     if (which == 3)
         FAIL(ERR_CONFIG, "fsdp.gather: %s is not auto, each or once%s%s",
              o->fsdp.gather, near ? "; nearest: " : "", near ? near : "");
-    setup->request.gather.once =
+    setup->request.divided.gather.once =
         which == 2 ||
         (which == 0 && setup->mesh.size[AXIS_PIPE] > 1 &&
          strcmp(o->schedule.name, "breadth-first") == 0);
@@ -266,10 +268,10 @@ status setup_use_grid(struct setup *setup, const struct grid *grid)
 {
     struct stage_request *r = &setup->request;
     struct fit fit = {
-        .mesh = setup->mesh, .facts = facts_of(setup), .length = r->length,
+        .mesh = setup->mesh, .facts = facts_of(setup), .length = r->size.length,
         .copies = 1,
-        .shards_first = division_copies(&r->division) ||
-                        division_parts(&r->division),
+        .shards_first = division_copies(&r->divided.division) ||
+                        division_parts(&r->divided.division),
         .fast = strcmp(setup->set->values.numerics.mode, "fast") == 0};
     bool changed, alone;
 
@@ -279,7 +281,7 @@ status setup_use_grid(struct setup *setup, const struct grid *grid)
     TRY(cut_batch(setup));
     TRY(balance_check(setup));
     schedule_free(&setup->schedule);
-    TRY(build_schedule(setup, (int)(r->batch / r->micro_batch),
+    TRY(build_schedule(setup, (int)(r->size.batch / r->size.micro_batch),
                        &setup->schedule));
     TRY(cut_blocks(setup));
     if (setup->schedule.places[1] != NULL) { /* each stage on two ranks */
@@ -287,10 +289,11 @@ status setup_use_grid(struct setup *setup, const struct grid *grid)
         setup->grid = *grid;
         TRY(fit_grid(&fit, &setup->grid, &changed));
     }
-    setup->exact = !changed && r->reduction.bits == 0 && !(r->method.striped &&
-                                 setup->mesh.size[AXIS_CONTEXT] > 1);
-    r->grid = setup->grid;
-    r->grid.data = setup->grid.data / setup->ranks;
+    setup->exact = !changed && r->reduction.bits == 0 &&
+                   !(r->layout.method.striped &&
+                     setup->mesh.size[AXIS_CONTEXT] > 1);
+    r->layout.grid = setup->grid;
+    r->layout.grid.data = setup->grid.data / setup->ranks;
     TRY(choose_gathers(setup));
     TRY(rounds_choose(setup, &alone));
     if (!alone) return OK;
@@ -336,8 +339,8 @@ static status check_zero(struct setup *setup)
 {
     const char *name = setup->set->values.zero;
     const struct options *o = &setup->set->values;
-    struct division *division = &setup->request.division;
-    struct gather_policy *gather = &setup->request.gather;
+    struct division *division = &setup->request.divided.division;
+    struct gather_policy *gather = &setup->request.divided.gather;
     const double element = (double)dtype_bytes(setup->request.dtype);
 
     TRY(division_parse(division, name));
@@ -458,7 +461,8 @@ static status resolve_request(struct setup *setup)
     *r = (struct stage_request){
         .model = &setup->model, .mode = PROGRAM_TRAIN,
         .mtp_depth = setup->model.mtp_depth,
-        .length = o->data.sequence, .logits_chunk = o->train.logits_chunk,
+        .size.length = o->data.sequence,
+        .size.logits_chunk = o->train.logits_chunk,
         .regular = setup_regular(&setup->model, o),
         .seed = (uint64_t)o->seed, .qk_clip = o->optimizer.qk_clip,
         .backward = BACKWARD_FUSED, .training.optimizer = true,
@@ -467,9 +471,10 @@ static status resolve_request(struct setup *setup)
         .machine.threads = (int)o->train.threads,
         .recomputation.policy = o->train.recompute.items,
         .recomputation.count = o->train.recompute.count,
-        .recomputation.fits = o->train.memory * 0x1p30, .mesh = setup->mesh,
-        .pieces = {(int)o->tensor.overlap, o->tensor.domino},
-        .place = setup->place, .gather = {
+        .recomputation.fits = o->train.memory * 0x1p30,
+        .layout.mesh = setup->mesh,
+        .layout.pieces = {(int)o->tensor.overlap, o->tensor.domino},
+        .layout.place = setup->place, .divided.gather = {
             .prefetch = (int)o->fsdp.prefetch,
             .reshard = o->fsdp.reshard}};
     if (r->machine.threads == 0)
@@ -556,14 +561,14 @@ status setup_use_node(struct setup *setup, int node)
 
     if (o->mesh.node != 0) return OK;
     TRY(mesh_nodes(&setup->mesh, &setup->order, node, o->moe.exchange));
-    setup->request.mesh = setup->mesh;
+    setup->request.layout.mesh = setup->mesh;
     return OK;
 }
 
 void setup_place(struct setup *setup, int rank)
 {
     mesh_place(&setup->mesh, &setup->order, rank, &setup->place);
-    setup->request.place = setup->place;
+    setup->request.layout.place = setup->place;
 }
 
 status setup_resolve(struct setup *setup, const struct options_set *set,

@@ -19,8 +19,8 @@ static int count_turns(const struct pipeline *p)
     int most = 1;
 
     for (int i = 0; i < p->count; i++)
-        if (p->stages[i].request.frames > most)
-            most = p->stages[i].request.frames;
+        if (p->stages[i].request.size.frames > most)
+            most = p->stages[i].request.size.frames;
     return most < TURNS_MOST ? most : TURNS_MOST;
 }
 

@@ -63,16 +63,16 @@ static status build_whole(struct inventory *h, const struct stage *stage)
     struct program *p = &h->whole;
     void *rules = NULL;
 
-    program_init(p, PROGRAM_TRAIN, r->dtype, &r->grid);
+    program_init(p, PROGRAM_TRAIN, r->dtype, &r->layout.grid);
     p->mesh = mesh_alone();
     p->place = (struct place){0};
     p->batch = p->sequences = 1;
-    p->length = p->tokens = r->length;
-    p->context = r->context ? r->context : r->length;
+    p->length = p->tokens = r->size.length;
+    p->context = r->size.context ? r->size.context : r->size.length;
     p->vocab = r->model->vocab;
     p->later.depth = r->mtp_depth;
     p->later.block = r->model->layers;
-    p->logits_chunk = r->length;
+    p->logits_chunk = r->size.length;
     h->prefix = r->model->kind->layer_prefix;
     h->dtype = stage_keeps_dtype(stage);
     TRY(r->model->kind->build(p, r->model));
@@ -144,7 +144,7 @@ static status add_span(struct inventory *h, const struct inventory_span *span)
 
 static axis_set axes_of(const struct stage *stage, enum inventory_kind kind)
 {
-    const struct division *d = &stage->request.division;
+    const struct division *d = &stage->request.divided.division;
 
     switch (kind) {
     case INVENTORY_WEIGHT: /* masters are divided as what updates them */

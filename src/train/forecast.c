@@ -110,7 +110,7 @@ static status settle(struct forecast *f, bool suggest)
                  : setup_resolve(&setup, &f->set, &f->vocabulary, f->ranks, 0);
     TRY_GOTO(done, result, result);
     TRY_GOTO(done, result, use_nodes(f, &setup));
-    f->set.values.train.micro_batch = setup.request.micro_batch;
+    f->set.values.train.micro_batch = setup.request.size.micro_batch;
     TRY_GOTO(done, result, plan_memory(f, &setup));
 done:
     setup_free(&setup);

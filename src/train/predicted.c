@@ -90,7 +90,7 @@ status predicted_open(struct predicted *p, const struct setup *setup,
     TRY(run_machine_open(&f.machine, &setup->set->values, &there));
     if (!there) return OK;
     f.nodes = launcher == NULL || strncmp(launcher, "lockstep", 8) == 0;
-    f.set.values.train.micro_batch = setup->request.micro_batch;
+    f.set.values.train.micro_batch = setup->request.size.micro_batch;
     snprintf(p->machine, sizeof p->machine, "%s", f.machine.name);
     result = predict_run(p, &f);
     machine_free(&f.machine);

@@ -87,7 +87,7 @@ static void write_balance(const struct keeper *keeper, struct json_writer *w)
 {
     if (keeps_micro_batch(keeper))
         json_write_key_integer(w, "micro_batch",
-                               keeper->setup->request.micro_batch);
+                               keeper->setup->request.size.micro_batch);
     if (keeper->routing != NULL) routing_write(keeper->routing, w);
 }
 
@@ -357,7 +357,7 @@ static status read_balance(const struct keeper *keeper,
                            const struct checkpoint *checkpoint,
                            const char *source)
 {
-    const int64_t now = keeper->setup->request.micro_batch;
+    const int64_t now = keeper->setup->request.size.micro_batch;
     int64_t before = now;
 
     if (keeps_micro_batch(keeper))

@@ -46,7 +46,7 @@ static void print_ranks(const struct setup *setup, FILE *out)
         fprintf(out, "notice    moe.balance_scope=micro_batch: train."
                      "micro_batch=%lld is a part of the result; another one "
                      "trains other bits\n",
-                (long long)setup->request.micro_batch);
+                (long long)setup->request.size.micro_batch);
 }
 
 /* Prints the effect of the other product of bfloat16 on this machine. */
@@ -94,8 +94,8 @@ static void print_model(const struct setup *setup,
                 (long long)setup->ramp.rows[0].batch);
     fprintf(out, "step      %lld sequences of %lld tokens, %lld at once, %s\n",
             (long long)setup->set->values.train.batch,
-            (long long)setup->request.length,
-            (long long)setup->request.micro_batch,
+            (long long)setup->request.size.length,
+            (long long)setup->request.size.micro_batch,
             dtype_name(stage->program.dtype));
     print_ranks(setup, out);
     fprintf(out, "numerics  grid of %d data x %d tensor x %d context leaves; "

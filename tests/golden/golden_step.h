@@ -47,15 +47,16 @@ static inline void golden_begin_with(struct stage *stage, struct model *model,
     struct stage_request request = {
         .model = model, .mode = PROGRAM_TRAIN, .dtype = row->dtype,
         .machine.product = row->product,
-        .batch = SEQUENCES, .micro_batch = row->micro_batch,
-        .length = LENGTH, .context = model->context, .machine.threads = 2,
+        .size.batch = SEQUENCES, .size.micro_batch = row->micro_batch,
+        .size.length = LENGTH, .size.context = model->context,
+        .machine.threads = 2,
         .backward = row->backward, .recomputation.policy = &row->recompute,
         .recomputation.count = 1,
         .regular = {.z_loss = extra->z_loss, .dropout = extra->dropout,
                     .attention_dropout = extra->attention_dropout},
         .qk_clip = extra->qk_clip, .seed = extra->seed};
 
-    IS_OK(grid_resolve(&request.grid, &asked, &facts));
+    IS_OK(grid_resolve(&request.layout.grid, &asked, &facts));
     IS_OK(stage_plan(stage, &request));
     IS_OK(stage_open(stage));
     golden_each(stage, golden_path(row, "model.safetensors"), golden_load,

@@ -108,8 +108,9 @@ golden_training_request(const struct golden_training *t, enum dtype dtype,
 
     return (struct pipeline_request){.stage = {
         .model = &t->model, .mode = PROGRAM_TRAIN, .dtype = dtype,
-        .batch = t->batch, .micro_batch = micro_batch, .length = t->length,
-        .context = t->model.context, .machine.threads = 2,
+        .size.batch = t->batch, .size.micro_batch = micro_batch,
+        .size.length = t->length,
+        .size.context = t->model.context, .machine.threads = 2,
         .backward = BACKWARD_FUSED, .training.optimizer = true,
         .recomputation.policy = &recompute, .recomputation.count = 1}};
 }
@@ -123,7 +124,7 @@ static inline void golden_training_open(struct golden_training *t,
         .kv_heads = t->model.kv_heads, .head_width = t->model.head_width,
         .feed_forward = t->model.feed_forward};
 
-    IS_OK(grid_resolve(&request->stage.grid, &asked, &facts));
+    IS_OK(grid_resolve(&request->stage.layout.grid, &asked, &facts));
     IS_OK(pipeline_plan(&t->pipeline, request));
     IS_OK(pipeline_open(&t->pipeline));
 }

@@ -84,7 +84,8 @@ static void write_model(const char *directory, const struct model *model)
 {
     const struct stage_request request = {
         .model = model, .mode = PROGRAM_TRAIN, .dtype = DTYPE_F32,
-        .grid = {1, 1, 1, 1}, .batch = 1, .micro_batch = 1, .length = 8,
+        .layout.grid = {1, 1, 1, 1}, .size.batch = 1, .size.micro_batch = 1,
+        .size.length = 8,
         .machine.threads = 1};
     struct session_parts parts = {0};
     struct text config = {0};

@@ -52,8 +52,9 @@ static void open_stage(struct stage *stage, const struct model *model,
 {
     const struct stage_request plan = {
         .model = model, .mode = PROGRAM_TRAIN, .dtype = dtype,
-        .machine.isa = ISA_AUTO, .grid = {1, 2, 1, 1}, .batch = sequences,
-        .micro_batch = sequences, .length = LENGTH,
+        .machine.isa = ISA_AUTO, .layout.grid = {1, 2, 1, 1},
+        .size.batch = sequences,
+        .size.micro_batch = sequences, .size.length = LENGTH,
         .backward = BACKWARD_NONE, .machine.threads = 2};
 
     IS_OK(stage_plan(stage, &plan));

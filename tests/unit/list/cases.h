@@ -134,39 +134,40 @@ static status case_plan(struct pipeline *out, const struct layout_case *c,
     struct pipeline_request request = {.stage = {
         .model = case_model(c->tied), .mode = PROGRAM_TRAIN,
         .dtype = DTYPE_F32,
-        .grid = {share, 4, c->context > 1 ? 2 : 1, 0}, .batch = share,
-        .micro_batch = micro,
-        .length = CASE_LENGTH, .backward = BACKWARD_FUSED,
+        .layout.grid = {share, 4, c->context > 1 ? 2 : 1, 0},
+        .size.batch = share,
+        .size.micro_batch = micro,
+        .size.length = CASE_LENGTH, .backward = BACKWARD_FUSED,
         .training.optimizer = true,
         .machine.threads = 1, .recomputation.policy = none,
         .recomputation.count = 1,
-        .gather = {.prefetch = c->prefetch, .reshard = !c->keep,
-                   .once = c->once}, .reduction.rounds = c->rounds,
+        .divided.gather = {.prefetch = c->prefetch, .reshard = !c->keep,
+                           .once = c->once}, .reduction.rounds = c->rounds,
         .reduction.piped = c->rounds > 0 && c->pipe > 1,
-        .pieces = {c->domino || c->overlap ? 2 : 0, c->domino},
+        .layout.pieces = {c->domino || c->overlap ? 2 : 0, c->domino},
         .regular.z_loss = c->z_loss ? 1e-4 : 0},
         .schedule = &schedule, .blocks = blocks};
     status result;
 
     if (c->rounds > 0)
-        request.stage.micro_batch = request.stage.batch;
+        request.stage.size.micro_batch = request.stage.size.batch;
     mesh.size[AXIS_PIPE] = at_least_one(c->pipe);
     mesh.size[AXIS_DATA] = at_least_one(c->data);
     mesh.size[AXIS_SHARD] = at_least_one(c->shard);
     mesh.size[AXIS_TENSOR] = at_least_one(c->tensor);
     mesh.size[AXIS_CONTEXT] = at_least_one(c->context);
-    request.stage.mesh = mesh;
+    request.stage.layout.mesh = mesh;
     for (int axis = 0; axis < AXIS_COUNT; axis++)
-        request.stage.place.at[axis] = mesh.size[axis] - 1;
-    request.stage.place.at[AXIS_NONE] = 0;
-    request.stage.place.at[AXIS_PIPE] = pipe;
-    TRY(division_parse(&request.stage.division, c->zero));
-    request.stage.division.bucket = c->bucket;
-    request.stage.gather.in_flight = c->in_flight;
+        request.stage.layout.place.at[axis] = mesh.size[axis] - 1;
+    request.stage.layout.place.at[AXIS_NONE] = 0;
+    request.stage.layout.place.at[AXIS_PIPE] = pipe;
+    TRY(division_parse(&request.stage.divided.division, c->zero));
+    request.stage.divided.division.bucket = c->bucket;
+    request.stage.divided.gather.in_flight = c->in_flight;
     TRY(schedule_build(&schedule, c->schedule, mesh.size[AXIS_PIPE],
                        request.stage.reduction.piped
-                           ? rounds : (int)(request.stage.batch /
-                                            request.stage.micro_batch)));
+                           ? rounds : (int)(request.stage.size.batch /
+                                            request.stage.size.micro_batch)));
     for (int i = 0; i < schedule.stages; i++)
         blocks[i] = CASE_BLOCKS / schedule.stages;
     result = pipeline_plan(out, &request);

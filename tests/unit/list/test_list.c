@@ -256,7 +256,7 @@ TEST(the_verifier_counts_what_is_under_way)
     IS_OK(case_plan(&p, &c, 0));
     list = made(&p, 0, NULL);
     IS_OK(list_verify(&list, &p));
-    p.stages[0].request.gather.in_flight = 20000;
+    p.stages[0].request.divided.gather.in_flight = 20000;
     FAILS(list_verify(&list, &p), ERR_VERIFY, "more weights are under way");
     list_free(&list);
     pipeline_free(&p);

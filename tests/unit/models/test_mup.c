@@ -107,8 +107,10 @@ TEST(factors_are_those_of_the_table)
 static void open_stage(struct stage *stage, const struct model *model)
 {
     const struct stage_request request = {
-        .model = model, .mode = PROGRAM_TRAIN, .grid = {1, 1, 1, 1}, .batch = 1,
-        .micro_batch = 1, .length = 4, .context = 16, .machine.threads = 1};
+        .model = model, .mode = PROGRAM_TRAIN, .layout.grid = {1, 1, 1, 1},
+        .size.batch = 1,
+        .size.micro_batch = 1, .size.length = 4, .size.context = 16,
+        .machine.threads = 1};
 
     IS_OK(stage_plan(stage, &request));
     IS_OK(stage_open(stage));

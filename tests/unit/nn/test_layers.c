@@ -369,8 +369,10 @@ static void stage_begin(struct stage *stage, const struct how *how)
 {
     const struct stage_request request = {
         .model = &model, .mode = PROGRAM_TRAIN, .dtype = DTYPE_F64,
-        .grid = {.data = 2, .tensor = 2, .context = 1}, .batch = SEQUENCES,
-        .micro_batch = how->micro_batch, .length = LENGTH, .machine.threads = 1,
+        .layout.grid = {.data = 2, .tensor = 2, .context = 1},
+        .size.batch = SEQUENCES,
+        .size.micro_batch = how->micro_batch, .size.length = LENGTH,
+        .machine.threads = 1,
         .backward = how->backward, .recomputation.policy = &how->recompute,
         .recomputation.count = 1, .seed = 9,
         .regular.dropout = strncmp(current->name, "dropout", 7) == 0 ? 0.3 : 0,

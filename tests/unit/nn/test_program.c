@@ -185,12 +185,13 @@ static void plan(struct stage *stage, const struct model *model,
     const char *const none[] = {"none"};
     const bool recomputes = variant->recompute[0] != NULL;
     const struct stage_request request = {
-        .model = model, .mode = PROGRAM_TRAIN, .dtype = dtype, .grid = grid,
-        .batch = data->sequences, .length = data->length,
-        .context = model->context,
-        .micro_batch = variant->micro_batch ? variant->micro_batch
+        .model = model, .mode = PROGRAM_TRAIN, .dtype = dtype,
+        .layout.grid = grid,
+        .size.batch = data->sequences, .size.length = data->length,
+        .size.context = model->context,
+        .size.micro_batch = variant->micro_batch ? variant->micro_batch
                                             : data->sequences,
-        .logits_chunk = variant->logits_chunk,
+        .size.logits_chunk = variant->logits_chunk,
         .backward = variant->backward ? variant->backward : BACKWARD_FUSED,
         .machine.threads = variant->threads ? variant->threads : 1,
         .recomputation.policy = recomputes ? variant->recompute : none,

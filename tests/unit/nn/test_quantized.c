@@ -135,12 +135,12 @@ static void open_stage(struct stage *stage, const struct model_kind *kind,
     static const char *const none[] = {"none"};
     const struct stage_request request = {
         .model = &model, .mode = PROGRAM_TRAIN, .dtype = DTYPE_BF16,
-        .grid = {.data = 1, .tensor = 1, .context = 1},
-        .batch = SEQUENCES, .length = LENGTH, .seed = 7,
-        .micro_batch = SEQUENCES, .backward = BACKWARD_FUSED,
+        .layout.grid = {.data = 1, .tensor = 1, .context = 1},
+        .size.batch = SEQUENCES, .size.length = LENGTH, .seed = 7,
+        .size.micro_batch = SEQUENCES, .backward = BACKWARD_FUSED,
         .machine.threads = 2,
         .recomputation.policy = none, .recomputation.count = 1,
-        .slice = {0, 1, false, false},
+        .layout.slice = {0, 1, false, false},
         .precision = {.on = true, .recipe = *recipe, .end = 1, .history = 16,
                       .accumulator = summed.of}};
 

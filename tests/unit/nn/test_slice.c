@@ -118,13 +118,14 @@ static void pipe_open(struct pipe *pipe, const struct model *model,
     for (int s = 0; s < v->stages; s++) {
         const struct stage_request request = {
             .model = model, .mode = PROGRAM_TRAIN, .dtype = DTYPE_F32,
-            .grid = {4, 2, 1, 1}, .batch = SEQUENCES, .length = LENGTH,
-            .context = model->context, .micro_batch = MICRO,
+            .layout.grid = {4, 2, 1, 1}, .size.batch = SEQUENCES,
+            .size.length = LENGTH,
+            .size.context = model->context, .size.micro_batch = MICRO,
             .backward = v->backward, .machine.threads = 1,
             .recomputation.policy = policy,
-            .recomputation.count = 1, .frames = COUNT,
-            .slice = {first, first + v->blocks[s], s == 0,
-                      s == v->stages - 1}};
+            .recomputation.count = 1, .size.frames = COUNT,
+            .layout.slice = {first, first + v->blocks[s], s == 0,
+                             s == v->stages - 1}};
 
         IS_OK(stage_plan(&pipe->stage[s], &request));
         IS_OK(stage_open(&pipe->stage[s]));
@@ -327,11 +328,12 @@ TEST(a_stage_of_nothing_is_refused)
     const char *const none[] = {"none"};
     const struct stage_request request = {
         .model = &llama, .mode = PROGRAM_TRAIN, .dtype = DTYPE_F32,
-        .grid = {1, 1, 1, 1}, .batch = 1, .length = LENGTH, .micro_batch = 1,
-        .context = llama.context, .backward = BACKWARD_FUSED,
+        .layout.grid = {1, 1, 1, 1}, .size.batch = 1, .size.length = LENGTH,
+        .size.micro_batch = 1,
+        .size.context = llama.context, .backward = BACKWARD_FUSED,
         .machine.threads = 1,
         .recomputation.policy = none, .recomputation.count = 1,
-        .slice = {2, 2, false, false}};
+        .layout.slice = {2, 2, false, false}};
     struct stage stage = {0};
 
     FAILS(stage_plan(&stage, &request), ERR_CONFIG, "nothing to compute");

@@ -158,16 +158,18 @@ static struct stage_request request_of(const struct variant *v,
 {
     struct stage_request r = {
         .model = v->model, .mode = PROGRAM_TRAIN, .dtype = v->dtype,
-        .grid = {.data = v->data_leaves, .tensor = v->leaves, .context = 1},
-        .mesh = mesh_alone(), .batch = v->sequences, .length = v->length,
-        .context = v->model->context,
-        .micro_batch = v->micro_batch ? v->micro_batch : v->sequences,
-        .logits_chunk = v->logits_chunk,
+        .layout.grid =
+            {.data = v->data_leaves, .tensor = v->leaves, .context = 1},
+        .layout.mesh = mesh_alone(), .size.batch = v->sequences,
+        .size.length = v->length,
+        .size.context = v->model->context,
+        .size.micro_batch = v->micro_batch ? v->micro_batch : v->sequences,
+        .size.logits_chunk = v->logits_chunk,
         .backward = v->backward ? v->backward : BACKWARD_FUSED,
-        .pieces = {v->overlap, v->domino}, .machine.threads = 1,
+        .layout.pieces = {v->overlap, v->domino}, .machine.threads = 1,
         .recomputation.policy = policy, .recomputation.count = 1};
 
-    r.mesh.size[AXIS_TENSOR] = ranks;
+    r.layout.mesh.size[AXIS_TENSOR] = ranks;
     return r;
 }
 
@@ -328,7 +330,7 @@ static status open_rank(struct stage *stage, const struct whole *w,
     struct memory_row *row = &stage->memory[MEMORY_MESSAGES];
     const struct gradients *g = &stage->gradients;
 
-    request.place.at[AXIS_TENSOR] = world->rank;
+    request.layout.place.at[AXIS_TENSOR] = world->rank;
     TRY(stage_plan(stage, &request));
     const size_t a = program_message_bytes(&stage->program, world);
     const size_t b = gradients_message_bytes(g, gradients_all(g), world);

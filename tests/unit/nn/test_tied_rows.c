@@ -36,12 +36,12 @@ static int64_t kept(const struct model *model, int64_t length,
     int64_t rows = 0;
 
     request.model = model;
-    request.length = length;
+    request.size.length = length;
     request.machine.isa = ISA_PLAIN;
-    request.batch = request.micro_batch = 2;
+    request.size.batch = request.size.micro_batch = 2;
     request.machine.threads = 1;
     request.backward = BACKWARD_FUSED;
-    request.grid = (struct grid){.data = 1, .tensor = 2, .context = 1};
+    request.layout.grid = (struct grid){.data = 1, .tensor = 2, .context = 1};
     IS_OK(stage_plan(&stage, &request));
     for (int i = 0; i < stage.program.use_count; i++) {
         const struct use_info *info = &stage.program.uses[i];
@@ -64,8 +64,8 @@ TEST(tied_tables_of_one_rank_keep_named_rows)
     CHECK(model.tied && model.vocab >= 32);
     EQUAL_INT(kept(&model, 4, plain), 8);
     EQUAL_INT(kept(&model, model.vocab / 2, plain), 0); /* would not pay */
-    ranks.mesh = mesh_alone();
-    ranks.mesh.size[AXIS_TENSOR] = 2;
+    ranks.layout.mesh = mesh_alone();
+    ranks.layout.mesh.size[AXIS_TENSOR] = 2;
     EQUAL_INT(kept(&model, 4, ranks), 0);
     IS_OK(model_from_config(&model, "tests/golden/models/llama_untied"));
     EQUAL_INT(kept(&model, 4, plain), 0);

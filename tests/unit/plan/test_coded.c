@@ -20,19 +20,20 @@ static void plan(struct stage *stage, const char *recipe, int ranks, int rank,
     const struct precision *found = NULL;
     struct stage_request request = {
         .model = &model, .mode = PROGRAM_TRAIN, .dtype = DTYPE_BF16,
-        .grid = {8 / ranks, 2, 1, 0}, .mesh = mesh_alone(),
-        .batch = 8 / ranks, .micro_batch = 8 / ranks, .length = 16,
+        .layout.grid = {8 / ranks, 2, 1, 0}, .layout.mesh = mesh_alone(),
+        .size.batch = 8 / ranks, .size.micro_batch = 8 / ranks,
+        .size.length = 16,
         .backward = BACKWARD_FUSED, .training.optimizer = true,
         .machine.threads = 1, .recomputation.policy = none,
         .recomputation.count = 1,
-        .gather = {.prefetch = 1, .reshard = true, .codes = codes}};
+        .divided.gather = {.prefetch = 1, .reshard = true, .codes = codes}};
 
     IS_OK(precision_parse(&found, recipe));
     request.precision =
         (struct precision_use){.on = true, .recipe = *found, .end = 2};
-    request.mesh.size[AXIS_DATA] = ranks;
-    request.place.at[AXIS_DATA] = rank;
-    IS_OK(division_parse(&request.division, "fsdp"));
+    request.layout.mesh.size[AXIS_DATA] = ranks;
+    request.layout.place.at[AXIS_DATA] = rank;
+    IS_OK(division_parse(&request.divided.division, "fsdp"));
     IS_OK(stage_plan(stage, &request));
 }
 

@@ -14,16 +14,18 @@ static void plan(struct pipeline *pipeline, const char *zero, int data,
 {
     struct pipeline_request request = {.stage = {
         .model = &model, .mode = PROGRAM_TRAIN, .dtype = DTYPE_F32,
-        .grid = {8 / (data * shard), 2, 1, 0}, .mesh = mesh_alone(),
-        .batch = 8 / (data * shard), .micro_batch = 1, .length = 16,
+        .layout.grid = {8 / (data * shard), 2, 1, 0},
+        .layout.mesh = mesh_alone(),
+        .size.batch = 8 / (data * shard), .size.micro_batch = 1,
+        .size.length = 16,
         .backward = BACKWARD_FUSED, .training.optimizer = true,
         .machine.threads = 1}};
 
-    request.stage.mesh.size[AXIS_DATA] = data;
-    request.stage.mesh.size[AXIS_SHARD] = shard;
-    request.stage.place.at[AXIS_DATA] = rank / shard;
-    request.stage.place.at[AXIS_SHARD] = rank % shard;
-    IS_OK(division_parse(&request.stage.division, zero));
+    request.stage.layout.mesh.size[AXIS_DATA] = data;
+    request.stage.layout.mesh.size[AXIS_SHARD] = shard;
+    request.stage.layout.place.at[AXIS_DATA] = rank / shard;
+    request.stage.layout.place.at[AXIS_SHARD] = rank % shard;
+    IS_OK(division_parse(&request.stage.divided.division, zero));
     IS_OK(pipeline_plan(pipeline, &request));
 }
 

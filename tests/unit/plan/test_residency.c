@@ -36,22 +36,25 @@ static struct stage_request request_of(const struct model *model,
     const int rounds = l->rounds > 0 ? l->rounds : 1;
     struct stage_request request = {
         .model = model, .mode = PROGRAM_TRAIN, .dtype = DTYPE_F32,
-        .grid = {16 / ranks / rounds, 2, 1, 0}, .mesh = mesh_alone(),
-        .batch = 16 / ranks / rounds, .micro_batch = 16 / ranks / rounds,
-        .length = 16, .backward = BACKWARD_FUSED, .training.optimizer = true,
+        .layout.grid = {16 / ranks / rounds, 2, 1, 0},
+        .layout.mesh = mesh_alone(),
+        .size.batch = 16 / ranks / rounds,
+        .size.micro_batch = 16 / ranks / rounds,
+        .size.length = 16, .backward = BACKWARD_FUSED,
+        .training.optimizer = true,
         .machine.threads = 1,
         .recomputation.policy = l->recompute ? block : none,
         .recomputation.count = 1,
-        .gather = {.prefetch = l->prefetch, .reshard = l->reshard},
-        .reduction.rounds = l->rounds, .pieces = {l->overlap, l->domino},
+        .divided.gather = {.prefetch = l->prefetch, .reshard = l->reshard},
+        .reduction.rounds = l->rounds, .layout.pieces = {l->overlap, l->domino},
         .training.choice = l->choice};
 
-    request.mesh.size[AXIS_DATA] = l->data;
-    request.mesh.size[AXIS_SHARD] = l->shard;
-    if (l->tensor > 1) request.mesh.size[AXIS_TENSOR] = l->tensor;
-    request.place.at[AXIS_DATA] = l->rank / l->shard;
-    request.place.at[AXIS_SHARD] = l->rank % l->shard;
-    IS_OK(division_parse(&request.division, l->zero));
+    request.layout.mesh.size[AXIS_DATA] = l->data;
+    request.layout.mesh.size[AXIS_SHARD] = l->shard;
+    if (l->tensor > 1) request.layout.mesh.size[AXIS_TENSOR] = l->tensor;
+    request.layout.place.at[AXIS_DATA] = l->rank / l->shard;
+    request.layout.place.at[AXIS_SHARD] = l->rank % l->shard;
+    IS_OK(division_parse(&request.divided.division, l->zero));
     return request;
 }
 

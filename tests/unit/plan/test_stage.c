@@ -15,7 +15,8 @@ static struct stage_request training(void)
 {
     return (struct stage_request){
         .model = &large, .mode = PROGRAM_TRAIN, .dtype = DTYPE_F32,
-        .grid = {4, 3, 1, 1}, .batch = 4, .micro_batch = 4, .length = 512,
+        .layout.grid = {4, 3, 1, 1}, .size.batch = 4, .size.micro_batch = 4,
+        .size.length = 512,
         .backward = BACKWARD_FUSED, .training.optimizer = true,
         .machine.threads = 2,
         .recomputation.fits = limit};
@@ -40,10 +41,10 @@ TEST(a_model_of_135M_generates_within_1_GB)
     request.mode = PROGRAM_GENERATE;
     request.backward = BACKWARD_NONE;
     request.training.optimizer = false;
-    request.grid.data = 1;
-    request.batch = request.micro_batch = 1;
-    request.length = 256;
-    request.context = 2048;
+    request.layout.grid.data = 1;
+    request.size.batch = request.size.micro_batch = 1;
+    request.size.length = 256;
+    request.size.context = 2048;
     IS_OK(stage_plan(&stage, &request));
     CHECK(stage.bytes <= 1000000000u);
     stage_free(&stage);
@@ -74,12 +75,12 @@ TEST(sizes_that_cannot_be_are_refused)
     struct stage_request request = training();
     struct stage stage = {0};
 
-    request.micro_batch = 3;
+    request.size.micro_batch = 3;
     FAILS(stage_plan(&stage, &request), ERR_CONFIG,
           "3 does not divide a batch of 4 sequences; 2 does");
     stage_free(&stage);
     request = training();
-    request.length = 2;
+    request.size.length = 2;
     FAILS(stage_plan(&stage, &request), ERR_CONFIG, "fewer than the 3");
     stage_free(&stage);
     status_clear();

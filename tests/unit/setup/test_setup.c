@@ -183,10 +183,10 @@ TEST(what_fits_is_shared)
         IS_OK(resolve(&setup, &set, fits[i].ranks, fits[i].assignments));
         EQUAL_INT(setup.mesh.size[AXIS_DATA], fits[i].data);
         EQUAL_INT(setup.mesh.size[AXIS_SHARD], fits[i].shard);
-        EQUAL_INT(setup.request.grid.data, fits[i].leaves);
+        EQUAL_INT(setup.request.layout.grid.data, fits[i].leaves);
         EQUAL_INT(setup.grid.data, fits[i].all);
-        EQUAL_INT(setup.request.batch, fits[i].batch);
-        EQUAL_INT(setup.request.micro_batch, fits[i].micro_batch);
+        EQUAL_INT(setup.request.size.batch, fits[i].batch);
+        EQUAL_INT(setup.request.size.micro_batch, fits[i].micro_batch);
         EQUAL_INT(setup.exact, fits[i].exact);
         release(&setup, &set);
     }
@@ -222,9 +222,9 @@ TEST(large_batches_are_worked_on_in_parts)
 
         IS_OK(resolve(&setup, &set, at_once[i].ranks,
                       at_once[i].assignments));
-        if (setup.request.micro_batch != at_once[i].micro_batch)
+        if (setup.request.size.micro_batch != at_once[i].micro_batch)
             print_error("%s\n", at_once[i].assignments);
-        EQUAL_INT(setup.request.micro_batch, at_once[i].micro_batch);
+        EQUAL_INT(setup.request.size.micro_batch, at_once[i].micro_batch);
         release(&setup, &set);
     }
 }
@@ -238,8 +238,8 @@ TEST(a_run_that_goes_on_keeps_its_grid)
 
     IS_OK(resolve(&setup, &set, 2, ""));
     IS_OK(setup_use_grid(&setup, &two));
-    EQUAL_INT(setup.request.grid.data, 1);
-    EQUAL_INT(setup.request.batch, 12);
+    EQUAL_INT(setup.request.layout.grid.data, 1);
+    EQUAL_INT(setup.request.size.batch, 12);
     FAILS(setup_use_grid(&setup, &one), ERR_CONFIG,
           "mesh.data: 2 ranks do not divide the grid's 1 data leaf");
     release(&setup, &set);

@@ -81,8 +81,10 @@ static void begin(struct training *t)
     static const char *const none[] = {"none"};
     struct pipeline_request request = {.stage = {
         .model = &t->model, .mode = PROGRAM_TRAIN, .dtype = DTYPE_F32,
-        .grid = {2, 1, 1, 1}, .mesh = mesh_alone(), .batch = BATCH,
-        .micro_batch = MICRO, .length = LENGTH, .backward = BACKWARD_FUSED,
+        .layout.grid = {2, 1, 1, 1}, .layout.mesh = mesh_alone(),
+        .size.batch = BATCH,
+        .size.micro_batch = MICRO, .size.length = LENGTH,
+        .backward = BACKWARD_FUSED,
         .training.optimizer = true, .machine.threads = 1,
         .recomputation.policy = none,
         .recomputation.count = 1}};

@@ -83,16 +83,17 @@ static status make_pipeline(const struct trained *t, struct pipeline *p,
     struct schedule schedule;
     struct pipeline_request request = {
         .stage = {.model = &model, .mode = PROGRAM_TRAIN, .dtype = DTYPE_F32,
-                  .grid = {8, 2, 1, 1}, .mesh = mesh_alone(), .batch = BATCH,
-                  .micro_batch = 1, .length = LENGTH,
+                  .layout.grid = {8, 2, 1, 1}, .layout.mesh = mesh_alone(),
+                  .size.batch = BATCH,
+                  .size.micro_batch = 1, .size.length = LENGTH,
                   .backward = BACKWARD_FUSED, .training.optimizer = true,
                   .machine.threads = 1, .recomputation.policy = none,
                   .recomputation.count = 1},
         .schedule = &schedule, .blocks = blocks};
     status result;
 
-    request.stage.mesh.size[AXIS_PIPE] = t->ranks;
-    request.stage.place.at[AXIS_PIPE] = rank;
+    request.stage.layout.mesh.size[AXIS_PIPE] = t->ranks;
+    request.stage.layout.place.at[AXIS_PIPE] = rank;
     TRY(schedule_build(&schedule, t->schedule, t->ranks, BATCH));
     for (int i = 0; i < schedule.stages; i++)
         blocks[i] = LAYERS / schedule.stages;

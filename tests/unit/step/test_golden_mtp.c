@@ -79,8 +79,9 @@ static void open_pipeline(const struct mtp_case *row, struct model *model,
     const struct grid asked = {0, 0, 0, 0};
     struct pipeline_request request = {.stage = {
         .model = model, .mode = PROGRAM_TRAIN, .dtype = row->dtype,
-        .batch = SEQUENCES, .micro_batch = row->micro_batch,
-        .length = LENGTH, .context = model->context, .machine.threads = 2,
+        .size.batch = SEQUENCES, .size.micro_batch = row->micro_batch,
+        .size.length = LENGTH, .size.context = model->context,
+        .machine.threads = 2,
         .mtp_depth = model->mtp_depth, .backward = BACKWARD_FUSED,
         .training.optimizer = true, .recomputation.policy = &row->recompute,
         .recomputation.count = 1}};
@@ -88,7 +89,7 @@ static void open_pipeline(const struct mtp_case *row, struct model *model,
 
     IS_OK(json_get_real(expected, "expected", "weight", &weight));
     request.stage.regular.mtp_weight[0] = weight;
-    IS_OK(grid_resolve(&request.stage.grid, &asked, &facts));
+    IS_OK(grid_resolve(&request.stage.layout.grid, &asked, &facts));
     IS_OK(pipeline_plan(pipeline, &request));
     IS_OK(pipeline_open(pipeline));
     golden_each(&pipeline->stages[0], path_of(row, "model.safetensors"),

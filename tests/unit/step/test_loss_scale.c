@@ -73,8 +73,8 @@ static void begin(struct training *t)
 {
     struct pipeline_request request = {.stage = {
         .model = &t->model, .mode = PROGRAM_TRAIN, .dtype = DTYPE_F16,
-        .grid = {2, 1, 1, 1}, .batch = BATCH, .micro_batch = 2,
-        .length = LENGTH, .backward = BACKWARD_FUSED,
+        .layout.grid = {2, 1, 1, 1}, .size.batch = BATCH, .size.micro_batch = 2,
+        .size.length = LENGTH, .backward = BACKWARD_FUSED,
         .training.optimizer = true,
         .machine.threads = 1}};
 

@@ -33,8 +33,8 @@ static void begin(struct training *t, int64_t batch, int64_t micro_batch)
     static const char *const recompute = "none";
     struct pipeline_request request = {.stage = {
         .model = &t->model, .mode = PROGRAM_TRAIN, .dtype = DTYPE_F64,
-        .grid = {(int)batch, 2, 1, 0}, .batch = batch,
-        .micro_batch = micro_batch, .length = LENGTH,
+        .layout.grid = {(int)batch, 2, 1, 0}, .size.batch = batch,
+        .size.micro_batch = micro_batch, .size.length = LENGTH,
         .backward = BACKWARD_FUSED, .training.optimizer = true,
         .machine.threads = 2,
         .recomputation.policy = &recompute, .recomputation.count = 1}};

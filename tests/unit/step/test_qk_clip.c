@@ -49,13 +49,14 @@ static void pipeline_begin(struct pipeline *pipeline, struct model *model,
         .feed_forward = model->feed_forward};
     struct pipeline_request request = {.stage = {
         .model = model, .mode = PROGRAM_TRAIN, .dtype = row->dtype,
-        .batch = SEQUENCES, .micro_batch = row->micro_batch,
-        .length = LENGTH, .context = model->context, .machine.threads = 2,
+        .size.batch = SEQUENCES, .size.micro_batch = row->micro_batch,
+        .size.length = LENGTH, .size.context = model->context,
+        .machine.threads = 2,
         .backward = BACKWARD_FUSED, .training.optimizer = true,
         .qk_clip = bound,
         .recomputation.policy = &recompute, .recomputation.count = 1}};
 
-    IS_OK(grid_resolve(&request.stage.grid, &asked, &facts));
+    IS_OK(grid_resolve(&request.stage.layout.grid, &asked, &facts));
     IS_OK(pipeline_plan(pipeline, &request));
     IS_OK(pipeline_open(pipeline));
     golden_each(&pipeline->stages[0],

@@ -59,8 +59,9 @@ static void begin(struct training *t, const struct memory_case *row,
 {
     struct pipeline_request request = {.stage = {
         .model = &t->model, .mode = PROGRAM_TRAIN, .dtype = row->dtype,
-        .grid = {4, 2, 1, 1}, .batch = BATCH, .micro_batch = row->micro_batch,
-        .length = LENGTH, .backward = BACKWARD_FUSED,
+        .layout.grid = {4, 2, 1, 1}, .size.batch = BATCH,
+        .size.micro_batch = row->micro_batch,
+        .size.length = LENGTH, .backward = BACKWARD_FUSED,
         .training.optimizer = true,
         .machine.threads = 2, .recomputation.policy = &row->recompute,
         .recomputation.count = 1}};

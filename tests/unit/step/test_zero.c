@@ -257,21 +257,21 @@ static status plan(const struct layout *l, struct pipeline *p,
     const int ranks = mesh_batch_ranks(mesh);
     struct pipeline_request request = {
         .stage = {.model = &model, .mode = PROGRAM_TRAIN, .dtype = DTYPE_F32,
-                  .grid = {BATCH / ranks, 1, 1, 0}, .mesh = *mesh,
-                  .place = *place, .batch = BATCH / ranks,
-                  .micro_batch = l->micro_batch, .length = LENGTH,
+                  .layout.grid = {BATCH / ranks, 1, 1, 0}, .layout.mesh = *mesh,
+                  .layout.place = *place, .size.batch = BATCH / ranks,
+                  .size.micro_batch = l->micro_batch, .size.length = LENGTH,
                   .backward = BACKWARD_FUSED, .training.optimizer = true,
                   .machine.threads = 1,
-                  .gather = {.prefetch = 1, .reshard = !l->keeps},
+                  .divided.gather = {.prefetch = 1, .reshard = !l->keeps},
                   .recomputation.policy = none,
                   .recomputation.count = 1}};
 
-    TRY(division_parse(&request.stage.division, l->zero));
+    TRY(division_parse(&request.stage.divided.division, l->zero));
     if (l->rounds) {
         request.stage.reduction.rounds =
-            (int)(request.stage.batch / l->micro_batch);
-        request.stage.batch = l->micro_batch;
-        request.stage.grid.data /= request.stage.reduction.rounds;
+            (int)(request.stage.size.batch / l->micro_batch);
+        request.stage.size.batch = l->micro_batch;
+        request.stage.layout.grid.data /= request.stage.reduction.rounds;
     }
     return pipeline_plan(p, &request);
 }

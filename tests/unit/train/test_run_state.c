@@ -30,7 +30,8 @@ static void begin(struct room *r)
         .init_std = 0.02, .activation = ACTIVATION_SILU};
     const struct stage_request request = {
         .model = &r->setup.model, .mode = PROGRAM_TRAIN, .dtype = DTYPE_F32,
-        .grid = {2, 1, 1, 1}, .batch = 2, .micro_batch = 1, .length = 16,
+        .layout.grid = {2, 1, 1, 1}, .size.batch = 2, .size.micro_batch = 1,
+        .size.length = 16,
         .backward = BACKWARD_FUSED, .training.optimizer = true,
         .machine.threads = 1,
         .recomputation.policy = &recompute, .recomputation.count = 1};
