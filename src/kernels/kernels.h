@@ -13,12 +13,12 @@
  * Matrices are row-major; the last dimension has stride 1 unless said.
  * Gradients marked += are added to, others are set.
  *
- * Tables of a narrow type, bfloat16 or float16. Narrow are what was f32 and is
- * not called real below: activations, their gradients and the weights that
- * kernels read (x y dx dy q k v out dout dq dk dv, weight, bias, table of
- * gather_rows, gate_up, ...). real, so f32, are statistics (rrms, stats, lse,
- * delta, maxima, denominators), gradients of parameters (sums, dtable, fold),
- * tables of rope, logits, moments and the weights that adamw updates.
+ * Tables of a narrow type, bfloat16 or float16. These tensors have the narrow
+ * type: activations, their gradients and the weights that kernels read (x y
+ * dx dy q k v out dout dq dk dv, weight, bias, table of gather_rows, ...).
+ * These are real, which is f32: statistics (rrms, stats, lse, delta, maxima,
+ * denominators), gradients of parameters (sums, dtable, fold), tables of rope,
+ * logits, moments and the weights that adamw updates.
  * A row is then: its inputs widened, the float32 row, each element rounded once
  * to nearest even where it is stored. Only matmul has a definition of its own
  * (enum product), and attention in tiles. Where a row allows more types it says

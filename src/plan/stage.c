@@ -388,7 +388,7 @@ static status plan_with(struct stage *stage, const char *const *policy,
 
 enum {
     MACHINE_PART = 4, /* of its memory: a run's share unless told otherwise */
-    SMALL_PART = 16,  /* of that share: nobody misses it */
+    SMALL_PART = 16,  /* of that share: activations that small stay */
 };
 
 /* Nothing is computed again in a small run, nor where a limit is given and it

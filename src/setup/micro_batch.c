@@ -6,7 +6,8 @@ enum {
     TOKENS_LEAST = 1024, /* fewer make products slower */
     SAVED_PART = 10      /* of the bytes: less is not worth another part */
 };
-static const double small = 256e6; /* bytes of activations that nobody misses */
+static const double small = 256e6; /* bytes of activations: any machine has so
+                                    * many free */
 
 /* About the activations of a token that live until its backward pass. */
 static double token_bytes(const struct stage_request *r)

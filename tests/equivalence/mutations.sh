@@ -165,7 +165,7 @@ mutation "two experts are swapped" src/nn/expert_ranks.c \
     's/mesh_expert_place\(&p->mesh, &p->place\) \* count, count/(experts \/ count - 1 - mesh_expert_place(\&p->mesh, \&p->place)) * count, count/' \
     "$expert"
 mutation "gates are not applied to what is sent back" src/nn/spread_rows.c \
-    's/\.gates = gates, \.choices = 1/.gates = NULL, .choices = 1/' "$expert"
+    's/(w->turn\.sent, &call\.gates\)\);)/\1 call.gates = NULL;/' "$expert"
 nodes="ranks=4 mesh.expert=4 mesh.node=2"
 mutation "a node passes on the row of the next token" \
     src/nn/sending_relay.c \

@@ -274,6 +274,7 @@ TEST(who_set_a_value_is_written)
     static const char expected[] = "version: 1 # default\nseed: 2 # file\n"
                                    "zero: ddp # default\n"
                                    "zero_reduce: auto # default\n"
+                                   "zero_format: real # default\n"
                                    "machine: \"\" # default\n"
                                    "device: auto # default\n"
                                    "\nmodel: # the architecture\n"

@@ -238,6 +238,53 @@ TEST(ranks_that_wait_for_each_other_are_refused)
     drop(&l);
 }
 
+/* Rank 0 of one pipe of two, rank 1 of another: each list alone is right. */
+static void build_halves(struct lists *out, const struct layout_case *one,
+                         const struct layout_case *other)
+{
+    struct lists second;
+
+    build(out, one);
+    build(&second, other);
+    list_free(&out->lists[1]);
+    pipeline_free(&out->pipelines[1]);
+    out->lists[1] = second.lists[1];
+    out->pipelines[1] = second.pipelines[1];
+    second.count = 1;
+    drop(&second);
+}
+
+TEST(messages_without_another_side_are_refused)
+{
+    const struct layout_case few = {.schedule = "1f1b", .zero = "ddp",
+                                    .pipe = 2, .micro_batch = 4};
+    const struct layout_case many = {.schedule = "1f1b", .zero = "ddp",
+                                     .pipe = 2, .micro_batch = 2};
+    struct lists l;
+
+    build_halves(&l, &many, &few);
+    FAILS(verify(&l), ERR_VERIFY, "has no other side on rank 1");
+    drop(&l);
+    build_halves(&l, &few, &many);
+    FAILS(verify(&l), ERR_VERIFY, "has no other side on rank 0");
+    drop(&l);
+}
+
+/* 1f1b waits for the first B before it sends all F; gpipe makes all F before
+ * the first B. */
+TEST(pipes_of_two_schedules_wait_forever)
+{
+    const struct layout_case one = {.schedule = "1f1b", .zero = "ddp",
+                                    .pipe = 2};
+    const struct layout_case all = {.schedule = "gpipe", .zero = "ddp",
+                                    .pipe = 2};
+    struct lists l;
+
+    build_halves(&l, &one, &all);
+    FAILS(verify(&l), ERR_VERIFY, "waits forever");
+    drop(&l);
+}
+
 TEST(ranks_make_common_calls_in_one_order)
 {
     struct lists l;
@@ -318,5 +365,7 @@ TEST_MAIN(every_instruction_is_missed, every_need_is_missed,
           an_instruction_that_stands_twice_is_refused,
           neighbours_that_change_places_are_refused,
           ranks_that_wait_for_each_other_are_refused,
+          messages_without_another_side_are_refused,
+          pipes_of_two_schedules_wait_forever,
           ranks_make_common_calls_in_one_order,
           random_layouts_can_be_trusted_and_their_mutants_cannot)
