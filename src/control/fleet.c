@@ -177,7 +177,7 @@ static void lose(struct fleet *fleet, int index, const char *why)
     }
     for (int i = 0; i < fleet->most; i++)
         if (fleet->home[i] == index)
-            fleet->home[i] = node->partner;
+            fleet->home[i] = fleet_copies_of(fleet, index);
     node->lost_ns = clock_ns();
     fleet->losses++;
     node->silent_ns = last_life_ns(node, why);
@@ -313,7 +313,8 @@ static struct node *node_for(struct fleet *fleet,
     if (node != NULL) return node;
     if (fleet->count == NODES_MOST) return NULL;
     node = &fleet->nodes[fleet->count];
-    *node = (struct node){.wire.descriptor = -1, .partner = -1};
+    *node = (struct node){.wire.descriptor = -1, .partner = -1,
+                           .before = -1};
     if (memory_take((size_t)hello->places, sizeof *node->seats,
                     (void **)&node->seats) != OK) {
         status_clear();

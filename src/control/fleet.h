@@ -27,6 +27,8 @@ struct node {
     int failures;          /* times that it was lost with ranks */
     int partner;           /* node that keeps copies of its ranks; -1: none */
     int keeps;             /* of fleet_pair */
+    int before;            /* its partner before this one; -1: none */
+    int64_t paired_ns;     /* when it got this one */
     bool here;             /* its loss has not been told */
     bool reported;
     bool wrong;            /* it computes wrong numbers: never used again */
@@ -95,6 +97,8 @@ void fleet_blame(struct fleet *fleet, int rank);
 void fleet_quarantine(struct fleet *fleet, int rank);
 
 /* fleet_copies.c */
+/* The node where copies of that node's ranks are; -1: none has them. */
+int fleet_copies_of(const struct fleet *fleet, int index);
 /* Decides who keeps copies for whom, whenever a node came or went. */
 void fleet_pair(struct fleet *fleet);
 /* Copies of ranks that were seated elsewhere are brought there. */

@@ -5,7 +5,10 @@
 #include "base/clock.h"
 #include "control/fleet.h"
 
-enum { MOVE_MS = 30000 };
+enum {
+    MOVE_MS = 30000,
+    TOGETHER_MS = 100 /* losses that come together are told one by one */
+};
 
 /* ---- partners ---- */
 
@@ -37,12 +40,36 @@ static void make_three(struct fleet *fleet, int odd)
     }
 }
 
+/* Nodes that are lost together are told one after the other. The first loss may
+ * give the second node a new partner, which has no copies yet; the one before
+ * still has them. */
+int fleet_copies_of(const struct fleet *fleet, int index)
+{
+    const struct node *node = &fleet->nodes[index];
+
+    return node->before >= 0 && is_here(&fleet->nodes[node->before]) &&
+                   clock_ns() - node->paired_ns <
+                       (int64_t)TOGETHER_MS * 1000000
+               ? node->before : node->partner;
+}
+
+static void note_partners(struct fleet *fleet, const int *before)
+{
+    for (int i = 0; i < fleet->count; i++)
+        if (fleet->nodes[i].partner != before[i]) {
+            fleet->nodes[i].before = before[i];
+            fleet->nodes[i].paired_ns = clock_ns();
+        }
+}
+
 /* Pairs of nodes keep copies for each other: of all ways to keep one more copy
  * this one survives the most losses of two nodes. Pairs that stand stay. */
 void fleet_pair(struct fleet *fleet)
 {
-    int odd = -1;
+    int before[NODES_MOST], odd = -1;
 
+    for (int i = 0; i < fleet->count; i++)
+        before[i] = fleet->nodes[i].partner;
     for (int i = 0; i < fleet->count; i++)
         if (!is_here(&fleet->nodes[i]) || !is_paired(fleet, i))
             fleet->nodes[i].keeps = -1;
@@ -62,6 +89,7 @@ void fleet_pair(struct fleet *fleet)
         odd = -1;
     }
     if (odd >= 0) make_three(fleet, odd);
+    note_partners(fleet, before);
     fleet->beat_ns = 0; /* they are told at once */
 }
 

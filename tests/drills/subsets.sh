@@ -96,7 +96,9 @@ for set in ${SETS:-a b c d a+b a+c a+d b+c b+d c+d}; do
     pair_is_lost "$pairs" && wanted=checkpoint
     before=$(count '^recovered')
     four_of_six=$(count 'of two at once 4 of 6 pairs')
-    for name in ${set//+/ }; do kill -9 "${agents[$name]}"; done
+    doomed=()
+    for name in ${set//+/ }; do doomed+=("${agents[$name]}"); done
+    kill -9 "${doomed[@]}"
     if [ -n "$hit" ]; then
         more '^recovered' "$before"
         from=$(grep '^recovered' log | tail -n 1 |

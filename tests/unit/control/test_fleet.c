@@ -563,6 +563,28 @@ TEST(copies_survive_all_losses_that_two_copies_can)
     }
 }
 
+/* Nodes 1 and 3 are lost together; the loss of 1 gives 3 a new partner. */
+TEST(copies_are_where_they_were_when_nodes_are_lost_together)
+{
+    static struct fleet f;
+
+    f.count = 4;
+    for (int i = 0; i < f.count; i++)
+        f.nodes[i] = (struct node){.partner = -1, .before = -1};
+    virtual_ns = 1000000000;
+    fleet_pair(&f);
+    EQUAL_INT(f.nodes[3].partner, 2);
+    virtual_ns += 1000000000;
+    f.nodes[1].wire.descriptor = -1;
+    fleet_pair(&f);
+    EQUAL_INT(f.nodes[3].partner, 0);
+    EQUAL_INT(fleet_copies_of(&f, 3), 2);
+    EQUAL_INT(fleet_copies_of(&f, 2), 3);
+    virtual_ns += 200000000; /* later it is another loss */
+    EQUAL_INT(fleet_copies_of(&f, 3), 0);
+    virtual_ns = 0;
+}
+
 TEST_MAIN(an_incident_of_the_supervisor_before_is_open,
           calls_that_ended_between_reports_are_not_open,
           fences_end_when_ranks_have_ended,
@@ -577,4 +599,5 @@ TEST_MAIN(an_incident_of_the_supervisor_before_is_open,
           an_agent_that_died_has_no_lease,
           copies_are_moved_or_given_up,
           nodes_are_forgiven_when_none_is_left,
-          copies_survive_all_losses_that_two_copies_can)
+          copies_survive_all_losses_that_two_copies_can,
+          copies_are_where_they_were_when_nodes_are_lost_together)
