@@ -207,8 +207,9 @@ refused "out of range" 78 "optimizer.beta1" --set optimizer.beta1=1.5
 refused "an unknown family" 78 "gpt2" --set model.family=gpt3
 refused "an unknown type" 78 "float32" --set train.dtype=float33
 refused "an unknown device" 78 "expected auto, cpu or far" --set device=cup
-refused "a device without a feature" 78 "does not have the optimizer soap" \
-    --set device=far --set optimizer.name=soap
+refused "a device that does not train" 78 "take auto or cpu" --set device=cuda
+LOCKSTEP_CHECK=lives refused "a device without a feature" 78 \
+    "does not have LOCKSTEP_CHECK" --set device=far
 refused "an unknown schedule" 78 "cosine" --set optimizer.schedule=cosin
 refused "an unknown kind to recompute" 78 "recompute" \
     --set train.recompute=[nrom]
