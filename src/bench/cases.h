@@ -45,9 +45,9 @@ struct bench_case {
                   struct operands *o);
 };
 
-/* The next operand of the case at hand. */
 /* x as a kernel of this narrow type sees it. */
 float case_rounded(enum dtype narrow, float x);
+/* The next operand of the case at hand. */
 struct tensor case_operand(struct operands *o, int64_t rows, int64_t cols);
 struct tensor case_operand_real(struct operands *o, int64_t rows,
                                 int64_t cols);

@@ -84,18 +84,6 @@ static status product(struct run *run, struct tensor c, struct tensor a,
     return run->kernels->matmul(run->stream, &call);
 }
 
-/* Rows as they are; from may have more. */
-static status copy_rows(const struct run *run, struct tensor to,
-                        struct tensor from)
-{
-    const int64_t bytes = dtype_bytes(to.dtype);
-
-    return device_copy_rows(
-        run->stream, (struct device_rows){to.data, to.stride[0] * bytes},
-        (struct device_rows){from.data, from.stride[0] * bytes}, to.shape[0],
-        (size_t)(to.shape[1] * bytes));
-}
-
 /* All of it in another type. */
 static status convert(struct run *run, struct tensor out, struct tensor in)
 {
@@ -127,13 +115,14 @@ static status fill_cache(const struct step *step, const struct run *run,
     const int64_t tokens = run->batch.tokens, at = run->batch.first_position;
 
     CHECK(cache.shape[1] == c->row);
-    TRY(copy_rows(run, window(cache, element(cache, at, 0), tokens, h->rotary,
-                              cache.stride[0]),
-                  window(turned, element(turned, 0, h->heads *
-                                         (h->still + h->rotary)),
-                         tokens, h->rotary, turned.stride[0])));
-    return copy_rows(run, window(cache, element(cache, at, h->rotary), tokens,
-                                 c->rank, cache.stride[0]), latent);
+    TRY(run_copy_rows(run, window(cache, element(cache, at, 0), tokens,
+                                  h->rotary, cache.stride[0]),
+                      window(turned, element(turned, 0, h->heads *
+                                             (h->still + h->rotary)),
+                             tokens, h->rotary, turned.stride[0])));
+    return run_copy_rows(run, window(cache, element(cache, at, h->rotary),
+                                     tokens, c->rank, cache.stride[0]),
+                         latent);
 }
 
 /* Tokens of the call that are worked on together. */
@@ -152,11 +141,12 @@ static status absorb(const struct step *step, struct run *run,
 
     *out = tensor_2d(run->scratch, turned.dtype, g->count * h->heads, c->row);
     for (int i = 0; i < h->heads; i++)
-        TRY(copy_rows(run,
-                      window(*out, element(*out, i, 0), g->count, h->rotary,
-                             h->heads * c->row),
-                      window(turned, element(turned, g->first, i * key),
-                             g->count, h->rotary, turned.stride[0])));
+        TRY(run_copy_rows(
+            run,
+            window(*out, element(*out, i, 0), g->count, h->rotary,
+                   h->heads * c->row),
+            window(turned, element(turned, g->first, i * key), g->count,
+                   h->rotary, turned.stride[0])));
     for (int i = 0; i < h->heads; i++)
         TRY(product(run,
                     window(*out, element(*out, i, h->rotary), g->count,

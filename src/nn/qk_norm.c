@@ -241,17 +241,6 @@ static struct tensor rows_buffer(const struct step *step,
                      dtype, p->tokens, width);
 }
 
-static status copy_columns(const struct run *run, struct tensor to,
-                           struct tensor from)
-{
-    const int64_t bytes = dtype_bytes(to.dtype);
-
-    return device_copy_rows(
-        run->stream, (struct device_rows){to.data, to.stride[0] * bytes},
-        (struct device_rows){from.data, from.stride[0] * bytes}, to.shape[0],
-        (size_t)(to.shape[1] * bytes));
-}
-
 /* *out = whole rows of the part, from the ranks' columns of `fused`. */
 static status gather_rows(const struct step *step, struct run *run,
                           const struct part *part, struct tensor fused,
@@ -264,8 +253,8 @@ static status gather_rows(const struct step *step, struct run *run,
                                     share.counts[rank]);
 
     *out = rows_buffer(step, run, buffer, fused.dtype, part->width);
-    TRY(copy_columns(run, own,
-                     tensor_cols(fused, share.heads, share.counts[rank])));
+    TRY(run_copy_rows(run, own,
+                      tensor_cols(fused, share.heads, share.counts[rank])));
     return comm_run(run->groups[AXIS_TENSOR], &(struct comm_call){
         .kind = COMM_ALL_GATHER, .algorithm = ALGORITHM_ORDERED,
         .out = tensor_1d(out->data, out->dtype, tensor_count(out)),
@@ -282,9 +271,9 @@ static status keep_own(const struct step *step, const struct run *run,
         share_of(step, run->program, part->which);
     const int rank = run->program->place.at[AXIS_TENSOR];
 
-    return copy_columns(run, tensor_cols(fused, share.heads, share.own),
-                        tensor_cols(rows, rank / share.replicas * share.own,
-                                    share.own));
+    return run_copy_rows(run, tensor_cols(fused, share.heads, share.own),
+                         tensor_cols(rows, rank / share.replicas * share.own,
+                                     share.own));
 }
 
 static size_t qk_norm_messages(const struct step *step,

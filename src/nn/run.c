@@ -582,3 +582,14 @@ status run_find_nan(struct run *run, int *step)
     }
     return OK;
 }
+
+status run_copy_rows(const struct run *run, struct tensor to,
+                     struct tensor from)
+{
+    const int64_t bytes = dtype_bytes(to.dtype);
+
+    return device_copy_rows(
+        run->stream, (struct device_rows){to.data, to.stride[0] * bytes},
+        (struct device_rows){from.data, from.stride[0] * bytes}, to.shape[0],
+        (size_t)(to.shape[1] * bytes));
+}

@@ -187,6 +187,9 @@ double *run_losses(const struct run *run, const struct step *step);
  * tokens. */
 size_t mtp_bytes(const struct program *program, size_t element);
 
+/* to [rows, columns] = those rows and columns of from, which may have more. */
+status run_copy_rows(const struct run *run, struct tensor to,
+                     struct tensor from);
 /* Sum orders in run->segments, valid until the next call. `whole`: one leaf.
  * `cut`: the dimension of the matrix that the tensor axis cuts, in this rank's
  * leaves of it, per piece of the fused matrix. `tokens`: the tokens of a piece
