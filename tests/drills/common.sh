@@ -96,6 +96,29 @@ ends() {
     fi
 }
 
+# The step of the newest line of metrics.
+step_now() { # RUN
+    tail -n 1 "$1/metrics.jsonl" | sed -n 's/.*"step": \([0-9]*\),.*/\1/p'
+}
+
+# stops NAME RUN CHILD ARGUMENT...: a run that would go on for as long as
+# anybody likes, so that nothing must happen before its end, is told to stop. It
+# equals one that was never disturbed and ends there, `train ARGUMENT...`, but for
+# the validation at the end of that one.
+stops() {
+    local name=$1 run=$2 like=$2.whole
+    kill -TERM "$3"
+    ends "$name: stopped" "$run" "$3" 75
+    shift 3
+    must train "$@" --run "$like" --set train.steps="$(step_now "$run")"
+    sed -i '${/"kind": "validation"/d}' "$like/metrics.jsonl"
+    if ! lockstep compare "$(newest "$like")" "$(newest "$run")" >out 2>&1; then
+        bad "$name" "compare: other weights or states" out
+    elif same_run "$like" "$run"; then ok "$name"
+    else bad "$name" "$why" log
+    fi
+}
+
 # until_line FILE PATTERN [TENTHS]: false if it does not come.
 until_line() {
     local tries=0
