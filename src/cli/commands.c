@@ -133,6 +133,8 @@ const struct command commands[] = {
       FLAG_SCALE,
       {"copies", "N", "the state is copied into memory after every N steps; 0: "
        "never (each step, if that costs 1%)", false},
+      {"replicas", "M", "machines that have each copy, that of the rank "
+       "included, 1 to 3 (2)", false},
       FLAG_THREADS, FLAG_ISA}},
     {"agent", "", 0, 0, "lends this machine to a supervisor",
      "Starts, watches and ends ranks for lockstep supervise, and keeps their "

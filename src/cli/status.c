@@ -60,6 +60,33 @@ static void write_straggler(const struct run_report *r, struct json_writer *w)
     json_write_object_end(w);
 }
 
+static void write_copies(const struct run_report *r, struct json_writer *w)
+{
+    int64_t own, other;
+
+    run_report_copies(r, &own, &other);
+    json_write_key(w, "copies");
+    json_write_object(w);
+    json_write_key_integer(w, "step", own);
+    json_write_key_integer(w, "step_on_other_nodes", other);
+    json_write_key_text(w, "survives", r->survives);
+    json_write_object_end(w);
+}
+
+static void print_copies(const struct run_report *r)
+{
+    int64_t own, other;
+
+    run_report_copies(r, &own, &other);
+    if (own > 0)
+        printf("copies     all ranks have step %lld in memory\n",
+               (long long)own);
+    if (other > 0)
+        printf("copies     other nodes have step %lld of all ranks\n",
+               (long long)other);
+    if (r->survives[0] != '\0') printf("survives   %s\n", r->survives);
+}
+
 static status print_status_json(const struct run_report *r, const char *run)
 {
     struct json_writer w;
@@ -76,6 +103,8 @@ static status print_status_json(const struct run_report *r, const char *run)
     json_write_key_integer(&w, "step", r->step);
     json_write_key_integer(&w, "incidents", r->incidents);
     json_write_key_integer(&w, "recovered", r->recovered);
+    if (r->agents) json_write_key_text(&w, "layout", r->layout);
+    write_copies(r, &w);
     write_straggler(r, &w);
     json_write_key(&w, "ranks");
     json_write_array(&w);
@@ -123,6 +152,7 @@ static void print_status(const struct run_report *r, const char *run)
                text, r->agents ? ", on " : "",
                r->agents ? r->rank[i].node : "");
     }
+    if (r->state < RUN_ENDED) print_copies(r);
     print_straggler(r);
     if (r->state == RUN_DEAD)
         printf(r->agents ? "continue   with the command of its supervisor\n"

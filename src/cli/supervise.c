@@ -39,7 +39,7 @@ struct errand {
                                  * for */
 };
 
-enum { AGENT_WAITS = 4, AGENT_END_MS = 10000 };
+enum { REPLICAS = 2, AGENT_WAITS = 4, AGENT_END_MS = 10000 };
 
 static status add_word(struct order *order, size_t *used, const char *word)
 {
@@ -172,7 +172,8 @@ static struct supervision supervision_of(struct errand *errand,
     return (struct supervision){
         .ranks = ranks, .run = errand->run, .words = words, .layout = layout,
         .limit_ms = 1000 * (o->comm.limit > 0 ? o->comm.limit : 600),
-        .local = o->checkpoint.local, .argument = errand};
+        .local = o->checkpoint.local, .argument = errand,
+        .replicas = REPLICAS};
 }
 
 status supervised_check(const struct options *o)
@@ -347,6 +348,7 @@ static status supervise_run(struct arguments *arguments,
 {
     struct errand errand = {.arguments = arguments,
                             .config = arguments->operands[0]};
+    int64_t replicas = REPLICAS;
     char run[PATH_BYTES];
     struct supervision how;
     struct token token;
@@ -359,9 +361,12 @@ static status supervise_run(struct arguments *arguments,
     snprintf(run, sizeof run, "%s", set->values.run.dir);
     errand.run = run;
     TRY(find_ranks(arguments, set, &ranks));
+    TRY(arguments_integer(arguments, "replicas", 1, PARTNERS_MOST + 1,
+                          &replicas));
     TRY(elastic_open(&errand.elastic, set, ranks));
     TRY(open_token(&token, arguments_text(arguments, "token", NULL)));
     how = supervision_of(&errand, &set->values, ranks);
+    how.replicas = (int)replicas;
     how.listen = arguments_text(arguments, "listen", "127.0.0.1:0");
     how.token = &token;
     return supervise_agents(&how);

@@ -105,7 +105,8 @@ static void agent_close(struct agent *agent)
 static status report(struct agent *agent)
 {
     static char bytes[WIRE_BYTES];
-    struct node_report head = {.now_ns = clock_ns()};
+    struct node_report head = {.now_ns = clock_ns(), .turn = agent->turn,
+                               .held = courier_held(agent)};
     size_t used = sizeof head;
 
     for (int i = 0; i < agent->count; i++) {
@@ -226,7 +227,8 @@ static void hear_beat(struct agent *agent, const struct node_beat *beat)
     if (beat->echo_ns > 0 && beat->echo_ns <= clock_ns())
         lease_renew(agent->board, beat->echo_ns +
                                       (int64_t)NODE_LEASE_MS * 1000000);
-    courier_partner(agent, beat);
+    agent->turn = beat->turn;
+    courier_partners(agent, beat);
 }
 
 static void hear(struct agent *agent, const struct wire_head *head,

@@ -296,6 +296,8 @@ static void copy_page(const struct agent *agent, int index,
     out->planned_ns = atomic_load(&page->planned_ns);
     out->met_ppm = atomic_load(&page->met_ppm);
     out->from_step = atomic_load(&page->from_step);
+    out->copied = atomic_load(&page->copied);
+    out->carried = board_carried(agent->board, page);
     out->beats = atomic_load(&page->flight.beats);
     out->calls = calls;
     memcpy(out->sentence, page->sentence, sizeof out->sentence);

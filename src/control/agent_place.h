@@ -35,8 +35,12 @@ struct agent {
     struct worker *workers; /* owned, [count] */
     int count;
     struct courier *courier; /* shared with the couriers */
-    pid_t couriers[2];
-    int64_t courier_next_ns; /* when one may be started again */
+    /* A sender for each partner, then the one that receives. */
+    pid_t couriers[PARTNERS_MOST + 1];
+    int link;                /* in a sender: of its partner */
+    uint64_t turn;           /* of the newest beat */
+    /* When each may be started again. */
+    int64_t courier_next_ns[PARTNERS_MOST + 1];
     uint64_t moves_told;
 };
 

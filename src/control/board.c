@@ -184,22 +184,51 @@ void board_slots(size_t slot_bytes)
     if (page != NULL) atomic_store(&page->slot_bytes, slot_bytes);
 }
 
-void board_copied(void)
+void board_copied(int64_t step)
 {
     if (page == NULL) return;
+    atomic_store(&page->copied, step);
     atomic_fetch_add(&page->copies, 1);
     flight_beat();
+}
+
+int64_t board_carried(const struct board *board, const struct board_page *of)
+{
+    int64_t least = INT64_MAX;
+
+    for (int i = 0; i < PARTNERS_MOST; i++) {
+        const int64_t step = atomic_load(&of->carried[i]);
+
+        if (atomic_load(&board->carries[i]) != 0 && step < least) least = step;
+    }
+    return least == INT64_MAX || least < 0 ? 0 : least;
+}
+
+/* Whether a node that keeps copies does not have that step yet; *any: one
+ * does keep them. */
+static bool is_awaited(int64_t step, bool *any)
+{
+    bool awaited = false;
+
+    *any = false;
+    for (int i = 0; i < PARTNERS_MOST; i++) {
+        if (atomic_load(&mine->carries[i]) == 0) continue;
+        *any = true;
+        awaited = awaited || atomic_load(&page->carried[i]) < step;
+    }
+    return awaited;
 }
 
 bool board_await_carried(int64_t step)
 {
     const struct timespec pause = {0, 200000};
-
+    bool any, goes_on;
     const int64_t end = clock_ns() + (int64_t)CARRY_MS * 1000000;
 
-    if (page == NULL || atomic_load(&mine->carries) == 0) return false;
-    while (atomic_load(&mine->carries) != 0 && clock_ns() < end &&
-           atomic_load(&page->carried) < step) {
+    if (page == NULL) return false;
+    (void)is_awaited(step, &goes_on);
+    if (!goes_on) return false;
+    while (is_awaited(step, &any) && clock_ns() < end) {
         flight_beat(); /* this is no hang */
         nanosleep(&pause, NULL);
     }
@@ -208,7 +237,15 @@ bool board_await_carried(int64_t step)
 
 void board_forget(void)
 {
-    if (page != NULL) atomic_store(&page->carried, -1);
+    if (page == NULL) return;
+    atomic_store(&page->copied, 0);
+    for (int i = 0; i < PARTNERS_MOST; i++)
+        atomic_store(&page->carried[i], -1);
+}
+
+int board_partners(void)
+{
+    return page != NULL ? atomic_load(&mine->partners) : 0;
 }
 
 int board_ranks_here(int ranks)

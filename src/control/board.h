@@ -10,7 +10,8 @@
 #include <stdatomic.h>
 #include "comm/flight.h"
 
-enum { BOARD_SENTENCE_BYTES = 480 };
+enum { BOARD_SENTENCE_BYTES = 480,
+       PARTNERS_MOST = 2 /* other nodes that keep copies of a node's ranks */ };
 
 enum board_phase {
     BOARD_STARTS,    /* has not said anything yet */
@@ -50,7 +51,9 @@ struct board_page {
                                    * unknown */
     _Atomic uint64_t slot_bytes;  /* of a copy in memory; 0: there are none */
     _Atomic uint64_t copies;      /* made since the rank began */
-    _Atomic int64_t carried;      /* step of the newest on the other node */
+    _Atomic int64_t copied;       /* step of the newest; 0: none */
+    _Atomic int64_t carried[PARTNERS_MOST]; /* ... on each other node; in a
+                                   * supervisor's the first is of all */
     char sentence[BOARD_SENTENCE_BYTES];
     struct flight flight;
 };
@@ -62,7 +65,10 @@ struct board {
                                    * inherited by all; -1: none */
     _Atomic uint64_t generation;
     _Atomic int here;             /* ranks of this machine; 0: all */
-    _Atomic int carries;          /* another node keeps copies: ranks wait */
+    _Atomic int carries[PARTNERS_MOST]; /* that node keeps copies: ranks
+                                         * wait */
+    _Atomic int partners;         /* nodes that do, and whose copies this one
+                                   * keeps in turn */
     _Atomic int64_t beat_ns;      /* the supervisor lives: monotonic */
     _Atomic int64_t lease_ns;     /* ranks of an agent may live until then
                                    * (lease.h); 0: no lease */
@@ -96,15 +102,19 @@ void board_planned(double seconds);
 void board_plan(size_t bytes);
 /* The rank's copies in memory have that size. */
 void board_slots(size_t slot_bytes);
-/* One more copy was made. */
-void board_copied(void);
-/* Waits until the other node has that step, at most 30 s: then the run goes on
- * without. False: there is none. */
+/* A copy of that step was made. */
+void board_copied(int64_t step);
+/* Waits until all other nodes have that step, at most 30 s: then the run goes
+ * on without. False: there are none. */
 bool board_await_carried(int64_t step);
-/* After a rewind the other node has no copy that counts. */
+/* The newest step that all nodes have which keep copies; 0: none. */
+int64_t board_carried(const struct board *board, const struct board_page *of);
+/* After a rewind the other nodes have no copy that counts. */
 void board_forget(void);
 /* How many of `ranks` run on this machine. */
 int board_ranks_here(int ranks);
+/* Nodes whose ranks have copies here. */
+int board_partners(void);
 /* Whether the rank is of an agent (control/agent.h). */
 bool board_has_agent(void);
 /* 0: this process is no such rank. */

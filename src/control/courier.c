@@ -67,6 +67,8 @@ static bool head_is_sound(const struct copy_head *h)
 
 struct sender {
     struct agent *agent;
+    struct courier_link *link;
+    int number;            /* of the link */
     struct wire wire;      /* to the partner */
     uint64_t turn;         /* of the partner that it is for */
     int64_t next_try_ns, lost_ns; /* 0: it is there */
@@ -212,7 +214,7 @@ static status carry(struct sender *s, int index)
     if (!whole) return OK;
     s->sent[index] = copies;
     s->order[index] = order->number;
-    atomic_store(&page->carried, head.step);
+    atomic_store(&page->carried[s->number], head.step);
     return OK;
 }
 
@@ -221,6 +223,8 @@ static status carry(struct sender *s, int index)
 static void part(struct sender *s)
 {
     if (s->lost_ns == 0) s->lost_ns = clock_ns();
+    for (int i = 0; i < s->agent->count; i++)
+        atomic_store(&s->agent->board->pages[i].carried[s->number], -1);
     wire_close(&s->wire);
     memset(s->sent, 0, (size_t)s->agent->count * sizeof *s->sent);
     s->next_try_ns = clock_ns() + (int64_t)AGAIN_MS * 1000000;
@@ -228,19 +232,20 @@ static void part(struct sender *s)
 
 static void keep_partner(struct sender *s)
 {
-    struct courier *c = s->agent->courier;
+    _Atomic int *carries = &s->agent->board->carries[s->number];
     char address[DOOR_ADDRESS_BYTES];
 
-    if (atomic_load(&c->turn) != s->turn) {
-        s->turn = atomic_load(&c->turn);
+    if (atomic_load(&s->link->turn) != s->turn) {
+        s->turn = atomic_load(&s->link->turn);
         part(s);
         s->next_try_ns = 0;
+        atomic_store(&s->link->seen, s->turn);
     }
-    memcpy(address, c->partner.address, sizeof address);
+    memcpy(address, s->link->partner.address, sizeof address);
     address[sizeof address - 1] = '\0';
     if (address[0] == '\0' || (s->lost_ns != 0 && clock_ns() - s->lost_ns >
                                    (int64_t)LOST_MS * 1000000))
-        atomic_store(&s->agent->board->carries, 0);
+        atomic_store(carries, 0);
     if (s->wire.descriptor >= 0 || address[0] == '\0' ||
         clock_ns() < s->next_try_ns)
         return;
@@ -250,7 +255,7 @@ static void keep_partner(struct sender *s)
         return;
     }
     s->lost_ns = 0;
-    atomic_store(&s->agent->board->carries, 1);
+    atomic_store(carries, 1);
 }
 
 static void send_for_ever(struct agent *agent)
@@ -259,11 +264,12 @@ static void send_for_ever(struct agent *agent)
     static uint64_t sent[PLACES_MOST + PLACES_EXTRA],
         order[PLACES_MOST + PLACES_EXTRA];
     struct sender s = {.agent = agent, .wire.descriptor = -1, .sent = sent,
-                       .order = order};
+                       .order = order, .number = agent->link,
+                       .link = &agent->courier->links[agent->link]};
     const pid_t parent = getppid();
 
     while (getppid() == parent) {
-        do_moves(&s);
+        if (s.number == 0) do_moves(&s);
         keep_partner(&s);
         for (int i = 0; i < agent->count && s.wire.descriptor >= 0; i++)
             if (carry(&s, i) != OK) {
@@ -423,12 +429,19 @@ static status start(struct agent *agent, pid_t *process, const char *name,
     return OK;
 }
 
+static bool is_needed(const struct agent *agent, int index)
+{
+    return index == 0 || index == PARTNERS_MOST ||
+           agent->courier->links[index].partner.address[0] != '\0';
+}
+
 static status start_one(struct agent *agent, int index, bool *child)
 {
-    return index == 0
-               ? start(agent, &agent->couriers[0], "lockstep:sends",
+    agent->link = index;
+    return index < PARTNERS_MOST
+               ? start(agent, &agent->couriers[index], "lockstep:sends",
                        send_for_ever, child)
-               : start(agent, &agent->couriers[1], "lockstep:keeps",
+               : start(agent, &agent->couriers[index], "lockstep:keeps",
                        receive_for_ever, child);
 }
 
@@ -441,7 +454,8 @@ status courier_start(struct agent *agent, bool *child)
     if (mapped == MAP_FAILED)
         FAIL(ERR_MEMORY, "no shared memory: %s", strerror(errno));
     agent->courier = mapped;
-    for (int i = 0; i < 2 && !*child; i++) TRY(start_one(agent, i, child));
+    for (int i = 0; i <= PARTNERS_MOST && !*child; i++)
+        if (is_needed(agent, i)) TRY(start_one(agent, i, child));
     return OK;
 }
 
@@ -452,20 +466,23 @@ static void see_end(struct agent *agent, int index)
             agent->couriers[index])
         return;
     agent->couriers[index] = 0;
-    if (index == 0) atomic_store(&agent->board->carries, 0);
+    if (index < PARTNERS_MOST)
+        atomic_store(&agent->board->carries[index], 0);
     fprintf(stderr, "agent     %s: the process that %s copies has ended; it "
-            "is started again\n", agent->name, index == 0 ? "sends" : "keeps");
+            "is started again\n", agent->name,
+            index < PARTNERS_MOST ? "sends" : "keeps");
 }
 
 bool courier_look(struct agent *agent)
 {
     bool child = false;
 
-    for (int i = 0; i < 2 && !child; i++) {
+    for (int i = 0; i <= PARTNERS_MOST && !child; i++) {
         see_end(agent, i);
-        if (agent->couriers[i] > 0 || clock_ns() < agent->courier_next_ns)
+        if (agent->couriers[i] > 0 || !is_needed(agent, i) ||
+            clock_ns() < agent->courier_next_ns[i])
             continue;
-        agent->courier_next_ns = clock_ns() + (int64_t)START_MS * 1000000;
+        agent->courier_next_ns[i] = clock_ns() + (int64_t)START_MS * 1000000;
         if (start_one(agent, i, &child) != OK) status_clear();
     }
     return child;
@@ -473,7 +490,7 @@ bool courier_look(struct agent *agent)
 
 void courier_stop(struct agent *agent)
 {
-    for (int i = 0; i < 2; i++)
+    for (int i = 0; i <= PARTNERS_MOST; i++)
         if (agent->couriers[i] > 0) {
             kill(agent->couriers[i], SIGKILL);
             waitpid(agent->couriers[i], NULL, 0);
@@ -483,15 +500,47 @@ void courier_stop(struct agent *agent)
     agent->courier = NULL;
 }
 
-void courier_partner(struct agent *agent, const struct node_beat *partner)
+void courier_partners(struct agent *agent, const struct node_beat *beat)
 {
-    struct courier *c = agent->courier;
-    struct node_beat named = *partner;
+    int partners = 0;
 
-    named.echo_ns = 0; /* differs in each beat, and names nobody */
-    if (memcmp(&c->partner, &named, sizeof named) == 0) return;
-    c->partner = named;
-    atomic_fetch_add(&c->turn, 1);
+    for (int i = 0; i < PARTNERS_MOST; i++) {
+        struct courier_link *link = &agent->courier->links[i];
+        const struct node_partner *named = &beat->partners[i];
+
+        partners += named->address[0] != '\0';
+        if (memcmp(&link->partner, named, sizeof *named) == 0) continue;
+        link->partner = *named;
+        atomic_fetch_add(&link->turn, 1);
+    }
+    atomic_store(&agent->board->partners, partners);
+}
+
+/* A new partner counts once its sender has begun anew. */
+static bool is_held(const struct agent *agent, int number)
+{
+    const struct courier_link *link = &agent->courier->links[number];
+    bool busy = false;
+
+    if (link->partner.address[0] == '\0' ||
+        atomic_load(&link->seen) != atomic_load(&link->turn))
+        return false;
+    for (int i = 0; i < agent->count; i++) {
+        if (!place_is_busy(&agent->places[i])) continue;
+        busy = true;
+        if (atomic_load(&agent->board->pages[i].carried[number]) <= 0)
+            return false;
+    }
+    return busy;
+}
+
+uint32_t courier_held(const struct agent *agent)
+{
+    uint32_t held = 0;
+
+    for (int i = 0; i < PARTNERS_MOST; i++)
+        held |= (uint32_t)is_held(agent, i) << i;
+    return held;
 }
 
 void courier_stores(struct agent *agent, const struct node_stores *stores)

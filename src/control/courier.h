@@ -3,13 +3,14 @@
  * agent*.c.
  *
  *   rank      copies its state into its node's memory after a step
- *   sender    a process of the agent: sends the copy to the partner node
+ *   sender    a process of the agent: sends the copy to a partner node
  *   receiver  a process of that agent: writes it at the same place, compares
  *             checksums, answers
  *   rank      waits for the answer before the last reduction of the next step
  *
- * Two processes, so that neither long messages nor a partner that does not read
- * keep the agent from its work, and none of its forks copies a thread. */
+ * Processes of their own, one for each partner and one that receives, so that
+ * neither long messages nor a partner that does not read keep the agent or
+ * another partner from its work, and none of its forks copies a thread. */
 #ifndef LOCKSTEP_CONTROL_COURIER_H
 #define LOCKSTEP_CONTROL_COURIER_H
 
@@ -20,8 +21,11 @@ enum { MOVES_MOST = 64 };
 
 /* Shared by the agent and its couriers. */
 struct courier {
-    _Atomic uint64_t turn;      /* raised when the partner changes */
-    struct node_beat partner;
+    struct courier_link {
+        _Atomic uint64_t turn;  /* raised when the partner changes */
+        _Atomic uint64_t seen;  /* by the sender */
+        struct node_partner partner;
+    } links[PARTNERS_MOST];
     _Atomic uint64_t move_asked, move_done;
     struct courier_move {
         struct node_move what;
@@ -34,14 +38,17 @@ struct courier {
     _Atomic int ranks;
 };
 
-/* Starts both; in one of them, returns with *child when it shall end. */
+/* Starts those that are needed; in one of them, returns with *child when it
+ * shall end. */
 status courier_start(struct agent *agent, bool *child);
 void courier_stop(struct agent *agent);
 /* One that has ended is started again, until then ranks do not wait for it. In
  * it, returns true when it shall end. */
 bool courier_look(struct agent *agent);
-/* The supervisor names the partner. */
-void courier_partner(struct agent *agent, const struct node_beat *partner);
+/* The supervisor names the partners. */
+void courier_partners(struct agent *agent, const struct node_beat *beat);
+/* node_report.held */
+uint32_t courier_held(const struct agent *agent);
 void courier_move(struct agent *agent, const struct node_move *what);
 /* Where the node keeps files that others may read. */
 void courier_stores(struct agent *agent, const struct node_stores *stores);

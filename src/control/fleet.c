@@ -20,16 +20,17 @@ static const struct crew_far far_calls;
 /* ---- opening ---- */
 
 status fleet_open(struct fleet *fleet, const char *listen,
-                  const struct token *token, int most)
+                  const struct token *token, int most, int replicas)
 {
-    *fleet = (struct fleet){.token = *token, .most = most};
+    *fleet = (struct fleet){.token = *token, .most = most,
+                            .replicas = replicas};
     for (int i = 0; i < NEWCOMERS; i++) fleet->newcomers[i].descriptor = -1;
     TRY(memory_take((size_t)most, sizeof *fleet->at, (void **)&fleet->at));
     TRY(memory_take((size_t)most, sizeof *fleet->home,
                     (void **)&fleet->home));
     for (int i = 0; i < most; i++) {
         fleet->at[i] = (struct rank_seat){.node = -1};
-        fleet->home[i] = -1;
+        fleet_settle(fleet, i, -1);
     }
     fleet->far = far_calls;
     fleet->far.fleet = fleet;
@@ -109,6 +110,8 @@ static void mirror(struct board_page *page, const struct slot_report *r,
     atomic_store(&page->from_step, r->from_step);
     atomic_store(&page->planned_ns, r->planned_ns);
     atomic_store(&page->met_ppm, r->met_ppm);
+    atomic_store(&page->copied, r->copied);
+    atomic_store(&page->carried[0], r->carried);
     atomic_store(&page->step_most_ns, r->step_most_ns);
     atomic_store(&page->source, r->source);
     atomic_store(&page->result, r->result);
@@ -175,9 +178,7 @@ static void lose(struct fleet *fleet, int index, const char *why)
         snprintf(m->why, sizeof m->why, "was lost with node %.30s: %.40s",
                  node->name, why);
     }
-    for (int i = 0; i < fleet->most; i++)
-        if (fleet->home[i] == index)
-            fleet->home[i] = fleet_copies_of(fleet, index);
+    fleet_homeless(fleet, index);
     node->lost_ns = clock_ns();
     fleet->losses++;
     node->silent_ns = last_life_ns(node, why);
@@ -230,6 +231,7 @@ static void take_report(struct fleet *fleet, int index, const char *bytes,
     node->reported = true;
     node->heard_ns = clock_ns();
     node->echo_ns = head->now_ns;
+    fleet_held(fleet, index, head->turn, head->held);
     for (int i = 0; i < places; i++) {
         int rank;
 
@@ -256,7 +258,7 @@ static void see_move(struct fleet *fleet, int index,
 
     if (rank < 0 || rank >= fleet->crew->size || fleet->at[rank].node < 0)
         return;
-    fleet->moved += fleet->home[rank] == index &&
+    fleet->moved += fleet->home[rank].node == index &&
                     strncmp(fleet->nodes[fleet->at[rank].node].name,
                             moved->name, sizeof moved->name) == 0;
 }
@@ -313,8 +315,8 @@ static struct node *node_for(struct fleet *fleet,
     if (node != NULL) return node;
     if (fleet->count == NODES_MOST) return NULL;
     node = &fleet->nodes[fleet->count];
-    *node = (struct node){.wire.descriptor = -1, .partner = -1,
-                           .before = -1};
+    *node = (struct node){.wire.descriptor = -1};
+    fleet_unpaired(node);
     if (memory_take((size_t)hello->places, sizeof *node->seats,
                     (void **)&node->seats) != OK) {
         status_clear();
@@ -426,22 +428,32 @@ static int far_polls(void *argument, struct pollfd *polls)
     return used;
 }
 
+static void name_partners(const struct fleet *fleet, const struct node *node,
+                          struct node_beat *said)
+{
+    for (int i = 0; i < PARTNERS_MOST; i++) {
+        const struct node *partner = node->partners[i] >= 0
+            ? &fleet->nodes[node->partners[i]] : NULL;
+        struct node_partner *named = &said->partners[i];
+
+        if (partner == NULL || partner->wire.descriptor < 0) continue;
+        memcpy(named->name, partner->name, sizeof named->name);
+        memcpy(named->address, partner->address, sizeof named->address);
+    }
+}
+
 static void beat(struct fleet *fleet)
 {
     if (clock_ns() - fleet->beat_ns < (int64_t)NODE_BEAT_MS * 1000000) return;
     fleet->beat_ns = clock_ns();
     for (int i = 0; i < fleet->count; i++) {
         struct node *node = &fleet->nodes[i];
-        const struct node *partner = node->partner >= 0
-                                         ? &fleet->nodes[node->partner] : NULL;
-        struct node_beat said = {.echo_ns = node->unfenced ? 0
+        struct node_beat said = {.turn = node->turn,
+                                 .echo_ns = node->unfenced ? 0
                                                            : node->echo_ns};
 
         if (node->wire.descriptor < 0) continue;
-        if (partner != NULL && partner->wire.descriptor >= 0) {
-            memcpy(said.partner, partner->name, sizeof said.partner);
-            memcpy(said.address, partner->address, sizeof said.address);
-        }
+        name_partners(fleet, node, &said);
         if (wire_put(&node->wire, WIRE_BEAT, &said, sizeof said) == OK)
             continue;
         status_clear();

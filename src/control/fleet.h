@@ -25,10 +25,10 @@ struct node {
     char name[NODE_NAME_BYTES], address[DOOR_ADDRESS_BYTES];
     int slots, places;
     int failures;          /* times that it was lost with ranks */
-    int partner;           /* node that keeps copies of its ranks; -1: none */
-    int keeps;             /* of fleet_pair */
-    int before;            /* its partner before this one; -1: none */
-    int64_t paired_ns;     /* when it got this one */
+    int group;             /* of nodes that keep copies for each other; -1 */
+    int partners[PARTNERS_MOST]; /* keep copies of its ranks; -1: none does */
+    int holders[PARTNERS_MOST];  /* have such copies, as it said last; -1 */
+    uint64_t turn;         /* raised when the partners change */
     bool here;             /* its loss has not been told */
     bool reported;
     bool wrong;            /* it computes wrong numbers: never used again */
@@ -45,6 +45,10 @@ struct node {
 /* order 0: none now; last: the one before. */
 struct rank_seat { int node, place; uint64_t order, last; };
 
+/* Where copies of a rank are; -1: unknown. others: where they are, too, once
+ * its own node is lost. */
+struct rank_home { int node, others[PARTNERS_MOST]; bool lost; };
+
 struct fleet {
     struct crew *crew;     /* borrowed, with board */
     struct board *board;
@@ -55,20 +59,21 @@ struct fleet {
     struct node nodes[NODES_MOST];
     int count;
     struct rank_seat *at;  /* owned, [most]: of the generation's ranks */
-    int *home;             /* owned, [most]: node where copies of the rank are;
-                            * -1: unknown */
+    struct rank_home *home; /* owned, [most] */
     int most;
+    int replicas;          /* nodes with copies of a rank, its own included */
     uint64_t last_order;
     int moved;             /* answers to fleet_move */
     int losses;            /* of nodes, so far */
     char survives[256];    /* as it was told last */
+    bool paired;           /* partners have changed since */
     int64_t beat_ns;
     bool adopts;           /* ranks of another supervisor are left alone */
     struct node_stores stores; /* where nodes keep shards; "": they do not */
 };
 
 status fleet_open(struct fleet *fleet, const char *listen,
-                  const struct token *token, int most);
+                  const struct token *token, int most, int replicas);
 void fleet_close(struct fleet *fleet); /* zeroed: allowed */
 /* Tells all agents that the run is over. */
 void fleet_end(struct fleet *fleet);
@@ -97,14 +102,20 @@ void fleet_blame(struct fleet *fleet, int rank);
 void fleet_quarantine(struct fleet *fleet, int rank);
 
 /* fleet_copies.c */
-/* The node where copies of that node's ranks are; -1: none has them. */
-int fleet_copies_of(const struct fleet *fleet, int index);
+/* A node whose group and partners are still to be found. */
+void fleet_unpaired(struct node *node);
+/* The agent says which of its partners have copies of its ranks. */
+void fleet_held(struct fleet *fleet, int index, uint64_t turn, uint32_t held);
+/* The rank's copies are on that node, and where those of its ranks are. */
+void fleet_settle(struct fleet *fleet, int rank, int node);
+/* The node is lost: its ranks' copies are elsewhere, or nowhere. */
+void fleet_homeless(struct fleet *fleet, int index);
 /* Decides who keeps copies for whom, whenever a node came or went. */
 void fleet_pair(struct fleet *fleet);
 /* Copies of ranks that were seated elsewhere are brought there. */
 void fleet_move(struct fleet *fleet);
-/* "survives any one node and 2 of the 3 pairs of two; not a+b"; "" for one
- * node. */
+/* "copies on 4 nodes: any one may be lost; of two at once 4 of 6 pairs, not a
+ * and b, c and d"; "" for one node. */
 void fleet_survives(const struct fleet *fleet, char out[256]);
 
 #endif

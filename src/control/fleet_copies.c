@@ -5,92 +5,181 @@
 #include "base/clock.h"
 #include "control/fleet.h"
 
-enum {
-    MOVE_MS = 30000,
-    TOGETHER_MS = 100 /* losses that come together are told one by one */
-};
-
-/* ---- partners ---- */
+enum { MOVE_MS = 30000 };
 
 static bool is_here(const struct node *node)
 {
     return node->wire.descriptor >= 0;
 }
 
-static bool is_paired(const struct fleet *fleet, int node)
-{
-    const int partner = fleet->nodes[node].partner;
+/* ---- where copies are ---- */
 
-    return partner >= 0 && is_here(&fleet->nodes[partner]) &&
-           fleet->nodes[partner].partner == node;
+void fleet_unpaired(struct node *node)
+{
+    node->group = -1;
+    for (int i = 0; i < PARTNERS_MOST; i++)
+        node->partners[i] = node->holders[i] = -1;
 }
 
-/* The last node of an odd number joins a pair: a keeps for b, b for c, c for
- * a. */
-static void make_three(struct fleet *fleet, int odd)
+void fleet_settle(struct fleet *fleet, int rank, int node)
 {
-    for (int a = 0; a < fleet->count; a++) {
-        const int b = fleet->nodes[a].partner;
+    struct rank_home *home = &fleet->home[rank];
 
-        if (a == odd || !is_here(&fleet->nodes[a]) || !is_paired(fleet, a))
-            continue;
-        fleet->nodes[b].partner = odd;
-        fleet->nodes[odd].partner = a;
-        return;
-    }
+    *home = (struct rank_home){.node = node};
+    for (int i = 0; i < PARTNERS_MOST; i++) home->others[i] = -1;
 }
 
 /* Nodes that are lost together are told one after the other. The first loss may
- * give the second node a new partner, which has no copies yet; the one before
- * still has them. */
-int fleet_copies_of(const struct fleet *fleet, int index)
+ * give the second node another partner, which has no copies until its agent
+ * says so. */
+void fleet_held(struct fleet *fleet, int index, uint64_t turn, uint32_t held)
 {
-    const struct node *node = &fleet->nodes[index];
+    struct node *node = &fleet->nodes[index];
+    int now[PARTNERS_MOST], count = 0;
+    bool all = true;
 
-    return node->before >= 0 && is_here(&fleet->nodes[node->before]) &&
-                   clock_ns() - node->paired_ns <
-                       (int64_t)TOGETHER_MS * 1000000
-               ? node->before : node->partner;
+    if (turn != node->turn) return;
+    for (int i = 0; i < PARTNERS_MOST; i++) {
+        const bool has = (held >> i & 1) != 0 && node->partners[i] >= 0;
+
+        if (has) now[count++] = node->partners[i];
+        all = all && (has || node->partners[i] < 0);
+    }
+    if (count == 0) return;
+    for (int i = 0; i < PARTNERS_MOST && !all && count < PARTNERS_MOST; i++)
+        if (node->holders[i] >= 0 && node->holders[i] != now[0])
+            now[count++] = node->holders[i];
+    for (int i = 0; i < PARTNERS_MOST; i++)
+        node->holders[i] = i < count ? now[i] : -1;
 }
 
-static void note_partners(struct fleet *fleet, const int *before)
+void fleet_homeless(struct fleet *fleet, int index)
 {
+    for (int rank = 0; rank < fleet->most; rank++) {
+        struct rank_home *home = &fleet->home[rank];
+
+        if (home->node != index) continue;
+        if (!home->lost)
+            memcpy(home->others, fleet->nodes[index].holders,
+                   sizeof home->others);
+        home->lost = true;
+        home->node = -1;
+        for (int i = 0; i < PARTNERS_MOST && home->node < 0; i++)
+            if (home->others[i] >= 0 &&
+                is_here(&fleet->nodes[home->others[i]]))
+                home->node = home->others[i];
+    }
+}
+
+/* ---- partners ---- */
+
+/* Groups of as many nodes as there are copies, all of them here, stand. */
+static void break_groups(struct fleet *fleet)
+{
+    int here[NODES_MOST] = {0}, all[NODES_MOST] = {0};
+
+    for (int i = 0; i < fleet->count; i++) {
+        const struct node *node = &fleet->nodes[i];
+
+        if (node->group < 0) continue;
+        all[node->group]++;
+        here[node->group] += is_here(node);
+    }
+    for (int i = 0; i < fleet->count; i++) {
+        struct node *node = &fleet->nodes[i];
+
+        if (node->group >= 0 && (here[node->group] != fleet->replicas ||
+                                 all[node->group] != fleet->replicas))
+            node->group = -1;
+    }
+}
+
+static bool is_loose(const struct node *node)
+{
+    return is_here(node) && node->group < 0;
+}
+
+/* Nodes without a group, those that had one together beside each other. */
+static int find_loose(const struct fleet *fleet, const int *before,
+                      int loose[NODES_MOST])
+{
+    int count = 0;
+
+    for (int group = 0; group < fleet->count; group++)
+        for (int i = 0; i < fleet->count; i++)
+            if (is_loose(&fleet->nodes[i]) && before[i] == group)
+                loose[count++] = i;
     for (int i = 0; i < fleet->count; i++)
-        if (fleet->nodes[i].partner != before[i]) {
-            fleet->nodes[i].before = before[i];
-            fleet->nodes[i].paired_ns = clock_ns();
-        }
+        if (is_loose(&fleet->nodes[i]) && before[i] < 0) loose[count++] = i;
+    return count;
 }
 
-/* Pairs of nodes keep copies for each other: of all ways to keep one more copy
- * this one survives the most losses of two nodes. Pairs that stand stay. */
+static int free_group(const struct fleet *fleet)
+{
+    for (int group = 0;; group++) {
+        bool used = false;
+
+        for (int i = 0; i < fleet->count; i++)
+            used = used || fleet->nodes[i].group == group;
+        if (!used) return group;
+    }
+}
+
+/* Those that are left over join the group that was made last, or one that
+ * stands. */
+static void make_groups(struct fleet *fleet, const int *loose, int count)
+{
+    int group = -1, done = 0;
+
+    for (int i = 0; i < fleet->count; i++)
+        if (fleet->nodes[i].group > group) group = fleet->nodes[i].group;
+    while (count - done >= fleet->replicas) {
+        group = free_group(fleet);
+        for (int i = 0; i < fleet->replicas; i++)
+            fleet->nodes[loose[done++]].group = group;
+    }
+    if (group < 0) group = 0;
+    while (done < count) fleet->nodes[loose[done++]].group = group;
+}
+
+/* Each keeps copies of those before it in the circle of its group. */
+static void find_partners(const struct fleet *fleet, int index,
+                          int partners[PARTNERS_MOST])
+{
+    int found = 0;
+
+    for (int i = 0; i < PARTNERS_MOST; i++) partners[i] = -1;
+    if (!is_here(&fleet->nodes[index])) return;
+    for (int i = 1; i < fleet->count && found < fleet->replicas - 1; i++) {
+        const int next = (index + i) % fleet->count;
+
+        if (is_here(&fleet->nodes[next]) &&
+            fleet->nodes[next].group == fleet->nodes[index].group)
+            partners[found++] = next;
+    }
+}
+
+/* Groups of nodes keep copies for each other: of all ways to keep as many
+ * copies this one survives the most losses (Wang et al. 2023, "GEMINI", 5.1).
+ * Groups that stand stay. */
 void fleet_pair(struct fleet *fleet)
 {
-    int before[NODES_MOST], odd = -1;
+    int before[NODES_MOST], loose[NODES_MOST], partners[PARTNERS_MOST];
 
-    for (int i = 0; i < fleet->count; i++)
-        before[i] = fleet->nodes[i].partner;
-    for (int i = 0; i < fleet->count; i++)
-        if (!is_here(&fleet->nodes[i]) || !is_paired(fleet, i))
-            fleet->nodes[i].keeps = -1;
-        else
-            fleet->nodes[i].keeps = fleet->nodes[i].partner;
-    for (int i = 0; i < fleet->count; i++)
-        fleet->nodes[i].partner = fleet->nodes[i].keeps;
+    for (int i = 0; i < fleet->count; i++) before[i] = fleet->nodes[i].group;
+    break_groups(fleet);
+    make_groups(fleet, loose, find_loose(fleet, before, loose));
     for (int i = 0; i < fleet->count; i++) {
-        if (!is_here(&fleet->nodes[i]) || fleet->nodes[i].partner >= 0)
-            continue;
-        if (odd < 0) {
-            odd = i;
-            continue;
-        }
-        fleet->nodes[i].partner = odd;
-        fleet->nodes[odd].partner = i;
-        odd = -1;
+        struct node *node = &fleet->nodes[i];
+
+        if (!is_here(node)) node->group = -1;
+        find_partners(fleet, i, partners);
+        if (memcmp(node->partners, partners, sizeof partners) == 0) continue;
+        memcpy(node->partners, partners, sizeof partners);
+        node->turn++;
     }
-    if (odd >= 0) make_three(fleet, odd);
-    note_partners(fleet, before);
     fleet->beat_ns = 0; /* they are told at once */
+    fleet->paired = true;
 }
 
 /* ---- moves ---- */
@@ -102,7 +191,7 @@ static int ask_moves(struct fleet *fleet)
     int asked = 0;
 
     for (int i = 0; i < fleet->crew->size; i++) {
-        const int home = fleet->home[i], to = fleet->at[i].node;
+        const int home = fleet->home[i].node, to = fleet->at[i].node;
         struct node_move said = {.rank = i};
 
         if (home < 0 || home == to || !is_here(&fleet->nodes[home])) continue;
@@ -141,40 +230,84 @@ void fleet_move(struct fleet *fleet)
 
 /* ---- what is survived ---- */
 
-/* Whether every node has copies on one that is left. */
-static bool survives_both(const struct fleet *fleet, int a, int b)
+/* Sets of nodes that are lost at once. */
+struct losses {
+    int at_once, sets, survived;
+    char lost[128];        /* sets that are not survived, as far as they fit */
+    bool cut;
+};
+
+/* Whether every node of the set has copies on one that is left. */
+static bool is_survived(const struct fleet *fleet, const int *set, int count)
 {
-    return fleet->nodes[a].partner != b && fleet->nodes[b].partner != a;
+    for (int i = 0; i < count; i++) {
+        const int *partners = fleet->nodes[set[i]].partners;
+        bool whole = false;
+
+        for (int j = 0; j < PARTNERS_MOST; j++) {
+            bool left = partners[j] >= 0;
+
+            for (int k = 0; k < count; k++)
+                left = left && partners[j] != set[k];
+            whole = whole || left;
+        }
+        if (!whole) return false;
+    }
+    return true;
+}
+
+static void count_set(const struct fleet *fleet, const int *set,
+                      struct losses *out)
+{
+    const size_t room = sizeof out->lost;
+    size_t at = strlen(out->lost);
+
+    out->sets++;
+    if (is_survived(fleet, set, out->at_once)) {
+        out->survived++;
+        return;
+    }
+    out->cut = out->cut || at >= 80;
+    if (at >= 80) return;
+    for (int i = 0; i < out->at_once && at < room; i++)
+        at += (size_t)snprintf(out->lost + at, room - at, "%s%.20s",
+                               i > 0 ? " and " : at > 0 ? ", " : "",
+                               fleet->nodes[set[i]].name);
+}
+
+/* Every set of `at_once` nodes that are here. */
+static void count_losses(const struct fleet *fleet, struct losses *out)
+{
+    int set[PARTNERS_MOST + 1], used = 0, next = 0;
+
+    while (used >= 0) {
+        while (next < fleet->count && !is_here(&fleet->nodes[next])) next++;
+        if (next == fleet->count) { /* the one before has had all behind it */
+            if (--used >= 0) next = set[used] + 1;
+            continue;
+        }
+        set[used] = next++;
+        if (used + 1 < out->at_once) used++;
+        else count_set(fleet, set, out);
+    }
 }
 
 void fleet_survives(const struct fleet *fleet, char out[256])
 {
+    static const char *const numbers[] = {"no node", "one", "two", "three"};
     const int here = fleet_nodes(fleet);
-    int pairs = 0, lived = 0;
+    const int safe = (here < fleet->replicas ? here : fleet->replicas) - 1;
+    struct losses losses = {.at_once = safe + 1};
     size_t used;
-    bool cut = false;
-    char lost[128] = "";
 
     out[0] = '\0';
-    if (here < 2) return;
-    for (int a = 0; a < fleet->count; a++)
-        for (int b = a + 1; b < fleet->count; b++) {
-            const size_t at = strlen(lost);
-
-            if (!is_here(&fleet->nodes[a]) || !is_here(&fleet->nodes[b]))
-                continue;
-            pairs++;
-            if (survives_both(fleet, a, b)) lived++;
-            else if (at < 80)
-                snprintf(lost + at, sizeof lost - at, "%s%.20s and %.20s",
-                         at > 0 ? ", " : "", fleet->nodes[a].name,
-                         fleet->nodes[b].name);
-            else cut = true;
-        }
-    used = (size_t)snprintf(out, 256, "copies on %d nodes: any one may be "
-                            "lost; of two at once %d of %d pairs", here, lived,
-                            pairs);
-    if (lost[0] != '\0' && used < 256)
-        snprintf(out + used, 256 - used, ", not %s%s", lost,
-                 cut ? " ..." : "");
+    if (here < 2 || safe < 1) return;
+    count_losses(fleet, &losses);
+    used = (size_t)snprintf(out, 256, "copies on %d nodes: any %s may be "
+                            "lost; of %s at once %d of %d %s", here,
+                            numbers[safe], numbers[safe + 1], losses.survived,
+                            losses.sets, safe == 1 ? "pairs" : "sets");
+    if (losses.lost[0] != '\0' && used < 256)
+        snprintf(out + used, 256 - used, ", not %s%s", losses.lost,
+                 losses.cut ? " ..." : "");
 }

@@ -153,7 +153,7 @@ static bool stay(struct fleet *fleet, int rank)
 
 static bool sit(struct fleet *fleet, int rank, bool crowded)
 {
-    if (take_place(fleet, rank, fleet->home[rank], crowded)) return true;
+    if (take_place(fleet, rank, fleet->home[rank].node, crowded)) return true;
     for (int i = 0; i < fleet->count; i++)
         if (take_place(fleet, rank, i, false)) return true;
     for (int i = 0; i < fleet->count && crowded; i++)
@@ -212,7 +212,7 @@ status fleet_order(struct fleet *fleet, int rank, struct order *order)
     *m = (struct crew_member){.far = true, .lives = true, .descriptor = -1};
     m->process = (pid_t)fleet->nodes[at->node].seats[at->place].report.process;
     m->began = fleet->nodes[at->node].seats[at->place].report.began;
-    fleet->home[rank] = at->node;
+    fleet_settle(fleet, rank, at->node);
     if (wire_put(&fleet->nodes[at->node].wire, WIRE_ORDER, order,
                  sizeof *order) == OK)
         return OK;
@@ -242,7 +242,7 @@ void fleet_believe(struct fleet *fleet, int rank, const char *name, int place,
         const struct slot_report *r = &fleet->nodes[at->node]
                                            .seats[at->place].report;
 
-        fleet->home[rank] = at->node;
+        fleet_settle(fleet, rank, at->node);
         m->process = (pid_t)r->process;
         m->began = r->began;
     }

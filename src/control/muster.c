@@ -71,7 +71,7 @@ status muster(const struct muster *how)
     int file = -1;
     status result;
 
-    TRY_GOTO(done, result, fleet_open(&fleet, how->listen, how->token, 1));
+    TRY_GOTO(done, result, fleet_open(&fleet, how->listen, how->token, 1, 1));
     TRY_GOTO(done, result, board_make(&board, 1, &file));
     crew = (struct crew){.size = 0};
     fleet.crew = &crew;

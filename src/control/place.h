@@ -58,10 +58,15 @@ struct order {
     char text[ORDER_BYTES]; /* words, each with its zero byte */
 };
 
+/* A node that keeps copies of this one's ranks; "": none does. */
+struct node_partner {
+    char name[NODE_NAME_BYTES], address[DOOR_ADDRESS_BYTES];
+};
+
 struct node_beat {
     int64_t echo_ns;      /* now_ns of the newest report: lease.h */
-    char partner[NODE_NAME_BYTES];   /* node that keeps copies of this one's */
-    char address[DOOR_ADDRESS_BYTES]; /* ranks; "": none does */
+    uint64_t turn;        /* raised when the partners change */
+    struct node_partner partners[PARTNERS_MOST];
 };
 
 /* Both absolute, or below the folder where the supervisor was started. */
@@ -77,7 +82,9 @@ struct node_move {
 
 struct node_report {
     int64_t now_ns;       /* the node's clock */
-    int32_t places, zero; /* reports that follow */
+    int32_t places;       /* reports that follow */
+    uint32_t held;        /* a bit for each partner that has a copy of every */
+    uint64_t turn;        /* rank of the node; of the beat that named them */
 };
 
 struct slot_report {
@@ -89,14 +96,14 @@ struct slot_report {
     int32_t ended, state; /* as waitpid tells it; as ps prints it */
     int32_t phase, source, result, verdict;
     int64_t step, step_ns, step_most_ns, from_step, planned_ns,
-        met_ppm;
+        met_ppm, copied, carried; /* carried: to every partner; 0: none */
     uint64_t beats, calls;
     char sentence[BOARD_SENTENCE_BYTES];
     struct flight_entry last[REPORT_ENTRIES];
 };
 
 _Static_assert(sizeof(struct slot_report) ==
-                   15 * sizeof(int64_t) + 10 * sizeof(int32_t) +
+                   17 * sizeof(int64_t) + 10 * sizeof(int32_t) +
                        BOARD_SENTENCE_BYTES +
                        REPORT_ENTRIES * sizeof(struct flight_entry),
                "a record has no holes");

@@ -110,6 +110,9 @@ static status read_report(struct run_report *r, const char *run)
             start = line;
             r->result = NULL;
         }
+        if (is_event(line, "copies"))
+            TRY(json_get_string_or(line, "journal.jsonl", "survives", "",
+                                   &r->survives));
         r->incidents += is_event(line, "incident");
         if (is_event(line, "recovered")) /* from all so far */
             r->recovered = r->incidents;
@@ -137,12 +140,27 @@ status run_report_read(struct run_report *report, const char *run)
 {
     status result;
 
-    *report = (struct run_report){.step = 0};
+    *report = (struct run_report){.survives = ""};
     arena_init(&report->arena, "journal", 0);
     result = read_report(report, run);
     if (result == OK) return OK;
     run_report_free(report);
     return status_pass(result, __FILE__, __LINE__);
+}
+
+void run_report_copies(const struct run_report *report, int64_t *own,
+                       int64_t *other)
+{
+    *own = *other = report->board != NULL && report->ranks > 0 ? INT64_MAX : 0;
+    for (int i = 0; report->board != NULL && i < report->ranks; i++) {
+        const struct board_page *page = &report->board->pages[i];
+        const int64_t copied = atomic_load(&page->copied);
+        const int64_t carried = report->agents
+                                    ? atomic_load(&page->carried[0]) : 0;
+
+        if (copied < *own) *own = copied;
+        if (carried < *other) *other = carried;
+    }
 }
 
 void run_report_free(struct run_report *report)

@@ -31,6 +31,7 @@ struct run_report {
     int ranks;
     bool agents;               /* ranks are on nodes of agents */
     const char *layout;        /* of the generation; "": as the run says */
+    const char *survives;      /* fleet_survives(), as it was told last; "" */
     struct { int64_t process, began; bool lives; const char *node; }
         *rank;                 /* [ranks] */
 };
@@ -38,6 +39,10 @@ struct run_report {
 /* ERR_MISSING: the run was never supervised. */
 status run_report_read(struct run_report *report, const char *run);
 void run_report_free(struct run_report *report);
+/* Steps of the newest copies in memory that all ranks have, and that all other
+ * nodes have which keep copies; 0: none, or nobody can say. */
+void run_report_copies(const struct run_report *report, int64_t *own,
+                       int64_t *other);
 const char *run_state_name(enum run_state state); /* "runs" */
 
 #endif

@@ -427,7 +427,8 @@ static status open_crew(struct supervisor *s)
 
     if (s->fleet == NULL)
         return crew_open(&s->crew, s->how->ranks, meet, NULL);
-    TRY(fleet_open(s->fleet, s->how->listen, s->how->token, s->how->ranks));
+    TRY(fleet_open(s->fleet, s->how->listen, s->how->token, s->how->ranks,
+                   s->how->replicas));
     snprintf(meet, sizeof meet, "%s", s->fleet->door.address);
     colon = strrchr(meet, ':');
     snprintf(colon, (size_t)(meet + sizeof meet - colon), ":0");

@@ -29,6 +29,7 @@ struct supervision {
     /* Ranks of agents (control/agent.h); NULL: ranks are children. */
     const char *listen;   /* HOST:PORT */
     const struct token *token;
+    int replicas;         /* machines with copies of a rank, its own included */
     /* The command line of a rank into order->text and ->words. layout: settings
      * of the mesh, separated by spaces. */
     status (*words)(void *argument, bool again, const char *layout,

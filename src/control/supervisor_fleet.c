@@ -176,7 +176,8 @@ void generation_copies(struct supervisor *s)
     char text[256];
     struct json_writer w;
 
-    if (s->fleet == NULL) return;
+    if (s->fleet == NULL || !s->fleet->paired) return;
+    s->fleet->paired = false;
     fleet_survives(s->fleet, text);
     if (strcmp(text, s->fleet->survives) == 0) return;
     memcpy(s->fleet->survives, text, sizeof text);

@@ -85,14 +85,15 @@ static double memory_left(void)
 }
 
 /* The file of this machine has room for all ranks, at the same place for each;
- * memory is only what is written: of the ranks that are here and, where a
- * partner keeps copies, of as many more. A process of the run before may have
- * made it already. */
+ * memory is only what is written: of the ranks that are here and, where
+ * partners keep copies, of as many more for each. A process of the run before
+ * may have made it already. */
 static status make_room(const struct memory_copy *copy, int file, bool *enough)
 {
     const int ranks = team_size(copy->team), here = board_ranks_here(ranks);
     const double each = COPY_SLOTS * (double)copy->slot_bytes;
-    const double bytes = each * (here < ranks ? 2 * here : ranks);
+    const int kept = here * (1 + board_partners());
+    const double bytes = each * (kept < ranks ? kept : ranks);
     const off_t now = lseek(file, 0, SEEK_END);
     const double left = memory_left();
     char needs[32], has[32];
@@ -232,7 +233,7 @@ status memory_copy_restore(struct memory_copy *copy, int64_t step,
             atomic_store(&slot_of(copy, i)->step, -1);
     copy->carried = kept->carried != 0;
     copy->newest = step;
-    board_copied();
+    board_copied(copy->newest);
     *state = kept->state;
     *length = (size_t)kept->state_length;
     return OK;
@@ -317,7 +318,7 @@ void memory_copy_make(struct memory_copy *copy, int64_t step,
     kept->magic = copy_magic;
     atomic_store(&kept->step, step);
     copy->newest = step;
-    board_copied();
+    board_copied(step);
     /* The first two copies touch new pages. */
     if (++copy->made > COPY_SLOTS) smooth(&copy->copy_s, clock_s() - began);
     copy->last_s = clock_s();

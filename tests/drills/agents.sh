@@ -133,6 +133,18 @@ kill -9 $before
 await log.a 'sends copies has ended; it is started again'
 await log.a 'keeps copies has ended; it is started again'
 says "which losses are survived" log 'of two at once 0 of 3 pairs'
+for ((tries = 0; tries < 100; tries++)); do
+    lockstep status nodes >seen
+    grep -q 'other nodes have step [1-9]' seen && break
+    sleep 0.1
+done
+if grep -q 'all ranks have step [1-9]' seen &&
+    grep -q 'other nodes have step [1-9]' seen &&
+    grep -q 'survives .*of two at once 0 of 3 pairs' seen &&
+    lockstep status nodes --json | tr -d '\n' |
+    grep -q '"copies": {[^}]*"step": [1-9].*"step_on_other_nodes": [1-9].*"survives": "copies on 3'
+then ok "status says where copies are"
+else bad "status says where copies are" "it does not" seen; fi
 head -c 32 /dev/urandom | od -An -tx1 | tr -d ' \n' >forged
 chmod 600 forged
 expect "an agent with another token" 68 "another token" agent \

@@ -2,12 +2,22 @@
 # SPDX-License-Identifier: Apache-2.0
 # subsets.sh - of four nodes every one and every two are lost at once, one set
 # after the other, in one run: it goes on from copies in memory exactly when no
-# pair of nodes that keep copies for each other is lost with its ranks, else
+# group of nodes that keep copies for each other is lost with its ranks, else
 # from the newest checkpoint, and ends in the bytes of a run that was left alone.
+# Then the same with three copies on six nodes, some sets of one to three.
 #
-#     BUILD=build [SETS="a a+b"] tests/drills/subsets.sh
+#     BUILD=build [REPLICAS=2 NODES=4 SETS="a a+b"] tests/drills/subsets.sh
+if [ -z "${REPLICAS:-}" ]; then
+    REPLICAS=2 NODES=4 "$0" && REPLICAS=3 NODES=6 \
+        SETS="a b+c a+b+c a+d d+e+f a+d+e b+c+f b+d" exec "$0"
+    exit
+fi
 . "${0%/*}/common.sh"
 LIMIT=300
+case $REPLICAS in
+2) at_once='of two at once 4 of 6 pairs' ;;
+*) at_once='any two may be lost; of three at once 18 of 20 sets' ;;
+esac
 prepare
 sed -i 's/schedule: cosine, warmup: 3, min_lr: 3.0e-4/schedule: constant/' \
     config.yaml
@@ -49,28 +59,33 @@ steps() {
         tries=$((tries + 1))
     done
 }
-# pair_is_lost PAIRS: whether a pair "x and y" of those, of which one has ranks,
-# is in $lost
-pair_is_lost() {
-    local one other
-    while read -r one other; do
-        [[ $lost == *" $one "* && $lost == *" $other "* ]] || continue
-        [[ $homes == *" $one "* || $homes == *" $other "* ]] && return
+# group_is_lost GROUPS: whether a group "x and y" of those, of which one has
+# ranks, is in $lost
+group_is_lost() {
+    local group name all any
+    while read -r group; do
+        all=yes any=
+        for name in $group; do
+            [[ $lost == *" $name "* ]] || all=
+            [[ $homes == *" $name "* ]] && any=yes
+        done
+        [ -n "$all" ] && [ -n "$any" ] && return
     done < <(echo "$1" | sed 's/, /\n/g; s/ and / /g')
     return 1
 }
 nodes_with_ranks() {
     lockstep status nodes --json 2>/dev/null |
-        sed -n 's/.*"node": "\([a-d][0-9]*\)".*/ \1 /p' | sort -u | tr '\n' ' '
+        sed -n 's/.*"node": "\([a-f][0-9]*\)".*/ \1 /p' | sort -u | tr '\n' ' '
 }
 
 # shellcheck disable=SC2086
-"$program" supervise config.yaml --run nodes $base $four --token token \
+"$program" supervise config.yaml --run nodes $base $four --replicas $REPLICAS --token token \
     --listen 127.0.0.1:$port >log 2>&1 &
 child=$!
 children="$children $child"
 await log 'listens'
-for name in a b c d; do
+letters=(a b c d e f)
+for name in "${letters[@]:0:NODES}"; do
     join $name
     await log "node *${names[$name]} joined"
 done
@@ -78,10 +93,9 @@ await nodes/metrics.jsonl '"step": 110,' # there is a checkpoint
 memory=0
 disk=0
 for set in ${SETS:-a b c d a+b a+c a+d b+c b+d c+d}; do
-    await log 'of two at once 4 of 6 pairs'
+    await log "$at_once"
     steps 15
-    pairs=$(grep -o 'of two at once 4 of 6 pairs, not .*' log | tail -n 1 |
-        sed 's/.*not //')
+    groups=$(grep -o "$at_once, not .*" log | tail -n 1 | sed 's/.*not //')
     homes=$(nodes_with_ranks)
     hit=
     lost=
@@ -90,9 +104,9 @@ for set in ${SETS:-a b c d a+b a+c a+d b+c b+d c+d}; do
         [[ $homes == *" ${names[$name]} "* ]] && hit=yes
     done
     wanted=memory
-    pair_is_lost "$pairs" && wanted=checkpoint
+    group_is_lost "$groups" && wanted=checkpoint
     before=$(count '^recovered')
-    four_of_six=$(count 'of two at once 4 of 6 pairs')
+    complete=$(count "$at_once")
     doomed=()
     for name in ${set//+/ }; do doomed+=("${agents[$name]}"); done
     kill -9 "${doomed[@]}"
@@ -102,16 +116,16 @@ for set in ${SETS:-a b c d a+b a+c a+d b+c b+d c+d}; do
             sed 's/.*goes on from step [0-9]* (\(peer \)*\([a-z]*\)).*/\2/')
         if [ "$from" = $wanted ]; then ok "$set is lost: $from"
         else bad "$set is lost: $from, not $wanted" \
-            "pairs $pairs; ranks on $homes" log
+            "groups $groups; ranks on $homes" log
         fi
         if [ $wanted = memory ]; then memory=$((memory + 1))
         else disk=$((disk + 1)); fi
     fi
     steps 5
     for name in ${set//+/ }; do join "$name"; done
-    more 'of two at once 4 of 6 pairs' "$four_of_six"
+    more "$at_once" "$complete"
 done
-if [ -n "${SETS:-}" ] || { [ $memory -ge 2 ] && [ $disk -ge 1 ]; }
+if { [ -n "${SETS:-}" ] && [ "$NODES" = 4 ]; } || { [ $memory -ge 2 ] && [ $disk -ge 1 ]; }
 then ok "both ways ($memory from memory, $disk from the disk)"
 else bad "both ways" "$memory from memory, $disk from the disk"; fi
 # shellcheck disable=SC2086

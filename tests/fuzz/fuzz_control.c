@@ -137,7 +137,8 @@ static size_t make_small(const struct record *r, char *out)
                                             : clock_ns() - r->number};
 
     name_of(r, move.name);
-    name_of(r, beat.partner);
+    beat.turn = r->how % 4;
+    name_of(r, beat.partners[r->how % PARTNERS_MOST].name);
     if (r->name >= 250) memset(move.address, 'x', sizeof move.address);
     if (r->kind % 16 == WIRE_SIGNAL) {
         memcpy(out, &signal, sizeof signal);
@@ -207,12 +208,15 @@ static void check_fleet(void)
         CHECK(memchr(n->name, 0, sizeof n->name) != NULL && n->name[0] != 0);
         CHECK(n->slots >= 1 && n->places >= n->slots &&
               n->places <= PLACES_MOST + PLACES_EXTRA);
-        CHECK(n->partner >= -1 && n->partner < fleet.count);
+        for (int k = 0; k < PARTNERS_MOST; k++) {
+            CHECK(n->partners[k] >= -1 && n->partners[k] < fleet.count);
+            CHECK(n->holders[k] >= -1 && n->holders[k] < fleet.count);
+        }
     }
     for (int i = 0; i < RANKS; i++) {
         const struct rank_seat *at = &fleet.at[i];
 
-        CHECK(fleet.home[i] >= -1 && fleet.home[i] < fleet.count);
+        CHECK(fleet.home[i].node >= -1 && fleet.home[i].node < fleet.count);
         CHECK(memchr(board->pages[i].sentence, 0, BOARD_SENTENCE_BYTES));
         if (at->order == 0) continue;
         CHECK(at->node >= 0 && at->node < fleet.count);
@@ -309,7 +313,8 @@ static void begin(void)
     memset(places, 0, sizeof places);
     memset(&courier, 0, sizeof courier);
     atomic_store(&far_board->lease_ns, 0);
-    CHECK(fleet_open(&fleet, "127.0.0.1:0", &token, RANKS) == OK);
+    CHECK(fleet_open(&fleet, "127.0.0.1:0", &token, RANKS,
+                     PARTNERS_MOST + 1) == OK);
     crew = (struct crew){.size = RANKS, .members = members, .far = &fleet.far};
     fleet.crew = &crew;
     fleet.board = board;
@@ -319,7 +324,8 @@ static void begin(void)
         .how = &how, .name = "a", .token = token, .up.descriptor = -1,
         .began_ns = clock_ns(), .next_try_ns = INT64_MAX, .signals = -1,
         .board = far_board, .places = places, .workers = workers,
-        .count = PLACES, .courier = &courier, .courier_next_ns = INT64_MAX};
+        .count = PLACES, .courier = &courier,
+        .courier_next_ns = {INT64_MAX, INT64_MAX, INT64_MAX}};
     for (int i = 0; i < PLACES; i++) /* none that could be signalled */
         workers[i] = (struct worker){.process = 1, .descriptor = -1};
 }

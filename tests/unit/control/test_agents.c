@@ -47,7 +47,7 @@ static struct run {
     int64_t step_ns;
     struct { int64_t when_ns; enum fault_kind kind; int host; }
         faults[FAULTS_MOST];
-    int fault_count, fault_next;
+    int fault_count, fault_next, replicas;
     jmp_buf death;
     bool virtual, lives;     /* lives: a supervisor does */
     const char *broken;
@@ -300,11 +300,17 @@ static void make_step(uint64_t generation, int size, struct seat_of at[RANKS])
     for (int i = 0; i < size; i++) {
         struct host *host = at[i].host;
         struct board_page *page = &host->board->pages[at[i].place];
-        const int other = host->partner;
 
         keep_copy(host, i, size, step);
-        if (other > 0 && hosts[other].runs && !net.cut[at[i].index][other])
+        for (int k = 0; k < PARTNERS_MOST; k++) {
+            const int other = host->partners[k];
+
+            if (other == 0 || !hosts[other].runs ||
+                net.cut[at[i].index][other])
+                continue;
             keep_copy(&hosts[other], i, size, step);
+            host->held |= 1u << k;
+        }
         atomic_store(&page->step, step);
         atomic_store(&page->step_ns, net.now_ns + net.skew_ns[at[i].index]);
         atomic_fetch_add(&page->flight.beats, 1);
@@ -509,7 +515,7 @@ static status one_supervisor(const char *where)
     how = (struct supervision){
         .ranks = RANKS, .run = where, .limit_ms = 20000, .again = true,
         .listen = "10.0.0.0:1", .token = &token, .words = words,
-        .layout = choose};
+        .layout = choose, .replicas = run.replicas};
     net.host = 0;
     ended = setjmp(run.death);
     if (ended == 0) {
@@ -538,6 +544,7 @@ static void draw_run(uint64_t seed)
     run.steps = 60 + draw(STEPS_MOST - 60);
     run.every = 1 + draw(40);
     run.fault_count = (int)draw(FAULTS_MOST + 1);
+    run.replicas = 1 + (int)(seed % 3);
     for (int h = 1; h <= HOSTS; h++) {
         net.skew_ns[h] = draw(3000000000000);
         host_start(h);

@@ -165,7 +165,7 @@ static void open_fleet(int count)
 
     virtual_ns = 1000000000;
     IS_OK(token_draw(&token));
-    IS_OK(fleet_open(&fleet, "127.0.0.1:0", &token, RANKS));
+    IS_OK(fleet_open(&fleet, "127.0.0.1:0", &token, RANKS, 2));
     crew = (struct crew){.size = RANKS, .members = members,
                          .far = &fleet.far};
     memset(members, 0, sizeof members);
@@ -432,7 +432,7 @@ static double move_s(void)
     const int64_t began = clock_ns();
 
     for (int i = 0; i < RANKS; i++) {
-        fleet.home[i] = 0;
+        fleet_settle(&fleet, i, 0);
         fleet.at[i] = (struct rank_seat){2, i, 9, 9};
     }
     fleet_move(&fleet);
@@ -519,72 +519,6 @@ TEST(an_incident_of_the_supervisor_before_is_open)
     arena_free(&arena);
 }
 
-/* Every set of lost nodes: whether each lost one has a keeper that is left. */
-static int sets_survived(const struct fleet *f, int lost_count)
-{
-    int survived = 0;
-
-    for (unsigned set = 1; set < 1u << f->count; set++) {
-        bool whole = __builtin_popcount(set) == lost_count;
-
-        for (int i = 0; i < f->count; i++)
-            if ((set >> i & 1) != 0 && (set >> f->nodes[i].partner & 1) != 0)
-                whole = false;
-        survived += whole;
-    }
-    return survived;
-}
-
-/* Wang et al. 2023, "GEMINI", 5.1: groups of two, the last one of three. */
-TEST(copies_survive_all_losses_that_two_copies_can)
-{
-    static struct fleet f;
-    char said[256], expected[96];
-
-    for (int n = 2; n <= 7; n++) {
-        const int pairs = n * (n - 1) / 2;
-        const int fatal = n % 2 == 0 ? n / 2 : (n + 3) / 2;
-
-        f.count = n;
-        for (int i = 0; i < n; i++) {
-            f.nodes[i] = (struct node){.partner = -1};
-            snprintf(f.nodes[i].name, sizeof f.nodes[i].name, "n%d", i);
-        }
-        fleet_pair(&f);
-        for (int i = 0; i < n; i++)
-            CHECK(f.nodes[i].partner >= 0 && f.nodes[i].partner != i);
-        EQUAL_INT(sets_survived(&f, 1), n);
-        EQUAL_INT(sets_survived(&f, 2), pairs - fatal);
-        if (n == 6) EQUAL_INT(sets_survived(&f, 3), 8); /* one of each pair */
-        fleet_survives(&f, said);
-        snprintf(expected, sizeof expected, "of two at once %d of %d pairs",
-                 pairs - fatal, pairs);
-        CHECK(strstr(said, expected) != NULL);
-    }
-}
-
-/* Nodes 1 and 3 are lost together; the loss of 1 gives 3 a new partner. */
-TEST(copies_are_where_they_were_when_nodes_are_lost_together)
-{
-    static struct fleet f;
-
-    f.count = 4;
-    for (int i = 0; i < f.count; i++)
-        f.nodes[i] = (struct node){.partner = -1, .before = -1};
-    virtual_ns = 1000000000;
-    fleet_pair(&f);
-    EQUAL_INT(f.nodes[3].partner, 2);
-    virtual_ns += 1000000000;
-    f.nodes[1].wire.descriptor = -1;
-    fleet_pair(&f);
-    EQUAL_INT(f.nodes[3].partner, 0);
-    EQUAL_INT(fleet_copies_of(&f, 3), 2);
-    EQUAL_INT(fleet_copies_of(&f, 2), 3);
-    virtual_ns += 200000000; /* later it is another loss */
-    EQUAL_INT(fleet_copies_of(&f, 3), 0);
-    virtual_ns = 0;
-}
-
 TEST_MAIN(an_incident_of_the_supervisor_before_is_open,
           calls_that_ended_between_reports_are_not_open,
           fences_end_when_ranks_have_ended,
@@ -598,6 +532,4 @@ TEST_MAIN(an_incident_of_the_supervisor_before_is_open,
           a_device_that_fails_ends_the_run_and_blames_no_node,
           an_agent_that_died_has_no_lease,
           copies_are_moved_or_given_up,
-          nodes_are_forgiven_when_none_is_left,
-          copies_survive_all_losses_that_two_copies_can,
-          copies_are_where_they_were_when_nodes_are_lost_together)
+          nodes_are_forgiven_when_none_is_left)

@@ -35,7 +35,8 @@ struct host {
     struct place places[PLACES];
     struct board *board;
     struct copy copies[RANKS];
-    int partner;             /* host; 0: none */
+    int partners[PARTNERS_MOST]; /* hosts; 0: none */
+    uint32_t held;
     struct node_move moved[RANKS];
     int moves;
     bool runs, stopped;      /* the agent; stopped: its ranks are not */
@@ -182,9 +183,21 @@ status courier_start(struct agent *agent, bool *child)
 void courier_stop(struct agent *agent) { (void)agent; }
 bool courier_look(struct agent *agent) { (void)agent; return false; }
 
-void courier_partner(struct agent *agent, const struct node_beat *beat)
+void courier_partners(struct agent *agent, const struct node_beat *beat)
 {
-    host_of(agent)->partner = host_named(beat->partner);
+    struct host *host = host_of(agent);
+
+    for (int i = 0; i < PARTNERS_MOST; i++) {
+        const int named = host_named(beat->partners[i].name);
+
+        if (host->partners[i] != named) host->held &= ~(1u << i);
+        host->partners[i] = named;
+    }
+}
+
+uint32_t courier_held(const struct agent *agent)
+{
+    return host_of(agent)->held;
 }
 
 void courier_stores(struct agent *agent, const struct node_stores *stores)
