@@ -24,6 +24,8 @@ status list_verify(const struct step_list *list,
  * for it. Each list is verified by itself before. */
 status lists_verify(const struct step_list *lists,
                     const struct pipeline *pipelines, int count);
+/* The same of lists that have been verified one by one. */
+status lists_verify_pipe(const struct step_list *lists, int count);
 
 /* A number of the messages that a list makes with one group, in their order:
  * ranks of the group must have the same. */

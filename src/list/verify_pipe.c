@@ -8,9 +8,10 @@
 
 struct walk {
     const struct step_list *lists;
-    const struct pipeline *pipelines;
     int count;
     int *at;        /* owned, [count]: instruction that comes next */
+    bool *has;      /* owned, [count][stages]: which compute a stage */
+    int stages;
     struct partners partners;
     int **waiter;   /* owned, [count][instructions]: who needs it; -1 */
 };
@@ -51,14 +52,9 @@ static bool is_together(const struct instruction *i)
 static bool takes_part(const struct walk *w, const struct instruction *i,
                        int rank)
 {
-    const struct pipeline *p = &w->pipelines[rank];
-
     if (i->kind == DO_TIE) return i->peer == rank;
     if (i->lane == LANE_WORLD) return true;
-    for (int c = 0; c < p->count; c++)
-        if (p->chunks[c].number == i->stage && p->chunks[c].copies > 1)
-            return true;
-    return false;
+    return i->stage >= 0 && w->has[rank * w->stages + i->stage];
 }
 
 /* Whether the rank stands at the other side of this call. */
@@ -155,6 +151,27 @@ static status take(size_t count, int **out)
     return OK;
 }
 
+static status find_stages(struct walk *w)
+{
+    void *memory = NULL;
+
+    for (int rank = 0; rank < w->count; rank++)
+        for (int n = 0; n < w->lists[rank].count; n++)
+            if (w->lists[rank].items[n].stage >= w->stages)
+                w->stages = w->lists[rank].items[n].stage + 1;
+    TRY(memory_take((size_t)w->count * (size_t)w->stages + 1, sizeof *w->has,
+                    &memory));
+    w->has = memory;
+    for (int rank = 0; rank < w->count; rank++)
+        for (int n = 0; n < w->lists[rank].count; n++) {
+            const struct instruction *i = &w->lists[rank].items[n];
+
+            if (instruction_computes(i))
+                w->has[rank * w->stages + i->stage] = true;
+        }
+    return OK;
+}
+
 static status build(struct walk *w)
 {
     const size_t count = (size_t)w->count;
@@ -172,6 +189,7 @@ static status build(struct walk *w)
             for (int j = 0; j < list->items[n].needs; j++)
                 w->waiter[rank][list_needs(list, n)[j]] = n;
     }
+    TRY(find_stages(w));
     return partners_build(&w->partners, w->lists, w->count);
 }
 
@@ -180,23 +198,29 @@ static void free_all(struct walk *w)
     for (int i = 0; w->waiter != NULL && i < w->count; i++)
         memory_free(w->waiter[i]);
     memory_free(w->waiter);
+    memory_free(w->has);
     partners_free(&w->partners);
     memory_free(w->at);
 }
 
-status lists_verify(const struct step_list *lists,
-                    const struct pipeline *pipelines, int count)
+status lists_verify_pipe(const struct step_list *lists, int count)
 {
-    struct walk w = {.lists = lists, .pipelines = pipelines, .count = count};
-    status result = OK;
+    struct walk w = {.lists = lists, .count = count};
+    status result;
 
-    for (int i = 0; i < count; i++)
-        TRY(list_verify(&lists[i], &pipelines[i]));
     TRY_GOTO(done, result, build(&w));
     result = run(&w);
 done:
     free_all(&w);
     return result;
+}
+
+status lists_verify(const struct step_list *lists,
+                    const struct pipeline *pipelines, int count)
+{
+    for (int i = 0; i < count; i++)
+        TRY(list_verify(&lists[i], &pipelines[i]));
+    return lists_verify_pipe(lists, count);
 }
 
 /* The axes along which the ranks of an instruction's lane differ. */

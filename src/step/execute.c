@@ -7,6 +7,7 @@
 
 #include "base/meter.h"
 #include "list/verify.h"
+#include "step/lists_agree.h"
 #include "step/work.h"
 
 enum { TURNS_MOST = 4 }; /* of F alone under way at once */
@@ -36,98 +37,17 @@ static status make_lists(struct executor *e)
     return list_verify(&e->forward, e->pipeline);
 }
 
-static status compare_group(const struct executor *e, struct group *group,
-                            struct list_channel channel)
+/* Ranks of a pipe may have different numbers of turns: one is compared. */
+static status agree_forward(struct executor *e)
 {
-    channel.pipeline = e->pipeline;
-    return group == NULL ? OK
-                         : comm_same(group, "the list of a step",
-                                     list_channel_hash(&e->step, &channel));
-}
+    const struct list_request request = {.pipeline = e->pipeline, .turns = 1};
+    struct step_list list;
+    status result;
 
-/* Every comparison is made, also after one that failed: other ranks of the
- * groups to come wait in them. *first: the first failure, with its sentence. */
-struct comparison {
-    status first;
-    char sentence[COMM_REASON_BYTES];
-};
-
-static void keep_first(struct comparison *c, status result)
-{
-    if (result == OK) return;
-    if (c->first == OK) {
-        c->first = result;
-        snprintf(c->sentence, sizeof c->sentence, "%s", status_message());
-    }
-    status_clear();
-}
-
-/* Ranks that divide the parameters of a class, and those with copies. */
-static status compare_class(const struct executor *e, axis_set axes,
-                            enum lane lane)
-{
-    return axes == 0 ? OK : compare_group(e, team_over(e->team, axes),
-                                          (struct list_channel){
-                                              .lane = lane, .axes = axes,
-                                              .stage = -1});
-}
-
-/* Each set of axes once, in the same order on all ranks: any one may belong to
- * a class of several stages. */
-static void compare_classes(const struct executor *e, struct comparison *c)
-{
-    bool divided[AXES_BATCH + 1] = {false}, copied[AXES_BATCH + 1] = {false};
-
-    for (int i = 0; i < e->pipeline->count; i++) {
-        const struct shards *s = &e->pipeline->stages[i].shards;
-
-        for (int j = 0; j < s->class_count; j++) {
-            divided[s->classes[j].divided] = true;
-            copied[s->classes[j].copied & ~s->classes[j].divided] = true;
-        }
-    }
-    for (axis_set axes = 1; axes <= AXES_BATCH; axes++) {
-        if (divided[axes]) keep_first(c, compare_class(e, axes, LANE_SHARD));
-        if (copied[axes]) keep_first(c, compare_class(e, axes, LANE_COPIES));
-    }
-}
-
-static void compare_copies(const struct executor *e, struct comparison *c)
-{
-    for (int number = 0; number < e->pipeline->schedule.stages; number++)
-        for (int i = 0; i < e->pipeline->count; i++)
-            if (e->pipeline->chunks[i].number == number)
-                keep_first(c, compare_group(e, team_copies(e->team, i),
-                                            (struct list_channel){
-                                                .lane = LANE_PEER,
-                                                .stage = number}));
-}
-
-/* Ranks of a group make the same calls in the same order. */
-static status compare_ranks(const struct executor *e)
-{
-    struct team *t = e->team;
-    const struct { struct group *group; enum lane lane; } rows[] = {
-        {team_lane(t, AXIS_TENSOR), LANE_TENSOR},
-        {team_lane(t, AXIS_TENSOR), LANE_COMPUTE},
-        {team_lane(t, AXIS_CONTEXT), LANE_CONTEXT},
-        {team_lane(t, AXIS_CONTEXT), LANE_COMPUTE},
-        {team_lane(t, AXIS_EXPERT), LANE_EXPERT},
-        {team_lane(t, AXIS_EXPERT), LANE_COMPUTE},
-        {team_group(t, TEAM_STAGE), LANE_MATRICES}};
-    struct comparison c = {.first = OK};
-
-    compare_classes(e, &c);
-    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
-        keep_first(&c, compare_group(e, rows[i].group,
-                                     (struct list_channel){
-                                         .lane = rows[i].lane, .stage = -1}));
-    compare_copies(e, &c);
-    keep_first(&c, compare_group(e, e->team->world,
-                                 (struct list_channel){.lane = LANE_WORLD,
-                                                       .stage = -1}));
-    if (c.first != OK) FAIL(c.first, "%s", c.sentence);
-    return OK;
+    TRY(list_make(&list, &request));
+    result = lists_agree(&list, e->pipeline, e->team);
+    list_free(&list);
+    return result;
 }
 
 status executor_build(struct executor *executor, struct pipeline *pipeline,
@@ -142,7 +62,8 @@ status executor_build(struct executor *executor, struct pipeline *pipeline,
                                   .zero = zero, .tail = tail, .follows = -1,
                                   .turns = count_turns(pipeline)};
     TRY(team_agree(team, make_lists(executor)));
-    TRY(team_agree(team, compare_ranks(executor)));
+    TRY(team_agree(team, lists_agree(&executor->step, pipeline, team)));
+    TRY(team_agree(team, agree_forward(executor)));
     executor->handle_count =
         executor->step.handles > executor->forward.handles
             ? executor->step.handles : executor->forward.handles;

@@ -119,16 +119,28 @@ static const struct model *case_model(bool tied)
     return &models[tied];
 }
 
-/* The pipeline of rank `pipe` of the pipe; of the other axes the last rank. */
-static status case_plan(struct pipeline *out, const struct layout_case *c,
-                        int pipe)
+static struct mesh case_mesh(const struct layout_case *c)
+{
+    struct mesh mesh = mesh_alone();
+
+    mesh.size[AXIS_PIPE] = at_least_one(c->pipe);
+    mesh.size[AXIS_DATA] = at_least_one(c->data);
+    mesh.size[AXIS_SHARD] = at_least_one(c->shard);
+    mesh.size[AXIS_TENSOR] = at_least_one(c->tensor);
+    mesh.size[AXIS_CONTEXT] = at_least_one(c->context);
+    return mesh;
+}
+
+/* The pipeline of the rank at a place. */
+static status case_plan_at(struct pipeline *out, const struct layout_case *c,
+                           const struct place *place)
 {
     static const char *const none[] = {"none"};
     const int ranks = at_least_one(c->data) * at_least_one(c->shard);
     const int micro = at_least_one(c->micro_batch);
     const int rounds = at_least_one(c->rounds);
     const int share = (c->leaves > 0 ? c->leaves : 16) / ranks / rounds;
-    struct mesh mesh = mesh_alone();
+    const struct mesh mesh = case_mesh(c);
     int blocks[2 * CASE_BLOCKS];
     struct schedule schedule;
     struct pipeline_request request = {.stage = {
@@ -151,16 +163,8 @@ static status case_plan(struct pipeline *out, const struct layout_case *c,
 
     if (c->rounds > 0)
         request.stage.size.micro_batch = request.stage.size.batch;
-    mesh.size[AXIS_PIPE] = at_least_one(c->pipe);
-    mesh.size[AXIS_DATA] = at_least_one(c->data);
-    mesh.size[AXIS_SHARD] = at_least_one(c->shard);
-    mesh.size[AXIS_TENSOR] = at_least_one(c->tensor);
-    mesh.size[AXIS_CONTEXT] = at_least_one(c->context);
     request.stage.layout.mesh = mesh;
-    for (int axis = 0; axis < AXIS_COUNT; axis++)
-        request.stage.layout.place.at[axis] = mesh.size[axis] - 1;
-    request.stage.layout.place.at[AXIS_NONE] = 0;
-    request.stage.layout.place.at[AXIS_PIPE] = pipe;
+    request.stage.layout.place = *place;
     TRY(division_parse(&request.stage.divided.division, c->zero));
     request.stage.divided.division.bucket = c->bucket;
     request.stage.divided.gather.in_flight = c->in_flight;
@@ -174,6 +178,19 @@ static status case_plan(struct pipeline *out, const struct layout_case *c,
     if (result == OK) pipeline_reserve_ahead(out);
     schedule_free(&schedule);
     return result;
+}
+
+/* The pipeline of rank `pipe` of the pipe; of the other axes the last rank. */
+static inline status case_plan(struct pipeline *out,
+                               const struct layout_case *c, int pipe)
+{
+    const struct mesh mesh = case_mesh(c);
+    struct place place = {{0}};
+
+    for (int axis = AXIS_PIPE; axis < AXIS_COUNT; axis++)
+        place.at[axis] = mesh.size[axis] - 1;
+    place.at[AXIS_PIPE] = pipe;
+    return case_plan_at(out, c, &place);
 }
 
 #endif

@@ -23,7 +23,8 @@ struct result {
 };
 
 /* The faults that a test puts in. */
-enum fault { FAULT_NONE, FAULT_SEQUENCE, FAULT_TRANSFER, FAULT_LIST };
+enum fault { FAULT_NONE, FAULT_SEQUENCE, FAULT_TRANSFER, FAULT_LIST,
+             FAULT_SCHEDULE };
 
 struct trained {
     const char *schedule;
@@ -94,7 +95,10 @@ static status make_pipeline(const struct trained *t, struct pipeline *p,
 
     request.stage.layout.mesh.size[AXIS_PIPE] = t->ranks;
     request.stage.layout.place.at[AXIS_PIPE] = rank;
-    TRY(schedule_build(&schedule, t->schedule, t->ranks, BATCH));
+    /* A list that is right alone, and fits no other rank's. */
+    TRY(schedule_build(&schedule, t->fault == FAULT_SCHEDULE && rank == 1
+                                      ? "gpipe" : t->schedule,
+                       t->ranks, BATCH));
     for (int i = 0; i < schedule.stages; i++)
         blocks[i] = LAYERS / schedule.stages;
     result = pipeline_plan(p, &request);
@@ -232,7 +236,20 @@ TEST(a_list_that_one_rank_refuses_ends_every_rank_with_its_sentence)
     status_clear();
 }
 
+/* Without the walk through the lists of the pipe it waits forever. */
+TEST(lists_that_do_not_fit_end_every_rank_before_the_first_step)
+{
+    status ends[2] = {OK, OK};
+    struct trained t = {"1f1b", 2, FAULT_SCHEDULE, &other, ends};
+
+    lay_out(&other);
+    FAILS(ranks_run(2, rank_body, &t), ERR_VERIFY, "waits forever");
+    for (int i = 0; i < 2; i++) EQUAL_INT(ends[i], ERR_VERIFY);
+    status_clear();
+}
+
 TEST_MAIN(every_schedule_trains_what_one_rank_trains,
           a_sequence_of_another_micro_batch_is_seen,
           a_transfer_that_is_missing_ends_every_rank,
-          a_list_that_one_rank_refuses_ends_every_rank_with_its_sentence)
+          a_list_that_one_rank_refuses_ends_every_rank_with_its_sentence,
+          lists_that_do_not_fit_end_every_rank_before_the_first_step)

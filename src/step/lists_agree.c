@@ -1,0 +1,187 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* lists_agree.c - checks before the first step that the lists of all ranks fit
+ * each other. */
+#include "step/lists_agree.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "base/arena.h"
+#include "list/verify.h"
+
+struct asked {
+    const struct step_list *list;
+    const struct pipeline *pipeline;
+    struct team *team;
+};
+
+/* ---- groups ---- */
+
+static status compare_group(const struct asked *e, struct group *group,
+                            struct list_channel channel)
+{
+    channel.pipeline = e->pipeline;
+    return group == NULL ? OK
+                         : comm_same(group, "list of a step",
+                                     list_channel_hash(e->list, &channel));
+}
+
+/* Every comparison is made, also after one that failed: other ranks of the
+ * groups to come wait in them. *first: the first failure, with its sentence. */
+struct comparison {
+    status first;
+    char sentence[COMM_REASON_BYTES];
+};
+
+static void keep_first(struct comparison *c, status result)
+{
+    if (result == OK) return;
+    if (c->first == OK) {
+        c->first = result;
+        snprintf(c->sentence, sizeof c->sentence, "%s", status_message());
+    }
+    status_clear();
+}
+
+/* Ranks that divide the parameters of a class, and those with copies. */
+static status compare_class(const struct asked *e, axis_set axes,
+                            enum lane lane)
+{
+    return axes == 0 ? OK : compare_group(e, team_over(e->team, axes),
+                                          (struct list_channel){
+                                              .lane = lane, .axes = axes,
+                                              .stage = -1});
+}
+
+/* Each set of axes once, in the same order on all ranks: any one may belong to
+ * a class of several stages. */
+static void compare_classes(const struct asked *e, struct comparison *c)
+{
+    bool divided[AXES_BATCH + 1] = {false}, copied[AXES_BATCH + 1] = {false};
+
+    for (int i = 0; i < e->pipeline->count; i++) {
+        const struct shards *s = &e->pipeline->stages[i].shards;
+
+        for (int j = 0; j < s->class_count; j++) {
+            divided[s->classes[j].divided] = true;
+            copied[s->classes[j].copied & ~s->classes[j].divided] = true;
+        }
+    }
+    for (axis_set axes = 1; axes <= AXES_BATCH; axes++) {
+        if (divided[axes]) keep_first(c, compare_class(e, axes, LANE_SHARD));
+        if (copied[axes]) keep_first(c, compare_class(e, axes, LANE_COPIES));
+    }
+}
+
+static void compare_copies(const struct asked *e, struct comparison *c)
+{
+    for (int number = 0; number < e->pipeline->schedule.stages; number++)
+        for (int i = 0; i < e->pipeline->count; i++)
+            if (e->pipeline->chunks[i].number == number)
+                keep_first(c, compare_group(e, team_copies(e->team, i),
+                                            (struct list_channel){
+                                                .lane = LANE_PEER,
+                                                .stage = number}));
+}
+
+/* ---- the pipe ---- */
+
+/* The lists of all ranks of the pipe. */
+struct gathered {
+    struct step_list *lists; /* owned, [count] */
+    int count;
+};
+
+static status take_lists(struct gathered *all, const struct step_list *own,
+                         struct group *pipe)
+{
+    int32_t sizes[2] = {own->count, own->need_count};
+    void *memory = NULL;
+
+    all->count = pipe->size;
+    TRY(memory_take((size_t)pipe->size, sizeof *all->lists, &memory));
+    all->lists = memory;
+    for (int rank = 0; rank < pipe->size; rank++) {
+        struct step_list *list = &all->lists[rank];
+        int32_t here[2] = {sizes[0], sizes[1]};
+
+        TRY(comm_broadcast(pipe, tensor_1d(here, DTYPE_U8, sizeof here),
+                           rank));
+        *list = (struct step_list){.count = here[0], .need_count = here[1],
+                                   .forward = own->forward, .rank = rank};
+        TRY(memory_take((size_t)here[0] + 1, sizeof *list->items, &memory));
+        list->items = memory;
+        TRY(memory_take((size_t)here[1] + 1, sizeof *list->needs, &memory));
+        list->needs = memory;
+    }
+    return OK;
+}
+
+/* Each rank tells the others its list as it is. */
+static status tell_lists(struct gathered *all, const struct step_list *own,
+                         struct group *pipe)
+{
+    for (int rank = 0; rank < pipe->size; rank++) {
+        struct step_list *list = &all->lists[rank];
+        const size_t items = (size_t)list->count * sizeof *list->items;
+        const size_t needs = (size_t)list->need_count * sizeof *list->needs;
+
+        if (rank == pipe->rank && items > 0)
+            memcpy(list->items, own->items, items);
+        if (rank == pipe->rank && needs > 0)
+            memcpy(list->needs, own->needs, needs);
+        TRY(comm_broadcast(pipe, tensor_1d(list->items, DTYPE_U8,
+                                           (int64_t)items), rank));
+        TRY(comm_broadcast(pipe, tensor_1d(list->needs, DTYPE_U8,
+                                           (int64_t)needs), rank));
+    }
+    return OK;
+}
+
+/* The lists that the ranks of the pipe will follow, not those that this rank
+ * would make for them: sends match receives, and nobody waits forever. */
+static status compare_pipe(const struct asked *e)
+{
+    struct group *pipe = team_group(e->team, AXIS_PIPE);
+    struct gathered all = {0};
+    status result;
+
+    if (pipe == NULL) return OK;
+    TRY_GOTO(done, result,
+             comm_agree(pipe, take_lists(&all, e->list, pipe)));
+    TRY_GOTO(done, result, tell_lists(&all, e->list, pipe));
+    result = lists_verify_pipe(all.lists, all.count);
+done:
+    for (int i = 0; all.lists != NULL && i < all.count; i++)
+        list_free(&all.lists[i]);
+    memory_free(all.lists);
+    return result;
+}
+
+status lists_agree(const struct step_list *list,
+                   const struct pipeline *pipeline, struct team *team)
+{
+    const struct asked asked = {list, pipeline, team};
+    const struct { struct group *group; enum lane lane; } rows[] = {
+        {team_lane(team, AXIS_TENSOR), LANE_TENSOR},
+        {team_lane(team, AXIS_TENSOR), LANE_COMPUTE},
+        {team_lane(team, AXIS_CONTEXT), LANE_CONTEXT},
+        {team_lane(team, AXIS_CONTEXT), LANE_COMPUTE},
+        {team_lane(team, AXIS_EXPERT), LANE_EXPERT},
+        {team_lane(team, AXIS_EXPERT), LANE_COMPUTE},
+        {team_group(team, TEAM_STAGE), LANE_MATRICES}};
+    struct comparison c = {.first = OK};
+
+    compare_classes(&asked, &c);
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
+        keep_first(&c, compare_group(&asked, rows[i].group,
+                                     (struct list_channel){
+                                         .lane = rows[i].lane, .stage = -1}));
+    compare_copies(&asked, &c);
+    keep_first(&c, compare_group(&asked, team->world,
+                                 (struct list_channel){.lane = LANE_WORLD,
+                                                       .stage = -1}));
+    keep_first(&c, compare_pipe(&asked));
+    if (c.first != OK) FAIL(c.first, "%s", c.sentence);
+    return OK;
+}
