@@ -84,8 +84,8 @@ static status group_fill(struct group *group, const char *label,
     snprintf(group->label, sizeof group->label, "%s", label);
     group->rank = -1;
     TRY(memory_take(size, sizeof *group->members, (void **)&group->members));
-    /* Who sends nothing needs no room for messages: a plan imagines the world of
-     * 16,384 ranks once for each that may be the largest. */
+    /* An imagined rank sends nothing and needs no room for it: a plan imagines
+     * a world of 16,384 ranks once for each that may be the largest. */
     for (int i = 0; i < CHANNEL_COUNT && !group->self->imagined; i++) {
         TRY(memory_take(size * MESSAGES_EACH, sizeof(struct message),
                         (void **)&group->messages[i]));
