@@ -12,12 +12,13 @@
 enum { FAULTS_MAX = 8, NAME_BYTES = 64, SLOW_S = 2 };
 
 enum action { ACTION_FAIL, ACTION_FULL, ACTION_KILL, ACTION_SLOW,
-              ACTION_EXIT, ACTION_ABORT, ACTION_COUNT };
+              ACTION_EXIT, ACTION_ABORT, ACTION_SPIN, ACTION_COUNT };
 static const char *const action_names[ACTION_COUNT] = {
-    "fail", "full", "kill", "slow", "exit", "abort"};
+    "fail", "full", "kill", "slow", "exit", "abort", "spin"};
 
 struct fault {
     char name[NAME_BYTES];
+    long rank;           /* of a first generation; -1: any process */
     long due;            /* which passing, from 1 */
     _Atomic long passed; /* times */
     enum action action;
@@ -28,7 +29,20 @@ static int fault_count;
 static pthread_once_t environment_read = PTHREAD_ONCE_INIT;
 static status environment_result;
 
-/* One "name:count[:action]" of the given length. */
+/* The rank behind the name; false: it is none. */
+static bool read_rank(struct fault *fault)
+{
+    char *at = strchr(fault->name, '@'), *after;
+
+    fault->rank = -1;
+    if (at == NULL) return true;
+    *at = '\0';
+    fault->rank = strtol(at + 1, &after, 10);
+    return after != at + 1 && *after == '\0' && fault->rank >= 0 &&
+           at != fault->name;
+}
+
+/* One "name[@rank]:count[:action]" of the given length. */
 static status arm_one(const char *text, size_t length)
 {
     const char *colon = memchr(text, ':', length);
@@ -42,10 +56,13 @@ static status arm_one(const char *text, size_t length)
         FAIL(ERR_CONFIG, "more than %d faults are armed", FAULTS_MAX);
     if (colon == NULL || colon == text || colon - text >= NAME_BYTES)
         FAIL(ERR_CONFIG, "fault \"%.*s\" is not of the form "
-             "name:count[:action]",
+             "name[@rank]:count[:action]",
              (int)length, text);
     memset(fault, 0, sizeof *fault);
     memcpy(fault->name, text, (size_t)(colon - text));
+    if (!read_rank(fault))
+        FAIL(ERR_CONFIG, "fault \"%.*s\": expected the number of a rank behind "
+             "@", (int)length, text);
     fault->due = strtol(colon + 1, &after, 10);
     if (after == colon + 1 || fault->due < 1 ||
         (after != end && *after != ':'))
@@ -64,7 +81,7 @@ static status arm_one(const char *text, size_t length)
         }
     }
     FAIL(ERR_CONFIG, "fault \"%.*s\": expected the action fail, full, kill, "
-         "slow, exit or abort", (int)length, text);
+         "slow, exit, abort or spin", (int)length, text);
 }
 
 static status arm_all(const char *text)
@@ -98,13 +115,27 @@ status fault_arm(const char *text)
     return OK;
 }
 
+static bool is_number(const char *name, long number)
+{
+    const char *text = getenv(name);
+
+    return text != NULL && strtol(text, NULL, 10) == number;
+}
+
+/* Whether it is for this process (comm/process.h). */
+static bool is_here(const struct fault *fault)
+{
+    return fault->rank < 0 || (is_number("LOCKSTEP_RANK", fault->rank) &&
+                               is_number("LOCKSTEP_GENERATION", 1));
+}
+
 /* The fault that is due now at this point, or NULL. */
 static const struct fault *pass(const char *name)
 {
     const struct fault *due = NULL;
 
     for (int i = 0; i < fault_count; i++)
-        if (strcmp(faults[i].name, name) == 0 &&
+        if (strcmp(faults[i].name, name) == 0 && is_here(&faults[i]) &&
             atomic_fetch_add(&faults[i].passed, 1) + 1 == faults[i].due)
             due = &faults[i];
     return due;
@@ -130,6 +161,8 @@ status fault_point(const char *name)
     if (fault->action == ACTION_KILL) raise(SIGKILL);
     if (fault->action == ACTION_EXIT) _exit(0);
     if (fault->action == ACTION_ABORT) abort();
+    while (fault->action == ACTION_SPIN) atomic_thread_fence(
+        memory_order_seq_cst);
     if (fault->action == ACTION_SLOW) return wait_slow();
     if (fault->action == ACTION_FULL)
         FAIL(ERR_IO, "fault %s, passing %ld: disk full", name, fault->due);

@@ -114,6 +114,23 @@ status file_read_own(const char *path, size_t bytes_max, struct text *out)
     return result;
 }
 
+status file_get(int descriptor, const char *path, void *bytes, size_t length,
+                int64_t offset, size_t *got)
+{
+    *got = 0;
+    while (*got < length) {
+        const ssize_t some = pread(descriptor, (char *)bytes + *got,
+                                   length - *got,
+                                   (off_t)(offset + (int64_t)*got));
+
+        if (some < 0 && errno == EINTR) continue;
+        if (some < 0) TRY(file_fail("reading", path, errno));
+        if (some <= 0) break;
+        *got += (size_t)some;
+    }
+    return OK;
+}
+
 status file_put(int descriptor, const char *path, const void *bytes,
                 size_t length)
 {

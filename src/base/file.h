@@ -61,7 +61,11 @@ status file_open_own(const char *path, int flags, int *descriptor);
 status file_stream_new(const char *path, FILE **stream);
 /* The whole file, opened once; ERR_FORMAT beyond bytes_max. */
 status file_read_own(const char *path, size_t bytes_max, struct text *out);
-/* All bytes to an open file; `path` is for the sentence. */
+/* Bytes from `offset` on, as many as are asked for or fewer where the file
+ * ends; interrupted calls are repeated. ERR_IO; `path` is for its sentence. */
+status file_get(int descriptor, const char *path, void *bytes, size_t length,
+                int64_t offset, size_t *got);
+/* All bytes to an open file. */
 status file_put(int descriptor, const char *path, const void *bytes,
                 size_t length);
 /* ERR_FORMAT unless `path` is a regular file and no link. */

@@ -110,22 +110,6 @@ static status find(const struct stores *stores, const char *path,
     return OK;
 }
 
-static status read_all(int descriptor, const char *path, int64_t offset,
-                       void *bytes, size_t length, size_t *got)
-{
-    while (*got < length) {
-        const ssize_t n = pread(descriptor, (char *)bytes + *got,
-                                length - *got, offset + (int64_t)*got);
-
-        if (n < 0 && errno == EINTR) continue;
-        if (n < 0) FAIL(ERR_IO, "%s: cannot be read: %s", path,
-                        strerror(errno));
-        if (n == 0) return OK;
-        *got += (size_t)n;
-    }
-    return OK;
-}
-
 status stores_read(const struct stores *stores, const char *path,
                    int64_t offset, void *bytes, size_t length, size_t *got)
 {
@@ -144,7 +128,7 @@ status stores_read(const struct stores *stores, const char *path,
         result = status_fail(ERR_FORMAT, __FILE__, __LINE__,
                              "%s: is no regular file", where);
     else
-        result = read_all(descriptor, where, offset, bytes, length, got);
+        result = file_get(descriptor, where, bytes, length, offset, got);
     close(descriptor);
     return result;
 }

@@ -41,6 +41,7 @@ static status take_part(struct s3 *s3, struct sent_file *file, int64_t first,
 {
     const int64_t left = file->length - first;
     void *memory;
+    size_t got;
 
     if (s3->part == NULL) {
         TRY(memory_take(S3_PART_BYTES, 1, &memory));
@@ -48,14 +49,10 @@ static status take_part(struct s3 *s3, struct sent_file *file, int64_t first,
     }
     r->bytes = s3->part;
     r->length = left < S3_PART_BYTES ? left : S3_PART_BYTES;
-    for (int64_t at = 0; at < r->length;) {
-        const ssize_t some = pread(file->file, s3->part + at,
-                                   (size_t)(r->length - at),
-                                   (off_t)(first + at));
-
-        if (some <= 0) FAIL(ERR_IO, "%s: cannot be read", file->path);
-        at += some;
-    }
+    TRY(file_get(file->file, file->path, s3->part, (size_t)r->length, first,
+                 &got));
+    if (got != (size_t)r->length)
+        FAIL(ERR_IO, "%s: cannot be read", file->path);
     file->crc = crc32c(file->crc, s3->part, (size_t)r->length);
     return OK;
 }

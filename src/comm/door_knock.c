@@ -10,6 +10,7 @@
 #include <time.h>
 #include <unistd.h>
 #include "base/clock.h"
+#include "base/file.h"
 #include "comm/door_records.h"
 
 status draw_bytes(void *out, size_t length)
@@ -57,7 +58,8 @@ status token_read(struct token *token, const char *path)
     const int descriptor = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     char text[TOKEN_TEXT_BYTES + 2] = {0};
     struct stat about;
-    ssize_t got;
+    size_t got;
+    status result;
 
     if (descriptor < 0)
         FAIL(ERR_MISSING, "%s: the token cannot be opened: %s", path,
@@ -68,8 +70,9 @@ status token_read(struct token *token, const char *path)
         FAIL(ERR_CONFIG, "%s: a token is a file that only its owner can read: "
              "chmod 600 %s", path, path);
     }
-    got = pread(descriptor, text, sizeof text, 0);
+    result = file_get(descriptor, path, text, sizeof text, 0, &got);
     close(descriptor);
+    TRY(result);
     if (got < TOKEN_TEXT_BYTES || got > TOKEN_TEXT_BYTES + 1 ||
         (got > TOKEN_TEXT_BYTES && text[TOKEN_TEXT_BYTES] != '\n'))
         FAIL(ERR_FORMAT, "%s: not a token: expected %d hexadecimal digits",
@@ -82,7 +85,7 @@ status token_write(const struct token *token, const char *path)
     const int descriptor = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC,
                                 0600);
     char text[TOKEN_TEXT_BYTES + 2];
-    bool written;
+    status written;
 
     if (descriptor < 0)
         FAIL(ERR_IO, "%s: the token cannot be written: %s", path,
@@ -90,10 +93,10 @@ status token_write(const struct token *token, const char *path)
     for (int i = 0; i < SHA256_BYTES; i++)
         snprintf(text + 2 * i, 3, "%02x", token->key[i]);
     text[TOKEN_TEXT_BYTES] = '\n';
-    written = write(descriptor, text, TOKEN_TEXT_BYTES + 1) ==
-              TOKEN_TEXT_BYTES + 1;
-    if (close(descriptor) != 0 || !written) {
+    written = file_put(descriptor, path, text, TOKEN_TEXT_BYTES + 1);
+    if (close(descriptor) != 0 || written != OK) {
         unlink(path);
+        TRY(written);
         FAIL(ERR_IO, "%s: the token cannot be written", path);
     }
     return OK;

@@ -10,6 +10,7 @@
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
+#include "base/file.h"
 
 status inherited_memory(const char *name, int64_t bytes, int *out)
 {
@@ -35,11 +36,9 @@ status inherited_token(const struct token *token, int *out)
     TRY(inherited_memory("lockstep-token", 0, &file));
     for (int i = 0; i < SHA256_BYTES; i++)
         snprintf(text + 2 * i, 3, "%02x", token->key[i]);
-    if (write(file, text, 2 * SHA256_BYTES) != 2 * SHA256_BYTES) {
-        const int why = errno;
-
+    if (file_put(file, "the token in memory", text, 2 * SHA256_BYTES) != OK) {
         close(file);
-        FAIL(ERR_IO, "the token cannot be kept in memory: %s", strerror(why));
+        return status_pass(ERR_IO, __FILE__, __LINE__);
     }
     *out = file;
     return OK;

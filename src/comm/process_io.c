@@ -7,6 +7,7 @@
 #include <string.h>
 #include <unistd.h>
 #include "base/arena.h"
+#include "base/fault.h"
 #include "comm/process_world.h"
 
 static void wake(struct process_world *world)
@@ -38,6 +39,7 @@ void process_send(struct process_world *world, int peer, struct outgoing *o)
     struct link *link = &world->links[peer];
     const bool first = link->out_first == NULL;
 
+    if (fault_point("message.frame") != OK) status_clear();
     o->frame.generation = world->identity.generation;
     link_enqueue(link, o);
     if (!first) return;

@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/fault.h"
 #include "base/meter.h"
 #include "list/verify.h"
 #include "step/lists_agree.h"
@@ -165,6 +166,7 @@ static status perform(struct executor *e, const struct step_list *list,
         TRY(wait_for(e, &list->items[needs[n]]));
     if (i->handle >= 0 && i->kind != DO_BATCH)
         TRY(comm_wait(&e->handles[i->handle])); /* of its last use */
+    TRY(fault_point("step.instruction"));
     return act(e, i);
 }
 

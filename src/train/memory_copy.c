@@ -11,6 +11,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 #include "base/clock.h"
+#include "base/fault.h"
 #include "base/file.h"
 #include "base/log.h"
 #include "base/text.h"
@@ -49,6 +50,7 @@ static uint32_t rows_move(const struct pipeline *pipeline, char *at, bool out)
             void *host = pipeline->stages[i].host[row];
 
             if (!is_kept(row) || m->bytes == 0) continue;
+            if (out && fault_point("copy.rows") != OK) status_clear();
             if (out) memcpy(at, host, m->bytes);
             else memcpy(host, at, m->bytes);
             crc = crc32c(crc, at, m->bytes);

@@ -3,6 +3,7 @@
 #include "base/fault.h"
 
 #include <signal.h>
+#include <stdlib.h>
 #include <sys/wait.h>
 #include "tests/test.h"
 
@@ -18,6 +19,23 @@ TEST(a_fault_happens_at_its_passing_and_only_then)
     CHECK(fault_due("a") && !fault_due("a") && !fault_due("b"));
     IS_OK(fault_arm(NULL));
     IS_OK(fault_point("a"));
+}
+
+TEST(a_fault_of_a_rank_happens_in_its_first_generation)
+{
+    setenv("LOCKSTEP_RANK", "2", 1);
+    setenv("LOCKSTEP_GENERATION", "1", 1);
+    IS_OK(fault_arm("a@1:1,a@2:2"));
+    IS_OK(fault_point("a"));
+    FAILS(fault_point("a"), ERR_IO, "fault a, passing 2");
+    setenv("LOCKSTEP_GENERATION", "2", 1);
+    IS_OK(fault_arm("a@2:1"));
+    IS_OK(fault_point("a"));
+    unsetenv("LOCKSTEP_RANK");
+    setenv("LOCKSTEP_GENERATION", "1", 1);
+    IS_OK(fault_point("a"));
+    unsetenv("LOCKSTEP_GENERATION");
+    IS_OK(fault_arm(NULL));
 }
 
 TEST(a_kill_leaves_no_time_for_anything)
@@ -38,6 +56,7 @@ TEST(what_cannot_be_armed_is_said)
     static const char *const rows[] = {
         "a",      ":1",      "a:",     "a:0",     "a:x",
         "a:1x",   "a:1:die", "a:-1",   "a:1,b",   "a:1:",
+        "a@:1", "a@x:1", "a@-1:1", "@1:1", "a@1b:1",
         "a:1,b:1,c:1,d:1,e:1,f:1,g:1,h:1,i:1",
     };
 
@@ -47,4 +66,5 @@ TEST(what_cannot_be_armed_is_said)
 }
 
 TEST_MAIN(a_fault_happens_at_its_passing_and_only_then,
+          a_fault_of_a_rank_happens_in_its_first_generation,
           a_kill_leaves_no_time_for_anything, what_cannot_be_armed_is_said)

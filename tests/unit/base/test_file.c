@@ -224,6 +224,27 @@ TEST(paths_are_joined_with_one_slash)
 }
 
 /* A child takes the lock, tells so, and is killed. */
+TEST(a_part_of_a_file_is_read_as_far_as_it_goes)
+{
+    char path[PATH_BYTES], bytes[8] = "";
+    size_t got;
+    int descriptor;
+
+    test_directory(directory);
+    IS_OK(path_join(path, sizeof path, directory, "part"));
+    IS_OK(file_write_atomic(path, "abcdef", 6));
+    IS_OK(file_open_own(path, O_RDONLY, &descriptor));
+    IS_OK(file_get(descriptor, path, bytes, 3, 2, &got));
+    CHECK(got == 3 && memcmp(bytes, "cde", 3) == 0);
+    IS_OK(file_get(descriptor, path, bytes, 8, 4, &got));
+    CHECK(got == 2 && memcmp(bytes, "ef", 2) == 0);
+    IS_OK(file_get(descriptor, path, bytes, 8, 9, &got));
+    EQUAL_INT(got, 0);
+    close(descriptor);
+    FAILS(file_get(-1, path, bytes, 3, 0, &got), ERR_IO, "part");
+    IS_OK(directory_remove(directory));
+}
+
 TEST(a_lock_ends_with_its_process)
 {
     struct file_lock lock = {0}, second = {0};
@@ -263,4 +284,6 @@ TEST_MAIN(temporary_names_differ_between_writers,
           what_is_written_is_read, reading_says_what_is_wrong,
           files_are_mapped, a_failed_write_leaves_the_old_file,
           a_pipe_stays_one, directories_are_made_listed_and_removed,
-          paths_are_joined_with_one_slash, a_lock_ends_with_its_process)
+          paths_are_joined_with_one_slash,
+          a_part_of_a_file_is_read_as_far_as_it_goes,
+          a_lock_ends_with_its_process)

@@ -1,0 +1,128 @@
+#!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
+# moments.sh - one rank of a supervised run is killed at a named moment: at
+# instructions all over a step, in the midst of its messages and of its copy in
+# memory; two ranks at once; one computes without end, or divides by zero; the
+# supervisor is killed at each line that it writes. Then the same run in a system
+# that is not kind (system.c): reads and writes are short and interrupted, the
+# clock jumps, memory has no room for copies.
+#
+#     BUILD=build [STRIDE=5] tests/drills/moments.sh
+. "${0%/*}/common.sh"
+prepare
+sed -i 's/steps: 30/steps: 16/; s/every: 7/every: 0/' config.yaml
+four="--ranks 4 --set mesh.data=4 --set zero=zero1 --set train.threads=1
+    --supervised --copies 1 --set comm.limit=60"
+must train config.yaml --run whole
+
+# moment NAME FAULT WORDS: one incident that says so, at most one step redone,
+# the bytes of a run that was left alone.
+moment() {
+    # shellcheck disable=SC2086
+    LOCKSTEP_FAULT=$2 lockstep train config.yaml --run at $four >log 2>&1 ||
+        { bad "$1" "exit $?" log; rm -rf at; return; }
+    lockstep incidents at >said
+    if ! grep -q "^1 incidents, 1 recovered" said || ! grep -q "$3" said; then
+        bad "$1" "not one incident that says \"$3\"" said
+    elif ! grep -Eq '\((memory|checkpoint)\), [01] redone' said; then
+        bad "$1" "more than one step redone" said
+    elif same_run whole at; then ok "$1"
+    else bad "$1" "$why" log
+    fi
+    rm -rf at
+}
+
+# --- within a step, which has some 34 instructions here ---
+for ((at = 200; at < 240; at += ${STRIDE:-5})); do
+    moment "killed at instruction $at" "step.instruction@1:$at:kill" 'signal 9'
+done
+for at in 400 401 403; do
+    moment "killed among messages, $at" "message.frame@2:$at:kill" 'signal 9'
+done
+for at in 11 14; do
+    moment "killed within a copy, row $at" "copy.rows@1:$at:kill" 'signal 9'
+done
+moment "two ranks at once" \
+    "step.instruction@1:210:kill,step.instruction@2:210:kill" 'signal 9'
+moment "a kernel without end" step.instruction@3:222:spin 'hang of rank 3 '
+
+# --- signals of the processor ---
+for signal in FPE BUS ILL; do
+    # shellcheck disable=SC2086
+    start_until "by$signal" 3 train config.yaml --run "by$signal" $four \
+        --set train.steps=200
+    victim=$(lockstep status "by$signal" --json | grep -A 1 '"rank": 2,' |
+        sed -n 's/.*"process": \([0-9]*\).*/\1/p')
+    kill -$signal "$victim"
+    until_line "by$signal/control/journal.jsonl" '"event": "recovered"'
+    kill -TERM "$child"
+    ends "SIG$signal: stopped later" "by$signal" "$child" 75
+    if lockstep incidents "by$signal" | grep -q "killed by signal $(kill -l $signal)"
+    then ok "SIG$signal is named"
+    else bad "SIG$signal is named" "it is not" log; fi
+done
+
+# --- the supervisor, at each line that it writes ---
+for line in 1 2 3 4 5; do
+    # shellcheck disable=SC2086
+    LOCKSTEP_FAULT=step.instruction@1:210:kill,journal.append:$line:kill \
+        "$program" train config.yaml --run "line$line" $four >log 2>&1
+    code=$?
+    [ $code -eq 137 ] || bad "killed at line $line" "exit $code" log
+    # Before the first line nobody can say who its ranks are: they finish alone,
+    # and until then the run is theirs.
+    for ((tries = 0; tries < 300; tries++)); do
+        lockstep resume "line$line" --ranks 4 --supervised >log 2>&1
+        code=$?
+        [ $code -eq 78 ] && grep -q 'in use by process' log || break
+        sleep 0.1
+    done
+    if [ $code -ne 0 ]; then bad "line $line: goes on" "exit $code" log
+    elif same_run whole "line$line"; then ok "line $line: the same bytes"
+    else bad "line $line: the same bytes" "$why" log
+    fi
+done
+
+# --- a system that is not kind ---
+if cc -O1 -shared -fPIC -o system.so "$tree/tests/drills/system.c" -ldl; then
+    for what in short clock; do
+        for how in "--ranks 1" "$four"; do
+            rm -rf hard
+            # shellcheck disable=SC2086
+            SYSTEM=$what LD_PRELOAD=./system.so "$program" train config.yaml \
+                --run hard $how >log 2>&1
+            code=$?
+            if [ $code -ne 0 ]; then bad "$what, ${how:0:9}" "exit $code" log
+            elif ! same_run whole hard; then bad "$what, ${how:0:9}" "$why" log
+            elif [ -e hard/control ] &&
+                ! lockstep incidents hard | grep -q '^0 incidents'; then
+                bad "$what, ${how:0:9}" "incidents" hard/control/journal.jsonl
+            else ok "$what, ${how:0:9}"
+            fi
+        done
+    done
+    SYSTEM=short,clock LD_PRELOAD=./system.so "$program" resume hard \
+        --set train.steps=18 >log 2>&1
+    code=$?
+    if [ $code -eq 0 ]; then ok "resumed in such a system"
+    else bad "resumed in such a system" "exit $code" log; fi
+else
+    echo "left out: no compiler for system.c"
+fi
+
+# --- no room for copies ---
+if unshare -rm true 2>/dev/null; then
+    sed 's/^MemAvailable:.*/MemAvailable: 100 kB/' /proc/meminfo >meminfo
+    # shellcheck disable=SC2086
+    LOCKSTEP_FAULT=step.instruction@1:300:kill unshare -rm sh -c \
+        'mount --bind meminfo /proc/meminfo && exec "$@"' sh "$program" train \
+        config.yaml --run at $four >log 2>&1
+    code=$?
+    if [ $code -eq 0 ] && grep -q 'no copies in memory: they take' log &&
+        lockstep incidents at | grep -q '(checkpoint)' && same_run whole at
+    then ok "no room for copies: from the checkpoint"
+    else bad "no room for copies: from the checkpoint" "exit $code $why" log; fi
+else
+    echo "left out: no mount namespaces"
+fi
+report
