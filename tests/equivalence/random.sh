@@ -43,7 +43,7 @@ draw() { # SEED
             ranks = 1
             text = ""
             for (i = 1; i <= 6; i++) {
-                size = i < 6 ? of("1 1 1 2 2 3 4 5 6") : of("1 1 2 2 3 4")
+                size = i < 6 ? of("1 1 1 2 2 3 4 5 6 7") : of("1 1 2 2 3 4")
                 if (i == 5 && context == 1) size = 1
                 if (i == 6 && family !~ /mixtral|moe|llama4|oss/) size = 1
                 if (ranks * size > 12) size = 1
@@ -51,7 +51,7 @@ draw() { # SEED
                 if (size > 1) text = text " mesh." axis[i] "=" size
             }
             text = "?ranks=" ranks text
-            if (text ~ /tensor=[2-4]/) {
+            if (text ~ /tensor=[2-7]/) {
                 pieces = of("1 2 2 3 4")
                 text = text " tensor.overlap=" pieces
                 if (pieces > 1) text = text " tensor.domino=" of("true false")
@@ -239,7 +239,7 @@ draw() { # SEED
         BEGIN {
             x = 100003 * seed + 17
             for (i = 0; i < 10; i++) random(2)
-            heads = of("2 3 4 4 6")
+            heads = of("2 3 4 4 5 6 7")
             kv = heads % 2 == 0 ? of("1 2 2 " heads) : of("1 " heads)
             if (heads % kv != 0) kv = heads
             family = of("llama gpt2 qwen2 qwen3 mistral ministral smollm3 " \

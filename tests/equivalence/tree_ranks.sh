@@ -61,12 +61,20 @@ ranks=5 mesh.context=5
 ranks=15 mesh.context=5 mesh.data=3
 END
 tensor() { # HEADS KEY-VALUE-HEADS RANKS FEWER-RANKS
-    table "$3 tensor leaves of $1 heads, $2 of keys" train.batch=4 \
-        model.heads="$1" model.kv_heads="$2" model.head_width=12 \
-        model.feed_forward=420 numerics.grid_tensor="$3" data.sequence=31 <<END
+    local model=(train.batch=4 model.heads="$1" model.kv_heads="$2"
+        model.head_width=12 model.feed_forward=420 numerics.grid_tensor="$3")
+    table "$3 tensor leaves of $1 heads, $2 of keys" "${model[@]}" \
+        data.sequence=31 model.layers=2 <<END
 ranks=$3 mesh.tensor=$3
 ranks=$4 mesh.tensor=$4
 ranks=$(($3 * 2)) mesh.tensor=$3 mesh.data=2 tensor.overlap=2
+ranks=$(($3 * 2)) mesh.tensor=$3 mesh.data=2 zero=fsdp zero_reduce=each train.micro_batch=2 tensor.overlap=2 tensor.domino=true
+ranks=$(($3 * 2)) mesh.tensor=$3 mesh.pipe=2 schedule.name=1f1b-early-send train.micro_batch=1
+END
+    table "$3 tensor, 2 context leaves" "${model[@]}" data.sequence=48 \
+        numerics.grid_context=2 <<END
+ranks=$(($3 * 2)) mesh.tensor=$3 mesh.context=2 train.recompute=block
+ranks=$(($3 * 2)) mesh.tensor=$3 mesh.shard=2 zero=fsdp zero_reduce=each train.micro_batch=1 tensor.overlap=2
 END
 }
 tensor 5 5 5 1
