@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* clock.h - the two clocks: one that only goes forward, for durations and
- * deadlines, and that of the wall, for what people and files read. */
+/* clock.h - the clocks: one that only goes forward, for durations and
+ * deadlines, that of the wall, for what people and files read, and the
+ * processor's. */
 #ifndef LOCKSTEP_BASE_CLOCK_H
 #define LOCKSTEP_BASE_CLOCK_H
 
@@ -35,9 +36,20 @@ static inline double clock_s(void)
 }
 
 /* Since 1970. */
+static inline int64_t clock_wall_ns(void)
+{
+    return clock_read_ns(CLOCK_REALTIME);
+}
+
 static inline double clock_wall_s(void)
 {
     return clock_read_s(CLOCK_REALTIME);
+}
+
+/* Processor time of this thread. */
+static inline double clock_thread_s(void)
+{
+    return clock_read_s(CLOCK_THREAD_CPUTIME_ID);
 }
 
 #endif

@@ -13,9 +13,9 @@
 #include <sys/mman.h>
 #include <sys/random.h>
 #include <sys/stat.h>
-#include <time.h>
 #include <unistd.h>
 #include "base/arena.h"
+#include "base/clock.h"
 #include "base/fault.h"
 #include "base/mapped.h"
 
@@ -202,14 +202,12 @@ done:
 status file_temporary_name(const char *path, char *name)
 {
     static _Atomic unsigned serial;
-    struct timespec now;
     uint64_t drawn;
     int needed;
 
     if (getrandom(&drawn, sizeof drawn, GRND_NONBLOCK) !=
         (ssize_t)sizeof drawn) {
-        clock_gettime(CLOCK_REALTIME, &now);
-        drawn = (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
+        drawn = (uint64_t)clock_wall_ns();
     }
     needed = snprintf(name, PATH_BYTES, "%s.tmp-%ld-%u-%016llx", path,
                       (long)getpid(), atomic_fetch_add(&serial, 1),

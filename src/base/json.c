@@ -11,7 +11,7 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
+#include "base/clock.h"
 #include "base/file.h"
 #include "base/json_index.h"
 
@@ -535,7 +535,6 @@ status json_read_record(const struct json **root, struct arena *arena,
 {
     struct reader r = {.text = text, .length = length, .source = source,
                        .arena = arena, .wanted = wanted};
-    struct timespec now;
     status result;
     size_t bad;
     void *piece;
@@ -543,8 +542,7 @@ status json_read_record(const struct json **root, struct arena *arena,
     *root = NULL;
     if (text_utf8_invalid(text, length, &bad))
         TRY(fail_at(&r, bad, "this is not UTF-8"));
-    clock_gettime(CLOCK_REALTIME, &now);
-    r.seed = ((uint64_t)now.tv_nsec << 32 ^ (uint64_t)(uintptr_t)&r) *
+    r.seed = ((uint64_t)clock_wall_ns() << 32 ^ (uint64_t)(uintptr_t)&r) *
              0x9E3779B97F4A7C15u;
     TRY(arena_take(arena, length + 1, &piece));
     r.strings = piece;

@@ -5,7 +5,6 @@
 
 #include <dlfcn.h>
 #include <string.h>
-#include <time.h>
 #include "base/clock.h"
 
 enum { ROUNDS = 5 };
@@ -17,10 +16,7 @@ double probe_now_s(void)
 
 double probe_thread_s(void)
 {
-    struct timespec t;
-
-    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+    return clock_thread_s();
 }
 
 status probe_memory_rate(const struct kernels *kernels, struct stream *stream,

@@ -2,8 +2,7 @@
 /* schedules.c - how long it takes to make, verify and simulate schedules. */
 #include "bench/schedules.h"
 
-#include <time.h>
-
+#include "base/clock.h"
 #include "plan/simulate.h"
 #include "schedule/build.h"
 
@@ -11,10 +10,7 @@ struct times { double make_ms, verify_ms, simulate_ms; };
 
 static double cpu_ms(void)
 {
-    struct timespec t;
-
-    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
-    return 1e3 * (double)t.tv_sec + 1e-6 * (double)t.tv_nsec;
+    return 1e3 * clock_thread_s();
 }
 
 static void keep_best(double *best, double found)

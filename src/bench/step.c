@@ -5,9 +5,9 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
-#include <time.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "base/file.h"
 #include "base/random.h"
 #include "bench/bound.h"
@@ -101,7 +101,6 @@ static int by_value(const void *a, const void *b)
 /* Seconds since this process began; 0: /proc does not say. */
 static double process_age_s(void)
 {
-    struct timespec now;
     unsigned long long began = 0;
     FILE *file = fopen("/proc/self/stat", "r");
     int read = 0;
@@ -112,8 +111,8 @@ static double process_age_s(void)
                      "%*s %*s %*s %*s %*s %*s %*s %*s %*s %llu", &began) == 1)
         read = 1;
     fclose(file);
-    if (!read || clock_gettime(CLOCK_BOOTTIME, &now) != 0) return 0;
-    return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec -
+    if (!read) return 0;
+    return clock_read_s(CLOCK_BOOTTIME) -
            (double)began / (double)sysconf(_SC_CLK_TCK);
 }
 

@@ -12,6 +12,7 @@
 #include <string.h>
 #include <time.h>
 #include <unistd.h>
+#include "base/clock.h"
 #include "base/file.h"
 #include "base/plugin.h"
 #include "base/threads.h"
@@ -91,14 +92,11 @@ static void *keeper_main(void *argument)
 
 static status keeper_wait(enum stage stage, int64_t limit_ms)
 {
-    struct timespec until;
+    const int64_t end = clock_ns() + limit_ms * 1000000;
+    const struct timespec until = {.tv_sec = end / 1000000000,
+                                   .tv_nsec = end % 1000000000};
     int late = 0;
 
-    clock_gettime(CLOCK_MONOTONIC, &until);
-    until.tv_sec += limit_ms / 1000;
-    until.tv_nsec += limit_ms % 1000 * 1000000;
-    until.tv_sec += until.tv_nsec / 1000000000;
-    until.tv_nsec %= 1000000000;
     pthread_mutex_lock(&keeper.lock);
     while (keeper.stage < stage && late != ETIMEDOUT)
         late = pthread_cond_timedwait(&keeper.change, &keeper.lock, &until);

@@ -3,7 +3,7 @@
 #include "control/journal.h"
 
 #include <string.h>
-#include <time.h>
+#include "base/clock.h"
 #include "base/file.h"
 #include "base/log.h"
 
@@ -16,15 +16,11 @@ void journal_begin(struct journal *journal, const char *run)
 
 void journal_line(struct json_writer *w, const char *event)
 {
-    struct timespec t;
-
-    clock_gettime(CLOCK_REALTIME, &t);
     json_write_begin(w, 0);
     json_write_object(w);
     json_write_key(w, "event");
     json_write_string(w, event);
-    json_write_key_real(w, "time", (double)t.tv_sec +
-                                       1e-9 * (double)t.tv_nsec);
+    json_write_key_real(w, "time", clock_wall_s());
 }
 
 static void say_once(struct journal *journal, status result)

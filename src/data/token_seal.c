@@ -9,6 +9,7 @@
 #include <sys/stat.h>
 #include <time.h>
 
+#include "base/clock.h"
 #include "data/token_file.h"
 #include "data/token_foreign.h"
 #include "data/token_pages.h"
@@ -108,10 +109,8 @@ static void wait_for_tick(const struct seal *seal)
     const struct timespec tick = {.tv_nsec = 20000000};
     const int64_t last = seal->changed_ns > seal->table_ns ? seal->changed_ns
                                                            : seal->table_ns;
-    struct timespec now;
 
-    clock_gettime(CLOCK_REALTIME, &now);
-    if ((int64_t)now.tv_sec * 1000000000 + now.tv_nsec - last < tick.tv_nsec)
+    if (clock_wall_ns() - last < tick.tv_nsec)
         nanosleep(&tick, NULL);
 }
 
@@ -177,10 +176,7 @@ static bool was_sealed(const struct token_file *file, const char *cache)
 /* Other pages at each opening; which ones changes no result. */
 static uint64_t draw_now(void)
 {
-    struct timespec now;
-
-    clock_gettime(CLOCK_REALTIME, &now);
-    return (uint64_t)now.tv_nsec ^ (uint64_t)now.tv_sec << 32;
+    return (uint64_t)clock_wall_ns();
 }
 
 status token_file_trust(struct token_file *file, const char *cache,

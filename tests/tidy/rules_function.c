@@ -167,6 +167,7 @@ static const struct ban {
     {"calloc", "src/base/arena.c", "use an arena or memory_take"},
     {"realloc", "src/base/arena.c", "use an arena or memory_grow"},
     {"free", "src/base/arena.c", "use an arena or memory_free"},
+    {"clock_gettime", "src/base/clock.h", "use base/clock.h"},
     {"strdup", "", "use text"},
     {"alloca", "", "no stack of unknown size"},
     {"sprintf", "", "use snprintf or text"},

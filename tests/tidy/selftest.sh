@@ -143,6 +143,10 @@ tree
 add src/base/a.c 'void *b(void)' '{' '    return malloc(3);' '}'
 expect banned "$root/t"
 tree
+add src/base/a.c 'int b(struct timespec *t)' '{' \
+    '    return clock_gettime(0, t);' '}'
+expect banned "$root/t"
+tree
 add src/base/a.c '#include <pthread.h>' \
     'pthread_cond_t b = PTHREAD_COND_INITIALIZER;'
 expect banned "$root/t"

@@ -6,7 +6,7 @@
  * costs no more than its rows; and one for each way to add a word: an FMA, or
  * VDPBF16PS, which adds a pair of bfloat16, the odd one first. */
 #include <pthread.h>
-#include <time.h>
+#include "base/clock.h"
 #include "kernels/cpu/matmul/matmul.h"
 #include "kernels/cpu/scratch.h"
 
@@ -249,14 +249,11 @@ static double granule_seconds(granule_of_rows *of, struct matmul_granule *g)
     double best = 1;
 
     for (int i = 0; i < 8; i++) {
-        struct timespec before, after;
+        const double before = clock_s();
         double took;
 
-        clock_gettime(CLOCK_MONOTONIC, &before);
         of(g);
-        clock_gettime(CLOCK_MONOTONIC, &after);
-        took = (double)(after.tv_sec - before.tv_sec) +
-               1e-9 * (double)(after.tv_nsec - before.tv_nsec);
+        took = clock_s() - before;
         if (took < best) best = took;
     }
     return best;
