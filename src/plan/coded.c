@@ -32,14 +32,16 @@ int coded_sets(const struct precision_use *use)
 
 /* ---- which ---- */
 
-/* Whether products of the recipe are all that the step does with it. Where y is
- * made again in W, it is so among the codes of dx. */
+/* Whether products of the recipe are all that the step does with its use-th
+ * parameter: with matrices, which come before biases. Where y is made again in
+ * W, it is so among the codes of dx. */
 static bool is_read_rounded(const struct coded *coded, const struct step *step,
-                            const struct param *param)
+                            int use, const struct param *param)
 {
     const enum layer_kind kind = step->layer->kind;
 
-    return step->few && !param->spec.vector && !param->spec.adapter &&
+    return step->few && use % STEP_PARAMS_MAX == 0 && !param->spec.vector &&
+           !param->spec.adapter &&
            (kind == LAYER_LINEAR || kind == LAYER_EXPERTS) &&
            (coded->sets == 1 || !step->layer->reads_in_w);
 }
@@ -78,7 +80,7 @@ static void find(struct coded *coded, const struct program *p,
             const int param = step_use(step, j).param;
 
             if (param >= 0 &&
-                is_read_rounded(coded, step, &p->params.items[param]))
+                is_read_rounded(coded, step, j, &p->params.items[param]))
                 coded->params[param].is = can_be(p, shards, param);
         }
     }

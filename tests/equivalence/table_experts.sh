@@ -98,6 +98,9 @@ steps=3 model experts_mxfp8 $few model.family=gpt_oss moe.top_k=3 \
     moe.intermediate_size=24 numerics.recipe=mxfp8 numerics.high_first=1
 steps=3 model gpt_oss_quartet $few model.family=gpt_oss \
     moe.intermediate_size=24 numerics.recipe=mxfp4-quartet
+sed -n '/zero=\(fsdp\|zero3\)/p' all.txt | head -n 3 >layouts.txt
+steps=3 model gpt_oss_codes $few model.family=gpt_oss fsdp.gather_format=auto \
+    moe.intermediate_size=24 numerics.recipe=fp8-tiles
 sed '/plain/d;/reshard/d;/hsdp/d;/dualpipe/d;s/ tensor.overlap=2//' all.txt \
     >layouts.txt
 steps=3 model olmoe $experts model.family=olmoe moe.experts=16 moe.top_k=8 \
