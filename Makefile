@@ -33,7 +33,9 @@ CFLAGS  += -MMD -MP
 LIBS    := -lyaml -lutf8proc -lpcre2-8 -lz -lzstd -ldl -lm -pthread
 
 MACHINE := $(shell $(CC) -dumpmachine 2>/dev/null)
-SRC     := $(sort $(wildcard src/*/*.c))
+SRC     := $(sort $(wildcard src/*/*.c) \
+             $(filter-out %/emulator.c %/emulated.c,\
+               $(wildcard src/kernels/cuda/*.c)))
 REF     := $(sort $(wildcard src/kernels/reference/*.c))
 CPU     := $(sort $(wildcard src/kernels/cpu/*.c src/kernels/cpu/*/*.c))
 ISAS    := plain
@@ -106,7 +108,9 @@ $(BUILD)/%.fatbin: %.cu
 	    || { cat $@.log; exit 1; }
 	sed -i 's|^[^ ]*\.new|$@|' $@.d
 	tools/spills.sh $@.log && mv $@.new $@
-$(BUILD)/device_cuda.so: $(wildcard src/kernels/cuda/plugin/*) $(FATBIN)
+$(BUILD)/device_cuda.so: $(wildcard src/kernels/cuda/plugin/*) $(FATBIN) \
+    src/device/plugin.h src/device/parts.h src/device/device.h \
+    src/kernels/cuda/launch.h src/kernels/cuda/calls.h
 	$(call SAY,CUDA,$@)
 	$(CC) -std=gnu11 $(OPT) -g -Isrc -Iinclude -isystem $(dir $(NVCC))../include $(WARN) \
 	    -DMODULES_PATH='"$(BUILD)/src/kernels/cuda"' -fvisibility=hidden -fPIC \
@@ -146,17 +150,28 @@ $(BUILD)/%.o: %.c
 # Kernels of CUDA (.cu) as C, with the emulator: unit tests of kernels link
 # them, the program does not. Its threads have stacks of their own, which the
 # thread sanitizer does not follow.
-EMULATED := $(CUDA:%=$(BUILD)/%.o) \
-            $(patsubst %.c,$(BUILD)/%.o,$(sort $(wildcard src/kernels/cuda/*.c)))
+EMULATOR := $(CUDA:%=$(BUILD)/%.o) $(BUILD)/src/kernels/cuda/emulator.o
+EMULATED := $(EMULATOR) $(BUILD)/src/kernels/cuda/emulated.o
 ifneq ($(findstring thread,$(SAN)),)
 EMULATED :=
 endif
 $(EMULATED): Makefile
+$(EMULATOR): CFLAGS += -fPIC
 HAS_FMA  := $(shell grep -qsw fma /proc/cpuinfo && echo -mfma)
 $(BUILD)/%.cu.o: %.cu
 	$(call SAY,CC  ,$@)
 	mkdir -p $(@D)
 	$(CC) $(BASIC) $(CFLAGS) $(KERNEL_OPT) $(HAS_FMA) -x c -c $< -o $@
+
+# A driver for tests of the device cuda, where no GPU is: kernels run under the
+# emulator.
+DRIVER   := $(BUILD)/tests/driver/libcuda.so.1
+$(DRIVER): $(wildcard tests/driver/*) $(EMULATOR)
+	$(call SAY,CC  ,$@)
+	mkdir -p $(@D)
+	$(CC) $(BASIC) -fPIC -isystem $(dir $(NVCC))../include -fvisibility=hidden \
+	    -shared -o $@ $(filter %.c %.o,$^) -pthread
+driver: $(DRIVER) $(PLUGINS)
 
 # Unit tests: one program per tests/unit/<folder>/test_<file>.c
 TESTS := $(patsubst %.c,$(BUILD)/%,$(sort $(wildcard tests/unit/*/test_*.c)))
@@ -212,5 +227,5 @@ docs-check: all
 clean:
 	rm -rf $(BUILD)
 -include $(shell find $(BUILD) -name '*.d' 2>/dev/null)
-.PHONY: all fuzz fuzz-build unit unit-build clean test demo tidy docs-check
+.PHONY: all driver fuzz fuzz-build unit unit-build clean test demo tidy docs-check
 .SECONDARY:

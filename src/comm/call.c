@@ -9,7 +9,6 @@
 #include "comm/flight.h"
 #include "comm/lives.h"
 #include "comm/rank.h"
-#include "device/device.h"
 
 const char *comm_kind_name(enum comm_kind kind)
 {
@@ -535,46 +534,6 @@ status call_run(struct group *group, const struct comm_call *call,
     return result == OK ? OK : status_pass(result, __FILE__, __LINE__);
 }
 
-void call_see(const struct comm_call *call, struct comm_call *out)
-{
-    *out = *call;
-    out->in.data = device_seen(call->in.data);
-    out->out.data = device_seen(call->out.data);
-    out->scratch = device_seen(call->scratch);
-}
-
-/* The device is done with what is sent and received. */
-static status settle(const struct group *group, const struct comm_call *call)
-{
-    TRY(device_settle(call->in.data));
-    TRY(device_settle(call->out.data));
-    for (int i = 0; i < group->size && call->kind == COMM_EXCHANGE; i++) {
-        TRY(device_settle(call->send[i].data));
-        TRY(device_settle(call->receive[i].data));
-    }
-    return OK;
-}
-
-/* A rank has one device. */
-static void point_at(struct device_point *point, const void *at)
-{
-    if (point->kernels.queue == NULL) *point = device_point(at);
-}
-
-struct device_point call_point(const struct group *group,
-                               const struct comm_call *call)
-{
-    struct device_point point = {0};
-
-    point_at(&point, call->in.data);
-    point_at(&point, call->out.data);
-    for (int i = 0; i < group->size && call->kind == COMM_EXCHANGE; i++) {
-        point_at(&point, call->send[i].data);
-        point_at(&point, call->receive[i].data);
-    }
-    return point;
-}
-
 status comm_run(struct group *group, const struct comm_call *given)
 {
     const bool straight = given->kind == COMM_SEND ||
@@ -585,13 +544,15 @@ status comm_run(struct group *group, const struct comm_call *given)
 
     group->self->agreed = false;
     TRY(call_check(group, given));
-    TRY(settle(group, given));
+    TRY(call_settle(group, given));
     call_see(given, &seen);
     TRY(lives_call(group, call));
+    TRY(call_fetch(group, call));
     lives_wait_begin(group->self);
     result = call_run(group, call, CHANNEL_NOW,
                       straight ? (uint64_t)1 << 62 | (uint64_t)call->tag
                                : group->calls[CHANNEL_NOW]++, NULL);
+    if (result == OK) result = call_store(group, call);
     lives_wait_end(group->self);
     return result == OK ? OK : status_pass(result, __FILE__, __LINE__);
 }

@@ -50,16 +50,23 @@ void progress_free(struct progress *progress)
     memory_free(progress);
 }
 
+/* The call moves memory of a device when that is done with it. */
+static status call_moved(struct comm_handle *handle, enum channel channel)
+{
+    TRY(device_await(&handle->ready));
+    TRY(call_fetch(handle->group, &handle->call));
+    TRY(call_run(handle->group, &handle->call, channel, handle->tag,
+                 handle->phase));
+    return call_store(handle->group, &handle->call);
+}
+
 static void handle_run(struct comm_handle *handle)
 {
     status result;
 
     meter_attach(handle->track);
     meter_instruction(handle->instruction);
-    result = device_await(&handle->ready);
-    if (result == OK)
-        result = call_run(handle->group, &handle->call, CHANNEL_BACKGROUND,
-                          handle->tag, handle->phase);
+    result = call_moved(handle, CHANNEL_BACKGROUND);
     meter_attach(NULL);
     handle->result = result;
     if (result != OK)
@@ -200,7 +207,10 @@ static status start(struct group *group, const struct comm_call *call,
     TRY(call_check(group, call));
     call_see(call, &handle->call);
     handle->ready = call_point(group, call);
-    if (call->kind == COMM_SEND) TRY(device_await(&handle->ready));
+    if (call->kind == COMM_SEND) {
+        TRY(device_await(&handle->ready));
+        TRY(call_fetch(group, &handle->call));
+    }
     handle->instruction = meter_instruction_now();
     traffic_phase(&group->self->traffic, handle->phase);
     if (!is_background(call)) {
@@ -281,10 +291,7 @@ status comm_wait(struct comm_handle *handle)
     kept = lives_wait(handle);
     lives_wait_begin(self);
     if (handle->call.kind == COMM_RECV) {
-        result = device_await(&handle->ready);
-        if (result == OK)
-            result = call_run(handle->group, &handle->call, CHANNEL_NOW,
-                              handle->tag, handle->phase);
+        result = call_moved(handle, CHANNEL_NOW);
     } else if (handle->call.kind == COMM_SEND)
         result = send_wait(handle);
     else

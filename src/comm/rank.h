@@ -43,6 +43,12 @@ status call_check(const struct group *group, const struct comm_call *call);
 /* *out = the call as messages make it: they find memory of a device where its
  * copies do. */
 void call_see(const struct comm_call *call, struct comm_call *out);
+/* The device is done with what is sent and received. */
+status call_settle(const struct group *group, const struct comm_call *call);
+/* Where messages see copies of a device's memory: of what the call, as
+ * call_see has it, reads, before; back to the device what it wrote, after. */
+status call_fetch(const struct group *group, const struct comm_call *call);
+status call_store(const struct group *group, const struct comm_call *call);
 /* The point in the work of a device after which the call may begin. */
 struct device_point call_point(const struct group *group,
                                const struct comm_call *call);

@@ -4,11 +4,12 @@
 
 #include <stdlib.h>
 #include <string.h>
-#include "device/far.h"
+#include "device/apart.h"
 
 static const struct device_about kinds[DEVICE_KINDS] = {
     [DEVICE_CPU] = {"cpu", "the processors of this machine", false},
     [DEVICE_FAR] = {"far", "a second device made of the CPU, for tests", true},
+    [DEVICE_CUDA] = {"cuda", "a GPU of this machine", true},
 };
 
 const struct device_about *device_about(enum device_kind kind)
@@ -25,10 +26,7 @@ status device_parse(enum device_kind *kind, const char *name)
             *kind = (enum device_kind)i;
             return OK;
         }
-    if (strcmp(name, "cuda") == 0 || strcmp(name, "gpu") == 0)
-        FAIL(ERR_CONFIG, "device is %s: training does not run on GPUs yet "
-                         "(docs/cuda.md); take auto or cpu", name);
-    FAIL(ERR_CONFIG, "device is %s; expected auto, cpu or far", name);
+    FAIL(ERR_CONFIG, "device is %s; expected auto, cpu, cuda or far", name);
 }
 
 status device_environment(enum device_haste *haste)
@@ -46,29 +44,14 @@ status device_environment(enum device_haste *haste)
 status device_open(struct device **out, const struct device_choice *choice)
 {
     *out = NULL;
-    return choice->kind == DEVICE_CPU ? OK : far_open(out, choice);
+    if (choice->kind == DEVICE_CPU) return OK;
+    return choice->kind == DEVICE_FAR ? far_open(out, choice)
+                                      : cuda_open(out, choice);
 }
 
 void device_close(struct device *device)
 {
-    if (device != NULL) far_close(device);
-}
-
-status device_take(struct device *device, size_t bytes, void **out)
-{
-    if (device == NULL) return memory_take(bytes, 1, out);
-    return far_take(device, bytes, out);
-}
-
-void device_give(struct device *device, void *memory)
-{
-    if (device == NULL) memory_free(memory);
-    else if (memory != NULL) far_give(device, memory);
-}
-
-void device_join(struct device *device, const struct stream *stream)
-{
-    if (device != NULL) far_join(device, stream);
+    if (device != NULL) device->kind->close(device);
 }
 
 /* ---- copies ---- */
@@ -94,7 +77,8 @@ status device_copy_rows(struct stream *stream, struct device_rows to,
                         struct device_rows from, int64_t rows, size_t row)
 {
     if (stream->device != NULL)
-        return far_copy(stream->device, &to, &from, rows, row);
+        return stream->device->kind->copy(stream->device, &to, &from, rows,
+                                          row);
     rows_copy(to, from, rows, row);
     return OK;
 }
@@ -144,7 +128,7 @@ status device_copy_parts(struct stream *stream,
 {
     if (copy->rows == 0 || copy->parts == 0 || copy->bytes == 0) return OK;
     if (stream->device != NULL)
-        return far_copy_parts(stream->device, copy);
+        return stream->device->kind->copy_parts(stream->device, copy);
     parts_copy(copy);
     return OK;
 }
@@ -153,7 +137,7 @@ status device_fill(struct stream *stream, void *to, int byte, size_t bytes)
 {
     if (bytes == 0) return OK;
     if (stream->device != NULL)
-        return far_fill(stream->device, to, byte, bytes);
+        return stream->device->kind->fill(stream->device, to, byte, bytes);
     memset(to, byte, bytes);
     return OK;
 }
@@ -162,7 +146,7 @@ status device_write(struct stream *stream, void *to, const void *from,
                     size_t bytes)
 {
     if (stream->device != NULL)
-        return far_write(stream->device, to, from, bytes);
+        return stream->device->kind->write(stream->device, to, from, bytes);
     if (bytes > 0 && to != from) memcpy(to, from, bytes);
     return OK;
 }
@@ -171,41 +155,7 @@ status device_read(struct stream *stream, void *to, const void *from,
                    size_t bytes)
 {
     if (stream->device != NULL)
-        return far_read(stream->device, to, from, bytes);
+        return stream->device->kind->read(stream->device, to, from, bytes);
     if (bytes > 0 && to != from) memcpy(to, from, bytes);
     return OK;
-}
-
-status device_finish(struct stream *stream)
-{
-    return stream->device != NULL ? far_finish(stream->device) : OK;
-}
-
-struct device_point device_point(const void *at)
-{
-    return far_any() ? far_point(at) : (struct device_point){0};
-}
-
-status device_await(const struct device_point *point)
-{
-    if (point->kernels.queue == NULL) return OK;
-    event_await((struct event){point->kernels.queue, point->kernels.number});
-    event_await((struct event){point->copies.queue, point->copies.number});
-    return queue_status(point->kernels.queue);
-}
-
-void device_hold(const struct device_point *point,
-                 const struct device_hold *hold)
-{
-    if (point->kernels.queue != NULL) far_hold(point->kernels.queue, hold);
-}
-
-status device_settle(const void *at)
-{
-    return far_any() ? far_settle(at) : OK;
-}
-
-void *device_seen(void *at)
-{
-    return far_any() ? far_seen(at) : at;
 }

@@ -4,6 +4,7 @@
  *   cpu   memory of the host; kernels and copies run at once, in the caller
  *   far   a second device made of the CPU, for tests: nobody but its kernels
  *         and copies can touch its memory, and they run later
+ *   cuda  a GPU of this machine, behind the plug-in device_cuda.so
  *
  * A step does the same on every device. Its memory is taken from the device.
  * Kernels are rows of a table that run on a stream. Whatever else touches
@@ -30,13 +31,14 @@
 struct kernels;
 struct device;
 
-enum device_kind { DEVICE_CPU, DEVICE_FAR, DEVICE_KINDS };
+enum device_kind { DEVICE_CPU, DEVICE_FAR, DEVICE_CUDA, DEVICE_KINDS };
 
 /* When the device far does what it was given. Both have the same results unless
  * an event is missing. */
 enum device_haste {
     DEVICE_LATE,  /* when it is waited for */
-    DEVICE_EARLY  /* at once */
+    DEVICE_EARLY, /* at once */
+    DEVICE_STRAIGHT /* by whoever gives it: cuda, whose driver works later */
 };
 
 /* A kind: its name, and how its memory lies. */
@@ -55,6 +57,8 @@ struct stream {
     struct device *device;   /* borrowed; NULL: kernels run at once */
     const struct kernels *behind; /* borrowed, [2]: what the tables of a device
                                    * apart run (kernels_launch) */
+    struct device *gpu;      /* borrowed: what kernels of CUDA are started on
+                              * (device/gpu.h); NULL: this is no GPU */
 };
 
 const struct device_about *device_about(enum device_kind kind);
@@ -68,8 +72,10 @@ struct device_choice {
     enum device_haste haste;
     int threads;         /* of its kernels */
     size_t launch_bytes; /* of what the largest launch is told */
+    size_t lent_bytes;   /* of host memory that its kernels write */
+    int rank;            /* of the process group: on GPU rank % count */
 };
-/* *out = NULL: the device is cpu. */
+/* *out = NULL: the device is cpu. ERR_DEVICE: there is no GPU. */
 status device_open(struct device **out, const struct device_choice *choice);
 /* Waits for all work, and gives back what was taken. NULL allowed. */
 void device_close(struct device *device);
@@ -79,6 +85,9 @@ void device_close(struct device *device);
 status device_take(struct device *device, size_t bytes, void **out);
 /* Gives it back when all work is done; NULL allowed. */
 void device_give(struct device *device, void *memory);
+/* Host memory that kernels of the device write: its copies need not wait for
+ * the host then. From pinned to not pinned before it is given back. */
+void device_pin(struct device *device, void *at, size_t bytes, bool pinned);
 /* The stream that kernels see is made like this one, with the device's own
  * threads. Once, when the stream is complete. */
 void device_join(struct device *device, const struct stream *stream);

@@ -18,6 +18,20 @@ struct device_point device_point(const void *at);
  * thread. */
 status device_await(const struct device_point *point);
 
+/* Rows of what messages see of a device (device_seen), so many bytes apart. */
+struct device_seen_rows {
+    void *seen;
+    int64_t apart, rows;
+    size_t row;
+    void *there; /* set by device_fetch and device_store: on the device */
+};
+/* The copy that messages see becomes what the device has, and the other way,
+ * where the two are apart; nothing elsewhere. From any thread; the device is
+ * done with the memory (device_await), and work that is given later finds it.
+ * ERR_DEVICE. */
+status device_fetch(const struct device_seen_rows *rows);
+status device_store(const struct device_seen_rows *rows);
+
 /* Something outside of the device that its work waits for. */
 struct device_hold {
     void (*await)(void *of, uint64_t number); /* in the device's thread */

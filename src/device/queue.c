@@ -22,6 +22,8 @@ struct queue {
     const char *name;     /* of its track; NULL: nobody meters it */
     void *owner;
     enum device_haste haste;
+    status (*mark)(void *owner, uint64_t number);
+    status (*reach)(void *owner, uint64_t number);
     pthread_mutex_t lock;
     pthread_cond_t change;
     pthread_t thread;
@@ -100,11 +102,13 @@ status queue_build(struct queue **out, const struct queue_about *about)
 
     *queue = (struct queue){.owner = about->owner, .name = about->name,
                             .haste = about->haste, .told_bytes = told,
+                            .mark = about->mark, .reach = about->reach,
                             .bytes = ROOM_PIECES * told};
     pthread_mutex_init(&queue->lock, NULL);
     pthread_cond_init(&queue->change, NULL);
     TRY(memory_take(queue->bytes, 1, &memory));
     queue->room = memory;
+    if (about->haste == DEVICE_STRAIGHT) return OK;
     const int error = pthread_create(&queue->thread, NULL, queue_main, queue);
 
     if (error != 0)
@@ -144,7 +148,9 @@ static void *take_room(struct queue *queue, size_t bytes)
  * rank does counts into its own. */
 static void find_track(const struct queue *queue, struct piece *piece)
 {
-    if (queue->name == NULL || meter_thread.track == NULL) return;
+    if (queue->name == NULL || meter_thread.track == NULL ||
+        queue->haste == DEVICE_STRAIGHT)
+        return;
     piece->track = meter_background(queue, queue->name);
     piece->scope = meter_thread.track->scope;
     piece->instruction = meter_instruction_now();
@@ -173,12 +179,49 @@ void *queue_more(struct queue *queue, size_t bytes)
     return take_room(queue, bytes);
 }
 
+void queue_note(struct queue *queue, status result)
+{
+    if (result == OK) return;
+    pthread_mutex_lock(&queue->lock);
+    keep_error(queue, result);
+    pthread_mutex_unlock(&queue->lock);
+}
+
+static bool has_failed(struct queue *queue)
+{
+    bool failed;
+
+    pthread_mutex_lock(&queue->lock);
+    failed = queue->result != OK;
+    pthread_mutex_unlock(&queue->lock);
+    return failed;
+}
+
+/* Here and now: the piece starts what goes on later, but not behind an
+ * error. */
+static struct event do_straight(struct queue *queue,
+                                const struct piece *piece)
+{
+    const uint64_t number = queue->given + 1;
+
+    if (!has_failed(queue))
+        queue_note(queue, piece->work(queue->owner,
+                                      (void *)(uintptr_t)(piece + 1)));
+    if (queue->mark != NULL)
+        queue_note(queue, queue->mark(queue->owner, number));
+    pthread_mutex_lock(&queue->lock);
+    queue->given = queue->done = number;
+    pthread_mutex_unlock(&queue->lock);
+    return queue_now(queue);
+}
+
 struct event queue_end(struct queue *queue)
 {
     struct piece *piece = queue->open;
 
     CHECK(piece != NULL && queue->used - queue->opened <= queue->told_bytes);
     queue->open = NULL;
+    if (queue->haste == DEVICE_STRAIGHT) return do_straight(queue, piece);
     pthread_mutex_lock(&queue->lock);
     if (queue->last == NULL) queue->first = piece;
     else queue->last->next = piece;
@@ -217,6 +260,8 @@ void event_await(struct event event)
     while (queue->done < event.number)
         pthread_cond_wait(&queue->change, &queue->lock);
     pthread_mutex_unlock(&queue->lock);
+    if (queue->reach != NULL && event.number > 0)
+        queue_note(queue, queue->reach(queue->owner, event.number));
 }
 
 status queue_status(struct queue *queue)

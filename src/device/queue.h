@@ -25,6 +25,9 @@ struct queue_about {
     void *owner;          /* that work gets */
     enum device_haste haste;
     size_t told_bytes;    /* room of the largest piece */
+    /* STRAIGHT: after a piece; before it counts as done for who awaits it. */
+    status (*mark)(void *owner, uint64_t number);
+    status (*reach)(void *owner, uint64_t number);
 };
 status queue_build(struct queue **out, const struct queue_about *about);
 void queue_free(struct queue *queue); /* does what is left; NULL allowed */
@@ -41,12 +44,19 @@ struct event queue_now(const struct queue *queue);
 void queue_after(struct queue *queue, struct event event);
 /* Returns when the event has come. From any thread. */
 void event_await(struct event event);
+/* An error, as if the queue's work had it. */
+void queue_note(struct queue *queue, status result);
 /* The first error of the queue's work, said once more here. */
 status queue_status(struct queue *queue);
 
 /* ---- for launches (kernels/launched.c) ---- */
 
 struct queue *device_kernels(struct device *device);
+/* A copy of a list of the host's for the kernels of the open piece of work. */
+const void *device_tell(struct device *device, const void *at, size_t bytes);
+/* Where they write host memory, which has it after device_finish. sets: they
+ * set all of it, so that it holds nothing before. */
+void *device_lend(struct device *device, void *at, size_t bytes, bool sets);
 /* Where kernels see memory of the device; NULL: it is not the device's. */
 void *device_near(const struct device *device, const void *at);
 /* The stream that kernels see. */

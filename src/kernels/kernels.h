@@ -682,6 +682,9 @@ void kernels_meter(struct kernels *table, struct kernels *real,
  * outlive the stream. Then device_join. */
 void kernels_launch(struct kernels *table, struct kernels *real,
                     struct kernels *behind, struct stream *stream);
+/* The table becomes that of the device cuda. NULL, or the name of the first row
+ * that has no kernel there. */
+const char *kernels_cuda(struct kernels *table);
 extern const struct kernels kernels_reference_f32, kernels_reference_f64;
 /* Products of a table of the reference become those of a narrow type. */
 void kernels_reference_products(struct kernels *table, enum dtype dtype,

@@ -5,14 +5,17 @@
  *
  * Three kinds of arguments:
  *   tensor, where()  memory of the device, nothing else
- *   told()           a list of the host's, such as tokens or the order of a
- *                    sum: copied; may lie on the device, too
+ *   told()           what whoever starts the kernel reads, such as the order of
+ *                    a sum: copied
+ *   list()           a list of the host's that the kernel reads, such as
+ *                    tokens: copied to where it does; may lie on the device
  *   shared()         host memory that the kernel writes, such as losses: the
  *                    host reads it after device_finish; or the device's */
 #include "device/queue.h"
 #include "kernels/kernels.h"
 
 #include <string.h>
+#include "kernels/codes.h"
 
 struct launch {
     struct device *device;
@@ -51,36 +54,45 @@ static struct tensor tensor(const struct launch *l, struct tensor t)
 
 static const void *told(const struct launch *l, const void *at, size_t bytes)
 {
-    void *near, *copy;
+    void *copy;
 
     if (at == NULL) return NULL;
-    near = device_near(l->device, at);
-    if (near != NULL) return near;
+    CHECK(device_near(l->device, at) == NULL);
     copy = queue_more(l->queue, bytes);
     memcpy(copy, at, bytes);
     return copy;
 }
 
-static void *shared(const struct launch *l, void *at)
+static const void *list(const struct launch *l, const void *at, size_t bytes)
+{
+    void *near;
+
+    if (at == NULL) return NULL;
+    near = device_near(l->device, at);
+    return near != NULL ? near : device_tell(l->device, at, bytes);
+}
+
+static void *shared(const struct launch *l, void *at, size_t bytes)
 {
     void *near = at == NULL ? NULL : device_near(l->device, at);
 
-    return near != NULL ? near : at;
+    if (near != NULL || at == NULL) return near;
+    return device_lend(l->device, at, bytes, false);
 }
 
-/* Memory that is set, not added to, holds nothing until then. */
+/* Memory that is set, not added to. */
 static void *set_later(const struct launch *l, void *at, size_t bytes)
 {
-    void *near = shared(l, at);
+    void *near = at == NULL ? NULL : device_near(l->device, at);
 
-    if (near == at && at != NULL) memset(at, 0xff, bytes);
-    return near;
+    if (near != NULL || at == NULL) return near;
+    return device_lend(l->device, at, bytes, true);
 }
 
 static const int32_t *tokens(const struct launch *l, const int32_t *at,
                              int64_t count)
 {
-    return told(l, at, (size_t)count * sizeof *at);
+    return list(l, at, (size_t)count * sizeof *at);
 }
 
 static struct sum_order order_of(const struct launch *l,
@@ -149,7 +161,9 @@ static struct attention attention_of(const struct launch *l,
         if (all[i]->data != NULL) *all[i] = tensor(l, *all[i]);
     copy.query_documents = tokens(l, call->query_documents, queries);
     copy.key_documents = tokens(l, call->key_documents, keys);
-    copy.peaks = shared(l, call->peaks);
+    copy.peaks = shared(l, call->peaks,
+                        (size_t)call->heads *
+                            (size_t)dtype_bytes(dtype_real(call->q.dtype)));
     return copy;
 }
 
@@ -169,7 +183,7 @@ static struct dropout dropout_of(const struct launch *l,
     copy.y = tensor(l, call->y);
     copy.x = tensor(l, call->x);
     if (call->left.data != NULL) copy.left = tensor(l, call->left);
-    copy.rows = told(l, call->rows,
+    copy.rows = list(l, call->rows,
                      (size_t)call->y.shape[0] * sizeof *call->rows);
     return copy;
 }
@@ -181,7 +195,7 @@ static struct jitter jitter_of(const struct launch *l,
 
     copy.y = tensor(l, call->y);
     copy.x = tensor(l, call->x);
-    copy.rows = told(l, call->rows,
+    copy.rows = list(l, call->rows,
                      (size_t)call->y.shape[0] * sizeof *call->rows);
     return copy;
 }
@@ -204,10 +218,12 @@ static struct quantize quantize_of(const struct launch *l,
     copy.cols = spans(l, call->cols, call->col_spans);
     copy.places = told(l, call->places,
                        (size_t)call->in.shape[0] * sizeof *call->places);
-    copy.peaks = shared(l, call->peaks);
+    copy.peaks = shared(l, call->peaks,
+                        (size_t)(call->row_spans * call->col_spans) *
+                            sizeof *call->peaks);
     copy.scales = where(l, call->scales);
-    copy.tally = shared(l, call->tally);
-    copy.seen = shared(l, call->seen);
+    copy.tally = shared(l, call->tally, sizeof *call->tally);
+    copy.seen = shared(l, call->seen, sizeof *call->seen);
     return copy;
 }
 
@@ -226,7 +242,9 @@ static struct block_encode encode_of(const struct launch *l,
 
     copy.in = tensor(l, call->in);
     copy.coding = coding_of(l, call->coding);
-    copy.peaks = shared(l, call->peaks);
+    copy.peaks = shared(l, call->peaks,
+                        (size_t)coding_blocks(&call->coding) *
+                            sizeof *call->peaks);
     copy.scales = where(l, call->scales);
     copy.codes = where(l, call->codes);
     return copy;
@@ -326,8 +344,12 @@ static struct router router_of(const struct launch *l,
 
     copy.logits = tensor(l, call->logits);
     copy.gates = tensor(l, call->gates);
-    copy.bias = shared(l, (void *)(uintptr_t)call->bias);
-    copy.chosen = shared(l, call->chosen);
+    copy.bias = list(l, call->bias,
+                     (size_t)call->form.experts *
+                         (size_t)dtype_bytes(call->logits.dtype));
+    copy.chosen = shared(l, call->chosen,
+                         (size_t)(call->logits.shape[0] *
+                                  call->form.choices) * sizeof *call->chosen);
     return copy;
 }
 
@@ -338,14 +360,14 @@ static struct router_losses losses_of(const struct launch *l,
     struct router_losses copy = *call;
 
     copy.logits = tensor(l, call->logits);
-    copy.weights = told(l, call->weights,
+    copy.weights = list(l, call->weights,
                         call->length == 0
                             ? 0 : (size_t)(n / call->length) *
                                       (size_t)call->form.experts *
                                       sizeof *call->weights);
     copy.mask = tokens(l, call->mask, n);
-    copy.balance = shared(l, call->balance);
-    copy.z = shared(l, call->z);
+    copy.balance = shared(l, call->balance, (size_t)n * sizeof(double));
+    copy.z = shared(l, call->z, (size_t)n * sizeof(double));
     if (call->dlogits.data != NULL) copy.dlogits = tensor(l, call->dlogits);
     if (call->dgates.data != NULL) copy.dgates = tensor(l, call->dgates);
     if (call->gates.data != NULL) copy.gates = tensor(l, call->gates);
@@ -363,7 +385,7 @@ static struct expert_groups groups_of(const struct launch *l,
     copy.offsets = tokens(l, groups->offsets, groups->experts + 1);
     copy.entries = copy.offsets == NULL ||
                            device_near(l->device, groups->offsets) != NULL
-                       ? shared(l, (void *)(uintptr_t)groups->entries)
+                       ? where(l, groups->entries)
                        : tokens(l, groups->entries,
                                 groups->offsets[groups->experts]);
     return copy;

@@ -175,7 +175,7 @@ static status product_limit(struct stage *stage, struct stream *stream,
                             const struct areas *areas,
                             struct profile_limits *limits)
 {
-    const struct kernels *kernels = &stage->inner[0];
+    const struct kernels *kernels = &stage->host_kernels[0];
     double flops;
 
     TRY(product_rate(kernels, stream, areas, PRODUCT_SMALL, &flops));
@@ -208,9 +208,9 @@ static status measure_limits(struct stage *stage,
         memset(areas.data[i], PROFILE_ORDINARY,
                (size_t)areas.elements * sizeof(double));
     limits->memory_area = 3 * areas.elements *
-                          dtype_bytes(stage->inner[1].dtype);
+                          dtype_bytes(stage->host_kernels[1].dtype);
     TRY_GOTO(done, result, profile_memory_rate(
-        &stage->inner[1], &stream, areas.data, areas.elements,
+        &stage->host_kernels[1], &stream, areas.data, areas.elements,
         &limits->memory_bytes));
     TRY_GOTO(done, result, product_limit(stage, &stream, &areas, limits));
 done:

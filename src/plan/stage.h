@@ -120,6 +120,7 @@ struct stage {
     struct kernels kernels; /* metered once open */
     struct kernels real;    /* of sums, where kernels are narrow; the same */
     struct kernels inner[2]; /* both, unmetered: once open */
+    struct kernels host_kernels[2]; /* the host's, unmetered: once open */
     struct program program;
     struct holding holding; /* of the whole parameters */
     struct shards shards;   /* of the arenas that are divided */
@@ -155,6 +156,7 @@ struct stage {
                             * kernels; 0: the host computes none there */
         void *data;
         size_t bytes, scratch;
+        struct kernels kernels[2]; /* the host's, once open */
     } whole;
     struct stream stream;
     struct run run;        /* ready for a batch once open */

@@ -3,6 +3,8 @@
  * what uses it. */
 #include "plan/stage.h"
 
+#include <string.h>
+
 #include "base/check.h"
 #include "base/first_touch.h"
 #include "nn/expert_ranks.h"
@@ -84,6 +86,15 @@ static bool is_apart(const struct stage *stage, int owner)
            !memory_is_host((enum memory_owner)owner);
 }
 
+/* The first row of the arena. */
+static void *host_memory(const struct stage *stage)
+{
+    for (int i = 0; i < MEMORY_OWNERS; i++)
+        if (stage->memory[i].bytes > 0 && !is_apart(stage, i))
+            return stage->memory[i].data;
+    return NULL;
+}
+
 /* The arena and its rows; those of a device apart lie there. */
 static status take_memory(struct stage *stage)
 {
@@ -112,6 +123,7 @@ static status take_memory(struct stage *stage)
         }
     }
     CHECK(stage->arena.used == host);
+    device_pin(stage->device, host_memory(stage), host, true);
     return OK;
 }
 
@@ -149,11 +161,38 @@ static size_t launch_bytes(const struct stage *stage)
            ((size_t)p->sequences + 1) * experts * sizeof(double);
 }
 
+/* Host memory that the kernels of one launch write: losses, sums of squares. */
+static size_t lent_bytes(const struct stage *stage)
+{
+    enum { LISTS = 4 };
+    const struct memory_row *rows = stage->memory;
+    size_t elements = 0;
+
+    for (int i = 0; i < MEMORY_OWNERS; i++)
+        if (!memory_is_host((enum memory_owner)i) &&
+            rows[i].bytes / sizeof(float) > elements)
+            elements = rows[i].bytes / sizeof(float);
+    return (size_t)stage->program.tokens * LISTS * sizeof(double) +
+           (elements / SQUARES_BLOCK + 1) * sizeof(double);
+}
+
+static int rank_of(const struct stage *stage)
+{
+    const struct mesh *mesh = &stage->request.layout.mesh;
+    int rank = 0;
+
+    for (int i = AXIS_NONE + 1; i < AXIS_COUNT; i++)
+        rank = rank * mesh->size[i] + stage->request.layout.place.at[i];
+    return rank;
+}
+
 static status open_device(struct stage *stage)
 {
     struct device_choice choice = {.kind = stage->request.machine.device,
                                    .threads = stage->request.machine.threads,
-                                   .launch_bytes = launch_bytes(stage)};
+                                   .launch_bytes = launch_bytes(stage),
+                                   .lent_bytes = lent_bytes(stage),
+                                   .rank = rank_of(stage)};
 
     TRY(device_environment(&choice.haste));
     return device_open(&stage->device, &choice);
@@ -162,11 +201,23 @@ static status open_device(struct stage *stage)
 /* The tables measure themselves; on a device apart they are run by it. */
 static void make_tables(struct stage *stage)
 {
+    const bool is_gpu = stage->request.machine.device == DEVICE_CUDA;
+
+    stage->host_kernels[0] = stage->kernels;
+    stage->host_kernels[1] = stage->real;
+    memcpy(stage->whole.kernels, stage->host_kernels,
+           sizeof stage->host_kernels);
+    if (is_gpu) {
+        (void)kernels_cuda(&stage->kernels);
+        (void)kernels_cuda(&stage->real);
+    }
     kernels_meter(&stage->kernels, &stage->real, stage->inner,
                   &stage->stream);
     if (stage->device == NULL) return;
     kernels_launch(&stage->kernels, &stage->real, stage->behind,
                    &stage->stream);
+    if (!is_gpu) memcpy(stage->whole.kernels, stage->behind,
+                        sizeof stage->behind);
     if (!stage->beside) device_join(stage->device, &stage->stream);
 }
 
@@ -240,8 +291,11 @@ status stage_take_over(struct stage *stage, struct stage *open)
 
 void stage_free(struct stage *stage)
 {
-    if (stage->device != NULL)
+    if (stage->device != NULL) {
+        device_pin(stage->device, host_memory(stage), stage->arena.used,
+                   false);
         device_give(stage->device, stage->apart.data);
+    }
     if (!stage->beside) device_close(stage->device);
     if (!stage->beside) threads_free(stage->threads);
     memory_free(stage->batches);

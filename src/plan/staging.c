@@ -5,11 +5,26 @@
 #include "nn/sending.h"
 #include "plan/stage.h"
 
+/* Rows that kernels of CUDA do not fill yet. */
+static status check_kernels(const struct stage *stage)
+{
+    struct kernels table = stage->kernels, real = stage->real;
+    const char *missing = kernels_cuda(&table);
+
+    if (missing == NULL) missing = kernels_cuda(&real);
+    if (missing == NULL) return OK;
+    FAIL(ERR_CONFIG, "device: cuda has no kernel yet for %s in %s "
+                     "(docs/devices.md); train.dtype=float32 has, or take "
+                     "device=cpu", missing, dtype_name(stage->request.dtype));
+}
+
 status stage_check_apart(const struct stage *stage)
 {
     const struct device_about *device =
         device_about(stage->request.machine.device);
 
+    if (stage->request.machine.device == DEVICE_CUDA)
+        TRY(check_kernels(stage));
     if (!device->apart || check_lives() == CHECK_OFF) return OK;
     FAIL(ERR_CONFIG, "device: %s does not have LOCKSTEP_CHECK yet "
                      "(docs/devices.md); device=cpu does", device->name);
@@ -140,7 +155,7 @@ struct whole_host stage_whole_host(const struct stage *stage)
     const size_t scratch = stage->whole.scratch;
     struct whole_host host = {.room = stage->whole.data,
                               .stream = stage->stream,
-                              .kernels = stage->behind};
+                              .kernels = stage->whole.kernels};
 
     if (host.room == NULL) return (struct whole_host){0};
     host.stream.scratch =

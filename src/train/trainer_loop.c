@@ -281,7 +281,7 @@ void trainer_measure_peak(struct trainer *t)
     for (int i = 0; i < 4; i++) {
         struct stage *stage = trainer_first_stage(t);
         const double flops =
-            kernels_peak_product(&stage->stream, &stage->inner[0],
+            kernels_peak_product(&stage->stream, &stage->host_kernels[0],
                                  t->setup.request.machine.isa, each_s);
 
         if (flops > t->peak_flops) t->peak_flops = flops;

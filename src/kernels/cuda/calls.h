@@ -4,6 +4,7 @@
 #ifndef LOCKSTEP_KERNELS_CUDA_CALLS_H
 #define LOCKSTEP_KERNELS_CUDA_CALLS_H
 
+#include "device/parts.h"
 #include "kernels/code8.h"
 #include "kernels/kernels.h"
 #include "kernels/view.h"
@@ -322,6 +323,13 @@ struct unrotate_runs_call {
     struct pieces pieces;
     struct grid_format e4m3;
     float largest;
+};
+
+/* A thread has a unit: `unit` bytes, of which a part has `units`. */
+struct copy_parts_call {
+    struct device_parts of;
+    int64_t units;
+    int unit;
 };
 
 struct integer_tiles_call {

@@ -22,15 +22,14 @@
 #if CHECKED_ADDRESSES
 #include <sanitizer/common_interface_defs.h>
 #endif
-#include "base/arena.h"
-#include "kernels/cuda/rows.h"
+#include "base/status.h"
+#include "kernels/cuda/emulator.h"
 #include "kernels/cuda/words.h"
 
 enum {
     STACK_BYTES = 64 * 1024,
     SHARED_MOST = 48 * 1024, /* what every GPU has without asking */
-    CALL_MOST = 4000,        /* bytes of arguments that CUDA takes */
-    COPIES_MOST = 3          /* of the host's memory, for one kernel */
+    CALL_MOST = 4000         /* bytes of arguments that CUDA takes */
 };
 
 #define DECLARE_KERNEL(name) void emulated_##name(const void *call);
@@ -69,8 +68,6 @@ static struct {
     _Alignas(64) unsigned char shared[SHARED_MOST];
     bool shared_taken[BLOCK_THREADS];
     bool runs;  /* a kernel: one at a time */
-    struct { void *data; size_t bytes; } copies[COPIES_MOST];
-    int copy_count;
     uint64_t random;
 } machine = {.random = 1};
 
@@ -231,39 +228,11 @@ static int64_t step_of(int64_t count)
     }
 }
 
-/* Nothing is left where a call, or a copy, was. */
-static void call_forget(void)
-{
-    memset(machine.call, 0xff, sizeof machine.call);
-    while (machine.copy_count > 0) {
-        const int i = --machine.copy_count;
-
-        memset(machine.copies[i].data, 0xff, machine.copies[i].bytes);
-        memory_free(machine.copies[i].data);
-    }
-}
-
-status cuda_copy(struct stream *stream, const void *data, size_t bytes,
-                 const void **out)
-{
-    void *copy;
-
-    (void)stream;
-    CHECK(!machine.runs && machine.copy_count < COPIES_MOST);
-    TRY(memory_take(bytes > 0 ? bytes : 1, 1, &copy));
-    memcpy(copy, data, bytes);
-    machine.copies[machine.copy_count].data = copy;
-    machine.copies[machine.copy_count++].bytes = bytes;
-    *out = copy;
-    return OK;
-}
-
-status cuda_launch(struct stream *stream, enum cuda_kernel kernel,
-                   int64_t blocks, const void *call, size_t bytes)
+void emulator_run(enum cuda_kernel kernel, int64_t blocks, const void *call,
+                  size_t bytes)
 {
     const int64_t step = blocks > 0 ? step_of(blocks) : 0;
 
-    (void)stream;
     CHECK(!machine.runs && bytes <= CALL_MOST && blocks >= 0);
     CHECK(blocks <= INT32_MAX);
     contexts_make();
@@ -272,15 +241,6 @@ status cuda_launch(struct stream *stream, enum cuda_kernel kernel,
     machine.kernel = kernels_of[kernel];
     emulated.blocks = blocks;
     for (int64_t i = 0; i < blocks; i++) block_run(i * step % blocks);
-    call_forget();
+    memset(machine.call, 0xff, sizeof machine.call); /* nothing is left */
     machine.runs = false;
-    return OK;
 }
-
-#define FILL_ROW(row) .row = cuda_##row,
-const struct kernels kernels_emulated = {
-    .backend = "cuda emulated", .dtype = DTYPE_F32,
-    KERNELS_CUDA_ROWS(FILL_ROW)};
-const struct kernels kernels_emulated_narrow = {
-    .backend = "cuda emulated", .dtype = DTYPE_F32,
-    KERNELS_CUDA_NARROW_ROWS(FILL_ROW)};

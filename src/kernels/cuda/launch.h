@@ -48,13 +48,13 @@ static inline int64_t blocks_of(int64_t threads)
     X(router_losses) X(router_backward) X(jitter)                          \
     X(numbers_clear) X(codes_peaks) X(codes_scales) X(codes_write)         \
     X(codes_read) X(quantize_peaks) X(quantize_means) X(quantize_blocks)   \
-    X(rotate_runs) X(unrotate_runs) X(integer_tiles)
+    X(rotate_runs) X(unrotate_runs) X(integer_tiles) X(copy_parts)
 
 /* The files that have them. */
 #define CUDA_MODULES(X)                                                    \
-    X(attention) X(attention_backward) X(codes) X(elementwise) X(experts)  \
-    X(integers) X(lookup) X(loss) X(matmul) X(norm) X(quantize) X(rotate)  \
-    X(router) X(sums) X(updates)
+    X(attention) X(attention_backward) X(codes) X(copies) X(elementwise)   \
+    X(experts) X(integers) X(lookup) X(loss) X(matmul) X(norm)             \
+    X(quantize) X(rotate) X(router) X(sums) X(updates)
 
 #define CUDA_KERNEL_NUMBER(name) CUDA_##name,
 enum cuda_kernel { CUDA_KERNELS(CUDA_KERNEL_NUMBER) CUDA_KERNEL_COUNT };
@@ -66,6 +66,14 @@ status cuda_launch(struct stream *stream, enum cuda_kernel kernel,
  * may be 0. */
 status cuda_copy(struct stream *stream, const void *data, size_t bytes,
                  const void **out);
+/* The emulator does both where no GPU is, and sets this; NULL in programs
+ * without it. */
+struct cuda_emulator {
+    status (*launch)(enum cuda_kernel kernel, int64_t blocks, const void *call,
+                     size_t bytes);
+    status (*copy)(const void *data, size_t bytes, const void **out);
+};
+extern const struct cuda_emulator *cuda_emulator;
 #define LAUNCH(stream, kernel, blocks, call)                               \
     TRY(cuda_launch(stream, CUDA_##kernel, blocks, call, sizeof *(call)))
 

@@ -1,11 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* plugin.c - the driver's answer, and the kernels that it is given. */
-#include "kernels/cuda/plugin/plugin.h"
+/* plugin.c - finds GPUs, and loads the kernels that they are given. */
+#include "kernels/cuda/plugin/driver.h"
 
-#include <cuda.h>
-#include <dlfcn.h>
+#include <pthread.h>
 #include <stdio.h>
-#include "kernels/cuda/launch.h"
 
 /* The code that nvcc made of each file of kernels lies in MODULES_PATH. */
 #define MODULE_BYTES(name)                                                 \
@@ -17,159 +15,186 @@ CUDA_MODULES(MODULE_BYTES)
 
 #define MODULE_ADDRESS(name) module_##name,
 static const unsigned char *const modules[] = {CUDA_MODULES(MODULE_ADDRESS)};
-enum { MODULES = sizeof modules / sizeof *modules };
+enum { MODULES = sizeof modules / sizeof *modules, GPUS = 64 };
 
 #define KERNEL_NAME(name) #name,
 static const char *const names[] = {CUDA_KERNELS(KERNEL_NAME)};
 
-/* The functions of the driver that are used. cuda.h gives some of them names
- * with the number of their version. */
-#define DRIVER_FUNCTIONS(X)                                                \
-    X(cuInit) X(cuDriverGetVersion) X(cuGetErrorName) X(cuDeviceGetCount)  \
-    X(cuDeviceGet) X(cuDeviceGetName) X(cuDeviceGetAttribute)              \
-    X(cuDevicePrimaryCtxRetain) X(cuDevicePrimaryCtxRelease)               \
-    X(cuCtxSetCurrent) X(cuModuleLoadData) X(cuModuleGetFunction)          \
-    X(cuModuleUnload)
-
-#define DRIVER_MEMBER(name) __typeof__(name) *name##_;
-struct driver {
-    void *library;
-    DRIVER_FUNCTIONS(DRIVER_MEMBER)
-};
-
-#define TEXT_OF(name) #name
-#define SAY(...) snprintf(text, bytes, __VA_ARGS__)
-
-/* Fills the table; false, with a sentence: it cannot be. */
-static bool driver_open(struct driver *driver, char *text, size_t bytes)
-{
-    driver->library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
-    if (driver->library == NULL) {
-        SAY("there is no driver: libcuda.so.1 cannot be opened");
-        return false;
-    }
-#define DRIVER_FIND(name)                                                  \
-    *(void **)&driver->name##_ = dlsym(driver->library, TEXT_OF(name));    \
-    if (driver->name##_ == NULL) {                                         \
-        SAY("the driver is too old: it has no %s", TEXT_OF(name));         \
-        return false;                                                      \
-    }
-    DRIVER_FUNCTIONS(DRIVER_FIND)
-    return true;
-}
-
-static const char *error_name(const struct driver *driver, CUresult error)
-{
-    const char *name = NULL;
-
-    if (driver->cuGetErrorName_(error, &name) != CUDA_SUCCESS || name == NULL)
-        return "an unknown error";
-    return name;
-}
-
-/* A GPU, and what its kernels need. */
-struct gpu {
+/* Modules that each GPU has, for all who have it open. */
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static struct loaded {
+    int users;
     CUdevice device;
-    char name[80];
-    int major, minor, driver;
-};
+    CUcontext context;
+    CUmodule modules[MODULES];
+    CUfunction functions[CUDA_KERNEL_COUNT];
+} loaded[GPUS];
 
-static bool gpu_find(const struct driver *driver, struct gpu *gpu, char *text,
-                     size_t bytes)
+static CUresult about_memory(CUdevice device, struct gpu_about *out)
 {
-    int count = 0;
-    CUresult error = driver->cuInit_(0);
-
-    if (error == CUDA_SUCCESS) error = driver->cuDeviceGetCount_(&count);
-    if (error == CUDA_ERROR_NO_DEVICE ||
-        (error == CUDA_SUCCESS && count == 0)) {
-        SAY("there is a driver, but no GPU");
-        return false;
-    }
-    if (error == CUDA_SUCCESS) error = driver->cuDeviceGet_(&gpu->device, 0);
-    if (error == CUDA_SUCCESS)
-        error = driver->cuDeviceGetName_(gpu->name, sizeof gpu->name,
-                                         gpu->device);
-    if (error == CUDA_SUCCESS)
-        error = driver->cuDeviceGetAttribute_(
-            &gpu->major, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR,
-            gpu->device);
-    if (error == CUDA_SUCCESS)
-        error = driver->cuDeviceGetAttribute_(
-            &gpu->minor, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR,
-            gpu->device);
-    if (error == CUDA_SUCCESS)
-        error = driver->cuDriverGetVersion_(&gpu->driver);
-    if (error != CUDA_SUCCESS)
-        SAY("the driver answers %s", error_name(driver, error));
-    return error == CUDA_SUCCESS;
+    return driver.cuDeviceTotalMem_(&out->bytes, device);
 }
 
-/* Loads every module and finds every kernel in one of them. */
-static CUresult kernels_load(const struct driver *driver,
-                             const struct gpu *gpu, int *found)
+static CUresult about_device(CUdevice device, struct gpu_about *out)
 {
-    CUmodule loaded[MODULES] = {NULL};
-    CUcontext context;
-    CUfunction function;
-    CUresult error =
-        driver->cuDevicePrimaryCtxRetain_(&context, gpu->device);
+    CUresult error = driver.cuDeviceGetName_(out->name, sizeof out->name,
+                                             device);
 
-    *found = 0;
-    if (error != CUDA_SUCCESS) return error;
-    error = driver->cuCtxSetCurrent_(context);
-    for (int i = 0; i < MODULES && error == CUDA_SUCCESS; i++)
-        error = driver->cuModuleLoadData_(&loaded[i], modules[i]);
-    for (int k = 0; k < CUDA_KERNEL_COUNT && error == CUDA_SUCCESS; k++)
-        for (int i = 0; i < MODULES; i++)
-            if (driver->cuModuleGetFunction_(&function, loaded[i], names[k]) ==
-                CUDA_SUCCESS) {
-                ++*found;
-                break;
-            }
-    for (int i = 0; i < MODULES; i++)
-        if (loaded[i] != NULL) driver->cuModuleUnload_(loaded[i]);
-    driver->cuCtxSetCurrent_(NULL);
-    driver->cuDevicePrimaryCtxRelease_(gpu->device);
+    if (error == CUDA_SUCCESS)
+        error = driver.cuDeviceGetAttribute_(
+            &out->major, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR,
+            device);
+    if (error == CUDA_SUCCESS)
+        error = driver.cuDeviceGetAttribute_(
+            &out->minor, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR,
+            device);
+    if (error == CUDA_SUCCESS) error = about_memory(device, out);
+    if (error == CUDA_SUCCESS)
+        error = driver.cuDriverGetVersion_(&out->driver);
     return error;
 }
 
 /* Whether the GPU and its driver are what the kernels were compiled for. */
-static bool gpu_fits(const struct gpu *gpu, char *text, size_t bytes)
+static const char *fits(const struct gpu_about *gpu)
 {
     if (gpu->major < 8)
-        SAY("%s has compute capability %d.%d; kernels need 8.0", gpu->name,
-            gpu->major, gpu->minor);
-    else if (gpu->driver < CUDA_VERSION / 1000 * 1000)
-        SAY("%s: its driver is for CUDA %d.%d; kernels need %d.0", gpu->name,
-            gpu->driver / 1000, gpu->driver % 1000 / 10, CUDA_VERSION / 1000);
-    return gpu->major >= 8 && gpu->driver >= CUDA_VERSION / 1000 * 1000;
+        return driver_sentence("%s has compute capability %d.%d; kernels need "
+                               "8.0", gpu->name, gpu->major, gpu->minor);
+    if (gpu->driver < CUDA_VERSION / 1000 * 1000)
+        return driver_sentence("%s: its driver is for CUDA %d.%d; kernels need "
+                               "%d.0", gpu->name, gpu->driver / 1000,
+                               gpu->driver % 1000 / 10, CUDA_VERSION / 1000);
+    return NULL;
+}
+
+const char *gpu_find(int number, struct gpu_about *out, CUdevice *device)
+{
+    const char *sentence = driver_open();
+    CUresult error;
+
+    *out = (struct gpu_about){.count = 0};
+    if (sentence != NULL) return sentence;
+    error = driver.cuInit_(0);
+    if (error == CUDA_SUCCESS) error = driver.cuDeviceGetCount_(&out->count);
+    if (error == CUDA_ERROR_NO_DEVICE ||
+        (error == CUDA_SUCCESS && out->count == 0))
+        return driver_sentence("there is a driver, but no GPU");
+    if (error == CUDA_SUCCESS && number >= out->count)
+        return driver_sentence("there are %d GPUs, from 0 on, and no GPU %d",
+                               out->count, number);
+    if (error == CUDA_SUCCESS) error = driver.cuDeviceGet_(device, number);
+    if (error == CUDA_SUCCESS) error = about_device(*device, out);
+    sentence = driver_says(error, "what GPUs there are");
+    return sentence != NULL ? sentence : fits(out);
+}
+
+static const char *find(int number, struct gpu_about *out)
+{
+    CUdevice device;
+
+    return gpu_find(number, out, &device);
+}
+
+static CUresult find_kernel(struct loaded *l, int kernel)
+{
+    CUresult error = CUDA_ERROR_NOT_FOUND;
+
+    for (int i = 0; i < MODULES && error != CUDA_SUCCESS; i++)
+        error = driver.cuModuleGetFunction_(&l->functions[kernel],
+                                            l->modules[i], names[kernel]);
+    return error;
+}
+
+static void unload(struct loaded *l)
+{
+    for (int i = 0; i < MODULES; i++)
+        if (l->modules[i] != NULL) driver.cuModuleUnload_(l->modules[i]);
+    driver.cuCtxSetCurrent_(NULL);
+    driver.cuDevicePrimaryCtxRelease_(l->device);
+    *l = (struct loaded){.users = 0};
+}
+
+/* Loads every module and finds every kernel in one of them. */
+static const char *load(struct loaded *l)
+{
+    CUresult error =
+        driver.cuDevicePrimaryCtxRetain_(&l->context, l->device);
+    const char *sentence = driver_says(error, "a context");
+    int k = 0;
+
+    if (sentence != NULL) return sentence;
+    error = driver.cuCtxSetCurrent_(l->context);
+    for (int i = 0; i < MODULES && error == CUDA_SUCCESS; i++)
+        error = driver.cuModuleLoadData_(&l->modules[i], modules[i]);
+    for (; k < CUDA_KERNEL_COUNT && error == CUDA_SUCCESS; k++)
+        error = find_kernel(l, k);
+    sentence = driver_says(error, k > 0 ? names[k - 1] : "modules");
+    if (sentence != NULL) unload(l);
+    return sentence;
+}
+
+const char *kernels_retain(int number, CUcontext *context,
+                           const CUfunction **functions)
+{
+    struct loaded *l = &loaded[number];
+    struct gpu_about about;
+    const char *sentence = NULL;
+
+    pthread_mutex_lock(&lock);
+    if (l->users == 0) sentence = gpu_find(number, &about, &l->device);
+    if (l->users == 0 && sentence == NULL) sentence = load(l);
+    if (sentence == NULL) l->users++;
+    *context = l->context;
+    *functions = l->functions;
+    pthread_mutex_unlock(&lock);
+    return sentence;
+}
+
+void kernels_release(int number)
+{
+    struct loaded *l = &loaded[number];
+
+    pthread_mutex_lock(&lock);
+    if (--l->users == 0) {
+        driver.cuCtxSetCurrent_(l->context);
+        unload(l);
+    }
+    pthread_mutex_unlock(&lock);
 }
 
 static bool about(char *text, size_t bytes)
 {
-    struct driver driver;
-    struct gpu gpu = {.name = ""};
-    CUresult error;
-    int found = 0;
-    bool fits = driver_open(&driver, text, bytes) &&
-                gpu_find(&driver, &gpu, text, bytes) &&
-                gpu_fits(&gpu, text, bytes);
+    struct gpu_about gpu;
+    const CUfunction *functions;
+    CUcontext context;
+    const char *sentence = find(0, &gpu);
 
-    if (fits) {
-        error = kernels_load(&driver, &gpu, &found);
-        fits = error == CUDA_SUCCESS && found == CUDA_KERNEL_COUNT;
-        if (error != CUDA_SUCCESS)
-            SAY("%s does not load the kernels: %s", gpu.name,
-                error_name(&driver, error));
-        else
-            SAY("%s, compute capability %d.%d: loads %d of %d kernels; "
-                "training uses none", gpu.name, gpu.major, gpu.minor, found,
-                CUDA_KERNEL_COUNT);
+    if (sentence != NULL) {
+        snprintf(text, bytes, "%s", sentence);
+        return false;
     }
-    if (driver.library != NULL) dlclose(driver.library);
-    return fits;
+    sentence = kernels_retain(0, &context, &functions);
+    if (sentence != NULL) {
+        snprintf(text, bytes, "%s does not load the kernels: %s", gpu.name,
+                 sentence);
+        return false;
+    }
+    kernels_release(0);
+    snprintf(text, bytes, "%s, compute capability %d.%d, %.1f GiB, driver of "
+             "CUDA %d.%d%s", gpu.name, gpu.major, gpu.minor,
+             (double)gpu.bytes / 0x1p30, gpu.driver / 1000,
+             gpu.driver % 1000 / 10,
+             gpu.count > 1 ? ", the first of several" : "");
+    return true;
 }
 
 __attribute__((visibility("default")))
-const struct cuda_plugin lockstep_cuda_plugin = {CUDA_PLUGIN_VERSION, about};
+const struct cuda_plugin lockstep_cuda_plugin = {
+    .version = CUDA_PLUGIN_VERSION, .kernels = CUDA_KERNEL_COUNT,
+    .about = about, .find = find, .open = gpu_open, .close = gpu_close,
+    .take = gpu_take, .give = gpu_give, .take_host = gpu_take_host,
+    .give_host = gpu_give_host, .pin = gpu_pin, .unpin = gpu_unpin,
+    .copy = gpu_copy_rows, .copy_parts = gpu_copy_parts, .fill = gpu_fill,
+    .launch = gpu_start, .make_event = gpu_make_event,
+    .free_event = gpu_free_event, .record = gpu_record, .after = gpu_after,
+    .await = gpu_await, .finish = gpu_finish};

@@ -1,0 +1,65 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* apart.h - devices that are apart from the host have this in common: a queue
+ * of kernels, memory that the host does not see, and the list of such devices
+ * of this process. Inside device/. */
+#ifndef LOCKSTEP_DEVICE_APART_H
+#define LOCKSTEP_DEVICE_APART_H
+
+#include "device/parts.h"
+#include "device/point.h"
+#include "device/queue.h"
+
+enum { DEVICE_RANGES = 64 };
+
+/* Memory that was taken. */
+struct range {
+    char *first;   /* the address that everybody has */
+    size_t bytes;
+    char *near;    /* where kernels find it */
+    char *seen;    /* where messages find it: the same, or a copy that
+                    * device_fetch and device_store bring up to date */
+};
+
+/* A kind. Functions of one without `fetch` and `store`: messages see the memory
+ * itself. */
+struct device_kinds {
+    void (*close)(struct device *);
+    status (*take)(struct device *, struct range *);
+    void (*give)(struct device *, const struct range *);
+    status (*copy)(struct device *, const struct device_rows *to,
+                   const struct device_rows *from, int64_t rows, size_t row);
+    status (*copy_parts)(struct device *, const struct device_parts *);
+    status (*fill)(struct device *, void *to, int byte, size_t bytes);
+    status (*write)(struct device *, void *to, const void *from,
+                    size_t bytes);
+    status (*read)(struct device *, void *to, const void *from, size_t bytes);
+    const void *(*tell)(struct device *, const void *at, size_t bytes);
+    void *(*lend)(struct device *, void *at, size_t bytes, bool sets);
+    void (*pin)(struct device *, void *at, size_t bytes, bool pinned);
+    status (*fetch)(struct device *, const struct device_seen_rows *);
+    status (*store)(struct device *, const struct device_seen_rows *);
+};
+
+struct device {
+    const struct device_kinds *kind;
+    struct queue *kernels, *copies;  /* owned; copies NULL: it has none */
+    struct range ranges[DEVICE_RANGES];
+    int count;
+    struct stream near;              /* as kernels see it */
+};
+
+/* A device of this process, from now on and no longer. */
+status apart_enlist(struct device *device);
+void apart_leave(const struct device *device);
+/* Where kernels find its memory, which it must be. */
+void *apart_own(const struct device *device, const void *at);
+
+/* Copies that are made at once. */
+void rows_copy(struct device_rows to, struct device_rows from, int64_t rows,
+               size_t row);
+void parts_copy(const struct device_parts *copy);
+
+status far_open(struct device **out, const struct device_choice *choice);
+status cuda_open(struct device **out, const struct device_choice *choice);
+
+#endif

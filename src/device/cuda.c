@@ -1,0 +1,477 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* cuda.c - the device cuda: a GPU behind the plug-in device_cuda.so.
+ *
+ *   kernels   a stream; the thread of the rank starts them itself
+ *   copies    between host and GPU: another stream, which meets the one of
+ *             kernels by events
+ *   messages  a third one: messages see a copy in host memory, of pages that
+ *             exist once a message moves them
+ *
+ * Kernels are told through a ring in pinned memory and its twin on the GPU. A
+ * quarter of it is used again when the work that reads it is over. */
+#include "device/gpu.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
+#include "device/apart.h"
+#include "device/plugin.h"
+
+enum { MARKS = 1024, LENT = 16, QUARTERS = 4, QUARTER_LEAST = 1 << 18 };
+
+/* Host memory that the open piece of work writes, and where it does. */
+struct lent {
+    void *host, *there;
+    size_t bytes;
+};
+
+struct cuda {
+    struct device device;      /* the first member: it is this one, too */
+    const struct cuda_plugin *plugin;
+    struct gpu *gpu;           /* owned */
+    int number;
+    struct gpu_event *marks[MARKS]; /* owned: number n is marks[n % MARKS] */
+    struct gpu_event *met;     /* owned: where two streams meet */
+    struct {
+        char *host, *there;    /* owned */
+        size_t quarter;        /* bytes */
+        size_t used;           /* of the current one */
+        int at;
+        uint64_t last[QUARTERS]; /* piece of work that uses it, 0: none */
+    } ring;
+    struct lent lent[LENT];
+    int lent_count;
+};
+
+static const struct device_kinds cuda;
+
+static size_t room_bytes(const struct device_choice *choice)
+{
+    const size_t most = arena_aligned(choice->launch_bytes) +
+                        arena_aligned(choice->lent_bytes);
+
+    return QUARTERS * (most < QUARTER_LEAST ? QUARTER_LEAST : most);
+}
+
+static struct cuda *of(struct device *device)
+{
+    return (struct cuda *)device;
+}
+
+static status said(const struct cuda *c, const char *sentence)
+{
+    if (sentence == NULL) return OK;
+    FAIL(ERR_DEVICE, "GPU %d: %s", c->number, sentence);
+}
+
+/* ---- the ring ---- */
+
+static uint64_t piece_now(const struct cuda *c)
+{
+    return queue_now(c->device.kernels).number + 1;
+}
+
+static status quarter_next(struct cuda *c)
+{
+    const int next = (c->ring.at + 1) % QUARTERS;
+    const uint64_t last = c->ring.last[next];
+
+    if (last == piece_now(c))
+        FAIL(ERR_DEVICE, "GPU %d: a kernel is told more than %zu bytes",
+             c->number, (QUARTERS - 1) * c->ring.quarter);
+    if (last > 0)
+        TRY(said(c, c->plugin->await(c->gpu, c->marks[last % MARKS])));
+    c->ring.at = next;
+    c->ring.used = 0;
+    return OK;
+}
+
+/* `bytes` of the ring, on the host and there. */
+static status ring_take(struct cuda *c, size_t bytes, char **host,
+                        char **there)
+{
+    size_t offset;
+
+    if (bytes > c->ring.quarter)
+        FAIL(ERR_DEVICE, "GPU %d: a kernel is told %zu bytes at once, at most "
+             "%zu", c->number, bytes, c->ring.quarter);
+    if (c->ring.used + bytes > c->ring.quarter) TRY(quarter_next(c));
+    c->ring.last[c->ring.at] = piece_now(c);
+    offset = (size_t)c->ring.at * c->ring.quarter + c->ring.used;
+    c->ring.used += arena_aligned(bytes);
+    *host = c->ring.host + offset;
+    *there = c->ring.there + offset;
+    return OK;
+}
+
+static const char *copy_flat(const struct cuda *c, enum gpu_stream stream,
+                             enum gpu_way way, void *to, const void *from,
+                             size_t bytes)
+{
+    return c->plugin->copy(c->gpu, stream, &(struct gpu_copy){
+        way, {to, 0}, {(void *)(uintptr_t)from, 0}, 1, bytes});
+}
+
+status gpu_copy(struct device *device, const void *data, size_t bytes,
+                const void **out)
+{
+    struct cuda *c = of(device);
+    char *host, *there;
+
+    TRY(ring_take(c, bytes, &host, &there));
+    if (bytes > 0) {
+        memcpy(host, data, bytes);
+        TRY(said(c, copy_flat(c, GPU_KERNELS, GPU_TO_DEVICE, there, host,
+                              bytes)));
+    }
+    *out = there;
+    return OK;
+}
+
+status gpu_launch(struct device *device, int kernel, int64_t blocks,
+                  const void *call, size_t bytes)
+{
+    struct cuda *c = of(device);
+
+    if (blocks == 0) return OK;
+    return said(c, c->plugin->launch(c->gpu, &(struct gpu_launch){
+        kernel, blocks, 256, call, bytes}));
+}
+
+/* An error here is the queue's: its next status tells it. */
+static const void *cuda_tell(struct device *device, const void *at,
+                             size_t bytes)
+{
+    const void *there = NULL;
+
+    queue_note(device->kernels, gpu_copy(device, at, bytes, &there));
+    return there;
+}
+
+static status lend(struct cuda *c, void *at, size_t bytes, bool sets,
+                   void **out)
+{
+    char *host, *there;
+
+    CHECK(c->lent_count < LENT);
+    TRY(ring_take(c, bytes, &host, &there));
+    *out = there;
+    if (bytes == 0) return OK;
+    c->lent[c->lent_count++] = (struct lent){at, there, bytes};
+    if (sets) return OK;
+    return said(c, copy_flat(c, GPU_KERNELS, GPU_TO_DEVICE, there, at, bytes));
+}
+
+static void *cuda_lend(struct device *device, void *at, size_t bytes,
+                       bool sets)
+{
+    void *there = NULL;
+
+    queue_note(device->kernels, lend(of(device), at, bytes, sets, &there));
+    return there;
+}
+
+/* ---- pieces of work ---- */
+
+/* Lent memory goes back; then the piece is over. */
+static status mark(void *owner, uint64_t number)
+{
+    struct cuda *c = owner;
+
+    while (c->lent_count > 0) {
+        const struct lent *lent = &c->lent[--c->lent_count];
+
+        TRY(said(c, copy_flat(c, GPU_KERNELS, GPU_TO_HOST, lent->host,
+                              lent->there, lent->bytes)));
+    }
+    return said(c, c->plugin->record(c->gpu, GPU_KERNELS,
+                                     c->marks[number % MARKS]));
+}
+
+static status reach(void *owner, uint64_t number)
+{
+    struct cuda *c = owner;
+
+    return said(c, c->plugin->await(c->gpu, c->marks[number % MARKS]));
+}
+
+static status meet(const struct cuda *c, enum gpu_stream first,
+                   enum gpu_stream then)
+{
+    TRY(said(c, c->plugin->record(c->gpu, first, c->met)));
+    return said(c, c->plugin->after(c->gpu, then, c->met));
+}
+
+static status do_copy(void *owner, void *told)
+{
+    const struct cuda *c = owner;
+    const struct gpu_copy *copy = told;
+
+    if (copy->rows == 1)
+        return said(c, c->plugin->copy(c->gpu, GPU_KERNELS, copy));
+    return said(c, c->plugin->copy_parts(c->gpu, &(struct device_parts){
+        .to = copy->to, .from = copy->from, .rows = copy->rows, .parts = 1,
+        .bytes = copy->row}));
+}
+
+static status cuda_copy(struct device *device, const struct device_rows *to,
+                        const struct device_rows *from, int64_t rows,
+                        size_t row)
+{
+    if (rows == 0 || row == 0) return OK;
+    *(struct gpu_copy *)queue_begin(device->kernels, do_copy,
+                                    sizeof(struct gpu_copy)) =
+        (struct gpu_copy){GPU_INSIDE,
+                          {apart_own(device, to->at), to->apart},
+                          {apart_own(device, from->at), from->apart}, rows,
+                          row};
+    queue_end(device->kernels);
+    return OK;
+}
+
+static status do_copy_parts(void *owner, void *told)
+{
+    const struct cuda *c = owner;
+
+    return said(c, c->plugin->copy_parts(c->gpu, told));
+}
+
+static status cuda_copy_parts(struct device *device,
+                              const struct device_parts *copy)
+{
+    struct device_parts *told =
+        queue_begin(device->kernels, do_copy_parts, sizeof *told);
+
+    *told = *copy;
+    told->to.at = apart_own(device, copy->to.at);
+    if (copy->from.at != NULL)
+        told->from.at = apart_own(device, copy->from.at);
+    queue_end(device->kernels);
+    return OK;
+}
+
+struct fill { void *to; int byte; size_t bytes; };
+
+static status do_fill(void *owner, void *told)
+{
+    const struct cuda *c = owner;
+    const struct fill *fill = told;
+
+    return said(c, c->plugin->fill(c->gpu, fill->to, fill->byte,
+                                   fill->bytes));
+}
+
+static status cuda_fill(struct device *device, void *to, int byte,
+                        size_t bytes)
+{
+    *(struct fill *)queue_begin(device->kernels, do_fill,
+                                sizeof(struct fill)) =
+        (struct fill){apart_own(device, to), byte, bytes};
+    queue_end(device->kernels);
+    return OK;
+}
+
+struct write { char *to; const char *from; size_t bytes; };
+
+/* Kernels before it are done with the memory, those after it find what was
+ * written. */
+static status do_write(void *owner, void *told)
+{
+    struct cuda *c = owner;
+    const struct write *write = told;
+    char *host, *there;
+
+    TRY(ring_take(c, write->bytes, &host, &there));
+    memcpy(host, write->from, write->bytes);
+    TRY(meet(c, GPU_KERNELS, GPU_COPIES));
+    TRY(said(c, copy_flat(c, GPU_COPIES, GPU_TO_DEVICE, write->to, host,
+                          write->bytes)));
+    return meet(c, GPU_COPIES, GPU_KERNELS);
+}
+
+static status cuda_write(struct device *device, void *to, const void *from,
+                         size_t bytes)
+{
+    const size_t most = of(device)->ring.quarter;
+
+    for (size_t at = 0; at < bytes; at += most) {
+        const size_t part = bytes - at < most ? bytes - at : most;
+
+        *(struct write *)queue_begin(device->kernels, do_write,
+                                     sizeof(struct write)) =
+            (struct write){apart_own(device, (char *)to + at),
+                           (const char *)from + at, part};
+        queue_end(device->kernels);
+    }
+    return OK;
+}
+
+static status cuda_read(struct device *device, void *to, const void *from,
+                        size_t bytes)
+{
+    const struct cuda *c = of(device);
+
+    if (bytes == 0) return OK;
+    TRY(meet(c, GPU_KERNELS, GPU_COPIES));
+    TRY(said(c, copy_flat(c, GPU_COPIES, GPU_TO_HOST, to,
+                          apart_own(device, from), bytes)));
+    TRY(said(c, c->plugin->finish(c->gpu, GPU_COPIES)));
+    return queue_status(device->kernels);
+}
+
+/* ---- messages ---- */
+
+static status cuda_fetch(struct device *device,
+                         const struct device_seen_rows *rows)
+{
+    const struct cuda *c = of(device);
+    const struct device_rows seen = {rows->seen, rows->apart};
+    const struct device_rows there = {rows->there, rows->apart};
+
+    TRY(said(c, c->plugin->copy(c->gpu, GPU_MESSAGES, &(struct gpu_copy){
+        GPU_TO_HOST, seen, there, rows->rows, rows->row})));
+    return said(c, c->plugin->finish(c->gpu, GPU_MESSAGES));
+}
+
+static status cuda_store(struct device *device,
+                         const struct device_seen_rows *rows)
+{
+    const struct cuda *c = of(device);
+    const struct device_rows seen = {rows->seen, rows->apart};
+    const struct device_rows there = {rows->there, rows->apart};
+
+    TRY(said(c, c->plugin->copy(c->gpu, GPU_MESSAGES, &(struct gpu_copy){
+        GPU_TO_DEVICE, there, seen, rows->rows, rows->row})));
+    return said(c, c->plugin->finish(c->gpu, GPU_MESSAGES));
+}
+
+/* ---- memory ---- */
+
+static status cuda_take(struct device *device, struct range *range)
+{
+    const struct cuda *c = of(device);
+    const char *sentence;
+    void *there = NULL, *seen;
+
+    sentence = c->plugin->take(c->gpu, range->bytes, &there);
+    if (sentence != NULL)
+        FAIL(ERR_MEMORY, "GPU %d has no %zu bytes: %s", c->number,
+             range->bytes, sentence);
+    seen = mmap(NULL, range->bytes, PROT_READ | PROT_WRITE,
+                MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (seen == MAP_FAILED) {
+        c->plugin->give(c->gpu, there);
+        FAIL(ERR_MEMORY, "there are no %zu bytes of addresses for what "
+             "messages see of GPU %d", range->bytes, c->number);
+    }
+    range->first = range->near = there;
+    range->seen = seen;
+    return OK;
+}
+
+static void cuda_give(struct device *device, const struct range *range)
+{
+    const struct cuda *c = of(device);
+
+    munmap(range->seen, range->bytes);
+    c->plugin->give(c->gpu, range->first);
+}
+
+/* Where it cannot be, copies wait for the host. */
+static void cuda_pin(struct device *device, void *at, size_t bytes,
+                     bool pinned)
+{
+    const struct cuda *c = of(device);
+
+    if (pinned) (void)c->plugin->pin(c->gpu, at, bytes);
+    else c->plugin->unpin(c->gpu, at);
+}
+
+static void gpu_free(struct cuda *c)
+{
+    if (c->ring.there != NULL) c->plugin->give(c->gpu, c->ring.there);
+    if (c->ring.host != NULL) c->plugin->give_host(c->gpu, c->ring.host);
+    for (int i = 0; i < MARKS; i++)
+        if (c->marks[i] != NULL) c->plugin->free_event(c->gpu, c->marks[i]);
+    if (c->met != NULL) c->plugin->free_event(c->gpu, c->met);
+    c->plugin->close(c->gpu);
+}
+
+static void cuda_close(struct device *device)
+{
+    struct cuda *c = of(device);
+
+    apart_leave(device);
+    if (c->gpu != NULL)
+        for (int i = 0; i < GPU_STREAMS; i++)
+            (void)c->plugin->finish(c->gpu, (enum gpu_stream)i);
+    queue_free(device->kernels);
+    for (int i = 0; i < device->count; i++)
+        cuda_give(device, &device->ranges[i]);
+    if (c->gpu != NULL) gpu_free(c);
+    memory_free(device);
+}
+
+static status make_events(struct cuda *c)
+{
+    for (int i = 0; i < MARKS; i++)
+        TRY(said(c, c->plugin->make_event(c->gpu, &c->marks[i])));
+    return said(c, c->plugin->make_event(c->gpu, &c->met));
+}
+
+static status make_ring(struct cuda *c, const struct device_choice *choice)
+{
+    void *memory = NULL;
+
+    c->ring.quarter = room_bytes(choice) / QUARTERS;
+    TRY(said(c, c->plugin->take_host(c->gpu, QUARTERS * c->ring.quarter,
+                                     &memory)));
+    c->ring.host = memory;
+    TRY(said(c, c->plugin->take(c->gpu, QUARTERS * c->ring.quarter,
+                                &memory)));
+    c->ring.there = memory;
+    return OK;
+}
+
+static status find_gpu(struct cuda *c, int rank)
+{
+    struct gpu_about about;
+    const char *sentence;
+
+    TRY(cuda_plugin_open(&c->plugin));
+    if (c->plugin == NULL)
+        FAIL(ERR_DEVICE, "device is cuda: this build has no kernels for GPUs "
+                         "(docs/cuda.md); take auto or cpu");
+    sentence = c->plugin->find(0, &about);
+    if (sentence != NULL)
+        FAIL(ERR_DEVICE, "device is cuda: %s; take auto or cpu", sentence);
+    c->number = rank % about.count;
+    return OK;
+}
+
+status cuda_open(struct device **out, const struct device_choice *choice)
+{
+    struct cuda *c;
+    void *memory = NULL;
+
+    TRY(memory_take(1, sizeof *c, &memory));
+    c = memory;
+    *c = (struct cuda){.device.kind = &cuda};
+    *out = &c->device;
+    c->device.near.gpu = &c->device;
+    TRY(find_gpu(c, choice->rank));
+    TRY(said(c, c->plugin->open(c->number, &c->gpu)));
+    TRY(make_events(c));
+    TRY(make_ring(c, choice));
+    TRY(queue_build(&c->device.kernels, &(struct queue_about){
+        .owner = c, .haste = DEVICE_STRAIGHT,
+        .told_bytes = choice->launch_bytes, .mark = mark, .reach = reach}));
+    return apart_enlist(&c->device);
+}
+
+static const struct device_kinds cuda = {
+    .close = cuda_close, .take = cuda_take, .give = cuda_give,
+    .copy = cuda_copy, .copy_parts = cuda_copy_parts, .fill = cuda_fill,
+    .write = cuda_write, .read = cuda_read, .tell = cuda_tell,
+    .lend = cuda_lend, .pin = cuda_pin, .fetch = cuda_fetch,
+    .store = cuda_store};

@@ -1,0 +1,89 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* plugin.h - the plug-in of CUDA, device_cuda.so, works for the device cuda: it
+ * opens the driver, libcuda.so.1, and has the kernels of kernels/cuda
+ * as machine code and PTX. It needs no GPU to be built, and no driver to be
+ * opened.
+ *
+ * A function that can fail returns NULL, or one sentence with the driver's name
+ * of the error, which is good until the thread's next call. All but those that
+ * open and close may be called from any thread; work of a stream happens in the
+ * order in which it was given, later. */
+#ifndef LOCKSTEP_DEVICE_PLUGIN_H
+#define LOCKSTEP_DEVICE_PLUGIN_H
+
+#include "device/parts.h"
+
+enum { CUDA_PLUGIN_VERSION = 2, GPU_NAME_BYTES = 80 };
+
+struct gpu;       /* one that is open */
+struct gpu_event;
+
+enum gpu_stream { GPU_KERNELS, GPU_COPIES, GPU_MESSAGES, GPU_STREAMS };
+
+struct gpu_about {
+    int count;               /* of all GPUs */
+    char name[GPU_NAME_BYTES];
+    int major, minor;        /* compute capability */
+    int driver;              /* 13000: of CUDA 13.0 */
+    size_t bytes, unused;    /* of its memory; that nobody has */
+};
+
+/* One side of a copy is the host, or neither. */
+enum gpu_way { GPU_TO_DEVICE, GPU_TO_HOST, GPU_INSIDE };
+struct gpu_copy {
+    enum gpu_way way;
+    struct device_rows to, from;
+    int64_t rows;
+    size_t row;
+};
+
+struct gpu_launch {
+    int kernel;
+    int64_t blocks;          /* more than 0 */
+    int threads;             /* of a block */
+    const void *call;        /* what it reads, copied */
+    size_t bytes;
+};
+
+struct cuda_plugin {
+    int version, kernels;    /* that it has */
+    /* Whether the first GPU can load every kernel; `text` says what was found,
+     * one sentence. */
+    bool (*about)(char *text, size_t bytes);
+    /* Number `number`, from 0. */
+    const char *(*find)(int number, struct gpu_about *out);
+    const char *(*open)(int number, struct gpu **out);
+    void (*close)(struct gpu *);
+    /* Memory of the GPU, zeroed. */
+    const char *(*take)(struct gpu *, size_t bytes, void **out);
+    void (*give)(struct gpu *, void *);
+    /* Memory of the host that copies need not wait for. */
+    const char *(*take_host)(struct gpu *, size_t bytes, void **out);
+    void (*give_host)(struct gpu *, void *);
+    /* Memory of the host becomes so, and is as before again. */
+    const char *(*pin)(struct gpu *, void *at, size_t bytes);
+    void (*unpin)(struct gpu *, void *at);
+    const char *(*copy)(struct gpu *, enum gpu_stream,
+                        const struct gpu_copy *);
+    const char *(*copy_parts)(struct gpu *, const struct device_parts *);
+    const char *(*fill)(struct gpu *, void *to, int byte, size_t bytes);
+    const char *(*launch)(struct gpu *, const struct gpu_launch *);
+    const char *(*make_event)(struct gpu *, struct gpu_event **out);
+    void (*free_event)(struct gpu *, struct gpu_event *);
+    /* All work of the stream so far. */
+    const char *(*record)(struct gpu *, enum gpu_stream, struct gpu_event *);
+    /* Work of the stream that is given from now on begins after it. */
+    const char *(*after)(struct gpu *, enum gpu_stream, struct gpu_event *);
+    /* The thread waits. */
+    const char *(*await)(struct gpu *, struct gpu_event *);
+    const char *(*finish)(struct gpu *, enum gpu_stream);
+};
+
+/* Opens it once for the process; *out = NULL: this build has none. ERR_DEVICE:
+ * it cannot be opened, or belongs to another version of the program. */
+status cuda_plugin_open(const struct cuda_plugin **out);
+
+/* Exported as "lockstep_cuda_plugin". */
+extern const struct cuda_plugin lockstep_cuda_plugin;
+
+#endif

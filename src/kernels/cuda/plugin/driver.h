@@ -1,0 +1,70 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* driver.h - the functions of the driver that the plug-in uses. */
+#ifndef LOCKSTEP_KERNELS_CUDA_PLUGIN_DRIVER_H
+#define LOCKSTEP_KERNELS_CUDA_PLUGIN_DRIVER_H
+
+#include <cuda.h>
+#include "device/plugin.h"
+#include "kernels/cuda/launch.h"
+
+/* cuda.h gives some of them names with the number of their version. */
+#define DRIVER_FUNCTIONS(X)                                                \
+    X(cuInit) X(cuDriverGetVersion) X(cuGetErrorName) X(cuDeviceGetCount)  \
+    X(cuDeviceGet) X(cuDeviceGetName) X(cuDeviceGetAttribute)              \
+    X(cuDeviceTotalMem) X(cuMemGetInfo)                                    \
+    X(cuDevicePrimaryCtxRetain) X(cuDevicePrimaryCtxRelease)               \
+    X(cuCtxSetCurrent) X(cuModuleLoadData) X(cuModuleGetFunction)          \
+    X(cuModuleUnload) X(cuMemAlloc) X(cuMemFree) X(cuMemHostAlloc)         \
+    X(cuMemFreeHost) X(cuMemHostRegister) X(cuMemHostUnregister)           \
+    X(cuMemcpyHtoDAsync) X(cuMemcpyDtoHAsync) X(cuMemcpyDtoDAsync)         \
+    X(cuMemcpy2DAsync) X(cuMemsetD8Async) X(cuStreamCreate)                \
+    X(cuStreamDestroy) X(cuStreamSynchronize) X(cuStreamWaitEvent)         \
+    X(cuEventCreate) X(cuEventDestroy) X(cuEventRecord)                    \
+    X(cuEventSynchronize) X(cuLaunchKernel)
+
+#define DRIVER_MEMBER(name) __typeof__(name) *name##_;
+struct driver {
+    void *library;
+    DRIVER_FUNCTIONS(DRIVER_MEMBER)
+};
+extern struct driver driver;
+
+/* Opens it once. NULL, or one sentence. */
+const char *driver_open(void);
+/* The name of an error, after "the driver answers ", to what was asked of it;
+ * NULL: it is none. */
+const char *driver_says(CUresult error, const char *asked);
+/* A sentence of this thread. */
+const char *driver_sentence(const char *format, ...)
+    __attribute__((format(printf, 1, 2)));
+
+extern const struct cuda_plugin lockstep_cuda_plugin;
+const char *gpu_find(int number, struct gpu_about *out, CUdevice *device);
+
+/* The kernels of a context, loaded once for all who have it open. */
+const char *kernels_retain(int number, CUcontext *context,
+                           const CUfunction **functions);
+void kernels_release(int number);
+
+#define DECLARE_PLUGIN(member, name) extern __typeof__(                     \
+    *((struct cuda_plugin *)0)->member) name
+DECLARE_PLUGIN(open, gpu_open);
+DECLARE_PLUGIN(close, gpu_close);
+DECLARE_PLUGIN(take, gpu_take);
+DECLARE_PLUGIN(give, gpu_give);
+DECLARE_PLUGIN(take_host, gpu_take_host);
+DECLARE_PLUGIN(give_host, gpu_give_host);
+DECLARE_PLUGIN(pin, gpu_pin);
+DECLARE_PLUGIN(unpin, gpu_unpin);
+DECLARE_PLUGIN(copy, gpu_copy_rows);
+DECLARE_PLUGIN(copy_parts, gpu_copy_parts);
+DECLARE_PLUGIN(fill, gpu_fill);
+DECLARE_PLUGIN(launch, gpu_start);
+DECLARE_PLUGIN(make_event, gpu_make_event);
+DECLARE_PLUGIN(free_event, gpu_free_event);
+DECLARE_PLUGIN(record, gpu_record);
+DECLARE_PLUGIN(after, gpu_after);
+DECLARE_PLUGIN(await, gpu_await);
+DECLARE_PLUGIN(finish, gpu_finish);
+
+#endif

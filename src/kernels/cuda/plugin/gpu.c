@@ -1,0 +1,287 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* gpu.c - a GPU that is open: memory, streams, events, copies and launches. */
+#include "kernels/cuda/plugin/driver.h"
+
+#include <pthread.h>
+
+struct gpu {
+    bool is_open;
+    int number;
+    CUcontext context;
+    const CUfunction *functions; /* borrowed, [CUDA_KERNEL_COUNT] */
+    CUstream streams[GPU_STREAMS];
+};
+
+enum { OPEN_MOST = 1024 };
+static struct gpu gpus[OPEN_MOST];
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+
+static struct gpu *gpu_new(void)
+{
+    struct gpu *gpu = NULL;
+
+    pthread_mutex_lock(&lock);
+    for (int i = 0; i < OPEN_MOST && gpu == NULL; i++)
+        if (!gpus[i].is_open) gpu = &gpus[i];
+    if (gpu != NULL) *gpu = (struct gpu){.is_open = true};
+    pthread_mutex_unlock(&lock);
+    return gpu;
+}
+
+static void gpu_old(struct gpu *gpu)
+{
+    pthread_mutex_lock(&lock);
+    gpu->is_open = false;
+    pthread_mutex_unlock(&lock);
+}
+
+/* Whatever thread this is. */
+static CUresult enter(const struct gpu *gpu)
+{
+    return driver.cuCtxSetCurrent_(gpu->context);
+}
+
+#define ASK(gpu, asked, call)                                              \
+    do {                                                                   \
+        CUresult error_ = enter(gpu);                                      \
+        if (error_ == CUDA_SUCCESS) error_ = (call);                       \
+        return driver_says(error_, asked);                                 \
+    } while (0)
+
+static CUdeviceptr there(const void *at)
+{
+    return (CUdeviceptr)(uintptr_t)at;
+}
+
+const char *gpu_open(int number, struct gpu **out)
+{
+    struct gpu *gpu = gpu_new();
+    const char *sentence;
+    CUresult error;
+
+    *out = NULL;
+    if (gpu == NULL)
+        return driver_sentence("a process opens at most %d GPUs", OPEN_MOST);
+    gpu->number = number;
+    sentence = kernels_retain(number, &gpu->context, &gpu->functions);
+    if (sentence != NULL) {
+        gpu_old(gpu);
+        return sentence;
+    }
+    error = enter(gpu);
+    for (int i = 0; i < GPU_STREAMS && error == CUDA_SUCCESS; i++)
+        error = driver.cuStreamCreate_(&gpu->streams[i],
+                                       CU_STREAM_NON_BLOCKING);
+    if (error != CUDA_SUCCESS) {
+        gpu_close(gpu);
+        return driver_says(error, "a stream");
+    }
+    *out = gpu;
+    return NULL;
+}
+
+void gpu_close(struct gpu *gpu)
+{
+    enter(gpu);
+    for (int i = 0; i < GPU_STREAMS; i++)
+        if (gpu->streams[i] != NULL) driver.cuStreamDestroy_(gpu->streams[i]);
+    kernels_release(gpu->number);
+    gpu_old(gpu);
+}
+
+/* ---- memory ---- */
+
+const char *gpu_take(struct gpu *gpu, size_t bytes, void **out)
+{
+    CUdeviceptr memory = 0;
+    CUresult error = enter(gpu);
+    CUstream stream = gpu->streams[GPU_KERNELS];
+
+    *out = NULL;
+    if (error == CUDA_SUCCESS) error = driver.cuMemAlloc_(&memory, bytes);
+    if (error == CUDA_SUCCESS)
+        error = driver.cuMemsetD8Async_(memory, 0, bytes, stream);
+    if (error == CUDA_SUCCESS) error = driver.cuStreamSynchronize_(stream);
+    if (error == CUDA_SUCCESS) *out = (void *)(uintptr_t)memory;
+    else if (memory != 0) driver.cuMemFree_(memory);
+    return driver_says(error, "memory");
+}
+
+void gpu_give(struct gpu *gpu, void *memory)
+{
+    if (enter(gpu) == CUDA_SUCCESS) driver.cuMemFree_(there(memory));
+}
+
+const char *gpu_take_host(struct gpu *gpu, size_t bytes, void **out)
+{
+    ASK(gpu, "pinned memory of the host",
+        driver.cuMemHostAlloc_(out, bytes, CU_MEMHOSTALLOC_PORTABLE));
+}
+
+void gpu_give_host(struct gpu *gpu, void *memory)
+{
+    if (enter(gpu) == CUDA_SUCCESS) driver.cuMemFreeHost_(memory);
+}
+
+const char *gpu_pin(struct gpu *gpu, void *at, size_t bytes)
+{
+    ASK(gpu, "memory of the host that is pinned",
+        driver.cuMemHostRegister_(at, bytes, CU_MEMHOSTREGISTER_PORTABLE));
+}
+
+void gpu_unpin(struct gpu *gpu, void *at)
+{
+    if (enter(gpu) == CUDA_SUCCESS) driver.cuMemHostUnregister_(at);
+}
+
+/* ---- copies ---- */
+
+static CUresult copy_row(CUstream stream, const struct gpu_copy *copy,
+                         int64_t row)
+{
+    char *to = (char *)copy->to.at + row * copy->to.apart;
+    const char *from = (const char *)copy->from.at + row * copy->from.apart;
+
+    switch (copy->way) {
+    case GPU_TO_DEVICE:
+        return driver.cuMemcpyHtoDAsync_(there(to), from, copy->row, stream);
+    case GPU_TO_HOST:
+        return driver.cuMemcpyDtoHAsync_(to, there(from), copy->row, stream);
+    default:
+        return driver.cuMemcpyDtoDAsync_(there(to), there(from), copy->row,
+                                         stream);
+    }
+}
+
+/* Rows between host and GPU, in one call. */
+static CUresult copy_pitched(CUstream stream, const struct gpu_copy *copy)
+{
+    const bool up = copy->way == GPU_TO_DEVICE;
+    const CUDA_MEMCPY2D all = {
+        .srcMemoryType = up ? CU_MEMORYTYPE_HOST : CU_MEMORYTYPE_DEVICE,
+        .srcHost = up ? copy->from.at : NULL,
+        .srcDevice = up ? 0 : there(copy->from.at),
+        .srcPitch = (size_t)copy->from.apart,
+        .dstMemoryType = up ? CU_MEMORYTYPE_DEVICE : CU_MEMORYTYPE_HOST,
+        .dstHost = up ? NULL : copy->to.at,
+        .dstDevice = up ? there(copy->to.at) : 0,
+        .dstPitch = (size_t)copy->to.apart,
+        .WidthInBytes = copy->row, .Height = (size_t)copy->rows};
+
+    return driver.cuMemcpy2DAsync_(&all, stream);
+}
+
+static bool is_pitched(const struct gpu_copy *copy)
+{
+    const int64_t row = (int64_t)copy->row;
+
+    return copy->way != GPU_INSIDE && copy->rows > 1 &&
+           copy->to.apart >= row && copy->to.apart <= INT32_MAX &&
+           copy->from.apart >= row && copy->from.apart <= INT32_MAX;
+}
+
+const char *gpu_copy_rows(struct gpu *gpu, enum gpu_stream number,
+                          const struct gpu_copy *copy)
+{
+    CUstream stream = gpu->streams[number];
+    CUresult error = enter(gpu);
+
+    if (error == CUDA_SUCCESS && is_pitched(copy))
+        return driver_says(copy_pitched(stream, copy), "a copy of rows");
+    for (int64_t i = 0; i < copy->rows && error == CUDA_SUCCESS; i++)
+        error = copy_row(stream, copy, i);
+    return driver_says(error, "a copy");
+}
+
+/* The largest unit that all of them are multiples of. */
+static int unit_of(const struct device_parts *c)
+{
+    const uint64_t all = (uint64_t)c->bytes | (uint64_t)c->to.apart |
+                         (uint64_t)c->from.apart | (uint64_t)c->to_part |
+                         (uint64_t)c->from_part | (uintptr_t)c->to.at |
+                         (uintptr_t)c->from.at;
+
+    return all % 8 == 0 ? 8 : all % 4 == 0 ? 4 : all % 2 == 0 ? 2 : 1;
+}
+
+const char *gpu_copy_parts(struct gpu *gpu, const struct device_parts *copy)
+{
+    const int unit = copy->turn != TURN_NONE ? copy->element : unit_of(copy);
+    const struct copy_parts_call call = {
+        .of = *copy, .unit = unit, .units = (int64_t)copy->bytes / unit};
+    const int64_t units = copy->rows * copy->parts * call.units;
+
+    return gpu_start(gpu, &(struct gpu_launch){
+        CUDA_copy_parts, blocks_of(units), BLOCK_THREADS, &call,
+        sizeof call});
+}
+
+const char *gpu_fill(struct gpu *gpu, void *to, int byte, size_t bytes)
+{
+    ASK(gpu, "a fill",
+        driver.cuMemsetD8Async_(there(to), (unsigned char)byte, bytes,
+                                gpu->streams[GPU_KERNELS]));
+}
+
+/* ---- work ---- */
+
+#define KERNEL_NAME(name) #name,
+static const char *const names[] = {CUDA_KERNELS(KERNEL_NAME)};
+
+const char *gpu_start(struct gpu *gpu, const struct gpu_launch *l)
+{
+    size_t bytes = l->bytes;
+    void *extra[] = {CU_LAUNCH_PARAM_BUFFER_POINTER,
+                     (void *)(uintptr_t)l->call,
+                     CU_LAUNCH_PARAM_BUFFER_SIZE, &bytes, CU_LAUNCH_PARAM_END};
+
+    if (l->blocks > INT32_MAX)
+        return driver_sentence("%s has %lld blocks, at most 2147483647",
+                               names[l->kernel], (long long)l->blocks);
+    ASK(gpu, names[l->kernel],
+        driver.cuLaunchKernel_(gpu->functions[l->kernel], (unsigned)l->blocks,
+                               1, 1, (unsigned)l->threads, 1, 1, 0,
+                               gpu->streams[GPU_KERNELS], NULL, extra));
+}
+
+/* An event is the driver's. */
+static CUevent event_of(struct gpu_event *event)
+{
+    return (CUevent)event;
+}
+
+const char *gpu_make_event(struct gpu *gpu, struct gpu_event **out)
+{
+    ASK(gpu, "an event",
+        driver.cuEventCreate_((CUevent *)out, CU_EVENT_DISABLE_TIMING));
+}
+
+void gpu_free_event(struct gpu *gpu, struct gpu_event *event)
+{
+    if (enter(gpu) == CUDA_SUCCESS) driver.cuEventDestroy_(event_of(event));
+}
+
+const char *gpu_record(struct gpu *gpu, enum gpu_stream stream,
+                       struct gpu_event *event)
+{
+    ASK(gpu, "an event that is recorded",
+        driver.cuEventRecord_(event_of(event), gpu->streams[stream]));
+}
+
+const char *gpu_after(struct gpu *gpu, enum gpu_stream stream,
+                      struct gpu_event *event)
+{
+    ASK(gpu, "an event that a stream waits for",
+        driver.cuStreamWaitEvent_(gpu->streams[stream], event_of(event), 0));
+}
+
+const char *gpu_await(struct gpu *gpu, struct gpu_event *event)
+{
+    ASK(gpu, "the end of work", driver.cuEventSynchronize_(event_of(event)));
+}
+
+const char *gpu_finish(struct gpu *gpu, enum gpu_stream stream)
+{
+    ASK(gpu, "the end of a stream",
+        driver.cuStreamSynchronize_(gpu->streams[stream]));
+}

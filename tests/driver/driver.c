@@ -1,0 +1,144 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* driver.c - GPUs, contexts and modules of the driver for tests. */
+#include "driver.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { FATBIN_MAGIC = (int)0xBA55ED50 };
+
+struct CUctx_st contexts[GPUS_MOST];
+static _Thread_local CUcontext current;
+
+#define FUNCTION(name) {#name, sizeof(struct name##_call), CUDA_##name},
+static struct CUfunc_st functions[] = {CUDA_KERNELS(FUNCTION)};
+
+int driver_number(const char *name, int otherwise)
+{
+    const char *text = getenv(name);
+
+    return text != NULL ? atoi(text) : otherwise;
+}
+
+/* The program's own code calls it. */
+void status_bug(const char *file, int line, const char *claim)
+{
+    fprintf(stderr, "driver: %s:%d: %s\n", file, line, claim);
+    abort();
+}
+
+CUresult driver_ready(void)
+{
+    if (current == NULL) return CUDA_ERROR_INVALID_CONTEXT;
+    return streams_error();
+}
+
+int driver_device(void)
+{
+    return current->device;
+}
+
+EXPORTED CUresult cuInit(unsigned flags)
+{
+    (void)flags;
+    for (int i = 0; i < GPUS_MOST; i++) contexts[i].device = i;
+    return driver_number("GPUS", 1) == 0 ? CUDA_ERROR_NO_DEVICE
+                                         : CUDA_SUCCESS;
+}
+
+EXPORTED CUresult cuDriverGetVersion(int *version)
+{
+    *version = driver_number("DRIVER", 13000);
+    return CUDA_SUCCESS;
+}
+
+EXPORTED CUresult cuGetErrorName(CUresult error, const char **name)
+{
+#define NAMED(code) case code: *name = #code; return CUDA_SUCCESS
+    switch (error) {
+    NAMED(CUDA_ERROR_INVALID_VALUE);
+    NAMED(CUDA_ERROR_INVALID_CONTEXT);
+    NAMED(CUDA_ERROR_INVALID_HANDLE);
+    NAMED(CUDA_ERROR_INVALID_IMAGE);
+    NAMED(CUDA_ERROR_NOT_FOUND);
+    NAMED(CUDA_ERROR_OUT_OF_MEMORY);
+    NAMED(CUDA_ERROR_ILLEGAL_ADDRESS);
+    default: return CUDA_ERROR_INVALID_VALUE;
+    }
+}
+
+EXPORTED CUresult cuDeviceGetCount(int *count)
+{
+    *count = driver_number("GPUS", 1);
+    return CUDA_SUCCESS;
+}
+
+EXPORTED CUresult cuDeviceGet(CUdevice *device, int index)
+{
+    *device = index;
+    return CUDA_SUCCESS;
+}
+
+EXPORTED CUresult cuDeviceGetName(char *name, int bytes, CUdevice device)
+{
+    (void)device;
+    snprintf(name, (size_t)bytes, "a test");
+    return CUDA_SUCCESS;
+}
+
+EXPORTED CUresult cuDeviceGetAttribute(int *value, CUdevice_attribute of,
+                                       CUdevice device)
+{
+    (void)device;
+    *value = of == CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR
+                 ? driver_number("MAJOR", 9) : driver_number("MINOR", 0);
+    return CUDA_SUCCESS;
+}
+
+EXPORTED CUresult cuDevicePrimaryCtxRetain(CUcontext *context, CUdevice device)
+{
+    *context = &contexts[device];
+    return CUDA_SUCCESS;
+}
+
+EXPORTED CUresult cuDevicePrimaryCtxRelease(CUdevice device)
+{
+    (void)device;
+    return CUDA_SUCCESS;
+}
+
+EXPORTED CUresult cuCtxSetCurrent(CUcontext context)
+{
+    current = context;
+    return CUDA_SUCCESS;
+}
+
+EXPORTED CUresult cuModuleLoadData(CUmodule *module, const void *image)
+{
+    int magic;
+
+    memcpy(&magic, image, sizeof magic);
+    if (magic != FATBIN_MAGIC || driver_number("BROKEN", 0))
+        return CUDA_ERROR_INVALID_IMAGE;
+    *module = (CUmodule)(uintptr_t)image;
+    return CUDA_SUCCESS;
+}
+
+EXPORTED CUresult cuModuleGetFunction(CUfunction *function, CUmodule module,
+                                      const char *name)
+{
+    (void)module;
+    for (size_t i = 0; i < sizeof functions / sizeof *functions; i++)
+        if (strcmp(functions[i].name, name) == 0) {
+            *function = &functions[i];
+            return CUDA_SUCCESS;
+        }
+    return CUDA_ERROR_NOT_FOUND;
+}
+
+EXPORTED CUresult cuModuleUnload(CUmodule module)
+{
+    (void)module;
+    return CUDA_SUCCESS;
+}

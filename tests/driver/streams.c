@@ -1,0 +1,406 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* streams.c - work of the driver for tests: one thread does what streams were
+ * given, each in its order, and among streams in an order that is drawn. */
+#include "driver.h"
+
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { STREAMS = 4096, BLOCK_MOST = 1024, SHARED_MOST = 48 * 1024 };
+
+/* A side of a copy: memory of the device, or of the host, whose bytes of now
+ * `kept` has where it is not pinned. */
+struct side {
+    bool host;
+    CUdeviceptr at;
+    size_t pitch;
+    void *kept; /* owned; or NULL */
+};
+enum what { COPY, FILL, LAUNCH, MARK, WAIT };
+struct work {
+    enum what what;
+    struct side to, from;
+    size_t bytes, rows;
+    int byte;
+    const struct CUfunc_st *function;
+    int64_t blocks;
+    void *call;  /* owned */
+    CUstream after;
+    uint64_t number;
+    struct work *next;
+};
+struct CUstream_st {
+    int device;
+    struct work *first, *last;
+    uint64_t given, done, asked;
+    bool is_gone;
+};
+struct CUevent_st {
+    CUstream stream; /* NULL: nothing was recorded */
+    uint64_t number;
+};
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static pthread_cond_t change = PTHREAD_COND_INITIALIZER;
+static CUstream streams[STREAMS];
+static int count;
+static bool started, early;
+static CUresult error;
+static uint64_t drawn = 88172645463325252u;
+static struct { long launches, copies, waits; } counts;
+
+static void *side_near(int device, const struct side *side, size_t bytes)
+{
+    if (!side->host) return memory_near(device, side->at, bytes);
+    return side->kept != NULL ? side->kept : (void *)(uintptr_t)side->at;
+}
+
+static CUresult do_copy(int device, const struct work *w)
+{
+    const size_t most = (w->rows - 1);
+    char *to = side_near(device, &w->to, most * w->to.pitch + w->bytes);
+    const char *from =
+        side_near(device, &w->from, most * w->from.pitch + w->bytes);
+
+    if (to == NULL || from == NULL) return CUDA_ERROR_ILLEGAL_ADDRESS;
+    for (size_t i = 0; i < w->rows; i++)
+        memcpy(to + i * w->to.pitch, from + i * w->from.pitch, w->bytes);
+    return CUDA_SUCCESS;
+}
+
+static CUresult do_work(int device, const struct work *w)
+{
+    void *to;
+
+    switch (w->what) {
+    case COPY: return do_copy(device, w);
+    case FILL:
+        to = memory_near(device, w->to.at, w->bytes);
+        if (to == NULL) return CUDA_ERROR_ILLEGAL_ADDRESS;
+        memset(to, w->byte, w->bytes);
+        return CUDA_SUCCESS;
+    case LAUNCH:
+        memory_translate(device, w->call, w->function->bytes);
+        emulator_run(w->function->kernel, w->blocks, w->call,
+                     w->function->bytes);
+        return CUDA_SUCCESS;
+    default: return CUDA_SUCCESS;
+    }
+}
+
+static bool may_begin(CUstream s)
+{
+    struct work *w = s->first;
+
+    if (w == NULL || (!early && s->asked <= s->done)) return false;
+    if (w->what != WAIT || w->after == NULL || w->after->done >= w->number)
+        return true;
+    if (w->after->asked < w->number) w->after->asked = w->number;
+    return false;
+}
+
+/* A stream whose next work may be done; in turns that are drawn. */
+static CUstream choose(void)
+{
+    for (int turn = 0; turn < 2 * STREAMS && count > 0; turn++) {
+        CUstream stream;
+
+        drawn ^= drawn << 13, drawn ^= drawn >> 7, drawn ^= drawn << 17;
+        stream = streams[turn < count ? drawn % (uint64_t)count
+                                      : (uint64_t)(turn % count)];
+        if (may_begin(stream)) return stream;
+        if (turn > 3 * count) break;
+    }
+    return NULL;
+}
+
+static void *engine(void *unused)
+{
+    (void)unused;
+    pthread_mutex_lock(&lock);
+    for (;;) {
+        CUstream s = choose();
+        struct work *w = s != NULL ? s->first : NULL;
+        CUresult result = CUDA_SUCCESS;
+
+        if (w == NULL) {
+            pthread_cond_wait(&change, &lock);
+            continue;
+        }
+        pthread_mutex_unlock(&lock);
+        if (error == CUDA_SUCCESS) result = do_work(s->device, w);
+        free(w->call);
+        free(w->to.kept);
+        free(w->from.kept);
+        pthread_mutex_lock(&lock);
+        if (result != CUDA_SUCCESS) error = result;
+        s->first = w->next;
+        if (s->first == NULL) s->last = NULL;
+        s->done++;
+        free(w);
+        pthread_cond_broadcast(&change);
+    }
+    return NULL;
+}
+
+static void begin(void)
+{
+    const char *way = getenv("LOCKSTEP_DRIVER");
+    pthread_t thread;
+
+    if (started) return;
+    started = true;
+    early = way != NULL && strcmp(way, "early") == 0;
+    pthread_create(&thread, NULL, engine, NULL);
+    pthread_detach(thread);
+}
+
+/* With the lock held. */
+static void await(CUstream s, uint64_t number)
+{
+    if (s->asked < number) s->asked = number;
+    pthread_cond_broadcast(&change);
+    while (s->done < number) pthread_cond_wait(&change, &lock);
+}
+
+CUresult streams_error(void)
+{
+    CUresult result;
+
+    pthread_mutex_lock(&lock);
+    result = error;
+    pthread_mutex_unlock(&lock);
+    return result;
+}
+
+void streams_finish(void)
+{
+    pthread_mutex_lock(&lock);
+    for (int i = 0; i < count; i++) await(streams[i], streams[i]->given);
+    pthread_mutex_unlock(&lock);
+}
+
+/* Gives the stream a copy of the work; `waits`: until it is done. */
+static CUresult give(CUstream s, const struct work *what, bool waits)
+{
+    struct work *w = malloc(sizeof *w);
+
+    *w = *what;
+    w->next = NULL;
+    pthread_mutex_lock(&lock);
+    if (s->last == NULL) s->first = w;
+    else s->last->next = w;
+    s->last = w;
+    s->given++;
+    if (w->what == LAUNCH) counts.launches++;
+    if (w->what == COPY) counts.copies++;
+    if (w->what == WAIT) counts.waits++;
+    if (early) pthread_cond_broadcast(&change);
+    if (waits) await(s, s->given);
+    pthread_mutex_unlock(&lock);
+    return CUDA_SUCCESS;
+}
+
+static CUresult usable(CUstream s)
+{
+    const CUresult result = driver_ready();
+
+    if (result != CUDA_SUCCESS) return result;
+    return s == NULL || s->is_gone || s->device != driver_device()
+               ? CUDA_ERROR_INVALID_HANDLE : CUDA_SUCCESS;
+}
+
+EXPORTED CUresult cuStreamCreate(CUstream *out, unsigned flags)
+{
+    if (driver_ready() != CUDA_SUCCESS) return driver_ready();
+    if (flags != CU_STREAM_NON_BLOCKING) return CUDA_ERROR_INVALID_VALUE;
+    *out = calloc(1, sizeof **out);
+    (*out)->device = driver_device();
+    pthread_mutex_lock(&lock);
+    if (count < STREAMS) streams[count++] = *out;
+    begin();
+    pthread_mutex_unlock(&lock);
+    return CUDA_SUCCESS;
+}
+
+/* Events may know it for longer. */
+EXPORTED CUresult cuStreamDestroy_v2(CUstream s)
+{
+    pthread_mutex_lock(&lock);
+    await(s, s->given);
+    s->is_gone = true;
+    for (int i = 0; i < count; i++)
+        if (streams[i] == s) streams[i--] = streams[--count];
+    pthread_mutex_unlock(&lock);
+    return CUDA_SUCCESS;
+}
+
+EXPORTED CUresult cuStreamSynchronize(CUstream s)
+{
+    if (usable(s) != CUDA_SUCCESS) return usable(s);
+    pthread_mutex_lock(&lock);
+    await(s, s->given);
+    pthread_mutex_unlock(&lock);
+    return streams_error();
+}
+
+EXPORTED CUresult cuStreamWaitEvent(CUstream s, CUevent event, unsigned flags)
+{
+    if (usable(s) != CUDA_SUCCESS) return usable(s);
+    if (flags != 0) return CUDA_ERROR_INVALID_VALUE;
+    return give(s, &(struct work){.what = WAIT, .after = event->stream,
+                                  .number = event->number}, false);
+}
+
+EXPORTED CUresult cuEventCreate(CUevent *out, unsigned flags)
+{
+    if (driver_ready() != CUDA_SUCCESS) return driver_ready();
+    if (flags != CU_EVENT_DISABLE_TIMING) return CUDA_ERROR_INVALID_VALUE;
+    *out = calloc(1, sizeof **out);
+    return CUDA_SUCCESS;
+}
+
+EXPORTED CUresult cuEventDestroy_v2(CUevent event)
+{
+    free(event);
+    return CUDA_SUCCESS;
+}
+
+EXPORTED CUresult cuEventRecord(CUevent event, CUstream s)
+{
+    if (usable(s) != CUDA_SUCCESS) return usable(s);
+    give(s, &(struct work){.what = MARK}, false);
+    pthread_mutex_lock(&lock);
+    *event = (struct CUevent_st){s, s->given};
+    pthread_mutex_unlock(&lock);
+    return CUDA_SUCCESS;
+}
+
+EXPORTED CUresult cuEventSynchronize(CUevent event)
+{
+    if (driver_ready() != CUDA_SUCCESS) return driver_ready();
+    pthread_mutex_lock(&lock);
+    if (event->stream != NULL) await(event->stream, event->number);
+    pthread_mutex_unlock(&lock);
+    return streams_error();
+}
+
+/* ---- copies ---- */
+
+static void *keep(const void *at, size_t bytes)
+{
+    void *kept = malloc(bytes);
+
+    return memcpy(kept, at, bytes);
+}
+
+static CUresult copy(CUstream s, struct work *w)
+{
+    const bool up = w->from.host, down = w->to.host;
+    const size_t span = (w->rows - 1) * w->from.pitch + w->bytes;
+
+    if (usable(s) != CUDA_SUCCESS) return usable(s);
+    if (w->bytes == 0 || w->rows == 0) return CUDA_SUCCESS;
+    w->what = COPY;
+    if (up && !memory_is_pinned((void *)(uintptr_t)w->from.at))
+        w->from.kept = keep((void *)(uintptr_t)w->from.at, span);
+    return give(s, w, down &&
+                      !memory_is_pinned((void *)(uintptr_t)w->to.at));
+}
+
+EXPORTED CUresult cuMemcpyHtoDAsync_v2(CUdeviceptr to, const void *from,
+                                       size_t bytes, CUstream s)
+{
+    return copy(s, &(struct work){
+        .to = {.at = to}, .from = {.host = true, .at = (uintptr_t)from},
+        .bytes = bytes, .rows = 1});
+}
+
+EXPORTED CUresult cuMemcpyDtoHAsync_v2(void *to, CUdeviceptr from,
+                                       size_t bytes, CUstream s)
+{
+    return copy(s, &(struct work){
+        .to = {.host = true, .at = (uintptr_t)to}, .from = {.at = from},
+        .bytes = bytes, .rows = 1});
+}
+
+EXPORTED CUresult cuMemcpyDtoDAsync_v2(CUdeviceptr to, CUdeviceptr from,
+                                       size_t bytes, CUstream s)
+{
+    return copy(s, &(struct work){.to = {.at = to}, .from = {.at = from},
+                                  .bytes = bytes, .rows = 1});
+}
+
+EXPORTED CUresult cuMemcpy2DAsync_v2(const CUDA_MEMCPY2D *p, CUstream s)
+{
+    const bool up = p->srcMemoryType == CU_MEMORYTYPE_HOST;
+    const bool down = p->dstMemoryType == CU_MEMORYTYPE_HOST;
+
+    if (p->srcPitch < p->WidthInBytes || p->dstPitch < p->WidthInBytes ||
+        p->srcPitch > INT32_MAX || p->dstPitch > INT32_MAX)
+        return CUDA_ERROR_INVALID_VALUE;
+    return copy(s, &(struct work){
+        .to = {down, down ? (uintptr_t)p->dstHost : p->dstDevice,
+               p->dstPitch, NULL},
+        .from = {up, up ? (uintptr_t)p->srcHost : p->srcDevice, p->srcPitch,
+                 NULL},
+        .bytes = p->WidthInBytes, .rows = p->Height});
+}
+
+EXPORTED CUresult cuMemsetD8Async(CUdeviceptr to, unsigned char byte,
+                                  size_t bytes, CUstream s)
+{
+    if (usable(s) != CUDA_SUCCESS) return usable(s);
+    return give(s, &(struct work){.what = FILL, .to = {.at = to},
+                                  .byte = byte, .bytes = bytes}, false);
+}
+
+/* ---- launches ---- */
+
+/* The call and its size, as cuLaunchKernel's `extra` has them. */
+static bool extra_read(void **extra, const void **call, size_t *bytes)
+{
+    *call = NULL;
+    *bytes = 0;
+    for (; extra != NULL && *extra != CU_LAUNCH_PARAM_END; extra += 2)
+        if (*extra == CU_LAUNCH_PARAM_BUFFER_POINTER) *call = extra[1];
+        else if (*extra == CU_LAUNCH_PARAM_BUFFER_SIZE)
+            *bytes = *(const size_t *)extra[1];
+        else return false;
+    return *call != NULL;
+}
+
+EXPORTED CUresult cuLaunchKernel(CUfunction function, unsigned blocks,
+                                 unsigned blocks_y, unsigned blocks_z,
+                                 unsigned threads, unsigned threads_y,
+                                 unsigned threads_z, unsigned shared,
+                                 CUstream s, void **parameters, void **extra)
+{
+    const uint64_t all = (uint64_t)threads * threads_y * threads_z;
+    const void *call;
+    size_t bytes;
+
+    if (usable(s) != CUDA_SUCCESS) return usable(s);
+    if (function == NULL) return CUDA_ERROR_INVALID_HANDLE;
+    if (blocks == 0 || blocks > INT32_MAX || blocks_y != 1 || blocks_z != 1 ||
+        all > BLOCK_MOST || all != BLOCK_THREADS || shared > SHARED_MOST ||
+        parameters != NULL || !extra_read(extra, &call, &bytes) ||
+        bytes != function->bytes)
+        return CUDA_ERROR_INVALID_VALUE;
+    return give(s, &(struct work){.what = LAUNCH, .function = function,
+                                  .blocks = blocks, .call = keep(call, bytes)},
+                false);
+}
+
+__attribute__((destructor)) static void say_counts(void)
+{
+    const char *path = getenv("DRIVER_COUNTS");
+    FILE *file = path != NULL ? fopen(path, "a") : NULL;
+
+    if (file == NULL) return;
+    fprintf(file, "launches %ld copies %ld waits %ld\n", counts.launches,
+            counts.copies, counts.waits);
+    fclose(file);
+}
