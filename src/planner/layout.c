@@ -103,12 +103,7 @@ struct expert_ranks layout_experts(const struct layout *l)
 
 bool layout_defers(const struct layout *l)
 {
-    static const char *const at_once[] = {"1f1b", "gpipe", "interleaved",
-                                          "breadth-first"};
-
-    for (int i = 0; i < 4; i++)
-        if (strcmp(l->schedule, at_once[i]) == 0) return false;
-    return l->pipe > 1;
+    return l->pipe > 1 && !schedule_is(l->schedule, SCHEDULE_AT_ONCE);
 }
 
 double layout_block_experts(const struct layout *l, const struct shape *s)
@@ -126,11 +121,8 @@ double layout_block_dense(const struct layout *l, const struct shape *s)
 
 int layout_stage(const struct layout *l, int chunk, int position)
 {
-    const bool turns = l->schedule[0] == 'v' ||
-                       strcmp(l->schedule, "zb-v") == 0 ||
-                       strcmp(l->schedule, "dualpipev") == 0;
-
-    if (chunk > 0 && turns) return 2 * l->pipe - 1 - position;
+    if (chunk > 0 && schedule_is(l->schedule, SCHEDULE_V))
+        return 2 * l->pipe - 1 - position;
     return chunk * l->pipe + position;
 }
 

@@ -7,8 +7,6 @@
  * the trees over leaves of the batch (mesh/grid.h). */
 #include "planner/memory.h"
 
-#include <string.h>
-
 #include "mesh/grid.h"
 #include "schedule/build.h"
 
@@ -157,10 +155,11 @@ static double held(const struct layout *l, int chunk, int position)
     case HOLDS_MORE: each = p + 1; break;
     case HOLDS_HALF: each = p / 2 + 1; break;
     case HOLDS_THIRD: each = p / 3 + 2; break;
+    case HOLDS_V:
+        each = chunk == 0 ? 2 * p - 0.5 * position : p / 2 + position;
+        break;
     default: each = p; break;
     }
-    if (strcmp(l->schedule, "zb-v") == 0)
-        each = chunk == 0 ? 2 * p - 0.5 * position : p / 2 + position;
     return each < m ? each : m;
 }
 

@@ -9,44 +9,56 @@
 
 const struct schedule_row schedule_rows[] = {
     {"gpipe", "every F, then every B with its W", 1,
-     HOLDS_ALL, fill_gpipe},
+     HOLDS_ALL, SCHEDULE_AT_ONCE, fill_gpipe},
     {"gpipe-early-send", "gpipe, gradients sent before W", 1,
-     HOLDS_ALL, fill_gpipe_early},
+     HOLDS_ALL, 0, fill_gpipe_early},
     {"1f1b", "one F, one B with its W", 1,
-     HOLDS_LEFT, fill_1f1b},
+     HOLDS_LEFT, SCHEDULE_AT_ONCE, fill_1f1b},
     {"1f1b-early-send", "1f1b, gradients sent before W", 1,
-     HOLDS_LEFT, fill_1f1b_early},
+     HOLDS_LEFT, 0, fill_1f1b_early},
     {"interleaved", "1f1b over several chunks a rank", 0,
-     HOLDS_CHUNKS, fill_interleaved},
+     HOLDS_CHUNKS, SCHEDULE_AT_ONCE, fill_interleaved},
     {"breadth-first", "every F of a chunk, then the next chunk", 0,
-     HOLDS_ALL, fill_breadth_first},
+     HOLDS_ALL, SCHEDULE_AT_ONCE | SCHEDULE_WHOLE, fill_breadth_first},
     {"zb-h1", "1f1b, late W fill the gaps", 1,
-     HOLDS_RANKS, fill_zb_h1},
+     HOLDS_RANKS, 0, fill_zb_h1},
     {"zb-h2", "zb-h1 with twice the memory", 1,
-     HOLDS_TWICE, fill_zb_h2},
+     HOLDS_TWICE, 0, fill_zb_h2},
     {"zb-1p", "found by costs in the memory of 1f1b", 1,
-     HOLDS_RANKS, fill_zb_1p},
+     HOLDS_RANKS, 0, fill_zb_1p},
     {"zb-2p", "found by costs in twice that memory", 1,
-     HOLDS_TWICE, fill_zb_2p},
+     HOLDS_TWICE, 0, fill_zb_2p},
     {"zb-v", "two chunks a rank in a V, memory of 1f1b", 2,
-     HOLDS_RANKS, fill_zb_v},
+     HOLDS_V, SCHEDULE_V, fill_zb_v},
     {"v-half", "a V in half the memory", 2,
-     HOLDS_HALF, fill_v_half},
+     HOLDS_HALF, SCHEDULE_V, fill_v_half},
     {"v-min", "a V in a third of the memory", 2,
-     HOLDS_THIRD, fill_v_min},
+     HOLDS_THIRD, SCHEDULE_V, fill_v_min},
     {"dualpipe", "micro-batches from both ends, F overlaps B", 1,
-     HOLDS_MORE, fill_dualpipe},
+     HOLDS_MORE, 0, fill_dualpipe},
     {"dualpipev", "dualpipe cut in half, two chunks a rank", 2,
-     HOLDS_MORE, fill_dualpipev},
+     HOLDS_MORE, SCHEDULE_V, fill_dualpipev},
 };
 const int schedule_row_count = sizeof schedule_rows / sizeof *schedule_rows;
 
-enum schedule_holds schedule_holds(const char *name)
+static const struct schedule_row *row_named(const char *name)
 {
+    static const struct schedule_row other = {.holds = HOLDS_RANKS};
+
     for (int i = 0; i < schedule_row_count; i++)
         if (strcmp(schedule_rows[i].name, name) == 0)
-            return schedule_rows[i].holds;
-    return HOLDS_RANKS;
+            return &schedule_rows[i];
+    return &other;
+}
+
+enum schedule_holds schedule_holds(const char *name)
+{
+    return row_named(name)->holds;
+}
+
+bool schedule_is(const char *name, enum schedule_flags flag)
+{
+    return (row_named(name)->flags & flag) != 0;
 }
 
 status schedule_row_find(const char *name, const struct schedule_row **out)

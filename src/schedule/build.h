@@ -37,19 +37,33 @@ enum schedule_holds {
     HOLDS_TWICE,         /* 2 p - 1 */
     HOLDS_MORE,          /* p + 1 */
     HOLDS_HALF,          /* p / 2 + 1 */
-    HOLDS_THIRD          /* p / 3 + 2 */
+    HOLDS_THIRD,         /* p / 3 + 2 */
+    HOLDS_V              /* of the chunk that goes down 2 p - r / 2 on rank r,
+                          * of the one that comes up p / 2 + r */
+};
+
+/* More facts about the order of a schedule. */
+enum schedule_flags {
+    SCHEDULE_AT_ONCE = 1, /* each W stands right after its B */
+    SCHEDULE_V = 2,       /* the second chunk goes back: stage 2 p - 1 is the
+                           * first rank's */
+    SCHEDULE_WHOLE = 4    /* every F of a chunk stands before the next chunk,
+                           * so that its weights are gathered once */
 };
 
 struct schedule_row {
     const char *name, *meaning;
     int chunks;          /* stages a rank; 0: any number (2 if not given) */
     enum schedule_holds holds;
+    unsigned flags;      /* enum schedule_flags */
     status (*fill)(struct schedule *, const struct schedule_request *);
 };
 extern const struct schedule_row schedule_rows[];
 extern const int schedule_row_count;
-/* The column of the row with the name; of any other name: HOLDS_RANKS. */
+/* The columns of the row with the name; of any other name: HOLDS_RANKS, and no
+ * flag. */
 enum schedule_holds schedule_holds(const char *name);
+bool schedule_is(const char *name, enum schedule_flags flag);
 /* ERR_CONFIG names the nearest. */
 status schedule_row_find(const char *name, const struct schedule_row **out);
 

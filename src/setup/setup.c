@@ -260,7 +260,7 @@ static status choose_gathers(struct setup *setup)
     setup->request.divided.gather.once =
         which == 2 ||
         (which == 0 && setup->mesh.size[AXIS_PIPE] > 1 &&
-         strcmp(o->schedule.name, "breadth-first") == 0);
+         schedule_is(o->schedule.name, SCHEDULE_WHOLE));
     return recipe_check_gathers(&setup->request, o);
 }
 

@@ -214,7 +214,7 @@ TEST(rows_say_what_they_hold)
             [HOLDS_ALL] = M * chunks, [HOLDS_CHUNKS] = P * chunks + P - 1,
             [HOLDS_TWICE] = 2 * P - 1, [HOLDS_MORE] = (P + 1) * chunks,
             [HOLDS_HALF] = (P / 2 + 1) * chunks,
-            [HOLDS_THIRD] = (P / 3 + 2) * chunks};
+            [HOLDS_THIRD] = (P / 3 + 2) * chunks, [HOLDS_V] = P * chunks};
         struct schedule_request request =
             schedule_request_default(row->name, P, M);
         struct schedule s;
@@ -231,7 +231,55 @@ TEST(rows_say_what_they_hold)
     EQUAL_INT(schedule_holds("another program's"), HOLDS_RANKS);
 }
 
-TEST_MAIN(rows_say_what_they_hold,
+/* Whether a rank has done F of all micro-batches of a chunk before the next. */
+static bool is_whole(const struct schedule *s, int rank)
+{
+    int stage = -1, done = 0;
+
+    for (int i = 0; i < s->lists[rank].count; i++) {
+        const struct action *a = &s->lists[rank].items[i];
+
+        if (a->kind != ACTION_FORWARD) continue;
+        if (stage >= 0 && a->stage != stage && done % s->microbatches != 0)
+            return false;
+        stage = a->stage;
+        done++;
+    }
+    return true;
+}
+
+/* Planner and setup read flags, never names; the lists are what flags say. */
+TEST(rows_say_how_their_lists_are)
+{
+    enum { P = 4, M = 12 };
+
+    for (int i = 0; i < schedule_row_count; i++) {
+        const struct schedule_row *row = &schedule_rows[i];
+        struct schedule_request request =
+            schedule_request_default(row->name, P, M);
+        bool fused = true, whole = true;
+        struct schedule s;
+
+        request.chunks = row->chunks > 0 ? row->chunks : 2;
+        IS_OK(schedule_make(&s, &request));
+        IS_OK(schedule_lower(&s)); /* messages may stand between B and W */
+        for (int rank = 0; rank < P; rank++) {
+            fused = fused && schedule_fused(&s, rank);
+            whole = whole && is_whole(&s, rank);
+        }
+        if (fused != schedule_is(row->name, SCHEDULE_AT_ONCE))
+            print_error("%s\n", row->name);
+        EQUAL_INT(fused, schedule_is(row->name, SCHEDULE_AT_ONCE));
+        EQUAL_INT(s.stages == 2 * P && schedule_rank(&s, 2 * P - 1, 0) == 0,
+                  schedule_is(row->name, SCHEDULE_V));
+        if (request.chunks > 1)
+            EQUAL_INT(whole, schedule_is(row->name, SCHEDULE_WHOLE));
+        schedule_free(&s);
+    }
+    CHECK(!schedule_is("v-foreign.txt", SCHEDULE_V));
+}
+
+TEST_MAIN(rows_say_how_their_lists_are, rows_say_what_they_hold,
           small_schedules_verify_and_read_back,
           interleaved_takes_any_chunks_group_and_count,
           list_schedulers_keep_to_uneven_times_and_limits,
