@@ -235,18 +235,38 @@ static struct block_coding coding_of(const struct launch *l,
     return coding;
 }
 
+/* The address of what begins `before` bytes ahead of the device's memory. */
+static void *where_behind(const struct launch *l, const void *at,
+                          int64_t before)
+{
+    return (char *)where(l, (const char *)at + before) - before;
+}
+
+/* Of a matrix that is divided only elements from `first` on are here: element 0
+ * may lie anywhere. */
 static struct block_encode encode_of(const struct launch *l,
                                      const struct block_encode *call)
 {
     struct block_encode copy = *call;
+    const int64_t cols = call->in.shape[1], first = call->first;
+    const int64_t bits = number_formats[call->coding.format].bits;
 
-    copy.in = tensor(l, call->in);
     copy.coding = coding_of(l, call->coding);
     copy.peaks = shared(l, call->peaks,
                         (size_t)coding_blocks(&call->coding) *
                             sizeof *call->peaks);
     copy.scales = where(l, call->scales);
-    copy.codes = where(l, call->codes);
+    if (call->last > 0 && call->last <= first) { /* none are: nobody reads */
+        copy.in.data = copy.scales;
+        copy.codes = copy.scales;
+        return copy;
+    }
+    if (first == 0) copy.in = tensor(l, call->in);
+    else copy.in.data = where_behind(l, call->in.data,
+                                     first * dtype_bytes(call->in.dtype));
+    copy.codes = call->codes == NULL ? NULL
+        : where_behind(l, call->codes, first / cols * call->row_bytes +
+                                           first % cols * bits / 8);
     return copy;
 }
 

@@ -233,6 +233,41 @@ TEST(kernels_take_memory_of_the_device_only)
 }
 
 /* A message finds what the device's copies see. */
+/* Of a matrix that ranks divide a part is on the device, and element 0 would
+ * lie before all of its memory. */
+TEST(a_part_of_a_matrix_is_coded_where_it_is)
+{
+    enum { COLS = 64, FIRST = 1 << 24, COUNT = 2 * COLS };
+    struct quantize_span rows[] = {{.count = FIRST / COLS + 2}},
+                         cols[] = {{.count = COLS}};
+    static uint8_t codes[COUNT];
+    float in[COUNT], peak = 448;
+    struct far far;
+
+    for (int i = 0; i < COUNT; i++) in[i] = (float)(i % 8);
+    far_begin(&far, DEVICE_LATE);
+    IS_OK(device_write(&far.stream, far.memory, in, sizeof in));
+    struct block_encode call = {
+        .what = ENCODE_CODES, .first = FIRST, .last = FIRST + COUNT,
+        .in = tensor_2d(far.memory - (ptrdiff_t)FIRST * 4, DTYPE_F32,
+                        rows[0].count, COLS),
+        .coding = {.rows = rows, .cols = cols, .row_spans = 1, .col_spans = 1,
+                   .format = FORMAT_E4M3, .scale = SCALE_CEIL},
+        .peaks = &peak, .scales = far.memory + 4096,
+        .codes = (uint8_t *)far.memory + 8192 - FIRST, .row_bytes = COLS};
+
+    IS_OK(far.table.block_encode(&far.stream, &call));
+    IS_OK(device_read(&far.stream, codes, far.memory + 8192, COUNT));
+    for (int i = 0; i < COUNT; i++) CHECK(codes[i] == codes[i % 8]);
+    CHECK(codes[0] != codes[1] && codes[1] != codes[2]);
+    /* A rank that has none of it makes the scales alone. */
+    call.in.data = call.codes = NULL;
+    call.first = call.last = 1;
+    IS_OK(far.table.block_encode(&far.stream, &call));
+    IS_OK(device_finish(&far.stream));
+    far_end(&far);
+}
+
 TEST(messages_find_its_memory)
 {
     struct far far;
@@ -302,6 +337,7 @@ TEST_MAIN(what_is_written_is_read, parts_of_rows_are_copied,
           lists_and_writes_are_copied_at_once,
           late_work_is_not_done_before_it_is_awaited,
           the_host_cannot_touch_its_memory,
-          kernels_take_memory_of_the_device_only, messages_find_its_memory,
+          kernels_take_memory_of_the_device_only,
+          a_part_of_a_matrix_is_coded_where_it_is, messages_find_its_memory,
           an_error_of_its_work_is_told_to_who_waits,
           a_queue_takes_more_work_than_it_has_room_for, names_of_devices)
