@@ -242,7 +242,7 @@ static void *where_behind(const struct launch *l, const void *at,
     return (char *)where(l, (const char *)at + before) - before;
 }
 
-/* Of a matrix that is divided only elements from `first` on are here: element 0
+/* Elements of a divided matrix are here from `first` on: element 0
  * may lie anywhere. */
 static struct block_encode encode_of(const struct launch *l,
                                      const struct block_encode *call)

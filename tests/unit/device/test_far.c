@@ -233,7 +233,7 @@ TEST(kernels_take_memory_of_the_device_only)
 }
 
 /* A message finds what the device's copies see. */
-/* Of a matrix that ranks divide a part is on the device, and element 0 would
+/* A part of a matrix that ranks divide is on the device; element 0 would
  * lie before all of its memory. */
 TEST(a_part_of_a_matrix_is_coded_where_it_is)
 {
