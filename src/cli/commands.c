@@ -14,7 +14,8 @@
     {"weights", "NAME", "trained weights (default), or ema: their moving "     \
      "average", false}
 #define FLAG_DEVICE                                                          \
-    {"device", "NAME", "auto, cpu, cuda, or far, which tests (docs/devices.md)", false}
+    {"device", "NAME", "auto, cpu, cuda, or far, which tests "                 \
+     "(docs/devices.md)", false}
 #define FLAG_ISA {"isa", "NAME", "auto, plain, avx2, avx512 or neon", false}
 #define FLAG_THREADS                                                         \
     {"threads", "N", "number of threads; 0: all cores that the process may "   \
