@@ -209,6 +209,12 @@ status plan_zero_warn(struct setup *setup, int rank)
         return OK;
     }
     TRY(price_of(setup, rank, "each", &each));
+    if (kept(&each) >= kept(&once)) {
+        fprintf(stderr, "warning: zero=%s keeps whole gradients beside %s: %s "
+                        "on this rank; zero_reduce=each would keep no less "
+                        "(docs/zero.md)\n", o->zero, axis_beside(r), has);
+        return OK;
+    }
     text_bytes(sends, (size_t)once.sent);
     text_bytes(would, (size_t)kept(&each));
     text_bytes(more, (size_t)each.sent);

@@ -8,6 +8,7 @@
 #include "planner/memory.h"
 
 #include "mesh/grid.h"
+#include "plan/reduce_price.h"
 #include "schedule/build.h"
 
 static double memory_sum(const struct memory *m)
@@ -188,6 +189,21 @@ static void add_states(const struct layout *l, double parameters,
  * rounds a step has. 0: gradients are whole until its end. */
 struct leaves { struct cut cut; int rounds, parts; };
 
+/* As zero_reduce=auto decides (setup/rounds.h). */
+static bool reduces_each(const struct layout *l, const struct shape *s,
+                         const struct cut *cut)
+{
+    const struct reduce_facts facts = {
+        .ranks = layout_division(l, 2), .cut = *cut,
+        .units = (double)s->layers / (l->pipe * l->chunks),
+        .tokens = l->micro_batch * s->sequence / l->context,
+        .idle = s->choices > 0};
+
+    if (l->pipe == 1 && l->context == 1) return true;
+    return (l->pipe == 1 || schedule_is(l->schedule, SCHEDULE_IN_ORDER)) &&
+           grid_is_power(cut->micro_batches) && reduce_each_pays(&facts);
+}
+
 static void own_leaves(const struct layout *l, const struct shape *s,
                        struct leaves *out)
 {
@@ -202,8 +218,9 @@ static void own_leaves(const struct layout *l, const struct shape *s,
                 .micro_batch = l->micro_batch,
                 .micro_batches = share / l->micro_batch},
         .parts = leaves.tensor};
-    if (l->pipe > 1 || l->context > 1 || layout_division(l, 2) == 1 ||
-        leaves.data % out->cut.micro_batches != 0)
+    if (layout_division(l, 2) == 1 ||
+        leaves.data % out->cut.micro_batches != 0 ||
+        !reduces_each(l, s, &out->cut))
         return;
     out->rounds = (int)out->cut.micro_batches;
     out->cut.data_leaves /= out->rounds;

@@ -7,19 +7,21 @@
 
 #include "schedule/generate.h"
 
+enum { IN_ORDER = SCHEDULE_AT_ONCE | SCHEDULE_IN_ORDER };
+
 const struct schedule_row schedule_rows[] = {
     {"gpipe", "every F, then every B with its W", 1,
-     HOLDS_ALL, SCHEDULE_AT_ONCE, fill_gpipe},
+     HOLDS_ALL, IN_ORDER, fill_gpipe},
     {"gpipe-early-send", "gpipe, gradients sent before W", 1,
-     HOLDS_ALL, 0, fill_gpipe_early},
+     HOLDS_ALL, SCHEDULE_IN_ORDER, fill_gpipe_early},
     {"1f1b", "one F, one B with its W", 1,
-     HOLDS_LEFT, SCHEDULE_AT_ONCE, fill_1f1b},
+     HOLDS_LEFT, IN_ORDER, fill_1f1b},
     {"1f1b-early-send", "1f1b, gradients sent before W", 1,
-     HOLDS_LEFT, 0, fill_1f1b_early},
+     HOLDS_LEFT, SCHEDULE_IN_ORDER, fill_1f1b_early},
     {"interleaved", "1f1b over several chunks a rank", 0,
-     HOLDS_CHUNKS, SCHEDULE_AT_ONCE, fill_interleaved},
+     HOLDS_CHUNKS, IN_ORDER, fill_interleaved},
     {"breadth-first", "every F of a chunk, then the next chunk", 0,
-     HOLDS_ALL, SCHEDULE_AT_ONCE | SCHEDULE_WHOLE, fill_breadth_first},
+     HOLDS_ALL, IN_ORDER | SCHEDULE_WHOLE, fill_breadth_first},
     {"zb-h1", "1f1b, late W fill the gaps", 1,
      HOLDS_RANKS, 0, fill_zb_h1},
     {"zb-h2", "zb-h1 with twice the memory", 1,

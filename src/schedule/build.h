@@ -47,6 +47,8 @@ enum schedule_flags {
     SCHEDULE_AT_ONCE = 1, /* each W stands right after its B */
     SCHEDULE_V = 2,       /* the second chunk goes back: stage 2 p - 1 is the
                            * first rank's */
+    SCHEDULE_IN_ORDER = 8, /* B of a stage takes micro-batches in order, and W
+                           * follows before the next one's */
     SCHEDULE_WHOLE = 4    /* every F of a chunk stands before the next chunk,
                            * so that its weights are gathered once */
 };

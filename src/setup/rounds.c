@@ -5,6 +5,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "plan/reduce_price.h"
+
 enum reduce { REDUCE_AUTO, REDUCE_EACH, REDUCE_ONCE, REDUCES };
 
 static status parse(const struct setup *setup, enum reduce *out)
@@ -100,13 +102,34 @@ const char *rounds_obstacle(const struct setup *setup, char out[ROUNDS_REASON])
     return NULL;
 }
 
-/* Beside ranks of the pipe or of the context axis it sends a micro-batch's
- * gradients as often as there are micro-batches: only who asks for it. */
+/* Beside ranks of the pipe or of the context axis links and memory are shared
+ * with other messages and frames: only what pays by its formula. */
 static bool others(const struct stage_request *r)
 {
     return r->layout.mesh.size[AXIS_PIPE] > 1 ||
            r->layout.mesh.size[AXIS_CONTEXT] > 1 ||
            r->layout.grid.context > 1;
+}
+
+/* By the formulas; rounds_obstacle has found nothing. */
+static bool pays(const struct setup *setup)
+{
+    const struct stage_request *r = &setup->request;
+    const int contexts = r->layout.mesh.size[AXIS_CONTEXT];
+    const struct reduce_facts facts = {
+        .ranks = division_ranks(&r->divided.division, &r->layout.mesh),
+        .cut = {.data_leaves = r->layout.grid.data,
+                .sequences_per_leaf = r->size.batch / r->layout.grid.data,
+                .length = r->size.length / contexts,
+                .chunks = r->layout.grid.context > 1
+                              ? 2 * r->layout.grid.context / contexts : 1,
+                .shared = contexts > 1, .micro_batch = r->size.micro_batch,
+                .micro_batches = r->size.batch / r->size.micro_batch},
+        .units = (double)setup->model.layers / setup->schedule.stages,
+        .tokens = r->size.micro_batch * r->size.length / contexts,
+        .idle = setup->model.moe.experts > 0};
+
+    return reduce_each_pays(&facts);
 }
 
 status rounds_choose(struct setup *setup, bool *alone)
@@ -124,14 +147,14 @@ status rounds_choose(struct setup *setup, bool *alone)
         FAIL(ERR_CONFIG, "zero_reduce: each, but zero=%s divides no gradients; "
                          "zero2, fsdp and hsdp do", setup->set->values.zero);
     if (reduce == REDUCE_ONCE || r->divided.division.gradients == 0 ||
-        division_ranks(&r->divided.division, &r->layout.mesh) == 1 ||
-        (reduce == REDUCE_AUTO && others(r)))
+        division_ranks(&r->divided.division, &r->layout.mesh) == 1)
         return OK;
     if (rounds_obstacle(setup, reason) != NULL) {
         if (reduce == REDUCE_AUTO) return OK;
         FAIL(ERR_CONFIG, "zero_reduce: each is not possible: %s; or set "
                          "zero_reduce=once", reason);
     }
+    if (reduce == REDUCE_AUTO && others(r) && !pays(setup)) return OK;
     r->reduction.rounds = (int)rounds;
     r->size.batch = r->size.micro_batch;
     r->layout.grid.data /= (int)rounds;

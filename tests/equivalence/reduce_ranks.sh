@@ -34,6 +34,11 @@ ranks=4 mesh.data=2 mesh.pipe=2 zero=zero2 zero_reduce=each schedule.name=gpipe-
 ranks=8 mesh.shard=2 mesh.tensor=2 mesh.pipe=2 zero=fsdp zero_reduce=each schedule.name=1f1b-early-send
 ranks=8 mesh.data=2 mesh.tensor=2 mesh.pipe=2 zero=zero2 zero_reduce=each schedule.name=gpipe-early-send
 END
+# What auto finds by the formulas: each beside a pipe, one round.
+table "auto beside a pipe" $small model.layers=8 <<'END'
+ranks=4 mesh.data=2 mesh.pipe=2 zero=fsdp train.micro_batch=4
+ranks=4 mesh.shard=2 mesh.pipe=2 zero=zero2 train.micro_batch=4 schedule.name=gpipe
+END
 table "axes of each" $small <<'END'
 ranks=4 mesh.data=2 mesh.shard=2 zero={states:[shard]}
 ranks=4 mesh.data=2 mesh.shard=2 zero={states:[shard],gradients:[shard]}
@@ -131,6 +136,35 @@ price "price beside a pipe" 2 4 4 $small zero=fsdp mesh.pipe=2 mesh.data=2
 price "price beside a pipe and tensor ranks" 2 8 4 $small zero=zero2 \
     mesh.pipe=2 mesh.data=2 mesh.tensor=2
 price "price of data ranks alone" 4 4 2 $small zero=fsdp mesh.data=4
+price "price beside context ranks" 2 4 4 $small numerics.grid_context=2 \
+    data.sequence=48 zero=fsdp mesh.context=2 mesh.data=2
+
+# auto takes what keeps less and takes no longer, by the formulas of docs/zero.md.
+chosen() { # CHOICE SETTING...
+    local choice=$1 sets=() word
+    shift
+    for word; do sets+=(--set "$word"); done
+    lockstep plan config.yaml --ranks 4 --explain zero \
+        --set model.layers=16 --set train.batch=16 \
+        --set numerics.grid_data=16 --set zero=fsdp --set mesh.data=2 \
+        "${sets[@]}" >out 2>log
+    if grep -q "^$choice  *yes" out; then ok "auto is $choice: $*"
+    else bad "auto is $choice: $*" "it is not" out; fi
+}
+chosen each mesh.pipe=2 train.micro_batch=1 data.sequence=2736
+chosen once mesh.pipe=2 train.micro_batch=1 data.sequence=2728
+chosen each mesh.pipe=2 train.micro_batch=2 data.sequence=1368
+chosen each mesh.pipe=2 train.micro_batch=8 data.sequence=64
+chosen once mesh.pipe=2 train.micro_batch=8 data.sequence=64 model.layers=4
+chosen once mesh.pipe=2 train.micro_batch=1 data.sequence=4096 \
+    schedule.name=zb-h1
+chosen once mesh.pipe=2 train.micro_batch=1 data.sequence=4096 \
+    model.family=mixtral moe.experts=4
+chosen each mesh.context=2 numerics.grid_context=2 train.micro_batch=1 \
+    data.sequence=5472
+chosen once mesh.context=2 numerics.grid_context=2 train.micro_batch=1 \
+    data.sequence=5456
+chosen each mesh.shard=2 train.micro_batch=1 data.sequence=64
 # Gradients that mesh.shard divides are added over mesh.data in each round, too,
 # and the plan says how much that is: the bytes of one round, so many times.
 copied() { # ZERO

@@ -248,6 +248,21 @@ static bool is_whole(const struct schedule *s, int rank)
     return true;
 }
 
+static bool is_in_order(const struct schedule *s, int rank)
+{
+    int last[64];
+
+    for (int i = 0; i < 64; i++) last[i] = -1;
+    for (int i = 0; i < s->lists[rank].count; i++) {
+        const struct action *a = &s->lists[rank].items[i];
+
+        if (a->kind != ACTION_BACKWARD_INPUT) continue;
+        if (a->microbatch < last[a->stage]) return false;
+        last[a->stage] = a->microbatch;
+    }
+    return schedule_fused(s, rank);
+}
+
 /* Planner and setup read flags, never names; the lists are what flags say. */
 TEST(rows_say_how_their_lists_are)
 {
@@ -257,11 +272,13 @@ TEST(rows_say_how_their_lists_are)
         const struct schedule_row *row = &schedule_rows[i];
         struct schedule_request request =
             schedule_request_default(row->name, P, M);
-        bool fused = true, whole = true;
+        bool fused = true, whole = true, in_order = true;
         struct schedule s;
 
         request.chunks = row->chunks > 0 ? row->chunks : 2;
         IS_OK(schedule_make(&s, &request));
+        for (int rank = 0; rank < P; rank++)
+            in_order = in_order && is_in_order(&s, rank);
         IS_OK(schedule_lower(&s)); /* messages may stand between B and W */
         for (int rank = 0; rank < P; rank++) {
             fused = fused && schedule_fused(&s, rank);
@@ -270,6 +287,7 @@ TEST(rows_say_how_their_lists_are)
         if (fused != schedule_is(row->name, SCHEDULE_AT_ONCE))
             print_error("%s\n", row->name);
         EQUAL_INT(fused, schedule_is(row->name, SCHEDULE_AT_ONCE));
+        EQUAL_INT(in_order, schedule_is(row->name, SCHEDULE_IN_ORDER));
         EQUAL_INT(s.stages == 2 * P && schedule_rank(&s, 2 * P - 1, 0) == 0,
                   schedule_is(row->name, SCHEDULE_V));
         if (request.chunks > 1)
