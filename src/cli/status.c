@@ -211,10 +211,14 @@ static void print_line(const struct json *line, bool explain)
 {
     if (strcmp(text_of(line, "event"), "incident") == 0) {
         printf("%.0f: after step %.0f, generation %.0f: %s of rank %.0f "
-               "(process %.0f): %s\n", real_of(line, "incident"),
+               "(process %.0f): %s", real_of(line, "incident"),
                real_of(line, "step"), real_of(line, "generation"),
                text_of(line, "kind"), real_of(line, "rank"),
                real_of(line, "process"), text_of(line, "cause"));
+        if (json_get(line, "noticed_ms") != NULL)
+            printf("; noticed at most %.0f ms later",
+                   real_of(line, "noticed_ms"));
+        printf("\n");
         if (explain) print_explained(line);
     } else if (strcmp(text_of(line, "event"), "recovered") == 0) {
         printf("   recovered: generation %.0f from step %.0f (%s), %.0f "

@@ -28,6 +28,22 @@ void position_text(const struct board *board, int rank, int64_t now_ns,
                  (unsigned long long)e.call);
 }
 
+double sign_of_life_ms(const struct board *board, int rank, int64_t now_ns)
+{
+    const struct board_page *page = &board->pages[rank];
+    int64_t newest = atomic_load(&page->step_ns);
+
+    for (int i = 0; i < FLIGHT_ENTRIES; i++) {
+        const struct flight_entry *e = &page->flight.entries[i];
+
+        if (e->number == 0) continue;
+        if (e->began_ns > newest) newest = e->began_ns;
+        if (e->ended_ns > newest) newest = e->ended_ns;
+    }
+    if (newest <= 0 || newest > now_ns) return -1;
+    return 1e-6 * (double)(now_ns - newest);
+}
+
 /* Whether the rank began that call of that group. */
 static bool came(const struct flight *flight, const struct flight_entry *call)
 {

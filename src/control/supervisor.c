@@ -157,6 +157,7 @@ static const char *kind_name(enum incident_kind kind)
 static void tell_incident(struct supervisor *s, const struct incident *i)
 {
     const int64_t now = clock_ns();
+    const double silent_ms = sign_of_life_ms(s->board, i->rank, i->seen_ns);
     char text[256];
     struct json_writer w;
 
@@ -168,6 +169,7 @@ static void tell_incident(struct supervisor *s, const struct incident *i)
     json_write_key_integer(&w, "process", i->process);
     json_write_key_text(&w, "cause", i->cause);
     json_write_key_integer(&w, "step", s->most_steps);
+    if (silent_ms >= 0) json_write_key_real(&w, "noticed_ms", silent_ms);
     explain_waits(s->board, text);
     json_write_key_text(&w, "explain", text);
     json_write_key(&w, "positions");

@@ -112,6 +112,9 @@ enum look watch_once(struct supervisor *s, struct incident *incident,
 /* "rank 0: steps, step 14, in all-reduce on group data (call 9) for 0.3 s". */
 void position_text(const struct board *board, int rank, int64_t now_ns,
                    char out[160]);
+/* How long before `now_ns` the rank last began or ended a call or a step,
+ * milliseconds; -1: nobody knows. */
+double sign_of_life_ms(const struct board *board, int rank, int64_t now_ns);
 /* Which rank did not come to the call that others wait in; "" if nobody
  * waits. */
 void explain_waits(const struct board *board, char out[256]);

@@ -24,6 +24,8 @@ moment() {
     lockstep incidents at >said
     if ! grep -q "^1 incidents, 1 recovered" said || ! grep -q "$3" said; then
         bad "$1" "not one incident that says \"$3\"" said
+    elif ! grep -q 'noticed at most [0-9]* ms later' said; then
+        bad "$1" "not said when it was noticed" said
     elif ! grep -Eq '\((memory|checkpoint)\), [01] redone' said; then
         bad "$1" "more than one step redone" said
     elif same_run whole at; then ok "$1"

@@ -55,6 +55,25 @@ TEST(the_missing_rank_is_named)
     close(file);
 }
 
+TEST(the_newest_sign_of_life_counts)
+{
+    int file;
+    struct board *board = open_board(&file);
+    struct board_page *page = &board->pages[1];
+
+    CHECK(sign_of_life_ms(board, 1, 5000000) < 0); /* none */
+    atomic_store(&page->step_ns, 2000000);
+    CHECK(sign_of_life_ms(board, 1, 5000000) == 3);
+    page->flight.entries[7].number = 7;
+    page->flight.entries[7].began_ns = 3000000;
+    CHECK(sign_of_life_ms(board, 1, 5000000) == 2);
+    page->flight.entries[7].ended_ns = 4000000;
+    CHECK(sign_of_life_ms(board, 1, 5000000) == 1);
+    CHECK(sign_of_life_ms(board, 1, 3500000) < 0); /* of another clock */
+    board_close(board);
+    close(file);
+}
+
 TEST(old_entries_give_way_to_new_ones)
 {
     int file;
@@ -93,5 +112,6 @@ TEST(nonsense_in_a_page_is_no_harm)
     close(file);
 }
 
-TEST_MAIN(the_missing_rank_is_named, old_entries_give_way_to_new_ones,
+TEST_MAIN(the_missing_rank_is_named, the_newest_sign_of_life_counts,
+          old_entries_give_way_to_new_ones,
           nonsense_in_a_page_is_no_harm)
