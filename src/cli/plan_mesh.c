@@ -122,10 +122,8 @@ static int64_t sent(const struct rank_row *row)
 /* Axes that most runs leave at 1 have a column where they are more. */
 static int columns_of(struct view *view, enum axis *axes, int *axis_count)
 {
-    static const struct { enum axis axis; const char *name; } shown[] = {
-        {AXIS_PIPE, "pipe"}, {AXIS_DATA, "data"}, {AXIS_SHARD, "shard"},
-        {AXIS_EXPERT, "expert"}, {AXIS_CONTEXT, "context"},
-        {AXIS_TENSOR, "tensor"}};
+    static const enum axis shown[] = {AXIS_PIPE, AXIS_DATA, AXIS_SHARD,
+                                      AXIS_EXPERT, AXIS_CONTEXT, AXIS_TENSOR};
     static const struct table_column others[] = {
         {"blocks", "blocks", true}, {"data leaves", "data_leaves", true},
         {"tensor leaves", "tensor_leaves", true},
@@ -137,12 +135,13 @@ static int columns_of(struct view *view, enum axis *axes, int *axis_count)
     columns[count++] = (struct table_column){"rank", "rank", true};
     *axis_count = 0;
     for (size_t i = 0; i < sizeof shown / sizeof *shown; i++) {
-        if (shown[i].axis == AXIS_EXPERT &&
+        const char *name = axis_name(shown[i]);
+
+        if (shown[i] == AXIS_EXPERT &&
             view->setup->mesh.size[AXIS_EXPERT] == 1)
             continue;
-        axes[(*axis_count)++] = shown[i].axis;
-        columns[count++] = (struct table_column){shown[i].name, shown[i].name,
-                                                 true};
+        axes[(*axis_count)++] = shown[i];
+        columns[count++] = (struct table_column){name, name, true};
     }
     for (size_t i = 0; i < sizeof others / sizeof *others; i++)
         columns[count++] = others[i];
@@ -178,19 +177,24 @@ static void ranks_table(struct view *view, struct table *table)
 /* ---- the groups ---- */
 
 struct group_row {
-    axis_set axes;
-    const char *name, *shares;
+    enum axis axis;  /* AXIS_NONE: all that share the batch */
+    const char *shares;
 };
 
 static const struct group_row group_rows[] = {
-    {1u << AXIS_PIPE, "pipe", "one model: blocks are cut"},
-    {AXES_BATCH, "batch", "one batch"},
-    {1u << AXIS_DATA, "data", "the batch; hsdp: copies of a shard"},
-    {1u << AXIS_SHARD, "shard", "the batch; hsdp: one divided copy"},
-    {1u << AXIS_EXPERT, "expert", "the batch, divided by experts"},
-    {1u << AXIS_CONTEXT, "context", "the same sequences, divided by tokens"},
-    {1u << AXIS_TENSOR, "tensor", "the same sequences, divided by weights"}};
+    {AXIS_PIPE, "one model: blocks are cut"},
+    {AXIS_NONE, "one batch"},
+    {AXIS_DATA, "the batch; hsdp: copies of a shard"},
+    {AXIS_SHARD, "the batch; hsdp: one divided copy"},
+    {AXIS_EXPERT, "the batch, divided by experts"},
+    {AXIS_CONTEXT, "the same sequences, divided by tokens"},
+    {AXIS_TENSOR, "the same sequences, divided by weights"}};
 enum { GROUP_ROWS = (int)(sizeof group_rows / sizeof *group_rows) };
+
+static axis_set axes_of(const struct group_row *row)
+{
+    return row->axis == AXIS_NONE ? AXES_BATCH : 1u << row->axis;
+}
 
 /* "0 1 2 3 ... 62 63" */
 static void members_text(const int *members, int size, char *out,
@@ -220,14 +224,14 @@ static status group_cells(const struct view *view, const struct group_row *row,
                           struct table *table)
 {
     const struct mesh *mesh = &view->setup->mesh;
-    const int size = mesh_group_size(mesh, row->axes);
+    const int size = mesh_group_size(mesh, axes_of(row));
     char members[96];
     void *memory = NULL;
 
     TRY(memory_take((size_t)size, sizeof(int), &memory));
-    mesh_members(mesh, &view->setup->order, 0, row->axes, memory);
+    mesh_members(mesh, &view->setup->order, 0, axes_of(row), memory);
     members_text(memory, size, members, sizeof members);
-    table_text(table, row->name);
+    table_text(table, row->axis == AXIS_NONE ? "batch" : axis_name(row->axis));
     table_integer(table, size);
     table_integer(table, view->ranks / size);
     table_integer(table, stride_of(memory, size));
@@ -247,7 +251,7 @@ static status groups_table(const struct view *view, struct table *table)
 
     table_begin(table, columns, 6);
     for (int i = 0; i < GROUP_ROWS; i++)
-        if (mesh_group_size(&view->setup->mesh, group_rows[i].axes) > 1)
+        if (mesh_group_size(&view->setup->mesh, axes_of(&group_rows[i])) > 1)
             TRY(group_cells(view, &group_rows[i], table));
     return OK;
 }

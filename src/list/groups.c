@@ -54,7 +54,8 @@ struct list_group list_group(const struct pipeline *p,
 
     switch ((enum lane)i->lane) {
     case LANE_PIPE:
-        return named((struct group_id){GROUP_AXIS, AXIS_PIPE}, "pipe",
+        return named((struct group_id){GROUP_AXIS, AXIS_PIPE},
+                     axis_name(AXIS_PIPE),
                      p->schedule.ranks, p->rank);
     case LANE_SHARD: return sharing(stage, class, false);
     case LANE_COPIES: return sharing(stage, class, true);

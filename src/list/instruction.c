@@ -71,11 +71,20 @@ const struct instruction_row instruction_rows[DO_COUNT] = {
 
 const char *lane_name(enum lane lane)
 {
-    static const char *const names[LANE_COUNT] = {
-        "compute", "host", "pipe", "shard", "copies", "tensor", "context",
-        "expert", "peer", "matrices", "world"};
-
-    return names[lane];
+    switch (lane) {
+    case LANE_COMPUTE: return "compute";
+    case LANE_HOST: return "host";
+    case LANE_PIPE: return axis_name(AXIS_PIPE);
+    case LANE_SHARD: return "shard";
+    case LANE_COPIES: return "copies";
+    case LANE_TENSOR: return axis_name(AXIS_TENSOR);
+    case LANE_CONTEXT: return axis_name(AXIS_CONTEXT);
+    case LANE_EXPERT: return axis_name(AXIS_EXPERT);
+    case LANE_PEER: return "peer";
+    case LANE_MATRICES: return "matrices";
+    case LANE_WORLD: return "world";
+    default: return "";
+    }
 }
 
 const char *instruction_text(char out[INSTRUCTION_BYTES],

@@ -154,16 +154,17 @@ int layout_mixed_blocks(const struct layout *l, const struct shape *s,
 
 const char *layout_text(const struct layout *l, char *out, size_t size)
 {
-    const struct { const char *name; int size; } axes[] = {
-        {"tensor", l->tensor}, {"context", l->context}, {"expert", l->expert},
-        {"pipe", l->pipe}, {"shard", l->shard}, {"data", l->data}};
+    const struct { enum axis axis; int size; } axes[] = {
+        {AXIS_TENSOR, l->tensor}, {AXIS_CONTEXT, l->context},
+        {AXIS_EXPERT, l->expert}, {AXIS_PIPE, l->pipe},
+        {AXIS_SHARD, l->shard}, {AXIS_DATA, l->data}};
     size_t used = 0;
 
     out[0] = 0;
     for (int i = 0; i < 6; i++)
         if (axes[i].size > 1 && used < size)
             used += (size_t)snprintf(out + used, size - used, "%s %d, ",
-                                     axes[i].name, axes[i].size);
+                                     axis_name(axes[i].axis), axes[i].size);
     if (l->expert_tensor > 0 && used < size)
         used += (size_t)snprintf(out + used, size - used, "expert_tensor %d, ",
                                  l->expert_tensor);
@@ -218,12 +219,11 @@ static enum recompute recompute_of(const struct options *o)
 /* One axis may take all ranks that the others leave. */
 static status fill_mesh(struct layout *l, const struct options *o, int ranks)
 {
-    const struct { const char *name; int64_t asked; int *size; } axes[] = {
-        {"pipe", o->mesh.pipe, &l->pipe}, {"shard", o->mesh.shard, &l->shard},
-        {"context", o->mesh.context, &l->context},
-        {"tensor", o->mesh.tensor, &l->tensor},
-        {"expert", o->mesh.expert, &l->expert},
-        {"data", o->mesh.data == 0 ? -1 : o->mesh.data, &l->data}};
+    const struct { int64_t asked; int *size; } axes[] = {
+        {o->mesh.pipe, &l->pipe}, {o->mesh.shard, &l->shard},
+        {o->mesh.context, &l->context}, {o->mesh.tensor, &l->tensor},
+        {o->mesh.expert, &l->expert},
+        {o->mesh.data == 0 ? -1 : o->mesh.data, &l->data}};
     int64_t product = 1;
     int open = -1;
 

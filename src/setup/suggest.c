@@ -7,8 +7,8 @@
 
 enum { AXES = 6, NEAR = 24, RANKS_TRIED_MOST = 1 << 20 };
 
-static const char *const names[AXES] = {"data", "tensor", "shard", "pipe",
-                                        "context", "expert"};
+static const enum axis axes[AXES] = {AXIS_DATA, AXIS_TENSOR, AXIS_SHARD,
+                                     AXIS_PIPE, AXIS_CONTEXT, AXIS_EXPERT};
 
 struct candidate { int ranks; int64_t size[AXES]; };
 
@@ -144,7 +144,7 @@ static status suggest(status code, const struct candidate *c,
     for (int i = 0; i < AXES; i++) {
         if (same || (c->size[i] <= 1 && old_mesh->size[i] <= 1)) continue;
         used += (size_t)snprintf(text + used, sizeof text - used,
-                                 " --set mesh.%s=%lld", names[i],
+                                 " --set mesh.%s=%lld", axis_name(axes[i]),
                                  (long long)c->size[i]);
     }
     return status_hint(code, "%s%s%s fits", old, old[0] != 0 ? "; " : "",
