@@ -11,11 +11,11 @@ WARN    := -Wall -Wextra -Wpedantic -Wconversion -Wshadow -Wstrict-prototypes
 OPT     ?= -O2
 KERNEL_OPT ?= -O3
 DEBUG   ?= -g
-# Of reference kernels, and of fast ones in plain C: the bits are the same with
-# -mfma, the speed is not.
+# Flags of reference kernels, and of fast ones in plain C: the bits are the same
+# with -mfma, the speed is not.
 REF_FLAGS ?=
 FLAGS_plain ?=
-# Of everything but kernels: COVER=-fsanitize=fuzzer-no-link for fuzzers.
+# A flag of everything but kernels: COVER=-fsanitize=fuzzer-no-link for fuzzers.
 COVER   ?=
 # Against mistakes with foreign files: canaries on stacks, checked copies, an
 # image at a drawn address whose tables are read-only. Kernels read no files and
@@ -212,7 +212,7 @@ tidy: $(TIDY) $(BUILD)/lockstep
 	tests/tidy/selftest.sh $(TIDY)
 	$(TIDY) . $(BUILD)
 
-# What a newcomer runs. Each first makes sure that its packages are there, then
+# Targets of a newcomer. Each first makes sure that its packages are there, then
 # starts make again, which now finds the compiler.
 # PARTS, UNITS and ONLY choose among the tests: tests/run.sh.
 test:

@@ -130,7 +130,7 @@ scripts() {
 # to somebody else meanwhile comes back late: twice as many at once.
 crowd=$((2 * $(nproc)))
 
-# What happens when things go wrong; long ones first here, too.
+# Drills show what happens when things go wrong; long ones first here, too.
 long_drills="drills/ramp drills/policies equivalence/one_rank
     drills/optimizers drills/observe"
 
@@ -180,7 +180,7 @@ docs() {
     part "docs" make BUILD="$BUILD" docs-check
 }
 
-# Who stops us stops what we began, too: it may be in a group of its own.
+# A signal that stops us stops what we began, too: it may be in a group of its own.
 trap 'kill $(jobs -p) 2>/dev/null; wait; exit 143' INT TERM
 
 mkdir -p "$BUILD"

@@ -18,7 +18,7 @@ shift
 mkdir -p "$out"
 
 # Reads documents, each after a line of one record separator; writes lines of JSON.
-# What is not UTF-8 is dropped, as are control characters.
+# Bytes that are not UTF-8 are dropped, as are control characters.
 to_jsonl() {
     iconv -c -f UTF-8 -t UTF-8 | awk -v out="$out" '
     function emit() {

@@ -74,7 +74,7 @@ prepare_demo() {
         || cat "$copy/output"
 }
 
-# What the examples of --help stand on, in the copy of the tree: a model that
+# The examples of --help stand on these, in the copy of the tree: a model that
 # takes seconds instead of minutes, the run of `make demo`, and somebody's model.
 # compare says with 1 that two differ.
 prepare_examples() {

@@ -4,7 +4,7 @@
 #
 # Each run draws other inputs. FUZZ_SEED=N (above 0) draws those of number N
 # again: CI does, so that it judges a change and not a draw.
-# What a fuzzer finds is left in BUILD/found/; it runs again with
+# Inputs that a fuzzer finds are left in BUILD/found/; each runs again with
 # BUILD/tests/fuzz/fuzz_<what> FILE. Ends with "N passed, N failed".
 set -u
 build=$1

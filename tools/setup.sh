@@ -7,7 +7,7 @@
 #     cuda    nvcc of CUDA 13, into build-nvcc, unless PATH has one (docs/cuda.md)
 #     probe   as build, but nothing is installed: `make` asks before it compiles
 #
-# What the compiler finds is there, wherever it came from (docs/install.md).
+# A library that the compiler finds is there, wherever it came from (docs/install.md).
 # For the rest: as root on Debian it installs packages; otherwise it names those
 # of Debian, Fedora, Arch and Homebrew. Exit 0: all there; 1: something is missing.
 set -u

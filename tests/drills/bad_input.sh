@@ -122,7 +122,7 @@ refused "an accumulator of integers" 78 "bitnet has operands of ternary" \
 refused "an accumulator of an own integer row" 78 "operands of int8" $few \
     --set "numerics.recipe_rows=[activations int8 1x32 up]" \
     --set numerics.accumulator=14:32:128
-# What waits, or travels, as codes.
+# Activations that wait, and weights that travel, as codes.
 for option in train.saved_activations fsdp.gather_format; do
     refused "$option: another word" 78 "recpe is not auto, recipe or dtype; nearest: recipe" \
         --set $option=recpe
@@ -353,7 +353,7 @@ expect "nodes that do not divide the ranks" 78 \
     "mesh.node: nodes of 3 ranks do not divide the 4 ranks; 2 does" $mixture \
     --set mesh.node=3
 }
-# What every rank was given wrong is said once, without a number.
+# A mistake that every rank was given is said once, without a number.
 expect "ranks agree on a refusal" 78 "error (config): data.packing: foo" train \
     config.yaml --run none --ranks 2 --set data.packing=foo
 expect "ranks agree on a missing file" 66 "error (missing): gone.txt" train \

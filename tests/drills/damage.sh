@@ -70,7 +70,7 @@ for pointer in "step-00000099" "nonsense" ""; do
     else bad "latest says \"$pointer\"" "$why" log; fi
 done
 
-# What only reads a model falls back too, and says so.
+# Commands that only read a model fall back too, and say so.
 rm -rf run
 cp -r base run
 flip run/ckpt/step-00000015/$model 20000
@@ -89,7 +89,7 @@ expect "all damaged" 65 "none of its 2 checkpoints is whole" resume run
 expect "all damaged, score" 65 "none of its 2 checkpoints is whole" \
     score run --tokens ids.json
 
-# Of another model, tokenizer, numerics; and what resume may not change.
+# Checkpoints of another model, tokenizer, numerics; and what resume may not change.
 must train config.yaml --run wide --set model.width=32 --set train.steps=5
 rm -rf run
 cp -r base run

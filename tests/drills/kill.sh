@@ -74,7 +74,7 @@ if [ "$(ls early/tokens)" != "$(ls own/tokens)" ]; then
 elif same_run own early; then ok "killed while tokenizing"
 else bad "killed while tokenizing" "$why" log; fi
 
-# What resume may change, changes no bit either.
+# Options that resume may change, change no bit either.
 LOCKSTEP_FAULT=train.step:17:kill lockstep train config.yaml --run moved \
     >log 2>&1
 must resume moved --set train.micro_batch=1 --threads 3 \

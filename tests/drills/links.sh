@@ -66,7 +66,7 @@ for seal in run2/tokens/*.seal; do rm "$seal"; mkfifo "$seal"; done
 expect "a seal that is a pipe" 0 "" resume run2 --set train.steps=14 \
     --set data.cache=
 
-# What is written whole takes the place of a link.
+# A file that is written whole takes the place of a link.
 fresh
 rm run/report.html run/profile.json run/ckpt/latest
 ln -s ../theirs/file run/report.html

@@ -44,7 +44,7 @@ reductions reduce
 tail norm
 needs end
 END
-# What a pass makes is not there before it.
+# Before a pass its instructions are not there.
 while read -r pass kind; do
     kinds "$pass"
     if [ -z "$(count "$kind")" ] && [ -s kinds ]; then ok "no $kind after $pass"

@@ -60,7 +60,7 @@ must resume again --set train.steps=11 --set mesh=auto --ranks 4
 if grep -q '^mesh  *auto: 4 ranks' log; then ok "resume chooses when asked"
 else bad "resume chooses when asked" "not" log; fi
 
-# What is set stays; plan chooses what train would; search is not hindered.
+# An axis that is set stays; plan chooses what train would; search is not hindered.
 expect "an axis that is set" 0 "pipe 2" plan auto.yaml --ranks 4 \
     --set mesh.pipe=2 --set zero=ddp
 expect "plan chooses" 0 "auto: 2 ranks" plan auto.yaml --ranks 2

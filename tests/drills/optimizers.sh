@@ -40,7 +40,7 @@ optimizer lion8 optimizer.name=lion optimizer.state_dtype=int8 model.tied=true
 optimizer sgd optimizer.name=sgd optimizer.lr=0.1
 optimizer sgd16 optimizer.name=sgd optimizer.state_dtype=bfloat16
 optimizer sgd8 optimizer.name=sgd optimizer.state_dtype=int8 model.vocab=309
-# What regularizes has no state: masks come from the sequence's number.
+# Regularization has no state: masks come from the sequence's number.
 optimizer regular model.dropout=0.2 train.z_loss=0.01 optimizer.qk_clip=0.05 \
     model.attention_dropout=0.1
 optimizer regular_bfloat16 model.dropout=0.2 train.z_loss=0.01 \
@@ -76,7 +76,7 @@ average_is_saved() {
 }
 [ ! -e whole-schedule_free ] || average_is_saved
 
-# What a run began with, it goes on with.
+# A run goes on with what it began with.
 if [ -e whole-adamw ]; then
     expect "another type of states is refused" 78 "optimizer.state_dtype" \
         resume whole-adamw --set optimizer.state_dtype=int8

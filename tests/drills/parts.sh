@@ -133,8 +133,8 @@ if command -v "$python" >log; then
         bad "adapters in peft" "other logits" log
     fi
 fi
-# What went out alone comes in beside the same base, and goes on as it would
-# have here.
+# An adapter that went out alone comes in beside the same base, and goes on as it
+# would have here.
 must import hf-base taken --adapter alone
 must generate taken --prompt "ba" --tokens 12 --temperature 0
 if cmp -s adapted log; then ok "adapters of PEFT can be imported"

@@ -147,7 +147,7 @@ expect "a fold in another program's step" 0 "expert_tensor 1" plan experts.yaml 
 expect "a fold that does not divide" 78 "do not divide 8 experts" plan \
     experts.yaml --ranks 64 --set mesh.tensor=4 --set mesh.expert=8 \
     --set mesh.expert_tensor=1 --machine h100 --as megatron --time
-# Of the layouts that search takes to fit few are refused by the plan to the byte.
+# The plan to the byte refuses few of the layouts that search takes to fit.
 lockstep search experts.yaml --ranks 64 --machine h100 --top 5 --json >exact.json \
     2>err
 if [ "$(grep -c '"memory_exact": true' exact.json)" -ge 5 ]; then

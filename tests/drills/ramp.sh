@@ -35,7 +35,7 @@ if [ -n "$planned" ] && grep -q "^memory *$planned planned" log; then
 else bad "the plan has room for every batch" "$planned was taken" log
 fi
 
-# What is printed before is what each batch takes alone, and what all take.
+# The plan prints what each batch takes alone, and what all take.
 cell() { # FILE KEY: of its last row
     sed -n "s/.*\"$2\": \([0-9.e-]*\),*$/\1/p" "$1" | tail -n 1
 }

@@ -246,7 +246,7 @@ if [ -n "$limit" ]; then
     [ -z "$limit" ] || goes_on "MPI: all ranks saved, requeued" "$limit" \
         limit whole
 fi
-# What a start without a checkpoint left is set aside: here without Slurm.
+# Remains of a start without a checkpoint are set aside: here without Slurm.
 mkdir -p stub lost/ckpt
 printf '#!/bin/bash\nshift\nexec "$@"\n' >stub/srun
 chmod +x stub/srun

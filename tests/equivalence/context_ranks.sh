@@ -31,7 +31,7 @@ first() {
     must train "$config" --run first $common
 }
 
-# What one rank may change.
+# One rank may change these.
 one_rank() { # NAME
     local value
     for value in 1 2 8; do

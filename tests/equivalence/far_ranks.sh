@@ -212,7 +212,7 @@ for name in soap muon; do
     done
 done
 
-# What is observed is the same.
+# Observed values are the same.
 # shellcheck disable=SC2086
 {
 seen="$run --set observe.layers=3 --set observe.tensorboard=true

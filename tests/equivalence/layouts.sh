@@ -3,7 +3,7 @@
 # layouts.sh - the rows of the equivalence table: functions that print layouts,
 # one a line, as `lockstep verify --layouts` reads them.
 
-# What one rank may choose; none of it may show.
+# One rank may choose these; none of them may show.
 alone() {
     printf '%s\n' \
         "ranks=1 train.micro_batch=1" \

@@ -196,7 +196,7 @@ draw() { # SEED
                 return "query_key_value dense dense_h_to_4h dense_4h_to_h"
             return "q_proj k_proj v_proj o_proj gate_proj up_proj down_proj"
         }
-        # What stays as it is, and adapters; ~: a space in a word.
+        # Frozen parameters, and adapters; ~: a space in a word.
         function stays(   rank, group, named) {
             rank = seed % 2 && clip > 0 ? 0 : of("0 0 2 3")
             if (special ~ /bias_rate=0[.]/) rank = 0

@@ -34,7 +34,7 @@ ranks=4 mesh.data=2 mesh.pipe=2 zero=zero2 zero_reduce=each schedule.name=gpipe-
 ranks=8 mesh.shard=2 mesh.tensor=2 mesh.pipe=2 zero=fsdp zero_reduce=each schedule.name=1f1b-early-send
 ranks=8 mesh.data=2 mesh.tensor=2 mesh.pipe=2 zero=zero2 zero_reduce=each schedule.name=gpipe-early-send
 END
-# What auto finds by the formulas: each beside a pipe, one round.
+# By the formulas auto takes each beside a pipe: one round.
 table "auto beside a pipe" $small model.layers=8 <<'END'
 ranks=4 mesh.data=2 mesh.pipe=2 zero=fsdp train.micro_batch=4
 ranks=4 mesh.shard=2 mesh.pipe=2 zero=zero2 train.micro_batch=4 schedule.name=gpipe

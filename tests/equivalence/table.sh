@@ -310,7 +310,7 @@ model lion8 $small optimizer.name=lion optimizer.state_dtype=int8 \
 model sgd16 $small numerics.grid_tensor=4 optimizer.name=sgd \
     optimizer.state_dtype=bfloat16 optimizer.lr=0.1
 
-# What regularizes: masks that know their sequence, position and element, the
+# Regularization: masks that know their sequence, position and element, the
 # z-loss, and queries and keys scaled back.
 printf '%s\n' "ranks=1 train.micro_batch=1" "ranks=1 train.recompute=block" \
     "ranks=1 train.threads=3 train.logits_chunk=100" "ranks=2 mesh.tensor=2" \
@@ -437,7 +437,7 @@ cat >ranks/adapter_config.json <<'END'
  "alpha_pattern": {"v_proj": 2}}
 END
 steps=3 model lora_ranks $few lora.from=ranks
-# What is kept among the gradients lies as they do, optimizers that take whole
+# States kept among the gradients lie as they do; optimizers that take whole
 # matrices take no frozen ones.
 for name in schedule_free muon soap adafactor; do
     steps=3 model frozen_$name $few optimizer.name=$name model.tied=true \

@@ -94,7 +94,7 @@ for heads in 5 7; do
         --set data.sequence=64 --set train.steps=2 --set train.threads=1
 done
 
-# What is no subtree is refused, and what is named instead works.
+# Leaves that are no subtree are refused, and what is named instead works.
 expect "four ranks of three leaves under hsdp" 78 "subtrees; 3 can" \
     train config.yaml --ranks 4 --run none --set train.batch=24 \
     --set zero=hsdp --set mesh.shard=4 --set mesh.data=1 \

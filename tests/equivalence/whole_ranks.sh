@@ -30,7 +30,7 @@ exact() {
     fi
 }
 
-# What a layout writes is what one rank writes, and another goes on from it.
+# A layout writes what one rank writes, and another goes on from it.
 moved() {
     rm -rf one many
     must train moves.yaml --run one --set optimizer.name=$optimizer

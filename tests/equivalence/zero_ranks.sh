@@ -112,7 +112,7 @@ all_exact "rounds of tensor ranks, tied" --set train.batch=16 \
 all_exact "rounds of tensor ranks, gpt2" --set train.batch=16 \
     --set model.family=gpt2 --set model.kv_heads=4 --dtype float64
 
-# What that is for: gradients of a quarter of the model's half, and two units
+# The gain: gradients of a quarter of the model's half, and two units
 # (verify held the plan against what was taken).
 gradient_bytes() { # SETTING
     lockstep plan config.yaml --ranks 8 --set mesh.tensor=2 \

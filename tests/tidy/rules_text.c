@@ -176,6 +176,24 @@ static void rule_english(struct tidy *tidy, const struct source *source)
     }
 }
 
+/* The same of scripts. */
+static void rule_script_english(struct tidy *tidy, const struct source *source)
+{
+    const char *at = source->text;
+
+    if (!path_ends(source->path, ".sh")) return;
+    for (; *at; at += strcspn(at, "\n"), at += *at == '\n') {
+        const char *text = at + strspn(at, " ");
+
+        if (!path_begins(text, "# ") || !isupper((unsigned char)text[2]) ||
+            riddle(text + 2) == 0)
+            continue;
+        tidy_report(tidy, "english", source->path, line_of(source, at),
+                    "a comment begins with \"%.*s\", not with its subject",
+                    (int)riddle(text + 2), text + 2);
+    }
+}
+
 void rules_text(struct tidy *tidy)
 {
     for (int i = 0; i < tidy->source_count; i++) {
@@ -187,5 +205,6 @@ void rules_text(struct tidy *tidy)
         rule_debt(tidy, source);
         rule_paths(tidy, source);
         rule_english(tidy, source);
+        rule_script_english(tidy, source);
     }
 }

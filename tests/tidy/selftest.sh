@@ -119,6 +119,11 @@ expect english "$root/t"
 tree; add src/base/a.c 'int b; /* Whoever reads. */'; expect english "$root/t"
 tree; add tests/unit/base/test_a.c '/* What is left of it. */'; expect english "$root/t"
 tree
+add tools/a.sh '#!/bin/bash' '# SPDX-License-Identifier: Apache-2.0' \
+    '# a.sh - does it.' '# What is left of it.'
+chmod +x "$root/t/tools/a.sh"
+expect english "$root/t"
+tree
 sed 's/a.h - one/a.h - what one is/' "$root/t/src/base/a.h" > "$root/a.h"
 mv "$root/a.h" "$root/t/src/base/a.h"; expect english "$root/t"
 tree; add src/base/a.c '/* Offsets of x,' ' * of which one is 0. */'
