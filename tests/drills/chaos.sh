@@ -1,0 +1,187 @@
+#!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
+# chaos.sh - a run on four agents with features of training drawn together, while
+# agents, two agents at once, ranks and the supervisor are killed in drawn order,
+# and agents come back: it ends in the bytes, metrics and samples of a run that
+# was left alone on one rank. What fails is printed with its seed:
+#
+#     BUILD=build SEED=7 ROUNDS=1 [KILLS=6] tests/drills/chaos.sh
+. "${0%/*}/common.sh"
+prepare
+sed -i 's/schedule: cosine, warmup: 3, min_lr: 3.0e-4/schedule: constant/' \
+    config.yaml
+letters="a b c d"
+
+# The generator is Park and Miller's. `of` leaves one of its words in $drawn,
+# `random` a number below its argument in $number.
+random() {
+    x=$((x * 16807 % 2147483647))
+    number=$((x % $1))
+}
+of() {
+    random $#
+    shift "$number"
+    drawn=$1
+}
+
+# Settings of every run into $base, those of the ranks into $more.
+draw() { # SEED
+    local word words
+    x=$((100003 * $1 + 29))
+    random 1
+    random 1
+    words="checkpoint.every=20 checkpoint.keep_last=3 validate.every=0
+        numerics.high_last=0"
+    of llama gpt2 deepseek mixtral qwen3_moe gpt_oss
+    words="$words model.family=$drawn"
+    case $drawn in
+    gpt2) words="$words model.kv_heads=4" ;;
+    mixtral | qwen3_moe | gpt_oss)
+        words="$words moe.experts=4 moe.top_k=2" ;;
+    esac
+    of adamw adamw adafactor soap muon lion
+    words="$words optimizer.name=$drawn"
+    of "" train.dtype=bfloat16 \
+        "train.dtype=bfloat16 numerics.recipe=fp8-tiles fsdp.gather_format=auto" \
+        "train.dtype=bfloat16 numerics.recipe=fp8-delayed"
+    words="$words $drawn"
+    of "" "" lora.rank=2
+    words="$words $drawn"
+    base=
+    for word in $words; do base="$base --set $word"; done
+    of "mesh.data=4 zero=zero1" "mesh.shard=4 zero=fsdp" \
+        "mesh.data=2 mesh.shard=2 zero=hsdp" \
+        "mesh.pipe=2 mesh.shard=2 zero=zero2 train.micro_batch=1" \
+        "mesh.tensor=2 mesh.shard=2 zero=fsdp"
+    words="$drawn train.threads=1 comm.limit=60"
+    of "" checkpoint.async=true local "local checkpoint.async=true"
+    where=$drawn
+    words="$words ${drawn/local/checkpoint.local=$PWD/shards}"
+    of "" "" device=far
+    words="$words $drawn"
+    more="--ranks 4"
+    for word in $words; do more="$more --set $word"; done
+    of 1 2 3
+    replicas=$drawn
+}
+
+supervise() {
+    # shellcheck disable=SC2086
+    "$program" supervise config.yaml --run nodes $base $more --copies 1 \
+        --set train.steps=1000000 --replicas "$replicas" --token token \
+        --listen "127.0.0.1:$port" >>log 2>&1 &
+    child=$!
+    children="$children $child"
+    disown
+}
+
+declare -A agents
+# One that comes back is another node: those that failed twice are not used.
+join() { # NAME
+    joined=$((joined + 1))
+    "$program" agent --join "127.0.0.1:$port" --token token --slots 2 \
+        --name "$1$joined" >>"log.$1" 2>&1 &
+    agents[$1]=$!
+    children="$children $!"
+    disown
+}
+
+pause() {
+    random 90
+    sleep "$((number / 50)).$((number % 50 + 20))"
+}
+
+harm() {
+    local one other victim
+    # shellcheck disable=SC2086
+    of $letters
+    one=$drawn
+    # shellcheck disable=SC2086
+    of ${letters/$one/}
+    other=$drawn
+    of agent agent agents rank supervisor
+    harms="$harms $drawn"
+    case $drawn in
+    agent)
+        kill -9 "${agents[$one]}"
+        join "$one" ;;
+    agents)
+        kill -9 "${agents[$one]}" "${agents[$other]}"
+        pause
+        join "$one"
+        join "$other" ;;
+    rank)
+        random 4
+        victim=$(lockstep status nodes --json 2>/dev/null |
+            grep -A 1 "\"rank\": $number," |
+            sed -n 's/.*"process": \([0-9]*\).*/\1/p')
+        [ "${victim:-0}" -gt 1 ] && kill -9 "$victim" 2>/dev/null ;;
+    supervisor)
+        kill -9 "$child"
+        pause
+        supervise ;;
+    esac
+}
+
+# more_steps NUMBER: false if they are not made within 90 s.
+more_steps() {
+    local goal=$(($(step_now nodes) + $1)) tries
+    for ((tries = 0; tries < 900; tries++)); do
+        [ "$(step_now nodes)" -ge $goal ] && return
+        sleep 0.1
+    done
+    return 1
+}
+
+round() { # SEED
+    local name=$1 i
+    joined=0
+    harms=
+    rm -rf nodes nodes.whole shards token try log log.*
+    draw "$1"
+    # shellcheck disable=SC2086
+    if ! lockstep train config.yaml --run try $base $more --dry-run >log 2>&1
+    then
+        echo "seed $1: $(grep '^error' log)"
+        return
+    fi
+    port=$(free_port)
+    : >log
+    supervise
+    await log listens
+    for i in $letters; do join "$i"; done
+    await nodes/metrics.jsonl '"step": 25,' 1200
+    for ((i = 0; i < ${KILLS:-6}; i++)); do
+        pause
+        harm
+    done
+    name="seed $1,$harms, $replicas copies,$base $more"
+    if ! more_steps 15; then
+        bad "$name" "no more steps" log
+        last_words
+        report
+    fi
+    kill -TERM "$child"
+    tail --pid="$child" -f /dev/null
+    for i in $letters; do kill -9 "${agents[$i]}" 2>/dev/null; done
+    case $where in
+    local*) must gather nodes ;;
+    esac
+    # shellcheck disable=SC2086
+    must train config.yaml --run nodes.whole $base \
+        --set train.steps="$(step_now nodes)"
+    sed -i '${/"kind": "validation"/d}' nodes.whole/metrics.jsonl
+    if ! lockstep compare "$(newest nodes.whole)" "$(newest nodes)" >out 2>&1
+    then bad "$name" "compare: other weights or states" out
+    elif ! same_run nodes.whole nodes; then bad "$name" "$why" log
+    elif ! lockstep data audit nodes >out 2>&1; then bad "$name" "audit" out
+    else ok "$name: $(step_now nodes) steps, $(grep -c '"recovered"' \
+        nodes/control/journal.jsonl) recoveries"
+    fi
+}
+
+seed=${SEED:-1}
+for ((n = 0; n < ${ROUNDS:-1}; n++)); do
+    round $((seed + n))
+done
+report
