@@ -32,12 +32,12 @@ static int64_t row_bytes(const struct program *p)
 
 /* Bytes that a rank sends in a step for the rows of experts, there and back,
  * and for choices, when all experts have equally many. */
-struct sent_bytes { int64_t all, between; };
+struct sent_bytes { int64_t all, between, saved; };
 static struct sent_bytes sent_bytes(const struct stage *stage)
 {
     const struct program *p = &stage->program;
     const int64_t times = stage_rounds(stage) * (p->batch / p->sequences);
-    struct sent_bytes sent = {0, 0};
+    struct sent_bytes sent = {0, 0, 0};
 
     for (int i = 0; i < stage->frame.event_count; i++) {
         const struct exchange_case at = {&stage->frame.events[i],
@@ -49,9 +49,11 @@ static struct sent_bytes sent_bytes(const struct stage *stage)
             if (made.items[j].axis == AXIS_EXPERT) {
                 sent.all += made.items[j].bytes;
                 sent.between += made.items[j].between;
+                sent.saved += made.items[j].saved;
             }
     }
-    return (struct sent_bytes){sent.all * times, sent.between * times};
+    return (struct sent_bytes){sent.all * times, sent.between * times,
+                               sent.saved * times};
 }
 
 status plan_experts(const struct setup *setup, const struct stage *stage,
@@ -104,6 +106,7 @@ status plan_experts(const struct setup *setup, const struct stage *stage,
         {"bytes sent for rows", sent.all,
          "the rank, each step, with equal shares"},
         {"of these, to other nodes", sent.between, "mesh.node"},
+        {"bytes more without codes", sent.saved, "moe.dispatch_format"},
         {"rows of a block", tokens * x->top_k, "each step, all ranks"},
         {"rows of an expert", tokens * x->top_k / x->experts,
          "mean of a step; none is dropped"},

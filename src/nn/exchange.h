@@ -57,6 +57,8 @@ struct layer_exchange {
     int64_t bytes;           /* that this rank sends in the event */
     int64_t between;         /* of the bytes, to other nodes; of the expert
                               * axis only */
+    int64_t saved;           /* bytes more that rows of experts would be as
+                              * they are */
     bool after;              /* the arithmetic of the event; else before it */
     bool routed;             /* the bytes follow from what tokens choose: here
                               * with equal shares (run.routed: as it was) */

@@ -60,6 +60,8 @@ struct precision_use {
     struct accumulator accumulator; /* of the products */
     bool saved;            /* inputs wait for W as codes where they can
                             * (saved.h) */
+    bool dispatched;       /* rows go to experts as codes where they can
+                            * (row_codes.h) */
 };
 
 enum { PRECISIONS = 11 };

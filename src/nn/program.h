@@ -165,6 +165,8 @@ struct step {
                  bool scaled;      /* B: their gradient takes the gates, which
                                     * products take elsewhere */
                  struct expert_beside beside[2]; /* of up and down */
+                 bool codes[2];    /* x, and gate dy, go as codes to the ranks
+                                    * of the experts (row_codes.h) */
         } experts;
         struct { int pieces;       /* of a fused matrix that have one */
                  int64_t column[PARAM_PIECES_MAX]; /* where each writes */

@@ -123,9 +123,11 @@ struct relay_lists *sending_relay_lie(const struct sending *s, void *memory);
  * tokens of which lie in s->tokens from `own` on, *theirs that will arrive. */
 void sending_relay_list(struct sending *s, const struct sent_piece *piece,
                         int64_t own, int64_t *mine, int64_t *theirs);
-/* Which of the rows that arrive is each of the turn's. */
-void sending_relay_arrivals(struct sending *s, const struct sent_piece *piece,
-                            const struct turn *turn, int32_t *arrival);
+/* Which of the rows that arrive, whose number is returned, is each of the
+ * turn's. */
+int64_t sending_relay_arrivals(struct sending *s,
+                               const struct sent_piece *piece,
+                               const struct turn *turn, int32_t *arrival);
 /* sending_swap and sending_start of such rows, there. */
 status sending_relay_go(struct sending *s, struct sent_piece *piece,
                         struct tensor mine, struct tensor theirs);

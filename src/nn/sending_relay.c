@@ -342,16 +342,19 @@ void sending_relay_list(struct sending *s, const struct sent_piece *piece,
     *theirs = list_theirs(s, &w, l, l->from);
 }
 
-void sending_relay_arrivals(struct sending *s, const struct sent_piece *piece,
-                            const struct turn *turn, int32_t *arrival)
+int64_t sending_relay_arrivals(struct sending *s,
+                               const struct sent_piece *piece,
+                               const struct turn *turn, int32_t *arrival)
 {
     const struct wish w = wish_of(s, piece);
     const struct relay_lists *l = lists_of(s, piece);
     const int32_t *entries = turn->lists.groups.entries;
 
-    list_theirs(s, &w, l, l->from);
+    const int64_t come = list_theirs(s, &w, l, l->from);
+
     for (int64_t i = 0; i < turn->rows; i++)
         arrival[i] = s->relay.where[entries[i] / s->form.choices];
+    return come;
 }
 
 /* ---- messages ---- */

@@ -23,7 +23,8 @@
 
 #include "mesh/group.h"
 #include "nn/expert_adapter.h"
-#include "nn/quantized_experts.h"
+#include "nn/quantized.h"
+#include "nn/row_codes.h"
 
 static const struct router_form *form_of(const struct step *step)
 {
@@ -233,13 +234,14 @@ static struct step_cost way_cost(const struct step *step,
                                  const struct program *p)
 {
     const int ranks = mesh_expert_ranks(&p->mesh);
-    const double bytes = (double)(rows_sent(step, p) *
-                                  step->set.experts.width *
-                                  dtype_bytes(p->dtype));
+    const double rows = (double)rows_sent(step, p);
+    const double bytes =
+        rows * (double)(step->set.experts.width * dtype_bytes(p->dtype));
+    const double sent = rows * (double)spread_row_bytes(step, p, false);
 
     return (struct step_cost){
         .bytes_moved = 2 * bytes,
-        .bytes_sent = step->aux >= 0 ? bytes * (ranks - 1) / ranks : 0};
+        .bytes_sent = step->aux >= 0 ? sent * (ranks - 1) / ranks : 0};
 }
 
 static struct step_cost work_cost(const struct step *step,
@@ -278,36 +280,46 @@ static struct others others_of(const struct program *p)
     return others;
 }
 
+/* Bytes of a row as it goes and, if it goes as codes, as it is. */
+struct row_bytes { int64_t sent, plain; };
+
+static struct row_bytes going_bytes(const struct step *step,
+                                    const struct program *p, bool gradient)
+{
+    return (struct row_bytes){spread_row_bytes(step, p, gradient),
+                              step->set.experts.width * dtype_bytes(p->dtype)};
+}
+
 /* How much goes follows from the choices; here, with equal shares. */
 static void add_rows(const struct step *step, const struct program *p,
-                     enum dtype dtype, struct layer_exchanges *out)
+                     struct row_bytes row, struct layer_exchanges *out)
 {
     const int64_t ranks = mesh_expert_ranks(&p->mesh);
     const struct others others = others_of(p);
-    const int64_t row = step->set.experts.width * dtype_bytes(dtype);
     const int64_t rows = rows_sent(step, p);
 
     layer_exchanges_add(out, p, (struct layer_exchange){
         .axis = AXIS_EXPERT, .what = SENT_ROWS_OF_EXPERTS,
         .kind = COMM_ALL_TO_ALL, .calls = EXPERT_PIECES, .routed = true,
-        .bytes = rows * others.all / ranks * row,
-        .between = rows * others.away / ranks * row});
+        .bytes = rows * others.all / ranks * row.sent,
+        .between = rows * others.away / ranks * row.sent,
+        .saved = rows * others.all / ranks * (row.plain - row.sent)});
 }
 
 /* Rows that go to their experts. Of n nodes (ranks) a token with equal shares
  * reaches another one with probability 1 - (1 - 1 / n)^choices. */
 static void add_going(const struct step *step, const struct program *p,
-                      struct layer_exchanges *out)
+                      bool gradient, struct layer_exchanges *out)
 {
     const int nodes = mesh_expert_nodes(&p->mesh);
     const int ranks = mesh_expert_ranks(&p->mesh);
     const int choices = form_of(step)->choices;
-    const int64_t row = step->set.experts.width * dtype_bytes(p->dtype);
+    const struct row_bytes row = going_bytes(step, p, gradient);
     const double tokens = (double)sending_entries(p, form_of(step)) / choices;
     double node = 1, rank = 1;
 
     if (!sending_relays(p)) {
-        add_rows(step, p, p->dtype, out);
+        add_rows(step, p, row, out);
         return;
     }
     for (int i = 0; i < choices * experts_cut(p); i++)
@@ -320,7 +332,9 @@ static void add_going(const struct step *step, const struct program *p,
     layer_exchanges_add(out, p, (struct layer_exchange){
         .axis = AXIS_EXPERT, .what = SENT_ROWS_OF_EXPERTS,
         .kind = COMM_ALL_TO_ALL, .calls = EXPERT_PIECES, .routed = true,
-        .bytes = (across + inside) * row, .between = across * row});
+        .bytes = (across + inside) * row.sent,
+        .between = across * row.sent,
+        .saved = (across + inside) * (row.plain - row.sent)});
 }
 
 static void go_exchanges(const struct step *step, const struct program *p,
@@ -337,22 +351,25 @@ static void go_exchanges(const struct step *step, const struct program *p,
         .axis = AXIS_EXPERT, .kind = COMM_ALL_GATHER,
         .what = SENT_CHOICES_OF_TOKENS, .calls = gates ? 2 : 1,
         .bytes = each * sent.all, .between = each * sent.between});
-    add_going(step, p, out);
+    add_going(step, p, false, out);
 }
 
 static void work_exchanges(const struct step *step, const struct program *p,
                            const struct exchange_case *at,
                            struct layer_exchanges *out)
 {
+    const int64_t row =
+        step->set.experts.width * dtype_bytes(spread_way_dtype(p));
+
     if (exchange_forward(at) || exchange_backward(at))
-        add_rows(step, p, spread_way_dtype(p), out);
+        add_rows(step, p, (struct row_bytes){row, row}, out);
 }
 
 static void settle_exchanges(const struct step *step, const struct program *p,
                              const struct exchange_case *at,
                              struct layer_exchanges *out)
 {
-    if (exchange_backward(at)) add_going(step, p, out);
+    if (exchange_backward(at)) add_going(step, p, true, out);
 }
 
 static const struct layer layer_go = {
@@ -383,6 +400,17 @@ static const struct layer layer_settle = {
 
 /* ---- building ---- */
 
+/* Adapters read rows as they are, and so do gates that a rank with experts
+ * applies to what came once to its node. */
+static bool is_coded(const struct program *p, const struct experts_spec *spec,
+                     bool gradient)
+{
+    return quantized_applies(p, &spec->up) &&
+           spec->up_adapter.pieces + spec->down_adapter.pieces == 0 &&
+           !(gradient && sending_relays(p)) &&
+           row_codes_of(&p->precision, gradient, spec->down.rows) != NULL;
+}
+
 static int add_step(struct program *p, const struct layer *layer, slot x,
                     const struct experts_spec *spec)
 {
@@ -395,6 +423,8 @@ static int add_step(struct program *p, const struct layer *layer, slot x,
     p->steps[step].set.experts.limit = spec->limit;
     p->steps[step].set.experts.gelu = spec->gelu;
     p->steps[step].set.experts.width = spec->down.rows;
+    for (int i = 0; i < 2; i++)
+        p->steps[step].set.experts.codes[i] = is_coded(p, spec, i > 0);
     return step;
 }
 

@@ -16,7 +16,7 @@
 /* Rooms in scratch behind the lists. */
 enum { ROOM_MINE, ROOM_THEIRS, ROOM_ALL, ROOM_SUM, ROOM_INNER, ROOM_OUT,
        ROOM_GATES, ROOM_X, ROOM_H, ROOM_DZ, ROOM_DH, ROOM_BESIDE, ROOM_FEW,
-       ROOM_RELAY, ROOMS };
+       ROOM_RELAY, ROOM_PLAIN, ROOM_CODING, ROOMS };
 struct rooms { size_t at[ROOMS + 1]; };
 
 struct spread {
@@ -47,6 +47,9 @@ enum dtype spread_way_dtype(const struct program *p);
 /* Whether tensor ranks have parts of each row's sum. */
 bool spread_has_parts(const struct program *p);
 bool spread_has_turns(const struct step *step, const struct program *p);
+/* Bytes of a row of x, or of gate dy (`gradient`), on its way to experts. */
+int64_t spread_row_bytes(const struct step *step, const struct program *p,
+                         bool gradient);
 
 /* The slot of joined choices in the current pass. */
 int32_t *spread_joined(const struct step *step, struct run *run, slot joined);

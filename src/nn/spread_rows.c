@@ -13,6 +13,7 @@
 
 #include "nn/expert_adapter.h"
 #include "nn/quantized_experts.h"
+#include "nn/row_codes.h"
 
 static const struct router_form *form_of(const struct step *step)
 {
@@ -34,6 +35,26 @@ enum dtype spread_way_dtype(const struct program *p)
 {
     return experts_cut(p) > 1 || spread_has_parts(p) ? program_real(p)
                                                      : p->dtype;
+}
+
+/* How rows are coded that go; NULL: they are not. */
+static const struct precision_role *coded(const struct step *step,
+                                          const struct program *p,
+                                          bool gradient)
+{
+    return step->set.experts.codes[gradient]
+               ? row_codes_of(&p->precision, gradient, step->set.experts.width)
+               : NULL;
+}
+
+int64_t spread_row_bytes(const struct step *step, const struct program *p,
+                         bool gradient)
+{
+    const struct precision_role *role = coded(step, p, gradient);
+    const int64_t width = step->set.experts.width;
+
+    return role != NULL ? row_codes_bytes(role, width)
+                        : width * dtype_bytes(p->dtype);
 }
 
 /* ---- rooms ---- */
@@ -78,6 +99,15 @@ static size_t relay_bytes(const struct step *step, const struct program *p)
                               step->set.experts.width * dtype_bytes(p->dtype));
 }
 
+/* Rows before they are coded, or decoded, at once. */
+static size_t rows_plain(const struct step *step, const struct program *p,
+                         size_t mine, size_t theirs)
+{
+    if (coded(step, p, false) == NULL && coded(step, p, true) == NULL)
+        return 0;
+    return mine > theirs ? mine : theirs;
+}
+
 /* Each step has the rooms that it uses. */
 static struct rooms rooms_of(const struct step *step, const struct program *p)
 {
@@ -89,6 +119,7 @@ static struct rooms rooms_of(const struct step *step, const struct program *p)
     const size_t rows = works ? (size_t)rows_held(step, p) : 0;
     const size_t later = works && spread_has_turns(step, p) ? rows : 0;
     const size_t again = later > 0 ? mine : 0;
+    const size_t plain = rows_plain(step, p, works ? again : mine, rows);
     const size_t bytes[ROOMS] = {
         [ROOM_MINE] = again * width, [ROOM_THEIRS] = later * width,
         [ROOM_ALL] = works ? 0 : mine * width,
@@ -100,7 +131,10 @@ static struct rooms rooms_of(const struct step *step, const struct program *p)
         [ROOM_X] = later * width, [ROOM_H] = 2 * later * inner,
         [ROOM_DZ] = later * width, [ROOM_DH] = 2 * later * inner,
         [ROOM_BESIDE] = works ? beside_bytes(step, p, (int64_t)rows) : 0,
-        [ROOM_FEW] = works ? few_bytes(step, p, (int64_t)rows) : 0};
+        [ROOM_FEW] = works ? few_bytes(step, p, (int64_t)rows) : 0,
+        [ROOM_PLAIN] = plain * (size_t)(step->set.experts.width *
+                                       dtype_bytes(p->dtype)),
+        [ROOM_CODING] = plain > 0 ? row_codes_scratch((int64_t)plain) : 0};
     struct rooms rooms = {{sending_bytes(p, form_of(step))}};
 
     for (int i = 0; i < ROOMS; i++)
@@ -323,35 +357,84 @@ void spread_use_whole(struct spread *w)
 /* ---- messages ---- */
 
 /* mine to the holders, or theirs back: begins, where it is a piece. */
-static status swap(struct spread *w, enum dtype dtype, bool goes)
+static status swap(struct spread *w, struct tensor own, struct tensor others,
+                   bool goes)
 {
-    if (w->piece == NULL)
-        return sending_swap(&w->s, mine(w, dtype), theirs(w, dtype), goes);
-    return sending_start(&w->s, w->piece, mine(w, dtype), theirs(w, dtype),
-                         goes);
+    if (w->piece == NULL) return sending_swap(&w->s, own, others, goes);
+    return sending_start(&w->s, w->piece, own, others, goes);
+}
+
+/* Rows where messages find them, as codes: a row has spread_row_bytes. */
+static struct tensor as_codes(const struct spread *w, struct tensor rows,
+                              bool gradient)
+{
+    return tensor_2d(rows.data, DTYPE_U8, rows.shape[0],
+                     spread_row_bytes(w->step, w->run->program, gradient));
+}
+
+static void *coding_room(const struct spread *w)
+{
+    return spread_room(w, ROOM_CODING, 1, 1, DTYPE_F32).data;
+}
+
+/* Where rows are made that go from `to`: there, or in scratch. */
+static struct tensor made_in(const struct spread *w, struct tensor to,
+                             bool gradient)
+{
+    if (coded(w->step, w->run->program, gradient) == NULL) return to;
+    return spread_room(w, ROOM_PLAIN, to.shape[0], w->width, to.dtype);
+}
+
+/* *to: rows as they go, of those that were made; *from: those that come. */
+static status encode(struct spread *w, bool gradient, struct tensor made,
+                     struct tensor *to, struct tensor *from)
+{
+    const struct precision_role *role =
+        coded(w->step, w->run->program, gradient);
+
+    if (role == NULL) return OK;
+    *to = as_codes(w, *to, gradient);
+    *from = as_codes(w, *from, gradient);
+    return row_codes_encode(w->run, role, coding_room(w), made, to->data);
+}
+
+/* *rows, those that came, as numbers. */
+static status decode(struct spread *w, bool gradient, struct tensor *rows)
+{
+    const struct precision_role *role =
+        coded(w->step, w->run->program, gradient);
+    const void *codes = rows->data;
+
+    if (role == NULL) return OK;
+    *rows = spread_room(w, ROOM_PLAIN, rows->shape[0], w->width, rows->dtype);
+    return row_codes_decode(w->run, role, coding_room(w), codes, *rows);
 }
 
 /* The rows of x, or of dy, once to each node. */
-static status relay(struct spread *w, struct tensor x)
+static status relay(struct spread *w, struct tensor x, bool gradient)
 {
     int64_t sent, come;
 
     sending_relay_list(&w->s, w->piece, w->own, &sent, &come);
-    const struct tensor out =
-        rows_at(w, w->mine, w->before + w->own, sent, x.dtype);
+    struct tensor to = rows_at(w, w->mine, w->before + w->own, sent, x.dtype);
+    struct tensor from = rows_at(w, w->theirs, w->row, come, x.dtype);
+    const struct tensor made = made_in(w, to, gradient);
 
-    TRY(sending_pick(w->run, out, x, w->s.tokens + w->own));
-    return sending_relay_go(&w->s, w->piece, out,
-                            rows_at(w, w->theirs, w->row, come, x.dtype));
+    TRY(sending_pick(w->run, made, x, w->s.tokens + w->own));
+    TRY(encode(w, gradient, made, &to, &from));
+    return sending_relay_go(&w->s, w->piece, to, from);
 }
 
 status spread_go_x(struct spread *w, slot which)
 {
     const struct tensor x = run_slot(w->run, which);
+    struct tensor to = mine(w, x.dtype), from = theirs(w, x.dtype);
+    const struct tensor made = made_in(w, to, false);
 
-    if (sending_relays(w->run->program)) return relay(w, x);
-    TRY(sending_pick(w->run, mine(w, x.dtype), x, w->s.tokens + w->own));
-    return swap(w, x.dtype, true);
+    if (sending_relays(w->run->program)) return relay(w, x, false);
+    TRY(sending_pick(w->run, made, x, w->s.tokens + w->own));
+    TRY(encode(w, false, made, &to, &from));
+    return swap(w, to, from, true);
 }
 
 /* The gates of these choices, of all joined ones. */
@@ -374,15 +457,17 @@ status spread_go_dy(struct spread *w, slot y)
 {
     const struct tensor dy = run_gradient(w->run, y);
     const int32_t *tokens = w->s.tokens + w->own;
+    struct tensor to = mine(w, dy.dtype), from = theirs(w, dy.dtype);
     struct experts_combine call = {
-        .y = mine(w, dy.dtype), .rows = dy, .places = tokens,
+        .y = made_in(w, to, true), .rows = dy, .places = tokens,
         .numbers = tokens, .choices = 1, .leaf_experts = 1};
 
-    if (sending_relays(w->run->program)) return relay(w, dy);
+    if (sending_relays(w->run->program)) return relay(w, dy, true);
     TRY(pick_gates(w, w->s.entries + w->own, w->turn.sent, &call.gates));
     if (w->turn.sent > 0)
         TRY(w->run->kernels->experts_combine(w->run->stream, &call));
-    return swap(w, dy.dtype, true);
+    TRY(encode(w, true, call.y, &to, &from));
+    return swap(w, to, from, true);
 }
 
 /* gate dy of rows of dy that came by token, as spread_go_dy makes it. */
@@ -403,13 +488,16 @@ static status apply_gates(struct spread *w, struct tensor to,
 static status arrive(struct spread *w, struct tensor to, bool gated)
 {
     int32_t *arrival = w->s.arrival + w->row;
+    struct tensor rows = theirs(w, to.dtype);
 
     if (w->piece != NULL) TRY(sending_wait(w->piece));
     if (sending_relays(w->run->program)) {
-        sending_relay_arrivals(&w->s, w->piece, &w->turn, arrival);
+        rows.shape[0] =
+            sending_relay_arrivals(&w->s, w->piece, &w->turn, arrival);
         if (gated) return apply_gates(w, to, arrival);
     }
-    return sending_pick(w->run, to, theirs(w, to.dtype), arrival);
+    TRY(decode(w, gated, &rows));
+    return sending_pick(w->run, to, rows, arrival);
 }
 
 status spread_arrive_x(struct spread *w, struct tensor to)
@@ -426,7 +514,7 @@ status spread_return(struct spread *w, struct tensor from)
 {
     TRY(sending_pick(w->run, theirs(w, from.dtype), from,
                      w->s.order + w->row));
-    return swap(w, from.dtype, false);
+    return swap(w, mine(w, from.dtype), theirs(w, from.dtype), false);
 }
 
 /* ---- rows that returned ---- */

@@ -5,6 +5,7 @@
 
 #include <string.h>
 
+#include "nn/row_codes.h"
 #include "nn/saved.h"
 
 enum { PROMOTE_MOST = 1 << 20 };
@@ -132,6 +133,13 @@ static const char *gather_refusal(const struct stage_request *r)
     return coded_refusal(&r->precision);
 }
 
+static const char *dispatch_refusal(const struct stage_request *r)
+{
+    if (r->training.observe && r->precision.on)
+        return "observe.layers counts what rounding does to rows as they are";
+    return row_codes_refusal(&r->precision);
+}
+
 static status choose_formats(struct stage_request *r, const struct options *o)
 {
     struct precision_use *use = &r->precision;
@@ -140,6 +148,10 @@ static status choose_formats(struct stage_request *r, const struct options *o)
         "train.saved_activations", o->train.saved_activations,
         "keeps the inputs of products as the codes that W reads",
         saved_codes(use)}));
+    TRY(choose_codes(&use->dispatched, &(struct coded_choice){
+        "moe.dispatch_format", o->moe.dispatch_format,
+        "sends rows of experts as the codes that their products read",
+        dispatch_refusal(r)}));
     return choose_codes(&r->divided.gather.codes, &(struct coded_choice){
         "fsdp.gather_format", o->fsdp.gather_format,
         "gathers weights as the codes that products read",

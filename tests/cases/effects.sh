@@ -55,6 +55,8 @@ differ zero mesh 4 "ddp zero1 zero2 zero3 hsdp" mesh.shard=2 train.batch=8 \
 differ fsdp.prefetch memory 2 "0 1 3" zero=fsdp
 differ fsdp.gather_format memory 2 "dtype auto" zero=fsdp train.dtype=bfloat16 \
     numerics.recipe=fp8-tiles
+differ moe.dispatch_format memory 2 "dtype auto" mesh.expert=2 train.dtype=bfloat16 \
+    numerics.recipe=hfp8 model.family=mixtral moe.experts=4 moe.top_k=2
 differ zero_format mesh 2 "real int8 int4" mesh.data=2 zero=fsdp numerics.mode=fast
 differ train.saved_activations memory 1 "dtype auto" train.dtype=bfloat16 \
     numerics.recipe=mxfp8

@@ -122,8 +122,8 @@ refused "an accumulator of integers" 78 "bitnet has operands of ternary" \
 refused "an accumulator of an own integer row" 78 "operands of int8" $few \
     --set "numerics.recipe_rows=[activations int8 1x32 up]" \
     --set numerics.accumulator=14:32:128
-# Activations that wait, and weights that travel, as codes.
-for option in train.saved_activations fsdp.gather_format; do
+# Activations that wait, weights and rows that travel, as codes.
+for option in train.saved_activations fsdp.gather_format moe.dispatch_format; do
     refused "$option: another word" 78 "recpe is not auto, recipe or dtype; nearest: recipe" \
         --set $option=recpe
     refused "$option without a recipe" 78 "but numerics.recipe is none; set auto" \
@@ -149,6 +149,21 @@ for text in "mxfp8 fsdp.reshard=false:gathers once for both" \
         --set train.dtype=bfloat16 --set "numerics.recipe=${words[0]}" \
         ${words[1]:+--set "${words[1]}"} --set fsdp.gather_format=recipe
 done
+codes="--set train.dtype=bfloat16 --set moe.dispatch_format=recipe"
+# shellcheck disable=SC2086
+{
+refused "rows of experts as codes of mxfp8" 78 "blocks of tokens that only their expert knows" \
+    $codes --set numerics.recipe=mxfp8
+refused "rows of experts as codes of late scales" 78 "blocks of tokens that only" \
+    $codes --set numerics.recipe=fp8-delayed
+refused "rows of experts as codes of nvfp4" 78 "transforms them before it rounds them" \
+    $codes --set numerics.recipe=nvfp4 --set numerics.high_last=0
+refused "rows of experts as codes, watched" 78 "counts what rounding does to rows" \
+    $codes --set numerics.recipe=bitnet --set observe.layers=2
+refused "rows of experts as codes, drawn" 78 "rounds them stochastically" $codes \
+    --set numerics.recipe=bitnet \
+    --set "numerics.recipe_rows=[activations int8 token exact stochastic]"
+}
 refused "gradients in an unknown format" 78 "int9 is not real, int8 or int4; nearest: int8" \
     --set zero_format=int9
 refused "gradients in few bits, exactly" 78 "set numerics.mode=fast" --set zero_format=int8

@@ -97,6 +97,7 @@ draw() { # SEED
                        "deepseek phimoe") \
                     " moe.experts=4 moe.top_k=2"
                 if (!adapters) maybe("moe.bias_rate=0.01", 50)
+                if (settings ~ /recipe=/) maybe("moe.dispatch_format=auto", 50)
                 maybe("moe.jitter=0.1", 40)
                 if (settings ~ /jitter/)
                     settings = settings " model.activation=gelu_tanh"

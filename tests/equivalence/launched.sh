@@ -193,6 +193,10 @@ for name in ${*:-own $mpis}; do
     experts >layouts.txt
     rows_of $name 4 model.family=mixtral moe.experts=4 \
         numerics.grid_context=2
+    printf '%s\n' "ranks=4 mesh.expert=4 moe.dispatch_format=recipe" \
+        "ranks=4 mesh.expert=4 mesh.node=2 moe.dispatch_format=recipe" >layouts.txt
+    rows_of $name 4 model.family=mixtral moe.experts=4 train.dtype=bfloat16 \
+        numerics.recipe=bitnet
     echo "ranks=4 mesh.data=4 zero=fsdp fsdp.gather_format=recipe" >layouts.txt
     rows_of $name 4 train.dtype=bfloat16 numerics.recipe=mxfp8 numerics.high_last=0
     echo "ranks=4 mesh.data=4 zero=fsdp zero_format=int8 mesh.node=2" >layouts.txt

@@ -167,6 +167,24 @@ mutation "two experts are swapped" src/nn/expert_ranks.c \
 mutation "gates are not applied to what is sent back" src/nn/spread_rows.c \
     's/(w->turn\.sent, &call\.gates\)\);)/\1 call.gates = NULL;/' "$expert"
 nodes="ranks=4 mesh.expert=4 mesh.node=2"
+# Rows as codes.
+more+=(--set train.dtype=bfloat16 --set moe.dispatch_format=auto)
+mixture=("${more[@]}")
+more+=(--set numerics.recipe=bitnet)
+mutation "codes of rows have the scale of the first one" src/nn/row_codes.c \
+    's/\{last, bytes\}/{last, 0}/' "$expert"
+more=("${mixture[@]}" --set numerics.recipe=mxfp8)
+mutation "codes of rows whose blocks in dW are of other tokens" \
+    src/nn/row_codes.c \
+    's/(role->scale) == SCALE_NONE(\) return true)/\1 >= SCALE_NONE\2/' \
+    "$expert"
+more=("${mixture[@]}" --set numerics.recipe=hfp8)
+mutation "dy is coded before its gates" src/nn/spread.c \
+    's/!\(gradient && sending_relays\(p\)\) &&//' "$nodes"
+more+=(--set lora.rank=2 --set "lora.targets=[experts.gate_up_proj]")
+mutation "adapters read rows that were rounded" src/nn/spread.c \
+    's/spec->up_adapter\.pieces \+ spec->down_adapter\.pieces == 0 &&//' "$expert"
+more=(--set model.family=mixtral --set moe.experts=4 --set numerics.grid_tensor=2)
 mutation "a node passes on the row of the next token" \
     src/nn/sending_relay.c \
     's/picks\[count\+\+\] = \(int32_t\)row;/picks[count++] = (int32_t)(row > 0 ? row - 1 : 0);/' \

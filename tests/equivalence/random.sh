@@ -68,6 +68,8 @@ draw() { # SEED
                 text = text " mesh.node=" \
                     of(ranks % 2 ? "0 1" : ranks % 3 ? "0 1 2" : "0 1 2 3") \
                     " moe.exchange=" of("auto auto flat")
+            if (text ~ /expert/ && random(2) == 0)
+                text = text " moe.dispatch_format=auto"
             text = text " zero=" zero
             if (zero ~ /zero3|fsdp|hsdp|mics|weights/)
                 text = text " fsdp.prefetch=" of("1 1 0 2 3") \

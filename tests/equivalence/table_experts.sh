@@ -91,6 +91,23 @@ steps=3 model experts_fp8_tensor $few model.family=qwen3_moe moe.every=2 \
     moe.bias_rate=0.01 numerics.bfloat16=tiles numerics.recipe_steps=2
 steps=3 model experts_quartet $few $wide model.family=mixtral data.sequence=72 numerics.recipe=mxfp4-quartet
 steps=3 model experts_bitnet $few model.family=mixtral numerics.recipe=bitnet
+# Rows as codes, against one rank that sends none: x and gate dy, or x alone.
+cp layouts.txt kept.txt
+grep -E 'mesh.expert=|expert_context' kept.txt >layouts.txt
+printf '%s\n' "ranks=4 mesh.expert=4 mesh.node=2 moe.exchange=two_level" \
+    "ranks=4 mesh.expert=4 mesh.node=2 moe.exchange=flat moe.rows_bound=0.1" \
+    "ranks=4 mesh.tensor=2 mesh.expert_tensor=1 mesh.expert=2 mesh.node=2 moe.rows_bound=0.3" \
+    "ranks=8 mesh.expert=4 mesh.tensor=2 mesh.expert_tensor=2 mesh.node=2 train.recompute=block" \
+    "ranks=4 mesh.expert=2 mesh.pipe=2 mesh.node=1 train.micro_batch=1 schedule.name=dualpipe" \
+    >>layouts.txt
+sed -i 's/$/ moe.dispatch_format=recipe/' layouts.txt
+steps=3 model coded_rows $few model.family=mixtral moe.top_k=2 numerics.recipe=hfp8
+steps=3 model coded_rows_bitnet $few model.family=qwen2_moe moe.top_k=3 \
+    moe.intermediate_size=24 numerics.recipe=bitnet numerics.high_first=1
+steps=3 model coded_rows_token $few model.family=gpt_oss numerics.recipe=fp8-tiles \
+    moe.intermediate_size=24 \
+    'numerics.recipe_rows=["activations e5m6 token up", "gradients e4m3 token exact"]'
+mv kept.txt layouts.txt
 steps=3 model experts_accumulator $few model.family=mixtral \
     numerics.recipe=fp8-tensor numerics.accumulator=10:4:12
 sed -i '/plain/d;s/ tensor.overlap=2//' layouts.txt
