@@ -347,16 +347,21 @@ static status cuda_store(struct device *device,
 
 /* ---- memory ---- */
 
+static status take(const struct cuda *c, size_t bytes, void **out)
+{
+    const char *sentence = c->plugin->take(c->gpu, bytes, out);
+
+    if (sentence == NULL) return OK;
+    FAIL(ERR_MEMORY, "GPU %d has no %zu bytes: %s", c->number, bytes,
+         sentence);
+}
+
 static status cuda_take(struct device *device, struct range *range)
 {
     const struct cuda *c = of(device);
-    const char *sentence;
     void *there = NULL, *seen;
 
-    sentence = c->plugin->take(c->gpu, range->bytes, &there);
-    if (sentence != NULL)
-        FAIL(ERR_MEMORY, "GPU %d has no %zu bytes: %s", c->number,
-             range->bytes, sentence);
+    TRY(take(c, range->bytes, &there));
     seen = mmap(NULL, range->bytes, PROT_READ | PROT_WRITE,
                 MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (seen == MAP_FAILED) {
@@ -427,8 +432,7 @@ static status make_ring(struct cuda *c, const struct device_choice *choice)
     TRY(said(c, c->plugin->take_host(c->gpu, QUARTERS * c->ring.quarter,
                                      &memory)));
     c->ring.host = memory;
-    TRY(said(c, c->plugin->take(c->gpu, QUARTERS * c->ring.quarter,
-                                &memory)));
+    TRY(take(c, QUARTERS * c->ring.quarter, &memory));
     c->ring.there = memory;
     return OK;
 }

@@ -174,7 +174,15 @@ struct expert_groups {
     int choices;             /* entries of a token */
     const int32_t *offsets;  /* [experts + 1]: where each one's rows begin */
     const int32_t *entries;  /* [offsets[experts]], ascending in an expert */
+    const int32_t *counted;  /* offsets that the host can read; NULL: those */
 };
+
+/* Rows of all, on the host. */
+static inline int64_t expert_groups_rows(const struct expert_groups *groups)
+{
+    return (groups->counted ? groups->counted
+                            : groups->offsets)[groups->experts];
+}
 /* Groups of the experts [first, first + experts) that tokens have chosen:
  * offsets, entries, and places [tokens * choices], the row of each entry, -1:
  * it has none. */

@@ -402,6 +402,10 @@ static struct expert_groups groups_of(const struct launch *l,
 {
     struct expert_groups copy = *groups;
 
+    if (groups->offsets != NULL &&
+        device_near(l->device, groups->offsets) == NULL)
+        copy.counted = told(l, groups->offsets, (size_t)(groups->experts + 1) *
+                                                    sizeof *copy.counted);
     copy.offsets = tokens(l, groups->offsets, groups->experts + 1);
     copy.entries = copy.offsets == NULL ||
                            device_near(l->device, groups->offsets) != NULL

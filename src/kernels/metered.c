@@ -83,7 +83,7 @@ static void matmul_end(struct meter_track *track, const struct matmul *call)
 static void experts_product_end(struct meter_track *track,
                                 const struct experts_product *call)
 {
-    const int64_t rows = call->groups->offsets[call->groups->experts];
+    const int64_t rows = expert_groups_rows(call->groups);
     const int64_t n = call->c.shape[1], k = call->b.shape[1];
 
     if (track == NULL) return;
@@ -103,7 +103,7 @@ static void experts_product_end(struct meter_track *track,
 static void experts_gradient_end(struct meter_track *track,
                                  const struct experts_gradient *call)
 {
-    const int64_t rows = call->groups->offsets[call->groups->experts];
+    const int64_t rows = expert_groups_rows(call->groups);
     const int64_t n = call->c.shape[1], k = call->c.shape[2];
 
     if (track == NULL) return;

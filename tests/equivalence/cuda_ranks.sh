@@ -1,0 +1,204 @@
+#!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
+# cuda_ranks.sh - the device cuda trains the bits of the device cpu: losses,
+# gradients, weights and moments of models of several kinds on every axis,
+# whole runs that go on on the other device, and other commands; and what cuda
+# does not have is refused in one sentence.
+#
+#     BUILD=build [REAL=1] [ONLY=PATTERN] tests/equivalence/cuda_ranks.sh
+#
+# Kernels run under the emulator of the driver in tests/driver, late and early;
+# with REAL=1 on this machine's GPUs. ONLY: only models whose names contain a
+# match (grep -E), and the rest of it if "runs" has one.
+. "${0%/*}/../drills/common.sh"
+prepare
+
+if [ -n "${REAL:-}" ]; then ways=gpu
+else
+    ways="late early"
+    export LD_LIBRARY_PATH=$BUILD/tests/driver GPUS=2
+fi
+
+# all_exact NAME ARGUMENT...: every layout of layouts.txt, on cuda. Layouts are
+# held against one rank on the CPU.
+all_exact() {
+    local name=$1 rows found
+    shift
+    grep -qE "${ONLY:-.}" <<<"$name" || return 0
+    sed -i 's/$/ device=cuda/' layouts.txt
+    rows=$(grep -c . layouts.txt)
+    LIMIT=600 lockstep verify config.yaml --layouts layouts.txt --steps 2 \
+        --set train.steps=2 --set comm.limit=100 --set train.threads=1 \
+        --set data.sequence=24 --set numerics.grid_tensor=2 \
+        "$@" >out 2>&1 || { bad "$name, $way" "exit $?" out; return; }
+    found=$(grep -c 'device=cuda .*EXACT *$' out)
+    if [ "$found" -eq "$rows" ]
+    then ok "$name, $way: $rows layouts"
+    else bad "$name, $way" "$found of $rows rows are exact" out
+    fi
+}
+
+few() {
+    printf '%s\n' "ranks=1" "ranks=2 mesh.data=2 zero=zero1" \
+        "ranks=2 mesh.tensor=2" "ranks=2 mesh.pipe=2" >layouts.txt
+}
+
+one() {
+    echo "ranks=1" >layouts.txt
+}
+
+latent="--set model.kv_heads=0 --set model.head_width=0 --set mla.rank=16
+    --set mla.nope=8 --set mla.rope=4 --set mla.value=6 --set moe.experts=4
+    --set moe.top_k=2 --set moe.groups=1 --set moe.groups_chosen=1"
+experts="--set moe.experts=4 --set moe.top_k=2"
+# shellcheck disable=SC2086
+for way in $ways; do
+    export LOCKSTEP_DRIVER=$way
+    printf '%s\n' "ranks=1" "ranks=1 train.micro_batch=1 train.threads=3" \
+        "ranks=1 train.recompute=block train.logits_chunk=100" \
+        "ranks=2 mesh.data=2" "ranks=4 mesh.data=4 zero=zero1" \
+        "ranks=2 mesh.data=2 zero=zero2" \
+        "ranks=4 mesh.shard=4 zero=fsdp train.micro_batch=1" \
+        "ranks=2 mesh.shard=2 zero=fsdp fsdp.reshard=false" \
+        "ranks=4 mesh.data=2 mesh.shard=2 zero=hsdp" \
+        "ranks=2 mesh.tensor=2" "ranks=2 mesh.tensor=2 tensor.overlap=2" \
+        "ranks=2 mesh.pipe=2" \
+        "ranks=2 mesh.pipe=2 schedule.name=zb-v train.micro_batch=1" \
+        "ranks=2 mesh.pipe=2 schedule.name=dualpipe train.micro_batch=1" \
+        "ranks=8 mesh.data=2 mesh.tensor=2 mesh.pipe=2 train.micro_batch=1 zero=zero1 schedule.name=zb-h1" \
+        >layouts.txt
+    all_exact "llama" --set model.layers=4 --set model.tied=true \
+        --set model.vocab=303
+    few
+    all_exact "gpt2" --set model.family=gpt2 --set model.kv_heads=0 \
+        --set model.dropout=0.1
+    few
+    all_exact "qwen3, qk norm" --set model.family=qwen3
+    few
+    all_exact "gemma2, caps and norms plus one" --set model.family=gemma2
+    printf '%s\n' "ranks=1" "ranks=2 mesh.context=2" \
+        "ranks=2 mesh.context=2 context.kind=ulysses" \
+        "ranks=4 mesh.context=2 mesh.data=2 zero=fsdp" \
+        "ranks=4 mesh.context=2 mesh.tensor=2" >layouts.txt
+    all_exact "context ranks" --set numerics.grid_context=2
+    printf '%s\n' "ranks=2 mesh.context=2 context.kind=ring" >layouts.txt
+    all_exact "context ranks in a ring" --set numerics.grid_context=2 \
+        --set data.sequence=512 --set model.layers=1 --set train.batch=2 \
+        --set train.micro_batch=1
+    few
+    all_exact "modules for later tokens" --set mtp.depth=2
+    one
+    all_exact "adapters" --set lora.rank=2
+    few
+    all_exact "muon, an average" --set optimizer.name=muon \
+        --set optimizer.ema=0.9
+    for name in sgd lion adamw; do
+        one
+        all_exact "$name" --set optimizer.name=$name
+    done
+    one
+    all_exact "schedule_free" \
+        --set optimizer.name=schedule_free --set optimizer.schedule=constant
+    few
+    all_exact "adamw, states of 8 bits" --set optimizer.state_dtype=int8
+    few
+    all_exact "soap" --set optimizer.name=soap --set optimizer.frequency=2
+    one
+    all_exact "adafactor, clipped scores" --set optimizer.name=adafactor \
+        --set optimizer.schedule=constant --set optimizer.qk_clip=0.05
+    few
+    all_exact "gpt_oss, sinks" --set model.family=gpt_oss $experts
+    few
+    all_exact "mixtral, dropped tokens" --set model.family=mixtral \
+        --set moe.experts=4 --set moe.capacity_factor=0.8
+    few
+    all_exact "glm4_moe, biases of the choice" --set model.family=glm4_moe \
+        $experts --set moe.bias_rate=0.01
+    printf '%s\n' "ranks=2 mesh.expert=2" \
+        "ranks=4 mesh.expert=2 mesh.shard=2 zero=fsdp train.micro_batch=1 moe.rows_bound=0.5" \
+        "ranks=2 mesh.expert=2 moe.rows_bound=0.01 train.recompute=block" \
+        "ranks=4 mesh.expert=2 mesh.tensor=2 tensor.overlap=2" \
+        "ranks=2 mesh.expert=2 mesh.expert_tensor=2" \
+        "ranks=4 mesh.expert=2 mesh.pipe=2 train.micro_batch=1 schedule.name=dualpipe" \
+        "ranks=4 mesh.expert=4 mesh.node=2 moe.exchange=two_level" \
+        "ranks=2 mesh.context=2 mesh.expert_context=true" >layouts.txt
+    all_exact "expert ranks" --set model.family=mixtral --set moe.experts=4 \
+        --set model.layers=4 --set numerics.grid_context=2
+    few
+    all_exact "latent attention" $latent --set model.family=deepseek_v2
+done
+grep -qE "${ONLY:-.}" <<<runs || report
+
+# ---- whole runs ----
+
+# alike NAME RUN: the run equals `whole`, which the CPU made.
+alike() {
+    if ! lockstep compare whole "$2" >out 2>&1; then
+        bad "$1" "compare: other weights or states" out
+    elif same_run whole "$2"; then ok "$1"
+    else bad "$1" "$why" log
+    fi
+}
+
+run="--set train.steps=6 --set checkpoint.every=2 --set optimizer.schedule=constant
+    --set validate.every=3 --set data.sequence=24 --set optimizer.warmup=1"
+# shellcheck disable=SC2086
+{
+must train config.yaml --run whole $run
+for way in $ways; do
+    export LOCKSTEP_DRIVER=$way
+    must train config.yaml --run cuda $run --set device=cuda
+    alike "a run, $way" cuda
+    rm -rf cuda
+    must train config.yaml --run cuda $run --set train.steps=2
+    must resume cuda --set train.steps=4 --set device=cuda
+    must resume cuda --set train.steps=6 --set device=cpu
+    alike "a run from the CPU to the GPU and back, $way" cuda
+    rm -rf cuda
+    must train config.yaml --run cuda $run --set device=cuda --ranks 2 \
+        --set zero=zero1 --set checkpoint.async=true
+    alike "a run of two ranks, $way" cuda
+    rm -rf cuda
+    must train config.yaml --run cuda $run --set device=cuda --ranks 2 \
+        --supervised --set zero=fsdp --set mesh.shard=2
+    alike "a run of two processes, $way" cuda
+    rm -rf cuda
+done
+}
+
+# ---- other commands ----
+
+# prints NAME WORD...: the same bytes on both devices.
+prints() {
+    local name=$1
+    shift
+    lockstep "$@" >near.out 2>log || bad "$name" "exit $?" log
+    for way in $ways; do
+        if LOCKSTEP_DRIVER=$way lockstep "$@" --device cuda >far.out 2>log &&
+            cmp -s near.out far.out
+        then ok "$name, $way"
+        else bad "$name, $way" "other bytes, or none" log
+        fi
+    done
+}
+
+prints "text" generate whole --prompt ba --tokens 20
+prints "likelihoods" eval whole --task text.jsonl --kind lambada --limit 4 \
+    --ranks 2 --out /dev/stdout
+echo '[[7, 1, 2], [8, 3, 5]]' >ids.json
+prints "losses" score whole --tokens ids.json
+
+# ---- what is not there ----
+
+expect "types that have no kernels are refused" 78 \
+    "cuda has no kernel yet for" plan config.yaml --set device=cuda \
+    --set train.dtype=float64
+LOCKSTEP_CHECK=lives:late expect "the check of lives is refused" 78 \
+    "cuda does not have LOCKSTEP_CHECK" plan config.yaml --set device=cuda
+if [ -z "${REAL:-}" ]; then
+    GPUS=0 expect "no GPU" 69 "there is a driver, but no GPU; take auto or cpu" \
+        train config.yaml --run no --set device=cuda
+    GPU_BYTES=1000000 expect "too little memory" 71 "GPU 0 has no" \
+        train config.yaml --run no --set device=cuda
+fi
+report
