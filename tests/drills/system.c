@@ -7,7 +7,9 @@
  * clock: the wall clock jumps by a day to and fro, and to 1970, every 7th time
  * somebody asks. short: every third read or write is interrupted by a signal,
  * every other one moves half of its bytes. */
+#ifndef _GNU_SOURCE
 #define _GNU_SOURCE
+#endif
 #include <dlfcn.h>
 #include <errno.h>
 #include <stdatomic.h>

@@ -28,6 +28,7 @@
 #include "control/watch.h"
 #include "tests/test.h"
 #include "tests/unit/control/seeds.h"
+#include "tests/unit/control/virtual_signals.h"
 
 enum { STEPS_MOST = 200, FAULTS_MOST = 8, LIMIT_S = 900 };
 

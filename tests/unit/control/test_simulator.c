@@ -21,6 +21,7 @@
 
 #include "tests/test.h"
 #include "tests/unit/control/seeds.h"
+#include "tests/unit/control/virtual_signals.h"
 
 struct cluster cluster;
 static bool virtual;
