@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* test_codes.c - codes times scales are what quantize writes, codes are those
  * of the formats, fast rows equal the reference in every byte, and parts of a
- * matrix, whose peaks are joined, give the codes of the whole. */
+ * matrix, whose peaks are joined, give the codes of the whole. What was rounded
+ * by rows rounds to itself. */
 #include <math.h>
 #include "kernels/element.h"
 #include "kernels/kernels.h"
@@ -255,6 +256,49 @@ TEST(parts_with_joined_peaks_are_the_whole)
     if (room_table(&table, ISA_EMULATED)) parts_are_the_whole(&table, 4);
 }
 
+/* A row that was rounded by a scale of its own, and again, is the same
+ * (nn/row_codes.c): in numbers, and where they are integers in codes. */
+static void one_is_rounded_once(const struct block_encode *first)
+{
+    static int8_t integers[2][ELEMENTS];
+    struct block_encode call = *first;
+    struct stream plain = {0};
+    struct quantize twice = {
+        .out = tensor_2d(integers[0], DTYPE_U8, R, C), .in = call.in,
+        .rows = row_spans, .cols = col_spans, .row_spans = ROWS(row_spans),
+        .col_spans = ROWS(col_spans), .format = call.coding.format,
+        .block_rows = 1, .scale = call.coding.scale, .peaks = regions,
+        .scales = scales[0]};
+
+    quantize_same(&call);
+    memcpy(have, want, sizeof have);
+    call.in = tensor_2d(have, DTYPE_BF16, R, C);
+    quantize_same(&call);
+    CHECK(same_numbers(&call));
+    if (twice.format != FORMAT_INT8) return;
+    IS_OK(kernels_reference_f32.quantize(&plain, &twice));
+    twice.in = call.in;
+    twice.out.data = integers[1];
+    twice.scales = scales[1];
+    IS_OK(kernels_reference_f32.quantize(&plain, &twice));
+    CHECK(memcmp(integers[0], integers[1], sizeof integers[0]) == 0);
+    CHECK(memcmp(scales[0], scales[1],
+                 R * ROWS(col_spans) * sizeof(float)) == 0);
+}
+
+TEST(rows_that_were_rounded_round_to_themselves)
+{
+    fill(false);
+    for (int format = FORMAT_E4M3; format < FORMAT_E8M0; format++)
+        for (int rule = 0; rule < ROWS(rules); rule++) {
+            const struct block_encode call = call_of(format, rule, 5, 0);
+
+            if (rules[rule] <= SCALE_CEIL || rules[rule] == SCALE_EXACT)
+                one_is_rounded_once(&call);
+        }
+}
+
 TEST_MAIN(codes_times_scales_are_what_quantize_writes,
           fast_rows_equal_the_reference, codes_are_those_of_the_formats,
-          parts_with_joined_peaks_are_the_whole)
+          parts_with_joined_peaks_are_the_whole,
+          rows_that_were_rounded_round_to_themselves)
