@@ -37,8 +37,10 @@ static void routing_make(int64_t route)
         router_drop(&of, routing.chosen,
                     router_capacity(1.25, CHOICES, TOKENS, EXPERTS), used);
     expert_groups_make(&of, 0, EXPERTS, &lists);
-    routing.groups = (struct expert_groups){EXPERTS, CHOICES, routing.offsets,
-                                            routing.entries};
+    routing.groups = (struct expert_groups){.experts = EXPERTS,
+                                            .choices = CHOICES,
+                                            .offsets = routing.offsets,
+                                            .entries = routing.entries};
 }
 
 static double size_of(const struct operands *o)
