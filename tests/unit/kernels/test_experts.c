@@ -116,8 +116,7 @@ static void experts_build(struct an_experts *x, struct arena *arena,
     of.chosen = x->chosen;
     expert_groups_make(&of, 0, c->experts, &x->lists);
     x->groups = (struct expert_groups){
-        .experts = c->experts, .choices = c->choices,
-        .offsets = x->lists.offsets, .entries = x->lists.entries};
+        c->experts, c->choices, x->lists.offsets, x->lists.entries, NULL};
     x->rows = x->lists.offsets[c->experts];
     x->x = tensor_2d(room_numbers(arena, entries * (c->width + 3), dtype, 1),
                      dtype, entries, c->width);
