@@ -47,11 +47,29 @@ static status read_target(struct asked *a, const struct arguments *arguments)
     return OK;
 }
 
+/* Devices from --ranks, or from --nodes with the machine's devices. */
+static status read_devices(struct asked *a, const struct arguments *arguments)
+{
+    const int64_t each = (int64_t)a->machine.value[M_DEVICES];
+    int64_t nodes = 0;
+
+    a->devices = 1;
+    TRY(arguments_integer(arguments, "ranks", 1, FORECAST_RANKS, &a->devices));
+    TRY(arguments_integer(arguments, "nodes", 1, FORECAST_RANKS, &nodes));
+    if (nodes == 0) return OK;
+    if (!arguments_has(arguments, "ranks")) a->devices = nodes * each;
+    if (a->devices % nodes != 0 || a->devices / nodes > each)
+        FAIL(ERR_USAGE, "--ranks %lld: expected a multiple of --nodes %lld, at "
+                        "most %lld: a node of %s has %lld devices",
+             (long long)a->devices, (long long)nodes, (long long)(nodes * each),
+             a->machine.name, (long long)each);
+    return OK;
+}
+
 static status read_asked(struct asked *a, const struct arguments *arguments)
 {
     const char *name = arguments_text(arguments, "machine", NULL);
     char key[MACHINE_KEY_BYTES];
-    int64_t nodes = 0;
 
     if (name == NULL)
         FAIL(ERR_USAGE, "budget needs --machine FILE or PRESET; lockstep "
@@ -59,11 +77,7 @@ static status read_asked(struct asked *a, const struct arguments *arguments)
     this_machine_key(key);
     TRY(machine_open(&a->machine, &(struct machine_choice){
         name, key, arguments_has(arguments, "foreign"), NULL}));
-    a->devices = 1;
-    TRY(arguments_integer(arguments, "ranks", 1, FORECAST_RANKS, &a->devices));
-    TRY(arguments_integer(arguments, "nodes", 1, FORECAST_RANKS, &nodes));
-    if (nodes > 0 && !arguments_has(arguments, "ranks"))
-        a->devices = nodes * (int64_t)a->machine.value[M_DEVICES];
+    TRY(read_devices(a, arguments));
     a->mfu = 0.4;
     TRY(arguments_real(arguments, "mfu", 0.001, 1, &a->mfu));
     TRY(forecast_amount(arguments, "unique", &a->unique));
@@ -131,6 +145,7 @@ static void write_smaller(const struct asked *a, struct json_writer *w)
         json_write_key_real(w, "parameters", shares[i] * a->budget.parameters);
         json_write_key_real(w, "tokens", tokens * a->budget.tokens);
         json_write_key_real(w, "compute_overhead", compute);
+        json_write_key_real(w, "days", a->days * (1 + compute));
         json_write_object_end(w);
     }
     json_write_array_end(w);

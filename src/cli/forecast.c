@@ -46,6 +46,9 @@ static status read_ranks(struct forecast *f, struct arguments *arguments)
     if (ranks == 0 && nodes * devices > FORECAST_RANKS)
         FAIL(ERR_USAGE, "--nodes %lld: %lld devices; at most %d can be planned",
              (long long)nodes, (long long)(nodes * devices), FORECAST_RANKS);
+    if (ranks == 0 && nodes == 0 &&
+        strcmp(arguments->command->name, "search") == 0)
+        nodes = 1; /* a search takes all devices of the nodes */
     if (ranks == 0) ranks = nodes > 0 ? nodes * devices : 1;
     if (nodes > ranks || (nodes > 0 && ranks % nodes != 0))
         FAIL(ERR_USAGE, "--ranks %lld: not a multiple of --nodes %lld; %lld is",

@@ -25,28 +25,47 @@ static void links_write(const struct machine *m, struct json_writer *w)
     json_write_array_end(w);
 }
 
-static void machine_row(const struct machine_preset *preset,
+static void machine_row(const struct machine *m, const char *title,
                         struct json_writer *w)
 {
-    struct machine m;
-
-    machine_from_preset(&m, preset);
     json_write_object(w);
-    json_write_key_text(w, "name", preset->name);
-    json_write_key_text(w, "title", preset->title);
-    json_write_key_text(w, "mark", mark_name(m.mark[M_GEMM]));
-    json_write_key_text(w, "source", m.source[M_GEMM]);
+    json_write_key_text(w, "name", m->name);
+    json_write_key(w, "title");
+    if (title != NULL) json_write_string(w, title);
+    else json_write_null(w);
+    json_write_key_text(w, "mark", mark_name(m->mark[M_GEMM]));
+    json_write_key_text(w, "source", m->source[M_GEMM]);
     json_write_key_integer(w, "devices_per_node",
-                           (int64_t)m.value[M_DEVICES]);
-    json_write_key_real(w, "memory_bytes", m.value[M_MEMORY_BYTES]);
-    links_write(&m, w);
+                           (int64_t)m->value[M_DEVICES]);
+    json_write_key_real(w, "memory_bytes", m->value[M_MEMORY_BYTES]);
+    links_write(m, w);
     json_write_key(w, "constants");
-    machine_constants_write(&m, w);
+    machine_constants_write(m, w);
     json_write_object_end(w);
-    machine_free(&m);
 }
 
-static status print_json(void)
+static void preset_rows(struct json_writer *w)
+{
+    for (int i = 0; i < machine_preset_count; i++) {
+        struct machine m;
+
+        machine_from_preset(&m, &machine_presets[i]);
+        machine_row(&m, machine_presets[i].title, w);
+        machine_free(&m);
+    }
+}
+
+/* The title of a machine that is a preset as it stands. */
+static const char *title_of(const char *name)
+{
+    for (int i = 0; i < machine_preset_count; i++)
+        if (strcmp(machine_presets[i].name, name) == 0)
+            return machine_presets[i].title;
+    return NULL;
+}
+
+/* All presets, or the one machine that was asked for. */
+static status print_json(const struct machine *one, const char *name)
 {
     struct json_writer w = {0};
 
@@ -55,8 +74,8 @@ static status print_json(void)
     json_write_key_integer(&w, "version", 1);
     json_write_key(&w, "machines");
     json_write_array(&w);
-    for (int i = 0; i < machine_preset_count; i++)
-        machine_row(&machine_presets[i], &w);
+    if (one == NULL) preset_rows(&w);
+    else machine_row(one, title_of(name), &w);
     json_write_array_end(&w);
     json_write_object_end(&w);
     return json_print(&w, stdout);
@@ -115,15 +134,16 @@ status command_machines(struct arguments *arguments)
     struct machine m = {0};
     status result;
 
-    if (arguments_has(arguments, "json")) return print_json();
-    if (one == NULL) {
-        overview(&table);
-    } else {
+    if (one != NULL)
         TRY(machine_open(&m, &(struct machine_choice){one, "", true, NULL}));
-        constants(&m, &table);
+    if (arguments_has(arguments, "json")) {
+        result = print_json(one != NULL ? &m : NULL, one);
+    } else {
+        if (one == NULL) overview(&table);
+        else constants(&m, &table);
+        result = table_print(&table, stdout);
+        table_free(&table);
     }
-    result = table_print(&table, stdout);
-    table_free(&table);
     machine_free(&m);
     return result;
 }

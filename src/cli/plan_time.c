@@ -117,6 +117,24 @@ static void write_memory(struct json_writer *w, const struct view *v)
     json_write_object_end(w);
 }
 
+static void write_advice(struct json_writer *w, const struct view *v)
+{
+    json_write_key(w, "advice");
+    json_write_array(w);
+    for (int i = 0; i < v->advice.count; i++) {
+        const struct advised *a = &v->advice.items[i];
+
+        json_write_object(w);
+        json_write_key_text(w, "change", a->what);
+        json_write_key_real(w, "memory_bytes", a->memory_bytes);
+        json_write_key_real(w, "step_s", a->step_s);
+        json_write_key(w, "plan_only");
+        json_write_bool(w, a->plan_only);
+        json_write_object_end(w);
+    }
+    json_write_array_end(w);
+}
+
 static status print_json(const struct view *v)
 {
     const struct prediction *p = &v->prediction;
@@ -142,6 +160,7 @@ static status print_json(const struct view *v)
     real_or_null(&w, "days", v->bill.days);
     real_or_null(&w, "energy_kwh", v->bill.energy_kwh);
     real_or_null(&w, "cost", v->bill.cost);
+    if (!p->fits) write_advice(&w, v);
     if (v->explain) {
         json_write_key(&w, "explain");
         json_write_object(&w);

@@ -11,6 +11,7 @@
 struct played {
     struct forecast forecast;
     struct perturb perturb;
+    struct steps steps;
     struct perturbed step;
     struct reliability reliability;
     bool fails;            /* reliability was asked for */
@@ -104,6 +105,9 @@ static status print_text(const struct played *p)
     row(&t, "idle", 100 * p->step.slow.idle_share,
         "%, of the ranks of the slowest pipeline");
     row(&t, "classes", p->step.classes, "of pipelines that differ");
+    table_text(&t, "lists");
+    table_text(&t, "");
+    table_text(&t, p->forecast.walked ? "the executor's own" : "whole stages");
     if (p->fails) {
         row(&t, "time between failures", r->mtbf_s / 3600, "h");
         row(&t, "checkpoint interval", r->interval_s, "s");
@@ -193,7 +197,9 @@ static status play(struct played *p, struct arguments *arguments)
     TRY(forecast_layout(f));
     TRY(perturb_read(&p->perturb, path, f->ranks));
     cost = forecast_cost(f);
-    TRY(perturb_step(&p->step, &p->perturb, &cost,
+    f->clocks = f->layout.data * f->layout.shard; /* unfolded or not */
+    TRY(forecast_steps(f, &p->steps));
+    TRY(perturb_step(&p->step, &p->perturb, &p->steps, &cost,
                      arguments_has(arguments, "unfold")));
     p->nodes = (f->ranks + f->layout.per_node - 1) / f->layout.per_node;
     p->fails = p->perturb.failures.per_node_day > 0;
@@ -212,6 +218,7 @@ status command_simulate(struct arguments *arguments)
     const status result = play(&p, arguments);
 
     perturb_free(&p.perturb);
+    steps_free(&p.steps);
     forecast_free(&p.forecast);
     return result;
 }

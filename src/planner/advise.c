@@ -97,6 +97,29 @@ static bool states_away(struct layout *l, const struct shape *shape)
     return true;
 }
 
+static bool states_on_disk(struct layout *l, const struct shape *shape)
+{
+    if (!states_away(l, shape)) return false;
+    l->offload |= OFFLOAD_DISK;
+    return true;
+}
+
+static bool weights_away(struct layout *l, const struct shape *shape)
+{
+    (void)shape;
+    if (l->offload & OFFLOAD_WEIGHTS) return false;
+    l->offload |= OFFLOAD_WEIGHTS;
+    return true;
+}
+
+static bool activations_away(struct layout *l, const struct shape *shape)
+{
+    (void)shape;
+    if (l->offload & OFFLOAD_ACTIVATIONS) return false;
+    l->offload |= OFFLOAD_ACTIVATIONS;
+    return true;
+}
+
 static const struct change changes[] = {
     {"zero=zero1", zero1, false}, {"zero=zero2", zero2, false},
     {"zero=fsdp", fsdp, false},
@@ -106,6 +129,9 @@ static const struct change changes[] = {
     {"twice mesh.tensor, half of mesh.data", more_tensor, false},
     {"twice mesh.pipe, half of mesh.data", more_pipe, false},
     {"optimizer states in host memory (plan only)", states_away, true},
+    {"activations in host memory (plan only)", activations_away, true},
+    {"weights in host memory (plan only)", weights_away, true},
+    {"optimizer states on disk (plan only)", states_on_disk, true},
 };
 enum { CHANGE_COUNT = (int)(sizeof changes / sizeof *changes) };
 
@@ -135,6 +161,7 @@ static status try_one(struct advice *out, const struct cost *cost,
     found->memory_bytes = memory_largest(&l, cost->shape, &at);
     if (found->memory_bytes > limit) return OK;
     TRY(predict(&prediction, &changed, &weather));
+    if (!prediction.fits) return OK; /* the host is too small for the rest */
     found->step_s = prediction.step_s;
     found->layout = l;
     keep(out, found);

@@ -204,6 +204,11 @@ static status unknown_constant(const char *where, const char *key)
     return status_hint(code, "lockstep machines --explain h100 lists them");
 }
 
+const char *const collective_names[COLLECTIVE_OPS] = {
+    "all-reduce", "all-gather", "reduce-scatter", "all-to-all", "send"};
+const char *const collective_paths[COLLECTIVE_PATHS] = {"threads", "node",
+                                                        "network"};
+
 status machine_set(struct machine *machine, const char *where,
                    const char *key, double value, enum mark mark)
 {

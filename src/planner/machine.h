@@ -74,7 +74,9 @@ struct measured_work {
     double seconds;
 };
 /* A collective that was timed; sizes ascend. */
-enum { SIZES_MOST = 16 };
+enum { SIZES_MOST = 16, COLLECTIVE_OPS = 5, COLLECTIVE_PATHS = 3 };
+extern const char *const collective_names[COLLECTIVE_OPS]; /* enum collective */
+extern const char *const collective_paths[COLLECTIVE_PATHS];
 struct measured_collective {
     char op[24], path[16];  /* "all-reduce"; "threads", "node", "network" */
     int ranks, count;

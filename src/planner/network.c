@@ -84,9 +84,6 @@ static double first_byte(const struct cost *cost, enum collective op,
                      : (n - 1) * latency;
 }
 
-static const char *const op_names[] = {"all-reduce", "all-gather",
-                                       "reduce-scatter", "all-to-all", "send"};
-
 /* Seconds from the table: log-log between its sizes, the last rate beyond. */
 static double from_table(const struct measured_collective *row, double bytes)
 {
@@ -116,8 +113,8 @@ find_table(const struct cost *cost, enum collective op,
         const struct measured_collective *c = &m->collectives[i];
         const bool network = strcmp(c->path, "network") == 0;
 
-        if (strcmp(c->op, op_names[op]) == 0 && c->ranks == group.ranks &&
-            network != inside)
+        if (strcmp(c->op, collective_names[op]) == 0 &&
+            c->ranks == group.ranks && network != inside)
             return c;
     }
     return NULL;

@@ -9,14 +9,39 @@ enum { FILE_BYTES = 1 << 22, RANKS_LISTED = 1 << 16 };
 
 /* ---- the file ---- */
 
+/* No other keys than those: a misspelt one would change nothing. */
+static status only_keys(const struct json *object, const char *path,
+                        const char *const *keys, int count)
+{
+    for (int i = 0; i < object->count; i++) {
+        const char *found = object->items[2 * i].string;
+        char all[96] = "";
+        bool known = false;
+
+        for (int k = 0; k < count; k++) {
+            const size_t length = strlen(all);
+
+            known |= strcmp(found, keys[k]) == 0;
+            snprintf(all + length, sizeof all - length, "%s%s",
+                     k == 0 ? "" : k == count - 1 ? " or " : ", ", keys[k]);
+        }
+        if (!known)
+            FAIL(ERR_FORMAT, "%s: unknown key %s; expected %s", path, found,
+                 all);
+    }
+    return OK;
+}
+
 static status read_rank(const struct json *row, const char *path, int ranks,
                         struct slow_rank *out)
 {
+    static const char *const keys[] = {"rank", "factor"};
     int64_t rank = -1;
 
     if (row->kind != JSON_OBJECT || json_get(row, "rank") == NULL)
         FAIL(ERR_FORMAT, "%s: an entry names no rank; expected {\"rank\": R, "
                          "\"factor\": X}", path);
+    TRY(only_keys(row, path, keys, 2));
     TRY(json_get_integer(row, path, "rank", &rank));
     TRY(json_get_real(row, path, "factor", &out->factor));
     if (rank < 0 || rank >= ranks)
@@ -27,6 +52,25 @@ static status read_rank(const struct json *row, const char *path, int ranks,
                          "1e6 (times slower)", path, (long long)rank,
              out->factor);
     out->rank = (int)rank;
+    return OK;
+}
+
+static int by_rank(const void *a, const void *b)
+{
+    const struct slow_rank *x = a, *y = b;
+
+    return (x->rank > y->rank) - (x->rank < y->rank);
+}
+
+/* Sorts them: of two factors of one rank neither is what was meant. */
+static status each_once(struct slow_rank *rows, int count, const char *path,
+                        const char *key)
+{
+    qsort(rows, (size_t)count, sizeof *rows, by_rank);
+    for (int i = 1; i < count; i++)
+        if (rows[i].rank == rows[i - 1].rank)
+            FAIL(ERR_FORMAT, "%s: %s names rank %d twice; expected each rank "
+                             "once", path, key, rows[i].rank);
     return OK;
 }
 
@@ -49,6 +93,7 @@ static status read_ranks(const struct json *root, const char *path,
     for (int i = 0; i < rows->count; i++)
         TRY(read_rank(&rows->items[i], path, ranks,
                       (struct slow_rank *)memory + i));
+    TRY(each_once(memory, rows->count, path, key));
     if (slow) to->slow_count = rows->count;
     else to->link_count = rows->count;
     return OK;
@@ -62,9 +107,13 @@ static status read_failures(const struct json *root, const char *path,
         {"per_node_day", &out->per_node_day}, {"restart_s", &out->restart_s},
         {"interval_s", &out->interval_s}, {"stall_s", &out->stall_s}};
 
+    static const char *const keys[] = {"per_node_day", "restart_s",
+                                       "interval_s", "stall_s"};
+
     if (row == NULL) return OK;
     if (row->kind != JSON_OBJECT)
         FAIL(ERR_FORMAT, "%s: failures: expected an object", path);
+    TRY(only_keys(row, path, keys, 4));
     for (int i = 0; i < 4; i++) {
         TRY(json_get_real_or(row, path, fields[i].key, 0, fields[i].value));
         if (*fields[i].value < 0)
@@ -80,22 +129,14 @@ static status read_failures(const struct json *root, const char *path,
 static status read_all(struct perturb *p, const char *path, int ranks,
                        struct arena *arena)
 {
-    static const char *const keys[] = {"version", "slow", "links",
-                                       "failures"};
+    static const char *const keys[] = {"slow", "links", "failures",
+                                       "version"};
     const struct json *root;
 
     TRY(json_read_file(&root, arena, path, FILE_BYTES));
     if (root->kind != JSON_OBJECT)
         FAIL(ERR_FORMAT, "%s: expected an object", path);
-    for (int i = 0; i < root->count; i++) {
-        bool known = false;
-
-        for (int k = 0; k < 4; k++)
-            known |= strcmp(root->items[2 * i].string, keys[k]) == 0;
-        if (!known)
-            FAIL(ERR_FORMAT, "%s: unknown key %s; expected slow, links or "
-                             "failures", path, root->items[2 * i].string);
-    }
+    TRY(only_keys(root, path, keys, 4));
     TRY(read_ranks(root, path, "slow", ranks, p));
     TRY(read_ranks(root, path, "links", ranks, p));
     TRY(read_failures(root, path, &p->failures));
@@ -172,31 +213,29 @@ static bool fill_copy(const struct copies *c, int copy)
 }
 
 static status run_copies(struct perturbed *out, const struct copies *c,
-                         const struct cost *cost, bool unfold)
+                         struct steps *steps, const struct cost *cost,
+                         bool unfold)
 {
     const struct weather weather = {.slow = c->slow, .slow_link = c->links};
-    struct steps steps;
     status result = OK;
 
-    TRY(steps_build(&steps, cost));
     for (int copy = 0; copy < c->count && result == OK; copy++) {
         const bool own = fill_copy(c, copy);
         struct prediction found;
 
         if (own) out->classes++;
         else if (!unfold) continue;
-        result = predict_steps(&found, &steps, cost, &weather);
+        result = predict_steps(&found, steps, cost, &weather);
         out->simulated++;
         /* The others wait for the slowest copy before the norm. */
         if (result == OK && found.step_s > out->slow.step_s)
             out->slow = found;
     }
-    steps_free(&steps);
     return result;
 }
 
 status perturb_step(struct perturbed *out, const struct perturb *perturb,
-                    const struct cost *cost, bool unfold)
+                    struct steps *steps, const struct cost *cost, bool unfold)
 {
     const struct layout *l = cost->layout;
     struct copies c = {.perturb = perturb, .pipe = l->pipe,
@@ -207,13 +246,13 @@ status perturb_step(struct perturbed *out, const struct perturb *perturb,
     status result;
 
     *out = (struct perturbed){.classes = 0};
-    TRY(predict(&out->healthy, cost, &calm));
+    TRY(predict_steps(&out->healthy, steps, cost, &calm));
     out->slow = out->healthy;
     out->simulated = 1;
     TRY(memory_take(2 * (size_t)l->pipe, sizeof *c.slow, &memory));
     c.slow = memory;
     c.links = c.slow + l->pipe;
-    result = run_copies(out, &c, cost, unfold);
+    result = run_copies(out, &c, steps, cost, unfold);
     if (out->classes < c.count) out->classes++; /* the healthy ones */
     memory_free(memory);
     return result;

@@ -36,8 +36,9 @@ struct perturbed {
     int classes;           /* of copies of the pipe */
     int64_t simulated;     /* copies whose clock ran */
 };
+/* `steps` are those of all copies; their clocks run again and again. */
 status perturb_step(struct perturbed *out, const struct perturb *perturb,
-                    const struct cost *cost, bool unfold);
+                    struct steps *steps, const struct cost *cost, bool unfold);
 
 /* Effective training time over time, of a run that fails. */
 struct reliability {

@@ -112,8 +112,9 @@ static void fill_shares(struct prediction *out, const struct steps *steps,
         if (begin >= 0 && end - begin > longest) longest = end - begin;
         if (end > out->body_s) out->body_s = end;
     }
-    /* One rank that never waits may be a rounding above 1. */
-    if (longest > work / ranks) out->bubble_rate = 1 - work / ranks / longest;
+    /* The sum of items of a rank that never waits is a rounding off. */
+    if (longest > work / ranks * (1 + 1e-12))
+        out->bubble_rate = 1 - work / ranks / longest;
     if (clock->end > 0)
         out->idle_share = 1 - clock->busy[CLOCK_COMPUTE] /
                                   (ranks * clock->end);

@@ -66,6 +66,10 @@ static status read_line(struct machine *machine, const char *where,
     if (end == value || *end != 0)
         FAIL(ERR_FORMAT, "%s: %s: \"%.60s\" is not a number", where, key,
              value);
+    for (int i = 0; i < M_CONSTANTS; i++)
+        if (strcmp(constant_rows[i].key, key) == 0 &&
+            machine->mark[i] == MARK_BY_HAND)
+            FAIL(ERR_FORMAT, "%s: %s is set twice", where, key);
     return machine_set(machine, where, key, number, MARK_BY_HAND);
 }
 
@@ -87,6 +91,26 @@ static status read_lines(struct machine *machine, const char *path,
 }
 
 /* ---- JSON ---- */
+
+/* A misspelt key would silently leave its part to the preset. */
+static status known_keys(const struct json *root, const char *path)
+{
+    static const char *const keys[] = {
+        "version", "name", "key", "from", "constants", "sentinel", "products",
+        "works", "collectives"};
+
+    for (int i = 0; i < root->count; i++) {
+        const char *found = root->items[2 * i].string;
+        bool known = false;
+
+        for (int k = 0; k < (int)(sizeof keys / sizeof *keys); k++)
+            known |= strcmp(found, keys[k]) == 0;
+        if (!known)
+            FAIL(ERR_FORMAT, "%s: unknown key %s; docs/planner.md has those of "
+                             "a profile", path, found);
+    }
+    return OK;
+}
 
 static status read_constants(struct machine *machine, const char *path,
                              const struct json *all)
@@ -227,11 +251,15 @@ static status read_collective(const char *path, const struct json *row,
 {
     const char *op = NULL, *way = NULL;
     int64_t ranks = 0;
-    int times = 0;
+    int times = 0, known = 0;
 
     TRY(json_get_string(row, path, "op", &op));
     TRY(json_get_string(row, path, "path", &way));
     TRY(json_get_integer(row, path, "ranks", &ranks));
+    TRY(named_of(path, "collectives: op", op, collective_names,
+                 COLLECTIVE_OPS, &known));
+    TRY(named_of(path, "collectives: path", way, collective_paths,
+                 COLLECTIVE_PATHS, &known));
     snprintf(out->op, sizeof out->op, "%s", op);
     snprintf(out->path, sizeof out->path, "%s", way);
     if (ranks < 2 || ranks > 1 << 20)
@@ -311,6 +339,7 @@ static status read_json(struct machine *machine, const char *path,
     if (version != PROFILE_VERSION)
         FAIL(ERR_FORMAT, "%s: version is %lld; this program reads %d", path,
              (long long)version, PROFILE_VERSION);
+    TRY(known_keys(root, path));
     TRY(json_get_string_or(root, path, "from", "cpu", &from));
     TRY(json_get_string_or(root, path, "name", "", &name));
     TRY(json_get_string_or(root, path, "key", "", &key));
@@ -329,6 +358,10 @@ static status read_json(struct machine *machine, const char *path,
                              &machine->sentinel_before));
         TRY(json_get_real_or(sentinel, path, "after_s", 0,
                              &machine->sentinel_after));
+        if (!(machine->sentinel_before >= 0 && machine->sentinel_after >= 0))
+            FAIL(ERR_FORMAT, "%s: sentinel: before_s %g, after_s %g; expected "
+                             "0 or more", path, machine->sentinel_before,
+                 machine->sentinel_after);
     }
     return read_tables(machine, path, root);
 }

@@ -138,7 +138,11 @@ status forecast_exactly(struct forecast *f)
     return settle(f, false);
 }
 
-enum { WALKED_PIPE = 16, WALKED_ITEMS = 1 << 16 /* blocks of micro-batches */ };
+enum {
+    WALKED_PIPE = 16,
+    WALKED_ITEMS = 1 << 16, /* blocks of micro-batches, in the lists */
+    PLAYED_ITEMS = 1 << 21  /* in all runs of the clock: about a second */
+};
 
 static status walk_lists(struct walk *walk, struct forecast *f,
                          struct setup *setup)
@@ -170,7 +174,8 @@ status forecast_steps(struct forecast *f, struct steps *out)
     status result;
 
     if (f->as != AS_LOCKSTEP || f->offload != 0 ||
-        f->layout.pipe > WALKED_PIPE || items > WALKED_ITEMS)
+        f->layout.pipe > WALKED_PIPE || items > WALKED_ITEMS ||
+        items * f->clocks > PLAYED_ITEMS)
         return steps_build(out, &cost);
     TRY_GOTO(done, result, walk_begin(&walk, &cost, f->layout.pipe));
     TRY_GOTO(done, result, walk_lists(&walk, f, &setup));

@@ -26,6 +26,7 @@ struct forecast {
     int exact_position;     /* of the pipe, where that is */
     bool walked;            /* its steps are the executor's own lists */
     bool quick;             /* plans the first and the last pipe rank only */
+    int clocks;             /* runs of the step's clock, 1 or more; 0: one */
 };
 
 /* A borrowed copy of options for one rank: sizes alone are asked of it. */

@@ -40,6 +40,19 @@ if grep -q '"fits": false' <(lockstep $asked --json --max-memory 40e9 \
                                       2>/dev/null); then
     ok "what does not fit is printed, too"
 else bad "what does not fit is printed, too" "not"; fi
+if [ "$(lockstep $asked --json --max-memory 40e9 2>/dev/null |
+    grep -c '"change": ')" -ge 2 ]; then
+    ok "and what makes it fit"
+else bad "and what makes it fit" "no advice"; fi
+if [ "$(lockstep machines --explain h100,gemm=0.5 --json |
+    grep -A 1 '"name"\|"gemm"' | tr -d ' \n')" = \
+    '"name":"h100","title":null,--"gemm":{"value":0.5,' ]; then
+    ok "one machine with its corrections, for programs"
+else bad "one machine with its corrections, for programs" \
+    "$(lockstep machines --explain h100,gemm=0.5 --json | head)"; fi
+lockstep plan small.yaml --time --machine h100 --json >plan.json 2>err
+if grep -q '"bubble_rate": 0,' plan.json; then ok "one rank has no bubble"
+else bad "one rank has no bubble" "a rounding" plan.json; fi
 for name in a100-40 a100-80 h100 h200 b200 gb200 mi300x cpu; do
     if lockstep machines --json | grep -q "\"name\": \"$name\""; then
         ok "machine $name"
@@ -319,11 +332,30 @@ if diff <(grep -v simulated folded.json) \
 else bad "unfolded as folded" "they differ" difference; fi
 if grep -q '"classes": 2' folded.json; then ok "a slow rank splits its class"
 else bad "a slow rank splits its class" "not 2" folded.json; fi
+# Both walk the same lists: nothing is modelled twice.
+echo '{"slow": [{"rank": 1, "factor": 2}]}' >one.json
+own="small.yaml --ranks 4 --set mesh.pipe=2 --machine h100"
+lockstep plan $own --time --json >plan.json 2>err
+lockstep simulate $own --perturb one.json --json >folded.json 2>err
+lockstep simulate $own --perturb one.json --json --unfold >unfolded.json 2>err
+if [ -s plan.json ] && [ "$(step_s plan.json)" = "$(sed -n \
+    's/^  "healthy_step_s": \(.*\),/\1/p' folded.json)" ]; then
+    ok "a step without the perturbation is the planned one"
+else bad "a step without the perturbation is the planned one" \
+    "$(step_s plan.json)" folded.json; fi
+if diff <(grep -v simulated folded.json) \
+        <(grep -v simulated unfolded.json) >difference; then
+    ok "unfolded as folded, on the executor's lists"
+else bad "unfolded as folded, on the executor's lists" "they differ" \
+    difference; fi
 while read -r code words text; do
     echo "$text" >bad.json
     expect "perturb: $text" "$code" "${words//_/ }" $simulate \
         --perturb bad.json
 done <<'END'
+65 unknown_key_x {"slow": [{"rank": 1, "factor": 2, "x": 1}]}
+65 rank_1_twice {"slow": [{"rank": 1, "factor": 2}, {"rank": 1, "factor": 3}]}
+65 unknown_key_restart {"failures": {"per_node_day": 1, "restart": 600}}
 65 names_no_rank {}
 65 names_no_rank {"slow": []}
 65 names_no_rank {"slow": [{"factor": 2}]}
@@ -339,6 +371,23 @@ expect "a budget" 0 "Chinchilla" budget --days 30 --machine h100 --nodes 16
 expect "a budget of two kinds" 2 "found 2" budget --days 30 --flops 1e20 \
     --machine h100
 expect "a budget of nothing" 2 "found 0" budget --machine h100
+expect "devices that do not fill the nodes" 2 "multiple of --nodes 16" budget \
+    --days 30 --machine h100 --nodes 16 --ranks 100
+expect "a search takes a node" 0 "tensor 8 " search small.yaml --machine h100 \
+    --set model.heads=8 --top 1
+printf 'from: h100\ngemm: 0.7\ngemm: 0.8\n' >ours.txt
+expect "a constant twice" 65 "line 3: gemm is set twice" plan small.yaml --time \
+    --machine ours.txt
+while read -r words text; do
+    echo "{\"version\": 1, \"constants\": {}, $text}" >ours.txt
+    expect "profile: $text" 65 "${words//_/ }" plan small.yaml --time \
+        --machine ours.txt
+done <<'END'
+unknown_key_product "product": []
+op_is_all "collectives": [{"op": "all", "path": "node", "ranks": 2, "bytes": [1], "seconds": [1]}]
+path_is_nodes "collectives": [{"op": "send", "path": "nodes", "ranks": 2, "bytes": [1], "seconds": [1]}]
+expected_0_or_more "sentinel": {"before_s": -1}
+END
 
 # --- this machine ---
 must calibrate small.yaml --seconds 0.5 --out machine.json
