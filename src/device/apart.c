@@ -67,10 +67,13 @@ void device_give(struct device *device, void *memory)
     event_await(queue_now(device->kernels));
     if (device->copies != NULL) event_await(queue_now(device->copies));
     while (device->ranges[at].first != memory) at++;
-    device->kind->give(device, &device->ranges[at]);
+    const struct range range = device->ranges[at];
+
+    /* First: somebody else may be given these addresses at once. */
     pthread_mutex_lock(&lock);
     device->ranges[at] = device->ranges[--device->count];
     pthread_mutex_unlock(&lock);
+    device->kind->give(device, &range);
 }
 
 void device_join(struct device *device, const struct stream *stream)
