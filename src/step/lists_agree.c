@@ -92,29 +92,50 @@ struct gathered {
     int count;
 };
 
-static status take_lists(struct gathered *all, const struct step_list *own,
+static status tell_sizes(struct gathered *all, const struct step_list *own,
                          struct group *pipe)
 {
-    int32_t sizes[2] = {own->count, own->need_count};
+    for (int rank = 0; rank < pipe->size; rank++) {
+        int32_t sizes[2] = {own->count, own->need_count};
+
+        TRY(comm_broadcast(pipe, tensor_1d(sizes, DTYPE_U8, sizeof sizes),
+                           rank));
+        all->lists[rank] = (struct step_list){
+            .count = sizes[0], .need_count = sizes[1],
+            .forward = own->forward, .rank = rank};
+    }
+    return OK;
+}
+
+static status take_rows(struct gathered *all)
+{
     void *memory = NULL;
 
-    all->count = pipe->size;
-    TRY(memory_take((size_t)pipe->size, sizeof *all->lists, &memory));
-    all->lists = memory;
-    for (int rank = 0; rank < pipe->size; rank++) {
-        struct step_list *list = &all->lists[rank];
-        int32_t here[2] = {sizes[0], sizes[1]};
+    for (int i = 0; i < all->count; i++) {
+        struct step_list *list = &all->lists[i];
 
-        TRY(comm_broadcast(pipe, tensor_1d(here, DTYPE_U8, sizeof here),
-                           rank));
-        *list = (struct step_list){.count = here[0], .need_count = here[1],
-                                   .forward = own->forward, .rank = rank};
-        TRY(memory_take((size_t)here[0] + 1, sizeof *list->items, &memory));
+        TRY(memory_take((size_t)list->count + 1, sizeof *list->items,
+                        &memory));
         list->items = memory;
-        TRY(memory_take((size_t)here[1] + 1, sizeof *list->needs, &memory));
+        TRY(memory_take((size_t)list->need_count + 1, sizeof *list->needs,
+                        &memory));
         list->needs = memory;
     }
     return OK;
+}
+
+/* A rank without memory does not leave the others in a broadcast. */
+static status take_lists(struct gathered *all, const struct step_list *own,
+                         struct group *pipe)
+{
+    void *memory = NULL;
+
+    TRY(comm_agree(pipe, memory_take((size_t)pipe->size, sizeof *all->lists,
+                                     &memory)));
+    all->count = pipe->size;
+    all->lists = memory;
+    TRY(tell_sizes(all, own, pipe));
+    return comm_agree(pipe, take_rows(all));
 }
 
 /* Each rank tells the others its list as it is. */
@@ -147,8 +168,7 @@ static status compare_pipe(const struct asked *e)
     status result;
 
     if (pipe == NULL) return OK;
-    TRY_GOTO(done, result,
-             comm_agree(pipe, take_lists(&all, e->list, pipe)));
+    TRY_GOTO(done, result, take_lists(&all, e->list, pipe));
     TRY_GOTO(done, result, tell_lists(&all, e->list, pipe));
     result = lists_verify_pipe(all.lists, all.count);
 done:
