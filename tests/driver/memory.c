@@ -11,7 +11,7 @@
 
 enum { RANGES = 4096 };
 
-/* Memory of a device can be used `shift` behind its addresses. The host is
+/* Memory of a device can be used `shift` beside its addresses. The host is
  * device -1. */
 struct range {
     uintptr_t first;
@@ -142,26 +142,47 @@ EXPORTED CUresult cuMemGetInfo_v2(size_t *unused, size_t *total)
     return CUDA_SUCCESS;
 }
 
+/* Memory that work on what lies at `first` uses: whole multiples of 4 GiB before
+ * it. What a kernel is told has gaps, with what was there before. A gap beside
+ * an integer may look like an address of the device; translating it leaves the
+ * lower half, the integer, as it is. */
+static char *used_for(char *first, size_t bytes)
+{
+    for (uintptr_t i = 1; i < (uintptr_t)first >> 32; i++) {
+        char *at = (char *)((uintptr_t)first - (i << 32));
+        char *found = mmap(at, bytes, PROT_READ | PROT_WRITE,
+                           MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE |
+                               MAP_FIXED_NOREPLACE, -1, 0);
+
+        if (found == at) return at;
+        if (found != MAP_FAILED) munmap(found, bytes);
+    }
+    return NULL;
+}
+
 /* It holds NaN until somebody writes. */
 EXPORTED CUresult cuMemAlloc_v2(CUdeviceptr *out, size_t bytes)
 {
     const size_t page = page_bytes();
     const size_t whole = (bytes + page - 1) / page * page;
-    char *first;
+    char *first, *used = NULL;
 
     if (driver_ready() != CUDA_SUCCESS) return driver_ready();
     if (bytes == 0) return CUDA_ERROR_INVALID_VALUE;
     if (taken[driver_device()] + whole > gpu_bytes())
         return CUDA_ERROR_OUT_OF_MEMORY;
-    first = mmap(NULL, 2 * whole + page, PROT_NONE,
+    first = mmap(NULL, whole, PROT_NONE,
                  MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    if (first == MAP_FAILED ||
-        mprotect(first + whole + page, whole, PROT_READ | PROT_WRITE) != 0)
+    if (first != MAP_FAILED) used = used_for(first, whole);
+    if (used == NULL) {
+        if (first != MAP_FAILED) munmap(first, whole);
         return CUDA_ERROR_OUT_OF_MEMORY;
-    memset(first + whole + page, 0xff, whole);
+    }
+    memset(used, 0xff, whole);
     __atomic_add_fetch(&taken[driver_device()], whole, __ATOMIC_SEQ_CST);
     *out = (CUdeviceptr)(uintptr_t)first;
-    return enlist((struct range){(uintptr_t)first, bytes, whole, whole + page,
+    return enlist((struct range){(uintptr_t)first, bytes, whole,
+                                 (uintptr_t)used - (uintptr_t)first,
                                  driver_device()});
 }
 
@@ -171,7 +192,8 @@ EXPORTED CUresult cuMemFree_v2(CUdeviceptr at)
 
     streams_finish();
     if (!strike((uintptr_t)at, false, &range)) return CUDA_ERROR_INVALID_VALUE;
-    munmap((void *)range.first, range.shift + range.whole);
+    munmap((void *)range.first, range.whole);
+    munmap((void *)(range.first + range.shift), range.whole);
     __atomic_sub_fetch(&taken[range.device], range.whole, __ATOMIC_SEQ_CST);
     return CUDA_SUCCESS;
 }

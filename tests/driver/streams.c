@@ -90,28 +90,35 @@ static CUresult do_work(int device, const struct work *w)
     }
 }
 
-static bool may_begin(CUstream s)
+/* `asks`: it waits for a stream that nobody had asked so far. */
+static bool may_begin(CUstream s, bool *asks)
 {
     struct work *w = s->first;
 
     if (w == NULL || (!early && s->asked <= s->done)) return false;
     if (w->what != WAIT || w->after == NULL || w->after->done >= w->number)
         return true;
-    if (w->after->asked < w->number) w->after->asked = w->number;
+    if (w->after->asked >= w->number) return false;
+    w->after->asked = w->number;
+    *asks = true;
     return false;
 }
 
-/* A stream whose next work may be done; in turns that are drawn. */
+/* A stream whose next work may be done: from a drawn one on, the first. Streams
+ * that were asked for may be before it. */
 static CUstream choose(void)
 {
-    for (int turn = 0; turn < 2 * STREAMS && count > 0; turn++) {
-        CUstream stream;
+    bool asks = true;
 
+    while (asks && count > 0) {
+        asks = false;
         drawn ^= drawn << 13, drawn ^= drawn >> 7, drawn ^= drawn << 17;
-        stream = streams[turn < count ? drawn % (uint64_t)count
-                                      : (uint64_t)(turn % count)];
-        if (may_begin(stream)) return stream;
-        if (turn > 3 * count) break;
+        for (int i = 0; i < count; i++) {
+            CUstream s =
+                streams[(drawn + (uint64_t)i) % (uint64_t)count];
+
+            if (may_begin(s, &asks)) return s;
+        }
     }
     return NULL;
 }
