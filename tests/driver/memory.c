@@ -142,10 +142,10 @@ EXPORTED CUresult cuMemGetInfo_v2(size_t *unused, size_t *total)
     return CUDA_SUCCESS;
 }
 
-/* Memory that work on what lies at `first` uses: whole multiples of 4 GiB before
- * it. What a kernel is told has gaps, with what was there before. A gap beside
- * an integer may look like an address of the device; translating it leaves the
- * lower half, the integer, as it is. */
+/* Memory that work on what lies at `first` uses: whole multiples of 4 GiB
+ * before it. What a kernel is told has gaps, with what was there before. A gap
+ * beside an integer may look like an address of the device; translating it
+ * leaves the lower half, the integer, as it is. */
 static char *used_for(char *first, size_t bytes)
 {
     for (uintptr_t i = 1; i < (uintptr_t)first >> 32; i++) {
