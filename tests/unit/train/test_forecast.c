@@ -206,7 +206,7 @@ TEST(estimates_are_near_the_plan)
                   100 * sum[1] / count[1], 100 * most, far);
     CHECK(count[0] > DRAWS / 8 && count[1] > DRAWS / 5);
     CHECK(sum[0] < 0.02 * count[0] && sum[1] < 0.02 * count[1]);
-    CHECK(most < 0.13 && far <= (count[0] + count[1]) / 40);
+    CHECK(most < 0.13 && far <= (count[0] + count[1]) / 36);
 }
 
 static double off(double estimate, double list)
