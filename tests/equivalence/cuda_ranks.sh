@@ -141,7 +141,7 @@ alike() {
 }
 
 run="--set train.steps=6 --set checkpoint.every=2 --set optimizer.schedule=constant
-    --set validate.every=3 --set data.sequence=24 --set optimizer.warmup=1"
+    --set validate.every=2 --set data.sequence=24 --set optimizer.warmup=1"
 # shellcheck disable=SC2086
 {
 must train config.yaml --run whole $run
