@@ -42,11 +42,10 @@ static status make_lists(struct executor *e)
 static status agree_forward(struct executor *e)
 {
     const struct list_request request = {.pipeline = e->pipeline, .turns = 1};
-    struct step_list list;
-    status result;
+    struct step_list list = {0};
+    status result = team_agree(e->team, list_make(&list, &request));
 
-    TRY(list_make(&list, &request));
-    result = lists_agree(&list, e->pipeline, e->team);
+    if (result == OK) result = lists_agree(&list, e->pipeline, e->team);
     list_free(&list);
     return result;
 }
@@ -63,8 +62,8 @@ status executor_build(struct executor *executor, struct pipeline *pipeline,
                                   .zero = zero, .tail = tail, .follows = -1,
                                   .turns = count_turns(pipeline)};
     TRY(team_agree(team, make_lists(executor)));
-    TRY(team_agree(team, lists_agree(&executor->step, pipeline, team)));
-    TRY(team_agree(team, agree_forward(executor)));
+    TRY(lists_agree(&executor->step, pipeline, team));
+    TRY(agree_forward(executor));
     executor->handle_count =
         executor->step.handles > executor->forward.handles
             ? executor->step.handles : executor->forward.handles;

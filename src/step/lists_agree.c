@@ -26,21 +26,24 @@ static status compare_group(const struct asked *e, struct group *group,
                                      list_channel_hash(e->list, &channel));
 }
 
-/* Every comparison is made, also after one that failed: other ranks of the
- * groups to come wait in them. *first: the first failure, with its sentence. */
+/* Every comparison is made, also after one that found a difference: other ranks
+ * of the groups to come wait in them. *first: the first, with its sentence. */
 struct comparison {
     status first;
     char sentence[COMM_REASON_BYTES];
 };
 
-static void keep_first(struct comparison *c, status result)
+/* Other failures are this rank's own: it is no longer in step with the others,
+ * so it makes no other call. */
+static status keep_first(struct comparison *c, status result)
 {
-    if (result == OK) return;
+    if (result != ERR_CONFIG && result != ERR_VERIFY) return result;
     if (c->first == OK) {
         c->first = result;
         snprintf(c->sentence, sizeof c->sentence, "%s", status_message());
     }
     status_clear();
+    return OK;
 }
 
 /* Ranks that divide the parameters of a class, and those with copies. */
@@ -55,7 +58,7 @@ static status compare_class(const struct asked *e, axis_set axes,
 
 /* Each set of axes once, in the same order on all ranks: any one may belong to
  * a class of several stages. */
-static void compare_classes(const struct asked *e, struct comparison *c)
+static status compare_classes(const struct asked *e, struct comparison *c)
 {
     bool divided[AXES_BATCH + 1] = {false}, copied[AXES_BATCH + 1] = {false};
 
@@ -68,20 +71,24 @@ static void compare_classes(const struct asked *e, struct comparison *c)
         }
     }
     for (axis_set axes = 1; axes <= AXES_BATCH; axes++) {
-        if (divided[axes]) keep_first(c, compare_class(e, axes, LANE_SHARD));
-        if (copied[axes]) keep_first(c, compare_class(e, axes, LANE_COPIES));
+        if (divided[axes])
+            TRY(keep_first(c, compare_class(e, axes, LANE_SHARD)));
+        if (copied[axes])
+            TRY(keep_first(c, compare_class(e, axes, LANE_COPIES)));
     }
+    return OK;
 }
 
-static void compare_copies(const struct asked *e, struct comparison *c)
+static status compare_copies(const struct asked *e, struct comparison *c)
 {
     for (int number = 0; number < e->pipeline->schedule.stages; number++)
         for (int i = 0; i < e->pipeline->count; i++)
             if (e->pipeline->chunks[i].number == number)
-                keep_first(c, compare_group(e, team_copies(e->team, i),
-                                            (struct list_channel){
-                                                .lane = LANE_PEER,
-                                                .stage = number}));
+                TRY(keep_first(c, compare_group(e, team_copies(e->team, i),
+                                                (struct list_channel){
+                                                    .lane = LANE_PEER,
+                                                    .stage = number})));
+    return OK;
 }
 
 /* ---- the pipe ---- */
@@ -178,6 +185,11 @@ done:
     return result;
 }
 
+static status found(const struct comparison *c)
+{
+    FAIL(c->first, "%s", c->sentence);
+}
+
 status lists_agree(const struct step_list *list,
                    const struct pipeline *pipeline, struct team *team)
 {
@@ -192,16 +204,16 @@ status lists_agree(const struct step_list *list,
         {team_group(team, TEAM_STAGE), LANE_MATRICES}};
     struct comparison c = {.first = OK};
 
-    compare_classes(&asked, &c);
+    TRY(compare_classes(&asked, &c));
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
-        keep_first(&c, compare_group(&asked, rows[i].group,
+        TRY(keep_first(&c, compare_group(&asked, rows[i].group,
+                                         (struct list_channel){
+                                             .lane = rows[i].lane,
+                                             .stage = -1})));
+    TRY(compare_copies(&asked, &c));
+    TRY(keep_first(&c, compare_group(&asked, team->world,
                                      (struct list_channel){
-                                         .lane = rows[i].lane, .stage = -1}));
-    compare_copies(&asked, &c);
-    keep_first(&c, compare_group(&asked, team->world,
-                                 (struct list_channel){.lane = LANE_WORLD,
-                                                       .stage = -1}));
-    keep_first(&c, compare_pipe(&asked));
-    if (c.first != OK) FAIL(c.first, "%s", c.sentence);
-    return OK;
+                                         .lane = LANE_WORLD, .stage = -1})));
+    TRY(keep_first(&c, compare_pipe(&asked)));
+    return team_agree(team, c.first == OK ? OK : found(&c));
 }

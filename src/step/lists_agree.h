@@ -14,9 +14,9 @@
 
 /* Collective over the world. ERR_CONFIG: the ranks of a group make other calls
  * or make them in another order; ERR_VERIFY: a message of the pipe has no other
- * side, or a rank would wait forever. A rank may fail alone: team_agree tells
- * the others. All comparisons are made in any case, because others wait in
- * them. */
+ * side, or a rank would wait forever: on all ranks. All comparisons are made
+ * then, because others wait in them. A rank that fails by itself (ERR_MEMORY)
+ * returns at once, and the others notice that it leaves. */
 status lists_agree(const struct step_list *list,
                    const struct pipeline *pipeline, struct team *team);
 

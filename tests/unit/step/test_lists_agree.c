@@ -61,7 +61,7 @@ static status compare(struct tried *t, struct pipeline *pipeline,
     result = team_rank(team) == team_size(team) - 1 &&
              t->change != CHANGE_NONE ? change_list(t, &list) : OK;
     if (result == OK)
-        result = team_agree(team, lists_agree(&list, pipeline, team));
+        result = lists_agree(&list, pipeline, team);
     list_free(&list);
     return result;
 }
