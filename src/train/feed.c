@@ -183,6 +183,21 @@ status feed_check(const struct setup *setup,
     return result;
 }
 
+/* Too little may be held out to measure anything: then nobody validates. Each
+ * other failure is one of this rank alone, and ends the run. */
+static status load_held(struct feed_source *source,
+                        struct loader_request request)
+{
+    status result;
+
+    request.share = SHARE_VALID;
+    result = feed_load(&source->valid, &request);
+    if (result != ERR_CONFIG) return result;
+    status_clear();
+    loader_close(&source->valid);
+    return OK;
+}
+
 static status open_source(struct feed *feed, int index)
 {
     const struct options *o = &feed->setup->set->values;
@@ -206,16 +221,10 @@ static status open_source(struct feed *feed, int index)
     request.progress = progress_show;
     request.argument = &feed->packing;
     progress_begin(&feed->packing, stderr, "pack", "thousand documents", 1e3);
-    if (held) { /* too little may be held out to measure anything */
-        request.share = SHARE_VALID;
-        if (feed_load(&source->valid, &request) != OK) {
-            status_clear();
-            loader_close(&source->valid);
-        }
-        request.share = SHARE_TRAIN;
-    }
+    result = held ? load_held(source, request) : OK;
+    if (held) request.share = SHARE_TRAIN;
     request.shuffled = true;
-    result = feed_load(&source->train, &request);
+    if (result == OK) result = feed_load(&source->train, &request);
     progress_end(&feed->packing);
     TRY(result);
     feed->samples += source->train.samples;
