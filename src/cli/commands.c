@@ -48,7 +48,7 @@
      "that `lockstep machines` prints; corrections may follow: "              \
      "h100,gemm=0.72", false}
 #define FLAG_NODES                                                           \
-    {"nodes", "M", "number of nodes (as many as the ranks need, or 1)", false}
+    {"nodes", "M", "number of nodes (as many as the ranks need)", false}
 #define FLAG_FOREIGN                                                         \
     {"foreign", NULL, "takes a profile of another machine", false}
 #define FLAG_AS                                                              \
