@@ -106,16 +106,18 @@ static int at_least_one(int value)
     return value > 0 ? value : 1;
 }
 
+#define CASE_MODEL(is_tied)                                                 \
+    {.kind = &model_llama, .vocab = 96, .layers = CASE_BLOCKS, .heads = 4,  \
+     .kv_heads = 2, .head_width = 8, .width = 32, .feed_forward = 40,       \
+     .context = CASE_LENGTH, .rope_base = 10000, .norm_epsilon = 1e-5,      \
+     .init_std = 0.02, .tied = (is_tied)}
+
+/* Constant: threads of several ranks read it. */
 static const struct model *case_model(bool tied)
 {
-    static struct model models[2];
+    static const struct model models[2] = {CASE_MODEL(false),
+                                           CASE_MODEL(true)};
 
-    for (int i = 0; i < 2; i++)
-        models[i] = (struct model){
-            .kind = &model_llama, .vocab = 96, .layers = CASE_BLOCKS,
-            .heads = 4, .kv_heads = 2, .head_width = 8, .width = 32,
-            .feed_forward = 40, .context = CASE_LENGTH, .rope_base = 10000,
-            .norm_epsilon = 1e-5, .init_std = 0.02, .tied = i == 1};
     return &models[tied];
 }
 
