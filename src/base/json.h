@@ -76,6 +76,10 @@ status json_get_string(const struct json *object, const char *source,
 status json_get_string_or(const struct json *object, const char *source,
                           const char *key, const char *other,
                           const char **out);
+/* ERR_FORMAT: the object has a key that is none of keys [count], which the
+ * sentence lists. A misspelt key would change nothing in silence. */
+status json_only_keys(const struct json *object, const char *source,
+                      const char *const *keys, int count);
 
 /* Writer: commas and escapes are its business. `indent` spaces per level, 0
  * for one line. Errors stay in the writer and come out of json_write_end. */

@@ -263,3 +263,25 @@ status json_get_string_or(const struct json *object, const char *source,
     if (value != NULL) TRY(as_string(value, source, key, out));
     return OK;
 }
+
+status json_only_keys(const struct json *object, const char *source,
+                      const char *const *keys, int count)
+{
+    for (int i = 0; i < object->count; i++) {
+        const char *found = object->items[2 * i].string;
+        char all[256] = "";
+        bool known = false;
+
+        for (int k = 0; k < count; k++) {
+            const size_t length = strlen(all);
+
+            known |= strcmp(found, keys[k]) == 0;
+            snprintf(all + length, sizeof all - length, "%s%s",
+                     k == 0 ? "" : k == count - 1 ? " or " : ", ", keys[k]);
+        }
+        if (!known)
+            FAIL(ERR_FORMAT, "%s: unknown key %s; expected %s", source, found,
+                 all);
+    }
+    return OK;
+}

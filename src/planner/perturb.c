@@ -9,29 +9,6 @@ enum { FILE_BYTES = 1 << 22, RANKS_LISTED = 1 << 16 };
 
 /* ---- the file ---- */
 
-/* No other keys than those: a misspelt one would change nothing. */
-static status only_keys(const struct json *object, const char *path,
-                        const char *const *keys, int count)
-{
-    for (int i = 0; i < object->count; i++) {
-        const char *found = object->items[2 * i].string;
-        char all[96] = "";
-        bool known = false;
-
-        for (int k = 0; k < count; k++) {
-            const size_t length = strlen(all);
-
-            known |= strcmp(found, keys[k]) == 0;
-            snprintf(all + length, sizeof all - length, "%s%s",
-                     k == 0 ? "" : k == count - 1 ? " or " : ", ", keys[k]);
-        }
-        if (!known)
-            FAIL(ERR_FORMAT, "%s: unknown key %s; expected %s", path, found,
-                 all);
-    }
-    return OK;
-}
-
 static status read_rank(const struct json *row, const char *path, int ranks,
                         struct slow_rank *out)
 {
@@ -41,7 +18,7 @@ static status read_rank(const struct json *row, const char *path, int ranks,
     if (row->kind != JSON_OBJECT || json_get(row, "rank") == NULL)
         FAIL(ERR_FORMAT, "%s: an entry names no rank; expected {\"rank\": R, "
                          "\"factor\": X}", path);
-    TRY(only_keys(row, path, keys, 2));
+    TRY(json_only_keys(row, path, keys, 2));
     TRY(json_get_integer(row, path, "rank", &rank));
     TRY(json_get_real(row, path, "factor", &out->factor));
     if (rank < 0 || rank >= ranks)
@@ -113,7 +90,7 @@ static status read_failures(const struct json *root, const char *path,
     if (row == NULL) return OK;
     if (row->kind != JSON_OBJECT)
         FAIL(ERR_FORMAT, "%s: failures: expected an object", path);
-    TRY(only_keys(row, path, keys, 4));
+    TRY(json_only_keys(row, path, keys, 4));
     for (int i = 0; i < 4; i++) {
         TRY(json_get_real_or(row, path, fields[i].key, 0, fields[i].value));
         if (*fields[i].value < 0)
@@ -136,7 +113,7 @@ static status read_all(struct perturb *p, const char *path, int ranks,
     TRY(json_read_file(&root, arena, path, FILE_BYTES));
     if (root->kind != JSON_OBJECT)
         FAIL(ERR_FORMAT, "%s: expected an object", path);
-    TRY(only_keys(root, path, keys, 4));
+    TRY(json_only_keys(root, path, keys, 4));
     TRY(read_ranks(root, path, "slow", ranks, p));
     TRY(read_ranks(root, path, "links", ranks, p));
     TRY(read_failures(root, path, &p->failures));

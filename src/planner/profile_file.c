@@ -92,26 +92,6 @@ static status read_lines(struct machine *machine, const char *path,
 
 /* ---- JSON ---- */
 
-/* A misspelt key would silently leave its part to the preset. */
-static status known_keys(const struct json *root, const char *path)
-{
-    static const char *const keys[] = {
-        "version", "name", "key", "from", "constants", "sentinel", "products",
-        "works", "collectives"};
-
-    for (int i = 0; i < root->count; i++) {
-        const char *found = root->items[2 * i].string;
-        bool known = false;
-
-        for (int k = 0; k < (int)(sizeof keys / sizeof *keys); k++)
-            known |= strcmp(found, keys[k]) == 0;
-        if (!known)
-            FAIL(ERR_FORMAT, "%s: unknown key %s; docs/planner.md has those of "
-                             "a profile", path, found);
-    }
-    return OK;
-}
-
 static status read_constants(struct machine *machine, const char *path,
                              const struct json *all)
 {
@@ -328,6 +308,9 @@ static status read_tables(struct machine *machine, const char *path,
 static status read_json(struct machine *machine, const char *path,
                         const struct text *text, struct arena *arena)
 {
+    static const char *const keys[] = {
+        "version", "name", "key", "from", "constants", "sentinel", "products",
+        "works", "collectives"};
     const struct json *root, *constants, *sentinel;
     const char *from = NULL, *name = NULL, *key = NULL;
     int64_t version = 0;
@@ -339,7 +322,7 @@ static status read_json(struct machine *machine, const char *path,
     if (version != PROFILE_VERSION)
         FAIL(ERR_FORMAT, "%s: version is %lld; this program reads %d", path,
              (long long)version, PROFILE_VERSION);
-    TRY(known_keys(root, path));
+    TRY(json_only_keys(root, path, keys, (int)(sizeof keys / sizeof *keys)));
     TRY(json_get_string_or(root, path, "from", "cpu", &from));
     TRY(json_get_string_or(root, path, "name", "", &name));
     TRY(json_get_string_or(root, path, "key", "", &key));
