@@ -89,12 +89,17 @@ static bool more_pipe(struct layout *l, const struct shape *shape)
     return from_data(l, &l->pipe);
 }
 
+static bool put_away(struct layout *l, unsigned what)
+{
+    if (l->offload & what) return false;
+    l->offload |= what;
+    return true;
+}
+
 static bool states_away(struct layout *l, const struct shape *shape)
 {
     (void)shape;
-    if (l->offload & OFFLOAD_STATES) return false;
-    l->offload |= OFFLOAD_STATES;
-    return true;
+    return put_away(l, OFFLOAD_STATES);
 }
 
 static bool states_on_disk(struct layout *l, const struct shape *shape)
@@ -107,17 +112,13 @@ static bool states_on_disk(struct layout *l, const struct shape *shape)
 static bool weights_away(struct layout *l, const struct shape *shape)
 {
     (void)shape;
-    if (l->offload & OFFLOAD_WEIGHTS) return false;
-    l->offload |= OFFLOAD_WEIGHTS;
-    return true;
+    return put_away(l, OFFLOAD_WEIGHTS);
 }
 
 static bool activations_away(struct layout *l, const struct shape *shape)
 {
     (void)shape;
-    if (l->offload & OFFLOAD_ACTIVATIONS) return false;
-    l->offload |= OFFLOAD_ACTIVATIONS;
-    return true;
+    return put_away(l, OFFLOAD_ACTIVATIONS);
 }
 
 static const struct change changes[] = {
