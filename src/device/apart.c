@@ -78,11 +78,9 @@ void device_give(struct device *device, void *memory)
 
 void device_join(struct device *device, const struct stream *stream)
 {
-    struct threads *threads;
-
     if (device == NULL) return;
-    threads = device->near.threads;
-    struct device *gpu = device->near.gpu;
+    struct threads *const threads = device->near.threads;
+    struct device *const gpu = device->near.gpu;
 
     device->near = *stream;
     device->near.threads = threads;

@@ -321,28 +321,29 @@ static status cuda_read(struct device *device, void *to, const void *from,
 
 /* ---- messages ---- */
 
-static status cuda_fetch(struct device *device,
-                         const struct device_seen_rows *rows)
+static status bring(struct device *device, const struct device_seen_rows *rows,
+                    enum gpu_way way)
 {
     const struct cuda *c = of(device);
     const struct device_rows seen = {rows->seen, rows->apart};
     const struct device_rows there = {rows->there, rows->apart};
+    const bool up = way == GPU_TO_DEVICE;
 
     TRY(said(c, c->plugin->copy(c->gpu, GPU_MESSAGES, &(struct gpu_copy){
-        GPU_TO_HOST, seen, there, rows->rows, rows->row})));
+        way, up ? there : seen, up ? seen : there, rows->rows, rows->row})));
     return said(c, c->plugin->finish(c->gpu, GPU_MESSAGES));
+}
+
+static status cuda_fetch(struct device *device,
+                         const struct device_seen_rows *rows)
+{
+    return bring(device, rows, GPU_TO_HOST);
 }
 
 static status cuda_store(struct device *device,
                          const struct device_seen_rows *rows)
 {
-    const struct cuda *c = of(device);
-    const struct device_rows seen = {rows->seen, rows->apart};
-    const struct device_rows there = {rows->there, rows->apart};
-
-    TRY(said(c, c->plugin->copy(c->gpu, GPU_MESSAGES, &(struct gpu_copy){
-        GPU_TO_DEVICE, there, seen, rows->rows, rows->row})));
-    return said(c, c->plugin->finish(c->gpu, GPU_MESSAGES));
+    return bring(device, rows, GPU_TO_DEVICE);
 }
 
 /* ---- memory ---- */
