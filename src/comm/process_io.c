@@ -14,7 +14,9 @@ static void wake(struct process_world *world)
 {
     const char byte = 0;
 
-    if (world->runs && write(world->wake[1], &byte, 1) < 0) return;
+    if (!world->runs) return;
+    /* A full pipe wakes the thread as well; a signal must not cost a byte. */
+    while (write(world->wake[1], &byte, 1) < 0 && errno == EINTR) continue;
 }
 
 void process_lose(struct process_world *world, struct link *link)
