@@ -477,14 +477,12 @@ status prometheus_open(struct prometheus **out, const char *address,
 
 void prometheus_close(struct prometheus *p)
 {
-    const char byte = 0;
-
     if (p == NULL) return;
-    if (p->running && write(p->wake[1], &byte, 1) == 1)
-        pthread_join(p->thread, NULL);
+    /* The thread sees that this end of the pipe is closed, and ends. */
+    if (p->wake[1] >= 0) close(p->wake[1]);
+    if (p->running) pthread_join(p->thread, NULL);
     for (int i = 0; i < CLIENTS_MAX; i++) drop(&p->clients[i]);
-    for (int i = 0; i < 2; i++)
-        if (p->wake[i] >= 0) close(p->wake[i]);
+    if (p->wake[0] >= 0) close(p->wake[0]);
     if (p->listener >= 0) close(p->listener);
     pthread_mutex_destroy(&p->lock);
     memory_free(p);
