@@ -4,7 +4,8 @@
  *   TEST(sums_are_exact) { EQUAL_INT(1 + 1, 2); }
  *   TEST_MAIN(sums_are_exact, ...)
  *
- * A test that ends with memory of an arena or memory_take out fails. */
+ * A test that ends with memory of an arena or memory_take out fails. Of the
+ * names those run that TEST_ONLY in the environment matches (*, ?). */
 #ifndef LOCKSTEP_TESTS_TEST_H
 #define LOCKSTEP_TESTS_TEST_H
 
@@ -132,6 +133,7 @@ static inline int test_main_(const CMUnitTestFunction *functions,
         tests[i].setup_func = test_begin_;
         tests[i].teardown_func = test_end_;
     }
+    cmocka_set_test_filter(getenv("TEST_ONLY"));
     return _cmocka_run_group_tests(program, tests, count, NULL, NULL);
 }
 

@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 #include "kernels/cpu/scratch.h"
+#include "kernels/cuda/launch.h"
 #include "kernels/narrow_product.h"
 #include "kernels/kernels.h"
 
@@ -108,10 +109,6 @@ static const struct kernels cpu_neon = {
     .backend = "cpu neon", .dtype = DTYPE_F32, KERNELS_CPU_ROWS(FILL_NEON)};
 #endif
 
-/* Only where it is linked. */
-extern const struct kernels kernels_emulated __attribute__((weak));
-extern const struct kernels kernels_emulated_narrow __attribute__((weak));
-
 static const struct backend backends[ISA_COUNT] = {
 #ifdef HAVE_ISA_plain
     [ISA_PLAIN] = {BACKEND(plain)},
@@ -126,7 +123,7 @@ static const struct backend backends[ISA_COUNT] = {
     [ISA_NEON] = {BACKEND(neon)},
 #endif
 #ifdef HAVE_ISA_plain
-    [ISA_EMULATED] = {.table = &kernels_emulated, BACKEND_BESIDE(plain)},
+    [ISA_EMULATED] = {BACKEND_BESIDE(plain)}, /* rows: kernels_cuda */
 #endif
     [ISA_AUTO] = {.table = NULL},
 };
@@ -143,7 +140,6 @@ static bool isa_runs(enum isa isa)
 {
     switch (isa) {
     case ISA_PLAIN: return true;
-    case ISA_EMULATED: return true;
 #if defined(__x86_64__)
     case ISA_AVX2:
         return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
@@ -162,6 +158,7 @@ static bool isa_runs(enum isa isa)
 
 static bool isa_works(enum isa isa)
 {
+    if (isa == ISA_EMULATED) return cuda_emulator != NULL;
     return isa >= 0 && isa < ISA_COUNT && backends[isa].table != NULL &&
            isa_runs(isa);
 }
@@ -225,13 +222,27 @@ static void kernels_narrow(struct kernels *table, enum dtype dtype,
     table->experts_gradient = experts->gradient;
 }
 
+/* Rows that the device cuda does not have are plain's. */
+static void emulated_table(struct kernels *out, enum dtype dtype,
+                           enum product product)
+{
+    struct kernels plain = *backends[ISA_PLAIN].table;
+
+    *out = (struct kernels){.dtype = dtype, .product = product};
+    (void)kernels_cuda(out);
+    out->backend = "cuda emulated";
+    if (dtype_is_narrow(dtype))
+        kernels_narrow(&plain, dtype, ISA_PLAIN, product);
+    kernels_complete(out, &plain);
+    kernels_complete(out, &kernels_reference_f32);
+}
+
 static struct strips kernels_strips(const struct kernels *table, enum isa isa)
 {
     const struct narrow_rows *of = &backends[isa].narrow;
     struct strips strips = {.rows = *of->strip_rows, .grain = 1,
                             .turn = of->strips_turn};
 
-    if (isa == ISA_EMULATED) return (struct strips){0};
     if (table->dtype == DTYPE_BF16)
         strips.grain = table->product == PRODUCT_TILES ? PRODUCT_BLOCK : 2;
     return table->dtype == DTYPE_F16 ? (struct strips){0} : strips;
@@ -268,11 +279,11 @@ status kernels_get_product(struct kernels *out, enum dtype dtype, enum isa isa,
              "this machine or build cannot run the instruction set %s; it "
              "has:%s", isa_name(isa), have);
     }
-    *out = *backends[isa].table;
-    if (isa == ISA_EMULATED && dtype_is_narrow(dtype)) { /* the others: plain */
-        *out = kernels_emulated_narrow;
-        kernels_complete(out, backends[ISA_PLAIN].table);
+    if (isa == ISA_EMULATED) {
+        emulated_table(out, dtype, product);
+        return OK;
     }
+    *out = *backends[isa].table;
     kernels_complete(out, &kernels_reference_f32);
     if (dtype_is_narrow(dtype)) kernels_narrow(out, dtype, isa, product);
     out->strips = kernels_strips(out, isa);

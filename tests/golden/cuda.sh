@@ -90,10 +90,10 @@ answers "that is old" "the driver is too old: it has no cuDriverGetVersion"
 fma=$(grep -qsw fma /proc/cpuinfo && echo -mfma)
 flags="-std=gnu11 -O2 -ffp-contract=off -fno-math-errno -fno-trapping-math
     -fopenmp-simd -fno-strict-aliasing -pthread -D_GNU_SOURCE -fPIE $fma"
-# mistake NAME KERNELS FILE FROM TO TEST: FROM becomes TO in a file of one of
-# the .cu files
+# mistake NAME KERNELS FILE FROM TO TEST [ONLY]: FROM becomes TO in a file of one
+# of the .cu files; ONLY: of the test's functions those that match
 mistake() {
-    local name=$1 of=$2 file=$3 from=$4 to=$5 test=$6 objects
+    local name=$1 of=$2 file=$3 from=$4 to=$5 test=$6 only=${7:-*} objects
     rm -rf "$room/src" && mkdir -p "$room/src/kernels"
     cp -r "$kernels" "$room/src/kernels/cuda"
     FROM=$from TO=$to perl -0pi -e 's/\Q$ENV{FROM}\E/$ENV{TO}/' \
@@ -110,7 +110,7 @@ mistake() {
             "$room/mistake.o" $objects "$BUILD/liblockstep.a" -o "$room/test" \
             -lcmocka -lyaml -lutf8proc -lpcre2-8 -lz -lzstd -ldl -lm; then
         bad "mistake: $name" "does not compile"
-    elif timeout 100 "$room/test" 2>&1 | grep -qEm1 \
+    elif TEST_ONLY=$only timeout 100 "$room/test" 2>&1 | grep -qEm1 \
         -e 'cuda emulated' -e 'isa emulated' -e '[0-9] emulated: ' \
         -e 'the same barrier' -e '(product|gradient|sums|y) [0-9] differs' \
         -e '\[  (ERROR|FAILED) '; then
@@ -163,16 +163,23 @@ mistake "queries of another granule in a chain" attention_backward \
     attention_backward.cu 'waiting_push(&tree[0], g,' \
     'waiting_push(&tree[0], g ^ 1,' test_attention
 mistake "another expert's matrix" experts experts.cu \
-    'p.b.data += of.number * call->b_stride;' '' test_experts
+    'of.number * call->b_stride' '0' test_experts
 mistake "tokens of other segments in a leaf" experts product.h \
     'segment = expert_segment(of->groups, of->number, &segment);' '' \
     test_experts
 mistake "the higher one of equal experts" router router.cu \
     'at < b_at' 'at > b_at' test_router
 mistake "numbers of float16 that are read as bfloat16" elementwise \
-    elementwise.cu 'element_get(view.data, view.dtype,' \
+    words.h 'element_get(view.data, view.dtype,' \
     'element_get(view.data, view.dtype > 0 ? DTYPE_BF16 : view.dtype,' \
-    test_kernels
+    test_kernels "*of_float16*"
+mistake "weights of float16 that are read as bfloat16" norm norm.cu \
+    'n->x.dtype, i)' 'n->x.dtype > 0 ? DTYPE_BF16 : n->x.dtype, i)' \
+    test_kernels "*of_float16*"
+mistake "a gradient of 16 bits over what others have not read" loss loss.cu \
+    'if (p->dtype != DTYPE_F32) BARRIER;' '' test_kernels "*bfloat16*"
+mistake "rows of 16 bits that are not rounded after their gate" experts \
+    product.h 'entries[g]], dtype)' 'entries[g]], DTYPE_F32)' test_experts
 mistake "a region's peak that is read before all have raised it" codes codes.cu \
     'half > 0; half /= 2) {
         BARRIER;' 'half > 0; half /= 2) {' test_codes

@@ -118,6 +118,8 @@ status cuda_attention_delta(struct stream *stream, const struct attention *p)
     const struct attention_delta_call call = {*p};
     const int64_t rows = p->sequences * p->queries * p->heads;
 
+    CHECK(dtype_real(p->out.dtype) == DTYPE_F32);
+    CHECK(p->dout.dtype == p->out.dtype && p->delta.dtype == DTYPE_F32);
     LAUNCH(stream, attention_delta, blocks_of(rows * LANES),
            &call);
     return OK;
@@ -143,6 +145,8 @@ status cuda_attention_finish(struct stream *stream, struct tensor out,
     const struct attention_finish_call call = {
         out, lse, *root, out.shape[0], out.shape[1], out.shape[2]};
 
+    CHECK(dtype_real(out.dtype) == DTYPE_F32 && lse.dtype == DTYPE_F32);
+    CHECK(root->values.dtype == DTYPE_F32);
     LAUNCH(stream, attention_finish,
            blocks_of(call.rows * call.heads), &call);
     return OK;
@@ -154,7 +158,8 @@ status cuda_attention_heads(struct stream *stream, struct tensor out,
     const struct attention_heads_call call = {out, in, leaves};
 
     CHECK(in.shape[1] % out.shape[1] == 0 && in.shape[1] % leaves == 0);
-    CHECK(out.dtype == DTYPE_F32 && in.dtype == DTYPE_F32);
+    CHECK(dtype_real(out.dtype) == DTYPE_F32);
+    CHECK(dtype_real(in.dtype) == DTYPE_F32);
     CHECK(leaves >= 1 && leaves <= LEAVES_MAX);
     LAUNCH(stream, attention_heads,
            blocks_of(out.shape[0] * out.shape[1] * out.shape[2]), &call);

@@ -210,9 +210,10 @@ DEVICE void root_store(const struct attention *p, int64_t row, int head, int i,
         const float value = root->values.at[i][j];
 
         if (e < p->head_width)
-            ((float *)p->out.data)[row * p->out.stride[0] +
-                                   head * p->out.stride[1] + e] =
-                p->denominator.data ? value : sum == 0 ? 0.0f : value * factor;
+            element_set(p->out.data, p->out.dtype,
+                        row * p->out.stride[0] + head * p->out.stride[1] + e,
+                        p->denominator.data ? value
+                        : sum == 0          ? 0.0f : value * factor);
     }
 }
 
@@ -326,11 +327,12 @@ CUDA_KERNEL(attention_finish)
     const float *from = (const float *)p->root.values.data +
                         row * p->root.values.stride[0] +
                         head * p->root.values.stride[1];
-    float *out = (float *)p->out.data + row * p->out.stride[0] +
-                 head * p->out.stride[1];
+    const int64_t first =
+        row * p->out.stride[0] + head * p->out.stride[1];
 
     for (int e = 0; e < p->width; e++)
-        out[e] = sum == 0 ? 0.0f : from[e] * factor;
+        element_set(p->out.data, p->out.dtype, first + e,
+                    sum == 0 ? 0.0f : from[e] * factor);
     *number_of(&p->lse, row, head) =
         sum == 0 ? -__builtin_inff()
                  : *number_of(&p->root.maximum, row, head) + log_f32(sum);

@@ -51,10 +51,11 @@ DEVICE int tile_column(int rows) { return THREAD % tile_side(rows); }
 DEVICE int tile_each(int rows) { return rows / 8; }
 
 /* Rows of one head; those from `first` to `end` are there. Row `first` lies at
- * data. */
+ * element `at`. */
 struct head_rows {
-    const float *data;
-    int64_t stride;
+    const void *data;
+    enum dtype dtype;
+    int64_t at, stride;
     int first, end;
 };
 
@@ -62,7 +63,7 @@ DEVICE struct head_rows head_rows_of(const struct tensor *t, int64_t row,
                                      int head, int first, int end)
 {
     const struct head_rows rows = {
-        (const float *)t->data + row * t->stride[0] + head * t->stride[1],
+        t->data, t->dtype, row * t->stride[0] + head * t->stride[1],
         t->stride[0], first, end};
 
     return rows;
@@ -71,7 +72,9 @@ DEVICE struct head_rows head_rows_of(const struct tensor *t, int64_t row,
 DEVICE float head_get(const struct head_rows *x, int row, int e)
 {
     return row < x->first || row >= x->end
-               ? 0.0f : x->data[(row - x->first) * x->stride + e];
+               ? 0.0f
+               : element_get(x->data, x->dtype,
+                             x->at + (row - x->first) * x->stride + e);
 }
 
 /* out = rows times others, one chain over the width each. */
@@ -164,8 +167,9 @@ DEVICE void tile_store(const struct tensor *t, int64_t first, int64_t count,
         const int e = column + j * tile_side(rows);
 
         if (row + i < count && e < t->shape[2])
-            ((float *)t->data)[(first + row + i) * t->stride[0] +
-                               head * t->stride[1] + e] = value->at[i][j];
+            element_set(t->data, t->dtype,
+                        (first + row + i) * t->stride[0] +
+                            head * t->stride[1] + e, value->at[i][j]);
     }
 }
 

@@ -313,14 +313,15 @@ CUDA_KERNEL(attention_heads)
 
     if (row >= p->out.shape[0]) return;
     for (int head = kv * group; head < end; head++) {
-        const float one = ((const float *)p->in.data)
-            [row * p->in.stride[0] + head * p->in.stride[1] + e];
+        const float one =
+            element_get(p->in.data, p->in.dtype,
+                        row * p->in.stride[0] + head * p->in.stride[1] + e);
 
         sum = head == kv * group || head % per_leaf == 0 ? one : sum + one;
         if (head == end - 1 || (head + 1) % per_leaf == 0)
             number_push(&tree, head / per_leaf, sum, true);
     }
     number_root(&tree, &root, &there);
-    ((float *)p->out.data)[row * p->out.stride[0] +
-                           kv * p->out.stride[1] + e] = root;
+    element_set(p->out.data, p->out.dtype,
+                row * p->out.stride[0] + kv * p->out.stride[1] + e, root);
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* calls.h - the calls of kernels of CUDA. All numbers are float32, but for
- * operands that are tensors: those may be bfloat16. */
+ * operands that are views or tensors, or have a type: those may be narrow. */
 #ifndef LOCKSTEP_KERNELS_CUDA_CALLS_H
 #define LOCKSTEP_KERNELS_CUDA_CALLS_H
 
@@ -71,7 +71,8 @@ struct update_elements_call {
 };
 
 struct rope_call {
-    float *x; /* [tokens, heads, width] */
+    void *x; /* [tokens, heads, width] */
+    enum dtype dtype; /* of x */
     int64_t tokens, heads, token_stride, head_stride;
     const int32_t *positions;
     const float *table;
@@ -82,8 +83,8 @@ struct rope_call {
 /* The rows of a norm, 16 of them in a block. stats: of RMSNorm [tokens], of
  * LayerNorm [tokens, 2]. */
 struct norm_call {
-    struct view to, x, dy; /* to: y, or dx */
-    const float *weight, *bias;
+    struct view to, x, dy; /* to: y, or dx; all are of x's type */
+    const void *weight, *bias; /* so are these */
     float *stats;
     float epsilon;
     bool adds;
@@ -164,6 +165,7 @@ struct loss_numbers {
     double z_loss;
     enum loss_phase phase;
     float *maximum, *target, *sum;
+    enum dtype dtype; /* of the gradient */
 };
 struct cross_entropy_call { struct loss_numbers loss; };
 
@@ -171,7 +173,8 @@ struct cross_entropy_call { struct loss_numbers loss; };
  * inner * `inner`]. summed: the outer index counts elements of the sum.
  * of_rows: an index is that of an expert's rows, as in struct expert_rows. */
 struct product_operand {
-    const float *data;
+    const void *data;
+    enum dtype dtype;
     int64_t outer, inner;
     bool summed, of_rows, gathered;
     const float *scales; /* NULL: none */

@@ -36,16 +36,10 @@ static status elementwise(struct stream *stream, struct elementwise_call *call)
     return OK;
 }
 
-static struct view real_of(struct tensor tensor)
-{
-    CHECK(dtype_real(tensor.dtype) == DTYPE_F32);
-    return view_any(tensor);
-}
-
 /* One half of the columns: 0 the gate, 1 the other. */
 static struct view half_of(struct tensor tensor, int which)
 {
-    struct view view = real_of(tensor);
+    struct view view = view_real(tensor);
 
     CHECK(view.width % 2 == 0);
     view.width /= 2;
@@ -57,7 +51,8 @@ status cuda_add(struct stream *stream, struct tensor y, struct tensor a,
                 struct tensor b)
 {
     struct elementwise_call call = {
-        .op = OP_ADD, .to = {real_of(y)}, .from = {real_of(a), real_of(b)}};
+        .op = OP_ADD, .to = {view_real(y)},
+        .from = {view_real(a), view_real(b)}};
 
     return elementwise(stream, &call);
 }
@@ -65,8 +60,8 @@ status cuda_add(struct stream *stream, struct tensor y, struct tensor a,
 status cuda_scale(struct stream *stream, struct tensor y, struct tensor x,
                   double factor)
 {
-    struct elementwise_call call = {.op = OP_SCALE, .to = {real_of(y)},
-                                    .from = {real_of(x)},
+    struct elementwise_call call = {.op = OP_SCALE, .to = {view_real(y)},
+                                    .from = {view_real(x)},
                                     .constant = {(float)factor}};
 
     return elementwise(stream, &call);
@@ -76,7 +71,8 @@ status cuda_activation_forward(struct stream *stream, struct tensor y,
                                struct tensor x, enum activation activation)
 {
     struct elementwise_call call = {.op = OP_FORWARD, .activation = activation,
-                                    .to = {real_of(y)}, .from = {real_of(x)}};
+                                    .to = {view_real(y)},
+                                    .from = {view_real(x)}};
 
     return elementwise(stream, &call);
 }
@@ -86,8 +82,8 @@ status cuda_activation_backward(struct stream *stream, struct tensor dx,
                                 enum activation activation)
 {
     struct elementwise_call call = {
-        .op = OP_BACKWARD, .activation = activation, .to = {real_of(dx)},
-        .from = {real_of(dy), real_of(x)}};
+        .op = OP_BACKWARD, .activation = activation, .to = {view_real(dx)},
+        .from = {view_real(dy), view_real(x)}};
 
     return elementwise(stream, &call);
 }
@@ -96,7 +92,7 @@ static status gated_forward(struct stream *stream, struct tensor out,
                             struct tensor gate_up, enum activation activation)
 {
     struct elementwise_call call = {
-        .op = OP_GATED, .activation = activation, .to = {real_of(out)},
+        .op = OP_GATED, .activation = activation, .to = {view_real(out)},
         .from = {half_of(gate_up, 0), half_of(gate_up, 1)}};
 
     return elementwise(stream, &call);
@@ -109,7 +105,7 @@ static status gated_backward(struct stream *stream, struct tensor dgate_up,
     struct elementwise_call call = {
         .op = OP_GATED_BACKWARD, .activation = activation,
         .to = {half_of(dgate_up, 0), half_of(dgate_up, 1)},
-        .from = {real_of(dout), half_of(gate_up, 0), half_of(gate_up, 1)}};
+        .from = {view_real(dout), half_of(gate_up, 0), half_of(gate_up, 1)}};
 
     return elementwise(stream, &call);
 }
@@ -143,7 +139,7 @@ status cuda_softcap_forward(struct stream *stream, struct tensor y,
                             struct tensor x, double cap)
 {
     struct elementwise_call call = {
-        .op = OP_SOFTCAP, .to = {real_of(y)}, .from = {real_of(x)},
+        .op = OP_SOFTCAP, .to = {view_real(y)}, .from = {view_real(x)},
         .constant = {(float)cap, (float)(1 / cap)}};
 
     return elementwise(stream, &call);
@@ -153,8 +149,8 @@ status cuda_softcap_backward(struct stream *stream, struct tensor dx,
                              struct tensor y, double cap)
 {
     struct elementwise_call call = {
-        .op = OP_SOFTCAP_BACKWARD, .to = {real_of(dx)},
-        .from = {real_of(dx), real_of(y)},
+        .op = OP_SOFTCAP_BACKWARD, .to = {view_real(dx)},
+        .from = {view_real(dx), view_real(y)},
         .constant = {(float)cap, (float)(1 / cap)}};
 
     return elementwise(stream, &call);
@@ -163,7 +159,7 @@ status cuda_softcap_backward(struct stream *stream, struct tensor dx,
 status cuda_clamped_forward(struct stream *stream, const struct clamped_glu *p)
 {
     struct elementwise_call call = {
-        .op = OP_CLAMPED, .to = {real_of(p->out)},
+        .op = OP_CLAMPED, .to = {view_real(p->out)},
         .from = {half_of(p->gate_up, 0), half_of(p->gate_up, 1)},
         .constant = {(float)p->alpha, (float)p->limit}};
 
@@ -176,7 +172,7 @@ status cuda_clamped_backward(struct stream *stream,
     struct elementwise_call call = {
         .op = OP_CLAMPED_BACKWARD,
         .to = {half_of(p->dgate_up, 0), half_of(p->dgate_up, 1)},
-        .from = {real_of(p->dout), half_of(p->gate_up, 0),
+        .from = {view_real(p->dout), half_of(p->gate_up, 0),
                  half_of(p->gate_up, 1)},
         .constant = {(float)p->alpha, (float)p->limit}};
 
@@ -188,10 +184,10 @@ status cuda_rope(struct stream *stream, struct tensor x,
                  bool backward)
 {
     const struct rope_call call = {
-        x.data, x.shape[0], x.shape[1], x.stride[0], x.stride[1], positions,
-        table.data, table.stride[0], rotary / 2, backward};
+        x.data, x.dtype, x.shape[0], x.shape[1], x.stride[0], x.stride[1],
+        positions, table.data, table.stride[0], rotary / 2, backward};
 
-    CHECK(x.dtype == DTYPE_F32 && table.dtype == DTYPE_F32);
+    CHECK(dtype_real(x.dtype) == DTYPE_F32 && table.dtype == DTYPE_F32);
     CHECK(x.dimensions == 3 && x.stride[2] == 1 && rotary % 2 == 0);
     CHECK(rotary <= x.shape[2] && table.shape[1] == rotary / 2);
     LAUNCH(stream, rope, blocks_of(call.tokens * call.heads * call.half),

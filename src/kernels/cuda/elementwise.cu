@@ -2,7 +2,6 @@
 /* elementwise.cu - kernels whose elements do not see each other. */
 #include "kernels/cuda/words.h"
 #include "kernels/activations.h"
-#include "kernels/element.h"
 
 struct pair_of { float first, second; };
 
@@ -90,18 +89,6 @@ DEVICE float one_of(const struct elementwise_call *p, float a, float b)
     }
 }
 
-DEVICE float value_get(struct view view, int64_t row, int64_t column)
-{
-    return element_get(view.data, view.dtype, row * view.stride + column);
-}
-
-/* Rounded once. */
-DEVICE void value_set(struct view view, int64_t row, int64_t column,
-                      float value)
-{
-    element_set(view.data, view.dtype, row * view.stride + column, value);
-}
-
 /* Operands may be the same memory, element by element. */
 CUDA_KERNEL(elementwise)
 {
@@ -135,11 +122,13 @@ CUDA_KERNEL(rope)
     const int64_t head = i / p->half % p->heads, at = i % p->half;
     const float *turn =
         p->table + p->positions[token] * p->table_stride + 2 * at;
-    float *first =
-        p->x + token * p->token_stride + head * p->head_stride + at;
+    const int64_t first =
+        token * p->token_stride + head * p->head_stride + at;
     const float c = turn[0], s = p->backward ? -turn[1] : turn[1];
-    const float x1 = first[0], x2 = first[p->half];
+    const float x1 = element_get(p->x, p->dtype, first);
+    const float x2 = element_get(p->x, p->dtype, first + p->half);
 
-    first[0] = __builtin_fmaf(x1, c, -(x2 * s));
-    first[p->half] = __builtin_fmaf(x2, c, x1 * s);
+    element_set(p->x, p->dtype, first, __builtin_fmaf(x1, c, -(x2 * s)));
+    element_set(p->x, p->dtype, first + p->half,
+                __builtin_fmaf(x2, c, x1 * s));
 }

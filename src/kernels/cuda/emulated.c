@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* emulated.c - the rows that kernels of CUDA fill, under the emulator: one more
- * instruction set for unit tests. */
+/* emulated.c - kernels of CUDA under the emulator: one more instruction set for
+ * unit tests, in programs that link this file. */
 #include <string.h>
 #include "base/arena.h"
 #include "kernels/cuda/emulator.h"
-#include "kernels/cuda/rows.h"
 
 enum { COPIES_MOST = 3 /* of the host's memory, for one kernel */ };
 
@@ -43,11 +42,3 @@ __attribute__((constructor)) static void emulator_set(void)
 {
     cuda_emulator = &emulator;
 }
-
-#define FILL_ROW(row) .row = cuda_##row,
-const struct kernels kernels_emulated = {
-    .backend = "cuda emulated", .dtype = DTYPE_F32,
-    KERNELS_CUDA_ROWS(FILL_ROW)};
-const struct kernels kernels_emulated_narrow = {
-    .backend = "cuda emulated", .dtype = DTYPE_F32,
-    KERNELS_CUDA_NARROW_ROWS(FILL_ROW)};

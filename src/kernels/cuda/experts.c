@@ -19,8 +19,9 @@ static struct product_operand rows_of(const struct expert_rows *rows)
 {
     const struct tensor *matrix = &rows->matrix;
 
-    CHECK(matrix->dtype == DTYPE_F32 && matrix->stride[1] == 1);
+    CHECK(dtype_real(matrix->dtype) == DTYPE_F32 && matrix->stride[1] == 1);
     return (struct product_operand){.data = matrix->data,
+                                    .dtype = matrix->dtype,
                                     .outer = matrix->stride[0], .inner = 1,
                                     .of_rows = true,
                                     .gathered = rows->gathered,
@@ -113,7 +114,8 @@ status cuda_experts_combine(struct stream *stream,
     struct experts_combine_call call = {.of = *p};
 
     experts_combine_check(p);
-    CHECK(p->y.dtype == DTYPE_F32 && p->rows.dtype == DTYPE_F32);
+    CHECK(dtype_real(p->y.dtype) == DTYPE_F32);
+    CHECK(dtype_real(p->rows.dtype) == DTYPE_F32);
     if (p->left) call.left = *p->left;
     call.of.left = NULL;
     LAUNCH(stream, experts_combine, p->y.shape[0], &call);
@@ -125,7 +127,9 @@ status cuda_experts_gates(struct stream *stream, const struct experts_gates *p)
     const struct experts_gates_call call = {*p};
 
     CHECK(p->dgates.dtype == DTYPE_F32 && p->dgates.shape[1] == p->choices);
-    CHECK(p->dgates.shape[0] == p->dy.shape[0] && p->dy.dtype == DTYPE_F32);
+    CHECK(p->dgates.shape[0] == p->dy.shape[0]);
+    CHECK(dtype_real(p->dy.dtype) == DTYPE_F32);
+    CHECK(dtype_real(p->rows.dtype) == DTYPE_F32);
     CHECK(p->rows.shape[1] == p->dy.shape[1] && p->rows.stride[1] == 1);
     LAUNCH(stream, experts_gates,
            blocks_of(p->dy.shape[0] * p->choices * LANES),
@@ -181,8 +185,8 @@ status cuda_router_backward(struct stream *stream,
 
 status cuda_jitter(struct stream *stream, const struct jitter *p)
 {
-    struct jitter_call call = {.y = view_of(p->y, DTYPE_F32),
-                               .x = view_of(p->x, DTYPE_F32), .key = p->key,
+    struct jitter_call call = {.y = view_real(p->y),
+                               .x = view_of(p->x, p->y.dtype), .key = p->key,
                                .rows = p->rows, .epsilon = (float)p->epsilon};
 
     CHECK(view_same_shape(call.y, call.x));

@@ -39,7 +39,7 @@ DEVICE void rows_product(const struct experts_call *call, bool one)
     tile[1] = BLOCK % p.column_tiles * PRODUCT_TILE;
     p.m = call->groups.offsets[of.number + 1] -
           call->groups.offsets[of.number];
-    p.b.data += of.number * call->b_stride;
+    p.b.data = element_at(p.b.data, DTYPE_F32, of.number * call->b_stride);
     p.c += call->groups.offsets[of.number] * p.c_stride;
     if (p.bias) p.bias += of.number * call->bias_stride;
     product_sum(&p, tile, &of, one, &sum);
@@ -118,7 +118,8 @@ CUDA_KERNEL(experts_sums)
             float chain = 0;
 
             for (int64_t k = first; k < s.length && k < first + GRANULE; k++)
-                chain = chain + operand_gather(&p->a, s.first + k, column, &of);
+                chain = chain + operand_gather(&p->a, s.first + k, column, &of,
+                                               p->a.dtype);
             sum = there ? sum + chain : chain;
             there = true;
         }
@@ -140,8 +141,9 @@ DEVICE float token_sum(const struct experts_combine *p,
 
     for (int i = 0; i < order->count; i++) {
         const int64_t entry = token * p->choices + order->choice[i];
-        const float row = ((const float *)p->rows.data)
-            [p->places[entry] * p->rows.stride[0] + column];
+        const float row =
+            element_get(p->rows.data, p->rows.dtype,
+                        p->places[entry] * p->rows.stride[0] + column);
         const float before = order->starts[i] ? 0 : sums[order->slot[i]];
 
         sums[order->slot[i]] =
@@ -167,9 +169,10 @@ CUDA_KERNEL(experts_combine)
         float sum = token_sum(&p->of, &s->order, token, column);
 
         if (p->left.data)
-            sum = ((const float *)p->left.data)[token * p->left.stride[0] +
-                                                column] + sum;
-        ((float *)p->of.y.data)[token * p->of.y.stride[0] + column] = sum;
+            sum = element_get(p->left.data, p->left.dtype,
+                              token * p->left.stride[0] + column) + sum;
+        element_set(p->of.y.data, p->of.y.dtype,
+                    token * p->of.y.stride[0] + column, sum);
     }
 }
 
@@ -187,8 +190,10 @@ CUDA_KERNEL(experts_gates)
     for (int64_t j = THREAD % LANES; place >= 0 && j < of->dy.shape[1];
          j += LANES)
         sum = __builtin_fmaf(
-            ((const float *)of->dy.data)[token * of->dy.stride[0] + j],
-            ((const float *)of->rows.data)[place * of->rows.stride[0] + j],
+            element_get(of->dy.data, of->dy.dtype,
+                        token * of->dy.stride[0] + j),
+            element_get(of->rows.data, of->rows.dtype,
+                        place * of->rows.stride[0] + j),
             sum);
     sum = lanes_of_row(s, sum);
     if (there && THREAD % LANES == 0)

@@ -17,6 +17,13 @@
 
 enum { BLOCK_THREADS = 256 /* of every kernel */ };
 
+/* A tensor of float32 or of narrow numbers. */
+static inline struct view view_real(struct tensor tensor)
+{
+    CHECK(dtype_real(tensor.dtype) == DTYPE_F32);
+    return view_any(tensor);
+}
+
 /* So many parts of `each` have `count`. */
 static inline int64_t parts_of(int64_t count, int64_t each)
 {

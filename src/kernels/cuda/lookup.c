@@ -7,8 +7,8 @@
 status cuda_gather_rows(struct stream *stream, struct tensor out, bool adds,
                         struct tensor table, const int32_t *index)
 {
-    struct gather_rows_call call = {.out = view_of(out, DTYPE_F32),
-                                    .table = view_of(table, DTYPE_F32),
+    struct gather_rows_call call = {.out = view_real(out),
+                                    .table = view_of(table, out.dtype),
                                     .index = index, .adds = adds};
 
     CHECK(call.out.width == call.table.width);
@@ -22,7 +22,7 @@ status cuda_scatter_rows(struct stream *stream, struct tensor dtable,
                          const struct token_order *order)
 {
     struct scatter_rows_call call = {.table = view_of(dtable, DTYPE_F32),
-                                     .dout = view_of(dout, DTYPE_F32),
+                                     .dout = view_real(dout),
                                      .index = index, .order = *order};
     const int contexts = token_order_contexts(order);
     const struct rows_sort_call sort = {index, call.dout.rows,
@@ -47,11 +47,11 @@ status cuda_scatter_rows(struct stream *stream, struct tensor dtable,
 status cuda_dropout(struct stream *stream, const struct dropout *p)
 {
     struct dropout_call call = {
-        .y = view_of(p->y, DTYPE_F32), .x = view_of(p->x, DTYPE_F32),
+        .y = view_real(p->y), .x = view_of(p->x, p->y.dtype),
         .key = p->key, .rows = p->rows, .least = dropout_least(p->rate),
         .factor = (float)(1 / (1 - p->rate))};
 
-    if (p->left.data) call.left = view_of(p->left, DTYPE_F32);
+    if (p->left.data) call.left = view_of(p->left, p->y.dtype);
     CHECK(view_same_shape(call.y, call.x) && p->rate >= 0 && p->rate < 1);
     CHECK(!p->left.data || view_same_shape(call.y, call.left));
     call.row_blocks = blocks_of(call.y.width);
@@ -83,8 +83,8 @@ status cuda_sum_squares(struct stream *stream, double *sums, struct tensor x,
     return OK;
 }
 
-status cuda_cross_entropy(struct stream *stream,
-                          const struct cross_entropy *p)
+static status loss_run(struct stream *stream, const struct cross_entropy *p,
+                       enum dtype dtype)
 {
     const int64_t columns = p->logits.shape[1];
     const struct cross_entropy_call call = {
@@ -97,10 +97,28 @@ status cuda_cross_entropy(struct stream *stream,
          .gradient = p->gradient, .scale = p->scale > 0 ? (float)p->scale : 1,
          .z_loss = p->z_loss, .twice_z_loss = (float)(2 * p->z_loss),
          .z_losses = p->z_losses, .phase = p->phase, .maximum = p->maximum,
-         .target = p->target, .sum = p->sum}};
+         .target = p->target, .sum = p->sum, .dtype = dtype}};
 
     CHECK(p->logits.dtype == DTYPE_F32 && p->logits.stride[1] == 1);
     CHECK(p->leaves >= 1 && p->leaves <= LEAVES_MAX);
     LAUNCH(stream, cross_entropy, p->logits.shape[0], &call);
     return OK;
+}
+
+status cuda_cross_entropy(struct stream *stream,
+                          const struct cross_entropy *p)
+{
+    return loss_run(stream, p, DTYPE_F32);
+}
+
+status cuda_cross_entropy_bf16(struct stream *stream,
+                               const struct cross_entropy *p)
+{
+    return loss_run(stream, p, DTYPE_BF16);
+}
+
+status cuda_cross_entropy_f16(struct stream *stream,
+                              const struct cross_entropy *p)
+{
+    return loss_run(stream, p, DTYPE_F16);
 }

@@ -12,9 +12,9 @@ CUDA_KERNEL(gather_rows)
     float value = 0;
 
     if (column >= p->out.width) return;
-    if (row >= 0) value = *view_at(p->table, row, column) + 0.0f;
-    if (p->adds) value = *view_at(p->out, token, column) + value;
-    *view_at(p->out, token, column) = value;
+    if (row >= 0) value = value_get(p->table, row, column) + 0.0f;
+    if (p->adds) value = value_get(p->out, token, column) + value;
+    value_set(p->out, token, column, value);
 }
 
 struct keys_shared { int32_t keys[BLOCK_THREADS]; };
@@ -59,7 +59,7 @@ DEVICE int64_t rows_before(const struct scatter_rows_call *p, int64_t row)
 
 /* A thread has an element of the table. Leaves wait in the tree's levels as in
  * product.h; one without the row is +0, and a sum of chains is never -0. */
-CUDA_KERNEL(scatter_rows)
+CUDA_WIDE_KERNEL(scatter_rows)
 {
     const int64_t row = BLOCK / p->row_blocks;
     const int64_t column = BLOCK % p->row_blocks * BLOCK_THREADS + THREAD;
@@ -77,7 +77,7 @@ CUDA_KERNEL(scatter_rows)
 
         for (; i < end && token_order_together(&p->order, first, p->tokens[i]);
              i++)
-            chain = chain + *view_at(p->dout, p->tokens[i], column);
+            chain = chain + value_get(p->dout, p->tokens[i], column);
         if (leaf >= 0) leaves[leaf] = leaves[leaf] + chain;
     }
     for (int apart = 1; apart < p->leaves; apart *= 2)
@@ -92,10 +92,10 @@ CUDA_KERNEL(dropout)
     const int64_t column = BLOCK % p->row_blocks * BLOCK_THREADS + THREAD;
 
     if (column >= p->y.width) return;
-    const float value = *view_at(p->x, row, column) * p->factor;
+    const float value = value_get(p->x, row, column) * p->factor;
     const uint32_t word = element_word(p->key, p->rows[row], column);
     const float kept = word >= p->least ? value : 0.0f;
 
-    *view_at(p->y, row, column) =
-        p->left.data ? *view_at(p->left, row, column) + kept : kept;
+    value_set(p->y, row, column,
+              p->left.data ? value_get(p->left, row, column) + kept : kept);
 }

@@ -3,9 +3,9 @@
 #include "kernels/cuda/launch.h"
 #include "kernels/cuda/rows.h"
 
-static float *vector_of(struct tensor tensor, int64_t count)
+static void *vector_of(struct tensor tensor, enum dtype dtype, int64_t count)
 {
-    CHECK(tensor.dtype == DTYPE_F32 && tensor_count(&tensor) == count);
+    CHECK(tensor.dtype == dtype && tensor_count(&tensor) == count);
     return tensor.data;
 }
 
@@ -30,7 +30,7 @@ status cuda_sum_rows(struct stream *stream, struct tensor sums,
                      struct tensor dy, const struct token_order *order)
 {
     struct token_sums_call call = {.term = TERM_ROWS, .order = *order,
-                                   .dy = view_of(dy, DTYPE_F32)};
+                                   .dy = view_real(dy)};
 
     return token_sums(stream, sums, &call);
 }
@@ -40,12 +40,12 @@ status cuda_rmsnorm_forward(struct stream *stream, struct tensor y,
                             struct tensor weight, double epsilon)
 {
     struct rmsnorm_forward_call call = {
-        {.to = view_of(y, DTYPE_F32), .x = view_of(x, DTYPE_F32),
+        {.to = view_of(y, x.dtype), .x = view_real(x),
          .epsilon = (float)epsilon}};
 
     CHECK(view_same_shape(call.norm.to, call.norm.x));
-    call.norm.weight = vector_of(weight, call.norm.to.width);
-    call.norm.stats = vector_of(rrms, call.norm.to.rows);
+    call.norm.weight = vector_of(weight, x.dtype, call.norm.to.width);
+    call.norm.stats = vector_of(rrms, DTYPE_F32, call.norm.to.rows);
     LAUNCH(stream, rmsnorm_forward, blocks_of(LANES * call.norm.to.rows),
            &call);
     return OK;
@@ -56,14 +56,13 @@ static struct norm_call backward_of(struct tensor dx, struct tensor dy,
                                     struct tensor x, struct tensor stats,
                                     struct tensor weight, int numbers)
 {
-    struct norm_call norm = {.to = view_of(dx, DTYPE_F32),
-                             .x = view_of(x, DTYPE_F32),
-                             .dy = view_of(dy, DTYPE_F32)};
+    struct norm_call norm = {.to = view_of(dx, x.dtype), .x = view_real(x),
+                             .dy = view_of(dy, x.dtype)};
 
     CHECK(view_same_shape(norm.to, norm.x) &&
           view_same_shape(norm.to, norm.dy));
-    norm.weight = vector_of(weight, norm.to.width);
-    norm.stats = vector_of(stats, norm.to.rows * numbers);
+    norm.weight = vector_of(weight, x.dtype, norm.to.width);
+    norm.stats = vector_of(stats, DTYPE_F32, norm.to.rows * numbers);
     return norm;
 }
 
@@ -93,13 +92,13 @@ status cuda_layernorm_forward(struct stream *stream, struct tensor y,
                               double epsilon)
 {
     struct layernorm_forward_call call = {
-        {.to = view_of(y, DTYPE_F32), .x = view_of(x, DTYPE_F32),
+        {.to = view_of(y, x.dtype), .x = view_real(x),
          .epsilon = (float)epsilon}};
 
     CHECK(view_same_shape(call.norm.to, call.norm.x));
-    call.norm.weight = vector_of(weight, call.norm.to.width);
-    call.norm.bias = vector_of(bias, call.norm.to.width);
-    call.norm.stats = vector_of(stats, 2 * call.norm.to.rows);
+    call.norm.weight = vector_of(weight, x.dtype, call.norm.to.width);
+    call.norm.bias = vector_of(bias, x.dtype, call.norm.to.width);
+    call.norm.stats = vector_of(stats, DTYPE_F32, 2 * call.norm.to.rows);
     LAUNCH(stream, layernorm_forward, blocks_of(LANES * call.norm.to.rows),
            &call);
     return OK;

@@ -23,81 +23,120 @@ DEVICE struct row_part row_part_of(const struct norm_call *p)
 
 #define EACH_COLUMN for (int64_t i = at.first; i < at.width; i += LANES)
 
+/* Weights and biases are of the type of x. */
+DEVICE float vector_get(const struct norm_call *n, const void *vector,
+                        int64_t i)
+{
+    return element_get(vector, n->x.dtype, i);
+}
+
 CUDA_KERNEL(rmsnorm_forward)
 {
     const struct norm_call *const n = &p->norm;
     const struct row_part at = row_part_of(n);
-    const float *x = view_at(n->x, at.row, 0);
-    float *y = view_at(n->to, at.row, 0), sum = 0, r;
+    float sum = 0, r;
     SHARED(struct lanes_shared, s);
 
-    EACH_COLUMN sum = __builtin_fmaf(x[i], x[i], sum);
+    EACH_COLUMN {
+        const float x = value_get(n->x, at.row, i);
+
+        sum = __builtin_fmaf(x, x, sum);
+    }
     sum = lanes_of_row(s, sum);
     r = 1.0f / __builtin_sqrtf(sum / (float)n->to.width + n->epsilon);
     if (at.here && at.first == 0) n->stats[at.row] = r;
-    EACH_COLUMN y[i] = x[i] * r * n->weight[i];
+    EACH_COLUMN value_set(n->to, at.row, i,
+                          value_get(n->x, at.row, i) * r *
+                              vector_get(n, n->weight, i));
 }
 
-DEVICE void norm_store(const struct norm_call *n, float *out, float value)
+DEVICE void norm_store(const struct norm_call *n, int64_t row, int64_t column,
+                       float value)
 {
-    *out = n->adds ? *out + value : value;
+    value_set(n->to, row, column,
+              n->adds ? value_get(n->to, row, column) + value : value);
 }
 
 CUDA_KERNEL(rmsnorm_backward)
 {
     const struct norm_call *const n = &p->norm;
     const struct row_part at = row_part_of(n);
-    const float *x = view_at(n->x, at.row, 0), *dy = view_at(n->dy, at.row, 0);
-    const float *w = n->weight, r = n->stats[at.row];
-    float *dx = view_at(n->to, at.row, 0), sum = 0, c;
+    const float r = n->stats[at.row];
+    float sum = 0, c;
     SHARED(struct lanes_shared, s);
 
-    EACH_COLUMN sum = __builtin_fmaf(dy[i] * w[i], x[i], sum);
+    EACH_COLUMN {
+        const float x = value_get(n->x, at.row, i);
+        const float dy = value_get(n->dy, at.row, i);
+
+        sum = __builtin_fmaf(dy * vector_get(n, n->weight, i), x, sum);
+    }
     sum = lanes_of_row(s, sum);
     c = sum * r * r * r / (float)n->to.width;
-    EACH_COLUMN norm_store(n, &dx[i],
-                           __builtin_fmaf(-c, x[i], dy[i] * w[i] * r));
+    EACH_COLUMN {
+        const float x = value_get(n->x, at.row, i);
+        const float dy = value_get(n->dy, at.row, i);
+
+        norm_store(n, at.row, i,
+                   __builtin_fmaf(-c, x,
+                                  dy * vector_get(n, n->weight, i) * r));
+    }
 }
 
 CUDA_KERNEL(layernorm_forward)
 {
     const struct norm_call *const n = &p->norm;
     const struct row_part at = row_part_of(n);
-    const float *x = view_at(n->x, at.row, 0), width = (float)n->to.width;
-    float *y = view_at(n->to, at.row, 0), sum = 0, squares = 0, mean, r;
+    const float width = (float)n->to.width;
+    float sum = 0, squares = 0, mean, r;
     SHARED(struct lanes_shared, s);
 
-    EACH_COLUMN sum = sum + x[i];
+    EACH_COLUMN sum = sum + value_get(n->x, at.row, i);
     mean = lanes_of_row(s, sum) / width;
-    EACH_COLUMN squares = __builtin_fmaf(x[i] - mean, x[i] - mean, squares);
+    EACH_COLUMN {
+        const float x = value_get(n->x, at.row, i) - mean;
+
+        squares = __builtin_fmaf(x, x, squares);
+    }
     squares = lanes_of_row(s, squares);
     r = 1.0f / __builtin_sqrtf(squares / width + n->epsilon);
     if (at.here && at.first == 0) {
         n->stats[2 * at.row] = mean;
         n->stats[2 * at.row + 1] = r;
     }
-    EACH_COLUMN y[i] =
-        __builtin_fmaf((x[i] - mean) * r, n->weight[i], n->bias[i]);
+    EACH_COLUMN value_set(
+        n->to, at.row, i,
+        __builtin_fmaf((value_get(n->x, at.row, i) - mean) * r,
+                       vector_get(n, n->weight, i),
+                       vector_get(n, n->bias, i)));
 }
 
 CUDA_KERNEL(layernorm_backward)
 {
     const struct norm_call *const n = &p->norm;
     const struct row_part at = row_part_of(n);
-    const float *x = view_at(n->x, at.row, 0), *dy = view_at(n->dy, at.row, 0);
-    const float *w = n->weight, width = (float)n->to.width;
+    const float width = (float)n->to.width;
     const float mean = n->stats[2 * at.row], r = n->stats[2 * at.row + 1];
-    float *dx = view_at(n->to, at.row, 0), sum = 0, products = 0, a, c;
+    float sum = 0, products = 0, a, c;
     SHARED(struct lanes_shared, s);
 
     EACH_COLUMN {
-        sum = __builtin_fmaf(dy[i], w[i], sum);
-        products = __builtin_fmaf(dy[i] * w[i], x[i] - mean, products);
+        const float x = value_get(n->x, at.row, i);
+        const float dy = value_get(n->dy, at.row, i);
+        const float w = vector_get(n, n->weight, i);
+
+        sum = __builtin_fmaf(dy, w, sum);
+        products = __builtin_fmaf(dy * w, x - mean, products);
     }
     a = lanes_of_row(s, sum) / width;
     c = lanes_of_row(s, products) * r / width;
-    EACH_COLUMN norm_store(
-        n, &dx[i],
-        __builtin_fmaf(-c, (x[i] - mean) * r,
-                       __builtin_fmaf(dy[i], w[i], -a)) * r);
+    EACH_COLUMN {
+        const float x = value_get(n->x, at.row, i);
+        const float dy = value_get(n->dy, at.row, i);
+        const float w = vector_get(n, n->weight, i);
+
+        norm_store(n, at.row, i,
+                   __builtin_fmaf(-c, (x - mean) * r,
+                                  __builtin_fmaf(dy, w, -a)) * r);
+    }
 }

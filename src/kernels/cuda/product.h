@@ -40,26 +40,32 @@ struct product_expert {
     bool contracted;
 };
 
-/* Element of an operand one of whose indices is a row of an expert. */
+/* Element of an operand one of whose indices is a row of an expert; `dtype` is
+ * the operand's, where it is known. */
 DEVICE float operand_gather(const struct product_operand *x, int64_t outer,
-                            int64_t inner, const struct product_expert *of)
+                            int64_t inner, const struct product_expert *of,
+                            enum dtype dtype)
 {
     const bool by_outer = of->contracted == x->summed;
     const int64_t g = of->groups->offsets[of->number] +
                       (by_outer ? outer : inner);
     const int64_t row =
         x->gathered ? of->groups->entries[g] / of->groups->choices : g;
-    const float value = by_outer ? x->data[row * x->outer + inner * x->inner]
-                                 : x->data[outer * x->outer + row * x->inner];
+    const float value = element_get(
+        x->data, dtype, by_outer ? row * x->outer + inner * x->inner
+                                 : outer * x->outer + row * x->inner);
 
-    return x->scales ? value * x->scales[of->groups->entries[g]] : value;
+    return x->scales ? element_scaled(
+                           value, x->scales[of->groups->entries[g]], dtype)
+                     : value;
 }
 
 DEVICE float operand_get(const struct product_operand *x, int64_t outer,
-                         int64_t inner, const struct product_expert *of)
+                         int64_t inner, const struct product_expert *of,
+                         enum dtype dtype)
 {
-    if (of && x->of_rows) return operand_gather(x, outer, inner, of);
-    return x->data[outer * x->outer + inner * x->inner];
+    if (of && x->of_rows) return operand_gather(x, outer, inner, of, dtype);
+    return element_get(x->data, dtype, outer * x->outer + inner * x->inner);
 }
 
 /* Rows (of b: columns) rows[0] to rows[0] + PRODUCT_TILE, at most rows[1], of
@@ -81,9 +87,10 @@ DEVICE void tile_load(float (*out)[PRODUCT_TILE + ROW_PAD],
         if (of_sum < depth)
             out[of_sum][at] =
                 rows[0] + at >= rows[1] ? 0.0f
-                : x->summed ? operand_get(x, sum[0] + of_sum, rows[0] + at, of)
-                            : operand_get(x, rows[0] + at, sum[0] + of_sum,
-                                          of);
+                : x->summed ? operand_get(x, sum[0] + of_sum, rows[0] + at, of,
+                                          DTYPE_F32)
+                            : operand_get(x, rows[0] + at, sum[0] + of_sum, of,
+                                          DTYPE_F32);
     }
 }
 

@@ -473,6 +473,7 @@ CUDA_KERNEL(jitter)
 
     if (column >= p->y.width) return;
     u = (float)(element_word(p->key, p->rows[row], column) >> 8) * 0x1p-23f - 1;
-    *view_at(p->y, row, column) =
-        *view_at(p->x, row, column) * __builtin_fmaf(p->epsilon, u, 1.0f);
+    value_set(p->y, row, column,
+              value_get(p->x, row, column) *
+                  __builtin_fmaf(p->epsilon, u, 1.0f));
 }

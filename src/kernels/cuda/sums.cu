@@ -36,11 +36,11 @@ DEVICE struct token_granules granules_of(const struct token_order *order,
 DEVICE float term_of(const struct token_sums_call *p, int64_t token,
                      int64_t column, float chain)
 {
-    const float dy = *view_at(p->dy, token, column);
+    const float dy = value_get(p->dy, token, column);
     float x;
 
     if (p->term == TERM_ROWS) return chain + dy;
-    x = *view_at(p->x, token, column);
+    x = value_get(p->x, token, column);
     if (p->term == TERM_RMS)
         return __builtin_fmaf(dy, x * p->stats[token], chain);
     return __builtin_fmaf(

@@ -93,6 +93,7 @@ void emulated_barrier(const char *file, int line);
 #endif
 
 #include "kernels/cuda/launch.h"
+#include "kernels/element.h"
 
 /* A number that blocks share becomes the larger one. */
 DEVICE void number_raise(float *at, float value)
@@ -139,6 +140,19 @@ DEVICE void count_add(int64_t *at, int64_t value)
 #else
     *at += value;
 #endif
+}
+
+/* Element of a view whose numbers may be narrow, widened. */
+DEVICE float value_get(struct view view, int64_t row, int64_t column)
+{
+    return element_get(view.data, view.dtype, row * view.stride + column);
+}
+
+/* Rounded once. */
+DEVICE void value_set(struct view view, int64_t row, int64_t column,
+                      float value)
+{
+    element_set(view.data, view.dtype, row * view.stride + column, value);
 }
 
 /* Element of a view of float32. */

@@ -250,7 +250,7 @@ TEST(ends_are_rounded_float32)
 
     arena_init(&arena, "test", 0);
     IS_OK(threads_build(&threads, 3));
-    for (enum isa isa = ISA_PLAIN; isa < ISA_CHOICES; isa++)
+    for (enum isa isa = ISA_PLAIN; isa < ISA_COUNT; isa++)
         for (enum dtype dtype = DTYPE_BF16; dtype <= DTYPE_F16; dtype++) {
             struct kernels table;
             struct stream stream;
