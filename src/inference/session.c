@@ -115,7 +115,9 @@ static status open_checkpoint(struct session *session)
     TRY(copy_path(session->directory, c->directory));
     session->step = c->manifest.step;
     session->tokens = c->manifest.tokens;
-    session->grid_tensor = c->manifest.grid.tensor;
+    /* Only fast mode has more, and promises none of its bits. */
+    session->grid_tensor = c->manifest.grid.tensor <= GRID_LEAVES_MAX
+                               ? c->manifest.grid.tensor : 0;
     session->grid_expert = c->manifest.grid.expert;
     for (int i = 0; i < c->manifest.tensor_count; i++) {
         const struct manifest_tensor *tensor = &c->manifest.tensors[i];

@@ -3,6 +3,8 @@
  * which a rank meets them. */
 #include "mesh/grid.h"
 
+#include <limits.h>
+
 bool grid_tensor_fits(int64_t leaves, const struct grid_facts *facts)
 {
     const int64_t kv = facts->kv_heads;
@@ -67,11 +69,11 @@ static int data_auto(const struct grid_facts *facts)
 }
 
 /* The largest divisor of the batch that `leaves` is not below. */
-static int nearest_data(int64_t leaves, int64_t batch)
+static int nearest_data(int64_t leaves, int64_t batch, int most)
 {
     int64_t near = leaves < batch ? leaves : batch;
 
-    if (near > GRID_DATA_LEAVES_MAX) near = GRID_DATA_LEAVES_MAX;
+    if (near > most) near = most;
     while (near > 1 && batch % near != 0) near--;
     return (int)(near > 1 ? near : 1);
 }
@@ -106,23 +108,25 @@ static status resolve_expert(struct grid *out, int asked,
 status grid_resolve(struct grid *out, const struct grid *asked,
                     const struct grid_facts *facts)
 {
+    const int data = facts->fast ? INT_MAX : GRID_DATA_LEAVES_MAX;
+    const int most = facts->fast ? INT_MAX : GRID_LEAVES_MAX;
     char words[GRID_WORDS];
 
     *out = (struct grid){.data = data_auto(facts),
                          .tensor = tensor_auto(facts), .context = 1};
     TRY(resolve_expert(out, asked->expert, facts));
     if (asked->data != 0) {
-        if (asked->data > GRID_DATA_LEAVES_MAX ||
+        if (asked->data > data ||
             facts->batch % asked->data != 0)
             FAIL(ERR_CONFIG,
                  "numerics.grid_data: %d leaves do not divide a batch of %lld "
                  "sequences, or are more than %d; %d works", asked->data,
-                 (long long)facts->batch, GRID_DATA_LEAVES_MAX,
-                 nearest_data(asked->data, facts->batch));
+                 (long long)facts->batch, data,
+                 nearest_data(asked->data, facts->batch, data));
         out->data = asked->data;
     }
     if (asked->tensor != 0) {
-        if (asked->tensor > GRID_LEAVES_MAX ||
+        if (asked->tensor > most ||
             !grid_tensor_fits(asked->tensor, facts))
             FAIL(ERR_CONFIG,
                  "numerics.grid_tensor: %d leaves do not divide %s; %d does",
@@ -131,12 +135,12 @@ status grid_resolve(struct grid *out, const struct grid *asked,
         out->tensor = asked->tensor;
     }
     if (asked->context == 0) return OK;
-    if (asked->context > GRID_LEAVES_MAX / out->tensor)
+    if (asked->context > most / out->tensor)
         FAIL(ERR_CONFIG, "numerics.grid_context: %d leaves times %d tensor "
                          "leaves are %d; one sum has at most %d, so set "
                          "numerics.grid_context to %d or less",
              asked->context, out->tensor, asked->context * out->tensor,
-             GRID_LEAVES_MAX, GRID_LEAVES_MAX / out->tensor);
+             most, most / out->tensor);
     out->context = asked->context;
     return OK;
 }

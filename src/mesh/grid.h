@@ -21,13 +21,14 @@ struct grid_facts {
     int64_t experts;      /* of a block; 0: none */
     int64_t groups;       /* of them, among which the router chooses; 0, 1:
                            * none */
+    bool fast;            /* numerics.mode: a leaf is a rank's own business,
+                           * so their number has no limit */
 };
 
 enum {
-    GRID_LEAVES_MAX = 64,        /* tensor leaves times context leaves, of one
-                                  * rank in fast mode */
-    GRID_CONTEXT_RANKS_MAX = 1024, /* in fast mode */
-    GRID_DATA_LEAVES_MAX = 4096,
+    GRID_LEAVES_MAX = 64,        /* tensor leaves times context leaves; in
+                                  * fast mode, those of one rank */
+    GRID_DATA_LEAVES_MAX = 4096, /* in exact mode */
     GRID_AUTO_EXPERTS = 8,   /* leaves of experts, at most */
     GRID_AUTO_LARGE = 64,        /* sequences from which on auto has more */
     GRID_AUTO_TOKENS = 1024      /* of a data leaf then, at least */

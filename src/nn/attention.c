@@ -298,13 +298,12 @@ static status exchange_replicas(const struct step *step, struct run *run,
 {
     const int replicas = step->set.attention.replicas;
     const int first = run->groups[AXIS_TENSOR]->rank / replicas * replicas;
-    struct comm_block send[LEAVES_MAX] = {{0}}, receive[LEAVES_MAX] = {{0}};
-    const struct comm_call call = {.kind = COMM_EXCHANGE, .send = send,
-                                   .receive = receive};
+    const struct comm_call call =
+        run_exchange(run, run->groups[AXIS_TENSOR]);
 
     for (int i = 0; i < replicas; i++) {
-        send[first + i] = columns_block(own);
-        receive[first + i] = columns_block(
+        run->peers.send[first + i] = columns_block(own);
+        run->peers.receive[first + i] = columns_block(
             tensor_rows(all, i * own.shape[0], own.shape[0]));
     }
     return comm_run(run->groups[AXIS_TENSOR], &call);
@@ -361,24 +360,6 @@ static size_t attention_scratch(const struct step *step,
                           shared_elements(step, p)) *
                  (size_t)dtype_bytes(attention_key_gradients(step, p));
     return share_scratch(step, p) + (shared > rows ? shared : rows);
-}
-
-static size_t attention_messages(const struct step *step,
-                                 const struct program *p,
-                                 const struct group *tensor)
-{
-    const int64_t width = 2 * (int64_t)step->set.attention.kv_heads *
-                          step->set.attention.head_width;
-    struct comm_block block[LEAVES_MAX] = {{0}};
-    const struct comm_call call = {.kind = COMM_EXCHANGE, .send = block,
-                                   .receive = block};
-
-    if (step->set.attention.replicas <= 1) return 0;
-    for (int i = 0; i < step->set.attention.replicas; i++)
-        block[i] = (struct comm_block){
-            .bytes = width * dtype_bytes(attention_key_gradients(step, p)),
-            .pieces = p->tokens};
-    return comm_scratch_bytes(tensor, &call);
 }
 
 static status attention_backward(const struct step *step, struct run *run)
@@ -479,7 +460,7 @@ static void attention_exchanges(const struct step *step,
 const struct layer layer_attention = {
     .name = "attention", .kind = LAYER_ATTENTION, .forward = attention_forward,
     .backward_input = attention_backward, .cost = attention_cost,
-    .scratch = attention_scratch, .messages = attention_messages,
+    .scratch = attention_scratch,
     .exchanges = attention_exchanges,
     .keeps_input_for_b = true, .keeps_output_for_b = true,
     .keeps_aux_for_b = true};

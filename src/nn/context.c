@@ -19,7 +19,8 @@ static struct share neighbours(const struct run *run)
     const int ranks = p->method.exchange, rank = group->rank;
 
     return (struct share){
-        .group = group, .first = rank / ranks * ranks, .step = 1,
+        .run = run, .group = group,
+        .first = rank / ranks * ranks, .step = 1,
         .ranks = ranks, .rank = rank % ranks, .sequences = p->sequences,
         .span = p->length / 2, .length = p->length * ranks,
         .dtype = p->dtype};
@@ -34,29 +35,17 @@ static struct tensor heads_of(const struct share *s, struct tensor rows, int i)
     return rows;
 }
 
-void context_no_blocks(const struct share *s, struct comm_block *send,
-                       struct comm_block *receive)
-{
-    const size_t bytes = (size_t)s->group->size * sizeof *send;
-
-    CHECK(s->group->size <= GRID_CONTEXT_RANKS_MAX);
-    memset(send, 0, bytes);
-    memset(receive, 0, bytes);
-}
-
 /* Own tokens with all heads <-> the neighbours' tokens with own heads. */
 static status heads_exchange(const struct share *s, struct tensor local,
                              struct tensor inner, bool back)
 {
     const int64_t row =
         inner.shape[1] * inner.shape[2] * dtype_bytes(inner.dtype);
-    struct comm_block some[GRID_CONTEXT_RANKS_MAX];
-    struct comm_block all[GRID_CONTEXT_RANKS_MAX];
-    const struct comm_call call = {.kind = COMM_EXCHANGE,
-                                   .send = back ? all : some,
-                                   .receive = back ? some : all};
+    const struct comm_call call = run_exchange(s->run, s->group);
+    const struct run_peers *peers = &s->run->peers;
+    struct comm_block *some = back ? peers->receive : peers->send;
+    struct comm_block *all = back ? peers->send : peers->receive;
 
-    context_no_blocks(s, some, all);
     for (int i = 0; i < s->ranks; i++) {
         const struct tensor heads = heads_of(s, local, i);
 

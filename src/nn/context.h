@@ -39,6 +39,7 @@ int context_calls(const struct program *program, bool backward);
 
 /* Ranks first + i * step of the group that cut sequences among themselves. */
 struct share {
+    const struct run *run;
     struct group *group;
     int first, step, ranks;
     int rank;                        /* of these */
@@ -69,9 +70,6 @@ struct room { char *at; };
 void *room_take(struct room *room, int64_t bytes);
 
 /* Everybody gets all keys (backward: and all queries). own->delta is set. */
-/* Blocks of no bytes for every rank of the group. */
-void context_no_blocks(const struct share *share, struct comm_block *send,
-                       struct comm_block *receive);
 status gather_forward(struct run *run, const struct share *share,
                       const struct attention *own, struct room room);
 status gather_backward(struct run *run, const struct share *share,

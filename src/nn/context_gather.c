@@ -17,7 +17,8 @@ struct share context_share(const struct run *run)
     const int exchange = p->method.exchange;
 
     return (struct share){
-        .group = group, .first = group->rank % exchange, .step = exchange,
+        .run = run, .group = group,
+        .first = group->rank % exchange, .step = exchange,
         .ranks = group->size / exchange, .rank = group->rank / exchange,
         .sequences = p->sequences,
         .span = p->length / 2 * exchange, .length = program_sequence(p),
@@ -72,15 +73,12 @@ static status gather(const struct share *s, struct tensor local, void *whole)
 {
     const int64_t row =
         local.shape[1] * local.shape[2] * dtype_bytes(local.dtype);
-    struct comm_block send[GRID_CONTEXT_RANKS_MAX];
-    struct comm_block receive[GRID_CONTEXT_RANKS_MAX];
-    const struct comm_call call = {.kind = COMM_EXCHANGE, .send = send,
-                                   .receive = receive};
+    const struct comm_call call = run_exchange(s->run, s->group);
+    const struct run_peers *peers = &s->run->peers;
 
-    context_no_blocks(s, send, receive);
     for (int i = 0; i < s->ranks; i++) {
-        send[share_member(s, i)] = share_rows(&local);
-        receive[share_member(s, i)] = share_spans(s, whole, row, i);
+        peers->send[share_member(s, i)] = share_rows(&local);
+        peers->receive[share_member(s, i)] = share_spans(s, whole, row, i);
     }
     return comm_run(s->group, &call);
 }

@@ -147,17 +147,13 @@ status cargo_travel(const struct share *s, struct cargo two[2],
 
     for (int i = 0; i < s->ranks; i++) {
         const struct cargo *block = &two[i % 2];
-        struct comm_block send[GRID_CONTEXT_RANKS_MAX];
-        struct comm_block receive[GRID_CONTEXT_RANKS_MAX];
-        const struct comm_call call = {.kind = COMM_EXCHANGE, .send = send,
-                                       .receive = receive};
+        const struct comm_call call = run_exchange(s->run, s->group);
         struct comm_handle handle = {0};
         status result, moved;
 
-        context_no_blocks(s, send, receive);
-        send[next] = (struct comm_block){.data = block->data,
-                                         .bytes = block->bytes};
-        receive[before] = (struct comm_block){
+        s->run->peers.send[next] = (struct comm_block){
+            .data = block->data, .bytes = block->bytes};
+        s->run->peers.receive[before] = (struct comm_block){
             .data = two[1 - i % 2].data, .bytes = block->bytes};
         if (i + 1 < s->ranks) TRY(comm_start(s->group, &call, &handle));
         result = visit(argument, block, (s->rank + s->ranks - i) % s->ranks);

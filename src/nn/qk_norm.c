@@ -194,7 +194,6 @@ static status copy_values(const struct step *step, const struct run *run,
 struct qk_share {
     int64_t own, heads;   /* columns of this rank, and where they begin */
     int replicas;         /* ranks that have the same columns */
-    int64_t counts[LEAVES_MAX]; /* that each rank sends: replicas, once */
 };
 
 static struct qk_share share_of(const struct step *step,
@@ -204,14 +203,16 @@ static struct qk_share share_of(const struct step *step,
     const int64_t head = step->set.qk_norm.head_width;
     const int64_t own = head * (which == 0 ? step->set.qk_norm.heads
                                            : step->set.qk_norm.kv_heads);
-    struct qk_share share = {
+
+    return (struct qk_share){
         .own = own, .heads = which == 0 ? 0 : head * step->set.qk_norm.heads,
         .replicas = (int)(own * ranks / step->set.qk_norm.width[which])};
+}
 
-    CHECK(ranks <= LEAVES_MAX);
-    for (int i = 0; i < ranks; i++)
-        share.counts[i] = i % share.replicas == 0 ? own : 0;
-    return share;
+/* Columns that a rank sends: replicas, once. */
+static int64_t share_sent(const struct qk_share *share, int rank)
+{
+    return rank % share->replicas == 0 ? share->own : 0;
 }
 
 /* Buffers of whole rows, in scratch behind everything else: own columns, x,
@@ -249,17 +250,18 @@ static status gather_rows(const struct step *step, struct run *run,
     const struct qk_share share =
         share_of(step, run->program, part->which);
     const int rank = run->program->place.at[AXIS_TENSOR];
-    struct tensor own = rows_buffer(step, run, ROWS_OWN, fused.dtype,
-                                    share.counts[rank]);
+    const int64_t sent = share_sent(&share, rank);
+    struct tensor own = rows_buffer(step, run, ROWS_OWN, fused.dtype, sent);
 
     *out = rows_buffer(step, run, buffer, fused.dtype, part->width);
-    TRY(run_copy_rows(run, own,
-                      tensor_cols(fused, share.heads, share.counts[rank])));
+    for (int i = 0; i < program_tensor_ranks(run->program); i++)
+        run->peers.counts[i] = share_sent(&share, i);
+    TRY(run_copy_rows(run, own, tensor_cols(fused, share.heads, sent)));
     return comm_run(run->groups[AXIS_TENSOR], &(struct comm_call){
         .kind = COMM_ALL_GATHER, .algorithm = ALGORITHM_ORDERED,
         .out = tensor_1d(out->data, out->dtype, tensor_count(out)),
         .in = tensor_1d(own.data, own.dtype, tensor_count(&own)),
-        .out_counts = share.counts, .pieces = run->program->tokens});
+        .out_counts = run->peers.counts, .pieces = run->program->tokens});
 }
 
 /* This rank's columns of whole rows, into `fused`. */
@@ -274,30 +276,6 @@ static status keep_own(const struct step *step, const struct run *run,
     return run_copy_rows(run, tensor_cols(fused, share.heads, share.own),
                          tensor_cols(rows, rank / share.replicas * share.own,
                                      share.own));
-}
-
-static size_t qk_norm_messages(const struct step *step,
-                               const struct program *p,
-                               const struct group *tensor)
-{
-    size_t most = 0;
-
-    for (int which = 0; which < 2; which++) {
-        if (!is_gathered(step, p, which)) continue;
-        const struct qk_share share = share_of(step, p, which);
-        const struct comm_call call = {
-            .kind = COMM_ALL_GATHER, .algorithm = ALGORITHM_ORDERED,
-            .out = tensor_1d(NULL, p->dtype,
-                             p->tokens * step->set.qk_norm.width[which]),
-            .in = tensor_1d(NULL, p->dtype,
-                            p->tokens *
-                                share.counts[p->place.at[AXIS_TENSOR]]),
-            .out_counts = share.counts, .pieces = p->tokens};
-        const size_t bytes = comm_scratch_bytes(tensor, &call);
-
-        if (bytes > most) most = bytes;
-    }
-    return most;
 }
 
 static int64_t widest_row(const struct step *step)
@@ -512,13 +490,15 @@ static struct step_cost qk_norm_cost(const struct step *step,
         .flops = (double)(5 * n),
         .bytes_moved = (double)(2 * n * dtype_bytes(p->dtype))};
 
-    for (int which = 0; which < 2; which++)
+    for (int which = 0; which < 2; which++) {
+        const struct qk_share share = share_of(step, p, which);
+
         if (is_gathered(step, p, which))
             cost.bytes_sent +=
-                (double)share_of(step, p, which)
-                    .counts[p->place.at[AXIS_TENSOR]] *
+                (double)share_sent(&share, p->place.at[AXIS_TENSOR]) *
                 (double)(p->tokens * dtype_bytes(p->dtype)) *
                 (program_tensor_ranks(p) - 1);
+    }
     return cost;
 }
 
@@ -553,7 +533,7 @@ static void qk_norm_exchanges(const struct step *step, const struct program *p,
         layer_exchanges_add(out, p, (struct layer_exchange){
             .axis = AXIS_TENSOR, .kind = COMM_ALL_GATHER, .calls = calls,
             .what = SENT_ROWS_OF_QUERIES_AND_KEYS,
-            .bytes = calls * share.counts[p->place.at[AXIS_TENSOR]] *
+            .bytes = calls * share_sent(&share, p->place.at[AXIS_TENSOR]) *
                      p->tokens * (ranks - 1) * dtype_bytes(p->dtype)});
     }
 }
@@ -561,7 +541,7 @@ static void qk_norm_exchanges(const struct step *step, const struct program *p,
 static const struct layer layer_qk_norm = {
     .name = "qk_norm", .kind = LAYER_NORM, .forward = qk_norm_forward,
     .backward_input = qk_norm_backward, .cost = qk_norm_cost,
-    .scratch = qk_norm_scratch, .messages = qk_norm_messages,
+    .scratch = qk_norm_scratch,
     .exchanges = qk_norm_exchanges,
     .keeps_input_for_b = true};
 

@@ -14,17 +14,14 @@
 
 #include <string.h>
 
-struct part_counts { int64_t of[LEAVES_MAX]; };
-
 /* Elements of each rank's tokens of one chunk of a sequence. */
-static struct part_counts part_counts(const struct program *p, int64_t width)
+static const int64_t *part_counts(const struct run *run, int64_t width)
 {
-    struct part_counts counts = {{0}};
+    const struct program *p = run->program;
 
-    CHECK(program_tensor_ranks(p) <= LEAVES_MAX);
     for (int i = 0; i < program_tensor_ranks(p); i++)
-        counts.of[i] = program_part(p, i).count * width;
-    return counts;
+        run->peers.counts[i] = program_part(p, i).count * width;
+    return run->peers.counts;
 }
 
 static struct tensor flat(struct tensor view)
@@ -35,11 +32,10 @@ static struct tensor flat(struct tensor view)
 status relayout_gather_tokens(struct run *run, struct tensor whole,
                               struct tensor part)
 {
-    const struct part_counts counts =
-        part_counts(run->program, whole.shape[1]);
     const struct comm_call call = {
         .kind = COMM_ALL_GATHER, .algorithm = ALGORITHM_ORDERED,
-        .out = flat(whole), .in = flat(part), .out_counts = counts.of,
+        .out = flat(whole), .in = flat(part),
+        .out_counts = part_counts(run, whole.shape[1]),
         .pieces = program_rows(run->program)};
 
     CHECK(run->groups[AXIS_TENSOR] != NULL);
@@ -50,12 +46,11 @@ status relayout_gather_tokens(struct run *run, struct tensor whole,
 status relayout_scatter_sums(struct run *run, struct tensor part,
                              struct tensor whole)
 {
-    const struct part_counts counts =
-        part_counts(run->program, whole.shape[1]);
     const struct comm_call call = {
         .kind = COMM_REDUCE_SCATTER, .algorithm = ALGORITHM_ORDERED,
         .reduction = REDUCE_SUM, .out = flat(part), .in = flat(whole),
-        .in_counts = counts.of, .pieces = program_rows(run->program)};
+        .in_counts = part_counts(run, whole.shape[1]),
+        .pieces = program_rows(run->program)};
 
     CHECK(run->groups[AXIS_TENSOR] != NULL);
     return comm_run(run->groups[AXIS_TENSOR], &call);
@@ -130,23 +125,17 @@ static size_t gather_scratch(const struct step *step, const struct program *p)
 size_t relayout_messages(const struct program *p, const struct group *tensor,
                          int64_t width)
 {
-    const struct part_counts counts = part_counts(p, width);
     const enum dtype real = program_real(p);
-    const int64_t own = part_elements(p, width), all = p->tokens * width;
-    const struct comm_call sum = {
-        .kind = COMM_REDUCE_SCATTER, .algorithm = ALGORITHM_ORDERED,
-        .reduction = REDUCE_SUM, .out = tensor_1d(NULL, real, own),
-        .in = tensor_1d(NULL, real, all),
-        .in_counts = counts.of, .pieces = program_rows(p)};
-    const struct comm_call gather = {
-        .kind = COMM_ALL_GATHER, .algorithm = ALGORITHM_ORDERED,
-        .out = tensor_1d(NULL, p->dtype, all),
-        .in = tensor_1d(NULL, p->dtype, own), .out_counts = counts.of,
-        .pieces = program_rows(p)};
-    const size_t a = comm_scratch_bytes(tensor, &sum);
-    const size_t b = comm_scratch_bytes(tensor, &gather);
+    int64_t most = 0; /* tokens of a rank, of one chunk of a sequence */
 
-    return a > b ? a : b;
+    for (int i = 0; i < program_tensor_ranks(p); i++)
+        if (program_part(p, i).count > most) most = program_part(p, i).count;
+    return comm_scratch_bytes(tensor, &(struct comm_call){
+        .kind = COMM_REDUCE_SCATTER, .algorithm = ALGORITHM_ORDERED,
+        .reduction = REDUCE_SUM,
+        .out = tensor_1d(NULL, real, most * program_rows(p) * width),
+        .in = tensor_1d(NULL, real, p->tokens * width),
+        .pieces = program_rows(p)});
 }
 
 static size_t sum_messages(const struct step *step, const struct program *p,

@@ -162,6 +162,51 @@ int64_t run_segments(const struct program *program)
     return chunks > leaves ? chunks : leaves;
 }
 
+/* Ranks of the larger of both axes. */
+static int64_t most_peers(const struct program *program)
+{
+    const int tensor = program->mesh.size[AXIS_TENSOR];
+    const int context = program->mesh.size[AXIS_CONTEXT];
+
+    return tensor > context ? tensor : context;
+}
+
+enum { PEERS_COUNTS = 1 + OVERLAP_KINDS };
+
+size_t run_peers_bytes(const struct program *program)
+{
+    const size_t each = PEERS_COUNTS * sizeof(int64_t) +
+                        2 * sizeof(struct comm_block);
+
+    return most_peers(program) > 1 ? (size_t)most_peers(program) * each : 0;
+}
+
+void run_peers_place(struct run *run, void *memory)
+{
+    const int64_t peers = most_peers(run->program);
+    int64_t *counts = memory;
+
+    if (peers <= 1) return;
+    run->peers.counts = counts;
+    for (int i = 0; i < OVERLAP_KINDS; i++)
+        run->overlaps[i].counts = counts + (1 + i) * peers;
+    run->peers.send = (struct comm_block *)(void *)(counts +
+                                                    PEERS_COUNTS * peers);
+    run->peers.receive = run->peers.send + peers;
+}
+
+struct comm_call run_exchange(const struct run *run,
+                              const struct group *group)
+{
+    const size_t bytes = (size_t)group->size * sizeof *run->peers.send;
+
+    CHECK(group->size <= most_peers(run->program) && run->peers.send != NULL);
+    memset(run->peers.send, 0, bytes);
+    memset(run->peers.receive, 0, bytes);
+    return (struct comm_call){.kind = COMM_EXCHANGE, .send = run->peers.send,
+                              .receive = run->peers.receive};
+}
+
 struct sum_order run_order_whole(struct run *run, int64_t width)
 {
     run->segments[0] = (struct sum_segment){.length = width};

@@ -51,6 +51,13 @@ struct run_probe {
 /* Pieces in which the rows of a mixture travel. */
 enum { EXPERT_PIECES = 2 };
 
+/* Calls that have a number or a block for each rank of the tensor or the
+ * context axis write them here: a layer's call at once, one after the other. */
+struct run_peers {
+    int64_t *counts;           /* of a gather or a sum */
+    struct comm_block *send, *receive; /* of an exchange */
+};
+
 struct run {
     const struct program *program;
     const struct frame_plan *plan;
@@ -78,6 +85,7 @@ struct run {
                                 * device is apart, as counts */
     void *counts;              /* sending_counts_bytes: of rows under way */
     struct sum_segment *segments; /* [run_segments] */
+    struct run_peers peers;
     void *cache;               /* generate: [caches][context, cache_width] */
     double *losses;            /* [tokens] of the micro-batch */
     double *z_losses;          /* [tokens] likewise, with a z-loss; else
@@ -149,6 +157,13 @@ status run_part(struct run *run, int first, int last);
 void run_keys(struct run *run, uint64_t seed);
 /* Segments that the longest sum order of the program has. */
 int64_t run_segments(const struct program *program);
+/* Bytes of run->peers, and of the counts of messages beside products; setting
+ * them in so much memory. */
+size_t run_peers_bytes(const struct program *program);
+void run_peers_place(struct run *run, void *memory);
+/* An exchange of nothing yet, in run->peers. */
+struct comm_call run_exchange(const struct run *run,
+                              const struct group *group);
 /* Bytes of the rotary tables, and filling them: they will lie in memory, and
  * are made in room, which may be that. */
 size_t run_rope_bytes(const struct program *program);

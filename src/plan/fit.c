@@ -68,7 +68,7 @@ static bool divides_batch(const struct fit *fit, const struct grid *grid,
                           int ranks)
 {
     (void)grid;
-    return ranks * fit->copies <= GRID_DATA_LEAVES_MAX &&
+    return (fit->fast || ranks * fit->copies <= GRID_DATA_LEAVES_MAX) &&
            fit->facts.batch % (ranks * fit->copies) == 0;
 }
 
@@ -127,11 +127,14 @@ static status fit_data(const struct fit *fit, struct grid *grid)
     if (!divides_batch(fit, grid, ranks))
         FAIL(ERR_CONFIG, "%s%s cannot share a batch of %lld sequences%s; %s",
              sharing_text(fit, who), twice, (long long)fit->facts.batch,
-             ranks * fit->copies > GRID_DATA_LEAVES_MAX
+             !fit->fast && ranks * fit->copies > GRID_DATA_LEAVES_MAX
                  ? " (at most 4,096 can)" : " equally",
              nearest(near, fit, grid, ranks,
                      fit->fast ? divides_batch : divides_data));
-    if (divides_data(fit, grid, ranks)) return fit_shards(fit);
+    /* More leaves of a rank than a tree is tested with give way, too. */
+    if (divides_data(fit, grid, ranks) &&
+        grid->data / (ranks * fit->copies) <= GRID_DATA_LEAVES_MAX)
+        return fit_shards(fit);
     if (fit->fast) {
         grid->data = data_leaves(fit);
         return OK;
@@ -149,20 +152,25 @@ static status fit_data(const struct fit *fit, struct grid *grid)
 
 /* ---- tensor ---- */
 
-static const char *cap_text(int ranks, int most)
+/* In exact mode one sum has a part for each rank; in fast mode a rank has one
+ * leaf, whatever their number. */
+static bool is_capped(const struct fit *fit, int ranks)
 {
-    _Static_assert(GRID_LEAVES_MAX == 64 && GRID_CONTEXT_RANKS_MAX == 1024,
-                   "cap_text says so");
-    if (ranks <= most) return "";
-    return most == GRID_LEAVES_MAX ? " (at most 64 ranks can)"
-                                   : " (at most 1,024 ranks can)";
+    return !fit->fast && ranks > GRID_LEAVES_MAX;
+}
+
+static const char *cap_text(const struct fit *fit, int ranks)
+{
+    _Static_assert(GRID_LEAVES_MAX == 64, "cap_text says so");
+    return is_capped(fit, ranks) ? " (at most 64 ranks can; "
+                                   "numerics.mode=fast has no such limit)" : "";
 }
 
 static bool cuts_model(const struct fit *fit, const struct grid *grid,
                        int ranks)
 {
     (void)grid;
-    return ranks <= GRID_LEAVES_MAX && grid_tensor_fits(ranks, &fit->facts);
+    return !is_capped(fit, ranks) && grid_tensor_fits(ranks, &fit->facts);
 }
 
 static bool divides_tensor(const struct fit *fit, const struct grid *grid,
@@ -182,7 +190,7 @@ static status fit_tensor(const struct fit *fit, struct grid *grid)
     if (!cuts_model(fit, grid, ranks))
         FAIL(ERR_CONFIG, "mesh.tensor: %d ranks do not divide %s%s; %s", ranks,
              grid_tensor_words(ranks, &fit->facts, words),
-             cap_text(ranks, GRID_LEAVES_MAX),
+             cap_text(fit, ranks),
              nearest(near, fit, grid, ranks,
                      fit->fast ? cuts_model : divides_tensor));
     if (fit->fast) {
@@ -201,18 +209,12 @@ static status fit_tensor(const struct fit *fit, struct grid *grid)
 
 /* ---- context ---- */
 
-/* In fast mode each rank has one leaf, whatever their number. */
-static int context_most(const struct fit *fit)
-{
-    return fit->fast ? GRID_CONTEXT_RANKS_MAX : GRID_LEAVES_MAX;
-}
-
 /* A rank takes two chunks, one from each end. */
 static bool cuts_sequence(const struct fit *fit, const struct grid *grid,
                           int ranks)
 {
     (void)grid;
-    return ranks <= context_most(fit) && fit->length >= 2 * ranks;
+    return !is_capped(fit, ranks) && fit->length / 2 >= ranks;
 }
 
 static bool divides_context(const struct fit *fit, const struct grid *grid,
@@ -232,7 +234,7 @@ static status fit_context(const struct fit *fit, struct grid *grid)
     if (!cuts_sequence(fit, grid, ranks))
         FAIL(ERR_CONFIG, "mesh.context: %d ranks do not cut a sequence of %lld "
                          "tokens into two chunks a rank%s; %s", ranks,
-             (long long)fit->length, cap_text(ranks, context_most(fit)),
+             (long long)fit->length, cap_text(fit, ranks),
              nearest(near, fit, grid, ranks,
                      fit->fast ? cuts_sequence : divides_context));
     if (fit->fast) {
@@ -314,17 +316,17 @@ status fit_exchange(const struct fit *fit, enum context_kind kind,
 static status fit_parts(const struct fit *fit, struct grid *grid)
 {
     const int ranks = fit->mesh.size[AXIS_TENSOR];
-
+    const int shared = fit->fast ? ranks : 1;
     const int contexts = fit->fast
                              ? grid->context / fit->mesh.size[AXIS_CONTEXT]
                              : grid->context;
 
     while (fit->fast && grid->tensor > ranks &&
-           (contexts * grid->tensor > GRID_LEAVES_MAX ||
+           (contexts * (grid->tensor / ranks) > GRID_LEAVES_MAX ||
             (grid->context > 1 && /* a token of each in every chunk */
              fit->length / (2 * grid->context) < grid->tensor)))
         grid->tensor = grid->tensor % 2 == 0 ? grid->tensor / 2 : ranks;
-    if (contexts * grid->tensor <= GRID_LEAVES_MAX) return OK;
+    if (contexts * (grid->tensor / shared) <= GRID_LEAVES_MAX) return OK;
     FAIL(ERR_CONFIG, "mesh.context x mesh.tensor: %d context leaves of the "
                      "grid times %d tensor leaves are %d; one sum has at most "
                      "%d, so %d context ranks can be here",

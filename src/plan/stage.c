@@ -140,7 +140,8 @@ static size_t batch_bytes(const struct program *p, int frames)
            mtp_bytes(p, sizeof(double)) +
            arena_aligned(peaks_bytes(p)) + arena_aligned(routes_bytes(p)) +
            arena_aligned(late_bytes(p)) + arena_aligned(tallies_bytes(p)) +
-           arena_aligned((size_t)run_segments(p) * sizeof(struct sum_segment));
+           arena_aligned((size_t)run_segments(p) * sizeof(struct sum_segment)) +
+           arena_aligned(run_peers_bytes(p));
 }
 
 static int64_t widest(const struct program *p)

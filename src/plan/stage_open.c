@@ -68,6 +68,8 @@ static status prepare_run(struct stage *stage)
     if (tallies_bytes(&stage->program) > 0)
         stage->run.tallies = slice(&at, tallies_bytes(&stage->program));
     run_keys(&stage->run, stage->request.seed);
+    run_peers_place(&stage->run,
+                    slice(&at, run_peers_bytes(&stage->program)));
     stage->run.segments = (struct sum_segment *)(void *)at;
     stage_place_staging(stage);
     TRY(fill_rotary(stage));

@@ -228,7 +228,8 @@ static struct grid_facts facts_of(const struct setup *setup)
         .length = setup->set->values.data.sequence, .heads = m->heads,
         .kv_heads = m->kv_heads, .head_width = m->head_width,
         .feed_forward = model_inner(m), .experts = m->moe.experts,
-        .groups = m->moe.groups};
+        .groups = m->moe.groups,
+        .fast = strcmp(setup->set->values.numerics.mode, "fast") == 0};
 }
 
 static status cut_heads(struct setup *setup, const struct fit *fit)
@@ -271,10 +272,10 @@ status setup_use_grid(struct setup *setup, const struct grid *grid)
         .mesh = setup->mesh, .facts = facts_of(setup), .length = r->size.length,
         .copies = 1,
         .shards_first = division_copies(&r->divided.division) ||
-                        division_parts(&r->divided.division),
-        .fast = strcmp(setup->set->values.numerics.mode, "fast") == 0};
+                        division_parts(&r->divided.division)};
     bool changed, alone;
 
+    fit.fast = fit.facts.fast;
     setup->grid = *grid;
     TRY(fit_grid(&fit, &setup->grid, &changed));
     TRY(cut_heads(setup, &fit));

@@ -92,23 +92,27 @@ unlike() {
         || complain "$mpi unlike: not said by three ranks"
 }
 
-# More context ranks than the grid has leaves, and more than threads may be:
+# More ranks of an axis than one sum has leaves, and more than threads may be:
 # fast mode has no cap there. The sums are others, so losses are compared.
-many() { # MPI
+many() { # MPI AXIS
     local mpi=$1 loss='' train=("$BUILD/lockstep" train "$work/config.yaml")
     train+=(--set data.sequence=132 --set train.steps=1 --set train.batch=1
         --set train.dtype=float64 --set numerics.mode=fast
         --set numerics.grid_tensor=1 --set train.threads=1)
-    "${train[@]}" --run "$work/one" >"$log" 2>&1 || complain "$mpi many: one"
-    launch "$mpi" 66 "${train[@]}" --run "$work/many" --set mesh.context=66 ||
-        complain "$mpi: 66 context ranks"
-    for run in one many; do
+    # Two ranks share a key-value head.
+    [ "$2" != tensor ] || train+=(--set model.heads=66 --set model.kv_heads=33
+        --set model.head_width=2 --set model.feed_forward=66
+        --set model.vocab=330)
+    "${train[@]}" --run "$work/one$2" >"$log" 2>&1 || complain "$mpi many: one"
+    launch "$mpi" 66 "${train[@]}" --run "$work/many$2" --set "mesh.$2=66" ||
+        complain "$mpi: 66 $2 ranks"
+    for run in "one$2" "many$2"; do
         loss="$loss $(sed -n 's/.*"loss": \([0-9.]\{12\}\).*/\1/p' \
             "$work/$run/metrics.jsonl")"
     done
     [ "$(tr ' ' '\n' <<<"$loss" | grep -c '[0-9]')" -eq 2 ] &&
         [ "$(tr ' ' '\n' <<<"$loss" | grep '[0-9]' | sort -u | wc -l)" -eq 1 ] ||
-        complain "$mpi: losses of 1 and 66 context ranks:$loss"
+        complain "$mpi: losses of 1 and 66 $2 ranks:$loss"
 }
 
 under() { # MPI
@@ -135,7 +139,8 @@ under() { # MPI
     grep -q "MPI has not begun within 1.5 s" "$log" \
         || complain "$mpi: nothing is said of a rank that never begins"
     unlike $mpi
-    [ "$mpi" != mpich ] || many $mpi
+    [ "$mpi" != mpich ] || many $mpi context
+    [ "$mpi" != own ] || many $mpi tensor
     echo "done: $mpi"
 }
 

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_fit.c - mirrors src/plan/fit.c: blocks of the stages of a pipeline. */
+/* test_fit.c - mirrors src/plan/fit.c: blocks of the stages of a pipeline, and
+ * how many ranks an axis can have. */
 #include "plan/fit.h"
 
 #include "tests/test.h"
@@ -48,4 +49,58 @@ TEST(stages_are_even_with_what_the_last_one_does_more)
     EQUAL_INT(blocks_of(8, 2, 8, 7), 1);
 }
 
-TEST_MAIN(stages_are_even_with_what_the_last_one_does_more)
+/* A model and a batch that so many ranks divide. */
+static struct fit fit_of(int ranks, bool fast)
+{
+    return (struct fit){
+        .mesh = mesh_alone(), .copies = 1, .fast = fast,
+        .length = 2 * (int64_t)ranks,
+        .facts = {.batch = ranks, .heads = ranks, .kv_heads = ranks,
+                  .head_width = 2, .feed_forward = ranks, .fast = fast}};
+}
+
+static status fit_ranks(enum axis axis, int ranks, bool fast,
+                        struct grid *grid)
+{
+    struct fit fit = fit_of(ranks, fast);
+    bool changed;
+
+    fit.mesh.size[axis] = ranks;
+    *grid = (struct grid){.data = 1, .tensor = 1, .context = 1};
+    return fit_grid(&fit, grid, &changed);
+}
+
+TEST(fast_mode_is_limited_by_heads_tokens_and_sequences_only)
+{
+    enum { MANY = 100000 };
+    struct grid grid, again;
+
+    IS_OK(fit_ranks(AXIS_TENSOR, MANY, true, &grid));
+    EQUAL_INT(grid.tensor, MANY);
+    IS_OK(fit_ranks(AXIS_CONTEXT, MANY, true, &grid));
+    EQUAL_INT(grid.context, MANY);
+    IS_OK(fit_ranks(AXIS_DATA, MANY, true, &grid));
+    EQUAL_INT(grid.data % MANY, 0);
+    FAILS(fit_ranks(AXIS_TENSOR, 65, false, &grid), ERR_CONFIG,
+          "at most 64 ranks can; numerics.mode=fast has no such limit");
+    FAILS(fit_ranks(AXIS_CONTEXT, 65, false, &grid), ERR_CONFIG,
+          "at most 64 ranks can");
+    FAILS(fit_ranks(AXIS_DATA, 4097, false, &grid), ERR_CONFIG,
+          "at most 4,096 can");
+    /* A run that was begun so goes on so, and on fewer ranks with fewer
+     * leaves. */
+    struct fit one = fit_of(MANY, true);
+    const struct grid asked = {.data = MANY, .tensor = MANY, .context = 3};
+    bool changed;
+
+    IS_OK(grid_resolve(&again, &asked, &one.facts));
+    EQUAL_INT(again.tensor, MANY);
+    IS_OK(fit_grid(&one, &again, &changed));
+    CHECK(changed && again.tensor * again.context <= GRID_LEAVES_MAX);
+    CHECK(again.data <= GRID_DATA_LEAVES_MAX);
+    one.facts.fast = false;
+    FAILS(grid_resolve(&again, &asked, &one.facts), ERR_CONFIG, "4096");
+}
+
+TEST_MAIN(stages_are_even_with_what_the_last_one_does_more,
+          fast_mode_is_limited_by_heads_tokens_and_sequences_only)
