@@ -132,6 +132,16 @@ static status visit_vectors(const struct pipeline *p,
     return OK;
 }
 
+enum comm_kind list_call(const struct pipeline *pipeline,
+                         const struct instruction *instruction)
+{
+    if (instruction->kind == DO_SUM && instruction->unit >= 0 &&
+        shard_class(&pipeline->stages[instruction->chunk].shards,
+                    instruction->unit)->parts > 1)
+        return COMM_REDUCE_SCATTER; /* each keeps its part */
+    return instruction_rows[instruction->kind].call;
+}
+
 status list_traffic(const struct pipeline *pipeline,
                     const struct instruction *instruction,
                     traffic_visit *visit, void *argument)
@@ -139,15 +149,11 @@ status list_traffic(const struct pipeline *pipeline,
     const struct instruction_row *facts = &instruction_rows[instruction->kind];
     const struct list_group group = list_group(pipeline, instruction);
     struct exchange row = {
-        .group = group.id, .what = facts->what, .kind = facts->call,
-        .size = group.size,
+        .group = group.id, .what = facts->what,
+        .kind = list_call(pipeline, instruction), .size = group.size,
         .calls = instruction->calls, .bytes = instruction->bytes,
         .updates = instruction->kind == DO_MATRICES};
 
-    if (instruction->kind == DO_SUM && instruction->unit >= 0 &&
-        shard_class(&pipeline->stages[instruction->chunk].shards,
-                    instruction->unit)->parts > 1)
-        row.kind = COMM_REDUCE_SCATTER; /* each keeps its part */
     if (instruction_computes(instruction))
         return visit_inside(pipeline, instruction, visit, argument);
     if (instruction->calls == 0) return OK;

@@ -61,6 +61,7 @@ status executor_build(struct executor *executor, struct pipeline *pipeline,
     *executor = (struct executor){.pipeline = pipeline, .team = team,
                                   .zero = zero, .tail = tail, .follows = -1,
                                   .turns = count_turns(pipeline)};
+    for (int i = 0; i < pipeline->count; i++) zero[i].pipeline = pipeline;
     TRY(team_agree(team, make_lists(executor)));
     TRY(lists_agree(&executor->step, pipeline, team));
     TRY(agree_forward(executor));

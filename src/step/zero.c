@@ -6,6 +6,7 @@
 
 #include "comm/lives.h"
 #include "plan/exchange.h"
+#include "step/stated.h"
 #include "step/zero_codes.h"
 
 enum { SHARD, COPIES };
@@ -339,26 +340,26 @@ static status place_roots(struct zero *z, const struct residence *item)
     return OK;
 }
 
-static status start_sum(struct zero *z, int index,
+static status start_sum(struct zero *z, const struct instruction *i,
                         struct comm_handle *handle)
 {
-    const struct residence *item = &z->stage->reduced.items[index];
+    const struct residence *item = &z->stage->reduced.items[i->item];
     const struct zero_class *class = class_of(z, item->unit);
-    const struct comm_call call =
-        parts_call(z, item->unit, item->use, item_own(z, item),
-                   item_sum(z, item));
+    const struct comm_call call = parts_call(
+        z, item->unit, item->use, item_own(z, item), item_sum(z, item));
 
-    return comm_start(class->copies, &call, handle);
+    return stated_start(z->pipeline, i, class->copies, &call, handle);
 }
 
-static status start_reduce(struct zero *z, int index,
+static status start_reduce(struct zero *z, const struct instruction *i,
                            struct comm_handle *handle)
 {
-    const struct residence *item = &z->stage->reduced.items[index];
+    const struct residence *item = &z->stage->reduced.items[i->item];
     const struct comm_call call = scatter_call(
         z, item->unit, item->use, item_data(z, item), item_own(z, item));
+    struct group *group = class_of(z, item->unit)->shard;
 
-    return comm_start(class_of(z, item->unit)->shard, &call, handle);
+    return stated_start(z->pipeline, i, group, &call, handle);
 }
 
 static status end_room(const struct zero *z, const struct residence *item)
@@ -513,7 +514,8 @@ static status start_gather(struct zero *z, const struct instruction *i,
 
     if (z->resident[i->unit]) return OK;
     z->resident[i->unit] = i->item < 0;
-    return comm_start(class_of(z, i->unit)->shard, &call, handle);
+    return stated_start(z->pipeline, i, class_of(z, i->unit)->shard, &call,
+                        handle);
 }
 
 static status release(struct zero *z, const struct instruction *i)
@@ -558,7 +560,8 @@ static status start_regather(struct zero *z, const struct instruction *i,
     const struct comm_call call = parts ? parts_gather(z, i->unit)
                                         : whole_gather(z, i->unit);
 
-    return comm_start(parts ? class->copies : class->shard, &call, handle);
+    return stated_start(z->pipeline, i, parts ? class->copies : class->shard,
+                        &call, handle);
 }
 
 static status regather(struct zero *z, int unit)
@@ -613,9 +616,9 @@ status zero_act(struct zero *z, const struct instruction *i,
         TRY(place_roots(z, &z->stage->reduced.items[i->item]));
         return OK;
     case DO_JOIN: return join(z, i->item);
-    case DO_REDUCE: return start_reduce(z, i->item, handle);
+    case DO_REDUCE: return start_reduce(z, i, handle);
     case DO_GIVE: return end_room(z, &z->stage->reduced.items[i->item]);
-    case DO_SUM: return start_sum(z, i->item, handle);
+    case DO_SUM: return start_sum(z, i, handle);
     case DO_CLOSE:
         gradients_close(&z->stage->gradients);
         return OK;

@@ -123,6 +123,9 @@ mutation "the tied table's other use is forgotten" src/step/tied.c \
 mutation "a loss that counts twice" src/step/step.c \
     's/: loss_total\(loss\)/: (team_batch_size(step->team) > 1 ? 2 : 1) * loss_total(loss)/' \
     "$data"
+# Lists and calls are compared before each call (step/stated.c).
+mutation "a list states more bytes than a gather sends" src/list/pass_gathers.c \
+    's/\(list_group\(p, gather\)\.size - 1\)/list_group(p, gather).size/' "$fsdp"
 # The messages of each batch of a ramp have a plan of their own.
 more=(--set train.batch=8 --set "train.batch_ramp=[0=4,1=8]")
 mutation "the plan of one batch stands for all of a ramp" src/proof/trial.c \
