@@ -4,7 +4,7 @@
 
     benchmarks/prediction.py [--program build/lockstep] [--out FILE.json]
                              [--seconds 10] [--steps 40] [--tries 3] [--regret]
-                             [--dtype float32]
+                             [--dtype float32] [--recipe NAME] [--judged 8]
 
 Calibrates on three configurations, then trains eight others, which were never
 calibrated on, with 1 and 2 ranks. Each of them is measured between two
@@ -16,6 +16,10 @@ A measurement whose sentinels are more than 5% apart is repeated, --tries
 times; if more than two of the eight stay so, the machine is "noisy" and
 nothing is judged. Exit code 0: within the bars (mean 3%, largest 8%, tau 0.9,
 regret 2%), or noisy; 1: outside.
+
+--recipe makes products in fewer bits (numerics.recipe, in bfloat16); all of the
+eight with each of several recipes, which commas separate. --judged takes the
+first of the eight alone.
 
 --regret also runs search's five best layouts of one model on 2 ranks and five
 others, drawn, and compares the first with the best that was measured."""
@@ -57,11 +61,15 @@ class Machine:
         shutil.copy2(asked.program, self.program) # nobody builds it anew
         self.steps = asked.steps
         self.tries = asked.tries
-        self.dtype = asked.dtype
+        self.recipes = asked.recipe.split(",")
+        self.judged = asked.judged
+        self.dtype = asked.dtype if asked.recipe == "none" else "bfloat16"
         self.text()
         self.profile = folder / "machine.json"
-        names = [self.config(f"calibrated{i}", sizes)
+        names = [self.config(f"calibrated{i}", sizes, self.recipes[0])
                  for i, sizes in enumerate(CALIBRATED)]
+        names += [self.config(f"calibrated-{recipe}", CALIBRATED[0], recipe)
+                  for recipe in self.recipes[1:]]
         call(self.program, "calibrate", *names, "--seconds",
              str(asked.seconds), "--out", self.profile)
         found = json.loads(self.profile.read_text())["sentinel"]
@@ -78,7 +86,7 @@ class Machine:
         call(self.program, "tokenizer", "train", self.folder / "text.txt",
              "--vocab", "300", "--out", self.folder / "tokenizer.json")
 
-    def config(self, name, sizes):
+    def config(self, name, sizes, recipe):
         layers, width, heads, sequence, batch = sizes
         path = self.folder / f"{name}.yaml"
         path.write_text(
@@ -87,8 +95,8 @@ class Machine:
             f"{self.folder}/tokenizer.json}}\ndata: {{train: [{self.folder}"
             f"/text.txt], sequence: {sequence}, cache: {self.folder}/cache, "
             f"valid_share: 0}}\ntrain: {{batch: {batch}, steps: {self.steps}, "
-            f"dtype: {self.dtype}}}\ncheckpoint: {{at_end: false, minutes: "
-            "0}\n",
+            f"dtype: {self.dtype}}}\nnumerics: {{recipe: {recipe}}}\n"
+            f"checkpoint: {{at_end: false, minutes: 0}}\n",
             encoding="utf-8")
         return path
 
@@ -135,15 +143,17 @@ def kendall(rows):
 
 def judge(machine):
     rows = []
-    for i, (sizes, settings) in enumerate(JUDGED):
+    for recipe, (i, (sizes, settings)) in itertools.product(
+            machine.recipes, enumerate(JUDGED[:machine.judged])):
         ranks = 2 if "mesh." in settings else 1
-        found = machine.measure(machine.config(f"judged{i}", sizes), ranks,
-                                settings.split())
-        found.update(sizes=sizes, settings=settings, ranks=ranks,
+        found = machine.measure(
+            machine.config(f"judged{i}-{recipe}", sizes, recipe), ranks,
+            settings.split())
+        found.update(sizes=sizes, settings=settings, ranks=ranks, recipe=recipe,
                      error=found["predicted_s"] / found["measured_s"] - 1)
         rows.append(found)
         print(f"{ranks} rank{'s' if ranks > 1 else ' '} {str(sizes):24} "
-              f"{settings:32} measured {1e3 * found['measured_s']:7.2f} ms, "
+              f"{recipe if recipe != 'none' else settings:32} measured {1e3 * found['measured_s']:7.2f} ms, "
               f"predicted {1e3 * found['predicted_s']:7.2f}: "
               f"{100 * found['error']:+6.1f}%  sentinels "
               f"{100 * found['spread']:.0f}% apart", flush=True)
@@ -165,7 +175,7 @@ def layouts(machine, path):
 
 
 def regret(machine):
-    path = machine.config("regret", (4, 192, 4, 128, 16))
+    path = machine.config("regret", (4, 192, 4, 128, 16), machine.recipes[0])
     best, others = layouts(machine, path)
     times = [machine.measure(path, 2, s) for s in best + others]
     for settings, found in zip(best + others, times):
@@ -191,6 +201,8 @@ def main():
     parser.add_argument("--steps", type=int, default=40)
     parser.add_argument("--tries", type=int, default=3)
     parser.add_argument("--dtype", default="float32")
+    parser.add_argument("--recipe", default="none")
+    parser.add_argument("--judged", type=int, default=len(JUDGED))
     parser.add_argument("--regret", action="store_true")
     asked = parser.parse_args()
     asked.program = str(pathlib.Path(asked.program).resolve())

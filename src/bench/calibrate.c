@@ -80,7 +80,7 @@ static void prepare(struct operands *o, const struct bench_case *job)
 
 void calibrate_type(struct calibration *c, int bits)
 {
-    c->narrow = bits == 16;
+    c->narrow = bits < 32;
     for (int i = 0; i < c->request->ranks; i++)
         c->workers[i].operands->dtype = c->workers[i].operands->narrow =
             c->kernels[c->narrow].dtype;
@@ -391,11 +391,13 @@ static status measure_product(struct calibration *c,
 {
     static void (*const prepares[])(struct operands *, const int64_t *) = {
         case_product_nt, case_product_nn, case_product_w};
+    const bool integers = row->bits == 8;
     const struct bench_case job = {
         "matmul", "",
         {row->m, row->n, row->k, sequence_of(c->request, row)},
-        prepares[row->kind],
-        row->kind == PRODUCT_TN ? case_product_w_run : case_product_run};
+        integers ? case_integers : prepares[row->kind],
+        integers                  ? case_integers_run
+        : row->kind == PRODUCT_TN ? case_product_w_run : case_product_run};
 
     calibrate_type(c, row->bits);
     c->turn_floats = CALIBRATE_NEAR /
@@ -518,6 +520,7 @@ static status measure(struct calibration *c)
     TRY(measure_products(c));
     TRY(calibrate_works(c, 0.2 * c->request->seconds));
     note_works(c);
+    TRY(calibrate_roundings(c, 0.2 * c->request->seconds));
     c->limit = 0.02 * c->request->seconds;
     TRY(measure_messages(c));
     TRY(measure_disk(c));

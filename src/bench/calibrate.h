@@ -6,6 +6,7 @@
 #define LOCKSTEP_BENCH_CALIBRATE_H
 
 #include "kernels/kernels.h"
+#include "nn/rounded.h"
 #include "planner/machine.h"
 
 enum { CALIBRATE_SHAPES = 512 };
@@ -18,11 +19,15 @@ struct wanted_product {
     int64_t sequence;     /* tokens; of kind tn, whose k is tokens */
 };
 
+enum { CALIBRATE_ROUNDINGS = 64 };
+
 struct calibrate_request {
     double seconds;       /* of the whole, about */
     int ranks;            /* active at once: cores */
     const struct wanted_product *wanted; /* measured first; others follow */
     int wanted_count;
+    const struct rounded *roundings; /* calls of recipes, all different */
+    int rounding_count;
     bool takes[2];        /* tables are for elements of 32 bits, of 16 */
     enum dtype narrow;    /* the type of 16 bits */
     enum product product; /* that it has */

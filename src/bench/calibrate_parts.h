@@ -53,6 +53,8 @@ void calibrate_type(struct calibration *c, int bits);
  * times. The next table begins. */
 double calibrate_usual(struct calibration *c, double least, int rows);
 const struct bench_case *calibrate_case(const char *kernel);
+/* Roundings of recipes: the machine's table of roundings. */
+status calibrate_roundings(struct calibration *c, double seconds);
 /* Attention, norms, activations, sums, losses and updates, in about `seconds`:
  * the machine's table of works. */
 status calibrate_works(struct calibration *c, double seconds);

@@ -16,6 +16,7 @@ static const double quiet = 0.05; /* of the sentinels, apart */
 struct wishes {
     struct wanted_product items[CALIBRATE_SHAPES];
     int count;
+    struct rounded roundings[CALIBRATE_ROUNDINGS];
     struct calibrate_request *request; /* types */
 };
 
@@ -31,6 +32,42 @@ static void wish(struct wishes *w, int64_t m, int64_t n, int64_t k,
     if (w->count + PRODUCT_KINDS > CALIBRATE_SHAPES) return;
     memcpy(w->items + w->count, uses, sizeof uses);
     w->count += PRODUCT_KINDS;
+}
+
+static void wish_rounding(struct wishes *w, const struct rounded *call)
+{
+    struct calibrate_request *r = w->request;
+    char text[ROUNDED_TEXT], other[ROUNDED_TEXT];
+
+    rounded_text(call, text);
+    for (int i = 0; i < r->rounding_count; i++)
+        if (strcmp(rounded_text(&w->roundings[i], other), text) == 0) return;
+    if (r->rounding_count < CALIBRATE_ROUNDINGS)
+        w->roundings[r->rounding_count++] = *call;
+}
+
+/* All that a recipe does to operands. */
+static void wish_recipe(struct wishes *w, const struct precision_use *use)
+{
+    struct rounded calls[ROUNDED_MOST];
+
+    if (!use->on) return;
+    for (int now = USE_FORWARD; now <= USE_WGRAD; now++)
+        for (int place = 0; place < ROUNDED_PLACES; place++) {
+            const int count =
+                rounded_calls(&use->recipe, (enum product_use)now,
+                              (enum rounded_place)place, calls);
+
+            for (int i = 0; i < count; i++) wish_rounding(w, &calls[i]);
+        }
+}
+
+/* y of codes. */
+static void wish_integers(struct wishes *w, int64_t m, int64_t n, int64_t k)
+{
+    if (w->count < CALIBRATE_SHAPES)
+        w->items[w->count++] =
+            (struct wanted_product){m, n, k, PRODUCT_NT, 8, 0};
 }
 
 /* One type of 16 bits is measured: the first that a configuration has. */
@@ -66,9 +103,17 @@ static status wish_plan(struct wishes *w, const struct options_set *set,
     const int64_t tokens =
         setup.request.size.micro_batch * setup.request.size.length;
 
-    for (int i = 0; i < shape.product_count; i++)
-        wish(w, tokens, shape.products[i].outputs, shape.products[i].inputs,
-             of);
+    const bool integers =
+        setup.request.precision.on &&
+        precision_is_integer(&setup.request.precision.recipe);
+
+    wish_recipe(w, &setup.request.precision);
+    for (int i = 0; i < shape.product_count; i++) {
+        const struct shape_product *p = &shape.products[i];
+
+        wish(w, tokens, p->outputs, p->inputs, of);
+        if (integers) wish_integers(w, tokens, p->outputs, p->inputs);
+    }
     wish(w, tokens, shape.vocab, shape.width, of);
 done:
     setup_free(&setup);
@@ -144,6 +189,7 @@ status command_calibrate(struct arguments *arguments)
     asked.seconds = seconds;
     asked.wanted = wishes.items;
     asked.wanted_count = wishes.count;
+    asked.roundings = wishes.roundings;
     asked.disk = out != NULL && strncmp(out, "/dev/", 5) != 0 ? disk : NULL;
     result = calibrate(&machine, &asked);
     if (result == OK) result = deliver(&machine, arguments);

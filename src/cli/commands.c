@@ -440,7 +440,8 @@ const struct command commands[] = {
      "cpu --perturb slow.json", false,
      command_simulate,
      {FLAG_MACHINE, FLAG_NODES, FLAG_FOREIGN, FLAG_AS,
-      {"ranks", "N", "number of ranks (all devices of the nodes)", false},
+      {"ranks", "N", "number of ranks (1; with --nodes: all their devices)",
+       false},
       {"perturb", "FILE", "slow ranks, slow links, failures", false},
       {"replay", "TRACE", "a trace of `train --trace`: the clock with its "
        "times", false},

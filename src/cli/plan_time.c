@@ -290,31 +290,24 @@ static bool confirmed(struct view *v, struct advised *a, double most)
     return a->memory_bytes <= most;
 }
 
-/* Whether a change that is enough alone is a part of it. */
-static bool is_more_than_enough(const struct advice *kept,
-                                const struct advised *a)
-{
-    for (int i = 0; i < kept->count; i++)
-        if (strstr(a->what, kept->items[i].what) != NULL) return true;
-    return false;
-}
-
-/* The cheapest changes that fit: one, or two where one is not enough. */
+/* The cheapest changes that fit: one, or more at once where those that are
+ * enough alone are fewer than ADVICES. */
 static status find_advice(struct view *v, const struct cost *cost)
 {
     const double most = v->prediction.memory_limit;
     struct advice *kept = &v->advice, tried;
 
-    for (int at_once = 1; at_once <= 2 && kept->count < ADVICES; at_once++) {
-        TRY(advise(&tried, cost, most, at_once));
+    for (int at_once = 1;
+         at_once <= ADVICE_AT_ONCE && kept->count < ADVICES; at_once++) {
+        TRY(advise(&tried, cost, kept, most, at_once));
         for (int i = 0; i < tried.count && kept->count < ADVICES; i++) {
             struct advised *a = &tried.items[i];
 
-            if (!is_more_than_enough(kept, a) && confirmed(v, a, most))
+            if (confirmed(v, a, most))
                 kept->items[kept->count++] = *a;
         }
     }
-    for (int i = 1; i < kept->count; i++) { /* two may be the cheapest */
+    for (int i = 1; i < kept->count; i++) { /* more may be the cheapest */
         const struct advised a = kept->items[i];
         int at = i;
 
@@ -327,6 +320,11 @@ static status find_advice(struct view *v, const struct cost *cost)
 
 static void print_advice(const struct view *v)
 {
+    static const char *const counts[ADVICES] = {
+        "No change makes it fit, nor do two or three at once.",
+        "No other change makes it fit, nor do two or three others at once.",
+        "Only these two make it fit, of three changes at once at most."};
+
     for (int i = 0; i < v->advice.count; i++) {
         const struct advised *a = &v->advice.items[i];
         char bytes[32];
@@ -337,6 +335,9 @@ static void print_advice(const struct view *v)
                a->what, text_bytes(bytes, (uint64_t)a->memory_bytes),
                a->step_s, 100 * (a->step_s / v->prediction.step_s - 1));
     }
+    if (!v->prediction.fits && v->advice.count < ADVICES)
+        printf("%s%s\n", v->advice.count == 0 ? "\n" : "",
+               counts[v->advice.count]);
 }
 
 static status print_text(struct view *v)

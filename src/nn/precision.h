@@ -16,6 +16,9 @@
 
 #include "kernels/kernels.h"
 
+/* The products of a layer; each rounds its operands anew. */
+enum product_use { USE_FORWARD, USE_DGRAD, USE_WGRAD };
+
 /* How weights, activations or gradients are rounded. */
 struct precision_role {
     enum number_format format;
@@ -69,6 +72,8 @@ extern const struct precision precisions[PRECISIONS];
 
 /* ERR_CONFIG: no such recipe (names the nearest). *out NULL: "none". */
 status precision_parse(const struct precision **out, const char *name);
+/* Words of rows for scale rules. */
+extern const char *const precision_scale_names[SCALE_COUNT];
 /* Changes a recipe by rows of one's own (precision_rows.c). ERR_CONFIG: a row
  * that says nothing, or what no kernel does. */
 status precision_change(struct precision *recipe, const char *const *rows,

@@ -45,6 +45,10 @@ static status split(struct words *out, const char *row)
                      "in \"weights e4m3 1x32 up\" and \"hadamard off\"", row);
 }
 
+const char *const precision_scale_names[SCALE_COUNT] = {
+    "none", "down", "up", "late", "two", "two-late", "exact", "mean", "gauss",
+    "fit"};
+
 /* The number of a word among names; -1: it is none. */
 static int find(const char *word, const char *const *names, int count)
 {
@@ -94,9 +98,6 @@ static status read_block(const struct words *w, struct precision_role *role)
 static status read_role(const struct words *w, struct precision_role *role,
                         bool weights)
 {
-    static const char *const scales[] = {
-        "none", "down", "up", "late", "two", "two-late", "exact", "mean",
-        "gauss", "fit"};
     static const char *const roundings[] = {"nearest", "stochastic"};
     const char *names[FORMAT_E8M0];
     int format, scale, rounding = 0;
@@ -113,7 +114,7 @@ static status read_role(const struct words *w, struct precision_role *role,
                                    : "go on with a block and a scale, such as "
                                      "1x32 up");
     TRY(read_block(w, role));
-    TRY(choose(w, 3, scales, SCALE_COUNT, &scale));
+    TRY(choose(w, 3, precision_scale_names, SCALE_COUNT, &scale));
     if (scale == SCALE_LATE && strcmp(w->word[2], "region") != 0)
         FAIL(ERR_CONFIG, "numerics.recipe_rows: \"%s\": a late scale is one "
                          "of the whole tensor, so the block is region, not "

@@ -11,9 +11,6 @@
 #include "kernels/codes.h"
 #include "nn/layer.h"
 
-/* The products of a layer; each rounds its operands anew. */
-enum product_use { USE_FORWARD, USE_DGRAD, USE_WGRAD };
-
 /* Whether the step's products are made by a recipe. */
 bool quantized_is(const struct run *run, const struct step *step);
 

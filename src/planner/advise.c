@@ -169,44 +169,53 @@ static status try_one(struct advice *out, const struct cost *cost,
     return OK;
 }
 
-static status advise_one(struct advice *out, const struct cost *cost,
-                         double limit)
-{
-    for (int i = 0; i < CHANGE_COUNT; i++) {
-        struct layout one = *cost->layout;
-        struct advised found = {.plan_only = changes[i].plan_only};
+struct trial {
+    struct advice *out;
+    const struct cost *cost;
+    const struct advice *known;
+    double limit;
+};
 
-        if (!changes[i].make(&one, cost->shape)) continue;
-        snprintf(found.what, sizeof found.what, "%s", changes[i].what);
-        TRY(try_one(out, cost, &one, &found, limit));
+/* Whether a part of it is known to be enough. */
+static bool is_more_than_enough(const struct trial *t, unsigned changed)
+{
+    for (int i = 0; i < t->known->count; i++)
+        if ((changed & t->known->items[i].changes) ==
+            t->known->items[i].changes)
+            return true;
+    return false;
+}
+
+/* All sets of `more` changes, from number `first` on, beside those made. */
+static status advise_more(const struct trial *t, const struct advised *made,
+                          int first, int more)
+{
+    struct advised found = *made;
+
+    if (is_more_than_enough(t, made->changes)) return OK;
+    if (more == 0)
+        return try_one(t->out, t->cost, &made->layout, &found, t->limit);
+    for (int i = first; i < CHANGE_COUNT; i++) {
+        struct advised next = *made;
+
+        if (!changes[i].make(&next.layout, t->cost->shape)) continue;
+        const size_t used = strlen(made->what);
+
+        snprintf(next.what + used, sizeof next.what - used, "%s%s",
+                 used == 0 ? "" : " and ", changes[i].what);
+        next.changes |= 1u << i;
+        next.plan_only |= changes[i].plan_only;
+        TRY(advise_more(t, &next, i + 1, more - 1));
     }
     return OK;
 }
 
-static status advise_two(struct advice *out, const struct cost *cost,
-                         double limit)
+status advise(struct advice *out, const struct cost *cost,
+              const struct advice *known, double limit, int at_once)
 {
-    for (int i = 0; i < CHANGE_COUNT; i++) {
-        for (int j = i + 1; j < CHANGE_COUNT; j++) {
-            struct layout both = *cost->layout;
-            struct advised found = {
-                .plan_only = changes[i].plan_only || changes[j].plan_only};
+    const struct advised nothing = {.layout = *cost->layout};
+    const struct trial trial = {out, cost, known, limit};
 
-            if (!changes[i].make(&both, cost->shape) ||
-                !changes[j].make(&both, cost->shape))
-                continue;
-            snprintf(found.what, sizeof found.what, "%s and %s",
-                     changes[i].what, changes[j].what);
-            TRY(try_one(out, cost, &both, &found, limit));
-        }
-    }
-    return OK;
-}
-
-status advise(struct advice *out, const struct cost *cost, double limit,
-              int at_once)
-{
     *out = (struct advice){.count = 0};
-    return at_once == 1 ? advise_one(out, cost, limit)
-                        : advise_two(out, cost, limit);
+    return advise_more(&trial, &nothing, 0, at_once);
 }

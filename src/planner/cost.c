@@ -9,8 +9,9 @@
 #include "planner/network.h"
 
 const char *const cause_names[CAUSES] = {
-    "products", "attention", "memory-bound", "launch", "update", "host",
-    "tensor", "context", "expert", "pipe", "data", "shard", "offload", "idle"};
+    "products", "rounding", "attention", "memory-bound", "launch", "update",
+    "host", "tensor", "context", "expert", "pipe", "data", "shard", "offload",
+    "idle"};
 
 double spent_seconds(const struct spent *span)
 {
@@ -239,6 +240,7 @@ void cost_products(const struct cost *cost, const struct shape_product *p,
                      &out->pass[pass]);
         narrowed(cost, sizes[pass], times / e, &out->pass[pass]);
     }
+    cost_recipe(cost, &(struct recipe_products){p, sizes, times / e}, out);
 }
 
 static void block_products(const struct cost *cost, struct passes *out)

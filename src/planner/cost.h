@@ -4,10 +4,12 @@
 #define LOCKSTEP_PLANNER_COST_H
 
 #include "planner/layout.h"
+#include "nn/rounded.h"
 #include "planner/measured.h"
 
 enum cause {
-    CAUSE_PRODUCT, CAUSE_ATTENTION, CAUSE_MEMORY, CAUSE_LAUNCH, CAUSE_UPDATE,
+    CAUSE_PRODUCT, CAUSE_ROUNDING, /* operands of products in few bits */
+    CAUSE_ATTENTION, CAUSE_MEMORY, CAUSE_LAUNCH, CAUSE_UPDATE,
     CAUSE_HOST,    /* what a step needs beside its instructions */
     CAUSE_TENSOR, CAUSE_CONTEXT, CAUSE_EXPERT, CAUSE_PIPE, CAUSE_DATA,
     CAUSE_SHARD, CAUSE_OFFLOAD, CAUSE_IDLE, CAUSES
@@ -45,6 +47,20 @@ void cost_moved(const struct cost *cost, double bytes, struct spent *out);
 struct worked { enum work work; double bytes, rows, width; };
 void cost_worked(const struct cost *cost, const struct worked *worked,
                  struct spent *out);
+
+/* `times` times all that a recipe does to a matrix before a product, or to a
+ * gradient after it (nn/rounded.h). */
+struct rounded_matrix {
+    enum product_use use;
+    enum rounded_place place;
+    double rows, width;
+};
+void cost_rounded(const struct cost *cost, const struct precision *recipe,
+                  const struct rounded_matrix *matrix, double times,
+                  struct spent *out);
+/* A product of codes (kernels/integers.h), `times` times. */
+void cost_integers(const struct cost *cost, struct product_size size,
+                   double times, struct spent *out);
 
 /* A group of ranks: `stride` rank numbers from one member to the next. */
 struct group_shape { int ranks, stride; };

@@ -2,6 +2,7 @@
 /* cost_experts.c - rows of tokens on their way to experts and back. */
 #include <string.h>
 
+#include "nn/row_codes.h"
 #include "planner/cost_parts.h"
 #include "planner/network.h"
 #include "planner/travel.h"
@@ -48,16 +49,33 @@ static double sent_once(const struct cost *cost, struct group_shape group)
     return own ? (reached / m->top_k + 1) / 2 : reached / m->top_k;
 }
 
+/* Bytes of an element of a row on its way there: blocks that have a recipe may
+ * send codes. */
+static double coded_bytes(const struct cost *cost, int pass)
+{
+    const struct precision_use *use = &cost->shape->precision;
+    const int64_t width = cost->shape->width;
+    const double element = cost_element_bytes(cost);
+    const struct precision_role *role =
+        row_codes_of(use, pass == COST_B, width);
+
+    if (cost->layout->as != AS_LOCKSTEP || role == NULL) return element;
+    return element + ((double)row_codes_bytes(role, width) / (double)width -
+                      element) *
+                         (use->end - use->first) / cost->shape->layers;
+}
+
 /* Bytes of an element of a row, mean over there and back: rows for products of
  * 8 bits go there in 8 bits (arXiv:2412.19437, section 3.3.3); what ranks that
  * cut an expert return are sums, which Lockstep sends as float32. */
-static double row_bytes(const struct cost *cost, const struct expert_ranks *e)
+static double row_bytes(const struct cost *cost, const struct expert_ranks *e,
+                        int pass)
 {
     const double element = cost_element_bytes(cost);
+    const bool sums = cost->layout->as == AS_LOCKSTEP && e->cut > 1;
 
     if (cost->layout->bits == 8) return 1.5;
-    return cost->layout->as == AS_LOCKSTEP && e->cut > 1 ? (element + 4) / 2
-                                                         : element;
+    return (coded_bytes(cost, pass) + (sums ? 4 : element)) / 2;
 }
 
 /* The share of a source's rows that a rank sends: its part of the tokens, where
@@ -118,11 +136,11 @@ static double shown_rows(const struct machine *machine, double piece,
     return longer;
 }
 
-/* Lockstep's rows, of `bytes` each way. Ranks first tell each other what their
- * tokens chose. In DualPipe the other micro-batch of a pair is computed where
- * messages have been started (list/pass_beside.c): half of its block at each
- * of both places. */
-static void own_rows(const struct cost *cost, double bytes,
+/* Lockstep's rows, of `bytes` each way in F and in B. Ranks first tell each
+ * other what their tokens chose. In DualPipe the other micro-batch of a pair is
+ * computed where messages have been started (list/pass_beside.c): half of its
+ * block at each of both places. */
+static void own_rows(const struct cost *cost, const double bytes[2],
                      struct passes *out)
 {
     const struct layout *l = cost->layout;
@@ -131,8 +149,12 @@ static void own_rows(const struct cost *cost, double bytes,
     const struct expert_ranks e = layout_experts(l);
     const bool fused = !layout_defers(l);
     double guessed = 0, other[2] = {0, 0};
-    const double piece = cost_exchange(cost, group, bytes / TRAVEL_PIECES,
-                                       sent_once(cost, group), &guessed);
+    const double once = sent_once(cost, group);
+    const double piece[] = {
+        cost_exchange(cost, group, bytes[COST_F] / TRAVEL_PIECES, once,
+                      &guessed),
+        cost_exchange(cost, group, bytes[COST_B] / TRAVEL_PIECES, once,
+                      &guessed)};
     const double choices = cost_collective(
         cost, COLLECTIVE_ALL_GATHER, group,
         4 * cost_tokens(cost) * s->choices * row_share(cost, &e) * e.ranks,
@@ -147,10 +169,10 @@ static void own_rows(const struct cost *cost, double bytes,
     }
     const double weights = fused ? p.work[COST_W] + p.shared[COST_W] : 0;
     const double seconds[] = {
-        [COST_F] = choices + shown_rows(cost->machine, piece,
+        [COST_F] = choices + shown_rows(cost->machine, piece[COST_F],
                                         other[COST_F] + p.shared[COST_F],
                                         p.work[COST_F], other[COST_F]),
-        [COST_B] = shown_rows(cost->machine, piece, other[COST_B],
+        [COST_B] = shown_rows(cost->machine, piece[COST_B], other[COST_B],
                               p.work[COST_B],
                               other[COST_B] + p.shared[COST_B] + weights)};
 
@@ -168,9 +190,11 @@ void cost_experts(const struct cost *cost, struct passes *out)
     const struct layout *l = cost->layout;
     const struct expert_ranks e = layout_experts(l);
     const double copies = (double)e.ranks / e.places;
-    const double bytes = cost_tokens(cost) * (double)cost->shape->width *
-                         cost->shape->choices * row_bytes(cost, &e) *
-                         row_share(cost, &e) * copies;
+    const double elements = cost_tokens(cost) * (double)cost->shape->width *
+                            cost->shape->choices * row_share(cost, &e) *
+                            copies;
+    const double bytes[] = {elements * row_bytes(cost, &e, COST_F),
+                            elements * row_bytes(cost, &e, COST_B)};
     const double times = 2 * cost->shape->expert_blocks;
     const struct group_shape group = expert_group(l);
     double guessed = 0, seconds;
@@ -180,7 +204,7 @@ void cost_experts(const struct cost *cost, struct passes *out)
         own_rows(cost, bytes, out);
         return;
     }
-    seconds = times * cost_exchange(cost, group, bytes,
+    seconds = times * cost_exchange(cost, group, bytes[COST_F],
                                     sent_once(cost, group), &guessed);
     for (int pass = COST_F; pass <= COST_B; pass++) {
         const double shown = seconds - hidden_by_pairs(cost, pass, out);

@@ -12,6 +12,15 @@ double cost_tokens(const struct cost *cost);
 /* `times` products by such a matrix in F, B and W. */
 void cost_products(const struct cost *cost, const struct shape_product *p,
                    double times, struct passes *out);
+/* The roundings of Lockstep's recipe beside `times` of such products of the
+ * sizes in F, B and W, of which some have it. */
+struct recipe_products {
+    const struct shape_product *product;
+    const struct product_size *sizes;
+    double times;
+};
+void cost_recipe(const struct cost *cost, const struct recipe_products *of,
+                 struct passes *out);
 /* Exchanges of a block's rows in F and B; its products are in `out` already. */
 void cost_experts(const struct cost *cost, struct passes *out);
 

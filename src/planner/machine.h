@@ -73,6 +73,16 @@ struct measured_work {
     double amount;       /* FLOPs of attention's products, else bytes */
     double seconds;
 };
+/* One call that rounds a matrix for a product of a recipe, or rotates it, timed
+ * with all ranks active. */
+enum { ROUNDING_BYTES = 80 };
+struct measured_rounding {
+    char how[ROUNDING_BYTES]; /* nn/rounded.h */
+    uint64_t code;       /* of `how` */
+    int64_t rows, width; /* of the matrix */
+    int threads;         /* of the rank */
+    double seconds;
+};
 /* A collective that was timed; sizes ascend. */
 enum { SIZES_MOST = 16, COLLECTIVE_OPS = 5, COLLECTIVE_PATHS = 3 };
 extern const char *const collective_names[COLLECTIVE_OPS]; /* enum collective */
@@ -95,6 +105,8 @@ struct machine {
     int product_count;
     struct measured_work *works;             /* the arena's */
     int work_count;
+    struct measured_rounding *roundings;     /* the arena's */
+    int rounding_count;
     struct measured_collective *collectives; /* the arena's */
     int collective_count;
     double sentinel_before, sentinel_after;  /* seconds; 0: none */

@@ -78,3 +78,18 @@ double measured_work_rate(const struct machine *machine, enum work work,
     return rate > 0 || bits == 32
                ? rate : work_rate(machine, work, rows, width, 32, threads);
 }
+
+double measured_rounding_rate(const struct machine *machine, uint64_t code,
+                              double rows, double width, int threads)
+{
+    struct mean mean = {0, 0};
+
+    for (int i = 0; i < machine->rounding_count; i++) {
+        const struct measured_rounding *r = &machine->roundings[i];
+        const double a = (double)r->rows, b = (double)r->width;
+
+        if (r->code != code || (threads > 1) != (r->threads > 1)) continue;
+        mean_add(&mean, a * b / r->seconds, apart(a, rows) + apart(b, width));
+    }
+    return mean_of(&mean);
+}

@@ -19,5 +19,9 @@ double measured_product_rate(const struct machine *machine,
  * nothing was measured with so many bits, rows of 32 bits stand for it. */
 double measured_work_rate(const struct machine *machine, enum work work,
                           double rows, double width, int bits, int threads);
+/* Elements/s of a call that rounds a matrix (rounded_code); 0: no row is of
+ * such calls. */
+double measured_rounding_rate(const struct machine *machine, uint64_t code,
+                              double rows, double width, int threads);
 
 #endif

@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "base/file.h"
+#include "nn/rounded.h"
 
 enum { FILE_BYTES = 1 << 24, ROWS_MOST = 1 << 16 };
 
@@ -207,6 +208,30 @@ static status read_product(const char *path, const struct json *row,
     return positive(path, "products: seconds", out->seconds);
 }
 
+static status read_rounding(const char *path, const struct json *row,
+                            struct measured_rounding *out)
+{
+    const char *how = NULL;
+    int64_t threads = 1;
+
+    TRY(json_get_string(row, path, "how", &how));
+    if (how[0] == 0 || strlen(how) >= sizeof out->how)
+        FAIL(ERR_FORMAT, "%s: roundings: how is \"%.80s\"; expected 1 to %d "
+                         "letters, like \"quantize e4m3 1x128 up nearest\"",
+             path, how, ROUNDING_BYTES - 1);
+    snprintf(out->how, sizeof out->how, "%s", how);
+    out->code = rounded_code(how);
+    TRY(json_get_integer(row, path, "rows", &out->rows));
+    TRY(json_get_integer(row, path, "width", &out->width));
+    TRY(json_get_integer_or(row, path, "threads", 1, &threads));
+    TRY(threads_of(path, "roundings", threads, &out->threads));
+    if (out->rows < 1 || out->width < 1)
+        FAIL(ERR_FORMAT, "%s: roundings: %lld rows of %lld elements", path,
+             (long long)out->rows, (long long)out->width);
+    TRY(json_get_real(row, path, "seconds", &out->seconds));
+    return positive(path, "roundings: seconds", out->seconds);
+}
+
 static status read_list(const struct json *list, const char *path,
                         const char *what, double *out, int *count)
 {
@@ -294,6 +319,15 @@ static status read_tables(struct machine *machine, const char *path,
             TRY(read_work(path, &rows->items[i], &machine->works[i]));
         machine->work_count = rows->count;
     }
+    TRY(rows_of(root, path, "roundings", &rows));
+    if (rows != NULL && rows->count > 0) {
+        TRY(arena_take_array(&machine->arena, (size_t)rows->count,
+                             sizeof *machine->roundings, &memory));
+        machine->roundings = memory;
+        for (int i = 0; i < rows->count; i++)
+            TRY(read_rounding(path, &rows->items[i], &machine->roundings[i]));
+        machine->rounding_count = rows->count;
+    }
     TRY(rows_of(root, path, "collectives", &rows));
     if (rows == NULL || rows->count == 0) return OK;
     TRY(arena_take_array(&machine->arena, (size_t)rows->count,
@@ -310,7 +344,7 @@ static status read_json(struct machine *machine, const char *path,
 {
     static const char *const keys[] = {
         "version", "name", "key", "from", "constants", "sentinel", "products",
-        "works", "collectives"};
+        "works", "roundings", "collectives"};
     const struct json *root, *constants, *sentinel;
     const char *from = NULL, *name = NULL, *key = NULL;
     int64_t version = 0;
@@ -331,10 +365,9 @@ static status read_json(struct machine *machine, const char *path,
         snprintf(machine->name, sizeof machine->name, "%s", name);
     snprintf(machine->key, sizeof machine->key, "%s", key);
     constants = json_get(root, "constants");
-    if (constants == NULL || constants->kind != JSON_OBJECT)
-        FAIL(ERR_FORMAT, "%s: constants is missing; expected an object of "
-                         "numbers", path);
-    TRY(read_constants(machine, path, constants));
+    if (constants != NULL && constants->kind != JSON_OBJECT)
+        FAIL(ERR_FORMAT, "%s: constants: expected an object of numbers", path);
+    if (constants != NULL) TRY(read_constants(machine, path, constants));
     sentinel = json_get(root, "sentinel");
     if (sentinel != NULL) {
         TRY(json_get_real_or(sentinel, path, "before_s", 0,
@@ -407,6 +440,20 @@ static void write_tables(const struct machine *machine,
         json_write_key_integer(w, "threads", x->threads);
         json_write_key_real(w, "amount", x->amount);
         json_write_key_real(w, "seconds", x->seconds);
+        json_write_object_end(w);
+    }
+    json_write_array_end(w);
+    json_write_key(w, "roundings");
+    json_write_array(w);
+    for (int i = 0; i < machine->rounding_count; i++) {
+        const struct measured_rounding *r = &machine->roundings[i];
+
+        json_write_object(w);
+        json_write_key_text(w, "how", r->how);
+        json_write_key_integer(w, "rows", r->rows);
+        json_write_key_integer(w, "width", r->width);
+        json_write_key_integer(w, "threads", r->threads);
+        json_write_key_real(w, "seconds", r->seconds);
         json_write_object_end(w);
     }
     json_write_array_end(w);

@@ -150,6 +150,9 @@ static void count_steps(struct shape *shape, const struct program *p,
             struct shape_product *product =
                 count_product(shape, &p->params.items[step->param[0]], 1, 1);
 
+            product->few += kind == LAYER_LINEAR;
+            product->kept += kind == LAYER_LINEAR && p->params
+                                 .items[step->param[0]].spec.after_attention;
             product->beside += routed && kind != LAYER_ROUTER;
             product->last += is_last(p, i);
             shape->last += is_last(p, i);
@@ -165,7 +168,8 @@ static void count_steps(struct shape *shape, const struct program *p,
                                         (double)weight->spec.cols;
             shape->expert_blocks += weight->spec.split_rows != AXIS_TENSOR;
             count_product(shape, weight, step->each,
-                          (double)shape->choices / step->each);
+                          (double)shape->choices / step->each)->few +=
+                step->each;
         }
         if (kind == LAYER_ATTENTION) {
             shape->keys += mean_keys(sequence, step);
@@ -277,6 +281,8 @@ status shape_of(struct shape *shape, const struct model *model,
     count_later(shape, &program);
     for (int i = 0; i < shape->product_count; i++) {
         shape->products[i].each_block /= blocks;
+        shape->products[i].few /= blocks;
+        shape->products[i].kept /= blocks;
         shape->products[i].last /= blocks;
         shape->products[i].beside /= blocks;
     }

@@ -18,6 +18,8 @@ struct shape_product {
                               * of the others travel */
     double last;             /* of those, nothing reads in a backward pass
                               * what they make: the last ones of a block */
+    double few;              /* of those, products that a recipe makes */
+    double kept;             /* of these, after attention */
     bool expert;             /* expert ranks divide them */
     double tokens;           /* share of the tokens that one of them sees: 1,
                               * or choices / experts */
@@ -27,6 +29,7 @@ struct shape {
     struct model model;      /* of which it is */
     struct grid_facts facts; /* for its grid, without a batch */
     struct regularization regular; /* what training adds and has room for */
+    struct precision_use precision; /* recipe of products; zeroed: none */
     int layers, heads, kv_heads, head_width;
     int value_width;    /* of a head */
     int64_t width, feed_forward, vocab, sequence;
@@ -65,7 +68,8 @@ struct shape {
     double parameters;       /* of the whole model */
 };
 
-/* `sequence`: tokens of a sample. `regular` is what options are by default. */
+/* `sequence`: tokens of a sample. `regular` and `precision` are what options
+ * are by default. */
 status shape_of(struct shape *shape, const struct model *model,
                 int64_t sequence);
 

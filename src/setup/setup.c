@@ -445,6 +445,19 @@ struct regularization setup_regular(const struct model *model,
         .mtp_steps = o->mtp.weight_steps};
 }
 
+status setup_precision(struct precision_use *out, const struct options *o,
+                       int layers)
+{
+    struct stage_request r = {.training.observe = o->observe.layers > 0};
+    struct options asked = *o;
+
+    asked.fsdp.gather_format = "dtype"; /* that depends on what is gathered */
+    TRY(choose_dtype(o->train.dtype, &r.dtype));
+    TRY(recipe_choose(&r, &asked, layers));
+    *out = r.precision;
+    return OK;
+}
+
 static status resolve_request(struct setup *setup)
 {
     const struct options *o = &setup->set->values;

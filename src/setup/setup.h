@@ -80,6 +80,10 @@ void setup_free(struct setup *setup);
 /* Betas, decay and clip of the options. */
 void setup_update(const struct setup *setup, struct update *update);
 
+/* The recipe of products and its blocks, as they are before anything is known
+ * of a layout. ERR_CONFIG: recipe_choose. */
+status setup_precision(struct precision_use *out, const struct options *o,
+                       int layers);
 /* Terms and rooms that the options ask for; scopes are chosen later. */
 struct regularization setup_regular(const struct model *model,
                                     const struct options *options);

@@ -52,7 +52,10 @@ status forecast_model(struct forecast *f)
     }
     TRY(shape_of(&f->shape, &f->model, f->set.values.data.sequence));
     f->shape.regular = setup_regular(&f->model, &f->set.values);
-    return OK;
+    return f->as == AS_LOCKSTEP
+               ? setup_precision(&f->shape.precision, &f->set.values,
+                                 f->model.layers)
+               : OK;
 }
 
 enum { PLANNED_WHOLE = 16 /* pipe ranks; of more, the first and the last */ };

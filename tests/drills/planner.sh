@@ -107,6 +107,16 @@ advised "each advised change fits"
 advised "each advised pair of changes fits, beside recomputation" \
     --set 'train.recompute=[block]'
 
+lockstep plan big.yaml --ranks 8 --machine a100-40 --time \
+    --set 'train.recompute=[block]' >out 2>err
+if [ "$(sed -n '/^Changes that/,$p' out | grep -c '^  ')" = 3 ] ||
+    grep -q '^Only these two\|^No ' out; then ok "three pieces of advice, or why not"
+else bad "three pieces of advice, or why not" "fewer without a word" out; fi
+lockstep plan big.yaml --ranks 1 --machine a100-40 --time --max-memory 1e8 \
+    --set mesh.data=1 >out 2>err
+if grep -q '^No change makes it fit' out; then ok "no advice says so"
+else bad "no advice says so" "nothing" out; fi
+
 # --- experts ---
 cat >experts.yaml <<'END'
 model: {family: mixtral, vocab: 32000, layers: 32, width: 4096, heads: 32, kv_heads: 8,

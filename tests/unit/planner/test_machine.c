@@ -56,7 +56,16 @@ TEST(bad_files_get_a_sentence)
         {"from: h100\ngemm: fast\n", "is not a number", ERR_FORMAT},
         {"{}", "version", ERR_FORMAT},
         {"{\"version\": 2, \"constants\": {}}", "version is 2", ERR_FORMAT},
-        {"{\"version\": 1}", "constants is missing", ERR_FORMAT},
+        {"{\"version\": 1, \"constants\": 3}", "constants: expected an object",
+         ERR_FORMAT},
+        {"{\"version\": 1, \"roundings\": [{\"how\": \"\", \"rows\": 1, "
+         "\"width\": 1, \"seconds\": 1}]}", "how is \"\"", ERR_FORMAT},
+        {"{\"version\": 1, \"roundings\": [{\"how\": \"rotate rows\", "
+         "\"rows\": 0, \"width\": 1, \"seconds\": 1}]}", "0 rows of 1",
+         ERR_FORMAT},
+        {"{\"version\": 1, \"roundings\": [{\"how\": \"rotate rows\", "
+         "\"rows\": 1, \"width\": 1, \"seconds\": -1}]}",
+         "roundings: seconds is -1", ERR_FORMAT},
         {"{\"version\": 1, \"constants\": {\"gemm\": -0.5}}", "gemm is -0.5",
          ERR_CONFIG},
         {"{\"version\": 1, \"constants\": {\"gemm\": \"a\"}}",
@@ -109,6 +118,21 @@ TEST(a_profile_of_another_machine_is_refused)
     machine_free(&m);
 }
 
+/* All constants are those of the preset then. */
+TEST(a_profile_may_have_no_constants)
+{
+    struct machine m;
+
+    IS_OK(open_text(&m, "{\"version\": 1, \"from\": \"h100\", "
+                        "\"roundings\": [{\"how\": \"rotate rows\", "
+                        "\"rows\": 2, \"width\": 3, \"seconds\": 0.5}]}",
+                    "", false));
+    CHECK(m.value[M_DEVICES] == 8 && m.mark[M_GEMM] == MARK_FITTED);
+    CHECK(m.rounding_count == 1 && m.roundings[0].threads == 1);
+    EQUAL_TEXT(m.roundings[0].how, "rotate rows");
+    machine_free(&m);
+}
+
 TEST(unknown_machines_are_named)
 {
     struct machine m;
@@ -124,4 +148,4 @@ TEST(unknown_machines_are_named)
 
 TEST_MAIN(what_is_written_reads_back, a_person_corrects_one_constant,
           bad_files_get_a_sentence, a_profile_of_another_machine_is_refused,
-          unknown_machines_are_named)
+          a_profile_may_have_no_constants, unknown_machines_are_named)

@@ -104,6 +104,25 @@ TEST(a_row_without_a_kind_stands_for_all)
     CHECK(near(measured_product_rate(&old, &size, 32, 1, &exact), 1e9));
 }
 
+/* Elements a second of one kind of call; 0: nobody measured it. */
+TEST(roundings_have_rates_of_their_kind)
+{
+    struct measured_rounding rows[] = {
+        {"a", 1, 512, 128, 1, 512 * 128 / 1e9},
+        {"a", 1, 2048, 128, 1, 2048 * 128 / 4e9},
+        {"a", 1, 512, 128, 2, 512 * 128 / 3e9},
+        {"b", 2, 512, 128, 1, 512 * 128 / 5e9}};
+    const struct machine some = {.roundings = rows,
+                                 .rounding_count = ROWS(rows)};
+
+    CHECK(near(measured_rounding_rate(&some, 1, 512, 128, 1), 1e9));
+    CHECK(near(measured_rounding_rate(&some, 1, 1024, 128, 1), 2e9));
+    CHECK(near(measured_rounding_rate(&some, 1, 512, 128, 2), 3e9));
+    CHECK(near(measured_rounding_rate(&some, 2, 2048, 128, 1), 5e9));
+    CHECK(measured_rounding_rate(&some, 3, 512, 128, 1) == 0);
+}
+
 TEST_MAIN(measured_sizes_keep_their_rates, sizes_between_have_rates_between,
           rates_are_of_the_type_of_elements, what_no_row_measured_has_no_rate,
-          a_row_without_a_kind_stands_for_all)
+          a_row_without_a_kind_stands_for_all,
+          roundings_have_rates_of_their_kind)

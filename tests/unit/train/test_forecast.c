@@ -247,6 +247,46 @@ TEST(closed_forms_time_what_the_lists_time)
     CHECK(products < 0.03 && attention < 0.07);
 }
 
+static const char recipes_text[] =
+    "model: {family: %s, vocab: 4096, layers: 8, width: 1024, heads: 16, "
+    "kv_heads: 8, feed_forward: 2048, tied: false}\n%s"
+    "data: {sequence: 2048}\nmesh: {%s}\n"
+    "train: {batch: 16, micro_batch: 1, dtype: bfloat16, steps: 1, "
+    "recompute: [%s]}\nnumerics: {recipe: %s, grid_context: %d}\n";
+
+/* Roundings are of the same numbers of elements in the closed form and in the
+ * lists, whatever is divided and made again. */
+TEST(closed_forms_round_what_the_lists_round)
+{
+    static const char *const recipes[] = {"fp8-tiles", "nvfp4",
+                                          "mxfp4-quartet", "bitnet", "mxfp8"};
+    static const char *const meshes[] = {"data: 2", "tensor: 2, data: 2",
+                                         "pipe: 2, data: 2", "context: 2"};
+    static const int ranks[] = {2, 4, 4, 2};
+
+    for (int i = 0; i < ROWS(recipes) * ROWS(meshes); i++) {
+        const int mesh = i % ROWS(meshes);
+        const bool mixed = i % 3 == 0;
+        char text[LINES];
+        struct both b;
+
+        snprintf(text, sizeof text, recipes_text,
+                 mixed ? "mixtral" : "llama",
+                 mixed ? "moe: {experts: 8, top_k: 2}\n" : "", meshes[mesh],
+                 i % 2 == 0 ? "none" : "block", recipes[i / ROWS(meshes)],
+                 mesh == 3 ? 2 : 1);
+        CHECK(time_both(text, ranks[mesh], &b));
+        print_message("%s, %s, %s: %.5f and %.5f s\n",
+                      recipes[i / ROWS(meshes)], meshes[mesh],
+                      mixed ? "mixed" : "dense",
+                      b.lists.seconds[CAUSE_ROUNDING],
+                      b.closed.seconds[CAUSE_ROUNDING]);
+        CHECK(b.lists.seconds[CAUSE_ROUNDING] > 0);
+        CHECK(off(b.closed.seconds[CAUSE_ROUNDING],
+                  b.lists.seconds[CAUSE_ROUNDING]) < 0.05);
+    }
+}
+
 static const char nodes_text[] =
     "model: {family: llama, vocab: 32000, layers: 16, width: 2048, heads: 16, "
     "feed_forward: 8192, tied: false}\ndata: {sequence: 2048}\n"
@@ -332,6 +372,7 @@ TEST(whole_experts_have_no_more_products_than_cut_ones)
 
 TEST_MAIN(estimates_are_near_the_plan,
           closed_forms_time_what_the_lists_time,
+          closed_forms_round_what_the_lists_round,
           copies_of_a_shard_send_each_other_their_gradients,
           pairs_hide_rows_of_experts,
           whole_experts_have_no_more_products_than_cut_ones)

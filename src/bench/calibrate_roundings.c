@@ -1,0 +1,132 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* calibrate_roundings.c - times the kernels that round operands of recipes, at
+ * several sizes.
+ *
+ * Sizes of a job: [rows, width, number of the call]. out or codes at 0, in at
+ * 1, x of unrotate at 2, peaks at 3, scales of codes at 4. */
+#include <math.h>
+#include <string.h>
+
+#include "bench/calibrate_parts.h"
+#include "kernels/math.h"
+
+enum { ROWS = 2, WIDTHS = 2, ROWS_MOST = 2048 };
+static const int64_t rows_of[ROWS] = {512, 2048};
+static const int64_t widths_of[WIDTHS] = {128, 512};
+
+/* The calls of the calibration at hand: a job says its number. */
+static const struct rounded *calls;
+
+static struct tensor operand(struct operands *o, const int64_t *s, bool real)
+{
+    return real ? case_operand_real(o, s[0], s[1])
+                : case_operand(o, s[0], s[1]);
+}
+
+static void prepare(struct operands *o, const int64_t *s)
+{
+    const struct rounded *call = &calls[s[2]];
+    const bool quantizes = call->kernel == ROUNDED_QUANTIZE;
+
+    o->integers[0] = (int32_t)s[2];
+    o->t[0] = operand(o, s, call->kernel == ROUNDED_ROTATE ||
+                                (call->real && !quantizes));
+    o->t[1] = operand(o, s, call->real);
+    o->t[2] = case_operand(o, s[0], s[1]);
+    o->t[3] = case_operand_real(o, 1, 16);
+    o->t[4] = case_operand_real(o, 1, s[0]);
+}
+
+static status run_quantize(const struct kernels *k, struct stream *stream,
+                           struct operands *o, const struct rounded *of)
+{
+    const int64_t rows = o->t[1].shape[0];
+    const struct quantize_span all = {0, rows, 0, false},
+                               cols = {0, o->t[1].shape[1], 0, false};
+    struct dropout_row places[ROWS_MOST];
+    const struct quantize call = {
+        .out = of->codes ? tensor_2d(o->t[0].data, DTYPE_U8, rows, cols.count)
+                         : o->t[0],
+        .in = o->t[1], .rows = &all, .cols = &cols, .row_spans = 1,
+        .col_spans = 1, .format = of->format, .block_rows = of->block_rows,
+        .block_cols = of->block_cols, .scale = of->scale,
+        .rounding = of->rounding, .turn = of->turn,
+        .key = random_key_make(1, "calibrate"), .places = places,
+        .peaks = o->t[3].data, .known = 1,
+        .scales = of->codes ? o->t[4].data : NULL};
+
+    CHECK(rows <= ROWS_MOST);
+    for (int64_t i = 0; i < rows; i++)
+        places[i] = (struct dropout_row){0, (uint64_t)i << 40};
+    return k->quantize(stream, &call);
+}
+
+static status run(const struct kernels *k, struct stream *stream,
+                  struct operands *o)
+{
+    const struct rounded *of = &calls[o->integers[0]];
+    const struct quantize_span rows = {0, o->t[1].shape[0], 0, false},
+                               cols = {0, o->t[1].shape[1], 0, false};
+    const struct rotate turn = {.out = o->t[0], .in = o->t[1], .rows = &rows,
+                                .cols = &cols, .row_spans = 1, .col_spans = 1,
+                                .columns = of->columns, .signs = 0x5A9Cu};
+    const struct unrotate back = {
+        .out = o->t[1], .gradient = o->t[1], .x = o->t[2], .cols = &cols,
+        .col_spans = 1, .turn = of->turn, .trust = of->trust,
+        .format = of->format, .scale = of->scale, .factor = 1};
+
+    switch (of->kernel) {
+    case ROUNDED_ROTATE: return k->rotate(stream, &turn);
+    case ROUNDED_UNROTATE: return k->unrotate(stream, &back);
+    default: return run_quantize(k, stream, o, of);
+    }
+}
+
+static void add_rows(struct machine *m, const struct rounded *call, int threads)
+{
+    for (int size = 0; size < ROWS * WIDTHS; size++) {
+        struct measured_rounding *row = &m->roundings[m->rounding_count++];
+
+        *row = (struct measured_rounding){
+            .rows = rows_of[size % ROWS], .width = widths_of[size / ROWS],
+            .threads = threads, .seconds = INFINITY};
+        rounded_text(call, row->how);
+        row->code = rounded_code(row->how);
+    }
+}
+
+status calibrate_roundings(struct calibration *c, double seconds)
+{
+    const struct calibrate_request *r = c->request;
+    const int ways = r->ranks > 1 ? 2 : 1, each = ways * ROWS * WIDTHS;
+    struct machine *m = c->machine;
+    double least = 0, factor, sigma = 0;
+    void *memory = NULL;
+
+    if (r->rounding_count == 0) return OK;
+    calls = r->roundings;
+    TRY(arena_take_array(&m->arena, (size_t)(each * r->rounding_count),
+                         sizeof *m->roundings, &memory));
+    m->roundings = memory;
+    for (int i = 0; i < r->rounding_count; i++)
+        for (int way = 0; way < ways; way++)
+            add_rows(m, &calls[i], way > 0 ? r->ranks : 1);
+    calibrate_type(c, 16);
+    c->limit = seconds / m->rounding_count / CALIBRATE_ROUNDS;
+    for (int round = 0; round < CALIBRATE_ROUNDS; round++)
+        for (int i = 0; i < m->rounding_count; i++) {
+            struct measured_rounding *row = &m->roundings[i];
+            const struct bench_case job = {
+                "rounding", "", {row->rows, row->width, i / each}, prepare,
+                run};
+
+            TRY(calibrate_job(c, &job, row->threads, &row->seconds, &sigma));
+        }
+    calibrate_type(c, 32);
+    for (int i = 0; i < m->rounding_count; i++)
+        least += math_log(m->roundings[i].seconds);
+    factor = calibrate_usual(c, least, m->rounding_count);
+    for (int i = 0; i < m->rounding_count; i++)
+        m->roundings[i].seconds *= factor;
+    return OK;
+}

@@ -1,0 +1,97 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* cost_rounded.c - seconds of what recipes do beside their products. */
+#include "planner/cost_parts.h"
+
+static int threads_of(const struct cost *cost)
+{
+    return cost->layout->threads > 1 ? cost->layout->threads : 1;
+}
+
+/* A call that was not measured reads and writes its matrix, at least. */
+static void unmeasured(const struct cost *cost, double elements, double times,
+                       struct spent *out)
+{
+    const double *v = cost->machine->value;
+    const double seconds = times * 2 * elements * cost_element_bytes(cost) /
+                           (v[M_MEMORY_RATE] * v[M_MEMORY] * threads_of(cost));
+
+    out->seconds[CAUSE_ROUNDING] += seconds;
+    out->guessed += seconds;
+}
+
+void cost_rounded(const struct cost *cost, const struct precision *recipe,
+                  const struct rounded_matrix *matrix, double times,
+                  struct spent *out)
+{
+    const double elements = matrix->rows * matrix->width;
+    struct rounded calls[ROUNDED_MOST];
+    char text[ROUNDED_TEXT];
+    const int count = rounded_calls(recipe, matrix->use, matrix->place, calls);
+
+    for (int i = 0; i < count; i++) {
+        const double rate = measured_rounding_rate(
+            cost->machine, rounded_code(rounded_text(&calls[i], text)),
+            matrix->rows, matrix->width, threads_of(cost));
+
+        if (rate > 0)
+            out->seconds[CAUSE_ROUNDING] += times * elements / rate;
+        else
+            unmeasured(cost, elements, times, out);
+    }
+}
+
+void cost_integers(const struct cost *cost, struct product_size size,
+                   double times, struct spent *out)
+{
+    struct layout eight = *cost->layout;
+    const struct cost codes = {cost->machine, cost->shape, &eight};
+
+    eight.bits = 8;
+    cost_product(&codes, size, times, CAUSE_PRODUCT, out);
+}
+
+/* A product of integers instead of one of bfloat16. */
+static void integers_instead(const struct cost *cost, struct product_size size,
+                             double times, struct spent *out)
+{
+    struct spent plain = {0};
+
+    cost_product(cost, size, times, CAUSE_PRODUCT, &plain);
+    spent_add(out, &plain, -1);
+    cost_integers(cost, size, times, out);
+}
+
+void cost_recipe(const struct cost *cost, const struct recipe_products *of,
+                 struct passes *out)
+{
+    const struct precision_use *use = &cost->shape->precision;
+    const struct precision *recipe = &use->recipe;
+    const struct shape_product *p = of->product;
+    const double t = cost->layout->sequence_parallel ? cost->layout->tensor : 1;
+
+    if (!use->on || cost->layout->as != AS_LOCKSTEP || p->few <= 0) return;
+    const double times = of->times * p->few / p->each_block *
+                         (use->end - use->first) / cost->shape->layers;
+    const double leaves = layout_leaves(cost->layout, cost->shape).data /
+                          (double)cost->layout->microbatches;
+
+    for (int pass = 0; pass < COST_PASSES; pass++) {
+        const struct product_size size = of->sizes[pass];
+        const enum product_use now = (enum product_use)pass;
+        struct spent *to = &out->pass[pass];
+        struct rounded_matrix m = {now, ROUNDED_FIRST, size.m, size.k};
+
+        cost_rounded(cost, recipe, &m, times, to);
+        m = (struct rounded_matrix){now, ROUNDED_SECOND, size.k, size.n};
+        cost_rounded(cost, recipe, &m, times, to);
+        m.place = ROUNDED_KEPT;
+        cost_rounded(cost, recipe, &m, times * p->kept / p->few, to);
+        m = (struct rounded_matrix){now, ROUNDED_LAYER, size.m / t,
+                                    pass == COST_F ? size.k : size.n};
+        cost_rounded(cost, recipe, &m, times, to);
+        m = (struct rounded_matrix){now, ROUNDED_LEAF, size.m, size.n};
+        cost_rounded(cost, recipe, &m, times * leaves, to);
+    }
+    if (precision_is_integer(recipe))
+        integers_instead(cost, of->sizes[COST_F], times, &out->pass[COST_F]);
+}
