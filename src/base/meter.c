@@ -184,8 +184,14 @@ static int64_t close_span(struct meter_track *track,
     const int at = row_of(track, &what);
     struct meter_row *row = &track->rows[at];
 
+    const int64_t own = now - began - track->inside_ns[depth];
+
     row->calls++;
-    row->own_ns += now - began - track->inside_ns[depth];
+    row->own_ns += own;
+    if (track->instruction >= 0 && own > row->longest_ns) {
+        row->longest_ns = own;
+        row->longest_in = track->instruction;
+    }
     row->flops += what.flops;
     row->lane_flops += what.lane_flops;
     row->bytes += what.bytes;

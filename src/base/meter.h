@@ -49,6 +49,8 @@ struct meter_row {
     int64_t shape[3];
     int64_t calls, own_ns;
     double flops, lane_flops, bytes;
+    int64_t longest_ns; /* own time of its longest span in an instruction */
+    int longest_in;     /* the number of that one; 0 ns: there is none */
 };
 
 struct meter_span {

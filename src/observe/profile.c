@@ -75,7 +75,9 @@ static double take_row(struct profile *profile, const struct meter_row *from,
         .calls = (double)from->calls / steps,
         .ms = 1e-6 * (double)from->own_ns / steps,
         .flops = from->flops / steps, .bytes = from->bytes / steps,
-        .lane_flops = from->lane_flops / steps};
+        .lane_flops = from->lane_flops / steps,
+        .longest_ms = 1e-6 * (double)from->longest_ns,
+        .longest_in = from->longest_in};
     memcpy(to->label, from->label, sizeof to->label);
     memcpy(to->shape, from->shape, sizeof to->shape);
     to->limit_ms = limit_of(to, &profile->limits);
@@ -135,6 +137,10 @@ static void add_row(struct profile_row *to, const struct profile_row *from)
     to->lane_flops += from->lane_flops;
     to->bytes += from->bytes;
     to->limit_ms += from->limit_ms;
+    if (from->longest_ms > to->longest_ms) {
+        to->longest_ms = from->longest_ms;
+        to->longest_in = from->longest_in;
+    }
     memset(to->shape, 0, sizeof to->shape);
 }
 

@@ -29,6 +29,9 @@ struct profile_row {
     double calls, ms, flops, bytes; /* of one step */
     double lane_flops;    /* beside products in tiles */
     double limit_ms;      /* what it would take at the limits; 0: unknown */
+    double longest_ms;    /* its longest call in an instruction of the step's
+                           * list, of all steps; 0: none was in one */
+    int longest_in;       /* that instruction */
 };
 
 struct profile {

@@ -137,6 +137,10 @@ void profile_write_row(const struct profile *p, const struct profile_row *row,
     json_write_key_real(json, "bytes", row->bytes);
     json_write_key_real(json, "flops", row->flops);
     write_limit(json, row->limit_ms, row->ms);
+    if (row->longest_ms > 0) {
+        json_write_key_real(json, "longest_ms", row->longest_ms);
+        json_write_key_integer(json, "instruction", row->longest_in);
+    }
     json_write_object_end(json);
 }
 

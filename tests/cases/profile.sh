@@ -101,6 +101,12 @@ run() {
         >out 2>&1 && json_adds_up "$(part_of 0.01)" "$1/profile.json"
 }
 check "a run adds up" often run one
+# Numbers of instructions are those of the list: some F has the longest product.
+number=$(sed -n '/"rows"/,$ { s/^ *"instruction": \([0-9]*\).*/\1/p }' \
+    one/profile.json | head -n 1)
+"$program" plan config.yaml --explain step >list 2>&1
+[ -n "$number" ] && grep -qE "^ *$number +compute " list && ok ||
+    bad "profile.json: instruction \"$number\" of the list"
 check "a trace in the run's own folder" "$program" train config.yaml \
     --run new/own --trace new/own/trace.json
 [ -s new/own/trace.json ] && ok || bad "no new/own/trace.json"

@@ -224,7 +224,35 @@ TEST(background_threads_have_tracks_of_their_own)
     meter_free(&meter);
 }
 
-TEST_MAIN(own_times_add_up_to_the_steps, nothing_counts_outside_a_step,
+/* Spans outside of instructions are longer, and are not it. */
+TEST(a_row_knows_the_instruction_of_its_longest_span)
+{
+    const int64_t us[] = {10, 3000, 20};
+    struct meter meter;
+
+    IS_OK(meter_build(&meter, 0, 0));
+    for (int step = 0; step < 2; step++) {
+        meter_step_begin(&meter);
+        for (int i = 0; i < 3; i++) {
+            meter_instruction(7 + i);
+            span(&product, 1000 * us[i]);
+        }
+        meter_instruction(-1);
+        span(&product, 6000000);
+        span(&norm, 1000);
+        meter_step_end(&meter);
+    }
+    const struct meter_row *row = row_of(&meter, product.name, METER_MATMUL);
+
+    CHECK(row != NULL && row->longest_ns >= 3000000);
+    EQUAL_INT(row->longest_in, 8);
+    EQUAL_INT(row_of(&meter, norm.name, METER_MEMORY)->longest_ns, 0);
+    meter_free(&meter);
+}
+
+TEST_MAIN(own_times_add_up_to_the_steps,
+          a_row_knows_the_instruction_of_its_longest_span,
+          nothing_counts_outside_a_step,
           a_step_begins_anew_after_an_error,
           a_scope_says_what_memory_bound_kernels_are_for,
           too_many_shapes_share_rows,
