@@ -138,6 +138,8 @@ def kendall(rows):
     pairs = [(a["predicted_s"] - b["predicted_s"])
              * (a["measured_s"] - b["measured_s"])
              for a, b in itertools.combinations(rows, 2)]
+    if not pairs:
+        return 1
     return (sum(p > 0 for p in pairs) - sum(p < 0 for p in pairs)) / len(pairs)
 
 

@@ -225,6 +225,12 @@ static double share(const struct costing *c)
     return count > 0 ? 1.0 / count : 1;
 }
 
+/* Four numbers read and three written, and a weight of 16 bits. */
+static double update_bytes(const struct cost *cost)
+{
+    return cost->layout->bits == 32 ? 28 : 30;
+}
+
 static void arithmetic(struct costing *c)
 {
     const struct instruction *i = c->instruction;
@@ -232,7 +238,8 @@ static void arithmetic(struct costing *c)
 
     if (i->kind == DO_UPDATE) {
         cost_worked(cost, &(struct worked){WORK_UPDATE,
-                                           28 * owned(c) * share(c),
+                                           update_bytes(cost) * owned(c) *
+                                               share(c),
                                            owned(c) * share(c), 1}, &c->spent);
         c->spent.seconds[CAUSE_UPDATE] += c->spent.seconds[CAUSE_MEMORY];
         c->spent.seconds[CAUSE_MEMORY] = 0;
