@@ -247,6 +247,25 @@ static void print_accumulator(const struct accumulator *of)
                "sequence only\n\n");
 }
 
+/* Bytes of codes, and those of the weights that they replace. */
+static void print_kept(const struct pipeline *pipeline)
+{
+    int64_t codes = 0, weights = 0;
+
+    for (int i = 0; i < pipeline->count; i++) {
+        const struct stage *stage = &pipeline->stages[i];
+
+        if (!stage->coded.kept) continue;
+        codes += (int64_t)stage->memory[MEMORY_CODES].bytes;
+        weights += stage->coded.lacks * dtype_bytes(stage->program.dtype);
+    }
+    if (weights > 0)
+        printf("weights are kept as codes (train.kept_weights): %lld bytes "
+               "with scales and largest magnitudes, and not %lld of %s\n\n",
+               (long long)codes, (long long)weights,
+               dtype_name(pipeline->stages[0].program.dtype));
+}
+
 void plan_precision_note(const struct pipeline *pipeline)
 {
     const struct stage_request *r = &pipeline->stages[0].request;
@@ -263,6 +282,7 @@ void plan_precision_note(const struct pipeline *pipeline)
            use->first, use->end - 1,
            use->accumulator.bits > 0 ? "" : "; sums are float32");
     print_accumulator(&use->accumulator);
+    print_kept(pipeline);
     if (precision_is_integer(&use->recipe))
         printf("y = x W' is summed in integers and then multiplied by both "
                "scales\n\n");

@@ -107,6 +107,13 @@ int64_t list_sum_bytes(int64_t elements, enum dtype dtype,
            dtype_bytes(dtype);
 }
 
+int list_encodes(const struct stage *stage, int unit)
+{
+    if (coded_peaks(&stage->coded, unit) == 0) return 0;
+    return 1 + (stage->coded.kept &&
+                shard_class(&stage->shards, unit)->parts > 1);
+}
+
 /* Whether ranks add anything up, or divide it. */
 static bool has_peers(const struct stage *stage)
 {

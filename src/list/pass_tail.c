@@ -104,17 +104,15 @@ static status put_regather(struct step_list *out, const struct pipeline *p,
                            struct instruction i, enum lane lane)
 {
     const struct stage *stage = &p->stages[i.chunk];
-    const struct shards *shards = &stage->shards;
 
     i.lane = (uint8_t)lane;
     i.calls = 1;
     const struct list_group group = list_group(p, &i);
-    const int64_t own = lane == LANE_SHARD
-                            ? shard_all_weights(shards, i.unit)
-                            : shard_weights(shards, i.unit);
+    const int64_t own = lane == LANE_SHARD ? stage_gather_bytes(stage, i.unit)
+                                           : stage_part_bytes(stage, i.unit);
 
     if (group.size == 1) return OK;
-    i.bytes = own * dtype_bytes(stage->program.dtype) * (group.size - 1);
+    i.bytes = own * (group.size - 1);
     return list_put(out, i);
 }
 
@@ -139,19 +137,32 @@ static status put_regathers(struct step_list *out, const struct pipeline *p,
     return stage_gathers(stage) ? OK : put_regather(out, p, i, LANE_SHARD);
 }
 
-/* Once all new weights of a stage are there, they become codes. */
+static status put_encode(struct step_list *out, const struct pipeline *p,
+                         struct instruction i, enum lane lane, int64_t peaks)
+{
+    i.lane = (uint8_t)lane;
+    const struct list_group group = list_group(p, &i);
+
+    i.calls = group.size > 1;
+    i.bytes = list_sum_bytes(peaks, DTYPE_F32, group);
+    return list_put(out, i);
+}
+
+/* Once all new weights of a stage are there, they become codes; parts of shards
+ * join their largest magnitudes before shards do. */
 static status put_encodes(struct step_list *out, const struct pipeline *p,
                           int chunk)
 {
     const struct stage *stage = &p->stages[chunk];
     struct instruction i = of_chunk(p, DO_ENCODE, chunk);
 
-    i.calls = 1;
     for (i.unit = 0; i.unit < stage->shards.count; i.unit++) {
         const int64_t peaks = coded_peaks(&stage->coded, i.unit);
 
-        i.bytes = list_sum_bytes(peaks, DTYPE_F32, list_group(p, &i));
-        if (peaks > 0) TRY(list_put(out, i));
+        if (peaks == 0) continue;
+        if (list_encodes(stage, i.unit) > 1)
+            TRY(put_encode(out, p, i, LANE_COPIES, peaks));
+        TRY(put_encode(out, p, i, LANE_SHARD, peaks));
     }
     return OK;
 }
@@ -187,13 +198,14 @@ static bool updates_late(const struct stage *stage)
 }
 
 /* A unit's new weights go to the other ranks while the next one is updated; or,
- * where something comes after all updates, while the next one is averaged. */
+ * where something comes after all updates, while the next one is averaged. Kept
+ * codes are made once all updates are done, and go then. */
 static status put_update(struct step_list *out, const struct pipeline *p,
                          int chunk)
 {
     const struct stage *stage = &p->stages[chunk];
     const int units = stage->shards.count;
-    const bool late = updates_late(stage);
+    const bool late = updates_late(stage), kept = stage->coded.kept;
 
     for (int unit = 0; unit < units && late; unit++)
         TRY(put_unit(out, p, DO_UPDATE, chunk, unit));
@@ -202,10 +214,12 @@ static status put_update(struct step_list *out, const struct pipeline *p,
         if (!late) TRY(put_unit(out, p, DO_UPDATE, chunk, unit));
         if (stage_averages(stage))
             TRY(put_unit(out, p, DO_AVERAGE, chunk, unit));
-        TRY(put_regathers(out, p, chunk, unit));
+        if (!kept) TRY(put_regathers(out, p, chunk, unit));
     }
-    TRY(put_regathers(out, p, chunk, units));
-    return put_encodes(out, p, chunk);
+    if (kept) TRY(put_encodes(out, p, chunk));
+    for (int unit = kept ? 0 : units; unit <= units; unit++)
+        TRY(put_regathers(out, p, chunk, unit));
+    return kept ? OK : put_encodes(out, p, chunk);
 }
 
 static status put_tail(struct step_list *out, const struct pipeline *p)

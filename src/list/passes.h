@@ -61,6 +61,8 @@ bool stage_averages(const struct stage *stage);
 /* Bytes that a rank sends in a sum of `elements` over a group. */
 int64_t list_sum_bytes(int64_t elements, enum dtype dtype,
                        struct list_group group);
+/* Instructions that make codes of a unit. */
+int list_encodes(const struct stage *stage, int unit);
 /* Units are reduced while B goes on. */
 bool stage_overlaps(const struct pipeline *pipeline, int chunk);
 

@@ -359,7 +359,7 @@ static void count_chunk(const struct check *c, int chunk,
             (list_group(p, &sent).size > 1 && !stage_gathers(stage)) +
             (shard_class(&stage->shards, sent.unit)->parts > 1);
     for (int unit = 0; unit < stage->shards.count; unit++)
-        counts[DO_ENCODE] += coded_peaks(&stage->coded, unit) > 0;
+        counts[DO_ENCODE] += list_encodes(stage, unit);
     for (int class = 0; class < stage->shards.class_count; class++) {
         counts[DO_SHARE] += is_shared(p, chunk, class);
         counts[DO_SHARE] += stage->shards.classes[class].parts > 1;
@@ -409,20 +409,29 @@ static int count_units(const struct pipeline *p, int chunks)
     return count;
 }
 
+/* Kept codes are made before they go; others of weights that came. */
+static int order_of(const struct check *c, const struct instruction *i)
+{
+    if (!c->pipeline->stages[i->chunk].coded.kept) return i->kind;
+    return i->kind == DO_REGATHER  ? DO_ENCODE
+           : i->kind == DO_ENCODE ? DO_REGATHER
+                                  : (int)i->kind;
+}
+
 /* After the decision: kinds come in their order for each unit; what is of a
  * whole stage comes after all kinds before it of all units. */
 static status check_stage_order(struct check *c, const struct instruction *i)
 {
-    const int chunks = c->pipeline->count;
+    const int chunks = c->pipeline->count, kind = order_of(c, i);
     int *stage = &c->last[1 + i->chunk], *units = stage + chunks;
     int *own = &c->last[1 + 2 * chunks + count_units(c->pipeline, i->chunk) +
                         (i->unit > 0 ? i->unit : 0)];
 
-    if (i->kind < *stage || i->kind < (i->unit < 0 ? *units : *own))
+    if (kind < *stage || kind < (i->unit < 0 ? *units : *own))
         return fail(c, "it comes too late");
-    if (i->unit < 0) *stage = i->kind;
-    else *own = i->kind;
-    if (i->unit >= 0 && i->kind > *units) *units = i->kind;
+    if (i->unit < 0) *stage = kind;
+    else *own = kind;
+    if (i->unit >= 0 && kind > *units) *units = kind;
     return OK;
 }
 

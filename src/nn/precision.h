@@ -63,6 +63,8 @@ struct precision_use {
     struct accumulator accumulator; /* of the products */
     bool saved;            /* inputs wait for W as codes where they can
                             * (saved.h) */
+    bool kept;             /* weights are kept as codes where they can be
+                            * (plan/coded.h) */
     bool dispatched;       /* rows go to experts as codes where they can
                             * (row_codes.h) */
 };

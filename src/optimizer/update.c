@@ -42,12 +42,18 @@ static struct tensor gradient_view(const struct update *u,
                      range->last - range->first);
 }
 
-static struct tensor copy_view(const struct update *u,
+struct tensor update_copy_view(const struct update *u,
                                const struct param *param,
                                const struct shard_range *range)
 {
-    if (u->copy.data == NULL) return (struct tensor){0};
-    return update_view(&u->copy, param, range, u->kernels->dtype);
+    const int64_t gone =
+        u->gone == NULL ? 0 : u->gone[param - u->params->items];
+    struct tensor view;
+
+    if (u->copy.data == NULL || gone < 0) return (struct tensor){0};
+    view = update_view(&u->copy, param, range, u->kernels->dtype);
+    view.data = (char *)view.data - gone * dtype_bytes(view.dtype);
+    return view;
 }
 
 static struct shard_range own_range(const struct update *u, int param)
@@ -260,7 +266,7 @@ struct update_item update_item(const struct update *u, int index,
 
     item.weight = weight_view(u, param, &item.range);
     item.gradient = gradient_view(u, param, &item.range);
-    item.copy = copy_view(u, param, &item.range);
+    item.copy = update_copy_view(u, param, &item.range);
     for (int k = 0; k < OPTIMIZER_STATES; k++) {
         item.states[k] = state_view(u, index, k);
         item.scales[k] = scales_of(u, index, k);
@@ -273,7 +279,7 @@ status update_copy(const struct update *update)
     for (int i = 0; i < update->params->count; i++) {
         const struct param *param = &update->params->items[i];
         const struct shard_range range = own_range(update, i);
-        const struct tensor copy = copy_view(update, param, &range);
+        const struct tensor copy = update_copy_view(update, param, &range);
 
         if (copy.data == NULL || range.first == range.last) continue;
         TRY(update->kernels->scale(

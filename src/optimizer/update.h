@@ -41,6 +41,9 @@ struct update {
     void *states[OPTIMIZER_STATES]; /* memory of each slot */
     struct update_arena copy; /* of the weights as kernels read them, of
                                * kernels->dtype; data NULL: none */
+    const int64_t *gone;      /* [parameters]: elements before it that the copy
+                               * lacks; -1: it has none of it; NULL: it is whole
+                               */
     int first, end;          /* parameters that are updated; end 0: all */
     double *blocks;          /* [shard_blocks] */
     double beta1, beta2, epsilon, weight_decay; /* where a rule says nothing;
@@ -126,6 +129,10 @@ status update_elements(const struct update *update,
 struct tensor update_view(const struct update_arena *arena,
                           const struct param *param,
                           const struct shard_range *range, enum dtype dtype);
+/* The same of the copy; data NULL: there is none of this parameter. */
+struct tensor update_copy_view(const struct update *update,
+                               const struct param *param,
+                               const struct shard_range *range);
 /* States of step 0, from its weights; those that no kind sets are zero. */
 status update_start(const struct update *update);
 /* Where a kind has an average: the own weights are set to it, and what they

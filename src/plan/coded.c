@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* coded.c - weights that ranks divide and gather as codes of the recipe. */
+/* coded.c - weights that ranks keep, or divide and gather, as codes of the
+ * recipe. */
 #include "plan/coded.h"
 
+#include "base/check.h"
 #include "nn/quantized.h"
 
 const char *coded_refusal(const struct precision_use *use)
@@ -60,14 +62,15 @@ static int64_t bits_of(const struct program *p)
 }
 
 /* Whether shards of it are cut between bytes, and there are any. */
-static bool can_be(const struct program *p, const struct shards *shards,
-                   int param)
+static bool can_be(const struct coded *coded, const struct program *p,
+                   const struct shards *shards, int param)
 {
     const struct param *of = &p->params.items[param];
 
     return of->uses == 1 && !of->shared &&
            of->cols * bits_of(p) % 8 == 0 &&
-           !shard_stays(shards, shard_unit_of(shards, param));
+           (coded->whole ||
+            !shard_stays(shards, shard_unit_of(shards, param)));
 }
 
 static void find(struct coded *coded, const struct program *p,
@@ -81,7 +84,7 @@ static void find(struct coded *coded, const struct program *p,
 
             if (param >= 0 &&
                 is_read_rounded(coded, step, j, &p->params.items[param]))
-                coded->params[param].is = can_be(p, shards, param);
+                coded->params[param].is = can_be(coded, p, shards, param);
         }
     }
 }
@@ -129,21 +132,54 @@ static void place_unit(struct coded *coded, const struct program *p,
     const struct shard_class *class = shard_class(shards, index);
     const int64_t *cuts = shard_cuts(shards, index);
     int64_t *sizes = coded->sizes + (int64_t)index * shards->most;
-    const int own = shard_index(shards, index);
+    int64_t *parts = coded->parts + (int64_t)index * shards->most;
+    const int64_t all = bytes_before(coded, p, unit, unit->elements);
 
     for (int i = unit->first_param; i < unit->first_param + unit->params; i++)
         coded->params[i].place = bytes_before(
             coded, p, unit, p->params.items[i].offset - unit->first);
-    for (int s = 0; s < class->ranks / class->parts; s++)
-        sizes[s] = bytes_before(coded, p, unit, cuts[(s + 1) * class->parts]) -
-                   bytes_before(coded, p, unit, cuts[s * class->parts]);
+    for (int s = 0; s < class->ranks; s++) {
+        parts[s] = bytes_before(coded, p, unit, cuts[s + 1]) -
+                   bytes_before(coded, p, unit, cuts[s]);
+        sizes[s / class->parts] += parts[s];
+    }
     unit->room_at = index == 0 ? 0 : unit[-1].room_at + unit[-1].room;
-    unit->room = bytes_before(coded, p, unit, unit->elements) /
-                 dtype_bytes(p->dtype);
+    unit->room = all / dtype_bytes(p->dtype);
     coded->own[index] = -1;
     if (!has_codes(coded, unit)) return;
     coded->own[index] = coded->bytes;
-    coded->bytes += coded->sets * (int64_t)arena_aligned((size_t)sizes[own]);
+    coded->bytes +=
+        coded->sets *
+        (int64_t)arena_aligned((size_t)(
+            coded->whole ? all : sizes[shard_index(shards, index)]));
+}
+
+/* Elements of a unit in the arena of weights as kernels read them. */
+static int64_t arena_elements(const struct coded *coded,
+                              const struct param_table *params,
+                              const struct shards *shards, int unit)
+{
+    const struct shard_unit *u = &shards->units[unit];
+    const bool last = unit + 1 == shards->count;
+
+    if (coded->whole)
+        return (last ? params->elements : u[1].first) - u->first;
+    return (last ? shards->shard_elements : u[1].shard_at) - u->shard_at;
+}
+
+/* Units that are kept as codes leave no gap. */
+static void close_gaps(struct coded *coded, const struct program *p,
+                       const struct shards *shards)
+{
+    for (int u = 0; u < shards->count; u++) {
+        const struct shard_unit *unit = &shards->units[u];
+        const bool gone = coded_keeps(coded, u);
+
+        for (int i = 0; i < unit->params; i++)
+            coded->gone[unit->first_param + i] = gone ? -1 : coded->lacks;
+        if (gone)
+            coded->lacks += arena_elements(coded, &p->params, shards, u);
+    }
 }
 
 /* Scales of a parameter in a set, and the peaks that they are made of. */
@@ -184,12 +220,18 @@ status coded_plan(struct coded *coded, const struct program *program,
 {
     void *memory = NULL;
 
-    *coded = (struct coded){.sets = coded_sets(&program->precision)};
+    *coded = (struct coded){.kept = coded->kept, .whole = coded->whole,
+                            .sets = coded_sets(&program->precision)};
     TRY(take(program->params.count, sizeof *coded->params, &memory));
     coded->params = memory;
     TRY(take((int64_t)shards->count * shards->most, sizeof *coded->sizes,
              &memory));
     coded->sizes = memory;
+    TRY(take((int64_t)shards->count * shards->most, sizeof *coded->parts,
+             &memory));
+    coded->parts = memory;
+    TRY(take(program->params.count, sizeof *coded->gone, &memory));
+    coded->gone = memory;
     TRY(take(shards->count, sizeof *coded->own, &memory));
     coded->own = memory;
     TRY(take(shards->count, sizeof *coded->peaks, &memory));
@@ -198,6 +240,7 @@ status coded_plan(struct coded *coded, const struct program *program,
     for (int i = 0; i < shards->count; i++)
         place_unit(coded, program, shards, i);
     place_all_scales(coded, program, shards);
+    close_gaps(coded, program, shards);
     return OK;
 }
 
@@ -205,6 +248,8 @@ void coded_free(struct coded *coded)
 {
     memory_free(coded->params);
     memory_free(coded->sizes);
+    memory_free(coded->parts);
+    memory_free(coded->gone);
     memory_free(coded->own);
     memory_free(coded->peaks);
     *coded = (struct coded){0};
@@ -226,9 +271,27 @@ int64_t coded_own_bytes(const struct coded *coded, const struct shards *shards,
                         shard_index(shards, unit)];
 }
 
+int64_t coded_part_bytes(const struct coded *coded, const struct shards *shards,
+                         int unit)
+{
+    return coded->parts[(int64_t)unit * shards->most +
+                        shard_rank(shards, unit)];
+}
+
+int64_t coded_before(const struct coded *coded, const struct shards *shards,
+                     int unit)
+{
+    const int64_t *sizes = coded->sizes + (int64_t)unit * shards->most;
+    int64_t bytes = 0;
+
+    for (int i = 0; i < shard_index(shards, unit); i++) bytes += sizes[i];
+    return bytes;
+}
+
 int64_t coded_own(const struct coded *coded, const struct shards *shards,
                   int unit, int set)
 {
+    CHECK(set == 0 || !coded->whole);
     return coded->own[unit] +
            set * (int64_t)arena_aligned(
                      (size_t)coded_own_bytes(coded, shards, unit));

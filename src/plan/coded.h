@@ -11,7 +11,15 @@
  * rank that divides a unit has the scales of all of it, so only codes travel.
  * A block may lie in several shards. Where blocks of dx are not those of y
  * (1x32 along what is summed), there are two sets of codes, and the room has
- * that of the pass. */
+ * that of the pass.
+ *
+ * Codes may also be kept (train.kept_weights): then they are made of the
+ * masters of what this rank updates, and units with codes have no bfloat16
+ * weights. Where every rank keeps whole weights, it keeps whole units as codes:
+ *
+ *   own part, float32   --round to bfloat16, encode--> codes of the part
+ *   codes of parts      --gathered over copies, then over what divides--> unit
+ */
 #ifndef LOCKSTEP_PLAN_CODED_H
 #define LOCKSTEP_PLAN_CODED_H
 
@@ -28,14 +36,21 @@ struct coded_param {
 };
 
 struct coded {
+    bool kept;               /* units with codes have no other weights */
+    bool whole;              /* ... of which every rank has all */
     int sets;                /* 1: both products read the same */
     struct coded_param *params; /* owned, [parameters]; NULL: none is */
     int64_t *sizes;          /* owned, [units][shards->most]: bytes of shards */
+    int64_t *parts;          /* owned, the same of parts of shards */
     int64_t *own;            /* owned, [units]: first byte of this rank's in
                               * the first set; -1: nothing of the unit is
                               * coded; its weights are gathered as they are */
+    int64_t *gone;           /* owned, [parameters]: elements before it that
+                              * the arena of weights as kernels read them lacks,
+                              * because they are kept as codes; -1: so is it */
+    int64_t lacks;           /* all of those elements */
     int64_t *peaks;          /* owned, [units]: blocks of all sets */
-    int64_t bytes;           /* of this rank's shards, all sets */
+    int64_t bytes;           /* of this rank's codes, all sets */
     int64_t scale_bytes;     /* of all scales */
     int64_t most_peaks;      /* of a unit */
 };
@@ -44,8 +59,8 @@ struct coded {
 const char *coded_refusal(const struct precision_use *use);
 /* How many sets of codes they have. */
 int coded_sets(const struct precision_use *use);
-/* The program's weights are divided. Rooms of units in `shards` become those of
- * codes. */
+/* `coded` says whether codes are kept and whole; else the program's weights are
+ * divided. Rooms of units in `shards` become those of codes. */
 status coded_plan(struct coded *coded, const struct program *program,
                   struct shards *shards);
 void coded_free(struct coded *coded);
@@ -53,7 +68,18 @@ void coded_free(struct coded *coded);
 /* Parts of the arena, in this order: shards, scales, peaks. */
 struct coded_parts { size_t scales, peaks, bytes; };
 struct coded_parts coded_parts(const struct coded *coded);
-/* The first byte of this rank's shard of a unit in a set. */
+/* Whether codes are the weights of the unit that this rank keeps. */
+static inline bool coded_keeps(const struct coded *coded, int unit)
+{
+    return coded->kept && coded->own[unit] >= 0;
+}
+/* Elements before a parameter that lie elsewhere, as codes; -1: so does it. */
+static inline int64_t coded_gone(const struct coded *coded, int param)
+{
+    return coded->gone == NULL ? 0 : coded->gone[param];
+}
+/* The first byte of this rank's codes of a unit in a set: of its shard, or of
+ * all of the unit. */
 int64_t coded_own(const struct coded *coded, const struct shards *shards,
                   int unit, int set);
 /* Blocks whose largest magnitudes are joined for the unit. */
@@ -62,8 +88,13 @@ static inline int64_t coded_peaks(const struct coded *coded, int unit)
     return coded->params == NULL ? 0 : coded->peaks[unit];
 }
 /* Bytes that this rank sends each other in a gather of the unit; 0, with none
- * coded. */
+ * coded; the same of a gather of the parts of a shard. */
 int64_t coded_own_bytes(const struct coded *coded, const struct shards *shards,
                         int unit);
+int64_t coded_part_bytes(const struct coded *coded, const struct shards *shards,
+                         int unit);
+/* Bytes of the unit before the codes that this rank keeps or sends. */
+int64_t coded_before(const struct coded *coded, const struct shards *shards,
+                     int unit);
 
 #endif

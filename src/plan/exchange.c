@@ -183,8 +183,7 @@ static void add_parts(struct exchanges *out, const struct stage *stage,
     add_side(out, &s.copies, (struct exchange){
         .what = SENT_WEIGHTS, .calls = 1, .kind = COMM_ALL_GATHER,
         .bytes = size_product((s.copies.size - 1),
-                              shard_weights(shards, unit) *
-                                  dtype_bytes(stage->program.dtype))});
+                              stage_part_bytes(stage, unit))});
 }
 
 static void add_gather(struct exchanges *out, const struct stage *stage,
@@ -199,7 +198,17 @@ static void add_gather(struct exchanges *out, const struct stage *stage,
                               stage_gather_bytes(stage, unit))});
 }
 
-/* Largest magnitudes of blocks, before weights become codes. */
+/* Largest magnitudes of blocks, joined over one side. */
+static void add_some_peaks(struct exchanges *out, const struct side *side,
+                           int64_t peaks)
+{
+    add_side(out, side, (struct exchange){
+        .what = SENT_LARGEST_OPERANDS, .calls = 1, .kind = COMM_ALL_REDUCE,
+        .bytes = dtype_bytes(DTYPE_F32) *
+                 exchange_all_reduce(peaks, side->size, side->rank)});
+}
+
+/* Before weights become codes; of parts of shards over both sides. */
 static void add_peaks(struct exchanges *out, const struct stage *stage)
 {
     for (int unit = 0; unit < stage->shards.count; unit++) {
@@ -208,11 +217,9 @@ static void add_peaks(struct exchanges *out, const struct stage *stage)
         const int64_t peaks = coded_peaks(&stage->coded, unit);
 
         if (peaks == 0) continue;
-        add_side(out, &s.divide, (struct exchange){
-            .what = SENT_LARGEST_OPERANDS, .calls = 1, .kind = COMM_ALL_REDUCE,
-            .bytes = dtype_bytes(DTYPE_F32) *
-                     exchange_all_reduce(peaks, s.divide.size,
-                                         s.divide.rank)});
+        if (stage->coded.kept && shard_class(&stage->shards, unit)->parts > 1)
+            add_some_peaks(out, &s.copies, peaks);
+        add_some_peaks(out, &s.divide, peaks);
     }
 }
 

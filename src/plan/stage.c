@@ -194,6 +194,14 @@ int64_t stage_gather_bytes(const struct stage *stage, int unit)
            dtype_bytes(stage->program.dtype);
 }
 
+int64_t stage_part_bytes(const struct stage *stage, int unit)
+{
+    if (coded_keeps(&stage->coded, unit))
+        return coded_part_bytes(&stage->coded, &stage->shards, unit);
+    return shard_weights(&stage->shards, unit) *
+           dtype_bytes(stage->program.dtype);
+}
+
 enum memory_owner stage_reads(const struct stage *stage)
 {
     return dtype_is_narrow(stage->request.dtype) ? MEMORY_COMPUTE
@@ -223,6 +231,7 @@ static size_t arena_bytes(const struct stage *stage, enum memory_owner arena)
     if ((arena == MEMORY_COMPUTE || arena == MEMORY_WEIGHTS) &&
         arena != stage_reads(stage) && arena != stage_keeps(stage))
         return 0;
+    if (arena == MEMORY_COMPUTE) elements -= stage->coded.lacks;
     if (arena == MEMORY_GRADIENTS)
         elements = stage_divides(stage, arena)
                        ? stage->levels * stage->level_elements
@@ -451,8 +460,14 @@ static status divide(struct stage *stage)
     if (r->training.optimizer) TRY(mark_frozen(stage));
     TRY(shards_build(&stage->shards, &stage->program.params,
                      &stage->holding, &r->divided.division));
-    if (r->divided.gather.codes && stage_divides(stage, stage_reads(stage)))
+    const bool kept = r->precision.kept && r->training.optimizer;
+    const bool divides = stage_divides(stage, stage_reads(stage));
+
+    if (divides ? r->divided.gather.codes : kept) {
+        stage->coded.kept = kept;
+        stage->coded.whole = !divides;
         TRY(coded_plan(&stage->coded, &stage->program, &stage->shards));
+    }
     if (!r->training.optimizer) return OK;
     const struct states_request states = {
         .params = &stage->program.params, .holding = &stage->holding,

@@ -124,7 +124,7 @@ struct stage {
     struct program program;
     struct holding holding; /* of the whole parameters */
     struct shards shards;   /* of the arenas that are divided */
-    struct coded coded;     /* of gathered weights */
+    struct coded coded;     /* of gathered or kept weights */
     struct states states;   /* of the optimizer; empty without one */
     struct residency gathered, reduced; /* of divided weights, of gradients */
     struct {
@@ -174,6 +174,8 @@ bool stage_gathers_once(const struct stage *stage);
 /* Bytes that this rank sends each of the others in a gather of the unit, which
  * its weights are divided for. */
 int64_t stage_gather_bytes(const struct stage *stage, int unit);
+/* The same of the part of a shard that it updates. */
+int64_t stage_part_bytes(const struct stage *stage, int unit);
 /* The weights that kernels read, of program->dtype: MEMORY_WEIGHTS, or, where
  * that type is narrow, a copy of those: MEMORY_COMPUTE. */
 enum memory_owner stage_reads(const struct stage *stage);

@@ -152,6 +152,9 @@ static status choose_formats(struct stage_request *r, const struct options *o)
         "moe.dispatch_format", o->moe.dispatch_format,
         "sends rows of experts as the codes that their products read",
         dispatch_refusal(r)}));
+    TRY(choose_codes(&use->kept, &(struct coded_choice){
+        "train.kept_weights", o->train.kept_weights,
+        "keeps weights as the codes that products read", gather_refusal(r)}));
     return choose_codes(&r->divided.gather.codes, &(struct coded_choice){
         "fsdp.gather_format", o->fsdp.gather_format,
         "gathers weights as the codes that products read",
@@ -178,8 +181,31 @@ static const char *turns_refusal(const struct stage_request *r)
     return NULL;
 }
 
-status recipe_check_gathers(struct stage_request *r, const struct options *o)
+/* Why a rank cannot keep codes in place of its weights; NULL: it can. */
+static const char *keep_refusal(const struct stage_request *r, bool divided)
 {
+    if (coded_sets(&r->precision) == 1) return NULL;
+    if (!divided)
+        return "its blocks in y are not those in dx, and only ranks that "
+               "divide weights (zero=fsdp) keep both";
+    if (division_parts(&r->divided.division))
+        return "its blocks in y are not those in dx, and ranks that divide "
+               "shards once more (zero) send one of both";
+    return turns_refusal(r);
+}
+
+status recipe_check_gathers(struct stage_request *r, const struct options *o,
+                            const struct mesh *mesh)
+{
+    const bool divided =
+        mesh_group_size(mesh, r->divided.division.weights) > 1;
+
+    if (r->precision.kept)
+        TRY(choose_codes(&r->precision.kept, &(struct coded_choice){
+            "train.kept_weights", o->train.kept_weights,
+            "keeps weights as the codes that products read",
+            keep_refusal(r, divided)}));
+    if (r->precision.kept && divided) r->divided.gather.codes = true;
     if (!r->divided.gather.codes || coded_sets(&r->precision) == 1) return OK;
     return choose_codes(&r->divided.gather.codes, &(struct coded_choice){
         "fsdp.gather_format", o->fsdp.gather_format,

@@ -11,8 +11,10 @@ status recipe_choose(struct stage_request *r, const struct options *o,
                      int layers);
 
 /* Once it is decided when weights are gathered (request->gather): whether they
- * can be codes. ERR_CONFIG: fsdp.gather_format=recipe, and they cannot. */
+ * can be kept or gathered as codes. ERR_CONFIG: train.kept_weights or
+ * fsdp.gather_format is recipe, and they cannot. */
 status recipe_check_gathers(struct stage_request *request,
-                            const struct options *options);
+                            const struct options *options,
+                            const struct mesh *mesh);
 
 #endif

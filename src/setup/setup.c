@@ -262,7 +262,7 @@ static status choose_gathers(struct setup *setup)
         which == 2 ||
         (which == 0 && setup->mesh.size[AXIS_PIPE] > 1 &&
          schedule_is(o->schedule.name, SCHEDULE_WHOLE));
-    return recipe_check_gathers(&setup->request, o);
+    return recipe_check_gathers(&setup->request, o, &setup->mesh);
 }
 
 status setup_use_grid(struct setup *setup, const struct grid *grid)

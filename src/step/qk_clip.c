@@ -109,10 +109,10 @@ static status scale_rows(const struct update *u, int index, int64_t row,
         update_view(&u->weights, param, &r, dtype_real(u->kernels->dtype));
 
     TRY(u->kernels->scale(u->stream, weight, weight, factor));
-    if (u->copy.data == NULL) return OK;
-    return u->kernels->scale(
-        u->stream, update_view(&u->copy, param, &r, u->kernels->dtype), weight,
-        1.0);
+    const struct tensor copy = update_copy_view(u, param, &r);
+
+    return copy.data == NULL
+               ? OK : u->kernels->scale(u->stream, copy, weight, 1.0);
 }
 
 /* The product that made queries and keys. */

@@ -128,10 +128,17 @@ static bool has_copy(const struct stage *stage)
            stage->host[stage_reads(stage)] != NULL;
 }
 
+static int64_t gone(const struct stage *stage, const struct param *param)
+{
+    return coded_gone(&stage->coded,
+                      (int)(param - stage->program.params.items));
+}
+
 static char *copy_at(const struct stage *stage, const struct param *param)
 {
     return (char *)stage->host[stage_reads(stage)] +
-           param->offset * dtype_bytes(stage->program.dtype);
+           (param->offset - gone(stage, param)) *
+               dtype_bytes(stage->program.dtype);
 }
 
 static void hold_copies(struct replicas *r, const struct stage *stage)
@@ -143,6 +150,8 @@ static void hold_copies(struct replicas *r, const struct stage *stage)
         const struct param *param = &p->params.items[i];
         struct replica_entry *entry = &r->held[entry_of(param->order,
                                                      ENTRY_COPY)];
+
+        if (gone(stage, param) < 0) continue; /* made of masters anew */
         const struct inventory_span span = {.param = param,
                                             .place = &p->place,
                                             .last = param->elements};
@@ -328,7 +337,8 @@ void replicas_flip(struct replicas *replicas)
 {
     const struct stage *stage = &replicas->stages[0];
 
-    if (!has_copy(stage)) flip_first(replicas, INVENTORY_WEIGHT, 0);
+    if (!has_copy(stage) || gone(stage, stage->program.params.items) < 0)
+        flip_first(replicas, INVENTORY_WEIGHT, 0);
     else *copy_at(stage, &stage->program.params.items[0]) ^= 1;
 }
 

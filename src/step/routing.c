@@ -229,11 +229,9 @@ static status balance_part(const struct update *u, const struct param *param,
     const enum dtype real = dtype_real(u->kernels->dtype);
     const struct tensor bias = update_view(&u->weights, param, range, real);
     const int64_t experts = param->elements, all = range->last - range->first;
-    struct tensor copy = {.data = NULL};
+    const struct tensor copy = update_copy_view(u, param, range);
     double total = 0, steps[AT_ONCE];
 
-    if (u->copy.data != NULL)
-        copy = update_view(&u->copy, param, range, u->kernels->dtype);
     for (int64_t e = 0; e < experts; e++) total += counts[e];
     for (int64_t at = 0; at < all; at += AT_ONCE) {
         const int64_t count = all - at < AT_ONCE ? all - at : AT_ONCE;

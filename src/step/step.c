@@ -40,6 +40,7 @@ static struct update chunk_update(const struct train_step *step, int chunk)
     update.shards = &stage->shards;
     update.weights = arena_of(stage, MEMORY_WEIGHTS);
     update.copy = arena_of(stage, MEMORY_COMPUTE);
+    update.gone = stage->coded.gone;
     update.loss_scale = loss_scale_factor(&step->scaling);
     update.skips = step->scaling.dynamic || tolerates(step);
     update.gradients = arena_of(stage, MEMORY_GRADIENTS);

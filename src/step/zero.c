@@ -451,9 +451,17 @@ static void *weights_data(const struct zero *z)
     return z->stage->memory[stage_reads(z->stage)].data;
 }
 
+/* Elements before the unit that lie elsewhere, as codes. */
+static int64_t gone(const struct zero *z, int unit)
+{
+    return coded_gone(&z->stage->coded,
+                      z->stage->shards.units[unit].first_param);
+}
+
 static void *weights_unit(const struct zero *z, void *flat, int unit)
 {
-    return weights(z, flat, z->stage->shards.units[unit].first, 0).data;
+    return weights(z, flat,
+                   z->stage->shards.units[unit].first - gone(z, unit), 0).data;
 }
 
 static struct tensor own_weights(const struct zero *z, int unit)
@@ -463,7 +471,8 @@ static struct tensor own_weights(const struct zero *z, int unit)
 
     const int64_t size = shard_all_weights(s, unit);
 
-    if (gathers(z)) return weights(z, data, s->units[unit].shard_at, size);
+    if (gathers(z))
+        return weights(z, data, s->units[unit].shard_at - gone(z, unit), size);
     return weights(z, weights_unit(z, data, unit),
                    shard_cuts(s, unit)[shard_rank(s, unit)] -
                        shard_weights_before(s, unit), size);
@@ -483,23 +492,6 @@ static void *room_of(const struct zero *z, const struct instruction *i)
             .data;
     return weights(z, rooms, z->stage->gathered.items[i->item].offset, 0)
         .data;
-}
-
-static void place_weights(struct zero *z, const struct instruction *at,
-                          void *data)
-{
-    const struct shard_unit *u = &z->stage->shards.units[at->unit];
-
-    if (z->scales != NULL) {
-        zero_codes_place(z, at, data);
-        return;
-    }
-    for (int i = u->first_param; i < u->first_param + u->params; i++)
-        z->placed[i] =
-            data == NULL
-                ? NULL
-                : weights(z, data, z->stage->program.params.items[i].offset -
-                                       u->first, 0).data;
 }
 
 /* Weights that are kept may be there since an evaluation. */
@@ -523,7 +515,7 @@ static status release(struct zero *z, const struct instruction *i)
     const struct tensor all = weights(
         z, room_of(z, i), 0, z->stage->shards.units[i->unit].room);
 
-    place_weights(z, i, NULL);
+    zero_codes_place(z, i, NULL);
     z->resident[i->unit] = false;
     if (shard_stays(&z->stage->shards, i->unit)) return OK;
     return lives_end(all.data, all.shape[0] * dtype_bytes(all.dtype),
@@ -534,6 +526,7 @@ static status release(struct zero *z, const struct instruction *i)
 static struct comm_call parts_gather(const struct zero *z, int unit)
 {
     const struct shards *s = &z->stage->shards;
+    if (coded_keeps(&z->stage->coded, unit)) return zero_codes_parts(z, unit);
     struct comm_call call = {
         .kind = COMM_ALL_GATHER, .out = own_weights(z, unit),
         .out_counts = shard_sizes(s, unit) +
@@ -547,6 +540,7 @@ static struct comm_call parts_gather(const struct zero *z, int unit)
 /* All shards, where every rank keeps them. */
 static struct comm_call whole_gather(const struct zero *z, int unit)
 {
+    if (coded_keeps(&z->stage->coded, unit)) return zero_codes_shards(z, unit);
     return gather_call(z, unit, weights_unit(z, weights_data(z), unit),
                        own_weights(z, unit));
 }
@@ -585,10 +579,13 @@ void zero_forget(struct zero *z)
 
 status zero_weights(struct zero *z)
 {
+    const int count = z->stage->shards.count;
+    const bool kept = z->stage->coded.kept;
+
     zero_forget(z);
-    for (int i = 0; i < z->stage->shards.count; i++) TRY(regather(z, i));
-    for (int i = 0; i < z->stage->shards.count; i++)
-        TRY(zero_codes_make(z, i));
+    for (int i = 0; i < count && kept; i++) TRY(zero_codes_make(z, i));
+    for (int i = 0; i < count; i++) TRY(regather(z, i));
+    for (int i = 0; i < count && !kept; i++) TRY(zero_codes_make(z, i));
     return OK;
 }
 
@@ -609,7 +606,7 @@ status zero_act(struct zero *z, const struct instruction *i,
         return OK;
     case DO_GATHER: return start_gather(z, i, handle);
     case DO_PLACE:
-        place_weights(z, i, room_of(z, i));
+        zero_codes_place(z, i, room_of(z, i));
         return OK;
     case DO_RELEASE: return release(z, i);
     case DO_TAKE:
@@ -625,7 +622,7 @@ status zero_act(struct zero *z, const struct instruction *i,
     case DO_MERGE: return merge_rounds(z);
     case DO_SECOND: return finish_gradients(z);
     case DO_REGATHER: return start_regather(z, i, handle);
-    case DO_ENCODE: return zero_codes_make(z, i->unit);
+    case DO_ENCODE: return zero_codes_act(z, i);
     default: break;
     }
     CHECK(false);
@@ -678,12 +675,13 @@ status zero_build(struct zero *z, struct stage *stage, struct team *team)
     z->resident = resident;
     TRY(take(stage->program.params.count, sizeof *z->placed, &placed));
     z->placed = placed;
-    if (gathers(z)) stage->run.placed = z->placed;
+    if (gathers(z) || stage->coded.whole) stage->run.placed = z->placed;
     if (stage->coded.params != NULL) {
         TRY(take(stage->program.params.count, sizeof *z->scales, &scales));
         z->scales = scales;
         stage->run.scales = z->scales;
     }
+    if (stage->coded.whole) zero_codes_place_whole(z);
     if (check_lives() != CHECK_OFF) fill_rooms(stage);
     return OK;
 }

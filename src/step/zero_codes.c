@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* zero_codes.c - divided weights that are gathered as codes. */
+/* zero_codes.c - weights that are kept or gathered as codes. */
 #include "step/zero_codes.h"
 
 #include "nn/quantized.h"
@@ -36,12 +36,13 @@ static int set_of(const struct zero *z, const struct instruction *i)
 
 /* ---- own shards ---- */
 
-/* A parameter's elements of this rank's shard. */
+/* A parameter's elements of this rank's shard; of kept codes, those that it
+ * updates. */
 struct part {
     int param, unit;
     struct shard_range range;
     const char *from;        /* of element 0 of the parameter, if it were there
-                              * as a whole */
+                              * as a whole: bfloat16; kept: float32 */
     int64_t to;              /* likewise: byte of the shard's codes */
 };
 
@@ -51,21 +52,30 @@ static bool part_of(const struct zero *z, int unit, int param,
 {
     const struct stage *stage = z->stage;
     const struct shards *s = &stage->shards;
-    const int64_t number =
-        dtype_bytes(stage->program.params.items[param].dtype);
-    const int64_t *sizes = stage->coded.sizes + (int64_t)unit * s->most;
+    const struct coded *coded = &stage->coded;
+    const struct param_table *params = &stage->program.params;
+    const struct param *of = &params->items[param];
 
     *out = (struct part){.param = param, .unit = unit, .from = arena(z),
-                         .to = stage->coded.params[param].place};
-    shard_whole(s, &stage->program.params, param, &out->range);
+                         .to = coded->params[param].place};
+    if (coded->kept) shard_own(s, params, param, &out->range);
+    else shard_whole(s, params, param, &out->range);
     /* One that no element of is here has its scales here. */
     if (out->range.last <= out->range.first) {
         out->range.first = out->range.last = 1;
         return false;
     }
-    for (int i = 0; i < shard_index(s, unit); i++) out->to -= sizes[i];
-    out->from = (const char *)stage->memory[MEMORY_COMPUTE].data +
-                (out->range.shard_at - out->range.first) * number;
+    if (!coded->whole) out->to -= coded_before(coded, s, unit);
+    out->from =
+        coded->kept
+            ? (const char *)stage->memory[MEMORY_WEIGHTS].data +
+                  (shard_place(&out->range,
+                               stage_level(stage, MEMORY_WEIGHTS), of) -
+                   out->range.first) *
+                      dtype_bytes(program_real(&stage->program))
+            : (const char *)stage->memory[MEMORY_COMPUTE].data +
+                  (out->range.shard_at - out->range.first) *
+                      dtype_bytes(of->dtype);
     return true;
 }
 
@@ -75,6 +85,54 @@ static uint8_t *codes_of(const struct zero *z, const struct part *part,
     return (uint8_t *)arena(z) +
            coded_own(&z->stage->coded, &z->stage->shards, part->unit, set) +
            part->to;
+}
+
+/* Elements [first, last) of masters, rounded. */
+static status narrow(struct zero *z, const struct part *part, int64_t first,
+                     int64_t last, void *to)
+{
+    const struct stage *stage = z->stage;
+    const enum dtype real = program_real(&stage->program);
+    const struct tensor in =
+        tensor_1d((void *)(uintptr_t)(part->from + first * dtype_bytes(real)),
+                  real, last - first);
+
+    return stage->kernels.scale(
+        &z->stage->stream,
+        tensor_1d(to, stage->program.params.items[part->param].dtype,
+                  last - first),
+        in, 1.0);
+}
+
+/* Elements of masters that the layers' scratch, which nobody uses now, has room
+ * for: products that read codes have room for decoded matrices there. */
+static int64_t piece_of(const struct zero *z)
+{
+    const int64_t piece =
+        (int64_t)program_scratch_bytes(&z->stage->program) /
+        (PARAM_ALIGN * dtype_bytes(z->stage->program.dtype)) * PARAM_ALIGN;
+
+    CHECK(piece > 0);
+    return piece;
+}
+
+/* Through the scratch, piece by piece. */
+static status encode_masters(struct zero *z, const struct part *part,
+                             const struct block_encode *whole)
+{
+    char *const scratch = z->stage->memory[MEMORY_LAYER_SCRATCH].data;
+    const int64_t piece = piece_of(z);
+    struct block_encode call = *whole;
+
+    for (call.first = whole->first; call.first < whole->last;
+         call.first = call.last) {
+        call.last = whole->last - call.first > piece ? call.first + piece
+                                                     : whole->last;
+        call.in.data = scratch - call.first * dtype_bytes(call.in.dtype);
+        TRY(narrow(z, part, call.first, call.last, scratch));
+        TRY(z->stage->kernels.block_encode(&z->stage->stream, &call));
+    }
+    return OK;
 }
 
 static status encode(struct zero *z, const struct part *part, int set,
@@ -98,6 +156,9 @@ static status encode(struct zero *z, const struct part *part, int set,
         .codes = codes_of(z, part, set),
         .row_bytes = code_row_bytes(coding.format, param->cols)};
 
+    /* One that no element of is here gets its scales. */
+    if (stage->coded.kept && part->from != arena(z))
+        return encode_masters(z, part, &call);
     return stage->kernels.block_encode(&z->stage->stream, &call);
 }
 
@@ -107,6 +168,9 @@ static status copy(struct zero *z, const struct part *part, int set)
         dtype_bytes(z->stage->program.params.items[part->param].dtype);
     const int64_t first = part->range.first * number;
 
+    if (z->stage->coded.kept)
+        return narrow(z, part, part->range.first, part->range.last,
+                      codes_of(z, part, set) + first);
     return device_copy(&z->stage->stream, codes_of(z, part, set) + first,
                        part->from + first,
                        (size_t)(part->range.last * number - first));
@@ -116,7 +180,6 @@ static status raise_peaks(struct zero *z, int unit)
 {
     const struct shard_unit *u = &z->stage->shards.units[unit];
     const struct tensor all = peaks_of(z, unit);
-    struct group *group = z->classes[u->class].shard;
 
     TRY(device_fill(&z->stage->stream, all.data, 0,
                     (size_t)all.shape[0] * sizeof(float)));
@@ -128,16 +191,28 @@ static status raise_peaks(struct zero *z, int unit)
         for (int set = 0; set < z->stage->coded.sets; set++)
             TRY(encode(z, &part, set, ENCODE_PEAKS));
     }
+    return OK;
+}
+
+static status join_peaks(const struct zero *z, int unit, struct group *group)
+{
+    const struct tensor all = peaks_of(z, unit);
+
+    if (group == NULL) return OK;
     return comm_all_reduce(group, all, all, REDUCE_MAX);
 }
 
-status zero_codes_make(struct zero *z, int unit)
+static bool joins_parts(const struct zero *z, int unit)
+{
+    return z->stage->coded.kept &&
+           shard_class(&z->stage->shards, unit)->parts > 1;
+}
+
+static status make_codes(struct zero *z, int unit)
 {
     const struct shard_unit *u = &z->stage->shards.units[unit];
     const struct coded *coded = &z->stage->coded;
 
-    if (coded_peaks(coded, unit) == 0) return OK;
-    TRY(raise_peaks(z, unit));
     for (int i = u->first_param; i < u->first_param + u->params; i++) {
         struct part part;
         const bool here = part_of(z, unit, i, &part);
@@ -148,6 +223,34 @@ status zero_codes_make(struct zero *z, int unit)
                                     : copy(z, &part, set));
     }
     return OK;
+}
+
+status zero_codes_act(struct zero *z, const struct instruction *i)
+{
+    const struct zero_class *class =
+        &z->classes[z->stage->shards.units[i->unit].class];
+
+    if (i->lane == LANE_COPIES || !joins_parts(z, i->unit))
+        TRY(raise_peaks(z, i->unit));
+    if (i->lane == LANE_COPIES) return join_peaks(z, i->unit, class->copies);
+    TRY(join_peaks(z, i->unit, class->shard));
+    return make_codes(z, i->unit);
+}
+
+status zero_codes_make(struct zero *z, int unit)
+{
+    struct instruction i = {.unit = unit, .lane = LANE_COPIES};
+
+    if (coded_peaks(&z->stage->coded, unit) == 0) return OK;
+    if (joins_parts(z, unit)) TRY(zero_codes_act(z, &i));
+    i.lane = LANE_SHARD;
+    return zero_codes_act(z, &i);
+}
+
+static size_t peak_scratch(const struct group *group,
+                           const struct comm_call *call)
+{
+    return group == NULL ? 0 : comm_scratch_bytes(group, call);
 }
 
 size_t zero_codes_scratch(const struct zero *z, int class)
@@ -162,9 +265,13 @@ size_t zero_codes_scratch(const struct zero *z, int class)
                                        .in = all};
 
         if (s->units[i].class != class || all.shape[0] == 0) continue;
-        const size_t bytes = comm_scratch_bytes(z->classes[class].shard, &call);
+        const size_t bytes = peak_scratch(z->classes[class].shard, &call);
+        const size_t parts =
+            joins_parts(z, i) ? peak_scratch(z->classes[class].copies, &call)
+                              : 0;
 
         if (bytes > most) most = bytes;
+        if (parts > most) most = parts;
     }
     return most;
 }
@@ -188,16 +295,87 @@ struct comm_call zero_codes_gather(const struct zero *z,
         .out_counts = stage->coded.sizes + (int64_t)i->unit * s->most};
 }
 
-void zero_codes_place(struct zero *z, const struct instruction *at, void *data)
+/* This rank's shard of a unit, of which it keeps codes. */
+static struct tensor own_shard(const struct zero *z, int unit)
 {
-    const struct shard_unit *u = &z->stage->shards.units[at->unit];
-    const int set = data == NULL ? 0 : set_of(z, at);
+    const struct coded *coded = &z->stage->coded;
+    const struct shards *s = &z->stage->shards;
+    const int64_t before = coded->whole ? coded_before(coded, s, unit) : 0;
+
+    return tensor_1d(arena(z) + coded->own[unit] + before, DTYPE_U8,
+                     coded_own_bytes(coded, s, unit));
+}
+
+struct comm_call zero_codes_parts(const struct zero *z, int unit)
+{
+    const struct coded *coded = &z->stage->coded;
+    const struct shards *s = &z->stage->shards;
+    const int parts = shard_class(s, unit)->parts;
+    const int64_t *sizes = coded->parts + (int64_t)unit * s->most +
+                           shard_index(s, unit) * parts;
+    struct comm_call call = {.kind = COMM_ALL_GATHER,
+                             .out = own_shard(z, unit), .out_counts = sizes};
+    int64_t before = 0;
+
+    for (int i = 0; i < shard_rank(s, unit) % parts; i++) before += sizes[i];
+    call.in = tensor_1d((char *)call.out.data + before, DTYPE_U8,
+                        coded_part_bytes(coded, s, unit));
+    return call;
+}
+
+struct comm_call zero_codes_shards(const struct zero *z, int unit)
+{
+    const struct stage *stage = z->stage;
+    const struct shards *s = &stage->shards;
+
+    return (struct comm_call){
+        .kind = COMM_ALL_GATHER, .in = own_shard(z, unit),
+        .out = tensor_1d(arena(z) + stage->coded.own[unit], DTYPE_U8,
+                         s->units[unit].room *
+                             dtype_bytes(stage->program.dtype)),
+        .out_counts = stage->coded.sizes + (int64_t)unit * s->most};
+}
+
+static void place_unit(struct zero *z, int unit, int set, void *data)
+{
+    const struct stage *stage = z->stage;
+    const struct shard_unit *u = &stage->shards.units[unit];
 
     for (int i = u->first_param; i < u->first_param + u->params; i++) {
-        const struct coded_param *param = &z->stage->coded.params[i];
+        const struct coded_param *param =
+            z->scales == NULL ? NULL : &stage->coded.params[i];
+        const int64_t place =
+            param != NULL ? param->place
+                          : (stage->program.params.items[i].offset -
+                             u->first) * dtype_bytes(stage->program.dtype);
 
-        z->placed[i] = data == NULL ? NULL : (char *)data + param->place;
+        z->placed[i] = data == NULL ? NULL : (char *)data + place;
+        if (param == NULL) continue;
         z->scales[i] =
             data != NULL && param->is ? scales_at(z, i, set) : NULL;
+    }
+}
+
+void zero_codes_place(struct zero *z, const struct instruction *at, void *data)
+{
+    place_unit(z, at->unit,
+               data == NULL || z->scales == NULL ? 0 : set_of(z, at), data);
+}
+
+void zero_codes_place_whole(struct zero *z)
+{
+    const struct stage *stage = z->stage;
+    const struct coded *coded = &stage->coded;
+
+    for (int i = 0; i < stage->shards.count; i++) {
+        const struct shard_unit *u = &stage->shards.units[i];
+        char *weights = stage->memory[MEMORY_COMPUTE].data;
+
+        if (coded_keeps(coded, i))
+            weights = arena(z) + coded->own[i];
+        else
+            weights += (u->first - coded_gone(coded, u->first_param)) *
+                       dtype_bytes(stage->program.dtype);
+        place_unit(z, i, 0, weights);
     }
 }

@@ -1,20 +1,31 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* zero_codes.h - divided weights that are gathered as codes (plan/coded.h). */
+/* zero_codes.h - weights that are kept or gathered as codes (plan/coded.h). */
 #ifndef LOCKSTEP_STEP_ZERO_CODES_H
 #define LOCKSTEP_STEP_ZERO_CODES_H
 
 #include "step/zero.h"
 
 /* This rank's shard of a unit as codes, from its weights; collective over the
- * ranks that divide the unit, whose largest magnitudes are joined. */
+ * ranks that divide the unit, whose largest magnitudes are joined. Of kept
+ * codes: of the part that it updates, from the masters. */
 status zero_codes_make(struct zero *zero, int unit);
+/* The same in two instructions, where parts have largest magnitudes: joined
+ * over the ranks with copies of a shard (LANE_COPIES), then the rest. */
+status zero_codes_act(struct zero *zero, const struct instruction *instruction);
 /* Scratch of the messages of it, of units of a class. */
 size_t zero_codes_scratch(const struct zero *zero, int class);
 /* The gather of an instruction's unit into its room. */
 struct comm_call zero_codes_gather(const struct zero *zero,
                                    const struct instruction *gather,
                                    void *room);
-/* Kernels read the instruction's unit at `data`; NULL: no more. */
+/* Kept codes of the other ranks' parts of a shard, of their shards of the unit.
+ */
+struct comm_call zero_codes_parts(const struct zero *zero, int unit);
+struct comm_call zero_codes_shards(const struct zero *zero, int unit);
+/* Kernels read all units where they are kept. */
+void zero_codes_place_whole(struct zero *zero);
+/* Kernels read the instruction's unit, codes or not, at `data`; NULL: no more.
+ */
 void zero_codes_place(struct zero *zero, const struct instruction *place,
                       void *data);
 

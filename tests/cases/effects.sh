@@ -60,6 +60,8 @@ differ moe.dispatch_format memory 2 "dtype auto" mesh.expert=2 train.dtype=bfloa
 differ zero_format mesh 2 "real int8 int4" mesh.data=2 zero=fsdp numerics.mode=fast
 differ train.saved_activations memory 1 "dtype auto" train.dtype=bfloat16 \
     numerics.recipe=mxfp8
+differ train.kept_weights memory 1 "dtype auto" train.dtype=bfloat16 \
+    numerics.recipe=fp8-tiles
 differ fsdp.reshard mesh 2 "true false" zero=fsdp
 differ tensor.overlap memory 2 "1 2" mesh.tensor=2
 differ tensor.domino memory 2 "false true" mesh.tensor=2 tensor.overlap=2 \

@@ -123,7 +123,8 @@ refused "an accumulator of an own integer row" 78 "operands of int8" $few \
     --set "numerics.recipe_rows=[activations int8 1x32 up]" \
     --set numerics.accumulator=14:32:128
 # Activations that wait, weights and rows that travel, as codes.
-for option in train.saved_activations fsdp.gather_format moe.dispatch_format; do
+for option in train.saved_activations train.kept_weights fsdp.gather_format \
+    moe.dispatch_format; do
     refused "$option: another word" 78 "recpe is not auto, recipe or dtype; nearest: recipe" \
         --set $option=recpe
     refused "$option without a recipe" 78 "but numerics.recipe is none; set auto" \
@@ -149,6 +150,8 @@ for text in "mxfp8 fsdp.reshard=false:gathers once for both" \
         --set train.dtype=bfloat16 --set "numerics.recipe=${words[0]}" \
         ${words[1]:+--set "${words[1]}"} --set fsdp.gather_format=recipe
 done
+refused "two sets of kept codes" 78 "only ranks that divide weights (zero=fsdp) keep both" \
+    --set train.dtype=bfloat16 --set numerics.recipe=mxfp8 --set train.kept_weights=recipe
 codes="--set train.dtype=bfloat16 --set moe.dispatch_format=recipe"
 # shellcheck disable=SC2086
 {

@@ -76,6 +76,8 @@ draw() { # SEED
                 maybe("train.saved_activations=auto", 50)
             if (settings ~ /recipe=/)
                 maybe("fsdp.gather_format=auto", 50)
+            if (settings ~ /recipe=/)
+                maybe("train.kept_weights=auto", 50)
             if (settings ~ /recipe=/ && settings !~ /bitnet/)
                 maybe("numerics.accumulator=" of("14:32:128 8:4:8"), 40)
             if (name ~ /adamw|lion|sgd|muon/)

@@ -95,7 +95,7 @@ must resume coded2 --ranks 4 $(sets $hsdp fsdp.reshard=false)
 back coded2 6
 must resume coded2 --ranks 2 $(sets mesh.data=2 mesh.shard=1 zero=fsdp fsdp.gather_format=dtype)
 back coded2 9
-must resume coded2 --ranks 2 $(sets fsdp.gather_format=auto fsdp.prefetch=3)
+must resume coded2 --ranks 2 $(sets train.kept_weights=auto fsdp.prefetch=3)
 same_as "codes moved through four layouts" coded coded2
 
 # A recipe as a file is the same recipe as its rows; the run keeps what it said.

@@ -248,6 +248,13 @@ mutation "codes have the largest magnitudes of a shard" src/step/zero_codes.c \
 mutation "codes are read with the scales of the first matrix" \
     src/step/zero_codes.c 's/(param->is \? )scales_at\(z, i, set\)/\1scales_at(z, 0, set)/' \
     "$fsdp"
+kept_parts="ranks=4 mesh.data=2 mesh.shard=2 zero={weights:[],gradients:[shard],states:[data,shard]} train.kept_weights=recipe"
+mutation "parts of a shard keep their largest magnitudes" \
+    src/step/zero_codes.c 's/(LANE_COPIES\) return )join_peaks\(.*;/\1OK;/' \
+    "$kept_parts"
+mutation "new codes of a part do not reach the others" src/step/zero_codes.c \
+    's/(call\.in = tensor_1d\(\(char \*\)call\.out\.data) \+ before,/\1,/' \
+    "$kept_parts"
 more+=(--set numerics.recipe=mxfp8)
 mutation "dx reads the codes of y" src/step/zero_codes.c \
     's/return stage->gathered.items\[i->item\].first >= .*;/return 0;/' "$fsdp"

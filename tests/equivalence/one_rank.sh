@@ -92,4 +92,21 @@ for recipe in fp8-tiles mxfp8 mxfp8-floor hfp8 fp8-tensor fp8-delayed mxfp4 \
         ok "$recipe, codes take less memory" ||
         bad "$recipe, codes" "the frame is not smaller"
 done
+
+# Weights kept as codes: what the plan says is gone is missing from its total.
+total() { # VALUE
+    lockstep plan llama.yaml $common --set train.kept_weights="$1" \
+        --explain memory | sed -n 's/^total .* \([0-9]*\) bytes$/\1/p'
+}
+for recipe in fp8-tiles hfp8 fp8-tensor nvfp4; do
+    common="--set train.dtype=bfloat16 --set numerics.high_last=0
+        --set numerics.recipe=$recipe"
+    # shellcheck disable=SC2086
+    gone=$(lockstep plan llama.yaml $common --set train.kept_weights=recipe \
+        --explain precision |
+        awk '/^weights are kept as codes/ { print $(NF - 2) - $7 }')
+    [ "${gone:-0}" -gt 0 ] && [ $(($(total dtype) - $(total recipe))) -eq "$gone" ] &&
+        ok "$recipe, weights as codes: $gone bytes less" ||
+        bad "$recipe, weights as codes" "not ${gone:-any} bytes less"
+done
 report

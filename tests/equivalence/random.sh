@@ -90,6 +90,8 @@ draw() { # SEED
             if (again != "none") text = text " train.recompute=" again
             if (random(3) == 0)
                 text = text " train.saved_activations=auto"
+            if (random(3) == 0)
+                text = text " train.kept_weights=auto"
             if (random(3) == 0 && length(text) < 190)
                 text = text " mesh.order=" of("tensor,data shard,pipe " \
                     "pipe,tensor,data,shard data,context,pipe")

@@ -132,14 +132,23 @@ printf '%s\n' "ranks=2 mesh.data=2 zero=fsdp train.recompute=block" \
     "ranks=4 mesh.data=2 mesh.shard=2 zero={weights:[shard],gradients:[shard],states:[data,shard]} fsdp.prefetch=3" \
     "ranks=4 mesh.data=2 mesh.pipe=2 zero=fsdp schedule.name=breadth-first train.micro_batch=1" \
     "ranks=4 mesh.data=2 mesh.pipe=2 zero=fsdp schedule.name=zb-v train.micro_batch=1" \
+    "ranks=1 train.kept_weights=recipe train.recompute=block" \
+    "ranks=4 mesh.data=2 mesh.tensor=2 mesh.expert_tensor=1 train.kept_weights=recipe" \
+    "ranks=4 mesh.data=2 mesh.expert=2 zero=zero1 train.kept_weights=recipe" \
+    "ranks=4 mesh.data=4 zero=zero2 train.kept_weights=recipe fsdp.bucket=0.3" \
+    "ranks=4 mesh.data=4 zero=fsdp train.kept_weights=recipe train.micro_batch=1" \
+    "ranks=4 mesh.data=2 mesh.shard=2 zero={weights:[shard],gradients:[shard],states:[data,shard]} train.kept_weights=recipe" \
+    "ranks=4 mesh.data=2 mesh.shard=2 zero={weights:[],gradients:[shard],states:[data,shard]} train.kept_weights=recipe" \
+    "ranks=4 mesh.data=2 mesh.pipe=2 zero=zero1 schedule.name=dualpipe train.micro_batch=1 train.kept_weights=recipe" \
     >layouts.txt
 coded="train.dtype=bfloat16 fsdp.gather_format=recipe model.layers=4
     model.family=mixtral moe.experts=4 moe.top_k=2 numerics.high_last=0"
 steps=3 model coded $small $coded numerics.recipe=fp8-tiles
 sed -i 's/train.recompute=block/moe.rows_bound=0.1/; s/breadth-first/gpipe/' layouts.txt
 echo "ranks=4 mesh.data=2 mesh.expert=2 zero=fsdp moe.rows_bound=0.1 train.recompute=norm" >>layouts.txt
-steps=3 model coded_twice $small $coded numerics.recipe=mxfp8
 steps=3 model coded_lora $small $coded numerics.recipe=nvfp4 lora.rank=2 "lora.targets=[q_proj, w2]"
+sed -i '/kept_weights/{/zero=fsdp/!d}' layouts.txt
+steps=3 model coded_twice $small $coded numerics.recipe=mxfp8
 
 # Gradients as integers: near the exact ones, and as many bytes as planned.
 printf '%s\n' "ranks=2 mesh.data=2 zero=zero2 zero_format=int8" \
