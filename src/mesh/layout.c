@@ -54,6 +54,16 @@ int layout_rank_of(const struct param_spec *spec, const struct mesh *mesh,
     return axis == AXIS_NONE ? 0 : place->at[axis];
 }
 
+bool layout_first_neighbour(const struct param_spec *spec,
+                            const struct mesh *mesh, const struct place *place)
+{
+    const bool cut = spec->split_rows == AXIS_TENSOR ||
+                     spec->split_cols == AXIS_TENSOR;
+
+    return spec->within <= 1 || cut ||
+           layout_rank_of(spec, mesh, place, AXIS_TENSOR) == 0;
+}
+
 /* A matrix without pieces is one piece. */
 static int piece_count(const struct param_spec *spec)
 {

@@ -146,6 +146,12 @@ int layout_ranks_of(const struct param_spec *spec, const struct mesh *mesh,
 int layout_rank_of(const struct param_spec *spec, const struct mesh *mesh,
                    const struct place *place, enum axis axis);
 
+/* Neighbours that cut an expert have copies of what no axis cuts of it: false
+ * on all but the first. */
+bool layout_first_neighbour(const struct param_spec *spec,
+                            const struct mesh *mesh,
+                            const struct place *place);
+
 /* ERR_CONFIG: an axis does not divide (names parameter, axis, sizes and the
  * nearest that does). All that follows is for layouts that passed. */
 status layout_check(const struct param_spec *spec, const struct mesh *mesh);

@@ -72,6 +72,8 @@ bool param_counts(const struct param *param, const struct holding *holding)
 {
     const axis_set cut = param_cut(&param->spec);
 
+    if (!layout_first_neighbour(&param->spec, &holding->mesh, &holding->place))
+        return false;
     for (int axis = AXIS_NONE + 1; axis < AXIS_COUNT; axis++)
         if (axis != AXIS_PIPE && !(cut >> axis & 1) &&
             holding->place.at[axis] != 0)

@@ -67,9 +67,10 @@ static struct quantized_experts few_of(const struct step *step,
     const size_t end = step->layer->scratch(step, run->program);
 
     return (struct quantized_experts){
-        step, lists, (char *)run->scratch + end -
-                         few_scratch(step, run->program),
-        run->program->tokens * form_of(step)->choices, run->program->tokens};
+        .step = step, .lists = lists,
+        .memory = (char *)run->scratch + end - few_scratch(step, run->program),
+        .rows = run->program->tokens * form_of(step)->choices,
+        .tokens = run->program->tokens};
 }
 
 /* Behind the lists in scratch. */
@@ -130,30 +131,29 @@ static status up_input(const struct step *step, struct run *run)
 {
     const struct param *param = first_param(run, step);
     const struct tensor dx = run_gradient(run, step->input);
-    const struct sum_order order = run_order_cut(run, param);
     struct choice_lists lists;
     struct choice choice;
-    struct experts_product call = {
-        .groups = &lists.groups,
-        .a = {.matrix = choice_rows(run_gradient(run, step->output),
-                                    param->rows)},
-        .b = weights_of(step, run), .order = &order};
 
     TRY(make_lists(step, run, &choice, &lists));
-    const struct quantized_experts few = few_of(step, run, &lists);
-
-    call.c = tensor_2d(behind_lists(step, run), dx.dtype,
-                       choice.tokens * choice.choices, param->cols);
+    struct expert_product product = {
+        .few = few_of(step, run, &lists), .use = USE_DGRAD,
+        .call = {.groups = &lists.groups,
+                 .a = {.matrix = choice_rows(run_gradient(run, step->output),
+                                             param->rows)},
+                 .b = weights_of(step, run),
+                 .c = tensor_2d(behind_lists(step, run), dx.dtype,
+                                choice.tokens * choice.choices,
+                                param->cols)}};
     const struct expert_adapter beside = beside_of(step, run, &lists);
 
-    TRY(quantized_experts_product(run, &few, USE_DGRAD, &call));
-    TRY(expert_adapter_back(&beside, run, &call.a, call.c));
+    TRY(expert_adapter_product(&beside, run, &product));
     if (is_shared(run)) {
         CHECK(!run->event->adds);
-        return to_entries(run, choice_rows(dx, param->cols), call.c, &lists);
+        return to_entries(run, choice_rows(dx, param->cols), product.call.c,
+                          &lists);
     }
     const struct experts_combine combine = {
-        .y = dx, .rows = call.c, .places = lists.places,
+        .y = dx, .rows = product.call.c, .places = lists.places,
         .numbers = choice.chosen, .choices = choice.choices,
         .leaf_experts = step->set.experts.leaf,
         .left = run->event->adds ? &dx : NULL};
@@ -210,25 +210,23 @@ static status up_weight(const struct step *step, struct run *run)
 static status down_forward(const struct step *step, struct run *run)
 {
     const struct param *param = first_param(run, step);
-    const struct sum_order order = run_order_cut(run, param);
-    struct choice_lists lists;
-    struct choice choice;
     const struct tensor rows =
         choice_rows(run_slot(run, step->output), param->rows);
-    struct experts_product call = {
-        .groups = &lists.groups, .c = rows,
-        .a = {.matrix = choice_rows(run_slot(run, step->input), param->cols)},
-        .b = transposed(weights_of(step, run)), .order = &order};
+    struct choice_lists lists;
+    struct choice choice;
 
     TRY(make_lists(step, run, &choice, &lists));
-    const struct quantized_experts few = few_of(step, run, &lists);
-
+    struct expert_product product = {
+        .few = few_of(step, run, &lists), .use = USE_FORWARD,
+        .call = {.groups = &lists.groups, .c = rows,
+                 .a = {.matrix = choice_rows(run_slot(run, step->input),
+                                             param->cols)},
+                 .b = transposed(weights_of(step, run))}};
     const struct expert_adapter beside = beside_of(step, run, &lists);
 
-    if (is_shared(run)) call.c.data = behind_lists(step, run);
-    TRY(quantized_experts_product(run, &few, USE_FORWARD, &call));
-    TRY(expert_adapter_add(&beside, run, &call.a, call.c));
-    return is_shared(run) ? to_entries(run, rows, call.c, &lists) : OK;
+    if (is_shared(run)) product.call.c.data = behind_lists(step, run);
+    TRY(expert_adapter_product(&beside, run, &product));
+    return is_shared(run) ? to_entries(run, rows, product.call.c, &lists) : OK;
 }
 
 static status down_backward(const struct step *step, struct run *run)
@@ -309,6 +307,33 @@ static size_t down_scratch(const struct step *step, const struct program *p)
            beside_scratch(step, p) + few_scratch(step, p);
 }
 
+static struct expert_adapter_sum sum_of(const struct step *step,
+                                        const struct program *p)
+{
+    const int64_t rows = p->tokens * form_of(step)->choices;
+
+    return (struct expert_adapter_sum){step, side_of(step), rows, rows, 1};
+}
+
+static void product_exchanges(const struct step *step,
+                              const struct program *p,
+                              const struct exchange_case *at,
+                              struct layer_exchanges *out)
+{
+    const struct expert_adapter_sum sum = sum_of(step, p);
+
+    expert_adapter_exchanges(&sum, p, at, out);
+}
+
+static size_t product_messages(const struct step *step,
+                               const struct program *p,
+                               const struct group *tensor)
+{
+    const struct expert_adapter_sum sum = sum_of(step, p);
+
+    return expert_adapter_messages(&sum, p, tensor);
+}
+
 #define UP_PASSES \
     .name = "experts_up", .kind = LAYER_EXPERTS, .forward = up_forward, \
     .backward_input = up_backward, .backward_weight = up_weight, \
@@ -320,7 +345,9 @@ static size_t down_scratch(const struct step *step, const struct program *p)
     .cost = product_cost, .scratch = down_scratch, \
     .keeps_input_for_w = true, .keeps_output_gradient_for_w = true
 /* The gradients of an adapter's matrices read both of them. */
-#define WITH_ADAPTER .two_matrices = true, .reads_in_w = true
+#define WITH_ADAPTER \
+    .two_matrices = true, .reads_in_w = true, \
+    .exchanges = product_exchanges, .messages = product_messages
 
 const struct layer layer_experts_up = {UP_PASSES};
 const struct layer layer_experts_down = {DOWN_PASSES};

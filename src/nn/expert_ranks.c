@@ -62,7 +62,8 @@ int64_t experts_rows_most(const struct program *p,
 }
 
 /* Context ranks add up leaves of gradients in one order, but choose turns by
- * tokens of their own: they have room for all. */
+ * tokens of their own: they have room for all. So have those that take rows in
+ * one turn. */
 int64_t experts_rows_bound(const struct program *p,
                            const struct router_form *form)
 {
@@ -72,7 +73,7 @@ int64_t experts_rows_bound(const struct program *p,
     int64_t rows = 1;
 
     if (bound == 0 || bound >= (double)most ||
-        p->mesh.size[AXIS_CONTEXT] > 1)
+        p->mesh.size[AXIS_CONTEXT] > 1 || p->one_turn)
         return most;
     while ((double)rows < bound) rows++;
     return rows;

@@ -288,11 +288,21 @@ static void name_first(struct program *p, slot read)
         }
 }
 
+/* Tensor ranks that cut adapters send sums of a length that the choices do not
+ * show: rows then come in one turn. */
+static bool needs_one_turn(const struct program *p,
+                           const struct experts_spec *spec)
+{
+    return spec->up_adapter.pieces + spec->down_adapter.pieces > 0 &&
+           program_tensor_ranks(p) > 1 && !experts_are_folded(p);
+}
+
 slot nn_experts(struct program *p, slot x, slot choice,
                 const struct experts_spec *spec)
 {
     slot whole = choice, read;
 
+    if (needs_one_turn(p, spec)) p->one_turn = true;
     if (p->error == OK && p->pieces.domino) p->error = fail_domino();
     x = read = straight_rotate(p, x, &spec->up, -1, 0);
     if (p->error == OK && experts_are_folded(p))

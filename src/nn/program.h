@@ -305,6 +305,7 @@ struct program {
     int64_t vocab;
     int64_t logits_chunk; /* tokens whose logits exist at once */
     struct regularization regular;
+    bool one_turn;      /* rows of experts come in one turn (nn/experts.c) */
     struct {
         bool peaks;     /* largest scores */
         bool roundings; /* what roundings do */

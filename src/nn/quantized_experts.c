@@ -237,7 +237,7 @@ static status round_part(struct run *run, const struct expert_part *part,
                                part->room.wide, &call);
     }
     quantized_set(&call, run, &of);
-    if (is_repeated(run, part->use)) call.tally = NULL;
+    if (part->few->again || is_repeated(run, part->use)) call.tally = NULL;
     if (call.rounding == ROUND_STOCHASTIC) fill_places(run, part, gradient);
     return run->kernels->quantize(run->stream, &call);
 }

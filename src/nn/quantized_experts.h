@@ -20,6 +20,7 @@ struct quantized_experts {
     void *memory;                     /* quantized_experts_bytes */
     int64_t rows;                     /* that there is room for */
     int64_t tokens;                   /* of a rank */
+    bool again;                       /* rows that were counted already */
 };
 
 /* Bytes for so many rows; 0: the step has no recipe. */

@@ -104,6 +104,10 @@ status sending_start(struct sending *s, struct sent_piece *piece,
                      struct tensor mine, struct tensor theirs, bool goes);
 status sending_wait(struct sent_piece *piece);
 
+/* An all-to-all of those ranks whose length the choices say: its bytes are
+ * counted beside those of the group (proof/audit.h). */
+void sending_count(struct run *run, const struct comm_call *call);
+
 /* Values of choices that this rank sends in a join, its own and, where nodes
  * pass them on, others' (comm/hierarchy.c); of these, to other nodes. */
 struct joined { int64_t all, between; };

@@ -10,11 +10,8 @@ static struct tensor flat(struct tensor view)
     return tensor_1d(view.data, view.dtype, tensor_count(&view));
 }
 
-/* The calls and bytes that the choices say are counted beside those of the
- * group (proof/audit.h). */
-static void count_routed(const struct sending *s, const struct comm_call *call)
+void sending_count(struct run *run, const struct comm_call *call)
 {
-    struct run *run = s->run;
     const struct mesh *mesh = &run->program->mesh;
     const int rank = mesh_expert_rank(mesh, &run->program->place);
 
@@ -52,7 +49,7 @@ status sending_swap(struct sending *s, struct tensor mine,
 
     CHECK(run->groups[AXIS_EXPERT] != NULL);
     scale_counts(s, mine.shape[1], true);
-    count_routed(s, &call);
+    sending_count(run, &call);
     result = comm_run(run->groups[AXIS_EXPERT], &call);
     scale_counts(s, mine.shape[1], false);
     return result;
@@ -61,18 +58,19 @@ status sending_swap(struct sending *s, struct tensor mine,
 status sending_start(struct sending *s, struct sent_piece *piece,
                      struct tensor mine, struct tensor theirs, bool goes)
 {
-    struct group *group = s->run->groups[AXIS_EXPERT];
+    struct run *run = s->run;
+    struct group *group = run->groups[AXIS_EXPERT];
     const struct comm_call call = {
         .kind = COMM_ALL_TO_ALL, .algorithm = ALGORITHM_ORDERED,
         .in = flat(goes ? mine : theirs), .out = flat(goes ? theirs : mine),
         .in_counts = piece->in, .out_counts = piece->out};
 
     CHECK(group != NULL);
-    for (int i = 0; i < mesh_expert_ranks(&s->run->program->mesh); i++) {
+    for (int i = 0; i < mesh_expert_ranks(&run->program->mesh); i++) {
         piece->in[i] = (goes ? piece->to : piece->from)[i] * mine.shape[1];
         piece->out[i] = (goes ? piece->from : piece->to)[i] * mine.shape[1];
     }
-    count_routed(s, &call);
+    sending_count(run, &call);
     return comm_start(group, &call, piece->handle);
 }
 

@@ -354,6 +354,15 @@ static void go_exchanges(const struct step *step, const struct program *p,
     add_going(step, p, false, out);
 }
 
+static struct expert_adapter_sum sum_of(const struct step *step,
+                                        const struct program *p, int side)
+{
+    return (struct expert_adapter_sum){
+        step, (enum expert_side)side,
+        p->tokens * experts_rows_bound(p, form_of(step)), rows_sent(step, p),
+        EXPERT_PIECES};
+}
+
 static void work_exchanges(const struct step *step, const struct program *p,
                            const struct exchange_case *at,
                            struct layer_exchanges *out)
@@ -363,6 +372,25 @@ static void work_exchanges(const struct step *step, const struct program *p,
 
     if (exchange_forward(at) || exchange_backward(at))
         add_rows(step, p, (struct row_bytes){row, row}, out);
+    for (int side = EXPERT_UP; side <= EXPERT_DOWN; side++) {
+        const struct expert_adapter_sum sum = sum_of(step, p, side);
+
+        expert_adapter_exchanges(&sum, p, at, out);
+    }
+}
+
+static size_t work_messages(const struct step *step, const struct program *p,
+                            const struct group *tensor)
+{
+    size_t most = 0;
+
+    for (int side = EXPERT_UP; side <= EXPERT_DOWN; side++) {
+        const struct expert_adapter_sum sum = sum_of(step, p, side);
+        const size_t bytes = expert_adapter_messages(&sum, p, tensor);
+
+        if (bytes > most) most = bytes;
+    }
+    return most;
 }
 
 static void settle_exchanges(const struct step *step, const struct program *p,
@@ -383,6 +411,7 @@ static const struct layer layer_go = {
     .forward = work_forward, .backward_input = work_backward, \
     .backward_weight = work_weight, .cost = work_cost, \
     .scratch = spread_scratch, .exchanges = work_exchanges, \
+    .messages = work_messages, \
     .in_place = true, .two_matrices = true, .aux_gradient = true, \
     .starts_forward = true, .starts_backward = true
 

@@ -12,9 +12,9 @@ static struct quantized_experts few_of(const struct spread *w,
                                        const struct step *one)
 {
     return (struct quantized_experts){
-        one, &w->turn.lists,
-        spread_room(w, ROOM_FEW, 1, 1, DTYPE_F32).data, w->rows,
-        w->run->program->tokens};
+        .step = one, .lists = &w->turn.lists,
+        .memory = spread_room(w, ROOM_FEW, 1, 1, DTYPE_F32).data,
+        .rows = w->rows, .tokens = w->run->program->tokens};
 }
 
 /* c = a times the matrices of a step's first parameter, whose own order of
@@ -43,6 +43,21 @@ static struct expert_adapter beside_of(const struct spread *w,
     return (struct expert_adapter){
         w->step, side, &w->turn.lists,
         spread_room(w, ROOM_BESIDE, 1, 1, DTYPE_F32).data, w->rows};
+}
+
+/* A product whose sums ranks may cut, with the adapter beside it. */
+static status multiply_cut(struct spread *w, enum expert_side side,
+                           const struct spread_product *of)
+{
+    const struct tensor b = weights_of(of->step, w->run);
+    const struct expert_adapter beside = beside_of(w, side);
+    struct expert_product product = {
+        .few = few_of(w, of->step), .use = of->use,
+        .call = {.groups = &w->turn.lists.groups, .c = of->c,
+                 .a = {.matrix = of->a},
+                 .b = of->use == USE_FORWARD ? transposed(b) : b}};
+
+    return expert_adapter_product(&beside, w->run, &product);
 }
 
 /* c = c + what an adapter makes of a, forward or backward. */
@@ -97,13 +112,10 @@ status spread_make_inner(struct spread *w)
 
 status spread_make_out(struct spread *w, struct tensor out)
 {
-    const struct sum_order order =
-        run_order_cut(w->run, param_of(w, &w->down));
     const struct spread_product of = {&w->down, USE_FORWARD, out,
                                       inner_room(w), {0}};
 
-    TRY(multiply(w, &of, &order));
-    return add_beside(w, EXPERT_DOWN, &of);
+    return multiply_cut(w, EXPERT_DOWN, &of);
 }
 
 /* Gradients of gate and up; that of their product takes its room. */
@@ -123,12 +135,10 @@ status spread_make_dh(struct spread *w)
 
 status spread_make_dx(struct spread *w, struct tensor out)
 {
-    const struct sum_order order = run_order_cut(w->run, param_of(w, &w->up));
     const struct spread_product of = {&w->up, USE_DGRAD, out,
                                       spread_kept(w, ROOM_DH), {0}};
 
-    TRY(multiply(w, &of, &order));
-    return add_beside(w, EXPERT_UP, &of);
+    return multiply_cut(w, EXPERT_UP, &of);
 }
 
 /* The sums of one parameter: of a (gradients) and b. */
@@ -157,9 +167,19 @@ static status sum_beside(struct spread *w, enum expert_side side,
     return expert_adapter_weight(&beside, w->run, &rows);
 }
 
+/* The others' turn: nothing to sum, but ranks that cut the experts talk. */
+static status idle_turn(struct spread *w)
+{
+    const struct expert_adapter up = beside_of(w, EXPERT_UP);
+    const struct expert_adapter down = beside_of(w, EXPERT_DOWN);
+
+    TRY(expert_adapter_idle(&up, w->run));
+    return expert_adapter_idle(&down, w->run);
+}
+
 status spread_sum_turn(struct spread *w)
 {
-    if (w->turn.first == w->turn.last) return OK; /* the others' turn */
+    if (w->turn.first == w->turn.last) return idle_turn(w);
     if (w->bias.param[0] >= 0)
         TRY(sum_rows(w, &w->bias, spread_kept(w, ROOM_DH), (struct tensor){0}));
     TRY(sum_beside(w, EXPERT_UP, spread_kept(w, ROOM_DH),

@@ -99,7 +99,7 @@ static bool first_of_replicas(const struct inventory_span *span,
     divided |= 1u << AXIS_PIPE; /* find_first_stages */
     for (int axis = 1; axis < AXIS_COUNT; axis++)
         if (!(divided >> axis & 1) && place->at[axis] > 0) return false;
-    return true;
+    return layout_first_neighbour(&span->param->spec, span->mesh, place);
 }
 
 /* holds [whole params]: -1 - p for the first rank p of the pipeline with the

@@ -614,9 +614,6 @@ expect "adapters of experts of one block" 78 "is not q_proj" \
     --set 'lora.targets=[1.mlp.experts.down_proj]'
 refuse "adapters of a dense block that is not there" "gate_proj is not q_proj" \
     model.family=mixtral lora.rank=2 'lora.targets=[gate_proj]'
-expect "adapters of experts that ranks cut" 78 "mesh.expert_tensor=1" \
-    train config.yaml --run none --ranks 2 --set mesh.tensor=2 \
-    --set model.family=mixtral --set lora.rank=2 --set 'lora.targets=[w1,w3]'
 refuse "adapters of experts that a recipe rotates" "leave their matrices out" \
     model.family=mixtral lora.rank=2 'lora.targets=[w2]' train.dtype=bfloat16 \
     numerics.recipe=mxfp4-quartet

@@ -213,6 +213,26 @@ mutation "parts of a cut expert's sums are forgotten" src/nn/expert_sums.c \
 mutation "ranks that cut an expert have the same part" src/mesh/layout.c \
     's/return mesh_expert_rank\(mesh, place\) % spec->within;/return 0;/' \
     "ranks=2 mesh.expert=2 mesh.expert_tensor=2"
+more+=(--set lora.rank=2 --set "lora.targets=[w1,w2]" --set optimizer.clip=0.5)
+cut="ranks=2 mesh.expert=2 mesh.expert_tensor=2"
+mutation "tensor ranks do not add up what an adapter makes" \
+    src/nn/expert_adapter.c \
+    's/TRY\(add_over_tensor\(of, run, part\)\);/(void)add_over_tensor;/' \
+    "$tensor" "ranks=4 mesh.expert=2 mesh.tensor=2"
+mutation "neighbours do not add up what an adapter makes" \
+    src/nn/expert_adapter.c \
+    's/return expert_parts_add\(run, out, cut, \*sum\);/return OK;/' "$cut"
+mutation "an adapter adds to the first leaf of every rank" \
+    src/nn/expert_adapter.c \
+    's/&run->program->place, AXIS_TENSOR\) == 0\)/\&run->program->place, AXIS_TENSOR) >= 0)/' \
+    "$tensor" "$cut"
+mutation "an adapter adds to the sum, not to its first leaf" \
+    src/nn/expert_adapter.c \
+    's/first = 0, count = 1; first < leaves/first = 0, count = leaves; first < leaves/' \
+    "$tensor"
+mutation "copies of neighbours count twice in the norm" src/mesh/layout.c \
+    's/return spec->within <= 1 \|\| cut \|\|/return true ||/' "$cut"
+more=("${more[@]:0:$((${#more[@]} - 6))}")
 mutation "an expert's sums of other context ranks are forgotten" \
     src/nn/gradient.c \
     's/const struct tensor b = leaf_of\(g, use, i \+ apart\);/const struct tensor b = leaf_of(g, use, i);/' \

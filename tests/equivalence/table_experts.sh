@@ -170,9 +170,8 @@ steps=3 model mup_experts $experts model.family=deepseek_v3 $latent \
     moe.bias_rate=0.01 model.mup_base_width=8
 }
 
-# Adapters of experts that tokens choose, which are whole on a rank.
-cp layouts.txt all.txt
-sed -i '/tensor=/{/expert_tensor=1/!d}; /expert_tensor=2/d' layouts.txt
+# Adapters of experts that tokens choose: ranks that cut these cut what the
+# inner width does of those.
 # shellcheck disable=SC2086
 {
 steps=3 model lora_experts $experts model.family=mixtral moe.experts=4 \
@@ -189,7 +188,6 @@ steps=3 model lora_experts_frozen $experts model.family=gpt_oss moe.experts=6 \
     moe.top_k=2 lora.rank=2 'lora.targets=[gate,up,router]' optimizer.groups='[
 "layers.1.experts.3.* frozen", "layers.0.*lora_a frozen", "layers.2.* frozen"]'
 }
-mv all.txt layouts.txt
 
 # Experts divided over several axes at once.
 cp layouts.txt all.txt
