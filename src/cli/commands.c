@@ -156,9 +156,10 @@ const struct command commands[] = {
     {"incidents", "RUN", 1, 1, "lists what happened to a supervised run",
      "Every death and hang of a rank with its cause, and how the run went on. "
      "docs/supervision.md",
-     "lockstep incidents runs/kept --explain", false, command_incidents,
+     "lockstep incidents runs/kept --explain\n"
+     "lockstep incidents runs/kept --json", false, command_incidents,
      {{"explain", NULL, "adds where every rank was, and which one the others "
-       "waited for", false}}},
+       "waited for", false}, FLAG_JSON}},
     {"launch", "COMMAND...", 1, OPERANDS_ANY,
      "runs a command on ranks that are processes",
      "Starts N processes of a command on this machine, connected by lockstep "

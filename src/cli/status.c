@@ -250,6 +250,134 @@ static status print_spent(const struct run_report *report, const char *path)
     return result;
 }
 
+/* ---- incidents --json ---- */
+
+static void copy_number(struct json_writer *w, const struct json *line,
+                        const char *key)
+{
+    const struct json *found = json_get(line, key);
+
+    if (found != NULL && found->kind == JSON_INTEGER)
+        json_write_key_integer(w, key, found->integer);
+    else if (found != NULL && found->kind == JSON_REAL)
+        json_write_key_real(w, key, found->real);
+    else {
+        json_write_key(w, key);
+        json_write_null(w);
+    }
+}
+
+/* The line that says how the run went on after the incident at `at`: the next
+ * one of its kind, as several in a row are recovered at once. NULL: none. */
+static const struct json *recovery_of(const struct journal_lines *lines,
+                                      int at)
+{
+    for (int i = at + 1; i < lines->count; i++)
+        if (strcmp(text_of(lines->items[i], "event"), "recovered") == 0)
+            return lines->items[i];
+    return NULL;
+}
+
+static void write_recovery(struct json_writer *w, const struct json *line)
+{
+    static const char *const numbers[] = {"generation", "step", "redone",
+                                          "fenced_ms", "lost_ms"};
+
+    json_write_key(w, "recovered");
+    if (line == NULL) {
+        json_write_null(w);
+        return;
+    }
+    json_write_object(w);
+    for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++)
+        copy_number(w, line, numbers[i]);
+    json_write_key_text(w, "from", text_of(line, "from"));
+    json_write_object_end(w);
+}
+
+static void write_incident(struct json_writer *w,
+                           const struct journal_lines *lines, int at)
+{
+    static const char *const numbers[] = {"incident", "time", "generation",
+                                          "step", "rank", "process",
+                                          "noticed_ms"};
+    static const char *const texts[] = {"kind", "cause", "explain"};
+    const struct json *line = lines->items[at];
+    const struct json *positions = json_get(line, "positions");
+
+    json_write_object(w);
+    for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++)
+        copy_number(w, line, numbers[i]);
+    for (size_t i = 0; i < sizeof texts / sizeof *texts; i++)
+        json_write_key_text(w, texts[i], text_of(line, texts[i]));
+    json_write_key(w, "positions");
+    json_write_array(w);
+    for (int i = 0; positions != NULL && positions->kind == JSON_ARRAY &&
+                    i < positions->count; i++)
+        if (positions->items[i].kind == JSON_STRING)
+            json_write_string(w, positions->items[i].string);
+    json_write_array_end(w);
+    write_recovery(w, recovery_of(lines, at));
+    json_write_object_end(w);
+}
+
+static status write_spent(const struct run_report *report, const char *path,
+                          struct json_writer *w)
+{
+    struct metrics_table table = {.count = 0};
+    struct arena arena;
+    struct spent spent;
+    status result;
+
+    arena_init(&arena, "metrics", 0);
+    result = metrics_read(&table, &arena, path);
+    spent_find(&spent, report, &table, (double)time(NULL));
+    json_write_key(w, "spent");
+    if (result == OK && spent.all > 0 && table.count > 0) {
+        json_write_object(w);
+        json_write_key_real(w, "all_s", spent.all);
+        json_write_key_real(w, "steps_s", spent.steps);
+        json_write_key_real(w, "data_s", spent.data);
+        json_write_key_real(w, "validations_s", spent.validations);
+        json_write_key_real(w, "recoveries_s", spent.recoveries);
+        json_write_key_real(w, "no_supervisor_s", spent.away);
+        json_write_key_real(w, "rest_s", spent.rest);
+        json_write_object_end(w);
+    } else {
+        json_write_null(w);
+    }
+    arena_free(&arena);
+    return result;
+}
+
+static status print_incidents_json(const struct run_report *r,
+                                   const char *run, const char *metrics)
+{
+    struct json_writer w;
+    status result;
+
+    json_write_begin(&w, 1);
+    json_write_object(&w);
+    json_write_key_text(&w, "run", run);
+    json_write_key_text(&w, "state", run_state_name(r->state));
+    json_write_key_integer(&w, "incidents", r->incidents);
+    json_write_key_integer(&w, "recovered", r->recovered);
+    json_write_key(&w, "list");
+    json_write_array(&w);
+    for (int i = 0; i < r->lines.count; i++)
+        if (strcmp(text_of(r->lines.items[i], "event"), "incident") == 0)
+            write_incident(&w, &r->lines, i);
+    json_write_array_end(&w);
+    write_straggler(r, &w);
+    TRY_GOTO(done, result, write_spent(r, metrics, &w));
+    json_write_object_end(&w);
+    TRY_GOTO(done, result, json_write_end(&w));
+    printf("%s\n", w.out.bytes);
+done:
+    json_writer_free(&w);
+    return result;
+}
+
 status command_incidents(struct arguments *arguments)
 {
     const char *run = arguments->operands[0];
@@ -259,11 +387,15 @@ status command_incidents(struct arguments *arguments)
     char metrics[PATH_BYTES];
     status result;
 
-
     TRY(run_dir_read(&place, run));
     memcpy(metrics, place.metrics, sizeof metrics);
     run_dir_close(&place);
     TRY(run_report_read(&report, run));
+    if (arguments_has(arguments, "json")) {
+        result = print_incidents_json(&report, run, metrics);
+        run_report_free(&report);
+        return result;
+    }
     for (int i = 0; i < report.lines.count; i++)
         print_line(report.lines.items[i], explain);
     printf("%d incidents, %d recovered\n", report.incidents,

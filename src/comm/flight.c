@@ -2,6 +2,7 @@
 /* flight.c - the last calls of a rank. */
 #include "comm/flight.h"
 
+#include <stdio.h>
 #include <string.h>
 #include "base/clock.h"
 
@@ -17,6 +18,34 @@ void flight_beat(void)
     struct flight *flight = atomic_load(&record);
 
     if (flight != NULL) atomic_fetch_add(&flight->beats, 1);
+}
+
+void flight_do(int number, const char *name, int64_t usual_ns)
+{
+    struct flight *flight = atomic_load(&record);
+
+    if (flight == NULL) return;
+    struct flight_doing doing = {.turn = atomic_load(&flight->turn) + 1,
+                                 .usual_ns = usual_ns, .number = number,
+                                 .waits = atomic_load(&flight->waits)};
+
+    snprintf(doing.name, sizeof doing.name, "%s", name);
+    flight_mirror(flight, &doing);
+    atomic_fetch_add(&flight->beats, 1);
+}
+
+void flight_take_time(void)
+{
+    struct flight *flight = atomic_load(&record);
+
+    if (flight != NULL) atomic_store(&flight->usual_ns, 0);
+}
+
+void flight_wait(int change)
+{
+    struct flight *flight = atomic_load(&record);
+
+    if (flight != NULL) atomic_fetch_add(&flight->waits, change);
 }
 
 uint64_t flight_enter(const struct operation *op)
@@ -64,15 +93,20 @@ bool flight_meets(const struct flight_entry *e)
             e->kind == COMM_AGREE);
 }
 
-/* A copy that can be printed. */
+/* So that it can be printed. */
+static void make_sound(char *text, size_t bytes)
+{
+    text[bytes - 1] = '\0';
+    for (char *c = text; *c != '\0'; c++)
+        if (*c < ' ' || *c > '~') *c = '?';
+}
+
 static struct flight_entry sound(const struct flight_entry *from)
 {
     struct flight_entry e = *from;
 
-    e.group[COMM_LABEL_BYTES - 1] = '\0';
+    make_sound(e.group, sizeof e.group);
     if (e.kind < 0 || e.kind >= COMM_KIND_COUNT) e.kind = COMM_AGREE;
-    for (char *c = e.group; *c != '\0'; c++)
-        if (*c < ' ' || *c > '~') *c = '?';
     return e;
 }
 
@@ -90,4 +124,28 @@ struct flight_entry flight_position(const struct flight *flight)
     }
     if (open != NULL) return sound(open);
     return last != NULL ? sound(last) : (struct flight_entry){0};
+}
+
+struct flight_doing flight_doing(const struct flight *flight)
+{
+    struct flight_doing d = {.turn = atomic_load(&flight->turn),
+                             .usual_ns = atomic_load(&flight->usual_ns),
+                             .number = atomic_load(&flight->number),
+                             .waits = atomic_load(&flight->waits)};
+
+    memcpy(d.name, flight->name, sizeof d.name);
+    make_sound(d.name, sizeof d.name);
+    if (d.number < 0 || d.usual_ns < 0 || atomic_load(&flight->turn) != d.turn)
+        d.usual_ns = 0;
+    return d;
+}
+
+void flight_mirror(struct flight *flight, const struct flight_doing *doing)
+{
+    atomic_store(&flight->usual_ns, 0); /* of the turn before */
+    memcpy(flight->name, doing->name, sizeof flight->name);
+    atomic_store(&flight->number, doing->number);
+    atomic_store(&flight->waits, doing->waits);
+    atomic_store(&flight->turn, doing->turn);
+    atomic_store(&flight->usual_ns, doing->usual_ns);
 }

@@ -13,7 +13,7 @@
 #include "comm/comm.h"
 #include "comm/message.h"
 
-enum { FLIGHT_ENTRIES = 4096 };
+enum { FLIGHT_ENTRIES = 4096, FLIGHT_NAME_BYTES = 24 };
 
 struct flight_entry {
     uint64_t number;       /* from 1, of all calls of the rank; 0: none yet */
@@ -27,10 +27,23 @@ struct flight_entry {
     char group[COMM_LABEL_BYTES];
 };
 
+/* The instruction of a step that a rank performs. */
+struct flight_doing {
+    int64_t turn;          /* counts them; 0: none yet */
+    int64_t usual_ns;      /* the longest that it took in a step before, or is
+                            * planned to; 0: unknown, or it may take any time */
+    int32_t number;        /* in the step's list */
+    int32_t waits;         /* for calls in the background; 0: for none */
+    char name[FLIGHT_NAME_BYTES];
+};
+
 struct flight {
     _Atomic uint64_t count; /* entries ever begun */
     _Atomic uint64_t beats; /* raised whenever the rank gets on */
     _Atomic int64_t met_ns; /* in calls of flight_meets, in all */
+    _Atomic int64_t turn, usual_ns; /* struct flight_doing */
+    _Atomic int32_t number, waits;
+    char name[FLIGHT_NAME_BYTES];
     struct flight_entry entries[FLIGHT_ENTRIES]; /* number n at n % size */
 };
 
@@ -38,6 +51,12 @@ struct flight {
 void flight_attach(struct flight *flight);
 /* The rank gets on, outside of calls. */
 void flight_beat(void);
+/* The rank begins an instruction of a step. */
+void flight_do(int number, const char *name, int64_t usual_ns);
+/* The rest of it may take any time. */
+void flight_take_time(void);
+/* The rank begins (1) or ends (-1) to wait for a call in the background. */
+void flight_wait(int change);
 
 /* For comm.h's calls. */
 uint64_t flight_enter(const struct operation *operation);
@@ -48,5 +67,9 @@ bool flight_meets(const struct flight_entry *entry);
 /* The oldest call outside the background that has not ended, else the newest
  * that has; number 0: there is none. Texts end, numbers are in range. */
 struct flight_entry flight_position(const struct flight *flight);
+/* Its text ends, numbers are in range. usual_ns is 0 if it changes just now. */
+struct flight_doing flight_doing(const struct flight *flight);
+/* Writes what another machine said of a rank. */
+void flight_mirror(struct flight *flight, const struct flight_doing *doing);
 
 #endif

@@ -8,6 +8,7 @@
 #include <time.h>
 #include "base/arena.h"
 #include "base/clock.h"
+#include "comm/flight.h"
 #include "comm/lives.h"
 #include "comm/rank.h"
 
@@ -284,6 +285,7 @@ status comm_wait(struct comm_handle *handle)
     status result, kept;
 
     if (handle->group == NULL) return OK;
+    flight_wait(1);
     if (has_begun(handle)) {
         lives_wait_begin(self);
         await_done(handle);
@@ -297,6 +299,7 @@ status comm_wait(struct comm_handle *handle)
     else
         result = background_wait(handle);
     lives_wait_end(self);
+    flight_wait(-1);
     handle->group = NULL;
     if (result == OK) result = kept;
     return result == OK ? OK : status_pass(result, __FILE__, __LINE__);
@@ -307,10 +310,12 @@ static void await_number(void *of, uint64_t number)
 {
     struct progress *progress = of;
 
+    flight_wait(1);
     pthread_mutex_lock(&progress->lock);
     while (progress->finished < number)
         pthread_cond_wait(&progress->change, &progress->lock);
     pthread_mutex_unlock(&progress->lock);
+    flight_wait(-1);
 }
 
 status comm_leave(struct comm_handle *handle)

@@ -300,6 +300,7 @@ static void copy_page(const struct agent *agent, int index,
     out->carried = board_carried(agent->board, page);
     out->beats = atomic_load(&page->flight.beats);
     out->calls = calls;
+    out->doing = flight_doing(&page->flight);
     memcpy(out->sentence, page->sentence, sizeof out->sentence);
     out->sentence[sizeof out->sentence - 1] = '\0';
     for (uint64_t i = 0; i < REPORT_ENTRIES && i < calls; i++)

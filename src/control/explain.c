@@ -9,10 +9,15 @@ void position_text(const struct board *board, int rank, int64_t now_ns,
 {
     const struct board_page *page = &board->pages[rank];
     const struct flight_entry e = flight_position(&page->flight);
+    const struct flight_doing doing = flight_doing(&page->flight);
     int used = snprintf(out, 160, "rank %d: %s, step %lld", rank,
                         board_phase_name(atomic_load(&page->phase)),
                         (long long)((uint64_t)atomic_load(&page->step) + 1));
 
+    if (doing.name[0] != '\0' && used < 160)
+        used += snprintf(out + used, (size_t)(160 - used),
+                         ", instruction %d (%s)", (int)doing.number,
+                         doing.name);
     if (e.number == 0 || used >= 160) return;
     if (e.ended_ns == 0)
         snprintf(out + used, (size_t)(160 - used),

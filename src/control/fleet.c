@@ -107,6 +107,7 @@ static void mirror(struct board_page *page, const struct slot_report *r,
     }
     atomic_store(&page->flight.count, r->calls);
     atomic_store(&page->flight.beats, r->beats);
+    flight_mirror(&page->flight, &r->doing);
     atomic_store(&page->from_step, r->from_step);
     atomic_store(&page->planned_ns, r->planned_ns);
     atomic_store(&page->met_ppm, r->met_ppm);

@@ -98,13 +98,14 @@ struct slot_report {
     int64_t step, step_ns, step_most_ns, from_step, planned_ns,
         met_ppm, copied, carried; /* carried: to every partner; 0: none */
     uint64_t beats, calls;
+    struct flight_doing doing;
     char sentence[BOARD_SENTENCE_BYTES];
     struct flight_entry last[REPORT_ENTRIES];
 };
 
 _Static_assert(sizeof(struct slot_report) ==
                    17 * sizeof(int64_t) + 10 * sizeof(int32_t) +
-                       BOARD_SENTENCE_BYTES +
+                       sizeof(struct flight_doing) + BOARD_SENTENCE_BYTES +
                        REPORT_ENTRIES * sizeof(struct flight_entry),
                "a record has no holes");
 

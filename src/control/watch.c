@@ -110,10 +110,54 @@ static int64_t patience_ns(const struct supervisor *s, int rank)
 
 static bool waits(const struct supervisor *s, int rank)
 {
-    const struct flight_entry e =
-        flight_position(&s->board->pages[rank].flight);
+    const struct flight *flight = &s->board->pages[rank].flight;
+    const struct flight_entry e = flight_position(flight);
 
-    return e.number != 0 && e.ended_ns == 0;
+    return (e.number != 0 && e.ended_ns == 0) ||
+           flight_doing(flight).waits > 0;
+}
+
+/* How long the rank's instruction may take; 0: any time. One that waits for
+ * others may wait as long as they take, or the network does. */
+static int64_t instruction_limit_ns(const struct supervisor *s, int rank)
+{
+    const struct board_page *page = &s->board->pages[rank];
+    const int64_t usual = flight_doing(&page->flight).usual_ns;
+
+    if (atomic_load(&page->phase) != BOARD_STEPS || usual <= 0 ||
+        usual > s->how->limit_ms * 1000000 / HANG_FACTOR || waits(s, rank))
+        return 0;
+    return HANG_FACTOR * usual + (int64_t)HANG_EXTRA_MS * 1000000;
+}
+
+/* Counts only the time in which this process looked: if the system stood still,
+ * all its processes did. */
+static void see_instruction(struct supervisor *s, int rank, int64_t passed_ns)
+{
+    struct sight *sight = &s->sights[rank];
+    const int64_t turn = atomic_load(&s->board->pages[rank].flight.turn);
+
+    if (turn != sight->turn || instruction_limit_ns(s, rank) == 0) {
+        sight->turn = turn;
+        sight->turn_ns = 0;
+    } else {
+        sight->turn_ns += passed_ns;
+    }
+}
+
+/* The rank whose instruction is most overdue; -1: none is. */
+static int overdue_rank(const struct supervisor *s)
+{
+    int found = -1;
+
+    for (int i = 0; i < s->crew.size; i++) {
+        const int64_t limit = instruction_limit_ns(s, i);
+
+        if (limit == 0 || s->sights[i].turn_ns <= limit) continue;
+        if (found < 0 || s->sights[i].turn_ns > s->sights[found].turn_ns)
+            found = i;
+    }
+    return found;
 }
 
 /* The rank that keeps the others: a stopped one, or one that waits for nobody;
@@ -147,34 +191,51 @@ static bool is_unheard(const struct supervisor *s, int64_t now)
 static bool see_hang(struct supervisor *s, struct incident *incident)
 {
     const int64_t now = clock_ns();
+    const int64_t most_ns = (int64_t)LOOKED_MOST_MS * 1000000;
+    const int64_t passed_ns =
+        now - s->looked_ns < most_ns ? now - s->looked_ns : most_ns;
     char position[160];
     int silent = -1;
 
+    s->looked_ns = now;
     for (int i = 0; i < s->crew.size; i++) {
         const struct board_page *page = &s->board->pages[i];
         const uint64_t beats = atomic_load(&page->flight.beats);
         struct sight *sight = &s->sights[i];
 
         see_step(s, i);
+        see_instruction(s, i, passed_ns);
         if (beats != sight->beats || sight->changed_ns == 0) {
             sight->beats = beats;
             sight->changed_ns = now;
+            sight->silent_ns = 0;
+        } else {
+            sight->silent_ns += passed_ns;
         }
         if (atomic_load(&page->phase) == BOARD_ENDED || silent >= 0) continue;
-        if (now - sight->changed_ns > patience_ns(s, i)) silent = i;
+        if (sight->silent_ns > patience_ns(s, i)) silent = i;
     }
-    if (silent < 0 || is_unheard(s, now)) return false;
-    const int rank = culprit_of(s, silent);
+    const int overdue = overdue_rank(s);
+
+    if ((silent < 0 && overdue < 0) || is_unheard(s, now)) return false;
+    const int rank = overdue >= 0 ? overdue : culprit_of(s, silent);
 
     position_text(s->board, rank, now, position);
     *incident = (struct incident){
         .kind = INCIDENT_HANG, .rank = rank, .seen_ns = now,
         .process = s->crew.members[rank].process};
-    snprintf(incident->cause, sizeof incident->cause,
-             "hangs%s: no sign of life for %.1f s, at most %.1f s are usual; "
-             "%s", is_stopped(s, rank) ? " (stopped)" : "",
-             1e-9 * (double)(now - s->sights[rank].changed_ns),
-             1e-9 * (double)patience_ns(s, rank), position);
+    if (overdue >= 0)
+        snprintf(incident->cause, sizeof incident->cause,
+                 "hangs%s: its instruction takes %.1f s, at most %.1f s are "
+                 "usual; %s", is_stopped(s, rank) ? " (stopped)" : "",
+                 1e-9 * (double)s->sights[rank].turn_ns,
+                 1e-9 * (double)instruction_limit_ns(s, rank), position);
+    else
+        snprintf(incident->cause, sizeof incident->cause,
+                 "hangs%s: no sign of life for %.1f s, at most %.1f s are "
+                 "usual; %s", is_stopped(s, rank) ? " (stopped)" : "",
+                 1e-9 * (double)s->sights[rank].silent_ns,
+                 1e-9 * (double)patience_ns(s, rank), position);
     return true;
 }
 

@@ -11,7 +11,9 @@
 #include "control/supervisor.h"
 
 enum { HANG_FACTOR = 5, HANG_EXTRA_MS = 2000, ORPHAN_MS = 1000,
-       AWAITED_MS = 10000 /* for a rank that others say is wrong */ };
+       AWAITED_MS = 10000, /* for a rank that others say is wrong */
+       LOOKED_MOST_MS = 200 /* of the time between two looks counts: who looks
+                             * late was kept from it himself */ };
 
 enum incident_kind { INCIDENT_NONE, INCIDENT_DEATH, INCIDENT_HANG,
                      INCIDENT_CONNECTION };
@@ -31,7 +33,10 @@ struct incident {
 struct sight {
     uint64_t beats;
     int64_t changed_ns;   /* when it last got on */
+    int64_t silent_ns;    /* how long it was seen without that */
     int64_t step, step_ns, step_most_ns; /* the longest step so far */
+    int64_t turn, turn_ns;/* of its instruction, and how long it was seen in
+                           * it */
     bool told;            /* of the signal */
 };
 
@@ -58,6 +63,7 @@ struct supervisor {
     int board_file, state_file; /* in memory; -1: none */
     struct journal journal;
     int signals;          /* descriptor */
+    int64_t looked_ns;    /* for hangs, last */
     int64_t failed_ns;    /* when a rank failed for good; 0: none did */
     int asked;            /* signal to be passed on; 0: none */
     bool insists;         /* it came twice */

@@ -7,6 +7,7 @@
 
 #include "base/fault.h"
 #include "base/meter.h"
+#include "comm/flight.h"
 #include "list/verify.h"
 #include "step/lists_agree.h"
 #include "step/work.h"
@@ -74,6 +75,9 @@ status executor_build(struct executor *executor, struct pipeline *pipeline,
     TRY(memory_take((size_t)pipeline->count, sizeof *executor->began,
                     &memory));
     executor->began = memory;
+    TRY(memory_take((size_t)executor->step.count + 1,
+                    sizeof *executor->longest_ns, &memory));
+    executor->longest_ns = memory;
     TRY(ahead_build(&executor->ahead, pipeline));
     TRY(loss_build(&executor->loss, leaves, grid));
     TRY(loss_build(&executor->z_loss, leaves, grid));
@@ -88,6 +92,7 @@ void executor_free(struct executor *executor)
     list_free(&executor->forward);
     memory_free(executor->handles);
     memory_free(executor->began);
+    memory_free(executor->longest_ns);
     loss_free(&executor->loss);
     loss_free(&executor->z_loss);
     later_free(&executor->later);
@@ -143,6 +148,7 @@ static void wait_batches(struct executor *e)
 {
     const int64_t began = meter_now_ns();
 
+    flight_take_time();
     ahead_wait(e->ahead);
     if (e->step_runs) e->waited_s += 1e-9 * (double)(meter_now_ns() - began);
 }
@@ -154,6 +160,18 @@ static status wait_for(struct executor *e, const struct instruction *i)
     return OK;
 }
 
+/* Whether it takes about as long in every step: not what reads data, waits for
+ * copies of the state, or does more in some steps than in others. */
+static bool is_regular(const struct executor *e, const struct instruction *i)
+{
+    switch ((enum instruction_kind)i->kind) {
+    case DO_TARGETS: case DO_SAMPLE: case DO_BATCH: case DO_DECIDE:
+    case DO_UPDATE: case DO_MATRICES: case DO_ASK: case DO_END:
+        return false;
+    default: return e->step_runs;
+    }
+}
+
 /* After the instructions that it needs. */
 static status perform(struct executor *e, const struct step_list *list,
                       int number)
@@ -162,6 +180,8 @@ static status perform(struct executor *e, const struct step_list *list,
     const int32_t *needs = list_needs(list, number);
 
     meter_instruction(number);
+    flight_do(number, instruction_rows[i->kind].name,
+              is_regular(e, i) ? e->longest_ns[number] : 0);
     for (int n = 0; n < i->needs; n++)
         TRY(wait_for(e, &list->items[needs[n]]));
     if (i->handle >= 0 && i->kind != DO_BATCH)
@@ -191,6 +211,7 @@ static status give_up(struct executor *e, status result, bool together)
     char sentence[COMM_REASON_BYTES];
 
     meter_instruction(-1);
+    flight_take_time();
     snprintf(sentence, sizeof sentence, "%s", status_message());
     if (e->team->world != NULL && !together)
         group_abort(e->team->world, sentence);
@@ -199,10 +220,28 @@ static status give_up(struct executor *e, status result, bool together)
     FAIL(result, "%s", sentence);
 }
 
+/* Returns when it ended. */
+static int64_t note_time(struct executor *e, int number, int64_t began_ns)
+{
+    const int64_t now = meter_now_ns();
+
+    if (now - began_ns > e->longest_ns[number])
+        e->longest_ns[number] = now - began_ns;
+    return now;
+}
+
+/* The rank is within no instruction any more. */
+static void end_instructions(void)
+{
+    meter_instruction(-1);
+    flight_do(-1, "", 0);
+}
+
 status executor_run(struct executor *executor,
                     const struct sample_source *source)
 {
     const struct step_list *list = &executor->step;
+    int64_t began;
 
     executor->source = source;
     executor->data_s = executor->waited_s;
@@ -211,15 +250,17 @@ status executor_run(struct executor *executor,
     loss_begin(&executor->loss);
     loss_begin(&executor->z_loss);
     later_begin(&executor->later);
+    began = meter_now_ns();
     for (int i = 0; i < list->count; i++) {
-        if (executor->marks != NULL) executor->marks[i] = meter_now_ns();
+        if (executor->marks != NULL) executor->marks[i] = began;
         const status result = perform(executor, list, i);
 
         if (result != OK)
             return give_up(executor, result, list->items[i].kind >= DO_LOSS);
+        began = note_time(executor, i, began);
     }
-    if (executor->marks != NULL) executor->marks[list->count] = meter_now_ns();
-    meter_instruction(-1);
+    if (executor->marks != NULL) executor->marks[list->count] = began;
+    end_instructions();
     return OK;
 }
 
@@ -251,7 +292,7 @@ static status run_turn(struct executor *e, int turn)
             (at->kind == DO_END && turn == e->turns - 1))
             result = perform(e, list, i);
     }
-    meter_instruction(-1);
+    end_instructions();
     return result;
 }
 

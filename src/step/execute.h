@@ -34,6 +34,8 @@ struct executor {
     struct comm_handle *handles; /* owned, of either list */
     int handle_count;
     int64_t *began;              /* owned, [chunks]: F, B or W, ns */
+    int64_t *longest_ns;         /* owned, [step.count]: of each instruction,
+                                  * in the steps so far; 0: in none */
     struct loss_sum loss, z_loss; /* of the last step */
     struct later later;          /* of modules that predict later tokens */
     struct timeline *timeline;   /* of F, B and W from now on; NULL: none */

@@ -46,7 +46,8 @@ for at in 11 14; do
 done
 moment "two ranks at once" \
     "step.instruction@1:210:kill,step.instruction@2:210:kill" 'signal 9'
-moment "a kernel without end" step.instruction@3:222:spin 'hang of rank 3 '
+moment "a kernel without end" step.instruction@3:222:spin \
+    'hang of rank 3 .*its instruction takes.*, instruction [0-9]* ([a-z ]*)'
 
 # --- signals of the processor ---
 for signal in FPE BUS ILL; do

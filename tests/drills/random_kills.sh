@@ -4,12 +4,13 @@
 # kill -9 at random moments, again and again: it ends in the same bytes, redoes
 # at most one step for each kill, and goes on in about a second.
 #
-#     BUILD=build [KILLS=8] [STEPS=80] [BATCH=64] [SEED=1] \
+#     BUILD=build [KILLS=8] [STEPS=80] [BATCH=64] [SEED=1] [EACH=] \
 #         tests/drills/random_kills.sh
 #
-# KILLS=100 STEPS=200 BATCH=2400 LIMIT=900 is the full drill; LIMITS=1 also
-# asserts the times that a machine with a core for each rank keeps (median 1 s,
-# worst 3 s).
+# KILLS=100 STEPS=200 BATCH=16 EACH=1 is the full drill: with EACH a kill
+# follows the recovery from the one before after 0 to 199 ms, so that the kills
+# fall into 200 steps on any machine. LIMITS=1 also asserts the times that a
+# machine with a core for each rank keeps (median 1 s, worst 3 s).
 . "${0%/*}/common.sh"
 kills=${KILLS:-8}
 steps=${STEPS:-80}
@@ -41,19 +42,21 @@ processes() {
 settle() {
     local tries=0
     until tail -n 1 $journal | grep -q '"event": "recovered"'; do
-        sleep 0.1
+        sleep 0.02
         tries=$((tries + 1))
-        [ $tries -lt 600 ] && kill -0 "$child" 2>/dev/null || return
+        [ $tries -lt 3000 ] && kill -0 "$child" 2>/dev/null || return
     done
 }
 
 done_kills=0
 while [ $done_kills -lt "$kills" ] && kill -0 "$child" 2>/dev/null; do
-    sleep "0.$((RANDOM % 7 + 3))$((RANDOM % 10))"
+    if [ -n "${EACH:-}" ]; then sleep "0.$((RANDOM % 2))$((RANDOM % 10))"
+    else sleep "0.$((RANDOM % 7 + 3))$((RANDOM % 10))"; fi
     victim=$(processes | sed -n "$((1 + RANDOM % 4))p")
     [ -n "$victim" ] && kill -9 "$victim" 2>/dev/null &&
         done_kills=$((done_kills + 1))
-    [ $done_kills -eq 0 ] || [ $((done_kills % 4)) -ne 0 ] || settle
+    [ $done_kills -eq 0 ] ||
+        { [ -z "${EACH:-}" ] && [ $((done_kills % 4)) -ne 0 ]; } || settle
 done
 ends "$done_kills kills: the same bytes" killed "$child"
 

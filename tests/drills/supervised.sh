@@ -68,6 +68,19 @@ lockstep incidents killed --explain >out 2>&1
 if [ "$(grep -c 'was killed by signal 9' out)" -ge 1 ] &&
     grep -q 'recovered: generation' out; then ok "incidents are listed"
 else bad "incidents are listed" "not so" out; fi
+lockstep incidents killed --json >json 2>&1
+for key in incident generation redone lost_ms; do
+    grep -o "\"$key\": [0-9.-]*" json >"json.$key"
+done
+if [ "$(wc -l <json.incident)" -eq "$(grep -c '^[0-9]*: after' out)" ] &&
+    [ "$(wc -l <json.redone)" -eq "$(wc -l <json.incident)" ] &&
+    [ "$(sort -u json.lost_ms | wc -l)" -eq "$(grep -c 'recovered: gen' out)" ] &&
+    grep -q '"cause": "was killed by signal 9' json &&
+    grep -q '"steps_s": [0-9]' json && grep -q '"rank 3: ' json; then
+    ok "incidents as JSON"
+else
+    bad "incidents as JSON" "not those of the list" json
+fi
 
 if lockstep incidents killed | grep -q '(memory)'; then
     ok "it went on from memory"

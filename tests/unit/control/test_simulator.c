@@ -10,6 +10,9 @@
  *   whole   what is gone back to was whole on every rank
  *   newest  and no step whose copies are whole everywhere is redone twice
  *   once    each step is in the run's history once, in order
+ *   falsely only a rank that is stopped hangs, not because all stand still
+ *   soon    one that is stopped within an instruction is noticed by the
+ *           deadline of that instruction, however long steps are
  *   ends    the run ends, in bounded time, with all of its steps */
 #include "tests/unit/control/virtual_cluster.h"
 #include "tests/unit/control/virtual_journal.h"
@@ -126,6 +129,7 @@ status crew_start(struct crew *crew, int rank, bool *child)
              "one");
     r->phase = V_OPENS;
     r->stopped = r->told = r->itself = false;
+    r->stands_ns = 0;
     r->pause_ns = 0;
     r->generation = crew->generation;
     r->until_ns = cluster.now_ns + 20000000 + draw(300000000);
@@ -211,6 +215,8 @@ bool crew_fell(const struct crew_member *member)
 
 /* ---- the ranks ---- */
 
+#include "tests/unit/control/virtual_stand.h"
+
 static bool all_in(enum virtual_phase phase)
 {
     for (int i = 0; i < cluster.ranks; i++)
@@ -248,6 +254,7 @@ static void work(int rank)
     r->phase = V_WORKS;
     r->until_ns = cluster.now_ns + 20000000 + draw(60000000);
     atomic_store(&page_of(rank)->phase, BOARD_STEPS);
+    begin_instruction(rank, WORK_MOST_NS);
 }
 
 static void end_all(void)
@@ -306,7 +313,9 @@ static void decide(void)
         r->slot = r->copies[1] < r->copies[0]; /* the older one */
         r->copies[r->slot] = -1;
         r->phase = V_COPIES;
-        r->until_ns = cluster.now_ns + 1000000 + draw(9000000);
+        r->until_ns = cluster.now_ns + 1000000 + draw(9000000) +
+                      (cluster.long_copies ? 500000000 : 0);
+        begin_instruction(i, 0);
     }
 }
 
@@ -348,7 +357,10 @@ static void act(int rank)
     }
     beat(rank);
     if (r->phase == V_COPIES) end_copy(rank);
-    else r->until_ns = INT64_MAX;
+    else {
+        r->until_ns = INT64_MAX;
+        atomic_store(&page_of(rank)->flight.waits, 1);
+    }
 }
 
 static bool waits_for_all(enum virtual_phase phase)
@@ -390,6 +402,7 @@ static void hurt(enum fault_kind kind, int rank)
         for (int i = 0; i < cluster.ranks; i++) hurt(FAULT_KILL, i);
     if (kind == FAULT_SUPERVISOR && cluster.leader != NULL)
         longjmp(cluster.death, 1);
+    if (kind == FAULT_FREEZE) stand_still(draw(20) * 1000000000);
     if (kind == FAULT_SECOND && cluster.leader != NULL) second_supervisor();
     if (kind == FAULT_COPIES) {
         r->copies[0] = r->copies[1] = -1;
@@ -401,6 +414,7 @@ static void hurt(enum fault_kind kind, int rank)
         end_rank(rank, kind == FAULT_CRASH);
     if (kind == FAULT_STOP || kind == FAULT_PAUSE) r->stopped = true;
     if (kind == FAULT_STOP) r->pause_ns = 0;
+    if (kind == FAULT_STOP) stand(r);
     if (kind == FAULT_PAUSE)
         r->pause_ns = cluster.now_ns + 10000000 + draw(1000000000);
     if (kind == FAULT_CONNECTION && r->phase != V_OPENS) {
@@ -443,7 +457,7 @@ static void happen(void)
         if (alive(i) && r->stopped && r->pause_ns > 0 &&
             r->pause_ns <= cluster.now_ns) {
             r->stopped = false;
-            r->pause_ns = 0;
+            r->pause_ns = r->stands_ns = 0;
         }
         if (alive(i) && !r->stopped && r->until_ns <= cluster.now_ns) act(i);
     }
@@ -485,6 +499,7 @@ status crew_wait(struct crew *crew, struct pollfd *polls, int count,
         *changed = find_ended(crew);
     }
     must(cluster.now_ns < (int64_t)1000 * 1000000000, "ends");
+    must(stands_soon(), "soon");
     if (cluster.broken != NULL) longjmp(cluster.death, 2);
     return OK;
 }
@@ -506,6 +521,8 @@ status supervisor_adopt(struct supervisor *s, bool *watches)
     s->crew.generation = cluster.rank[0].generation;
     for (int i = 0; i < cluster.ranks; i++) {
         s->crew.members[i].process = 1000 + i;
+        if (cluster.rank[i].stands_ns > 0) /* nobody saw it before */
+            cluster.rank[i].stands_ns = cluster.now_ns;
         living += alive(i);
     }
     for (int i = 0; i < cluster.ranks && living == 0; i++) {
@@ -540,6 +557,7 @@ void cluster_draw(uint64_t seed)
     cluster.ranks = 1 + (int)draw(CLUSTER_RANKS_MOST);
     cluster.steps = 5 + draw(CLUSTER_STEPS_MOST - 5);
     cluster.every = 1 + draw(12);
+    cluster.long_copies = draw(4) == 0;
     cluster.fault_count = (int)draw(CLUSTER_FAULTS_MOST + 1);
     for (int i = 0; i < CLUSTER_RANKS_MOST; i++)
         cluster.rank[i].copies[0] = cluster.rank[i].copies[1] = -1;

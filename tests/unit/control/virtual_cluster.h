@@ -17,6 +17,7 @@ enum { CLUSTER_RANKS_MOST = 4, CLUSTER_STEPS_MOST = 64,
 enum fault_kind {
     FAULT_KILL, FAULT_KILL_ALL, FAULT_STOP, FAULT_PAUSE, FAULT_CRASH,
     FAULT_CONNECTION, FAULT_COPIES, FAULT_SUPERVISOR, FAULT_SECOND,
+    FAULT_FREEZE, /* the whole system stands still */
     FAULT_KINDS
 };
 
@@ -33,6 +34,8 @@ struct virtual_rank {
     uint64_t generation;
     int64_t copies[2];       /* steps whose state is whole; -1 */
     int slot;                /* of them that is being written */
+    int64_t stands_ns;       /* since when it is stopped for good within an
+                              * instruction; 0: it is not */
 };
 
 struct cluster {
@@ -41,6 +44,7 @@ struct cluster {
     int ranks;
     int64_t steps, step;     /* of the run; done by this generation */
     int64_t checkpoint, every;
+    bool long_copies;        /* the rest of a step takes most of its time */
     bool opened;             /* all ranks of the generation went on */
     struct virtual_rank rank[CLUSTER_RANKS_MOST];
     uint64_t consumed[CLUSTER_STEPS_MOST + 1]; /* generation that made it */

@@ -31,7 +31,13 @@ void journal_line(struct json_writer *w, const char *event)
 
 void journal_put(struct journal *journal, struct json_writer *w)
 {
+    const char *hang = strstr(w->out.bytes, "\"hang\"");
+    const char *rank = hang != NULL ? strstr(hang, "\"rank\": ") : NULL;
+
     (void)journal;
+    if (hang != NULL && cluster.broken == NULL &&
+        (rank == NULL || !cluster.rank[rank[8] - '0'].stopped))
+        cluster.broken = "falsely";
     json_writer_free(w);
 }
 
