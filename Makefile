@@ -166,12 +166,17 @@ $(BUILD)/%.cu.o: %.cu
 # A driver for tests of the device cuda, where no GPU is: kernels run under the
 # emulator.
 DRIVER   := $(BUILD)/tests/driver/libcuda.so.1
-$(DRIVER): $(wildcard tests/driver/*) $(EMULATOR)
+NVML     := $(BUILD)/tests/driver/libnvidia-ml.so.1
+$(DRIVER): $(filter-out %/nvml.c,$(wildcard tests/driver/*)) $(EMULATOR)
 	$(call SAY,CC  ,$@)
 	mkdir -p $(@D)
 	$(CC) $(BASIC) -fPIC -isystem $(dir $(NVCC))../include -fvisibility=hidden \
 	    -shared -o $@ $(filter %.c %.o,$^) -pthread
-driver: $(DRIVER) $(PLUGINS)
+$(NVML): tests/driver/nvml.c
+	$(call SAY,CC  ,$@)
+	mkdir -p $(@D)
+	$(CC) $(BASIC) -fPIC -fvisibility=hidden -shared -o $@ $<
+driver: $(DRIVER) $(NVML) $(PLUGINS)
 
 # Unit tests: one program per tests/unit/<folder>/test_<file>.c
 TESTS := $(patsubst %.c,$(BUILD)/%,$(sort $(wildcard tests/unit/*/test_*.c)))

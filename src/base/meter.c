@@ -169,6 +169,39 @@ static void keep_span(struct meter_track *track, const struct meter_span *span)
     else track->spans[track->span_count++] = *span;
 }
 
+/* Counts a span inside which others took inside_ns. */
+static void count_span(struct meter_track *track,
+                       const struct meter_what *original,
+                       const struct meter_span *span, int64_t inside_ns)
+{
+    const int64_t own = span->end_ns - span->begin_ns - inside_ns;
+    struct meter_what what = *original;
+
+    if (track->row_count >= METER_SHAPES_MAX)
+        memset(what.shape, 0, sizeof what.shape);
+    const int at = row_of(track, &what);
+    struct meter_row *row = &track->rows[at];
+
+    row->calls++;
+    row->own_ns += own;
+    if (span->instruction >= 0 && own > row->longest_ns) {
+        row->longest_ns = own;
+        row->longest_in = span->instruction;
+    }
+    row->flops += what.flops;
+    row->lane_flops += what.lane_flops;
+    row->bytes += what.bytes;
+    keep_span(track, &(struct meter_span){span->begin_ns, span->end_ns,
+                                          what.flops, what.bytes, at,
+                                          what.number, span->instruction});
+}
+
+void meter_add(struct meter_track *track, const struct meter_what *what,
+               const struct meter_span *span)
+{
+    count_span(track, what, span, 0);
+}
+
 /* Ends the innermost span; returns its nanoseconds. */
 static int64_t close_span(struct meter_track *track,
                           const struct meter_what *original)
@@ -179,26 +212,13 @@ static int64_t close_span(struct meter_track *track,
     const int64_t began = track->began_ns[depth];
 
     if (what.kind == METER_MEMORY) what.kind = track->scope;
-    if (track->row_count >= METER_SHAPES_MAX)
-        memset(what.shape, 0, sizeof what.shape);
-    const int at = row_of(track, &what);
-    struct meter_row *row = &track->rows[at];
-
-    const int64_t own = now - began - track->inside_ns[depth];
-
-    row->calls++;
-    row->own_ns += own;
-    if (track->instruction >= 0 && own > row->longest_ns) {
-        row->longest_ns = own;
-        row->longest_in = track->instruction;
-    }
-    row->flops += what.flops;
-    row->lane_flops += what.lane_flops;
-    row->bytes += what.bytes;
     if (depth > 0) track->inside_ns[depth - 1] += now - began;
-    keep_span(track, &(struct meter_span){began, now, what.flops,
-                                          what.bytes, at, what.number,
-                                          track->instruction});
+    if (track->later != NULL)
+        track->later(track->later_owner, track, &what);
+    else
+        count_span(track, &what, &(struct meter_span){
+            .begin_ns = began, .end_ns = now,
+            .instruction = track->instruction}, track->inside_ns[depth]);
     return now - began;
 }
 

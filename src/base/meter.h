@@ -61,6 +61,11 @@ struct meter_span {
 };
 
 struct meter_track {
+    /* Told of spans that end, which do not count: those of a thread that starts
+     * what a GPU does later (meter_add). NULL: they count */
+    void (*later)(void *owner, struct meter_track *track,
+                  const struct meter_what *what);
+    void *later_owner;
     char name[METER_LABEL_BYTES]; /* "rank", or the label of a group */
     const void *owner;  /* of a background thread */
     struct meter_row rows[METER_ROWS_MAX]; /* the last takes the rest */
@@ -111,6 +116,10 @@ struct meter_thread { struct meter_track *track; struct meter *meter; };
 extern _Thread_local struct meter_thread meter_thread;
 void meter_push(struct meter_track *track);
 void meter_pop(struct meter_track *track, const struct meter_what *what);
+
+/* A span that happened elsewhere; of `span` the times and the instruction. */
+void meter_add(struct meter_track *track, const struct meter_what *what,
+               const struct meter_span *span);
 
 /* Begins a span; what it returns goes to meter_end. */
 static inline struct meter_track *meter_begin(void)

@@ -402,6 +402,13 @@ static void probe_cuda(struct finding *finding)
                         "(docs/cuda.md)");
 }
 
+static void probe_gpus(struct finding *finding)
+{
+    char text[FINDING_BYTES];
+
+    say(finding, cuda_health(text, sizeof text), "%s", text);
+}
+
 static void probe_nccl(struct finding *finding)
 {
     say(finding, false, "not in this build: ranks send through memory and "
@@ -425,6 +432,7 @@ const struct probe probes[] = {
     {"libcurl", false, probe_curl},
     {"MPI", false, probe_mpi},
     {"CUDA", false, probe_cuda},
+    {"GPUs", false, probe_gpus},
     {"NCCL", false, probe_nccl},
 };
 const int probe_count = (int)(sizeof probes / sizeof *probes);

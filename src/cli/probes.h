@@ -5,7 +5,7 @@
 
 #include <stdbool.h>
 
-enum { FINDING_BYTES = 200 };
+enum { FINDING_BYTES = 320 };
 
 struct finding {
     bool works;

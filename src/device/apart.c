@@ -116,6 +116,12 @@ void device_pin(struct device *device, void *at, size_t bytes, bool pinned)
         device->kind->pin(device, at, bytes, pinned);
 }
 
+void device_ring(struct device *device, void *host, void *there, size_t bytes)
+{
+    if (device != NULL && device->kind->ring != NULL)
+        device->kind->ring(device, host, there, bytes);
+}
+
 static bool is_in(const char *first, size_t bytes, const void *at)
 {
     return first != NULL && (uintptr_t)at >= (uintptr_t)first &&
@@ -212,6 +218,8 @@ static status finish(struct device *device)
 {
     event_await(queue_now(device->kernels));
     if (device->copies != NULL) event_await(queue_now(device->copies));
+    if (device->kind->count != NULL)
+        queue_note(device->kernels, device->kind->count(device));
     return queue_status(device->kernels);
 }
 

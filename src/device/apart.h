@@ -38,6 +38,9 @@ struct device_kinds {
     void (*pin)(struct device *, void *at, size_t bytes, bool pinned);
     status (*fetch)(struct device *, const struct device_seen_rows *);
     status (*store)(struct device *, const struct device_seen_rows *);
+    /* What was metered counts; NULL: it does already. */
+    status (*count)(struct device *);
+    void (*ring)(struct device *, void *host, void *there, size_t bytes);
 };
 
 struct device {
@@ -61,5 +64,6 @@ void parts_copy(const struct device_parts *copy);
 
 status far_open(struct device **out, const struct device_choice *choice);
 status cuda_open(struct device **out, const struct device_choice *choice);
+size_t cuda_ring_bytes(const struct device_choice *choice);
 
 #endif

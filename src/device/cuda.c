@@ -16,6 +16,7 @@
 #include <sys/mman.h>
 #include "device/apart.h"
 #include "device/plugin.h"
+#include "device/timed.h"
 
 enum { MARKS = 1024, LENT = 16, QUARTERS = 4, QUARTER_LEAST = 1 << 18 };
 
@@ -33,7 +34,7 @@ struct cuda {
     struct gpu_event *marks[MARKS]; /* owned: number n is marks[n % MARKS] */
     struct gpu_event *met;     /* owned: where two streams meet */
     struct {
-        char *host, *there;    /* owned */
+        char *host, *there;    /* borrowed */
         size_t quarter;        /* bytes */
         size_t used;           /* of the current one */
         int at;
@@ -41,11 +42,12 @@ struct cuda {
     } ring;
     struct lent lent[LENT];
     int lent_count;
+    struct timed timed;
 };
 
 static const struct device_kinds cuda;
 
-static size_t room_bytes(const struct device_choice *choice)
+size_t cuda_ring_bytes(const struct device_choice *choice)
 {
     const size_t most = arena_aligned(choice->launch_bytes) +
                         arena_aligned(choice->lent_bytes);
@@ -193,6 +195,30 @@ static status reach(void *owner, uint64_t number)
     struct cuda *c = owner;
 
     return said(c, c->plugin->await(c->gpu, c->marks[number % MARKS]));
+}
+
+/* ---- times of kernels ---- */
+
+static status before(void *owner)
+{
+    struct cuda *c = owner;
+
+    return said(c, timed_begin(&c->timed));
+}
+
+static void later(void *owner, struct meter_track *track,
+                  const struct meter_what *what)
+{
+    struct cuda *c = owner;
+
+    queue_note(c->device.kernels, said(c, timed_end(&c->timed, track, what)));
+}
+
+static status cuda_count(struct device *device)
+{
+    struct cuda *c = of(device);
+
+    return said(c, timed_settle(&c->timed));
 }
 
 static status meet(const struct cuda *c, enum gpu_stream first,
@@ -395,8 +421,7 @@ static void cuda_pin(struct device *device, void *at, size_t bytes,
 
 static void gpu_free(struct cuda *c)
 {
-    if (c->ring.there != NULL) c->plugin->give(c->gpu, c->ring.there);
-    if (c->ring.host != NULL) c->plugin->give_host(c->gpu, c->ring.host);
+    timed_free(&c->timed);
     for (int i = 0; i < MARKS; i++)
         if (c->marks[i] != NULL) c->plugin->free_event(c->gpu, c->marks[i]);
     if (c->met != NULL) c->plugin->free_event(c->gpu, c->met);
@@ -421,36 +446,34 @@ static void cuda_close(struct device *device)
 static status make_events(struct cuda *c)
 {
     for (int i = 0; i < MARKS; i++)
-        TRY(said(c, c->plugin->make_event(c->gpu, &c->marks[i])));
-    return said(c, c->plugin->make_event(c->gpu, &c->met));
+        TRY(said(c, c->plugin->make_event(c->gpu, false, &c->marks[i])));
+    TRY(said(c, c->plugin->make_event(c->gpu, false, &c->met)));
+    return said(c, timed_build(&c->timed, c->plugin, c->gpu));
 }
 
-static status make_ring(struct cuda *c, const struct device_choice *choice)
+static void cuda_ring(struct device *device, void *host, void *there,
+                      size_t bytes)
 {
-    void *memory = NULL;
+    struct cuda *c = of(device);
 
-    c->ring.quarter = room_bytes(choice) / QUARTERS;
-    TRY(said(c, c->plugin->take_host(c->gpu, QUARTERS * c->ring.quarter,
-                                     &memory)));
-    c->ring.host = memory;
-    TRY(take(c, QUARTERS * c->ring.quarter, &memory));
-    c->ring.there = memory;
-    return OK;
+    c->ring.quarter = bytes / QUARTERS / ARENA_ALIGN * ARENA_ALIGN;
+    c->ring.host = host;
+    c->ring.there = apart_own(device, there);
 }
 
-static status find_gpu(struct cuda *c, int rank)
+static status find_gpu(struct cuda *c, const struct device_choice *choice)
 {
     struct gpu_about about;
     const char *sentence;
 
-    TRY(cuda_plugin_open(&c->plugin));
+    TRY(cuda_plugin_open(choice->kernels, &c->plugin));
     if (c->plugin == NULL)
         FAIL(ERR_DEVICE, "device is cuda: this build has no kernels for GPUs "
                          "(docs/cuda.md); take auto or cpu");
     sentence = c->plugin->find(0, &about);
     if (sentence != NULL)
         FAIL(ERR_DEVICE, "device is cuda: %s; take auto or cpu", sentence);
-    c->number = rank % about.count;
+    c->number = choice->rank % about.count;
     return OK;
 }
 
@@ -464,13 +487,13 @@ status cuda_open(struct device **out, const struct device_choice *choice)
     *c = (struct cuda){.device.kind = &cuda};
     *out = &c->device;
     c->device.near.gpu = &c->device;
-    TRY(find_gpu(c, choice->rank));
+    TRY(find_gpu(c, choice));
     TRY(said(c, c->plugin->open(c->number, &c->gpu)));
     TRY(make_events(c));
-    TRY(make_ring(c, choice));
     TRY(queue_build(&c->device.kernels, &(struct queue_about){
         .owner = c, .haste = DEVICE_STRAIGHT,
-        .told_bytes = choice->launch_bytes, .mark = mark, .reach = reach}));
+        .told_bytes = choice->launch_bytes, .mark = mark, .reach = reach,
+        .name = "kernels", .before = before, .later = later}));
     return apart_enlist(&c->device);
 }
 
@@ -479,4 +502,4 @@ static const struct device_kinds cuda = {
     .copy = cuda_copy, .copy_parts = cuda_copy_parts, .fill = cuda_fill,
     .write = cuda_write, .read = cuda_read, .tell = cuda_tell,
     .lend = cuda_lend, .pin = cuda_pin, .fetch = cuda_fetch,
-    .store = cuda_store};
+    .store = cuda_store, .count = cuda_count, .ring = cuda_ring};

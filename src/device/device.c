@@ -19,7 +19,7 @@ const struct device_about *device_about(enum device_kind kind)
 
 status device_parse(enum device_kind *kind, const char *name)
 {
-    *kind = DEVICE_CPU;
+    *kind = DEVICE_AUTO;
     if (strcmp(name, "auto") == 0) return OK;
     for (int i = 0; i < DEVICE_KINDS; i++)
         if (strcmp(name, kinds[i].name) == 0) {
@@ -47,6 +47,11 @@ status device_open(struct device **out, const struct device_choice *choice)
     if (choice->kind == DEVICE_CPU) return OK;
     return choice->kind == DEVICE_FAR ? far_open(out, choice)
                                       : cuda_open(out, choice);
+}
+
+size_t device_ring_bytes(const struct device_choice *choice)
+{
+    return choice->kind == DEVICE_CUDA ? cuda_ring_bytes(choice) : 0;
 }
 
 void device_close(struct device *device)

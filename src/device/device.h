@@ -28,10 +28,14 @@
 #include "base/arena.h"
 #include "base/threads.h"
 
+struct gpu_kernels;
 struct kernels;
 struct device;
 
-enum device_kind { DEVICE_CPU, DEVICE_FAR, DEVICE_CUDA, DEVICE_KINDS };
+enum device_kind {
+    DEVICE_CPU, DEVICE_FAR, DEVICE_CUDA, DEVICE_KINDS,
+    DEVICE_AUTO = DEVICE_KINDS /* cuda or cpu: stage_plan decides */
+};
 
 /* When the device far does what it was given. Both have the same results unless
  * an event is missing. */
@@ -62,7 +66,7 @@ struct stream {
 };
 
 const struct device_about *device_about(enum device_kind kind);
-/* `auto` is cpu. ERR_CONFIG names what there is. */
+/* ERR_CONFIG names what there is. */
 status device_parse(enum device_kind *kind, const char *name);
 /* LOCKSTEP_FAR: late or early. ERR_CONFIG: it cannot be understood. */
 status device_environment(enum device_haste *haste);
@@ -74,6 +78,7 @@ struct device_choice {
     size_t launch_bytes; /* of what the largest launch is told */
     size_t lent_bytes;   /* of host memory that its kernels write */
     int rank;            /* of the process group: on GPU rank % count */
+    const struct gpu_kernels *kernels; /* that cuda must have */
 };
 /* *out = NULL: the device is cpu. ERR_DEVICE: there is no GPU. */
 status device_open(struct device **out, const struct device_choice *choice);
@@ -85,6 +90,11 @@ void device_close(struct device *device);
 status device_take(struct device *device, size_t bytes, void **out);
 /* Gives it back when all work is done; NULL allowed. */
 void device_give(struct device *device, void *memory);
+/* Bytes of a ring through which kernels are told what a launch says, of the
+ * host and as many of the device; 0: there is none. */
+size_t device_ring_bytes(const struct device_choice *choice);
+/* It lies there, borrowed: before the first kernel. */
+void device_ring(struct device *device, void *host, void *there, size_t bytes);
 /* Host memory that kernels of the device write: its copies need not wait for
  * the host then. From pinned to not pinned before it is given back. */
 void device_pin(struct device *device, void *at, size_t bytes, bool pinned);

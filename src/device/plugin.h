@@ -13,7 +13,7 @@
 
 #include "device/parts.h"
 
-enum { CUDA_PLUGIN_VERSION = 2, GPU_NAME_BYTES = 80 };
+enum { CUDA_PLUGIN_VERSION = 3, GPU_NAME_BYTES = 80 };
 
 struct gpu;       /* one that is open */
 struct gpu_event;
@@ -45,11 +45,29 @@ struct gpu_launch {
     size_t bytes;
 };
 
+/* A kernel is known by its number, the same on both sides of the plug-in. */
+struct gpu_kernel {
+    const char *name;
+    size_t bytes;            /* of what it reads */
+};
+struct gpu_kernels {
+    const struct gpu_kernel *rows; /* [count] */
+    int count;
+};
+
 struct cuda_plugin {
-    int version, kernels;    /* that it has */
+    int version;
+    size_t bytes;            /* of this struct */
+    struct gpu_kernels kernels;
+    /* Whether there is a driver. The process may still fork afterwards; after
+     * all other calls its children cannot use a GPU. */
+    const char *(*driver)(void);
     /* Whether the first GPU can load every kernel; `text` says what was found,
      * one sentence. */
     bool (*about)(char *text, size_t bytes);
+    /* Memory, clocks, errors and links of all GPUs, in one line; false: why
+     * they are not known. */
+    bool (*health)(char *text, size_t bytes);
     /* Number `number`, from 0. */
     const char *(*find)(int number, struct gpu_about *out);
     const char *(*open)(int number, struct gpu **out);
@@ -57,10 +75,7 @@ struct cuda_plugin {
     /* Memory of the GPU, zeroed. */
     const char *(*take)(struct gpu *, size_t bytes, void **out);
     void (*give)(struct gpu *, void *);
-    /* Memory of the host that copies need not wait for. */
-    const char *(*take_host)(struct gpu *, size_t bytes, void **out);
-    void (*give_host)(struct gpu *, void *);
-    /* Memory of the host becomes so, and is as before again. */
+    /* Copies need not wait for this memory of the host from now on; no more. */
     const char *(*pin)(struct gpu *, void *at, size_t bytes);
     void (*unpin)(struct gpu *, void *at);
     const char *(*copy)(struct gpu *, enum gpu_stream,
@@ -68,7 +83,8 @@ struct cuda_plugin {
     const char *(*copy_parts)(struct gpu *, const struct device_parts *);
     const char *(*fill)(struct gpu *, void *to, int byte, size_t bytes);
     const char *(*launch)(struct gpu *, const struct gpu_launch *);
-    const char *(*make_event)(struct gpu *, struct gpu_event **out);
+    /* timed: `elapsed` may be asked of it. */
+    const char *(*make_event)(struct gpu *, bool timed, struct gpu_event **out);
     void (*free_event)(struct gpu *, struct gpu_event *);
     /* All work of the stream so far. */
     const char *(*record)(struct gpu *, enum gpu_stream, struct gpu_event *);
@@ -77,11 +93,16 @@ struct cuda_plugin {
     /* The thread waits. */
     const char *(*await)(struct gpu *, struct gpu_event *);
     const char *(*finish)(struct gpu *, enum gpu_stream);
+    /* Milliseconds of the GPU's clock between two events that are over. */
+    const char *(*elapsed)(struct gpu *, struct gpu_event *first,
+                           struct gpu_event *then, float *ms);
 };
 
 /* Opens it once for the process; *out = NULL: this build has none. ERR_DEVICE:
- * it cannot be opened, or belongs to another version of the program. */
-status cuda_plugin_open(const struct cuda_plugin **out);
+ * it cannot be opened, or belongs to another version of the program, which has
+ * other kernels than `wanted`. */
+status cuda_plugin_open(const struct gpu_kernels *wanted,
+                        const struct cuda_plugin **out);
 
 /* Exported as "lockstep_cuda_plugin". */
 extern const struct cuda_plugin lockstep_cuda_plugin;

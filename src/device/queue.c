@@ -24,6 +24,9 @@ struct queue {
     enum device_haste haste;
     status (*mark)(void *owner, uint64_t number);
     status (*reach)(void *owner, uint64_t number);
+    status (*before)(void *owner);
+    void (*later)(void *owner, struct meter_track *track,
+                  const struct meter_what *what);
     pthread_mutex_t lock;
     pthread_cond_t change;
     pthread_t thread;
@@ -103,6 +106,7 @@ status queue_build(struct queue **out, const struct queue_about *about)
     *queue = (struct queue){.owner = about->owner, .name = about->name,
                             .haste = about->haste, .told_bytes = told,
                             .mark = about->mark, .reach = about->reach,
+                            .before = about->before, .later = about->later,
                             .bytes = ROOM_PIECES * told};
     pthread_mutex_init(&queue->lock, NULL);
     pthread_cond_init(&queue->change, NULL);
@@ -148,9 +152,7 @@ static void *take_room(struct queue *queue, size_t bytes)
  * rank does counts into its own. */
 static void find_track(const struct queue *queue, struct piece *piece)
 {
-    if (queue->name == NULL || meter_thread.track == NULL ||
-        queue->haste == DEVICE_STRAIGHT)
-        return;
+    if (queue->name == NULL || meter_thread.track == NULL) return;
     piece->track = meter_background(queue, queue->name);
     piece->scope = meter_thread.track->scope;
     piece->instruction = meter_instruction_now();
@@ -197,6 +199,29 @@ static bool has_failed(struct queue *queue)
     return failed;
 }
 
+/* What the thread's spans would say is when the work was started. */
+static status start_metered(struct queue *queue, const struct piece *piece)
+{
+    struct meter_track *own = meter_thread.track;
+    status result = queue->before(queue->owner);
+
+    piece->track->later = queue->later;
+    piece->track->later_owner = queue->owner;
+    meter_attach(piece->track);
+    meter_scope(piece->scope);
+    meter_instruction(piece->instruction);
+    if (result == OK)
+        result = piece->work(queue->owner, (void *)(uintptr_t)(piece + 1));
+    meter_attach(own);
+    return result;
+}
+
+static status start(struct queue *queue, const struct piece *piece)
+{
+    if (piece->track != NULL) return start_metered(queue, piece);
+    return piece->work(queue->owner, (void *)(uintptr_t)(piece + 1));
+}
+
 /* Here and now: the piece starts what goes on later, but not behind an
  * error. */
 static struct event do_straight(struct queue *queue,
@@ -204,9 +229,7 @@ static struct event do_straight(struct queue *queue,
 {
     const uint64_t number = queue->given + 1;
 
-    if (!has_failed(queue))
-        queue_note(queue, piece->work(queue->owner,
-                                      (void *)(uintptr_t)(piece + 1)));
+    if (!has_failed(queue)) queue_note(queue, start(queue, piece));
     if (queue->mark != NULL)
         queue_note(queue, queue->mark(queue->owner, number));
     pthread_mutex_lock(&queue->lock);

@@ -7,6 +7,7 @@
 #ifndef LOCKSTEP_DEVICE_QUEUE_H
 #define LOCKSTEP_DEVICE_QUEUE_H
 
+#include "base/meter.h"
 #include "device/device.h"
 
 struct queue;
@@ -28,6 +29,11 @@ struct queue_about {
     /* STRAIGHT: after a piece; before it counts as done for who awaits it. */
     status (*mark)(void *owner, uint64_t number);
     status (*reach)(void *owner, uint64_t number);
+    /* STRAIGHT: before a piece that is metered, and at the end of each of its
+     * spans. */
+    status (*before)(void *owner);
+    void (*later)(void *owner, struct meter_track *track,
+                  const struct meter_what *what);
 };
 status queue_build(struct queue **out, const struct queue_about *about);
 void queue_free(struct queue *queue); /* does what is left; NULL allowed */

@@ -106,7 +106,8 @@ status generator_open(struct generator *g, struct session *session,
     g->stage.run.read_logits = generator_keep_logits;
     g->stage.run.read_argument = g;
     TRY(find_modules(g));
-    return session->device == DEVICE_CPU ? turn_weights(g) : OK;
+    return g->stage.request.machine.device == DEVICE_CPU ? turn_weights(g)
+                                                         : OK;
 }
 
 void generator_close(struct generator *g)

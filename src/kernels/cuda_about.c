@@ -2,21 +2,122 @@
 /* cuda_about.c - asks the plug-in of CUDA what it finds. */
 #include "kernels/cuda_about.h"
 
+#include <limits.h>
+#include <poll.h>
+#include <pthread.h>
+#include <signal.h>
 #include <stdio.h>
-#include "device/plugin.h"
+#include <sys/wait.h>
+#include <unistd.h>
+#include "kernels/cuda/list.h"
+
+enum { PATIENCE_MS = 60000, ABOUT_BYTES = 320, HEALTH_BYTES = 2048 };
+
+static const struct gpu_kernel rows[] = {CUDA_KERNELS(CUDA_KERNEL_ROW)};
+const struct gpu_kernels cuda_kernels = {rows, CUDA_KERNEL_COUNT};
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+/* What is known; a process that asks the driver sends it whole, as pipes do. */
+struct answer {
+    enum cuda_found found;
+    bool healthy;
+    char text[ABOUT_BYTES], health[HEALTH_BYTES];
+};
+_Static_assert(sizeof(struct answer) <= PIPE_BUF, "one write");
+static struct answer answer;
+static bool asked;
+
+static void tell(const struct cuda_plugin *plugin, int to)
+{
+    struct answer found = {.found = CUDA_UNUSABLE};
+    ssize_t written;
+
+    if (plugin->about(found.text, sizeof found.text)) found.found = CUDA_LOADS;
+    found.healthy = plugin->health(found.health, sizeof found.health);
+    written = write(to, &found, sizeof found);
+    _exit(written == (ssize_t)sizeof found ? 0 : 1);
+}
+
+/* A driver that does not answer is not waited for without an end. */
+static bool hear(int from, struct answer *heard, pid_t child)
+{
+    struct pollfd wait = {.fd = from, .events = POLLIN};
+    const bool whole =
+        poll(&wait, 1, PATIENCE_MS) == 1 &&
+        read(from, heard, sizeof *heard) == (ssize_t)sizeof *heard;
+
+    if (!whole) kill(child, SIGKILL);
+    waitpid(child, NULL, 0);
+    return whole;
+}
+
+static void say_unusable(const char *why)
+{
+    answer = (struct answer){.found = CUDA_UNUSABLE};
+    snprintf(answer.text, sizeof answer.text, "%s", why);
+    snprintf(answer.health, sizeof answer.health, "%s", why);
+}
+
+/* In a process of its own: once a process has asked a driver, processes that it
+ * forks cannot use a GPU, and ranks may be forked later. */
+static void ask(const struct cuda_plugin *plugin)
+{
+    struct answer heard;
+    int ends[2];
+    pid_t child;
+
+    say_unusable("a process that asks the driver cannot be started");
+    if (pipe(ends) != 0) return;
+    child = fork();
+    if (child == 0) tell(plugin, ends[1]);
+    close(ends[1]);
+    if (child > 0 && hear(ends[0], &heard, child)) answer = heard;
+    else if (child > 0) say_unusable("the driver does not answer");
+    close(ends[0]);
+}
+
+static void look(void)
+{
+    const struct cuda_plugin *plugin;
+    const char *sentence;
+
+    if (cuda_plugin_open(&cuda_kernels, &plugin) != OK) {
+        say_unusable(status_message());
+        status_clear();
+        return;
+    }
+    if (plugin == NULL) {
+        say_unusable("this build has no kernels for GPUs");
+        answer.found = CUDA_ABSENT;
+        return;
+    }
+    sentence = plugin->driver();
+    if (sentence == NULL) ask(plugin);
+    else say_unusable(sentence);
+}
+
+/* The answer stays as it is. */
+static const struct answer *know(void)
+{
+    pthread_mutex_lock(&lock);
+    if (!asked) look();
+    asked = true;
+    pthread_mutex_unlock(&lock);
+    return &answer;
+}
 
 enum cuda_found cuda_about(char *text, size_t bytes)
 {
-    const struct cuda_plugin *plugin;
+    const struct answer *known = know();
 
-    if (cuda_plugin_open(&plugin) != OK) {
-        snprintf(text, bytes, "%s", status_message());
-        status_clear();
-        return CUDA_UNUSABLE;
-    }
-    if (plugin == NULL) {
-        snprintf(text, bytes, "this build has no kernels for GPUs");
-        return CUDA_ABSENT;
-    }
-    return plugin->about(text, bytes) ? CUDA_LOADS : CUDA_UNUSABLE;
+    snprintf(text, bytes, "%s", known->text);
+    return known->found;
+}
+
+bool cuda_health(char *text, size_t bytes)
+{
+    const struct answer *known = know();
+
+    snprintf(text, bytes, "%s", known->health);
+    return known->healthy;
 }

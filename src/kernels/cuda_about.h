@@ -6,9 +6,18 @@
 #include <stdbool.h>
 #include <stddef.h>
 
+struct gpu_kernels;
+
+/* The kernels of this program (device/plugin.h). */
+extern const struct gpu_kernels cuda_kernels;
+
 /* CUDA_ABSENT: this build has no plug-in. CUDA_LOADS: the first GPU loads every
- * kernel. `text`: one sentence about what was found. */
+ * kernel. `text`: one sentence about what was found. Asked once for the
+ * process, which may still fork ranks that use a GPU. */
 enum cuda_found { CUDA_ABSENT, CUDA_UNUSABLE, CUDA_LOADS };
 enum cuda_found cuda_about(char *text, size_t bytes);
+/* Memory, clocks, errors and links of all GPUs in one line; false: why they are
+ * not known. */
+bool cuda_health(char *text, size_t bytes);
 
 #endif

@@ -332,10 +332,16 @@ static status add_memory(struct stage *stage)
         {"whole matrices", "call", whole_room_bytes(&stage->states), NULL},
         {"snapshot of a checkpoint", "save", 0, NULL},
         {"what the host sees of the device", "run", 0, NULL},
+        {"what kernels are told, on the host", "run", 0, NULL},
+        {"what kernels are told", "run", 0, NULL},
     };
 
     rows[MEMORY_SNAPSHOT].bytes = stage_snapshot_bytes(stage, rows);
     rows[MEMORY_STAGING].bytes = stage_staging_bytes(stage, rows);
+    const struct device_choice choice = stage_device(stage, rows);
+
+    rows[MEMORY_TOLD_HOST].bytes = rows[MEMORY_TOLD].bytes =
+        device_ring_bytes(&choice);
     stage->bytes = 0;
     for (int i = 0; i < MEMORY_OWNERS; i++) {
         stage->memory[i] = rows[i];
@@ -514,7 +520,7 @@ void stage_reserve(struct stage *stage, enum memory_owner owner, size_t bytes)
 /* Memory that holds nothing between two calls, and tables of the model. */
 static const enum memory_owner shared[] = {
     MEMORY_LAYER_SCRATCH, MEMORY_KERNEL_SCRATCH, MEMORY_ROTARY,
-    MEMORY_WHOLE};
+    MEMORY_WHOLE, MEMORY_TOLD_HOST, MEMORY_TOLD};
 enum { SHARED = sizeof shared / sizeof *shared };
 
 void stage_use_shared(struct stage *stage, const struct stage *first)

@@ -82,7 +82,8 @@ struct stage_request {
         int share;         /* of how many stages it is for; 0: 1 */
     } recomputation;
     struct {               /* where it runs */
-        enum device_kind device; /* has its memory and runs kernels */
+        enum device_kind device; /* has its memory and runs kernels; of a
+                                  * stage that is planned never auto */
         enum isa isa;
         enum product product; /* of bfloat16 */
         int threads;
@@ -98,7 +99,7 @@ enum memory_owner {
     MEMORY_BATCH, MEMORY_AHEAD,
     MEMORY_GATHERED, MEMORY_CODES, MEMORY_BUCKETS, MEMORY_NORM, MEMORY_RETURNS,
     MEMORY_MESSAGES, MEMORY_BACKGROUND, MEMORY_OBSERVED, MEMORY_WHOLE,
-    MEMORY_SNAPSHOT, MEMORY_STAGING,
+    MEMORY_SNAPSHOT, MEMORY_STAGING, MEMORY_TOLD_HOST, MEMORY_TOLD,
     MEMORY_OWNERS
 };
 
@@ -143,6 +144,7 @@ struct stage {
                             * NULL: it has none */
     size_t bytes;          /* sum of the rows */
     const char *recompute; /* policy that was chosen, for printing */
+    char chosen[320];      /* why the device is what it is; "": it was given */
     struct arena arena;    /* owned once open */
     struct threads *threads; /* owned unless opened beside another */
     bool beside;
@@ -183,9 +185,10 @@ enum memory_owner stage_reads(const struct stage *stage);
  * is an optimizer, otherwise the weights that kernels read. */
 enum memory_owner stage_keeps(const struct stage *stage);
 enum dtype stage_keeps_dtype(const struct stage *stage);
-/* ERR_CONFIG: a device that is apart from the host does not have something that
- * the program, which is built, needs. */
-status stage_check_apart(const struct stage *stage);
+/* Chooses the device where the request does not. ERR_CONFIG: one that is apart
+ * from the host does not have something that the program, which is built,
+ * needs. */
+status stage_check_apart(struct stage *stage);
 /* Checks the batch, the grid and the vocabulary as stage_plan does. */
 status stage_check(const struct stage_request *request);
 /* Another size of one row, before stage_open: room for messages. */
@@ -207,6 +210,9 @@ status stage_open_beside(struct stage *stage, const struct stage *first);
 status stage_take_over(struct stage *stage, struct stage *open);
 void stage_free(struct stage *stage);
 
+/* The device that the stage wants, whose memory has those rows. */
+struct device_choice stage_device(const struct stage *stage,
+                                  const struct memory_row *rows);
 /* Bytes of MEMORY_STAGING: 0 where the host sees the device's memory. */
 size_t stage_staging_bytes(struct stage *stage,
                            const struct memory_row *rows);

@@ -7,9 +7,7 @@
 
 #include "base/check.h"
 #include "base/first_touch.h"
-#include "nn/expert_ranks.h"
 #include "nn/peaks.h"
-#include "nn/quantized.h"
 #include "nn/routes.h"
 #include "nn/tallies.h"
 
@@ -126,75 +124,16 @@ static status take_memory(struct stage *stage)
     }
     CHECK(stage->arena.used == host);
     device_pin(stage->device, host_memory(stage), host, true);
+    if (stage->memory[MEMORY_TOLD].bytes > 0)
+        device_ring(stage->device, stage->memory[MEMORY_TOLD_HOST].data,
+                    stage->memory[MEMORY_TOLD].data,
+                    stage->memory[MEMORY_TOLD].bytes);
     return OK;
-}
-
-/* Lists that go with operands in few bits, of rows or of a matrix: places of
- * rows, and spans. */
-static size_t few_bytes(const struct program *p, size_t entries)
-{
-    size_t rows = entries + (size_t)p->tokens;
-
-    if (!p->precision.on) return 0;
-    for (int i = 0; i < p->params.count; i++)
-        if ((size_t)p->params.items[i].rows > rows)
-            rows = (size_t)p->params.items[i].rows;
-    return rows * (sizeof(struct dropout_row) + sizeof(struct quantize_span)) +
-           (size_t)quantized_spans(p) * 2 * sizeof(struct quantize_span);
-}
-
-/* Room for what the largest launch tells: lists of a micro-batch, the order of
- * a sum. */
-static size_t launch_bytes(const struct stage *stage)
-{
-    enum { CALL = 16384, LISTS = 4 };
-    const struct program *p = &stage->program;
-
-    const size_t experts = (size_t)stage->request.model->moe.experts;
-    const struct router_form form = {
-        .experts = (int)experts, .choices = stage->request.model->moe.top_k};
-    const size_t entries = /* that a rank sends, or gets */
-        (size_t)(p->tokens * (form.choices * experts_cut(p) +
-                              experts_rows_bound(p, &form)));
-
-    return CALL + (size_t)p->tokens * LISTS * sizeof(uint64_t) +
-           (size_t)run_segments(p) * sizeof(struct sum_segment) +
-           LISTS * entries * sizeof(int32_t) + few_bytes(p, entries) +
-           ((size_t)p->sequences + 1) * experts * sizeof(double);
-}
-
-/* Host memory that the kernels of one launch write: losses, sums of squares. */
-static size_t lent_bytes(const struct stage *stage)
-{
-    enum { LISTS = 4 };
-    const struct memory_row *rows = stage->memory;
-    size_t elements = 0;
-
-    for (int i = 0; i < MEMORY_OWNERS; i++)
-        if (!memory_is_host((enum memory_owner)i) &&
-            rows[i].bytes / sizeof(float) > elements)
-            elements = rows[i].bytes / sizeof(float);
-    return (size_t)stage->program.tokens * LISTS * sizeof(double) +
-           (elements / SQUARES_BLOCK + 1) * sizeof(double);
-}
-
-static int rank_of(const struct stage *stage)
-{
-    const struct mesh *mesh = &stage->request.layout.mesh;
-    int rank = 0;
-
-    for (int i = AXIS_NONE + 1; i < AXIS_COUNT; i++)
-        rank = rank * mesh->size[i] + stage->request.layout.place.at[i];
-    return rank;
 }
 
 static status open_device(struct stage *stage)
 {
-    struct device_choice choice = {.kind = stage->request.machine.device,
-                                   .threads = stage->request.machine.threads,
-                                   .launch_bytes = launch_bytes(stage),
-                                   .lent_bytes = lent_bytes(stage),
-                                   .rank = rank_of(stage)};
+    struct device_choice choice = stage_device(stage, stage->memory);
 
     TRY(device_environment(&choice.haste));
     return device_open(&stage->device, &choice);

@@ -1,28 +1,59 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* staging.c - rows of memory on a device that is apart from the host, and what
- * the host sees of them. */
+ * the host sees of them; the device, and what its kernels are told. */
+#include <stdio.h>
 #include "base/check.h"
+#include "kernels/cuda_about.h"
+#include "nn/expert_ranks.h"
+#include "nn/quantized.h"
 #include "nn/sending.h"
 #include "plan/stage.h"
 
-/* Rows that kernels of CUDA do not fill yet. */
-static status check_kernels(const struct stage *stage)
+/* A row that kernels of CUDA do not fill yet; NULL: none. */
+static const char *missing_row(const struct stage *stage)
 {
     struct kernels table = stage->kernels, real = stage->real;
     const char *missing = kernels_cuda(&table);
 
-    if (missing == NULL) missing = kernels_cuda(&real);
+    return missing != NULL ? missing : kernels_cuda(&real);
+}
+
+static status check_kernels(const struct stage *stage)
+{
+    const char *missing = missing_row(stage);
+
     if (missing == NULL) return OK;
     FAIL(ERR_CONFIG, "device: cuda has no kernel yet for %s in %s "
                      "(docs/devices.md); train.dtype=float32 has, or take "
                      "device=cpu", missing, dtype_name(stage->request.dtype));
 }
 
-status stage_check_apart(const struct stage *stage)
+/* A GPU that works and has all that this stage needs, or the CPU. */
+static void choose_device(struct stage *stage)
 {
-    const struct device_about *device =
-        device_about(stage->request.machine.device);
+    enum device_kind *device = &stage->request.machine.device;
+    char *why = stage->chosen;
+    const size_t bytes = sizeof stage->chosen;
+    const char *missing;
 
+    *device = DEVICE_CPU;
+    if (cuda_about(why, bytes) != CUDA_LOADS) return;
+    missing = missing_row(stage);
+    if (missing != NULL)
+        snprintf(why, bytes, "cuda has no kernel yet for %s in %s", missing,
+                 dtype_name(stage->request.dtype));
+    else if (check_lives() != CHECK_OFF)
+        snprintf(why, bytes, "cuda does not have LOCKSTEP_CHECK yet");
+    else
+        *device = DEVICE_CUDA;
+}
+
+status stage_check_apart(struct stage *stage)
+{
+    const struct device_about *device;
+
+    if (stage->request.machine.device == DEVICE_AUTO) choose_device(stage);
+    device = device_about(stage->request.machine.device);
     if (stage->request.machine.device == DEVICE_CUDA)
         TRY(check_kernels(stage));
     if (!device->apart || check_lives() == CHECK_OFF) return OK;
@@ -35,7 +66,7 @@ bool memory_is_host(enum memory_owner owner)
     switch (owner) {
     case MEMORY_BATCH: case MEMORY_AHEAD: case MEMORY_NORM:
     case MEMORY_MESSAGES: case MEMORY_BACKGROUND: case MEMORY_SNAPSHOT:
-    case MEMORY_STAGING: case MEMORY_OBSERVED:
+    case MEMORY_STAGING: case MEMORY_OBSERVED: case MEMORY_TOLD_HOST:
         return true;
     default: return false;
     }
@@ -173,4 +204,76 @@ status stages_fetch(const struct stage *stages, int count)
 status stages_store(const struct stage *stages, int count)
 {
     return stages_copy(stages, count, false);
+}
+
+/* ---- what kernels are told ---- */
+
+/* Lists that go with operands in few bits, of rows or of a matrix: places of
+ * rows, and spans. */
+static size_t few_bytes(const struct program *p, size_t entries)
+{
+    size_t rows = entries + (size_t)p->tokens;
+
+    if (!p->precision.on) return 0;
+    for (int i = 0; i < p->params.count; i++)
+        if ((size_t)p->params.items[i].rows > rows)
+            rows = (size_t)p->params.items[i].rows;
+    return rows * (sizeof(struct dropout_row) + sizeof(struct quantize_span)) +
+           (size_t)quantized_spans(p) * 2 * sizeof(struct quantize_span);
+}
+
+/* Room for what the largest launch tells: lists of a micro-batch, the order of
+ * a sum. */
+static size_t launch_bytes(const struct stage *stage)
+{
+    enum { CALL = 16384, LISTS = 4 };
+    const struct program *p = &stage->program;
+
+    const size_t experts = (size_t)stage->request.model->moe.experts;
+    const struct router_form form = {
+        .experts = (int)experts, .choices = stage->request.model->moe.top_k};
+    const size_t entries = /* that a rank sends, or gets */
+        (size_t)(p->tokens * (form.choices * experts_cut(p) +
+                              experts_rows_bound(p, &form)));
+
+    return CALL + (size_t)p->tokens * LISTS * sizeof(uint64_t) +
+           (size_t)run_segments(p) * sizeof(struct sum_segment) +
+           LISTS * entries * sizeof(int32_t) + few_bytes(p, entries) +
+           ((size_t)p->sequences + 1) * experts * sizeof(double);
+}
+
+/* Host memory that the kernels of one launch write: losses, sums of squares. */
+static size_t lent_bytes(const struct stage *stage,
+                         const struct memory_row *rows)
+{
+    enum { LISTS = 4 };
+    size_t elements = 0;
+
+    for (int i = 0; i < MEMORY_OWNERS; i++)
+        if (!memory_is_host((enum memory_owner)i) &&
+            rows[i].bytes / sizeof(float) > elements)
+            elements = rows[i].bytes / sizeof(float);
+    return (size_t)stage->program.tokens * LISTS * sizeof(double) +
+           (elements / SQUARES_BLOCK + 1) * sizeof(double);
+}
+
+static int rank_of(const struct stage *stage)
+{
+    const struct mesh *mesh = &stage->request.layout.mesh;
+    int rank = 0;
+
+    for (int i = AXIS_NONE + 1; i < AXIS_COUNT; i++)
+        rank = rank * mesh->size[i] + stage->request.layout.place.at[i];
+    return rank;
+}
+
+struct device_choice stage_device(const struct stage *stage,
+                                  const struct memory_row *rows)
+{
+    return (struct device_choice){.kind = stage->request.machine.device,
+                                  .threads = stage->request.machine.threads,
+                                  .launch_bytes = launch_bytes(stage),
+                                  .lent_bytes = lent_bytes(stage, rows),
+                                  .rank = rank_of(stage),
+                                  .kernels = &cuda_kernels};
 }

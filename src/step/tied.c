@@ -16,10 +16,22 @@ static struct tensor gradient_of(const struct stage *stage,
                      dtype, share->elements);
 }
 
+/* With another rank. */
+static bool exchanges(const struct pipeline *p)
+{
+    for (int i = 0; i < p->count; i++) {
+        const struct pipeline_share share = pipeline_share(p, i);
+
+        if (share.param != NULL && share.chunk < 0) return true;
+    }
+    return false;
+}
+
 status tied_build(struct tied *tied, struct pipeline *pipeline,
                   struct team *team)
 {
     *tied = (struct tied){.pipeline = pipeline, .team = team};
+    if (!exchanges(pipeline)) return OK;
     return device_take(pipeline->stages[0].device, PIECE * sizeof(double),
                        &tied->room);
 }

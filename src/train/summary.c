@@ -102,6 +102,10 @@ static void print_model(const struct setup *setup,
                  "kernels: %s, %d threads%s\n", g->data, g->tensor,
             g->context, stage->kernels.backend, stage->request.machine.threads,
             mesh_ranks(&setup->mesh) > 1 ? " a rank" : "");
+    if (stage->chosen[0] != '\0')
+        fprintf(out, "device    %s (auto: %s)\n",
+                device_about(stage->request.machine.device)->name,
+                stage->chosen);
     print_product(&setup->request, out);
     fprintf(out, "memory    %s planned%s, recompute %s\n",
             text_bytes(bytes, pipeline->bytes),

@@ -214,6 +214,7 @@ status trainer_plan(struct trainer *t, struct group *world)
 static status open_log(struct trainer *t, const char *directory)
 {
     const int rank = team_rank(&t->team);
+    const struct stage *stage = trainer_first_stage(t);
     char path[PATH_BYTES], mesh[MESH_TEXT_BYTES];
 
     TRY(run_dir_log(directory, rank, path));
@@ -229,8 +230,10 @@ static status open_log(struct trainer *t, const char *directory)
             t->setup.mesh.node,
             t->setup.mesh.relays ? "once to each" : "straight");
     board_plan(t->pipeline.bytes);
-    LOG(DEBUG, "plan", "%zu bytes, %d threads", t->pipeline.bytes,
-        trainer_first_stage(t)->request.machine.threads);
+    LOG(DEBUG, "plan", "%zu bytes, %d threads, device %s%s%s",
+        t->pipeline.bytes, stage->request.machine.threads,
+        device_about(stage->request.machine.device)->name,
+        stage->chosen[0] != '\0' ? ", chosen: " : "", stage->chosen);
     return OK;
 }
 

@@ -239,6 +239,18 @@ checkpoint: {every: 5}
 END
 }
 
+# emulate SEED: the device cuda on the emulated GPUs of tests/driver, where they
+# are built (make driver): CUDA is then 1. Else nothing.
+emulate() {
+    export CUDA=
+    [ -e "$BUILD/device_cuda.so" ] || return
+    [ -e "$BUILD/tests/driver/libcuda.so.1" ] || return
+    export CUDA=1 LD_LIBRARY_PATH=$BUILD/tests/driver GPUS=2
+    export LOCKSTEP_DRIVER=late
+    [ $(($1 % 2)) -eq 0 ] || LOCKSTEP_DRIVER=early
+    grep -q '^device:' config.yaml || echo "device: cpu" >>config.yaml
+}
+
 # Ends the drill when a run that must go well does not.
 must() { # ARGUMENT...
     local code

@@ -3,7 +3,8 @@
 # interplay.sh - features of training drawn together: optimizer, narrow states,
 # averages, adapters, frozen groups, a ramp, dropout, clipping of scores, z-loss,
 # noise, experts with selection biases, modules for later tokens, saves in the
-# background, steps that go wrong, the device far. A run that is killed twice and goes on under
+# background, steps that go wrong, the device far, or in float32 cuda where its
+# driver for tests is built. A run that is killed twice and goes on under
 # other layouts ends in the bytes, metrics, samples and ledger of one that was
 # left alone on one rank. What fails is printed with its seed:
 #
@@ -54,7 +55,8 @@ draw() { # SEED
                 " train.micro_batch=" of("1 1 2") \
                 " checkpoint.async=" of("false true") \
                 " zero_reduce=" of("auto auto each") \
-                " device=" of("cpu cpu far")
+                " device=" of("cpu cpu " (ENVIRON["CUDA"] != "" && \
+                    dtype == "float32" ? "cuda" : "far"))
         }
         BEGIN {
             x = 100003 * seed + 29
@@ -216,6 +218,7 @@ round() { # SEED
     refused=0
     export LOCKSTEP_FAR=late
     [ $(($1 % 2)) -eq 0 ] || LOCKSTEP_FAR=early
+    emulate "$1"
     rm -rf whole moved shards
     apart=()
     [ $(($1 % 3)) -ne 0 ] || apart=(--set checkpoint.local=shards)

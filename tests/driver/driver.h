@@ -10,7 +10,9 @@
  *   GPUS, GPU_BYTES    how many there are (1), memory of one (8 GiB)
  *   DRIVER, MAJOR, MINOR   what it says of itself (13000, 9, 0)
  *   BROKEN=1           it takes no modules
- *   DRIVER_COUNTS=FILE launches, copies and waits are added to the file */
+ *   LAUNCH_US          so long a kernel lasts at least (0)
+ *   DRIVER_COUNTS=FILE launches, copies, waits and the most memory are added to
+ *                      the file */
 #ifndef LOCKSTEP_TESTS_DRIVER_H
 #define LOCKSTEP_TESTS_DRIVER_H
 
@@ -38,6 +40,8 @@ int driver_device(void); /* of the thread's context */
  * memory. */
 void *memory_near(int device, CUdeviceptr at, size_t bytes);
 bool memory_is_pinned(const void *at);
+/* The most bytes that there were at once, of GPUs and pinned. */
+size_t memory_most(void);
 /* Addresses of a call become those that kernels use. Host memory becomes an
  * address that nobody has. */
 void memory_translate(int device, void *call, size_t bytes);

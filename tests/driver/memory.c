@@ -21,6 +21,7 @@ struct range {
 static struct range ranges[RANGES];
 static int count;
 static size_t taken[GPUS_MOST];
+static size_t known, known_most; /* bytes of all ranges */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 
 static size_t page_bytes(void)
@@ -48,6 +49,8 @@ static CUresult enlist(struct range range)
     pthread_mutex_lock(&lock);
     if (count < RANGES) {
         ranges[count++] = range;
+        known += range.bytes;
+        if (known > known_most) known_most = known;
         result = CUDA_SUCCESS;
     }
     pthread_mutex_unlock(&lock);
@@ -64,6 +67,7 @@ static bool strike(uintptr_t first, bool host, struct range *out)
         if (ranges[i].first != first || (ranges[i].device < 0) != host)
             continue;
         *out = ranges[i];
+        known -= ranges[i].bytes;
         ranges[i] = ranges[--count];
         found = true;
     }
@@ -83,6 +87,11 @@ void *memory_near(int device, CUdeviceptr at, size_t bytes)
         near = (void *)((uintptr_t)at + range->shift);
     pthread_mutex_unlock(&lock);
     return near;
+}
+
+size_t memory_most(void)
+{
+    return known_most;
 }
 
 bool memory_is_pinned(const void *at)
@@ -195,25 +204,6 @@ EXPORTED CUresult cuMemFree_v2(CUdeviceptr at)
     munmap((void *)range.first, range.whole);
     munmap((void *)(range.first + range.shift), range.whole);
     __atomic_sub_fetch(&taken[range.device], range.whole, __ATOMIC_SEQ_CST);
-    return CUDA_SUCCESS;
-}
-
-EXPORTED CUresult cuMemHostAlloc(void **out, size_t bytes, unsigned flags)
-{
-    (void)flags;
-    if (driver_ready() != CUDA_SUCCESS) return driver_ready();
-    *out = malloc(bytes);
-    if (*out == NULL) return CUDA_ERROR_OUT_OF_MEMORY;
-    return enlist((struct range){(uintptr_t)*out, bytes, bytes, 0, -1});
-}
-
-EXPORTED CUresult cuMemFreeHost(void *at)
-{
-    struct range range;
-
-    streams_finish();
-    if (!strike((uintptr_t)at, true, &range)) return CUDA_ERROR_INVALID_VALUE;
-    free(at);
     return CUDA_SUCCESS;
 }
 

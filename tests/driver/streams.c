@@ -7,6 +7,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
+#include <unistd.h>
 
 enum { STREAMS = 4096, BLOCK_MOST = 1024, SHARED_MOST = 48 * 1024 };
 
@@ -29,6 +31,7 @@ struct work {
     void *call;  /* owned */
     CUstream after;
     uint64_t number;
+    CUevent event; /* whose time it sets; or NULL */
     struct work *next;
 };
 struct CUstream_st {
@@ -40,6 +43,8 @@ struct CUstream_st {
 struct CUevent_st {
     CUstream stream; /* NULL: nothing was recorded */
     uint64_t number;
+    bool timed;
+    double ms; /* when it was reached */
 };
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
@@ -85,6 +90,7 @@ static CUresult do_work(int device, const struct work *w)
         memory_translate(device, w->call, w->function->bytes);
         emulator_run(w->function->kernel, w->blocks, w->call,
                      w->function->bytes);
+        usleep((unsigned)driver_number("LAUNCH_US", 0));
         return CUDA_SUCCESS;
     default: return CUDA_SUCCESS;
     }
@@ -123,6 +129,14 @@ static CUstream choose(void)
     return NULL;
 }
 
+static double now_ms(void)
+{
+    struct timespec now;
+
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return 1e3 * (double)now.tv_sec + 1e-6 * (double)now.tv_nsec;
+}
+
 static void *engine(void *unused)
 {
     (void)unused;
@@ -143,6 +157,7 @@ static void *engine(void *unused)
         free(w->from.kept);
         pthread_mutex_lock(&lock);
         if (result != CUDA_SUCCESS) error = result;
+        if (w->event != NULL) w->event->ms = now_ms();
         s->first = w->next;
         if (s->first == NULL) s->last = NULL;
         s->done++;
@@ -264,13 +279,23 @@ EXPORTED CUresult cuStreamWaitEvent(CUstream s, CUevent event, unsigned flags)
 EXPORTED CUresult cuEventCreate(CUevent *out, unsigned flags)
 {
     if (driver_ready() != CUDA_SUCCESS) return driver_ready();
-    if (flags != CU_EVENT_DISABLE_TIMING) return CUDA_ERROR_INVALID_VALUE;
+    if (flags != CU_EVENT_DISABLE_TIMING && flags != CU_EVENT_DEFAULT)
+        return CUDA_ERROR_INVALID_VALUE;
     *out = calloc(1, sizeof **out);
+    (*out)->timed = flags == CU_EVENT_DEFAULT;
     return CUDA_SUCCESS;
+}
+
+static void event_await(CUevent event)
+{
+    pthread_mutex_lock(&lock);
+    if (event->stream != NULL) await(event->stream, event->number);
+    pthread_mutex_unlock(&lock);
 }
 
 EXPORTED CUresult cuEventDestroy_v2(CUevent event)
 {
+    if (event->timed) event_await(event);
     free(event);
     return CUDA_SUCCESS;
 }
@@ -278,9 +303,11 @@ EXPORTED CUresult cuEventDestroy_v2(CUevent event)
 EXPORTED CUresult cuEventRecord(CUevent event, CUstream s)
 {
     if (usable(s) != CUDA_SUCCESS) return usable(s);
-    give(s, &(struct work){.what = MARK}, false);
+    give(s, &(struct work){.what = MARK, .event = event->timed ? event : NULL},
+         false);
     pthread_mutex_lock(&lock);
-    *event = (struct CUevent_st){s, s->given};
+    event->stream = s;
+    event->number = s->given;
     pthread_mutex_unlock(&lock);
     return CUDA_SUCCESS;
 }
@@ -288,10 +315,31 @@ EXPORTED CUresult cuEventRecord(CUevent event, CUstream s)
 EXPORTED CUresult cuEventSynchronize(CUevent event)
 {
     if (driver_ready() != CUDA_SUCCESS) return driver_ready();
-    pthread_mutex_lock(&lock);
-    if (event->stream != NULL) await(event->stream, event->number);
-    pthread_mutex_unlock(&lock);
+    event_await(event);
     return streams_error();
+}
+
+/* With the lock held. */
+static CUresult time_of(const struct CUevent_st *event, double *ms)
+{
+    if (!event->timed || event->stream == NULL)
+        return CUDA_ERROR_INVALID_HANDLE;
+    *ms = event->ms;
+    return event->stream->done < event->number ? CUDA_ERROR_NOT_READY
+                                               : CUDA_SUCCESS;
+}
+
+EXPORTED CUresult cuEventElapsedTime(float *ms, CUevent first, CUevent then)
+{
+    double from = 0, to = 0;
+    CUresult result = driver_ready();
+
+    pthread_mutex_lock(&lock);
+    if (result == CUDA_SUCCESS) result = time_of(first, &from);
+    if (result == CUDA_SUCCESS) result = time_of(then, &to);
+    pthread_mutex_unlock(&lock);
+    *ms = (float)(to - from);
+    return result;
 }
 
 /* ---- copies ---- */
@@ -407,7 +455,7 @@ __attribute__((destructor)) static void say_counts(void)
     FILE *file = path != NULL ? fopen(path, "a") : NULL;
 
     if (file == NULL) return;
-    fprintf(file, "launches %ld copies %ld waits %ld\n", counts.launches,
-            counts.copies, counts.waits);
+    fprintf(file, "launches %ld copies %ld waits %ld bytes %zu\n",
+            counts.launches, counts.copies, counts.waits, memory_most());
     fclose(file);
 }

@@ -12,6 +12,7 @@
 # match (grep -E), and the rest of it if "runs" has one.
 . "${0%/*}/../drills/common.sh"
 prepare
+echo "device: cpu" >>config.yaml
 
 if [ -n "${REAL:-}" ]; then ways=gpu
 else
@@ -166,13 +167,115 @@ for way in $ways; do
 done
 }
 
+# ---- device: auto ----
+
+# takes NAME SENTENCE ARGUMENT...: a run of device=auto says what it took, also
+# in its log, and equals `whole`.
+takes() {
+    local name=$1 sentence=$2
+    shift 2
+    rm -rf cuda
+    must train config.yaml --run cuda --set device=auto "$@"
+    if ! grep -qF "device    $sentence" log; then
+        bad "$name" "does not say: $sentence" log
+    elif ! grep -qF "device ${sentence%% *}, chosen: " cuda/log.txt; then
+        bad "$name" "the run does not record it" cuda/log.txt
+    else
+        alike "$name" cuda
+    fi
+}
+
+# shellcheck disable=SC2086
+if [ -z "${REAL:-}" ]; then
+    takes "auto takes a GPU" "cuda (auto: a test, compute capability 9.0" $run
+    takes "auto, two processes" "cuda (auto: a test" $run --ranks 2 \
+        --supervised --set zero=zero1
+    GPUS=0 takes "auto without a GPU" \
+        "cpu (auto: there is a driver, but no GPU)" $run
+    BROKEN=1 takes "auto, a GPU that loads no kernels" \
+        "cpu (auto: a test does not load the kernels: the driver" $run
+    LD_LIBRARY_PATH='' takes "auto without a driver" \
+        "cpu (auto: there is no driver: libcuda.so.1 cannot be opened)" $run
+    rm -rf cuda
+    must train config.yaml --run cuda $run --set train.steps=2 \
+        --set device=auto
+    GPUS=0 must resume cuda --set train.steps=6
+    alike "auto from the GPU to a machine without" cuda
+    rm -rf cuda
+    must train config.yaml --run cuda $run --set train.steps=1 \
+        --set device=auto --set train.dtype=float64
+    if grep -qF "device    cpu (auto: cuda has no kernel yet for" log
+    then ok "auto, types without kernels"
+    else bad "auto, types without kernels" "does not say so" log
+    fi
+fi
+
+# ---- memory, and times of kernels ----
+
+# used NAME ARGUMENT...: the driver gave, or pinned, as many bytes as the plan
+# says.
+used() {
+    local name=$1 planned found
+    shift
+    planned=$(lockstep plan config.yaml --set device=cuda "$@" --json 2>log |
+        grep -A1 '"what": "memory"' | sed -n 's/.*"value": \([0-9]*\).*/\1/p')
+    rm -rf cuda counts
+    DRIVER_COUNTS=$PWD/counts must train config.yaml --run cuda \
+        --set device=cuda "$@"
+    found=$(sed -n 's/.* bytes //p' counts)
+    if [ -n "$planned" ] && [ "$planned" = "$found" ]
+    then ok "$name: $found bytes, as planned"
+    else bad "$name" "planned: $planned bytes, used: $found"
+    fi
+}
+
+if [ -z "${REAL:-}" ]; then
+    export LOCKSTEP_DRIVER=late
+    used "memory" --set train.steps=1
+    used "memory, long sequences" --set train.steps=1 \
+        --set data.sequence=2048 --set train.batch=1 --set train.micro_batch=1 \
+        --set validate.every=0 --set model.layers=1
+    # Each kernel lasts 2 ms at least; to start one takes less.
+    rm -rf cuda
+    LAUNCH_US=2000 must train config.yaml --run cuda --set train.steps=3 \
+        --set validate.every=0 --set device=cuda --trace trace.json
+    spans=$(grep '"ph":"X"' trace.json | grep '"tid":2,')
+    short=$(sed -n 's/.*"dur":\([0-9]*\)\..*/\1/p' <<<"$spans" |
+        awk '$1 < 2000' | grep -c .)
+    joined=$(grep -c '"instruction":[0-9]' <<<"$spans")
+    if [ "$joined" -gt 100 ] && [ "$joined" -eq "$(grep -c . <<<"$spans")" ] &&
+        [ "$short" -eq 0 ]
+    then ok "a trace has $joined kernels by the GPU's clock"
+    else bad "a trace" "$joined kernels with an instruction, $short too short"
+    fi
+fi
+
+# ---- plug-ins of other versions ----
+
+# other NAME SENTENCE: the plug-in in the folder `other` is refused.
+other() {
+    LOCKSTEP_PLUGINS=$PWD/other expect "$1" 69 "$2" train config.yaml \
+        --run no --set device=cuda
+}
+
+mkdir other
+sed 's/\x00token_sums\x00/\x00token_sumz\x00/g' "$BUILD/device_cuda.so" \
+    >other/device_cuda.so
+other "a plug-in with another kernel" \
+    "is token_sumz, which reads"
+echo 'const int lockstep_cuda_plugin[64] = {2, 46};' |
+    cc -shared -fPIC -x c -o other/device_cuda.so -
+other "an older plug-in" "it has another table of functions"
+rm -f other/device_cuda.so
+other "no plug-in" "this build has no kernels for GPUs"
+
 # ---- other commands ----
 
 # prints NAME WORD...: the same bytes on both devices.
 prints() {
     local name=$1
     shift
-    lockstep "$@" >near.out 2>log || bad "$name" "exit $?" log
+    lockstep "$@" --device cpu >near.out 2>log || bad "$name" "exit $?" log
     for way in $ways; do
         if LOCKSTEP_DRIVER=$way lockstep "$@" --device cuda >far.out 2>log &&
             cmp -s near.out far.out

@@ -75,6 +75,28 @@ cp "$BUILD/tests/driver/libcuda.so.1" "$room/driver"
 answers "without a GPU" "no there is a driver, but no GPU;" GPUS=0
 answers "with a GPU" \
     "yes a test, compute capability 9.0, 8.0 GiB, driver of CUDA 13.0" GPUS=1
+# healthy NAME SENTENCE [VALUE...]: what NVML says of these GPUs
+healthy() {
+    local name=$1 sentence=$2
+    shift 2
+    if (export LD_LIBRARY_PATH="$room/driver" "$@"
+        "$program" doctor 2>&1 | grep '^GPUs ' | tr -s ' ') >"$room/log" &&
+        grep -qF "$sentence" "$room/log"; then
+        ok "NVML: $name"
+    else
+        bad "NVML: $name" "does not say: $sentence" "$room/log"
+    fi
+}
+healthy "none" "no libnvidia-ml.so.1 cannot be used: no clocks, errors, links" \
+    GPUS=1
+cp "$BUILD/tests/driver/libnvidia-ml.so.1" "$room/driver"
+alike="6.0 of 8.0 GiB unused, clock 1200 of 1980 MHz, memory 2600 MHz, ECC on"
+healthy "of one" "yes 0: $alike, 0 uncorrected errors, 4 NVLinks, PCIe 5 x16" \
+    GPUS=1
+healthy "of some that are alike" "yes 0 to 7: $alike, 0 uncorrected" GPUS=8
+healthy "of one with errors" "; 7: $alike, 3 uncorrected errors" \
+    GPUS=8 ECC_ERRORS=3
+healthy "without a GPU" "no there is a driver, but no GPU" GPUS=0
 answers "for CUDA 12" "its driver is for CUDA 12.4; kernels need 13.0" \
     GPUS=1 DRIVER=12040
 answers "with an old GPU" "has compute capability 7.5; kernels need 8.0" \

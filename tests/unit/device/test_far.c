@@ -324,7 +324,7 @@ TEST(names_of_devices)
     enum device_kind kind;
 
     IS_OK(device_parse(&kind, "auto"));
-    EQUAL_INT(kind, DEVICE_CPU);
+    EQUAL_INT(kind, DEVICE_AUTO);
     IS_OK(device_parse(&kind, "far"));
     EQUAL_INT(kind, DEVICE_FAR);
     IS_OK(device_parse(&kind, "cuda"));

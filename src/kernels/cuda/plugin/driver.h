@@ -11,16 +11,16 @@
 #define DRIVER_FUNCTIONS(X)                                                \
     X(cuInit) X(cuDriverGetVersion) X(cuGetErrorName) X(cuDeviceGetCount)  \
     X(cuDeviceGet) X(cuDeviceGetName) X(cuDeviceGetAttribute)              \
-    X(cuDeviceTotalMem) X(cuMemGetInfo)                                    \
+    X(cuDeviceTotalMem) X(cuMemGetInfo) X(cuDeviceGetPCIBusId)             \
     X(cuDevicePrimaryCtxRetain) X(cuDevicePrimaryCtxRelease)               \
     X(cuCtxSetCurrent) X(cuModuleLoadData) X(cuModuleGetFunction)          \
-    X(cuModuleUnload) X(cuMemAlloc) X(cuMemFree) X(cuMemHostAlloc)         \
-    X(cuMemFreeHost) X(cuMemHostRegister) X(cuMemHostUnregister)           \
+    X(cuModuleUnload) X(cuMemAlloc) X(cuMemFree)                           \
+    X(cuMemHostRegister) X(cuMemHostUnregister)                            \
     X(cuMemcpyHtoDAsync) X(cuMemcpyDtoHAsync) X(cuMemcpyDtoDAsync)         \
     X(cuMemcpy2DAsync) X(cuMemsetD8Async) X(cuStreamCreate)                \
     X(cuStreamDestroy) X(cuStreamSynchronize) X(cuStreamWaitEvent)         \
     X(cuEventCreate) X(cuEventDestroy) X(cuEventRecord)                    \
-    X(cuEventSynchronize) X(cuLaunchKernel)
+    X(cuEventSynchronize) X(cuEventElapsedTime) X(cuLaunchKernel)
 
 #define DRIVER_MEMBER(name) __typeof__(name) *name##_;
 struct driver {
@@ -52,8 +52,6 @@ DECLARE_PLUGIN(open, gpu_open);
 DECLARE_PLUGIN(close, gpu_close);
 DECLARE_PLUGIN(take, gpu_take);
 DECLARE_PLUGIN(give, gpu_give);
-DECLARE_PLUGIN(take_host, gpu_take_host);
-DECLARE_PLUGIN(give_host, gpu_give_host);
 DECLARE_PLUGIN(pin, gpu_pin);
 DECLARE_PLUGIN(unpin, gpu_unpin);
 DECLARE_PLUGIN(copy, gpu_copy_rows);
@@ -66,5 +64,7 @@ DECLARE_PLUGIN(record, gpu_record);
 DECLARE_PLUGIN(after, gpu_after);
 DECLARE_PLUGIN(await, gpu_await);
 DECLARE_PLUGIN(finish, gpu_finish);
+DECLARE_PLUGIN(elapsed, gpu_elapsed);
+DECLARE_PLUGIN(health, gpu_health);
 
 #endif

@@ -112,17 +112,6 @@ void gpu_give(struct gpu *gpu, void *memory)
     if (enter(gpu) == CUDA_SUCCESS) driver.cuMemFree_(there(memory));
 }
 
-const char *gpu_take_host(struct gpu *gpu, size_t bytes, void **out)
-{
-    ASK(gpu, "pinned memory of the host",
-        driver.cuMemHostAlloc_(out, bytes, CU_MEMHOSTALLOC_PORTABLE));
-}
-
-void gpu_give_host(struct gpu *gpu, void *memory)
-{
-    if (enter(gpu) == CUDA_SUCCESS) driver.cuMemFreeHost_(memory);
-}
-
 const char *gpu_pin(struct gpu *gpu, void *at, size_t bytes)
 {
     ASK(gpu, "memory of the host that is pinned",
@@ -250,10 +239,19 @@ static CUevent event_of(struct gpu_event *event)
     return (CUevent)event;
 }
 
-const char *gpu_make_event(struct gpu *gpu, struct gpu_event **out)
+const char *gpu_make_event(struct gpu *gpu, bool timed, struct gpu_event **out)
 {
     ASK(gpu, "an event",
-        driver.cuEventCreate_((CUevent *)out, CU_EVENT_DISABLE_TIMING));
+        driver.cuEventCreate_((CUevent *)out,
+                              timed ? CU_EVENT_DEFAULT
+                                    : CU_EVENT_DISABLE_TIMING));
+}
+
+const char *gpu_elapsed(struct gpu *gpu, struct gpu_event *first,
+                        struct gpu_event *then, float *ms)
+{
+    ASK(gpu, "the time between events",
+        driver.cuEventElapsedTime_(ms, event_of(first), event_of(then)));
 }
 
 void gpu_free_event(struct gpu *gpu, struct gpu_event *event)

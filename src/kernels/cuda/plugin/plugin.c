@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* plugin.c - finds GPUs, and loads the kernels that they are given. */
 #include "kernels/cuda/plugin/driver.h"
+#include "kernels/cuda/list.h"
 
 #include <pthread.h>
 #include <stdio.h>
@@ -17,8 +18,7 @@ CUDA_MODULES(MODULE_BYTES)
 static const unsigned char *const modules[] = {CUDA_MODULES(MODULE_ADDRESS)};
 enum { MODULES = sizeof modules / sizeof *modules, GPUS = 64 };
 
-#define KERNEL_NAME(name) #name,
-static const char *const names[] = {CUDA_KERNELS(KERNEL_NAME)};
+static const struct gpu_kernel kernels[] = {CUDA_KERNELS(CUDA_KERNEL_ROW)};
 
 /* Modules that each GPU has, for all who have it open. */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
@@ -101,7 +101,7 @@ static CUresult find_kernel(struct loaded *l, int kernel)
 
     for (int i = 0; i < MODULES && error != CUDA_SUCCESS; i++)
         error = driver.cuModuleGetFunction_(&l->functions[kernel],
-                                            l->modules[i], names[kernel]);
+                                            l->modules[i], kernels[kernel].name);
     return error;
 }
 
@@ -128,7 +128,7 @@ static const char *load(struct loaded *l)
         error = driver.cuModuleLoadData_(&l->modules[i], modules[i]);
     for (; k < CUDA_KERNEL_COUNT && error == CUDA_SUCCESS; k++)
         error = find_kernel(l, k);
-    sentence = driver_says(error, k > 0 ? names[k - 1] : "modules");
+    sentence = driver_says(error, k > 0 ? kernels[k - 1].name : "modules");
     if (sentence != NULL) unload(l);
     return sentence;
 }
@@ -190,11 +190,12 @@ static bool about(char *text, size_t bytes)
 
 __attribute__((visibility("default")))
 const struct cuda_plugin lockstep_cuda_plugin = {
-    .version = CUDA_PLUGIN_VERSION, .kernels = CUDA_KERNEL_COUNT,
-    .about = about, .find = find, .open = gpu_open, .close = gpu_close,
-    .take = gpu_take, .give = gpu_give, .take_host = gpu_take_host,
-    .give_host = gpu_give_host, .pin = gpu_pin, .unpin = gpu_unpin,
+    .version = CUDA_PLUGIN_VERSION, .bytes = sizeof(struct cuda_plugin),
+    .kernels = {kernels, CUDA_KERNEL_COUNT}, .driver = driver_open,
+    .about = about, .health = gpu_health, .find = find, .open = gpu_open,
+    .close = gpu_close, .take = gpu_take, .give = gpu_give,
+    .pin = gpu_pin, .unpin = gpu_unpin,
     .copy = gpu_copy_rows, .copy_parts = gpu_copy_parts, .fill = gpu_fill,
     .launch = gpu_start, .make_event = gpu_make_event,
     .free_event = gpu_free_event, .record = gpu_record, .after = gpu_after,
-    .await = gpu_await, .finish = gpu_finish};
+    .await = gpu_await, .finish = gpu_finish, .elapsed = gpu_elapsed};
