@@ -38,7 +38,7 @@ struct device_kinds {
     void (*pin)(struct device *, void *at, size_t bytes, bool pinned);
     status (*fetch)(struct device *, const struct device_seen_rows *);
     status (*store)(struct device *, const struct device_seen_rows *);
-    /* What was metered counts; NULL: it does already. */
+    /* Counts the times of metered kernels; NULL: they are counted already. */
     status (*count)(struct device *);
     void (*ring)(struct device *, void *host, void *there, size_t bytes);
 };

@@ -199,7 +199,8 @@ static bool has_failed(struct queue *queue)
     return failed;
 }
 
-/* What the thread's spans would say is when the work was started. */
+/* Spans of this thread would say when the work was started: `later` is told
+ * of them instead. */
 static status start_metered(struct queue *queue, const struct piece *piece)
 {
     struct meter_track *own = meter_thread.track;

@@ -2,7 +2,7 @@
 /* timed.c - when a GPU ran kernels. */
 #include "device/timed.h"
 
-/* Of plugin functions, which return a sentence. */
+/* Returns the sentence of a function of the plug-in. */
 #define ASK(call)                                                          \
     do {                                                                   \
         const char *sentence_ = (call);                                    \

@@ -28,7 +28,7 @@ struct timed {
 const char *timed_build(struct timed *timed, const struct cuda_plugin *plugin,
                         struct gpu *gpu);
 void timed_free(struct timed *timed);
-/* What is started from now on may be a kernel. */
+/* Work that is started from now on may be a kernel. */
 const char *timed_begin(struct timed *timed);
 /* It was, and ends here. */
 const char *timed_end(struct timed *timed, struct meter_track *track,

@@ -17,7 +17,7 @@ static const struct gpu_kernel rows[] = {CUDA_KERNELS(CUDA_KERNEL_ROW)};
 const struct gpu_kernels cuda_kernels = {rows, CUDA_KERNEL_COUNT};
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-/* What is known; a process that asks the driver sends it whole, as pipes do. */
+/* The answer; a process that asks the driver sends it whole, as pipes do. */
 struct answer {
     enum cuda_found found;
     bool healthy;

@@ -283,6 +283,17 @@ static struct memory_row state_row(const struct stage *stage, int number)
                                stage->states.bytes[number], NULL};
 }
 
+/* Rows whose sizes follow from those of others. */
+static void size_derived(struct stage *stage, struct memory_row *rows)
+{
+    rows[MEMORY_SNAPSHOT].bytes = stage_snapshot_bytes(stage, rows);
+    rows[MEMORY_STAGING].bytes = stage_staging_bytes(stage, rows);
+    const struct device_choice choice = stage_device(stage, rows);
+
+    rows[MEMORY_TOLD_HOST].bytes = rows[MEMORY_TOLD].bytes =
+        device_ring_bytes(&choice);
+}
+
 static status add_memory(struct stage *stage)
 {
     const struct program *p = &stage->program;
@@ -336,12 +347,7 @@ static status add_memory(struct stage *stage)
         {"what kernels are told", "run", 0, NULL},
     };
 
-    rows[MEMORY_SNAPSHOT].bytes = stage_snapshot_bytes(stage, rows);
-    rows[MEMORY_STAGING].bytes = stage_staging_bytes(stage, rows);
-    const struct device_choice choice = stage_device(stage, rows);
-
-    rows[MEMORY_TOLD_HOST].bytes = rows[MEMORY_TOLD].bytes =
-        device_ring_bytes(&choice);
+    size_derived(stage, rows);
     stage->bytes = 0;
     for (int i = 0; i < MEMORY_OWNERS; i++) {
         stage->memory[i] = rows[i];

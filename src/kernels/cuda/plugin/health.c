@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* health.c - what GPUs there are, and how they are: by NVML, where its library
- * can be opened. That is not a part of the toolkit; its functions are declared
- * here as its reference has them. */
+/* health.c - memory, clocks, errors and links of GPUs by NVML, where its
+ * library can be opened. NVML is not a part of the toolkit; its functions are
+ * declared here as its reference has them. */
 #include "kernels/cuda/plugin/driver.h"
 
 #include <dlfcn.h>

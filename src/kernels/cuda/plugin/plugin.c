@@ -100,8 +100,8 @@ static CUresult find_kernel(struct loaded *l, int kernel)
     CUresult error = CUDA_ERROR_NOT_FOUND;
 
     for (int i = 0; i < MODULES && error != CUDA_SUCCESS; i++)
-        error = driver.cuModuleGetFunction_(&l->functions[kernel],
-                                            l->modules[i], kernels[kernel].name);
+        error = driver.cuModuleGetFunction_(
+            &l->functions[kernel], l->modules[i], kernels[kernel].name);
     return error;
 }
 
