@@ -1,12 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* narrow_product.h - names of the products of 16-bit operands, which
- * narrow tables have as their matmul. docs/numerics.md defines them. */
+/* narrow_product.h - kinds of products, and names of those of 16-bit operands,
+ * which narrow tables have as their matmul. docs/numerics.md defines them. */
 #ifndef LOCKSTEP_KERNELS_NARROW_PRODUCT_H
 #define LOCKSTEP_KERNELS_NARROW_PRODUCT_H
 
 #include "kernels/kernels.h"
 
 enum { PRODUCT_BLOCK = 32 }; /* elements that `tiles` sums at a time */
+
+/* A granule: of float32, of bfloat16 in two forms, of float16. */
+enum granule_kind { GRANULE_CHAIN, GRANULE_PAIRS, GRANULE_TILES,
+                    GRANULE_WIDENED };
 
 #define NARROW_PRODUCTS(X) X(matmul_bf16_pairs) X(matmul_bf16_tiles) \
     X(matmul_f16)

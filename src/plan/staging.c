@@ -15,7 +15,10 @@ static const char *missing_row(const struct stage *stage)
     struct kernels table = stage->kernels, real = stage->real;
     const char *missing = kernels_cuda(&table);
 
-    return missing != NULL ? missing : kernels_cuda(&real);
+    if (missing == NULL) missing = kernels_cuda(&real);
+    if (missing == NULL && stage->request.precision.accumulator.bits > 0)
+        missing = "numerics.accumulator";
+    return missing;
 }
 
 static status check_kernels(const struct stage *stage)

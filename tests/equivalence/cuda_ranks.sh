@@ -71,6 +71,20 @@ for way in $ways; do
     all_exact "llama" --set model.layers=4 --set model.tied=true \
         --set model.vocab=303
     few
+    all_exact "llama, bfloat16 in pairs" --set train.dtype=bfloat16
+    few
+    all_exact "llama, bfloat16 in tiles" --set train.dtype=bfloat16 \
+        --set numerics.bfloat16=tiles --set model.tied=true
+    one
+    all_exact "gemma2, float16" --set model.family=gemma2 \
+        --set train.dtype=float16
+    one
+    all_exact "recipe mxfp8" --set train.dtype=bfloat16 \
+        --set numerics.high_last=0 --set numerics.recipe=mxfp8
+    printf '%s\n' "ranks=1" "ranks=2 mesh.expert=2" >layouts.txt
+    all_exact "mixtral, bfloat16" --set model.family=mixtral \
+        --set moe.experts=4 --set train.dtype=bfloat16
+    few
     all_exact "gpt2" --set model.family=gpt2 --set model.kv_heads=0 \
         --set model.dropout=0.1
     few
@@ -296,6 +310,10 @@ prints "losses" score whole --tokens ids.json
 expect "types that have no kernels are refused" 78 \
     "cuda has no kernel yet for" plan config.yaml --set device=cuda \
     --set train.dtype=float64
+expect "accumulators of hardware are refused" 78 \
+    "cuda has no kernel yet for numerics.accumulator in bfloat16" plan config.yaml \
+    --set device=cuda --set train.dtype=bfloat16 --set numerics.high_last=0 \
+    --set numerics.recipe=fp8-tiles --set numerics.accumulator=14:32:128
 LOCKSTEP_CHECK=lives:late expect "the check of lives is refused" 78 \
     "cuda does not have LOCKSTEP_CHECK" plan config.yaml --set device=cuda
 if [ -z "${REAL:-}" ]; then

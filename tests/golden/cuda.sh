@@ -153,8 +153,8 @@ make -s -j"$(nproc)" BUILD="$BUILD" EXTRA="${EXTRA:-}" \
     "$BUILD/tests/unit/kernels/test_integers" >"$room/log" 2>&1 ||
     bad "unit tests" "do not build" "$room/log"
 mistake "a product without the barrier before it reads" matmul product.h \
-    '        BARRIER;
-        if (depth' '        if (depth' test_matmul
+    'columns, sum);
+    BARRIER;' 'columns, sum);' test_matmul
 mistake "a product without the barrier before it writes" matmul product.h \
     '        BARRIER;
     }' '    }' test_matmul
@@ -187,7 +187,7 @@ mistake "queries of another granule in a chain" attention_backward \
 mistake "another expert's matrix" experts experts.cu \
     'of.number * call->b_stride' '0' test_experts
 mistake "tokens of other segments in a leaf" experts product.h \
-    'segment = expert_segment(of->groups, of->number, &segment);' '' \
+    'segment = expert_segment(w->of->groups, w->of->number, &segment);' '' \
     test_experts
 mistake "the higher one of equal experts" router router.cu \
     'at < b_at' 'at > b_at' test_router
@@ -200,6 +200,13 @@ mistake "weights of float16 that are read as bfloat16" norm norm.cu \
     test_kernels "*of_float16*"
 mistake "a gradient of 16 bits over what others have not read" loss loss.cu \
     'if (p->dtype != DTYPE_F32) BARRIER;' '' test_kernels "*bfloat16*"
+mistake "pairs whose even element comes first" matmul product.h \
+    'w->kind == GRANULE_PAIRS;' '0;' test_matmul_narrow
+mistake "sums of bfloat16 that are denormal" matmul product.h \
+    'return flushed(r);' 'return r;' test_matmul_narrow
+mistake "weights of tiles that are not bfloat16" attention attention.h \
+    'return p->tiles ? flushed(f32_of_bits(element_to_bf16(x) << 16)) : x;' \
+    'return p->tiles ? flushed(x) : x;' test_attention_narrow "*is_rounded*"
 mistake "rows of 16 bits that are not rounded after their gate" experts \
     product.h 'entries[g]], dtype)' 'entries[g]], DTYPE_F32)' test_experts
 mistake "a region's peak that is read before all have raised it" codes codes.cu \

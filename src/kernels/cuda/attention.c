@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* attention.c - starts the kernels of attention.cu and attention_backward.cu:
- * in float32, products in chains. */
+/* attention.c - starts the kernels of attention.cu and of
+ * attention_backward.cu. */
 #include "kernels/alibi.h"
 #include "kernels/cuda/launch.h"
 #include "kernels/cuda/rows.h"
@@ -9,7 +9,7 @@ enum { HEADS_MOST = 1024 };
 
 static void tensor_check(const struct tensor *t, int heads, int width)
 {
-    CHECK(t->dtype == DTYPE_F32 && t->dimensions == 3);
+    CHECK(dtype_real(t->dtype) == DTYPE_F32 && t->dimensions == 3);
     CHECK(t->shape[1] == heads && t->shape[2] == width && t->stride[2] == 1);
 }
 
@@ -18,7 +18,7 @@ static void call_check(const struct attention *p)
     const int64_t end = p->first_query + p->queries;
     const int64_t key_end = p->first_key + p->keys;
 
-    CHECK(!p->tiles && p->head_width >= 1 && p->head_width <= HEAD_WIDTH_MAX);
+    CHECK(p->head_width >= 1 && p->head_width <= HEAD_WIDTH_MAX);
     CHECK(p->heads >= 1 && p->heads <= HEADS_MOST && p->kv_heads >= 1);
     CHECK(p->heads % p->kv_heads == 0 && p->sequences >= 1);
     CHECK(p->queries >= 1 && p->keys >= 1);

@@ -143,13 +143,14 @@ DEVICE void corner_weights(struct attention_shared *s,
     BARRIER;
     if (THREAD % team == 0) s->maximum[row] = most;
     if (THREAD % team == 0) s->denominator[row] = s->lanes[row][0];
-    for (int j = THREAD % team; j < ATTENTION_GRANULE && call->drops;
-         j += team) {
+    for (int j = THREAD % team;
+         j < ATTENTION_GRANULE && (call->drops || call->of.tiles); j += team) {
         const struct attention_pair pair = {at->sequence, at->query + row,
                                             at->key + j};
+        float weight = s->weights[row][j];
 
-        s->weights[row][j] =
-            s->weights[row][j] * pair_keep(call, at->head, pair);
+        if (call->drops) weight = weight * pair_keep(call, at->head, pair);
+        s->weights[row][j] = pair_operand(&call->of, weight);
     }
     BARRIER;
 }
@@ -163,10 +164,12 @@ DEVICE void corner_node(struct attention_shared *s,
     const int kv = at->head / (p->heads / p->kv_heads);
     const int64_t key_row = attention_key_row(p, at->sequence, at->key);
     const struct head_rows q =
-        head_rows_of(&p->q, attention_query_row(p, at->sequence, at->query),
+        head_rows_of(p, &p->q, attention_query_row(p, at->sequence, at->query),
                      at->head, 0, at->queries);
-    const struct head_rows k = head_rows_of(&p->k, key_row, kv, 0, at->keys);
-    const struct head_rows v = head_rows_of(&p->v, key_row, kv, 0, at->keys);
+    const struct head_rows k =
+        head_rows_of(p, &p->k, key_row, kv, 0, at->keys);
+    const struct head_rows v =
+        head_rows_of(p, &p->v, key_row, kv, 0, at->keys);
     struct scores score;
 
     tile_dots(s, rows, &q, &k, p->head_width, &score);

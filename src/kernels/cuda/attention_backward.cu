@@ -56,8 +56,8 @@ DEVICE struct products pair_gradient(const struct attention_call *call,
     score = expz_f32(score - of.lse);
     of.dov = score * (of.dov * keep - of.delta);
     if (call->of.softcap > 0) of.dov = of.dov * __builtin_fmaf(-t, t, 1.0f);
-    of.dov = of.dov * call->scale;
-    of.qk = score * keep;
+    of.dov = pair_operand(&call->of, of.dov * call->scale);
+    of.qk = pair_operand(&call->of, score * keep);
     return of;
 }
 
@@ -78,12 +78,12 @@ DEVICE void queries_granule(struct attention_shared *s,
     const int keys = left < ATTENTION_GRANULE ? (int)left : ATTENTION_GRANULE;
     const int kv = tile->head / (p->heads / p->kv_heads);
     const int64_t key_row = attention_key_row(p, tile->sequence, key);
-    const struct head_rows k = head_rows_of(&p->k, key_row, kv, 0, keys);
-    const struct head_rows v = head_rows_of(&p->v, key_row, kv, 0, keys);
+    const struct head_rows k = head_rows_of(p, &p->k, key_row, kv, 0, keys);
+    const struct head_rows v = head_rows_of(p, &p->v, key_row, kv, 0, keys);
     const struct head_rows q =
-        head_rows_of(&p->q, tile->row, tile->head, 0, tile->queries);
+        head_rows_of(p, &p->q, tile->row, tile->head, 0, tile->queries);
     const struct head_rows dout =
-        head_rows_of(&p->dout, tile->row, tile->head, 0, tile->queries);
+        head_rows_of(p, &p->dout, tile->row, tile->head, 0, tile->queries);
     struct scores qk, dov;
 
     tile_dots(s, rows, &q, &k, p->head_width, &qk);
@@ -95,8 +95,8 @@ DEVICE void queries_granule(struct attention_shared *s,
             const struct attention_pair pair = {
                 tile->sequence, tile->query + row, key + column};
 
-            struct products of = {qk.at[i][j], dov.at[i][j], s->maximum[row],
-                                  s->denominator[row]};
+            struct products of = {qk.at[i][j], dov.at[i][j],
+                                  s->maximum[row], s->denominator[row]};
 
             if (row < tile->queries && column < keys && pair_is_seen(p, pair))
                 of = pair_gradient(call, tile->head, pair, of);
@@ -159,12 +159,12 @@ DEVICE void keys_granule(struct attention_shared *s,
         end - base < ATTENTION_GRANULE ? (int)(end - base) : ATTENTION_GRANULE;
     const int64_t row = attention_query_row(p, tile->sequence, base + first);
     const struct head_rows k =
-        head_rows_of(&p->k, tile->row, tile->kv, 0, tile->keys);
+        head_rows_of(p, &p->k, tile->row, tile->kv, 0, tile->keys);
     const struct head_rows v =
-        head_rows_of(&p->v, tile->row, tile->kv, 0, tile->keys);
-    const struct head_rows q = head_rows_of(&p->q, row, head, first, last);
+        head_rows_of(p, &p->v, tile->row, tile->kv, 0, tile->keys);
+    const struct head_rows q = head_rows_of(p, &p->q, row, head, first, last);
     const struct head_rows dout =
-        head_rows_of(&p->dout, row, head, first, last);
+        head_rows_of(p, &p->dout, row, head, first, last);
     struct scores qk, dov;
 
     tile_numbers(s, p, row, last - first, head);
@@ -287,8 +287,8 @@ CUDA_KERNEL(attention_delta)
     const int64_t row = there ? attention_query_row(
                                     of, query / of->queries,
                                     of->first_query + query % of->queries) : 0;
-    const struct head_rows a = head_rows_of(&of->dout, row, head, 0, there);
-    const struct head_rows b = head_rows_of(&of->out, row, head, 0, there);
+    const struct head_rows a = head_rows_of(of, &of->dout, row, head, 0, there);
+    const struct head_rows b = head_rows_of(of, &of->out, row, head, 0, there);
     float sum = 0;
     SHARED(struct lanes_shared, s);
 

@@ -182,17 +182,24 @@ struct product_operand {
 enum { PRODUCT_TILE = 64 /* rows and columns of a block */ };
 struct tiled {
     struct product_operand a, b;
-    float *c;
+    void *c;
+    enum dtype c_dtype, left_dtype; /* of a product of narrow operands */
     int64_t c_stride, m, n;
     const struct sum_segment *segments;
     int64_t segment_count;
     bool continues;
-    const float *bias, *left; /* or NULL */
+    const void *bias, *left; /* or NULL; bias is of the type of operands */
     int64_t left_stride;
     int64_t column_tiles;
 };
-struct matmul_leaf_call { struct tiled product; }; /* one leaf */
-struct matmul_tree_call { struct tiled product; };
+/* The kernels of a product: for one leaf or for trees, by enum granule_kind. */
+#define PRODUCT_NAMES(X, name)                                             \
+    X(name##_leaf) X(name##_tree) X(name##_pairs_leaf)                     \
+    X(name##_pairs_tree) X(name##_tiles_leaf) X(name##_tiles_tree)         \
+    X(name##_f16_leaf) X(name##_f16_tree)
+#define TILED_CALL(name) struct name##_call { struct tiled call; };
+PRODUCT_NAMES(TILED_CALL, matmul)
+#undef TILED_CALL
 
 /* Products of all experts: strides from expert to expert. */
 struct experts_call {
@@ -202,10 +209,10 @@ struct experts_call {
     int64_t row_tiles; /* of an expert (experts_product: of all together) */
     bool adds;
 };
-struct experts_product_leaf_call { struct experts_call call; };
-struct experts_product_tree_call { struct experts_call call; };
-struct experts_gradient_leaf_call { struct experts_call call; };
-struct experts_gradient_tree_call { struct experts_call call; };
+#define EXPERTS_CALL(name) struct name##_call { struct experts_call call; };
+PRODUCT_NAMES(EXPERTS_CALL, experts_product)
+PRODUCT_NAMES(EXPERTS_CALL, experts_gradient)
+#undef EXPERTS_CALL
 struct experts_sums_call {
     struct expert_groups groups;
     struct product_operand a; /* [rows, width] */

@@ -28,15 +28,18 @@ static struct product_operand rows_of(const struct expert_rows *rows)
                                     .scales = rows->scales};
 }
 
-status cuda_experts_product(struct stream *stream,
-                            const struct experts_product *p)
+static status product_run(struct stream *stream,
+                          const struct experts_product *p,
+                          enum granule_kind kind)
 {
+    const enum dtype dtype = product_dtype(kind);
     struct experts_call call = {
         .product = {.a = rows_of(&p->a),
                     .b = {.data = p->b.data, .outer = p->b.stride[1],
                           .inner = p->b.stride[2], .summed = true},
-                    .c = p->c.data, .c_stride = p->c.stride[0],
-                    .n = p->c.shape[1], .bias = p->bias.data,
+                    .c = p->c.data, .c_dtype = p->c.dtype,
+                    .c_stride = p->c.stride[0], .n = p->c.shape[1],
+                    .bias = p->bias.data,
                     .segment_count = p->order->segment_count,
                     .column_tiles = parts_of(p->c.shape[1], PRODUCT_TILE)},
         .groups = *p->groups, .b_stride = p->b.stride[0],
@@ -45,22 +48,24 @@ status cuda_experts_product(struct stream *stream,
                      p->groups->experts};
     const int64_t blocks = call.row_tiles * call.product.column_tiles;
 
-    CHECK(p->b.dtype == DTYPE_F32 && p->b.shape[0] == p->groups->experts);
+    CHECK(p->a.matrix.dtype == dtype && p->b.dtype == dtype);
+    CHECK(p->b.shape[0] == p->groups->experts);
+    CHECK(!p->bias.data || p->bias.dtype == dtype);
     CHECK(p->b.shape[1] == p->a.matrix.shape[1] && !p->accumulator);
     CHECK(p->b.shape[2] == p->c.shape[1] && p->c.stride[1] == 1);
-    CHECK(p->c.dtype == DTYPE_F32);
+    CHECK(p->c.dtype == DTYPE_F32 || p->c.dtype == dtype);
     sum_order_check(p->order, p->b.shape[1], false);
     TRY(segments_of(stream, p->order, &call.product.segments));
-    if (p->order->leaves == 1)
-        LAUNCH(stream, experts_product_leaf, blocks, &call);
-    else
-        LAUNCH(stream, experts_product_tree, blocks, &call);
-    return OK;
+    return cuda_launch(stream,
+                       product_kernel(CUDA_experts_product_leaf, kind,
+                                      p->order), blocks, &call, sizeof call);
 }
 
-status cuda_experts_gradient(struct stream *stream,
-                             const struct experts_gradient *p)
+static status gradient_run(struct stream *stream,
+                           const struct experts_gradient *p,
+                           enum granule_kind kind)
 {
+    const enum dtype dtype = product_dtype(kind);
     struct experts_call call = {
         .product = {.a = rows_of(&p->a), .b = rows_of(&p->b),
                     .c = p->c.data, .c_stride = p->c.stride[1],
@@ -74,6 +79,7 @@ status cuda_experts_gradient(struct stream *stream,
     const int64_t blocks = call.row_tiles * call.product.column_tiles *
                            p->groups->experts;
 
+    CHECK(p->a.matrix.dtype == dtype && p->b.matrix.dtype == dtype);
     CHECK(p->c.dtype == DTYPE_F32 && p->c.stride[2] == 1 && !p->accumulator);
     CHECK(p->c.shape[0] == p->groups->experts);
     CHECK(p->c.shape[1] == p->a.matrix.shape[1]);
@@ -83,12 +89,25 @@ status cuda_experts_gradient(struct stream *stream,
     call.product.a.inner = p->a.matrix.stride[0];
     call.product.b.summed = true;
     TRY(segments_of(stream, p->order, &call.product.segments));
-    if (p->order->leaves == 1)
-        LAUNCH(stream, experts_gradient_leaf, blocks, &call);
-    else
-        LAUNCH(stream, experts_gradient_tree, blocks, &call);
-    return OK;
+    return cuda_launch(stream,
+                       product_kernel(CUDA_experts_gradient_leaf, kind,
+                                      p->order), blocks, &call, sizeof call);
 }
+
+#define EXPERTS_ROWS(row, name, kind)                                      \
+    status cuda_experts_##row##name(struct stream *stream,                 \
+                                    const struct experts_##row *p)         \
+    {                                                                      \
+        return row##_run(stream, p, kind);                                 \
+    }
+EXPERTS_ROWS(product, , GRANULE_CHAIN)
+EXPERTS_ROWS(product, _bf16_pairs, GRANULE_PAIRS)
+EXPERTS_ROWS(product, _bf16_tiles, GRANULE_TILES)
+EXPERTS_ROWS(product, _f16, GRANULE_WIDENED)
+EXPERTS_ROWS(gradient, , GRANULE_CHAIN)
+EXPERTS_ROWS(gradient, _bf16_pairs, GRANULE_PAIRS)
+EXPERTS_ROWS(gradient, _bf16_tiles, GRANULE_TILES)
+EXPERTS_ROWS(gradient, _f16, GRANULE_WIDENED)
 
 status cuda_experts_sums(struct stream *stream, const struct experts_sums *p)
 {

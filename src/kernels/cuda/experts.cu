@@ -26,10 +26,13 @@ DEVICE bool tile_expert(const struct expert_groups *groups, int64_t tile,
     return false;
 }
 
-DEVICE void rows_product(const struct experts_call *call, bool one)
+DEVICE void rows_product(const struct experts_call *call,
+                         enum granule_kind kind, bool one)
 {
     struct tiled p = call->product;
     struct product_expert of = {&call->groups, 0, false};
+    const struct product_work w = {&p, &of, kind, one};
+    const enum dtype dtype = product_dtype(kind);
     int64_t tile[2];
     struct patch sum;
 
@@ -39,57 +42,43 @@ DEVICE void rows_product(const struct experts_call *call, bool one)
     tile[1] = BLOCK % p.column_tiles * PRODUCT_TILE;
     p.m = call->groups.offsets[of.number + 1] -
           call->groups.offsets[of.number];
-    p.b.data = element_at(p.b.data, DTYPE_F32, of.number * call->b_stride);
-    p.c += call->groups.offsets[of.number] * p.c_stride;
-    if (p.bias) p.bias += of.number * call->bias_stride;
-    product_sum(&p, tile, &of, one, &sum);
-    patch_store(&p, tile[0] + THREAD / SIDE * PATCH,
-                tile[1] + THREAD % SIDE * PATCH, &sum);
+    p.b.data = element_at(p.b.data, dtype, of.number * call->b_stride);
+    p.c = element_at(p.c, p.c_dtype,
+                     call->groups.offsets[of.number] * p.c_stride);
+    if (p.bias)
+        p.bias = element_at(p.bias, dtype, of.number * call->bias_stride);
+    product_sum(&w, tile, &sum);
+    patch_store(&w, tile, &sum);
 }
 
-CUDA_WIDE_KERNEL(experts_product_leaf)
-{
-    rows_product(&p->call, true);
-}
-
-CUDA_WIDE_KERNEL(experts_product_tree)
-{
-    rows_product(&p->call, false);
-}
+PRODUCT_KERNELS(CUDA_WIDE_KERNEL, experts_product, rows_product)
 
 /* ---- sums over the rows of an expert ---- */
 
 /* An expert without a row in the order becomes +0, or stays as it is. */
-DEVICE void rows_gradient(const struct experts_call *call, bool one)
+DEVICE void rows_gradient(const struct experts_call *call,
+                          enum granule_kind kind, bool one)
 {
     const int64_t tiles = call->row_tiles * call->product.column_tiles;
     const int64_t number = BLOCK % tiles;
     const struct product_expert of = {&call->groups, (int)(BLOCK / tiles),
                                       true};
     struct tiled p = call->product;
+    const struct product_work w = {&p, &of, kind, one};
     const int64_t tile[2] = {number / p.column_tiles * PRODUCT_TILE,
                              number % p.column_tiles * PRODUCT_TILE};
     struct patch sum;
 
-    p.c += of.number * call->c_stride;
+    p.c = (float *)p.c + of.number * call->c_stride;
     if (call->adds) {
         p.left = p.c;
         p.left_stride = p.c_stride;
     }
-    if (!product_sum(&p, tile, &of, one, &sum) && call->adds) return;
-    patch_store(&p, tile[0] + THREAD / SIDE * PATCH,
-                tile[1] + THREAD % SIDE * PATCH, &sum);
+    if (!product_sum(&w, tile, &sum) && call->adds) return;
+    patch_store(&w, tile, &sum);
 }
 
-CUDA_WIDE_KERNEL(experts_gradient_leaf)
-{
-    rows_gradient(&p->call, true);
-}
-
-CUDA_WIDE_KERNEL(experts_gradient_tree)
-{
-    rows_gradient(&p->call, false);
-}
+PRODUCT_KERNELS(CUDA_WIDE_KERNEL, experts_gradient, rows_gradient)
 
 /* A thread has a column of an expert. */
 CUDA_KERNEL(experts_sums)

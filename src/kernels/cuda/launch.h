@@ -14,6 +14,7 @@
 #define LOCKSTEP_KERNELS_CUDA_LAUNCH_H
 
 #include "kernels/cuda/calls.h"
+#include "kernels/narrow_product.h"
 
 enum { BLOCK_THREADS = 256 /* of every kernel */ };
 
@@ -41,7 +42,7 @@ static inline int64_t blocks_of(int64_t threads)
     X(elementwise) X(rope) X(adamw) X(descend)                             \
     X(rmsnorm_forward) X(rmsnorm_backward)                                 \
     X(layernorm_forward) X(layernorm_backward)                             \
-    X(token_sums) X(matmul_leaf) X(matmul_tree)                          \
+    X(token_sums) PRODUCT_NAMES(X, matmul)                                 \
     X(fold) X(sum_squares) X(gather_rows) X(rows_sort) X(scatter_rows)     \
     X(dropout) X(cross_entropy) X(update_elements)                         \
     X(attention_forward_64) X(attention_forward_128)                       \
@@ -49,8 +50,8 @@ static inline int64_t blocks_of(int64_t threads)
     X(attention_queries_128) X(attention_queries_256)                      \
     X(attention_keys_64) X(attention_keys_128) X(attention_keys_256)       \
     X(attention_merge) X(attention_finish) X(attention_heads)              \
-    X(attention_delta) X(experts_product_leaf) X(experts_product_tree)     \
-    X(experts_gradient_leaf) X(experts_gradient_tree) X(experts_sums)      \
+    X(attention_delta) PRODUCT_NAMES(X, experts_product)                   \
+    PRODUCT_NAMES(X, experts_gradient) X(experts_sums)                     \
     X(experts_combine) X(experts_gates) X(router_choose)                   \
     X(router_losses) X(router_backward) X(jitter)                          \
     X(numbers_clear) X(codes_peaks) X(codes_scales) X(codes_write)         \
@@ -65,6 +66,20 @@ static inline int64_t blocks_of(int64_t threads)
 
 #define CUDA_KERNEL_NUMBER(name) CUDA_##name,
 enum cuda_kernel { CUDA_KERNELS(CUDA_KERNEL_NUMBER) CUDA_KERNEL_COUNT };
+
+/* That of PRODUCT_NAMES, from the first one. */
+static inline enum cuda_kernel product_kernel(enum cuda_kernel first,
+                                              enum granule_kind kind,
+                                              const struct sum_order *order)
+{
+    return (enum cuda_kernel)((int)first + 2 * (int)kind +
+                              (order->leaves > 1));
+}
+static inline enum dtype product_dtype(enum granule_kind kind)
+{
+    return kind == GRANULE_CHAIN     ? DTYPE_F32
+           : kind == GRANULE_WIDENED ? DTYPE_F16 : DTYPE_BF16;
+}
 
 /* Starts `blocks` blocks of BLOCK_THREADS threads; 0: nothing happens. */
 status cuda_launch(struct stream *stream, enum cuda_kernel kernel,

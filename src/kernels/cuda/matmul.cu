@@ -7,13 +7,15 @@
  * node of 2^l leaves that waits for its right neighbour. */
 #include "kernels/cuda/product.h"
 
-/* One leaf. */
-CUDA_KERNEL(matmul_leaf)
+DEVICE void matmul_tile(const struct tiled *p, enum granule_kind kind, bool one)
 {
-    product_tile(&p->product, BLOCK, true);
+    const struct product_work w = {p, NULL, kind, one};
+    const int64_t tile[2] = {BLOCK / p->column_tiles * PRODUCT_TILE,
+                             BLOCK % p->column_tiles * PRODUCT_TILE};
+    struct patch sum;
+
+    product_sum(&w, tile, &sum);
+    patch_store(&w, tile, &sum);
 }
 
-CUDA_KERNEL(matmul_tree)
-{
-    product_tile(&p->product, BLOCK, false);
-}
+PRODUCT_KERNELS(CUDA_KERNEL, matmul, matmul_tile)

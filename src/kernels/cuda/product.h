@@ -6,6 +6,7 @@
 
 #include "kernels/cuda/words.h"
 #include "kernels/expert_index.h"
+#include "kernels/flush.h"
 
 enum {
     PATCH = 4,      /* rows and columns of a thread */
@@ -68,70 +69,145 @@ DEVICE float operand_get(const struct product_operand *x, int64_t outer,
     return element_get(x->data, dtype, outer * x->outer + inner * x->inner);
 }
 
-/* Rows (of b: columns) rows[0] to rows[0] + PRODUCT_TILE, at most rows[1], of
- * an operand and elements sum[0] to sum[1] of the sum. Threads that follow each
- * other read what follows each other in memory. */
-DEVICE void tile_load(float (*out)[PRODUCT_TILE + ROW_PAD],
-                      const struct product_operand *x,
-                      const int64_t rows[2], const int64_t sum[2],
-                      const struct product_expert *of)
+/* A product as a kernel makes it; `kind` and `one` are constants. */
+struct product_work {
+    const struct tiled *p;
+    const struct product_expert *of; /* or NULL */
+    enum granule_kind kind;
+    bool one;                        /* there is one leaf */
+};
+
+/* Whether multiply-adds flush, as those of bfloat16 do (kernels/flush.h). */
+DEVICE bool kind_flushes(enum granule_kind kind)
 {
-    const int depth = (int)(sum[1] - sum[0]);
+    return kind == GRANULE_PAIRS || kind == GRANULE_TILES;
+}
+
+/* a * b + c; where it flushes, a, b and c are flushed already. What was rounded
+ * to 2^-126 is the only number that does not say whether it was below. */
+DEVICE float kind_fma(enum granule_kind kind, float a, float b, float c)
+{
+    const float r = __builtin_fmaf(a, b, c);
+
+    if (!kind_flushes(kind)) return r;
+    if (__builtin_fabsf(r) == 0x1p-126f)
+        return flushed_result(r, (double)a * (double)b + (double)c);
+    return flushed(r);
+}
+
+/* The sum of flushed numbers, flushed: one that is denormal is exact. */
+DEVICE float add_flushed(float a, float b)
+{
+    return flushed(a + b);
+}
+
+/* Rows (of b: columns) rows[0] to rows[0] + PRODUCT_TILE, at most rows[1], of
+ * an operand and elements sum[0] to sum[1] of the sum, then +0 up to sum[2].
+ * Threads that follow each other read what follows each other in memory. */
+DEVICE void tile_load(const struct product_work *w,
+                      float (*out)[PRODUCT_TILE + ROW_PAD],
+                      const struct product_operand *x,
+                      const int64_t rows[2], const int64_t sum[3])
+{
+    const int depth = (int)(sum[1] - sum[0]), all = (int)(sum[2] - sum[0]);
     const bool along = (x->inner == 1) != x->summed; /* the sum is dense */
+    const enum dtype dtype = product_dtype(w->kind);
 
     UNROLLED for (int i = 0; i < DEPTH * PRODUCT_TILE / BLOCK_THREADS; i++) {
         const int element = i * BLOCK_THREADS + THREAD;
         const int at = along ? element / DEPTH : element % PRODUCT_TILE;
         const int of_sum = along ? element % DEPTH : element / PRODUCT_TILE;
+        float value = 0;
 
-        if (of_sum < depth)
-            out[of_sum][at] =
-                rows[0] + at >= rows[1] ? 0.0f
-                : x->summed ? operand_get(x, sum[0] + of_sum, rows[0] + at, of,
-                                          DTYPE_F32)
-                            : operand_get(x, rows[0] + at, sum[0] + of_sum, of,
-                                          DTYPE_F32);
+        if (of_sum >= all) continue;
+        if (of_sum < depth && rows[0] + at < rows[1])
+            value = x->summed ? operand_get(x, sum[0] + of_sum, rows[0] + at,
+                                            w->of, dtype)
+                              : operand_get(x, rows[0] + at, sum[0] + of_sum,
+                                            w->of, dtype);
+        out[of_sum][at] = kind_flushes(w->kind) ? flushed(value) : value;
     }
 }
 
-DEVICE void chains_step(const struct product_shared *s, int k, int row,
-                        int column, struct patch *chain)
+DEVICE void chains_step(enum granule_kind kind, const struct product_shared *s,
+                        int k, struct patch *chain)
 {
+    const int row = THREAD / SIDE * PATCH, column = THREAD % SIDE * PATCH;
     float a[PATCH], b[PATCH];
 
     UNROLLED for (int i = 0; i < PATCH; i++) a[i] = s->a[k][row + i];
     UNROLLED for (int j = 0; j < PATCH; j++) b[j] = s->b[k][column + j];
     EACH_OF_PATCH chain->at[i][j] =
-        __builtin_fmaf(a[i], b[j], chain->at[i][j]);
+        kind_fma(kind, a[i], b[j], chain->at[i][j]);
 }
 
-/* chain = the granule of elements part[0] to part[1]. */
-DEVICE void granule_chain(const struct tiled *p, struct product_shared *s,
-                          const int64_t tile[2], const int64_t part[2],
-                          const struct product_expert *of,
-                          struct patch *chain)
+/* Elements sum[0] to sum[2] of both operands, for tile_load. */
+DEVICE void operands_load(const struct product_work *w,
+                          struct product_shared *s, const int64_t tile[2],
+                          const int64_t sum[3])
 {
-    const int length = (int)(part[1] - part[0]);
-    const int64_t rows[2] = {tile[0], p->m}, columns[2] = {tile[1], p->n};
-    const int row = THREAD / SIDE * PATCH, column = THREAD % SIDE * PATCH;
+    const int64_t rows[2] = {tile[0], w->p->m}, columns[2] = {tile[1], w->p->n};
+
+    tile_load(w, s->a, &w->p->a, rows, sum);
+    tile_load(w, s->b, &w->p->b, columns, sum);
+    BARRIER;
+}
+
+/* chain = the granule of elements part[0] to part[1]. Of a pair the odd element
+ * comes first; an odd end is filled. */
+DEVICE void granule_chain(const struct product_work *w,
+                          struct product_shared *s, const int64_t tile[2],
+                          const int64_t part[2], struct patch *chain)
+{
+    const int swap = w->kind == GRANULE_PAIRS;
 
     EACH_OF_PATCH chain->at[i][j] = 0;
-    for (int done = 0; done < length; done += DEPTH) {
-        const int depth = length - done < DEPTH ? length - done : DEPTH;
+    for (int64_t first = part[0]; first < part[1]; first += DEPTH) {
+        const int64_t left = part[1] - first;
+        const int depth = left < DEPTH ? (int)left : DEPTH;
+        const int all = depth + (depth & swap);
+        const int64_t sum[3] = {first, first + depth, first + all};
 
-        const int64_t sum[2] = {part[0] + done, part[0] + done + depth};
-
-        tile_load(s->a, &p->a, rows, sum, of);
-        tile_load(s->b, &p->b, columns, sum, of);
-        BARRIER;
-        if (depth == DEPTH) {
+        operands_load(w, s, tile, sum);
+        if (all == DEPTH && !kind_flushes(w->kind)) {
             UNROLLED for (int k = 0; k < DEPTH; k++)
-                chains_step(s, k, row, column, chain);
+                chains_step(w->kind, s, k, chain);
         } else {
-            LOOPED for (int k = 0; k < depth; k++)
-                chains_step(s, k, row, column, chain);
+            LOOPED for (int k = 0; k < all; k++)
+                chains_step(w->kind, s, k ^ swap, chain);
         }
         BARRIER;
+    }
+}
+
+/* The same in blocks of PRODUCT_BLOCK elements, the last one filled: two
+ * chains, of the even and of the odd elements, added to each other and to the
+ * granule. */
+DEVICE void granule_tiles(const struct product_work *w,
+                          struct product_shared *s, const int64_t tile[2],
+                          const int64_t part[2], struct patch *chain)
+{
+    EACH_OF_PATCH chain->at[i][j] = 0;
+    for (int64_t block = part[0]; block < part[1]; block += PRODUCT_BLOCK) {
+        struct patch even, odd;
+
+        EACH_OF_PATCH even.at[i][j] = odd.at[i][j] = 0;
+        LOOPED for (int done = 0; done < PRODUCT_BLOCK; done += DEPTH) {
+            const int64_t first = block + done, end = first + DEPTH;
+            const int64_t there = part[1] < first ? first
+                                  : part[1] < end ? part[1] : end;
+            const int64_t sum[3] = {first, there, end};
+
+            operands_load(w, s, tile, sum);
+            LOOPED for (int k = 0; k < DEPTH; k += 2) {
+                chains_step(w->kind, s, k, &even);
+                chains_step(w->kind, s, k + 1, &odd);
+            }
+            BARRIER;
+        }
+        EACH_OF_PATCH chain->at[i][j] =
+            add_flushed(chain->at[i][j],
+                        add_flushed(even.at[i][j], odd.at[i][j]));
     }
 }
 
@@ -201,26 +277,36 @@ DEVICE void number_root(const struct number_tree *tree, float *node,
         if (tree->waits >> l & 1) number_merge(node, there, tree->levels[l]);
 }
 
-DEVICE void patch_store(const struct tiled *p, int64_t row, int64_t column,
+/* Rounded once where c is narrow. */
+DEVICE void patch_store(const struct product_work *w, const int64_t tile[2],
                         const struct patch *sum)
 {
+    const struct tiled *p = w->p;
+    const bool narrow = w->kind != GRANULE_CHAIN;
+    const enum dtype left = narrow ? p->left_dtype : DTYPE_F32;
+
     EACH_OF_PATCH {
-        const int64_t r = row + i, c = column + j;
+        const int64_t r = tile[0] + THREAD / SIDE * PATCH + i;
+        const int64_t c = tile[1] + THREAD % SIDE * PATCH + j;
         float result = sum->at[i][j];
 
         if (r >= p->m || c >= p->n) continue;
-        if (p->bias) result = result + p->bias[c];
-        if (p->left) result = p->left[r * p->left_stride + c] + result;
-        p->c[r * p->c_stride + c] = result;
+        if (p->bias)
+            result = result + element_get(p->bias, product_dtype(w->kind), c);
+        if (p->left)
+            result = element_get(p->left, left, r * p->left_stride + c) +
+                     result;
+        element_set(p->c, narrow ? p->c_dtype : DTYPE_F32,
+                    r * p->c_stride + c, result);
     }
 }
 
 /* The patch of a thread in a tile of c, whose first row and column are `tile`.
- * `one`: there is one leaf. Returns whether it has a term. */
-DEVICE bool product_sum(const struct tiled *p, const int64_t tile[2],
-                        const struct product_expert *of, bool one,
+ * Returns whether it has a term. What it continues is float32. */
+DEVICE bool product_sum(const struct product_work *w, const int64_t tile[2],
                         struct patch *sum)
 {
+    const struct tiled *p = w->p;
     const int64_t row = tile[0] + THREAD / SIDE * PATCH;
     const int64_t column = tile[1] + THREAD % SIDE * PATCH;
     struct leaf_tree tree;
@@ -232,43 +318,44 @@ DEVICE bool product_sum(const struct tiled *p, const int64_t tile[2],
     tree.waits = 0;
     EACH_OF_PATCH sum->at[i][j] =
         there && row + i < p->m && column + j < p->n
-            ? p->c[(row + i) * p->c_stride + column + j] : 0.0f;
+            ? ((float *)p->c)[(row + i) * p->c_stride + column + j] : 0.0f;
     for (int64_t n = 0; n < p->segment_count; n++) {
         struct sum_segment segment = p->segments[n];
 
-        if (!one && segment.leaf != leaf) {
+        if (!w->one && segment.leaf != leaf) {
             leaf_push(&tree, leaf, sum, there);
             leaf = segment.leaf;
             there = false;
         }
-        if (of && of->contracted)
-            segment = expert_segment(of->groups, of->number, &segment);
+        if (w->of && w->of->contracted)
+            segment = expert_segment(w->of->groups, w->of->number, &segment);
         for (int64_t done = 0; done < segment.length; done += GRANULE) {
             const int64_t left = segment.length - done;
             const int64_t first = segment.first + done;
             const int64_t part[2] = {
                 first, first + (left < GRANULE ? left : GRANULE)};
 
-            granule_chain(p, s, tile, part, of, &chain);
+            if (w->kind == GRANULE_TILES)
+                granule_tiles(w, s, tile, part, &chain);
+            else
+                granule_chain(w, s, tile, part, &chain);
             EACH_OF_PATCH sum->at[i][j] =
                 there ? sum->at[i][j] + chain.at[i][j] : chain.at[i][j];
             there = true;
         }
     }
-    if (!one) tree_root(&tree, sum, &there);
+    if (!w->one) tree_root(&tree, sum, &there);
     return there;
 }
 
-/* Tile `number` of c, row by row of tiles. */
-DEVICE void product_tile(const struct tiled *p, int64_t number, bool one)
-{
-    const int64_t tile[2] = {number / p->column_tiles * PRODUCT_TILE,
-                             number % p->column_tiles * PRODUCT_TILE};
-    struct patch sum;
-
-    product_sum(p, tile, NULL, one, &sum);
-    patch_store(p, tile[0] + THREAD / SIDE * PATCH,
-                tile[1] + THREAD % SIDE * PATCH, &sum);
-}
+/* The kernels of PRODUCT_NAMES; body(call, kind, one). */
+#define PRODUCT_KERNELS(bound, name, body)                                 \
+    PRODUCT_KERNEL_PAIR(bound, name, body, GRANULE_CHAIN)                  \
+    PRODUCT_KERNEL_PAIR(bound, name##_pairs, body, GRANULE_PAIRS)          \
+    PRODUCT_KERNEL_PAIR(bound, name##_tiles, body, GRANULE_TILES)          \
+    PRODUCT_KERNEL_PAIR(bound, name##_f16, body, GRANULE_WIDENED)
+#define PRODUCT_KERNEL_PAIR(bound, name, body, kind)                       \
+    bound(name##_leaf) { body(&p->call, kind, true); }                     \
+    bound(name##_tree) { body(&p->call, kind, false); }
 
 #endif

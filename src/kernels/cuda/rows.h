@@ -4,7 +4,7 @@
 #ifndef LOCKSTEP_KERNELS_CUDA_ROWS_H
 #define LOCKSTEP_KERNELS_CUDA_ROWS_H
 
-#include "kernels/kernels.h"
+#include "kernels/narrow_product.h"
 
 #define KERNELS_CUDA_NARROW_ROWS(X)                                       \
     X(add) X(scale) X(swiglu_forward) X(swiglu_backward)                  \
@@ -18,16 +18,24 @@
     X(scatter_rows) X(dropout) X(cross_entropy) X(attention_merge)        \
     X(attention_finish) X(attention_heads) X(attention_delta)             \
     X(experts_sums) X(experts_combine) X(experts_gates) X(router_choose)  \
-    X(router_losses) X(router_backward) X(jitter)
-#define KERNELS_CUDA_ROWS(X)                                              \
-    KERNELS_CUDA_NARROW_ROWS(X) X(matmul) X(attention_forward)            \
-    X(attention_backward) X(experts_product) X(experts_gradient)
+    X(router_losses) X(router_backward) X(jitter) X(matmul)               \
+    X(experts_product) X(experts_gradient) X(attention_forward)           \
+    X(attention_backward)
+#define KERNELS_CUDA_ROWS(X) KERNELS_CUDA_NARROW_ROWS(X)
 
 #define DECLARE_CUDA_ROW(row) extern KERNELS_TYPE(row) cuda_##row;
 KERNELS_CUDA_ROWS(DECLARE_CUDA_ROW)
-/* The loss's gradient is of these types. */
+/* Rows of narrow tables that take the place of one of float32. */
 extern KERNELS_TYPE(cross_entropy) cuda_cross_entropy_bf16;
 extern KERNELS_TYPE(cross_entropy) cuda_cross_entropy_f16;
 #undef DECLARE_CUDA_ROW
+#define DECLARE_CUDA_PRODUCT(name) extern KERNELS_TYPE(matmul) cuda_##name;
+NARROW_PRODUCTS(DECLARE_CUDA_PRODUCT)
+#undef DECLARE_CUDA_PRODUCT
+#define DECLARE_CUDA_EXPERTS(name)                                         \
+    extern KERNELS_TYPE(experts_product) cuda_experts_product_##name;      \
+    extern KERNELS_TYPE(experts_gradient) cuda_experts_gradient_##name;
+NARROW_EXPERTS(DECLARE_CUDA_EXPERTS)
+#undef DECLARE_CUDA_EXPERTS
 
 #endif

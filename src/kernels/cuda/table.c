@@ -2,6 +2,22 @@
 /* table.c - the rows of a table that kernels of CUDA fill. */
 #include "kernels/cuda/rows.h"
 
+/* Rows whose operands do not say what they are to do. */
+static void fill_narrow(struct kernels *cuda)
+{
+#define FILL_PRODUCTS(name)                                          \
+    {                                                                \
+        cuda->matmul = cuda_matmul_##name;                           \
+        cuda->experts_product = cuda_experts_product_##name;         \
+        cuda->experts_gradient = cuda_experts_gradient_##name;       \
+    }
+    if (cuda->dtype == DTYPE_F16) FILL_PRODUCTS(f16)
+    else if (cuda->product == PRODUCT_TILES) FILL_PRODUCTS(bf16_tiles)
+    else FILL_PRODUCTS(bf16_pairs)
+    cuda->cross_entropy = cuda->dtype == DTYPE_F16 ? cuda_cross_entropy_f16
+                                                   : cuda_cross_entropy_bf16;
+}
+
 const char *kernels_cuda(struct kernels *table)
 {
     const char *missing = NULL;
@@ -13,9 +29,7 @@ const char *kernels_cuda(struct kernels *table)
         KERNELS_CUDA_ROWS(FILL)
     } else if (dtype_is_narrow(table->dtype)) {
         KERNELS_CUDA_NARROW_ROWS(FILL)
-        cuda.cross_entropy = table->dtype == DTYPE_BF16
-                                 ? cuda_cross_entropy_bf16
-                                 : cuda_cross_entropy_f16;
+        fill_narrow(&cuda);
     }
 #define LOOK(row)                                                          \
     if (missing == NULL && cuda.row == NULL) missing = #row;

@@ -5,6 +5,7 @@
 #define LOCKSTEP_KERNELS_REFERENCE_PRODUCT_H
 
 #include "kernels/element.h"
+#include "kernels/narrow_product.h"
 #include "kernels/reference/real.h"
 
 /* Element `i` of an operand that may be narrow. */
@@ -25,10 +26,6 @@ static inline void set(const struct tensor *t, int64_t i, real value)
     ((real *)t->data)[i] = value;
 #endif
 }
-
-/* A granule's definition (docs/numerics.md). */
-enum granule_kind { GRANULE_CHAIN, GRANULE_PAIRS, GRANULE_TILES,
-                    GRANULE_WIDENED };
 
 /* Rows of one expert. Where `contracted`, the product's contracted dimension
  * counts them, for a and b alike, and segments count tokens; else rows of a

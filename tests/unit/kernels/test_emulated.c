@@ -22,7 +22,6 @@ TEST(every_row_is_compared)
     IS_OK(kernels_get(&table, DTYPE_BF16, ISA_EMULATED));
 #define ROW_IS_NARROW(row) assert_true(table.row != plain.row);
     KERNELS_CUDA_NARROW_ROWS(ROW_IS_NARROW)
-    assert_true(table.matmul == plain.matmul);
 }
 
 /* Each element is added to once, whatever the order was. */
