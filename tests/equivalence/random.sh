@@ -285,7 +285,7 @@ draw() { # SEED
                 "numerics.accumulator=" (recipe ~ /none|bitnet/ ? "off" : \
                     of("off off 14:32:128 8:4:0 12:8:8")),
                 "optimizer.clip=" of("0 0.5") special extra stays()
-            for (i = 0; i < 40; i++) {
+            for (i = 0; i < 64; i++) {
                 text = layout()
                 if (length(text) < 384) print text # else verify refuses it
             }
