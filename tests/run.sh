@@ -51,7 +51,10 @@ beside() { # NAME COMMAND...
         esac
         {
             printf '%-6s %4d s  %s\n' "$verdict" $((SECONDS - start)) "$name"
-            [ "$verdict" = ok ] || tail -n 60 "$said.log" | sed 's/^/    /'
+            [ "$verdict" = ok ] || {
+                head -n -60 "$said.log" | grep -a '^FAILED'
+                tail -n 60 "$said.log"
+            } | sed 's/^/    /'
         } >"$said"
         cat "$said"
     } &
@@ -168,8 +171,8 @@ table() {
     done
     for name in launched moves random mutations; do
         wanted "$name" || continue
-        beside "tests/equivalence/$name.sh" env BUILD="$BUILD" timeout 800 \
-            "tests/equivalence/$name.sh"
+        beside "tests/equivalence/$name.sh" env BUILD="$BUILD" \
+            SHARE="${THIRD:-}" timeout 800 "tests/equivalence/$name.sh"
     done
     together
 }
