@@ -7,8 +7,9 @@
 #include "comm/door.h"
 
 /* Raised when a message of any kind changes its form: beats carry the time of
- * the newest report since 2, reports say which rank is wrong since 3. */
-enum { DOOR_VERSION = 3 };
+ * the newest report since 2, reports say which rank is wrong since 3 and what
+ * instruction a rank performs since 4. */
+enum { DOOR_VERSION = 4 };
 
 struct hello {
     char magic[8];              /* "LOCKSTEP" */
