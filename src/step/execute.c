@@ -180,7 +180,7 @@ static status perform(struct executor *e, const struct step_list *list,
     const int32_t *needs = list_needs(list, number);
 
     meter_instruction(number);
-    flight_do(number, instruction_rows[i->kind].name,
+    flight_do(number, i->kind < DO_COUNT ? instruction_rows[i->kind].name : "",
               is_regular(e, i) ? e->longest_ns[number] : 0);
     for (int n = 0; n < i->needs; n++)
         TRY(wait_for(e, &list->items[needs[n]]));
