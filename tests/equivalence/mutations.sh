@@ -365,6 +365,7 @@ if [ -e "$BUILD/device_cuda.so" ] && [ -e "$BUILD/tests/driver/libcuda.so.1" ]
 then
     cp "$BUILD/device_cuda.so" "$copy/build"
     export LD_LIBRARY_PATH=$BUILD/tests/driver LOCKSTEP_DRIVER=late GPUS=2
+    echo "device: cpu" >>config.yaml # else auto: both sides would be wrong alike
     mutation "GPU: kernels do not wait for what the host writes" \
         src/device/cuda.c \
         's/^    return meet\(c, GPU_COPIES, GPU_KERNELS\);$/    return OK;/' \
