@@ -21,7 +21,8 @@ esac
 prepare
 sed -i 's/schedule: cosine, warmup: 3, min_lr: 3.0e-4/schedule: constant/' \
     config.yaml
-base="--set train.steps=1000000 --set checkpoint.every=100
+save_every=100
+base="--set train.steps=1000000 --set checkpoint.every=$save_every
     --set validate.every=0 --set train.threads=1"
 four="--ranks 4 --set mesh.data=4 --set zero=zero1 --set comm.limit=60
     --copies 1"
@@ -55,6 +56,17 @@ more() {
 steps() {
     local until=$(($(step_now nodes) + $1)) tries=0
     while [ "$(step_now nodes)" -lt $until ] && [ $tries -lt 900 ]; do
+        sleep 0.05
+        tries=$((tries + 1))
+    done
+}
+# between_saves: until the newest checkpoint is older than every copy, by far:
+# a run goes on from whichever of the two is newer.
+between_saves() {
+    local step past tries=0
+    until step=$(step_now nodes) && past=$((${step:-0} % save_every)) &&
+        [ $past -ge 10 ] && [ $past -lt $((save_every * 3 / 4)) ] ||
+        [ $tries -ge 900 ]; do
         sleep 0.05
         tries=$((tries + 1))
     done
@@ -109,14 +121,15 @@ for set in ${SETS:-a b c d a+b a+c a+d b+c b+d c+d}; do
     complete=$(count "$at_once")
     doomed=()
     for name in ${set//+/ }; do doomed+=("${agents[$name]}"); done
+    between_saves
     kill -9 "${doomed[@]}"
     if [ -n "$hit" ]; then
         more '^recovered' "$before"
-        from=$(grep '^recovered' log | tail -n 1 |
-            sed 's/.*goes on from step [0-9]* (\(peer \)*\([a-z]*\)).*/\2/')
+        said=$(grep '^recovered' log | tail -n 1)
+        from=$(sed 's/.*goes on from step [0-9]* (\(peer \)*\([a-z]*\)).*/\2/' <<<"$said")
         if [ "$from" = $wanted ]; then ok "$set is lost: $from"
         else bad "$set is lost: $from, not $wanted" \
-            "groups $groups; ranks on $homes" log
+            "$said; groups $groups; ranks on $homes" log
         fi
         if [ $wanted = memory ]; then memory=$((memory + 1))
         else disk=$((disk + 1)); fi
