@@ -403,13 +403,6 @@ static status add_adapters(struct exporting *e)
     if (e->session.model.lora.rank == 0)
         FAIL(ERR_CONFIG, "%s: has no adapters (lora.rank); leave --adapter "
                          "out", e->session.path);
-    if (lora_is_joined(&e->session.model) &&
-        model_decoder(&e->session.model)->joined == NULL)
-        FAIL(ERR_CONFIG, "%s: files of %s have all experts of a block in one "
-                         "tensor that is turned, beside which PEFT has no "
-                         "place for adapters of each; leave --adapter out to "
-                         "merge them", e->session.path,
-             e->session.model.kind->name);
     e->parts.only = PARTS_ADAPTERS;
     e->parts.prefix = "base_model.model.";
     return session_parts_add(&e->parts, &e->stage, "weight",

@@ -40,9 +40,10 @@ static bool find_experts(const struct weights *weights, const char *name,
 {
     static const char *const modules[][2] = {
         {"mlp.experts.base_layer", "mlp.experts"},
-        {"block_sparse_moe.experts.base_layer", "block_sparse_moe.experts"}};
+        {"block_sparse_moe.experts.base_layer", "block_sparse_moe.experts"},
+        {"feed_forward.experts.base_layer", "feed_forward.experts"}};
 
-    for (int i = 0; i < 2; i++) {
+    for (int i = 0; i < 3; i++) {
         const bool both =
             is_there(weights, name, before, modules[i][0], out->b, out);
 
@@ -91,16 +92,76 @@ bool joined_part(const struct model *model, const char *name,
     return out->router;
 }
 
-bool joined_find(const struct model *model, const struct weights *weights,
-                 const char *name, struct joined_place *out)
+/* A dimension of the tensor that is A, or B; -1: it is not there. */
+static int64_t dimension(const struct weights *weights, char *name, bool b)
 {
+    name[strlen(name) - sizeof ".weight"] = b ? 'B' : 'A';
+    const int index = weights_find(weights, name);
+
+    return index < 0 ? -1 : weights->entries[index].tensor->shape[!b];
+}
+
+/* The other side of a matrix of adapters than its rank. */
+static int64_t width_of(const struct joined_place *place,
+                        const int64_t *member)
+{
+    return place->b ? member[0] * place->parts : member[1];
+}
+
+static void turn(const struct model *model, const struct weights *weights,
+                 const struct saved_part *member, struct joined_place *place)
+{
+    const int64_t width = width_of(place, member->shape);
+    const bool turned = dimension(weights, place->name, !place->b) == width;
+    const bool plain = dimension(weights, place->name, place->b) == width;
+
+    place->turned = turned == plain ? model_decoder(model)->joined_turned
+                                    : turned;
+    dimension(weights, place->name, place->b != place->turned);
+}
+
+bool joined_find(const struct model *model, const struct weights *weights,
+                 const struct saved_part *member, struct joined_place *out)
+{
+    const char *name = member->name;
     size_t before;
 
     if (weights_find(weights, name) >= 0 ||
         !joined_part(model, name, out, &before))
         return false;
-    return out->router ? find_router(weights, name, before, out)
-                       : find_experts(weights, name, before, out);
+    if (out->router) return find_router(weights, name, before, out);
+    if (!find_experts(weights, name, before, out)) return false;
+    turn(model, weights, member, out);
+    return true;
+}
+
+void joined_shape(const struct joined_place *place, const int64_t *member,
+                  int64_t rank, int64_t shape[2])
+{
+    const bool b = place->b != place->turned;
+
+    shape[b] = rank * place->experts;
+    shape[!b] = width_of(place, member);
+}
+
+struct joined_row joined_row(const struct joined_place *place,
+                             const int64_t shape[2], int64_t skip,
+                             int64_t row)
+{
+    const bool b = place->b != place->turned;
+    const int64_t rank = shape[b] / place->experts, width = shape[!b];
+    const int64_t next = b ? place->experts : width; /* of the rank */
+    const int64_t beside = b ? shape[1] : 1;         /* of the width */
+    const int64_t first =
+        place->expert * (b ? 1 : rank * width) + skip * next;
+
+    if (!place->b)
+        return (struct joined_row){first + row * next, beside};
+    const int64_t at = place->pairs && place->parts == 2
+                           ? row * 2 + place->part
+                           : width / place->parts * place->part + row;
+
+    return (struct joined_row){first + at * beside, next};
 }
 
 status joined_need(struct weights *weights, const struct joined_place *place,
@@ -110,11 +171,8 @@ status joined_need(struct weights *weights, const struct joined_place *place,
     int index;
 
     if (!place->router && (place->expert > 0 || place->part > 0)) return OK;
-    if (!place->router && !place->b) shape[0] *= place->experts;
-    if (!place->router && place->b) {
-        shape[0] *= place->parts;
-        shape[1] *= place->experts;
-    }
+    if (!place->router)
+        joined_shape(place, member->shape, member->shape[place->b], shape);
     return weights_need(weights, place->name, 2, shape, &index);
 }
 
@@ -156,26 +214,23 @@ status joined_read(const struct weights *weights,
     const size_t bytes = (size_t)dtype_bytes(member->dtype);
     const int index = weights_find(weights, place->name);
     const void *all = NULL;
+    int64_t shape[2];
 
-    if (place->router || !place->b)
+    if (place->router || (!place->b && !place->turned))
         return weights_read_finite(weights, index,
                                    place->router ? 0
                                                  : place->expert * rows * cols,
                                    rows * cols, member->dtype, out);
-    TRY(read_whole(weights, index,
-                   rows * place->parts * cols * place->experts, member->dtype,
-                   room, &all));
+    joined_shape(place, member->shape, member->shape[place->b], shape);
+    TRY(read_whole(weights, index, shape[0] * shape[1], member->dtype, room,
+                   &all));
     for (int64_t row = 0; row < rows; row++) {
-        const int64_t at = place->pairs && place->parts == 2
-                               ? row * 2 + place->part
-                               : place->part * rows + row;
+        const struct joined_row at = joined_row(place, shape, 0, row);
 
         convert_elements((struct spacing){member->dtype, 1},
                          (char *)out + (size_t)(row * cols) * bytes,
-                         (struct spacing){member->dtype, place->experts},
-                         (const char *)all +
-                             (size_t)(at * cols * place->experts +
-                                      place->expert) * bytes, cols);
+                         (struct spacing){member->dtype, at.step},
+                         (const char *)all + (size_t)at.first * bytes, cols);
     }
     return OK;
 }

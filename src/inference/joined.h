@@ -6,6 +6,10 @@
  *   there   A [experts * rank, in], one of gate and up; B [out of gate and up,
  *           rank * experts]: column j * experts + e is column j of expert e
  *
+ *   turned  of parameters [experts, in, out] PEFT takes `in` for what they
+ *           write: A [experts * rank, out of gate and up], B [in, rank *
+ *           experts]; older versions did so beside [experts, out, in]
+ *
  * Where a module has two such parameters, the first one's, gate and up, are in
  * "experts.base_layer". Routers are one matrix that has other names there. */
 #ifndef LOCKSTEP_INFERENCE_JOINED_H
@@ -22,16 +26,27 @@ struct joined_place {
     int layer, expert, experts;
     int part, parts;     /* of B's rows: gate 0, up 1 */
     bool pairs;          /* they alternate */
+    bool turned;
 };
 /* Which matrix of which expert, or of a router, the adapter `name` is, and how
  * long what stands before its own words is; the place has no name yet. False:
  * neither. */
 bool joined_part(const struct model *model, const char *name,
                  struct joined_place *out, size_t *before);
-/* Where the adapter `name` lies in a file that has not a tensor of that name;
- * false: nowhere. */
+/* Where the adapter's matrix `member` lies in a file that has not a tensor of
+ * that name; false: nowhere. It is turned if shapes say so; where they do not
+ * tell, as the family's is. */
 bool joined_find(const struct model *model, const struct weights *weights,
-                 const char *name, struct joined_place *out);
+                 const struct saved_part *member, struct joined_place *out);
+/* The shape of the tensor around a member, with adapters of so much rank. */
+void joined_shape(const struct joined_place *place, const int64_t *member,
+                  int64_t rank, int64_t shape[2]);
+/* Where element (row, 0) of a member lies in a tensor of that shape, and how
+ * far apart the row's elements are. skip: rows of the rank before its own. */
+struct joined_row { int64_t first, step; };
+struct joined_row joined_row(const struct joined_place *place,
+                             const int64_t shape[2], int64_t skip,
+                             int64_t row);
 /* The tensor must be there, with its shape; counted as used once. `member`: the
  * adapter's matrix. */
 status joined_need(struct weights *weights, const struct joined_place *place,

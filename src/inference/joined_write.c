@@ -4,7 +4,9 @@
  *
  *   A    of expert e: rows of gate's A, then of up's
  *   B    [rows of gate and up, rank * experts]: gate has the first columns of
- *        the rank, up the others; elsewhere 0 */
+ *        the rank, up the others; elsewhere 0
+ *
+ * or turned (joined.h). */
 #include <stdio.h>
 #include <string.h>
 
@@ -39,9 +41,11 @@ static int name_joined(const struct joining *j, const char *name,
     const int down = lora_joint(j->model, place->layer, true, &alpha);
     const bool inner = !place->router && place->parts == 2 && down > 0;
 
+    place->turned = !place->router && d->joined_turned;
     snprintf(place->name, NAME_BYTES, "%.*s%s%s.lora_%c.weight", (int)before,
              name, place->router ? d->joined_router : d->joined,
-             inner ? ".base_layer" : "", place->b ? 'B' : 'A');
+             inner ? ".base_layer" : "",
+             place->b != place->turned ? 'B' : 'A');
     if (place->router) return 0;
     return place->parts == 2 ? up : down;
 }
@@ -62,9 +66,7 @@ static void describe(struct joining *j, int index)
     else
         snprintf(place->name, NAME_BYTES, "%s", entry->name);
     if (rank == 0) place->parts = 0;
-    if (rank > 0 && place->b) tensor.shape[0] *= place->parts;
-    if (rank > 0)
-        tensor.shape[place->b] = (int64_t)rank * place->experts;
+    if (rank > 0) joined_shape(place, entry->shape, rank, tensor.shape);
     for (source->tensor = j->count - 1; source->tensor >= 0; source->tensor--)
         if (strcmp(j->names[source->tensor], place->name) == 0) return;
     source->tensor = j->count++;
@@ -73,27 +75,21 @@ static void describe(struct joining *j, int index)
     j->tensors[source->tensor] = tensor;
 }
 
-/* Where element (row, 0) of a matrix lies in its tensor, and the distance of
- * the row's elements there. */
-static int64_t place_row(const struct joining *j, int index, int64_t row,
-                         int64_t *step)
+/* Where a row of a matrix lies in its tensor. */
+static struct joined_row place_row(const struct joining *j, int index,
+                                   int64_t row)
 {
     const struct safetensors_entry *entry = &j->file.entries[index];
     const struct joined_place *place = &j->sources[index].place;
     const int64_t *whole = j->tensors[j->sources[index].tensor].shape;
-    const int64_t rows = entry->shape[0], cols = entry->shape[1];
     int64_t skip = 0; /* what gate has of the rank */
 
-    *step = 1;
-    if (place->parts == 0) return row * cols;
-    const int64_t rank = whole[place->b] / place->experts;
-
-    if (place->part == 1) skip = rank - entry->shape[place->b];
-    if (!place->b) return (place->expert * rank + skip + row) * cols;
-    *step = place->experts;
-    return (place->pairs && place->parts == 2 ? 2 * row + place->part
-                                              : place->part * rows + row) *
-               whole[1] + skip * place->experts + place->expert;
+    if (place->parts == 0)
+        return (struct joined_row){row * entry->shape[1], 1};
+    if (place->part == 1)
+        skip = whole[place->b != place->turned] / place->experts -
+               entry->shape[place->b];
+    return joined_row(place, whole, skip, row);
 }
 
 static status put_member(const struct joining *j, int index, void *all)
@@ -108,11 +104,10 @@ static status put_member(const struct joining *j, int index, void *all)
                                            entry->dtype, memory);
 
     for (int64_t row = 0; result == OK && row < rows; row++) {
-        int64_t step;
-        const int64_t at = place_row(j, index, row, &step);
+        const struct joined_row at = place_row(j, index, row);
 
-        convert_elements((struct spacing){entry->dtype, step},
-                         (char *)all + (size_t)at * bytes,
+        convert_elements((struct spacing){entry->dtype, at.step},
+                         (char *)all + (size_t)at.first * bytes,
                          (struct spacing){entry->dtype, 1},
                          (char *)memory + (size_t)(row * cols) * bytes, cols);
     }

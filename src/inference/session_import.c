@@ -378,7 +378,7 @@ static status need_all(const struct session_parts *parts,
         int index;
 
         if (!part_is_weight(part)) continue;
-        if (joined_find(model, weights, part->name, &joined)) {
+        if (joined_find(model, weights, part, &joined)) {
             TRY(joined_need(weights, &joined, part));
             continue;
         }
@@ -425,7 +425,7 @@ static status import_all(const struct session_parts *parts,
         int index;
 
         if (!part_is_weight(&held[i])) continue;
-        if (joined_find(model, weights, held[i].name, &joined)) {
+        if (joined_find(model, weights, &held[i], &joined)) {
             TRY(read_joined(weights, &joined, &held[i], room));
             continue;
         }

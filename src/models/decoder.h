@@ -70,7 +70,9 @@ struct decoder {
     const char *joined, *joined_router; /* the modules of transformers 5 by
                               * which PEFT finds adapters of all experts of a
                               * block, in one tensor, and of the router; NULL:
-                              * by the names here (or, of stacks, by none) */
+                              * by the names here */
+    bool joined_turned;      /* PEFT takes what these experts read for what they
+                              * write: its A has what B has here */
 };
 
 static inline const struct decoder *model_decoder(const struct model *model)

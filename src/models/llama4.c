@@ -16,6 +16,8 @@ static const struct decoder decoder = {
     .attention_norm = OUTSIDE_WEIGHT("input_layernorm"),
     .ffn_norm = OUTSIDE_WEIGHT("post_attention_layernorm"),
     .router = OUTSIDE_WEIGHT(PART "router"),
+    .joined = PART "experts", .joined_router = PART "router",
+    .joined_turned = true,
     .expert_gate = OUTSIDE_WEIGHT(PART "experts.%d.gate"),
     .expert_up = OUTSIDE_WEIGHT(PART "experts.%d.up"),
     .expert_down = OUTSIDE_WEIGHT(PART "experts.%d.down"),

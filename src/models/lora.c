@@ -137,10 +137,10 @@ bool lora_is_joined(const struct model *model)
     const struct decoder *d = model_decoder(model);
     const struct lora *lora = &model->lora;
 
-    if (d->stacks[0].name == NULL && d->joined == NULL) return false;
+    if (d->joined == NULL) return false;
     for (int layer = 0; layer < model->layers; layer++)
         for (int i = LORA_ROUTER; i < LORA_PARTS; i++)
-            if ((i == LORA_ROUTER ? d->joined != NULL : i >= LORA_EXPERTS) &&
+            if ((i == LORA_ROUTER || i >= LORA_EXPERTS) &&
                 lora_has(model, layer, i) && lora_site(lora, layer, i) > 0)
                 return true;
     return false;

@@ -58,8 +58,7 @@ int lora_at(const struct model *model, int layer, const struct outside *part);
 /* The factor of the adapter products of a class. */
 double lora_scale(const struct lora *lora, int class);
 /* Has it adapters that PEFT finds in tensors of all experts only, or under
- * another name of the router (joined of struct decoder), or, of stacks, not at
- * all? */
+ * another name of the router (joined of struct decoder)? */
 bool lora_is_joined(const struct model *model);
 /* The rank of the adapters of gate and up together, or of down, of all experts
  * of a block, and their alpha; 0: there are none. */

@@ -111,17 +111,17 @@ static const char *parameter_name(const struct model *model, int index, int i,
     static const char *const router[] = {
         "mlp.gate.weight", "mlp.router.weight",
         "block_sparse_moe.router.weight"};
-    static const char *const experts[2][2] = {
-        {"mlp.experts.gate_up_proj", "block_sparse_moe.experts.gate_up_proj"},
-        {"mlp.experts.down_proj", "block_sparse_moe.experts.down_proj"}};
+    static const char *const experts[2][3] = {
+        {"mlp.experts.gate_up_proj", "block_sparse_moe.experts.gate_up_proj",
+         "feed_forward.experts.gate_up_proj"},
+        {"mlp.experts.down_proj", "block_sparse_moe.experts.down_proj",
+         "feed_forward.experts.down_proj"}};
     char stem[LORA_NAME_BYTES];
 
     if (lora_part(model, index) == NULL) return NULL;
     lora_stem(lora_part(model, index), -1, stem);
-    if (index >= LORA_EXPERTS) /* other modules keep [in, out] */
-        return i < 2 && (strncmp(stem, "mlp.", 4) == 0 ||
-                         strncmp(stem, "block_sparse_moe.", 17) == 0)
-                   ? experts[index == LORA_EXPERTS_DOWN][i] : NULL;
+    if (index >= LORA_EXPERTS)
+        return i < 3 ? experts[index == LORA_EXPERTS_DOWN][i] : NULL;
     if (index != LORA_ROUTER || i > 3) return NULL;
     if (i < 3) return router[i];
     snprintf(out, LORA_NAME_BYTES + 8, "%s.weight", stem);

@@ -4,7 +4,7 @@
 routers, as peft makes and saves them with transformers 5, whose models keep all
 experts of a block in one parameter; and the logits in float64.
 
-    python3 tests/golden/make_expert_adapters.py
+    python3 tests/golden/make_expert_adapters.py [NAME...]
 
 peft changes names of single experts (w1, w2, w3) to such parameters and doubles
 the rank of what w1 and w3 were. It merges them, in float64; transformers
@@ -14,6 +14,7 @@ peft 0.21.2 on transformers 5.24.0 on 2026-11-28.
 import json
 import pathlib
 import shutil
+import sys
 
 import peft
 import torch
@@ -41,6 +42,15 @@ CASES = {
         r=2, lora_alpha=3, target_modules=["o_proj"],
         target_parameters=["experts.gate_up_proj", "experts.down_proj",
                            "router.weight"])),
+    "experts_turned": ("llama4", dict(
+        r=2, lora_alpha=3, target_modules=["o_proj"],
+        target_parameters=["experts.gate_up_proj", "experts.down_proj",
+                           "router.weight"],
+        alpha_pattern={"experts.gate_up_proj": 7})),
+    # as peft up to 0.18 took [experts, in, out], which nothing told it
+    "experts_straight": ("llama4", dict(
+        r=2, lora_alpha=5, target_modules=None,
+        target_parameters=["experts.down_proj", "experts.gate_up_proj"])),
 }
 
 
@@ -54,6 +64,10 @@ def make(name):
     model = transformers.AutoModelForCausalLM.from_pretrained(
         source, dtype=torch.float64, attn_implementation="eager",
         experts_implementation="eager")
+    if name == "experts_straight":
+        for module in model.modules():
+            if hasattr(module, "gate_up_proj"):
+                module.is_transposed = True
     model = peft.get_peft_model(
         model, peft.LoraConfig(task_type="CAUSAL_LM", **settings)).eval()
     generator = torch.Generator().manual_seed(len(name))
@@ -93,5 +107,5 @@ def make(name):
 
 
 transformers.logging.set_verbosity_error()
-for case in CASES:
+for case in sys.argv[1:] or CASES:
     make(case)

@@ -32,6 +32,8 @@ static const struct adapter_case {
     {"experts", "mixtral", 2, false, false},
     {"experts_apart", "deepseek_v3", 2, true, false},
     {"experts_pairs", "gpt_oss", 1, false, true},
+    {"experts_turned", "llama4", 2, false, true},
+    {"experts_straight", "llama4", 1, false, true},
 };
 
 static void join(char out[PATH_BYTES], const char *directory,
