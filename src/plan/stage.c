@@ -39,11 +39,39 @@ static status check_chunks(const struct stage_request *r)
     return context_method_check(r);
 }
 
+/* Whether each leaf has a token of the vocabulary. */
+static bool cuts_vocab(const struct stage_request *r, int leaves)
+{
+    const int64_t block = (r->model->vocab + leaves - 1) / leaves;
+
+    return block * (leaves - 1) < r->model->vocab;
+}
+
+/* Names fewer leaves that the ranks can have, or fewer ranks. */
+static status check_vocab(const struct stage_request *r)
+{
+    const int leaves = r->layout.grid.tensor;
+    const int ranks = r->layout.mesh.size[AXIS_TENSOR];
+    int near = leaves;
+
+    if (cuts_vocab(r, leaves)) return OK;
+    while (near > 1 && !(cuts_vocab(r, near) &&
+                         grid_is_cut(near, ranks > 0 ? ranks : 1)))
+        near--;
+    if (near > 1 || ranks < 2)
+        FAIL(ERR_CONFIG, "a vocabulary of %lld tokens cannot be cut into %d "
+                         "leaves; a run that begins with "
+                         "numerics.grid_tensor=%d can",
+             (long long)r->model->vocab, leaves, near);
+    near = ranks;
+    while (!cuts_vocab(r, near)) near--;
+    FAIL(ERR_CONFIG, "mesh.tensor: a vocabulary of %lld tokens cannot be cut "
+                     "into a leaf for each of %d ranks; at most %d ranks can "
+                     "be here", (long long)r->model->vocab, ranks, near);
+}
+
 status stage_check(const struct stage_request *r)
 {
-    const int64_t block = (r->model->vocab + r->layout.grid.tensor - 1) /
-                          r->layout.grid.tensor;
-
     if (r->size.batch % r->size.micro_batch != 0) {
         int64_t near = r->size.micro_batch;
 
@@ -53,13 +81,11 @@ status stage_check(const struct stage_request *r)
              (long long)r->size.micro_batch, (long long)r->size.batch,
              (long long)near);
     }
-    if (block * (r->layout.grid.tensor - 1) >= r->model->vocab)
-        FAIL(ERR_CONFIG, "a vocabulary of %lld tokens cannot be cut into %d "
-                         "leaves; set numerics.grid_tensor to 1",
-             (long long)r->model->vocab, r->layout.grid.tensor);
+    TRY(check_vocab(r));
     if (r->size.length < r->layout.grid.tensor)
         FAIL(ERR_CONFIG, "data.sequence: %lld tokens are fewer than the %d "
-                         "tensor leaves of the grid", (long long)r->size.length,
+                         "tensor leaves of the grid; %d tokens would do",
+             (long long)r->size.length, r->layout.grid.tensor,
              r->layout.grid.tensor);
     return check_chunks(r);
 }

@@ -210,6 +210,19 @@ expect "ranks beyond one sum" 78 "32 leaves times 4 tensor leaves are 128" \
 expect "fast mode has no such cap" 0 "context 128" plan config.yaml \
     --ranks 512 --set mesh.context=128 --set mesh.tensor=4 \
     --set model.kv_heads=4 --set numerics.mode=fast --set data.sequence=1024
+many="--set model.heads=48 --set model.kv_heads=48 --set model.feed_forward=96"
+# shellcheck disable=SC2086
+{
+expect "a vocabulary and leaves" 78 "with numerics.grid_tensor=24 can" \
+    plan config.yaml --ranks 3 --set mesh.tensor=3 $many \
+    --set numerics.grid_tensor=48
+expect "a vocabulary and leaves, fast" 78 "with numerics.grid_tensor=24 can" \
+    plan config.yaml --ranks 3 --set mesh.tensor=3 $many \
+    --set numerics.grid_tensor=48 --set numerics.mode=fast
+expect "a vocabulary and ranks, fast" 78 "at most 44 ranks" \
+    plan config.yaml --ranks 48 --set mesh.tensor=48 $many \
+    --set numerics.mode=fast
+}
 refused "longer than the context" 78 "context" --set model.context=40
 refused "vocabulary below the tokenizer's" 78 "model.vocab" \
     --set model.vocab=290
