@@ -237,7 +237,8 @@ static status check_narrow(const struct group *group,
     return OK;
 }
 
-status call_check(const struct group *group, const struct comm_call *call)
+static status call_check(const struct group *group,
+                         const struct comm_call *call)
 {
     const char *name = comm_kind_name(call->kind);
 
@@ -254,6 +255,16 @@ status call_check(const struct group *group, const struct comm_call *call)
         FAIL(ERR_CONFIG, "%s on group %s: rank %d, tag %d: ranks are 0 to %d, "
              "tags from 0", name, group->label, call->peer, call->tag,
              group->size - 1);
+    return OK;
+}
+
+status call_begin(const struct group *group, const struct comm_call *call)
+{
+    struct comm_rank *self = group->self;
+
+    self->agreed = false;
+    TRY(call_check(group, call));
+    if (self->watcher != NULL) self->watcher(self->watches, group, call);
     return OK;
 }
 
@@ -542,8 +553,7 @@ status comm_run(struct group *group, const struct comm_call *given)
     const struct comm_call *call = &seen;
     status result;
 
-    group->self->agreed = false;
-    TRY(call_check(group, given));
+    TRY(call_begin(group, given));
     TRY(call_settle(group, given));
     call_see(given, &seen);
     TRY(lives_call(group, call));

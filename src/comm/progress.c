@@ -204,8 +204,7 @@ static status start(struct group *group, const struct comm_call *call,
     struct progress *progress = group->progress;
 
     memset(handle, 0, sizeof *handle);
-    group->self->agreed = false;
-    TRY(call_check(group, call));
+    TRY(call_begin(group, call));
     call_see(call, &handle->call);
     handle->ready = call_point(group, call);
     if (call->kind == COMM_SEND) {

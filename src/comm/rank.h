@@ -20,6 +20,8 @@ struct comm_rank {
     bool imagined; /* of a world that only plans see: counts no groups */
     _Atomic int64_t waits_ns; /* lives.h: since when a call of its thread goes
                                * on; 0: none does */
+    comm_watcher *watcher; /* of the calls that its thread makes, or NULL */
+    void *watches; /* the watcher's argument */
     bool agreed; /* the last call was an agreement of all to fail: then nobody
                   * needs to be told, or kept from hearing of it, by an abort */
 };
@@ -38,8 +40,9 @@ status group_build_world(struct group *world, const struct comm_ops *ops,
 /* Runs the call in this thread. tag: the number of the call in its channel. */
 status call_run(struct group *group, const struct comm_call *call,
                 enum channel channel, uint64_t tag, const char *phase);
-/* ERR_CONFIG: sizes or types that do not fit the call. */
-status call_check(const struct group *group, const struct comm_call *call);
+/* The call is about to begin: it is checked, and the rank's watcher told.
+ * ERR_CONFIG: sizes or types do not fit. */
+status call_begin(const struct group *group, const struct comm_call *call);
 /* *out = the call as messages make it: they find memory of a device where its
  * copies do. */
 void call_see(const struct comm_call *call, struct comm_call *out);

@@ -58,6 +58,12 @@ void comm_phase(struct group *group, const char *phase)
     pthread_mutex_unlock(&traffic->lock);
 }
 
+void comm_watch(struct group *group, comm_watcher *watcher, void *argument)
+{
+    group->self->watcher = watcher;
+    group->self->watches = argument;
+}
+
 int comm_traffic(const struct group *group, struct traffic_row *rows, int most)
 {
     struct traffic *traffic = &group->self->traffic;

@@ -37,6 +37,13 @@ void comm_traffic_reset(struct group *group);
 /* Bytes of the rank's rows of this group's label and kind, all phases. */
 int64_t comm_traffic_bytes(const struct group *group, enum comm_kind kind);
 
+/* Is told of each call, at once or in the background, before it begins. */
+typedef void comm_watcher(void *argument, const struct group *group,
+                          const struct comm_call *call);
+/* Tells `watcher` of the calls of all groups of this rank from now on, but of
+ * agreements; NULL: nobody any more. */
+void comm_watch(struct group *group, comm_watcher *watcher, void *argument);
+
 /* The phase that calls belong to now. */
 void traffic_phase(struct traffic *traffic, char phase[TRAFFIC_PHASE_BYTES]);
 void traffic_count(struct traffic *traffic, const struct traffic_row *add);

@@ -132,8 +132,9 @@ static status visit_vectors(const struct pipeline *p,
     return OK;
 }
 
-enum comm_kind list_call(const struct pipeline *pipeline,
-                         const struct instruction *instruction)
+/* The operation of an instruction's own messages; COMM_KIND_COUNT: none. */
+static enum comm_kind list_call(const struct pipeline *pipeline,
+                                const struct instruction *instruction)
 {
     if (instruction->kind == DO_SUM && instruction->unit >= 0 &&
         shard_class(&pipeline->stages[instruction->chunk].shards,

@@ -9,10 +9,6 @@
 /* One message, or several calls of one kind, of this rank. */
 typedef status traffic_visit(void *argument, const struct exchange *row);
 
-/* The operation of an instruction's own messages; COMM_KIND_COUNT: none. */
-enum comm_kind list_call(const struct pipeline *pipeline,
-                         const struct instruction *instruction);
-
 /* Calls `visit` for the messages of one instruction: its own, then, of F, B and
  * W, those that layers send inside, event by event, and those of the leaves of
  * gradients that the piece completes. */

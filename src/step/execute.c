@@ -62,7 +62,6 @@ status executor_build(struct executor *executor, struct pipeline *pipeline,
     *executor = (struct executor){.pipeline = pipeline, .team = team,
                                   .zero = zero, .tail = tail, .follows = -1,
                                   .turns = count_turns(pipeline)};
-    for (int i = 0; i < pipeline->count; i++) zero[i].pipeline = pipeline;
     TRY(team_agree(team, make_lists(executor)));
     TRY(lists_agree(&executor->step, pipeline, team));
     TRY(agree_forward(executor));
@@ -187,7 +186,12 @@ static status perform(struct executor *e, const struct step_list *list,
     if (i->handle >= 0 && i->kind != DO_BATCH)
         TRY(comm_wait(&e->handles[i->handle])); /* of its last use */
     TRY(fault_point("step.instruction"));
-    return act(e, i);
+    TRY(stated_begin(&e->stated, e->team, e->pipeline, i));
+    const status result = act(e, i);
+
+    if (result == OK) stated_end(&e->stated, e->team);
+    else stated_drop(&e->stated, e->team);
+    return result;
 }
 
 /* Waits for everything under way, whatever comes of it. */

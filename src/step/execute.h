@@ -13,6 +13,7 @@
 #include "step/ahead.h"
 #include "step/later.h"
 #include "step/loss.h"
+#include "step/stated.h"
 #include "step/team.h"
 #include "step/zero.h"
 
@@ -28,6 +29,8 @@ struct executor {
     struct team *team;           /* borrowed */
     struct zero *zero;           /* borrowed, [chunks] */
     struct executor_tail tail;
+    struct stated stated;        /* messages of the instruction that is
+                                  * performed */
     struct step_list step;       /* owned: a step of training */
     struct step_list forward;    /* owned: F alone of `turns` micro-batches */
     int turns;

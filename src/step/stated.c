@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* stated.c - background messages of a step are those that its list states. */
+/* stated.c - the messages of a step are those that its list states. */
 #include "step/stated.h"
 
 #include <string.h>
 
-#include "comm/progress.h"
+#include "comm/message.h"
+#include "comm/traffic.h"
 #include "list/traffic.h"
 #include "nn/exchange.h"
 
@@ -39,6 +40,17 @@ static int64_t reduced(const struct group *group, const struct comm_call *call,
             (roots - 1) * (n - block)) * dtype_bytes(call->out.dtype);
 }
 
+/* Blocks for the other ranks. */
+static int64_t exchanged(const struct group *group,
+                         const struct comm_call *call)
+{
+    int64_t bytes = 0;
+
+    for (int i = 0; i < group->size; i++)
+        if (i != group->rank) bytes += block_bytes(&call->send[i]);
+    return bytes;
+}
+
 static int64_t sent(const struct group *group, const struct comm_call *call)
 {
     struct comm_root roots[COMM_ROOTS_MAX];
@@ -51,31 +63,108 @@ static int64_t sent(const struct group *group, const struct comm_call *call)
     case COMM_ALL_GATHER: return (group->size - 1) * bytes_of(&call->in);
     case COMM_REDUCE_SCATTER: return scattered(group, call, count);
     case COMM_ALL_REDUCE: return reduced(group, call, count);
+    case COMM_EXCHANGE: return exchanged(group, call);
     default: return 0;
     }
 }
 
-/* The name of the fact that differs; NULL: none does. */
-static const char *difference(const struct pipeline *pipeline,
-                              const struct instruction *instruction,
-                              const struct group *group,
-                              const struct comm_call *call)
+/* Calls of one operation on one group count together. */
+static status add_row(void *argument, const struct exchange *row)
 {
-    const struct list_group stated = list_group(pipeline, instruction);
+    struct stated *s = argument;
 
-    if (group == NULL || strcmp(group->label, stated.name) != 0 ||
-        group->size != stated.size || group->rank != stated.rank)
-        return "group";
-    if (call->kind != list_call(pipeline, instruction)) return "operation";
-    if (instruction->calls != 1) return "calls";
-    return sent(group, call) == instruction->bytes ? NULL : "bytes";
+    for (int i = 0; i < s->count; i++) {
+        struct exchange *like = &s->rows[i];
+
+        if (like->kind != row->kind || strcmp(like->label, row->label) != 0)
+            continue;
+        like->calls += row->calls;
+        like->bytes += row->bytes;
+        return OK;
+    }
+    CHECK(s->count < STATED_ROWS);
+    s->rows[s->count++] = *row;
+    return OK;
 }
 
-status stated_start(const struct pipeline *pipeline,
-                    const struct instruction *instruction,
-                    struct group *group, const struct comm_call *call,
-                    struct comm_handle *handle)
+static struct exchange *row_of(struct stated *s, const struct group *group,
+                               enum comm_kind kind)
 {
-    CHECK(difference(pipeline, instruction, group, call) == NULL);
-    return comm_start(group, call, handle);
+    for (int i = 0; i < s->count; i++)
+        if (s->rows[i].kind == kind && s->rows[i].size == group->size &&
+            strcmp(s->rows[i].label, group->label) == 0)
+            return &s->rows[i];
+    return NULL;
+}
+
+/* The rank's place in the instruction's own group. */
+static bool is_placed(const struct stated *s, const struct group *group)
+{
+    const struct list_group own = list_group(s->pipeline, s->instruction);
+
+    return strcmp(own.name, group->label) != 0 || own.rank == group->rank;
+}
+
+static void compare(void *argument, const struct group *group,
+                    const struct comm_call *call)
+{
+    struct stated *s = argument;
+    struct exchange *row = row_of(s, group, call->kind);
+    const bool states_group_and_operation = row != NULL,
+               states_place = is_placed(s, group);
+
+    CHECK(states_group_and_operation);
+    CHECK(states_place);
+    row->calls--;
+    row->bytes -= sent(group, call);
+    const bool states_calls = row->calls >= 0,
+               states_bytes = row->calls > 0 ? row->bytes >= 0
+                                             : row->bytes == 0;
+
+    CHECK(states_calls);
+    CHECK(states_bytes);
+    s->called = true;
+}
+
+/* Weights may be there since an evaluation; a step that does not change the
+ * weights exchanges no matrices and asks nobody. */
+static bool may_be_left_out(const struct instruction *i)
+{
+    return i->kind == DO_GATHER || i->kind == DO_MATRICES ||
+           i->kind == DO_ASK;
+}
+
+status stated_begin(struct stated *s, const struct team *team,
+                    const struct pipeline *pipeline,
+                    const struct instruction *instruction)
+{
+    s->instruction = NULL;
+    if (team->world == NULL || instruction_computes(instruction)) return OK;
+    s->pipeline = pipeline;
+    s->instruction = instruction;
+    s->count = 0;
+    s->called = false;
+    if (instruction->calls > 0)
+        TRY(list_traffic(pipeline, instruction, add_row, s));
+    comm_watch(team->world, compare, s);
+    return OK;
+}
+
+void stated_end(struct stated *s, const struct team *team)
+{
+    if (s->instruction == NULL) return;
+    comm_watch(team->world, NULL, NULL);
+    for (int i = 0; i < s->count; i++) {
+        const bool made_all_calls = s->rows[i].calls == 0;
+
+        CHECK(made_all_calls ||
+              (!s->called && may_be_left_out(s->instruction)));
+    }
+    s->instruction = NULL;
+}
+
+void stated_drop(struct stated *s, const struct team *team)
+{
+    if (team->world != NULL) comm_watch(team->world, NULL, NULL);
+    s->instruction = NULL;
 }

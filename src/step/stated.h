@@ -1,20 +1,41 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* stated.h - background messages of a step are those that its list states.
+/* stated.h - the messages of a step are those that its list states.
  *
  * The plan, the list's verifier and `plan --time` read an instruction's
- * messages; the executor makes a call of the buffers that it has. Here, and
- * nowhere else, both meet: group, operation and bytes are compared, in
- * every build, before the call begins. A difference is a programming
- * mistake. */
+ * messages; whoever performs it makes calls of the buffers that it has. Here,
+ * and nowhere else, both meet: while an instruction is performed, each call of
+ * the rank, at once or in the background, is compared with it before the call
+ * begins: group, operation, number of calls and bytes, in every build. A
+ * difference is a programming mistake and ends the program. Messages inside F,
+ * B and W are those that layers state; `verify` compares their sums
+ * (proof/audit.h), as tokens may choose them. */
 #ifndef LOCKSTEP_STEP_STATED_H
 #define LOCKSTEP_STEP_STATED_H
 
 #include "list/list.h"
+#include "plan/exchange.h"
+#include "step/team.h"
 
-/* comm_start of the one call of an instruction. */
-status stated_start(const struct pipeline *pipeline,
-                    const struct instruction *instruction,
-                    struct group *group, const struct comm_call *call,
-                    struct comm_handle *handle);
+/* An all-reduce over two groups, or a send and a receive. */
+enum { STATED_ROWS = 2 };
+
+struct stated {
+    const struct pipeline *pipeline;       /* borrowed */
+    const struct instruction *instruction; /* borrowed; NULL: none is performed,
+                                            * or it computes */
+    struct exchange rows[STATED_ROWS]; /* calls and bytes still to come */
+    int count;
+    bool called;
+};
+
+/* The calls that follow are the instruction's. */
+status stated_begin(struct stated *stated, const struct team *team,
+                    const struct pipeline *pipeline,
+                    const struct instruction *instruction);
+/* It has made all of them; what follows belongs to no list. Nothing happens if
+ * none was begun. */
+void stated_end(struct stated *stated, const struct team *team);
+/* It failed; what follows belongs to no list. */
+void stated_drop(struct stated *stated, const struct team *team);
 
 #endif

@@ -4,7 +4,7 @@
 #include "step/work.h"
 
 #include "base/meter.h"
-#include "step/stated.h"
+#include "comm/progress.h"
 
 static struct stage *stage_at(const struct executor *e,
                               const struct instruction *i)
@@ -332,8 +332,7 @@ static status post(struct executor *e, const struct instruction *i,
         .kind = instruction_rows[i->kind].call, .peer = i->peer,
         .tag = (int)(tag % INT32_MAX), .in = flat, .out = flat};
 
-    return stated_start(e->pipeline, i, team_group(e->team, AXIS_PIPE), &call,
-                        handle);
+    return comm_start(team_group(e->team, AXIS_PIPE), &call, handle);
 }
 
 status work_act(struct executor *e, const struct instruction *i,

@@ -5,8 +5,8 @@
 #include <string.h>
 
 #include "comm/lives.h"
+#include "comm/progress.h"
 #include "plan/exchange.h"
-#include "step/stated.h"
 #include "step/zero_codes.h"
 
 enum { SHARD, COPIES };
@@ -348,7 +348,7 @@ static status start_sum(struct zero *z, const struct instruction *i,
     const struct comm_call call = parts_call(
         z, item->unit, item->use, item_own(z, item), item_sum(z, item));
 
-    return stated_start(z->pipeline, i, class->copies, &call, handle);
+    return comm_start(class->copies, &call, handle);
 }
 
 static status start_reduce(struct zero *z, const struct instruction *i,
@@ -359,7 +359,7 @@ static status start_reduce(struct zero *z, const struct instruction *i,
         z, item->unit, item->use, item_data(z, item), item_own(z, item));
     struct group *group = class_of(z, item->unit)->shard;
 
-    return stated_start(z->pipeline, i, group, &call, handle);
+    return comm_start(group, &call, handle);
 }
 
 static status end_room(const struct zero *z, const struct residence *item)
@@ -506,8 +506,7 @@ static status start_gather(struct zero *z, const struct instruction *i,
 
     if (z->resident[i->unit]) return OK;
     z->resident[i->unit] = i->item < 0;
-    return stated_start(z->pipeline, i, class_of(z, i->unit)->shard, &call,
-                        handle);
+    return comm_start(class_of(z, i->unit)->shard, &call, handle);
 }
 
 static status release(struct zero *z, const struct instruction *i)
@@ -554,8 +553,7 @@ static status start_regather(struct zero *z, const struct instruction *i,
     const struct comm_call call = parts ? parts_gather(z, i->unit)
                                         : whole_gather(z, i->unit);
 
-    return stated_start(z->pipeline, i, parts ? class->copies : class->shard,
-                        &call, handle);
+    return comm_start(parts ? class->copies : class->shard, &call, handle);
 }
 
 static status regather(struct zero *z, int unit)

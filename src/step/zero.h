@@ -34,7 +34,6 @@ struct zero_class {
 
 struct zero {
     struct stage *stage;      /* borrowed, open */
-    const struct pipeline *pipeline; /* borrowed: whose list it obeys */
     struct zero_class classes[SHARD_CLASSES_MAX]; /* of stage->shards */
     struct group *tensor;     /* that hold parts of its vectors; NULL: none */
     bool *resident;           /* owned, [units]: gathered, and kept */

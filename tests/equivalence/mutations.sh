@@ -96,10 +96,10 @@ else
 fi
 
 mutation "a sum over ranks is left out" src/step/zero.c \
-    's/return stated_start\(z->pipeline, i, class->copies, &call, handle\);/(void)call; (void)class; return OK;/' \
+    's/return comm_start\(class->copies, &call, handle\);/(void)call; (void)class; return OK;/' \
     "$data" "$hsdp"
 mutation "a scatter of sums is left out" src/step/zero.c \
-    's/return stated_start\(z->pipeline, i, group, &call, handle\);/(void)call; (void)group; return OK;/' \
+    's/return comm_start\(group, &call, handle\);/(void)call; (void)group; return OK;/' \
     "$zero" "$fsdp"
 mutation "the mean is over too few targets" src/step/step.c \
     's/update_blocks\(&update, targets > 0 \? targets : 1\)/update_blocks(\&update, targets \/ team_batch_size(step->team))/' \
@@ -108,9 +108,9 @@ mutation "a clipped norm of this rank's shards" src/step/zero_norm.c \
     's/return comm_all_reduce\(group, all, all, REDUCE_SUM\);/(void)all; (void)group; return OK;/' \
     "$zero"
 mutation "new weights are not gathered" src/step/zero.c \
-    's/return stated_start\(z->pipeline, i, parts \?/if (class != NULL) return OK; return stated_start(z->pipeline, i, parts ?/' "$zero"
+    's/return comm_start\(parts \?/if (class != NULL) return OK; return comm_start(parts ?/' "$zero"
 mutation "new parts of shards are not gathered" src/step/zero.c \
-    's/(return stated_start\(z->pipeline, i, parts \?)/if (parts) return OK; \1/' "$parts"
+    's/(return comm_start\(parts \?)/if (parts) return OK; \1/' "$parts"
 mutation "shards are swapped" src/step/zero.c \
     's/shard_cuts\(s, unit\)\[shard_rank\(s, unit\)\]/shard_cuts(s, unit)[s->classes[s->units[unit].class].ranks - 1 - shard_rank(s, unit)]/' \
     "$zero"
@@ -134,6 +134,13 @@ mutation "a loss that counts twice" src/step/step.c \
 # Lists and calls are compared before each call (step/stated.c).
 mutation "a list states more bytes than a gather sends" src/list/pass_gathers.c \
     's/\(list_group\(p, gather\)\.size - 1\)/list_group(p, gather).size/' "$fsdp"
+# Sums over the step stay what they are here.
+mutation "the list's loss and norm swap their bytes" src/list/pass_tail.c \
+    's/(DO_LOSS, )pipeline_loss(_values)/\1pipeline_norm\2/; s/(DO_NORM, )pipeline_norm(_values)/\1pipeline_loss\2/' \
+    "$data"
+mutation "the list's shared matrix goes in two pieces" src/list/pass_tail.c \
+    's/\(int32_t\)\(\(share\.elements \+ TIED_PIECE - 1\) . TIED_PIECE\)/2/' \
+    "$pipe"
 # The messages of each batch of a ramp have a plan of their own.
 more=(--set train.batch=8 --set "train.batch_ramp=[0=4,1=8]")
 mutation "the plan of one batch stands for all of a ramp" src/proof/trial.c \

@@ -56,7 +56,9 @@ static void lose_transfer(struct step_list *list)
     int at = 0;
 
     while (at < list->count && list->items[at].kind != DO_SEND) at++;
-    if (at < list->count) list->items[at].kind = DO_COUNT;
+    if (at == list->count) return;
+    list->items[at].kind = DO_COUNT;
+    list->items[at].calls = 0;
 }
 
 static void keep_weights(const struct pipeline *p, struct result *out)
