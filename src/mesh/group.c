@@ -159,7 +159,6 @@ static axis_set divides_experts(const struct mesh *mesh)
     return mesh->folded | 1u << AXIS_EXPERT;
 }
 
-/* Groups of neighbours are the same at every place of the context axis. */
 static status check_cut(const struct mesh *mesh, int64_t cut)
 {
     const int ranks = mesh_expert_ranks(mesh);
@@ -170,12 +169,6 @@ static status check_cut(const struct mesh *mesh, int64_t cut)
                          "hold all experts (mesh.expert times the axes that "
                          "divide experts); a divisor of %d can, or 0: the "
                          "ranks of mesh.tensor do", cut, ranks, ranks);
-    if (mesh->folded >> AXIS_CONTEXT & 1 &&
-        mesh->size[AXIS_TENSOR] % cut != 0)
-        FAIL(ERR_CONFIG, "mesh.expert_tensor: %" PRId64 " ranks beside "
-                         "mesh.expert_context and mesh.tensor=%d; a divisor "
-                         "of mesh.tensor works", cut,
-             mesh->size[AXIS_TENSOR]);
     return OK;
 }
 

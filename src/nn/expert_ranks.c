@@ -96,6 +96,25 @@ static status check_sources(const struct program *p, int sources)
     return OK;
 }
 
+/* Groups that cut experts have subtrees of the grid, as tensor ranks have. */
+static status check_cut(const struct program *p)
+{
+    const int cut = experts_cut(p), ranks = mesh_expert_ranks(&p->mesh);
+    int near = cut;
+
+    if (grid_is_cut(p->grid.tensor, cut)) return OK;
+    if (grid_is_cut(cut, p->mesh.size[AXIS_TENSOR]))
+        FAIL(ERR_CONFIG, "mesh.expert_tensor: %d ranks do not divide the "
+                         "grid's %d tensor leaves into subtrees; a run that "
+                         "begins with numerics.grid_tensor=%d can", cut,
+             p->grid.tensor, cut);
+    while (ranks % near != 0 || !grid_is_cut(p->grid.tensor, near)) near--;
+    FAIL(ERR_CONFIG, "mesh.expert_tensor: %d ranks do not divide the grid's %d "
+                     "tensor leaves into subtrees, nor %d of mesh.tensor "
+                     "those of a grid of %d; %d can", cut, p->grid.tensor,
+         p->mesh.size[AXIS_TENSOR], cut, near);
+}
+
 status experts_check_ranks(const struct program *p,
                            const struct router_form *form)
 {
@@ -104,12 +123,7 @@ status experts_check_ranks(const struct program *p,
     int near = ranks;
 
     if (!experts_are_spread(p)) return OK;
-    if (!grid_is_cut(p->grid.tensor, experts_cut(p)))
-        FAIL(ERR_CONFIG, "mesh.expert_tensor: %d ranks do not divide the "
-                         "grid's %d tensor leaves into subtrees; a run that "
-                         "begins with numerics.grid_tensor=%d can",
-             experts_cut(p),
-             p->grid.tensor, experts_cut(p));
+    TRY(check_cut(p));
     while (form->experts % near != 0) near--;
     if (near != ranks && p->mesh.folded != 0)
         FAIL(ERR_CONFIG, "%s: %d ranks do not divide the %d experts of a block "

@@ -587,6 +587,11 @@ expect "more ranks than leaves cut an expert" 78 "numerics.grid_tensor=8 can" \
     train config.yaml --run none --ranks 8 --set model.family=mixtral \
     --set moe.experts=8 --set mesh.expert=8 --set mesh.expert_tensor=8 \
     --set numerics.grid_tensor=2
+expect "no grid for both ways to cut" 78 "those of a grid of 2; 1 can" \
+    train config.yaml --run none --ranks 6 --set model.family=mixtral \
+    --set moe.experts=6 --set mesh.tensor=3 --set mesh.expert=2 \
+    --set mesh.expert_tensor=2 --set numerics.grid_tensor=3 --set model.heads=6 \
+    --set model.kv_heads=3 --set model.width=48 --set model.feed_forward=48
 expect "more ranks than experts divide" 78 "mesh.tensor: 3 ranks do not" \
     train config.yaml --run none --ranks 3 --set model.family=mixtral \
     --set moe.experts=4 --set mesh.tensor=3 --set mesh.expert_tensor=1 \

@@ -62,7 +62,8 @@ experts() {
         "ranks=4 mesh.expert=2 mesh.shard=2 zero=fsdp train.micro_batch=1" \
         "ranks=4 mesh.expert=2 mesh.tensor=2" \
         "ranks=4 mesh.expert=4 mesh.expert_tensor=2" \
-        "ranks=4 mesh.context=2 mesh.expert_context=true mesh.tensor=2 mesh.expert_tensor=1"
+        "ranks=4 mesh.context=2 mesh.expert_context=true mesh.tensor=2 mesh.expert_tensor=1" \
+        "ranks=4 mesh.context=2 mesh.expert_context=true mesh.tensor=2 mesh.expert_tensor=4"
 }
 
 small="data.sequence=24 train.batch=8 train.micro_batch=4

@@ -235,6 +235,16 @@ steps=3 model cut_experts $wide model.feed_forward=44 model.family=mixtral
 steps=3 model cut_experts_few $wide model.family=qwen3_moe \
     moe.intermediate_size=44 train.dtype=bfloat16 numerics.high_last=0 \
     numerics.recipe=fp8-tiles optimizer.name=muon moe.capacity_factor=0.8
+# The ranks that cut one are places of the context axis, too.
+printf '%s\n' "ranks=2 mesh.context=2 mesh.expert_context=true mesh.expert_tensor=2 moe.rows_bound=0.1 train.recompute=block" \
+    "ranks=4 mesh.context=2 mesh.expert_context=true mesh.tensor=2 mesh.expert_tensor=4 tensor.overlap=2" \
+    "ranks=4 mesh.context=2 mesh.expert_context=true mesh.expert=2 mesh.expert_tensor=2 mesh.node=2 mesh.order=context,expert" \
+    "ranks=8 mesh.context=2 mesh.expert_context=true mesh.expert=2 mesh.shard=2 mesh.expert_tensor=4 zero=fsdp" \
+    >layouts.txt
+steps=3 model cut_context $wide model.feed_forward=44 model.family=gpt_oss \
+    moe.intermediate_size=24 train.dtype=bfloat16 optimizer.name=muon
+steps=3 model cut_context_lora $wide model.feed_forward=44 model.family=mixtral \
+    lora.rank=2 'lora.targets=[w1,w2,w3,router]'
 }
 # Several context leaves of a rank, and data leaves of several micro-batches.
 printf '%s\n' "ranks=2 mesh.context=2 mesh.expert_context=true train.micro_batch=1" \

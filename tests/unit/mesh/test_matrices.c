@@ -226,6 +226,11 @@ TEST(experts_are_cut_by_neighbours)
     IS_OK(mesh_fold(&mesh, 2, false));
     check(&mesh, "fsdp");
     check(&mesh, "hsdp");
+    mesh.size[AXIS_CONTEXT] = 2; /* neighbours at several of its places */
+    mesh.size[AXIS_EXPERT] = 2;
+    IS_OK(mesh_fold(&mesh, 4, true));
+    EQUAL_INT(mesh_expert_places(&mesh), 1);
+    check(&mesh, "fsdp");
 }
 
 /* The names and numbers that another rank has: rules of groups read them. */
