@@ -246,7 +246,9 @@ status pipeline_plan(struct pipeline *pipeline,
         mesh_rank(&r.stage.layout.mesh, &r.order, &r.stage.layout.place);
     TRY(stage_check(&r.stage));
     TRY(copy_schedule(&pipeline->schedule, &r));
-    TRY(schedule_returns(&pipeline->schedule, &returns));
+    returns = pipeline->schedule.returns;
+    if (returns == 0)
+        TRY(schedule_returns(&pipeline->schedule, &returns));
     TRY(find_chunks(pipeline));
     for (int i = 0; i < pipeline->count; i++)
         TRY(plan_chunk(pipeline, &r, i, returns));

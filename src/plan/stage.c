@@ -541,6 +541,16 @@ status stage_plan(struct stage *stage, const struct stage_request *request)
     return plan_with(stage, r->recomputation.policy, r->recomputation.count);
 }
 
+status stage_plan_again(struct stage *stage, const char *const *policy,
+                        enum backward_mode backward)
+{
+    CHECK(backward != BACKWARD_NONE &&
+          stage->request.backward != BACKWARD_NONE);
+    stage->request.backward = backward;
+    stage->recompute = policy[0];
+    return plan_with(stage, policy, 1);
+}
+
 void stage_reserve(struct stage *stage, enum memory_owner owner, size_t bytes)
 {
     struct memory_row *row = &stage->memory[owner];

@@ -166,6 +166,10 @@ struct stage {
 };
 
 status stage_plan(struct stage *stage, const struct stage_request *request);
+/* The same program of a step, planned with another recomputation, of one word,
+ * and another way to run backward. */
+status stage_plan_again(struct stage *stage, const char *const *policy,
+                        enum backward_mode backward);
 /* Whether an arena holds this rank's shards only (mesh/shard.h). */
 bool stage_divides(const struct stage *stage, enum memory_owner arena);
 /* How much of an arena this rank has: all, its shard, or a part of it. */

@@ -4,6 +4,7 @@
 
 #include <string.h>
 
+#include "base/arena.h"
 #include "plan/stage.h"
 #include "planner/layout.h"
 
@@ -23,40 +24,67 @@ static void make_few(struct model *model, const struct shape *shape,
     if (few.middle) model->mtp_depth = 0;
 }
 
-static status plan_few(struct sizes *out, const struct layout *l,
-                       const struct shape *shape, struct few few)
+/* The models that are measured; later ones have a block more than the first. */
+enum { FEW_WHOLE, FEW_MIDDLE, FEW_PLAIN, FEW_MIXED, FEW_MODELS };
+
+struct frame_models {
+    struct model models[FEW_MODELS];
+    struct stage stages[FEW_MODELS];
+    bool made[FEW_MODELS];
+};
+
+static status make_stage(struct stage *stage, const struct model *model,
+                         const struct layout *l, const struct shape *shape,
+                         bool middle)
 {
     const char *const recompute[] = {recompute_names[l->recompute]};
-    struct model model;
-    struct stage stage;
-    status result;
-
-    make_few(&model, shape, few);
     struct stage_request r = {
-        .model = &model, .mode = PROGRAM_TRAIN,
+        .model = model, .mode = PROGRAM_TRAIN,
         .dtype = l->bits == 32 ? DTYPE_F32 : DTYPE_BF16,
-        .mtp_depth = model.mtp_depth, .size.batch = 1, .size.micro_batch = 1,
+        .mtp_depth = model->mtp_depth, .size.batch = 1, .size.micro_batch = 1,
         .size.length = shape->sequence, .regular = shape->regular,
         .backward = layout_defers(l) ? BACKWARD_SPLIT : BACKWARD_FUSED,
         .machine.threads = l->threads > 0 ? l->threads : 1,
         .recomputation.policy = recompute,
-        .recomputation.count = 1, .layout.slice = {.last = model.layers}};
+        .recomputation.count = 1, .layout.slice = {.last = model->layers}};
 
-    r.layout.slice.begins = r.layout.slice.ends = !few.middle;
+    r.layout.slice.begins = r.layout.slice.ends = !middle;
     TRY(layout_mesh(l, &r.layout.mesh));
     TRY(layout_grid(l, shape, 1, &r.layout.grid));
-    result = stage_plan(&stage, &r);
-    *out = (struct sizes){
-        (double)stage.frame.bytes,
-        (double)stage.memory[MEMORY_LAYER_SCRATCH].bytes,
-        (double)(stage.memory[MEMORY_KERNEL_SCRATCH].bytes +
-                 stage.memory[MEMORY_ROTARY].bytes)};
-    stage_free(&stage);
-    return result;
+    return stage_plan(stage, &r);
 }
 
-status frames_of(struct frames *f, const struct layout *l,
-                 const struct shape *shape)
+/* Plans model `which`, which is made when it is first asked for. */
+static status plan_few(struct frame_models *m, int which, struct sizes *out,
+                       const struct layout *l, const struct shape *shape,
+                       struct few few)
+{
+    const char *const recompute[] = {recompute_names[l->recompute]};
+    struct stage *stage = &m->stages[which];
+
+    if (m->made[which]) {
+        TRY(stage_plan_again(stage, recompute,
+                             layout_defers(l) ? BACKWARD_SPLIT
+                                              : BACKWARD_FUSED));
+    } else {
+        make_few(&m->models[which], shape, few);
+        const status result = make_stage(stage, &m->models[which], l, shape,
+                                         few.middle);
+
+        if (result != OK) stage_free(stage);
+        TRY(result);
+        m->made[which] = true;
+    }
+    *out = (struct sizes){
+        (double)stage->frame.bytes,
+        (double)stage->memory[MEMORY_LAYER_SCRATCH].bytes,
+        (double)(stage->memory[MEMORY_KERNEL_SCRATCH].bytes +
+                 stage->memory[MEMORY_ROTARY].bytes)};
+    return OK;
+}
+
+static status measure(struct frame_models *m, struct frames *f,
+                      const struct layout *l, const struct shape *shape)
 {
     const double mixed = shape->layers * shape->expert_blocks;
     const struct few few = {mixed < shape->layers - 0.5, mixed > 0.5, false};
@@ -67,14 +95,13 @@ status frames_of(struct frames *f, const struct layout *l,
     const bool there[] = {few.plain > 0, few.mixed > 0};
     struct sizes whole, middle, longer;
 
-    *f = (struct frames){0};
-    TRY(plan_few(&whole, l, shape, few));
-    TRY(plan_few(&middle, l, shape, inside));
+    TRY(plan_few(m, FEW_WHOLE, &whole, l, shape, few));
+    TRY(plan_few(m, FEW_MIDDLE, &middle, l, shape, inside));
     f->ends = whole.frame;
     f->middle = middle.frame;
     for (int kind = 0; kind < 2; kind++) {
         if (!there[kind]) continue;
-        TRY(plan_few(&longer, l, shape, more[kind]));
+        TRY(plan_few(m, FEW_PLAIN + kind, &longer, l, shape, more[kind]));
         *each[kind] = longer.frame - whole.frame;
         f->ends -= *each[kind];
         f->middle -= *each[kind];
@@ -83,4 +110,35 @@ status frames_of(struct frames *f, const struct layout *l,
     f->head = whole.scratch;
     f->fixed = whole.fixed;
     return OK;
+}
+
+status frames_ask(struct frame_models **models, struct frames *frames,
+                  const struct layout *layout, const struct shape *shape)
+{
+    void *memory = NULL;
+
+    *frames = (struct frames){0};
+    if (*models == NULL) {
+        TRY(memory_take(1, sizeof **models, &memory));
+        *models = memory;
+    }
+    return measure(*models, frames, layout, shape);
+}
+
+void frame_models_free(struct frame_models **models)
+{
+    for (int i = 0; *models != NULL && i < FEW_MODELS; i++)
+        if ((*models)->made[i]) stage_free(&(*models)->stages[i]);
+    memory_free(*models);
+    *models = NULL;
+}
+
+status frames_of(struct frames *frames, const struct layout *layout,
+                 const struct shape *shape)
+{
+    struct frame_models *models = NULL;
+    const status result = frames_ask(&models, frames, layout, shape);
+
+    frame_models_free(&models);
+    return result;
 }

@@ -26,4 +26,12 @@ struct frames {
 status frames_of(struct frames *frames, const struct layout *layout,
                  const struct shape *shape);
 
+/* The same, for layouts that differ only in their recomputation, their
+ * schedule and how many ranks share the batch: the models are made once.
+ * *models is NULL before the first of them. */
+struct frame_models;
+status frames_ask(struct frame_models **models, struct frames *frames,
+                  const struct layout *layout, const struct shape *shape);
+void frame_models_free(struct frame_models **models);
+
 #endif

@@ -50,6 +50,7 @@ struct hunt {
     int schedule;          /* row of schedules */
     struct passes block, head; /* of tensor, context, micro-batch, recompute */
     struct known known[RECOMPUTES][2]; /* [recompute][layout_defers] */
+    struct frame_models *models; /* owned: of tensor, context, expert, fold */
 };
 
 /* ---- families ---- */
@@ -191,7 +192,6 @@ static bool open_or(int64_t fixed, int64_t value)
 {
     return fixed < 0 || fixed == value;
 }
-
 static bool divides(int ranks, int64_t leaves)
 {
     return leaves == 0 || leaves % ranks == 0;
@@ -226,8 +226,8 @@ static bool has_frames(struct hunt *h)
 
     if (h->l.as != AS_LOCKSTEP) return true;
     if (!known->asked) {
-        known->works = frames_of(&known->frames, &h->l,
-                                 h->request->shape) == OK;
+        known->works = frames_ask(&h->models, &known->frames, &h->l,
+                                  h->request->shape) == OK;
         known->asked = true;
         status_clear();
     }
@@ -404,6 +404,7 @@ static status each_fold(struct hunt *h)
         h->l.expert_context = (fold & FOLD_CONTEXT) != 0;
         if (experts % layout_experts(&h->l).places != 0) continue;
         memset(h->known, 0, sizeof h->known);
+        frame_models_free(&h->models);
         TRY(each_micro_batch(h));
     }
     return OK;
@@ -669,10 +670,12 @@ static status enumerate_ranks(struct hunt *h)
 status search_run(struct search *search, const struct search_request *request)
 {
     struct hunt h = {.out = search, .request = request};
-    status result;
 
     *search = (struct search){0};
-    TRY_GOTO(failed, result, enumerate_ranks(&h));
+    const status result = enumerate_ranks(&h);
+    frame_models_free(&h.models);
+    if (result != OK) search_free(search);
+    TRY(result);
     if (request->objective == OBJECTIVE_MEMORY) {
         qsort(search->found, (size_t)search->count, sizeof *search->found,
               by_memory);
@@ -688,9 +691,6 @@ status search_run(struct search *search, const struct search_request *request)
           by_time);
     search_settle(search, 0);
     return OK;
-failed:
-    search_free(search);
-    return result;
 }
 
 void search_free(struct search *search)

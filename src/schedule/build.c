@@ -48,7 +48,8 @@ static const struct schedule_row *row_named(const char *name)
     static const struct schedule_row other = {.holds = HOLDS_RANKS};
 
     for (int i = 0; i < schedule_row_count; i++)
-        if (strcmp(schedule_rows[i].name, name) == 0)
+        if (schedule_rows[i].name[0] == name[0] &&
+            strcmp(schedule_rows[i].name, name) == 0)
             return &schedule_rows[i];
     return &other;
 }
@@ -130,6 +131,7 @@ status schedule_make(struct schedule *out,
     TRY(check_request(&r, row));
     TRY_GOTO(failed, result, row->fill(out, &r));
     TRY_GOTO(failed, result, schedule_verify(out));
+    out->verified = true;
     return OK;
 failed:
     schedule_free(out);

@@ -61,7 +61,7 @@ status schedule_lower(struct schedule *schedule)
 {
     if (schedule->lowered)
         FAIL(ERR_CONFIG, "schedule: its transfers are already there");
-    TRY(schedule_verify(schedule));
+    if (!schedule->verified) TRY(schedule_verify(schedule));
     for (int rank = 0; rank < schedule->ranks; rank++) {
         struct action_list plain = schedule->lists[rank];
         status result;
@@ -72,5 +72,7 @@ status schedule_lower(struct schedule *schedule)
         TRY(result);
     }
     schedule->lowered = true;
-    return schedule_verify(schedule);
+    TRY(schedule_verify(schedule));
+    schedule->verified = true;
+    return OK;
 }

@@ -62,6 +62,19 @@ status schedule_add(struct schedule *schedule, int rank, struct action action)
         TRY(schedule_reserve(schedule, rank,
                              list->capacity ? 2 * list->capacity : 64));
     list->items[list->count++] = action;
+    schedule->verified = false;
+    schedule->returns = 0;
+    return OK;
+}
+
+static status copy_list(struct schedule *out, int rank,
+                        const struct action_list *list)
+{
+    TRY(schedule_reserve(out, rank, list->count));
+    if (list->count > 0)
+        memcpy(out->lists[rank].items, list->items,
+               (size_t)list->count * sizeof *list->items);
+    out->lists[rank].count = list->count;
     return OK;
 }
 
@@ -77,9 +90,10 @@ status schedule_copy(struct schedule *out, const struct schedule *schedule)
         memcpy(out->places[1], schedule->places[1], bytes);
     }
     for (int rank = 0; rank < schedule->ranks; rank++)
-        for (int i = 0; i < schedule->lists[rank].count; i++)
-            TRY(schedule_add(out, rank, schedule->lists[rank].items[i]));
+        TRY(copy_list(out, rank, &schedule->lists[rank]));
     out->lowered = schedule->lowered;
+    out->verified = schedule->verified;
+    out->returns = schedule->returns;
     return OK;
 }
 

@@ -55,6 +55,8 @@ struct schedule {
     int turned;                /* first micro-batch of direction 1;
                                 * microbatches: there is none */
     bool lowered;              /* transfers are in the lists */
+    bool verified;             /* as it is; schedule_add ends that */
+    int returns;               /* schedule_returns; 0: nobody asked yet */
     int *places[2];            /* owned, [stages]; the second may be NULL */
     struct action_list *lists; /* owned, [ranks] */
 };

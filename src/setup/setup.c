@@ -19,19 +19,6 @@
 #include "step/policy.h"
 #include "step/qk_clip.h"
 
-double setup_rate(const struct setup *setup, int64_t step)
-{
-    const struct ramp *ramp = &setup->ramp;
-    struct rate rate = setup->rate;
-
-    if (!ramp_changes(ramp) || !setup->rate_by_tokens)
-        return rate_at(&rate, step);
-    rate.steps = ramp_samples(ramp, rate.steps);
-    rate.warmup = ramp_samples(ramp, rate.warmup);
-    return rate_between(&rate, ramp_samples(ramp, step),
-                        ramp_samples(ramp, step + 1));
-}
-
 double setup_save_minutes(const struct setup *setup)
 {
     const struct options *o = &setup->set->values;
@@ -585,12 +572,10 @@ void setup_place(struct setup *setup, int rank)
     setup->request.layout.place = setup->place;
 }
 
-status setup_resolve(struct setup *setup, const struct options_set *set,
-                     const struct vocabulary *vocabulary, int ranks, int rank)
+static status resolve(struct setup *setup, int ranks, int rank)
 {
-    const struct options *o = &set->values;
+    const struct options *o = &setup->set->values;
 
-    *setup = (struct setup){.set = set, .vocabulary = *vocabulary};
     if (strcmp(o->data.documents, "separate") != 0 &&
         strcmp(o->data.documents, "joined") != 0)
         FAIL(ERR_CONFIG, "data.documents: %s is not separate or joined",
@@ -600,7 +585,7 @@ status setup_resolve(struct setup *setup, const struct options_set *set,
         FAIL(ERR_CONFIG, "numerics.mode: %s is not exact or fast",
              o->numerics.mode);
     TRY(choose_mesh(setup, ranks, rank));
-    TRY(model_from_options(&setup->model, o, vocabulary->size));
+    TRY(model_from_options(&setup->model, o, setup->vocabulary.size));
     TRY(check_vocab(setup));
     choose_end(setup);
     TRY(setup_parameters(setup));
@@ -622,6 +607,23 @@ status setup_resolve(struct setup *setup, const struct options_set *set,
     setup->batch = o->train.batch;
     TRY(resolve_request(setup));
     return check_ramp(setup);
+}
+
+status setup_resolve(struct setup *setup, const struct options_set *set,
+                     const struct vocabulary *vocabulary, int ranks, int rank)
+{
+    *setup = (struct setup){.set = set, .vocabulary = *vocabulary};
+    return resolve(setup, ranks, rank);
+}
+
+status setup_resolve_layout(struct setup *setup,
+                            const struct options_set *set, int ranks,
+                            const struct setup_model *known)
+{
+    *setup = (struct setup){
+        .set = set, .vocabulary = *known->vocabulary,
+        .parameters = known->parameters, .trained = known->trained};
+    return resolve(setup, ranks, 0);
 }
 
 void setup_update(const struct setup *setup, struct update *update)
@@ -647,49 +649,4 @@ void setup_free(struct setup *setup)
     memory_free(setup->rates);
     ramp_free(&setup->ramp);
     *setup = (struct setup){0};
-}
-
-/* The least whole number that is no smaller. */
-static int64_t least_whole(double number)
-{
-    const int64_t whole = (int64_t)number;
-
-    return (double)whole < number ? whole + 1 : whole;
-}
-
-status setup_check_length(const struct options *o)
-{
-    const int given = (o->train.steps > 0) + (o->train.tokens > 0) +
-                      (o->train.epochs > 0);
-
-    if (given == 1) return OK;
-    FAIL(ERR_CONFIG, "the length of the run: set one of train.steps, "
-                     "train.tokens and train.epochs; %d are set", given);
-}
-
-status setup_length(struct setup *setup, int64_t samples)
-{
-    const struct options *o = &setup->set->values;
-    const int64_t length = o->data.sequence;
-
-    TRY(setup_check_length(o));
-    setup->rate.steps = o->train.steps;
-    if (o->train.tokens > 0)
-        setup->rate.steps = ramp_steps(
-            &setup->ramp, (o->train.tokens + length - 1) / length);
-    if (o->train.epochs > 0 && ramp_changes(&setup->ramp))
-        setup->rate.steps =
-            ramp_steps(&setup->ramp,
-                       least_whole(o->train.epochs * (double)samples));
-    else if (o->train.epochs > 0)
-        setup->rate.steps = least_whole(o->train.epochs * (double)samples /
-                                        (double)o->train.batch);
-    if (setup->rate.steps > RUN_TOKENS_MOST / (setup->batch * length))
-        FAIL(ERR_CONFIG, "%lld steps of %lld tokens are more than the 2^60 "
-                         "tokens that a run may have",
-             (long long)setup->rate.steps, (long long)(setup->batch * length));
-    /* The setup may be given another length later. */
-    setup->rate.warmup = o->optimizer.warmup < setup->rate.steps
-                             ? o->optimizer.warmup : setup->rate.steps;
-    return OK;
 }

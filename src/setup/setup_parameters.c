@@ -11,13 +11,8 @@
 static status choose_groups(struct setup *setup,
                             const struct param_table *whole)
 {
-    const struct option_list *rows = &setup->set->values.optimizer.groups;
     void *rates = NULL;
 
-    setup->groups = (struct groups){
-        .rows = rows->items, .count = rows->count,
-        .prefix = setup->model.kind->layer_prefix,
-        .adapters = setup->model.lora.rank > 0};
     TRY(groups_check(&setup->groups, whole));
     if (setup->model.mup == 0) return OK;
     TRY(memory_take((size_t)whole->count + 1, sizeof *setup->rates, &rates));
@@ -67,9 +62,16 @@ static status count_trained(struct setup *setup,
 
 status setup_parameters(struct setup *setup)
 {
+    const struct option_list *rows = &setup->set->values.optimizer.groups;
     struct program whole;
     status result;
 
+    setup->groups = (struct groups){
+        .rows = rows->items, .count = rows->count,
+        .prefix = setup->model.kind->layer_prefix,
+        .adapters = setup->model.lora.rank > 0};
+    if (setup->parameters > 0 && setup->model.mup == 0) return OK;
+    setup->trained = 0;
     TRY(model_build_whole(&whole, &setup->model));
     setup->parameters = whole.params.parameters;
     TRY_GOTO(done, result, choose_groups(setup, &whole.params));

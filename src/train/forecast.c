@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "schedule/lower.h"
+#include "schedule/room.h"
 #include "setup/setup.h"
 #include "setup/suggest.h"
 #include "train/draft.h"
@@ -60,13 +61,71 @@ status forecast_model(struct forecast *f)
 
 enum { PLANNED_WHOLE = 16 /* pipe ranks; of more, the first and the last */ };
 
+static bool same_lists(const struct schedule *a, const struct schedule *b)
+{
+    if (a->lists == NULL || a->ranks != b->ranks || a->stages != b->stages ||
+        a->microbatches != b->microbatches || a->turned != b->turned ||
+        (a->places[1] == NULL) != (b->places[1] == NULL))
+        return false;
+    for (int d = 0; d < 2 && a->places[d] != NULL; d++)
+        if (memcmp(a->places[d], b->places[d],
+                   (size_t)a->stages * sizeof(int)) != 0)
+            return false;
+    for (int i = 0; i < a->ranks; i++) {
+        const struct action_list *x = &a->lists[i], *y = &b->lists[i];
+
+        if (x->count != y->count ||
+            (x->count > 0 && memcmp(x->items, y->items, (size_t)x->count *
+                                    sizeof *x->items) != 0))
+            return false;
+    }
+    return true;
+}
+
+/* Transfers and room, once for all positions, and for all layouts that follow
+ * each other with one schedule. */
+static status lower(struct hunting *hunting, struct schedule *s)
+{
+    struct schedule plain = {0}, lowered = {0};
+    status result;
+
+    if (hunting != NULL && same_lists(&hunting->plain, s)) {
+        TRY(schedule_copy(&lowered, &hunting->lowered));
+        schedule_free(s);
+        *s = lowered;
+        return OK;
+    }
+    if (hunting != NULL)
+        TRY_GOTO(failed, result, schedule_copy(&plain, s));
+    TRY_GOTO(failed, result, schedule_lower(s));
+    TRY_GOTO(failed, result, schedule_returns(s, &s->returns));
+    if (hunting == NULL) return OK;
+    TRY_GOTO(failed, result, schedule_copy(&lowered, s));
+    schedule_free(&hunting->plain);
+    schedule_free(&hunting->lowered);
+    hunting->plain = plain;
+    hunting->lowered = lowered;
+    return OK;
+failed:
+    schedule_free(&plain);
+    schedule_free(&lowered);
+    return result;
+}
+
+void hunting_free(struct hunting *hunting)
+{
+    schedule_free(&hunting->plain);
+    schedule_free(&hunting->lowered);
+    *hunting = (struct hunting){0};
+}
+
 /* The largest rank, planned to the byte; the ranks of a pipe differ. */
 static status plan_memory(struct forecast *f, struct setup *setup)
 {
     const int pipe = setup->mesh.size[AXIS_PIPE];
     const int ends = f->quick ? 1 : pipe > PLANNED_WHOLE ? 4 : pipe;
 
-    TRY(schedule_lower(&setup->schedule)); /* once for all positions */
+    TRY(lower(f->hunting, &setup->schedule));
     for (int position = 0; position < pipe; position++) {
         if (position == ends && position < pipe - ends)
             position = pipe - ends;
@@ -97,6 +156,23 @@ static status use_nodes(const struct forecast *f, struct setup *setup)
     return setup_use_node(setup, node);
 }
 
+static status resolve(struct forecast *f, struct setup *setup, bool suggest)
+{
+    struct setup_model known = {&f->vocabulary, 0, 0};
+
+    if (suggest)
+        return setup_resolve_or_suggest(setup, &f->set, &f->vocabulary,
+                                        f->ranks, 0);
+    if (f->hunting == NULL)
+        return setup_resolve(setup, &f->set, &f->vocabulary, f->ranks, 0);
+    known.parameters = f->hunting->parameters;
+    known.trained = f->hunting->trained;
+    TRY(setup_resolve_layout(setup, &f->set, f->ranks, &known));
+    f->hunting->parameters = setup->parameters;
+    f->hunting->trained = setup->trained;
+    return OK;
+}
+
 /* Lockstep's own choices where the options leave them open. */
 static status settle(struct forecast *f, bool suggest)
 {
@@ -107,11 +183,7 @@ static status settle(struct forecast *f, bool suggest)
         (f->max_memory > 0 ? f->max_memory
                            : f->machine.value[M_MEMORY_BYTES]) / 1073741824.0;
     TRY(know_vocabulary(f));
-    result = suggest
-                 ? setup_resolve_or_suggest(&setup, &f->set, &f->vocabulary,
-                                            f->ranks, 0)
-                 : setup_resolve(&setup, &f->set, &f->vocabulary, f->ranks, 0);
-    TRY_GOTO(done, result, result);
+    TRY_GOTO(done, result, resolve(f, &setup, suggest));
     TRY_GOTO(done, result, use_nodes(f, &setup));
     f->set.values.train.micro_batch = setup.request.size.micro_batch;
     TRY_GOTO(done, result, plan_memory(f, &setup));
@@ -151,7 +223,7 @@ static status walk_lists(struct walk *walk, struct forecast *f,
                          struct setup *setup)
 {
     TRY(know_vocabulary(f));
-    TRY(setup_resolve(setup, &f->set, &f->vocabulary, f->ranks, 0));
+    TRY(resolve(f, setup, false));
     TRY(use_nodes(f, setup));
     for (int position = 0; position < walk->ranks; position++) {
         struct place place = {{0}};

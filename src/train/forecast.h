@@ -9,6 +9,13 @@
 #include "planner/predict.h"
 #include "planner/walk.h"
 
+/* Facts of forecasts whose options differ in their layout alone. */
+struct hunting {
+    int64_t parameters, trained; /* 0: nobody counted them yet */
+    struct schedule plain, lowered; /* owned: the last one, before and after
+                             * schedule_lower */
+};
+
 struct forecast {
     struct options_set set;
     struct vocabulary vocabulary; /* once it is asked for */
@@ -25,6 +32,7 @@ struct forecast {
     double exact_bytes;     /* planned to the byte; 0: closed form */
     int exact_position;     /* of the pipe, where that is */
     bool walked;            /* its steps are the executor's own lists */
+    struct hunting *hunting; /* borrowed; NULL: this forecast stands alone */
     bool quick;             /* plans the first and the last pipe rank only */
     int clocks;             /* runs of the step's clock, 1 or more; 0: one */
 };
@@ -42,5 +50,6 @@ status forecast_steps(struct forecast *forecast, struct steps *out);
 status forecast_exactly(struct forecast *forecast);
 struct cost forecast_cost(const struct forecast *forecast);
 void forecast_free(struct forecast *forecast);
+void hunting_free(struct hunting *hunting);
 
 #endif

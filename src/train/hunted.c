@@ -150,6 +150,7 @@ static status plan_with(struct hunted *h, struct candidate *c, bool grid)
     memcpy(origins, f.set.origin, rows);
     f.exact_bytes = 0;
     f.quick = c->layout.pipe > 4;
+    f.hunting = &h->hunting;
     f.ranks = layout_ranks(&c->layout);
     for (int i = 0; i < count && result == OK; i++)
         result = options_assign(&f.set, settings[i], ORIGIN_COMMAND_LINE);
@@ -193,6 +194,7 @@ bool hunted_fits(struct forecast *forecast, struct candidate *candidate,
     bool grid;
     const bool fits = check_exactly(&h, candidate, &grid);
 
+    hunting_free(&h.hunting);
     forecast->set = h.forecast.set; /* its arena may have grown */
     return fits;
 }
@@ -304,5 +306,6 @@ status hunted_run(struct hunted *h)
 void hunted_free(struct hunted *h)
 {
     search_free(&h->search);
+    hunting_free(&h->hunting);
     forecast_free(&h->forecast);
 }

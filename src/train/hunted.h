@@ -15,6 +15,7 @@ struct hunted {
     const struct search_fixed *fixed; /* borrowed; NULL: nothing */
     struct search search;
     struct search_request request;
+    struct hunting hunting; /* owned */
     double seconds;
     int kept[TOP_MOST];     /* of search.found: those that are shown */
     int kept_count;

@@ -370,9 +370,56 @@ TEST(whole_experts_have_no_more_products_than_cut_ones)
     CHECK(whole < cut && whole > 0.8 * cut);
 }
 
+static double planned(const char *text, int ranks, struct hunting *hunting)
+{
+    struct forecast f = {.ranks = ranks, .as = AS_LOCKSTEP,
+                         .hunting = hunting};
+    double bytes;
+
+    IS_OK(options_init(&f.set));
+    IS_OK(options_read_text(&f.set, text, strlen(text), "test", ORIGIN_FILE));
+    IS_OK(machine_open(&f.machine, &(struct machine_choice){.what = "h100"}));
+    IS_OK(forecast_model(&f));
+    IS_OK(forecast_exactly(&f));
+    bytes = f.exact_bytes;
+    forecast_free(&f);
+    return bytes;
+}
+
+/* No layout shows in the plan of the next. */
+TEST(layouts_that_follow_each_other_are_planned_as_alone)
+{
+    static const char *const meshes[] = {
+        "mesh: {pipe: 4}\nschedule: {name: zb-h2}\n",
+        "mesh: {pipe: 4}\nschedule: {name: 1f1b}\n",
+        "mesh: {pipe: 2, tensor: 2}\nschedule: {name: 1f1b}\n",
+        "mesh: {pipe: 2, data: 2}\nzero: zero1\nschedule: {name: zb-v}\n",
+        "mesh: {pipe: 2, data: 2}\nzero: zero2\nschedule: {name: zb-v}\n",
+        "mesh: {pipe: 2, data: 2}\nschedule: {name: dualpipe}\n"};
+    static const char model[] =
+        "model: {family: llama, vocab: 4096, layers: 8, width: 512, heads: 8, "
+        "feed_forward: 1024}\ndata: {sequence: 512}\n"
+        "train: {batch: 32, micro_batch: %d, steps: 1}\n%s";
+    struct hunting hunting = {.parameters = 0};
+
+    for (int i = 0; i < 2 * ROWS(meshes); i++) {
+        char text[LINES];
+
+        snprintf(text, sizeof text, model, 1 + i / ROWS(meshes),
+                 meshes[i % ROWS(meshes)]);
+        const double follows = planned(text, 4, &hunting);
+
+        CHECK(follows == planned(text, 4, &hunting));
+        CHECK(follows == planned(text, 4, NULL));
+    }
+    CHECK(hunting.parameters > 0);
+    hunting_free(&hunting);
+}
+
 TEST_MAIN(estimates_are_near_the_plan,
           closed_forms_time_what_the_lists_time,
           closed_forms_round_what_the_lists_round,
           copies_of_a_shard_send_each_other_their_gradients,
           pairs_hide_rows_of_experts,
-          whole_experts_have_no_more_products_than_cut_ones)
+          whole_experts_have_no_more_products_than_cut_ones,
+          layouts_that_follow_each_other_are_planned_as_alone)
