@@ -125,6 +125,33 @@ must resume cut --ranks 4 --set mesh.expert=1 --set mesh.tensor=2 \
     --set mesh.expert_tensor=1 --set mesh.shard=2 --set zero=fsdp
 if same_run adapted cut; then ok "adapters of experts, killed, resumed"
 else bad "adapters of experts, killed, resumed" "$why" log; fi
+# Begun where tensor ranks cut experts, gone on with where neighbours among
+# ranks that divide them do, and ended by one rank.
+cut_adapters() { # NAME SETTING...
+    local name=$1
+    shift
+    rm -rf one moved one_out moved_out
+    must train config.yaml --run one "${beside[@]}" "$@" --set device=cpu
+    must train config.yaml --run moved --ranks 4 --set mesh.tensor=2 \
+        --set mesh.expert=2 --set checkpoint.keep_last=9 "${beside[@]}" "$@"
+    must export one one_out --adapter
+    must export moved moved_out --adapter
+    if same_run one moved && cmp -s one_out/adapter_model.safetensors \
+        moved_out/adapter_model.safetensors; then
+        ok "adapters of cut experts, exported: $name"
+    else bad "adapters of cut experts, exported: $name" "${why:-other bytes}" log
+    fi
+    back moved 5
+    must resume moved --ranks 4 --set mesh.tensor=1 --set mesh.expert=4 \
+        --set mesh.expert_tensor=2
+    back moved 10
+    must resume moved --ranks 1 --set mesh.expert=1 \
+        --set mesh.expert_tensor=0 --set device=cpu
+    if same_run one moved; then ok "adapters of cut experts, moved: $name"
+    else bad "adapters of cut experts, moved: $name" "$why" log; fi
+}
+cut_adapters float32
+cut_adapters "bfloat16, far" --set train.dtype=bfloat16 --set device=far
 must export adapted merged
 must generate merged --prompt "the " --tokens 12 --temperature 0
 first=$(tail -n 1 log)

@@ -66,6 +66,29 @@ experts() {
         "ranks=4 mesh.context=2 mesh.expert_context=true mesh.tensor=2 mesh.expert_tensor=4"
 }
 
+# Every family with experts, a third of them where THIRD=2/3 says which.
+latent="model.kv_heads=0 model.head_width=0 mla.rank=16 mla.nope=8 mla.rope=4
+    mla.value=6"
+mixtures() { # MPI
+    local family at=0 sets third=${THIRD:-0/1}
+    for family in mixtral olmoe qwen2_moe qwen3_moe granitemoe deepseek \
+        deepseek_v2 deepseek_v3 glm4_moe gpt_oss phimoe llama4; do
+        at=$((at + 1))
+        [ $((at % ${third#*/})) -eq $((${third%/*} % ${third#*/})) ] || continue
+        sets="model.family=$family moe.experts=4 train.steps=2 model.layers=2"
+        sets="$sets moe.top_k=$([ $family = llama4 ] && echo 1 || echo 2)"
+        [[ $family != deepseek_v* ]] ||
+            sets="$sets $latent moe.groups=2 moe.groups_chosen=1"
+        echo "ranks=4 mesh.expert=2 mesh.tensor=2" >layouts.txt
+        # shellcheck disable=SC2086
+        rows_of "$1" 4 $sets
+    done
+    printf '%s\n' "ranks=4 mesh.expert=2 mesh.tensor=2" \
+        "ranks=4 mesh.expert=4 mesh.expert_tensor=2" >layouts.txt
+    rows_of "$1" 4 model.family=mixtral moe.experts=4 train.dtype=bfloat16 \
+        lora.rank=2 'lora.targets=[w1,w2,w3,router]'
+}
+
 small="data.sequence=24 train.batch=8 train.micro_batch=4
     model.layers=4 numerics.grid_tensor=2"
 
@@ -194,6 +217,7 @@ for name in ${*:-own $mpis}; do
     experts >layouts.txt
     rows_of $name 4 model.family=mixtral moe.experts=4 \
         numerics.grid_context=2
+    mixtures $name
     printf '%s\n' "ranks=4 mesh.expert=4 moe.dispatch_format=recipe" \
         "ranks=4 mesh.expert=4 mesh.node=2 moe.dispatch_format=recipe" >layouts.txt
     rows_of $name 4 model.family=mixtral moe.experts=4 train.dtype=bfloat16 \
