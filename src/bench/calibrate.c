@@ -9,6 +9,7 @@
 #include "base/file.h"
 #include "bench/calibrate_parts.h"
 #include "bench/probe.h"
+#include "kernels/isa.h"
 #include "kernels/math.h"
 #include "planner/this_machine.h"
 

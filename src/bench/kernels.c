@@ -7,6 +7,7 @@
 
 #include "bench/difference.h"
 #include "bench/probe.h"
+#include "kernels/isa.h"
 
 enum {
     SCRATCH_WIDEST = 65536, SCRATCH_TOKENS = 8192, ROUNDS_MAX = 10000,

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 
 #include "base/random.h"
+#include "kernels/isa.h"
 #include "kernels/kernels.h"
 #include "kernels/math.h"
 

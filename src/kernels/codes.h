@@ -28,34 +28,6 @@ struct block_coding {
     float known;            /* late rules */
 };
 
-/* ENCODE_PEAKS raises peaks, which begin with 0; ENCODE_CODES reads them and
- * sets scales of all blocks and codes; ENCODE_ALL sets peaks first. Peaks are
- * infinite where a format without a NaN has something else to say it by: the
- * scale of a block that has what is not finite is NaN then. */
-enum encode_what { ENCODE_PEAKS, ENCODE_CODES, ENCODE_ALL };
-
-struct block_encode {
-    enum encode_what what;
-    struct tensor in;       /* [rows, cols] bfloat16 or float32, dense rows */
-    struct block_coding coding;
-    int64_t first, last;    /* elements of the matrix, row-major: only these are
-                             * read and coded; last 0: all */
-    float *peaks;           /* [row blocks, column blocks] */
-    void *scales;           /* the same: of powers of two the biased exponent,
-                             * a byte (E8M0); else float32 */
-    uint8_t *codes;         /* element c of a row at its bits [c b, (c + 1) b),
-                             * the low ones first, b the bits of the format */
-    int64_t row_bytes;      /* from a row of codes to the next */
-};
-
-struct block_decode {
-    struct tensor out;      /* [rows, cols] bfloat16 or float32, dense rows */
-    struct block_coding coding;
-    const void *scales;
-    const uint8_t *codes;
-    int64_t row_bytes;
-};
-
 /* Blocks along rows (columns) of spans. */
 static inline int64_t code_blocks(const struct quantize_span *spans,
                                   int64_t count, int64_t size)
@@ -226,10 +198,10 @@ ELEMENTARY float code_outer(const struct block_coding *c, float largest,
     return c->known;
 }
 
-/* The scales of all blocks. */
-static inline void code_scales(const struct block_encode *p)
+/* The scales of all blocks, from their peaks. */
+static inline void code_scales(const struct block_coding *c,
+                               const float *peaks, void *scales)
 {
-    const struct block_coding *c = &p->coding;
     const struct grid_format e4m3 = grid_format(FORMAT_E4M3);
     const float largest = number_formats[c->format].largest;
     const int64_t all = code_blocks(c->cols, c->col_spans, c->block_cols);
@@ -245,7 +217,7 @@ static inline void code_scales(const struct block_encode *p)
 
             for (int64_t k = 0; k < high * wide; k++) {
                 const uint32_t own = finite_bits(
-                    p->peaks[(row + k / wide) * all + col + k % wide]);
+                    peaks[(row + k / wide) * all + col + k % wide]);
 
                 region = own > region ? own : region;
             }
@@ -254,8 +226,8 @@ static inline void code_scales(const struct block_encode *p)
             for (int64_t k = 0; k < high * wide; k++) {
                 const int64_t at = (row + k / wide) * all + col + k % wide;
 
-                code_scale_set(p->scales, c->scale, at,
-                               code_scale(c->scale, p->peaks[at], largest,
+                code_scale_set(scales, c->scale, at,
+                               code_scale(c->scale, peaks[at], largest,
                                           &e4m3, outer));
             }
             col += wide;

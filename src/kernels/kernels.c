@@ -5,6 +5,7 @@
 #include "kernels/cpu/scratch.h"
 #include "kernels/cuda/launch.h"
 #include "kernels/narrow_product.h"
+#include "kernels/isa.h"
 #include "kernels/kernels.h"
 
 #define DECLARE_REFERENCE(row)                    \

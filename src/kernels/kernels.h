@@ -444,6 +444,34 @@ struct descent {
     struct tensor copy;         /* as adamw's */
 };
 
+/* ENCODE_PEAKS raises peaks, which begin with 0; ENCODE_CODES reads them and
+ * sets scales of all blocks and codes; ENCODE_ALL sets peaks first. Peaks are
+ * infinite where a format without a NaN has something else to say it by: the
+ * scale of a block that has what is not finite is NaN then. */
+enum encode_what { ENCODE_PEAKS, ENCODE_CODES, ENCODE_ALL };
+
+struct block_encode {
+    enum encode_what what;
+    struct tensor in;       /* [rows, cols] bfloat16 or float32, dense rows */
+    struct block_coding coding;
+    int64_t first, last;    /* elements of the matrix, row-major: only these are
+                             * read and coded; last 0: all */
+    float *peaks;           /* [row blocks, column blocks] */
+    void *scales;           /* the same: of powers of two the biased exponent,
+                             * a byte (E8M0); else float32 */
+    uint8_t *codes;         /* element c of a row at its bits [c b, (c + 1) b),
+                             * the low ones first, b the bits of the format */
+    int64_t row_bytes;      /* from a row of codes to the next */
+};
+
+struct block_decode {
+    struct tensor out;      /* [rows, cols] bfloat16 or float32, dense rows */
+    struct block_coding coding;
+    const void *scales;
+    const uint8_t *codes;
+    int64_t row_bytes;
+};
+
 struct kernels {
     const char *backend; /* "reference", "cpu avx512", ... */
     enum dtype dtype;    /* of activations and weights; `real` may be wider */
@@ -641,33 +669,6 @@ status kernels_get(struct kernels *out, enum dtype dtype, enum isa isa);
 /* The same; `product` is heeded where dtype is bfloat16. */
 status kernels_get_product(struct kernels *out, enum dtype dtype, enum isa isa,
                            enum product product);
-/* The most float32 operations (an FMA is two) a second that the threads of the
- * stream do together, measured for about `seconds`. */
-double kernels_peak_flops(struct stream *stream, enum isa isa, double seconds);
-/* The same for products of the table's type: by FMAs or by instructions for
- * pairs or tiles of bfloat16, whichever is faster. */
-double kernels_peak_product(struct stream *stream, const struct kernels *table,
-                            enum isa isa, double seconds);
-/* Normal numbers with mean 0: pair i, elements 2i and 2i + 1, is made of block
- * i of the key (base/random.h). Words 0 and 1 are a uniform u, words 2 and 3 v:
- * deviation * sqrt(-2 log(1 - u)) times cos(2 pi v) and sin(2 pi v), in float64
- * by kernels/math.h. The same bits for every instruction set. */
-struct normals {
-    struct random_key key;
-    int64_t first, pairs;
-    double deviation;
-};
-/* out [2 pairs] = pairs [first, first + pairs). */
-void kernels_normals(enum isa isa, const struct normals *normals, double *out);
-/* out [count] = e^((x - top) / divisor) in float64, by math_exp; 0 where the
- * exponent is below `least`. The same bits for every instruction set. */
-struct exponentials {
-    const float *x; /* [count] */
-    int64_t count;
-    double top, divisor, least;
-};
-void kernels_exponentials(enum isa isa, const struct exponentials *of,
-                          double *out);
 /* Name of the backend that fills a row, for printing. */
 struct kernels_row { const char *name; const char *backend; };
 int kernels_rows(const struct kernels *table, struct kernels_row *rows,

@@ -589,10 +589,76 @@ static size_t squares_blocks(const struct tensor *x)
 
 /* ---- the two tables ---- */
 
+/* COPY: the row, the struct of its call, and the function that copies it; TELL:
+ * the copy is a member of a larger struct, which the function fills. */
+#define LAUNCHED_CALLS(COPY, TELL) \
+    TELL(matmul, matmul, matmul_told, tell_matmul) \
+    TELL(unrotate, unrotate, unrotate_told, tell_unrotate) \
+    TELL(experts_product, experts_product, product_told, tell_product) \
+    TELL(experts_gradient, experts_gradient, gradient_told, tell_gradient) \
+    TELL(experts_sums, experts_sums, sums_told, tell_sums) \
+    TELL(experts_combine, experts_combine, combine_told, tell_combine) \
+    COPY(attention_forward, attention, attention_of) \
+    COPY(attention_backward, attention, attention_of) \
+    COPY(attention_delta, attention, attention_of) \
+    COPY(dropout, dropout, dropout_of) \
+    COPY(jitter, jitter, jitter_of) \
+    COPY(quantize, quantize, quantize_of) \
+    COPY(block_encode, block_encode, encode_of) \
+    COPY(block_decode, block_decode, decode_of) \
+    COPY(rotate, rotate, rotate_of) \
+    COPY(cross_entropy, cross_entropy, cross_entropy_of) \
+    COPY(router_choose, router, router_of) \
+    COPY(router_losses, router_losses, losses_of) \
+    COPY(router_backward, router_losses, losses_of) \
+    COPY(experts_gates, experts_gates, gates_of) \
+    COPY(clamped_forward, clamped_glu, clamped_of) \
+    COPY(clamped_backward, clamped_glu, clamped_of) \
+    COPY(adamw, adamw, adamw_of) \
+    COPY(update_elements, element_update, update_of) \
+    COPY(descend, descent, descent_of) \
+    TELL(integer_product, integer_product, integer_told, tell_integers)
+
+#define LAUNCH_COPY(row, type, copy_of)                                    \
+    static status WORK(row)(void *owner, void *told)                       \
+    {                                                                      \
+        const struct type *to = told;                                      \
+                                                                           \
+        return BEHIND(owner)->row(device_stream(owner), to);               \
+    }                                                                      \
+                                                                           \
+    static status LAUNCHED(row)(struct stream *stream,                     \
+                                const struct type *call)                   \
+    {                                                                      \
+        struct launch l;                                                   \
+        struct type *to = begin(&l, stream, WORK(row), sizeof *to);        \
+                                                                           \
+        *to = copy_of(&l, call);                                           \
+        return end(&l);                                                    \
+    }
+
+#define LAUNCH_TELL(row, type, whole, tell)                                \
+    static status WORK(row)(void *owner, void *told)                       \
+    {                                                                      \
+        const struct whole *to = told;                                     \
+                                                                           \
+        return BEHIND(owner)->row(device_stream(owner), &to->call);        \
+    }                                                                      \
+                                                                           \
+    static status LAUNCHED(row)(struct stream *stream,                     \
+                                const struct type *call)                   \
+    {                                                                      \
+        struct launch l;                                                   \
+        struct whole *to = begin(&l, stream, WORK(row), sizeof *to);       \
+                                                                           \
+        tell(&l, to, call);                                                \
+        return end(&l);                                                    \
+    }
+
 #define LAUNCHED(row) launched_##row##_first
 #define WORK(row) work_##row##_first
 #define BEHIND(owner) (&device_stream(owner)->behind[0])
-#include "kernels/launched_rows.h"
+LAUNCHED_CALLS(LAUNCH_COPY, LAUNCH_TELL)
 #include "kernels/launched_operands.h"
 #undef LAUNCHED
 #undef WORK
@@ -600,7 +666,7 @@ static size_t squares_blocks(const struct tensor *x)
 #define LAUNCHED(row) launched_##row##_second
 #define WORK(row) work_##row##_second
 #define BEHIND(owner) (&device_stream(owner)->behind[1])
-#include "kernels/launched_rows.h"
+LAUNCHED_CALLS(LAUNCH_COPY, LAUNCH_TELL)
 #include "kernels/launched_operands.h"
 
 void kernels_launch(struct kernels *table, struct kernels *real,

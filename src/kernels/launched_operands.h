@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* launched_operands.h - the rows of launched_rows.h whose arguments are tensors
- * and little else. Included by launched.c alone, as that one is. */
+/* launched_operands.h - the rows of launched.c whose arguments are tensors and
+ * little else. Included by it alone, once for each of two tables: LAUNCHED(row)
+ * and WORK(row) name the functions that launch a row and run it later, BEHIND
+ * is the table that the work calls. */
 
 struct LAUNCHED(finish_told) {
     struct tensor out, lse;
@@ -26,6 +28,26 @@ static status LAUNCHED(attention_finish)(struct stream *stream,
     to->out = tensor(&l, out);
     to->lse = tensor(&l, lse);
     to->root = node_of(&l, root);
+    return end(&l);
+}
+
+static status WORK(attention_merge)(void *owner, void *told)
+{
+    struct attention_node *to = told;
+
+    return BEHIND(owner)->attention_merge(device_stream(owner), to, to + 1);
+}
+
+static status LAUNCHED(attention_merge)(struct stream *stream,
+                                        const struct attention_node *left,
+                                        const struct attention_node *right)
+{
+    struct launch l;
+    struct attention_node *to =
+        begin(&l, stream, WORK(attention_merge), 2 * sizeof *to);
+
+    to[0] = node_of(&l, left);
+    to[1] = node_of(&l, right);
     return end(&l);
 }
 

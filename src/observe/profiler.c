@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/file.h"
+#include "kernels/isa.h"
 #include "observe/trace_file.h"
 
 enum {

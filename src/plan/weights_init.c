@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/random.h"
+#include "kernels/isa.h"
 #include "models/mup.h"
 #include "plan/stage.h"
 

@@ -14,6 +14,7 @@
 #include "control/board.h"
 #include "control/lease.h"
 #include "control/straggler.h"
+#include "kernels/isa.h"
 #include "train/signals.h"
 #include "train/trainer_state.h"
 

@@ -330,7 +330,7 @@ status CPU(block_encode)(struct stream *stream, const struct block_encode *p)
                (size_t)coding_blocks(&p->coding) * sizeof *p->peaks);
     if (p->what != ENCODE_CODES) cpu_run(stream, elements, peaks_body, &job);
     if (p->what == ENCODE_PEAKS) return OK;
-    code_scales(p);
+    code_scales(&p->coding, p->peaks, p->scales);
     cpu_run(stream, elements, encode_body, &job);
     return OK;
 }

@@ -2,6 +2,7 @@
 /* exponentials.c - the weights of all tokens from their logits, in float64. */
 #include "kernels/cpu/cpu.h"
 #include "kernels/elementary64.h"
+#include "kernels/isa.h"
 
 void CPU(exponentials)(const struct exponentials *of, double *out);
 

@@ -5,6 +5,7 @@
 #include "kernels/cpu/cpu.h"
 #include "kernels/cpu/vector.h"
 #include "kernels/elementary64.h"
+#include "kernels/isa.h"
 
 enum { PHILOX_ROUNDS = 10 };
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* codes.c - codes and scales of a matrix, element by element. Its operands are
  * bfloat16 or float32 in the tables of both types. */
-#include "kernels/codes.h"
+#include "kernels/kernels.h"
 #include "kernels/element.h"
 #include "kernels/reference/real.h"
 
@@ -72,7 +72,7 @@ status NAME(block_encode)(struct stream *stream, const struct block_encode *p)
         elements_encode(&now);
     }
     if (p->what == ENCODE_PEAKS) return OK;
-    code_scales(p);
+    code_scales(&p->coding, p->peaks, p->scales);
     now.what = ENCODE_CODES;
     elements_encode(&now);
     return OK;

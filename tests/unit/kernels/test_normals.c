@@ -4,6 +4,7 @@
  * gives by base/random.h and kernels/math.h. */
 #include <math.h>
 #include <string.h>
+#include "kernels/isa.h"
 #include "kernels/kernels.h"
 #include "kernels/math.h"
 #include "tests/test.h"
