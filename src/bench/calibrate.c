@@ -189,9 +189,35 @@ status calibrate_job(struct calibration *c, const struct bench_case *job,
     return OK;
 }
 
+status calibrate_sweep(struct calibration *c, struct sweep *sweep)
+{
+    const double begun = probe_now_s();
+    double last = 0;
+
+    c->limit = sweep->seconds / *sweep->rows / CALIBRATE_ROUNDS;
+    for (c->rounds = 0; c->rounds < CALIBRATE_ROUNDS; c->rounds++) {
+        const double before = probe_now_s();
+
+        if (c->rounds > 0 && before - begun + last > sweep->most) break;
+        for (int i = 0; i < *sweep->rows; i++) {
+            const double most = (i < sweep->asked ? 2 : 1) * sweep->most;
+
+            if (c->rounds == 0 && i >= sweep->least &&
+                probe_now_s() - begun > most) {
+                sweep->left = *sweep->rows - i;
+                *sweep->rows = i;
+                break;
+            }
+            TRY(sweep->measure(c, i));
+        }
+        last = probe_now_s() - before;
+    }
+    return OK;
+}
+
 double calibrate_usual(struct calibration *c, double least, int rows)
 {
-    const double usual = c->logarithms / CALIBRATE_ROUNDS;
+    const double usual = c->logarithms / c->rounds;
 
     c->logarithms = 0;
     return math_exp((usual - least) / rows);
@@ -387,9 +413,9 @@ static int64_t sequence_of(const struct calibrate_request *r,
     return GRANULE;
 }
 
-static status measure_product(struct calibration *c,
-                              struct measured_product *row)
+static status measure_product(struct calibration *c, int number)
 {
+    struct measured_product *row = &c->machine->products[number];
     static void (*const prepares[])(struct operands *, const int64_t *) = {
         case_product_nt, case_product_nn, case_product_w};
     const bool integers = row->bits == 8;
@@ -443,35 +469,56 @@ static int usual_products(struct wanted_product *out, int bits)
     return count;
 }
 
-static status measure_products(struct calibration *c)
+/* Both ways that a rank runs it; false: it is too large. */
+static bool add_ways(struct calibration *c, const struct wanted_product *p)
 {
+    if (!fits(p)) return false;
+    add_product(c->machine, p, 1);
+    if (c->request->ranks > 1)
+        add_product(c->machine, p, c->request->ranks);
+    return true;
+}
+
+/* First one usual product of each kind, then those that are wanted, then the
+ * others, small and large ones in turn: so many as there is time for. */
+static status list_products(struct calibration *c, struct sweep *sweep,
+                            int *large)
+{
+    enum { MIDDLE = 27, STRIDE = 29 };
     const struct calibrate_request *r = c->request;
     struct wanted_product usual[2 * USUAL_PRODUCTS];
-    int more = 0;
-    const int ways = r->ranks > 1 ? 2 : 1;
+    struct machine *m = c->machine;
     void *memory = NULL;
-    double best = 0, spread = 0;
+    int count = 0;
 
     for (int narrow = 0; narrow < 2; narrow++)
         if (r->takes[narrow])
-            more += usual_products(usual + more, narrow ? 16 : 32);
-    const int all = r->wanted_count + more;
+            count += usual_products(usual + count, narrow ? 16 : 32);
+    TRY(arena_take_array(&m->arena,
+                         (size_t)(2 * (r->wanted_count + 2 * count)),
+                         sizeof *m->products, &memory));
+    m->products = memory;
+    for (int type = 0; type < count / USUAL_PRODUCTS; type++)
+        for (int kind = 0; kind < PRODUCT_KINDS; kind++)
+            add_ways(c, &usual[type * USUAL_PRODUCTS + MIDDLE + kind]);
+    sweep->least = m->product_count;
+    for (int i = 0; i < r->wanted_count; i++)
+        *large += !add_ways(c, &r->wanted[i]);
+    sweep->asked = m->product_count;
+    for (int i = 0; i < count; i++)
+        add_ways(c, &usual[(i + 1) * STRIDE % count]);
+    sweep->rows = &m->product_count;
+    sweep->measure = measure_product;
+    return OK;
+}
 
-    TRY(arena_take_array(&c->machine->arena, (size_t)(ways * all),
-                         sizeof *c->machine->products, &memory));
-    c->machine->products = memory;
-    for (int way = 0; way < ways; way++)
-        for (int i = 0; i < all; i++) {
-            const struct wanted_product *p =
-                i < r->wanted_count ? &r->wanted[i]
-                                    : &usual[i - r->wanted_count];
+static status measure_products(struct calibration *c, struct sweep *sweep,
+                               int *large)
+{
+    double best = 0, spread = 0;
 
-            if (fits(p)) add_product(c->machine, p, way > 0 ? r->ranks : 1);
-        }
-    c->limit = 0.5 * r->seconds / c->machine->product_count / CALIBRATE_ROUNDS;
-    for (int round = 0; round < CALIBRATE_ROUNDS; round++)
-        for (int i = 0; i < c->machine->product_count; i++)
-            TRY(measure_product(c, &c->machine->products[i]));
+    TRY(list_products(c, sweep, large));
+    TRY(calibrate_sweep(c, sweep));
     usual_times(c);
     for (int i = 0; i < c->machine->product_count; i++) {
         const struct measured_product *p = &c->machine->products[i];
@@ -508,8 +555,23 @@ static status measure_messages(struct calibration *c)
     return OK;
 }
 
-static status measure(struct calibration *c)
+/* A table's share of the time, and of what there is at most. */
+static struct sweep sweep_of(const struct calibration *c, double share,
+                             double of_most)
 {
+    const double most = CALIBRATE_OVER * c->request->seconds +
+                        CALIBRATE_FIXED_S;
+
+    return (struct sweep){.seconds = share * c->request->seconds,
+                          .most = of_most * most};
+}
+
+static status measure(struct calibration *c, struct calibrate_left *left)
+{
+    struct sweep products = sweep_of(c, 0.5, 0.5);
+    struct sweep works = sweep_of(c, 0.2, 0.25);
+    struct sweep roundings = sweep_of(c, 0.2, 0.15);
+
     TRY(measure_sentinel(c, &c->machine->sentinel_before));
     note(c, M_DEVICES, c->request->ranks);
     note(c, M_PEAK_32, kernels_peak_flops(&c->workers[0].stream, ISA_AUTO,
@@ -518,10 +580,14 @@ static status measure(struct calibration *c)
     TRY(measure_floor(c));
     TRY(measure_memory(c));
     TRY(measure_contention(c));
-    TRY(measure_products(c));
-    TRY(calibrate_works(c, 0.2 * c->request->seconds));
+    *left = (struct calibrate_left){0};
+    TRY(measure_products(c, &products, &left->large));
+    left->products = products.left;
+    TRY(calibrate_works(c, &works));
+    left->works = works.left;
     note_works(c);
-    TRY(calibrate_roundings(c, 0.2 * c->request->seconds));
+    TRY(calibrate_roundings(c, &roundings));
+    left->roundings = roundings.left;
     c->limit = 0.02 * c->request->seconds;
     TRY(measure_messages(c));
     TRY(measure_disk(c));
@@ -529,7 +595,8 @@ static status measure(struct calibration *c)
 }
 
 status calibrate(struct machine *machine,
-                 const struct calibrate_request *request)
+                 const struct calibrate_request *request,
+                 struct calibrate_left *left)
 {
     struct calibration c = {.request = request, .machine = machine,
                             .turn_floats = CALIBRATE_FLOATS,
@@ -554,7 +621,7 @@ status calibrate(struct machine *machine,
     for (int i = 0; i < request->ranks; i++)
         TRY_GOTO(done, result, worker_open(&c, i));
     calibrate_type(&c, 32);
-    result = measure(&c);
+    result = measure(&c, left);
 done:
     threads_free(c.all);
     arena_free(&c.arena);

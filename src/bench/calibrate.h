@@ -22,7 +22,8 @@ struct wanted_product {
 enum { CALIBRATE_ROUNDINGS = 64 };
 
 struct calibrate_request {
-    double seconds;       /* of the whole, about */
+    double seconds;       /* of the whole, about; never more than
+                           * CALIBRATE_OVER times that and a fixed part */
     int ranks;            /* active at once: cores */
     const struct wanted_product *wanted; /* measured first; others follow */
     int wanted_count;
@@ -34,9 +35,18 @@ struct calibrate_request {
     const char *disk;     /* file to write and remove; NULL: none */
 };
 
+/* On a machine with other work rows take longer than planned: from then on no
+ * row begins, but one of each kind. */
+enum { CALIBRATE_OVER = 4, CALIBRATE_FIXED_S = 8 };
+
+/* Rows that were not measured: no time was left, or (large) they do not fit
+ * the room of the operands. */
+struct calibrate_left { int products, works, roundings, large; };
+
 /* `machine` is zeroed. */
 status calibrate(struct machine *machine,
-                 const struct calibrate_request *request);
+                 const struct calibrate_request *request,
+                 struct calibrate_left *left);
 /* Collectives between `ranks` ranks as threads: rows for the machine's table,
  * at most `most`; *rate and *latency: of a message. */
 struct message_figures { double rate, latency; };

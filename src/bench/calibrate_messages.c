@@ -69,7 +69,7 @@ static status time_op(struct run *run, struct group *world,
     TRY(once(world, call));
     rounds = run->limit / (probe_now_s() - before + 1e-7);
     if (rounds > 2000) rounds = 2000;
-    if (rounds < 3) rounds = 3;
+    if (rounds < 1) rounds = 1;
     TRY(comm_broadcast(world, tensor_1d(&rounds, DTYPE_F64, 1), 0));
     before = probe_now_s();
     for (int i = 0; i < (int)rounds; i++) TRY(once(world, call));

@@ -37,7 +37,8 @@ struct calibration {
     const struct bench_case *job[2]; /* of worker 0, of the others */
     int active;              /* workers that run it */
     double limit;            /* seconds of a job */
-    double logarithms;       /* of the seconds of all jobs, summed */
+    double logarithms;       /* of the seconds of all jobs, summed, and */
+    int rounds;              /* in how many, of the table at hand */
     int64_t turn_floats;     /* that its operands take turns in */
 };
 
@@ -48,15 +49,25 @@ status calibrate_job(struct calibration *c, const struct bench_case *job,
                      int threads, double *seconds, double *sigma);
 /* The type of the jobs that follow; bits: 16 or 32. */
 void calibrate_type(struct calibration *c, int bits);
+/* Sweeps a table in rounds of about `seconds` together, which may take `most`:
+ * then the last `left` rows are taken out of it, or no other round begins. The
+ * first `least` rows are measured whatever that takes, those before `asked` in
+ * twice that time. */
+struct sweep {
+    int *rows, least, asked, left;
+    double seconds, most;
+    status (*measure)(struct calibration *c, int row);
+};
+status calibrate_sweep(struct calibration *c, struct sweep *sweep);
 /* How many times the least time of a row its usual one is: the geometric mean
  * over `rows` and the rounds. least: the sum of the logarithms of the least
  * times. The next table begins. */
 double calibrate_usual(struct calibration *c, double least, int rows);
 const struct bench_case *calibrate_case(const char *kernel);
 /* Roundings of recipes: the machine's table of roundings. */
-status calibrate_roundings(struct calibration *c, double seconds);
-/* Attention, norms, activations, sums, losses and updates, in about `seconds`:
- * the machine's table of works. */
-status calibrate_works(struct calibration *c, double seconds);
+status calibrate_roundings(struct calibration *c, struct sweep *sweep);
+/* Attention, norms, activations, sums, losses and updates: the machine's table
+ * of works. */
+status calibrate_works(struct calibration *c, struct sweep *sweep);
 
 #endif

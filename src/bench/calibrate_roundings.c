@@ -82,25 +82,40 @@ static status run(const struct kernels *k, struct stream *stream,
     }
 }
 
-static void add_rows(struct machine *m, const struct rounded *call, int threads)
+/* One size of every call. */
+static void add_rows(struct calibration *c, int size, int threads)
 {
-    for (int size = 0; size < ROWS * WIDTHS; size++) {
+    struct machine *m = c->machine;
+
+    for (int i = 0; i < c->request->rounding_count; i++) {
         struct measured_rounding *row = &m->roundings[m->rounding_count++];
 
         *row = (struct measured_rounding){
             .rows = rows_of[size % ROWS], .width = widths_of[size / ROWS],
             .threads = threads, .seconds = INFINITY};
-        rounded_text(call, row->how);
+        rounded_text(&calls[i], row->how);
         row->code = rounded_code(row->how);
     }
 }
 
-status calibrate_roundings(struct calibration *c, double seconds)
+static status measure_one(struct calibration *c, int number)
+{
+    struct measured_rounding *row = &c->machine->roundings[number];
+    const struct bench_case job = {
+        "rounding", "",
+        {row->rows, row->width, number % c->request->rounding_count}, prepare,
+        run};
+    double sigma = 0;
+
+    return calibrate_job(c, &job, row->threads, &row->seconds, &sigma);
+}
+
+status calibrate_roundings(struct calibration *c, struct sweep *sweep)
 {
     const struct calibrate_request *r = c->request;
     const int ways = r->ranks > 1 ? 2 : 1, each = ways * ROWS * WIDTHS;
     struct machine *m = c->machine;
-    double least = 0, factor, sigma = 0;
+    double least = 0, factor;
     void *memory = NULL;
 
     if (r->rounding_count == 0) return OK;
@@ -108,20 +123,15 @@ status calibrate_roundings(struct calibration *c, double seconds)
     TRY(arena_take_array(&m->arena, (size_t)(each * r->rounding_count),
                          sizeof *m->roundings, &memory));
     m->roundings = memory;
-    for (int i = 0; i < r->rounding_count; i++)
+    for (int size = 0; size < ROWS * WIDTHS; size++) {
         for (int way = 0; way < ways; way++)
-            add_rows(m, &calls[i], way > 0 ? r->ranks : 1);
+            add_rows(c, size, way > 0 ? r->ranks : 1);
+        if (size == 0) sweep->least = m->rounding_count;
+    }
+    sweep->rows = &m->rounding_count;
+    sweep->measure = measure_one;
     calibrate_type(c, 16);
-    c->limit = seconds / m->rounding_count / CALIBRATE_ROUNDS;
-    for (int round = 0; round < CALIBRATE_ROUNDS; round++)
-        for (int i = 0; i < m->rounding_count; i++) {
-            struct measured_rounding *row = &m->roundings[i];
-            const struct bench_case job = {
-                "rounding", "", {row->rows, row->width, i / each}, prepare,
-                run};
-
-            TRY(calibrate_job(c, &job, row->threads, &row->seconds, &sigma));
-        }
+    TRY(calibrate_sweep(c, sweep));
     calibrate_type(c, 32);
     for (int i = 0; i < m->rounding_count; i++)
         least += math_log(m->roundings[i].seconds);

@@ -30,6 +30,8 @@ static const struct work_row work_rows[] = {
     {WORK_UPDATE, "adamw", {1, 0, 0, 0, 0}, {65536, 1048576}},
 };
 
+enum { WORK_ROWS = sizeof work_rows / sizeof *work_rows, WAYS = 2, TYPES = 2 };
+
 /* The job of one size. Attention has sequences of together 512 tokens; a number
  * of heads that each width's leaves divide. */
 static struct bench_case job_of(const struct work_row *row, int64_t rows,
@@ -54,19 +56,27 @@ static struct bench_case job_of(const struct work_row *row, int64_t rows,
     return job;
 }
 
-static void add_row(struct machine *m, const struct work_row *row, int bits,
-                    int threads)
+/* One size of each work, with one thread and with all, of each type. */
+static void add_rows(struct calibration *c, int w, int r)
 {
-    for (int w = 0; w < WIDTHS && row->widths[w] > 0; w++)
-        for (int r = 0; r < 2; r++)
-            m->works[m->work_count++] = (struct measured_work){
-                .work = row->work, .rows = row->rows[r],
-                .width = row->widths[w], .bits = bits, .threads = threads,
-                .seconds = INFINITY};
+    struct machine *m = c->machine;
+
+    for (int i = 0; i < WORK_ROWS; i++)
+        for (int way = 0; way < (c->request->ranks > 1 ? WAYS : 1); way++)
+            for (int narrow = 0; narrow < TYPES; narrow++)
+                if (c->request->takes[narrow] && work_rows[i].widths[w] > 0)
+                    m->works[m->work_count++] = (struct measured_work){
+                        .work = work_rows[i].work,
+                        .rows = work_rows[i].rows[r],
+                        .width = work_rows[i].widths[w],
+                        .bits = narrow ? 16 : 32,
+                        .threads = way > 0 ? c->request->ranks : 1,
+                        .seconds = INFINITY};
 }
 
-static status measure_one(struct calibration *c, struct measured_work *out)
+static status measure_one(struct calibration *c, int number)
 {
+    struct measured_work *out = &c->machine->works[number];
     const struct operands *o = c->workers[0].operands;
     const struct work_row *row = work_rows;
     double sigma = 0;
@@ -81,28 +91,23 @@ static status measure_one(struct calibration *c, struct measured_work *out)
     return OK;
 }
 
-status calibrate_works(struct calibration *c, double seconds)
+status calibrate_works(struct calibration *c, struct sweep *sweep)
 {
-    enum { ROWS = sizeof work_rows / sizeof *work_rows, SIZES = 2 * WIDTHS,
-           WAYS = 2, TYPES = 2 };
-    const int ways = c->request->ranks > 1 ? WAYS : 1;
     struct machine *m = c->machine;
     double least = 0, factor;
     void *memory = NULL;
 
-    TRY(arena_take_array(&m->arena, ROWS * SIZES * WAYS * TYPES,
+    TRY(arena_take_array(&m->arena, WORK_ROWS * 2 * WIDTHS * WAYS * TYPES,
                          sizeof *m->works, &memory));
     m->works = memory;
-    for (int i = 0; i < ROWS; i++)
-        for (int way = 0; way < ways; way++)
-            for (int narrow = 0; narrow < TYPES; narrow++)
-                if (c->request->takes[narrow])
-                    add_row(m, &work_rows[i], narrow ? 16 : 32,
-                            way > 0 ? c->request->ranks : 1);
-    c->limit = seconds / m->work_count / CALIBRATE_ROUNDS;
-    for (int round = 0; round < CALIBRATE_ROUNDS; round++)
-        for (int i = 0; i < m->work_count; i++)
-            TRY(measure_one(c, &m->works[i]));
+    for (int w = 0; w < WIDTHS; w++)
+        for (int r = 0; r < 2; r++) {
+            add_rows(c, w, r);
+            if (sweep->least == 0) sweep->least = m->work_count;
+        }
+    sweep->rows = &m->work_count;
+    sweep->measure = measure_one;
+    TRY(calibrate_sweep(c, sweep));
     calibrate_type(c, 32);
     for (int i = 0; i < m->work_count; i++)
         least += math_log(m->works[i].seconds);

@@ -15,10 +15,23 @@ static const double quiet = 0.05; /* of the sentinels, apart */
 
 struct wishes {
     struct wanted_product items[CALIBRATE_SHAPES];
-    int count;
+    int count, dropped;    /* for which there is no room */
     struct rounded roundings[CALIBRATE_ROUNDINGS];
     struct calibrate_request *request; /* types */
 };
+
+static void wish_one(struct wishes *w, const struct wanted_product *p)
+{
+    for (int i = 0; i < w->count; i++) {
+        const struct wanted_product *q = &w->items[i];
+
+        if (q->m == p->m && q->n == p->n && q->k == p->k &&
+            q->kind == p->kind && q->bits == p->bits)
+            return;
+    }
+    if (w->count < CALIBRATE_SHAPES) w->items[w->count++] = *p;
+    else w->dropped++;
+}
 
 /* of: bits and tokens of a sequence. */
 static void wish(struct wishes *w, int64_t m, int64_t n, int64_t k,
@@ -29,9 +42,7 @@ static void wish(struct wishes *w, int64_t m, int64_t n, int64_t k,
         {m, k, n, PRODUCT_NN, of.bits, of.sequence},
         {n, k, m, PRODUCT_TN, of.bits, of.sequence}};
 
-    if (w->count + PRODUCT_KINDS > CALIBRATE_SHAPES) return;
-    memcpy(w->items + w->count, uses, sizeof uses);
-    w->count += PRODUCT_KINDS;
+    for (int i = 0; i < PRODUCT_KINDS; i++) wish_one(w, &uses[i]);
 }
 
 static void wish_rounding(struct wishes *w, const struct rounded *call)
@@ -44,6 +55,7 @@ static void wish_rounding(struct wishes *w, const struct rounded *call)
         if (strcmp(rounded_text(&w->roundings[i], other), text) == 0) return;
     if (r->rounding_count < CALIBRATE_ROUNDINGS)
         w->roundings[r->rounding_count++] = *call;
+    else w->dropped++;
 }
 
 /* All that a recipe does to operands. */
@@ -65,9 +77,7 @@ static void wish_recipe(struct wishes *w, const struct precision_use *use)
 /* y of codes. */
 static void wish_integers(struct wishes *w, int64_t m, int64_t n, int64_t k)
 {
-    if (w->count < CALIBRATE_SHAPES)
-        w->items[w->count++] =
-            (struct wanted_product){m, n, k, PRODUCT_NT, 8, 0};
+    wish_one(w, &(struct wanted_product){m, n, k, PRODUCT_NT, 8, 0});
 }
 
 /* One type of 16 bits is measured: the first that a configuration has. */
@@ -144,6 +154,25 @@ static status wish_all(struct wishes *w, struct arguments *arguments,
     return OK;
 }
 
+/* Rows that the profile lacks. */
+static void tell_left(const struct wishes *w, const struct calibrate_left *left)
+{
+    if (w->dropped > 0)
+        fprintf(stderr, "warning: %d products and roundings of the "
+                        "configurations left out: at most %d and %d are "
+                        "measured\n", w->dropped, CALIBRATE_SHAPES,
+                CALIBRATE_ROUNDINGS);
+    if (left->large > 0)
+        fprintf(stderr, "note: %d products of the configurations are too large "
+                        "to be measured: they are extrapolated\n",
+                left->large);
+    if (left->products + left->works + left->roundings > 0)
+        fprintf(stderr, "warning: no time was left for %d products, %d other "
+                        "works and %d roundings: other work runs on the "
+                        "machine, or --seconds is too few\n", left->products,
+                left->works, left->roundings);
+}
+
 static status deliver(const struct machine *machine,
                       const struct arguments *arguments)
 {
@@ -175,12 +204,13 @@ status command_calibrate(struct arguments *arguments)
     char disk[PATH_BYTES + 16];
     double seconds = 10;
     status result;
+    struct calibrate_left left = {0};
     struct calibrate_request asked = {.narrow = DTYPE_BF16,
                                       .product = PRODUCT_PAIRS};
 
     TRY(arguments_real(arguments, "seconds", 0.1, 3600, &seconds));
     TRY(file_may_write(out));
-    wishes.count = 0;
+    wishes.count = wishes.dropped = 0;
     wishes.request = &asked;
     asked.ranks = threads_cores();
     TRY(wish_all(&wishes, arguments, asked.ranks));
@@ -191,8 +221,9 @@ status command_calibrate(struct arguments *arguments)
     asked.wanted_count = wishes.count;
     asked.roundings = wishes.roundings;
     asked.disk = out != NULL && strncmp(out, "/dev/", 5) != 0 ? disk : NULL;
-    result = calibrate(&machine, &asked);
+    result = calibrate(&machine, &asked, &left);
     if (result == OK) result = deliver(&machine, arguments);
+    if (result == OK) tell_left(&wishes, &left);
     machine_free(&machine);
     return result;
 }
