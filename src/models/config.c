@@ -155,6 +155,24 @@ static status check_kind(const struct model_kind *kind,
     return OK;
 }
 
+static status fail_value(const char *source, const char *name,
+                         const struct json *value, const char *only)
+{
+    char found[48] = "an object";
+
+    if (value->kind == JSON_STRING)
+        snprintf(found, sizeof found, "%.40s", value->string);
+    else if (value->kind == JSON_INTEGER || value->kind == JSON_REAL)
+        snprintf(found, sizeof found, "%.9g", value->real);
+    else if (value->kind == JSON_TRUE || value->kind == JSON_FALSE)
+        snprintf(found, sizeof found,
+                 value->kind == JSON_TRUE ? "true" : "false");
+    else if (value->kind == JSON_ARRAY)
+        snprintf(found, sizeof found, "an array");
+    FAIL(ERR_CONFIG, "%s: %s: %s is not supported; supported is only %s",
+         source, name, found, only);
+}
+
 status config_check(const struct model_kind *kind, const struct json *config,
                     const char *source)
 {
@@ -171,9 +189,7 @@ status config_check(const struct model_kind *kind, const struct json *config,
             TRY_GOTO(done, result,
                      list_add(is_hint(name) ? &hints : &unknown, name));
         else if (only != NULL && !value_is(value, only))
-            FAIL_GOTO(done, result, ERR_CONFIG,
-                      "%s: %s has a value that is not supported; supported is "
-                      "only %s", source, name, only);
+            TRY_GOTO(done, result, fail_value(source, name, value, only));
     }
     if (hints.length > 0 && unknown.length == 0)
         LOG(INFO, "model", "%s: ignored, because they do not change the "

@@ -76,6 +76,12 @@ sed -i 's/"num_local_experts": 7/"num_experts": 7, "num_local_experts": 8/' \
 expect "qwen3_moe: two numbers of experts" 78 "what num_experts says" \
     import local none
 
+cp -r "$golden/deepseek_v3" scored && chmod -R u+w scored
+sed -i '1s/{/{"scoring_func": "softmax",/' scored/config.json
+expect "deepseek_v3: another score" 78 \
+    "scoring_func: softmax is not supported; supported is only sigmoid" \
+    import scored none
+
 # --- phimoe: settings that transformers ignores, or that cannot be ---
 cp -r "$golden/phimoe" phi && chmod -R u+w phi
 sed -i 's/"num_experts_per_tok": 2/"num_experts_per_tok": 3/' phi/config.json
