@@ -60,9 +60,10 @@ draw() { # SEED
             zero = of("ddp ddp zero1 zero2 zero3 fsdp hsdp mics " \
                 "{states:[shard]} {states:[shard],gradients:[shard]} " \
                 sets())
-            if (text ~ /context=/ && family ~ /mixtral|moe|deepseek/)
+            if (text ~ /context=/ && family ~ /mixtral|moe|deepseek|llama4|oss/)
                 text = text " mesh.expert_context=" of("false true")
-            if (text ~ /tensor=|expert=|context=true/ && family ~ /mixtral|moe|deepseek/)
+            if (text ~ /tensor=|expert=|context=true/ &&
+                family ~ /mixtral|moe|deepseek|llama4|oss/)
                 text = text " mesh.expert_tensor=" of("0 1 2")
             if (text ~ /expert/) text = text " moe.rows_bound=" of("0.1 1 2")
             if (text ~ /expert/ && ranks > 1)
