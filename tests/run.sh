@@ -121,8 +121,10 @@ unit() {
     together
 }
 
+# The longest first, as above.
 scripts() {
-    for script in tests/cases/*.sh; do
+    for script in $(printf '%s\n' tests/cases/{profile,mpi}.sh tests/cases/*.sh |
+        awk '!seen[$0]++'); do
         wanted "$script" || continue
         beside "$script" env BUILD="$BUILD" "$script"
     done

@@ -17,7 +17,7 @@ build="gcc libc6-dev make libyaml-dev libutf8proc-dev libpcre2-dev
        zlib1g-dev libzstd-dev"
 test="binutils libcmocka-dev"
 demo="bible-kjv bible-kjv-text"
-ci="clang libclang-rt-14-dev llvm-14 gcc-aarch64-linux-gnu
+ci="clang lld libclang-rt-14-dev llvm-14 gcc-aarch64-linux-gnu
     libc6-dev-arm64-cross qemu-user libopenmpi-dev openmpi-bin libmpich-dev
     mpich python3-venv debootstrap slurmctld slurmd slurm-client munge
     iproute2 libcurl4"
