@@ -41,7 +41,7 @@ int layout_division(const struct layout *l, int zero)
     if (l->zero < zero || (zero == 2 && l->whole_gradients)) return 1;
     const bool shards = l->whole_shards && !(zero < 3 && l->parts[zero]);
 
-    return shards ? l->shard : layout_sharing(l);
+    return shards ? l->shard * l->expert : layout_sharing(l);
 }
 
 status layout_mesh(const struct layout *l, struct mesh *mesh)

@@ -94,6 +94,12 @@ static struct counted blocks_at(const struct layout *l, const struct shape *s,
  * ones that tensor ranks do not divide. */
 struct divided { double dense, experts, whole; };
 
+/* Elements of a tensor rank's part of the table of tokens. */
+static double table_of(const struct layout *l, const struct shape *s)
+{
+    return (s->embedding_parameters - s->embedding_vectors) / l->tensor;
+}
+
 static struct divided parameters_at(const struct layout *l,
                                     const struct shape *s, int position)
 {
@@ -109,9 +115,9 @@ static struct divided parameters_at(const struct layout *l,
                           s->block_vectors * n.all};
     const bool last = position == l->pipe - 1;
 
-    if (position == 0) sum.dense += s->embedding_parameters / t;
+    if (position == 0) sum.dense += table_of(l, s) + s->embedding_vectors;
     if (last && l->pipe > 1 && (s->tied || s->later > 0))
-        sum.dense += s->embedding_parameters / t;
+        sum.dense += table_of(l, s);
     if (!last) return sum;
     if (!s->tied) sum.dense += s->head_parameters / t;
     sum.dense += (s->later_parameters - s->later_experts - s->later_vectors) /
@@ -262,7 +268,7 @@ static double sums_of(const struct cut *cut)
 static double used_again(const struct layout *l, const struct shape *s,
                          int position)
 {
-    const double table = s->embedding_parameters / l->tensor;
+    const double table = table_of(l, s);
     const double head = s->head_parameters / l->tensor;
     const int first = l->pipe == 1; /* lookups before the blocks */
 
@@ -284,7 +290,7 @@ static double own_gradients(const struct layout *l, const struct shape *s,
     const int sources = e.ranks > 1 ? e.sources / contexts : 1;
     struct layout copies = *l;
     struct leaves leaves;
-    double levels = 1, sums, apart = 0;
+    double levels = 1, sums, apart = 0, unfinished = 0;
 
     copies.expert = 1;
     own_leaves(l, s, &leaves);
@@ -292,13 +298,18 @@ static double own_gradients(const struct layout *l, const struct shape *s,
     if (l->tensor > 1) apart = sum->whole;
     const double dense = sum->dense + again - apart;
 
+    /* The leaves that a micro-batch does not end keep each part of a sum. */
+    if (l->micro_batch % leaves.cut.sequences_per_leaf != 0)
+        unfinished = leaves.parts * apart;
     apart *= leaves.cut.data_leaves;
     if (leaves.rounds == 0)
         return 4 * (dense * sums + apart + sum->whole * (l->tensor > 1) +
+                    unfinished +
                     sum->experts * sources * (sums + contexts - 1));
     for (int rounds = leaves.rounds; rounds > 1; rounds /= 2) levels += 1;
     return 4 * (dense * (sums - 1 + levels / layout_division(l, 2)) + apart +
-                sum->experts * (sources * sums - 1 +
+                unfinished +
+                sum->experts * (sources * (sums + contexts - 1) - 1 +
                                 levels / layout_division(&copies, 2)));
 }
 

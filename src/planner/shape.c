@@ -180,14 +180,18 @@ static void count_steps(struct shape *shape, const struct program *p,
     if (attentions > 0) shape->keys /= attentions;
 }
 
+static bool is_whole(const struct param *param)
+{
+    return param->spec.split_rows != AXIS_TENSOR &&
+           param->spec.split_cols != AXIS_TENSOR;
+}
+
 static void count_parameters(struct shape *shape, const struct program *p)
 {
     for (int i = 0; i < p->params.count; i++) {
         const struct param *param = &p->params.items[i];
         const double elements = (double)param->elements;
-
-        const bool whole = param->spec.split_rows != AXIS_TENSOR &&
-                           param->spec.split_cols != AXIS_TENSOR;
+        const bool whole = is_whole(param);
 
         shape->parameters += elements;
         if (param->layer < 0) continue;
@@ -205,10 +209,13 @@ static void count_parameters(struct shape *shape, const struct program *p)
     }
     for (int i = 0; i < p->step_count; i++) {
         const struct step *step = &p->steps[i];
-        double elements;
 
         if (step->block >= 0 || step->param[0] < 0) continue;
-        elements = (double)p->params.items[step->param[0]].elements;
+        const struct param *param = &p->params.items[step->param[0]];
+        const double elements = (double)param->elements;
+
+        if (step->layer->kind == LAYER_EMBEDDING && is_whole(param))
+            shape->embedding_vectors += elements;
         if (step->layer->kind == LAYER_EMBEDDING)
             shape->embedding_parameters += elements;
         else if (step->layer->kind == LAYER_HEAD && !shape->tied)

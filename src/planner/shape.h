@@ -65,6 +65,7 @@ struct shape {
     double later_experts, later_vectors; /* of those, in experts; not divided
                               * by tensor ranks */
     double embedding_parameters, head_parameters; /* tied: the head has 0 */
+    double embedding_vectors; /* of positions: not divided by tensor ranks */
     double parameters;       /* of the whole model */
 };
 
