@@ -677,5 +677,7 @@ const struct bench_case bench_cases[] = {
     {"update_elements", "schedule_free", {8388608, 3, 0}, update_prepare,
      free_run},
     {"descend", "8388608", {8388608, 0, 0}, descend_prepare, descend_run},
+    {"fixed_add", "8388608", {8388608, 0, 0}, case_fixed, case_fixed_add_run},
+    {"fixed_read", "8388608", {8388608, 1, 0}, case_fixed, case_fixed_read_run},
 };
 const int bench_case_count = (int)(sizeof bench_cases / sizeof *bench_cases);

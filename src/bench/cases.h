@@ -81,6 +81,14 @@ void case_integers(struct operands *o, const int64_t *size);
 status case_integers_run(const struct kernels *k, struct stream *stream,
                          struct operands *o);
 
+/* Integers of numbers and, with 1 as the second size, numbers of their sums:
+ * sums at 0, numbers at 1. */
+void case_fixed(struct operands *o, const int64_t *size);
+status case_fixed_add_run(const struct kernels *k, struct stream *stream,
+                          struct operands *o);
+status case_fixed_read_run(const struct kernels *k, struct stream *stream,
+                           struct operands *o);
+
 extern const struct bench_case bench_cases[];
 extern const int bench_case_count;
 extern const struct bench_case bench_expert_cases[]; /* and these, of experts

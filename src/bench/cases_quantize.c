@@ -170,3 +170,35 @@ status case_integers_run(const struct kernels *k, struct stream *stream,
 
     return k->integer_product(stream, &call);
 }
+
+/* ---- sums of integers ---- */
+
+void case_fixed(struct operands *o, const int64_t *s)
+{
+    o->t[0] = tensor_1d(case_operand_real(o, 2, s[0]).data, DTYPE_I64, s[0]);
+    o->t[1] = tensor_1d(case_operand_real(o, 1, s[0]).data, DTYPE_F32, s[0]);
+    o->flops = 2.0 * (double)s[0];
+    o->bytes = (s[1] == 0 ? 20.0 : 12.0) * (double)s[0];
+}
+
+static status fixed_run(const struct kernels *k, struct stream *stream,
+                        struct operands *o, bool reads)
+{
+    const struct fixed fixed = {.scale = 0x1p30, .spare = 3,
+                                .first = false};
+
+    return reads ? k->fixed_read(stream, o->t[1], o->t[0], fixed)
+                 : k->fixed_add(stream, o->t[0], o->t[1], fixed);
+}
+
+status case_fixed_add_run(const struct kernels *k, struct stream *stream,
+                          struct operands *o)
+{
+    return fixed_run(k, stream, o, false);
+}
+
+status case_fixed_read_run(const struct kernels *k, struct stream *stream,
+                           struct operands *o)
+{
+    return fixed_run(k, stream, o, true);
+}

@@ -174,6 +174,14 @@ static bool sizes_fit(const struct group *group, const struct comm_call *call)
     }
 }
 
+static bool reduces_type(const struct comm_call *call)
+{
+    const enum dtype dtype = call->out.dtype;
+
+    return dtype == DTYPE_F32 || dtype == DTYPE_F64 ||
+           (dtype == DTYPE_I64 && call->reduction == REDUCE_SUM);
+}
+
 static bool types_fit(const struct comm_call *call)
 {
     const bool sends = call->kind == COMM_SEND;
@@ -183,9 +191,7 @@ static bool types_fit(const struct comm_call *call)
     if (call->kind == COMM_EXCHANGE) return true;
     if (!sends && !is_dense(&call->out)) return false;
     if (!receives && !is_dense(&call->in)) return false;
-    if (reduces(call) && call->out.dtype != DTYPE_F32 &&
-        call->out.dtype != DTYPE_F64)
-        return false;
+    if (reduces(call) && !reduces_type(call)) return false;
     return sends || receives || call->out.dtype == call->in.dtype;
 }
 
@@ -246,7 +252,7 @@ static status call_check(const struct group *group,
         FAIL(ERR_CONFIG, "%s on group %s: out (%s) and in (%s) are not dense "
              "and of one type%s", name, group->label,
              dtype_name(call->out.dtype), dtype_name(call->in.dtype),
-             reduces(call) ? ", float32 or float64" : "");
+             reduces(call) ? ", float32, float64 or sums of int64" : "");
     TRY(check_leaves(group, call));
     TRY(check_rows(group, call));
     TRY(check_narrow(group, call));

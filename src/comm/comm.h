@@ -135,8 +135,8 @@ struct comm_narrow { int bits, node; };
  * With ALGORITHM_ORDERED and leaves > 0, `in` holds the roots of the subtrees
  * that this rank owns, one after the other, each as long as above
  * (comm_roots). Counts are the same on all ranks (but for ALL_TO_ALL) and may
- * be 0; then nothing is sent. Reductions take float32 and float64, the rest any
- * type. */
+ * be 0; then nothing is sent. Reductions take float32 and float64, sums also
+ * int64, the rest any type. */
 struct comm_call {
     enum comm_kind kind;
     enum algorithm algorithm;

@@ -31,7 +31,9 @@
 #include "base/random.h"
 #include "base/status.h"
 #include "device/device.h"
+#include "kernels/accumulator.h"
 #include "kernels/experts.h"
+#include "kernels/fixed.h"
 #include "kernels/integers.h"
 #include "kernels/codes.h"
 #include "kernels/quantize.h"
@@ -66,18 +68,6 @@ struct sum_order {
 /* Programming errors end here, before a segment without elements is divided
  * by. `k`: elements of the sum; `continues`: as in struct matmul. */
 void sum_order_check(const struct sum_order *order, int64_t k, bool continues);
-
-/* A matrix unit that keeps few bits (docs/numerics.md, "Accumulators of
- * hardware"), for products of bfloat16: `granule` products are aligned to the
- * largest and cut to `bits` bits, so is the accumulator that they are added to,
- * and after `promote` elements of a segment (0: at its end) that goes to
- * float32. Source: DeepSeek-AI 2024, arXiv:2412.19437, section 3.3.2. */
-enum { ACCUMULATOR_BITS_MOST = 24 };
-struct accumulator {
-    int bits;    /* 2 to ACCUMULATOR_BITS_MOST; 0: there is none */
-    int granule; /* 1 to GRANULE */
-    int promote; /* 0, or a multiple of granule */
-};
 
 /* c [m, n] = a [m, k] times b [k, n].
  * a and b may have any strides as long as one of the two is 1.
@@ -631,6 +621,15 @@ struct kernels {
     status (*update_elements)(struct stream *, const struct element_update *);
     /* weight = fma(-rate, step, weight * keep). */
     status (*descend)(struct stream *, const struct descent *);
+
+    /* sums [n] int64 += integers of x [n] (fixed.h); x is float32, or
+     * integers that were added up elsewhere. */
+    status (*fixed_add)(struct stream *, struct tensor sums, struct tensor x,
+                        struct fixed);
+    /* y [n] float32 = what the sums [n] int64 stand for. y may begin where they
+     * do. */
+    status (*fixed_read)(struct stream *, struct tensor y, struct tensor sums,
+                         struct fixed);
 };
 
 /* The rows as lists, for code that treats all alike: those that kernels/cpu
@@ -650,7 +649,7 @@ struct kernels {
     X(experts_combine) X(experts_gates) X(clamped_forward)                \
     X(clamped_backward)                                                   \
     X(cross_entropy) X(sum_squares) X(adamw) X(update_elements)           \
-    X(descend)
+    X(descend) X(fixed_add) X(fixed_read)
 #define KERNELS_ROWS(X) KERNELS_CPU_ROWS(X) X(attention_merge)
 /* The function type of a row, to declare what fills it. */
 #define KERNELS_TYPE(row) __typeof__(*((struct kernels *)0)->row)

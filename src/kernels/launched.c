@@ -575,6 +575,7 @@ enum { OPERANDS = 9 };
 struct operands {
     struct tensor t[OPERANDS];
     struct token_order order;
+    struct fixed fixed;
     const int32_t *list;
     double *sums;
     double number;

@@ -112,6 +112,46 @@ static status LAUNCHED(scale)(struct stream *stream, struct tensor y,
     return end(&l);
 }
 
+static status WORK(fixed_add)(void *owner, void *told)
+{
+    struct operands *to = told;
+
+    return BEHIND(owner)->fixed_add(device_stream(owner), to->t[0], to->t[1],
+                                    to->fixed);
+}
+
+static status LAUNCHED(fixed_add)(struct stream *stream, struct tensor sums,
+                                  struct tensor x, struct fixed fixed)
+{
+    struct launch l;
+    struct operands *to = begin(&l, stream, WORK(fixed_add), sizeof *to);
+
+    to->t[0] = tensor(&l, sums);
+    to->t[1] = tensor(&l, x);
+    to->fixed = fixed;
+    return end(&l);
+}
+
+static status WORK(fixed_read)(void *owner, void *told)
+{
+    struct operands *to = told;
+
+    return BEHIND(owner)->fixed_read(device_stream(owner), to->t[0], to->t[1],
+                                     to->fixed);
+}
+
+static status LAUNCHED(fixed_read)(struct stream *stream, struct tensor y,
+                                   struct tensor sums, struct fixed fixed)
+{
+    struct launch l;
+    struct operands *to = begin(&l, stream, WORK(fixed_read), sizeof *to);
+
+    to->t[0] = tensor(&l, y);
+    to->t[1] = tensor(&l, sums);
+    to->fixed = fixed;
+    return end(&l);
+}
+
 static status WORK(fold)(void *owner, void *told)
 {
     struct operands *to = told;

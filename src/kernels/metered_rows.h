@@ -466,6 +466,26 @@ static status METERED(descend)(struct stream *stream,
     return result;
 }
 
+static status METERED(fixed_add)(struct stream *stream, struct tensor sums,
+                                struct tensor x, struct fixed fixed)
+{
+    struct meter_track *track = meter_begin();
+    const status result = INNER->fixed_add(stream, sums, x, fixed);
+
+    return done(track, "fixed_add", result, 2 * count_of(&x),
+                (fixed.first ? 1 : 2) * bytes_of(&sums) + bytes_of(&x));
+}
+
+static status METERED(fixed_read)(struct stream *stream, struct tensor y,
+                                 struct tensor sums, struct fixed fixed)
+{
+    struct meter_track *track = meter_begin();
+    const status result = INNER->fixed_read(stream, y, sums, fixed);
+
+    return done(track, "fixed_read", result, count_of(&y),
+                bytes_of(&sums) + bytes_of(&y));
+}
+
 /* ---- mixtures of experts ---- */
 
 static status METERED(router_choose)(

@@ -81,7 +81,7 @@ static int64_t more_roots(const struct reductions *r, int chunk, int item,
 
     if (list_group(r->pipeline, &scatter).size > 1) return 0;
     return (count_roots(stage) - 1) * (own - block) *
-           dtype_bytes(program_real(&stage->program));
+           dtype_bytes(program_sum(&stage->program));
 }
 
 /* Bytes of a sum over the parts of a shard of which each goes to its rank. */
@@ -95,7 +95,7 @@ static int64_t parted_bytes(const struct reductions *r, int chunk, int item,
         &stage->shards, stage->reduced.items[item].unit);
 
     return (first ? count_roots(stage) : 1) * (own - mine) *
-           dtype_bytes(program_real(&stage->program));
+           dtype_bytes(program_sum(&stage->program));
 }
 
 /* Over the ranks with copies of the shard, if this rank has any of it. */
@@ -111,7 +111,7 @@ static status put_sum(struct reductions *r, int chunk, int round, int item)
     i.calls = 1;
     i.bytes = shard_class(&stage->shards, unit)->parts > 1
                   ? parted_bytes(r, chunk, item, own)
-                  : list_sum_bytes(own, program_real(&stage->program), group) +
+                  : list_sum_bytes(own, program_sum(&stage->program), group) +
                         more_roots(r, chunk, item, own, group);
     return list_put(r->out, i);
 }
@@ -215,14 +215,14 @@ static status put_halves(struct reductions *r, int chunk, int round)
 
     if (group.size == 1) return OK;
     i.calls = 1;
-    i.bytes = list_sum_bytes(p->params.gradients, program_real(p), group);
+    i.bytes = list_sum_bytes(p->params.gradients, program_sum(p), group);
     for (int s = 0; s < p->use_count; s++) {
-        const int more = p->uses[s].sources - 1 + (p->uses[s].number > 0);
+        const int more = gradient_more_roots(p, s);
 
         if (!gradient_made(p, s)) continue;
         i.calls += more;
         i.bytes += more * list_sum_bytes(
-            p->params.items[p->uses[s].param].elements, program_real(p),
+            p->params.items[p->uses[s].param].elements, program_sum(p),
             group);
     }
     return list_put(r->out, i);

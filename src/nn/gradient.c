@@ -1,186 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* gradient.c - gradients as trees over the leaves of the grid. */
-#include "nn/gradient.h"
+/* gradient.c - gradients as trees over the leaves of the grid, or as sums of
+ * integers. */
+#include "nn/gradient_parts.h"
 
+#include <math.h>
 #include <string.h>
-
-static const struct param *use_param(const struct gradients *g, int use)
-{
-    return &g->program->params.items[g->program->uses[use].param];
-}
-
-/* The state of a use for the source of now. */
-static struct use_state *state_of(const struct gradients *g, int use)
-{
-    return &g->states[(g->source * g->contexts + g->of) *
-                          g->program->use_count + use];
-}
-
-/* Rows of a table that a use keeps; other uses: of their parameter. */
-static int64_t use_rows(const struct gradients *g, int use)
-{
-    const int64_t named = g->program->uses[use].rows;
-
-    return named > 0 ? named : use_param(g, use)->rows;
-}
-
-static int64_t padded(int64_t elements)
-{
-    return (elements + PARAM_ALIGN - 1) / PARAM_ALIGN * PARAM_ALIGN;
-}
-
-/* Elements of a buffer of a use, with its gap. */
-static int64_t buffer_room(const struct gradients *g, int use)
-{
-    const struct param *param = use_param(g, use);
-
-    return padded(g->program->uses[use].rows > 0
-                      ? use_rows(g, use) * param->cols
-                      : param->elements);
-}
-
-/* Whether some leaf of the step lies in more than one piece. */
-static bool leaves_are_cut(const struct cut *cut)
-{
-    for (int64_t i = 0; i < cut->micro_batches; i++) {
-        struct piece_cursor cursor = {0};
-        struct piece piece;
-
-        while (piece_next(cut, i, &cursor, &piece))
-            if (!piece.begins || !piece.completes) return true;
-    }
-    return false;
-}
-
-/* Whether a product may add its sibling itself: not when the rest of the leaf
- * comes from other ranks first. */
-static bool takes_left(const struct gradients *g, int use)
-{
-    const struct use_info *info = &g->program->uses[use];
-
-    return !info->scatter && !g->cut[info->head].shared;
-}
-
-/* Whether tensor ranks have parts of the sums of a use. A frozen matrix has
- * no sums. */
-static bool is_joined(const struct gradients *g, int use)
-{
-    return g->program->uses[use].local &&
-           gradient_made(g->program, use);
-}
-
-/* Room for the leaves of vectors that ranks sum together, in one run. */
-static void plan_joined(struct gradients *g)
-{
-    g->joined_first = g->partial_elements;
-    for (int i = 0; i < g->program->use_count; i++) {
-        if (!is_joined(g, i)) continue;
-        g->states[i].joined = g->joined_first + g->joined_elements;
-        g->joined_elements +=
-            g->program->grid.data * cut_contexts(&g->cut[0]) *
-            use_param(g, i)->elements;
-    }
-    g->partial_elements += padded(g->joined_elements);
-}
-
-/* At most one table is tied. */
-static status plan_named(struct gradients *g)
-{
-    const struct program *p = g->program;
-
-    for (int i = 0; i < p->use_count; i++) {
-        if (p->uses[i].rows == 0) continue;
-        const struct param *param = use_param(g, i);
-
-        CHECK(g->named.table == 0);
-        TRY(tied_rows_build(&g->named, param->rows, p->uses[i].rows));
-        g->named_block = g->partial_elements;
-        g->partial_elements += padded(TIED_BLOCK * param->cols);
-    }
-    return OK;
-}
-
-/* How the leaves of a cut lie, for all uses that have it: walking over the
- * pieces of a step takes time. */
-struct leaves {
-    bool cut;              /* leaves_are_cut */
-    int limit[2];          /* node_limit: without and with takes_left */
-};
-
-/* Buffers of a use for the source of now. */
-static void plan_use(struct gradients *g, int use, bool placed,
-                     const struct leaves *leaves)
-{
-    const struct program *program = g->program;
-    const struct use_info *info = &program->uses[use];
-    const int64_t elements = buffer_room(g, use);
-    const struct cut *cut = &g->cut[info->head];
-    const int contexts = cut_contexts(cut);
-    const int needed = info->local ? 1 : leaves->limit[takes_left(g, use)];
-    const int least = needed > g->roots.count ? needed : g->roots.count;
-    const int limit = g->of > 0 ? 1 : least; /* beside rank 0: one leaf */
-    struct use_state *state = state_of(g, use);
-
-    state->unfinished = state->joined = -1;
-    if (!gradient_made(program, use) || g->source >= info->sources ||
-        g->of >= info->contexts)
-        return;
-    for (int b = 0; b < limit; b++) {
-        const bool root = b < g->roots.count && g->source == 0 &&
-                          g->of == 0 && (info->number == 0 || placed);
-
-        state->offset[b] = root ? -1 : g->partial_elements;
-        if (!root) g->partial_elements += elements;
-    }
-    if (!leaves->cut || (!info->vector && contexts == 1)) return;
-    state->unfinished = g->partial_elements;
-    g->partial_elements += elements * (info->vector
-                                           ? contexts * program->grid.tensor
-                                           : contexts - 1);
-}
-
-static void count_sources(struct gradients *g)
-{
-    for (int i = 0; i < g->program->use_count; i++) {
-        const struct use_info *use = &g->program->uses[i];
-
-        if (use->sources > g->sources) g->sources = use->sources;
-        if (use->contexts > g->contexts) g->contexts = use->contexts;
-    }
-}
-
-static int states_of(const struct gradients *g)
-{
-    return g->sources * g->contexts * g->program->use_count;
-}
-
-status gradients_plan(struct gradients *g, const struct program *program,
-                      bool placed)
-{
-    void *memory = NULL;
-    struct leaves leaves[2];
-
-    *g = (struct gradients){.program = program, .sources = 1, .contexts = 1};
-    for (int head = 0; head < 2; head++) {
-        g->cut[head] = program_cut(program, head);
-        leaves[head].cut = leaves_are_cut(&g->cut[head]);
-        for (int takes = 0; takes < 2; takes++)
-            leaves[head].limit[takes] = node_limit(&g->cut[head], takes);
-    }
-    cut_roots(&g->cut[0], &g->roots);
-    CHECK(g->roots.count == 1 || !placed);
-    count_sources(g);
-    CHECK(g->roots.count == 1 || g->sources == 1);
-    TRY(memory_take((size_t)states_of(g), sizeof *g->states, &memory));
-    g->states = memory;
-    for (g->source = 0; g->source < g->sources; g->source++)
-        for (g->of = 0; g->of < g->contexts; g->of++)
-            for (int i = 0; i < program->use_count; i++)
-                plan_use(g, i, placed, &leaves[program->uses[i].head]);
-    g->source = g->of = 0;
-    plan_joined(g);
-    return plan_named(g);
-}
 
 void gradients_free(struct gradients *g)
 {
@@ -191,14 +15,12 @@ void gradients_free(struct gradients *g)
 
 void gradients_reset(struct gradients *g)
 {
-    for (int i = 0; i < states_of(g); i++)
+    for (int i = 0; i < states_of(g); i++) {
         g->states[i].stack = (struct node_stack){0};
+        g->states[i].begun = false;
+    }
+    g->read = false;
     tied_rows_reset(&g->named);
-}
-
-static char *partial(const struct gradients *g, int64_t offset)
-{
-    return (char *)g->partials + offset * dtype_bytes(program_real(g->program));
 }
 
 static struct tensor root_tensor(const struct gradients *g,
@@ -245,7 +67,7 @@ int64_t gradient_root_stride(const struct gradients *g, int use)
 
 int gradient_leaves(const struct gradients *g)
 {
-    return g->cut[0].all_leaves;
+    return g->program->sums.integer ? 0 : g->cut[0].all_leaves;
 }
 
 static struct tensor flat(struct tensor view)
@@ -305,9 +127,75 @@ size_t gradients_message_bytes(const struct gradients *g,
                                            : comm_scratch_bytes(tensor, &call);
 }
 
+/* The sum of a use, flat: integers, and numbers once they were read. */
+static struct tensor integer_sum(const struct gradients *g, int use)
+{
+    const struct param *param = use_param(g, use);
+    const struct use_state *state = &g->states[use];
+    const enum dtype dtype = gradients_dtype(g);
+    void *data = state->sum >= 0        ? partial(g, state->sum)
+                 : state->placed != NULL ? state->placed
+                                         : (char *)g->root + param->gradient *
+                                                       dtype_bytes(dtype);
+
+    return tensor_1d(data, dtype, g->program->uses[use].rows > 0
+                                      ? use_rows(g, use) * param->cols
+                                      : param->elements);
+}
+
 struct tensor gradient_root(const struct gradients *g, int use)
 {
-    return flat(buffer_tensor(g, use, 0));
+    return g->program->sums.integer ? integer_sum(g, use)
+                                    : flat(buffer_tensor(g, use, 0));
+}
+
+status gradients_merge(const struct gradients *g, struct tensor left,
+                       struct tensor right)
+{
+    if (left.dtype != DTYPE_I64)
+        return g->kernels->add(g->stream, left, left, right);
+    return g->kernels->fixed_add(g->stream, left, right,
+                                 (struct fixed){.scale = 1});
+}
+
+static struct fixed fixed_form(const struct gradients *g)
+{
+    const struct integer_sums *sums = &g->program->sums;
+
+    return (struct fixed){.scale = ldexp(1 / g->factor, sums->exponent),
+                          .spare = sums->spare};
+}
+
+/* A leaf joins the sum of its use. */
+static status integer_add(struct gradients *g, int use, struct tensor leaf)
+{
+    struct fixed fixed = fixed_form(g);
+
+    fixed.first = !g->states[use].begun;
+    g->states[use].begun = true;
+    return g->kernels->fixed_add(g->stream, integer_sum(g, use), flat(leaf),
+                                 fixed);
+}
+
+static status read_sum(const struct gradients *g, void *data, int64_t count)
+{
+    return g->kernels->fixed_read(
+        g->stream, tensor_1d(data, program_real(g->program), count),
+        tensor_1d(data, DTYPE_I64, count), fixed_form(g));
+}
+
+status gradients_read(struct gradients *g, int64_t elements)
+{
+    if (!g->program->sums.integer || g->read) return OK;
+    TRY(read_sum(g, g->root, elements));
+    for (int i = 0; i < g->program->use_count; i++) {
+        const struct tensor sum = integer_sum(g, i);
+
+        if (g->states[i].sum >= 0)
+            TRY(read_sum(g, sum.data, tensor_count(&sum)));
+    }
+    g->read = true;
+    return OK;
 }
 
 bool gradient_made(const struct program *program, int use)
@@ -376,6 +264,19 @@ static struct tensor context_buffer(const struct gradients *g, int use,
     return view;
 }
 
+/* Where the leaf of a piece goes. */
+static void leaf_begin(struct gradients *g, int use, const struct piece *piece,
+                       bool takes)
+{
+    struct use_state *state = state_of(g, use);
+
+    state->buffer = 0;
+    state->left = false;
+    if (!g->program->sums.integer)
+        node_begin(&state->stack, use_cut(g, use), piece, takes,
+                   &state->buffer, &state->left);
+}
+
 void gradient_begin(struct gradients *g, int use, const struct piece *piece,
                     int sum, struct gradient_target *out)
 {
@@ -385,8 +286,7 @@ void gradient_begin(struct gradients *g, int use, const struct piece *piece,
     const int context = piece->cut ? piece->context : sum;
 
     if (sum == 0)
-        node_begin(&state->stack, cut, piece, takes_left(g, use) && !fills,
-                   &state->buffer, &state->left);
+        leaf_begin(g, use, piece, takes_left(g, use) && !fills);
     state->piece = *piece;
     *out = (struct gradient_target){
         .c = context_buffer(g, use, fills ? context : 0),
@@ -444,12 +344,25 @@ size_t gradient_join_bytes(const struct gradients *g,
     return most;
 }
 
+/* A whole leaf joins the sum. */
+static status leaf_end(struct gradients *g, int use)
+{
+    struct use_state *state = state_of(g, use);
+
+    state->stack.open = !state->piece.completes;
+    if (state->stack.open) return OK;
+    state->stack.count = 1;
+    state->stack.node[0].leaves += state->piece.leaves;
+    return integer_add(g, use, buffer_tensor(g, use, 0));
+}
+
 /* The piece is in the tree: finished siblings meet. */
 static status piece_end(struct gradients *g, int use)
 {
     struct use_state *state = state_of(g, use);
     int left, right;
 
+    if (g->program->sums.integer) return leaf_end(g, use);
     node_end(&state->stack, &state->piece, state->left);
     while (node_merge(&state->stack, use_cut(g, use), &left, &right)) {
         const struct tensor a = flat(buffer_tensor(g, use, left));
@@ -487,8 +400,9 @@ struct tensor gradient_source_root(struct gradients *g, int use, int source)
 status gradient_fold_sources(struct gradients *g, int use)
 {
     const int sources = g->program->uses[use].sources, now = g->source;
+    const bool integer = g->program->sums.integer; /* in one sum */
 
-    for (int apart = 1; apart < sources; apart *= 2)
+    for (int apart = 1; apart < sources && !integer; apart *= 2)
         for (int i = 0; i + apart < sources; i += 2 * apart) {
             const struct tensor b = source_root(g, use, i + apart);
             const struct tensor a = source_root(g, use, i);
@@ -642,8 +556,7 @@ status gradient_vector_end(struct gradients *g, int use, struct tensor sums)
     if (g->program->uses[use].local)
         return keep_parts(g, use, sums);
     piece->begins = true; /* the tree meets the leaf only now, and whole */
-    node_begin(&state->stack, use_cut(g, use), piece,
-               takes_left(g, use), &state->buffer, &state->left);
+    leaf_begin(g, use, piece, takes_left(g, use));
     c = flat(buffer_tensor(g, use, state->buffer));
     right = tensor_1d(sums.data, sums.dtype, sums.shape[1]);
     node = state->left ? right : c;
@@ -672,7 +585,10 @@ static status leaves_fold(struct gradients *g, int use)
 {
     const struct tensor joined = joined_rows(g, use);
 
-    for (int i = 0; i < g->roots.count; i++) {
+    for (int64_t i = 0;
+         i < g->program->grid.data && g->program->sums.integer; i++)
+        TRY(integer_add(g, use, tensor_rows(joined, i, 1)));
+    for (int i = 0; i < g->roots.count && !g->program->sums.integer; i++) {
         const int leaves = g->roots.node[i].leaves;
 
         TRY(g->kernels->fold(g->stream, flat(buffer_tensor(g, use, i)),

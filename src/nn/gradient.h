@@ -17,6 +17,12 @@
  * the context leaves of each of them apart, a data leaf at a time, and adds
  * those of a data leaf by the tree, into that of context rank 0.
  *
+ * Where leaves are added as integers (program.sums), a use has one buffer of
+ * numbers, for the leaf of now, and one sum of int64, in the place of its root:
+ * of all sources. Uses of several steps share the buffer where no leaf waits
+ * for a piece. gradients_read makes numbers of the sums once they are complete
+ * on all ranks, in place.
+ *
  * A rank whose leaves are several subtrees (3 of 12) has as many roots: those
  * of first uses lie in as many flat arenas, one behind the other, those of
  * other uses behind each other in the partials. */
@@ -38,6 +44,9 @@ struct use_state {
                               * partials; -1: none. A vector's [contexts, parts,
                               * width]; a matrix's context leaves but the first,
                               * which lies in its node's buffer */
+    int64_t sum;             /* of integers: elements in partials of the sum of
+                              * source 0; -1: in the root arena, or placed */
+    bool begun;              /* ... which holds a leaf */
     int64_t joined;          /* vector of this rank's tokens: [data leaves,
                               * contexts, width], elements in partials; -1 */
 };
@@ -59,6 +68,8 @@ struct gradients {
     int sources, contexts;   /* the most of a use */
     int source, of;          /* the source, and which of its context ranks,
                               * whose tokens the next piece has */
+    double factor;           /* of the loss, which gradients have */
+    bool read;               /* sums of integers are numbers by now */
     bool halved;             /* another rank has the other half of the leaves of
                               * each source: sources are added up once it is
                               * there, too (gradient_fold_sources) */
@@ -97,7 +108,18 @@ status gradients_join(struct gradients *g, struct use_range range,
 size_t gradients_message_bytes(const struct gradients *g,
                                struct use_range range,
                                const struct group *tensor);
-/* After that: every root is complete. */
+/* left += right, both sums of rounds. */
+status gradients_merge(const struct gradients *g, struct tensor left,
+                       struct tensor right);
+/* The type of the sums by now. */
+static inline enum dtype gradients_dtype(const struct gradients *g)
+{
+    return g->read ? program_real(g->program) : program_sum(g->program);
+}
+/* Integer sums are complete: numbers take their places, in the first `elements`
+ * of the root arena and in the partials. Nothing where sums are numbers. */
+status gradients_read(struct gradients *g, int64_t elements);
+/* After gradients_join: every root is complete. */
 void gradients_close(const struct gradients *g);
 /* The same, where no other rank has a part: adds second uses into the root
  * arena. */
@@ -109,6 +131,14 @@ status gradients_finish(struct gradients *g);
 int gradient_taker(const struct program *program, int use);
 /* False: of a frozen matrix, which has no root. */
 bool gradient_made(const struct program *program, int use);
+/* Roots of a use beside that in the root arena. */
+static inline int gradient_more_roots(const struct program *program, int use)
+{
+    const struct use_info *info = &program->uses[use];
+
+    return (program->sums.integer ? 0 : info->sources - 1) +
+           (info->number > 0);
+}
 /* Adds the lookups of a tied table, where only named rows are kept; once all
  * roots are complete. */
 status gradients_add_named(struct gradients *g);

@@ -354,7 +354,8 @@ struct cut program_cut(const struct program *program, bool head)
                       .length = program->length,
                       .chunks = program->chunks,
                       .shared = program->mesh.size[AXIS_CONTEXT] > 1 ||
-                                program->precision.recipe.straight,
+                                program->precision.recipe.straight ||
+                                program->sums.integer,
                       .micro_batch = program->sequences,
                       .micro_batches = program->batch / program->sequences};
 

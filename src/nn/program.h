@@ -232,6 +232,13 @@ struct use_info {
                          * are kept (tied_rows.h); 0: the whole table is */
 };
 
+/* Gradients of data leaves are added as integers (docs/numerics.md). */
+struct integer_sums {
+    bool integer;  /* else as numbers, by the tree */
+    int exponent;  /* 2^exponent stands for 1, before the loss scale */
+    int spare;     /* there are at most 2^spare leaves */
+};
+
 enum program_mode { PROGRAM_TRAIN, PROGRAM_GENERATE };
 
 /* The tokens whose choices weigh the experts in a balance loss. */
@@ -311,6 +318,7 @@ struct program {
         bool roundings; /* what roundings do */
     } watched;
     struct precision_use precision; /* of products */
+    struct integer_sums sums;       /* of gradients */
     int block;          /* being built; -1 outside */
 
     struct step *steps;           /* owned */
@@ -589,6 +597,12 @@ int64_t program_slot_rows(const struct program *program, slot which);
 static inline enum dtype program_real(const struct program *program)
 {
     return dtype_real(program->dtype);
+}
+
+/* The type of those sums until they are complete. */
+static inline enum dtype program_sum(const struct program *program)
+{
+    return program->sums.integer ? DTYPE_I64 : program_real(program);
 }
 
 /* How a step's batch meets the trees of a use. */

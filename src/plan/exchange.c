@@ -135,7 +135,7 @@ int64_t exchange_scatter(const struct stage *stage, int unit)
 
     if (stage->request.reduction.bits == 0)
         return size_product(roots * others,
-                            dtype_bytes(program_real(&stage->program)));
+                            dtype_bytes(program_sum(&stage->program)));
     return comm_narrow_sent(
         s->shard_gradient_sizes + (int64_t)unit * s->most,
         class->ranks / class->parts, shard_index(s, unit),
@@ -152,7 +152,7 @@ static void add_gradients(struct exchanges *out, const struct stage *stage,
     const int64_t all = shards->units[unit].gradients;
     const int64_t rounds = stage_rounds(stage);
     const int64_t bytes =
-        rounds * dtype_bytes(program_real(&stage->program));
+        rounds * dtype_bytes(program_sum(&stage->program));
     const int64_t roots =
         stage->gradients.roots.count > 1 ? stage->gradients.roots.count : 1;
 
@@ -348,7 +348,7 @@ static void add_copies(struct exchanges *out, const struct pipeline *p,
 {
     const struct program *program = &p->stages[chunk].program;
     const struct chunk *c = &p->chunks[chunk];
-    const int64_t bytes = dtype_bytes(program_real(program));
+    const int64_t bytes = dtype_bytes(program_sum(program));
     struct exchange row = {.group = {GROUP_STAGE, c->number},
                            .what = SENT_GRADIENTS_OF_COPIES,
                            .kind = COMM_ALL_REDUCE, .size = c->copies,
@@ -363,7 +363,7 @@ static void add_copies(struct exchanges *out, const struct pipeline *p,
         const int64_t elements = program->params.items[s->param].elements;
 
         if (!gradient_made(program, i)) continue;
-        row.calls = s->sources - 1 + (s->number > 0);
+        row.calls = gradient_more_roots(program, i);
         row.bytes = row.calls * bytes *
                     exchange_all_reduce(elements, c->copies, c->copy);
         if (row.calls > 0) exchanges_add(out, row);

@@ -224,6 +224,11 @@ static status explain_numerics(const struct stage *stage, struct text *out)
     TRY(text_printf(out, "gradients that wait for their sibling: %s\n",
                     text_bytes(number,
                                stage->memory[MEMORY_PARTIALS].bytes)));
+    if (p->sums.integer)
+        TRY(text_printf(out, "data leaves are added as integers of 64 "
+                             "bits, whose unit is 2^%d; a leaf may have up to "
+                             "2^%d\n", -p->sums.exponent,
+                        61 - 2 * p->sums.spare - p->sums.exponent));
     TRY(explain_cost(stage, out));
     TRY(explain_pieces(&cut, out));
     return text_printf(out, "kernels: %s\n", stage->kernels.backend);

@@ -118,6 +118,7 @@ static status build_program(struct stage *stage)
     p->watched.peaks = r->qk_clip > 0 || r->training.observe;
     p->watched.roundings = r->training.observe;
     p->precision = r->precision;
+    p->sums = r->reduction.sums;
     if (p->tokens > INT32_MAX / 2)
         FAIL(ERR_CONFIG, "a micro-batch of %lld tokens", (long long)p->tokens);
     TRY(r->model->kind->build(p, r->model));
@@ -262,8 +263,10 @@ static size_t arena_bytes(const struct stage *stage, enum memory_owner arena)
         elements = stage_divides(stage, arena)
                        ? stage->levels * stage->level_elements
                        : stage->gradients.roots.count * p->params.gradients;
-    return (size_t)(elements * dtype_bytes(
-                        arena == MEMORY_COMPUTE ? p->dtype : program_real(p)));
+    return (size_t)(elements *
+                    dtype_bytes(arena == MEMORY_COMPUTE     ? p->dtype
+                                : arena == MEMORY_GRADIENTS ? program_sum(p)
+                                                            : program_real(p)));
 }
 
 static size_t gathered_bytes(const struct stage *stage)
@@ -282,7 +285,7 @@ static size_t bucket_bytes(const struct stage *stage)
 {
     if (!stage_divides(stage, MEMORY_GRADIENTS)) return 0;
     return (size_t)(stage->reduced.elements *
-                    dtype_bytes(program_real(&stage->program)));
+                    dtype_bytes(program_sum(&stage->program)));
 }
 
 static size_t blocks_bytes(const struct stage *stage)

@@ -71,6 +71,7 @@ struct stage_request {
                             * and `grid` say; a step has so many */
         int bits;          /* of a gradient on its way to its owner (numerics
                             * fast only); 0: as it is */
+        struct integer_sums sums;
         bool piped;        /* ... which are the micro-batches of the schedule;
                             * else it runs once for each round */
     } reduction;

@@ -163,6 +163,41 @@ status rounds_choose(struct setup *setup, bool *alone)
     return OK;
 }
 
+/* The smallest k with 2^k >= n. */
+static int power_above(int64_t n)
+{
+    int k = 0;
+
+    while ((int64_t)1 << k < n) k++;
+    return k;
+}
+
+status rounds_sums(struct setup *setup)
+{
+    static const char *const names[] = {"ordered", "integer"};
+    const struct options *o = &setup->set->values;
+    const char *name = o->numerics.sums, *near = text_nearest(name, names, 2);
+    struct integer_sums *sums = &setup->request.reduction.sums;
+
+    if (strcmp(name, "ordered") == 0) return OK;
+    if (strcmp(name, "integer") != 0)
+        FAIL(ERR_CONFIG, "numerics.sums: %s is not ordered or integer%s%s",
+             name, near ? "; nearest: " : "", near ? near : "");
+    if (strcmp(o->numerics.mode, "fast") == 0)
+        FAIL(ERR_CONFIG, "numerics.sums: integer keeps the bits under every "
+                         "layout that fits the grid, and numerics.mode=fast "
+                         "gives the grid up; set one of them back");
+    if (setup->request.dtype == DTYPE_F64)
+        FAIL(ERR_CONFIG, "numerics.sums: integer adds gradients of float32, "
+                         "and those of train.dtype=float64 are float64; "
+                         "set numerics.sums=ordered");
+    sums->integer = true;
+    sums->exponent = (int)o->numerics.sums_bits -
+                     power_above(o->train.batch * o->data.sequence);
+    sums->spare = power_above(setup->grid.data);
+    return OK;
+}
+
 status rounds_format(struct setup *setup)
 {
     static const char *const names[] = {"real", "int8", "int4"};

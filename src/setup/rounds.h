@@ -13,6 +13,10 @@
  * each round. ERR_CONFIG: zero_reduce=each where it cannot be; says why. */
 status rounds_choose(struct setup *setup, bool *alone);
 
+/* How gradients of leaves are added (numerics.sums); once the grid is known.
+ * ERR_CONFIG: another word, or what cannot be; says why. */
+status rounds_sums(struct setup *setup);
+
 /* How many bits gradients have on their way to their owners (zero_format).
  * ERR_CONFIG: another word, or what cannot be; says why. */
 status rounds_format(struct setup *setup);

@@ -498,6 +498,7 @@ static status resolve_request(struct setup *setup)
     TRY(check_zero(setup));
     TRY(rounds_format(setup));
     TRY(grid_resolve(&setup->grid, &asked, &facts));
+    TRY(rounds_sums(setup));
     TRY(check_tensor(setup));
     TRY(check_expert(setup));
     if (r->qk_clip > 0) TRY(qk_clip_check(&setup->model));

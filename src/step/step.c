@@ -204,7 +204,7 @@ void train_step_reserve(struct pipeline *pipeline, struct team *team,
         struct stage *stage = &pipeline->stages[i];
         const struct group *copies = team_copies(team, i);
         const struct comm_call sum = sum_call(tensor_1d(
-            NULL, program_real(&stage->program),
+            NULL, program_sum(&stage->program),
             stage->program.params.gradients));
 
         bytes = larger(bytes, reserve_chunk(stage, team));
@@ -252,7 +252,7 @@ static status sum_sources(struct gradients *g, struct group *copies,
     const int sources = g->program->uses[use].sources;
 
     if (sources == 1) return OK;
-    for (int i = 1; i < sources; i++) {
+    for (int i = 1; i < sources && !g->program->sums.integer; i++) {
         const struct comm_call call =
             sum_call(gradient_source_root(g, use, i));
 
@@ -268,7 +268,7 @@ static status sum_copies(struct train_step *step, int chunk)
     const struct program *p = g->program;
     struct group *copies = team_copies(step->team, chunk);
     struct comm_call call =
-        sum_call(tensor_1d(g->root, program_real(p), p->params.gradients));
+        sum_call(tensor_1d(g->root, program_sum(p), p->params.gradients));
 
     if (copies == NULL) return OK;
     TRY(comm_run(copies, &call));
@@ -522,7 +522,8 @@ static status run_all(struct train_step *step, const struct step_now *now)
     delayed_begin(&step->delayed);
     routing_begin(&step->routing);
     for (int i = 0; i < p->count; i++)
-        p->stages[i].run.loss_scale = loss_scale_factor(&step->scaling);
+        p->stages[i].run.loss_scale = p->stages[i].gradients.factor =
+            loss_scale_factor(&step->scaling);
     step->executor.next = step->probes ? (struct sample_source){0} : step->next;
     return executor_run(&step->executor, now->source);
 }

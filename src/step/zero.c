@@ -26,7 +26,7 @@ static struct tensor typed(void *data, enum dtype dtype, int64_t first,
 static struct tensor elements(const struct zero *z, void *data, int64_t first,
                               int64_t count)
 {
-    return typed(data, program_real(&z->stage->program), first, count);
+    return typed(data, gradients_dtype(&z->stage->gradients), first, count);
 }
 
 /* A view of weights as kernels read them. */
@@ -297,12 +297,11 @@ void zero_scratch(struct stage *stage, struct team *team, size_t *bytes,
 
 /* ---- gradients ---- */
 
-/* Nothing but whole blocks of the norm is added, but gaps lie between
- * parameters: what waits there must be a number. */
+/* Gaps between parameters are added, too: what waits there is a number. */
 static status clear_gaps(const struct zero *z, int unit, void *data)
 {
     const struct shard_unit *u = &z->stage->shards.units[unit];
-    const size_t real = (size_t)dtype_bytes(program_real(&z->stage->program));
+    const int64_t each = dtype_bytes(gradients_dtype(&z->stage->gradients));
 
     for (int i = 0; i < u->params; i++) {
         const struct param *p =
@@ -311,8 +310,8 @@ static status clear_gaps(const struct zero *z, int unit, void *data)
         const int64_t room = param_gradient_room(p) - p->elements;
 
         if (!param_has_gradient(p)) continue;
-        TRY(device_fill(&z->stage->stream, (char *)data + (size_t)end * real,
-                        0, (size_t)room * real));
+        TRY(device_fill(&z->stage->stream, (char *)data + end * each, 0,
+                        (size_t)(room * each)));
     }
     return OK;
 }
@@ -407,8 +406,8 @@ static status merge_rounds(struct zero *z)
         const struct tensor left = elements(z, arena, (z->level - 2) * size,
                                             size);
 
-        TRY(g->kernels->add(g->stream, left, left,
-                            elements(z, arena, (z->level - 1) * size, size)));
+        TRY(gradients_merge(g, left, elements(z, arena, (z->level - 1) * size,
+                                              size)));
         z->level--;
     }
     return OK;
@@ -422,6 +421,8 @@ static status finish_gradients(struct zero *z)
 
     CHECK(!in_buckets(z) || z->level == 1);
     z->level = 0;
+    TRY(gradients_read(g, in_buckets(z) ? z->stage->level_elements
+                                        : g->program->params.gradients));
     for (int i = 0; i < z->stage->reduced.count; i++) {
         const struct residence *item = &z->stage->reduced.items[i];
         struct residence taker = {.unit = item->unit, .use = -1};
@@ -589,10 +590,16 @@ status zero_weights(struct zero *z)
 
 /* ---- instructions ---- */
 
-static void begin_round(struct zero *z, int round)
+static status begin_round(struct zero *z, int round)
 {
-    gradients_reset(&z->stage->gradients);
+    struct gradients *g = &z->stage->gradients;
+    const bool gaps = g->program->sums.integer && !in_buckets(z);
+
+    gradients_reset(g); /* they were read in place: gaps may hold anything */
     if (round == 0) z->round = z->level = 0;
+    for (int i = 0; i < z->stage->shards.count && gaps; i++)
+        TRY(clear_gaps(z, i, unit_in(z, g->root, i)));
+    return OK;
 }
 
 status zero_act(struct zero *z, const struct instruction *i,
@@ -600,16 +607,14 @@ status zero_act(struct zero *z, const struct instruction *i,
 {
     switch ((enum instruction_kind)i->kind) {
     case DO_ROUND:
-        begin_round(z, i->round);
-        return OK;
+        return begin_round(z, i->round);
     case DO_GATHER: return start_gather(z, i, handle);
     case DO_PLACE:
         zero_codes_place(z, i, room_of(z, i));
         return OK;
     case DO_RELEASE: return release(z, i);
     case DO_TAKE:
-        TRY(place_roots(z, &z->stage->reduced.items[i->item]));
-        return OK;
+        return place_roots(z, &z->stage->reduced.items[i->item]);
     case DO_JOIN: return join(z, i->item);
     case DO_REDUCE: return start_reduce(z, i, handle);
     case DO_GIVE: return end_room(z, &z->stage->reduced.items[i->item]);
@@ -628,11 +633,6 @@ status zero_act(struct zero *z, const struct instruction *i,
 }
 
 /* ---- building ---- */
-
-static status take(int count, size_t bytes, void **out)
-{
-    return memory_take((size_t)count + 1, bytes, out);
-}
 
 /* Nothing lives yet in what a micro-batch fills. */
 static void fill_rooms(struct stage *stage)
@@ -661,6 +661,8 @@ static void check_groups(const struct zero *z)
 
 status zero_build(struct zero *z, struct stage *stage, struct team *team)
 {
+    const size_t units = (size_t)stage->shards.count;
+    const size_t params = (size_t)stage->program.params.count;
     void *resident = NULL, *placed = NULL, *scales = NULL;
 
     *z = (struct zero){.stage = stage};
@@ -669,13 +671,13 @@ status zero_build(struct zero *z, struct stage *stage, struct team *team)
     measure_scratch(z);
     check_groups(z);
     place_scratch(z);
-    TRY(take(stage->shards.count, sizeof *z->resident, &resident));
+    TRY(memory_take(units + 1, sizeof *z->resident, &resident));
     z->resident = resident;
-    TRY(take(stage->program.params.count, sizeof *z->placed, &placed));
+    TRY(memory_take(params + 1, sizeof *z->placed, &placed));
     z->placed = placed;
     if (gathers(z) || stage->coded.whole) stage->run.placed = z->placed;
     if (stage->coded.params != NULL) {
-        TRY(take(stage->program.params.count, sizeof *z->scales, &scales));
+        TRY(memory_take(params + 1, sizeof *z->scales, &scales));
         z->scales = scales;
         stage->run.scales = z->scales;
     }

@@ -283,6 +283,8 @@ draw() { # SEED
                 "numerics.recipe=" (recipe = dtype ~ /^b/ ? of("none hfp8 fp8-tensor fp8-delayed fp8-tiles mxfp8 mxfp4 " \
                          "nvfp4 nvfp4-delayed bitnet mxfp4-quartet") : "none"),
                 "numerics.high_last=0",
+                "numerics.sums=" (seed % 4 > 1 && dtype !~ /64/ ? "integer" \
+                                                        : "ordered"),
                 "numerics.accumulator=" (recipe ~ /none|bitnet/ ? "off" : \
                     of("off off 14:32:128 8:4:0 12:8:8")),
                 "optimizer.clip=" of("0 0.5") special extra stays()

@@ -57,6 +57,33 @@ small="data.sequence=24 train.batch=8 train.micro_batch=4 numerics.grid_tensor=2
 { alone; data 2 4 8; zero 2 4 8; tensor 2; pipe 2 4; mixed; } >layouts.txt
 model llama $small model.tied=true model.vocab=303 model.layers=8
 
+# Leaves of the batch that are added as integers: sums of two uses, cut leaves,
+# several leaves for a rank that are no subtree, rounds, halves of a stage.
+printf '%s\n' "ranks=1 train.micro_batch=1 train.threads=3" \
+    "ranks=1 train.micro_batch=4 train.logits_chunk=100 numerics.isa=plain" \
+    "ranks=4 mesh.data=4" \
+    "ranks=2 mesh.data=2 zero=zero1 train.recompute=block" \
+    "ranks=4 mesh.data=4 zero=zero2" \
+    "ranks=2 mesh.data=2 zero=zero3 train.micro_batch=2 zero_reduce=each" \
+    "ranks=4 mesh.shard=4 zero=fsdp train.micro_batch=1" \
+    "ranks=4 mesh.data=2 mesh.shard=2 zero=hsdp train.micro_batch=1" \
+    "ranks=4 mesh.data=2 mesh.shard=2 zero=mics" \
+    "ranks=2 mesh.tensor=2 tensor.overlap=3" "ranks=2 mesh.context=2" \
+    "ranks=4 mesh.context=2 mesh.data=2 zero=fsdp train.micro_batch=1" \
+    "ranks=2 mesh.pipe=2 train.micro_batch=1" \
+    "ranks=2 mesh.pipe=2 train.micro_batch=1 schedule.name=zb-v" \
+    "ranks=2 mesh.pipe=2 train.micro_batch=1 schedule.name=dualpipe" \
+    "ranks=8 mesh.data=2 mesh.tensor=2 mesh.pipe=2 zero=zero2 train.micro_batch=1" \
+    >layouts.txt
+integers="$small numerics.sums=integer numerics.grid_context=2"
+steps=3 model integers $integers model.tied=true model.vocab=303 model.layers=4
+steps=3 model integers_f16 $integers train.dtype=float16 model.family=gpt2 \
+    model.kv_heads=0 model.layers=4 numerics.grid_data=4
+printf '%s\n' "ranks=4 mesh.data=4" "ranks=6 mesh.data=6 zero=zero1" \
+    "ranks=3 mesh.data=3 zero=zero2 train.micro_batch=2" \
+    "ranks=4 mesh.shard=4 zero=fsdp train.micro_batch=3" >layouts.txt
+steps=3 model integers_12 $integers train.batch=12 numerics.grid_data=12
+
 # 16 bits: every axis, every form of zero, schedules of every shape, and what
 # one rank may choose. Products in pairs, then in tiles.
 { printf '%s\n' "ranks=1 train.micro_batch=1 train.threads=3" \

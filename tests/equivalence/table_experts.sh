@@ -53,6 +53,8 @@ experts="$small numerics.grid_context=2 model.layers=4 model.feed_forward=40"
 steps=3 model mixtral $experts model.family=mixtral moe.experts=4 model.window=9
 steps=3 model mixtral_bf16 $experts model.family=mixtral moe.experts=6 \
     moe.top_k=3 train.dtype=bfloat16 numerics.grid_expert=3 moe.bias_rate=0.01
+steps=2 model integers_experts $experts model.family=mixtral moe.experts=4 \
+    numerics.sums=integer
 steps=3 model qwen3_moe $experts model.family=qwen3_moe moe.experts=12 \
     moe.top_k=4 moe.intermediate_size=12 moe.every=2 train.z_loss=0.01 \
     model.dropout=0.1 train.logits_chunk=20

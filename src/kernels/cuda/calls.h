@@ -50,6 +50,26 @@ struct descend_call {
     float rate, keep;
 };
 
+struct fixed_add_call {
+    int64_t *sums;
+    const int64_t *integers; /* NULL: numbers */
+    const float *numbers;
+    int64_t count;
+    double scale;
+    int spare;
+    bool first;
+};
+
+/* Elements [start, start + count) are read. */
+struct fixed_read_call {
+    float *out;
+    const int64_t *sums;
+    int64_t start, count;
+    double scale;
+    int spare;
+    float back;
+};
+
 /* As struct element_update. */
 struct update_state {
     void *data; /* NULL: none */

@@ -46,6 +46,41 @@ status cuda_descend(struct stream *stream, const struct descent *p)
     return OK;
 }
 
+status cuda_fixed_add(struct stream *stream, struct tensor sums,
+                      struct tensor x, struct fixed fixed)
+{
+    const bool integers = x.dtype == DTYPE_I64;
+    const struct fixed_add_call call = {
+        sums.data, integers ? x.data : NULL, integers ? NULL : x.data,
+        tensor_count(&sums), fixed.scale, fixed.spare, fixed.first};
+
+    CHECK(sums.dtype == DTYPE_I64 && tensor_count(&x) == call.count);
+    CHECK(integers || x.dtype == DTYPE_F32);
+    LAUNCH(stream, fixed_add, blocks_of(call.count), &call);
+    return OK;
+}
+
+/* As kernels/cpu/fixed.c: where both begin at one place, a run of elements
+ * covers sums that the launch before has read. */
+status cuda_fixed_read(struct stream *stream, struct tensor y,
+                       struct tensor sums, struct fixed fixed)
+{
+    const int64_t count = tensor_count(&y);
+    struct fixed_read_call call = {
+        y.data, sums.data, 0, count, fixed.scale, fixed.spare,
+        (float)(1 / fixed.scale)};
+
+    CHECK(sums.dtype == DTYPE_I64 && tensor_count(&sums) == count);
+    vector_of(&y, count);
+    for (int64_t end = y.data == sums.data ? 1 : count; call.start < count;
+         end *= 2) {
+        call.count = (end < count ? end : count) - call.start;
+        LAUNCH(stream, fixed_read, blocks_of(call.count), &call);
+        call.start += call.count;
+    }
+    return OK;
+}
+
 /* State `k`, and what its codes are worth. */
 static struct update_state state_of(const struct element_update *p, int k,
                                     struct update_codes *codes, int64_t count)

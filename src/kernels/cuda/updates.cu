@@ -3,6 +3,7 @@
  * in 16 bits. reference/updates.c has the sources of the formulas. */
 #include "kernels/cuda/words.h"
 #include "kernels/element.h"
+#include "kernels/fixed.h"
 
 CUDA_KERNEL(adamw)
 {
@@ -32,6 +33,27 @@ CUDA_KERNEL(descend)
 
     p->weight[i] = w;
     if (p->copy) element_set(p->copy, p->copy_type, i, w);
+}
+
+CUDA_KERNEL(fixed_add)
+{
+    const int64_t i = BLOCK * BLOCK_THREADS + THREAD;
+    const struct fixed_limits limits = fixed_limits_of(p->scale, p->spare);
+
+    if (i >= p->count) return;
+    const int64_t q = p->integers ? p->integers[i]
+                                  : fixed_of(p->numbers[i], &limits);
+
+    p->sums[i] = p->first ? q : fixed_sum(p->sums[i], q);
+}
+
+CUDA_KERNEL(fixed_read)
+{
+    const int64_t i = BLOCK * BLOCK_THREADS + THREAD;
+    const struct fixed_limits limits = fixed_limits_of(p->scale, p->spare);
+
+    if (i >= p->count) return;
+    p->out[p->start + i] = fixed_back(p->sums[p->start + i], p->back, &limits);
 }
 
 /* The weight and states of one element. */

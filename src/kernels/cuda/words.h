@@ -36,6 +36,7 @@
 #define __builtin_fma fma
 #define __builtin_sqrtf sqrtf
 #define __builtin_inff() (1.0f / 0.0f)
+#define __builtin_nanf(text) nanf(text)
 
 #define DEVICE static __device__ __forceinline__
 #define CUDA_KERNEL_BOUND(name, ...)                                       \

@@ -151,6 +151,20 @@ TEST(every_collective_is_right)
                 sizes_run(size, kinds[k], (enum algorithm)a);
 }
 
+TEST(sums_of_integers_are_right)
+{
+    for (int size = 1; size <= RANKS_MOST; size++)
+        for (int k = 0; k < 2; k++)
+            for (int a = 0; a < ALGORITHM_COUNT; a++) {
+                struct row row = {.call = {.kind = kinds[k],
+                                           .algorithm = (enum algorithm)a},
+                                  .dtype = DTYPE_I64, .n = 1003,
+                                  .node = size % 2 ? 0 : 2};
+
+                IS_OK(ranks_run(size, row_body, &row));
+            }
+}
+
 TEST(large_ones_are_right)
 {
     for (int size = 2; size <= 6; size += 2)
@@ -242,8 +256,9 @@ TEST(calls_that_do_not_fit_are_refused)
         {.kind = COMM_ALL_REDUCE, .out = five, .in = five, .leaves = 2},
     };
     static const char *const words[] = {
-        "out has 5 and in 10 elements", "float32 or float64", "of one type",
-        "not dense", "3 ranks", "3 ranks", "3 ranks", "ranks are 0 to 2",
+        "out has 5 and in 10 elements", "float32, float64 or sums of int64",
+        "of one type", "not dense", "3 ranks", "3 ranks", "3 ranks",
+        "ranks are 0 to 2",
         "2 leaves over 3 ranks"};
 
     for (int i = 0; i < ROWS(rows); i++)
@@ -467,7 +482,8 @@ TEST(counts_that_do_not_fit_are_refused)
               "3 ranks and the counts of their blocks");
 }
 
-TEST_MAIN(every_collective_is_right, large_ones_are_right,
-          bytes_are_the_closed_forms, calls_that_do_not_fit_are_refused,
-          all_to_all_takes_counts, blocks_may_differ_in_length_and_be_empty,
-          bytes_of_uneven_blocks, counts_that_do_not_fit_are_refused)
+TEST_MAIN(every_collective_is_right, sums_of_integers_are_right,
+          large_ones_are_right, bytes_are_the_closed_forms,
+          calls_that_do_not_fit_are_refused, all_to_all_takes_counts,
+          blocks_may_differ_in_length_and_be_empty, bytes_of_uneven_blocks,
+          counts_that_do_not_fit_are_refused)
