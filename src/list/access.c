@@ -113,9 +113,11 @@ static bool has_room(const struct visitor *v, int item)
 }
 
 /* Levels of sums of rounds that wait for each other, before round `round`. */
-static int level(int round)
+static int level(const struct visitor *v, int round)
 {
     int level = 0;
+
+    if (v->stage->program.sums.integer) return round > 0;
 
     for (; round > 0; round &= round - 1) level++;
     return level;
@@ -133,7 +135,7 @@ static bool sums_room(const struct visitor *v, int item)
 /* Items [first, end) of the sums; of divided ones, at the round's level. */
 static struct access sums(const struct visitor *v, int first, int end)
 {
-    const int64_t at = in_buckets(v) ? (int64_t)level(v->at->round) *
+    const int64_t at = in_buckets(v) ? (int64_t)level(v, v->at->round) *
                                            v->stage->reduced.count : 0;
 
     return (struct access){.space = SPACE_GRADIENTS, .chunk = v->at->chunk,
@@ -454,8 +456,8 @@ static status merges(const struct visitor *v)
     TRY(all_sums(v));
     rest.first = 0;
     TRY(call(v, rest));
-    rest.first = level(v->at->round + 1) * count;
-    rest.end = (level(v->at->round) + 1) * count;
+    rest.first = level(v, v->at->round + 1) * count;
+    rest.end = (level(v, v->at->round) + 1) * count;
     rest.leaves = TAG_NONE;
     return rest.first < rest.end ? call(v, rest) : OK;
 }

@@ -73,18 +73,20 @@ static bool divides_batch(const struct fit *fit, const struct grid *grid,
 }
 
 /* Whether a rank may have several subtrees of leaves: where its sum meets those
- * of all ranks that share the batch at once. */
+ * of all ranks that share the batch at once, or has no order. */
 static bool several_fit(const struct fit *fit)
 {
-    return fit->copies == 1 && !fit->shards_first &&
-           fit->mesh.size[AXIS_EXPERT] == 1;
+    return fit->integer || (fit->copies == 1 && !fit->shards_first &&
+                            fit->mesh.size[AXIS_EXPERT] == 1);
 }
 
 static bool divides_data(const struct fit *fit, const struct grid *grid,
                          int ranks)
 {
-    return (several_fit(fit) ? grid->data % ranks == 0
-                             : grid_is_cut(grid->data, ranks * fit->copies)) &&
+    const int all = ranks * fit->copies;
+
+    return (several_fit(fit) ? grid->data % all == 0
+                             : grid_is_cut(grid->data, all)) &&
            divides_batch(fit, grid, ranks);
 }
 
@@ -106,7 +108,7 @@ static status fit_shards(const struct fit *fit)
     const int shard = fit->mesh.size[AXIS_SHARD];
     int near = 1;
 
-    if (fit->fast || !fit->shards_first || data == 1 ||
+    if (fit->fast || fit->integer || !fit->shards_first || data == 1 ||
         grid_is_power(shard))
         return OK;
     while (2 * near <= shard) near *= 2;

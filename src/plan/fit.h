@@ -20,6 +20,8 @@ struct fit {
                               * share its batch: 2 for DualPipe, else 1 */
     bool shards_first;       /* sums over mesh.shard come before those over
                               * mesh.data (hsdp, mics) */
+    bool integer;            /* numerics.sums: leaves of a rank need not be
+                              * subtrees */
     bool fast;               /* numerics.mode: where only the grid says no, it
                               * gives way */
 };

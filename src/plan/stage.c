@@ -406,7 +406,7 @@ static void count_levels(struct stage *stage)
                                      shard_unit_of(s, p->uses[i].param)));
     stage->levels = 1;
     for (int rounds = stage->request.reduction.rounds; rounds > 1; rounds /= 2)
-        stage->levels++;
+        stage->levels += !p->sums.integer || stage->levels < 2;
 }
 
 static status plan_residency(struct stage *stage)

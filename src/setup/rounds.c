@@ -58,11 +58,13 @@ static int64_t nearest_micro_batch(const struct setup *setup)
     return best;
 }
 
-/* A round is all ranks' leaves of it: a subtree, unless it is the only one. */
+/* A round is all ranks' leaves of it: a subtree, unless it is the only one or
+ * sums have no order. */
 static bool is_subtree(const struct setup *setup, int64_t rounds)
 {
     const struct stage_request *r = &setup->request;
 
+    if (r->reduction.sums.integer) return r->layout.grid.data % rounds == 0;
     return r->layout.grid.data % rounds == 0 && grid_is_power(rounds) &&
            (rounds == 1 ||
             grid_is_power(r->layout.grid.data / rounds * setup->ranks));
@@ -74,7 +76,8 @@ const char *rounds_obstacle(const struct setup *setup, char out[ROUNDS_REASON])
     const struct schedule *s = &setup->schedule;
     const int64_t near = nearest_micro_batch(setup);
 
-    if (!grid_is_cut(setup->grid.data, setup->ranks)) {
+    if (!r->reduction.sums.integer &&
+        !grid_is_cut(setup->grid.data, setup->ranks)) {
         snprintf(out, ROUNDS_REASON,
                  "the data leaves of a rank, %d of %d, are several subtrees; "
                  "a number of ranks that is a power of two has one",

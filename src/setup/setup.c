@@ -263,6 +263,7 @@ status setup_use_grid(struct setup *setup, const struct grid *grid)
     bool changed, alone;
 
     fit.fast = fit.facts.fast;
+    fit.integer = r->reduction.sums.integer;
     setup->grid = *grid;
     TRY(fit_grid(&fit, &setup->grid, &changed));
     TRY(cut_heads(setup, &fit));

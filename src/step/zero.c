@@ -402,7 +402,8 @@ static status merge_rounds(struct zero *z)
     void *arena = z->stage->memory[MEMORY_GRADIENTS].data;
 
     z->level++;
-    for (int n = z->round++; n & 1; n >>= 1) {
+    const bool all = g->program->sums.integer; /* whatever waits */
+    for (int n = z->round++; all ? z->level > 1 : n & 1; n >>= 1) {
         const struct tensor left = elements(z, arena, (z->level - 2) * size,
                                             size);
 
