@@ -104,6 +104,10 @@ for way in $ways; do
     all_exact "modules for later tokens" --set mtp.depth=2
     one
     all_exact "adapters" --set lora.rank=2
+    printf '%s\n' "ranks=1 train.micro_batch=1" \
+        "ranks=2 mesh.data=2 zero=zero2 train.micro_batch=1" \
+        "ranks=2 mesh.pipe=2" >layouts.txt
+    all_exact "integer sums" --set numerics.sums=integer --set model.tied=true
     few
     all_exact "muon, an average" --set optimizer.name=muon \
         --set optimizer.ema=0.9

@@ -61,6 +61,9 @@ narrow="--set train.dtype=bfloat16 --set numerics.high_last=0"
 for LOCKSTEP_FAR in late early; do
     export LOCKSTEP_FAR
     dense
+    all_exact "integer sums" --set numerics.sums=integer \
+        --set model.layers=4 --set model.tied=true
+    dense
     all_exact "llama" --set model.layers=4 --set model.tied=true \
         --set model.vocab=303
     few

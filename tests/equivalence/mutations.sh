@@ -120,6 +120,12 @@ mutation "ranks take each other's sequences" src/step/work.c \
 mutation "a chain of roots, not a tree" src/comm/sums.c \
     's/s->node\[s->count - 2\]\.span == s->node\[s->count - 1\]\.span/true/' \
     "$four"
+more=(--set numerics.sums=integer)
+mutation "an integer takes the place of those before it" src/nn/gradient.c \
+    's/g->states\[use\]\.begun = true;/(void)0;/' "$data"
+mutation "integers of second uses are numbers already" src/nn/gradient.c \
+    's/if \(g->states\[i\]\.sum >= 0\)/if (g->states[i].sum > g->partial_elements)/' "$pipe"
+more=()
 mutation "a relayout is skipped" src/nn/relayout.c \
     's/return comm_run\(run->groups\[AXIS_TENSOR\], &call\);/(void)call; return OK;/' \
     "$tensor"

@@ -81,7 +81,12 @@ steps=3 model integers_f16 $integers train.dtype=float16 model.family=gpt2 \
     model.kv_heads=0 model.layers=4 numerics.grid_data=4
 printf '%s\n' "ranks=4 mesh.data=4" "ranks=6 mesh.data=6 zero=zero1" \
     "ranks=3 mesh.data=3 zero=zero2 train.micro_batch=2" \
-    "ranks=4 mesh.shard=4 zero=fsdp train.micro_batch=3" >layouts.txt
+    "ranks=4 mesh.shard=4 zero=fsdp train.micro_batch=3" \
+    "ranks=4 mesh.data=2 mesh.shard=2 zero=hsdp train.micro_batch=1" \
+    "ranks=6 mesh.data=2 mesh.shard=3 zero=mics train.micro_batch=2" \
+    "ranks=2 mesh.data=2 zero=zero3 train.micro_batch=2 zero_reduce=each" \
+    "ranks=2 mesh.pipe=2 train.micro_batch=1 schedule.name=dualpipe" \
+    >layouts.txt
 steps=3 model integers_12 $integers train.batch=12 numerics.grid_data=12
 
 # 16 bits: every axis, every form of zero, schedules of every shape, and what
