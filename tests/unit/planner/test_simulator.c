@@ -175,6 +175,153 @@ TEST(random_lists_keep_the_rules)
     }
 }
 
+/* Seconds of an item with its lane and its rank's slowness, beside nothing. */
+static double alone_s(const struct timed *t, int32_t rank,
+                      const struct clock_rules *rules)
+{
+    const double *slow = t->lane == CLOCK_COMPUTE ? rules->slow
+                                                  : rules->slow_link;
+
+    return t->seconds * slow[rank];
+}
+
+/* When the needs of an item are done. */
+static double needs_end(const struct timed_list *list, const struct timed *t,
+                        double ends[][60])
+{
+    double last = 0;
+
+    for (int32_t n = 0; n < t->needs; n++) {
+        const struct timed_need need = list->needs[t->first_need + n];
+
+        if (ends[need.rank][need.index] > last)
+            last = ends[need.rank][need.index];
+    }
+    return last;
+}
+
+/* Ends if nothing ever shared anything, the rules stated once more: sweeps of
+ * [ranks][60] until none changes. The last of them is the critical path. */
+static double path_of(const struct timed_lists *lists,
+                      const struct clock_rules *rules, double ends[][60])
+{
+    double path = 0;
+    bool moved = true;
+
+    while (moved) {
+        moved = false;
+        for (int32_t r = 0; r < lists->ranks; r++) {
+            const struct timed_list *list = &lists->lists[r];
+            double lane_end[CLOCK_LANES] = {0};
+
+            for (int32_t i = 0; i < list->count; i++) {
+                const struct timed *t = &list->items[i];
+                const double lane = lane_end[t->lane];
+                const double needs = needs_end(list, t, ends);
+                const double end = (lane > needs ? lane : needs) +
+                                   alone_s(t, r, rules);
+
+                moved = moved || end > ends[r][i];
+                ends[r][i] = lane_end[t->lane] = end;
+                if (end > path) path = end;
+            }
+        }
+    }
+    return path;
+}
+
+/* The most that a lane or a port of a rank has to do, and all that is to be
+ * done. */
+struct work { double busiest, all; };
+
+static struct work work_of(const struct timed_lists *lists,
+                           const struct clock_rules *rules)
+{
+    struct work w = {0, 0};
+
+    for (int32_t r = 0; r < lists->ranks; r++) {
+        double lane[CLOCK_LANES] = {0}, port[3] = {0};
+
+        for (int32_t i = 0; i < lists->lists[r].count; i++) {
+            const struct timed *t = &lists->lists[r].items[i];
+            const double s = alone_s(t, r, rules);
+
+            w.all += s;
+            lane[t->lane] += s;
+            if (t->ports > 0 && t->lane != CLOCK_COMPUTE)
+                port[t->ports] += s;
+        }
+        for (int i = 0; i < CLOCK_LANES; i++)
+            if (lane[i] > w.busiest) w.busiest = lane[i];
+        for (int i = 1; i < 3; i++)
+            if (port[i] > w.busiest) w.busiest = port[i];
+    }
+    return w;
+}
+
+struct drawn_rules { double slow[5], slow_link[5]; struct clock_rules rules; };
+
+static void random_rules(struct drawn_rules *d, uint64_t seed)
+{
+    uint64_t state = seed * 0xd1342543de82ef95u;
+
+    for (int i = 0; i < 5; i++) {
+        d->slow[i] = 1 + (double)(draw_next(&state) % 5) / 4;
+        d->slow_link[i] = 1 + (double)(draw_next(&state) % 9) / 4;
+    }
+    d->rules = (struct clock_rules){
+        1 + (double)(draw_next(&state) % 9) / 8,
+        1 + (double)(draw_next(&state) % 9) / 4, d->slow, d->slow_link};
+}
+
+static double last_end(const struct timed_lists *lists)
+{
+    double last = 0;
+
+    for (int32_t r = 0; r < lists->ranks; r++)
+        for (int32_t i = 0; i < lists->lists[r].count; i++)
+            if (lists->lists[r].items[i].end > last)
+                last = lists->lists[r].items[i].end;
+    return last;
+}
+
+/* Random lists on random machines: the order is kept; no step is shorter than
+ * its critical path or than its busiest lane or port, or longer than all of its
+ * work one after the other; without anything shared it is the critical path. */
+TEST(random_machines_keep_the_bounds)
+{
+    for (uint64_t seed = 30001; seed <= 31000; seed++) {
+        double ends[5][60] = {{0}};
+        struct timed_lists lists;
+        struct clock_result result;
+        struct drawn_rules d;
+
+        random_lists(&lists, seed);
+        random_rules(&d, seed);
+        const struct work work = work_of(&lists, &d.rules);
+        const double path = path_of(&lists, &d.rules, ends);
+        const double most = d.rules.compute_beside > d.rules.comm_beside
+                                ? d.rules.compute_beside
+                                : d.rules.comm_beside;
+
+        IS_OK(clock_run(&lists, &d.rules, &result));
+        check_order(&lists);
+        CHECK(near(result.end, last_end(&lists)));
+        CHECK(result.end >= path - 1e-9 * path);
+        CHECK(result.end >= work.busiest - 1e-9 * work.busiest);
+        CHECK(result.end <= most * work.all * (1 + 1e-9));
+        for (int32_t r = 0; r < lists.ranks; r++)
+            for (int32_t i = 0; i < lists.lists[r].count; i++) {
+                CHECK(lists.lists[r].items[i].end >=
+                      ends[r][i] - 1e-9 * path);
+                lists.lists[r].items[i].ports = 0;
+            }
+        IS_OK(clock_run(&lists, &d.rules, &result));
+        CHECK(near(result.end, path));
+        timed_lists_free(&lists);
+    }
+}
+
 TEST_MAIN(contention_is_piecewise, ports_are_shared_fairly,
           a_slow_rank_is_slow, who_waits_for_ever_is_named,
-          random_lists_keep_the_rules)
+          random_lists_keep_the_rules, random_machines_keep_the_bounds)
