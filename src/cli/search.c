@@ -196,8 +196,10 @@ static status nothing_fits(const struct hunted *h)
         FAIL(ERR_FIT, "no layout of %lld that fit was accepted: %s",
              (long long)h->search.feasible, h->refused);
     if (nearest == NULL)
-        FAIL(ERR_FIT, "no layout divides this model and batch among %d ranks",
-             h->request.ranks);
+        FAIL(ERR_FIT, "no layout divides this model and a batch of %lld "
+                      "sequences among %d ranks; the nearest is --ranks %d",
+             (long long)h->request.batch, h->request.ranks,
+             search_nearest(&h->request));
     code = status_fail(ERR_FIT, __FILE__, __LINE__,
                        "none of %lld layouts fits: the nearest is %s over",
                        (long long)h->search.candidates,

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "planner/network.h"
+#include "planner/search_sets.h"
 
 struct loss { const char *words; double seconds; };
 
@@ -91,4 +92,50 @@ void search_reason(const struct search *search, const struct family *family,
              100 * loss.seconds / best->prediction.step_s, loss.words,
              leaves_node(&worse->layout) ? "; its tensor ranks leave the node"
                                          : "");
+}
+
+/* Whether so many tensor and context ranks divide the model: planned. */
+static bool divide(const struct search_request *r, int t, int c)
+{
+    const struct shape *s = r->shape;
+    const struct layout l = {
+        .as = r->as, .shard = 1, .expert = 1, .tensor = t, .context = c,
+        .pipe = 1, .data = 1, .batch = r->batch, .micro_batch = 1,
+        .microbatches = 1, .chunks = 1, .schedule = "1f1b", .bits = r->bits,
+        .threads = r->threads, .sequence_parallel = t > 1};
+    struct frames frames;
+
+    if (s->heads % t != 0 || s->width % t != 0 || s->feed_forward % t != 0 ||
+        s->sequence % (2 * c) != 0 || (c > 1 && s->sequence / c < 1024))
+        return false;
+    if (r->as != AS_LOCKSTEP || frames_of(&frames, &l, s) == OK) return true;
+    status_clear();
+    return false;
+}
+
+/* The largest divisor of the batch that is no more than `most`. */
+static int data_ranks(int64_t batch, int most)
+{
+    int d = batch < most ? (int)batch : most;
+
+    while (batch % d != 0) d--;
+    return d;
+}
+
+int search_nearest(const struct search_request *r)
+{
+    int nearest = 1;
+
+    for (int t = 1; t <= TENSOR_MOST && t <= r->ranks; t++)
+        for (int c = 1; c <= CONTEXT_MOST && c <= r->ranks / t; c++) {
+            if (!divide(r, t, c)) continue;
+            for (int p = 1; p <= PIPE_MOST && p <= r->shape->layers &&
+                            p <= r->ranks / t / c; p++) {
+                const int each = t * c * p;
+                const int ranks = each * data_ranks(r->batch, r->ranks / each);
+
+                if (ranks > nearest) nearest = ranks;
+            }
+        }
+    return nearest;
 }

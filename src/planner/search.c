@@ -12,9 +12,7 @@
 
 const char *const objective_names[OBJECTIVES] = {"time", "cost", "memory"};
 
-enum { TENSOR_MOST = 16, CONTEXT_MOST = 16, PIPE_MOST = 64, MICRO_MOST = 64,
-       EXPERT_MOST = 64,
-       CANDIDATES_MOST = 1 << 22, TIMED_MOST = 160, STEADY = 2 };
+enum { CANDIDATES_MOST = 1 << 22, TIMED_MOST = 160, STEADY = 2 };
 
 enum choice { CHOICE_TENSOR, CHOICE_CONTEXT, CHOICE_PIPE, CHOICE_EXPERT,
               CHOICE_FOLD, CHOICE_MICRO, CHOICE_ZERO, CHOICE_RECOMPUTE,

@@ -75,6 +75,9 @@ void search_free(struct search *search);
 void search_reason(const struct search *search, const struct family *family,
                    const struct search_request *request, char *out,
                    size_t size);
+/* The most ranks up to the request's that some tensor, context, pipe and data
+ * ranks are, of those that the search tries. */
+int search_nearest(const struct search_request *request);
 /* Whether the family is one step from the best layout: half or twice its value
  * of an axis, or another kind. */
 bool search_beside(const struct search *search, const struct family *family);

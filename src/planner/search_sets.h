@@ -21,4 +21,8 @@ extern const struct search_set search_sets[SEARCH_SETS];
 /* The row of a layout with whole_shards. */
 int search_set_of(const struct layout *layout);
 
+/* The most ranks of an axis that search tries; sequences of a micro-batch. */
+enum { TENSOR_MOST = 16, CONTEXT_MOST = 16, PIPE_MOST = 64, MICRO_MOST = 64,
+       EXPERT_MOST = 64 };
+
 #endif

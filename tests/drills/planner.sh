@@ -317,6 +317,8 @@ quickly() { # NAME GOAL ARGUMENT...
     else bad "$name" "$spent s of the processor, goal $goal" err; fi
 }
 presets=$tree/examples/presets
+expect "ranks that nothing divides" 79 "the nearest is --ranks 9728" search \
+    "$presets/llama3_8b.yaml" --machine h100 --ranks 10000 --top 1
 quickly "a search of 405B on 1,024 GPUs" 2 search \
     "$presets/llama3_405b.yaml" --ranks 1024 --machine h100 --top 1
 quickly "a search of DeepSeek-V3 on 2,048 GPUs" 2 search \
