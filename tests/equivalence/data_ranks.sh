@@ -64,6 +64,22 @@ expect "verify proves nothing with nothing" 78 "nothing was compared" \
     verify config.yaml --layouts unfit.txt
 expect "verify notices another seed" 77 "1 of 3 layouts" verify config.yaml \
     --layouts layouts.txt --steps 2 --set train.steps=3
+large="--set numerics.sums=integer --set numerics.sums_bits=52
+    --set model.init_std=4 --set train.steps=4"
+for ranks in 4 1; do
+    # shellcheck disable=SC2086
+    expect "$ranks ranks: a gradient too large for its integers" 76 \
+        "step 1: the gradient of layers.0.attention_norm is not finite" \
+        train config.yaml --run "large$ranks" --ranks $ranks $large
+done
+expect "sums in no order" 78 "intger is not ordered or integer; nearest: integer" \
+    train config.yaml --run sums --set numerics.sums=intger
+expect "integers in fast mode" 78 "numerics.mode=fast gives the grid up" \
+    train config.yaml --run sums --set numerics.sums=integer \
+    --set numerics.mode=fast
+expect "integers of float64" 78 "those of train.dtype=float64 are float64" \
+    train config.yaml --run sums --set numerics.sums=integer \
+    --set train.dtype=float64
 expect "three ranks do not fit" 78 "mesh.data: 3 ranks cannot share" \
     train config.yaml --run three --ranks 3
 expect "mesh.data against --ranks" 78 "--ranks 2 --set mesh.data=2" \
