@@ -220,7 +220,7 @@ static void program_row(const struct program *p, int index,
     const struct step_cost cost = step->layer->cost(step, p);
     const bool writes = step->output >= 0;
 
-    table_integer(table, p->first_step + index);
+    table_integer(table, p->slice.first_step + index);
     table_text(table, step->layer->name);
     slot_cell(table, step->output);
     table_integer(table, writes ? p->slots[step->output].width : 0);

@@ -273,8 +273,8 @@ static status pass(struct exporting *e, struct stage *stage,
         batch.mtp_inputs[t] = batch.inputs[t % e->tokens]; /* any will do */
         batch.mtp_targets[t] = -1;
     }
-    stage->run.read_logits = reader;
-    stage->run.read_argument = e;
+    stage->run.logits.read = reader;
+    stage->run.logits.argument = e;
     stage->run.batch = (struct batch){.inputs = batch.inputs,
                                       .targets = batch.targets,
                                       .mtp_inputs = batch.mtp_inputs,
@@ -352,7 +352,7 @@ static status round_param(struct exporting *e, const struct param *param)
     for (int64_t first = 0; first < param->elements; first += AT_ONCE) {
         const int64_t left = param->elements - first;
         const int64_t count = left < AT_ONCE ? left : AT_ONCE;
-        char *at = (char *)e->stage.run.weights +
+        char *at = (char *)e->stage.run.params.weights +
                    (param->offset + first) * dtype_bytes(from.dtype);
 
         convert_elements(wide, before, from, at, count);
@@ -406,7 +406,8 @@ static status add_adapters(struct exporting *e)
     e->parts.only = PARTS_ADAPTERS;
     e->parts.prefix = "base_model.model.";
     return session_parts_add(&e->parts, &e->stage, "weight",
-                             e->stage.run.weights, e->stage.program.dtype);
+                             e->stage.run.params.weights,
+                             e->stage.program.dtype);
 }
 
 /* Files of most families have no place for modules that predict later
@@ -448,7 +449,7 @@ static status open_source(struct exporting *e, const char *model)
     if (e->request->adapter) return add_adapters(e);
     e->parts.only = PARTS_WEIGHTS;
     TRY(session_parts_add(&e->parts, &e->stage, "weight",
-                          e->stage.run.weights, e->stage.program.dtype));
+                          e->stage.run.params.weights, e->stage.program.dtype));
     return pass(e, &e->stage, keep);
 }
 

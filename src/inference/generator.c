@@ -58,8 +58,8 @@ static status turn_weights(struct generator *g)
         if (suits_strips(g, i))
             g->strips[i] = stage->kernels.strips.turn(
                 &stage->stream,
-                param_weight(&params->items[i], stage->run.weights));
-    stage->run.strips = g->strips;
+                param_weight(&params->items[i], stage->run.params.weights));
+    stage->run.params.strips = g->strips;
     return OK;
 }
 
@@ -103,8 +103,8 @@ status generator_open(struct generator *g, struct session *session,
     plan.size.context = context > chunk ? context : chunk;
     if (threads > 0) plan.machine.threads = threads;
     TRY(session_stage(session, &plan, &g->stage));
-    g->stage.run.read_logits = generator_keep_logits;
-    g->stage.run.read_argument = g;
+    g->stage.run.logits.read = generator_keep_logits;
+    g->stage.run.logits.argument = g;
     TRY(find_modules(g));
     return g->stage.request.machine.device == DEVICE_CPU ? turn_weights(g)
                                                          : OK;
@@ -154,7 +154,7 @@ status generator_feed_last(struct generator *g, const int32_t *ids,
         run->batch = (struct batch){.inputs = ids + first,
                                     .mtp_inputs = m->inputs, .tokens = now,
                                     .first_position = g->position};
-        run->last = last < now ? last : now;
+        run->logits.last = last < now ? last : now;
         m->first = g->position;
         if (m->depth == 0) TRY(run_forward(run));
         else TRY(run_part(run, 0, m->ends[0]));

@@ -52,7 +52,7 @@ void generator_back(struct generator *generator, int64_t position);
  * generator_feed, once for each module, in order. */
 status generator_guess(struct generator *generator, int module,
                        const int32_t *ids);
-/* run.read_logits of its stage: the generator is the argument. */
+/* run.logits.read of its stage: the generator is the argument. */
 status generator_keep_logits(void *argument, int64_t token,
                              const struct tensor *logits);
 /* Bytes of weights that every token reads: all but the rows of tables that it

@@ -74,12 +74,12 @@ status generator_beside(struct generator *generator, const struct stage *first,
 
     *generator = (struct generator){.context = plan.size.context};
     TRY(stage_plan(stage, &plan));
-    *fits = first->run.placed == NULL && same_weights(stage, first) &&
+    *fits = first->run.params.placed == NULL && same_weights(stage, first) &&
             share(stage, first);
     if (!*fits) return OK;
     TRY(stage_open_beside(stage, first));
-    stage->run.weights = first->run.weights;
-    stage->run.read_logits = generator_keep_logits;
-    stage->run.read_argument = generator;
+    stage->run.params.weights = first->run.params.weights;
+    stage->run.logits.read = generator_keep_logits;
+    stage->run.logits.argument = generator;
     return OK;
 }

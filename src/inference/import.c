@@ -273,7 +273,7 @@ static status read_source(struct importing *i, const char *source,
     if (upcycle != NULL)
         TRY(session_start_routers(&i->stage, upcycle->seed));
     TRY(session_parts_add(&i->parts, &i->stage, "weight",
-                          i->stage.run.weights, i->stage.program.dtype));
+                          i->stage.run.params.weights, i->stage.program.dtype));
     TRY(model_write_config(&session->model, session->dtype, &i->config));
     if (session->tokenizer[0] == 0) return OK;
     return session_read_tokenizer(session, &i->tokenizer);

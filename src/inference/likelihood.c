@@ -92,14 +92,14 @@ static status begin(struct asking *a, int64_t rows_at_once)
     TRY(likelihood_take(r->length, sizeof *a->cells, &a->cells));
     if (!a->call->greedy || a->program == NULL) return OK;
     TRY(likelihood_take(a->program->tokens, sizeof *a->tops, &a->tops));
-    a->run->read_logits = read_tops;
-    a->run->read_argument = a;
+    a->run->logits.read = read_tops;
+    a->run->logits.argument = a;
     return OK;
 }
 
 static void end(struct asking *a)
 {
-    if (a->run != NULL) a->run->read_logits = NULL;
+    if (a->run != NULL) a->run->logits.read = NULL;
     memory_free(a->table);
     memory_free(a->cells);
     memory_free(a->tops);

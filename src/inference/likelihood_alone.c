@@ -62,14 +62,14 @@ static status begin(struct sharing *s)
     TRY(likelihood_take(s->requests->count, sizeof *s->out->greedy,
                         &s->out->greedy));
     TRY(likelihood_take(p->tokens, sizeof *s->tops, &s->tops));
-    s->stage->run.read_logits = read_tops;
-    s->stage->run.read_argument = s;
+    s->stage->run.logits.read = read_tops;
+    s->stage->run.logits.argument = s;
     return OK;
 }
 
 static void end(struct sharing *s)
 {
-    s->stage->run.read_logits = NULL;
+    s->stage->run.logits.read = NULL;
     s->stage->run.batch.branches = NULL;
     memory_free(s->tops);
     memory_free(s->branches);

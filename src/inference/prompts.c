@@ -200,13 +200,13 @@ static status run_pass(struct prompts *p, struct train_step *step,
         if (run != NULL) {
             pass.program = &pipeline->stages[ends].program;
             pass.vocab_first = likelihood_first_logit(pass.program);
-            run->read_logits = keep_logits;
-            run->read_argument = &pass;
+            run->logits.read = keep_logits;
+            run->logits.argument = &pass;
         }
         const status ran = executor_forward(&step->executor, &source,
                                             pass.first, (*number)++);
 
-        if (run != NULL) run->read_logits = NULL;
+        if (run != NULL) run->logits.read = NULL;
         TRY(ran);
     }
     return likelihood_join(step->team, p->logits,

@@ -151,8 +151,8 @@ static status prepare(struct scoring *s, const struct score_request *request)
     s->tensor = (struct safetensors_tensor){
         .name = "logits", .dtype = dtype_real(request->dtype), .dimensions = 3,
         .shape = {s->sequences, s->length, s->session.model.vocab}};
-    s->stage.run.read_logits = write_logits;
-    s->stage.run.read_argument = s;
+    s->stage.run.logits.read = write_logits;
+    s->stage.run.logits.argument = s;
     return safetensors_writer_open(&s->logits, request->logits, &s->tensor, 1);
 }
 

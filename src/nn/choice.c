@@ -289,8 +289,8 @@ static void add_counts(const struct step *step, const struct run *run,
     int64_t rows = 1;
 
     if (p->regular.scope == BALANCE_BATCH) {
-        if (run->routes_before == NULL) return;
-        counts = run->routes_before + (int64_t)step->block * experts;
+        if (run->counted.before == NULL) return;
+        counts = run->counted.before + (int64_t)step->block * experts;
     }
     if (p->regular.scope == BALANCE_MICRO_BATCH) rows = room.sequences;
     for (int64_t i = 0; i < rows * experts; i++)
@@ -334,7 +334,7 @@ static status add_losses(const struct step *step, struct run *run,
     losses->mask = mask_of(step, run);
     losses->length = choice->tokens / room.sequences;
     losses->z_loss = p->regular.router_z;
-    losses->scale = run->loss_scale;
+    losses->scale = run->now.loss_scale;
     if (!balances(p)) return OK;
     if (counts_tokens(p))
         TRY(count_sequences(step, run, choice, losses->mask));

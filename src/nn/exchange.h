@@ -61,7 +61,7 @@ struct layer_exchange {
                               * they are */
     bool after;              /* the arithmetic of the event; else before it */
     bool routed;             /* the bytes follow from what tokens choose: here
-                              * with equal shares (run.routed: as it was) */
+                              * with equal shares (run.counted: as is) */
 };
 
 enum { LAYER_EXCHANGES_MAX = 4 };

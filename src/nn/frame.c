@@ -362,7 +362,7 @@ static status plan_codes(struct planner *planner, const struct step *step)
 static status plan_forward(struct planner *planner)
 {
     struct frame_plan *plan = planner->plan;
-    const slot entry = planner->program->entry;
+    const slot entry = planner->program->slice.entry;
 
     if (entry >= 0) /* filled before the first event */
         TRY(add_buffer(planner, entry, false, &plan->activation[entry]));
@@ -399,8 +399,8 @@ static status plan_forward(struct planner *planner)
     TRY(widen_lives(planner));
     if (entry >= 0) /* F can be run again */
         touch(planner, plan->activation[entry]);
-    if (planner->program->exit >= 0) /* sent after F, beside what comes for B */
-        touch(planner, plan->activation[planner->program->exit]);
+    if (planner->program->slice.exit >= 0) /* sent after F, beside B's */
+        touch(planner, plan->activation[planner->program->slice.exit]);
     return OK;
 }
 
@@ -561,16 +561,16 @@ static status plan_backward(struct planner *planner)
     bool adds;
 
     planner->ahead = 0;
-    if (p->exit >= 0) /* filled between F and B */
-        TRY(need_gradient(planner, p->exit, &adds));
+    if (p->slice.exit >= 0) /* filled between F and B */
+        TRY(need_gradient(planner, p->slice.exit, &adds));
     for (int i = p->step_count - 1; i >= 0; i--) {
         TRY(plan_input(planner, &p->steps[i]));
         if (planner->mode == BACKWARD_FUSED)
             TRY(plan_weight(planner, &p->steps[i]));
     }
     planner->plan->backward_end = planner->plan->event_count;
-    if (p->entry >= 0) /* read after B */
-        touch(planner, planner->plan->gradient[p->entry]);
+    if (p->slice.entry >= 0) /* read after B */
+        touch(planner, planner->plan->gradient[p->slice.entry]);
     if (planner->mode == BACKWARD_SPLIT)
         for (int i = p->step_count - 1; i >= 0; i--)
             TRY(plan_weight(planner, &p->steps[i]));

@@ -37,7 +37,7 @@ static status make_logits(const struct step *step, struct run *run,
 
     *logits = tensor_2d(run->scratch, program_real(run->program), x.shape[0],
                         head_param(run->program, step)->rows);
-    if (run->read_logits == NULL && step->set.head.softcap == 0)
+    if (run->logits.read == NULL && step->set.head.softcap == 0)
         logits->stride[0] = logits_apart(step, run->program);
     struct matmul call = {
         .c = *logits, .a = x,
@@ -142,11 +142,11 @@ static status make_losses(const struct step *step, struct run *run,
         .logits = logits, .targets = run_targets(run, step) + first,
         .losses = run_losses(run, step) + first,
         .leaves = run->program->grid.tensor,
-        .gradient = gradient, .scale = run->loss_scale};
+        .gradient = gradient, .scale = run->now.loss_scale};
 
     if (ahead > 0 && gradient)
         call.scale = run->later.weights[ahead - 1] *
-                     (run->loss_scale > 0 ? run->loss_scale : 1);
+                     (run->now.loss_scale > 0 ? run->now.loss_scale : 1);
     if (gradient && run->z_losses != NULL && ahead == 0) {
         call.z_loss = run->program->regular.z_loss;
         call.z_losses = run->z_losses + first;
@@ -167,19 +167,19 @@ static status show_logits(struct run *run, int64_t first, struct tensor logits)
 
     TRY(device_read(run->stream, seen, logits.data, bytes));
     logits.data = seen;
-    return run->read_logits(run->read_argument, first, &logits);
+    return run->logits.read(run->logits.argument, first, &logits);
 }
 
 static status generate_last(const struct step *step, struct run *run)
 {
     const struct tensor x = run_slot(run, step->input);
-    const int64_t rows =
-        run->last > 0 && program_ahead(run->program, step) == 0 ? run->last
-                                                                : 1;
+    const bool some =
+        run->logits.last > 0 && program_ahead(run->program, step) == 0;
+    const int64_t rows = some ? run->logits.last : 1;
     const int64_t first = x.shape[0] - rows;
     struct tensor logits;
 
-    if (run->read_logits == NULL) return OK;
+    if (run->logits.read == NULL) return OK;
     CHECK(first >= 0 && rows <= chunk_rows(run->program));
     TRY(make_logits(step, run, tensor_rows(x, first, rows), &logits));
     return show_logits(run, run->batch.first_position + first, logits);
@@ -193,7 +193,7 @@ static status head_forward(const struct step *step, struct run *run)
     if (run->program->mode == PROGRAM_GENERATE)
         return generate_last(step, run);
     TRY(overlap_wait_all(run, x));
-    if (run->gradients != NULL && run->read_logits == NULL) return OK;
+    if (run->gradients != NULL && run->logits.read == NULL) return OK;
     if (program_ahead(run->program, step) > 0) return OK;
     for (int64_t first = 0; first < tokens;
          first += run->program->logits_chunk) {
@@ -204,7 +204,7 @@ static status head_forward(const struct step *step, struct run *run)
         struct tensor logits;
 
         TRY(make_logits(step, run, tensor_rows(x, first, count), &logits));
-        if (run->read_logits != NULL)
+        if (run->logits.read != NULL)
             TRY(show_logits(run, first, logits));
         TRY(make_losses(step, run, logits, first, false));
     }

@@ -31,16 +31,17 @@ void *peaks_of(const struct run *run, const struct step *step)
     const int64_t first =
         (int64_t)step->set.attention.cache * step->set.attention.heads;
 
-    if (run->peaks == NULL) return NULL;
-    return (char *)run->peaks +
+    if (run->counted.peaks == NULL) return NULL;
+    return (char *)run->counted.peaks +
            first * dtype_bytes(program_real(run->program));
 }
 
 void peaks_reset(const struct run *run)
 {
-    const int64_t count = run->peaks == NULL ? 0 : count_of(run->program);
+    const int64_t count =
+        run->counted.peaks == NULL ? 0 : count_of(run->program);
     const struct tensor all =
-        tensor_1d(run->peaks, program_real(run->program), count);
+        tensor_1d(run->counted.peaks, program_real(run->program), count);
 
     for (int64_t i = 0; i < count; i++)
         tensor_set(&all, i, -(double)INFINITY);
@@ -50,7 +51,7 @@ void peaks_collect(const struct run *run, int heads, double *table)
 {
     const struct program *p = run->program;
 
-    for (int i = 0; i < p->step_count && run->peaks != NULL; i++) {
+    for (int i = 0; i < p->step_count && run->counted.peaks != NULL; i++) {
         const struct step *step = &p->steps[i];
         const int own = step->set.attention.heads;
         double *row = table + (int64_t)step->block * heads +

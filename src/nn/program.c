@@ -11,7 +11,7 @@ void program_init(struct program *program, enum program_mode mode,
     *program = (struct program){.mode = mode, .dtype = dtype, .grid = *grid,
                                 .mesh = mesh_alone(), .chunks = 1,
                                 .method.exchange = 1, .block = -1,
-                                .entry = -1, .exit = -1};
+                                .slice.entry = -1, .slice.exit = -1};
 }
 
 void program_free(struct program *program)

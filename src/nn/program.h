@@ -330,8 +330,10 @@ struct program {
     struct param_table params;
     struct rope_table rope[ROPE_TABLES_MAX];
     int rope_count;
-    slot entry, exit;   /* of a slice (slice.h); -1: none */
-    int first_step;     /* of a slice: in the whole program */
+    struct {            /* of the whole program (slice.h) */
+        slot entry, exit; /* -1: none */
+        int first_step; /* number in the whole program */
+    } slice;
     struct {            /* PROGRAM_GENERATE has them */
         int count;      /* attention steps; in each mode */
         int64_t width;  /* elements per position: k and v, or a latent and its

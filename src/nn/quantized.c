@@ -21,7 +21,7 @@ static const struct param *weight_of(const struct program *p,
 
 bool quantized_is(const struct run *run, const struct step *step)
 {
-    return step->few && !run->high;
+    return step->few && !run->now.high;
 }
 
 const struct accumulator *quantized_accumulator(const struct run *run,
@@ -247,7 +247,8 @@ void quantized_set(struct quantize *call, const struct run *run,
     call->rounding = role->rounding;
     call->block_rows = side[0];
     call->block_cols = side[1];
-    if (run->tallies != NULL) call->tally = &run->tallies[of->value];
+    if (run->counted.tallies != NULL)
+        call->tally = &run->counted.tallies[of->value];
     if (call->scale != SCALE_LATE && call->scale != SCALE_TWO_LATE) return;
     call->known = run->late.known[of->value];
     call->seen = &run->late.seen[of->value];
@@ -466,8 +467,8 @@ struct block_coding quantized_weight_coding(const struct program *p,
 /* The scales of a weight that was gathered as codes; NULL: it was not. */
 static const void *scales_of(const struct run *run, const struct param *param)
 {
-    return run->scales == NULL
-               ? NULL : run->scales[param - run->program->params.items];
+    return run->params.scales == NULL
+               ? NULL : run->params.scales[param - run->program->params.items];
 }
 
 static status matrix_decoded(struct run *run, const struct param *param,
@@ -498,7 +499,7 @@ static void matrix_places(const struct run *run, const struct param *param,
     for (int64_t i = 0; i < call->row_spans; i++)
         for (int64_t j = 0; j < call->rows[i].count; j++)
             places[call->rows[i].first + j] = (struct dropout_row){
-                (uint64_t)run->number,
+                (uint64_t)run->now.number,
                 (call->rows[i].whole + (uint64_t)j) << POSITION_SHIFT |
                     site << SITE_SHIFT};
 }

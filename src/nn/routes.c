@@ -32,14 +32,14 @@ size_t routes_bytes(const struct program *program)
 
 int64_t *routes_of(const struct run *run, const struct step *step)
 {
-    if (run->routes == NULL || !chooses(step)) return NULL;
-    return run->routes + counts_before(run->program, step->index);
+    if (run->counted.routes == NULL || !chooses(step)) return NULL;
+    return run->counted.routes + counts_before(run->program, step->index);
 }
 
 void routes_reset(const struct run *run)
 {
-    if (run->routes != NULL)
-        memset(run->routes, 0, routes_bytes(run->program));
+    if (run->counted.routes != NULL)
+        memset(run->counted.routes, 0, routes_bytes(run->program));
 }
 
 void routes_collect(const struct run *run, int experts, double *table,
@@ -47,7 +47,7 @@ void routes_collect(const struct run *run, int experts, double *table,
 {
     const struct program *p = run->program;
 
-    for (int i = 0; i < p->step_count && run->routes != NULL; i++) {
+    for (int i = 0; i < p->step_count && run->counted.routes != NULL; i++) {
         const int64_t *counts = routes_of(run, &p->steps[i]);
 
         if (counts == NULL) continue;

@@ -99,28 +99,28 @@ struct tensor run_sums(const struct run *run, slot which, bool gradient)
 
 struct tensor run_entry(const struct run *run)
 {
-    const slot entry = run->program->entry;
+    const slot entry = run->program->slice.entry;
 
     return shaped(run, run->plan->activation[entry], entry);
 }
 
 struct tensor run_exit(const struct run *run)
 {
-    const slot exit = run->program->exit;
+    const slot exit = run->program->slice.exit;
 
     return shaped(run, run->plan->activation[exit], exit);
 }
 
 struct tensor run_exit_gradient(const struct run *run)
 {
-    const slot exit = run->program->exit;
+    const slot exit = run->program->slice.exit;
 
     return shaped(run, run->plan->gradient[exit], exit);
 }
 
 struct tensor run_entry_gradient(const struct run *run)
 {
-    const slot entry = run->program->entry;
+    const slot entry = run->program->slice.entry;
 
     return shaped(run, run->plan->gradient[entry], entry);
 }
@@ -130,10 +130,10 @@ struct tensor run_weight(const struct run *run, const struct step *step,
 {
     const struct program *p = run->program;
     struct tensor view = param_weight(&p->params.items[step->param[which]],
-                                      run->weights);
+                                      run->params.weights);
 
-    if (run->placed != NULL) {
-        view.data = run->placed[step->param[which]];
+    if (run->params.placed != NULL) {
+        view.data = run->params.placed[step->param[which]];
         CHECK(view.data != NULL);
     }
     return view;
@@ -141,7 +141,7 @@ struct tensor run_weight(const struct run *run, const struct step *step,
 
 bool run_in_strips(const struct run *run, const struct step *step, int which)
 {
-    return run->strips != NULL && run->strips[step->param[which]];
+    return run->params.strips != NULL && run->params.strips[step->param[which]];
 }
 
 void run_keys(struct run *run, uint64_t seed)

@@ -67,13 +67,15 @@ struct run {
     struct group *groups[AXIS_COUNT]; /* borrowed: the ranks of each axis that
                                        * layers use; NULL: this one alone */
     void *frame;               /* plan->bytes */
-    void *weights;             /* flat arena, of program->dtype */
-    const bool *strips;        /* [parameters] that lie in strips (kernels.h);
+    struct {                   /* as kernels read them */
+        void *weights;         /* flat arena, of program->dtype */
+        const bool *strips;    /* [parameters] that lie in strips (kernels.h);
                                 * NULL: none does */
-    void **placed;             /* [parameters] where each lies; NULL: in the
+        void **placed;         /* [parameters] where each lies; NULL: in the
                                 * flat arena */
-    const void **scales;       /* [parameters] of those that lie there as codes
+        const void **scales;   /* [parameters] of those that lie there as codes
                                 * (plan/coded.h); NULL: none does */
+    } params;
     struct gradients *gradients; /* NULL: no backward pass will follow */
     void *rope[ROPE_TABLES_MAX]; /* [context, rotary / 2, 2] real */
     void *scratch;             /* program_scratch_bytes */
@@ -99,33 +101,36 @@ struct run {
         struct random_key recipe; /* of stochastic roundings */
         struct random_key signs;  /* of rotations (straight.h) */
     } keys;
-    int64_t number;            /* of the step, which draws for weights count
-                                * by */
-    bool high;                 /* products are made without the recipe */
+    struct {
+        int64_t number;        /* which draws for weights count by */
+        bool high;             /* products are made without the recipe */
+        double loss_scale;     /* of the gradient of each loss, a power of two;
+                                * 0: 1 */
+    } now;                     /* the step */
     struct {                   /* late.h; NULL: no scale is late */
         float *known;          /* [late_values] largest magnitudes that late
                                 * scales have */
         float *seen;           /* ... and those of this step */
     } late;
-    void *peaks;               /* peaks_bytes (peaks.h); NULL: nobody asks */
-    struct quantize_tally *tallies; /* tallies_bytes (tallies.h); NULL: nobody
-                                * asks */
-    int64_t *routes;           /* routes_bytes (routes.h); NULL: nobody asks */
-    const double *routes_before; /* [blocks of the model][experts] tokens in
-                                * the step before (BALANCE_BATCH); NULL: nobody
-                                * counted them */
-    struct { int64_t calls, bytes, between; } routed; /* what the rows of
-                                * experts have sent so far, by the choices
+    struct {                   /* while layers run; NULL: nobody asks */
+        void *peaks;           /* peaks_bytes (peaks.h) */
+        struct quantize_tally *tallies; /* tallies_bytes (tallies.h) */
+        int64_t *routes;       /* routes_bytes (routes.h) */
+        const double *before;  /* [blocks of the model][experts] tokens in the
+                                * step before (BALANCE_BATCH) */
+        struct { int64_t calls, bytes, between; } routed; /* that rows of
+                                * experts have sent so far, as tokens chose
                                 * (layer_exchange.routed); of the bytes, between
                                 * nodes */
-    double loss_scale;         /* of the gradient of each, a power of two; 0:
-                                * 1 */
+    } counted;
     int32_t *positions;        /* [tokens] filled when the batch has none */
     struct batch batch;
-    logits_reader *read_logits;  /* NULL: nobody asks */
-    void *read_argument;
-    int64_t last;              /* generate: tokens at the end of a call whose
+    struct {
+        logits_reader *read;   /* NULL: nobody asks */
+        void *argument;
+        int64_t last;          /* generate: tokens at the end of a call whose
                                 * logits the head makes; 0: 1 */
+    } logits;
     bool poison;               /* fill what is dead with NaN */
     struct {
         double (*clock)(void); /* seconds; NULL: nobody measures */

@@ -367,9 +367,9 @@ static void count_routed(struct run *run, const struct comm_relay *r)
         if (i != r->node) across += r->out[i];
     for (int i = 0; i < r->each; i++)
         if (i != r->place) inside += r->to[i];
-    run->routed.calls++;
-    run->routed.bytes += (across + inside) * r->row_bytes;
-    run->routed.between += across * r->row_bytes;
+    run->counted.routed.calls++;
+    run->counted.routed.bytes += (across + inside) * r->row_bytes;
+    run->counted.routed.between += across * r->row_bytes;
 }
 
 status sending_relay_go(struct sending *s, struct sent_piece *piece,

@@ -15,16 +15,16 @@ void sending_count(struct run *run, const struct comm_call *call)
     const struct mesh *mesh = &run->program->mesh;
     const int rank = mesh_expert_rank(mesh, &run->program->place);
 
-    run->routed.calls++;
+    run->counted.routed.calls++;
     for (int i = 0; i < mesh_expert_ranks(mesh); i++) {
         const int64_t bytes = call->in_counts[i] *
                               dtype_bytes(call->in.dtype);
 
         if (i == rank) continue;
-        run->routed.bytes += bytes;
+        run->counted.routed.bytes += bytes;
         if (mesh_expert_seat(mesh, i).node !=
             mesh_expert_seat(mesh, rank).node)
-            run->routed.between += bytes;
+            run->counted.routed.between += bytes;
     }
 }
 

@@ -113,8 +113,8 @@ static void keep_slots(struct cutter *c)
         p->slots[count++] = p->slots[which];
     }
     p->slot_count = count;
-    renumber(&p->entry, c->slots);
-    renumber(&p->exit, c->slots);
+    renumber(&p->slice.entry, c->slots);
+    renumber(&p->slice.exit, c->slots);
 }
 
 static void count_uses(struct cutter *c)
@@ -202,7 +202,7 @@ static void keep_steps(struct cutter *c)
         p->steps[i] = step;
     }
     p->step_count = count;
-    p->first_step = c->first;
+    p->slice.first_step = c->first;
 }
 
 static status cut(struct cutter *c)
@@ -211,9 +211,9 @@ static status cut(struct cutter *c)
 
     find_readers(c);
     if (c->first > 0)
-        TRY(find_crossing(c, c->first, &program->entry));
+        TRY(find_crossing(c, c->first, &program->slice.entry));
     if (c->last < program->step_count)
-        TRY(find_crossing(c, c->last, &program->exit));
+        TRY(find_crossing(c, c->last, &program->slice.exit));
     keep_slots(c);
     count_uses(c);
     keep_params(c); /* reads the old uses of the old steps */

@@ -17,7 +17,7 @@ uint32_t straight_signs(const struct run *run, const struct param *param,
 {
     uint32_t words[4];
 
-    random_block(run->keys.signs, (uint64_t)run->number,
+    random_block(run->keys.signs, (uint64_t)run->now.number,
                  (uint64_t)param->order * 4 + (uint64_t)use, words);
     return words[0];
 }

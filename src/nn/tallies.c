@@ -17,8 +17,8 @@ size_t tallies_bytes(const struct program *program)
 
 void tallies_reset(const struct run *run)
 {
-    if (run->tallies != NULL)
-        memset(run->tallies, 0, tallies_bytes(run->program));
+    if (run->counted.tallies != NULL)
+        memset(run->counted.tallies, 0, tallies_bytes(run->program));
 }
 
 static void lift(double *most, double value)
@@ -29,10 +29,10 @@ static void lift(double *most, double value)
 void tallies_collect(const struct run *run, double *sums, double *most)
 {
     const int64_t count =
-        run->tallies == NULL ? 0 : tallies_count(run->program);
+        run->counted.tallies == NULL ? 0 : tallies_count(run->program);
 
     for (int64_t i = 0; i < count; i++, sums += 3, most += 3) {
-        const struct quantize_tally *t = &run->tallies[i];
+        const struct quantize_tally *t = &run->counted.tallies[i];
 
         sums[0] += (double)t->elements;
         sums[1] += (double)t->cut;

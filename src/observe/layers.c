@@ -49,7 +49,7 @@ static int reads_activation(const struct layers *l, const struct program *p,
     if (step->block >= 0)
         return before != NULL && before->block == step->block ? -1
                                                               : step->block;
-    if (before == NULL) return p->entry >= 0 ? l->blocks : -1;
+    if (before == NULL) return p->slice.entry >= 0 ? l->blocks : -1;
     return before->block >= 0 ? l->blocks : -1;
 }
 
@@ -193,8 +193,8 @@ static void watch_scores(struct layers *l, bool watches)
         struct run *run = &l->pipeline->stages[i].run;
 
         /* Another batch of a ramp has another place for them. */
-        if (run->peaks != NULL) l->peaks[i] = run->peaks;
-        run->peaks = watches ? l->peaks[i] : NULL;
+        if (run->counted.peaks != NULL) l->peaks[i] = run->counted.peaks;
+        run->counted.peaks = watches ? l->peaks[i] : NULL;
         if (watches) peaks_reset(run);
     }
 }

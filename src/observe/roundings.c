@@ -19,8 +19,8 @@ static void let_count(struct roundings *r, bool counts)
         struct run *run = &r->pipeline->stages[i].run;
 
         /* Another batch of a ramp has another place for them. */
-        if (run->tallies != NULL) r->kept[i] = run->tallies;
-        run->tallies = counts ? r->kept[i] : NULL;
+        if (run->counted.tallies != NULL) r->kept[i] = run->counted.tallies;
+        run->counted.tallies = counts ? r->kept[i] : NULL;
         tallies_reset(run);
     }
 }

@@ -111,10 +111,10 @@ static bool chunk_returns(const struct pipeline *p, const struct chunk *c)
 static size_t return_bytes(const struct stage *stage)
 {
     const struct program *p = &stage->program;
-    const size_t bytes = (size_t)(program_slot_rows(p, p->entry) *
-                                  p->slots[p->entry].width) *
+    const size_t bytes = (size_t)(program_slot_rows(p, p->slice.entry) *
+                                  p->slots[p->slice.entry].width) *
                          (size_t)dtype_bytes(
-                             p->slots[p->entry].gradient_dtype);
+                             p->slots[p->slice.entry].gradient_dtype);
 
     return arena_aligned(bytes);
 }
@@ -424,7 +424,7 @@ int64_t pipeline_border_bytes(const struct pipeline *pipeline,
                                          action.microbatch)];
     const struct program *p = &stage->program;
     const bool forward = action.kind == ACTION_SEND_FORWARD;
-    const slot border = forward ? p->exit : p->entry;
+    const slot border = forward ? p->slice.exit : p->slice.entry;
 
     return program_slot_rows(p, border) * p->slots[border].width *
            dtype_bytes(forward ? p->slots[border].dtype

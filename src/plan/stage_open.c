@@ -48,7 +48,7 @@ static status prepare_run(struct stage *stage)
         .program = &stage->program, .plan = &stage->frame,
         .kernels = &stage->kernels, .real = &stage->real,
         .stream = &stage->stream, .frame = m[MEMORY_FRAME].data,
-        .weights = m[stage_reads(stage)].data,
+        .params.weights = m[stage_reads(stage)].data,
         .scratch = m[MEMORY_LAYER_SCRATCH].data,
         .cache = m[MEMORY_CACHE].data, .failed_step = -1,
         .poison = check_lives() != CHECK_OFF};
@@ -59,12 +59,12 @@ static status prepare_run(struct stage *stage)
     stage->run.later.losses =
         slice(&at, mtp_bytes(&stage->program, sizeof(double)));
     if (stage->program.watched.peaks)
-        stage->run.peaks = slice(&at, peaks_bytes(&stage->program));
+        stage->run.counted.peaks = slice(&at, peaks_bytes(&stage->program));
     if (routes_bytes(&stage->program) > 0)
-        stage->run.routes = slice(&at, routes_bytes(&stage->program));
+        stage->run.counted.routes = slice(&at, routes_bytes(&stage->program));
     late_place(&stage->run, slice(&at, late_bytes(&stage->program)));
     if (tallies_bytes(&stage->program) > 0)
-        stage->run.tallies = slice(&at, tallies_bytes(&stage->program));
+        stage->run.counted.tallies = slice(&at, tallies_bytes(&stage->program));
     run_keys(&stage->run, stage->request.seed);
     run_peers_place(&stage->run,
                     slice(&at, run_peers_bytes(&stage->program)));

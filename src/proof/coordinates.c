@@ -97,11 +97,11 @@ static status forward(struct watching *w, struct train_step *step,
     w->index = 0;
     w->at = 0;
     run->probe = &mine;
-    run->read_logits = see_logits;
-    run->read_argument = w;
+    run->logits.read = see_logits;
+    run->logits.argument = w;
     result = executor_forward(&step->executor, source, 0, 0);
     run->probe = probe;
-    run->read_logits = NULL;
+    run->logits.read = NULL;
     TRY(result);
     return executor_settle(&step->executor);
 }

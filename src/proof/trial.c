@@ -112,9 +112,9 @@ static void add_routed(struct rank_trial *t, int sign)
     for (int i = 0; i < t->pipeline.count; i++) {
         const struct run *run = &t->pipeline.stages[i].run;
 
-        t->since.routed_calls += sign * run->routed.calls;
-        t->since.routed_bytes += sign * run->routed.bytes;
-        t->since.routed_between += sign * run->routed.between;
+        t->since.routed_calls += sign * run->counted.routed.calls;
+        t->since.routed_bytes += sign * run->counted.routed.bytes;
+        t->since.routed_between += sign * run->counted.routed.between;
     }
 }
 

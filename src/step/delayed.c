@@ -90,7 +90,7 @@ static uint16_t rounded_up(double most)
 
 void delayed_keep(struct delayed *d)
 {
-    if (d->values == 0 || d->pipeline->stages[0].run.high) return;
+    if (d->values == 0 || d->pipeline->stages[0].run.now.high) return;
     if (d->rows == d->window)
         memmove(d->history, row_of(d, 1),
                 row_bytes(d) * (size_t)(d->window - 1));

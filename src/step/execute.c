@@ -332,11 +332,11 @@ static status fail_layer(const struct program *p, int which, int index)
     if (p->steps[which].block < 0)
         FAIL(ERR_NUMERIC, "the output of layer %s (step %d of the program) is "
                           "not finite", p->steps[which].layer->name,
-             p->first_step + which);
+             p->slice.first_step + which);
     FAIL(ERR_NUMERIC, "the output of layer %s of block %d (step %d of the "
                       "program) is not finite",
          p->steps[which].layer->name, p->steps[which].block,
-         p->first_step + which);
+         p->slice.first_step + which);
 }
 
 /* Finds a stage whose input is finite and whose output is not. */

@@ -53,7 +53,7 @@ void routing_begin(struct routing *routing)
         struct run *run = &routing->pipeline->stages[i].run;
 
         routes_reset(run);
-        run->routes_before = routing->before;
+        run->counted.before = routing->before;
     }
 }
 

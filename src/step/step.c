@@ -236,7 +236,7 @@ static status find_bad(struct train_step *step,
     const double mine = bad[2 * rank] > 0 ? bad[2 * rank] : bad[2 * rank + 1];
 
     TRY(executor_settle(&step->executor));
-    if (mine > 0 && step->pipeline->stages[0].run.placed == NULL)
+    if (mine > 0 && step->pipeline->stages[0].run.params.placed == NULL)
         result = executor_find_bad(&step->executor, source, (int)mine - 1);
     TRY(team_agree(step->team, result));
     FAIL(ERR_NUMERIC, "a loss is not finite");
@@ -289,8 +289,8 @@ void train_step_begin(struct train_step *step, int64_t number)
     for (int i = 0; i < p->count; i++) {
         const int64_t steps = p->stages[i].program.precision.steps;
 
-        p->stages[i].run.high = steps > 0 && number >= steps;
-        p->stages[i].run.number = number;
+        p->stages[i].run.now.high = steps > 0 && number >= steps;
+        p->stages[i].run.now.number = number;
     }
     later_choose(&step->executor.later, &p->stages[0].program.regular, number);
 }
@@ -522,7 +522,7 @@ static status run_all(struct train_step *step, const struct step_now *now)
     delayed_begin(&step->delayed);
     routing_begin(&step->routing);
     for (int i = 0; i < p->count; i++)
-        p->stages[i].run.loss_scale = p->stages[i].gradients.factor =
+        p->stages[i].run.now.loss_scale = p->stages[i].gradients.factor =
             loss_scale_factor(&step->scaling);
     step->executor.next = step->probes ? (struct sample_source){0} : step->next;
     return executor_run(&step->executor, now->source);

@@ -676,11 +676,11 @@ status zero_build(struct zero *z, struct stage *stage, struct team *team)
     z->resident = resident;
     TRY(memory_take(params + 1, sizeof *z->placed, &placed));
     z->placed = placed;
-    if (gathers(z) || stage->coded.whole) stage->run.placed = z->placed;
+    if (gathers(z) || stage->coded.whole) stage->run.params.placed = z->placed;
     if (stage->coded.params != NULL) {
         TRY(memory_take(params + 1, sizeof *z->scales, &scales));
         z->scales = scales;
-        stage->run.scales = z->scales;
+        stage->run.params.scales = z->scales;
     }
     if (stage->coded.whole) zero_codes_place_whole(z);
     if (check_lives() != CHECK_OFF) fill_rooms(stage);
@@ -690,8 +690,8 @@ status zero_build(struct zero *z, struct stage *stage, struct team *team)
 void zero_free(struct zero *z)
 {
     if (z->stage == NULL) return;
-    z->stage->run.placed = NULL;
-    z->stage->run.scales = NULL;
+    z->stage->run.params.placed = NULL;
+    z->stage->run.params.scales = NULL;
     memory_free(z->resident);
     memory_free(z->placed);
     memory_free(z->scales);

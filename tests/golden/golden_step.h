@@ -116,8 +116,8 @@ static inline double golden_run(struct stage *stage, const int32_t *tokens,
     struct run *run = &stage->run;
     double loss = 0;
 
-    run->read_logits = golden_logits;
-    run->read_argument = copy;
+    run->logits.read = golden_logits;
+    run->logits.argument = copy;
     gradients_reset(&stage->gradients);
     for (int64_t i = 0; i < TOKENS / count; i++) {
         const int32_t *from = tokens + i * count;

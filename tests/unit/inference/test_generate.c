@@ -94,7 +94,7 @@ static void write_model(const char *directory, const struct model *model)
     IS_OK(stage_plan(&stage, &request));
     IS_OK(stage_open(&stage));
     IS_OK(stage_init_weights(&stage, model, 3));
-    IS_OK(session_parts_add(&parts, &stage, "weight", stage.run.weights,
+    IS_OK(session_parts_add(&parts, &stage, "weight", stage.run.params.weights,
                             stage.program.dtype));
     IS_OK(session_parts_export(&parts, directory));
     IS_OK(model_write_config(model, DTYPE_F32, &config));
@@ -239,8 +239,8 @@ TEST(long_caches_equal_a_whole_pass)
     }
     IS_OK(session_request(&session, 1, CONTEXT, &plan));
     IS_OK(session_stage(&session, &plan, &stage));
-    stage.run.read_logits = keep;
-    stage.run.read_argument = &whole;
+    stage.run.logits.read = keep;
+    stage.run.logits.argument = &whole;
     stage.run.batch = (struct batch){.inputs = ids, .targets = targets,
                                      .tokens = CONTEXT};
     IS_OK(run_forward(&stage.run));

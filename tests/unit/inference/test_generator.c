@@ -42,8 +42,8 @@ static void whole_pass(struct session *session, enum dtype dtype,
     IS_OK(session_request(session, 1, length, &request));
     request.dtype = dtype;
     IS_OK(session_stage(session, &request, &stage));
-    stage.run.read_logits = keep;
-    stage.run.read_argument = whole;
+    stage.run.logits.read = keep;
+    stage.run.logits.argument = whole;
     stage.run.batch = (struct batch){.inputs = ids, .targets = targets,
                                      .tokens = length};
     IS_OK(run_forward(&stage.run));

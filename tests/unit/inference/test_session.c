@@ -374,7 +374,7 @@ static void add_head(const char *to, bool equal)
     IS_OK(session_request(&session, 1, 8, &request));
     request.dtype = DTYPE_F64;
     IS_OK(session_stage(&session, &request, &stage));
-    IS_OK(session_parts_add(&parts, &stage, "weight", stage.run.weights,
+    IS_OK(session_parts_add(&parts, &stage, "weight", stage.run.params.weights,
                             stage.program.dtype));
     const struct saved_part table = parts.items[0];
     const size_t bytes =

@@ -122,7 +122,7 @@ static double element(const struct stage *stage, const char *name)
 {
     const struct param *param = find(&stage->program.params, name);
     const struct tensor view =
-        param_tensor(param, stage->run.weights, DTYPE_F32);
+        param_tensor(param, stage->run.params.weights, DTYPE_F32);
 
     return tensor_get(&view, 7);
 }

@@ -146,7 +146,8 @@ static void weights_fill(struct stage *stage)
         const struct param *param = &table->items[i];
         const struct random_key key = random_key_make(5, param->name);
         const struct tensor view =
-            param_tensor(param, stage->run.weights, stage->program.dtype);
+            param_tensor(param, stage->run.params.weights,
+                         stage->program.dtype);
         const double base = param->spec.init == INIT_ONE ? 1 : 0;
 
         for (int64_t j = 0; j < param->elements; j++)
@@ -258,8 +259,8 @@ static void finish(struct stage *stage, const struct data *data,
     stage->run.poison = variant->poison;
     outcome->logits = 0;
     if (variant->reads_logits) {
-        stage->run.read_logits = count_logits;
-        stage->run.read_argument = outcome;
+        stage->run.logits.read = count_logits;
+        stage->run.logits.argument = outcome;
     }
     const int64_t before = arena_allocations();
 
@@ -526,7 +527,7 @@ static void check_derivatives(const struct model *model, struct grid grid,
     for (int i = 0; i < stage.program.params.count; i++) {
         const struct param *param = &stage.program.params.items[i];
         const struct tensor weight =
-            param_tensor(param, stage.run.weights, DTYPE_F64);
+            param_tensor(param, stage.run.params.weights, DTYPE_F64);
         const struct tensor gradient =
             param_tensor(param, outcome.gradients, DTYPE_F64);
         const struct random_key key = random_key_make(9, param->name);

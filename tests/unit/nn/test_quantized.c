@@ -147,7 +147,7 @@ static void open_stage(struct stage *stage, const struct model_kind *kind,
     IS_OK(stage_plan(stage, &request));
     IS_OK(stage_open(stage));
     stage->run.batch = (struct batch){.tokens = TOKENS};
-    stage->run.number = 5; /* STEP of the emulation */
+    stage->run.now.number = 5; /* STEP of the emulation */
     gradients_reset(&stage->gradients);
 }
 
@@ -422,7 +422,7 @@ TEST(straight_gradients_are_unbiased)
     fill(run_exit_gradient(run), "dy");
     numbers_of(run_exit_gradient(run), dy);
     for (int64_t n = 0; n < DRAWS; n++) {
-        run->number = n;
+        run->now.number = n;
         run->batch.sequence = n * SEQUENCES;
         gradients_reset(&stage.gradients);
         set_numbers(run_entry(run), x);

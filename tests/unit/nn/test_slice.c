@@ -78,7 +78,8 @@ static void weights_fill(struct stage *stage)
         const struct param *param = &stage->program.params.items[i];
         const struct random_key key = random_key_make(5, param->name);
         const struct tensor view =
-            param_tensor(param, stage->run.weights, stage->program.dtype);
+            param_tensor(param, stage->run.params.weights,
+                         stage->program.dtype);
         const double base = param->spec.init == INIT_ONE ? 1 : 0;
 
         for (int64_t j = 0; j < param->elements; j++)

@@ -212,7 +212,8 @@ static void random_weights(struct stage *stage)
         const struct param *param = &stage->program.params.items[i];
         const struct random_key key = random_key_make(5, param->name);
         const struct tensor view =
-            param_tensor(param, stage->run.weights, stage->program.dtype);
+            param_tensor(param, stage->run.params.weights,
+                         stage->program.dtype);
         const double base = param->spec.init == INIT_ONE ? 1 : 0;
 
         for (int64_t j = 0; j < param->elements; j++)
@@ -339,9 +340,9 @@ static status open_rank(struct stage *stage, const struct whole *w,
     stage->run.groups[AXIS_TENSOR] = world;
     group_scratch(world, row->data, row->bytes);
     TRY(stage_init_weights(stage, v->model, SEED));
-    TRY(walk_runs(w, stage, WALK_COMPARE, w->start, stage->run.weights));
-    TRY(walk_runs(w, stage, WALK_COPY, w->stage.run.weights,
-                  stage->run.weights));
+    TRY(walk_runs(w, stage, WALK_COMPARE, w->start, stage->run.params.weights));
+    TRY(walk_runs(w, stage, WALK_COPY, w->stage.run.params.weights,
+                  stage->run.params.weights));
     poison(stage);
     return OK;
 }
@@ -503,7 +504,7 @@ static status find_nan(struct stage *stage, const struct whole *w,
 
     TRY(open_rank(stage, w, world));
     const struct param *param = &stage->program.params.items[6]; /* w2 */
-    const struct tensor view = param_tensor(param, stage->run.weights,
+    const struct tensor view = param_tensor(param, stage->run.params.weights,
                                             stage->program.dtype);
 
     stage->run.poison = false; /* the frame is looked at again */

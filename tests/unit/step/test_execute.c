@@ -69,7 +69,7 @@ static void keep_weights(const struct pipeline *p, struct result *out)
         for (int j = 0; j < stage->program.params.count; j++) {
             const struct param *param = &stage->program.params.items[j];
             const struct tensor view =
-                param_tensor(param, stage->run.weights, DTYPE_F32);
+                param_tensor(param, stage->run.params.weights, DTYPE_F32);
 
             if (param->copy || p->chunks[i].copy > 0) continue;
             memcpy(out->weights + out->at[param->order], view.data,

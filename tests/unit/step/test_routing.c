@@ -73,14 +73,14 @@ TEST(a_step_has_the_counts_of_the_last_that_counts)
     stage.run = (struct run){.program = &stage.program};
     routing_begin(&r);
     CHECK(r.table[0] == 0 && r.before[0] == 10 && r.before[5] == 15);
-    CHECK(stage.run.routes_before == r.before);
+    CHECK(stage.run.counted.before == r.before);
     routing_take(&other, &r);
     CHECK(memcmp(other.before, r.before, COUNTS * sizeof(double)) == 0);
     routing_free(&r);
     routing_free(&other);
     begin(&r, false);
     routing_begin(&r);
-    CHECK(stage.run.routes_before == NULL);
+    CHECK(stage.run.counted.before == NULL);
     routing_free(&r);
 }
 
