@@ -38,9 +38,9 @@ static struct list_group axis_group(const struct stage *stage, enum axis axis)
     const struct stage_request *r = &stage->request;
 
     return named((struct group_id){GROUP_AXIS, (int)axis},
-                 mesh_lane_name(&r->layout.mesh, axis),
-                 mesh_lane_ranks(&r->layout.mesh, axis),
-                 mesh_lane_rank(&r->layout.mesh, &r->layout.place, axis));
+                 mesh_axis_group_name(&r->layout.mesh, axis),
+                 mesh_axis_group_size(&r->layout.mesh, axis),
+                 mesh_axis_group_rank(&r->layout.mesh, &r->layout.place, axis));
 }
 
 struct list_group list_group(const struct pipeline *p,

@@ -365,19 +365,19 @@ int mesh_expert_run(const struct mesh *mesh)
     return each;
 }
 
-int mesh_lane_ranks(const struct mesh *mesh, enum axis axis)
+int mesh_axis_group_size(const struct mesh *mesh, enum axis axis)
 {
     return axis == AXIS_EXPERT ? mesh_expert_ranks(mesh) : mesh->size[axis];
 }
 
-int mesh_lane_rank(const struct mesh *mesh, const struct place *place,
-                   enum axis axis)
+int mesh_axis_group_rank(const struct mesh *mesh, const struct place *place,
+                         enum axis axis)
 {
     return axis == AXIS_EXPERT ? mesh_expert_rank(mesh, place)
                                : place->at[axis];
 }
 
-const char *mesh_lane_name(const struct mesh *mesh, enum axis axis)
+const char *mesh_axis_group_name(const struct mesh *mesh, enum axis axis)
 {
     return axis == AXIS_EXPERT && mesh->folded != 0 ? "experts"
                                                     : axis_names[axis];

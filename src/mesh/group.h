@@ -100,10 +100,10 @@ int mesh_expert_run(const struct mesh *mesh);
 
 /* The ranks that talk along an axis inside the program, and the name of their
  * group: along the expert axis all that divide the experts. */
-int mesh_lane_ranks(const struct mesh *mesh, enum axis axis);
-int mesh_lane_rank(const struct mesh *mesh, const struct place *place,
-                   enum axis axis);
-const char *mesh_lane_name(const struct mesh *mesh, enum axis axis);
+int mesh_axis_group_size(const struct mesh *mesh, enum axis axis);
+int mesh_axis_group_rank(const struct mesh *mesh, const struct place *place,
+                         enum axis axis);
+const char *mesh_axis_group_name(const struct mesh *mesh, enum axis axis);
 
 int mesh_group_size(const struct mesh *mesh, axis_set axes);
 /* The ranks that differ from `rank` in the coordinates of `axes` at most, in

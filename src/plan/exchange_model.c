@@ -93,11 +93,12 @@ struct exchange exchange_of_layer(const struct mesh *mesh,
 {
     struct exchange row = {
         .group = {GROUP_AXIS, (int)e->axis}, .what = e->what,
-        .kind = e->kind, .size = mesh_lane_ranks(mesh, e->axis),
+        .kind = e->kind, .size = mesh_axis_group_size(mesh, e->axis),
         .calls = e->calls, .bytes = e->bytes, .between = e->between,
         .routed = e->routed};
 
-    snprintf(row.label, sizeof row.label, "%s", mesh_lane_name(mesh, e->axis));
+    snprintf(row.label, sizeof row.label, "%s",
+             mesh_axis_group_name(mesh, e->axis));
     return row;
 }
 

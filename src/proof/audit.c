@@ -57,7 +57,7 @@ static bool is_split(const struct team *team, const char *group)
 {
     const struct mesh *mesh = &team->mesh;
 
-    return strcmp(group, mesh_lane_name(mesh, AXIS_EXPERT)) == 0 &&
+    return strcmp(group, mesh_axis_group_name(mesh, AXIS_EXPERT)) == 0 &&
            (mesh->node == 0 || mesh->inside[AXIS_EXPERT] > 0);
 }
 

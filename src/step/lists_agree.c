@@ -195,12 +195,12 @@ status lists_agree(const struct step_list *list,
 {
     const struct asked asked = {list, pipeline, team};
     const struct { struct group *group; enum lane lane; } rows[] = {
-        {team_lane(team, AXIS_TENSOR), LANE_TENSOR},
-        {team_lane(team, AXIS_TENSOR), LANE_COMPUTE},
-        {team_lane(team, AXIS_CONTEXT), LANE_CONTEXT},
-        {team_lane(team, AXIS_CONTEXT), LANE_COMPUTE},
-        {team_lane(team, AXIS_EXPERT), LANE_EXPERT},
-        {team_lane(team, AXIS_EXPERT), LANE_COMPUTE},
+        {team_axis_group(team, AXIS_TENSOR), LANE_TENSOR},
+        {team_axis_group(team, AXIS_TENSOR), LANE_COMPUTE},
+        {team_axis_group(team, AXIS_CONTEXT), LANE_CONTEXT},
+        {team_axis_group(team, AXIS_CONTEXT), LANE_COMPUTE},
+        {team_axis_group(team, AXIS_EXPERT), LANE_EXPERT},
+        {team_axis_group(team, AXIS_EXPERT), LANE_COMPUTE},
         {team_group(team, TEAM_STAGE), LANE_MATRICES}};
     struct comparison c = {.first = OK};
 

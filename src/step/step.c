@@ -88,7 +88,7 @@ static status join_chunk(struct train_step *step, int chunk)
     struct stage *stage = &step->pipeline->stages[chunk];
 
     for (int axis = AXIS_CONTEXT; axis < AXIS_COUNT; axis++)
-        stage->run.groups[axis] = team_lane(step->team, (enum axis)axis);
+        stage->run.groups[axis] = team_axis_group(step->team, (enum axis)axis);
     use_background(step, &stage->run);
     stage->gradients.context = stage->run.groups[AXIS_CONTEXT];
     TRY(zero_build(&step->zero[chunk], stage, step->team));

@@ -19,7 +19,7 @@ struct group *team_group(struct team *team, int which)
     return team->groups[which].size > 1 ? &team->groups[which] : NULL;
 }
 
-struct group *team_lane(struct team *team, enum axis axis)
+struct group *team_axis_group(struct team *team, enum axis axis)
 {
     return team_group(team, axis == AXIS_EXPERT && team->mesh.folded != 0
                                 ? TEAM_EXPERTS : (int)axis);
@@ -108,8 +108,8 @@ static status build_experts(struct team *team)
     TRY(memory_take((size_t)size, sizeof *members, (void **)&members));
     mesh_expert_members(&team->mesh, &team->order, &team->place, members);
     result = group_build(&team->groups[TEAM_EXPERTS], team->world,
-                         mesh_lane_name(&team->mesh, AXIS_EXPERT), members,
-                         size);
+                         mesh_axis_group_name(&team->mesh, AXIS_EXPERT),
+                         members, size);
     memory_free(members);
     return result;
 }
@@ -129,8 +129,8 @@ status team_build(struct team *team, struct group *world,
             TRY(mesh_group_build(&team->groups[axis], world, mesh, order,
                                  1u << axis));
     TRY(build_experts(team));
-    if (team_lane(team, AXIS_EXPERT) != NULL)
-        team_lane(team, AXIS_EXPERT)->node = mesh_expert_run(mesh);
+    if (team_axis_group(team, AXIS_EXPERT) != NULL)
+        team_axis_group(team, AXIS_EXPERT)->node = mesh_expert_run(mesh);
     for (int i = 0; i < TEAM_GROUPS; i++)
         if (limit_s > 0 && team->groups[i].size > 1)
             group_limit_ms(&team->groups[i], 1000 * limit_s);

@@ -56,7 +56,7 @@ int team_size(const struct team *team); /* ranks of the world; 1 alone */
 struct group *team_group(struct team *team, int which);
 /* The group of an axis inside the program: of the expert axis all that divide
  * the experts. */
-struct group *team_lane(struct team *team, enum axis axis);
+struct group *team_axis_group(struct team *team, enum axis axis);
 /* The group along some of the axes that share the batch, as classes of
  * parameters have them (mesh/shard.h). */
 struct group *team_over(struct team *team, axis_set axes);

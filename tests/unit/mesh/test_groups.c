@@ -130,7 +130,7 @@ TEST(folded_ranks_divide_the_experts)
     mesh.size[AXIS_EXPERT] = 2;
     IS_OK(mesh_resolve(&mesh, 24));
     EQUAL_INT(mesh_expert_ranks(&mesh), 2);
-    EQUAL_TEXT(mesh_lane_name(&mesh, AXIS_EXPERT), "expert");
+    EQUAL_TEXT(mesh_axis_group_name(&mesh, AXIS_EXPERT), "expert");
     IS_OK(mesh_fold(&mesh, 0, true));
     EQUAL_INT(mesh_expert_ranks(&mesh), 4);
     IS_OK(mesh_fold(&mesh, 1, true));
@@ -142,8 +142,8 @@ TEST(folded_ranks_divide_the_experts)
     EQUAL_INT(mesh_expert_places(&mesh), 3);
     IS_OK(mesh_fold(&mesh, 1, false));
     EQUAL_INT(mesh_expert_ranks(&mesh), 6);
-    EQUAL_INT(mesh_lane_ranks(&mesh, AXIS_TENSOR), 3);
-    EQUAL_TEXT(mesh_lane_name(&mesh, AXIS_EXPERT), "experts");
+    EQUAL_INT(mesh_axis_group_size(&mesh, AXIS_TENSOR), 3);
+    EQUAL_TEXT(mesh_axis_group_name(&mesh, AXIS_EXPERT), "experts");
     IS_OK(mesh_order_parse(&order, "tensor,expert,data"));
     for (int rank = 0; rank < 24; rank++) {
         int members[6];
