@@ -212,7 +212,7 @@ static void members_text(const int *members, int size, char *out,
     }
 }
 
-/* From one member to the next; 0 where that is not one number. */
+/* The distance from each member to the next; 0 if distances differ. */
 static int stride_of(const int *members, int size)
 {
     for (int i = 2; i < size; i++)

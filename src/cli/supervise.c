@@ -258,8 +258,8 @@ static bool agent_tells(pid_t agent, char address[DOOR_ADDRESS_BYTES],
     return true;
 }
 
-/* The agent of this run, if its ranks go on without a supervisor: then the next
- * one listens where the agent knocks. */
+/* Finds the agent of this run whose ranks go on without a supervisor. A new
+ * supervisor must listen at the address to which that agent connects. */
 static bool find_agent(const char *run, char address[DOOR_ADDRESS_BYTES],
                        struct token *token)
 {

@@ -86,8 +86,9 @@ struct token_file {
     char tokenizer[TOKEN_DIGEST_BYTES], source[TOKEN_DIGEST_BYTES];
 };
 
-/* A file of tokens by its name and first bytes. named: the user asked for this
- * very file (of a pair in a directory only one half is one). */
+/* Whether name and first bytes are those of a token file. Some formats are a
+ * pair of files; in a directory only one of the two counts. named: the user
+ * gave this path, so either does. */
 bool token_file_is(const char *path, bool named);
 /* Checks the header, every size, and the ends of the table: microseconds.
  * `path` must outlive the file. ERR_MISSING; ERR_FORMAT. */

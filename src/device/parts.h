@@ -6,12 +6,14 @@
 
 #include "device/device.h"
 
-/* `parts` of each row, `bytes` each, that lie so many bytes apart in
- * either. */
+/* A copy of parts of rows. Each of `rows` has `parts` parts of `bytes` bytes;
+ * from one part to the next there are to_part bytes in the destination and
+ * from_part bytes in the source. */
 enum device_turn {
     TURN_NONE,
-    TURN_APART, /* neighbours of a part come to lie in two halves */
-    TURN_NEAR   /* back */
+    TURN_APART, /* elements 0, 2, 4, ... of a part go to its first half, 1, 3,
+                 * 5, ... to its second */
+    TURN_NEAR   /* the opposite */
 };
 struct device_parts {
     struct device_rows to, from; /* from.at NULL: zeros */

@@ -126,7 +126,8 @@ static status take_token(struct generating *g,
     }
     result->tokens++;
     if (request->ids != NULL) TRY(token_list_append(request->ids, &id, 1));
-    /* Ids that only the model's padding has stand for nothing. */
+    /* Ids above the tokenizer's vocabulary pad the model's table: they have no
+     * text. */
     if (id < tokenizer_vocab(&g->tokenizer))
         TRY(token_stream_next(&g->stream, id, &g->text));
     TRY(flush(g, request));

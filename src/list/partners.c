@@ -73,7 +73,8 @@ static status match(struct partners *out, const struct step_list *lists,
     return OK;
 }
 
-/* One more than the largest stage and micro-batch of a message. */
+/* Sets the sizes of the table: both ends of every message must have a row. A
+ * message from stage s goes to stage s + 1, so there are s + 2 stages. */
 static void measure(const struct step_list *lists, int ranks,
                     struct table *t)
 {

@@ -122,7 +122,8 @@ static status expand_backward(const struct step *step, struct run *run)
     return OK;
 }
 
-/* One sum of one piece of the batch, of all pieces of the adapter. */
+/* Adds one piece of the batch to a gradient sum of B; the matrices of a fused
+ * adapter (q, k, v) are summed together. */
 static status expand_product(struct run *run, const struct step *step,
                              const struct piece *piece, int sum)
 {

@@ -30,8 +30,9 @@ struct expert_operands {
     int first, last;      /* pairs of an expert and a source, [expert][source],
                            * that are summed; 0, 0: all */
 };
-/* W of a step with a matrix of each expert: the sum of a (row) b (row); b
- * without data: with a vector of each, the sum of a (row). */
+/* W of a step: the gradient of each expert's matrix is the sum over its rows of
+ * the outer product of a (row) and b (row). Where b has no data the parameter
+ * is a vector of each expert, and its gradient the sum of a (row). */
 status experts_weight(const struct step *step, struct run *run,
                       const struct expert_operands *of);
 

@@ -43,8 +43,8 @@ double cost_weights(const struct cost *cost, enum collective op,
     return seconds;
 }
 
-/* Between the ranks that hold copies of a shard; bytes are those of all shards.
- * 0: there are none. */
+/* The seconds of a collective between the ranks that hold copies of a shard, if
+ * any do. bytes: of all shards together. */
 static double cost_copies(const struct cost *cost, enum collective op,
                           double bytes, double *guessed)
 {

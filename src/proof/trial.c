@@ -236,7 +236,8 @@ static status keep(struct rank_trial *t)
     return OK;
 }
 
-/* Nobody allocates after the second agreement but a step that should not. */
+/* Between the second agreement and the end of the batch no rank may allocate
+ * memory: a step that does is found by the count. */
 static status run_checked(struct rank_trial *t)
 {
     TRY(observe(t, 0));

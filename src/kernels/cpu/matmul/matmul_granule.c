@@ -22,8 +22,8 @@ EXTENDED INLINE vector pairs_fma(vector a, vector b, vector sum)
     return (vector)_mm512_dpbf16_ps((__m512)sum, (__m512bh)a, (__m512bh)b);
 }
 
-/* gcc 12 does not see one broadcast in vector_fill where there is no
- * arithmetic on the result. */
+/* gcc 12 compiles vector_fill to more than one broadcast where no arithmetic
+ * follows, so the instruction is written here. */
 INLINE vector words_fill(float x)
 {
     return (vector)_mm512_set1_ps(x);
