@@ -136,7 +136,8 @@ static status add_typed(struct planner *planner, slot which, bool gradient,
     const int64_t width = program_slot_width(program, which, gradient);
     const int64_t rows = program_slot_rows(program, which);
 
-    if (width > ACTIVATION_BYTES_MOST / 8 / program->tokens)
+    if (width > ACTIVATION_BYTES_MOST / 8 /
+                    (rows > program->tokens ? rows : program->tokens))
         FAIL(ERR_CONFIG, "a micro-batch of %lld tokens x %lld elements is an "
                          "activation of more than 2^50 bytes; set "
                          "train.micro_batch or data.sequence lower",

@@ -328,9 +328,12 @@ int64_t program_rows(const struct program *program)
 
 int64_t program_slot_rows(const struct program *program, slot which)
 {
-    if (!(program->slots[which].layout.tokens >> AXIS_TENSOR & 1))
-        return program->tokens;
-    return program_rows(program) *
+    const struct slot_info *info = &program->slots[which];
+    const int64_t each = info->bound > 0 ? info->bound : 1;
+
+    if (!(info->layout.tokens >> AXIS_TENSOR & 1))
+        return program->tokens * each;
+    return program_rows(program) * each *
            program_part(program, program->place.at[AXIS_TENSOR]).count;
 }
 

@@ -195,7 +195,10 @@ struct slot_layout { unsigned tokens, width, partial; };
 
 struct slot_info {
     const char *name;   /* of the layer that wrote it */
-    int64_t width;      /* elements per token */
+    int64_t width;      /* elements of a row */
+    int64_t bound;      /* rows for each token, the most that choices can bring
+                         * to this rank; how many there are is known in each
+                         * pass (expert_ranks.h). 0: a token is a row */
     int block;
     enum dtype dtype;   /* of its elements: the program's; real in statistics
                          * and in sums that are not complete, which are rounded
@@ -584,7 +587,7 @@ struct layout_span program_part(const struct program *program, int rank);
 int program_tensor_ranks(const struct program *program);
 /* Chunks of all sequences of a micro-batch. */
 int64_t program_rows(const struct program *program);
-/* Elements of a token, of a slot or of its gradient. */
+/* Elements of a row, of a slot or of its gradient. */
 static inline int64_t program_slot_width(const struct program *program,
                                          slot which, bool gradient)
 {
@@ -593,7 +596,7 @@ static inline int64_t program_slot_width(const struct program *program,
     return gradient && info->gradient_width > 0 ? info->gradient_width
                                                 : info->width;
 }
-/* Rows of a slot. */
+/* Rows for which a slot has room. */
 int64_t program_slot_rows(const struct program *program, slot which);
 /* The type of sums, of statistics and of parameters' gradients. */
 static inline enum dtype program_real(const struct program *program)

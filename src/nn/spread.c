@@ -517,10 +517,10 @@ static void add_work(struct program *p, int go,
 
     work->set.experts.inner = p->params.items[work->param[1]].cols;
     const int64_t elements =
-        experts_rows_bound(p, form) *
-        (work->set.experts.width + 2 * work->set.experts.inner);
+        work->set.experts.width + 2 * work->set.experts.inner;
     const int64_t words = (int64_t)sizeof(int32_t);
 
+    p->slots[kept].bound = experts_rows_bound(p, form);
     p->slots[kept].width =
         (elements * dtype_bytes(p->dtype) + words - 1) / words;
     p->slots[kept].gradient_width = elements;

@@ -178,8 +178,13 @@ static int64_t widest(const struct program *p)
     for (int i = 0; i < p->params.count; i++)
         if (p->params.items[i].spec.rows > most)
             most = p->params.items[i].spec.rows;
-    for (int i = 0; i < p->slot_count; i++)
-        if (p->slots[i].width > most) most = p->slots[i].width;
+    for (int i = 0; i < p->slot_count; i++) {
+        const struct slot_info *info = &p->slots[i];
+        const int64_t width =
+            info->width * (info->bound > 0 ? info->bound : 1);
+
+        if (width > most) most = width;
+    }
     return most;
 }
 
