@@ -27,7 +27,7 @@ static struct stage_request request_of(const struct stage *first,
     plan.divided.division = (struct division){0};
     plan.reduction.rounds = plan.size.frames = plan.recomputation.share = 0;
     plan.reduction.piped = false;
-    plan.layout.pieces = (struct pieces){0};
+    plan.layout.overlap = (struct message_overlap){0};
     plan.recomputation.policy = NULL;
     plan.recomputation.count = 0;
     return plan;

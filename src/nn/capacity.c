@@ -90,7 +90,7 @@ static status join(struct run *run, enum axis axis, int32_t **table,
  * from the end. */
 static int64_t row_of_chunk(const struct program *p, int context, int chunk)
 {
-    const int ranks = p->mesh.size[AXIS_CONTEXT], half = p->chunks / 2;
+    const int ranks = p->mesh.size[AXIS_CONTEXT], half = p->context_chunks / 2;
 
     if (ranks == 1) return chunk;
     const int span = chunk / half;
@@ -106,8 +106,8 @@ static void count_before(const struct program *p, const struct segments *s,
 {
     const int own = p->place.at[AXIS_CONTEXT];
     const int part = s->tensor > 1 ? p->place.at[AXIS_TENSOR] : 0;
-    const int64_t sequence = row / p->chunks * p->chunks;
-    const int chunks = p->chunks * s->context;
+    const int64_t sequence = row / p->context_chunks * p->context_chunks;
+    const int chunks = p->context_chunks * s->context;
 
     memset(used, 0, (size_t)s->experts * sizeof *used);
     for (int chunk = 0; chunk < chunks; chunk++) {

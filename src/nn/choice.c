@@ -182,7 +182,7 @@ static const int32_t *mask_of(const struct step *step, struct run *run)
     int32_t *mask = (int32_t *)(void *)((char *)run->lists +
                                         room_of(step, p).mask);
     const struct layout_span part = program_part(p, p->place.at[AXIS_TENSOR]);
-    const int64_t chunk = p->length / p->chunks;
+    const int64_t chunk = p->length / p->context_chunks;
 
     if (!is_cut(p, step)) return run->batch.targets;
     for (int64_t i = 0; i < program_rows(p); i++)

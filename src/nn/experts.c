@@ -303,7 +303,7 @@ slot nn_experts(struct program *p, slot x, slot choice,
     slot whole = choice, read;
 
     if (needs_one_turn(p, spec)) p->one_turn = true;
-    if (p->error == OK && p->pieces.domino) p->error = fail_domino();
+    if (p->error == OK && p->overlap.domino) p->error = fail_domino();
     x = read = straight_rotate(p, x, &spec->up, -1, 0);
     if (p->error == OK && experts_are_folded(p))
         x = relayout_local(p, x);

@@ -184,7 +184,7 @@ static const struct step *gather_of(const struct planner *planner, slot which)
 {
     const struct step *writer = NULL;
 
-    if (planner->program->pieces.count > 1 && which >= 0)
+    if (planner->program->overlap.count > 1 && which >= 0)
         writer = first_writer(planner, which);
     return writer != NULL && writer->layer->relayout == RELAYOUT_GATHER
                ? writer : NULL;
@@ -196,7 +196,7 @@ static const struct step *scatter_of(const struct planner *planner,
 {
     const struct program *p = planner->program;
 
-    if (p->pieces.count <= 1 || step->output < 0) return NULL;
+    if (p->overlap.count <= 1 || step->output < 0) return NULL;
     int i = planner->scatter[step->output];
 
     while (i >= 0 && i <= step->index) i = planner->next_scatter[i];
@@ -258,7 +258,7 @@ static bool goes_beside(const struct planner *planner,
 {
     const struct step *writer;
 
-    if (planner->program->pieces.count <= 1) return false;
+    if (planner->program->overlap.count <= 1) return false;
     if (forward) return step->layer->relayout == RELAYOUT_GATHER;
     if (step->layer->relayout != RELAYOUT_SCATTER) return false;
     writer = first_writer(planner, step->input);
@@ -270,7 +270,7 @@ static bool goes_beside(const struct planner *planner,
 static bool in_pieces(const struct program *p, const struct frame_plan *plan,
                       int event)
 {
-    return p->pieces.domino && event < plan->forward_end &&
+    return p->overlap.domino && event < plan->forward_end &&
            p->steps[plan->events[event].step].block >= 0;
 }
 
@@ -312,7 +312,7 @@ static status widen_lives(struct planner *planner)
     struct frame_plan *plan = planner->plan;
     struct segment *segments = NULL;
 
-    if (!planner->program->pieces.domino) return OK;
+    if (!planner->program->overlap.domino) return OK;
     TRY(frame_segments(planner->program, plan, &segments));
     for (int b = 0; b < plan->buffer_count; b++) {
         struct frame_buffer *buffer = &plan->buffers[b];

@@ -5,7 +5,7 @@
 
 static size_t sums_bytes(const struct program *p, int64_t width)
 {
-    const int contexts = p->chunks > 1 ? p->chunks / 2 : 1;
+    const int contexts = p->context_chunks > 1 ? p->context_chunks / 2 : 1;
     const size_t bytes =
         (size_t)(p->grid.data * contexts * p->grid.tensor * width) *
         (size_t)dtype_bytes(program_real(p));

@@ -55,7 +55,7 @@ static status multiply(struct run *run, const struct matmul *all,
     const int first = run->window > 0 ? run->window - 1 : 0;
     const int last = run->window > 0 ? run->window : overlap_pieces(p);
 
-    if (p->pieces.count <= 1) return multiply_rounded(run, all, use, 0);
+    if (p->overlap.count <= 1) return multiply_rounded(run, all, use, 0);
     for (int i = first; i < last; i++) {
         struct matmul call = *all;
         struct tensor left;
@@ -160,7 +160,7 @@ static status linear_backward_input(const struct step *step, struct run *run)
 static status linear_product(struct run *run, const struct step *step,
                              const struct piece *piece)
 {
-    const int64_t first = piece->first_sequence * run->program->chunks;
+    const int64_t first = piece->first_sequence * run->program->context_chunks;
     struct tensor dy =
         piece_rows(run, run_gradient(run, step->output), piece);
     const bool saved = quantized_is_saved(run, step);

@@ -105,7 +105,7 @@ static status fail_domino(void)
 
 slot nn_mtp_join(struct program *p, slot a, slot b)
 {
-    if (p->error == OK && p->pieces.domino) p->error = fail_domino();
+    if (p->error == OK && p->overlap.domino) p->error = fail_domino();
     if (p->error != OK) return -1;
     a = relayout_local(p, a);
     b = relayout_local(p, b);

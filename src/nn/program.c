@@ -9,7 +9,7 @@ void program_init(struct program *program, enum program_mode mode,
                   enum dtype dtype, const struct grid *grid)
 {
     *program = (struct program){.mode = mode, .dtype = dtype, .grid = *grid,
-                                .mesh = mesh_alone(), .chunks = 1,
+                                .mesh = mesh_alone(), .context_chunks = 1,
                                 .method.exchange = 1, .block = -1,
                                 .slice.entry = -1, .slice.exit = -1};
 }
@@ -314,7 +314,7 @@ struct layout_span program_leaves(const struct program *program)
 struct layout_span program_part(const struct program *program, int rank)
 {
     const int64_t leaves = program->grid.tensor;
-    const int64_t length = program->length / program->chunks;
+    const int64_t length = program->length / program->context_chunks;
     const int64_t first = length * leaves_before(program, rank) / leaves;
 
     return (struct layout_span){
@@ -323,7 +323,7 @@ struct layout_span program_part(const struct program *program, int rank)
 
 int64_t program_rows(const struct program *program)
 {
-    return program->sequences * program->chunks;
+    return program->sequences * program->context_chunks;
 }
 
 int64_t program_slot_rows(const struct program *program, slot which)
@@ -355,7 +355,7 @@ struct cut program_cut(const struct program *program, bool head)
                       .sequences_per_leaf =
                           program->batch / program->grid.data,
                       .length = program->length,
-                      .chunks = program->chunks,
+                      .chunks = program->context_chunks,
                       .shared = program->mesh.size[AXIS_CONTEXT] > 1 ||
                                 program->precision.recipe.straight ||
                                 program->sums.integer,

@@ -286,9 +286,9 @@ struct context_method {
                          * the ranks: outside the grid */
 };
 
-/* Messages between tensor ranks in pieces. */
-struct pieces {
-    int count;   /* that run beside products; 0 or 1: none do */
+/* Messages between tensor ranks that overlap with products. */
+struct message_overlap {
+    int count;   /* pieces of a micro-batch; 0 or 1: nothing overlaps */
     bool domino; /* F: they go through a block one behind the other, so that
                   * messages of one go beside all work of the next */
 };
@@ -304,8 +304,8 @@ struct program {
     int64_t length;     /* tokens of a sequence that this rank has (generate:
                          * of one call) */
     int64_t tokens;     /* sequences * length */
-    struct pieces pieces;
-    int chunks;         /* of a sequence on this rank; 1: it is one leaf */
+    struct message_overlap overlap;
+    int context_chunks; /* of a sequence on this rank; 1: it is one leaf */
     struct context_method method;
     int64_t context;    /* positions that tables and caches hold */
     struct {

@@ -313,7 +313,7 @@ static status qk_norm_forward(const struct step *step, struct run *run)
 
 static int contexts_of(const struct program *p)
 {
-    return p->chunks > 1 ? p->chunks / 2 : 1;
+    return p->context_chunks > 1 ? p->context_chunks / 2 : 1;
 }
 
 /* Places for sums that nobody reads: of a LayerNorm's bias, too. */
@@ -380,7 +380,7 @@ static status row_backward(const struct step *step, struct run *run,
         row_sums(step, pass, p, sequence, row, &counts);
     const struct token_order order = {
         .length = p->length, .sequences_per_leaf = 1, .leaves = 1, .parts = 1,
-        .chunks = p->chunks, .continues = counts};
+        .chunks = p->context_chunks, .continues = counts};
 
     TRY(weight_of(step, run, pass->which, &weight));
     weight = own_columns(step, &pass->part, weight, row);
@@ -580,7 +580,7 @@ slot nn_qk_norm(struct program *p, slot qkv, int heads, int kv_heads,
         p->steps[step].set.qk_norm.width[which] = row;
         p->steps[step].set.qk_norm.all[which] =
             row == width ? all[which] : 1;
-        if (row != width && ranks > 1 && p->pieces.count > 1)
+        if (row != width && ranks > 1 && p->overlap.count > 1)
             p->error = fail_overlap(norm->weights[which].name);
         if (norm->plain) continue;
         program_add_param(p, step, which, &norm->weights[which]);

@@ -82,7 +82,7 @@ int64_t quantized_spans(const struct program *p)
 /* Spans of tokens, at most. */
 static int64_t token_spans(const struct program *p)
 {
-    return p->sequences * p->chunks;
+    return p->sequences * p->context_chunks;
 }
 
 /* Bytes of the bias's sums. */
@@ -198,7 +198,7 @@ int64_t quantized_features(const struct program *p, const struct param *param,
 static int64_t fill_tokens(const struct program *p, int64_t rows,
                            struct quantize_span *out)
 {
-    const int64_t chunk = p->length / p->chunks, count = rows / chunk;
+    const int64_t chunk = p->length / p->context_chunks, count = rows / chunk;
 
     CHECK(rows % chunk == 0 && count <= token_spans(p));
     for (int64_t i = 0; i < count; i++)
@@ -225,7 +225,7 @@ static void fill_places(const struct run *run, uint64_t site, int64_t first,
                         int64_t rows, struct dropout_row *out)
 {
     const struct program *p = run->program;
-    const int64_t begin = first * (p->length / p->chunks);
+    const int64_t begin = first * (p->length / p->context_chunks);
 
     for (int64_t i = begin; i < begin + rows; i++)
         out[i - begin] = quantized_place(

@@ -33,7 +33,7 @@ static void *take(char *base, size_t *at, int64_t count, size_t size)
 
 static int64_t chunk_of(const struct program *p)
 {
-    return p->length / p->chunks;
+    return p->length / p->context_chunks;
 }
 
 /* base NULL: only counts. lists: where the host makes them. rows: at most as

@@ -157,7 +157,7 @@ int64_t run_segments(const struct program *program)
 {
     const int64_t leaves = (int64_t)LEAVES_MAX * PARAM_PIECES_MAX;
 
-    const int64_t chunks = program->sequences * program->chunks;
+    const int64_t chunks = program->sequences * program->context_chunks;
 
     return chunks > leaves ? chunks : leaves;
 }
@@ -257,7 +257,7 @@ int64_t piece_tokens(const struct piece *piece)
 static struct sum_order order_chunks(struct run *run,
                                      const struct piece *piece, int only)
 {
-    const int chunks = run->program->chunks, contexts = chunks / 2;
+    const int chunks = run->program->context_chunks, contexts = chunks / 2;
     const int first = only ? only - 1 : 0, last = only ? only : contexts;
     const int64_t per_leaf = piece->sequences / piece->leaves;
     const int64_t length = piece->tokens / chunks;
@@ -281,7 +281,7 @@ struct sum_order run_order_tokens(struct run *run, const struct piece *piece,
 {
     const int64_t per_leaf = piece->sequences / piece->leaves;
 
-    if (run->program->chunks > 1 && !piece->cut)
+    if (run->program->context_chunks > 1 && !piece->cut)
         return order_chunks(run, piece, only);
     for (int64_t i = 0; i < piece->sequences; i++)
         run->segments[i] = (struct sum_segment){
@@ -296,7 +296,7 @@ struct token_order run_token_order(const struct run *run,
         .length = piece->tokens,
         .sequences_per_leaf = piece->sequences / piece->leaves,
         .leaves = piece->leaves, .parts = run->program->grid.tensor,
-        .continues = continues, .chunks = run->program->chunks};
+        .continues = continues, .chunks = run->program->context_chunks};
 }
 
 struct token_order run_part_order(const struct run *run,
@@ -308,7 +308,7 @@ struct token_order run_part_order(const struct run *run,
 
     CHECK(piece->tokens == p->length);
     order.length =
-        p->chunks * program_part(p, p->place.at[AXIS_TENSOR]).count;
+        p->context_chunks * program_part(p, p->place.at[AXIS_TENSOR]).count;
     order.parts = (int)own.count;
     order.first_part = (int)own.first;
     order.all_parts = p->grid.tensor;

@@ -10,7 +10,8 @@
 /* Scales of one chunk of sequences. */
 static int64_t chunk_scales(const struct program *p, const struct param *param)
 {
-    const struct quantize_span chunk = {0, p->length / p->chunks, 0, false};
+    const struct quantize_span chunk = {0, p->length / p->context_chunks, 0,
+                                        false};
     struct quantize_span cols[QUANTIZED_SPANS_MAX];
     const int64_t count = quantized_features(p, param, false, cols);
     int64_t side[2];
@@ -93,6 +94,6 @@ struct saved_place saved_place(const struct program *p, const struct step *step,
                            code_scale_bytes(role->scale);
 
     return (struct saved_place){
-        (uint8_t *)buffer + first * (p->length / p->chunks) * row,
+        (uint8_t *)buffer + first * (p->length / p->context_chunks) * row,
         (char *)buffer + code_bytes(p, param) + first * scales, row};
 }

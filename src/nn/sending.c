@@ -19,7 +19,7 @@ struct token_parts { int64_t first, count; };
 
 static struct token_parts part_of(const struct program *p, int part)
 {
-    const int64_t chunk = p->length / p->chunks;
+    const int64_t chunk = p->length / p->context_chunks;
 
     if (parts_of(p) == 1) return (struct token_parts){0, chunk};
     const struct layout_span span = program_part(p, part);
@@ -41,7 +41,7 @@ static int64_t entry_in_source(const struct program *p,
 {
     const int64_t token = n / form->choices;
 
-    return (token / part.count * (p->length / p->chunks) + part.first +
+    return (token / part.count * (p->length / p->context_chunks) + part.first +
             token % part.count) * form->choices + n % form->choices;
 }
 
@@ -135,7 +135,7 @@ static status place_choices(struct run *run, const struct router_form *form,
     const struct program *p = run->program;
     const int parts = parts_of(p);
     const int64_t token = form->choices * dtype_bytes(from.dtype);
-    const int64_t chunk = p->length / p->chunks * token;
+    const int64_t chunk = p->length / p->context_chunks * token;
     char *at = from.data;
 
     for (int m = 0; m < members_of(p); m++) {
@@ -316,7 +316,7 @@ static int sender_of(const struct sending *s, int64_t entry)
     const struct program *p = s->run->program;
     const int64_t entries = entries_of(p, &s->form);
     const int64_t at =
-        entry % entries / s->form.choices % (p->length / p->chunks);
+        entry % entries / s->form.choices % (p->length / p->context_chunks);
     const int parts = parts_of(p);
     int part = 0;
 

@@ -195,7 +195,7 @@ static status explain_numerics(const struct stage *stage, struct text *out)
     if (p->grid.context > 1)
         TRY(text_printf(out, "%d context leaves of two chunks of %lld tokens\n",
                         p->grid.context,
-                        (long long)(p->length / p->chunks)));
+                        (long long)(p->length / p->context_chunks)));
     else
         TRY(text_append_string(out, "context whole\n"));
     if (dtype_is_narrow(p->dtype))

@@ -103,7 +103,7 @@ static status build_program(struct stage *stage)
     p->length = r->size.length / r->layout.mesh.size[AXIS_CONTEXT];
     p->tokens = r->size.micro_batch * p->length;
     if (r->layout.grid.context > 1)
-        p->chunks =
+        p->context_chunks =
             2 * r->layout.grid.context / r->layout.mesh.size[AXIS_CONTEXT];
     p->method = context_method_used(r);
     p->context = r->size.context ? r->size.context : r->size.length;
@@ -111,8 +111,8 @@ static status build_program(struct stage *stage)
     p->later.block = r->model->layers;
     p->caches.latent = r->latent_cache;
     p->vocab = r->model->vocab;
-    p->pieces = r->layout.pieces;
-    if (program_tensor_ranks(p) == 1) p->pieces.domino = false;
+    p->overlap = r->layout.overlap;
+    if (program_tensor_ranks(p) == 1) p->overlap.domino = false;
     p->logits_chunk = logits_chunk(r);
     p->regular = r->regular;
     p->watched.peaks = r->qk_clip > 0 || r->training.observe;

@@ -36,7 +36,7 @@ struct stage_request {
         struct mesh mesh;  /* all zero: one rank */
         struct place place;
         struct context_method method;
-        struct pieces pieces; /* of messages between tensor ranks */
+        struct message_overlap overlap; /* between tensor ranks */
         struct slice slice; /* zeroed: the whole model */
     } layout;
     struct {

@@ -475,7 +475,7 @@ static status resolve_request(struct setup *setup)
         .recomputation.count = o->train.recompute.count,
         .recomputation.fits = o->train.memory * 0x1p30,
         .layout.mesh = setup->mesh,
-        .layout.pieces = {(int)o->tensor.overlap, o->tensor.domino},
+        .layout.overlap = {(int)o->tensor.overlap, o->tensor.domino},
         .layout.place = setup->place, .divided.gather = {
             .prefetch = (int)o->fsdp.prefetch,
             .reshard = o->fsdp.reshard}};

@@ -64,7 +64,7 @@ static void add_part(double *sum, bool first, const double *losses,
 /* Context leaves of this rank: pairs of chunks. */
 static int contexts_of(const struct program *p)
 {
-    return p->chunks > 1 ? p->chunks / 2 : 1;
+    return p->context_chunks > 1 ? p->context_chunks / 2 : 1;
 }
 
 /* One chunk of one sequence. */
@@ -83,9 +83,9 @@ static void add_chunk(double *sums, bool first, const double *losses,
 static void add_sequence(struct loss_sum *loss, const struct program *p,
                          double *row, bool first, const double *losses)
 {
-    const int64_t length = p->length / p->chunks;
+    const int64_t length = p->length / p->context_chunks;
     const int before = p->place.at[AXIS_CONTEXT] * contexts_of(p);
-    const int last = p->chunks - 1;
+    const int last = p->context_chunks - 1;
 
     for (int i = 0; i <= last; i++) {
         const int pair = i < last - i ? i : last - i;
@@ -135,8 +135,9 @@ double loss_total(struct loss_sum *loss)
 
 double loss_sequence(const struct program *program, const double *losses)
 {
-    const int64_t length = program->length / program->chunks;
-    const int contexts = contexts_of(program), last = program->chunks - 1;
+    const int64_t length = program->length / program->context_chunks;
+    const int contexts = contexts_of(program);
+    const int last = program->context_chunks - 1;
     double context[LEAVES_MAX] = {0};
 
     CHECK(contexts <= LEAVES_MAX);

@@ -263,7 +263,7 @@ mutation "half of a folded expert counts in the norm" src/mesh/shard.c \
     's/layout_ranks_of\(&param->spec, &holding->mesh, axis\)/holding->mesh.size[axis]/' \
     "$folded"
 mutation "rows of a source lie part after part" src/nn/sending.c \
-    's/return \(token \/ part\.count \* \(p->length \/ p->chunks\) \+ part\.first \+/return (token \/ part.count * (p->length \/ p->chunks) + (part.first > 0 ? 0 : p->length \/ p->chunks - part.count) +/' \
+    's/return \(token \/ part\.count \* \(p->length \/ p->context_chunks\) \+ part\.first \+/return (token \/ part.count * (p->length \/ p->context_chunks) + (part.first > 0 ? 0 : p->length \/ p->context_chunks - part.count) +/' \
     "$folded"
 
 # Products in few bits.

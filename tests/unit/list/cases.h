@@ -158,7 +158,7 @@ static status case_plan_at(struct pipeline *out, const struct layout_case *c,
         .divided.gather = {.prefetch = c->prefetch, .reshard = !c->keep,
                            .once = c->once}, .reduction.rounds = c->rounds,
         .reduction.piped = c->rounds > 0 && c->pipe > 1,
-        .layout.pieces = {c->domino || c->overlap ? 2 : 0, c->domino},
+        .layout.overlap = {c->domino || c->overlap ? 2 : 0, c->domino},
         .regular.z_loss = c->z_loss ? 1e-4 : 0},
         .schedule = &schedule, .blocks = blocks};
     status result;

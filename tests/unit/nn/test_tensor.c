@@ -166,7 +166,7 @@ static struct stage_request request_of(const struct variant *v,
         .size.micro_batch = v->micro_batch ? v->micro_batch : v->sequences,
         .size.logits_chunk = v->logits_chunk,
         .backward = v->backward ? v->backward : BACKWARD_FUSED,
-        .layout.pieces = {v->overlap, v->domino}, .machine.threads = 1,
+        .layout.overlap = {v->overlap, v->domino}, .machine.threads = 1,
         .recomputation.policy = policy, .recomputation.count = 1};
 
     r.layout.mesh.size[AXIS_TENSOR] = ranks;

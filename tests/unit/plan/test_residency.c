@@ -46,7 +46,8 @@ static struct stage_request request_of(const struct model *model,
         .recomputation.policy = l->recompute ? block : none,
         .recomputation.count = 1,
         .divided.gather = {.prefetch = l->prefetch, .reshard = l->reshard},
-        .reduction.rounds = l->rounds, .layout.pieces = {l->overlap, l->domino},
+        .reduction.rounds = l->rounds,
+        .layout.overlap = {l->overlap, l->domino},
         .training.choice = l->choice};
 
     request.layout.mesh.size[AXIS_DATA] = l->data;
