@@ -223,6 +223,8 @@ mutation "bytes inside a node count as bytes between nodes" src/comm/call.c \
 mutation "gradients of a further turn are the first one's" src/nn/spread.c \
     's/if \(w\.number > 0\) \{/if (w.number > 9) {/' \
     "$expert moe.rows_bound=0.5"
+mutation "a slot has room for one row of each token" src/nn/program.c \
+    's/= info->bound > 0 \? info->bound : 1;/= 1;/' "$expert"
 # Experts over tensor ranks.
 folded="ranks=4 mesh.tensor=2 mesh.expert_tensor=1 mesh.data=2 zero=zero1"
 mutation "gradients of folded experts are not summed over data" \
