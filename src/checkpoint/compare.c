@@ -83,8 +83,8 @@ static status side_read(struct side *side, int index, int64_t first,
                         side->buffer);
 }
 
-/* Bits of a float as an integer that counts its neighbours, with -0 next to
- * 0. */
+/* Maps the bits of a float to an integer, so that the difference of two is the
+ * number of floats between them; -0 lies next to 0. */
 static int64_t ulp_key(uint64_t bits, int width)
 {
     const uint64_t sign = (uint64_t)1 << (width - 1);

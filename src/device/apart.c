@@ -7,7 +7,8 @@
 
 enum { DEVICES = 1024 };
 
-/* The devices of this process, to whom memory belongs that messages move. */
+/* The devices of this process. Messages ask which of them owns the memory that
+ * they move. */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct device *devices[DEVICES];
 static int device_count;

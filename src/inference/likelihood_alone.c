@@ -103,8 +103,9 @@ static int64_t alike(const struct sharing *s, const struct task_request *a,
     return count;
 }
 
-/* Requests [first, *last) of one item; returns the tokens of their trunk. One
- * that would shorten it by more than it saves begins the next group. */
+/* Finds requests [first, *last) of one item that share their first tokens (the
+ * trunk) and returns how many those are. A request that would shorten the trunk
+ * by more than sharing it saves begins the next group. */
 static int64_t find_group(const struct sharing *s, int64_t first,
                           int64_t *last)
 {
@@ -126,8 +127,8 @@ static int64_t find_group(const struct sharing *s, int64_t first,
 
 /* ---- a batch ---- */
 
-/* `count` inputs of a request from `from` on, as the batch's next tokens; with
- * what stands before them in the trunk. */
+/* Appends `count` inputs of a request to the batch, from its input `from` on.
+ * Inputs before `from` are those of the trunk, which the batch has already. */
 static void put(struct sharing *s, const struct task_request *r, int64_t from,
                 int64_t count)
 {

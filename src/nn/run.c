@@ -570,7 +570,8 @@ void run_rope_fill(struct run *run, void *memory, void *room)
     }
 }
 
-/* A copy is looked at where the device is apart; the run is over anyway. */
+/* Where the device is apart it reads a copy. That is slow, but only a run that
+ * fails gets here. */
 status run_has_nan(const struct run *run, struct tensor view, bool *found)
 {
     const int64_t count = tensor_count(&view);

@@ -385,7 +385,8 @@ static struct tensor made_in(const struct spread *w, struct tensor to,
     return spread_room(w, ROOM_PLAIN, to.shape[0], w->width, to.dtype);
 }
 
-/* *to: rows as they go, of those that were made; *from: those that come. */
+/* Encodes the rows `made`: *to becomes the codes that are sent, *from the room
+ * for codes that arrive. Both stay as they are if rows travel plain. */
 static status encode(struct spread *w, bool gradient, struct tensor made,
                      struct tensor *to, struct tensor *from)
 {

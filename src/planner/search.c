@@ -569,8 +569,8 @@ static int schedule_row_of(const struct layout *l)
     return row;
 }
 
-/* Each family gets a time, so that its loss has a reason: the candidate with
- * the least bound is timed. */
+/* Times the candidate of each family that has the least lower bound, so that
+ * the table can say why the family lost. */
 static void time_families(struct hunt *h)
 {
     struct search *s = h->out;

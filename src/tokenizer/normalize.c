@@ -66,9 +66,9 @@ static status run_prepend(const struct normalize_step *step,
     return keep(in, 0, in->length, out);
 }
 
-/* Up to where a match at the beginning may reach that leaves the text its
- * beginning: what replaces it has the place of the last character that it took,
- * and where nothing does, the beginning is gone. */
+/* The bytes of the first character. A match that ends there keeps the text at
+ * its beginning; a longer one moves it, since a replacement has the place of
+ * the last character that it replaces. 0: nothing replaces the match. */
 static size_t begins(const struct normalize_step *step,
                      const struct normalized *in)
 {

@@ -81,8 +81,8 @@ static int length_of(unsigned char byte)
     return 1;
 }
 
-/* One more byte: what is held plus this one is complete, hopeless or still
- * the start of a character. */
+/* Takes one more byte. With it, the bytes held are a whole character, the start
+ * of one, or can be neither. */
 static status stream_byte(struct token_stream *stream, unsigned char byte,
                           struct text *out)
 {

@@ -233,7 +233,8 @@ static void column_mask(const struct column *c, int32_t *any)
     if (c->lowest != NULL) column_window(c, any);
 }
 
-/* Maxima of products: where nothing is seen -inf. Exact, so in any order. */
+/* The largest product of each query; -inf if it sees no key. A maximum is
+ * exact, so the order does not matter. */
 static void column_maximum(const struct column *c, float *out)
 {
     const float *x = c->x;
