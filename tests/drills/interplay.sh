@@ -91,6 +91,7 @@ draw() { # SEED
                 if (adapters) settings = settings " lora.rank=" of("1 2 3")
                 else maybe("optimizer.qk_clip=0.05", 30)
             }
+            if (seed % 4 > 1) settings = settings " numerics.sums=integer"
             gpt2 = random(4) == 0
             experts = !gpt2 && random(2) == 0
             if (gpt2)
