@@ -91,9 +91,10 @@ static void product_of(const struct cost *cost, const struct step *step,
     /* Tokens of all sources, over all experts. */
     const double part = experts ? (double)form->choices * experts_sources(p) /
                                       form->experts : 1;
-    const double m = (experts ? (double)p->tokens
-                              : (double)program_slot_rows(p, step->output)) *
-                     part;
+    /* The head, whose output is the loss, computes logits of all tokens. */
+    const double m = (experts || step->output < 0
+                          ? (double)p->tokens
+                          : (double)program_slot_rows(p, step->output)) * part;
     const double n = (double)weight->rows;
     const double k = (double)weight->cols;
     const struct product_size sizes[] = {

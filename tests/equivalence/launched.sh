@@ -216,7 +216,7 @@ for name in ${*:-own $mpis}; do
     rows_of $name 4
     experts >layouts.txt
     rows_of $name 4 model.family=mixtral moe.experts=4 \
-        numerics.grid_context=2
+        numerics.grid_context=2 numerics.grid_tensor=4
     mixtures $name
     printf '%s\n' "ranks=4 mesh.expert=4 moe.dispatch_format=recipe" \
         "ranks=4 mesh.expert=4 mesh.node=2 moe.dispatch_format=recipe" >layouts.txt
