@@ -109,6 +109,8 @@ static void compare(void *argument, const struct group *group,
                     const struct comm_call *call)
 {
     struct stated *s = argument;
+
+    if (group->size == 1) return; /* a supervised rank: nothing is sent */
     struct exchange *row = row_of(s, group, call->kind);
     const bool states_group_and_operation = row != NULL,
                states_place = is_placed(s, group);
