@@ -226,6 +226,9 @@ for name in ${*:-own $mpis}; do
     rows_of $name 4 train.dtype=bfloat16 numerics.recipe=mxfp8 numerics.high_last=0
     echo "ranks=4 mesh.data=4 zero=fsdp zero_format=int8 mesh.node=2" >layouts.txt
     rows_of $name 4 numerics.mode=fast
+    printf '%s\n' "ranks=4 mesh.data=4 zero=zero2" \
+        "ranks=4 mesh.data=2 mesh.pipe=2 zero=zero1" >layouts.txt
+    rows_of $name 4 numerics.sums=integer train.micro_batch=1
     eight >layouts.txt
     rows_of $name 8
     cut >layouts.txt
