@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* fuzz_adapter.c - can an adapter from a stranger hurt us? The input is an
  * adapter_config.json, then a zero byte and an adapter_model.safetensors, to
- * stand beside a small golden model. */
+ * stand beside a small golden model: one with experts where the first names
+ * them. */
 #include <string.h>
 #include "models/lora.h"
 #include "tests/fuzz/scratch.h"
@@ -26,6 +27,13 @@ static void again(const struct model *model)
     text_free(&text);
 }
 
+static const char *base_of(const uint8_t *config, size_t length)
+{
+    return memmem(config, length, "experts", 7) != NULL
+               ? "tests/golden/models/llama4"
+               : "tests/golden/models/mistral";
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     const uint8_t *end = size > 0 ? memchr(data, 0, size) : NULL;
@@ -36,7 +44,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     scratch_put("adapter_config.json", data, length);
     scratch_put("adapter_model.safetensors", end != NULL ? end + 1 : data,
         end != NULL ? size - length - 1 : 0);
-    CHECK(session_open(&session, "tests/golden/models/mistral") == OK);
+    CHECK(session_open(&session, base_of(data, length)) == OK);
     if (session_adapt(&session, scratch) == OK) {
         struct stage_request request;
         struct stage stage = {0};
@@ -60,7 +68,9 @@ static const char *const words[] = {
     "layers_pattern", "rank_pattern", "alpha_pattern", "peft_type", "LORA",
     "use_rslora", "use_dora", "bias", "none", "all", "modules_to_save",
     "q_proj", "v_proj", "all-linear", "(q|v)_proj", "^model.layers.1", "\\d",
-    "(a*)*b", "fan_in_fan_out", "task_type", "CAUSAL_LM", NULL};
+    "(a*)*b", "fan_in_fan_out", "task_type", "CAUSAL_LM",
+    "target_parameters", "experts.gate_up_proj", "experts.down_proj",
+    "1.feed_forward.experts.down_proj", "router.weight", NULL};
 static const struct grammar config = {json_grammar_read, json_grammar_write,
                                       words};
 
