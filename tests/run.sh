@@ -5,7 +5,7 @@
 #     BUILD=build [UNITS="base comm"] [WITHOUT="base/test_json"] \
 #         [ONLY="cli mpi"] tests/run.sh [PART...]
 #
-# THIRD=2/3: of the table's models and of the kernels' tests every third.
+# THIRD=2/3: of the table's models, the kernels' tests and the scripts every third.
 # ONLY: of the scripts these, by their names. What needs a program that is not
 # here ends with 77 and says so: it is "not run", neither passed nor failed.
 # Ends with a line "N passed, N failed"; exit 1 when something failed.
@@ -123,8 +123,12 @@ unit() {
 
 # The longest first, as above.
 scripts() {
+    local number=0
     for script in $(printf '%s\n' tests/cases/{profile,mpi}.sh tests/cases/*.sh |
         awk '!seen[$0]++'); do
+        number=$((number + 1))
+        [ -z "${THIRD:-}" ] ||
+            [ $((number % 3)) -eq $((${THIRD%/*} % 3)) ] || continue
         wanted "$script" || continue
         beside "$script" env BUILD="$BUILD" "$script"
     done
