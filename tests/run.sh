@@ -5,7 +5,7 @@
 #     BUILD=build [UNITS="base comm"] [WITHOUT="base/test_json"] \
 #         [ONLY="cli mpi"] tests/run.sh [PART...]
 #
-# THIRD=2/3: of the table's models, the kernels' tests and the scripts every third.
+# THIRD=2/3: every third of the table's models, the kernels' tests, the scripts.
 # ONLY: of the scripts these, by their names. What needs a program that is not
 # here ends with 77 and says so: it is "not run", neither passed nor failed.
 # Ends with a line "N passed, N failed"; exit 1 when something failed.

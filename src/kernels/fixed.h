@@ -37,8 +37,9 @@ ELEMENTARY struct fixed_limits fixed_limits_of(double scale, int spare)
     return limits;
 }
 
-/* v scale is exact in float64. Its upper and its lower 32 bits are rounded by
- * a number that large that its last bit is 1. */
+/* v scale is exact in float64. The sum with 1.5 x 2^52, whose last bit has the
+ * value 1, rounds to an integer: first the upper 32 bits, then the lower ones,
+ * which decide ties. */
 ELEMENTARY int64_t fixed_of(float v, const struct fixed_limits *limits)
 {
     const double large = 0x1.8p52, x = (double)v * limits->scale;
@@ -62,7 +63,7 @@ ELEMENTARY int64_t fixed_sum(int64_t a, int64_t b)
 
 /* back: 1 / scale. */
 ELEMENTARY float fixed_back(int64_t sum, float back,
-                              const struct fixed_limits *limits)
+                            const struct fixed_limits *limits)
 {
     return sum > limits->last ? __builtin_nanf("") : (float)sum * back;
 }

@@ -190,6 +190,7 @@ static bool open_or(int64_t fixed, int64_t value)
 {
     return fixed < 0 || fixed == value;
 }
+
 static bool divides(int ranks, int64_t leaves)
 {
     return leaves == 0 || leaves % ranks == 0;
