@@ -55,7 +55,7 @@ enum activation model_activation(const struct model_kind *kind);
 /* The fields that all families with rotary positions have. */
 #define ROWS_ROPE \
     ROW_ROPE("rope_theta"), ROW_ROPE("rope_scaling"), \
-    ROW_ROPE("rope_parameters")
+    ROW_ROPE("rope_parameters"), ROW_ROPE("original_max_position_embeddings")
 /* The fields that Llama and its relatives spell alike; `epsilon` is the value
  * of an absent field. */
 #define ROWS_LLAMA(epsilon) \

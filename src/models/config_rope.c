@@ -70,6 +70,13 @@ static bool takes(const struct rope_scaling *scaling, int field)
     return (fields[field].kinds >> scaling->kind & 1) != 0;
 }
 
+/* It knows the length before it was stretched. */
+static bool has_original(const struct rope_scaling *scaling)
+{
+    return scaling->kind == ROPE_YARN || scaling->kind == ROPE_LLAMA3 ||
+           scaling->kind == ROPE_LONG;
+}
+
 static status begin(struct rope_scaling *scaling, const char *where,
                     const char *kind)
 {
@@ -113,9 +120,8 @@ static status finish(struct rope_scaling *s, const char *where, double base,
     const bool stretched = s->kind != ROPE_PLAIN;
     const bool yarn = s->kind == ROPE_YARN;
     const bool is_long = s->kind == ROPE_LONG;
-    const bool has_original = yarn || is_long || s->kind == ROPE_LLAMA3;
 
-    if (has_original && s->original == 0) s->original = (double)context;
+    if (has_original(s) && s->original == 0) s->original = (double)context;
     if (s->kind == ROPE_DYNAMIC) s->original = (double)context;
     if (is_long && s->factor == 0) s->factor = (double)context / s->original;
     for (int i = 0; i < FIELDS; i++)
@@ -125,7 +131,7 @@ static status finish(struct rope_scaling *s, const char *where, double base,
                  kinds[s->kind], fields[i].name);
     TRY(require(where, !stretched || (s->factor >= 1 && s->factor <= 1e6),
                 "factor is outside 1 to 1e6"));
-    TRY(require(where, !has_original ||
+    TRY(require(where, !has_original(s) ||
                            (s->original >= 1 && s->original <= 1 << 24 &&
                             s->original == (double)(int64_t)s->original),
                 "original_max_position_embeddings is not a number of tokens"));
@@ -174,8 +180,9 @@ static const double *list_of(const struct rope_scaling *scaling, int list)
 static status check_lists(struct rope_scaling *scaling, const char *where,
                           const struct model *model)
 {
-    const int pairs = (model->rotary > 0 ? model->rotary
-                                         : model->head_width) / 2;
+    const int pairs = (model->mla.rope > 0 ? (int)model->mla.rope
+                       : model->rotary > 0 ? model->rotary
+                                           : model->head_width) / 2;
 
     if (scaling->kind == ROPE_DYNAMIC && pairs < 2)
         FAIL(ERR_CONFIG, "%s: rotary kind dynamic needs at least 4 rotary "
@@ -281,7 +288,7 @@ static status read_object(struct rope_scaling *scaling,
     TRY(json_get_real_or(object, where, "rope_theta", model->rope_base,
                          &model->rope_base));
     TRY(begin(scaling, where, type));
-    if (scaling->kind == ROPE_LONG) scaling->original = original;
+    if (has_original(scaling)) scaling->original = original;
     for (int i = 0; i < object->count; i++) {
         const char *name = object->items[2 * i].string;
         const struct json *value = &object->items[2 * i + 1];
@@ -302,6 +309,10 @@ static status read_object(struct rope_scaling *scaling,
         TRY(find(scaling, where, name, strlen(name), &at));
         TRY(read_value(value, where, name, at));
     }
+    if (has_original(scaling) && original > 0 && scaling->original != original)
+        FAIL(ERR_CONFIG, "%s: original_max_position_embeddings is %.17g here "
+                         "and %.17g outside; leave one out",
+             where, scaling->original, original);
     TRY(check_lists(scaling, where, model));
     return finish(scaling, where, model->rope_base, model->context);
 }

@@ -21,7 +21,6 @@ static const struct config_row rows[] = {
     ROW_INTEGER("max_position_embeddings", context, 4096),
     ROW_FLAG("tie_word_embeddings", tied, false), ROW_IDLE("sliding_window"),
     ROW_DROPOUT("resid_pdrop"), ROW_DROPOUT("embd_pdrop"),
-    ROW_ROPE("original_max_position_embeddings"),
     ROW_ONLY("attention_bias", "false"), ROW_ONLY("mlp_bias", "false"),
     ROW_ONLY("lm_head_bias", "false"), ROW_ONLY("full_attn_mod", "1"),
     ROW_ONLY("interpolate_factor", "1"), ROW_HEAD_WIDTH,

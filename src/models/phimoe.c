@@ -26,7 +26,6 @@ static const struct config_row rows[] = {
     ROWS_MIXTURE(1e-5), ROWS_ROPE,
     ROW_INTEGER("num_key_value_heads", kv_heads, 8), ROW_HEAD_WIDTH,
     ROW_INTEGER("max_position_embeddings", context, 131072),
-    ROW_ROPE("original_max_position_embeddings"),
     ROW_FLAG("tie_word_embeddings", tied, false), ROW_IDLE("sliding_window"),
     ROW_FLAG("attention_bias", attention_bias, false),
     ROW_FLAG("lm_head_bias", head_bias, false),

@@ -3,17 +3,29 @@
  * by name. */
 #include "base/file.h"
 #include "base/text.h"
-#include "models/model.h"
+#include "models/config.h"
 #include "tests/test.h"
+
+static status read_config(struct model *model, const char *text)
+{
+    char directory[PATH_BYTES], path[PATH_BYTES];
+
+    test_directory(directory);
+    IS_OK(path_join(path, PATH_BYTES, directory, "config.json"));
+    IS_OK(file_write_atomic(path, text, strlen(text)));
+    const status result = model_from_config(model, directory);
+
+    IS_OK(directory_remove(directory));
+    return result;
+}
 
 /* The golden model's config.json, with `from` changed to `into`. */
 static status changed(struct model *model, const char *name, const char *from,
                       const char *into)
 {
-    char directory[PATH_BYTES], path[PATH_BYTES];
+    char path[PATH_BYTES];
     struct text old = {0}, new = {0};
 
-    test_directory(directory);
     snprintf(path, sizeof path, "tests/golden/models/%s/config.json", name);
     IS_OK(file_read(path, 1 << 20, &old));
     const char *at = strstr(old.bytes, from);
@@ -22,13 +34,10 @@ static status changed(struct model *model, const char *name, const char *from,
     IS_OK(text_append(&new, old.bytes, (size_t)(at - old.bytes)));
     IS_OK(text_append_string(&new, into));
     IS_OK(text_append_string(&new, at + strlen(from)));
-    IS_OK(path_join(path, PATH_BYTES, directory, "config.json"));
-    IS_OK(file_write_atomic(path, new.bytes, new.length));
-    const status result = model_from_config(model, directory);
+    const status result = read_config(model, new.bytes);
 
     text_free(&old);
     text_free(&new);
-    IS_OK(directory_remove(directory));
     return result;
 }
 
@@ -211,6 +220,48 @@ TEST(what_changes_nothing_is_read)
         if (strstr(text.bytes, rows[i].written) == NULL)
             EQUAL_TEXT(text.bytes, rows[i].written);
         text_free(&text);
+    }
+}
+
+/* A checkpoint's config.json says how positions turn, and is read again. */
+TEST(every_family_reads_the_rotary_kinds_that_it_writes)
+{
+    static const char *const names[] = {
+        "smollm2", "mistral", "ministral", "qwen2", "qwen3", "smollm3", "phi3",
+        "olmo2", "stablelm", "starcoder2", "gpt_neox", "falcon", "gemma",
+        "gemma2", "gemma3", "palm", "mixtral", "olmoe", "qwen2_moe",
+        "qwen3_moe", "granitemoe", "glm4_moe", "gpt_oss", "llama4", "deepseek",
+        "deepseek_v2", "deepseek_v3"};
+    static const char *const kinds[] = {
+        "linear factor=2.5", "dynamic factor=3",
+        "llama3 factor=8 low_freq_factor=1 high_freq_factor=4 "
+        "original_max_position_embeddings=9",
+        "yarn factor=4 original_max_position_embeddings=9",
+        "longrope factor=2 original_max_position_embeddings=9"};
+
+    for (int i = 0; i < ROWS(names) * ROWS(kinds); i++) {
+        const char *const name = names[i / ROWS(kinds)];
+        const bool is_long = i % ROWS(kinds) == ROWS(kinds) - 1;
+        struct model model, again;
+        struct text line = {0}, config = {0};
+
+        IS_OK(changed(&model, name, "\"model_type\"", "\"model_type\""));
+        const int turning = model.rotary > 0 ? model.rotary : model.head_width;
+
+        if (turning < 4) continue; /* too few for dynamic */
+        IS_OK(text_append_string(&line, kinds[i % ROWS(kinds)]));
+        for (int j = 0; is_long && j < turning; j++)
+            IS_OK(text_append_string(
+                &line, j == 0                ? " short_factor=1"
+                       : j == turning / 2    ? " long_factor=3"
+                       : j < turning / 2     ? ",1.5"
+                                             : ",4"));
+        IS_OK(rope_from_text(&model, line.bytes));
+        IS_OK(model_write_config(&model, DTYPE_F32, &config));
+        IS_OK(read_config(&again, config.bytes));
+        CHECK(rope_scaling_same(&model.rope, &again.rope));
+        text_free(&line);
+        text_free(&config);
     }
 }
 
@@ -425,7 +476,8 @@ TEST(options_know_the_families)
 TEST_MAIN(fields_that_change_no_result_are_passed_over,
           what_is_not_computed_is_refused,
           blocks_and_turns_that_cannot_be_are_refused,
-          what_changes_nothing_is_read, windows_are_read,
+          what_changes_nothing_is_read,
+          every_family_reads_the_rotary_kinds_that_it_writes, windows_are_read,
           blocks_with_windows_are_read,
           scores_have_the_width_of_a_head, options_choose_blocks,
           a_longer_sequence_is_allowed_or_says_how,

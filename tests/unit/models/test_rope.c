@@ -135,6 +135,10 @@ TEST(config_json_is_read_strictly)
          "[1, -1, 1]}}", "short_factor: factor 1 is outside"},
         {"{\"rope_scaling\": {\"type\": \"longrope\", \"short_factor\": "
          "[1, \"1\", 1]}}", "short_factor is not a number"},
+        {"{\"original_max_position_embeddings\": 8, \"rope_scaling\": "
+         "{\"rope_type\": \"yarn\", \"factor\": 4, "
+         "\"original_max_position_embeddings\": 16}}",
+         "original_max_position_embeddings is 16 here and 8 outside"},
         {"{\"rope_theta\": 0.5}", "rope_theta: 0.5 is outside"},
         {"{\"rope_theta\": 1, \"rope_scaling\": {\"type\": \"yarn\", "
          "\"factor\": 4}}", "yarn needs a rotary base above 1"},
@@ -147,6 +151,21 @@ TEST(config_json_is_read_strictly)
     }
     IS_OK(read_text(&model, "{\"rope_scaling\": null}"));
     EQUAL_INT(model.rope.kind, ROPE_PLAIN);
+}
+
+/* The old length may stand beside the object, whatever knows it. */
+TEST(the_old_length_may_be_outside)
+{
+    struct model inside, outside;
+
+    IS_OK(read_text(&inside, "{\"rope_scaling\": {\"rope_type\": \"yarn\", "
+                             "\"original_max_position_embeddings\": 8, "
+                             "\"factor\": 4}}"));
+    IS_OK(read_text(&outside, "{\"original_max_position_embeddings\": 8, "
+                              "\"rope_scaling\": {\"rope_type\": \"yarn\", "
+                              "\"factor\": 4}}"));
+    EQUAL_INT((int)inside.rope.original, 8);
+    CHECK(rope_scaling_same(&inside.rope, &outside.rope));
 }
 
 /* The defaults of yarn at 4 times the length: 0.1 ln 4 + 1. */
@@ -189,5 +208,6 @@ TEST(longrope_has_two_lists)
 
 TEST_MAIN(every_kind_is_written_and_read_again,
           what_a_kind_does_not_know_is_refused,
-          config_json_is_read_strictly, yarn_scales_cosines,
+          config_json_is_read_strictly,
+          the_old_length_may_be_outside, yarn_scales_cosines,
           longrope_has_two_lists)
