@@ -73,6 +73,17 @@ static struct quantized_experts few_of(const struct step *step,
         .tokens = run->program->tokens};
 }
 
+/* The same where the input waits for W as codes. */
+static struct quantized_experts saved_of(const struct step *step,
+                                         struct run *run,
+                                         const struct choice_lists *lists)
+{
+    struct quantized_experts few = few_of(step, run, lists);
+
+    if (quantized_is_saved(run, step)) few.codes = run_codes(run, step);
+    return few;
+}
+
 /* Behind the lists in scratch. */
 static void *behind_lists(const struct step *step, const struct run *run)
 {
@@ -207,6 +218,19 @@ static status up_weight(const struct step *step, struct run *run)
 
 /* ---- down: rows of rows ---- */
 
+/* The input's codes, from F to W. */
+static status down_save(const struct step *step, struct run *run,
+                        const struct choice_lists *lists)
+{
+    const struct quantized_experts few = saved_of(step, run, lists);
+    struct saved_rows at = {.rows = few.rows};
+
+    if (run->event->pass != PASS_FORWARD || few.codes == NULL) return OK;
+    return quantized_experts_save(
+        run, &few, choice_rows(run_slot(run, step->input),
+                               first_param(run, step)->cols), &at);
+}
+
 static status down_forward(const struct step *step, struct run *run)
 {
     const struct param *param = first_param(run, step);
@@ -224,6 +248,7 @@ static status down_forward(const struct step *step, struct run *run)
                  .b = transposed(weights_of(step, run))}};
     const struct expert_adapter beside = beside_of(step, run, &lists);
 
+    TRY(down_save(step, run, &lists));
     if (is_shared(run)) product.call.c.data = behind_lists(step, run);
     TRY(expert_adapter_product(&beside, run, &product));
     return is_shared(run) ? to_entries(run, rows, product.call.c, &lists) : OK;
@@ -260,12 +285,13 @@ static status down_weight(const struct step *step, struct run *run)
     struct expert_operands of = {
         .lists = &lists,
         .a = {.matrix = run_gradient(run, step->output), .gathered = true},
-        .b = {.matrix = choice_rows(run_slot(run, step->input),
-                                    param->cols)}};
+        .b = {.matrix = tensor_2d(NULL, run->program->dtype, 0, param->cols)}};
 
     TRY(make_lists(step, run, &choice, &lists));
-    const struct quantized_experts few = few_of(step, run, &lists);
+    const struct quantized_experts few = saved_of(step, run, &lists);
 
+    if (few.codes == NULL)
+        of.b.matrix = choice_rows(run_slot(run, step->input), param->cols);
     of.a.scales = choice.gates.data;
     TRY(beside_weight(step, run, &of));
     TRY(quantized_experts_operands(run, &few, &of));

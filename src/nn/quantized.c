@@ -377,7 +377,7 @@ bool quantized_is_saved(const struct run *run, const struct step *step)
     return run->plan->codes[step->index] >= 0;
 }
 
-static struct block_coding coding_of(const struct quantize *call)
+struct block_coding quantized_coding(const struct quantize *call)
 {
     return (struct block_coding){
         .rows = call->rows, .cols = call->cols, .row_spans = call->row_spans,
@@ -417,7 +417,7 @@ status quantized_save(struct run *run, const struct step *step, int64_t first,
     if (keeps(p, weight_of(p, step))) TRY(round_kept(run, step, &x));
     const struct quantize call = saved_call(run, step, &room, x);
     const struct block_encode encode = {
-        .what = ENCODE_ALL, .in = x, .coding = coding_of(&call),
+        .what = ENCODE_ALL, .in = x, .coding = quantized_coding(&call),
         .peaks = (float *)room.left, .scales = to.scales, .codes = to.codes,
         .row_bytes = to.row_bytes};
 
@@ -437,7 +437,7 @@ status quantized_saved(struct run *run, const struct step *step, int64_t first,
                                           weight_of(p, step)->cols);
     const struct quantize call = saved_call(run, step, &room, shape);
     const struct block_decode decode = {
-        .out = shape, .coding = coding_of(&call), .scales = from.scales,
+        .out = shape, .coding = quantized_coding(&call), .scales = from.scales,
         .codes = from.codes, .row_bytes = from.row_bytes};
 
     *x = shape;

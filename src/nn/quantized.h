@@ -59,6 +59,8 @@ struct quantized_operand {
 };
 void quantized_set(struct quantize *call, const struct run *run,
                    const struct quantized_operand *of);
+/* How codes are made of what the call rounds. */
+struct block_coding quantized_coding(const struct quantize *call);
 /* *w, a matrix of the parameter, becomes the same rounded, in room->out. */
 struct quantized_matrix_room {
     struct quantize_span *rows, *cols;

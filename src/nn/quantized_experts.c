@@ -347,6 +347,86 @@ status quantized_experts_product(struct run *run,
 
 /* ---- sums over tokens ---- */
 
+/* How x of a part is rounded for W; its spans are in the room. */
+static struct quantize saved_call(const struct run *run,
+                                  const struct expert_part *part,
+                                  struct tensor x)
+{
+    const struct program *p = run->program;
+    const struct quantized_operand of = {
+        &p->precision.recipe.activations,
+        late_value(part->param, USE_WGRAD, true), true};
+    struct quantize call = {
+        .in = x, .rows = part->room.rows, .cols = part->room.cols,
+        .peaks = part->room.peaks};
+
+    quantized_set(&call, run, &of);
+    call.out = tensor_2d(part->room.right, DTYPE_BF16, x.shape[0], x.shape[1]);
+    call.row_spans = fill_chunks(p, part);
+    call.col_spans = quantized_features(p, part->param, false, part->room.cols);
+    return call;
+}
+
+/* Blocks along the rows of a part. */
+static int64_t blocks_of(const struct quantize *call)
+{
+    return code_blocks(call->rows, call->row_spans, call->block_rows);
+}
+
+static status save_part(struct run *run, const struct expert_part *part,
+                        struct tensor x, const struct saved_rows *at,
+                        int64_t *blocks)
+{
+    const struct saved_place to = saved_experts_place(
+        run->program, part->few->step, part->few->codes, at);
+    const struct quantize call = saved_call(run, part, x);
+    const struct block_encode encode = {
+        .what = ENCODE_ALL, .in = x, .coding = quantized_coding(&call),
+        .peaks = (float *)(void *)part->room.left, .scales = to.scales,
+        .codes = to.codes, .row_bytes = to.row_bytes};
+
+    *blocks += blocks_of(&call);
+    if (run->event->pass == PASS_FORWARD &&
+        (call.tally != NULL || call.seen != NULL))
+        TRY(run->kernels->quantize(run->stream, &call));
+    return run->kernels->block_encode(run->stream, &encode);
+}
+
+status quantized_experts_save(struct run *run,
+                              const struct quantized_experts *few,
+                              struct tensor x, struct saved_rows *at)
+{
+    const struct expert_groups *groups = &few->lists->groups;
+    const struct saved_rows from = *at;
+
+    for (int i = 0; i < groups->experts; i++) {
+        const struct expert_part part = part_of(few, run, USE_WGRAD, i);
+
+        at->first = from.first + part.first;
+        if (part.count > 0)
+            TRY(save_part(run, &part, tensor_rows(x, part.first, part.count),
+                          at, &at->blocks));
+    }
+    at->first = from.first + groups->offsets[groups->experts];
+    return OK;
+}
+
+/* to = the part of x, of codes, of which *blocks are before. */
+static status decode_part(struct run *run, const struct expert_part *part,
+                          int64_t *blocks, struct tensor to)
+{
+    const struct saved_place from = saved_experts_place(
+        run->program, part->few->step, part->few->codes,
+        &(struct saved_rows){part->few->rows, part->first, *blocks});
+    const struct quantize call = saved_call(run, part, to);
+    const struct block_decode decode = {
+        .out = to, .coding = quantized_coding(&call), .scales = from.scales,
+        .codes = from.codes, .row_bytes = from.row_bytes};
+
+    *blocks += blocks_of(&call);
+    return run->kernels->block_decode(run->stream, &decode);
+}
+
 static status round_operand(struct run *run,
                             const struct quantized_experts *few, bool gradient,
                             struct expert_rows *rows)
@@ -359,16 +439,20 @@ static status round_operand(struct run *run,
     const struct tensor all = tensor_2d(
         gradient ? room.left : room.right, DTYPE_BF16,
         groups->offsets[groups->experts], rows->matrix.shape[1]);
+    int64_t blocks = 0;
 
     if (role->format == FORMAT_BF16 && !recipe->straight) return OK;
     for (int i = 0; i < groups->experts; i++) {
         const struct expert_part part = part_of(few, run, USE_WGRAD, i);
+        const struct tensor to = tensor_rows(all, part.first, part.count);
 
+        if (part.count == 0) continue;
         /* Nobody reads the sums of frozen experts; ranks that divide experts
          * come here, one that has them all does not. */
-        if (part.count > 0 && param_has_gradient(part.param))
-            TRY(round_part(run, &part, gradient, rows,
-                           tensor_rows(all, part.first, part.count)));
+        if (!gradient && few->codes != NULL)
+            TRY(decode_part(run, &part, &blocks, to));
+        else if (param_has_gradient(part.param))
+            TRY(round_part(run, &part, gradient, rows, to));
     }
     *rows = (struct expert_rows){.matrix = all};
     return OK;

@@ -11,6 +11,7 @@
 
 #include "nn/expert_sums.h"
 #include "nn/quantized.h"
+#include "nn/saved.h"
 
 struct quantized_experts {
     const struct step *step;          /* its first parameter is the matrix of
@@ -21,6 +22,8 @@ struct quantized_experts {
     int64_t rows;                     /* that there is room for */
     int64_t tokens;                   /* of a rank */
     bool again;                       /* rows that were counted already */
+    void *codes;                      /* x of W as codes (saved.h); NULL: it is
+                                       * there as it is */
 };
 
 /* Bytes for so many rows; 0: the step has no recipe. */
@@ -36,6 +39,12 @@ status quantized_experts_product(struct run *run,
 status quantized_experts_operands(struct run *run,
                                   const struct quantized_experts *few,
                                   struct expert_operands *of);
+/* In F: x, rows [count, in-features] that lie expert after expert, as codes of
+ * W at few->codes; at->first: the first one among those of the codes. Adds its
+ * blocks to at->blocks. */
+status quantized_experts_save(struct run *run,
+                              const struct quantized_experts *few,
+                              struct tensor x, struct saved_rows *at);
 /* ERR_CONFIG: what no rank can do alone where ranks divide the experts. */
 status quantized_experts_check(const struct program *p);
 

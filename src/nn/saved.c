@@ -5,26 +5,44 @@
  */
 #include "nn/saved.h"
 
+#include "nn/expert_products.h"
+#include "nn/expert_ranks.h"
 #include "nn/quantized.h"
 
-/* Scales of one chunk of sequences. */
-static int64_t chunk_scales(const struct program *p, const struct param *param)
+static int64_t chunk_length(const struct program *p)
 {
-    const struct quantize_span chunk = {0, p->length / p->context_chunks, 0,
-                                        false};
+    return p->length / p->context_chunks;
+}
+
+/* Blocks along the features of x. */
+static int64_t feature_blocks(const struct program *p,
+                              const struct param *param)
+{
     struct quantize_span cols[QUANTIZED_SPANS_MAX];
     const int64_t count = quantized_features(p, param, false, cols);
     int64_t side[2];
 
     precision_block(&p->precision.recipe.activations, true, side);
-    return code_blocks(&chunk, 1, side[0]) * code_blocks(cols, count, side[1]);
+    return code_blocks(cols, count, side[1]);
 }
 
-static int64_t code_bytes(const struct program *p, const struct param *param)
+/* Scales of one chunk of sequences. */
+static int64_t chunk_scales(const struct program *p, const struct param *param)
+{
+    const struct quantize_span chunk = {0, chunk_length(p), 0, false};
+    int64_t side[2];
+
+    precision_block(&p->precision.recipe.activations, true, side);
+    return code_blocks(&chunk, 1, side[0]) * feature_blocks(p, param);
+}
+
+/* The codes of so many rows. */
+static int64_t code_bytes(const struct program *p, const struct param *param,
+                          int64_t rows)
 {
     const int64_t bytes =
-        p->tokens * code_row_bytes(p->precision.recipe.activations.format,
-                                   param->cols);
+        rows * code_row_bytes(p->precision.recipe.activations.format,
+                              param->cols);
 
     return (bytes + 3) / 4 * 4; /* scales may be float32 */
 }
@@ -59,7 +77,10 @@ int64_t saved_bytes(const struct program *p, const struct step *step)
 {
     const struct param *param = weight_of(p, step);
 
-    return code_bytes(p, param) +
+    if (step->layer->kind == LAYER_EXPERTS)
+        return saved_experts_bytes(
+            p, step, p->tokens * step->set.experts.form.choices);
+    return code_bytes(p, param, p->tokens) +
            program_rows(p) * chunk_scales(p, param) *
                code_scale_bytes(p->precision.recipe.activations.scale);
 }
@@ -69,9 +90,11 @@ bool saved_possible(const struct program *p, const struct step *step)
     const struct slot_info *input;
     int64_t bytes, peaks;
 
-    if (!p->precision.saved || !step->few || step->layer->kind != LAYER_LINEAR)
-        return false;
+    if (!p->precision.saved || !step->few) return false;
     input = &p->slots[step->input];
+    if (step->layer == &layer_experts_down)
+        return !input->dropped && !input->again && saved_bytes(p, step) > 0;
+    if (step->layer->kind != LAYER_LINEAR) return false;
     bytes = p->tokens * input->width * dtype_bytes(input->dtype);
     peaks = program_rows(p) * chunk_scales(p, weight_of(p, step)) *
             (int64_t)sizeof(float);
@@ -95,5 +118,54 @@ struct saved_place saved_place(const struct program *p, const struct step *step,
 
     return (struct saved_place){
         (uint8_t *)buffer + first * (p->length / p->context_chunks) * row,
-        (char *)buffer + code_bytes(p, param) + first * scales, row};
+        (char *)buffer + code_bytes(p, param, p->tokens) + first * scales, row};
+}
+
+/* ---- rows of experts ---- */
+
+/* Blocks along so many rows, at most: each expert's of each chunk are apart. */
+static int64_t row_blocks_most(const struct program *p,
+                               const struct step *step, int64_t rows)
+{
+    const int64_t chunks = p->tokens * experts_sources(p) / chunk_length(p);
+    const int64_t apart =
+        chunks * experts_held(p, step->set.experts.form.experts).count;
+    const int64_t spans = apart < rows ? apart : rows;
+    int64_t side[2];
+
+    precision_block(&p->precision.recipe.activations, true, side);
+    if (side[0] == 0) return spans;
+    return rows / side[0] + spans < rows ? rows / side[0] + spans : rows;
+}
+
+int64_t saved_experts_bytes(const struct program *p, const struct step *step,
+                            int64_t rows)
+{
+    const struct param *param = weight_of(p, step);
+    const int64_t plain = rows * param->cols * dtype_bytes(DTYPE_BF16);
+    const int64_t blocks =
+        row_blocks_most(p, step, rows) * feature_blocks(p, param);
+    const int64_t bytes =
+        code_bytes(p, param, rows) +
+        blocks * code_scale_bytes(p->precision.recipe.activations.scale);
+
+    /* A block's largest magnitude has the room of its rows, for a while. */
+    return blocks * (int64_t)sizeof(float) <= plain && bytes < plain ? bytes
+                                                                     : 0;
+}
+
+struct saved_place saved_experts_place(const struct program *p,
+                                       const struct step *step, void *buffer,
+                                       const struct saved_rows *at)
+{
+    const struct param *param = weight_of(p, step);
+    const struct precision_role *role = &p->precision.recipe.activations;
+    const int64_t row = code_row_bytes(role->format, param->cols);
+
+    return (struct saved_place){
+        (uint8_t *)buffer + at->first * row,
+        (char *)buffer + code_bytes(p, param, at->rows) +
+            at->blocks * feature_blocks(p, param) *
+                code_scale_bytes(role->scale),
+        row};
 }

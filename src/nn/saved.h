@@ -9,7 +9,10 @@
  *   W                                  codes | scales --decode--> x rounded
  *
  * Both are the same numbers in every bit. Tallies and largest magnitudes of the
- * operand are taken in F, once. */
+ * operand are taken in F, once.
+ *
+ * Experts have codes of the input of down or, where ranks divide them, of the
+ * rows that came for gate and up. */
 #ifndef LOCKSTEP_NN_SAVED_H
 #define LOCKSTEP_NN_SAVED_H
 
@@ -31,5 +34,17 @@ const char *saved_name(const struct program *p);
 struct saved_place { uint8_t *codes; void *scales; int64_t row_bytes; };
 struct saved_place saved_place(const struct program *p, const struct step *step,
                                void *buffer, int64_t first);
+
+/* The same of rows of experts, which lie expert after expert: those of the
+ * step's first parameter, so many at most. A block has rows of one expert and
+ * one chunk alone, so how many blocks there are follows from the choices: room
+ * is for the most of them. 0: codes would not be less. */
+int64_t saved_experts_bytes(const struct program *p, const struct step *step,
+                            int64_t rows);
+/* Row `first`, behind whose rows there are so many blocks along rows. */
+struct saved_rows { int64_t rows, first, blocks; };
+struct saved_place saved_experts_place(const struct program *p,
+                                       const struct step *step, void *buffer,
+                                       const struct saved_rows *at);
 
 #endif

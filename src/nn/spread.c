@@ -112,6 +112,7 @@ static status work_rows(struct spread *w)
                     spread_way_dtype(w->run->program));
 
     TRY(spread_arrive_x(w, spread_kept(w, ROOM_X)));
+    TRY(spread_save_x(w));
     TRY(spread_make_h(w));
     TRY(spread_make_inner(w));
     TRY(spread_make_out(w, out));
@@ -521,8 +522,10 @@ static void add_work(struct program *p, int go,
     const int64_t words = (int64_t)sizeof(int32_t);
 
     p->slots[kept].bound = experts_rows_bound(p, form);
+    const int64_t row_words = p->tokens * p->slots[kept].bound * words;
+
     p->slots[kept].width =
-        (elements * dtype_bytes(p->dtype) + words - 1) / words;
+        (spread_kept_bytes(work, p) + row_words - 1) / row_words;
     p->slots[kept].gradient_width = elements;
     if (!spread_has_turns(work, p)) return;
     work->layer = &layer_work_again;

@@ -11,6 +11,7 @@
 #ifndef LOCKSTEP_NN_SPREAD_H
 #define LOCKSTEP_NN_SPREAD_H
 
+#include "nn/saved.h"
 #include "nn/sending.h"
 
 /* Rooms in scratch behind the lists. */
@@ -33,6 +34,7 @@ struct spread {
     int64_t row, own;          /* where the piece begins */
     int64_t before;            /* rows that this rank sent in turns before */
     char *mine, *theirs;       /* rows that go and come */
+    struct saved_rows saved;   /* of x as codes, in F */
     struct rooms rooms;
 };
 
@@ -68,6 +70,11 @@ void spread_use_whole(struct spread *w);
 struct tensor spread_room(const struct spread *w, int which, int64_t rows,
                           int64_t width, enum dtype dtype);
 struct tensor spread_kept(const struct spread *w, int which);
+/* Whether the step keeps x of the first turn as codes that W reads (saved.h).
+ * Then spread_kept's x is there in F alone. */
+bool spread_saves(const struct step *step, const struct program *p);
+/* Bytes of kept rows in F. */
+int64_t spread_kept_bytes(const struct step *step, const struct program *p);
 
 /* x, or gate dy, of each row of this rank's tokens, to the holders; rows that
  * have arrived, as rows of groups; rows of groups to the ranks of their tokens.
@@ -83,6 +90,8 @@ status spread_settle(struct spread *w, enum dtype dtype, struct tensor *out);
 
 /* ---- products, of kept rows (spread_products.c) ---- */
 
+/* x of the first turn becomes codes, where they are kept. */
+status spread_save_x(struct spread *w);
 status spread_make_h(struct spread *w);
 status spread_make_inner(struct spread *w);
 status spread_make_out(struct spread *w, struct tensor out);

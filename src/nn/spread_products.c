@@ -78,6 +78,26 @@ static const struct param *param_of(const struct spread *w,
     return &w->run->program->params.items[step->param[0]];
 }
 
+/* The same for W, where x of the first turn is codes. */
+static struct quantized_experts saved_of(const struct spread *w,
+                                         const struct step *one)
+{
+    struct quantized_experts few = few_of(w, one);
+
+    if (w->number == 0 && spread_saves(w->step, w->run->program))
+        few.codes = run_slot(w->run, w->step->aux).data;
+    return few;
+}
+
+status spread_save_x(struct spread *w)
+{
+    const struct quantized_experts few = saved_of(w, &w->up);
+
+    if (few.codes == NULL || w->run->gradients == NULL) return OK;
+    return quantized_experts_save(w->run, &few, spread_kept(w, ROOM_X),
+                                  &w->saved);
+}
+
 status spread_make_h(struct spread *w)
 {
     const struct sum_order order = run_order_whole(w->run, w->width);
@@ -145,7 +165,9 @@ status spread_make_dx(struct spread *w, struct tensor out)
 static status sum_rows(struct spread *w, const struct step *one,
                        struct tensor a, struct tensor b)
 {
-    const struct quantized_experts few = few_of(w, one);
+    const bool up = one->param[0] == w->up.param[0];
+    const struct quantized_experts few = up ? saved_of(w, one)
+                                            : few_of(w, one);
     struct expert_operands of = {.lists = &w->turn.lists,
                                  .first = w->turn.first,
                                  .last = w->turn.last,

@@ -216,24 +216,64 @@ int32_t *spread_joined(const struct step *step, struct run *run, slot joined)
                                gates_bytes(step, run->program));
 }
 
-/* The first turn's are in aux, or in its gradient. */
+/* Bytes of x as codes; 0: it is kept as it is. */
+static int64_t saved_x_bytes(const struct step *step, const struct program *p)
+{
+    const struct step up = with_param(step, 0);
+
+    if (!p->precision.saved || !step->few ||
+        expert_adapter_is(step, EXPERT_UP) ||
+        expert_adapter_is(step, EXPERT_DOWN))
+        return 0;
+    return (int64_t)arena_aligned(
+        (size_t)saved_experts_bytes(p, &up, rows_held(step, p)));
+}
+
+bool spread_saves(const struct step *step, const struct program *p)
+{
+    return saved_x_bytes(step, p) > 0;
+}
+
+/* Before gate and up. */
+static int64_t kept_x_bytes(const struct step *step, const struct program *p)
+{
+    return spread_saves(step, p)
+               ? saved_x_bytes(step, p)
+               : rows_held(step, p) * step->set.experts.width *
+                     dtype_bytes(p->dtype);
+}
+
+int64_t spread_kept_bytes(const struct step *step, const struct program *p)
+{
+    return kept_x_bytes(step, p) + rows_held(step, p) * 2 *
+                                       step->set.experts.inner *
+                                       dtype_bytes(p->dtype);
+}
+
+/* The first turn's are in aux, or in its gradient; x that becomes codes is
+ * where results will be. */
 struct tensor spread_kept(const struct spread *w, int which)
 {
+    const struct program *p = w->run->program;
     const bool inner = which == ROOM_H || which == ROOM_DH;
-    const enum dtype dtype = w->run->program->dtype;
+    const enum dtype dtype = p->dtype;
     const int64_t width = inner ? 2 * w->inner : w->width;
-    const int64_t before =
-        (inner ? w->rows * w->width : 0) + w->row * width;
+    const int64_t other = which == ROOM_H
+                              ? kept_x_bytes(w->step, p)
+                              : w->rows * w->width * dtype_bytes(dtype);
+    const int64_t before = (inner ? other : 0) +
+                           w->row * width * dtype_bytes(dtype);
 
     if (w->number > 0)
         return spread_room(w, which, w->turn.rows, width, dtype);
+    if (which == ROOM_X && spread_saves(w->step, p))
+        return spread_room(w, ROOM_OUT, w->turn.rows, width, dtype);
     const struct tensor aux =
         which == ROOM_X || which == ROOM_H
             ? run_slot(w->run, w->step->aux)
             : run_gradient(w->run, w->step->aux);
 
-    return tensor_2d((char *)aux.data + before * dtype_bytes(dtype), dtype,
-                     w->turn.rows, width);
+    return tensor_2d((char *)aux.data + before, dtype, w->turn.rows, width);
 }
 
 /* Rows [first, first + rows); pieces are apart in all types. */
@@ -322,6 +362,7 @@ status spread_begin(struct spread *w, const struct step *step,
         .width = step->set.experts.width, .inner = step->set.experts.inner,
         .rows = rows_held(step, p), .joined = slots->joined, .number = -1,
         .rooms = rooms_of(step, p)};
+    w->saved.rows = w->rows;
     TRY(read_joined(w, &joined));
     sending_begin(&w->s, run, form_of(step), joined);
     find_rows(w, slots->way);

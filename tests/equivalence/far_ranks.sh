@@ -148,9 +148,10 @@ for LOCKSTEP_FAR in late early; do
         "ranks=2 mesh.tensor=2 mesh.expert_tensor=1" >layouts.txt
     all_exact "recipe nvfp4, experts" $narrow --set model.family=mixtral \
         --set moe.experts=4 --set numerics.recipe=nvfp4
+    kept_codes="--set train.saved_activations=recipe"
     printf '%s\n' "ranks=1" \
         "ranks=2 mesh.expert=2 moe.dispatch_format=recipe moe.rows_bound=0.3" >layouts.txt
-    all_exact "rows of experts as codes" $narrow --set model.family=mixtral \
+    all_exact "rows of experts as codes" $narrow $kept_codes --set model.family=mixtral \
         --set moe.experts=4 --set numerics.recipe=hfp8
     printf '%s\n' "ranks=1" \
         "ranks=2 mesh.expert=2 moe.dispatch_format=recipe" >layouts.txt

@@ -284,8 +284,14 @@ more=(--set train.dtype=bfloat16 --set numerics.recipe=fp8-tiles
     --set train.batch=12 --set train.micro_batch=6 --set numerics.grid_data=4)
 mutation "codes of a later chunk have the scales of the one before" \
     src/nn/saved.c \
-    's/(code_bytes\(p, param\) \+ )(first)( \* scales)/\1(first - (first > 0))\3/' \
+    's/(code_bytes\(p, param, p->tokens\) \+ )(first)( \* scales)/\1(first - (first > 0))\3/' \
     "ranks=1 train.micro_batch=4"
+dense=("${more[@]}")
+more+=(--set model.family=mixtral --set moe.experts=4 --set moe.top_k=2)
+mutation "rows of an expert have the scales of the first one" src/nn/saved.c \
+    's/at->blocks \* feature_blocks/0 * feature_blocks/' \
+    "ranks=2 mesh.expert=2" "ranks=2 mesh.tensor=2"
+more=("${dense[@]}")
 mutation "codes have the largest magnitudes of a shard" src/step/zero_codes.c \
     's/return comm_all_reduce\(group, all, all, REDUCE_MAX\)/return group == NULL ? ERR_MEMORY : OK/' \
     "$fsdp"

@@ -86,13 +86,21 @@ grep 'ranks=4 mesh.expert=2 mesh.pipe=2 .*dualpipe' all.txt >layouts.txt
 steps=3 model experts_nvfp4_dualpipe $few model.family=mixtral \
     numerics.recipe=nvfp4
 sed '/reshard/d;/dualpipe/d;/zero1/d;/hsdp/d' all.txt >layouts.txt
+# Inputs wait as codes on every other layout, against one rank whose do not.
+sed 'n;s/$/ train.saved_activations=recipe/' layouts.txt >codes.txt
+mv layouts.txt plain.txt
+mv codes.txt layouts.txt
 steps=3 model experts_fp8_delayed $few model.family=mixtral moe.jitter=0.1 \
     numerics.recipe=fp8-delayed numerics.recipe_history=2
+mv plain.txt layouts.txt
 steps=3 model experts_fp8_tensor $few model.family=qwen3_moe moe.every=2 \
     moe.intermediate_size=24 moe.top_k=2 numerics.recipe=fp8-tensor \
     moe.bias_rate=0.01 numerics.bfloat16=tiles numerics.recipe_steps=2
 steps=3 model experts_quartet $few $wide model.family=mixtral data.sequence=72 numerics.recipe=mxfp4-quartet
+cp layouts.txt plain.txt
+sed -i 's/$/ train.saved_activations=recipe/' layouts.txt
 steps=3 model experts_bitnet $few model.family=mixtral numerics.recipe=bitnet
+mv plain.txt layouts.txt
 # Rows as codes, against one rank that sends none: x and gate dy, or x alone.
 cp layouts.txt kept.txt
 grep -E 'mesh.expert=|expert_context' kept.txt >layouts.txt
@@ -113,8 +121,12 @@ mv kept.txt layouts.txt
 steps=3 model experts_accumulator $few model.family=mixtral \
     numerics.recipe=fp8-tensor numerics.accumulator=10:4:12
 sed -i '/plain/d;s/ tensor.overlap=2//' layouts.txt
+sed 'n;s/$/ train.saved_activations=recipe/' layouts.txt >codes.txt
+mv layouts.txt plain.txt
+mv codes.txt layouts.txt
 steps=3 model experts_mxfp8 $few model.family=gpt_oss moe.top_k=3 \
     moe.intermediate_size=24 numerics.recipe=mxfp8 numerics.high_first=1
+mv plain.txt layouts.txt
 steps=3 model gpt_oss_quartet $few model.family=gpt_oss \
     moe.intermediate_size=24 numerics.recipe=mxfp4-quartet
 sed -n '/zero=\(fsdp\|zero3\)/p' all.txt | head -n 3 >layouts.txt
