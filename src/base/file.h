@@ -44,6 +44,9 @@ status file_may_write(const char *path);
 
 /* ERR_IO or ERR_MISSING from errno: "path: doing: reason". */
 status file_fail(const char *doing, const char *path, int reason);
+/* ERR_MISSING of a path that a configuration names; if it is relative, the hint
+ * says from which directory. */
+status file_absent(const char *path);
 
 /* The directory of a path, open, and the name in it. */
 struct file_place {

@@ -27,6 +27,16 @@ status file_fail(const char *doing, const char *path, int reason)
     FAIL(ERR_IO, "%s: %s: %s", path, doing, strerror(reason));
 }
 
+status file_absent(const char *path)
+{
+    const status result = file_fail("opening it", path, ENOENT);
+    char folder[PATH_BYTES];
+
+    if (path[0] == '/' || getcwd(folder, sizeof folder) == NULL) return result;
+    return status_hint(result, "relative paths begin in the directory of the "
+                               "command, here %s", folder);
+}
+
 static status refuse_link(const char *path)
 {
     status result;

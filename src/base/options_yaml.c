@@ -326,6 +326,7 @@ status options_read_text(struct options_set *set, const char *text,
                          size_t length, const char *source,
                          enum option_origin origin)
 {
+    static const char mark[] = "\xef\xbb\xbf"; /* of the byte order */
     struct yaml_reader r = {.set = set, .source = source, .origin = origin};
     status result;
     void *lines;
@@ -338,6 +339,10 @@ status options_read_text(struct options_set *set, const char *text,
              memory_take((size_t)(option_count + option_section_count),
                          sizeof *r.lines, &lines));
     r.lines = lines;
+    if (length >= sizeof mark - 1 && memcmp(text, mark, sizeof mark - 1) == 0) {
+        text += sizeof mark - 1; /* editors of Windows begin a file with it */
+        length -= sizeof mark - 1;
+    }
     yaml_parser_set_encoding(&r.parser, YAML_UTF8_ENCODING);
     yaml_parser_set_input_string(&r.parser, (const unsigned char *)text,
                                  length);

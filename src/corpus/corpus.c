@@ -92,8 +92,7 @@ static status add_file(struct corpus *corpus, const char *path,
         corpus->files = grown;
         corpus->capacity = capacity;
     }
-    if (stat(path, &facts) != 0)
-        FAIL(ERR_MISSING, "%s: no such file or directory", path);
+    if (stat(path, &facts) != 0) return file_absent(path);
     TRY(arena_copy_text(&corpus->arena, path, &copy));
     file = &corpus->files[corpus->count++];
     *file = (struct corpus_file){
@@ -211,8 +210,7 @@ static status add_source(struct corpus *corpus, const char *source)
         TRY(add_file(corpus, pair, CORPUS_TOKENS));
         return OK;
     }
-    if (!file_exists(source))
-        FAIL(ERR_MISSING, "%s: no such file or directory", source);
+    if (!file_exists(source)) return file_absent(source);
     if (file_is_directory(source)) {
         TRY(add_directory(corpus, source));
         return OK;

@@ -110,6 +110,14 @@ for mpi in openmpi mpich; do
     then ok "the 66 hint is a whole command, $mpi"
     else bad "the 66 hint, $mpi" "is not a whole command" out; fi
 done
+# A run is continued from another directory than the one where it began.
+must train config.yaml --run trial_moved
+mkdir -p elsewhere
+cd elsewhere || exit 1
+expect "relative data, from elsewhere" 66 \
+    "hint: relative paths begin in the directory of the command, here $PWD" \
+    resume ../trial_moved --set train.steps=40
+cd ..
 # Guards the refusal that said only "outside 1 to 64".
 for command in "train config.yaml" "resume trial" "eval trial --task x"; do
     # shellcheck disable=SC2086

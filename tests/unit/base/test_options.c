@@ -31,7 +31,7 @@ TEST(every_form_of_yaml_is_read)
     struct options_set set;
 
     read_yaml(&set,
-              "# a comment\nversion: 1\nseed: 010\n"
+              "\xef\xbb\xbf# a comment\r\nversion: 1\nseed: 010\n"
               "model: {family: gpt2, mlp_bias: yes, width: 1e3}\n"
               "data:\n  train:\n    - a.txt\n    - \"b c.txt\"\n"
               "  valid: v.txt\n  cache: no\n"

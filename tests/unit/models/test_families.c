@@ -234,8 +234,7 @@ TEST(every_family_reads_the_rotary_kinds_that_it_writes)
         "deepseek_v2", "deepseek_v3"};
     static const char *const kinds[] = {
         "linear factor=2.5", "dynamic factor=3",
-        "llama3 factor=8 low_freq_factor=1 high_freq_factor=4 "
-        "original_max_position_embeddings=9",
+        "llama3 factor=8 low_freq_factor=1 high_freq_factor=4",
         "yarn factor=4 original_max_position_embeddings=9",
         "longrope factor=2 original_max_position_embeddings=9"};
 
