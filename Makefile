@@ -40,13 +40,10 @@ SRC     := $(sort $(wildcard src/*/*.c) \
                $(wildcard src/kernels/cuda/*.c)))
 REF     := $(sort $(wildcard src/kernels/reference/*.c))
 CPU     := $(sort $(wildcard src/kernels/cpu/*.c src/kernels/cpu/*/*.c))
-ISAS    := plain
-ifneq ($(findstring x86_64,$(MACHINE)),)
-ISAS    += avx2 avx512
-endif
-ifneq ($(findstring aarch64,$(MACHINE)),)
-ISAS    := plain neon
-endif
+# Instruction sets of the fast kernels. ISAS="plain avx2" in the environment: only
+# these.
+ISAS    ?= plain $(if $(findstring x86_64,$(MACHINE)),avx2 avx512)\
+             $(if $(findstring aarch64,$(MACHINE)),neon)
 FLAGS_avx2   := -mavx2 -mfma
 FLAGS_avx512 := -march=x86-64-v4 -mprefer-vector-width=512
 FLAGS_neon   :=
