@@ -84,7 +84,7 @@ static enum verdict judge(struct verification *v, struct layout *layout)
     trial_compare(&one->trial, &layout->trial, d);
     if (layout != one) whole_free(&layout->trial.whole);
     if (!layout->trial.exact)
-        layout->claims = one->trial.narrow ? CLAIM_NARROW
+        layout->claims = layout->trial.narrow ? CLAIM_NARROW
                          : one->trial.whole.dtype == DTYPE_F64
                              ? CLAIM_FLOAT64 : CLAIM_FLOAT32;
     if (d->exact) return VERDICT_EXACT;

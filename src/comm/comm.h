@@ -112,8 +112,16 @@ struct group {
 /* A reduce-scatter of float32 with in_counts, whose numbers travel as integers
  * of 8 or 4 bits with a scale for each 128 of them: rounded once among `node`
  * consecutive ranks of the group (0: all), and once between such. Not exact.
- * bits 0: as they are. */
-struct comm_narrow { int bits, node; };
+ * bits 0: as they are.
+ *
+ * starts: elements of `in`, ascending, at which blocks begin anew. With them a
+ * rank's own numbers are rounded, too, and the sums go by rank: between two
+ * starts nothing else shows in a sum, nor does which rank it is for. */
+struct comm_narrow {
+    int bits, node;
+    const int64_t *starts; /* borrowed; NULL: blocks count from each rank's */
+    int64_t start_count;
+};
 
 /* One operation. Tensors are dense; n counts elements.
  *   SEND         in [n] to peer          RECV     out [n] from peer
@@ -206,7 +214,8 @@ size_t comm_scratch_bytes(const struct group *group,
                           const struct comm_call *call);
 
 /* Bytes that a rank sends in a narrow reduce-scatter. */
-int64_t comm_narrow_sent(const int64_t *counts, int size, int rank, int bits);
+int64_t comm_narrow_sent(const struct comm_narrow *how, const int64_t *counts,
+                         int size, int rank);
 
 status comm_all_reduce(struct group *group, struct tensor out,
                        struct tensor in, enum reduction reduction);

@@ -10,6 +10,9 @@
  *   between   its sums of other nodes' blocks, coded again, to the ranks with
  *             its place there, which add them
  *
+ * With struct comm_narrow's starts a rank rounds its own numbers as well, inside
+ * and between, and adds all by their ranks.
+ *
  * So a number is rounded once inside a node and once between them, whatever
  * their size, and few bytes cross. Source: Wang et al. 2023 (ZeRO++, qgZ),
  * arXiv:2306.10209, section 3.3. The sums show who divides: not exact. */
@@ -27,12 +30,65 @@ struct source {
     int64_t stride;          /* bytes from root to root */
 };
 
-static int64_t coded_bytes(int64_t count, int bits)
-{
-    const int64_t scales = (count + BLOCK - 1) / BLOCK;
+/* Elements [first, first + count) of the call's, and what of them begins. */
+struct span { const struct comm_narrow *how; int64_t first, count; };
 
-    return scales * (int64_t)sizeof(float) +
-           ((count * bits + 7) / 8 + ALIGN - 1) / ALIGN * ALIGN;
+/* The first start behind an element; the end of the span: none before it. */
+static int64_t next_start(const struct span *s, int64_t at)
+{
+    const struct comm_narrow *how = s->how;
+    const int64_t end = s->first + s->count;
+    int64_t low = 0, high = how->start_count;
+
+    while (low < high) {
+        const int64_t middle = (low + high) / 2;
+
+        if (how->starts[middle] <= at) low = middle + 1;
+        else high = middle;
+    }
+    return low < how->start_count && how->starts[low] < end ? how->starts[low]
+                                                            : end;
+}
+
+/* Numbers of the block that begins at element `at` of the span. */
+static int64_t block_length(const struct span *s, int64_t at)
+{
+    const int64_t all = s->how->starts == NULL
+                            ? s->count - at
+                            : next_start(s, s->first + at) - s->first - at;
+
+    return all < BLOCK ? all : BLOCK;
+}
+
+/* Bytes of the numbers of one block. */
+static int64_t code_bytes(const struct span *s, int64_t length)
+{
+    return (length * s->how->bits + 7) / 8;
+}
+
+/* Blocks of a span, and the bytes of their numbers. */
+struct extent { int64_t blocks, bytes; };
+
+static struct extent extent_of(const struct span *s)
+{
+    struct extent all = {0, 0};
+
+    for (int64_t at = 0, end; at < s->count; at = end) {
+        end = s->how->starts == NULL
+                  ? s->count : next_start(s, s->first + at) - s->first;
+        all.blocks += (end - at + BLOCK - 1) / BLOCK;
+        all.bytes += (end - at) / BLOCK * code_bytes(s, BLOCK) +
+                     code_bytes(s, (end - at) % BLOCK);
+    }
+    return all;
+}
+
+static int64_t coded_bytes(const struct span *s)
+{
+    const struct extent all = extent_of(s);
+
+    return all.blocks * (int64_t)sizeof(float) +
+           (all.bytes + ALIGN - 1) / ALIGN * ALIGN;
 }
 
 /* ---- numbers ---- */
@@ -90,49 +146,52 @@ static void find_codes(int8_t *codes, const float *block, float scale,
     for (int i = 0; i < BLOCK; i++) codes[i] = (int8_t)whole[i];
 }
 
-static void encode(char *out, const struct source *from, int64_t count,
-                   int bits)
+static void encode(char *out, const struct source *from, struct span s)
 {
-    const int limit = (1 << (bits - 1)) - 1;
-    uint8_t *to = (uint8_t *)out + (count + BLOCK - 1) / BLOCK *
+    const int bits = s.how->bits, limit = (1 << (bits - 1)) - 1;
+    uint8_t *to = (uint8_t *)out + extent_of(&s).blocks *
                                        (int64_t)sizeof(float);
+    int64_t length;
 
-    for (int64_t at = 0; at < count; at += BLOCK, out += sizeof(float)) {
-        const int64_t length = count - at < BLOCK ? count - at : BLOCK;
+    for (int64_t at = 0; at < s.count; at += length, out += sizeof(float)) {
         int8_t codes[BLOCK];
         uint8_t pairs[BLOCK / 2];
         float block[BLOCK];
 
+        length = block_length(&s, at);
         read_numbers(block, from, at, length);
         const float scale = scale_of(block, limit);
 
         memcpy(out, &scale, sizeof scale);
         find_codes(codes, block, scale, limit);
-        if (bits == 8) memcpy(to + at, codes, (size_t)length);
-        if (bits == 8) continue;
-        for (int i = 0; i < BLOCK / 2; i++)
+        for (int i = 0; i < BLOCK / 2 && bits == 4; i++)
             pairs[i] = (uint8_t)((codes[2 * i] & 15) |
                                  (codes[2 * i + 1] & 15) << 4);
-        memcpy(to + at / 2, pairs, (size_t)(length + 1) / 2);
+        memcpy(to, bits == 8 ? (const void *)codes : pairs,
+               (size_t)code_bytes(&s, length));
+        to += code_bytes(&s, length);
     }
 }
 
-/* sums += the numbers of `count` codes. */
-static void decode(float *sums, const char *in, int64_t count, int bits)
+/* sums += the numbers of the codes of a span. */
+static void decode(float *sums, const char *in, struct span s)
 {
-    const uint8_t *from = (const uint8_t *)in + (count + BLOCK - 1) / BLOCK *
+    const int bits = s.how->bits;
+    const uint8_t *from = (const uint8_t *)in + extent_of(&s).blocks *
                                                     (int64_t)sizeof(float);
+    int64_t length;
 
-    for (int64_t at = 0; at < count; at += BLOCK, in += sizeof(float)) {
-        const int64_t length = count - at < BLOCK ? count - at : BLOCK;
+    for (int64_t at = 0; at < s.count; at += length, in += sizeof(float)) {
         int8_t codes[BLOCK] = {0};
         uint8_t pairs[BLOCK / 2] = {0};
         float block[BLOCK] = {0}, scale;
 
+        length = block_length(&s, at);
         memcpy(&scale, in, sizeof scale);
         memcpy(block, sums + at, (size_t)length * sizeof *block);
-        if (bits == 8) memcpy(codes, from + at, (size_t)length);
-        else memcpy(pairs, from + at / 2, (size_t)(length + 1) / 2);
+        memcpy(bits == 8 ? (void *)codes : pairs, from,
+               (size_t)code_bytes(&s, length));
+        from += code_bytes(&s, length);
         for (int i = 0; i < BLOCK / 2 && bits == 4; i++) {
             codes[2 * i] = (int8_t)((pairs[i] & 15) - ((pairs[i] & 8) << 1));
             codes[2 * i + 1] =
@@ -148,7 +207,8 @@ static void decode(float *sums, const char *in, int64_t count, int bits)
 struct narrow {
     struct operation *op;
     const struct comm_call *call;
-    int bits, each, nodes;   /* ranks of a node; nodes */
+    const struct comm_narrow *how;
+    int each, nodes;         /* ranks of a node; nodes */
     int node, place;         /* of this rank */
     int posted;
 };
@@ -158,19 +218,29 @@ static int ranks_of_node(const struct comm_narrow *how, int size)
     return how->node > 0 && size % how->node == 0 ? how->node : size;
 }
 
-static int64_t count_of(const struct narrow *n, int node, int place)
+static struct span rank_span(const struct comm_narrow *how,
+                             const int64_t *counts, int rank)
 {
-    return n->call->in_counts[node * n->each + place];
+    struct span s = {how, 0, counts[rank]};
+
+    for (int r = 0; r < rank; r++) s.first += counts[r];
+    return s;
+}
+
+static struct span span_of(const struct narrow *n, int node, int place)
+{
+    return rank_span(n->how, n->call->in_counts, node * n->each + place);
 }
 
 static struct source block_of(const struct narrow *n, int node, int place)
 {
     const struct comm_call *call = n->call;
     struct comm_root roots[COMM_ROOTS_MAX];
-    struct source from = {.data = call->in.data, .roots = 1};
+    struct source from = {
+        .data = (char *)call->in.data +
+                span_of(n, node, place).first * (int64_t)sizeof(float),
+        .roots = 1};
 
-    for (int r = 0; r < node * n->each + place; r++)
-        from.data += call->in_counts[r] * (int64_t)sizeof(float);
     if (call->leaves > 0)
         from.roots = comm_roots(call->leaves, n->op->group->size,
                                 n->op->group->rank, roots);
@@ -186,8 +256,11 @@ static int64_t message_bytes(const struct narrow *n, int place)
 {
     int64_t bytes = 0;
 
-    for (int node = 0; node < n->nodes; node++)
-        bytes += coded_bytes(count_of(n, node, place), n->bits);
+    for (int node = 0; node < n->nodes; node++) {
+        const struct span s = span_of(n, node, place);
+
+        bytes += coded_bytes(&s);
+    }
     return bytes;
 }
 
@@ -198,82 +271,131 @@ static status post(struct narrow *n, int to, const char *data, int64_t bytes)
     return block_post(n->op, to, &block, &n->posted);
 }
 
+/* This rank's blocks for a place of each node, coded. */
+static char *code_blocks(struct narrow *n, int place)
+{
+    char *data = operation_scratch(n->op, message_bytes(n, place)), *at = data;
+
+    for (int node = 0; node < n->nodes; node++) {
+        const struct source from = block_of(n, node, place);
+        const struct span s = span_of(n, node, place);
+
+        encode(at, &from, s);
+        at += coded_bytes(&s);
+    }
+    return data;
+}
+
 static status post_inside(struct narrow *n)
 {
     for (int i = 1; i < n->each; i++) {
         const int place = (n->place + i) % n->each;
-        const int64_t bytes = message_bytes(n, place);
-        char *data = operation_scratch(n->op, bytes), *at = data;
 
-        for (int node = 0; node < n->nodes; node++) {
-            const struct source from = block_of(n, node, place);
-            const int64_t count = count_of(n, node, place);
-
-            encode(at, &from, count, n->bits);
-            at += coded_bytes(count, n->bits);
-        }
-        TRY(post(n, n->node * n->each + place, data, bytes));
+        TRY(post(n, n->node * n->each + place, code_blocks(n, place),
+                 message_bytes(n, place)));
     }
     return OK;
 }
 
-/* sums [nodes]: of this node's ranks, for this place of each node. */
-static status inside(struct narrow *n, float **sums)
+/* The sums begin with this rank's numbers; they may lie where those do. */
+static void begin_sums(struct narrow *n, float **sums)
 {
-    const int64_t bytes = message_bytes(n, n->place);
-
-    TRY(post_inside(n));
     for (int node = 0; node < n->nodes; node++) {
         const struct source own = block_of(n, node, n->place);
-
-        const int64_t count = count_of(n, node, n->place);
+        const int64_t count = span_of(n, node, n->place).count;
 
         for (int64_t at = 0; at < count; at += BLOCK) {
-            float block[BLOCK]; /* the sums may lie where the numbers do */
+            float block[BLOCK];
             const int64_t length = count - at < BLOCK ? count - at : BLOCK;
 
             read_numbers(block, &own, at, length);
             memcpy(sums[node] + at, block, (size_t)length * sizeof *block);
         }
     }
-    for (int i = 1; i < n->each; i++) {
-        const int place = (n->place + n->each - i) % n->each;
+}
+
+static void add_blocks(struct narrow *n, float **sums, const char *at)
+{
+    for (int node = 0; node < n->nodes; node++) {
+        const struct span s = span_of(n, node, n->place);
+
+        decode(sums[node], at, s);
+        at += coded_bytes(&s);
+    }
+}
+
+static void clear(float *sums, const struct span *s)
+{
+    memset(sums, 0, (size_t)s->count * sizeof *sums);
+}
+
+/* sums [nodes]: of this node's ranks, for this place of each node. */
+static status inside(struct narrow *n, float **sums)
+{
+    const int64_t bytes = message_bytes(n, n->place);
+    const bool apart = n->how->starts != NULL;
+    const char *own = apart ? code_blocks(n, n->place) : NULL;
+
+    TRY(post_inside(n));
+    if (!apart) begin_sums(n, sums);
+    for (int node = 0; node < n->nodes && apart; node++) {
+        const struct span s = span_of(n, node, n->place);
+
+        clear(sums[node], &s);
+    }
+    for (int i = apart ? 0 : 1; i < n->each; i++) {
+        const int place = apart ? i : (n->place + n->each - i) % n->each;
+
+        if (place == n->place) {
+            add_blocks(n, sums, own);
+            continue;
+        }
         char *at = operation_scratch(n->op, bytes);
         const struct comm_block in = block_plain(at, bytes);
 
         TRY(block_take(n->op, n->node * n->each + place, &in));
-        for (int node = 0; node < n->nodes; node++) {
-            const int64_t count = count_of(n, node, n->place);
-
-            decode(sums[node], at, count, n->bits);
-            at += coded_bytes(count, n->bits);
-        }
+        add_blocks(n, sums, at);
     }
     return OK;
 }
 
+/* The sums of a node's blocks, coded. */
+static char *code_sums(struct narrow *n, const float *sums, int node)
+{
+    const struct span s = span_of(n, node, n->place);
+    const struct source from = {(const char *)sums, 1, 0};
+    char *data = operation_scratch(n->op, coded_bytes(&s));
+
+    encode(data, &from, s);
+    return data;
+}
+
 static status between(struct narrow *n, float **sums)
 {
-    const int64_t own = count_of(n, n->node, n->place);
-    const int64_t bytes = coded_bytes(own, n->bits);
+    const struct span own = span_of(n, n->node, n->place);
+    const bool apart = n->how->starts != NULL && n->nodes > 1;
+    const char *mine = apart ? code_sums(n, sums[n->node], n->node) : NULL;
 
     for (int i = 1; i < n->nodes; i++) {
         const int node = (n->node + i) % n->nodes;
-        const int64_t count = count_of(n, node, n->place);
-        const int64_t out = coded_bytes(count, n->bits);
-        const struct source from = {(const char *)sums[node], 1, 0};
-        char *data = operation_scratch(n->op, out);
+        const struct span s = span_of(n, node, n->place);
 
-        encode(data, &from, count, n->bits);
-        TRY(post(n, node * n->each + n->place, data, out));
+        TRY(post(n, node * n->each + n->place, code_sums(n, sums[node], node),
+                 coded_bytes(&s)));
     }
-    for (int i = 1; i < n->nodes; i++) {
-        const int node = (n->node + n->nodes - i) % n->nodes;
-        char *data = operation_scratch(n->op, bytes);
-        const struct comm_block in = block_plain(data, bytes);
+    if (apart) clear(sums[n->node], &own);
+    for (int i = apart ? 0 : 1; i < n->nodes; i++) {
+        const int node = apart ? i : (n->node + n->nodes - i) % n->nodes;
+
+        if (node == n->node) {
+            decode(sums[node], mine, own);
+            continue;
+        }
+        char *data = operation_scratch(n->op, coded_bytes(&own));
+        const struct comm_block in = block_plain(data, coded_bytes(&own));
 
         TRY(block_take(n->op, node * n->each + n->place, &in));
-        decode(sums[n->node], data, own, n->bits);
+        decode(sums[n->node], data, own);
     }
     return OK;
 }
@@ -287,7 +409,7 @@ static status sum_levels(struct narrow *n)
         sums[node] = node == n->node
                          ? n->call->out.data
                          : operation_scratch(n->op,
-                                             count_of(n, node, n->place) *
+                                             span_of(n, node, n->place).count *
                                                  (int64_t)sizeof(float));
     TRY(inside(n, sums));
     return between(n, sums);
@@ -298,7 +420,7 @@ status narrow_reduce(struct operation *op)
     const int size = op->group->size, me = op->group->rank;
     const int each = ranks_of_node(&op->call->narrow, size);
     struct narrow n = {
-        .op = op, .call = op->call, .bits = op->call->narrow.bits,
+        .op = op, .call = op->call, .how = &op->call->narrow,
         .each = each, .nodes = size / each, .node = me / each,
         .place = me % each};
     const status result = sum_levels(&n);
@@ -316,24 +438,33 @@ size_t narrow_scratch(const struct group *group, const struct comm_call *call)
 {
     const int each = ranks_of_node(&call->narrow, group->size);
     const int nodes = group->size / each;
-    int64_t most = 0;
+    const int own = call->narrow.starts != NULL;
+    int64_t most = 0, coded = 0;
 
-    for (int i = 0; i < group->size; i++)
-        if (call->in_counts[i] > most) most = call->in_counts[i];
-    const int64_t coded = coded_bytes(most, call->narrow.bits);
+    for (int i = 0; i < group->size; i++) {
+        const struct span s = rank_span(&call->narrow, call->in_counts, i);
+        const int64_t bytes = coded_bytes(&s);
 
+        if (s.count > most) most = s.count;
+        if (bytes > coded) coded = bytes;
+    }
     return roomy(nodes * (int64_t)sizeof(float *), 1) +
            roomy(most * (int64_t)sizeof(float), nodes - 1) +
-           roomy(coded * nodes, 2 * (each - 1)) + roomy(coded, 2 * (nodes - 1));
+           roomy(coded * nodes, 2 * (each - 1) + own) +
+           roomy(coded, 2 * (nodes - 1) + own);
 }
 
 /* A block of another rank is sent to the one of its place here or, added up, to
  * the rank itself. */
-int64_t comm_narrow_sent(const int64_t *counts, int size, int rank, int bits)
+int64_t comm_narrow_sent(const struct comm_narrow *how, const int64_t *counts,
+                         int size, int rank)
 {
     int64_t bytes = 0;
 
-    for (int i = 0; i < size; i++)
-        if (i != rank) bytes += coded_bytes(counts[i], bits);
+    for (int i = 0; i < size; i++) {
+        const struct span s = rank_span(how, counts, i);
+
+        if (i != rank) bytes += coded_bytes(&s);
+    }
     return bytes;
 }

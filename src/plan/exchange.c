@@ -119,9 +119,15 @@ struct comm_narrow exchange_narrow(const struct stage *stage, int unit)
 {
     const axis_set divided = shard_class(&stage->shards, unit)->divided;
 
-    return (struct comm_narrow){
+    struct comm_narrow how = {
         stage->request.reduction.bits,
-        mesh_batch_run(&stage->request.layout.mesh, divided)};
+        mesh_batch_run(&stage->request.layout.mesh, divided), NULL, 0};
+
+    if (stage->starts.items == NULL) return how;
+    how.starts = stage->starts.items + stage->starts.first[unit];
+    how.start_count =
+        stage->starts.first[unit + 1] - stage->starts.first[unit];
+    return how;
 }
 
 int64_t exchange_scatter(const struct stage *stage, int unit)
@@ -136,10 +142,11 @@ int64_t exchange_scatter(const struct stage *stage, int unit)
     if (stage->request.reduction.bits == 0)
         return size_product(roots * others,
                             dtype_bytes(program_sum(&stage->program)));
+    const struct comm_narrow how = exchange_narrow(stage, unit);
+
     return comm_narrow_sent(
-        s->shard_gradient_sizes + (int64_t)unit * s->most,
-        class->ranks / class->parts, shard_index(s, unit),
-        stage->request.reduction.bits);
+        &how, s->shard_gradient_sizes + (int64_t)unit * s->most,
+        class->ranks / class->parts, shard_index(s, unit));
 }
 
 /* Gradients of a unit of which this rank owns `own` elements, once a round. */

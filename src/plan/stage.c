@@ -506,6 +506,9 @@ static status divide(struct stage *stage)
     if (r->training.optimizer) TRY(mark_frozen(stage));
     TRY(shards_build(&stage->shards, &stage->program.params,
                      &stage->holding, &r->divided.division));
+    if (r->reduction.bits > 0 && r->layout.mesh.size[AXIS_TENSOR] > 1)
+        TRY(shard_starts_build(&stage->starts, &stage->shards,
+                               &stage->program.params, &stage->holding));
     const bool kept = r->precision.kept && r->training.optimizer;
     const bool divides = stage_divides(stage, stage_reads(stage));
 

@@ -10,6 +10,7 @@
 #define LOCKSTEP_PLAN_STAGE_H
 
 #include "mesh/shard.h"
+#include "mesh/starts.h"
 #include "models/model.h"
 #include "nn/run.h"
 #include "nn/slice.h"
@@ -126,6 +127,8 @@ struct stage {
     struct program program;
     struct holding holding; /* of the whole parameters */
     struct shards shards;   /* of the arenas that are divided */
+    struct shard_starts starts; /* where gradients in few bits begin anew;
+                             * empty: tensor ranks have no copies of them */
     struct coded coded;     /* of gathered or kept weights */
     struct states states;   /* of the optimizer; empty without one */
     struct residency gathered, reduced; /* of divided weights, of gradients */

@@ -243,6 +243,7 @@ void stage_free(struct stage *stage)
     arena_free(&stage->arena);
     gradients_free(&stage->gradients);
     shards_free(&stage->shards);
+    shard_starts_free(&stage->starts);
     coded_free(&stage->coded);
     states_free(&stage->states);
     residency_free(&stage->gathered);

@@ -229,7 +229,8 @@ static status keep(struct rank_trial *t)
     if (!leads(t)) return OK;
     t->out->memory_bytes = (size_t)most << 6;
     t->out->exact = t->setup.exact;
-    t->out->narrow = dtype_is_narrow(t->setup.request.dtype);
+    t->out->narrow = dtype_is_narrow(t->setup.request.dtype) ||
+                     t->setup.request.reduction.bits > 0;
     if (t->setup.mesh.size[AXIS_PIPE] > 1)
         snprintf(t->out->schedule, sizeof t->out->schedule, "%.31s",
                  t->set->values.schedule.name);

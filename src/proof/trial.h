@@ -19,7 +19,8 @@ struct trial {
     struct whole whole;       /* after the last step: weights, states,
                                * and gradients, averaged and clipped */
     bool exact;               /* the layout lies inside the grid */
-    bool narrow;              /* activations have 16 bits */
+    bool narrow;              /* activations have 16 bits, or gradients that
+                               * travel fewer (zero_format) */
     size_t memory_bytes;      /* the most that a rank takes, planned */
     char schedule[32];        /* of the pipeline; "" without one */
 };

@@ -223,11 +223,6 @@ status rounds_format(struct setup *setup)
     if (r->dtype == DTYPE_F64)
         FAIL(ERR_CONFIG, "zero_format: %s is for gradients in float32, but "
                          "train.dtype is float64; set zero_format=real", name);
-    if (r->layout.mesh.size[AXIS_TENSOR] > 1)
-        FAIL(ERR_CONFIG, "zero_format: %s rounds copies of norms and biases on "
-                         "tensor ranks beside different neighbours, and they "
-                         "would drift apart; set mesh.tensor=1, or "
-                         "zero_format=real", name);
     if (division_axes(&r->divided.division) == 0)
         FAIL(ERR_CONFIG, "zero_format: %s is for gradients that go to those "
                          "who own them, but zero=%s divides nothing; zero1, "

@@ -21,8 +21,8 @@ static int64_t scattered(const struct group *group,
     int64_t elements = 0;
 
     if (call->narrow.bits > 0)
-        return comm_narrow_sent(call->in_counts, group->size, group->rank,
-                                call->narrow.bits);
+        return comm_narrow_sent(&call->narrow, call->in_counts, group->size,
+                                group->rank);
     for (int i = 0; i < group->size; i++)
         if (i != group->rank) elements += call->in_counts[i];
     return roots * elements * dtype_bytes(call->out.dtype);

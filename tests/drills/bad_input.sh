@@ -176,8 +176,6 @@ few="--set numerics.mode=fast --set zero_format=int4"
 refused "gradients in few bits, whole" 78 "zero=ddp divides nothing" $few
 refused "gradients in few bits of float64" 78 "for gradients in float32" $few \
     --set train.dtype=float64 --set zero=zero1
-refused "gradients in few bits beside tensor ranks" 78 "would drift apart" $few \
-    --ranks 4 --set zero=zero1 --set mesh.tensor=2
 }
 # A recipe as a file of the same keys.
 recipe_file() { # TEXT NAME WORDS

@@ -308,6 +308,10 @@ mutation "new codes of a part do not reach the others" src/step/zero_codes.c \
 more+=(--set numerics.recipe=mxfp8)
 mutation "dx reads the codes of y" src/step/zero_codes.c \
     's/return stage->gathered.items\[i->item\].first >= .*;/return 0;/' "$fsdp"
+more=(--set numerics.mode=fast --set numerics.grid_tensor=1)
+mutation "copies on tensor ranks have scales of their neighbours" \
+    src/plan/stage.c 's/(reduction\.bits > )0 &&/\19 \&\&/' \
+    "ranks=4 mesh.data=2 mesh.tensor=2 zero=zero2 zero_format=int8"
 more=()
 
 # Lives: found whenever the messages move, without luck.

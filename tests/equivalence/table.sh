@@ -189,6 +189,9 @@ printf '%s\n' "ranks=2 mesh.data=2 zero=zero2 zero_format=int8" \
     "ranks=4 mesh.data=4 zero=zero2 zero_format=int4 mesh.node=2" \
     "ranks=4 mesh.data=2 mesh.shard=2 zero=hsdp zero_format=int8 zero_reduce=once" \
     "ranks=4 mesh.data=2 mesh.pipe=2 zero=zero2 zero_format=int8 schedule.name=dualpipe train.micro_batch=1" \
+    "ranks=4 mesh.data=2 mesh.tensor=2 zero=zero2 zero_format=int8" \
+    "ranks=8 mesh.data=4 mesh.tensor=2 zero=fsdp zero_format=int8 mesh.node=4" \
+    "ranks=8 mesh.data=2 mesh.shard=2 mesh.tensor=2 zero=hsdp zero_format=int8" \
     >layouts.txt
 steps=3 model few_bits $small numerics.mode=fast model.layers=2 model.tied=true
 

@@ -11,7 +11,11 @@ struct narrow_case {
     int leaves;  /* of the grid, in several subtrees of a rank; 0: one each */
     bool broken; /* an infinity in element 5 of rank 1's block for rank 0 */
     bool in_place;
+    bool apart;  /* blocks begin at `starts` anew */
 };
+
+/* Odd and even ones, some of them behind all numbers. */
+static const int64_t starts[] = {0, 1, 129, 300, 333, 1000, 1001, 1290, 9000};
 
 static int roots_of(const struct narrow_case *c, int rank)
 {
@@ -43,6 +47,8 @@ static double bound(const struct narrow_case *c)
     const int node = c->node > 0 ? c->node : c->ranks, nodes = c->ranks / node;
     const double half = 0.5 / ((1 << (c->bits - 1)) - 1);
 
+    if (c->apart)
+        return 1.02 * half * c->ranks * (nodes > 1 ? 2 + half : 1);
     return (c->leaves > 0 ? 3 : 1) * 1.02 * half *
            (nodes * (node - 1) + (nodes - 1) * node * (1 + half));
 }
@@ -99,7 +105,10 @@ static status body(void *argument, struct group *g)
         .out = tensor_1d(c->in_place ? (float *)in + first : out, DTYPE_F32,
                          counts[g->rank]),
         .in_counts = counts, .leaves = c->leaves,
-        .narrow = {c->bits, c->node}};
+        .narrow = {.bits = c->bits, .node = c->node}};
+
+    if (c->apart) call.narrow.starts = starts;
+    call.narrow.start_count = (int64_t)(sizeof starts / sizeof *starts);
 
     for (int root = 0; root < roots; root++)
         for (int64_t i = 0; i < all; i++)
@@ -111,8 +120,8 @@ static status body(void *argument, struct group *g)
     if (result == OK) result = check_sums(c, g, &call.out, first);
     const int64_t sent = comm_traffic_bytes(g, COMM_REDUCE_SCATTER);
 
-    if (result == OK && sent != comm_narrow_sent(counts, c->ranks, g->rank,
-                                               c->bits))
+    if (result == OK && sent != comm_narrow_sent(&call.narrow, counts, c->ranks,
+                                               g->rank))
         FAIL(ERR_VERIFY, "rank %d sent %lld bytes", g->rank,
              (long long)sent);
     arena_free(&arena);
@@ -128,19 +137,31 @@ TEST(sums_are_near_the_exact_ones)
 {
     for (int ranks = 2; ranks <= RANKS_MOST; ranks++)
         for (int bits = 4; bits <= 8; bits += 4) {
-            run((struct narrow_case){ranks, bits, 0, 0, false, false});
-            run((struct narrow_case){ranks, bits, 0, 0, false, true});
-            run((struct narrow_case){ranks, bits, 0, 3 * ranks, false, true});
+            struct narrow_case c = {.ranks = ranks, .bits = bits};
+
+            run(c);
+            c.in_place = true;
+            run(c);
+            c.apart = true;
+            run(c);
+            c.apart = false;
+            c.leaves = 3 * ranks;
+            run(c);
             if (ranks % 2 > 0) continue;
-            run((struct narrow_case){ranks, bits, 2, 0, false, false});
-            run((struct narrow_case){ranks, bits, ranks / 2, 0, false, true});
+            c = (struct narrow_case){.ranks = ranks, .bits = bits, .node = 2};
+            run(c);
+            c.apart = true;
+            run(c);
+            c = (struct narrow_case){.ranks = ranks, .bits = bits,
+                                     .node = ranks / 2, .in_place = true};
+            run(c);
         }
 }
 
 TEST(what_is_not_finite_stays_so)
 {
-    run((struct narrow_case){2, 8, 0, 0, true, false});
-    run((struct narrow_case){4, 4, 2, 0, true, false});
+    run((struct narrow_case){2, 8, 0, 0, true, false, false});
+    run((struct narrow_case){4, 4, 2, 0, true, false, false});
 }
 
 /* A fourth of the bytes, an eighth. */
@@ -148,8 +169,72 @@ TEST(few_bytes_are_sent)
 {
     const int64_t counts[] = {1 << 20, 1 << 20, 1 << 20};
 
-    EQUAL_INT(comm_narrow_sent(counts, 3, 1, 8), 2 * ((1 << 20) + (1 << 15)));
-    EQUAL_INT(comm_narrow_sent(counts, 3, 1, 4), 2 * ((1 << 19) + (1 << 15)));
+    struct comm_narrow how = {.bits = 8};
+
+    EQUAL_INT(comm_narrow_sent(&how, counts, 3, 1),
+              2 * ((1 << 20) + (1 << 15)));
+    how.bits = 4;
+    EQUAL_INT(comm_narrow_sent(&how, counts, 3, 1),
+              2 * ((1 << 19) + (1 << 15)));
+}
+
+/* Copies of a vector on two sides, among other numbers and cut otherwise. */
+enum { WHOLE = 1024, COPIED = 300, COPIES = 233, RANKS = 4 };
+
+struct copies {
+    struct comm_narrow how;
+    float sums[2][WHOLE];
+};
+
+static float side_value(int side, int rank, int64_t at)
+{
+    const bool copied = at >= COPIED && at < COPIED + COPIES;
+
+    return (float)value(rank, 0, copied || side == 0 ? at : at + 5000) *
+           (copied || side == 0 ? 1 : 50);
+}
+
+static status copied_body(void *argument, struct group *g)
+{
+    static const int64_t counts[2][RANKS] = {{256, 172, 300, 296},
+                                             {600, 100, 200, 124}};
+    struct copies *c = argument;
+
+    for (int side = 0; side < 2; side++) {
+        float in[WHOLE];
+        int64_t first = 0;
+
+        for (int i = 0; i < g->rank; i++) first += counts[side][i];
+        for (int64_t i = 0; i < WHOLE; i++)
+            in[i] = side_value(side, g->rank, i);
+        struct comm_call call = {
+            .kind = COMM_REDUCE_SCATTER, .algorithm = ALGORITHM_ORDERED,
+            .in = tensor_1d(in, DTYPE_F32, WHOLE),
+            .out = tensor_1d(c->sums[side] + first, DTYPE_F32,
+                             counts[side][g->rank]),
+            .in_counts = counts[side], .narrow = c->how};
+
+        TRY(comm_run_alone(g, call));
+    }
+    return OK;
+}
+
+/* One side cuts them after a block: ranks 1 and 2 have them there, rank 0 has
+ * them here. */
+TEST(copies_between_starts_have_the_same_sums)
+{
+    static const int64_t begin[] = {0, COPIED, COPIED + COPIES};
+
+    for (int bits = 4; bits <= 8; bits += 4)
+        for (int node = 0; node <= 2; node += 2) {
+            static struct copies c;
+
+            c.how = (struct comm_narrow){bits, node, begin, 3};
+            IS_OK(ranks_run(RANKS, copied_body, &c));
+            EQUAL_INT(memcmp(c.sums[0] + COPIED, c.sums[1] + COPIED,
+                             COPIES * sizeof(float)), 0);
+            EQUAL_INT(memcmp(c.sums[0], c.sums[1], COPIED) == 0, 0);
+        }
 }
 
 static status refused(void *argument, struct group *g)
@@ -159,7 +244,7 @@ static status refused(void *argument, struct group *g)
     struct comm_call call = {.kind = COMM_REDUCE_SCATTER,
                              .in = tensor_1d(in, DTYPE_F32, 4),
                              .out = tensor_1d(out, DTYPE_F32, 2),
-                             .in_counts = counts, .narrow = {5, 0}};
+                             .in_counts = counts, .narrow = {.bits = 5}};
 
     (void)argument;
     FAILS(comm_run(g, &call), ERR_CONFIG, "can be in 4 or 8 bits");
@@ -172,4 +257,5 @@ static status refused(void *argument, struct group *g)
 TEST(only_reduce_scatters_are_narrow) { IS_OK(ranks_run(2, refused, NULL)); }
 
 TEST_MAIN(sums_are_near_the_exact_ones, what_is_not_finite_stays_so,
-          few_bytes_are_sent, only_reduce_scatters_are_narrow)
+          few_bytes_are_sent, copies_between_starts_have_the_same_sums,
+          only_reduce_scatters_are_narrow)
