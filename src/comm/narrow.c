@@ -10,8 +10,8 @@
  *   between   its sums of other nodes' blocks, coded again, to the ranks with
  *             its place there, which add them
  *
- * With struct comm_narrow's starts a rank rounds its own numbers as well, inside
- * and between, and adds all by their ranks.
+ * With struct comm_narrow's starts a rank rounds its own numbers as well,
+ * inside and between, and adds all by their ranks.
  *
  * So a number is rounded once inside a node and once between them, whatever
  * their size, and few bytes cross. Source: Wang et al. 2023 (ZeRO++, qgZ),
