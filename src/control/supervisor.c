@@ -9,6 +9,7 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/signalfd.h>
 #include <sys/stat.h>
 #include <time.h>
@@ -24,6 +25,9 @@
 /* Restarts in a row without a step in between: of a rank that fails by itself,
  * and of one that somebody kills. */
 enum { IN_VAIN_ITSELF = 3, IN_VAIN_MOST = 12, STARVED_S = 3600 };
+/* Files open at once: the supervisor's own, and for each rank its process, the
+ * meeting of a generation, and what looks at it. */
+enum { DESCRIPTORS_OWN = 24, DESCRIPTORS_EACH = 3 };
 static const int64_t back_off_ms[IN_VAIN_MOST + 1] = {
     0, 50, 200, 500, 1000, 1000, 2000, 2000, 4000, 4000, 8000, 8000, 8000};
 
@@ -441,10 +445,30 @@ static status open_crew(struct supervisor *s)
     return OK;
 }
 
+/* A rank or an agent that cannot be let in for want of a descriptor would be
+ * waited for without end. */
+static status open_descriptors(const struct supervisor *s)
+{
+    const rlim_t least = s->fleet != NULL ? DESCRIPTORS_OWN
+                         : DESCRIPTORS_OWN + DESCRIPTORS_EACH *
+                                                 (rlim_t)s->how->ranks;
+    struct rlimit limit;
+
+    if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return OK; /* not known */
+    if (limit.rlim_max < least)
+        FAIL(ERR_IO, "a process may have %lld files open here; the supervisor "
+                     "of %d ranks needs %lld (ulimit -n)",
+             (long long)limit.rlim_max, s->how->ranks, (long long)least);
+    limit.rlim_cur = limit.rlim_max;
+    (void)setrlimit(RLIMIT_NOFILE, &limit); /* else as many as there were */
+    return OK;
+}
+
 static status supervisor_open(struct supervisor *s)
 {
     sigset_t set;
 
+    TRY(open_descriptors(s));
     TRY(memory_take((size_t)s->how->ranks, sizeof *s->sights,
                     (void **)&s->sights));
     TRY(open_crew(s));

@@ -178,6 +178,8 @@ static void watch_stragglers(struct trainer *t)
     struct straggler found;
     char text[120];
 
+    /* The first step begins where ranks opened their data. */
+    if (t->slow.looked_s == 0) t->slow.looked_s = now;
     if (board == NULL || now - t->slow.looked_s < every_s) return;
     t->slow.looked_s = now;
     found = straggler_find(board);

@@ -110,6 +110,10 @@ for mpi in openmpi mpich; do
     then ok "the 66 hint is a whole command, $mpi"
     else bad "the 66 hint, $mpi" "is not a whole command" out; fi
 done
+# Guards a straggler that every supervised run named at its first step.
+expect "one supervised step" 0 "finished 1 step" train config.yaml \
+    --run brief --ranks 4 --supervised --set train.steps=1
+grep -q straggler out && bad "one supervised step" "names a straggler" out
 # A run is continued from another directory than the one where it began.
 must train config.yaml --run trial_moved
 mkdir -p elsewhere

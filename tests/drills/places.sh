@@ -113,6 +113,11 @@ else
     bad "a limit on the size of files: resumed" "${why:-it failed}" log
 fi
 
+# Guards a supervisor that waited without end for ranks that it could not let in.
+(ulimit -n 18; LIMIT=20 lockstep train config.yaml --run few --ranks 4 \
+    --supervised >log 2>&1)
+check_said "a limit on open files" 74 "(ulimit -n)" $? log
+
 # Disk full in the cache of tokens.
 rm -rf cache
 LOCKSTEP_FAULT=tokens.write:1:full lockstep train config.yaml --run new \
