@@ -3,7 +3,6 @@
  * is, and what happened to it. */
 #include <stdio.h>
 #include <string.h>
-#include <time.h>
 #include "base/clock.h"
 #include "checkpoint/run_dir.h"
 #include "cli/run.h"
@@ -239,7 +238,7 @@ static status print_spent(const struct run_report *report, const char *path)
 
     arena_init(&arena, "metrics", 0);
     result = metrics_read(&table, &arena, path);
-    spent_find(&spent, report, &table, (double)time(NULL));
+    spent_find(&spent, report, &table, clock_wall_s());
     if (result == OK && spent.all > 0 && table.count > 0)
         printf("%.1f s: steps %.1f s (%.1f%%), waiting for data %.1f s, "
                "validations %.1f s, recoveries %.1f s, no supervisor %.1f s, "
@@ -331,7 +330,7 @@ static status write_spent(const struct run_report *report, const char *path,
 
     arena_init(&arena, "metrics", 0);
     result = metrics_read(&table, &arena, path);
-    spent_find(&spent, report, &table, (double)time(NULL));
+    spent_find(&spent, report, &table, clock_wall_s());
     json_write_key(w, "spent");
     if (result == OK && spent.all > 0 && table.count > 0) {
         json_write_object(w);

@@ -14,6 +14,14 @@ start_until spent 20 train config.yaml --run spent --ranks 2 --supervised \
     --set checkpoint.every=1000 ||
     { bad "a run" "makes no steps" log; report; }
 unset LOCKSTEP_FAULT
+# Guards whole seconds, of which steps were 157%.
+now=$(date +%s.%N)
+lockstep incidents spent --json >out 2>&1
+begin=$(sed -n '1s/.*"time": \([0-9.]*\).*/\1/p' spent/control/journal.jsonl)
+if sed -n 's/.*"all_s": \([0-9.]*\).*/\1/p' out | awk -v a="$now" -v b="$begin" '
+    { found = 1; right = $1 >= a - b - 0.01 } END { exit !(found && right) }'
+then ok "up to now"
+else bad "up to now" "not the $now - $begin s" out; fi
 victim=$(lockstep status spent --json | grep -A 1 '"rank": 1,' |
     sed -n 's/.*"process": \([0-9]*\).*/\1/p')
 kill -STOP "$victim"
