@@ -317,6 +317,42 @@ static status read_chat(struct reading *reading, const struct json *root,
     return OK;
 }
 
+/* Which keys the record has instead; of a long one that is not looked for. */
+static status no_field(const struct text *line, const char *source,
+                       const char *field, bool chat)
+{
+    enum { LINE_MOST = 1 << 16, KEYS_MOST = 5, KEY_MOST = 32 };
+    char keys[KEYS_MOST * (KEY_MOST + 4) + 1] = "";
+    const struct json *root = NULL;
+    struct arena arena;
+    bool talks = false;
+
+    arena_init(&arena, "line", 0);
+    if (line->length <= LINE_MOST &&
+        json_read(&root, &arena, line->bytes, line->length, source) == OK &&
+        root->kind == JSON_OBJECT)
+        for (int i = 0, n = 0; i < root->count && n < KEYS_MOST; i++) {
+            const char *key = root->items[2 * i].string;
+            const struct json *value = &root->items[2 * i + 1];
+
+            talks |= strcmp(key, "messages") == 0 ||
+                     strcmp(key, "conversations") == 0;
+            if (!is_text(value) || strlen(key) > KEY_MOST) continue;
+            snprintf(keys + strlen(keys), sizeof keys - strlen(keys),
+                     "%s\"%s\"", n++ > 0 ? ", " : "", key);
+        }
+    status_clear();
+    arena_free(&arena);
+    if (talks && !chat)
+        FAIL(ERR_FORMAT, "%s: there is no key \"%s\"; it is a conversation: "
+             "name its template with data.chat", source, field);
+    if (keys[0] != '\0')
+        FAIL(ERR_FORMAT, "%s: there is no key \"%s\", but text under %s; "
+             "name one with data.field", source, field, keys);
+    FAIL(ERR_FORMAT, "%s: there is no key \"%s\"; name another with "
+         "data.field", source, field);
+}
+
 static status read_line(struct reading *reading, struct arena *arena,
                         const struct text *line, int64_t number)
 {
@@ -344,8 +380,7 @@ static status read_line(struct reading *reading, struct arena *arena,
     }
     value = json_get(root, field);
     if (value == NULL)
-        FAIL(ERR_FORMAT, "%s: there is no key \"%s\"; name another with "
-             "data.field", source, field);
+        return no_field(line, source, field, reading->format->chat != NULL);
     if (value->kind == JSON_ARRAY && value->count > 0)
         FAIL(ERR_FORMAT, "%s: item 0 of \"%s\" is not a token id", source,
              field);

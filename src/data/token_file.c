@@ -197,6 +197,9 @@ static status outside(const struct token_file *file, int64_t index)
 {
     const uint64_t id = id_at(file, index);
 
+    if ((int64_t)id < 0) /* as numpy writes what a mask leaves out */
+        FAIL(ERR_FORMAT, "%s: token %lld is %lld; ids are 0 or more",
+             file->path, (long long)index, (long long)id);
     if (id < limit_of(file))
         FAIL(ERR_CONFIG, "%s: token %lld is %llu, outside the model's "
              "vocabulary of %lld", file->path, (long long)index,

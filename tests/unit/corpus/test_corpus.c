@@ -83,7 +83,14 @@ TEST(bad_files_are_named_with_the_place)
         {"a.txt", "<|endoftext|>\n", "there is no text in it"},
         {"a.txt", "ok\nb\xFFz", "byte 4 (line 2) is 0xff"},
         {"a.jsonl", "{\"text\":\"a\"}\n{\"body\":\"b\"}\n",
-         "line 2: there is no key \"text\""},
+         "line 2: there is no key \"text\", but text under \"body\"; "
+         "name one with data.field"},
+        {"a.jsonl", "{\"a\":\"b\",\"n\":1,\"c\":\"d\"}\n",
+         "but text under \"a\", \"c\"; name one with data.field"},
+        {"a.jsonl", "{\"n\":1}\n", "no key \"text\"; name another"},
+        {"a.jsonl", "[\"text\"]\n", "no key \"text\"; name another"},
+        {"a.jsonl", "{\"messages\":[{\"role\":\"user\"}]}\n",
+         "it is a conversation: name its template with data.chat"},
         {"a.jsonl", "{\"text\":1}\n", "line 1: the value of \"text\""},
         {"a.jsonl", "{\"text\":\"a\"}\n{\"text\":\n", "line 2"},
     };
