@@ -9,12 +9,14 @@
 #include <string.h>
 #include <time.h>
 
-enum { FAULTS_MAX = 8, NAME_BYTES = 64, SLOW_S = 2 };
+enum { FAULTS_MAX = 8, NAME_BYTES = 64, SLOW_S = 2, LATE_S = 5 };
 
 enum action { ACTION_FAIL, ACTION_FULL, ACTION_KILL, ACTION_SLOW,
-              ACTION_EXIT, ACTION_ABORT, ACTION_SPIN, ACTION_COUNT };
+              ACTION_EXIT, ACTION_ABORT, ACTION_SPIN, ACTION_LATE,
+              ACTION_COUNT };
 static const char *const action_names[ACTION_COUNT] = {
-    "fail", "full", "kill", "slow", "exit", "abort", "spin"};
+    "fail", "full", "kill", "slow", "exit", "abort", "spin",
+    "late"};
 
 struct fault {
     char name[NAME_BYTES];
@@ -81,7 +83,7 @@ static status arm_one(const char *text, size_t length)
         }
     }
     FAIL(ERR_CONFIG, "fault \"%.*s\": expected the action fail, full, kill, "
-         "slow, exit, abort or spin", (int)length, text);
+         "slow, exit, abort, spin or late", (int)length, text);
 }
 
 static status arm_all(const char *text)
@@ -142,9 +144,9 @@ static const struct fault *pass(const char *name)
 }
 
 /* As a disk that hangs for a while. */
-static status wait_slow(void)
+static status wait_for(time_t seconds)
 {
-    struct timespec left = {.tv_sec = SLOW_S};
+    struct timespec left = {.tv_sec = seconds};
 
     while (nanosleep(&left, &left) != 0) continue;
     return OK;
@@ -163,7 +165,8 @@ status fault_point(const char *name)
     if (fault->action == ACTION_ABORT) abort();
     while (fault->action == ACTION_SPIN) atomic_thread_fence(
         memory_order_seq_cst);
-    if (fault->action == ACTION_SLOW) return wait_slow();
+    if (fault->action == ACTION_SLOW) return wait_for(SLOW_S);
+    if (fault->action == ACTION_LATE) return wait_for(LATE_S);
     if (fault->action == ACTION_FULL)
         FAIL(ERR_IO, "fault %s, passing %ld: disk full", name, fault->due);
     FAIL(ERR_IO, "fault %s, passing %ld: failed as armed", name, fault->due);

@@ -30,8 +30,9 @@ struct flight_entry {
 /* The instruction of a step that a rank performs. */
 struct flight_doing {
     int64_t turn;          /* counts them; 0: none yet */
-    int64_t usual_ns;      /* the longest that it took in a step before, or is
-                            * planned to; 0: unknown, or it may take any time */
+    int64_t usual_ns;      /* as it is planned to take, or the longest that it
+                            * took in a step before; 0: unknown, or it may take
+                            * any time */
     int32_t number;        /* in the step's list */
     int32_t waits;         /* for calls in the background; 0: for none */
     char name[FLIGHT_NAME_BYTES];

@@ -93,15 +93,16 @@ static int64_t longest_step_ns(const struct supervisor *s)
     return longest;
 }
 
-/* The longest that a rank may show no sign of life. Before a step was timed or
- * planned, and outside of steps, the limit of messages holds, but not for one
- * that is stopped. */
+/* The longest that a rank may show no sign of life. Before a step was timed
+ * (the first is slower than any plan), and outside of steps, the limit of
+ * messages holds, but not for one that is stopped. */
 static int64_t patience_ns(const struct supervisor *s, int rank)
 {
     const int phase = atomic_load(&s->board->pages[rank].phase);
     const int64_t longest = longest_step_ns(s);
 
-    if ((phase != BOARD_STEPS && !is_stopped(s, rank)) || longest == 0 ||
+    if (((phase != BOARD_STEPS || s->usual_ns == 0) && !is_stopped(s, rank)) ||
+        longest == 0 ||
         HANG_FACTOR * longest > s->how->limit_ms * 1000000)
         return s->how->limit_ms * 1000000 +
                (int64_t)HANG_EXTRA_MS * 1000000;
@@ -227,7 +228,8 @@ static bool see_hang(struct supervisor *s, struct incident *incident)
     if (overdue >= 0)
         snprintf(incident->cause, sizeof incident->cause,
                  "hangs%s: its instruction takes %.1f s, at most %.1f s are "
-                 "usual; %s", is_stopped(s, rank) ? " (stopped)" : "",
+                 "usual or planned; %s",
+                 is_stopped(s, rank) ? " (stopped)" : "",
                  1e-9 * (double)s->sights[rank].turn_ns,
                  1e-9 * (double)instruction_limit_ns(s, rank), position);
     else

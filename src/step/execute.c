@@ -75,8 +75,8 @@ status executor_build(struct executor *executor, struct pipeline *pipeline,
                     &memory));
     executor->began = memory;
     TRY(memory_take((size_t)executor->step.count + 1,
-                    sizeof *executor->longest_ns, &memory));
-    executor->longest_ns = memory;
+                    sizeof *executor->taken, &memory));
+    executor->taken = memory;
     TRY(ahead_build(&executor->ahead, pipeline));
     TRY(loss_build(&executor->loss, leaves, grid));
     TRY(loss_build(&executor->z_loss, leaves, grid));
@@ -91,7 +91,7 @@ void executor_free(struct executor *executor)
     list_free(&executor->forward);
     memory_free(executor->handles);
     memory_free(executor->began);
-    memory_free(executor->longest_ns);
+    memory_free(executor->taken);
     loss_free(&executor->loss);
     loss_free(&executor->z_loss);
     later_free(&executor->later);
@@ -161,14 +161,30 @@ static status wait_for(struct executor *e, const struct instruction *i)
 
 /* Whether it takes about as long in every step: not what reads data, waits for
  * copies of the state, or does more in some steps than in others. */
-static bool is_regular(const struct executor *e, const struct instruction *i)
+static bool is_regular(const struct instruction *i)
 {
     switch ((enum instruction_kind)i->kind) {
     case DO_TARGETS: case DO_SAMPLE: case DO_BATCH: case DO_DECIDE:
     case DO_UPDATE: case DO_MATRICES: case DO_ASK: case DO_END:
         return false;
-    default: return e->step_runs;
+    default: return true;
     }
+}
+
+/* The deadline of a hang is made of it (control/watch.c): the planned time, but
+ * never less than the instruction took when it was fastest, as the plan may be
+ * of a faster machine; without a plan the longest that it took. 0: any time, as
+ * in the first step, where files, pages and caches are new. */
+static int64_t usual_ns(const struct executor *e, int number)
+{
+    const struct taken *taken = &e->taken[number];
+
+    if (!is_regular(&e->step.items[number])) return 0;
+    if (e->planned_ns == NULL || e->planned_ns[number] == 0 ||
+        taken->longest_ns == 0)
+        return taken->longest_ns;
+    return e->planned_ns[number] > taken->shortest_ns ? e->planned_ns[number]
+                                                      : taken->shortest_ns;
 }
 
 /* After the instructions that it needs. */
@@ -180,7 +196,7 @@ static status perform(struct executor *e, const struct step_list *list,
 
     meter_instruction(number);
     flight_do(number, i->kind < DO_COUNT ? instruction_rows[i->kind].name : "",
-              is_regular(e, i) ? e->longest_ns[number] : 0);
+              e->step_runs ? usual_ns(e, number) : 0);
     for (int n = 0; n < i->needs; n++)
         TRY(wait_for(e, &list->items[needs[n]]));
     if (i->handle >= 0 && i->kind != DO_BATCH)
@@ -228,9 +244,11 @@ static status give_up(struct executor *e, status result, bool together)
 static int64_t note_time(struct executor *e, int number, int64_t began_ns)
 {
     const int64_t now = meter_now_ns();
+    struct taken *taken = &e->taken[number];
 
-    if (now - began_ns > e->longest_ns[number])
-        e->longest_ns[number] = now - began_ns;
+    if (now - began_ns > taken->longest_ns) taken->longest_ns = now - began_ns;
+    if (taken->shortest_ns == 0 || now - began_ns < taken->shortest_ns)
+        taken->shortest_ns = now - began_ns;
     return now;
 }
 

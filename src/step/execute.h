@@ -37,8 +37,12 @@ struct executor {
     struct comm_handle *handles; /* owned, of either list */
     int handle_count;
     int64_t *began;              /* owned, [chunks]: F, B or W, ns */
-    int64_t *longest_ns;         /* owned, [step.count]: of each instruction,
-                                  * in the steps so far; 0: in none */
+    struct taken {
+        int64_t longest_ns, shortest_ns; /* in the steps so far; 0: in none */
+    } *taken;                    /* owned, [step.count]: by each instruction */
+    const int64_t *planned_ns;   /* borrowed, [step.count]: of each
+                                  * instruction, waiting apart; 0: not planned.
+                                  * NULL: none is */
     struct loss_sum loss, z_loss; /* of the last step */
     struct later later;          /* of modules that predict later tokens */
     struct timeline *timeline;   /* of F, B and W from now on; NULL: none */

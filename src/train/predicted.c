@@ -9,6 +9,7 @@
 #include "base/file.h"
 #include "base/log.h"
 #include "comm/launch.h"
+#include "control/board.h"
 #include "step/execute.h"
 #include "train/run_machine.h"
 
@@ -146,6 +147,72 @@ status predicted_watch(struct predicted *p, struct executor *executor,
     return OK;
 }
 
+/* The longest list that was predicted for this step; 0: none was. */
+static int longest_list(const struct predicted *p, int64_t batch)
+{
+    int most = 0;
+
+    if (!p->there || !p->numbered || batch != p->batch) return 0;
+    for (int i = 0; i < p->steps.lists.ranks; i++)
+        if (p->steps.lists.lists[i].count > most)
+            most = p->steps.lists.lists[i].count;
+    return most;
+}
+
+/* A row for each position of the pipe: the length of its list, then seconds. */
+static void fill_planned(const struct predicted *p, double *values, int width)
+{
+    for (int i = 0; p->there && i < p->steps.lists.ranks; i++) {
+        const struct timed_list *list = &p->steps.lists.lists[i];
+        double *row = values + (size_t)i * (size_t)width;
+
+        row[0] = list->count;
+        for (int k = 0; k < list->count; k++)
+            row[k + 1] = list->items[k].seconds;
+    }
+}
+
+static void take_planned(struct predicted *p, struct executor *executor,
+                         const double *row)
+{
+    if (row[0] != (double)executor->step.count) return;
+    for (int i = 0; i < executor->step.count; i++)
+        p->planned_ns[i] = (int64_t)(1e9 * row[i + 1]);
+    executor->planned_ns = p->planned_ns;
+}
+
+status predicted_share(struct predicted *p, struct executor *executor,
+                       struct team *team, int64_t batch)
+{
+    int width = longest_list(p, batch) + 1;
+    void *values = NULL, *planned = NULL;
+    status result;
+
+    executor->planned_ns = NULL;
+    memory_free(p->planned_ns);
+    p->planned_ns = NULL;
+    if (board_generation() == 0) return OK;
+    TRY(team_most(team, &width));
+    if (width == 1) return OK;
+    const size_t count =
+        (size_t)width * (size_t)team->mesh.size[AXIS_PIPE];
+
+    result = memory_take(count, sizeof(double), &values);
+    if (result == OK)
+        result = memory_take((size_t)executor->step.count,
+                             sizeof *p->planned_ns, &planned);
+    p->planned_ns = planned;
+    TRY_GOTO(done, result, team_agree(team, result));
+    if (team_rank(team) == 0) fill_planned(p, values, width);
+    TRY_GOTO(done, result, team_largest(team, values, (int64_t)count));
+    take_planned(p, executor, (const double *)values +
+                                  (size_t)team->place.at[AXIS_PIPE] *
+                                      (size_t)width);
+done:
+    memory_free(values);
+    return result;
+}
+
 void predicted_note(struct predicted *p, int64_t batch, double seconds,
                     double *ms)
 {
@@ -222,5 +289,6 @@ void predicted_free(struct predicted *p)
     timeline_free(&p->timeline);
     memory_free(p->marks);
     memory_free(p->seconds);
+    memory_free(p->planned_ns);
     *p = (struct predicted){.there = false};
 }

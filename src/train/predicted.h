@@ -28,6 +28,8 @@ struct predicted {
     double *seconds;        /* owned, [count]: sums of the measured steps */
     const struct step_list *list; /* borrowed */
     int count;              /* instructions of rank 0 */
+    int64_t *planned_ns;    /* owned, on every rank of a supervised run: of its
+                             * own instructions; NULL: they are not planned */
     int64_t measured;       /* steps; the first of the process is left out */
     double measured_s;      /* their sum */
 };
@@ -42,6 +44,11 @@ status predicted_store(const struct options *options, const char *run);
  * the one that was predicted. */
 status predicted_watch(struct predicted *predicted, struct executor *executor,
                        int64_t batch);
+/* Every rank's executor learns what its instructions are planned to take, from
+ * rank 0; where the step is another, or nobody watches, that they are not
+ * planned. Collective over the world. */
+status predicted_share(struct predicted *predicted, struct executor *executor,
+                       struct team *team, int64_t batch);
 /* After a step of `seconds`; *ms: its prediction, NaN without one. */
 void predicted_note(struct predicted *predicted, int64_t batch, double seconds,
                     double *ms);

@@ -522,6 +522,7 @@ status trainer_use_batch(struct trainer *t, int64_t batch)
     keeper_free(&t->keeper);
     TRY(ramped_switch(&t->pipeline, &t->step, &t->setup, batch));
     TRY(predicted_watch(&t->predicted, &t->step.executor, batch));
+    TRY(predicted_share(&t->predicted, &t->step.executor, &t->team, batch));
     LOG(DEBUG, "train", "a batch of %lld from step %lld on",
         (long long)batch, (long long)t->counters.step + 1);
     return use_pipeline(t);
@@ -576,6 +577,8 @@ status trainer_open(struct trainer *t)
     TRY(trainer_policy_load(t));
     TRY(team_agree(&t->team, observe(t)));
     TRY(predicted_watch(&t->predicted, &t->step.executor,
+                        t->setup.batch));
+    TRY(predicted_share(&t->predicted, &t->step.executor, &t->team,
                         t->setup.batch));
     t->traces = t->predicted.numbered || t->setup.mesh.size[AXIS_PIPE] > 1;
     TRY(team_most(&t->team, &t->traces));

@@ -48,6 +48,14 @@ moment "two ranks at once" \
     "step.instruction@1:210:kill,step.instruction@2:210:kill" 'signal 9'
 moment "a kernel without end" step.instruction@3:222:spin \
     'hang of rank 3 .*its instruction takes.*, instruction [0-9]* ([a-z ]*)'
+# With a plan its times count, not those of a step that was slow; and the first
+# step, whose instruction takes 5 s here, has no such deadline. 34 instructions.
+alone=$four
+four="$four --set machine=cpu,devices=4"
+moment "a plan is the deadline, but not of the first step" \
+    step.instruction@1:5:late,step.instruction@1:209:spin \
+    'hang of rank 1 .*, at most 2\.[0-9] s are usual or planned; .*group'
+four=$alone
 
 # --- signals of the processor ---
 for signal in FPE BUS ILL; do
