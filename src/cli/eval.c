@@ -139,7 +139,9 @@ static void print_text(const struct evaluate_request *request,
             table_integer(&table, request->shots);
             table_text(&table, t->scores.items[j].name);
             table_real(&table, t->scores.items[j].value, 5);
-            table_real(&table, t->scores.items[j].error, 3);
+            if (isnan(t->scores.items[j].error))
+                table_text(&table, "-"); /* of one item */
+            else table_real(&table, t->scores.items[j].error, 3);
         }
     }
     (void)table_print(&table, stdout);

@@ -626,6 +626,13 @@ status model_from_config(struct model *model, const char *path)
     else
         TRY_GOTO(done, result, path_join(file, sizeof file, path, ""));
     if (!file_is_directory(path)) file[strlen(path)] = 0;
+    if (!file_exists(file)) {
+        result = status_fail(ERR_MISSING, __FILE__, __LINE__,
+                             "%s: no such file or directory; a model is a "
+                             "directory on this machine, or its config.json; "
+                             "nothing is downloaded by name", file);
+        goto done;
+    }
     TRY_GOTO(done, result, json_read_file(&root, &arena, file,
                                           (size_t)1 << 20));
     TRY_GOTO(done, result, model_read_json(model, root, file));

@@ -14,6 +14,8 @@ for name in gpt2 meta-llama/Llama-3.1-8B; do
     grep -qF "lockstep tokenizer train" out ||
         bad "tokenizer.from=$name" "does not say what to do" out
 done
+expect "model.from=gpt2" 66 "nothing is downloaded by name" plan config.yaml \
+    --set model.from=gpt2
 expect "a tokenizer that is not there" 66 "no such file or directory" \
     plan config.yaml --set tokenizer.from=../none/tokenizer.json
 expect "a trial of one step" 0 "warms up during all of them" \
@@ -22,6 +24,9 @@ expect "--task hellaswag" 66 "a task is a file of items" \
     eval trial --task hellaswag
 expect "--task hellaswag of a kind" 66 "docs/evaluation.md" \
     eval trial --task hellaswag --kind hellaswag
+echo "ba be bo" >one.txt
+expect "a task of one document" 0 "bits_per_byte" eval trial --task one.txt
+grep -qw nan out && bad "a task of one document" "has an error of nan" out
 expect "a task of no known kind" 78 "name it: --kind hellaswag" \
     eval trial --task text.jsonl
 
