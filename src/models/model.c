@@ -60,7 +60,7 @@ static status check_heads(const struct model *m)
     const enum heads heads = m->kind->heads;
 
     if (m->heads < 1 || (heads != HEADS_FREE && m->width % m->heads != 0))
-        FAIL(ERR_CONFIG, "a width of %lld is not a multiple of %d heads; "
+        FAIL(ERR_CONFIG, "model.width: %lld is not a multiple of %d heads; "
                          "%lld is", (long long)m->width, m->heads,
              m->heads < 1 ? 0 : (long long)((m->width / m->heads + 1) *
                                             m->heads));

@@ -67,6 +67,7 @@ struct precision_use {
                             * (plan/coded.h) */
     bool dispatched;       /* rows go to experts as codes where they can
                             * (row_codes.h) */
+    bool twice;            /* ... and where they are rounded again, too */
 };
 
 enum { PRECISIONS = 11 };

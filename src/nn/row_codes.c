@@ -14,30 +14,61 @@ static bool is_of_a_row(const struct precision_role *role)
             role->scale == SCALE_EXACT);
 }
 
-static const char *refusal(const struct precision_use *use,
-                           const struct precision_role *role)
+/* Why rows of the role are no codes in any mode. */
+static const char *never(const struct precision_use *use,
+                         const struct precision_role *role)
 {
     if (!use->on) return "numerics.recipe is none";
     if (use->steps > 0)
         return "numerics.recipe_steps ends the recipe, and later steps read "
                "rows as they are";
     if (use->recipe.straight) return "the recipe rounds them anew in each use";
-    if (use->recipe.turn)
-        return "the recipe transforms them before it rounds them";
     if (role->format == FORMAT_BF16)
         return "the recipe leaves them in bfloat16";
-    if (role->rounding != ROUND_NEAREST)
-        return "the recipe rounds them stochastically";
-    if (!is_of_a_row(role))
-        return "the weight gradient rounds them in blocks of tokens that only "
-               "their expert knows (a row \"activations e4m3 token up\" in "
-               "numerics.recipe_rows rounds each token alone)";
     return NULL;
 }
 
+/* Why codes that are rounded again would be other numbers. */
+static const char *inexact(const struct precision_use *use,
+                           const struct precision_role *role)
+{
+    if (use->recipe.turn)
+        return "the recipe transforms them before it rounds them "
+               "(numerics.mode=fast rounds them twice)";
+    if (role->rounding != ROUND_NEAREST)
+        return "the recipe rounds them stochastically (numerics.mode=fast "
+               "rounds them twice)";
+    if (!is_of_a_row(role))
+        return "the weight gradient rounds them in blocks of tokens that only "
+               "their expert knows (a row \"activations e4m3 token up\" in "
+               "numerics.recipe_rows rounds each token alone; "
+               "numerics.mode=fast rounds them twice)";
+    return NULL;
+}
+
+/* How rows go then: a token has one scale. */
+static const struct precision_role twice = {
+    .format = FORMAT_E4M3, .along = 0, .across = 1, .scale = SCALE_CEIL,
+    .rounding = ROUND_NEAREST, .fixed = true};
+
 const char *row_codes_refusal(const struct precision_use *use)
 {
-    return refusal(use, &use->recipe.activations);
+    const char *why = never(use, &use->recipe.activations);
+
+    if (why != NULL || use->twice) return why;
+    return inexact(use, &use->recipe.activations);
+}
+
+bool row_codes_twice(const struct precision_use *use)
+{
+    const struct precision_role *const roles[] = {&use->recipe.activations,
+                                                  &use->recipe.gradients};
+
+    for (int i = 0; i < 2; i++)
+        if (use->dispatched && use->twice && never(use, roles[i]) == NULL &&
+            inexact(use, roles[i]) != NULL)
+            return true;
+    return false;
 }
 
 static int64_t scale_bytes(const struct precision_role *role)
@@ -56,7 +87,11 @@ const struct precision_role *row_codes_of(const struct precision_use *use,
     const struct precision_role *role = gradient ? &use->recipe.gradients
                                                  : &use->recipe.activations;
 
-    if (!use->dispatched || refusal(use, role) != NULL) return NULL;
+    if (!use->dispatched || never(use, role) != NULL) return NULL;
+    if (inexact(use, role) != NULL) {
+        if (!use->twice) return NULL;
+        role = &twice;
+    }
     return row_codes_bytes(role, width) < width * dtype_bytes(DTYPE_BF16)
                ? role : NULL;
 }

@@ -7,7 +7,8 @@
  * A rank that has the experts decodes the rows, and its products round them
  * again. That gives the same numbers only where a row is rounded alone and
  * alike for both of its products, and what was rounded rounds to itself: by
- * no scale, or by one of a token. */
+ * no scale, or by one of a token. With numerics.mode=fast rows of other recipes
+ * go as E4M3 with a scale for each token, and are rounded twice. */
 #ifndef LOCKSTEP_NN_ROW_CODES_H
 #define LOCKSTEP_NN_ROW_CODES_H
 
@@ -15,6 +16,8 @@
 
 /* Why x of experts cannot go as codes, for people; NULL: it can. */
 const char *row_codes_refusal(const struct precision_use *use);
+/* Whether rows go as codes that products round again: not exact. */
+bool row_codes_twice(const struct precision_use *use);
 /* How x of experts, or gate dy (`gradient`), is coded in a block that has the
  * recipe; NULL: rows of so many elements go as they are. */
 const struct precision_role *row_codes_of(const struct precision_use *use,

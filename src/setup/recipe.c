@@ -107,6 +107,7 @@ struct coded_choice {
     const char *option, *value;
     const char *does;    /* "keeps the inputs ..." */
     const char *refusal; /* why the recipe has none; NULL: it has */
+    const char *near;    /* a recipe that has; NULL: none is named */
 };
 
 static status choose_codes(bool *out, const struct coded_choice *c)
@@ -121,8 +122,19 @@ static status choose_codes(bool *out, const struct coded_choice *c)
              c->value, near ? "; nearest: " : "", near ? near : "");
     *out = c->refusal == NULL;
     if (strcmp(c->value, "auto") == 0 || *out) return OK;
-    FAIL(ERR_CONFIG, "%s: recipe %s, but %s; set auto or dtype", c->option,
-         c->does, c->refusal);
+    FAIL(ERR_CONFIG, "%s: recipe %s, but %s; set auto or dtype%s%s", c->option,
+         c->does, c->refusal, c->near ? ", or numerics.recipe=" : "",
+         c->near ? c->near : "");
+}
+
+/* The recipe nearest to one without codes of weights. */
+static const char *near_gather(const struct precision_use *use)
+{
+    if (use->recipe.straight) return "mxfp4";
+    if (use->recipe.weights.scale == SCALE_LATE) return "fp8-tensor";
+    if (use->recipe.weights.scale == SCALE_TWO_LATE) return "nvfp4";
+    if (use->recipe.weights.scale == SCALE_MEAN) return "hfp8";
+    return NULL;
 }
 
 static const char *gather_refusal(const struct stage_request *r)
@@ -147,18 +159,20 @@ static status choose_formats(struct stage_request *r, const struct options *o)
     TRY(choose_codes(&use->saved, &(struct coded_choice){
         "train.saved_activations", o->train.saved_activations,
         "keeps the inputs of products as the codes that W reads",
-        saved_codes(use)}));
+        saved_codes(use), NULL}));
+    use->twice = strcmp(o->numerics.mode, "fast") == 0;
     TRY(choose_codes(&use->dispatched, &(struct coded_choice){
         "moe.dispatch_format", o->moe.dispatch_format,
         "sends rows of experts as the codes that their products read",
-        dispatch_refusal(r)}));
+        dispatch_refusal(r), NULL}));
     TRY(choose_codes(&use->kept, &(struct coded_choice){
         "train.kept_weights", o->train.kept_weights,
-        "keeps weights as the codes that products read", gather_refusal(r)}));
+        "keeps weights as the codes that products read", gather_refusal(r),
+        near_gather(use)}));
     return choose_codes(&r->divided.gather.codes, &(struct coded_choice){
         "fsdp.gather_format", o->fsdp.gather_format,
         "gathers weights as the codes that products read",
-        gather_refusal(r)});
+        gather_refusal(r), near_gather(use)});
 }
 
 /* Why rooms cannot have codes of y and of dx in turns; NULL: they can. */
@@ -204,13 +218,13 @@ status recipe_check_gathers(struct stage_request *r, const struct options *o,
         TRY(choose_codes(&r->precision.kept, &(struct coded_choice){
             "train.kept_weights", o->train.kept_weights,
             "keeps weights as the codes that products read",
-            keep_refusal(r, divided)}));
+            keep_refusal(r, divided), NULL}));
     if (r->precision.kept && divided) r->divided.gather.codes = true;
     if (!r->divided.gather.codes || coded_sets(&r->precision) == 1) return OK;
     return choose_codes(&r->divided.gather.codes, &(struct coded_choice){
         "fsdp.gather_format", o->fsdp.gather_format,
         "gathers weights as the codes that products read",
-        turns_refusal(r)});
+        turns_refusal(r), NULL});
 }
 
 status recipe_choose(struct stage_request *r, const struct options *o,

@@ -9,6 +9,7 @@
 
 #include "base/file.h"
 #include "base/sizes.h"
+#include "nn/row_codes.h"
 #include "plan/fit.h"
 #include "plan/simulate.h"
 #include "schedule/build.h"
@@ -279,6 +280,7 @@ status setup_use_grid(struct setup *setup, const struct grid *grid)
         TRY(fit_grid(&fit, &setup->grid, &changed));
     }
     setup->exact = !changed && r->reduction.bits == 0 &&
+                   !row_codes_twice(&r->precision) &&
                    !(r->layout.method.striped &&
                      setup->mesh.size[AXIS_CONTEXT] > 1);
     r->layout.grid = setup->grid;

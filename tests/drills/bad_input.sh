@@ -143,8 +143,8 @@ refused "inputs as codes of nvfp4" 78 "transforms them before it rounds them" \
 for text in "mxfp8 fsdp.reshard=false:gathers once for both" \
     "mxfp4 fsdp.gather=once:are there for both" \
     "mxfp8-floor train.recompute=block:makes y again among the latter" \
-    "fp8-delayed:scales are of the steps before" \
-    "bitnet:not of their largest numbers" "hfp8 observe.layers=2:counts what rounding"; do
+    "fp8-delayed:scales are of the steps before; set auto or dtype, or numerics.recipe=fp8-tensor" \
+    "bitnet:not of their largest numbers; set auto or dtype, or numerics.recipe=hfp8" "hfp8 observe.layers=2:counts what rounding"; do
     read -ra words <<<"${text%%:*}"
     refused "weights as codes of ${words[*]}" 78 "${text#*:}" \
         --set train.dtype=bfloat16 --set "numerics.recipe=${words[0]}" \

@@ -117,6 +117,12 @@ steps=3 model coded_rows_bitnet $few model.family=qwen2_moe moe.top_k=3 \
 steps=3 model coded_rows_token $few model.family=gpt_oss numerics.recipe=fp8-tiles \
     moe.intermediate_size=24 \
     'numerics.recipe_rows=["activations e5m6 token up", "gradients e4m3 token exact"]'
+# Rounded twice: near one rank, and as many bytes as planned.
+printf '%s\n' "ranks=2 mesh.expert=2" "ranks=4 mesh.expert=2 mesh.data=2 zero=zero1" \
+    "ranks=4 mesh.expert=4 mesh.node=2 moe.exchange=two_level" >layouts.txt
+sed -i 's/$/ moe.dispatch_format=recipe/' layouts.txt
+steps=3 model coded_rows_twice $few model.family=mixtral moe.top_k=2 \
+    numerics.recipe=fp8-tiles numerics.mode=fast numerics.grid_tensor=1
 mv kept.txt layouts.txt
 steps=3 model experts_accumulator $few model.family=mixtral \
     numerics.recipe=fp8-tensor numerics.accumulator=10:4:12
