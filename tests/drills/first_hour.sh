@@ -116,8 +116,10 @@ for mpi in openmpi mpich; do
     else bad "the 66 hint, $mpi" "is not a whole command" out; fi
 done
 # Guards a straggler that every supervised run named at its first step.
+make_text large.jsonl 3000 # rank 0 takes a while to encode it
 expect "one supervised step" 0 "finished 1 step" train config.yaml \
-    --run brief --ranks 4 --supervised --set train.steps=1
+    --run brief --ranks 4 --supervised --set train.steps=1 \
+    --set data.cache=new --set data.train=[large.jsonl]
 grep -q straggler out && bad "one supervised step" "names a straggler" out
 # A run is continued from another directory than the one where it began.
 must train config.yaml --run trial_moved
