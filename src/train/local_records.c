@@ -170,6 +170,39 @@ status local_bring_from_step(struct local_run *local,
     return result;
 }
 
+/* No line of the ledger is ever dropped, and every machine with ranks has
+ * written it: the longest one, without a torn line. */
+static status bring_ledger(const struct local_run *local,
+                           const struct local_places *places)
+{
+    struct text best = {0};
+    status result = OK;
+
+    for (int i = 0; i < places->count && result == OK; i++) {
+        struct text text = {0};
+
+        result = shard_place_read(&places->places[i], "run/ledger.jsonl",
+                                  (size_t)1 << 30, &text);
+        if (result != OK) {
+            status_clear();
+            text.length = 0;
+            result = OK;
+        }
+        while (text.length > 0 && text.bytes[text.length - 1] != '\n')
+            text.length--;
+        if (text.length > best.length) {
+            text_free(&best);
+            best = text;
+        } else {
+            text_free(&text);
+        }
+    }
+    if (best.length > 0)
+        result = store(local->stores.run, "ledger.jsonl", &best);
+    text_free(&best);
+    return result;
+}
+
 static status bring_newest(struct local_run *local)
 {
     struct local_source source;
@@ -191,7 +224,9 @@ static status bring_newest(struct local_run *local)
                                           most));
     TRY_GOTO(done, result,
              local_source_any(&source, &step));
-    if (step >= 0) result = local_bring_from_step(local, &source.shards);
+    if (step >= 0)
+        TRY_GOTO(done, result, local_bring_from_step(local, &source.shards));
+    if (local->records > 0) result = bring_ledger(local, &source.places);
 done:
     local_source_close(&source);
     text_free(&notice);

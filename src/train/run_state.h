@@ -34,6 +34,8 @@ struct keeper {
     struct routing *routing;
     struct ranges *left_out;    /* samples of the order */
     const struct local_run *local; /* shards on each machine; NULL: RUN/ckpt */
+    const struct text *unsaved; /* lines of RUN/consumed.jsonl that copies in
+                                 * memory take along, with `local` */
 };
 
 /* Counters of a run: everything that is not a tensor. */
@@ -91,8 +93,8 @@ status keeper_read_state(struct keeper *keeper, const char *state,
                          size_t length, int64_t step,
                          struct counters *counters);
 /* The number of RUN/records when a copy in memory was made (local_run.h); 0:
- * none. */
-status keeper_state_records(const char *state, size_t length,
-                            int64_t *records);
+ * none. *unsaved: what struct keeper calls so. */
+status keeper_state_records(const char *state, size_t length, int64_t *records,
+                            struct text *unsaved);
 
 #endif

@@ -2,6 +2,7 @@
 /* trainer_copy.c - copies of a supervised run's state in memory: made after
  * steps, gone back to by the next generation. */
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/log.h"
@@ -92,15 +93,15 @@ static status check_records(struct trainer *t, const char *state,
     *lost = false;
     if (!t->local.used) return OK;
     if (trainer_leads(t))
-        result = keeper_state_records(state, length, &records);
+        result = keeper_state_records(state, length, &records, &t->unsaved);
     newer = result == OK && trainer_leads(t) &&
             (records > t->local.records ||
              (records == t->local.records && t->local.behind));
     if (newer) result = has_whole(t, &whole);
     TRY(team_agree(&t->team, result));
     if (newer)
-        fprintf(stderr, "notice    metrics and records of the steps since the "
-                "newest checkpoint were lost with their machine: %s\n",
+        fprintf(stderr, "notice    metrics of the steps since the newest "
+                "checkpoint were lost with their machine: %s\n",
                 whole ? "the run goes back to it, not to the copies in memory"
                       : "no checkpoint is whole, so the run goes on from the "
                         "copies in memory, and those lines are missing");
@@ -108,6 +109,90 @@ static status check_records(struct trainer *t, const char *state,
     TRY(team_most(&t->team, &newer));
     *lost = newer != 0;
     return OK;
+}
+
+/* ---- lines since the newest checkpoint, with checkpoint.local ---- */
+
+enum { UNSAVED_MOST = 1 << 20 }; /* bytes: some 9,000 lines */
+
+/* Lines begin with {"step": N; INT64_MAX: this one does not. */
+static int64_t line_step(const char *line)
+{
+    static const char head[] = "{\"step\": ";
+
+    if (strncmp(line, head, sizeof head - 1) != 0) return INT64_MAX;
+    return strtoll(line + sizeof head - 1, NULL, 10);
+}
+
+/* The first line of a later step than that. */
+static const char *lines_after(const char *line, int64_t step)
+{
+    while (*line != '\0' && line_step(line) <= step) {
+        line += strcspn(line, "\n");
+        line += *line == '\n';
+    }
+    return line;
+}
+
+status trainer_copy_line(struct trainer *t, const struct text *line)
+{
+    struct text kept = {0};
+    status result = OK;
+
+    if (t->unsaved.length > 0) {
+        const char *from = lines_after(t->unsaved.bytes, t->saved_step);
+        const char *to = lines_after(from, t->counters.step); /* undone ones */
+
+        if (to - from < UNSAVED_MOST)
+            result = text_append(&kept, from, (size_t)(to - from));
+    }
+    if (result == OK) result = text_append(&kept, line->bytes, line->length);
+    text_free(&t->unsaved);
+    t->unsaved = kept;
+    return result;
+}
+
+/* The last line's step; 0: there is none. */
+static int64_t last_step(const struct text *file)
+{
+    size_t at = file->length;
+
+    if (at == 0) return 0;
+    for (at--; at > 0 && file->bytes[at - 1] != '\n'; at--) continue;
+    return line_step(file->bytes + at);
+}
+
+/* Rank 0's machine may be another one, whose file ends at the newest checkpoint
+ * of which something is left. */
+static status add_unsaved(struct trainer *t, int64_t step)
+{
+    const char *const path = t->run.consumed;
+    struct text file = {0};
+    struct lines lines = {0};
+    status result;
+
+    if (!trainer_leads(t) || t->unsaved.length == 0) return OK;
+    TRY(lines_cut(path, step, NULL)); /* a torn one, too */
+    if (file_exists(path))
+        TRY_GOTO(done, result, file_read_own(path, (size_t)1 << 40, &file));
+    TRY_GOTO(done, result, lines_open(&lines, path, "consumed.append", 0));
+    const char *from = lines_after(t->unsaved.bytes, last_step(&file));
+    const char *to = lines_after(from, step);
+
+    TRY_GOTO(done, result, lines_put(&lines, from, (size_t)(to - from)));
+    result = lines_finish(&lines);
+done:
+    lines_close(&lines);
+    text_free(&file);
+    return result;
+}
+
+/* State and lines of the copy in memory. */
+static status read_copied(struct trainer *t, const char *state, size_t length,
+                          int64_t step)
+{
+    TRY(keeper_read_state(&t->keeper, state, length, step, &t->counters));
+    return add_unsaved(t, step);
 }
 
 static status restore_newest(struct trainer *t, int64_t *step)
@@ -121,9 +206,8 @@ static status restore_newest(struct trainer *t, int64_t *step)
     TRY(stages_store(t->pipeline.stages, t->pipeline.count));
     TRY(check_records(t, state, length, &lost));
     if (!lost)
-        return team_agree(&t->team,
-                          keeper_read_state(&t->keeper, state, length, *step,
-                                            &t->counters));
+        return team_agree(&t->team, read_copied(t, state, length, *step));
+    t->unsaved.length = 0;
     t->copy.newest = *step = -1;
     return OK;
 }

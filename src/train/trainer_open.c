@@ -506,6 +506,7 @@ static status use_pipeline(struct trainer *t)
     TRY(keeper_build(&t->keeper, &t->setup, &of, t->run.path));
     t->keeper.tokenizer = run_tokenizer_of(&t->tokenizer);
     t->keeper.local = t->local.used ? &t->local : NULL;
+    t->keeper.unsaved = &t->unsaved;
     TRY(trainer_check_build(t));
     if (t->request->set->values.checkpoint.async)
         TRY(background_use(&t->background, &t->keeper));

@@ -99,8 +99,10 @@ static const char *describe(const struct policy_verdict *v, char out[128])
 status trainer_record(struct trainer *t, const struct ledger_event *event)
 {
     bool known;
-    const status result = ledger_append(&t->ledger, t->run.path,
-                                        trainer_leads(t), event, &known);
+    /* With checkpoint.local on every machine: rank 0 may begin anywhere. */
+    const bool writes = local_leads(&t->local, team_rank(&t->team));
+    const status result = ledger_append(&t->ledger, t->run.path, writes, event,
+                                        &known);
 
     if (!known)
         LOG(DEBUG, "policy", "step %lld: %s, %s, %lld samples from %lld",
