@@ -149,6 +149,8 @@ static const struct { const char *theirs, *ours; } foreign[] = {
     {"n_kv_heads", "model.kv_heads"}, {"n_query_groups", "model.kv_heads"},
     {"head_dim", "model.head_width"}, {"kv_channels", "model.head_width"},
     {"intermediate_size", "model.feed_forward"},
+    {"router", "model.family"}, {"router_type", "model.family"},
+    {"scoring_func", "model.family"},
     {"ffn_hidden_size", "model.feed_forward"},
     {"n_inner", "model.feed_forward"},
     {"max_position_embeddings", "model.context"},

@@ -77,6 +77,8 @@ TEST(mistakes_get_one_sentence)
         {"seed: 1\nmodel:\n  widht: 3\n",
          "c.yaml:3: model.widht is not an option; nearest: model.width"},
         {"modle: {width: 3}", "modle is not an option; nearest: model"},
+        {"moe: {router: sigmoid}",
+         "moe.router is not an option; did you mean model.family"},
         {"lr: 3", "lr is not an option; did you mean optimizer.lr"},
         {"model: {lr: 3}", "did you mean optimizer.lr"},
         {"zzzzzzzzzz: 1", "zzzzzzzzzz is not an option; see docs/"},
