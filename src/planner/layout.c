@@ -347,6 +347,27 @@ static status check_recipe(const struct options *o, enum program_as as)
     return precision_parse(&recipe, name);
 }
 
+/* The numerics grid where the configuration names it; otherwise layout_grid is
+ * asked for the layout at hand. Setup refuses what does not divide. */
+static void read_grid(struct layout *l, const struct options *o,
+                      const struct shape *shape)
+{
+    const struct grid asked = {.data = (int)o->numerics.grid_data,
+                               .tensor = (int)o->numerics.grid_tensor,
+                               .context = l->context};
+    struct grid_facts facts = shape->facts;
+    struct grid grid;
+
+    facts.batch = l->batch;
+    if (l->as != AS_LOCKSTEP || (asked.data == 0 && asked.tensor == 0)) return;
+    if (grid_resolve(&grid, &asked, &facts) != OK) {
+        status_clear();
+        return;
+    }
+    l->grid_data = grid.data;
+    l->grid_tensor = grid.tensor;
+}
+
 status layout_from_options(struct layout *l,
                            const struct layout_request *request)
 {
@@ -376,6 +397,7 @@ status layout_from_options(struct layout *l,
     l->rows_straight = strcmp(o->moe.exchange, "flat") == 0;
     l->overlap_tensor = o->tensor.overlap > 1 || o->tensor.domino;
     l->threads = threads_of(l, o, request);
+    read_grid(l, o, request->shape);
     if (request->blocks == NULL) return OK;
     if (l->pipe * l->chunks > LAYOUT_STAGES)
         FAIL(ERR_CONFIG, "mesh.pipe: %d stages; at most %d can be planned",

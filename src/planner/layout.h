@@ -46,8 +46,9 @@ struct layout {
     int threads;             /* of a rank; 0: 1 */
     const int *blocks;       /* borrowed, of each stage; NULL: even */
     struct frames frames;    /* of Lockstep; zeroed: not asked for */
-    int grid_data, grid_tensor; /* leaves of layout_grid for the whole batch,
-                              * where a search knows them; 0: not */
+    int grid_data, grid_tensor; /* leaves of the whole batch, where the
+                              * configuration names them or a search knows
+                              * those of layout_grid; 0: not */
 };
 
 /* The layout that options ask for on `ranks`. ERR_CONFIG: it divides nothing;

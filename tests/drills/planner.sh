@@ -107,6 +107,9 @@ advised "each advised change fits"
 advised "each advised pair of changes fits, beside recomputation" \
     --set 'train.recompute=[block]'
 
+advised "each advised change fits, on a grid that the configuration names" \
+    --set train.batch=256 --set numerics.grid_data=128 --set zero=fsdp
+
 lockstep plan big.yaml --ranks 8 --machine a100-40 --time \
     --set 'train.recompute=[block]' >out 2>err
 if [ "$(sed -n '/^Changes that/,$p' out | grep -c '^  ')" = 3 ] ||

@@ -129,6 +129,27 @@ static double ratio_of(const struct drawn *d)
     return ratio;
 }
 
+/* Micro-batches that are leaves of a named grid are reduced one by one. */
+TEST(a_named_grid_is_estimated)
+{
+    static const char text[] =
+        "model: {family: llama, vocab: 4096, layers: 8, width: 512, heads: 8, "
+        "feed_forward: 1024}\ndata: {sequence: 512}\nmesh: {data: 8}\n"
+        "zero: fsdp\nnumerics: {grid_data: %d}\n"
+        "train: {batch: 256, micro_batch: 2, steps: 1, recompute: [none]}\n";
+    static const int grids[] = {32, 64, 128, 256};
+
+    for (int i = 0; i < ROWS(grids); i++) {
+        struct drawn d = {.ranks = 8};
+
+        snprintf(d.text, sizeof d.text, text, grids[i]);
+        const double ratio = ratio_of(&d);
+
+        print_message("grid_data %d: %.3f\n", grids[i], ratio);
+        CHECK(fabs(ratio - 1) < 0.08);
+    }
+}
+
 /* Seconds of the lists of all ranks, by cause, and of the step. */
 struct timed_sums { double seconds[CAUSES], step; };
 
@@ -415,7 +436,7 @@ TEST(layouts_that_follow_each_other_are_planned_as_alone)
     hunting_free(&hunting);
 }
 
-TEST_MAIN(estimates_are_near_the_plan,
+TEST_MAIN(estimates_are_near_the_plan, a_named_grid_is_estimated,
           closed_forms_time_what_the_lists_time,
           closed_forms_round_what_the_lists_round,
           copies_of_a_shard_send_each_other_their_gradients,
