@@ -9,6 +9,7 @@
 #include <sys/stat.h>
 
 #include "checkpoint/convert.h"
+#include "models/config.h"
 #include "models/decoder.h"
 #include "models/lora.h"
 #include "inference/joined.h"
@@ -222,7 +223,7 @@ static status write_generation(const struct exporting *e)
     json_write_key(&w, "_from_model_config");
     json_write_bool(&w, true);
     write_id(&w, "bos_token_id", m->bos);
-    write_id(&w, "eos_token_id", m->eos);
+    if (m->eos >= 0) config_write_ends(m, &w);
     write_id(&w, "pad_token_id", m->eos);
     json_write_object_end(&w);
     result = store_json(e, "generation_config.json", &w);

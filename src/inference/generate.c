@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "inference/ends.h"
 #include "tokenizer/tokenizer.h"
 
 struct generating {
@@ -18,7 +19,7 @@ struct generating {
     struct token_stream stream;
     struct text text;          /* certain, not yet written */
     struct sample_candidate *scratch; /* owned [vocab] */
-    int32_t ends[2];           /* ids that end a text, -1: none */
+    struct text_ends ends;
 };
 
 /* The ids of the prompt; an empty one begins as a text does, after the end of
@@ -31,7 +32,7 @@ static status encode(struct generating *g,
     TRY(tokenizer_encode(&g->tokenizer, request->prompt,
                          strlen(request->prompt), true, &g->ids));
     if (g->ids.count == 0) {
-        const int32_t start = g->ends[0] >= 0 ? g->ends[0] : g->ends[1];
+        const int32_t start = g->ends.count > 0 ? g->ends.ids[0] : -1;
 
         if (start < 0)
             FAIL(ERR_CONFIG, "an empty prompt has no token to begin with, and "
@@ -45,18 +46,6 @@ static status encode(struct generating *g,
              (long long)g->ids.count, (long long)model->context,
              (long long)model->context - 1);
     return OK;
-}
-
-static void find_ends(struct generating *g)
-{
-    const int64_t eos = g->session.model.eos;
-
-    g->ends[0] = g->ends[1] = -1;
-    if (tokenizer_end_of_text(&g->tokenizer, "", &g->ends[0]) != OK) {
-        status_clear(); /* a tokenizer may do without */
-        g->ends[0] = -1;
-    }
-    if (eos >= 0 && eos < g->session.model.vocab) g->ends[1] = (int32_t)eos;
 }
 
 static status prepare(struct generating *g,
@@ -90,7 +79,7 @@ static status prepare(struct generating *g,
                          "tokenizer of another model", session->tokenizer,
              (long long)tokenizer_vocab(&g->tokenizer),
              (long long)model->vocab);
-    find_ends(g);
+    text_ends_find(&g->tokenizer, &session->model, &g->ends);
     TRY(encode(g, request));
     TRY(memory_take((size_t)model->vocab, sizeof *g->scratch, &memory));
     g->scratch = memory;
@@ -120,7 +109,7 @@ static status take_token(struct generating *g,
                          int64_t at, bool *ends)
 {
     *ends = true;
-    if (id == g->ends[0] || id == g->ends[1]) {
+    if (text_ends_has(&g->ends, id)) {
         result->stop = STOP_END_OF_TEXT;
         return OK;
     }

@@ -24,19 +24,6 @@ struct prompt {
 
 /* ---- opening ---- */
 
-static void find_ends(struct prompts *p)
-{
-    const struct setup *setup = p->setup;
-
-    p->ends[0] = p->ends[1] = -1;
-    if (tokenizer_end_of_text(p->tokenizer, "", &p->ends[0]) != OK) {
-        status_clear(); /* a tokenizer may do without */
-        p->ends[0] = -1;
-    }
-    if (setup->model.eos >= 0 && setup->model.eos < setup->model.vocab)
-        p->ends[1] = (int32_t)setup->model.eos;
-}
-
 /* The ids of a prompt; an empty one begins after the end of another text. */
 static status encode(const struct prompts *p, const char *text,
                      struct token_list *ids)
@@ -44,7 +31,7 @@ static status encode(const struct prompts *p, const char *text,
     ids->count = 0;
     TRY(tokenizer_encode(p->tokenizer, text, strlen(text), true, ids));
     if (ids->count > 0) return OK;
-    const int32_t start = p->ends[0] >= 0 ? p->ends[0] : p->ends[1];
+    const int32_t start = p->ends.count > 0 ? p->ends.ids[0] : -1;
 
     if (start < 0)
         FAIL(ERR_CONFIG, "validate.prompts: an empty prompt has no token to "
@@ -111,7 +98,7 @@ status prompts_open(struct prompts *prompts, const struct setup *setup,
     if (tokenizer == NULL)
         FAIL(ERR_CONFIG, "validate.prompts: the run has no tokenizer, so text "
                          "cannot become tokens; set tokenizer.from");
-    find_ends(prompts);
+    text_ends_find(prompts->tokenizer, &prompts->setup->model, &prompts->ends);
     result = open_all(prompts, &ids);
     token_list_free(&ids);
     return result;
@@ -224,7 +211,7 @@ static status choose(struct prompts *p, int index,
     int32_t id;
 
     TRY(sample_token(&sampling, logits, item->count, p->scratch, &id));
-    if (id == p->ends[0] || id == p->ends[1]) {
+    if (text_ends_has(&p->ends, id)) {
         item->stop = "end of text";
         return OK;
     }

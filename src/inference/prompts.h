@@ -16,6 +16,7 @@
 
 #include "base/lines.h"
 #include "checkpoint/run_dir.h"
+#include "inference/ends.h"
 #include "inference/request_rows.h"
 #include "inference/sample.h"
 #include "setup/setup.h"
@@ -33,7 +34,7 @@ struct prompts {
     struct request_rows rows;      /* owned */
     double *logits;                /* owned [count][vocab] */
     struct sample_candidate *scratch; /* owned [vocab] */
-    int32_t ends[2];               /* ids that end a text; -1: none */
+    struct text_ends ends;
 };
 
 /* ERR_CONFIG: no tokenizer, a prompt without room to continue. */

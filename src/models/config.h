@@ -110,6 +110,16 @@ status config_read_int(const struct json *config, const char *source,
  * -1. */
 status config_token_id(const struct json *config, const char *key,
                        const char *source, int64_t *out);
+/* Adds the ids of eos_token_id, one or a list, to those of the model: the first
+ * is its `eos`. ERR_CONFIG: more than it has room for, or no integers. */
+status config_end_ids(struct model *model, const struct json *config,
+                      const char *source);
+/* Those of generation_config.json, if it stands beside `file`. ERR_FORMAT: it
+ * is not JSON. */
+status config_read_generation(struct model *model, struct arena *arena,
+                              const char *file);
+/* eos_token_id: null, one id, or a list of them. */
+void config_write_ends(const struct model *model, struct json_writer *out);
 /* Every field is a row of the family, or without effect everywhere. */
 status config_check(const struct model_kind *kind, const struct json *config,
                     const char *source);

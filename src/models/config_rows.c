@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* config_rows.c - reads and writes config.json by the rows of a family. */
+#include <stdio.h>
 #include <string.h>
 
+#include "base/file.h"
 #include "models/config.h"
 
 static const struct { const char *name; enum activation value; }
@@ -124,6 +126,71 @@ status config_token_id(const struct json *config, const char *key,
     return OK;
 }
 
+static status add_end(struct model *model, int64_t id, const char *source)
+{
+    bool known = id == model->eos;
+
+    for (int i = 0; i < model->more_ends; i++)
+        known = known || id == model->more_eos[i];
+    if (known) return OK;
+    if (model->eos < 0) model->eos = id;
+    else if (model->more_ends < MODEL_MORE_ENDS)
+        model->more_eos[model->more_ends++] = id;
+    else
+        FAIL(ERR_CONFIG, "%s: eos_token_id has more than %d ids", source,
+             MODEL_MORE_ENDS + 1);
+    return OK;
+}
+
+status config_end_ids(struct model *model, const struct json *config,
+                      const char *source)
+{
+    const struct json *value = json_get(config, "eos_token_id");
+    int64_t first;
+
+    TRY(config_token_id(config, "eos_token_id", source, &first));
+    if (value == NULL || value->kind == JSON_NULL) return OK;
+    if (value->kind != JSON_ARRAY) return add_end(model, first, source);
+    for (size_t i = 0; i < (size_t)value->count; i++) {
+        if (value->items[i].kind != JSON_INTEGER)
+            FAIL(ERR_CONFIG, "%s: eos_token_id: item %zu is not a token's "
+                             "number", source, i + 1);
+        TRY(add_end(model, value->items[i].integer, source));
+    }
+    return OK;
+}
+
+status config_read_generation(struct model *model, struct arena *arena,
+                              const char *file)
+{
+    const char *slash = strrchr(file, '/');
+    const int length = slash == NULL ? 0 : (int)(slash - file) + 1;
+    const struct json *root;
+    char path[PATH_BYTES];
+    const int needed = snprintf(path, sizeof path, "%.*sgeneration_config.json",
+                                length, file);
+
+    if (needed >= (int)sizeof path || !file_exists(path)) return OK;
+    TRY(json_read_file(&root, arena, path, (size_t)1 << 20));
+    if (root->kind != JSON_OBJECT)
+        FAIL(ERR_FORMAT, "%s: a JSON object was expected", path);
+    return config_end_ids(model, root, path);
+}
+
+void config_write_ends(const struct model *model, struct json_writer *out)
+{
+    json_write_key(out, "eos_token_id");
+    if (model->eos < 0) {
+        json_write_null(out);
+        return;
+    }
+    if (model->more_ends > 0) json_write_array(out);
+    json_write_integer(out, model->eos);
+    for (int i = 0; i < model->more_ends; i++)
+        json_write_integer(out, model->more_eos[i]);
+    if (model->more_ends > 0) json_write_array_end(out);
+}
+
 /* Computes sizes that the file leaves out from the other sizes. */
 static void fill_sizes(struct model *m)
 {
@@ -152,7 +219,8 @@ status config_json_read(struct model *model, const struct model_kind *kind,
         .rope_local_base = kind->rope_local_base,
         .init_std = 0.02};
     TRY(config_token_id(config, "bos_token_id", source, &model->bos));
-    TRY(config_token_id(config, "eos_token_id", source, &model->eos));
+    model->eos = -1;
+    TRY(config_end_ids(model, config, source));
     for (int i = 0; i < kind->row_count; i++)
         TRY(read_row(model, &kind->rows[i], config, source));
     fill_sizes(model);

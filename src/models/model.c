@@ -575,7 +575,7 @@ static status read_text_part(struct model *model, const struct json *config,
 {
     const struct json *text = json_get(config, "text_config");
     char where[PATH_BYTES + NAME_BYTES];
-    int64_t bos, eos;
+    int64_t bos;
 
     TRY(config_check(kinds_of[1], config, source));
     if (text->kind != JSON_OBJECT)
@@ -583,10 +583,8 @@ static status read_text_part(struct model *model, const struct json *config,
     snprintf(where, sizeof where, "%s: text_config", source);
     TRY(config_json_read(model, kinds_of[0], text, where));
     TRY(config_token_id(config, "bos_token_id", source, &bos));
-    TRY(config_token_id(config, "eos_token_id", source, &eos));
     if (model->bos < 0) model->bos = bos;
-    if (model->eos < 0) model->eos = eos;
-    return OK;
+    return config_end_ids(model, config, source);
 }
 
 static status model_read_json(struct model *model, const struct json *config,
@@ -636,6 +634,7 @@ status model_from_config(struct model *model, const char *path)
     TRY_GOTO(done, result, json_read_file(&root, &arena, file,
                                           (size_t)1 << 20));
     TRY_GOTO(done, result, model_read_json(model, root, file));
+    TRY_GOTO(done, result, config_read_generation(model, &arena, file));
 done:
     arena_free(&arena);
     return result;
@@ -653,9 +652,7 @@ status model_write_config(const struct model *model, enum dtype dtype,
     json_write_key(&writer, "bos_token_id");
     if (model->bos >= 0) json_write_integer(&writer, model->bos);
     else json_write_null(&writer);
-    json_write_key(&writer, "eos_token_id");
-    if (model->eos >= 0) json_write_integer(&writer, model->eos);
-    else json_write_null(&writer);
+    config_write_ends(model, &writer);
     json_write_key(&writer, "pad_token_id"); /* its default may not fit */
     json_write_null(&writer);
     json_write_key(&writer, "dtype");

@@ -59,6 +59,8 @@ struct mla {
     int64_t value;         /* of a value */
 };
 
+enum { MODEL_MORE_ENDS = 8 }; /* ids of eos_token_id after the first */
+
 struct model {
     const struct model_kind *kind;
     const struct decoder *decoder; /* NULL: the family's */
@@ -105,6 +107,8 @@ struct model {
     int mtp_depth;         /* modules that predict later tokens (mtp.c) */
     struct lora lora;
     int64_t bos, eos;      /* ids written into config.json; -1: none */
+    int more_ends;         /* ids of eos_token_id after `eos` */
+    int64_t more_eos[MODEL_MORE_ENDS];
     double dropout;        /* largest probability that a config.json names: read
                             * and reported; a run has that of its options */
 };

@@ -268,6 +268,45 @@ static status export_to(const char *model, const char *directory,
                         result);
 }
 
+/* Llama 3 Instruct: of the ends in generation_config.json, any. */
+TEST(each_id_of_a_list_ends_a_text)
+{
+    const struct sampling greedy = {.top_p = 1};
+    char directory[PATH_BYTES], out[PATH_BYTES], list[80];
+    struct token_list ids = {0};
+    struct generate_result result;
+    struct export_result exported;
+    struct model model;
+    int64_t before = 0;
+    const struct generate_request request = {
+        .model = directory, .prompt = "a", .tokens = 20, .sampling = greedy,
+        .dtype = DTYPE_F32, .ids = &ids};
+
+    make(directory);
+    IS_OK(generate(&request, &result));
+    EQUAL_INT(result.tokens, 20);
+    const int32_t end = ids.ids[10];
+
+    while (ids.ids[before] != end) before++;
+    snprintf(list, sizeof list, "{\"eos_token_id\": [256, 258, %d]}", end);
+    put(directory, "generation_config.json", list, strlen(list));
+    ids.count = 0;
+    IS_OK(generate(&request, &result));
+    EQUAL_INT(result.stop, STOP_END_OF_TEXT);
+    EQUAL_INT(result.tokens, before);
+    IS_OK(path_join(out, sizeof out, directory, "out"));
+    IS_OK(export_to(directory, out, &exported));
+    IS_OK(model_from_config(&model, out));
+    EQUAL_INT(model.eos, 256);
+    EQUAL_INT(model.more_ends, 2);
+    EQUAL_INT(model.more_eos[1], end);
+    put(directory, "generation_config.json", "[]", 2);
+    FAILS(generate(&request, &result), ERR_FORMAT, "a JSON object was");
+    status_clear();
+    token_list_free(&ids);
+    IS_OK(directory_remove(directory));
+}
+
 TEST(an_export_names_its_tokens)
 {
     char directory[PATH_BYTES], out[PATH_BYTES], path[PATH_BYTES];
@@ -300,4 +339,5 @@ TEST(an_export_names_its_tokens)
 
 TEST_MAIN(equal_seeds_write_equal_texts, a_full_context_stops_with_a_notice,
           an_empty_prompt_begins_after_the_end_of_a_text,
-          long_caches_equal_a_whole_pass, an_export_names_its_tokens)
+          long_caches_equal_a_whole_pass, each_id_of_a_list_ends_a_text,
+          an_export_names_its_tokens)

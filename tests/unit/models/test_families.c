@@ -60,8 +60,6 @@ TEST(what_is_not_computed_is_refused)
         {"qwen2", "\"use_mrope\": false", "\"use_mrope\": true", "use_mrope"},
         {"qwen2", "\"silu\"", "\"gelu\"",
          "hidden_act: gelu is not supported"},
-        {"qwen2", "\"eos_token_id\": 4", "\"eos_token_id\": \"x\"",
-         "eos_token_id is neither"},
         {"qwen2", "\"vocab_size\"", "\"attention_bias\": false, \"vocab_size\"",
          "attention_bias"},
         {"mistral", "\"vocab_size\"", "\"mlp_bias\": true, \"vocab_size\"",
@@ -107,6 +105,26 @@ TEST(what_is_not_computed_is_refused)
 
     for (int i = 0; i < ROWS(rows); i++) {
         FAILS(changed(&model, rows[i].name, rows[i].from, rows[i].into),
+              ERR_CONFIG, rows[i].words);
+        status_clear();
+    }
+}
+
+TEST(odd_ends_of_a_text_are_refused)
+{
+    static const struct {
+        const char *into, *words;
+    } rows[] = {
+        {"\"x\"", "eos_token_id is neither"},
+        {"[4, null]", "eos_token_id: item 2 is not"},
+        {"[0, 1, 2, 3, 4, 5, 6, 7, 8, 9]", "more than 9 ids"},
+    };
+    struct model model;
+    char into[80];
+
+    for (int i = 0; i < ROWS(rows); i++) {
+        snprintf(into, sizeof into, "\"eos_token_id\": %s", rows[i].into);
+        FAILS(changed(&model, "qwen2", "\"eos_token_id\": 4", into),
               ERR_CONFIG, rows[i].words);
         status_clear();
     }
@@ -473,7 +491,7 @@ TEST(options_know_the_families)
 }
 
 TEST_MAIN(fields_that_change_no_result_are_passed_over,
-          what_is_not_computed_is_refused,
+          what_is_not_computed_is_refused, odd_ends_of_a_text_are_refused,
           blocks_and_turns_that_cannot_be_are_refused,
           what_changes_nothing_is_read,
           every_family_reads_the_rotary_kinds_that_it_writes, windows_are_read,
