@@ -27,6 +27,10 @@ struct check {
     struct regions *regions;      /* owned, [SPACE_COUNT][chunks] */
     struct progress_of *progress; /* owned, [chunks][micro-batches] */
     int microbatches;             /* of the list */
+    int *open_pass;               /* owned, [chunks]: whose pass has begun and
+                                   * not ended: 1 + its place in progress; 0:
+                                   * nobody's. The first, where passes of all
+                                   * take turns */
     int *last;                    /* owned, [1 + 2 chunks + units]: kind of the
                                    * tail that came last: before the decision;
                                    * of chunks, of any unit of a chunk, of each
@@ -189,15 +193,21 @@ static status check_compute(struct check *c, const struct instruction *i)
     const int ends[] = {0, frame->forward_end, frame->backward_end,
                         frame->event_count};
     const int pass = pass_of(i);
+    const int who = 1 + i->chunk * c->microbatches + i->microbatch;
     struct progress_of *p = progress_at(c, i);
 
     if (pass > 0 && !p->ended[pass - 1])
         return fail(c, "the pass before it is not over");
+    int *open = &c->open_pass[c->pipeline->takes_turns ? 0 : i->chunk];
+
+    if (*open > 0 && *open != who)
+        return fail(c, "another pass has the room of a pass");
     if (p->ended[pass] || i->first_event != ends[pass] + p->next[pass] ||
         i->last_event < i->first_event || i->last_event > ends[pass + 1])
         return fail(c, "its events are not those that come next");
     p->next[pass] = i->last_event - ends[pass];
     p->ended[pass] = i->last_event == ends[pass + 1];
+    *open = p->ended[pass] ? 0 : who;
     return OK;
 }
 
@@ -501,6 +511,7 @@ status list_verify(const struct step_list *list,
                                .forward = list->forward}};
     const size_t spaces = (size_t)SPACE_COUNT * (size_t)pipeline->count;
     void *regions = NULL, *progress = NULL, *last = NULL;
+    void *open_pass = NULL;
     status result;
 
     c.microbatches = count_microbatches(list, pipeline);
@@ -510,6 +521,9 @@ status list_verify(const struct step_list *list,
              memory_take((size_t)pipeline->count * (size_t)c.microbatches,
                          sizeof *c.progress, &progress));
     c.progress = progress;
+    TRY_GOTO(done, result, memory_take((size_t)pipeline->count,
+                                       sizeof *c.open_pass, &open_pass));
+    c.open_pass = open_pass;
     TRY_GOTO(done, result,
              memory_take((size_t)(1 + 2 * pipeline->count +
                                   count_units(pipeline, pipeline->count)),
@@ -521,6 +535,7 @@ done:
         memory_free(c.regions[i].items);
     memory_free(regions);
     memory_free(progress);
+    memory_free(open_pass);
     memory_free(last);
     open_free(&c.open);
     return result;

@@ -2,14 +2,13 @@
 /* frame.c - lives of slots and gradients, and from them one frame.
  *
  * First the events are listed and each buffer's first and last event found,
- * then the buffers get offsets (rooms.h). */
+ * then the buffers get offsets (frame_place.c). */
 #include "nn/frame.h"
 
 #include <string.h>
 
 #include "base/sizes.h"
 #include "nn/gradient.h"
-#include "nn/rooms.h"
 #include "nn/saved.h"
 
 struct planner {
@@ -578,30 +577,7 @@ static status plan_backward(struct planner *planner)
     return OK;
 }
 
-/* ---- offsets ---- */
-
-static status assign_offsets(struct frame_plan *plan)
-{
-    const size_t count = (size_t)plan->buffer_count;
-    struct room *rooms = NULL;
-    void *memory = NULL;
-    status result;
-
-    if (count == 0) return OK;
-    TRY(memory_take(count, sizeof *rooms, &memory));
-    rooms = memory;
-    for (size_t i = 0; i < count; i++)
-        rooms[i] = (struct room){plan->buffers[i].bytes,
-                                 plan->buffers[i].first,
-                                 plan->buffers[i].last, 0};
-    /* The last event may be followed by a reader. */
-    result = rooms_place(rooms, plan->buffer_count, plan->event_count + 1,
-                         &plan->bytes);
-    for (size_t i = 0; i < count; i++)
-        plan->buffers[i].offset = rooms[i].offset;
-    memory_free(memory);
-    return result;
-}
+/* ---- together ---- */
 
 /* An empty plan. */
 static status plan_begin(struct planner *planner)
@@ -656,7 +632,7 @@ static status plan_passes(struct planner *planner)
 }
 
 status frame_plan_build(struct frame_plan *plan, const struct program *program,
-                        enum backward_mode mode)
+                        enum backward_mode mode, struct frame_count count)
 {
     struct planner planner = {.plan = plan, .program = program, .mode = mode};
     status result;
@@ -673,5 +649,5 @@ status frame_plan_build(struct frame_plan *plan, const struct program *program,
     }
     planner_free(&planner);
     TRY(result);
-    return assign_offsets(plan);
+    return frame_plan_place(plan, program, count);
 }

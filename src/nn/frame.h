@@ -6,7 +6,10 @@
  * allocation: predicted bytes and measured bytes are the same number.
  *
  *   event  one pass of one step: F, R (F again, for a dropped slot), B or W
- *   frame  the memory of all slots of one micro-batch in flight */
+ *   frame  the memory of all slots of one micro-batch in flight; where there
+ *          are several, of those that one pass leaves for another
+ *   room   of a pass: all other slots, which live inside one F, B or W. A
+ *          stage has one for all frames, since its passes take turns */
 #ifndef LOCKSTEP_NN_FRAME_H
 #define LOCKSTEP_NN_FRAME_H
 
@@ -33,9 +36,10 @@ enum backward_mode {
     BACKWARD_SPLIT   /* all B, then all W: for schedules that defer W */
 };
 
-/* A span of the frame. */
+/* A span of the frame, or of the room of a pass. */
 struct frame_buffer {
     int64_t offset, bytes;
+    bool shared;      /* in the room */
     int first, last;  /* events between which it is alive, both included */
     slot slot;
     bool gradient;
@@ -43,6 +47,10 @@ struct frame_buffer {
     bool codes;       /* of the slot, as one product reads it in W (saved.h) */
     enum dtype dtype;
 };
+
+/* Bytes: of a frame that has everything; of one that has what outlives a pass,
+ * and of the room beside it: 0 where one frame was asked for. */
+struct frame_sizes { int64_t joint, kept, within; };
 
 struct frame_plan {
     enum backward_mode mode;
@@ -60,11 +68,20 @@ struct frame_plan {
     int *codes;       /* owned, [steps]: buffer of the input's codes, from F
                        * to W, in place of the slot; -1 none */
     int64_t bytes;    /* of one frame */
+    int64_t pass_bytes; /* of the room of a pass; 0: frames have everything */
+    struct frame_sizes sizes;
 };
+
+/* Micro-batches in flight, and whether another stage of the rank has the same
+ * room of a pass. If not, there is one where that is less memory. */
+struct frame_count { int frames; bool shares; };
 
 /* Plans the program under its dropped slots. */
 status frame_plan_build(struct frame_plan *plan, const struct program *program,
-                        enum backward_mode mode);
+                        enum backward_mode mode, struct frame_count count);
+/* Its last part: the offsets of the buffers, whose lives are known. */
+status frame_plan_place(struct frame_plan *plan, const struct program *program,
+                        struct frame_count count);
 /* Where the events from `event` on end that F does piece by piece, one piece
  * behind the other; `event` when it is not of those. */
 int frame_segment(const struct program *program,

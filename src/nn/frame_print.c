@@ -26,15 +26,21 @@ status frame_plan_print(const struct frame_plan *plan,
                     text_bytes(amount, (uint64_t)plan->bytes),
                     (long long)plan->bytes, plan->event_count,
                     plan->buffer_count));
+    if (plan->pass_bytes > 0)
+        TRY(text_printf(out, "room of a pass, which all frames share: %s "
+                             "(%lld bytes)\n",
+                        text_bytes(amount, (uint64_t)plan->pass_bytes),
+                        (long long)plan->pass_bytes));
     for (int i = 0; i < plan->buffer_count; i++) {
         const struct frame_buffer *buffer = &plan->buffers[i];
         const struct slot_info *info = &program->slots[buffer->slot];
 
         TRY(text_printf(out,
-                        "%11s %12lld bytes at %12lld, events %4d to %4d: "
+                        "%11s %12lld bytes at %12lld%s, events %4d to %4d: "
                         "%s%s%s s%d, %s, ",
                         text_bytes(amount, (uint64_t)buffer->bytes),
                         (long long)buffer->bytes, (long long)buffer->offset,
+                        buffer->shared ? " of the room" : "",
                         buffer->first, buffer->last,
                         buffer->codes  ? "codes of "
                         : buffer->sums ? "sums of the " : "",

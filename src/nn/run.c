@@ -11,7 +11,9 @@
 static char *frame_at(const struct run *run, int buffer)
 {
     CHECK(buffer >= 0);
-    return (char *)run->frame + run->plan->buffers[buffer].offset;
+    const struct frame_buffer *b = &run->plan->buffers[buffer];
+
+    return (char *)(b->shared ? run->pass_room : run->frame) + b->offset;
 }
 
 int64_t run_tokens(const struct run *run)

@@ -67,6 +67,7 @@ struct run {
     struct group *groups[AXIS_COUNT]; /* borrowed: the ranks of each axis that
                                        * layers use; NULL: this one alone */
     void *frame;               /* plan->bytes */
+    void *pass_room;           /* plan->pass_bytes, of all frames */
     struct {                   /* as kernels read them */
         void *weights;         /* flat arena, of program->dtype */
         const bool *strips;    /* [parameters] that lie in strips (kernels.h);

@@ -133,6 +133,7 @@ static status plan_chunk(struct pipeline *p, const struct pipeline_request *r,
     }
     request.layout.slice = stage_slice(r, s->stages, c->number);
     request.size.frames = schedule_held_stage(s, c->number, c->direction);
+    request.size.shares_room = p->takes_turns && p->count > 1;
     request.recomputation.share = p->count;
     request.backward = schedule_fused(s, p->rank) ? BACKWARD_FUSED
                                                   : BACKWARD_SPLIT;
@@ -218,6 +219,18 @@ static status check_share(const struct pipeline *pipeline)
     return OK;
 }
 
+/* B of a stage beside F of another: their pieces alternate. */
+static bool takes_turns(const struct pipeline *p)
+{
+    const struct action_list *list = &p->schedule.lists[p->rank];
+
+    for (int i = 0; i < list->count; i++)
+        if (list->items[i].kind == ACTION_BACKWARD_INPUT &&
+            list->items[i].joined)
+            return false;
+    return true;
+}
+
 static void add_up(struct pipeline *p)
 {
     p->bytes = 0;
@@ -250,10 +263,12 @@ status pipeline_plan(struct pipeline *pipeline,
     if (returns == 0)
         TRY(schedule_returns(&pipeline->schedule, &returns));
     TRY(find_chunks(pipeline));
+    pipeline->takes_turns = takes_turns(pipeline);
     for (int i = 0; i < pipeline->count; i++)
         TRY(plan_chunk(pipeline, &r, i, returns));
     for (int i = 1; i < pipeline->count; i++)
-        stage_share(&pipeline->stages[0], &pipeline->stages[i]);
+        stage_share(&pipeline->stages[0], &pipeline->stages[i],
+                    pipeline->takes_turns);
     TRY(phases_plan(pipeline));
     TRY(check_share(pipeline));
     add_up(pipeline);

@@ -41,6 +41,7 @@ struct pipeline {
     struct stage *stages;     /* owned, [count] */
     struct chunk *chunks;     /* owned, [count] */
     int count;
+    bool takes_turns;         /* no pass of a stage runs beside another's */
     struct memory_row memory[MEMORY_OWNERS]; /* of all stages; no data */
     size_t bytes;             /* their sum */
 };

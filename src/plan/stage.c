@@ -346,6 +346,8 @@ static status add_memory(struct stage *stage)
         state_row(stage, 3), state_row(stage, STATE_AVERAGE),
         {"activations and their gradients", "micro-batch",
          (size_t)size_product(stage->frame.bytes, frames), NULL},
+        {"activations inside one pass", "pass",
+         (size_t)stage->frame.pass_bytes, NULL},
         {"logits and layer scratch", "call", program_scratch_bytes(p), NULL},
         {"kernel scratch", "call",
          kernels_scratch_bytes(&stage->kernels, stage->request.machine.threads,
@@ -437,7 +439,10 @@ static status plan_with(struct stage *stage, const char *const *policy,
     TRY(program_recompute(&stage->program, policy, count));
     frame_plan_free(&stage->frame);
     TRY(frame_plan_build(&stage->frame, &stage->program,
-                         stage->request.backward));
+                         stage->request.backward,
+                         (struct frame_count){
+                             stage->request.size.frames,
+                             stage->request.size.shares_room}));
     TRY(plan_residency(stage));
     return add_memory(stage);
 }
@@ -580,17 +585,23 @@ void stage_use_shared(struct stage *stage, const struct stage *first)
 {
     for (int i = 0; i < SHARED; i++)
         stage->memory[shared[i]].data = first->memory[shared[i]].data;
+    if (stage->memory[MEMORY_PASS].bytes == 0)
+        stage->memory[MEMORY_PASS].data = first->memory[MEMORY_PASS].data;
 }
 
-void stage_share(struct stage *first, struct stage *other)
+static void share_row(struct stage *first, struct stage *other,
+                      enum memory_owner row)
 {
-    for (int i = 0; i < SHARED; i++) {
-        const size_t bytes = other->memory[shared[i]].bytes;
+    const size_t bytes = other->memory[row].bytes;
 
-        if (bytes > first->memory[shared[i]].bytes)
-            stage_reserve(first, shared[i], bytes);
-        stage_reserve(other, shared[i], 0);
-    }
+    if (bytes > first->memory[row].bytes) stage_reserve(first, row, bytes);
+    stage_reserve(other, row, 0);
+}
+
+void stage_share(struct stage *first, struct stage *other, bool passes)
+{
+    for (int i = 0; i < SHARED; i++) share_row(first, other, shared[i]);
+    if (passes) share_row(first, other, MEMORY_PASS);
 }
 
 /* ---- opening ---- */

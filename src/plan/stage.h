@@ -47,6 +47,7 @@ struct stage_request {
         int64_t context;   /* positions of tables and caches; 0: length */
         int64_t logits_chunk; /* tokens; 0: chosen here */
         int frames;        /* micro-batches in flight at once; 0: 1 */
+        bool shares_room;  /* of a pass, with other stages of the rank */
     } size;
     int mtp_depth;         /* modules that predict later tokens */
     bool latent_cache;     /* generate: caches of latents, where the model has
@@ -96,7 +97,7 @@ enum memory_owner {
     MEMORY_WEIGHTS, MEMORY_COMPUTE, MEMORY_GRADIENTS, MEMORY_PARTIALS,
     MEMORY_STATE_0, MEMORY_STATE_1, MEMORY_STATE_2, MEMORY_STATE_3,
     MEMORY_STATE_4,
-    MEMORY_FRAME,
+    MEMORY_FRAME, MEMORY_PASS,
     MEMORY_LAYER_SCRATCH, MEMORY_KERNEL_SCRATCH, MEMORY_ROTARY, MEMORY_CACHE,
     MEMORY_BATCH, MEMORY_AHEAD,
     MEMORY_GATHERED, MEMORY_CODES, MEMORY_BUCKETS, MEMORY_NORM, MEMORY_RETURNS,
@@ -202,8 +203,9 @@ status stage_check(const struct stage_request *request);
 /* Another size of one row, before stage_open: room for messages. */
 void stage_reserve(struct stage *stage, enum memory_owner owner, size_t bytes);
 /* Two stages of one rank take turns: scratch and tables are those of `first`
- * for both. Before either is opened. */
-void stage_share(struct stage *first, struct stage *other);
+ * for both; and the room of a pass, where whole passes take turns. Before
+ * either is opened. */
+void stage_share(struct stage *first, struct stage *other, bool passes);
 /* Shared rows lie where those of `first` do. */
 void stage_use_shared(struct stage *stage, const struct stage *first);
 /* Bytes of the batches of all frames, at the front of MEMORY_BATCH. */

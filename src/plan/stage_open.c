@@ -48,6 +48,7 @@ static status prepare_run(struct stage *stage)
         .program = &stage->program, .plan = &stage->frame,
         .kernels = &stage->kernels, .real = &stage->real,
         .stream = &stage->stream, .frame = m[MEMORY_FRAME].data,
+        .pass_room = m[MEMORY_PASS].data,
         .params.weights = m[stage_reads(stage)].data,
         .scratch = m[MEMORY_LAYER_SCRATCH].data,
         .cache = m[MEMORY_CACHE].data, .failed_step = -1,

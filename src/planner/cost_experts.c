@@ -1,16 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* cost_experts.c - rows of tokens on their way to experts and back. */
-#include <string.h>
-
 #include "nn/row_codes.h"
 #include "planner/cost_parts.h"
 #include "planner/network.h"
 #include "planner/travel.h"
-
-static bool is_dualpipe(const struct layout *l)
-{
-    return strncmp(l->schedule, "dualpipe", 8) == 0;
-}
 
 /* DualPipe runs F of one micro-batch beside B of another: exchanges of one pass
  * lie under the products of the other (arXiv:2412.19437, section 3.2.1). */
@@ -20,7 +13,7 @@ static double hidden_by_pairs(const struct cost *cost, int pass,
     const struct spent *other = &block->pass[pass == COST_F ? COST_B : COST_F];
     const struct layout *l = cost->layout;
 
-    if (!is_dualpipe(l)) return 0;
+    if (!layout_joins_passes(l)) return 0;
     return other->seconds[CAUSE_PRODUCT] /
            cost->machine->value[M_COMM_BESIDE];
 }
@@ -162,7 +155,7 @@ static void own_rows(const struct cost *cost, const double bytes[2],
     struct rows_beside p;
 
     beside_rows(cost, &p);
-    if (is_dualpipe(l)) {
+    if (layout_joins_passes(l)) {
         other[COST_F] = (spent_seconds(&out->pass[COST_B]) +
                          spent_seconds(&out->pass[COST_W])) / 2;
         other[COST_B] = spent_seconds(&out->pass[COST_F]) / 2;

@@ -12,7 +12,8 @@
  * has neither the embedding nor the head. */
 struct few { int plain, mixed; bool middle; };
 
-struct sizes { double frame, scratch, fixed; };
+enum { PARTS = 3 }; /* joint, kept, within */
+struct sizes { double frame[PARTS], scratch, fixed; };
 
 static void make_few(struct model *model, const struct shape *shape,
                      struct few few)
@@ -42,7 +43,8 @@ static status make_stage(struct stage *stage, const struct model *model,
         .model = model, .mode = PROGRAM_TRAIN,
         .dtype = l->bits == 32 ? DTYPE_F32 : DTYPE_BF16,
         .mtp_depth = model->mtp_depth, .size.batch = 1, .size.micro_batch = 1,
-        .size.length = shape->sequence, .regular = shape->regular,
+        .size.frames = 2, .size.length = shape->sequence,
+        .regular = shape->regular,
         .backward = layout_defers(l) ? BACKWARD_SPLIT : BACKWARD_FUSED,
         .machine.threads = l->threads > 0 ? l->threads : 1,
         .recomputation.policy = recompute,
@@ -76,7 +78,8 @@ static status plan_few(struct frame_models *m, int which, struct sizes *out,
         m->made[which] = true;
     }
     *out = (struct sizes){
-        (double)stage->frame.bytes,
+        {(double)stage->frame.sizes.joint, (double)stage->frame.sizes.kept,
+         (double)stage->frame.sizes.within},
         (double)stage->memory[MEMORY_LAYER_SCRATCH].bytes,
         (double)(stage->memory[MEMORY_KERNEL_SCRATCH].bytes +
                  stage->memory[MEMORY_ROTARY].bytes)};
@@ -91,20 +94,26 @@ static status measure(struct frame_models *m, struct frames *f,
     const struct few inside = {few.plain, few.mixed, true};
     const struct few more[] = {{few.plain + 1, few.mixed, false},
                                {few.plain, few.mixed + 1, false}};
-    double *const each[] = {&f->plain, &f->mixed};
+    struct frame_parts *const parts[PARTS] = {&f->joint, &f->kept,
+                                              &f->within};
     const bool there[] = {few.plain > 0, few.mixed > 0};
     struct sizes whole, middle, longer;
 
     TRY(plan_few(m, FEW_WHOLE, &whole, l, shape, few));
     TRY(plan_few(m, FEW_MIDDLE, &middle, l, shape, inside));
-    f->ends = whole.frame;
-    f->middle = middle.frame;
+    for (int i = 0; i < PARTS; i++)
+        *parts[i] = (struct frame_parts){whole.frame[i], middle.frame[i], 0,
+                                         0};
     for (int kind = 0; kind < 2; kind++) {
         if (!there[kind]) continue;
         TRY(plan_few(m, FEW_PLAIN + kind, &longer, l, shape, more[kind]));
-        *each[kind] = longer.frame - whole.frame;
-        f->ends -= *each[kind];
-        f->middle -= *each[kind];
+        for (int i = 0; i < PARTS; i++) {
+            const double more_bytes = longer.frame[i] - whole.frame[i];
+
+            *(kind == 0 ? &parts[i]->plain : &parts[i]->mixed) = more_bytes;
+            parts[i]->ends -= more_bytes;
+            parts[i]->middle -= more_bytes;
+        }
     }
     f->scratch = middle.scratch;
     f->head = whole.scratch;

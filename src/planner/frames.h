@@ -9,12 +9,18 @@
 struct layout;
 struct shape;
 
-/* Bytes. A stage keeps `ends` or `middle`, and what each of its blocks adds,
- * for each sequence of each micro-batch that waits for its backward pass. */
-struct frames {
+/* Bytes of a sequence: `ends` or `middle`, and what each of the stage's blocks
+ * adds. */
+struct frame_parts {
     double ends;         /* of a stage that has the head */
     double middle;       /* of another one */
     double plain, mixed; /* of a block without experts, with them */
+};
+
+/* A stage keeps `joint` for its one micro-batch, or `kept` for each of those
+ * that wait for their backward passes and `within` once (nn/frame.h). */
+struct frames {
+    struct frame_parts joint, kept, within;
     double scratch;      /* of one sequence in a block, at most */
     double head;         /* ... in the head */
     double fixed;        /* of the rank, for any micro-batch */

@@ -106,6 +106,11 @@ bool layout_defers(const struct layout *l)
     return l->pipe > 1 && !schedule_is(l->schedule, SCHEDULE_AT_ONCE);
 }
 
+bool layout_joins_passes(const struct layout *l)
+{
+    return strncmp(l->schedule, "dualpipe", 8) == 0;
+}
+
 double layout_block_experts(const struct layout *l, const struct shape *s)
 {
     const struct expert_ranks e = layout_experts(l);

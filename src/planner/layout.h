@@ -101,6 +101,9 @@ struct expert_ranks {
 struct expert_ranks layout_experts(const struct layout *layout);
 /* Whether its schedule makes gradients of weights after those of inputs. */
 bool layout_defers(const struct layout *layout);
+/* Whether its schedule runs F of one stage beside B of another of the rank:
+ * DualPipe's. */
+bool layout_joins_passes(const struct layout *layout);
 /* Parameters of a mean block on a rank: of its experts, and of the rest. */
 double layout_block_experts(const struct layout *layout,
                             const struct shape *shape);

@@ -63,8 +63,8 @@ double memory_block_activations(const struct layout *l,
 
     if (l->as == AS_LOCKSTEP)
         return (double)l->micro_batch *
-               ((1 - s->expert_blocks) * l->frames.plain +
-                s->expert_blocks * l->frames.mixed);
+               ((1 - s->expert_blocks) * l->frames.joint.plain +
+                s->expert_blocks * l->frames.joint.mixed);
     if (l->recompute == RECOMPUTE_BLOCK) {
         kept = (struct kept){0, 2 * (double)s->width};
         return tokens * wide * kept.whole / (l->sequence_parallel ? t : 1);
@@ -360,26 +360,51 @@ static double own_scratch(const struct layout *l, const struct shape *s,
     return ends && head > most ? head : most;
 }
 
+/* Bytes that wait in a stage, and *room: that live inside one pass. */
+static double own_stage(const struct layout *l, const struct shape *s,
+                        int chunk, int position, double *room)
+{
+    const struct frames *f = &l->frames;
+    const struct frame_parts *const parts[] = {&f->joint, &f->kept,
+                                               &f->within};
+    const int stage = layout_stage(l, chunk, position);
+    const int mixed = layout_mixed_blocks(l, s, stage);
+    const int plain = layout_blocks(l, s, stage) - mixed;
+    const bool last = stage == l->pipe * l->chunks - 1;
+    const double waits = held(l, chunk, position);
+    double bytes[3];
+
+    for (int i = 0; i < 3; i++)
+        bytes[i] = (double)l->micro_batch *
+                   ((last ? parts[i]->ends : parts[i]->middle) +
+                    plain * parts[i]->plain + mixed * parts[i]->mixed);
+    *room = bytes[2];
+    if ((l->chunks > 1 && !layout_joins_passes(l)) ||
+        (waits > 1 && waits * bytes[1] + bytes[2] < waits * bytes[0]))
+        return waits * bytes[1];
+    *room = 0;
+    return waits * bytes[0];
+}
+
 static void own_activations(const struct layout *l, const struct shape *s,
                             int position, struct memory *out)
 {
     const struct frames *f = &l->frames;
-    const double b = (double)l->micro_batch;
-    const int stages = l->pipe * l->chunks;
+    double rooms = 0;
     bool ends = false;
     struct leaves leaves;
 
     own_leaves(l, s, &leaves);
     for (int chunk = 0; chunk < l->chunks; chunk++) {
-        const int stage = layout_stage(l, chunk, position);
-        const int mixed = layout_mixed_blocks(l, s, stage);
-        const int plain = layout_blocks(l, s, stage) - mixed;
+        double room;
 
-        ends = ends || stage == stages - 1;
-        out->activations += b * held(l, chunk, position) *
-                            ((stage == stages - 1 ? f->ends : f->middle) +
-                             plain * f->plain + mixed * f->mixed);
+        ends = ends || layout_stage(l, chunk, position) ==
+                           l->pipe * l->chunks - 1;
+        out->activations += own_stage(l, s, chunk, position, &room);
+        if (layout_joins_passes(l)) rooms += room;
+        else if (room > rooms) rooms = room;
     }
+    out->activations += rooms;
     out->logits = own_scratch(l, s, &leaves, ends) + f->fixed;
     /* The batch of the next step. */
     out->activations += 16.0 * (double)(l->batch / layout_sharing(l)) *

@@ -129,9 +129,14 @@ static double y_above(const struct drawing *d, double bytes)
     return TITLE + ABOVE - ABOVE * bytes / d->most;
 }
 
+static int64_t frame_and_room(const struct drawing *d)
+{
+    return d->stage->frame.bytes + d->stage->frame.pass_bytes;
+}
+
 static double y_below(const struct drawing *d, double bytes)
 {
-    const double all = (double)d->stage->frame.bytes;
+    const double all = (double)frame_and_room(d);
 
     return HEIGHT - END - BELOW * bytes / (all > 0 ? all : 1);
 }
@@ -160,6 +165,13 @@ static status draw_ticks(struct drawing *d, double most,
 }
 
 /* ---- above: everything ---- */
+
+/* With the room of a pass, which may be among the first stage's rows. */
+static double bytes_of(const struct stage *stage)
+{
+    return (double)(stage->bytes - stage->memory[MEMORY_PASS].bytes) +
+           (double)stage->frame.pass_bytes;
+}
 
 static status legend(struct drawing *d, int row, int colour, double opacity,
                      const char *name, double bytes)
@@ -213,7 +225,7 @@ static status draw_bands(struct drawing *d, double *top, int *row)
     for (int i = 0; i < MEMORY_OWNERS; i++) {
         const double bytes = (double)stage->memory[i].bytes;
 
-        if (i == MEMORY_FRAME || bytes <= 0) continue;
+        if (i == MEMORY_FRAME || i == MEMORY_PASS || bytes <= 0) continue;
         TRY(draw_band(d, *top, bytes, stage->memory[i].name, (*row)++));
         *top += bytes;
     }
@@ -259,7 +271,7 @@ static double most_of(const struct drawing *d, int kind)
 
 static status draw_above(struct drawing *d)
 {
-    const double planned = (double)d->stage->bytes;
+    const double planned = bytes_of(d->stage);
     double top = 0, *under;
     void *memory;
     int row = 0;
@@ -284,7 +296,7 @@ static status draw_above(struct drawing *d)
                                "</text>\n",
                        LEFT, RIGHT, y_above(d, planned), y_above(d, planned),
                        RIGHT - 4, y_above(d, planned) - 4,
-                       text_bytes(d->label, d->stage->bytes));
+                       text_bytes(d->label, (uint64_t)planned));
 }
 
 /* ---- below: the frame ---- */
@@ -296,6 +308,8 @@ static status draw_box(struct drawing *d, const struct frame_buffer *b)
     const double x = LEFT + (RIGHT - LEFT) * b->first / events;
     const double last = b->last < events ? b->last + 1 : events;
     const double end = LEFT + (RIGHT - LEFT) * last / events;
+    const double from = (double)(b->offset +
+                                 (b->shared ? d->stage->frame.bytes : 0));
     char block[32] = "outside the blocks";
 
     if (b->first > b->last || b->bytes <= 0) return OK;
@@ -306,9 +320,8 @@ static status draw_box(struct drawing *d, const struct frame_buffer *b)
                 "fill=\"%s\" stroke=\"var(--card)\" stroke-width=\"0.4\">"
                 "<title>%s%s%s, %s, %s: %lld bytes at %lld, events %d to %d"
                 "</title></rect>\n",
-        x, y_below(d, (double)(b->offset + b->bytes)), end - x,
-        y_below(d, (double)b->offset) -
-            y_below(d, (double)(b->offset + b->bytes)),
+        x, y_below(d, from + (double)b->bytes), end - x,
+        y_below(d, from) - y_below(d, from + (double)b->bytes),
         colours[kind_of(d, b)], b->sums ? "sums of the " : "",
         b->gradient ? "gradient of " : "", info->name, dtype_name(b->dtype),
         block,
@@ -347,10 +360,12 @@ static status draw_below(struct drawing *d)
     const struct frame_plan *plan = &d->stage->frame;
 
     TRY(text_printf(d->out, "<text class=\"title\" x=\"6\" y=\"%d\">The frame "
-                            "of one micro-batch, %s: where each buffer lies, "
+                            "of one micro-batch%s, %s: where each buffer lies, "
                             "and how long</text>\n", TITLE + ABOVE + 30,
-                    text_bytes(d->label, (uint64_t)plan->bytes)));
-    TRY(draw_ticks(d, (double)plan->bytes, y_below));
+                    plan->pass_bytes > 0 ? ", above it the room of a pass"
+                                         : "",
+                    text_bytes(d->label, (uint64_t)frame_and_room(d))));
+    TRY(draw_ticks(d, (double)frame_and_room(d), y_below));
     for (int i = 0; i < plan->buffer_count; i++)
         TRY(draw_box(d, &plan->buffers[i]));
     return draw_passes(d);
@@ -382,7 +397,7 @@ static status draw_inside(const struct pipeline *pipeline, int chunk,
 
     d.columns = stage->frame.event_count < COLUMNS_MAX
                     ? stage->frame.event_count : COLUMNS_MAX;
-    d.most = (double)stage->bytes * 1.06;
+    d.most = bytes_of(stage) * 1.06;
     if (d.columns == 0 || stage->bytes == 0) return OK;
     result = draw_stage(&d);
     memory_free(d.alive);

@@ -639,8 +639,8 @@ status zero_act(struct zero *z, const struct instruction *i,
 static void fill_rooms(struct stage *stage)
 {
     static const enum memory_owner rooms[] = {
-        MEMORY_FRAME, MEMORY_LAYER_SCRATCH, MEMORY_GATHERED, MEMORY_BUCKETS,
-        MEMORY_RETURNS};
+        MEMORY_FRAME, MEMORY_PASS, MEMORY_LAYER_SCRATCH, MEMORY_GATHERED,
+        MEMORY_BUCKETS, MEMORY_RETURNS};
 
     for (size_t i = 0; i < sizeof rooms / sizeof *rooms; i++)
         check_fill(stage->memory[rooms[i]].data,

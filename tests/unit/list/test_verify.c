@@ -361,7 +361,59 @@ TEST(random_layouts_can_be_trusted_and_their_mutants_cannot)
     }
 }
 
-TEST_MAIN(every_instruction_is_missed, every_need_is_missed,
+/* The next that computes, of the same stage and another micro-batch; -1: none.
+ * Nothing between them computes. */
+static int follower(const struct step_list *list, int number)
+{
+    const struct instruction *at = &list->items[number];
+
+    for (int n = number + 1; n < list->count; n++) {
+        const struct instruction *next = &list->items[n];
+
+        if (!instruction_computes(next)) continue;
+        return next->chunk == at->chunk && next->microbatch != at->microbatch
+                   ? n : -1;
+    }
+    return -1;
+}
+
+static bool begins_pass(const struct pipeline *p, const struct instruction *i)
+{
+    const struct frame_plan *frame = &p->stages[i->chunk].frame;
+
+    return i->first_event == 0 || i->first_event == frame->forward_end ||
+           i->first_event == frame->backward_end;
+}
+
+/* All micro-batches of a stage share one room for slots inside a pass. */
+TEST(passes_of_a_stage_that_interleave_are_refused)
+{
+    int refused = 0;
+
+    for (int i = 0; i < ROWS(layout_cases); i++) {
+        struct lists l;
+
+        build(&l, &layout_cases[i]);
+        for (int n = 0; n < l.lists[0].count; n++) {
+            const struct instruction *at = &l.lists[0].items[n];
+            const int next = instruction_computes(at)
+                                 ? follower(&l.lists[0], n) : -1;
+
+            if (next < 0 || begins_pass(&l.pipelines[0], at)) continue;
+            begin_change(&l, 0);
+            swap(&l.lists[0], n, next);
+            EQUAL_INT(verify(&l), ERR_VERIFY);
+            refused += strstr(status_message(), "another pass") != NULL;
+            status_clear();
+            end_change(&l, 0);
+        }
+        drop(&l);
+    }
+    CHECK(refused > 20);
+}
+
+TEST_MAIN(passes_of_a_stage_that_interleave_are_refused,
+          every_instruction_is_missed, every_need_is_missed,
           an_instruction_that_stands_twice_is_refused,
           neighbours_that_change_places_are_refused,
           ranks_that_wait_for_each_other_are_refused,

@@ -612,7 +612,8 @@ static bool poison_shows(const struct flag_case *at, const char *layer,
         stage.program.steps[i].layer = &changed;
     }
     frame_plan_free(&stage.frame);
-    IS_OK(frame_plan_build(&stage.frame, &stage.program, mode));
+    IS_OK(frame_plan_build(&stage.frame, &stage.program, mode,
+                           (struct frame_count){.frames = 1}));
     finish(&stage, at->data, &variant, &outcome);
     differs = !same(at->right, &outcome, at->data);
     outcome_free(&outcome);

@@ -92,8 +92,8 @@ static void weights_fill(struct stage *stage)
 static void memory_poison(struct stage *stage)
 {
     static const enum memory_owner owners[] = {
-        MEMORY_GRADIENTS, MEMORY_PARTIALS, MEMORY_FRAME, MEMORY_LAYER_SCRATCH,
-        MEMORY_KERNEL_SCRATCH};
+        MEMORY_GRADIENTS, MEMORY_PARTIALS, MEMORY_FRAME, MEMORY_PASS,
+        MEMORY_LAYER_SCRATCH, MEMORY_KERNEL_SCRATCH};
 
     for (int i = 0; i < ROWS(owners); i++)
         if (stage->memory[owners[i]].bytes > 0)

@@ -41,8 +41,8 @@ static const struct sample_source source = {.fill = fill, .argument = NULL};
 /* Every byte that a step may write before it reads it. Weights, moments and
  * tables are made before the first step. */
 static const enum memory_owner loose[] = {
-    MEMORY_GRADIENTS, MEMORY_PARTIALS, MEMORY_FRAME, MEMORY_LAYER_SCRATCH,
-    MEMORY_KERNEL_SCRATCH, MEMORY_BATCH};
+    MEMORY_GRADIENTS, MEMORY_PARTIALS, MEMORY_FRAME, MEMORY_PASS,
+    MEMORY_LAYER_SCRATCH, MEMORY_KERNEL_SCRATCH, MEMORY_BATCH};
 enum { POISON = 0xff }; /* a NaN in every float, an impossible index */
 
 static void poison(struct stage *stage)
