@@ -37,13 +37,12 @@ static status read_target(struct asked *a, const struct arguments *arguments)
     if (count != 1)
         FAIL(ERR_USAGE, "budget needs one of --tokens T, --flops F and "
                         "--days D, found %d", count);
-    if (given == 0) /* tokens are 20 times the parameters */
-        budget_from_flops(&a->budget, 6 * values[0] * values[0] / 20);
+    if (given == 0) budget_from_tokens(&a->budget, values[0]);
     else
         budget_from_flops(&a->budget, given == 1 ? values[1]
                                                  : values[2] * 86400 *
                                                        a->rate);
-    a->days = a->budget.flops / a->rate / 86400;
+    a->days = given == 2 ? values[2] : a->budget.flops / a->rate / 86400;
     return OK;
 }
 

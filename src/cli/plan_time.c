@@ -120,6 +120,10 @@ static void write_memory(struct json_writer *w, const struct view *v)
 static void write_advice(struct json_writer *w, const struct view *v)
 {
     json_write_key(w, "advice");
+    if (v->prediction.fits) {
+        json_write_null(w);
+        return;
+    }
     json_write_array(w);
     for (int i = 0; i < v->advice.count; i++) {
         const struct advised *a = &v->advice.items[i];
@@ -133,6 +137,22 @@ static void write_advice(struct json_writer *w, const struct view *v)
         json_write_object_end(w);
     }
     json_write_array_end(w);
+}
+
+static void write_explanation(struct json_writer *w, const struct view *v)
+{
+    json_write_key(w, "explain");
+    if (!v->explain) {
+        json_write_null(w);
+        return;
+    }
+    json_write_object(w);
+    write_path(w, &v->prediction);
+    write_memory(w, v);
+    json_write_key_real(w, "offloaded_bytes", v->prediction.offloaded_bytes);
+    json_write_key(w, "plan_only");
+    json_write_bool(w, v->forecast.offload != 0);
+    json_write_object_end(w);
 }
 
 static status print_json(const struct view *v)
@@ -160,17 +180,8 @@ static status print_json(const struct view *v)
     real_or_null(&w, "days", v->bill.days);
     real_or_null(&w, "energy_kwh", v->bill.energy_kwh);
     real_or_null(&w, "cost", v->bill.cost);
-    if (!p->fits) write_advice(&w, v);
-    if (v->explain) {
-        json_write_key(&w, "explain");
-        json_write_object(&w);
-        write_path(&w, p);
-        write_memory(&w, v);
-        json_write_key_real(&w, "offloaded_bytes", p->offloaded_bytes);
-        json_write_key(&w, "plan_only");
-        json_write_bool(&w, v->forecast.offload != 0);
-        json_write_object_end(&w);
-    }
+    write_advice(&w, v);
+    write_explanation(&w, v);
     json_write_object_end(&w);
     return json_print(&w, stdout);
 }
@@ -287,7 +298,7 @@ static bool confirmed(struct view *v, struct advised *a, double most)
     }
     a->memory_bytes += f->exact_bytes -
                        memory_largest(&f->layout, &f->shape, &at);
-    return a->memory_bytes <= most;
+    return a->memory_bytes > 0 && a->memory_bytes <= most;
 }
 
 /* The cheapest changes that fit: one, or more at once where those that are

@@ -22,6 +22,13 @@ void budget_from_flops(struct budget *out, double flops)
     out->loss = budget_loss(out->parameters, out->tokens);
 }
 
+void budget_from_tokens(struct budget *out, double tokens)
+{
+    *out = (struct budget){.tokens = tokens, .parameters = tokens / 20};
+    out->flops = 6 * out->parameters * tokens;
+    out->loss = budget_loss(out->parameters, tokens);
+}
+
 void budget_smaller(double share, double *tokens, double *compute)
 {
     const double rest = 1 - (math_pow(share, -alpha) - 1) * beta / alpha;

@@ -17,6 +17,7 @@ struct budget {
 };
 /* 20 tokens a parameter, 6 FLOP for each of both. */
 void budget_from_flops(struct budget *out, double flops);
+void budget_from_tokens(struct budget *out, double tokens);
 
 /* The same loss with `share` of the parameters: times as many tokens, and the
  * additional compute as a share. Infinite where no amount of tokens helps. */

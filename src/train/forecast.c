@@ -21,7 +21,7 @@ void forecast_alone(const struct options_set *set, struct options_set *out)
     out->values.schedule.name = "1f1b";
 }
 
-static status know_vocabulary(struct forecast *f)
+status forecast_vocabulary(struct forecast *f)
 {
     if (f->knows_vocabulary) return OK;
     TRY(run_vocabulary(&f->vocabulary, &f->set.values));
@@ -38,7 +38,7 @@ status forecast_model(struct forecast *f)
         status result;
 
         forecast_alone(&f->set, &alone);
-        result = know_vocabulary(f);
+        result = forecast_vocabulary(f);
         if (result == OK)
             result = setup_resolve(&setup, &alone, &f->vocabulary, 1, 0);
         if (result == OK) f->model = setup.model;
@@ -119,6 +119,23 @@ void hunting_free(struct hunting *hunting)
     *hunting = (struct hunting){0};
 }
 
+/* The largest recomputation of its stages. */
+static enum recompute made_again(const struct pipeline *pipeline)
+{
+    enum recompute most = RECOMPUTE_NONE;
+
+    for (int i = 0; i < pipeline->count; i++) {
+        const char *word = pipeline->stages[i].recompute;
+        const enum recompute one =
+            strcmp(word, "none") == 0    ? RECOMPUTE_NONE
+            : strcmp(word, "block") == 0 ? RECOMPUTE_BLOCK
+                                         : RECOMPUTE_SELECTIVE;
+
+        if (one > most) most = one;
+    }
+    return most;
+}
+
 /* The largest rank, planned to the byte; the ranks of a pipe differ. */
 static status plan_memory(struct forecast *f, struct setup *setup)
 {
@@ -137,6 +154,7 @@ static status plan_memory(struct forecast *f, struct setup *setup)
         TRY(draft_build(&draft, setup,
                         mesh_rank(&setup->mesh, &setup->order, &place)));
         bytes = (double)draft.pipeline.bytes;
+        if (bytes > f->exact_bytes) f->recompute = made_again(&draft.pipeline);
         draft_free(&draft);
         if (bytes <= f->exact_bytes) continue;
         f->exact_bytes = bytes;
@@ -182,7 +200,7 @@ static status settle(struct forecast *f, bool suggest)
     f->set.values.train.memory =
         (f->max_memory > 0 ? f->max_memory
                            : f->machine.value[M_MEMORY_BYTES]) / 1073741824.0;
-    TRY(know_vocabulary(f));
+    TRY(forecast_vocabulary(f));
     TRY_GOTO(done, result, resolve(f, &setup, suggest));
     TRY_GOTO(done, result, use_nodes(f, &setup));
     f->set.values.train.micro_batch = setup.request.size.micro_batch;
@@ -190,6 +208,13 @@ static status settle(struct forecast *f, bool suggest)
 done:
     setup_free(&setup);
     return result;
+}
+
+/* Whether setup chooses what is made again. */
+static bool leaves_recompute(const struct options *o)
+{
+    return o->train.recompute.count == 0 ||
+           strcmp(o->train.recompute.items[0], "auto") == 0;
 }
 
 status forecast_layout(struct forecast *f)
@@ -200,6 +225,8 @@ status forecast_layout(struct forecast *f)
 
     if (f->as == AS_LOCKSTEP) TRY(settle(f, true));
     TRY(layout_from_options(&f->layout, &request));
+    if (f->as == AS_LOCKSTEP && leaves_recompute(&f->set.values))
+        f->layout.recompute = f->recompute;
     f->layout.offload = f->offload;
     if (f->offload != 0) f->exact_bytes = 0;
     if (f->as == AS_LOCKSTEP &&
@@ -222,7 +249,7 @@ enum {
 static status walk_lists(struct walk *walk, struct forecast *f,
                          struct setup *setup)
 {
-    TRY(know_vocabulary(f));
+    TRY(forecast_vocabulary(f));
     TRY(resolve(f, setup, false));
     TRY(use_nodes(f, setup));
     for (int position = 0; position < walk->ranks; position++) {

@@ -31,6 +31,7 @@ struct forecast {
     unsigned offload;       /* enum offload: planned only */
     double exact_bytes;     /* planned to the byte; 0: closed form */
     int exact_position;     /* of the pipe, where that is */
+    enum recompute recompute; /* of that rank */
     bool walked;            /* its steps are the executor's own lists */
     struct hunting *hunting; /* borrowed; NULL: this forecast stands alone */
     bool quick;             /* plans the first and the last pipe rank only */
@@ -39,6 +40,8 @@ struct forecast {
 
 /* A borrowed copy of options for one rank: sizes alone are asked of it. */
 void forecast_alone(const struct options_set *set, struct options_set *out);
+/* Reads the tokenizer, once; Lockstep's own plans ask for it. */
+status forecast_vocabulary(struct forecast *forecast);
 /* Model and shape of the options; the vocabulary may be the tokenizer's. */
 status forecast_model(struct forecast *forecast);
 /* The layout of the options, and the memory that Lockstep would take. */

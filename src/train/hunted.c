@@ -153,7 +153,9 @@ static status plan_with(struct hunted *h, struct candidate *c, bool grid)
     f.hunting = &h->hunting;
     f.ranks = layout_ranks(&c->layout);
     for (int i = 0; i < count && result == OK; i++)
-        result = options_assign(&f.set, settings[i], ORIGIN_COMMAND_LINE);
+        if (!h->recompute_stays ||
+            strncmp(settings[i], "train.recompute=", 16) != 0)
+            result = options_assign(&f.set, settings[i], ORIGIN_COMMAND_LINE);
     if (result == OK) result = forecast_exactly(&f);
     if (result == OK) {
         c->memory_bytes = f.exact_bytes;
@@ -190,7 +192,10 @@ static bool check_exactly(struct hunted *h, struct candidate *c, bool *grid)
 bool hunted_fits(struct forecast *forecast, struct candidate *candidate,
                  double most)
 {
-    struct hunted h = {.forecast = *forecast, .request.max_memory = most};
+    struct hunted h = {
+        .forecast = *forecast, .request.max_memory = most,
+        .recompute_stays = candidate->layout.recompute ==
+                           forecast->layout.recompute};
     bool grid;
     const bool fits = check_exactly(&h, candidate, &grid);
 
@@ -268,7 +273,7 @@ static void keep_best(struct hunted *h)
 
 status hunted_run(struct hunted *h)
 {
-    const struct forecast *f = &h->forecast;
+    struct forecast *f = &h->forecast;
     const int devices = (int)f->machine.value[M_DEVICES];
     const int64_t began = meter_now_ns();
     struct search_fixed only = {
@@ -276,6 +281,7 @@ status hunted_run(struct hunted *h)
         .expert_tensor = -1, .expert_context = -1, .zero = -1,
         .recompute = -1};
 
+    if (f->as == AS_LOCKSTEP) TRY(forecast_vocabulary(f));
     h->request = (struct search_request){
         .machine = &f->machine, .shape = &f->shape, .as = f->as,
         .ranks = f->ranks, .batch = f->set.values.train.batch,

@@ -12,6 +12,7 @@ struct hunted {
     enum objective objective;
     int top;                /* 1 to TOP_MOST */
     bool grid_stays;        /* keeps layouts that the options' grid allows */
+    bool recompute_stays;   /* plans with the options' train.recompute */
     const struct search_fixed *fixed; /* borrowed; NULL: nothing */
     struct search search;
     struct search_request request;

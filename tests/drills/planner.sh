@@ -24,15 +24,16 @@ keys() { sed -n 's/^  "\([a-z_]*\)":.*/\1/p' "$1" | tr '\n' ' '; }
 # --- the contract ---
 expected="version step_s tokens_per_s mfu mfu_noncausal hfu bubble_rate "
 expected+="idle_share exposed_comm_s memory_bytes memory_limit_bytes fits "
-expected+="guessed_share days energy_kwh cost "
+expected+="guessed_share days energy_kwh cost advice explain "
 lockstep $asked --json >plan.json 2>err
 if [ "$(keys plan.json)" = "$expected" ]; then ok "the keys of plan --time"
 else bad "the keys of plan --time" "$(keys plan.json)" err; fi
-if grep -q '"days": null' plan.json && grep -q '"cost": null' plan.json; then
+if [ "$(grep -c '"\(days\|cost\|advice\|explain\)": null' plan.json)" = 4 ]; then
     ok "null where nothing was asked"
 else bad "null where nothing was asked" "a number" plan.json; fi
-lockstep $asked --json --tokens 1e12 --watts 500 --price 2 >plan.json 2>err
-if grep -q null plan.json; then bad "days, energy, cost" "null" plan.json
+lockstep $asked --json --tokens 1e12 --watts 500 --price 2 --explain time \
+    >plan.json 2>err
+if grep null plan.json | grep -qv advice; then bad "days, energy, cost" "null" plan.json
 else ok "days, energy, cost"; fi
 expect "it does not fit" 79 "the cheapest change that fits" $asked \
     --max-memory 40e9
@@ -115,6 +116,16 @@ lockstep plan big.yaml --ranks 8 --machine a100-40 --time \
 if [ "$(sed -n '/^Changes that/,$p' out | grep -c '^  ')" = 3 ] ||
     grep -q '^Only these two\|^No ' out; then ok "three pieces of advice, or why not"
 else bad "three pieces of advice, or why not" "fewer without a word" out; fi
+# Whole blocks are what setup chooses here.
+for recompute in '[block]' '[auto]' '[]'; do
+    lockstep plan big.yaml --ranks 8 --machine a100-40 --time \
+        --set zero=fsdp --max-memory 2.5e10 \
+        --set "train.recompute=$recompute" 2>&1 | sed -n '/^Changes/,$p' >out
+    [ "$recompute" = '[block]' ] && mv out known
+done
+if grep -q plan.only known && cmp -s known out; then
+    ok "advice for the recomputation that setup chose"
+else bad "advice for the recomputation that setup chose" "another" known out; fi
 lockstep plan big.yaml --ranks 1 --machine a100-40 --time --max-memory 1e8 \
     --set mesh.data=1 >out 2>err
 if grep -q '^No change makes it fit' out; then ok "no advice says so"
@@ -203,6 +214,11 @@ expect "tensor ranks: the size that is not divided" 78 \
     "$tree/examples/presets/palm_540b.yaml" --ranks 6144
 
 # --- search ---
+for objective in time memory; do
+    expect "a tokenizer that is missing, by $objective" 66 "nowhere.json: there is no such file" \
+        search small.yaml --machine h100 --objective $objective \
+        --set tokenizer.from=nowhere.json
+done
 expected="version candidates feasible timed seconds candidates_per_s "
 expected+="objective memory_limit_bytes best why rejected "
 lockstep search small.yaml --machine cpu --ranks 2 --json >search.json 2>err
@@ -383,6 +399,13 @@ END
 
 # --- budgets ---
 expect "a budget" 0 "Chinchilla" budget --days 30 --machine h100 --nodes 16
+for asked_for in tokens=12 tokens=1e12 flops=1.1e21 flops=7 days=11 days=0.7; do
+    lockstep budget --${asked_for%=*} ${asked_for#*=} --machine h100 --json >out 2>err
+    if awk -F'[:,]' -v key="\"${asked_for%=*}\"" -v value="${asked_for#*=}" \
+        '$1 ~ "^  " key { same = $2 - value == 0 } END { exit !same }' out
+    then ok "a budget of $asked_for is exactly that"
+    else bad "a budget of $asked_for is exactly that" "another" out err; fi
+done
 expect "a budget of two kinds" 2 "found 2" budget --days 30 --flops 1e20 \
     --machine h100
 expect "a budget of nothing" 2 "found 0" budget --machine h100
