@@ -301,6 +301,19 @@ static bool confirmed(struct view *v, struct advised *a, double most)
     return a->memory_bytes > 0 && a->memory_bytes <= most;
 }
 
+/* More tensor ranks may need more leaves of the numerics grid. */
+static void name_grid(const struct forecast *f, struct advised *a)
+{
+    const int leaves = layout_leaves(&f->layout, &f->shape).tensor;
+    const size_t used = strlen(a->what);
+
+    if (f->as != AS_LOCKSTEP || leaves % a->layout.tensor == 0 ||
+        strcmp(f->set.values.numerics.mode, "fast") == 0)
+        return;
+    snprintf(a->what + used, sizeof a->what - used,
+             " with numerics.grid_tensor=%d", a->layout.tensor);
+}
+
 /* The cheapest changes that fit: one, or more at once where those that are
  * enough alone are fewer than ADVICES. */
 static status find_advice(struct view *v, const struct cost *cost)
@@ -314,8 +327,9 @@ static status find_advice(struct view *v, const struct cost *cost)
         for (int i = 0; i < tried.count && kept->count < ADVICES; i++) {
             struct advised *a = &tried.items[i];
 
-            if (confirmed(v, a, most))
-                kept->items[kept->count++] = *a;
+            if (!confirmed(v, a, most)) continue;
+            name_grid(&v->forecast, a);
+            kept->items[kept->count++] = *a;
         }
     }
     for (int i = 1; i < kept->count; i++) { /* more may be the cheapest */

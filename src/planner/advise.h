@@ -5,7 +5,7 @@
 
 #include "planner/predict.h"
 
-enum { ADVICES = 3, ADVICES_TRIED = 32, ADVICE_BYTES = 144,
+enum { ADVICES = 3, ADVICES_TRIED = 32, ADVICE_BYTES = 192,
        ADVICE_AT_ONCE = 3 };
 struct advised {
     char what[ADVICE_BYTES]; /* "train.recompute=[block]" */

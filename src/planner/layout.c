@@ -57,10 +57,11 @@ status layout_mesh(const struct layout *l, struct mesh *mesh)
     return mesh_nodes(mesh, &mesh_order_default, l->per_node, "auto");
 }
 
-status layout_grid(const struct layout *l, const struct shape *s,
-                   int64_t batch, struct grid *grid)
+static status grid_of(const struct layout *l, const struct shape *s,
+                      int64_t batch, struct grid named, struct grid *grid)
 {
-    struct grid asked = {.context = l->context};
+    struct grid asked = {.data = named.data, .tensor = named.tensor,
+                         .context = l->context};
     struct grid_facts facts = s->facts;
 
     facts.batch = batch;
@@ -68,6 +69,29 @@ status layout_grid(const struct layout *l, const struct shape *s,
     if (grid->tensor % l->tensor == 0) return OK;
     asked.tensor = l->tensor;
     return grid_resolve(grid, &asked, &facts);
+}
+
+status layout_grid(const struct layout *l, const struct shape *s,
+                   int64_t batch, struct grid *grid)
+{
+    return grid_of(l, s, batch, (struct grid){0}, grid);
+}
+
+void layout_know_grid(struct layout *l, const struct shape *s,
+                      struct grid named)
+{
+    struct grid grid = {0};
+
+    if (grid_of(l, s, l->batch, named, &grid) != OK) status_clear();
+    l->grid_data = grid.data;
+    l->grid_tensor = grid.tensor;
+}
+
+bool layout_named_grid(const struct options *o, struct grid *named)
+{
+    *named = (struct grid){.data = (int)o->numerics.grid_data,
+                           .tensor = (int)o->numerics.grid_tensor};
+    return named->data != 0 || named->tensor != 0;
 }
 
 struct layout_leaves layout_leaves(const struct layout *l,
@@ -352,32 +376,12 @@ static status check_recipe(const struct options *o, enum program_as as)
     return precision_parse(&recipe, name);
 }
 
-/* The numerics grid where the configuration names it; otherwise layout_grid is
- * asked for the layout at hand. Setup refuses what does not divide. */
-static void read_grid(struct layout *l, const struct options *o,
-                      const struct shape *shape)
-{
-    const struct grid asked = {.data = (int)o->numerics.grid_data,
-                               .tensor = (int)o->numerics.grid_tensor,
-                               .context = l->context};
-    struct grid_facts facts = shape->facts;
-    struct grid grid;
-
-    facts.batch = l->batch;
-    if (l->as != AS_LOCKSTEP || (asked.data == 0 && asked.tensor == 0)) return;
-    if (grid_resolve(&grid, &asked, &facts) != OK) {
-        status_clear();
-        return;
-    }
-    l->grid_data = grid.data;
-    l->grid_tensor = grid.tensor;
-}
-
 status layout_from_options(struct layout *l,
                            const struct layout_request *request)
 {
     const struct options *o = request->options;
     const int devices = (int)request->machine->value[M_DEVICES];
+    struct grid named;
 
     *l = (struct layout){.as = request->as};
     if (request->nodes > request->ranks ||
@@ -402,7 +406,8 @@ status layout_from_options(struct layout *l,
     l->rows_straight = strcmp(o->moe.exchange, "flat") == 0;
     l->overlap_tensor = o->tensor.overlap > 1 || o->tensor.domino;
     l->threads = threads_of(l, o, request);
-    read_grid(l, o, request->shape);
+    if (l->as == AS_LOCKSTEP && layout_named_grid(o, &named))
+        layout_know_grid(l, request->shape, named);
     if (request->blocks == NULL) return OK;
     if (l->pipe * l->chunks > LAYOUT_STAGES)
         FAIL(ERR_CONFIG, "mesh.pipe: %d stages; at most %d can be planned",

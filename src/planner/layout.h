@@ -82,6 +82,13 @@ status layout_mesh(const struct layout *layout, struct mesh *mesh);
  * with a leaf for each tensor rank. ERR_CONFIG: grid_resolve. */
 status layout_grid(const struct layout *layout, const struct shape *shape,
                    int64_t batch, struct grid *grid);
+/* Sets its grid_data and grid_tensor for its batch, as layout_grid, with the
+ * leaves that are named; 0 of an axis, or of both where there is no such grid:
+ * not named. */
+void layout_know_grid(struct layout *layout, const struct shape *shape,
+                      struct grid named);
+/* Reads the leaves that options name; false: none. */
+bool layout_named_grid(const struct options *options, struct grid *named);
 /* Leaves of the batch that a rank of Lockstep has in a step, and those of the
  * tensor axis of its grid. */
 struct layout_leaves { int data, tensor; };

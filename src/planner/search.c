@@ -426,7 +426,6 @@ static status enumerate(struct hunt *h)
 {
     const struct shape *s = h->request->shape;
     const int ranks = h->request->ranks;
-    struct grid grid = {0};
 
     for (int t = 1; t <= TENSOR_MOST; t++) {
         if (ranks % t != 0 || s->heads % t != 0 || s->width % t != 0 ||
@@ -441,10 +440,7 @@ static status enumerate(struct hunt *h)
                                    .batch = h->request->batch,
                                    .threads = h->request->threads,
                                    .bits = h->request->bits};
-            if (layout_grid(&h->l, s, h->l.batch, &grid) != OK)
-                status_clear();
-            h->l.grid_data = grid.data;
-            h->l.grid_tensor = grid.tensor;
+            layout_know_grid(&h->l, s, h->request->grid);
             TRY(each_expert(h));
         }
     }

@@ -32,6 +32,7 @@ struct search_request {
     int top;               /* 1 to TOP_MOST */
     int threads;           /* of a rank; 0: 1 */
     const struct search_fixed *fixed; /* borrowed; NULL: nothing */
+    struct grid grid;      /* leaves that options name; 0: not */
 };
 
 struct candidate {

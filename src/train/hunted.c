@@ -291,6 +291,7 @@ status hunted_run(struct hunted *h)
                                         : f->machine.value[M_MEMORY_BYTES],
         .objective = h->objective, .top = h->top, .fixed = h->fixed};
     h->request.top = planned(h);
+    layout_named_grid(&f->set.values, &h->request.grid);
     if (balance_needs_micro_batch(&f->set.values)) {
         if (h->fixed != NULL) only = *h->fixed;
         only.micro_batch = f->set.values.train.micro_batch > 0

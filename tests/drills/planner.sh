@@ -116,6 +116,9 @@ lockstep plan big.yaml --ranks 8 --machine a100-40 --time \
 if [ "$(sed -n '/^Changes that/,$p' out | grep -c '^  ')" = 3 ] ||
     grep -q '^Only these two\|^No ' out; then ok "three pieces of advice, or why not"
 else bad "three pieces of advice, or why not" "fewer without a word" out; fi
+expect "advice names the grid that more tensor ranks need" 79 \
+    "(plan only) with numerics.grid_tensor=8: " plan big.yaml --ranks 8 --machine a100-40 --time \
+    --set mesh.tensor=4 --set mesh.data=2 --set train.micro_batch=1 --max-memory 2.5e10
 # Whole blocks are what setup chooses here.
 for recompute in '[block]' '[auto]' '[]'; do
     lockstep plan big.yaml --ranks 8 --machine a100-40 --time \

@@ -8,6 +8,7 @@
 
 #include "planner/memory.h"
 #include "tests/test.h"
+#include "train/hunted.h"
 
 enum { DRAWS = 200, LINES = 1600 };
 
@@ -148,6 +149,34 @@ TEST(a_named_grid_is_estimated)
         print_message("grid_data %d: %.3f\n", grids[i], ratio);
         CHECK(fabs(ratio - 1) < 0.08);
     }
+}
+
+/* So does a search: each estimate is near the plan that follows it. */
+TEST(a_search_estimates_a_named_grid)
+{
+    static const char text[] =
+        "model: {family: llama, vocab: 4096, layers: 8, width: 512, heads: 8, "
+        "feed_forward: 1024}\ndata: {sequence: 512}\nmesh: {data: 8}\n"
+        "numerics: {grid_data: 256}\n"
+        "train: {batch: 512, steps: 1}\n";
+    struct hunted h = {.objective = OBJECTIVE_MEMORY, .top = 8};
+
+    CHECK(forecast_of(&h.forecast, text, 8));
+    IS_OK(hunted_run(&h));
+    CHECK(h.kept_count == 8);
+    for (int i = 0; i < h.kept_count; i++) {
+        const struct candidate *c = &h.search.found[h.kept[i]];
+        int at;
+        const double ratio = memory_largest(&c->layout, &h.forecast.shape,
+                                            &at) / c->memory_bytes;
+
+        print_message("data %d, micro-batch %d, zero %d: %.3f\n",
+                      c->layout.data, (int)c->layout.micro_batch,
+                      c->layout.zero, ratio);
+        EQUAL_INT(c->layout.grid_data, 256);
+        CHECK(h.exact[i] && fabs(ratio - 1) < 0.08);
+    }
+    hunted_free(&h);
 }
 
 /* Seconds of the lists of all ranks, by cause, and of the step. */
@@ -437,6 +466,7 @@ TEST(layouts_that_follow_each_other_are_planned_as_alone)
 }
 
 TEST_MAIN(estimates_are_near_the_plan, a_named_grid_is_estimated,
+          a_search_estimates_a_named_grid,
           closed_forms_time_what_the_lists_time,
           closed_forms_round_what_the_lists_round,
           copies_of_a_shard_send_each_other_their_gradients,
