@@ -106,13 +106,14 @@ status forecast_open(struct forecast *f, struct arguments *arguments)
     f->as = layout_program(f->as, &f->machine);
     TRY(read_ranks(f, arguments));
     TRY(config_read(&f->set, arguments->operands[0], arguments));
-    if (strcmp(arguments->command->name, "plan") == 0)
+    if (strcmp(arguments->command->name, "search") != 0) {
         TRY(auto_mesh_choose(&(struct auto_mesh){
             .set = &f->set, .machine = &f->machine, .ranks = f->ranks,
-            .nodes = f->nodes}));
-    else
-        TRY(options_assign(&f->set, "mesh.layout=given", ORIGIN_COMMAND_LINE));
-    if (strcmp(arguments->command->name, "search") == 0) /* blocks: evenly */
-        TRY(options_assign(&f->set, "mesh.layers=", ORIGIN_COMMAND_LINE));
+            .nodes = f->nodes, .max_memory = f->max_memory}));
+        return forecast_model(f);
+    }
+    TRY(options_assign(&f->set, "mesh.layout=given", ORIGIN_COMMAND_LINE));
+    /* Blocks: evenly. */
+    TRY(options_assign(&f->set, "mesh.layers=", ORIGIN_COMMAND_LINE));
     return forecast_model(f);
 }

@@ -232,7 +232,9 @@ static status hunt(struct hunted *h, const struct auto_mesh *request)
     h->forecast.set = *set;
     h->forecast.ranks = request->ranks;
     h->forecast.nodes = request->nodes;
-    h->forecast.max_memory = memory * 1073741824.0;
+    h->forecast.max_memory = request->max_memory > 0
+                                 ? request->max_memory
+                                 : memory * 1073741824.0;
     TRY(open_machine(request, &h->forecast.machine, &preset, &owned));
     /* The search plans with meshes of its own. */
     TRY_GOTO(done, result, options_assign(&h->forecast.set,

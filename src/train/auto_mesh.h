@@ -16,6 +16,7 @@ struct auto_mesh {
     struct options_set *set;
     const struct machine *machine; /* borrowed, or NULL */
     int ranks, nodes;              /* nodes 0: as many as the machine needs */
+    double max_memory;             /* bytes; 0: train.memory or the machine */
     bool quiet;                    /* says nothing on stderr */
 };
 status auto_mesh_choose(const struct auto_mesh *request);

@@ -66,6 +66,22 @@ expect "an axis that is set" 0 "pipe 2" plan auto.yaml --ranks 4 \
 expect "plan chooses" 0 "auto: 2 ranks" plan auto.yaml --ranks 2
 expect "plan --time chooses" 0 "auto: 2 ranks" plan auto.yaml --ranks 2 \
     --time --machine cpu
+# Planned for less memory: another layout. simulate takes that of plan.
+cat >large.yaml <<'END'
+model: {family: llama, vocab: 32000, layers: 32, width: 4096, heads: 32, feed_forward: 11008}
+data: {sequence: 4096}
+train: {batch: 64, steps: 10, dtype: bfloat16}
+mesh: auto
+END
+expect "mesh: auto fits --max-memory" 0 "fits" plan large.yaml --ranks 8 --machine h100 --time \
+    --max-memory 3e10
+echo '{"slow": [{"rank": 0, "factor": 1.5}]}' >slow.json
+planned=$(lockstep plan auto.yaml --ranks 8 --machine h100 --time --json 2>err |
+    sed -n 's/^  "step_s": //p')
+healthy=$(lockstep simulate auto.yaml --ranks 8 --machine h100 --perturb slow.json --json \
+    2>err | sed -n 's/^  "healthy_step_s": //p')
+if [ -n "$planned" ] && [ "$planned" = "$healthy" ]; then ok "simulate and mesh: auto"
+else bad "simulate and mesh: auto" "$healthy, not $planned s" err; fi
 expect "search of mesh: auto" 0 "candidates" search auto.yaml --ranks 2 \
     --machine cpu
 expect "a preset that is named" 0 "by h100" train auto.yaml --ranks 2 \
