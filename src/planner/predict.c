@@ -196,19 +196,51 @@ static double network_bytes(const struct cost *cost)
     return sum;
 }
 
+/* Tensor, context and expert ranks wait for their messages in the middle of a
+ * pass: the share of its seconds, of each kind. */
+static status share_messages(const struct steps *steps, double **out)
+{
+    void *memory = NULL;
+
+    TRY(memory_take((size_t)steps->span_count + 1, sizeof **out, &memory));
+    *out = memory;
+    for (int i = 0; i < steps->span_count; i++) {
+        const struct spent *span = &steps->spans[i];
+        const double whole = spent_seconds(span);
+        double sent = 0;
+
+        for (int c = CAUSE_TENSOR; c <= CAUSE_SHARD; c++)
+            sent += span->seconds[c];
+        (*out)[i] = whole > 0 ? sent / whole : 0;
+    }
+    return OK;
+}
+
+static status run_clock(struct steps *steps, const struct cost *cost,
+                        const struct weather *weather,
+                        struct clock_result *clock)
+{
+    double *messages = NULL;
+    status result;
+
+    if (weather->slow_link != NULL) TRY(share_messages(steps, &messages));
+    result = clock_run(&steps->lists, &(struct clock_rules){
+        cost->machine->value[M_COMPUTE_BESIDE],
+        cost->machine->value[M_COMM_BESIDE], weather->slow,
+        weather->slow_link, messages}, clock);
+    memory_free(messages);
+    return result;
+}
+
 status predict_steps(struct prediction *out, struct steps *steps,
                      const struct cost *cost, const struct weather *weather)
 {
-    const struct clock_rules rules = {
-        cost->machine->value[M_COMPUTE_BESIDE],
-        cost->machine->value[M_COMM_BESIDE], weather->slow,
-        weather->slow_link};
     struct path path = {.out = out, .steps = steps};
     struct clock_result clock;
     double factor;
 
     *out = (struct prediction){0};
-    TRY(clock_run(&steps->lists, &rules, &clock));
+    TRY(run_clock(steps, cost, weather, &clock));
     if (!(clock.end > 0))
         FAIL(ERR_CONFIG, "a step of no instructions has no time");
     path.later = clock.end;

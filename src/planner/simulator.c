@@ -212,14 +212,25 @@ static int32_t blocking(const struct clock *c, int32_t rank, int32_t index)
     return -1;
 }
 
+/* How many times as long as alone on a healthy rank. */
+static double slowness(const struct clock_rules *r, int32_t rank,
+                       const struct timed *item)
+{
+    const double link = r->slow_link ? r->slow_link[rank] : 1;
+    const double slow = r->slow ? r->slow[rank] : 1;
+    const double sent = r->messages ? r->messages[item->kind] : 0;
+
+    if (item->lane != CLOCK_COMPUTE) return link;
+    return slow + (link - slow) * sent;
+}
+
 /* Begins the lane's next instruction, or waits for what it needs. */
 static bool try_start(struct clock *c, int32_t which)
 {
-    const int32_t rank = which / CLOCK_LANES, lane = which % CLOCK_LANES;
+    const int32_t rank = which / CLOCK_LANES;
     struct lane_state *state = &c->lanes[which];
     struct timed *items = c->lists->lists[rank].items;
     int32_t block;
-    double slow;
 
     if (state->active >= 0 || state->next < 0) return false;
     block = blocking(c, rank, state->next);
@@ -228,12 +239,10 @@ static bool try_start(struct clock *c, int32_t which)
         c->waiters[block] = which;
         return false;
     }
-    slow = lane == CLOCK_COMPUTE
-               ? (c->rules->slow ? c->rules->slow[rank] : 1)
-               : (c->rules->slow_link ? c->rules->slow_link[rank] : 1);
     state->active = state->next;
     state->next = c->follows[c->first_item[rank] + state->active];
-    state->left = items[state->active].seconds * slow;
+    state->left = items[state->active].seconds *
+                  slowness(c->rules, rank, &items[state->active]);
     state->since = c->now;
     state->rate = 0;
     items[state->active].begin = c->now;

@@ -47,6 +47,8 @@ struct clock_rules {
     double compute_beside, comm_beside; /* at least 1 */
     const double *slow;      /* of each rank, times; NULL: 1 */
     const double *slow_link; /* of each rank's messages; NULL: 1 */
+    const double *messages;  /* share of them in what the compute lane does, of
+                              * each kind; NULL: none */
 };
 
 struct clock_result {

@@ -366,6 +366,14 @@ if diff <(grep -v simulated folded.json) \
 else bad "unfolded as folded" "they differ" difference; fi
 if grep -q '"classes": 2' folded.json; then ok "a slow rank splits its class"
 else bad "a slow rank splits its class" "not 2" folded.json; fi
+# Tensor ranks wait for their messages inside a pass: 3 times as long, more.
+echo '{"links": [{"rank": 3, "factor": 4}]}' >link.json
+lockstep plan gpt.yaml --ranks 64 --machine a100-80 --as megatron --time --json >plan.json 2>err
+lockstep $simulate --perturb link.json --json >link 2>err
+if awk -F'[:,]' '/"tensor":/ { sent = $2 } /"healthy_step_s":/ { well = $2 }
+    /^  "step_s":/ { step = $2 } END { exit !(sent > 0 && step - well > 2.5 * sent) }' \
+    plan.json link; then ok "a slow link slows tensor ranks"
+else bad "a slow link slows tensor ranks" "not enough" plan.json link; fi
 # Both walk the same lists: nothing is modelled twice.
 echo '{"slow": [{"rank": 1, "factor": 2}]}' >one.json
 own="small.yaml --ranks 4 --set mesh.pipe=2 --machine h100"

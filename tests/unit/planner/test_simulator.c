@@ -7,7 +7,7 @@
 #include "schedule/build.h"
 #include "tests/test.h"
 
-static const struct clock_rules alone = {1, 1, NULL, NULL};
+static const struct clock_rules alone = {1, 1, NULL, NULL, NULL};
 
 static int32_t put(struct timed_list *list, int lane, int ports, double s)
 {
@@ -29,7 +29,7 @@ TEST(contention_is_piecewise)
 {
     struct timed_lists lists;
     struct clock_result result;
-    const struct clock_rules rules = {1.5, 2, NULL, NULL};
+    const struct clock_rules rules = {1.5, 2, NULL, NULL, NULL};
 
     IS_OK(timed_lists_begin(&lists, 1));
     put(&lists.lists[0], CLOCK_COMPUTE, 0, 4);
@@ -63,7 +63,7 @@ TEST(a_slow_rank_is_slow)
     struct timed_lists lists;
     struct clock_result result;
     const double slow[] = {1, 3};
-    const struct clock_rules rules = {1, 1, slow, NULL};
+    const struct clock_rules rules = {1, 1, slow, NULL, NULL};
 
     IS_OK(timed_lists_begin(&lists, 2));
     put(&lists.lists[0], CLOCK_COMPUTE, 0, 2);
@@ -73,6 +73,22 @@ TEST(a_slow_rank_is_slow)
     IS_OK(clock_run(&lists, &rules, &result));
     CHECK(near(result.end, 7));
     EQUAL_INT(result.last_rank, 0);
+    timed_lists_free(&lists);
+}
+
+/* Half of a pass is messages: they are as slow as the link, the rest as the
+ * rank. */
+TEST(a_slow_link_slows_messages_inside_a_pass)
+{
+    struct timed_lists lists;
+    struct clock_result result;
+    const double slow[] = {2}, slow_link[] = {5}, messages[] = {0.5};
+    const struct clock_rules rules = {1, 1, slow, slow_link, messages};
+
+    IS_OK(timed_lists_begin(&lists, 1));
+    put(&lists.lists[0], CLOCK_COMPUTE, 0, 2);
+    IS_OK(clock_run(&lists, &rules, &result));
+    CHECK(near(result.end, 7));
     timed_lists_free(&lists);
 }
 
@@ -160,7 +176,7 @@ static void check_order(const struct timed_lists *lists)
 
 TEST(random_lists_keep_the_rules)
 {
-    const struct clock_rules rules = {1.1, 1.3, NULL, NULL};
+    const struct clock_rules rules = {1.1, 1.3, NULL, NULL, NULL};
 
     for (uint64_t seed = 1; seed <= 400; seed++) {
         struct timed_lists lists;
@@ -271,7 +287,8 @@ static void random_rules(struct drawn_rules *d, uint64_t seed)
     }
     d->rules = (struct clock_rules){
         1 + (double)(draw_next(&state) % 9) / 8,
-        1 + (double)(draw_next(&state) % 9) / 4, d->slow, d->slow_link};
+        1 + (double)(draw_next(&state) % 9) / 4, d->slow, d->slow_link,
+        NULL};
 }
 
 static double last_end(const struct timed_lists *lists)
@@ -323,5 +340,6 @@ TEST(random_machines_keep_the_bounds)
 }
 
 TEST_MAIN(contention_is_piecewise, ports_are_shared_fairly,
-          a_slow_rank_is_slow, who_waits_for_ever_is_named,
+          a_slow_rank_is_slow,
+          a_slow_link_slows_messages_inside_a_pass, who_waits_for_ever_is_named,
           random_lists_keep_the_rules, random_machines_keep_the_bounds)
