@@ -20,6 +20,7 @@ struct view {
     struct bill bill;
     struct steps steps;
     struct advice advice;
+    double lists_share; /* of compare_lists */
     bool explain;
 };
 
@@ -287,6 +288,7 @@ static bool confirmed(struct view *v, struct advised *a, double most)
     struct candidate c = {.layout = a->layout};
     int at;
 
+    a->step_s *= v->lists_share;
     if (f->as != AS_LOCKSTEP || f->exact_bytes <= 0 || a->layout.shard > 1)
         return true;
     if (!a->plan_only) {
@@ -314,6 +316,20 @@ static void name_grid(const struct forecast *f, struct advised *a)
              " with numerics.grid_tensor=%d", a->layout.tensor);
 }
 
+/* How much longer than whole stages the executor's own lists take: advice is
+ * timed by whole stages, and its price is a difference from the step. */
+static status compare_lists(struct view *v, const struct cost *cost)
+{
+    const struct weather weather = {.max_memory = v->forecast.max_memory};
+    struct prediction whole;
+
+    v->lists_share = 1;
+    if (!v->forecast.walked) return OK;
+    TRY(predict(&whole, cost, &weather));
+    v->lists_share = v->prediction.step_s / whole.step_s;
+    return OK;
+}
+
 /* The cheapest changes that fit: one, or more at once where those that are
  * enough alone are fewer than ADVICES. */
 static status find_advice(struct view *v, const struct cost *cost)
@@ -321,6 +337,7 @@ static status find_advice(struct view *v, const struct cost *cost)
     const double most = v->prediction.memory_limit;
     struct advice *kept = &v->advice, tried;
 
+    TRY(compare_lists(v, cost));
     for (int at_once = 1;
          at_once <= ADVICE_AT_ONCE && kept->count < ADVICES; at_once++) {
         TRY(advise(&tried, cost, kept, most, at_once));

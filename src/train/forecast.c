@@ -136,20 +136,29 @@ static enum recompute made_again(const struct pipeline *pipeline)
     return most;
 }
 
+/* The ends of a long pipe, and the rank that was the largest of another
+ * layout. */
+static bool is_planned(const struct forecast *f, int position, int pipe,
+                       int known)
+{
+    const int ends = f->quick ? 1 : pipe > PLANNED_WHOLE ? 4 : pipe;
+
+    return position < ends || position >= pipe - ends || position == known;
+}
+
 /* The largest rank, planned to the byte; the ranks of a pipe differ. */
 static status plan_memory(struct forecast *f, struct setup *setup)
 {
     const int pipe = setup->mesh.size[AXIS_PIPE];
-    const int ends = f->quick ? 1 : pipe > PLANNED_WHOLE ? 4 : pipe;
+    const int known = f->exact_position;
 
     TRY(lower(f->hunting, &setup->schedule));
     for (int position = 0; position < pipe; position++) {
-        if (position == ends && position < pipe - ends)
-            position = pipe - ends;
         struct place place = {{0}};
         struct draft draft;
         double bytes;
 
+        if (!is_planned(f, position, pipe, known)) continue;
         place.at[AXIS_PIPE] = position;
         TRY(draft_build(&draft, setup,
                         mesh_rank(&setup->mesh, &setup->order, &place)));
