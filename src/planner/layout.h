@@ -31,6 +31,8 @@ struct layout {
     bool rows_straight;      /* moe.exchange=flat */
     int64_t batch, micro_batch; /* sequences of a step; of a rank at once */
     int microbatches;        /* of a pipeline in a step */
+    bool fine;               /* lists of whole stages have messages of as many
+                              * parts as those of few micro-batches */
     char schedule[LAYOUT_NAME];
     int chunks;              /* stages of a pipe rank */
     int zero;                /* 0 to 3 */

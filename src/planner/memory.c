@@ -11,7 +11,7 @@
 #include "plan/reduce_price.h"
 #include "schedule/build.h"
 
-static double memory_sum(const struct memory *m)
+double memory_sum(const struct memory *m)
 {
     return m->weights + m->gradients + m->states + m->activations +
            m->logits + m->gathered + m->foreign;

@@ -26,6 +26,8 @@ void memory_of(const struct layout *layout, const struct shape *shape,
 /* Parameters of a position's experts, before ZeRO divides them. */
 double memory_experts(const struct layout *layout, const struct shape *shape,
                       int position);
+/* Without what is offloaded. */
+double memory_sum(const struct memory *memory);
 /* The largest over the pipe; *at is where. */
 double memory_largest(const struct layout *layout, const struct shape *shape,
                       int *at);

@@ -8,11 +8,12 @@
 
 #include "planner/memory.h"
 #include "planner/search_sets.h"
+#include "planner/search_time.h"
 #include "planner/tail.h"
 
 const char *const objective_names[OBJECTIVES] = {"time", "cost", "memory"};
 
-enum { CANDIDATES_MOST = 1 << 22, TIMED_MOST = 160, STEADY = 2 };
+enum { CANDIDATES_MOST = 1 << 22, TIMED_MOST = 160 };
 
 enum choice { CHOICE_TENSOR, CHOICE_CONTEXT, CHOICE_PIPE, CHOICE_EXPERT,
               CHOICE_FOLD, CHOICE_MICRO, CHOICE_ZERO, CHOICE_RECOMPUTE,
@@ -449,55 +450,6 @@ static status enumerate(struct hunt *h)
 
 /* ---- the clock ---- */
 
-/* A step of many micro-batches goes on as between STEADY and STEADY + 1 fills
- * of the pipeline: two short steps tell its time. */
-static status time_one(const struct search_request *request,
-                       struct candidate *c)
-{
-    const struct weather weather = {.memory_bytes = c->memory_bytes,
-                                    .max_memory = request->max_memory};
-    struct layout short_one = c->layout;
-    const struct cost whole = {request->machine, request->shape, &c->layout};
-    const struct cost cost = {request->machine, request->shape, &short_one};
-    const int fill = c->layout.pipe;
-    const int first = STEADY * fill, second = first + fill;
-    struct prediction longer;
-
-    c->timed = true;
-    if (c->layout.microbatches <= second)
-        return predict(&c->prediction, &whole, &weather);
-    short_one.microbatches = first;
-    TRY(predict(&c->prediction, &cost, &weather));
-    short_one.microbatches = second;
-    TRY(predict(&longer, &cost, &weather));
-    const double each = (longer.step_s - c->prediction.step_s) / fill;
-    const double more = c->layout.microbatches - first;
-    const double step = c->prediction.step_s + each * more;
-    const double grows = longer.body_s - c->prediction.body_s;
-    const double body = c->prediction.body_s + grows / fill * more;
-
-    for (int i = 0; i < CAUSES; i++)
-        c->prediction.path_s[i] +=
-            (longer.path_s[i] - c->prediction.path_s[i]) / fill * more;
-    for (int i = 0; i < AXIS_COUNT; i++)
-        c->prediction.exposed_s[i] +=
-            (longer.exposed_s[i] - c->prediction.exposed_s[i]) / fill * more;
-    c->prediction.bubble_rate *= c->prediction.body_s / body;
-    c->prediction.idle_share *= c->prediction.step_s / step;
-    const double tokens = (double)c->layout.batch *
-                          (double)request->shape->sequence / step;
-    /* Rates were those of the short step with the tokens of the whole one. */
-    const double rate = tokens / c->prediction.tokens_per_s;
-
-    c->prediction.mfu *= rate;
-    c->prediction.mfu_noncausal *= rate;
-    c->prediction.hfu *= rate;
-    c->prediction.tokens_per_s = tokens;
-    c->prediction.step_s = step;
-    c->prediction.body_s = body;
-    return OK;
-}
-
 bool search_is_axis(const struct family *family)
 {
     return family->choice <= CHOICE_EXPERT;
@@ -545,7 +497,7 @@ static void time_it(struct hunt *h, int i)
     struct candidate *c = &h->out->found[i];
 
     if (c->timed || h->out->timed >= TIMED_MOST) return;
-    if (time_one(h->request, c) != OK) { /* no such schedule: never best */
+    if (search_time(h->request, c) != OK) { /* no such schedule: never best */
         status_clear();
         c->prediction.step_s = 1e300;
     }

@@ -82,7 +82,8 @@ static int parts_of(const struct maker *m, int stage, bool reduce)
 {
     const struct layout *l = m->cost->layout;
     const int blocks = layout_blocks(l, m->cost->shape, stage);
-    const int most = l->microbatches > WHOLE_UNITS ? 2 : PARTS_MOST;
+    const bool coarse = l->microbatches > WHOLE_UNITS && !l->fine;
+    const int most = coarse ? 2 : PARTS_MOST;
 
     if (!gathers(l) && !reduce) return 1;
     return blocks < 1 ? 1 : blocks < most ? blocks : most;

@@ -4,6 +4,7 @@
 
 #include <string.h>
 
+#include "planner/memory.h"
 #include "schedule/lower.h"
 #include "schedule/room.h"
 #include "setup/setup.h"
@@ -136,29 +137,39 @@ static enum recompute made_again(const struct pipeline *pipeline)
     return most;
 }
 
-/* The ends of a long pipe, and the rank that was the largest of another
- * layout. */
-static bool is_planned(const struct forecast *f, int position, int pipe,
-                       int known)
-{
-    const int ends = f->quick ? 1 : pipe > PLANNED_WHOLE ? 4 : pipe;
+/* Where a pipe's largest rank may be, by the estimate of each. */
+struct estimate { int largest; double bytes; };
 
-    return position < ends || position >= pipe - ends || position == known;
+static bool is_planned(const struct forecast *f, int position, int pipe,
+                       struct estimate estimate)
+{
+    const double near = 0.85; /* estimates are not so far off */
+    const int ends = f->quick ? 1 : pipe > PLANNED_WHOLE ? 4 : pipe;
+    struct memory here;
+
+    if (f->quick && position == estimate.largest) return true;
+    if (position >= ends && position < pipe - ends) return false;
+    if (!f->quick) return true;
+    memory_of(&f->layout, &f->shape, position, &here);
+    return memory_sum(&here) > near * estimate.bytes;
 }
 
 /* The largest rank, planned to the byte; the ranks of a pipe differ. */
 static status plan_memory(struct forecast *f, struct setup *setup)
 {
     const int pipe = setup->mesh.size[AXIS_PIPE];
-    const int known = f->exact_position;
+    struct estimate estimate = {.largest = 0};
 
+    if (f->quick)
+        estimate.bytes = memory_largest(&f->layout, &f->shape,
+                                        &estimate.largest);
     TRY(lower(f->hunting, &setup->schedule));
     for (int position = 0; position < pipe; position++) {
         struct place place = {{0}};
         struct draft draft;
         double bytes;
 
-        if (!is_planned(f, position, pipe, known)) continue;
+        if (!is_planned(f, position, pipe, estimate)) continue;
         place.at[AXIS_PIPE] = position;
         TRY(draft_build(&draft, setup,
                         mesh_rank(&setup->mesh, &setup->order, &place)));

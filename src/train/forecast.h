@@ -34,7 +34,8 @@ struct forecast {
     enum recompute recompute; /* of that rank */
     bool walked;            /* its steps are the executor's own lists */
     struct hunting *hunting; /* borrowed; NULL: this forecast stands alone */
-    bool quick;             /* plans the first and the last pipe rank only */
+    bool quick;             /* plans the pipe ranks only that the estimate of
+                             * the layout says are the largest */
     int clocks;             /* runs of the step's clock, 1 or more; 0: one */
 };
 

@@ -150,6 +150,7 @@ static status plan_with(struct hunted *h, struct candidate *c, bool grid)
     memcpy(origins, f.set.origin, rows);
     f.exact_bytes = 0;
     f.quick = c->layout.pipe > 4;
+    f.layout = c->layout;
     f.hunting = &h->hunting;
     f.ranks = layout_ranks(&c->layout);
     for (int i = 0; i < count && result == OK; i++)

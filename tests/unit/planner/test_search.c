@@ -2,6 +2,9 @@
 /* test_search.c - mirrors src/planner/search.c. */
 #include "planner/search.h"
 
+#include <math.h>
+
+#include "planner/search_time.h"
 #include "tests/test.h"
 
 /* One of a block, dense. */
@@ -63,4 +66,46 @@ TEST(nothing_faster_is_left_out)
     machine_free(&machine);
 }
 
-TEST_MAIN(nothing_faster_is_left_out)
+/* A few short steps tell the time of a long one, also where nothing hides the
+ * messages of their ends: gathers of divided weights, over a slow network. */
+TEST(short_steps_tell_the_time_of_long_ones)
+{
+    static const int pipes[] = {8, 16, 32}, zeros[] = {0, 2, 3};
+    struct machine machine;
+    struct shape shape;
+
+    describe(&shape);
+    shape.layers = 128;
+    machine_from_preset(&machine, &machine_presets[1]);
+    const struct search_request request = {
+        .machine = &machine, .shape = &shape, .as = AS_LOCKSTEP,
+        .per_node = 8, .max_memory = 80e9};
+
+    for (int i = 0; i < ROWS(pipes) * ROWS(zeros); i++) {
+        struct candidate c = {.layout = {
+            .as = AS_LOCKSTEP, .tensor = 2, .context = 1, .expert = 1,
+            .shard = 1, .data = 16, .pipe = pipes[i % ROWS(pipes)],
+            .zero = zeros[i / ROWS(pipes)], .per_node = 8, .bits = 16,
+            .chunks = 1, .schedule = "1f1b", .micro_batch = 1,
+            .sequence_parallel = true, .microbatches = 384,
+            .batch = 384 * 16}};
+        struct layout fine = c.layout;
+        const struct cost cost = {&machine, &shape, &fine};
+        const struct weather weather = {.max_memory = 80e9};
+        struct prediction whole;
+
+        fine.fine = true;
+        IS_OK(search_time(&request, &c));
+        IS_OK(predict(&whole, &cost, &weather));
+        print_message("pipe %d, zero %d: %.4f and %.4f s, bubble %.3f and "
+                      "%.3f\n", c.layout.pipe, c.layout.zero,
+                      c.prediction.step_s, whole.step_s,
+                      c.prediction.bubble_rate, whole.bubble_rate);
+        CHECK(fabs(c.prediction.step_s / whole.step_s - 1) < 0.05);
+        CHECK(fabs(c.prediction.mfu / whole.mfu - 1) < 0.05);
+        CHECK(fabs(c.prediction.bubble_rate - whole.bubble_rate) < 0.03);
+    }
+    machine_free(&machine);
+}
+
+TEST_MAIN(nothing_faster_is_left_out, short_steps_tell_the_time_of_long_ones)
