@@ -398,10 +398,14 @@ static status print_text(struct view *v)
 
 static status run_view(struct view *v, struct arguments *arguments)
 {
+    const char *view = arguments_text(arguments, "explain", "time");
     const char *picture = arguments_text(arguments, "draw", NULL);
     struct weather weather = {0};
     struct cost cost;
 
+    if (strcmp(view, "time") != 0)
+        FAIL(ERR_USAGE, "--explain %s: with --time there is --explain time "
+                        "alone; leave --time out", view);
     TRY(forecast_open(&v->forecast, arguments));
     TRY(forecast_layout(&v->forecast));
     cost = forecast_cost(&v->forecast);

@@ -133,6 +133,15 @@ done:
     return result;
 }
 
+/* Nodes of fewer ranks than were asked for; 0: they do not fill them. */
+static int nodes_of(const struct forecast *asked, int ranks)
+{
+    const int each = asked->ranks / asked->nodes;
+
+    if (ranks <= each) return 1;
+    return ranks % each == 0 ? ranks / each : 0;
+}
+
 /* Plans the candidate as the trainer would, with the numerics grid that the
  * options have or one that the layout needs. */
 static status plan_with(struct hunted *h, struct candidate *c, bool grid)
@@ -153,6 +162,7 @@ static status plan_with(struct hunted *h, struct candidate *c, bool grid)
     f.layout = c->layout;
     f.hunting = &h->hunting;
     f.ranks = layout_ranks(&c->layout);
+    if (f.nodes > 0) f.nodes = nodes_of(&h->forecast, f.ranks);
     for (int i = 0; i < count && result == OK; i++)
         if (!h->recompute_stays ||
             strncmp(settings[i], "train.recompute=", 16) != 0)

@@ -59,6 +59,7 @@ for name in a100-40 a100-80 h100 h200 b200 gb200 mi300x cpu; do
         ok "machine $name"
     else bad "machine $name" "not listed"; fi
 done
+expect "another view beside --time" 2 "leave --time out" $asked --explain memory
 expect "the critical path by name" 0 "critical path by cause" $asked \
     --explain time
 must plan small.yaml --ranks 2 --set mesh.pipe=2 --time --machine cpu \
@@ -268,6 +269,8 @@ expect "a family that does not fit has its reason" 79 "over at pipe rank" \
     search gpt.yaml --machine a100-40 --ranks 8
 expect "the cheapest number of ranks" 0 "candidates" search small.yaml \
     --machine cpu --ranks 4 --objective cost
+expect "fewer nodes are cheaper" 0 "candidates" search small.yaml --machine h100 --nodes 2 \
+    --objective cost --top 1
 expect "the least memory" 0 "candidates" search small.yaml --machine cpu \
     --ranks 4 --objective memory --top 2
 # Axes of each of ZeRO's parts, where shards of a node are some of the ranks that
