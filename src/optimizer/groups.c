@@ -188,6 +188,30 @@ static void cut_name(const char *pattern, char *name)
     }
 }
 
+/* A glob that takes the first parameter in whose names the pattern is a part,
+ * whole; out [ROW_BYTES + 2]. False: no name has it. */
+static bool widen(char *out, const char *pattern,
+                  const struct param_table *params, const char *prefix)
+{
+    if (pattern[strcspn(pattern, "*?")] != '\0') return false;
+    for (int i = 0; i < params->count; i++) {
+        const struct param *param = &params->items[i];
+        const char *last = strrchr(param->name, '.');
+        struct param_outside piece;
+        bool part = strstr(param->name, pattern) != NULL, whole = true;
+
+        for (int j = 0; !part && param_outside(param, prefix, j, &piece); j++)
+            whole = strstr(piece.name, pattern) != NULL && whole;
+        for (int j = 0; !part && param_outside(param, prefix, j, &piece); j++)
+            part = strstr(piece.name, pattern) != NULL;
+        if (!part) continue;
+        if (whole) snprintf(out, ROW_BYTES + 2, "*%s*", pattern);
+        else snprintf(out, ROW_BYTES + 2, "*%s", last ? last : param->name);
+        return true;
+    }
+    return false;
+}
+
 /* The name, or the end of names, that was probably meant. */
 static status fail_nothing(const struct row *row,
                            const struct param_table *params,
@@ -196,6 +220,7 @@ static status fail_nothing(const struct row *row,
     struct param_outside *pieces;
     const char **names;
     const char *near;
+    char wide[ROW_BYTES + 2];
     void *memory = NULL, *room = NULL;
     int count = 0, most = params->count;
     status result;
@@ -224,6 +249,8 @@ static status fail_nothing(const struct row *row,
         count++;
     }
     near = text_nearest(row->pattern, names, count);
+    if (near == NULL && widen(wide, row->pattern, params, prefix))
+        near = wide;
     FAIL_GOTO(done, result, ERR_CONFIG,
               "%s: %s matches no parameter%s%s; plan --explain parameters "
               "lists them", row->where, row->pattern,

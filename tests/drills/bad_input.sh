@@ -201,6 +201,17 @@ refused "heads and leaves" 78 "grid_tensor" --set numerics.grid_tensor=3
 refused "context and tensor leaves beyond one sum" 78 \
     "numerics.grid_context: 32 leaves times 4 tensor leaves are 128" \
     --set numerics.grid_context=32 --set data.sequence=512
+leaves="--set numerics.grid_context=7 --set numerics.grid_tensor=4
+    --set model.kv_heads=4"
+# shellcheck disable=SC2086
+{
+expect "chunks of a sequence" 78 "; 56 are" plan config.yaml $leaves \
+    --set data.sequence=35
+expect "tokens of the leaves" 78 "; 56 tokens would do" plan config.yaml \
+    $leaves --set data.sequence=3
+expect "the length that was named" 0 "parameters" plan config.yaml $leaves \
+    --set data.sequence=56
+}
 expect "ranks beyond one sum" 78 "32 leaves times 4 tensor leaves are 128" \
     plan config.yaml --ranks 128 --set mesh.context=32 --set mesh.tensor=4 \
     --set model.kv_heads=4 --set numerics.grid_context=32 \

@@ -146,6 +146,8 @@ static const struct {
     {"layers.0.wqk lr_factor=2", "nearest: layers.0.wqkv"},
     {"layer.0.* lr_factor=2", "nearest: layers.0*"},
     {"model.layers.0.atn.q.weight frozen", "matches no parameter"},
+    {"norm frozen", "nearest: *norm*"},
+    {"q.weight frozen", "nearest: *.wqkv"},
     {"*.q.weight frozen", "matches model.layers.0.attn.q.weight but not"},
     {"* lr=2", "nearest: lr_factor"},
     {"* lrfactor=2", "nearest: lr_factor"},
