@@ -207,7 +207,8 @@ status trainer_plan(struct trainer *t, struct group *world)
     if (validation_values(o) > values) values = validation_values(o);
     if (observe_values(o, mesh_ranks(&t->setup.mesh)) > values)
         values = observe_values(o, mesh_ranks(&t->setup.mesh));
-    return ramped_plan(&t->pipeline, &t->setup, &t->team, values);
+    return team_agree(&t->team, ramped_plan(&t->pipeline, &t->setup, &t->team,
+                                             values));
 }
 
 /* One file for each rank, with who it is. */

@@ -396,6 +396,13 @@ expect "nodes that do not divide the ranks" 78 \
 # A mistake that every rank was given is said once, without a number.
 expect "ranks agree on a refusal" 78 "error (config): data.packing: foo" train \
     config.yaml --run none --ranks 2 --set data.packing=foo
+for i in 1 2 3 4 5 6; do
+    expect "ranks agree on a refused plan, $i" 78 \
+        "error (config): data.sequence: 35 tokens are not 14" train \
+        config.yaml --run none --ranks 3 --set train.batch=3 \
+        --set numerics.grid_data=3 --set numerics.grid_context=7 \
+        --set data.sequence=35
+done
 expect "ranks agree on a missing file" 66 "error (missing): gone.txt" train \
     config.yaml --run none --ranks 2 --set "data.train=[gone.txt]"
 report
