@@ -291,13 +291,9 @@ static status place_in_row(struct laid *row, int count, struct room *room,
 static status place_few(struct room **order, int count, int64_t *most)
 {
     struct laid row[FEW];
-    int laid = 0;
 
-    for (int i = 0; i < count; i++) {
-        order[i]->offset = 0;
-        if (order[i]->bytes > 0)
-            TRY(place_in_row(row, laid++, order[i], most));
-    }
+    for (int i = 0; i < count; i++)
+        TRY(place_in_row(row, i, order[i], most));
     return OK;
 }
 
@@ -343,25 +339,25 @@ status rooms_place(struct room *rooms, int count, int events, int64_t *most)
     struct room **order = NULL;
     void *memory = NULL;
     status result = OK;
+    int filled = 0;
 
     *most = 0;
     if (count == 0) return OK;
     TRY(memory_take((size_t)count, sizeof *order, &memory));
     order = memory;
-    for (int i = 0; i < count; i++) order[i] = &rooms[i];
-    qsort(order, (size_t)count, sizeof *order, by_size);
-    for (int i = 0; i < count; i++)
-        CHECK(order[i]->first >= 0 && order[i]->last < events);
-    if (count <= FEW) {
-        result = place_few(order, count, most);
+    for (int i = 0; i < count; i++) {
+        CHECK(rooms[i].first >= 0 && rooms[i].last < events);
+        rooms[i].offset = 0;
+        if (rooms[i].bytes > 0) order[filled++] = &rooms[i];
+    }
+    qsort(order, (size_t)filled, sizeof *order, by_size);
+    if (filled <= FEW) {
+        result = place_few(order, filled, most);
         goto done;
     }
     TRY_GOTO(done, result, tree_build(&tree, events));
-    for (int i = 0; i < count; i++) {
-        order[i]->offset = 0;
-        if (order[i]->bytes > 0)
-            TRY_GOTO(done, result, place(&tree, order[i], most));
-    }
+    for (int i = 0; i < filled; i++)
+        TRY_GOTO(done, result, place(&tree, order[i], most));
 done:
     tree_free(&tree);
     memory_free(memory);
