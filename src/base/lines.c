@@ -58,6 +58,7 @@ static status write_waiting(struct lines *lines)
 
 status lines_put(struct lines *lines, const char *bytes, size_t length)
 {
+    if (lines->also != NULL) TRY(text_append(lines->also, bytes, length));
     if (lines->waiting.length + length > LINES_WAITING_MOST) lines->lost++;
     else TRY(text_append(&lines->waiting, bytes, length));
     if (write_waiting(lines) == OK) {

@@ -18,6 +18,8 @@ struct lines {
     struct text waiting; /* not yet written; from the first byte on */
     int64_t lost;        /* records for which there was no room */
     bool failing;        /* the last write failed, and that was said */
+    struct text *also;   /* borrowed, set after lines_open: records are appended
+                          * to it, too; NULL: none */
 };
 
 enum { LINES_WAITING_MOST = 16 << 20 }; /* bytes */

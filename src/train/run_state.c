@@ -110,12 +110,7 @@ static status write_state(const struct keeper *keeper,
     json_write_key_integer(w, "epoch", counters->epoch);
     json_write_key_integer(w, "data_tokens", counters->data_tokens);
     json_write_key_integer(w, "data_crc32c", counters->data_crc);
-    if (records > 0) {
-        json_write_key_integer(w, "records", records);
-        json_write_key(w, "consumed");
-        json_write_string(w, keeper->unsaved->length > 0
-                                 ? keeper->unsaved->bytes : "");
-    }
+    if (records > 0) json_write_key_integer(w, "records", records);
     write_narrow(keeper, counters, w);
     if (keeps_rates(keeper)) {
         json_write_key(w, "rate_most");
@@ -536,34 +531,28 @@ status keeper_read_state(struct keeper *keeper, const char *state,
     struct arena arena;
     status result;
 
-
     arena_init(&arena, "copy in memory", 0);
     memory.manifest.step = step;
-    TRY_GOTO(done, result, json_read(&memory.state, &arena, state, length,
-                                     "the copy in memory"));
+    TRY_GOTO(done, result, json_read(&memory.state, &arena, state,
+                                     strnlen(state, length),
+                                     memory.directory));
     result = read_state(keeper, &memory, counters);
 done:
     arena_free(&arena);
     return result;
 }
 
-status keeper_state_records(const char *state, size_t length, int64_t *records,
-                            struct text *unsaved)
+status keeper_state_records(const char *state, size_t length, int64_t *records)
 {
     const char *source = "the copy in memory";
     const struct json *root;
-    const char *lines = "";
     struct arena arena;
     status result;
 
     arena_init(&arena, source, 0);
-    result = json_read(&root, &arena, state, length, source);
+    result = json_read(&root, &arena, state, strnlen(state, length), source);
     if (result == OK)
         result = json_get_integer_or(root, source, "records", 0, records);
-    if (result == OK)
-        result = json_get_string_or(root, source, "consumed", "", &lines);
-    unsaved->length = 0;
-    if (result == OK) result = text_append(unsaved, lines, strlen(lines));
     arena_free(&arena);
     return result;
 }

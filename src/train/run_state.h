@@ -34,8 +34,6 @@ struct keeper {
     struct routing *routing;
     struct ranges *left_out;    /* samples of the order */
     const struct local_run *local; /* shards on each machine; NULL: RUN/ckpt */
-    const struct text *unsaved; /* lines of RUN/consumed.jsonl that copies in
-                                 * memory take along, with `local` */
 };
 
 /* Counters of a run: everything that is not a tensor. */
@@ -86,15 +84,16 @@ status keeper_restore(struct keeper *keeper, struct counters *counters,
                       struct text *notice);
 
 /* The counters as the JSON of a checkpoint, and back: for copies in memory,
- * which say nothing of the data. Not collective. */
+ * which say nothing of the data. What follows a NUL is not theirs. Not
+ * collective. */
 status keeper_state(struct keeper *keeper, const struct counters *counters,
                     struct text *out);
 status keeper_read_state(struct keeper *keeper, const char *state,
                          size_t length, int64_t step,
                          struct counters *counters);
 /* The number of RUN/records when a copy in memory was made (local_run.h); 0:
- * none. *unsaved: what struct keeper calls so. */
-status keeper_state_records(const char *state, size_t length, int64_t *records,
-                            struct text *unsaved);
+ * none. */
+status keeper_state_records(const char *state, size_t length,
+                            int64_t *records);
 
 #endif

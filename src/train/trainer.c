@@ -21,7 +21,7 @@ static void free_all(struct trainer *t)
 {
     trainer_close_files(t);
     ledger_close(&t->ledger);
-    text_free(&t->unsaved);
+    carried_free(&t->carried);
     policy_free(&t->policy);
     observe_close(&t->observer);
     log_stop();

@@ -80,8 +80,15 @@ static status has_whole(const struct trainer *t, bool *whole)
     return result;
 }
 
-/* Whether the machine with the lines of metrics and records since the newest
- * checkpoint is lost: then what they say is made again. */
+static bool is_carried(const struct carried *carried)
+{
+    return carried->missing[CARRIED_CONSUMED] == 0 &&
+           carried->missing[CARRIED_METRICS] == 0;
+}
+
+/* Whether the machine with the files of metrics and records is lost, and more
+ * lines since the newest checkpoint than copies take along: then what they say
+ * is made again. */
 static status check_records(struct trainer *t, const char *state,
                             size_t length, bool *lost)
 {
@@ -92,9 +99,11 @@ static status check_records(struct trainer *t, const char *state,
 
     *lost = false;
     if (!t->local.used) return OK;
-    if (trainer_leads(t))
-        result = keeper_state_records(state, length, &records, &t->unsaved);
-    newer = result == OK && trainer_leads(t) &&
+    if (trainer_leads(t)) {
+        result = keeper_state_records(state, length, &records);
+        if (result == OK) result = carried_read(&t->carried, state, length);
+    }
+    newer = result == OK && trainer_leads(t) && !is_carried(&t->carried) &&
             (records > t->local.records ||
              (records == t->local.records && t->local.behind));
     if (newer) result = has_whole(t, &whole);
@@ -111,88 +120,13 @@ static status check_records(struct trainer *t, const char *state,
     return OK;
 }
 
-/* ---- lines since the newest checkpoint, with checkpoint.local ---- */
-
-enum { UNSAVED_MOST = 1 << 20 }; /* bytes: some 9,000 lines */
-
-/* Lines begin with {"step": N; INT64_MAX: this one does not. */
-static int64_t line_step(const char *line)
-{
-    static const char head[] = "{\"step\": ";
-
-    if (strncmp(line, head, sizeof head - 1) != 0) return INT64_MAX;
-    return strtoll(line + sizeof head - 1, NULL, 10);
-}
-
-/* The first line of a later step than that. */
-static const char *lines_after(const char *line, int64_t step)
-{
-    while (*line != '\0' && line_step(line) <= step) {
-        line += strcspn(line, "\n");
-        line += *line == '\n';
-    }
-    return line;
-}
-
-status trainer_copy_line(struct trainer *t, const struct text *line)
-{
-    struct text kept = {0};
-    status result = OK;
-
-    if (t->unsaved.length > 0) {
-        const char *from = lines_after(t->unsaved.bytes, t->saved_step);
-        const char *to = lines_after(from, t->counters.step); /* undone ones */
-
-        if (to - from < UNSAVED_MOST)
-            result = text_append(&kept, from, (size_t)(to - from));
-    }
-    if (result == OK) result = text_append(&kept, line->bytes, line->length);
-    text_free(&t->unsaved);
-    t->unsaved = kept;
-    return result;
-}
-
-/* The last line's step; 0: there is none. */
-static int64_t last_step(const struct text *file)
-{
-    size_t at = file->length;
-
-    if (at == 0) return 0;
-    for (at--; at > 0 && file->bytes[at - 1] != '\n'; at--) continue;
-    return line_step(file->bytes + at);
-}
-
-/* Rank 0's machine may be another one, whose file ends at the newest checkpoint
- * of which something is left. */
-static status add_unsaved(struct trainer *t, int64_t step)
-{
-    const char *const path = t->run.consumed;
-    struct text file = {0};
-    struct lines lines = {0};
-    status result;
-
-    if (!trainer_leads(t) || t->unsaved.length == 0) return OK;
-    TRY(lines_cut(path, step, NULL)); /* a torn one, too */
-    if (file_exists(path))
-        TRY_GOTO(done, result, file_read_own(path, (size_t)1 << 40, &file));
-    TRY_GOTO(done, result, lines_open(&lines, path, "consumed.append", 0));
-    const char *from = lines_after(t->unsaved.bytes, last_step(&file));
-    const char *to = lines_after(from, step);
-
-    TRY_GOTO(done, result, lines_put(&lines, from, (size_t)(to - from)));
-    result = lines_finish(&lines);
-done:
-    lines_close(&lines);
-    text_free(&file);
-    return result;
-}
-
 /* State and lines of the copy in memory. */
 static status read_copied(struct trainer *t, const char *state, size_t length,
                           int64_t step)
 {
     TRY(keeper_read_state(&t->keeper, state, length, step, &t->counters));
-    return add_unsaved(t, step);
+    return trainer_leads(t) && t->local.used
+               ? carried_store(&t->carried, t->run.path, step) : OK;
 }
 
 static status restore_newest(struct trainer *t, int64_t *step)
@@ -207,7 +141,7 @@ static status restore_newest(struct trainer *t, int64_t *step)
     TRY(check_records(t, state, length, &lost));
     if (!lost)
         return team_agree(&t->team, read_copied(t, state, length, *step));
-    t->unsaved.length = 0;
+    carried_free(&t->carried);
     t->copy.newest = *step = -1;
     return OK;
 }
@@ -235,6 +169,25 @@ status trainer_copy_restore(struct trainer *t, int64_t *step)
     return OK;
 }
 
+void trainer_carry(struct trainer *t)
+{
+    if (!trainer_leads(t) || !t->local.used || t->copy.slots == NULL) return;
+    carried_follow(&t->carried, CARRIED_CONSUMED, &t->consumed);
+    carried_follow(&t->carried, CARRIED_METRICS, &t->metrics.lines);
+    carried_follow(&t->carried, CARRIED_SAMPLES, &t->samples);
+    carried_follow(&t->carried, CARRIED_LAYERS, &t->observer.layers_file);
+    carried_keep(&t->carried, t->saved_step, t->counters.step);
+}
+
+/* With the lines that no checkpoint has yet. */
+static status make_state(struct trainer *t, struct text *state)
+{
+    TRY(keeper_state(&t->keeper, &t->counters, state));
+    if (!trainer_leads(t) || !t->local.used) return OK;
+    carried_keep(&t->carried, t->saved_step, t->counters.step);
+    return carried_write(&t->carried, state);
+}
+
 status trainer_copy(struct trainer *t)
 {
     struct text state = {0};
@@ -244,7 +197,7 @@ status trainer_copy(struct trainer *t)
     TRY(memory_copy_due(&t->copy, t->counters.step, &due));
     if (!due) return OK;
     TRY(stages_fetch(t->pipeline.stages, t->pipeline.count));
-    result = keeper_state(&t->keeper, &t->counters, &state);
+    result = make_state(t, &state);
     if (result == OK)
         memory_copy_make(&t->copy, t->counters.step, state.bytes,
                          state.length);

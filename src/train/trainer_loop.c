@@ -163,8 +163,7 @@ static status count_samples(struct trainer *t, int64_t sequences)
     TRY(feed_count(&t->feed, &t->team, &consumed));
     if (!trainer_leads(t)) return OK;
     TRY_GOTO(done, result, consumed_write(&consumed, &line));
-    TRY_GOTO(done, result, lines_put(&t->consumed, line.bytes, line.length));
-    if (t->local.used) result = trainer_copy_line(t, &line);
+    result = lines_put(&t->consumed, line.bytes, line.length);
 done:
     text_free(&line);
     return result;

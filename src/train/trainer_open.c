@@ -507,7 +507,6 @@ static status use_pipeline(struct trainer *t)
     TRY(keeper_build(&t->keeper, &t->setup, &of, t->run.path));
     t->keeper.tokenizer = run_tokenizer_of(&t->tokenizer);
     t->keeper.local = t->local.used ? &t->local : NULL;
-    t->keeper.unsaved = &t->unsaved;
     TRY(trainer_check_build(t));
     if (t->request->set->values.checkpoint.async)
         TRY(background_use(&t->background, &t->keeper));
@@ -578,6 +577,7 @@ status trainer_open(struct trainer *t)
     TRY(team_agree(&t->team, begin(t)));
     TRY(trainer_policy_load(t));
     TRY(team_agree(&t->team, observe(t)));
+    trainer_carry(t);
     TRY(predicted_watch(&t->predicted, &t->step.executor,
                         t->setup.batch));
     TRY(predicted_share(&t->predicted, &t->step.executor, &t->team,

@@ -183,6 +183,7 @@ status trainer_rewind_files(struct trainer *t)
         if (result == OK) result = trainer_open_files(t, t->counters.step);
         if (result == OK)
             result = observe_rewind(&t->observer, t->counters.step);
+        trainer_carry(t);
     }
     return team_agree(&t->team, result);
 }

@@ -6,6 +6,7 @@
 #define LOCKSTEP_TRAIN_TRAINER_STATE_H
 
 #include "train/background.h"
+#include "train/carried.h"
 #include "train/feed.h"
 #include "train/local_run.h"
 #include "train/predicted.h"
@@ -60,8 +61,7 @@ struct trainer {
     struct metrics_writer metrics;
     struct lines samples; /* RUN/samples.jsonl; open where prompts are */
     struct lines consumed; /* RUN/consumed.jsonl */
-    struct text unsaved;   /* its lines since the newest checkpoint, of rank 0
-                            * with checkpoint.local */
+    struct carried carried; /* of rank 0 with checkpoint.local */
     struct observer observer;
     struct progress progress;
     struct counters counters;
@@ -153,9 +153,8 @@ status trainer_copy_open(struct trainer *t);
 void trainer_copy_layout(struct trainer *t);
 status trainer_copy_restore(struct trainer *t, int64_t *step);
 status trainer_copy(struct trainer *t);
-/* A line of RUN/consumed.jsonl, which copies take along until a checkpoint has
- * it. */
-status trainer_copy_line(struct trainer *t, const struct text *line);
+/* Copies take lines of the open files along until a checkpoint has them. */
+void trainer_carry(struct trainer *t);
 
 /* The same in a process whose state it replaces, which then needs
  * train_step_refresh. Collective. */
