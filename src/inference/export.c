@@ -423,7 +423,7 @@ static status leave_modules(struct session *session)
         &session->notice,
         "%smodules that predict later tokens (mtp.depth) stay in the "
         "checkpoint: files of %s have no place for them; those of "
-        "deepseek_v3 and glm4_moe have",
+        "deepseek_v3, glm4_moe and glm4_moe_lite have",
         session->notice.length > 0 ? "\n" : "", m->kind->name);
 }
 

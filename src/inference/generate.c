@@ -62,8 +62,9 @@ static status prepare(struct generating *g,
     session->latent_cache = request->latent_cache;
     if (request->latent_cache && model->mla.rank == 0)
         FAIL(ERR_CONFIG, "--cache latent: %s is a %s, which has no latent "
-                         "attention; deepseek_v2 and deepseek_v3 have it; take "
-                         "--cache keys", request->model, model->kind->name);
+                         "attention; deepseek_v2, deepseek_v3 and "
+                         "glm4_moe_lite have it; take --cache keys",
+             request->model, model->kind->name);
     session->speculative = request->speculative;
     if (request->speculative && model->mtp_depth == 0)
         FAIL(ERR_CONFIG, "--speculative: %s has no modules that predict later "

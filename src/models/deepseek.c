@@ -62,8 +62,8 @@ static const struct config_row rows_v1[] = {
 
 /* Fields of the later two. The library fills head_dim and qk_head_dim
  * itself. */
-#define ROWS_DEEPSEEK(context_, experts_, width_, top_k_) \
-    ROWS_MIXTURE(1e-6), ROWS_ROPE, \
+#define ROWS_DEEPSEEK(epsilon, context_, experts_, width_, top_k_) \
+    ROWS_MIXTURE(epsilon), ROWS_ROPE, \
     ROW_INTEGER("num_key_value_heads", kv_heads, 0), \
     ROW_INTEGER("max_position_embeddings", context, context_), \
     ROW_FLAG("tie_word_embeddings", tied, false), \
@@ -77,7 +77,7 @@ static const struct config_row rows_v1[] = {
     ROWS_DEEPSEEK_MIXTURE(experts_, width_, top_k_)
 
 static const struct config_row rows_v2[] = {
-    ROWS_DEEPSEEK(2048, 64, 1407, -1), ROW_ONLY("mlp_bias", "false"),
+    ROWS_DEEPSEEK(1e-6, 2048, 64, 1407, -1), ROW_ONLY("mlp_bias", "false"),
     ROW_REAL("routed_scaling_factor", moe.scale, 1),
     ROW_ALSO("scoring_func", "softmax"), ROW_ALSO("norm_topk_prob", "false"),
     ROW_IDLE("topk_method"),
@@ -85,13 +85,19 @@ static const struct config_row rows_v2[] = {
 
 /* Modules that predict later tokens (num_nextn_predict_layers) lie behind the
  * last block; their tensors say how many there are. */
+#define ROWS_SIGMOID(scale_) \
+    ROW_REAL("routed_scaling_factor", moe.scale, scale_), \
+    ROW_FLAG("norm_topk_prob", moe.normalize, true), \
+    ROW_ALSO("scoring_func", "sigmoid"), ROW_ALSO("topk_method", "noaux_tc"), \
+    ROW_ALSO("rope_interleave", "true"), \
+    ROW_IDLE("num_nextn_predict_layers"), ROW_IDLE("num_mtp_layers")
+
 static const struct config_row rows_v3[] = {
-    ROWS_DEEPSEEK(4096, 256, 2048, 8),
-    ROW_REAL("routed_scaling_factor", moe.scale, 2.5),
-    ROW_FLAG("norm_topk_prob", moe.normalize, true),
-    ROW_ALSO("scoring_func", "sigmoid"), ROW_ALSO("topk_method", "noaux_tc"),
-    ROW_ALSO("rope_interleave", "true"),
-    ROW_IDLE("num_nextn_predict_layers"), ROW_IDLE("num_mtp_layers"),
+    ROWS_DEEPSEEK(1e-6, 4096, 256, 2048, 8), ROWS_SIGMOID(2.5),
+};
+static const struct config_row rows_lite[] = {
+    ROWS_DEEPSEEK(1e-5, 202752, 64, 1536, 4), ROWS_SIGMOID(1.8),
+    ROW_IDLE("mlp_layer_types"),
 };
 
 /* ---- config.json ---- */
@@ -145,15 +151,46 @@ static status read_method(const struct json *config, const char *source,
                      "group_limited_greedy", source, name);
 }
 
+/* DeepSeek-V3 and its relatives, not V1 or V2. */
+static bool is_later(const struct model *m)
+{
+    return m->kind->router == ROUTER_SIGMOID;
+}
+
+/* mlp_layer_types: which blocks are dense, instead of how many. */
+static status read_blocks(struct model *m, const struct json *config,
+                          const char *source)
+{
+    const struct json *list = json_get(config, "mlp_layer_types");
+
+    if (list == NULL || list->kind == JSON_NULL || m->kind->first_dense == 0)
+        return read_first(m, config, source, m->kind->first_dense > 0
+                                                 ? m->kind->first_dense
+                                             : is_later(m) ? 3 : 0);
+    if (list->kind != JSON_ARRAY || list->count != m->layers)
+        FAIL(ERR_CONFIG, "%s: mlp_layer_types is not an array of %d words",
+             source, m->layers);
+    for (int i = 0; i < list->count; i++) {
+        const char *word = list->items[i].kind == JSON_STRING
+                               ? list->items[i].string : "no word";
+
+        if (strcmp(word, "dense") == 0) blocks_put(&m->moe.dense, i);
+        else if (strcmp(word, "sparse") != 0)
+            FAIL(ERR_CONFIG, "%s: mlp_layer_types: layer %d is %s; expected "
+                             "dense or sparse", source, i, word);
+    }
+    return OK;
+}
+
 /* Which blocks are dense, and the experts of all tokens. */
 static status read_mixture(struct model *m, const struct json *config,
                            const char *source)
 {
-    const bool v3 = m->kind == &model_deepseek_v3;
     int shared;
 
-    TRY(read_count(config, source, "n_shared_experts", v3 ? 1 : 2, &shared));
-    TRY(read_first(m, config, source, v3 ? 3 : 0));
+    TRY(read_count(config, source, "n_shared_experts", m->kind->shared_count,
+                   &shared));
+    TRY(read_blocks(m, config, source));
     m->moe.shared_width = shared * m->moe.width;
     if (shared > 0) return OK;
     FAIL(ERR_CONFIG, "%s: n_shared_experts: null; %s has one or more", source,
@@ -163,15 +200,17 @@ static status read_mixture(struct model *m, const struct json *config,
 static status read_more(struct model *m, const struct json *config,
                         const char *source)
 {
-    const bool v3 = m->kind == &model_deepseek_v3;
+    const bool v3 = is_later(m);
     bool groups = true;
     int rank;
 
     TRY(read_mixture(m, config, source));
-    TRY(read_count(config, source, "q_lora_rank", 1536, &rank));
-    TRY(read_count(config, source, "n_group", v3 ? 8 : 0, &m->moe.groups));
-    TRY(read_count(config, source, "topk_group", v3 ? 4 : 0,
-                   &m->moe.groups_chosen));
+    TRY(read_count(config, source, "q_lora_rank",
+                   (int)m->kind->mla.query_rank, &rank));
+    TRY(read_count(config, source, "n_group", v3 ? m->kind->groups : 0,
+                   &m->moe.groups));
+    TRY(read_count(config, source, "topk_group",
+                   v3 ? m->kind->groups_chosen : 0, &m->moe.groups_chosen));
     if (!v3) TRY(read_method(config, source, &groups));
     if (!groups) m->moe.groups = m->moe.groups_chosen = 0;
     m->mla.query_rank = rank;
@@ -194,9 +233,19 @@ static void write_mixture(const struct model *m, struct json_writer *out)
                            blocks_count(&m->moe.dense));
 }
 
+static void write_blocks(const struct model *m, struct json_writer *out)
+{
+    json_write_key(out, "mlp_layer_types");
+    json_write_array(out);
+    for (int i = 0; i < m->layers; i++)
+        json_write_string(out, blocks_has(&m->moe.dense, i) ? "dense"
+                                                            : "sparse");
+    json_write_array_end(out);
+}
+
 static void write_more(const struct model *m, struct json_writer *out)
 {
-    const bool v3 = m->kind == &model_deepseek_v3;
+    const bool v3 = is_later(m);
     const bool groups = m->moe.groups > 1 || v3;
 
     write_mixture(m, out);
@@ -211,6 +260,7 @@ static void write_more(const struct model *m, struct json_writer *out)
                       : groups ? "group_limited_greedy" : "greedy");
     if (v3)
         json_write_key_integer(out, "num_nextn_predict_layers", m->mtp_depth);
+    if (m->kind->first_dense > 0) write_blocks(m, out);
 }
 
 /* ---- sizes ---- */
@@ -249,21 +299,33 @@ const struct model_kind model_deepseek = {
 
 #define KIND_DEEPSEEK \
     .layer_prefix = "model.layers.%d.", .no_attention_bias = true, \
-    .no_mlp_bias = true, .top_k = 8, .expert_sizes = true, \
-    .shared_expert = true, .mla = {1536, 512, 128, 64, 128}, .groups = 8, \
+    .no_mlp_bias = true, .expert_sizes = true, .shared_expert = true, \
     .build = decoder_build, .read_more = read_more, \
     .write_more = write_more, .settle = settle
+#define KIND_SIGMOID \
+    KIND_DEEPSEEK, .decoder = &decoder_v3, .router = ROUTER_SIGMOID, \
+    .normalize = true, .normalize_choice = true, .shared_count = 1, \
+    .group = ROUTER_GROUP_TOP2, .selection_bias = true, .bias_rate = 0.001, \
+    .more_blocks = true
 
 const struct model_kind model_deepseek_v2 = {
     .name = "deepseek_v2", .architecture = "DeepseekV2ForCausalLM",
     .decoder = &decoder_v2, CONFIG_ROWS(rows_v2), KIND_DEEPSEEK,
-    .router = ROUTER_SOFTMAX, .experts = 160, .shared_count = 2,
-    .gate_scale = 16, .groups_chosen = 3, .group = ROUTER_GROUP_MAX};
+    .mla = {1536, 512, 128, 64, 128}, .router = ROUTER_SOFTMAX, .experts = 160,
+    .top_k = 8, .shared_count = 2, .gate_scale = 16, .groups = 8,
+    .groups_chosen = 3, .group = ROUTER_GROUP_MAX};
 
+/* Kimi K2 has its blocks and fields. */
 const struct model_kind model_deepseek_v3 = {
-    .name = "deepseek_v3", .architecture = "DeepseekV3ForCausalLM",
-    .decoder = &decoder_v3, CONFIG_ROWS(rows_v3), KIND_DEEPSEEK,
-    .router = ROUTER_SIGMOID, .normalize = true, .normalize_choice = true,
-    .experts = 256, .shared_count = 1, .gate_scale = 2.5, .groups_chosen = 4,
-    .group = ROUTER_GROUP_TOP2, .selection_bias = true, .bias_rate = 0.001,
-    .more_blocks = true};
+    .name = "deepseek_v3", .also = "kimi_k2",
+    .architecture = "DeepseekV3ForCausalLM", CONFIG_ROWS(rows_v3),
+    KIND_SIGMOID, .mla = {1536, 512, 128, 64, 128}, .experts = 256, .top_k = 8,
+    .gate_scale = 2.5, .groups = 8, .groups_chosen = 4};
+
+/* GLM-4.7-Flash: DeepSeek-V3 with other sizes, and a list of its dense
+ * blocks. */
+const struct model_kind model_glm4_moe_lite = {
+    .name = "glm4_moe_lite", .architecture = "Glm4MoeLiteForCausalLM",
+    CONFIG_ROWS(rows_lite), KIND_SIGMOID, .mla = {768, 512, 192, 64, 256},
+    .experts = 64, .top_k = 4, .gate_scale = 1.8, .groups = 1,
+    .groups_chosen = 1, .first_dense = 1};

@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* glm4_moe.c - GLM-4.5 with experts: sigmoid scores, biases that count in the
  * choice alone, groups of experts, experts of all tokens, dense first blocks;
- * half of each head turns. Source: GLM-4.5 team 2025, arXiv:2508.06471,
- * section 2.1. */
+ * half of each head turns. dots.llm1: the same experts, each head turns as a
+ * whole, and some blocks may have a window. Sources: GLM-4.5 team 2025,
+ * arXiv:2508.06471, section 2.1; Huo et al. 2025, arXiv:2506.05767, section
+ * 2.1. */
 #include "models/config.h"
 
 #define PARTS \
@@ -21,36 +23,50 @@ static const struct decoder normed = {
 
 /* Modules that predict later tokens (num_nextn_predict_layers) lie behind the
  * last block; their tensors say how many there are. */
+#define ROWS(epsilon, context_, experts_, top_k_, normalize_) \
+    ROWS_MIXTURE(epsilon), ROWS_ROPE, \
+    ROW_INTEGER("head_dim", head_width, 0), \
+    ROW_INTEGER("max_position_embeddings", context, context_), \
+    ROW_FLAG("tie_word_embeddings", tied, false), \
+    ROW_FLAG("attention_bias", attention_bias, false), \
+    ROW_INTEGER("n_routed_experts", moe.experts, experts_), \
+    ROW_INTEGER("num_experts_per_tok", moe.top_k, top_k_), \
+    ROW_INTEGER("moe_intermediate_size", moe.width, 1408), \
+    ROW_INTEGER("n_group", moe.groups, 1), \
+    ROW_INTEGER("topk_group", moe.groups_chosen, 1), \
+    ROW_REAL("routed_scaling_factor", moe.scale, 1), \
+    ROW_FLAG("norm_topk_prob", moe.normalize, normalize_), \
+    ROW_IDLE("n_shared_experts"), ROW_IDLE("first_k_dense_replace"), \
+    ROW_IDLE("num_nextn_predict_layers"), ROW_IDLE("num_mtp_layers"), \
+    ROWS_ROUTER
+
 static const struct config_row rows[] = {
-    ROWS_MIXTURE(1e-5), ROWS_ROPE, ROW_ROPE("partial_rotary_factor"),
+    ROWS(1e-5, 131072, 128, 8, true), ROW_ROPE("partial_rotary_factor"),
     ROW_INTEGER("num_key_value_heads", kv_heads, 8),
-    ROW_INTEGER("head_dim", head_width, 0),
-    ROW_INTEGER("max_position_embeddings", context, 131072),
-    ROW_FLAG("tie_word_embeddings", tied, false),
-    ROW_FLAG("attention_bias", attention_bias, false),
     ROW_FLAG("use_qk_norm", qk_norm, false),
-    ROW_INTEGER("n_routed_experts", moe.experts, 128),
-    ROW_INTEGER("num_experts_per_tok", moe.top_k, 8),
-    ROW_INTEGER("moe_intermediate_size", moe.width, 1408),
-    ROW_INTEGER("n_group", moe.groups, 1),
-    ROW_INTEGER("topk_group", moe.groups_chosen, 1),
-    ROW_REAL("routed_scaling_factor", moe.scale, 1),
-    ROW_FLAG("norm_topk_prob", moe.normalize, true),
-    ROW_IDLE("n_shared_experts"), ROW_IDLE("first_k_dense_replace"),
-    ROW_IDLE("num_nextn_predict_layers"), ROW_IDLE("num_mtp_layers"),
-    ROWS_ROUTER,
+};
+/* The last ones are those of the released file. */
+static const struct config_row rows_dots[] = {
+    ROWS(1e-6, 2048, -1, -1, false),
+    ROW_INTEGER("num_key_value_heads", kv_heads, 32),
+    ROW_IDLE("sliding_window"), ROW_IDLE("max_window_layers"),
+    ROW_IDLE("layer_types"), ROW_IDLE("use_sliding_window"),
+    ROW_ALSO("scoring_func", "noaux_tc|sigmoid"),
+    ROW_ALSO("topk_method", "noaux_tc"), ROW_ALSO("moe_layer_freq", "1"),
+    ROW_IDLE("ep_size"), ROW_ALSO("pretraining_tp", "1"),
 };
 
 static status settle(struct model *model)
 {
     const struct moe *x = &model->moe;
 
-    model->decoder = model->qk_norm ? &normed : &decoder;
+    if (model->kind == &model_glm4_moe)
+        model->decoder = model->qk_norm ? &normed : &decoder;
     for (int i = 1; i < model->layers; i++)
         if (blocks_has(&x->dense, i) && !blocks_has(&x->dense, i - 1))
             FAIL(ERR_CONFIG, "moe.dense: block %d is dense behind one with "
-                             "experts; glm4_moe takes only first blocks "
-                             "(moe.first_dense)", i);
+                             "experts; %s takes only first blocks "
+                             "(moe.first_dense)", i, model->kind->name);
     if (x->width > 0 && x->shared_width % x->width != 0)
         FAIL(ERR_CONFIG, "moe.shared_intermediate_size: %lld is no multiple of "
                          "moe.intermediate_size, %lld; %lld is",
@@ -62,10 +78,12 @@ static status settle(struct model *model)
 static status read_more(struct model *model, const struct json *config,
                         const char *source)
 {
+    const bool glm = model->kind == &model_glm4_moe;
     int64_t shared, dense;
 
-    TRY(config_read_int(config, source, "n_shared_experts", 1, &shared));
-    TRY(json_get_integer_or(config, source, "first_k_dense_replace", 1,
+    TRY(config_read_int(config, source, "n_shared_experts", glm ? 1 : -1,
+                        &shared));
+    TRY(json_get_integer_or(config, source, "first_k_dense_replace", glm,
                             &dense));
     if (dense < 0)
         FAIL(ERR_CONFIG, "%s: first_k_dense_replace: %lld is below 0", source,
@@ -88,15 +106,47 @@ static void write_more(const struct model *model, struct json_writer *out)
                            model->mtp_depth);
 }
 
+/* Without layer_types, blocks from max_window_layers on have the window. */
+static status read_dots(struct model *model, const struct json *config,
+                        const char *source)
+{
+    int64_t first;
+
+    TRY(read_more(model, config, source));
+    TRY(json_get_integer_or(config, source, "max_window_layers", 62, &first));
+    if (first < 0)
+        FAIL(ERR_CONFIG, "%s: max_window_layers: %lld is below 0", source,
+             (long long)first);
+    TRY(config_read_window(model, config, source, 4096));
+    for (int i = 0; i < first && i < model->layers; i++)
+        blocks_put(&model->whole, i);
+    return config_read_types(model, config, source);
+}
+
+static void write_dots(const struct model *model, struct json_writer *out)
+{
+    write_more(model, out);
+    config_write_window(model, out);
+    config_write_layers(model, out);
+}
+
+#define KIND \
+    .layer_prefix = "model.layers.%d.", .no_mlp_bias = true, \
+    .experts = 128, .router = ROUTER_SIGMOID, .groups = 1, \
+    .groups_chosen = 1, .group = ROUTER_GROUP_TOP2, .normalize = true, \
+    .normalize_choice = true, .selection_bias = true, .bias_rate = 1e-3, \
+    .expert_sizes = true, .shared_expert = true, .build = decoder_build, \
+    .settle = settle
+
 const struct model_kind model_glm4_moe = {
     .name = "glm4_moe", .architecture = "Glm4MoeForCausalLM",
-    .layer_prefix = "model.layers.%d.", .decoder = &decoder,
-    CONFIG_ROWS(rows), .no_mlp_bias = true, .no_output_bias = true,
-    .qk_norm = true, .rotary_share = 0.5, .experts = 128, .top_k = 8,
-    .router = ROUTER_SIGMOID, .more_blocks = true,
-    .groups = 1, .groups_chosen = 1, .group = ROUTER_GROUP_TOP2,
-    .gate_scale = 1,
-    .normalize = true, .normalize_choice = true, .selection_bias = true,
-    .bias_rate = 1e-3, .expert_sizes = true, .shared_expert = true,
-    .shared_count = 1, .build = decoder_build, .settle = settle,
-    .read_more = read_more, .write_more = write_more};
+    .decoder = &decoder, CONFIG_ROWS(rows), .no_output_bias = true,
+    .qk_norm = true, .rotary_share = 0.5, .top_k = 8, .more_blocks = true,
+    .gate_scale = 1, .shared_count = 1, .read_more = read_more,
+    .write_more = write_more, KIND};
+
+const struct model_kind model_dots1 = {
+    .name = "dots1", .architecture = "Dots1ForCausalLM", .decoder = &normed,
+    CONFIG_ROWS(rows_dots), .windowed = true, .window_layers = true,
+    .top_k = 6, .gate_scale = 2.5, .shared_count = 2, .read_more = read_dots,
+    .write_more = write_dots, KIND};

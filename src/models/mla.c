@@ -22,8 +22,9 @@ status mla_check_options(const struct model_kind *kind,
                        o->mla.nope > 0 || o->mla.rope > 0 || o->mla.value > 0;
 
     if (asked && kind->mla.rank == 0)
-        FAIL(ERR_CONFIG, "mla.rank: %s has no latent attention; deepseek_v2 "
-                         "and deepseek_v3 have it (model.family)", kind->name);
+        FAIL(ERR_CONFIG, "mla.rank: %s has no latent attention; deepseek_v2, "
+                         "deepseek_v3 and glm4_moe_lite have it "
+                         "(model.family)", kind->name);
     if (kind->mla.rank > 0 && o->model.head_width > 0)
         FAIL(ERR_CONFIG, "model.head_width: heads of %s are as wide as "
                          "mla.nope + mla.rope; set those", kind->name);

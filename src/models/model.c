@@ -18,15 +18,21 @@ static const struct model_kind *const kinds[] = {&model_llama, &model_gpt2,
     &model_palm, &model_gemma, &model_gemma2, &model_gemma3, &model_mixtral,
     &model_olmoe, &model_qwen2_moe, &model_qwen3_moe, &model_granitemoe,
     &model_deepseek, &model_deepseek_v2, &model_deepseek_v3,
-    &model_glm4_moe, &model_gpt_oss, &model_phimoe, &model_llama4};
+    &model_glm4_moe, &model_gpt_oss, &model_phimoe, &model_llama4,
+    &model_dots1, &model_glm4_moe_lite, &model_minimax_m2, &model_flex_olmo};
 enum { KINDS = sizeof kinds / sizeof *kinds, NAME_BYTES = 64 };
+
+static bool is_name(const char *one, const char *name)
+{
+    return one != NULL && strcmp(one, name) == 0;
+}
 
 /* By what options or, where they differ, a config.json call it. */
 static const struct model_kind *model_kind_find(const char *name)
 {
     for (int i = 0; i < KINDS; i++)
-        if (strcmp(kinds[i]->name, name) == 0 ||
-            (kinds[i]->type != NULL && strcmp(kinds[i]->type, name) == 0))
+        if (is_name(kinds[i]->name, name) || is_name(kinds[i]->type, name) ||
+            is_name(kinds[i]->also, name))
             return kinds[i];
     return NULL;
 }

@@ -119,6 +119,7 @@ enum heads { HEADS_FREE, HEADS_FILL_WIDTH, HEADS_ALIKE };
 struct model_kind {
     const char *name;         /* "llama" */
     const char *type;         /* model_type of config.json; NULL: the name */
+    const char *also;         /* another, which is read as this one */
     const char *architecture; /* "LlamaForCausalLM" */
     const char *layer_prefix; /* outside: "model.layers.%d." */
     const struct decoder *decoder; /* NULL: build does not read one */
@@ -166,6 +167,9 @@ struct model_kind {
     double bias_rate;         /* of these, when options do not say */
     bool expert_sizes;        /* experts have a width of their own, and some
                                * blocks may be dense */
+    int first_dense;          /* its config.json may list which blocks are
+                               * dense; where it says nothing, so many first
+                               * ones are; 0: it has no such list */
     bool shared_expert;       /* may have an expert of all tokens */
     double swiglu_alpha, swiglu_limit; /* of a clamped gate, when options do
                                * not say; 0: it is not clamped */
@@ -191,7 +195,8 @@ extern const struct model_kind model_llama, model_gpt2, model_qwen2,
     model_falcon, model_palm, model_gemma, model_gemma2, model_gemma3,
     model_mixtral, model_olmoe, model_qwen2_moe, model_qwen3_moe,
     model_granitemoe, model_glm4_moe, model_deepseek, model_deepseek_v2,
-    model_deepseek_v3, model_gpt_oss, model_phimoe, model_llama4;
+    model_deepseek_v3, model_gpt_oss, model_phimoe, model_llama4,
+    model_dots1, model_glm4_moe_lite, model_minimax_m2, model_flex_olmo;
 
 /* From the options section `model` (and data.sequence for the context).
  * `vocab`: the tokenizer's size, used where model.vocab is 0. ERR_CONFIG: sizes

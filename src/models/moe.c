@@ -33,8 +33,9 @@ status moe_check_options(const struct model_kind *kind,
         FAIL(ERR_CONFIG, "moe.experts: %s is a family without experts; those "
                          "with experts are mixtral, olmoe, qwen2_moe, "
                          "qwen3_moe, granitemoe, deepseek, deepseek_v2, "
-                         "deepseek_v3, glm4_moe, gpt_oss, phimoe and "
-                         "llama4 (model.family)", kind->name);
+                         "deepseek_v3, glm4_moe, gpt_oss, phimoe, llama4, "
+                         "dots1, glm4_moe_lite, minimax_m2 and flex_olmo "
+                         "(model.family)", kind->name);
     const int64_t groups = o->moe.groups > 0 ? o->moe.groups : kind->groups;
 
     if (kind->groups > 0 && groups > 1 && o->moe.groups_chosen > groups &&

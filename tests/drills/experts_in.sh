@@ -8,7 +8,8 @@ golden=$tree/tests/golden/models
 
 # --- from a Hugging Face directory and back ---
 for name in mixtral deepseek deepseek_v2 deepseek_v2_lite deepseek_v3 \
-    qwen2_moe qwen3_moe olmoe granitemoe glm4_moe gpt_oss phimoe llama4; do
+    qwen2_moe qwen3_moe olmoe granitemoe glm4_moe gpt_oss phimoe llama4 \
+    dots1 glm4_moe_lite minimax_m2 flex_olmo; do
     must import "$golden/$name" "in-$name"
     must export "in-$name" "out-$name"
     lockstep compare "$golden/$name" "out-$name" >out 2>&1
@@ -60,7 +61,7 @@ for line in open(sys.argv[1]):
              and found[0] == row.get("parameters", found[0]))
     print("ok" if right else "bad", row["model"], found or made.stderr)
 END
-if [ "$(grep -c ^ok released.txt)" -ge 15 ] && ! grep -q ^bad released.txt; then
+if [ "$(grep -c ^ok released.txt)" -ge 20 ] && ! grep -q ^bad released.txt; then
     ok "configurations of $(grep -c ^ok released.txt) released mixtures"
 else bad "configurations of released mixtures" "see below" released.txt; fi
 
@@ -81,6 +82,38 @@ sed -i '1s/{/{"scoring_func": "softmax",/' scored/config.json
 expect "deepseek_v3: another score" 78 \
     "scoring_func: softmax is not supported; supported is only sigmoid" \
     import scored none
+
+# --- relatives: another name, fields that decide what is computed ---
+relative() { # NAME EXPRESSION
+    rm -rf relative
+    cp -r "$golden/$1" relative && chmod -R u+w relative
+    sed -i "$2" relative/config.json
+}
+relative deepseek_v3 's/"deepseek_v3"/"kimi_k2"/'
+must import relative in-kimi
+must compare "$golden/deepseek_v3" in-kimi
+if grep -q "equal" log; then ok "kimi_k2: a deepseek_v3"
+else bad "kimi_k2" "compare says otherwise" log; fi
+relative deepseek_v3 's/"deepseek_v3"/"deepseek_v32"/'
+expect "deepseek_v32: its name" 78 "deepseek_v32 is not a family of this build" \
+    import relative none
+relative glm4_moe_lite 's/"sparse"/"dance"/'
+expect "glm4_moe_lite: a block of no kind" 78 \
+    "mlp_layer_types: layer 2 is dance; expected dense or sparse" \
+    import relative none
+relative glm4_moe_lite 's/"mlp_layer_types": \[/&"dense", /'
+expect "glm4_moe_lite: a block too many" 78 "not an array of 3 words" \
+    import relative none
+relative minimax_m2 's/"rotary_dim": 4/"rotary_dim": 12/'
+expect "minimax_m2: more turns than there is" 78 \
+    "rotary_dim: 12; expected an even number up to head_dim, 10" \
+    import relative none
+relative minimax_m2 's/"attn_type_list": \[/&0, /'
+expect "minimax_m2: linear attention" 78 "attn_type_list: layer 0 has linear" \
+    import relative none
+relative dots1 's/"max_window_layers": 1/"max_window_layers": -1/'
+expect "dots1: no number of blocks" 78 "max_window_layers: -1 is below 0" \
+    import relative none
 
 # --- phimoe: settings that transformers ignores, or that cannot be ---
 cp -r "$golden/phimoe" phi && chmod -R u+w phi

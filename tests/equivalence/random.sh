@@ -10,7 +10,8 @@
 #
 #     BUILD=build SEED=7 ROUNDS=1 tests/equivalence/random.sh
 #
-# FAR=1 puts every layout on the device far (docs/devices.md), else one of four of
+# FAMILIES="mixtral gpt_oss" draws models of these alone (a seed then names other
+# models). FAR=1 puts every layout on the device far (docs/devices.md), else one of four of
 # models without that check, which far does not have. Where the driver for tests
 # is built (make driver), layouts of models in float32 are on cuda instead.
 . "${0%/*}/../drills/common.sh"
@@ -48,7 +49,7 @@ draw() { # SEED
             for (i = 1; i <= 6; i++) {
                 size = i < 6 ? of("1 1 1 2 2 3 4 5 6 7") : of("1 1 2 2 3 4")
                 if (i == 5 && context == 1) size = 1
-                if (i == 6 && family !~ /mixtral|moe|llama4|oss/) size = 1
+                if (i == 6 && family !~ mixtures) size = 1
                 if (ranks * size > 12) size = 1
                 ranks *= size
                 if (size > 1) text = text " mesh." axis[i] "=" size
@@ -62,10 +63,10 @@ draw() { # SEED
             zero = of("ddp ddp zero1 zero2 zero3 fsdp hsdp mics " \
                 "{states:[shard]} {states:[shard],gradients:[shard]} " \
                 sets())
-            if (text ~ /context=/ && family ~ /mixtral|moe|deepseek|llama4|oss/)
+            if (text ~ /context=/ && family ~ mixtures)
                 text = text " mesh.expert_context=" of("false true")
             if (text ~ /tensor=|expert=|context=true/ &&
-                family ~ /mixtral|moe|deepseek|llama4|oss/)
+                family ~ mixtures)
                 text = text " mesh.expert_tensor=" of("0 1 2")
             if (text ~ /expert/) text = text " moe.rows_bound=" of("0.1 1 2")
             if (text ~ /expert/ && ranks > 1)
@@ -113,14 +114,14 @@ draw() { # SEED
         function rules(   text) {
             if (family ~ /^(gpt2|gpt_neox|gptj)$/) kv = heads
             if (family == "palm") kv = 1
-            if (family ~ /mixtral|moe|deepseek|llama4/)
+            if (family ~ mixtures && family !~ /oss/)
                 text = " moe.experts=" of("2 4 6 9") " moe.top_k=" of("1 2 2") \
                     " moe.bias_rate=" of("0 0.01") \
                     " moe.jitter=" of("0 0 0.2") \
                     " moe.capacity_factor=" of("0 0 0.8") \
                     " moe.balance_scope=" of("sequence sequence batch")
             if (text ~ /jitter=0.2/) text = text " model.activation=gelu_tanh"
-            if (family ~ /mixtral|moe|deepseek|llama4/ && text !~ /experts=9/)
+            if (family ~ mixtures && family !~ /oss/ && text !~ /experts=9/)
                 text = text " moe.devices=2 moe.device_loss=" of("0 0 0.1")
             if (family == "llama4")
                 text = text " moe.top_k=1 moe.every=" of("1 1 2") \
@@ -142,13 +143,21 @@ draw() { # SEED
                 text = " moe.experts=" of("2 4 6 9") " moe.top_k=" of("1 2 2") \
                     " moe.swiglu_limit=" of("0 0.2") " model.window=" of("0 5 9") \
                     " model.attention_bias=" of("true false")
-            if (family ~ /glm/)
+            if (family == "glm4_moe")
                 text = text " model.qk_norm=" of("true false") \
                     " model.attention_bias=" of("true false") \
                     " moe.scale=" of("0 2.5")
-            if (family ~ /glm/ && text !~ /experts=9|experts=2/)
+            if (family == "dots1")
+                text = text " model.attention_bias=" of("true false") \
+                    " moe.intermediate_size=" heads * of("1 2 3") \
+                    " moe.first_dense=" random(2) " moe.scale=" of("0 1") \
+                    " model.window=" of("0 5 9") " model.window_skip=" \
+                    of("0 2 3")
+            if (family == "minimax_m2")
+                text = text " model.rotary=" of("0 2")
+            if (family ~ /glm4_moe$|dots/ && text !~ /experts=9|experts=2/)
                 text = text " moe.groups=2 moe.groups_chosen=2"
-            if (family ~ /deepseek_v/) {
+            if (family ~ latent) {
                 kv = heads
                 head = 0
                 text = " moe.experts=" of("8 16") " moe.top_k=" of("1 2") \
@@ -157,7 +166,7 @@ draw() { # SEED
                     " mla.rank=" of("4 17") " mla.nope=" of("3 8") \
                     " mla.rope=" of("2 6") " mla.value=" of("2 5") \
                     " moe.intermediate_size=" heads * of("1 2 3")
-                if (family ~ /v3/) text = text " mtp.depth=" of("0 0 1 2")
+                if (family ~ /v3|lite/) text = text " mtp.depth=" of("0 0 1 2")
             }
             if (family == "deepseek")
                 text = text " moe.intermediate_size=" heads * of("1 2 3") \
@@ -166,13 +175,13 @@ draw() { # SEED
                 text = text " moe.every=" of("1 1 2") \
                     " moe.intermediate_size=" heads * of("1 2 3") \
                     " moe.normalize=" of("0 1")
-            if (family ~ /^(gpt2|gpt_neox|gptj|phi3|stablelm|starcoder2|falcon|smollm3|olmo2|olmoe|qwen2_moe|granitemoe|phimoe|deepseek)$/)
+            if (family ~ /^(gpt2|gpt_neox|gptj|phi3|stablelm|starcoder2|falcon|smollm3|olmo2|olmoe|flex_olmo|qwen2_moe|granitemoe|phimoe|deepseek)$/)
                 width = heads * head
             if (family ~ /^(mistral|ministral|qwen[23]$|qwen3|smollm3|phi3|starcoder2|gemma[23]|mixtral|phimoe)/)
                 text = text " model.window=" of("0 5 9")
             if (family ~ /^gemma[23]$/)
                 text = text " model.window_skip=" of("0 2 3")
-            if (family ~ /^(llama|gpt2|qwen|smollm3|olmo|stablelm|starcoder2|gpt_neox|gemma|granite)/)
+            if (family ~ /^(llama|gpt2|qwen|smollm3|olmo|flex|stablelm|starcoder2|gpt_neox|gemma|granite)/)
                 text = text " model.attention_bias=" of("true false")
             if (family ~ /^(llama|gpt2|smollm3|starcoder2|gpt_neox|gptj)$/)
                 text = text " model.mlp_bias=" of("true false")
@@ -194,11 +203,11 @@ draw() { # SEED
                 return "q_proj,k_proj,v_proj o_proj router " \
                     (recipe ~ /bitnet|quartet/ ? "gate_proj" : \
                      "gate up down up_proj down_proj")
-            if (family ~ /mixtral|moe|oss|deepseek/)
-                return (family ~ /deepseek_v/ ? "o_proj kv_a_proj_with_mqa kv_b_proj " : \
+            if (family ~ mixtures)
+                return (family ~ latent ? "o_proj kv_a_proj_with_mqa kv_b_proj " : \
                      "q_proj k_proj v_proj o_proj ") "router " \
                     (recipe ~ /bitnet|quartet/ ? "" : \
-                     family ~ /mixtral|phimoe/ ? "w1 w2 w3 w1,w3" : \
+                     family ~ /mixtral|phimoe|minimax/ ? "w1 w2 w3 w1,w3" : \
                      family ~ /granite|oss/ ? "gate up down gate,up" : \
                      "gate_proj up_proj down_proj experts.up_proj gate_proj,up_proj")
             if (family == "gptj") # its queries and keys need the values
@@ -213,14 +222,14 @@ draw() { # SEED
             if (special ~ /bias_rate=0[.]/) rank = 0
             named = rank > 0 && random(2) ? some(targets()) : "[all]"
             group = of("- - *norm*~frozen layers.0.*~frozen *.wo~frozen " \
-                (family ~ /deepseek_v/ ? "" : "*wqkv~frozen ") \
+                (family ~ latent ? "" : "*wqkv~frozen ") \
                 "*.w2~frozen *.w1*~frozen embedding~frozen " \
-                "*" (family ~ /deepseek_v/ ? "wkv_a" : "wqkv") \
+                "*" (family ~ latent ? "wkv_a" : "wqkv") \
                 "*~lr_factor=0.5~weight_decay=0" \
                 (rank > 0 ? " *lora_a~frozen *lora_b~frozen" : "") \
-                (rank > 0 && named == "[all]" ? (family ~ /deepseek_v/ ? " " : \
+                (rank > 0 && named == "[all]" ? (family ~ latent ? " " : \
                     " *wqkv.lora_b~frozen ") \
-                    (family ~ /mixtral|moe|oss|deepseek|llama4/ ? "*.wo.lora_*~frozen" \
+                    (family ~ mixtures ? "*.wo.lora_*~frozen" \
                                             : "*.w2.lora_*~frozen") : ""))
             if (rank > 0 && group !~ (layers > 1 ? "layers.0|lora" : "lora"))
                 group = "-"
@@ -235,7 +244,7 @@ draw() { # SEED
             if (name !~ /adamw|lion|sgd/ || dtype ~ /64/) type = "float32"
             mean = name ~ /free/ ? 0 : of("0 0 0.9")
             clip = name ~ /free/ || special ~ /alibi=true/ || \
-                family ~ /qwen3|gemma[23]|olmo|stablelm|deepseek_v/ \
+                family ~ /qwen3|gemma[23]|olmo|stablelm|deepseek_v|lite|dots|minimax/ \
                 ? 0 : of("0 0 0.05")
             return " optimizer.schedule=constant optimizer.name=" name \
                 " optimizer.state_dtype=" type " optimizer.ema=" mean \
@@ -249,21 +258,25 @@ draw() { # SEED
         }
         BEGIN {
             x = 100003 * seed + 17
+            mixtures = "mixtral|moe|deepseek|llama4|oss|dots|minimax|flex"
+            latent = "deepseek_v|lite"
             for (i = 0; i < 10; i++) random(2)
             heads = of("2 3 4 4 5 6 7")
             kv = heads % 2 == 0 ? of("1 2 2 " heads) : of("1 " heads)
             if (heads % kv != 0) kv = heads
-            family = of("llama gpt2 qwen2 qwen3 mistral ministral smollm3 " \
+            family = of(ENVIRON["FAMILIES"] != "" ? ENVIRON["FAMILIES"] : \
+                "llama gpt2 qwen2 qwen3 mistral ministral smollm3 " \
                 "olmo2 phi3 stablelm starcoder2 gpt_neox gptj falcon palm " \
                 "gemma gemma2 gemma3 mixtral llama4 olmoe qwen2_moe qwen3_moe granitemoe glm4_moe gpt_oss " \
-                "phimoe deepseek deepseek_v2 deepseek_v3")
+                "phimoe deepseek deepseek_v2 deepseek_v3 dots1 " \
+                "glm4_moe_lite minimax_m2 flex_olmo")
             context = of("1 1 2")
             leaf = of("3 6 5 9")
             span = leaf < 4 ? 4 : leaf # a token of each tensor leaf
             head = of("2 4 6 10 12")
             width = 8 + random(17)
             special = rules()
-            if (family ~ /^(llama|mistral|ministral|qwen|smollm3|olmo|phi3|gemma|mixtral|granite|gpt_oss|deepseek$|deepseek_v2)/)
+            if (family ~ /^(llama|mistral|ministral|qwen|smollm3|olmo|phi3|gemma|mixtral|granite|gpt_oss|deepseek$|deepseek_v2|dots|minimax|flex)/)
                 special = special " mtp.depth=" of("0 0 0 1 2")
             dtype = of("float32 float32 bfloat16 bfloat16 float64 float16")
             fast = seed % 8 == 6 && dtype ~ /32/

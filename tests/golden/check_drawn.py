@@ -114,6 +114,17 @@ FAMILIES = {
                  "first_k_dense_replace": "first",
                  "partial_rotary_factor": [0.5, ABSENT],
                  "rope": SCALINGS[:1]},
+    "dots1": {**FREE, "attention_bias": FLAGS, **LAYERS,
+              "max_window_layers": [0, 1, ABSENT], "n_routed_experts": [4, 8, 12],
+              "num_experts_per_tok": [1, 2, 3], "moe_intermediate_size": [10, 16],
+              "n_shared_experts": [1, 2], "n_group": [1, 2],
+              "topk_group": "all groups", "norm_topk_prob": FLAGS + [ABSENT],
+              "routed_scaling_factor": [1.0, 2.5], "first_k_dense_replace": "first"},
+    "glm4_moe_lite": {**{k: v for k, v in LATENT.items() if "first_k" not in k},
+                      "mlp_layer_types": "dense first", "norm_topk_prob": FLAGS},
+    "minimax_m2": {**FREE, "num_local_experts": [1, 3, 8], "head_dim": [6, 12, 22],
+                   "num_experts_per_tok": "chosen", "rotary_dim": [4, 6, ABSENT]},
+    "flex_olmo": {**GATED, **EXPERTS, "attention_bias": FLAGS},
     "phimoe": {**GATED, "attention_bias": FLAGS, "lm_head_bias": FLAGS,
                "sliding_window": [None, 6, 100], "num_local_experts": [2, 3, 16],
                "router_jitter_noise": [0.01, 0.3, 1.0], "input_jitter_noise": [0.01],
@@ -175,6 +186,9 @@ def draw(seed, families):
                  "original_max_position_embeddings": n} for n in (16, 40)]
         elif values == "all groups":
             values = [config["n_group"]]
+        elif values == "dense first":
+            first = chance.choice(range(layers))
+            values = [["dense"] * first + ["sparse"] * (layers - first)]
         elif values == "first":
             values = range(layers)
         elif values == "layers":
@@ -189,9 +203,9 @@ def draw(seed, families):
             config.update(rope_of(chance, family, value))
         elif value is not ABSENT:
             config[name] = value
-    if family.startswith("deepseek"):
+    if "kv_lora_rank" in config:
         config["num_key_value_heads"] = heads
-        if layers == 1:
+        if layers == 1 and family != "glm4_moe_lite":
             config["first_k_dense_replace"] = 0
     if family == "llama4_text" and layers == 1:
         config["interleave_moe_layer_step"] = 1
@@ -232,8 +246,9 @@ def build(directory):
     return model
 
 
-SPARSE = {"mixtral": "block_sparse_moe", "phimoe": "block_sparse_moe"}  # mlp
-EXPERT = {"mixtral": ("w1", "w3", "w2"), "phimoe": ("w1", "w3", "w2")}
+SPARSE = {"mixtral": "block_sparse_moe", "phimoe": "block_sparse_moe",
+          "minimax_m2": "block_sparse_moe"}  # mlp
+EXPERT = {family: ("w1", "w3", "w2") for family in SPARSE}
 
 
 # Files that have all experts of a block in one tensor, under other names.

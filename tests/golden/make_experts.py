@@ -61,6 +61,26 @@ GLM4_MOE = gated("glm4_moe", "Glm4MoeForCausalLM", n_routed_experts=8,
                  first_k_dense_replace=1, use_qk_norm=True, attention_bias=True,
                  partial_rotary_factor=0.5, rope_scaling=None,
                  num_hidden_layers=3, num_nextn_predict_layers=0)
+# The same experts, a norm of each head, a window in some blocks.
+DOTS1 = gated("dots1", "Dots1ForCausalLM", n_routed_experts=8,
+              num_experts_per_tok=3, moe_intermediate_size=14,
+              n_shared_experts=2, n_group=1, topk_group=1,
+              routed_scaling_factor=2.5, norm_topk_prob=True, head_dim=10,
+              first_k_dense_replace=1, attention_bias=False,
+              num_hidden_layers=3, sliding_window=7, max_window_layers=1,
+              scoring_func="noaux_tc", rms_norm_eps=1e-5)
+# Sigmoid scores in Mixtral's names, norms of all queries and keys, a part of
+# each head turns.
+MINIMAX_M2 = gated("minimax_m2", "MiniMaxM2ForCausalLM", num_local_experts=7,
+                   num_experts_per_tok=3, head_dim=10, rotary_dim=4,
+                   rope_theta=5e6, intermediate_size=14,
+                   attn_type_list=[1, 1], use_qk_norm=True,
+                   qk_norm_type="per_layer", scoring_func="sigmoid",
+                   use_routing_bias=True)
+# Norms behind each part.
+FLEX_OLMO = gated("flex_olmo", "FlexOlmoForCausalLM", num_experts=7,
+                  num_experts_per_tok=5, attention_bias=False,
+                  norm_topk_prob=False, intermediate_size=10)
 # Sinks, biases everywhere, gates that are often clamped, windows in some blocks.
 GPT_OSS = gated("gpt_oss", "GptOssForCausalLM", num_local_experts=6,
                 num_experts_per_tok=3, head_dim=10, sliding_window=7,
@@ -104,6 +124,8 @@ MODELS = {"mixtral": (MIXTRAL, 81), "mixtral_all": (MIXTRAL_ALL, 82),
           "qwen3_moe": (QWEN3_MOE, 85), "granitemoe": (GRANITEMOE, 86),
           "glm4_moe": (GLM4_MOE, 87), "gpt_oss": (GPT_OSS, 88),
           "gpt_oss_mxfp4": (GPT_OSS_MXFP4, 89), "phimoe": (PHIMOE, 91),
+          "dots1": (DOTS1, 98), "minimax_m2": (MINIMAX_M2, 99),
+          "flex_olmo": (FLEX_OLMO, 100),
           "llama4": (LLAMA4, 92), "mixtral_geglu": (MIXTRAL_GEGLU, 95)}
 
 
@@ -141,6 +163,13 @@ DEEPSEEK_V2_LITE = gated("deepseek_v2", "DeepseekV2ForCausalLM", **LATENT,
                          q_lora_rank=None, num_experts_per_tok=2,
                          n_shared_experts=1, first_k_dense_replace=0,
                          topk_method="greedy", tie_word_embeddings=True)
+# The same by another name, with a list of its dense blocks.
+GLM4_MOE_LITE = gated("glm4_moe_lite", "Glm4MoeLiteForCausalLM", **LATENT,
+                      q_lora_rank=10, num_experts_per_tok=3, n_shared_experts=1,
+                      n_group=1, topk_group=1, num_hidden_layers=3,
+                      mlp_layer_types=["dense", "dense", "sparse"],
+                      routed_scaling_factor=1.8, norm_topk_prob=True,
+                      num_nextn_predict_layers=0, rms_norm_eps=1e-5)
 DEEPSEEK_V3 = gated("deepseek_v3", "DeepseekV3ForCausalLM", **LATENT,
                     q_lora_rank=10, num_experts_per_tok=3, n_shared_experts=1,
                     first_k_dense_replace=1, n_group=4, topk_group=2,
@@ -156,7 +185,8 @@ DEEPSEEK = gated("deepseek", "DeepseekForCausalLM", n_routed_experts=8,
                  scoring_func="softmax", moe_layer_freq=1)
 MODELS |= {"deepseek": (DEEPSEEK, 90), "deepseek_v2": (DEEPSEEK_V2, 87),
            "deepseek_v2_lite": (DEEPSEEK_V2_LITE, 88),
-           "deepseek_v3": (DEEPSEEK_V3, 89)}
+           "deepseek_v3": (DEEPSEEK_V3, 89),
+           "glm4_moe_lite": (GLM4_MOE_LITE, 97)}
 
 
 def together(config):

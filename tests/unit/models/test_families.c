@@ -249,7 +249,8 @@ TEST(every_family_reads_the_rotary_kinds_that_it_writes)
         "olmo2", "stablelm", "starcoder2", "gpt_neox", "falcon", "gemma",
         "gemma2", "gemma3", "palm", "mixtral", "olmoe", "qwen2_moe",
         "qwen3_moe", "granitemoe", "glm4_moe", "gpt_oss", "llama4", "deepseek",
-        "deepseek_v2", "deepseek_v3"};
+        "deepseek_v2", "deepseek_v3", "dots1", "glm4_moe_lite", "minimax_m2",
+        "flex_olmo"};
     static const char *const kinds[] = {
         "linear factor=2.5", "dynamic factor=3",
         "llama3 factor=8 low_freq_factor=1 high_freq_factor=4",
