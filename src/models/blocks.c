@@ -43,6 +43,23 @@ int blocks_count(const struct blocks *set)
     return count;
 }
 
+int blocks_among(const struct blocks *set, int first, int count)
+{
+    int found = 0;
+
+    while (count > 0) {
+        const int bit = first % 64, rest = 64 - bit;
+        const int here = count < rest ? count : rest;
+        const uint64_t word = set->words[first / 64] >> bit;
+
+        found += __builtin_popcountll(
+            here == 64 ? word : word & (((uint64_t)1 << here) - 1));
+        first += here;
+        count -= here;
+    }
+    return found;
+}
+
 bool blocks_same(const struct blocks *a, const struct blocks *b)
 {
     return memcmp(a, b, sizeof *a) == 0;

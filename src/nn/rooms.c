@@ -21,6 +21,7 @@
 
 #include <stdbool.h>
 #include <stdlib.h>
+#include <string.h>
 
 enum { LEAF = 16 /* events */, DEPTH_MOST = 32, FEW = 512 /* buffers */ };
 
@@ -255,45 +256,80 @@ static status place(struct tree *tree, struct room *room, int64_t *most)
 
 /* ---- few ---- */
 
-struct laid { int64_t from, to; int first, last; };
+/* Placed rooms, in the order of `from`. */
+struct row {
+    int count;
+    int first[FEW], last[FEW];
+    int64_t from[FEW], to[FEW];
+    uint8_t meets[FEW];    /* 1: lives at the same time as the new one */
+};
 
-/* The lowest offset between those that live at the same time; `row` is in the
- * order of `from`. */
-static int64_t lowest_in_row(const struct laid *row, int count,
-                             const struct room *room)
+/* Sets `meets`, and zeros to the end of its word. */
+static void compare(struct row *row, const struct room *room)
+{
+    const int first = room->first, last = room->last, count = row->count;
+
+    _Pragma("omp simd")
+    for (int i = 0; i < count; i++)
+        row->meets[i] = (row->last[i] >= first) & (row->first[i] <= last);
+    memset(row->meets + count, 0, (size_t)(-count & 7));
+}
+
+/* The lowest offset between those that live at the same time: most do not, and
+ * are skipped by words. */
+static int64_t lowest_in_row(struct row *row, const struct room *room)
 {
     int64_t offset = 0;
 
-    for (int i = 0; i < count; i++) {
-        if (row[i].last < room->first || row[i].first > room->last ||
-            row[i].to <= offset)
-            continue;
-        if (row[i].from - offset >= room->bytes) break;
-        offset = row[i].to;
+    compare(row, room);
+    for (int base = 0; base < row->count; base += 8) {
+        uint64_t word;
+
+        memcpy(&word, row->meets + base, sizeof word);
+        for (; word != 0; word &= word - 1) {
+            const int i = base + __builtin_ctzll(word) / 8;
+
+            if (row->to[i] <= offset) continue;
+            if (row->from[i] - offset >= room->bytes) return offset;
+            offset = row->to[i];
+        }
     }
     return offset;
 }
 
-static status place_in_row(struct laid *row, int count, struct room *room,
-                           int64_t *most)
+static void move_up(void *array, int at, int count, size_t each)
 {
-    int at = count;
+    char *const item = (char *)array + (size_t)at * each;
 
-    room->offset = lowest_in_row(row, count, room);
+    memmove(item + each, item, (size_t)(count - at) * each);
+}
+
+static status place_in_row(struct row *row, struct room *room, int64_t *most)
+{
+    int at = row->count;
+
+    room->offset = lowest_in_row(row, room);
     TRY(check_end(room, most));
-    for (; at > 0 && row[at - 1].from > room->offset; at--)
-        row[at] = row[at - 1];
-    row[at] = (struct laid){room->offset, room->offset + room->bytes,
-                            room->first, room->last};
+    while (at > 0 && row->from[at - 1] > room->offset) at--;
+    move_up(row->first, at, row->count, sizeof *row->first);
+    move_up(row->last, at, row->count, sizeof *row->last);
+    move_up(row->from, at, row->count, sizeof *row->from);
+    move_up(row->to, at, row->count, sizeof *row->to);
+    row->first[at] = room->first;
+    row->last[at] = room->last;
+    row->from[at] = room->offset;
+    row->to[at] = room->offset + room->bytes;
+    row->count++;
     return OK;
 }
 
 static status place_few(struct room **order, int count, int64_t *most)
 {
-    struct laid row[FEW];
+    struct row row;
 
+    row.count = 0;
     for (int i = 0; i < count; i++)
-        TRY(place_in_row(row, i, order[i], most));
+        TRY(place_in_row(&row, order[i], most));
     return OK;
 }
 

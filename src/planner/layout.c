@@ -165,20 +165,23 @@ int layout_blocks(const struct layout *l, const struct shape *shape,
            fit_first(shape->layers, shape->later, stages, stage);
 }
 
-int layout_mixed_blocks(const struct layout *l, const struct shape *s,
-                        int stage)
+struct stage_blocks layout_stage_blocks(const struct layout *l,
+                                        const struct shape *s, int stage)
 {
-    const int blocks = layout_blocks(l, s, stage);
-    int first = fit_first(s->layers, s->later, l->pipe * l->chunks, stage);
-    int mixed = 0;
+    const int stages = l->pipe * l->chunks;
+    int first = 0, all, plain = 0;
 
-    if (s->expert_blocks <= 0) return 0;
-    if (s->plain_parameters <= 0) return blocks;
-    for (int i = 0; i < stage && l->blocks != NULL; i++)
-        first = (i > 0 ? first : 0) + l->blocks[i];
-    for (int i = first; i < first + blocks; i++)
-        mixed += !blocks_has(&s->model.moe.dense, i);
-    return mixed;
+    if (l->blocks != NULL) {
+        for (int i = 0; i < stage; i++) first += l->blocks[i];
+        all = l->blocks[stage];
+    } else {
+        first = fit_first(s->layers, s->later, stages, stage);
+        all = fit_first(s->layers, s->later, stages, stage + 1) - first;
+    }
+    if (s->expert_blocks <= 0) return (struct stage_blocks){all, 0};
+    if (s->plain_parameters > 0)
+        plain = blocks_among(&s->model.moe.dense, first, all);
+    return (struct stage_blocks){all, all - plain};
 }
 
 const char *layout_text(const struct layout *l, char *out, size_t size)

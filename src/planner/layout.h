@@ -126,9 +126,10 @@ int layout_stage(const struct layout *layout, int chunk, int position);
 /* Blocks of stage `stage` of pipe x chunks. */
 int layout_blocks(const struct layout *layout, const struct shape *shape,
                   int stage);
-/* Those of them that have experts. */
-int layout_mixed_blocks(const struct layout *layout,
-                        const struct shape *shape, int stage);
+/* The same, and those of them that have experts. */
+struct stage_blocks { int all, mixed; };
+struct stage_blocks layout_stage_blocks(const struct layout *layout,
+                                        const struct shape *shape, int stage);
 /* "tensor 8, pipe 16, data 8, micro-batch 1, zero1". */
 const char *layout_text(const struct layout *layout, char *out, size_t size);
 

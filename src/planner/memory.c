@@ -82,10 +82,11 @@ static struct counted blocks_at(const struct layout *l, const struct shape *s,
     struct counted sum = {0};
 
     for (int chunk = 0; chunk < l->chunks; chunk++) {
-        const int stage = layout_stage(l, chunk, position);
+        const struct stage_blocks here =
+            layout_stage_blocks(l, s, layout_stage(l, chunk, position));
 
-        sum.all += layout_blocks(l, s, stage);
-        sum.mixed += layout_mixed_blocks(l, s, stage);
+        sum.all += here.all;
+        sum.mixed += here.mixed;
     }
     return sum;
 }
@@ -193,7 +194,7 @@ static void add_states(const struct layout *l, double parameters,
 
 /* The batch of a rank as its gradients meet it: leaves of a round, and how many
  * rounds a step has. 0: gradients are whole until its end. */
-struct leaves { struct cut cut; int rounds, parts; };
+struct leaves { struct cut cut; int rounds, parts; double sums; };
 
 /* As zero_reduce=auto decides (setup/rounds.h). */
 static bool reduces_each(const struct layout *l, const struct shape *s,
@@ -210,7 +211,7 @@ static bool reduces_each(const struct layout *l, const struct shape *s,
            grid_is_power(cut->micro_batches) && reduce_each_pays(&facts);
 }
 
-static void own_leaves(const struct layout *l, const struct shape *s,
+static void cut_leaves(const struct layout *l, const struct shape *s,
                        struct leaves *out)
 {
     const struct layout_leaves leaves = layout_leaves(l, s);
@@ -237,7 +238,7 @@ int memory_rounds(const struct layout *l, const struct shape *s)
 {
     struct leaves leaves;
 
-    own_leaves(l, s, &leaves);
+    cut_leaves(l, s, &leaves);
     return leaves.rounds;
 }
 
@@ -263,6 +264,14 @@ static double sums_of(const struct cut *cut)
     return sums;
 }
 
+/* The same for all positions of a pipe. */
+static void own_leaves(const struct layout *l, const struct shape *s,
+                       struct leaves *out)
+{
+    cut_leaves(l, s, out);
+    out->sums = sums_of(&out->cut);
+}
+
 /* Elements of tables that are used again: by a tied head, by modules for later
  * tokens. The sums of each further use lie beside those of the first. */
 static double used_again(const struct layout *l, const struct shape *s,
@@ -282,31 +291,30 @@ static double used_again(const struct layout *l, const struct shape *s,
  * rank's own tokens, of each of the ranks whose rows its experts get, and,
  * where micro-batches are reduced one by one, of what is left of those
  * (docs/zero.md). */
-static double own_gradients(const struct layout *l, const struct shape *s,
+static double own_gradients(const struct layout *l,
+                            const struct leaves *leaves,
                             const struct divided *sum, double again)
 {
     const struct expert_ranks e = layout_experts(l);
     const int contexts = l->expert_context ? l->context : 1;
     const int sources = e.ranks > 1 ? e.sources / contexts : 1;
     struct layout copies = *l;
-    struct leaves leaves;
-    double levels = 1, sums, apart = 0, unfinished = 0;
+    const double sums = leaves->sums;
+    double levels = 1, apart = 0, unfinished = 0;
 
     copies.expert = 1;
-    own_leaves(l, s, &leaves);
-    sums = sums_of(&leaves.cut);
     if (l->tensor > 1) apart = sum->whole;
     const double dense = sum->dense + again - apart;
 
     /* The leaves that a micro-batch does not end keep each part of a sum. */
-    if (l->micro_batch % leaves.cut.sequences_per_leaf != 0)
-        unfinished = leaves.parts * apart;
-    apart *= leaves.cut.data_leaves;
-    if (leaves.rounds == 0)
+    if (l->micro_batch % leaves->cut.sequences_per_leaf != 0)
+        unfinished = leaves->parts * apart;
+    apart *= leaves->cut.data_leaves;
+    if (leaves->rounds == 0)
         return 4 * (dense * sums + apart + sum->whole * (l->tensor > 1) +
                     unfinished +
                     sum->experts * sources * (sums + contexts - 1));
-    for (int rounds = leaves.rounds; rounds > 1; rounds /= 2) levels += 1;
+    for (int rounds = leaves->rounds; rounds > 1; rounds /= 2) levels += 1;
     return 4 * (dense * (sums - 1 + levels / layout_division(l, 2)) + apart +
                 unfinished +
                 sum->experts * (sources * (sums + contexts - 1) - 1 +
@@ -368,8 +376,8 @@ static double own_stage(const struct layout *l, const struct shape *s,
     const struct frame_parts *const parts[] = {&f->joint, &f->kept,
                                                &f->within};
     const int stage = layout_stage(l, chunk, position);
-    const int mixed = layout_mixed_blocks(l, s, stage);
-    const int plain = layout_blocks(l, s, stage) - mixed;
+    const struct stage_blocks blocks = layout_stage_blocks(l, s, stage);
+    const int mixed = blocks.mixed, plain = blocks.all - mixed;
     const bool last = stage == l->pipe * l->chunks - 1;
     const double waits = held(l, chunk, position);
     double bytes[3];
@@ -387,14 +395,13 @@ static double own_stage(const struct layout *l, const struct shape *s,
 }
 
 static void own_activations(const struct layout *l, const struct shape *s,
-                            int position, struct memory *out)
+                            const struct leaves *leaves, int position,
+                            struct memory *out)
 {
     const struct frames *f = &l->frames;
     double rooms = 0;
     bool ends = false;
-    struct leaves leaves;
 
-    own_leaves(l, s, &leaves);
     for (int chunk = 0; chunk < l->chunks; chunk++) {
         double room;
 
@@ -405,17 +412,18 @@ static void own_activations(const struct layout *l, const struct shape *s,
         else if (room > rooms) rooms = room;
     }
     out->activations += rooms;
-    out->logits = own_scratch(l, s, &leaves, ends) + f->fixed;
+    out->logits = own_scratch(l, s, leaves, ends) + f->fixed;
     /* The batch of the next step. */
     out->activations += 16.0 * (double)(l->batch / layout_sharing(l)) *
                         (double)s->sequence;
     if (layout_division(l, 3) > 1 || (l->offload & OFFLOAD_WEIGHTS))
         out->gathered = own_units(l, s, 2) * (l->bits == 32 ? 4 : 2);
-    if (leaves.rounds > 0) out->gathered += 4 * own_units(l, s, 3);
+    if (leaves->rounds > 0) out->gathered += 4 * own_units(l, s, 3);
 }
 
 static void fill_states(const struct layout *l, const struct shape *s,
-                        int position, struct memory *out)
+                        const struct leaves *leaves, int position,
+                        struct memory *out)
 {
     const struct divided sum = parameters_at(l, s, position);
     struct layout copies = *l; /* of an expert: expert ranks hold others */
@@ -424,7 +432,7 @@ static void fill_states(const struct layout *l, const struct shape *s,
     add_states(l, sum.dense, out);
     if (sum.experts > 0) add_states(&copies, sum.experts, out);
     if (l->as == AS_LOCKSTEP)
-        out->gradients = own_gradients(l, s, &sum,
+        out->gradients = own_gradients(l, leaves, &sum,
                                        used_again(l, s, position));
     if (l->offload & OFFLOAD_STATES) {
         out->offloaded += out->states;
@@ -480,12 +488,13 @@ static void add_activations(const struct layout *l, const struct shape *s,
     out->foreign = 1.5e9; /* libraries */
 }
 
-void memory_of(const struct layout *l, const struct shape *s, int position,
-               struct memory *out)
+static void memory_at(const struct layout *l, const struct shape *s,
+                      const struct leaves *leaves, int position,
+                      struct memory *out)
 {
     *out = (struct memory){0};
-    fill_states(l, s, position, out);
-    if (l->as == AS_LOCKSTEP) own_activations(l, s, position, out);
+    fill_states(l, s, leaves, position, out);
+    if (l->as == AS_LOCKSTEP) own_activations(l, s, leaves, position, out);
     else add_activations(l, s, position, out);
     if (l->offload & OFFLOAD_ACTIVATIONS) {
         const double kept = 2 * memory_block_activations(l, s);
@@ -497,26 +506,55 @@ void memory_of(const struct layout *l, const struct shape *s, int position,
     }
 }
 
+void memory_of(const struct layout *l, const struct shape *s, int position,
+               struct memory *out)
+{
+    struct leaves leaves = {.rounds = 0};
+
+    if (l->as == AS_LOCKSTEP) own_leaves(l, s, &leaves);
+    memory_at(l, s, &leaves, position, out);
+}
+
 double memory_largest(const struct layout *l, const struct shape *s, int *at)
 {
+    struct leaves leaves = {.rounds = 0};
     double most = 0;
     /* Even stages differ by a block, and what waits falls along the pipe: the
      * most is near an end. */
     const int near = l->blocks == NULL && l->pipe > 8 ? 3 : l->pipe;
 
     *at = 0;
+    if (l->as == AS_LOCKSTEP) own_leaves(l, s, &leaves);
     for (int position = 0; position < l->pipe; position++) {
         if (position == near && position < l->pipe - 2)
             position = l->pipe - 2;
         struct memory here;
         double bytes;
 
-        memory_of(l, s, position, &here);
+        memory_at(l, s, &leaves, position, &here);
         bytes = memory_sum(&here);
         if (bytes > most) {
             most = bytes;
             *at = position;
         }
+    }
+    return most;
+}
+
+double memory_least(const struct layout *l, const struct shape *s)
+{
+    const int ends[] = {0, l->pipe - 1};
+    struct leaves leaves = {.rounds = 0};
+    struct layout bare = *l;
+    double most = 0;
+
+    bare.frames = (struct frames){0};
+    if (l->as == AS_LOCKSTEP) own_leaves(l, s, &leaves);
+    for (int i = 0; i < (l->pipe > 1 ? 2 : 1); i++) {
+        struct memory here;
+
+        memory_at(&bare, s, &leaves, ends[i], &here);
+        if (memory_sum(&here) > most) most = memory_sum(&here);
     }
     return most;
 }

@@ -31,5 +31,8 @@ double memory_sum(const struct memory *memory);
 /* The largest over the pipe; *at is where. */
 double memory_largest(const struct layout *layout, const struct shape *shape,
                       int *at);
+/* No more than the largest, and found sooner: of the first and the last rank,
+ * of Lockstep without what its frames take. */
+double memory_least(const struct layout *layout, const struct shape *shape);
 
 #endif

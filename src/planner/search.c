@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "planner/memory.h"
+#include "planner/search_families.h"
 #include "planner/search_sets.h"
 #include "planner/search_time.h"
 #include "planner/tail.h"
@@ -15,121 +16,35 @@ const char *const objective_names[OBJECTIVES] = {"time", "cost", "memory"};
 
 enum { CANDIDATES_MOST = 1 << 22, TIMED_MOST = 160 };
 
-enum choice { CHOICE_TENSOR, CHOICE_CONTEXT, CHOICE_PIPE, CHOICE_EXPERT,
-              CHOICE_FOLD, CHOICE_MICRO, CHOICE_ZERO, CHOICE_RECOMPUTE,
-              CHOICE_SCHEDULE, CHOICES };
-
-/* How a schedule's pipeline idles: in the share that its chunks leave; with
- * late W in the gaps; or not, where micro-batches are as many as fill a V. */
-enum idle { IDLE_CHUNKS, IDLE_LATE, IDLE_V };
-static const struct {
-    const char *name;
-    int chunks;
-    bool whole_rounds;     /* of micro-batches, one for each rank */
-    enum idle idle;
-} schedules[] = {
-    {"1f1b", 1, false, IDLE_CHUNKS}, {"interleaved", 2, true, IDLE_CHUNKS},
-    {"interleaved", 4, true, IDLE_CHUNKS}, {"zb-h1", 1, false, IDLE_LATE},
-    {"zb-v", 2, false, IDLE_V}};
-enum { SCHEDULES = (int)(sizeof schedules / sizeof *schedules),
-       PRESETS_LAST = 3 };
-
-/* Axes whose ranks divide the experts, too. */
-enum fold { FOLD_TENSOR = 1, FOLD_CONTEXT = 2, FOLDS = 4 };
-static const char *const folds[FOLDS] = {
-    "no fold", "fold of tensor", "fold of context", "fold of both"};
-
 /* Frames, once they are asked for. */
 struct known { bool asked, works; struct frames frames; };
+struct known_fold { struct known of[RECOMPUTES][2]; }; /* [layout_defers] */
+
+/* Frames take long to plan, and most candidates are too large without them. So
+ * all are looked at three times: for their least memory; those that may fit, or
+ * are the nearest to it of a family; and the others, of which few are still
+ * nearer than what was found. */
+enum look { LOOK_LEAST, LOOK_NEAR, LOOK_FAR, LOOKS };
+
+/* A candidate without its frames: bytes beyond the limit. */
+struct least { float bytes; bool judged; };
 
 struct hunt {
     struct search *out;
     const struct search_request *request;
     struct layout l;       /* that is looked at */
-    int schedule;          /* row of schedules */
+    int schedule;          /* row of search_schedules */
     struct passes block, head; /* of tensor, context, micro-batch, recompute */
-    struct known known[RECOMPUTES][2]; /* [recompute][layout_defers] */
-    struct frame_models *models; /* owned: of tensor, context, expert, fold */
+    enum look look;
+    struct least *least;   /* owned, [at of LOOK_LEAST]: of each candidate */
+    int64_t at, capacity;
+    struct family *families[CHOICES]; /* of the layout */
+    bool passed_over;      /* a set of shards before it fits */
+    float nearest[FAMILIES_MOST]; /* least bytes of each family, where > 0 */
+    struct known_fold *folds; /* owned: of tensor, context, expert, fold */
+    int fold, fold_capacity;
+    struct frame_models *models; /* owned: of the fold */
 };
-
-/* ---- families ---- */
-
-static void family_name(int choice, int value, char *out)
-{
-    static const char *const names[CHOICES] = {
-        "tensor", "context", "pipe", "expert", "fold", "micro-batch", "zero",
-        "recompute", "schedule"};
-
-    if (choice == CHOICE_ZERO && value > PRESETS_LAST)
-        snprintf(out, FAMILY_BYTES, "%s",
-                 search_sets[value - PRESETS_LAST - 1].name);
-    else if (choice == CHOICE_FOLD)
-        snprintf(out, FAMILY_BYTES, "%s", folds[value]);
-    else if (choice == CHOICE_RECOMPUTE)
-        snprintf(out, FAMILY_BYTES, "recompute %s", recompute_names[value]);
-    else if (choice == CHOICE_SCHEDULE)
-        snprintf(out, FAMILY_BYTES, "%s, %d chunk%s", schedules[value].name,
-                 schedules[value].chunks,
-                 schedules[value].chunks > 1 ? "s" : "");
-    else
-        snprintf(out, FAMILY_BYTES, "%s %d", names[choice], value);
-}
-
-static struct family *find_family(struct search *s, int choice, int value)
-{
-    for (int i = 0; i < s->family_count; i++)
-        if (s->families[i].choice == choice && s->families[i].value == value)
-            return &s->families[i];
-    return NULL;
-}
-
-static struct family *family_of(struct hunt *h, int choice, int value)
-{
-    struct search *s = h->out;
-    struct family *found = find_family(s, choice, value);
-
-    if (found != NULL) return found;
-    if (s->family_count == FAMILIES_MOST) return &s->families[0];
-    struct family *f = &s->families[s->family_count++];
-
-    *f = (struct family){.choice = choice, .value = value, .best = -1};
-    family_name(choice, value, f->name);
-    return f;
-}
-
-static void values_of(const struct layout *l, int schedule, int out[CHOICES])
-{
-    const int zero = l->whole_shards ? PRESETS_LAST + 1 + search_set_of(l)
-                                     : l->zero;
-    const int fold = (l->expert_tensor > 0 ? FOLD_TENSOR : 0) |
-                     (l->expert_context ? FOLD_CONTEXT : 0);
-    const int values[CHOICES] = {l->tensor, l->context, l->pipe, l->expert,
-                                 fold, (int)l->micro_batch, zero,
-                                 (int)l->recompute, schedule};
-
-    memcpy(out, values, sizeof values);
-}
-
-/* `over`: bytes beyond the limit; at most 0: it fits. */
-static void note_families(struct hunt *h, double over, int position)
-{
-    int values[CHOICES];
-
-    values_of(&h->l, h->schedule, values);
-    for (int i = 0; i < CHOICES; i++) {
-        if ((i == CHOICE_EXPERT || i == CHOICE_FOLD) &&
-            h->request->shape->experts == 0)
-            continue;
-        struct family *f = family_of(h, i, values[i]);
-
-        f->candidates++;
-        f->feasible += over <= 0;
-        if (over > 0 && (f->least_over == 0 || over < f->least_over)) {
-            f->least_over = over;
-            f->position = position;
-        }
-    }
-}
 
 /* ---- one candidate ---- */
 
@@ -156,7 +71,7 @@ static double bound_of(const struct hunt *h)
         [IDLE_V] = l->microbatches < 2 * l->pipe ? 0.5 * (l->pipe - 1) * each
                                                  : 0};
     const double work = l->microbatches * (each + head) +
-                        idles[schedules[h->schedule].idle];
+                        idles[search_schedules[h->schedule].idle];
     const double sent = cost_messages(
         &(struct cost){h->request->machine, h->request->shape, l});
     struct memory m;
@@ -222,7 +137,8 @@ static bool allowed(const struct hunt *h)
 /* Lockstep's own frames. False: it cannot divide the model so. */
 static bool has_frames(struct hunt *h)
 {
-    struct known *known = &h->known[h->l.recompute][layout_defers(&h->l)];
+    struct known *known =
+        &h->folds[h->fold].of[h->l.recompute][layout_defers(&h->l)];
 
     if (h->l.as != AS_LOCKSTEP) return true;
     if (!known->asked) {
@@ -235,48 +151,106 @@ static bool has_frames(struct hunt *h)
     return known->works;
 }
 
-/* Too large without activations, by more than a reason of any of its families
- * says: its frames, which take long to plan, would say nothing. */
-static bool is_hopeless(struct hunt *h)
+/* `over`: bytes beyond the limit; at most 0: it fits. */
+static void note_families(struct family *const families[CHOICES], double over,
+                          int position)
 {
-    int values[CHOICES], at;
-
-    if (h->l.as != AS_LOCKSTEP ||
-        h->known[h->l.recompute][layout_defers(&h->l)].asked)
-        return false;
-    h->l.frames = (struct frames){0};
-    values_of(&h->l, h->schedule, values);
-    const double over = memory_largest(&h->l, h->request->shape, &at) -
-                        h->request->max_memory;
     for (int i = 0; i < CHOICES; i++) {
-        const struct family *f = find_family(h->out, i, values[i]);
+        struct family *f = families[i];
 
-        if (f == NULL || f->least_over == 0 || f->least_over > over)
-            return false;
+        if (f == NULL) continue;
+        f->candidates++;
+        f->feasible += over <= 0;
+        if (over > 0 && (f->least_over == 0 || over < f->least_over)) {
+            f->least_over = over;
+            f->position = position;
+        }
     }
+}
+
+static status note_least(struct hunt *h, struct family *const f[CHOICES])
+{
+    const float bytes = (float)(memory_least(&h->l, h->request->shape) -
+                                h->request->max_memory);
+
+    if (h->at == h->capacity) {
+        const int64_t room = h->capacity > 0 ? 2 * h->capacity : 1 << 12;
+        void *least = h->least;
+
+        TRY(memory_grow(&least, (size_t)room, sizeof *h->least));
+        h->least = least;
+        h->capacity = room;
+    }
+    h->least[h->at] = (struct least){bytes, false};
+    for (int i = 0; i < CHOICES && bytes > 0; i++) {
+        float *nearest;
+
+        if (f[i] == NULL) continue;
+        nearest = &h->nearest[f[i] - h->out->families];
+        if (*nearest == 0 || bytes < *nearest) *nearest = bytes;
+    }
+    return OK;
+}
+
+static bool is_near(const struct hunt *h, struct family *const f[CHOICES],
+                    float bytes)
+{
+    for (int i = 0; i < CHOICES; i++)
+        if (f[i] != NULL && bytes == h->nearest[f[i] - h->out->families])
+            return true;
+    return bytes <= 0;
+}
+
+/* Too large without activations, by more than a reason of any of its families
+ * says: its frames would say nothing. */
+static bool is_hopeless(struct family *const f[CHOICES], float bytes)
+{
+    for (int i = 0; i < CHOICES; i++)
+        if (f[i] != NULL && f[i]->feasible == 0 &&
+            (f[i]->least_over == 0 || f[i]->least_over > bytes))
+            return false;
     return true;
 }
 
-static status judge(struct hunt *h)
+static status judge_whole(struct hunt *h, struct family *const f[CHOICES])
 {
-    struct candidate c;
+    struct candidate c = {.layout = h->l};
 
-    if (!allowed(h)) return OK;
-    const bool hopeless = is_hopeless(h);
-    if (!hopeless && !has_frames(h)) return OK;
-    if (h->out->candidates >= CANDIDATES_MOST) return OK;
-    c = (struct candidate){.layout = h->l, .memory_bytes = 1e300};
-    h->out->candidates++;
-    if (!hopeless)
-        c.memory_bytes = memory_largest(&h->l, h->request->shape, &c.position);
+    if (!has_frames(h)) return OK;
+    c.layout = h->l;
+    c.memory_bytes = memory_largest(&h->l, h->request->shape, &c.position);
     const double over = c.memory_bytes - h->request->max_memory;
-    note_families(h, over, c.position);
+
+    h->out->candidates++;
+    note_families(f, over, c.position);
     if (over > 0) return OK;
     h->out->feasible++;
     c.bound_s = bound_of(h);
     if (h->request->objective == OBJECTIVE_COST)
         c.bound_s *= layout_ranks(&c.layout);
     return keep(h, &c);
+}
+
+static status judge(struct hunt *h)
+{
+    struct family **const families = h->families;
+    struct least *least;
+
+    if (!allowed(h) || h->at >= CANDIDATES_MOST) return OK;
+    families_of(h->out, &h->l, h->schedule, h->request->shape->experts > 0,
+                families);
+    if (h->look == LOOK_LEAST) TRY(note_least(h, families));
+    least = &h->least[h->at++];
+    if (h->look == LOOK_LEAST || least->judged ||
+        (h->look == LOOK_NEAR && !is_near(h, families, least->bytes)))
+        return OK;
+    least->judged = true;
+    if (h->passed_over) return OK;
+    if (least->bytes <= 0 || !is_hopeless(families, least->bytes))
+        return judge_whole(h, families);
+    h->out->candidates++;
+    note_families(families, 1e300, 0);
+    return OK;
 }
 
 /* ---- all of them ---- */
@@ -305,13 +279,15 @@ static status each_set(struct hunt *h)
     h->l.shard = node_shards(h);
     h->l.data /= h->l.shard;
     h->l.whole_shards = true;
-    for (int i = 0; i < SEARCH_SETS && h->out->feasible == feasible; i++) {
+    for (int i = 0; i < SEARCH_SETS; i++) {
+        h->passed_over = h->out->feasible != feasible;
         h->l.zero = search_sets[i].zero;
         h->l.parts[1] = search_sets[i].states;
         h->l.parts[2] = search_sets[i].gradients;
         TRY(judge(h));
-        if (h->l.zero < 3) feasible = h->out->feasible;
+        if (h->l.zero < 3 && !h->passed_over) feasible = h->out->feasible;
     }
+    h->passed_over = false;
     h->l = flat;
     return OK;
 }
@@ -328,16 +304,16 @@ static status each_schedule(struct hunt *h)
 {
     const struct shape *shape = h->request->shape;
 
-    for (int i = 0; i < SCHEDULES; i++) {
+    for (int i = 0; i < SEARCH_SCHEDULES; i++) {
         if (h->l.pipe == 1 && i > 0) break;
-        if (h->l.pipe * schedules[i].chunks > shape->layers) continue;
-        if (schedules[i].whole_rounds &&
+        if (h->l.pipe * search_schedules[i].chunks > shape->layers) continue;
+        if (search_schedules[i].whole_rounds &&
             h->l.microbatches % h->l.pipe != 0)
             continue;
         h->schedule = i;
-        h->l.chunks = schedules[i].chunks;
+        h->l.chunks = search_schedules[i].chunks;
         snprintf(h->l.schedule, sizeof h->l.schedule, "%s",
-                 schedules[i].name);
+                 search_schedules[i].name);
         TRY(each_zero(h));
     }
     return OK;
@@ -382,11 +358,31 @@ static status each_micro_batch(struct hunt *h)
                                      r == RECOMPUTE_BLOCK);
             h->l.microbatches = 2;
             h->l.pipe = h->l.data = 1; /* costs of a block do not see them */
-            cost_block(&cost, &h->block);
-            cost_head(&cost, &h->head);
+            if (h->look == LOOK_NEAR) {
+                cost_block(&cost, &h->block);
+                cost_head(&cost, &h->head);
+            }
             TRY(each_pipe(h));
         }
     }
+    return OK;
+}
+
+static status next_fold(struct hunt *h)
+{
+    void *folds = h->folds;
+
+    frame_models_free(&h->models);
+    h->fold++;
+    if (h->look != LOOK_LEAST) return OK;
+    if (h->fold == h->fold_capacity) {
+        const int room = h->fold_capacity > 0 ? 2 * h->fold_capacity : 64;
+
+        TRY(memory_grow(&folds, (size_t)room, sizeof *h->folds));
+        h->folds = folds;
+        h->fold_capacity = room;
+    }
+    memset(&h->folds[h->fold], 0, sizeof *h->folds);
     return OK;
 }
 
@@ -403,8 +399,7 @@ static status each_fold(struct hunt *h)
         h->l.expert_tensor = (fold & FOLD_TENSOR) != 0;
         h->l.expert_context = (fold & FOLD_CONTEXT) != 0;
         if (experts % layout_experts(&h->l).places != 0) continue;
-        memset(h->known, 0, sizeof h->known);
-        frame_models_free(&h->models);
+        TRY(next_fold(h));
         TRY(each_micro_batch(h));
     }
     return OK;
@@ -450,23 +445,6 @@ static status enumerate(struct hunt *h)
 
 /* ---- the clock ---- */
 
-bool search_is_axis(const struct family *family)
-{
-    return family->choice <= CHOICE_EXPERT;
-}
-
-bool search_beside(const struct search *s, const struct family *f)
-{
-    int values[CHOICES];
-
-    if (s->count == 0) return false;
-    values_of(&s->found[s->first].layout, -1, values);
-    if (f->choice == CHOICE_FOLD || f->choice >= CHOICE_ZERO)
-        return f->value != values[f->choice];
-    return f->value == 2 * values[f->choice] ||
-           2 * f->value == values[f->choice];
-}
-
 static int by_bound(const void *a, const void *b)
 {
     const struct candidate *x = a, *y = b;
@@ -507,17 +485,6 @@ static void time_it(struct hunt *h, int i)
     h->out->timed++;
 }
 
-static int schedule_row_of(const struct layout *l)
-{
-    int row = 0;
-
-    while (row < SCHEDULES - 1 &&
-           (strcmp(schedules[row].name, l->schedule) != 0 ||
-            schedules[row].chunks != l->chunks))
-        row++;
-    return row;
-}
-
 /* Times the candidate of each family that has the least lower bound, so that
  * the table can say why the family lost. */
 static void time_families(struct hunt *h)
@@ -527,35 +494,14 @@ static void time_families(struct hunt *h)
     for (int i = 0; i < s->count; i++) {
         int values[CHOICES];
 
-        values_of(&s->found[i].layout,
-                  schedule_row_of(&s->found[i].layout), values);
+        families_values(&s->found[i].layout,
+                  search_schedule_of(&s->found[i].layout), values);
         for (int c = 0; c < CHOICES; c++) {
-            struct family *f = find_family(s, c, values[c]);
+            struct family *f = families_find(s, c, values[c]);
 
             if (f == NULL || f->best >= 0) continue;
             f->best = i;
             time_it(h, i);
-        }
-    }
-}
-
-void search_settle(struct search *s, int first)
-{
-    s->first = first;
-    for (int f = 0; f < s->family_count; f++) s->families[f].best = -1;
-    for (int i = 0; i < s->count; i++) {
-        const struct candidate *c = &s->found[i];
-        int values[CHOICES];
-
-        if (!c->timed || c->refused) continue;
-        values_of(&c->layout, schedule_row_of(&c->layout), values);
-        for (int choice = 0; choice < CHOICES; choice++) {
-            struct family *f = find_family(s, choice, values[choice]);
-
-            if (f == NULL) continue;
-            if (f->best < 0 || i == first ||
-                (f->best != first && c->score < s->found[f->best].score))
-                f->best = i;
         }
     }
 }
@@ -614,13 +560,28 @@ static status enumerate_ranks(struct hunt *h)
     return result;
 }
 
+static status look_at_all(struct hunt *h)
+{
+    status result = OK;
+
+    for (h->look = LOOK_LEAST; h->look < LOOKS && result == OK; h->look++) {
+        h->at = 0;
+        h->fold = -1;
+        result = enumerate_ranks(h);
+    }
+    families_close(h->out);
+    frame_models_free(&h->models);
+    memory_free(h->folds);
+    memory_free(h->least);
+    return result;
+}
+
 status search_run(struct search *search, const struct search_request *request)
 {
     struct hunt h = {.out = search, .request = request};
 
     *search = (struct search){0};
-    const status result = enumerate_ranks(&h);
-    frame_models_free(&h.models);
+    const status result = look_at_all(&h);
     if (result != OK) search_free(search);
     TRY(result);
     if (request->objective == OBJECTIVE_MEMORY) {

@@ -67,5 +67,21 @@ TEST(what_is_no_block_is_refused)
     }
 }
 
-TEST_MAIN(periods_are_found_again, other_sets_have_no_period,
+TEST(blocks_of_a_range_are_counted)
+{
+    struct blocks set;
+
+    blocks_every(&set, 200, 3);
+    for (int first = 0; first < 140; first += 7)
+        for (int count = 0; first + count <= 200; count++) {
+            int found = 0;
+
+            for (int i = first; i < first + count; i++)
+                found += blocks_has(&set, i);
+            EQUAL_INT(blocks_among(&set, first, count), found);
+        }
+}
+
+TEST_MAIN(periods_are_found_again, blocks_of_a_range_are_counted,
+          other_sets_have_no_period,
           text_is_read_and_written, what_is_no_block_is_refused)

@@ -3,7 +3,9 @@
 #include "planner/search.h"
 
 #include <math.h>
+#include <string.h>
 
+#include "planner/search_families.h"
 #include "planner/search_time.h"
 #include "tests/test.h"
 
@@ -108,4 +110,77 @@ TEST(short_steps_tell_the_time_of_long_ones)
     machine_free(&machine);
 }
 
-TEST_MAIN(nothing_faster_is_left_out, short_steps_tell_the_time_of_long_ones)
+static void open_mixture(struct shape *shape)
+{
+    static const char yaml[] =
+        "model: {family: deepseek, vocab: 32000, layers: 8, width: 1024, "
+        "heads: 16, kv_heads: 16, feed_forward: 4096, tied: false}\n"
+        "moe: {experts: 16, top_k: 2, intermediate_size: 512, "
+        "first_dense: 1, shared_intermediate_size: 512}\n";
+    struct options_set set;
+    struct model model;
+
+    IS_OK(options_init(&set));
+    IS_OK(options_read_text(&set, yaml, strlen(yaml), "test", ORIGIN_FILE));
+    IS_OK(model_from_options(&model, &set.values, 0));
+    IS_OK(shape_of(shape, &model, 2048));
+    options_free(&set);
+}
+
+static const struct family *same_family(const struct search *s,
+                                        const struct family *f)
+{
+    for (int i = 0; i < s->family_count; i++)
+        if (s->families[i].choice == f->choice &&
+            s->families[i].value == f->value)
+            return &s->families[i];
+    return NULL;
+}
+
+/* The least memory of a family does not depend on the limit, whatever is
+ * skipped because it is too far from it. */
+TEST(the_nearest_of_a_family_is_found_with_any_limit)
+{
+    static const double limits[] = {0.25e9, 0.4e9, 0.7e9, 1.5e9};
+    struct machine machine;
+    struct shape shape;
+    struct search none, some;
+    int compared = 0, open = 0;
+
+    open_mixture(&shape);
+    machine_from_preset(&machine, &machine_presets[1]);
+    struct search_request request = {
+        .machine = &machine, .shape = &shape, .as = AS_LOCKSTEP, .ranks = 16,
+        .per_node = 8, .batch = 256, .bits = 16, .max_memory = 1, .top = 5};
+
+    IS_OK(search_run(&none, &request));
+    EQUAL_INT(none.feasible, 0);
+    for (int k = 0; k < ROWS(limits); k++) {
+        request.max_memory = limits[k];
+        IS_OK(search_run(&some, &request));
+        for (int i = 0; i < none.family_count; i++) {
+            const double least = none.families[i].least_over + 1;
+            const struct family *f = same_family(&some, &none.families[i]);
+
+            CHECK(none.families[i].least_over > 0);
+            /* Sets of shards after one that fits are passed over. */
+            if (none.families[i].choice == CHOICE_ZERO &&
+                none.families[i].value > PRESETS_LAST)
+                continue;
+            CHECK(f != NULL);
+            EQUAL_INT(f->feasible > 0, least <= limits[k]);
+            open += f->feasible > 0;
+            if (f->feasible > 0) continue;
+            CHECK(fabs(f->least_over + limits[k] - least) < 1);
+            compared++;
+        }
+        search_free(&some);
+    }
+    print_message("%d families compared, %d fit\n", compared, open);
+    CHECK(compared > 10 && open > 10);
+    search_free(&none);
+    machine_free(&machine);
+}
+
+TEST_MAIN(nothing_faster_is_left_out, short_steps_tell_the_time_of_long_ones,
+          the_nearest_of_a_family_is_found_with_any_limit)

@@ -69,8 +69,8 @@ TEST(blocks_of_two_kinds_are_counted_apart)
                "moe: {experts: 8, top_k: 2, intermediate_size: 64, "
                "first_dense: 1, shared_intermediate_size: 64}\n");
     CHECK(fabs(shape.expert_blocks - 0.75) < 1e-12);
-    EQUAL_INT(layout_mixed_blocks(&l, &shape, 0), 1);
-    EQUAL_INT(layout_mixed_blocks(&l, &shape, 1), 2);
+    EQUAL_INT(layout_stage_blocks(&l, &shape, 0).mixed, 1);
+    EQUAL_INT(layout_stage_blocks(&l, &shape, 1).mixed, 2);
     memory_of(&l, &shape, 0, &first);
     memory_of(&l, &shape, 1, &last);
     /* The table and the head are as large, and the rest is all there is. */
