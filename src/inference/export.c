@@ -291,9 +291,6 @@ static status plan_pass(const struct exporting *e,
     TRY(session_request(session, 1, e->tokens, plan));
     plan->dtype = e->session.dtype;
     plan->mtp_depth = session->model.mtp_depth;
-    plan->layout.grid.tensor = e->session.grid_tensor > 0
-                                   ? e->session.grid_tensor
-                                   : plan->layout.grid.tensor;
     if (e->tokens < plan->layout.grid.tensor) plan->layout.grid.tensor = 1;
     return OK;
 }
@@ -308,6 +305,9 @@ static status prove(struct exporting *e)
     stage_free(&e->stage); /* one model in memory at a time */
     e->differs = -1;
     TRY_GOTO(done, result, session_open(&session, e->aside));
+    /* The files do not say in which leaves the weights were trained. */
+    session.grid_tensor = e->session.grid_tensor;
+    session.grid_expert = e->session.grid_expert;
     TRY_GOTO(done, result, plan_pass(e, &session, &plan));
     TRY_GOTO(done, result, session_stage(&session, &plan, &stage));
     TRY_GOTO(done, result, pass(e, &stage, compare));

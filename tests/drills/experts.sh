@@ -98,6 +98,12 @@ for axis in none tensor context expert; do
     else bad "places and mesh.$axis" "other choices are dropped" log; fi
 done
 
+# --- leaves of experts that the exported files do not name ---
+must train config.yaml --run leaves --set model.family=mixtral \
+    --set moe.experts=4 --set numerics.grid_expert=2 --set train.steps=2
+must export leaves leaves-out
+ok "exported in the leaves of the run"
+
 # --- trained, killed, resumed on other ranks ---
 mixture=(--set model.family=mixtral --set moe.experts=4 --set train.steps=12)
 must train config.yaml --run whole "${mixture[@]}"
