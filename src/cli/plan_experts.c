@@ -41,7 +41,7 @@ static struct sent_bytes sent_bytes(const struct stage *stage)
 
     for (int i = 0; i < stage->frame.event_count; i++) {
         const struct exchange_case at = {&stage->frame.events[i],
-                                         stage->frame.mode, 0};
+                                         stage->frame.mode, 0, false};
         struct layer_exchanges made;
 
         layer_exchanges(p, &at, &made);

@@ -15,77 +15,106 @@ static int of_round(const struct pipeline *p, const struct instruction *i)
     return pipeline_of_round(p, i->chunk, i->microbatch);
 }
 
-static status visit_event(const struct pipeline *p,
-                          const struct instruction *i, int event,
+/* Leaves of gradients that the micro-batch completes, but for the other ranks'
+ * tokens. */
+static int64_t completed(const struct gradients *g, bool head,
+                         int64_t microbatch)
+{
+    struct piece_cursor cursor = {0};
+    struct piece piece;
+    int64_t leaves = 0;
+
+    while (piece_next(&g->cut[head], microbatch, &cursor, &piece))
+        leaves += piece.completes;
+    return leaves;
+}
+
+/* The pass that makes the gradient of a step's parameter `which`. A second one
+ * that is no matrix is a bias. A head makes all in B where W follows at once.
+ */
+static enum pass sums_pass(const struct stage *stage, const struct step *step,
+                           int which)
+{
+    const struct layer *layer = step->layer;
+    const bool head = layer->kind == LAYER_HEAD;
+    const bool bias = which == 1 && !layer->two_matrices && !head;
+    const bool at_once = head && stage->frame.mode == BACKWARD_FUSED;
+
+    return layer->backward_weight == NULL || bias || at_once
+               ? PASS_BACKWARD_INPUT : PASS_BACKWARD_WEIGHT;
+}
+
+/* Context ranks add leaves when a micro-batch completes them. */
+static status visit_use(const struct stage *stage, int use,
+                        int64_t microbatch, traffic_visit *visit,
+                        void *argument)
+{
+    const struct program *program = &stage->program;
+    const struct use_info *info = &program->uses[use];
+    const int ranks = program->mesh.size[AXIS_CONTEXT];
+
+    if (info->local || info->contexts > 1 || !gradient_made(program, use))
+        return OK;
+    const int64_t calls =
+        info->sources * completed(&stage->gradients, info->head, microbatch);
+    const struct exchange row = {
+        .group = {GROUP_AXIS, AXIS_CONTEXT}, .label = "context",
+        .what = SENT_GRADIENTS, .kind = COMM_ALL_REDUCE,
+        .size = ranks, .calls = calls,
+        .bytes = calls * dtype_bytes(program_real(program)) *
+                 exchange_all_reduce(
+                     program->params.items[info->param].elements, ranks,
+                     program->place.at[AXIS_CONTEXT])};
+
+    return calls == 0 ? OK : visit(argument, &row);
+}
+
+static status visit_leaves(const struct stage *stage,
+                           const struct event *event, int64_t microbatch,
+                           traffic_visit *visit, void *argument)
+{
+    const struct step *step = &stage->program.steps[event->step];
+
+    if (stage->program.mesh.size[AXIS_CONTEXT] == 1) return OK;
+    for (int i = 0; i < step_uses(step); i++) {
+        const int use = step_use(step, i).use;
+
+        if (use >= 0 &&
+            sums_pass(stage, step, i % STEP_PARAMS_MAX) == event->pass)
+            TRY(visit_use(stage, use, microbatch, visit, argument));
+    }
+    return OK;
+}
+
+status list_event_traffic(const struct stage *stage,
+                          const struct exchange_case *at,
                           traffic_visit *visit, void *argument)
 {
-    const struct stage *stage = &p->stages[i->chunk];
-    const struct exchange_case at = {&stage->frame.events[event],
-                                     stage->frame.mode, of_round(p, i)};
     struct layer_exchanges made;
 
-    layer_exchanges(&stage->program, &at, &made);
+    layer_exchanges(&stage->program, at, &made);
     for (int j = 0; j < made.count; j++) {
         const struct exchange row =
             exchange_of_layer(&stage->program.mesh, &made.items[j]);
 
         TRY(visit(argument, &row));
     }
-    return OK;
-}
-
-/* Whole leaves of gradients, but for the other ranks' tokens: context ranks add
- * them when a micro-batch completes them. */
-static status visit_leaves(const struct pipeline *p,
-                           const struct instruction *i, traffic_visit *visit,
-                           void *argument)
-{
-    const struct stage *stage = &p->stages[i->chunk];
-    const struct program *program = &stage->program;
-    const struct gradients *g = &stage->gradients;
-    const int ranks = program->mesh.size[AXIS_CONTEXT];
-    const int m = of_round(p, i);
-    int64_t leaves[2] = {0};
-
-    for (int part = 0; part < 2 && ranks > 1; part++) {
-        struct piece_cursor cursor = {0};
-        struct piece piece;
-
-        while (piece_next(&g->cut[part], m, &cursor, &piece))
-            leaves[part] += piece.completes;
-    }
-    for (int s = 0; s < program->use_count && ranks > 1; s++) {
-        const struct use_info *use = &program->uses[s];
-        const int64_t elements = program->params.items[use->param].elements;
-        const int64_t calls = use->sources * leaves[use->head];
-        const struct exchange row = {
-            .group = {GROUP_AXIS, AXIS_CONTEXT}, .label = "context",
-            .what = SENT_GRADIENTS, .kind = COMM_ALL_REDUCE,
-            .size = ranks, .calls = calls,
-            .bytes = calls * dtype_bytes(program_real(program)) *
-                     exchange_all_reduce(elements, ranks,
-                                         program->place.at[AXIS_CONTEXT])};
-
-        if (use->local || use->contexts > 1 || calls == 0 ||
-            !gradient_made(program, s))
-            continue;
-        TRY(visit(argument, &row));
-    }
-    return OK;
+    return visit_leaves(stage, at->event, at->microbatch, visit, argument);
 }
 
 static status visit_inside(const struct pipeline *p,
                            const struct instruction *i, traffic_visit *visit,
                            void *argument)
 {
-    const struct frame_plan *frame = &p->stages[i->chunk].frame;
+    const struct stage *stage = &p->stages[i->chunk];
 
-    for (int e = i->first_event; e < i->last_event; e++)
-        TRY(visit_event(p, i, e, visit, argument));
-    if (i->first_event == i->last_event ||
-        i->last_event != frame->event_count)
-        return OK;
-    return visit_leaves(p, i, visit, argument);
+    for (int e = i->first_event; e < i->last_event; e++) {
+        const struct exchange_case at = {
+            &stage->frame.events[e], stage->frame.mode, of_round(p, i), false};
+
+        TRY(list_event_traffic(stage, &at, visit, argument));
+    }
+    return OK;
 }
 
 /* ---- its own ---- */

@@ -9,9 +9,14 @@
 /* One message, or several calls of one kind, of this rank. */
 typedef status traffic_visit(void *argument, const struct exchange *row);
 
-/* Calls `visit` for the messages of one instruction: its own, then, of F, B and
- * W, those that layers send inside, event by event, and those of the leaves of
- * gradients that the piece completes. */
+/* Calls `visit` for the messages that layers send in one event of F, B or W,
+ * and for those of the leaves of gradients that the event completes. */
+status list_event_traffic(const struct stage *stage,
+                          const struct exchange_case *at,
+                          traffic_visit *visit, void *argument);
+
+/* The same for all messages of one instruction of a training step: its own, or,
+ * of F, B and W, those of its events. */
 status list_traffic(const struct pipeline *pipeline,
                     const struct instruction *instruction,
                     traffic_visit *visit, void *argument);

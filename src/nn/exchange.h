@@ -2,7 +2,7 @@
 /* exchange.h - the collectives that a layer makes with ranks of the tensor and
  * context axes, stated beside its passes. The plan's traffic, the list of a
  * step and the check of a trial read this one statement; the layer's pass makes
- * the calls. */
+ * the calls, and each is compared with it before it begins (step/stated.h). */
 #ifndef LOCKSTEP_NN_EXCHANGE_H
 #define LOCKSTEP_NN_EXCHANGE_H
 
@@ -47,6 +47,7 @@ struct exchange_case {
     const struct event *event;
     enum backward_mode mode; /* of the frame */
     int64_t microbatch;      /* of a round */
+    bool alone;              /* F that no B follows: it makes the losses */
 };
 
 struct layer_exchange {
@@ -62,6 +63,7 @@ struct layer_exchange {
     bool after;              /* the arithmetic of the event; else before it */
     bool routed;             /* the bytes follow from what tokens choose: here
                               * with equal shares (run.counted: as is) */
+    bool further;            /* routed, and tokens may choose more calls */
 };
 
 enum { LAYER_EXCHANGES_MAX = 4 };

@@ -365,16 +365,40 @@ static struct step_cost head_cost(const struct step *step,
                                  weight->elements) * dtype_bytes(p->dtype))};
 }
 
-/* Two numbers a token, then one; W apart from B does both again. Pieces depend
- * on the micro-batch. */
+/* Two numbers a token, then one, of n tokens. */
+static void add_shares(struct layer_exchange *exchange,
+                       const struct program *p, int64_t n)
+{
+    const int ranks = p->mesh.size[AXIS_TENSOR];
+    const int rank = p->place.at[AXIS_TENSOR];
+
+    exchange->calls += 2;
+    exchange->bytes += (exchange_all_reduce(n, ranks, rank) +
+                        exchange_all_reduce(2 * n, ranks, rank)) *
+                       dtype_bytes(program_real(p));
+}
+
+/* F alone makes losses chunk by chunk, but of later tokens none. */
+static void add_chunks(struct layer_exchange *exchange,
+                       const struct program *p, const struct step *step)
+{
+    const int64_t tokens = program_ahead(p, step) > 0 ? 0 : p->tokens;
+
+    for (int64_t first = 0; first < tokens; first += p->logits_chunk)
+        add_shares(exchange, p,
+                   tokens - first < p->logits_chunk ? tokens - first
+                                                    : p->logits_chunk);
+}
+
+/* W apart from B does both again. Pieces depend on the micro-batch. */
 static void head_exchanges(const struct step *step, const struct program *p,
                            const struct exchange_case *at,
                            struct layer_exchanges *out)
 {
-    const int ranks = p->mesh.size[AXIS_TENSOR];
-    const int rank = p->place.at[AXIS_TENSOR];
     const bool again = at->mode == BACKWARD_SPLIT &&
                        at->event->pass == PASS_BACKWARD_WEIGHT;
+    const bool makes = at->alone ? exchange_forward(at)
+                                 : exchange_backward(at) || again;
     const struct cut cut = program_cut(p, true);
     struct layer_exchange exchange = {
         .axis = AXIS_TENSOR, .kind = COMM_ALL_REDUCE,
@@ -382,16 +406,10 @@ static void head_exchanges(const struct step *step, const struct program *p,
     struct piece_cursor cursor = {0};
     struct piece piece;
 
-    (void)step;
-    if (ranks == 1 || (!exchange_backward(at) && !again)) return;
-    while (piece_next(&cut, at->microbatch, &cursor, &piece)) {
-        const int64_t n = piece.sequences * piece.tokens;
-
-        exchange.calls += 2;
-        exchange.bytes += (exchange_all_reduce(n, ranks, rank) +
-                           exchange_all_reduce(2 * n, ranks, rank)) *
-                          dtype_bytes(program_real(p));
-    }
+    if (p->mesh.size[AXIS_TENSOR] == 1 || !makes) return;
+    if (at->alone) add_chunks(&exchange, p, step);
+    while (!at->alone && piece_next(&cut, at->microbatch, &cursor, &piece))
+        add_shares(&exchange, p, piece.sequences * piece.tokens);
     layer_exchanges_add(out, p, exchange);
     out->varies = true;
 }

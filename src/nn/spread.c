@@ -291,7 +291,8 @@ static struct row_bytes going_bytes(const struct step *step,
                               step->set.experts.width * dtype_bytes(p->dtype)};
 }
 
-/* How much goes follows from the choices; here, with equal shares. */
+/* Rows that come back. How much goes follows from the choices; here, with equal
+ * shares. Further turns are not planned. */
 static void add_rows(const struct step *step, const struct program *p,
                      struct row_bytes row, struct layer_exchanges *out)
 {
@@ -364,6 +365,14 @@ static struct expert_adapter_sum sum_of(const struct step *step,
         EXPERT_PIECES};
 }
 
+/* W sends rows of further turns again. */
+static void add_again(struct layer_exchanges *out, const struct program *p)
+{
+    layer_exchanges_add(out, p, (struct layer_exchange){
+        .axis = AXIS_EXPERT, .what = SENT_ROWS_OF_EXPERTS,
+        .kind = COMM_ALL_TO_ALL, .routed = true});
+}
+
 static void work_exchanges(const struct step *step, const struct program *p,
                            const struct exchange_case *at,
                            struct layer_exchanges *out)
@@ -378,6 +387,9 @@ static void work_exchanges(const struct step *step, const struct program *p,
 
         expert_adapter_exchanges(&sum, p, at, out);
     }
+    if (at->event->pass == PASS_BACKWARD_WEIGHT) add_again(out, p);
+    for (int i = 0; i < out->count; i++)
+        out->items[i].further = out->items[i].axis == AXIS_EXPERT;
 }
 
 static size_t work_messages(const struct step *step, const struct program *p,

@@ -13,7 +13,7 @@
 
 void exchanges_add(struct exchanges *out, struct exchange row)
 {
-    if (row.size < 2) return;
+    if (row.size < 2 || row.calls == 0) return;
     for (int i = 0; i < out->count; i++) {
         struct exchange *e = &out->items[i];
 

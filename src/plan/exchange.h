@@ -40,6 +40,7 @@ struct exchange {
                           * experts only (struct mesh, inside) */
     bool routed;         /* bytes are those of equal shares: what tokens choose
                           * decides (layer_exchange.routed) */
+    bool further;        /* likewise, and there may be more calls */
     bool between_copies; /* gradients of shards that other ranks hold, too */
     bool updates;        /* only in a step that changes the weights */
 };

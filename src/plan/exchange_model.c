@@ -95,7 +95,7 @@ struct exchange exchange_of_layer(const struct mesh *mesh,
         .group = {GROUP_AXIS, (int)e->axis}, .what = e->what,
         .kind = e->kind, .size = mesh_axis_group_size(mesh, e->axis),
         .calls = e->calls, .bytes = e->bytes, .between = e->between,
-        .routed = e->routed};
+        .routed = e->routed, .further = e->further};
 
     snprintf(row.label, sizeof row.label, "%s",
              mesh_axis_group_name(mesh, e->axis));
@@ -106,7 +106,7 @@ struct exchange exchange_of_layer(const struct mesh *mesh,
  * differ. */
 static void add_event(const struct scene *s, const struct event *event)
 {
-    struct exchange_case at = {event, s->stage->frame.mode, 0};
+    struct exchange_case at = {event, s->stage->frame.mode, 0, false};
     struct layer_exchanges made;
     int64_t times = s->times;
 

@@ -78,6 +78,7 @@ status executor_build(struct executor *executor, struct pipeline *pipeline,
                     sizeof *executor->taken, &memory));
     executor->taken = memory;
     TRY(ahead_build(&executor->ahead, pipeline));
+    TRY(stated_build(&executor->stated, pipeline, team));
     TRY(loss_build(&executor->loss, leaves, grid));
     TRY(loss_build(&executor->z_loss, leaves, grid));
     return later_build(&executor->later,
@@ -87,6 +88,7 @@ status executor_build(struct executor *executor, struct pipeline *pipeline,
 void executor_free(struct executor *executor)
 {
     ahead_free(executor->ahead);
+    stated_free(&executor->stated);
     list_free(&executor->step);
     list_free(&executor->forward);
     memory_free(executor->handles);
@@ -202,7 +204,7 @@ static status perform(struct executor *e, const struct step_list *list,
     if (i->handle >= 0 && i->kind != DO_BATCH)
         TRY(comm_wait(&e->handles[i->handle])); /* of its last use */
     TRY(fault_point("step.instruction"));
-    TRY(stated_begin(&e->stated, e->team, e->pipeline, i));
+    TRY(stated_begin(&e->stated, e->team, i, !e->step_runs));
     const status result = act(e, i);
 
     if (result == OK) stated_end(&e->stated, e->team);

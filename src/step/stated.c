@@ -4,69 +4,9 @@
 
 #include <string.h>
 
-#include "comm/message.h"
 #include "comm/traffic.h"
 #include "list/traffic.h"
-#include "nn/exchange.h"
-
-static int64_t bytes_of(const struct tensor *tensor)
-{
-    return tensor_count(tensor) * dtype_bytes(tensor->dtype);
-}
-
-/* Every root goes to the ranks of its blocks. */
-static int64_t scattered(const struct group *group,
-                         const struct comm_call *call, int64_t roots)
-{
-    int64_t elements = 0;
-
-    if (call->narrow.bits > 0)
-        return comm_narrow_sent(&call->narrow, call->in_counts, group->size,
-                                group->rank);
-    for (int i = 0; i < group->size; i++)
-        if (i != group->rank) elements += call->in_counts[i];
-    return roots * elements * dtype_bytes(call->out.dtype);
-}
-
-/* Roots travel in the first half of the call; the second sends one sum. */
-static int64_t reduced(const struct group *group, const struct comm_call *call,
-                       int64_t roots)
-{
-    const int64_t n = tensor_count(&call->out);
-    const int64_t block =
-        n / group->size + (group->rank < n % group->size);
-
-    return (exchange_all_reduce(n, group->size, group->rank) +
-            (roots - 1) * (n - block)) * dtype_bytes(call->out.dtype);
-}
-
-/* Blocks for the other ranks. */
-static int64_t exchanged(const struct group *group,
-                         const struct comm_call *call)
-{
-    int64_t bytes = 0;
-
-    for (int i = 0; i < group->size; i++)
-        if (i != group->rank) bytes += block_bytes(&call->send[i]);
-    return bytes;
-}
-
-static int64_t sent(const struct group *group, const struct comm_call *call)
-{
-    struct comm_root roots[COMM_ROOTS_MAX];
-    const int64_t count =
-        call->leaves > 0
-            ? comm_roots(call->leaves, group->size, group->rank, roots) : 1;
-
-    switch (call->kind) {
-    case COMM_SEND: return bytes_of(&call->in);
-    case COMM_ALL_GATHER: return (group->size - 1) * bytes_of(&call->in);
-    case COMM_REDUCE_SCATTER: return scattered(group, call, count);
-    case COMM_ALL_REDUCE: return reduced(group, call, count);
-    case COMM_EXCHANGE: return exchanged(group, call);
-    default: return 0;
-    }
-}
+#include "step/call_bytes.h"
 
 /* Calls of one operation on one group count together. */
 static status add_row(void *argument, const struct exchange *row)
@@ -118,7 +58,7 @@ static void compare(void *argument, const struct group *group,
     CHECK(states_group_and_operation);
     CHECK(states_place);
     row->calls--;
-    row->bytes -= sent(group, call);
+    row->bytes -= call_bytes(group, call);
     const bool states_calls = row->calls >= 0,
                states_bytes = row->calls > 0 ? row->bytes >= 0
                                              : row->bytes == 0;
@@ -136,19 +76,70 @@ static bool may_be_left_out(const struct instruction *i)
            i->kind == DO_ASK;
 }
 
-status stated_begin(struct stated *s, const struct team *team,
-                    const struct pipeline *pipeline,
-                    const struct instruction *instruction)
+/* ---- F, B and W ---- */
+
+static void compare_inside(void *argument, const struct group *group,
+                           const struct comm_call *call)
 {
+    struct stated *s = argument;
+    const int chunk = s->instruction->chunk;
+
+    if (group->size > 1)
+        pass_calls_compare(&s->passes[chunk],
+                           &s->pipeline->stages[chunk].run, group, call);
+}
+
+status stated_build(struct stated *s, const struct pipeline *pipeline,
+                    const struct team *team)
+{
+    void *memory = NULL;
+
+    *s = (struct stated){.pipeline = pipeline};
+    if (team->world == NULL) return OK;
+    TRY(memory_take((size_t)pipeline->count, sizeof *s->passes, &memory));
+    s->passes = memory;
+    for (int i = 0; i < pipeline->count; i++)
+        TRY(pass_calls_build(&s->passes[i], &pipeline->stages[i]));
+    return OK;
+}
+
+void stated_free(struct stated *s)
+{
+    for (int i = 0; s->passes != NULL && i < s->pipeline->count; i++)
+        pass_calls_free(&s->passes[i]);
+    memory_free(s->passes);
+    *s = (struct stated){0};
+}
+
+/* ---- any instruction ---- */
+
+static status begin_inside(struct stated *s, bool alone)
+{
+    const struct instruction *i = s->instruction;
+    const struct pass_case at = {
+        (enum instruction_kind)i->kind, i->first_event,
+        alone ? 0 : pipeline_of_round(s->pipeline, i->chunk, i->microbatch),
+        alone};
+
+    return pass_calls_begin(&s->passes[i->chunk],
+                            &s->pipeline->stages[i->chunk], &at);
+}
+
+status stated_begin(struct stated *s, const struct team *team,
+                    const struct instruction *instruction, bool alone)
+{
+    const bool inside = instruction_computes(instruction);
+
     s->instruction = NULL;
-    if (team->world == NULL || instruction_computes(instruction)) return OK;
-    s->pipeline = pipeline;
+    if (team->world == NULL) return OK;
     s->instruction = instruction;
     s->count = 0;
     s->called = false;
-    if (instruction->calls > 0)
-        TRY(list_traffic(pipeline, instruction, add_row, s));
-    comm_watch(team->world, compare, s);
+    if (inside)
+        TRY(begin_inside(s, alone));
+    else if (instruction->calls > 0)
+        TRY(list_traffic(s->pipeline, instruction, add_row, s));
+    comm_watch(team->world, inside ? compare_inside : compare, s);
     return OK;
 }
 
@@ -156,6 +147,9 @@ void stated_end(struct stated *s, const struct team *team)
 {
     if (s->instruction == NULL) return;
     comm_watch(team->world, NULL, NULL);
+    if (instruction_computes(s->instruction))
+        pass_calls_end(&s->passes[s->instruction->chunk],
+                       s->instruction->last_event);
     for (int i = 0; i < s->count; i++) {
         const bool made_all_calls = s->rows[i].calls == 0;
 

@@ -7,13 +7,13 @@
  * the rank, at once or in the background, is compared with it before the call
  * begins: group, operation, number of calls and bytes, in every build. A
  * difference is a programming mistake and ends the program. Messages inside F,
- * B and W are those that layers state; `verify` compares their sums
- * (proof/audit.h), as tokens may choose them. */
+ * B and W are those that layers state (pass_calls.h). */
 #ifndef LOCKSTEP_STEP_STATED_H
 #define LOCKSTEP_STEP_STATED_H
 
 #include "list/list.h"
 #include "plan/exchange.h"
+#include "step/pass_calls.h"
 #include "step/team.h"
 
 /* An all-reduce over two groups, or a send and a receive. */
@@ -21,17 +21,20 @@ enum { STATED_ROWS = 2 };
 
 struct stated {
     const struct pipeline *pipeline;       /* borrowed */
-    const struct instruction *instruction; /* borrowed; NULL: none is performed,
-                                            * or it computes */
+    const struct instruction *instruction; /* borrowed; NULL: none is
+                                            * performed */
     struct exchange rows[STATED_ROWS]; /* calls and bytes still to come */
     int count;
     bool called;
+    struct pass_calls *passes; /* owned, [chunks]; NULL: of no ranks */
 };
 
-/* The calls that follow are the instruction's. */
+status stated_build(struct stated *stated, const struct pipeline *pipeline,
+                    const struct team *team);
+void stated_free(struct stated *stated);
+/* The calls that follow are the instruction's. alone: it is of F alone. */
 status stated_begin(struct stated *stated, const struct team *team,
-                    const struct pipeline *pipeline,
-                    const struct instruction *instruction);
+                    const struct instruction *instruction, bool alone);
 /* It has made all of them; what follows belongs to no list. Nothing happens if
  * none was begun. */
 void stated_end(struct stated *stated, const struct team *team);

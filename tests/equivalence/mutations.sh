@@ -43,6 +43,7 @@ run_rows() {
     failed=$f
 }
 
+says= # words that the program must end with
 number=0
 share=${SHARE:-1/1}
 
@@ -64,7 +65,9 @@ mutation() {
         bad "$name" "does not compile" build.log
     else
         run_rows
-        if [ "$red" -gt 0 ]; then ok "$name: $red of $# rows are red"
+        if [ -n "$says" ] && ! grep -q "$says" log; then
+            bad "$name" "it does not say $says" log
+        elif [ "$red" -gt 0 ]; then ok "$name: $red of $# rows are red"
         elif [ "$green" -lt $# ]; then ok "$name: did not end"
         else bad "$name" "all rows are green" said
         fi
@@ -148,6 +151,27 @@ mutation "the list's loss and norm swap their bytes" src/list/pass_tail.c \
 mutation "the list's shared matrix goes in two pieces" src/list/pass_tail.c \
     's/\(int32_t\)\(\(share\.elements \+ TIED_PIECE - 1\) . TIED_PIECE\)/2/' \
     "$pipe"
+# Calls inside F, B and W (step/pass_calls.h).
+says=states_group_and_operation
+mutation "relayouts state each other's operation" src/nn/relayout.c \
+    's/(const bool gathers = .*RELAYOUT_GATHER\)) ==/\1 !=/' "$tensor"
+mutation "a head states its losses for W only" src/nn/head.c \
+    's/exchange_backward\(at\) \|\| again;/again;/' "$tensor"
+says=states_bytes
+mutation "a head states two numbers less for each token" src/nn/head.c \
+    's/exchange_all_reduce\(2 \* n, ranks, rank\)/exchange_all_reduce(n, ranks, rank)/' \
+    "$tensor" "ranks=4 mesh.tensor=2 mesh.pipe=2 schedule.name=dualpipe"
+more=(--set numerics.grid_context=2)
+says=states_group_and_operation
+mutation "leaves of a head are stated as a bias" src/list/traffic.c \
+    's/which == 1 && (!layer->two_matrices) && !head/\1/' \
+    "ranks=2 mesh.context=2"
+says=states_calls
+mutation "keys are gathered twice" src/nn/context_gather.c \
+    's/return (comm_run\(s->group, &call\));/TRY(\1); return \1;/' \
+    "ranks=2 mesh.context=2"
+more=()
+says=
 # The messages of each batch of a ramp have a plan of their own.
 more=(--set train.batch=8 --set "train.batch_ramp=[0=4,1=8]")
 mutation "the plan of one batch stands for all of a ramp" src/proof/trial.c \
@@ -192,6 +216,18 @@ mutation "two experts are swapped" src/nn/expert_ranks.c \
 mutation "gates are not applied to what is sent back" src/nn/spread_rows.c \
     's/(w->turn\.sent, &call\.gates\)\);)/\1 call.gates = NULL;/' "$expert"
 nodes="ranks=4 mesh.expert=4 mesh.node=2"
+says=choices_state_bytes
+mutation "rows of experts are counted with their own rank's" \
+    src/nn/sending_rows.c 's/if \(i == rank\) continue;/(void)rank;/' "$expert"
+says=made_all_calls
+mutation "one piece of rows stays at home" src/nn/spread.c \
+    '/^static status go_forward/,/^}/s/(TRY\(spread_go_x\(&w, step->input\)\);)/if (k == 0) \1/' \
+    "$expert"
+says=states_group_and_operation
+mutation "choices go round another axis" src/nn/spread.c \
+    '/^static void go_exchanges/,/^}/s/AXIS_EXPERT/AXIS_TENSOR/' \
+    "ranks=4 mesh.expert=2 mesh.tensor=2"
+says=
 # Rows as codes.
 more+=(--set train.dtype=bfloat16 --set moe.dispatch_format=auto)
 mixture=("${more[@]}")
