@@ -63,7 +63,7 @@ beside() { # NAME COMMAND...
 # Whether a script is asked for.
 wanted() { # FILE
     local name=${1##*/}
-    case $name in common.sh | apart.sh) return 1 ;; esac # sourced
+    case $name in common.sh | apart.sh | machines.sh) return 1 ;; esac # sourced
     [ -z "${ONLY:-}" ] || [[ " $(echo $ONLY) " == *" ${name%.sh} "* ]]
 }
 

@@ -161,9 +161,6 @@ static void print(const struct auditing *a)
     if (a->has_checkpoint)
         printf("checkpoint step %" PRId64 " goes on at place %" PRId64 "\n",
                a->checkpoint.manifest.step, a->cursor);
-    if (audit->first_step > 1)
-        printf("notice     steps before %" PRId64 " were made by a version "
-               "that kept no record\n", audit->first_step);
     for (int i = 0; i < kept; i++) printf("finding    %s\n",
                                           audit->findings[i]);
     if (audit->finding_count > kept)

@@ -192,6 +192,10 @@ static status check_step(struct consumed_audit *a, const struct consumed *step,
     if (a->steps == 0) {
         a->first_step = step->step;
         a->next = step->step == 1 ? 0 : step->from;
+        a->missing += step->step - 1;
+        if (step->step > 1)
+            consumed_find(a, "steps 1 to %" PRId64 " have no line",
+                          step->step - 1);
     } else if (step->step <= a->last_step) {
         FAIL(ERR_FORMAT, "%s: step %" PRId64 " follows step %" PRId64, source,
              step->step, a->last_step);

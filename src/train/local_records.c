@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "base/arena.h"
+#include "checkpoint/history.h"
 #include "train/local_run.h"
 
 enum { NUMBER_BYTES = 24 };
@@ -233,6 +234,143 @@ done:
     return result;
 }
 
+/* ---- for other machines ---- */
+
+/* "NAME LENGTH\n" and bytes. */
+static status collect(const struct local_run *local, const char *name,
+                      struct text *out)
+{
+    struct text text = {0};
+    char path[PATH_BYTES];
+    status result;
+
+    TRY(path_join(path, sizeof path, local->stores.run, name));
+    if (!file_exists(path)) return OK;
+    result = file_read_own(path, file_most, &text);
+    if (result == OK) result = text_printf(out, "%s %zu\n", name, text.length);
+    if (result == OK && text.length > 0)
+        result = text_append(out, text.bytes, text.length);
+    text_free(&text);
+    return result;
+}
+
+status local_collect_records(const struct local_run *local, struct text *out)
+{
+    for (int i = 0; stores_run_files[i] != NULL; i++)
+        if (strcmp(stores_run_files[i], "config.json") != 0 &&
+            strncmp(stores_run_files[i], "tokenizer.", 10) != 0)
+            TRY(collect(local, stores_run_files[i], out));
+    return OK;
+}
+
+bool local_next_record(const char **at, const char *end,
+                       struct local_record *record)
+{
+    if (*at >= end) return false;
+    const size_t name = strcspn(*at, " ");
+
+    snprintf(record->name, sizeof record->name, "%.*s", (int)name, *at);
+    record->length = strtoul(*at + name + 1, NULL, 10);
+    record->bytes = *at + strcspn(*at, "\n") + 1;
+    *at = record->bytes + record->length;
+    return true;
+}
+
+static status store_records(const struct local_run *local,
+                            const struct text *records)
+{
+    const char *at = records->bytes, *end = at + records->length;
+    struct local_record record;
+
+    while (local_next_record(&at, end, &record)) {
+        const struct text text = {(char *)record.bytes, record.length, 0};
+
+        if (!is_configuration(record.name))
+            TRY(store(local->stores.run, record.name, &text));
+    }
+    return OK;
+}
+
+/* The step of this machine's newest checkpoint; -1: it has none. */
+static int64_t newest_step(const struct local_run *local)
+{
+    char directory[PATH_BYTES];
+    int64_t step = -1;
+
+    if (checkpoint_find_newest(local->store, directory, &step) == OK)
+        return step;
+    status_clear();
+    return -1;
+}
+
+/* Rank 0 hears from the first rank of each machine which checkpoint it has; the
+ * newest of all. */
+static status hear_steps(const struct local_run *local, struct group *world,
+                         int64_t *steps, int64_t *most)
+{
+    int64_t step = newest_step(local);
+    const struct tensor t = tensor_1d(&step, DTYPE_I64, 1);
+
+    if (world->rank > 0)
+        return local->lead == world->rank ? comm_send(world, t, 0, 0) : OK;
+    *most = step;
+    for (int i = 1; i < world->size; i++) {
+        if (!local_is_lead(local, i)) continue;
+        TRY(comm_recv(world, t, i, 0));
+        steps[i] = step;
+        if (step > *most) *most = step;
+    }
+    return OK;
+}
+
+/* A machine that joined after the newest checkpoint was saved has no records of
+ * the steps before it. */
+static status hand_out(const struct local_run *local, struct group *world,
+                       const int64_t *steps, int64_t most,
+                       const struct text *records)
+{
+    static const struct text none = {0};
+
+    for (int i = 1; i < world->size; i++)
+        if (local_is_lead(local, i))
+            TRY(local_give(world, steps[i] < most ? records : &none, i));
+    return OK;
+}
+
+static bool any_is_behind(const struct local_run *local,
+                          const struct group *world, const int64_t *steps,
+                          int64_t most)
+{
+    for (int i = 1; i < world->size; i++)
+        if (local_is_lead(local, i) && steps[i] < most) return true;
+    return false;
+}
+
+static status share_records(struct local_run *local, struct group *world)
+{
+    struct text records = {0};
+    int64_t *steps = NULL, most = -1;
+    status result;
+
+    TRY(memory_take((size_t)world->size, sizeof *steps, (void **)&steps));
+    result = hear_steps(local, world, steps, &most);
+    if (result == OK && world->rank == 0 &&
+        any_is_behind(local, world, steps, most))
+        result = local_collect_records(local, &records);
+    TRY_GOTO(done, result, comm_agree(world, result));
+    if (world->rank == 0)
+        result = hand_out(local, world, steps, most, &records);
+    else if (local->lead == world->rank)
+        result = local_take(world, &records);
+    if (result == OK && world->rank > 0)
+        result = store_records(local, &records);
+    result = comm_agree(world, result);
+done:
+    memory_free(steps);
+    text_free(&records);
+    return result;
+}
+
 status local_bring_records(struct local_run *local, struct group *world)
 {
     struct text ledger = {0};
@@ -247,6 +385,7 @@ status local_bring_records(struct local_run *local, struct group *world)
     if (first && result == OK && file_exists(path))
         result = file_read_own(path, (size_t)1 << 30, &ledger);
     TRY_GOTO(done, result, comm_agree(world, result));
+    TRY_GOTO(done, result, share_records(local, world));
     TRY_GOTO(done, result, local_spread(local, world, &ledger));
     if (!first && local->lead == world->rank && ledger.length > 0)
         result = store(local->stores.run, "ledger.jsonl", &ledger);

@@ -78,14 +78,26 @@ bool local_is_lead(const struct local_run *local, int rank)
     return true;
 }
 
-static status take_text(struct group *world, int64_t length, struct text *text)
+status local_give(struct group *world, const struct text *text, int rank)
 {
+    int64_t length = (int64_t)text->length;
+
+    TRY(comm_send(world, tensor_1d(&length, DTYPE_I64, 1), rank, 0));
+    if (length == 0) return OK;
+    return comm_send(world, tensor_1d(text->bytes, DTYPE_U8, length), rank, 0);
+}
+
+status local_take(struct group *world, struct text *text)
+{
+    int64_t length = 0;
     void *memory;
     status result;
 
+    text->length = 0;
+    TRY(comm_recv(world, tensor_1d(&length, DTYPE_I64, 1), 0, 0));
+    if (length == 0) return OK;
     TRY(memory_take((size_t)length, 1, &memory));
     result = comm_recv(world, tensor_1d(memory, DTYPE_U8, length), 0, 0);
-    text->length = 0;
     if (result == OK) result = text_append(text, memory, (size_t)length);
     memory_free(memory);
     return result;
@@ -94,17 +106,10 @@ static status take_text(struct group *world, int64_t length, struct text *text)
 status local_spread(const struct local_run *local, struct group *world,
                     struct text *text)
 {
-    int64_t length = (int64_t)text->length;
-
-    TRY(comm_broadcast(world, tensor_1d(&length, DTYPE_I64, 1), 0));
-    if (length == 0) return OK;
     if (world->rank > 0)
-        return local->lead == world->rank ? take_text(world, length, text)
-                                          : OK;
+        return local->lead == world->rank ? local_take(world, text) : OK;
     for (int i = 1; i < world->size; i++)
-        if (local_is_lead(local, i))
-            TRY(comm_send(world, tensor_1d(text->bytes, DTYPE_U8, length), i,
-                          0));
+        if (local_is_lead(local, i)) TRY(local_give(world, text, i));
     return OK;
 }
 

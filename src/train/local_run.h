@@ -78,6 +78,9 @@ status local_newest_grid(const struct local_run *local, struct group *world,
 /* How many steps are listed; *none: a store says that it has none yet. */
 status local_count(const struct local_run *local, int *count, bool *none);
 
+/* A text of rank 0, to that rank; there. */
+status local_give(struct group *world, const struct text *text, int rank);
+status local_take(struct group *world, struct text *text);
 /* A text of rank 0 on the first rank of each machine, too. world: all ranks.
  * Collective. */
 status local_spread(const struct local_run *local, struct group *world,
@@ -88,13 +91,24 @@ bool local_is_lead(const struct local_run *local, int rank);
 /* Before a rank of an agent reads RUN/config.yaml: where it is not here, it
  * comes from another machine, with the tokenizer. */
 status local_bring_configuration(const char *run);
-/* Rank 0, with RUN's lock: its records become the newest that there are. The
- * ledger then goes to the first rank of each machine. Collective. */
+/* Rank 0, with RUN's lock: its records become the newest that there are. They
+ * then go to machines that no checkpoint has brought them to, and the ledger to
+ * all. Collective. */
 status local_bring_records(struct local_run *local, struct group *world);
 /* The records of an open step into RUN, if they are newer; its configuration,
  * if there is none. */
 status local_bring_from_step(struct local_run *local,
                              const struct shard_set *shards);
+/* The records of RUN, with its configuration, and one after the other. */
+enum { LOCAL_RECORD_NAME = 64 };
+struct local_record {
+    char name[LOCAL_RECORD_NAME];
+    const char *bytes; /* borrowed */
+    size_t length;
+};
+status local_collect_records(const struct local_run *local, struct text *out);
+bool local_next_record(const char **at, const char *end,
+                       struct local_record *record);
 /* Rank 0, before it opens its records. */
 status local_raise_records(struct local_run *local);
 

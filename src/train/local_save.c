@@ -10,14 +10,13 @@
 #include "checkpoint/history.h"
 #include "control/lease.h"
 
-enum { BESIDE_MOST = 16, HEAD_BYTES = 64 };
-static const size_t record_most = (size_t)1 << 40;
+enum { BESIDE_MOST = 16, HEAD_BYTES = LOCAL_RECORD_NAME };
 
 struct saving {
     const struct local_run *local;
     struct group *group;         /* NULL: alone */
     struct checkpoint_save save;
-    struct text records;         /* of rank 0: "NAME LENGTH\\n" and bytes */
+    struct text records;         /* of rank 0 */
     struct json_writer nodes;
     struct checkpoint_file beside[BESIDE_MOST];
     char names[BESIDE_MOST][HEAD_BYTES];
@@ -41,40 +40,13 @@ static bool leads(const struct saving *s)
 
 /* ---- what lies beside the shards ---- */
 
-static status add_record(struct saving *s, const char *name)
-{
-    struct text text = {0};
-    char path[PATH_BYTES];
-    status result;
-
-    TRY(path_join(path, sizeof path, s->local->stores.run, name));
-    if (!file_exists(path)) return OK;
-    result = file_read_own(path, record_most, &text);
-    if (result == OK)
-        result = text_printf(&s->records, "%s %zu\n", name, text.length);
-    if (result == OK && text.length > 0)
-        result = text_append(&s->records, text.bytes, text.length);
-    text_free(&text);
-    return result;
-}
-
-/* Those of rank 0, with the last lines that were written. */
-static status collect_records(struct saving *s)
-{
-    for (int i = 0; stores_run_files[i] != NULL; i++)
-        if (strcmp(stores_run_files[i], "config.json") != 0 &&
-            strncmp(stores_run_files[i], "tokenizer.", 10) != 0)
-            TRY(add_record(s, stores_run_files[i]));
-    return OK;
-}
-
-static void add_beside(struct saving *s, const char *name, size_t name_length,
-                       const char *bytes, size_t length)
+static void add_beside(struct saving *s, const char *name, const char *bytes,
+                       size_t length)
 {
     struct checkpoint_file *file = &s->beside[s->count];
 
     if (s->count == BESIDE_MOST) return;
-    snprintf(s->names[s->count], HEAD_BYTES, "%.*s", (int)name_length, name);
+    snprintf(s->names[s->count], HEAD_BYTES, "%s", name);
     *file = (struct checkpoint_file){s->names[s->count], bytes, length};
     s->count++;
 }
@@ -82,15 +54,10 @@ static void add_beside(struct saving *s, const char *name, size_t name_length,
 static void split_records(struct saving *s)
 {
     const char *at = s->records.bytes, *end = at + s->records.length;
+    struct local_record record;
 
-    while (at < end) {
-        const size_t name = strcspn(at, " ");
-        const size_t length = strtoul(at + name + 1, NULL, 10);
-        const char *bytes = at + strcspn(at, "\n") + 1;
-
-        add_beside(s, at, name, bytes, length);
-        at = bytes + length;
-    }
+    while (local_next_record(&at, end, &record))
+        add_beside(s, record.name, record.bytes, record.length);
 }
 
 /* Which machine has the shards of which ranks. */
@@ -118,13 +85,14 @@ static status write_nodes(struct saving *s)
     json_write_array_end(w);
     json_write_object_end(w);
     TRY(json_write_end(w));
-    add_beside(s, "nodes.json", 10, w->out.bytes, w->out.length);
+    add_beside(s, "nodes.json", w->out.bytes, w->out.length);
     return OK;
 }
 
 static status lay_beside(struct saving *s, struct checkpoint_plan *plan)
 {
-    TRY(agree(s, rank_of(s) == 0 ? collect_records(s) : OK));
+    TRY(agree(s, rank_of(s) == 0 ? local_collect_records(s->local, &s->records)
+                                 : OK));
     if (s->group != NULL) TRY(local_spread(s->local, s->group, &s->records));
     if (!leads(s)) return OK;
     if (s->records.length > 0) split_records(s);

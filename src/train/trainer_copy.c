@@ -65,16 +65,15 @@ status trainer_copy_return(struct trainer *t, int64_t step)
     return team_agree(&t->team, restore(t, step));
 }
 
-static status has_whole(const struct trainer *t, bool *whole)
+/* The newest step that all machines together have whole; -1: none. */
+static status find_whole(const struct trainer *t, int64_t *step)
 {
     struct local_source source = {.list.count = 0};
     struct text notice = {0};
-    int64_t step = -1;
     status result = local_source_list(&source, &t->local, NULL, &notice);
 
     if (result == OK)
-        result = local_source_newest(&source, INT64_MAX, &step, &notice);
-    *whole = step >= 0;
+        result = local_source_newest(&source, INT64_MAX, step, &notice);
     local_source_close(&source);
     text_free(&notice);
     return result;
@@ -92,8 +91,7 @@ static bool is_carried(const struct carried *carried)
 static status check_records(struct trainer *t, const char *state,
                             size_t length, bool *lost)
 {
-    int64_t records = 0;
-    bool whole = false;
+    int64_t records = 0, whole = -1;
     int newer;
     status result = OK;
 
@@ -106,15 +104,16 @@ static status check_records(struct trainer *t, const char *state,
     newer = result == OK && trainer_leads(t) && !is_carried(&t->carried) &&
             (records > t->local.records ||
              (records == t->local.records && t->local.behind));
-    if (newer) result = has_whole(t, &whole);
+    if (newer) result = find_whole(t, &whole);
     TRY(team_agree(&t->team, result));
     if (newer)
         fprintf(stderr, "notice    metrics of the steps since the newest "
                 "checkpoint were lost with their machine: %s\n",
-                whole ? "the run goes back to it, not to the copies in memory"
-                      : "no checkpoint is whole, so the run goes on from the "
-                        "copies in memory, and those lines are missing");
-    newer = newer && whole;
+                whole >= 0
+                    ? "the run goes back to it, not to the copies in memory"
+                    : "no checkpoint is whole, so the run goes on from the "
+                      "copies in memory, and those lines are missing");
+    newer = newer && whole >= 0;
     TRY(team_most(&t->team, &newer));
     *lost = newer != 0;
     return OK;
@@ -146,6 +145,20 @@ static status restore_newest(struct trainer *t, int64_t *step)
     return OK;
 }
 
+/* With checkpoint.local, shards may be lost with their machine: a run that may
+ * rewind has nowhere to go then, but to its beginning. */
+static status look_for_whole(struct trainer *t)
+{
+    int64_t whole = t->saved_step;
+    status result = OK;
+
+    if (!t->local.used || !policy_rewinds(&t->policy)) return OK;
+    if (trainer_leads(t)) result = find_whole(t, &whole);
+    t->none_whole = whole < t->saved_step;
+    TRY(team_agree(&t->team, result));
+    return team_most(&t->team, &t->none_whole);
+}
+
 status trainer_copy_restore(struct trainer *t, int64_t *step)
 {
     double saved = (double)newest_checkpoint(t);
@@ -164,6 +177,7 @@ status trainer_copy_restore(struct trainer *t, int64_t *step)
     LOG(DEBUG, "train", "goes on after step %lld, from the copy in memory",
         (long long)*step);
     t->saved_step = (int64_t)saved;
+    TRY(look_for_whole(t));
     t->copy.resumed = true;
     board_resume(*step, t->copy.carried ? BOARD_PEER : BOARD_MEMORY);
     return OK;

@@ -404,7 +404,8 @@ status trainer_loop(struct trainer *t)
     trainer_save_begin(t);
     TRY(stop_before_steps(t));
     /* A run that may go back has somewhere to go from its beginning. */
-    if (policy_rewinds(&t->policy) && t->saved_step < 0) TRY(trainer_save(t));
+    if (policy_rewinds(&t->policy) && (t->saved_step < 0 || t->none_whole))
+        TRY(trainer_save(t));
     board_phase(BOARD_STEPS);
     while (t->counters.step < t->setup.rate.steps) {
         TRY(trainer_use_batch(t, trainer_batch(t, t->counters.step)));

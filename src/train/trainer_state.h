@@ -79,6 +79,7 @@ struct trainer {
     double step_flops;    /* of the rank's part of the model, without
                            * recomputation */
     int64_t saved_step;   /* of the newest checkpoint; -1: none */
+    int none_whole;       /* the newest checkpoint is not whole any more */
     bool save_due;        /* rank 0 said so in the last step */
     bool save_works;      /* likewise: the last save is not done yet */
     status save_failed;   /* of the last background save, if that ends a run */

@@ -92,6 +92,8 @@ change() { # SED: of a copy's record
 }
 change 12d
 unsound "a line is missing" "steps 12 to 12 have no line"
+change 1,3d
+unsound "the first lines are missing" "steps 1 to 3 have no line"
 change '9s/"from": 64, "to": 72/"from": 66, "to": 74/'
 unsound "a step elsewhere" "2 samples are lost"
 change '9s/"from": 64, "to": 72/"from": 62, "to": 70/'
