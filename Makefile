@@ -78,6 +78,18 @@ PLUGINS += $(BUILD)/device_cuda.so
 endif
 endif
 
+# NCCL (comm.library=nccl), where its header is found beside nvcc or in the
+# system. It is opened when a run asks for it.
+NCCL_H  := $(if $(filter %/device_cuda.so,$(PLUGINS)),$(firstword $(wildcard \
+             $(dir $(NVCC))../include/nccl.h /usr/local/cuda/include/nccl.h \
+             build-nvcc/lib/python3*/site-packages/nvidia/nccl/include/nccl.h \
+             /usr/include/nccl.h /usr/local/include/nccl.h)))
+NCCL_FLAGS = -std=gnu11 $(OPT) -g -Isrc -isystem $(dir $(NVCC))../include \
+             -isystem $(dir $(NCCL_H)) $(WARN) $(EXTRA) -fvisibility=hidden -fPIC
+ifneq ($(NCCL_H),)
+PLUGINS += $(BUILD)/comm_nccl.so
+endif
+
 all: $(BUILD)/lockstep $(PLUGINS)
 
 # Before anything is compiled: headers and libraries, by name. Asked once.
@@ -92,6 +104,11 @@ $(BUILD)/comm_%.so: src/comm/mpi/plugin.c src/comm/mpi/plugin.h src/comm/comm.h
 	mkdir -p $(@D)
 	mpicc.$* -std=gnu11 $(OPT) -g -ffp-contract=off -Isrc -Wall -Wextra -fPIC \
 	    $(HARDEN) -Wl,-z,relro,-z,now -shared -o $@ $< || echo "  no plug-in for $*: its compiler fails"
+
+$(BUILD)/comm_nccl.so: src/comm/nccl/plugin.c src/comm/nccl/plugin.h
+	$(call SAY,NCCL,$@)
+	mkdir -p $(@D)
+	$(CC) $(NCCL_FLAGS) $(HARDEN) -Wl,-z,relro,-z,now -shared -o $@ $< -ldl
 
 CUDA    := $(sort $(wildcard src/kernels/cuda/*.cu))
 FATBIN  := $(CUDA:%.cu=$(BUILD)/%.fatbin)
@@ -166,7 +183,7 @@ $(BUILD)/%.cu.o: %.cu
 # emulator.
 DRIVER   := $(BUILD)/tests/driver/libcuda.so.1
 NVML     := $(BUILD)/tests/driver/libnvidia-ml.so.1
-$(DRIVER): $(filter-out %/nvml.c,$(wildcard tests/driver/*)) $(EMULATOR)
+$(DRIVER): $(filter-out %/nvml.c %/nccl.c %/nccl_box.c %/nccl_box.h,$(wildcard tests/driver/*)) $(EMULATOR)
 	$(call SAY,CC  ,$@)
 	mkdir -p $(@D)
 	$(CC) $(BASIC) -fPIC -isystem $(dir $(NVCC))../include -fvisibility=hidden \
@@ -175,7 +192,13 @@ $(NVML): tests/driver/nvml.c
 	$(call SAY,CC  ,$@)
 	mkdir -p $(@D)
 	$(CC) $(BASIC) -fPIC -fvisibility=hidden -shared -o $@ $<
-driver: $(DRIVER) $(NVML) $(PLUGINS)
+# And a library of messages between its GPUs.
+NCCL     := $(if $(NCCL_H),$(BUILD)/tests/driver/libnccl.so.2)
+$(NCCL): tests/driver/nccl.c tests/driver/nccl_box.h tests/driver/nccl_box.c
+	$(call SAY,CC  ,$@)
+	mkdir -p $(@D)
+	$(CC) $(NCCL_FLAGS) -D_GNU_SOURCE -I. -shared -o $@ $(filter %.c,$^) -ldl -pthread
+driver: $(DRIVER) $(NVML) $(NCCL) $(PLUGINS)
 
 # Unit tests: one program per tests/unit/<folder>/test_<file>.c. They are many:
 # the linker of LLVM, where it is, takes half the time.

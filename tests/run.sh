@@ -160,7 +160,7 @@ drills() {
 ranks() {
     local at_once=$crowd
     for script in tests/equivalence/*_ranks.sh; do
-        [[ $script != */cuda_ranks.sh ]] || continue
+        [[ $script != */cuda_ranks.sh && $script != */nccl_ranks.sh ]] || continue
         wanted "$script" || continue
         beside "$script" env BUILD="$BUILD" timeout 800 "$script"
     done

@@ -18,6 +18,7 @@
 #include "checkpoint/s3_curl.h"
 #include "cli/about.h"
 #include "comm/mpi.h"
+#include "comm/nccl.h"
 #include "kernels/cuda_about.h"
 #include "kernels/features.h"
 #include "tokenizer/unicode.h"
@@ -411,8 +412,17 @@ static void probe_gpus(struct finding *finding)
 
 static void probe_nccl(struct finding *finding)
 {
-    say(finding, false, "not in this build: ranks send through memory and "
-                        "sockets");
+    const struct nccl_plugin *nccl;
+    int version;
+
+    if (nccl_open(&nccl, &version) != OK) {
+        say_status(finding);
+        advise(finding, "only for comm.library=nccl: ranks send through "
+                        "memory and sockets");
+        return;
+    }
+    say(finding, true, "%d.%d.%d (comm.library=nccl)", version / 10000,
+        version / 100 % 100, version % 100);
 }
 
 const struct probe probes[] = {

@@ -7,6 +7,7 @@
 #include "base/meter.h"
 #include "comm/algorithms.h"
 #include "comm/flight.h"
+#include "comm/library.h"
 #include "comm/lives.h"
 #include "comm/rank.h"
 
@@ -542,7 +543,8 @@ status call_run(struct group *group, const struct comm_call *call,
     struct meter_track *track = meter_begin();
     const uint64_t entry = flight_enter(&operation);
 
-    result = operation_run(&operation);
+    result = library_takes(group, call) ? library_run(&operation)
+                                        : operation_run(&operation);
     flight_leave(entry, operation.bytes, result);
     meter_end(track, &(struct meter_what){
         .kind = METER_MESSAGES, .name = comm_kind_name(call->kind),

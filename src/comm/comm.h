@@ -80,6 +80,7 @@ size_t comm_relay_bytes(int64_t passed, int64_t most, int64_t row_bytes);
 
 struct comm_ops;
 struct comm_rank;
+struct library;
 struct message;
 struct parcel;
 struct progress;
@@ -107,6 +108,8 @@ struct group {
     struct parcel *parcels[2];   /* owned, [size] */
     struct progress *progress;   /* owned: calls in the background */
     struct comm_rank *aside;     /* owned: of group_build_aside; else NULL */
+    struct library *library;     /* owned: that does some of its calls
+                                  * (library.h); NULL: none */
 };
 
 /* A reduce-scatter of float32 with in_counts, whose numbers travel as integers

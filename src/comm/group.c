@@ -5,6 +5,7 @@
 #include <string.h>
 #include "base/arena.h"
 #include "comm/flight.h"
+#include "comm/library.h"
 #include "comm/progress.h"
 #include "comm/rank.h"
 
@@ -147,6 +148,7 @@ status group_build_aside(struct group *group, const struct group *world,
 void group_free(struct group *group)
 {
     progress_free(group->progress);
+    group_leave_library(group);
     if (group->link != NULL) group->ops->close(group);
     if (group->aside != NULL) comm_rank_free(group->aside);
     memory_free(group->aside);

@@ -79,6 +79,9 @@ struct comm_ops {
                      struct parcel *parcel);
     void (*give_back)(struct operation *operation, struct parcel *parcel);
     void (*abort)(void *world, int rank, const char *reason);
+    /* While something else moves the bytes of a call: ERR_PEER if a rank of
+     * the group has given up, or is lost. */
+    status (*look)(const struct operation *operation);
     /* The library's own sum over the world, for comparison; NULL: none. */
     status (*native_sum)(struct group *world, float *out, const float *in,
                          int64_t count);

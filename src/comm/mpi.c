@@ -239,5 +239,6 @@ const struct comm_ops mpi_ops = {
     .name = "mpi", .borrows = false, .open = mpi_open, .close = mpi_close,
     .post = mpi_post, .finish = mpi_finish,
     .borrow = mpi_borrow, .give_back = mpi_give_back, .abort = mpi_abort,
+    .look = world_look,
     .native_sum = mpi_native_sum,
 };

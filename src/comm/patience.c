@@ -245,6 +245,14 @@ static status fail_aborted(const struct operation *op)
          operation_name(op, name), rank, reason);
 }
 
+status world_look(const struct operation *op)
+{
+    struct world *world = op->group->backend;
+
+    news_look(world);
+    return atomic_load(&world->aborted) ? fail_aborted(op) : OK;
+}
+
 /* For whom `peer` waits; -1: for nobody, or it is silent. */
 static int ask(void *argument, const struct waiting *asker, int peer)
 {

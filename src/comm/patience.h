@@ -62,6 +62,8 @@ status patience_wait(struct patience *patience);
 
 /* ERR_PEER with MPI's own words, if there is an error. */
 status world_check(const struct world *world, const char *what, int error);
+/* ERR_PEER: another rank has told that it gives up. */
+status world_look(const struct operation *operation);
 /* Tells everybody, and gives the messages a moment to leave. */
 void world_abort(struct world *world, int rank, const char *reason);
 /* From now on MPI is not called: whatever is asked of it fails. Lock held. */

@@ -72,9 +72,9 @@ static void sending_free(struct process_world *world, struct sending *sending)
     world->stock.sendings = sending;
 }
 
-static status fail_gone(struct operation *op, int peer)
+static status fail_gone(const struct operation *op, int peer)
 {
-    struct process_world *world = op->group->backend;
+    const struct process_world *world = op->group->backend;
     char name[80];
 
     if (world->aborted)
@@ -449,6 +449,21 @@ static void process_give_back(struct operation *op, struct parcel *parcel)
     (void)op, (void)parcel;
 }
 
+static status process_look(const struct operation *op)
+{
+    struct process_world *world = op->group->backend;
+    int lost = -1;
+    bool aborted;
+
+    pthread_mutex_lock(&world->lock);
+    aborted = world->aborted;
+    for (int i = 0; i < op->group->size && lost < 0; i++)
+        if (world->links[op->group->members[i]].died)
+            lost = op->group->members[i];
+    pthread_mutex_unlock(&world->lock);
+    return aborted || lost >= 0 ? fail_gone(op, lost) : OK;
+}
+
 static void abort_world(void *backend, int rank, const char *reason)
 {
     struct process_world *world = backend;
@@ -462,4 +477,5 @@ const struct comm_ops process_ops = {
     .name = "processes", .borrows = false, .post = process_post,
     .finish = process_finish, .borrow = process_borrow,
     .give_back = process_give_back, .abort = abort_world,
+    .look = process_look,
 };

@@ -219,6 +219,13 @@ static status fail_gone(const struct operation *operation,
     return fail_late(operation, peer->rank);
 }
 
+static status threads_look(const struct operation *operation)
+{
+    const struct world *world = operation->group->backend;
+
+    return atomic_load(&world->aborted) ? fail_aborted(operation) : OK;
+}
+
 static status threads_post(struct operation *operation, int peer,
                            struct message *message)
 {
@@ -395,6 +402,7 @@ static const struct comm_ops threads_ops = {
     .name = "threads", .borrows = true, .post = threads_post,
     .finish = threads_finish, .borrow = threads_borrow,
     .give_back = threads_give_back, .abort = world_abort,
+    .look = threads_look,
 };
 
 status ranks_imagine(struct group *world, int count, int rank)

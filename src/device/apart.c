@@ -2,6 +2,7 @@
 /* apart.c - devices whose memory the host does not see: who has which memory,
  * and where messages find it. */
 #include "device/apart.h"
+#include "device/library.h"
 
 #include <pthread.h>
 
@@ -267,4 +268,36 @@ status device_fetch(const struct device_seen_rows *rows)
 status device_store(const struct device_seen_rows *rows)
 {
     return bring(rows, false);
+}
+
+/* ---- libraries ---- */
+
+void *device_there(const struct device *device, const void *seen)
+{
+    struct range range;
+
+    if (device == NULL || device->kind->stream_open == NULL ||
+        find(seen, true, &range) != device)
+        return NULL;
+    return range.near + ((const char *)seen - range.seen);
+}
+
+status device_stream_open(struct device *device, void **out)
+{
+    return device->kind->stream_open(device, out);
+}
+
+void device_stream_close(struct device *device, void *stream)
+{
+    device->kind->stream_close(device, stream);
+}
+
+status device_stream_idle(struct device *device, void *stream, bool *out)
+{
+    return device->kind->stream_idle(device, stream, out);
+}
+
+status device_enter(struct device *device)
+{
+    return device->kind->enter(device);
 }

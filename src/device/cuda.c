@@ -372,6 +372,36 @@ static status cuda_store(struct device *device,
     return bring(device, rows, GPU_TO_DEVICE);
 }
 
+/* ---- streams of libraries ---- */
+
+static status cuda_stream_open(struct device *device, void **out)
+{
+    const struct cuda *c = of(device);
+
+    return said(c, c->plugin->make_stream(c->gpu, out));
+}
+
+static void cuda_stream_close(struct device *device, void *stream)
+{
+    const struct cuda *c = of(device);
+
+    c->plugin->free_stream(c->gpu, stream);
+}
+
+static status cuda_stream_idle(struct device *device, void *stream, bool *out)
+{
+    const struct cuda *c = of(device);
+
+    return said(c, c->plugin->is_idle(c->gpu, stream, out));
+}
+
+static status cuda_enter(struct device *device)
+{
+    const struct cuda *c = of(device);
+
+    return said(c, c->plugin->enter(c->gpu));
+}
+
 /* ---- memory ---- */
 
 static status take(const struct cuda *c, size_t bytes, void **out)
@@ -502,4 +532,6 @@ static const struct device_kinds cuda = {
     .copy = cuda_copy, .copy_parts = cuda_copy_parts, .fill = cuda_fill,
     .write = cuda_write, .read = cuda_read, .tell = cuda_tell,
     .lend = cuda_lend, .pin = cuda_pin, .fetch = cuda_fetch,
-    .store = cuda_store, .count = cuda_count, .ring = cuda_ring};
+    .store = cuda_store, .count = cuda_count, .ring = cuda_ring,
+    .stream_open = cuda_stream_open, .stream_close = cuda_stream_close,
+    .stream_idle = cuda_stream_idle, .enter = cuda_enter};

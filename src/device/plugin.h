@@ -13,7 +13,7 @@
 
 #include "device/parts.h"
 
-enum { CUDA_PLUGIN_VERSION = 3, GPU_NAME_BYTES = 80 };
+enum { CUDA_PLUGIN_VERSION = 4, GPU_NAME_BYTES = 80 };
 
 struct gpu;       /* one that is open */
 struct gpu_event;
@@ -96,6 +96,13 @@ struct cuda_plugin {
     /* Milliseconds of the GPU's clock between two events that are over. */
     const char *(*elapsed)(struct gpu *, struct gpu_event *first,
                            struct gpu_event *then, float *ms);
+    /* Another stream, for a library that gives it work: the driver's CUstream.
+     * is_idle: that work is done. */
+    const char *(*make_stream)(struct gpu *, void **out);
+    void (*free_stream)(struct gpu *, void *stream);
+    const char *(*is_idle)(struct gpu *, void *stream, bool *out);
+    /* The calling thread works on this GPU from now on. */
+    const char *(*enter)(struct gpu *);
 };
 
 /* Opens it once for the process; *out = NULL: this build has none. ERR_DEVICE:

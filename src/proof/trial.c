@@ -66,6 +66,8 @@ static status open_stage(struct rank_trial *t)
 
     team_use_scratch(&t->team, rows[MEMORY_MESSAGES].data,
                      rows[MEMORY_MESSAGES].bytes);
+    TRY(team_use_library(&t->team, o->comm.library,
+                         t->pipeline.stages[0].device));
     TRY(train_step_build(&t->step, &t->pipeline, &t->team));
     setup_update(&t->setup, &t->step.update);
     t->step.scaling = t->setup.scaling;

@@ -448,6 +448,21 @@ status setup_precision(struct precision_use *out, const struct options *o,
     return OK;
 }
 
+static status check_library(const struct options *o, enum device_kind device)
+{
+    static const char *const names[] = {"own", "nccl"};
+    const char *name = o->comm.library, *near = text_nearest(name, names, 2);
+
+    if (strcmp(name, "own") == 0) return OK;
+    if (strcmp(name, "nccl") != 0)
+        FAIL(ERR_CONFIG, "comm.library: %s is not own or nccl%s%s", name,
+             near ? "; nearest: " : "", near ? near : "");
+    if (device == DEVICE_CUDA || device == DEVICE_AUTO) return OK;
+    FAIL(ERR_CONFIG, "comm.library: nccl moves memory of GPUs, and device is "
+                     "%s; set comm.library=own or device=cuda",
+         device_about(device)->name);
+}
+
 static status resolve_request(struct setup *setup)
 {
     const struct options *o = &setup->set->values;
@@ -485,6 +500,7 @@ static status resolve_request(struct setup *setup)
         r->machine.threads = threads_cores() / mesh_ranks(&setup->mesh);
     if (r->machine.threads == 0) r->machine.threads = 1;
     TRY(device_parse(&r->machine.device, o->device));
+    TRY(check_library(o, r->machine.device));
     TRY(muon_adjust_parse(&setup->adjust, o->optimizer.adjust));
     TRY(choose_dtype(o->train.dtype, &r->dtype));
     TRY(choose_optimizer(&r->training.choice, o, r->dtype));

@@ -2,6 +2,10 @@
 /* team.c - the ranks of one run, and the groups that they form. */
 #include "step/team.h"
 
+#include <string.h>
+
+#include "comm/library.h"
+#include "comm/nccl.h"
 #include "mesh/grid.h"
 
 int team_rank(const struct team *team)
@@ -200,6 +204,42 @@ struct group *team_copies(struct team *team, int chunk)
 {
     return chunk < team->chunks && team->copies[chunk].size > 1
                ? &team->copies[chunk] : NULL;
+}
+
+/* ---- a library of messages ---- */
+
+static struct group *group_at(struct team *team, int i)
+{
+    struct group *group = i < TEAM_GROUPS ? &team->groups[i]
+                                          : &team->copies[i - TEAM_GROUPS];
+
+    return group->size > 1 ? group : NULL;
+}
+
+status team_use_library(struct team *team, const char *name,
+                        struct device *device)
+{
+    const struct nccl_plugin *nccl = NULL;
+    int version;
+    status result;
+
+    if (team->world == NULL || device == NULL || strcmp(name, "own") == 0)
+        return OK;
+    result = nccl_open(&nccl, &version);
+    if (result != OK)
+        status_hint(result, "comm.library=own needs no NCCL");
+    TRY(team_agree(team, result));
+    for (int i = 0; i < TEAM_GROUPS + team->chunks; i++)
+        if (group_at(team, i) != NULL)
+            TRY(group_use_library(group_at(team, i), nccl, device));
+    return OK;
+}
+
+void team_leave_library(struct team *team)
+{
+    for (int i = 0; i < TEAM_GROUPS + team->chunks; i++)
+        if (group_at(team, i) != NULL)
+            group_leave_library(group_at(team, i));
 }
 
 void team_free(struct team *team)

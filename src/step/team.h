@@ -28,6 +28,8 @@ enum {
     TEAM_GROUPS
 };
 
+struct device;
+
 struct team {
     struct group *world;  /* borrowed; NULL: alone */
     struct mesh mesh;
@@ -48,6 +50,12 @@ status team_build(struct team *team, struct group *world,
 /* Groups for stages that lie on two ranks of the pipe, and for tensors that an
  * optimizer sees as wholes. */
 status team_add_chunks(struct team *team, const struct pipeline *pipeline);
+/* Its groups use the library of this name (comm.library) for memory of the
+ * device, from now until team_leave_library; own, or NULL: nothing to do.
+ * ERR_DEVICE, on all ranks: it cannot be opened. */
+status team_use_library(struct team *team, const char *name,
+                        struct device *device);
+void team_leave_library(struct team *team);
 void team_free(struct team *team);
 
 int team_rank(const struct team *team); /* in the world; 0 alone */

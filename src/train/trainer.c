@@ -34,6 +34,7 @@ static void free_all(struct trainer *t)
     keeper_free(&t->keeper);
     train_step_free(&t->step);
     feed_close(&t->feed);
+    team_leave_library(&t->team);
     pipeline_free(&t->pipeline); /* its device may count until then */
     profiler_free(&t->profiler);
     setup_free(&t->setup);

@@ -567,6 +567,8 @@ status trainer_open(struct trainer *t)
 
     team_use_scratch(&t->team, rows[MEMORY_MESSAGES].data,
                      rows[MEMORY_MESSAGES].bytes);
+    TRY(team_use_library(&t->team, t->request->set->values.comm.library,
+                         trainer_first_stage(t)->device));
     TRY(train_step_build(&t->step, &t->pipeline, &t->team));
     setup_update(&t->setup, &t->step.update);
     if (t->request->set->values.checkpoint.async)

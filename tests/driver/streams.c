@@ -10,6 +10,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#define TRY_MS 0.1
 enum { STREAMS = 4096, BLOCK_MOST = 1024, SHARED_MOST = 48 * 1024 };
 
 /* A side of a copy: memory of the device, or of the host, whose bytes of now
@@ -20,7 +21,7 @@ struct side {
     size_t pitch;
     void *kept; /* owned; or NULL */
 };
-enum what { COPY, FILL, LAUNCH, MARK, WAIT };
+enum what { COPY, FILL, LAUNCH, MARK, WAIT, TRY };
 struct work {
     enum what what;
     struct side to, from;
@@ -32,12 +33,14 @@ struct work {
     CUstream after;
     uint64_t number;
     CUevent event; /* whose time it sets; or NULL */
+    bool (*done)(void *); /* TRY: asked again and again, with `call` */
     struct work *next;
 };
 struct CUstream_st {
     int device;
     struct work *first, *last;
     uint64_t given, done, asked;
+    double again_ms; /* before then its first work is not tried */
     bool is_gone;
 };
 struct CUevent_st {
@@ -96,12 +99,24 @@ static CUresult do_work(int device, const struct work *w)
     }
 }
 
+static double now_ms(void)
+{
+    struct timespec now;
+
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return 1e3 * (double)now.tv_sec + 1e-6 * (double)now.tv_nsec;
+}
+
 /* `asks`: it waits for a stream that nobody had asked so far. */
-static bool may_begin(CUstream s, bool *asks)
+static bool may_begin(CUstream s, bool *asks, bool *tries)
 {
     struct work *w = s->first;
 
     if (w == NULL || (!early && s->asked <= s->done)) return false;
+    if (w->what == TRY && now_ms() < s->again_ms) {
+        *tries = true;
+        return false;
+    }
     if (w->what != WAIT || w->after == NULL || w->after->done >= w->number)
         return true;
     if (w->after->asked >= w->number) return false;
@@ -112,10 +127,11 @@ static bool may_begin(CUstream s, bool *asks)
 
 /* A stream whose next work may be done: from a drawn one on, the first. Streams
  * that were asked for may be before it. */
-static CUstream choose(void)
+static CUstream choose(bool *tries)
 {
     bool asks = true;
 
+    *tries = false;
     while (asks && count > 0) {
         asks = false;
         drawn ^= drawn << 13, drawn ^= drawn >> 7, drawn ^= drawn << 17;
@@ -123,18 +139,22 @@ static CUstream choose(void)
             CUstream s =
                 streams[(drawn + (uint64_t)i) % (uint64_t)count];
 
-            if (may_begin(s, &asks)) return s;
+            if (may_begin(s, &asks, tries)) return s;
         }
     }
     return NULL;
 }
 
-static double now_ms(void)
+/* Until something changes, or work may be tried again. */
+static void engine_rest(bool tries)
 {
-    struct timespec now;
-
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return 1e3 * (double)now.tv_sec + 1e-6 * (double)now.tv_nsec;
+    if (!tries) {
+        pthread_cond_wait(&change, &lock);
+        return;
+    }
+    pthread_mutex_unlock(&lock);
+    usleep((unsigned)(1000 * TRY_MS));
+    pthread_mutex_lock(&lock);
 }
 
 static void *engine(void *unused)
@@ -142,15 +162,22 @@ static void *engine(void *unused)
     (void)unused;
     pthread_mutex_lock(&lock);
     for (;;) {
-        CUstream s = choose();
+        bool tries;
+        CUstream s = choose(&tries);
         struct work *w = s != NULL ? s->first : NULL;
         CUresult result = CUDA_SUCCESS;
 
         if (w == NULL) {
-            pthread_cond_wait(&change, &lock);
+            engine_rest(tries);
             continue;
         }
         pthread_mutex_unlock(&lock);
+        if (w->what == TRY && !w->done(w->call)) {
+            pthread_mutex_lock(&lock);
+            s->again_ms = now_ms() + TRY_MS;
+            continue;
+        }
+        if (w->what == TRY) w->call = NULL; /* it has given it back */
         if (error == CUDA_SUCCESS) result = do_work(s->device, w);
         free(w->call);
         free(w->to.kept);
@@ -266,6 +293,21 @@ EXPORTED CUresult cuStreamSynchronize(CUstream s)
     await(s, s->given);
     pthread_mutex_unlock(&lock);
     return streams_error();
+}
+
+/* A stream that somebody asks about is waited for. */
+EXPORTED CUresult cuStreamQuery(CUstream s)
+{
+    bool done;
+
+    if (usable(s) != CUDA_SUCCESS) return usable(s);
+    pthread_mutex_lock(&lock);
+    if (s->asked < s->given) s->asked = s->given;
+    done = s->done >= s->given;
+    pthread_cond_broadcast(&change);
+    pthread_mutex_unlock(&lock);
+    if (streams_error() != CUDA_SUCCESS) return streams_error();
+    return done ? CUDA_SUCCESS : CUDA_ERROR_NOT_READY;
 }
 
 EXPORTED CUresult cuStreamWaitEvent(CUstream s, CUevent event, unsigned flags)
@@ -410,6 +452,26 @@ EXPORTED CUresult cuMemsetD8Async(CUdeviceptr to, unsigned char byte,
     if (usable(s) != CUDA_SUCCESS) return usable(s);
     return give(s, &(struct work){.what = FILL, .to = {.at = to},
                                   .byte = byte, .bytes = bytes}, false);
+}
+
+/* ---- for a library of messages (nccl.c) ---- */
+
+EXPORTED void lockstep_driver_try(CUstream s, bool (*done)(void *),
+                                  void *argument)
+{
+    give(s, &(struct work){.what = TRY, .done = done, .call = argument},
+         false);
+}
+
+EXPORTED void *lockstep_driver_place(int device, const void *at, size_t bytes)
+{
+    return memory_near(device, (CUdeviceptr)(uintptr_t)at, bytes);
+}
+
+/* The GPU of the calling thread; -1: it has none. */
+EXPORTED int lockstep_driver_now(void)
+{
+    return driver_ready() == CUDA_SUCCESS ? driver_device() : -1;
 }
 
 /* ---- launches ---- */

@@ -97,6 +97,35 @@ healthy "of some that are alike" "yes 0 to 7: $alike, 0 uncorrected" GPUS=8
 healthy "of one with errors" "; 7: $alike, 3 uncorrected errors" \
     GPUS=8 ECC_ERRORS=3
 healthy "without a GPU" "no there is a driver, but no GPU" GPUS=0
+# what doctor says of NCCL: of the one for tests, and of two that are none
+messages() { # NAME SENTENCE
+    if (export LD_LIBRARY_PATH="$room/driver"
+        "$program" doctor 2>&1 | grep '^NCCL ' | tr -s ' ') >"$room/log" &&
+        grep -qF "$2" "$room/log"
+    then ok "NCCL: $1"
+    else bad "NCCL: $1" "does not say: $2" "$room/log"
+    fi
+}
+if [ -e "$BUILD/comm_nccl.so" ]; then
+    cp "$BUILD/tests/driver/libnccl.so.2" "$room/driver"
+    messages "of the driver for tests" "yes 2."
+    echo 'int ncclGetVersion(int *v) { *v = 22000; return 0; }' |
+        cc -shared -fPIC -x c -o "$room/driver/libnccl.so.2" -
+    messages "that is old" "no NCCL is too old: it has no ncclGetUniqueId"
+    : >"$room/driver/libnccl.so.2"
+    messages "that is no library" \
+        "no there is no NCCL: libnccl.so.2 cannot be opened"
+    rm "$room/driver/libnccl.so.2"
+    # A real one needs no GPU to say which it is.
+    if ldconfig -p 2>/dev/null | grep -q 'libnccl\.so\.2'; then
+        messages "of this machine" "yes 2."
+    fi
+    if readelf -d "$BUILD/comm_nccl.so" "$program" | grep NEEDED |
+        grep -qE 'nccl|cuda'
+    then bad "NCCL" "the program or its plug-in is linked with it"
+    else ok "NCCL: nothing is linked with it"
+    fi
+fi
 answers "for CUDA 12" "its driver is for CUDA 12.4; kernels need 13.0" \
     GPUS=1 DRIVER=12040
 answers "with an old GPU" "has compute capability 7.5; kernels need 8.0" \

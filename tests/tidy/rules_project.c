@@ -145,7 +145,8 @@ static bool is_compiled(const char *path)
         return slashes == 2 || path_begins(path, "src/kernels/reference/")
                || path_begins(path, "src/kernels/cpu/")
                || path_begins(path, "src/kernels/cuda/")
-               || path_begins(path, "src/comm/mpi/");
+               || path_begins(path, "src/comm/mpi/")
+               || path_begins(path, "src/comm/nccl/");
     if (path_begins(path, "tests/unit/"))
         return slashes == 3 && strstr(path, "/test_");
     return true;

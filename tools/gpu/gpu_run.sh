@@ -9,6 +9,7 @@
 #   env        the driver, the GPU and the plug-in
 #   kernels    what nvcc made has no spills; the driver loads every kernel
 #   runs       models, layouts and runs on the GPU have the bits of the CPU
+#   nccl       ranks whose messages NCCL moves have the bits of one rank
 #   train      a longer run on the GPU, then on the CPU: equal losses, weights
 #   bench      steps on GPU and CPU in turns: milliseconds, tokens a second
 #   trace      kernels' times by the GPU's clock, joined by instruction
@@ -26,7 +27,7 @@
 set -u
 export LC_ALL=C
 : "${BUILD:=build}" "${OUT:=gpu_run}" "${EMULATED:=}"
-all="env kernels runs train bench trace memory sanitizer"
+all="env kernels runs nccl train bench trace memory sanitizer"
 : "${STAGES:=$all}"
 case $BUILD in /*) ;; *) BUILD=$PWD/$BUILD ;; esac
 mkdir -p "$OUT" || exit 1
@@ -108,6 +109,22 @@ stage_runs() {
         tests/equivalence/cuda_ranks.sh) >"$OUT/runs.log" 2>&1 ||
         { fails "cuda_ranks.sh" "$OUT/runs.log"; return; }
     figure runs.passed "$(grep -c '^ok ' "$OUT/runs.log")" rows
+}
+
+# One GPU has nobody to send to.
+stage_nccl() {
+    local real=1 gpus
+    [ -e "$BUILD/comm_nccl.so" ] ||
+        { cannot "make found no nccl.h, or no nvcc"; return; }
+    if [ -n "$EMULATED" ]; then real=
+    else
+        gpus=$(nvidia-smi -L 2>/dev/null | grep -c .)
+        [ "$gpus" -ge 2 ] || { cannot "there are $gpus GPUs, 2 are needed"; return; }
+    fi
+    (cd "$tree" && REAL=$real BUILD=$BUILD timeout 600 \
+        tests/equivalence/nccl_ranks.sh) >"$OUT/nccl.log" 2>&1 ||
+        { fails "nccl_ranks.sh" "$OUT/nccl.log"; return; }
+    figure nccl.passed "$(grep -c '^ok ' "$OUT/nccl.log")" rows
 }
 
 stage_train() {

@@ -19,6 +19,7 @@
     X(cuMemcpyHtoDAsync) X(cuMemcpyDtoHAsync) X(cuMemcpyDtoDAsync)         \
     X(cuMemcpy2DAsync) X(cuMemsetD8Async) X(cuStreamCreate)                \
     X(cuStreamDestroy) X(cuStreamSynchronize) X(cuStreamWaitEvent)         \
+    X(cuStreamQuery)                                                       \
     X(cuEventCreate) X(cuEventDestroy) X(cuEventRecord)                    \
     X(cuEventSynchronize) X(cuEventElapsedTime) X(cuLaunchKernel)
 
@@ -66,5 +67,9 @@ DECLARE_PLUGIN(await, gpu_await);
 DECLARE_PLUGIN(finish, gpu_finish);
 DECLARE_PLUGIN(elapsed, gpu_elapsed);
 DECLARE_PLUGIN(health, gpu_health);
+DECLARE_PLUGIN(make_stream, gpu_make_stream);
+DECLARE_PLUGIN(free_stream, gpu_free_stream);
+DECLARE_PLUGIN(is_idle, gpu_is_idle);
+DECLARE_PLUGIN(enter, gpu_enter);
 
 #endif

@@ -283,3 +283,31 @@ const char *gpu_finish(struct gpu *gpu, enum gpu_stream stream)
     ASK(gpu, "the end of a stream",
         driver.cuStreamSynchronize_(gpu->streams[stream]));
 }
+
+/* ---- streams of libraries ---- */
+
+const char *gpu_make_stream(struct gpu *gpu, void **out)
+{
+    ASK(gpu, "a stream",
+        driver.cuStreamCreate_((CUstream *)out, CU_STREAM_NON_BLOCKING));
+}
+
+void gpu_free_stream(struct gpu *gpu, void *stream)
+{
+    if (enter(gpu) == CUDA_SUCCESS) driver.cuStreamDestroy_(stream);
+}
+
+const char *gpu_is_idle(struct gpu *gpu, void *stream, bool *out)
+{
+    CUresult error = enter(gpu);
+
+    if (error == CUDA_SUCCESS) error = driver.cuStreamQuery_(stream);
+    *out = error == CUDA_SUCCESS;
+    if (error == CUDA_ERROR_NOT_READY) error = CUDA_SUCCESS;
+    return driver_says(error, "whether a stream is done");
+}
+
+const char *gpu_enter(struct gpu *gpu)
+{
+    return driver_says(enter(gpu), "a context");
+}

@@ -198,4 +198,6 @@ const struct cuda_plugin lockstep_cuda_plugin = {
     .copy = gpu_copy_rows, .copy_parts = gpu_copy_parts, .fill = gpu_fill,
     .launch = gpu_start, .make_event = gpu_make_event,
     .free_event = gpu_free_event, .record = gpu_record, .after = gpu_after,
-    .await = gpu_await, .finish = gpu_finish, .elapsed = gpu_elapsed};
+    .await = gpu_await, .finish = gpu_finish, .elapsed = gpu_elapsed,
+    .make_stream = gpu_make_stream, .free_stream = gpu_free_stream,
+    .is_idle = gpu_is_idle, .enter = gpu_enter};

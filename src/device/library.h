@@ -1,0 +1,21 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* library.h - memory and streams of a GPU for a library that moves messages by
+ * itself. */
+#ifndef LOCKSTEP_DEVICE_LIBRARY_H
+#define LOCKSTEP_DEVICE_LIBRARY_H
+
+#include "device/device.h"
+
+/* Where the GPU has what messages see (device_seen); NULL: no GPU of this
+ * process has it, or another device than this one. From any thread. */
+void *device_there(const struct device *device, const void *seen);
+/* A stream that the library gives work, as the driver knows it. ERR_DEVICE. */
+status device_stream_open(struct device *device, void **out);
+/* When its work is done. */
+void device_stream_close(struct device *device, void *stream);
+/* Whether all work of the stream is done. ERR_DEVICE: it cannot be. */
+status device_stream_idle(struct device *device, void *stream, bool *out);
+/* The calling thread uses this GPU from now on. */
+status device_enter(struct device *device);
+
+#endif
