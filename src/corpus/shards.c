@@ -17,6 +17,7 @@ struct writing {
     struct corpus corpus;
     struct encoder *encoder;
     struct token_writer writer;
+    struct file_lock lock;      /* of the directory, while shards are written */
     bool open;                  /* a shard is being written */
     int32_t end_token;
     char digest[65];            /* of sources and settings */
@@ -113,7 +114,6 @@ static status state_read(struct writing *w, bool *finished)
     status result;
 
     *finished = false;
-    if (w->request->file != NULL) return OK;
     TRY(state_path(w, path));
     if (!file_exists(path)) return OK;
     arena_init(&arena, "progress.json", 0);
@@ -270,6 +270,24 @@ done:
     return result;
 }
 
+/* Two calls at once would take turns with the names of the shards and leave
+ * documents of both. A directory that is finished is only read. */
+static status begin(struct writing *w, bool *finished)
+{
+    const char *directory = w->request->data.cache;
+    char path[PATH_BYTES];
+
+    *finished = false;
+    if (w->request->file != NULL) return OK;
+    TRY(directory_make(directory));
+    TRY(state_read(w, finished));
+    if (*finished) return OK;
+    TRY(path_join(path, sizeof path, directory, "lock"));
+    TRY(file_lock_take(&w->lock, path));
+    TRY(clean(directory));
+    return state_read(w, finished);
+}
+
 static status write_all(struct writing *w, struct threads **own)
 {
     const struct data_request *data = &w->request->data;
@@ -284,11 +302,7 @@ static status write_all(struct writing *w, struct threads **own)
     TRY(corpus_open(&w->corpus, data->sources, data->source_count));
     w->total = (double)w->corpus.bytes;
     TRY(make_digest(w));
-    if (w->request->file == NULL) {
-        TRY(directory_make(data->cache));
-        TRY(clean(data->cache));
-    }
-    TRY(state_read(w, &finished));
+    TRY(begin(w, &finished));
     if (finished) return OK;
     if (encoder.threads == NULL) {
         TRY(threads_build(own, 0));
@@ -310,6 +324,7 @@ status shards_write(const struct shards_request *request,
     token_writer_free(&w.writer);
     encoder_free(w.encoder);
     corpus_close(&w.corpus);
+    file_lock_drop(&w.lock);
     threads_free(own);
     return result;
 }

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* test_shards.c - mirrors src/corpus/shards.c: shards hold every document once;
- * a call that is killed anywhere and repeated leaves the same bytes. */
+ * a call that is killed anywhere and repeated leaves the same bytes; two calls
+ * at once do not mix their shards. */
 #include "corpus/shards.h"
 
 #include <sys/wait.h>
@@ -95,6 +96,33 @@ TEST(shards_hold_every_document_once)
     room_free(&room);
 }
 
+TEST(one_call_at_a_time_writes_a_directory)
+{
+    struct file_lock other = {0};
+    struct shards_result result;
+    char path[PATH_BYTES], half[PATH_BYTES];
+    struct room room;
+
+    room_make(&room);
+    IS_OK(directory_make(room.shards));
+    IS_OK(path_join(path, sizeof path, room.shards, "lock"));
+    IS_OK(path_join(half, sizeof half, room.shards, "00000.tokens.tmp-1"));
+    IS_OK(file_lock_take(&other, path));
+    IS_OK(file_write_atomic(half, "x", 1));
+    FAILS(shards_write(&room.request, &result), ERR_CONFIG,
+          "shards/lock: in use by process");
+    CHECK(file_exists(half)); /* of the other call */
+    file_lock_drop(&other);
+    IS_OK(shards_write(&room.request, &result));
+    CHECK(!file_exists(half));
+    EQUAL_INT(result.documents, 2 * DOCUMENTS);
+    IS_OK(file_lock_take(&other, path)); /* finished: is read beside others */
+    IS_OK(shards_write(&room.request, &result));
+    EQUAL_INT(result.found, result.shards);
+    file_lock_drop(&other);
+    room_free(&room);
+}
+
 /* A child dies at the n-th visit of a fault point. */
 static bool dies(const struct room *room, const char *fault)
 {
@@ -139,4 +167,5 @@ TEST(a_killed_call_goes_on_to_the_same_bytes)
 }
 
 TEST_MAIN(shards_hold_every_document_once,
+          one_call_at_a_time_writes_a_directory,
           a_killed_call_goes_on_to_the_same_bytes)
