@@ -112,11 +112,16 @@ $(BUILD)/comm_nccl.so: src/comm/nccl/plugin.c src/comm/nccl/plugin.h
 
 CUDA    := $(sort $(wildcard src/kernels/cuda/*.cu))
 FATBIN  := $(CUDA:%.cu=$(BUILD)/%.fatbin)
-NVFLAGS := -std=c++20 -O3 -fmad=false -Isrc -Iinclude -I. -Xptxas -v \
-           -gencode arch=compute_80,code=[sm_80,compute_80] \
+# Fewer in the environment: for tests without a GPU, nothing that is shipped.
+GPUS_MADE ?= -gencode arch=compute_80,code=[sm_80,compute_80] \
            -gencode arch=compute_90a,code=sm_90a \
            -gencode arch=compute_100,code=sm_100
-$(FATBIN): Makefile tools/spills.sh
+NVFLAGS := -std=c++20 -O3 -fmad=false -Isrc -Iinclude -I. -Xptxas -v \
+           $(GPUS_MADE)
+$(BUILD)/gpus_made: FORCE
+	mkdir -p $(@D)
+	echo '$(GPUS_MADE)' | cmp -s - $@ || echo '$(GPUS_MADE)' >$@
+$(FATBIN): Makefile tools/spills.sh $(BUILD)/gpus_made
 $(BUILD)/%.fatbin: %.cu
 	$(call SAY,NVCC,$@)
 	mkdir -p $(@D)
@@ -217,9 +222,11 @@ unit: $(TESTS)
 	@set -e; for t in $(TESTS); do echo "== $$t"; $$t; done
 
 # Fuzzing: tests/fuzz/fuzz_<what>.c has LLVMFuzzerTestOneInput; files to start
-# from lie in tests/fuzz/seeds/<what>/. Each runs for FUZZ_SECONDS.
+# from lie in tests/fuzz/seeds/<what>/. Each runs for FUZZ_SECONDS; FUZZ_ONLY:
+# these names alone.
 FUZZ_SECONDS ?= 20
-FUZZERS := $(patsubst %.c,$(BUILD)/%,$(sort $(wildcard tests/fuzz/fuzz_*.c)))
+FUZZ_ONLY ?= $(patsubst tests/fuzz/%.c,%,$(sort $(wildcard tests/fuzz/fuzz_*.c)))
+FUZZERS := $(FUZZ_ONLY:%=$(BUILD)/tests/fuzz/%)
 $(BUILD)/tests/fuzz/%: tests/fuzz/%.c $(BUILD)/liblockstep.a
 	$(call SAY,CC  ,$@)
 	mkdir -p $(@D)
@@ -256,5 +263,5 @@ docs-check: all
 clean:
 	rm -rf $(BUILD)
 -include $(shell find $(BUILD) -name '*.d' 2>/dev/null)
-.PHONY: all driver fuzz fuzz-build unit unit-build clean test demo tidy docs-check
+.PHONY: FORCE all driver fuzz fuzz-build unit unit-build clean test demo tidy docs-check
 .SECONDARY:

@@ -5,15 +5,23 @@
 #     BUILD=build [UNITS="base comm"] [WITHOUT="base/test_json"] \
 #         [ONLY="cli mpi"] tests/run.sh [PART...]
 #
-# THIRD=2/3: every third of the table's models, the kernels' tests, the scripts.
+# THIRD=2/3: every third of the table's models, the unit tests, the scripts.
 # ONLY: of the scripts these, by their names. What needs a program that is not
 # here ends with 77 and says so: it is "not run", neither passed nor failed.
-# Ends with a line "N passed, N failed"; exit 1 when something failed.
+# Names the ten that used processors longest. Ends with a line "N passed, N
+# failed"; exit 1 when something failed.
 set -u
 BUILD=${BUILD:-build}
 log=$BUILD/tests.log
 passed=0
 failed=()
+
+# used FILE: seconds of processors, of what `times` wrote there: its second line
+# has those of children that were waited for.
+used() {
+    awk 'NR == 2 { split($1 "m" $2, t, /[ms]+/)
+        printf "%.0f", 60 * (t[1] + t[3]) + t[2] + t[4] }' "$1"
+}
 
 # part NAME COMMAND...: one line each; the output only when it failed
 part() {
@@ -31,8 +39,9 @@ part() {
 }
 
 # A part beside others, `at_once` of them: what it has to say goes into a file
-# first, so that lines of two do not mix, and is counted by `together`.
-at_once=$(nproc)
+# first, so that lines of two do not mix, and is counted by `together`. Many wait
+# for ranks, disks or clocks, and leave a core idle: twice as many as cores.
+at_once=$((2 * $(nproc)))
 beside() { # NAME COMMAND...
     local name=$1 said=$BUILD/said/${1//\//_} start verdict=ok child
     shift
@@ -50,7 +59,9 @@ beside() { # NAME COMMAND...
         *) verdict=FAILED ;;
         esac
         {
-            printf '%-6s %4d s  %s\n' "$verdict" $((SECONDS - start)) "$name"
+            times >"$said.used"
+            printf '%-6s %4d s %4d s of processors  %s\n' "$verdict" \
+                $((SECONDS - start)) "$(used "$said.used")" "$name"
             [ "$verdict" = ok ] || {
                 head -n -60 "$said.log" | grep -a '^FAILED'
                 tail -n 60 "$said.log"
@@ -79,6 +90,11 @@ together() {
             failed+=("$name")
         fi
     done
+    [ ${#names[@]} -lt 4 ] || {
+        echo "the longest:"
+        grep -ahE '^[A-Za-z ]+ [0-9]+ s +[0-9]+ s of processors ' \
+            "$BUILD"/said/* | sort -k 4 -rn | head -n 10 | sed 's/^/    /'
+    }
     alone
 }
 
@@ -91,12 +107,14 @@ alone() {
 # Every unit test program is a part of its own; UNITS: only of these folders,
 # and these programs; WITHOUT: not these, folders or programs. Those that take
 # long come first, so that none of them is left alone at the end.
-long="kernels/test_matmul_narrow kernels/test_attention kernels/test_kernels
-    kernels/test_matmul kernels/test_attention_narrow kernels/test_strips
-    inference/test_likelihood step/test_golden_parts nn/test_program"
+# Thirds of these last about as long as each other, with kernels and without.
+long="kernels/test_attention kernels/test_kernels kernels/test_matmul
+    kernels/test_strips kernels/test_matmul_narrow
+    kernels/test_attention_narrow inference/test_likelihood nn/test_program
+    step/test_golden_parts"
 
 unit() {
-    local unit all without kernels programs=()
+    local unit all without number=0 programs=()
     without=$(echo ${WITHOUT:-}) # one space between names
     all=$(cd tests/unit && printf '%s\n' */test_*.c)
     for unit in $({ printf '%s.c\n' $long; echo "$all"; } |
@@ -105,16 +123,17 @@ unit() {
         case " $without " in
         *" $unit "*|*" ${unit%%/*} "*) continue ;;
         esac
-        if [ -n "${THIRD:-}" ] && [ "${unit%%/*}" = kernels ]; then
-            kernels=$((${kernels:-0} + 1))
-            [ $((kernels % 3)) -eq $((${THIRD%/*} % 3)) ] || continue
-        fi
-        case " ${UNITS:-$unit} " in
-        *" $unit "*|*" ${unit%%/*} "*)
-            programs+=("$BUILD/tests/unit/$unit") ;;
+        case " $(echo ${UNITS:-$unit}) " in
+        *" $unit "*|*" ${unit%%/*} "*) ;;
+        *) continue ;;
         esac
+        number=$((number + 1))
+        [ -z "${THIRD:-}" ] ||
+            [ $((number % 3)) -eq $((${THIRD%/*} % 3)) ] || continue
+        programs+=("$BUILD/tests/unit/$unit")
     done
-    part "unit tests build" make -j"$(nproc)" BUILD="$BUILD" "${programs[@]}"
+    part "unit tests build" make -j"$at_once" BUILD="$BUILD" \
+        "${programs[@]}"
     for program in "${programs[@]}"; do
         beside "${program#"$BUILD/"}" "$program"
     done
@@ -135,50 +154,44 @@ scripts() {
     together
 }
 
-# Ranks that wait for each other leave cores idle, and a processor that is lent
-# to somebody else meanwhile comes back late: twice as many at once.
-crowd=$((2 * $(nproc)))
-
 # Drills show what happens when things go wrong; long ones first here, too.
 long_drills="drills/ramp drills/policies equivalence/one_rank
     drills/optimizers drills/observe"
 
 drills() {
-    local at_once=$crowd
     for script in $({ printf 'tests/%s.sh\n' $long_drills
         printf '%s\n' tests/drills/*.sh; } | awk '!seen[$0]++'); do
         wanted "$script" || continue
-        beside "$script" env BUILD="$BUILD" timeout 800 "$script"
+        beside "$script" env BUILD="$BUILD" timeout 1400 "$script"
     done
     ! wanted hash || beside "tests/golden/hash.sh quick" env BUILD="$BUILD" \
-        timeout 800 tests/golden/hash.sh quick
+        timeout 1400 tests/golden/hash.sh quick
     together
 }
 
 # Each axis of the mesh, alone and beside others. The device cuda needs nvcc, so
 # it has a part of its own in .ci/run.
 ranks() {
-    local at_once=$crowd
     for script in tests/equivalence/*_ranks.sh; do
         [[ $script != */cuda_ranks.sh && $script != */nccl_ranks.sh ]] || continue
         wanted "$script" || continue
-        beside "$script" env BUILD="$BUILD" timeout 800 "$script"
+        beside "$script" env BUILD="$BUILD" timeout 1400 "$script"
     done
     together
 }
 
 # The same bits under every layout, and whether that would be noticed.
 table() {
-    local share at_once=$crowd
+    local share
     for share in ${THIRD:-1/3 2/3 3/3}; do
         wanted table || continue
         beside "tests/equivalence/table.sh $share" env BUILD="$BUILD" \
-            SHARE=$share timeout 800 tests/equivalence/table.sh
+            SHARE=$share timeout 1400 tests/equivalence/table.sh
     done
     for name in launched moves random mutations; do
         wanted "$name" || continue
         beside "tests/equivalence/$name.sh" env BUILD="$BUILD" \
-            SHARE="${THIRD:-}" timeout 800 "tests/equivalence/$name.sh"
+            SHARE="${THIRD:-}" timeout 1400 "tests/equivalence/$name.sh"
     done
     together
 }

@@ -6,6 +6,8 @@
 # of the reference is what unit tests of kernels compare.
 #
 #     BUILD=build tests/golden/cuda.sh
+#     THIRD=2/3 BUILD=build tests/golden/cuda.sh    every third file's PTX, every
+#                                                   third mistake
 #
 # Needs nvcc (tools/setup.sh cuda) and a finished build. Ends with "N passed, N
 # failed".
@@ -15,7 +17,13 @@ kernels=src/kernels/cuda
 made=$BUILD/$kernels
 nvcc=$(make -s --eval='which:; @echo $(NVCC)' BUILD="$BUILD" which)
 
+# Whether THIRD has what has this number.
+drawn() { # NUMBER
+    [ -z "${THIRD:-}" ] || [ $(($1 % 3)) -eq $((${THIRD%/*} % 3)) ]
+}
+
 # --- what nvcc made ---
+number=0
 for file in "$kernels"/*.cu; do
     name=$(basename "$file" .cu)
     if [ -s "$made/$name.fatbin" ] &&
@@ -25,6 +33,8 @@ for file in "$kernels"/*.cu; do
         bad "$name" "no machine code without spills" "$room/log"
     fi
     # Every operation of floating point rounds to nearest, by itself.
+    number=$((number + 1))
+    drawn $number || continue
     "$nvcc" -std=c++20 -O3 -fmad=false -Isrc -Iinclude -I. -arch=compute_80 \
         -ptx -o "$room/$name.ptx" "$file" 2>"$room/log" ||
         bad "$name" "no PTX" "$room/log"
@@ -138,6 +148,7 @@ echo 'int cuInit(unsigned f) { return (int)f; }' |
 answers "that is old" "the driver is too old: it has no cuDriverGetVersion"
 
 # --- mistakes in kernels show ---
+number=0
 fma=$(grep -qsw fma /proc/cpuinfo && echo -mfma)
 flags="-std=gnu11 -O2 -ffp-contract=off -fno-math-errno -fno-trapping-math
     -fopenmp-simd -fno-strict-aliasing -pthread -D_GNU_SOURCE -fPIE $fma"
@@ -153,6 +164,8 @@ mistake() {
         bad "mistake: $name" "$file has no such text"
         return
     fi
+    number=$((number + 1))
+    drawn $number || return # its place is there
     objects=$(find "$made" -maxdepth 1 -name '*.o' ! -name "$of.cu.o")
     # shellcheck disable=SC2086
     if ! gcc $flags -I"$room/src" -Isrc -Iinclude -I. -x c \

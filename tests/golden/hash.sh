@@ -111,7 +111,7 @@ if [ "${1:-}" = quick ]; then
     exit
 fi
 
-make -s -j"$(nproc)" BUILD=build-clang CC=clang all
+make -s -j"$(nproc)" BUILD=build-clang CC=clang NVCC=/bin/false all
 for build in "$BUILD" build-clang; do
     for isa in $isas; do
         more="--set numerics.isa=$isa" all "$build, $isa" "$build/lockstep"
