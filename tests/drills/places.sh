@@ -118,6 +118,10 @@ fi
     --supervised >log 2>&1)
 check_said "a limit on open files" 74 "(ulimit -n)" $? log
 
+# Guards a kernel that overflowed a small stack: the process died by a signal.
+(ulimit -s 256; lockstep train config.yaml --run shallow >log 2>&1)
+check_said "a limit on the stack" 71 "(ulimit -s)" $? log
+
 # Disk full in the cache of tokens.
 rm -rf cache
 LOCKSTEP_FAULT=tokens.write:1:full lockstep train config.yaml --run new \
