@@ -190,16 +190,60 @@ static const struct { const char *theirs, *ours; } foreign[] = {
     {"context_parallel_size", "mesh.context"},
     {"data_parallel_shard_degree", "mesh.shard"},
     {"save_interval", "checkpoint.every"}, {"save_steps", "checkpoint.every"},
-    {"eval_interval", "validate.every"}, {"eval_steps", "validate.every"}};
+    {"eval_interval", "validate.every"}, {"eval_steps", "validate.every"},
+    {"hidden", "model.width"}, {"hidden_dim", "model.width"},
+    {"embed_dim", "model.width"}, {"ffn", "model.feed_forward"},
+    {"ffn_dim", "model.feed_forward"}, {"tie_embeddings", "model.tied"},
+    {"num_experts", "moe.experts"}, {"num_local_experts", "moe.experts"},
+    {"n_routed_experts", "moe.experts"},
+    {"num_experts_per_tok", "moe.top_k"},
+    {"moe_intermediate_size", "moe.intermediate_size"},
+    {"q_lora_rank", "mla.query_rank"}, {"kv_lora_rank", "mla.rank"},
+    {"eps", "optimizer.epsilon"}, {"betas", "optimizer.beta1"},
+    {"optimizer.type", "optimizer.name"}, {"max_norm", "optimizer.clip"},
+    {"gradient_clipping", "optimizer.clip"},
+    {"train_batch_size", "train.batch"},
+    {"train_micro_batch_size_per_gpu", "train.micro_batch"},
+    {"gradient_accumulation", "train.micro_batch"},
+    {"grad_accum", "train.micro_batch"},
+    {"accumulate_grad_batches", "train.micro_batch"},
+    {"gradient_checkpointing", "train.recompute"},
+    {"activation_checkpoint", "train.recompute"},
+    {"activation_checkpointing", "train.recompute"},
+    {"recompute_granularity", "train.recompute"},
+    {"seed", "seed"}, {"random_seed", "seed"},
+    {"ep", "mesh.expert"}, {"tensor_parallel", "mesh.tensor"},
+    {"pipeline_parallel", "mesh.pipe"}, {"context_parallel", "mesh.context"},
+    {"expert_parallel", "mesh.expert"},
+    {"expert_model_parallel_size", "mesh.expert"},
+    {"tensor_parallel_degree", "mesh.tensor"},
+    {"pipeline_parallel_degree", "mesh.pipe"},
+    {"context_parallel_degree", "mesh.context"},
+    {"expert_parallel_degree", "mesh.expert"},
+    {"data_parallel_replicate_degree", "mesh.data"},
+    {"checkpoint.interval", "checkpoint.every"},
+    {"validation.freq", "validate.every"},
+    {"log_interval", "run.log_every"}, {"log_freq", "run.log_every"},
+    {"logging_steps", "run.log_every"}, {"output_dir", "run.dir"},
+    {"out_dir", "run.dir"},
+    /* sections */
+    {"training", "train"}, {"trainer", "train"}, {"optim", "optimizer"},
+    {"lr_scheduler", "optimizer"}, {"parallelism", "mesh"},
+    {"parallel", "mesh"}, {"validation", "validate"},
+    {"evaluation", "validate"}, {"eval", "validate"}, {"dataset", "data"},
+    {"dataloader", "data"}, {"checkpoints", "checkpoint"},
+    {"model_config", "model"}, {"logging", "run"}};
 
-/* The last part of the name is looked for, whatever its section. */
+/* The last part of the name is looked for, whatever its section, or all of
+ * it. */
 static const char *foreign_name(const char *name)
 {
     const char *dot = strrchr(name, '.');
     const char *field = dot != NULL ? dot + 1 : name;
 
     for (size_t i = 0; i < sizeof foreign / sizeof *foreign; i++)
-        if (strcasecmp(foreign[i].theirs, field) == 0) return foreign[i].ours;
+        if (strcasecmp(foreign[i].theirs, field) == 0 ||
+            strcasecmp(foreign[i].theirs, name) == 0) return foreign[i].ours;
     return NULL;
 }
 
@@ -217,8 +261,8 @@ status option_unknown(const char *where, const char *name)
     if (nearest != NULL)
         FAIL(ERR_CONFIG, "%s%.80s is not an option; nearest: %s", where, name,
              nearest);
-    FAIL(ERR_CONFIG, "%s%.80s is not an option; see docs/generated/options.md",
-         where, name);
+    FAIL(ERR_CONFIG, "%s%.80s is not an option; see docs/generated/options.md "
+                     "and docs/coming_from.md", where, name);
 }
 
 const void *option_field(const struct options_set *set,
@@ -299,6 +343,47 @@ bool options_flag(const char *text, bool *out)
     return false;
 }
 
+/* The number without what people write around it: 1_000, or 4 GiB where the
+ * option counts GiB. */
+static bool bare_number(const struct option_row *row, const char *text,
+                        char *out, size_t size)
+{
+    const size_t unit = strlen(row->unit);
+    size_t length = 0;
+    int64_t integer;
+    double real;
+
+    for (; *text != '\0' && length + 1 < size; text++)
+        if (*text != '_' && *text != ' ') out[length++] = *text;
+    out[length] = '\0';
+    if (*text != '\0') return false;
+    if (unit > 0 && length > unit &&
+        strcasecmp(out + length - unit, row->unit) == 0)
+        out[length - unit] = '\0';
+    return row->type == TYPE_INT ? parse_integer(out, &integer)
+                                 : parse_real(out, &real);
+}
+
+static status refuse_number(const struct option_row *row, const char *text,
+                            const char *where)
+{
+    const char *kind = row->type == TYPE_INT ? "an integer"
+                                             : "a finite number";
+    char bare[64];
+
+    if (strcasecmp(text, "null") == 0 || strcmp(text, "~") == 0)
+        FAIL(ERR_CONFIG, "%s%s: \"%s\" is not %s; without the line it is %s",
+             where, row->name, text, kind, row->initial);
+    if (bare_number(row, text, bare, sizeof bare))
+        FAIL(ERR_CONFIG, "%s%s: \"%.60s\" is not %s; write %s", where,
+             row->name, text, kind, bare);
+    if (row->unit[0] != '\0')
+        FAIL(ERR_CONFIG, "%s%s: \"%.60s\" is not %s; it counts %s", where,
+             row->name, text, kind, row->unit);
+    FAIL(ERR_CONFIG, "%s%s: \"%.60s\" is not %s", where, row->name, text,
+         kind);
+}
+
 static status check_range(const struct option_row *row, double value,
                           const char *text, const char *where)
 {
@@ -359,15 +444,12 @@ static status store_typed(struct options_set *set,
         if (row->least == -1 && strcmp(text, "auto") == 0)
             text = "-1";
         if (!parse_integer(text, &integer))
-            FAIL(ERR_CONFIG, "%s%s: \"%.60s\" is not an integer", where,
-                 row->name, text);
+            return refuse_number(row, text, where);
         TRY(check_range(row, (double)integer, text, where));
         *(int64_t *)field = integer;
         return OK;
     case TYPE_REAL:
-        if (!parse_real(text, &real))
-            FAIL(ERR_CONFIG, "%s%s: \"%.60s\" is not a finite number", where,
-                 row->name, text);
+        if (!parse_real(text, &real)) return refuse_number(row, text, where);
         TRY(check_range(row, real, text, where));
         *(double *)field = real;
         return OK;

@@ -69,18 +69,49 @@ TEST(nothing_is_a_configuration_of_defaults)
     }
 }
 
-TEST(mistakes_get_one_sentence)
+struct mistake { const char *yaml, *words; };
+
+static void refused(const struct mistake *row)
 {
-    static const struct {
-        const char *yaml, *words;
-    } rows[] = {
-        {"seed: 1\nmodel:\n  widht: 3\n",
-         "c.yaml:3: model.widht is not an option; nearest: model.width"},
-        {"modle: {width: 3}", "modle is not an option; nearest: model"},
+    struct options_set set;
+
+    IS_OK(options_init(&set));
+    FAILS(options_read_text(&set, row->yaml, strlen(row->yaml), "c.yaml",
+                            ORIGIN_FILE), ERR_CONFIG, row->words);
+    options_free(&set);
+}
+
+/* What people who come from another program write. */
+TEST(habits_are_told_our_words)
+{
+    static const struct mistake rows[] = {
         {"moe: {router: sigmoid}",
          "moe.router is not an option; did you mean model.family"},
         {"lr: 3", "lr is not an option; did you mean optimizer.lr"},
         {"model: {lr: 3}", "did you mean optimizer.lr"},
+        {"train: {seed: 3}", "train.seed is not an option; did you mean seed?"},
+        {"optimizer: {eps: 1e-8}", "did you mean optimizer.epsilon?"},
+        {"mesh: {ep: 2}", "did you mean mesh.expert?"},
+        {"parallelism: {tensor_parallel_degree: 2}", "did you mean mesh?"},
+        {"parallelism.tensor_parallel_degree: 2", "did you mean mesh.tensor?"},
+        {"checkpoint: {interval: 5}", "did you mean checkpoint.every?"},
+        {"train: {batch: 0x10}", "is not an integer; it counts sequences"},
+        {"train: {batch: 1_000}", "is not an integer; write 1000"},
+        {"train: {batch: 16K}", "is not an integer; it counts sequences"},
+        {"train: {batch: null}", "not an integer; without the line it is 16"},
+        {"train: {memory: 4 GiB}", "is not a finite number; write 4"},
+        {"train: {memory: 4096MiB}", "not a finite number; it counts GiB"},
+    };
+
+    for (int i = 0; i < ROWS(rows); i++) refused(&rows[i]);
+}
+
+TEST(mistakes_get_one_sentence)
+{
+    static const struct mistake rows[] = {
+        {"seed: 1\nmodel:\n  widht: 3\n",
+         "c.yaml:3: model.widht is not an option; nearest: model.width"},
+        {"modle: {width: 3}", "modle is not an option; nearest: model"},
         {"zzzzzzzzzz: 1", "zzzzzzzzzz is not an option; see docs/"},
         {"model: 3", "model is a section and needs fields"},
         {"model: [3]", "model is a section"},
@@ -89,8 +120,6 @@ TEST(mistakes_get_one_sentence)
         {"train: {batch: -1}", "-1 is outside"},
         {"train: {batch: x}", "train.batch: \"x\" is not an integer"},
         {"train: {batch: 1.5}", "\"1.5\" is not an integer"},
-        {"train: {batch: 0x10}", "is not an integer"},
-        {"train: {batch: 1_000}", "is not an integer"},
         {"train: {batch: 9223372036854775808}", "is not an integer"},
         {"train: {batch: 1e300}", "is not an integer"},
         {"train: {batch: }", "\"\" is not an integer"},
@@ -126,15 +155,7 @@ TEST(mistakes_get_one_sentence)
         {"run: {dir: \xFF}", "not YAML"},
     };
 
-    for (int i = 0; i < ROWS(rows); i++) {
-        struct options_set set;
-
-        IS_OK(options_init(&set));
-        FAILS(options_read_text(&set, rows[i].yaml, strlen(rows[i].yaml),
-                                "c.yaml", ORIGIN_FILE),
-              ERR_CONFIG, rows[i].words);
-        options_free(&set);
-    }
+    for (int i = 0; i < ROWS(rows); i++) refused(&rows[i]);
 }
 
 TEST(size_and_depth_are_limited)
@@ -426,7 +447,8 @@ TEST_MAIN(a_section_alone_is_an_option, rows_say_what_may_change,
           a_star_that_is_not_quoted_has_a_hint,
           auto_fills_an_axis, defaults_are_those_of_the_table,
           every_form_of_yaml_is_read,
-          nothing_is_a_configuration_of_defaults, mistakes_get_one_sentence,
+          nothing_is_a_configuration_of_defaults, habits_are_told_our_words,
+          mistakes_get_one_sentence,
           size_and_depth_are_limited, assignments_come_from_the_command_line,
           the_environment_is_read, what_is_written_reads_back_equal,
           who_set_a_value_is_written, who_set_a_value_survives,
