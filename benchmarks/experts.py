@@ -21,6 +21,7 @@ PROGRAM = os.environ.get("LOCKSTEP", "build/lockstep")
 ROUNDS = int(os.environ.get("ROUNDS", "12"))
 THREADS = os.environ.get("THREADS", "1")
 TYPES = {"float32": ["--dtype", "float32"],
+         "bfloat16, pairs": ["--dtype", "bfloat16", "--product", "pairs"],
          "bfloat16, tiles": ["--dtype", "bfloat16", "--product", "tiles"]}
 DENSE = {"NT 2048x512": "NT 8192x2048x512", "NN 1024x512": "NN 8192x1024x512",
          "TN 2048x512": "TN 2048x512x8192"}

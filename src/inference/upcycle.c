@@ -80,7 +80,8 @@ status session_upcycle(struct session *session, const struct upcycle *how)
     if (to == NULL)
         FAIL(ERR_CONFIG, "moe.experts: %s: a %s cannot become a mixture here; "
                          "llama and mistral become mixtral, qwen3 becomes "
-                         "qwen3_moe", session->path, dense->name);
+                         "qwen3_moe, olmo2 becomes flex_olmo", session->path,
+             dense->name);
     has = obstacle(m, to);
     if (has != NULL)
         FAIL(ERR_CONFIG, "moe.experts: %s: the %s has %s, and no %s has them",
@@ -89,7 +90,7 @@ status session_upcycle(struct session *session, const struct upcycle *how)
     m->moe = (struct moe){
         .experts = how->experts, .width = m->feed_forward,
         .top_k = how->top_k > 0 ? how->top_k : TOP_K_DEFAULT,
-        .normalize = to->normalize};
+        .normalize = to->normalize || to->normalize_choice};
     if (how->top_k == 0 && m->moe.top_k > how->experts)
         m->moe.top_k = how->experts;
     TRY(moe_check(m));

@@ -22,4 +22,4 @@ const struct model_kind model_olmo2 = {
     .name = "olmo2", .architecture = "Olmo2ForCausalLM",
     .layer_prefix = "model.layers.%d.", .decoder = &decoder,
     CONFIG_ROWS(rows), .no_mlp_bias = true, .heads = HEADS_FILL_WIDTH,
-    .build = decoder_build};
+    .mixture = &model_flex_olmo, .build = decoder_build};

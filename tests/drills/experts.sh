@@ -552,7 +552,7 @@ refuse_latent "latent: another family" "has no latent attention" \
     model.family=mixtral moe.groups=0 moe.groups_chosen=0 moe.first_dense=0
 
 # --- a dense model becomes a mixture: its first loss is the dense one's ---
-for name in llama_untied mistral qwen3; do
+for name in llama_untied mistral qwen3 olmo2; do
     must import "$golden/$name" "up-$name" --set moe.experts=4
     for model in "$golden/$name" "up-$name"; do
         must score "$model" --tokens "$golden/$name/tokens.json" \

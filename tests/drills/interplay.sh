@@ -99,8 +99,15 @@ draw() { # SEED
             if (experts) {
                 settings = settings " model.family=" \
                     of("mixtral qwen3_moe granitemoe glm4_moe glm4_moe " \
-                       "deepseek phimoe") \
+                       "deepseek phimoe dots1 minimax_m2 flex_olmo " \
+                       "glm4_moe_lite glm4_moe_lite") \
                     " moe.experts=4 moe.top_k=2"
+                latent = settings ~ /lite/
+                if (latent)
+                    settings = settings " model.kv_heads=0" \
+                        " model.head_width=0 mla.rank=" \
+                        of("4 17") " mla.query_rank=" of("0 5") \
+                        " mla.nope=4 mla.rope=2 mla.value=5"
                 if (!adapters) maybe("moe.bias_rate=0.01", 50)
                 if (settings ~ /recipe=/) maybe("moe.dispatch_format=auto", 50)
                 maybe("moe.jitter=0.1", 40)
@@ -110,20 +117,21 @@ draw() { # SEED
                 maybe("moe.rows_bound=0.5", 40)
                 maybe("moe.balance_scope=batch", 30)
                 maybe("moe.device_loss=0.05 moe.devices=" of("2 4"), 30)
-                if (settings ~ /glm4/)
+                if (settings ~ /glm4|dots/)
                     maybe("mtp.weight_steps=" of("0 6") \
                         " mtp.depth=" of("1 2"), 60)
                 if (settings !~ /moe.bias/) maybe("moe.capacity_factor=1", 30)
             }
             if (adapters) maybe("lora.targets=" (gpt2 ? "[c_attn]" : \
-                settings ~ /quartet|bitnet/ ? "[q_proj]" : \
-                settings ~ /mixtral|phimoe/ ? \
+                settings ~ /quartet|bitnet/ ? (latent ? "[o_proj]" : "[q_proj]") : \
+                latent ? of("[o_proj,down_proj] [kv_b_proj,router]") : \
+                settings ~ /mixtral|phimoe|minimax/ ? \
                 of("[q_proj,w1,w2,w3] [router,w1,w2,w3] [q_proj,router]") : \
                 settings ~ /granitemoe/ ? "[v_proj,gate,up,down]" : \
                 "[q_proj,down_proj]"), experts ? 80 : 30)
             else maybe("optimizer.groups=" of("[\"*norm*~frozen\"] " \
                 "[\"embedding~frozen\",\"layers.0.*~frozen\"] " \
-                "[\"*wqkv*~lr_factor=0.5~weight_decay=0\"] " \
+                "[\"*" (latent ? "wkv_a" : "wqkv") "*~lr_factor=0.5~weight_decay=0\"] " \
                 "[\"*w2*~optimizer=adamw\",\"layers.3.*~frozen\"]"), 40)
             maybe("model.tied=true", 30)
             maybe("model.dropout=0.1", 30)
