@@ -9,6 +9,7 @@
 #include "base/check.h"
 #include "base/mapped.h"
 #include "base/options.h"
+#include "base/stack.h"
 #include "cli/command.h"
 #include "lockstep.h"
 
@@ -127,7 +128,11 @@ int lockstep_main(int argc, char **argv)
     status flushed;
     int code;
 
+<<<<<<< HEAD
     if (result == OK) result = check_stack();
+=======
+    if (result == OK) result = stack_make_room();
+>>>>>>> 8d2256e8 (signals, stack: a second signal of either kind ends a run; small stacks)
     if (result == OK) result = run_command_line(argc - 1, argv + 1);
     /* A file that was cut under its reader is why the rest went wrong. */
     if (!mapped_is_whole()) result = mapped_check();

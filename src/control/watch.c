@@ -13,7 +13,8 @@ enum { LOOK_MS = 50, LAST_WORDS_MS = 10000, UNHEARD_MS = 700 };
 
 /* ---- signals ---- */
 
-/* A second SIGTERM or Ctrl-C is meant; batch systems repeat the others. */
+/* A second SIGTERM or Ctrl-C is meant, as in a run without a supervisor: batch
+ * systems repeat the others, and send SIGTERM after them. */
 void supervisor_hear(struct supervisor *s)
 {
     struct signalfd_siginfo info;
@@ -21,15 +22,12 @@ void supervisor_hear(struct supervisor *s)
     while (read(s->signals, &info, sizeof info) == (ssize_t)sizeof info) {
         const int number = (int)info.ssi_signo;
 
-        if (s->converts || s->regroups) {
-            s->insists = s->wished != 0 && (number == SIGTERM ||
-                                            number == SIGINT);
-            s->wished = number;
-            continue;
+        if (number == SIGTERM || number == SIGINT) {
+            s->insists = s->ended;
+            s->ended = true;
         }
-        if (s->asked != 0 && (number == SIGTERM || number == SIGINT))
-            s->insists = true;
-        if (s->asked == 0) s->asked = number;
+        if (s->converts || s->regroups) s->wished = number;
+        else if (s->asked == 0) s->asked = number;
     }
 }
 

@@ -66,7 +66,8 @@ struct supervisor {
     int64_t looked_ns;    /* for hangs, last */
     int64_t failed_ns;    /* when a rank failed for good; 0: none did */
     int asked;            /* signal to be passed on; 0: none */
-    bool insists;         /* it came twice */
+    bool ended;           /* SIGTERM or SIGINT came, */
+    bool insists;         /* and one of them again */
     struct sight *sights; /* owned, [ranks] */
     int incidents;        /* so far */
     int64_t starved_ns;   /* when a rank was killed for want of memory; 0:

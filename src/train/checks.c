@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/file.h"
+#include "base/threads.h"
 #include "checkpoint/s3_text.h"
 #include "comm/launch.h"
 #include "comm/process.h"
@@ -15,6 +16,8 @@
 #include "step/policy.h"
 #include "observe/prometheus.h"
 #include "inference/prompts.h"
+
+enum { THREADS_A_CORE = 4 };
 
 /* Rewinding to checkpoints that a clock made would let it decide the result. */
 static status check_rewind(const struct options *o)
@@ -98,6 +101,17 @@ static void note_files(const char *option, const struct option_list *list)
         if (!file_exists(list->items[i]) && !file_is_directory(list->items[i]))
             fprintf(stderr, "note: %s: %s is not there yet; train stops "
                             "without it\n", option, list->items[i]);
+}
+
+void checks_note_threads(int threads)
+{
+    const int cores = threads_cores();
+
+    if (threads <= THREADS_A_CORE * cores) return;
+    fprintf(stderr, "warning   train.threads: %d threads of a rank take turns "
+                    "on %d core%s, which makes steps slower; leave the option "
+                    "out for one thread on each core\n", threads, cores,
+            cores > 1 ? "s" : "");
 }
 
 void checks_note_warmup(int64_t warmup, int64_t steps)

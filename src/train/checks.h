@@ -15,6 +15,8 @@ status checks_run(const struct setup *setup,
 void checks_note_missing(const struct options *options);
 /* Says on stderr that schedule.name is a file that one stage does not need. */
 void checks_note_schedule(const struct setup *setup);
+/* Says on stderr that a rank has many more threads than it has cores. */
+void checks_note_threads(int threads);
 /* Says on stderr that a run of `steps` is shorter than its warm-up. */
 void checks_note_warmup(int64_t warmup, int64_t steps);
 

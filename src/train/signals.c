@@ -17,10 +17,10 @@ static struct sigaction before[WATCHED];
 static int installed; /* how many of `before` are filled */
 static volatile sig_atomic_t asked, stepping, insists, quiet;
 
-/* A second SIGTERM or SIGINT may end the process even while a step hangs: the
- * default action comes back. Batch systems repeat SIGUSR1, a closing terminal
- * SIGHUP. */
-static bool ends_when_repeated(int number)
+/* A second SIGTERM or SIGINT, after either of them, may end the process even
+ * while a step hangs: the default action of both comes back. Batch systems
+ * repeat SIGUSR1, and send SIGTERM after it; a closing terminal SIGHUP. */
+static bool next_one_ends(int number)
 {
     return insists && number != SIGUSR1 && number != SIGHUP;
 }
@@ -36,7 +36,10 @@ static void on_signal(int number)
         if (write(STDERR_FILENO, opening, sizeof opening - 1) < 0)
             errno = before_errno; /* nobody reads it */
     if (asked == 0) asked = number;
-    if (ends_when_repeated(number)) signal(number, SIG_DFL);
+    if (next_one_ends(number)) {
+        signal(SIGTERM, SIG_DFL);
+        signal(SIGINT, SIG_DFL);
+    }
     errno = before_errno;
 }
 

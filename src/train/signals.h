@@ -5,11 +5,12 @@
  * Every rank asks signals_asked in each step, and all take the largest answer
  * (train_step_run), so a signal at one rank stops all of them after the same
  * step. SIGTERM, SIGUSR1, SIGHUP and SIGINT: save and exit 75. A second SIGTERM
- * or SIGINT ends a process that was started by hand at once, as the shell
- * expects. Launchers and batch systems send a signal twice (to their own child
- * and to the whole job) and kill what does not end: there a repeated signal
- * changes nothing. SIGHUP stays ignored where it was (nohup). SIGPIPE is
- * ignored: a closed terminal must not end a run. */
+ * or SIGINT, after either of them, ends a process that was started by hand at
+ * once, as the shell expects; after SIGUSR1 or SIGHUP the first one does not:
+ * batch systems warn with these. Launchers and batch systems send a signal
+ * twice (to their own child and to the whole job) and kill what does not end:
+ * there a repeated signal changes nothing. SIGHUP stays ignored where it was
+ * (nohup). SIGPIPE is ignored: a closed terminal must not end a run. */
 #ifndef LOCKSTEP_TRAIN_SIGNALS_H
 #define LOCKSTEP_TRAIN_SIGNALS_H
 

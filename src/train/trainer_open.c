@@ -452,6 +452,7 @@ static status begin(struct trainer *t)
     if (!trainer_leads(t)) return OK;
     if (t->local.used) TRY(local_raise_records(&t->local));
     checks_note_schedule(&t->setup);
+    checks_note_threads(t->setup.request.machine.threads);
     checks_note_warmup(t->setup.set->values.optimizer.warmup,
                        t->setup.rate.steps);
     if (t->request->resume) tell_length(t);

@@ -113,6 +113,22 @@ else
     bad "a limit on the size of files: resumed" "${why:-it failed}" log
 fi
 
+# A small limit on stacks is raised; where that is not allowed, the sentence says
+# what to do (it was a crash).
+(ulimit -S -s 128; lockstep train config.yaml --run stacks --ranks 2 \
+    --set mesh.data=2 --supervised >log 2>&1)
+code=$?
+if [ $code -eq 0 ] && same_run whole stacks; then ok "a small soft limit on stacks"
+else bad "a small soft limit on stacks" "exit $code" log; fi
+(ulimit -s 128; lockstep train config.yaml --run stack --ranks 2 \
+    --set mesh.data=2 >log 2>&1)
+code=$?
+if [ $code -eq 0 ]; then ok "a hard limit on stacks is raised"
+else check_said "a hard limit on stacks" 78 "ulimit -s 8192" $code log; fi
+lockstep train config.yaml --run crowd --set train.threads=600 \
+    --set train.steps=1 --set train.batch=4 >log 2>&1
+check_said "600 threads" 0 "600 threads of a rank take turns on" $? log
+
 # Guards a supervisor that waited without end for ranks that it could not let in.
 (ulimit -n 18; LIMIT=20 lockstep train config.yaml --run few --ranks 4 \
     --supervised >log 2>&1)

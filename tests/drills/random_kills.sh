@@ -7,8 +7,9 @@
 #     BUILD=build [KILLS=8] [STEPS=80] [BATCH=64] [SEED=1] [EACH=] \
 #         tests/drills/random_kills.sh
 #
-# KILLS=100 STEPS=200 BATCH=32 EACH=1 is the full drill: with EACH a kill
-# follows the recovery from the one before after 0 to 190 ms. LIMITS=1 also
+# KILLS=100 STEPS=200 BATCH=784 EACH=100 is the full drill: with EACH a kill
+# follows the recovery from the one before after less than so many ms; BATCH is
+# for steps that are long enough for 100 kills. LIMITS=1 also
 # asserts the times that a machine with a core for each rank keeps (median 1 s,
 # worst 3 s).
 . "${0%/*}/common.sh"
@@ -55,7 +56,8 @@ settle() {
 
 done_kills=0
 while [ $done_kills -lt "$kills" ] && kill -0 "$child" 2>/dev/null; do
-    if [ -n "${EACH:-}" ]; then sleep "0.$((RANDOM % 2))$((RANDOM % 10))"
+    if [ -n "${EACH:-}" ]
+    then sleep "0.$(printf %03d $((RANDOM % EACH)))"
     else sleep "0.$((RANDOM % 7 + 3))$((RANDOM % 10))"; fi
     victim=$(processes | sed -n "$((1 + RANDOM % 4))p")
     earlier=$(recoveries)

@@ -33,29 +33,45 @@ stop "SIGUSR1" USR1
 # Bash starts background programs with SIGINT ignored; a run watches it anyway.
 stop "Ctrl-C" INT
 
-# A second SIGTERM ends at once, without a checkpoint: a long step here.
+# A second SIGTERM or Ctrl-C, after either, ends at once, without a checkpoint: a
+# long step here.
 sed 's/steps: 30, batch: 8, micro_batch: 4/steps: 30, batch: 512, micro_batch: 8/' \
     config.yaml >long.yaml
-"$program" train long.yaml --run twice --set train.batch=4096 \
-    --set data.valid_share=0 --threads 1 >log 2>&1 &
-child=$!
-children="$children $child"
-for _ in $(seq 300); do
-    grep -q '^data  ' log && break
-    sleep 0.02
-done
-sleep 0.3
-began=$(date +%s%N)
-kill -TERM "$child"
-sleep 0.05
-kill -TERM "$child"
-wait "$child" 2>/dev/null
-code=$?
-took=$((($(date +%s%N) - began) / 1000000))
-if [ $code -ne 143 ]; then bad "second SIGTERM" "exit $code, expected 143" log
-elif [ -e twice/ckpt/latest ]; then bad "second SIGTERM" "saved something"
-elif [ $took -gt 1000 ]; then bad "second SIGTERM" "took $took ms"
-else ok "second SIGTERM ends at once"; fi
+twice() { # FIRST SECOND CODE
+    rm -rf twice
+    "$program" train long.yaml --run twice --set train.batch=4096 \
+        --set data.valid_share=0 --threads 1 >log 2>&1 &
+    child=$!
+    children="$children $child"
+    for _ in $(seq 300); do
+        grep -q '^data  ' log && break
+        sleep 0.02
+    done
+    sleep 0.3
+    began=$(date +%s%N)
+    kill "-$1" "$child"
+    sleep 0.05
+    kill "-$2" "$child"
+    wait "$child" 2>/dev/null
+    code=$?
+    took=$((($(date +%s%N) - began) / 1000000))
+    if [ $code -ne "$3" ]; then bad "$1, then $2" "exit $code, expected $3" log
+    elif [ -e twice/ckpt/latest ]; then bad "$1, then $2" "saved something"
+    elif [ $took -gt 3000 ]; then bad "$1, then $2" "took $took ms"
+    else ok "$1, then $2: ends at once"; fi
+}
+twice TERM TERM 143
+twice TERM INT 130
+
+# Batch systems warn with SIGUSR1, and send SIGTERM while the run saves.
+if start_until warned 5 train config.yaml --run warned --ranks 2 \
+    --set mesh.data=2 --set train.threads=1 --set train.steps=100000 --supervised
+then
+    kill -USR1 "$child"
+    kill -TERM "$child"
+    ended "$child"
+    check_said "supervised: SIGUSR1, then SIGTERM" 75 "saved" $? log
+else bad "supervised: SIGUSR1, then SIGTERM" "it did not start" log; fi
 
 # A signal in the last step: the run is finished, not stopped.
 if start_until last 30 train config.yaml --run last; then

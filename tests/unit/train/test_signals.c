@@ -57,6 +57,10 @@ TEST(a_second_one_ends_the_process)
     EQUAL_INT(ends(false, SIGTERM, 0), 75);
     EQUAL_INT(ends(false, SIGTERM, SIGTERM), 128 + SIGTERM);
     EQUAL_INT(ends(false, SIGINT, SIGINT), 128 + SIGINT);
+    EQUAL_INT(ends(false, SIGTERM, SIGINT), 128 + SIGINT);
+    EQUAL_INT(ends(false, SIGINT, SIGTERM), 128 + SIGTERM);
+    EQUAL_INT(ends(false, SIGTERM, SIGUSR1), 75);
+    EQUAL_INT(ends(false, SIGHUP, SIGINT), 75);
     EQUAL_INT(ends(false, SIGUSR1, SIGUSR1), 75); /* batch systems repeat it */
     EQUAL_INT(ends(false, SIGUSR1, SIGTERM), 75);
     EQUAL_INT(ends(false, SIGHUP, SIGHUP), 75); /* of shell and kernel */
