@@ -105,6 +105,47 @@ static status resolve_expert(struct grid *out, int asked,
     return OK;
 }
 
+/* Chunks are equal, and hold a token of each tensor leaf. */
+status grid_check_length(const struct grid *grid, int64_t length)
+{
+    const int64_t chunks = 2 * (int64_t)grid->context;
+    const int64_t near = (length + chunks / 2) / chunks * chunks;
+    const int64_t least = chunks * grid->tensor;
+
+    if (grid->context <= 1) return OK;
+    if (length % chunks != 0)
+        FAIL(ERR_CONFIG, "data.sequence: %lld tokens are not %lld equal chunks "
+                         "(numerics.grid_context, twice); %lld are",
+             (long long)length, (long long)chunks,
+             (long long)(near > least ? near : least));
+    if (length / chunks < grid->tensor)
+        FAIL(ERR_CONFIG, "data.sequence: chunks of %lld tokens are shorter "
+                         "than the grid's %d tensor leaves; %lld tokens would "
+                         "do", (long long)(length / chunks), grid->tensor,
+             (long long)least);
+    return OK;
+}
+
+static bool cuts_length(int64_t context, int64_t tensor, int64_t length)
+{
+    return context == 1 || (length % (2 * context) == 0 &&
+                            length / (2 * context) >= tensor);
+}
+
+/* Names context leaves that cut the sequence, too. */
+static status fail_context(const struct grid *asked, int tensor,
+                           const struct grid_facts *facts, int most)
+{
+    int near = most / tensor;
+
+    if (facts->length > 0)
+        while (!cuts_length(near, tensor, facts->length)) near--;
+    FAIL(ERR_CONFIG, "numerics.grid_context: %d leaves times %d tensor leaves "
+                     "are %d; one sum has at most %d; %d works%s",
+         asked->context, tensor, asked->context * tensor, most, near,
+         facts->length > 0 ? "" : ", or less");
+}
+
 status grid_resolve(struct grid *out, const struct grid *asked,
                     const struct grid_facts *facts)
 {
@@ -136,11 +177,7 @@ status grid_resolve(struct grid *out, const struct grid *asked,
     }
     if (asked->context == 0) return OK;
     if (asked->context > most / out->tensor)
-        FAIL(ERR_CONFIG, "numerics.grid_context: %d leaves times %d tensor "
-                         "leaves are %d; one sum has at most %d, so set "
-                         "numerics.grid_context to %d or less",
-             asked->context, out->tensor, asked->context * out->tensor,
-             most, most / out->tensor);
+        return fail_context(asked, out->tensor, facts, most);
     out->context = asked->context;
     return OK;
 }

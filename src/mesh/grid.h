@@ -61,6 +61,9 @@ const char *grid_tensor_words(int64_t leaves, const struct grid_facts *facts,
  * the nearest that works). */
 status grid_resolve(struct grid *out, const struct grid *asked,
                     const struct grid_facts *facts);
+/* ERR_CONFIG: the context leaves do not cut a sequence of so many tokens, or
+ * chunks have fewer tokens than tensor leaves (names a length that works). */
+status grid_check_length(const struct grid *grid, int64_t length);
 
 /* The grid's tree over scalars, for any number of leaves: nodes with numbers
  * 2 i and 2 i + 1 of a level are added; a node without a right neighbour moves

@@ -210,7 +210,8 @@ status update_norm(const struct update *update, double *sums, int orders,
          * nothing. */
         const double sum = grid_tree(&sums[i * leaves], leaves);
 
-        if (!isfinite(sum) && !update->skips) return fail_norm(update, i);
+        out->fails = !isfinite(sum) && !update->skips;
+        if (out->fails) return fail_norm(update, i);
         total += sum;
     }
     out->finite = isfinite(total);

@@ -96,6 +96,8 @@ struct update_result {
     double norm;             /* of all gradients, before clipping */
     double factor;           /* min(1, clip / (norm + 1e-6)); 1 without clip */
     bool finite;             /* else the step is to be skipped */
+    bool fails;              /* a gradient is not finite, and no step may be
+                              * skipped */
 };
 
 /* gradients *= (real)(1 / (targets loss_scale)): the mean over the unmasked

@@ -233,6 +233,7 @@ static status fit_context(const struct fit *fit, struct grid *grid)
     status code;
 
     if (divides_context(fit, grid, ranks)) return OK;
+    if (!fit->fast) TRY(grid_check_length(grid, fit->length));
     if (!cuts_sequence(fit, grid, ranks))
         FAIL(ERR_CONFIG, "mesh.context: %d ranks do not cut a sequence of %lld "
                          "tokens into two chunks a rank%s; %s", ranks,

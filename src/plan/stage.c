@@ -24,24 +24,10 @@ static int64_t shortest(const struct grid *grid)
     return (grid->context > 1 ? 2 * (int64_t)grid->context : 1) * grid->tensor;
 }
 
-/* Chunks are equal, and hold a token of each tensor leaf. */
 static status check_chunks(const struct stage_request *r)
 {
-    const int64_t chunks = 2 * (int64_t)r->layout.grid.context;
-    const int64_t near = (r->size.length + chunks / 2) / chunks * chunks;
-    const int64_t least = shortest(&r->layout.grid);
-
     if (r->layout.grid.context <= 1) return OK;
-    if (r->size.length % chunks != 0)
-        FAIL(ERR_CONFIG, "data.sequence: %lld tokens are not %lld equal chunks "
-                         "(numerics.grid_context, twice); %lld are",
-             (long long)r->size.length, (long long)chunks,
-             (long long)(near > least ? near : least));
-    if (r->size.length / chunks < r->layout.grid.tensor)
-        FAIL(ERR_CONFIG, "data.sequence: chunks of %lld tokens are shorter "
-                         "than the grid's %d tensor leaves; %lld tokens would "
-                         "do", (long long)(r->size.length / chunks),
-             r->layout.grid.tensor, (long long)least);
+    TRY(grid_check_length(&r->layout.grid, r->size.length));
     return context_method_check(r);
 }
 

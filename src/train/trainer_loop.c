@@ -32,8 +32,7 @@ static status fail_step(const struct trainer *t, status result)
         FAIL(ERR_NUMERIC, "step %lld: %s; a smaller train.loss_scale than %g, "
                           "or auto, may fit", (long long)step, sentence,
              scaling->value);
-    if (t->setup.request.reduction.sums.integer &&
-        strncmp(sentence, "the gradient", 12) == 0)
+    if (t->setup.request.reduction.sums.integer && t->step.now.norm.fails)
         FAIL(ERR_NUMERIC, "step %lld: %s, or too large for its integers; a "
                           "smaller numerics.sums_bits than %lld, in a new "
                           "run, leaves more room", (long long)step, sentence,

@@ -180,7 +180,7 @@ TEST(leaves_of_experts_are_the_groups_of_the_router)
 
 TEST(what_does_not_divide_is_refused)
 {
-    const struct grid_facts facts = {.batch = 12000, .heads = 12,
+    struct grid_facts facts = {.batch = 12000, .heads = 12,
                                      .kv_heads = 2, .head_width = 60,
                                      .feed_forward = 60};
     struct grid out;
@@ -198,7 +198,13 @@ TEST(what_does_not_divide_is_refused)
     FAILS(grid_resolve(&out, &(struct grid){.tensor = 12}, &facts),
           ERR_CONFIG, "12 leaves");
     FAILS(grid_resolve(&out, &(struct grid){.tensor = 4, .context = 17},
-                       &facts), ERR_CONFIG, "to 16 or less");
+                       &facts), ERR_CONFIG, "16 works, or less");
+    facts.length = 56; /* 14 chunks of 4 tokens */
+    FAILS(grid_resolve(&out, &(struct grid){.tensor = 4, .context = 17},
+                       &facts), ERR_CONFIG, "; 7 works");
+    facts.length = 6;
+    FAILS(grid_resolve(&out, &(struct grid){.tensor = 4, .context = 17},
+                       &facts), ERR_CONFIG, "; 1 works");
 }
 
 /* The nodes that a rank's leaves leave are those that the collectives add. */

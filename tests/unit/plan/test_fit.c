@@ -102,5 +102,21 @@ TEST(fast_mode_is_limited_by_heads_tokens_and_sequences_only)
     FAILS(grid_resolve(&again, &asked, &one.facts), ERR_CONFIG, "4096");
 }
 
+/* No number of ranks works: the length is told, not 2 or 4 ranks. */
+TEST(a_sequence_shorter_than_the_chunks_is_told_its_length)
+{
+    struct grid grid = {.data = 1, .tensor = 1, .context = 4};
+    struct fit fit = fit_of(3, false);
+    bool changed;
+
+    fit.mesh.size[AXIS_CONTEXT] = 3;
+    FAILS(fit_grid(&fit, &grid, &changed), ERR_CONFIG,
+          "6 tokens are not 8 equal chunks (numerics.grid_context, twice); 8 "
+          "are");
+    fit.length = 8;
+    FAILS(fit_grid(&fit, &grid, &changed), ERR_CONFIG, "2 or 4 can");
+}
+
 TEST_MAIN(stages_are_even_with_what_the_last_one_does_more,
+          a_sequence_shorter_than_the_chunks_is_told_its_length,
           fast_mode_is_limited_by_heads_tokens_and_sequences_only)
