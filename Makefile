@@ -86,6 +86,9 @@ NCCL_H  := $(if $(filter %/device_cuda.so,$(PLUGINS)),$(firstword $(wildcard \
              /usr/include/nccl.h /usr/local/include/nccl.h)))
 NCCL_FLAGS = -std=gnu11 $(OPT) -g -Isrc -isystem $(dir $(NVCC))../include \
              -isystem $(dir $(NCCL_H)) $(WARN) $(EXTRA) -fvisibility=hidden -fPIC
+# It includes headers of the toolkit that nvcc may not bring.
+NCCL_H  := $(if $(NCCL_H),$(if $(shell echo '\#include "$(NCCL_H)"' | $(CC) -E \
+             -isystem $(dir $(NVCC))../include -xc - 2>/dev/null | tail -n 1),$(NCCL_H)))
 ifneq ($(NCCL_H),)
 PLUGINS += $(BUILD)/comm_nccl.so
 endif

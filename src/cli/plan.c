@@ -13,6 +13,7 @@
 #include "cli/plan_zero.h"
 #include "cli/run.h"
 #include "cli/table.h"
+#include "kernels/cuda_about.h"
 #include "plan/explain.h"
 #include "schedule/schedule.h"
 #include "train/auto_mesh.h"
@@ -106,6 +107,20 @@ static void costs(struct table *table, size_t memory, bool ramped,
     table_text(table, "FLOP, the rank");
 }
 
+/* Memory of the GPU that is not the run's. */
+static void foreign(struct table *table)
+{
+    const size_t bytes = cuda_foreign();
+
+    table_text(table, "foreign memory");
+    if (bytes > 0) table_bytes(table, (int64_t)bytes);
+    else table_text(table, "unknown");
+    table_text(table, bytes > 0
+                          ? "not planned: the GPU's context and the kernels"
+                          : "not planned: the GPU's context and the kernels; "
+                            "NVML on a GPU knows");
+}
+
 /* Rows of the summary, for people and for programs. */
 static status summary(struct planned *planned, struct table *table)
 {
@@ -171,6 +186,7 @@ static status summary(struct planned *planned, struct table *table)
         table_text(table, rows[i].unit);
     }
     costs(table, pipeline->bytes, ramped, flops * (double)micro_batches);
+    if (r->machine.device == DEVICE_CUDA) foreign(table);
     return largest_row(planned, table);
 }
 

@@ -393,11 +393,14 @@ static void probe_mpi(struct finding *finding)
 
 static void probe_cuda(struct finding *finding)
 {
-    char text[FINDING_BYTES - 40];
+    char text[FINDING_BYTES - 80], foreign[80] = "", bytes[32];
     const enum cuda_found found = cuda_about(text, sizeof text);
 
+    if (cuda_foreign() > 0)
+        snprintf(foreign, sizeof foreign, ", context and kernels take %s",
+                 text_bytes(bytes, cuda_foreign()));
     say(finding, found == CUDA_LOADS, "%s%s", text,
-        found == CUDA_LOADS ? "" : "; kernels run on the CPU");
+        found == CUDA_LOADS ? foreign : "; kernels run on the CPU");
     if (found == CUDA_ABSENT)
         advise(finding, "tools/setup.sh cuda, then make: kernels are compiled "
                         "(docs/cuda.md)");

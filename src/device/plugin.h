@@ -13,7 +13,7 @@
 
 #include "device/parts.h"
 
-enum { CUDA_PLUGIN_VERSION = 4, GPU_NAME_BYTES = 80 };
+enum { CUDA_PLUGIN_VERSION = 5, GPU_NAME_BYTES = 80 };
 
 struct gpu;       /* one that is open */
 struct gpu_event;
@@ -63,8 +63,9 @@ struct cuda_plugin {
      * all other calls its children cannot use a GPU. */
     const char *(*driver)(void);
     /* Whether the first GPU can load every kernel; `text` says what was found,
-     * one sentence. */
-    bool (*about)(char *text, size_t bytes);
+     * one sentence. *foreign: bytes of its memory that the context and the
+     * kernels took; 0: unknown (NVML says it). */
+    bool (*about)(char *text, size_t bytes, size_t *foreign);
     /* Memory, clocks, errors and links of all GPUs, in one line; false: why
      * they are not known. */
     bool (*health)(char *text, size_t bytes);

@@ -20,6 +20,7 @@ static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 /* The answer; a process that asks the driver sends it whole, as pipes do. */
 struct answer {
     enum cuda_found found;
+    size_t foreign;
     bool healthy;
     char text[ABOUT_BYTES], health[HEALTH_BYTES];
 };
@@ -32,7 +33,8 @@ static void tell(const struct cuda_plugin *plugin, int to)
     struct answer found = {.found = CUDA_UNUSABLE};
     ssize_t written;
 
-    if (plugin->about(found.text, sizeof found.text)) found.found = CUDA_LOADS;
+    if (plugin->about(found.text, sizeof found.text, &found.foreign))
+        found.found = CUDA_LOADS;
     found.healthy = plugin->health(found.health, sizeof found.health);
     written = write(to, &found, sizeof found);
     _exit(written == (ssize_t)sizeof found ? 0 : 1);
@@ -120,4 +122,9 @@ bool cuda_health(char *text, size_t bytes)
 
     snprintf(text, bytes, "%s", known->health);
     return known->healthy;
+}
+
+size_t cuda_foreign(void)
+{
+    return know()->foreign;
 }

@@ -20,4 +20,8 @@ enum cuda_found cuda_about(char *text, size_t bytes);
  * not known. */
 bool cuda_health(char *text, size_t bytes);
 
+/* Bytes of the first GPU's memory that its context and the kernels take, which
+ * no plan has; 0: unknown. */
+size_t cuda_foreign(void);
+
 #endif

@@ -110,15 +110,24 @@ EXPORTED CUresult cuDeviceGetAttribute(int *value, CUdevice_attribute of,
     return CUDA_SUCCESS;
 }
 
+/* GPUs that this process has a context on, for nvml.c. */
+static _Atomic int retained[GPUS_MOST];
+
+EXPORTED int lockstep_driver_retained(int device)
+{
+    return retained[device];
+}
+
 EXPORTED CUresult cuDevicePrimaryCtxRetain(CUcontext *context, CUdevice device)
 {
+    retained[device]++;
     *context = &contexts[device];
     return CUDA_SUCCESS;
 }
 
 EXPORTED CUresult cuDevicePrimaryCtxRelease(CUdevice device)
 {
-    (void)device;
+    retained[device]--;
     return CUDA_SUCCESS;
 }
 

@@ -253,6 +253,11 @@ if [ -z "${REAL:-}" ]; then
     used "memory, long sequences" --set train.steps=1 \
         --set data.sequence=2048 --set train.batch=1 --set train.micro_batch=1 \
         --set validate.every=0 --set model.layers=1
+    lockstep plan config.yaml --set device=cuda >out 2>log
+    if grep -q 'foreign memory *300.0 MiB *not planned' out
+    then ok "the plan has foreign memory on a line of its own"
+    else bad "foreign memory" "the plan does not have it" out
+    fi
     # Each kernel lasts 2 ms at least; to start one takes less.
     rm -rf cuda
     LAUNCH_US=2000 must train config.yaml --run cuda --set train.steps=3 \

@@ -103,6 +103,8 @@ cp "$BUILD/tests/driver/libnvidia-ml.so.1" "$room/driver"
 alike="6.0 of 8.0 GiB unused, clock 1200 of 1980 MHz, memory 2600 MHz, ECC on"
 healthy "of one" "yes 0: $alike, 0 uncorrected errors, 4 NVLinks, PCIe 5 x16" \
     GPUS=1
+answers "whose NVML counts what a context takes" \
+    "context and kernels take 300.0 MiB" GPUS=1
 healthy "of some that are alike" "yes 0 to 7: $alike, 0 uncorrected" GPUS=8
 healthy "of one with errors" "; 7: $alike, 3 uncorrected errors" \
     GPUS=8 ECC_ERRORS=3

@@ -40,6 +40,8 @@ const char *driver_sentence(const char *format, ...)
     __attribute__((format(printf, 1, 2)));
 
 extern const struct cuda_plugin lockstep_cuda_plugin;
+/* Bytes of the GPU's memory that somebody has, by NVML; 0: unknown. */
+size_t gpu_used(CUdevice device);
 const char *gpu_find(int number, struct gpu_about *out, CUdevice *device);
 
 /* The kernels of a context, loaded once for all who have it open. */

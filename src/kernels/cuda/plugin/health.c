@@ -97,6 +97,19 @@ static void say_links(void *gpu, char *text)
         more(text, ONE_BYTES, ", PCIe %u x%u", generation, width);
 }
 
+size_t gpu_used(CUdevice device)
+{
+    char id[ID_BYTES];
+    struct nvml_memory memory;
+    void *gpu;
+
+    if (!nvml_open() ||
+        driver.cuDeviceGetPCIBusId_(id, sizeof id, device) != CUDA_SUCCESS ||
+        nvml.handle(id, &gpu) != 0 || nvml.memory(gpu, &memory) != 0)
+        return 0;
+    return (size_t)memory.used;
+}
+
 static void say_gpu(CUdevice device, char text[ONE_BYTES])
 {
     char id[ID_BYTES];

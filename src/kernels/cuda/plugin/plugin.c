@@ -162,23 +162,36 @@ void kernels_release(int number)
     pthread_mutex_unlock(&lock);
 }
 
-static bool about(char *text, size_t bytes)
+/* Others may take memory, or give it back, meanwhile. */
+static size_t grown(size_t before, CUdevice device)
+{
+    const size_t now = before > 0 ? gpu_used(device) : 0;
+
+    return now > before ? now - before : 0;
+}
+
+static bool about(char *text, size_t bytes, size_t *foreign)
 {
     struct gpu_about gpu;
     const CUfunction *functions;
     CUcontext context;
-    const char *sentence = find(0, &gpu);
+    CUdevice device;
+    const char *sentence = gpu_find(0, &gpu, &device);
 
+    *foreign = 0;
     if (sentence != NULL) {
         snprintf(text, bytes, "%s", sentence);
         return false;
     }
+    const size_t before = gpu_used(device);
+
     sentence = kernels_retain(0, &context, &functions);
     if (sentence != NULL) {
         snprintf(text, bytes, "%s does not load the kernels: %s", gpu.name,
                  sentence);
         return false;
     }
+    *foreign = grown(before, device);
     kernels_release(0);
     snprintf(text, bytes, "%s, compute capability %d.%d, %.1f GiB, driver of "
              "CUDA %d.%d%s", gpu.name, gpu.major, gpu.minor,
