@@ -445,5 +445,11 @@ then
     mutation "GPU: what a message wrote does not go back" src/comm/moved.c \
         's/^    return bring_bytes\(call->out.data, .*false\);$/    return OK;/' \
         "$data device=cuda"
+    if [ -e "$BUILD/comm_nccl.so" ]; then
+        cp "$BUILD/comm_nccl.so" "$copy/build"
+        mutation "GPU: what NCCL brought is written over" src/comm/moved.c \
+            's/^    if \(library_takes\(group, call\)\) return OK;$//' \
+            "$zero device=cuda comm.library=nccl"
+    fi
 fi
 report

@@ -103,6 +103,15 @@ cp "$BUILD/tests/driver/libnvidia-ml.so.1" "$room/driver"
 alike="6.0 of 8.0 GiB unused, clock 1200 of 1980 MHz, memory 2600 MHz, ECC on"
 healthy "of one" "yes 0: $alike, 0 uncorrected errors, 4 NVLinks, PCIe 5 x16" \
     GPUS=1
+# A process that has asked may fork others that use the GPU.
+if make -s BUILD="$BUILD" EXTRA="${EXTRA:-}" \
+    "$BUILD/tests/unit/kernels/test_cuda_about" >"$room/log" 2>&1 &&
+    LD_LIBRARY_PATH=$room/driver LOCKSTEP_PLUGINS=$BUILD GPUS=1 \
+        "$BUILD/tests/unit/kernels/test_cuda_about" >"$room/log" 2>&1 &&
+    ! grep -q 'not shown' "$room/log"
+then ok "driver: it is asked in a process of its own"
+else bad "driver" "a process that is forked later has no GPU" "$room/log"
+fi
 answers "whose NVML counts what a context takes" \
     "context and kernels take 300.0 MiB" GPUS=1
 healthy "of some that are alike" "yes 0 to 7: $alike, 0 uncorrected" GPUS=8
