@@ -5,7 +5,8 @@
 #include <pthread.h>
 #include <sys/resource.h>
 
-enum { STACK_BYTES = 8 << 20, STACK_LEAST = 1 << 20 };
+enum { STACK_BYTES = 8 << 20,
+       STACK_LEAST = 1 << 20 /* twice what a step takes */ };
 
 /* Threads take their size from the limit, unless they are told. */
 static void set_threads(void)
@@ -31,8 +32,7 @@ status stack_make_room(void)
     more = (struct rlimit){now.rlim_max, now.rlim_max};
     if (setrlimit(RLIMIT_STACK, &more) == 0) now = more;
     if (now.rlim_cur >= STACK_LEAST) return OK;
-    FAIL(ERR_CONFIG, "the stack may grow to %llu KiB only (ulimit -s), and "
-         "takes up to %d KiB; say `ulimit -s %d`, or ask whoever set the hard "
-         "limit", (unsigned long long)now.rlim_cur >> 10, STACK_LEAST >> 10,
-         STACK_BYTES >> 10);
+    FAIL(ERR_MEMORY, "a stack may have %llu KiB here (ulimit -s); lockstep "
+                     "needs %d KiB, and ulimit -s 8192 is usual",
+         (unsigned long long)now.rlim_cur >> 10, STACK_LEAST >> 10);
 }

@@ -6,7 +6,7 @@
 #include "base/status.h"
 
 /* Raises a small limit as far as the system allows, and gives later threads
- * stacks of their own size. Before the first thread. ERR_CONFIG: the first
+ * stacks of their own size. Before the first thread. ERR_MEMORY: the first
  * thread has too little, and nobody but the user can change that. */
 status stack_make_room(void);
 

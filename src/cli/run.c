@@ -5,7 +5,6 @@
 #include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/resource.h>
 #include "base/check.h"
 #include "base/mapped.h"
 #include "base/options.h"
@@ -107,32 +106,13 @@ static status flush_output(void)
     return OK;
 }
 
-enum { STACK_LEAST = 1 << 20 }; /* bytes, twice what a step takes */
-
-/* A stack that is too small ends a process without a word. Threads have the
- * limit that stood when the process began, so that raising it is too late. */
-static status check_stack(void)
-{
-    struct rlimit limit;
-
-    if (getrlimit(RLIMIT_STACK, &limit) != 0 ||
-        limit.rlim_cur >= STACK_LEAST) return OK;
-    FAIL(ERR_MEMORY, "a stack may have %lld KiB here (ulimit -s); lockstep "
-                     "needs %d KiB, and ulimit -s 8192 is usual",
-         (long long)(limit.rlim_cur / 1024), STACK_LEAST / 1024);
-}
-
 int lockstep_main(int argc, char **argv)
 {
     status result = check_environment();
     status flushed;
     int code;
 
-<<<<<<< HEAD
-    if (result == OK) result = check_stack();
-=======
     if (result == OK) result = stack_make_room();
->>>>>>> 8d2256e8 (signals, stack: a second signal of either kind ends a run; small stacks)
     if (result == OK) result = run_command_line(argc - 1, argv + 1);
     /* A file that was cut under its reader is why the rest went wrong. */
     if (!mapped_is_whole()) result = mapped_check();
