@@ -114,6 +114,7 @@ status forecast_open(struct forecast *f, struct arguments *arguments)
     }
     TRY(options_assign(&f->set, "mesh.layout=given", ORIGIN_COMMAND_LINE));
     /* Blocks: evenly. */
+    f->uneven = f->set.values.mesh.layers.count > 0;
     TRY(options_assign(&f->set, "mesh.layers=", ORIGIN_COMMAND_LINE));
     return forecast_model(f);
 }

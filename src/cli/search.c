@@ -33,6 +33,7 @@ static void write_best(const struct hunted *h, int i, struct json_writer *w)
     json_write_key(w, "set");
     json_write_array(w);
     for (int k = 0; k < count; k++) json_write_string(w, settings[k]);
+    if (h->forecast.uneven) json_write_string(w, "mesh.layers=");
     json_write_array_end(w);
     hunted_yaml(&c->layout, h->grid[i], yaml);
     json_write_key_text(w, "config", yaml);
@@ -179,6 +180,29 @@ static status print_text(const struct hunted *h)
     return OK;
 }
 
+/* Layouts that fit by their estimate: setup refuses them, or their exact plans
+ * are too large. */
+static status none_accepted(const struct hunted *h)
+{
+    double least = 0;
+    char bytes[32];
+
+    for (int i = 0; i < h->search.count; i++) {
+        const struct candidate *c = &h->search.found[i];
+        const double over = c->memory_bytes - h->request.max_memory;
+
+        if (c->refused && over > 0 && (least == 0 || over < least))
+            least = over;
+    }
+    if (least > 0)
+        FAIL(ERR_FIT, "%lld layouts fit by their estimate, but none of the "
+                      "best when it is planned to the byte: the nearest is "
+                      "%s over", (long long)h->search.feasible,
+             text_bytes(bytes, (uint64_t)least));
+    FAIL(ERR_FIT, "no layout of %lld that fit was accepted: %s",
+         (long long)h->search.feasible, h->refused);
+}
+
 static status nothing_fits(const struct hunted *h)
 {
     const struct family *nearest = NULL;
@@ -192,9 +216,7 @@ static status nothing_fits(const struct hunted *h)
             (nearest == NULL || f->least_over < nearest->least_over))
             nearest = f;
     }
-    if (h->search.feasible > 0)
-        FAIL(ERR_FIT, "no layout of %lld that fit was accepted: %s",
-             (long long)h->search.feasible, h->refused);
+    if (h->search.feasible > 0) return none_accepted(h);
     if (nearest == NULL)
         FAIL(ERR_FIT, "no layout divides this model and a batch of %lld "
                       "sequences among %d ranks; the nearest is --ranks %d",

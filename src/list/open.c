@@ -15,12 +15,33 @@ static status add_access(void *argument, const struct access *access)
     return OK;
 }
 
+static status take(struct open_set *open, int handle)
+{
+    void *taken = open->taken;
+
+    CHECK(handle >= 0);
+    if (handle >= open->handles) {
+        const int handles = 2 * handle + 16;
+
+        TRY(memory_grow(&taken, (size_t)handles, sizeof *open->taken));
+        open->taken = taken;
+        memset(open->taken + open->handles, 0,
+               (size_t)(handles - open->handles) * sizeof *open->taken);
+        open->handles = handles;
+    }
+    open->taken[handle] = true;
+    while (open->lowest < open->handles && open->taken[open->lowest])
+        open->lowest++;
+    return OK;
+}
+
 status open_add(struct open_set *open, int number,
                 const struct instruction *instruction, int handle)
 {
     struct open_item *item;
     void *items = open->items;
 
+    TRY(take(open, handle));
     if (open->count == open->capacity) {
         const int capacity = open->capacity ? 2 * open->capacity : 16;
 
@@ -46,6 +67,10 @@ void open_touch(struct open_set *open, const struct access *access)
 
 void open_close(struct open_set *open, int index)
 {
+    const int handle = open->items[index].handle;
+
+    open->taken[handle] = false;
+    if (handle < open->lowest) open->lowest = handle;
     open->count--;
     memmove(&open->items[index], &open->items[index + 1],
             (size_t)(open->count - index) * sizeof *open->items);
@@ -53,18 +78,12 @@ void open_close(struct open_set *open, int index)
 
 int open_handle(const struct open_set *open)
 {
-    int handle = 0;
-
-    for (int i = 0; i < open->count; i++) {
-        if (open->items[i].handle != handle) continue;
-        handle++;
-        i = -1;
-    }
-    return handle;
+    return open->lowest;
 }
 
 void open_free(struct open_set *open)
 {
     memory_free(open->items);
+    memory_free(open->taken);
     *open = (struct open_set){0};
 }

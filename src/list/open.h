@@ -21,6 +21,8 @@ struct open_set {
     bool forward;
     struct open_item *items; /* owned, in the order of their numbers */
     int count, capacity;
+    bool *taken;             /* owned, [handles]: somebody has it */
+    int handles, lowest;     /* the lowest that nobody has */
 };
 
 /* A new one, with all that it reads and writes. */

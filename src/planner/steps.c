@@ -13,7 +13,9 @@ const char *const step_item_names[STEP_ITEMS] = {
     "F", "B", "W", "BW", "transfer", "gather", "reduce", "norm", "update",
     "regather", "offload", "host"};
 
-enum { PARTS_MOST = 8, WHOLE_UNITS = 64 /* micro-batches: coarser beyond */ };
+/* More micro-batches than these have passes of two parts; of Lockstep, more
+ * passes of stages. */
+enum { PARTS_MOST = 8, WHOLE_UNITS = 64, OWN_UNITS = 1 << 16 };
 
 struct maker {
     struct steps *steps;
@@ -78,12 +80,19 @@ static bool reduces_beside(const struct layout *l)
     return layout_sharing(l) > 1 && habits_of[l->as].beside;
 }
 
+static bool is_coarse(const struct layout *l)
+{
+    if (l->fine) return false;
+    return l->as == AS_LOCKSTEP
+               ? (double)l->microbatches * l->pipe * l->chunks > OWN_UNITS
+               : l->microbatches > WHOLE_UNITS;
+}
+
 static int parts_of(const struct maker *m, int stage, bool reduce)
 {
     const struct layout *l = m->cost->layout;
     const int blocks = layout_blocks(l, m->cost->shape, stage);
-    const bool coarse = l->microbatches > WHOLE_UNITS && !l->fine;
-    const int most = coarse ? 2 : PARTS_MOST;
+    const int most = is_coarse(l) ? 2 : PARTS_MOST;
 
     if (!gathers(l) && !reduce) return 1;
     return blocks < 1 ? 1 : blocks < most ? blocks : most;

@@ -261,7 +261,7 @@ status forecast_exactly(struct forecast *f)
 }
 
 enum {
-    WALKED_PIPE = 16,
+    WALKED_PIPE = 64,
     WALKED_ITEMS = 1 << 16, /* blocks of micro-batches, in the lists */
     PLAYED_ITEMS = 1 << 21  /* in all runs of the clock: about a second */
 };

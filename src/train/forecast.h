@@ -33,6 +33,8 @@ struct forecast {
     int exact_position;     /* of the pipe, where that is */
     enum recompute recompute; /* of that rank */
     bool walked;            /* its steps are the executor's own lists */
+    bool uneven;            /* the configuration has mesh.layers, which a
+                             * search leaves out */
     struct hunting *hunting; /* borrowed; NULL: this forecast stands alone */
     bool quick;             /* plans the pipe ranks only that the estimate of
                              * the layout says are the largest */

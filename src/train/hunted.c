@@ -33,6 +33,15 @@ static const char *zero_name(const struct layout *l)
                          "[data, shard]}" : "hsdp";
 }
 
+/* Whether ranks that share the batch need other leaves of it. */
+static bool needs_data_grid(const struct layout *l)
+{
+    const int sharing = layout_sharing(l);
+
+    return sharing > GRID_AUTO ||
+           (l->grid_data > 0 && l->grid_data % sharing != 0);
+}
+
 int hunted_settings(const struct layout *l, bool grid,
                     char out[][HUNTED_SETTING])
 {
@@ -58,7 +67,7 @@ int hunted_settings(const struct layout *l, bool grid,
                  l->tensor);
         snprintf(out[n++], HUNTED_SETTING, "numerics.grid_context=%d",
                  l->context);
-        if (layout_sharing(l) > GRID_AUTO)
+        if (needs_data_grid(l))
             snprintf(out[n++], HUNTED_SETTING, "numerics.grid_data=%d",
                      layout_sharing(l));
     }
@@ -91,7 +100,7 @@ void hunted_yaml(const struct layout *l, bool grid, char *out)
         zero_name(l), l->tensor, l->context, l->pipe, l->data, shard, expert,
         (long long)l->micro_batch, recompute_names[l->recompute]);
 
-    if (grid && layout_sharing(l) > GRID_AUTO)
+    if (grid && needs_data_grid(l))
         used += (size_t)snprintf(out + used, HUNTED_LINES - used,
                                  "numerics: {grid_tensor: %d, grid_context: "
                                  "%d, grid_data: %d}\n", l->tensor,
@@ -219,18 +228,18 @@ static double score_of(const struct hunted *h, int i)
 {
     const struct candidate *c = &h->search.found[i];
 
+    if (h->request.objective == OBJECTIVE_MEMORY) return c->memory_bytes;
     return c->prediction.step_s *
            (h->request.objective == OBJECTIVE_COST
                 ? layout_ranks(&c->layout) : 1);
 }
 
-/* Keeps candidate `i`, behind those that are at least as fast. */
+/* Keeps candidate `i`, behind those that are at least as good. */
 static void insert(struct hunted *h, int i, bool exact, bool grid)
 {
     int at = h->kept_count++;
 
-    for (; at > 0 && h->request.objective != OBJECTIVE_MEMORY &&
-           score_of(h, h->kept[at - 1]) > score_of(h, i); at--) {
+    for (; at > 0 && score_of(h, h->kept[at - 1]) > score_of(h, i); at--) {
         h->kept[at] = h->kept[at - 1];
         h->exact[at] = h->exact[at - 1];
         h->grid[at] = h->grid[at - 1];

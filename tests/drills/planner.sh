@@ -126,6 +126,10 @@ if awk -F'[:,]' '/"memory_bytes":/ { a = b; b = $2 } /"step_s":/ { c = d; d = $2
     END { exit !(b == a && c / d > 0.97 && c / d < 1.03) }' one.json \
     <(grep '^  "step_s\|^  "memory_bytes' plan.json); then ok "advice has the price that it takes"
 else bad "advice has the price that it takes" "another" one.json plan.json; fi
+expect "a pipe of 32 ranks by the executor's lists" 0 "executor's own" \
+    plan "$tree/examples/presets/llama3_405b.yaml" --ranks 1024 --machine h100 --time \
+    --set mesh.layers= --set mesh.pipe=32 --set mesh.data=4 --set zero=zero1 \
+    --set schedule.name=1f1b --set schedule.chunks=0 --set 'train.recompute=[block]'
 expect "advice names the grid that more tensor ranks need" 79 \
     "(plan only) with numerics.grid_tensor=8: " plan big.yaml --ranks 8 --machine a100-40 --time \
     --set mesh.tensor=4 --set mesh.data=2 --set train.micro_batch=1 --max-memory 2.5e10
@@ -207,13 +211,28 @@ for words in "llama3_405b 1024" "mixtral_8x22b 128 mesh.pipe=16"; do
         sed 's/^ *"//; s/",*$//' >sets
     mapfile -t sets <sets
     lockstep plan "$tree/examples/presets/$name.yaml" --ranks "$ranks" --machine h100 --time --json \
-        --set mesh.layers= "${sets[@]/#/--set=}" >plan.json 2>err
+        "${sets[@]/#/--set=}" >plan.json 2>err
     if awk -F'[:,]' '{ gsub(/ /, "") } FNR == NR { step = $2; bytes = $4; next }
         $1 == "\"step_s\"" && !here { here = $2 } $1 == "\"memory_bytes\"" && !there { there = $2 }
         END { exit !(there > 0 && bytes == there && step / here > 0.9 && step / here < 1.1) }' \
         best plan.json; then ok "search and plan say the same of $name"
     else bad "search and plan say the same of $name" "not" best plan.json err; fi
 done
+# Ranks that are no power of two: the best three of 6 have lines that plan takes.
+printf 'model: {family: llama, vocab: 512, layers: 4, width: 128, heads: 4}
+data: {sequence: 64}\ntrain: {batch: 24, steps: 10}\n' >three.yaml
+lockstep search three.yaml --ranks 6 --machine h100 --top 3 --json >six.json 2>err
+sed -n '/"config"/s/.*: "\(.*\)".*/\1/p' six.json | while read -r lines; do
+    { cat three.yaml; printf '%b' "$lines"; } | sed '/^train: {batch/d;s/^train: {/train: {batch: 24, steps: 10, /' >pasted.yaml
+    lockstep plan pasted.yaml --ranks 6 --machine h100 --time >out 2>err || echo "$lines"
+done >refused
+if [ "$(grep -c '"config".*data: [36],\|"config".*data: [36]}' six.json)" -gt 0 ] && ! [ -s refused ]; then
+    ok "search divides a batch among 6 ranks"
+else bad "search divides a batch among 6 ranks" "refused" six.json refused err; fi
+lockstep search three.yaml --ranks 6 --machine h100 --objective memory --json >out 2>err
+if sed -n 's/.*"memory_bytes": \([0-9]*\),/\1/p' out | sort -cn 2>err && grep -q memory_bytes out; then
+    ok "the smallest layout is first"
+else bad "the smallest layout is first" "another" out err; fi
 # The plan to the byte refuses few of the layouts that search takes to fit.
 lockstep search experts.yaml --ranks 64 --machine h100 --top 5 --json >exact.json \
     2>err
