@@ -81,7 +81,7 @@ static void refused(const struct mistake *row)
     options_free(&set);
 }
 
-/* What people who come from another program write. */
+/* Names and numbers as people of other programs write them. */
 TEST(habits_are_told_our_words)
 {
     static const struct mistake rows[] = {
