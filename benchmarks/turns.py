@@ -3,11 +3,13 @@
 """turns.py - whole training steps of two builds of the program, in turns.
 
     python3 benchmarks/turns.py OLD NEW [--turns 8] [--out FILE.json]
+        [--under "chrt -r 10"]
 
 Each turn runs `lockstep bench step` of both builds for each model and type, in
 the order old, new, then new, old. On a machine that does other work a time can
 only be too long: the least step of all turns is compared, and the median of the
-steps' medians is given beside it. Planned memory is exact."""
+steps' medians is given beside it. Planned memory is exact. --under names a
+command that runs each of them, at a priority of its own for example."""
 import argparse
 import json
 import os
@@ -19,13 +21,14 @@ CASES = (("gpt2-124m", 1, 256), ("llama-10m", 4, 256))
 TYPES = ("float32", "bfloat16")
 
 
-def step(program, case, dtype):
+def step(program, case, dtype, under):
     model, batch, length = case
     started = os.times()
     out = subprocess.run(
-        [program, "bench", "step", "--model", model, "--batch", str(batch),
-         "--length", str(length), "--steps", "5", "--threads", "1", "--dtype",
-         dtype, "--json"], check=True, capture_output=True, text=True).stdout
+        [*under.split(), program, "bench", "step", "--model", model,
+         "--batch", str(batch), "--length", str(length), "--steps", "5",
+         "--threads", "1", "--dtype", dtype, "--json"],
+        check=True, capture_output=True, text=True).stdout
     ended = os.times()
     row = json.loads(out)
     profile = {kind["name"]: kind["ms"] for kind in row["profile"]["kinds"]}
@@ -59,6 +62,7 @@ def main():
     parser.add_argument("new")
     parser.add_argument("--turns", type=int, default=8)
     parser.add_argument("--out")
+    parser.add_argument("--under", default="")
     given = parser.parse_args()
     found = {(case, dtype): ([], []) for case in CASES for dtype in TYPES}
     for turn in range(given.turns):
@@ -68,7 +72,7 @@ def main():
                 for which in order:
                     program = (given.old, given.new)[which]
                     found[case, dtype][which].append(
-                        step(program, case, dtype))
+                        step(program, case, dtype, given.under))
     rows = []
     for (case, dtype), (old, new) in found.items():
         row = {"model": case[0], "batch": case[1], "length": case[2],
