@@ -139,6 +139,7 @@ static status run_steps(struct step_figures *f, struct train_step *step,
 
         meter_step_begin(&f->meter);
         TRY(train_step_run(step, source, 1e-4, i + 2, &result));
+        TRY(device_finish(&f->stage->stream));
         meter_step_end(&f->meter);
         f->step_ms[i] = 1e3 * (probe_now_s() - began);
     }
@@ -166,8 +167,11 @@ static status measure(struct step_figures *f, struct pipeline *pipeline)
     step.update.weight_decay = 0.1;
     step.update.clip = 1;
     TRY_GOTO(done, end, run_steps(f, &step, &source));
-    TRY_GOTO(done, end, bound_measure(&f->bound, f->stage, &f->meter,
-                                      &f->shapes));
+    if (f->stage->device != NULL)
+        profile_take(&f->shapes, &f->meter, &(struct profile_limits){0});
+    else
+        TRY_GOTO(done, end, bound_measure(&f->bound, f->stage, &f->meter,
+                                          &f->shapes));
     f->profile = f->shapes;
     profile_merge(&f->profile);
 done:
@@ -218,7 +222,8 @@ static status open_all(struct step_figures *f, struct pipeline *pipeline,
     TRY(pipeline_plan(pipeline, request));
     f->stage = &pipeline->stages[0];
     f->planned_bytes = pipeline->bytes;
-    TRY(meter_build(&f->meter, 0,
+    /* The thread of a device apart that runs kernels. */
+    TRY(meter_build(&f->meter, f->settings->device == DEVICE_CPU ? 0 : 1,
                     traced ? (int64_t)SPANS_OF_A_STEP * f->steps : 0));
     TRY(memory_take((size_t)f->stage->frame.event_count, sizeof(double),
                     &spent));
@@ -249,7 +254,8 @@ status bench_step(const struct bench_step_settings *settings, FILE *out,
     struct pipeline_request request = {.stage = {
         .model = &model, .mode = PROGRAM_TRAIN, .dtype = settings->dtype,
         .machine.product = settings->product,
-        .machine.isa = settings->isa, .size.batch = batch,
+        .machine.isa = settings->isa, .machine.device = settings->device,
+        .size.batch = batch,
         .size.length = length,
         .backward = BACKWARD_FUSED, .training.optimizer = true,
         .machine.threads =

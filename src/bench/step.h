@@ -7,6 +7,7 @@
 #include <stdio.h>
 
 #include "base/json.h"
+#include "device/device.h"
 #include "kernels/kernels.h"
 
 enum { BENCH_STEPS_MOST = 64 };
@@ -20,6 +21,7 @@ struct bench_step_settings {
     int steps;            /* measured, after one to warm up; 0: 3 */
     int threads;          /* 0: the cores of this process */
     enum isa isa;
+    enum device_kind device;
     enum dtype dtype;
     enum product product; /* of bfloat16 */
     bool csv;             /* the rows only, instead of text */
@@ -33,6 +35,7 @@ struct bench_step_settings {
  * the bound of the step: its matrix products at the better of our own rate and
  * oneDNN's, if that is installed, on the step's own shapes, and the bytes of
  * everything else at the measured bandwidth; and the time by layer and pass.
+ * On a device apart only the times: rates, bound and layers are of the CPU.
  * ERR_CONFIG: an unknown model, with the nearest. */
 status bench_step(const struct bench_step_settings *settings, FILE *out,
                   struct json_writer *json);

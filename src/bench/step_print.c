@@ -68,6 +68,22 @@ static void print_layers(const struct step_figures *f, FILE *out)
             f->profile.step_ms - sum);
 }
 
+/* Rates of the CPU, and what they allow. */
+static void print_bound(const struct step_figures *f, const struct derived *d,
+                        FILE *out)
+{
+    fprintf(out, "products       %.1f GFLOP/s on these shapes at best "
+                 "(ours alone %.1f", 1e-9 * d->rate,
+            1e-6 * f->bound.flops / f->bound.own_ms);
+    if (f->bound.peer_ms > 0)
+        fprintf(out, ", oneDNN alone %.1f",
+                1e-6 * f->bound.flops / f->bound.peer_ms);
+    fprintf(out, ")\nmemory         %.1f GB/s\n",
+            1e-9 * f->bound.memory_rate);
+    fprintf(out, "bound          %.1f ms, %.1f tokens/s; reached %.1f%%\n",
+            d->bound_ms, d->bound, 100 * d->fraction);
+}
+
 static void print_figures(const struct step_figures *f, FILE *out)
 {
     const struct derived d = derive(f);
@@ -76,16 +92,7 @@ static void print_figures(const struct step_figures *f, FILE *out)
     fprintf(out, "step           %.1f ms (median; %.1f to %.1f, mean %.1f), "
                  "%.1f tokens/s\n", f->median_ms, f->step_ms[0],
             f->step_ms[f->steps - 1], f->profile.step_ms, d.tokens_per_s);
-    fprintf(out, "products       %.1f GFLOP/s on these shapes at best "
-                 "(ours alone %.1f", 1e-9 * d.rate,
-            1e-6 * f->bound.flops / f->bound.own_ms);
-    if (f->bound.peer_ms > 0)
-        fprintf(out, ", oneDNN alone %.1f",
-                1e-6 * f->bound.flops / f->bound.peer_ms);
-    fprintf(out, ")\nmemory         %.1f GB/s\n",
-            1e-9 * f->bound.memory_rate);
-    fprintf(out, "bound          %.1f ms, %.1f tokens/s; reached %.1f%%\n",
-            d.bound_ms, d.bound, 100 * d.fraction);
+    if (f->stage->device == NULL) print_bound(f, &d, out);
     fprintf(out, "peak memory    %s planned, %s resident\n",
             text_bytes(planned, f->planned_bytes),
             text_bytes(resident, f->resident_bytes));
@@ -114,11 +121,13 @@ status step_print(const struct step_figures *f, FILE *out)
             stage->kernels.backend, stage->request.machine.threads,
             stage->program.grid.data,
             stage->program.grid.tensor);
-    print_layers(f, out);
+    if (stage->device == NULL) print_layers(f, out);
     TRY_GOTO(done, result, profile_print(&f->profile, &text));
     fputs(text.bytes, out);
-    fprintf(out, "(limit: time at the measured rates over the time taken; "
-                 "above 100%%: operands that stay in caches)\n\n");
+    if (stage->device == NULL)
+        fprintf(out, "(limit: time at the measured rates over the time "
+                     "taken; above 100%%: operands that stay in caches)\n");
+    fputs("\n", out);
     print_figures(f, out);
 done:
     text_free(&text);
@@ -174,6 +183,21 @@ static void write_products(const struct step_figures *f,
     json_write_array_end(json);
 }
 
+static void write_bound(const struct step_figures *f, const struct derived *d,
+                        struct json_writer *json)
+{
+    json_write_key_real(json, "product_gflops", 1e-9 * d->rate);
+    json_write_key_real(json, "own_product_gflops",
+                        1e-6 * f->bound.flops / f->bound.own_ms);
+    if (f->bound.peer_ms > 0)
+        json_write_key_real(json, "onednn_product_gflops",
+                            1e-6 * f->bound.flops / f->bound.peer_ms);
+    json_write_key_real(json, "memory_gbytes_per_s",
+                        1e-9 * f->bound.memory_rate);
+    json_write_key_real(json, "bound_tokens_per_s", d->bound);
+    json_write_key_real(json, "bound_fraction", d->fraction);
+}
+
 status step_write(const struct step_figures *f, struct json_writer *json)
 {
     const struct program *p = &f->stage->program;
@@ -187,6 +211,8 @@ status step_write(const struct step_figures *f, struct json_writer *json)
                      f->settings->product == PRODUCT_TILES ? "tiles"
                                                            : "pairs");
     write_string(json, "backend", f->stage->kernels.backend);
+    write_string(json, "device",
+                 device_about(f->stage->request.machine.device)->name);
     json_write_key_integer(json, "threads", f->stage->request.machine.threads);
     json_write_key_integer(json, "batch", p->batch);
     json_write_key_integer(json, "length", p->length);
@@ -195,21 +221,12 @@ status step_write(const struct step_figures *f, struct json_writer *json)
     json_write_key_real(json, "step_ms_least", f->step_ms[0]);
     json_write_key_real(json, "step_ms_most", f->step_ms[f->steps - 1]);
     json_write_key_real(json, "tokens_per_s", d.tokens_per_s);
-    json_write_key_real(json, "product_gflops", 1e-9 * d.rate);
-    json_write_key_real(json, "own_product_gflops",
-                        1e-6 * f->bound.flops / f->bound.own_ms);
-    if (f->bound.peer_ms > 0)
-        json_write_key_real(json, "onednn_product_gflops",
-                            1e-6 * f->bound.flops / f->bound.peer_ms);
-    json_write_key_real(json, "memory_gbytes_per_s",
-                        1e-9 * f->bound.memory_rate);
-    json_write_key_real(json, "bound_tokens_per_s", d.bound);
-    json_write_key_real(json, "bound_fraction", d.fraction);
+    if (f->stage->device == NULL) write_bound(f, &d, json);
     json_write_key_integer(json, "planned_bytes", (int64_t)f->planned_bytes);
     json_write_key_integer(json, "peak_resident_bytes",
                            (int64_t)f->resident_bytes);
     json_write_key_real(json, "first_step_s", f->first_step_s);
-    write_layers(f, json);
+    if (f->stage->device == NULL) write_layers(f, json);
     json_write_key(json, "profile");
     profile_write(&f->profile, json);
     write_products(f, json);

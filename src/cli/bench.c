@@ -73,6 +73,8 @@ status command_bench_step(struct arguments *arguments)
     TRY(arguments_integer(arguments, "steps", 1, BENCH_STEPS_MOST, &steps));
     TRY(arguments_integer(arguments, "threads", 0, THREADS_MOST, &threads));
     TRY(read_isa(arguments, &settings.isa));
+    TRY(device_parse(&settings.device,
+                     arguments_text(arguments, "device", "cpu")));
     settings.steps = (int)steps;
     settings.threads = (int)threads;
     if (!arguments_has(arguments, "json"))

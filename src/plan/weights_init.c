@@ -119,6 +119,27 @@ void weights_init(const struct weights_init *init)
     }
 }
 
+/* Drawn by the host, in memory of its own where that of the device is apart. */
+static status draw_weights(struct stage *stage, struct weights_init *init,
+                           void *to)
+{
+    const size_t bytes = (size_t)init->param->elements *
+                         (size_t)dtype_bytes(init->dtype);
+    void *room = NULL;
+    status result;
+
+    init->data = to;
+    if (stage->device != NULL) {
+        TRY(memory_take(bytes, 1, &room));
+        init->data = room;
+    }
+    weights_init(init);
+    if (stage->device == NULL) return OK;
+    result = device_write(&stage->stream, to, room, bytes);
+    memory_free(room);
+    return result;
+}
+
 status stage_init_weights(struct stage *stage, const struct model *model,
                           uint64_t seed)
 {
@@ -130,12 +151,12 @@ status stage_init_weights(struct stage *stage, const struct model *model,
         const struct param *param = &p->params.items[i];
         struct weights_init init = {
             .param = param, .model = model, .seed = seed, .dtype = dtype,
-            .isa = stage->request.machine.isa, .threads = stage->threads,
-            .data = weights + param->offset * dtype_bytes(dtype)};
+            .isa = stage->request.machine.isa, .threads = stage->threads};
 
         init.run_count = layout_runs(&param->spec, &p->mesh, &p->place, 0,
                                      param->elements, init.runs);
-        weights_init(&init);
+        TRY(draw_weights(stage, &init,
+                         weights + param->offset * dtype_bytes(dtype)));
     }
     return OK;
 }

@@ -258,6 +258,16 @@ if [ -z "${REAL:-}" ]; then
     then ok "the plan has foreign memory on a line of its own"
     else bad "foreign memory" "the plan does not have it" out
     fi
+    # 51 products that last 0.1 ms each at least, by the GPU's clock.
+    LAUNCH_US=100 lockstep bench step --device cuda --model llama-1m \
+        --batch 1 --length 16 --steps 1 --json >out 2>log
+    took=$(grep -A4 '"kind": "matmul"' out | sed -n 's/.*"ms": \([0-9.]*\).*/\1/p' |
+        head -n 1)
+    if grep -q '"device": "cuda"' out && ! grep -q bound_fraction out &&
+        awk -v ms="${took:-0}" 'BEGIN { exit !(ms >= 5.1) }'
+    then ok "bench step: products took $took ms of the GPU"
+    else bad "bench step" "products took ${took:-no} ms of the GPU" out
+    fi
     # Each kernel lasts 2 ms at least; to start one takes less.
     rm -rf cuda
     LAUNCH_US=2000 must train config.yaml --run cuda --set train.steps=3 \

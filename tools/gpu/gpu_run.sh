@@ -44,9 +44,11 @@ if [ -n "$EMULATED" ]; then
     export LD_LIBRARY_PATH=$BUILD/tests/driver LOCKSTEP_DRIVER=early
     steps=3 layers=1 width=32 heads=2 batch=4 sequence=32
     only='^sgd$'
+    bench="--model llama-1m --batch 1 --length 16 --steps 1"
 else
     steps=40 layers=6 width=512 heads=8 batch=32 sequence=512
     only=.
+    bench="--model gpt2-124m --batch 16 --length 1024 --steps 10"
 fi
 
 # figure NAME VALUE UNIT: a line of figures.jsonl.
@@ -149,6 +151,11 @@ stage_bench() {
                 "$(median "bench_$device" step_ms)" ms
         done
     done
+    # shellcheck disable=SC2086
+    "$lockstep" bench step --device cuda $bench --json >bench.json \
+        2>bench.log || { fails "bench step" bench.log; return; }
+    figure bench.step_ms.alone "$(sed -n \
+        's/^  "step_ms": \([0-9.e+-]*\),*$/\1/p' bench.json)" ms
 }
 
 # Each kernel's span names its instruction and lasts some time.
