@@ -75,6 +75,23 @@ if [ "$most" -ge 2 ]; then
     done
 fi
 
+# The others wait in NCCL for a rank that is killed; all begin again.
+# shellcheck disable=SC2086
+if [ "$most" -ge 2 ]; then
+    rm -rf gpus
+    LOCKSTEP_FAULT=step.instruction@1:45:kill must train config.yaml \
+        --run gpus $gpus --set zero=zero1 --supervised
+    if ! grep -q 'was killed by signal 9' gpus/control/journal.jsonl
+    then bad "a killed rank" "nobody was killed" gpus/control/journal.jsonl
+    elif lockstep compare whole gpus >out 2>&1; then ok "a killed rank"
+    else bad "a killed rank" "other weights" out
+    fi
+    # Killed ranks leave messages of the library for tests.
+    : >killed
+    find /dev/shm -maxdepth 1 -name 'lockstep-nccl-*' -user "$(id -u)" \
+        -newer config.yaml -delete
+fi
+
 # shellcheck disable=SC2086
 if [ -z "${REAL:-}" ]; then
     rm -rf gpus
@@ -99,7 +116,7 @@ if [ -z "${REAL:-}" ]; then
         "there is no NCCL: libnccl.so.2 cannot be opened" train config.yaml \
         --run gpus $gpus
     left=$(find /dev/shm -maxdepth 1 -name 'lockstep-nccl-*' -user "$(id -u)" \
-        -newer config.yaml | wc -l)
+        -newer killed | wc -l)
     [ "$left" -eq 0 ] && ok "nothing is left in memory" ||
         bad "messages of NCCL" "$left are left in /dev/shm"
 fi
