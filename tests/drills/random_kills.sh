@@ -4,14 +4,15 @@
 # kill -9 at random moments, again and again: it ends in the same bytes, redoes
 # at most one step for each kill, and goes on in about a second.
 #
-#     BUILD=build [KILLS=8] [STEPS=80] [BATCH=64] [SEED=1] [EACH=] \
+#     BUILD=build [KILLS=8] [STEPS=80] [BATCH=64] [SEED=1] [EACH=] [WHOLE=] \
 #         tests/drills/random_kills.sh
 #
-# KILLS=100 STEPS=200 BATCH=784 EACH=100 is the full drill: with EACH a kill
+# KILLS=100 STEPS=200 BATCH=1024 EACH=100 is the full drill: with EACH a kill
 # follows the recovery from the one before after less than so many ms; BATCH is
 # for steps that are long enough for 100 kills. LIMITS=1 also
 # asserts the times that a machine with a core for each rank keeps (median 1 s,
-# worst 3 s).
+# worst 3 s). WHOLE names a directory that keeps the run without kills for the
+# next time.
 . "${0%/*}/common.sh"
 kills=${KILLS:-8}
 steps=${STEPS:-80}
@@ -23,7 +24,9 @@ base="--set train.steps=$steps --set checkpoint.every=25
     --set validate.every=50 --set train.batch=${BATCH:-64} --set numerics.grid_data=8
     --set model.width=48"
 # shellcheck disable=SC2086
-must train config.yaml --run whole $base
+if [ -d "${WHOLE:-}" ]; then cp -r "$WHOLE" whole
+else must train config.yaml --run whole $base; fi
+[ -z "${WHOLE:-}" ] || [ -d "$WHOLE" ] || cp -r whole "$WHOLE"
 # shellcheck disable=SC2086
 "$program" train config.yaml --run killed $base --ranks 4 --set mesh.data=4 \
     --set zero=zero1 --set train.threads=1 --supervised --copies 1 >log 2>&1 &
