@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* fuzz_latest.c - do RUN/ckpt/latest and RUN/lock do no harm, whatever is in them?
- * The newest checkpoint is the one that `latest` names, else the highest; a lock
- * that nobody holds never keeps a run from going on, and one that is held does.
+/* fuzz_latest.c - do RUN/ckpt/latest and RUN/lock do no harm, whatever is in
+ * them? The newest checkpoint is the one that `latest` names, else the highest;
+ * a lock that nobody holds never keeps a run from going on, and one that is
+ * held does.
  *
  *    1 byte   which of the steps are there
  *    1        bytes of the lock; the rest is of `latest` */
