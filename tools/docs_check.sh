@@ -5,8 +5,8 @@
 #     BUILD=build tools/docs_check.sh [PAGE...]
 #
 # A block ```sh after a line <!-- check --> is run, all blocks of a page in one
-# shell, in a copy of the tree whose PATH finds the program, a page for each core
-# at a time. A block ```text
+# shell, in a copy of the tree whose PATH finds the program, two pages for each
+# core at a time: many wait. A block ```text
 # after <!-- expect --> names lines that the output so far must contain; `...`
 # stands for anything. demo/ holds a small stand-in for what `make demo` makes.
 # mpirun runs as root with more ranks than cores, or not where Open MPI is absent.
@@ -105,11 +105,18 @@ copy_tree() { # SCRIPT TREE
     fi
 }
 
+# How long a page took, of the clock and, as `times` said it, of processors.
+lasted() {
+    awk -v wall=$((SECONDS - start)) 'NR == 2 { split($1 "m" $2, t, /[ms]+/)
+        printf "%d s, %.0f s of processors", wall,
+            60 * (t[1] + t[3]) + t[2] + t[4] }' "$room/times"
+}
+
 # In the background; what it has to say goes to said/ first and is counted by
 # check_pages.
 check_page() { # PAGE
     local page=$1 room=$copy/rooms/${1//\//_} said=$copy/said/${1//\//_}
-    local script=$room/script.sh output=$room/output
+    local script=$room/script.sh output=$room/output start=$SECONDS
     mkdir -p "$room"
     {
         echo 'set -e'
@@ -126,7 +133,8 @@ check_page() { # PAGE
     copy_tree "$script" "$room/tree"
     if (cd "$room/tree" && BUILD=build OUTPUT=$output PATH=$room/tree/build:$PATH \
         OPT=-O0 DEBUG=-g0 bash "$script" >"$output" 2>&1); then
-        echo "ok      $page" >"$said"
+        times >"$room/times" # not of a shell below this one
+        printf 'ok      %-40s %s\n' "$page" "$(lasted)" >"$said"
     else
         { echo "FAILED  $page"; tail -n 40 "$output" | sed 's/^/    /'; } >"$said"
     fi
@@ -143,7 +151,7 @@ check_pages() { # PAGE...
         [ "$body" -eq 0 ] || echo "$body $page"
     done | sort -rn | cut -d' ' -f2- >"$copy/pages"
     while read -r page; do
-        while [ "$(jobs -rp | wc -l)" -ge "$(nproc)" ]; do wait -n; done
+        while [ "$(jobs -rp | wc -l)" -ge $((2 * $(nproc))) ]; do wait -n; done
         check_page "$page" </dev/null &
     done <"$copy/pages"
     wait
