@@ -61,7 +61,7 @@ goes_on() { # RECOVERIES
 for ((i = 2; i < 16; i++)); do
     grep -q "$fewer" spares/control/journal.jsonl && break
     slay spares 1
-    for ((tries = 0; tries < 600; tries++)); do
+    for ((tries = 0; tries < 1800; tries++)); do
         goes_on $i && break
         sleep 0.1
     done
@@ -156,11 +156,11 @@ lose "$child"
 before=$(grep -c '"step"' nodes/metrics.jsonl)
 tries=0
 until [ "$(grep -c '"step"' nodes/metrics.jsonl)" -gt $((before + 5)) ] ||
-    [ $tries -gt 600 ]; do
+    [ $tries -gt 3600 ]; do
     sleep 0.05
     tries=$((tries + 1))
 done
-if [ $tries -le 600 ]; then ok "ranks step without their supervisor"
+if [ $tries -le 3600 ]; then ok "ranks step without their supervisor"
 else bad "ranks step without their supervisor" "they do not" log.a; fi
 supervise
 await log 'took over 4 ranks'

@@ -119,13 +119,14 @@ stops() {
     fi
 }
 
-# until_line FILE PATTERN [TENTHS]: false if it does not come.
+# until_line FILE PATTERN [TENTHS]: false if it does not come, on a machine with
+# other work either.
 until_line() {
     local tries=0
     until grep -q "$2" "$1" 2>/dev/null; do
         sleep 0.1
         tries=$((tries + 1))
-        [ $tries -lt "${3:-600}" ] || return 1
+        [ $tries -lt "${3:-1800}" ] || return 1
     done
 }
 

@@ -35,7 +35,7 @@ layouts() {
         run/it/control/journal.jsonl)" -ge "$2" ]; do
         sleep 0.1
         tries=$((tries + 1))
-        [ $tries -lt 900 ] && continue
+        [ $tries -lt 1800 ] && continue
         bad "$name: $1 ranks" "they did not come" log
         last_words
         report

@@ -7,7 +7,7 @@
 #     BUILD=build [KILLS=8] [STEPS=80] [BATCH=64] [SEED=1] [EACH=] [WHOLE=] \
 #         tests/drills/random_kills.sh
 #
-# KILLS=100 STEPS=200 BATCH=1024 EACH=100 is the full drill: with EACH a kill
+# KILLS=100 STEPS=200 BATCH=992 EACH=100 is the full drill: with EACH a kill
 # follows the recovery from the one before after less than so many ms; BATCH is
 # for steps that are long enough for 100 kills. LIMITS=1 also
 # asserts the times that a machine with a core for each rank keeps (median 1 s,
