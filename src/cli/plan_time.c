@@ -90,7 +90,9 @@ static void write_path(struct json_writer *w, const struct prediction *p)
         json_write_object(w);
         json_write_key_text(w, "what", step_item_names[p->parts[i].item]);
         json_write_key_integer(w, "pipe_rank", p->parts[i].rank);
-        json_write_key_integer(w, "stage", p->parts[i].stage);
+        json_write_key(w, "stage"); /* null: the whole rank's, as its update */
+        if (p->parts[i].stage >= 0) json_write_integer(w, p->parts[i].stage);
+        else json_write_null(w);
         json_write_key_integer(w, "count", p->parts[i].count);
         json_write_key_real(w, "seconds", p->parts[i].seconds);
         json_write_object_end(w);

@@ -50,6 +50,9 @@ static status make_stage(struct stage *stage, const struct model *model,
         .recomputation.policy = recompute,
         .recomputation.count = 1, .layout.slice = {.last = model->layers}};
 
+    /* Frozen matrices have no W. */
+    r.training.optimizer = r.training.choice.groups.adapters =
+        model->lora.rank > 0;
     r.layout.slice.begins = r.layout.slice.ends = !middle;
     TRY(layout_mesh(l, &r.layout.mesh));
     TRY(layout_grid(l, shape, 1, &r.layout.grid));

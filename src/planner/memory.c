@@ -171,23 +171,41 @@ static double held(const struct layout *l, int chunk, int position)
     return each < m ? each : m;
 }
 
+/* The same of what learns: all, or adapters of low rank. */
+static struct divided learns_at(const struct layout *l, const struct shape *s,
+                                int position)
+{
+    const struct counted n = blocks_at(l, s, position);
+    const struct expert_ranks e = layout_experts(l);
+    const double dense = s->adapters - s->expert_adapters - s->adapter_vectors;
+    const double cut = s->expert_adapters - s->expert_adapter_vectors;
+
+    if (s->adapters <= 0) return parameters_at(l, s, position);
+    return (struct divided){
+        (dense / l->tensor + s->adapter_vectors) * n.all,
+        s->expert_adapters > 0 ? (cut / e.cut + s->expert_adapter_vectors) /
+                                     s->expert_blocks / e.places * n.mixed : 0,
+        s->adapter_vectors * n.all};
+}
+
 static void add_states(const struct layout *l, double parameters,
-                       struct memory *out)
+                       double learn, struct memory *out)
 {
     const double weight = l->bits == 32 ? 4 : 2;
     /* With float32 weights there is no other copy of them. */
-    const double states = l->bits == 32 ? 8 : 12;
+    const double master = l->bits == 32 ? 0 : 4;
 
     /* Shards of float32 are 16 bits wide when they are gathered. */
     if (habits_of[l->as].narrow_shards) {
         out->weights += 4 * parameters / layout_division(l, 3);
-        out->states += 8 * parameters / layout_division(l, 1);
+        out->states += 8 * learn / layout_division(l, 1);
     } else {
         out->weights += weight * parameters / layout_division(l, 3);
-        out->states += states * parameters / layout_division(l, 1);
+        out->states += (master * parameters + 8 * learn) /
+                       layout_division(l, 1);
     }
     if (l->as != AS_LOCKSTEP)
-        out->gradients += 4 * parameters / layout_division(l, 2);
+        out->gradients += 4 * learn / layout_division(l, 2);
 }
 
 /* ---- Lockstep ---- */
@@ -417,8 +435,11 @@ static void own_activations(const struct layout *l, const struct shape *s,
     out->activations += 16.0 * (double)(l->batch / layout_sharing(l)) *
                         (double)s->sequence;
     if (layout_division(l, 3) > 1 || (l->offload & OFFLOAD_WEIGHTS))
-        out->gathered = own_units(l, s, 2) * (l->bits == 32 ? 4 : 2);
-    if (leaves->rounds > 0) out->gathered += 4 * own_units(l, s, 3);
+        out->gathered = l->chunks * own_units(l, s, 2) *
+                        (l->bits == 32 ? 4 : 2); /* of each stage */
+    if (leaves->rounds > 0)
+        out->gathered += s->adapters > 0 ? 12 * s->adapters / l->tensor
+                                         : 4 * own_units(l, s, 3);
 }
 
 static void fill_states(const struct layout *l, const struct shape *s,
@@ -426,14 +447,16 @@ static void fill_states(const struct layout *l, const struct shape *s,
                         struct memory *out)
 {
     const struct divided sum = parameters_at(l, s, position);
+    const struct divided learn = learns_at(l, s, position);
     struct layout copies = *l; /* of an expert: expert ranks hold others */
 
     copies.expert = 1;
-    add_states(l, sum.dense, out);
-    if (sum.experts > 0) add_states(&copies, sum.experts, out);
+    add_states(l, sum.dense, learn.dense, out);
+    if (sum.experts > 0) add_states(&copies, sum.experts, learn.experts, out);
     if (l->as == AS_LOCKSTEP)
-        out->gradients = own_gradients(l, leaves, &sum,
-                                       used_again(l, s, position));
+        out->gradients = own_gradients(
+            l, leaves, &learn,
+            s->adapters > 0 ? 0 : used_again(l, s, position));
     if (l->offload & OFFLOAD_STATES) {
         out->offloaded += out->states;
         out->states = 0;

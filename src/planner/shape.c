@@ -206,6 +206,13 @@ static void count_parameters(struct shape *shape, const struct program *p)
         shape->block_parameters += elements;
         shape->block_tensors += 1;
         if (whole) shape->block_vectors += elements;
+        if (!param->spec.adapter) continue;
+        shape->adapters += elements;
+        if (param->number_at > 0) shape->expert_adapters += elements;
+        if (whole && param->number_at > 0)
+            shape->expert_adapter_vectors += elements;
+        else if (whole)
+            shape->adapter_vectors += elements;
     }
     for (int i = 0; i < p->step_count; i++) {
         const struct step *step = &p->steps[i];
@@ -301,6 +308,10 @@ status shape_of(struct shape *shape, const struct model *model,
     shape->product_kinds /= blocks;
     shape->block_parameters /= blocks;
     shape->block_vectors /= blocks;
+    shape->adapters /= blocks;
+    shape->expert_adapters /= blocks;
+    shape->adapter_vectors /= blocks;
+    shape->expert_adapter_vectors /= blocks;
     shape->block_tensors /= blocks;
     shape->expert_tensors /= blocks;
     shape->expert_parameters /= blocks;

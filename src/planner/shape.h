@@ -54,6 +54,11 @@ struct shape {
     double block_tensors, expert_tensors; /* how many they are: of all, of
                               * those in experts */
     double block_vectors;    /* of those, not divided by tensor ranks */
+    double adapters;         /* of those, low-rank ones: nothing else learns;
+                              * 0: all do */
+    double expert_adapters, adapter_vectors; /* of those, in experts; of the
+                              * rest, not divided by tensor ranks */
+    double expert_adapter_vectors; /* of those in experts, not divided */
     double local, later_local; /* elements of the largest matrix of a block, of
                               * a module, that each tensor rank has whole */
     double plain_parameters; /* of a block without experts, where others have

@@ -179,6 +179,32 @@ TEST(a_search_estimates_a_named_grid)
     hunted_free(&h);
 }
 
+/* Adapters alone have gradients and states. */
+TEST(adapters_are_estimated)
+{
+    double sum = 0, worst = 0;
+    int count = 0;
+
+    state = 52000;
+    for (int i = 0; i < 60; i++) {
+        struct drawn d, tuned;
+
+        draw_one(&d, i % 2);
+        tuned.ranks = d.ranks;
+        snprintf(tuned.text, LINES, "lora: {rank: %d}\n%.900s", 8 << draw(3),
+                 d.text);
+        const double ratio = ratio_of(&tuned);
+
+        if (ratio == 0) continue;
+        count++;
+        sum += fabs(ratio - 1);
+        if (fabs(ratio - 1) > worst) worst = fabs(ratio - 1);
+    }
+    print_message("%d plans, mean %.1f%%, largest %.1f%%\n", count,
+                  100 * sum / count, 100 * worst);
+    CHECK(count > 30 && sum < 0.02 * count && worst < 0.11);
+}
+
 /* Seconds of the lists of all ranks, by cause, and of the step. */
 struct timed_sums { double seconds[CAUSES], step; };
 
@@ -472,4 +498,5 @@ TEST_MAIN(estimates_are_near_the_plan, a_named_grid_is_estimated,
           copies_of_a_shard_send_each_other_their_gradients,
           pairs_hide_rows_of_experts,
           whole_experts_have_no_more_products_than_cut_ones,
-          layouts_that_follow_each_other_are_planned_as_alone)
+          layouts_that_follow_each_other_are_planned_as_alone,
+          adapters_are_estimated)
