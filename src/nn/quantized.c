@@ -527,7 +527,8 @@ static status matrix_straight(struct run *run, const struct param *param,
 
     *w = call.out;
     quantized_set(&call, run, &of);
-    if (use != USE_FORWARD) call.tally = NULL; /* y counted it */
+    if (use != USE_FORWARD || room->again)
+        call.tally = NULL; /* it was counted */
     if (recipe->rotate) {
         TRY(run->kernels->rotate(run->stream, &turn));
         call.in = turn.out;
@@ -560,6 +561,7 @@ status quantized_matrix(struct run *run, const struct param *param,
         return matrix_decoded(run, param, use, room, w);
     CHECK(role->rounding == ROUND_NEAREST); /* the step is in no key here */
     quantized_set(&call, run, &of);
+    if (room->again) call.tally = NULL;
     if (use == USE_FORWARD) call.scales = room->scales;
     call.out = tensor_2d(room->out, dtype_of(&call), w->shape[0],
                          w->shape[1]);
@@ -578,7 +580,7 @@ status quantized_weight(struct run *run, const struct step *step,
         run, weight_of(run->program, step), use,
         &(struct quantized_matrix_room){room.rows, room.cols, room.places,
                                         room.wide, room.peaks, room.right,
-                                        room.right_scales},
+                                        room.right_scales, false},
         w);
 }
 

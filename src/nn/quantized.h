@@ -70,6 +70,7 @@ struct quantized_matrix_room {
     void *out;
     float *scales; /* as many as rows times spans of columns: out has codes;
                     * NULL: numbers */
+    bool again;    /* it was counted already */
 };
 status quantized_matrix(struct run *run, const struct param *param,
                         enum product_use use,

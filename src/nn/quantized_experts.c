@@ -271,7 +271,8 @@ static status matrix_of(struct run *run, const struct expert_part *part,
         run, part->param, part->use,
         &(struct quantized_matrix_room){room->rows, room->cols, room->places,
                                         room->wide, room->peaks, room->weight,
-                                        room->weight_scales},
+                                        room->weight_scales,
+                                        part->few->again},
         &one));
     *out = tensor_3d(one.data, one.dtype, 1, one.shape[0], one.shape[1]);
     if (part->use == USE_FORWARD) *out = transposed(*out);

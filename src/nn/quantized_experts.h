@@ -21,7 +21,7 @@ struct quantized_experts {
     void *memory;                     /* quantized_experts_bytes */
     int64_t rows;                     /* that there is room for */
     int64_t tokens;                   /* of a rank */
-    bool again;                       /* rows that were counted already */
+    bool again;                       /* rows, matrices: counted before */
     void *codes;                      /* x of W as codes (saved.h); NULL: it is
                                        * there as it is */
 };

@@ -100,6 +100,15 @@ layout few2 few 1 $few train.threads=3 train.micro_batch=1 train.recompute=block
 layout few4 few 4 $few mesh.shard=2 mesh.tensor=2 zero=fsdp
 layout few8 few 8 $few mesh.data=2 mesh.context=2 mesh.pipe=2 train.micro_batch=1
 }
+# Ranks that cut experts make other products beside an adapter of down.
+mixed="train.dtype=bfloat16 numerics.recipe=nvfp4 numerics.high_last=0 model.family=mixtral moe.experts=2
+    moe.top_k=1 model.layers=1 lora.rank=2 lora.targets=[w2] numerics.grid_tensor=4
+    train.steps=5"
+# shellcheck disable=SC2086
+{
+layout mixed mixed 1 $mixed
+layout mixed2 mixed 2 $mixed mesh.tensor=2
+}
 # Another batch of a ramp has its counts and scores in another place.
 # shellcheck disable=SC2086
 {
