@@ -263,7 +263,7 @@ static status check_family(const struct model *m, const struct options *o)
                          "deepseek_v3 have (model.family)", kind->name);
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
         if (rows[i].asked && rows[i].refused)
-            FAIL(ERR_CONFIG, "model.%s: %s has none; leave it out",
+            FAIL(ERR_CONFIG, "model.%s: %s has no such choice; leave it out",
                  rows[i].name, kind->name);
     return OK;
 }

@@ -376,9 +376,12 @@ TEST(options_choose_blocks)
         {{"model.rope_except=x"}, NULL, "model.rope_except: \"x\" is not a"},
         {{"model.rope_except=1", "model.rope_skip=2"}, NULL,
          "model.rope_skip selects blocks, too"},
-        {{"model.family=qwen3", "model.rope_except=1"}, NULL, "qwen3 has none"},
+        {{"model.family=qwen3", "model.rope_except=1"}, NULL,
+         "model.rope_except: qwen3 has no such choice"},
+        {{"model.family=qwen3", "model.qk_norm=true"}, NULL, /* always has it */
+         "model.qk_norm: qwen3 has no such choice"},
         {{"model.family=phi3", "model.window=9", "model.window_except=1"},
-         NULL, "model.window_except: phi3 has none"},
+         NULL, "model.window_except: phi3 has no such choice"},
     };
 
     for (int i = 0; i < ROWS(rows); i++) {
@@ -460,10 +463,10 @@ TEST(options_know_the_families)
 {
     static const struct { const char *name, *value, *words; } rows[] = {
         {"model.attention_bias", "true", "model.attention_bias: mistral has"},
-        {"model.mlp_bias", "true", "model.mlp_bias: mistral has none"},
+        {"model.mlp_bias", "true", "mlp_bias: mistral has no such choice"},
         {"model.activation", "relu", "the gate of mistral takes only silu"},
-        {"model.window_skip", "2", "model.window_skip: mistral has none"},
-        {"model.head_softcap", "3", "model.head_softcap: mistral has none"},
+        {"model.window_skip", "2", "skip: mistral has no such choice"},
+        {"model.head_softcap", "3", "softcap: mistral has no such choice"},
         {"model.family", "mistrel", "nearest: mistral"},
     };
 
