@@ -6,8 +6,10 @@
 #
 #     benchmarks/precision.sh [OUT_DIR]      default: benchmarks/results
 #
-# SIZE=1m (default) or 10m; STEPS (400); THREADS; ONLY=REGEX: recipes whose names
-# it matches, and bfloat16; QUICK=1: two steps of two recipes, to see that it works.
+# SIZE=1m (default) or 10m; STEPS (400); BATCH (16 sequences); THREADS;
+# ONLY=REGEX: recipes whose names it matches, and bfloat16; WORK=DIR: runs are kept
+# there, and those that have ended there are not made again; QUICK=1: two steps of
+# two recipes, to see that it works.
 set -eu
 cd "$(dirname "$0")/.."
 root=$PWD
@@ -19,23 +21,31 @@ case $size in
 *) shape="layers: 4, width: 128, heads: 4, kv_heads: 2" steps=${STEPS:-400} ;;
 esac
 [ -z "${QUICK:-}" ] || steps=2 only=mxfp8
-work=$(mktemp -d)
-trap 'rm -rf "$work"' EXIT
+if [ -n "${WORK:-}" ]; then
+    work=$WORK
+    mkdir -p "$work"
+else
+    work=$(mktemp -d)
+    trap 'rm -rf "$work"' EXIT
+fi
 mkdir -p "$out" && out=$(cd "$out" && pwd)
 cd "$work"
 
 # The project's own pages as text: every machine has them.
-mkdir text
-for page in "$root"/docs/*.md "$root"/docs/*/*.md "$root"/README.md; do
-    page_name=${page#"$root"/}
-    cp "$page" "text/${page_name//\//_}.txt"
-done
-"$program" tokenizer train text --vocab 1024 --out tokenizer.json >log 2>&1
+: >rungs
+if [ ! -f tokenizer.json ]; then
+    mkdir -p text
+    for page in "$root"/docs/*.md "$root"/docs/*/*.md "$root"/README.md; do
+        page_name=${page#"$root"/}
+        cp "$page" "text/${page_name//\//_}.txt"
+    done
+    "$program" tokenizer train text --vocab 1024 --out tokenizer.json >log 2>&1
+fi
 cat >config.yaml <<YAML
 model: {$shape}
 tokenizer: {from: tokenizer.json}
 data: {train: [text], valid_share: 0.05, sequence: 128, cache: cache}
-train: {batch: 16, steps: $steps, dtype: bfloat16, threads: ${THREADS:-0}}
+train: {batch: ${BATCH:-16}, steps: $steps, dtype: bfloat16, threads: ${THREADS:-0}}
 optimizer: {lr: 1.0e-3, warmup: 20, min_lr: 1.0e-4}
 validate: {every: $((steps / 4 > 0 ? steps / 4 : 1)), sequences: 64}
 checkpoint: {at_end: false}
@@ -47,8 +57,12 @@ rung() {
     shift
     [[ $name == bfloat16 || $name =~ $only ]] || return 0
     for set; do sets+=(--set "$set"); done
-    "$program" train config.yaml --run "$name" "${sets[@]}" >log 2>&1 ||
-        { cat log >&2; exit 1; }
+    if [ ! -f "$name.ended" ]; then
+        rm -rf "$name"
+        "$program" train config.yaml --run "$name" "${sets[@]}" >log 2>&1 ||
+            { cat log >&2; exit 1; }
+        touch "$name.ended"
+    fi
     echo "$name" >>rungs
     echo "$name: $(tail -n 1 "$name/metrics.jsonl")" >&2
 }

@@ -30,6 +30,7 @@ static struct fault faults[FAULTS_MAX];
 static int fault_count;
 static pthread_once_t environment_read = PTHREAD_ONCE_INIT;
 static status environment_result;
+static char environment_message[256]; /* of whatever thread read it */
 
 /* The rank behind the name; false: it is none. */
 static bool read_rank(struct fault *fault)
@@ -102,6 +103,8 @@ static status arm_all(const char *text)
 static void arm_from_environment(void)
 {
     environment_result = arm_all(getenv("LOCKSTEP_FAULT"));
+    snprintf(environment_message, sizeof environment_message, "%s",
+             status_message());
 }
 
 static void arm_nothing(void)
@@ -157,7 +160,8 @@ status fault_point(const char *name)
     const struct fault *fault;
 
     pthread_once(&environment_read, arm_from_environment);
-    TRY(environment_result);
+    if (environment_result != OK)
+        FAIL(environment_result, "%s", environment_message);
     fault = pass(name);
     if (fault == NULL) return OK;
     if (fault->action == ACTION_KILL) raise(SIGKILL);

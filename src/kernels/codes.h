@@ -236,6 +236,20 @@ static inline void code_scales(const struct block_coding *c,
     }
 }
 
+/* The largest finite peak. */
+static inline float code_most(const struct block_coding *c, const float *peaks)
+{
+    const int64_t count = coding_blocks(c);
+    uint32_t most = 0;
+
+    for (int64_t i = 0; i < count; i++) {
+        const uint32_t own = finite_bits(peaks[i]);
+
+        most = own > most ? own : most;
+    }
+    return f32_of_bits(most);
+}
+
 /* ---- codes in bytes ---- */
 
 /* Code number `at` of a row, of 2, 4, 8 or 12 bits. */

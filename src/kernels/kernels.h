@@ -447,11 +447,11 @@ struct block_encode {
     int64_t first, last;    /* elements of the matrix, row-major: only these are
                              * read and coded; last 0: all */
     float *peaks;           /* [row blocks, column blocks] */
-    void *scales;           /* the same: of powers of two the biased exponent,
-                             * a byte (E8M0); else float32 */
+    void *scales;           /* the same: E8M0 of powers of two; else float32 */
     uint8_t *codes;         /* element c of a row at its bits [c b, (c + 1) b),
                              * the low ones first, b the bits of the format */
     int64_t row_bytes;      /* from a row of codes to the next */
+    float *most;            /* with codes: set to the largest finite peak */
 };
 
 struct block_decode {
@@ -460,6 +460,7 @@ struct block_decode {
     const void *scales;
     const uint8_t *codes;
     int64_t row_bytes;
+    const float *most; float *seen; /* it is raised to most; NULL: not */
 };
 
 struct kernels {

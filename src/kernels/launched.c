@@ -256,6 +256,7 @@ static struct block_encode encode_of(const struct launch *l,
                         (size_t)coding_blocks(&call->coding) *
                             sizeof *call->peaks);
     copy.scales = where(l, call->scales);
+    copy.most = where(l, call->most);
     if (call->last > 0 && call->last <= first) { /* none are: nobody reads */
         copy.in.data = copy.scales;
         copy.codes = copy.scales;
@@ -279,6 +280,8 @@ static struct block_decode decode_of(const struct launch *l,
     copy.coding = coding_of(l, call->coding);
     copy.scales = where(l, call->scales);
     copy.codes = where(l, call->codes);
+    copy.most = where(l, call->most);
+    copy.seen = shared(l, call->seen, sizeof *call->seen);
     return copy;
 }
 

@@ -272,6 +272,12 @@ ELEMENTARY bool scale_is_power(enum scale_rule rule)
     return rule <= SCALE_LATE || rule == SCALE_GAUSS || rule == SCALE_FIT;
 }
 
+/* Whether they are of the steps before. */
+ELEMENTARY bool scale_is_late(enum scale_rule rule)
+{
+    return rule == SCALE_LATE || rule == SCALE_TWO_LATE;
+}
+
 /* SCALE_EXACT and SCALE_MEAN. */
 ELEMENTARY float scale_or_zero(float scale)
 {

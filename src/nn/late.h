@@ -25,6 +25,15 @@ static inline int64_t late_value(const struct param *param, int use,
 {
     return ((int64_t)param->order * LATE_USES + use) * LATE_OPERANDS + right;
 }
+/* The rule of a late scale in this step, and the largest magnitude that it is
+ * of: while none is known, each region has its own scale. */
+static inline enum scale_rule late_scale(const struct run *run, int64_t value,
+                                         enum scale_rule rule, float *known)
+{
+    *known = run->late.known[value];
+    if (*known > 0) return rule;
+    return rule == SCALE_LATE ? SCALE_CEIL : SCALE_TWO;
+}
 /* Largest magnitudes that are known, NULL: none; and nothing is seen. */
 void late_set(const struct run *run, const double *known);
 /* Raises table [late_values] to what this rank saw. */

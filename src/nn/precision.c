@@ -112,8 +112,7 @@ bool precision_is_late(const struct precision *recipe)
         &recipe->weights, &recipe->activations, &recipe->gradients};
 
     for (int i = 0; i < 3; i++)
-        if (roles[i]->scale == SCALE_LATE || roles[i]->scale == SCALE_TWO_LATE)
-            return true;
+        if (scale_is_late(roles[i]->scale)) return true;
     return false;
 }
 

@@ -135,8 +135,7 @@ static status read_role(const struct words *w, struct precision_role *role,
 static status read_kept(const struct words *w, struct precision_role *role)
 {
     TRY(read_role(w, role, false));
-    if (role->rounding == ROUND_NEAREST && role->scale != SCALE_LATE &&
-        role->scale != SCALE_TWO_LATE)
+    if (role->rounding == ROUND_NEAREST && !scale_is_late(role->scale))
         return OK;
     FAIL(ERR_CONFIG, "numerics.recipe_rows: \"%s\": what is kept is rounded to "
                      "nearest with scales of now, such as \"kept e5m6 1x128 "

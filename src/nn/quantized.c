@@ -249,11 +249,9 @@ void quantized_set(struct quantize *call, const struct run *run,
     call->block_cols = side[1];
     if (run->counted.tallies != NULL)
         call->tally = &run->counted.tallies[of->value];
-    if (call->scale != SCALE_LATE && call->scale != SCALE_TWO_LATE) return;
-    call->known = run->late.known[of->value];
+    if (!scale_is_late(call->scale)) return;
     call->seen = &run->late.seen[of->value];
-    if (call->known > 0) return;
-    call->scale = call->scale == SCALE_LATE ? SCALE_CEIL : SCALE_TWO;
+    call->scale = late_scale(run, of->value, call->scale, &call->known);
 }
 
 /* Codes have scales. */
@@ -464,6 +462,21 @@ struct block_coding quantized_weight_coding(const struct program *p,
         .scale = role->scale};
 }
 
+struct block_coding quantized_weight_now(const struct run *run,
+                                         const struct param *param,
+                                         enum product_use use,
+                                         struct quantize_span *rows,
+                                         struct quantize_span *cols)
+{
+    struct block_coding coding =
+        quantized_weight_coding(run->program, param, use, rows, cols);
+
+    if (scale_is_late(coding.scale))
+        coding.scale = late_scale(run, late_value(param, (int)use, true),
+                                  coding.scale, &coding.known);
+    return coding;
+}
+
 /* The scales of a weight that was gathered as codes; NULL: it was not. */
 static const void *scales_of(const struct run *run, const struct param *param)
 {
@@ -476,7 +489,7 @@ static status matrix_decoded(struct run *run, const struct param *param,
                              const struct quantized_matrix_room *room,
                              struct tensor *w)
 {
-    const struct block_decode decode = {
+    struct block_decode decode = {
         .out = tensor_2d(room->out, DTYPE_BF16, w->shape[0], w->shape[1]),
         .coding = quantized_weight_coding(run->program, param, use,
                                           room->rows, room->cols),
@@ -484,6 +497,10 @@ static status matrix_decoded(struct run *run, const struct param *param,
         .row_bytes = code_row_bytes(
             run->program->precision.recipe.weights.format, param->cols)};
 
+    if (scale_is_late(decode.coding.scale)) {
+        decode.most = &run->params.mosts[param - run->program->params.items];
+        decode.seen = &run->late.seen[late_value(param, (int)use, true)];
+    }
     *w = decode.out;
     return run->kernels->block_decode(run->stream, &decode);
 }

@@ -89,6 +89,12 @@ struct block_coding quantized_weight_coding(const struct program *p,
                                             enum product_use use,
                                             struct quantize_span *rows,
                                             struct quantize_span *cols);
+/* The same with the scales of this step, where they are late. */
+struct block_coding quantized_weight_now(const struct run *run,
+                                         const struct param *param,
+                                         enum product_use use,
+                                         struct quantize_span *rows,
+                                         struct quantize_span *cols);
 /* Where a row stands: its sequence in the run, its token of a sequence of this
  * rank, and the site: the weight's number in the model, the product and the
  * operand. */

@@ -76,6 +76,7 @@ struct run {
                                 * flat arena */
         const void **scales;   /* [parameters] of those that lie there as codes
                                 * (plan/coded.h); NULL: none does */
+        const float *mosts;    /* [parameters] largest magnitudes of those */
     } params;
     struct gradients *gradients; /* NULL: no backward pass will follow */
     void *rope[ROPE_TABLES_MAX]; /* [context, rotary / 2, 2] real */

@@ -18,8 +18,6 @@ const char *coded_refusal(const struct precision_use *use)
     if (w->format == FORMAT_BF16) return "the recipe leaves them in bfloat16";
     if (w->scale >= SCALE_MEAN)
         return "the recipe's scales are not of their largest numbers";
-    if (w->scale == SCALE_LATE || w->scale == SCALE_TWO_LATE)
-        return "the recipe's scales are of the steps before";
     return NULL;
 }
 
@@ -240,6 +238,9 @@ status coded_plan(struct coded *coded, const struct program *program,
     for (int i = 0; i < shards->count; i++)
         place_unit(coded, program, shards, i);
     place_all_scales(coded, program, shards);
+    if (coded->most_peaks > 0 &&
+        scale_is_late(program->precision.recipe.weights.scale))
+        coded->mosts = program->params.count;
     close_gaps(coded, program, shards);
     return OK;
 }
@@ -260,7 +261,8 @@ struct coded_parts coded_parts(const struct coded *coded)
     struct coded_parts parts = {.scales = (size_t)coded->bytes};
 
     parts.peaks = parts.scales + (size_t)coded->scale_bytes;
-    parts.bytes = parts.peaks + (size_t)coded->most_peaks * sizeof(float);
+    parts.mosts = parts.peaks + (size_t)coded->most_peaks * sizeof(float);
+    parts.bytes = parts.mosts + (size_t)coded->mosts * sizeof(float);
     return parts;
 }
 

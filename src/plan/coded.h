@@ -53,6 +53,7 @@ struct coded {
     int64_t bytes;           /* of this rank's codes, all sets */
     int64_t scale_bytes;     /* of all scales */
     int64_t most_peaks;      /* of a unit */
+    int64_t mosts;           /* parameters; 0: no scale of a weight is late */
 };
 
 /* Why the weights of a recipe cannot be gathered as codes; NULL: they can. */
@@ -65,8 +66,9 @@ status coded_plan(struct coded *coded, const struct program *program,
                   struct shards *shards);
 void coded_free(struct coded *coded);
 
-/* Parts of the arena, in this order: shards, scales, peaks. */
-struct coded_parts { size_t scales, peaks, bytes; };
+/* Parts of the arena, in this order: shards, scales, peaks, and the largest
+ * magnitude of each parameter, which late scales of the next steps are of. */
+struct coded_parts { size_t scales, peaks, mosts, bytes; };
 struct coded_parts coded_parts(const struct coded *coded);
 /* Whether codes are the weights of the unit that this rank keeps. */
 static inline bool coded_keeps(const struct coded *coded, int unit)

@@ -422,8 +422,9 @@ static status decide(struct train_step *step)
     if (out->refused) step->now.updates = false;
     if (!out->refused && step->watch != NULL)
         TRY(step->watch->gradients(step->watch->argument));
-    if (step->now.updates)
-        step->update.share = rate_share(&step->rates, step->now.lr);
+    if (!step->now.updates) return OK;
+    step->update.share = rate_share(&step->rates, step->now.lr);
+    delayed_keep(&step->delayed); /* new weights are coded with it */
     return OK;
 }
 
@@ -471,10 +472,7 @@ static status ask(struct train_step *step)
     TRY(team_most(step->team, &out->asked));
     stated_end(&step->executor.stated, step->team); /* watchers' calls follow */
     if (step->watch != NULL) TRY(step->watch->updated(step->watch->argument));
-    if (!out->skipped) {
-        delayed_keep(&step->delayed);
-        routing_keep(&step->routing);
-    }
+    if (!out->skipped) routing_keep(&step->routing);
     return loss_scale_after(&step->scaling, !out->skipped);
 }
 
@@ -510,6 +508,19 @@ static status tail_act(void *argument, const struct instruction *i)
     return OK;
 }
 
+/* Drills: gradients of the losses that one rank has are infinite; nobody's loss
+ * is. */
+static void inject_gradients(const struct train_step *step)
+{
+    char name[32];
+
+    snprintf(name, sizeof name, "gradient.infinite-%d",
+             team_rank(step->team));
+    if (step->probes || !fault_due(name)) return;
+    for (int i = 0; i < step->pipeline->count; i++)
+        step->pipeline->stages[i].run.now.loss_scale = (double)INFINITY;
+}
+
 static status run_all(struct train_step *step, const struct step_now *now)
 {
     struct pipeline *p = step->pipeline;
@@ -524,6 +535,7 @@ static status run_all(struct train_step *step, const struct step_now *now)
     for (int i = 0; i < p->count; i++)
         p->stages[i].run.now.loss_scale = p->stages[i].gradients.factor =
             loss_scale_factor(&step->scaling);
+    inject_gradients(step);
     step->executor.next = step->probes ? (struct sample_source){0} : step->next;
     return executor_run(&step->executor, now->source);
 }

@@ -680,7 +680,7 @@ status zero_build(struct zero *z, struct stage *stage, struct team *team)
     if (stage->coded.params != NULL) {
         TRY(memory_take(params + 1, sizeof *z->scales, &scales));
         z->scales = scales;
-        stage->run.params.scales = z->scales;
+        zero_codes_begin(z);
     }
     if (stage->coded.whole) zero_codes_place_whole(z);
     if (check_lives() != CHECK_OFF) fill_rooms(stage);

@@ -15,6 +15,20 @@ static char *scales_at(const struct zero *z, int param, int set)
            z->stage->coded.params[param].scales[set];
 }
 
+/* The largest magnitudes of all parameters; NULL: nobody asks. */
+static float *mosts(const struct zero *z)
+{
+    return z->stage->coded.mosts == 0
+               ? NULL : (float *)(void *)(arena(z) +
+                                          coded_parts(&z->stage->coded).mosts);
+}
+
+void zero_codes_begin(struct zero *z)
+{
+    z->stage->run.params.scales = z->scales;
+    z->stage->run.params.mosts = mosts(z);
+}
+
 /* The unit's largest magnitudes; those of the next one come in their place. */
 static struct tensor peaks_of(const struct zero *z, int unit)
 {
@@ -142,8 +156,9 @@ static status encode(struct zero *z, const struct part *part, int set,
     const struct program *p = &stage->program;
     const struct param *param = &p->params.items[part->param];
     struct quantize_span rows[QUANTIZED_SPANS_MAX], cols[QUANTIZED_SPANS_MAX];
-    const struct block_coding coding = quantized_weight_coding(
-        p, param, set == 0 ? USE_FORWARD : USE_DGRAD, rows, cols);
+    const struct block_coding coding = quantized_weight_now(
+        &stage->run, param, set == 0 ? USE_FORWARD : USE_DGRAD, rows, cols);
+    float *const most = mosts(z);
     const struct block_encode call = {
         .what = what,
         .in = tensor_2d((void *)(uintptr_t)part->from, param->dtype,
@@ -154,7 +169,8 @@ static status encode(struct zero *z, const struct part *part, int set,
                  stage->coded.params[part->param].peaks[set],
         .scales = scales_at(z, part->param, set),
         .codes = codes_of(z, part, set),
-        .row_bytes = code_row_bytes(coding.format, param->cols)};
+        .row_bytes = code_row_bytes(coding.format, param->cols),
+        .most = most == NULL ? NULL : most + part->param};
 
     /* One that no element of is here gets its scales. */
     if (stage->coded.kept && part->from != arena(z))

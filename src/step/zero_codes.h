@@ -5,6 +5,8 @@
 
 #include "step/zero.h"
 
+/* Products find scales where the stage has them. */
+void zero_codes_begin(struct zero *zero);
 /* This rank's shard of a unit as codes, from its weights; collective over the
  * ranks that divide the unit, whose largest magnitudes are joined. Of kept
  * codes: of the part that it updates, from the masters. */

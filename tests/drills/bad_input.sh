@@ -143,7 +143,8 @@ refused "inputs as codes of nvfp4" 78 "transforms them before it rounds them" \
 for text in "mxfp8 fsdp.reshard=false:gathers once for both" \
     "mxfp4 fsdp.gather=once:are there for both" \
     "mxfp8-floor train.recompute=block:makes y again among the latter" \
-    "fp8-delayed:scales are of the steps before; set auto or dtype, or numerics.recipe=fp8-tensor" \
+    "mxfp4-quartet:rounds them anew in each use; set auto or dtype, or numerics.recipe=mxfp4" \
+    "fp8-delayed observe.layers=2:counts what rounding" \
     "bitnet:not of their largest numbers; set auto or dtype, or numerics.recipe=hfp8" "hfp8 observe.layers=2:counts what rounding"; do
     read -ra words <<<"${text%%:*}"
     refused "weights as codes of ${words[*]}" 78 "${text#*:}" \
@@ -405,4 +406,7 @@ for i in 1 2 3 4 5 6; do
 done
 expect "ranks agree on a missing file" 66 "error (missing): gone.txt" train \
     config.yaml --run none --ranks 2 --set "data.train=[gone.txt]"
+# Whatever thread read it first.
+LOCKSTEP_FAULT=train.step:1:5 expect "a fault of no action" 78 \
+    "expected the action fail, full" train config.yaml --run none --ranks 2
 report

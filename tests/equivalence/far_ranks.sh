@@ -136,7 +136,7 @@ for LOCKSTEP_FAR in late early; do
         --set numerics.recipe=mxfp8 --set train.saved_activations=recipe
     few
     all_exact "recipe fp8-delayed" $narrow --set numerics.recipe=fp8-delayed \
-        --set numerics.recipe_history=2
+        --set numerics.recipe_history=2 --set fsdp.gather_format=auto
     few
     all_exact "recipe nvfp4" $narrow --set numerics.recipe=nvfp4
     few

@@ -131,6 +131,17 @@ must resume late2 --ranks 4 $(sets $pipe)
 back late2 6
 must resume late2 --ranks 2 $(sets mesh.data=1 mesh.tensor=2 mesh.pipe=1 zero=ddp)
 same_as "fp8-delayed moved through three layouts" late late2
+# The same with weights as codes; gradients of one rank of eight are infinite.
+# (pipe goes before tensor: ranks 4 to 7 have the loss of their sequences.)
+rm -rf late2
+LOCKSTEP_FAULT=gradient.infinite-5:2 lockstep train config.yaml --run late2 --ranks 8 \
+    $(sets $late mesh.data=2 mesh.shard=1 mesh.tensor=2 mesh.pipe=2 zero=fsdp fsdp.gather_format=recipe) \
+    >log 2>&1 || bad "late scales as codes" "exit $?" log
+back late2 3
+must resume late2 --ranks 4 $(sets mesh.data=2 mesh.pipe=1 zero=zero1 train.kept_weights=recipe)
+back late2 6
+must resume late2 --ranks 2 $(sets mesh.data=2 mesh.tensor=1 zero=fsdp)
+same_as "fp8-delayed as codes, skipping on eight ranks, moved through three layouts" late late2
 
 # Norms of heads are a tensor each outside, and so are their second moments.
 heads="model.family=stablelm model.qk_norm=true optimizer.name=adafactor train.micro_batch=1"

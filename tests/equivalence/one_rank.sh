@@ -98,7 +98,7 @@ total() { # VALUE
     lockstep plan llama.yaml $common --set train.kept_weights="$1" \
         --explain memory | sed -n 's/^total .* \([0-9]*\) bytes$/\1/p'
 }
-for recipe in fp8-tiles hfp8 fp8-tensor nvfp4; do
+for recipe in fp8-tiles hfp8 fp8-tensor nvfp4 nvfp4-delayed; do
     common="--set train.dtype=bfloat16 --set numerics.high_last=0
         --set numerics.recipe=$recipe"
     # shellcheck disable=SC2086

@@ -331,6 +331,7 @@ status CPU(block_encode)(struct stream *stream, const struct block_encode *p)
     if (p->what != ENCODE_CODES) cpu_run(stream, elements, peaks_body, &job);
     if (p->what == ENCODE_PEAKS) return OK;
     code_scales(&p->coding, p->peaks, p->scales);
+    if (p->most != NULL) *p->most = code_most(&p->coding, p->peaks);
     cpu_run(stream, elements, encode_body, &job);
     return OK;
 }
@@ -342,6 +343,7 @@ status CPU(block_decode)(struct stream *stream, const struct block_decode *p)
     coding_check(&p->coding);
     CHECK(p->out.stride[1] == 1 && p->out.dtype != DTYPE_F16);
     job.from = p;
+    if (p->seen != NULL && *p->most > *p->seen) *p->seen = *p->most;
     cpu_run(stream, p->out.shape[0] * p->out.shape[1], decode_body, &job);
     return OK;
 }

@@ -45,11 +45,13 @@ status cuda_block_encode(struct stream *stream, const struct block_encode *p)
     const int64_t blocks = p->in.shape[0] * of.row_blocks;
     struct codes_scales_call scales = {of};
     struct codes_write_call codes = {of};
+    const struct numbers_clear_call clear = {p->most, 1};
 
     CHECK(dtype_real(p->in.dtype) == DTYPE_F32 && p->in.stride[1] == 1);
     CHECK(coding_blocks(c) <= INT32_MAX);
     if (p->what != ENCODE_CODES) TRY(peaks_raise(stream, p, &of, blocks));
     if (p->what == ENCODE_PEAKS) return OK;
+    if (p->most != NULL) LAUNCH(stream, numbers_clear, 1, &clear);
     TRY(coding_copy(stream, c, &scales.codes.of.coding));
     LAUNCH(stream, codes_scales, c->row_spans * c->col_spans * CODES_SHARES,
            &scales);

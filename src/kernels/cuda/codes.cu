@@ -146,6 +146,9 @@ CUDA_KERNEL(codes_scales)
     for (int64_t k = first; k < r.count; k += CODES_SHARES * BLOCK_THREADS) {
         const int64_t at = region_block(&r, k);
 
+        if (call->of.most)
+            number_raise(call->of.most,
+                         f32_of_bits(finite_bits(call->of.peaks[at])));
         code_scale_set(call->of.scales, c->scale, at,
                        code_scale(c->scale, call->of.peaks[at], largest,
                                   &call->numbers.e4m3, outer));
@@ -181,6 +184,8 @@ CUDA_KERNEL(codes_read)
     const int64_t col =
         (BLOCK - row * p->row_blocks) * BLOCK_THREADS + THREAD;
 
+    if (p->of.seen && BLOCK == 0 && THREAD == 0)
+        number_raise(p->of.seen, *p->of.most);
     if (col >= p->of.out.shape[1]) return;
     const int64_t block = block_in(
         c, p->numbers.all,

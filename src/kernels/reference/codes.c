@@ -73,6 +73,7 @@ status NAME(block_encode)(struct stream *stream, const struct block_encode *p)
     }
     if (p->what == ENCODE_PEAKS) return OK;
     code_scales(&p->coding, p->peaks, p->scales);
+    if (p->most != NULL) *p->most = code_most(&p->coding, p->peaks);
     now.what = ENCODE_CODES;
     elements_encode(&now);
     return OK;
@@ -86,6 +87,7 @@ status NAME(block_decode)(struct stream *stream, const struct block_decode *p)
 
     (void)stream;
     coding_check(c);
+    if (p->seen != NULL && *p->most > *p->seen) *p->seen = *p->most;
     for (int64_t i = 0; i < p->out.shape[0]; i++)
         for (int64_t j = 0; j < p->out.shape[1]; j++) {
             const int64_t block = block_at(c, i, j);

@@ -16,6 +16,7 @@ static uint16_t narrow[ELEMENTS], want[ELEMENTS], have[ELEMENTS];
 static float wide[ELEMENTS], peaks[2][BLOCKS], regions[16];
 static uint8_t codes[2][BYTES];
 static float scales[2][BLOCKS];
+static float most[2], seen; /* largest magnitudes: of codes, of quantize */
 
 static const struct quantize_span row_spans[] = {
     {0, 50, 0, false}, {50, 50, 0, false}, {100, 50, 0, false}};
@@ -57,6 +58,7 @@ static struct block_encode call_of(int format, int rule, int shape, int to)
                    .block_rows = sides[shape][0], .block_cols = sides[shape][1],
                    .known = 0.037f},
         .peaks = peaks[to], .scales = scales[to], .codes = codes[to],
+        .most = &most[to],
         .row_bytes = code_row_bytes((enum number_format)format, C)};
 }
 
@@ -69,8 +71,10 @@ static void quantize_same(const struct block_encode *p)
         .rows = c->rows, .cols = c->cols, .row_spans = c->row_spans,
         .col_spans = c->col_spans, .format = c->format,
         .block_rows = c->block_rows, .block_cols = c->block_cols,
-        .scale = c->scale, .known = c->known, .peaks = regions};
+        .scale = c->scale, .known = c->known, .peaks = regions,
+        .seen = &seen};
 
+    seen = 0;
     IS_OK(kernels_reference_f32.quantize(&plain, &call));
 }
 
@@ -98,11 +102,14 @@ static bool same_numbers(const struct block_encode *p)
 static void decode_with(const struct kernels *table, struct stream *stream,
                         const struct block_encode *p, struct tensor out)
 {
+    float raised = 0;
     const struct block_decode call = {.out = out, .coding = p->coding,
                                       .scales = p->scales, .codes = p->codes,
-                                      .row_bytes = p->row_bytes};
+                                      .row_bytes = p->row_bytes,
+                                      .most = p->most, .seen = &raised};
 
     IS_OK(table->block_decode(stream, &call));
+    CHECK(raised > 0 && memcmp(&raised, p->most, sizeof raised) == 0);
 }
 
 typedef void each_call(const struct kernels *table, struct stream *stream,
@@ -133,6 +140,9 @@ static void one_is_quantize(const struct kernels *table, struct stream *stream,
     decode_with(table, stream, &call, tensor_2d(have, DTYPE_BF16, R, C));
     quantize_same(&call);
     CHECK(same_numbers(&call));
+    /* Formats without a NaN hide the numbers of a block that has one. */
+    if (number_formats[call.coding.format].special != SPECIAL_NONE)
+        CHECK(memcmp(&seen, call.most, sizeof seen) == 0);
 }
 
 TEST(codes_times_scales_are_what_quantize_writes)
@@ -155,6 +165,7 @@ static void one_is_fast(const struct kernels *table, struct stream *stream,
     other.peaks = peaks[1];
     other.scales = scales[1];
     other.codes = codes[1];
+    other.most = &most[1];
     memset(codes, 0, sizeof codes);
     memset(scales, 0, sizeof scales);
     memset(out, 0, sizeof out);
@@ -162,6 +173,7 @@ static void one_is_fast(const struct kernels *table, struct stream *stream,
     IS_OK(table->block_encode(stream, &other));
     CHECK(memcmp(codes[0], codes[1], sizeof codes[0]) == 0);
     CHECK(memcmp(scales[0], scales[1], sizeof scales[0]) == 0);
+    CHECK(memcmp(&most[0], &most[1], sizeof most[0]) == 0);
     decode_with(&kernels_reference_f32, &plain, &call,
                 tensor_2d(out[0], DTYPE_F32, R, C));
     decode_with(table, stream, &other, tensor_2d(out[1], DTYPE_F32, R, C));

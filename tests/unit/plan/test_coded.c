@@ -129,9 +129,9 @@ TEST(nothing_alone)
 TEST(refusals)
 {
     static const char *const can[] = {"hfp8", "fp8-tensor", "fp8-tiles",
-                                      "nvfp4", "mxfp8", "mxfp4"};
+                                      "nvfp4", "mxfp8", "mxfp4", "fp8-delayed",
+                                      "nvfp4-delayed"};
     static const struct { const char *recipe, *why; } cannot[] = {
-        {"fp8-delayed", "the recipe's scales are of the steps before"},
         {"mxfp4-quartet", "the recipe rounds them anew in each use"},
         {"bitnet", "the recipe's scales are not of their largest numbers"}};
     struct precision_use use = {.on = true};
