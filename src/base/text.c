@@ -73,8 +73,14 @@ static int least(int a, int b)
     return a < b ? a : b;
 }
 
+static char lower(char c)
+{
+    return c >= 'A' && c <= 'Z' ? (char)(c - 'A' + 'a') : c;
+}
+
 /* Insertions, deletions, substitutions and swaps of neighbours that turn a
- * into b, each one step (optimal string alignment). Longer words are cut. */
+ * into b, each one step (optimal string alignment), but for capitals. Longer
+ * words are cut. */
 static int edit_distance(const char *a, const char *b)
 {
     int row[3][WORD_BYTES_MAX + 1];
@@ -88,7 +94,7 @@ static int edit_distance(const char *a, const char *b)
 
         now[0] = i;
         for (int j = 1; j <= lb; j++) {
-            const int other = a[i - 1] != b[j - 1];
+            const int other = lower(a[i - 1]) != lower(b[j - 1]);
 
             now[j] = least(least(last[j], now[j - 1]) + 1,
                            last[j - 1] + other);

@@ -21,8 +21,9 @@ status text_printf(struct text *text, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 void text_free(struct text *text);
 
-/* The candidate with the smallest edit distance to `word`, or NULL when all
- * are further than a third of its length (at least 1, at most 3). */
+/* The candidate with the smallest edit distance to `word`, capitals or not, or
+ * NULL when all are further than a third of its length (at least 1, at most
+ * 3). */
 const char *text_nearest(const char *word, const char *const *candidates,
                          int count);
 bool text_ends_with(const char *string, const char *ending);

@@ -85,6 +85,17 @@ static const char *list_all(char *out, size_t bytes)
     return out;
 }
 
+/* The nearest name; else the first that has the word in it, as mxfp4-quartet
+ * has quartet. */
+static const char *nearest(const char *word, const char *const *names)
+{
+    const char *near = text_nearest(word, names, PRECISIONS + 1);
+
+    for (int i = 0; i < PRECISIONS && near == NULL && strlen(word) > 2; i++)
+        if (strstr(names[i], word) != NULL) near = names[i];
+    return near;
+}
+
 status precision_parse(const struct precision **out, const char *name)
 {
     const char *names[PRECISIONS + 1];
@@ -98,7 +109,7 @@ status precision_parse(const struct precision **out, const char *name)
         if (strcmp(names[i], name) == 0) return OK;
     }
     names[PRECISIONS] = "none";
-    const char *near = text_nearest(name, names, PRECISIONS + 1);
+    const char *near = nearest(name, names);
 
     *out = NULL;
     FAIL(ERR_CONFIG, "numerics.recipe: %s is not %s%s%s", name,

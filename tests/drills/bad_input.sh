@@ -67,6 +67,10 @@ refused "batch and micro-batch" 78 "micro_batch" --set train.micro_batch=3
 refused "batch and leaves" 78 "grid_data" --set numerics.grid_data=5
 refused "no such recipe" 78 " or bitnet; nearest: mxfp" \
     --set numerics.recipe=mxfp9 --set train.dtype=bfloat16
+for text in MXFP8=mxfp8 quartet=mxfp4-quartet fp4=mxfp4 NvFP4=nvfp4; do
+    refused "a recipe like ${text%=*}" 78 " or bitnet; nearest: ${text#*=}" \
+        --set "numerics.recipe=${text%=*}" --set train.dtype=bfloat16
+done
 refused "a recipe in float32" 78 "train.dtype is float32; set train.dtype=bfloat16" \
     --set numerics.recipe=mxfp8
 refused "a recipe for no block" 78 "none is left for nvfp4" \

@@ -251,6 +251,12 @@ for recipe in fp8-tensor fp8-delayed fp8-tiles hfp8 mxfp8-floor mxfp4 nvfp4 \
         data.sequence=72 numerics.grid_tensor=4 numerics.grid_context=2 \
         model.layers=2 numerics.recipe=$recipe numerics.high_last=0
 done
+# Weights that grow fast: a late scale of another step cuts them off.
+steps=3 model late_codes $small train.dtype=bfloat16 data.sequence=72 \
+    numerics.grid_tensor=4 numerics.grid_context=2 model.layers=2 \
+    numerics.recipe=nvfp4-delayed numerics.high_last=0 \
+    numerics.recipe_history=2 optimizer.lr=0.3 optimizer.warmup=0 \
+    optimizer.clip=0
 steps=3 model accumulator_context $small train.dtype=bfloat16 \
     data.sequence=72 numerics.grid_tensor=4 numerics.grid_context=2 \
     model.layers=2 numerics.recipe=mxfp8 numerics.accumulator=14:16:16 \

@@ -35,6 +35,7 @@ TEST(the_nearest_name_is_found)
         {"sea", NULL},                  {"entirely", NULL},
         {"", NULL},                     {"seed", "seed"},
         {"modelxyzwidth", "model.width"}, {"modelwxyz.width", NULL},
+        {"SEED", "seed"},               {"Optimizer.LR", "optimizer.lr"},
     };
 
     for (int i = 0; i < ROWS(rows); i++) {
