@@ -123,11 +123,12 @@ harm() {
     esac
 }
 
-# more_steps NUMBER: false if they are not made within 90 s.
+# more_steps NUMBER: false if they are not made within 180 s.
 more_steps() {
-    local goal=$(($(step_now nodes) + $1)) tries
-    for ((tries = 0; tries < 900; tries++)); do
-        [ "$(step_now nodes)" -ge $goal ] && return
+    local goal=$(($(step_now nodes) + $1)) tries now
+    for ((tries = 0; tries < 1800; tries++)); do
+        now=$(step_now nodes) # a line that is being written has none yet
+        [ "${now:-0}" -ge $goal ] && return
         sleep 0.1
     done
     return 1
