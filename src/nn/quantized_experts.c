@@ -387,7 +387,9 @@ static status save_part(struct run *run, const struct expert_part *part,
         .codes = to.codes, .row_bytes = to.row_bytes};
 
     *blocks += blocks_of(&call);
-    if (run->event->pass == PASS_FORWARD &&
+    /* Nobody reads the codes of a frozen expert; ranks that divide experts
+     * come here, one that has them all and is frozen does not. */
+    if (run->event->pass == PASS_FORWARD && param_has_gradient(part->param) &&
         (call.tally != NULL || call.seen != NULL))
         TRY(run->kernels->quantize(run->stream, &call));
     return run->kernels->block_encode(run->stream, &encode);

@@ -108,6 +108,9 @@ mixed="train.dtype=bfloat16 numerics.recipe=nvfp4 numerics.high_last=0 model.fam
 {
 layout mixed mixed 1 $mixed
 layout mixed2 mixed 2 $mixed mesh.tensor=2
+mixed+=" lora.targets=[q_proj] numerics.recipe=fp8-delayed train.saved_activations=auto"
+layout still still 1 $mixed
+layout still2 still 2 $mixed mesh.tensor=2 mesh.expert_tensor=1
 }
 # Another batch of a ramp has its counts and scores in another place.
 # shellcheck disable=SC2086
