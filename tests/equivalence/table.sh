@@ -243,7 +243,7 @@ printf '%s\n' "ranks=4 mesh.tensor=4" "ranks=2 mesh.context=2" \
     "ranks=4 mesh.tensor=2 mesh.pipe=2 schedule.name=zb-h1 train.saved_activations=auto train.micro_batch=1" \
     "ranks=2 mesh.data=2 zero=fsdp train.saved_activations=auto" \
     "ranks=4 mesh.data=4 zero=fsdp fsdp.gather_format=auto fsdp.prefetch=2" \
-    "ranks=4 mesh.data=2 mesh.pipe=2 zero=zero1 train.kept_weights=auto schedule.name=zb-v train.micro_batch=1" \
+    "ranks=4 mesh.data=2 mesh.pipe=2 zero=zero1 train.kept_weights=auto schedule.name=zb-h1 train.micro_batch=1" \
     "ranks=4 mesh.data=2 mesh.tensor=2 zero=fsdp fsdp.gather_format=auto fsdp.reshard=false" >layouts.txt
 for recipe in fp8-tensor fp8-delayed fp8-tiles hfp8 mxfp8-floor mxfp4 nvfp4 \
     nvfp4-delayed bitnet; do
