@@ -72,8 +72,12 @@ lockstep incidents killed --json >json 2>&1
 for key in incident generation redone lost_ms; do
     grep -o "\"$key\": [0-9.-]*" json >"json.$key"
 done
+# A kill after the last step is an incident that nothing follows.
+open=$(awk '/^[0-9]+: after/ { n++ } /recovered: gen/ { n = 0 }
+    END { print n + 0 }' out)
 if [ "$(wc -l <json.incident)" -eq "$(grep -c '^[0-9]*: after' out)" ] &&
-    [ "$(wc -l <json.redone)" -eq "$(wc -l <json.incident)" ] &&
+    [ "$(wc -l <json.redone)" -eq $(($(wc -l <json.incident) - open)) ] &&
+    [ "$(grep -o '"recovered": null' json | wc -l)" -eq "$open" ] &&
     [ "$(sort -u json.lost_ms | wc -l)" -eq "$(grep -c 'recovered: gen' out)" ] &&
     grep -q '"cause": "was killed by signal 9' json &&
     grep -q '"steps_s": [0-9]' json && grep -q '"rank 3: ' json; then
