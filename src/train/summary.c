@@ -4,6 +4,7 @@
 
 #include <stdarg.h>
 #include <stdio.h>
+#include <string.h>
 #include <unistd.h>
 
 #include "base/file.h"
@@ -74,6 +75,8 @@ static void print_model(const struct setup *setup,
     const struct stage *stage = &pipeline->stages[0];
     const struct model *m = &setup->model;
     const struct grid *g = &setup->grid;
+    const char *recipe = setup->set->values.numerics.recipe;
+    const bool high = strcmp(recipe, "none") == 0;
     char parameters[32], bytes[32];
 
     fprintf(out, "model     %s, %d layers, width %lld, %d heads (%d "
@@ -92,11 +95,13 @@ static void print_model(const struct setup *setup,
         fprintf(out, "ramp      a batch of %d sizes in turn, from %lld "
                      "sequences on\n", setup->ramp.count,
                 (long long)setup->ramp.rows[0].batch);
-    fprintf(out, "step      %lld sequences of %lld tokens, %lld at once, %s\n",
+    fprintf(out, "step      %lld sequences of %lld tokens, %lld at once, "
+                 "%s%s%s\n",
             (long long)setup->set->values.train.batch,
             (long long)setup->request.size.length,
             (long long)setup->request.size.micro_batch,
-            dtype_name(stage->program.dtype));
+            dtype_name(stage->program.dtype), high ? "" : ", products in ",
+            high ? "" : recipe);
     print_ranks(setup, out);
     fprintf(out, "numerics  grid of %d data x %d tensor x %d context leaves; "
                  "kernels: %s, %d threads%s\n", g->data, g->tensor,

@@ -111,6 +111,9 @@ layout frozen2 frozen 2 $mixed mesh.tensor=2
 mixed+=" lora.targets=[q_proj] numerics.recipe=fp8-delayed train.saved_activations=auto"
 layout still still 1 $mixed
 layout still2 still 2 $mixed mesh.tensor=2 mesh.expert_tensor=1
+if grep -q '^step .* bfloat16, products in fp8-delayed$' log; then
+    ok "the log names the recipe"
+else bad "the log names the recipe" "it does not" log; fi
 }
 # Another batch of a ramp has its counts and scores in another place.
 # shellcheck disable=SC2086
