@@ -153,8 +153,8 @@ static status run_steps(struct step_figures *f, struct train_step *step,
 
 static status measure(struct step_figures *f, struct pipeline *pipeline)
 {
-    struct random_tokens tokens = {f->stage->program.vocab,
-                                   f->stage->program.length};
+    struct random_tokens tokens = {f->stage->program.size.vocab,
+                                   f->stage->program.size.length};
     const struct sample_source source = {.fill = fill, .argument = &tokens};
     struct train_step step;
     status end;
@@ -188,9 +188,9 @@ static status write_drawing(const struct step_figures *f)
     status result;
 
     snprintf(title, sizeof title, "%s, %lld x %lld tokens, %s: a step of "
-             "%.4g ms", f->name, (long long)f->stage->program.batch,
-             (long long)f->stage->program.length, f->stage->kernels.backend,
-             f->profile.step_ms);
+             "%.4g ms", f->name, (long long)f->stage->program.size.batch,
+             (long long)f->stage->program.size.length,
+             f->stage->kernels.backend, f->profile.step_ms);
     TRY_GOTO(done, result, profile_svg(&f->profile, title, &svg));
     TRY_GOTO(done, result, file_write_named(f->settings->draw, svg.bytes,
                                              svg.length));

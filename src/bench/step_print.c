@@ -41,7 +41,7 @@ struct derived {
 static struct derived derive(const struct step_figures *f)
 {
     const struct program *p = &f->stage->program;
-    const double tokens = (double)(p->batch * p->length);
+    const double tokens = (double)(p->size.batch * p->size.length);
     struct derived d = {.tokens_per_s = tokens / (1e-3 * f->median_ms),
                         .rate = f->profile.limits.product_flops,
                         .bound_ms = profile_bound_ms(&f->profile)};
@@ -115,12 +115,12 @@ status step_print(const struct step_figures *f, FILE *out)
     status result;
 
     fprintf(out, "%s, %lld x %lld tokens, %s%s, %s, %d threads, grid %d x "
-                 "%d\n", f->name, (long long)stage->program.batch,
-            (long long)stage->program.length,
+                 "%d\n", f->name, (long long)stage->program.size.batch,
+            (long long)stage->program.size.length,
             dtype_name(stage->program.dtype), product_of(f),
             stage->kernels.backend, stage->request.machine.threads,
-            stage->program.grid.data,
-            stage->program.grid.tensor);
+            stage->program.layout.grid.data,
+            stage->program.layout.grid.tensor);
     if (stage->device == NULL) print_layers(f, out);
     TRY_GOTO(done, result, profile_print(&f->profile, &text));
     fputs(text.bytes, out);
@@ -214,8 +214,8 @@ status step_write(const struct step_figures *f, struct json_writer *json)
     write_string(json, "device",
                  device_about(f->stage->request.machine.device)->name);
     json_write_key_integer(json, "threads", f->stage->request.machine.threads);
-    json_write_key_integer(json, "batch", p->batch);
-    json_write_key_integer(json, "length", p->length);
+    json_write_key_integer(json, "batch", p->size.batch);
+    json_write_key_integer(json, "length", p->size.length);
     json_write_key_real(json, "step_ms", f->median_ms);
     json_write_key_real(json, "step_ms_mean", f->profile.step_ms);
     json_write_key_real(json, "step_ms_least", f->step_ms[0]);

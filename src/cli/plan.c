@@ -164,7 +164,7 @@ static status summary(struct planned *planned, struct table *table)
         {"leaves: data", setup->grid.data, ""},
         {"leaves: tensor", setup->grid.tensor, ""},
         {"leaves: context", setup->grid.context, ""},
-        {"logits at once", stage->program.logits_chunk, "tokens"},
+        {"logits at once", stage->program.size.logits_chunk, "tokens"},
         {"threads", r->machine.threads, "each rank"},
     };
 

@@ -36,7 +36,8 @@ struct sent_bytes { int64_t all, between, saved; };
 static struct sent_bytes sent_bytes(const struct stage *stage)
 {
     const struct program *p = &stage->program;
-    const int64_t times = stage_rounds(stage) * (p->batch / p->sequences);
+    const int64_t times =
+        stage_rounds(stage) * (p->size.batch / p->size.sequences);
     struct sent_bytes sent = {0, 0, 0};
 
     for (int i = 0; i < stage->frame.event_count; i++) {
@@ -83,25 +84,25 @@ status plan_experts(const struct setup *setup, const struct stage *stage,
         {"experts of a token", x->top_k, ""},
         {"inner width of an expert", x->width, ""},
         {"inner width of the shared expert", x->shared_width, ""},
-        {"leaves of experts", p->grid.expert, "numerics.grid_expert"},
+        {"leaves of experts", p->layout.grid.expert, "numerics.grid_expert"},
         {"parameters", setup->parameters, ""},
         {"parameters that a token uses", setup_active(setup), ""},
-        {"ranks that divide the experts", mesh_expert_places(&p->mesh),
-         experts_axes(&p->mesh, axes)},
+        {"ranks that divide the experts", mesh_expert_places(&p->layout.mesh),
+         experts_axes(&p->layout.mesh, axes)},
         {"ranks that cut each expert",
          experts_are_folded(p) || experts_cut(p) > 1
-             ? experts_cut(p) : p->mesh.size[AXIS_TENSOR],
+             ? experts_cut(p) : p->layout.mesh.size[AXIS_TENSOR],
          "mesh.expert_tensor, mesh.tensor"},
         {"first expert of the rank", held.first, ""},
         {"experts of the rank", held.count, "of each block"},
         {"rows that the rank has room for",
-         p->tokens * experts_rows_bound(p, &form),
+         p->size.tokens * experts_rows_bound(p, &form),
          "of a block and a micro-batch"},
-        {"rows that can come", p->tokens * experts_rows_most(p, &form),
+        {"rows that can come", p->size.tokens * experts_rows_most(p, &form),
          "to the rank; those without room go in turns"},
         {"nodes of the ranks that divide the experts",
-         mesh_expert_nodes(&p->mesh),
-         p->mesh.relays ? "a row goes once to each (moe.exchange)"
+         mesh_expert_nodes(&p->layout.mesh),
+         p->layout.mesh.relays ? "a row goes once to each (moe.exchange)"
                         : "rows go straight (moe.exchange, mesh.node)"},
         {"bytes sent for rows", sent.all,
          "the rank, each step, with equal shares"},

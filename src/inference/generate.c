@@ -257,7 +257,7 @@ static status run(struct generating *g,
     result->weight_bytes = generator_weight_bytes(&g->generator);
     result->cache_bytes =
         (int64_t)g->generator.stage.memory[MEMORY_CACHE].bytes;
-    result->cache_positions = g->generator.stage.program.context;
+    result->cache_positions = g->generator.stage.program.size.context;
     if (request->stats)
         result->weight_rate = generator_weight_rate(&g->generator);
     return OK;

@@ -75,7 +75,7 @@ static status find_modules(struct generator *g)
     if (m->depth == 0) return OK;
     for (int i = 0; i < frame->forward_end; i++)
         m->ends[program_ahead(p, &p->steps[frame->events[i].step])] = i + 1;
-    TRY(memory_take((size_t)(m->depth * p->tokens), sizeof *m->inputs,
+    TRY(memory_take((size_t)(m->depth * p->size.tokens), sizeof *m->inputs,
                     &inputs));
     m->inputs = inputs;
     return OK;
@@ -125,7 +125,7 @@ static status feed_modules(struct generator *g, const int32_t *ids,
 {
     struct generator_modules *m = &g->modules;
     struct run *run = &g->stage.run;
-    const int64_t length = g->stage.program.tokens;
+    const int64_t length = g->stage.program.size.tokens;
 
     for (int d = 0; d < m->depth; d++)
         for (int64_t i = 0; i < run->batch.tokens; i++) {
@@ -139,7 +139,7 @@ static status feed_modules(struct generator *g, const int32_t *ids,
 status generator_feed_last(struct generator *g, const int32_t *ids,
                            int64_t count, int64_t last)
 {
-    const int64_t most = g->stage.program.length;
+    const int64_t most = g->stage.program.size.length;
     struct generator_modules *m = &g->modules;
     struct run *run = &g->stage.run;
 
@@ -184,7 +184,7 @@ status generator_guess(struct generator *g, int module, const int32_t *ids)
 
     CHECK(module < m->depth && g->position > m->first);
     for (int64_t i = 0; i < run->batch.tokens; i++)
-        m->inputs[module * g->stage.program.tokens + i] =
+        m->inputs[module * g->stage.program.size.tokens + i] =
             ids[m->first + i + module + 1];
     return run_part(run, m->ends[module], m->ends[module + 1]);
 }

@@ -18,7 +18,7 @@ static struct stage_request request_of(const struct stage *first,
     plan.size.length = prompt < GENERATOR_TOKENS ? prompt : GENERATOR_TOKENS;
     if (plan.size.length < least)
         plan.size.length = least; /* a leaf needs a token */
-    plan.size.context = first->program.context;
+    plan.size.context = first->program.size.context;
     if (plan.size.context < plan.size.length)
         plan.size.context = plan.size.length;
     plan.size.logits_chunk = 0;

@@ -91,7 +91,7 @@ static status begin(struct asking *a, int64_t rows_at_once)
                         &a->table));
     TRY(likelihood_take(r->length, sizeof *a->cells, &a->cells));
     if (!a->call->greedy || a->program == NULL) return OK;
-    TRY(likelihood_take(a->program->tokens, sizeof *a->tops, &a->tops));
+    TRY(likelihood_take(a->program->size.tokens, sizeof *a->tops, &a->tops));
     a->run->logits.read = read_tops;
     a->run->logits.argument = a;
     return OK;
@@ -115,9 +115,9 @@ static void collect(struct asking *a, int64_t row, int64_t s, int64_t base,
     const struct program *p = a->program;
 
     request_rows_cells(a->call->rows, row, a->cells);
-    for (int64_t t = 0; t < p->length; t++) {
+    for (int64_t t = 0; t < p->size.length; t++) {
         const int64_t cell = a->cells[program_position(p, t)];
-        const int64_t token = s * p->length + t;
+        const int64_t token = s * p->size.length + t;
         double *numbers = a->table + (cell - base) * a->width;
 
         if (cell < 0) continue;
@@ -233,7 +233,8 @@ int64_t likelihood_first_logit(const struct program *program)
     const struct step *head = &program->steps[program->step_count - 1];
     const struct param *weight = &program->params.items[head->param[0]];
 
-    return layout_held(&weight->spec, &program->mesh, &program->place, 0)
+    return layout_held(&weight->spec, &program->layout.mesh,
+                       &program->layout.place, 0)
         .first;
 }
 
@@ -242,7 +243,7 @@ status likelihood_ranks(struct likelihoods *out, struct train_step *step,
 {
     struct pipeline *p = step->pipeline;
     const int ends = executor_last(&step->executor);
-    const int64_t sequences = p->stages[0].program.sequences;
+    const int64_t sequences = p->stages[0].program.size.sequences;
     const int64_t at_once = sequences * team_batch_size(step->team);
     struct asking a = {.call = call, .out = out, .sequences = sequences,
                        .parts = step->team->mesh.size[AXIS_TENSOR],

@@ -54,14 +54,14 @@ static status begin(struct sharing *s)
     s->out->requests = s->requests->count;
     TRY(likelihood_take(s->requests->count, sizeof *s->out->sums,
                         &s->out->sums));
-    TRY(likelihood_take(p->tokens, sizeof *s->branches, &s->branches));
-    TRY(likelihood_take(p->tokens, sizeof *s->placed, &s->placed));
+    TRY(likelihood_take(p->size.tokens, sizeof *s->branches, &s->branches));
+    TRY(likelihood_take(p->size.tokens, sizeof *s->placed, &s->placed));
     TRY(memory_take(branches_bytes(s->requests->longest + 1, width, p->dtype),
                     1, &s->keys));
     if (!s->call->greedy) return OK;
     TRY(likelihood_take(s->requests->count, sizeof *s->out->greedy,
                         &s->out->greedy));
-    TRY(likelihood_take(p->tokens, sizeof *s->tops, &s->tops));
+    TRY(likelihood_take(p->size.tokens, sizeof *s->tops, &s->tops));
     s->stage->run.logits.read = read_tops;
     s->stage->run.logits.argument = s;
     return OK;
@@ -162,7 +162,7 @@ static void put_branch(struct sharing *s, int64_t request, int64_t trunk,
 static void fill_rest(struct sharing *s)
 {
     const struct stage_batch batch = stage_batch(s->stage, 0);
-    const int64_t tokens = s->stage->program.tokens;
+    const int64_t tokens = s->stage->program.size.tokens;
 
     for (; s->used < tokens; s->used++) {
         batch.inputs[s->used] = 0;
@@ -202,7 +202,7 @@ static status run_batch(struct sharing *s)
     branches.count = s->branch_count;
     s->stage->run.batch = (struct batch){
         .inputs = batch.inputs, .targets = batch.targets,
-        .positions = batch.positions, .tokens = s->stage->program.tokens,
+        .positions = batch.positions, .tokens = s->stage->program.size.tokens,
         .branches = &branches};
     TRY(run_forward(&s->stage->run));
     for (int64_t i = 0; i < s->placed_count; i++) add_up(s, &s->placed[i]);
@@ -221,7 +221,7 @@ static status add_group(struct sharing *s, int64_t first, int64_t last,
                         int64_t trunk)
 {
     const struct task_request *items = s->requests->items;
-    const int64_t tokens = s->stage->program.tokens;
+    const int64_t tokens = s->stage->program.size.tokens;
     int64_t trunk_first = -1;
 
     for (int64_t i = first; i < last; i++) {
@@ -263,7 +263,7 @@ status likelihood_alone(struct likelihoods *out, struct stage *stage,
     status result;
 
     *out = (struct likelihoods){0};
-    CHECK(requests->longest <= stage->program.tokens);
+    CHECK(requests->longest <= stage->program.size.tokens);
     TRY_GOTO(done, result, begin(&s));
     result = run_all(&s);
 done:

@@ -133,10 +133,10 @@ static int64_t local_token(const struct prompt_pass *pass,
         &pass->prompts->rows.places[item->place];
     const int64_t s = place->row - pass->first;
 
-    if (item->stop != NULL || s < 0 || s >= p->sequences) return -1;
-    for (int64_t t = 0; t < p->length; t++)
+    if (item->stop != NULL || s < 0 || s >= p->size.sequences) return -1;
+    for (int64_t t = 0; t < p->size.length; t++)
         if (program_position(p, t) == place->offset + item->count - 1)
-            return s * p->length + t;
+            return s * p->size.length + t;
     return -1;
 }
 
@@ -173,7 +173,7 @@ static status run_pass(struct prompts *p, struct train_step *step,
 {
     const struct pipeline *pipeline = step->pipeline;
     const struct sample_source source = {.fill = fill, .argument = p};
-    const int64_t sequences = pipeline->stages[0].program.sequences;
+    const int64_t sequences = pipeline->stages[0].program.size.sequences;
     const int64_t ranks = team_batch_size(step->team);
     const int ends = executor_last(&step->executor);
     struct prompt_pass pass = {.prompts = p};

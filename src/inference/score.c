@@ -112,7 +112,7 @@ static status write_logits(void *argument, int64_t first_token,
 {
     struct scoring *s = argument;
     const int64_t first =
-        s->stage.run.batch.index * s->stage.program.tokens + first_token;
+        s->stage.run.batch.index * s->stage.program.size.tokens + first_token;
     const int64_t vocab = s->session.model.vocab;
 
     return safetensors_writer_put(&s->logits, 0, first * vocab,
@@ -159,7 +159,7 @@ static status prepare(struct scoring *s, const struct score_request *request)
 static void fill_batch(struct scoring *s, int64_t index)
 {
     const struct stage_batch batch = stage_batch(&s->stage, 0);
-    const int64_t tokens = s->stage.program.tokens;
+    const int64_t tokens = s->stage.program.size.tokens;
     const int32_t *ids = s->ids + index * tokens;
 
     for (int64_t t = 0; t < tokens; t++) {
@@ -179,7 +179,7 @@ static void add_losses(struct scoring *s)
 {
     const double *losses = s->stage.run.losses;
 
-    for (int64_t i = 0; i < s->stage.program.sequences; i++) {
+    for (int64_t i = 0; i < s->stage.program.size.sequences; i++) {
         double sum = 0;
 
         for (int64_t t = 0; t < s->length; t++)
@@ -190,7 +190,8 @@ static void add_losses(struct scoring *s)
 
 static status run_all(struct scoring *s, bool backward)
 {
-    const int64_t micro_batches = s->sequences / s->stage.program.sequences;
+    const int64_t micro_batches =
+        s->sequences / s->stage.program.size.sequences;
 
     if (backward) gradients_reset(&s->stage.gradients);
     for (int64_t i = 0; i < micro_batches; i++) {

@@ -72,7 +72,7 @@ static int find_pair(const struct step_list *list, const struct pipeline *p,
 
     /* One stage has one run, and a piece of domino is all of the block. */
     if (b->kind != DO_BACKWARD || !b->joined || b->chunk == f->chunk ||
-        program->overlap.domino)
+        program->layout.overlap.domino)
         return -1;
     return next;
 }

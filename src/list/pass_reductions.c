@@ -194,8 +194,8 @@ static status cut_compute(struct reductions *r,
 
     if (whole->first_event == stage->frame.forward_end)
         r->passes[whole->chunk]++;
-    if (r->passes[whole->chunk] < p->batch / p->sequences && !divides(r,
-                                                             whole->chunk))
+    if (r->passes[whole->chunk] < p->size.batch / p->size.sequences &&
+        !divides(r, whole->chunk))
         return list_put(r->out, *whole);
     for (int e = whole->first_event; e < whole->last_event; e++) {
         TRY(before_event(r, &cutter, e));

@@ -51,7 +51,7 @@ static status visit_use(const struct stage *stage, int use,
 {
     const struct program *program = &stage->program;
     const struct use_info *info = &program->uses[use];
-    const int ranks = program->mesh.size[AXIS_CONTEXT];
+    const int ranks = program->layout.mesh.size[AXIS_CONTEXT];
 
     if (info->local || info->contexts > 1 || !gradient_made(program, use))
         return OK;
@@ -64,7 +64,7 @@ static status visit_use(const struct stage *stage, int use,
         .bytes = calls * dtype_bytes(program_real(program)) *
                  exchange_all_reduce(
                      program->params.items[info->param].elements, ranks,
-                     program->place.at[AXIS_CONTEXT])};
+                     program->layout.place.at[AXIS_CONTEXT])};
 
     return calls == 0 ? OK : visit(argument, &row);
 }
@@ -75,7 +75,7 @@ static status visit_leaves(const struct stage *stage,
 {
     const struct step *step = &stage->program.steps[event->step];
 
-    if (stage->program.mesh.size[AXIS_CONTEXT] == 1) return OK;
+    if (stage->program.layout.mesh.size[AXIS_CONTEXT] == 1) return OK;
     for (int i = 0; i < step_uses(step); i++) {
         const int use = step_use(step, i).use;
 
@@ -95,7 +95,7 @@ status list_event_traffic(const struct stage *stage,
     layer_exchanges(&stage->program, at, &made);
     for (int j = 0; j < made.count; j++) {
         const struct exchange row =
-            exchange_of_layer(&stage->program.mesh, &made.items[j]);
+            exchange_of_layer(&stage->program.layout.mesh, &made.items[j]);
 
         TRY(visit(argument, &row));
     }
@@ -137,7 +137,7 @@ static status visit_vectors(const struct pipeline *p,
 {
     const struct stage *stage = &p->stages[i->chunk];
     const struct program *program = &stage->program;
-    const int ranks = program->mesh.size[AXIS_CONTEXT];
+    const int ranks = program->layout.mesh.size[AXIS_CONTEXT];
     const struct use_range range =
         i->item >= 0 ? stage->reduced.items[i->item].joined
                      : gradients_all(&stage->gradients);
@@ -146,14 +146,15 @@ static status visit_vectors(const struct pipeline *p,
         const struct use_info *use = &program->uses[s];
         const int64_t elements =
             program->params.items[use->param].elements *
-            program->grid.data;
+            program->layout.grid.data;
         const struct exchange row = {
             .group = {GROUP_AXIS, AXIS_CONTEXT}, .label = "context",
             .what = SENT_GRADIENTS, .kind = COMM_ALL_REDUCE,
             .size = ranks, .calls = 1,
             .bytes = dtype_bytes(program_real(program)) *
-                     exchange_all_reduce(elements, ranks,
-                                         program->place.at[AXIS_CONTEXT])};
+                     exchange_all_reduce(
+                         elements, ranks,
+                         program->layout.place.at[AXIS_CONTEXT])};
 
         if (!use->local || !gradient_made(program, s)) continue;
         TRY(visit(argument, &row));

@@ -430,7 +430,8 @@ static slot mixture(struct program *p, const struct model *m, slot x)
                  .group = m->kind->group, .near = 2 * of->noise},
         .alpha = of->swiglu_alpha, .limit = of->swiglu_limit,
         .gelu = m->activation == ACTIVATION_GELU_TANH,
-        .leaf = of->experts / (p->grid.expert > 0 ? p->grid.expert : 1)};
+        .leaf = of->experts / (p->layout.grid.expert > 0
+                                   ? p->layout.grid.expert : 1)};
     struct param_spec router =
         rows_cut(m, "router", of->experts, d->router.weight);
     const struct param_spec bias = {

@@ -683,10 +683,10 @@ status model_build_whole(struct program *program, const struct model *model)
     status result;
 
     program_init(program, PROGRAM_TRAIN, DTYPE_F32, &grid);
-    program->batch = program->sequences = program->length = 1;
-    program->tokens = program->logits_chunk = 1;
-    program->context = model->context;
-    program->vocab = model->vocab;
+    program->size.batch = program->size.sequences = program->size.length = 1;
+    program->size.tokens = program->size.logits_chunk = 1;
+    program->size.context = model->context;
+    program->size.vocab = model->vocab;
     program->later.depth = model->mtp_depth;
     program->later.block = model->layers;
     result = model->kind->build(program, model);

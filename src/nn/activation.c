@@ -52,8 +52,8 @@ static status activation_backward(const struct step *step, struct run *run)
 static struct step_cost elementwise_cost(const struct step *step,
                                          const struct program *p)
 {
-    const int64_t in = p->tokens * p->slots[step->input].width;
-    const int64_t out = p->tokens * p->slots[step->output].width;
+    const int64_t in = p->size.tokens * p->slots[step->input].width;
+    const int64_t out = p->size.tokens * p->slots[step->output].width;
 
     return (struct step_cost){
         .flops = (double)(10 * out),

@@ -46,9 +46,11 @@ static struct span span_of(const struct run *run, const struct step *step,
     } else {
         for (int i = 0; i < piece; i++)
             span.first +=
-                layout_held(&param->spec, &p->mesh, &p->place, i).count;
+                layout_held(&param->spec, &p->layout.mesh, &p->layout.place, i)
+                    .count;
         span.count =
-            layout_held(&param->spec, &p->mesh, &p->place, piece).count;
+            layout_held(&param->spec, &p->layout.mesh, &p->layout.place, piece)
+                .count;
     }
     span.column = step->set.adapter.column[piece];
     return span;
@@ -89,11 +91,11 @@ static struct sum_order order_piece(struct run *run, const struct step *step,
 
     if (step->set.adapter.pieces == 1) return run_order_cut(run, param);
     const struct layout_span held =
-        layout_held(&param->spec, &p->mesh, &p->place, piece);
+        layout_held(&param->spec, &p->layout.mesh, &p->layout.place, piece);
 
     for (int leaf = 0; leaf < own.count; leaf++) {
         const struct layout_span block = layout_leaf(
-            &param->spec, p->grid.tensor, (int)own.first + leaf, piece);
+            &param->spec, p->layout.grid.tensor, (int)own.first + leaf, piece);
 
         run->segments[leaf] = (struct sum_segment){
             block.first - held.first, block.count, leaf};
@@ -182,7 +184,8 @@ static int64_t column_of(const struct program *p,
     int64_t column = 0;
 
     for (int i = 0; i < which; i++)
-        column += layout_held(weight, &p->mesh, &p->place, i).count;
+        column +=
+            layout_held(weight, &p->layout.mesh, &p->layout.place, i).count;
     return column;
 }
 
@@ -197,8 +200,9 @@ static slot add_expand(struct program *p, slot a,
     a = relayout_whole(p, a, true);
     const int step = program_add_step(p, &layer_expand, a);
 
-    cut.leaves = p->grid.tensor;
-    layout_local_shape(&cut, &p->mesh, &p->place, &held[0], &held[1]);
+    cut.leaves = p->layout.grid.tensor;
+    layout_local_shape(&cut, &p->layout.mesh, &p->layout.place, &held[0],
+                       &held[1]);
     const slot output = program_add_slot(p, "adapter", held[0], false);
 
     if (p->error != OK) return -1;

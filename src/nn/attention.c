@@ -36,7 +36,7 @@ static status rope_turn(const struct step *step, struct run *run,
         run->stream, heads_view(fused, 0, heads, head_width),
         run->batch.positions,
         tensor_3d(run->rope[table], program_real(run->program),
-                  run->program->context, rotary / 2, 2),
+                  run->program->size.context, rotary / 2, 2),
         rotary, backward);
 }
 
@@ -53,7 +53,7 @@ static status rope_backward(const struct step *step, struct run *run)
 static struct step_cost rope_cost(const struct step *step,
                                   const struct program *p)
 {
-    const int64_t n = p->tokens * (step->set.rope.heads +
+    const int64_t n = p->size.tokens * (step->set.rope.heads +
                                    step->set.rope.kv_heads) *
                       step->set.rope.head_width;
 
@@ -158,7 +158,7 @@ static struct attention_dropout drop_of(const struct step *step,
     return (struct attention_dropout){
         .rate = p->regular.attention_dropout, .key = {{words[0], words[1]}},
         .sequence = (uint64_t)run->batch.sequence,
-        .head = (int64_t)p->place.at[AXIS_TENSOR] *
+        .head = (int64_t)p->layout.place.at[AXIS_TENSOR] *
                 step->set.attention.heads};
 }
 
@@ -181,8 +181,8 @@ static struct attention describe(const struct step *step, struct run *run)
         .lse = run_slot(run, step->aux),
         .query_documents = run->batch.documents,
         .key_documents = run->batch.documents,
-        .sequences = qkv.shape[0] / p->length,
-        .queries = p->length, .keys = p->length, .heads = heads,
+        .sequences = qkv.shape[0] / p->size.length,
+        .queries = p->size.length, .keys = p->size.length, .heads = heads,
         .kv_heads = kv_heads, .head_width = width,
         .leaves = (int)program_leaves(p).count,
         .tiles = run->kernels->product == PRODUCT_TILES,
@@ -192,7 +192,7 @@ static struct attention describe(const struct step *step, struct run *run)
         .chunk = step->set.attention.chunk,
         .drop = drop_of(step, run),
         .alibi = {step->set.attention.alibi,
-                  (int64_t)p->place.at[AXIS_TENSOR] * heads}};
+                  (int64_t)p->layout.place.at[AXIS_TENSOR] * heads}};
 }
 
 /* Puts this call's keys and values into the cache and lets the queries read
@@ -203,10 +203,10 @@ static status use_cache(const struct step *step, struct run *run,
     const struct program *p = run->program;
     const int width = step->set.attention.head_width;
     const int64_t each = (int64_t)step->set.attention.kv_heads * width;
-    const int64_t rows = step->set.attention.cache * p->context;
+    const int64_t rows = step->set.attention.cache * p->size.context;
     const struct tensor cache = tensor_2d(
         (char *)run->cache + rows * p->caches.width * dtype_bytes(p->dtype),
-        p->dtype, p->context, p->caches.width);
+        p->dtype, p->size.context, p->caches.width);
     const int64_t first = run->batch.first_position;
     const int64_t element = dtype_bytes(p->dtype);
     const struct device_rows to = {tensor_rows(cache, first, 1).data,
@@ -277,7 +277,7 @@ static enum dtype attention_key_gradients(const struct step *step,
 static int64_t shared_elements(const struct step *step,
                                const struct program *p)
 {
-    return 2 * p->tokens * step->set.attention.kv_heads *
+    return 2 * p->size.tokens * step->set.attention.kv_heads *
            step->set.attention.head_width;
 }
 
@@ -352,7 +352,7 @@ static size_t attention_scratch(const struct step *step,
 {
     const struct attention heads = heads_of(step, p);
     const size_t rows =
-        p->mesh.size[AXIS_CONTEXT] == 1 ? 0 : context_scratch(p, &heads);
+        p->layout.mesh.size[AXIS_CONTEXT] == 1 ? 0 : context_scratch(p, &heads);
     size_t shared = 0;
 
     if (step->set.attention.replicas > 1)
@@ -403,17 +403,17 @@ static int64_t pairs_of(const struct step *step, const struct program *p)
         const int64_t rest = length % chunk;
 
         return (length / chunk * (chunk * (chunk + 1) / 2) +
-                rest * (rest + 1) / 2) / p->mesh.size[AXIS_CONTEXT];
+                rest * (rest + 1) / 2) / p->layout.mesh.size[AXIS_CONTEXT];
     }
     if (window == 0 || window >= length) return context_pairs(p); /* causal */
     return (window * (window + 1) / 2 + (length - window) * window) /
-           p->mesh.size[AXIS_CONTEXT];
+           p->layout.mesh.size[AXIS_CONTEXT];
 }
 
 static struct step_cost attention_cost(const struct step *step,
                                        const struct program *p)
 {
-    const int64_t pairs = p->sequences * pairs_of(step, p);
+    const int64_t pairs = p->size.sequences * pairs_of(step, p);
     const struct attention heads = heads_of(step, p);
     const int64_t width =
         (int64_t)step->set.attention.heads * step->set.attention.head_width;
@@ -423,7 +423,7 @@ static struct step_cost attention_cost(const struct step *step,
                  (double)(step->set.attention.heads *
                           (step->set.attention.head_width +
                            step->set.attention.value)),
-        .bytes_moved = (double)(p->tokens *
+        .bytes_moved = (double)(p->size.tokens *
                                 (p->slots[step->input].width + width) *
                                 dtype_bytes(p->dtype)),
         .bytes_sent = (double)context_bytes(p, &heads, false)};
@@ -451,9 +451,9 @@ static void attention_exchanges(const struct step *step,
         layer_exchanges_add(out, p, (struct layer_exchange){
             .axis = AXIS_CONTEXT, .kind = COMM_EXCHANGE,
             .what = backward ? SENT_ATTENTION_BACKWARD : SENT_ATTENTION_FORWARD,
-            .calls = p->mesh.size[AXIS_CONTEXT] > 1
+            .calls = p->layout.mesh.size[AXIS_CONTEXT] > 1
                          ? context_calls(p, backward) : 0,
-            .bytes = p->mesh.size[AXIS_CONTEXT] > 1
+            .bytes = p->layout.mesh.size[AXIS_CONTEXT] > 1
                          ? context_bytes(p, &heads, backward) : 0});
 }
 
@@ -506,13 +506,13 @@ slot nn_attention_ruled(struct program *p, slot qkv, int heads, int kv_heads,
     p->steps[step].set.attention.window = rule->window;
     p->steps[step].set.attention.chunk = rule->chunk;
     p->steps[step].set.attention.value = rule->value > 0 ? rule->value : width;
-    if (rule->window > 0 && p->method.striped)
+    if (rule->window > 0 && p->layout.method.striped)
         p->error = fail_striped("windows");
-    if (rule->chunk > 0 && p->method.striped)
+    if (rule->chunk > 0 && p->layout.method.striped)
         p->error = fail_striped("chunks of attention");
-    if (rule->alibi && p->method.striped)
+    if (rule->alibi && p->layout.method.striped)
         p->error = fail_striped("linear biases of scores");
-    if (p->regular.attention_dropout > 0 && p->method.striped)
+    if (p->regular.attention_dropout > 0 && p->layout.method.striped)
         p->error = fail_striped("dropout of attention");
     p->steps[step].set.attention.cache = p->caches.count++;
     p->caches.width = 2 * (int64_t)kv_heads * width;

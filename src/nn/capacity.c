@@ -14,7 +14,7 @@ bool capacity_drops(const struct program *p, const struct router_form *form)
 
 status capacity_check(const struct program *p)
 {
-    if (!p->method.striped) return OK;
+    if (!p->layout.method.striped) return OK;
     FAIL(ERR_CONFIG, "moe.capacity_factor: context.kind=striped deals out "
                      "tokens one by one, and places are counted over runs of "
                      "positions; allgather, ring, ulysses and hybrid work");
@@ -33,7 +33,7 @@ static struct segments segments_of(const struct step *step,
 {
     const bool cut = p->slots[step->input].layout.tokens >> AXIS_TENSOR & 1;
     struct segments s = {.tensor = cut ? program_tensor_ranks(p) : 1,
-                         .context = p->mesh.size[AXIS_CONTEXT],
+                         .context = p->layout.mesh.size[AXIS_CONTEXT],
                          .rows = program_rows(p),
                          .experts = step->set.experts.form.experts};
 
@@ -74,7 +74,7 @@ size_t capacity_scratch(const struct step *step, const struct program *p)
 static status join(struct run *run, enum axis axis, int32_t **table,
                    int64_t count, int32_t *out)
 {
-    const int ranks = run->program->mesh.size[axis];
+    const int ranks = run->program->layout.mesh.size[axis];
     const struct comm_call call = {
         .kind = COMM_ALL_GATHER, .algorithm = ALGORITHM_ORDERED,
         .in = tensor_1d(*table, DTYPE_I32, count),
@@ -90,7 +90,8 @@ static status join(struct run *run, enum axis axis, int32_t **table,
  * from the end. */
 static int64_t row_of_chunk(const struct program *p, int context, int chunk)
 {
-    const int ranks = p->mesh.size[AXIS_CONTEXT], half = p->context_chunks / 2;
+    const int ranks = p->layout.mesh.size[AXIS_CONTEXT];
+    const int half = p->size.context_chunks / 2;
 
     if (ranks == 1) return chunk;
     const int span = chunk / half;
@@ -104,10 +105,11 @@ static int64_t row_of_chunk(const struct program *p, int context, int chunk)
 static void count_before(const struct program *p, const struct segments *s,
                          const int32_t *table, int64_t row, int64_t *used)
 {
-    const int own = p->place.at[AXIS_CONTEXT];
-    const int part = s->tensor > 1 ? p->place.at[AXIS_TENSOR] : 0;
-    const int64_t sequence = row / p->context_chunks * p->context_chunks;
-    const int chunks = p->context_chunks * s->context;
+    const int own = p->layout.place.at[AXIS_CONTEXT];
+    const int part = s->tensor > 1 ? p->layout.place.at[AXIS_TENSOR] : 0;
+    const int64_t sequence =
+        row / p->size.context_chunks * p->size.context_chunks;
+    const int chunks = p->size.context_chunks * s->context;
 
     memset(used, 0, (size_t)s->experts * sizeof *used);
     for (int chunk = 0; chunk < chunks; chunk++) {
@@ -163,7 +165,7 @@ status capacity_drop(const struct step *step, struct run *run,
     if (run->gradients == NULL) return OK;
     const int64_t places =
         router_capacity(p->regular.capacity, form->choices,
-                        p->length * s.context, form->experts);
+                        p->size.length * s.context, form->experts);
 
     for (int64_t row = 0; row < s.rows; row++) {
         const struct router_tokens tokens = {

@@ -121,7 +121,7 @@ static struct choose_room room_of(const struct step *step,
 {
     const int64_t experts = step->set.experts.form.experts;
     struct choose_room room = {.rows = program_slot_rows(p, step->input),
-                               .sequences = p->sequences};
+                               .sequences = p->size.sequences};
     const size_t table = (size_t)(room.sequences * experts);
 
     room.mask = arena_aligned((size_t)(room.rows * experts) *
@@ -181,8 +181,9 @@ static const int32_t *mask_of(const struct step *step, struct run *run)
     const struct program *p = run->program;
     int32_t *mask = (int32_t *)(void *)((char *)run->lists +
                                         room_of(step, p).mask);
-    const struct layout_span part = program_part(p, p->place.at[AXIS_TENSOR]);
-    const int64_t chunk = p->length / p->context_chunks;
+    const struct layout_span part =
+        program_part(p, p->layout.place.at[AXIS_TENSOR]);
+    const int64_t chunk = p->size.length / p->size.context_chunks;
 
     if (!is_cut(p, step)) return run->batch.targets;
     for (int64_t i = 0; i < program_rows(p); i++)
@@ -270,7 +271,7 @@ static status count_sequences(const struct step *step, struct run *run,
             counts[i * experts + e] = (double)one[e];
     }
     for (int i = 0; i < 2; i++)
-        if (run->program->mesh.size[axes[i]] > 1)
+        if (run->program->layout.mesh.size[axes[i]] > 1)
             TRY(comm_run(run->groups[axes[i]], &call));
     return OK;
 }
@@ -349,7 +350,7 @@ static status choose_backward(const struct step *step, struct run *run)
     struct router_losses losses = {
         .form = step->set.experts.form,
         .logits = run_slot(run, step->input),
-        .length = run->program->length, .dlogits = dlogits,
+        .length = run->program->size.length, .dlogits = dlogits,
         .dgates = run_gradient(run, step->output), .gates = choice.gates,
         .chosen = choice.chosen};
 
@@ -376,18 +377,19 @@ static void choose_exchanges(const struct step *step, const struct program *p,
                              struct layer_exchanges *out)
 {
     static const enum axis axes[] = {AXIS_TENSOR, AXIS_CONTEXT};
-    const int64_t count = p->sequences * step->set.experts.form.experts;
+    const int64_t count = p->size.sequences * step->set.experts.form.experts;
 
     capacity_exchanges(step, p, at, out);
     if (!exchange_backward(at) || !has_losses(p, step) || !counts_tokens(p))
         return;
     for (int i = 0; i < 2; i++) {
-        const int size = p->mesh.size[axes[i]];
+        const int size = p->layout.mesh.size[axes[i]];
 
         layer_exchanges_add(out, p, (struct layer_exchange){
             .axis = axes[i], .kind = COMM_ALL_REDUCE,
             .what = SENT_TOKENS_OF_EXPERTS, .calls = 1,
-            .bytes = exchange_all_reduce(count, size, p->place.at[axes[i]]) *
+            .bytes = exchange_all_reduce(count, size,
+                                         p->layout.place.at[axes[i]]) *
                      (int64_t)sizeof(double)});
     }
 }
@@ -397,7 +399,7 @@ static size_t choose_messages(const struct step *step, const struct program *p,
 {
     const struct tensor all =
         tensor_1d(NULL, DTYPE_F64,
-                  p->sequences * step->set.experts.form.experts);
+                  p->size.sequences * step->set.experts.form.experts);
     const struct comm_call call = {
         .kind = COMM_ALL_REDUCE, .algorithm = ALGORITHM_ORDERED,
         .reduction = REDUCE_SUM, .out = all, .in = all};

@@ -16,13 +16,13 @@ static struct share neighbours(const struct run *run)
 {
     const struct program *p = run->program;
     struct group *group = run->groups[AXIS_CONTEXT];
-    const int ranks = p->method.exchange, rank = group->rank;
+    const int ranks = p->layout.method.exchange, rank = group->rank;
 
     return (struct share){
         .run = run, .group = group,
         .first = rank / ranks * ranks, .step = 1,
-        .ranks = ranks, .rank = rank % ranks, .sequences = p->sequences,
-        .span = p->length / 2, .length = p->length * ranks,
+        .ranks = ranks, .rank = rank % ranks, .sequences = p->size.sequences,
+        .span = p->size.length / 2, .length = p->size.length * ranks,
         .dtype = p->dtype};
 }
 
@@ -134,7 +134,7 @@ static status keys_forward(struct run *run, const struct attention *own,
     if (s.ranks == 1)
         return run->kernels->attention_forward(run->stream, own);
     if (s.striped) return stripe_forward(run, &s, own, room);
-    return run->program->method.ring ? ring_forward(run, &s, own, room)
+    return run->program->layout.method.ring ? ring_forward(run, &s, own, room)
                                       : gather_forward(run, &s, own, room);
 }
 
@@ -146,7 +146,7 @@ static status keys_backward(struct run *run, const struct attention *own,
     if (s.ranks == 1)
         return run->kernels->attention_backward(run->stream, own);
     if (s.striped) return stripe_backward(run, &s, own, room);
-    return run->program->method.ring ? ring_backward(run, &s, own, room)
+    return run->program->layout.method.ring ? ring_backward(run, &s, own, room)
                                       : gather_backward(run, &s, own, room);
 }
 
@@ -202,7 +202,7 @@ status context_backward(struct run *run, const struct attention *call,
         room_take(&room, own.q.shape[0] * own.heads * dtype_bytes(real)),
         real, own.q.shape[0], own.heads);
     TRY(run->kernels->attention_delta(run->stream, &own));
-    if (run->program->method.exchange == 1)
+    if (run->program->layout.method.exchange == 1)
         return keys_backward(run, &own, room);
     return exchanged_backward(run, &own, room);
 }
@@ -212,13 +212,13 @@ status context_backward(struct run *run, const struct attention *call,
 /* The share of a program, as a run finds it, without a group. */
 static struct share planned_share(const struct program *p)
 {
-    const int ranks = p->mesh.size[AXIS_CONTEXT];
+    const int ranks = p->layout.mesh.size[AXIS_CONTEXT];
 
     return (struct share){
-        .ranks = ranks / p->method.exchange,
-        .rank = p->place.at[AXIS_CONTEXT] / p->method.exchange,
-        .sequences = p->sequences,
-        .span = p->length / 2 * p->method.exchange,
+        .ranks = ranks / p->layout.method.exchange,
+        .rank = p->layout.place.at[AXIS_CONTEXT] / p->layout.method.exchange,
+        .sequences = p->size.sequences,
+        .span = p->size.length / 2 * p->layout.method.exchange,
         .length = program_sequence(p), .dtype = p->dtype};
 }
 
@@ -244,7 +244,7 @@ size_t context_scratch(const struct program *program,
 {
     const struct share s = planned_share(program);
     const struct token_bytes own = token_bytes(&s, heads);
-    const int ranks = program->method.exchange;
+    const int ranks = program->layout.method.exchange;
     struct attention inner = *heads;
     int64_t each = own.numbers, bytes = 12 * ARENA_ALIGN;
 
@@ -253,24 +253,26 @@ size_t context_scratch(const struct program *program,
     if (ranks > 1) each += 3 * own.q + 2 * own.k + 2 * own.dk + own.numbers;
     if (ranks > 1 && s.ranks > 1)
         bytes += s.sequences * 2 * s.span * (int64_t)sizeof(int32_t);
-    if (program->method.striped)
+    if (program->layout.method.striped)
         bytes += stripe_room(&s, &inner);
     else if (s.ranks > 1)
-        bytes += program->method.ring ? ring_room(&s, &inner)
+        bytes += program->layout.method.ring ? ring_room(&s, &inner)
                                        : gather_room(&s, &inner);
-    return (size_t)(bytes + program->tokens * each);
+    return (size_t)(bytes + program->size.tokens * each);
 }
 
 int64_t context_pairs(const struct program *program)
 {
-    const int64_t span = program->length / 2;
+    const int64_t span = program->size.length / 2;
 
-    const int64_t ranks = program->mesh.size[AXIS_CONTEXT];
+    const int64_t ranks = program->layout.mesh.size[AXIS_CONTEXT];
 
-    if (ranks == 1) return program->length * (program->length + 1) / 2;
-    if (program->method.striped)
-        return program->length * (program->place.at[AXIS_CONTEXT] + 1) +
-               ranks * (program->length * (program->length - 1) / 2);
+    if (ranks == 1)
+        return program->size.length * (program->size.length + 1) / 2;
+    if (program->layout.method.striped)
+        return program->size.length *
+                   (program->layout.place.at[AXIS_CONTEXT] + 1) +
+               ranks * (program->size.length * (program->size.length - 1) / 2);
     return span * (program_sequence(program) + 1); /* the same on all ranks */
 }
 
@@ -279,7 +281,7 @@ int64_t context_bytes(const struct program *program,
 {
     const struct share s = planned_share(program);
     const struct token_bytes own = token_bytes(&s, heads);
-    const int64_t ranks = program->method.exchange;
+    const int64_t ranks = program->layout.method.exchange;
     const int64_t gathered =
         2 * own.k + (backward ? 2 * (own.q + own.numbers) : 0);
     const int64_t exchanged =
@@ -288,7 +290,7 @@ int64_t context_bytes(const struct program *program,
 
     /* A rank keeps one share of what it exchanges; what it gathers then has a
      * share of the heads and as many times the tokens. */
-    return program->tokens *
+    return program->size.tokens *
            (exchanged * (ranks - 1) / ranks + (s.ranks - 1) * gathered);
 }
 
@@ -297,7 +299,7 @@ int context_calls(const struct program *program, bool backward)
     const int ranks = planned_share(program).ranks;
     int calls = 0;
 
-    if (program->method.exchange > 1) calls += backward ? 8 : 4;
-    if (program->method.ring) return calls + ranks - 1;
+    if (program->layout.method.exchange > 1) calls += backward ? 8 : 4;
+    if (program->layout.method.ring) return calls + ranks - 1;
     return calls + (ranks == 1 ? 0 : backward ? 6 : 2);
 }

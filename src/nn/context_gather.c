@@ -14,15 +14,15 @@ struct share context_share(const struct run *run)
 {
     const struct program *p = run->program;
     struct group *group = run->groups[AXIS_CONTEXT];
-    const int exchange = p->method.exchange;
+    const int exchange = p->layout.method.exchange;
 
     return (struct share){
         .run = run, .group = group,
         .first = group->rank % exchange, .step = exchange,
         .ranks = group->size / exchange, .rank = group->rank / exchange,
-        .sequences = p->sequences,
-        .span = p->length / 2 * exchange, .length = program_sequence(p),
-        .dtype = p->dtype, .striped = p->method.striped};
+        .sequences = p->size.sequences,
+        .span = p->size.length / 2 * exchange, .length = program_sequence(p),
+        .dtype = p->dtype, .striped = p->layout.method.striped};
 }
 
 int64_t share_first(const struct share *s, int rank, int second)

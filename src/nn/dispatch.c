@@ -90,7 +90,7 @@ static status dispatch_backward(const struct step *step, struct run *run)
 static struct step_cost dispatch_cost(const struct step *step,
                                       const struct program *p)
 {
-    const int64_t elements = p->tokens * p->slots[step->output].width;
+    const int64_t elements = p->size.tokens * p->slots[step->output].width;
     const double bytes = (double)(elements * dtype_bytes(p->dtype));
 
     return (struct step_cost){
@@ -113,7 +113,8 @@ static void dispatch_exchanges(const struct step *step,
                                struct layer_exchanges *out)
 {
     const int64_t tokens =
-        program_part(p, p->place.at[AXIS_TENSOR]).count * program_rows(p);
+        program_part(p, p->layout.place.at[AXIS_TENSOR]).count *
+        program_rows(p);
     const int64_t width = p->slots[step->output].width;
     const int64_t rows = p->slots[step->output].gradient_width;
     struct layer_exchange exchange = {.axis = AXIS_TENSOR,
@@ -128,7 +129,7 @@ static void dispatch_exchanges(const struct step *step,
     } else if (exchange_backward(at)) {
         exchange.kind = COMM_REDUCE_SCATTER;
         exchange.calls = 1;
-        exchange.bytes = (p->tokens - tokens) * rows *
+        exchange.bytes = (p->size.tokens - tokens) * rows *
                          dtype_bytes(program_real(p));
     } else {
         return;

@@ -23,20 +23,20 @@ static const struct dropout_row *find_rows(const struct step *step,
                                            struct run *run, int64_t count)
 {
     const struct program *p = run->program;
-    const int64_t chunk = p->length / p->context_chunks;
+    const int64_t chunk = p->size.length / p->size.context_chunks;
     struct layout_span own = {0, chunk};
     struct dropout_row *rows = run->lists;
 
     if (cut_by_tokens(p, step->output))
-        own = program_part(p, p->place.at[AXIS_TENSOR]);
+        own = program_part(p, p->layout.place.at[AXIS_TENSOR]);
     for (int64_t i = 0; i < count; i++) {
         const int64_t piece = i / own.count; /* a chunk of a sequence */
         const int64_t token =
-            piece % p->context_chunks * chunk + own.first + i % own.count;
+            piece % p->size.context_chunks * chunk + own.first + i % own.count;
         const int64_t position = program_position(p, token);
 
         rows[i].low =
-            (uint64_t)(run->batch.sequence + piece / p->context_chunks);
+            (uint64_t)(run->batch.sequence + piece / p->size.context_chunks);
         rows[i].high = (uint64_t)position << POSITION_SHIFT |
                        step->set.dropout.site << SITE_SHIFT;
     }

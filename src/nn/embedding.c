@@ -7,8 +7,8 @@
 static struct layout_span rows_here(const struct step *step,
                                     const struct program *p)
 {
-    return layout_held(&p->params.items[step->param[0]].spec, &p->mesh,
-                       &p->place, 0);
+    return layout_held(&p->params.items[step->param[0]].spec, &p->layout.mesh,
+                       &p->layout.place, 0);
 }
 
 /* Tokens as rows of the table here; -1: another rank has the row. */
@@ -36,7 +36,7 @@ static bool names_rows(const struct step *step, const struct program *p)
 
 static size_t index_bytes(const struct step *step, const struct program *p)
 {
-    const size_t bytes = (size_t)p->tokens * sizeof(int32_t);
+    const size_t bytes = (size_t)p->size.tokens * sizeof(int32_t);
 
     if (program_tensor_ranks(p) == 1 && !names_rows(step, p)) return 0;
     return arena_aligned(bytes);
@@ -45,7 +45,7 @@ static size_t index_bytes(const struct step *step, const struct program *p)
 /* ... and room for rows on their way into a sum over ranks, which is real. */
 static size_t row_scratch(const struct step *step, const struct program *p)
 {
-    const int64_t elements = p->tokens * p->slots[step->output].width;
+    const int64_t elements = p->size.tokens * p->slots[step->output].width;
     const bool wide = p->slots[step->output].dtype != p->dtype;
 
     return index_bytes(step, p) +
@@ -99,7 +99,7 @@ static status embedding_forward(const struct step *step, struct run *run)
 /* Only the first of the ranks whose outputs are added adds the positions. */
 static status position_forward(const struct step *step, struct run *run)
 {
-    if (run->program->place.at[AXIS_TENSOR] > 0) return OK;
+    if (run->program->layout.place.at[AXIS_TENSOR] > 0) return OK;
     return look_up(step, run, run->batch.positions, true);
 }
 
@@ -150,7 +150,7 @@ static status position_weight(const struct step *step, struct run *run)
 static struct step_cost embedding_cost(const struct step *step,
                                        const struct program *p)
 {
-    const int64_t n = p->tokens * p->slots[step->output].width;
+    const int64_t n = p->size.tokens * p->slots[step->output].width;
 
     return (struct step_cost){
         .bytes_moved = (double)(2 * n * dtype_bytes(p->dtype))};

@@ -24,7 +24,7 @@ void layer_exchanges_add(struct layer_exchanges *out,
                          const struct program *program,
                          struct layer_exchange exchange)
 {
-    if (mesh_axis_group_size(&program->mesh, exchange.axis) < 2) return;
+    if (mesh_axis_group_size(&program->layout.mesh, exchange.axis) < 2) return;
     CHECK(out->count < LAYER_EXCHANGES_MAX);
     out->items[out->count++] = exchange;
 }

@@ -58,7 +58,7 @@ static const struct param *cut_param(const struct program *p,
 static int cut_ranks(const struct program *p, const struct step *step,
                      enum expert_side side)
 {
-    return layout_ranks_of(&cut_param(p, step, side)->spec, &p->mesh,
+    return layout_ranks_of(&cut_param(p, step, side)->spec, &p->layout.mesh,
                            AXIS_TENSOR);
 }
 
@@ -89,7 +89,7 @@ static struct adapter_rooms rooms_of(const struct step *step,
     const int64_t row[PARTS] = {
         [PART_X] = inner * bytes, [PART_DY] = inner * bytes,
         [PART_ADDED] = outer * real, [PART_SUM] = parts * inner * real,
-        [PART_LEAVES] = p->grid.tensor > 1 ? outer * real : 0,
+        [PART_LEAVES] = p->layout.grid.tensor > 1 ? outer * real : 0,
         [PART_ALL] = narrow ? outer * real : 0};
     struct adapter_rooms rooms = {{0}};
 
@@ -98,7 +98,7 @@ static struct adapter_rooms rooms_of(const struct step *step,
             rooms.at[i] + arena_aligned((size_t)(rows * row[i]));
     if (mates)
         rooms.at[PARTS] += arena_aligned(
-            (size_t)mesh_expert_ranks(&p->mesh) * sizeof(int64_t));
+            (size_t)mesh_expert_ranks(&p->layout.mesh) * sizeof(int64_t));
     return rooms;
 }
 
@@ -206,8 +206,9 @@ static status add_over_mates(const struct expert_adapter *of, struct run *run,
 {
     const struct program *p = run->program;
     const int cut = cut_ranks(p, of->step, of->side);
-    const int ranks = mesh_expert_ranks(&p->mesh);
-    const int first = mesh_expert_rank(&p->mesh, &p->place) / cut * cut;
+    const int ranks = mesh_expert_ranks(&p->layout.mesh);
+    const int first =
+        mesh_expert_rank(&p->layout.mesh, &p->layout.place) / cut * cut;
     const int64_t n = tensor_count(sum);
     const size_t bytes = (size_t)n * (size_t)dtype_bytes(sum->dtype);
     const struct adapter_rooms rooms =
@@ -293,17 +294,17 @@ static struct sum_order order_piece(const struct expert_adapter *of,
     const struct program *p = run->program;
     const struct param_spec *spec =
         &param_of(p, of->step, of->side, true)->spec;
-    const int ranks = layout_ranks_of(spec, &p->mesh, AXIS_TENSOR);
+    const int ranks = layout_ranks_of(spec, &p->layout.mesh, AXIS_TENSOR);
     const int rank =
-        layout_rank_of(spec, &p->mesh, &p->place, AXIS_TENSOR);
-    const int first = p->grid.tensor * rank / ranks;
-    const int count = p->grid.tensor * (rank + 1) / ranks - first;
+        layout_rank_of(spec, &p->layout.mesh, &p->layout.place, AXIS_TENSOR);
+    const int first = p->layout.grid.tensor * rank / ranks;
+    const int count = p->layout.grid.tensor * (rank + 1) / ranks - first;
     const struct layout_span held =
-        layout_held(spec, &p->mesh, &p->place, piece);
+        layout_held(spec, &p->layout.mesh, &p->layout.place, piece);
 
     for (int leaf = 0; leaf < count; leaf++) {
         const struct layout_span block =
-            layout_leaf(spec, p->grid.tensor, first + leaf, piece);
+            layout_leaf(spec, p->layout.grid.tensor, first + leaf, piece);
 
         run->segments[leaf] = (struct sum_segment){
             block.first - held.first, block.count, leaf};
@@ -499,8 +500,8 @@ status expert_adapter_product(const struct expert_adapter *of, struct run *run,
 
     product->call.order = &order;
     if (is && !is_idle(of) &&
-        layout_rank_of(&param->spec, &run->program->mesh,
-                       &run->program->place, AXIS_TENSOR) == 0)
+        layout_rank_of(&param->spec, &run->program->layout.mesh,
+                       &run->program->layout.place, AXIS_TENSOR) == 0)
         return sum_path(of, run, product, u);
     return quantized_experts_product(run, &product->few, product->use,
                                      &product->call);
@@ -552,8 +553,8 @@ static void add_mates(const struct expert_adapter_sum *sum,
                       struct layer_exchanges *out)
 {
     const int cut = cut_ranks(p, sum->step, sum->side);
-    const int rank = mesh_expert_rank(&p->mesh, &p->place);
-    const int node = mesh_expert_seat(&p->mesh, rank).node;
+    const int rank = mesh_expert_rank(&p->layout.mesh, &p->layout.place);
+    const int node = mesh_expert_seat(&p->layout.mesh, rank).node;
     const int64_t bytes = sum->shared * inner_of(sum->step, p, sum->side) *
                           dtype_bytes(program_real(p));
     const int first = rank / cut * cut;
@@ -563,7 +564,7 @@ static void add_mates(const struct expert_adapter_sum *sum,
     exchange.routed = true;
     exchange.bytes = (cut - 1) * bytes;
     for (int i = first; i < first + cut; i++)
-        if (mesh_expert_seat(&p->mesh, i).node != node)
+        if (mesh_expert_seat(&p->layout.mesh, i).node != node)
             exchange.between += bytes;
     layer_exchanges_add(out, p, exchange);
 }
@@ -590,7 +591,7 @@ void expert_adapter_exchanges(const struct expert_adapter_sum *sum,
         exchange.calls *
         exchange_all_reduce(sum->rows * inner_of(sum->step, p, sum->side),
                             program_tensor_ranks(p),
-                            p->place.at[AXIS_TENSOR]) *
+                            p->layout.place.at[AXIS_TENSOR]) *
         dtype_bytes(program_real(p));
     layer_exchanges_add(out, p, exchange);
 }

@@ -24,14 +24,14 @@ static const struct router_form *form_of(const struct step *step)
 /* Room for the lists of a product's rows. */
 static size_t lists_bytes(const struct step *step, const struct program *p)
 {
-    return choice_lists_bytes(p->tokens * form_of(step)->choices,
+    return choice_lists_bytes(p->size.tokens * form_of(step)->choices,
                               form_of(step)->experts);
 }
 
 static size_t few_scratch(const struct step *step, const struct program *p)
 {
     return quantized_experts_bytes(step, p,
-                                   p->tokens * form_of(step)->choices);
+                                   p->size.tokens * form_of(step)->choices);
 }
 
 static enum expert_side side_of(const struct step *step)
@@ -42,7 +42,7 @@ static enum expert_side side_of(const struct step *step)
 static size_t beside_scratch(const struct step *step, const struct program *p)
 {
     return expert_adapter_bytes(step, p, side_of(step),
-                                p->tokens * form_of(step)->choices);
+                                p->size.tokens * form_of(step)->choices);
 }
 
 /* The room of an adapter is before that of operands in few bits. */
@@ -56,7 +56,7 @@ static struct expert_adapter beside_of(const struct step *step,
         step, side_of(step), lists,
         (char *)run->scratch + step->layer->scratch(step, p) -
             few_scratch(step, p) - beside_scratch(step, p),
-        p->tokens * form_of(step)->choices};
+        p->size.tokens * form_of(step)->choices};
 }
 
 /* Operands in few bits are at the end of scratch. */
@@ -69,8 +69,8 @@ static struct quantized_experts few_of(const struct step *step,
     return (struct quantized_experts){
         .step = step, .lists = lists,
         .memory = (char *)run->scratch + end - few_scratch(step, run->program),
-        .rows = run->program->tokens * form_of(step)->choices,
-        .tokens = run->program->tokens};
+        .rows = run->program->size.tokens * form_of(step)->choices,
+        .tokens = run->program->size.tokens};
 }
 
 /* The same where the input waits for W as codes. */
@@ -302,7 +302,7 @@ static struct step_cost product_cost(const struct step *step,
                                      const struct program *p)
 {
     const struct param *param = &p->params.items[step->param[0]];
-    const int64_t rows = p->tokens * form_of(step)->choices;
+    const int64_t rows = p->size.tokens * form_of(step)->choices;
     const int64_t elements =
         param->elements + expert_adapter_elements(step, p, side_of(step));
 
@@ -315,7 +315,7 @@ static struct step_cost product_cost(const struct step *step,
 
 static size_t up_scratch(const struct step *step, const struct program *p)
 {
-    const size_t sums = (size_t)(p->tokens * form_of(step)->choices *
+    const size_t sums = (size_t)(p->size.tokens * form_of(step)->choices *
                                  p->params.items[step->param[0]].cols *
                                  dtype_bytes(program_real(p)));
 
@@ -325,7 +325,7 @@ static size_t up_scratch(const struct step *step, const struct program *p)
 
 static size_t down_scratch(const struct step *step, const struct program *p)
 {
-    const size_t rows = (size_t)(p->tokens * p->slots[step->output].width *
+    const size_t rows = (size_t)(p->size.tokens * p->slots[step->output].width *
                                  dtype_bytes(program_real(p)));
 
     return lists_bytes(step, p) +
@@ -336,7 +336,7 @@ static size_t down_scratch(const struct step *step, const struct program *p)
 static struct expert_adapter_sum sum_of(const struct step *step,
                                         const struct program *p)
 {
-    const int64_t rows = p->tokens * form_of(step)->choices;
+    const int64_t rows = p->size.tokens * form_of(step)->choices;
 
     return (struct expert_adapter_sum){step, side_of(step), rows, rows, 1};
 }

@@ -140,7 +140,7 @@ static struct sum_order order_of(struct run *run, const struct piece *piece,
     const struct sum_order order = run_order_tokens(run, piece, only);
     const int64_t first = piece_first_token(run->program, piece) +
                           (run->gradients->source * run->gradients->contexts +
-                           run->gradients->of) * run->program->tokens;
+                           run->gradients->of) * run->program->size.tokens;
 
     for (int64_t i = 0; i < order.segment_count; i++)
         run->segments[i].first += first;
@@ -336,7 +336,7 @@ void experts_params(struct program *p, int step, int which,
 
         one.expert = i + 1;
         one.spread = experts_are_spread(p) ? held.count : 0;
-        one.folded = p->mesh.folded;
+        one.folded = p->layout.mesh.folded;
         if (experts_are_folded(p) || experts_cut(p) > 1)
             one.within = experts_cut(p);
         if (i < held.first || i >= held.first + held.count) {

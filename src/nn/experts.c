@@ -52,7 +52,7 @@ static status gate_backward(const struct step *step, struct run *run)
 static struct step_cost gate_cost(const struct step *step,
                                   const struct program *p)
 {
-    const int64_t out = p->tokens * p->slots[step->output].width;
+    const int64_t out = p->size.tokens * p->slots[step->output].width;
 
     return (struct step_cost){
         .flops = (double)(10 * out),
@@ -170,7 +170,7 @@ static struct step_cost combine_cost(const struct step *step,
 static size_t combine_scratch(const struct step *step, const struct program *p)
 {
     const size_t lists = choice_lists_bytes(
-        p->tokens * form_of(step)->choices, form_of(step)->experts);
+        p->size.tokens * form_of(step)->choices, form_of(step)->experts);
     const size_t bias = expert_bias_scratch(step, p);
 
     return lists > bias ? lists : bias;
@@ -303,7 +303,7 @@ slot nn_experts(struct program *p, slot x, slot choice,
     slot whole = choice, read;
 
     if (needs_one_turn(p, spec)) p->one_turn = true;
-    if (p->error == OK && p->overlap.domino) p->error = fail_domino();
+    if (p->error == OK && p->layout.overlap.domino) p->error = fail_domino();
     x = read = straight_rotate(p, x, &spec->up, -1, 0);
     if (p->error == OK && experts_are_folded(p))
         x = relayout_local(p, x);

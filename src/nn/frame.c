@@ -136,11 +136,11 @@ static status add_typed(struct planner *planner, slot which, bool gradient,
     const int64_t rows = program_slot_rows(program, which);
 
     if (width > ACTIVATION_BYTES_MOST / 8 /
-                    (rows > program->tokens ? rows : program->tokens))
+                    (rows > program->size.tokens ? rows : program->size.tokens))
         FAIL(ERR_CONFIG, "a micro-batch of %lld tokens x %lld elements is an "
                          "activation of more than 2^50 bytes; set "
                          "train.micro_batch or data.sequence lower",
-             (long long)program->tokens, (long long)width);
+             (long long)program->size.tokens, (long long)width);
     return add_bytes(planner, rows * width * dtype_bytes(dtype),
                      (struct frame_buffer){.slot = which, .gradient = gradient,
                                            .dtype = dtype},
@@ -183,7 +183,7 @@ static const struct step *gather_of(const struct planner *planner, slot which)
 {
     const struct step *writer = NULL;
 
-    if (planner->program->overlap.count > 1 && which >= 0)
+    if (planner->program->layout.overlap.count > 1 && which >= 0)
         writer = first_writer(planner, which);
     return writer != NULL && writer->layer->relayout == RELAYOUT_GATHER
                ? writer : NULL;
@@ -195,7 +195,7 @@ static const struct step *scatter_of(const struct planner *planner,
 {
     const struct program *p = planner->program;
 
-    if (p->overlap.count <= 1 || step->output < 0) return NULL;
+    if (p->layout.overlap.count <= 1 || step->output < 0) return NULL;
     int i = planner->scatter[step->output];
 
     while (i >= 0 && i <= step->index) i = planner->next_scatter[i];
@@ -257,7 +257,7 @@ static bool goes_beside(const struct planner *planner,
 {
     const struct step *writer;
 
-    if (planner->program->overlap.count <= 1) return false;
+    if (planner->program->layout.overlap.count <= 1) return false;
     if (forward) return step->layer->relayout == RELAYOUT_GATHER;
     if (step->layer->relayout != RELAYOUT_SCATTER) return false;
     writer = first_writer(planner, step->input);
@@ -269,7 +269,7 @@ static bool goes_beside(const struct planner *planner,
 static bool in_pieces(const struct program *p, const struct frame_plan *plan,
                       int event)
 {
-    return p->overlap.domino && event < plan->forward_end &&
+    return p->layout.overlap.domino && event < plan->forward_end &&
            p->steps[plan->events[event].step].block >= 0;
 }
 
@@ -311,7 +311,7 @@ static status widen_lives(struct planner *planner)
     struct frame_plan *plan = planner->plan;
     struct segment *segments = NULL;
 
-    if (!planner->program->overlap.domino) return OK;
+    if (!planner->program->layout.overlap.domino) return OK;
     TRY(frame_segments(planner->program, plan, &segments));
     for (int b = 0; b < plan->buffer_count; b++) {
         struct frame_buffer *buffer = &plan->buffers[b];

@@ -79,7 +79,7 @@ static struct tensor joined_rows(const struct gradients *g, int use)
 {
     return tensor_2d(partial(g, g->states[use].joined),
                      program_real(g->program),
-                     g->program->grid.data * cut_contexts(&g->cut[0]),
+                     g->program->layout.grid.data * cut_contexts(&g->cut[0]),
                      use_param(g, use)->elements);
 }
 
@@ -333,7 +333,7 @@ size_t gradient_join_bytes(const struct gradients *g,
 
     for (int i = 0; context != NULL && i < g->program->use_count; i++) {
         const int64_t leaves =
-            g->program->uses[i].local ? g->program->grid.data : 1;
+            g->program->uses[i].local ? g->program->layout.grid.data : 1;
         const struct comm_call call =
             leaf_sum(tensor_1d(NULL, program_real(g->program),
                                leaves * use_param(g, i)->elements));
@@ -492,7 +492,7 @@ void gradient_vector_begin(struct gradients *g, int use,
     const struct param *param = use_param(g, use);
     const struct program *p = g->program;
     const int64_t parts =
-        p->uses[use].local ? program_leaves(p).count : p->grid.tensor;
+        p->uses[use].local ? program_leaves(p).count : p->layout.grid.tensor;
     const bool whole = piece->begins && piece->completes;
     void *data = whole ? scratch : partial(g, state->unfinished);
 
@@ -518,7 +518,7 @@ static status vector_fold(struct gradients *g, struct tensor out,
                           struct tensor sums, int leaves)
 {
     const int contexts = cut_contexts(&g->cut[0]);
-    const int parts = g->program->grid.tensor;
+    const int parts = g->program->layout.grid.tensor;
 
     if (contexts == 1)
         return g->kernels->fold(g->stream, out, sums, leaves, parts);
@@ -571,7 +571,7 @@ status gradient_vector_end(struct gradients *g, int use, struct tensor sums)
 static status join_contexts(struct gradients *g, int use)
 {
     const int contexts = cut_contexts(&g->cut[0]);
-    const int64_t leaves = g->program->grid.data;
+    const int64_t leaves = g->program->layout.grid.data;
     const struct tensor joined = joined_rows(g, use);
 
     for (int64_t i = 0; i < leaves; i++)
@@ -586,7 +586,7 @@ static status leaves_fold(struct gradients *g, int use)
     const struct tensor joined = joined_rows(g, use);
 
     for (int64_t i = 0;
-         i < g->program->grid.data && g->program->sums.integer; i++)
+         i < g->program->layout.grid.data && g->program->sums.integer; i++)
         TRY(integer_add(g, use, tensor_rows(joined, i, 1)));
     for (int i = 0; i < g->roots.count && !g->program->sums.integer; i++) {
         const int leaves = g->roots.node[i].leaves;

@@ -23,7 +23,7 @@ static void plan_joined(struct gradients *g)
         if (!is_joined(g, i)) continue;
         g->states[i].joined = g->joined_first + g->joined_elements;
         g->joined_elements +=
-            g->program->grid.data * cut_contexts(&g->cut[0]) *
+            g->program->layout.grid.data * cut_contexts(&g->cut[0]) *
             use_param(g, i)->elements;
     }
     g->partial_elements += padded(g->joined_elements);
@@ -63,7 +63,7 @@ static void plan_unfinished(struct gradients *g, int use, bool is_cut)
     state_of(g, use)->unfinished = g->partial_elements;
     g->partial_elements += buffer_room(g, use) *
                            (info->vector
-                                ? contexts * g->program->grid.tensor
+                                ? contexts * g->program->layout.grid.tensor
                                 : contexts - 1);
 }
 

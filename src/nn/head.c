@@ -61,8 +61,10 @@ static status make_logits(const struct step *step, struct run *run,
 static int64_t chunk_rows(const struct program *p)
 {
     if (p->mode == PROGRAM_GENERATE) /* a token and what modules guess */
-        return p->later.depth < p->tokens ? 1 + p->later.depth : p->tokens;
-    return p->logits_chunk < p->tokens ? p->logits_chunk : p->tokens;
+        return p->later.depth < p->size.tokens ? 1 + p->later.depth
+                                               : p->size.tokens;
+    return p->size.logits_chunk < p->size.tokens ? p->size.logits_chunk
+                                                 : p->size.tokens;
 }
 
 static size_t logits_bytes(const struct step *step, const struct program *p)
@@ -120,8 +122,8 @@ static status share_losses(const struct step *step, struct run *run,
 
     call->leaves = (int)program_leaves(p).count;
     call->first =
-        layout_held(&weight->spec, &p->mesh, &p->place, 0).first;
-    call->block = layout_leaf(&weight->spec, p->grid.tensor, 0, 0).count;
+        layout_held(&weight->spec, &p->layout.mesh, &p->layout.place, 0).first;
+    call->block = layout_leaf(&weight->spec, p->layout.grid.tensor, 0, 0).count;
     call->maximum = at;
     call->target = at + n * dtype_bytes(real);
     call->sum = at + 2 * n * dtype_bytes(real);
@@ -141,7 +143,7 @@ static status make_losses(const struct step *step, struct run *run,
     struct cross_entropy call = {
         .logits = logits, .targets = run_targets(run, step) + first,
         .losses = run_losses(run, step) + first,
-        .leaves = run->program->grid.tensor,
+        .leaves = run->program->layout.grid.tensor,
         .gradient = gradient, .scale = run->now.loss_scale};
 
     if (ahead > 0 && gradient)
@@ -196,11 +198,11 @@ static status head_forward(const struct step *step, struct run *run)
     if (run->gradients != NULL && run->logits.read == NULL) return OK;
     if (program_ahead(run->program, step) > 0) return OK;
     for (int64_t first = 0; first < tokens;
-         first += run->program->logits_chunk) {
+         first += run->program->size.logits_chunk) {
         const int64_t left = tokens - first;
-        const int64_t count = left < run->program->logits_chunk
+        const int64_t count = left < run->program->size.logits_chunk
                                   ? left
-                                  : run->program->logits_chunk;
+                                  : run->program->size.logits_chunk;
         struct tensor logits;
 
         TRY(make_logits(step, run, tensor_rows(x, first, count), &logits));
@@ -358,10 +360,10 @@ static struct step_cost head_cost(const struct step *step,
     const struct param *weight = &p->params.items[step->param[0]];
 
     return (struct step_cost){
-        .flops = 2 * (double)p->tokens * (double)weight->elements,
-        .bytes_moved = (double)(p->tokens * 2 * weight->rows *
+        .flops = 2 * (double)p->size.tokens * (double)weight->elements,
+        .bytes_moved = (double)(p->size.tokens * 2 * weight->rows *
                                     dtype_bytes(program_real(p)) +
-                                (p->tokens * weight->cols +
+                                (p->size.tokens * weight->cols +
                                  weight->elements) * dtype_bytes(p->dtype))};
 }
 
@@ -369,8 +371,8 @@ static struct step_cost head_cost(const struct step *step,
 static void add_shares(struct layer_exchange *exchange,
                        const struct program *p, int64_t n)
 {
-    const int ranks = p->mesh.size[AXIS_TENSOR];
-    const int rank = p->place.at[AXIS_TENSOR];
+    const int ranks = p->layout.mesh.size[AXIS_TENSOR];
+    const int rank = p->layout.place.at[AXIS_TENSOR];
 
     exchange->calls += 2;
     exchange->bytes += (exchange_all_reduce(n, ranks, rank) +
@@ -382,12 +384,12 @@ static void add_shares(struct layer_exchange *exchange,
 static void add_chunks(struct layer_exchange *exchange,
                        const struct program *p, const struct step *step)
 {
-    const int64_t tokens = program_ahead(p, step) > 0 ? 0 : p->tokens;
+    const int64_t tokens = program_ahead(p, step) > 0 ? 0 : p->size.tokens;
 
-    for (int64_t first = 0; first < tokens; first += p->logits_chunk)
+    for (int64_t first = 0; first < tokens; first += p->size.logits_chunk)
         add_shares(exchange, p,
-                   tokens - first < p->logits_chunk ? tokens - first
-                                                    : p->logits_chunk);
+                   tokens - first < p->size.logits_chunk ? tokens - first
+                                                    : p->size.logits_chunk);
 }
 
 /* W apart from B does both again. Pieces depend on the micro-batch. */
@@ -406,7 +408,7 @@ static void head_exchanges(const struct step *step, const struct program *p,
     struct piece_cursor cursor = {0};
     struct piece piece;
 
-    if (p->mesh.size[AXIS_TENSOR] == 1 || !makes) return;
+    if (p->layout.mesh.size[AXIS_TENSOR] == 1 || !makes) return;
     if (at->alone) add_chunks(&exchange, p, step);
     while (!at->alone && piece_next(&cut, at->microbatch, &cursor, &piece))
         add_shares(&exchange, p, piece.sequences * piece.tokens);

@@ -164,7 +164,7 @@ struct keys_room { size_t wide, leaves, sum, all; };
 static struct keys_room keys_room(const struct step *step,
                                   const struct program *p)
 {
-    const size_t n = (size_t)(p->tokens * step->set.latent.rotary);
+    const size_t n = (size_t)(p->size.tokens * step->set.latent.rotary);
     const size_t real = n * (size_t)dtype_bytes(program_real(p));
     struct keys_room room = {
         .wide = arena_aligned(n * (size_t)dtype_bytes(p->dtype))};

@@ -38,9 +38,9 @@ static struct cached cached_of(const struct step *step,
 
     c.row = h->rotary + c.rank;
     c.tokens = h->heads < ROWS_AT_ONCE ? ROWS_AT_ONCE / h->heads : 1;
-    if (c.tokens > p->length) c.tokens = p->length;
+    if (c.tokens > p->size.length) c.tokens = p->size.length;
     const size_t rows = (size_t)(c.tokens * h->heads);
-    const size_t keys = rows * (size_t)p->context;
+    const size_t keys = rows * (size_t)p->size.context;
     const size_t values = rows * (size_t)c.rank;
 
     c.scores = arena_aligned(rows * (size_t)c.row * own);
@@ -97,10 +97,11 @@ static status convert(struct run *run, struct tensor out, struct tensor in)
 static struct tensor cache_of(const struct step *step, const struct run *run)
 {
     const struct program *p = run->program;
-    const int64_t each = p->context * p->caches.width * dtype_bytes(p->dtype);
+    const int64_t each =
+        p->size.context * p->caches.width * dtype_bytes(p->dtype);
 
     return tensor_2d((char *)run->cache + step->set.cached.cache * each,
-                     p->dtype, p->context, p->caches.width);
+                     p->dtype, p->size.context, p->caches.width);
 }
 
 /* Rotary keys, which follow the queries, and latents of the call go into the
@@ -293,8 +294,8 @@ static struct step_cost cached_cost(const struct step *step,
                                     const struct program *p)
 {
     const struct cached c = cached_of(step, p);
-    const double heads = (double)p->tokens * c.heads->heads;
-    const double keys = (double)p->context;
+    const double heads = (double)p->size.tokens * c.heads->heads;
+    const double keys = (double)p->size.context;
     const double each =
         (double)(c.rank * (c.heads->still + c.heads->value)) +
         keys * (double)(c.row + c.rank);

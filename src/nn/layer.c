@@ -5,10 +5,11 @@
 
 static size_t sums_bytes(const struct program *p, int64_t width)
 {
-    const int contexts = p->context_chunks > 1 ? p->context_chunks / 2 : 1;
-    const size_t bytes =
-        (size_t)(p->grid.data * contexts * p->grid.tensor * width) *
-        (size_t)dtype_bytes(program_real(p));
+    const int contexts =
+        p->size.context_chunks > 1 ? p->size.context_chunks / 2 : 1;
+    const size_t bytes = (size_t)(p->layout.grid.data * contexts *
+                                  p->layout.grid.tensor * width) *
+                         (size_t)dtype_bytes(program_real(p));
 
     return arena_aligned(bytes);
 }
@@ -115,10 +116,10 @@ struct tensor piece_rows(const struct run *run, struct tensor matrix,
                          const struct piece *piece)
 {
     const struct program *p = run->program;
-    const int64_t held = matrix.shape[0] / p->sequences;
+    const int64_t held = matrix.shape[0] / p->size.sequences;
 
-    if (held != p->length) {
-        CHECK(piece->tokens == p->length);
+    if (held != p->size.length) {
+        CHECK(piece->tokens == p->size.length);
         return tensor_rows(matrix, piece->first_sequence * held,
                            piece->sequences * held);
     }

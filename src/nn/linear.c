@@ -55,7 +55,7 @@ static status multiply(struct run *run, const struct matmul *all,
     const int first = run->window > 0 ? run->window - 1 : 0;
     const int last = run->window > 0 ? run->window : overlap_pieces(p);
 
-    if (p->overlap.count <= 1) return multiply_rounded(run, all, use, 0);
+    if (p->layout.overlap.count <= 1) return multiply_rounded(run, all, use, 0);
     for (int i = first; i < last; i++) {
         struct matmul call = *all;
         struct tensor left;
@@ -160,7 +160,8 @@ static status linear_backward_input(const struct step *step, struct run *run)
 static status linear_product(struct run *run, const struct step *step,
                              const struct piece *piece)
 {
-    const int64_t first = piece->first_sequence * run->program->context_chunks;
+    const int64_t first =
+        piece->first_sequence * run->program->size.context_chunks;
     struct tensor dy =
         piece_rows(run, run_gradient(run, step->output), piece);
     const bool saved = quantized_is_saved(run, step);
@@ -194,8 +195,8 @@ static struct step_cost linear_cost(const struct step *step,
     const int64_t rows = weight->rows, cols = weight->cols;
 
     return (struct step_cost){
-        .flops = 2 * (double)p->tokens * (double)weight->elements,
-        .bytes_moved = (double)((p->tokens * (rows + cols) +
+        .flops = 2 * (double)p->size.tokens * (double)weight->elements,
+        .bytes_moved = (double)((p->size.tokens * (rows + cols) +
                                  weight->elements) * dtype_bytes(p->dtype))};
 }
 
@@ -270,7 +271,7 @@ static status add_backward(const struct step *step, struct run *run)
 static struct step_cost add_cost(const struct step *step,
                                  const struct program *p)
 {
-    const int64_t n = p->tokens * p->slots[step->output].width;
+    const int64_t n = p->size.tokens * p->slots[step->output].width;
 
     return (struct step_cost){
         .flops = (double)n,

@@ -16,7 +16,7 @@ static const int32_t *tokens_ahead(const struct run *run,
 
     if (ahead == 0) return next;
     CHECK(later != NULL);
-    return later + (ahead - 1) * run->program->tokens;
+    return later + (ahead - 1) * run->program->size.tokens;
 }
 
 const int32_t *run_inputs(const struct run *run, const struct step *step)
@@ -34,13 +34,14 @@ double *run_losses(const struct run *run, const struct step *step)
 {
     const int ahead = program_ahead(run->program, step);
 
-    return ahead == 0 ? run->losses
-                      : run->later.losses + (ahead - 1) * run->program->tokens;
+    return ahead == 0
+               ? run->losses
+               : run->later.losses + (ahead - 1) * run->program->size.tokens;
 }
 
 size_t mtp_bytes(const struct program *p, size_t element)
 {
-    return arena_aligned((size_t)(p->later.depth * p->tokens) * element);
+    return arena_aligned((size_t)(p->later.depth * p->size.tokens) * element);
 }
 
 /* ---- join: [a | b] ---- */
@@ -105,7 +106,7 @@ static status fail_domino(void)
 
 slot nn_mtp_join(struct program *p, slot a, slot b)
 {
-    if (p->error == OK && p->overlap.domino) p->error = fail_domino();
+    if (p->error == OK && p->layout.overlap.domino) p->error = fail_domino();
     if (p->error != OK) return -1;
     a = relayout_local(p, a);
     b = relayout_local(p, b);

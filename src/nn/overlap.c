@@ -8,8 +8,8 @@ int overlap_pieces(const struct program *p)
 {
     const int64_t rows = program_rows(p);
 
-    if (p->overlap.count <= 1 || program_tensor_ranks(p) == 1) return 1;
-    return rows < p->overlap.count ? (int)rows : p->overlap.count;
+    if (p->layout.overlap.count <= 1 || program_tensor_ranks(p) == 1) return 1;
+    return rows < p->layout.overlap.count ? (int)rows : p->layout.overlap.count;
 }
 
 /* Chunks of sequences [first, first + count) of a piece. */
@@ -63,7 +63,8 @@ static status start(struct run *run, struct overlap *o,
 {
     const struct program *p = run->program;
     const int64_t rows = piece_span(p, piece).count;
-    const int64_t all = p->length / p->context_chunks; /* tokens of a row */
+    const int64_t all =
+        p->size.length / p->size.context_chunks; /* tokens of a row */
     const bool gathers = call->kind == COMM_ALL_GATHER;
     const struct tensor whole = gathers ? call->out : call->in;
 
@@ -141,7 +142,7 @@ status overlap_wait_all(struct run *run, struct tensor view)
     const int pieces = run->window > 0 ? 1 : overlap_pieces(p);
     status result = OK;
 
-    if (p->overlap.count <= 1) return OK;
+    if (p->layout.overlap.count <= 1) return OK;
     for (int i = 0; i < pieces; i++) {
         const status waited = overlap_wait(
             run, pieces == 1 ? view.data : overlap_rows(p, view, i).data);

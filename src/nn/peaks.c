@@ -55,7 +55,7 @@ void peaks_collect(const struct run *run, int heads, double *table)
         const struct step *step = &p->steps[i];
         const int own = step->set.attention.heads;
         double *row = table + (int64_t)step->block * heads +
-                      p->place.at[AXIS_TENSOR] * own;
+                      p->layout.place.at[AXIS_TENSOR] * own;
 
         if (step->layer != &layer_attention) continue;
         const struct tensor peaks =

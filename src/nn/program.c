@@ -8,10 +8,10 @@
 void program_init(struct program *program, enum program_mode mode,
                   enum dtype dtype, const struct grid *grid)
 {
-    *program = (struct program){.mode = mode, .dtype = dtype, .grid = *grid,
-                                .mesh = mesh_alone(), .context_chunks = 1,
-                                .method.exchange = 1, .block = -1,
-                                .slice.entry = -1, .slice.exit = -1};
+    *program = (struct program){
+        .mode = mode, .dtype = dtype, .block = -1,
+        .layout = {.grid = *grid, .mesh = mesh_alone(), .method.exchange = 1},
+        .size.context_chunks = 1, .slice.entry = -1, .slice.exit = -1};
 }
 
 void program_free(struct program *program)
@@ -141,9 +141,9 @@ void program_add_use(struct program *p, int step, int which, int param)
         .param = param, .number = p->params.items[param].uses++,
         .vector = p->params.items[param].spec.vector,
         .sources = p->params.items[param].spec.spread > 0
-                       ? p->mesh.size[AXIS_EXPERT] : 1,
+                       ? p->layout.mesh.size[AXIS_EXPERT] : 1,
         .contexts = p->params.items[param].spec.folded >> AXIS_CONTEXT & 1
-                        ? p->mesh.size[AXIS_CONTEXT] : 1,
+                        ? p->layout.mesh.size[AXIS_CONTEXT] : 1,
         .local = p->params.items[param].spec.vector &&
                  writes_part(p, &p->steps[step])};
     p->steps[step].param[which] = param;
@@ -153,14 +153,14 @@ void program_add_use(struct program *p, int step, int which, int param)
 static bool is_alone(const struct program *p)
 {
     for (int axis = 0; axis < AXIS_COUNT; axis++)
-        if (p->mesh.size[axis] != 1) return false;
+        if (p->layout.mesh.size[axis] != 1) return false;
     return p->mode == PROGRAM_TRAIN;
 }
 
 /* The head's gradient is the parameter's own then. */
 void program_name_rows(struct program *p)
 {
-    const int64_t tokens = p->batch * p->length;
+    const int64_t tokens = p->size.batch * p->size.length;
 
     if (p->later.depth > 0) return; /* there are more uses */
     for (int i = 0; i < p->use_count && is_alone(p); i++) {
@@ -186,9 +186,10 @@ void program_add_param(struct program *p, int step, int which,
     int index;
 
     if (spec->split_rows != AXIS_EXPERT && spec->split_cols != AXIS_EXPERT)
-        cut.leaves = p->grid.tensor;
-    if (failed(p, layout_check(&cut, &p->mesh))) return;
-    layout_local_shape(&cut, &p->mesh, &p->place, &held[0], &held[1]);
+        cut.leaves = p->layout.grid.tensor;
+    if (failed(p, layout_check(&cut, &p->layout.mesh))) return;
+    layout_local_shape(&cut, &p->layout.mesh, &p->layout.place, &held[0],
+                       &held[1]);
     if (failed(p, param_add(&p->params, spec->name, p->block, &cut, held,
                             &index)))
         return;
@@ -198,32 +199,32 @@ void program_add_param(struct program *p, int step, int which,
 
 int64_t program_sequence(const struct program *program)
 {
-    return program->length * program->mesh.size[AXIS_CONTEXT];
+    return program->size.length * program->layout.mesh.size[AXIS_CONTEXT];
 }
 
 /* Where the first or second span of a context rank in a sequence begins. */
 static int64_t program_span(const struct program *program, int at, int second)
 {
-    const int last = 2 * program->mesh.size[AXIS_CONTEXT] - 1;
+    const int last = 2 * program->layout.mesh.size[AXIS_CONTEXT] - 1;
 
-    return (second ? last - at : at) * (program->length / 2);
+    return (second ? last - at : at) * (program->size.length / 2);
 }
 
 int64_t program_position(const struct program *program, int64_t token)
 {
-    return program_position_at(program, program->place.at[AXIS_CONTEXT],
+    return program_position_at(program, program->layout.place.at[AXIS_CONTEXT],
                                token);
 }
 
 int64_t program_position_at(const struct program *program, int context,
                             int64_t token)
 {
-    const int64_t half = program->length / 2;
+    const int64_t half = program->size.length / 2;
     const int second = token >= half;
 
-    if (program->mesh.size[AXIS_CONTEXT] == 1) return token;
-    if (program->method.striped)
-        return token * program->mesh.size[AXIS_CONTEXT] + context;
+    if (program->layout.mesh.size[AXIS_CONTEXT] == 1) return token;
+    if (program->layout.method.striped)
+        return token * program->layout.mesh.size[AXIS_CONTEXT] + context;
     return program_span(program, context, second) + token - second * half;
 }
 
@@ -294,17 +295,17 @@ size_t program_message_bytes(const struct program *program,
 
 int program_tensor_ranks(const struct program *program)
 {
-    return program->mesh.size[AXIS_TENSOR];
+    return program->layout.mesh.size[AXIS_TENSOR];
 }
 
 static int leaves_before(const struct program *p, int rank)
 {
-    return p->grid.tensor * rank / program_tensor_ranks(p);
+    return p->layout.grid.tensor * rank / program_tensor_ranks(p);
 }
 
 struct layout_span program_leaves(const struct program *program)
 {
-    const int rank = program->place.at[AXIS_TENSOR];
+    const int rank = program->layout.place.at[AXIS_TENSOR];
     const int first = leaves_before(program, rank);
 
     return (struct layout_span){first,
@@ -313,8 +314,8 @@ struct layout_span program_leaves(const struct program *program)
 
 struct layout_span program_part(const struct program *program, int rank)
 {
-    const int64_t leaves = program->grid.tensor;
-    const int64_t length = program->length / program->context_chunks;
+    const int64_t leaves = program->layout.grid.tensor;
+    const int64_t length = program->size.length / program->size.context_chunks;
     const int64_t first = length * leaves_before(program, rank) / leaves;
 
     return (struct layout_span){
@@ -323,7 +324,7 @@ struct layout_span program_part(const struct program *program, int rank)
 
 int64_t program_rows(const struct program *program)
 {
-    return program->sequences * program->context_chunks;
+    return program->size.sequences * program->size.context_chunks;
 }
 
 int64_t program_slot_rows(const struct program *program, slot which)
@@ -332,42 +333,44 @@ int64_t program_slot_rows(const struct program *program, slot which)
     const int64_t each = info->bound > 0 ? info->bound : 1;
 
     if (!(info->layout.tokens >> AXIS_TENSOR & 1))
-        return program->tokens * each;
+        return program->size.tokens * each;
     return program_rows(program) * each *
-           program_part(program, program->place.at[AXIS_TENSOR]).count;
+           program_part(program, program->layout.place.at[AXIS_TENSOR]).count;
 }
 
 /* Leaves of this rank that are several subtrees have numbers among those of
  * all ranks. */
 static void number_leaves(const struct program *p, struct cut *cut)
 {
-    const int ranks = mesh_batch_ranks(&p->mesh);
-    const int all = ranks * p->grid.data;
+    const int ranks = mesh_batch_ranks(&p->layout.mesh);
+    const int all = ranks * p->layout.grid.data;
 
     if (grid_is_cut(all, ranks)) return;
-    cut->first_leaf = mesh_batch_rank(&p->mesh, &p->place) * p->grid.data;
+    cut->first_leaf = mesh_batch_rank(&p->layout.mesh, &p->layout.place) *
+                      p->layout.grid.data;
     cut->all_leaves = all;
 }
 
 struct cut program_cut(const struct program *program, bool head)
 {
-    struct cut cut = {.data_leaves = program->grid.data,
+    struct cut cut = {.data_leaves = program->layout.grid.data,
                       .sequences_per_leaf =
-                          program->batch / program->grid.data,
-                      .length = program->length,
-                      .chunks = program->context_chunks,
-                      .shared = program->mesh.size[AXIS_CONTEXT] > 1 ||
+                          program->size.batch / program->layout.grid.data,
+                      .length = program->size.length,
+                      .chunks = program->size.context_chunks,
+                      .shared = program->layout.mesh.size[AXIS_CONTEXT] > 1 ||
                                 program->precision.recipe.straight ||
                                 program->sums.integer,
-                      .micro_batch = program->sequences,
-                      .micro_batches = program->batch / program->sequences};
+                      .micro_batch = program->size.sequences,
+                      .micro_batches =
+                          program->size.batch / program->size.sequences};
 
     number_leaves(program, &cut);
-    if (head && program->logits_chunk < program->tokens) {
-        cut.piece_sequences = program->logits_chunk / program->length;
+    if (head && program->size.logits_chunk < program->size.tokens) {
+        cut.piece_sequences = program->size.logits_chunk / program->size.length;
         if (cut.piece_sequences == 0) {
             cut.piece_sequences = 1;
-            cut.piece_tokens = program->logits_chunk;
+            cut.piece_tokens = program->size.logits_chunk;
         }
     }
     return cut;
@@ -493,7 +496,7 @@ status program_print(const struct program *program, struct text *out)
     TRY(text_printf(out, "%d steps, %d slots of [%lld tokens, width], %d "
                          "parameters, %d gradient uses\n",
                     program->step_count, program->slot_count,
-                    (long long)program->tokens, program->params.count,
+                    (long long)program->size.tokens, program->params.count,
                     program->use_count));
     for (int i = 0; i < program->step_count; i++) {
         const struct step *step = &program->steps[i];

@@ -293,27 +293,36 @@ struct message_overlap {
                   * messages of one go beside all work of the next */
 };
 
-struct program {
-    enum program_mode mode;
-    enum dtype dtype;   /* of activations and of weights as kernels read them */
+/* How ranks divide a program. */
+struct program_layout {
     struct grid grid;   /* data: this rank's leaves */
-    struct mesh mesh;
+    struct mesh mesh;   /* in a request also all zero: one rank */
     struct place place; /* of this rank */
+    struct context_method method;
+    struct message_overlap overlap; /* between tensor ranks */
+};
+
+struct program_size {
     int64_t batch;      /* sequences of a step */
     int64_t sequences;  /* of one micro-batch */
     int64_t length;     /* tokens of a sequence that this rank has (generate:
                          * of one call) */
     int64_t tokens;     /* sequences * length */
-    struct message_overlap overlap;
     int context_chunks; /* of a sequence on this rank; 1: it is one leaf */
-    struct context_method method;
     int64_t context;    /* positions that tables and caches hold */
+    int64_t vocab;
+    int64_t logits_chunk; /* tokens whose logits exist at once */
+};
+
+struct program {
+    enum program_mode mode;
+    enum dtype dtype;   /* of activations and of weights as kernels read them */
+    struct program_layout layout;
+    struct program_size size;
     struct {
         int depth;      /* modules that predict later tokens */
         int block;      /* number of the first one's block */
     } later;
-    int64_t vocab;
-    int64_t logits_chunk; /* tokens whose logits exist at once */
     struct regularization regular;
     bool one_turn;      /* rows of experts come in one turn (nn/experts.c) */
     struct {
@@ -355,9 +364,8 @@ static inline bool program_reads_in_w(const struct program *p,
            (step->few && p->precision.recipe.straight && step->param[0] >= 0);
 }
 
-/* Sizes: sequences, length, context, vocab, batch, logits_chunk are set by the
- * caller after init and before the first nn_ call, as are regular, peaks and
- * the recipe. */
+/* The layout but its grid, and sizes, are set by the caller after init and
+ * before the first nn_ call, as are regular, peaks and the recipe. */
 void program_init(struct program *program, enum program_mode mode,
                   enum dtype dtype, const struct grid *grid);
 void program_free(struct program *program);

@@ -54,8 +54,9 @@ static struct part part_of(const struct step *step, const struct program *p,
         .which = which, .column = which == 0 ? 0 : q, .width = width,
         .rows = (int)(heads * (int64_t)step->set.qk_norm.head_width / width),
         .first = program_tensor_ranks(p) == 1
-                     ? 0 : (int)((int64_t)all * p->place.at[AXIS_TENSOR] /
-                                 program_tensor_ranks(p)),
+                     ? 0
+                     : (int)((int64_t)all * p->layout.place.at[AXIS_TENSOR] /
+                             program_tensor_ranks(p)),
         .all = all};
 }
 
@@ -102,7 +103,7 @@ static struct tensor statistics(const struct step *step,
 static size_t statistics_bytes(const struct step *step,
                                const struct program *p)
 {
-    return arena_aligned((size_t)p->tokens * sizeof(double) *
+    return arena_aligned((size_t)p->size.tokens * sizeof(double) *
                    (step->set.qk_norm.each ? 2 : 1));
 }
 
@@ -225,7 +226,7 @@ static size_t rows_bytes(const struct step *step, const struct program *p)
     const int64_t k = step->set.qk_norm.width[1];
 
     if (!is_gathered(step, p, 0) && !is_gathered(step, p, 1)) return 0;
-    return arena_aligned((size_t)(p->tokens * (q > k ? q : k)) *
+    return arena_aligned((size_t)(p->size.tokens * (q > k ? q : k)) *
                    (size_t)dtype_bytes(program_real(p)));
 }
 
@@ -239,7 +240,7 @@ static struct tensor rows_buffer(const struct step *step,
 
     return tensor_2d((char *)run->scratch + all -
                          (size_t)(ROWS_BUFFERS - buffer) * bytes,
-                     dtype, p->tokens, width);
+                     dtype, p->size.tokens, width);
 }
 
 /* *out = whole rows of the part, from the ranks' columns of `fused`. */
@@ -249,7 +250,7 @@ static status gather_rows(const struct step *step, struct run *run,
 {
     const struct qk_share share =
         share_of(step, run->program, part->which);
-    const int rank = run->program->place.at[AXIS_TENSOR];
+    const int rank = run->program->layout.place.at[AXIS_TENSOR];
     const int64_t sent = share_sent(&share, rank);
     struct tensor own = rows_buffer(step, run, ROWS_OWN, fused.dtype, sent);
 
@@ -261,7 +262,7 @@ static status gather_rows(const struct step *step, struct run *run,
         .kind = COMM_ALL_GATHER, .algorithm = ALGORITHM_ORDERED,
         .out = tensor_1d(out->data, out->dtype, tensor_count(out)),
         .in = tensor_1d(own.data, own.dtype, tensor_count(&own)),
-        .out_counts = run->peers.counts, .pieces = run->program->tokens});
+        .out_counts = run->peers.counts, .pieces = run->program->size.tokens});
 }
 
 /* This rank's columns of whole rows, into `fused`. */
@@ -271,7 +272,7 @@ static status keep_own(const struct step *step, const struct run *run,
 {
     const struct qk_share share =
         share_of(step, run->program, part->which);
-    const int rank = run->program->place.at[AXIS_TENSOR];
+    const int rank = run->program->layout.place.at[AXIS_TENSOR];
 
     return run_copy_rows(run, tensor_cols(fused, share.heads, share.own),
                          tensor_cols(rows, rank / share.replicas * share.own,
@@ -313,7 +314,7 @@ static status qk_norm_forward(const struct step *step, struct run *run)
 
 static int contexts_of(const struct program *p)
 {
-    return p->context_chunks > 1 ? p->context_chunks / 2 : 1;
+    return p->size.context_chunks > 1 ? p->size.context_chunks / 2 : 1;
 }
 
 /* Places for sums that nobody reads: of a LayerNorm's bias, too. */
@@ -349,7 +350,7 @@ static struct tensor row_sums(const struct step *step,
     }
     const int64_t leaf =
         sequence / (pass->piece.sequences / pass->piece.leaves);
-    const int part = (pass->part.first + row) * p->grid.tensor /
+    const int part = (pass->part.first + row) * p->layout.grid.tensor /
                          pass->part.all - pass->first_part;
     struct tensor sums = pass->sums;
 
@@ -370,22 +371,22 @@ static status row_backward(const struct step *step, struct run *run,
 {
     const struct program *p = run->program;
     const int64_t first = piece_first_token(p, &pass->piece) +
-                          sequence * p->length;
+                          sequence * p->size.length;
     struct tensor view[3];
     const struct tensor numbers =
-        statistics(step, run, run->scratch, p->length);
+        statistics(step, run, run->scratch, p->size.length);
     struct tensor weight;
     bool counts;
     const struct tensor sums =
         row_sums(step, pass, p, sequence, row, &counts);
     const struct token_order order = {
-        .length = p->length, .sequences_per_leaf = 1, .leaves = 1, .parts = 1,
-        .chunks = p->context_chunks, .continues = counts};
+        .length = p->size.length, .sequences_per_leaf = 1, .leaves = 1,
+        .parts = 1, .chunks = p->size.context_chunks, .continues = counts};
 
     TRY(weight_of(step, run, pass->which, &weight));
     weight = own_columns(step, &pass->part, weight, row);
     for (int i = 0; i < 3; i++)
-        view[i] = row_view(tensor_rows(pass->view[i], first, p->length),
+        view[i] = row_view(tensor_rows(pass->view[i], first, p->size.length),
                            &pass->part, row);
     TRY(row_forward(step, run, &pass->part, row, view[0], view[2]));
     if (!step->set.qk_norm.each)
@@ -484,7 +485,7 @@ static status qk_norm_backward(const struct step *step, struct run *run)
 static struct step_cost qk_norm_cost(const struct step *step,
                                      const struct program *p)
 {
-    const int64_t n = p->tokens * p->slots[step->output].width;
+    const int64_t n = p->size.tokens * p->slots[step->output].width;
 
     struct step_cost cost = {
         .flops = (double)(5 * n),
@@ -495,8 +496,8 @@ static struct step_cost qk_norm_cost(const struct step *step,
 
         if (is_gathered(step, p, which))
             cost.bytes_sent +=
-                (double)share_sent(&share, p->place.at[AXIS_TENSOR]) *
-                (double)(p->tokens * dtype_bytes(p->dtype)) *
+                (double)share_sent(&share, p->layout.place.at[AXIS_TENSOR]) *
+                (double)(p->size.tokens * dtype_bytes(p->dtype)) *
                 (program_tensor_ranks(p) - 1);
     }
     return cost;
@@ -521,7 +522,7 @@ static void qk_norm_exchanges(const struct step *step, const struct program *p,
                               const struct exchange_case *at,
                               struct layer_exchanges *out)
 {
-    const int ranks = p->mesh.size[AXIS_TENSOR];
+    const int ranks = p->layout.mesh.size[AXIS_TENSOR];
     const int calls = exchange_backward(at) ? 2 : 1;
 
     if (!exchange_forward(at) && !exchange_backward(at)) return;
@@ -533,8 +534,9 @@ static void qk_norm_exchanges(const struct step *step, const struct program *p,
         layer_exchanges_add(out, p, (struct layer_exchange){
             .axis = AXIS_TENSOR, .kind = COMM_ALL_GATHER, .calls = calls,
             .what = SENT_ROWS_OF_QUERIES_AND_KEYS,
-            .bytes = calls * share_sent(&share, p->place.at[AXIS_TENSOR]) *
-                     p->tokens * (ranks - 1) * dtype_bytes(p->dtype)});
+            .bytes = calls *
+                     share_sent(&share, p->layout.place.at[AXIS_TENSOR]) *
+                     p->size.tokens * (ranks - 1) * dtype_bytes(p->dtype)});
     }
 }
 
@@ -580,7 +582,7 @@ slot nn_qk_norm(struct program *p, slot qkv, int heads, int kv_heads,
         p->steps[step].set.qk_norm.width[which] = row;
         p->steps[step].set.qk_norm.all[which] =
             row == width ? all[which] : 1;
-        if (row != width && ranks > 1 && p->overlap.count > 1)
+        if (row != width && ranks > 1 && p->layout.overlap.count > 1)
             p->error = fail_overlap(norm->weights[which].name);
         if (norm->plain) continue;
         program_add_param(p, step, which, &norm->weights[which]);

@@ -76,13 +76,13 @@ static void *take(char *base, size_t *at, size_t bytes)
 
 int64_t quantized_spans(const struct program *p)
 {
-    return (int64_t)p->grid.tensor * PARAM_PIECES_MAX;
+    return (int64_t)p->layout.grid.tensor * PARAM_PIECES_MAX;
 }
 
 /* Spans of tokens, at most. */
 static int64_t token_spans(const struct program *p)
 {
-    return p->sequences * p->context_chunks;
+    return p->size.sequences * p->size.context_chunks;
 }
 
 /* Bytes of the bias's sums. */
@@ -102,8 +102,9 @@ static struct room room_at(const struct step *step, const struct program *p,
                                                           : quantized_spans(p);
     const int64_t wide =
         param->rows > param->cols ? param->rows : param->cols;
-    const int64_t tokens = p->tokens * param->cols;
-    const int64_t places = p->tokens > param->rows ? p->tokens : param->rows;
+    const int64_t tokens = p->size.tokens * param->cols;
+    const int64_t places =
+        p->size.tokens > param->rows ? p->size.tokens : param->rows;
     const int64_t right =
         tokens > param->elements ? tokens : param->elements;
     const size_t number = (size_t)dtype_bytes(DTYPE_BF16);
@@ -116,13 +117,13 @@ static struct room room_at(const struct step *step, const struct program *p,
         take(lists, &at, (size_t)quantized_spans(p) * sizeof *room.cols);
     room.peaks = take(base, &at, (size_t)(most * quantized_spans(p)) *
                                      sizeof *room.peaks);
-    room.left = take(base, &at, (size_t)(p->tokens * wide) * number);
+    room.left = take(base, &at, (size_t)(p->size.tokens * wide) * number);
     room.right = take(base, &at, (size_t)right * number);
     if (keeps(p, param))
         room.kept = take(base, &at, (size_t)tokens * number);
     if (p->precision.recipe.straight) {
         const int64_t most_wide =
-            p->tokens * wide > right ? p->tokens * wide : right;
+            p->size.tokens * wide > right ? p->size.tokens * wide : right;
 
         room.wide = take(base, &at, (size_t)most_wide * sizeof *room.wide);
     }
@@ -130,7 +131,7 @@ static struct room room_at(const struct step *step, const struct program *p,
         const size_t of = sizeof *room.left_scales;
 
         room.left_scales =
-            take(base, &at, (size_t)quantized_scales(p, p->tokens) * of);
+            take(base, &at, (size_t)quantized_scales(p, p->size.tokens) * of);
         room.right_scales =
             take(base, &at, (size_t)quantized_scales(p, param->rows) * of);
     }
@@ -172,12 +173,13 @@ int64_t quantized_features(const struct program *p, const struct param *param,
     }
     for (int i = 0; i < pieces; i++) {
         const struct layout_span held =
-            layout_held(spec, &p->mesh, &p->place, i);
-        const int64_t own = layout_own_first(spec, &p->mesh, &p->place, i);
+            layout_held(spec, &p->layout.mesh, &p->layout.place, i);
+        const int64_t own =
+            layout_own_first(spec, &p->layout.mesh, &p->layout.place, i);
 
-        for (int leaf = 0; leaf < p->grid.tensor; leaf++) {
+        for (int leaf = 0; leaf < p->layout.grid.tensor; leaf++) {
             const struct layout_span block =
-                layout_leaf(spec, p->grid.tensor, leaf, i);
+                layout_leaf(spec, p->layout.grid.tensor, leaf, i);
 
             if (block.count == 0 || block.first < held.first ||
                 block.first + block.count > held.first + held.count)
@@ -198,7 +200,8 @@ int64_t quantized_features(const struct program *p, const struct param *param,
 static int64_t fill_tokens(const struct program *p, int64_t rows,
                            struct quantize_span *out)
 {
-    const int64_t chunk = p->length / p->context_chunks, count = rows / chunk;
+    const int64_t chunk = p->size.length / p->size.context_chunks;
+    const int64_t count = rows / chunk;
 
     CHECK(rows % chunk == 0 && count <= token_spans(p));
     for (int64_t i = 0; i < count; i++)
@@ -225,12 +228,12 @@ static void fill_places(const struct run *run, uint64_t site, int64_t first,
                         int64_t rows, struct dropout_row *out)
 {
     const struct program *p = run->program;
-    const int64_t begin = first * (p->length / p->context_chunks);
+    const int64_t begin = first * (p->size.length / p->size.context_chunks);
 
     for (int64_t i = begin; i < begin + rows; i++)
         out[i - begin] = quantized_place(
-            run->batch.sequence + i / p->length,
-            program_position(p, i % p->length), site);
+            run->batch.sequence + i / p->size.length,
+            program_position(p, i % p->size.length), site);
 }
 
 /* ---- operands ---- */

@@ -33,7 +33,7 @@ static void *take(char *base, size_t *at, int64_t count, size_t size)
 
 static int64_t chunk_of(const struct program *p)
 {
-    return p->length / p->context_chunks;
+    return p->size.length / p->size.context_chunks;
 }
 
 /* base NULL: only counts. lists: where the host makes them. rows: at most as
@@ -46,7 +46,7 @@ static struct room room_of(const struct step *step, const struct program *p,
     const struct param *param = &p->params.items[step->param[0]];
     const int64_t wide =
         param->rows > param->cols ? param->rows : param->cols;
-    const int64_t chunks = p->tokens * experts_sources(p) / chunk_of(p);
+    const int64_t chunks = p->size.tokens * experts_sources(p) / chunk_of(p);
     const int64_t spans =
         chunks > quantized_spans(p) ? chunks : quantized_spans(p);
     const size_t number = (size_t)dtype_bytes(DTYPE_BF16);
@@ -168,12 +168,13 @@ static int64_t sequences_away(const struct run *run, int rank)
 {
     const struct program *p = run->program;
     const int halves = run->gradients != NULL && run->gradients->halved ? 2 : 1;
-    struct place place = p->place;
+    struct place place = p->layout.place;
 
-    if (p->mesh.size[AXIS_EXPERT] == 1) return 0;
+    if (p->layout.mesh.size[AXIS_EXPERT] == 1) return 0;
     place.at[AXIS_EXPERT] = rank;
-    return (mesh_batch_rank(&p->mesh, &place) -
-            mesh_batch_rank(&p->mesh, &p->place)) * p->batch * halves;
+    return (mesh_batch_rank(&p->layout.mesh, &place) -
+            mesh_batch_rank(&p->layout.mesh, &p->layout.place)) *
+           p->size.batch * halves;
 }
 
 static void fill_places(const struct run *run, const struct expert_part *part,
@@ -189,11 +190,11 @@ static void fill_places(const struct run *run, const struct expert_part *part,
         const int64_t first = run->batch.sequence +
                               sequences_away(run, source / contexts);
         const int context =
-            contexts > 1 ? source % contexts : p->place.at[AXIS_CONTEXT];
+            contexts > 1 ? source % contexts : p->layout.place.at[AXIS_CONTEXT];
 
         part->room.places[i] = quantized_place(
-            first + token / p->length,
-            program_position_at(p, context, token % p->length), site);
+            first + token / p->size.length,
+            program_position_at(p, context, token % p->size.length), site);
     }
 }
 
@@ -476,7 +477,7 @@ status quantized_experts_check(const struct program *p)
     const struct precision_use *use = &p->precision;
 
     if (!use->on || use->recipe.activations.rounding != ROUND_STOCHASTIC ||
-        p->mesh.size[AXIS_EXPERT] == 1)
+        p->layout.mesh.size[AXIS_EXPERT] == 1)
         return OK;
     FAIL(ERR_CONFIG, "numerics.recipe_rows: activations that are rounded "
                      "stochastically draw by the number of their sequence, "

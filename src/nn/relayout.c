@@ -99,7 +99,8 @@ static status gather_backward(const struct step *step, struct run *run)
 static int64_t part_elements(const struct program *p, int64_t width)
 {
     const int64_t tokens =
-        program_part(p, p->place.at[AXIS_TENSOR]).count * program_rows(p);
+        program_part(p, p->layout.place.at[AXIS_TENSOR]).count *
+        program_rows(p);
 
     return tokens * width;
 }
@@ -110,7 +111,7 @@ static struct step_cost gather_cost(const struct step *step,
     const int64_t width = p->slots[step->output].width;
 
     return (struct step_cost){
-        .bytes_moved = (double)(p->tokens * width * dtype_bytes(p->dtype)),
+        .bytes_moved = (double)(p->size.tokens * width * dtype_bytes(p->dtype)),
         .bytes_sent = (double)(part_elements(p, width) *
                                dtype_bytes(p->dtype)) *
                       (program_tensor_ranks(p) - 1)};
@@ -134,7 +135,7 @@ size_t relayout_messages(const struct program *p, const struct group *tensor,
         .kind = COMM_REDUCE_SCATTER, .algorithm = ALGORITHM_ORDERED,
         .reduction = REDUCE_SUM,
         .out = tensor_1d(NULL, real, most * program_rows(p) * width),
-        .in = tensor_1d(NULL, real, p->tokens * width),
+        .in = tensor_1d(NULL, real, p->size.tokens * width),
         .pieces = program_rows(p)});
 }
 
@@ -154,8 +155,8 @@ static void relayout_exchanges(const struct step *step,
     const int64_t width =
         program_slot_width(p, step->output, !exchange_forward(at));
     const int64_t part =
-        program_part(p, p->place.at[AXIS_TENSOR]).count * program_rows(p) *
-        width;
+        program_part(p, p->layout.place.at[AXIS_TENSOR]).count *
+        program_rows(p) * width;
     const bool gathers = (step->layer->relayout == RELAYOUT_GATHER) ==
                          exchange_forward(at);
     struct layer_exchange exchange = {
@@ -166,7 +167,7 @@ static void relayout_exchanges(const struct step *step,
     exchange.kind = gathers ? COMM_ALL_GATHER : COMM_REDUCE_SCATTER;
     exchange.bytes = gathers ? part * (program_tensor_ranks(p) - 1) *
                                    dtype_bytes(p->dtype)
-                             : (p->tokens * width - part) *
+                             : (p->size.tokens * width - part) *
                                    dtype_bytes(program_real(p));
     layer_exchanges_add(out, p, exchange);
 }
@@ -261,7 +262,7 @@ static struct step_cost scatter_cost(const struct step *step,
                                      const struct program *p)
 {
     const int64_t width = p->slots[step->output].width;
-    const int64_t all = p->tokens * width;
+    const int64_t all = p->size.tokens * width;
     const int64_t real = dtype_bytes(program_real(p));
 
     return (struct step_cost){

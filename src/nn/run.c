@@ -159,7 +159,8 @@ int64_t run_segments(const struct program *program)
 {
     const int64_t leaves = (int64_t)LEAVES_MAX * PARAM_PIECES_MAX;
 
-    const int64_t chunks = program->sequences * program->context_chunks;
+    const int64_t chunks =
+        program->size.sequences * program->size.context_chunks;
 
     return chunks > leaves ? chunks : leaves;
 }
@@ -167,8 +168,8 @@ int64_t run_segments(const struct program *program)
 /* Ranks of the larger of both axes. */
 static int64_t most_peers(const struct program *program)
 {
-    const int tensor = program->mesh.size[AXIS_TENSOR];
-    const int context = program->mesh.size[AXIS_CONTEXT];
+    const int tensor = program->layout.mesh.size[AXIS_TENSOR];
+    const int context = program->layout.mesh.size[AXIS_CONTEXT];
 
     return tensor > context ? tensor : context;
 }
@@ -220,11 +221,12 @@ struct sum_order run_order_cut(struct run *run, const struct param *param)
     const struct program *p = run->program;
     const struct param_spec *spec = &param->spec;
     const int pieces = spec->piece_count > 0 ? spec->piece_count : 1;
-    const int ranks = layout_ranks_of(spec, &p->mesh, AXIS_TENSOR);
-    const int rank = layout_rank_of(spec, &p->mesh, &p->place, AXIS_TENSOR);
-    const int before = p->grid.tensor * rank / ranks;
+    const int ranks = layout_ranks_of(spec, &p->layout.mesh, AXIS_TENSOR);
+    const int rank =
+        layout_rank_of(spec, &p->layout.mesh, &p->layout.place, AXIS_TENSOR);
+    const int before = p->layout.grid.tensor * rank / ranks;
     const struct layout_span own = {
-        before, p->grid.tensor * (rank + 1) / ranks - before};
+        before, p->layout.grid.tensor * (rank + 1) / ranks - before};
     int64_t count = 0;
 
     for (int leaf = 0; leaf < own.count; leaf++) {
@@ -232,9 +234,9 @@ struct sum_order run_order_cut(struct run *run, const struct param *param)
 
         for (int i = 0; i < pieces; i++) {
             const struct layout_span held =
-                layout_held(spec, &p->mesh, &p->place, i);
+                layout_held(spec, &p->layout.mesh, &p->layout.place, i);
             const struct layout_span block = layout_leaf(
-                spec, p->grid.tensor, (int)own.first + leaf, i);
+                spec, p->layout.grid.tensor, (int)own.first + leaf, i);
 
             run->segments[count++] = (struct sum_segment){
                 base + block.first - held.first, block.count, leaf};
@@ -246,7 +248,7 @@ struct sum_order run_order_cut(struct run *run, const struct param *param)
 
 int64_t piece_first_token(const struct program *p, const struct piece *piece)
 {
-    return piece->first_sequence * p->length + piece->first_token;
+    return piece->first_sequence * p->size.length + piece->first_token;
 }
 
 int64_t piece_tokens(const struct piece *piece)
@@ -259,7 +261,7 @@ int64_t piece_tokens(const struct piece *piece)
 static struct sum_order order_chunks(struct run *run,
                                      const struct piece *piece, int only)
 {
-    const int chunks = run->program->context_chunks, contexts = chunks / 2;
+    const int chunks = run->program->size.context_chunks, contexts = chunks / 2;
     const int first = only ? only - 1 : 0, last = only ? only : contexts;
     const int64_t per_leaf = piece->sequences / piece->leaves;
     const int64_t length = piece->tokens / chunks;
@@ -283,7 +285,7 @@ struct sum_order run_order_tokens(struct run *run, const struct piece *piece,
 {
     const int64_t per_leaf = piece->sequences / piece->leaves;
 
-    if (run->program->context_chunks > 1 && !piece->cut)
+    if (run->program->size.context_chunks > 1 && !piece->cut)
         return order_chunks(run, piece, only);
     for (int64_t i = 0; i < piece->sequences; i++)
         run->segments[i] = (struct sum_segment){
@@ -297,8 +299,8 @@ struct token_order run_token_order(const struct run *run,
     return (struct token_order){
         .length = piece->tokens,
         .sequences_per_leaf = piece->sequences / piece->leaves,
-        .leaves = piece->leaves, .parts = run->program->grid.tensor,
-        .continues = continues, .chunks = run->program->context_chunks};
+        .leaves = piece->leaves, .parts = run->program->layout.grid.tensor,
+        .continues = continues, .chunks = run->program->size.context_chunks};
 }
 
 struct token_order run_part_order(const struct run *run,
@@ -308,13 +310,13 @@ struct token_order run_part_order(const struct run *run,
     const struct layout_span own = program_leaves(p);
     struct token_order order = run_token_order(run, piece, continues);
 
-    CHECK(piece->tokens == p->length);
-    order.length =
-        p->context_chunks * program_part(p, p->place.at[AXIS_TENSOR]).count;
+    CHECK(piece->tokens == p->size.length);
+    order.length = p->size.context_chunks *
+                   program_part(p, p->layout.place.at[AXIS_TENSOR]).count;
     order.parts = (int)own.count;
     order.first_part = (int)own.first;
-    order.all_parts = p->grid.tensor;
-    order.whole_length = p->length;
+    order.all_parts = p->layout.grid.tensor;
+    order.whole_length = p->size.length;
     return order;
 }
 
@@ -413,13 +415,14 @@ static void enter_window(struct run *run, const struct batch *all, int piece)
 {
     const struct program *p = run->program;
     const int64_t pieces = overlap_pieces(p);
-    const int64_t first = p->sequences * piece / pieces;
-    const int64_t at = first * p->length;
+    const int64_t first = p->size.sequences * piece / pieces;
+    const int64_t at = first * p->size.length;
     struct batch *b = &run->batch;
 
     run->window = piece + 1;
     *b = *all;
-    b->tokens = (p->sequences * (piece + 1) / pieces - first) * p->length;
+    b->tokens =
+        (p->size.sequences * (piece + 1) / pieces - first) * p->size.length;
     b->sequence += first;
     b->inputs += at;
     if (b->targets != NULL) b->targets += at;
@@ -475,7 +478,7 @@ static void fill_positions(struct run *run)
 {
     const int64_t length = run->program->mode == PROGRAM_GENERATE
                                ? run->batch.tokens
-                               : run->program->length;
+                               : run->program->size.length;
 
     if (run->batch.positions != NULL) return;
     for (int64_t t = 0; t < run->batch.tokens; t++)
@@ -485,7 +488,7 @@ static void fill_positions(struct run *run)
 
 status run_forward(struct run *run)
 {
-    CHECK(run->batch.tokens <= run->program->tokens);
+    CHECK(run->batch.tokens <= run->program->size.tokens);
     fill_positions(run);
     TRY(run_events(run, 0, run->plan->forward_end));
     return device_finish(run->stream);
@@ -513,7 +516,7 @@ size_t run_rope_bytes(const struct program *program)
 
     for (int i = 0; i < program->rope_count; i++)
         bytes += arena_aligned(
-            (size_t)(program->context * program->rope[i].rotary) *
+            (size_t)(program->size.context * program->rope[i].rotary) *
             (size_t)dtype_bytes(program_real(program)));
     return bytes;
 }
@@ -543,10 +546,10 @@ void run_rope_fill(struct run *run, void *memory, void *room)
     for (int i = 0; i < p->rope_count; i++) {
         const int half = p->rope[i].rotary / 2;
         const struct tensor table =
-            tensor_3d(at, program_real(p), p->context, half, 2);
+            tensor_3d(at, program_real(p), p->size.context, half, 2);
 
         const double scale = rope_attention_factor(&p->rope[i].scaling,
-                                                   p->context);
+                                                   p->size.context);
 
         run->rope[i] = (char *)memory + (at - (char *)room);
         for (int j = 0; j < half; j++) {
@@ -556,9 +559,9 @@ void run_rope_fill(struct run *run, void *memory, void *room)
             }
             const double frequency =
                 rope_frequency(&p->rope[i].scaling, p->rope[i].base,
-                               p->rope[i].rotary, j, p->context);
+                               p->rope[i].rotary, j, p->size.context);
 
-            for (int64_t t = 0; t < p->context; t++) {
+            for (int64_t t = 0; t < p->size.context; t++) {
                 const double angle = (double)t * frequency;
 
                 tensor_set(&table, (t * half + j) * 2,
@@ -567,7 +570,7 @@ void run_rope_fill(struct run *run, void *memory, void *room)
                            scale * math_sin(angle));
             }
         }
-        at += arena_aligned((size_t)(p->context * p->rope[i].rotary) *
+        at += arena_aligned((size_t)(p->size.context * p->rope[i].rotary) *
                             (size_t)dtype_bytes(program_real(p)));
     }
 }

@@ -11,7 +11,7 @@
 
 static int64_t chunk_length(const struct program *p)
 {
-    return p->length / p->context_chunks;
+    return p->size.length / p->size.context_chunks;
 }
 
 /* Blocks along the features of x. */
@@ -79,8 +79,8 @@ int64_t saved_bytes(const struct program *p, const struct step *step)
 
     if (step->layer->kind == LAYER_EXPERTS)
         return saved_experts_bytes(
-            p, step, p->tokens * step->set.experts.form.choices);
-    return code_bytes(p, param, p->tokens) +
+            p, step, p->size.tokens * step->set.experts.form.choices);
+    return code_bytes(p, param, p->size.tokens) +
            program_rows(p) * chunk_scales(p, param) *
                code_scale_bytes(p->precision.recipe.activations.scale);
 }
@@ -95,7 +95,7 @@ bool saved_possible(const struct program *p, const struct step *step)
     if (step->layer == &layer_experts_down)
         return !input->dropped && !input->again && saved_bytes(p, step) > 0;
     if (step->layer->kind != LAYER_LINEAR) return false;
-    bytes = p->tokens * input->width * dtype_bytes(input->dtype);
+    bytes = p->size.tokens * input->width * dtype_bytes(input->dtype);
     peaks = program_rows(p) * chunk_scales(p, weight_of(p, step)) *
             (int64_t)sizeof(float);
     return !input->dropped && !input->again && peaks <= bytes &&
@@ -117,8 +117,10 @@ struct saved_place saved_place(const struct program *p, const struct step *step,
                            code_scale_bytes(role->scale);
 
     return (struct saved_place){
-        (uint8_t *)buffer + first * (p->length / p->context_chunks) * row,
-        (char *)buffer + code_bytes(p, param, p->tokens) + first * scales, row};
+        (uint8_t *)buffer +
+            first * (p->size.length / p->size.context_chunks) * row,
+        (char *)buffer + code_bytes(p, param, p->size.tokens) + first * scales,
+        row};
 }
 
 /* ---- rows of experts ---- */
@@ -127,7 +129,8 @@ struct saved_place saved_place(const struct program *p, const struct step *step,
 static int64_t row_blocks_most(const struct program *p,
                                const struct step *step, int64_t rows)
 {
-    const int64_t chunks = p->tokens * experts_sources(p) / chunk_length(p);
+    const int64_t chunks =
+        p->size.tokens * experts_sources(p) / chunk_length(p);
     const int64_t apart =
         chunks * experts_held(p, step->set.experts.form.experts).count;
     const int64_t spans = apart < rows ? apart : rows;

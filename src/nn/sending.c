@@ -19,7 +19,7 @@ struct token_parts { int64_t first, count; };
 
 static struct token_parts part_of(const struct program *p, int part)
 {
-    const int64_t chunk = p->length / p->context_chunks;
+    const int64_t chunk = p->size.length / p->size.context_chunks;
 
     if (parts_of(p) == 1) return (struct token_parts){0, chunk};
     const struct layout_span span = program_part(p, part);
@@ -41,15 +41,17 @@ static int64_t entry_in_source(const struct program *p,
 {
     const int64_t token = n / form->choices;
 
-    return (token / part.count * (p->length / p->context_chunks) + part.first +
-            token % part.count) * form->choices + n % form->choices;
+    return (token / part.count * (p->size.length / p->size.context_chunks) +
+            part.first + token % part.count) *
+               form->choices +
+           n % form->choices;
 }
 
 /* Choices of the tokens of a source. */
 static int64_t entries_of(const struct program *p,
                           const struct router_form *form)
 {
-    return p->tokens * form->choices;
+    return p->size.tokens * form->choices;
 }
 
 int64_t sending_entry(const struct sending *s, int member, int64_t n)
@@ -65,12 +67,12 @@ int64_t sending_entry(const struct sending *s, int member, int64_t n)
 
 static int members_of(const struct program *p)
 {
-    return mesh_expert_ranks(&p->mesh);
+    return mesh_expert_ranks(&p->layout.mesh);
 }
 
 static int own_member(const struct program *p)
 {
-    return mesh_expert_rank(&p->mesh, &p->place);
+    return mesh_expert_rank(&p->layout.mesh, &p->layout.place);
 }
 
 static void *take(char **at, size_t bytes)
@@ -86,7 +88,7 @@ static size_t relay_arrays_bytes(const struct program *p)
 {
     if (!sending_relays(p)) return 0;
     return arena_aligned((size_t)members_of(p) * sizeof(int)) +
-           arena_aligned((size_t)(experts_sources(p) * p->tokens) *
+           arena_aligned((size_t)(experts_sources(p) * p->size.tokens) *
                          sizeof(int32_t));
 }
 
@@ -96,10 +98,10 @@ static void take_relay(struct sending *s, char **at)
 
     if (!sending_relays(p)) return;
     s->relay.node = take(at, (size_t)members_of(p) * sizeof(int));
-    s->relay.where = take(at, (size_t)(experts_sources(p) * p->tokens) *
+    s->relay.where = take(at, (size_t)(experts_sources(p) * p->size.tokens) *
                                   sizeof(int32_t));
     for (int m = 0; m < members_of(p); m++)
-        s->relay.node[m] = mesh_expert_seat(&p->mesh, m).node;
+        s->relay.node[m] = mesh_expert_seat(&p->layout.mesh, m).node;
 }
 
 enum { SENDING_ARRAYS = 6, /* of [members] */
@@ -109,7 +111,7 @@ size_t sending_bytes(const struct program *p, const struct router_form *form)
 {
     const size_t members = (size_t)members_of(p), number = sizeof(int32_t);
     const size_t sources = (size_t)experts_sources(p);
-    const size_t rows = (size_t)(p->tokens * experts_rows_bound(p, form));
+    const size_t rows = (size_t)(p->size.tokens * experts_rows_bound(p, form));
     const size_t entries = (size_t)entries_of(p, form);
     const size_t own = (size_t)sending_entries_at(p, form, own_member(p));
     const size_t experts = (size_t)form->experts;
@@ -135,12 +137,12 @@ static status place_choices(struct run *run, const struct router_form *form,
     const struct program *p = run->program;
     const int parts = parts_of(p);
     const int64_t token = form->choices * dtype_bytes(from.dtype);
-    const int64_t chunk = p->length / p->context_chunks * token;
+    const int64_t chunk = p->size.length / p->size.context_chunks * token;
     char *at = from.data;
 
     for (int m = 0; m < members_of(p); m++) {
         const struct token_parts part = part_of(p, m % parts);
-        char *to = joined + m / parts * p->tokens * token +
+        char *to = joined + m / parts * p->size.tokens * token +
                    part.first * token;
 
         TRY(device_copy_rows(
@@ -166,7 +168,7 @@ status sending_join(struct run *run, const struct router_form *form,
         own.dtype, all);
     const struct comm_call call = {
         .kind = COMM_ALL_GATHER,
-        .algorithm = mesh_expert_run(&p->mesh) > 0 ? ALGORITHM_HIERARCHY
+        .algorithm = mesh_expert_run(&p->layout.mesh) > 0 ? ALGORITHM_HIERARCHY
                                                    : ALGORITHM_ORDERED,
         .in = tensor_1d(own.data, own.dtype, tensor_count(&own)),
         .out = out, .out_counts = parts ? counts : NULL};
@@ -274,7 +276,7 @@ void sending_begin(struct sending *s, struct run *run,
     const int64_t entries = entries_of(p, form) * experts_sources(p);
     const size_t own = (size_t)sending_entries_at(p, form, own_member(p));
     const size_t members = (size_t)members_of(p), number = sizeof(int32_t);
-    const size_t rows = (size_t)(p->tokens * experts_rows_bound(p, form));
+    const size_t rows = (size_t)(p->size.tokens * experts_rows_bound(p, form));
     const struct expert_span held = experts_held(p, form->experts);
     int64_t **const arrays[SENDING_ARRAYS] = {&s->to, &s->from, &s->at,
                                               &s->pairs, &s->ends, &s->next};
@@ -282,7 +284,7 @@ void sending_begin(struct sending *s, struct run *run,
 
     *s = (struct sending){.run = run, .form = *form};
     s->joined = (struct choice){.chosen = joined, .choices = form->choices,
-                                .tokens = p->tokens * experts_sources(p)};
+                                .tokens = p->size.tokens * experts_sources(p)};
     choice_lists_make(&s->joined, held.first, held.count, at, &s->held);
     at += choice_lists_bytes(entries, form->experts);
     const struct choice mine =
@@ -315,8 +317,8 @@ static int sender_of(const struct sending *s, int64_t entry)
 {
     const struct program *p = s->run->program;
     const int64_t entries = entries_of(p, &s->form);
-    const int64_t at =
-        entry % entries / s->form.choices % (p->length / p->context_chunks);
+    const int64_t at = entry % entries / s->form.choices %
+                       (p->size.length / p->size.context_chunks);
     const int parts = parts_of(p);
     int part = 0;
 
@@ -332,7 +334,7 @@ static int64_t turn_end(const struct sending *s, int holder, int64_t pair)
     const struct program *p = s->run->program;
     const int64_t all = (int64_t)experts_held(p, s->form.experts).count *
                         experts_sources(p);
-    const int64_t bound = p->tokens * experts_rows_bound(p, &s->form);
+    const int64_t bound = p->size.tokens * experts_rows_bound(p, &s->form);
     const int32_t *counts = s->counts + holder / experts_cut(p) * all;
     int64_t rows = 0;
 

@@ -18,7 +18,7 @@
 
 bool sending_relays(const struct program *p)
 {
-    return mesh_expert_nodes(&p->mesh) > 1;
+    return mesh_expert_nodes(&p->layout.mesh) > 1;
 }
 
 /* ---- sizes ---- */
@@ -27,8 +27,8 @@ struct nodes { int count, each, members; };
 
 static struct nodes nodes_of(const struct program *p)
 {
-    const int count = mesh_expert_nodes(&p->mesh);
-    const int members = mesh_expert_ranks(&p->mesh);
+    const int count = mesh_expert_nodes(&p->layout.mesh);
+    const int members = mesh_expert_ranks(&p->layout.mesh);
 
     return (struct nodes){count, members / count, members};
 }
@@ -38,12 +38,14 @@ static int64_t most_passed(const struct program *p,
                            const struct router_form *form)
 {
     const struct nodes nodes = nodes_of(p);
-    const int own = mesh_expert_seat(
-        &p->mesh, mesh_expert_rank(&p->mesh, &p->place)).place;
+    const int own =
+        mesh_expert_seat(&p->layout.mesh,
+                         mesh_expert_rank(&p->layout.mesh, &p->layout.place))
+            .place;
     int64_t most = 0;
 
     for (int m = 0; m < nodes.members; m++)
-        if (mesh_expert_seat(&p->mesh, m).place == own)
+        if (mesh_expert_seat(&p->layout.mesh, m).place == own)
             most += sending_entries_at(p, form, m) / form->choices;
     return most;
 }
@@ -129,16 +131,16 @@ static int64_t passed_on(const struct program *p,
 struct joined sending_joined(const struct program *p,
                              const struct router_form *form)
 {
-    const int ranks = mesh_expert_ranks(&p->mesh);
-    const int own = mesh_expert_rank(&p->mesh, &p->place);
-    const int each = mesh_expert_run(&p->mesh);
+    const int ranks = mesh_expert_ranks(&p->layout.mesh);
+    const int own = mesh_expert_rank(&p->layout.mesh, &p->layout.place);
+    const int each = mesh_expert_run(&p->layout.mesh);
     const int64_t entries = sending_entries_at(p, form, own);
     struct joined sent = {entries * (ranks - 1), 0};
 
     if (each == 0) {
         for (int m = 0; m < ranks; m++)
-            if (mesh_expert_seat(&p->mesh, m).node !=
-                mesh_expert_seat(&p->mesh, own).node)
+            if (mesh_expert_seat(&p->layout.mesh, m).node !=
+                mesh_expert_seat(&p->layout.mesh, own).node)
                 sent.between += entries;
         return sent;
     }
@@ -186,7 +188,7 @@ static int64_t tokens_of(const struct sending *s, int member)
 static bool holder_wants(const struct wish *w, int64_t token, int expert,
                          int holder)
 {
-    const int source = (int)(token / w->s->run->program->tokens);
+    const int source = (int)(token / w->s->run->program->size.tokens);
     const int64_t pair =
         (int64_t)(expert % w->held) * w->sources + source;
 
@@ -228,10 +230,10 @@ static void begin_relay(const struct sending *s, struct relay_lists *l)
     const struct program *p = s->run->program;
     const struct nodes nodes = nodes_of(p);
     const struct expert_seat own = mesh_expert_seat(
-        &p->mesh, mesh_expert_rank(&p->mesh, &p->place));
+        &p->layout.mesh, mesh_expert_rank(&p->layout.mesh, &p->layout.place));
 
     for (int m = 0; m < nodes.members; m++) {
-        const struct expert_seat seat = mesh_expert_seat(&p->mesh, m);
+        const struct expert_seat seat = mesh_expert_seat(&p->layout.mesh, m);
 
         l->ranks[seat.node * nodes.each + seat.place] = m;
     }

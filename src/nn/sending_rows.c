@@ -12,8 +12,8 @@ static struct tensor flat(struct tensor view)
 
 void sending_count(struct run *run, const struct comm_call *call)
 {
-    const struct mesh *mesh = &run->program->mesh;
-    const int rank = mesh_expert_rank(mesh, &run->program->place);
+    const struct mesh *mesh = &run->program->layout.mesh;
+    const int rank = mesh_expert_rank(mesh, &run->program->layout.place);
 
     run->counted.routed.calls++;
     for (int i = 0; i < mesh_expert_ranks(mesh); i++) {
@@ -30,7 +30,7 @@ void sending_count(struct run *run, const struct comm_call *call)
 
 static void scale_counts(struct sending *s, int64_t width, bool up)
 {
-    for (int i = 0; i < mesh_expert_ranks(&s->run->program->mesh); i++) {
+    for (int i = 0; i < mesh_expert_ranks(&s->run->program->layout.mesh); i++) {
         s->to[i] = up ? s->to[i] * width : s->to[i] / width;
         s->from[i] = up ? s->from[i] * width : s->from[i] / width;
     }
@@ -66,7 +66,7 @@ status sending_start(struct sending *s, struct sent_piece *piece,
         .in_counts = piece->in, .out_counts = piece->out};
 
     CHECK(group != NULL);
-    for (int i = 0; i < mesh_expert_ranks(&run->program->mesh); i++) {
+    for (int i = 0; i < mesh_expert_ranks(&run->program->layout.mesh); i++) {
         piece->in[i] = (goes ? piece->to : piece->from)[i] * mine.shape[1];
         piece->out[i] = (goes ? piece->from : piece->to)[i] * mine.shape[1];
     }
@@ -90,7 +90,7 @@ static status place_rows(const struct sending *s, const int64_t *to,
     const int64_t each = all.shape[0] / cut;
     const char *from = mine.data;
 
-    for (int i = 0; i < mesh_expert_ranks(&s->run->program->mesh); i++) {
+    for (int i = 0; i < mesh_expert_ranks(&s->run->program->layout.mesh); i++) {
         const size_t bytes = (size_t)to[i] * row;
         const int64_t first = i % cut * each + at[i];
 

@@ -230,7 +230,7 @@ slot nn_sinks(struct program *p, slot x, const struct param_spec *spec)
           last->output == x);
     const slot lse = last->aux;
 
-    if (p->method.exchange > 1 || p->method.striped)
+    if (p->layout.method.exchange > 1 || p->layout.method.striped)
         p->error = fail_exchange();
     const int step = program_add_step(p, &layer_sinks, x);
 

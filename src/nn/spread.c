@@ -234,7 +234,7 @@ static int64_t rows_sent(const struct step *step, const struct program *p)
 static struct step_cost way_cost(const struct step *step,
                                  const struct program *p)
 {
-    const int ranks = mesh_expert_ranks(&p->mesh);
+    const int ranks = mesh_expert_ranks(&p->layout.mesh);
     const double rows = (double)rows_sent(step, p);
     const double bytes =
         rows * (double)(step->set.experts.width * dtype_bytes(p->dtype));
@@ -248,7 +248,7 @@ static struct step_cost way_cost(const struct step *step,
 static struct step_cost work_cost(const struct step *step,
                                   const struct program *p)
 {
-    const int ranks = mesh_expert_ranks(&p->mesh);
+    const int ranks = mesh_expert_ranks(&p->layout.mesh);
     const int64_t rows = rows_sent(step, p);
     const int64_t elements = p->params.items[step->param[0]].elements +
                              p->params.items[step->param[1]].elements +
@@ -270,10 +270,10 @@ struct others { int64_t all, away; };
 
 static struct others others_of(const struct program *p)
 {
-    const struct mesh *mesh = &p->mesh;
+    const struct mesh *mesh = &p->layout.mesh;
     const int ranks = mesh_expert_ranks(mesh);
     const int own =
-        mesh_expert_seat(mesh, mesh_expert_rank(mesh, &p->place)).node;
+        mesh_expert_seat(mesh, mesh_expert_rank(mesh, &p->layout.place)).node;
     struct others others = {ranks - 1, 0};
 
     for (int m = 0; m < ranks; m++)
@@ -296,7 +296,7 @@ static struct row_bytes going_bytes(const struct step *step,
 static void add_rows(const struct step *step, const struct program *p,
                      struct row_bytes row, struct layer_exchanges *out)
 {
-    const int64_t ranks = mesh_expert_ranks(&p->mesh);
+    const int64_t ranks = mesh_expert_ranks(&p->layout.mesh);
     const struct others others = others_of(p);
     const int64_t rows = rows_sent(step, p);
 
@@ -313,8 +313,8 @@ static void add_rows(const struct step *step, const struct program *p,
 static void add_going(const struct step *step, const struct program *p,
                       bool gradient, struct layer_exchanges *out)
 {
-    const int nodes = mesh_expert_nodes(&p->mesh);
-    const int ranks = mesh_expert_ranks(&p->mesh);
+    const int nodes = mesh_expert_nodes(&p->layout.mesh);
+    const int ranks = mesh_expert_ranks(&p->layout.mesh);
     const int choices = form_of(step)->choices;
     const struct row_bytes row = going_bytes(step, p, gradient);
     const double tokens = (double)sending_entries(p, form_of(step)) / choices;
@@ -359,10 +359,10 @@ static void go_exchanges(const struct step *step, const struct program *p,
 static struct expert_adapter_sum sum_of(const struct step *step,
                                         const struct program *p, int side)
 {
-    return (struct expert_adapter_sum){
-        step, (enum expert_side)side,
-        p->tokens * experts_rows_bound(p, form_of(step)), rows_sent(step, p),
-        EXPERT_PIECES};
+    return (struct expert_adapter_sum){step, (enum expert_side)side,
+                                       p->size.tokens *
+                                           experts_rows_bound(p, form_of(step)),
+                                       rows_sent(step, p), EXPERT_PIECES};
 }
 
 /* W sends rows of further turns again. */
@@ -534,7 +534,7 @@ static void add_work(struct program *p, int go,
     const int64_t words = (int64_t)sizeof(int32_t);
 
     p->slots[kept].bound = experts_rows_bound(p, form);
-    const int64_t row_words = p->tokens * p->slots[kept].bound * words;
+    const int64_t row_words = p->size.tokens * p->slots[kept].bound * words;
 
     p->slots[kept].width =
         (spread_kept_bytes(work, p) + row_words - 1) / row_words;

@@ -14,7 +14,7 @@ static struct quantized_experts few_of(const struct spread *w,
     return (struct quantized_experts){
         .step = one, .lists = &w->turn.lists,
         .memory = spread_room(w, ROOM_FEW, 1, 1, DTYPE_F32).data,
-        .rows = w->rows, .tokens = w->run->program->tokens};
+        .rows = w->rows, .tokens = w->run->program->size.tokens};
 }
 
 /* c = a times the matrices of a step's first parameter, whose own order of

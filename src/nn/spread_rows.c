@@ -88,7 +88,7 @@ static int64_t rows_mine(const struct step *step, const struct program *p)
 
 static int64_t rows_held(const struct step *step, const struct program *p)
 {
-    return p->tokens * experts_rows_bound(p, form_of(step));
+    return p->size.tokens * experts_rows_bound(p, form_of(step));
 }
 
 /* Lists and rows of a relay of a turn that goes at once. */
@@ -158,7 +158,7 @@ struct tensor spread_room(const struct spread *w, int which, int64_t rows,
 
 static int64_t words_of(size_t bytes, const struct program *p)
 {
-    const size_t each = (size_t)p->tokens * sizeof(int32_t);
+    const size_t each = (size_t)p->size.tokens * sizeof(int32_t);
 
     return (int64_t)((bytes + each - 1) / each);
 }
@@ -190,7 +190,7 @@ static int64_t gates_count(const struct step *step, const struct program *p)
 {
     const int sources = sending_relays(p) ? experts_sources(p) : 1;
 
-    return p->tokens * form_of(step)->choices * sources;
+    return p->size.tokens * form_of(step)->choices * sources;
 }
 
 static size_t gates_bytes(const struct step *step, const struct program *p)
@@ -342,7 +342,7 @@ static status read_joined(const struct spread *w, int32_t **joined)
 {
     const struct program *p = w->run->program;
     struct choice all = {.choices = form_of(w->step)->choices,
-                         .tokens = p->tokens * experts_sources(p)};
+                         .tokens = p->size.tokens * experts_sources(p)};
 
     all.chosen = spread_joined(w->step, w->run, w->joined);
     TRY(choice_read(w->run, &all));

@@ -186,7 +186,7 @@ static status rotate_backward(const struct step *step, struct run *run)
 static struct step_cost rotate_cost(const struct step *step,
                                     const struct program *p)
 {
-    const int64_t n = p->tokens * p->slots[step->input].width;
+    const int64_t n = p->size.tokens * p->slots[step->input].width;
 
     return (struct step_cost){
         .flops = (double)(12 * n),

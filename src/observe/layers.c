@@ -103,7 +103,7 @@ static void join_activation(struct layer_activation *to,
 static bool looks_here(const struct program *p, slot which)
 {
     return p->slots[which].layout.tokens >> AXIS_TENSOR & 1 ||
-           p->place.at[AXIS_TENSOR] == 0;
+           p->layout.place.at[AXIS_TENSOR] == 0;
 }
 
 static void look_at(struct layers *l, struct tensor rows, int index)

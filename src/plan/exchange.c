@@ -259,7 +259,7 @@ static void add_gathers(struct exchanges *out, const struct stage *stage)
     const bool each =
         stage->request.divided.gather.reshard && !stage_gathers_once(stage);
     const int64_t times =
-        each ? stage_rounds(stage) * (p->batch / p->sequences) : 1;
+        each ? stage_rounds(stage) * (p->size.batch / p->size.sequences) : 1;
 
     for (int i = 0; i < r->count; i++) {
         bool again = false;

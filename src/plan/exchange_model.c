@@ -35,7 +35,7 @@ static void add_leaves(const struct scene *s)
 {
     const struct gradients *g = &s->stage->gradients;
     const struct program *p = s->program;
-    const int ranks = p->mesh.size[AXIS_CONTEXT];
+    const int ranks = p->layout.mesh.size[AXIS_CONTEXT];
     int64_t leaves[2] = {0};
 
     for (int64_t i = 0; i < 2 * s->times && ranks > 1; i++) {
@@ -51,7 +51,7 @@ static void add_leaves(const struct scene *s)
         const int64_t calls = use->local
                                   ? stage_rounds(s->stage)
                                   : use->sources * leaves[use->head];
-        const int64_t each = use->local ? elements * p->grid.data
+        const int64_t each = use->local ? elements * p->layout.grid.data
                                            : elements;
 
         if (!gradient_made(p, i) || use->contexts > 1) continue;
@@ -62,7 +62,7 @@ static void add_leaves(const struct scene *s)
             .bytes = size_product(calls * s->real,
                                   exchange_all_reduce(
                                       each, ranks,
-                                      p->place.at[AXIS_CONTEXT]))});
+                                      p->layout.place.at[AXIS_CONTEXT]))});
     }
 }
 
@@ -116,7 +116,8 @@ static void add_event(const struct scene *s, const struct event *event)
         for (int i = 0; i < made.count; i++) {
             const struct layer_exchange *e = &made.items[i];
 
-            struct exchange row = exchange_of_layer(&s->program->mesh, e);
+            struct exchange row =
+                exchange_of_layer(&s->program->layout.mesh, e);
 
             row.calls = size_product(e->calls, times);
             row.bytes = size_product(e->bytes, times);
@@ -132,9 +133,10 @@ void exchanges_of_program(struct exchanges *exchanges,
     const struct program *p = &stage->program;
     struct scene s = {
         .out = exchanges, .stage = stage, .program = p,
-        .size = p->mesh.size[AXIS_TENSOR], .rank = p->place.at[AXIS_TENSOR],
+        .size = p->layout.mesh.size[AXIS_TENSOR],
+        .rank = p->layout.place.at[AXIS_TENSOR],
         .real = dtype_bytes(program_real(p)),
-        .passes = p->batch / p->sequences};
+        .passes = p->size.batch / p->size.sequences};
 
     s.times = s.passes * stage_rounds(stage);
     add_leaves(&s);

@@ -86,7 +86,7 @@ static status explain_memory(const struct stage *stage, struct text *out)
     TRY(memory_print(stage->memory, out));
     TRY(text_printf(out, "\nrecompute: %s; logits of %lld tokens at once\n\n",
                     stage->recompute,
-                    (long long)stage->program.logits_chunk));
+                    (long long)stage->program.size.logits_chunk));
     return frame_plan_print(&stage->frame, &stage->program, out);
 }
 
@@ -105,8 +105,8 @@ static status explain_schedule(const struct pipeline *pipeline,
         TRY(text_printf(out, "rank %d: stage %d, blocks %d to %d, %d frames, "
                              "W %s\n", pipeline->rank,
                         pipeline->chunks[i].number,
-                        pipeline->stages[i].request.layout.slice.first,
-                        pipeline->stages[i].request.layout.slice.last - 1,
+                        pipeline->stages[i].request.slice.first,
+                        pipeline->stages[i].request.slice.last - 1,
                         pipeline->stages[i].request.size.frames,
                         pipeline->stages[i].request.backward == BACKWARD_FUSED
                             ? "inside B" : "on its own"));
@@ -150,9 +150,9 @@ static int64_t leaf_additions(const struct program *p)
         if (step->param[0] < 0) continue;
         weight = &p->params.items[step->param[0]];
         if (weight->spec.split_cols == AXIS_TENSOR)
-            count += more * p->tokens * weight->rows; /* F */
+            count += more * p->size.tokens * weight->rows; /* F */
         else if (weight->spec.split_rows == AXIS_TENSOR)
-            count += more * p->tokens * weight->cols; /* B */
+            count += more * p->size.tokens * weight->cols; /* B */
     }
     return count;
 }
@@ -163,10 +163,11 @@ static status explain_cost(const struct stage *stage, struct text *out)
 {
     const struct program *p = &stage->program;
     const struct step_cost cost = program_cost(p);
-    const int64_t times = p->batch / p->sequences;
+    const int64_t times = p->size.batch / p->size.sequences;
     const int64_t joins =
-        (int64_t)(p->grid.data * p->grid.context /
-                      p->mesh.size[AXIS_CONTEXT] - 1) * p->params.gradients;
+        (int64_t)(p->layout.grid.data * p->layout.grid.context /
+                  p->layout.mesh.size[AXIS_CONTEXT] - 1) *
+        p->params.gradients;
     const double operations =
         (double)(joins + times * leaf_additions(p)) /
         (3 * (double)times * cost.flops);
@@ -190,12 +191,12 @@ static status explain_numerics(const struct stage *stage, struct text *out)
 
     TRY(text_printf(out, "grid: %d data leaves of %lld sequences, %d tensor "
                          "leaves, ",
-                    p->grid.data, (long long)cut.sequences_per_leaf,
-                    p->grid.tensor));
-    if (p->grid.context > 1)
+                    p->layout.grid.data, (long long)cut.sequences_per_leaf,
+                    p->layout.grid.tensor));
+    if (p->layout.grid.context > 1)
         TRY(text_printf(out, "%d context leaves of two chunks of %lld tokens\n",
-                        p->grid.context,
-                        (long long)(p->length / p->context_chunks)));
+                        p->layout.grid.context,
+                        (long long)(p->size.length / p->size.context_chunks)));
     else
         TRY(text_append_string(out, "context whole\n"));
     if (dtype_is_narrow(p->dtype))
@@ -214,13 +215,13 @@ static status explain_numerics(const struct stage *stage, struct text *out)
                             ? ", with a scale for each block of 1,024" : ""));
     TRY(text_printf(out, "any mixture of up to %d x %d x %d ranks, times "
                          "pipeline stages, can train these bits\n",
-                    p->grid.data * mesh_batch_ranks(&p->mesh),
-                    p->grid.tensor, p->grid.context));
-    if (p->mesh.size[AXIS_CONTEXT] > 1)
+                    p->layout.grid.data * mesh_batch_ranks(&p->layout.mesh),
+                    p->layout.grid.tensor, p->layout.grid.context));
+    if (p->layout.mesh.size[AXIS_CONTEXT] > 1)
         TRY(text_printf(out, "attention: %lld pairs of query and key of each "
                              "sequence on each of %d context ranks\n",
                         (long long)context_pairs(p),
-                        p->mesh.size[AXIS_CONTEXT]));
+                        p->layout.mesh.size[AXIS_CONTEXT]));
     TRY(text_printf(out, "gradients that wait for their sibling: %s\n",
                     text_bytes(number,
                                stage->memory[MEMORY_PARTIALS].bytes)));

@@ -131,7 +131,7 @@ static status plan_chunk(struct pipeline *p, const struct pipeline_request *r,
         request.size.batch /= 2;
         request.layout.grid.data /= 2;
     }
-    request.layout.slice = stage_slice(r, s->stages, c->number);
+    request.slice = stage_slice(r, s->stages, c->number);
     request.size.frames = schedule_held_stage(s, c->number, c->direction);
     request.size.shares_room = p->takes_turns && p->count > 1;
     request.recomputation.share = p->count;
@@ -286,7 +286,7 @@ static size_t ahead_bytes(const struct pipeline *pipeline)
 {
     const struct program *p = &pipeline->stages[0].program;
 
-    return arena_aligned((size_t)(p->sequences * program_sequence(p)) *
+    return arena_aligned((size_t)(p->size.sequences * program_sequence(p)) *
                          sizeof(int32_t));
 }
 
@@ -420,7 +420,7 @@ int64_t pipeline_first_sequence(const struct pipeline *pipeline, int rank,
         stage->request.reduction.piped ? 1 : pipeline->schedule.microbatches;
     const int64_t share = (int64_t)(microbatch / count) * ranks + rank;
 
-    return (share * count + microbatch % count) * stage->program.sequences;
+    return (share * count + microbatch % count) * stage->program.size.sequences;
 }
 
 void *pipeline_return(const struct pipeline *pipeline, int chunk, int number)

@@ -164,7 +164,7 @@ static status widen_residences(struct residency *r,
 {
     struct segment *segments = NULL;
 
-    if (!program->overlap.domino) return OK;
+    if (!program->layout.overlap.domino) return OK;
     TRY(frame_segments(program, frame, &segments));
     for (int i = 0; i < r->count; i++) {
         struct residence *item = &r->items[i];

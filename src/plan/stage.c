@@ -88,39 +88,39 @@ static status build_program(struct stage *stage)
     struct program *p = &stage->program;
 
     program_init(p, r->mode, r->dtype, &r->layout.grid);
-    if (r->layout.mesh.size[AXIS_NONE] != 0) p->mesh = r->layout.mesh;
-    p->place = r->layout.place;
-    p->batch = r->size.batch;
-    p->sequences = r->size.micro_batch;
-    p->length = r->size.length / r->layout.mesh.size[AXIS_CONTEXT];
-    p->tokens = r->size.micro_batch * p->length;
+    p->layout = r->layout;
+    if (r->layout.mesh.size[AXIS_NONE] == 0) p->layout.mesh = mesh_alone();
+    p->size.batch = r->size.batch;
+    p->size.sequences = r->size.micro_batch;
+    p->size.length = r->size.length / r->layout.mesh.size[AXIS_CONTEXT];
+    p->size.tokens = r->size.micro_batch * p->size.length;
     if (r->layout.grid.context > 1)
-        p->context_chunks =
+        p->size.context_chunks =
             2 * r->layout.grid.context / r->layout.mesh.size[AXIS_CONTEXT];
-    p->method = context_method_used(r);
-    p->context = r->size.context ? r->size.context : r->size.length;
+    p->layout.method = context_method_used(r);
+    p->size.context = r->size.context ? r->size.context : r->size.length;
     p->later.depth = r->mtp_depth;
     p->later.block = r->model->layers;
     p->caches.latent = r->latent_cache;
-    p->vocab = r->model->vocab;
-    p->overlap = r->layout.overlap;
-    if (program_tensor_ranks(p) == 1) p->overlap.domino = false;
-    p->logits_chunk = logits_chunk(r);
+    p->size.vocab = r->model->vocab;
+    if (program_tensor_ranks(p) == 1) p->layout.overlap.domino = false;
+    p->size.logits_chunk = logits_chunk(r);
     p->regular = r->regular;
     p->watched.peaks = r->qk_clip > 0 || r->training.observe;
     p->watched.roundings = r->training.observe;
     p->precision = r->precision;
     p->sums = r->reduction.sums;
-    if (p->tokens > INT32_MAX / 2)
-        FAIL(ERR_CONFIG, "a micro-batch of %lld tokens", (long long)p->tokens);
+    if (p->size.tokens > INT32_MAX / 2)
+        FAIL(ERR_CONFIG, "a micro-batch of %lld tokens",
+             (long long)p->size.tokens);
     TRY(r->model->kind->build(p, r->model));
-    if ((r->layout.slice.last == 0 && !r->layout.slice.begins &&
-         !r->layout.slice.ends) ||
-        slice_is_whole(&r->layout.slice, r->model->layers)) {
+    if ((r->slice.last == 0 && !r->slice.begins &&
+         !r->slice.ends) ||
+        slice_is_whole(&r->slice, r->model->layers)) {
         program_name_rows(p);
         return OK;
     }
-    return program_slice(p, &r->layout.slice);
+    return program_slice(p, &r->slice);
 }
 
 /* ---- the table ---- */
@@ -128,29 +128,29 @@ static status build_program(struct stage *stage)
 /* Where ranks cut sequences: the documents of whole ones. */
 static size_t whole_bytes(const struct program *p)
 {
-    if (p->mesh.size[AXIS_CONTEXT] == 1) return 0;
-    return arena_aligned((size_t)(p->sequences * program_sequence(p)) *
+    if (p->layout.mesh.size[AXIS_CONTEXT] == 1) return 0;
+    return arena_aligned((size_t)(p->size.sequences * program_sequence(p)) *
                    sizeof(int32_t));
 }
 
 /* ... and room for one whole sequence: inputs, targets, positions. */
 static size_t room_bytes(const struct program *p)
 {
-    if (p->mesh.size[AXIS_CONTEXT] == 1) return 0;
+    if (p->layout.mesh.size[AXIS_CONTEXT] == 1) return 0;
     return arena_aligned((size_t)program_sequence(p) * sizeof(int32_t));
 }
 
 /* The bytes of the batch in a frame. */
 static size_t frame_batch_bytes(const struct program *p)
 {
-    return 4 * arena_aligned((size_t)p->tokens * sizeof(int32_t)) +
+    return 4 * arena_aligned((size_t)p->size.tokens * sizeof(int32_t)) +
            2 * mtp_bytes(p, sizeof(int32_t)) + whole_bytes(p);
 }
 
 /* Arrays of each frame, and what one F or B needs. */
 static size_t batch_bytes(const struct program *p, int frames)
 {
-    const size_t tokens = (size_t)p->tokens;
+    const size_t tokens = (size_t)p->size.tokens;
 
     return (size_t)frames * frame_batch_bytes(p) + 3 * room_bytes(p) +
            arena_aligned(tokens * sizeof(int32_t)) +
@@ -165,7 +165,7 @@ static size_t batch_bytes(const struct program *p, int frames)
 
 static int64_t widest(const struct program *p)
 {
-    int64_t most = p->vocab;
+    int64_t most = p->size.vocab;
 
     for (int i = 0; i < p->params.count; i++)
         if (p->params.items[i].spec.rows > most)
@@ -320,12 +320,17 @@ static void size_derived(struct stage *stage, struct memory_row *rows)
         device_ring_bytes(&choice);
 }
 
+/* Tokens of the longest call of a kernel. */
+static int64_t most_tokens(const struct program_size *size)
+{
+    return size->tokens > size->context ? size->tokens : size->context;
+}
+
 static status add_memory(struct stage *stage)
 {
     const struct program *p = &stage->program;
     const size_t real = (size_t)dtype_bytes(program_real(p));
     const bool trains = stage->request.backward != BACKWARD_NONE;
-    const int64_t span = p->tokens > p->context ? p->tokens : p->context;
     const int frames = stage->request.size.frames;
     struct memory_row rows[MEMORY_OWNERS] = {
         {"weights", "run", arena_bytes(stage, MEMORY_WEIGHTS), NULL},
@@ -343,11 +348,11 @@ static status add_memory(struct stage *stage)
         {"logits and layer scratch", "call", program_scratch_bytes(p), NULL},
         {"kernel scratch", "call",
          kernels_scratch_bytes(&stage->kernels, stage->request.machine.threads,
-                               widest(p), span), NULL},
+                               widest(p), most_tokens(&p->size)), NULL},
         {"rotary tables", "run", run_rope_bytes(p), NULL},
         {"key-value cache", "run",
          p->mode == PROGRAM_GENERATE
-             ? (size_t)(p->caches.count * p->context * p->caches.width) *
+             ? (size_t)(p->caches.count * p->size.context * p->caches.width) *
                    (size_t)dtype_bytes(p->dtype)
              : 0, NULL},
         {"batch", "micro-batch", batch_bytes(p, frames), NULL},
@@ -537,7 +542,7 @@ status stage_plan(struct stage *stage, const struct stage_request *request)
     TRY(build_program(stage));
     TRY(divide(stage));
     TRY(stage_check_apart(stage));
-    r->size.logits_chunk = stage->program.logits_chunk;
+    r->size.logits_chunk = stage->program.size.logits_chunk;
     if (r->backward != BACKWARD_NONE)
         TRY(gradients_plan(&stage->gradients, &stage->program,
                            r->reduction.rounds > 0));
@@ -609,7 +614,7 @@ static void *slice(char **at, size_t bytes)
 struct stage_batch stage_batch(const struct stage *stage, int frame)
 {
     const struct program *p = &stage->program;
-    const size_t bytes = (size_t)p->tokens * sizeof(int32_t);
+    const size_t bytes = (size_t)p->size.tokens * sizeof(int32_t);
     char *base = stage->memory[MEMORY_BATCH].data;
     char *at = base + (size_t)frame * frame_batch_bytes(p);
     struct stage_batch batch = {0};

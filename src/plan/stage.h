@@ -32,14 +32,9 @@ struct stage_request {
     enum program_mode mode;
     enum dtype dtype;      /* of activations, and of weights as kernels read
                             * them */
-    struct {               /* how it is cut */
-        struct grid grid;  /* data: this rank's share of the leaves */
-        struct mesh mesh;  /* all zero: one rank */
-        struct place place;
-        struct context_method method;
-        struct message_overlap overlap; /* between tensor ranks */
-        struct slice slice; /* zeroed: the whole model */
-    } layout;
+    struct program_layout layout; /* how it is cut; grid.data: this rank's share
+                            * of the leaves */
+    struct slice slice;    /* zeroed: the whole model */
     struct {
         int64_t batch;     /* sequences of a step */
         int64_t micro_batch; /* sequences at once */

@@ -40,7 +40,7 @@ static status fill_rotary(struct stage *stage)
 
 static status prepare_run(struct stage *stage)
 {
-    const size_t tokens = (size_t)stage->program.tokens;
+    const size_t tokens = (size_t)stage->program.size.tokens;
     struct memory_row *m = stage->memory;
     char *at = (char *)m[MEMORY_BATCH].data + stage_batch_bytes(stage);
 

@@ -92,7 +92,7 @@ static size_t choice_bytes(const struct stage *stage)
 {
     const struct program *p = &stage->program;
 
-    return arena_aligned((size_t)(p->tokens * experts_sources(p) *
+    return arena_aligned((size_t)(p->size.tokens * experts_sources(p) *
                                   form_of(stage).choices) *
                          sizeof(int32_t));
 }
@@ -215,7 +215,7 @@ status stages_store(const struct stage *stages, int count)
  * rows, and spans. */
 static size_t few_bytes(const struct program *p, size_t entries)
 {
-    size_t rows = entries + (size_t)p->tokens;
+    size_t rows = entries + (size_t)p->size.tokens;
 
     if (!p->precision.on) return 0;
     for (int i = 0; i < p->params.count; i++)
@@ -236,13 +236,13 @@ static size_t launch_bytes(const struct stage *stage)
     const struct router_form form = {
         .experts = (int)experts, .choices = stage->request.model->moe.top_k};
     const size_t entries = /* that a rank sends, or gets */
-        (size_t)(p->tokens * (form.choices * experts_cut(p) +
+        (size_t)(p->size.tokens * (form.choices * experts_cut(p) +
                               experts_rows_bound(p, &form)));
 
-    return CALL + (size_t)p->tokens * LISTS * sizeof(uint64_t) +
+    return CALL + (size_t)p->size.tokens * LISTS * sizeof(uint64_t) +
            (size_t)run_segments(p) * sizeof(struct sum_segment) +
            LISTS * entries * sizeof(int32_t) + few_bytes(p, entries) +
-           ((size_t)p->sequences + 1) * experts * sizeof(double);
+           ((size_t)p->size.sequences + 1) * experts * sizeof(double);
 }
 
 /* Host memory that the kernels of one launch write: losses, sums of squares. */
@@ -256,7 +256,7 @@ static size_t lent_bytes(const struct stage *stage,
         if (!memory_is_host((enum memory_owner)i) &&
             rows[i].bytes / sizeof(float) > elements)
             elements = rows[i].bytes / sizeof(float);
-    return (size_t)stage->program.tokens * LISTS * sizeof(double) +
+    return (size_t)stage->program.size.tokens * LISTS * sizeof(double) +
            (elements / SQUARES_BLOCK + 1) * sizeof(double);
 }
 

@@ -153,8 +153,9 @@ status stage_init_weights(struct stage *stage, const struct model *model,
             .param = param, .model = model, .seed = seed, .dtype = dtype,
             .isa = stage->request.machine.isa, .threads = stage->threads};
 
-        init.run_count = layout_runs(&param->spec, &p->mesh, &p->place, 0,
-                                     param->elements, init.runs);
+        init.run_count =
+            layout_runs(&param->spec, &p->layout.mesh, &p->layout.place, 0,
+                        param->elements, init.runs);
         TRY(draw_weights(stage, &init,
                          weights + param->offset * dtype_bytes(dtype)));
     }

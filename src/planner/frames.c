@@ -48,12 +48,12 @@ static status make_stage(struct stage *stage, const struct model *model,
         .backward = layout_defers(l) ? BACKWARD_SPLIT : BACKWARD_FUSED,
         .machine.threads = l->threads > 0 ? l->threads : 1,
         .recomputation.policy = recompute,
-        .recomputation.count = 1, .layout.slice = {.last = model->layers}};
+        .recomputation.count = 1, .slice = {.last = model->layers}};
 
     /* Frozen matrices have no W. */
     r.training.optimizer = r.training.choice.groups.adapters =
         model->lora.rank > 0;
-    r.layout.slice.begins = r.layout.slice.ends = !middle;
+    r.slice.begins = r.slice.ends = !middle;
     TRY(layout_mesh(l, &r.layout.mesh));
     TRY(layout_grid(l, shape, 1, &r.layout.grid));
     return stage_plan(stage, &r);

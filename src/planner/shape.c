@@ -49,7 +49,7 @@ static void count_moved(struct shape *shape, const struct step *step,
 {
     const struct step_cost cost = step->layer->cost(step, p);
     const double elements = cost.bytes_moved / dtype_bytes(p->dtype) /
-                            (double)p->tokens;
+                            (double)p->size.tokens;
     const enum layer_kind kind = step->layer->kind;
 
     if ((kind == LAYER_EXPERTS || kind == LAYER_ROUTER) &&

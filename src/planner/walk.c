@@ -93,7 +93,7 @@ static void product_of(const struct cost *cost, const struct step *step,
                                       form->experts : 1;
     /* The head, whose output is the loss, computes logits of all tokens. */
     const double m = (experts || step->output < 0
-                          ? (double)p->tokens
+                          ? (double)p->size.tokens
                           : (double)program_slot_rows(p, step->output)) * part;
     const double n = (double)weight->rows;
     const double k = (double)weight->cols;
@@ -143,7 +143,7 @@ static void moved_of(const struct cost *cost, const struct step *step,
 {
     const double bytes = step->layer->cost(step, p).bytes_moved;
     const bool back = pass == PASS_BACKWARD_INPUT;
-    struct worked w = {.rows = (double)p->tokens,
+    struct worked w = {.rows = (double)p->size.tokens,
                        .width = (double)p->slots[step->output].width};
 
     switch (step->layer->kind) {
@@ -187,7 +187,7 @@ static void event_cost(const struct cost *cost, const struct stage *stage,
 
         if (event->pass == PASS_BACKWARD_WEIGHT) return;
         out->seconds[CAUSE_ATTENTION] +=
-            flops / cost_attention_rate(cost, (double)p->length,
+            flops / cost_attention_rate(cost, (double)p->size.length,
                                         step->set.attention.head_width, back);
     } else if (is_rounding(step)) {
         round_layer(cost, step, p, event->pass, out);

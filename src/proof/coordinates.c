@@ -113,7 +113,7 @@ static status take_room(struct watching *w, const struct program *p)
     void *memory;
 
     out->count = 1;
-    w->elements = TOKENS_SEEN * p->vocab;
+    w->elements = TOKENS_SEEN * p->size.vocab;
     for (int i = 0; i < p->step_count; i++)
         if (is_seen(p, &p->steps[i])) {
             w->elements += TOKENS_SEEN * p->slots[p->steps[i].output].width;

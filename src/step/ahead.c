@@ -119,7 +119,7 @@ static status read_room(struct read_ahead *a, int which)
     const struct program *p = &a->pipeline->stages[0].program;
 
     TRY(fault_point(which < a->count - 1 ? "data.ahead" : "validate.ahead"));
-    for (int64_t s = 0; s < p->sequences; s++) {
+    for (int64_t s = 0; s < p->size.sequences; s++) {
         const struct stage_batch to = sequence_at(a, which, s);
 
         TRY(fill(a, &room->source, room->first + s, &to));
@@ -142,7 +142,7 @@ static void read_next(struct read_ahead *a, int which,
     meter_end(track, &(struct meter_what){
         .kind = METER_DATA, .name = "batch", .number = which,
         .bytes = 4.0 * sizeof(int32_t) *
-                 (double)(p->sequences * program_sequence(p))});
+                 (double)(p->size.sequences * program_sequence(p))});
     meter_attach(NULL);
     if (result == OK) return;
     pthread_mutex_lock(&a->lock);
@@ -239,7 +239,7 @@ void ahead_wait(struct read_ahead *ahead)
 static bool has(struct read_ahead *a, const struct ahead_sequence *wanted,
                 int64_t *at, status *result)
 {
-    const int64_t count = a->pipeline->stages[0].program.sequences;
+    const int64_t count = a->pipeline->stages[0].program.size.sequences;
     const struct room *room = &a->rooms[wanted->room];
     bool there;
 

@@ -40,10 +40,10 @@ static void add_losses(const struct run *run, int64_t first, int64_t last,
 {
     const struct program *p = run->program;
 
-    for (int64_t s = 0; s < p->sequences && first + s < last; s++)
+    for (int64_t s = 0; s < p->size.sequences && first + s < last; s++)
         out->sums[first + s] =
-            loss_sequence(p, run->losses + s * p->length);
-    for (int64_t t = 0; t < p->tokens; t++)
+            loss_sequence(p, run->losses + s * p->size.length);
+    for (int64_t t = 0; t < p->size.tokens; t++)
         out->targets += run->batch.targets[t] >= 0;
 }
 
@@ -55,7 +55,7 @@ static status evaluate_share(struct train_step *step,
                              struct evaluation *out)
 {
     const struct pipeline *p = step->pipeline;
-    const int64_t sequences = p->stages[0].program.sequences;
+    const int64_t sequences = p->stages[0].program.size.sequences;
     const int ends = executor_last(&step->executor);
     struct limited limited = {source, last,
                               program_sequence(&p->stages[0].program)};

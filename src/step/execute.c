@@ -55,7 +55,7 @@ status executor_build(struct executor *executor, struct pipeline *pipeline,
                       struct team *team, struct zero *zero,
                       struct executor_tail tail)
 {
-    const struct grid *grid = &pipeline->stages[0].program.grid;
+    const struct grid *grid = &pipeline->stages[0].program.layout.grid;
     const int leaves = pipeline_data_leaves(pipeline);
     void *memory = NULL;
 

@@ -64,15 +64,15 @@ static status build_whole(struct inventory *h, const struct stage *stage)
     void *rules = NULL;
 
     program_init(p, PROGRAM_TRAIN, r->dtype, &r->layout.grid);
-    p->mesh = mesh_alone();
-    p->place = (struct place){0};
-    p->batch = p->sequences = 1;
-    p->length = p->tokens = r->size.length;
-    p->context = r->size.context ? r->size.context : r->size.length;
-    p->vocab = r->model->vocab;
+    p->layout.mesh = mesh_alone();
+    p->layout.place = (struct place){0};
+    p->size.batch = p->size.sequences = 1;
+    p->size.length = p->size.tokens = r->size.length;
+    p->size.context = r->size.context ? r->size.context : r->size.length;
+    p->size.vocab = r->model->vocab;
     p->later.depth = r->mtp_depth;
     p->later.block = r->model->layers;
-    p->logits_chunk = r->size.length;
+    p->size.logits_chunk = r->size.length;
     h->prefix = r->model->kind->layer_prefix;
     h->dtype = stage_keeps_dtype(stage);
     TRY(r->model->kind->build(p, r->model));
@@ -310,7 +310,7 @@ static status add_stage(struct inventory *h, const struct stage *stage,
         for (int k = 0; k < INVENTORY_KINDS; k++) {
             struct inventory_span span = {
                 .kind = (enum inventory_kind)k, .param = param,
-                .mesh = &p->mesh, .place = &p->place};
+                .mesh = &p->layout.mesh, .place = &p->layout.place};
 
             TRY(add_kind(h, stage, &span, first));
         }

@@ -45,7 +45,7 @@ void later_fill(const struct program *program,
                 const struct later_arrays *out, int64_t at)
 {
     for (int d = 0; d < program->later.depth; d++)
-        for (int64_t i = 0; i < program->length; i++) {
+        for (int64_t i = 0; i < program->size.length; i++) {
             const int64_t t = program_position(program, i);
             const int64_t place = d * out->rows + at + i;
             const int64_t later = t + d + 1 < s->count ? t + d + 1 : t;
@@ -96,7 +96,8 @@ void later_add(struct later *later, const struct run *run, int64_t first,
 {
     for (int d = 0; d < later->depth; d++)
         loss_add(&later->losses[d], run,
-                 run->later.losses + d * run->program->tokens, first, index);
+                 run->later.losses + d * run->program->size.tokens, first,
+                 index);
 }
 
 void later_choose(struct later *later, const struct regularization *regular,

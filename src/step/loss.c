@@ -64,7 +64,7 @@ static void add_part(double *sum, bool first, const double *losses,
 /* Context leaves of this rank: pairs of chunks. */
 static int contexts_of(const struct program *p)
 {
-    return p->context_chunks > 1 ? p->context_chunks / 2 : 1;
+    return p->size.context_chunks > 1 ? p->size.context_chunks / 2 : 1;
 }
 
 /* One chunk of one sequence. */
@@ -83,9 +83,9 @@ static void add_chunk(double *sums, bool first, const double *losses,
 static void add_sequence(struct loss_sum *loss, const struct program *p,
                          double *row, bool first, const double *losses)
 {
-    const int64_t length = p->length / p->context_chunks;
-    const int before = p->place.at[AXIS_CONTEXT] * contexts_of(p);
-    const int last = p->context_chunks - 1;
+    const int64_t length = p->size.length / p->size.context_chunks;
+    const int before = p->layout.place.at[AXIS_CONTEXT] * contexts_of(p);
+    const int last = p->size.context_chunks - 1;
 
     for (int i = 0; i <= last; i++) {
         const int pair = i < last - i ? i : last - i;
@@ -99,18 +99,18 @@ void loss_add(struct loss_sum *loss, const struct run *run,
               const double *losses, int64_t first, int index)
 {
     const struct program *p = run->program;
-    const int64_t per_leaf = p->batch / p->grid.data;
+    const int64_t per_leaf = p->size.batch / p->layout.grid.data;
     const int64_t row = (int64_t)loss->contexts * loss->parts;
     double *after = &loss->table[cells(loss)];
     bool finite = true;
 
-    for (int64_t s = 0; s < p->sequences; s++) {
+    for (int64_t s = 0; s < p->size.sequences; s++) {
         const int64_t sequence = first + s;
 
         add_sequence(loss, p, &loss->table[sequence / per_leaf * row],
-                     sequence % per_leaf == 0, losses + s * p->length);
+                     sequence % per_leaf == 0, losses + s * p->size.length);
     }
-    for (int64_t t = 0; t < p->tokens; t++) {
+    for (int64_t t = 0; t < p->size.tokens; t++) {
         after[0] += run->batch.targets[t] >= 0;
         finite = finite && isfinite(losses[t]);
     }
@@ -135,13 +135,13 @@ double loss_total(struct loss_sum *loss)
 
 double loss_sequence(const struct program *program, const double *losses)
 {
-    const int64_t length = program->length / program->context_chunks;
+    const int64_t length = program->size.length / program->size.context_chunks;
     const int contexts = contexts_of(program);
-    const int last = program->context_chunks - 1;
+    const int last = program->size.context_chunks - 1;
     double context[LEAVES_MAX] = {0};
 
     CHECK(contexts <= LEAVES_MAX);
-    for (int64_t t = 0; t < program->length; t++) {
+    for (int64_t t = 0; t < program->size.length; t++) {
         const int chunk = (int)(t / length);
 
         context[chunk < last - chunk ? chunk : last - chunk] += losses[t];

@@ -41,7 +41,7 @@ status pass_calls_build(struct pass_calls *calls, const struct stage *stage)
     void *memory = NULL;
 
     *calls = (struct pass_calls){.count = 0};
-    if (!has_groups(&stage->program.mesh)) return OK;
+    if (!has_groups(&stage->program.layout.mesh)) return OK;
     calls->capacity = most_rows(stage);
     TRY(memory_take((size_t)calls->capacity + 1, sizeof *calls->rows,
                     &memory));
@@ -137,7 +137,7 @@ static struct exchange *row_of(struct pass_calls *c, int event,
 {
     for (int i = c->first[event]; i < c->first[event + 1]; i++)
         if (c->rows[i].left.kind == kind &&
-            is_of(&c->rows[i].left, &p->mesh, &p->place, group))
+            is_of(&c->rows[i].left, &p->layout.mesh, &p->layout.place, group))
             return &c->rows[i].left;
     return NULL;
 }

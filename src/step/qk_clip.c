@@ -155,7 +155,7 @@ status qk_clip_apply(const struct qk_clip *clip, int chunk,
         const int own = step->set.attention.heads;
         const double *row =
             clip->table + (int64_t)step->block * clip->model->heads +
-            p->place.at[AXIS_TENSOR] * own;
+            p->layout.place.at[AXIS_TENSOR] * own;
 
         if (step->layer != &layer_attention) continue;
         for (int h = 0; h < own; h++)

@@ -153,7 +153,7 @@ static void hold_copies(struct replicas *r, const struct stage *stage)
 
         if (gone(stage, param) < 0) continue; /* made of masters anew */
         const struct inventory_span span = {.param = param,
-                                            .place = &p->place,
+                                            .place = &p->layout.place,
                                             .last = param->elements};
 
         hold(entry, &span, param_cut(&param->spec),

@@ -62,7 +62,7 @@ static size_t background_bytes(const struct pipeline *pipeline,
     for (int i = 0; tensor != NULL && i < pipeline->count; i++) {
         const struct program *p = &pipeline->stages[i].program;
         const size_t bytes =
-            p->overlap.count > 1 ? program_message_bytes(p, tensor) : 0;
+            p->layout.overlap.count > 1 ? program_message_bytes(p, tensor) : 0;
 
         if (bytes > most) most = bytes;
     }

@@ -56,10 +56,10 @@ static status fill_sequence(const struct executor *e, struct stage *stage,
                             struct stage_batch *arrays)
 {
     const struct program *p = &stage->program;
-    const int64_t at = s * p->length;
-    const int ranks = p->mesh.size[AXIS_CONTEXT];
+    const int64_t at = s * p->size.length;
+    const int ranks = p->layout.mesh.size[AXIS_CONTEXT];
     const struct later_arrays later = {arrays->mtp_inputs,
-                                       arrays->mtp_targets, p->tokens};
+                                       arrays->mtp_targets, p->size.tokens};
 
     if (ranks == 1) {
         TRY(fetch(e, wanted, &(struct stage_batch){
@@ -68,10 +68,10 @@ static status fill_sequence(const struct executor *e, struct stage *stage,
             .documents = arrays->documents + at}));
         later_fill(p, &(struct later_sequence){
             arrays->inputs + at, arrays->targets + at, arrays->documents + at,
-            p->length}, &later, at);
+            p->size.length}, &later, at);
         return OK;
     }
-    int32_t *documents = arrays->whole_documents + s * p->length * ranks;
+    int32_t *documents = arrays->whole_documents + s * p->size.length * ranks;
     const int32_t *from[] = {arrays->whole_inputs, arrays->whole_targets,
                              arrays->whole_positions, documents};
     int32_t *to[] = {arrays->inputs, arrays->targets, arrays->positions,
@@ -81,11 +81,11 @@ static status fill_sequence(const struct executor *e, struct stage *stage,
         .inputs = arrays->whole_inputs, .targets = arrays->whole_targets,
         .positions = arrays->whole_positions, .documents = documents}));
     for (int i = 0; i < 4; i++)
-        for (int64_t t = 0; t < p->length; t++)
+        for (int64_t t = 0; t < p->size.length; t++)
             to[i][at + t] = from[i][program_position(p, t)];
     later_fill(p, &(struct later_sequence){
         arrays->whole_inputs, arrays->whole_targets, documents,
-        p->length * ranks}, &later, at);
+        p->size.length * ranks}, &later, at);
     return OK;
 }
 
@@ -96,7 +96,7 @@ static status fill_sequences(const struct executor *e,
     struct stage *stage = stage_at(e, i);
     const int64_t first = first_sequence(e, i);
 
-    for (int64_t s = 0; s < stage->program.sequences; s++)
+    for (int64_t s = 0; s < stage->program.size.sequences; s++)
         TRY(fill_sequence(e, stage, &(struct wanted){first + s, room_of(e, i)},
                           s, arrays));
     return OK;
@@ -132,11 +132,11 @@ static status sample(struct executor *e, const struct instruction *i)
         .targets = arrays.targets, .positions = arrays.positions,
         .documents = arrays.documents,
         .mtp_inputs = arrays.mtp_inputs, .mtp_targets = arrays.mtp_targets,
-        .whole_documents = arrays.whole_documents, .tokens = p->tokens,
+        .whole_documents = arrays.whole_documents, .tokens = p->size.tokens,
         .sequence = e->source->first + first};
     meter_end(track, &(struct meter_what){
         .kind = METER_DATA, .name = "samples",
-        .bytes = 4.0 * sizeof(int32_t) * (double)p->tokens});
+        .bytes = 4.0 * sizeof(int32_t) * (double)p->size.tokens});
     e->data_s += 1e-9 * (double)(meter_now_ns() - began);
     return OK;
 }
@@ -147,7 +147,7 @@ static status count_sequences(struct executor *e, const struct instruction *i)
     struct stage *stage = stage_at(e, i);
     const struct program *p = &stage->program;
     const struct stage_batch arrays = stage_batch(stage, 0);
-    const bool whole = p->mesh.size[AXIS_CONTEXT] == 1;
+    const bool whole = p->layout.mesh.size[AXIS_CONTEXT] == 1;
     const struct later_sequence s = {
         whole ? arrays.inputs : arrays.whole_inputs,
         whole ? arrays.targets : arrays.whole_targets,
@@ -157,7 +157,7 @@ static status count_sequences(struct executor *e, const struct instruction *i)
         whole ? arrays.positions : arrays.whole_positions;
     const int64_t first = first_sequence(e, i);
 
-    for (int64_t at = 0; at < p->sequences; at++) {
+    for (int64_t at = 0; at < p->size.sequences; at++) {
         TRY(fetch(e, &(struct wanted){first + at, room_of(e, i)},
                   &(struct stage_batch){
                       .inputs = s.inputs, .targets = s.targets,
@@ -194,7 +194,7 @@ static status add_losses(struct executor *e, const struct instruction *i)
     if (e->step_runs && e->used != NULL &&
         e->team->place.at[AXIS_TENSOR] == 0 &&
         e->team->place.at[AXIS_CONTEXT] == 0)
-        e->used(e->used_argument, first, run->program->sequences);
+        e->used(e->used_argument, first, run->program->size.sequences);
     loss_add(&e->loss, run, run->losses, first, i->microbatch);
     if (run->z_losses != NULL)
         loss_add(&e->z_loss, run, run->z_losses, first, i->microbatch);

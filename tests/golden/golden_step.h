@@ -111,7 +111,7 @@ static inline status golden_logits(void *argument, int64_t first_token,
 static inline double golden_run(struct stage *stage, const int32_t *tokens,
                                 struct golden_copy *copy)
 {
-    const int64_t count = stage->program.tokens;
+    const int64_t count = stage->program.size.tokens;
     const struct stage_batch memory = stage_batch(stage, 0);
     struct run *run = &stage->run;
     double loss = 0;

@@ -394,7 +394,7 @@ static void stage_begin(struct stage *stage, const struct how *how)
 static double step_run(struct stage *stage)
 {
     const struct stage_batch memory = stage_batch(stage, 0);
-    const int64_t count = stage->program.tokens;
+    const int64_t count = stage->program.size.tokens;
     struct run *run = &stage->run;
     double loss = 0;
 

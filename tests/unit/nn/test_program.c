@@ -206,7 +206,7 @@ static void step(struct stage *stage, const struct data *data,
                  double *losses)
 {
     struct run *run = &stage->run;
-    const int64_t tokens = stage->program.tokens;
+    const int64_t tokens = stage->program.size.tokens;
     const int64_t count = data->sequences * data->length / tokens;
 
     if (run->gradients != NULL) gradients_reset(&stage->gradients);
@@ -470,7 +470,7 @@ TEST(frozen_matrices_make_less_work)
 
         param->frozen = true;
         if (!param->spec.vector && strstr(param->name, "embed") == NULL)
-            expected -= 2 * p->tokens * param->elements;
+            expected -= 2 * p->size.tokens * param->elements;
         EQUAL_INT(program_training_flops(p), expected);
     }
     CHECK((double)expected > 2 * program_cost(p).flops);

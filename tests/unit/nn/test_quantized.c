@@ -140,7 +140,7 @@ static void open_stage(struct stage *stage, const struct model_kind *kind,
         .size.micro_batch = SEQUENCES, .backward = BACKWARD_FUSED,
         .machine.threads = 2,
         .recomputation.policy = none, .recomputation.count = 1,
-        .layout.slice = {0, 1, false, false},
+        .slice = {0, 1, false, false},
         .precision = {.on = true, .recipe = *recipe, .end = 1, .history = 16,
                       .accumulator = summed.of}};
 

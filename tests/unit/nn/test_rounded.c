@@ -106,7 +106,7 @@ static void same_calls(const struct precision *recipe)
         .size.batch = SEQUENCES, .size.length = LENGTH, .seed = 7,
         .size.micro_batch = SEQUENCES, .backward = BACKWARD_FUSED,
         .machine.threads = 1, .recomputation.policy = none,
-        .recomputation.count = 1, .layout.slice = {0, 1, false, false},
+        .recomputation.count = 1, .slice = {0, 1, false, false},
         .precision = {.on = true, .recipe = *recipe, .end = 1,
                       .history = 16}};
     struct rounded calls[ROUNDED_MOST];

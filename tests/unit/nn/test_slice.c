@@ -125,7 +125,7 @@ static void pipe_open(struct pipe *pipe, const struct model *model,
             .backward = v->backward, .machine.threads = 1,
             .recomputation.policy = policy,
             .recomputation.count = 1, .size.frames = COUNT,
-            .layout.slice = {first, first + v->blocks[s], s == 0,
+            .slice = {first, first + v->blocks[s], s == 0,
                              s == v->stages - 1}};
 
         IS_OK(stage_plan(&pipe->stage[s], &request));
@@ -334,7 +334,7 @@ TEST(a_stage_of_nothing_is_refused)
         .size.context = llama.context, .backward = BACKWARD_FUSED,
         .machine.threads = 1,
         .recomputation.policy = none, .recomputation.count = 1,
-        .layout.slice = {2, 2, false, false}};
+        .slice = {2, 2, false, false}};
     struct stage stage = {0};
 
     FAILS(stage_plan(&stage, &request), ERR_CONFIG, "nothing to compute");

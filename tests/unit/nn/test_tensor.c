@@ -178,8 +178,9 @@ static status run_step(struct stage *stage, const struct data *data,
                        struct group *tensor, double *losses)
 {
     struct run *run = &stage->run;
-    const int64_t tokens = stage->program.tokens;
-    const int64_t count = stage->program.batch / stage->program.sequences;
+    const int64_t tokens = stage->program.size.tokens;
+    const int64_t count =
+        stage->program.size.batch / stage->program.size.sequences;
     const bool trains = run->gradients != NULL;
     struct gradients *g = &stage->gradients;
 
@@ -288,8 +289,9 @@ static status walk_runs(const struct whole *w, const struct stage *rank,
         const struct param *param = &p->params.items[i];
         const struct param *all = &w->stage.program.params.items[i];
         struct layout_run runs[LAYOUT_RUNS_MAX];
-        const int count = layout_runs(&param->spec, &p->mesh, &p->place, 0,
-                                      param->elements, runs);
+        const int count =
+            layout_runs(&param->spec, &p->layout.mesh, &p->layout.place, 0,
+                        param->elements, runs);
 
         for (int r = 0; r < count; r++)
             for (int64_t row = 0; row < runs[r].repeats; row++) {
@@ -303,7 +305,7 @@ static status walk_runs(const struct whole *w, const struct stage *rank,
                              runs[r].length) != OK)
                     FAIL(ERR_NUMERIC, "%s of tensor rank %d differs in row "
                                       "%lld of run %d", param->name,
-                         p->place.at[AXIS_TENSOR], (long long)row, r);
+                         p->layout.place.at[AXIS_TENSOR], (long long)row, r);
             }
     }
     return OK;
@@ -512,7 +514,7 @@ static status find_nan(struct stage *stage, const struct whole *w,
     stage->run.batch = (struct batch){
         .inputs = data->inputs, .targets = data->targets,
         .positions = data->positions, .documents = data->documents,
-        .tokens = stage->program.tokens};
+        .tokens = stage->program.size.tokens};
     TRY(run_forward(&stage->run));
     TRY(run_find_nan(&stage->run, &step));
     TRY(comm_same(world, "the step that is not finite", (uint64_t)step));

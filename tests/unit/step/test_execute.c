@@ -177,9 +177,10 @@ static void lay_out(struct result *out)
     struct program whole;
 
     program_init(&whole, PROGRAM_TRAIN, DTYPE_F32, &grid);
-    whole.length = whole.context = whole.tokens = whole.logits_chunk = LENGTH;
-    whole.sequences = whole.batch = 1;
-    whole.vocab = VOCAB;
+    whole.size.length = whole.size.context = whole.size.tokens =
+        whole.size.logits_chunk = LENGTH;
+    whole.size.sequences = whole.size.batch = 1;
+    whole.size.vocab = VOCAB;
     IS_OK(model.kind->build(&whole, &model));
     for (int i = 0; i < whole.params.count; i++)
         out->at[i + 1] = out->at[i] + whole.params.items[i].elements;

@@ -34,10 +34,10 @@ static int expert_of(int64_t sequence)
 static int64_t first_row(const struct run *run, int64_t sequence)
 {
     const struct program *p = run->program;
-    const int ranks = p->mesh.size[AXIS_EXPERT];
+    const int ranks = p->layout.mesh.size[AXIS_EXPERT];
     const int64_t held = EXPERTS / ranks;
     const int64_t at = expert_of(run->batch.sequence + sequence) -
-                       held * p->place.at[AXIS_EXPERT];
+                       held * p->layout.place.at[AXIS_EXPERT];
 
     CHECK(at >= 0 && at < held);
     return at * WIDTH;
@@ -45,7 +45,7 @@ static int64_t first_row(const struct run *run, int64_t sequence)
 
 static status expert_forward(const struct step *step, struct run *run)
 {
-    for (int64_t s = 0; s < run->program->sequences; s++) {
+    for (int64_t s = 0; s < run->program->size.sequences; s++) {
         const struct tensor w = tensor_rows(run_weight(run, step, 0),
                                             first_row(run, s), WIDTH);
         const struct sum_order order = run_order_whole(run, WIDTH);
@@ -61,7 +61,7 @@ static status expert_forward(const struct step *step, struct run *run)
 
 static status expert_backward(const struct step *step, struct run *run)
 {
-    for (int64_t s = 0; s < run->program->sequences; s++) {
+    for (int64_t s = 0; s < run->program->size.sequences; s++) {
         const struct tensor dx =
             tensor_rows(run_gradient(run, step->input), s * LENGTH, LENGTH);
         const struct sum_order order = run_order_whole(run, WIDTH);
@@ -110,12 +110,14 @@ static struct step_cost expert_cost(const struct step *step,
                                     const struct program *p)
 {
     (void)step;
-    return (struct step_cost){.flops = (double)(2 * p->tokens * WIDTH * WIDTH)};
+    const double macs = (double)(p->size.tokens * WIDTH * WIDTH);
+
+    return (struct step_cost){.flops = 2 * macs};
 }
 
 static size_t expert_scratch(const struct step *step, const struct program *p)
 {
-    return (size_t)(p->tokens * p->params.items[step->param[0]].rows) *
+    return (size_t)(p->size.tokens * p->params.items[step->param[0]].rows) *
            sizeof(float);
 }
 
@@ -345,9 +347,10 @@ static int64_t lay_out(struct numbers *out)
     struct program whole;
 
     program_init(&whole, PROGRAM_TRAIN, DTYPE_F32, &grid);
-    whole.length = whole.context = whole.tokens = whole.logits_chunk = LENGTH;
-    whole.sequences = whole.batch = 1;
-    whole.vocab = VOCAB;
+    whole.size.length = whole.size.context = whole.size.tokens =
+        whole.size.logits_chunk = LENGTH;
+    whole.size.sequences = whole.size.batch = 1;
+    whole.size.vocab = VOCAB;
     IS_OK(build(&whole, &model));
     out->at[0] = 0;
     for (int i = 0; i < whole.params.count; i++)
