@@ -234,6 +234,20 @@ static void find_table(const struct session_parts *parts,
     naming->head = head_of(model);
 }
 
+/* Skips tensors whose names begin so, and returns how many there are. */
+static int skip_beginning(struct weights *weights, const char *with)
+{
+    int skipped = 0;
+
+    for (int i = 0; i < weights->count; i++) {
+        if (strncmp(weights->entries[i].tensor->name, with, strlen(with)) != 0)
+            continue;
+        weights->entries[i].uses = 1;
+        skipped++;
+    }
+    return skipped;
+}
+
 /* Skips the parts that see images. */
 static void skip_images(struct weights *weights)
 {
@@ -241,11 +255,18 @@ static void skip_images(struct weights *weights)
         "vision_tower.", "multi_modal_projector.", "model.vision_tower.",
         "model.multi_modal_projector."};
 
-    for (int i = 0; i < weights->count; i++)
-        for (int j = 0; j < 4; j++)
-            if (strncmp(weights->entries[i].tensor->name, parts[j],
-                        strlen(parts[j])) == 0)
-                weights->entries[i].uses = 1;
+    for (int i = 0; i < 4; i++) (void)skip_beginning(weights, parts[i]);
+}
+
+/* Modules for later tokens in a form that no library reads. */
+static void skip_left_out(const struct model *model, struct weights *weights)
+{
+    const char *with = model->kind->left_out;
+    const int skipped = with == NULL ? 0 : skip_beginning(weights, with);
+
+    if (skipped > 0)
+        LOG(INFO, "model", "%s: %d tensors %s*, which predict later tokens, "
+            "are left out", weights->directory, skipped, with);
 }
 
 /* Skips the blocks behind the last one, which predict later tokens. */
@@ -396,6 +417,7 @@ static status need_all(const struct session_parts *parts,
     if (naming->instead != NULL && naming->instead->images)
         skip_images(weights);
     if (model->kind->more_blocks) skip_blocks(model, weights);
+    skip_left_out(model, weights);
     return weights_all_used(weights, buffers,
                             (int)(sizeof buffers / sizeof *buffers));
 }

@@ -64,9 +64,12 @@ enum activation model_activation(const struct model_kind *kind);
 #define ROWS_MIXTURE(epsilon) \
     ROWS_SIZES(epsilon), ROW_ACTIVATION("hidden_act", ACTIVATION_SILU)
 #define ROWS_SIZES(epsilon) \
+    ROW_INTEGER("intermediate_size", feed_forward, -1), \
+    ROWS_SIZES_AROUND(epsilon)
+/* Without the inner width of a dense block. */
+#define ROWS_SIZES_AROUND(epsilon) \
     ROW_INTEGER("vocab_size", vocab, -1), \
     ROW_INTEGER("hidden_size", width, -1), \
-    ROW_INTEGER("intermediate_size", feed_forward, -1), \
     ROW_INTEGER("num_hidden_layers", layers, -1), \
     ROW_INTEGER("num_attention_heads", heads, -1), \
     ROW_REAL("rms_norm_eps", norm_epsilon, epsilon), \

@@ -352,15 +352,22 @@ static slot add_shared(struct program *p, const struct model *m, slot x,
 {
     const struct decoder *d = model_decoder(m);
     const int64_t width = m->moe.shared_width;
-    const struct outside *const names[] = {&d->shared_gate, &d->shared_up};
-    const struct outside *const last = &d->shared_down;
+    const bool one = d->shared_gate_up.weight != NULL;
+    const struct outside *const names[] = {&d->shared_gate, &d->shared_up},
+                         *const fused = &d->shared_gate_up,
+                         *const last = &d->shared_down;
+    struct param_spec
+        up[2] = {gate_up(m, "shared.w13", width, names[0], names[1])};
     const struct param_spec
-        up[2] = {gate_up(m, "shared.w13", width, names[0], names[1])},
         down[2] = {cols_cut(m, "shared.w2", width, last->weight)};
     struct param_spec share =
         rows_cut(m, "shared.share", 1, d->shared_share.weight);
     const int first = p->step_count;
-    const slot inner = gate(p, m, decoder_linear(p, m, x, up, names, 2));
+
+    if (one) up[0].outside_name = fused->weight;
+    const slot inner = gate(p, m, decoder_linear(p, m, x, up,
+                                                 one ? &fused : names,
+                                                 one ? 1 : 2));
     const int down_at = p->step_count;
     slot z = decoder_linear(p, m, inner, down, &last, 1);
 
@@ -439,7 +446,8 @@ static slot mixture(struct program *p, const struct model *m, slot x)
         .outside_name = d->router_bias != NULL ? d->router_bias
                                                : "router.selection_bias",
         .role = ROLE_SELECTION_BIAS, .rows = of->experts, .cols = 1,
-        .outside_vector = true, .fixed = true, .init = INIT_ZERO};
+        .outside_vector = !d->bias_row, .outside_transposed = d->bias_row,
+        .fixed = true, .init = INIT_ZERO};
 
     struct param_spec logits_bias =
         vector("router_b", of->experts, d->router.bias, INIT_ZERO);

@@ -41,6 +41,7 @@ struct decoder {
     const char *head_bias;   /* NULL: none */
     const char *router_bias; /* of the choice; NULL: published files of the
                               * family have none */
+    bool bias_row;           /* it is a row outside, not a vector */
     struct outside
         attention_norm, attention_after, /* before it; of what it adds */
         q, k, v, qkv,        /* three tensors, or one */
@@ -52,7 +53,8 @@ struct decoder {
         down,
         router,              /* of a mixture of experts: their logits, */
         expert_gate, expert_up, expert_down, /* one of each, its number %d, */
-        shared_gate, shared_up, shared_down, /* the expert of all tokens */
+        shared_gate, shared_up, /* the expert of all tokens: two tensors, */
+        shared_gate_up, shared_down, /* or one */
         shared_share,        /* and the logit of the share that it counts */
         norm;                /* after the last block */
     const char *sinks;       /* of attention; NULL: none */

@@ -2,9 +2,10 @@
 /* glm4_moe.c - GLM-4.5 with experts: sigmoid scores, biases that count in the
  * choice alone, groups of experts, experts of all tokens, dense first blocks;
  * half of each head turns. dots.llm1: the same experts, each head turns as a
- * whole, and some blocks may have a window. Sources: GLM-4.5 team 2025,
- * arXiv:2508.06471, section 2.1; Huo et al. 2025, arXiv:2506.05767, section
- * 2.1. */
+ * whole, and some blocks may have a window. Solar Open: the same experts in
+ * every block. Sources: GLM-4.5 team 2025, arXiv:2508.06471, section 2.1; Huo
+ * et al. 2025, arXiv:2506.05767, section 2.1; Solar Open as released (Upstage
+ * 2025). */
 #include "models/config.h"
 
 #define PARTS \
@@ -24,20 +25,24 @@ static const struct decoder normed = {
 /* Modules that predict later tokens (num_nextn_predict_layers) lie behind the
  * last block; their tensors say how many there are. */
 #define ROWS(epsilon, context_, experts_, top_k_, normalize_) \
-    ROWS_MIXTURE(epsilon), ROWS_ROPE, \
+    ROW_INTEGER("intermediate_size", feed_forward, -1), \
+    ROW_INTEGER("moe_intermediate_size", moe.width, 1408), \
+    ROW_IDLE("first_k_dense_replace"), ROW_IDLE("num_mtp_layers"), \
+    ROWS_AROUND(epsilon, context_, experts_, top_k_, normalize_)
+#define ROWS_AROUND(epsilon, context_, experts_, top_k_, normalize_) \
+    ROWS_SIZES_AROUND(epsilon), \
+    ROW_ACTIVATION("hidden_act", ACTIVATION_SILU), ROWS_ROPE, \
     ROW_INTEGER("head_dim", head_width, 0), \
     ROW_INTEGER("max_position_embeddings", context, context_), \
     ROW_FLAG("tie_word_embeddings", tied, false), \
     ROW_FLAG("attention_bias", attention_bias, false), \
     ROW_INTEGER("n_routed_experts", moe.experts, experts_), \
     ROW_INTEGER("num_experts_per_tok", moe.top_k, top_k_), \
-    ROW_INTEGER("moe_intermediate_size", moe.width, 1408), \
     ROW_INTEGER("n_group", moe.groups, 1), \
     ROW_INTEGER("topk_group", moe.groups_chosen, 1), \
     ROW_REAL("routed_scaling_factor", moe.scale, 1), \
     ROW_FLAG("norm_topk_prob", moe.normalize, normalize_), \
-    ROW_IDLE("n_shared_experts"), ROW_IDLE("first_k_dense_replace"), \
-    ROW_IDLE("num_nextn_predict_layers"), ROW_IDLE("num_mtp_layers"), \
+    ROW_IDLE("n_shared_experts"), ROW_IDLE("num_nextn_predict_layers"), \
     ROWS_ROUTER
 
 static const struct config_row rows[] = {
@@ -55,6 +60,14 @@ static const struct config_row rows_dots[] = {
     ROW_ALSO("topk_method", "noaux_tc"), ROW_ALSO("moe_layer_freq", "1"),
     ROW_IDLE("ep_size"), ROW_ALSO("pretraining_tp", "1"),
 };
+/* Files of some versions have fields of GLM-4.5, without effect. */
+static const struct config_row rows_solar[] = {
+    ROWS_AROUND(1e-5, 131072, 128, 8, true), ROW_ROPE("partial_rotary_factor"),
+    ROW_INTEGER("num_key_value_heads", kv_heads, 8),
+    ROW_INTEGER("moe_intermediate_size", moe.width, 1280),
+    ROW_IDLE("intermediate_size"), ROW_ALSO("first_k_dense_replace", "0"),
+    ROW_ALSO("use_qk_norm", "false"), ROW_ALSO("num_mtp_layers", "0"),
+};
 
 static status settle(struct model *model)
 {
@@ -62,6 +75,10 @@ static status settle(struct model *model)
 
     if (model->kind == &model_glm4_moe)
         model->decoder = model->qk_norm ? &normed : &decoder;
+    if (model->kind == &model_solar_open && blocks_count(&x->dense) > 0)
+        FAIL(ERR_CONFIG, "moe.dense: every block of solar_open has experts "
+                         "(moe.every, moe.first_dense, moe.dense); glm4_moe "
+                         "may have dense ones");
     for (int i = 1; i < model->layers; i++)
         if (blocks_has(&x->dense, i) && !blocks_has(&x->dense, i - 1))
             FAIL(ERR_CONFIG, "moe.dense: block %d is dense behind one with "
@@ -81,8 +98,8 @@ static status read_more(struct model *model, const struct json *config,
     const bool glm = model->kind == &model_glm4_moe;
     int64_t shared, dense;
 
-    TRY(config_read_int(config, source, "n_shared_experts", glm ? 1 : -1,
-                        &shared));
+    TRY(config_read_int(config, source, "n_shared_experts",
+                        model->kind == &model_dots1 ? -1 : 1, &shared));
     TRY(json_get_integer_or(config, source, "first_k_dense_replace", glm,
                             &dense));
     if (dense < 0)
@@ -94,12 +111,17 @@ static status read_more(struct model *model, const struct json *config,
     return OK;
 }
 
+static void write_shared(const struct model *model, struct json_writer *out)
+{
+    json_write_key_integer(out, "n_shared_experts",
+                           model->moe.shared_width / model->moe.width);
+}
+
 static void write_more(const struct model *model, struct json_writer *out)
 {
     const struct moe *x = &model->moe;
 
-    json_write_key_integer(out, "n_shared_experts",
-                           x->shared_width / x->width);
+    write_shared(model, out);
     json_write_key_integer(out, "first_k_dense_replace",
                            blocks_count(&x->dense));
     json_write_key_integer(out, "num_nextn_predict_layers",
@@ -150,3 +172,10 @@ const struct model_kind model_dots1 = {
     CONFIG_ROWS(rows_dots), .windowed = true, .window_layers = true,
     .top_k = 6, .gate_scale = 2.5, .shared_count = 2, .read_more = read_dots,
     .write_more = write_dots, KIND};
+
+const struct model_kind model_solar_open = {
+    .name = "solar_open", .architecture = "SolarOpenForCausalLM",
+    .decoder = &decoder, CONFIG_ROWS(rows_solar), .no_output_bias = true,
+    .rotary_share = 1, .rope_base = 1000000, .top_k = 8, .gate_scale = 1,
+    .shared_count = 1, .read_more = read_more, .write_more = write_shared,
+    KIND};

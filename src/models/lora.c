@@ -13,7 +13,8 @@ static const struct outside *table_part(const struct decoder *d, int index)
     const struct outside *parts[LORA_PARTS] = {
         &d->q, &d->k, &d->v, &d->qkv, &d->out, &d->q_down, &d->q_up,
         &d->kv_down, &d->kv_up, &d->gate, &d->up, &d->gate_up,
-        &d->down, &d->router, &d->shared_gate, &d->shared_up, &d->shared_down,
+        &d->down, &d->router, &d->shared_gate, &d->shared_up,
+        &d->shared_gate_up, &d->shared_down,
         &d->expert_gate, &d->expert_up, &d->expert_down};
 
     return parts[index];

@@ -12,8 +12,8 @@ enum {
     LORA_FEED_FORWARD = 9, /* parts from here on are of a dense block, */
     LORA_ROUTER = 13,      /* one is the router, */
     LORA_SHARED = 14,      /* then those of the expert of all tokens, */
-    LORA_EXPERTS = 17,     /* and of every expert that tokens choose: */
-    LORA_EXPERTS_DOWN = 19, /* gate, up, down */
+    LORA_EXPERTS = 18,     /* and of every expert that tokens choose: */
+    LORA_EXPERTS_DOWN = 20, /* gate, up, down */
     LORA_NAME_BYTES = 128,
     LORA_MODULE_BYTES = 256
 };

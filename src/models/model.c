@@ -7,59 +7,12 @@
 #include <string.h>
 
 #include "base/file.h"
+#include "models/kinds.h"
 #include "models/lora.h"
 #include "models/mla.h"
 #include "models/moe.h"
 
-static const struct model_kind *const kinds[] = {&model_llama, &model_gpt2,
-    &model_qwen2, &model_qwen3, &model_mistral, &model_ministral,
-    &model_smollm3, &model_olmo2, &model_phi3, &model_stablelm,
-    &model_starcoder2, &model_gpt_neox, &model_gptj, &model_falcon,
-    &model_palm, &model_gemma, &model_gemma2, &model_gemma3, &model_mixtral,
-    &model_olmoe, &model_qwen2_moe, &model_qwen3_moe, &model_granitemoe,
-    &model_deepseek, &model_deepseek_v2, &model_deepseek_v3,
-    &model_glm4_moe, &model_gpt_oss, &model_phimoe, &model_llama4,
-    &model_dots1, &model_glm4_moe_lite, &model_minimax_m2, &model_flex_olmo};
-enum { KINDS = sizeof kinds / sizeof *kinds, NAME_BYTES = 64 };
-
-static bool is_name(const char *one, const char *name)
-{
-    return one != NULL && strcmp(one, name) == 0;
-}
-
-/* By what options or, where they differ, a config.json call it. */
-static const struct model_kind *model_kind_find(const char *name)
-{
-    for (int i = 0; i < KINDS; i++)
-        if (is_name(kinds[i]->name, name) || is_name(kinds[i]->type, name) ||
-            is_name(kinds[i]->also, name))
-            return kinds[i];
-    return NULL;
-}
-
-static status kind_require(const char *where, const char *name,
-                           const struct model_kind **out)
-{
-    const char *names[KINDS];
-    struct text all = {0};
-    status result;
-
-    *out = model_kind_find(name);
-    if (*out != NULL) return OK;
-    for (int i = 0; i < KINDS; i++) {
-        names[i] = kinds[i]->name;
-        TRY_GOTO(done, result,
-                 text_printf(&all, "%s%s", i ? ", " : "", names[i]));
-    }
-    const char *near = text_nearest(name, names, KINDS);
-
-    FAIL_GOTO(done, result, ERR_CONFIG,
-              "%s: %s is not a family of this build (%s)%s%s", where, name,
-              all.bytes, near ? "; nearest: " : "", near ? near : "");
-done:
-    text_free(&all);
-    return result;
-}
+enum { WHERE_BYTES = 64 };
 
 static status check_heads(const struct model *m)
 {
@@ -434,7 +387,7 @@ static status choose_some(struct blocks *set, int count, const char *name,
                           const char *list, const int periods[2])
 {
     const int period = periods[periods[0] < 0];
-    char where[NAME_BYTES];
+    char where[WHERE_BYTES];
 
     blocks_every(set, count, period);
     if (list[0] == 0) return OK;
@@ -465,7 +418,7 @@ static status describe(struct model *model, const struct options *options,
 {
     const struct model_kind *kind;
 
-    TRY(kind_require("model.family", options->model.family, &kind));
+    TRY(kinds_find("model.family", options->model.family, &kind));
     *model = (struct model){
         .kind = kind,
         .vocab = options->model.vocab ? options->model.vocab : vocab,
@@ -580,7 +533,7 @@ static status read_text_part(struct model *model, const struct json *config,
                              const struct model_kind *const kinds_of[2])
 {
     const struct json *text = json_get(config, "text_config");
-    char where[PATH_BYTES + NAME_BYTES];
+    char where[PATH_BYTES + WHERE_BYTES];
     int64_t bos;
 
     TRY(config_check(kinds_of[1], config, source));
@@ -612,7 +565,7 @@ static status model_read_json(struct model *model, const struct json *config,
         FAIL(ERR_CONFIG, "%s: text_config: %s is a model of text and something "
                          "else; of these this build takes the text part of "
                          "gemma3 and llama4", source, type);
-    TRY(kind_require(source, type, &kind));
+    TRY(kinds_find(source, type, &kind));
     return config_json_read(model, kind, config, source);
 }
 

@@ -16,7 +16,7 @@ struct config_row;
 enum {
     LORA_CLASSES_MAX = 15,
     LORA_LAYERS_MAX = 256,
-    LORA_PARTS = 20 /* matrices of a block that may have one (lora.h) */
+    LORA_PARTS = 21 /* matrices of a block that may have one (lora.h) */
 };
 struct lora_class { int rank; double alpha; };
 /* The class of each part, from 1 on; 0: no adapter. */
@@ -177,6 +177,8 @@ struct model_kind {
     bool more_blocks;         /* files may have blocks behind the last one,
                                * which predict later tokens: not read unless the
                                * model has them */
+    const char *left_out;     /* ... or tensors whose names begin so, which are
+                               * not read; NULL: none */
     const struct model_kind *mixture; /* the family that copies of its
                                * feed-forward parts make; NULL: none */
     /* Appends the steps of the whole model to a program whose sizes are set. */
@@ -196,7 +198,8 @@ extern const struct model_kind model_llama, model_gpt2, model_qwen2,
     model_mixtral, model_olmoe, model_qwen2_moe, model_qwen3_moe,
     model_granitemoe, model_glm4_moe, model_deepseek, model_deepseek_v2,
     model_deepseek_v3, model_gpt_oss, model_phimoe, model_llama4,
-    model_dots1, model_glm4_moe_lite, model_minimax_m2, model_flex_olmo;
+    model_dots1, model_glm4_moe_lite, model_minimax_m2, model_flex_olmo,
+    model_ernie4_5_moe, model_granitemoeshared, model_solar_open;
 
 /* From the options section `model` (and data.sequence for the context).
  * `vocab`: the tokenizer's size, used where model.vocab is 0. ERR_CONFIG: sizes

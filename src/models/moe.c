@@ -34,7 +34,8 @@ status moe_check_options(const struct model_kind *kind,
                          "with experts are mixtral, olmoe, qwen2_moe, "
                          "qwen3_moe, granitemoe, deepseek, deepseek_v2, "
                          "deepseek_v3, glm4_moe, gpt_oss, phimoe, llama4, "
-                         "dots1, glm4_moe_lite, minimax_m2 and flex_olmo "
+                         "dots1, glm4_moe_lite, minimax_m2, flex_olmo, "
+                         "ernie4_5_moe, granitemoeshared and solar_open "
                          "(model.family)", kind->name);
     const int64_t groups = o->moe.groups > 0 ? o->moe.groups : kind->groups;
 

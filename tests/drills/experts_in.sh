@@ -9,7 +9,8 @@ golden=$tree/tests/golden/models
 # --- from a Hugging Face directory and back ---
 for name in mixtral deepseek deepseek_v2 deepseek_v2_lite deepseek_v3 \
     qwen2_moe qwen3_moe olmoe granitemoe glm4_moe gpt_oss phimoe llama4 \
-    dots1 glm4_moe_lite minimax_m2 flex_olmo; do
+    dots1 glm4_moe_lite minimax_m2 flex_olmo ernie4_5_moe granitemoeshared \
+    solar_open; do
     must import "$golden/$name" "in-$name"
     must export "in-$name" "out-$name"
     lockstep compare "$golden/$name" "out-$name" >out 2>&1
@@ -95,7 +96,20 @@ must compare "$golden/deepseek_v3" in-kimi
 if grep -q "equal" log; then ok "kimi_k2: a deepseek_v3"
 else bad "kimi_k2" "compare says otherwise" log; fi
 relative deepseek_v3 's/"deepseek_v3"/"deepseek_v32"/'
-expect "deepseek_v32: its name" 78 "deepseek_v32 is not a family of this build" \
+expect "deepseek_v32: its name" 78 \
+    "an indexer selects; nearest: deepseek_v3" import relative none
+relative qwen3_moe 's/"qwen3_moe"/"qwen3_next"/'
+expect "qwen3_next: what it has" 78 \
+    "qwen3_next is not a family of this build: it has linear attention" \
+    import relative none
+relative ernie4_5_moe 's/"moe_layer_start_index": 1/"moe_norm_min": 0.1/'
+expect "ernie4_5_moe: gates that are not over their sum" 78 \
+    "moe_norm_min: 0.1; gates are divided" import relative none
+relative granitemoeshared 's/"shared_intermediate_size": 18/"shared_intermediate_size": -1/'
+expect "granitemoeshared: no width" 78 "shared_intermediate_size: -1; expected" \
+    import relative none
+relative solar_open 's/"n_group": 4/"first_k_dense_replace": 1/'
+expect "solar_open: dense blocks" 78 "first_k_dense_replace" \
     import relative none
 relative glm4_moe_lite 's/"sparse"/"dance"/'
 expect "glm4_moe_lite: a block of no kind" 78 \

@@ -100,6 +100,7 @@ draw() { # SEED
                 settings = settings " model.family=" \
                     of("mixtral qwen3_moe granitemoe glm4_moe glm4_moe " \
                        "deepseek phimoe dots1 minimax_m2 flex_olmo " \
+                       "ernie4_5_moe granitemoeshared solar_open " \
                        "glm4_moe_lite glm4_moe_lite") \
                     " moe.experts=4 moe.top_k=2"
                 latent = settings ~ /lite/
@@ -117,7 +118,7 @@ draw() { # SEED
                 maybe("moe.rows_bound=0.5", 40)
                 maybe("moe.balance_scope=batch", 30)
                 maybe("moe.device_loss=0.05 moe.devices=" of("2 4"), 30)
-                if (settings ~ /glm4|dots/)
+                if (settings ~ /glm4|dots|ernie|solar/)
                     maybe("mtp.weight_steps=" of("0 6") \
                         " mtp.depth=" of("1 2"), 60)
                 if (settings !~ /moe.bias/) maybe("moe.capacity_factor=1", 30)

@@ -120,6 +120,12 @@ draw() { # SEED
                     " moe.jitter=" of("0 0 0.2") \
                     " moe.capacity_factor=" of("0 0 0.8") \
                     " moe.balance_scope=" of("sequence sequence batch")
+            if (family ~ mixtures)
+                text = text " moe.z_loss=" of("0 0 1e-3") \
+                    (text ~ /experts=9/ ? "" : \
+                     " numerics.grid_expert=" of("0 0 1 2"))
+            if (family ~ /qwen2_moe|shared/)
+                text = text " moe.shared_intermediate_size=" heads * of("1 3 4")
             if (text ~ /jitter=0.2/) text = text " model.activation=gelu_tanh"
             if (family ~ mixtures && family !~ /oss/ && text !~ /experts=9/)
                 text = text " moe.devices=2 moe.device_loss=" of("0 0 0.1")
@@ -140,27 +146,36 @@ draw() { # SEED
                     " model.attention_multiplier=" of("0 0.1") \
                     " model.logits_scaling=" of("0 6")
             if (family ~ /oss/)
-                text = " moe.experts=" of("2 4 6 9") " moe.top_k=" of("1 2 2") \
+                text = text " moe.experts=" of("2 4 6 9") " moe.top_k=" of("1 2 2") \
                     " moe.swiglu_limit=" of("0 0.2") " model.window=" of("0 5 9") \
                     " model.attention_bias=" of("true false")
             if (family == "glm4_moe")
                 text = text " model.qk_norm=" of("true false") \
                     " model.attention_bias=" of("true false") \
-                    " moe.scale=" of("0 2.5")
+                    " moe.scale=" of("0 2.5") " moe.first_dense=" random(2) \
+                    " moe.intermediate_size=" heads * of("1 2 3")
             if (family == "dots1")
                 text = text " model.attention_bias=" of("true false") \
                     " moe.intermediate_size=" heads * of("1 2 3") \
                     " moe.first_dense=" random(2) " moe.scale=" of("0 1") \
                     " model.window=" of("0 5 9") " model.window_skip=" \
                     of("0 2 3")
+            if (family == "ernie4_5_moe")
+                text = text " moe.first_dense=" random(2) " moe.every=" \
+                    of("1 1 2") " moe.intermediate_size=" heads * of("1 2 3")
+            if (family == "solar_open")
+                text = text " model.attention_bias=" of("true false") \
+                    " moe.intermediate_size=" heads * of("1 2 3") \
+                    " moe.normalize=" of("0 1") " moe.scale=" of("0 2.5")
             if (family == "minimax_m2")
                 text = text " model.rotary=" of("0 2")
-            if (family ~ /glm4_moe$|dots/ && text !~ /experts=9|experts=2/)
+            if (family ~ /glm4_moe$|dots|solar/ && text !~ /experts=9|experts=2/)
                 text = text " moe.groups=2 moe.groups_chosen=2"
             if (family ~ latent) {
                 kv = heads
                 head = 0
-                text = " moe.experts=" of("8 16") " moe.top_k=" of("1 2") \
+                text = text " moe.experts=" of("8 16") " moe.top_k=" of("1 2") \
+                    " moe.first_dense=" random(2) \
                     " moe.bias_rate=" of("0 0.01") " moe.groups=" of("1 2 4") \
                     " moe.groups_chosen=2 mla.query_rank=" of("0 5 14") \
                     " mla.rank=" of("4 17") " mla.nope=" of("3 8") \
@@ -175,7 +190,7 @@ draw() { # SEED
                 text = text " moe.every=" of("1 1 2") \
                     " moe.intermediate_size=" heads * of("1 2 3") \
                     " moe.normalize=" of("0 1")
-            if (family ~ /^(gpt2|gpt_neox|gptj|phi3|stablelm|starcoder2|falcon|smollm3|olmo2|olmoe|flex_olmo|qwen2_moe|granitemoe|phimoe|deepseek)$/)
+            if (family ~ /^(gpt2|gpt_neox|gptj|phi3|stablelm|starcoder2|falcon|smollm3|olmo2|olmoe|flex_olmo|qwen2_moe|granitemoe|granitemoeshared|phimoe|deepseek|ernie4_5_moe)$/)
                 width = heads * head
             if (family ~ /^(mistral|ministral|qwen[23]$|qwen3|smollm3|phi3|starcoder2|gemma[23]|mixtral|phimoe)/)
                 text = text " model.window=" of("0 5 9")
@@ -258,7 +273,7 @@ draw() { # SEED
         }
         BEGIN {
             x = 100003 * seed + 17
-            mixtures = "mixtral|moe|deepseek|llama4|oss|dots|minimax|flex"
+            mixtures = "mixtral|moe|deepseek|llama4|oss|dots|minimax|flex|solar"
             latent = "deepseek_v|lite"
             for (i = 0; i < 10; i++) random(2)
             heads = of("2 3 4 4 5 6 7")
@@ -269,14 +284,15 @@ draw() { # SEED
                 "olmo2 phi3 stablelm starcoder2 gpt_neox gptj falcon palm " \
                 "gemma gemma2 gemma3 mixtral llama4 olmoe qwen2_moe qwen3_moe granitemoe glm4_moe gpt_oss " \
                 "phimoe deepseek deepseek_v2 deepseek_v3 dots1 " \
-                "glm4_moe_lite minimax_m2 flex_olmo")
+                "glm4_moe_lite minimax_m2 flex_olmo ernie4_5_moe " \
+                "granitemoeshared solar_open")
             context = of("1 1 2")
             leaf = of("3 6 5 9")
             span = leaf < 4 ? 4 : leaf # a token of each tensor leaf
             head = of("2 4 6 10 12")
             width = 8 + random(17)
             special = rules()
-            if (family ~ /^(llama|mistral|ministral|qwen|smollm3|olmo|phi3|gemma|mixtral|granite|gpt_oss|deepseek$|deepseek_v2|dots|minimax|flex)/)
+            if (family ~ /^(llama|mistral|ministral|qwen|smollm3|olmo|phi3|gemma|mixtral|granite|gpt_oss|deepseek$|deepseek_v2|dots|minimax|flex|ernie|solar)/)
                 special = special " mtp.depth=" of("0 0 0 1 2")
             dtype = of("float32 float32 bfloat16 bfloat16 float64 float16")
             fast = seed % 8 == 6 && dtype ~ /32/

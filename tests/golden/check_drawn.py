@@ -70,6 +70,10 @@ LATENT = {"rope": SCALINGS + [YARN, {**YARN, "mscale": 1.0, "mscale_all_dim": 1.
           "num_experts_per_tok": [1, 3], "n_shared_experts": [1, 2],
           "moe_intermediate_size": [10, 16], "first_k_dense_replace": [0, 0, 1],
           "routed_scaling_factor": [1.0, 2.5], "n_group": [4], "topk_group": [2]}
+GRANITE = {**GATED, "attention_bias": FLAGS, "num_local_experts": [1, 3, 8],
+           "num_experts_per_tok": "chosen", "embedding_multiplier": [1.0, 12],
+           "logits_scaling": [1.0, 6.0], "residual_multiplier": [0.22, ABSENT],
+           "attention_multiplier": [0.1, ABSENT]}
 FAMILIES = {
     "llama": {**FREE, **BIASES}, "olmo2": {**GATED, "attention_bias": FLAGS},
     "mistral": {**FREE, "sliding_window": [None, 2, 6]},
@@ -96,11 +100,8 @@ FAMILIES = {
     "gemma3_text": {**GEMMA, "rope": SCALINGS[:2]},
     "mixtral": {**FREE, "sliding_window": [None, 2, 6], "num_local_experts": [1, 3, 8],
                 "num_experts_per_tok": "chosen"},
-    "granitemoe": {**GATED, "attention_bias": FLAGS, "num_local_experts": [1, 3, 8],
-                   "num_experts_per_tok": "chosen",
-                   "embedding_multiplier": [1.0, 12], "logits_scaling": [1.0, 6.0],
-                   "residual_multiplier": [0.22, ABSENT],
-                   "attention_multiplier": [0.1, ABSENT]},
+    "granitemoe": GRANITE,
+    "granitemoeshared": {**GRANITE, "shared_intermediate_size": [0, 10, 27, ABSENT]},
     "deepseek_v2": {**LATENT, "topk_method": ["greedy", "group_limited_greedy"]},
     "deepseek_v3": {**LATENT, "norm_topk_prob": FLAGS,
                     "num_nextn_predict_layers": [0]},
@@ -125,6 +126,16 @@ FAMILIES = {
     "minimax_m2": {**FREE, "num_local_experts": [1, 3, 8], "head_dim": [6, 12, 22],
                    "num_experts_per_tok": "chosen", "rotary_dim": [4, 6, ABSENT]},
     "flex_olmo": {**GATED, **EXPERTS, "attention_bias": FLAGS},
+    "ernie4_5_moe": {**GATED, "moe_num_experts": [3, 8], "moe_k": [1, 2, 3],
+                     "moe_intermediate_size": [10, 16],
+                     "moe_num_shared_experts": [0, 1, 2, ABSENT],
+                     "moe_layer_start_index": "first", "moe_layer_interval": [1],
+                     "moe_layer_end_index": [-1, ABSENT]},
+    "solar_open": {**FREE, "attention_bias": FLAGS, "n_routed_experts": [4, 8, 12],
+                   "num_experts_per_tok": [1, 2, 3],
+                   "moe_intermediate_size": [10, 16], "n_shared_experts": [1, 2],
+                   "n_group": [1, 2], "topk_group": "all groups",
+                   "norm_topk_prob": FLAGS, "routed_scaling_factor": [1.0, 2.5]},
     "phimoe": {**GATED, "attention_bias": FLAGS, "lm_head_bias": FLAGS,
                "sliding_window": [None, 6, 100], "num_local_experts": [2, 3, 16],
                "router_jitter_noise": [0.01, 0.3, 1.0], "input_jitter_noise": [0.01],
@@ -256,6 +267,7 @@ RENAMED = {"granitemoe": {"experts.gate_up_proj": "input_linear.weight",
                           "experts.down_proj": "output_linear.weight",
                           "router.weight": "router.layer.weight"},
            "gpt_oss": {}, "llama4_text": {}}
+RENAMED["granitemoeshared"] = RENAMED["granitemoe"]
 
 
 def pieces(name, family, value):
@@ -269,6 +281,7 @@ def pieces(name, family, value):
         return
     if (family, name) == ("gpt_neox", "lm_head.weight"):
         name = "embed_out.weight"
+    name = name.replace("mlp.gate.moe_statics", "mlp.moe_statics")
     block, _, last = name.rpartition(".mlp.")
     if family in SPARSE and block:
         last = last.replace("router.", "gate.")
@@ -352,6 +365,8 @@ def compare(lockstep, directory, config, seed):
     gradients = load(directory / "gradients")
     worst = distance(load(directory / "logits")["logits"], logits.detach())
     for name, value in model.named_parameters():
+        if not value.requires_grad:
+            continue
         for outside, piece in pieces(name, family, value.grad):
             worst = max(worst, distance(gradients.pop(outside), piece))
     if gradients:

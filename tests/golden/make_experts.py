@@ -81,6 +81,23 @@ MINIMAX_M2 = gated("minimax_m2", "MiniMaxM2ForCausalLM", num_local_experts=7,
 FLEX_OLMO = gated("flex_olmo", "FlexOlmoForCausalLM", num_experts=7,
                   num_experts_per_tok=5, attention_bias=False,
                   norm_topk_prob=False, intermediate_size=10)
+# Neighbours turn together, biases of the choice, experts between dense blocks.
+ERNIE4_5_MOE = gated("ernie4_5_moe", "Ernie4_5_MoeForCausalLM", moe_num_experts=7,
+                     moe_k=3, moe_intermediate_size=14, moe_num_shared_experts=2,
+                     moe_layer_start_index=1, moe_layer_end_index=2,
+                     moe_layer_interval=1, num_hidden_layers=4, use_bias=False,
+                     tie_word_embeddings=True, rope_theta=500000.0,
+                     moe_use_aux_free=True, moe_gate="topk")
+# GraniteMoE with an expert of all tokens, gate and up in one tensor.
+GRANITEMOESHARED = {**GRANITEMOE, "model_type": "granitemoeshared",
+                    "architectures": ["GraniteMoeSharedForCausalLM"],
+                    "shared_intermediate_size": 18}
+# GLM-4.5's experts in every block.
+SOLAR_OPEN = gated("solar_open", "SolarOpenForCausalLM", n_routed_experts=8,
+                   num_experts_per_tok=3, moe_intermediate_size=14,
+                   n_shared_experts=1, n_group=4, topk_group=2, head_dim=12,
+                   routed_scaling_factor=1.5, norm_topk_prob=True,
+                   attention_bias=True)
 # Sinks, biases everywhere, gates that are often clamped, windows in some blocks.
 GPT_OSS = gated("gpt_oss", "GptOssForCausalLM", num_local_experts=6,
                 num_experts_per_tok=3, head_dim=10, sliding_window=7,
@@ -125,7 +142,9 @@ MODELS = {"mixtral": (MIXTRAL, 81), "mixtral_all": (MIXTRAL_ALL, 82),
           "glm4_moe": (GLM4_MOE, 87), "gpt_oss": (GPT_OSS, 88),
           "gpt_oss_mxfp4": (GPT_OSS_MXFP4, 89), "phimoe": (PHIMOE, 91),
           "dots1": (DOTS1, 98), "minimax_m2": (MINIMAX_M2, 99),
-          "flex_olmo": (FLEX_OLMO, 100),
+          "flex_olmo": (FLEX_OLMO, 100), "ernie4_5_moe": (ERNIE4_5_MOE, 101),
+          "granitemoeshared": (GRANITEMOESHARED, 102),
+          "solar_open": (SOLAR_OPEN, 103),
           "llama4": (LLAMA4, 92), "mixtral_geglu": (MIXTRAL_GEGLU, 95)}
 
 

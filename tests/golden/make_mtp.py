@@ -22,11 +22,12 @@ from torch.nn.functional import cross_entropy, linear
 
 import check_drawn
 from check_drawn import F32, F64, pieces, tensors
-from make_experts import DEEPSEEK_V3, GLM4_MOE
+from make_experts import DEEPSEEK_V3, GLM4_MOE, GLM4_MOE_LITE
 from make_models import HERE, LENGTH, LLAMA_V5, QWEN3, SEQUENCES
 
 CASES = {"deepseek_v3": (DEEPSEEK_V3, 2, 5), "glm4_moe": (GLM4_MOE, 1, 6),
-         "llama": (LLAMA_V5, 2, 7), "qwen3": (QWEN3, 1, 8)}
+         "llama": (LLAMA_V5, 2, 7), "qwen3": (QWEN3, 1, 8),
+         "glm4_moe_lite": (GLM4_MOE_LITE, 2, 9)}
 OTHERS = ("llama", "qwen3")  # whose files have no number of modules
 WEIGHT = 0.7
 STARTS = [[0, 20], [0], [0, 3, 4, 30]]   # of documents
@@ -113,6 +114,8 @@ def make(name):
     directory = HERE / "mtp" / name
     directory.mkdir(parents=True, exist_ok=True)
     more = {**config, "num_hidden_layers": config["num_hidden_layers"] + depth}
+    if "mlp_layer_types" in more:  # blocks of modules have experts
+        more["mlp_layer_types"] = more["mlp_layer_types"] + ["sparse"] * depth
     (directory / "config.json").write_text(json.dumps(more, indent=2) + "\n")
     model = check_drawn.build(directory)
     number = {} if name in OTHERS else {"num_nextn_predict_layers": depth}

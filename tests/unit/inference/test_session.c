@@ -27,7 +27,8 @@ static const char *const models[] = {
     "olmoe", "qwen2_moe", "deepseek", "deepseek_v2",
     "deepseek_v2_lite", "deepseek_v3", "qwen3_moe", "granitemoe", "glm4_moe",
     "gpt_oss", "phimoe", "llama4", "dots1",
-    "glm4_moe_lite", "minimax_m2", "flex_olmo"};
+    "glm4_moe_lite", "minimax_m2", "flex_olmo", "ernie4_5_moe",
+    "granitemoeshared", "solar_open"};
 
 static void join(char out[PATH_BYTES], const char *directory,
                  const char *name)

@@ -250,7 +250,7 @@ TEST(every_family_reads_the_rotary_kinds_that_it_writes)
         "gemma2", "gemma3", "palm", "mixtral", "olmoe", "qwen2_moe",
         "qwen3_moe", "granitemoe", "glm4_moe", "gpt_oss", "llama4", "deepseek",
         "deepseek_v2", "deepseek_v3", "dots1", "glm4_moe_lite", "minimax_m2",
-        "flex_olmo"};
+        "flex_olmo", "ernie4_5_moe", "granitemoeshared", "solar_open"};
     static const char *const kinds[] = {
         "linear factor=2.5", "dynamic factor=3",
         "llama3 factor=8 low_freq_factor=1 high_freq_factor=4",

@@ -22,6 +22,8 @@ static const struct mtp_case {
     {"deepseek_v3", DTYPE_F32, 1, "none", 2e-5},
     {"glm4_moe", DTYPE_F64, 3, "none", 1e-10},
     {"glm4_moe", DTYPE_F32, 3, "block", 2e-5},
+    {"glm4_moe_lite", DTYPE_F64, 1, "none", 1e-10},
+    {"glm4_moe_lite", DTYPE_F32, 3, "block", 2e-5},
     {"llama", DTYPE_F64, 3, "none", 1e-10},
     {"llama", DTYPE_F64, 1, "block", 1e-10},
     {"llama", DTYPE_F32, 1, "none", 2e-5},

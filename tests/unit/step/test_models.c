@@ -26,7 +26,8 @@ static const char *const models[] = {
     "olmoe", "qwen2_moe", "deepseek", "deepseek_v2",
     "deepseek_v2_lite", "deepseek_v3", "qwen3_moe", "granitemoe", "glm4_moe",
     "gpt_oss", "gpt_oss_mxfp4", "phimoe", "llama4", "dots1",
-    "glm4_moe_lite", "minimax_m2", "flex_olmo"};
+    "glm4_moe_lite", "minimax_m2", "flex_olmo", "ernie4_5_moe",
+    "granitemoeshared", "solar_open"};
 
 struct tolerance { enum dtype dtype; double relative; };
 static const struct tolerance tolerances[] = {{DTYPE_F64, 1e-10},
