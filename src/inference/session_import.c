@@ -149,6 +149,7 @@ struct naming {
                                * calls lm_head; NULL: the same name */
     const struct model *model;
     const struct model_kind *dense; /* the file's; NULL: the model's own */
+    const struct weights *weights;  /* of the file */
 };
 
 /* As transformers 5 calls every head, GPT-NeoX's too. */
@@ -330,7 +331,7 @@ static status check_tied(const struct model *model, struct weights *weights,
 static const char *source_name(const struct naming *naming, const char *name,
                                char out[NAME_BYTES], bool *copy)
 {
-    char dense[NAME_BYTES];
+    char dense[NAME_BYTES], held[STACK_NAME_BYTES], other[NAME_BYTES];
     const char *found;
 
     *copy = false;
@@ -340,7 +341,24 @@ static const char *source_name(const struct naming *naming, const char *name,
     if (name == NULL) return NULL;
     found = file_name(naming, name, out);
     if (found != out) snprintf(out, NAME_BYTES, "%s", found);
+    if (weights_find(naming->weights, out) < 0 &&
+        stack_router_held(naming->model->kind, name, held) &&
+        weights_find(naming->weights, file_name(naming, held, other)) >= 0)
+        snprintf(out, NAME_BYTES, "%s", file_name(naming, held, other));
     return out;
+}
+
+/* The name of the stack in the file comes into `out`; is it there? */
+static bool has_stack(const struct naming *naming,
+                      const struct weights *weights,
+                      struct stack_place *place, char out[NAME_BYTES])
+{
+    const char *found = file_name(naming, place->name, out);
+
+    if (found != out) snprintf(out, NAME_BYTES, "%s", found);
+    place->packed = naming->model->kind->mxfp4 &&
+                    stack_is_packed(weights, out);
+    return place->packed || weights_find(weights, out) >= 0;
 }
 
 /* Whether the tensor lies with those of other experts in one of the file, whose
@@ -349,17 +367,19 @@ static bool is_stacked(const struct naming *naming,
                        const struct weights *weights, const char *name,
                        struct stack_place *place, char out[NAME_BYTES])
 {
-    const char *found;
+    const struct model_kind *kind = naming->model->kind;
 
     if (naming->dense != NULL ||
-        !stack_find(naming->model->kind, name, place))
+        weights_find(weights, file_name(naming, name, out)) >= 0)
         return false;
-    if (weights_find(weights, file_name(naming, name, out)) >= 0)
-        return false;
-    found = file_name(naming, place->name, out);
-    if (found != out) snprintf(out, NAME_BYTES, "%s", found);
-    place->packed = naming->model->kind->mxfp4 &&
-                    stack_is_packed(weights, out);
+    if (stack_find(kind, name, place) &&
+        has_stack(naming, weights, place, out))
+        return true;
+    if (stack_find_held(kind, name, place) &&
+        has_stack(naming, weights, place, out))
+        return true;
+    if (!stack_find(kind, name, place)) return false;
+    (void)has_stack(naming, weights, place, out); /* the one that is missing */
     return true;
 }
 
@@ -437,6 +457,7 @@ static status import_all(const struct session_parts *parts,
     find_naming(parts, model, weights, &naming);
     naming.model = model;
     naming.dense = dense;
+    naming.weights = weights;
     find_head(model, weights, &naming);
     find_table(parts, model, weights, &naming);
     TRY(need_all(parts, model, weights, &naming, buffer));

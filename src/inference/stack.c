@@ -32,6 +32,25 @@ bool stack_skip(const char **text, const char *pattern, int *number)
 enum { PACKED_BLOCK = 32, PACKED_BYTES = 16, SCALE_ONE = 127,
        SCALE_MOST = 252 /* 6 times it is a float32 */ };
 
+/* own: the name behind the layer's prefix. */
+static bool is_member(const struct outside_stack *stack, const char *name,
+                      const char *own, struct stack_place *out)
+{
+    for (int i = 0; i < 2 && stack->members[i] != NULL; i++) {
+        const char *rest = own;
+
+        if (!stack_skip(&rest, stack->members[i], &out->expert) || *rest != 0)
+            continue;
+        out->packed = false;
+        out->part = i;
+        out->parts = stack->members[1] != NULL ? 2 : 1;
+        snprintf(out->name, sizeof out->name, "%.*s%s", (int)(own - name),
+                 name, stack->name);
+        return true;
+    }
+    return false;
+}
+
 bool stack_find(const struct model_kind *kind, const char *name,
                 struct stack_place *out)
 {
@@ -43,22 +62,66 @@ bool stack_find(const struct model_kind *kind, const char *name,
         !stack_skip(&own, kind->layer_prefix, &layer))
         return false;
     for (int i = 0; i < STACKS_MAX && d->stacks[i].name != NULL; i++)
-        for (int j = 0; j < 2 && d->stacks[i].members[j] != NULL; j++) {
-            const struct outside_stack *stack = &d->stacks[i];
-            const char *rest = own;
-            const int prefix = (int)(own - name);
-
-            if (!stack_skip(&rest, stack->members[j], &out->expert) ||
-                *rest != 0)
-                continue;
-            out->stack = stack;
-            out->packed = false;
-            out->part = j;
-            out->parts = stack->members[1] != NULL ? 2 : 1;
-            snprintf(out->name, sizeof out->name, "%.*s%s", prefix, name,
-                     stack->name);
+        if (is_member(&d->stacks[i], name, own, out)) {
+            out->stack = &d->stacks[i];
             return true;
         }
+    return false;
+}
+
+bool stack_find_held(const struct model_kind *kind, const char *name,
+                     struct stack_place *out)
+{
+    const struct decoder *d = kind->decoder;
+    const char *own = name;
+    char stem[PARAM_NAME_BYTES];
+    int layer = 0;
+
+    if (d == NULL || d->expert_gate.weight == NULL ||
+        !stack_skip(&own, kind->layer_prefix, &layer))
+        return false;
+    for (int down = 0; down < 2; down++) {
+        snprintf(stem, sizeof stem, "%s.%s",
+                 d->joined != NULL ? d->joined : "mlp.experts",
+                 down ? "down_proj" : "gate_up_proj");
+        out->own = (struct outside_stack){
+            .name = stem,
+            .members = {down ? d->expert_down.weight : d->expert_gate.weight,
+                        down ? NULL : d->expert_up.weight}};
+        out->stack = &out->own;
+        if (is_member(&out->own, name, own, out)) return true;
+    }
+    return false;
+}
+
+bool stack_router_held(const struct model_kind *kind, const char *name,
+                       char out[STACK_NAME_BYTES])
+{
+    static const char *const others[][2] = {
+        {"block_sparse_moe.", "mlp."},
+        {"mlp.moe_statics.", "mlp.gate.moe_statics."}};
+    const struct decoder *d = kind->decoder;
+    const char *own = name;
+    int layer = 0;
+
+    if (d == NULL || d->router.weight == NULL ||
+        !stack_skip(&own, kind->layer_prefix, &layer))
+        return false;
+    const int prefix = (int)(own - name);
+
+    if (d->joined_router != NULL && strcmp(own, d->router.weight) == 0) {
+        snprintf(out, STACK_NAME_BYTES, "%.*s%s.weight", prefix, name,
+                 d->joined_router);
+        return true;
+    }
+    for (size_t i = 0; i < sizeof others / sizeof *others; i++) {
+        const size_t before = strlen(others[i][0]);
+
+        if (strncmp(own, others[i][0], before) != 0) continue;
+        snprintf(out, STACK_NAME_BYTES, "%.*s%s%s", prefix, name, others[i][1],
+                 own + before);
+        return true;
+    }
     return false;
 }
 

@@ -20,6 +20,8 @@ enum { STACK_NAME_BYTES = 2 * PARAM_NAME_BYTES };
 
 struct stack_place {
     const struct outside_stack *stack;
+    struct outside_stack own;    /* what `stack` points to where the family's
+                                  * table has none; so it is not copied */
     char name[STACK_NAME_BYTES]; /* of the stack, with the layer's prefix */
     int expert;
     int part, parts;             /* of the expert's: gate 0, up 1 */
@@ -32,6 +34,14 @@ bool stack_skip(const char **text, const char *pattern, int *number);
 /* Where the member `name` lies outside; false: it is a tensor of its own. */
 bool stack_find(const struct model_kind *kind, const char *name,
                 struct stack_place *out);
+/* The same as transformers 5 holds the experts of a block, and writes them if
+ * it is asked to, where released files have other tensors. */
+bool stack_find_held(const struct model_kind *kind, const char *name,
+                     struct stack_place *out);
+/* The name under which it holds the router or its biases, other than in files.
+ * false: there is none. */
+bool stack_router_held(const struct model_kind *kind, const char *name,
+                       char out[STACK_NAME_BYTES]);
 /* The shape of the stack of `experts` members like this one. Returns its
  * dimensions. */
 int stack_shape(const struct stack_place *place, int experts,
