@@ -2,6 +2,7 @@
 /* apart.c - devices whose memory the host does not see: who has which memory,
  * and where messages find it. */
 #include "device/apart.h"
+#include "device/graphs.h"
 #include "device/library.h"
 
 #include <pthread.h>
@@ -92,6 +93,12 @@ void device_join(struct device *device, const struct stream *stream)
     CHECK(device->near.scratch != NULL || stream->scratch == NULL);
 }
 
+status device_gather(struct device *device)
+{
+    return device != NULL && device->kind->gather != NULL
+               ? device->kind->gather(device) : OK;
+}
+
 struct queue *device_kernels(struct device *device)
 {
     return device->kernels;
@@ -177,6 +184,8 @@ struct device_point device_point(const void *at)
     struct device_point point = {0};
 
     if (device == NULL) return point;
+    if (device->kind->seal != NULL)
+        queue_note(device->kernels, device->kind->seal(device));
     const struct event kernels = queue_now(device->kernels);
 
     point.kernels.queue = kernels.queue;

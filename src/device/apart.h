@@ -35,6 +35,10 @@ struct device_kinds {
     status (*read)(struct device *, void *to, const void *from, size_t bytes);
     const void *(*tell)(struct device *, const void *at, size_t bytes);
     void *(*lend)(struct device *, void *at, size_t bytes, bool sets);
+    /* Work that was given so far can be awaited by other threads; NULL: it
+     * always can. */
+    status (*seal)(struct device *);
+    status (*gather)(struct device *); /* NULL: it starts nothing */
     void (*pin)(struct device *, void *at, size_t bytes, bool pinned);
     status (*fetch)(struct device *, const struct device_seen_rows *);
     status (*store)(struct device *, const struct device_seen_rows *);

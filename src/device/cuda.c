@@ -8,7 +8,12 @@
  *             exist once a message moves them
  *
  * Kernels are told through a ring in pinned memory and its twin on the GPU. A
- * quarter of it is used again when the work that reads it is over. */
+ * quarter of it is used again when the work that reads it is over.
+ *
+ * With device_graphs the plug-in gathers work of the stream of kernels and
+ * starts what comes again as a graph. So that kernels are told the same
+ * addresses each time, the twin is used from its beginning on whenever nothing
+ * is gathered: the stream has its order. */
 #include "device/gpu.h"
 
 #include <stdio.h>
@@ -39,7 +44,13 @@ struct cuda {
         size_t used;           /* of the current one */
         int at;
         uint64_t last[QUARTERS]; /* piece of work that uses it, 0: none */
+        size_t far;            /* graphs: bytes of the twin that are used */
+        uint64_t piece;        /* graphs: the last one that used it */
     } ring;
+    bool graphs;
+    /* The end of piece n is the mark of ends[n % MARKS], if n is at most
+     * `marked`. Other threads read both. */
+    _Atomic uint64_t marked, ends[MARKS];
     struct lent lent[LENT];
     int lent_count;
     struct timed timed;
@@ -66,6 +77,31 @@ static status said(const struct cuda *c, const char *sentence)
     FAIL(ERR_DEVICE, "GPU %d: %s", c->number, sentence);
 }
 
+/* ---- ends of pieces ---- */
+
+/* All pieces so far have an end that can be awaited. */
+static status seal(struct cuda *c)
+{
+    const uint64_t last = queue_now(c->device.kernels).number;
+
+    if (last == c->marked) return OK;
+    TRY(said(c, c->plugin->record(c->gpu, GPU_KERNELS,
+                                  c->marks[last % MARKS])));
+    for (uint64_t i = c->marked + 1; i <= last; i++)
+        c->ends[i % MARKS] = last;
+    c->marked = last;
+    return OK;
+}
+
+/* Other threads know pieces that are sealed alone. */
+static status await_piece(struct cuda *c, uint64_t number)
+{
+    if (number > c->marked) TRY(seal(c));
+    const uint64_t end = c->ends[number % MARKS];
+
+    return said(c, c->plugin->await(c->gpu, c->marks[end % MARKS]));
+}
+
 /* ---- the ring ---- */
 
 static uint64_t piece_now(const struct cuda *c)
@@ -81,10 +117,30 @@ static status quarter_next(struct cuda *c)
     if (last == piece_now(c))
         FAIL(ERR_DEVICE, "GPU %d: a kernel is told more than %zu bytes",
              c->number, (QUARTERS - 1) * c->ring.quarter);
-    if (last > 0)
-        TRY(said(c, c->plugin->await(c->gpu, c->marks[last % MARKS])));
+    if (last > 0) TRY(await_piece(c, last));
     c->ring.at = next;
     c->ring.used = 0;
+    return OK;
+}
+
+/* As many bytes of the twin. A piece has three quarters of it at least. */
+static status twin_take(struct cuda *c, size_t bytes, size_t offset,
+                        char **there)
+{
+    if (c->graphs) {
+        if (c->ring.piece != piece_now(c)) {
+            if (c->ring.far > c->ring.quarter)
+                TRY(said(c, c->plugin->flush(c->gpu)));
+            if (c->plugin->gathered(c->gpu) == 0) c->ring.far = 0;
+        }
+        c->ring.piece = piece_now(c);
+        offset = c->ring.far;
+        c->ring.far += arena_aligned(bytes);
+        if (c->ring.far > QUARTERS * c->ring.quarter)
+            FAIL(ERR_DEVICE, "GPU %d: a kernel is told more than %zu bytes",
+                 c->number, (QUARTERS - 1) * c->ring.quarter);
+    }
+    *there = c->ring.there + offset;
     return OK;
 }
 
@@ -102,8 +158,7 @@ static status ring_take(struct cuda *c, size_t bytes, char **host,
     offset = (size_t)c->ring.at * c->ring.quarter + c->ring.used;
     c->ring.used += arena_aligned(bytes);
     *host = c->ring.host + offset;
-    *there = c->ring.there + offset;
-    return OK;
+    return twin_take(c, bytes, offset, there);
 }
 
 static const char *copy_flat(const struct cuda *c, enum gpu_stream stream,
@@ -123,8 +178,7 @@ status gpu_copy(struct device *device, const void *data, size_t bytes,
     TRY(ring_take(c, bytes, &host, &there));
     if (bytes > 0) {
         memcpy(host, data, bytes);
-        TRY(said(c, copy_flat(c, GPU_KERNELS, GPU_TO_DEVICE, there, host,
-                              bytes)));
+        TRY(said(c, c->plugin->tell(c->gpu, there, host, bytes)));
     }
     *out = there;
     return OK;
@@ -175,7 +229,8 @@ static void *cuda_lend(struct device *device, void *at, size_t bytes,
 
 /* ---- pieces of work ---- */
 
-/* Lent memory goes back; then the piece is over. */
+/* Lent memory goes back. The end of the piece is recorded when somebody wants
+ * to know it (seal), but before its place is needed again. */
 static status mark(void *owner, uint64_t number)
 {
     struct cuda *c = owner;
@@ -186,23 +241,40 @@ static status mark(void *owner, uint64_t number)
         TRY(said(c, copy_flat(c, GPU_KERNELS, GPU_TO_HOST, lent->host,
                               lent->there, lent->bytes)));
     }
-    return said(c, c->plugin->record(c->gpu, GPU_KERNELS,
-                                     c->marks[number % MARKS]));
+    return number - c->marked < MARKS / 2 ? OK : seal(c);
 }
 
 static status reach(void *owner, uint64_t number)
 {
-    struct cuda *c = owner;
+    return await_piece(owner, number);
+}
 
-    return said(c, c->plugin->await(c->gpu, c->marks[number % MARKS]));
+static status cuda_gather(struct device *device)
+{
+    struct cuda *c = of(device);
+
+    c->graphs = true;
+    return said(c, c->plugin->gather(c->gpu));
+}
+
+static status cuda_seal(struct device *device)
+{
+    return seal(of(device));
 }
 
 /* ---- times of kernels ---- */
 
-static status before(void *owner)
+/* Graphs have no events inside: with them only traces have times. */
+static bool is_timed(const struct cuda *c, const struct meter_track *track)
+{
+    return !c->graphs || track->records;
+}
+
+static status before(void *owner, const struct meter_track *track)
 {
     struct cuda *c = owner;
 
+    if (!is_timed(c, track)) return OK;
     return said(c, timed_begin(&c->timed));
 }
 
@@ -211,6 +283,7 @@ static void later(void *owner, struct meter_track *track,
 {
     struct cuda *c = owner;
 
+    if (!is_timed(c, track)) return;
     queue_note(c->device.kernels, said(c, timed_end(&c->timed, track, what)));
 }
 
@@ -531,7 +604,8 @@ static const struct device_kinds cuda = {
     .close = cuda_close, .take = cuda_take, .give = cuda_give,
     .copy = cuda_copy, .copy_parts = cuda_copy_parts, .fill = cuda_fill,
     .write = cuda_write, .read = cuda_read, .tell = cuda_tell,
-    .lend = cuda_lend, .pin = cuda_pin, .fetch = cuda_fetch,
+    .lend = cuda_lend, .seal = cuda_seal, .gather = cuda_gather,
+    .pin = cuda_pin, .fetch = cuda_fetch,
     .store = cuda_store, .count = cuda_count, .ring = cuda_ring,
     .stream_open = cuda_stream_open, .stream_close = cuda_stream_close,
     .stream_idle = cuda_stream_idle, .enter = cuda_enter};

@@ -13,7 +13,7 @@
 
 #include "device/parts.h"
 
-enum { CUDA_PLUGIN_VERSION = 5, GPU_NAME_BYTES = 80 };
+enum { CUDA_PLUGIN_VERSION = 6, GPU_NAME_BYTES = 80 };
 
 struct gpu;       /* one that is open */
 struct gpu_event;
@@ -84,6 +84,18 @@ struct cuda_plugin {
     const char *(*copy_parts)(struct gpu *, const struct device_parts *);
     const char *(*fill)(struct gpu *, void *to, int byte, size_t bytes);
     const char *(*launch)(struct gpu *, const struct gpu_launch *);
+    /* Work of GPU_KERNELS is gathered from now on, and what comes again is
+     * started as a CUDA graph: when GPU_KERNELS is recorded, finished, or is to
+     * wait, and by flush. */
+    const char *(*gather)(struct gpu *);
+    /* Pieces of work that are gathered. */
+    int (*gathered)(struct gpu *);
+    const char *(*flush)(struct gpu *);
+    /* Pinned memory of the host goes `there`, which no work that is gathered
+     * uses so far: before that work. In the order of the stream, if nothing is
+     * gathered. */
+    const char *(*tell)(struct gpu *, void *there, const void *host,
+                        size_t bytes);
     /* timed: `elapsed` may be asked of it. */
     const char *(*make_event)(struct gpu *, bool timed, struct gpu_event **out);
     void (*free_event)(struct gpu *, struct gpu_event *);

@@ -24,7 +24,7 @@ struct queue {
     enum device_haste haste;
     status (*mark)(void *owner, uint64_t number);
     status (*reach)(void *owner, uint64_t number);
-    status (*before)(void *owner);
+    status (*before)(void *owner, const struct meter_track *track);
     void (*later)(void *owner, struct meter_track *track,
                   const struct meter_what *what);
     pthread_mutex_t lock;
@@ -158,12 +158,13 @@ static void find_track(const struct queue *queue, struct piece *piece)
     piece->instruction = meter_instruction_now();
 }
 
-/* Room is given back all at once, when nothing is left to do. */
+/* Room is given back all at once, when nothing is left to do: STRAIGHT work
+ * has read it. */
 void *queue_begin(struct queue *queue, queue_work *work, size_t bytes)
 {
     CHECK(queue->open == NULL);
     if (queue->used + queue->told_bytes > queue->bytes) {
-        event_await(queue_now(queue));
+        if (queue->haste != DEVICE_STRAIGHT) event_await(queue_now(queue));
         queue->used = 0;
     }
     queue->opened = queue->used;
@@ -204,7 +205,7 @@ static bool has_failed(struct queue *queue)
 static status start_metered(struct queue *queue, const struct piece *piece)
 {
     struct meter_track *own = meter_thread.track;
-    status result = queue->before(queue->owner);
+    status result = queue->before(queue->owner, piece->track);
 
     piece->track->later = queue->later;
     piece->track->later_owner = queue->owner;

@@ -31,7 +31,7 @@ struct queue_about {
     status (*reach)(void *owner, uint64_t number);
     /* STRAIGHT: before a piece that is metered, and at the end of each of its
      * spans. */
-    status (*before)(void *owner);
+    status (*before)(void *owner, const struct meter_track *track);
     void (*later)(void *owner, struct meter_track *track,
                   const struct meter_what *what);
 };

@@ -85,6 +85,7 @@ struct stage_request {
         enum isa isa;
         enum product product; /* of bfloat16 */
         int threads;
+        bool graphs;       /* device/graphs.h */
     } machine;
 };
 

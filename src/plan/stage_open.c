@@ -7,6 +7,7 @@
 
 #include "base/check.h"
 #include "base/first_touch.h"
+#include "device/graphs.h"
 #include "nn/peaks.h"
 #include "nn/routes.h"
 #include "nn/tallies.h"
@@ -137,7 +138,8 @@ static status open_device(struct stage *stage)
     struct device_choice choice = stage_device(stage, stage->memory);
 
     TRY(device_environment(&choice.haste));
-    return device_open(&stage->device, &choice);
+    TRY(device_open(&stage->device, &choice));
+    return stage->request.machine.graphs ? device_gather(stage->device) : OK;
 }
 
 /* The tables measure themselves; on a device apart they are run by it. */

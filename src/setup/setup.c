@@ -500,6 +500,7 @@ static status resolve_request(struct setup *setup)
         r->machine.threads = threads_cores() / mesh_ranks(&setup->mesh);
     if (r->machine.threads == 0) r->machine.threads = 1;
     TRY(device_parse(&r->machine.device, o->device));
+    r->machine.graphs = o->device_graphs;
     TRY(check_library(o, r->machine.device));
     TRY(muon_adjust_parse(&setup->adjust, o->optimizer.adjust));
     TRY(choose_dtype(o->train.dtype, &r->dtype));

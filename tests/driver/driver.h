@@ -11,8 +11,8 @@
  *   DRIVER, MAJOR, MINOR   what it says of itself (13000, 9, 0)
  *   BROKEN=1           it takes no modules
  *   LAUNCH_US          so long a kernel lasts at least (0)
- *   DRIVER_COUNTS=FILE launches, copies, waits and the most memory are added to
- *                      the file */
+ *   DRIVER_COUNTS=FILE what was asked of it (work.h) and the most memory are
+ *                      added to the file */
 #ifndef LOCKSTEP_TESTS_DRIVER_H
 #define LOCKSTEP_TESTS_DRIVER_H
 

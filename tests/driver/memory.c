@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* memory.c - memory of GPUs that nobody but their work can use, and memory of
  * the host that is pinned. */
-#include "driver.h"
+#include "work.h"
 
 #include <pthread.h>
 #include <stdlib.h>
@@ -178,6 +178,7 @@ EXPORTED CUresult cuMemAlloc_v2(CUdeviceptr *out, size_t bytes)
 
     if (driver_ready() != CUDA_SUCCESS) return driver_ready();
     if (bytes == 0) return CUDA_ERROR_INVALID_VALUE;
+    driver_count(COUNT_TAKEN);
     if (taken[driver_device()] + whole > gpu_bytes())
         return CUDA_ERROR_OUT_OF_MEMORY;
     first = mmap(NULL, whole, PROT_NONE,
@@ -211,6 +212,7 @@ EXPORTED CUresult cuMemHostRegister_v2(void *at, size_t bytes, unsigned flags)
 {
     (void)flags;
     if (driver_ready() != CUDA_SUCCESS) return driver_ready();
+    driver_count(COUNT_TAKEN);
     return enlist((struct range){(uintptr_t)at, bytes, bytes, 0, -1});
 }
 

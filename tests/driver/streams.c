@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* streams.c - work of the driver for tests: one thread does what streams were
  * given, each in its order, and among streams in an order that is drawn. */
-#include "driver.h"
+#include "work.h"
 
 #include <pthread.h>
 #include <stdio.h>
@@ -13,29 +13,6 @@
 #define TRY_MS 0.1
 enum { STREAMS = 4096, BLOCK_MOST = 1024, SHARED_MOST = 48 * 1024 };
 
-/* A side of a copy: memory of the device, or of the host, whose bytes of now
- * `kept` has where it is not pinned. */
-struct side {
-    bool host;
-    CUdeviceptr at;
-    size_t pitch;
-    void *kept; /* owned; or NULL */
-};
-enum what { COPY, FILL, LAUNCH, MARK, WAIT, TRY };
-struct work {
-    enum what what;
-    struct side to, from;
-    size_t bytes, rows;
-    int byte;
-    const struct CUfunc_st *function;
-    int64_t blocks;
-    void *call;  /* owned */
-    CUstream after;
-    uint64_t number;
-    CUevent event; /* whose time it sets; or NULL */
-    bool (*done)(void *); /* TRY: asked again and again, with `call` */
-    struct work *next;
-};
 struct CUstream_st {
     int device;
     struct work *first, *last;
@@ -57,7 +34,12 @@ static int count;
 static bool started, early;
 static CUresult error;
 static uint64_t drawn = 88172645463325252u;
-static struct { long launches, copies, waits; } counts;
+static _Atomic long counts[COUNTS];
+
+void driver_count(enum count what)
+{
+    counts[what]++;
+}
 
 static void *side_near(int device, const struct side *side, size_t bytes)
 {
@@ -232,7 +214,7 @@ void streams_finish(void)
 }
 
 /* Gives the stream a copy of the work; `waits`: until it is done. */
-static CUresult give(CUstream s, const struct work *what, bool waits)
+CUresult stream_give(CUstream s, const struct work *what, bool waits)
 {
     struct work *w = malloc(sizeof *w);
 
@@ -243,16 +225,18 @@ static CUresult give(CUstream s, const struct work *what, bool waits)
     else s->last->next = w;
     s->last = w;
     s->given++;
-    if (w->what == LAUNCH) counts.launches++;
-    if (w->what == COPY) counts.copies++;
-    if (w->what == WAIT) counts.waits++;
+    if (w->what == LAUNCH) counts[COUNT_LAUNCHES]++;
+    if (w->what == COPY) counts[COUNT_COPIES]++;
+    if (w->what == WAIT) counts[COUNT_WAITS]++;
+    if (!w->inside) counts[COUNT_CALLS]++;
+    if (waits) counts[COUNT_STOPS]++;
     if (early) pthread_cond_broadcast(&change);
     if (waits) await(s, s->given);
     pthread_mutex_unlock(&lock);
     return CUDA_SUCCESS;
 }
 
-static CUresult usable(CUstream s)
+CUresult stream_usable(CUstream s)
 {
     const CUresult result = driver_ready();
 
@@ -266,6 +250,7 @@ EXPORTED CUresult cuStreamCreate(CUstream *out, unsigned flags)
     if (driver_ready() != CUDA_SUCCESS) return driver_ready();
     if (flags != CU_STREAM_NON_BLOCKING) return CUDA_ERROR_INVALID_VALUE;
     *out = calloc(1, sizeof **out);
+    driver_count(COUNT_TAKEN);
     (*out)->device = driver_device();
     pthread_mutex_lock(&lock);
     if (count < STREAMS) streams[count++] = *out;
@@ -288,7 +273,8 @@ EXPORTED CUresult cuStreamDestroy_v2(CUstream s)
 
 EXPORTED CUresult cuStreamSynchronize(CUstream s)
 {
-    if (usable(s) != CUDA_SUCCESS) return usable(s);
+    if (stream_usable(s) != CUDA_SUCCESS) return stream_usable(s);
+    driver_count(COUNT_STOPS);
     pthread_mutex_lock(&lock);
     await(s, s->given);
     pthread_mutex_unlock(&lock);
@@ -300,7 +286,7 @@ EXPORTED CUresult cuStreamQuery(CUstream s)
 {
     bool done;
 
-    if (usable(s) != CUDA_SUCCESS) return usable(s);
+    if (stream_usable(s) != CUDA_SUCCESS) return stream_usable(s);
     pthread_mutex_lock(&lock);
     if (s->asked < s->given) s->asked = s->given;
     done = s->done >= s->given;
@@ -312,10 +298,10 @@ EXPORTED CUresult cuStreamQuery(CUstream s)
 
 EXPORTED CUresult cuStreamWaitEvent(CUstream s, CUevent event, unsigned flags)
 {
-    if (usable(s) != CUDA_SUCCESS) return usable(s);
+    if (stream_usable(s) != CUDA_SUCCESS) return stream_usable(s);
     if (flags != 0) return CUDA_ERROR_INVALID_VALUE;
-    return give(s, &(struct work){.what = WAIT, .after = event->stream,
-                                  .number = event->number}, false);
+    return stream_give(s, &(struct work){.what = WAIT, .after = event->stream,
+                                         .number = event->number}, false);
 }
 
 EXPORTED CUresult cuEventCreate(CUevent *out, unsigned flags)
@@ -324,6 +310,7 @@ EXPORTED CUresult cuEventCreate(CUevent *out, unsigned flags)
     if (flags != CU_EVENT_DISABLE_TIMING && flags != CU_EVENT_DEFAULT)
         return CUDA_ERROR_INVALID_VALUE;
     *out = calloc(1, sizeof **out);
+    driver_count(COUNT_TAKEN);
     (*out)->timed = flags == CU_EVENT_DEFAULT;
     return CUDA_SUCCESS;
 }
@@ -344,9 +331,10 @@ EXPORTED CUresult cuEventDestroy_v2(CUevent event)
 
 EXPORTED CUresult cuEventRecord(CUevent event, CUstream s)
 {
-    if (usable(s) != CUDA_SUCCESS) return usable(s);
-    give(s, &(struct work){.what = MARK, .event = event->timed ? event : NULL},
-         false);
+    if (stream_usable(s) != CUDA_SUCCESS) return stream_usable(s);
+    stream_give(s, &(struct work){.what = MARK,
+                                  .event = event->timed ? event : NULL},
+                false);
     pthread_mutex_lock(&lock);
     event->stream = s;
     event->number = s->given;
@@ -357,6 +345,7 @@ EXPORTED CUresult cuEventRecord(CUevent event, CUstream s)
 EXPORTED CUresult cuEventSynchronize(CUevent event)
 {
     if (driver_ready() != CUDA_SUCCESS) return driver_ready();
+    driver_count(COUNT_STOPS);
     event_await(event);
     return streams_error();
 }
@@ -386,7 +375,7 @@ EXPORTED CUresult cuEventElapsedTime(float *ms, CUevent first, CUevent then)
 
 /* ---- copies ---- */
 
-static void *keep(const void *at, size_t bytes)
+void *driver_keep(const void *at, size_t bytes)
 {
     void *kept = malloc(bytes);
 
@@ -398,13 +387,13 @@ static CUresult copy(CUstream s, struct work *w)
     const bool up = w->from.host, down = w->to.host;
     const size_t span = (w->rows - 1) * w->from.pitch + w->bytes;
 
-    if (usable(s) != CUDA_SUCCESS) return usable(s);
+    if (stream_usable(s) != CUDA_SUCCESS) return stream_usable(s);
     if (w->bytes == 0 || w->rows == 0) return CUDA_SUCCESS;
     w->what = COPY;
     if (up && !memory_is_pinned((void *)(uintptr_t)w->from.at))
-        w->from.kept = keep((void *)(uintptr_t)w->from.at, span);
-    return give(s, w, down &&
-                      !memory_is_pinned((void *)(uintptr_t)w->to.at));
+        w->from.kept = driver_keep((void *)(uintptr_t)w->from.at, span);
+    return stream_give(s, w, down &&
+                             !memory_is_pinned((void *)(uintptr_t)w->to.at));
 }
 
 EXPORTED CUresult cuMemcpyHtoDAsync_v2(CUdeviceptr to, const void *from,
@@ -449,9 +438,9 @@ EXPORTED CUresult cuMemcpy2DAsync_v2(const CUDA_MEMCPY2D *p, CUstream s)
 EXPORTED CUresult cuMemsetD8Async(CUdeviceptr to, unsigned char byte,
                                   size_t bytes, CUstream s)
 {
-    if (usable(s) != CUDA_SUCCESS) return usable(s);
-    return give(s, &(struct work){.what = FILL, .to = {.at = to},
-                                  .byte = byte, .bytes = bytes}, false);
+    if (stream_usable(s) != CUDA_SUCCESS) return stream_usable(s);
+    return stream_give(s, &(struct work){.what = FILL, .to = {.at = to},
+                                         .byte = byte, .bytes = bytes}, false);
 }
 
 /* ---- for a library of messages (nccl.c) ---- */
@@ -459,8 +448,8 @@ EXPORTED CUresult cuMemsetD8Async(CUdeviceptr to, unsigned char byte,
 EXPORTED void lockstep_driver_try(CUstream s, bool (*done)(void *),
                                   void *argument)
 {
-    give(s, &(struct work){.what = TRY, .done = done, .call = argument},
-         false);
+    stream_give(s, &(struct work){.what = TRY, .done = done, .call = argument},
+                false);
 }
 
 EXPORTED void *lockstep_driver_place(int device, const void *at, size_t bytes)
@@ -489,26 +478,39 @@ static bool extra_read(void **extra, const void **call, size_t *bytes)
     return *call != NULL;
 }
 
+CUresult launch_read(const struct started *of, const void **call)
+{
+    const unsigned *const grid = of->grid, *const block = of->block;
+    const uint64_t threads = (uint64_t)block[0] * block[1] * block[2];
+    size_t bytes;
+
+    if (of->function == NULL) return CUDA_ERROR_INVALID_HANDLE;
+    if (grid[0] == 0 || grid[0] > INT32_MAX || grid[1] != 1 || grid[2] != 1 ||
+        threads > BLOCK_MOST || threads != BLOCK_THREADS ||
+        of->shared > SHARED_MOST || of->parameters != NULL ||
+        !extra_read(of->extra, call, &bytes) || bytes != of->function->bytes)
+        return CUDA_ERROR_INVALID_VALUE;
+    return CUDA_SUCCESS;
+}
+
 EXPORTED CUresult cuLaunchKernel(CUfunction function, unsigned blocks,
                                  unsigned blocks_y, unsigned blocks_z,
                                  unsigned threads, unsigned threads_y,
                                  unsigned threads_z, unsigned shared,
                                  CUstream s, void **parameters, void **extra)
 {
-    const uint64_t all = (uint64_t)threads * threads_y * threads_z;
+    const unsigned grid[] = {blocks, blocks_y, blocks_z};
+    const unsigned block[] = {threads, threads_y, threads_z};
     const void *call;
-    size_t bytes;
+    CUresult result = stream_usable(s);
 
-    if (usable(s) != CUDA_SUCCESS) return usable(s);
-    if (function == NULL) return CUDA_ERROR_INVALID_HANDLE;
-    if (blocks == 0 || blocks > INT32_MAX || blocks_y != 1 || blocks_z != 1 ||
-        all > BLOCK_MOST || all != BLOCK_THREADS || shared > SHARED_MOST ||
-        parameters != NULL || !extra_read(extra, &call, &bytes) ||
-        bytes != function->bytes)
-        return CUDA_ERROR_INVALID_VALUE;
-    return give(s, &(struct work){.what = LAUNCH, .function = function,
-                                  .blocks = blocks, .call = keep(call, bytes)},
-                false);
+    if (result == CUDA_SUCCESS)
+        result = launch_read(&(struct started){function, grid, block, shared,
+                                               parameters, extra}, &call);
+    if (result != CUDA_SUCCESS) return result;
+    return stream_give(s, &(struct work){
+        .what = LAUNCH, .function = function, .blocks = blocks,
+        .call = driver_keep(call, function->bytes)}, false);
 }
 
 __attribute__((destructor)) static void say_counts(void)
@@ -517,7 +519,10 @@ __attribute__((destructor)) static void say_counts(void)
     FILE *file = path != NULL ? fopen(path, "a") : NULL;
 
     if (file == NULL) return;
-    fprintf(file, "launches %ld copies %ld waits %ld bytes %zu\n",
-            counts.launches, counts.copies, counts.waits, memory_most());
+    fprintf(file, "launches %ld copies %ld waits %ld calls %ld stops %ld "
+            "taken %ld graphs %ld told %ld bytes %zu\n",
+            counts[COUNT_LAUNCHES], counts[COUNT_COPIES], counts[COUNT_WAITS],
+            counts[COUNT_CALLS], counts[COUNT_STOPS], counts[COUNT_TAKEN],
+            counts[COUNT_GRAPHS], counts[COUNT_TOLD], memory_most());
     fclose(file);
 }

@@ -70,6 +70,12 @@ for way in $ways; do
         >layouts.txt
     all_exact "llama" --set model.layers=4 --set model.tied=true \
         --set model.vocab=303
+    printf '%s\n' "ranks=1" "ranks=2 mesh.data=2 zero=zero2" \
+        "ranks=4 mesh.shard=4 zero=fsdp" \
+        "ranks=2 mesh.tensor=2 tensor.overlap=2" \
+        "ranks=2 mesh.pipe=2 schedule.name=zb-h1" >layouts.txt
+    sed -i 's/$/ device_graphs=true/' layouts.txt
+    all_exact "graphs" --set train.micro_batch=1 --set model.dropout=0.1
     few
     all_exact "llama, bfloat16 in pairs" --set train.dtype=bfloat16
     few
@@ -253,6 +259,23 @@ if [ -z "${REAL:-}" ]; then
     used "memory, long sequences" --set train.steps=1 \
         --set data.sequence=2048 --set train.batch=1 --set train.micro_batch=1 \
         --set validate.every=0 --set model.layers=1
+    # A step, once all graphs are made, takes no memory, and waits for each
+    # micro-batch's losses and for the norm.
+    asked() { # STEPS
+        rm -rf cuda counts
+        DRIVER_COUNTS=$PWD/counts must train config.yaml --run cuda \
+            --set device=cuda --set device_graphs=true --set train.steps="$1" \
+            --set validate.every=0 --set checkpoint.every=0
+        grep -oE '(calls|stops|taken|launches) [0-9]+' counts
+    }
+    asked 10 >before
+    asked 14 >after
+    found=$(paste before after | awk '{ print $1, ($4 - $2) / 4 }' | xargs)
+    if grep -qE '^launches [0-9.]+ calls ([1-9]|1[0-9]) stops 3 taken 0$' \
+        <<<"$found"
+    then ok "a step with graphs: $found"
+    else bad "a step with graphs" "$found"
+    fi
     lockstep plan config.yaml --set device=cuda >out 2>log
     if grep -q 'foreign memory *300.0 MiB *not planned' out
     then ok "the plan has foreign memory on a line of its own"

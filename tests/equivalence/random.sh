@@ -107,7 +107,9 @@ draw() { # SEED
             if ((random(4) == 0 || ENVIRON["FAR"] != "") &&
                 ENVIRON["LOCKSTEP_CHECK"] == "" && length(text) < 370)
                 text = text " device=" (ENVIRON["CUDA"] != "" && \
-                    dtype == "float32" ? "cuda" : "far")
+                    dtype == "float32" ? \
+                    of("cuda cuda,device_graphs=true") : "far")
+            sub(/,device_graphs/, " device_graphs", text)
             return text
         }
         # Sizes and rules of a family that others do not have.

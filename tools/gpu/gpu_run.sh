@@ -131,6 +131,10 @@ stage_nccl() {
 
 stage_train() {
     train on_gpu --set device=cuda || { fails "on the GPU" on_gpu.log; return; }
+    train in_graphs --set device=cuda --set device_graphs=true ||
+        { fails "in graphs" in_graphs.log; return; }
+    "$lockstep" compare on_gpu in_graphs >compare.log 2>&1 ||
+        { fails "other weights in graphs" compare.log; return; }
     train on_cpu --set device=cpu || { fails "on the CPU" on_cpu.log; return; }
     "$lockstep" compare on_gpu on_cpu >compare.log 2>&1 ||
         { fails "other weights" compare.log; return; }
@@ -144,6 +148,10 @@ stage_train() {
 stage_bench() {
     local turn device
     for turn in 1 2; do
+        train bench_graphs --set device=cuda --set device_graphs=true \
+            --set checkpoint.every=0 ||
+            { fails "device_graphs=true" bench_graphs.log; return; }
+        figure "bench.step_ms.graphs.$turn" "$(median bench_graphs step_ms)" ms
         for device in cuda cpu; do
             train "bench_$device" --set device=$device --set checkpoint.every=0 ||
                 { fails "device=$device" "bench_$device.log"; return; }

@@ -21,7 +21,11 @@
     X(cuStreamDestroy) X(cuStreamSynchronize) X(cuStreamWaitEvent)         \
     X(cuStreamQuery)                                                       \
     X(cuEventCreate) X(cuEventDestroy) X(cuEventRecord)                    \
-    X(cuEventSynchronize) X(cuEventElapsedTime) X(cuLaunchKernel)
+    X(cuEventSynchronize) X(cuEventElapsedTime) X(cuLaunchKernel)          \
+    X(cuGraphCreate) X(cuGraphDestroy) X(cuGraphAddKernelNode)             \
+    X(cuGraphAddMemcpyNode) X(cuGraphAddMemsetNode)                        \
+    X(cuGraphInstantiateWithFlags) X(cuGraphExecDestroy)                   \
+    X(cuGraphExecKernelNodeSetParams) X(cuGraphLaunch)
 
 #define DRIVER_MEMBER(name) __typeof__(name) *name##_;
 struct driver {
@@ -61,6 +65,10 @@ DECLARE_PLUGIN(copy, gpu_copy_rows);
 DECLARE_PLUGIN(copy_parts, gpu_copy_parts);
 DECLARE_PLUGIN(fill, gpu_fill);
 DECLARE_PLUGIN(launch, gpu_start);
+DECLARE_PLUGIN(gather, gpu_gather);
+DECLARE_PLUGIN(gathered, gpu_gathered);
+DECLARE_PLUGIN(flush, gpu_flush);
+DECLARE_PLUGIN(tell, gpu_tell);
 DECLARE_PLUGIN(make_event, gpu_make_event);
 DECLARE_PLUGIN(free_event, gpu_free_event);
 DECLARE_PLUGIN(record, gpu_record);

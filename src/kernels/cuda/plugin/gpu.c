@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* gpu.c - a GPU that is open: memory, streams, events, copies and launches. */
-#include "kernels/cuda/plugin/driver.h"
+#include "kernels/cuda/plugin/segment.h"
 
 #include <pthread.h>
+
+enum { OPEN_MOST = 1024, PINNED_MOST = 64 };
 
 struct gpu {
     bool is_open;
@@ -10,9 +12,10 @@ struct gpu {
     CUcontext context;
     const CUfunction *functions; /* borrowed, [CUDA_KERNEL_COUNT] */
     CUstream streams[GPU_STREAMS];
+    struct segments *open;       /* owned; NULL: work is given at once */
+    struct { const char *at; size_t bytes; } pinned[PINNED_MOST];
 };
 
-enum { OPEN_MOST = 1024 };
 static struct gpu gpus[OPEN_MOST];
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 
@@ -44,6 +47,23 @@ static CUresult enter(const struct gpu *gpu)
 #define ASK(gpu, asked, call)                                              \
     do {                                                                   \
         CUresult error_ = enter(gpu);                                      \
+        if (error_ == CUDA_SUCCESS) error_ = (call);                       \
+        return driver_says(error_, asked);                                 \
+    } while (0)
+
+/* The stream has all work that was given. */
+static CUresult settle(const struct gpu *gpu, enum gpu_stream stream)
+{
+    CUresult error = enter(gpu);
+
+    if (error != CUDA_SUCCESS || stream != GPU_KERNELS || gpu->open == NULL)
+        return error;
+    return segment_flush(gpu->open);
+}
+
+#define ASK_BEHIND(gpu, stream, asked, call)                               \
+    do {                                                                   \
+        CUresult error_ = settle(gpu, stream);                             \
         if (error_ == CUDA_SUCCESS) error_ = (call);                       \
         return driver_says(error_, asked);                                 \
     } while (0)
@@ -82,7 +102,8 @@ const char *gpu_open(int number, struct gpu **out)
 
 void gpu_close(struct gpu *gpu)
 {
-    enter(gpu);
+    (void)settle(gpu, GPU_KERNELS);
+    segments_free(gpu->open);
     for (int i = 0; i < GPU_STREAMS; i++)
         if (gpu->streams[i] != NULL) driver.cuStreamDestroy_(gpu->streams[i]);
     kernels_release(gpu->number);
@@ -94,7 +115,7 @@ void gpu_close(struct gpu *gpu)
 const char *gpu_take(struct gpu *gpu, size_t bytes, void **out)
 {
     CUdeviceptr memory = 0;
-    CUresult error = enter(gpu);
+    CUresult error = settle(gpu, GPU_KERNELS);
     CUstream stream = gpu->streams[GPU_KERNELS];
 
     *out = NULL;
@@ -109,18 +130,46 @@ const char *gpu_take(struct gpu *gpu, size_t bytes, void **out)
 
 void gpu_give(struct gpu *gpu, void *memory)
 {
-    if (enter(gpu) == CUDA_SUCCESS) driver.cuMemFree_(there(memory));
+    if (settle(gpu, GPU_KERNELS) == CUDA_SUCCESS)
+        driver.cuMemFree_(there(memory));
+}
+
+/* Memory that is not noted is pinned all the same: its copies are not
+ * gathered. */
+static void note_pinned(struct gpu *gpu, const void *at, const void *old,
+                        size_t bytes)
+{
+    for (int i = 0; i < PINNED_MOST; i++)
+        if (gpu->pinned[i].at == old) {
+            gpu->pinned[i].at = at;
+            gpu->pinned[i].bytes = bytes;
+            return;
+        }
+}
+
+static bool is_pinned(const struct gpu *gpu, const void *at, size_t bytes)
+{
+    const char *first = at;
+
+    for (int i = 0; i < PINNED_MOST; i++)
+        if (gpu->pinned[i].at != NULL && first >= gpu->pinned[i].at &&
+            first + bytes <= gpu->pinned[i].at + gpu->pinned[i].bytes)
+            return true;
+    return false;
 }
 
 const char *gpu_pin(struct gpu *gpu, void *at, size_t bytes)
 {
+    note_pinned(gpu, at, NULL, bytes);
     ASK(gpu, "memory of the host that is pinned",
         driver.cuMemHostRegister_(at, bytes, CU_MEMHOSTREGISTER_PORTABLE));
 }
 
 void gpu_unpin(struct gpu *gpu, void *at)
 {
-    if (enter(gpu) == CUDA_SUCCESS) driver.cuMemHostUnregister_(at);
+    note_pinned(gpu, NULL, at, 0);
+    if (settle(gpu, GPU_KERNELS) == CUDA_SUCCESS)
+        driver.cuMemHostUnregister_(at);
 }
 
 /* ---- copies ---- */
@@ -169,11 +218,26 @@ static bool is_pitched(const struct gpu_copy *copy)
            copy->from.apart >= row && copy->from.apart <= INT32_MAX;
 }
 
+static bool can_gather(const struct gpu *gpu, enum gpu_stream number,
+                       const struct gpu_copy *copy)
+{
+    if (gpu->open == NULL || number != GPU_KERNELS || copy->rows != 1)
+        return false;
+    if (copy->way == GPU_INSIDE) return true;
+    return is_pinned(gpu, copy->way == GPU_TO_DEVICE ? copy->from.at
+                                                     : copy->to.at, copy->row);
+}
+
 const char *gpu_copy_rows(struct gpu *gpu, enum gpu_stream number,
                           const struct gpu_copy *copy)
 {
     CUstream stream = gpu->streams[number];
-    CUresult error = enter(gpu);
+    const bool gathers = can_gather(gpu, number, copy);
+    CUresult error = gathers ? enter(gpu) : settle(gpu, number);
+
+    if (error == CUDA_SUCCESS && gathers)
+        return driver_says(segment_copy(gpu->open, copy->way, copy->to.at,
+                                        copy->from.at, copy->row), "a copy");
 
     if (error == CUDA_SUCCESS && is_pitched(copy))
         return driver_says(copy_pitched(stream, copy), "a copy of rows");
@@ -207,6 +271,8 @@ const char *gpu_copy_parts(struct gpu *gpu, const struct device_parts *copy)
 
 const char *gpu_fill(struct gpu *gpu, void *to, int byte, size_t bytes)
 {
+    if (gpu->open != NULL)
+        ASK(gpu, "a fill", segment_fill(gpu->open, to, byte, bytes));
     ASK(gpu, "a fill",
         driver.cuMemsetD8Async_(there(to), (unsigned char)byte, bytes,
                                 gpu->streams[GPU_KERNELS]));
@@ -227,11 +293,46 @@ const char *gpu_start(struct gpu *gpu, const struct gpu_launch *l)
     if (l->blocks > INT32_MAX)
         return driver_sentence("%s has %lld blocks, at most 2147483647",
                                names[l->kernel], (long long)l->blocks);
-    ASK(gpu, names[l->kernel],
+    if (gpu->open != NULL && l->threads == BLOCK_THREADS)
+        ASK(gpu, names[l->kernel], segment_kernel(gpu->open, l));
+    ASK_BEHIND(gpu, GPU_KERNELS, names[l->kernel],
         driver.cuLaunchKernel_(gpu->functions[l->kernel], (unsigned)l->blocks,
                                1, 1, (unsigned)l->threads, 1, 1, 0,
                                gpu->streams[GPU_KERNELS], NULL, extra));
 }
+
+/* ---- work that is gathered ---- */
+
+const char *gpu_gather(struct gpu *gpu)
+{
+    if (gpu->open == NULL)
+        gpu->open = segments_new(gpu->functions, gpu->context,
+                                 gpu->streams[GPU_KERNELS]);
+    return gpu->open != NULL ? NULL
+                             : driver_sentence("there is no memory to gather "
+                                               "work in");
+}
+
+int gpu_gathered(struct gpu *gpu)
+{
+    return gpu->open != NULL ? segment_count(gpu->open) : 0;
+}
+
+const char *gpu_flush(struct gpu *gpu)
+{
+    return driver_says(settle(gpu, GPU_KERNELS), "work that was gathered");
+}
+
+const char *gpu_tell(struct gpu *gpu, void *to, const void *host, size_t bytes)
+{
+    if (gpu->open != NULL)
+        ASK(gpu, "a copy", segment_tell(gpu->open, to, host, bytes));
+    ASK(gpu, "a copy",
+        driver.cuMemcpyHtoDAsync_(there(to), host, bytes,
+                                  gpu->streams[GPU_KERNELS]));
+}
+
+/* ---- events ---- */
 
 /* An event is the driver's. */
 static CUevent event_of(struct gpu_event *event)
@@ -262,14 +363,14 @@ void gpu_free_event(struct gpu *gpu, struct gpu_event *event)
 const char *gpu_record(struct gpu *gpu, enum gpu_stream stream,
                        struct gpu_event *event)
 {
-    ASK(gpu, "an event that is recorded",
+    ASK_BEHIND(gpu, stream, "an event that is recorded",
         driver.cuEventRecord_(event_of(event), gpu->streams[stream]));
 }
 
 const char *gpu_after(struct gpu *gpu, enum gpu_stream stream,
                       struct gpu_event *event)
 {
-    ASK(gpu, "an event that a stream waits for",
+    ASK_BEHIND(gpu, stream, "an event that a stream waits for",
         driver.cuStreamWaitEvent_(gpu->streams[stream], event_of(event), 0));
 }
 
@@ -280,7 +381,7 @@ const char *gpu_await(struct gpu *gpu, struct gpu_event *event)
 
 const char *gpu_finish(struct gpu *gpu, enum gpu_stream stream)
 {
-    ASK(gpu, "the end of a stream",
+    ASK_BEHIND(gpu, stream, "the end of a stream",
         driver.cuStreamSynchronize_(gpu->streams[stream]));
 }
 

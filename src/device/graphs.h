@@ -1,0 +1,12 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* graphs.h - work of a device that comes again is started as one. */
+#ifndef LOCKSTEP_DEVICE_GRAPHS_H
+#define LOCKSTEP_DEVICE_GRAPHS_H
+
+#include "device/device.h"
+
+/* From now on, on the device cuda: what kernels do stays the same. Nothing on
+ * other devices. ERR_DEVICE. */
+status device_gather(struct device *device);
+
+#endif

@@ -1,0 +1,61 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* work.h - work that a stream of the driver for tests is given. */
+#ifndef LOCKSTEP_TESTS_DRIVER_WORK_H
+#define LOCKSTEP_TESTS_DRIVER_WORK_H
+
+#include "driver.h"
+
+/* A side of a copy: memory of the device, or of the host, whose bytes of now
+ * `kept` has where it is not pinned. */
+struct side {
+    bool host;
+    CUdeviceptr at;
+    size_t pitch;
+    void *kept; /* owned; or NULL */
+};
+enum what { COPY, FILL, LAUNCH, MARK, WAIT, TRY };
+struct work {
+    enum what what;
+    struct side to, from;
+    size_t bytes, rows;
+    int byte;
+    const struct CUfunc_st *function;
+    int64_t blocks;
+    void *call;  /* owned */
+    CUstream after;
+    uint64_t number;
+    CUevent event; /* whose time it sets; or NULL */
+    bool inside; /* a graph */
+    bool (*done)(void *); /* TRY: asked again and again, with `call` */
+    struct work *next;
+};
+
+/* Calls of the driver, for DRIVER_COUNTS. */
+enum count {
+    COUNT_LAUNCHES, COUNT_COPIES, COUNT_WAITS,
+    COUNT_CALLS,    /* that give a stream work */
+    COUNT_STOPS,    /* of the host, until work is done */
+    COUNT_TAKEN,    /* memory, events, streams, graphs that were made */
+    COUNT_GRAPHS,   /* that were started */
+    COUNT_TOLD,     /* nodes of graphs that were told something new */
+    COUNTS
+};
+void driver_count(enum count what);
+
+/* CUDA_SUCCESS: the thread may give the stream work. */
+CUresult stream_usable(CUstream s);
+/* A copy of the work, and of what it owns, behind what the stream has; `waits`:
+ * until it is done. */
+CUresult stream_give(CUstream s, const struct work *what, bool waits);
+/* A kernel that is started. *call: all that it reads. INVALID_VALUE: a GPU
+ * refuses it. */
+struct started {
+    CUfunction function;
+    const unsigned *grid, *block; /* [3] */
+    unsigned shared;
+    void **parameters, **extra;
+};
+CUresult launch_read(const struct started *of, const void **call);
+void *driver_keep(const void *at, size_t bytes);
+
+#endif
