@@ -584,6 +584,7 @@ status search_run(struct search *search, const struct search_request *request)
     const status result = look_at_all(&h);
     if (result != OK) search_free(search);
     TRY(result);
+    if (search->count == 0) return OK; /* no layout fits: nothing to sort */
     if (request->objective == OBJECTIVE_MEMORY) {
         qsort(search->found, (size_t)search->count, sizeof *search->found,
               by_memory);
