@@ -32,42 +32,16 @@
 #include "base/status.h"
 #include "device/device.h"
 #include "kernels/accumulator.h"
+#include "kernels/attention.h"
 #include "kernels/experts.h"
 #include "kernels/fixed.h"
 #include "kernels/integers.h"
 #include "kernels/codes.h"
 #include "kernels/quantize.h"
 #include "kernels/rotate.h"
+#include "kernels/sums.h"
+#include "kernels/updates.h"
 #include "tensor/tensor.h"
-
-enum {
-    GRANULE = 256,           /* elements of a chain in a product */
-    ATTENTION_GRANULE = 128, /* positions of a chain in attention */
-    LANES = 16,              /* of a row sum */
-    SQUARES_BLOCK = 1024,    /* elements of a block of the gradient's norm */
-    LEAVES_MAX = 64,         /* of any tree */
-    HEAD_WIDTH_MAX = 256
-};
-
-/* How the contracted dimension of a product is summed. It is cut into
- * segments; each segment is cut into granules of GRANULE from its start; a
- * granule is one chain of FMAs from +0. The granules of one leaf are added in
- * order (the first is assigned), the leaves by the tree (grid_tree of
- * mesh/grid.h). segments[i].leaf ascends from 0 to leaves - 1; every leaf has
- * at least one segment. */
-struct sum_segment {
-    int64_t first;  /* index in the contracted dimension */
-    int64_t length; /* elements, at least 1 */
-    int leaf;
-};
-struct sum_order {
-    const struct sum_segment *segments; /* borrowed */
-    int64_t segment_count;
-    int leaves; /* 1 to LEAVES_MAX */
-};
-/* Programming errors end here, before a segment without elements is divided
- * by. `k`: elements of the sum; `continues`: as in struct matmul. */
-void sum_order_check(const struct sum_order *order, int64_t k, bool continues);
 
 /* c [m, n] = a [m, k] times b [k, n].
  * a and b may have any strides as long as one of the two is 1.
@@ -95,214 +69,6 @@ struct matmul {
  * one FMA after the other, or blocks of 32 with two chains each. A product of
  * float16 is that of float32 on widened operands. */
 enum product { PRODUCT_PAIRS, PRODUCT_TILES };
-
-/* Which tokens of a gradient of a vector (norm weight, bias) belong to which
- * accumulator. Rows of a [tokens, width] matrix are sequences of `length`
- * tokens, one after the other. Accumulator (leaf, part) sums, for each of its
- * leaf's sequences in order, the tokens of the part: granules of up to GRANULE
- * tokens counted from the start of the part, each one chain from +0 over the
- * tokens; the first granule is assigned (added when `continues`), the others
- * are added in order. Part p is [p * length / parts, (p + 1) * length / parts).
- * Accumulators are [leaves * parts, width], part fastest.
- *
- * A sequence may be cut into an even number of `chunks`, of which i and
- * chunks - 1 - i form context leaf i (docs/numerics.md). Then accumulators are
- * [leaves * chunks / 2 * parts, width]: those of a context leaf take, from each
- * sequence, the tokens of the one chunk, then of the other; parts and granules
- * are those of a chunk. */
-struct token_order {
-    int64_t length;             /* tokens of a sequence in this call */
-    int64_t sequences_per_leaf; /* sequences in this call = leaves times it */
-    int leaves, parts;
-    bool continues;             /* accumulators hold an unfinished leaf */
-    /* When the call has parts first_part, ..., first_part + parts - 1 of
-     * all_parts only: length is theirs, of whole_length. all_parts 0: all. */
-    int first_part, all_parts;
-    int64_t whole_length;
-    int chunks;                 /* 0 or 1: not cut */
-    int only;                   /* scatter_rows: just context leaf only - 1; 0:
-                                 * all */
-};
-static inline int token_order_contexts(const struct token_order *order)
-{
-    return order->chunks > 1 ? order->chunks / 2 : 1;
-}
-static inline int64_t token_order_chunk(const struct token_order *order)
-{
-    return order->chunks > 1 ? order->length / order->chunks : order->length;
-}
-/* First token, in its sequence, of a context leaf's first or second chunk. */
-static inline int64_t token_order_first(const struct token_order *order,
-                                        int context, int second)
-{
-    return (second ? order->chunks - 1 - context : context) *
-           token_order_chunk(order);
-}
-/* Context leaf of a token, from its place in its sequence. */
-static inline int token_order_context(const struct token_order *order,
-                                      int64_t token)
-{
-    const int chunk = (int)(token / token_order_chunk(order));
-
-    return chunk < token_order_contexts(order) ? chunk
-                                               : order->chunks - 1 - chunk;
-}
-/* Whether two tokens of a call are in one granule of one chunk. */
-static inline bool token_order_together(const struct token_order *order,
-                                        int64_t a, int64_t b)
-{
-    const int64_t chunk = token_order_chunk(order);
-
-    return a / chunk == b / chunk && a % chunk / GRANULE == b % chunk / GRANULE;
-}
-/* Leaf of a token of a call: of the data, times context leaves; -1: not asked
- * for. */
-static inline int64_t token_order_leaf(const struct token_order *order,
-                                       int64_t token)
-{
-    const int context = token_order_context(order, token % order->length);
-    const int64_t leaf = token / order->length / order->sequences_per_leaf;
-
-    if (order->only == 0) return leaf * token_order_contexts(order) + context;
-    return context == order->only - 1 ? leaf : -1;
-}
-/* Where part `part` of the call begins in each sequence, or in each chunk (its
- * end: part + 1). */
-static inline int64_t token_order_part(const struct token_order *order,
-                                       int64_t part)
-{
-    const int64_t first = order->first_part, all = order->all_parts;
-    const int64_t length =
-        order->whole_length / (order->chunks > 1 ? order->chunks : 1);
-
-    if (all == 0) return part * token_order_chunk(order) / order->parts;
-    return (first + part) * length / all - first * length / all;
-}
-
-/* Dropout of attention's weights: after the softmax, that of a pair is
- * multiplied by 0 with probability `rate`, else by 1 / (1 - rate), rounded to
- * real once. Which: word j % 4 of the generator's block at
- * (sequence, head << 46 | i << 22 | j / 4), i and j the positions of query and
- * key, against dropout_least. */
-struct attention_dropout {
-    double rate;            /* 0: none */
-    struct random_key key;  /* of the layer */
-    uint64_t sequence;      /* number of the call's first, in the run */
-    int64_t head;           /* number of the call's first, in the model */
-};
-enum { DROPOUT_QUERY_SHIFT = 22, DROPOUT_HEAD_SHIFT = 46 };
-static inline uint32_t dropout_least(double rate)
-{
-    return (uint32_t)(rate * 0x1p32);
-}
-
-/* Linear biases of scores (ALiBi): the score of a pair is (q . k + bias) scale,
- * its bias that of alibi_bias (kernels/alibi.h), of the query head's slope and
- * the key's position in its document. Source: Press, Smith and Lewis 2022,
- * arXiv:2108.12409, section 3, with the key's position instead of the distance,
- * as the released models add it: a softmax does not see the difference. */
-struct attention_alibi {
-    int heads;              /* of the whole model; 0: none */
-    int64_t head;           /* number of the call's first */
-};
-
-/* The outputs of a backward call. The two halves are independent: a rank that
- * has all keys can compute dq of some queries; one that has all queries (with
- * their lse and delta) can compute dk and dv of some keys. */
-enum attention_half { ATTENTION_WHOLE, ATTENTION_OF_QUERIES,
-                      ATTENTION_OF_KEYS };
-
-/* Attention over sequences of one shape. Query i of a sequence stands at
- * position first_query + i, key j at first_key + j; a query sees keys up to
- * its position, of its own document only. Positions are cut into granules of
- * ATTENTION_GRANULE from 0, merged by the absolute binary tree
- * (docs/numerics.md).
- *   q, out, dq, dout  [sequences * queries, heads, head_width]
- *   k, v, dk, dv      [sequences * keys, kv_heads, head_width]
- *   lse, delta        [sequences * queries, heads] real, any row stride
- * Narrow tables: out, dq, dk and dv each narrow or f32, f32 for nodes.
- * Strides: the last is 1, the second head_width (of k, v, dk, dv anything: 0
- * lets heads read the same keys), the first anything. Query
- * head h reads key-value head h / (heads / kv_heads).
- * `leaves` cuts the query heads: dk and dv of a key-value head are summed over
- * its query heads in order inside a leaf, then by the tree over leaves.
- * Windows: forward and ATTENTION_OF_QUERIES take any queries and all keys up to
- * the last one's position (first_key 0); ATTENTION_OF_KEYS any keys and all
- * queries from the first one's position on; ATTENTION_WHOLE all of both. The
- * bits do not show how a sequence was cut into windows.
- * Nodes: where the other window (of keys; OF_KEYS: of queries) is a node of the
- * tree, 2^n granules that begin at a multiple of as many, the halves set that
- * node of the sum, which `add` merges. Forward with a denominator does too:
- *   out  weighted values, not divided   lse  maximum   denominator 0: nothing
- *                                                      seen, the rest unset */
-struct attention {
-    struct tensor q, k, v, out, lse;
-    struct tensor dq, dk, dv, dout;   /* backward only; set, not added to */
-    /* [sequences * queries], [sequences * keys] or NULL: any number that is
-     * the document's own; with alibi the position of its first token. */
-    const int32_t *query_documents, *key_documents;
-    int64_t sequences, queries, keys, first_query, first_key;
-    int heads, kv_heads, head_width, leaves;
-    /* Products of bfloat16 in tiles (PRODUCT_TILES): q, k, v and dout are
-     * bfloat16 numbers, of whatever type; weights and gradients of scores are
-     * rounded to bfloat16 where they are multiplied. Not in float64. */
-    bool tiles;
-    double scale;                     /* rounded to real once */
-    double softcap; /* of scores: c tanh(score (1 / c)); 0: none */
-    int64_t window; /* keys that a query sees, its own the last; 0: all */
-    int64_t chunk;  /* positions are cut into chunks from 0 on; a query sees
-                     * its own only; 0: no chunks. Not with a window */
-    /* Rows (and documents) from sequence to sequence: a cache longer than what
-     * is used, a window of a longer sequence; 0: queries, keys. */
-    int64_t query_stride, key_stride;
-    enum attention_half half;         /* backward */
-    void *peaks;                      /* forward: [heads] real, each raised to
-                                       * the largest score, scaled and capped,
-                                       * that a query of the head sees; NULL:
-                                       * nobody asks */
-    struct attention_dropout drop;
-    struct attention_alibi alibi;
-    struct tensor denominator;        /* forward: a node; data NULL: all */
-    struct tensor delta;              /* dout . out of each row and head, as
-                                       * attention_delta sets it; data NULL: it
-                                       * is made from out */
-};
-
-/* The first position whose key the query at a position may see. */
-static inline int64_t attention_lowest(const struct attention *p,
-                                       int64_t query)
-{
-    if (p->chunk > 0) return query - query % p->chunk;
-    return p->window > 0 ? query - p->window + 1 : 0;
-}
-
-/* Behind the last position whose query may see the key at a position. */
-static inline int64_t attention_past(const struct attention *p, int64_t key)
-{
-    if (p->chunk > 0) return key - key % p->chunk + p->chunk;
-    return p->window > 0 ? key + p->window : INT64_MAX;
-}
-
-/* Row of a key or query from its position. */
-static inline int64_t attention_key_row(const struct attention *p,
-                                        int64_t sequence, int64_t key)
-{
-    return sequence * (p->key_stride ? p->key_stride : p->keys) + key -
-           p->first_key;
-}
-
-static inline int64_t attention_query_row(const struct attention *p,
-                                          int64_t sequence, int64_t query)
-{
-    return sequence * (p->query_stride ? p->query_stride : p->queries) +
-           query - p->first_query;
-}
-
-/* A node of attention's tree. */
-struct attention_node {
-    struct tensor values;               /* [rows, heads, head_width] real */
-    struct tensor maximum, denominator; /* [rows, heads], any row stride */
-};
 
 enum activation { ACTIVATION_GELU_TANH, ACTIVATION_GELU_ERF,
                   ACTIVATION_SILU, ACTIVATION_RELU };
@@ -363,53 +129,6 @@ struct cross_entropy {
     void *maximum, *target, *sum; /* [tokens] real */
 };
 
-struct adamw {
-    struct tensor weight, m, v; /* [n] real */
-    struct tensor gradient;     /* [n] real, already averaged and clipped by
-                                 * `scale` below */
-    double scale;               /* gradient factor: clip; rounded once */
-    double lr, beta1, beta2, epsilon, decay;
-    double correction1, correction2; /* 1 - beta^t, from pow by squaring */
-    struct tensor copy;         /* [n] narrow: the new weights, rounded; data
-                                 * NULL: none */
-};
-
-/* Updates of elements other than adamw's row, which has float32 moments and is
- * the one that is tuned. docs/numerics.md has the expressions.
- *   states    0                        1
- *   ADAMW     first moment             second moment
- *   LION      momentum
- *   SGD       momentum (Nesterov)
- *   MOMENTUM  average of gradients; `weight`, which may be the gradient, is
- *             set to it, or, with a share, to what it becomes next (Nesterov)
- *   FREE      weights that are stepped second moment   (schedule-free)
- *   TOWARDS   where to, a share of the way; nothing else happens */
-enum update_formula { UPDATE_ADAMW, UPDATE_LION, UPDATE_SGD, UPDATE_MOMENTUM,
-                      UPDATE_FREE, UPDATE_TOWARDS };
-enum { UPDATE_STATES = 2, UPDATE_BLOCK = SQUARES_BLOCK };
-
-/* One state. In 8 bits (kernels/code8.h) blocks of UPDATE_BLOCK elements have
- * a scale each. */
-struct element_state {
-    struct tensor values; /* [n]: real, bfloat16 beside float32, or u8: codes;
-                           * data NULL: the formula has no such state */
-    float *scales;        /* [blocks] of codes */
-    bool positive;        /* codes of numbers that are never below zero */
-};
-
-struct element_update {
-    enum update_formula formula;
-    struct tensor weight, gradient; /* n elements, a vector or a matrix whose
-                                     * rows may lie apart; real */
-    struct tensor copy;             /* the same, narrow; data NULL: none */
-    struct element_state states[UPDATE_STATES];
-    double scale;                   /* of the gradient; rounded once */
-    double lr, beta1, beta2, epsilon, decay;
-    double correction1, correction2; /* as adamw */
-    double share;                   /* FREE: of the new point in the average;
-                                     * TOWARDS */
-};
-
 /* Weights that lie as products read them, for those that read the same weight
  * again and again with few rows: of W [rows, cols] each strip of `rows` rows
  * becomes [cols, rows], of words of 32 bits (pairs of 16-bit elements), in its
@@ -426,13 +145,6 @@ bool strips_fit(const struct strips *strips, const struct sum_order *order);
 /* out [cols] = row `row` of a weight in strips, + 0.0. */
 void strips_row(const struct strips *strips, const struct tensor *weight,
                 int64_t row, void *out);
-
-/* A step of a whole matrix, from the elements that a rank has of it. */
-struct descent {
-    struct tensor weight, step; /* [n] real */
-    double rate, keep;          /* rounded once */
-    struct tensor copy;         /* as adamw's */
-};
 
 /* ENCODE_PEAKS raises peaks, which begin with 0; ENCODE_CODES reads them and
  * sets scales of all blocks and codes; ENCODE_ALL sets peaks first. Peaks are

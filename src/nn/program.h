@@ -448,7 +448,7 @@ struct attention_rule {
     int64_t chunk;  /* it sees those of its chunk of so many; 0: likewise */
     int64_t value;  /* elements of a value, the others are zeros: for the cost
                      * alone; 0: as wide as a head */
-    bool alibi;     /* linear biases of scores (kernels.h) */
+    bool alibi;     /* linear biases of scores (kernels/attention.h) */
 };
 slot nn_attention_ruled(struct program *p, slot qkv, int heads, int kv_heads,
                         const struct attention_rule *rule);
