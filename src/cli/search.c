@@ -22,6 +22,8 @@ static void write_best(const struct hunted *h, int i, struct json_writer *w)
     json_write_object(w);
     json_write_key_integer(w, "ranks", layout_ranks(&c->layout));
     json_write_key_real(w, "step_s", c->prediction.step_s);
+    json_write_key(w, "step_exact");
+    json_write_bool(w, c->walked);
     json_write_key_real(w, "tokens_per_s", c->prediction.tokens_per_s);
     json_write_key_real(w, "mfu", c->prediction.mfu);
     json_write_key_real(w, "mfu_noncausal", c->prediction.mfu_noncausal);
@@ -125,19 +127,21 @@ static status print_table(const struct hunted *h)
 {
     static const struct table_column columns[] = {
         {"", "place", true}, {"step, s", "step_s", true},
-        {"MFU %", "mfu", true}, {"bubble %", "bubble", true},
+        {"", "about", false}, {"MFU %", "mfu", true},
+        {"bubble %", "bubble", true},
         {"memory", "memory_bytes", true}, {"layout", "layout", false},
         {"schedule", "schedule", false}};
     struct table t = {0};
     status result;
 
-    table_begin(&t, columns, 7);
+    table_begin(&t, columns, 8);
     for (int i = 0; i < h->kept_count; i++) {
         const struct candidate *c = &h->search.found[h->kept[i]];
         char text[160], schedule[48];
 
         table_integer(&t, i + 1);
         table_real(&t, c->prediction.step_s, 4);
+        table_text(&t, c->walked || h->request.as != AS_LOCKSTEP ? "" : "~");
         table_real(&t, 100 * c->prediction.mfu, 3);
         table_real(&t, 100 * c->prediction.bubble_rate, 3);
         table_bytes(&t, (int64_t)c->memory_bytes);
@@ -148,6 +152,13 @@ static status print_table(const struct hunted *h)
     }
     result = table_print(&t, stdout);
     table_free(&t);
+    for (int i = 0; i < h->kept_count && result == OK; i++)
+        if (h->request.as == AS_LOCKSTEP &&
+            !h->search.found[h->kept[i]].walked) {
+            printf("~ by whole stages, and as much longer as lists of those "
+                   "above took\n");
+            break;
+        }
     return result;
 }
 

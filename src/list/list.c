@@ -69,24 +69,27 @@ static status find_last(const char *after, int *last)
          near ? "; nearest: " : "", near ? near : "");
 }
 
+/* Each pass fills the memory of the pass before the one before it. */
 status list_make(struct step_list *out, const struct list_request *request)
 {
     const struct step_list empty = {
         .forward = request->turns > 0, .rank = request->pipeline->rank};
     struct step_list before = empty;
+    status result = OK;
     int last;
 
     *out = empty;
     TRY(find_last(request->after, &last));
-    for (int i = 0; i <= last; i++) {
-        status result;
+    for (int i = 0; i <= last && result == OK; i++) {
+        const struct step_list spare = before;
 
-        *out = empty;
-        result = list_passes[i].run(out, &before, request);
-        list_free(&before);
-        if (result != OK) list_free(out);
-        TRY(result);
         before = *out;
+        *out = empty;
+        out->items = spare.items;
+        out->capacity = spare.capacity;
+        result = list_passes[i].run(out, &before, request);
     }
-    return OK;
+    list_free(&before);
+    if (result != OK) list_free(out);
+    return result;
 }

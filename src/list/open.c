@@ -6,13 +6,30 @@
 
 #include "base/arena.h"
 
+struct adding { struct open_set *open; struct open_item *item; };
+
+static status mark(struct open_marks *to, const struct access *access,
+                   int number)
+{
+    if (to->count == to->capacity) {
+        const int capacity = to->capacity ? 2 * to->capacity : 16;
+        void *items = to->items;
+
+        TRY(memory_grow(&items, (size_t)capacity, sizeof *to->items));
+        to->items = items;
+        to->capacity = capacity;
+    }
+    to->items[to->count++] = (struct open_mark){*access, number};
+    return OK;
+}
+
 static status add_access(void *argument, const struct access *access)
 {
-    struct open_item *item = argument;
+    const struct adding *adding = argument;
+    struct open_item *item = adding->item;
 
-    CHECK(item->count < OPEN_ACCESSES_MAX);
-    item->accesses[item->count++] = *access;
-    return OK;
+    item->spaces |= 1u << access->space;
+    return mark(&adding->open->marks[access->space], access, item->number);
 }
 
 static status take(struct open_set *open, int handle)
@@ -52,28 +69,69 @@ status open_add(struct open_set *open, int number,
     item = &open->items[open->count++];
     *item = (struct open_item){.number = number, .handle = handle};
     return list_accesses(open->pipeline, open->forward, instruction,
-                         add_access, item);
+                         add_access, &(struct adding){open, item});
+}
+
+static struct open_item *item_of(struct open_set *open, int number)
+{
+    int first = 0, last = open->count - 1;
+
+    while (first < last) {
+        const int middle = (first + last) / 2;
+
+        if (open->items[middle].number < number) first = middle + 1;
+        else last = middle;
+    }
+    return &open->items[first];
 }
 
 void open_touch(struct open_set *open, const struct access *access)
 {
-    for (int i = 0; i < open->count; i++) {
-        struct open_item *item = &open->items[i];
+    const struct open_marks *marks = &open->marks[access->space];
 
-        for (int j = 0; j < item->count && !item->touched; j++)
-            item->touched = access_conflicts(&item->accesses[j], access);
+    for (int i = 0; i < marks->count; i++) {
+        const struct open_mark *m = &marks->items[i];
+        struct open_item *item;
+
+        if (!access_conflicts(&m->access, access)) continue;
+        item = item_of(open, m->number);
+        if (open->touched == 0 || item - open->items < open->first_touched)
+            open->first_touched = (int)(item - open->items);
+        open->touched += !item->touched;
+        item->touched = true;
     }
+}
+
+static void unmark(struct open_marks *marks, int number)
+{
+    int kept = 0;
+
+    for (int i = 0; i < marks->count; i++)
+        if (marks->items[i].number != number)
+            marks->items[kept++] = marks->items[i];
+    marks->count = kept;
 }
 
 void open_close(struct open_set *open, int index)
 {
-    const int handle = open->items[index].handle;
+    const struct open_item item = open->items[index];
 
-    open->taken[handle] = false;
-    if (handle < open->lowest) open->lowest = handle;
+    for (int i = 0; i < SPACE_COUNT; i++)
+        if (item.spaces >> i & 1) unmark(&open->marks[i], item.number);
+    open->touched -= item.touched;
+    open->taken[item.handle] = false;
+    if (item.handle < open->lowest) open->lowest = item.handle;
     open->count--;
     memmove(&open->items[index], &open->items[index + 1],
             (size_t)(open->count - index) * sizeof *open->items);
+}
+
+void open_clear(struct open_set *open)
+{
+    for (int i = 0; i < SPACE_COUNT; i++) open->marks[i].count = 0;
+    for (int i = 0; i < open->count; i++)
+        open->taken[open->items[i].handle] = false;
+    open->count = open->touched = open->lowest = 0;
 }
 
 int open_handle(const struct open_set *open)
@@ -83,6 +141,7 @@ int open_handle(const struct open_set *open)
 
 void open_free(struct open_set *open)
 {
+    for (int i = 0; i < SPACE_COUNT; i++) memory_free(open->marks[i].items);
     memory_free(open->items);
     memory_free(open->taken);
     *open = (struct open_set){0};

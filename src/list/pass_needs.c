@@ -41,17 +41,20 @@ static status find_needs(struct step_list *out, struct open_set *open,
 
     i->first_need = out->need_count;
     TRY(list_accesses(open->pipeline, open->forward, i, touch, open));
-    for (int j = 0; j < open->count;) {
-        const int number = open->items[j].number;
-        const bool of_host = out->items[number].lane == LANE_HOST;
+    for (int j = asks || ends ? 0 : open->first_touched;
+         j < open->count && (open->touched > 0 || asks || ends);) {
+        const struct open_item *item = &open->items[j];
+        const bool of_host = out->items[item->number].lane == LANE_HOST;
 
-        if (!open->items[j].touched && !ends && (!asks || of_host)) {
+        if (!item->touched && !ends && (!asks || of_host)) {
             j++;
             continue;
         }
-        TRY(put_need(out, i, number));
-        open_close(open, j);
+        TRY(put_need(out, i, item->number));
+        if (ends) j++;
+        else open_close(open, j);
     }
+    if (ends) open_clear(open);
     return OK;
 }
 

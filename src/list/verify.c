@@ -103,10 +103,9 @@ static status check_access(void *argument, const struct access *a)
         &c->regions[(int)a->space * c->pipeline->count + a->chunk];
 
     open_touch(&c->open, a);
-    for (int i = 0; i < c->open.count; i++)
-        if (c->open.items[i].touched)
-            return fail(c, "it touches the memory of an instruction under way "
-                           "that it does not wait for");
+    if (c->open.touched > 0)
+        return fail(c, "it touches the memory of an instruction under way "
+                       "that it does not wait for");
     TRY(check_content(c, r, a));
     if (!a->writes || a->leaves == TAG_ANY) return OK;
     clear(r, a);

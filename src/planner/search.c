@@ -479,7 +479,7 @@ static void time_it(struct hunt *h, int i)
         status_clear();
         c->prediction.step_s = 1e300;
     }
-    c->score = c->prediction.step_s;
+    c->score = c->whole_s = c->prediction.step_s;
     if (h->request->objective == OBJECTIVE_COST)
         c->score *= layout_ranks(&c->layout);
     h->out->timed++;

@@ -40,6 +40,8 @@ struct candidate {
     double bound_s;        /* times ranks where cost is asked for */
     double memory_bytes;
     double score;          /* smaller is better; where timed */
+    double whole_s;        /* the step by whole stages; where timed */
+    bool walked;           /* its prediction is that of `plan --time` */
     int position;          /* of the pipe, with the most memory */
     bool timed;
     bool refused;          /* by the exact plan: search_settle */

@@ -17,6 +17,7 @@ struct costing {
     struct spent spent;
     enum cause own;        /* of the instruction's own messages */
     double travelling;     /* seconds of rows that an event sends */
+    int first_event;       /* of walk->events: of the instruction's stage */
 };
 
 /* ---- arithmetic ---- */
@@ -383,6 +384,27 @@ static bool has_rows_to_send(const struct event *event,
            (layer->starts_forward || layer->starts_backward);
 }
 
+/* Context ranks add leaves of the batch in some micro-batches alone. */
+static status price_event(struct costing *c, const struct stage *stage,
+                          const struct instruction *one,
+                          struct walk_event *out)
+{
+    const struct spent before = c->spent;
+    const struct cost *cost = c->walk->cost;
+
+    if (out->known) return OK;
+    c->spent = (struct spent){.guessed = 0};
+    c->travelling = 0;
+    event_cost(cost, stage, &stage->frame.events[one->first_event],
+               &c->spent);
+    cost_started(cost, 1, &c->spent);
+    TRY(list_traffic(c->pipeline, one, visit, c));
+    *out = (struct walk_event){cost->layout->context == 1, c->spent,
+                               spent_seconds(&c->spent), c->travelling};
+    c->spent = before;
+    return OK;
+}
+
 /* F, B, W: event by event. */
 static status compute(struct costing *c)
 {
@@ -393,29 +415,31 @@ static status compute(struct costing *c)
     struct instruction one = *c->instruction;
     double waits = 0, longer = 0;
 
+    c->first_event = 0;
+    for (int i = 0; i < c->instruction->chunk; i++)
+        c->first_event += c->pipeline->stages[i].frame.event_count;
+
     for (int e = c->instruction->first_event; e < c->instruction->last_event;
          e++) {
         const struct event *event = &stage->frame.events[e];
         const struct layer *layer =
             stage->program.steps[event->step].layer;
-        const double before = spent_seconds(&c->spent);
+        struct walk_event *priced = &w->events[c->first_event + e];
         double seconds;
 
         one.first_event = e;
         one.last_event = e + 1;
-        c->travelling = 0;
-        event_cost(w->cost, stage, event, &c->spent);
-        cost_started(w->cost, 1, &c->spent);
-        TRY(list_traffic(c->pipeline, &one, visit, c));
-        seconds = spent_seconds(&c->spent) - before;
+        TRY(price_event(c, stage, &one, priced));
+        spent_add(&c->spent, &priced->spent, 1);
+        seconds = priced->seconds;
         if (has_rows_to_send(event, layer) && layer->starts_forward &&
             layer->starts_backward) {
-            waits += work_on_rows(w, rows, seconds, c->travelling);
+            waits += work_on_rows(w, rows, seconds, priced->travelling);
             continue;
         }
         longer += travel_compute(&w->travel, seconds);
         if (has_rows_to_send(event, layer))
-            waits += move_rows(w, event, layer, rows, c->travelling);
+            waits += move_rows(w, event, layer, rows, priced->travelling);
     }
     c->spent.seconds[CAUSE_EXPERT] += waits + longer;
     return OK;
@@ -501,17 +525,10 @@ static status kind_of(struct costing *c, const struct step_list *list,
 }
 
 /* A receive takes as long as the message; its send is posted. */
-static double transfer_of(const struct walk *w, const struct pipeline *pipeline,
-                          const struct instruction *i)
+static double transfer_of(const struct walk *w)
 {
-    struct action action = {.kind = i->kind == DO_RECEIVE
-                                        ? ACTION_RECEIVE_FORWARD
-                                        : ACTION_RECEIVE_BACKWARD,
-                            .stage = i->stage, .microbatch = i->microbatch};
     double guessed = 0;
 
-    (void)action;
-    (void)pipeline;
     return cost_collective(w->cost, COLLECTIVE_SEND,
                            group_of(w->cost->layout, CAUSE_PIPE),
                            cost_border_bytes(w->cost), &guessed);
@@ -547,7 +564,7 @@ static status add_one(struct costing *c, const struct step_list *list,
     int32_t at;
 
     TRY(kind_of(c, list, number, &item.kind));
-    item.seconds = receives ? transfer_of(w, c->pipeline, i)
+    item.seconds = receives ? transfer_of(w)
                             : spent_seconds(&w->steps.spans[item.kind]);
     if (meets(i)) item.meeting = ++w->meetings;
     item.ports = receives || (background && i->calls > 0) ? 1 : 0;
@@ -574,8 +591,16 @@ status walk_rank(struct walk *walk, const struct pipeline *pipeline)
 {
     struct costing c = {.walk = walk, .pipeline = pipeline};
     struct step_list *list = &walk->lists[walk->made];
+    size_t events = 1;
+    void *memory = NULL;
     int serial = -1;
 
+    for (int i = 0; i < pipeline->count; i++)
+        events += (size_t)pipeline->stages[i].frame.event_count;
+    memory_free(walk->events);
+    walk->events = NULL;
+    TRY(memory_take(events, sizeof *walk->events, &memory));
+    walk->events = memory;
     walk->meetings = 0;
     walk->travel = (struct travel){.machine = walk->cost->machine};
     memset(walk->rows, 0, sizeof walk->rows);
@@ -664,6 +689,7 @@ void walk_free(struct walk *walk)
     for (int r = 0; r < walk->ranks && walk->lists != NULL; r++)
         list_free(&walk->lists[r]);
     memory_free(walk->lists);
+    memory_free(walk->events);
     steps_free(&walk->steps);
     *walk = (struct walk){0};
 }

@@ -14,12 +14,21 @@
 
 enum { WALK_CHUNKS = 64 /* stages of a rank; others share */ };
 
+/* Seconds of an event of a stage; known: they are those of each micro-batch. */
+struct walk_event {
+    bool known;
+    struct spent spent;
+    double seconds, travelling;
+};
+
 struct walk {
     const struct cost *cost;
     struct steps steps;        /* taken by walk_finish */
     struct step_list *lists;   /* owned, [ranks] */
     int ranks, made;
     int meetings;              /* of the rank that is made */
+    struct walk_event *events; /* owned, of the rank that is made: of all its
+                                * stages */
     struct travel travel;      /* of the rank that is made: rows of experts, */
     struct under_way rows[WALK_CHUNKS]; /* of each of its stages */
 };

@@ -272,6 +272,7 @@ static status walk_lists(struct walk *walk, struct forecast *f,
     TRY(forecast_vocabulary(f));
     TRY(resolve(f, setup, false));
     TRY(use_nodes(f, setup));
+    TRY(lower(f->hunting, &setup->schedule));
     for (int position = 0; position < walk->ranks; position++) {
         struct place place = {{0}};
         struct draft draft;
@@ -287,18 +288,31 @@ static status walk_lists(struct walk *walk, struct forecast *f,
     return OK;
 }
 
+bool forecast_walks(const struct forecast *f, const struct layout *l)
+{
+    const double items = (double)l->microbatches * f->shape.layers;
+
+    return f->as == AS_LOCKSTEP && f->offload == 0 && l->pipe <= WALKED_PIPE &&
+           items <= WALKED_ITEMS && items * f->clocks <= PLAYED_ITEMS;
+}
+
+double forecast_work(const struct forecast *f, const struct layout *l)
+{
+    const double each = 6.0 * l->pipe * l->chunks; /* of a micro-batch */
+    const double gathers = l->zero == 3 ? 6.0 * f->shape.layers : 0;
+
+    if (!forecast_walks(f, l)) return 0.2 * l->microbatches * each;
+    return l->microbatches * (each + gathers) + 1500.0 * l->pipe;
+}
+
 status forecast_steps(struct forecast *f, struct steps *out)
 {
     const struct cost cost = forecast_cost(f);
-    const double items = (double)f->layout.microbatches * f->shape.layers;
     struct setup setup = {0};
     struct walk walk = {.ranks = 0};
     status result;
 
-    if (f->as != AS_LOCKSTEP || f->offload != 0 ||
-        f->layout.pipe > WALKED_PIPE || items > WALKED_ITEMS ||
-        items * f->clocks > PLAYED_ITEMS)
-        return steps_build(out, &cost);
+    if (!forecast_walks(f, &f->layout)) return steps_build(out, &cost);
     TRY_GOTO(done, result, walk_begin(&walk, &cost, f->layout.pipe));
     TRY_GOTO(done, result, walk_lists(&walk, f, &setup));
     TRY_GOTO(done, result, walk_finish(&walk, out));

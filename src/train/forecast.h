@@ -52,6 +52,13 @@ status forecast_layout(struct forecast *forecast);
 /* The lists of the step: those of the executor where they are small enough,
  * else one item for each stage and micro-batch. The caller frees them. */
 status forecast_steps(struct forecast *forecast, struct steps *out);
+/* Whether they are the executor's, with the layout. */
+bool forecast_walks(const struct forecast *forecast,
+                    const struct layout *layout);
+/* How long forecast_steps takes with the layout, in instructions: about 1.5
+ * microseconds each. */
+double forecast_work(const struct forecast *forecast,
+                     const struct layout *layout);
 /* The memory alone; a refusal has no hint. */
 status forecast_exactly(struct forecast *forecast);
 struct cost forecast_cost(const struct forecast *forecast);

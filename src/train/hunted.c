@@ -12,7 +12,8 @@
 enum { CHECKED_MOST = 24,  /* plans to the byte, and */
        CHECKED_FIRST = 40, /* until one fits */
        FAR_MOST = 10,      /* plans in a row beyond twice the limit */
-       ORIGINS = 1024, WALKED_WORK = 1 << 13,
+       ORIGINS = 1024, WALKED_WORK = 1 << 15,
+       TIMED_WORK = 250000, /* instructions: a third of a second */
        GRID_AUTO = 64 /* data leaves, when options do not say */ };
 
 /* ---- configuration lines ---- */
@@ -120,23 +121,21 @@ void hunted_yaml(const struct layout *l, bool grid, char *out)
 
 /* ---- what Lockstep itself would take ---- */
 
-/* The step on the executor's own lists, where they are short. */
-static status walk_it(struct forecast *f, struct candidate *c)
+/* The step as `plan --time` predicts it. */
+static status time_as_plan(struct forecast *f, struct candidate *c)
 {
-    const double work = (double)c->layout.microbatches * f->shape.layers *
-                        c->layout.pipe;
-    const struct weather weather = {.memory_bytes = f->exact_bytes,
+    const struct weather weather = {.memory_bytes = c->memory_bytes,
                                     .max_memory = f->max_memory};
     struct steps steps = {.span_count = 0};
     struct cost cost;
     status result;
 
-    if (work > WALKED_WORK) return OK;
     f->layout = c->layout;
     cost = forecast_cost(f);
     TRY_GOTO(done, result, forecast_steps(f, &steps));
     TRY_GOTO(done, result, predict_steps(&c->prediction, &steps, &cost,
                                          &weather));
+    c->walked = true;
 done:
     steps_free(&steps);
     return result;
@@ -151,9 +150,21 @@ static int nodes_of(const struct forecast *asked, int ranks)
     return ranks % each == 0 ? ranks / each : 0;
 }
 
-/* Plans the candidate as the trainer would, with the numerics grid that the
- * options have or one that the layout needs. */
-static status plan_with(struct hunted *h, struct candidate *c, bool grid)
+/* The memory of the candidate as the trainer would plan it. */
+static status plan_memory(struct forecast *f, struct candidate *c)
+{
+    TRY(forecast_exactly(f));
+    c->memory_bytes = f->exact_bytes;
+    c->position = f->exact_position;
+    c->prediction.memory_bytes = f->exact_bytes;
+    return OK;
+}
+
+/* Plans or times the candidate, with the numerics grid that the options have or
+ * one that the layout needs. */
+typedef status plan_one(struct forecast *f, struct candidate *c);
+static status plan_with(struct hunted *h, struct candidate *c, bool grid,
+                        plan_one *plan)
 {
     const struct options kept = h->forecast.set.values;
     const char *const *names;
@@ -176,13 +187,7 @@ static status plan_with(struct hunted *h, struct candidate *c, bool grid)
         if (!h->recompute_stays ||
             strncmp(settings[i], "train.recompute=", 16) != 0)
             result = options_assign(&f.set, settings[i], ORIGIN_COMMAND_LINE);
-    if (result == OK) result = forecast_exactly(&f);
-    if (result == OK) {
-        c->memory_bytes = f.exact_bytes;
-        c->position = f.exact_position;
-        c->prediction.memory_bytes = f.exact_bytes;
-        result = walk_it(&f, c);
-    }
+    if (result == OK) result = plan(&f, c);
     h->forecast.set = f.set; /* its arena may have grown */
     h->forecast.set.values = kept;
     memcpy(h->forecast.set.origin, origins, rows);
@@ -192,12 +197,12 @@ static status plan_with(struct hunted *h, struct candidate *c, bool grid)
 /* False: setup refuses it, or it does not fit after all. */
 static bool check_exactly(struct hunted *h, struct candidate *c, bool *grid)
 {
-    status result = plan_with(h, c, *grid = false);
+    status result = plan_with(h, c, *grid = false, plan_memory);
 
     if (result != OK && !h->grid_stays &&
         layout_ranks(&c->layout) > c->layout.pipe) {
         status_clear();
-        result = plan_with(h, c, *grid = true);
+        result = plan_with(h, c, *grid = true, plan_memory);
     }
     if (result != OK) {
         if (h->refused[0] == 0)
@@ -219,6 +224,9 @@ bool hunted_fits(struct forecast *forecast, struct candidate *candidate,
     bool grid;
     const bool fits = check_exactly(&h, candidate, &grid);
 
+    if (fits && forecast_work(forecast, &candidate->layout) <= WALKED_WORK &&
+        plan_with(&h, candidate, grid, time_as_plan) != OK)
+        status_clear(); /* whole stages say how long it takes */
     hunting_free(&h.hunting);
     forecast->set = h.forecast.set; /* its arena may have grown */
     return fits;
@@ -280,13 +288,108 @@ static void keep_best(struct hunted *h)
             far = c->refused && c->memory_bytes > 2 * h->request.max_memory
                       ? far + 1 : 0;
             if (c->refused) continue;
-            c->score = score_of(h, i);
         } else if (h->grid_stays) {
             break;
         }
         insert(h, i, exactly, grid);
     }
-    if (h->kept_count > h->top) h->kept_count = h->top;
+}
+
+/* ---- time as `plan` says ---- */
+
+static void scale_time(struct prediction *p, double step_s)
+{
+    const double faster = p->step_s / step_s;
+
+    p->tokens_per_s *= faster;
+    p->mfu *= faster;
+    p->mfu_noncausal *= faster;
+    p->hfu *= faster;
+    p->step_s = step_s;
+}
+
+/* How much two layouts have in common of what decides by how much the
+ * executor's own lists differ from whole stages. */
+static int common(const struct layout *a, const struct layout *b)
+{
+    return 4 * ((a->zero == 3) == (b->zero == 3)) +
+           2 * (strcmp(a->schedule, b->schedule) == 0) +
+           2 * (a->pipe == b->pipe) + 2 * (a->context == b->context) +
+           (a->tensor == b->tensor) + (a->expert == b->expert) +
+           (a->recompute == b->recompute) +
+           (a->micro_batch == b->micro_batch);
+}
+
+/* The step as `plan` would say it of a candidate: where it walks the executor's
+ * lists, by as much longer than whole stages as the most similar one of those
+ * whose lists were walked. */
+static void guess_time(struct hunted *h, int i)
+{
+    struct candidate *c = &h->search.found[i];
+    const bool walks = forecast_walks(&h->forecast, &c->layout);
+    double longer = 1;
+    int most = -1;
+
+    for (int k = 0; k < h->kept_count && walks; k++) {
+        const struct candidate *w = &h->search.found[h->kept[k]];
+        const int alike = common(&w->layout, &c->layout);
+
+        if (!w->walked || alike <= most ||
+            !forecast_walks(&h->forecast, &w->layout))
+            continue;
+        most = alike;
+        longer = w->prediction.step_s / w->whole_s;
+    }
+    scale_time(&c->prediction, c->whole_s * longer);
+    if (h->request.objective != OBJECTIVE_MEMORY) c->score = score_of(h, i);
+}
+
+static void guess_all(struct hunted *h)
+{
+    for (int i = 0; i < h->search.count; i++) {
+        const struct candidate *c = &h->search.found[i];
+
+        if (c->timed && !c->walked && c->whole_s < 1e299) guess_time(h, i);
+    }
+}
+
+static void sort_kept(struct hunted *h)
+{
+    const struct hunted before = *h;
+
+    h->kept_count = 0;
+    for (int k = 0; k < before.kept_count; k++)
+        insert(h, before.kept[k], before.exact[k], before.grid[k]);
+}
+
+/* The first of those that are shown that is not timed as by `plan`; -1. */
+static int first_guessed(const struct hunted *h)
+{
+    for (int k = 0; k < h->kept_count && k < h->top; k++)
+        if (!h->search.found[h->kept[k]].walked) return k;
+    return -1;
+}
+
+/* Times the best as `plan` does, for so many instructions in all; the others
+ * by their likeness. */
+static void time_kept(struct hunted *h)
+{
+    double left = TIMED_WORK;
+    int k;
+
+    while ((k = first_guessed(h)) >= 0) {
+        struct candidate *c = &h->search.found[h->kept[k]];
+
+        left -= forecast_work(&h->forecast, &c->layout);
+        if (left < 0 && k > 0) break;
+        if (plan_with(h, c, h->grid[k], time_as_plan) != OK) {
+            status_clear();
+            break;
+        }
+        c->score = score_of(h, h->kept[k]);
+        guess_all(h);
+        sort_kept(h);
+    }
 }
 
 /* ---- the search ---- */
@@ -324,6 +427,8 @@ status hunted_run(struct hunted *h)
                                  ? devices / h->request.per_node : 1;
     TRY(search_run(&h->search, &h->request));
     keep_best(h);
+    if (h->request.as == AS_LOCKSTEP) time_kept(h);
+    if (h->kept_count > h->top) h->kept_count = h->top;
     if (h->kept_count > 0 && h->request.objective != OBJECTIVE_MEMORY)
         search_settle(&h->search, h->kept[0]);
     h->seconds = 1e-9 * (double)(meter_now_ns() - began + 1);
