@@ -9,7 +9,8 @@
 typedef real (*token_term)(const void *context, int64_t token, int64_t column,
                            real chain);
 
-/* sums [leaves * parts, width] = terms of all tokens in `order` (kernels/sums.h). */
+/* sums [leaves * parts, width] = terms of all tokens in `order`
+ * (kernels/sums.h). */
 void NAME(token_sums)(struct tensor sums, const struct token_order *order,
                       token_term term, const void *context);
 
