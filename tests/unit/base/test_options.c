@@ -92,6 +92,8 @@ TEST(habits_are_told_our_words)
         {"train: {seed: 3}", "train.seed is not an option; did you mean seed?"},
         {"optimizer: {eps: 1e-8}", "did you mean optimizer.epsilon?"},
         {"mesh: {ep: 2}", "did you mean mesh.expert?"},
+        {"moe: {dropless: true}", "did you mean moe.capacity_factor?"},
+        {"moe: {n_group: 4}", "did you mean moe.groups?"},
         {"parallelism: {tensor_parallel_degree: 2}", "did you mean mesh?"},
         {"parallelism.tensor_parallel_degree: 2", "did you mean mesh.tensor?"},
         {"checkpoint: {interval: 5}", "did you mean checkpoint.every?"},
