@@ -12,7 +12,7 @@ const struct list_pass list_passes[] = {
     {"compute", "F, B and W of the schedule", pass_compute},
     {"transfers", "messages between stages", pass_transfers},
     {"samples", "sequences into frames", pass_samples},
-    {"beside", "actions of one unit side by side", pass_beside},
+    {"beside", "actions of one bundle side by side", pass_beside},
     {"gathers", "divided weights", pass_gathers},
     {"reductions", "gradients over ranks", pass_reductions},
     {"tail", "from the loss to new weights", pass_tail},

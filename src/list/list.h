@@ -9,7 +9,7 @@
  *   compute     F, B and W of the schedule, with the frames of micro-batches
  *   transfers   messages between stages, and copies where both are here
  *   samples     sequences into frames; those of the next step meanwhile
- *   beside      F and B of one unit of the schedule, cut where messages start
+ *   beside      F and B of one bundle of the schedule, cut where messages start
  *   gathers     divided weights: F, B and W are cut where a unit comes or goes
  *   reductions  rooms of gradients, sums over ranks, rounds; cut likewise
  *   tail        loss, norm, decision, update, new weights to all

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* pass_beside.c - actions of one unit of the schedule run side by side: an F
+/* pass_beside.c - actions of one bundle of the schedule run side by side: an F
  * and a B of two stages of the rank are cut where messages have just been
  * started, of tensor ranks (tensor.overlap) or of rows of experts, and their
  * pieces alternate. So the messages of one micro-batch travel while the other
@@ -56,7 +56,7 @@ static status alternate(struct step_list *out, const struct pipeline *p,
     return cut_rest(&backward);
 }
 
-/* The B of the unit that begins with the F at `at`, or -1. */
+/* The B of the bundle that begins with the F at `at`, or -1. */
 static int find_pair(const struct step_list *list, const struct pipeline *p,
                      int at)
 {

@@ -208,7 +208,7 @@ static struct layout_span axis_range(const struct param_spec *spec,
                       leaves * (at + 1) / size);
 }
 
-/* Rows, widened to whole units. */
+/* Rows, widened to whole heads. */
 static struct layout_span rows_held(const struct param_spec *spec,
                                     const struct mesh *mesh,
                                     const struct place *place, int piece)
@@ -216,13 +216,13 @@ static struct layout_span rows_held(const struct param_spec *spec,
     const int64_t n = piece_rows(spec, piece);
     struct layout_span span =
         axis_range(spec, mesh, place, rows_axis(spec), n);
-    const int64_t unit = spec->piece_count > 0 ? spec->pieces[piece].unit : 0;
+    const int64_t head = spec->piece_count > 0 ? spec->pieces[piece].head : 0;
 
-    if (unit > 1 && span.count > 0) {
+    if (head > 1 && span.count > 0) {
         const int64_t last = span.first + span.count;
 
-        span.first = span.first / unit * unit;
-        span.count = least((last + unit - 1) / unit * unit, n) - span.first;
+        span.first = span.first / head * head;
+        span.count = least((last + head - 1) / head * head, n) - span.first;
     }
     return span;
 }

@@ -55,8 +55,8 @@ static inline struct mesh mesh_alone(void)
 struct param_piece {
     const char *outside_name; /* suffix in Hugging Face files; NULL: none */
     int64_t rows;             /* of the whole, undivided matrix */
-    int64_t unit;             /* rows that stay together, such as those of a
-                               * key-value head; 0: one */
+    int64_t head;             /* rows of a key-value head, which stay together;
+                               * 0: any row may be the last of a rank */
 };
 
 enum param_init { INIT_NORMAL, INIT_RESIDUAL, INIT_ZERO, INIT_ONE,
@@ -83,9 +83,9 @@ struct param_spec {
     int64_t rows, cols;       /* whole shape; a vector has rows 1 */
     bool vector;              /* 1-D outside: norm, bias */
     bool outside_transposed;  /* stored [cols, rows] outside (GPT-2) */
-    bool outside_by_unit;     /* one tensor outside, in which each unit of the
+    bool outside_by_head;     /* one tensor outside, in which each head of the
                                * last piece follows its share of the others */
-    int64_t outside_pairs;    /* so many first rows of each unit of q and k (all
+    int64_t outside_pairs;    /* so many first rows of each head of q and k (all
                                * pieces but the last) are pairs of neighbours
                                * outside; here the first of each pair, then the
                                * second */
@@ -157,9 +157,9 @@ bool layout_first_neighbour(const struct param_spec *spec,
 status layout_check(const struct param_spec *spec, const struct mesh *mesh);
 
 /* The part held at `place`, as a matrix. A vector has one row. With `leaves`
- * the last rank's part may be smaller (vocabularies), and a piece with a unit
- * is held in whole units: by several ranks where there are more ranks than
- * units. */
+ * the last rank's part may be smaller (vocabularies), and a piece with heads
+ * is held in whole heads: by several ranks where there are more ranks than
+ * heads. */
 void layout_local_shape(const struct param_spec *spec, const struct mesh *mesh,
                         const struct place *place, int64_t *rows,
                         int64_t *cols);
@@ -176,7 +176,7 @@ struct layout_span layout_held(const struct param_spec *spec,
                                const struct place *place, int piece);
 
 /* Lower ranks of the tensor axis hold rows of the piece below this one, too,
- * because the piece's units stay whole; 0: none. It may be the end of the
+ * because the piece's heads stay whole; 0: none. It may be the end of the
  * rank's part. */
 int64_t layout_own_first(const struct param_spec *spec,
                          const struct mesh *mesh, const struct place *place,

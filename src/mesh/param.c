@@ -225,21 +225,21 @@ bool param_outside(const struct param *param, const char *layer_prefix,
 
 bool param_is_permuted(const struct param_spec *spec)
 {
-    return spec->outside_by_unit || spec->outside_pairs > 0;
+    return spec->outside_by_head || spec->outside_pairs > 0;
 }
 
-/* The rows of row `row` of a piece whose units have pairs. */
+/* The rows of row `row` of a piece whose heads have pairs. */
 static struct param_rows rows_paired(const struct param_piece *piece,
                                      int64_t pairs, int64_t row)
 {
-    const int64_t unit = row / piece->unit * piece->unit, at = row - unit;
+    const int64_t head = row / piece->head * piece->head, at = row - head;
     const int64_t half = pairs / 2;
 
-    if (at < half) return (struct param_rows){unit + 2 * at, 2, half - at};
+    if (at < half) return (struct param_rows){head + 2 * at, 2, half - at};
     if (at < pairs)
-        return (struct param_rows){unit + 2 * (at - half) + 1, 2,
+        return (struct param_rows){head + 2 * (at - half) + 1, 2,
                                    pairs - at};
-    return (struct param_rows){row, 1, piece->unit - at};
+    return (struct param_rows){row, 1, piece->head - at};
 }
 
 struct param_rows param_rows_outside(const struct param_spec *spec,
@@ -251,7 +251,7 @@ struct param_rows param_rows_outside(const struct param_spec *spec,
 
     CHECK(param_is_permuted(spec));
     while (row - first >= piece->rows) first += piece++->rows;
-    if (!spec->outside_by_unit) {
+    if (!spec->outside_by_head) {
         struct param_rows rows = {row - first, 1, piece->rows - row + first};
 
         if (spec->outside_pairs > 0 && piece < last)
@@ -259,7 +259,7 @@ struct param_rows param_rows_outside(const struct param_spec *spec,
         rows.first += first;
         return rows;
     }
-    const int64_t groups = last->rows / last->unit;
+    const int64_t groups = last->rows / last->head;
     const int64_t each = piece->rows / groups, at = (row - first) % each;
 
     for (const struct param_piece *p = spec->pieces; p <= last; p++) {

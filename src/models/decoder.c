@@ -58,7 +58,7 @@ static struct param_spec bias_cut(const struct param_spec *matrix,
     bias.piece_count = matrix->piece_count;
     for (int i = 0; i < PARAM_PIECES_MAX; i++)
         bias.pieces[i] = matrix->pieces[i];
-    bias.outside_by_unit = matrix->outside_by_unit;
+    bias.outside_by_head = matrix->outside_by_head;
     bias.outside_pairs = matrix->outside_pairs;
     return bias;
 }
@@ -161,7 +161,7 @@ static slot project(struct program *p, const struct model *m, slot x)
     for (int i = 0; i < 3; i++)
         w->pieces[i] = (struct param_piece){one ? NULL : names[i]->weight,
                                             i == 0 ? q : kv, hw};
-    w->outside_by_unit = d->by_group;
+    w->outside_by_head = d->by_group;
     w->outside_pairs = d->pairs ? rotary_of(m) : 0;
     if (m->attention_bias) *b = bias_cut(w, "attention.bqkv", d->qkv.bias);
     for (int i = 0; i < 3; i++)

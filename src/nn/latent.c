@@ -3,7 +3,7 @@
  * parts of rows, and heads put together for attention. Source: DeepSeek-V2,
  * arXiv:2405.04434, section 2.1.
  *
- *   part   columns [first, first + count) of each unit of a row
+ *   part   columns [first, first + count) of each run of a row
  *   keys   keys and values of each head [keys | values] and the rotary key of
  *          all heads -> keys [rotary | keys] of all heads, then their values
  *   join   queries [queries | rotary] and that -> the fused slot of attention
@@ -58,12 +58,12 @@ static struct step_cost copy_cost(const struct step *step,
 static struct columns whole_of(const struct step *step, struct tensor whole)
 {
     return (struct columns){whole, step->set.part.first,
-                            whole.shape[1] / step->set.part.units};
+                            whole.shape[1] / step->set.part.runs};
 }
 
 static struct columns part_of(const struct step *step, struct tensor part)
 {
-    CHECK(part.shape[1] == step->set.part.units * step->set.part.count);
+    CHECK(part.shape[1] == step->set.part.runs * step->set.part.count);
     return (struct columns){part, 0, step->set.part.count};
 }
 
@@ -71,7 +71,7 @@ static status part_forward(const struct step *step, struct run *run)
 {
     return move(run, part_of(step, run_slot(run, step->output)),
                 whole_of(step, run_slot(run, step->input)),
-                step->set.part.units, step->set.part.count, TURN_NONE);
+                step->set.part.runs, step->set.part.count, TURN_NONE);
 }
 
 /* Others read other columns of the input: those are zeros here until then. */
@@ -84,23 +84,23 @@ static status part_backward(const struct step *step, struct run *run)
                  dx.shape[1], TURN_NONE));
     return move(run, whole_of(step, dx),
                 part_of(step, run_gradient(run, step->output)),
-                step->set.part.units, step->set.part.count, TURN_NONE);
+                step->set.part.runs, step->set.part.count, TURN_NONE);
 }
 
 static const struct layer layer_part = {
     .name = "part", .kind = LAYER_ROPE, .forward = part_forward,
     .backward_input = part_backward, .cost = copy_cost};
 
-slot nn_part(struct program *p, slot x, int units,
+slot nn_part(struct program *p, slot x, int runs,
              const struct layout_span *columns)
 {
     const int step = program_add_step(p, &layer_part, x);
-    const slot output = program_add_slot(p, "part", units * columns->count,
+    const slot output = program_add_slot(p, "part", runs * columns->count,
                                          false);
 
     if (p->error != OK) return -1;
     p->steps[step].output = output;
-    p->steps[step].set.part.units = units;
+    p->steps[step].set.part.runs = runs;
     p->steps[step].set.part.first = columns->first;
     p->steps[step].set.part.count = columns->count;
     program_lay_as(p, output, x);

@@ -151,8 +151,8 @@ struct step {
                  int64_t width[2]; /* of a row */
                  double epsilon;
                  bool plus_one, each; } qk_norm;
-        struct { int units;       /* of a row */
-                 int64_t first, count; /* columns of a unit */ } part;
+        struct { int runs;        /* of a row, equally long */
+                 int64_t first, count; /* columns of a run */ } part;
         struct latent_heads latent; /* of this rank */
         struct { struct latent_heads heads; int cache; double scale; }
             cached; /* attention over a cache of latents */
@@ -458,9 +458,9 @@ slot nn_sinks(struct program *p, slot x, const struct param_spec *spec);
 /* Multi-head latent attention (latent.c). y = x Wᵀ of a matrix that no axis
  * cuts. */
 slot nn_down(struct program *p, slot x, const struct param_spec *weight);
-/* These columns of each of `units` equal runs of a row (on this rank). Slots
+/* These columns of each of `runs` equal runs of a row (on this rank). Slots
  * whose parts are read have no other readers, and parts do not overlap. */
-slot nn_part(struct program *p, slot x, int units,
+slot nn_part(struct program *p, slot x, int runs,
              const struct layout_span *columns);
 /* Keys and values of attention from those of each head and from the rotary key
  * of all heads; and queries before them: then nn_rope_part and attention. */

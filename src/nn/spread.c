@@ -12,8 +12,8 @@
  *
  * Rows travel from one step to the next, so what stands between two of them is
  * computed meanwhile: shared experts (nn_experts_beside), W, the other
- * micro-batch of a unit (pass_beside.c). They go in two pieces, and one travels
- * while work multiplies the other.
+ * micro-batch of a bundle (pass_beside.c). They go in two pieces, and one
+ * travels while work multiplies the other.
  *
  * The rows of the first turn are kept: x, gate and up for B, gradients for W.
  * Further turns go at once, in work; they are sent again in B and W, and their

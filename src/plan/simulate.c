@@ -63,16 +63,16 @@ static int64_t cost(const struct clock *c, int rank, struct action a)
 }
 
 /* An F beside a B and its W takes the stated time of a pair. */
-static int64_t unit_cost(const struct clock *c, int rank,
-                         const struct action *unit, int count)
+static int64_t bundle_cost(const struct clock *c, int rank,
+                         const struct action *bundle, int count)
 {
-    const int d = schedule_direction(c->schedule, unit[0].microbatch);
+    const int d = schedule_direction(c->schedule, bundle[0].microbatch);
     int64_t sum = 0;
     int seen = 0;
 
     for (int i = 0; i < count; i++) {
-        sum += cost(c, rank, unit[i]);
-        seen |= 1 << unit[i].kind;
+        sum += cost(c, rank, bundle[i]);
+        seen |= 1 << bundle[i].kind;
     }
     if (c->costs->pair_ns > 0 && count == ACTION_COMPUTE_COUNT &&
         seen == (1 << ACTION_COMPUTE_COUNT) - 1)
@@ -81,17 +81,17 @@ static int64_t unit_cost(const struct clock *c, int rank,
 }
 
 static int64_t begin_of(const struct clock *c, int rank,
-                        const struct action *unit, int count)
+                        const struct action *bundle, int count)
 {
     int64_t begin = c->rank[rank].free;
 
     for (int i = 0; i < count; i++) {
         struct action needs[2];
-        const int need_count = schedule_needs(c->schedule, unit[i], needs);
+        const int need_count = schedule_needs(c->schedule, bundle[i], needs);
 
-        /* Transfers are posted at once; what the unit itself makes is marked
+        /* Transfers are posted at once; what the bundle itself makes is marked
          * by an end that is not known yet. */
-        for (int n = 0; n < need_count && !is_transfer(unit[i]); n++) {
+        for (int n = 0; n < need_count && !is_transfer(bundle[i]); n++) {
             const int64_t there = *end_of(c, needs[n]) < 0
                                       ? 0 : arrival(c, needs[n], rank);
 
@@ -123,26 +123,26 @@ static void count_memory(struct clock *c, int rank, struct action a)
 static void visit(void *context, int rank, int first, int count)
 {
     struct clock *c = context;
-    const struct action *unit = &c->schedule->lists[rank].items[first];
+    const struct action *bundle = &c->schedule->lists[rank].items[first];
     struct rank_clock *r = &c->rank[rank];
-    const int64_t begin = begin_of(c, rank, unit, count);
-    const int64_t length = unit_cost(c, rank, unit, count);
+    const int64_t begin = begin_of(c, rank, bundle, count);
+    const int64_t length = bundle_cost(c, rank, bundle, count);
     int64_t sum = 0, before = 0;
 
-    for (int i = 0; i < count; i++) sum += cost(c, rank, unit[i]);
+    for (int i = 0; i < count; i++) sum += cost(c, rank, bundle[i]);
     for (int i = 0; i < count; i++) {
         const double share = sum > 0 ? (double)length / (double)sum : 0;
         const int64_t from = before;
 
-        *end_of(c, unit[i]) = begin + length;
-        count_memory(c, rank, unit[i]);
-        if (is_transfer(unit[i])) continue;
-        before += cost(c, rank, unit[i]);
+        *end_of(c, bundle[i]) = begin + length;
+        count_memory(c, rank, bundle[i]);
+        if (is_transfer(bundle[i])) continue;
+        before += cost(c, rank, bundle[i]);
         CHECK(timeline_add(&c->out->timeline, (struct timeline_span){
-            unit[i], rank, begin + (int64_t)((double)from * share),
+            bundle[i], rank, begin + (int64_t)((double)from * share),
             begin + (int64_t)((double)before * share), 0}) == OK);
     }
-    if (is_transfer(unit[0])) return;
+    if (is_transfer(bundle[0])) return;
     if (r->begin < 0) r->begin = begin;
     r->free = begin + length;
     r->busy += length;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* simulate.h - a schedule with a clock instead of devices.
  *
- * A rank performs its list in order; a unit begins when the rank is free and
+ * A rank performs its list in order; a bundle begins when the rank is free and
  * all that it needs is there, a transfer after the action that made it where
  * that was another rank. Transfers are posted and block nobody. */
 #ifndef LOCKSTEP_PLAN_SIMULATE_H

@@ -32,7 +32,7 @@ static inline struct action action_of(enum action_kind kind, int stage,
                            .stage = (int16_t)stage, .microbatch = microbatch};
 }
 
-/* B and W; together as one unit, or B first and W after it. */
+/* B and W; together as one bundle, or B first and W after it. */
 static inline status add_backward(struct schedule *s, int rank, int stage,
                                   int microbatch, bool together)
 {

@@ -11,17 +11,17 @@ static bool is_elsewhere(const struct schedule *s, int stage, int microbatch,
            schedule_rank(s, stage, microbatch) != rank;
 }
 
-/* Transfers of the unit [first, first + count): receives or sends. */
+/* Transfers of the bundle [first, first + count): receives or sends. */
 static status add_transfers(struct schedule *s, int rank,
-                            const struct action *unit, int count, bool sends)
+                            const struct action *bundle, int count, bool sends)
 {
     for (int i = 0; i < count; i++) {
-        const bool forward = unit[i].kind == ACTION_FORWARD;
+        const bool forward = bundle[i].kind == ACTION_FORWARD;
         const int step = forward == sends ? 1 : -1;
-        struct action transfer = unit[i];
+        struct action transfer = bundle[i];
 
-        if (unit[i].kind == ACTION_BACKWARD_WEIGHT ||
-            !is_elsewhere(s, unit[i].stage + step, unit[i].microbatch, rank))
+        if (bundle[i].kind == ACTION_BACKWARD_WEIGHT ||
+            !is_elsewhere(s, transfer.stage + step, transfer.microbatch, rank))
             continue;
         transfer.joined = false;
         transfer.kind = (int8_t)(
@@ -39,18 +39,18 @@ static status lower_rank(struct schedule *s, int rank,
     int first = 0, count;
 
     if (plain->count == 0) return OK;
-    count = schedule_unit(plain, 0);
+    count = schedule_bundle(plain, 0);
     TRY(add_transfers(s, rank, plain->items, count, false));
     while (first < plain->count) {
-        const struct action *unit = &plain->items[first];
+        const struct action *bundle = &plain->items[first];
         const int next = first + count;
         const int next_count = next < plain->count
-                                   ? schedule_unit(plain, next) : 0;
+                                   ? schedule_bundle(plain, next) : 0;
 
-        TRY(add_transfers(s, rank, unit + count, next_count, false));
+        TRY(add_transfers(s, rank, bundle + count, next_count, false));
         for (int i = 0; i < count; i++)
-            TRY(schedule_add(s, rank, unit[i]));
-        TRY(add_transfers(s, rank, unit, count, true));
+            TRY(schedule_add(s, rank, bundle[i]));
+        TRY(add_transfers(s, rank, bundle, count, true));
         first = next;
         count = next_count;
     }

@@ -5,11 +5,12 @@
 
 #include "schedule/schedule.h"
 
-/* Adds the transfers between ranks. A send stands right after the unit that
- * makes the data; a receive before the unit ahead of the one that needs it, so
- * that the transfer has one unit to hide behind. Both are posted: the unit
- * that needs the data waits, not the list. Between two ranks one transfer of
- * each kind exists for each stage and micro-batch, which is its tag. */
+/* Adds the transfers between ranks. A send stands right after the bundle
+ * that makes the data; a receive before the bundle ahead of the one that
+ * needs it, so that the transfer has one bundle to hide behind. Both are
+ * posted: the bundle that needs the data waits, not the list. Between two
+ * ranks one transfer of each kind exists for each stage and micro-batch,
+ * which is its tag. */
 status schedule_lower(struct schedule *schedule);
 
 #endif

@@ -107,7 +107,7 @@ void schedule_free(struct schedule *schedule)
     *schedule = (struct schedule){0};
 }
 
-int schedule_unit(const struct action_list *list, int first)
+int schedule_bundle(const struct action_list *list, int first)
 {
     int end = first + 1;
 

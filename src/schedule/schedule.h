@@ -10,7 +10,7 @@
  *   direction  a micro-batch goes through places[0] or, from the micro-batch
  *              `turned` on, through places[1]: DualPipe keeps each stage on
  *              two ranks and sends half of the micro-batches the other way
- *   unit       actions that run together: they begin when all that any of
+ *   bundle     actions that run together: they begin when all that any of
  *              them needs is there, and what they make is there when all end
  *
  * Text form, one line a rank, actions separated by spaces (docs/schedules.md):
@@ -18,7 +18,7 @@
  *   F0.2       forward of stage 0, micro-batch 2
  *   B0.2 W0.2  its backward for inputs, for weights
  *   F0.2<      the same for a micro-batch of direction 1
- *   B0.2+W0.2  two actions of one unit
+ *   B0.2+W0.2  two actions of one bundle
  *   SF RF      send what F made; receive what F needs (likewise SB, RB) */
 #ifndef LOCKSTEP_SCHEDULE_SCHEDULE_H
 #define LOCKSTEP_SCHEDULE_SCHEDULE_H
@@ -42,7 +42,7 @@ enum { ACTION_COMPUTE_COUNT = ACTION_SEND_FORWARD }; /* F, B and W */
 
 struct action {
     int8_t kind;        /* enum action_kind */
-    bool joined;        /* of the same unit as the action before it */
+    bool joined;        /* of the same bundle as the action before it */
     int16_t stage;
     int32_t microbatch;
 };
@@ -99,8 +99,8 @@ static inline int schedule_rank(const struct schedule *schedule, int stage,
     return schedule->places[schedule_direction(schedule, microbatch)][stage];
 }
 
-/* Actions of the unit that begins at items[first]. */
-int schedule_unit(const struct action_list *list, int first);
+/* Actions of the bundle that begins at items[first]. */
+int schedule_bundle(const struct action_list *list, int first);
 
 /* The rules, stated once: the 0 to 2 actions that must be complete before
  * `action` starts. Returns how many. */

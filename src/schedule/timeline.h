@@ -6,7 +6,8 @@
 
 #include "schedule/schedule.h"
 
-/* Actions of one unit share its time in proportion to what each would take. */
+/* Actions of one bundle share its time in proportion to what each would
+ * take. */
 struct timeline_span {
     struct action action;
     int rank;

@@ -38,17 +38,17 @@ static bool is_complete(const struct walk *w, struct action a)
            is_done(w, needs[0]);
 }
 
-static bool is_member(const struct action *unit, int count, struct action a)
+static bool is_member(const struct action *bundle, int count, struct action a)
 {
     for (int i = 0; i < count; i++)
-        if (unit[i].kind == a.kind && unit[i].stage == a.stage &&
-            unit[i].microbatch == a.microbatch)
+        if (bundle[i].kind == a.kind && bundle[i].stage == a.stage &&
+            bundle[i].microbatch == a.microbatch)
             return true;
     return false;
 }
 
-/* True when `unit` can start; else *missing is what it waits for. */
-static bool is_ready(const struct walk *w, const struct action *unit,
+/* True when `bundle` can start; else *missing is what it waits for. */
+static bool is_ready(const struct walk *w, const struct action *bundle,
                      int count, struct action *missing)
 {
     for (int i = 0; i < count; i++) {
@@ -56,12 +56,12 @@ static bool is_ready(const struct walk *w, const struct action *unit,
         int need_count;
 
         /* A receive is posted, and the list goes on. */
-        if (unit[i].kind == ACTION_RECEIVE_FORWARD ||
-            unit[i].kind == ACTION_RECEIVE_BACKWARD)
+        if (bundle[i].kind == ACTION_RECEIVE_FORWARD ||
+            bundle[i].kind == ACTION_RECEIVE_BACKWARD)
             continue;
-        need_count = schedule_needs(w->schedule, unit[i], needs);
+        need_count = schedule_needs(w->schedule, bundle[i], needs);
         for (int n = 0; n < need_count; n++) {
-            if (is_complete(w, needs[n]) || is_member(unit, i, needs[n]))
+            if (is_complete(w, needs[n]) || is_member(bundle, i, needs[n]))
                 continue;
             *missing = needs[n];
             return false;
@@ -81,12 +81,12 @@ static void wake(struct walk *w, int stage, int microbatch)
     w->stack[w->height++] = rank;
 }
 
-static status run_unit(struct walk *w, const struct action *unit, int count)
+static status run_bundle(struct walk *w, const struct action *bundle, int count)
 {
     char name[ACTION_BYTES];
 
     for (int i = 0; i < count; i++) {
-        const struct action a = unit[i];
+        const struct action a = bundle[i];
         const bool forward = a.kind == ACTION_FORWARD ||
                              a.kind == ACTION_SEND_FORWARD;
 
@@ -107,10 +107,10 @@ static status run_rank(struct walk *w, int rank)
 
     while (w->at[rank] < list->count) {
         const int first = w->at[rank];
-        const int count = schedule_unit(list, first);
+        const int count = schedule_bundle(list, first);
 
         if (!is_ready(w, &list->items[first], count, &missing)) return OK;
-        TRY(run_unit(w, &list->items[first], count));
+        TRY(run_bundle(w, &list->items[first], count));
         w->at[rank] += count;
         if (w->visit != NULL) w->visit(w->context, rank, first, count);
     }
@@ -133,7 +133,7 @@ static status run_all(struct walk *w)
     return OK;
 }
 
-/* The action that the next unit of `rank` waits for, in the words of the
+/* The action that the next bundle of `rank` waits for, in the words of the
  * rules. */
 static struct action waits_for(const struct walk *w, int rank)
 {
@@ -141,7 +141,7 @@ static struct action waits_for(const struct walk *w, int rank)
     const int first = w->at[rank];
     struct action missing = list->items[first], needs[2];
 
-    is_ready(w, &list->items[first], schedule_unit(list, first), &missing);
+    is_ready(w, &list->items[first], schedule_bundle(list, first), &missing);
     if (is_done(w, missing) &&
         schedule_needs(w->schedule, missing, needs) == 1)
         missing = needs[0]; /* received, but nobody sends */

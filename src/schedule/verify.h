@@ -6,7 +6,7 @@
 
 #include "schedule/schedule.h"
 
-/* Called once for each unit, after all that it needs: items[first .. first +
+/* Called once for each bundle, after all that it needs: items[first .. first +
  * count - 1] of the list of `rank`. */
 typedef void schedule_visit(void *context, int rank, int first, int count);
 

@@ -231,7 +231,7 @@ TEST(leaves_may_be_uneven)
 
 /* Two key-value heads of width 6 and four ranks: two ranks hold each head, and
  * of the bias the same. */
-TEST(units_are_held_whole)
+TEST(heads_are_held_whole)
 {
     struct param_spec spec = {
         .name = "wqkv", .rows = 48 + 12 + 12, .cols = 5,
@@ -268,5 +268,5 @@ TEST(units_are_held_whole)
 TEST_MAIN(every_element_is_held_once_per_replica,
           runs_are_as_long_as_they_can_be,
           what_does_not_divide_is_said_with_the_nearest_that_does,
-          leaves_may_be_uneven, units_are_held_whole,
+          leaves_may_be_uneven, heads_are_held_whole,
           a_count_beyond_64_bits_is_refused)

@@ -13,7 +13,7 @@ static const struct shape {
     enum axis split_rows, split_cols;
     int64_t pieces[3];
     bool named;  /* pieces have names outside */
-    int64_t unit; /* of pieces 1 and 2 */
+    int64_t head; /* of pieces 1 and 2 */
     int64_t each; /* so many elements are a tensor outside */
 } model[] = {
     {"table", -1, 517, 36, false, AXIS_TENSOR, AXIS_NONE, {0}, false, 0, 0},
@@ -58,7 +58,7 @@ static void table_build(struct param_table *table, const struct mesh *mesh,
         for (int j = 0; j < 3 && s->pieces[j] > 0; j++)
             spec.pieces[spec.piece_count++] = (struct param_piece){
                 .outside_name = s->named ? s->name : NULL,
-                .rows = s->pieces[j], .unit = j > 0 ? s->unit : 0};
+                .rows = s->pieces[j], .head = j > 0 ? s->head : 0};
         layout_local_shape(&spec, mesh, place, &held[0], &held[1]);
         IS_OK(param_add(table, s->name, s->layer, &spec, held, &index));
     }
@@ -120,7 +120,7 @@ static void check(const struct mesh *mesh, const char *zero)
     for (int i = 0; i < first.count; i++) {
         const struct matrix *matrix = &first.items[i];
         static unsigned char seen[517 * 600];
-        const bool units = model[matrix->param].unit > 0;
+        const bool heads = model[matrix->param].head > 0;
 
         struct place owner;
 
@@ -138,7 +138,7 @@ static void check(const struct mesh *mesh, const char *zero)
             moved += elements + (sends ? matrix->gathers * elements : 0);
         }
         for (int64_t j = 0; j < matrix->rows * matrix->cols; j++)
-            CHECK(seen[j] == 1 || (units && seen[j] >= 1));
+            CHECK(seen[j] == 1 || (heads && seen[j] >= 1));
         CHECK(matrix_of(&first, matrix->turn, matrix->owner) == matrix);
     }
     for (int r = 0; r < first.ranks; r++) {

@@ -16,8 +16,8 @@ static const struct param_spec specs[] = {
      .split_cols = AXIS_TENSOR},
     {.name = "fused", .rows = 48, .cols = 200, .leaves = 4,
      .split_rows = AXIS_TENSOR, .piece_count = 3,
-     .pieces = {{.rows = 24, .unit = 6}, {.rows = 12, .unit = 6},
-                {.rows = 12, .unit = 6}}},
+     .pieces = {{.rows = 24, .head = 6}, {.rows = 12, .head = 6},
+                {.rows = 12, .head = 6}}},
     {.name = "vector", .rows = 1, .cols = 3000, .vector = true},
     {.name = "whole", .rows = 71, .cols = 90},
 };

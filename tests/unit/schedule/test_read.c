@@ -27,7 +27,7 @@ TEST(a_stage_on_two_ranks_is_read)
     EQUAL_INT(s.turned, 1);
     EQUAL_INT(schedule_rank(&s, 0, 0), 0);
     EQUAL_INT(schedule_rank(&s, 0, 1), 1);
-    EQUAL_INT(schedule_unit(&s.lists[1], 1), 3);
+    EQUAL_INT(schedule_bundle(&s.lists[1], 1), 3);
     IS_OK(schedule_write(&s, &text));
     EQUAL_TEXT(text.bytes, "F0.0 F1.1< B1.1<+W1.1< B0.0 W0.0\n"
                            "F0.1< F1.0+B0.1<+W0.1< B1.0 W1.0\n");
