@@ -88,6 +88,9 @@ static status read_offload(struct forecast *f,
         f->offload |= bit;
         word += length + (word[length] == ',');
     }
+    if (arguments_has(arguments, "offload") && f->offload == 0)
+        FAIL(ERR_USAGE, "--offload: names nothing; expected states, weights, "
+                        "activations or disk, separated by commas");
     if (f->offload == OFFLOAD_DISK)
         FAIL(ERR_USAGE, "--offload disk: of what? For example states,disk");
     return OK;

@@ -154,15 +154,12 @@ const char *mark_name(enum mark mark)
     return names[mark];
 }
 
-/* Shares are never on a data sheet. */
+/* Whether fit.py fits it. */
 static bool is_fitted(int constant)
 {
     return constant == M_GEMM || constant == M_GEMM_HALF ||
            constant == M_ATTENTION || constant == M_MEMORY ||
-           constant == M_LINK || constant == M_NIC || constant == M_LAUNCH ||
-           constant == M_STEP || constant == M_LINK_LATENCY ||
-           constant == M_NIC_LATENCY || constant == M_COMPUTE_BESIDE ||
-           constant == M_COMM_BESIDE || constant == M_NOISE;
+           constant == M_LINK || constant == M_NIC || constant == M_STEP;
 }
 
 void machine_from_preset(struct machine *machine,
@@ -177,9 +174,8 @@ void machine_from_preset(struct machine *machine,
         const bool own = preset->value[i] != 0;
 
         machine->value[i] = own ? preset->value[i] : usual[i];
-        machine->mark[i] = assumed        ? MARK_ASSUMED
-                           : is_fitted(i) ? MARK_FITTED
-                           : own          ? MARK_DATASHEET : MARK_ASSUMED;
+        machine->mark[i] = assumed || !own ? MARK_ASSUMED
+                           : is_fitted(i)  ? MARK_FITTED : MARK_DATASHEET;
         machine->source[i] =
             machine->mark[i] == MARK_DATASHEET ? preset->source
             : machine->mark[i] == MARK_FITTED  ? preset->fit

@@ -81,6 +81,7 @@ for what in states weights activations; do
 done
 expect "an offload of nothing known" 2 "separated by commas" $asked \
     --offload all
+expect "an offload of nothing" 2 "names nothing" $asked --offload ""
 
 # --- advice ---
 # As Lockstep: what is advised was planned to the byte, so it fits when asked for.

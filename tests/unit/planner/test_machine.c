@@ -133,6 +133,30 @@ TEST(a_profile_may_have_no_constants)
     machine_free(&m);
 }
 
+/* No constant is called fitted that fit.py does not fit, or that a preset has no
+ * value of its own for. */
+TEST(fitted_is_what_the_script_fits)
+{
+    static const int fits[] = {M_GEMM, M_GEMM_HALF, M_ATTENTION, M_MEMORY,
+                               M_LINK, M_NIC, M_STEP};
+
+    for (int i = 0; i < machine_preset_count; i++) {
+        const struct machine_preset *preset = &machine_presets[i];
+        struct machine m;
+
+        machine_from_preset(&m, preset);
+        for (int c = 0; c < M_CONSTANTS; c++) {
+            bool fit = false;
+
+            for (int k = 0; k < ROWS(fits); k++) fit = fit || fits[k] == c;
+            if (m.mark[c] == MARK_FITTED)
+                CHECK(fit && preset->value[c] != 0);
+            if (preset->value[c] == 0) EQUAL_INT(m.mark[c], MARK_ASSUMED);
+        }
+        machine_free(&m);
+    }
+}
+
 TEST(unknown_machines_are_named)
 {
     struct machine m;
@@ -148,4 +172,5 @@ TEST(unknown_machines_are_named)
 
 TEST_MAIN(what_is_written_reads_back, a_person_corrects_one_constant,
           bad_files_get_a_sentence, a_profile_of_another_machine_is_refused,
-          a_profile_may_have_no_constants, unknown_machines_are_named)
+          a_profile_may_have_no_constants,
+          fitted_is_what_the_script_fits, unknown_machines_are_named)
