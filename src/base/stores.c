@@ -11,6 +11,8 @@
 
 const char *const stores_run_files[] = {
     "config.yaml", "config.json", "tokenizer.json", "tokenizer.model",
+    "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json",
+    "chat_template.jinja", "generation_config.json",
     "metrics.jsonl", "consumed.jsonl", "ledger.jsonl", "layers.jsonl",
     "samples.jsonl", "notes.jsonl", "records", NULL};
 

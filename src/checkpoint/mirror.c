@@ -15,6 +15,8 @@
 
 const char *const mirror_own_files[MIRROR_OWN_FILES] = {
     "config.yaml", "config.json", "tokenizer.json", "tokenizer.model",
+    "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json",
+    "chat_template.jinja", "generation_config.json",
     "metrics.jsonl", "consumed.jsonl", "ledger.jsonl", "layers.jsonl",
     "samples.jsonl", "notes.jsonl"};
 

@@ -9,6 +9,7 @@
 #include <sys/stat.h>
 
 #include "checkpoint/convert.h"
+#include "inference/companions.h"
 #include "models/config.h"
 #include "models/decoder.h"
 #include "models/lora.h"
@@ -228,6 +229,23 @@ static status write_generation(const struct exporting *e)
     json_write_object_end(&w);
     result = store_json(e, "generation_config.json", &w);
     json_writer_free(&w);
+    return result;
+}
+
+/* Files that stood beside the tokenizer replace those made here. */
+static status write_companions(struct exporting *e)
+{
+    struct text text = {0};
+    status result = OK;
+
+    if (e->session.tokenizer[0] == 0) return OK;
+    for (int i = 0; companion_names[i] != NULL && result == OK; i++) {
+        result = companion_read(e->session.tokenizer, companion_names[i],
+                                &text);
+        if (result == OK && text.length > 0)
+            result = store(e, companion_names[i], text.bytes, text.length);
+    }
+    text_free(&text);
     return result;
 }
 
@@ -484,6 +502,7 @@ static status write_files(struct exporting *e)
     TRY(model_write_config(&e->session.model, e->dtype, &e->config));
     TRY(store(e, "config.json", e->config.bytes, e->config.length));
     TRY(write_generation(e));
+    TRY(write_companions(e));
     return session_parts_export(&e->parts, e->aside);
 }
 

@@ -8,6 +8,7 @@
 
 #include "checkpoint/history.h"
 #include "checkpoint/save.h"
+#include "inference/companions.h"
 #include "models/lora.h"
 
 enum { SETTING_BYTES = 128 };
@@ -329,6 +330,8 @@ static status write_run(struct importing *i, const char *run)
         TRY(store(run, "adapter_config.json", &i->adapter));
     if (i->tokenizer.length > 0)
         TRY(store(run, session_tokenizer_name(&i->session), &i->tokenizer));
+    if (i->tokenizer.length > 0)
+        TRY(companions_copy(i->session.tokenizer, run));
     /* Last: a directory with config.yaml is a run. */
     return file_write_atomic(i->run.config, i->yaml.bytes, i->yaml.length);
 }

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "base/arena.h"
+#include "base/text.h"
 #include "checkpoint/history.h"
 #include "train/local_run.h"
 
@@ -76,8 +77,7 @@ static bool has(const char *run, const char *name)
 
 static bool is_configuration(const char *name)
 {
-    return strncmp(name, "config.", 7) == 0 ||
-           strncmp(name, "tokenizer.", 10) == 0;
+    return !text_ends_with(name, ".jsonl") && strcmp(name, "records") != 0;
 }
 
 /* config.yaml last: whoever finds it finds the rest. */
@@ -257,8 +257,8 @@ static status collect(const struct local_run *local, const char *name,
 status local_collect_records(const struct local_run *local, struct text *out)
 {
     for (int i = 0; stores_run_files[i] != NULL; i++)
-        if (strcmp(stores_run_files[i], "config.json") != 0 &&
-            strncmp(stores_run_files[i], "tokenizer.", 10) != 0)
+        if (!is_configuration(stores_run_files[i]) ||
+            strcmp(stores_run_files[i], "config.yaml") == 0)
             TRY(collect(local, stores_run_files[i], out));
     return OK;
 }

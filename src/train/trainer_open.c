@@ -12,6 +12,7 @@
 #include "control/board.h"
 #include "checkpoint/history.h"
 #include "checkpoint/mirror.h"
+#include "inference/companions.h"
 #include "train/changes.h"
 #include "train/checks.h"
 #include "setup/suggest.h"
@@ -52,6 +53,9 @@ static status store_configuration(struct trainer *t)
         TRY_GOTO(done, result, store_text(t->run.path, tokenizer->file_name,
                                           tokenizer->json,
                                           tokenizer->json_length));
+    if (tokenizer != NULL)
+        TRY_GOTO(done, result, companions_copy(tokenizer->source,
+                                               t->run.path));
 done:
     text_free(&yaml);
     return result;

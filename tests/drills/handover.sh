@@ -34,6 +34,33 @@ expect "another vocabulary" 78 "has another vocabulary than" \
 expect "plan refuses it too" 78 "has another vocabulary than" \
     plan config.yaml --set init.from=first --set tokenizer.from=other.json
 
+# --- what other programs read beside the tokenizer comes along ---
+# Guards an import and an export that lost the template of chats.
+must export first lent
+echo '{{ messages }}' >lent/chat_template.jinja
+echo '{"tokenizer_class": "PreTrainedTokenizerFast", "pad_token": "x"}' \
+    >lent/tokenizer_config.json
+echo '{"eos_token_id": [0, 1], "temperature": 0.6}' >lent/generation_config.json
+echo 'a secret' >secret
+must import lent kept
+must train bare.yaml --run tuned --set init.from=kept --set train.steps=2
+must resume tuned --set train.steps=3
+must export tuned back
+must export tuned/ckpt/step-00000003 back2
+for name in chat_template.jinja tokenizer_config.json generation_config.json; do
+    for dir in kept tuned back back2; do
+        cmp -s lent/$name $dir/$name || bad "$name" "$dir has another, or none"
+    done
+done
+ok "templates and settings come along to the export"
+ln -sf "$PWD/secret" lent/chat_template.jinja
+echo '{"auto_map": {"AutoTokenizer": ["x.X", null]}}' >lent/tokenizer_config.json
+expect "a link to something else" 0 "chat_template.jinja is not handed on" \
+    import lent kept2
+[ ! -e kept2/chat_template.jinja ] && [ ! -e kept2/tokenizer_config.json ] &&
+    ok "what is none, or needs code, stays behind" ||
+    bad "what is none, or needs code" "was copied"
+
 # --- the type of an export ---
 must export first hf32
 for type in bfloat16 float16; do
