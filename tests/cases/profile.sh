@@ -160,7 +160,7 @@ beside() {
             exit !found
         }' "$1"
 }
-# DualPipe: F of one micro-batch and B of another are one unit, and run so.
+# DualPipe: F of one micro-batch and B of another are one bundle, and run so.
 units() {
     rm -rf units
     "$program" train config.yaml --run units --trace units.json --ranks 4 \
