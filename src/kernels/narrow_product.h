@@ -8,9 +8,10 @@
 
 enum { PRODUCT_BLOCK = 32 }; /* elements that `tiles` sums at a time */
 
-/* A granule: of float32, of bfloat16 in two forms, of float16. */
+/* A granule: of float32, of bfloat16 in two forms, of float16, of bfloat16 by
+ * an accumulator of few bits. */
 enum granule_kind { GRANULE_CHAIN, GRANULE_PAIRS, GRANULE_TILES,
-                    GRANULE_WIDENED };
+                    GRANULE_WIDENED, GRANULE_CUT };
 
 #define NARROW_PRODUCTS(X) X(matmul_bf16_pairs) X(matmul_bf16_tiles) \
     X(matmul_f16)

@@ -87,6 +87,15 @@ for way in $ways; do
     one
     all_exact "recipe mxfp8" --set train.dtype=bfloat16 \
         --set numerics.high_last=0 --set numerics.recipe=mxfp8
+    printf '%s\n' "ranks=1" "ranks=2 mesh.data=2 zero=fsdp" >layouts.txt
+    all_exact "an accumulator of 14 bits" --set train.dtype=bfloat16 \
+        --set numerics.high_last=0 --set numerics.recipe=fp8-tiles \
+        --set numerics.accumulator=14:32:128
+    one
+    all_exact "an accumulator, experts" --set model.family=mixtral \
+        --set moe.experts=4 --set train.dtype=bfloat16 \
+        --set numerics.high_last=0 --set numerics.recipe=fp8-tiles \
+        --set numerics.accumulator=14:32:128
     printf '%s\n' "ranks=1" "ranks=2 mesh.expert=2" >layouts.txt
     all_exact "mixtral, bfloat16" --set model.family=mixtral \
         --set moe.experts=4 --set train.dtype=bfloat16
@@ -352,10 +361,6 @@ prints "losses" score whole --tokens ids.json
 expect "types that have no kernels are refused" 78 \
     "cuda has no kernel yet for" plan config.yaml --set device=cuda \
     --set train.dtype=float64
-expect "accumulators of hardware are refused" 78 \
-    "cuda has no kernel yet for numerics.accumulator in bfloat16" plan config.yaml \
-    --set device=cuda --set train.dtype=bfloat16 --set numerics.high_last=0 \
-    --set numerics.recipe=fp8-tiles --set numerics.accumulator=14:32:128
 LOCKSTEP_CHECK=lives:late expect "the check of lives is refused" 78 \
     "cuda does not have LOCKSTEP_CHECK" plan config.yaml --set device=cuda
 if [ -z "${REAL:-}" ]; then

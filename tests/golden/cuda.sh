@@ -196,6 +196,7 @@ mistake() {
 }
 make -s -j"$(nproc)" BUILD="$BUILD" EXTRA="${EXTRA:-}" \
     "$BUILD/tests/unit/kernels/test_matmul" \
+    "$BUILD/tests/unit/kernels/test_accumulator" \
     "$BUILD/tests/unit/kernels/test_kernels" \
     "$BUILD/tests/unit/kernels/test_attention" \
     "$BUILD/tests/unit/kernels/test_experts" \
@@ -218,6 +219,8 @@ mistake "a granule in halves" matmul product.h \
     'for (int k = 0; k < DEPTH; k++)
                 chains' 'for (int k = DEPTH - 1; k >= 0; k--)
                 chains' test_matmul
+mistake "an accumulator that keeps a bit more" matmul product.h '(53 - bits)' \
+    '(52 - bits)' test_accumulator
 mistake "lanes that are folded from below" norm lanes.h \
     'for (int half = LANES / 2; half > 0; half /= 2)' \
     'for (int half = 1; half < LANES; half *= 2)' test_kernels

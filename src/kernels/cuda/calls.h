@@ -211,12 +211,14 @@ struct tiled {
     const void *bias, *left; /* or NULL; bias is of the type of operands */
     int64_t left_stride;
     int64_t column_tiles;
+    struct accumulator accumulator; /* GRANULE_CUT */
 };
 /* The kernels of a product: for one leaf or for trees, by enum granule_kind. */
 #define PRODUCT_NAMES(X, name)                                             \
     X(name##_leaf) X(name##_tree) X(name##_pairs_leaf)                     \
     X(name##_pairs_tree) X(name##_tiles_leaf) X(name##_tiles_tree)         \
-    X(name##_f16_leaf) X(name##_f16_tree)
+    X(name##_f16_leaf) X(name##_f16_tree) X(name##_cut_leaf)               \
+    X(name##_cut_tree)
 #define TILED_CALL(name) struct name##_call { struct tiled call; };
 PRODUCT_NAMES(TILED_CALL, matmul)
 #undef TILED_CALL

@@ -51,10 +51,12 @@ static status product_run(struct stream *stream,
     CHECK(p->a.matrix.dtype == dtype && p->b.dtype == dtype);
     CHECK(p->b.shape[0] == p->groups->experts);
     CHECK(!p->bias.data || p->bias.dtype == dtype);
-    CHECK(p->b.shape[1] == p->a.matrix.shape[1] && !p->accumulator);
+    CHECK(p->b.shape[1] == p->a.matrix.shape[1]);
     CHECK(p->b.shape[2] == p->c.shape[1] && p->c.stride[1] == 1);
     CHECK(p->c.dtype == DTYPE_F32 || p->c.dtype == dtype);
     sum_order_check(p->order, p->b.shape[1], false);
+    if (p->accumulator) call.product.accumulator = *p->accumulator;
+    if (p->accumulator) kind = GRANULE_CUT;
     TRY(segments_of(stream, p->order, &call.product.segments));
     return cuda_launch(stream,
                        product_kernel(CUDA_experts_product_leaf, kind,
@@ -80,7 +82,7 @@ static status gradient_run(struct stream *stream,
                            p->groups->experts;
 
     CHECK(p->a.matrix.dtype == dtype && p->b.matrix.dtype == dtype);
-    CHECK(p->c.dtype == DTYPE_F32 && p->c.stride[2] == 1 && !p->accumulator);
+    CHECK(p->c.dtype == DTYPE_F32 && p->c.stride[2] == 1);
     CHECK(p->c.shape[0] == p->groups->experts);
     CHECK(p->c.shape[1] == p->a.matrix.shape[1]);
     CHECK(p->c.shape[2] == p->b.matrix.shape[1]);
@@ -88,6 +90,8 @@ static status gradient_run(struct stream *stream,
     call.product.a.outer = 1; /* transposed: the sum is over rows */
     call.product.a.inner = p->a.matrix.stride[0];
     call.product.b.summed = true;
+    if (p->accumulator) call.product.accumulator = *p->accumulator;
+    if (p->accumulator) kind = GRANULE_CUT;
     TRY(segments_of(stream, p->order, &call.product.segments));
     return cuda_launch(stream,
                        product_kernel(CUDA_experts_gradient_leaf, kind,

@@ -14,7 +14,7 @@ static void matmul_check(const struct matmul *p, enum dtype dtype)
     const struct tensor *left = p->left;
 
     CHECK(p->a.dtype == dtype && p->b.dtype == dtype);
-    CHECK(!p->accumulator && !p->strips && is_result(&p->c, dtype));
+    CHECK(!p->strips && is_result(&p->c, dtype));
     CHECK(!p->continues || p->c.dtype == DTYPE_F32);
     CHECK(p->a.shape[0] == p->c.shape[0] && p->b.shape[1] == p->c.shape[1]);
     CHECK(p->b.shape[0] == p->a.shape[1]);
@@ -30,9 +30,11 @@ static void matmul_check(const struct matmul *p, enum dtype dtype)
 static status product_run(struct stream *stream, const struct matmul *p,
                           enum granule_kind kind)
 {
+    const struct accumulator *accumulator = p->accumulator;
     const struct sum_order *order = p->order;
     const struct sum_segment *segments;
 
+    if (accumulator) kind = GRANULE_CUT;
     matmul_check(p, product_dtype(kind));
     TRY(cuda_copy(stream, order->segments,
                   (size_t)order->segment_count * sizeof *segments,
@@ -49,7 +51,9 @@ static status product_run(struct stream *stream, const struct matmul *p,
         .left = p->left ? p->left->data : NULL,
         .left_dtype = p->left ? p->left->dtype : DTYPE_F32,
         .left_stride = p->left ? p->left->stride[0] : 0,
-        .column_tiles = parts_of(p->c.shape[1], PRODUCT_TILE)}};
+        .column_tiles = parts_of(p->c.shape[1], PRODUCT_TILE),
+        .accumulator = accumulator ? *accumulator
+                                   : (struct accumulator){.bits = 0}}};
 
     return cuda_launch(stream, product_kernel(CUDA_matmul_leaf, kind, order),
                        parts_of(call.call.m, PRODUCT_TILE) *

@@ -211,6 +211,112 @@ DEVICE void granule_tiles(const struct product_work *w,
     }
 }
 
+/* To so many significant bits, towards zero; no operand is a denormal. */
+DEVICE double number_cut(double x, int bits)
+{
+    union { double number; uint64_t bits; } of = {x};
+
+    of.bits &= ~(((uint64_t)1 << (53 - bits)) - 1);
+    return of.number;
+}
+
+/* The power of two at or below a magnitude, times 2^(1 - bits): what products
+ * are cut to multiples of. */
+DEVICE double unit_below(double largest, int bits)
+{
+    union { double number; uint64_t bits; } of = {largest}, down;
+
+    of.bits &= (uint64_t)0x7FF << 52;
+    down.bits = (uint64_t)(1023 + 1 - bits) << 52;
+    return of.number * down.number;
+}
+
+/* Products of a granule: their largest magnitude and plain sum, then the sum
+ * of what is left of each. */
+struct cut_sums { double largest[PATCH][PATCH], sum[PATCH][PATCH]; };
+
+DEVICE void cut_step(const struct product_shared *s, int k, bool counts,
+                     int bits, struct cut_sums *x)
+{
+    const int row = THREAD / SIDE * PATCH, column = THREAD % SIDE * PATCH;
+
+    EACH_OF_PATCH {
+        const double p = (double)s->a[k][row + i] *
+                         (double)s->b[k][column + j];
+        const double size = __builtin_fabs(p);
+
+        if (!counts) {
+            x->sum[i][j] = x->sum[i][j] + p;
+            if (size > x->largest[i][j]) x->largest[i][j] = size;
+        } else {
+            const double units = p / unit_below(x->largest[i][j], bits);
+
+            if (__builtin_fabs(units) < 0x1p31) /* it is finite */
+                x->sum[i][j] = x->sum[i][j] + (double)(int32_t)units;
+        }
+    }
+}
+
+/* One of the two looks at the granule of elements part[0] to part[1]. */
+DEVICE void cut_look(const struct product_work *w, struct product_shared *s,
+                     const int64_t tile[2], const int64_t part[2], bool counts,
+                     struct cut_sums *x)
+{
+    for (int64_t first = part[0]; first < part[1]; first += DEPTH) {
+        const int64_t left = part[1] - first;
+        const int depth = left < DEPTH ? (int)left : DEPTH;
+        const int64_t sum[3] = {first, first + depth, first + depth};
+
+        operands_load(w, s, tile, sum);
+        LOOPED for (int k = 0; k < depth; k++)
+            cut_step(s, k, counts, w->p->accumulator.bits, x);
+        BARRIER;
+    }
+}
+
+/* chain = what a matrix unit of few bits makes of elements part[0] to part[1]
+ * (docs/numerics.md, "Accumulators of hardware"). */
+DEVICE void granule_cut(const struct product_work *w, struct product_shared *s,
+                        const int64_t tile[2], const int64_t part[2],
+                        struct patch *chain)
+{
+    const struct accumulator of = w->p->accumulator;
+    double c[PATCH][PATCH];
+
+    EACH_OF_PATCH c[i][j] = 0;
+    LOOPED for (int64_t first = part[0]; first < part[1];
+                first += of.granule) {
+        const int64_t end = part[1] - first < of.granule
+                                ? part[1] : first + of.granule;
+        const int64_t granule[2] = {first, end};
+        struct cut_sums x;
+        unsigned plain = 0; /* a bit for each element that is not finite */
+
+        EACH_OF_PATCH x.largest[i][j] = x.sum[i][j] = 0;
+        cut_look(w, s, tile, granule, false, &x);
+        EACH_OF_PATCH {
+            const bool ends =
+                !(__builtin_fabs(x.sum[i][j]) <= 0x1.fffffffffffffp1023);
+
+            if (ends) {
+                plain |= 1u << (i * PATCH + j);
+                c[i][j] = number_cut(c[i][j] + x.sum[i][j], of.bits);
+            }
+            if (ends || !(x.largest[i][j] > 0)) x.largest[i][j] = 1;
+            x.sum[i][j] = 0;
+        }
+        cut_look(w, s, tile, granule, true, &x);
+        EACH_OF_PATCH {
+            const double t = number_cut(
+                x.sum[i][j] * unit_below(x.largest[i][j], of.bits), of.bits);
+
+            if (!(plain >> (i * PATCH + j) & 1))
+                c[i][j] = number_cut(c[i][j] + t, of.bits);
+        }
+    }
+    EACH_OF_PATCH chain->at[i][j] = (float)c[i][j];
+}
+
 DEVICE void node_merge(struct patch *node, bool *there,
                        const struct patch *left)
 {
@@ -301,6 +407,13 @@ DEVICE void patch_store(const struct product_work *w, const int64_t tile[2],
     }
 }
 
+/* Elements that are summed before the float32 sum of the leaf gets them. */
+DEVICE int64_t granule_of(const struct product_work *w, int64_t length)
+{
+    if (w->kind != GRANULE_CUT) return GRANULE;
+    return w->p->accumulator.promote > 0 ? w->p->accumulator.promote : length;
+}
+
 /* The patch of a thread in a tile of c, whose first row and column are `tile`.
  * Returns whether it has a term. What it continues is float32. */
 DEVICE bool product_sum(const struct product_work *w, const int64_t tile[2],
@@ -329,13 +442,17 @@ DEVICE bool product_sum(const struct product_work *w, const int64_t tile[2],
         }
         if (w->of && w->of->contracted)
             segment = expert_segment(w->of->groups, w->of->number, &segment);
-        for (int64_t done = 0; done < segment.length; done += GRANULE) {
+        const int64_t granule = granule_of(w, segment.length);
+
+        for (int64_t done = 0; done < segment.length; done += granule) {
             const int64_t left = segment.length - done;
             const int64_t first = segment.first + done;
             const int64_t part[2] = {
-                first, first + (left < GRANULE ? left : GRANULE)};
+                first, first + (left < granule ? left : granule)};
 
-            if (w->kind == GRANULE_TILES)
+            if (w->kind == GRANULE_CUT)
+                granule_cut(w, s, tile, part, &chain);
+            else if (w->kind == GRANULE_TILES)
                 granule_tiles(w, s, tile, part, &chain);
             else
                 granule_chain(w, s, tile, part, &chain);
@@ -353,7 +470,8 @@ DEVICE bool product_sum(const struct product_work *w, const int64_t tile[2],
     PRODUCT_KERNEL_PAIR(bound, name, body, GRANULE_CHAIN)                  \
     PRODUCT_KERNEL_PAIR(bound, name##_pairs, body, GRANULE_PAIRS)          \
     PRODUCT_KERNEL_PAIR(bound, name##_tiles, body, GRANULE_TILES)          \
-    PRODUCT_KERNEL_PAIR(bound, name##_f16, body, GRANULE_WIDENED)
+    PRODUCT_KERNEL_PAIR(bound, name##_f16, body, GRANULE_WIDENED)          \
+    PRODUCT_KERNEL_PAIR(bound, name##_cut, body, GRANULE_CUT)
 #define PRODUCT_KERNEL_PAIR(bound, name, body, kind)                       \
     bound(name##_leaf) { body(&p->call, kind, true); }                     \
     bound(name##_tree) { body(&p->call, kind, false); }

@@ -171,7 +171,7 @@ static void test_tables_have_the_definition(void **state)
 
     (void)state;
     room_begin(&room, FEATURES_ALL);
-    for (int isa = ISA_PLAIN; isa < ISA_CHOICES; isa++)
+    for (int isa = ISA_PLAIN; isa < ISA_COUNT; isa++)
         for (int product = PRODUCT_PAIRS; product <= PRODUCT_TILES; product++) {
             struct kernels table;
 
