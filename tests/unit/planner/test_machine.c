@@ -133,8 +133,8 @@ TEST(a_profile_may_have_no_constants)
     machine_free(&m);
 }
 
-/* No constant is called fitted that fit.py does not fit, or that a preset has no
- * value of its own for. */
+/* No constant is called fitted that fit.py does not fit, or that a preset has
+ * no value of its own for. */
 TEST(fitted_is_what_the_script_fits)
 {
     static const int fits[] = {M_GEMM, M_GEMM_HALF, M_ATTENTION, M_MEMORY,
