@@ -7,6 +7,7 @@
 
 static const struct decoder decoder = {
     DECODER_LLAMA, DECODER_QWEN_MIXTURE, .pairs = true,
+    .joined = "mlp.experts", .joined_router = "mlp.gate",
     .attention_norm = OUTSIDE_WEIGHT("input_layernorm"),
     .ffn_norm = OUTSIDE_WEIGHT("post_attention_layernorm"),
     .router_bias = "mlp.moe_statics.e_score_correction_bias",

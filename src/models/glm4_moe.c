@@ -65,7 +65,8 @@ static const struct config_row rows_solar[] = {
     ROWS_AROUND(1e-5, 131072, 128, 8, true), ROW_ROPE("partial_rotary_factor"),
     ROW_INTEGER("num_key_value_heads", kv_heads, 8),
     ROW_INTEGER("moe_intermediate_size", moe.width, 1280),
-    ROW_IDLE("intermediate_size"), ROW_ALSO("first_k_dense_replace", "0"),
+    ROW_INTEGER("intermediate_size", feed_forward, 0),
+    ROW_ALSO("first_k_dense_replace", "0"),
     ROW_ALSO("use_qk_norm", "false"), ROW_ALSO("num_mtp_layers", "0"),
 };
 

@@ -185,7 +185,8 @@ fi
 # Experts that PEFT finds in one tensor of all only: merged, and joined.
 for of in "granitemoe [q_proj,up,router]" "gpt_oss [gate,up,down]" \
     "qwen2_moe [all-linear,router]" "phimoe [w1,w2,w3,router]" \
-    "llama4 [gate,up,down,router]"; do
+    "llama4 [gate,up,down,router]" \
+    "ernie4_5_moe [experts.gate_proj,experts.up_proj,experts.down_proj,router]"; do
     family=${of% *} targets=${of#* }
     rm -rf base base_out stacked stacked_out joined back
     must train config.yaml --run base --set "model.family=$family" \
