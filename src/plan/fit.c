@@ -102,15 +102,19 @@ static int data_leaves(const struct fit *fit)
 
 /* Sums over mesh.shard first and mesh.data then are the tree's only where the
  * shards of one data rank are a whole subtree. */
+static bool shards_are_subtrees(const struct fit *fit)
+{
+    return fit->integer || !fit->shards_first ||
+           fit->mesh.size[AXIS_DATA] == 1 ||
+           grid_is_power(fit->mesh.size[AXIS_SHARD]);
+}
+
 static status fit_shards(const struct fit *fit)
 {
-    const int data = fit->mesh.size[AXIS_DATA];
     const int shard = fit->mesh.size[AXIS_SHARD];
     int near = 1;
 
-    if (fit->fast || fit->integer || !fit->shards_first || data == 1 ||
-        grid_is_power(shard))
-        return OK;
+    if (fit->fast || shards_are_subtrees(fit)) return OK;
     while (2 * near <= shard) near *= 2;
     FAIL(ERR_CONFIG, "zero: hsdp, mics, and axes of which some divide over "
                      "mesh.shard alone add over mesh.shard before mesh.data, "
@@ -346,7 +350,7 @@ status fit_grid(const struct fit *fit, struct grid *grid, bool *changed)
     TRY(fit_parts(fit, grid));
     TRY(fit_data(fit, grid));
     *changed = grid->data != asked.data || grid->tensor != asked.tensor ||
-               grid->context != asked.context;
+               grid->context != asked.context || !shards_are_subtrees(fit);
     return OK;
 }
 

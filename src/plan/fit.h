@@ -26,8 +26,8 @@ struct fit {
                               * gives way */
 };
 
-/* ERR_CONFIG: an axis does not fit. fast: *grid becomes one that fits;
- * *changed says so. */
+/* ERR_CONFIG: an axis does not fit. fast: *grid becomes one that fits; *changed
+ * says so, and where ranks add in another order than the grid's. */
 status fit_grid(const struct fit *fit, struct grid *grid, bool *changed);
 
 enum context_kind { CONTEXT_GATHER, CONTEXT_RING, CONTEXT_ULYSSES,

@@ -3,8 +3,9 @@
 # random.sh - random models of every family and of odd sizes, every other one
 # with random training features, under random layouts: each that is legal must
 # train the bits of one rank, or, where gradients travel as integers (every
-# eighth model, if it is one in float32, has numerics.mode=fast), a loss within
-# the bound that verify names. Two of three models run under LOCKSTEP_CHECK
+# eighth model, if it is one in float32, has numerics.mode=fast) or rows of
+# experts in codes that are rounded twice (every fourth, if it is a mixture in
+# bfloat16), a loss within the bound that verify names. Two of three models run under LOCKSTEP_CHECK
 # (docs/faults.md), messages late or early in turns, if it is not set. What
 # fails is printed with its seed:
 #
@@ -73,7 +74,7 @@ draw() { # SEED
                 text = text " mesh.node=" \
                     of(ranks % 2 ? "0 1" : ranks % 3 ? "0 1 2" : "0 1 2 3") \
                     " moe.exchange=" of("auto auto flat")
-            if (text ~ /expert/ && random(2) == 0)
+            if (text ~ /expert/ && (random(2) == 0 || twice))
                 text = text " moe.dispatch_format=auto"
             text = text " zero=" zero
             if (zero ~ /zero3|fsdp|hsdp|mics|weights/)
@@ -298,6 +299,7 @@ draw() { # SEED
                 special = special " mtp.depth=" of("0 0 0 1 2")
             dtype = of("float32 float32 bfloat16 bfloat16 float64 float16")
             fast = seed % 8 == 6 && dtype ~ /32/
+            twice = seed % 4 == 2 && dtype ~ /^b/ && family ~ mixtures
             batch = of("4 6 8 10 12 16")
             layers = 1 + random(6)
             if (special ~ /every=2|first_dense=1/ && layers < 2) layers = 2
@@ -319,8 +321,8 @@ draw() { # SEED
                 "numerics.recipe=" (recipe = dtype ~ /^b/ ? of("none hfp8 fp8-tensor fp8-delayed fp8-tiles mxfp8 mxfp4 " \
                          "nvfp4 nvfp4-delayed bitnet mxfp4-quartet") : "none"),
                 "numerics.high_last=0",
-                "numerics.mode=" (fast ? "fast" : "exact"),
-                "numerics.sums=" (seed % 4 > 1 && !fast && dtype !~ /64/ \
+                "numerics.mode=" (fast || twice ? "fast" : "exact"),
+                "numerics.sums=" (seed % 4 > 1 && !fast && !twice && dtype !~ /64/ \
                                       ? "integer" : "ordered"),
                 "numerics.accumulator=" (recipe ~ /none|bitnet/ ? "off" : \
                     of("off off 14:32:128 8:4:0 12:8:8")),

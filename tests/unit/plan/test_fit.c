@@ -102,6 +102,28 @@ TEST(fast_mode_is_limited_by_heads_tokens_and_sequences_only)
     FAILS(grid_resolve(&again, &asked, &one.facts), ERR_CONFIG, "4096");
 }
 
+/* Ten leaves on 2 x 5 ranks: sums of five are added, not those of the tree. */
+TEST(shards_that_are_no_subtrees_show_in_the_bits)
+{
+    struct grid grid = {.data = 10, .tensor = 1, .context = 1};
+    struct fit fit = fit_of(10, true);
+    bool changed;
+
+    fit.mesh.size[AXIS_DATA] = 2;
+    fit.mesh.size[AXIS_SHARD] = 5;
+    IS_OK(fit_grid(&fit, &grid, &changed));
+    CHECK(!changed);
+    fit.shards_first = true;
+    IS_OK(fit_grid(&fit, &grid, &changed));
+    CHECK(changed && grid.data == 10);
+    fit.integer = true;
+    IS_OK(fit_grid(&fit, &grid, &changed));
+    CHECK(!changed);
+    fit.fast = fit.integer = false;
+    FAILS(fit_grid(&fit, &grid, &changed), ERR_CONFIG,
+          "needs a power of two of shards, not 5");
+}
+
 /* No number of ranks works: the length is told, not 2 or 4 ranks. */
 TEST(a_sequence_shorter_than_the_chunks_is_told_its_length)
 {
@@ -119,4 +141,5 @@ TEST(a_sequence_shorter_than_the_chunks_is_told_its_length)
 
 TEST_MAIN(stages_are_even_with_what_the_last_one_does_more,
           a_sequence_shorter_than_the_chunks_is_told_its_length,
+          shards_that_are_no_subtrees_show_in_the_bits,
           fast_mode_is_limited_by_heads_tokens_and_sequences_only)
