@@ -121,6 +121,32 @@ else bad "the log names the recipe" "it does not" log; fi
 layout ramp ramp 1 $few 'train.batch_ramp=[0=4,7=8]'
 layout ramp2 ramp 2 $few 'train.batch_ramp=[0=4,7=8]' mesh.data=2
 }
+# Every recipe's shares, magnitudes and scales, in both files.
+every() { # RECIPE GROUP NAME RANKS SETTING...
+    local recipe=$1 first=$1_$2_one name=$1_$2_$3 ranks=$4
+    shift 4
+    layout "$name" "$first" "$ranks" train.dtype=bfloat16 \
+        "numerics.recipe=$recipe" numerics.high_last=0 observe.layers=1 \
+        train.steps=3 numerics.grid_context=2 "$@"
+    grep -o '"recipe_cut": [^,]*, "recipe_zeroed": [^,]*' "$name/metrics.jsonl" \
+        >"$name.shares"
+    if [ -s "$name.shares" ] && cmp -s "$first.shares" "$name.shares"
+    then ok "shares of $recipe, $name"
+    else bad "shares of $recipe, $name" "other shares"; fi
+}
+for recipe in hfp8 fp8-tensor fp8-delayed fp8-tiles mxfp8 mxfp8-floor \
+    mxfp4-quartet nvfp4 nvfp4-delayed bitnet; do
+    every $recipe dense one 1
+    every $recipe dense cut 8 mesh.tensor=2 mesh.context=2 mesh.pipe=2 \
+        train.micro_batch=1
+done
+mixture="model.family=mixtral moe.experts=4 model.layers=2"
+for recipe in mxfp4-quartet nvfp4 bitnet; do
+    # shellcheck disable=SC2086
+    every $recipe experts one 1 $mixture
+    # shellcheck disable=SC2086
+    every $recipe experts cut 4 $mixture mesh.expert=2 mesh.context=2
+done
 # --- what a recipe's roundings do ---
 if grep -q '"rounded": {"y.x": \[[0-9.e-]*, 0\.[0-9]*, [0-9.]*, [0-9.e-]*, [0-9.e-]*\], "y.w"' \
         few/layers.jsonl &&
