@@ -4,9 +4,10 @@
  *
  *   peaks   the largest magnitude of each block; a rank that has a part of a
  *           matrix raises those of its part, and the exact maximum over the
- *           ranks is that of the whole
+ *           ranks is that of the whole; of SCALE_MEAN exact sums in their place
  *   encode  peaks -> scales, elements -> codes
- *   decode  code times scale: the numbers that quantize writes, in every bit
+ *   decode  code times scale: the numbers that quantize writes, in every bit;
+ *           or integers as quantize writes them, and their scales
  *
  *   [rows, cols] in blocks of 2 x 3:      scales [row blocks, column blocks]
  *   |### ###|##    a row of codes begins   |s s|s
@@ -24,7 +25,7 @@ struct block_coding {
     int64_t row_spans, col_spans;
     enum number_format format;
     int64_t block_rows, block_cols; /* 0: the span */
-    enum scale_rule scale;  /* not MEAN, GAUSS or FIT */
+    enum scale_rule scale;  /* not GAUSS or FIT; MEAN: a block is a region */
     float known;            /* late rules */
 };
 
@@ -77,7 +78,54 @@ static inline int64_t code_scale_bytes(enum scale_rule rule)
 static inline void coding_check(const struct block_coding *c)
 {
     CHECK(c->format > FORMAT_BF16 && c->format < FORMAT_E8M0);
-    CHECK(c->scale < SCALE_MEAN && c->block_cols <= QUANTIZE_BLOCK_MOST);
+    CHECK(c->scale <= SCALE_MEAN && c->block_cols <= QUANTIZE_BLOCK_MOST);
+    CHECK(c->scale != SCALE_MEAN || (c->block_rows == 0 && c->block_cols == 0));
+}
+
+/* ---- the calls ---- */
+
+/* ENCODE_PEAKS raises peaks, which begin with 0; ENCODE_CODES reads them and
+ * sets scales of all blocks and codes; ENCODE_ALL sets peaks first. Peaks are
+ * infinite where a format without a NaN has something else to say it by: the
+ * scale of a block that has what is not finite is NaN then. */
+enum encode_what { ENCODE_PEAKS, ENCODE_CODES, ENCODE_ALL };
+
+struct block_encode {
+    enum encode_what what;
+    struct tensor in;       /* [rows, cols] bfloat16 or float32, dense rows */
+    struct block_coding coding;
+    int64_t first, last;    /* elements of the matrix, row-major: only these are
+                             * read and coded; last 0: all */
+    float *peaks;           /* [row blocks, column blocks] */
+    int64_t *sums;          /* SCALE_MEAN, in their place: [blocks, CODE_SUMS],
+                             * which ENCODE_PEAKS adds to */
+    void *scales;           /* the same: E8M0 of powers of two; else float32 */
+    uint8_t *codes;         /* element c of a row at its bits [c b, (c + 1) b),
+                             * the low ones first, b the bits of the format */
+    int64_t row_bytes;      /* from a row of codes to the next */
+    float *most;            /* with codes: set to the largest finite peak; NULL:
+                             * nobody asks, and of SCALE_MEAN */
+};
+
+struct block_decode {
+    struct tensor out;      /* [rows, cols] bfloat16 or float32, dense rows; U8:
+                             * integers as of struct quantize, with scales;
+                             * NaN is a block's where the format has none */
+    float *out_scales;      /* [rows, col_spans]: blocks are spans of columns */
+    struct block_coding coding;
+    const void *scales;
+    const uint8_t *codes;
+    int64_t row_bytes;
+    const float *most; float *seen; /* it is raised to most; NULL: not */
+};
+
+static inline void decode_check(const struct block_decode *p)
+{
+    CHECK((p->out.dtype == DTYPE_U8) == (p->out_scales != NULL));
+    if (p->out_scales == NULL) return;
+    CHECK(p->coding.format == FORMAT_INT8 ||
+          p->coding.format == FORMAT_TERNARY);
+    CHECK(p->coding.block_cols == 0 && p->coding.block_rows <= 1);
 }
 
 /* ---- one code ---- */
@@ -236,6 +284,31 @@ static inline void code_scales(const struct block_coding *c,
     }
 }
 
+/* Sums of a block: the groups of a mean, and how many elements are not finite
+ * where the format has no NaN to say it by. */
+enum { CODE_SUMS = MEAN_GROUPS + 1 };
+
+/* Whether that counts v. */
+ELEMENTARY bool code_hides(const struct code_format *f, float v)
+{
+    return !f->has_nan && !(v - v == 0);
+}
+
+/* The scales of means, from their sums [blocks, CODE_SUMS]. */
+static inline void code_means(const struct block_coding *c,
+                              const int64_t *sums, float *scales)
+{
+    for (int64_t i = 0; i < c->row_spans; i++)
+        for (int64_t j = 0; j < c->col_spans; j++) {
+            const int64_t count = c->rows[i].count * c->cols[j].count;
+
+            if (count == 0) continue;
+            *scales++ = sums[MEAN_GROUPS] > 0 ? f32_of_bits(0x7FC00000u)
+                                              : mean_scale(sums, count);
+            sums += CODE_SUMS;
+        }
+}
+
 /* The largest finite peak. */
 static inline float code_most(const struct block_coding *c, const float *peaks)
 {
@@ -248,6 +321,12 @@ static inline float code_most(const struct block_coding *c, const float *peaks)
         most = own > most ? own : most;
     }
     return f32_of_bits(most);
+}
+
+/* A code of INT8 or TERNARY as an integer. */
+ELEMENTARY int8_t code_integer(const struct code_format *f, uint32_t code)
+{
+    return (int8_t)((int32_t)code - (int32_t)(2 * (code & f->sign)));
 }
 
 /* ---- codes in bytes ---- */

@@ -146,35 +146,6 @@ bool strips_fit(const struct strips *strips, const struct sum_order *order);
 void strips_row(const struct strips *strips, const struct tensor *weight,
                 int64_t row, void *out);
 
-/* ENCODE_PEAKS raises peaks, which begin with 0; ENCODE_CODES reads them and
- * sets scales of all blocks and codes; ENCODE_ALL sets peaks first. Peaks are
- * infinite where a format without a NaN has something else to say it by: the
- * scale of a block that has what is not finite is NaN then. */
-enum encode_what { ENCODE_PEAKS, ENCODE_CODES, ENCODE_ALL };
-
-struct block_encode {
-    enum encode_what what;
-    struct tensor in;       /* [rows, cols] bfloat16 or float32, dense rows */
-    struct block_coding coding;
-    int64_t first, last;    /* elements of the matrix, row-major: only these are
-                             * read and coded; last 0: all */
-    float *peaks;           /* [row blocks, column blocks] */
-    void *scales;           /* the same: E8M0 of powers of two; else float32 */
-    uint8_t *codes;         /* element c of a row at its bits [c b, (c + 1) b),
-                             * the low ones first, b the bits of the format */
-    int64_t row_bytes;      /* from a row of codes to the next */
-    float *most;            /* with codes: set to the largest finite peak */
-};
-
-struct block_decode {
-    struct tensor out;      /* [rows, cols] bfloat16 or float32, dense rows */
-    struct block_coding coding;
-    const void *scales;
-    const uint8_t *codes;
-    int64_t row_bytes;
-    const float *most; float *seen; /* it is raised to most; NULL: not */
-};
-
 struct kernels {
     const char *backend; /* "reference", "cpu avx512", ... */
     enum dtype dtype;    /* of activations and weights; `real` may be wider */

@@ -255,6 +255,9 @@ static struct block_encode encode_of(const struct launch *l,
     copy.peaks = shared(l, call->peaks,
                         (size_t)coding_blocks(&call->coding) *
                             sizeof *call->peaks);
+    copy.sums = shared(l, call->sums,
+                       (size_t)(coding_blocks(&call->coding) * CODE_SUMS) *
+                           sizeof *call->sums);
     copy.scales = where(l, call->scales);
     copy.most = where(l, call->most);
     if (call->last > 0 && call->last <= first) { /* none are: nobody reads */
@@ -277,6 +280,7 @@ static struct block_decode decode_of(const struct launch *l,
     struct block_decode copy = *call;
 
     copy.out = tensor(l, call->out);
+    copy.out_scales = where(l, call->out_scales);
     copy.coding = coding_of(l, call->coding);
     copy.scales = where(l, call->scales);
     copy.codes = where(l, call->codes);

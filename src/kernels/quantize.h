@@ -33,9 +33,7 @@ enum scale_rule {
                   * the largest number 448 L */
     SCALE_TWO_LATE, /* the same, t of `known` instead of the region */
     SCALE_EXACT, /* a / L, rounded to float32 once */
-    SCALE_MEAN,  /* the mean magnitude of the region: its rows in order, element
-                  * j of a row in lane j % 16 in float64, folded by 8, 4, 2, 1;
-                  * divided, and rounded to float32 once */
+    SCALE_MEAN,  /* the mean magnitude of the region (mean_scale) */
     SCALE_GAUSS, /* 2^floor(log2(c d)), d the standard deviation of the block,
                   * one row: best for normal numbers (gauss_bits) */
     SCALE_FIT,   /* SCALE_FLOOR, but numbers are first multiplied by
@@ -282,6 +280,45 @@ ELEMENTARY bool scale_is_late(enum scale_rule rule)
 ELEMENTARY float scale_or_zero(float scale)
 {
     return scale < QUANTIZE_TINY ? 0 : scale;
+}
+
+/* ---- SCALE_MEAN ---- */
+
+/* Magnitudes are summed as integers in MEAN_GROUPS groups of 8 exponents each:
+ * exact for up to 2^32 elements, so a sum is that of its parts in any order. */
+enum { MEAN_GROUPS = 32 };
+
+/* The exponent of finite bits, as numbers below the smallest normal one have
+ * it. */
+ELEMENTARY uint32_t mean_exponent(uint32_t bits)
+{
+    return bits >> 23 > 0 ? bits >> 23 : 1;
+}
+
+ELEMENTARY uint32_t mean_group(uint32_t bits)
+{
+    return mean_exponent(bits) / 8;
+}
+
+/* The number is so many times 2^(8 group - 150). */
+ELEMENTARY uint32_t mean_units(uint32_t bits)
+{
+    const uint32_t hidden = bits >> 23 > 0 ? 0x800000u : 0;
+
+    return (hidden | (bits & 0x7FFFFFu)) << mean_exponent(bits) % 8;
+}
+
+/* Groups are rounded to float64 and added there, small numbers first; the sum
+ * is divided by the count, and rounded to float32 once. */
+ELEMENTARY float mean_scale(const int64_t *groups, int64_t count)
+{
+    double sum = 0, unit = 0x1p-150;
+
+    for (int i = 0; i < MEAN_GROUPS; i++) {
+        sum = sum + (double)groups[i] * unit;
+        unit = unit * 256;
+    }
+    return scale_or_zero((float)(sum / (double)count));
 }
 
 /* The scale of a block; a: its gauss_bits for SCALE_GAUSS; outer: t of

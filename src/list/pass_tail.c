@@ -138,13 +138,16 @@ static status put_regathers(struct step_list *out, const struct pipeline *p,
 }
 
 static status put_encode(struct step_list *out, const struct pipeline *p,
-                         struct instruction i, enum lane lane, int64_t peaks)
+                         struct instruction i, enum lane lane)
 {
+    const struct coded *coded = &p->stages[i.chunk].coded;
+
     i.lane = (uint8_t)lane;
     const struct list_group group = list_group(p, &i);
 
     i.calls = group.size > 1;
-    i.bytes = list_sum_bytes(peaks, DTYPE_F32, group);
+    i.bytes = list_sum_bytes(coded_peaks(coded, i.unit),
+                             coded_peak_dtype(coded), group);
     return list_put(out, i);
 }
 
@@ -157,12 +160,10 @@ static status put_encodes(struct step_list *out, const struct pipeline *p,
     struct instruction i = of_chunk(p, DO_ENCODE, chunk);
 
     for (i.unit = 0; i.unit < stage->shards.count; i.unit++) {
-        const int64_t peaks = coded_peaks(&stage->coded, i.unit);
-
-        if (peaks == 0) continue;
+        if (coded_peaks(&stage->coded, i.unit) == 0) continue;
         if (list_encodes(stage, i.unit) > 1)
-            TRY(put_encode(out, p, i, LANE_COPIES, peaks));
-        TRY(put_encode(out, p, i, LANE_SHARD, peaks));
+            TRY(put_encode(out, p, i, LANE_COPIES));
+        TRY(put_encode(out, p, i, LANE_SHARD));
     }
     return OK;
 }

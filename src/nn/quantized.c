@@ -500,6 +500,10 @@ static status matrix_decoded(struct run *run, const struct param *param,
         .row_bytes = code_row_bytes(
             run->program->precision.recipe.weights.format, param->cols)};
 
+    if (use == USE_FORWARD && room->scales != NULL) {
+        decode.out.dtype = DTYPE_U8;
+        decode.out_scales = room->scales;
+    }
     if (scale_is_late(decode.coding.scale)) {
         decode.most = &run->params.mosts[param - run->program->params.items];
         decode.seen = &run->late.seen[late_value(param, (int)use, true)];

@@ -6,6 +6,14 @@
 #include "base/check.h"
 #include "nn/quantized.h"
 
+static bool is_region(const struct precision_role *w)
+{
+    int64_t side[2];
+
+    precision_block(w, false, side);
+    return side[0] == 0 && side[1] == 0;
+}
+
 const char *coded_refusal(const struct precision_use *use)
 {
     const struct precision_role *w = &use->recipe.weights;
@@ -16,8 +24,10 @@ const char *coded_refusal(const struct precision_use *use)
                "weights as they are";
     if (use->recipe.straight) return "the recipe rounds them anew in each use";
     if (w->format == FORMAT_BF16) return "the recipe leaves them in bfloat16";
-    if (w->scale >= SCALE_MEAN)
+    if (w->scale > SCALE_MEAN)
         return "the recipe's scales are not of their largest numbers";
+    if (w->scale == SCALE_MEAN && !is_region(w))
+        return "its scales are means of regions, and its blocks are smaller";
     return NULL;
 }
 
@@ -192,7 +202,7 @@ static void place_scales(struct coded *coded, const struct program *p,
 
     coded->params[param].peaks[set] = coded->peaks[unit];
     coded->params[param].scales[set] = coded->scale_bytes;
-    coded->peaks[unit] += blocks;
+    coded->peaks[unit] += coded->sums ? blocks * CODE_SUMS : blocks;
     coded->scale_bytes += (int64_t)arena_aligned(
         (size_t)(blocks * code_scale_bytes(coding.scale)));
 }
@@ -219,7 +229,9 @@ status coded_plan(struct coded *coded, const struct program *program,
     void *memory = NULL;
 
     *coded = (struct coded){.kept = coded->kept, .whole = coded->whole,
-                            .sets = coded_sets(&program->precision)};
+                            .sets = coded_sets(&program->precision),
+                            .sums = program->precision.recipe.weights.scale ==
+                                    SCALE_MEAN};
     TRY(take(program->params.count, sizeof *coded->params, &memory));
     coded->params = memory;
     TRY(take((int64_t)shards->count * shards->most, sizeof *coded->sizes,
@@ -261,7 +273,9 @@ struct coded_parts coded_parts(const struct coded *coded)
     struct coded_parts parts = {.scales = (size_t)coded->bytes};
 
     parts.peaks = parts.scales + (size_t)coded->scale_bytes;
-    parts.mosts = parts.peaks + (size_t)coded->most_peaks * sizeof(float);
+    parts.mosts = parts.peaks +
+                  (size_t)(coded->most_peaks *
+                           dtype_bytes(coded_peak_dtype(coded)));
     parts.bytes = parts.mosts + (size_t)coded->mosts * sizeof(float);
     return parts;
 }

@@ -3,6 +3,7 @@
  * (docs/precision.md): those that nobody but products of the recipe reads.
  *
  *   own shard, bfloat16   --largest magnitudes of blocks, joined--> scales
+ *                           (of means: exact sums of magnitudes)
  *                         --encode--> own shard, codes      once a step
  *   room of a unit        [codes of w1 | norm | codes of w2]  gathered
  *   product               reads w1 decoded
@@ -39,6 +40,8 @@ struct coded {
     bool kept;               /* units with codes have no other weights */
     bool whole;              /* ... of which every rank has all */
     int sets;                /* 1: both products read the same */
+    bool sums;               /* scales are means: what is said of peaks is true
+                              * of the numbers of their sums, int64 */
     struct coded_param *params; /* owned, [parameters]; NULL: none is */
     int64_t *sizes;          /* owned, [units][shards->most]: bytes of shards */
     int64_t *parts;          /* owned, the same of parts of shards */
@@ -49,7 +52,7 @@ struct coded {
                               * the arena of weights as kernels read them lacks,
                               * because they are kept as codes; -1: so is it */
     int64_t lacks;           /* all of those elements */
-    int64_t *peaks;          /* owned, [units]: blocks of all sets */
+    int64_t *peaks;          /* owned, [units]: those of all sets */
     int64_t bytes;           /* of this rank's codes, all sets */
     int64_t scale_bytes;     /* of all scales */
     int64_t most_peaks;      /* of a unit */
@@ -84,10 +87,15 @@ static inline int64_t coded_gone(const struct coded *coded, int param)
  * all of the unit. */
 int64_t coded_own(const struct coded *coded, const struct shards *shards,
                   int unit, int set);
-/* Blocks whose largest magnitudes are joined for the unit. */
+/* Numbers that are joined for the unit: largest magnitudes of blocks by their
+ * maximum, or sums. */
 static inline int64_t coded_peaks(const struct coded *coded, int unit)
 {
     return coded->params == NULL ? 0 : coded->peaks[unit];
+}
+static inline enum dtype coded_peak_dtype(const struct coded *coded)
+{
+    return coded->sums ? DTYPE_I64 : DTYPE_F32;
 }
 /* Bytes that this rank sends each other in a gather of the unit; 0, with none
  * coded; the same of a gather of the parts of a shard. */

@@ -205,14 +205,15 @@ static void add_gather(struct exchanges *out, const struct stage *stage,
                               stage_gather_bytes(stage, unit))});
 }
 
-/* Largest magnitudes of blocks, joined over one side. */
-static void add_some_peaks(struct exchanges *out, const struct side *side,
-                           int64_t peaks)
+/* Largest magnitudes of blocks, or sums, joined over one side. */
+static void add_some_peaks(struct exchanges *out, const struct coded *coded,
+                           const struct side *side, int unit)
 {
     add_side(out, side, (struct exchange){
         .what = SENT_LARGEST_OPERANDS, .calls = 1, .kind = COMM_ALL_REDUCE,
-        .bytes = dtype_bytes(DTYPE_F32) *
-                 exchange_all_reduce(peaks, side->size, side->rank)});
+        .bytes = dtype_bytes(coded_peak_dtype(coded)) *
+                 exchange_all_reduce(coded_peaks(coded, unit), side->size,
+                                     side->rank)});
 }
 
 /* Before weights become codes; of parts of shards over both sides. */
@@ -221,12 +222,10 @@ static void add_peaks(struct exchanges *out, const struct stage *stage)
     for (int unit = 0; unit < stage->shards.count; unit++) {
         const struct sharing s =
             sharing_of(stage, stage->shards.units[unit].class);
-        const int64_t peaks = coded_peaks(&stage->coded, unit);
-
-        if (peaks == 0) continue;
+        if (coded_peaks(&stage->coded, unit) == 0) continue;
         if (stage->coded.kept && shard_class(&stage->shards, unit)->parts > 1)
-            add_some_peaks(out, &s.copies, peaks);
-        add_some_peaks(out, &s.divide, peaks);
+            add_some_peaks(out, &stage->coded, &s.copies, unit);
+        add_some_peaks(out, &stage->coded, &s.divide, unit);
     }
 }
 

@@ -131,7 +131,6 @@ static status choose_codes(bool *out, const struct coded_choice *c)
 static const char *near_gather(const struct precision_use *use)
 {
     if (use->recipe.straight) return "mxfp4";
-    if (use->recipe.weights.scale == SCALE_MEAN) return "hfp8";
     return NULL;
 }
 

@@ -29,13 +29,15 @@ void zero_codes_begin(struct zero *z)
     z->stage->run.params.mosts = mosts(z);
 }
 
-/* The unit's largest magnitudes; those of the next one come in their place. */
+/* The largest magnitudes, or sums, of a unit; those of the next one come in
+ * their place. */
 static struct tensor peaks_of(const struct zero *z, int unit)
 {
     char *all = arena(z);
 
     if (all != NULL) all += coded_parts(&z->stage->coded).peaks;
-    return tensor_1d(all, DTYPE_F32, coded_peaks(&z->stage->coded, unit));
+    return tensor_1d(all, coded_peak_dtype(&z->stage->coded),
+                     coded_peaks(&z->stage->coded, unit));
 }
 
 /* The set that an instruction about a unit means. */
@@ -159,14 +161,19 @@ static status encode(struct zero *z, const struct part *part, int set,
     const struct block_coding coding = quantized_weight_now(
         &stage->run, param, set == 0 ? USE_FORWARD : USE_DGRAD, rows, cols);
     float *const most = mosts(z);
+    const bool sums = stage->coded.sums;
+    const struct tensor all = peaks_of(z, part->unit);
+    char *const peaks =
+        (char *)all.data + stage->coded.params[part->param].peaks[set] *
+                               dtype_bytes(all.dtype);
     const struct block_encode call = {
         .what = what,
         .in = tensor_2d((void *)(uintptr_t)part->from, param->dtype,
                         param->rows, param->cols),
         .coding = coding, .first = part->range.first,
         .last = part->range.last,
-        .peaks = (float *)peaks_of(z, part->unit).data +
-                 stage->coded.params[part->param].peaks[set],
+        .peaks = sums ? NULL : (float *)(void *)peaks,
+        .sums = sums ? (int64_t *)(void *)peaks : NULL,
         .scales = scales_at(z, part->param, set),
         .codes = codes_of(z, part, set),
         .row_bytes = code_row_bytes(coding.format, param->cols),
@@ -198,7 +205,7 @@ static status raise_peaks(struct zero *z, int unit)
     const struct tensor all = peaks_of(z, unit);
 
     TRY(device_fill(&z->stage->stream, all.data, 0,
-                    (size_t)all.shape[0] * sizeof(float)));
+                    (size_t)(all.shape[0] * dtype_bytes(all.dtype))));
     for (int i = u->first_param; i < u->first_param + u->params; i++) {
         struct part part;
 
@@ -210,12 +217,17 @@ static status raise_peaks(struct zero *z, int unit)
     return OK;
 }
 
+static enum reduction reduction_of(const struct zero *z)
+{
+    return z->stage->coded.sums ? REDUCE_SUM : REDUCE_MAX;
+}
+
 static status join_peaks(const struct zero *z, int unit, struct group *group)
 {
     const struct tensor all = peaks_of(z, unit);
 
     if (group == NULL) return OK;
-    return comm_all_reduce(group, all, all, REDUCE_MAX);
+    return comm_all_reduce(group, all, all, reduction_of(z));
 }
 
 static bool joins_parts(const struct zero *z, int unit)
@@ -277,7 +289,8 @@ size_t zero_codes_scratch(const struct zero *z, int class)
     for (int i = 0; i < s->count; i++) {
         const struct tensor all = peaks_of(z, i);
         const struct comm_call call = {.kind = COMM_ALL_REDUCE,
-                                       .reduction = REDUCE_MAX, .out = all,
+                                       .reduction = reduction_of(z),
+                                       .out = all,
                                        .in = all};
 
         if (s->units[i].class != class || all.shape[0] == 0) continue;

@@ -149,7 +149,7 @@ for text in "mxfp8 fsdp.reshard=false:gathers once for both" \
     "mxfp8-floor train.recompute=block:makes y again among the latter" \
     "mxfp4-quartet:rounds them anew in each use; set auto or dtype, or numerics.recipe=mxfp4" \
     "fp8-delayed observe.layers=2:counts what rounding" \
-    "bitnet:not of their largest numbers; set auto or dtype, or numerics.recipe=hfp8" "hfp8 observe.layers=2:counts what rounding"; do
+    "hfp8 observe.layers=2:counts what rounding"; do
     read -ra words <<<"${text%%:*}"
     refused "weights as codes of ${words[*]}" 78 "${text#*:}" \
         --set train.dtype=bfloat16 --set "numerics.recipe=${words[0]}" \

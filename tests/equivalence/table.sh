@@ -176,6 +176,7 @@ printf '%s\n' "ranks=2 mesh.data=2 zero=fsdp train.recompute=block" \
 coded="train.dtype=bfloat16 fsdp.gather_format=recipe model.layers=4
     model.family=mixtral moe.experts=4 moe.top_k=2 numerics.high_last=0"
 steps=3 model coded $small $coded numerics.recipe=fp8-tiles
+steps=3 model coded_means $small $coded numerics.recipe=bitnet
 sed -i 's/train.recompute=block/moe.rows_bound=0.1/; s/breadth-first/gpipe/' layouts.txt
 echo "ranks=4 mesh.data=2 mesh.expert=2 zero=fsdp moe.rows_bound=0.1 train.recompute=norm" >>layouts.txt
 steps=3 model coded_lora $small $coded numerics.recipe=nvfp4 lora.rank=2 "lora.targets=[q_proj, w2]"

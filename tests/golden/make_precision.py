@@ -25,6 +25,7 @@ largest logits of x and a router. An expert's tokens of a sequence are a matrix
 of their own, with its own blocks, granules and scales; the dx of a token are
 sums of its rows, rounded, by expert number in float32, and rounded again.
 """
+import math
 import pathlib
 import sys
 from fractions import Fraction
@@ -251,14 +252,7 @@ def rounded(x, role, weight, turned, draw=None, known=1.0, spans=None):
                 elif rule == "exact":
                     s = float(F32(most) / F32(LARGEST[name]))
                 else:
-                    lanes = numpy.zeros(16)
-                    for row in a:
-                        for j in range(0, len(row), 16):
-                            piece = row[j:j + 16]
-                            lanes[:len(piece)] += piece
-                    for half in (8, 4, 2, 1):
-                        lanes[:half] += lanes[half:2 * half]
-                    s = float(F32(lanes[0] / a.size))
+                    s = float(F32(math.fsum(a.flat) / a.size))
                 fit = F32(0.75 if rule == "fit" else 1)
                 y = (part.astype(F32) * fit / F32(s if s > 0 else 1)).astype(
                     numpy.float64)

@@ -2,7 +2,7 @@
 /* codes.c - codes and scales of a matrix: threads share out groups of rows,
  * which no block of several rows crosses; columns are taken in strips. */
 #include "kernels/codes.h"
-#include "kernels/cpu/cpu.h"
+#include "kernels/cpu/means.h"
 #include "kernels/element.h"
 
 enum { STRIP = QUANTIZE_BLOCK_MOST, GROUP = 16 };
@@ -18,8 +18,8 @@ struct code_job {
 };
 
 /* Rows [row, row + rows) by columns [col, col + width); block: that of its
- * first element. */
-struct patch { int64_t row, rows, col, width, block; };
+ * first element; span: of columns. */
+struct patch { int64_t row, rows, col, width, block, span; };
 
 static struct code_job job_of(const struct block_coding *c)
 {
@@ -62,12 +62,38 @@ ELEMENTARY void row_peaks(enum dtype dtype, const struct code_format *f,
     }
 }
 
+static void patch_sums(const struct code_job *job, const struct patch *x)
+{
+    const struct block_encode *p = job->to;
+    int64_t sums[CODE_SUMS] = {0}, *to = p->sums + x->block * CODE_SUMS;
+
+    for (int64_t r = 0; r < x->rows; r++) {
+        const void *in =
+            element_at(p->in.data, p->in.dtype,
+                       (x->row + r) * p->in.stride[0] + x->col);
+        int64_t from, end;
+
+        window(job, x, r, &from, &end);
+        means_add(p->in.dtype, in, from, end, sums);
+        for (int64_t c = from; c < end; c++)
+            sums[MEAN_GROUPS] +=
+                code_hides(&job->f, element_get(in, p->in.dtype, c));
+    }
+    for (int i = 0; i < CODE_SUMS; i++)
+        if (sums[i] > 0)
+            __atomic_fetch_add(&to[i], sums[i], __ATOMIC_RELAXED);
+}
+
 static void patch_peaks(const struct code_job *job, const struct patch *x)
 {
     const struct block_encode *p = job->to;
     const int64_t block = job->c->block_cols;
     uint32_t most[STRIP] = {0};
 
+    if (job->c->scale == SCALE_MEAN) {
+        patch_sums(job, x);
+        return;
+    }
     for (int64_t r = 0; r < x->rows; r++) {
         const void *in =
             element_at(p->in.data, p->in.dtype,
@@ -161,6 +187,12 @@ static void row_pack(const uint16_t *codes, int bits, uint8_t *row,
             pairs[i] = (uint8_t)(in[2 * i] | in[2 * i + 1] << 4);
         c += 2 * count;
     }
+    for (; bits == 2 && c < to && (first + c) % 4 != 0; c++)
+        code_put(row, 2, first + c, codes[c]);
+    for (; bits == 2 && c + 4 <= to; c += 4)
+        row[(first + c) / 4] =
+            (uint8_t)(codes[c] | codes[c + 1] << 2 | codes[c + 2] << 4 |
+                      codes[c + 3] << 6);
     for (; c < to; c++) code_put(row, bits, first + c, codes[c]);
 }
 
@@ -225,8 +257,29 @@ static void row_unpack(const uint8_t *row, int bits, int64_t first,
         }
         c += 2 * count;
     }
+    for (; bits == 2 && c < width && (first + c) % 4 != 0; c++)
+        codes[c] = (uint16_t)code_get(row, 2, first + c);
+    if (bits == 2) {
+        const uint8_t *fours = row + (first + c) / 4;
+        uint16_t *out = codes + c;
+        const int64_t count = (width - c) / 4;
+
+        SIMD for (int64_t i = 0; i < count; i++)
+            for (int k = 0; k < 4; k++)
+                out[4 * i + k] = fours[i] >> (2 * k) & 3;
+        c += 4 * count;
+    }
     for (; c < width; c++)
         codes[c] = (uint16_t)code_get(row, bits, first + c);
+}
+
+static void row_integers(const struct code_format *f, const uint16_t *codes,
+                         int64_t width, int8_t *out)
+{
+    const struct code_format own = *f;
+
+    SIMD for (int64_t c = 0; c < width; c++)
+        out[c] = code_integer(&own, codes[c]);
 }
 
 static void patch_decode(const struct code_job *job, const struct patch *x)
@@ -243,6 +296,14 @@ static void patch_decode(const struct code_job *job, const struct patch *x)
 
         row_unpack(p->codes + (x->row + r) * p->row_bytes, bits, x->col,
                    x->width, codes);
+        if (p->out_scales != NULL) {
+            p->out_scales[(x->row + r) * job->c->col_spans + x->span] =
+                scales.scale[0];
+            row_integers(&job->f, codes, x->width,
+                         (int8_t *)p->out.data +
+                             (x->row + r) * p->out.stride[0] + x->col);
+            continue;
+        }
         if (p->out.dtype == DTYPE_BF16)
             row_values(DTYPE_BF16, &job->f, codes, scales.scale, x->width, out);
         else
@@ -269,7 +330,7 @@ static void group_each(const struct code_job *job, int64_t row, int64_t rows,
             const struct patch x = {
                 row, rows, cols.first + at,
                 left < job->strip ? left : job->strip,
-                before + (block > 0 ? at / block : 0)};
+                before + (block > 0 ? at / block : 0), j};
 
             each(job, &x);
         }
@@ -320,17 +381,20 @@ status CPU(block_encode)(struct stream *stream, const struct block_encode *p)
 {
     const int64_t elements =
         p->last > 0 ? p->last - p->first : p->in.shape[0] * p->in.shape[1];
+    const bool means = p->coding.scale == SCALE_MEAN;
     struct code_job job = job_of(&p->coding);
 
     coding_check(&p->coding);
     CHECK(p->in.stride[1] == 1 && p->in.dtype != DTYPE_F16);
     job.to = p;
     if (p->what == ENCODE_ALL)
-        memset(p->peaks, 0,
-               (size_t)coding_blocks(&p->coding) * sizeof *p->peaks);
+        memset(means ? (void *)p->sums : p->peaks, 0,
+               (size_t)coding_blocks(&p->coding) *
+                   (means ? CODE_SUMS * sizeof *p->sums : sizeof *p->peaks));
     if (p->what != ENCODE_CODES) cpu_run(stream, elements, peaks_body, &job);
     if (p->what == ENCODE_PEAKS) return OK;
-    code_scales(&p->coding, p->peaks, p->scales);
+    if (means) code_means(&p->coding, p->sums, p->scales);
+    else code_scales(&p->coding, p->peaks, p->scales);
     if (p->most != NULL) *p->most = code_most(&p->coding, p->peaks);
     cpu_run(stream, elements, encode_body, &job);
     return OK;
@@ -342,6 +406,7 @@ status CPU(block_decode)(struct stream *stream, const struct block_decode *p)
 
     coding_check(&p->coding);
     CHECK(p->out.stride[1] == 1 && p->out.dtype != DTYPE_F16);
+    decode_check(p);
     job.from = p;
     if (p->seen != NULL && *p->most > *p->seen) *p->seen = *p->most;
     cpu_run(stream, p->out.shape[0] * p->out.shape[1], decode_body, &job);

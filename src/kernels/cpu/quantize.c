@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* quantize.c - a matrix in blocks with scales: threads share out groups of
  * rows; the columns of a group are taken in strips. */
+#include "kernels/cpu/means.h"
 #include "kernels/cpu/random_words.h"
 #include "kernels/element.h"
 
@@ -499,38 +500,17 @@ static void write_body(void *argument, int index, int count)
 
 /* ---- means ---- */
 
-ELEMENTARY void row_add(enum dtype dtype, const void *row, int64_t count,
-                        double *lanes)
-{
-    int64_t i = 0;
-
-    for (; i + LANES <= count; i += LANES)
-        SIMD for (int j = 0; j < LANES; j++)
-            lanes[j] += (double)f32_of_bits(
-                finite_bits(element_get(row, dtype, i + j)));
-    for (int j = 0; i + j < count; j++)
-        lanes[j] += (double)f32_of_bits(
-            finite_bits(element_get(row, dtype, i + j)));
-}
-
 static float region_mean(const struct quantize *p, struct quantize_span rows,
                          struct quantize_span cols)
 {
-    double lanes[LANES] = {0};
+    int64_t groups[MEAN_GROUPS] = {0};
 
-    for (int64_t i = rows.first; i < rows.first + rows.count; i++) {
-        const void *row = element_at(p->in.data, p->in.dtype,
-                                     i * p->in.stride[0] + cols.first);
-
-        if (p->in.dtype == DTYPE_BF16)
-            row_add(DTYPE_BF16, row, cols.count, lanes);
-        else
-            row_add(DTYPE_F32, row, cols.count, lanes);
-    }
-    for (int half = LANES / 2; half > 0; half /= 2)
-        for (int j = 0; j < half; j++) lanes[j] = lanes[j] + lanes[j + half];
-    return scale_or_zero((float)(lanes[0] /
-                                 (double)(rows.count * cols.count)));
+    for (int64_t i = rows.first; i < rows.first + rows.count; i++)
+        means_add(p->in.dtype,
+                  element_at(p->in.data, p->in.dtype,
+                             i * p->in.stride[0] + cols.first),
+                  0, cols.count, groups);
+    return mean_scale(groups, rows.count * cols.count);
 }
 
 static void means_body(void *argument, int index, int count)

@@ -318,10 +318,17 @@ struct codes_call {
 struct codes_peaks_call { struct codes_call codes; };
 struct codes_scales_call { struct codes_call codes; };
 struct codes_write_call { struct codes_call codes; };
+struct codes_sums_call { struct codes_call codes; };
+struct codes_means_call { struct codes_call codes; };
+struct sums_clear_call { int64_t *to; int64_t count; };
 struct codes_read_call {
     struct block_decode of;
     struct coding_numbers numbers;
     int64_t row_blocks;
+};
+struct codes_row_scales_call {
+    struct block_decode of;
+    struct coding_numbers numbers;
 };
 
 /* A matrix in spans, each of which is cut in pieces (pieces.h). */

@@ -22,6 +22,38 @@ static status coding_copy(struct stream *stream,
     return spans_copy(stream, from->cols, from->col_spans, &to->cols);
 }
 
+static status sums_add(struct stream *stream, const struct block_encode *p,
+                       const struct codes_call *of, int64_t blocks)
+{
+    const struct sums_clear_call clear = {
+        p->sums, coding_blocks(&p->coding) * CODE_SUMS};
+    struct codes_sums_call call = {*of};
+
+    if (p->what == ENCODE_ALL)
+        LAUNCH(stream, sums_clear, blocks_of(clear.count), &clear);
+    TRY(coding_copy(stream, &p->coding, &call.codes.of.coding));
+    LAUNCH(stream, codes_sums, blocks, &call);
+    return OK;
+}
+
+static status scales_make(struct stream *stream, const struct block_encode *p,
+                          const struct codes_call *of)
+{
+    const struct block_coding *c = &p->coding;
+    struct codes_scales_call scales = {*of};
+    struct codes_means_call means = {*of};
+
+    if (c->scale == SCALE_MEAN) {
+        TRY(coding_copy(stream, c, &means.codes.of.coding));
+        LAUNCH(stream, codes_means, 1, &means);
+        return OK;
+    }
+    TRY(coding_copy(stream, c, &scales.codes.of.coding));
+    LAUNCH(stream, codes_scales, c->row_spans * c->col_spans * CODES_SHARES,
+           &scales);
+    return OK;
+}
+
 static status peaks_raise(struct stream *stream, const struct block_encode *p,
                           const struct codes_call *of, int64_t blocks)
 {
@@ -29,6 +61,7 @@ static status peaks_raise(struct stream *stream, const struct block_encode *p,
                                              coding_blocks(&p->coding)};
     struct codes_peaks_call call = {*of};
 
+    if (p->coding.scale == SCALE_MEAN) return sums_add(stream, p, of, blocks);
     if (p->what == ENCODE_ALL)
         LAUNCH(stream, numbers_clear, blocks_of(clear.count), &clear);
     TRY(coding_copy(stream, &p->coding, &call.codes.of.coding));
@@ -43,7 +76,6 @@ status cuda_block_encode(struct stream *stream, const struct block_encode *p)
         *p, numbers_of(c),
         parts_of(p->in.shape[1], CODES_OF_THREAD * BLOCK_THREADS)};
     const int64_t blocks = p->in.shape[0] * of.row_blocks;
-    struct codes_scales_call scales = {of};
     struct codes_write_call codes = {of};
     const struct numbers_clear_call clear = {p->most, 1};
 
@@ -52,9 +84,7 @@ status cuda_block_encode(struct stream *stream, const struct block_encode *p)
     if (p->what != ENCODE_CODES) TRY(peaks_raise(stream, p, &of, blocks));
     if (p->what == ENCODE_PEAKS) return OK;
     if (p->most != NULL) LAUNCH(stream, numbers_clear, 1, &clear);
-    TRY(coding_copy(stream, c, &scales.codes.of.coding));
-    LAUNCH(stream, codes_scales, c->row_spans * c->col_spans * CODES_SHARES,
-           &scales);
+    TRY(scales_make(stream, p, &of));
     TRY(coding_copy(stream, c, &codes.codes.of.coding));
     LAUNCH(stream, codes_write, blocks, &codes);
     return OK;
@@ -65,7 +95,16 @@ status cuda_block_decode(struct stream *stream, const struct block_decode *p)
     struct codes_read_call call = {*p, numbers_of(&p->coding),
                                    blocks_of(p->out.shape[1])};
 
-    CHECK(dtype_real(p->out.dtype) == DTYPE_F32 && p->out.stride[1] == 1);
+    struct codes_row_scales_call scales = {*p, call.numbers};
+
+    decode_check(p);
+    CHECK(p->out_scales || dtype_real(p->out.dtype) == DTYPE_F32);
+    CHECK(p->out.stride[1] == 1);
+    if (p->out_scales) {
+        TRY(coding_copy(stream, &p->coding, &scales.of.coding));
+        LAUNCH(stream, codes_row_scales,
+               blocks_of(p->out.shape[0] * p->coding.col_spans), &scales);
+    }
     TRY(coding_copy(stream, &p->coding, &call.of.coding));
     LAUNCH(stream, codes_read, p->out.shape[0] * call.row_blocks, &call);
     return OK;

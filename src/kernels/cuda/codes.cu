@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* codes.cu - a matrix as codes of a narrow format and one scale for each block,
- * and back. Peaks are exact maxima, so their order is free. */
+ * and back. Peaks are exact maxima and means are made of exact sums, so their
+ * order is free. */
 #include "kernels/cuda/words.h"
 #include "kernels/element.h"
 
@@ -79,6 +80,42 @@ CUDA_KERNEL(codes_peaks)
         most = own > most ? own : most;
     }
     if (block >= 0) number_raise(&call->of.peaks[block], f32_of_bits(most));
+}
+
+/* Groups of means, where peaks are of other rules. */
+CUDA_KERNEL(codes_sums)
+{
+    const struct codes_call *call = &p->codes;
+    const struct coded of = coded_of(call);
+
+    for (int64_t col = of.first; col < of.last; col++) {
+        const int64_t at = block_of(call, &of, col);
+        const float v = coded_at(call, of.row, col);
+        const uint32_t own = finite_bits(v);
+        int64_t *sums = &call->of.sums[at * CODE_SUMS];
+
+        if (at < 0) continue;
+        if (own > 0) count_add(&sums[mean_group(own)], mean_units(own));
+        if (code_hides(&call->numbers.format, v))
+            count_add(&sums[MEAN_GROUPS], 1);
+    }
+}
+
+CUDA_KERNEL(sums_clear)
+{
+    const int64_t i = BLOCK * BLOCK_THREADS + THREAD;
+
+    if (i < p->count) p->to[i] = 0;
+}
+
+/* One thread: a matrix has few regions. */
+CUDA_KERNEL(codes_means)
+{
+    const struct codes_call *call = &p->codes;
+
+    if (BLOCK == 0 && THREAD == 0)
+        code_means(&call->of.coding, call->of.sums,
+                   (float *)call->of.scales);
 }
 
 /* Blocks of a region: their numbers are first + row * all + column. */
@@ -176,6 +213,24 @@ CUDA_KERNEL(codes_write)
     }
 }
 
+/* A thread has the scale of a row in a span of columns. */
+CUDA_KERNEL(codes_row_scales)
+{
+    const struct block_coding *c = &p->of.coding;
+    const int64_t at = BLOCK * BLOCK_THREADS + THREAD;
+    const int64_t row = at / c->col_spans, span = at % c->col_spans;
+
+    if (row >= p->of.out.shape[0] || c->cols[span].count == 0) return;
+    const int64_t block = block_in(
+        c, p->numbers.all,
+        code_block_along(c->rows, c->row_spans, c->block_rows, row),
+        c->cols[span].first);
+
+    if (block >= 0)
+        p->of.out_scales[at] =
+            code_scale_get(p->of.scales, c->scale, block);
+}
+
 /* A thread has an element. */
 CUDA_KERNEL(codes_read)
 {
@@ -195,6 +250,11 @@ CUDA_KERNEL(codes_read)
     const uint32_t code = code_get(p->of.codes + row * p->of.row_bytes,
                                    p->numbers.bits, col);
 
+    if (p->of.out_scales) {
+        ((int8_t *)p->of.out.data)[row * p->of.out.stride[0] + col] =
+            code_integer(&p->numbers.format, code);
+        return;
+    }
     element_set(p->of.out.data, p->of.out.dtype,
                 row * p->of.out.stride[0] + col,
                 code_value(&p->numbers.format, code,

@@ -56,6 +56,7 @@ static inline int64_t blocks_of(int64_t threads)
     X(experts_combine) X(experts_gates) X(router_choose)                   \
     X(router_losses) X(router_backward) X(jitter)                          \
     X(numbers_clear) X(codes_peaks) X(codes_scales) X(codes_write)         \
+    X(codes_sums) X(sums_clear) X(codes_means) X(codes_row_scales)         \
     X(codes_read) X(quantize_peaks) X(quantize_means) X(quantize_blocks)   \
     X(rotate_runs) X(unrotate_runs) X(integer_tiles) X(copy_parts)
 

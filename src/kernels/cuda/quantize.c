@@ -52,8 +52,7 @@ static status regions_look(struct stream *stream,
     }
     if (q->scale == SCALE_MEAN) {
         TRY(pieces_copy(stream, &means.call.pieces));
-        LAUNCH(stream, quantize_means,
-               blocks_of(means.call.pieces.count * LANES), &means);
+        LAUNCH(stream, quantize_means, means.call.pieces.count, &means);
     }
     return OK;
 }

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* quantize.cu - a matrix in blocks with scales. A thread has a column of its
  * piece, in runs of QUANTIZE_TURN rows. Largest magnitudes and counts are
- * exact, so their order is free; means and deviations have that of
- * kernels/quantize.h. */
+ * exact, and so are the sums of means, so their order is free; deviations have
+ * that of kernels/quantize.h. */
 #include "kernels/cuda/lanes.h"
 #include "kernels/cuda/pieces.h"
 #include "kernels/cuda/random.h"
@@ -89,25 +89,29 @@ CUDA_KERNEL(quantize_peaks)
                      f32_of_bits(most));
 }
 
-/* LANES threads have a region: its order is one chain a lane. */
+struct means_shared { int64_t groups[MEAN_GROUPS]; };
+
+/* A block has a region. */
 CUDA_KERNEL(quantize_means)
 {
     const struct quantize *q = &p->call.of;
-    const struct piece b =
-        piece_of(&p->call.pieces, BLOCK * BLOCK_ROWS + THREAD / LANES);
-    double sum = 0;
-    SHARED(struct lanes64_shared, s);
+    const struct piece b = piece_of(&p->call.pieces, BLOCK);
+    SHARED(struct means_shared, s);
 
+    if (THREAD < MEAN_GROUPS) s->groups[THREAD] = 0;
+    BARRIER;
     for (int64_t i = 0; i < b.rows.count; i++)
-        for (int64_t j = THREAD % LANES; j < b.cols.count; j += LANES)
-            sum = sum + (double)f32_of_bits(finite_bits(element_get(
-                            q->in.data, q->in.dtype,
-                            (b.rows.first + i) * q->in.stride[0] +
-                                b.cols.first + j)));
-    sum = lanes64_of_row(s, sum);
-    if (b.rows.count > 0 && THREAD % LANES == 0)
-        q->peaks[b.rows.span * q->col_spans + b.cols.span] = scale_or_zero(
-            (float)(sum / (double)(b.rows.count * b.cols.count)));
+        for (int64_t j = THREAD; j < b.cols.count; j += BLOCK_THREADS) {
+            const uint32_t bits = finite_bits(element_get(
+                q->in.data, q->in.dtype,
+                (b.rows.first + i) * q->in.stride[0] + b.cols.first + j));
+
+            count_add(&s->groups[mean_group(bits)], mean_units(bits));
+        }
+    BARRIER;
+    if (b.rows.count > 0 && THREAD == 0)
+        q->peaks[b.rows.span * q->col_spans + b.cols.span] =
+            mean_scale(s->groups, b.rows.count * b.cols.count);
 }
 
 /* ---- pieces ---- */

@@ -87,16 +87,16 @@ static uint32_t block_gauss(const struct region *r, const struct block *b)
 
 static float region_mean(const struct region *r)
 {
-    double lanes[LANES] = {0};
+    int64_t groups[MEAN_GROUPS] = {0};
 
     for (int64_t i = 0; i < r->rows.count; i++)
-        for (int64_t j = 0; j < r->cols.count; j++)
-            lanes[j % LANES] += (double)f32_of_bits(finite_bits(
-                input_at(r, r->rows.first + i, r->cols.first + j)));
-    for (int half = LANES / 2; half > 0; half /= 2)
-        for (int j = 0; j < half; j++) lanes[j] = lanes[j] + lanes[j + half];
-    return scale_or_zero((float)(lanes[0] /
-                                 (double)(r->rows.count * r->cols.count)));
+        for (int64_t j = 0; j < r->cols.count; j++) {
+            const uint32_t bits = finite_bits(
+                input_at(r, r->rows.first + i, r->cols.first + j));
+
+            groups[mean_group(bits)] += mean_units(bits);
+        }
+    return mean_scale(groups, r->rows.count * r->cols.count);
 }
 
 /* The word of an element (struct dropout). */

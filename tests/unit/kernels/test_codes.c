@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* test_codes.c - codes times scales are what quantize writes, codes are those
  * of the formats, fast rows equal the reference in every byte, and parts of a
- * matrix, whose peaks are joined, give the codes of the whole. What was rounded
- * by rows rounds to itself. */
+ * matrix, whose peaks or sums are joined, give the codes of the whole. Integers
+ * of codes are those of quantize. What was rounded by rows rounds to itself. */
 #include <math.h>
 #include "kernels/element.h"
 #include "kernels/kernels.h"
@@ -310,7 +310,157 @@ TEST(rows_that_were_rounded_round_to_themselves)
         }
 }
 
+/* ---- means ---- */
+
+enum { REGIONS = ROWS(row_spans) * ROWS(col_spans) };
+static int64_t sums[2][REGIONS * CODE_SUMS];
+
+static struct block_encode mean_of(enum number_format format, enum dtype dtype,
+                                   int to)
+{
+    struct block_encode call = call_of(format, 0, 6, to);
+
+    if (dtype == DTYPE_F32) call.in = tensor_2d(wide, DTYPE_F32, R, C);
+    call.coding.scale = SCALE_MEAN;
+    call.peaks = NULL;
+    call.sums = sums[to];
+    call.most = NULL;
+    return call;
+}
+
+/* The mean in float64, one element after the other: half a unit of float32
+ * apart at most, and less than 1e-9 of that. */
+static void means_are_means(const struct block_encode *p)
+{
+    for (int i = 0; i < REGIONS; i++) {
+        const struct quantize_span *r = &row_spans[i / ROWS(col_spans)];
+        const struct quantize_span *c = &col_spans[i % ROWS(col_spans)];
+        double sum = 0;
+
+        for (int64_t k = 0; k < r->count * c->count; k++) {
+            const int64_t at = (r->first + k / c->count) * C + c->first +
+                               k % c->count;
+            const double v = (double)element_get(p->in.data, p->in.dtype, at);
+
+            sum += isfinite(v) ? fabs(v) : 0;
+        }
+        sum /= (double)(r->count * c->count);
+        const double half = sum * 0x1.000001p-24;
+
+        CHECK(fabs((double)((const float *)p->scales)[i] - sum) <= half);
+    }
+}
+
+/* As integers, with the scales of rows. */
+static void integers_are_quantized(const struct kernels *table,
+                                   struct stream *stream,
+                                   const struct block_encode *p)
+{
+    static int8_t integers[2][ELEMENTS];
+    static float rows[2][R * ROWS(col_spans)];
+    struct stream plain = {0};
+    const struct quantize call = {
+        .out = tensor_2d(integers[0], DTYPE_U8, R, C), .in = p->in,
+        .rows = row_spans, .cols = col_spans, .row_spans = ROWS(row_spans),
+        .col_spans = ROWS(col_spans), .format = p->coding.format,
+        .scale = SCALE_MEAN, .peaks = regions, .scales = rows[0]};
+    const struct block_decode decode = {
+        .out = tensor_2d(integers[1], DTYPE_U8, R, C), .out_scales = rows[1],
+        .coding = p->coding, .scales = p->scales, .codes = p->codes,
+        .row_bytes = p->row_bytes};
+
+    memset(integers, 5, sizeof integers);
+    IS_OK(kernels_reference_f32.quantize(&plain, &call));
+    IS_OK(table->block_decode(stream, &decode));
+    CHECK(memcmp(integers[0], integers[1], sizeof integers[0]) == 0);
+    for (int i = 0; i < R * ROWS(col_spans); i++)
+        CHECK(bits_of_f32(rows[0][i]) == bits_of_f32(rows[1][i]));
+}
+
+static void mean_is_quantize(const struct kernels *table,
+                             struct stream *stream, enum number_format format,
+                             enum dtype dtype, bool wild)
+{
+    const struct block_encode call = mean_of(format, dtype, 0);
+    struct block_encode plain = mean_of(format, dtype, 1);
+    struct stream none = {0};
+
+    const struct block_decode decode = {
+        .out = tensor_2d(have, DTYPE_BF16, R, C), .coding = call.coding,
+        .scales = call.scales, .codes = call.codes,
+        .row_bytes = call.row_bytes};
+
+    memset(codes, 0, sizeof codes);
+    IS_OK(table->block_encode(stream, &call));
+    IS_OK(kernels_reference_f32.block_encode(&none, &plain));
+    CHECK(memcmp(codes[0], codes[1], sizeof codes[0]) == 0);
+    CHECK(memcmp(sums[0], sums[1], sizeof sums[0]) == 0);
+    CHECK(memcmp(scales[0], scales[1], REGIONS * sizeof(float)) == 0);
+    IS_OK(table->block_decode(stream, &decode));
+    const struct quantize same = {
+        .out = tensor_2d(want, DTYPE_BF16, R, C), .in = call.in,
+        .rows = row_spans, .cols = col_spans, .row_spans = ROWS(row_spans),
+        .col_spans = ROWS(col_spans), .format = format, .scale = SCALE_MEAN,
+        .peaks = regions};
+
+    IS_OK(table->quantize(stream, &same));
+    CHECK(same_numbers(&call));
+    /* Formats without a NaN hide the numbers of a block that has one. */
+    if (wild && number_formats[format].special == SPECIAL_NONE) return;
+    CHECK(memcmp(regions, scales[0], REGIONS * sizeof(float)) == 0);
+    means_are_means(&call);
+    if (format == FORMAT_INT8 || format == FORMAT_TERNARY)
+        integers_are_quantized(table, stream, &call);
+}
+
+/* Parts that begin within bytes of a row, not within bytes of codes. */
+static void mean_of_parts(const struct kernels *table)
+{
+    static const int64_t cuts[] = {0, 12344, 12344 + 17000, ELEMENTS};
+    const struct block_encode whole = mean_of(FORMAT_TERNARY, DTYPE_BF16, 0);
+    struct block_encode part = mean_of(FORMAT_TERNARY, DTYPE_BF16, 1);
+    struct stream plain = {0};
+
+    memset(sums, 0, sizeof sums);
+    memset(codes, 0, sizeof codes);
+    IS_OK(table->block_encode(&plain, &whole));
+    for (int k = 0; k < 6; k++) {
+        part.what = k < 3 ? ENCODE_PEAKS : ENCODE_CODES;
+        part.first = cuts[k % 3];
+        part.last = cuts[k % 3 + 1];
+        IS_OK(table->block_encode(&plain, &part));
+    }
+    CHECK(memcmp(codes[0], codes[1], sizeof codes[0]) == 0);
+    CHECK(memcmp(sums[0], sums[1], sizeof sums[0]) == 0);
+}
+
+TEST(means_are_those_of_parts_and_of_quantize)
+{
+    static const enum number_format formats[] = {FORMAT_TERNARY, FORMAT_INT8,
+                                                 FORMAT_E4M3};
+    struct threads *threads = NULL;
+    struct stream stream = {0};
+
+    IS_OK(threads_build(&threads, 3));
+    stream.threads = threads;
+    for (enum isa isa = ISA_PLAIN; isa < ISA_COUNT; isa++) {
+        struct kernels table;
+
+        if (!room_table(&table, isa)) continue;
+        for (int i = 0; i < 4 * ROWS(formats); i++) {
+            fill(i / 2 / ROWS(formats) > 0);
+            mean_is_quantize(&table, &stream, formats[i / 2 % ROWS(formats)],
+                             i % 2 ? DTYPE_F32 : DTYPE_BF16,
+                             i / 2 / ROWS(formats) > 0);
+        }
+        fill(false);
+        mean_of_parts(&table);
+    }
+    threads_free(threads);
+}
+
 TEST_MAIN(codes_times_scales_are_what_quantize_writes,
+          means_are_those_of_parts_and_of_quantize,
           fast_rows_equal_the_reference, codes_are_those_of_the_formats,
           parts_with_joined_peaks_are_the_whole,
           rows_that_were_rounded_round_to_themselves)

@@ -111,6 +111,7 @@ TEST(rooms_of_codes)
         check_rooms("fp8-tensor", 8, 4, rank);
         check_rooms("mxfp8", 8, 4, rank);
         check_rooms("mxfp4", 4, 4, rank);
+        check_rooms("bitnet", 2, 4, rank);
     }
     check_rooms("hfp8", 8, 2, 1);
 }
@@ -130,10 +131,9 @@ TEST(refusals)
 {
     static const char *const can[] = {"hfp8", "fp8-tensor", "fp8-tiles",
                                       "nvfp4", "mxfp8", "mxfp4", "fp8-delayed",
-                                      "nvfp4-delayed"};
+                                      "nvfp4-delayed", "bitnet"};
     static const struct { const char *recipe, *why; } cannot[] = {
-        {"mxfp4-quartet", "the recipe rounds them anew in each use"},
-        {"bitnet", "the recipe's scales are not of their largest numbers"}};
+        {"mxfp4-quartet", "the recipe rounds them anew in each use"}};
     struct precision_use use = {.on = true};
     const struct precision *found = NULL;
 
