@@ -450,10 +450,6 @@ then
     mutation "GPU: a kernel has a block too few" src/device/cuda.c \
         's/kernel, blocks, 256,/kernel, blocks - (blocks > 1), 256,/' \
         "ranks=1 device=cuda"
-    mutation "GPU: kernels of a graph are told at one place" \
-        src/device/cuda.c \
-        's/^            if \(c->plugin->gathered\(c->gpu\) == 0\) c->/            c->/' \
-        "ranks=1 device=cuda device_graphs=true"
     mutation "GPU: what a message wrote does not go back" src/comm/moved.c \
         's/^    return bring_bytes\(call->out.data, .*false\);$/    return OK;/' \
         "$data device=cuda"
