@@ -11,7 +11,9 @@
 # follows the recovery from the one before after less than so many ms; BATCH is
 # for steps that are long enough for 100 kills. LIMITS=1 also
 # asserts the times that a machine with a core for each rank keeps (median 1 s,
-# worst 3 s). WHOLE names a directory that keeps the run without kills for the
+# worst 3 s). With MTBF=6 kills come at any time, 6 s apart on the average, also
+# while the run recovers, and the share of time that it trained is compared with
+# what `lockstep ettr` predicts for such failures: within 2 points. WHOLE names a directory that keeps the run without kills for the
 # next time.
 . "${0%/*}/common.sh"
 kills=${KILLS:-8}
@@ -20,16 +22,23 @@ RANDOM=${SEED:-$$}
 echo "seed ${SEED:-$$}"
 prepare
 # Steps of some 50 ms, so that the kills fall into all parts of them.
-base="--set train.steps=$steps --set checkpoint.every=25
+base="--set checkpoint.every=25
     --set validate.every=50 --set train.batch=${BATCH:-64} --set numerics.grid_data=8
     --set model.width=48"
+if [ -n "${MTBF:-}" ]; then # goes on until it is stopped
+    steps=1000000
+    base="--set checkpoint.every=1000000 --set validate.every=0
+        --set train.batch=${BATCH:-64} --set numerics.grid_data=8
+        --set model.width=48"
+fi
 # shellcheck disable=SC2086
-if [ -d "${WHOLE:-}" ]; then cp -r "$WHOLE" whole
-else must train config.yaml --run whole $base; fi
+if [ -n "${MTBF:-}" ]; then :
+elif [ -d "${WHOLE:-}" ]; then cp -r "$WHOLE" whole
+else must train config.yaml --run whole $base --set train.steps="$steps"; fi
 [ -z "${WHOLE:-}" ] || [ -d "$WHOLE" ] || cp -r whole "$WHOLE"
 # shellcheck disable=SC2086
-"$program" train config.yaml --run killed $base --ranks 4 --set mesh.data=4 \
-    --set zero=zero1 --set train.threads=1 --supervised --copies 1 >log 2>&1 &
+"$program" train config.yaml --run killed $base --set train.steps="$steps" \
+    --ranks 4 --set mesh.data=4 --set zero=zero1 --set train.threads=1 --supervised --copies 1 >log 2>&1 &
 child=$!
 children="$children $child"
 journal=killed/control/journal.jsonl
@@ -59,7 +68,10 @@ settle() {
 
 done_kills=0
 while [ $done_kills -lt "$kills" ] && kill -0 "$child" 2>/dev/null; do
-    if [ -n "${EACH:-}" ]
+    if [ -n "${MTBF:-}" ]; then
+        sleep "$(awk -v r=$RANDOM -v m="$MTBF" \
+            'BEGIN { printf "%.3f", -m * log((r + 1) / 32769) }')"
+    elif [ -n "${EACH:-}" ]
     then sleep "0.$(printf %03d $((RANDOM % EACH)))"
     else sleep "0.$((RANDOM % 7 + 3))$((RANDOM % 10))"; fi
     victim=$(processes | sed -n "$((1 + RANDOM % 4))p")
@@ -68,10 +80,41 @@ while [ $done_kills -lt "$kills" ] && kill -0 "$child" 2>/dev/null; do
         done_kills=$((done_kills + 1))
         before=$earlier
     fi
-    [ $done_kills -eq 0 ] ||
+    [ $done_kills -eq 0 ] || [ -n "${MTBF:-}" ] ||
         { [ -z "${EACH:-}" ] && [ $((done_kills % 4)) -ne 0 ]; } || settle
 done
-ends "$done_kills kills: the same bytes" killed "$child"
+if [ -n "${MTBF:-}" ]; then
+    kill -TERM "$child"
+    ends "$done_kills kills, stopped" killed "$child" 75
+else
+    ends "$done_kills kills: the same bytes" killed "$child"
+fi
+
+# Failures a second, the mean time from one to the next step and that of a step
+# are the run's own: what is compared is the share of time that steps took. A
+# recovery contains the next step and, on the average, half of one that was lost.
+ettr() {
+    lockstep incidents killed --json | tr -d '\n' >said
+    value() { sed -n "s/.*\"$1\": \([0-9.]*\).*/\1/p" said; }
+    read -r rate restart step measured < <(grep -o '"lost_ms": [0-9.]*' $journal |
+        awk -v steps="$(value steps_s)" -v lost="$(value recoveries_s)" \
+            -v count="$(step_now killed)" '{ sum += $2 / 1000 } END {
+                step = steps / (count - NR)
+                print NR / (steps + lost), sum / NR - 1.5 * step, step,
+                    step * count / (steps + lost) }')
+    lockstep ettr --restart "$restart" --interval "$step" --stall 0 \
+        --per-node-day "$(awk -v r="$rate" 'BEGIN { print r * 86400 / 128 }')" \
+        --json | tr -d '\n' | grep -o '"ranks": 1024,[^}]*' |
+        sed -n 's/.*"ettr": \([0-9.]*\).*/\1/p' | head -n 1 >predicted
+    echo "a failure in $(awk -v r="$rate" 'BEGIN { print 1 / r }') s, $restart s" \
+        "to the next step of $step s: $measured, predicted $(cat predicted)"
+    awk -v m="$measured" -v p="$(cat predicted)" \
+        'BEGIN { exit !(p > 0 && m - p < 0.02 && p - m < 0.02) }'
+}
+if [ -n "${MTBF:-}" ]; then
+    if ettr; then ok "the share of time, as predicted"
+    else bad "the share of time" "not as predicted" said; fi
+fi
 
 # Each recovery may follow several kills in a row; each kill costs one step.
 awk -F'[:,]' '
