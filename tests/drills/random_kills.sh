@@ -13,8 +13,8 @@
 # asserts the times that a machine with a core for each rank keeps (median 1 s,
 # worst 3 s). With MTBF=6 kills come at any time, 6 s apart on the average, also
 # while the run recovers, and the share of time that it trained is compared with
-# what `lockstep ettr` predicts for such failures: within 2 points. WHOLE names a directory that keeps the run without kills for the
-# next time.
+# what `lockstep ettr` predicts for such failures: within 2 points. WHOLE
+# names a directory that keeps the run without kills for the next time.
 . "${0%/*}/common.sh"
 kills=${KILLS:-8}
 steps=${STEPS:-80}
@@ -38,7 +38,8 @@ else must train config.yaml --run whole $base --set train.steps="$steps"; fi
 [ -z "${WHOLE:-}" ] || [ -d "$WHOLE" ] || cp -r whole "$WHOLE"
 # shellcheck disable=SC2086
 "$program" train config.yaml --run killed $base --set train.steps="$steps" \
-    --ranks 4 --set mesh.data=4 --set zero=zero1 --set train.threads=1 --supervised --copies 1 >log 2>&1 &
+    --ranks 4 --set mesh.data=4 --set zero=zero1 --set train.threads=1 \
+    --supervised --copies 1 >log 2>&1 &
 child=$!
 children="$children $child"
 journal=killed/control/journal.jsonl
