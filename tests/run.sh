@@ -173,7 +173,8 @@ drills() {
 # it has a part of its own in .ci/run.
 ranks() {
     for script in tests/equivalence/*_ranks.sh; do
-        [[ $script != */cuda_ranks.sh && $script != */nccl_ranks.sh ]] || continue
+        [[ $script != */cuda_ranks.sh && $script != */nccl_ranks.sh &&
+            $script != */fast_ranks.sh ]] || continue
         wanted "$script" || continue
         beside "$script" env BUILD="$BUILD" timeout 1400 "$script"
     done

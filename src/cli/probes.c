@@ -413,6 +413,16 @@ static void probe_gpus(struct finding *finding)
     say(finding, cuda_health(text, sizeof text), "%s", text);
 }
 
+static void probe_products(struct finding *finding)
+{
+    char text[FINDING_BYTES];
+
+    say(finding, cuda_products(text, sizeof text), "%s", text);
+    if (!finding->works)
+        advise(finding, "only for numerics.gpu=fast: own kernels make "
+                        "products");
+}
+
 static void probe_nccl(struct finding *finding)
 {
     const struct nccl_plugin *nccl;
@@ -446,6 +456,7 @@ const struct probe probes[] = {
     {"MPI", false, probe_mpi},
     {"CUDA", false, probe_cuda},
     {"GPUs", false, probe_gpus},
+    {"cuBLASLt", false, probe_products},
     {"NCCL", false, probe_nccl},
 };
 const int probe_count = (int)(sizeof probes / sizeof *probes);

@@ -131,6 +131,12 @@ void device_ring(struct device *device, void *host, void *there, size_t bytes)
         device->kind->ring(device, host, there, bytes);
 }
 
+void device_room(struct device *device, void *at, size_t bytes)
+{
+    if (device != NULL && device->kind->room != NULL)
+        device->kind->room(device, at, bytes);
+}
+
 static bool is_in(const char *first, size_t bytes, const void *at)
 {
     return first != NULL && (uintptr_t)at >= (uintptr_t)first &&

@@ -45,6 +45,7 @@ struct device_kinds {
     /* Counts the times of metered kernels; NULL: they are counted already. */
     status (*count)(struct device *);
     void (*ring)(struct device *, void *host, void *there, size_t bytes);
+    void (*room)(struct device *, void *at, size_t bytes);
     /* device/library.h; NULL: no library can use its memory. */
     status (*stream_open)(struct device *, void **out);
     void (*stream_close)(struct device *, void *stream);

@@ -21,6 +21,7 @@
 #include <sys/mman.h>
 #include "device/apart.h"
 #include "device/plugin.h"
+#include "device/products.h"
 #include "device/timed.h"
 
 enum { MARKS = 1024, LENT = 16, QUARTERS = 4, QUARTER_LEAST = 1 << 18 };
@@ -54,6 +55,7 @@ struct cuda {
     struct lent lent[LENT];
     int lent_count;
     struct timed timed;
+    struct gpu_products products;
 };
 
 static const struct device_kinds cuda;
@@ -202,6 +204,46 @@ static const void *cuda_tell(struct device *device, const void *at,
 
     queue_note(device->kernels, gpu_copy(device, at, bytes, &there));
     return there;
+}
+
+bool gpu_makes_products(const struct device *device, enum gpu_number number)
+{
+    const struct gpu_products *products =
+        &((const struct cuda *)device)->products;
+
+    return products->is_on && products->number == number;
+}
+
+bool gpu_product_aligned(const struct device *device)
+{
+    return ((const struct cuda *)device)->products.aligned;
+}
+
+struct gpu_room gpu_product_room(struct device *device)
+{
+    return of(device)->products.own;
+}
+
+status gpu_product_made(struct device *device, const struct gpu_form *form,
+                        bool *out)
+{
+    struct cuda *c = of(device);
+    const struct gpu_algorithm *algorithm = NULL;
+    const char *sentence = products_find(&c->products, form, &algorithm);
+
+    *out = algorithm != NULL;
+    return said(c, sentence);
+}
+
+status gpu_product(struct device *device, const struct gpu_product *product)
+{
+    struct cuda *c = of(device);
+    const struct gpu_algorithm *algorithm;
+
+    TRY(said(c, products_find(&c->products, &product->form, &algorithm)));
+    CHECK(algorithm != NULL);
+    return said(c, c->plugin->product(c->gpu, product, algorithm,
+                                      &c->products.room));
 }
 
 static status lend(struct cuda *c, void *at, size_t bytes, bool sets,
@@ -564,6 +606,23 @@ static void cuda_ring(struct device *device, void *host, void *there,
     c->ring.there = apart_own(device, there);
 }
 
+static void cuda_room(struct device *device, void *at, size_t bytes)
+{
+    products_place(&of(device)->products, apart_own(device, at), bytes);
+}
+
+static status open_products(struct cuda *c, const struct device_choice *choice)
+{
+    const char *sentence = products_build(&c->products, c->plugin, c->gpu);
+
+    c->products.number = choice->products.number;
+    c->products.aligned = choice->products.aligned;
+
+    if (sentence == NULL) return OK;
+    FAIL(ERR_DEVICE, "numerics.gpu is fast: %s; take exact, or install cuBLAS "
+                     "of CUDA 12 or 13", sentence);
+}
+
 static status find_gpu(struct cuda *c, const struct device_choice *choice)
 {
     struct gpu_about about;
@@ -593,6 +652,7 @@ status cuda_open(struct device **out, const struct device_choice *choice)
     TRY(find_gpu(c, choice));
     TRY(said(c, c->plugin->open(c->number, &c->gpu)));
     TRY(make_events(c));
+    if (choice->products.sums > 0) TRY(open_products(c, choice));
     TRY(queue_build(&c->device.kernels, &(struct queue_about){
         .owner = c, .haste = DEVICE_STRAIGHT,
         .told_bytes = choice->launch_bytes, .mark = mark, .reach = reach,
@@ -608,4 +668,5 @@ static const struct device_kinds cuda = {
     .pin = cuda_pin, .fetch = cuda_fetch,
     .store = cuda_store, .count = cuda_count, .ring = cuda_ring,
     .stream_open = cuda_stream_open, .stream_close = cuda_stream_close,
-    .stream_idle = cuda_stream_idle, .enter = cuda_enter};
+    .stream_idle = cuda_stream_idle, .enter = cuda_enter,
+    .room = cuda_room};

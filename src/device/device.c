@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "device/apart.h"
+#include "device/products.h"
 
 static const struct device_about kinds[DEVICE_KINDS] = {
     [DEVICE_CPU] = {"cpu", "the processors of this machine", false},
@@ -52,6 +53,13 @@ status device_open(struct device **out, const struct device_choice *choice)
 size_t device_ring_bytes(const struct device_choice *choice)
 {
     return choice->kind == DEVICE_CUDA ? cuda_ring_bytes(choice) : 0;
+}
+
+size_t device_room_bytes(const struct device_choice *choice)
+{
+    return choice->kind == DEVICE_CUDA && choice->products.sums > 0
+               ? products_bytes(choice->products.widest, choice->products.sums)
+               : 0;
 }
 
 void device_close(struct device *device)

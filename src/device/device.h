@@ -27,6 +27,7 @@
 #include <stdint.h>
 #include "base/arena.h"
 #include "base/threads.h"
+#include "device/product.h"
 
 struct gpu_kernels;
 struct kernels;
@@ -79,6 +80,14 @@ struct device_choice {
     size_t lent_bytes;   /* of host memory that its kernels write */
     int rank;            /* of the process group: on GPU rank % count */
     const struct gpu_kernels *kernels; /* that cuda must have */
+    struct {
+        int sums;        /* of a row that wait at once; 0: no library of cuda's
+                          * makes products */
+        int64_t widest;  /* matrix: columns */
+        enum gpu_number number; /* of their operands */
+        bool aligned;    /* ... begin at multiples of 16 bytes in every layout
+                          * if they do in one */
+    } products;
 };
 /* *out = NULL: the device is cpu. ERR_DEVICE: there is no GPU. */
 status device_open(struct device **out, const struct device_choice *choice);
@@ -95,6 +104,10 @@ void device_give(struct device *device, void *memory);
 size_t device_ring_bytes(const struct device_choice *choice);
 /* It lies there, borrowed: before the first kernel. */
 void device_ring(struct device *device, void *host, void *there, size_t bytes);
+/* Room that a library of products needs: memory of the device, whole for as
+ * long as it works; 0: no library makes any. */
+size_t device_room_bytes(const struct device_choice *choice);
+void device_room(struct device *device, void *at, size_t bytes);
 /* Host memory that kernels of the device write: its copies need not wait for
  * the host then. From pinned to not pinned before it is given back. */
 void device_pin(struct device *device, void *at, size_t bytes, bool pinned);

@@ -6,6 +6,7 @@
 #define LOCKSTEP_DEVICE_GPU_H
 
 #include "device/device.h"
+#include "device/product.h"
 
 /* `kernel` is the number that the plug-in knows it by. */
 status gpu_launch(struct device *device, int kernel, int64_t blocks,
@@ -13,5 +14,18 @@ status gpu_launch(struct device *device, int kernel, int64_t blocks,
 /* A copy of the host's memory where kernels find it. */
 status gpu_copy(struct device *device, const void *data, size_t bytes,
                 const void **out);
+
+/* Whether a library makes products of such operands (numerics.gpu=fast). */
+bool gpu_makes_products(const struct device *device, enum gpu_number number);
+/* Whether operands that begin at multiples of 16 bytes, and whose rows do, do
+ * so in every layout. */
+bool gpu_product_aligned(const struct device *device);
+/* Room for sums that wait. */
+struct gpu_room gpu_product_room(struct device *device);
+/* Whether the library makes products of that form: the same on every rank. */
+status gpu_product_made(struct device *device, const struct gpu_form *form,
+                        bool *out);
+/* By the library, which makes those of its form. */
+status gpu_product(struct device *device, const struct gpu_product *product);
 
 #endif

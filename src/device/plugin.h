@@ -12,8 +12,9 @@
 #define LOCKSTEP_DEVICE_PLUGIN_H
 
 #include "device/parts.h"
+#include "device/product.h"
 
-enum { CUDA_PLUGIN_VERSION = 6, GPU_NAME_BYTES = 80 };
+enum { CUDA_PLUGIN_VERSION = 7, GPU_NAME_BYTES = 80 };
 
 struct gpu;       /* one that is open */
 struct gpu_event;
@@ -116,6 +117,18 @@ struct cuda_plugin {
     const char *(*is_idle)(struct gpu *, void *stream, bool *out);
     /* The calling thread works on this GPU from now on. */
     const char *(*enter)(struct gpu *);
+    /* The library of products, cuBLASLt. *version: 130100 of 13.1.0. */
+    const char *(*products)(int64_t *version);
+    /* Algorithms that it offers for products of a form, the best first, of m
+     * rows and n columns: those that need at most `bytes` of room and add up
+     * each element in one piece. */
+    const char *(*offers)(struct gpu *, const struct gpu_product *like,
+                          size_t bytes,
+                          struct gpu_algorithm offers[GPU_OFFERS], int *count);
+    /* In the stream of kernels. */
+    const char *(*product)(struct gpu *, const struct gpu_product *,
+                           const struct gpu_algorithm *,
+                           const struct gpu_room *);
 };
 
 /* Opens it once for the process; *out = NULL: this build has none. ERR_DEVICE:

@@ -124,6 +124,26 @@ bool cuda_health(char *text, size_t bytes)
     return known->healthy;
 }
 
+bool cuda_products(char *text, size_t bytes)
+{
+    const struct cuda_plugin *plugin;
+    const char *sentence = "this build has no kernels for GPUs";
+    int64_t version = 0;
+
+    if (cuda_plugin_open(&cuda_kernels, &plugin) != OK) {
+        snprintf(text, bytes, "%s", status_message());
+        status_clear();
+        return false;
+    }
+    if (plugin != NULL) sentence = plugin->products(&version);
+    if (sentence != NULL) snprintf(text, bytes, "%s", sentence);
+    else
+        snprintf(text, bytes, "%d.%d.%d (numerics.gpu=fast)",
+                 (int)(version / 10000), (int)(version / 100 % 100),
+                 (int)(version % 100));
+    return sentence == NULL;
+}
+
 size_t cuda_foreign(void)
 {
     return know()->foreign;

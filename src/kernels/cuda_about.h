@@ -20,6 +20,10 @@ enum cuda_found cuda_about(char *text, size_t bytes);
  * not known. */
 bool cuda_health(char *text, size_t bytes);
 
+/* The library of products (numerics.gpu=fast): its version, or why there is
+ * none. */
+bool cuda_products(char *text, size_t bytes);
+
 /* Bytes of the first GPU's memory that its context and the kernels take, which
  * no plan has; 0: unknown. */
 size_t cuda_foreign(void);

@@ -41,7 +41,8 @@ static int64_t thrifty_chunk(const struct stage_request *r, int64_t most,
     return best;
 }
 
-/* Whole sequences while they fit, else granules of one sequence. */
+/* Whole sequences while they fit, else granules of one sequence, or what a
+ * library sums at once. */
 int64_t logits_chunk(const struct stage_request *request)
 {
     const int64_t row = request->model->vocab *
@@ -50,6 +51,7 @@ int64_t logits_chunk(const struct stage_request *request)
     const int64_t length =
         request->size.length / request->layout.mesh.size[AXIS_CONTEXT];
     const int64_t tokens = request->size.micro_batch * length;
+    const int64_t grain = request->machine.fast ? PRODUCT_UNIT : GRANULE;
     int64_t wanted = request->size.logits_chunk ? request->size.logits_chunk
                                                 : fit;
 
@@ -59,8 +61,8 @@ int64_t logits_chunk(const struct stage_request *request)
         return request->size.logits_chunk
                    ? wanted : thrifty_chunk(request, wanted, length);
     }
-    wanted = wanted / GRANULE * GRANULE;
-    if (wanted < GRANULE) wanted = GRANULE;
+    wanted = wanted / grain * grain;
+    if (wanted < grain) wanted = grain;
     if (wanted >= length ||
         (!request->size.logits_chunk && chunk_bytes(request, length, length) <
                                        chunk_bytes(request, wanted, length)))

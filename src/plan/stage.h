@@ -84,6 +84,7 @@ struct stage_request {
                                   * stage that is planned never auto */
         enum isa isa;
         enum product product; /* of bfloat16 */
+        bool fast;         /* numerics.gpu: a library of cuda makes products */
         int threads;
         bool graphs;       /* device/graphs.h */
     } machine;
@@ -99,6 +100,7 @@ enum memory_owner {
     MEMORY_GATHERED, MEMORY_CODES, MEMORY_BUCKETS, MEMORY_NORM, MEMORY_RETURNS,
     MEMORY_MESSAGES, MEMORY_BACKGROUND, MEMORY_OBSERVED, MEMORY_WHOLE,
     MEMORY_SNAPSHOT, MEMORY_STAGING, MEMORY_TOLD_HOST, MEMORY_TOLD,
+    MEMORY_PRODUCTS,
     MEMORY_OWNERS
 };
 
@@ -194,6 +196,12 @@ enum dtype stage_keeps_dtype(const struct stage *stage);
  * from the host does not have something that the program, which is built,
  * needs. */
 status stage_check_apart(struct stage *stage);
+/* Whether a library of the GPU makes its products (numerics.gpu=fast). */
+static inline bool stage_products_fast(const struct stage *stage)
+{
+    return stage->request.machine.fast &&
+           stage->request.machine.device == DEVICE_CUDA;
+}
 /* Checks the batch, the grid and the vocabulary as stage_plan does. */
 status stage_check(const struct stage_request *request);
 /* Another size of one row, before stage_open: room for messages. */

@@ -130,6 +130,9 @@ static status take_memory(struct stage *stage)
         device_ring(stage->device, stage->memory[MEMORY_TOLD_HOST].data,
                     stage->memory[MEMORY_TOLD].data,
                     stage->memory[MEMORY_TOLD].bytes);
+    if (stage->memory[MEMORY_PRODUCTS].bytes > 0)
+        device_room(stage->device, stage->memory[MEMORY_PRODUCTS].data,
+                    stage->memory[MEMORY_PRODUCTS].bytes);
     return OK;
 }
 

@@ -268,6 +268,45 @@ static int rank_of(const struct stage *stage)
     return rank;
 }
 
+/* ---- a library that makes products ---- */
+
+static int64_t widest(const struct program *p)
+{
+    int64_t most = p->size.vocab;
+
+    for (int i = 0; i < p->params.count; i++) {
+        const struct param_spec *spec = &p->params.items[i].spec;
+
+        if (spec->rows > most) most = spec->rows;
+        if (spec->cols > most) most = spec->cols;
+    }
+    for (int i = 0; i < p->slot_count; i++)
+        if (p->slots[i].width > most) most = p->slots[i].width;
+    return most;
+}
+
+/* Whether tensor ranks, who have some leaves each, have rows that begin at
+ * multiples of 16 bytes where one rank's do. */
+static bool is_aligned(const struct stage *stage)
+{
+    enum { ELEMENTS = 8 };
+    const struct model *m = stage->request.model;
+    const int leaves = stage->request.layout.grid.tensor;
+    const int64_t vocab_leaf = (m->vocab + leaves - 1) / leaves;
+
+    return leaves == 1 ||
+           (m->head_width % ELEMENTS == 0 && m->vocab % ELEMENTS == 0 &&
+            vocab_leaf % ELEMENTS == 0 &&
+            m->feed_forward % (leaves * ELEMENTS) == 0 &&
+            (m->mla.nope | m->mla.rope | m->mla.value) % ELEMENTS == 0);
+}
+
+static enum gpu_number number_of(enum dtype dtype)
+{
+    return dtype == DTYPE_BF16  ? GPU_BFLOAT16
+           : dtype == DTYPE_F16 ? GPU_FLOAT16 : GPU_FLOAT32;
+}
+
 struct device_choice stage_device(const struct stage *stage,
                                   const struct memory_row *rows)
 {
@@ -276,5 +315,13 @@ struct device_choice stage_device(const struct stage *stage,
                                   .launch_bytes = launch_bytes(stage),
                                   .lent_bytes = lent_bytes(stage, rows),
                                   .rank = rank_of(stage),
-                                  .kernels = &cuda_kernels};
+                                  .kernels = &cuda_kernels,
+                                  .products = {
+                                      .sums = stage->request.machine.fast
+                                                  ? products_sums(LEAVES_MAX)
+                                                  : 0,
+                                      .widest = widest(&stage->program),
+                                      .number =
+                                          number_of(stage->request.dtype),
+                                      .aligned = is_aligned(stage)}};
 }

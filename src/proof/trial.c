@@ -231,6 +231,7 @@ static status keep(struct rank_trial *t)
     if (!leads(t)) return OK;
     t->out->memory_bytes = (size_t)most << 6;
     t->out->exact = t->setup.exact;
+    t->out->fast = stage_products_fast(&t->pipeline.stages[0]);
     t->out->narrow = dtype_is_narrow(t->setup.request.dtype) ||
                      t->setup.request.reduction.bits > 0;
     if (t->setup.mesh.size[AXIS_PIPE] > 1)

@@ -19,6 +19,7 @@ struct trial {
     struct whole whole;       /* after the last step: weights, states,
                                * and gradients, averaged and clipped */
     bool exact;               /* the layout lies inside the grid */
+    bool fast;                /* a library of the GPU made its products */
     bool narrow;              /* activations have 16 bits, or gradients that
                                * travel fewer (zero_format) */
     size_t memory_bytes;      /* the most that a rank takes, planned */

@@ -87,6 +87,18 @@ static status choose_product(const char *name, enum dtype dtype,
     return OK;
 }
 
+static status choose_gpu(const char *name, enum dtype dtype, bool *fast)
+{
+    *fast = strcmp(name, "fast") == 0;
+    if (!*fast && strcmp(name, "exact") != 0)
+        FAIL(ERR_CONFIG, "numerics.gpu: %s is not exact or fast", name);
+    if (*fast && dtype == DTYPE_F64)
+        FAIL(ERR_CONFIG, "numerics.gpu: fast makes products of float32, "
+                         "bfloat16 and float16, and train.dtype is float64; "
+                         "set numerics.gpu=exact");
+    return OK;
+}
+
 /* Whether a micro-batch costs messages, as all axes but that of whole copies
  * do. */
 static bool batch_costs(const struct setup *setup)
@@ -511,6 +523,7 @@ static status resolve_request(struct setup *setup)
     TRY(check_averages(o));
     TRY(check_observe(o));
     TRY(choose_product(o->numerics.bfloat16, r->dtype, &r->machine.product));
+    TRY(choose_gpu(o->numerics.gpu, r->dtype, &r->machine.fast));
     TRY(recipe_choose(r, o, setup->model.layers));
     TRY(loss_scale_parse(&setup->scaling, o->train.loss_scale, r->dtype,
                          o->train.batch * o->data.sequence));

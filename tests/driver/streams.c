@@ -457,6 +457,12 @@ EXPORTED void *lockstep_driver_place(int device, const void *at, size_t bytes)
     return memory_near(device, (CUdeviceptr)(uintptr_t)at, bytes);
 }
 
+/* The GPU of a stream; -1: it is none. */
+EXPORTED int lockstep_driver_of_stream(CUstream s)
+{
+    return s == NULL || s->is_gone ? -1 : s->device;
+}
+
 /* The GPU of the calling thread; -1: it has none. */
 EXPORTED int lockstep_driver_now(void)
 {

@@ -10,6 +10,7 @@
 #   kernels    what nvcc made has no spills; the driver loads every kernel
 #   runs       models, layouts and runs on the GPU have the bits of the CPU
 #   nccl       ranks whose messages NCCL moves have the bits of one rank
+#   fast       products by cuBLASLt have the same bits in every layout
 #   train      a longer run on the GPU, then on the CPU: equal losses, weights
 #   bench      steps on GPU and CPU in turns: milliseconds, tokens a second
 #   trace      kernels' times by the GPU's clock, joined by instruction
@@ -27,7 +28,7 @@
 set -u
 export LC_ALL=C
 : "${BUILD:=build}" "${OUT:=gpu_run}" "${EMULATED:=}"
-all="env kernels runs nccl train bench trace memory sanitizer"
+all="env kernels runs nccl fast train bench trace memory sanitizer"
 : "${STAGES:=$all}"
 case $BUILD in /*) ;; *) BUILD=$PWD/$BUILD ;; esac
 mkdir -p "$OUT" || exit 1
@@ -111,6 +112,15 @@ stage_runs() {
         tests/equivalence/cuda_ranks.sh) >"$OUT/runs.log" 2>&1 ||
         { fails "cuda_ranks.sh" "$OUT/runs.log"; return; }
     figure runs.passed "$(grep -c '^ok ' "$OUT/runs.log")" rows
+}
+
+stage_fast() {
+    local real=1
+    [ -z "$EMULATED" ] || real=
+    (cd "$tree" && REAL=$real BUILD=$BUILD timeout 600 \
+        tests/equivalence/fast_ranks.sh) >"$OUT/fast.log" 2>&1 ||
+        { fails "fast_ranks.sh" "$OUT/fast.log"; return; }
+    figure fast.passed "$(grep -c '^ok ' "$OUT/fast.log")" rows
 }
 
 # One GPU has nobody to send to.

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* matmul.c - starts the kernels of matmul.cu. */
-#include "kernels/cuda/launch.h"
+#include "kernels/cuda/products.h"
 #include "kernels/cuda/rows.h"
 
 /* Whether c, or what is added to it, is of the operands' type or float32. */
@@ -27,15 +27,14 @@ static void matmul_check(const struct matmul *p, enum dtype dtype)
     sum_order_check(p->order, p->a.shape[1], p->continues);
 }
 
-static status product_run(struct stream *stream, const struct matmul *p,
-                          enum granule_kind kind)
+static status exact_run(struct stream *stream, const struct matmul *p,
+                        enum granule_kind kind)
 {
     const struct accumulator *accumulator = p->accumulator;
     const struct sum_order *order = p->order;
     const struct sum_segment *segments;
 
     if (accumulator) kind = GRANULE_CUT;
-    matmul_check(p, product_dtype(kind));
     TRY(cuda_copy(stream, order->segments,
                   (size_t)order->segment_count * sizeof *segments,
                   (const void **)&segments));
@@ -58,6 +57,15 @@ static status product_run(struct stream *stream, const struct matmul *p,
     return cuda_launch(stream, product_kernel(CUDA_matmul_leaf, kind, order),
                        parts_of(call.call.m, PRODUCT_TILE) *
                            call.call.column_tiles, &call, sizeof call);
+}
+
+static status product_run(struct stream *stream, const struct matmul *p,
+                          enum granule_kind kind)
+{
+    matmul_check(p, product_dtype(p->accumulator ? GRANULE_CUT : kind));
+    if (p->accumulator == NULL && cuda_products_take(stream, kind))
+        return cuda_products_run(stream, p, kind, exact_run);
+    return exact_run(stream, p, kind);
 }
 
 status cuda_matmul(struct stream *stream, const struct matmul *p)

@@ -43,6 +43,20 @@ const char *driver_says(CUresult error, const char *asked);
 const char *driver_sentence(const char *format, ...)
     __attribute__((format(printf, 1, 2)));
 
+/* One that is open. */
+enum { PINNED_MOST = 64 };
+struct gpu {
+    bool is_open;
+    int number;
+    CUcontext context;
+    const CUfunction *functions; /* borrowed, [CUDA_KERNEL_COUNT] */
+    CUstream streams[GPU_STREAMS];
+    struct segments *open;       /* owned; NULL: work is given at once */
+    struct { const char *at; size_t bytes; } pinned[PINNED_MOST];
+    void *products;              /* owned: cuBLASLt's; NULL: not asked for */
+};
+void products_close(struct gpu *gpu);
+
 extern const struct cuda_plugin lockstep_cuda_plugin;
 /* Bytes of the GPU's memory that somebody has, by NVML; 0: unknown. */
 size_t gpu_used(CUdevice device);
@@ -81,5 +95,8 @@ DECLARE_PLUGIN(make_stream, gpu_make_stream);
 DECLARE_PLUGIN(free_stream, gpu_free_stream);
 DECLARE_PLUGIN(is_idle, gpu_is_idle);
 DECLARE_PLUGIN(enter, gpu_enter);
+DECLARE_PLUGIN(products, products_open);
+DECLARE_PLUGIN(offers, products_offer);
+DECLARE_PLUGIN(product, products_run);
 
 #endif

@@ -4,18 +4,7 @@
 
 #include <pthread.h>
 
-enum { OPEN_MOST = 1024, PINNED_MOST = 64 };
-
-struct gpu {
-    bool is_open;
-    int number;
-    CUcontext context;
-    const CUfunction *functions; /* borrowed, [CUDA_KERNEL_COUNT] */
-    CUstream streams[GPU_STREAMS];
-    struct segments *open;       /* owned; NULL: work is given at once */
-    struct { const char *at; size_t bytes; } pinned[PINNED_MOST];
-};
-
+enum { OPEN_MOST = 1024 };
 static struct gpu gpus[OPEN_MOST];
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 
@@ -104,6 +93,7 @@ void gpu_close(struct gpu *gpu)
 {
     (void)settle(gpu, GPU_KERNELS);
     segments_free(gpu->open);
+    products_close(gpu);
     for (int i = 0; i < GPU_STREAMS; i++)
         if (gpu->streams[i] != NULL) driver.cuStreamDestroy_(gpu->streams[i]);
     kernels_release(gpu->number);

@@ -214,4 +214,5 @@ const struct cuda_plugin lockstep_cuda_plugin = {
     .free_event = gpu_free_event, .record = gpu_record, .after = gpu_after,
     .await = gpu_await, .finish = gpu_finish, .elapsed = gpu_elapsed,
     .make_stream = gpu_make_stream, .free_stream = gpu_free_stream,
-    .is_idle = gpu_is_idle, .enter = gpu_enter};
+    .is_idle = gpu_is_idle, .enter = gpu_enter, .products = products_open,
+    .offers = products_offer, .product = products_run};

@@ -1,0 +1,118 @@
+#!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
+# fast_ranks.sh - numerics.gpu=fast, products by cuBLASLt: every layout has the
+# bits of one GPU, which is near the CPU; products are the library's; runs that
+# go on have the bits of whole ones; and what is not there ends in one sentence.
+#
+#     BUILD=build [REAL=1] tests/equivalence/fast_ranks.sh
+#
+# GPUs and cuBLASLt are those of tests/driver, whose algorithms add in other
+# orders, some of which depend on the matrix; with REAL=1 those of this machine.
+. "${0%/*}/../drills/common.sh"
+prepare
+[ -n "${REAL:-}" ] ||
+    export LD_LIBRARY_PATH=$BUILD/tests/driver GPUS=4 LOCKSTEP_DRIVER=late
+sed -i '/^device:/d' config.yaml
+echo "device: cuda" >>config.yaml
+
+# alike NAME LEAST ARGUMENT...: every layout of layouts.txt has the bits of one
+# rank, the CPU is near and has others, and the library made LEAST products.
+alike() {
+    local name=$1 least=$2 rows exact made
+    shift 2
+    rows=$(grep -c . layouts.txt)
+    rm -f counts
+    { cat layouts.txt; echo "ranks=1 device=cpu"; } >used.txt
+    LT_COUNTS=$PWD/counts LIMIT=200 lockstep verify config.yaml \
+        --layouts used.txt --steps 2 --set comm.limit=60 \
+        --set train.threads=1 --set data.sequence=24 --set numerics.gpu=fast \
+        --set train.steps=2 "$@" >out 2>&1 || { bad "$name" "exit $?" out; return; }
+    exact=$(grep 'EXACT *$' out | grep -vc '^ranks=1 *-')
+    made=$(sed -n 's/products \([0-9]*\).*/\1/p' counts 2>/dev/null)
+    if [ "$exact" -ne "$rows" ]; then
+        bad "$name" "$exact of $rows rows are exact" out
+    elif ! grep -q 'device=cpu .* 0\.001 .*holds' out; then
+        bad "$name" "the CPU has the same bits, or is far" out
+    elif [ -z "${REAL:-}" ] && [ "${made:-0}" -lt "$least" ]; then
+        bad "$name" "the library made ${made:-no} products, at least $least"
+    else
+        ok "$name: $rows layouts, ${made:-?} products"
+    fi
+}
+
+printf '%s\n' "ranks=1 train.micro_batch=1" \
+    "ranks=1 train.recompute=block train.logits_chunk=100" \
+    "ranks=4 mesh.data=4 zero=zero1" \
+    "ranks=4 mesh.shard=4 zero=fsdp train.micro_batch=1" \
+    "ranks=2 mesh.tensor=2" "ranks=2 mesh.tensor=2 tensor.overlap=2" \
+    "ranks=2 mesh.pipe=2 schedule.name=zb-v train.micro_batch=1" \
+    "ranks=4 mesh.context=2 mesh.tensor=2" >layouts.txt
+alike "llama, bfloat16" 2000 --set train.dtype=bfloat16 --set model.layers=4 \
+    --set numerics.grid_tensor=2 --set numerics.grid_context=2
+# Tensor ranks have rows that begin anywhere.
+LOCKSTEP_DRIVER=early alike "llama, float32, an odd vocabulary" 2000 \
+    --set model.vocab=303 --set model.layers=4 \
+    --set numerics.grid_tensor=2 --set numerics.grid_context=2
+printf '%s\n' "ranks=2 mesh.data=2 zero=zero2" "ranks=2 mesh.tensor=2" \
+    "ranks=2 mesh.pipe=2" >layouts.txt
+alike "gpt2, float16" 500 --set model.family=gpt2 --set model.kv_heads=0 \
+    --set train.dtype=float16 --set numerics.grid_tensor=2
+alike "adapters, muon" 500 --set lora.rank=2 --set optimizer.name=muon
+# A leaf has a form that the library does not make: our own kernels do.
+LT_NONE=24 alike "no algorithm for sums over tokens" 300 \
+    --set train.dtype=bfloat16 --set numerics.grid_tensor=2
+printf '%s\n' "ranks=2 mesh.expert=2" "ranks=2 mesh.data=2" >layouts.txt
+alike "mixtral, experts by our own kernels" 300 --set model.family=mixtral \
+    --set moe.experts=4 --set train.dtype=bfloat16
+# Sequences that several products sum.
+printf '%s\n' "ranks=1 train.logits_chunk=256" "ranks=2 mesh.tensor=2" \
+    >layouts.txt
+alike "sequences of 4,352 tokens" 100 --set model.layers=1 \
+    --set train.batch=1 --set train.micro_batch=1 \
+    --set data.sequence=4352 --set model.width=16 --set model.heads=2 \
+    --set model.head_width=8 --set model.window=16 --set model.family=mistral \
+    --set model.feed_forward=32 --set numerics.grid_tensor=2
+
+# ---- whole runs ----
+
+run="--set train.steps=4 --set checkpoint.every=2 --set optimizer.schedule=constant
+    --set data.sequence=24 --set numerics.gpu=fast --set train.dtype=bfloat16
+    --set optimizer.warmup=1 --set train.threads=1"
+# shellcheck disable=SC2086
+{
+must train config.yaml --run whole $run
+must train config.yaml --run parts $run --set train.steps=2
+must resume parts --set train.steps=4 --ranks 2 --set mesh.tensor=2
+}
+lockstep compare whole parts >out 2>&1
+if grep -q 'tensors of step 4: equal: [1-9]' out; then ok "a run that goes on"
+else bad "a run that goes on" "other weights" out
+fi
+lockstep plan config.yaml --set numerics.gpu=fast --explain memory >out 2>log
+if grep -q 'room of the library of products *call *[0-9.]* MiB' out
+then ok "the plan has the library's room"
+else bad "the plan" "no room of the library" out
+fi
+
+# ---- what is not there ----
+
+if [ -z "${REAL:-}" ]; then
+    mkdir none && cp "$BUILD/tests/driver/libcuda.so.1" none
+    : >none/libcublasLt.so.13 # where the system has a real one
+    : >none/libcublasLt.so.12
+    LD_LIBRARY_PATH=$PWD/none expect "no cuBLASLt" 69 \
+        "there is no cuBLASLt: neither libcublasLt.so.13" train config.yaml \
+        --run no --set numerics.gpu=fast
+    LT_VERSION=110900 expect "an old one" 69 \
+        "cuBLASLt 11.9 is too old: 12.0 is needed" train config.yaml \
+        --run no --set numerics.gpu=fast
+    LT_FAILS=400 expect "a product that fails" 69 \
+        "cuBLASLt answers CUBLAS_STATUS_EXECUTION_FAILED to a product" \
+        train config.yaml --run no --set numerics.gpu=fast \
+        --set train.steps=2
+fi
+expect "another name" 78 "numerics.gpu: quick is not exact or fast" plan \
+    config.yaml --set numerics.gpu=quick
+expect "float64" 78 "set numerics.gpu=exact" plan config.yaml \
+    --set numerics.gpu=fast --set train.dtype=float64 --set device=cpu
+report
