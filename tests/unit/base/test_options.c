@@ -302,6 +302,7 @@ TEST(who_set_a_value_is_written)
                                    "zero_format: real # default\n"
                                    "machine: \"\" # default\n"
                                    "device: auto # default\n"
+                                   "device_graphs: false # default\n"
                                    "\nmodel: # the architecture\n"
                                    "  family: gpt2 # command line\n";
 
