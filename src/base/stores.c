@@ -11,6 +11,9 @@
 
 const char *const stores_run_files[] = {
     "config.yaml", "config.json", "tokenizer.json", "tokenizer.model",
+    "tekken.json", "r50k_base.tiktoken", "p50k_base.tiktoken",
+    "cl100k_base.tiktoken", "o200k_base.tiktoken", "llama3.tiktoken",
+    "qwen.tiktoken",
     "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json",
     "chat_template.jinja", "generation_config.json",
     "metrics.jsonl", "consumed.jsonl", "ledger.jsonl", "layers.jsonl",

@@ -46,7 +46,7 @@ status mirror_restore(const char *url, const char *run, int64_t *step);
 status mirror_newest(const char *url, double seconds, int64_t *step);
 
 /* Names of a mirror's files beside steps; some may be missing. */
-enum { MIRROR_OWN_FILES = 15, MIRROR_LATEST_MOST = 64 };
+enum { MIRROR_OWN_FILES = 22, MIRROR_LATEST_MOST = 64 };
 extern const char *const mirror_own_files[MIRROR_OWN_FILES];
 /* STEP/FILE. ERR_CONFIG: too long. */
 status mirror_key(char out[S3_KEY_BYTES], const char *step, const char *file);

@@ -254,11 +254,19 @@ static status collect(const struct local_run *local, const char *name,
     return result;
 }
 
+/* Every step has its own. */
+static bool is_in_checkpoint(const char *name)
+{
+    return strcmp(name, "config.json") == 0 ||
+           strcmp(name, "tekken.json") == 0 ||
+           strncmp(name, "tokenizer.", 10) == 0 ||
+           text_ends_with(name, ".tiktoken");
+}
+
 status local_collect_records(const struct local_run *local, struct text *out)
 {
     for (int i = 0; stores_run_files[i] != NULL; i++)
-        if (!is_configuration(stores_run_files[i]) ||
-            strcmp(stores_run_files[i], "config.yaml") == 0)
+        if (!is_in_checkpoint(stores_run_files[i]))
             TRY(collect(local, stores_run_files[i], out));
     return OK;
 }

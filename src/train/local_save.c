@@ -10,7 +10,7 @@
 #include "checkpoint/history.h"
 #include "control/lease.h"
 
-enum { BESIDE_MOST = 16, HEAD_BYTES = LOCAL_RECORD_NAME };
+enum { BESIDE_MOST = 24, HEAD_BYTES = LOCAL_RECORD_NAME };
 
 struct saving {
     const struct local_run *local;

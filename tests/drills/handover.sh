@@ -61,6 +61,27 @@ expect "a link to something else" 0 "chat_template.jinja is not handed on" \
     ok "what is none, or needs code, stays behind" ||
     bad "what is none, or needs code" "was copied"
 
+# Guards a gathered run without its tokenizer, where that is no tokenizer.json.
+for i in {0..255}; do
+    # shellcheck disable=SC2059
+    echo "$(printf "\\x$(printf %02x "$i")" | base64) $i"
+done >my_r50k_base.tiktoken
+must train config.yaml --run apart --set checkpoint.local=shards \
+    --set tokenizer.from=my_r50k_base.tiktoken --set train.steps=2 \
+    --set tokenizer.end_of_text=z --set data.cache=cache3
+must train bare.yaml --run apart2 --set init.from=kept --set train.steps=2 \
+    --set checkpoint.local=shards2
+rm -rf apart apart2
+must gather apart --local shards
+must gather apart2 --local shards2
+cmp -s apart/r50k_base.tiktoken my_r50k_base.tiktoken &&
+    cmp -s apart2/tokenizer.json first/tokenizer.json &&
+    cmp -s apart2/chat_template.jinja kept/chat_template.jinja &&
+    ok "a gathered run has its tokenizer and what is beside it" ||
+    bad "a gathered run" "has: $(ls apart apart2)"
+rm my_r50k_base.tiktoken
+must resume apart --set train.steps=3
+
 # --- the type of an export ---
 must export first hf32
 for type in bfloat16 float16; do
