@@ -211,7 +211,7 @@ mutation "a token is lost on the way" src/nn/sending.c \
     's/l->order\[at\] = \(int32_t\)i;/l->order[at] = (int32_t)(i > 0 ? i : turn->rows - 1);/' \
     "$expert"
 mutation "two experts are swapped" src/nn/expert_ranks.c \
-    's/mesh_expert_place\(&p->mesh, &p->place\) \* count, count/(experts \/ count - 1 - mesh_expert_place(\&p->mesh, \&p->place)) * count, count/' \
+    's/(mesh_expert_place\(&p->layout\.mesh, &p->layout\.place\)) \* count, count/(experts \/ count - 1 - \1) * count, count/' \
     "$expert"
 mutation "gates are not applied to what is sent back" src/nn/spread_rows.c \
     's/(w->turn\.sent, &call\.gates\)\);)/\1 call.gates = NULL;/' "$expert"
@@ -284,7 +284,7 @@ mutation "neighbours do not add up what an adapter makes" \
     's/return expert_parts_add\(run, out, cut, \*sum\);/return OK;/' "$cut"
 mutation "an adapter adds to the first leaf of every rank" \
     src/nn/expert_adapter.c \
-    's/&run->program->place, AXIS_TENSOR\) == 0\)/\&run->program->place, AXIS_TENSOR) >= 0)/' \
+    's/(&run->program->layout\.place, AXIS_TENSOR\)) == 0\)/\1 >= 0)/' \
     "$tensor" "$cut"
 mutation "an adapter adds to the sum, not to its first leaf" \
     src/nn/expert_adapter.c \
@@ -301,7 +301,7 @@ mutation "half of a folded expert counts in the norm" src/mesh/shard.c \
     's/layout_ranks_of\(&param->spec, &holding->mesh, axis\)/holding->mesh.size[axis]/' \
     "$folded"
 mutation "rows of a source lie part after part" src/nn/sending.c \
-    's/return \(token \/ part\.count \* \(p->length \/ p->context_chunks\) \+ part\.first \+/return (token \/ part.count * (p->length \/ p->context_chunks) + (part.first > 0 ? 0 : p->length \/ p->context_chunks - part.count) +/' \
+    's/^            part\.first \+ token % part\.count/            (part.first > 0 ? 0 : p->size.length \/ p->size.context_chunks - part.count) + token % part.count/' \
     "$folded"
 
 # Products in few bits.
@@ -320,7 +320,7 @@ more=(--set train.dtype=bfloat16 --set numerics.recipe=fp8-tiles
     --set train.batch=12 --set train.micro_batch=6 --set numerics.grid_data=4)
 mutation "codes of a later chunk have the scales of the one before" \
     src/nn/saved.c \
-    's/(code_bytes\(p, param, p->tokens\) \+ )(first)( \* scales)/\1(first - (first > 0))\3/' \
+    's/(code_bytes\(p, param, p->size\.tokens\) \+ )(first)( \* scales)/\1(first - (first > 0))\3/' \
     "ranks=1 train.micro_batch=4"
 dense=("${more[@]}")
 more+=(--set model.family=mixtral --set moe.experts=4 --set moe.top_k=2)
@@ -329,7 +329,7 @@ mutation "rows of an expert have the scales of the first one" src/nn/saved.c \
     "ranks=2 mesh.expert=2" "ranks=2 mesh.tensor=2"
 more=("${dense[@]}")
 mutation "codes have the largest magnitudes of a shard" src/step/zero_codes.c \
-    's/return comm_all_reduce\(group, all, all, REDUCE_MAX\)/return group == NULL ? ERR_MEMORY : OK/' \
+    's/return comm_all_reduce\(group, all, all, reduction_of\(z\)\)/return group == NULL ? ERR_MEMORY : OK/' \
     "$fsdp"
 mutation "codes are read with the scales of the first matrix" \
     src/step/zero_codes.c 's/(param->is \? )scales_at\(z, i, set\)/\1scales_at(z, 0, set)/' \
