@@ -56,6 +56,7 @@ struct cuda {
     int lent_count;
     struct timed timed;
     struct gpu_products products;
+    char name[GPU_NAME_BYTES];
 };
 
 static const struct device_kinds cuda;
@@ -611,6 +612,18 @@ static void cuda_room(struct device *device, void *at, size_t bytes)
     products_place(&of(device)->products, apart_own(device, at), bytes);
 }
 
+static void cuda_maker(const struct device *device, char *text, size_t bytes)
+{
+    const struct cuda *c = (const struct cuda *)device;
+    const int64_t version = c->products.version;
+
+    if (!c->products.is_on)
+        snprintf(text, bytes, "the kernels of this program");
+    else
+        snprintf(text, bytes, "cuBLASLt %d.%d.%d on %s", (int)(version / 10000),
+                 (int)(version / 100 % 100), (int)(version % 100), c->name);
+}
+
 static status open_products(struct cuda *c, const struct device_choice *choice)
 {
     const char *sentence = products_build(&c->products, c->plugin, c->gpu);
@@ -636,6 +649,9 @@ static status find_gpu(struct cuda *c, const struct device_choice *choice)
     if (sentence != NULL)
         FAIL(ERR_DEVICE, "device is cuda: %s; take auto or cpu", sentence);
     c->number = choice->rank % about.count;
+    sentence = c->plugin->find(c->number, &about);
+    if (sentence != NULL) FAIL(ERR_DEVICE, "device is cuda: %s", sentence);
+    memcpy(c->name, about.name, sizeof c->name);
     return OK;
 }
 
@@ -669,4 +685,4 @@ static const struct device_kinds cuda = {
     .store = cuda_store, .count = cuda_count, .ring = cuda_ring,
     .stream_open = cuda_stream_open, .stream_close = cuda_stream_close,
     .stream_idle = cuda_stream_idle, .enter = cuda_enter,
-    .room = cuda_room};
+    .room = cuda_room, .maker = cuda_maker};

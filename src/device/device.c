@@ -2,6 +2,7 @@
 /* device.c - the kinds of devices, and copies. */
 #include "device/device.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include "device/apart.h"
@@ -60,6 +61,14 @@ size_t device_room_bytes(const struct device_choice *choice)
     return choice->kind == DEVICE_CUDA && choice->products.sums > 0
                ? products_bytes(choice->products.widest, choice->products.sums)
                : 0;
+}
+
+void device_maker(const struct device *device, char *text, size_t bytes)
+{
+    if (device == NULL || device->kind->maker == NULL)
+        snprintf(text, bytes, "the kernels of this program");
+    else
+        device->kind->maker(device, text, bytes);
 }
 
 void device_close(struct device *device)

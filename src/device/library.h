@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* library.h - memory and streams of a GPU for a library that moves messages by
- * itself. */
+ * itself, and the library that makes products. */
 #ifndef LOCKSTEP_DEVICE_LIBRARY_H
 #define LOCKSTEP_DEVICE_LIBRARY_H
 
@@ -17,5 +17,8 @@ void device_stream_close(struct device *device, void *stream);
 status device_stream_idle(struct device *device, void *stream, bool *out);
 /* The calling thread uses this GPU from now on. */
 status device_enter(struct device *device);
+/* Names who makes products: a library with its version, and the GPU, on which
+ * their bits depend. NULL device: the CPU. */
+void device_maker(const struct device *device, char *text, size_t bytes);
 
 #endif

@@ -18,7 +18,7 @@ static status path_of(const char *run, char path[PATH_BYTES])
     return path_join(path, PATH_BYTES, run, "launch.json");
 }
 
-status launched_write(const char *run, int ranks)
+status launched_write(const char *run, int ranks, const char *maker)
 {
     const char *launcher = launch_command();
     struct json_writer w;
@@ -33,6 +33,10 @@ status launched_write(const char *run, int ranks)
     snprintf(name, sizeof name, "%s", launcher != NULL ? launcher : "threads");
     if (strstr(name, " -") != NULL) *strstr(name, " -") = '\0';
     json_write_string(&w, name);
+    if (maker[0] != '\0') {
+        json_write_key(&w, "products");
+        json_write_string(&w, maker);
+    }
     json_write_object_end(&w);
     TRY_GOTO(done, result, json_write_end(&w));
     result = file_write_atomic(path, w.out.bytes, w.out.length);
@@ -41,7 +45,27 @@ done:
     return result;
 }
 
-static status read_ranks(const char *run, int64_t *ranks)
+/* The file of the last start; ranks 0: there was none. */
+struct launched {
+    int64_t ranks;
+    char maker[MAKER_BYTES];
+};
+
+static status read_object(const struct json *object, const char *path,
+                          struct launched *out)
+{
+    const char *maker;
+
+    TRY(json_get_integer(object, path, "ranks", &out->ranks));
+    if (out->ranks < 1 || out->ranks > RANKS_BELIEVED)
+        FAIL(ERR_FORMAT, "%s: %lld ranks, expected 1 to %d", path,
+             (long long)out->ranks, RANKS_BELIEVED);
+    TRY(json_get_string_or(object, path, "products", "", &maker));
+    snprintf(out->maker, sizeof out->maker, "%s", maker);
+    return OK;
+}
+
+static status launched_read(const char *run, struct launched *out)
 {
     struct arena arena = {0};
     struct text text = {0};
@@ -49,28 +73,37 @@ static status read_ranks(const char *run, int64_t *ranks)
     char path[PATH_BYTES];
     status result;
 
-    *ranks = 0;
+    *out = (struct launched){0};
     TRY(path_of(run, path));
     if (!file_exists(path)) return OK;
     arena_init(&arena, "launch.json", 0);
     TRY_GOTO(done, result, file_read_own(path, 4096, &text));
     TRY_GOTO(done, result, json_read(&object, &arena, text.bytes, text.length,
                                      path));
-    TRY_GOTO(done, result, json_get_integer(object, path, "ranks", ranks));
-    if (*ranks < 1 || *ranks > RANKS_BELIEVED)
-        FAIL_GOTO(done, result, ERR_FORMAT, "%s: %lld ranks, expected 1 to %d",
-                  path, (long long)*ranks, RANKS_BELIEVED);
+    result = read_object(object, path, out);
 done:
     text_free(&text);
     arena_free(&arena);
     return result;
 }
 
+void launched_compare_maker(const char *run, const char *maker)
+{
+    struct launched old;
+
+    if (launched_read(run, &old) != OK) status_clear(); /* it is a hint */
+    else if (old.maker[0] != '\0' && strcmp(old.maker, maker) != 0)
+        LOG(WARNING, "train", "numerics.gpu=fast: %s made the products of this "
+            "run so far, and now %s does; bits may differ from here on from "
+            "those of a run that goes on as before", old.maker, maker);
+}
+
 status launched_ranks(const char *run, const struct options *o, int *ranks)
 {
     const int64_t sizes[] = {o->mesh.data, o->mesh.shard, o->mesh.context,
                              o->mesh.tensor, o->mesh.expert, o->mesh.pipe};
-    int64_t product = 1, old;
+    struct launched old = {0};
+    int64_t product = 1;
 
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
         if (sizes[i] < 1) product = 0;
@@ -79,13 +112,13 @@ status launched_ranks(const char *run, const struct options *o, int *ranks)
     *ranks = product <= RANKS_BELIEVED ? (int)product : 0;
     if (*ranks > 0) return OK;
     /* The file is a hint: damage of it stops no run. */
-    if (read_ranks(run, &old) != OK) {
+    if (launched_read(run, &old) != OK) {
         LOG(WARNING, "train", "%s; the number of ranks that the run had is not "
                           "known, --ranks N says it", status_message());
         status_clear();
-        old = 0;
+        old.ranks = 0;
     }
-    *ranks = (int)old;
+    *ranks = (int)old.ranks;
     return OK;
 }
 

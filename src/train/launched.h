@@ -6,7 +6,13 @@
 
 #include "base/options.h"
 
-status launched_write(const char *run, int ranks);
+enum { MAKER_BYTES = 160 };
+
+/* maker: who makes products (device_maker), or "". */
+status launched_write(const char *run, int ranks, const char *maker);
+/* Warns where others made products when the run was started last, so that its
+ * bits may differ from here on. */
+void launched_compare_maker(const char *run, const char *maker);
 /* Ranks for a run that goes on: what its mesh says, or else as many as last
  * time; 0: unknown. */
 status launched_ranks(const char *run, const struct options *options,

@@ -9,7 +9,9 @@
 #include "base/clock.h"
 #include "base/file.h"
 #include "base/log.h"
+#include "comm/compare_ranks.h"
 #include "control/board.h"
+#include "device/library.h"
 #include "checkpoint/history.h"
 #include "checkpoint/mirror.h"
 #include "inference/companions.h"
@@ -435,9 +437,31 @@ static void tell_length(const struct trainer *t)
                     "(docs/checkpoints.md)\n");
 }
 
+/* Names who makes the products of this rank where their bits depend on that,
+ * else nobody. */
+static void name_maker(const struct trainer *t, char *out, size_t bytes)
+{
+    const struct stage *stage = trainer_first_stage(t);
+
+    if (!stage->request.machine.fast) out[0] = '\0';
+    else device_maker(stage->device, out, bytes);
+}
+
+static status same_maker(const struct trainer *t)
+{
+    char maker[MAKER_BYTES];
+
+    name_maker(t, maker, sizeof maker);
+    if (maker[0] == '\0' || team_size(&t->team) == 1) return OK;
+    return comm_same_text(t->team.world, "library of products or GPU "
+                          "(numerics.gpu=fast)", maker, strlen(maker));
+}
+
 /* Weights, then what rank 0 writes down about the run. */
 static status begin(struct trainer *t)
 {
+    char maker[MAKER_BYTES];
+
     if (t->request->resume) TRY(restore_or_begin(t));
     else TRY(start_weights(t));
     TRY(train_step_refresh(&t->step));
@@ -471,7 +495,9 @@ static status begin(struct trainer *t)
                      t->counters.step);
     TRY(store_configuration(t));
     TRY(predicted_store(&t->request->set->values, t->run.path));
-    TRY(launched_write(t->run.path, team_size(&t->team)));
+    name_maker(t, maker, sizeof maker);
+    if (t->request->resume) launched_compare_maker(t->run.path, maker);
+    TRY(launched_write(t->run.path, team_size(&t->team), maker));
     return trainer_open_files(t, t->counters.step > 0 ? t->counters.step : -1);
 }
 
@@ -581,6 +607,7 @@ status trainer_open(struct trainer *t)
     TRY(use_pipeline(t));
     TRY(trainer_policy_read(t));
     TRY(trainer_copy_open(t));
+    TRY(same_maker(t));
     TRY(team_agree(&t->team, begin(t)));
     TRY(trainer_policy_load(t));
     TRY(team_agree(&t->team, observe(t)));

@@ -88,6 +88,13 @@ lockstep compare whole parts >out 2>&1
 if grep -q 'tensors of step 4: equal: [1-9]' out; then ok "a run that goes on"
 else bad "a run that goes on" "other weights" out
 fi
+if [ -z "${REAL:-}" ]; then
+    LT_VERSION=120805 lockstep resume parts --set train.steps=5 >out 2>&1
+    if grep -q 'cuBLASLt 13[.0-9]* on .* made the products of this run so far, and now cuBLASLt 12\.8\.5 on' out
+    then ok "another version of the library is told"
+    else bad "another version of the library" "no warning" out
+    fi
+fi
 lockstep plan config.yaml --set numerics.gpu=fast --explain memory >out 2>log
 if grep -q 'room of the library of products *call *[0-9.]* MiB' out
 then ok "the plan has the library's room"
@@ -106,6 +113,16 @@ if [ -z "${REAL:-}" ]; then
     LT_VERSION=110900 expect "an old one" 69 \
         "cuBLASLt 11.9 is too old: 12.0 is needed" train config.yaml \
         --run no --set numerics.gpu=fast
+    cat >rank.sh <<'END'
+#!/bin/sh
+export LT_VERSION=$((130100 - 100 * LOCKSTEP_RANK))
+exec "$@"
+END
+    chmod +x rank.sh
+    expect "ranks with two versions" 78 \
+        "another library of products or GPU (numerics.gpu=fast) than rank 0: \"cuBLASLt 13.0.0 on" \
+        launch --ranks 2 -- ./rank.sh "$program" train \
+        config.yaml --run no --set numerics.gpu=fast --set mesh.data=2
     LT_FAILS=400 expect "a product that fails" 69 \
         "cuBLASLt answers CUBLAS_STATUS_EXECUTION_FAILED to a product" \
         train config.yaml --run no --set numerics.gpu=fast \
