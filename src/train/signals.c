@@ -107,9 +107,19 @@ const char *signals_name(int number)
     }
 }
 
+/* A batch system warns one process after another: some have saved and are about
+ * to end by then. The default action would take their exit code. */
+static bool comes_late(int i)
+{
+    return watched[i] == SIGUSR1 && before[i].sa_handler == SIG_DFL;
+}
+
 void signals_restore(void)
 {
-    for (int i = 0; i < installed; i++) sigaction(watched[i], &before[i], NULL);
+    for (int i = 0; i < installed; i++) {
+        if (comes_late(i)) before[i].sa_handler = SIG_IGN;
+        sigaction(watched[i], &before[i], NULL);
+    }
     installed = 0;
     asked = 0;
 }

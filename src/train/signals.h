@@ -30,7 +30,8 @@ void signals_stepping(void);
 int signals_asked(void);
 /* "SIGTERM"; "" for 0. */
 const char *signals_name(int number);
-/* Puts the former handlers back and forgets what was asked. */
+/* Puts the former handlers back and forgets what was asked; a SIGUSR1 that
+ * comes later is ignored. */
 void signals_restore(void);
 
 #endif

@@ -84,6 +84,17 @@ TEST(a_library_does_not_keep_a_signal)
     signals_restore();
 }
 
+TEST(a_late_warning_does_not_end_the_process)
+{
+    signal(SIGUSR1, SIG_DFL);
+    IS_OK(signals_install(true));
+    raise(SIGUSR1);
+    EQUAL_INT(signals_asked(), SIGUSR1);
+    signals_restore();
+    raise(SIGUSR1);
+    EQUAL_INT(signals_asked(), 0);
+}
+
 TEST(nohup_is_respected)
 {
     signal(SIGHUP, SIG_IGN);
@@ -98,4 +109,5 @@ TEST_MAIN(a_signal_is_asked_for_by_name,
           a_broken_pipe_does_not_end_the_process,
           a_second_one_ends_the_process,
           under_a_launcher_a_second_one_changes_nothing,
-          a_library_does_not_keep_a_signal, nohup_is_respected)
+          a_library_does_not_keep_a_signal,
+          a_late_warning_does_not_end_the_process, nohup_is_respected)
