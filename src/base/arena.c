@@ -326,6 +326,17 @@ status memory_grow(void **pointer, size_t count, size_t item_bytes)
     return OK;
 }
 
+status memory_next(void **items, int *capacity, int count, int first,
+                   size_t item_bytes)
+{
+    const int more = *capacity > 0 ? 2 * *capacity : first;
+
+    if (count < *capacity) return OK;
+    TRY(memory_grow(items, (size_t)more, item_bytes));
+    *capacity = more;
+    return OK;
+}
+
 static void piece_free(struct lent *lent)
 {
     free(lent);

@@ -55,6 +55,10 @@ int64_t arena_allocations(void);
 /* Counted malloc family for the few places where an arena does not fit. */
 status memory_take(size_t count, size_t item_bytes, void **out);
 status memory_grow(void **pointer, size_t count, size_t item_bytes);
+/* Room for one more item behind `count`: a full *items becomes twice as long,
+ * an empty one `first` items. */
+status memory_next(void **items, int *capacity, int count, int first,
+                   size_t item_bytes);
 void memory_free(void *pointer); /* NULL allowed */
 
 #endif

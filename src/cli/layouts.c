@@ -18,14 +18,11 @@ static status add_text(struct layouts *layouts, bool optional,
     struct layout *layout;
     char *end;
 
-    if (layouts->count == layouts->capacity) {
-        const int capacity = layouts->capacity ? 2 * layouts->capacity : 64;
-        void *items = layouts->items;
+    void *items = layouts->items;
 
-        TRY(memory_grow(&items, (size_t)capacity, sizeof *layouts->items));
-        layouts->items = items;
-        layouts->capacity = capacity;
-    }
+    TRY(memory_next(&items, &layouts->capacity, layouts->count, 64,
+                    sizeof *layouts->items));
+    layouts->items = items;
     if (strlen(text) >= LAYOUT_BYTES)
         FAIL(ERR_CONFIG, "a layout of %zu characters, at most %d",
              strlen(text), LAYOUT_BYTES - 1);

@@ -11,14 +11,10 @@ struct adding { struct open_set *open; struct open_item *item; };
 static status mark(struct open_marks *to, const struct access *access,
                    int number)
 {
-    if (to->count == to->capacity) {
-        const int capacity = to->capacity ? 2 * to->capacity : 16;
-        void *items = to->items;
+    void *items = to->items;
 
-        TRY(memory_grow(&items, (size_t)capacity, sizeof *to->items));
-        to->items = items;
-        to->capacity = capacity;
-    }
+    TRY(memory_next(&items, &to->capacity, to->count, 16, sizeof *to->items));
+    to->items = items;
     to->items[to->count++] = (struct open_mark){*access, number};
     return OK;
 }
@@ -59,13 +55,9 @@ status open_add(struct open_set *open, int number,
     void *items = open->items;
 
     TRY(take(open, handle));
-    if (open->count == open->capacity) {
-        const int capacity = open->capacity ? 2 * open->capacity : 16;
-
-        TRY(memory_grow(&items, (size_t)capacity, sizeof *open->items));
-        open->items = items;
-        open->capacity = capacity;
-    }
+    TRY(memory_next(&items, &open->capacity, open->count, 16,
+                    sizeof *open->items));
+    open->items = items;
     item = &open->items[open->count++];
     *item = (struct open_item){.number = number, .handle = handle};
     return list_accesses(open->pipeline, open->forward, instruction,

@@ -54,13 +54,8 @@ static status put_region(struct regions *r, struct region region)
 {
     void *items = r->items;
 
-    if (r->count == r->capacity) {
-        const int capacity = r->capacity ? 2 * r->capacity : 16;
-
-        TRY(memory_grow(&items, (size_t)capacity, sizeof *r->items));
-        r->items = items;
-        r->capacity = capacity;
-    }
+    TRY(memory_next(&items, &r->capacity, r->count, 16, sizeof *r->items));
+    r->items = items;
     r->items[r->count++] = region;
     return OK;
 }

@@ -115,14 +115,11 @@ status param_add(struct param_table *table, const char *name, int layer,
                  int *index)
 {
     TRY(count_whole(table, name, layer, spec));
-    if (table->count == table->capacity) {
-        const int capacity = table->capacity ? 2 * table->capacity : 64;
-        void *items = table->items;
+    void *items = table->items;
 
-        TRY(memory_grow(&items, (size_t)capacity, sizeof *table->items));
-        table->items = items;
-        table->capacity = capacity;
-    }
+    TRY(memory_next(&items, &table->capacity, table->count, 64,
+                    sizeof *table->items));
+    table->items = items;
     struct param *param = &table->items[table->count];
 
     *param = (struct param){.spec = *spec, .layer = layer,

@@ -84,14 +84,10 @@ static status spans_add(struct spans *s, struct span span)
         end++;
     }
     if (end == at) { /* a new one */
-        if (s->count == s->capacity) {
-            const int capacity = s->capacity ? 2 * s->capacity : 2;
-            void *items = s->items;
+        void *items = s->items;
 
-            TRY(memory_grow(&items, (size_t)capacity, sizeof *s->items));
-            s->items = items;
-            s->capacity = capacity;
-        }
+        TRY(memory_next(&items, &s->capacity, s->count, 2, sizeof *s->items));
+        s->items = items;
         for (int i = s->count++; i > at; i--) s->items[i] = s->items[i - 1];
     } else {
         const int gone = end - at - 1;
@@ -106,14 +102,11 @@ static status spans_add(struct spans *s, struct span span)
 
 static status list_add(struct list *list, const struct room *room)
 {
-    if (list->count == list->capacity) {
-        const int capacity = list->capacity ? 2 * list->capacity : 16;
-        void *items = list->items;
+    void *items = list->items;
 
-        TRY(memory_grow(&items, (size_t)capacity, sizeof *list->items));
-        list->items = items;
-        list->capacity = capacity;
-    }
+    TRY(memory_next(&items, &list->capacity, list->count, 16,
+                    sizeof *list->items));
+    list->items = items;
     list->items[list->count++] = room;
     return OK;
 }

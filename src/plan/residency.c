@@ -24,14 +24,10 @@ bool residency_is_idle(const struct residence *item,
 
 static status add_item(struct residency *r, struct residence item)
 {
-    if (r->count == r->capacity) {
-        const int capacity = r->capacity ? 2 * r->capacity : 64;
-        void *items = r->items;
+    void *items = r->items;
 
-        TRY(memory_grow(&items, (size_t)capacity, sizeof *r->items));
-        r->items = items;
-        r->capacity = capacity;
-    }
+    TRY(memory_next(&items, &r->capacity, r->count, 64, sizeof *r->items));
+    r->items = items;
     r->items[r->count++] = item;
     return OK;
 }

@@ -90,14 +90,10 @@ static status keep(struct hunt *h, const struct candidate *c)
 {
     struct search *s = h->out;
 
-    if (s->count == s->capacity) {
-        const int room = s->capacity > 0 ? 2 * s->capacity : 1024;
-        void *found = s->found;
+    void *found = s->found;
 
-        TRY(memory_grow(&found, (size_t)room, sizeof *s->found));
-        s->found = found;
-        s->capacity = room;
-    }
+    TRY(memory_next(&found, &s->capacity, s->count, 1024, sizeof *s->found));
+    s->found = found;
     s->found[s->count++] = *c;
     return OK;
 }

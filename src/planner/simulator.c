@@ -35,14 +35,11 @@ void timed_lists_free(struct timed_lists *lists)
 status timed_add(struct timed_list *list, const struct timed *item,
                  int32_t *index)
 {
-    if (list->count == list->capacity) {
-        const int32_t room = list->capacity > 0 ? 2 * list->capacity : 64;
-        void *items = list->items;
+    void *items = list->items;
 
-        TRY(memory_grow(&items, (size_t)room, sizeof *list->items));
-        list->items = items;
-        list->capacity = room;
-    }
+    TRY(memory_next(&items, &list->capacity, list->count, 64,
+                    sizeof *list->items));
+    list->items = items;
     list->items[list->count] = *item;
     list->items[list->count].first_need = list->need_count;
     list->items[list->count].needs = 0;

@@ -130,14 +130,10 @@ static status find_first_stages(struct inventory *h,
 
 static status add_span(struct inventory *h, const struct inventory_span *span)
 {
-    if (h->count == h->capacity) {
-        const int capacity = h->capacity ? 2 * h->capacity : 64;
-        void *spans = h->spans;
+    void *spans = h->spans;
 
-        TRY(memory_grow(&spans, (size_t)capacity, sizeof *h->spans));
-        h->spans = spans;
-        h->capacity = capacity;
-    }
+    TRY(memory_next(&spans, &h->capacity, h->count, 64, sizeof *h->spans));
+    h->spans = spans;
     h->spans[h->count++] = *span;
     return OK;
 }
