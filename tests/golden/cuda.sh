@@ -243,8 +243,8 @@ mistake "queries of another granule in a chain" attention_backward \
 mistake "another expert's matrix" experts experts.cu \
     'of.number * call->b_stride' '0' test_experts
 mistake "tokens of other segments in a leaf" experts product.h \
-    'segment = expert_segment(w->of->groups, w->of->number, &segment);' '' \
-    test_experts
+    'segment = expert_segment(w->of->groups, w->of->number, &segment);' \
+    'segment.first += 0;' test_experts
 mistake "the higher one of equal experts" router router.cu \
     'at < b_at' 'at > b_at' test_router
 mistake "numbers of float16 that are read as bfloat16" elementwise \

@@ -318,7 +318,7 @@ static int64_t sums[2][REGIONS * CODE_SUMS];
 static struct block_encode mean_of(enum number_format format, enum dtype dtype,
                                    int to)
 {
-    struct block_encode call = call_of(format, 0, 6, to);
+    struct block_encode call = call_of((int)format, 0, 6, to);
 
     if (dtype == DTYPE_F32) call.in = tensor_2d(wide, DTYPE_F32, R, C);
     call.coding.scale = SCALE_MEAN;
