@@ -73,7 +73,7 @@ status companion_read(const char *tokenizer, const char *name,
     char file[PATH_BYTES];
     status result;
 
-    out->length = 0;
+    text_free(out); /* of the one before; what is read takes its own memory */
     if (!find(tokenizer, name, file)) return OK;
     result = file_read_regular(file, companion_bytes_max, out);
     if (result == OK && out->length > 0) result = check(out, file);
