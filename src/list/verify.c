@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/arena.h"
+#include "list/fields.h"
 #include "list/open.h"
 #include "list/passes.h"
 
@@ -31,11 +32,13 @@ struct check {
                                    * not ended: 1 + its place in progress; 0:
                                    * nobody's. The first, where passes of all
                                    * take turns */
+    int *begun;                   /* owned, [chunks]: rounds */
     int *last;                    /* owned, [1 + 2 chunks + units]: kind of the
                                    * tail that came last: before the decision;
                                    * of chunks, of any unit of a chunk, of each
                                    * unit: after it
                                    */
+    bool asked;                   /* whether to stop */
     int number;                   /* of the instruction */
 };
 
@@ -152,6 +155,15 @@ static status check_in_flight(struct check *c, const struct instruction *i)
     return fail(c, "more weights are under way than the limit allows");
 }
 
+/* Watchers read weights when a step asks whether to stop. */
+static status check_asks(struct check *c, const struct instruction *i)
+{
+    for (int n = 0; i->kind == DO_ASK && n < c->open.count; n++)
+        if (c->list->items[c->open.items[n].number].lane != LANE_HOST)
+            return fail(c, "new weights are under way");
+    return OK;
+}
+
 static status check_open(struct check *c, const struct instruction *i)
 {
     if (!instruction_rows[i->kind].background) {
@@ -212,27 +224,22 @@ static bool is_seen_once(enum instruction_kind kind)
            kind == DO_SEND_BACK || kind == DO_RECEIVE_BACK;
 }
 
+/* Micro-batches of F alone have no other bound than those that are there. */
 static status check_place(struct check *c, const struct instruction *i)
 {
     struct progress_of *p;
+    const char *wrong;
 
     if (i->kind >= DO_COUNT || i->lane >= LANE_COUNT)
         FAIL(ERR_VERIFY, "the list of rank %d of the pipe: instruction %d is "
                          "of no kind", c->list->rank, c->number);
-    if (i->chunk >= c->pipeline->count)
-        return fail(c, "it is of a stage that this rank has not");
-    if (i->kind == DO_BATCH &&
-        (i->microbatch < 0 ||
-         i->microbatch >= c->microbatches))
+    wrong = list_fields_wrong(c->list, c->pipeline, i, c->begun);
+    if (wrong != NULL) return fail(c, wrong);
+    if (i->microbatch >= c->microbatches)
         return fail(c, "it is of no micro-batch");
-    if (!instruction_computes(i) && !is_seen_once(i->kind)) return OK;
-    if (i->chunk < 0 || i->microbatch < 0 ||
-        i->microbatch >= c->microbatches)
-        return fail(c, "it is of no micro-batch");
-    if (i->buffer < 0 ||
-        i->buffer >= c->pipeline->stages[i->chunk].request.size.frames)
-        return fail(c, "it has no frame");
+    if (i->kind == DO_ROUND) c->begun[i->chunk]++;
     if (instruction_computes(i)) return check_compute(c, i);
+    if (!is_seen_once(i->kind)) return OK;
     p = progress_at(c, i);
     if (p->seen >> i->kind & 1) return fail(c, "it stands twice");
     p->seen |= 1U << i->kind;
@@ -433,6 +440,8 @@ static status check_stage_order(struct check *c, const struct instruction *i)
 
     if (kind < *stage || kind < (i->unit < 0 ? *units : *own))
         return fail(c, "it comes too late");
+    if (kind == *own && (kind == DO_UPDATE || kind == DO_AVERAGE))
+        return fail(c, "it stands twice");
     if (i->unit < 0) *stage = kind;
     else *own = kind;
     if (i->unit >= 0 && kind > *units) *units = kind;
@@ -455,6 +464,9 @@ static status check_order(struct check *c, const struct instruction *i)
         return fail(c, "nothing has been decided");
     if (!decided && c->last[0] == DO_DECIDE)
         return fail(c, "it comes after the decision");
+    if (c->asked && i->kind != DO_END)
+        return fail(c, "it comes after the question whether to stop");
+    if (i->kind == DO_ASK) c->asked = true;
     if (decided && i->chunk >= 0) return check_stage_order(c, i);
     if (i->kind < c->last[0]) return fail(c, "it comes too late");
     if (!decided) c->last[0] = i->kind;
@@ -471,6 +483,7 @@ static status walk(struct check *c)
         TRY(check_place(c, i));
         TRY(check_order(c, i));
         TRY(check_needs(c, i));
+        TRY(check_asks(c, i));
         TRY(list_accesses(c->pipeline, c->list->forward, i, check_access, c));
         TRY(check_open(c, i));
     }
@@ -505,7 +518,7 @@ status list_verify(const struct step_list *list,
                                .forward = list->forward}};
     const size_t spaces = (size_t)SPACE_COUNT * (size_t)pipeline->count;
     void *regions = NULL, *progress = NULL, *last = NULL;
-    void *open_pass = NULL;
+    void *open_pass = NULL, *begun = NULL;
     status result;
 
     c.microbatches = count_microbatches(list, pipeline);
@@ -518,6 +531,9 @@ status list_verify(const struct step_list *list,
     TRY_GOTO(done, result, memory_take((size_t)pipeline->count,
                                        sizeof *c.open_pass, &open_pass));
     c.open_pass = open_pass;
+    TRY_GOTO(done, result, memory_take((size_t)pipeline->count,
+                                       sizeof *c.begun, &begun));
+    c.begun = begun;
     TRY_GOTO(done, result,
              memory_take((size_t)(1 + 2 * pipeline->count +
                                   count_units(pipeline, pipeline->count)),
@@ -530,6 +546,7 @@ done:
     memory_free(regions);
     memory_free(progress);
     memory_free(open_pass);
+    memory_free(begun);
     memory_free(last);
     open_free(&c.open);
     return result;
