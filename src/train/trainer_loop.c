@@ -260,6 +260,7 @@ static status plain_step(struct trainer *t)
                                       step + 1 - t->counters.skipped,
                                       &made.result);
 
+    t->step_s = clock_s() - began;
     if (ran != OK) return fail_step(t, ran);
     TRY(lease_holds(t->run.path, false)); /* everything below writes */
     trainer_hear(t, made.result.asked);
@@ -279,14 +280,27 @@ static status one_step(struct trainer *t)
     return OK;
 }
 
+enum { PROBES = 4 };
+
+/* Seconds of one probe: all together take a quarter of a step, 40 ms at most;
+ * before the first step there are only some ms for them. */
+static double probe_s(const struct trainer *t)
+{
+    const double most = t->step_s > 0 ? 0.01 : 0.002, least = 0.0005;
+    const double share = t->step_s / (4 * PROBES);
+
+    return t->step_s <= 0 || share > most ? most
+           : share > least                ? share
+                                          : least;
+}
+
 /* The best of a few short probes: other work only ever slows one down. Cores
- * may need a while to reach their speed, so the loop asks again; before the
- * first step there are only some ms for it. */
+ * may need a while to reach their speed, so the loop asks again. */
 void trainer_measure_peak(struct trainer *t)
 {
-    const double each_s = t->peak_flops > 0 ? 0.01 : 0.002;
+    const double each_s = probe_s(t);
 
-    for (int i = 0; i < 4; i++) {
+    for (int i = 0; i < PROBES; i++) {
         struct stage *stage = trainer_first_stage(t);
         const double flops =
             kernels_peak_product(&stage->stream, &stage->host_kernels[0],

@@ -76,6 +76,7 @@ struct trainer {
     int asked;            /* signal that some rank has been sent; 0: none */
     bool made;            /* the last step was, and not undone */
     double peak_flops;    /* of the rank's threads; 0: unknown */
+    double step_s;        /* of the last step; 0: none was made here */
     double step_flops;    /* of the rank's part of the model, without
                            * recomputation */
     int64_t saved_step;   /* of the newest checkpoint; -1: none */
