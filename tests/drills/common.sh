@@ -222,18 +222,20 @@ make_text() { # FILE.jsonl [DOCUMENTS]
 }
 
 # text.jsonl, tokenizer.json, config.yaml and the token files: 30 steps of a
-# model with odd sizes, one every 20 ms or so, checkpoints after 5 each.
-prepare() {
+# model with odd sizes, one every 20 ms or so, checkpoints after 5 each. A rank has
+# one thread: several wait for each other at every kernel, which costs a busy
+# machine more than the kernels.
+prepare() { # [THREADS]
     make_text text.jsonl
     lockstep tokenizer train text.jsonl --vocab 300 --out tokenizer.json \
         >log 2>&1 || { bad prepare "no tokenizer" log; report; }
-    cat >config.yaml <<'END'
+    cat >config.yaml <<END
 version: 1
 seed: 3
 model: {family: llama, vocab: 304, layers: 2, width: 24, heads: 4, kv_heads: 2, head_width: 6, feed_forward: 40}
 tokenizer: {from: tokenizer.json}
 data: {train: [text.jsonl], sequence: 48, cache: cache, valid_share: 0.1}
-train: {steps: 30, batch: 8, micro_batch: 4, dtype: float32, threads: 2}
+train: {steps: 30, batch: 8, micro_batch: 4, dtype: float32, threads: ${1:-1}}
 optimizer: {lr: 3.0e-3, schedule: cosine, warmup: 3, min_lr: 3.0e-4, clip: 0.5}
 validate: {every: 7, sequences: 6}
 checkpoint: {every: 5}
@@ -296,7 +298,7 @@ start_until() { # RUN STEP ARGUMENT...
     until grep -q "\"step\": $step," "$run/metrics.jsonl" 2>/dev/null; do
         sleep 0.01
         tries=$((tries + 1))
-        if [ $tries -gt 3000 ] || ! kill -0 "$child" 2>/dev/null; then
+        if [ $tries -gt 18000 ] || ! kill -0 "$child" 2>/dev/null; then
             return 1
         fi
     done

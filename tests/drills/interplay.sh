@@ -11,7 +11,7 @@
 #     BUILD=build SEED=7 ROUNDS=1 tests/drills/interplay.sh
 . "${0%/*}/common.sh"
 LIMIT=600
-prepare
+prepare 2
 sed -i 's/layers: 2/layers: 4/; s/steps: 30/steps: 14/; s/every: 5/every: 4/
         s/sequence: 48/sequence: 32/; s/batch: 8, micro_batch: 4/batch: 8/' \
     config.yaml

@@ -6,7 +6,7 @@
 export LOCKSTEP_PLUGINS=$BUILD
 
 prepare
-sed -i 's/steps: 30/steps: 10/; s/, micro_batch: 4//; s/, threads: 2//' \
+sed -i 's/steps: 30/steps: 10/; s/, micro_batch: 4//; s/, threads: 1//' \
     config.yaml
 { cat config.yaml; echo 'mesh: auto'; } >auto.yaml
 
@@ -38,7 +38,7 @@ for mpi in $mpis; do
     flags=
     [ $mpi = openmpi ] && flags="--allow-run-as-root --oversubscribe"
     # shellcheck disable=SC2086 # words
-    timeout 60 mpirun.$mpi $flags -n 2 "$program" train auto.yaml \
+    timeout 200 mpirun.$mpi $flags -n 2 "$program" train auto.yaml \
         --run "of_$mpi" >log 2>&1 || bad "$mpi" "it failed" log
     took "$mpi" "of_$mpi"
 done

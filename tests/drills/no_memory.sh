@@ -9,9 +9,9 @@
 #
 # Which places are tried depends on the day; FIRST=3 says it.
 . "${0%/*}/common.sh"
-LIMIT=60
+LIMIT=200
 first=${FIRST:-$(($(date +%s) / 86400 % 1000))}
-prepare
+prepare 2
 must train config.yaml --run whole --set train.steps=2
 
 # sweep NAME APART ARGUMENT...: every APART-th place, until the command passes

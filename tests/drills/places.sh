@@ -3,7 +3,7 @@
 # places.sh - full disks, directories that cannot be written, two runs in one
 # directory, locks after a kill.
 . "${0%/*}/common.sh"
-prepare
+prepare 2
 must train config.yaml --run whole
 
 # --- a run in the directory of a running one ---
@@ -11,10 +11,7 @@ must train config.yaml --run whole
     --set optimizer.schedule=constant >log 2>&1 &
 child=$!
 children="$children $child"
-for _ in $(seq 500); do
-    [ -s busy/metrics.jsonl ] && break
-    sleep 0.02
-done
+until_line busy/metrics.jsonl '"step": 1,'
 expect "a second run" 78 "process $child" train config.yaml --run busy
 expect "resume of a running one" 78 "process $child" resume busy
 kill -9 "$child"
@@ -124,7 +121,7 @@ lockstep train config.yaml --run crowd --set train.threads=600 \
 check_said "600 threads" 0 "600 threads of a rank take turns on" $? log
 
 # Guards a supervisor that waited without end for ranks that it could not let in.
-(ulimit -n 18; LIMIT=20 lockstep train config.yaml --run few --ranks 4 \
+(ulimit -n 18; LIMIT=120 lockstep train config.yaml --run few --ranks 4 \
     --supervised >log 2>&1)
 check_said "a limit on open files" 74 "(ulimit -n)" $? log
 

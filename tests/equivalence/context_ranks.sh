@@ -4,7 +4,7 @@
 # bits show neither micro-batches, threads, instruction sets and logits chunks
 # nor the ranks that cut the sequences.
 . "${0%/*}/../drills/common.sh"
-prepare
+prepare 2
 
 # same NAME ARGUMENT...: trains and compares with the run `first`
 same() {

@@ -4,7 +4,7 @@
 # every exact column of the metrics equal those of one rank; a run may change
 # its ranks when it resumes.
 . "${0%/*}/../drills/common.sh"
-prepare
+prepare 2
 
 same_as_one() { # RUN
     if same_run one "$1"; then ok "$1 equals one rank"

@@ -131,7 +131,7 @@ dies() { # MPI
     until [ -s "dead$name/ckpt/latest" ]; do
         sleep 0.1
         tries=$((tries + 1))
-        [ $tries -gt 300 ] && break
+        [ $tries -gt 1800 ] && break
     done
     victim=$(sed -n 's/.*process \([0-9]*\)$/\1/p' \
         "dead$name/logs/rank-00002.log" | head -n 1)
@@ -144,7 +144,7 @@ dies() { # MPI
     kill -9 "$victim"
     wait "$child"
     code=$?
-    if [ $code -eq 0 ] || [ $((SECONDS - start)) -gt 30 ]; then
+    if [ $code -eq 0 ] || [ $((SECONDS - start)) -gt 90 ]; then
         bad "$name: a process dies" \
             "exit $code after $((SECONDS - start)) s" log
     # UCX, below MPICH, aborts in a survivor that reads the memory of the dead

@@ -21,7 +21,7 @@ exact() {
     fi
 }
 
-sed 's/steps: 30/steps: 2/; s/layers: 2/layers: 8/; s/micro_batch: 4/micro_batch: 1/; s/threads: 2/threads: 1/; s/warmup: 3/warmup: 1/' \
+sed 's/steps: 30/steps: 2/; s/layers: 2/layers: 8/; s/micro_batch: 4/micro_batch: 1/; s/warmup: 3/warmup: 1/' \
     config.yaml >llama.yaml
 sed 's/feed_forward: 40/feed_forward: 40, tied: true/' llama.yaml >tied.yaml
 sed 's/family: llama/family: gpt2/; s/ kv_heads: 2, head_width: 6,//' \

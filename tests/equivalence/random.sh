@@ -18,7 +18,7 @@
 . "${0%/*}/../drills/common.sh"
 . "$tree/tests/equivalence/rows.sh"
 LIMIT=600
-prepare
+prepare 2
 
 # One model, as settings on one line, then layouts. The same seed draws the
 # same ones everywhere: the generator is Park and Miller's.
