@@ -275,8 +275,18 @@ status file_write_atomic(const char *path, const void *bytes, size_t length)
     return write_synced(path, &(struct writing){bytes, length, true, false});
 }
 
+/* A name that the user gave cannot be of a file to write. */
+static status check_named(const char *path)
+{
+    if (path[0] == 0) FAIL(ERR_IO, "a file to write has an empty name");
+    if (file_is_directory(path))
+        FAIL(ERR_IO, "%s is a directory, not a file to write", path);
+    return OK;
+}
+
 status file_write_named(const char *path, const void *bytes, size_t length)
 {
+    TRY(check_named(path));
     if (is_special(path)) return write_through(path, bytes, length);
     return write_synced(path, &(struct writing){bytes, length, true, true});
 }
@@ -286,9 +296,7 @@ status file_may_write(const char *path)
     char directory[PATH_BYTES];
 
     if (path == NULL) return OK;
-    if (path[0] == 0) FAIL(ERR_IO, "a file to write has an empty name");
-    if (file_is_directory(path))
-        FAIL(ERR_IO, "%s is a directory, not a file to write", path);
+    TRY(check_named(path));
     if (is_special(path)) return OK;
     TRY(directory_of(directory, sizeof directory, path));
     if (access(directory, W_OK) != 0)

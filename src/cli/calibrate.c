@@ -210,6 +210,9 @@ status command_calibrate(struct arguments *arguments)
 
     TRY(arguments_real(arguments, "seconds", 0.1, 3600, &seconds));
     TRY(file_may_write(out));
+    if (arguments->operand_count == 0 && arguments_has(arguments, "set"))
+        FAIL(ERR_USAGE, "--set changes configurations, and none is given: "
+                        "lockstep calibrate CONFIG --set K=V");
     wishes.count = wishes.dropped = 0;
     wishes.request = &asked;
     asked.ranks = threads_cores();

@@ -172,6 +172,7 @@ status command_tokenizer_train(struct arguments *arguments)
     if (work.vocab_asked == 0 || out == NULL)
         FAIL(ERR_USAGE, "tokenizer train needs --vocab N and --out "
                         "TOKENIZER.json");
+    TRY(file_may_write(out)); /* before hours of work */
     TRY_GOTO(done, result, learn(&work, arguments, out));
     if (arguments_has(arguments, "json"))
         TRY_GOTO(done, result, print_json(&work, out));

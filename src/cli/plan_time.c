@@ -408,6 +408,7 @@ static status run_view(struct view *v, struct arguments *arguments)
     if (strcmp(view, "time") != 0)
         FAIL(ERR_USAGE, "--explain %s: with --time there is --explain time "
                         "alone; leave --time out", view);
+    TRY(file_may_write(picture));
     TRY(forecast_open(&v->forecast, arguments));
     TRY(forecast_layout(&v->forecast));
     cost = forecast_cost(&v->forecast);

@@ -250,6 +250,7 @@ static status hunt(struct hunted *h, struct arguments *arguments)
     TRY(arguments_choice(arguments, "objective", objective_names, OBJECTIVES,
                          &objective));
     TRY(arguments_integer(arguments, "top", 1, TOP_MOST, &top));
+    TRY(file_may_write(picture));
     TRY(forecast_open(&h->forecast, arguments));
     h->objective = (enum objective)objective;
     h->top = (int)top;

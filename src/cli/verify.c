@@ -300,6 +300,7 @@ static status verify(struct verification *v)
     const char *picture = arguments_text(v->arguments, "draw", NULL);
     int wrong = 0, rows = 0, illegal = 0;
 
+    TRY(file_may_write(picture));
     TRY(list_layouts(v));
     for (int i = 0; i < v->layouts.count; i++) {
         struct layout *layout = &v->layouts.items[i];

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include "base/log.h"
 #include "base/text.h"
 #include "data/token_file.h"
 
@@ -127,6 +128,24 @@ static status pending_add(struct pending *pending, struct arena *arena,
     return OK;
 }
 
+/* Is the directory, through a link, one of those on its path from the root? Its
+ * files would come again and again. */
+static bool holds_itself(const char *root, const char *path)
+{
+    struct stat own, other;
+    char above[PATH_BYTES];
+
+    if (stat(path, &own) != 0) return false;
+    snprintf(above, sizeof above, "%s", path);
+    while (strlen(above) > strlen(root)) {
+        *strrchr(above, '/') = '\0';
+        if (stat(above, &other) == 0 && other.st_ino == own.st_ino &&
+            other.st_dev == own.st_dev)
+            return true;
+    }
+    return false;
+}
+
 static status scan_directory(struct corpus *corpus, struct pending *pending,
                              const char *directory)
 {
@@ -141,7 +160,10 @@ static status scan_directory(struct corpus *corpus, struct pending *pending,
         if (names[i][0] == '.') continue; /* hidden: not the user's text */
         TRY_GOTO(done, result,
                  path_join(path, sizeof path, directory, names[i]));
-        if (file_is_directory(path))
+        if (file_is_directory(path) && holds_itself(pending->paths[0], path))
+            LOG(WARNING, "data", "%s: is not looked into: a link leads back to "
+                "a directory that holds it", path);
+        else if (file_is_directory(path))
             TRY_GOTO(done, result,
                      pending_add(pending, &corpus->arena, path));
         else if (kind_of(path, false, &kind)) {

@@ -290,6 +290,50 @@ static bool is_text(const struct json *value)
     return value != NULL && value->kind == JSON_STRING;
 }
 
+enum { HEADS_MOST = 7, HEAD_BYTES = 128 };
+
+/* "a" and "a.b" of the field "a.b.c": keys whose objects may hold it. */
+struct heads {
+    const char *names[HEADS_MOST];
+    char room[HEADS_MOST][HEAD_BYTES];
+    int count;
+};
+
+static void heads_of(struct heads *heads, const char *field)
+{
+    heads->count = 0;
+    for (const char *dot = strchr(field, '.');
+         dot != NULL && heads->count < HEADS_MOST;
+         dot = strchr(dot + 1, '.')) {
+        const size_t length = (size_t)(dot - field);
+        char *name = heads->room[heads->count];
+
+        if (length == 0 || length >= HEAD_BYTES) continue;
+        memcpy(name, field, length);
+        name[length] = '\0';
+        heads->names[heads->count++] = name;
+    }
+}
+
+/* The value of a key, or, where there is none, of a path of keys with dots
+ * between them; NULL: of neither. */
+static const struct json *find_field(const struct json *object,
+                                     const char *field)
+{
+    const struct json *value = json_get(object, field);
+    struct heads heads;
+
+    if (value != NULL || strchr(field, '.') == NULL) return value;
+    heads_of(&heads, field);
+    for (int i = 0; i < heads.count && value == NULL; i++) {
+        const struct json *inner = json_get(object, heads.names[i]);
+
+        if (inner == NULL || inner->kind != JSON_OBJECT) continue;
+        value = find_field(inner, field + strlen(heads.names[i]) + 1);
+    }
+    return value;
+}
+
 /* Reads the conversation of a record; *done: it had one. */
 static status read_chat(struct reading *reading, const struct json *root,
                         const char *source, bool *done)
@@ -301,7 +345,7 @@ static status read_chat(struct reading *reading, const struct json *root,
 
     *done = true;
     for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) {
-        const struct json *value = json_get(root, keys[i]);
+        const struct json *value = find_field(root, keys[i]);
 
         if (value == NULL || value->kind != JSON_ARRAY || value->count == 0 ||
             value->items[0].kind != JSON_OBJECT)
@@ -317,30 +361,47 @@ static status read_chat(struct reading *reading, const struct json *root,
     return OK;
 }
 
+enum { KEYS_MOST = 5, KEY_MOST = 32,
+       KEYS_BYTES = KEYS_MOST * (2 * KEY_MOST + 5) + 1 };
+
+/* Adds the keys under which there is text, those in objects with their path. */
+static void list_keys(const struct json *object, const char *above,
+                      char keys[KEYS_BYTES], int *count)
+{
+    for (int i = 0; i < object->count && *count < KEYS_MOST; i++) {
+        const char *key = object->items[2 * i].string;
+        const struct json *value = &object->items[2 * i + 1];
+        const size_t used = strlen(keys);
+
+        if (strlen(key) > KEY_MOST) continue;
+        if (value->kind == JSON_OBJECT && above == NULL)
+            list_keys(value, key, keys, count);
+        if (!is_text(value)) continue;
+        snprintf(keys + used, KEYS_BYTES - used, "%s\"%s%s%s\"",
+                 (*count)++ > 0 ? ", " : "", above != NULL ? above : "",
+                 above != NULL ? "." : "", key);
+    }
+}
+
 /* Which keys the record has instead; of a long one that is not looked for. */
 static status no_field(const struct text *line, const char *source,
                        const char *field, bool chat)
 {
-    enum { LINE_MOST = 1 << 16, KEYS_MOST = 5, KEY_MOST = 32 };
-    char keys[KEYS_MOST * (KEY_MOST + 4) + 1] = "";
+    enum { LINE_MOST = 1 << 16 };
+    char keys[KEYS_BYTES] = "";
     const struct json *root = NULL;
     struct arena arena;
     bool talks = false;
+    int count = 0;
 
     arena_init(&arena, "line", 0);
     if (line->length <= LINE_MOST &&
         json_read(&root, &arena, line->bytes, line->length, source) == OK &&
-        root->kind == JSON_OBJECT)
-        for (int i = 0, n = 0; i < root->count && n < KEYS_MOST; i++) {
-            const char *key = root->items[2 * i].string;
-            const struct json *value = &root->items[2 * i + 1];
-
-            talks |= strcmp(key, "messages") == 0 ||
-                     strcmp(key, "conversations") == 0;
-            if (!is_text(value) || strlen(key) > KEY_MOST) continue;
-            snprintf(keys + strlen(keys), sizeof keys - strlen(keys),
-                     "%s\"%s\"", n++ > 0 ? ", " : "", key);
-        }
+        root->kind == JSON_OBJECT) {
+        talks = json_get(root, "messages") != NULL ||
+                json_get(root, "conversations") != NULL;
+        list_keys(root, NULL, keys, &count);
+    }
     status_clear();
     arena_free(&arena);
     if (talks && !chat)
@@ -357,15 +418,21 @@ static status read_line(struct reading *reading, struct arena *arena,
                         const struct text *line, int64_t number)
 {
     const char *field = reading->format->field;
-    const char *const keys[] = {field, "messages", "conversations", "prompt",
-                                "completion"};
-    const struct json_wanted wanted = {
-        .keys = keys, .count = reading->format->chat != NULL ? 5 : 1,
-        .numbers = field, .take = add_id, .context = reading};
+    const char *keys[HEADS_MOST + 5] = {field};
+    static const char *const chats[] = {"messages", "conversations", "prompt",
+                                        "completion"};
+    struct json_wanted wanted = {.keys = keys, .count = 1, .numbers = field,
+                                 .take = add_id, .context = reading};
+    struct heads heads;
     char source[PATH_BYTES + 32];
     const struct json *root, *value;
 
     if (is_blank(line->bytes, line->length)) return OK;
+    heads_of(&heads, field);
+    for (int i = 0; i < heads.count; i++)
+        keys[wanted.count++] = heads.names[i];
+    for (int i = 0; i < 4 && reading->format->chat != NULL; i++)
+        keys[wanted.count++] = chats[i];
     snprintf(source, sizeof source, "%s, line %lld", reading->file->path,
              (long long)number);
     reading->source = source;
@@ -378,12 +445,12 @@ static status read_line(struct reading *reading, struct arena *arena,
         TRY(read_chat(reading, root, source, &done));
         if (done) return OK;
     }
-    value = json_get(root, field);
+    value = find_field(root, field);
     if (value == NULL)
         return no_field(line, source, field, reading->format->chat != NULL);
-    if (value->kind == JSON_ARRAY && value->count > 0)
-        FAIL(ERR_FORMAT, "%s: item 0 of \"%s\" is not a token id", source,
-             field);
+    /* Ids that were not taken while they were read are inside an object. */
+    for (int i = 0; value->kind == JSON_ARRAY && i < value->count; i++)
+        TRY(add_id(reading, &value->items[i]));
     if (value->kind == JSON_ARRAY) return take_ids(reading);
     if (value->kind != JSON_STRING)
         FAIL(ERR_FORMAT, "%s: the value of \"%s\" is neither a string nor an "

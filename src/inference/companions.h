@@ -19,7 +19,9 @@ extern const char *const companion_names[];
  * passed over with a warning: a link may point at anything. */
 status companion_read(const char *tokenizer, const char *name,
                       struct text *out);
-/* Copies all that there are into a run. */
-status companions_copy(const char *tokenizer, const char *run);
+/* Copies all that there are into a run. model_max_length becomes the context of
+ * the run's model, where it was that of the model beside the tokenizer. */
+status companions_copy(const char *tokenizer, const char *run,
+                       int64_t context);
 
 #endif

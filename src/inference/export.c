@@ -416,12 +416,25 @@ static int64_t written_bytes(const struct exporting *e)
 
 /* ---- all of it ---- */
 
+static status warn_of_dense(struct session *session)
+{
+    if (!lora_loses_dense(&session->model)) return OK;
+    return text_printf(
+        &session->notice,
+        "%sPEFT 0.21 takes the targets gate_proj, up_proj and down_proj of %s "
+        "for the experts that tokens choose: there the adapters of dense "
+        "blocks and shared experts have no effect; export the merged model, "
+        "without --adapter", session->notice.length > 0 ? "\n" : "",
+        session->model.kind->name);
+}
+
 /* The names that PEFT gives them: of the model inside its own. */
 static status add_adapters(struct exporting *e)
 {
     if (e->session.model.lora.rank == 0)
         FAIL(ERR_CONFIG, "%s: has no adapters (lora.rank); leave --adapter "
                          "out", e->session.path);
+    TRY(warn_of_dense(&e->session));
     e->parts.only = PARTS_ADAPTERS;
     e->parts.prefix = "base_model.model.";
     return session_parts_add(&e->parts, &e->stage, "weight",

@@ -331,7 +331,8 @@ static status write_run(struct importing *i, const char *run)
     if (i->tokenizer.length > 0)
         TRY(store(run, session_tokenizer_name(&i->session), &i->tokenizer));
     if (i->tokenizer.length > 0)
-        TRY(companions_copy(i->session.tokenizer, run));
+        TRY(companions_copy(i->session.tokenizer, run,
+                            i->session.model.context));
     /* Last: a directory with config.yaml is a run. */
     return file_write_atomic(i->run.config, i->yaml.bytes, i->yaml.length);
 }

@@ -361,6 +361,22 @@ static bool has_stack(const struct naming *naming,
     return place->packed || weights_find(weights, out) >= 0;
 }
 
+/* Has the file the like of the tensor of another expert, by itself? */
+static bool has_neighbour(const struct naming *naming,
+                          const struct weights *weights, const char *name,
+                          const struct stack_place *place)
+{
+    const char *member = place->stack->members[place->part];
+    const size_t before = strlen(place->name) - strlen(place->stack->name) +
+                          (size_t)(strstr(member, "%d") - member);
+    const char *rest = name + before + strspn(name + before, "0123456789");
+    char other[NAME_BYTES], out[NAME_BYTES];
+
+    snprintf(other, sizeof other, "%.*s%d%s", (int)before, name,
+             place->expert == 0, rest);
+    return weights_find(weights, file_name(naming, other, out)) >= 0;
+}
+
 /* Whether the tensor lies with those of other experts in one of the file, whose
  * name comes into `out`. Files that have it by itself are read, too. */
 static bool is_stacked(const struct naming *naming,
@@ -378,7 +394,9 @@ static bool is_stacked(const struct naming *naming,
     if (stack_find_held(kind, name, place) &&
         has_stack(naming, weights, place, out))
         return true;
-    if (!stack_find(kind, name, place)) return false;
+    if (!stack_find(kind, name, place) ||
+        has_neighbour(naming, weights, name, place))
+        return false;
     (void)has_stack(naming, weights, place, out); /* the one that is missing */
     return true;
 }

@@ -185,6 +185,7 @@ status config_check(const struct model_kind *kind, const struct json *config,
         const struct json *value = &config->items[2 * i + 1];
 
         if (value->kind == JSON_NULL) continue; /* as if absent */
+        if (strcmp(name, "layer_types") == 0) continue; /* by whom reads it */
         if (!find(kind, name, &only))
             TRY_GOTO(done, result,
                      list_add(is_hint(name) ? &hints : &unknown, name));

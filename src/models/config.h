@@ -134,6 +134,10 @@ void config_write_window(const struct model *model, struct json_writer *out);
  * already. ERR_CONFIG: a window where there is none, another kind. */
 status config_read_types(struct model *model, const struct json *config,
                          const char *source);
+/* layer_types of a family that has no such choice: it may only say what all
+ * blocks do. */
+status config_check_types(const struct model *model, const struct json *config,
+                          const char *source);
 /* no_rope_layers and no_rope_layer_interval: blocks that do not turn. */
 status config_read_still(struct model *model, const struct json *config,
                          const char *source);

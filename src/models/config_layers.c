@@ -62,6 +62,30 @@ status config_read_types(struct model *model, const struct json *config,
     return OK;
 }
 
+status config_check_types(const struct model *model, const struct json *config,
+                          const char *source)
+{
+    const struct json *types = json_get(config, "layer_types");
+    const char *only = model->window > 0 ? sliding : full;
+
+    for (int i = 0; i < model->kind->row_count; i++)
+        if (strcmp(model->kind->rows[i].name, "layer_types") == 0) return OK;
+    if (types == NULL || types->kind == JSON_NULL) return OK;
+    if (types->kind != JSON_ARRAY || types->count != model->layers)
+        FAIL(ERR_CONFIG, "%s: layer_types is not an array of %d words", source,
+             model->layers);
+    for (int i = 0; i < types->count; i++) {
+        const struct json *type = &types->items[i];
+        const bool word = type->kind == JSON_STRING;
+
+        if (!word || strcmp(type->string, only) != 0)
+            FAIL(ERR_CONFIG, "%s: layer_types: layer %d is %.40s; every layer "
+                             "of this %s is %s", source, i,
+                 word ? type->string : "no word", model->kind->name, only);
+    }
+    return OK;
+}
+
 status config_read_used(struct model *model, const struct json *config,
                         const char *source, int64_t absent)
 {

@@ -236,6 +236,7 @@ status config_json_read(struct model *model, const struct model_kind *kind,
                              &model->moe.bias));
     if (kind->read_more != NULL)
         TRY(kind->read_more(model, config, source));
+    TRY(config_check_types(model, config, source));
     return model_settle(model);
 }
 

@@ -147,6 +147,31 @@ bool lora_is_joined(const struct model *model)
     return false;
 }
 
+bool lora_loses_dense(const struct model *model)
+{
+    const struct decoder *d = model_decoder(model);
+    char own[LORA_NAME_BYTES], chosen[LORA_NAME_BYTES];
+
+    if (d->expert_gate.weight == NULL ||
+        strcmp(model->kind->name, "deepseek") == 0) /* not in transformers */
+        return false;
+    for (int layer = 0; layer < model->layers; layer++)
+        for (int i = LORA_FEED_FORWARD; i < LORA_EXPERTS; i++) {
+            if (i == LORA_ROUTER || lora_part(model, i) == NULL ||
+                !lora_has(model, layer, i) ||
+                lora_site(&model->lora, layer, i) == 0)
+                continue;
+            lora_stem(lora_part(model, i), 0, own);
+            for (int j = LORA_EXPERTS; j < LORA_PARTS; j++) {
+                if (lora_part(model, j) == NULL) continue;
+                lora_stem(lora_part(model, j), 0, chosen);
+                if (strcmp(lora_last(own), lora_last(chosen)) == 0)
+                    return true;
+            }
+        }
+    return false;
+}
+
 int lora_joint(const struct model *model, int layer, bool down, double *alpha)
 {
     const struct lora *lora = &model->lora;

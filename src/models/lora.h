@@ -60,6 +60,9 @@ double lora_scale(const struct lora *lora, int class);
 /* Has it adapters that PEFT finds in tensors of all experts only, or under
  * another name of the router (joined of struct decoder)? */
 bool lora_is_joined(const struct model *model);
+/* Has it adapters of dense blocks, or of the expert of all tokens, that PEFT
+ * 0.21 takes for those of experts that tokens choose, whose names end alike? */
+bool lora_loses_dense(const struct model *model);
 /* The rank of the adapters of gate and up together, or of down, of all experts
  * of a block, and their alpha; 0: there are none. */
 int lora_joint(const struct model *model, int layer, bool down, double *alpha);

@@ -281,6 +281,19 @@ static status unknown_machine(const char *where, const char *name)
                              "calibrate --out FILE measures this machine");
 }
 
+/* Is the constant among the corrections before `end` of MACHINE,NAME=VALUE,...?
+ */
+static bool is_corrected(const char *all, const char *end, const char *name)
+{
+    const size_t length = strlen(name);
+
+    for (const char *at = strchr(all, ','); at != NULL && at < end;
+         at = strchr(at + 1, ','))
+        if (strncmp(at + 1, name, length) == 0 && at[1 + length] == '=')
+            return true;
+    return false;
+}
+
 /* "gemm=0.72": one correction. */
 static status correct(struct machine *machine, char *word)
 {
@@ -334,6 +347,7 @@ status machine_open(struct machine *machine,
                     const struct machine_choice *choice)
 {
     char words[1024], *rest = words, *word;
+    const char *before;
     status result;
 
     *machine = (struct machine){0};
@@ -346,8 +360,13 @@ status machine_open(struct machine *machine,
         return unknown_machine(where_of(choice), word);
     TRY_GOTO(failed, result, open_named(machine, word));
     TRY_GOTO(failed, result, check_key(machine, choice));
-    while ((word = strsep(&rest, ",")) != NULL)
+    while ((word = strsep(&rest, ",")) != NULL) {
         TRY_GOTO(failed, result, correct(machine, word));
+        before = choice->what + (word - words) - 1; /* its comma */
+        if (is_corrected(choice->what, before, word))
+            FAIL_GOTO(failed, result, ERR_CONFIG,
+                      "--machine: %s is corrected twice", word);
+    }
     return OK;
 failed:
     machine_free(machine);

@@ -57,7 +57,8 @@ static status store_configuration(struct trainer *t)
                                           tokenizer->json_length));
     if (tokenizer != NULL)
         TRY_GOTO(done, result, companions_copy(tokenizer->source,
-                                               t->run.path));
+                                               t->run.path,
+                                               t->setup.model.context));
 done:
     text_free(&yaml);
     return result;

@@ -164,6 +164,17 @@ TEST(a_pipe_stays_one)
     IS_OK(directory_remove(directory));
 }
 
+TEST(a_name_to_write_is_one_of_a_file)
+{
+    test_directory(directory);
+    FAILS(file_write_named("", "new", 3), ERR_IO, "has an empty name");
+    FAILS(file_write_named(directory, "new", 3), ERR_IO,
+          "is a directory, not a file to write");
+    status_clear();
+    EQUAL_INT(entries(), 0);
+    IS_OK(directory_remove(directory));
+}
+
 TEST(directories_are_made_listed_and_removed)
 {
     char **names, outside[PATH_BYTES];
@@ -283,6 +294,7 @@ TEST(a_lock_ends_with_its_process)
 TEST_MAIN(temporary_names_differ_between_writers,
           what_is_written_is_read, reading_says_what_is_wrong,
           files_are_mapped, a_failed_write_leaves_the_old_file,
+          a_name_to_write_is_one_of_a_file,
           a_pipe_stays_one, directories_are_made_listed_and_removed,
           paths_are_joined_with_one_slash,
           a_part_of_a_file_is_read_as_far_as_it_goes,

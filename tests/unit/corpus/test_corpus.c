@@ -8,6 +8,9 @@
 #include "tests/sanitized.h"
 #include "tests/test.h"
 
+/* Its text is under this key, or its ids. */
+static const char *field = "text";
+
 /* A file in a fresh directory. */
 static void put(const char *directory, const char *name, const char *bytes,
                 size_t length)
@@ -44,7 +47,7 @@ static status read_one(const char *name, const char *bytes, size_t length,
     result = corpus_open(&corpus, sources, 1);
     if (result == OK)
         result = corpus_read(&corpus.files[0],
-                             &(struct corpus_format){.field = "text"}, join,
+                             &(struct corpus_format){.field = field}, join,
                              out, NULL);
     corpus_close(&corpus);
     IS_OK(directory_remove(directory));
@@ -72,6 +75,41 @@ TEST(documents_are_cut_where_the_rules_say)
         IS_OK(read_one(rows[i].name, rows[i].bytes, strlen(rows[i].bytes),
                        &out));
         EQUAL_TEXT(out.bytes, rows[i].documents);
+        text_free(&out);
+    }
+}
+
+/* Guards a field inside an object, which Parquet had and lines of JSON not. */
+TEST(a_field_may_be_inside_objects)
+{
+    static const struct { const char *field, *line, *documents; } rows[] = {
+        {"a.b", "{\"x\":[{}],\"a\":{\"c\":1,\"b\":\"one\"},\"b\":\"no\"}",
+         "one|"},
+        {"a.b", "{\"a\":{\"b\":\"no\"},\"a.b\":\"one\"}", "one|"},
+        {"a.b", "{\"a\":{\"b\":[1, 2]}}", "1 2 |"},
+        {"a.b.c", "{\"a.b\":{\"d\":0},\"a\":{\"b\":{\"c\":\"one\"}}}",
+         "one|"},
+        {"a.b.c", "{\"a.b\":{\"c\":\"one\"},\"a\":3}", "one|"},
+        {"a.b.c", "{\"a\":{\"b.c\":\"one\"}}", "one|"},
+        {"a.b", "{\"a\":{\"x\":\"no\"}}", "but text under \"a.x\""},
+        {"a.b", "{\"a\":\"no\"}", "but text under \"a\""},
+        {"a.b", "{\"a\":{\"b\":[1, \"x\"]}}", "item 1 of \"a.b\" is not"},
+        {"a.b", "{\"a\":{\"b\":{}}}", "is neither a string nor"},
+        {".", "{\"a\":{\"b\":{}}}", "there is no key \".\""},
+        {"text", "{\"a\":{\"b\":\"x\"}}", "but text under \"a.b\""},
+    };
+
+    for (int i = 0; i < ROWS(rows); i++) {
+        struct text out;
+
+        field = rows[i].field;
+        const status result = read_one("a.jsonl", rows[i].line,
+                                       strlen(rows[i].line), &out);
+
+        field = "text";
+        if (result == OK) EQUAL_TEXT(out.bytes, rows[i].documents);
+        else FAILS(result, ERR_FORMAT, rows[i].documents);
+        status_clear();
         text_free(&out);
     }
 }
@@ -129,6 +167,37 @@ TEST(directories_are_read_in_order_of_paths)
     EQUAL_INT(corpus.bytes, 4);
     corpus_close(&corpus);
     IS_OK(directory_remove(directory));
+}
+
+/* Guards files that came 40 times, once for each turn of a link upwards. */
+TEST(a_link_upwards_is_not_followed)
+{
+    char directory[PATH_BYTES], inner[PATH_BYTES], link[PATH_BYTES];
+    char beside[PATH_BYTES];
+    const char *sources[] = {directory};
+    struct corpus corpus;
+
+    test_directory(beside);
+    test_directory(directory);
+    IS_OK(path_join(inner, sizeof inner, directory, "m"));
+    IS_OK(directory_make(inner));
+    put(directory, "a.txt", "a", 1);
+    put(inner, "b.txt", "b", 1);
+    put(beside, "c.txt", "c", 1);
+    IS_OK(path_join(link, sizeof link, inner, "up"));
+    CHECK(symlink("..", link) == 0);
+    IS_OK(path_join(link, sizeof link, inner, "up too"));
+    CHECK(symlink(directory, link) == 0);
+    IS_OK(path_join(link, sizeof link, directory, "z"));
+    CHECK(symlink(beside, link) == 0);
+    IS_OK(path_join(link, sizeof link, beside, "back"));
+    CHECK(symlink(inner, link) == 0);
+    IS_OK(corpus_open(&corpus, sources, 1));
+    EQUAL_INT(corpus.count, 4); /* b.txt is in z/back, too */
+    CHECK(text_ends_with(corpus.files[3].path, "/z/c.txt"));
+    corpus_close(&corpus);
+    IS_OK(directory_remove(directory));
+    IS_OK(directory_remove(beside));
 }
 
 TEST(sources_that_cannot_be_read_are_refused)
@@ -274,6 +343,7 @@ TEST(a_list_of_sources_may_name_its_field)
 TEST_MAIN(a_list_of_sources_may_name_its_field,
           a_document_has_a_limit_and_memory_with_it,
           documents_are_cut_where_the_rules_say,
-          bad_files_are_named_with_the_place,
+          a_field_may_be_inside_objects, bad_files_are_named_with_the_place,
+          a_link_upwards_is_not_followed,
           directories_are_read_in_order_of_paths,
           sources_that_cannot_be_read_are_refused)

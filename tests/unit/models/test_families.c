@@ -110,6 +110,47 @@ TEST(what_is_not_computed_is_refused)
     }
 }
 
+/* Guards a Llama that was refused because it says what all its layers do. */
+TEST(layer_types_may_say_what_all_layers_do)
+{
+    static const char full[] = "\"full_attention\"",
+                      sliding[] = "\"sliding_attention\"";
+    static const struct {
+        const char *name, *all, *last, *words; /* NULL: it is read */
+    } rows[] = {
+        {"llama_linear", full, full, NULL},
+        {"gpt2", full, full, NULL},
+        {"deepseek_v3", full, full, NULL},
+        {"llama_linear", full, sliding, "is sliding_attention; every layer"},
+        {"llama_linear", full, "3", "is no word; every layer of this llama"},
+        {"llama_linear", full, "", "is not an array of"},
+        {"phi3", sliding, sliding, NULL},
+        {"phi3", full, full, "layer 0 is full_attention; every layer of this "
+                             "phi3 is sliding_attention"},
+    };
+    struct model model;
+    char into[1024];
+
+    for (int i = 0; i < ROWS(rows); i++) {
+        const char *key = strcmp(rows[i].name, "gpt2") == 0
+                              ? "\"n_embd\"" : "\"vocab_size\"";
+
+        IS_OK(changed(&model, rows[i].name, key, key));
+        snprintf(into, sizeof into, "\"layer_types\": [");
+        for (int j = 1; j < model.layers; j++)
+            snprintf(into + strlen(into), sizeof into - strlen(into), "%s%s",
+                     j > 1 ? ", " : "", rows[i].all);
+        snprintf(into + strlen(into), sizeof into - strlen(into), "%s%s], %s",
+                 rows[i].last[0] != 0 && model.layers > 1 ? ", " : "",
+                 rows[i].last, key);
+        const status result = changed(&model, rows[i].name, key, into);
+
+        if (rows[i].words == NULL) IS_OK(result);
+        else FAILS(result, ERR_CONFIG, rows[i].words);
+        status_clear();
+    }
+}
+
 TEST(odd_ends_of_a_text_are_refused)
 {
     static const struct {
@@ -495,7 +536,9 @@ TEST(options_know_the_families)
 }
 
 TEST_MAIN(fields_that_change_no_result_are_passed_over,
-          what_is_not_computed_is_refused, odd_ends_of_a_text_are_refused,
+          what_is_not_computed_is_refused,
+          layer_types_may_say_what_all_layers_do,
+          odd_ends_of_a_text_are_refused,
           blocks_and_turns_that_cannot_be_are_refused,
           what_changes_nothing_is_read,
           every_family_reads_the_rotary_kinds_that_it_writes, windows_are_read,

@@ -168,6 +168,10 @@ TEST(unknown_machines_are_named)
                                                     NULL}),
           ERR_CONFIG, "NAME=VALUE");
     status_clear();
+    FAILS(machine_open(&m, &(struct machine_choice){
+              "h100,gemm=0.5,nic_rate=25e9,gemm=0.6", "", false, NULL}),
+          ERR_CONFIG, "gemm is corrected twice");
+    status_clear();
 }
 
 TEST_MAIN(what_is_written_reads_back, a_person_corrects_one_constant,
