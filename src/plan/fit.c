@@ -394,16 +394,24 @@ int fit_first(int layers, int later, int stages, int stage)
     return (int)((int64_t)(layers - 1) * stage / (stages - 1));
 }
 
+status fit_stages(const struct option_list *asked, int layers, int ranks,
+                  int64_t stages)
+{
+    const int64_t chunks = ranks > 0 && stages > ranks ? stages / ranks : 1;
+
+    if (stages <= layers + (asked->count > 0 ? 2 : 0)) return OK;
+    FAIL(ERR_CONFIG, "mesh.pipe: %d ranks of %lld stage%s are more stages than "
+                     "the model's %d blocks; %lld can be", ranks,
+         (long long)chunks, chunks > 1 ? "s" : "", layers,
+         (long long)(layers / chunks > 0 ? layers / chunks : 1));
+}
+
 status fit_blocks(const struct option_list *asked, int layers, int later,
                   int ranks, int stages, int *blocks)
 {
     const int chunks = ranks > 0 && stages > ranks ? stages / ranks : 1;
 
-    if (stages > layers + (asked->count > 0 ? 2 : 0))
-        FAIL(ERR_CONFIG, "mesh.pipe: %d ranks of %d stage%s are more stages "
-                         "than the model's %d blocks; %d can be", ranks,
-             chunks, chunks > 1 ? "s" : "", layers,
-             layers / chunks > 0 ? layers / chunks : 1);
+    TRY(fit_stages(asked, layers, ranks, stages));
     if (asked->count == 0) {
         for (int i = 0; i < stages; i++)
             blocks[i] = fit_first(layers, later, stages, i + 1) -

@@ -44,10 +44,13 @@ status fit_exchange(const struct fit *fit, enum context_kind kind,
  * the last one does `later` blocks of work more: modules for later tokens. It
  * has one at least. stage [0, stages]. */
 int fit_first(int layers, int later, int stages, int stage);
+/* ERR_CONFIG: more stages than blocks; asked: mesh.layers, whose first and last
+ * may have none. `ranks`: of the pipeline. */
+status fit_stages(const struct option_list *asked, int layers, int ranks,
+                  int64_t stages);
 /* Blocks of each of `stages` stages, blocks [stages]: as asked (mesh.layers),
- * or as even as can be (fit_first). ERR_CONFIG: more stages than blocks,
- * another number of stages or blocks than there are. `ranks`: of the
- * pipeline. */
+ * or as even as can be (fit_first). ERR_CONFIG: as fit_stages, another number
+ * of stages or blocks than there are. */
 status fit_blocks(const struct option_list *asked, int layers, int later,
                   int ranks, int stages, int *blocks);
 

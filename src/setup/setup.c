@@ -182,6 +182,19 @@ bool setup_schedule_is_file(const char *name)
     return strchr(name, '/') != NULL || file_exists(name);
 }
 
+/* Before a schedule is made, which takes time for each rank and micro-batch. */
+static status check_stages(const struct setup *setup,
+                           const struct schedule_row *row)
+{
+    const struct options *o = &setup->set->values;
+    const int64_t asked = o->schedule.chunks;
+    const int64_t each = row->chunks > 0 ? row->chunks : asked > 0 ? asked : 2;
+    const int n = setup->mesh.size[AXIS_PIPE];
+
+    if (asked > 0 && asked != each) return OK; /* refused by its row */
+    return fit_stages(&o->mesh.layers, setup->model.layers, n, n * each);
+}
+
 /* A row of the table, or a text file. One stage needs no file of more. */
 static status build_schedule(const struct setup *setup, int microbatches,
                              struct schedule *out)
@@ -197,6 +210,7 @@ static status build_schedule(const struct setup *setup, int microbatches,
 
     if (!file) TRY(schedule_row_find(name, &row));
     if (ranks == 1) return schedule_make(out, &request);
+    if (!file) TRY(check_stages(setup, row));
     request.chunks = (int)o->schedule.chunks;
     request.group = (int)o->schedule.group;
     request.memory_limit = o->schedule.memory_limit;

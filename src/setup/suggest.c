@@ -114,7 +114,8 @@ static bool other_ranks(const struct asked *of, struct candidate *c)
     return false;
 }
 
-/* An axis made smaller until it fits, and the ranks with it. */
+/* An axis made smaller until it fits, by one at first, then by halves, and the
+ * ranks with it. */
 static bool less_of_an_axis(const struct asked *of, struct candidate *c)
 {
     const struct candidate first = first_of(of->set, c->ranks);
@@ -122,7 +123,8 @@ static bool less_of_an_axis(const struct asked *of, struct candidate *c)
     for (int i = 0; i < AXES; i++) {
         int64_t n = first.size[i] - 1;
 
-        for (int k = 0; n > 1 && k < NEAR; n--, k++) {
+        for (int k = 0; n > 1; n = k < NEAR ? n - 1 : n / 2, k++) {
+            if (k == NEAR) n = first.size[i] / 2;
             *c = first;
             c->size[i] = n;
             c->ranks = (int)product(c);

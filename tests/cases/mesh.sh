@@ -47,6 +47,11 @@ refused "mesh.context: 2 ranks do not divide the grid's 1 context leaf" \
     --ranks 2 --set mesh.context=2
 refused "more stages than the model's 2 blocks; 2 can be" --ranks 4 \
     --set mesh.pipe=4
+# No schedule of 8,192 ranks is made to find that out.
+ends 78 "at most 4,096 can" "$program" plan config.yaml --ranks 8192 \
+    --set train.batch=8192 --set train.micro_batch=1 --set mesh.data=8192 \
+    --set numerics.grid_data=4096
+says "hint: --ranks 4096 --set mesh.data=4096 fits" "$work/out"
 refused "mesh.layers: 3 blocks in all" --ranks 2 --set mesh.pipe=2 \
     --set 'mesh.layers=[1,2]'
 refused "3 does not divide" --ranks 3 --set numerics.mode=fast \

@@ -97,6 +97,12 @@ static const struct refusal refusals[] = {
     /* the pipeline */
     {8, "mesh.pipe=8", "mesh.pipe: 8 ranks of 1 stage are more stages than the "
                        "model's 6 blocks; 6 can be"},
+    {8192, "mesh.pipe=8192 train.batch=8192", /* no schedule of so many */
+     "mesh.pipe: 8192 ranks of 1 stage are more stages than the model's 6 "
+     "blocks; 6 can be"},
+    {8192, "mesh.pipe=8192 schedule.name=interleaved train.batch=8192",
+     "mesh.pipe: 8192 ranks of 2 stages are more stages than the model's 6 "
+     "blocks; 3 can be"},
     {4, "mesh.pipe=4 schedule.name=zb-v",
      "mesh.pipe: 4 ranks of 2 stages are more stages than the model's 6 "
      "blocks; 3 can be"},
