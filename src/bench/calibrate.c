@@ -13,9 +13,6 @@
 #include "kernels/math.h"
 #include "planner/this_machine.h"
 
-#define SENTINEL_WARM_S 0.2
-#define SENTINEL_S 0.03
-enum { SENTINEL_ROUNDS = 5 };
 enum { SCRATCH_WIDEST = 8192, SCRATCH_TOKENS = 8192, CHUNKS = 8,
        COLLECTIVES = 32, DISK_BYTES = 32 << 20 };
 
@@ -144,9 +141,8 @@ static void body(void *argument, int index, int count)
     w->result = time_calls(c, w, job);
 }
 
-/* Runs `job` on `active` workers at once; mean seconds of a call. */
-static status run_job(struct calibration *c, const struct bench_case *job,
-                      int active, double *seconds, double *sigma)
+status calibrate_run(struct calibration *c, const struct bench_case *job,
+                     int active, double *seconds, double *sigma)
 {
     *seconds = *sigma = 0;
     c->job[0] = c->job[1] = job;
@@ -181,7 +177,7 @@ status calibrate_job(struct calibration *c, const struct bench_case *job,
 
     TRY(threads > 1
             ? run_threaded(c, job, &found[0], &found[1])
-            : run_job(c, job, c->request->ranks, &found[0], &found[1]));
+            : calibrate_run(c, job, c->request->ranks, &found[0], &found[1]));
     c->logarithms += math_log(found[0]);
     if (found[0] >= *seconds) return OK;
     *seconds = found[0];
@@ -244,36 +240,13 @@ static void note(struct calibration *c, int constant, double value)
     c->machine->source[constant] = "lockstep calibrate";
 }
 
-static status measure_sentinel(struct calibration *c, double *seconds)
-{
-    const struct bench_case job = {"matmul", "", {256, 256, 256},
-                                   case_product_nt, case_product_run};
-    const double limit = c->limit;
-    double rounds[SENTINEL_ROUNDS], sigma;
-
-    c->limit = SENTINEL_WARM_S; /* clocks of idle cores are another matter */
-    TRY(run_job(c, &job, c->request->ranks, seconds, &sigma));
-    c->limit = SENTINEL_S;
-    for (int i = 0; i < SENTINEL_ROUNDS; i++) {
-        TRY(run_job(c, &job, c->request->ranks, seconds, &sigma));
-        for (int at = i; at >= 0; at--) {
-            rounds[at] = *seconds;
-            if (at == 0 || rounds[at - 1] <= *seconds) break;
-            rounds[at] = rounds[at - 1];
-        }
-    }
-    *seconds = rounds[SENTINEL_ROUNDS / 2];
-    c->limit = limit;
-    return OK;
-}
-
 static status measure_floor(struct calibration *c)
 {
     const struct bench_case job = {"matmul", "", {1, 8, 8}, case_product_nt,
                                    case_product_run};
     double seconds, sigma;
 
-    TRY(run_job(c, &job, c->request->ranks, &seconds, &sigma));
+    TRY(calibrate_run(c, &job, c->request->ranks, &seconds, &sigma));
     note(c, M_LAUNCH, seconds);
     return OK;
 }
@@ -289,7 +262,8 @@ static status measure_narrow(struct calibration *c)
 
     for (int narrow = 0; narrow < 2; narrow++) {
         calibrate_type(c, narrow ? 16 : 32);
-        TRY(run_job(c, &job, c->request->ranks, &seconds[narrow], &sigma));
+        TRY(calibrate_run(c, &job, c->request->ranks, &seconds[narrow],
+                          &sigma));
     }
     calibrate_type(c, 32);
     note(c, M_PEAK_16, *peak * seconds[0] / seconds[1]);
@@ -306,7 +280,7 @@ static status measure_memory(struct calibration *c)
 
     job.size[0] = 2048;
     job.size[1] = 1024;
-    TRY(run_job(c, &job, c->request->ranks, &seconds, &sigma));
+    TRY(calibrate_run(c, &job, c->request->ranks, &seconds, &sigma));
     note(c, M_MEMORY_RATE, c->workers[0].operands->bytes / seconds);
     note(c, M_HOST_RATE, c->machine->value[M_MEMORY_RATE] / 2);
     note(c, M_MEMORY_BYTES, pages / c->request->ranks);
@@ -346,8 +320,8 @@ static status measure_contention(struct calibration *c)
     if (c->request->ranks < 2) return OK;
     moves.size[0] = 2048;
     moves.size[1] = 1024;
-    TRY(run_job(c, &product, 1, &alone, &sigma));
-    TRY(run_job(c, &moves, 1, &moving, &sigma));
+    TRY(calibrate_run(c, &product, 1, &alone, &sigma));
+    TRY(calibrate_run(c, &moves, 1, &moving, &sigma));
     c->job[0] = &product;
     c->job[1] = &moves;
     c->active = 2;
@@ -395,11 +369,13 @@ static void add_product(struct machine *m, const struct wanted_product *p,
         if (m->products[i].m == p->m && m->products[i].n == p->n &&
             m->products[i].k == p->k && m->products[i].kind == p->kind &&
             m->products[i].bits == p->bits &&
-            m->products[i].threads == threads)
+            m->products[i].threads == threads &&
+            accumulator_same(&m->products[i].accumulator, &p->accumulator))
             return;
     m->products[m->product_count++] = (struct measured_product){
         .m = p->m, .n = p->n, .k = p->k, .kind = p->kind, .bits = p->bits,
-        .threads = threads, .seconds = INFINITY};
+        .threads = threads, .seconds = INFINITY,
+        .accumulator = p->accumulator};
 }
 
 /* Tokens of a sequence: W adds up one after the other. */
@@ -411,6 +387,12 @@ static int64_t sequence_of(const struct calibrate_request *r,
             r->wanted[i].k == row->k && r->wanted[i].kind == row->kind)
             return r->wanted[i].sequence;
     return GRANULE;
+}
+
+static void sum_by(struct calibration *c, const struct accumulator *of)
+{
+    for (int i = 0; i < c->request->ranks; i++)
+        c->workers[i].operands->accumulator = of;
 }
 
 static status measure_product(struct calibration *c, int number)
@@ -427,6 +409,7 @@ static status measure_product(struct calibration *c, int number)
         : row->kind == PRODUCT_TN ? case_product_w_run : case_product_run};
 
     calibrate_type(c, row->bits);
+    sum_by(c, row->accumulator.bits > 0 ? &row->accumulator : NULL);
     c->turn_floats = CALIBRATE_NEAR /
                      (row->threads > 1 ? 1 : c->request->ranks);
     return calibrate_job(c, &job, row->threads, &row->seconds, &row->sigma);
@@ -459,9 +442,9 @@ static int usual_products(struct wanted_product *out, int bits)
             for (int up = 1; up <= 4; up += 3) {
                 const int64_t k = widths[w], n = up * k, m = tokens[t];
                 const struct wanted_product uses[] = {
-                    {m, n, k, PRODUCT_NT, bits, 0},
-                    {m, k, n, PRODUCT_NN, bits, 0},
-                    {n, k, m, PRODUCT_TN, bits, 0}};
+                    {m, n, k, PRODUCT_NT, bits, 0, ACCUMULATOR_NONE},
+                    {m, k, n, PRODUCT_NN, bits, 0, ACCUMULATOR_NONE},
+                    {n, k, m, PRODUCT_TN, bits, 0, ACCUMULATOR_NONE}};
 
                 memcpy(out + count, uses, sizeof uses);
                 count += PRODUCT_KINDS;
@@ -530,6 +513,7 @@ static status measure_products(struct calibration *c, struct sweep *sweep,
     }
     if (best > 0) note(c, M_GEMM, best / c->machine->value[M_PEAK_32]);
     calibrate_type(c, 32);
+    sum_by(c, NULL);
     c->turn_floats = CALIBRATE_FLOATS;
     note(c, M_NOISE, spread / 10); /* a step is hundreds of calls */
     return OK;
@@ -572,7 +556,7 @@ static status measure(struct calibration *c, struct calibrate_left *left)
     struct sweep works = sweep_of(c, 0.2, 0.25);
     struct sweep roundings = sweep_of(c, 0.2, 0.15);
 
-    TRY(measure_sentinel(c, &c->machine->sentinel_before));
+    TRY(calibrate_sentinel(c, &c->machine->before));
     note(c, M_DEVICES, c->request->ranks);
     note(c, M_PEAK_32, kernels_peak_flops(&c->workers[0].stream, ISA_AUTO,
                                           0.1));
@@ -591,7 +575,23 @@ static status measure(struct calibration *c, struct calibrate_left *left)
     c->limit = 0.02 * c->request->seconds;
     TRY(measure_messages(c));
     TRY(measure_disk(c));
-    return measure_sentinel(c, &c->machine->sentinel_after);
+    return calibrate_sentinel(c, &c->machine->after);
+}
+
+/* Kernels, and a worker with room for operands for each rank. */
+static status open_workers(struct calibration *c)
+{
+    const struct calibrate_request *r = c->request;
+
+    if (r->ranks < 1 || r->ranks > CALIBRATE_WORKERS)
+        FAIL(ERR_CONFIG, "calibrate: %d cores; at most %d can be measured",
+             r->ranks, CALIBRATE_WORKERS);
+    TRY(kernels_get(&c->kernels[0], DTYPE_F32, ISA_AUTO));
+    TRY(kernels_get_product(&c->kernels[1], r->narrow, ISA_AUTO, r->product));
+    TRY(threads_build(&c->all, r->ranks));
+    for (int i = 0; i < r->ranks; i++) TRY(worker_open(c, i));
+    calibrate_type(c, 32);
+    return OK;
 }
 
 status calibrate(struct machine *machine,
@@ -604,9 +604,6 @@ status calibrate(struct machine *machine,
     const struct machine_preset *preset = &machine_presets[0];
     status result;
 
-    if (request->ranks < 1 || request->ranks > CALIBRATE_WORKERS)
-        FAIL(ERR_CONFIG, "calibrate: %d cores; at most %d can be measured",
-             request->ranks, CALIBRATE_WORKERS);
     for (int i = 0; i < machine_preset_count; i++)
         if (strcmp(machine_presets[i].name, "cpu") == 0)
             preset = &machine_presets[i];
@@ -614,21 +611,24 @@ status calibrate(struct machine *machine,
     snprintf(machine->name, sizeof machine->name, "this machine");
     this_machine_key(machine->key);
     arena_init(&c.arena, "calibrate", 0);
-    TRY_GOTO(done, result, kernels_get(&c.kernels[0], DTYPE_F32, ISA_AUTO));
-    TRY_GOTO(done, result, kernels_get_product(&c.kernels[1], request->narrow,
-                                               ISA_AUTO, request->product));
-    TRY_GOTO(done, result, threads_build(&c.all, request->ranks));
-    for (int i = 0; i < request->ranks; i++)
-        TRY_GOTO(done, result, worker_open(&c, i));
-    calibrate_type(&c, 32);
-    result = measure(&c, left);
-done:
+    result = open_workers(&c);
+    if (result == OK) result = measure(&c, left);
     threads_free(c.all);
     arena_free(&c.arena);
     return result;
 }
 
-double calibrate_drift(const struct machine *machine)
+status calibrate_now(const struct calibrate_request *request,
+                     struct sentinel *now)
 {
-    return fabs(machine->sentinel_after / machine->sentinel_before - 1);
+    struct calibration c = {.request = request,
+                            .turn_floats = CALIBRATE_FLOATS};
+    status result;
+
+    arena_init(&c.arena, "calibrate", 0);
+    result = open_workers(&c);
+    if (result == OK) result = calibrate_sentinel(&c, now);
+    threads_free(c.all);
+    arena_free(&c.arena);
+    return result;
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* calibrate.h - this machine as the planner sees it: every rate with all ranks
- * active, sustained, between two measurements of the same product (sentinels)
- * that tell whether the machine was as fast all the time. */
+ * active, sustained, between two measurements of the same work (sentinels) that
+ * tell whether the machine was as fast all the time. */
 #ifndef LOCKSTEP_BENCH_CALIBRATE_H
 #define LOCKSTEP_BENCH_CALIBRATE_H
 
@@ -17,6 +17,7 @@ struct wanted_product {
     enum product_kind kind;
     int bits;             /* of an element: 16 or 32 */
     int64_t sequence;     /* tokens; of kind tn, whose k is tokens */
+    struct accumulator accumulator; /* of its sums; zeroed: float32 */
 };
 
 enum { CALIBRATE_ROUNDINGS = 64 };
@@ -53,7 +54,8 @@ struct message_figures { double rate, latency; };
 status calibrate_messages(struct measured_collective *rows, int most,
                           int ranks, double seconds, int *count,
                           struct message_figures *figures);
-/* How far apart the sentinels are, as a share of the first. */
-double calibrate_drift(const struct machine *machine);
+/* The sentinels alone: how fast the machine is now. */
+status calibrate_now(const struct calibrate_request *request,
+                     struct sentinel *now);
 
 #endif

@@ -84,7 +84,7 @@ status case_product_w_run(const struct kernels *k, struct stream *stream,
             ? tokens / o->segment : 1;
     const struct sum_order order = {segments, count, (int)count};
     const struct matmul p = {.c = o->t[0], .a = o->t[1], .b = o->t[2],
-                             .order = &order};
+                             .order = &order, .accumulator = o->accumulator};
 
     for (int64_t i = 0; i < count; i++)
         segments[i] = (struct sum_segment){i * (tokens / count),
@@ -98,7 +98,7 @@ status case_product_run(const struct kernels *k, struct stream *stream,
     struct sum_segment segment = {0, o->t[1].shape[1], 0};
     struct sum_order order = {&segment, 1, 1};
     struct matmul p = {.c = o->t[0], .a = o->t[1], .b = o->t[2],
-                       .order = &order};
+                       .order = &order, .accumulator = o->accumulator};
 
     if (o->every == 0) return k->matmul(stream, &p);
     for (int64_t row = 0; row < o->t[0].shape[0]; row++) {

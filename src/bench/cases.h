@@ -26,6 +26,7 @@ struct operands {
     int64_t segment;       /* case_product_w: tokens of a leaf */
     int64_t every; /* of a product, row 0, that many rows on, and so on are
                     * made, and the last one; 0: all */
+    const struct accumulator *accumulator; /* of products; NULL: float32 */
     /* Before results of a narrow table are compared; NULL: nothing. */
     void (*settle)(struct operands *o);
 };

@@ -7,11 +7,11 @@
 #include "bench/calibrate.h"
 #include "cli/config.h"
 #include "cli/run.h"
+#include "cli/table.h"
 #include "planner/shape.h"
+#include "planner/this_machine.h"
 #include "setup/setup.h"
 #include "tokenizer/run_tokenizer.h"
-
-static const double quiet = 0.05; /* of the sentinels, apart */
 
 struct wishes {
     struct wanted_product items[CALIBRATE_SHAPES];
@@ -26,7 +26,8 @@ static void wish_one(struct wishes *w, const struct wanted_product *p)
         const struct wanted_product *q = &w->items[i];
 
         if (q->m == p->m && q->n == p->n && q->k == p->k &&
-            q->kind == p->kind && q->bits == p->bits)
+            q->kind == p->kind && q->bits == p->bits &&
+            accumulator_same(&q->accumulator, &p->accumulator))
             return;
     }
     if (w->count < CALIBRATE_SHAPES) w->items[w->count++] = *p;
@@ -38,9 +39,9 @@ static void wish(struct wishes *w, int64_t m, int64_t n, int64_t k,
                  struct wanted_product of)
 {
     const struct wanted_product uses[] = {
-        {m, n, k, PRODUCT_NT, of.bits, of.sequence},
-        {m, k, n, PRODUCT_NN, of.bits, of.sequence},
-        {n, k, m, PRODUCT_TN, of.bits, of.sequence}};
+        {m, n, k, PRODUCT_NT, of.bits, of.sequence, of.accumulator},
+        {m, k, n, PRODUCT_NN, of.bits, of.sequence, of.accumulator},
+        {n, k, m, PRODUCT_TN, of.bits, of.sequence, of.accumulator}};
 
     for (int i = 0; i < PRODUCT_KINDS; i++) wish_one(w, &uses[i]);
 }
@@ -77,7 +78,8 @@ static void wish_recipe(struct wishes *w, const struct precision_use *use)
 /* y of codes. */
 static void wish_integers(struct wishes *w, int64_t m, int64_t n, int64_t k)
 {
-    wish_one(w, &(struct wanted_product){m, n, k, PRODUCT_NT, 8, 0});
+    wish_one(w, &(struct wanted_product){
+        m, n, k, PRODUCT_NT, 8, 0, ACCUMULATOR_NONE});
 }
 
 /* One type of 16 bits is measured: the first that a configuration has. */
@@ -107,7 +109,7 @@ static status wish_plan(struct wishes *w, const struct options_set *set,
     TRY_GOTO(done, result, shape_of(&shape, &setup.model,
                                     setup.request.size.length));
     wish_type(w->request, &setup.request);
-    const struct wanted_product of = {
+    struct wanted_product of = {
         .bits = dtype_bytes(setup.request.dtype) == 2 ? 16 : 32,
         .sequence = setup.request.size.length};
     const int64_t tokens =
@@ -121,9 +123,12 @@ static status wish_plan(struct wishes *w, const struct options_set *set,
     for (int i = 0; i < shape.product_count; i++) {
         const struct shape_product *p = &shape.products[i];
 
+        of.accumulator = p->few > 0 ? setup.request.precision.accumulator
+                                    : (struct accumulator){0};
         wish(w, tokens, p->outputs, p->inputs, of);
         if (integers) wish_integers(w, tokens, p->outputs, p->inputs);
     }
+    of.accumulator = (struct accumulator){0};
     wish(w, tokens, shape.vocab, shape.width, of);
 done:
     setup_free(&setup);
@@ -176,6 +181,9 @@ static void tell_left(const struct wishes *w, const struct calibrate_left *left)
 static status deliver(const struct machine *machine,
                       const struct arguments *arguments)
 {
+    const struct slowness apart = sentinel_slowness(machine->after,
+                                                    machine->before);
+    char said[SENTINEL_TEXT];
     const char *path = arguments_text(arguments, "out", NULL);
     struct text text = {0};
     status result = machine_write(machine, &text);
@@ -186,19 +194,67 @@ static status deliver(const struct machine *machine,
         fwrite(text.bytes, 1, text.length, stdout);
     text_free(&text);
     TRY(result);
-    fprintf(stderr, "%s: %d products, %d collectives; sentinels %.1f%% "
-                    "apart\n", machine->key, machine->product_count,
-            machine->collective_count, 100 * calibrate_drift(machine));
-    if (calibrate_drift(machine) > quiet)
+    fprintf(stderr, "%s: %d products, %d collectives; at the end %s\n",
+            machine->key, machine->product_count, machine->collective_count,
+            sentinel_text(apart, said));
+    if (!sentinel_is_quiet(apart))
         fprintf(stderr, "warning: the machine was not equally fast all the "
                         "time: other work runs on it, or its clock changed; "
                         "calibrate again in a quiet minute\n");
     return OK;
 }
 
+/* ---- this moment beside a profile ---- */
+
+static status print_now(struct sentinel now, struct slowness slow)
+{
+    struct json_writer w = {0};
+
+    json_write_begin(&w, 1);
+    json_write_object(&w);
+    json_write_key_integer(&w, "version", 1);
+    json_write_key_real(&w, "product_s", now.product_s);
+    json_write_key_real(&w, "memory_s", now.memory_s);
+    json_write_key_real(&w, "product", slow.product);
+    json_write_key_real(&w, "memory", slow.memory);
+    json_write_key(&w, "quiet");
+    json_write_bool(&w, sentinel_is_quiet(slow));
+    json_write_object_end(&w);
+    return json_print(&w, stdout);
+}
+
+static status compare_now(const char *profile,
+                          const struct calibrate_request *request)
+{
+    struct machine machine = {0};
+    struct sentinel now;
+    char key[MACHINE_KEY_BYTES], said[SENTINEL_TEXT];
+    status result;
+
+    this_machine_key(key);
+    TRY(machine_open(&machine, &(struct machine_choice){
+        .what = profile, .key = key, .where = "--against"}));
+    if (machine.before.product_s <= 0 || machine.before.memory_s <= 0)
+        FAIL_GOTO(done, result, ERR_CONFIG,
+                  "--against %s: has no sentinels to compare with; calibrate "
+                  "--out %s writes them", profile, profile);
+    TRY_GOTO(done, result, calibrate_now(request, &now));
+    const struct slowness slow = sentinel_slowness(
+        now, sentinel_mean(machine.before, machine.after));
+
+    fprintf(stderr, "%s: %s than when %s was measured\n",
+            sentinel_is_quiet(slow) ? "quiet" : "noisy",
+            sentinel_text(slow, said), profile);
+    result = print_now(now, slow);
+done:
+    machine_free(&machine);
+    return result;
+}
+
 status command_calibrate(struct arguments *arguments)
 {
     const char *out = arguments_text(arguments, "out", NULL);
+    const char *against = arguments_text(arguments, "against", NULL);
     static struct wishes wishes; /* too large for a stack */
     struct machine machine = {0};
     char disk[PATH_BYTES + 16];
@@ -216,6 +272,7 @@ status command_calibrate(struct arguments *arguments)
     wishes.count = wishes.dropped = 0;
     wishes.request = &asked;
     asked.ranks = threads_cores();
+    if (against != NULL) return compare_now(against, &asked);
     TRY(wish_all(&wishes, arguments, asked.ranks));
     if (arguments->operand_count == 0) asked.takes[0] = asked.takes[1] = true;
     snprintf(disk, sizeof disk, "%s.disk", out != NULL ? out : "calibrate");

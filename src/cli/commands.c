@@ -481,11 +481,15 @@ const struct command commands[] = {
      "Times products (those that the configurations make, and usual ones), "
      "attention, memory,\nmessages, contention and the disk, with all cores "
      "active, and writes a profile for\n--machine. Says when the machine was "
-     "not equally fast all the time.",
+     "not equally fast all the time. --against measures\nnothing but how fast "
+     "products and memory are now, beside a profile: whether this minute is\n"
+     "quiet.",
      "lockstep calibrate examples/01_first_run/config.yaml --seconds 2 --out "
      "machine.json", false, command_calibrate,
      {{"seconds", "S", "time to measure, about (10)", false},
       {"out", "FILE", "file of the profile (standard output)", false},
+      {"against", "PROFILE", "says whether this minute is as quiet as that of "
+       "a profile", false},
       FLAG_SET}},
     {"machines", "", 0, 0, "lists the machines that the planner knows",
      "Every constant says whether it is from a data sheet, fitted on published "

@@ -142,6 +142,16 @@ static void write_advice(struct json_writer *w, const struct view *v)
     json_write_array_end(w);
 }
 
+static void write_noise(struct json_writer *w, const struct machine *machine)
+{
+    json_write_key(w, "profile_quiet");
+    if (machine->before.product_s > 0)
+        json_write_bool(w, sentinel_is_quiet(sentinel_slowness(
+                               machine->after, machine->before)));
+    else
+        json_write_null(w); /* a preset, or a file of a person */
+}
+
 static void write_explanation(struct json_writer *w, const struct view *v)
 {
     json_write_key(w, "explain");
@@ -152,6 +162,7 @@ static void write_explanation(struct json_writer *w, const struct view *v)
     json_write_object(w);
     write_path(w, &v->prediction);
     write_memory(w, v);
+    write_noise(w, &v->forecast.machine);
     json_write_key_real(w, "offloaded_bytes", v->prediction.offloaded_bytes);
     json_write_key(w, "plan_only");
     json_write_bool(w, v->forecast.offload != 0);
@@ -212,6 +223,21 @@ static void memory_row(struct table *t, const struct view *v)
     table_text(t, text);
 }
 
+/* A profile whose sentinels lie apart predicts no better than they do. */
+static void noise_row(struct table *t, const struct machine *machine)
+{
+    const struct slowness apart = sentinel_slowness(machine->after,
+                                                    machine->before);
+    char said[SENTINEL_TEXT], text[160];
+
+    if (sentinel_is_quiet(apart)) return;
+    snprintf(text, sizeof text, "the machine was measured in a noisy minute: "
+                                "at its end %s", sentinel_text(apart, said));
+    table_text(t, "noisy");
+    table_text(t, "");
+    table_text(t, text);
+}
+
 static void fill_table(const struct view *v, struct table *t)
 {
     static const struct table_column columns[] = {
@@ -252,6 +278,7 @@ static void fill_table(const struct view *v, struct table *t)
     table_text(t, "");
     table_text(t, v->forecast.walked ? "the executor's own"
                                      : "whole stages");
+    noise_row(t, &v->forecast.machine);
     if (v->bill.days > 0) row(t, "run", v->bill.days, 4, "days");
     if (v->bill.energy_kwh > 0) row(t, "energy", v->bill.energy_kwh, 5, "kWh");
     if (v->bill.cost > 0) row(t, "cost", v->bill.cost, 6, "");

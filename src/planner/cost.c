@@ -107,10 +107,16 @@ void cost_product(const struct cost *cost, struct product_size size,
                          (size.m * size.n + size.m * size.k +
                           size.n * size.k);
     bool exact;
-    const double rate = measured_product_rate(
+    double rate = measured_product_rate(
         cost->machine, &size, cost->layout->bits, threads_of(cost), &exact);
     double seconds;
 
+    if (rate <= 0 && size.accumulator.bits > 0) { /* nobody measured them */
+        size.accumulator = (struct accumulator){0};
+        rate = measured_product_rate(cost->machine, &size, cost->layout->bits,
+                                     threads_of(cost), &exact);
+        exact = false;
+    }
     if (rate > 0) {
         seconds = flops / rate;
         if (!exact) out->guessed += times * seconds;
@@ -182,8 +188,9 @@ static void attention(const struct cost *cost, double passes,
         const double rows = (double)s->sequence / l->context;
         const double batch = (double)l->micro_batch * heads;
         const double scores = batch * rows * (double)s->sequence;
-        const struct product_size size = {rows, (double)s->sequence,
-                                          (double)s->head_width, PRODUCT_NT};
+        const struct product_size size = {
+            rows, (double)s->sequence, (double)s->head_width, PRODUCT_NT,
+            ACCUMULATOR_NONE};
 
         cost_product(cost, size, 2 * passes * batch, CAUSE_ATTENTION, out);
         out->seconds[CAUSE_LAUNCH] = 0; /* one call for all heads */
@@ -232,8 +239,9 @@ void cost_products(const struct cost *cost, const struct shape_product *p,
                            ? seen / cost->layout->tensor : seen;
     const double rows = own < 1 ? 1 : own;
     const struct product_size sizes[COST_PASSES] = {
-        {rows, n, k, PRODUCT_NT}, {rows, k, n, PRODUCT_NN},
-        {n, k, rows, PRODUCT_TN}};
+        {rows, n, k, PRODUCT_NT, ACCUMULATOR_NONE},
+        {rows, k, n, PRODUCT_NN, ACCUMULATOR_NONE},
+        {n, k, rows, PRODUCT_TN, ACCUMULATOR_NONE}};
 
     for (int pass = 0; pass < COST_PASSES; pass++) {
         cost_product(cost, sizes[pass], times / e, CAUSE_PRODUCT,
@@ -251,6 +259,20 @@ static void block_products(const struct cost *cost, struct passes *out)
         cost_products(cost, &s->products[i], s->products[i].each_block, out);
 }
 
+/* Elements of a token's rows that are read and written again, in places of
+ * their experts: when they have come to a rank with several, and before they
+ * leave it. Lockstep's products take them where they lie. */
+static double sorted_rows(const struct cost *cost)
+{
+    const struct shape *s = cost->shape;
+    const struct expert_ranks e = layout_experts(cost->layout);
+
+    if (cost->layout->as == AS_LOCKSTEP || e.ranks == 1 ||
+        s->experts <= e.places)
+        return 0;
+    return s->expert_blocks * 4.0 * s->choices * (double)s->width;
+}
+
 static void block_moved(const struct cost *cost, struct passes *out)
 {
     const struct shape *s = cost->shape;
@@ -259,7 +281,8 @@ static void block_moved(const struct cost *cost, struct passes *out)
     const double extra = (writes_scores(cost) ? 1.4 : 1) * /* dropout, biases */
                          habits_of[l->as].moved;
     const double elements = cost_tokens(cost) * extra *
-                            (s->moved_whole / (l->sequence_parallel ? t : 1) +
+                            ((s->moved_whole + sorted_rows(cost)) /
+                                 (l->sequence_parallel ? t : 1) +
                              s->moved_split / t);
     const double *v = cost->machine->value;
     const double relayouts = l->tensor > 1 ? 2 * s->joins : 0;
@@ -523,7 +546,9 @@ void cost_head(const struct cost *cost, struct passes *out)
     const double m = cost_tokens(cost), k = (double)cost->shape->width;
     const double n = (double)cost->shape->vocab / cost->layout->tensor;
     const struct product_size sizes[COST_PASSES] = {
-        {m, n, k, PRODUCT_NT}, {m, k, n, PRODUCT_NN}, {n, k, m, PRODUCT_TN}};
+        {m, n, k, PRODUCT_NT, ACCUMULATOR_NONE},
+        {m, k, n, PRODUCT_NN, ACCUMULATOR_NONE},
+        {n, k, m, PRODUCT_TN, ACCUMULATOR_NONE}};
     struct layout wide = *cost->layout;
     const struct cost head = {cost->machine, cost->shape, &wide};
     double guessed = 0;

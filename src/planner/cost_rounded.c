@@ -50,15 +50,21 @@ void cost_integers(const struct cost *cost, struct product_size size,
     cost_product(&codes, size, times, CAUSE_PRODUCT, out);
 }
 
-/* A product of integers instead of one of bfloat16. */
-static void integers_instead(const struct cost *cost, struct product_size size,
-                             double times, struct spent *out)
+/* A product of integers, or one with accumulators of few bits, instead of one
+ * of bfloat16. */
+static void instead(const struct cost *cost, struct product_size size,
+                    double times, struct spent *out)
 {
+    const struct precision_use *use = &cost->shape->precision;
     struct spent plain = {0};
 
     cost_product(cost, size, times, CAUSE_PRODUCT, &plain);
     spent_add(out, &plain, -1);
-    cost_integers(cost, size, times, out);
+    size.accumulator = use->accumulator;
+    if (use->accumulator.bits > 0)
+        cost_product(cost, size, times, CAUSE_PRODUCT, out);
+    else
+        cost_integers(cost, size, times, out);
 }
 
 void cost_recipe(const struct cost *cost, const struct recipe_products *of,
@@ -91,7 +97,8 @@ void cost_recipe(const struct cost *cost, const struct recipe_products *of,
         cost_rounded(cost, recipe, &m, times, to);
         m = (struct rounded_matrix){now, ROUNDED_LEAF, size.m, size.n};
         cost_rounded(cost, recipe, &m, times * leaves, to);
+        if (use->accumulator.bits > 0) instead(cost, size, times, to);
     }
     if (precision_is_integer(recipe))
-        integers_instead(cost, of->sizes[COST_F], times, &out->pass[COST_F]);
+        instead(cost, of->sizes[COST_F], times, &out->pass[COST_F]);
 }

@@ -12,6 +12,8 @@
 #include <stdbool.h>
 #include "base/arena.h"
 #include "base/json.h"
+#include "kernels/accumulator.h"
+#include "planner/sentinel.h"
 
 /* Constants, in the order of the table in machine.c. Rates are per second, of
  * one device and one direction. */
@@ -49,6 +51,13 @@ const char *mark_name(enum mark mark);
 /* How a product takes its operands: F (weights transposed), B, W. */
 enum product_kind { PRODUCT_NT, PRODUCT_NN, PRODUCT_TN, PRODUCT_KINDS };
 extern const char *const product_kind_names[PRODUCT_KINDS];
+#define ACCUMULATOR_NONE {0, 0, 0} /* sums are float32 */
+static inline bool accumulator_same(const struct accumulator *a,
+                                    const struct accumulator *b)
+{
+    return a->bits == b->bits && a->granule == b->granule &&
+           a->promote == b->promote;
+}
 /* A product that was timed with all ranks active. */
 struct measured_product {
     int64_t m, n, k;
@@ -56,6 +65,7 @@ struct measured_product {
     int bits;            /* of an element: 8, 16 or 32 */
     int threads;         /* of the rank */
     double seconds, sigma;
+    struct accumulator accumulator; /* its sums; zeroed: of float32 */
 };
 /* Work that is no product. */
 enum work {
@@ -109,7 +119,7 @@ struct machine {
     int rounding_count;
     struct measured_collective *collectives; /* the arena's */
     int collective_count;
-    double sentinel_before, sentinel_after;  /* seconds; 0: none */
+    struct sentinel before, after; /* everything else was measured */
     struct arena arena;
 };
 

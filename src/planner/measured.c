@@ -44,7 +44,8 @@ double measured_product_rate(const struct machine *machine,
 
         if (p->bits != bits ||
             (p->kind != size->kind && p->kind != PRODUCT_KINDS) ||
-            (threads > 1) != (p->threads > 1))
+            (threads > 1) != (p->threads > 1) ||
+            !accumulator_same(&p->accumulator, &size->accumulator))
             continue;
         if (squared < 1e-12) *exact = true;
         mean_add(&mean, 2 * m * n * k / p->seconds, squared);

@@ -10,8 +10,9 @@
 struct product_size {
     double m, n, k;
     enum product_kind kind;
+    struct accumulator accumulator;
 };
-/* FLOP/s; 0: no row has these bits. *exact: a row has these sizes. */
+/* FLOP/s; 0: no row has these bits and sums. *exact: a row has these sizes. */
 double measured_product_rate(const struct machine *machine,
                              const struct product_size *size, int bits,
                              int threads, bool *exact);

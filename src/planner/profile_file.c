@@ -178,6 +178,25 @@ static status read_work(const char *path, const struct json *row,
     return positive(path, "works: seconds", out->seconds);
 }
 
+/* Bits, granule, promote. */
+static status read_accumulator(const char *path, const struct json *list,
+                               struct accumulator *out)
+{
+    int *const parts[] = {&out->bits, &out->granule, &out->promote};
+
+    *out = (struct accumulator){0};
+    if (list == NULL) return OK;
+    for (int i = 0; i < 3; i++) {
+        if (list->kind != JSON_ARRAY || list->count != 3 ||
+            list->items[i].kind != JSON_INTEGER || list->items[i].integer < 0 ||
+            list->items[i].integer > INT32_MAX)
+            FAIL(ERR_FORMAT, "%s: products: accumulator: expected three "
+                             "numbers, such as [14, 32, 128]", path);
+        *parts[i] = (int)list->items[i].integer;
+    }
+    return OK;
+}
+
 static status read_product(const char *path, const struct json *row,
                            struct measured_product *out)
 {
@@ -197,6 +216,8 @@ static status read_product(const char *path, const struct json *row,
     if (kind != NULL)
         TRY(named_of(path, "products: kind", kind, product_kind_names,
                      PRODUCT_KINDS, &number));
+    TRY(read_accumulator(path, json_get(row, "accumulator"),
+                         &out->accumulator));
     out->kind = (enum product_kind)number;
     if (bits != 8 && bits != 16 && bits != 32)
         FAIL(ERR_FORMAT, "%s: products: bits is %lld; expected 8, 16 or 32",
@@ -339,13 +360,31 @@ static status read_tables(struct machine *machine, const char *path,
     return OK;
 }
 
+static status read_sentinels(struct machine *machine, const char *path,
+                             const struct json *from)
+{
+    const struct { const char *name; double *seconds; } keys[] = {
+        {"before_s", &machine->before.product_s},
+        {"after_s", &machine->after.product_s},
+        {"memory_before_s", &machine->before.memory_s},
+        {"memory_after_s", &machine->after.memory_s}};
+
+    for (int i = 0; from != NULL && i < 4; i++) {
+        TRY(json_get_real_or(from, path, keys[i].name, 0, keys[i].seconds));
+        if (!(*keys[i].seconds >= 0))
+            FAIL(ERR_FORMAT, "%s: sentinel: %s is %g; expected 0 or more",
+                 path, keys[i].name, *keys[i].seconds);
+    }
+    return OK;
+}
+
 static status read_json(struct machine *machine, const char *path,
                         const struct text *text, struct arena *arena)
 {
     static const char *const keys[] = {
         "version", "name", "key", "from", "constants", "sentinel", "products",
         "works", "roundings", "collectives"};
-    const struct json *root, *constants, *sentinel;
+    const struct json *root, *constants;
     const char *from = NULL, *name = NULL, *key = NULL;
     int64_t version = 0;
 
@@ -368,17 +407,7 @@ static status read_json(struct machine *machine, const char *path,
     if (constants != NULL && constants->kind != JSON_OBJECT)
         FAIL(ERR_FORMAT, "%s: constants: expected an object of numbers", path);
     if (constants != NULL) TRY(read_constants(machine, path, constants));
-    sentinel = json_get(root, "sentinel");
-    if (sentinel != NULL) {
-        TRY(json_get_real_or(sentinel, path, "before_s", 0,
-                             &machine->sentinel_before));
-        TRY(json_get_real_or(sentinel, path, "after_s", 0,
-                             &machine->sentinel_after));
-        if (!(machine->sentinel_before >= 0 && machine->sentinel_after >= 0))
-            FAIL(ERR_FORMAT, "%s: sentinel: before_s %g, after_s %g; expected "
-                             "0 or more", path, machine->sentinel_before,
-                 machine->sentinel_after);
-    }
+    TRY(read_sentinels(machine, path, json_get(root, "sentinel")));
     return read_tables(machine, path, root);
 }
 
@@ -406,6 +435,17 @@ done:
 
 /* ---- writing ---- */
 
+static void write_accumulator(const struct accumulator *a,
+                              struct json_writer *w)
+{
+    json_write_key(w, "accumulator");
+    json_write_array(w);
+    json_write_integer(w, a->bits);
+    json_write_integer(w, a->granule);
+    json_write_integer(w, a->promote);
+    json_write_array_end(w);
+}
+
 static void write_tables(const struct machine *machine,
                          struct json_writer *w)
 {
@@ -424,6 +464,7 @@ static void write_tables(const struct machine *machine,
         json_write_key_integer(w, "threads", p->threads);
         json_write_key_real(w, "seconds", p->seconds);
         json_write_key_real(w, "sigma", p->sigma);
+        if (p->accumulator.bits > 0) write_accumulator(&p->accumulator, w);
         json_write_object_end(w);
     }
     json_write_array_end(w);
@@ -486,8 +527,10 @@ status machine_write(const struct machine *machine, struct text *out)
     json_write_key_text(&w, "key", machine->key);
     json_write_key(&w, "sentinel");
     json_write_object(&w);
-    json_write_key_real(&w, "before_s", machine->sentinel_before);
-    json_write_key_real(&w, "after_s", machine->sentinel_after);
+    json_write_key_real(&w, "before_s", machine->before.product_s);
+    json_write_key_real(&w, "after_s", machine->after.product_s);
+    json_write_key_real(&w, "memory_before_s", machine->before.memory_s);
+    json_write_key_real(&w, "memory_after_s", machine->after.memory_s);
     json_write_object_end(&w);
     json_write_key(&w, "constants");
     machine_constants_write(machine, &w);

@@ -434,6 +434,8 @@ static status prediction_section(struct text *out,
                     (long long)p->steps,
                     100 * (p->predicted_ms / p->measured_ms - 1),
                     100 * p->guessed_share));
+    if (p->noise[0] != 0)
+        TRY(text_printf(out, "<p>Noisy, not judged: %s.</p>\n", p->noise));
     if (p->count > 0)
         TRY(text_append_string(out, "<table>\n<tr><th>largest differences of "
                                     "rank 0, with waiting</th><th>instruction"

@@ -29,6 +29,7 @@ struct report_prediction {
     const char *machine;
     double predicted_ms, measured_ms, guessed_share;
     int64_t steps;            /* measured; 0: none */
+    char noise[192];          /* why nothing can be judged; "": it can */
     struct report_difference items[REPORT_DIFFERENCES]; /* largest first */
     int count;
 };

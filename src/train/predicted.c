@@ -3,6 +3,7 @@
 #include "train/predicted.h"
 
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/arena.h"
@@ -12,6 +13,9 @@
 #include "control/board.h"
 #include "step/execute.h"
 #include "train/run_machine.h"
+
+enum { NOISE_STEPS = 8 }; /* fewer do not say how much they differ */
+#define NOISE_APART 0.10
 
 /* ---- the prediction ---- */
 
@@ -93,6 +97,7 @@ status predicted_open(struct predicted *p, const struct setup *setup,
     f.nodes = launcher == NULL || strncmp(launcher, "lockstep", 8) == 0;
     f.set.values.train.micro_batch = setup->request.size.micro_batch;
     snprintf(p->machine, sizeof p->machine, "%s", f.machine.name);
+    p->apart = sentinel_slowness(f.machine.after, f.machine.before);
     result = predict_run(p, &f);
     machine_free(&f.machine);
     p->there = result == OK;
@@ -221,6 +226,7 @@ void predicted_note(struct predicted *p, int64_t batch, double seconds,
     *ms = 1e3 * p->step_s;
     if (p->measured++ == 0) return; /* the first is slower */
     p->measured_s += seconds;
+    p->recent[(p->measured - 2) % PREDICTED_RECENT] = seconds;
     for (int i = 0; i < p->count && p->marks != NULL; i++)
         p->seconds[i] += 1e-9 * (double)(p->marks[i + 1] - p->marks[i]);
 }
@@ -255,6 +261,42 @@ static void keep(struct report_prediction *out,
     if (at < REPORT_DIFFERENCES) out->items[at] = *d;
 }
 
+static int by_size(const void *a, const void *b)
+{
+    const double x = *(const double *)a, y = *(const double *)b;
+
+    return (x > y) - (x < y);
+}
+
+/* How far apart the quarter of the slowest steps and that of the fastest ones
+ * begin, as a share of the middle one. */
+static double steps_apart(const struct predicted *p, int64_t steps)
+{
+    const int count = steps < PREDICTED_RECENT ? (int)steps : PREDICTED_RECENT;
+    double sorted[PREDICTED_RECENT];
+
+    if (count < NOISE_STEPS) return 0;
+    memcpy(sorted, p->recent, (size_t)count * sizeof *sorted);
+    qsort(sorted, (size_t)count, sizeof *sorted, by_size);
+    return (sorted[count * 3 / 4] - sorted[count / 4]) / sorted[count / 2];
+}
+
+/* Predictions are of a machine that is equally fast all the time. */
+static void say_noise(const struct predicted *p, struct report_prediction *out)
+{
+    const double apart = steps_apart(p, out->steps);
+    char text[SENTINEL_TEXT];
+
+    if (!sentinel_is_quiet(p->apart))
+        snprintf(out->noise, sizeof out->noise, "the machine was measured in a "
+                 "noisy minute: at its end %s",
+                 sentinel_text(p->apart, text));
+    else if (apart > NOISE_APART)
+        snprintf(out->noise, sizeof out->noise, "the middle half of the steps "
+                 "lies %.0f%% apart: the machine was not equally fast all the "
+                 "time, as predictions take it to be", 100 * apart);
+}
+
 void predicted_compare(const struct predicted *p,
                        struct report_prediction *out)
 {
@@ -267,6 +309,7 @@ void predicted_compare(const struct predicted *p,
     if (!p->there || steps < 1) return;
     out->steps = p->measured - 1;
     out->measured_ms = 1e3 * p->measured_s / steps;
+    say_noise(p, out);
     for (int i = 0; i < p->count && p->marks != NULL; i++) {
         const struct timed *t = &p->steps.lists.lists[0].items[i];
         const bool serial = t->lane == CLOCK_COMPUTE ||

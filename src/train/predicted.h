@@ -16,6 +16,8 @@
 #include "step/step.h"
 #include "train/forecast.h"
 
+enum { PREDICTED_RECENT = 128 };
+
 struct predicted {
     bool there;
     char machine[MACHINE_NAME_BYTES];
@@ -32,6 +34,8 @@ struct predicted {
                              * own instructions; NULL: they are not planned */
     int64_t measured;       /* steps; the first of the process is left out */
     double measured_s;      /* their sum */
+    double recent[PREDICTED_RECENT]; /* the last ones, in turn */
+    struct slowness apart;  /* the machine, while it was measured */
 };
 
 /* On rank 0, before there is a run. ERR_CONFIG, ERR_FORMAT, ERR_MISSING: the

@@ -423,6 +423,7 @@ static void print_prediction(const struct report_prediction *p)
                     "mean of %lld: %+.1f%%\n", p->predicted_ms, p->machine,
             p->measured_ms, (long long)p->steps,
             100 * (p->predicted_ms / p->measured_ms - 1));
+    if (p->noise[0] != 0) fprintf(stderr, "noisy     %s\n", p->noise);
     for (int i = 0; i < p->count; i++)
         fprintf(stderr, "%s instruction %d, %s: %.4g ms measured, %.4g "
                         "predicted\n", i == 0 ? "differs  " : "         ",

@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* test_calibrate.c - mirrors src/bench/calibrate.c: when a sweep ends. */
+#include <unistd.h>
+
 #include "bench/calibrate_parts.h"
 #include "bench/probe.h"
 #include "tests/test.h"
@@ -50,4 +52,24 @@ TEST(a_sweep_ends_when_its_time_is_over)
     CHECK(left >= 16 - 10 && left < 16);
 }
 
-TEST_MAIN(a_sweep_ends_when_its_time_is_over)
+/* All ranks together leave the last cache, but not the memory. */
+TEST(a_pass_through_memory_does_not_fit_the_cache)
+{
+    const size_t memory = (size_t)sysconf(_SC_PHYS_PAGES) *
+                          (size_t)sysconf(_SC_PAGESIZE);
+    const long known = sysconf(_SC_LEVEL3_CACHE_SIZE);
+    const size_t cache = known > 0 ? (size_t)known : 0;
+
+    for (int ranks = 1; ranks <= CALIBRATE_WORKERS; ranks *= 2) {
+        const size_t bytes = calibrate_stream_bytes(ranks);
+
+        CHECK(bytes * (size_t)ranks > cache || bytes >= memory / 8 /
+                                                            (size_t)ranks);
+        CHECK(bytes >= CALIBRATE_FLOATS * sizeof(float));
+        CHECK(bytes <= CALIBRATE_FLOATS * sizeof(float) ||
+              bytes * (size_t)ranks <= memory / 8);
+    }
+}
+
+TEST_MAIN(a_sweep_ends_when_its_time_is_over,
+          a_pass_through_memory_does_not_fit_the_cache)

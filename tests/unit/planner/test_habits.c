@@ -163,7 +163,8 @@ TEST(programs_differ_in_what_waits)
 TEST(kernels_of_lockstep_have_gaps)
 {
     struct layout l = layout_with(AS_LOCKSTEP, "1f1b");
-    struct measured_product product = {1, 1, 1, PRODUCT_KINDS, 16, 1, 1, 0};
+    struct measured_product product = {1, 1, 1, PRODUCT_KINDS, 16, 1, 1, 0,
+                                       ACCUMULATOR_NONE};
     struct spent none = {.guessed = 0};
     struct passes before, after;
     struct machine machine;

@@ -6,10 +6,16 @@
 #include "tests/test.h"
 
 static struct measured_product products[] = {
-    {256, 256, 256, PRODUCT_NT, 32, 1, 2.0 * 256 * 256 * 256 / 1e9, 0},
-    {1024, 256, 256, PRODUCT_NT, 32, 1, 2.0 * 1024 * 256 * 256 / 4e9, 0},
-    {256, 256, 256, PRODUCT_NN, 32, 1, 2.0 * 256 * 256 * 256 / 8e9, 0},
-    {256, 256, 256, PRODUCT_NT, 32, 2, 2.0 * 256 * 256 * 256 / 1.5e9, 0},
+    {256, 256, 256, PRODUCT_NT, 32, 1, 2.0 * 256 * 256 * 256 / 1e9, 0,
+     ACCUMULATOR_NONE},
+    {1024, 256, 256, PRODUCT_NT, 32, 1, 2.0 * 1024 * 256 * 256 / 4e9, 0,
+     ACCUMULATOR_NONE},
+    {256, 256, 256, PRODUCT_NN, 32, 1, 2.0 * 256 * 256 * 256 / 8e9, 0,
+     ACCUMULATOR_NONE},
+    {256, 256, 256, PRODUCT_NT, 32, 2, 2.0 * 256 * 256 * 256 / 1.5e9, 0,
+     ACCUMULATOR_NONE},
+    {256, 256, 256, PRODUCT_NT, 32, 1, 2.0 * 256 * 256 * 256 / 2.5e7, 0,
+     {14, 32, 128}},
 };
 static struct measured_work works[] = {
     {WORK_ATTENTION, 64, 16, 32, 1, 1e9, 1},
@@ -26,7 +32,8 @@ static bool near(double a, double b) { return a > 0.999 * b && a < 1.001 * b; }
 static double product(double m, enum product_kind kind, int bits, int threads,
                       bool *exact)
 {
-    const struct product_size size = {m, 256, 256, kind};
+    const struct product_size size = {m, 256, 256, kind,
+                                      ACCUMULATOR_NONE};
 
     return measured_product_rate(&machine, &size, bits, threads, exact);
 }
@@ -43,6 +50,18 @@ TEST(measured_sizes_keep_their_rates)
                4e9));
     CHECK(near(measured_work_rate(&machine, WORK_ATTENTION_BACK, 64, 16, 32, 1),
                3e9));
+}
+
+/* Products whose sums keep few bits are products of their own. */
+TEST(accumulators_have_their_own_rates)
+{
+    struct product_size size = {256, 256, 256, PRODUCT_NT, {14, 32, 128}};
+    bool exact;
+
+    CHECK(near(measured_product_rate(&machine, &size, 32, 1, &exact), 2.5e7));
+    CHECK(exact);
+    size.accumulator.promote = 64;
+    CHECK(measured_product_rate(&machine, &size, 32, 1, &exact) == 0);
 }
 
 /* Halfway in octaves: the geometric mean; an octave farther counts less. */
@@ -97,7 +116,8 @@ TEST(a_row_without_a_kind_stands_for_all)
 {
     struct measured_product row = products[0];
     const struct machine old = {.products = &row, .product_count = 1};
-    const struct product_size size = {256, 256, 256, PRODUCT_TN};
+    const struct product_size size = {256, 256, 256, PRODUCT_TN,
+                                      ACCUMULATOR_NONE};
     bool exact;
 
     row.kind = PRODUCT_KINDS;
@@ -122,7 +142,8 @@ TEST(roundings_have_rates_of_their_kind)
     CHECK(measured_rounding_rate(&some, 3, 512, 128, 1) == 0);
 }
 
-TEST_MAIN(measured_sizes_keep_their_rates, sizes_between_have_rates_between,
+TEST_MAIN(measured_sizes_keep_their_rates, accumulators_have_their_own_rates,
+          sizes_between_have_rates_between,
           rates_are_of_the_type_of_elements, what_no_row_measured_has_no_rate,
           a_row_without_a_kind_stands_for_all,
           roundings_have_rates_of_their_kind)

@@ -1,0 +1,113 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* calibrate_sentinel.c - the work that is timed before and after all other: a
+ * product in the cache, and a pass through memory (planner/sentinel.h). */
+#include <unistd.h>
+
+#include "base/arena.h"
+#include "bench/calibrate_parts.h"
+#include "bench/probe.h"
+
+#define WARM_S 0.2
+#define ROUND_S 0.03
+enum { ROUNDS = 5, WARM = 1, PASSES = 6, CACHES = 2, SHARE = 8 };
+
+/* The middle one of `count`, which are sorted. */
+static double middle(double *values, int count)
+{
+    for (int i = 1; i < count; i++) {
+        const double value = values[i];
+        int at = i;
+
+        for (; at > 0 && values[at - 1] > value; at--)
+            values[at] = values[at - 1];
+        values[at] = value;
+    }
+    return values[count / 2];
+}
+
+static status time_product(struct calibration *c, double *seconds)
+{
+    const struct bench_case job = {"matmul", "", {256, 256, 256},
+                                   case_product_nt, case_product_run};
+    const double limit = c->limit;
+    double rounds[ROUNDS], sigma;
+
+    c->limit = WARM_S; /* clocks of idle cores are another matter */
+    TRY(calibrate_run(c, &job, c->request->ranks, seconds, &sigma));
+    c->limit = ROUND_S;
+    for (int i = 0; i < ROUNDS; i++)
+        TRY(calibrate_run(c, &job, c->request->ranks, &rounds[i], &sigma));
+    *seconds = middle(rounds, ROUNDS);
+    c->limit = limit;
+    return OK;
+}
+
+size_t calibrate_stream_bytes(int ranks)
+{
+    const size_t least = CALIBRATE_FLOATS * sizeof(float);
+    const size_t pages = (size_t)sysconf(_SC_PHYS_PAGES) *
+                         (size_t)sysconf(_SC_PAGESIZE);
+    const size_t most = pages / SHARE / (size_t)ranks;
+    size_t bytes = least;
+
+#ifdef _SC_LEVEL3_CACHE_SIZE
+    const long cache = sysconf(_SC_LEVEL3_CACHE_SIZE);
+
+    if (cache > 0) bytes = CACHES * (size_t)cache / (size_t)ranks;
+#endif
+    if (bytes > most) bytes = most;
+    return bytes > least ? bytes : least;
+}
+
+struct streams {
+    struct calibration *c;
+    uint64_t *data[CALIBRATE_WORKERS]; /* owned */
+    size_t words;
+    double seconds[CALIBRATE_WORKERS]; /* of a pass */
+};
+
+/* Reads and writes all of it; the first pass also takes the pages. */
+static void stream(void *argument, int index, int count)
+{
+    struct streams *s = argument;
+    uint64_t *data = s->data[index];
+    double passes[PASSES];
+
+    (void)count;
+    for (int pass = -WARM; pass < PASSES; pass++) {
+        threads_barrier(s->c->all);
+        const double before = probe_now_s();
+
+        for (size_t i = 0; i < s->words; i++) data[i] += i;
+        if (pass >= 0) passes[pass] = probe_now_s() - before;
+    }
+    s->seconds[index] = middle(passes, PASSES);
+}
+
+static status time_memory(struct calibration *c, double *seconds)
+{
+    const int ranks = c->request->ranks;
+    struct streams s = {.c = c,
+                        .words = calibrate_stream_bytes(ranks) / 8};
+    status result = OK;
+
+    *seconds = 0;
+    for (int i = 0; i < ranks && result == OK; i++) {
+        void *memory = NULL;
+
+        result = memory_take(s.words, sizeof *s.data[i], &memory);
+        s.data[i] = memory;
+    }
+    if (result == OK) threads_run(c->all, stream, &s);
+    for (int i = 0; i < ranks; i++) {
+        *seconds += s.seconds[i] / ranks;
+        memory_free(s.data[i]);
+    }
+    return result;
+}
+
+status calibrate_sentinel(struct calibration *c, struct sentinel *out)
+{
+    TRY(time_product(c, &out->product_s));
+    return time_memory(c, &out->memory_s);
+}

@@ -1,0 +1,27 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* sentinel.h - the same work, timed at several moments, tells whether a machine
+ * was equally fast all the time: a product, whose operands stay in the cache,
+ * and a pass through more memory than the last cache holds, on all cores at
+ * once. Other processes that only stream memory slow the second one alone. */
+#ifndef LOCKSTEP_PLANNER_SENTINEL_H
+#define LOCKSTEP_PLANNER_SENTINEL_H
+
+#include <stdbool.h>
+
+/* Seconds; 0: not measured. */
+struct sentinel { double product_s, memory_s; };
+
+/* The moment is as quiet as the other one if neither differs by more. */
+#define SENTINEL_PRODUCT 0.05
+#define SENTINEL_MEMORY 0.10
+
+/* How many times as long as in `usual`; 1 where one of them has none. */
+struct slowness { double product, memory; };
+struct slowness sentinel_slowness(struct sentinel now, struct sentinel usual);
+bool sentinel_is_quiet(struct slowness slowness);
+struct sentinel sentinel_mean(struct sentinel a, struct sentinel b);
+/* "products 3% slower, memory 31% slower": returns out. */
+enum { SENTINEL_TEXT = 80 };
+const char *sentinel_text(struct slowness slowness, char out[SENTINEL_TEXT]);
+
+#endif
