@@ -1,19 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* gradient_plan.c - how many buffers gradients need, and where they lie. */
+#include "mesh/pieces.h"
 #include "nn/gradient_parts.h"
-
-/* Whether some leaf of the step lies in more than one piece. */
-static bool leaves_are_cut(const struct cut *cut)
-{
-    for (int64_t i = 0; i < cut->micro_batches; i++) {
-        struct piece_cursor cursor = {0};
-        struct piece piece;
-
-        while (piece_next(cut, i, &cursor, &piece))
-            if (!piece.begins || !piece.completes) return true;
-    }
-    return false;
-}
 
 /* Room for the leaves of vectors that ranks sum together, in one run. */
 static void plan_joined(struct gradients *g)
@@ -49,7 +37,7 @@ static status plan_named(struct gradients *g)
 /* How the leaves of a cut lie, for all uses that have it: walking over the
  * pieces of a step takes time. */
 struct leaves {
-    bool cut;              /* leaves_are_cut */
+    bool cut;              /* cut_leaves_lie_apart */
     int limit[2];          /* node_limit: without and with takes_left */
 };
 
@@ -174,7 +162,7 @@ status gradients_plan(struct gradients *g, const struct program *program,
                             .factor = 1};
     for (int head = 0; head < 2; head++) {
         g->cut[head] = program_cut(program, head);
-        leaves[head].cut = leaves_are_cut(&g->cut[head]);
+        leaves[head].cut = cut_leaves_lie_apart(&g->cut[head]);
         for (int takes = 0; takes < 2; takes++)
             leaves[head].limit[takes] = node_limit(&g->cut[head], takes);
     }

@@ -13,7 +13,10 @@
 struct few { int plain, mixed; bool middle; };
 
 enum { PARTS = 3 }; /* joint, kept, within */
-struct sizes { double frame[PARTS], scratch, fixed; };
+struct sizes {
+    double frame[PARTS], scratch, fixed, leaf;
+    struct frame_codes codes;
+};
 
 static void make_few(struct model *model, const struct shape *shape,
                      struct few few)
@@ -50,13 +53,35 @@ static status make_stage(struct stage *stage, const struct model *model,
         .recomputation.policy = recompute,
         .recomputation.count = 1, .slice = {.last = model->layers}};
 
-    /* Frozen matrices have no W. */
-    r.training.optimizer = r.training.choice.groups.adapters =
-        model->lora.rank > 0;
+    r.precision = shape->precision;
+    r.precision.first = 0; /* of other blocks fewer are coded */
+    r.precision.end = model->layers;
+    r.precision.kept = shape_has_codes(shape);
+    r.reduction.sums.integer = shape->integer_sums;
+    /* Frozen matrices have no W; codes are those of masters. */
+    r.training.choice.groups.adapters = model->lora.rank > 0;
+    r.training.optimizer = model->lora.rank > 0 || r.precision.kept;
     r.slice.begins = r.slice.ends = !middle;
     TRY(layout_mesh(l, &r.layout.mesh));
     TRY(layout_grid(l, shape, 1, &r.layout.grid));
     return stage_plan(stage, &r);
+}
+
+static struct frame_codes codes_of(const struct stage *stage)
+{
+    const struct coded *c = &stage->coded;
+    const struct param_table *params = &stage->program.params;
+    const int bits =
+        number_formats[stage->program.precision.recipe.weights.format].bits;
+    struct frame_codes codes = {
+        .bytes = c->sets > 0 ? (double)c->bytes / c->sets : 0,
+        .scales = (double)c->scale_bytes, .lacks = (double)c->lacks,
+        .peaks = (double)c->most_peaks};
+
+    for (int i = 0; c->params != NULL && i < params->count; i++)
+        if (c->params[i].is && params->items[i].spec.expert > 0)
+            codes.experts += (double)params->items[i].elements * bits / 8;
+    return codes;
 }
 
 /* Plans model `which`, which is made when it is first asked for. */
@@ -85,7 +110,8 @@ static status plan_few(struct frame_models *m, int which, struct sizes *out,
          (double)stage->frame.sizes.within},
         (double)stage->memory[MEMORY_LAYER_SCRATCH].bytes,
         (double)(stage->memory[MEMORY_KERNEL_SCRATCH].bytes +
-                 stage->memory[MEMORY_ROTARY].bytes)};
+                 stage->memory[MEMORY_ROTARY].bytes),
+        (double)stage->memory[MEMORY_PARTIALS].bytes, codes_of(stage)};
     return OK;
 }
 
@@ -110,6 +136,11 @@ static status measure(struct frame_models *m, struct frames *f,
     for (int kind = 0; kind < 2; kind++) {
         if (!there[kind]) continue;
         TRY(plan_few(m, FEW_PLAIN + kind, &longer, l, shape, more[kind]));
+        *(kind == 0 ? &f->plain : &f->mixed) = (struct frame_codes){
+            longer.codes.bytes - whole.codes.bytes,
+            longer.codes.experts - whole.codes.experts,
+            longer.codes.scales - whole.codes.scales,
+            longer.codes.lacks - whole.codes.lacks, longer.codes.peaks};
         for (int i = 0; i < PARTS; i++) {
             const double more_bytes = longer.frame[i] - whole.frame[i];
 
@@ -118,6 +149,8 @@ static status measure(struct frame_models *m, struct frames *f,
             parts[i]->middle -= more_bytes;
         }
     }
+    f->leaf = middle.leaf;
+    f->head_leaf = whole.leaf;
     f->scratch = middle.scratch;
     f->head = whole.scratch;
     f->fixed = whole.fixed;

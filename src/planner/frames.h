@@ -17,6 +17,12 @@ struct frame_parts {
     double plain, mixed; /* of a block without experts, with them */
 };
 
+/* Weights of a block that are codes of the recipe (plan/coded.h): bytes of the
+ * codes in one set, with what lies between them; of those, in experts; of
+ * scales; elements that kernels do not read any more; numbers that are joined
+ * at once. */
+struct frame_codes { double bytes, experts, scales, lacks, peaks; };
+
 /* A stage keeps `joint` for its one micro-batch, or `kept` for each of those
  * that wait for their backward passes and `within` once (nn/frame.h). */
 struct frames {
@@ -24,6 +30,10 @@ struct frames {
     double scratch;      /* of one sequence in a block, at most */
     double head;         /* ... in the head */
     double fixed;        /* of the rank, for any micro-batch */
+    struct frame_codes plain, mixed; /* of a block without experts, with */
+    double leaf, head_leaf; /* numerics.sums=integer: room in which all
+                          * products make a leaf in turn; of a stage that has
+                          * the head */
 };
 
 /* The frames of the layout's tensor, context and expert ranks, of its

@@ -165,11 +165,22 @@ int layout_blocks(const struct layout *l, const struct shape *shape,
            fit_first(shape->layers, shape->later, stages, stage);
 }
 
+struct stage_blocks layout_blocks_between(const struct shape *s, int first,
+                                          int count)
+{
+    int plain = 0;
+
+    if (s->expert_blocks <= 0) return (struct stage_blocks){count, 0, first};
+    if (s->plain_parameters > 0)
+        plain = blocks_among(&s->model.moe.dense, first, count);
+    return (struct stage_blocks){count, count - plain, first};
+}
+
 struct stage_blocks layout_stage_blocks(const struct layout *l,
                                         const struct shape *s, int stage)
 {
     const int stages = l->pipe * l->chunks;
-    int first = 0, all, plain = 0;
+    int first = 0, all;
 
     if (l->blocks != NULL) {
         for (int i = 0; i < stage; i++) first += l->blocks[i];
@@ -178,10 +189,7 @@ struct stage_blocks layout_stage_blocks(const struct layout *l,
         first = fit_first(s->layers, s->later, stages, stage);
         all = fit_first(s->layers, s->later, stages, stage + 1) - first;
     }
-    if (s->expert_blocks <= 0) return (struct stage_blocks){all, 0};
-    if (s->plain_parameters > 0)
-        plain = blocks_among(&s->model.moe.dense, first, all);
-    return (struct stage_blocks){all, all - plain};
+    return layout_blocks_between(s, first, all);
 }
 
 const char *layout_text(const struct layout *l, char *out, size_t size)

@@ -127,7 +127,10 @@ int layout_stage(const struct layout *layout, int chunk, int position);
 int layout_blocks(const struct layout *layout, const struct shape *shape,
                   int stage);
 /* The same, and those of them that have experts. */
-struct stage_blocks { int all, mixed; };
+struct stage_blocks { int all, mixed, first; };
+/* `count` blocks from `first` on. */
+struct stage_blocks layout_blocks_between(const struct shape *shape, int first,
+                                          int count);
 struct stage_blocks layout_stage_blocks(const struct layout *layout,
                                         const struct shape *shape, int stage);
 /* "tensor 8, pipe 16, data 8, micro-batch 1, zero1". */

@@ -7,8 +7,9 @@
  * the trees over leaves of the batch (mesh/grid.h). */
 #include "planner/memory.h"
 
-#include "mesh/grid.h"
+#include "mesh/pieces.h"
 #include "plan/reduce_price.h"
+#include "planner/memory_parts.h"
 #include "schedule/build.h"
 
 double memory_sum(const struct memory *m)
@@ -212,7 +213,12 @@ static void add_states(const struct layout *l, double parameters,
 
 /* The batch of a rank as its gradients meet it: leaves of a round, and how many
  * rounds a step has. 0: gradients are whole until its end. */
-struct leaves { struct cut cut; int rounds, parts; double sums; };
+struct leaves {
+    struct cut cut;
+    int rounds, parts;
+    double sums;
+    bool apart;          /* cut_leaves_lie_apart; of integers alone */
+};
 
 /* As zero_reduce=auto decides (setup/rounds.h). */
 static bool reduces_each(const struct layout *l, const struct shape *s,
@@ -287,7 +293,8 @@ static void own_leaves(const struct layout *l, const struct shape *s,
                        struct leaves *out)
 {
     cut_leaves(l, s, out);
-    out->sums = sums_of(&out->cut);
+    if (s->integer_sums) out->apart = cut_leaves_lie_apart(&out->cut);
+    else out->sums = sums_of(&out->cut);
 }
 
 /* Elements of tables that are used again: by a tied head, by modules for later
@@ -339,17 +346,57 @@ static double own_gradients(const struct layout *l,
                                 levels / layout_division(&copies, 2)));
 }
 
+/* The same of sums of integers, which have no order: one of each gradient, in 8
+ * bytes, or two where rounds follow each other, and one leaf in float32, for
+ * all products in turn or, where it comes in pieces or from several ranks, of
+ * each. */
+static double own_integers(const struct layout *l, const struct leaves *leaves,
+                           const struct divided *sum, double again,
+                           double in_turn)
+{
+    const struct expert_ranks e = layout_experts(l);
+    const int contexts = l->expert_context ? l->context : 1;
+    const int sources = e.ranks > 1 ? e.sources / contexts : 1;
+    struct layout copies = *l;
+    const double levels = leaves->rounds > 1 ? 2 : 1;
+    const double vectors = l->tensor > 1 ? sum->whole : 0;
+    double leaf = leaves->apart ? sum->dense + again - vectors : in_turn / 4;
+
+    copies.expert = 1;
+    if (leaves->apart || sources * contexts > 1)
+        leaf += sum->experts * sources * contexts;
+    leaf += vectors * leaves->cut.data_leaves;
+    if (leaves->apart) leaf += leaves->parts * vectors;
+    if (leaves->rounds == 0)
+        return 8 * (sum->dense + again + sum->experts) + 4 * leaf;
+    return 8 * levels * ((sum->dense + again) / layout_division(l, 2) +
+                         sum->experts / layout_division(&copies, 2)) + 4 * leaf;
+}
+
+/* Bytes of an element of a sum of leaves. */
+static double sum_bytes(const struct shape *s)
+{
+    return s->integer_sums ? 8 : 4;
+}
+
 /* The largest sum of neighbours among the units of a pass: a block, or the part
  * of its own that experts are where they have other copies than the rest. */
-static double own_units(const struct layout *l, const struct shape *s,
+static struct unit_sizes sizes_of_units(const struct layout *l,
+                                        const struct shape *s, double each)
+{
+    return (struct unit_sizes){
+        each * layout_block_dense(l, s),
+        s->expert_blocks > 0
+            ? each * layout_block_experts(l, s) / s->expert_blocks : 0,
+        each * (double)s->width * (double)s->vocab / l->tensor};
+}
+
+static double own_units(const struct layout *l, struct unit_sizes of,
                         int units)
 {
     const struct expert_ranks e = layout_experts(l);
-    const double dense = layout_block_dense(l, s);
-    const double experts = s->expert_blocks > 0 ? layout_block_experts(l, s) /
-                                                      s->expert_blocks : 0;
-    double head = (double)s->width * (double)s->vocab / l->tensor;
-    double most;
+    const double dense = of.dense, experts = of.experts;
+    double head = of.head, most;
 
     if (experts > 0 && e.ranks > 1) {
         const double whole = l->data * l->shard > 1 ? experts : 0;
@@ -434,12 +481,18 @@ static void own_activations(const struct layout *l, const struct shape *s,
     /* The batch of the next step. */
     out->activations += 16.0 * (double)(l->batch / layout_sharing(l)) *
                         (double)s->sequence;
-    if (layout_division(l, 3) > 1 || (l->offload & OFFLOAD_WEIGHTS))
-        out->gathered = l->chunks * own_units(l, s, 2) *
-                        (l->bits == 32 ? 4 : 2); /* of each stage */
+    if (layout_division(l, 3) > 1 || (l->offload & OFFLOAD_WEIGHTS)) {
+        struct unit_sizes units = sizes_of_units(l, s, l->bits == 32 ? 4 : 2);
+
+        if (memory_gathers_codes(l, s))
+            memory_codes_units(l, s, position, &units);
+        out->gathered = l->chunks * own_units(l, units, 2); /* of each stage */
+    }
     if (leaves->rounds > 0)
-        out->gathered += s->adapters > 0 ? 12 * s->adapters / l->tensor
-                                         : 4 * own_units(l, s, 3);
+        out->gathered +=
+            s->adapters > 0
+                ? 3 * sum_bytes(s) * s->adapters / l->tensor
+                : own_units(l, sizes_of_units(l, s, sum_bytes(s)), 3);
 }
 
 static void fill_states(const struct layout *l, const struct shape *s,
@@ -453,10 +506,17 @@ static void fill_states(const struct layout *l, const struct shape *s,
     copies.expert = 1;
     add_states(l, sum.dense, learn.dense, out);
     if (sum.experts > 0) add_states(&copies, sum.experts, learn.experts, out);
-    if (l->as == AS_LOCKSTEP)
-        out->gradients = own_gradients(
-            l, leaves, &learn,
-            s->adapters > 0 ? 0 : used_again(l, s, position));
+    if (l->as == AS_LOCKSTEP) {
+        const bool last = position == l->pipe - 1;
+        const double again = s->adapters > 0 ? 0 : used_again(l, s, position);
+
+        out->gradients =
+            s->integer_sums
+                ? own_integers(l, leaves, &learn, again,
+                               last ? l->frames.head_leaf : l->frames.leaf)
+                : own_gradients(l, leaves, &learn, again);
+        out->weights += memory_codes(l, s, position);
+    }
     if (l->offload & OFFLOAD_STATES) {
         out->offloaded += out->states;
         out->states = 0;

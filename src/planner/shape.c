@@ -342,3 +342,8 @@ double shape_flops_full(const struct shape *shape)
 {
     return flops(shape, (double)shape->sequence);
 }
+
+bool shape_has_codes(const struct shape *s)
+{
+    return s->precision.on && (s->precision.kept || s->gathers_codes);
+}

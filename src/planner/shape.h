@@ -30,6 +30,9 @@ struct shape {
     struct grid_facts facts; /* for its grid, without a batch */
     struct regularization regular; /* what training adds and has room for */
     struct precision_use precision; /* recipe of products; zeroed: none */
+    bool gathers_codes;      /* ... weights travel as its codes, where they can
+                              * (fsdp.gather_format) */
+    bool integer_sums;       /* of gradients (numerics.sums) */
     int layers, heads, kv_heads, head_width;
     int value_width;    /* of a head */
     int64_t width, feed_forward, vocab, sequence;
@@ -78,6 +81,9 @@ struct shape {
  * are by default. */
 status shape_of(struct shape *shape, const struct model *model,
                 int64_t sequence);
+
+/* Whether a layout may keep or gather weights as codes of the recipe. */
+bool shape_has_codes(const struct shape *shape);
 
 /* FLOPs of the model for one token, forward and backward. Products only: 6
  * for each weight of a matrix but the embedding; attention by the keys that a

@@ -4,6 +4,7 @@
 
 #include <string.h>
 
+#include "plan/coded.h"
 #include "planner/memory.h"
 #include "schedule/lower.h"
 #include "schedule/room.h"
@@ -54,10 +55,14 @@ status forecast_model(struct forecast *f)
     }
     TRY(shape_of(&f->shape, &f->model, f->set.values.data.sequence));
     f->shape.regular = setup_regular(&f->model, &f->set.values);
-    return f->as == AS_LOCKSTEP
-               ? setup_precision(&f->shape.precision, &f->set.values,
-                                 f->model.layers)
-               : OK;
+    f->shape.integer_sums =
+        strcmp(f->set.values.numerics.sums, "integer") == 0;
+    if (f->as != AS_LOCKSTEP) return OK;
+    TRY(setup_precision(&f->shape.precision, &f->set.values, f->model.layers));
+    f->shape.gathers_codes =
+        strcmp(f->set.values.fsdp.gather_format, "dtype") != 0 &&
+        coded_refusal(&f->shape.precision) == NULL;
+    return OK;
 }
 
 enum { PLANNED_WHOLE = 16 /* pipe ranks; of more, the first and the last */ };

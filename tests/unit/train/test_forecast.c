@@ -105,16 +105,26 @@ static void draw_one(struct drawn *d, int with_experts)
 }
 
 /* False: setup refuses the layout. Free it in both cases. */
-static bool forecast_of(struct forecast *f, const char *text, int ranks)
+static bool forecast_with(struct forecast *f, const char *text, int ranks,
+                          const char *const *settings)
 {
     *f = (struct forecast){.ranks = ranks, .as = AS_LOCKSTEP};
     IS_OK(options_init(&f->set));
     IS_OK(options_read_text(&f->set, text, strlen(text), "test", ORIGIN_FILE));
+    for (; *settings != NULL; settings++)
+        IS_OK(options_assign(&f->set, *settings, ORIGIN_FILE));
     IS_OK(machine_open(&f->machine, &(struct machine_choice){.what = "h100"}));
     IS_OK(forecast_model(f));
     if (forecast_layout(f) == OK) return true;
     status_clear();
     return false;
+}
+
+static bool forecast_of(struct forecast *f, const char *text, int ranks)
+{
+    static const char *const none[] = {NULL};
+
+    return forecast_with(f, text, ranks, none);
 }
 
 /* The estimate over the plan; 0: setup refuses the layout. */
@@ -203,6 +213,66 @@ TEST(adapters_are_estimated)
     print_message("%d plans, mean %.1f%%, largest %.1f%%\n", count,
                   100 * sum / count, 100 * worst);
     CHECK(count > 30 && sum < 0.02 * count && worst < 0.11);
+}
+
+/* Sums of integers, recipes, and weights and activations that are their
+ * codes. */
+enum { SETTINGS_MOST = 8 };
+static void draw_numerics(const char *out[SETTINGS_MOST])
+{
+    static const char *const recipes[] = {
+        "numerics.recipe=fp8-tiles", "numerics.recipe=mxfp8",
+        "numerics.recipe=nvfp4", "numerics.recipe=bitnet",
+        "numerics.recipe=hfp8", "numerics.recipe=mxfp4-quartet",
+        "numerics.recipe=fp8-delayed"};
+    int n = 0;
+
+    if (draw(2)) out[n++] = "numerics.sums=integer";
+    if (draw(4) > 0) {
+        out[n++] = "train.dtype=bfloat16";
+        out[n++] = recipes[draw(ROWS(recipes))];
+        if (draw(2)) out[n++] = "train.kept_weights=auto";
+        if (draw(2)) out[n++] = "fsdp.gather_format=auto";
+        if (draw(2)) out[n++] = "train.saved_activations=auto";
+    }
+    out[n] = NULL;
+}
+
+TEST(numerics_are_estimated)
+{
+    double sum = 0, worst = 0;
+    int count = 0;
+
+    state = 81000;
+    for (int i = 0; i < 120; i++) {
+        const char *settings[SETTINGS_MOST];
+        struct forecast f;
+        struct drawn d;
+
+        draw_one(&d, i % 2);
+        draw_numerics(settings);
+        if (forecast_with(&f, d.text, d.ranks, settings)) {
+            int at;
+            const double ratio = memory_largest(&f.layout, &f.shape, &at) /
+                                 f.exact_bytes;
+            char text[160];
+
+            if (fabs(ratio - 1) > 0.02) {
+                print_message("%.4f %d %s", ratio, i,
+                              layout_text(&f.layout, text, sizeof text));
+                for (int k = 0; settings[k] != NULL; k++)
+                    print_message(" %s", settings[k]);
+                print_message("\n");
+            }
+            count++;
+            sum += fabs(ratio - 1);
+            if (fabs(ratio - 1) > worst) worst = fabs(ratio - 1);
+        }
+        forecast_free(&f);
+    }
+    print_message("%d plans, mean %.1f%%, largest %.1f%%\n", count,
+                  100 * sum / count, 100 * worst);
+    CHECK(count > 60 && sum < 0.02 * count && worst < 0.15);
 }
 
 /* Seconds of the lists of all ranks, by cause, and of the step. */
@@ -499,4 +569,4 @@ TEST_MAIN(estimates_are_near_the_plan, a_named_grid_is_estimated,
           pairs_hide_rows_of_experts,
           whole_experts_have_no_more_products_than_cut_ones,
           layouts_that_follow_each_other_are_planned_as_alone,
-          adapters_are_estimated)
+          adapters_are_estimated, numerics_are_estimated)

@@ -1,0 +1,23 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* memory_parts.h - parts of a rank's memory in closed form, for the files that
+ * add them up. */
+#ifndef LOCKSTEP_PLANNER_MEMORY_PARTS_H
+#define LOCKSTEP_PLANNER_MEMORY_PARTS_H
+
+#include "planner/memory.h"
+
+/* Whether weights travel as codes of the recipe. */
+bool memory_gathers_codes(const struct layout *layout,
+                          const struct shape *shape);
+/* Bytes that codes add to the weights of the rank at `position`: less than 0
+ * where they take the place of others. */
+double memory_codes(const struct layout *layout, const struct shape *shape,
+                    int position);
+/* Bytes of a unit of a pass: of a block without its experts, of those, of the
+ * head. Where all blocks of the position are codes, theirs. */
+struct unit_sizes { double dense, experts, head; };
+void memory_codes_units(const struct layout *layout,
+                        const struct shape *shape, int position,
+                        struct unit_sizes *units);
+
+#endif
