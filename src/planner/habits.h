@@ -38,6 +38,9 @@ struct habits {
                             * again */
     bool rows_once;        /* a token goes once to each node that has experts of
                             * it, and on from there */
+    double rows_port, rows_link; /* shares of a network port, and of a link of
+                            * the node, that exchanges of rows reach; 0: the
+                            * machine's */
     bool narrow_shards;    /* weights have float32 shards alone */
 };
 extern const struct habits habits_of[AS_COUNT];

@@ -120,6 +120,16 @@ find_table(const struct cost *cost, enum collective op,
     return NULL;
 }
 
+/* The share that a program's own kernels for rows reach, unless somebody has
+ * measured or set the machine's. */
+static double rows_share(const struct cost *cost, int constant, double own)
+{
+    const enum mark mark = cost->machine->mark[constant];
+
+    return own > 0 && (mark == MARK_FITTED || mark == MARK_ASSUMED)
+               ? own : cost->machine->value[constant];
+}
+
 /* Each member sends straight to each: over the links of its node to those that
  * are there, through its own port to others, at the same time. */
 static double all_to_all(const struct cost *cost, struct group_shape group,
@@ -128,9 +138,13 @@ static double all_to_all(const struct cost *cost, struct group_shape group,
     const double *v = cost->machine->value;
     const double each = bytes / group.ranks;
     const int near = group_on_node(cost->layout, group);
-    const double inside = (near - 1) * each / (v[M_LINK_RATE] * v[M_LINK]);
+    const struct habits *h = &habits_of[cost->layout->as];
+    const double inside = (near - 1) * each /
+                          (v[M_LINK_RATE] *
+                           rows_share(cost, M_LINK, h->rows_link));
     const double ports = outside * (group.ranks - near) * each /
-                         (v[M_NIC_RATE] * v[M_NIC]);
+                         (v[M_NIC_RATE] *
+                          rows_share(cost, M_NIC, h->rows_port));
 
     return inside > ports ? inside : ports;
 }

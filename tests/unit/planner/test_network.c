@@ -1,0 +1,108 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* test_network.c - mirrors src/planner/network.c: rates that others have
+ * published for collectives. */
+#include "planner/network.h"
+
+#include <math.h>
+
+#include "tests/test.h"
+
+static const struct shape shape = {.layers = 1};
+
+/* Seconds of a collective of `ranks`, eight on each node. */
+static double seconds_of(const char *what, enum program_as as,
+                         enum collective op, int ranks, double bytes)
+{
+    const struct layout l = {.as = as, .expert = ranks, .tensor = 1,
+                             .context = 1, .shard = 1, .data = 1, .pipe = 1,
+                             .per_node = 8};
+    struct machine machine;
+    double guessed = 0;
+
+    IS_OK(machine_open(&machine, &(struct machine_choice){.what = what}));
+    const struct cost cost = {&machine, &shape, &l};
+    const double seconds = cost_collective(&cost, op, expert_group(&l), bytes,
+                                           &guessed);
+
+    machine_free(&machine);
+    return seconds;
+}
+
+/* GB/s of what goes through the port that is the bottleneck, or the link. */
+static double row_rate(const char *what, int ranks)
+{
+    const double bytes = 4e9;
+    const double there = ranks > 8 ? (double)(ranks - 8) / ranks
+                                   : (double)(ranks - 1) / ranks;
+
+    return 1e-9 * bytes * there /
+           seconds_of(what, AS_MEGATRON_CORE, COLLECTIVE_ALL_TO_ALL, ranks,
+                      bytes);
+}
+
+/* README of deepseek-ai/DeepEP: H800 with links of 200 GB/s and ports of 50. */
+TEST(rows_of_experts_are_as_fast_as_their_kernels)
+{
+    static const struct { int ranks; double there, back; } rows[] = {
+        {8, 153, 158}, {16, 43, 43}, {32, 44, 47}, {64, 46, 45}};
+
+    for (int i = 0; i < ROWS(rows); i++) {
+        const double rate = row_rate("h100,link_rate=200e9", rows[i].ranks);
+
+        print_message("%d ranks: %.1f GB/s; published %.0f and %.0f\n",
+                      rows[i].ranks, rate, rows[i].there, rows[i].back);
+        CHECK(fabs(rate / ((rows[i].there + rows[i].back) / 2) - 1) < 0.06);
+    }
+}
+
+/* A share that somebody has set or measured stays. */
+TEST(shares_of_ones_own_are_for_rows_too)
+{
+    CHECK(fabs(row_rate("h100,nic=0.5", 16) - 25) < 0.1);
+    CHECK(fabs(row_rate("h100,link=0.5", 8) - 225) < 1);
+}
+
+/* arXiv:2408.14158: nodes of eight PCIe A100 with one port of 25 GB/s, where a
+ * device and the port send each other 9 GB/s through the processor. NCCL's sums
+ * of 186 MiB went at 1.6 to 4.8 GB/s, fewer with more ranks. */
+TEST(sums_over_pcie_are_in_the_published_range)
+{
+    static const char fire_flyer[] = "a100-40,link_rate=9e9,link=1,"
+                                     "nic_rate=3.125e9,nic=1";
+
+    for (int ranks = 16; ranks <= 1024; ranks *= 4) {
+        const double bytes = 186.0 * 1048576;
+        const double rate = 1e-9 * bytes /
+                            seconds_of(fire_flyer, AS_MEGATRON,
+                                       COLLECTIVE_ALL_REDUCE, ranks, bytes);
+
+        print_message("%d ranks: %.2f GB/s\n", ranks, rate);
+        CHECK(rate >= 1.6 && rate <= 4.8);
+    }
+}
+
+/* The same source: a large product of float16 reaches 263 TFLOP/s on an A100 of
+ * a DGX; because of it no fit may go above 0.86 of the peak. */
+TEST(large_products_are_no_faster_than_published)
+{
+    const struct layout l = {.as = AS_MEGATRON, .bits = 16, .tensor = 1};
+    struct machine machine;
+    struct spent spent = {.guessed = 0};
+
+    IS_OK(machine_open(&machine, &(struct machine_choice){.what = "a100-40"}));
+    const struct cost cost = {&machine, &shape, &l};
+
+    cost_product(&cost, (struct product_size){8192, 8192, 8192, PRODUCT_NT,
+                                              ACCUMULATOR_NONE}, 1,
+                 CAUSE_PRODUCT, &spent);
+    const double rate = 2.0 * 8192 * 8192 * 8192 / spent_seconds(&spent);
+
+    print_message("%.0f TFLOP/s\n", 1e-12 * rate);
+    CHECK(fabs(rate / 263e12 - 1) < 0.04);
+    machine_free(&machine);
+}
+
+TEST_MAIN(rows_of_experts_are_as_fast_as_their_kernels,
+          shares_of_ones_own_are_for_rows_too,
+          sums_over_pcie_are_in_the_published_range,
+          large_products_are_no_faster_than_published)
