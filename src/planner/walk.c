@@ -99,22 +99,24 @@ static void product_of(const struct cost *cost, const struct step *step,
     const double n = (double)weight->rows;
     const double k = (double)weight->cols;
     const struct product_size sizes[] = {
-        [PASS_FORWARD] = {m, n, k, PRODUCT_NT},
-        [PASS_RECOMPUTE] = {m, n, k, PRODUCT_NT},
-        [PASS_BACKWARD_INPUT] = {m, k, n, PRODUCT_NN},
-        [PASS_BACKWARD_WEIGHT] = {n, k, m, PRODUCT_TN}};
+        [PASS_FORWARD] = {m, n, k, PRODUCT_NT, ACCUMULATOR_NONE},
+        [PASS_RECOMPUTE] = {m, n, k, PRODUCT_NT, ACCUMULATOR_NONE},
+        [PASS_BACKWARD_INPUT] = {m, k, n, PRODUCT_NN, ACCUMULATOR_NONE},
+        [PASS_BACKWARD_WEIGHT] = {n, k, m, PRODUCT_TN, ACCUMULATOR_NONE}};
 
     const double times = experts ? step->each : 1;
+    struct product_size size = sizes[pass];
 
+    if (step->few) size.accumulator = p->precision.accumulator;
     if (step->few && pass != PASS_BACKWARD_INPUT &&
         pass != PASS_BACKWARD_WEIGHT &&
         precision_is_integer(&p->precision.recipe))
-        cost_integers(cost, sizes[pass], times, out);
+        cost_integers(cost, size, times, out);
     else
-        cost_product(cost, sizes[pass], times, CAUSE_PRODUCT, out);
+        cost_product(cost, size, times, CAUSE_PRODUCT, out);
     if (step->few)
         round_operands(cost, &(struct rounded_product){
-            p, weight, pass, sizes[pass], times}, out);
+            p, weight, pass, size, times}, out);
     if (step->layer->kind == LAYER_HEAD && pass == PASS_FORWARD)
         cost_worked(cost, &(struct worked){WORK_LOSS, 8 * m * n, m, n}, out);
 }
@@ -472,32 +474,8 @@ static enum step_item item_of(const struct instruction *i)
     }
 }
 
-static bool is_alike(const struct instruction *a, const struct instruction *b)
-{
-    return a->kind == b->kind && a->chunk == b->chunk &&
-           a->first_event == b->first_event && a->last_event == b->last_event &&
-           a->unit == b->unit && a->bytes == b->bytes && a->calls == b->calls;
-}
-
-/* Equal work has one kind: that of the instruction before with the same
- * numbers, and, where rows of experts travel beside it or not every micro-batch
- * completes leaves for context ranks to add, the same time. */
-static int known_kind(const struct walk *w, const struct step_list *list,
-                      int number, const struct spent *spent)
-{
-    const struct timed_list *timed = &w->steps.lists.lists[w->made];
-    const double seconds = spent != NULL ? spent_seconds(spent) : 0;
-
-    for (int n = number - 1; n >= 0 && n > number - 400; n--) {
-        const int kind = timed->items[n].kind;
-
-        if (is_alike(&list->items[n], &list->items[number]) &&
-            (spent == NULL || spent_seconds(&w->steps.spans[kind]) == seconds))
-            return kind;
-    }
-    return -1;
-}
-
+/* Equal work has one kind, and, where rows of experts travel beside it or not
+ * every micro-batch completes leaves for context ranks to add, one time. */
 static status kind_of(struct costing *c, const struct step_list *list,
                       int number, int *kind)
 {
@@ -508,7 +486,9 @@ static status kind_of(struct costing *c, const struct step_list *list,
     const bool differs = computes && (layout_experts(l).ranks > 1 ||
                                       l->context > 1);
 
-    *kind = differs ? -1 : known_kind(w, list, number, NULL);
+    double seconds = 0;
+
+    *kind = differs ? -1 : known_find(&w->known, i, 0);
     if (*kind >= 0) return OK;
     c->instruction = i;
     c->spent = (struct spent){.guessed = 0};
@@ -519,9 +499,13 @@ static status kind_of(struct costing *c, const struct step_list *list,
         arithmetic(c);
     if (!computes && i->kind != DO_SEND && i->kind != DO_SEND_BACK)
         TRY(list_traffic(c->pipeline, i, visit, c));
-    if (differs) *kind = known_kind(w, list, number, &c->spent);
-    return *kind >= 0 ? OK
-                      : steps_kind(&w->steps, &c->spent, item_of(i), kind);
+    if (differs) {
+        seconds = spent_seconds(&c->spent);
+        *kind = known_find(&w->known, i, seconds);
+        if (*kind >= 0) return OK;
+    }
+    TRY(steps_kind(&w->steps, &c->spent, item_of(i), kind));
+    return known_put(&w->known, &(struct known_cost){i, seconds, *kind});
 }
 
 /* A receive takes as long as the message; its send is posted. */
@@ -602,6 +586,7 @@ status walk_rank(struct walk *walk, const struct pipeline *pipeline)
     TRY(memory_take(events, sizeof *walk->events, &memory));
     walk->events = memory;
     walk->meetings = 0;
+    known_clear(&walk->known);
     walk->travel = (struct travel){.machine = walk->cost->machine};
     memset(walk->rows, 0, sizeof walk->rows);
     TRY(list_make(list, &(struct list_request){.pipeline = pipeline}));
@@ -690,6 +675,7 @@ void walk_free(struct walk *walk)
         list_free(&walk->lists[r]);
     memory_free(walk->lists);
     memory_free(walk->events);
+    known_free(&walk->known);
     steps_free(&walk->steps);
     *walk = (struct walk){0};
 }

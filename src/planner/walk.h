@@ -11,6 +11,7 @@
 #include "list/list.h"
 #include "planner/steps.h"
 #include "planner/travel.h"
+#include "planner/walk_known.h"
 
 enum { WALK_CHUNKS = 64 /* stages of a rank; others share */ };
 
@@ -29,6 +30,7 @@ struct walk {
     int meetings;              /* of the rank that is made */
     struct walk_event *events; /* owned, of the rank that is made: of all its
                                 * stages */
+    struct known_costs known;  /* owned, of the rank that is made */
     struct travel travel;      /* of the rank that is made: rows of experts, */
     struct under_way rows[WALK_CHUNKS]; /* of each of its stages */
 };
