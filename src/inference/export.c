@@ -448,7 +448,7 @@ static status leave_modules(struct session *session)
 {
     struct model *m = &session->model;
 
-    if (m->mtp_depth == 0 || m->kind->more_blocks) return OK;
+    if (m->mtp_depth == 0 || m->kind->files.more_blocks) return OK;
     m->mtp_depth = 0;
     return text_printf(
         &session->notice,
@@ -522,7 +522,7 @@ static status write_files(struct exporting *e)
 /* A program that does not know of the biases would choose other experts. */
 static status check_biases(const struct model *m)
 {
-    if (!m->moe.bias || m->kind->selection_bias) return OK;
+    if (!m->moe.bias || m->kind->moe.bias) return OK;
     FAIL(ERR_CONFIG, "export: this %s was trained with selection biases "
                      "(moe.bias_rate), for which files of %s have no place; "
                      "train deepseek_v3, which has them, or with "

@@ -107,15 +107,15 @@ static status set_choices(struct options_set *o, const struct model *m)
 {
     const struct model_kind *kind = m->kind;
 
-    if (kind->parallel_choice)
+    if (kind->beside.choice)
         TRY(set_integer(o, "model.parallel", m->parallel));
-    if (kind->head_bias)
+    if (kind->biases.head)
         TRY(set_integer(o, "model.head_bias", m->head_bias));
-    if (kind->parallel_norms)
+    if (kind->beside.norms)
         TRY(set_integer(o, "model.parallel_norms", m->parallel_norms));
     if (kind->qk_norm) TRY(set_flag(o, "model.qk_norm", m->qk_norm));
     if (kind->alibi) TRY(set_flag(o, "model.alibi", m->alibi));
-    if (kind->layer_scale)
+    if (kind->scaled.layers)
         TRY(set_flag(o, "model.layer_scale", m->layer_scale));
     TRY(set_flag(o, "model.tied", m->tied));
     TRY(set_flag(o, "model.attention_bias", m->attention_bias));
@@ -140,17 +140,17 @@ static status set_experts(struct options_set *o, const struct model *m)
     TRY(set_integer(o, "moe.experts", x->experts));
     TRY(set_integer(o, "moe.top_k", x->top_k));
     TRY(set_integer(o, "moe.intermediate_size", x->width));
-    if (m->kind->shared_expert)
+    if (m->kind->moe.shared)
         TRY(set_integer(o, "moe.shared_intermediate_size", x->shared_width));
-    if (m->kind->normalize_choice)
+    if (m->kind->moe.normalize_choice)
         TRY(set_integer(o, "moe.normalize", x->normalize));
-    if (m->kind->router_noise > 0)
+    if (m->kind->moe.noise > 0)
         TRY(set_real(o, "moe.router_noise", x->noise));
-    if (m->kind->swiglu_limit > 0) {
+    if (m->kind->moe.swiglu_limit > 0) {
         TRY(set_real(o, "moe.swiglu_alpha", x->swiglu_alpha));
         TRY(set_real(o, "moe.swiglu_limit", x->swiglu_limit));
     }
-    if (m->kind->groups > 0) {
+    if (m->kind->moe.groups > 0) {
         TRY(set_integer(o, "moe.groups", x->groups > 0 ? x->groups : 1));
         TRY(set_integer(o, "moe.groups_chosen",
                         x->groups > 0 ? x->groups_chosen : 1));
@@ -189,28 +189,28 @@ static status set_model(struct options_set *o, const struct model *m)
     TRY(set_integer(o, "model.feed_forward", m->feed_forward));
     TRY(set_integer(o, "model.context", m->context));
     TRY(set_integer(o, "model.window", m->window));
-    if (m->kind->rotary_share > 0)
+    if (m->kind->rope.share > 0)
         TRY(set_integer(o, "model.rotary",
                         m->rotary ? m->rotary : m->head_width));
-    if (m->kind->window_layers && m->window > 0)
+    if (m->kind->window.layers && m->window > 0)
         TRY(set_layers(o, "model.window", &m->whole, m->layers));
-    if (m->kind->query_scaled)
+    if (m->kind->scaled.queries)
         TRY(set_real(o, "model.query_scale", m->query_scale));
-    if (m->kind->multipliers) TRY(set_multipliers(o, m));
-    if (m->kind->attention_softcap > 0)
+    if (m->kind->scaled.multipliers) TRY(set_multipliers(o, m));
+    if (m->kind->softcap.attention > 0)
         TRY(set_real(o, "model.attention_softcap", m->attention_softcap));
-    if (m->kind->head_softcap > 0)
+    if (m->kind->softcap.head > 0)
         TRY(set_real(o, "model.head_softcap", m->head_softcap));
-    if (m->kind->rope_skip > 0)
+    if (m->kind->rope.skip > 0)
         TRY(set_layers(o, "model.rope", &m->still, m->layers));
-    if (m->kind->temper > 0) {
+    if (m->kind->tempered.by > 0) {
         TRY(set_real(o, "model.temper", m->temper));
         TRY(set_integer(o, "model.temper_floor", m->temper_floor));
     }
     TRY(set_choices(o, m));
     TRY(set_experts(o, m));
     TRY(set_real(o, "model.rope_base", m->rope_base));
-    if (m->kind->rope_local_base > 0)
+    if (m->kind->rope.local_base > 0)
         TRY(set_real(o, "model.rope_local_base", m->rope_local_base));
     TRY(set_scaling(o, m));
     TRY(set_real(o, "model.norm_epsilon", m->norm_epsilon));

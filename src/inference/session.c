@@ -176,7 +176,7 @@ static status read_adapters(struct session *session)
 static bool may_have_later(const struct session *session)
 {
     return session->kind != MODEL_HUGGING_FACE ||
-           session->model.kind->more_blocks;
+           session->model.kind->files.more_blocks;
 }
 
 /* Modules that predict later tokens are there where their tensors are: some

@@ -262,7 +262,7 @@ static void skip_images(struct weights *weights)
 /* Modules for later tokens in a form that no library reads. */
 static void skip_left_out(const struct model *model, struct weights *weights)
 {
-    const char *with = model->kind->left_out;
+    const char *with = model->kind->files.left_out;
     const int skipped = with == NULL ? 0 : skip_beginning(weights, with);
 
     if (skipped > 0)
@@ -356,7 +356,7 @@ static bool has_stack(const struct naming *naming,
     const char *found = file_name(naming, place->name, out);
 
     if (found != out) snprintf(out, NAME_BYTES, "%s", found);
-    place->packed = naming->model->kind->mxfp4 &&
+    place->packed = naming->model->kind->moe.mxfp4 &&
                     stack_is_packed(weights, out);
     return place->packed || weights_find(weights, out) >= 0;
 }
@@ -454,7 +454,7 @@ static status need_all(const struct session_parts *parts,
     }
     if (naming->instead != NULL && naming->instead->images)
         skip_images(weights);
-    if (model->kind->more_blocks) skip_blocks(model, weights);
+    if (model->kind->files.more_blocks) skip_blocks(model, weights);
     skip_left_out(model, weights);
     return weights_all_used(weights, buffers,
                             (int)(sizeof buffers / sizeof *buffers));

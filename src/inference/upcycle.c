@@ -64,9 +64,9 @@ const char *upcycle_name(const struct model *model,
 /* Names what the model has and no mixture of the family; NULL: nothing. */
 static const char *obstacle(const struct model *m, const struct model_kind *to)
 {
-    if (m->attention_bias && to->no_attention_bias) return "attention biases";
-    if (m->mlp_bias && to->no_mlp_bias) return "feed-forward biases";
-    if (m->window > 0 && blocks_count(&m->whole) > 0 && !to->window_layers)
+    if (m->attention_bias && to->biases.no_attention) return "attention biases";
+    if (m->mlp_bias && to->biases.no_mlp) return "feed-forward biases";
+    if (m->window > 0 && blocks_count(&m->whole) > 0 && !to->window.layers)
         return "a window in some of its blocks only";
     return NULL;
 }
@@ -74,7 +74,7 @@ static const char *obstacle(const struct model *m, const struct model_kind *to)
 status session_upcycle(struct session *session, const struct upcycle *how)
 {
     struct model *m = &session->model;
-    const struct model_kind *dense = m->kind, *to = dense->mixture;
+    const struct model_kind *dense = m->kind, *to = dense->moe.made;
     const char *has;
 
     if (to == NULL)
@@ -90,7 +90,7 @@ status session_upcycle(struct session *session, const struct upcycle *how)
     m->moe = (struct moe){
         .experts = how->experts, .width = m->feed_forward,
         .top_k = how->top_k > 0 ? how->top_k : TOP_K_DEFAULT,
-        .normalize = to->normalize || to->normalize_choice};
+        .normalize = to->moe.normalize || to->moe.normalize_choice};
     if (how->top_k == 0 && m->moe.top_k > how->experts)
         m->moe.top_k = how->experts;
     TRY(moe_check(m));

@@ -144,7 +144,7 @@ static status check_kind(const struct model_kind *kind,
     const struct json *quantized = json_get(config, "quantization_config");
     const char *method = "";
 
-    if (quantized != NULL && quantized->kind == JSON_OBJECT && kind->mxfp4)
+    if (quantized != NULL && quantized->kind == JSON_OBJECT && kind->moe.mxfp4)
         TRY(json_get_string_or(quantized, source, "quant_method", "",
                                &method));
     if (strcmp(method, "mxfp4") == 0) return OK; /* stacks are widened */

@@ -12,7 +12,7 @@ static const char *const chunked = "chunked_attention";
 /* The type of a block with a window. */
 static const char *cut_of(const struct model *model)
 {
-    return model->kind->chunked ? chunked : sliding;
+    return model->kind->window.chunked ? chunked : sliding;
 }
 
 status config_read_window(struct model *model, const struct json *config,
@@ -41,7 +41,7 @@ static status read_type(struct model *model, int layer,
     if (model->window == 0)
         FAIL(ERR_CONFIG, "%s: layer_types: layer %d is %s, but the size of "
                          "the window is not set (%s)", source, layer,
-             cut_of(model), model->kind->chunked
+             cut_of(model), model->kind->window.chunked
                                 ? "attention_chunk_size"
                                 : "sliding_window, use_sliding_window");
     return OK;
@@ -144,7 +144,8 @@ status config_read_still(struct model *model, const struct json *config,
     blocks_every(&model->still, model->layers,
                  interval > BLOCKS_MOST ? 0 : (int)interval);
     if (list == NULL || list->kind == JSON_NULL) return OK;
-    if (model->kind->chunked && list->kind == JSON_ARRAY && list->count == 0)
+    if (model->kind->window.chunked && list->kind == JSON_ARRAY &&
+        list->count == 0)
         return OK; /* a library takes an empty list for none */
     return read_still(model, list, source);
 }

@@ -223,13 +223,13 @@ static status read_value(const struct json *value, const char *where,
 
 static bool has_share(const struct model *model)
 {
-    return model->kind != NULL && model->kind->rotary_share > 0;
+    return model->kind != NULL && model->kind->rope.share > 0;
 }
 
 /* Blocks with a window turn by a base of their own. */
 static bool has_local(const struct model *model)
 {
-    return model->kind != NULL && model->kind->rope_local_base > 0;
+    return model->kind != NULL && model->kind->rope.local_base > 0;
 }
 
 static status read_list(const struct json *value, const char *where,
@@ -253,7 +253,7 @@ static status read_share(struct model *model, const struct json *object,
 {
     double share;
 
-    TRY(json_get_real_or(object, where, key, model->kind->rotary_share,
+    TRY(json_get_real_or(object, where, key, model->kind->rope.share,
                          &share));
     TRY(require(where, share > 0 && share <= 1,
                 "the rotary part of a head is outside 0 to 1"));

@@ -212,11 +212,11 @@ status config_json_read(struct model *model, const struct model_kind *kind,
 {
     TRY(config_check(kind, config, source));
     *model = (struct model){
-        .kind = kind, .attention_bias = kind->attention_bias,
-        .mlp_bias = kind->mlp_bias, .parallel = kind->parallel,
+        .kind = kind, .attention_bias = kind->biases.attention,
+        .mlp_bias = kind->biases.mlp, .parallel = kind->beside.always,
         .activation = model_activation(kind),
-        .rope_base = kind->rope_base > 0 ? kind->rope_base : 10000,
-        .rope_local_base = kind->rope_local_base,
+        .rope_base = kind->rope.base > 0 ? kind->rope.base : 10000,
+        .rope_local_base = kind->rope.local_base,
         .init_std = 0.02};
     TRY(config_token_id(config, "bos_token_id", source, &model->bos));
     model->eos = -1;
@@ -227,11 +227,11 @@ status config_json_read(struct model *model, const struct model_kind *kind,
     if (model->layers > BLOCKS_MOST)
         FAIL(ERR_CONFIG, "%s: %d layers; this build has at most %d", source,
              model->layers, BLOCKS_MOST);
-    blocks_every(&model->whole, model->layers, kind->window_skip);
-    blocks_every(&model->still, model->layers, kind->rope_skip);
+    blocks_every(&model->whole, model->layers, kind->window.skip);
+    blocks_every(&model->still, model->layers, kind->rope.skip);
     if (has_rope(kind)) TRY(rope_read_config(model, config, source));
-    model->moe.bias = kind->selection_bias;
-    if (kind->experts > 0 && !kind->selection_bias)
+    model->moe.bias = kind->moe.bias;
+    if (kind->moe.experts > 0 && !kind->moe.bias)
         TRY(json_get_bool_or(config, source, "selection_bias", false,
                              &model->moe.bias));
     if (kind->read_more != NULL)
@@ -309,7 +309,7 @@ void config_json_write(const struct model *model, struct json_writer *out)
         if (is_written(&kind->rows[i]))
             write_row(model, &kind->rows[i], out);
     if (has_rope(kind)) rope_write_config(model, out);
-    if (model->moe.bias && !kind->selection_bias) {
+    if (model->moe.bias && !kind->moe.bias) {
         json_write_key(out, "selection_bias");
         json_write_bool(out, true);
     }

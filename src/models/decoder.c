@@ -263,8 +263,9 @@ static slot attention(struct program *p, const struct model *m, slot x)
                  d->out.weight)};
     const struct attention_rule rule = {
         .scale = scale_of(p, m), .softcap = m->attention_softcap,
-        .window = m->kind->chunked ? 0 : window_of(p, m),
-        .chunk = m->kind->chunked ? window_of(p, m) : 0, .alibi = m->alibi};
+        .window = m->kind->window.chunked ? 0 : window_of(p, m),
+        .chunk = m->kind->window.chunked ? window_of(p, m) : 0,
+        .alibi = m->alibi};
 
     all[0].after_attention = true;
     x = qk_norm(p, m, project(p, m, x));
@@ -272,7 +273,7 @@ static slot attention(struct program *p, const struct model *m, slot x)
     x = after_turn(p, m, x);
     x = nn_attention_ruled(p, x, m->heads, m->kv_heads, &rule);
     if (d->sinks != NULL) x = sinks(p, m, x);
-    if (m->attention_bias && !m->kind->no_output_bias)
+    if (m->attention_bias && !m->kind->biases.no_output)
         all[1] = vector("attention.bo", m->width, d->out.bias, INIT_ZERO);
     x = decoder_linear(p, m, x, all, &out, 1);
     return norm(p, m, x, &d->attention_after, INSIDE("attention_after"));
@@ -430,11 +431,11 @@ static slot mixture(struct program *p, const struct model *m, slot x)
                       &d->expert_up),
         .down = cols_cut(m, "experts.%d.w2", of->width,
                          d->expert_down.weight),
-        .form = {.score = m->kind->router, .normalised = of->normalize,
+        .form = {.score = m->kind->moe.score, .normalised = of->normalize,
                  .experts = of->experts, .choices = of->top_k,
                  .scale = of->scale, .groups = of->groups,
                  .groups_chosen = of->groups_chosen,
-                 .group = m->kind->group, .near = 2 * of->noise},
+                 .group = m->kind->moe.group, .near = 2 * of->noise},
         .alpha = of->swiglu_alpha, .limit = of->swiglu_limit,
         .gelu = m->activation == ACTIVATION_GELU_TANH,
         .leaf = of->experts / (p->layout.grid.expert > 0

@@ -154,7 +154,7 @@ static status read_method(const struct json *config, const char *source,
 /* DeepSeek-V3 and its relatives, not V1 or V2. */
 static bool is_later(const struct model *m)
 {
-    return m->kind->router == ROUTER_SIGMOID;
+    return m->kind->moe.score == ROUTER_SIGMOID;
 }
 
 /* mlp_layer_types: which blocks are dense, instead of how many. */
@@ -163,9 +163,10 @@ static status read_blocks(struct model *m, const struct json *config,
 {
     const struct json *list = json_get(config, "mlp_layer_types");
 
-    if (list == NULL || list->kind == JSON_NULL || m->kind->first_dense == 0)
-        return read_first(m, config, source, m->kind->first_dense > 0
-                                                 ? m->kind->first_dense
+    if (list == NULL || list->kind == JSON_NULL ||
+        m->kind->moe.first_dense == 0)
+        return read_first(m, config, source, m->kind->moe.first_dense > 0
+                                                 ? m->kind->moe.first_dense
                                              : is_later(m) ? 3 : 0);
     if (list->kind != JSON_ARRAY || list->count != m->layers)
         FAIL(ERR_CONFIG, "%s: mlp_layer_types is not an array of %d words",
@@ -188,7 +189,8 @@ static status read_mixture(struct model *m, const struct json *config,
 {
     int shared;
 
-    TRY(read_count(config, source, "n_shared_experts", m->kind->shared_count,
+    TRY(read_count(config, source, "n_shared_experts",
+    m->kind->moe.shared_count,
                    &shared));
     TRY(read_blocks(m, config, source));
     m->moe.shared_width = shared * m->moe.width;
@@ -207,10 +209,10 @@ static status read_more(struct model *m, const struct json *config,
     TRY(read_mixture(m, config, source));
     TRY(read_count(config, source, "q_lora_rank",
                    (int)m->kind->mla.query_rank, &rank));
-    TRY(read_count(config, source, "n_group", v3 ? m->kind->groups : 0,
+    TRY(read_count(config, source, "n_group", v3 ? m->kind->moe.groups : 0,
                    &m->moe.groups));
     TRY(read_count(config, source, "topk_group",
-                   v3 ? m->kind->groups_chosen : 0, &m->moe.groups_chosen));
+                   v3 ? m->kind->moe.groups_chosen : 0, &m->moe.groups_chosen));
     if (!v3) TRY(read_method(config, source, &groups));
     if (!groups) m->moe.groups = m->moe.groups_chosen = 0;
     m->mla.query_rank = rank;
@@ -260,7 +262,7 @@ static void write_more(const struct model *m, struct json_writer *out)
                       : groups ? "group_limited_greedy" : "greedy");
     if (v3)
         json_write_key_integer(out, "num_nextn_predict_layers", m->mtp_depth);
-    if (m->kind->first_dense > 0) write_blocks(m, out);
+    if (m->kind->moe.first_dense > 0) write_blocks(m, out);
 }
 
 /* ---- sizes ---- */
@@ -291,41 +293,45 @@ static status settle(struct model *m)
 const struct model_kind model_deepseek = {
     .name = "deepseek", .architecture = "DeepseekForCausalLM",
     .layer_prefix = "model.layers.%d.", .decoder = &decoder_v1,
-    CONFIG_ROWS(rows_v1), .no_attention_bias = true, .no_mlp_bias = true,
-    .heads = HEADS_FILL_WIDTH, .experts = 64, .top_k = 6, .expert_sizes = true,
-    .shared_expert = true, .shared_count = 2, .normalize_choice = true,
+    CONFIG_ROWS(rows_v1), .biases.no_attention = true, .biases.no_mlp = true,
+    .heads = HEADS_FILL_WIDTH, .moe.experts = 64, .moe.top_k = 6,
+    .moe.sizes = true,
+    .moe.shared = true, .moe.shared_count = 2, .moe.normalize_choice = true,
     .build = decoder_build, .read_more = read_mixture,
     .write_more = write_mixture, .settle = settle_mixture};
 
 #define KIND_DEEPSEEK \
-    .layer_prefix = "model.layers.%d.", .no_attention_bias = true, \
-    .no_mlp_bias = true, .expert_sizes = true, .shared_expert = true, \
+    .layer_prefix = "model.layers.%d.", .biases.no_attention = true, \
+    .biases.no_mlp = true, .moe.sizes = true, .moe.shared = true, \
     .build = decoder_build, .read_more = read_more, \
     .write_more = write_more, .settle = settle
 #define KIND_SIGMOID \
-    KIND_DEEPSEEK, .decoder = &decoder_v3, .router = ROUTER_SIGMOID, \
-    .normalize = true, .normalize_choice = true, .shared_count = 1, \
-    .group = ROUTER_GROUP_TOP2, .selection_bias = true, .bias_rate = 0.001, \
-    .more_blocks = true
+    KIND_DEEPSEEK, .decoder = &decoder_v3, .moe.score = ROUTER_SIGMOID, \
+    .moe.normalize = true, .moe.normalize_choice = true, \
+    .moe.shared_count = 1, \
+    .moe.group = ROUTER_GROUP_TOP2, .moe.bias = true, .moe.bias_rate = 0.001, \
+    .files.more_blocks = true
 
 const struct model_kind model_deepseek_v2 = {
     .name = "deepseek_v2", .architecture = "DeepseekV2ForCausalLM",
     .decoder = &decoder_v2, CONFIG_ROWS(rows_v2), KIND_DEEPSEEK,
-    .mla = {1536, 512, 128, 64, 128}, .router = ROUTER_SOFTMAX, .experts = 160,
-    .top_k = 8, .shared_count = 2, .gate_scale = 16, .groups = 8,
-    .groups_chosen = 3, .group = ROUTER_GROUP_MAX};
+    .mla = {1536, 512, 128, 64, 128}, .moe.score = ROUTER_SOFTMAX,
+    .moe.experts = 160,
+    .moe.top_k = 8, .moe.shared_count = 2, .moe.scale = 16, .moe.groups = 8,
+    .moe.groups_chosen = 3, .moe.group = ROUTER_GROUP_MAX};
 
 /* Kimi K2 has its blocks and fields. */
 const struct model_kind model_deepseek_v3 = {
     .name = "deepseek_v3", .also = "kimi_k2",
     .architecture = "DeepseekV3ForCausalLM", CONFIG_ROWS(rows_v3),
-    KIND_SIGMOID, .mla = {1536, 512, 128, 64, 128}, .experts = 256, .top_k = 8,
-    .gate_scale = 2.5, .groups = 8, .groups_chosen = 4};
+    KIND_SIGMOID, .mla = {1536, 512, 128, 64, 128}, .moe.experts = 256,
+    .moe.top_k = 8,
+    .moe.scale = 2.5, .moe.groups = 8, .moe.groups_chosen = 4};
 
 /* GLM-4.7-Flash: DeepSeek-V3 with other sizes, and a list of its dense
  * blocks. */
 const struct model_kind model_glm4_moe_lite = {
     .name = "glm4_moe_lite", .architecture = "Glm4MoeLiteForCausalLM",
     CONFIG_ROWS(rows_lite), KIND_SIGMOID, .mla = {768, 512, 192, 64, 256},
-    .experts = 64, .top_k = 4, .gate_scale = 1.8, .groups = 1,
-    .groups_chosen = 1, .first_dense = 1};
+    .moe.experts = 64, .moe.top_k = 4, .moe.scale = 1.8, .moe.groups = 1,
+    .moe.groups_chosen = 1, .moe.first_dense = 1};

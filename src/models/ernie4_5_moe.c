@@ -121,10 +121,11 @@ static void write_more(const struct model *m, struct json_writer *out)
 const struct model_kind model_ernie4_5_moe = {
     .name = "ernie4_5_moe", .architecture = "Ernie4_5_MoeForCausalLM",
     .layer_prefix = "model.layers.%d.", .decoder = &decoder,
-    CONFIG_ROWS(rows), .no_attention_bias = true, .no_mlp_bias = true,
-    .heads = HEADS_FILL_WIDTH, .tied = true, .rope_base = 500000,
-    .router = ROUTER_SOFTMAX, .experts = 64, .top_k = 6, .normalize = true,
-    .selection_bias = true, .bias_rate = 1e-3, .expert_sizes = true,
-    .shared_expert = true, .shared_count = 2, .left_out = "model.mtp_",
+    CONFIG_ROWS(rows), .biases.no_attention = true, .biases.no_mlp = true,
+    .heads = HEADS_FILL_WIDTH, .tied = true, .rope.base = 500000,
+    .moe.score = ROUTER_SOFTMAX, .moe.experts = 64, .moe.top_k = 6,
+    .moe.normalize = true,
+    .moe.bias = true, .moe.bias_rate = 1e-3, .moe.sizes = true,
+    .moe.shared = true, .moe.shared_count = 2, .files.left_out = "model.mtp_",
     .build = decoder_build, .read_more = read_more, .write_more = write_more,
     .settle = settle};

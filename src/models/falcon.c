@@ -114,6 +114,6 @@ const struct model_kind model_falcon = {
     .name = "falcon", .architecture = "FalconForCausalLM",
     .layer_prefix = "transformer.h.%d.", .decoder = &one_norm,
     CONFIG_ROWS(rows), .heads = HEADS_FILL_WIDTH, .kv_heads = 1,
-    .parallel = true, .parallel_choice = true, .parallel_norms = true,
+    .beside.always = true, .beside.choice = true, .beside.norms = true,
     .alibi = true, .activation = ACTIVATION_GELU_ERF, .build = decoder_build,
     .read_more = read_more, .write_more = write_more, .settle = settle};

@@ -24,5 +24,5 @@ static const struct config_row rows[] = {
 const struct model_kind model_gemma = {
     .name = "gemma", .architecture = "GemmaForCausalLM",
     .layer_prefix = "model.layers.%d.", .decoder = &decoder,
-    CONFIG_ROWS(rows), .no_mlp_bias = true, .tied = true,
+    CONFIG_ROWS(rows), .biases.no_mlp = true, .tied = true,
     .build = decoder_build};

@@ -38,7 +38,7 @@ static status read_more(struct model *model, const struct json *config,
 const struct model_kind model_gemma2 = {
     .name = "gemma2", .architecture = "Gemma2ForCausalLM",
     .layer_prefix = "model.layers.%d.", .decoder = &decoder,
-    CONFIG_ROWS(rows), .no_mlp_bias = true, .tied = true, .windowed = true,
-    .window_layers = true, .window_skip = 2, .query_scaled = true,
-    .attention_softcap = 50, .head_softcap = 30, .build = decoder_build,
+    CONFIG_ROWS(rows), .biases.no_mlp = true, .tied = true, .window.may = true,
+    .window.layers = true, .window.skip = 2, .scaled.queries = true,
+    .softcap.attention = 50, .softcap.head = 30, .build = decoder_build,
     .read_more = read_more, .write_more = config_write_types};

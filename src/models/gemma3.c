@@ -47,7 +47,7 @@ static status read_more(struct model *model, const struct json *config,
 
     TRY(config_read_window(model, config, source, 4096));
     TRY(config_read_int(config, source, "sliding_window_pattern",
-                        model->kind->window_skip, &period));
+                        model->kind->window.skip, &period));
     blocks_every(&model->whole, model->layers, (int)period);
     return config_read_types(model, config, source);
 }
@@ -67,8 +67,8 @@ const struct model_kind model_gemma3_around = {
 const struct model_kind model_gemma3 = {
     .name = "gemma3", .type = "gemma3_text",
     .architecture = "Gemma3ForCausalLM", .layer_prefix = "model.layers.%d.",
-    .decoder = &decoder, CONFIG_ROWS(rows), .no_mlp_bias = true, .tied = true,
-    .windowed = true, .window_layers = true, .window_skip = 6,
-    .query_scaled = true, .rope_base = 1e6, .rope_local_base = 1e4,
+    .decoder = &decoder, CONFIG_ROWS(rows), .biases.no_mlp = true, .tied = true,
+    .window.may = true, .window.layers = true, .window.skip = 6,
+    .scaled.queries = true, .rope.base = 1e6, .rope.local_base = 1e4,
     .build = decoder_build, .read_more = read_more,
     .write_more = config_write_types};

@@ -154,29 +154,31 @@ static void write_dots(const struct model *model, struct json_writer *out)
 }
 
 #define KIND \
-    .layer_prefix = "model.layers.%d.", .no_mlp_bias = true, \
-    .experts = 128, .router = ROUTER_SIGMOID, .groups = 1, \
-    .groups_chosen = 1, .group = ROUTER_GROUP_TOP2, .normalize = true, \
-    .normalize_choice = true, .selection_bias = true, .bias_rate = 1e-3, \
-    .expert_sizes = true, .shared_expert = true, .build = decoder_build, \
+    .layer_prefix = "model.layers.%d.", .biases.no_mlp = true, \
+    .moe.experts = 128, .moe.score = ROUTER_SIGMOID, .moe.groups = 1, \
+    .moe.groups_chosen = 1, .moe.group = ROUTER_GROUP_TOP2, \
+    .moe.normalize = true, \
+    .moe.normalize_choice = true, .moe.bias = true, .moe.bias_rate = 1e-3, \
+    .moe.sizes = true, .moe.shared = true, .build = decoder_build, \
     .settle = settle
 
 const struct model_kind model_glm4_moe = {
     .name = "glm4_moe", .architecture = "Glm4MoeForCausalLM",
-    .decoder = &decoder, CONFIG_ROWS(rows), .no_output_bias = true,
-    .qk_norm = true, .rotary_share = 0.5, .top_k = 8, .more_blocks = true,
-    .gate_scale = 1, .shared_count = 1, .read_more = read_more,
+    .decoder = &decoder, CONFIG_ROWS(rows), .biases.no_output = true,
+    .qk_norm = true, .rope.share = 0.5, .moe.top_k = 8,
+    .files.more_blocks = true,
+    .moe.scale = 1, .moe.shared_count = 1, .read_more = read_more,
     .write_more = write_more, KIND};
 
 const struct model_kind model_dots1 = {
     .name = "dots1", .architecture = "Dots1ForCausalLM", .decoder = &normed,
-    CONFIG_ROWS(rows_dots), .windowed = true, .window_layers = true,
-    .top_k = 6, .gate_scale = 2.5, .shared_count = 2, .read_more = read_dots,
-    .write_more = write_dots, KIND};
+    CONFIG_ROWS(rows_dots), .window.may = true, .window.layers = true,
+    .moe.top_k = 6, .moe.scale = 2.5, .moe.shared_count = 2,
+    .read_more = read_dots, .write_more = write_dots, KIND};
 
 const struct model_kind model_solar_open = {
     .name = "solar_open", .architecture = "SolarOpenForCausalLM",
-    .decoder = &decoder, CONFIG_ROWS(rows_solar), .no_output_bias = true,
-    .rotary_share = 1, .rope_base = 1000000, .top_k = 8, .gate_scale = 1,
-    .shared_count = 1, .read_more = read_more, .write_more = write_shared,
+    .decoder = &decoder, CONFIG_ROWS(rows_solar), .biases.no_output = true,
+    .rope.share = 1, .rope.base = 1000000, .moe.top_k = 8, .moe.scale = 1,
+    .moe.shared_count = 1, .read_more = read_more, .write_more = write_shared,
     KIND};

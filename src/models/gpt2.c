@@ -35,6 +35,6 @@ static const struct config_row rows[] = {
 const struct model_kind model_gpt2 = {
     .name = "gpt2", .architecture = "GPT2LMHeadModel",
     .layer_prefix = "transformer.h.%d.", .decoder = &decoder,
-    CONFIG_ROWS(rows), .attention_bias = true, .mlp_bias = true, .tied = true,
-    .heads = HEADS_ALIKE, .layer_scale = true,
+    CONFIG_ROWS(rows), .biases.attention = true, .biases.mlp = true,
+    .tied = true, .heads = HEADS_ALIKE, .scaled.layers = true,
     .activation = ACTIVATION_GELU_TANH, .build = decoder_build};

@@ -38,7 +38,7 @@ static const struct config_row rows[] = {
 const struct model_kind model_gpt_neox = {
     .name = "gpt_neox", .architecture = "GPTNeoXForCausalLM",
     .layer_prefix = "gpt_neox.layers.%d.", .decoder = &decoder,
-    CONFIG_ROWS(rows), .attention_bias = true, .mlp_bias = true,
-    .heads = HEADS_ALIKE, .parallel = true, .parallel_choice = true,
-    .rotary_share = 0.25, .activation = ACTIVATION_GELU_ERF,
+    CONFIG_ROWS(rows), .biases.attention = true, .biases.mlp = true,
+    .heads = HEADS_ALIKE, .beside.always = true, .beside.choice = true,
+    .rope.share = 0.25, .activation = ACTIVATION_GELU_ERF,
     .build = decoder_build};

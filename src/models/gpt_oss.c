@@ -61,9 +61,9 @@ static status read_more(struct model *model, const struct json *config,
 const struct model_kind model_gpt_oss = {
     .name = "gpt_oss", .architecture = "GptOssForCausalLM",
     .layer_prefix = "model.layers.%d.", .decoder = &decoder,
-    CONFIG_ROWS(rows), .no_mlp_bias = true, .windowed = true,
-    .window_layers = true, .window_skip = 2, .rope_base = 150000,
-    .router = ROUTER_CHOSEN, .experts = 128, .top_k = 4,
-    .swiglu_alpha = 1.702, .swiglu_limit = 7, .mxfp4 = true,
+    CONFIG_ROWS(rows), .biases.no_mlp = true, .window.may = true,
+    .window.layers = true, .window.skip = 2, .rope.base = 150000,
+    .moe.score = ROUTER_CHOSEN, .moe.experts = 128, .moe.top_k = 4,
+    .moe.swiglu_alpha = 1.702, .moe.swiglu_limit = 7, .moe.mxfp4 = true,
     .build = decoder_build, .read_more = read_more,
     .write_more = config_write_types};

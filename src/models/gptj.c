@@ -42,7 +42,7 @@ static status settle(struct model *model)
 const struct model_kind model_gptj = {
     .name = "gptj", .architecture = "GPTJForCausalLM",
     .layer_prefix = "transformer.h.%d.", .decoder = &decoder,
-    CONFIG_ROWS(rows), .no_attention_bias = true, .mlp_bias = true,
-    .heads = HEADS_ALIKE, .parallel = true, .rotary_share = 0.25,
+    CONFIG_ROWS(rows), .biases.no_attention = true, .biases.mlp = true,
+    .heads = HEADS_ALIKE, .beside.always = true, .rope.share = 0.25,
     .activation = ACTIVATION_GELU_TANH, .build = decoder_build,
     .settle = settle};

@@ -83,9 +83,10 @@ static void write_shared(const struct model *model, struct json_writer *out)
 }
 
 #define KIND \
-    .layer_prefix = "model.layers.%d.", .no_mlp_bias = true, \
-    .heads = HEADS_FILL_WIDTH, .multipliers = true, .router = ROUTER_CHOSEN, \
-    .experts = 8, .top_k = 2, .build = decoder_build
+    .layer_prefix = "model.layers.%d.", .biases.no_mlp = true, \
+    .heads = HEADS_FILL_WIDTH, .scaled.multipliers = true, \
+    .moe.score = ROUTER_CHOSEN, \
+    .moe.experts = 8, .moe.top_k = 2, .build = decoder_build
 
 const struct model_kind model_granitemoe = {
     .name = "granitemoe", .architecture = "GraniteMoeForCausalLM",
@@ -94,5 +95,5 @@ const struct model_kind model_granitemoe = {
 const struct model_kind model_granitemoeshared = {
     .name = "granitemoeshared", .architecture = "GraniteMoeSharedForCausalLM",
     .decoder = &decoder_shared, CONFIG_ROWS(rows_shared),
-    .shared_expert = true, .shared_count = 1, .read_more = read_shared,
+    .moe.shared = true, .moe.shared_count = 1, .read_more = read_shared,
     .write_more = write_shared, KIND};

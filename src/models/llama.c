@@ -23,4 +23,4 @@ static const struct config_row rows[] = {
 const struct model_kind model_llama = {
     .name = "llama", .architecture = "LlamaForCausalLM",
     .layer_prefix = "model.layers.%d.", .decoder = &decoder_llama,
-    CONFIG_ROWS(rows), .mixture = &model_mixtral, .build = decoder_build};
+    CONFIG_ROWS(rows), .moe.made = &model_mixtral, .build = decoder_build};

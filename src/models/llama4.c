@@ -175,10 +175,11 @@ const struct model_kind model_llama4_around = {
 const struct model_kind model_llama4 = {
     .name = "llama4", .type = "llama4_text",
     .architecture = "Llama4ForCausalLM", .layer_prefix = "model.layers.%d.",
-    .decoder = &decoder, CONFIG_ROWS(rows), .no_mlp_bias = true,
-    .windowed = true, .window_layers = true, .window_skip = 4,
-    .chunked = true, .temper = 0.1, .temper_floor = 8192, .qk_norm = true,
-    .rope_skip = 4, .rope_base = 5e5, .router = ROUTER_SIGMOID, .experts = 16,
-    .top_k = 1, .expert_sizes = true, .shared_expert = true,
-    .shared_count = 1, .build = decoder_build, .read_more = read_more,
+    .decoder = &decoder, CONFIG_ROWS(rows), .biases.no_mlp = true,
+    .window.may = true, .window.layers = true, .window.skip = 4,
+    .window.chunked = true, .tempered.by = 0.1, .tempered.floor = 8192,
+    .qk_norm = true,
+    .rope.skip = 4, .rope.base = 5e5, .moe.score = ROUTER_SIGMOID,
+    .moe.experts = 16, .moe.top_k = 1, .moe.sizes = true, .moe.shared = true,
+    .moe.shared_count = 1, .build = decoder_build, .read_more = read_more,
     .settle = settle, .write_more = write_more};

@@ -99,8 +99,8 @@ static void write_more(const struct model *model, struct json_writer *out)
 const struct model_kind model_minimax_m2 = {
     .name = "minimax_m2", .architecture = "MiniMaxM2ForCausalLM",
     .layer_prefix = "model.layers.%d.", .decoder = &decoder,
-    CONFIG_ROWS(rows), .no_attention_bias = true, .no_mlp_bias = true,
-    .rotary_share = 1, .rope_base = 5000000, .experts = 256, .top_k = 8,
-    .router = ROUTER_SIGMOID, .normalize = true, .selection_bias = true,
-    .bias_rate = 1e-3, .build = decoder_build, .read_more = read_more,
+    CONFIG_ROWS(rows), .biases.no_attention = true, .biases.no_mlp = true,
+    .rope.share = 1, .rope.base = 5000000, .moe.experts = 256, .moe.top_k = 8,
+    .moe.score = ROUTER_SIGMOID, .moe.normalize = true, .moe.bias = true,
+    .moe.bias_rate = 1e-3, .build = decoder_build, .read_more = read_more,
     .write_more = write_more};

@@ -37,14 +37,14 @@ static status read_window(struct model *model, const struct json *config,
 const struct model_kind model_mistral = {
     .name = "mistral", .architecture = "MistralForCausalLM",
     .layer_prefix = "model.layers.%d.", .decoder = &decoder_llama,
-    CONFIG_ROWS(rows), .no_attention_bias = true, .no_mlp_bias = true,
-    .windowed = true, .mixture = &model_mixtral, .build = decoder_build,
+    CONFIG_ROWS(rows), .biases.no_attention = true, .biases.no_mlp = true,
+    .window.may = true, .moe.made = &model_mixtral, .build = decoder_build,
     .read_more = read_window,
     .write_more = config_write_window};
 
 const struct model_kind model_ministral = {
     .name = "ministral", .architecture = "MinistralForCausalLM",
     .layer_prefix = "model.layers.%d.", .decoder = &decoder_llama,
-    CONFIG_ROWS(rows), .no_attention_bias = true, .no_mlp_bias = true,
-    .windowed = true, .window_layers = true, .build = decoder_build,
+    CONFIG_ROWS(rows), .biases.no_attention = true, .biases.no_mlp = true,
+    .window.may = true, .window.layers = true, .build = decoder_build,
     .read_more = read_layers, .write_more = config_write_types};

@@ -34,7 +34,7 @@ static status read_more(struct model *model, const struct json *config,
 const struct model_kind model_mixtral = {
     .name = "mixtral", .architecture = "MixtralForCausalLM",
     .layer_prefix = "model.layers.%d.", .decoder = &decoder,
-    CONFIG_ROWS(rows), .no_attention_bias = true, .no_mlp_bias = true,
-    .windowed = true, .rope_base = 1000000, .experts = 8, .top_k = 2,
-    .normalize = true, .build = decoder_build, .read_more = read_more,
+    CONFIG_ROWS(rows), .biases.no_attention = true, .biases.no_mlp = true,
+    .window.may = true, .rope.base = 1000000, .moe.experts = 8, .moe.top_k = 2,
+    .moe.normalize = true, .build = decoder_build, .read_more = read_more,
     .write_more = config_write_window};

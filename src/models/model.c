@@ -52,7 +52,7 @@ static bool is_learned(const struct model_kind *kind)
 /* One family tells longrope how far cos and sin are scaled. */
 static status check_rope(const struct model *m)
 {
-    const bool near = m->kind->router == ROUTER_NEAR;
+    const bool near = m->kind->moe.score == ROUTER_NEAR;
 
     if (m->rope.near_scale > 0 && !near)
         FAIL(ERR_CONFIG, "short_mscale (model.rope_scaling): %s scales by "
@@ -126,7 +126,7 @@ status model_settle(struct model *model)
 {
     if (blocks_count(&model->whole) == model->layers) model->window = 0;
     if (model->window == 0) model->whole = (struct blocks){{0}};
-    if (model->kind->query_scaled && model->query_scale == 0)
+    if (model->kind->scaled.queries && model->query_scale == 0)
         model->query_scale = model->head_width;
     if (model->kind->settle != NULL) TRY(model->kind->settle(model));
     TRY(gate_check(model));
@@ -174,37 +174,38 @@ static status check_family(const struct model *m, const struct options *o)
 {
     const struct model_kind *kind = m->kind;
     const struct { const char *name; bool asked, refused; } rows[] = {
-        {"attention_bias", m->attention_bias, kind->no_attention_bias},
-        {"mlp_bias", m->mlp_bias, kind->no_mlp_bias},
-        {"window", m->window > 0, !kind->windowed},
-        {"window_skip", o->model.window_skip > 0, !kind->window_layers},
+        {"attention_bias", m->attention_bias, kind->biases.no_attention},
+        {"mlp_bias", m->mlp_bias, kind->biases.no_mlp},
+        {"window", m->window > 0, !kind->window.may},
+        {"window_skip", o->model.window_skip > 0, !kind->window.layers},
         {"window_except", o->model.window_except[0] != 0,
-         !kind->window_layers},
-        {"query_scale", o->model.query_scale > 0, !kind->query_scaled},
+         !kind->window.layers},
+        {"query_scale", o->model.query_scale > 0, !kind->scaled.queries},
         {"embedding_multiplier", o->model.embedding_multiplier > 0,
-         !kind->multipliers},
+         !kind->scaled.multipliers},
         {"residual_multiplier", o->model.residual_multiplier > 0,
-         !kind->multipliers},
+         !kind->scaled.multipliers},
         {"attention_multiplier", o->model.attention_multiplier > 0,
-         !kind->multipliers},
-        {"logits_scaling", o->model.logits_scaling > 0, !kind->multipliers},
+         !kind->scaled.multipliers},
+        {"logits_scaling", o->model.logits_scaling > 0,
+         !kind->scaled.multipliers},
         {"attention_softcap", o->model.attention_softcap > 0,
-         kind->attention_softcap == 0},
-        {"head_softcap", o->model.head_softcap > 0, kind->head_softcap == 0},
-        {"rotary", o->model.rotary > 0, kind->rotary_share == 0},
-        {"rope_skip", o->model.rope_skip > 0, kind->rope_skip == 0},
-        {"rope_except", o->model.rope_except[0] != 0, kind->rope_skip == 0},
-        {"temper", o->model.temper > 0, kind->temper == 0},
-        {"temper_floor", o->model.temper_floor > 0, kind->temper == 0},
+         kind->softcap.attention == 0},
+        {"head_softcap", o->model.head_softcap > 0, kind->softcap.head == 0},
+        {"rotary", o->model.rotary > 0, kind->rope.share == 0},
+        {"rope_skip", o->model.rope_skip > 0, kind->rope.skip == 0},
+        {"rope_except", o->model.rope_except[0] != 0, kind->rope.skip == 0},
+        {"temper", o->model.temper > 0, kind->tempered.by == 0},
+        {"temper_floor", o->model.temper_floor > 0, kind->tempered.by == 0},
         {"rope_local_base", o->model.rope_local_base > 0,
-         kind->rope_local_base == 0},
-        {"head_bias", o->model.head_bias > 0, !kind->head_bias},
-        {"parallel", o->model.parallel >= 0, !kind->parallel_choice},
+         kind->rope.local_base == 0},
+        {"head_bias", o->model.head_bias > 0, !kind->biases.head},
+        {"parallel", o->model.parallel >= 0, !kind->beside.choice},
         {"parallel_norms", o->model.parallel_norms > 0,
-         !kind->parallel_norms},
+         !kind->beside.norms},
         {"qk_norm", o->model.qk_norm, !kind->qk_norm},
         {"alibi", o->model.alibi, !kind->alibi},
-        {"layer_scale", o->model.layer_scale, !kind->layer_scale},
+        {"layer_scale", o->model.layer_scale, !kind->scaled.layers},
         {"rope_scaling", m->rope.kind != ROPE_PLAIN, is_learned(kind)}};
 
     TRY(moe_check_options(kind, o));
@@ -363,23 +364,23 @@ static void fill_sizes(struct model *m, const struct options *options)
     if (m->feed_forward == 0)
         m->feed_forward = is_gated(kind) ? (8 * width / 3 + 31) / 32 * 32
                                          : 4 * width;
-    m->head_bias = options->model.head_bias < 0 ? kind->head_bias
+    m->head_bias = options->model.head_bias < 0 ? kind->biases.head
                                                 : options->model.head_bias;
     moe_fill(m, options);
     mla_fill(m, options);
     if (m->context == 0) m->context = options->data.sequence;
-    if (m->rotary == 0 && kind->rotary_share > 0)
-        m->rotary = (int)(m->head_width * kind->rotary_share) / 2 * 2;
+    if (m->rotary == 0 && kind->rope.share > 0)
+        m->rotary = (int)(m->head_width * kind->rope.share) / 2 * 2;
     if (m->rotary == m->head_width) m->rotary = 0; /* all of it */
-    m->temper = options->model.temper < 0 ? kind->temper
+    m->temper = options->model.temper < 0 ? kind->tempered.by
                                           : options->model.temper;
     m->temper_floor = options->model.temper_floor > 0
-                          ? options->model.temper_floor : kind->temper_floor;
-    if (m->rope_local_base == 0) m->rope_local_base = kind->rope_local_base;
-    if (kind->multipliers) fill_multipliers(m);
+                          ? options->model.temper_floor : kind->tempered.floor;
+    if (m->rope_local_base == 0) m->rope_local_base = kind->rope.local_base;
+    if (kind->scaled.multipliers) fill_multipliers(m);
     if (m->attention_softcap < 0)
-        m->attention_softcap = kind->attention_softcap;
-    if (m->head_softcap < 0) m->head_softcap = kind->head_softcap;
+        m->attention_softcap = kind->softcap.attention;
+    if (m->head_softcap < 0) m->head_softcap = kind->softcap.head;
 }
 
 /* The blocks that differ: a list, or every n-th; -1: the family's. */
@@ -400,8 +401,8 @@ static status choose_some(struct blocks *set, int count, const char *name,
 
 static status choose_layers(struct model *m, const struct options *o)
 {
-    const int windows[] = {(int)o->model.window_skip, m->kind->window_skip},
-              turns[] = {(int)o->model.rope_skip, m->kind->rope_skip};
+    const int windows[] = {(int)o->model.window_skip, m->kind->window.skip},
+              turns[] = {(int)o->model.rope_skip, m->kind->rope.skip};
 
     TRY(moe_choose_dense(m, o));
     if (m->window == 0 && o->model.window_except[0] != 0)
@@ -430,10 +431,10 @@ static status describe(struct model *model, const struct options *options,
         .width = options->model.width,
         .feed_forward = options->model.feed_forward,
         .context = options->model.context,
-        .attention_bias = kind->attention_bias ||
+        .attention_bias = kind->biases.attention ||
                           options->model.attention_bias,
-        .mlp_bias = kind->mlp_bias || options->model.mlp_bias,
-        .parallel = options->model.parallel < 0 ? kind->parallel
+        .mlp_bias = kind->biases.mlp || options->model.mlp_bias,
+        .parallel = options->model.parallel < 0 ? kind->beside.always
                                                 : options->model.parallel > 0,
         .parallel_norms = (int)options->model.parallel_norms,
         .qk_norm = options->model.qk_norm, .alibi = options->model.alibi,

@@ -125,62 +125,80 @@ struct model_kind {
     const struct decoder *decoder; /* NULL: build does not read one */
     const struct config_row *rows; /* of config.json */
     int row_count;
-    bool attention_bias, mlp_bias; /* always has them */
-    bool no_attention_bias, no_mlp_bias, no_output_bias; /* never; output: of
-                               * attention */
-    bool windowed;            /* may have a window ... */
-    bool window_layers;       /* ... in some of its blocks */
-    int window_skip;          /* when options do not say */
-    bool chunked;             /* it is a chunk */
-    double temper;            /* likewise; 0: never has it */
-    int64_t temper_floor;
-    bool query_scaled;        /* may have a scale of its own */
-    bool multipliers;         /* may have those of embeddings and so on */
-    enum router_score router; /* of a mixture */
-    double attention_softcap, head_softcap; /* when options do not say; 0:
-                               * never has one */
     bool tied;                /* when options do not say */
+    enum activation activation; /* of a feed-forward part without gate */
+    struct {
+        bool attention, mlp;  /* always has them */
+        bool no_attention, no_mlp, no_output; /* never; output: of attention */
+        bool head;            /* when a config.json does not say */
+    } biases;
+    struct {
+        bool may;             /* it may have a window ... */
+        bool layers;          /* ... in some of its blocks */
+        int skip;             /* when options do not say */
+        bool chunked;         /* it is a chunk */
+    } window;
+    struct {
+        double by;            /* when options do not say; 0: never */
+        int64_t floor;
+    } tempered;
+    struct {                  /* it may have */
+        bool queries;         /* a scale of scores of its own */
+        bool multipliers;     /* those of embeddings and so on */
+        bool layers;          /* one of each block */
+    } scaled;
+    struct {
+        double attention, head; /* when options do not say; 0: never has one */
+    } softcap;
     enum heads heads;
     int kv_heads;             /* when options do not say; 0: as many as heads */
-    bool parallel;            /* side by side ... */
-    bool parallel_choice;     /* ... unless it is said otherwise */
-    bool parallel_norms;      /* may have one or two norms of them */
-    bool qk_norm, alibi, layer_scale; /* may have it */
-    double rotary_share;      /* of a head, when options do not say; 0: all of
+    bool qk_norm, alibi;      /* may have it */
+    struct {                  /* attention and feed-forward side by side */
+        bool always;          /* ... */
+        bool choice;          /* ... unless it is said otherwise */
+        bool norms;           /* may have one or two norms of them */
+    } beside;
+    struct {
+        double share;         /* of a head, when options do not say; 0: all of
                                * it, always */
-    int rope_skip;            /* when options do not say; 0: never skips */
-    double rope_base;         /* where a config.json does not say; 0: 10000 */
-    double rope_local_base;   /* when nobody says; 0: never has one */
-    enum activation activation; /* of a feed-forward part without gate */
-    int experts, top_k;       /* when options do not say; 0: has no experts */
-    bool normalize;           /* likewise; ... */
-    bool normalize_choice;    /* may be said */
-    int shared_count;         /* it is as wide as so many others, when options
-                               * do not say; 0: as those of a token */
-    struct mla mla;           /* when options do not say; rank 0: none */
-    double router_noise;      /* likewise; 0: other scores */
-    bool head_bias;           /* when a config.json does not say */
-    double gate_scale;        /* likewise; 0: gates are not scaled */
-    int groups, groups_chosen; /* likewise; 0: may not be said */
-    enum router_group group;  /* what counts of a group */
-    bool selection_bias;      /* files have biases of the choice, always */
-    double bias_rate;         /* of these, when options do not say */
-    bool expert_sizes;        /* experts have a width of their own, and some
+        int skip;             /* when options do not say; 0: never skips */
+        double base;          /* where a config.json does not say; 0: 10000 */
+        double local_base;    /* when nobody says; 0: never has one */
+    } rope;
+    struct {                  /* of a mixture; when options do not say: */
+        enum router_score score; /* always */
+        int experts, top_k;   /* 0: has no experts */
+        bool normalize;       /* ... */
+        bool normalize_choice; /* may be said */
+        bool shared;          /* may have an expert of all tokens */
+        int shared_count;     /* it is as wide as so many others; 0: as those of
+                               * a token */
+        double noise;         /* 0: other scores */
+        double scale;         /* of gates, when a config.json does not say; 0:
+                               * they are not scaled */
+        int groups, groups_chosen; /* likewise; 0: may not be said */
+        enum router_group group; /* what counts of a group */
+        bool bias;            /* files have biases of the choice, always */
+        double bias_rate;     /* of these */
+        bool sizes;           /* experts have a width of their own, and some
                                * blocks may be dense */
-    int first_dense;          /* its config.json may list which blocks are
+        int first_dense;      /* its config.json may list which blocks are
                                * dense; where it says nothing, so many first
                                * ones are; 0: it has no such list */
-    bool shared_expert;       /* may have an expert of all tokens */
-    double swiglu_alpha, swiglu_limit; /* of a clamped gate, when options do
-                               * not say; 0: it is not clamped */
-    bool mxfp4;               /* files may have its stacks in MXFP4 */
-    bool more_blocks;         /* files may have blocks behind the last one,
-                               * which predict later tokens: not read unless the
-                               * model has them */
-    const char *left_out;     /* ... or tensors whose names begin so, which are
-                               * not read; NULL: none */
-    const struct model_kind *mixture; /* the family that copies of its
+        double swiglu_alpha, swiglu_limit; /* of a clamped gate; 0: it is not
+                               * clamped */
+        bool mxfp4;           /* files may have its stacks in MXFP4 */
+        const struct model_kind *made; /* the family that copies of its
                                * feed-forward parts make; NULL: none */
+    } moe;
+    struct mla mla;           /* when options do not say; rank 0: none */
+    struct {
+        bool more_blocks;     /* they may have blocks behind the last one, which
+                               * predict later tokens: not read unless the model
+                               * has them */
+        const char *left_out; /* ... or tensors whose names begin so, which are
+                               * not read; NULL: none */
+    } files;
     /* Appends the steps of the whole model to a program whose sizes are set. */
     status (*build)(struct program *program, const struct model *model);
     /* Reads parts of a config.json that rows cannot express; NULL: nothing. */

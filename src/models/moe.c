@@ -10,18 +10,18 @@ status moe_check_options(const struct model_kind *kind,
                          const struct options *o)
 {
     const struct { const char *name; bool asked, refused; } rows[] = {
-        {"normalize", o->moe.normalize >= 0, !kind->normalize_choice},
+        {"normalize", o->moe.normalize >= 0, !kind->moe.normalize_choice},
         {"shared_intermediate_size", o->moe.shared_intermediate_size > 0,
-         !kind->shared_expert},
-        {"every", o->moe.every > 1, !kind->expert_sizes},
-        {"first_dense", o->moe.first_dense > 0, !kind->expert_sizes},
-        {"dense", o->moe.dense[0] != 0, !kind->expert_sizes},
-        {"groups", o->moe.groups > 0, kind->groups == 0},
-        {"groups_chosen", o->moe.groups_chosen > 0, kind->groups == 0},
-        {"scale", o->moe.scale > 0, kind->gate_scale == 0},
-        {"router_noise", o->moe.router_noise > 0, kind->router_noise == 0},
-        {"swiglu_alpha", o->moe.swiglu_alpha > 0, kind->swiglu_limit == 0},
-        {"swiglu_limit", o->moe.swiglu_limit > 0, kind->swiglu_limit == 0}};
+         !kind->moe.shared},
+        {"every", o->moe.every > 1, !kind->moe.sizes},
+        {"first_dense", o->moe.first_dense > 0, !kind->moe.sizes},
+        {"dense", o->moe.dense[0] != 0, !kind->moe.sizes},
+        {"groups", o->moe.groups > 0, kind->moe.groups == 0},
+        {"groups_chosen", o->moe.groups_chosen > 0, kind->moe.groups == 0},
+        {"scale", o->moe.scale > 0, kind->moe.scale == 0},
+        {"router_noise", o->moe.router_noise > 0, kind->moe.noise == 0},
+        {"swiglu_alpha", o->moe.swiglu_alpha > 0, kind->moe.swiglu_limit == 0},
+        {"swiglu_limit", o->moe.swiglu_limit > 0, kind->moe.swiglu_limit == 0}};
     bool asked = o->moe.experts > 0 || o->moe.top_k > 0 ||
                  o->moe.jitter > 0 || o->moe.capacity_factor > 0 ||
                  o->moe.intermediate_size > 0 || o->moe.bias_rate > 0 ||
@@ -29,7 +29,7 @@ status moe_check_options(const struct model_kind *kind,
 
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
         asked = asked || rows[i].asked;
-    if (asked && kind->experts == 0)
+    if (asked && kind->moe.experts == 0)
         FAIL(ERR_CONFIG, "moe.experts: %s is a family without experts; those "
                          "with experts are mixtral, olmoe, qwen2_moe, "
                          "qwen3_moe, granitemoe, deepseek, deepseek_v2, "
@@ -37,9 +37,9 @@ status moe_check_options(const struct model_kind *kind,
                          "dots1, glm4_moe_lite, minimax_m2, flex_olmo, "
                          "ernie4_5_moe, granitemoeshared and solar_open "
                          "(model.family)", kind->name);
-    const int64_t groups = o->moe.groups > 0 ? o->moe.groups : kind->groups;
+    const int64_t groups = o->moe.groups > 0 ? o->moe.groups : kind->moe.groups;
 
-    if (kind->groups > 0 && groups > 1 && o->moe.groups_chosen > groups &&
+    if (kind->moe.groups > 0 && groups > 1 && o->moe.groups_chosen > groups &&
         o->model.from[0] == 0)
         FAIL(ERR_CONFIG, "moe.groups_chosen: %lld of %lld groups; expected 1 "
                          "to %lld", (long long)o->moe.groups_chosen,
@@ -58,33 +58,33 @@ void moe_fill(struct model *m, const struct options *o)
     struct moe *x = &m->moe;
 
     *x = (struct moe){0};
-    if (kind->experts == 0) return;
+    if (kind->moe.experts == 0) return;
     *x = (struct moe){.experts = (int)o->moe.experts,
                           .top_k = (int)o->moe.top_k,
                           .width = o->moe.intermediate_size,
                           .shared_width = o->moe.shared_intermediate_size,
-                          .bias = kind->selection_bias ||
+                          .bias = kind->moe.bias ||
                                   o->moe.bias_rate > 0,
                           .normalize = o->moe.normalize < 0
-                                           ? kind->normalize
+                                           ? kind->moe.normalize
                                            : o->moe.normalize > 0};
-    if (x->experts == 0) x->experts = kind->experts;
-    if (x->top_k == 0) x->top_k = kind->top_k;
+    if (x->experts == 0) x->experts = kind->moe.experts;
+    if (x->top_k == 0) x->top_k = kind->moe.top_k;
     if (x->width == 0) x->width = m->feed_forward;
-    if (kind->experts > 0 && !kind->expert_sizes) m->feed_forward = x->width;
-    if (x->shared_width == 0 && kind->shared_expert)
-        x->shared_width = (kind->shared_count > 0 ? kind->shared_count
+    if (kind->moe.experts > 0 && !kind->moe.sizes) m->feed_forward = x->width;
+    if (x->shared_width == 0 && kind->moe.shared)
+        x->shared_width = (kind->moe.shared_count > 0 ? kind->moe.shared_count
                                                   : x->top_k) * x->width;
     x->swiglu_alpha = o->moe.swiglu_alpha > 0 ? o->moe.swiglu_alpha
-                                              : kind->swiglu_alpha;
+                                              : kind->moe.swiglu_alpha;
     x->swiglu_limit = o->moe.swiglu_limit > 0 ? o->moe.swiglu_limit
-                                              : kind->swiglu_limit;
+                                              : kind->moe.swiglu_limit;
     x->noise = o->moe.router_noise > 0 ? o->moe.router_noise
-                                       : kind->router_noise;
-    x->scale = o->moe.scale > 0 ? o->moe.scale : kind->gate_scale;
-    x->groups = o->moe.groups > 0 ? (int)o->moe.groups : kind->groups;
+                                       : kind->moe.noise;
+    x->scale = o->moe.scale > 0 ? o->moe.scale : kind->moe.scale;
+    x->groups = o->moe.groups > 0 ? (int)o->moe.groups : kind->moe.groups;
     x->groups_chosen = o->moe.groups_chosen > 0 ? (int)o->moe.groups_chosen
-                                                : kind->groups_chosen;
+                                                : kind->moe.groups_chosen;
     if (x->groups_chosen > x->groups) x->groups_chosen = x->groups;
     for (int i = 0; i < m->layers && x->experts > 0; i++)
         if (i < o->moe.first_dense || (i + 1) % o->moe.every != 0)
@@ -128,7 +128,7 @@ double model_bias_rate(const struct model *model,
 {
     if (!model->moe.bias || model->lora.rank > 0)
         return 0; /* adapters learn beside a model that stays as it is */
-    return options->moe.bias_rate < 0 ? model->kind->bias_rate
+    return options->moe.bias_rate < 0 ? model->kind->moe.bias_rate
                                       : options->moe.bias_rate;
 }
 
@@ -170,7 +170,7 @@ status moe_check(const struct model *m)
                          "1 to %d", x->top_k, x->experts,
              x->experts < CHOICES_MAX ? x->experts : CHOICES_MAX);
     TRY(check_groups(x));
-    if (m->kind->gate_scale > 0 && !(x->scale > 0 && x->scale <= 1e6))
+    if (m->kind->moe.scale > 0 && !(x->scale > 0 && x->scale <= 1e6))
         FAIL(ERR_CONFIG, "moe.scale (routed_scaling_factor): %g; expected more "
                          "than 0, up to 1e6", x->scale);
     if (blocks_count(&x->dense) >= m->layers)

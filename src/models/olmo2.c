@@ -21,5 +21,5 @@ static const struct config_row rows[] = {
 const struct model_kind model_olmo2 = {
     .name = "olmo2", .architecture = "Olmo2ForCausalLM",
     .layer_prefix = "model.layers.%d.", .decoder = &decoder,
-    CONFIG_ROWS(rows), .no_mlp_bias = true, .heads = HEADS_FILL_WIDTH,
-    .mixture = &model_flex_olmo, .build = decoder_build};
+    CONFIG_ROWS(rows), .biases.no_mlp = true, .heads = HEADS_FILL_WIDTH,
+    .moe.made = &model_flex_olmo, .build = decoder_build};

@@ -41,15 +41,15 @@ static status read_more(struct model *model, const struct json *config,
 }
 
 #define KIND \
-    .layer_prefix = "model.layers.%d.", .no_mlp_bias = true, \
-    .heads = HEADS_FILL_WIDTH, .normalize_choice = true, \
+    .layer_prefix = "model.layers.%d.", .biases.no_mlp = true, \
+    .heads = HEADS_FILL_WIDTH, .moe.normalize_choice = true, \
     .build = decoder_build, .read_more = read_more
 
 const struct model_kind model_olmoe = {
     .name = "olmoe", .architecture = "OlmoeForCausalLM", .decoder = &decoder,
-    CONFIG_ROWS(rows), .experts = 64, .top_k = 8, KIND};
+    CONFIG_ROWS(rows), .moe.experts = 64, .moe.top_k = 8, KIND};
 
 const struct model_kind model_flex_olmo = {
     .name = "flex_olmo", .architecture = "FlexOlmoForCausalLM",
-    .decoder = &decoder_flex, CONFIG_ROWS(rows_flex), .rope_base = 500000,
-    .experts = 7, .top_k = 5, KIND};
+    .decoder = &decoder_flex, CONFIG_ROWS(rows_flex), .rope.base = 500000,
+    .moe.experts = 7, .moe.top_k = 5, KIND};

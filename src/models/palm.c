@@ -27,5 +27,5 @@ static const struct config_row rows[] = {
 const struct model_kind model_palm = {
     .name = "palm", .architecture = "PaLMForCausalLM",
     .layer_prefix = "model.layers.%d.", .decoder = &decoder,
-    CONFIG_ROWS(rows), .no_attention_bias = true, .no_mlp_bias = true,
-    .kv_heads = 1, .parallel = true, .build = decoder_build};
+    CONFIG_ROWS(rows), .biases.no_attention = true, .biases.no_mlp = true,
+    .kv_heads = 1, .beside.always = true, .build = decoder_build};

@@ -35,7 +35,7 @@ static status read_window(struct model *model, const struct json *config,
 const struct model_kind model_phi3 = {
     .name = "phi3", .architecture = "Phi3ForCausalLM",
     .layer_prefix = "model.layers.%d.", .decoder = &decoder,
-    CONFIG_ROWS(rows), .no_attention_bias = true, .no_mlp_bias = true,
-    .windowed = true, .heads = HEADS_FILL_WIDTH, .rotary_share = 1,
+    CONFIG_ROWS(rows), .biases.no_attention = true, .biases.no_mlp = true,
+    .window.may = true, .heads = HEADS_FILL_WIDTH, .rope.share = 1,
     .build = decoder_build, .read_more = read_window,
     .write_more = config_write_window};

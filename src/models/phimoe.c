@@ -60,8 +60,8 @@ static status settle(struct model *model)
 const struct model_kind model_phimoe = {
     .name = "phimoe", .architecture = "PhiMoEForCausalLM",
     .layer_prefix = "model.layers.%d.", .decoder = &decoder,
-    CONFIG_ROWS(rows), .no_mlp_bias = true, .windowed = true,
-    .heads = HEADS_FILL_WIDTH, .router = ROUTER_NEAR, .experts = 16,
-    .top_k = 2, .router_noise = 0.01, .head_bias = true,
+    CONFIG_ROWS(rows), .biases.no_mlp = true, .window.may = true,
+    .heads = HEADS_FILL_WIDTH, .moe.score = ROUTER_NEAR, .moe.experts = 16,
+    .moe.top_k = 2, .moe.noise = 0.01, .biases.head = true,
     .build = decoder_build, .read_more = read_more, .settle = settle,
     .write_more = config_write_window};

@@ -17,7 +17,7 @@ static const struct config_row rows[] = {
 const struct model_kind model_qwen2 = {
     .name = "qwen2", .architecture = "Qwen2ForCausalLM",
     .layer_prefix = "model.layers.%d.", .decoder = &decoder_llama,
-    CONFIG_ROWS(rows), .attention_bias = true, .no_mlp_bias = true,
-    .no_output_bias = true, .windowed = true, .window_layers = true,
+    CONFIG_ROWS(rows), .biases.attention = true, .biases.no_mlp = true,
+    .biases.no_output = true, .window.may = true, .window.layers = true,
     .build = decoder_build,
     .read_more = config_read_last, .write_more = config_write_last};

@@ -37,9 +37,9 @@ static status read_more(struct model *model, const struct json *config,
 const struct model_kind model_qwen2_moe = {
     .name = "qwen2_moe", .architecture = "Qwen2MoeForCausalLM",
     .layer_prefix = "model.layers.%d.", .decoder = &decoder,
-    CONFIG_ROWS(rows), .no_mlp_bias = true, .no_output_bias = true,
-    .attention_bias = true, .heads = HEADS_FILL_WIDTH, .experts = 60,
-    .top_k = 4,
-    .normalize_choice = true, .expert_sizes = true, .shared_expert = true,
+    CONFIG_ROWS(rows), .biases.no_mlp = true, .biases.no_output = true,
+    .biases.attention = true, .heads = HEADS_FILL_WIDTH, .moe.experts = 60,
+    .moe.top_k = 4,
+    .moe.normalize_choice = true, .moe.sizes = true, .moe.shared = true,
     .build = decoder_build, .read_more = read_more,
     .write_more = config_write_dense};

@@ -23,7 +23,7 @@ static const struct config_row rows[] = {
 const struct model_kind model_qwen3 = {
     .name = "qwen3", .architecture = "Qwen3ForCausalLM",
     .layer_prefix = "model.layers.%d.", .decoder = &decoder,
-    CONFIG_ROWS(rows), .no_mlp_bias = true, .windowed = true,
-    .window_layers = true, .mixture = &model_qwen3_moe,
+    CONFIG_ROWS(rows), .biases.no_mlp = true, .window.may = true,
+    .window.layers = true, .moe.made = &model_qwen3_moe,
     .build = decoder_build,
     .read_more = config_read_last, .write_more = config_write_last};

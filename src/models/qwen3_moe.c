@@ -66,7 +66,8 @@ static void write_more(const struct model *model, struct json_writer *out)
 const struct model_kind model_qwen3_moe = {
     .name = "qwen3_moe", .architecture = "Qwen3MoeForCausalLM",
     .layer_prefix = "model.layers.%d.", .decoder = &decoder,
-    CONFIG_ROWS(rows), .no_mlp_bias = true, .windowed = true, .experts = 128,
-    .top_k = 8, .normalize = true, .normalize_choice = true,
-    .expert_sizes = true, .build = decoder_build, .read_more = read_more,
+    CONFIG_ROWS(rows), .biases.no_mlp = true, .window.may = true,
+    .moe.experts = 128,
+    .moe.top_k = 8, .moe.normalize = true, .moe.normalize_choice = true,
+    .moe.sizes = true, .build = decoder_build, .read_more = read_more,
     .write_more = write_more};

@@ -34,7 +34,7 @@ static void write_more(const struct model *model, struct json_writer *out)
 const struct model_kind model_smollm3 = {
     .name = "smollm3", .architecture = "SmolLM3ForCausalLM",
     .layer_prefix = "model.layers.%d.", .decoder = &decoder_llama,
-    CONFIG_ROWS(rows), .heads = HEADS_FILL_WIDTH, .rope_skip = 4,
-    .rope_base = 2e6, .windowed = true, .window_layers = true,
+    CONFIG_ROWS(rows), .heads = HEADS_FILL_WIDTH, .rope.skip = 4,
+    .rope.base = 2e6, .window.may = true, .window.layers = true,
     .build = decoder_build, .read_more = read_more,
     .write_more = write_more};

@@ -52,6 +52,6 @@ static status settle(struct model *model)
 const struct model_kind model_stablelm = {
     .name = "stablelm", .architecture = "StableLmForCausalLM",
     .layer_prefix = "model.layers.%d.", .decoder = &decoder,
-    CONFIG_ROWS(rows), .no_output_bias = true, .no_mlp_bias = true,
-    .heads = HEADS_FILL_WIDTH, .parallel_choice = true, .qk_norm = true,
-    .rotary_share = 0.25, .build = decoder_build, .settle = settle};
+    CONFIG_ROWS(rows), .biases.no_output = true, .biases.no_mlp = true,
+    .heads = HEADS_FILL_WIDTH, .beside.choice = true, .qk_norm = true,
+    .rope.share = 0.25, .build = decoder_build, .settle = settle};

@@ -47,7 +47,7 @@ static status read_window(struct model *model, const struct json *config,
 const struct model_kind model_starcoder2 = {
     .name = "starcoder2", .architecture = "Starcoder2ForCausalLM",
     .layer_prefix = "model.layers.%d.", .decoder = &decoder,
-    CONFIG_ROWS(rows), .attention_bias = true, .mlp_bias = true,
-    .windowed = true, .heads = HEADS_FILL_WIDTH,
+    CONFIG_ROWS(rows), .biases.attention = true, .biases.mlp = true,
+    .window.may = true, .heads = HEADS_FILL_WIDTH,
     .activation = ACTIVATION_GELU_TANH, .build = decoder_build,
     .read_more = read_window, .write_more = config_write_window};

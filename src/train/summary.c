@@ -88,7 +88,7 @@ static void print_model(const struct setup *setup,
         fprintf(out, "experts   %d in a block, %d of a token, which uses %s "
                      "parameters\n", m->moe.experts, m->moe.top_k,
                 text_count(parameters, setup_active(setup)));
-    if (m->moe.bias && !m->kind->selection_bias)
+    if (m->moe.bias && !m->kind->moe.bias)
         fprintf(out, "notice    files of %s have no place for selection biases "
                      "(moe.bias_rate): export will refuse this run; "
                      "deepseek_v3 has them, and moe.balance_loss balances "

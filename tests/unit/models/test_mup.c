@@ -17,8 +17,8 @@ static struct model model_of(const struct model_kind *kind, double mup)
                           .width = WIDTH, .feed_forward = 256, .context = 16,
                           .tied = kind->tied, .rope_base = 10000,
                           .norm_epsilon = 1e-5, .init_std = 0.02, .mup = mup,
-                          .attention_bias = kind->attention_bias,
-                          .mlp_bias = kind->mlp_bias,
+                          .attention_bias = kind->biases.attention,
+                          .mlp_bias = kind->biases.mlp,
                           .activation = ACTIVATION_GELU_TANH};
 }
 
@@ -77,7 +77,7 @@ static void check_kind(const struct model_kind *kind, const struct row *rows,
     struct program whole;
 
     wide.mtp_depth = depth;
-    if (kind->experts > 0)
+    if (kind->moe.experts > 0)
         wide.moe = (struct moe){.experts = 3, .top_k = 2, .width = 64};
 
     IS_OK(model_build_whole(&whole, &wide));
