@@ -15,6 +15,7 @@ void comm_rank_init(struct comm_rank *self)
 {
     traffic_init(&self->traffic);
     atomic_init(&self->waits_ns, 0);
+    atomic_init(&self->holds_ns, 0);
 }
 
 void comm_rank_free(struct comm_rank *self)

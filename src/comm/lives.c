@@ -134,6 +134,42 @@ static uint64_t hash_of(const struct comm_handle *h, enum side side)
     return hash;
 }
 
+/* ---- memory of a device ---- */
+
+static bool is_apart(const struct comm_handle *h)
+{
+    return h->ready.kernels.queue != NULL;
+}
+
+static void spoil_span(void *argument, char *data, int64_t bytes)
+{
+    status *result = argument;
+    bool is_there;
+
+    if (*result == OK) *result = device_spoil(data, (size_t)bytes, &is_there);
+}
+
+status lives_spoil(const struct group *group, const struct comm_call *call)
+{
+    const struct meeting reads = {group, call, READS, false};
+    status result = OK;
+
+    if (check_lives() == CHECK_OFF || meets(group, call, WRITES, reads))
+        return OK;
+    visit_call(group, call, WRITES, spoil_span, &result);
+    return result;
+}
+
+status lives_dead(void *data, int64_t bytes)
+{
+    bool is_there;
+
+    if (bytes == 0) return OK;
+    TRY(device_spoil(data, (size_t)bytes, &is_there));
+    if (!is_there) check_fill(data, bytes, FILL_DEAD);
+    return OK;
+}
+
 /* ---- calls ---- */
 
 /* One call's memory is another's: two may read the same, no more. */
@@ -164,7 +200,7 @@ status lives_start(struct comm_handle *h)
 {
     if (check_lives() == CHECK_OFF) return OK;
     TRY(conflict(h->group, &h->call));
-    h->in_place = is_in_place(h);
+    h->in_place = is_apart(h) || is_in_place(h);
     if (!h->in_place) {
         visit_call(h->group, &h->call, WRITES, fill_span, NULL);
         h->read = hash_of(h, READS);
@@ -185,11 +221,26 @@ void lives_wait_end(struct comm_rank *self)
     if (check_lives() == CHECK_LATE) atomic_store(&self->waits_ns, 0);
 }
 
+void lives_hold_begin(struct comm_rank *self)
+{
+    if (check_lives() == CHECK_LATE)
+        atomic_store(&self->holds_ns, clock_ns());
+}
+
+void lives_hold_end(struct comm_rank *self)
+{
+    if (check_lives() == CHECK_LATE) atomic_store(&self->holds_ns, 0);
+}
+
+static bool is_long(int64_t since)
+{
+    return since != 0 && clock_ns() - since >= STUCK_NS;
+}
+
 bool lives_stuck(const struct comm_rank *self)
 {
-    const int64_t since = atomic_load(&self->waits_ns);
-
-    return since != 0 && clock_ns() - since >= STUCK_NS;
+    return is_long(atomic_load(&self->waits_ns)) ||
+           is_long(atomic_load(&self->holds_ns));
 }
 
 static bool is_filled(const struct comm_handle *h)
@@ -208,7 +259,8 @@ void lives_release(struct comm_handle *h)
 
 void lives_done(struct comm_handle *h)
 {
-    if (check_lives() != CHECK_OFF) h->written = hash_of(h, WRITES);
+    if (check_lives() != CHECK_OFF && !is_apart(h))
+        h->written = hash_of(h, WRITES);
 }
 
 static void forget(const struct comm_handle *handle)
@@ -233,6 +285,7 @@ status lives_wait(struct comm_handle *h)
 
     if (check_lives() == CHECK_OFF) return OK;
     forget(h);
+    if (is_apart(h)) return OK;
     if (!outputs_kept(h))
         which = "where it goes";
     else if (!h->in_place && h->read != hash_of(h, READS))
@@ -246,13 +299,15 @@ status lives_wait(struct comm_handle *h)
 
 status lives_end(void *data, int64_t bytes, const char *what)
 {
+    const void *seen;
+
     if (check_lives() == CHECK_OFF || bytes == 0) return OK;
+    seen = device_seen(data);
     for (const struct comm_handle *h = under_way; h != NULL; h = h->under_way)
-        if (touches(h->group, &h->call, READS, data, bytes) ||
-            touches(h->group, &h->call, WRITES, data, bytes))
+        if (touches(h->group, &h->call, READS, seen, bytes) ||
+            touches(h->group, &h->call, WRITES, seen, bytes))
             FAIL(ERR_VERIFY, "LOCKSTEP_CHECK: %s is given back while %s on "
                  "group %s, which uses it, is under way", what,
                  comm_kind_name(h->call.kind), h->group->label);
-    check_fill(data, bytes, FILL_DEAD);
-    return OK;
+    return lives_dead(data, bytes);
 }

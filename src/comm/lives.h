@@ -13,13 +13,19 @@
 
 enum { LIVES_LOOK_MS = 20 }; /* how often lives_stuck is asked */
 
-/* Before a call in the background begins: fills its outputs. ERR_VERIFY: it
- * uses memory of another one under way. */
+/* Before a call in the background takes its event: fills its outputs, if they
+ * are memory of a device, in the order of its stream. The host does not look
+ * at that memory later; whatever a device reads too early is NaN. */
+status lives_spoil(const struct group *group, const struct comm_call *call);
+/* Before it begins: fills other outputs. ERR_VERIFY: it uses memory of another
+ * one under way. */
 status lives_start(struct comm_handle *handle);
-/* Around each call that the rank's thread waits in. */
+/* Around each call that the thread of the rank waits in, or its device. */
 void lives_wait_begin(struct comm_rank *self);
 void lives_wait_end(struct comm_rank *self);
-/* Whether that thread has waited for so long that calls which are held back
+void lives_hold_begin(struct comm_rank *self);
+void lives_hold_end(struct comm_rank *self);
+/* Whether either has waited for so long that calls which are held back
  * must begin: the ranks that it waits for may themselves wait for these.
  * Without the check calls begin at once, whatever their rank waits for. */
 bool lives_stuck(const struct comm_rank *self);
@@ -35,5 +41,7 @@ status lives_call(const struct group *group, const struct comm_call *call);
 /* The life of memory ends: nothing is under way there. Fills it. `what` is the
  * word of the sentence. */
 status lives_end(void *data, int64_t bytes, const char *what);
+/* Fills memory of whoever has it, the host or a device, with NaN. */
+status lives_dead(void *data, int64_t bytes);
 
 #endif

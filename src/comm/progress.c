@@ -205,6 +205,7 @@ static status start(struct group *group, const struct comm_call *call,
 
     memset(handle, 0, sizeof *handle);
     TRY(call_begin(group, call));
+    TRY(lives_spoil(group, call));
     call_see(call, &handle->call);
     handle->ready = call_point(group, call);
     if (call->kind == COMM_SEND) {
@@ -307,14 +308,29 @@ status comm_wait(struct comm_handle *handle)
 /* The handle may have another call by then: calls end in their order. */
 static void await_number(void *of, uint64_t number)
 {
-    struct progress *progress = of;
+    const struct group *group = of;
+    struct progress *progress = group->progress;
 
     flight_wait(1);
+    lives_hold_begin(group->self);
     pthread_mutex_lock(&progress->lock);
     while (progress->finished < number)
         pthread_cond_wait(&progress->change, &progress->lock);
     pthread_mutex_unlock(&progress->lock);
+    lives_hold_end(group->self);
     flight_wait(-1);
+}
+
+/* No later does a call begin that was held back: the device waits for it from
+ * now on, and has the memory again. */
+static void let_go(struct comm_handle *handle)
+{
+    struct progress *progress = handle->group->progress;
+
+    (void)lives_wait(handle);
+    pthread_mutex_lock(&progress->lock);
+    release(progress, handle);
+    pthread_mutex_unlock(&progress->lock);
 }
 
 status comm_leave(struct comm_handle *handle)
@@ -323,8 +339,9 @@ status comm_leave(struct comm_handle *handle)
     if (handle->ready.kernels.queue == NULL || !is_background(&handle->call))
         return comm_wait(handle);
     handle->left = true;
+    if (check_lives() != CHECK_OFF) let_go(handle);
     device_hold(&handle->ready, &(struct device_hold){
-        await_number, handle->group->progress, handle->number});
+        await_number, handle->group, handle->number});
     return OK;
 }
 

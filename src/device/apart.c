@@ -261,6 +261,16 @@ void *device_seen(void *at)
     return range.seen + ((char *)at - range.first);
 }
 
+status device_spoil(void *at, size_t bytes, bool *out)
+{
+    struct range range;
+    struct device *device = live > 0 ? find(at, false, &range) : NULL;
+
+    *out = device != NULL;
+    if (device == NULL || bytes == 0) return OK;
+    return device->kind->fill(device, at, 0xff, bytes);
+}
+
 static status bring(const struct device_seen_rows *rows, bool fetches)
 {
     struct range range;

@@ -145,5 +145,8 @@ status device_settle(const void *at);
 /* Where messages find memory of a device of this process; other addresses stay.
  * From any thread. */
 void *device_seen(void *at);
+/* For LOCKSTEP_CHECK: fills memory of a device of this process with NaN, in the
+ * order of its stream. *out: whether it is such memory; other memory stays. */
+status device_spoil(void *at, size_t bytes, bool *out);
 
 #endif

@@ -329,15 +329,14 @@ static status poison(const struct run *run, int event)
 
     if (step->layer->scratch != NULL && run->scratch != NULL &&
         (step->output >= 0 || p->mode == PROGRAM_TRAIN))
-        check_fill(run->scratch, (int64_t)step->layer->scratch(step, p),
-                   FILL_DEAD);
+        TRY(lives_dead(run->scratch, (int64_t)step->layer->scratch(step, p)));
     for (int i = 0; i < run->plan->buffer_count; i++) {
         const struct frame_buffer *buffer = &run->plan->buffers[i];
 
         if (buffer->last != event) continue;
         TRY(lives_end(frame_at(run, i), buffer->bytes,
                       p->slots[buffer->slot].name));
-        check_fill(frame_at(run, i), buffer->bytes, FILL_DEAD);
+        TRY(lives_dead(frame_at(run, i), buffer->bytes));
     }
     return OK;
 }
@@ -395,11 +394,23 @@ static void outline_end(struct meter_track *track, const struct run *run,
         .label = passes[event->pass], .number = step->block});
 }
 
+/* The host keeps the choices that it has read (choice.h) until a layer may
+ * write that slot again. */
+static void forget_choices(struct run *run, int event)
+{
+    const struct step *step =
+        &run->program->steps[run->plan->events[event].step];
+
+    if (step->output == run->choices_slot || step->aux == run->choices_slot)
+        run->choices_slot = -1;
+}
+
 static status run_timed(struct run *run, int event)
 {
     const double began = run->timing.clock != NULL ? run->timing.clock() : 0;
     struct meter_track *track = meter_outline();
 
+    forget_choices(run, event);
     TRY(run_event(run, &run->plan->events[event]));
     outline_end(track, run, &run->plan->events[event]);
     if (run->probe != NULL)
@@ -420,6 +431,7 @@ static void enter_window(struct run *run, const struct batch *all, int piece)
     struct batch *b = &run->batch;
 
     run->window = piece + 1;
+    run->choices_slot = -1;
     *b = *all;
     b->tokens =
         (p->size.sequences * (piece + 1) / pieces - first) * p->size.length;
@@ -443,12 +455,14 @@ static status run_segment(struct run *run, int first, int last)
             result = run_timed(run, i);
     }
     run->window = 0;
+    run->choices_slot = -1;
     run->batch = all;
     return result;
 }
 
 static status run_each(struct run *run, int first, int last)
 {
+    run->choices_slot = -1; /* of another micro-batch */
     for (int i = first, end; i < last; i = end) {
         const int segment = frame_segment(run->program, run->plan, i);
 

@@ -2,7 +2,6 @@
 /* staging.c - rows of memory on a device that is apart from the host, and what
  * the host sees of them; the device, and what its kernels are told. */
 #include <stdio.h>
-#include "base/check.h"
 #include "kernels/cuda_about.h"
 #include "nn/expert_ranks.h"
 #include "nn/quantized.h"
@@ -43,23 +42,15 @@ static void choose_device(struct stage *stage)
     if (missing != NULL)
         snprintf(why, bytes, "cuda has no kernel yet for %s in %s", missing,
                  dtype_name(stage->request.dtype));
-    else if (check_lives() != CHECK_OFF)
-        snprintf(why, bytes, "cuda does not have LOCKSTEP_CHECK yet");
     else
         *device = DEVICE_CUDA;
 }
 
 status stage_check_apart(struct stage *stage)
 {
-    const struct device_about *device;
-
     if (stage->request.machine.device == DEVICE_AUTO) choose_device(stage);
-    device = device_about(stage->request.machine.device);
-    if (stage->request.machine.device == DEVICE_CUDA)
-        TRY(check_kernels(stage));
-    if (!device->apart || check_lives() == CHECK_OFF) return OK;
-    FAIL(ERR_CONFIG, "device: %s does not have LOCKSTEP_CHECK yet "
-                     "(docs/devices.md); device=cpu does", device->name);
+    return stage->request.machine.device == DEVICE_CUDA ? check_kernels(stage)
+                                                        : OK;
 }
 
 bool memory_is_host(enum memory_owner owner)

@@ -636,15 +636,16 @@ status zero_act(struct zero *z, const struct instruction *i,
 /* ---- building ---- */
 
 /* Nothing lives yet in what a micro-batch fills. */
-static void fill_rooms(struct stage *stage)
+static status fill_rooms(struct stage *stage)
 {
     static const enum memory_owner rooms[] = {
         MEMORY_FRAME, MEMORY_PASS, MEMORY_LAYER_SCRATCH, MEMORY_GATHERED,
         MEMORY_BUCKETS, MEMORY_RETURNS};
 
     for (size_t i = 0; i < sizeof rooms / sizeof *rooms; i++)
-        check_fill(stage->memory[rooms[i]].data,
-                   (int64_t)stage->memory[rooms[i]].bytes, FILL_DEAD);
+        TRY(lives_dead(stage->memory[rooms[i]].data,
+                       (int64_t)stage->memory[rooms[i]].bytes));
+    return OK;
 }
 
 static void check_groups(const struct zero *z)
@@ -683,8 +684,7 @@ status zero_build(struct zero *z, struct stage *stage, struct team *team)
         zero_codes_begin(z);
     }
     if (stage->coded.whole) zero_codes_place_whole(z);
-    if (check_lives() != CHECK_OFF) fill_rooms(stage);
-    return OK;
+    return check_lives() != CHECK_OFF ? fill_rooms(stage) : OK;
 }
 
 void zero_free(struct zero *z)

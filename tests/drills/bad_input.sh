@@ -252,8 +252,6 @@ refused "out of range" 78 "optimizer.beta1" --set optimizer.beta1=1.5
 refused "an unknown family" 78 "gpt2" --set model.family=gpt3
 refused "an unknown type" 78 "float32" --set train.dtype=float33
 refused "an unknown device" 78 "expected auto, cpu, cuda or far" --set device=cup
-LOCKSTEP_CHECK=lives refused "a device without a feature" 78 \
-    "does not have LOCKSTEP_CHECK" --set device=far
 refused "an unknown schedule" 78 "cosine" --set optimizer.schedule=cosin
 refused "an unknown kind to recompute" 78 "recompute" \
     --set train.recompute=[nrom]

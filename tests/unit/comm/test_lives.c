@@ -142,6 +142,111 @@ TEST(mistakes_are_found_whenever_messages_move)
     check_choose(CHECK_OFF);
 }
 
+/* ---- memory of a device ---- */
+
+enum { OWN, ALL, EARLY, LATER, PARTS };
+
+struct apart {
+    struct device *device;
+    struct stream stream;
+    float *part[PARTS]; /* [RANKS * N] each */
+};
+
+static status apart_begin(struct apart *a, const struct group *world,
+                          enum device_haste haste)
+{
+    const struct device_choice choice = {.kind = DEVICE_FAR, .haste = haste,
+                                         .threads = 1,
+                                         .launch_bytes = 1 << 14};
+    float own[N];
+    void *memory;
+
+    *a = (struct apart){0};
+    TRY(device_open(&a->device, &choice));
+    a->stream.device = a->device;
+    device_join(a->device, &a->stream);
+    for (int i = 0; i < PARTS; i++) {
+        TRY(device_take(a->device, RANKS * sizeof own, &memory));
+        a->part[i] = memory;
+    }
+    for (int i = 0; i < N; i++) own[i] = (float)(world->rank * N + i);
+    return device_write(&a->stream, a->part[OWN], own, sizeof own);
+}
+
+static void apart_end(struct apart *a)
+{
+    for (int i = 0; i < PARTS; i++) device_give(a->device, a->part[i]);
+    device_close(a->device);
+}
+
+/* Elements that are not what was gathered: all of them, if none is. */
+static status count_wrong(struct apart *a, int part, int *wrong, int *nans)
+{
+    float found[RANKS * N];
+
+    TRY(device_read(&a->stream, found, a->part[part], sizeof found));
+    *wrong = *nans = 0;
+    for (int i = 0; i < RANKS * N; i++) {
+        *wrong += found[i] != (float)i;
+        *nans += isnan(found[i]);
+    }
+    return OK;
+}
+
+/* A copy of the outputs that is made before the device waits for the call is
+ * NaN; a later one has them; and memory whose life is over is NaN again. */
+static status apart_calls(struct apart *a, struct group *world)
+{
+    const struct comm_call call = {
+        .kind = COMM_ALL_GATHER, .in = tensor_1d(a->part[OWN], DTYPE_F32, N),
+        .out = tensor_1d(a->part[ALL], DTYPE_F32, RANKS * N)};
+    const int64_t bytes = RANKS * N * (int64_t)sizeof(float);
+    struct comm_handle handle;
+    int wrong, nans, early;
+    status given_back;
+
+    TRY(comm_start(world, &call, &handle));
+    TRY(device_copy(&a->stream, a->part[EARLY], a->part[ALL], (size_t)bytes));
+    TRY(count_wrong(a, EARLY, &wrong, &early));
+    given_back = lives_end(a->part[ALL], bytes, "the room");
+    status_clear();
+    TRY(comm_leave(&handle));
+    TRY(device_copy(&a->stream, a->part[LATER], a->part[ALL], (size_t)bytes));
+    TRY(lives_end(a->part[ALL], bytes, "the room"));
+    TRY(comm_wait(&handle));
+    if (given_back != ERR_VERIFY) FAIL(ERR_FORMAT, "given back too early");
+    if (early != (check_lives() == CHECK_LATE ? RANKS * N : 0))
+        FAIL(ERR_FORMAT, "%d were NaN", early);
+    TRY(count_wrong(a, LATER, &wrong, &nans));
+    if (wrong > 0) FAIL(ERR_FORMAT, "%d are wrong", wrong);
+    TRY(count_wrong(a, ALL, &wrong, &nans));
+    if (nans != RANKS * N) FAIL(ERR_FORMAT, "%d are dead", nans);
+    return OK;
+}
+
+static status apart_body(void *argument, struct group *world)
+{
+    struct apart apart;
+    status result = apart_begin(&apart, world,
+                                *(const enum device_haste *)argument);
+
+    if (result == OK) result = apart_calls(&apart, world);
+    apart_end(&apart);
+    return result;
+}
+
+TEST(memory_of_a_device_is_filled_in_the_order_of_its_stream)
+{
+    enum device_haste haste[] = {DEVICE_LATE, DEVICE_EARLY};
+
+    for (int mode = CHECK_LATE; mode <= CHECK_EARLY; mode++)
+        for (int i = 0; i < ROWS(haste); i++) {
+            check_choose((enum check_lives)mode);
+            IS_OK(ranks_run(RANKS, apart_body, &haste[i]));
+        }
+    check_choose(CHECK_OFF);
+}
+
 /* A call that is waited for takes those before it along. */
 static status queue_body(void *argument, struct group *world)
 {
@@ -230,5 +335,7 @@ TEST(fills_are_nan_in_every_type)
     }
 }
 
-TEST_MAIN(mistakes_are_found_whenever_messages_move, calls_go_in_their_order,
-          calls_that_are_held_back_keep_nobody, fills_are_nan_in_every_type)
+TEST_MAIN(mistakes_are_found_whenever_messages_move,
+          memory_of_a_device_is_filled_in_the_order_of_its_stream,
+          calls_go_in_their_order, calls_that_are_held_back_keep_nobody,
+          fills_are_nan_in_every_type)
