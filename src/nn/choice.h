@@ -15,12 +15,13 @@ struct choice {
     int32_t *chosen;      /* the same */
     int64_t tokens;
     int choices;
+    slot slot;            /* whose they are; -1: of none */
 };
 extern const struct layer layer_choose;
 struct choice choice_of(struct run *run, const struct step *step, slot which);
 /* choice->chosen becomes what the host may read and change: a copy, which lives
  * until the next one, where the device is apart, else the same. */
-status choice_read(const struct run *run, struct choice *choice);
+status choice_read(struct run *run, struct choice *choice);
 
 /* Entries of each expert, in scratch. */
 struct choice_lists {

@@ -87,6 +87,7 @@ struct run {
     int32_t *choices;          /* [tokens * choices] numbers of experts, of all
                                 * sources, as the host reads them; where the
                                 * device is apart, as counts */
+    slot choices_slot;         /* whose choices those are now; -1: of none */
     void *counts;              /* sending_counts_bytes: of rows under way */
     struct sum_segment *segments; /* [run_segments] */
     struct run_peers peers;

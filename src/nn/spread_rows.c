@@ -342,7 +342,8 @@ static status read_joined(const struct spread *w, int32_t **joined)
 {
     const struct program *p = w->run->program;
     struct choice all = {.choices = form_of(w->step)->choices,
-                         .tokens = p->size.tokens * experts_sources(p)};
+                         .tokens = p->size.tokens * experts_sources(p),
+                         .slot = -1};
 
     all.chosen = spread_joined(w->step, w->run, w->joined);
     TRY(choice_read(w->run, &all));
