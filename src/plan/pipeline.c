@@ -244,6 +244,25 @@ static void add_up(struct pipeline *p)
     }
 }
 
+/* Room for a piece of what the other rank has of a tied table's gradient. */
+static void reserve_tied(struct pipeline *pipeline)
+{
+    struct stage *first = &pipeline->stages[0];
+    size_t bytes = 0;
+
+    for (int i = 0; i < pipeline->count; i++) {
+        const struct pipeline_share share = pipeline_share(pipeline, i);
+        const int64_t elements =
+            share.elements < TIED_PIECE ? share.elements : TIED_PIECE;
+
+        if (share.param != NULL && share.chunk < 0)
+            bytes = (size_t)(elements *
+                             dtype_bytes(program_real(&first->program)));
+    }
+    if (first->program.mode == PROGRAM_TRAIN)
+        stage_reserve(first, MEMORY_TIED, bytes);
+}
+
 status pipeline_plan(struct pipeline *pipeline,
                      const struct pipeline_request *request)
 {
@@ -271,6 +290,7 @@ status pipeline_plan(struct pipeline *pipeline,
                     pipeline->takes_turns);
     TRY(phases_plan(pipeline));
     TRY(check_share(pipeline));
+    reserve_tied(pipeline);
     add_up(pipeline);
     return OK;
 }

@@ -327,6 +327,12 @@ static int64_t most_tokens(const struct program_size *size)
     return size->tokens > size->context ? size->tokens : size->context;
 }
 
+static size_t taken_bytes(size_t bytes)
+{
+    return bytes > (size_t)STAGE_BYTES_MOST ? (size_t)INT64_MAX
+                                            : arena_aligned(bytes);
+}
+
 static status add_memory(struct stage *stage)
 {
     const struct program *p = &stage->program;
@@ -380,15 +386,14 @@ static status add_memory(struct stage *stage)
         {"what kernels are told, on the host", "run", 0, NULL},
         {"what kernels are told", "run", 0, NULL},
         {"room of the library of products", "call", 0, NULL},
+        {"the other gradient of a tied table", "step", 0, NULL},
     };
 
     size_derived(stage, rows);
     stage->bytes = 0;
     for (int i = 0; i < MEMORY_OWNERS; i++) {
         stage->memory[i] = rows[i];
-        stage->memory[i].bytes =
-            rows[i].bytes > (size_t)STAGE_BYTES_MOST
-                ? (size_t)INT64_MAX : arena_aligned(rows[i].bytes);
+        stage->memory[i].bytes = taken_bytes(rows[i].bytes);
         stage->bytes = (size_t)size_sum((int64_t)stage->bytes,
                                         (int64_t)stage->memory[i].bytes);
     }

@@ -114,7 +114,7 @@ static status build_parts(struct train_step *step)
     step->bad = memory;
     for (int i = 0; i < pipeline->count; i++) TRY(join_chunk(step, i));
     step->update = chunk_update(step, 0);
-    TRY(tied_build(&step->tied, pipeline, step->team));
+    tied_build(&step->tied, pipeline, step->team);
     TRY(qk_clip_build(&step->clip, pipeline));
     TRY(delayed_build(&step->delayed, pipeline));
     return routing_build(&step->routing, pipeline);
@@ -137,7 +137,6 @@ void train_step_free(struct train_step *step)
     for (int i = 0; step->whole != NULL && i < step->pipeline->count; i++)
         whole_work_free(&step->whole[i]);
     executor_free(&step->executor);
-    tied_free(&step->tied);
     qk_clip_free(&step->clip);
     delayed_free(&step->delayed);
     routing_free(&step->routing);

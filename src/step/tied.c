@@ -16,31 +16,11 @@ static struct tensor gradient_of(const struct stage *stage,
                      dtype, share->elements);
 }
 
-/* With another rank. */
-static bool exchanges(const struct pipeline *p)
+void tied_build(struct tied *tied, struct pipeline *pipeline,
+                struct team *team)
 {
-    for (int i = 0; i < p->count; i++) {
-        const struct pipeline_share share = pipeline_share(p, i);
-
-        if (share.param != NULL && share.chunk < 0) return true;
-    }
-    return false;
-}
-
-status tied_build(struct tied *tied, struct pipeline *pipeline,
-                  struct team *team)
-{
-    *tied = (struct tied){.pipeline = pipeline, .team = team};
-    if (!exchanges(pipeline)) return OK;
-    return device_take(pipeline->stages[0].device, PIECE * sizeof(double),
-                       &tied->room);
-}
-
-void tied_free(struct tied *tied)
-{
-    if (tied->room != NULL)
-        device_give(tied->pipeline->stages[0].device, tied->room);
-    *tied = (struct tied){0};
+    *tied = (struct tied){.pipeline = pipeline, .team = team,
+                          .room = pipeline->stages[0].memory[MEMORY_TIED].data};
 }
 
 /* Piece by piece: mine goes, the other's comes and is added. */

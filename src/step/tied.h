@@ -13,12 +13,12 @@
 struct tied {
     struct pipeline *pipeline; /* borrowed */
     struct team *team;         /* borrowed */
-    void *room;                /* owned: a piece of the other's gradient */
+    void *room;                /* borrowed: a piece of the other's gradient */
 };
 
-status tied_build(struct tied *tied, struct pipeline *pipeline,
-                  struct team *team);
-void tied_free(struct tied *tied);
+/* The pipeline is open. */
+void tied_build(struct tied *tied, struct pipeline *pipeline,
+                struct team *team);
 /* Adds both gradients of the parameter that a chunk shares (DO_TIE). Collective
  * over the two ranks of the pipe. */
 status tied_add(struct tied *tied, int chunk);
