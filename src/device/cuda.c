@@ -20,6 +20,7 @@
 #include <string.h>
 #include <sys/mman.h>
 #include "device/apart.h"
+#include "device/library.h"
 #include "device/plugin.h"
 #include "device/products.h"
 #include "device/timed.h"
@@ -615,13 +616,13 @@ static void cuda_room(struct device *device, void *at, size_t bytes)
 static void cuda_maker(const struct device *device, char *text, size_t bytes)
 {
     const struct cuda *c = (const struct cuda *)device;
-    const int64_t version = c->products.version;
+    char version[24];
 
+    library_version(c->products.version, version, sizeof version);
     if (!c->products.is_on)
         snprintf(text, bytes, "the kernels of this program");
     else
-        snprintf(text, bytes, "cuBLASLt %d.%d.%d on %s", (int)(version / 10000),
-                 (int)(version / 100 % 100), (int)(version % 100), c->name);
+        snprintf(text, bytes, "cuBLASLt %s on %s", version, c->name);
 }
 
 static status open_products(struct cuda *c, const struct device_choice *choice)
@@ -649,7 +650,7 @@ static status find_gpu(struct cuda *c, const struct device_choice *choice)
     if (sentence != NULL)
         FAIL(ERR_DEVICE, "device is cuda: %s; take auto or cpu", sentence);
     c->number = choice->rank % about.count;
-    sentence = c->plugin->find(c->number, &about);
+    if (c->number > 0) sentence = c->plugin->find(c->number, &about);
     if (sentence != NULL) FAIL(ERR_DEVICE, "device is cuda: %s", sentence);
     memcpy(c->name, about.name, sizeof c->name);
     return OK;

@@ -20,5 +20,7 @@ status device_enter(struct device *device);
 /* Names who makes products: a library with its version, and the GPU, on which
  * their bits depend. NULL device: the CPU. */
 void device_maker(const struct device *device, char *text, size_t bytes);
+/* "13.1.0" of 130100, as cuBLASLt counts. */
+void library_version(int64_t version, char *text, size_t bytes);
 
 #endif

@@ -2,8 +2,10 @@
 /* products.c - chooses algorithms of the library of products. */
 #include "device/products.h"
 
+#include <stdio.h>
 #include <string.h>
 #include "base/arena.h"
+#include "device/library.h"
 
 enum {
     ASKED = 4096,    /* rows and columns that the library is asked about */
@@ -44,6 +46,12 @@ const char *products_build(struct gpu_products *products,
     *products = (struct gpu_products){.is_on = true, .plugin = plugin,
                                       .gpu = gpu};
     return plugin->products(&products->version);
+}
+
+void library_version(int64_t version, char *text, size_t bytes)
+{
+    snprintf(text, bytes, "%d.%d.%d", (int)(version / 10000),
+             (int)(version / 100 % 100), (int)(version % 100));
 }
 
 void products_place(struct gpu_products *products, void *at, size_t bytes)
@@ -255,7 +263,8 @@ const char *products_find(struct gpu_products *products,
            !is_same(&choice->form, form))
         choice++;
     if (choice == products->choices + PRODUCT_FORMS)
-        return "products of this run have too many forms";
+        return "products of this run have more than 1024 forms (types and "
+               "lengths of sums); numerics.gpu=exact takes any number";
     if (choice == products->choices + products->count) {
         *choice = (struct product_choice){.form = *form};
         sentence = choose(products, choice);

@@ -17,7 +17,7 @@
 enum {
     PRODUCT_TRIED = 96,        /* rows and columns of a product that is tried */
     PRODUCT_LONGEST = 16384,   /* elements that one product sums */
-    PRODUCT_FORMS = 1024,
+    PRODUCT_FORMS = 1024,      /* a sentence of products_find names it, too */
     PRODUCT_NUMBERS = 1 << 16, /* bytes of operands that are made at once */
     PRODUCT_ROOM = 32 << 20    /* bytes for the library */
 };

@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <sys/wait.h>
 #include <unistd.h>
+#include "device/library.h"
 #include "kernels/cuda/list.h"
 
 enum { PATIENCE_MS = 60000, ABOUT_BYTES = 320, HEALTH_BYTES = 2048 };
@@ -128,6 +129,7 @@ bool cuda_products(char *text, size_t bytes)
 {
     const struct cuda_plugin *plugin;
     const char *sentence = "this build has no kernels for GPUs";
+    char name[24];
     int64_t version = 0;
 
     if (cuda_plugin_open(&cuda_kernels, &plugin) != OK) {
@@ -136,11 +138,9 @@ bool cuda_products(char *text, size_t bytes)
         return false;
     }
     if (plugin != NULL) sentence = plugin->products(&version);
+    library_version(version, name, sizeof name);
     if (sentence != NULL) snprintf(text, bytes, "%s", sentence);
-    else
-        snprintf(text, bytes, "%d.%d.%d (numerics.gpu=fast)",
-                 (int)(version / 10000), (int)(version / 100 % 100),
-                 (int)(version % 100));
+    else snprintf(text, bytes, "%s (numerics.gpu=fast)", name);
     return sentence == NULL;
 }
 
