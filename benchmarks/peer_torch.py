@@ -1,12 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """The models of `lockstep bench step` in PyTorch, and one process that trains.
 
-    python3 benchmarks/peer_torch.py MODEL PRECISION MODE THREADS [BATCH LENGTH]
+    python3 benchmarks/peer_torch.py MODEL PRECISION MODE THREADS [BATCH LENGTH
+                                     [DEVICE]]
 
     MODEL      gpt2-124m, llama-58m, llama-10m, llama-1m
     PRECISION  float32, bfloat16 (the whole model), autocast (float32 weights)
     MODE       eager, compile
     THREADS    as Lockstep's --threads
+    DEVICE     cpu (default), cuda
 
 Written as a good user would: fused AdamW, scaled_dot_product_attention,
 clip_grad_norm_, gradients set to None. It speaks lines of JSON on its output: one after
@@ -150,7 +152,8 @@ def optimizer_build(model):
 class Training:
     """One model with its optimizer; `step` is a whole step of training."""
 
-    def __init__(self, name, precision, mode, batch=0, length=0):
+    def __init__(self, name, precision, mode, batch=0, length=0,
+                 device="cpu"):
         preset = PRESETS[name]
         self.vocab = preset[1]
         self.shape = (batch or preset[7], length or preset[8])
@@ -158,6 +161,8 @@ class Training:
         model = model_build(name, self.shape[1])
         if precision == "bfloat16":
             model = model.to(torch.bfloat16)
+        self.device = device
+        model = model.to(device)
         self.autocast = precision == "autocast"
         self.parameters = list(model.parameters())
         self.optimizer = optimizer_build(model)
@@ -165,8 +170,10 @@ class Training:
 
     def step(self):
         tokens = torch.randint(0, self.vocab,
-                               (self.shape[0], self.shape[1] + 1))
-        with torch.autocast("cpu", torch.bfloat16, enabled=self.autocast):
+                               (self.shape[0], self.shape[1] + 1),
+                               device=self.device)
+        with torch.autocast(self.device, torch.bfloat16,
+                            enabled=self.autocast):
             loss = self.model(tokens[:, :-1].contiguous(),
                               tokens[:, 1:].contiguous())
         loss.backward()
@@ -194,7 +201,10 @@ def serve(training, began, **facts):
             times.append(1e3 * (time.monotonic() - at))
         say(step_ms=times, loss=loss)
     usage = resource.getrusage(resource.RUSAGE_SELF)
-    say(peak_mb=usage.ru_maxrss / 1024)
+    peak = usage.ru_maxrss * 1024
+    if training.parameters[0].is_cuda:
+        peak = torch.cuda.max_memory_allocated()
+    say(peak_mb=peak / 2 ** 20)
 
 
 def main():
@@ -202,7 +212,8 @@ def main():
     torch.set_num_threads(int(sys.argv[4]))
     # The moment before this process began, of the same clock.
     began = float(os.environ.get("PEERS_BEGAN") or time.monotonic())
-    training = Training(name, precision, mode, *map(int, sys.argv[5:7]))
+    training = Training(name, precision, mode, *map(int, sys.argv[5:7]),
+                        *sys.argv[7:8])
     serve(training, began, tokens=training.shape[0] * training.shape[1])
 
 

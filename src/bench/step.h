@@ -22,6 +22,8 @@ struct bench_step_settings {
     int threads;          /* 0: the cores of this process */
     enum isa isa;
     enum device_kind device;
+    bool fast;            /* numerics.gpu of cuda */
+    bool graphs;          /* device_graphs of cuda: kernels have no times */
     enum dtype dtype;
     enum product product; /* of bfloat16 */
     bool csv;             /* the rows only, instead of text */

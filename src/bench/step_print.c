@@ -3,6 +3,7 @@
 #include "bench/step_print.h"
 
 #include <string.h>
+#include "device/library.h"
 
 enum { LAYERS_MAX = 32, PASSES = 4 };
 
@@ -101,6 +102,15 @@ static void print_figures(const struct step_figures *f, FILE *out)
                      "process\n", f->first_step_s);
 }
 
+static void print_maker(const struct step_figures *f, FILE *out)
+{
+    char maker[160];
+
+    device_maker(f->stage->device, maker, sizeof maker);
+    fprintf(out, "products by %s%s\n", maker,
+            f->settings->graphs ? ", in graphs" : "");
+}
+
 /* How bfloat16 products are summed; "" for other types. */
 static const char *product_of(const struct step_figures *f)
 {
@@ -122,6 +132,7 @@ status step_print(const struct step_figures *f, FILE *out)
             stage->program.layout.grid.data,
             stage->program.layout.grid.tensor);
     if (stage->device == NULL) print_layers(f, out);
+    else print_maker(f, out);
     TRY_GOTO(done, result, profile_print(&f->profile, &text));
     fputs(text.bytes, out);
     if (stage->device == NULL)
@@ -213,6 +224,14 @@ status step_write(const struct step_figures *f, struct json_writer *json)
     write_string(json, "backend", f->stage->kernels.backend);
     write_string(json, "device",
                  device_about(f->stage->request.machine.device)->name);
+    if (f->stage->device != NULL) {
+        char maker[160];
+
+        device_maker(f->stage->device, maker, sizeof maker);
+        write_string(json, "products_by", maker);
+        json_write_key(json, "graphs");
+        json_write_bool(json, f->settings->graphs);
+    }
     json_write_key_integer(json, "threads", f->stage->request.machine.threads);
     json_write_key_integer(json, "batch", p->size.batch);
     json_write_key_integer(json, "length", p->size.length);

@@ -48,6 +48,29 @@ static status read_product(const struct arguments *arguments,
     return OK;
 }
 
+/* Options of a GPU. */
+static status read_gpu(const struct arguments *arguments,
+                       struct bench_step_settings *settings)
+{
+    static const char *const names[] = {"exact", "fast"};
+    int chosen = 0;
+
+    TRY(device_parse(&settings->device,
+                     arguments_text(arguments, "device", "cpu")));
+    TRY(arguments_choice(arguments, "gpu", names, 2, &chosen));
+    settings->fast = chosen == 1;
+    settings->graphs = arguments_has(arguments, "graphs");
+    if (settings->device == DEVICE_CPU || settings->device == DEVICE_FAR) {
+        if (settings->fast || settings->graphs)
+            FAIL(ERR_USAGE, "--%s is of a GPU; --device cuda has it",
+                 settings->fast ? "gpu fast" : "graphs");
+    }
+    if (settings->fast && settings->dtype == DTYPE_F64)
+        FAIL(ERR_USAGE, "--gpu fast makes products of float32, bfloat16 and "
+                        "float16, but --dtype is float64");
+    return OK;
+}
+
 status command_bench_step(struct arguments *arguments)
 {
     struct bench_step_settings settings = {
@@ -73,8 +96,7 @@ status command_bench_step(struct arguments *arguments)
     TRY(arguments_integer(arguments, "steps", 1, BENCH_STEPS_MOST, &steps));
     TRY(arguments_integer(arguments, "threads", 0, THREADS_MOST, &threads));
     TRY(read_isa(arguments, &settings.isa));
-    TRY(device_parse(&settings.device,
-                     arguments_text(arguments, "device", "cpu")));
+    TRY(read_gpu(arguments, &settings));
     settings.steps = (int)steps;
     settings.threads = (int)threads;
     if (!arguments_has(arguments, "json"))

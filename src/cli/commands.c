@@ -595,7 +595,12 @@ const struct command commands[] = {
       {"draw", "FILE.svg", "draws the step", false},
       {"trace", "FILE.json", "writes a trace for Perfetto", false},
       {"csv", NULL, "prints the rows as comma-separated values", false},
-      FLAG_DEVICE, FLAG_ISA, FLAG_THREADS, FLAG_JSON}},
+      FLAG_DEVICE,
+      {"gpu", "HOW", "with --device cuda, numerics.gpu: exact (default) or "
+       "fast", false},
+      {"graphs", NULL, "with --device cuda, device_graphs: kernels then have "
+       "no times", false},
+      FLAG_ISA, FLAG_THREADS, FLAG_JSON}},
     {"bench comm", "", 0, 0, "times collectives between ranks, next to memcpy",
      "Times each algorithm of each collective, between threads or, under "
      "mpirun, between\nprocesses. GB/s is the size of the buffer divided by "

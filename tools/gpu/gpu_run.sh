@@ -1,34 +1,46 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# gpu_run.sh - everything that a machine with a GPU proves and measures, in less
-# than 25 minutes. Figures are appended to a file as they are made, each with
-# the date, the GPU and its driver, so that nothing is lost if it is ended.
+# gpu_run.sh - what a machine with a GPU proves and measures, what matters most
+# first. Every stage has its own limit, and one that fails or hangs leaves the
+# others running. Rows of checks and figures go to files as they are made, so that
+# nothing is lost if it is ended; a summary of all comes last.
 #
-#     [BUILD=build] [OUT=gpu_run] [STAGES="env train"] tools/gpu/gpu_run.sh
+#     [BUILD=build] [OUT=gpu_run] [BUDGET=780] [STAGES="env step"] \
+#         tools/gpu/gpu_run.sh
 #
-#   env        the driver, the GPU and the plug-in
-#   kernels    what nvcc made has no spills; the driver loads every kernel
+#   env        the driver, the GPU, its clocks, the plug-in, the libraries
+#   step       two steps of a small model have the bits of the CPU: exact, in
+#              graphs, on two ranks; and are near it with numerics.gpu=fast
+#   kernels    what nvcc made has no spills
 #   runs       models, layouts and runs on the GPU have the bits of the CPU
-#   nccl       ranks whose messages NCCL moves have the bits of one rank
 #   fast       products by cuBLASLt have the same bits in every layout
-#   train      a longer run on the GPU, then on the CPU: equal losses, weights
-#   bench      steps on GPU and CPU in turns: milliseconds, tokens a second
-#   trace      kernels' times by the GPU's clock, joined by instruction
-#   memory     the run's memory is the planned
+#   bench      milliseconds of steps: exact and fast, with graphs and without
+#   peer       PyTorch on the same shapes, where it can be imported
+#   profile    time of each kernel in a step, by the GPU's clock
+#   train      a longer run on GPU and CPU: equal losses and weights
+#   trace      each kernel's span names its instruction
+#   memory     the plan of the run
+#   nccl       ranks whose messages NCCL moves have the bits of one rank
 #   sanitizer  compute-sanitizer finds nothing in a step
 #
 # Each stage prints "passed NAME" or "failed NAME: why"; one that this machine
-# cannot do prints "not run NAME: why". The last line counts all three. Exit code
-# 1: something failed, or nothing passed.
+# cannot do, or that has no time left, prints "not run NAME: why". The last line
+# counts all three. Exit code 1: something failed, or nothing passed.
 #
 #   EMULATED=1   against the driver of tests/driver (make driver): the same
 #                stages, short, with figures that say nothing about a GPU
-#   OUT          figures.jsonl, and what the stages wrote (gpu_run)
+#   BUDGET       seconds of all stages; one that would begin later is not run
+#   OUT          figures.jsonl, summary.txt, and what the stages wrote, in
+#                details.tar.gz (gpu_run)
 #   STAGES       only these
 set -u
 export LC_ALL=C
-: "${BUILD:=build}" "${OUT:=gpu_run}" "${EMULATED:=}"
-all="env kernels runs nccl fast train bench trace memory sanitizer"
+: "${BUILD:=build}" "${OUT:=gpu_run}" "${EMULATED:=}" "${BUDGET:=780}"
+# Seconds that each may take.
+declare -A most=([env]=60 [step]=90 [kernels]=10 [runs]=240 [fast]=120
+    [bench]=200 [peer]=120 [profile]=60 [train]=90 [trace]=30 [memory]=20
+    [nccl]=120 [sanitizer]=90)
+all="env step kernels runs fast bench peer profile train trace memory nccl sanitizer"
 : "${STAGES:=$all}"
 case $BUILD in /*) ;; *) BUILD=$PWD/$BUILD ;; esac
 mkdir -p "$OUT" || exit 1
@@ -41,27 +53,34 @@ gpu=unknown
 passed=0 failed=0 not_run=0
 why=
 
+real=1
 if [ -n "$EMULATED" ]; then
     export LD_LIBRARY_PATH=$BUILD/tests/driver LOCKSTEP_DRIVER=early
+    for stage in $all; do most[$stage]=600; done
+    BUDGET=3600 real=
     steps=3 layers=1 width=32 heads=2 batch=4 sequence=32
     only='^sgd$'
-    bench="--model llama-1m --batch 1 --length 16 --steps 1"
+    exact="--model llama-1m --batch 1 --length 16 --steps 1"
+    fast=$exact
 else
-    steps=40 layers=6 width=512 heads=8 batch=32 sequence=512
+    steps=10 layers=4 width=256 heads=4 batch=16 sequence=256
     only=.
-    bench="--model gpt2-124m --batch 16 --length 1024 --steps 10"
+    exact="--model gpt2-124m --batch 8 --micro-batch 8 --length 1024 --steps 3"
+    fast="--model gpt2-124m --batch 64 --micro-batch 32 --length 1024 --steps 8"
 fi
 
-# figure NAME VALUE UNIT: a line of figures.jsonl.
+# figure NAME VALUE UNIT: a line of figures.jsonl, and of the summary.
 figure() {
     printf '{"date": "%s", "gpu": "%s", "emulated": %s, "figure": "%s", "value": %s, "unit": "%s"}\n' \
         "$date" "$gpu" "$([ -n "$EMULATED" ] && echo true || echo false)" \
-        "$1" "$2" "$3" >>"$figures"
+        "$1" "${2:-null}" "$3" >>"$figures"
+    summary+="$(printf '    %-32s %s %s' "$1" "${2:-none}" "$3")"$'\n'
 }
+summary=
 
 fails() { # WHY [FILE]
     why=$1
-    [ -z "${2:-}" ] || tail -n 8 "$2" | sed 's/^/    /'
+    [ -z "${2:-}" ] || tail -n 12 "$2" | cut -c 1-300 | sed 's/^/    /'
     return 1
 }
 
@@ -70,73 +89,108 @@ cannot() { # WHY
     return 2
 }
 
+# within COMMAND...: no longer than what is left of the stage's limit.
+within() {
+    local left=$((end - SECONDS))
+    [ $left -gt 0 ] || return 124
+    timeout --kill-after=5 $left "$@"
+}
+
 train() { # RUN ARGUMENT...
     local run=$1
     shift
     rm -rf "$run"
-    "$lockstep" train config.yaml --run "$run" --set "train.steps=$steps" \
-        "$@" >"$run.log" 2>&1
-}
-
-# The median of a metric of the steps behind the first.
-median() { # RUN METRIC
-    sed -n '2,$s/.*"'"$2"'": *\([0-9.eE+-]*\).*/\1/p' "$1/metrics.jsonl" |
-        sort -g | awk '{ v[NR] = $1 } END { if (NR) print v[int((NR + 1) / 2)] }'
+    within "$lockstep" train config.yaml --run "$run" \
+        --set "train.steps=$steps" "$@" >"$run.log" 2>&1
 }
 
 stage_env() {
     local found
-    found=$("$lockstep" doctor 2>/dev/null |
+    found=$(within "$lockstep" doctor 2>"$details/doctor.err" | tee "$details/doctor.log" |
         sed -n 's/^CUDA *\(yes\|no\) *\(.*[^ -]\)[ -]*$/\2/p')
-    echo "    $found"
+    grep -E '^(CUDA|GPUs|NCCL|cuBLASLt) ' "$details/doctor.log" | sed 's/^/    /'
     grep -q 'compute capability' <<<"$found" ||
-        { fails "doctor finds no GPU: $found"; return; }
+        { fails "doctor finds no GPU: $found" "$details/doctor.err"; return; }
     gpu=${found//\"/}
-    figure env 1 found
+    figure env.found 1 GPU
+}
+
+# The shortest proof that the device works, so that it is said at once what does not.
+# A row: a name, settings of both sides, those of the GPU alone behind a bar.
+stage_step() {
+    local row name word wrong=0 count=0
+    while IFS='|' read -r row word; do
+        name=${row%% *} count=$((count + 1))
+        local -a sets=()
+        local set
+        for set in ${row#"$name"}; do sets+=(--set "$set"); done
+        echo "device=cuda $word" >layout
+        if within "$lockstep" verify config.yaml --layouts layout --steps 2 \
+            --set device=cpu --set train.steps=2 --set train.batch=4 \
+            --set train.threads=1 "${sets[@]}" >"$details/step.$name.log" 2>&1
+        then echo "    ok step.$name"
+        else
+            wrong=$((wrong + 1))
+            echo "    FAILED step.$name"
+            tail -n 6 "$details/step.$name.log" | cut -c 1-300 | sed 's/^/        /'
+        fi
+    done <<'END'
+exact|ranks=1
+graphs|ranks=1 device_graphs=true
+two_ranks|ranks=2 mesh.data=2 zero=zero1
+bfloat16 train.dtype=bfloat16|ranks=1
+fast numerics.gpu=fast train.dtype=bfloat16|ranks=1
+fast_graphs numerics.gpu=fast|ranks=1 device_graphs=true
+END
+    figure step.equal $((count - wrong)) "of $count"
+    [ $wrong -eq 0 ] || fails "$wrong of $count differ"
 }
 
 stage_kernels() {
     local log count=0
     for log in "$BUILD"/src/kernels/cuda/*.fatbin.log; do
-        [ -e "$log" ] || { fails "nvcc left no logs in $BUILD"; return; }
+        [ -e "$log" ] || { cannot "nvcc left no logs in $BUILD"; return; }
         "$tree/tools/spills.sh" "$log" || { fails "$log"; return; }
         count=$((count + 1))
     done
     figure kernels.files "$count" files
 }
 
+# script NAME FILE [VALUE...]: a script of rows. Those that it had no time for do
+# not count as wrong; the figure says how many were right.
+script() {
+    local name=$1 file=$2 code log=$details/$1.log
+    shift 2
+    (cd "$tree" && within env BUILD="$BUILD" REAL=$real "$@" "$file") \
+        >"$log" 2>&1
+    code=$?
+    grep '^FAILED' "$log" | cut -c 1-200 | sed 's/^/    /'
+    figure "$name.passed" "$(grep -c '^ok ' "$log")" rows
+    figure "$name.failed" "$(grep -c '^FAILED' "$log")" rows
+    ! grep -q '^FAILED' "$log" || { fails "$file" "$log"; return; }
+    [ $code -eq 0 ] && return
+    [ $code -ne 124 ] || { cannot "$file took longer than ${most[$name]} s"; return; }
+    fails "$file" "$log"
+}
+
 stage_runs() {
-    local real=1
-    [ -z "$EMULATED" ] || real=
-    (cd "$tree" && ONLY=$only REAL=$real BUILD=$BUILD timeout 900 \
-        tests/equivalence/cuda_ranks.sh) >"$OUT/runs.log" 2>&1 ||
-        { fails "cuda_ranks.sh" "$OUT/runs.log"; return; }
-    figure runs.passed "$(grep -c '^ok ' "$OUT/runs.log")" rows
+    script runs tests/equivalence/cuda_ranks.sh ONLY="$only"
 }
 
 stage_fast() {
-    local real=1
-    [ -z "$EMULATED" ] || real=
-    (cd "$tree" && REAL=$real BUILD=$BUILD timeout 600 \
-        tests/equivalence/fast_ranks.sh) >"$OUT/fast.log" 2>&1 ||
-        { fails "fast_ranks.sh" "$OUT/fast.log"; return; }
-    figure fast.passed "$(grep -c '^ok ' "$OUT/fast.log")" rows
+    script fast tests/equivalence/fast_ranks.sh
 }
 
 # One GPU has nobody to send to.
 stage_nccl() {
-    local real=1 gpus
+    local gpus
     [ -e "$BUILD/comm_nccl.so" ] ||
         { cannot "make found no nccl.h, or no nvcc"; return; }
-    if [ -n "$EMULATED" ]; then real=
-    else
+    if [ -z "$EMULATED" ]; then
         gpus=$(nvidia-smi -L 2>/dev/null | grep -c .)
         [ "$gpus" -ge 2 ] || { cannot "there are $gpus GPUs, 2 are needed"; return; }
     fi
-    (cd "$tree" && REAL=$real BUILD=$BUILD timeout 600 \
-        tests/equivalence/nccl_ranks.sh) >"$OUT/nccl.log" 2>&1 ||
-        { fails "nccl_ranks.sh" "$OUT/nccl.log"; return; }
-    figure nccl.passed "$(grep -c '^ok ' "$OUT/nccl.log")" rows
+    script nccl tests/equivalence/nccl_ranks.sh
 }
 
 stage_train() {
@@ -154,26 +208,68 @@ stage_train() {
     figure train.steps_equal "$steps" steps
 }
 
-# In turns: GPU, CPU, GPU, CPU.
+# timed NAME ARGUMENT...: milliseconds of a step of `bench step`.
+timed() {
+    local name=$1
+    shift
+    within "$lockstep" bench step --device cuda "$@" --json \
+        >"$details/bench.$name.json" 2>"$details/bench.$name.log" || {
+        echo "    FAILED bench.$name"
+        tail -n 4 "$details/bench.$name.log" | cut -c 1-300 | sed 's/^/        /'
+        wrong="$wrong $name"
+        return
+    }
+    figure "bench.$name.ms" "$(of_json step_ms "$details/bench.$name.json")" ms
+    figure "bench.$name.tokens_per_s" \
+        "$(of_json tokens_per_s "$details/bench.$name.json")" tokens/s
+    figure "bench.$name.first_step_s" \
+        "$(of_json first_step_s "$details/bench.$name.json")" s
+}
+
+of_json() { # KEY FILE
+    sed -n 's/^  "'"$1"'": \([0-9.e+-]*\),*$/\1/p' "$2"
+}
+
+# shellcheck disable=SC2086
 stage_bench() {
-    local turn device
-    for turn in 1 2; do
-        train bench_graphs --set device=cuda --set device_graphs=true \
-            --set checkpoint.every=0 ||
-            { fails "device_graphs=true" bench_graphs.log; return; }
-        figure "bench.step_ms.graphs.$turn" "$(median bench_graphs step_ms)" ms
-        for device in cuda cpu; do
-            train "bench_$device" --set device=$device --set checkpoint.every=0 ||
-                { fails "device=$device" "bench_$device.log"; return; }
-            figure "bench.step_ms.$device.$turn" \
-                "$(median "bench_$device" step_ms)" ms
-        done
+    local wrong=
+    timed fast $fast --dtype bfloat16 --gpu fast
+    timed fast_graphs $fast --dtype bfloat16 --gpu fast --graphs
+    timed exact_float32 $exact
+    timed exact_float32_graphs $exact --graphs
+    timed exact_bfloat16 $exact --dtype bfloat16
+    timed fast_tf32 $exact --gpu fast
+    [ -z "$wrong" ] || fails "bench step:$wrong"
+}
+
+# Names of kernels, calls and milliseconds; the whole table is in the details.
+# shellcheck disable=SC2086
+stage_profile() {
+    within "$lockstep" bench step --device cuda $fast --dtype bfloat16 \
+        --gpu fast >"$details/profile.txt" 2>profile.log ||
+        { fails "bench step" profile.log; return; }
+    head -n 24 "$details/profile.txt" | cut -c 1-110 | sed 's/^/    /'
+    figure profile.rows "$(grep -c . "$details/profile.txt")" rows
+}
+
+# The same model, batch and length, by PyTorch.
+stage_peer() {
+    local mode ms
+    [ -z "$EMULATED" ] || { cannot "PyTorch needs a GPU (EMULATED=1)"; return; }
+    python3 -c 'import torch; assert torch.cuda.is_available()' 2>peer.log ||
+        { cannot "python3 has no PyTorch that finds a GPU"; return; }
+    for mode in eager compile; do
+        printf '3\n10\n' | within python3 "$tree/benchmarks/peer_torch.py" \
+            gpt2-124m autocast $mode 8 64 1024 cuda \
+            >"$details/peer.$mode.json" 2>"$details/peer.$mode.log" ||
+            { fails "PyTorch, $mode" "$details/peer.$mode.log"; return; }
+        ms=$(sed -n 's/.*"step_ms": \[\(.*\)\].*/\1/p' "$details/peer.$mode.json" |
+            tail -n 1 | tr -d ' ' | tr ',' '\n' | sort -g |
+            awk '{ v[NR] = $1 } END { if (NR) print v[int((NR + 1) / 2)] }')
+        figure "peer.$mode.ms" "$ms" ms
+        figure "peer.$mode.tokens_per_s" \
+            "$(awk -v ms="${ms:-0}" 'BEGIN { if (ms > 0) printf "%.0f", 65536e3 / ms }')" tokens/s
     done
-    # shellcheck disable=SC2086
-    "$lockstep" bench step --device cuda $bench --json >bench.json \
-        2>bench.log || { fails "bench step" bench.log; return; }
-    figure bench.step_ms.alone "$(sed -n \
-        's/^  "step_ms": \([0-9.e+-]*\),*$/\1/p' bench.json)" ms
 }
 
 # Each kernel's span names its instruction and lasts some time.
@@ -185,17 +281,17 @@ stage_trace() {
         grep -c '"instruction":[0-9]')
     [ "$spans" -gt 0 ] || { fails "the trace has no kernels"; return; }
     products=$(grep '"ph":"X"' trace.json | grep -c '"name":"matmul')
-    cp trace.json "$OUT"
+    cp trace.json "$details"
     figure trace.kernels "$spans" spans
     figure trace.products "$products" spans
 }
 
 stage_memory() {
-    "$lockstep" plan config.yaml --set device=cuda --explain memory \
+    within "$lockstep" plan config.yaml --set device=cuda --explain memory \
         >plan.log 2>&1 || { fails "plan" plan.log; return; }
     grep -q 'what kernels are told' plan.log ||
         { fails "the plan does not list what kernels are told" plan.log; return; }
-    cp plan.log "$OUT"
+    cp plan.log "$details"
     figure memory.rows "$(grep -c . plan.log)" rows
 }
 
@@ -206,10 +302,15 @@ stage_sanitizer() {
     tool=$(command -v compute-sanitizer) ||
         { cannot "there is no compute-sanitizer"; return; }
     rm -rf checked
-    timeout 300 "$tool" --error-exitcode 9 "$lockstep" train config.yaml \
-        --run checked --set train.steps=1 --set device=cuda \
-        >sanitizer.log 2>&1 || { fails "compute-sanitizer" sanitizer.log; return; }
-    figure sanitizer.errors 0 errors
+    within "$tool" --error-exitcode 9 "$lockstep" train config.yaml \
+        --run checked --set train.steps=1 --set train.batch=2 \
+        --set model.layers=1 --set data.sequence=64 --set device=cuda \
+        >"$details/sanitizer.log" 2>&1
+    case $? in
+    0) figure sanitizer.errors 0 errors ;;
+    124) cannot "it took longer than ${most[sanitizer]} s" ;;
+    *) fails "compute-sanitizer" "$details/sanitizer.log" ;;
+    esac
 }
 
 # The corpus and the model of the longer stages.
@@ -232,18 +333,31 @@ END
 }
 
 room=$(mktemp -d) || exit 1
+details=$room/details
+mkdir "$details"
 trap 'rm -rf "$room"' EXIT
 cd "$room" || exit 1
-prepare
 for stage in $STAGES; do
     case " $all " in *" $stage "*) ;; *) echo "no stage $stage; there are: $all"; exit 1 ;; esac
-    began=$SECONDS why=
-    "stage_$stage"
-    case $? in
-    0) passed=$((passed + 1)); echo "passed $stage ($((SECONDS - began)) s)" ;;
-    2) not_run=$((not_run + 1)); echo "not run $stage: $why" ;;
-    *) failed=$((failed + 1)); echo "failed $stage: $why" ;;
-    esac
 done
+prepare
+for stage in $STAGES; do
+    began=$SECONDS why=
+    left=$((BUDGET - SECONDS))
+    end=$((SECONDS + (most[$stage] < left ? most[$stage] : left)))
+    if [ $left -gt 0 ]; then "stage_$stage"
+    else cannot "$BUDGET s are over"
+    fi
+    case $? in
+    0) passed=$((passed + 1)) said="passed $stage ($((SECONDS - began)) s)" ;;
+    2) not_run=$((not_run + 1)) said="not run $stage: $why" ;;
+    *) failed=$((failed + 1)) said="failed $stage: $why" ;;
+    esac
+    echo "$said"
+    summary+="$said"$'\n'
+    printf '== %s\n%s' "$gpu" "$summary" >"$OUT/summary.txt"
+    tar -czf "$OUT/details.tar.gz" -C "$room" details
+done
+cat "$OUT/summary.txt"
 echo "$passed passed, $failed failed, $not_run not run, $SECONDS s; $figures"
 [ $failed -eq 0 ] && [ $passed -gt 0 ]
