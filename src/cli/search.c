@@ -130,11 +130,12 @@ static status print_table(const struct hunted *h)
         {"", "about", false}, {"MFU %", "mfu", true},
         {"bubble %", "bubble", true},
         {"memory", "memory_bytes", true}, {"layout", "layout", false},
-        {"schedule", "schedule", false}};
+        {"schedule", "schedule", false}, {"ranks", "ranks", true}};
+    const bool fewer = h->request.objective == OBJECTIVE_COST;
     struct table t = {0};
     status result;
 
-    table_begin(&t, columns, 8);
+    table_begin(&t, columns, fewer ? 9 : 8);
     for (int i = 0; i < h->kept_count; i++) {
         const struct candidate *c = &h->search.found[h->kept[i]];
         char text[160], schedule[48];
@@ -149,6 +150,7 @@ static status print_table(const struct hunted *h)
         snprintf(schedule, sizeof schedule, "%s%s", c->layout.schedule,
                  c->layout.chunks > 2 ? ", 4 chunks" : "");
         table_text(&t, c->layout.pipe > 1 ? schedule : "");
+        if (fewer) table_integer(&t, layout_ranks(&c->layout));
     }
     result = table_print(&t, stdout);
     table_free(&t);

@@ -549,13 +549,16 @@ status model_export(const struct export_request *request,
     TRY_GOTO(done, code, open_source(&e, request->model));
     TRY_GOTO(done, code, check_biases(&e.session.model));
     *result = (struct export_result){
-        .parameters = e.stage.program.params.parameters,
+        .parameters = written_bytes(&e) / dtype_bytes(e.dtype),
         .tensors = e.parts.count, .dtype = e.dtype,
         .source = e.stage.program.dtype, .rounded = e.rounded,
-        .weight_bytes = written_bytes(&e),
-        .proof_tokens = e.tokens,
-        .proof_logits = e.tokens * e.session.model.vocab,
-        .tokenizer = e.session.tokenizer[0] != 0};
+        .weight_bytes = written_bytes(&e)};
+    if (!request->adapter) {
+        result->parameters = e.stage.program.params.parameters;
+        result->proof_tokens = e.tokens;
+        result->proof_logits = e.tokens * e.session.model.vocab;
+        result->tokenizer = e.session.tokenizer[0] != 0;
+    }
     if (e.session.notice.length > 0)
         snprintf(result->notice, sizeof result->notice, "%s",
                  e.session.notice.bytes);
@@ -593,6 +596,9 @@ status export_print(const struct export_result *r, const char *directory,
                         text_bytes(size, (uint64_t)source_bytes)));
     TRY(text_printf(out, "parameters    %s\n",
                     text_count(count, r->parameters)));
+    if (r->proof_tokens == 0)
+        return text_printf(out, "adapters      read back from the file: every "
+                                "name, size and place\n");
     TRY(text_printf(out, "tokenizer     %s\n",
                     r->tokenizer ? "copied" : "none in the source"));
     return text_printf(out, "proof         %s logits over %lld tokens, read "

@@ -18,7 +18,8 @@ struct export_result {
     enum dtype source;        /* of the weights before */
     int64_t rounded;          /* weights that the type of the files changed */
     int64_t weight_bytes;     /* in the files, without their headers */
-    int64_t proof_tokens;     /* over which the logits were compared */
+    int64_t proof_tokens;     /* over which the logits were compared; 0: of
+                               * adapters alone, which have none */
     int64_t proof_logits;     /* how many were equal: all */
     bool tokenizer;           /* tokenizer.json and its settings are there */
     char notice[512];         /* about damage that was passed over; "" */

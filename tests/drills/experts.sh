@@ -198,6 +198,11 @@ for of in "granitemoe [q_proj,up,router]" "gpt_oss [gate,up,down]" \
         --set lora.alpha=3 --set "lora.targets=$targets"
     must export stacked stacked_out
     must export stacked joined --adapter
+    # Guards a proof of logits that adapters alone do not have.
+    grep -q '^proof\|^tokenizer' log &&
+        bad "adapters alone: $of" "a proof that was not made is told" log
+    [[ $of != *all-linear* ]] || grep -q "PEFT 0.21 takes the targets" log ||
+        bad "adapters alone: $of" "no word of what PEFT takes them for" log
     must score stacked --tokens ids.json --logits logits.safetensors
     if "$python" "$tree/tests/golden/check_export.py" base_out ids.json \
         logits.safetensors --adapter joined >log 2>&1; then

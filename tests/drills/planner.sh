@@ -293,8 +293,11 @@ expect "a family that does not fit has its reason" 79 "over at pipe rank" \
     search gpt.yaml --machine a100-40 --ranks 8
 expect "the cheapest number of ranks" 0 "candidates" search small.yaml \
     --machine cpu --ranks 4 --objective cost
-expect "fewer nodes are cheaper" 0 "candidates" search small.yaml --machine h100 --nodes 2 \
+expect "fewer nodes are cheaper" 0 "schedule  ranks" search small.yaml --machine h100 --nodes 2 \
     --objective cost --top 1
+# Guards a limit of -9223372036854775808 bytes.
+expect "more memory than numbers" 2 "is outside 1 to 1.15" search small.yaml \
+    --machine cpu --ranks 4 --max-memory 1e30
 expect "the least memory" 0 "candidates" search small.yaml --machine cpu \
     --ranks 4 --objective memory --top 2
 # Axes of each of ZeRO's parts, where shards of a node are some of the ranks that
