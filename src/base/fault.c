@@ -13,10 +13,10 @@ enum { FAULTS_MAX = 8, NAME_BYTES = 64, SLOW_S = 2, LATE_S = 5 };
 
 enum action { ACTION_FAIL, ACTION_FULL, ACTION_KILL, ACTION_SLOW,
               ACTION_EXIT, ACTION_ABORT, ACTION_SPIN, ACTION_LATE,
-              ACTION_COUNT };
+              ACTION_STOP, ACTION_COUNT };
 static const char *const action_names[ACTION_COUNT] = {
     "fail", "full", "kill", "slow", "exit", "abort", "spin",
-    "late"};
+    "late", "stop"};
 
 struct fault {
     char name[NAME_BYTES];
@@ -84,7 +84,7 @@ static status arm_one(const char *text, size_t length)
         }
     }
     FAIL(ERR_CONFIG, "fault \"%.*s\": expected the action fail, full, kill, "
-         "slow, exit, abort, spin or late", (int)length, text);
+         "slow, exit, abort, spin, late or stop", (int)length, text);
 }
 
 static status arm_all(const char *text)
@@ -134,15 +134,20 @@ static bool is_here(const struct fault *fault)
                                is_number("LOCKSTEP_GENERATION", 1));
 }
 
-/* The fault that is due now at this point, or NULL. */
-static const struct fault *pass(const char *name)
+/* The fault that is due now at this point, or that was before, if it lasts;
+ * NULL: none. */
+static const struct fault *pass(const char *name, bool lasts)
 {
     const struct fault *due = NULL;
 
-    for (int i = 0; i < fault_count; i++)
-        if (strcmp(faults[i].name, name) == 0 && is_here(&faults[i]) &&
-            atomic_fetch_add(&faults[i].passed, 1) + 1 == faults[i].due)
+    for (int i = 0; i < fault_count; i++) {
+        if (strcmp(faults[i].name, name) != 0 || !is_here(&faults[i]))
+            continue;
+        const long passed = atomic_fetch_add(&faults[i].passed, 1) + 1;
+
+        if (passed == faults[i].due || (lasts && passed > faults[i].due))
             due = &faults[i];
+    }
     return due;
 }
 
@@ -162,9 +167,13 @@ status fault_point(const char *name)
     pthread_once(&environment_read, arm_from_environment);
     if (environment_result != OK)
         FAIL(environment_result, "%s", environment_message);
-    fault = pass(name);
+    fault = pass(name, false);
     if (fault == NULL) return OK;
     if (fault->action == ACTION_KILL) raise(SIGKILL);
+    if (fault->action == ACTION_STOP) {
+        raise(SIGSTOP);
+        return OK;
+    }
     if (fault->action == ACTION_EXIT) _exit(0);
     if (fault->action == ACTION_ABORT) abort();
     while (fault->action == ACTION_SPIN) atomic_thread_fence(
@@ -179,5 +188,11 @@ status fault_point(const char *name)
 bool fault_due(const char *name)
 {
     pthread_once(&environment_read, arm_from_environment);
-    return environment_result == OK && pass(name) != NULL;
+    return environment_result == OK && pass(name, false) != NULL;
+}
+
+bool fault_lasts(const char *name)
+{
+    pthread_once(&environment_read, arm_from_environment);
+    return environment_result == OK && pass(name, true) != NULL;
 }

@@ -6,10 +6,11 @@
  * The count-th time (from 1) that this process passes the point of that name,
  * the action happens: fail (the default; ERR_IO), full (ERR_IO, disk full),
  * kill (SIGKILL, as if the power went), slow (two seconds pass), exit (the
- * process ends as if all were well), abort, spin (an endless loop) or late
- * (five seconds pass). With @rank only in that rank of the first generation
- * that a supervisor starts. Points are few, and outside loops that matter for
- * speed. docs/faults.md lists them. */
+ * process ends as if all were well), abort, spin (an endless loop), late
+ * (five seconds pass) or stop (SIGSTOP, until somebody sends SIGCONT). With
+ * @rank only in that rank of the first generation that a supervisor starts.
+ * Points are few, and outside loops that matter for speed. docs/faults.md lists
+ * them. */
 #ifndef LOCKSTEP_BASE_FAULT_H
 #define LOCKSTEP_BASE_FAULT_H
 
@@ -26,5 +27,8 @@ status fault_point(const char *name);
  * themselves what going wrong means (a loss that is NaN). Counts like
  * fault_point. */
 bool fault_due(const char *name);
+/* The same, and true at every later passing of this process, too: a machine
+ * that stays wrong. */
+bool fault_lasts(const char *name);
 
 #endif

@@ -10,6 +10,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/statvfs.h>
 #include <unistd.h>
 
 enum {
@@ -18,10 +19,27 @@ enum {
     DIRECTORY_DEPTH_MAX = 16
 };
 
+/* A file system may have room for bytes, but none for another file. */
+static bool has_no_file_left(const char *path)
+{
+    const char *slash = strrchr(path, '/');
+    const size_t length = slash == NULL ? 0 : (size_t)(slash - path) + 1;
+    char directory[PATH_BYTES] = ".";
+    struct statvfs system;
+
+    if (length >= sizeof directory) return false;
+    if (length > 0) snprintf(directory, length + 1, "%s", path);
+    return statvfs(directory, &system) == 0 && system.f_files > 0 &&
+           system.f_favail == 0;
+}
+
 status file_fail(const char *doing, const char *path, int reason)
 {
     if (reason == ENOENT || reason == ENOTDIR)
         FAIL(ERR_MISSING, "%s: no such file or directory", path);
+    if (reason == ENOSPC && has_no_file_left(path))
+        FAIL(ERR_IO, "%s: disk full: no file is left on it (df -i; %s)", path,
+             doing);
     if (reason == ENOSPC || reason == EDQUOT)
         FAIL(ERR_IO, "%s: disk full (%s)", path, doing);
     FAIL(ERR_IO, "%s: %s: %s", path, doing, strerror(reason));

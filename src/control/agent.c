@@ -106,6 +106,7 @@ static status report(struct agent *agent)
 {
     static char bytes[WIRE_BYTES];
     struct node_report head = {.now_ns = clock_ns(), .turn = agent->turn,
+                               .beat_ns = agent->beat_ns,
                                .held = courier_held(agent)};
     size_t used = sizeof head;
 
@@ -190,6 +191,7 @@ static status join(struct agent *agent)
     if (result == OK)
         result = wire_open(&agent->up, descriptor, &agent->token, false);
     agent->up.resets = true;
+    agent->beat_ns = 0;
     if (result == OK) result = introduce(agent);
     if (result == OK) {
         /* Later ones are renewed by beats alone: ranks that this supervisor
@@ -228,6 +230,7 @@ static void hear_beat(struct agent *agent, const struct node_beat *beat)
         lease_renew(agent->board, beat->echo_ns +
                                       (int64_t)NODE_LEASE_MS * 1000000);
     agent->turn = beat->turn;
+    agent->beat_ns = beat->sent_ns;
     courier_partners(agent, beat);
 }
 

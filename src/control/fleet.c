@@ -232,6 +232,7 @@ static void take_report(struct fleet *fleet, int index, const char *bytes,
     node->reported = true;
     node->heard_ns = clock_ns();
     node->echo_ns = head->now_ns;
+    if (head->beat_ns >= node->asked_ns) node->asked_ns = 0;
     fleet_held(fleet, index, head->turn, head->held);
     for (int i = 0; i < places; i++) {
         int rank;
@@ -264,6 +265,20 @@ static void see_move(struct fleet *fleet, int index,
                             moved->name, sizeof moved->name) == 0;
 }
 
+/* It says nothing, or its words come but it hears none: a link that is open in
+ * one direction. */
+static status check_link(const struct node *node)
+{
+    const int64_t now = clock_ns();
+    const int64_t most_ns = (int64_t)NODE_DEAD_MS * 1000000;
+
+    if (now - node->wire.heard_ns > most_ns)
+        FAIL(ERR_PEER, "silent for %d ms", (int)NODE_DEAD_MS);
+    if (node->asked_ns != 0 && now - node->asked_ns > most_ns)
+        FAIL(ERR_PEER, "deaf for %d ms", (int)NODE_DEAD_MS);
+    return OK;
+}
+
 static void listen_to(struct fleet *fleet, int index)
 {
     struct node *node = &fleet->nodes[index];
@@ -282,10 +297,7 @@ static void listen_to(struct fleet *fleet, int index)
         if (head->kind == WIRE_REPORT) /* may end the connection */
             take_report(fleet, index, bytes, head->bytes);
     } while (result == OK && head != NULL);
-    if (result == OK && clock_ns() - node->wire.heard_ns >
-                            (int64_t)NODE_DEAD_MS * 1000000)
-        result = status_fail(ERR_PEER, __FILE__, __LINE__, "silent for %d ms",
-                             (int)NODE_DEAD_MS);
+    if (result == OK) result = check_link(node);
     if (result == OK) return;
     char why[80];
 
@@ -353,7 +365,7 @@ static void admit(struct fleet *fleet, struct wire *wire,
     node->reported = false;
     node->joined_order = fleet->last_order;
     node->heard_ns = clock_ns();
-    node->echo_ns = 0;
+    node->echo_ns = node->asked_ns = 0;
     for (int i = 0; i < node->places; i++)
         node->seats[i].report = (struct slot_report){0};
     *wire = (struct wire){.descriptor = -1};
@@ -449,11 +461,12 @@ static void beat(struct fleet *fleet)
     fleet->beat_ns = clock_ns();
     for (int i = 0; i < fleet->count; i++) {
         struct node *node = &fleet->nodes[i];
-        struct node_beat said = {.turn = node->turn,
+        struct node_beat said = {.turn = node->turn, .sent_ns = fleet->beat_ns,
                                  .echo_ns = node->unfenced ? 0
                                                            : node->echo_ns};
 
         if (node->wire.descriptor < 0) continue;
+        if (node->asked_ns == 0) node->asked_ns = said.sent_ns;
         name_partners(fleet, node, &said);
         if (wire_put(&node->wire, WIRE_BEAT, &said, sizeof said) == OK)
             continue;

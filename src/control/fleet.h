@@ -39,6 +39,8 @@ struct node {
     int64_t lost_ns;       /* when; 0: never */
     int64_t heard_ns, echo_ns; /* when its newest report came; its own clock */
     int64_t silent_ns;     /* its ranks may live until then */
+    int64_t asked_ns;      /* when the oldest beat was sent that it has not
+                            * heard; 0: it has heard all */
     struct seat *seats;    /* owned, [places] */
 };
 

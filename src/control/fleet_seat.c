@@ -92,7 +92,7 @@ void fleet_quarantine(struct fleet *fleet, int rank)
     const struct rank_seat *at = &fleet->at[rank];
     struct node *node;
 
-    if (at->order == 0) return;
+    if (at->node < 0) return;
     node = &fleet->nodes[at->node];
     if (!node->wrong)
         fprintf(stderr, "node      %s computes wrong numbers; it is not used "

@@ -65,6 +65,7 @@ struct node_partner {
 
 struct node_beat {
     int64_t echo_ns;      /* now_ns of the newest report: lease.h */
+    int64_t sent_ns;      /* the supervisor's clock */
     uint64_t turn;        /* raised when the partners change */
     struct node_partner partners[PARTNERS_MOST];
 };
@@ -85,6 +86,7 @@ struct node_report {
     int32_t places;       /* reports that follow */
     uint32_t held;        /* a bit for each partner that has a copy of every */
     uint64_t turn;        /* rank of the node; of the beat that named them */
+    int64_t beat_ns;      /* sent_ns of the newest beat; 0: none yet */
 };
 
 struct slot_report {

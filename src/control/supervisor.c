@@ -203,11 +203,8 @@ static void open_incident(struct supervisor *s, const struct incident *i)
     tell_incident(s, i);
     if (s->fleet != NULL && i->kind != INCIDENT_CONNECTION)
         fleet_blame(s->fleet, i->rank);
-    if (s->fleet != NULL && i->wrong) {
-        fleet_quarantine(s->fleet, i->rank);
-        snprintf(s->wrong, sizeof s->wrong, "rank %d %s", i->rank, i->cause);
-    }
     crew_fence(&s->crew);
+    watch_verdicts(s);
     s->fenced_ms = 1e-6 * (double)(clock_ns() - i->seen_ns);
 }
 

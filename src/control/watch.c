@@ -248,6 +248,16 @@ static bool is_wrong(const struct board_page *page)
     return atomic_load(&page->verdict) == BOARD_WRONG;
 }
 
+void watch_verdicts(struct supervisor *s)
+{
+    for (int i = 0; i < s->crew.size && s->fleet != NULL; i++) {
+        if (!is_wrong(&s->board->pages[i])) continue;
+        fleet_quarantine(s->fleet, i);
+        snprintf(s->wrong, sizeof s->wrong, "rank %d gave up: %.230s", i,
+                 s->board->pages[i].sentence);
+    }
+}
+
 static void see_death(const struct supervisor *s, int rank,
                       struct incident *incident)
 {

@@ -116,6 +116,10 @@ enum look { LOOK_ON, LOOK_INCIDENT, LOOK_OVER };
 enum look watch_once(struct supervisor *s, struct incident *incident,
                      status *result);
 
+/* With a fleet: nodes whose ranks say that they are wrong are not used again.
+ * Ranks may say it while they are ended because of another incident. */
+void watch_verdicts(struct supervisor *s);
+
 /* "rank 0: steps, step 14, in all-reduce on group data (call 9) for 0.3 s". */
 void position_text(const struct board *board, int rank, int64_t now_ns,
                    char out[160]);

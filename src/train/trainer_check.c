@@ -155,6 +155,14 @@ static status go_back(struct trainer *t, int64_t step, bool in_memory)
 
 /* ---- verdicts ---- */
 
+/* All ranks have the votes. Whoever leaves before would interrupt the others in
+ * them, and the rank that is wrong would end without a word of it. Whoever is
+ * interrupted here has them. */
+static void await_votes(struct trainer *t)
+{
+    if (team_agree(&t->team, OK) != OK) status_clear();
+}
+
 /* A rank that is known to be wrong ends its node, so that its supervisor can
  * leave it out; all others wait for that. Without one, or where nobody knows
  * which rank it is, the run ends. */
@@ -168,6 +176,7 @@ static status fail_persistent(struct trainer *t, const char *why)
     replicas_name(&t->check.replicas, t->check.entry, what);
     ranks_text(t, is_outvoted, who);
     if (who[0] != '\0' && board_has_agent()) {
+        await_votes(t);
         memory_copy_forget(&t->copy);
         result = wrong
             ? status_fail(ERR_DEVICE, __FILE__, __LINE__, "step %" PRId64
@@ -269,8 +278,9 @@ static status inject(struct trainer *t)
     const bool once = fault_due(name);
 
     snprintf(name, sizeof name, "state.wrong-%d", team_rank(&t->team));
-    if (fault_due(name)) t->check.broken = true;
-    if (!once && !t->check.broken) return OK;
+    const bool stays = fault_lasts(name);
+
+    if (!once && !stays) return OK;
     TRY(stages_fetch(t->pipeline.stages, t->pipeline.count));
     replicas_flip(&t->check.replicas);
     return stages_store(t->pipeline.stages, t->pipeline.count);

@@ -9,7 +9,9 @@
 #include "base/clock.h"
 #include "base/file.h"
 #include "base/log.h"
+#include "base/room.h"
 #include "comm/compare_ranks.h"
+#include "comm/message.h"
 #include "control/board.h"
 #include "device/library.h"
 #include "checkpoint/history.h"
@@ -168,6 +170,20 @@ static status restore_or_begin(struct trainer *t)
     return start_weights(t);
 }
 
+/* Ranks that are threads of this process share its address space. Memory of a
+ * device apart takes none of it. */
+static status plan_that_fits(struct trainer *t, int64_t values)
+{
+    const struct group *world = t->team.world;
+    const size_t here = world != NULL && world->ops->borrows
+                            ? (size_t)world->size : 1;
+
+    TRY(ramped_plan(&t->pipeline, &t->setup, &t->team, values));
+    if (device_about(trainer_first_stage(t)->request.machine.device)->apart)
+        return OK;
+    return room_check(here * t->pipeline.bytes);
+}
+
 /* Everything that is decided, in order, before memory is taken. */
 status trainer_plan(struct trainer *t, struct group *world)
 {
@@ -214,8 +230,7 @@ status trainer_plan(struct trainer *t, struct group *world)
     if (validation_values(o) > values) values = validation_values(o);
     if (observe_values(o, mesh_ranks(&t->setup.mesh)) > values)
         values = observe_values(o, mesh_ranks(&t->setup.mesh));
-    return team_agree(&t->team, ramped_plan(&t->pipeline, &t->setup, &t->team,
-                                             values));
+    return team_agree(&t->team, plan_that_fits(t, values));
 }
 
 /* One file for each rank, with who it is. */

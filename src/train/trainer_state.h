@@ -35,7 +35,6 @@ struct trainer_check {
     int entry;            /* of the replicas: what differed there */
     int passes;           /* over the step under way, with train.repeat_every */
     bool repeats;         /* the step was refused only to be made again */
-    bool broken;          /* a drill: this rank flips a bit after each step */
     double losses[3], norms[3]; /* of those passes */
     int order;            /* parameter whose gradients differed; -1: the loss */
     status failed;        /* a message of the guard */

@@ -304,6 +304,32 @@ start_until() { # RUN STEP ARGUMENT...
     done
 }
 
+# stopped PROCESS: waits until it has stopped itself (action `stop` of
+# docs/faults.md); false: it ended before.
+stopped() {
+    until grep -q '^State:.T' "/proc/$1/status" 2>/dev/null; do
+        kill -0 "$1" 2>/dev/null || return 1
+        sleep 0.02
+    done
+}
+
+# told PROCESS: waits until a signal has reached it while it is stopped.
+told() {
+    until grep -q '^ShdPnd:.*[1-9a-f]' "/proc/$1/status" 2>/dev/null; do
+        kill -0 "$1" 2>/dev/null || return 1
+        sleep 0.02
+    done
+}
+
+# hold RUN POINT ARGUMENT...: starts a run that stops itself at that point, and
+# waits for it. Its number is then in $child.
+hold() {
+    LOCKSTEP_FAULT=$2:stop "$program" "${@:3}" --run "$1" >log 2>&1 &
+    child=$!
+    children="$children $child"
+    stopped $child
+}
+
 # Lines of metrics without what depends on the clock: the table knows.
 clock=$(sed -n 's/^METRIC([A-Z]*, *[A-Z_]*, *\([a-z_]*\), .* CLOCK,.*/\1/p' \
     "$tree/src/observe/metrics.def" | tr '\n' '|')

@@ -59,6 +59,12 @@ falls_back "no moments" rm $optim
 falls_back "no manifest" rm manifest.json
 falls_back "no state" rm state.json
 falls_back "an empty directory" sh -c 'rm *'
+falls_back "weights and moments swapped" sh -c \
+    "mv $model a; mv $optim $model; mv a $optim"
+falls_back "moments of another step" cp ../step-00000010/$optim .
+must train config.yaml --run seed --set seed=4 --set train.steps=15
+falls_back "weights of another run" cp \
+    "$room/seed/ckpt/step-00000015/$model" .
 
 # Nothing but the pointer is wrong: nothing is lost.
 for pointer in "step-00000099" "nonsense" ""; do
@@ -140,12 +146,11 @@ cut_while_read() { # NAME ARGUMENT...
     local name=$1 code
     shift
     rm -rf run
-    if ! start_until run 3 train config.yaml --run run \
+    if ! hold run train.step:7 train config.yaml \
         --set data.cache="$PWD/fresh_cache" "$@"; then
         bad "$name" "did not begin" log
         return
     fi
-    kill -STOP "$child"
     truncate -s 100 "$tokens"
     kill -CONT "$child"
     wait "$child"

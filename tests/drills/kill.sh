@@ -18,9 +18,9 @@ resumed() {
     fi
 }
 
-# A real kill -9, by the clock of the metrics.
+# A real kill -9, of a run that waits for it.
 for step in 2 13 21; do
-    if start_until killed-$step $step train config.yaml --run killed-$step; then
+    if hold killed-$step train.step:$((step + 1)) train config.yaml; then
         kill -9 "$child"
         wait "$child" 2>/dev/null
         [ $? -eq 137 ] || bad "kill -9 near step $step" "it had ended" log

@@ -45,9 +45,15 @@ stop() { # NAME: asks the supervisor to save and end
 # --- saved on two machines, ended, and gathered ---
 # shellcheck disable=SC2086
 supervise 4 $layout
+export LOCKSTEP_FAULT=train.step@0:13:stop
 agent_on a 2
 agent_on b 2
-until_disk a metrics.jsonl '"step": 12,'
+unset LOCKSTEP_FAULT
+await run/it/control/journal.jsonl '"event": "start"'
+zero=$(grep '"event": "start"' run/it/control/journal.jsonl |
+    grep -o '"process": [0-9]*' | sed -n 's/.* //; 1p')
+stopped "${zero:-0}" || bad "rank 0 stops" "it did not" log.a
+(told "$zero" && kill -CONT "$zero") &
 stop "two machines without a common file system: stopped"
 if [ -e disks/a/shards/a/ckpt/latest ] && [ ! -e disks/a/shards/b ] &&
     [ -e disks/b/shards/b/ckpt/latest ] && [ ! -e run/it/ckpt ]; then

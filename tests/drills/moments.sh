@@ -44,6 +44,7 @@ done
 for at in 11 14; do
     moment "killed within a copy, row $at" "copy.rows@1:$at:kill" 'signal 9'
 done
+moment "killed before data are read" data.ahead@1:9:kill 'signal 9'
 moment "two ranks at once" \
     "step.instruction@1:210:kill,step.instruction@2:210:kill" 'signal 9'
 moment "a kernel without end" step.instruction@3:222:spin \
@@ -61,7 +62,7 @@ four=$alone
 for signal in FPE BUS ILL; do
     # shellcheck disable=SC2086
     start_until "by$signal" 3 train config.yaml --run "by$signal" $four \
-        --set train.steps=200
+        --set train.steps=1000000
     victim=$(lockstep status "by$signal" --json | grep -A 1 '"rank": 2,' |
         sed -n 's/.*"process": \([0-9]*\).*/\1/p')
     kill -$signal "$victim"

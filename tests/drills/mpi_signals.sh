@@ -88,6 +88,34 @@ hangs() { # MPI
     fi
 }
 
+# The launcher alone is killed. A run that goes on is refused while rank 0 lives;
+# another rank waits for it until comm.limit, and writes nothing.
+orphans() { # MPI
+    local m=$1 run=$1-orphans zero one code=78 tries=0
+    begin "$m" 2 "$run" --set comm.limit=5 || { bad "$m: orphans" "did not begin" log; return; }
+    zero=$(process_of "$run" 0) one=$(process_of "$run" 1)
+    kill -9 "$child"
+    while [ $code -eq 78 ] && [ $tries -lt 600 ]; do
+        (mpirun_of "$m" -n 2 "$program" resume "$run") \
+            >out 2>&1
+        code=$?
+        [ $code -ne 78 ] || grep -q "in use by process $zero" out || break
+        sleep 0.1
+        tries=$((tries + 1))
+    done
+    tries=0
+    while { kill -0 "$zero" || kill -0 "$one"; } 2>/dev/null; do
+        sleep 0.1
+        tries=$((tries + 1))
+        [ $tries -lt 600 ] || break
+    done
+    if [ $code -ne 0 ]; then bad "$m: orphans" "exit $code" out
+    elif kill -0 "$zero" 2>/dev/null || kill -0 "$one" 2>/dev/null
+    then bad "$m: orphans" "one of $zero, $one lives"
+    elif same_run whole "$run"; then ok "$m: kill -9 of mpirun alone"
+    else bad "$m: orphans" "$why"; fi
+}
+
 under() { # MPI
     local m=$1
     begin "$m" 2 "$m-all" && sent "$m: SIGUSR1 to all" USR1 "$m-all" 0 1 ||
@@ -107,6 +135,7 @@ under() { # MPI
     else bad "$m: SIGUSR1 to mpirun" "did not begin" log
     fi
     hangs "$m"
+    orphans "$m"
 }
 
 for name in $mpis; do under "$name"; done

@@ -28,6 +28,11 @@ base="--set train.steps=$steps --set checkpoint.every=1000
 # shellcheck disable=SC2086
 must train config.yaml --run whole $base
 
+# in_time: by the supervisor's own clock, which reads a report each half second.
+in_time() {
+    grep '"event": "incident"' $journal | tail -n 1 |
+        grep -o '"noticed_ms": [0-9.]*' | awk '{ exit !($2 <= 5000) }'
+}
 step() { grep -c '"step"' kept/metrics.jsonl 2>/dev/null; }
 journal=kept/control/journal.jsonl
 
@@ -72,8 +77,8 @@ ip link set v1 down
 await $journal '"event": "incident"'
 tenths=$((($(date +%s%N) - began) / 100000000))
 echo "noticed after $((tenths / 10)).$((tenths % 10)) s"
-if [ $tenths -le 100 ]; then ok "a partition is noticed"
-else bad "a partition is noticed" "after $tenths tenths of a second" log; fi
+if in_time; then ok "a partition is noticed"
+else bad "a partition is noticed" "$(grep incident $journal)" log; fi
 await $journal '"event": "recovered"'
 ends "a partition: the same bytes" kept "$child"
 if grep -q 'was lost with node n1' $journal; then ok "the node is named"

@@ -56,7 +56,8 @@ chmod 700 locked
 (ulimit -v 300000; lockstep train config.yaml --run narrow \
     --set model.width=512 --set model.head_width=128 \
     --set model.feed_forward=2048 --set model.layers=8 >log 2>&1)
-check_said "an address space below the plan" 71 "the system refused" $? log
+check_said "an address space below the plan" 71 \
+    "MiB of address space (ulimit -v)" $? log
 
 # --- a full disk ---
 # At the end every attempt fails: what was saved stays, and with room again the
@@ -96,6 +97,37 @@ then
         bad "a disk of 400 kB: resumed with room" "${why:-it failed}" log
     fi
     umount disk
+
+    # Room for bytes, but none for another file.
+    mount -t tmpfs -o size=20m,nr_inodes=24 tmpfs disk
+    lockstep train config.yaml --run disk/files >log 2>&1
+    check_said "a disk that has no file left" 74 "no file is left" $? log
+    no_remains "a disk that has no file left: nothing half-written" disk/files
+    mount -o remount,nr_inodes=1000 disk
+    if lockstep resume disk/files >log 2>&1 && same_run whole disk/files; then
+        ok "a disk that has no file left: resumed with some"
+    else
+        bad "a disk that has no file left: resumed" "${why:-it failed}" log
+    fi
+    umount disk
+
+    # Read-only for some saves of a run, which no file that is open there stops.
+    hold shut train.step:8:stop,train.step:19 train config.yaml ||
+        bad "read-only" "the run did not stop" log
+    mount --bind shut/ckpt shut/ckpt && mount -o remount,bind,ro shut/ckpt ||
+        bad "read-only" "cannot be mounted"
+    kill -CONT "$child"
+    until_line shut/metrics.jsonl '"step": 18,'
+    stopped "$child"
+    umount shut/ckpt
+    kill -CONT "$child"
+    ended "$child"
+    check_said "read-only for a while" 0 "could not be saved, training goes on" \
+        $? log
+    grep -q "Read-only file system" log ||
+        bad "read-only for a while" "the cause is not said" log
+    if same_run whole shut; then ok "read-only for a while: the same bytes"
+    else bad "read-only for a while: the same bytes" "$why" log; fi
 else
     echo "skipped: a real full disk needs root and mount"
 fi

@@ -120,8 +120,9 @@ LOCKSTEP_FAULT=state.flip-1:7,train.step:8:kill lockstep train config.yaml \
 if same_run whole both; then ok "killed right after it went back"
 else bad "killed right after it went back" "$why" log; fi
 
-# The only machine is wrong: the run waited for others that never come.
-LOCKSTEP_FAULT=state.wrong-1:7 lockstep train config.yaml --run alone --ranks 4 \
+# The only machine is wrong: the run waited for others that never come. Before
+# there is a verdict another rank is killed: it stays wrong.
+LOCKSTEP_FAULT=state.wrong-1:7,train.step@2:8:kill lockstep train config.yaml --run alone --ranks 4 \
     --threads 1 --supervised --spares 1 --set mesh.data=4 \
     --set train.check_every=1 >log 2>&1
 check_said "spares: the only machine is wrong" 69 \

@@ -8,11 +8,12 @@ must train config.yaml --run whole
 # stop NAME SIGNAL: saved, exit 75, resumed to the same bytes
 stop() {
     local run=by-$2 code
-    if ! start_until "$run" 9 train config.yaml --run "$run"; then
-        bad "$1" "never got to step 9" log
+    if ! hold "$run" train.step:10 train config.yaml; then
+        bad "$1" "never got to step 10" log
         return
     fi
     kill -"$2" "$child"
+    kill -CONT "$child"
     wait "$child"
     code=$?
     check_said "$1: exit and sentence" 75 "saved; go on with: lockstep resume" \
@@ -43,10 +44,7 @@ twice() { # FIRST SECOND CODE
         --set data.valid_share=0 --threads 1 >log 2>&1 &
     child=$!
     children="$children $child"
-    for _ in $(seq 300); do
-        grep -q '^data  ' log && break
-        sleep 0.02
-    done
+    until_line log '^data  '
     sleep 0.3
     began=$(date +%s%N)
     kill "-$1" "$child"

@@ -32,6 +32,35 @@ until_step() {
     done
 }
 
+# hold_rank RUN RANK STEP: a run whose rank stops itself before that step. Its
+# process is in $victim. Nobody looks: the supervisor is stopped, too.
+hold_rank() {
+    export LOCKSTEP_FAULT=train.step@$2:$3:stop
+    begin "$1"
+    unset LOCKSTEP_FAULT
+    until_step "$1" 1
+    victim=$(process "$1" "$2")
+    kill -STOP "$child"
+    stopped "${victim:-0}" || bad "hold $1" "rank $2 did not stop" log
+}
+
+# orphan RUN RANK: a run whose supervisor is killed, and whose rank stops itself
+# before step 17. The system lets a group go on that was stopped when its parent
+# died, and sends it SIGHUP, which is ignored here: there is a second stop.
+orphan() {
+    trap '' HUP
+    export LOCKSTEP_FAULT=train.step@$2:16:stop,train.step@$2:17:stop
+    begin "$1"
+    unset LOCKSTEP_FAULT
+    trap - HUP
+    until_step "$1" 1
+    victim=$(process "$1" "$2")
+    stopped "${victim:-0}" || bad "orphan $1" "rank $2 did not stop" log
+    kill -9 "$child"
+    wait "$child" 2>/dev/null
+    stopped "${victim:-0}" || bad "orphan $1" "rank $2 did not stop again" log
+}
+
 # process RUN RANK: of the newest generation.
 process() {
     lockstep status "$1" --json 2>/dev/null |
@@ -54,9 +83,12 @@ if lockstep status calm | grep -q "has ended: ok"; then ok "status of the end"
 else bad "status of the end" "$(lockstep status calm 2>&1)"; fi
 
 # --- kill -9 of ranks drawn at random, again and again ---
-begin killed
-until_step killed 5 # a quiet machine needs less than a second for all steps
-done_kills=0
+# The first one by a fault: a quiet machine makes all steps in a second.
+export LOCKSTEP_FAULT=train.step@2:8:kill
+begin killed --copies 1
+unset LOCKSTEP_FAULT
+until_step killed 5
+done_kills=1
 while [ $done_kills -lt "$kills" ] && kill -0 "$child" 2>/dev/null; do
     victim=$(process killed $((RANDOM % 4)))
     [ -n "$victim" ] && kill -9 "$victim" 2>/dev/null &&
@@ -93,12 +125,9 @@ else
 fi
 
 # --- without copies in memory: from checkpoints ---
-# shellcheck disable=SC2086
-"$program" train config.yaml --run disk $base $four --copies 0 >log 2>&1 &
-child=$!
-children="$children $child"
-until_step disk 16
-kill -9 "$(process disk 3)"
+export LOCKSTEP_FAULT=train.step@3:17:kill
+begin disk --copies 0
+unset LOCKSTEP_FAULT
 ends "without copies" disk "$child"
 if lockstep incidents disk | grep -q 'step [0-9]*0 (checkpoint)'; then
     ok "it went on from a checkpoint"
@@ -109,10 +138,7 @@ expect "copies without a supervisor" 2 "add --supervised" train config.yaml \
     --run no --copies 3
 
 # --- a copy with flipped bits is not used ---
-begin flipped
-until_step flipped 16
-victim=$(process flipped 1)
-kill -STOP "$victim"
+hold_rank flipped 1 17
 file=$(grep -o '"state": [0-9]*' flipped/control/journal.jsonl | tail -n 1)
 file=/proc/$victim/fd/${file##* }
 slot=$(($(stat -L -c %s "$file") / 8))
@@ -122,6 +148,7 @@ for i in 2 3; do # both of rank 1
         conv=notrunc 2>dd.log || bad "flip" "not written" dd.log
 done
 kill -9 "$victim"
+kill -CONT "$child"
 ends "flipped bits in memory" flipped "$child"
 if lockstep incidents flipped | grep -q 'step [0-9]*0 (checkpoint)'; then
     ok "a flipped copy is not used"
@@ -149,40 +176,51 @@ if lockstep incidents by-exit | grep -q 'ended with exit code 0' &&
 else bad "and it is said" "$(lockstep incidents by-exit by-abort 2>&1)"; fi
 
 # --- a stopped rank is named and replaced; one that goes on is left alone ---
+export LOCKSTEP_FAULT=train.step@2:21:stop
 begin stopped --set machine=cpu,devices=4
-until_step stopped 20
-kill -STOP "$(process stopped 2)"
+unset LOCKSTEP_FAULT
 ends "a stopped rank" stopped "$child"
-# The deadline is planned; on a busy machine five measured steps more at most.
+# The deadline is planned; on a busy machine five measured steps more at most, of
+# whatever rank: those of rank 0, with what is between them, are known here.
 usual=$(lockstep incidents stopped |
     sed -n 's/.*hang of rank 2 .*hangs (stopped): .*at most \([0-9.]*\) s.*/\1/p')
-slowest=$(sed -n 's/.*"step_ms": \([0-9.]*\),.*/\1/p' stopped/metrics.jsonl |
-    sort -n | tail -n 1)
+slowest=$(sed -n 's/.*"time_s": \([0-9.]*\),.*/\1/p' stopped/metrics.jsonl |
+    awk 'NR > 1 && $1 - last > most { most = $1 - last } { last = $1 }
+        END { print most }')
 if awk -v usual="${usual:-1000}" -v slowest="${slowest:-0}" \
-    'BEGIN { exit !(usual < 3 || usual <= 2.1 + slowest / 200) }'
+    'BEGIN { exit !(usual < 3 || usual <= 2.5 + 6 * slowest) }'
 then ok "the stopped rank is named"
 else bad "the stopped rank is named" "$(lockstep incidents stopped)"; fi
-begin paused
-until_step paused 20
-victim=$(process paused 1)
-kill -STOP "$victim"
+hold_rank paused 1 21
+kill -CONT "$child"
+began=$(date +%s%N)
 sleep 0.5
 kill -CONT "$victim"
+took=$((($(date +%s%N) - began) / 1000000))
 ends "a pause" paused "$child"
 if lockstep incidents paused | grep -q '^0 incidents'; then ok "no incident"
+elif [ $took -ge 1900 ]; then echo "left out: the pause took $took ms"
 else bad "no incident" "$(lockstep incidents paused)"; fi
 
 # --- SIGTERM saves; the run goes on later ---
-begin asked
-until_step asked 20
+hold_rank asked 0 21
 kill -TERM "$child"
+kill -CONT "$child"
+kill -CONT "$victim"
 ends "SIGTERM" asked "$child" 75
 if grep -q "go on with: lockstep resume .* --ranks 4 --supervised" log; then
     ok "SIGTERM: it goes on under a supervisor"
 else bad "SIGTERM: it goes on under a supervisor" "other words" log; fi
+
+# --- a rank that crashes again and again ends the run, with a reason ---
+LOCKSTEP_FAULT=train.step:1:abort lockstep resume asked --ranks 4 --supervised \
+    >log 2>&1
+check_said "a rank that crashes without end" 68 "times in a row" $? log
+if grep -q 'was killed by signal 6 .* times in a row' log; then ok "its reason"
+else bad "its reason" "not said" log; fi
 must resume asked --ranks 4 --supervised
-if same_run whole asked; then ok "resumed after SIGTERM"
-else bad "resumed after SIGTERM" "$why"; fi
+if same_run whole asked; then ok "resumed after SIGTERM and crashes"
+else bad "resumed after SIGTERM and crashes" "$why"; fi
 
 # --- nohup: a closed terminal is ignored ---
 # shellcheck disable=SC2086
@@ -217,28 +255,8 @@ until_step late 10
 kill -9 "$(process late 2)" 2>/dev/null
 ends "a journal whose disk fails" late "$child"
 
-# --- a rank that crashes again and again ends the run, with a reason ---
-begin crash
-until_step crash 5
-tries=0
-while kill -0 "$child" 2>/dev/null && [ $tries -lt 1200 ]; do
-    victim=$(process crash 1)
-    [ -n "$victim" ] && kill -SEGV "$victim" 2>/dev/null
-    sleep 0.05
-    tries=$((tries + 1))
-done
-ends "a rank that crashes without end" crash "$child" 68
-if grep -q 'was killed by signal 11 .* times in a row' log; then ok "its reason"
-else bad "its reason" "not said" log; fi
-must resume crash --ranks 4 --supervised
-if same_run whole crash; then ok "resumed after crashes"
-else bad "resumed after crashes" "$why"; fi
-
 # --- without its supervisor a run goes on, too; nobody else may have it ---
-begin alone
-until_step alone 15
-kill -9 "$child"
-wait "$child" 2>/dev/null
+orphan alone 2
 if lockstep status alone | grep -q 'its supervisor is gone'; then
     ok "status without a supervisor"
 else
@@ -246,6 +264,7 @@ else
 fi
 expect "a run that is there" 78 "holds a run already" train config.yaml \
     --run alone --ranks 4 --set mesh.data=4 --supervised
+kill -CONT "$victim"
 tries=0
 until lockstep status alone | grep -q 'is dead\|has ended' ||
     [ $tries -gt 600 ]; do
@@ -256,17 +275,13 @@ if same_run whole alone; then ok "kill -9 of the supervisor: the ranks finish"
 else bad "kill -9 of the supervisor: the ranks finish" "$why" log; fi
 
 # --- a new supervisor takes the ranks over, and replaces them again ---
-begin taken
-until_step taken 15
-kill -9 "$child"
-wait "$child" 2>/dev/null
-victim=$(process taken 3)
+orphan taken 3
 "$program" resume taken --ranks 4 --supervised >log 2>&1 &
 child=$!
 children="$children $child"
 tries=0
 until lockstep status taken 2>/dev/null | grep -q "^supervisor process $child" ||
-    [ $tries -gt 200 ]; do
+    [ $tries -gt 1000 ]; do
     sleep 0.02
     tries=$((tries + 1))
 done

@@ -8,12 +8,14 @@
  * vCOUNT here; a frame that goes into one end comes out of the other. Prints
  * "ready". Then it reads lines:
  *
- *     WIRE DELAY LOSS       milliseconds each way, frames lost of a million;
- *                           wire 0: all of them
+ *     WIRE DELAY LOSS [JITTER]  milliseconds each way, frames lost of a
+ *                           million; up to JITTER ms more for each frame; wire
+ *                           0: all of them
  *
  * A wire keeps the order of its frames and holds 4,096 of each direction; more
  * are lost, as in a real queue. Ends with its standard input, and then prints
- * how many frames were carried and lost. */
+ * how many frames were carried and lost, and how late the latest one was
+ * because this program had to wait for a processor. */
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/if.h>
@@ -47,12 +49,14 @@ struct wire {
     int end[2];
     struct way way[2]; /* way i begins at end i */
     int64_t delay;     /* nanoseconds */
+    int jitter;        /* milliseconds */
     int loss;          /* of a million */
 };
 
 static struct wire wires[WIRES_MOST + 1];
 static int count;
 static long long carried, lost;
+static int64_t latest; /* nanoseconds */
 static uint64_t random_state = 88172645463325252u;
 
 static void die(const char *what)
@@ -129,7 +133,8 @@ static void way_fill(struct wire *wire, int from)
             continue;
         }
         frame->bytes = (int)bytes;
-        frame->due = now() + wire->delay;
+        frame->due = now() + wire->delay +
+                     (int64_t)random_below(1000 * wire->jitter + 1) * 1000;
         way->count++;
     }
 }
@@ -142,6 +147,7 @@ static void way_drain(struct wire *wire, int from, int64_t at)
     while (way->count > 0 && way->frames[way->first].due <= at) {
         const struct frame *frame = &way->frames[way->first];
 
+        if (at - frame->due > latest) latest = at - frame->due;
         if (write(wire->end[1 - from], frame->data, (size_t)frame->bytes) < 0)
             lost++;
         else
@@ -163,18 +169,21 @@ static bool orders_read(void)
     used += (size_t)bytes;
     line[used] = 0;
     while ((end = strchr(line, '\n')) != NULL) {
-        int number, delay, loss;
+        int number, delay, loss, jitter = 0;
 
         *end++ = 0;
-        if (sscanf(line, "%d %d %d", &number, &delay, &loss) != 3 ||
-            number < 0 || number > count || delay < 0 || loss < 0) {
-            fprintf(stderr, "wire: expected WIRE DELAY LOSS, not: %s\n", line);
+        if (sscanf(line, "%d %d %d %d", &number, &delay, &loss, &jitter) < 3 ||
+            number < 0 || number > count || delay < 0 || loss < 0 ||
+            jitter < 0 || jitter > 1000) {
+            fprintf(stderr, "wire: expected WIRE DELAY LOSS [JITTER], "
+                            "not: %s\n", line);
             exit(1);
         }
         for (int i = 1; i <= count; i++) {
             if (number != 0 && number != i) continue;
             wires[i].delay = (int64_t)delay * 1000000;
             wires[i].loss = loss;
+            wires[i].jitter = jitter;
         }
         used -= (size_t)(end - line);
         memmove(line, end, used + 1);
@@ -228,6 +237,7 @@ int main(int argc, char **argv)
                 way_drain(&wires[i], from, now());
             }
     }
-    printf("carried %lld, lost %lld\n", carried, lost);
+    printf("carried %lld, lost %lld, late %lld ms\n", carried, lost,
+           (long long)latest / 1000000);
     return 0;
 }

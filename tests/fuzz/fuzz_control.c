@@ -84,7 +84,8 @@ static size_t make_hello(const struct record *r, char *out)
 static size_t make_report(const struct record *r, char *out)
 {
     struct node_report head = {.now_ns = clock_ns() + r->number,
-                               .places = r->size % 4};
+                               .places = r->size % 4,
+                               .beat_ns = field(r, 3)};
     struct slot_report one = {
         .place = field(r, 0), .rank = field(r, 1), .size = field(r, 2),
         .lives = 1, .process = r->number, .ordered = r->order,
@@ -134,7 +135,8 @@ static size_t make_small(const struct record *r, char *out)
     struct node_move move = {.rank = field(r, 0), .whole = 1};
     struct node_beat beat = {.echo_ns = r->how % 4 == 3
                                             ? INT64_MAX - r->order
-                                            : clock_ns() - r->number};
+                                            : clock_ns() - r->number,
+                             .sent_ns = field(r, 1)};
 
     name_of(r, move.name);
     beat.turn = r->how % 4;

@@ -21,6 +21,29 @@ TEST(a_fault_happens_at_its_passing_and_only_then)
     IS_OK(fault_point("a"));
 }
 
+TEST(a_fault_that_lasts_happens_from_its_passing_on)
+{
+    IS_OK(fault_arm("a:2"));
+    CHECK(!fault_lasts("b") && !fault_lasts("a") && fault_lasts("a") &&
+          fault_lasts("a"));
+    IS_OK(fault_arm(NULL));
+    CHECK(!fault_lasts("a"));
+}
+
+TEST(a_stopped_process_goes_on_when_it_is_told)
+{
+    int state = 0;
+    pid_t child = fork();
+
+    if (child == 0)
+        _exit(fault_arm("a:1:stop") == OK && fault_point("a") == OK ? 3 : 4);
+    CHECK(waitpid(child, &state, WUNTRACED) == child);
+    CHECK(WIFSTOPPED(state) && WSTOPSIG(state) == SIGSTOP);
+    CHECK(kill(child, SIGCONT) == 0);
+    CHECK(waitpid(child, &state, 0) == child);
+    CHECK(WIFEXITED(state) && WEXITSTATUS(state) == 3);
+}
+
 TEST(a_fault_of_a_rank_happens_in_its_first_generation)
 {
     setenv("LOCKSTEP_RANK", "2", 1);
@@ -66,5 +89,7 @@ TEST(what_cannot_be_armed_is_said)
 }
 
 TEST_MAIN(a_fault_happens_at_its_passing_and_only_then,
+          a_fault_that_lasts_happens_from_its_passing_on,
+          a_stopped_process_goes_on_when_it_is_told,
           a_fault_of_a_rank_happens_in_its_first_generation,
           a_kill_leaves_no_time_for_anything, what_cannot_be_armed_is_said)

@@ -25,6 +25,7 @@ struct fake {
     bool mute, deaf, forges; /* forges: once, and never comes back */
     bool late;               /* its first report comes after its hello */
     int64_t lease_ns;        /* as an agent would reckon it */
+    int64_t beat_ns;
     int fences;
 };
 
@@ -67,7 +68,8 @@ int __poll_chk(struct pollfd *fds, nfds_t count, int timeout_ms, size_t bytes)
 static void tell(struct fake *agent)
 {
     char bytes[sizeof(struct node_report) + sizeof agent->places];
-    const struct node_report head = {.now_ns = clock_ns(), .places = 2};
+    const struct node_report head = {.now_ns = clock_ns(), .places = 2,
+                                     .beat_ns = agent->beat_ns};
 
     memcpy(bytes, &head, sizeof head);
     memcpy(bytes + sizeof head, agent->places, sizeof agent->places);
@@ -118,6 +120,7 @@ static void hear(struct fake *agent, const struct wire_head *head,
     if (kind == WIRE_BEAT) {
         memcpy(&beat, bytes, sizeof beat);
         renew(agent, beat.echo_ns);
+        agent->beat_ns = beat.sent_ns;
     }
 
     if (kind == WIRE_FENCE) {
@@ -297,6 +300,24 @@ TEST(beats_renew_from_the_time_of_the_report)
     close_fleet();
 }
 
+/* Half a link: its words come, but it hears none. */
+TEST(a_node_that_hears_nothing_is_lost_in_time)
+{
+    open_fleet(2);
+    seat(1);
+    for (int i = 0; i < 200; i++) fleet_look(&fleet, 50);
+    EQUAL_INT(fleet.losses, 0);
+    const int64_t began = virtual_ns;
+
+    agents[1].deaf = true;
+    while (fleet.losses == 0 && virtual_ns < began + 20000000000)
+        fleet_look(&fleet, 50);
+    CHECK(virtual_ns - began <= 5000000000);
+    CHECK(members[0].gone && members[1].gone);
+    CHECK(strstr(members[0].why, "node b: deaf for 4000 ms") != NULL);
+    close_fleet();
+}
+
 /* The lease of the ranks before is over: an order that came before a beat would
  * make ranks that the agent ends at once. */
 TEST(a_node_that_comes_back_has_a_lease_before_an_order)
@@ -393,6 +414,30 @@ TEST(a_rank_that_is_wrong_is_not_waited_for_without_end)
     EQUAL_INT(watch_for_s(&s, 20, &incident, &result), LOOK_INCIDENT);
     EQUAL_INT(incident.kind, INCIDENT_CONNECTION);
     CHECK(!incident.wrong);
+    close_fleet();
+}
+
+/* The connection of another rank broke first: the one that is wrong says so
+ * while the generation is ended. */
+TEST(a_verdict_during_the_fence_is_heard)
+{
+    struct sight sights[RANKS];
+    struct supervisor s;
+    struct incident incident = {0};
+    status result;
+
+    watch_node_b(&s, sights);
+    give_up_rank(0, ERR_PEER);
+    EQUAL_INT(watch_for_s(&s, 5, &incident, &result), LOOK_INCIDENT);
+    EQUAL_INT(incident.kind, INCIDENT_CONNECTION);
+    watch_verdicts(&s);
+    CHECK(!fleet.nodes[1].wrong);
+    memcpy(agents[1].places[1].sentence, "another weight", 15);
+    agents[1].places[1].verdict = BOARD_WRONG;
+    crew_fence(&s.crew);
+    watch_verdicts(&s);
+    CHECK(fleet.nodes[1].wrong && !fleet.nodes[0].wrong);
+    EQUAL_TEXT(s.wrong, "rank 1 gave up: another weight");
     close_fleet();
 }
 
@@ -527,7 +572,9 @@ TEST_MAIN(an_incident_of_the_supervisor_before_is_open,
           fences_wait_for_the_end_of_a_lease,
           beats_renew_from_the_time_of_the_report,
           a_node_that_comes_back_has_a_lease_before_an_order,
+          a_node_that_hears_nothing_is_lost_in_time,
           the_rank_that_is_wrong_is_waited_for,
+          a_verdict_during_the_fence_is_heard,
           a_rank_that_is_wrong_is_not_waited_for_without_end,
           a_device_that_fails_ends_the_run_and_blames_no_node,
           an_agent_that_died_has_no_lease,
