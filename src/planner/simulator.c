@@ -32,6 +32,19 @@ void timed_lists_free(struct timed_lists *lists)
     *lists = (struct timed_lists){0};
 }
 
+status timed_reserve(struct timed_list *list, int32_t items, int32_t needs)
+{
+    void *memory = NULL;
+
+    TRY(memory_take((size_t)items + 1, sizeof *list->items, &memory));
+    list->items = memory;
+    list->capacity = items + 1;
+    TRY(memory_take((size_t)needs + 1, sizeof *list->needs, &memory));
+    list->needs = memory;
+    list->need_capacity = needs + 1;
+    return OK;
+}
+
 status timed_add(struct timed_list *list, const struct timed *item,
                  int32_t *index)
 {
@@ -74,6 +87,7 @@ int32_t timed_meeting(const struct timed_list *list, int32_t meeting)
 
 struct lane_state {
     int32_t next, active;    /* items of this lane; -1: none is active */
+    int32_t met;             /* needs of `next` that are done, from the first */
     int32_t waits;           /* next lane in the list of those that wait for
                               * the same instruction; -1: none */
     double left;             /* seconds alone of the active one */
@@ -91,6 +105,9 @@ struct clock {
     int32_t *first_item;       /* owned, [ranks + 1] */
     int32_t *waiters;          /* owned, [items]: first lane, -1 */
     int32_t *follows;          /* owned, [items]: next item of the lane */
+    int32_t *needs;            /* owned: items that all items need, in order */
+    int64_t *first_need;       /* owned, [ranks]: of the rank's items */
+    bool *over;                /* owned, [items] */
     struct event *heap;        /* owned */
     int32_t heap_count, heap_capacity;
     int64_t done;
@@ -194,18 +211,15 @@ static status set_rates(struct clock *c, int32_t rank)
     return OK;
 }
 
-/* The first need of an item that is not done; -1: none. */
-static int32_t blocking(const struct clock *c, int32_t rank, int32_t index)
+/* The first need of the lane's next item that is not done; -1: none. */
+static int32_t blocking(const struct clock *c, int32_t rank,
+                        struct lane_state *lane)
 {
-    const struct timed_list *list = &c->lists->lists[rank];
-    const struct timed *item = &list->items[index];
+    const struct timed *item = &c->lists->lists[rank].items[lane->next];
+    const int32_t *needs = c->needs + c->first_need[rank] + item->first_need;
 
-    for (int32_t n = 0; n < item->needs; n++) {
-        const struct timed_need need = list->needs[item->first_need + n];
-
-        if (c->lists->lists[need.rank].items[need.index].end < 0)
-            return c->first_item[need.rank] + need.index;
-    }
+    for (; lane->met < item->needs; lane->met++)
+        if (!c->over[needs[lane->met]]) return needs[lane->met];
     return -1;
 }
 
@@ -230,7 +244,7 @@ static bool try_start(struct clock *c, int32_t which)
     int32_t block;
 
     if (state->active >= 0 || state->next < 0) return false;
-    block = blocking(c, rank, state->next);
+    block = blocking(c, rank, state);
     if (block >= 0) {
         state->waits = c->waiters[block];
         c->waiters[block] = which;
@@ -238,6 +252,7 @@ static bool try_start(struct clock *c, int32_t which)
     }
     state->active = state->next;
     state->next = c->follows[c->first_item[rank] + state->active];
+    state->met = 0;
     state->left = items[state->active].seconds *
                   slowness(c->rules, rank, &items[state->active]);
     state->since = c->now;
@@ -255,6 +270,7 @@ static status finish(struct clock *c, int32_t which)
     int32_t waiter = c->waiters[c->first_item[rank] + index];
 
     item->end = c->now;
+    c->over[c->first_item[rank] + index] = true;
     c->out->busy[item->lane] += item->end - item->begin;
     c->done++;
     if (item->end >= c->out->end) {
@@ -293,6 +309,8 @@ static status link_rank(struct clock *c, int32_t rank)
             item->seconds > 1e15)
             FAIL(ERR_VERIFY, "rank %d, instruction %d: lane %d, %g seconds",
                  rank, i, item->lane, item->seconds);
+        int32_t *needs = c->needs + c->first_need[rank] + item->first_need;
+
         for (int32_t n = 0; n < item->needs; n++) {
             const struct timed_need need = list->needs[item->first_need + n];
 
@@ -302,6 +320,7 @@ static status link_rank(struct clock *c, int32_t rank)
                 FAIL(ERR_VERIFY, "rank %d, instruction %d needs instruction "
                                  "%d of rank %d, which is not there", rank, i,
                      need.index, need.rank);
+            needs[n] = c->first_item[need.rank] + need.index;
         }
         item->end = -1;
         c->waiters[c->first_item[rank] + i] = -1;
@@ -318,10 +337,16 @@ static status link_rank(struct clock *c, int32_t rank)
 static status clock_open(struct clock *c)
 {
     const int32_t ranks = c->lists->ranks;
-    int64_t items = 0;
+    int64_t items = 0, needs = 0;
     void *memory = NULL;
 
-    for (int32_t r = 0; r < ranks; r++) items += c->lists->lists[r].count;
+    TRY(memory_take((size_t)ranks + 1, sizeof *c->first_need, &memory));
+    c->first_need = memory;
+    for (int32_t r = 0; r < ranks; r++) {
+        c->first_need[r] = needs;
+        items += c->lists->lists[r].count;
+        needs += c->lists->lists[r].need_count;
+    }
     if (items > INT32_MAX / 2)
         FAIL(ERR_CONFIG, "%lld instructions are more than can be simulated",
              (long long)items);
@@ -333,6 +358,10 @@ static status clock_open(struct clock *c)
     c->waiters = memory;
     TRY(memory_take((size_t)items + 1, sizeof *c->follows, &memory));
     c->follows = memory;
+    TRY(memory_take((size_t)needs + 1, sizeof *c->needs, &memory));
+    c->needs = memory;
+    TRY(memory_take((size_t)items + 1, sizeof *c->over, &memory));
+    c->over = memory;
     c->first_item[0] = 0;
     for (int32_t r = 0; r < ranks; r++)
         c->first_item[r + 1] = c->first_item[r] + c->lists->lists[r].count;
@@ -347,7 +376,7 @@ static status deadlock(const struct clock *c)
         int32_t block, at = 0;
 
         if (next < 0) continue;
-        block = blocking(c, rank, next);
+        block = blocking(c, rank, &c->lanes[i]);
         while (at < c->lists->ranks && c->first_item[at + 1] <= block) at++;
         FAIL(ERR_VERIFY, "rank %d, instruction %d waits for ever for "
                          "instruction %d of rank %d", rank, next,
@@ -383,6 +412,9 @@ done:
     memory_free(c.first_item);
     memory_free(c.waiters);
     memory_free(c.follows);
+    memory_free(c.needs);
+    memory_free(c.first_need);
+    memory_free(c.over);
     memory_free(c.heap);
     return result;
 }

@@ -59,6 +59,8 @@ struct clock_result {
 
 status timed_lists_begin(struct timed_lists *lists, int ranks);
 void timed_lists_free(struct timed_lists *lists);
+/* Room for so many items and needs, in an empty list. */
+status timed_reserve(struct timed_list *list, int32_t items, int32_t needs);
 /* Appends a copy without needs; *index is its place. */
 status timed_add(struct timed_list *list, const struct timed *item,
                  int32_t *index);

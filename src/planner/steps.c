@@ -22,6 +22,7 @@ struct maker {
     const struct cost *cost;
     struct passes block, embedding, head;
     int *kinds;            /* owned, [stages * 4]: span of a whole item */
+    int *blocks;           /* behind them, [stages] */
     int32_t *index;        /* owned, [stages * microbatches * 3]: of the last
                             * compute item of an action */
     int transfer_kind;
@@ -91,7 +92,7 @@ static bool is_coarse(const struct layout *l)
 static int parts_of(const struct maker *m, int stage, bool reduce)
 {
     const struct layout *l = m->cost->layout;
-    const int blocks = layout_blocks(l, m->cost->shape, stage);
+    const int blocks = m->blocks[stage];
     const int most = is_coarse(l) ? 2 : PARTS_MOST;
 
     if (!gathers(l) && !reduce) return 1;
@@ -116,8 +117,7 @@ static void span_of(const struct maker *m, int stage, int pass,
     const struct layout *l = m->cost->layout;
 
     *out = (struct spent){0};
-    spent_add(out, &m->block.pass[pass],
-             layout_blocks(l, m->cost->shape, stage));
+    spent_add(out, &m->block.pass[pass], m->blocks[stage]);
     if (stage == 0) spent_add(out, &m->embedding.pass[pass], 1);
     if (stage != l->pipe * l->chunks - 1) return;
     spent_add(out, &m->block.pass[pass], m->cost->shape->later_blocks);
@@ -272,8 +272,9 @@ static int transfers_of(const struct maker *m, int rank, struct action a,
 
 /* Places of all compute items, before any is made: they need each other across
  * ranks. */
-static void number_items(struct maker *m)
+static status number_items(struct maker *m)
 {
+    enum { TAIL = 8 };
     const struct schedule *s = &m->steps->schedule;
     const int g = gathers(m->cost->layout);
 
@@ -296,7 +297,10 @@ static void number_items(struct maker *m)
                 i++;
             }
         }
+        TRY(timed_reserve(&m->steps->lists.lists[rank], next + TAIL,
+                          2 * next + TAIL + s->ranks));
     }
+    return OK;
 }
 
 static status add_transfers(struct maker *m, int rank, struct action a)
@@ -335,7 +339,7 @@ static double units_of(const struct maker *m, struct action a, bool reduces)
 
     if (a.stage == 0 && comes) ends += s->embedding_parameters;
     if (a.stage == l->pipe * l->chunks - 1) ends += s->head_parameters;
-    return layout_blocks(l, s, a.stage) +
+    return m->blocks[a.stage] +
            (l->as == AS_LOCKSTEP ? ends / l->tensor / block : 0);
 }
 
@@ -404,8 +408,7 @@ static status add_part(struct maker *m, struct part_plan *plan, int part,
 static status add_offload(struct maker *m, int rank, struct action a,
                           int32_t *at)
 {
-    const double blocks = layout_blocks(m->cost->layout, m->cost->shape,
-                                        a.stage);
+    const double blocks = m->blocks[a.stage];
     const struct timed item = {
         .lane = CLOCK_HOST, .cause = CAUSE_OFFLOAD, .stage = a.stage,
         .microbatch = a.microbatch, .kind = m->offload_kind, .number = -1,
@@ -447,7 +450,7 @@ static status fill_lists(struct maker *m)
 {
     const struct schedule *s = &m->steps->schedule;
 
-    number_items(m);
+    TRY(number_items(m));
     for (int rank = 0; rank < s->ranks; rank++) {
         const struct action_list *list = &s->lists[rank];
 
@@ -497,8 +500,11 @@ static status make(struct maker *m)
     cost_head(m->cost, &m->head);
     TRY(make_messages(m));
     TRY(make_schedule(m));
-    TRY(memory_take((size_t)s->stages * 4, sizeof *m->kinds, &memory));
+    TRY(memory_take((size_t)s->stages * 5, sizeof *m->kinds, &memory));
     m->kinds = memory;
+    m->blocks = m->kinds + 4 * s->stages;
+    for (int i = 0; i < s->stages; i++)
+        m->blocks[i] = layout_blocks(m->cost->layout, m->cost->shape, i);
     TRY(make_kinds(m));
     cells = (size_t)s->stages * (size_t)s->microbatches;
     TRY(memory_take(cells * ACTION_COMPUTE_COUNT, sizeof *m->index, &memory));

@@ -590,6 +590,8 @@ status walk_rank(struct walk *walk, const struct pipeline *pipeline)
     walk->travel = (struct travel){.machine = walk->cost->machine};
     memset(walk->rows, 0, sizeof walk->rows);
     TRY(list_make(list, &(struct list_request){.pipeline = pipeline}));
+    TRY(timed_reserve(&walk->steps.lists.lists[walk->made], list->count,
+                      list->need_count + list->count));
     for (int i = 0; i < list->count; i++) TRY(add_one(&c, list, i, &serial));
     walk->made++;
     return OK;
@@ -628,6 +630,7 @@ static status join_rank(struct walk *w, const struct partners *partners,
     const struct timed_list *from = &w->steps.lists.lists[rank];
     const struct step_list *list = &w->lists[rank];
 
+    TRY(timed_reserve(out, from->count, from->need_count + from->count / 4));
     for (int i = 0; i < from->count; i++) {
         const struct instruction *in = &list->items[i];
         const struct timed *item = &from->items[i];
