@@ -14,7 +14,7 @@ struct few { int plain, mixed; bool middle; };
 
 enum { PARTS = 3 }; /* joint, kept, within */
 struct sizes {
-    double frame[PARTS], scratch, fixed, leaf;
+    double frame[PARTS], scratch, fixed, each, leaf;
     struct frame_codes codes;
 };
 
@@ -84,6 +84,17 @@ static struct frame_codes codes_of(const struct stage *stage)
     return codes;
 }
 
+/* Scratch of kernels for a sequence, where there are many of them. */
+static double kernels_of_many(const struct stage *stage)
+{
+    enum { MANY = 64 };
+    const struct stage_request *r = &stage->request;
+
+    return (double)kernels_scratch_bytes(&stage->kernels, r->machine.threads,
+                                         0, MANY * stage->program.size.tokens) /
+           MANY;
+}
+
 /* Plans model `which`, which is made when it is first asked for. */
 static status plan_few(struct frame_models *m, int which, struct sizes *out,
                        const struct layout *l, const struct shape *shape,
@@ -111,6 +122,7 @@ static status plan_few(struct frame_models *m, int which, struct sizes *out,
         (double)stage->memory[MEMORY_LAYER_SCRATCH].bytes,
         (double)(stage->memory[MEMORY_KERNEL_SCRATCH].bytes +
                  stage->memory[MEMORY_ROTARY].bytes),
+        kernels_of_many(stage),
         (double)stage->memory[MEMORY_PARTIALS].bytes, codes_of(stage)};
     return OK;
 }
@@ -127,6 +139,7 @@ static status measure(struct frame_models *m, struct frames *f,
                                               &f->within};
     const bool there[] = {few.plain > 0, few.mixed > 0};
     struct sizes whole, middle, longer;
+    double leaf = 0; /* that blocks have of their own */
 
     TRY(plan_few(m, FEW_WHOLE, &whole, l, shape, few));
     TRY(plan_few(m, FEW_MIDDLE, &middle, l, shape, inside));
@@ -136,6 +149,7 @@ static status measure(struct frame_models *m, struct frames *f,
     for (int kind = 0; kind < 2; kind++) {
         if (!there[kind]) continue;
         TRY(plan_few(m, FEW_PLAIN + kind, &longer, l, shape, more[kind]));
+        leaf += longer.leaf - whole.leaf;
         *(kind == 0 ? &f->plain : &f->mixed) = (struct frame_codes){
             longer.codes.bytes - whole.codes.bytes,
             longer.codes.experts - whole.codes.experts,
@@ -149,8 +163,14 @@ static status measure(struct frame_models *m, struct frames *f,
             parts[i]->middle -= more_bytes;
         }
     }
-    f->leaf = middle.leaf;
-    f->head_leaf = whole.leaf;
+    f->leaf = middle.leaf - leaf;
+    f->head_leaf = whole.leaf - leaf;
+    /* The second use of a tied table has a sum, which is counted elsewhere. */
+    if (shape->tied)
+        f->head_leaf -= 8 * (double)shape->width * (double)shape->vocab /
+                        l->tensor;
+    if (f->head_leaf < f->leaf) f->head_leaf = f->leaf;
+    f->each = whole.each;
     f->scratch = middle.scratch;
     f->head = whole.scratch;
     f->fixed = whole.fixed;

@@ -29,7 +29,8 @@ struct frames {
     struct frame_parts joint, kept, within;
     double scratch;      /* of one sequence in a block, at most */
     double head;         /* ... in the head */
-    double fixed;        /* of the rank, for any micro-batch */
+    double fixed, each;  /* of the rank: for any micro-batch, or, where that is
+                          * more, for each of its sequences */
     struct frame_codes plain, mixed; /* of a block without experts, with */
     double leaf, head_leaf; /* numerics.sums=integer: room in which all
                           * products make a leaf in turn; of a stage that has

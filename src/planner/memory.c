@@ -241,6 +241,10 @@ static void cut_leaves(const struct layout *l, const struct shape *s,
     const struct layout_leaves leaves = layout_leaves(l, s);
     const int64_t share = l->batch / layout_sharing(l);
 
+    /* Where a leaf is changed when it is whole, pieces are of one at most. */
+    const bool whole = s->integer_sums ||
+                       (s->precision.on && s->precision.recipe.straight);
+
     *out = (struct leaves){
         .cut = {.data_leaves = leaves.data,
                 .sequences_per_leaf = share / leaves.data,
@@ -251,11 +255,14 @@ static void cut_leaves(const struct layout *l, const struct shape *s,
         .parts = leaves.tensor};
     if (layout_division(l, 2) == 1 ||
         leaves.data % out->cut.micro_batches != 0 ||
-        !reduces_each(l, s, &out->cut))
+        !reduces_each(l, s, &out->cut)) {
+        out->cut.shared = out->cut.shared || whole;
         return;
+    }
     out->rounds = (int)out->cut.micro_batches;
     out->cut.data_leaves /= out->rounds;
     out->cut.micro_batches = 1;
+    out->cut.shared = out->cut.shared || whole;
 }
 
 int memory_rounds(const struct layout *l, const struct shape *s)
@@ -477,7 +484,10 @@ static void own_activations(const struct layout *l, const struct shape *s,
         else if (room > rooms) rooms = room;
     }
     out->activations += rooms;
-    out->logits = own_scratch(l, s, leaves, ends) + f->fixed;
+    const double each = (double)l->micro_batch * f->each;
+
+    out->logits = own_scratch(l, s, leaves, ends) +
+                  (each > f->fixed ? each : f->fixed);
     /* The batch of the next step. */
     out->activations += 16.0 * (double)(l->batch / layout_sharing(l)) *
                         (double)s->sequence;
