@@ -57,15 +57,15 @@ static bool find_experts(const struct weights *weights, const char *name,
 /* Do rows of gate and up alternate? */
 static bool alternate(const struct decoder *d)
 {
-    return d->stacks[0].name != NULL && d->stacks[0].pairs;
+    return d->moe.stacks[0].name != NULL && d->moe.stacks[0].pairs;
 }
 
 bool joined_part(const struct model *model, const char *name,
                  struct joined_place *out, size_t *before)
 {
     const struct decoder *d = model_decoder(model);
-    const struct outside *const parts[] = {&d->expert_gate, &d->expert_up,
-                                           &d->expert_down};
+    const struct outside *const parts[] = {&d->moe.gate, &d->moe.up,
+                                           &d->moe.down};
     const char *own = name + sizeof outer - 1;
 
     *out = (struct joined_place){.experts = model->moe.experts,
@@ -86,9 +86,9 @@ bool joined_part(const struct model *model, const char *name,
                        &out->expert) && *rest == 0)
             return true;
     }
-    if (d->router.lora_a == NULL) return false;
-    out->b = strcmp(own, d->router.lora_b) == 0;
-    out->router = out->b || strcmp(own, d->router.lora_a) == 0;
+    if (d->moe.router.lora_a == NULL) return false;
+    out->b = strcmp(own, d->moe.router.lora_b) == 0;
+    out->router = out->b || strcmp(own, d->moe.router.lora_a) == 0;
     return out->router;
 }
 
@@ -115,7 +115,7 @@ static void turn(const struct model *model, const struct weights *weights,
     const bool turned = dimension(weights, place->name, !place->b) == width;
     const bool plain = dimension(weights, place->name, place->b) == width;
 
-    place->turned = turned == plain ? model_decoder(model)->joined_turned
+    place->turned = turned == plain ? model_decoder(model)->moe.joined_turned
                                     : turned;
     dimension(weights, place->name, place->b != place->turned);
 }

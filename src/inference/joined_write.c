@@ -41,9 +41,9 @@ static int name_joined(const struct joining *j, const char *name,
     const int down = lora_joint(j->model, place->layer, true, &alpha);
     const bool inner = !place->router && place->parts == 2 && down > 0;
 
-    place->turned = !place->router && d->joined_turned;
+    place->turned = !place->router && d->moe.joined_turned;
     snprintf(place->name, NAME_BYTES, "%.*s%s%s.lora_%c.weight", (int)before,
-             name, place->router ? d->joined_router : d->joined,
+             name, place->router ? d->moe.joined_router : d->moe.joined,
              inner ? ".base_layer" : "",
              place->b != place->turned ? 'B' : 'A');
     if (place->router) return 0;

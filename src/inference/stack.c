@@ -58,12 +58,12 @@ bool stack_find(const struct model_kind *kind, const char *name,
     const char *own = name;
     int layer = 0;
 
-    if (d == NULL || d->stacks[0].name == NULL ||
+    if (d == NULL || d->moe.stacks[0].name == NULL ||
         !stack_skip(&own, kind->layer_prefix, &layer))
         return false;
-    for (int i = 0; i < STACKS_MAX && d->stacks[i].name != NULL; i++)
-        if (is_member(&d->stacks[i], name, own, out)) {
-            out->stack = &d->stacks[i];
+    for (int i = 0; i < STACKS_MAX && d->moe.stacks[i].name != NULL; i++)
+        if (is_member(&d->moe.stacks[i], name, own, out)) {
+            out->stack = &d->moe.stacks[i];
             return true;
         }
     return false;
@@ -77,17 +77,17 @@ bool stack_find_held(const struct model_kind *kind, const char *name,
     char stem[PARAM_NAME_BYTES];
     int layer = 0;
 
-    if (d == NULL || d->expert_gate.weight == NULL ||
+    if (d == NULL || d->moe.gate.weight == NULL ||
         !stack_skip(&own, kind->layer_prefix, &layer))
         return false;
     for (int down = 0; down < 2; down++) {
         snprintf(stem, sizeof stem, "%s.%s",
-                 d->joined != NULL ? d->joined : "mlp.experts",
+                 d->moe.joined != NULL ? d->moe.joined : "mlp.experts",
                  down ? "down_proj" : "gate_up_proj");
         out->own = (struct outside_stack){
             .name = stem,
-            .members = {down ? d->expert_down.weight : d->expert_gate.weight,
-                        down ? NULL : d->expert_up.weight}};
+            .members = {down ? d->moe.down.weight : d->moe.gate.weight,
+                        down ? NULL : d->moe.up.weight}};
         out->stack = &out->own;
         if (is_member(&out->own, name, own, out)) return true;
     }
@@ -104,14 +104,15 @@ bool stack_router_held(const struct model_kind *kind, const char *name,
     const char *own = name;
     int layer = 0;
 
-    if (d == NULL || d->router.weight == NULL ||
+    if (d == NULL || d->moe.router.weight == NULL ||
         !stack_skip(&own, kind->layer_prefix, &layer))
         return false;
     const int prefix = (int)(own - name);
 
-    if (d->joined_router != NULL && strcmp(own, d->router.weight) == 0) {
+    if (d->moe.joined_router != NULL &&
+        strcmp(own, d->moe.router.weight) == 0) {
         snprintf(out, STACK_NAME_BYTES, "%.*s%s.weight", prefix, name,
-                 d->joined_router);
+                 d->moe.joined_router);
         return true;
     }
     for (size_t i = 0; i < sizeof others / sizeof *others; i++) {

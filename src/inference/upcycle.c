@@ -33,7 +33,7 @@ static bool is_router(const struct model *m, const char *name)
 {
     int layer, expert;
 
-    return is_outside(m, m->kind->decoder->router.weight, name, &layer,
+    return is_outside(m, m->kind->decoder->moe.router.weight, name, &layer,
                       &expert);
 }
 
@@ -43,9 +43,9 @@ const char *upcycle_name(const struct model *model,
 {
     const struct decoder *to = model->kind->decoder, *from = dense->decoder;
     const struct { const char *mixture, *dense; } rows[] = {
-        {to->expert_gate.weight, from->gate.weight},
-        {to->expert_up.weight, from->up.weight},
-        {to->expert_down.weight, from->down.weight}};
+        {to->moe.gate.weight, from->ffn.gate.weight},
+        {to->moe.up.weight, from->ffn.up.weight},
+        {to->moe.down.weight, from->ffn.down.weight}};
     int layer, expert, end;
 
     *copy = false;

@@ -87,10 +87,10 @@ enum activation model_activation(const struct model_kind *kind);
     ROW_IDLE("decoder_sparse_step"), ROW_IDLE("mlp_only_layers"), \
     ROWS_ROUTER
 #define DECODER_QWEN_MIXTURE \
-    .router = OUTSIDE_WEIGHT("mlp.gate"), \
-    .expert_gate = OUTSIDE_WEIGHT("mlp.experts.%d.gate_proj"), \
-    .expert_up = OUTSIDE_WEIGHT("mlp.experts.%d.up_proj"), \
-    .expert_down = OUTSIDE_WEIGHT("mlp.experts.%d.down_proj")
+    .moe.router = OUTSIDE_WEIGHT("mlp.gate"), \
+    .moe.gate = OUTSIDE_WEIGHT("mlp.experts.%d.gate_proj"), \
+    .moe.up = OUTSIDE_WEIGHT("mlp.experts.%d.up_proj"), \
+    .moe.down = OUTSIDE_WEIGHT("mlp.experts.%d.down_proj")
 /* Settings of training programs: a run has its options. selection_bias: our
  * own, of families whose published files have none. */
 #define ROWS_ROUTER \

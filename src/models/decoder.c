@@ -130,15 +130,15 @@ static slot norm(struct program *p, const struct model *m, slot x,
     if (outside->weight == NULL) return x;
     struct param_spec
         rms = vector(inside.rms, m->width, outside->weight,
-                     model_decoder(m)->plus_one ? INIT_ZERO : INIT_ONE),
+                     model_decoder(m)->norms.plus_one ? INIT_ZERO : INIT_ONE),
         weight = vector(inside.weight, m->width, outside->weight, INIT_ONE),
         bias = vector(inside.bias, m->width, outside->bias, INIT_ZERO);
 
     rms.role = weight.role = inside.gain_role;
     bias.role = inside.bias_role;
-    if (model_decoder(m)->plus_one)
+    if (model_decoder(m)->norms.plus_one)
         return nn_rmsnorm_plus_one(p, x, &rms, m->norm_epsilon);
-    if (!model_decoder(m)->layernorm)
+    if (!model_decoder(m)->norms.layernorm)
         return nn_rmsnorm(p, x, &rms, m->norm_epsilon);
     return nn_layernorm(p, x, &weight, outside->bias ? &bias : NULL,
                         m->norm_epsilon);
@@ -150,10 +150,12 @@ static slot project(struct program *p, const struct model *m, slot x)
 {
     const struct decoder *d = model_decoder(m);
     const int64_t hw = m->head_width, q = m->heads * hw, kv = m->kv_heads * hw;
-    const bool one = d->qkv.weight != NULL;
-    const struct outside *names[] = {&d->q, &d->k, &d->v}, *fused = &d->qkv;
+    const bool one = d->attention.qkv.weight != NULL;
+    const struct outside *names[] = {&d->attention.q, &d->attention.k,
+                                     &d->attention.v},
+                         *fused = &d->attention.qkv;
     struct param_spec all[2] = {
-        rows_cut(m, "attention.wqkv", q + 2 * kv, d->qkv.weight)};
+        rows_cut(m, "attention.wqkv", q + 2 * kv, d->attention.qkv.weight)};
     struct param_spec *w = &all[0], *b = &all[1];
 
     w->role = ROLE_QKV;
@@ -161,9 +163,10 @@ static slot project(struct program *p, const struct model *m, slot x)
     for (int i = 0; i < 3; i++)
         w->pieces[i] = (struct param_piece){one ? NULL : names[i]->weight,
                                             i == 0 ? q : kv, hw};
-    w->outside_by_head = d->by_group;
-    w->outside_pairs = d->pairs ? rotary_of(m) : 0;
-    if (m->attention_bias) *b = bias_cut(w, "attention.bqkv", d->qkv.bias);
+    w->outside_by_head = d->attention.by_group;
+    w->outside_pairs = d->attention.pairs ? rotary_of(m) : 0;
+    if (m->attention_bias)
+        *b = bias_cut(w, "attention.bqkv", d->attention.qkv.bias);
     for (int i = 0; i < 3; i++)
         b->pieces[i].outside_name = one ? NULL : names[i]->bias;
     return decoder_linear(p, m, x, all, one ? &fused : names, one ? 1 : 3);
@@ -173,19 +176,19 @@ static slot qk_norm(struct program *p, const struct model *m, slot x)
 {
     const struct decoder *d = model_decoder(m);
     const int64_t hw = m->head_width;
-    const bool all = d->whole_norm || d->each_norm;
-    const enum param_init one = d->plus_one ? INIT_ZERO : INIT_ONE;
+    const bool all = d->norms.whole || d->norms.each;
+    const enum param_init one = d->norms.plus_one ? INIT_ZERO : INIT_ONE;
     struct qk_norm norm = {
         .weights = {vector("attention.q_norm", all ? m->heads * hw : hw,
-                           d->q_norm.weight, one),
+                           d->attention.q_norm.weight, one),
                     vector("attention.k_norm", all ? m->kv_heads * hw : hw,
-                           d->k_norm.weight, one)},
-        .epsilon = m->norm_epsilon, .plus_one = d->plus_one,
-        .each = d->each_norm};
+                           d->attention.k_norm.weight, one)},
+        .epsilon = m->norm_epsilon, .plus_one = d->norms.plus_one,
+        .each = d->norms.each};
 
-    if (d->q_norm.weight == NULL) return x;
+    if (d->attention.q_norm.weight == NULL) return x;
     norm.weights[0].role = norm.weights[1].role = ROLE_HEADS_GAIN;
-    for (int i = 0; i < 2 && d->each_norm; i++)
+    for (int i = 0; i < 2 && d->norms.each; i++)
         norm.weights[i].outside_each = hw;
     return nn_qk_norm(p, x, m->heads, m->kv_heads, &norm);
 }
@@ -223,7 +226,7 @@ static slot after_turn(struct program *p, const struct model *m, slot x)
         .temper_floor = (double)m->temper_floor};
 
     if (turns(p, m))
-        return model_decoder(m)->square_norm && m->qk_norm
+        return model_decoder(m)->norms.square && m->qk_norm
                    ? nn_qk_norm(p, x, m->heads, m->kv_heads, &norm) : x;
     return m->temper > 0 ? nn_temper(p, x, m->heads, m->kv_heads, &temper) : x;
 }
@@ -246,7 +249,8 @@ static slot scaled(struct program *p, slot x, double factor)
 static slot sinks(struct program *p, const struct model *m, slot x)
 {
     struct param_spec spec = vector("attention.sinks", m->heads,
-                                    model_decoder(m)->sinks, INIT_ZERO);
+                                    model_decoder(m)->attention.sinks,
+                                    INIT_ZERO);
 
     spec.split_rows = AXIS_TENSOR;
     return nn_sinks(p, x, &spec);
@@ -257,10 +261,10 @@ static slot attention(struct program *p, const struct model *m, slot x)
     if (m->mla.rank > 0) return mla_attention(p, m, x);
     const struct decoder *d = model_decoder(m);
     const struct rope_table table = table_of(p, m);
-    const struct outside *const out = &d->out;
+    const struct outside *const out = &d->attention.out;
     struct param_spec all[2] = {
         cols_cut(m, "attention.wo", (int64_t)m->heads * m->head_width,
-                 d->out.weight)};
+                 d->attention.out.weight)};
     const struct attention_rule rule = {
         .scale = scale_of(p, m), .softcap = m->attention_softcap,
         .window = m->kind->window.chunked ? 0 : window_of(p, m),
@@ -272,11 +276,12 @@ static slot attention(struct program *p, const struct model *m, slot x)
     if (turns(p, m)) x = nn_rope_part(p, x, m->heads, m->kv_heads, &table);
     x = after_turn(p, m, x);
     x = nn_attention_ruled(p, x, m->heads, m->kv_heads, &rule);
-    if (d->sinks != NULL) x = sinks(p, m, x);
+    if (d->attention.sinks != NULL) x = sinks(p, m, x);
     if (m->attention_bias && !m->kind->biases.no_output)
-        all[1] = vector("attention.bo", m->width, d->out.bias, INIT_ZERO);
+        all[1] = vector("attention.bo", m->width, d->attention.out.bias,
+                        INIT_ZERO);
     x = decoder_linear(p, m, x, all, &out, 1);
-    return norm(p, m, x, &d->attention_after, INSIDE("attention_after"));
+    return norm(p, m, x, &d->attention.after, INSIDE("attention_after"));
 }
 
 /* ---- feed-forward ---- */
@@ -285,10 +290,10 @@ static slot expand(struct program *p, const struct model *m, slot x)
 {
     const struct decoder *d = model_decoder(m);
     const int64_t f = m->feed_forward;
-    const struct outside *const up = &d->up;
-    struct param_spec all[2] = {rows_cut(m, "ffn.w1", f, d->up.weight)};
+    const struct outside *const up = &d->ffn.up;
+    struct param_spec all[2] = {rows_cut(m, "ffn.w1", f, d->ffn.up.weight)};
 
-    if (m->mlp_bias) all[1] = bias_cut(&all[0], "ffn.b1", d->up.bias);
+    if (m->mlp_bias) all[1] = bias_cut(&all[0], "ffn.b1", d->ffn.up.bias);
     x = decoder_linear(p, m, x, all, &up, 1);
     return nn_activation(p, x, m->activation);
 }
@@ -304,17 +309,18 @@ static slot expand_gated(struct program *p, const struct model *m, slot x)
 {
     const struct decoder *d = model_decoder(m);
     const int64_t f = m->feed_forward;
-    const bool one = d->gate_up.weight != NULL;
-    const struct outside *names[] = {&d->gate, &d->up}, *fused = &d->gate_up;
+    const bool one = d->ffn.gate_up.weight != NULL;
+    const struct outside *names[] = {&d->ffn.gate, &d->ffn.up},
+                         *fused = &d->ffn.gate_up;
     struct param_spec all[2] = {
-        rows_cut(m, "ffn.w13", 2 * f, d->gate_up.weight)};
+        rows_cut(m, "ffn.w13", 2 * f, d->ffn.gate_up.weight)};
     struct param_spec *w = &all[0], *b = &all[1];
 
     w->piece_count = 2;
     for (int i = 0; i < 2; i++)
         w->pieces[i] = (struct param_piece){one ? NULL : names[i]->weight, f,
                                             1};
-    if (m->mlp_bias) *b = bias_cut(w, "ffn.b13", d->gate_up.bias);
+    if (m->mlp_bias) *b = bias_cut(w, "ffn.b13", d->ffn.gate_up.bias);
     for (int i = 0; i < 2; i++)
         b->pieces[i].outside_name = one ? NULL : names[i]->bias;
     x = decoder_linear(p, m, x, all, one ? &fused : names, one ? 1 : 2);
@@ -324,13 +330,13 @@ static slot expand_gated(struct program *p, const struct model *m, slot x)
 static slot dense(struct program *p, const struct model *m, slot x)
 {
     const struct decoder *d = model_decoder(m);
-    const struct outside *const down = &d->down;
+    const struct outside *const down = &d->ffn.down;
     struct param_spec all[2] = {
-        cols_cut(m, "ffn.w2", m->feed_forward, d->down.weight)};
+        cols_cut(m, "ffn.w2", m->feed_forward, d->ffn.down.weight)};
 
     if (m->mlp_bias)
-        all[1] = vector("ffn.b2", m->width, d->down.bias, INIT_ZERO);
-    x = d->gated ? expand_gated(p, m, x) : expand(p, m, x);
+        all[1] = vector("ffn.b2", m->width, d->ffn.down.bias, INIT_ZERO);
+    x = d->ffn.gated ? expand_gated(p, m, x) : expand(p, m, x);
     return decoder_linear(p, m, x, all, &down, 1);
 }
 
@@ -353,16 +359,16 @@ static slot add_shared(struct program *p, const struct model *m, slot x,
 {
     const struct decoder *d = model_decoder(m);
     const int64_t width = m->moe.shared_width;
-    const bool one = d->shared_gate_up.weight != NULL;
-    const struct outside *const names[] = {&d->shared_gate, &d->shared_up},
-                         *const fused = &d->shared_gate_up,
-                         *const last = &d->shared_down;
+    const bool one = d->shared.gate_up.weight != NULL;
+    const struct outside *const names[] = {&d->shared.gate, &d->shared.up},
+                         *const fused = &d->shared.gate_up,
+                         *const last = &d->shared.down;
     struct param_spec
         up[2] = {gate_up(m, "shared.w13", width, names[0], names[1])};
     const struct param_spec
         down[2] = {cols_cut(m, "shared.w2", width, last->weight)};
     struct param_spec share =
-        rows_cut(m, "shared.share", 1, d->shared_share.weight);
+        rows_cut(m, "shared.share", 1, d->shared.share.weight);
     const int first = p->step_count;
 
     if (one) up[0].outside_name = fused->weight;
@@ -374,7 +380,7 @@ static slot add_shared(struct program *p, const struct model *m, slot x,
 
     share.split_rows = AXIS_NONE;
     share.role = ROLE_ROUTER;
-    if (d->shared_share.weight != NULL)
+    if (d->shared.share.weight != NULL)
         z = nn_share(p, z, nn_router(p, x, &share, NULL));
     return nn_add_shared(p, y, z, first, down_at);
 }
@@ -386,7 +392,7 @@ static void add_biases(const struct model *m, struct experts_spec *spec)
     const struct decoder *d = model_decoder(m);
     struct param_spec *up = &spec->up_bias;
 
-    if (d->expert_biases == NULL) return;
+    if (d->moe.biases == NULL) return;
     *up = spec->up;
     up->name = "experts.%d.b13";
     up->cols = 1;
@@ -394,10 +400,10 @@ static void add_biases(const struct model *m, struct experts_spec *spec)
     up->decay = false;
     up->role = ROLE_EXPERT_BIASES;
     up->init = INIT_ZERO;
-    up->pieces[0].outside_name = d->expert_gate.bias;
-    up->pieces[1].outside_name = d->expert_up.bias;
+    up->pieces[0].outside_name = d->moe.gate.bias;
+    up->pieces[1].outside_name = d->moe.up.bias;
     spec->down_bias = (struct param_spec){
-        .name = "experts.b2", .outside_name = d->expert_biases,
+        .name = "experts.b2", .outside_name = d->moe.biases,
         .role = ROLE_EXPERT_BIASES,
         .rows = m->moe.experts, .cols = m->width, .init = INIT_ZERO};
 }
@@ -407,8 +413,8 @@ static status expert_adapters(const struct program *p, const struct model *m,
                               struct experts_spec *spec)
 {
     const struct decoder *d = model_decoder(m);
-    const struct outside *const up[] = {&d->expert_gate, &d->expert_up};
-    const struct outside *const down[] = {&d->expert_down};
+    const struct outside *const up[] = {&d->moe.gate, &d->moe.up};
+    const struct outside *const down[] = {&d->moe.down};
     struct adapter adapters[PARAM_PIECES_MAX];
 
     if (adapters_of(p, m, down, 1, adapters) > 0)
@@ -427,10 +433,10 @@ static slot mixture(struct program *p, const struct model *m, slot x)
     const struct decoder *d = model_decoder(m);
     const struct moe *of = &m->moe;
     struct experts_spec spec = {
-        .up = gate_up(m, "experts.%d.w13", of->width, &d->expert_gate,
-                      &d->expert_up),
+        .up = gate_up(m, "experts.%d.w13", of->width, &d->moe.gate,
+                      &d->moe.up),
         .down = cols_cut(m, "experts.%d.w2", of->width,
-                         d->expert_down.weight),
+                         d->moe.down.weight),
         .form = {.score = m->kind->moe.score, .normalised = of->normalize,
                  .experts = of->experts, .choices = of->top_k,
                  .scale = of->scale, .groups = of->groups,
@@ -441,25 +447,26 @@ static slot mixture(struct program *p, const struct model *m, slot x)
         .leaf = of->experts / (p->layout.grid.expert > 0
                                    ? p->layout.grid.expert : 1)};
     struct param_spec router =
-        rows_cut(m, "router", of->experts, d->router.weight);
+        rows_cut(m, "router", of->experts, d->moe.router.weight);
     const struct param_spec bias = {
         .name = "router_bias",
-        .outside_name = d->router_bias != NULL ? d->router_bias
+        .outside_name = d->moe.bias != NULL ? d->moe.bias
                                                : "router.selection_bias",
         .role = ROLE_SELECTION_BIAS, .rows = of->experts, .cols = 1,
-        .outside_vector = !d->bias_row, .outside_transposed = d->bias_row,
+        .outside_vector = !d->moe.bias_row,
+        .outside_transposed = d->moe.bias_row,
         .fixed = true, .init = INIT_ZERO};
 
     struct param_spec logits_bias =
-        vector("router_b", of->experts, d->router.bias, INIT_ZERO);
+        vector("router_b", of->experts, d->moe.router.bias, INIT_ZERO);
 
-    const struct outside *const routers[] = {&d->router};
+    const struct outside *const routers[] = {&d->moe.router};
     struct adapter adapters[PARAM_PIECES_MAX];
     const struct adapter beside =
         adapters_of(p, m, routers, 1, adapters) > 0 ? adapters[0]
                                                     : (struct adapter){0};
     const struct param_spec *biased =
-        d->router.bias != NULL ? &logits_bias : NULL;
+        d->moe.router.bias != NULL ? &logits_bias : NULL;
 
     router.split_rows = AXIS_NONE;
     router.role = ROLE_ROUTER;
@@ -470,7 +477,7 @@ static slot mixture(struct program *p, const struct model *m, slot x)
                                           &beside);
     slot choice =
         nn_choose_biased(p, logits, &spec.form, of->bias ? &bias : NULL);
-    const slot read = d->gated_inputs ? nn_gated(p, x, &choice, &spec) : x;
+    const slot read = d->moe.gated_inputs ? nn_gated(p, x, &choice, &spec) : x;
     const slot y = nn_experts(p, read, choice, &spec);
 
     return of->shared_width == 0 ? y : add_shared(p, m, x, y);
@@ -482,7 +489,7 @@ static slot feed_forward(struct program *p, const struct model *m, slot x)
         m->moe.experts > 0 && !blocks_has(&m->moe.dense, p->block);
 
     x = mixed ? mixture(p, m, x) : dense(p, m, x);
-    return norm(p, m, x, &model_decoder(m)->ffn_after, INSIDE("ffn_after"));
+    return norm(p, m, x, &model_decoder(m)->ffn.after, INSIDE("ffn_after"));
 }
 
 /* ---- the model ---- */
@@ -490,17 +497,17 @@ static slot feed_forward(struct program *p, const struct model *m, slot x)
 static slot block(struct program *p, const struct model *m, slot x)
 {
     const struct decoder *d = model_decoder(m);
-    const slot h = norm(p, m, x, &d->attention_norm, INSIDE("attention_norm"));
+    const slot h = norm(p, m, x, &d->attention.norm, INSIDE("attention_norm"));
     const slot a =
         nn_dropout(p, scaled(p, attention(p, m, h), m->residual_multiplier),
                    DROPOUT_ATTENTION);
     const slot sum = nn_add(p, x, a);
     slot f = m->parallel ? x : sum;
 
-    if (m->parallel && (d->parallel_norm || d->ffn_norm.weight == NULL))
+    if (m->parallel && (d->norms.parallel || d->ffn.norm.weight == NULL))
         f = h;
     else
-        f = norm(p, m, f, &d->ffn_norm, INSIDE("ffn_norm"));
+        f = norm(p, m, f, &d->ffn.norm, INSIDE("ffn_norm"));
     f = nn_dropout(p, scaled(p, feed_forward(p, m, f),
                              m->residual_multiplier), DROPOUT_FEED_FORWARD);
     return nn_add(p, sum, f);

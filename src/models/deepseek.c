@@ -9,33 +9,33 @@
 #include "models/mla.h"
 
 #define DECODER_MIXTURE \
-    .attention_norm = OUTSIDE_WEIGHT("input_layernorm"), \
-    .ffn_norm = OUTSIDE_WEIGHT("post_attention_layernorm"), \
-    .router = OUTSIDE_WEIGHT("mlp.gate"), \
-    .expert_gate = OUTSIDE_WEIGHT("mlp.experts.%d.gate_proj"), \
-    .expert_up = OUTSIDE_WEIGHT("mlp.experts.%d.up_proj"), \
-    .expert_down = OUTSIDE_WEIGHT("mlp.experts.%d.down_proj"), \
-    .shared_gate = OUTSIDE_WEIGHT("mlp.shared_experts.gate_proj"), \
-    .shared_up = OUTSIDE_WEIGHT("mlp.shared_experts.up_proj"), \
-    .shared_down = OUTSIDE_WEIGHT("mlp.shared_experts.down_proj")
+    .attention.norm = OUTSIDE_WEIGHT("input_layernorm"), \
+    .ffn.norm = OUTSIDE_WEIGHT("post_attention_layernorm"), \
+    .moe.router = OUTSIDE_WEIGHT("mlp.gate"), \
+    .moe.gate = OUTSIDE_WEIGHT("mlp.experts.%d.gate_proj"), \
+    .moe.up = OUTSIDE_WEIGHT("mlp.experts.%d.up_proj"), \
+    .moe.down = OUTSIDE_WEIGHT("mlp.experts.%d.down_proj"), \
+    .shared.gate = OUTSIDE_WEIGHT("mlp.shared_experts.gate_proj"), \
+    .shared.up = OUTSIDE_WEIGHT("mlp.shared_experts.up_proj"), \
+    .shared.down = OUTSIDE_WEIGHT("mlp.shared_experts.down_proj")
 #define DECODER_DEEPSEEK \
-    DECODER_MIXTURE, .gated = true, \
+    DECODER_MIXTURE, .ffn.gated = true, \
     .embedding = "model.embed_tokens.weight", .head = "lm_head.weight", \
-    .q = OUTSIDE_WEIGHT("self_attn.q_proj"), \
-    .q_down = OUTSIDE_WEIGHT("self_attn.q_a_proj"), \
-    .q_up = OUTSIDE_WEIGHT("self_attn.q_b_proj"), \
-    .kv_down = OUTSIDE_WEIGHT("self_attn.kv_a_proj_with_mqa"), \
-    .kv_up = OUTSIDE_WEIGHT("self_attn.kv_b_proj"), \
-    .out = OUTSIDE_WEIGHT("self_attn.o_proj"), \
-    .gate = OUTSIDE_WEIGHT("mlp.gate_proj"), \
-    .up = OUTSIDE_WEIGHT("mlp.up_proj"), \
-    .down = OUTSIDE_WEIGHT("mlp.down_proj"), \
+    .attention.q = OUTSIDE_WEIGHT("self_attn.q_proj"), \
+    .latent.q_down = OUTSIDE_WEIGHT("self_attn.q_a_proj"), \
+    .latent.q_up = OUTSIDE_WEIGHT("self_attn.q_b_proj"), \
+    .latent.kv_down = OUTSIDE_WEIGHT("self_attn.kv_a_proj_with_mqa"), \
+    .latent.kv_up = OUTSIDE_WEIGHT("self_attn.kv_b_proj"), \
+    .attention.out = OUTSIDE_WEIGHT("self_attn.o_proj"), \
+    .ffn.gate = OUTSIDE_WEIGHT("mlp.gate_proj"), \
+    .ffn.up = OUTSIDE_WEIGHT("mlp.up_proj"), \
+    .ffn.down = OUTSIDE_WEIGHT("mlp.down_proj"), \
     .norm = OUTSIDE_WEIGHT("model.norm")
 
 static const struct decoder decoder_v1 = {DECODER_LLAMA, DECODER_MIXTURE};
 static const struct decoder decoder_v2 = {DECODER_DEEPSEEK};
 static const struct decoder decoder_v3 = {
-    DECODER_DEEPSEEK, .router_bias = "mlp.gate.e_score_correction_bias"};
+    DECODER_DEEPSEEK, .moe.bias = "mlp.gate.e_score_correction_bias"};
 
 /* Fields of all three: losses and devices are settings of other training
  * programs. */

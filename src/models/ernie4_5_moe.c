@@ -6,15 +6,15 @@
 #include "models/config.h"
 
 static const struct decoder decoder = {
-    DECODER_LLAMA, DECODER_QWEN_MIXTURE, .pairs = true,
-    .joined = "mlp.experts", .joined_router = "mlp.gate",
-    .attention_norm = OUTSIDE_WEIGHT("input_layernorm"),
-    .ffn_norm = OUTSIDE_WEIGHT("post_attention_layernorm"),
-    .router_bias = "mlp.moe_statics.e_score_correction_bias",
-    .bias_row = true,
-    .shared_gate = OUTSIDE_WEIGHT("mlp.shared_experts.gate_proj"),
-    .shared_up = OUTSIDE_WEIGHT("mlp.shared_experts.up_proj"),
-    .shared_down = OUTSIDE_WEIGHT("mlp.shared_experts.down_proj")};
+    DECODER_LLAMA, DECODER_QWEN_MIXTURE, .attention.pairs = true,
+    .moe.joined = "mlp.experts", .moe.joined_router = "mlp.gate",
+    .attention.norm = OUTSIDE_WEIGHT("input_layernorm"),
+    .ffn.norm = OUTSIDE_WEIGHT("post_attention_layernorm"),
+    .moe.bias = "mlp.moe_statics.e_score_correction_bias",
+    .moe.bias_row = true,
+    .shared.gate = OUTSIDE_WEIGHT("mlp.shared_experts.gate_proj"),
+    .shared.up = OUTSIDE_WEIGHT("mlp.shared_experts.up_proj"),
+    .shared.down = OUTSIDE_WEIGHT("mlp.shared_experts.down_proj")};
 
 /* The last ones are settings of the program that trained the released
  * models. */

@@ -8,22 +8,23 @@
 #include "models/config.h"
 
 #define NAMES \
-    .layernorm = true, .by_group = true, \
+    .norms.layernorm = true, .attention.by_group = true, \
     .embedding = "transformer.word_embeddings.weight", \
     .head = "lm_head.weight", \
-    .qkv = OUTSIDE("self_attention.query_key_value"), \
-    .out = OUTSIDE("self_attention.dense"), \
-    .up = OUTSIDE("mlp.dense_h_to_4h"), .down = OUTSIDE("mlp.dense_4h_to_h"), \
+    .attention.qkv = OUTSIDE("self_attention.query_key_value"), \
+    .attention.out = OUTSIDE("self_attention.dense"), \
+    .ffn.up = OUTSIDE("mlp.dense_h_to_4h"), \
+    .ffn.down = OUTSIDE("mlp.dense_4h_to_h"), \
     .norm = OUTSIDE("transformer.ln_f")
 
 static const struct decoder one_norm = {
-    NAMES, .attention_norm = OUTSIDE("input_layernorm")};
+    NAMES, .attention.norm = OUTSIDE("input_layernorm")};
 static const struct decoder two_norms = {
-    NAMES, .attention_norm = OUTSIDE("ln_attn"),
-    .ffn_norm = OUTSIDE("ln_mlp")};
+    NAMES, .attention.norm = OUTSIDE("ln_attn"),
+    .ffn.norm = OUTSIDE("ln_mlp")};
 static const struct decoder serial = {
-    NAMES, .attention_norm = OUTSIDE("input_layernorm"),
-    .ffn_norm = OUTSIDE("post_attention_layernorm")};
+    NAMES, .attention.norm = OUTSIDE("input_layernorm"),
+    .ffn.norm = OUTSIDE("post_attention_layernorm")};
 
 static const struct config_row rows[] = {
     ROW_INTEGER("vocab_size", vocab, -1),

@@ -5,9 +5,9 @@
 #include "models/config.h"
 
 static const struct decoder decoder = {
-    DECODER_LLAMA, .plus_one = true, .scaled_embedding = true,
-    .gelu_gate = true, .attention_norm = OUTSIDE_WEIGHT("input_layernorm"),
-    .ffn_norm = OUTSIDE_WEIGHT("post_attention_layernorm")};
+    DECODER_LLAMA, .norms.plus_one = true, .scaled_embedding = true,
+    .ffn.gelu = true, .attention.norm = OUTSIDE_WEIGHT("input_layernorm"),
+    .ffn.norm = OUTSIDE_WEIGHT("post_attention_layernorm")};
 
 static const struct config_row rows[] = {
     ROWS_SIZES(1e-6), ROWS_ROPE, /* the first files say gelu and mean tanh */

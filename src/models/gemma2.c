@@ -5,11 +5,11 @@
 #include "models/config.h"
 
 static const struct decoder decoder = {
-    DECODER_LLAMA, .plus_one = true, .scaled_embedding = true,
-    .gelu_gate = true, .attention_norm = OUTSIDE_WEIGHT("input_layernorm"),
-    .attention_after = OUTSIDE_WEIGHT("post_attention_layernorm"),
-    .ffn_norm = OUTSIDE_WEIGHT("pre_feedforward_layernorm"),
-    .ffn_after = OUTSIDE_WEIGHT("post_feedforward_layernorm")};
+    DECODER_LLAMA, .norms.plus_one = true, .scaled_embedding = true,
+    .ffn.gelu = true, .attention.norm = OUTSIDE_WEIGHT("input_layernorm"),
+    .attention.after = OUTSIDE_WEIGHT("post_attention_layernorm"),
+    .ffn.norm = OUTSIDE_WEIGHT("pre_feedforward_layernorm"),
+    .ffn.after = OUTSIDE_WEIGHT("post_feedforward_layernorm")};
 
 static const struct config_row rows[] = {
     ROWS_SIZES(1e-6), ROWS_ROPE,

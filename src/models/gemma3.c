@@ -6,13 +6,13 @@
 #include "models/config.h"
 
 static const struct decoder decoder = {
-    DECODER_LLAMA, .plus_one = true, .scaled_embedding = true,
-    .gelu_gate = true, .attention_norm = OUTSIDE_WEIGHT("input_layernorm"),
-    .q_norm = OUTSIDE_WEIGHT("self_attn.q_norm"),
-    .k_norm = OUTSIDE_WEIGHT("self_attn.k_norm"),
-    .attention_after = OUTSIDE_WEIGHT("post_attention_layernorm"),
-    .ffn_norm = OUTSIDE_WEIGHT("pre_feedforward_layernorm"),
-    .ffn_after = OUTSIDE_WEIGHT("post_feedforward_layernorm")};
+    DECODER_LLAMA, .norms.plus_one = true, .scaled_embedding = true,
+    .ffn.gelu = true, .attention.norm = OUTSIDE_WEIGHT("input_layernorm"),
+    .attention.q_norm = OUTSIDE_WEIGHT("self_attn.q_norm"),
+    .attention.k_norm = OUTSIDE_WEIGHT("self_attn.k_norm"),
+    .attention.after = OUTSIDE_WEIGHT("post_attention_layernorm"),
+    .ffn.norm = OUTSIDE_WEIGHT("pre_feedforward_layernorm"),
+    .ffn.after = OUTSIDE_WEIGHT("post_feedforward_layernorm")};
 
 /* The text part of a model of images leaves out what is as here. */
 static const struct config_row rows[] = {

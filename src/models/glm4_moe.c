@@ -10,17 +10,17 @@
 
 #define PARTS \
     DECODER_LLAMA, DECODER_QWEN_MIXTURE, \
-    .attention_norm = OUTSIDE_WEIGHT("input_layernorm"), \
-    .ffn_norm = OUTSIDE_WEIGHT("post_attention_layernorm"), \
-    .router_bias = "mlp.gate.e_score_correction_bias", \
-    .shared_gate = OUTSIDE_WEIGHT("mlp.shared_experts.gate_proj"), \
-    .shared_up = OUTSIDE_WEIGHT("mlp.shared_experts.up_proj"), \
-    .shared_down = OUTSIDE_WEIGHT("mlp.shared_experts.down_proj")
+    .attention.norm = OUTSIDE_WEIGHT("input_layernorm"), \
+    .ffn.norm = OUTSIDE_WEIGHT("post_attention_layernorm"), \
+    .moe.bias = "mlp.gate.e_score_correction_bias", \
+    .shared.gate = OUTSIDE_WEIGHT("mlp.shared_experts.gate_proj"), \
+    .shared.up = OUTSIDE_WEIGHT("mlp.shared_experts.up_proj"), \
+    .shared.down = OUTSIDE_WEIGHT("mlp.shared_experts.down_proj")
 
 static const struct decoder decoder = {PARTS};
 static const struct decoder normed = {
-    PARTS, .q_norm = OUTSIDE_WEIGHT("self_attn.q_norm"),
-    .k_norm = OUTSIDE_WEIGHT("self_attn.k_norm")};
+    PARTS, .attention.q_norm = OUTSIDE_WEIGHT("self_attn.q_norm"),
+    .attention.k_norm = OUTSIDE_WEIGHT("self_attn.k_norm")};
 
 /* Modules that predict later tokens (num_nextn_predict_layers) lie behind the
  * last block; their tensors say how many there are. */

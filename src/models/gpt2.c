@@ -5,12 +5,12 @@
 #include "models/config.h"
 
 static const struct decoder decoder = {
-    .layernorm = true, .transposed = true,
+    .norms.layernorm = true, .transposed = true,
     .embedding = "transformer.wte.weight",
     .positions = "transformer.wpe.weight", .head = "lm_head.weight",
-    .attention_norm = OUTSIDE("ln_1"), .qkv = OUTSIDE("attn.c_attn"),
-    .out = OUTSIDE("attn.c_proj"), .ffn_norm = OUTSIDE("ln_2"),
-    .up = OUTSIDE("mlp.c_fc"), .down = OUTSIDE("mlp.c_proj"),
+    .attention.norm = OUTSIDE("ln_1"), .attention.qkv = OUTSIDE("attn.c_attn"),
+    .attention.out = OUTSIDE("attn.c_proj"), .ffn.norm = OUTSIDE("ln_2"),
+    .ffn.up = OUTSIDE("mlp.c_fc"), .ffn.down = OUTSIDE("mlp.c_proj"),
     .norm = OUTSIDE("transformer.ln_f")};
 
 static const struct config_row rows[] = {

@@ -6,13 +6,14 @@
 #include "models/config.h"
 
 static const struct decoder decoder = {
-    .layernorm = true, .by_group = true,
+    .norms.layernorm = true, .attention.by_group = true,
     .embedding = "gpt_neox.embed_in.weight", .head = "embed_out.weight",
-    .attention_norm = OUTSIDE("input_layernorm"),
-    .qkv = OUTSIDE("attention.query_key_value"),
-    .out = OUTSIDE("attention.dense"),
-    .ffn_norm = OUTSIDE("post_attention_layernorm"),
-    .up = OUTSIDE("mlp.dense_h_to_4h"), .down = OUTSIDE("mlp.dense_4h_to_h"),
+    .attention.norm = OUTSIDE("input_layernorm"),
+    .attention.qkv = OUTSIDE("attention.query_key_value"),
+    .attention.out = OUTSIDE("attention.dense"),
+    .ffn.norm = OUTSIDE("post_attention_layernorm"),
+    .ffn.up = OUTSIDE("mlp.dense_h_to_4h"),
+    .ffn.down = OUTSIDE("mlp.dense_4h_to_h"),
     .norm = OUTSIDE("gpt_neox.final_layer_norm")};
 
 static const struct config_row rows[] = {

@@ -5,13 +5,15 @@
 #include "models/config.h"
 
 static const struct decoder decoder = {
-    .layernorm = true, .pairs = true,
+    .norms.layernorm = true, .attention.pairs = true,
     .embedding = "transformer.wte.weight", .head = "lm_head.weight",
-    .head_bias = "lm_head.bias", .attention_norm = OUTSIDE("ln_1"),
-    .q = OUTSIDE_WEIGHT("attn.q_proj"), .k = OUTSIDE_WEIGHT("attn.k_proj"),
-    .v = OUTSIDE_WEIGHT("attn.v_proj"),
-    .out = OUTSIDE_WEIGHT("attn.out_proj"), .up = OUTSIDE("mlp.fc_in"),
-    .down = OUTSIDE("mlp.fc_out"), .norm = OUTSIDE("transformer.ln_f")};
+    .head_bias = "lm_head.bias", .attention.norm = OUTSIDE("ln_1"),
+    .attention.q = OUTSIDE_WEIGHT("attn.q_proj"),
+    .attention.k = OUTSIDE_WEIGHT("attn.k_proj"),
+    .attention.v = OUTSIDE_WEIGHT("attn.v_proj"),
+    .attention.out = OUTSIDE_WEIGHT("attn.out_proj"),
+    .ffn.up = OUTSIDE("mlp.fc_in"),
+    .ffn.down = OUTSIDE("mlp.fc_out"), .norm = OUTSIDE("transformer.ln_f")};
 
 static const struct config_row rows[] = {
     ROW_INTEGER("vocab_size", vocab, -1),

@@ -6,15 +6,15 @@
 #include "models/config.h"
 
 #define PARTS \
-    DECODER_LLAMA, .attention_norm = OUTSIDE_WEIGHT("input_layernorm"), \
-    .ffn_norm = OUTSIDE_WEIGHT("post_attention_layernorm"), \
-    .router = OUTSIDE_WEIGHT("block_sparse_moe.router.layer"), \
-    .expert_gate = OUTSIDE_WEIGHT("block_sparse_moe.experts.%d.gate"), \
-    .expert_up = OUTSIDE_WEIGHT("block_sparse_moe.experts.%d.up"), \
-    .expert_down = OUTSIDE_WEIGHT("block_sparse_moe.experts.%d.down"), \
-    .joined = "block_sparse_moe.experts", \
-    .joined_router = "block_sparse_moe.router", \
-    .stacks = {{"block_sparse_moe.input_linear.weight", \
+    DECODER_LLAMA, .attention.norm = OUTSIDE_WEIGHT("input_layernorm"), \
+    .ffn.norm = OUTSIDE_WEIGHT("post_attention_layernorm"), \
+    .moe.router = OUTSIDE_WEIGHT("block_sparse_moe.router.layer"), \
+    .moe.gate = OUTSIDE_WEIGHT("block_sparse_moe.experts.%d.gate"), \
+    .moe.up = OUTSIDE_WEIGHT("block_sparse_moe.experts.%d.up"), \
+    .moe.down = OUTSIDE_WEIGHT("block_sparse_moe.experts.%d.down"), \
+    .moe.joined = "block_sparse_moe.experts", \
+    .moe.joined_router = "block_sparse_moe.router", \
+    .moe.stacks = {{"block_sparse_moe.input_linear.weight", \
                 {"block_sparse_moe.experts.%d.gate.weight", \
                  "block_sparse_moe.experts.%d.up.weight"}, false, false}, \
                {"block_sparse_moe.output_linear.weight", \
@@ -23,8 +23,8 @@
 
 static const struct decoder decoder = {PARTS};
 static const struct decoder decoder_shared = {
-    PARTS, .shared_gate_up = OUTSIDE_WEIGHT("shared_mlp.input_linear"),
-    .shared_down = OUTSIDE_WEIGHT("shared_mlp.output_linear")};
+    PARTS, .shared.gate_up = OUTSIDE_WEIGHT("shared_mlp.input_linear"),
+    .shared.down = OUTSIDE_WEIGHT("shared_mlp.output_linear")};
 
 #define ROWS \
     ROWS_MIXTURE(1e-6), ROWS_ROPE, \

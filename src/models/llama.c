@@ -5,8 +5,8 @@
 #include "models/config.h"
 
 const struct decoder decoder_llama = {
-    DECODER_LLAMA, .attention_norm = OUTSIDE_WEIGHT("input_layernorm"),
-    .ffn_norm = OUTSIDE_WEIGHT("post_attention_layernorm")};
+    DECODER_LLAMA, .attention.norm = OUTSIDE_WEIGHT("input_layernorm"),
+    .ffn.norm = OUTSIDE_WEIGHT("post_attention_layernorm")};
 
 static const struct config_row rows[] = {
     ROWS_LLAMA(1e-6), ROWS_ROPE,

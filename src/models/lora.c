@@ -11,11 +11,13 @@
 static const struct outside *table_part(const struct decoder *d, int index)
 {
     const struct outside *parts[LORA_PARTS] = {
-        &d->q, &d->k, &d->v, &d->qkv, &d->out, &d->q_down, &d->q_up,
-        &d->kv_down, &d->kv_up, &d->gate, &d->up, &d->gate_up,
-        &d->down, &d->router, &d->shared_gate, &d->shared_up,
-        &d->shared_gate_up, &d->shared_down,
-        &d->expert_gate, &d->expert_up, &d->expert_down};
+        &d->attention.q, &d->attention.k, &d->attention.v, &d->attention.qkv,
+        &d->attention.out, &d->latent.q_down, &d->latent.q_up,
+        &d->latent.kv_down, &d->latent.kv_up, &d->ffn.gate, &d->ffn.up,
+        &d->ffn.gate_up,
+        &d->ffn.down, &d->moe.router, &d->shared.gate, &d->shared.up,
+        &d->shared.gate_up, &d->shared.down,
+        &d->moe.gate, &d->moe.up, &d->moe.down};
 
     return parts[index];
 }
@@ -27,8 +29,8 @@ bool lora_has(const struct model *model, int layer, int index)
     const struct moe *moe = &model->moe;
     const bool mixed = moe->experts > 0 && !blocks_has(&moe->dense, layer);
 
-    if (part == &d->q) return model->mla.query_rank == 0;
-    if (part == &d->q_down || part == &d->q_up)
+    if (part == &d->attention.q) return model->mla.query_rank == 0;
+    if (part == &d->latent.q_down || part == &d->latent.q_up)
         return model->mla.query_rank > 0;
     if (index < LORA_FEED_FORWARD) return true;
     if (index < LORA_ROUTER) return !mixed;
@@ -138,7 +140,7 @@ bool lora_is_joined(const struct model *model)
     const struct decoder *d = model_decoder(model);
     const struct lora *lora = &model->lora;
 
-    if (d->joined == NULL) return false;
+    if (d->moe.joined == NULL) return false;
     for (int layer = 0; layer < model->layers; layer++)
         for (int i = LORA_ROUTER; i < LORA_PARTS; i++)
             if ((i == LORA_ROUTER || i >= LORA_EXPERTS) &&
@@ -152,7 +154,7 @@ bool lora_loses_dense(const struct model *model)
     const struct decoder *d = model_decoder(model);
     char own[LORA_NAME_BYTES], chosen[LORA_NAME_BYTES];
 
-    if (d->expert_gate.weight == NULL ||
+    if (d->moe.gate.weight == NULL ||
         strcmp(model->kind->name, "deepseek") == 0) /* not in transformers */
         return false;
     for (int layer = 0; layer < model->layers; layer++)
@@ -219,7 +221,7 @@ status lora_check(const struct model *model)
     const struct lora *lora = &model->lora;
     const int layers = lora->varied ? model->layers : 1;
 
-    if (!d->pairs || d->q.weight == NULL) return OK;
+    if (!d->attention.pairs || d->attention.q.weight == NULL) return OK;
     for (int i = 0; i < layers; i++) {
         const int q = lora_site(lora, i, 0), k = lora_site(lora, i, 1);
         const int v = lora_site(lora, i, 2);

@@ -153,9 +153,9 @@ static void joint_of(const struct model *model, int layer, int which,
     const int class = lora_has(model, layer, LORA_ROUTER)
                           ? lora_site(&model->lora, layer, LORA_ROUTER) : 0;
     const struct joint joints[] = {
-        {d->joined, "gate_up_proj", 0, 0},
-        {d->joined, "down_proj", 0, 0},
-        {d->joined_router, "weight", 0, 0}};
+        {d->moe.joined, "gate_up_proj", 0, 0},
+        {d->moe.joined, "down_proj", 0, 0},
+        {d->moe.joined_router, "weight", 0, 0}};
 
     *out = joints[which];
     if (which < 2) {

@@ -6,15 +6,15 @@
 #include "models/config.h"
 
 static const struct decoder decoder = {
-    DECODER_LLAMA, .attention_norm = OUTSIDE_WEIGHT("input_layernorm"),
-    .ffn_norm = OUTSIDE_WEIGHT("post_attention_layernorm"),
-    .q_norm = OUTSIDE_WEIGHT("self_attn.q_norm"),
-    .k_norm = OUTSIDE_WEIGHT("self_attn.k_norm"), .whole_norm = true,
-    .router = OUTSIDE_WEIGHT("block_sparse_moe.gate"),
-    .router_bias = "block_sparse_moe.e_score_correction_bias",
-    .expert_gate = OUTSIDE_WEIGHT("block_sparse_moe.experts.%d.w1"),
-    .expert_up = OUTSIDE_WEIGHT("block_sparse_moe.experts.%d.w3"),
-    .expert_down = OUTSIDE_WEIGHT("block_sparse_moe.experts.%d.w2")};
+    DECODER_LLAMA, .attention.norm = OUTSIDE_WEIGHT("input_layernorm"),
+    .ffn.norm = OUTSIDE_WEIGHT("post_attention_layernorm"),
+    .attention.q_norm = OUTSIDE_WEIGHT("self_attn.q_norm"),
+    .attention.k_norm = OUTSIDE_WEIGHT("self_attn.k_norm"), .norms.whole = true,
+    .moe.router = OUTSIDE_WEIGHT("block_sparse_moe.gate"),
+    .moe.bias = "block_sparse_moe.e_score_correction_bias",
+    .moe.gate = OUTSIDE_WEIGHT("block_sparse_moe.experts.%d.w1"),
+    .moe.up = OUTSIDE_WEIGHT("block_sparse_moe.experts.%d.w3"),
+    .moe.down = OUTSIDE_WEIGHT("block_sparse_moe.experts.%d.w2")};
 
 /* The last ones are those of the released file. */
 static const struct config_row rows[] = {

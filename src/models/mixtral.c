@@ -5,12 +5,12 @@
 #include "models/config.h"
 
 static const struct decoder decoder = {
-    DECODER_LLAMA, .attention_norm = OUTSIDE_WEIGHT("input_layernorm"),
-    .ffn_norm = OUTSIDE_WEIGHT("post_attention_layernorm"),
-    .router = OUTSIDE_WEIGHT("block_sparse_moe.gate"),
-    .expert_gate = OUTSIDE_WEIGHT("block_sparse_moe.experts.%d.w1"),
-    .expert_up = OUTSIDE_WEIGHT("block_sparse_moe.experts.%d.w3"),
-    .expert_down = OUTSIDE_WEIGHT("block_sparse_moe.experts.%d.w2")};
+    DECODER_LLAMA, .attention.norm = OUTSIDE_WEIGHT("input_layernorm"),
+    .ffn.norm = OUTSIDE_WEIGHT("post_attention_layernorm"),
+    .moe.router = OUTSIDE_WEIGHT("block_sparse_moe.gate"),
+    .moe.gate = OUTSIDE_WEIGHT("block_sparse_moe.experts.%d.w1"),
+    .moe.up = OUTSIDE_WEIGHT("block_sparse_moe.experts.%d.w3"),
+    .moe.down = OUTSIDE_WEIGHT("block_sparse_moe.experts.%d.w2")};
 
 static const struct config_row rows[] = {
     ROWS_MIXTURE(1e-5), ROWS_ROPE,

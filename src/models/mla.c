@@ -128,11 +128,13 @@ static slot queries(struct program *p, const struct model *m, slot x)
         up = of_heads("attention.wq_b", "self_attn.q_b_proj.weight", m, each,
                       rank);
 
-    if (rank == 0) return product(p, m, x, &all, &model_decoder(m)->q);
-    x = latent_norm(p, decoder_down(p, m, x, &down, &model_decoder(m)->q_down),
+    if (rank == 0)
+        return product(p, m, x, &all, &model_decoder(m)->attention.q);
+    x = latent_norm(p, decoder_down(p, m, x, &down,
+                                    &model_decoder(m)->latent.q_down),
                     "attention.q_a_norm", "self_attn.q_a_layernorm.weight",
                     rank);
-    return product(p, m, x, &up, &model_decoder(m)->q_up);
+    return product(p, m, x, &up, &model_decoder(m)->latent.q_up);
 }
 
 /* The scale of scores: stretched models multiply by the root of YaRN's
@@ -150,7 +152,7 @@ static double score_scale(const struct model *m)
 /* The latent cache multiplies queries by this matrix instead of keys. */
 static status check_absorbed(const struct program *p, const struct model *m)
 {
-    if (lora_at(m, p->block, &model_decoder(m)->kv_up) == 0) return OK;
+    if (lora_at(m, p->block, &model_decoder(m)->latent.kv_up) == 0) return OK;
     FAIL(ERR_CONFIG, "--cache latent: kv_b_proj has an adapter, which that "
                      "cache does not multiply by; use --cache keys, or export "
                      "the model, which merges it");
@@ -179,7 +181,7 @@ static slot attend(struct program *p, const struct model *m, slot q, slot c,
                          1, &table);
         return nn_latent_attention(p, q, c, &up, &heads, rule.scale);
     }
-    c = product(p, m, c, &up, &model_decoder(m)->kv_up);
+    c = product(p, m, c, &up, &model_decoder(m)->latent.kv_up);
     c = nn_latent_keys(p, c, turned, &heads);
     c = nn_rope_part(p, nn_latent_join(p, q, c, &heads), m->heads, m->heads,
                      &table);
@@ -202,11 +204,12 @@ slot mla_attention(struct program *p, const struct model *m, slot x)
     out.init = INIT_RESIDUAL;
     out.after_attention = true;
     const slot q = queries(p, m, x);
-    const slot a = decoder_down(p, m, x, &down, &model_decoder(m)->kv_down);
+    const slot a =
+        decoder_down(p, m, x, &down, &model_decoder(m)->latent.kv_down);
     const slot c =
         latent_norm(p, nn_part(p, a, 1, &latent), "attention.kv_a_norm",
                     "self_attn.kv_a_layernorm.weight", of->rank);
 
     return product(p, m, attend(p, m, q, c, nn_part(p, a, 1, &turning)), &out,
-                   &model_decoder(m)->out);
+                   &model_decoder(m)->attention.out);
 }

@@ -93,13 +93,13 @@ static status check(const struct model *m)
 
 static bool is_gated(const struct model_kind *kind)
 {
-    return kind->decoder == NULL || kind->decoder->gated;
+    return kind->decoder == NULL || kind->decoder->ffn.gated;
 }
 
 enum activation model_activation(const struct model_kind *kind)
 {
     if (!is_gated(kind)) return kind->activation;
-    return kind->decoder != NULL && kind->decoder->gelu_gate
+    return kind->decoder != NULL && kind->decoder->ffn.gelu
                ? ACTIVATION_GELU_TANH : ACTIVATION_SILU;
 }
 
@@ -165,7 +165,7 @@ static bool predicts_later(const struct model *m)
     const struct decoder *d =
         m->decoder != NULL ? m->decoder : m->kind->decoder;
 
-    return d != NULL && !d->layernorm && d->positions == NULL &&
+    return d != NULL && !d->norms.layernorm && d->positions == NULL &&
            d->head_bias == NULL;
 }
 

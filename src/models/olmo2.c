@@ -5,10 +5,10 @@
 #include "models/config.h"
 
 static const struct decoder decoder = {
-    DECODER_LLAMA, .q_norm = OUTSIDE_WEIGHT("self_attn.q_norm"),
-    .k_norm = OUTSIDE_WEIGHT("self_attn.k_norm"), .whole_norm = true,
-    .attention_after = OUTSIDE_WEIGHT("post_attention_layernorm"),
-    .ffn_after = OUTSIDE_WEIGHT("post_feedforward_layernorm")};
+    DECODER_LLAMA, .attention.q_norm = OUTSIDE_WEIGHT("self_attn.q_norm"),
+    .attention.k_norm = OUTSIDE_WEIGHT("self_attn.k_norm"), .norms.whole = true,
+    .attention.after = OUTSIDE_WEIGHT("post_attention_layernorm"),
+    .ffn.after = OUTSIDE_WEIGHT("post_feedforward_layernorm")};
 
 static const struct config_row rows[] = {
     ROWS_LLAMA(1e-5), ROWS_ROPE,

@@ -8,14 +8,14 @@
 
 #define PARTS \
     DECODER_LLAMA, DECODER_QWEN_MIXTURE, \
-    .q_norm = OUTSIDE_WEIGHT("self_attn.q_norm"), \
-    .k_norm = OUTSIDE_WEIGHT("self_attn.k_norm"), .whole_norm = true
+    .attention.q_norm = OUTSIDE_WEIGHT("self_attn.q_norm"), \
+    .attention.k_norm = OUTSIDE_WEIGHT("self_attn.k_norm"), .norms.whole = true
 static const struct decoder decoder = {
-    PARTS, .attention_norm = OUTSIDE_WEIGHT("input_layernorm"),
-    .ffn_norm = OUTSIDE_WEIGHT("post_attention_layernorm")};
+    PARTS, .attention.norm = OUTSIDE_WEIGHT("input_layernorm"),
+    .ffn.norm = OUTSIDE_WEIGHT("post_attention_layernorm")};
 static const struct decoder decoder_flex = {
-    PARTS, .attention_after = OUTSIDE_WEIGHT("post_attention_layernorm"),
-    .ffn_after = OUTSIDE_WEIGHT("post_feedforward_layernorm")};
+    PARTS, .attention.after = OUTSIDE_WEIGHT("post_attention_layernorm"),
+    .ffn.after = OUTSIDE_WEIGHT("post_feedforward_layernorm")};
 
 #define ROWS(epsilon, experts_, top_k_) \
     ROWS_MIXTURE(epsilon), ROWS_ROPE, \

@@ -6,8 +6,8 @@
 #include "models/config.h"
 
 static const struct decoder decoder = {
-    DECODER_LLAMA, .layernorm = true,
-    .attention_norm = OUTSIDE_WEIGHT("input_layernorm")};
+    DECODER_LLAMA, .norms.layernorm = true,
+    .attention.norm = OUTSIDE_WEIGHT("input_layernorm")};
 
 static const struct config_row rows[] = {
     ROW_INTEGER("vocab_size", vocab, -1),

@@ -5,14 +5,14 @@
 #include "models/config.h"
 
 static const struct decoder decoder = {
-    .gated = true,
+    .ffn.gated = true,
     .embedding = "model.embed_tokens.weight", .head = "lm_head.weight",
-    .attention_norm = OUTSIDE_WEIGHT("input_layernorm"),
-    .qkv = OUTSIDE_WEIGHT("self_attn.qkv_proj"),
-    .out = OUTSIDE_WEIGHT("self_attn.o_proj"),
-    .ffn_norm = OUTSIDE_WEIGHT("post_attention_layernorm"),
-    .gate_up = OUTSIDE_WEIGHT("mlp.gate_up_proj"),
-    .down = OUTSIDE_WEIGHT("mlp.down_proj"),
+    .attention.norm = OUTSIDE_WEIGHT("input_layernorm"),
+    .attention.qkv = OUTSIDE_WEIGHT("self_attn.qkv_proj"),
+    .attention.out = OUTSIDE_WEIGHT("self_attn.o_proj"),
+    .ffn.norm = OUTSIDE_WEIGHT("post_attention_layernorm"),
+    .ffn.gate_up = OUTSIDE_WEIGHT("mlp.gate_up_proj"),
+    .ffn.down = OUTSIDE_WEIGHT("mlp.down_proj"),
     .norm = OUTSIDE_WEIGHT("model.norm")};
 
 static const struct config_row rows[] = {

@@ -6,18 +6,19 @@
 #include "models/config.h"
 
 #define PARTS \
-    .layernorm = true, .embedding = "model.embed_tokens.weight", \
-    .head = "lm_head.weight", .q = OUTSIDE("self_attn.q_proj"), \
-    .k = OUTSIDE("self_attn.k_proj"), .v = OUTSIDE("self_attn.v_proj"), \
-    .out = OUTSIDE("self_attn.o_proj"), .norm = OUTSIDE("model.norm"), \
-    .gated = true, \
-    .attention_norm = OUTSIDE("input_layernorm"), \
-    .ffn_norm = OUTSIDE("post_attention_layernorm"), \
-    .router = OUTSIDE_WEIGHT("block_sparse_moe.gate"), \
-    .joined = "mlp.experts", .joined_router = "mlp.router", \
-    .expert_gate = OUTSIDE_WEIGHT("block_sparse_moe.experts.%d.w1"), \
-    .expert_up = OUTSIDE_WEIGHT("block_sparse_moe.experts.%d.w3"), \
-    .expert_down = OUTSIDE_WEIGHT("block_sparse_moe.experts.%d.w2")
+    .norms.layernorm = true, .embedding = "model.embed_tokens.weight", \
+    .head = "lm_head.weight", .attention.q = OUTSIDE("self_attn.q_proj"), \
+    .attention.k = OUTSIDE("self_attn.k_proj"), \
+    .attention.v = OUTSIDE("self_attn.v_proj"), \
+    .attention.out = OUTSIDE("self_attn.o_proj"), \
+    .norm = OUTSIDE("model.norm"), .ffn.gated = true, \
+    .attention.norm = OUTSIDE("input_layernorm"), \
+    .ffn.norm = OUTSIDE("post_attention_layernorm"), \
+    .moe.router = OUTSIDE_WEIGHT("block_sparse_moe.gate"), \
+    .moe.joined = "mlp.experts", .moe.joined_router = "mlp.router", \
+    .moe.gate = OUTSIDE_WEIGHT("block_sparse_moe.experts.%d.w1"), \
+    .moe.up = OUTSIDE_WEIGHT("block_sparse_moe.experts.%d.w3"), \
+    .moe.down = OUTSIDE_WEIGHT("block_sparse_moe.experts.%d.w2")
 static const struct decoder decoder = {PARTS};
 static const struct decoder biased = {PARTS, .head_bias = "lm_head.bias"};
 

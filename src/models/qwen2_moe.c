@@ -6,13 +6,13 @@
 
 static const struct decoder decoder = {
     DECODER_LLAMA, DECODER_QWEN_MIXTURE,
-    .joined = "mlp.experts", .joined_router = "mlp.gate",
-    .attention_norm = OUTSIDE_WEIGHT("input_layernorm"),
-    .ffn_norm = OUTSIDE_WEIGHT("post_attention_layernorm"),
-    .shared_gate = OUTSIDE_WEIGHT("mlp.shared_expert.gate_proj"),
-    .shared_up = OUTSIDE_WEIGHT("mlp.shared_expert.up_proj"),
-    .shared_down = OUTSIDE_WEIGHT("mlp.shared_expert.down_proj"),
-    .shared_share = OUTSIDE_WEIGHT("mlp.shared_expert_gate")};
+    .moe.joined = "mlp.experts", .moe.joined_router = "mlp.gate",
+    .attention.norm = OUTSIDE_WEIGHT("input_layernorm"),
+    .ffn.norm = OUTSIDE_WEIGHT("post_attention_layernorm"),
+    .shared.gate = OUTSIDE_WEIGHT("mlp.shared_expert.gate_proj"),
+    .shared.up = OUTSIDE_WEIGHT("mlp.shared_expert.up_proj"),
+    .shared.down = OUTSIDE_WEIGHT("mlp.shared_expert.down_proj"),
+    .shared.share = OUTSIDE_WEIGHT("mlp.shared_expert_gate")};
 
 static const struct config_row rows[] = {
     ROWS_MIXTURE(1e-6), ROWS_ROPE,

@@ -4,10 +4,10 @@
 #include "models/config.h"
 
 static const struct decoder decoder = {
-    DECODER_LLAMA, .attention_norm = OUTSIDE_WEIGHT("input_layernorm"),
-    .q_norm = OUTSIDE_WEIGHT("self_attn.q_norm"),
-    .k_norm = OUTSIDE_WEIGHT("self_attn.k_norm"),
-    .ffn_norm = OUTSIDE_WEIGHT("post_attention_layernorm")};
+    DECODER_LLAMA, .attention.norm = OUTSIDE_WEIGHT("input_layernorm"),
+    .attention.q_norm = OUTSIDE_WEIGHT("self_attn.q_norm"),
+    .attention.k_norm = OUTSIDE_WEIGHT("self_attn.k_norm"),
+    .ffn.norm = OUTSIDE_WEIGHT("post_attention_layernorm")};
 
 static const struct config_row rows[] = {
     ROWS_LLAMA(1e-6), ROWS_ROPE,

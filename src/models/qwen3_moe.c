@@ -5,10 +5,10 @@
 
 static const struct decoder decoder = {
     DECODER_LLAMA, DECODER_QWEN_MIXTURE,
-    .attention_norm = OUTSIDE_WEIGHT("input_layernorm"),
-    .q_norm = OUTSIDE_WEIGHT("self_attn.q_norm"),
-    .k_norm = OUTSIDE_WEIGHT("self_attn.k_norm"),
-    .ffn_norm = OUTSIDE_WEIGHT("post_attention_layernorm")};
+    .attention.norm = OUTSIDE_WEIGHT("input_layernorm"),
+    .attention.q_norm = OUTSIDE_WEIGHT("self_attn.q_norm"),
+    .attention.k_norm = OUTSIDE_WEIGHT("self_attn.k_norm"),
+    .ffn.norm = OUTSIDE_WEIGHT("post_attention_layernorm")};
 
 /* The library has one window for all blocks here, or none. */
 static const struct config_row rows[] = {

@@ -7,22 +7,23 @@
 #include "models/config.h"
 
 #define PARTS \
-    .layernorm = true, .gated = true, .parallel_norm = true, \
+    .norms.layernorm = true, .ffn.gated = true, .norms.parallel = true, \
     .embedding = "model.embed_tokens.weight", .head = "lm_head.weight", \
-    .attention_norm = OUTSIDE("input_layernorm"), \
-    .q = OUTSIDE("self_attn.q_proj"), .k = OUTSIDE("self_attn.k_proj"), \
-    .v = OUTSIDE("self_attn.v_proj"), \
-    .out = OUTSIDE_WEIGHT("self_attn.o_proj"), \
-    .ffn_norm = OUTSIDE("post_attention_layernorm"), \
-    .gate = OUTSIDE_WEIGHT("mlp.gate_proj"), \
-    .up = OUTSIDE_WEIGHT("mlp.up_proj"), \
-    .down = OUTSIDE_WEIGHT("mlp.down_proj"), .norm = OUTSIDE("model.norm")
+    .attention.norm = OUTSIDE("input_layernorm"), \
+    .attention.q = OUTSIDE("self_attn.q_proj"), \
+    .attention.k = OUTSIDE("self_attn.k_proj"), \
+    .attention.v = OUTSIDE("self_attn.v_proj"), \
+    .attention.out = OUTSIDE_WEIGHT("self_attn.o_proj"), \
+    .ffn.norm = OUTSIDE("post_attention_layernorm"), \
+    .ffn.gate = OUTSIDE_WEIGHT("mlp.gate_proj"), \
+    .ffn.up = OUTSIDE_WEIGHT("mlp.up_proj"), \
+    .ffn.down = OUTSIDE_WEIGHT("mlp.down_proj"), .norm = OUTSIDE("model.norm")
 
 static const struct decoder decoder = {PARTS};
 static const struct decoder normed = {
-    PARTS, .each_norm = true,
-    .q_norm = OUTSIDE_WEIGHT("self_attn.q_layernorm.norms.%d"),
-    .k_norm = OUTSIDE_WEIGHT("self_attn.k_layernorm.norms.%d")};
+    PARTS, .norms.each = true,
+    .attention.q_norm = OUTSIDE_WEIGHT("self_attn.q_layernorm.norms.%d"),
+    .attention.k_norm = OUTSIDE_WEIGHT("self_attn.k_layernorm.norms.%d")};
 
 static const struct config_row rows[] = {
     ROW_INTEGER("vocab_size", vocab, -1),

@@ -5,13 +5,15 @@
 #include "models/config.h"
 
 static const struct decoder decoder = {
-    .layernorm = true,
+    .norms.layernorm = true,
     .embedding = "model.embed_tokens.weight", .head = "lm_head.weight",
-    .attention_norm = OUTSIDE("input_layernorm"),
-    .q = OUTSIDE("self_attn.q_proj"), .k = OUTSIDE("self_attn.k_proj"),
-    .v = OUTSIDE("self_attn.v_proj"), .out = OUTSIDE("self_attn.o_proj"),
-    .ffn_norm = OUTSIDE("post_attention_layernorm"),
-    .up = OUTSIDE("mlp.c_fc"), .down = OUTSIDE("mlp.c_proj"),
+    .attention.norm = OUTSIDE("input_layernorm"),
+    .attention.q = OUTSIDE("self_attn.q_proj"),
+    .attention.k = OUTSIDE("self_attn.k_proj"),
+    .attention.v = OUTSIDE("self_attn.v_proj"),
+    .attention.out = OUTSIDE("self_attn.o_proj"),
+    .ffn.norm = OUTSIDE("post_attention_layernorm"),
+    .ffn.up = OUTSIDE("mlp.c_fc"), .ffn.down = OUTSIDE("mlp.c_proj"),
     .norm = OUTSIDE("model.norm")};
 
 static const struct config_row rows[] = {

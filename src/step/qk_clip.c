@@ -13,7 +13,7 @@ status qk_clip_check(const struct model *model)
     const struct decoder *d =
         model->decoder != NULL ? model->decoder : model->kind->decoder;
 
-    if (d != NULL && d->q_norm.weight != NULL)
+    if (d != NULL && d->attention.q_norm.weight != NULL)
         FAIL(ERR_CONFIG, "optimizer.qk_clip: %s norms queries and keys, so "
                          "that scaling their weights changes no score; set it "
                          "to 0", model->kind->name);
