@@ -39,8 +39,8 @@ static void free_all(struct trainer *t)
     profiler_free(&t->profiler);
     setup_free(&t->setup);
     run_tokenizer_free(&t->tokenizer);
-    run_dir_close(&t->run);
-    local_close(&t->local);
+    run_dir_close(&t->files.run);
+    local_close(&t->files.local);
     team_free(&t->team);
 }
 
@@ -48,7 +48,7 @@ static status send_last(void *argument)
 {
     const struct trainer *t = argument;
 
-    return keeper_mirror(&t->keeper, t->saved_step);
+    return keeper_mirror(&t->keeper, t->saves.step);
 }
 
 /* The last checkpoint, for which all ranks stay. Collective. */
@@ -57,7 +57,7 @@ static status mirror_last(struct trainer *t, status result)
     const char *url = t->request->set->values.checkpoint.mirror;
     char sentence[2048];
 
-    if (url[0] == '\0' || t->saved_step < 0 ||
+    if (url[0] == '\0' || t->saves.step < 0 ||
         (result != OK && result != ERR_STOPPED))
         return result;
     snprintf(sentence, sizeof sentence, "%s", status_message());
@@ -67,7 +67,7 @@ static status mirror_last(struct trainer *t, status result)
     if (result == OK) return sent;
     if (sent != OK && trainer_leads(t))
         fprintf(stderr, "warning   step %lld is whole on the disk, but not in "
-                        "%s: %s\n", (long long)t->saved_step, url,
+                        "%s: %s\n", (long long)t->saves.step, url,
                 status_message());
     status_clear();
     return status_fail(result, __FILE__, __LINE__, "%s", sentence);
@@ -88,7 +88,7 @@ static status train(struct trainer *t)
     result = trainer_loop(t);
     if (result == OK) /* all ranks are here, and will not step again */
         result = profiler_finish(&t->profiler, &t->team, trainer_first_stage(t),
-                                 t->peak_flops);
+                                 t->flops.peak);
     progress_end(&t->progress);
     LOG(DEBUG, "train", "ended after step %lld: %s",
         (long long)t->counters.step,
@@ -101,7 +101,7 @@ static status train(struct trainer *t)
     const struct closing closing = {
         .prediction = t->predicted.there ? &prediction : NULL,
         .setup = &t->setup, .text = t->tokenizer.vocabulary.size > 0,
-        .pipeline = &t->pipeline, .run = &t->run,
+        .pipeline = &t->pipeline, .run = &t->files.run,
         .step = t->counters.step, .result = result,
         .profiler = &t->profiler, .observer = &t->observer,
         .json = t->request->json};

@@ -131,8 +131,8 @@ static status find_good(struct trainer *t, int64_t *step, bool *in_memory)
     TRY(trainer_settle(t)); /* it may be the newest */
     TRY(memory_copy_newest(&t->copy, step));
     *in_memory = *step >= 0 && *step <= t->check.verified &&
-                 *step >= t->saved_step;
-    if (!*in_memory) *step = t->saved_step;
+                 *step >= t->saves.step;
+    if (!*in_memory) *step = t->saves.step;
     return OK;
 }
 
@@ -197,7 +197,7 @@ static status fail_persistent(struct trainer *t, const char *why)
 
     result = status_hint(result, "find the machine with: lockstep doctor "
                                  "--nodes; then lockstep resume %s",
-                         t->run.path);
+                         t->files.run.path);
     return team_agree(&t->team, result);
 }
 

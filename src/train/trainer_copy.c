@@ -43,7 +43,8 @@ static int64_t newest_checkpoint(const struct trainer *t)
     int64_t step = -1;
 
     if (!trainer_leads(t)) return -1;
-    if (checkpoint_find_newest(t->local.used ? t->local.store : t->run.path,
+    if (checkpoint_find_newest(t->files.local.used ? t->files.local.store
+                                                   : t->files.run.path,
                                directory, &step) == OK)
         return step;
     status_clear();
@@ -70,7 +71,7 @@ static status find_whole(const struct trainer *t, int64_t *step)
 {
     struct local_source source = {.list.count = 0};
     struct text notice = {0};
-    status result = local_source_list(&source, &t->local, NULL, &notice);
+    status result = local_source_list(&source, &t->files.local, NULL, &notice);
 
     if (result == OK)
         result = local_source_newest(&source, INT64_MAX, step, &notice);
@@ -96,14 +97,14 @@ static status check_records(struct trainer *t, const char *state,
     status result = OK;
 
     *lost = false;
-    if (!t->local.used) return OK;
+    if (!t->files.local.used) return OK;
     if (trainer_leads(t)) {
         result = keeper_state_records(state, length, &records);
         if (result == OK) result = carried_read(&t->carried, state, length);
     }
     newer = result == OK && trainer_leads(t) && !is_carried(&t->carried) &&
-            (records > t->local.records ||
-             (records == t->local.records && t->local.behind));
+            (records > t->files.local.records ||
+             (records == t->files.local.records && t->files.local.behind));
     if (newer) result = find_whole(t, &whole);
     TRY(team_agree(&t->team, result));
     if (newer)
@@ -124,8 +125,8 @@ static status read_copied(struct trainer *t, const char *state, size_t length,
                           int64_t step)
 {
     TRY(keeper_read_state(&t->keeper, state, length, step, &t->counters));
-    return trainer_leads(t) && t->local.used
-               ? carried_store(&t->carried, t->run.path, step) : OK;
+    return trainer_leads(t) && t->files.local.used
+               ? carried_store(&t->carried, t->files.run.path, step) : OK;
 }
 
 static status restore_newest(struct trainer *t, int64_t *step)
@@ -149,14 +150,14 @@ static status restore_newest(struct trainer *t, int64_t *step)
  * rewind has nowhere to go then, but to its beginning. */
 static status look_for_whole(struct trainer *t)
 {
-    int64_t whole = t->saved_step;
+    int64_t whole = t->saves.step;
     status result = OK;
 
-    if (!t->local.used || !policy_rewinds(&t->policy)) return OK;
+    if (!t->files.local.used || !policy_rewinds(&t->policy)) return OK;
     if (trainer_leads(t)) result = find_whole(t, &whole);
-    t->none_whole = whole < t->saved_step;
+    t->saves.none_whole = whole < t->saves.step;
     TRY(team_agree(&t->team, result));
-    return team_most(&t->team, &t->none_whole);
+    return team_most(&t->team, &t->saves.none_whole);
 }
 
 status trainer_copy_restore(struct trainer *t, int64_t *step)
@@ -171,12 +172,13 @@ status trainer_copy_restore(struct trainer *t, int64_t *step)
     TRY(restore_newest(t, step));
     if (*step < 0) return OK;
     /* A save that the last generation had begun. */
-    if (local_leads(&t->local, team_rank(&t->team)) &&
-        checkpoint_clean(t->local.used ? t->local.store : t->run.path) != OK)
+    if (local_leads(&t->files.local, team_rank(&t->team)) &&
+        checkpoint_clean(t->files.local.used ? t->files.local.store
+                                             : t->files.run.path) != OK)
         status_clear();
     LOG(DEBUG, "train", "goes on after step %lld, from the copy in memory",
         (long long)*step);
-    t->saved_step = (int64_t)saved;
+    t->saves.step = (int64_t)saved;
     TRY(look_for_whole(t));
     t->copy.resumed = true;
     board_resume(*step, t->copy.carried ? BOARD_PEER : BOARD_MEMORY);
@@ -185,20 +187,21 @@ status trainer_copy_restore(struct trainer *t, int64_t *step)
 
 void trainer_carry(struct trainer *t)
 {
-    if (!trainer_leads(t) || !t->local.used || t->copy.slots == NULL) return;
-    carried_follow(&t->carried, CARRIED_CONSUMED, &t->consumed);
-    carried_follow(&t->carried, CARRIED_METRICS, &t->metrics.lines);
-    carried_follow(&t->carried, CARRIED_SAMPLES, &t->samples);
+    if (!trainer_leads(t) || !t->files.local.used || t->copy.slots == NULL)
+        return;
+    carried_follow(&t->carried, CARRIED_CONSUMED, &t->files.consumed);
+    carried_follow(&t->carried, CARRIED_METRICS, &t->files.metrics.lines);
+    carried_follow(&t->carried, CARRIED_SAMPLES, &t->files.samples);
     carried_follow(&t->carried, CARRIED_LAYERS, &t->observer.layers_file);
-    carried_keep(&t->carried, t->saved_step, t->counters.step);
+    carried_keep(&t->carried, t->saves.step, t->counters.step);
 }
 
 /* With the lines that no checkpoint has yet. */
 static status make_state(struct trainer *t, struct text *state)
 {
     TRY(keeper_state(&t->keeper, &t->counters, state));
-    if (!trainer_leads(t) || !t->local.used) return OK;
-    carried_keep(&t->carried, t->saved_step, t->counters.step);
+    if (!trainer_leads(t) || !t->files.local.used) return OK;
+    carried_keep(&t->carried, t->saves.step, t->counters.step);
     return carried_write(&t->carried, state);
 }
 

@@ -91,11 +91,11 @@ static void exact_row(const struct trainer *t,
  * shows that other work slowed every probe: it becomes the new peak. */
 static double peak_fraction(struct trainer *t, double seconds)
 {
-    const double flops = t->step_flops / seconds;
+    const double flops = t->flops.step / seconds;
 
-    if (t->peak_flops <= 0) return 0;
-    if (flops > t->peak_flops) t->peak_flops = flops;
-    return flops / t->peak_flops;
+    if (t->flops.peak <= 0) return 0;
+    if (flops > t->flops.peak) t->flops.peak = flops;
+    return flops / t->flops.peak;
 }
 
 static status write_row(struct trainer *t, const struct made_step *made)
@@ -129,7 +129,7 @@ static status write_row(struct trainer *t, const struct made_step *made)
     progress_step(&t->progress, &shown);
     TRY(observe_row(&t->observer, &row, logged));
     if (!logged) return OK;
-    return metrics_append(&t->metrics, &row);
+    return metrics_append(&t->files.metrics, &row);
 }
 
 /* The loss scale is part of what a checkpoint keeps. */
@@ -162,7 +162,7 @@ static status count_samples(struct trainer *t, int64_t sequences)
     TRY(feed_count(&t->feed, &t->team, &consumed));
     if (!trainer_leads(t)) return OK;
     TRY_GOTO(done, result, consumed_write(&consumed, &line));
-    result = lines_put(&t->consumed, line.bytes, line.length);
+    result = lines_put(&t->files.consumed, line.bytes, line.length);
 done:
     text_free(&line);
     return result;
@@ -200,7 +200,7 @@ static status finish_step(struct trainer *t, struct made_step *made,
         progress_note(&t->progress, "first loss %.4f; ln(vocabulary) %.4f",
                       made->result.loss,
                       math_log((double)t->setup.model.vocab));
-    if (t->verdict.action == POLICY_WARN) TRY(trainer_warn(t));
+    if (t->judged.verdict.action == POLICY_WARN) TRY(trainer_warn(t));
     TRY(observe_end(&t->observer));
     note_scale(t, &made->result);
     noise_end(&t->noise, &made->result, &made->noise, &made->noise_average);
@@ -262,7 +262,7 @@ static status plain_step(struct trainer *t)
 
     t->step_s = clock_s() - began;
     if (ran != OK) return fail_step(t, ran);
-    TRY(lease_holds(t->run.path, false)); /* everything below writes */
+    TRY(lease_holds(t->files.run.path, false)); /* everything below writes */
     trainer_hear(t, made.result.asked);
     t->made = !made.result.refused;
     return t->made ? finish_step(t, &made, began) : trainer_refuse(t);
@@ -306,7 +306,7 @@ void trainer_measure_peak(struct trainer *t)
             kernels_peak_product(&stage->stream, &stage->host_kernels[0],
                                  t->setup.request.machine.isa, each_s);
 
-        if (flops > t->peak_flops) t->peak_flops = flops;
+        if (flops > t->flops.peak) t->flops.peak = flops;
     }
 }
 
@@ -332,7 +332,7 @@ static status traced_step(struct trainer *t)
              "measured: step %lld, the %d rank%s of rank 0's pipeline, %s",
              (long long)t->counters.step, ranks, ranks > 1 ? "s" : "",
              ranks > 1 ? t->setup.set->values.schedule.name : "no pipeline");
-    TRY(path_join(path, sizeof path, t->run.path, "timeline.svg"));
+    TRY(path_join(path, sizeof path, t->files.run.path, "timeline.svg"));
     return trace_end(&t->trace, &t->step, &(struct trace_picture){
         title, path, t->predicted.numbered ? &t->predicted.timeline : NULL});
 }
@@ -341,7 +341,7 @@ static status stopped(const struct trainer *t)
 {
     char command[PATH_BYTES + 64];
 
-    launched_resume(command, sizeof command, t->run.path,
+    launched_resume(command, sizeof command, t->files.run.path,
                     team_size(&t->team));
     FAIL(ERR_STOPPED, "stopped on %s after step %lld, saved; go on with: %s",
          signals_name(t->asked), (long long)t->counters.step, command);
@@ -372,7 +372,7 @@ static status stop_before_steps(struct trainer *t)
 /* Whether a step other than the last is saved. */
 static bool is_saved(const struct trainer *t)
 {
-    return t->asked != 0 || t->save_due ||
+    return t->asked != 0 || t->saves.due ||
            due(t->counters.step,
                t->request->set->values.checkpoint.every);
 }
@@ -417,7 +417,8 @@ status trainer_loop(struct trainer *t)
     trainer_save_begin(t);
     TRY(stop_before_steps(t));
     /* A run that may go back has somewhere to go from its beginning. */
-    if (policy_rewinds(&t->policy) && (t->saved_step < 0 || t->none_whole))
+    if (policy_rewinds(&t->policy) &&
+        (t->saves.step < 0 || t->saves.none_whole))
         TRY(trainer_save(t));
     board_phase(BOARD_STEPS);
     while (t->counters.step < t->setup.rate.steps) {

@@ -48,18 +48,19 @@ static status store_configuration(struct trainer *t)
     status result;
 
     TRY_GOTO(done, result, options_write_yaml(t->request->set, &yaml));
-    TRY_GOTO(done, result, file_write_atomic(t->run.config, yaml.bytes,
+    TRY_GOTO(done, result, file_write_atomic(t->files.run.config, yaml.bytes,
                                              yaml.length));
-    TRY_GOTO(done, result, store_text(t->run.path, "config.json",
+    TRY_GOTO(done, result, store_text(t->files.run.path, "config.json",
                                       t->keeper.config.bytes,
                                       t->keeper.config.length));
     if (tokenizer != NULL)
-        TRY_GOTO(done, result, store_text(t->run.path, tokenizer->file_name,
+        TRY_GOTO(done, result, store_text(t->files.run.path,
+                                          tokenizer->file_name,
                                           tokenizer->json,
                                           tokenizer->json_length));
     if (tokenizer != NULL)
         TRY_GOTO(done, result, companions_copy(tokenizer->source,
-                                               t->run.path,
+                                               t->files.run.path,
                                                t->setup.model.context));
 done:
     text_free(&yaml);
@@ -72,7 +73,7 @@ static status start_weights(struct trainer *t)
                                     &t->team};
     const struct options *o = &t->request->set->values;
 
-    t->saved_step = -1;
+    t->saves.step = -1;
     board_resume(0, BOARD_BEGINNING);
     TRY(session_start_weights(&of, o->init.from, (uint64_t)o->seed));
     return train_step_start(&t->step);
@@ -93,9 +94,9 @@ static status check_data(struct trainer *t)
         FAIL(ERR_CONFIG, "data.train: is not what %s was trained on so far "
                          "(%lld tokens then, %lld now)%s; bring the old data "
                          "back, or start a new run with init.from=%s",
-             t->run.path, (long long)c->data_tokens, (long long)tokens,
+             t->files.run.path, (long long)c->data_tokens, (long long)tokens,
              t->feed.recipe.count > 0 ? ", or phases of its past changed" : "",
-             t->run.path);
+             t->files.run.path);
     c->data_tokens = tokens;
     c->data_crc = crc;
     return OK;
@@ -106,15 +107,16 @@ static status restore(struct trainer *t)
     struct text notice = {0};
     status result;
 
-    if (local_leads(&t->local, team_rank(&t->team)))
-        TRY_GOTO(done, result, checkpoint_clean(t->local.used ? t->local.store
-                                                              : t->run.path));
+    if (local_leads(&t->files.local, team_rank(&t->team)))
+        TRY_GOTO(done, result,
+                 checkpoint_clean(t->files.local.used ? t->files.local.store
+                                                      : t->files.run.path));
     TRY_GOTO(done, result, keeper_restore(&t->keeper, &t->counters, &notice));
     TRY_GOTO(done, result, train_step_return(&t->step));
     if (notice.length > 0) LOG(WARNING, "checkpoint", "%s", notice.bytes);
     LOG(DEBUG, "train", "resumed after step %lld",
         (long long)t->counters.step);
-    t->saved_step = t->counters.step;
+    t->saves.step = t->counters.step;
     board_resume(t->counters.step, BOARD_CHECKPOINT);
 done:
     text_free(&notice);
@@ -125,7 +127,7 @@ done:
  * one whose checkpoints are gone does not, unless it is told to. */
 static status may_begin(const struct trainer *t, int64_t *begins)
 {
-    const char *run = t->run.path;
+    const char *run = t->files.run.path;
     char command[PATH_BYTES + 64];
     const bool told = t->request->from_scratch;
     status result;
@@ -133,8 +135,8 @@ static status may_begin(const struct trainer *t, int64_t *begins)
     bool none;
 
     TRY(checkpoint_count(run, &count, &none));
-    if (t->local.used && count == 0)
-        TRY(local_count(&t->local, &count, &none));
+    if (t->files.local.used && count == 0)
+        TRY(local_count(&t->files.local, &count, &none));
     *begins = count == 0;
     if (count > 0 && told)
         FAIL(ERR_CONFIG, "%s has %d checkpoints, and --from-scratch would give "
@@ -166,7 +168,7 @@ static status restore_or_begin(struct trainer *t)
     if (!begins) return restore(t);
     if (trainer_leads(t))
         fprintf(stderr, "%s has no checkpoint%s: beginning again at step 0\n",
-                t->run.path, t->request->from_scratch ? "" : " yet");
+                t->files.run.path, t->request->from_scratch ? "" : " yet");
     return start_weights(t);
 }
 
@@ -213,11 +215,11 @@ status trainer_plan(struct trainer *t, struct group *world)
     if (t->tokenizer.vocabulary.size == 0 && t->setup.model.vocab == 0)
         FAIL(ERR_CONFIG, "tokenizer.from is empty and model.vocab is 0: one of "
                          "them must give the vocabulary");
-    TRY(local_open(&t->local, o, world));
+    TRY(local_open(&t->files.local, o, world));
     if (t->request->resume) {
         found = false;
-        if (t->local.used)
-            TRY(local_newest_grid(&t->local, world, &grid, &found));
+        if (t->files.local.used)
+            TRY(local_newest_grid(&t->files.local, world, &grid, &found));
         if (!found)
             TRY(checkpoint_newest_grid(o->run.dir, &grid, &found));
         if (found) TRY(setup_use_grid(&t->setup, &grid));
@@ -263,7 +265,7 @@ static status open_log(struct trainer *t, const char *directory)
 static status open_data(struct trainer *t)
 {
     TRY(feed_open(&t->feed, &t->setup, run_tokenizer_of(&t->tokenizer),
-                  t->run.path));
+                  t->files.run.path));
     return validation_open(&t->validation, &t->feed);
 }
 
@@ -283,7 +285,7 @@ static bool begins_again(const struct trainer *t, const char *directory)
 {
     char path[PATH_BYTES];
 
-    if (!t->local.used || board_generation() <= 1) return false;
+    if (!t->files.local.used || board_generation() <= 1) return false;
     if (path_join(path, sizeof path, directory, "config.yaml") == OK)
         return file_exists(path);
     status_clear();
@@ -301,15 +303,15 @@ static status take_run(struct trainer *t, const char *directory)
     status result;
 
     if (!t->request->resume && begins_again(t, directory))
-        return run_dir_resume(&t->run, directory);
-    if (!t->request->resume) return run_dir_create(&t->run, directory);
-    result = run_dir_resume(&t->run, directory);
+        return run_dir_resume(&t->files.run, directory);
+    if (!t->request->resume) return run_dir_create(&t->files.run, directory);
+    result = run_dir_resume(&t->files.run, directory);
     while (result == ERR_CONFIG && board_has_agent() &&
            board_generation() > 1 && clock_s() < end) {
         status_clear();
         board_phase(BOARD_OPENS); /* this is no hang */
         nanosleep(&pause, NULL);
-        result = run_dir_resume(&t->run, directory);
+        result = run_dir_resume(&t->files.run, directory);
     }
     return result;
 }
@@ -317,8 +319,8 @@ static status take_run(struct trainer *t, const char *directory)
 /* The first rank of another machine makes there what rank 0 made here. */
 static status open_machine(struct trainer *t, const char *directory)
 {
-    snprintf(t->run.path, sizeof t->run.path, "%s", directory);
-    TRY(path_join(t->run.config, sizeof t->run.config, directory,
+    snprintf(t->files.run.path, sizeof t->files.run.path, "%s", directory);
+    TRY(path_join(t->files.run.config, sizeof t->files.run.config, directory,
                   "config.yaml"));
     TRY(directory_make_private(directory));
     TRY(open_log(t, directory));
@@ -332,28 +334,28 @@ static status check_store(const struct trainer *t)
     bool none;
 
     if (t->request->resume || board_generation() > 1) return OK;
-    TRY(checkpoint_count(t->local.store, &count, &none));
+    TRY(checkpoint_count(t->files.local.store, &count, &none));
     if (count == 0) return OK;
     FAIL(ERR_CONFIG, "checkpoint.local: %s holds checkpoints of a run; a new "
-                     "run needs another directory", t->local.store);
+                     "run needs another directory", t->files.local.store);
 }
 
 static status open_local(struct trainer *t, const char *directory)
 {
-    const bool makes = local_leads(&t->local, team_rank(&t->team));
+    const bool makes = local_leads(&t->files.local, team_rank(&t->team));
     status result = makes ? check_store(t) : OK;
 
     if (result == OK && makes && !trainer_leads(t))
         result = open_machine(t, directory);
     TRY(team_agree(&t->team, result));
-    return local_bring_records(&t->local, t->team.world);
+    return local_bring_records(&t->files.local, t->team.world);
 }
 
 /* The run's directory and its data: rank 0 first, the others find them made. */
 static status open_run(struct trainer *t)
 {
     const char *directory = t->request->set->values.run.dir;
-    const bool makes = local_leads(&t->local, team_rank(&t->team));
+    const bool makes = local_leads(&t->files.local, team_rank(&t->team));
     status result = OK;
 
     if (trainer_leads(t)) {
@@ -368,9 +370,9 @@ static status open_run(struct trainer *t)
         if (result == OK) result = open_data(t);
     }
     TRY(team_agree(&t->team, result));
-    if (t->local.used) TRY(open_local(t, directory));
-    if (trainer_leads(t) || (t->local.used && makes)) return OK;
-    snprintf(t->run.path, sizeof t->run.path, "%s", directory);
+    if (t->files.local.used) TRY(open_local(t, directory));
+    if (trainer_leads(t) || (t->files.local.used && makes)) return OK;
+    snprintf(t->files.run.path, sizeof t->files.run.path, "%s", directory);
     TRY(open_log(t, directory));
     return open_data(t);
 }
@@ -398,10 +400,10 @@ static status old_rate(const struct trainer *t, int64_t *steps, double *rate)
     status result;
 
     TRY_GOTO(done, result, options_init(&set));
-    TRY_GOTO(done, result, file_read_regular(t->run.config, (size_t)1 << 20,
-                                             &text));
+    TRY_GOTO(done, result, file_read_regular(t->files.run.config,
+                                             (size_t)1 << 20, &text));
     TRY_GOTO(done, result, options_read_text(&set, text.bytes, text.length,
-                                             t->run.config, ORIGIN_RUN));
+                                             t->files.run.config, ORIGIN_RUN));
     old.set = &set;
     old.rate = (struct rate){.peak = o->optimizer.lr,
                              .least = o->optimizer.min_lr,
@@ -430,7 +432,7 @@ static void tell_length(const struct trainer *t)
     if (step == steps) {
         fprintf(stderr, "notice    %s has done all of its %lld steps: nothing "
                         "is left to train; --set train.steps=N makes it "
-                        "longer\n", t->run.path, (long long)steps);
+                        "longer\n", t->files.run.path, (long long)steps);
         return;
     }
     if (old_rate(t, &before, &was) != OK) {
@@ -486,34 +488,35 @@ static status begin(struct trainer *t)
     if (t->counters.step > t->setup.rate.steps)
         FAIL(ERR_CONFIG, "train.steps: %s has done %lld steps already, %lld "
                          "are fewer; start a new run for a shorter one",
-             t->run.path, (long long)t->counters.step,
+             t->files.run.path, (long long)t->counters.step,
              (long long)t->setup.rate.steps);
-    if (local_leads(&t->local, team_rank(&t->team)) && t->local.used) {
-        TRY(directory_make_private(t->local.store));
-        if (t->saved_step < 0) TRY(checkpoint_announce(t->local.store));
+    if (local_leads(&t->files.local, team_rank(&t->team)) &&
+        t->files.local.used) {
+        TRY(directory_make_private(t->files.local.store));
+        if (t->saves.step < 0) TRY(checkpoint_announce(t->files.local.store));
         if (!trainer_leads(t)) TRY(store_configuration(t));
     }
     if (!trainer_leads(t)) return OK;
-    if (t->local.used) TRY(local_raise_records(&t->local));
+    if (t->files.local.used) TRY(local_raise_records(&t->files.local));
     checks_note_schedule(&t->setup);
     checks_note_threads(t->setup.request.machine.threads);
     checks_note_warmup(t->setup.set->values.optimizer.warmup,
                        t->setup.rate.steps);
     if (t->request->resume) tell_length(t);
     /* Before config.yaml makes a run of it. */
-    if (t->saved_step < 0 && !t->local.used)
-        TRY(checkpoint_announce(t->run.path));
+    if (t->saves.step < 0 && !t->files.local.used)
+        TRY(checkpoint_announce(t->files.run.path));
     /* They were written before the first copy in memory was made. */
     if (t->copy.resumed)
         return trainer_open_files(t, t->counters.step);
     if (t->request->resume)
-        changes_note(t->run.path, t->run.config, t->request->set,
+        changes_note(t->files.run.path, t->files.run.config, t->request->set,
                      t->counters.step);
     TRY(store_configuration(t));
-    TRY(predicted_store(&t->request->set->values, t->run.path));
+    TRY(predicted_store(&t->request->set->values, t->files.run.path));
     name_maker(t, maker, sizeof maker);
-    if (t->request->resume) launched_compare_maker(t->run.path, maker);
-    TRY(launched_write(t->run.path, team_size(&t->team), maker));
+    if (t->request->resume) launched_compare_maker(t->files.run.path, maker);
+    TRY(launched_write(t->files.run.path, team_size(&t->team), maker));
     return trainer_open_files(t, t->counters.step > 0 ? t->counters.step : -1);
 }
 
@@ -527,7 +530,7 @@ static void count_work(struct trainer *t)
                  stage_repeats(&t->pipeline.stages[i]) *
                  program_training_flops(
                      &t->pipeline.stages[i].program);
-    t->step_flops = flops;
+    t->flops.step = flops;
 }
 
 /* A run that begins again at step 0 discards its earlier observations. */
@@ -551,9 +554,9 @@ static status use_pipeline(struct trainer *t)
     t->step.asks_argument = t;
     t->step.executor.used = feed_use;
     t->step.executor.used_argument = &t->feed;
-    TRY(keeper_build(&t->keeper, &t->setup, &of, t->run.path));
+    TRY(keeper_build(&t->keeper, &t->setup, &of, t->files.run.path));
     t->keeper.tokenizer = run_tokenizer_of(&t->tokenizer);
-    t->keeper.local = t->local.used ? &t->local : NULL;
+    t->keeper.local = t->files.local.used ? &t->files.local : NULL;
     TRY(trainer_check_build(t));
     if (t->request->set->values.checkpoint.async)
         TRY(background_use(&t->background, &t->keeper));

@@ -29,11 +29,11 @@ static bool accepts(void *argument, const struct step_result *result)
     struct trainer *t = argument;
     /* Overflow in float16 is the loss scale's business. */
     const bool overflow = result->skipped && t->step.scaling.dynamic;
-    struct policy_verdict *verdict = &t->verdict;
+    struct policy_verdict *verdict = &t->judged.verdict;
 
     if (trainer_repeats(t, result)) return false;
-    t->judged_loss = result->loss;
-    t->judged_norm = result->norm;
+    t->judged.loss = result->loss;
+    t->judged.norm = result->norm;
     policy_judge(&t->policy, result->loss, overflow ? 0 : result->norm,
                  verdict);
     if (result->targets == 0 && verdict->cause != NULL)
@@ -58,7 +58,7 @@ void trainer_policy_open(struct trainer *t)
 
 status trainer_policy_read(struct trainer *t)
 {
-    const char *run = t->run.path;
+    const char *run = t->files.run.path;
     status result = OK;
 
     if (trainer_leads(t)) result = ledger_open(&t->ledger, run, true);
@@ -100,9 +100,9 @@ status trainer_record(struct trainer *t, const struct ledger_event *event)
 {
     bool known;
     /* With checkpoint.local on every machine: rank 0 may begin anywhere. */
-    const bool writes = local_leads(&t->local, team_rank(&t->team));
-    const status result = ledger_append(&t->ledger, t->run.path, writes, event,
-                                        &known);
+    const bool writes = local_leads(&t->files.local, team_rank(&t->team));
+    const status result = ledger_append(&t->ledger, t->files.run.path, writes,
+                                        event, &known);
 
     if (!known)
         LOG(DEBUG, "policy", "step %lld: %s, %s, %lld samples from %lld",
@@ -115,7 +115,7 @@ status trainer_record(struct trainer *t, const struct ledger_event *event)
 status trainer_warn(struct trainer *t)
 {
     struct ledger_event event = {.step = t->counters.step + 1,
-                                 .verdict = t->verdict,
+                                 .verdict = t->judged.verdict,
                                  .back_to = t->counters.step + 1};
     char why[128];
     int64_t end;
@@ -123,7 +123,7 @@ status trainer_warn(struct trainer *t)
     step_range(t, &event.first, &end);
     event.samples = end - event.first;
     progress_note(&t->progress, "step %lld: %s", (long long)event.step,
-                  describe(&t->verdict, why));
+                  describe(&t->judged.verdict, why));
     return trainer_record(t, &event);
 }
 
@@ -152,14 +152,14 @@ static status replay(struct trainer *t, bool *same)
     struct step_result again = {0};
 
     TRY(train_step_probe(&t->step, &source, &again));
-    *same = same_number(again.loss, t->judged_loss) &&
-            same_number(again.norm, t->judged_norm);
+    *same = same_number(again.loss, t->judged.loss) &&
+            same_number(again.norm, t->judged.norm);
     if (!*same)
         progress_note(&t->progress, "step %lld: made again it has a loss of "
                       "%.17g and a norm of %.17g, not %.17g and %.17g: a "
                       "machine was wrong; the step is repeated with the same "
                       "samples", (long long)(t->counters.step + 1), again.loss,
-                      again.norm, t->judged_loss, t->judged_norm);
+                      again.norm, t->judged.loss, t->judged.norm);
     return OK;
 }
 
@@ -170,7 +170,7 @@ static status check_limit(const struct trainer *t, const char *why)
                       "%s/ledger.jsonl says which. A larger "
                       "train.event_limit goes on",
          (long long)(t->counters.step + 1), why, (long long)t->ledger.undone,
-         t->run.path);
+         t->files.run.path);
 }
 
 status trainer_rewind_files(struct trainer *t)
@@ -199,7 +199,7 @@ status trainer_rewind(struct trainer *t)
     if (notice.length > 0) LOG(WARNING, "checkpoint", "%s", notice.bytes);
     TRY_GOTO(done, result, train_step_refresh(&t->step));
     trainer_restore_scale(t);
-    t->saved_step = t->counters.step;
+    t->saves.step = t->counters.step;
     result = trainer_rewind_files(t);
 done:
     text_free(&notice);
@@ -209,14 +209,14 @@ done:
 status trainer_refuse(struct trainer *t)
 {
     struct ledger_event event = {.step = t->counters.step + 1,
-                                 .verdict = t->verdict};
+                                 .verdict = t->judged.verdict};
     char why[128];
     int64_t end;
 
     bool same = true;
 
     if (t->check.repeats) return trainer_repeat(t);
-    describe(&t->verdict, why);
+    describe(&t->judged.verdict, why);
     TRY(check_limit(t, why));
     step_range(t, &event.first, &end);
     if (t->request->set->values.train.replay) TRY(replay(t, &same));
@@ -226,7 +226,7 @@ status trainer_refuse(struct trainer *t)
         event.samples = end - event.first;
         return trainer_record(t, &event);
     }
-    if (t->verdict.action == POLICY_REWIND) {
+    if (t->judged.verdict.action == POLICY_REWIND) {
         memory_copy_forget(&t->copy);
         TRY(trainer_rewind(t));
     }

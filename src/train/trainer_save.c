@@ -31,8 +31,8 @@ static void set_clock(struct trainer *t)
 {
     const double minutes = setup_save_minutes(&t->setup);
 
-    t->save_wait_s = 0;
-    t->save_next_s = minutes > 0 ? clock_s() + 60 * minutes : 0;
+    t->saves.wait_s = 0;
+    t->saves.next_s = minutes > 0 ? clock_s() + 60 * minutes : 0;
 }
 
 void trainer_save_begin(struct trainer *t)
@@ -49,41 +49,43 @@ int trainer_says(void *argument)
     if (asked != 0) return WORD_WORKS + asked;
     if (!trainer_leads(t)) return 0;
     if (background_works(&t->background)) return WORD_WORKS;
-    return t->save_next_s > 0 && clock_s() >= t->save_next_s ? WORD_DUE : 0;
+    return t->saves.next_s > 0 && clock_s() >= t->saves.next_s ? WORD_DUE : 0;
 }
 
 void trainer_hear(struct trainer *t, int word)
 {
     t->asked = word > WORD_WORKS ? word - WORD_WORKS : 0;
     if (t->asked != 0) mirror_stop_soon();
-    t->save_due = word == WORD_DUE;
-    t->save_works = word == WORD_WORKS;
+    t->saves.due = word == WORD_DUE;
+    t->saves.works = word == WORD_WORKS;
 }
 
 status trainer_open_files(struct trainer *t, int64_t step_kept)
 {
-    TRY(lines_cut(t->run.samples, step_kept, NULL));
-    TRY(lines_cut(t->run.consumed, step_kept, NULL));
-    TRY(lines_open(&t->consumed, t->run.consumed, "consumed.append", 0));
+    TRY(lines_cut(t->files.run.samples, step_kept, NULL));
+    TRY(lines_cut(t->files.run.consumed, step_kept, NULL));
+    TRY(lines_open(&t->files.consumed, t->files.run.consumed,
+                   "consumed.append", 0));
     if (t->request->set->values.validate.prompts.count > 0)
-        TRY(lines_open(&t->samples, t->run.samples, "samples.append", 0));
-    return metrics_open(&t->metrics, t->run.metrics, step_kept);
+        TRY(lines_open(&t->files.samples, t->files.run.samples,
+                       "samples.append", 0));
+    return metrics_open(&t->files.metrics, t->files.run.metrics, step_kept);
 }
 
 status trainer_finish_files(struct trainer *t)
 {
-    TRY(metrics_finish(&t->metrics));
-    TRY(lines_finish(&t->samples));
-    TRY(lines_finish(&t->consumed));
+    TRY(metrics_finish(&t->files.metrics));
+    TRY(lines_finish(&t->files.samples));
+    TRY(lines_finish(&t->files.consumed));
     TRY(lines_finish(&t->ledger.file));
     return observe_finish(&t->observer);
 }
 
 void trainer_close_files(struct trainer *t)
 {
-    metrics_close(&t->metrics);
-    lines_close(&t->samples);
-    lines_close(&t->consumed);
+    metrics_close(&t->files.metrics);
+    lines_close(&t->files.samples);
+    lines_close(&t->files.consumed);
 }
 
 /* The weights that train come back, however the save, or the copy for one,
@@ -94,7 +96,8 @@ static status save_weights(struct trainer *t, bool copy)
 
     TRY(feed_settle(&t->feed));
     t->counters.data_crc = feed_crc(&t->feed, t->counters.samples);
-    if (trainer_leads(t)) lines_sync(&t->consumed); /* before its checkpoint */
+    /* before its checkpoint */
+    if (trainer_leads(t)) lines_sync(&t->files.consumed);
     TRY(train_step_average(&t->step));
     result = copy ? background_copy(&t->background, &t->counters)
                   : keeper_save(&t->keeper, &t->counters);
@@ -106,7 +109,7 @@ static status save_once(struct trainer *t)
 {
     TRY(save_weights(t, false));
     LOG(DEBUG, "checkpoint", "saved step %lld", (long long)t->counters.step);
-    t->saved_step = t->counters.step;
+    t->saves.step = t->counters.step;
     set_clock(t);
     return OK;
 }
@@ -124,7 +127,7 @@ status trainer_save(struct trainer *t)
     status result = OK;
 
     TRY(trainer_settle(t));
-    if (t->saved_step == t->counters.step) return OK;
+    if (t->saves.step == t->counters.step) return OK;
     for (int i = 0; i < ATTEMPTS; i++, wait_s *= 2) {
         result = save_once(t);
         if (result == OK || !may_pass(result) || i == ATTEMPTS - 1) break;
@@ -140,13 +143,14 @@ status trainer_save(struct trainer *t)
 /* The disk failed: rank 0 asks again. */
 static void try_later(struct trainer *t, int64_t step)
 {
-    t->save_wait_s = t->save_wait_s == 0 ? first_retry_s : 2 * t->save_wait_s;
-    if (t->save_wait_s > longest_retry_s) t->save_wait_s = longest_retry_s;
-    t->save_next_s = clock_s() + t->save_wait_s;
+    t->saves.wait_s = t->saves.wait_s == 0 ? first_retry_s
+                                           : 2 * t->saves.wait_s;
+    if (t->saves.wait_s > longest_retry_s) t->saves.wait_s = longest_retry_s;
+    t->saves.next_s = clock_s() + t->saves.wait_s;
     if (trainer_leads(t))
         progress_note(&t->progress, "warning: step %lld could not be saved, "
                                     "training goes on, next attempt in %g s: "
-                                    "%s", (long long)step, t->save_wait_s,
+                                    "%s", (long long)step, t->saves.wait_s,
                       status_message());
     status_clear();
 }
@@ -163,8 +167,8 @@ static void take_up(struct trainer *t)
 
     if (step < 0) return;
     if (result == OK) {
-        t->saved_step = step;
-        t->save_wait_s = 0;
+        t->saves.step = step;
+        t->saves.wait_s = 0;
         LOG(DEBUG, "checkpoint", "saved step %lld in %.3f s in the "
             "background; steps waited %.3f s for its end", (long long)step,
             t->background.seconds, t->background.stall_s - waited);
@@ -177,8 +181,8 @@ static void take_up(struct trainer *t)
     LOG(WARNING, "checkpoint", "step %lld was not saved: %s", (long long)step,
         status_message());
     status_clear();
-    t->save_failed = result;
-    t->save_next_s = clock_s();
+    t->saves.failed = result;
+    t->saves.next_s = clock_s();
 }
 
 static bool save_runs(const void *argument)
@@ -193,8 +197,8 @@ status trainer_settle(struct trainer *t)
         t->request->set->values.checkpoint.mirror[0] != '\0')
         TRY(attend(t->team.world, save_runs, &t->background));
     take_up(t);
-    if (t->save_failed == OK) return OK;
-    FAIL(t->save_failed, "%s", t->background.why);
+    if (t->saves.failed == OK) return OK;
+    FAIL(t->saves.failed, "%s", t->background.why);
 }
 
 void trainer_poll_save(struct trainer *t)
@@ -207,7 +211,7 @@ void trainer_poll_save(struct trainer *t)
 /* A copy now; files later. */
 static status begin_save(struct trainer *t)
 {
-    const double wait_s = t->save_wait_s;
+    const double wait_s = t->saves.wait_s;
 
     const status result = team_agree(&t->team, save_weights(t, true));
 
@@ -217,7 +221,7 @@ static status begin_save(struct trainer *t)
     }
     TRY(background_go(&t->background));
     set_clock(t);
-    t->save_wait_s = wait_s; /* of failures without a success between */
+    t->saves.wait_s = wait_s; /* of failures without a success between */
     return OK;
 }
 
@@ -228,7 +232,7 @@ static bool leaves_out(const struct trainer *t)
 {
     const int64_t kept = t->request->set->values.checkpoint.keep_every;
 
-    return t->background.keeper != NULL && t->save_works &&
+    return t->background.keeper != NULL && t->saves.works &&
            !policy_rewinds(&t->policy) &&
            (kept == 0 || t->counters.step % kept != 0);
 }
@@ -243,11 +247,11 @@ status trainer_try_save(struct trainer *t)
                           "checkpoint of step %lld is still being written",
                           (long long)t->counters.step,
                           (long long)t->background.job.counters.step);
-        t->save_next_s = clock_s();
+        t->saves.next_s = clock_s();
         return OK;
     }
     TRY(trainer_settle(t));
-    if (t->saved_step == t->counters.step) return OK;
+    if (t->saves.step == t->counters.step) return OK;
     if (t->background.keeper != NULL) return begin_save(t);
     result = save_once(t);
     if (result == OK || !may_pass(result))

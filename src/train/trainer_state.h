@@ -55,11 +55,13 @@ struct trainer {
     int traces;           /* a step is drawn: all ranks know it */
     struct profiler profiler;
     struct keeper keeper;
-    struct run_dir run;
-    struct local_run local; /* with checkpoint.local */
-    struct metrics_writer metrics;
-    struct lines samples; /* RUN/samples.jsonl; open where prompts are */
-    struct lines consumed; /* RUN/consumed.jsonl */
+    struct {
+        struct run_dir run;
+        struct local_run local; /* with checkpoint.local */
+        struct metrics_writer metrics;
+        struct lines samples; /* RUN/samples.jsonl; open where prompts are */
+        struct lines consumed; /* RUN/consumed.jsonl */
+    } files;
     struct carried carried; /* of rank 0 with checkpoint.local */
     struct observer observer;
     struct progress progress;
@@ -67,24 +69,30 @@ struct trainer {
     struct policy policy;
     struct ledger ledger;
     struct trainer_check check;
-    struct policy_verdict verdict; /* about the last step, of which: */
-    double judged_loss, judged_norm;
+    struct {              /* the last step */
+        struct policy_verdict verdict;
+        double loss, norm;
+    } judged;
     struct noise noise;
     struct memory_copy copy; /* of a supervised rank */
     struct background background; /* saves, with checkpoint.async */
     int asked;            /* signal that some rank has been sent; 0: none */
     bool made;            /* the last step was, and not undone */
-    double peak_flops;    /* of the rank's threads; 0: unknown */
     double step_s;        /* of the last step; 0: none was made here */
-    double step_flops;    /* of the rank's part of the model, without
+    struct {
+        double peak;      /* of the rank's threads; 0: unknown */
+        double step;      /* of the rank's part of the model, without
                            * recomputation */
-    int64_t saved_step;   /* of the newest checkpoint; -1: none */
-    int none_whole;       /* the newest checkpoint is not whole any more */
-    bool save_due;        /* rank 0 said so in the last step */
-    bool save_works;      /* likewise: the last save is not done yet */
-    status save_failed;   /* of the last background save, if that ends a run */
-    double save_next_s;   /* rank 0: when to save, monotonic; 0: never */
-    double save_wait_s;   /* rank 0: after the next failure; 0: none failed */
+    } flops;
+    struct {
+        int64_t step;     /* of the newest checkpoint; -1: none */
+        int none_whole;   /* the newest checkpoint is not whole any more */
+        bool due;         /* rank 0 said so in the last step */
+        bool works;       /* likewise: the last save is not done yet */
+        status failed;    /* of the last background save, if that ends a run */
+        double next_s;    /* rank 0: when to save, monotonic; 0: never */
+        double wait_s;    /* rank 0: after the next failure; 0: none failed */
+    } saves;
 };
 
 /* Files and lines are the business of rank 0. */

@@ -48,7 +48,7 @@ static status tell_samples(struct trainer *t)
     status result;
 
     if (!trainer_leads(t) || prompts->count == 0) return OK;
-    TRY_GOTO(done, result, prompts_write(prompts, &t->samples,
+    TRY_GOTO(done, result, prompts_write(prompts, &t->files.samples,
                                          t->counters.step));
     TRY_GOTO(done, result, prompts_text(prompts, &text));
     TRY_GOTO(done, result, observe_sample(&t->observer, t->counters.step,
@@ -87,5 +87,5 @@ status trainer_validate(struct trainer *t)
     row.extras = v->extras;
     row.extra_count = v->extra_count;
     TRY(observe_row(&t->observer, &row, true));
-    return metrics_append(&t->metrics, &row);
+    return metrics_append(&t->files.metrics, &row);
 }
