@@ -7,7 +7,8 @@
 #
 #     BUILD=build [REAL=1] [ONLY=PATTERN] tests/equivalence/cuda_ranks.sh
 #
-# Kernels run under the emulator of the driver in tests/driver, late and early;
+# Kernels run under the emulator of the driver in tests/driver, late and early,
+# or, with THIRD=2/3, one model late and the next one early, in turns;
 # with REAL=1 on this machine's GPUs. ONLY: only models whose names contain a
 # match (grep -E), and the rest of it if "runs" has one.
 . "${0%/*}/../drills/common.sh"
@@ -26,10 +27,15 @@ all_exact() {
     local name=$1 rows found
     shift
     grep -qE "${ONLY:-.}" <<<"$name" || return 0
+    models=$((models + 1))
+    [ -z "${THIRD:-}" ] || [ "$way" = gpu ] ||
+        [ $(((models + ${THIRD%/*}) % 2)) -eq "$([ "$way" = late ]; echo $?)" ] ||
+        return 0
     sed -i 's/$/ device=cuda/' layouts.txt
     rows=$(grep -c . layouts.txt)
-    LIMIT=600 lockstep verify config.yaml --layouts layouts.txt --steps 2 \
-        --set train.steps=2 --set comm.limit=100 --set train.threads=1 \
+    LIMIT=600 lockstep verify config.yaml --layouts layouts.txt \
+        --steps $steps --set train.steps=$steps --set comm.limit=100 \
+        --set train.threads=1 \
         --set data.sequence=24 --set numerics.grid_tensor=2 \
         "$@" >out 2>&1 || { bad "$name, $way" "exit $?" out; return; }
     found=$(grep -c 'device=cuda .*EXACT *$' out)
@@ -48,6 +54,7 @@ one() {
     echo "ranks=1" >layouts.txt
 }
 
+steps=2
 latent="--set model.kv_heads=0 --set model.head_width=0 --set mla.rank=16
     --set mla.nope=8 --set mla.rope=4 --set mla.value=6 --set moe.experts=4
     --set moe.top_k=2 --set moe.groups=1 --set moe.groups_chosen=1"
@@ -55,6 +62,10 @@ experts="--set moe.experts=4 --set moe.top_k=2"
 # shellcheck disable=SC2086
 for way in $ways; do
     export LOCKSTEP_DRIVER=$way
+    models=0
+    # Once with the check of lives, and once as a run is.
+    export LOCKSTEP_CHECK=
+    [ $way = late ] || LOCKSTEP_CHECK=lives:late
     printf '%s\n' "ranks=1" "ranks=1 train.micro_batch=1 train.threads=3" \
         "ranks=1 train.recompute=block train.logits_chunk=100" \
         "ranks=2 mesh.data=2" "ranks=4 mesh.data=4 zero=zero1" \
@@ -76,6 +87,9 @@ for way in $ways; do
         "ranks=2 mesh.pipe=2 schedule.name=zb-h1" >layouts.txt
     sed -i 's/$/ device_graphs=true/' layouts.txt
     all_exact "graphs" --set train.micro_batch=1 --set model.dropout=0.1
+    # After 8 steps graphs have been told what differs.
+    echo "ranks=1 device_graphs=true" >layouts.txt
+    steps=8 all_exact "graphs that are told" --set model.layers=1
     few
     all_exact "llama, bfloat16 in pairs" --set train.dtype=bfloat16
     few
@@ -161,6 +175,7 @@ for way in $ways; do
     few
     all_exact "latent attention" $latent --set model.family=deepseek_v2
 done
+unset LOCKSTEP_CHECK
 grep -qE "${ONLY:-.}" <<<runs || report
 
 # ---- whole runs ----
@@ -285,6 +300,25 @@ if [ -z "${REAL:-}" ]; then
     then ok "a step with graphs: $found"
     else bad "a step with graphs" "$found"
     fi
+    # waits FAMILY MOST ARGUMENT...: of the host in a step, without graphs.
+    waits() {
+        local name=$1 most=$2 steps found
+        shift 2
+        found=$(for steps in 2 4; do
+            rm -rf cuda counts
+            DRIVER_COUNTS=$PWD/counts must train config.yaml --run cuda \
+                --set device=cuda --set train.steps=$steps \
+                --set validate.every=0 --set checkpoint.every=0 \
+                --set data.sequence=24 --set model.family="$name" "$@"
+            grep -oE 'stops [0-9]+' counts
+        done | awk '{ before = now; now = $2 } END { print (now - before) / 2 }')
+        if awk -v n="$found" -v most="$most" 'BEGIN { exit !(n > 0 && n <= most) }'
+        then ok "a step of $name waits $found times"
+        else bad "a step of $name" "waits $found times, at most $most"
+        fi
+    }
+    waits gemma2 6
+    waits mixtral 18 --set moe.experts=4
     lockstep plan config.yaml --set device=cuda >out 2>log
     if grep -q 'foreign memory *300.0 MiB *not planned' out
     then ok "the plan has foreign memory on a line of its own"
@@ -361,8 +395,6 @@ prints "losses" score whole --tokens ids.json
 expect "types that have no kernels are refused" 78 \
     "cuda has no kernel yet for" plan config.yaml --set device=cuda \
     --set train.dtype=float64
-LOCKSTEP_CHECK=lives:late expect "the check of lives is refused" 78 \
-    "cuda does not have LOCKSTEP_CHECK" plan config.yaml --set device=cuda
 if [ -z "${REAL:-}" ]; then
     GPUS=0 expect "no GPU" 69 "there is a driver, but no GPU; take auto or cpu" \
         train config.yaml --run no --set device=cuda

@@ -23,7 +23,17 @@ build() {
     make -s -C "$copy" BUILD=build MPIS= build/lockstep >build.log 2>&1
 }
 
+# The plug-in of CUDA, with the kernels that are there.
+build_plugin() {
+    local old=()
+    mapfile -t old < <(cd "$copy" && printf -- '-o%s\n' \
+        build/src/kernels/cuda/*.fatbin)
+    make -s -C "$copy" BUILD=build MPIS= NVCC="$nvcc" "${old[@]}" \
+        build/device_cuda.so >build.log 2>&1
+}
+
 more=() # settings of the rows
+steps=3
 
 # Trains layouts.txt with the variant; the rows are in passed and failed, which
 # are put back: a red row is no failure here.
@@ -31,8 +41,9 @@ run_rows() {
     local p=$passed f=$failed
     red=
     program=$copy/build/lockstep lockstep verify config.yaml \
-        --layouts layouts.txt --json --steps 3 --set train.steps=3 \
-        --set train.threads=1 --set data.sequence=24 \
+        --layouts layouts.txt --json --steps $steps \
+        --set train.steps=$steps --set train.threads=1 \
+        --set data.sequence=24 \
         --set model.layers=4 --set model.tied=true \
         --set numerics.grid_tensor=4 --set comm.limit=5 "${more[@]}" \
         >table.json 2>log
@@ -61,7 +72,11 @@ mutation() {
     elif [ $((number % ${share#*/} + 1)) -ne "${share%/*}" ]; then
         cp -p kept "$copy/$file" # its place is there; it was not drawn
         return
-    elif ! build; then
+    elif ! case $file in
+        src/kernels/cuda/plugin/*) build_plugin ;;
+        *) build ;;
+        esac
+    then
         bad "$name" "does not compile" build.log
     else
         run_rows
@@ -89,7 +104,8 @@ pipe="ranks=2 mesh.pipe=2 train.micro_batch=1"
 # Without a fault every row is green.
 printf '%s\n' "$data" "$zero" "$four" "$fsdp" "$hsdp" "$tensor" "$heads" \
     "$pipe" >layouts.txt
-if build; then
+if ! grep -qE "${ONLY:-.}" <<<"no fault, no red row"; then :
+elif build; then
     run_rows
     if [ "$green" -eq 8 ] && [ "$red" -eq 0 ]; then ok "no fault, no red row"
     else bad "no fault, no red row" "$green green, $red red" said
@@ -459,5 +475,37 @@ then
             's/^    if \(library_takes\(group, call\)\) return OK;$//' \
             "$zero device=cuda comm.library=nccl"
     fi
+    # Work that comes again: after 8 steps graphs have been told what differs.
+    nvcc=$(cd "$tree" && make -s --eval='which:; @echo $(NVCC)' BUILD="$BUILD" \
+        which)
+    case $nvcc in /* | "") ;; *) nvcc=$tree/$nvcc ;; esac
+    segment=src/kernels/cuda/plugin/segment.c
+    graphs="ranks=1 device=cuda device_graphs=true"
+    steps=8
+    mutation "GPU: a graph is not told what differs" $segment \
+        's/^            memcmp\(g->read \+ n->at, s->read \+ n->at, bytes\) == 0\)$/            bytes > 0)/' \
+        "$graphs"
+    mutation "GPU: what kernels read is not compared" $segment \
+        's/if \(memcmp\(g->read, s->read, s->bytes\) == 0\) return g;/return g;/' \
+        "$graphs"
+    mutation "GPU: any graph stands for any work" $segment \
+        's/^    return key;$/    return 1;/; s/g->count == s->count \&\& g->bytes == s->bytes \&\&/g->count > 0 \&\&/; s/^           memcmp\(g->nodes, s->nodes, .*$/           true;/' \
+        "$graphs"
+    mutation "GPU: nodes of a graph wait for none" $segment \
+        's/= i > 0 \? &g->handles\[i - 1\] : NULL;/= NULL;/' "$graphs"
+    mutation "GPU: kernels of a graph are told nothing" $segment \
+        's/^    for \(int i = 0; i < s->told_count \&\& /    for (int i = s->told_count; i < s->told_count \&\& /' \
+        "$graphs"
+    cp "$BUILD/device_cuda.so" "$copy/build"
+    steps=3
+    more=(--set device=cuda --set numerics.gpu=fast --set train.dtype=bfloat16)
+    mutation "GPU: an algorithm is taken whose bits show the matrix" \
+        src/device/products.c \
+        's/memcmp\(sums\[0\], sums\[1\], sizeof sums\[0\]\) == 0/sums != NULL/' \
+        "$tensor" "ranks=1 train.micro_batch=1"
+    mutation "GPU: forms are the same however long their sums" \
+        src/device/products.c 's/^           a->k == b->k;/           a->k > 0;/' \
+        "$tensor"
+    more=()
 fi
 report

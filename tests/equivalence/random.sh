@@ -12,9 +12,11 @@
 #     BUILD=build SEED=7 ROUNDS=1 tests/equivalence/random.sh
 #
 # FAMILIES="mixtral gpt_oss" draws models of these alone (a seed then names other
-# models). FAR=1 puts every layout on the device far (docs/devices.md), else one of four of
-# models without that check, which far does not have. Where the driver for tests
-# is built (make driver), layouts of models in float32 are on cuda instead.
+# models). FAR=1 puts every layout on the device far (docs/devices.md), else one of
+# four. Where the driver for tests is built (make driver), layouts of models that
+# are not in float64 are on cuda instead, with CUDA graphs or without; and of each
+# fifth model all are, with products by cuBLASLt (numerics.gpu=fast), held against
+# one rank with the same.
 . "${0%/*}/../drills/common.sh"
 . "$tree/tests/equivalence/rows.sh"
 LIMIT=600
@@ -105,11 +107,12 @@ draw() { # SEED
                     "pipe,tensor,data,shard data,context,pipe")
             if (context > 1)
                 text = text " context.kind=" of("allgather ring ulysses hybrid")
-            if ((random(4) == 0 || ENVIRON["FAR"] != "") &&
-                ENVIRON["LOCKSTEP_CHECK"] == "" && length(text) < 370)
+            if ((random(4) == 0 || ENVIRON["FAR"] != "") && !library)
                 text = text " device=" (ENVIRON["CUDA"] != "" && \
-                    dtype == "float32" ? \
+                    dtype !~ /64/ ? \
                     of("cuda cuda,device_graphs=true") : "far")
+            if (library) text = text of(", ,device_graphs=true")
+            sub(/,$/, "", text)
             sub(/,device_graphs/, " device_graphs", text)
             return text
         }
@@ -298,6 +301,8 @@ draw() { # SEED
             if (family ~ /^(llama|mistral|ministral|qwen|smollm3|olmo|phi3|gemma|mixtral|granite|gpt_oss|deepseek$|deepseek_v2|dots|minimax|flex|ernie|solar)/)
                 special = special " mtp.depth=" of("0 0 0 1 2")
             dtype = of("float32 float32 bfloat16 bfloat16 float64 float16")
+            library = ENVIRON["CUDA"] != "" && ENVIRON["FAR"] == "" && \
+                seed % 5 == 3 && dtype !~ /64/
             fast = seed % 8 == 6 && dtype ~ /32/
             twice = seed % 4 == 2 && dtype ~ /^b/ && family ~ mixtures
             batch = of("4 6 8 10 12 16")
@@ -326,8 +331,9 @@ draw() { # SEED
                                       ? "integer" : "ordered"),
                 "numerics.accumulator=" (recipe ~ /none|bitnet/ ? "off" : \
                     of("off off 14:32:128 8:4:0 12:8:8")),
-                "optimizer.clip=" of("0 0.5") special extra stays()
-            for (i = 0; i < 64; i++) {
+                "optimizer.clip=" of("0 0.5") special extra stays() \
+                (library ? " device=cuda numerics.gpu=fast" : "")
+            for (i = 0; i < (library ? 24 : 64); i++) {
                 text = layout()
                 if (length(text) < 384) print text # else verify refuses it
             }
@@ -338,7 +344,6 @@ draw() { # SEED
 round() { # SEED
     local sets=() word before=$rows
     check=${LOCKSTEP_CHECK-${checks[$1 % 3]}}
-    [ -z "${FAR:-}" ] || check=
     emulate "$1"
     LOCKSTEP_CHECK=$check draw "$1" >drawn
     tail -n +2 drawn >layouts.txt

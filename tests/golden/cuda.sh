@@ -163,6 +163,12 @@ number=0
 fma=$(grep -qsw fma /proc/cpuinfo && echo -mfma)
 flags="-std=gnu11 -O2 -ffp-contract=off -fno-math-errno -fno-trapping-math
     -fopenmp-simd -fno-strict-aliasing -pthread -D_GNU_SOURCE -fPIE $fma"
+# test_object TEST: compiled once, whatever kernels it is linked with
+test_object() {
+    [ -e "$room/$1.o" ] || gcc $flags -O0 -Isrc -Iinclude -I. \
+        -c "tests/unit/kernels/$1.c" -o "$room/$1.o"
+}
+linker=$(command -v ld.lld >/dev/null && echo -fuse-ld=lld)
 # mistake NAME KERNELS FILE FROM TO TEST [ONLY]: FROM becomes TO in a file of one
 # of the .cu files; ONLY: of the test's functions those that match
 mistake() {
@@ -181,8 +187,9 @@ mistake() {
     # shellcheck disable=SC2086
     if ! gcc $flags -I"$room/src" -Isrc -Iinclude -I. -x c \
         -c "$room/src/kernels/cuda/$of.cu" -o "$room/mistake.o" ||
-        ! gcc $flags -Isrc -Iinclude -I. "tests/unit/kernels/$test.c" \
-            "$room/mistake.o" $objects "$BUILD/liblockstep.a" -o "$room/test" \
+        ! test_object "$test" ||
+        ! gcc $flags $linker "$room/$test.o" "$room/mistake.o" $objects \
+            "$BUILD/liblockstep.a" -o "$room/test" \
             -lcmocka -lyaml -lutf8proc -lpcre2-8 -lz -lzstd -ldl -lm; then
         bad "mistake: $name" "does not compile"
     elif TEST_ONLY=$only timeout 100 "$room/test" 2>&1 | grep -qEm1 \
