@@ -68,6 +68,9 @@ static status read_axes(struct reader *r, axis_set *out)
     if (take(r, ']')) return OK;
     do {
         TRY(read_word(r, names, BATCH_AXES, &which));
+        if (*out >> batch_axes[which] & 1)
+            FAIL(ERR_CONFIG, "zero: %s stands twice in one list of axes",
+                 names[which]);
         *out |= 1u << batch_axes[which];
     } while (take(r, ','));
     return expect(r, ']');

@@ -339,6 +339,8 @@ TEST(presets)
     CHECK(division.gradients == division.states && division.weights == 0);
     EQUAL_INT(division_ranks(&division, &mesh), 12);
     FAILS(division_parse(&division, "{states: [shard]"), ERR_CONFIG, "the end");
+    FAILS(division_parse(&division, "{states: [shard, data, shard]}"),
+          ERR_CONFIG, "shard stands twice in one list of axes");
     FAILS(division_parse(&division, "{weights: [shard]}"), ERR_CONFIG,
           "does not keep");
 }
