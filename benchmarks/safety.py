@@ -4,13 +4,15 @@
 ranks with copies in memory and with checksums of replicas.
 
     python3 benchmarks/safety.py [--program build/lockstep] [--steps 30]
-                                 [--batch 4] [--out FILE.json]
+                                 [--batch 4] [--only save,far] [--out FILE.json]
 
 Every second step of a run makes a copy, or a check, and is compared with the
 steps between: within one run, so that a machine that becomes slower does not
 count. The first four steps are left out. A save in the background lasts for
 several steps: a run that saves at every fifth step is compared with one that
-does not, as milliseconds for each save."""
+does not, as milliseconds for each save. The same for copies that go to another
+node: each rank has a network namespace of its own, and its copies travel by TCP
+over a bridge while the steps go on."""
 import argparse
 import json
 import pathlib
@@ -33,7 +35,35 @@ SECOND = {"copy": ["--copies", "2"],
 SAVES = {"without": ["--copies", "0"],
          "with": ["--copies", "0", "--set", "checkpoint.every=5",
                   "--set", "checkpoint.async=true"]}
+FAR = {"without": ["--copies", "0"], "with": ["--copies", "5"]}
 LEFT_OUT, EVERY = 4, 5
+# Two nodes of one rank each, and the supervisor on a bridge between them.
+NODES = """\
+set -e
+mount -t tmpfs none /run
+mkdir /run/netns
+ip link add bridge type bridge
+ip address add 10.77.0.254/24 dev bridge
+ip link set bridge up
+ip link set lo up
+for i in 1 2; do
+    ip netns add n$i
+    ip link add v$i type veth peer name eth netns n$i
+    ip link set v$i master bridge up
+    ip -n n$i address add 10.77.0.$i/24 dev eth
+    ip -n n$i link set eth up
+    ip -n n$i link set lo up
+done
+"$0" supervise config.yaml --run run --ranks 2 --listen 10.77.0.254:7077 \
+    --token token "$@" >log 2>&1 &
+until [ -s token ] && grep -q listens log; do sleep 0.1; done
+for i in 1 2; do
+    ip netns exec n$i "$0" agent --join 10.77.0.254:7077 --token token \
+        --slots 1 --name n$i >log.$i 2>&1 &
+done
+wait %1
+wait
+"""
 
 
 def call(folder, *words):
@@ -54,10 +84,13 @@ def prepare(program, folder, asked):
             "STEPS", str(asked.steps)), encoding="utf-8")
 
 
-def steps_of(program, folder, words):
+def steps_of(program, folder, words, far=False):
     """The steps of one run, milliseconds, by number of the step."""
-    call(folder, program, "train", "config.yaml", "--run", "run", "--ranks",
-         "2", "--supervised", *words)
+    if far:
+        call(folder, "unshare", "-rnm", "bash", "-c", NODES, program, *words)
+    else:
+        call(folder, program, "train", "config.yaml", "--run", "run",
+             "--ranks", "2", "--supervised", *words)
     lines = (folder / "run" / "metrics.jsonl").read_text(encoding="utf-8")
     rows = [json.loads(line) for line in lines.splitlines()]
     call(folder, "rm", "-rf", "run")
@@ -77,11 +110,35 @@ def second(steps):
                                           statistics.median(odd))}
 
 
+def fifth(program, folder, runs, kind):
+    """What each of the saves or copies of a run costs that makes one at every
+    fifth step: they last for several."""
+    mean = {name: statistics.fmean(steps_of(program, folder, words,
+                                            kind == "far").values())
+            for name, words in runs.items()}
+    cost = (mean["with"] - mean["without"]) * EVERY
+    row = {"without_ms": mean["without"], "with_ms": mean["with"],
+           "cost_ms": cost}
+    print(f"{kind}: a step takes {mean['without']:.0f} ms, "
+          f"{mean['with']:.0f} ms with one at every {EVERY}th: "
+          f"{cost:.0f} ms each")
+    if kind == "save":
+        row["share_of_15_minutes"] = cost / 900e3
+        print(f"save: {100 * cost / 900e3:.3f}% of a run that saves every 15 "
+              "minutes")
+    else:
+        row["steps_for_1_percent"] = cost / (0.01 * mean["without"])
+        print(f"far: 1% of a run with a copy at every "
+              f"{row['steps_for_1_percent']:.0f}th step")
+    return row
+
+
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--program", default="build/lockstep")
     parser.add_argument("--steps", type=int, default=30)
     parser.add_argument("--batch", type=int, default=4)
+    parser.add_argument("--only", default="copy,check,save,far")
     parser.add_argument("--out")
     asked = parser.parse_args()
     program = str(pathlib.Path(asked.program).resolve())
@@ -89,19 +146,17 @@ def main():
     with tempfile.TemporaryDirectory() as name:
         folder = pathlib.Path(name)
         prepare(program, folder, asked)
+        wanted = asked.only.split(",")
         for kind, words in SECOND.items():
+            if kind not in wanted:
+                continue
             found[kind] = row = second(steps_of(program, folder, words))
             print(f"{kind}: even steps {row['even_ms']:.0f} ms, odd steps "
                   f"{row['odd_ms']:.0f} ms: {row['cost_ms']:.0f} ms each, "
                   f"{100 * row['share_of_a_step']:.2f}% of a step")
-        mean = {kind: statistics.fmean(steps_of(program, folder, words)
-                                       .values())
-                for kind, words in SAVES.items()}
-    cost = (mean["with"] - mean["without"]) * EVERY
-    found["save"] = {"without_ms": mean["without"], "with_ms": mean["with"],
-                     "cost_ms": cost, "share_of_15_minutes": cost / 900e3}
-    print(f"save: {cost:.0f} ms each, {100 * cost / 900e3:.3f}% of a run that "
-          "saves every 15 minutes")
+        for kind, runs in (("save", SAVES), ("far", FAR)):
+            if kind in wanted:
+                found[kind] = fifth(program, folder, runs, kind)
     if asked.out:
         pathlib.Path(asked.out).write_text(json.dumps({
             "date": time.strftime("%Y-%m-%d"), "machine": platform.machine(),
