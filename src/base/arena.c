@@ -11,7 +11,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 #include "base/fault.h"
-#include "base/lent.h"
+#include "base/lent_memory.h"
 #include "base/text.h"
 
 #if defined(__SANITIZE_ADDRESS__)

@@ -4,7 +4,7 @@
 
 #include "base/file.h"
 #include "list/draw.h"
-#include "list/facts.h"
+#include "list/instruction_facts.h"
 #include "list/traffic.h"
 #include "list/verify.h"
 

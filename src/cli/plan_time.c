@@ -10,7 +10,7 @@
 #include "planner/advise.h"
 #include "planner/draw.h"
 #include "planner/memory.h"
-#include "train/hunted.h"
+#include "train/found_layouts.h"
 
 struct bill { double days, energy_kwh, cost; }; /* 0: was not asked for */
 
@@ -321,7 +321,7 @@ static bool confirmed(struct view *v, struct advised *a, double most)
     if (f->as != AS_LOCKSTEP || f->exact_bytes <= 0 || a->layout.shard > 1)
         return true;
     if (!a->plan_only) {
-        const bool fits = hunted_fits(f, &c, most);
+        const bool fits = found_fits(f, &c, most);
 
         a->memory_bytes = c.memory_bytes;
         if (c.prediction.step_s > 0) a->step_s = c.prediction.step_s;

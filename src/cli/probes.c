@@ -12,7 +12,7 @@
 #include <pcre2.h>
 #include <utf8proc.h>
 #include "base/file.h"
-#include "base/nodes.h"
+#include "base/numa_nodes.h"
 #include "base/options.h"
 #include "base/threads.h"
 #include "checkpoint/s3_curl.h"
@@ -21,8 +21,8 @@
 #include "comm/nccl.h"
 #include "kernels/cuda_about.h"
 #include "kernels/features.h"
-#include "tokenizer/unicode.h"
 #include "kernels/kernels.h"
+#include "tokenizer/unicode.h"
 
 static void say(struct finding *finding, bool works, const char *format, ...)
     __attribute__((format(printf, 3, 4)));

@@ -9,15 +9,16 @@
 #include "cli/pareto.h"
 #include "cli/run.h"
 #include "cli/table.h"
-#include "train/hunted.h"
+#include "train/found_layouts.h"
 
 /* ---- output ---- */
 
-static void write_best(const struct hunted *h, int i, struct json_writer *w)
+static void write_best(const struct found_layouts *h, int i,
+                       struct json_writer *w)
 {
     const struct candidate *c = &h->search.found[h->kept[i]];
     char settings[HUNTED_SETTINGS][HUNTED_SETTING], yaml[HUNTED_LINES];
-    const int count = hunted_settings(&c->layout, h->grid[i], settings);
+    const int count = found_settings(&c->layout, h->grid[i], settings);
 
     json_write_object(w);
     json_write_key_integer(w, "ranks", layout_ranks(&c->layout));
@@ -37,12 +38,12 @@ static void write_best(const struct hunted *h, int i, struct json_writer *w)
     for (int k = 0; k < count; k++) json_write_string(w, settings[k]);
     if (h->forecast.uneven) json_write_string(w, "mesh.layers=");
     json_write_array_end(w);
-    hunted_yaml(&c->layout, h->grid[i], yaml);
+    found_yaml(&c->layout, h->grid[i], yaml);
     json_write_key_text(w, "config", yaml);
     json_write_object_end(w);
 }
 
-static void write_rejected(const struct hunted *h, struct json_writer *w)
+static void write_rejected(const struct found_layouts *h, struct json_writer *w)
 {
     json_write_key(w, "rejected");
     json_write_array(w);
@@ -62,7 +63,7 @@ static void write_rejected(const struct hunted *h, struct json_writer *w)
 }
 
 /* Appends how the neighbours of the best one lose: of axes, or of the rest. */
-static int tell_neighbours(const struct hunted *h, bool axes, int told,
+static int tell_neighbours(const struct found_layouts *h, bool axes, int told,
                            char *out, size_t size)
 {
     for (int i = 0; i < h->search.family_count && told < 4; i++) {
@@ -85,7 +86,7 @@ static int tell_neighbours(const struct hunted *h, bool axes, int told,
 }
 
 /* The sentence why the best one wins. */
-static void why(const struct hunted *h, char *out, size_t size)
+static void why(const struct found_layouts *h, char *out, size_t size)
 {
     int told;
 
@@ -94,7 +95,7 @@ static void why(const struct hunted *h, char *out, size_t size)
     tell_neighbours(h, false, told, out, size);
 }
 
-static status print_json(const struct hunted *h)
+static status print_json(const struct found_layouts *h)
 {
     struct json_writer w = {0};
     char sentence[900];
@@ -123,7 +124,7 @@ static status print_json(const struct hunted *h)
     return json_print(&w, stdout);
 }
 
-static status print_table(const struct hunted *h)
+static status print_table(const struct found_layouts *h)
 {
     static const struct table_column columns[] = {
         {"", "place", true}, {"step, s", "step_s", true},
@@ -164,7 +165,7 @@ static status print_table(const struct hunted *h)
     return result;
 }
 
-static status print_text(const struct hunted *h)
+static status print_text(const struct found_layouts *h)
 {
     char lines[HUNTED_LINES], sentence[900];
 
@@ -174,7 +175,7 @@ static status print_text(const struct hunted *h)
            h->seconds, (double)h->search.candidates / h->seconds);
     if (h->kept_count > 0) {
         TRY(print_table(h));
-        hunted_yaml(&h->search.found[h->kept[0]].layout, h->grid[0], lines);
+        found_yaml(&h->search.found[h->kept[0]].layout, h->grid[0], lines);
         why(h, sentence, sizeof sentence);
         printf("\nThe first one, as lines of a configuration:\n\n%s", lines);
         if (sentence[0] != 0) printf("\nWhy: %s.\n", sentence);
@@ -195,7 +196,7 @@ static status print_text(const struct hunted *h)
 
 /* Layouts that fit by their estimate: setup refuses them, or their exact plans
  * are too large. */
-static status none_accepted(const struct hunted *h)
+static status none_accepted(const struct found_layouts *h)
 {
     double least = 0;
     char bytes[32];
@@ -216,7 +217,7 @@ static status none_accepted(const struct hunted *h)
          (long long)h->search.feasible, h->refused);
 }
 
-static status nothing_fits(const struct hunted *h)
+static status nothing_fits(const struct found_layouts *h)
 {
     const struct family *nearest = NULL;
     char bytes[32];
@@ -243,7 +244,7 @@ static status nothing_fits(const struct hunted *h)
                              "--max-memory");
 }
 
-static status hunt(struct hunted *h, struct arguments *arguments)
+static status hunt(struct found_layouts *h, struct arguments *arguments)
 {
     const char *picture = arguments_text(arguments, "draw", NULL);
     int objective = OBJECTIVE_TIME;
@@ -256,7 +257,7 @@ static status hunt(struct hunted *h, struct arguments *arguments)
     TRY(forecast_open(&h->forecast, arguments));
     h->objective = (enum objective)objective;
     h->top = (int)top;
-    TRY(hunted_run(h));
+    TRY(found_run(h));
     if (picture != NULL) TRY(pareto_draw(&h->search, &h->request, picture));
     if (arguments_has(arguments, "json")) TRY(print_json(h));
     else TRY(print_text(h));
@@ -265,9 +266,9 @@ static status hunt(struct hunted *h, struct arguments *arguments)
 
 status command_search(struct arguments *arguments)
 {
-    struct hunted h = {.kept_count = 0};
+    struct found_layouts h = {.kept_count = 0};
     const status result = hunt(&h, arguments);
 
-    hunted_free(&h);
+    found_free(&h);
     return result;
 }

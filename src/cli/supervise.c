@@ -17,13 +17,13 @@
 #include "cli/run.h"
 #include "comm/inherited.h"
 #include "comm/launch.h"
+#include "comm/process.h"
 #include "control/agent.h"
 #include "control/place.h"
 #include "control/report.h"
 #include "control/supervisor.h"
-#include "comm/process.h"
 #include "train/elastic.h"
-#include "train/launched.h"
+#include "train/launch_record.h"
 #include "train/trainer.h"
 
 /* ---- what a supervisor asks ---- */

@@ -12,7 +12,7 @@
 #include "comm/launch.h"
 #include "control/board.h"
 #include "control/supervisor.h"
-#include "train/launched.h"
+#include "train/launch_record.h"
 #include "train/local_run.h"
 #include "train/memory_copy.h"
 #include "train/trainer.h"
@@ -206,8 +206,9 @@ status command_resume(struct arguments *arguments)
         TRY_GOTO(done, result, fetch_step(arguments->operands[0],
                                           &set.values));
     if (request.ranks == 0 && launch_rank() < 0)
-        TRY_GOTO(done, result, launched_ranks(arguments->operands[0],
-                                              &set.values, &request.ranks));
+        TRY_GOTO(done, result,
+                 launch_record_ranks(arguments->operands[0], &set.values,
+                                     &request.ranks));
     if (request.ranks > RANKS_MOST)
         FAIL_GOTO(done, result, ERR_CONFIG,
                   "%s ran on %d ranks, and one process takes at most %d: "

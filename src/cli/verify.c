@@ -83,7 +83,7 @@ static enum verdict judge(struct verification *v, struct layout *layout)
         return VERDICT_FAILED;
     }
     trial_compare(&one->trial, &layout->trial, d);
-    if (layout != one) whole_free(&layout->trial.whole);
+    if (layout != one) gathered_numbers_free(&layout->trial.whole);
     const bool exact =
         layout->trial.exact && layout->trial.fast == one->trial.fast;
 

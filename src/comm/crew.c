@@ -11,7 +11,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 #include "base/arena.h"
-#include "base/starved.h"
+#include "base/oom_kills.h"
 #include "comm/inherited.h"
 #include "comm/process_world.h"
 
@@ -43,7 +43,7 @@ status crew_open(struct crew *crew, int size, const char *address,
     status result;
 
     *crew = (struct crew){.size = size, .token_file = -1, .shared_file = -1};
-    starved_watch();
+    oom_kills_watch();
     if (size < 1 || size > PROCESSES_MOST)
         FAIL(ERR_CONFIG, "%d ranks: expected 1 to %d", size, PROCESSES_MOST);
     result = crew_fill(crew, address, token);
@@ -305,7 +305,7 @@ void crew_signals(sigset_t *set)
 
 int crew_ended(int ended)
 {
-    if (!WIFSIGNALED(ended) || WTERMSIG(ended) != SIGKILL || !starved_take())
+    if (!WIFSIGNALED(ended) || WTERMSIG(ended) != SIGKILL || !oom_kills_take())
         return ended;
     return ended | CREW_STARVED;
 }

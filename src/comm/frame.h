@@ -10,7 +10,7 @@
  *   bytes    the bytes of an offer
  *   read     a message was read (or has another size than expected)
  *   farewell the rank has given up, and why
- *   question for whom do you wait? (waiting.h); answer: the rank, or -1
+ *   question for whom do you wait? (wait_chain.h); answer: the rank, or -1
  *   leaving  nothing more will come
  *
  * Everything that is kept for a peer is bounded: the bytes of a message that

@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* mpi.c - messages of ranks that are processes under MPI.
  *
- * No call that waits for long is ever made (patience.h). Calls are made one at
+ * No call that waits for long is ever made (mpi_wait.h). Calls are made one at
  * a time, under a lock, because the background threads make them too. Each
  * group has a communicator of its own, so a tag only says which call of the
  * group a message belongs to. */
 #include <limits.h>
 #include <time.h>
-#include "base/lent.h"
-#include "comm/patience.h"
+#include "base/lent_memory.h"
+#include "comm/mpi_wait.h"
 
-/* Kinds of tags, beside those that patience.h keeps in the world. */
+/* Kinds of tags, beside those that mpi_wait.h keeps in the world. */
 enum { TAG_CALL, TAG_BACKGROUND, TAG_STRAIGHT, TAG_OPENING, TAG_KINDS };
 
 /* From TAG_FIRST to the largest tag, alike on both sides. A number that is too
@@ -94,7 +94,7 @@ static status request_look(struct world *world, void **request, int *done)
 
 static status request_wait(struct operation *op, int peer, void **request)
 {
-    struct patience patience = patience_begin(op, peer);
+    struct mpi_wait patience = mpi_wait_begin(op, peer);
     status result = OK;
 
     for (;;) {
@@ -102,10 +102,10 @@ static status request_wait(struct operation *op, int peer, void **request)
 
         result = request_look(op->group->backend, request, &done);
         if (result != OK || done) break;
-        result = patience_wait(&patience);
+        result = mpi_wait_wait(&patience);
         if (result != OK) break;
     }
-    patience_end(&patience);
+    mpi_wait_end(&patience);
     return result;
 }
 
@@ -127,7 +127,7 @@ static status mpi_post(struct operation *op, int peer, struct message *message)
 }
 
 /* A message cannot be taken back: after an error the world ends anyhow, and
- * its memory stays (base/lent.h). */
+ * its memory stays (base/lent_memory.h). */
 static status mpi_finish(struct operation *op, struct message *message,
                          bool withdraw)
 {
@@ -163,13 +163,13 @@ static status arrival_look(struct operation *op, int peer,
 static status arrival_wait(struct operation *op, int peer,
                            const struct comm_block *block, struct arrival *a)
 {
-    struct patience patience = patience_begin(op, peer);
+    struct mpi_wait patience = mpi_wait_begin(op, peer);
     status result;
 
     do result = arrival_look(op, peer, block, a);
     while (result == OK && !a->found &&
-           (result = patience_wait(&patience)) == OK);
-    patience_end(&patience);
+           (result = mpi_wait_wait(&patience)) == OK);
+    mpi_wait_end(&patience);
     return result;
 }
 

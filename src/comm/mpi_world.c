@@ -16,9 +16,9 @@
 #include "base/file.h"
 #include "base/plugin.h"
 #include "base/threads.h"
-#include "comm/mpi.h"
-#include "comm/patience.h"
 #include "comm/compare_ranks.h"
+#include "comm/mpi.h"
+#include "comm/mpi_wait.h"
 #include "lockstep.h"
 
 enum { BEGIN_MS_DEFAULT = 600000, LEAVE_MS = 1000 };

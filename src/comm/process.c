@@ -187,7 +187,7 @@ static void await_news(struct process_world *world, int64_t deadline)
 }
 
 /* For whom `peer` waits; -1: for nobody, or it is silent. */
-static int ask(void *argument, const struct waiting *asker, int peer)
+static int ask(void *argument, const struct wait_chain *asker, int peer)
 {
     struct process_world *world = argument;
     const int64_t end = clock_ns() + (int64_t)ANSWER_MS * 1000000;
@@ -203,7 +203,7 @@ static int ask(void *argument, const struct waiting *asker, int peer)
 }
 
 /* Lock held. One thread asks; the others soon see its abort. */
-static void give_up(struct operation *op, const struct waiting *waiting)
+static void give_up(struct operation *op, const struct wait_chain *waiting)
 {
     struct process_world *world = op->group->backend;
     char name[80], reason[COMM_REASON_BYTES];
@@ -214,8 +214,8 @@ static void give_up(struct operation *op, const struct waiting *waiting)
         return;
     }
     world->asks = true;
-    missing = waiting_missing(waiting, world->identity.size,
-                              world->identity.rank, ask, world);
+    missing = wait_chain_missing(waiting, world->identity.size,
+                                 world->identity.rank, ask, world);
     world->asks = false;
     snprintf(reason, sizeof reason, "%s: rank %d has not come within %.1f s",
              operation_name(op, name), missing,
@@ -225,14 +225,15 @@ static void give_up(struct operation *op, const struct waiting *waiting)
 
 struct wait {
     struct operation *op;
-    struct waiting waiting;
+    struct wait_chain waiting;
     int64_t deadline;
     struct meter_track *track;
 };
 
 static struct wait wait_begin(struct operation *op, int peer)
 {
-    return (struct wait){.op = op, .waiting = waiting_for(op, peer),
+    return (struct wait){.op = op,
+                         .waiting = wait_chain_for(op, peer),
                          .deadline = clock_ns() + op->group->limit_ns,
                          .track = meter_begin()};
 }
@@ -256,9 +257,9 @@ static bool wait_more(struct wait *wait)
         give_up(wait->op, &wait->waiting);
         return true;
     }
-    waiting_add(&world->waiting, &wait->waiting);
+    wait_chain_add(&world->waiting, &wait->waiting);
     await_news(world, wait->deadline);
-    waiting_remove(&world->waiting, &wait->waiting);
+    wait_chain_remove(&world->waiting, &wait->waiting);
     return true;
 }
 

@@ -164,12 +164,12 @@ static void note_farewell(struct process_world *world, struct link *link)
 
 static void answer_question(struct process_world *world, struct link *link)
 {
-    const struct waiting asker = {.context = link->frame.context,
-                                  .tag = link->frame.tag};
+    const struct wait_chain asker = {.context = link->frame.context,
+                                     .tag = link->frame.tag};
 
     process_tell(world, link->peer, (struct frame){
         .kind = FRAME_ANSWER, .id = link->frame.id,
-        .rank = waiting_peer(world->waiting, &asker)});
+        .rank = wait_chain_peer(world->waiting, &asker)});
 }
 
 static void came(void *argument, struct link *link)

@@ -12,7 +12,7 @@
 #include "comm/link.h"
 #include "comm/process.h"
 #include "comm/rank.h"
-#include "comm/waiting.h"
+#include "comm/wait_chain.h"
 
 /* A rank's part of the memory that all share: a ring of bytes of its messages,
  * given back in any order, reclaimed from the oldest on. */
@@ -42,7 +42,7 @@ struct process_world {
     pthread_t thread;         /* of the connections */
     bool runs, quits;
     int wake[2];              /* a pipe: the thread has something new */
-    struct waiting *waiting;
+    struct wait_chain *waiting;
     bool asks;                /* one thread asks for all */
     struct { uint64_t id; bool came; int peer; } answer;
     bool aborted;

@@ -20,7 +20,7 @@
 #include "base/threads.h"
 #include "comm/message.h"
 #include "comm/rank.h"
-#include "comm/waiting.h"
+#include "comm/wait_chain.h"
 
 enum { RANKS_MAX = 1024, SPIN_NS = 20000, SPIN_LOOKS = 64 };
 
@@ -29,7 +29,7 @@ struct mailbox {
     pthread_cond_t change;
     _Atomic uint32_t version; /* raised with every change */
     struct message *first, *last;
-    struct waiting *waiting;  /* of the rank's threads */
+    struct wait_chain *waiting;  /* of the rank's threads */
 };
 
 struct member {
@@ -136,14 +136,14 @@ static struct member *member_of(const struct operation *operation, int peer)
     return &world->members[operation->group->members[peer]];
 }
 
-static int ask(void *argument, const struct waiting *asker, int peer)
+static int ask(void *argument, const struct wait_chain *asker, int peer)
 {
     struct world *world = argument;
     struct mailbox *box = &world->members[peer].mailbox;
     int next;
 
     pthread_mutex_lock(&box->lock);
-    next = waiting_peer(box->waiting, asker);
+    next = wait_chain_peer(box->waiting, asker);
     pthread_mutex_unlock(&box->lock);
     return next;
 }
@@ -186,9 +186,9 @@ static status fail_late(const struct operation *operation, int peer)
 {
     char name[80];
     const struct member *self = member_of(operation, operation->group->rank);
-    const struct waiting asker = waiting_for(operation, peer);
-    const int missing = waiting_missing(&asker, self->world->count, -1, ask,
-                                        self->world);
+    const struct wait_chain asker = wait_chain_for(operation, peer);
+    const int missing =
+        wait_chain_missing(&asker, self->world->count, -1, ask, self->world);
 
     status_fail(ERR_PEER, __FILE__, __LINE__,
                 "%s: rank %d has not come within %.1f s",
@@ -269,7 +269,7 @@ static status finish(struct operation *operation, struct message *message,
     struct world *world = operation->group->backend;
     struct mailbox *box = &world->members[message->source].mailbox;
     const struct member *target = &world->members[message->target];
-    struct waiting waiting = waiting_for(operation, message->target);
+    struct wait_chain waiting = wait_chain_for(operation, message->target);
     const int64_t deadline = clock_ns() + operation->group->limit_ns;
     bool gone = false, withdrawn = false;
     status result = OK;
@@ -277,7 +277,7 @@ static status finish(struct operation *operation, struct message *message,
 
     if (withdraw && message_withdraw(world, message)) return OK;
     pthread_mutex_lock(&box->lock);
-    waiting_add(&box->waiting, &waiting);
+    wait_chain_add(&box->waiting, &waiting);
     for (;;) {
         const uint32_t version = atomic_load(&box->version);
 
@@ -290,7 +290,7 @@ static status finish(struct operation *operation, struct message *message,
         if (withdrawn) break;
         mailbox_wait(box, version, world->spins, deadline);
     }
-    waiting_remove(&box->waiting, &waiting);
+    wait_chain_remove(&box->waiting, &waiting);
     pthread_mutex_unlock(&box->lock);
     if (!withdrawn && !withdraw &&
         atomic_load(&message->state) == MESSAGE_REFUSED)
@@ -335,14 +335,14 @@ static status message_take(struct operation *operation, int peer,
     struct member *self = member_of(operation, operation->group->rank);
     struct mailbox *box = &self->mailbox;
     const struct member *source = member_of(operation, peer);
-    struct waiting waiting = waiting_for(operation, source->rank);
+    struct wait_chain waiting = wait_chain_for(operation, source->rank);
     const int64_t deadline = clock_ns() + operation->group->limit_ns;
     bool gone = false;
     status result = OK;
 
     *out = NULL;
     pthread_mutex_lock(&box->lock);
-    waiting_add(&box->waiting, &waiting);
+    wait_chain_add(&box->waiting, &waiting);
     while (result == OK) {
         const uint32_t version = atomic_load(&box->version);
 
@@ -359,7 +359,7 @@ static status message_take(struct operation *operation, int peer,
         mailbox_remove(box, *out);
         atomic_store(&(*out)->state, MESSAGE_TAKEN);
     }
-    waiting_remove(&box->waiting, &waiting);
+    wait_chain_remove(&box->waiting, &waiting);
     pthread_mutex_unlock(&box->lock);
     return result;
 }

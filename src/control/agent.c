@@ -12,7 +12,7 @@
 #include <unistd.h>
 #include "base/arena.h"
 #include "base/clock.h"
-#include "base/starved.h"
+#include "base/oom_kills.h"
 #include "comm/crew.h"
 #include "comm/inherited.h"
 #include "comm/process_world.h"
@@ -443,7 +443,7 @@ status agent_run(const struct agent_how *how)
                            .count = how->slots + PLACES_EXTRA,
                            .began_ns = clock_ns()};
     find_name(&agent);
-    starved_watch();
+    oom_kills_watch();
     result = agent_open(&agent);
     if (result == OK) result = agent_live(&agent, &child);
     if (child) return OK;

@@ -18,7 +18,7 @@
 #include "base/clock.h"
 #include "base/file.h"
 #include "base/log.h"
-#include "base/starved.h"
+#include "base/oom_kills.h"
 #include "base/text.h"
 #include "control/watch.h"
 
@@ -277,7 +277,7 @@ static status fail_starved(const struct supervisor *s,
 {
     const uint64_t planned =
         atomic_load(&s->board->pages[incident->rank].plan_bytes);
-    const int64_t limit = s->fleet == NULL ? starved_limit() : 0;
+    const int64_t limit = s->fleet == NULL ? oom_kills_limit() : 0;
     char takes[32], most[32], plan[96] = "", group[96] = "";
 
     if (planned > 0)

@@ -55,7 +55,7 @@ void queue_note(struct queue *queue, status result);
 /* The first error of the queue's work, said once more here. */
 status queue_status(struct queue *queue);
 
-/* ---- for launches (kernels/launched.c) ---- */
+/* ---- for launches (kernels/device_rows.c) ---- */
 
 struct queue *device_kernels(struct device *device);
 /* A copy of a list of the host's for the kernels of the open piece of work. */

@@ -10,11 +10,11 @@
 
 #include "checkpoint/convert.h"
 #include "inference/companions.h"
+#include "inference/merge.h"
+#include "inference/stacked_adapters.h"
 #include "models/config.h"
 #include "models/decoder.h"
 #include "models/lora.h"
-#include "inference/joined.h"
-#include "inference/merge.h"
 
 enum {
     PROOF_TOKENS = 64 /* of the proof, fewer when the context is shorter */
@@ -498,7 +498,7 @@ static status write_adapters(struct exporting *e)
     TRY(store(e, "adapter_config.json", e->config.bytes, e->config.length));
     TRY(path_join(path, sizeof path, e->aside, "adapter_model.safetensors"));
     TRY(session_parts_write(&e->parts, path));
-    if (joined) TRY(joined_write(&e->session.model, path, &count));
+    if (joined) TRY(stacked_write(&e->session.model, path, &count));
     result = safetensors_open(&file, path, true);
     if (result == OK && file.count != count)
         result = status_fail(ERR_VERIFY, __FILE__, __LINE__,

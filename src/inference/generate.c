@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "base/clock.h"
-#include "inference/ends.h"
+#include "inference/text_ends.h"
 #include "tokenizer/tokenizer.h"
 
 struct generating {

@@ -16,12 +16,12 @@
 
 #include "base/lines.h"
 #include "checkpoint/run_dir.h"
-#include "inference/ends.h"
 #include "inference/request_rows.h"
 #include "inference/sample.h"
+#include "inference/text_ends.h"
 #include "setup/setup.h"
-#include "tokenizer/tokenizer.h"
 #include "step/step.h"
+#include "tokenizer/tokenizer.h"
 
 struct prompt;
 

@@ -7,11 +7,11 @@
 
 #include "base/log.h"
 #include "checkpoint/convert.h"
-#include "models/decoder.h"
-#include "inference/joined.h"
+#include "inference/expert_stack.h"
 #include "inference/session_parts.h"
-#include "inference/stack.h"
+#include "inference/stacked_adapters.h"
 #include "inference/upcycle.h"
+#include "models/decoder.h"
 
 enum {
     CHUNK_BYTES = 1 << 20, /* of one transfer */
@@ -114,9 +114,9 @@ static status read_member(const struct weights *weights, const char *name,
 
 /* An adapter in a tensor of those of all experts. */
 static status read_joined(const struct weights *weights,
-                          const struct joined_place *place,
+                          const struct stacked_place *place,
                           const struct saved_part *part,
-                          struct joined_room *room)
+                          struct stacked_room *room)
 {
     const int64_t elements = part->shape[0] * part->shape[1];
     void *whole = NULL;
@@ -124,7 +124,7 @@ static status read_joined(const struct weights *weights,
 
     TRY(memory_take((size_t)elements, (size_t)dtype_bytes(part->dtype),
                     &whole));
-    result = joined_read(weights, place, part, room, whole);
+    result = stacked_read(weights, place, part, room, whole);
     if (result == OK) move_elements(part, 0, elements, whole);
     memory_free(whole);
     return result;
@@ -430,15 +430,15 @@ static status need_all(const struct session_parts *parts,
     for (int i = 0; i < parts->count; i++) {
         const struct saved_part *part = &parts->items[i];
         char buffer_of_name[NAME_BYTES];
-        struct joined_place joined;
+        struct stacked_place joined;
         struct stack_place place;
         const char *name;
         bool copy;
         int index;
 
         if (!part_is_weight(part)) continue;
-        if (joined_find(model, weights, part, &joined)) {
-            TRY(joined_need(weights, &joined, part));
+        if (stacked_find(model, weights, part, &joined)) {
+            TRY(stacked_need(weights, &joined, part));
             continue;
         }
         if (is_stacked(naming, weights, part->name, &place, buffer_of_name)) {
@@ -464,10 +464,10 @@ static status import_all(const struct session_parts *parts,
                          const struct model *model,
                          const struct model_kind *dense,
                          struct weights *weights, void *buffer,
-                         struct joined_room *room)
+                         struct stacked_room *room)
 {
     char name[NAME_BYTES];
-    struct joined_place joined;
+    struct stacked_place joined;
     struct naming naming;
     int count;
     const struct saved_part *held = session_parts_held(parts, &count);
@@ -486,7 +486,7 @@ static status import_all(const struct session_parts *parts,
         int index;
 
         if (!part_is_weight(&held[i])) continue;
-        if (joined_find(model, weights, &held[i], &joined)) {
+        if (stacked_find(model, weights, &held[i], &joined)) {
             TRY(read_joined(weights, &joined, &held[i], room));
             continue;
         }
@@ -508,13 +508,13 @@ status session_parts_import(const struct session_parts *parts,
                             const struct model_kind *dense,
                             struct weights *weights)
 {
-    struct joined_room room = {.next = 0};
+    struct stacked_room room = {.next = 0};
     void *buffer = NULL;
     status result;
 
     TRY(memory_take(CHUNK_BYTES, 1, &buffer));
     result = import_all(parts, model, dense, weights, buffer, &room);
-    joined_room_free(&room);
+    stacked_room_free(&room);
     memory_free(buffer);
     return result;
 }

@@ -24,7 +24,7 @@ struct session_parts {
     const char *prefix;       /* of their names; NULL: none. Likewise */
     struct tensors_left left; /* of checkpoints that are read; zeroed: none */
     const struct model_kind *kind; /* whose names they have; files that are
-                               * written have its stacks (stack.h) */
+                               * written have its stacks (expert_stack.h) */
     bool rounded;             /* files are of the type `written`, not the */
     enum dtype written;       /* parts' own; to nearest even */
     struct saved_part *items; /* [count]: every tensor of the model; its runs

@@ -4,8 +4,8 @@
 
 #include "checkpoint/convert.h"
 #include "checkpoint/weights_write.h"
+#include "inference/expert_stack.h"
 #include "inference/session_parts.h"
-#include "inference/stack.h"
 
 enum { CHUNK_BYTES = 1 << 20 /* of one transfer */ };
 

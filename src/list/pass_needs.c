@@ -2,14 +2,14 @@
 /* pass_needs.c - the waits: an instruction needs all in the background
  * that nobody has waited for and whose memory it reads or writes
  * (list/access.h); what comes after the update needs everything. */
-#include "list/open.h"
 #include "list/passes.h"
+#include "list/pending.h"
 
 #include "base/arena.h"
 
 static status touch(void *argument, const struct access *access)
 {
-    open_touch(argument, access);
+    pending_touch(argument, access);
     return OK;
 }
 
@@ -32,7 +32,7 @@ static status put_need(struct step_list *list, struct instruction *i,
 }
 
 /* Needs of one instruction, which end here. */
-static status find_needs(struct step_list *out, struct open_set *open,
+static status find_needs(struct step_list *out, struct pending_set *open,
                          struct instruction *i)
 {
     /* Watchers read weights when the update is over; the next batch comes until
@@ -43,7 +43,7 @@ static status find_needs(struct step_list *out, struct open_set *open,
     TRY(list_accesses(open->pipeline, open->forward, i, touch, open));
     for (int j = asks || ends ? 0 : open->first_touched;
          j < open->count && (open->touched > 0 || asks || ends);) {
-        const struct open_item *item = &open->items[j];
+        const struct pending_item *item = &open->items[j];
         const bool of_host = out->items[item->number].lane == LANE_HOST;
 
         if (!item->touched && !ends && (!asks || of_host)) {
@@ -52,23 +52,23 @@ static status find_needs(struct step_list *out, struct open_set *open,
         }
         TRY(put_need(out, i, item->number));
         if (ends) j++;
-        else open_close(open, j);
+        else pending_close(open, j);
     }
-    if (ends) open_clear(open);
+    if (ends) pending_clear(open);
     return OK;
 }
 
 static status put_all(struct step_list *out, const struct step_list *before,
-                      struct open_set *open)
+                      struct pending_set *open)
 {
     for (int number = 0; number < before->count; number++) {
         struct instruction i = before->items[number];
 
         TRY(find_needs(out, open, &i));
         if (instruction_rows[i.kind].background) {
-            i.handle = open_handle(open);
+            i.handle = pending_handle(open);
             if (i.handle >= out->handles) out->handles = i.handle + 1;
-            TRY(open_add(open, number, &i, i.handle));
+            TRY(pending_add(open, number, &i, i.handle));
         }
         TRY(list_put(out, i));
     }
@@ -78,10 +78,10 @@ static status put_all(struct step_list *out, const struct step_list *before,
 status pass_needs(struct step_list *out, const struct step_list *before,
                   const struct list_request *request)
 {
-    struct open_set open = {.pipeline = request->pipeline,
-                            .forward = request->turns > 0};
+    struct pending_set open = {.pipeline = request->pipeline,
+                               .forward = request->turns > 0};
     const status result = put_all(out, before, &open);
 
-    open_free(&open);
+    pending_free(&open);
     return result;
 }

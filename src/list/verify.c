@@ -6,8 +6,8 @@
 
 #include "base/arena.h"
 #include "list/fields.h"
-#include "list/open.h"
 #include "list/passes.h"
+#include "list/pending.h"
 
 /* The content of an interval of a space. */
 struct region { int64_t first, end, tag; };
@@ -24,7 +24,7 @@ struct progress_of {
 struct check {
     const struct step_list *list;
     const struct pipeline *pipeline;
-    struct open_set open;
+    struct pending_set open;
     struct regions *regions;      /* owned, [SPACE_COUNT][chunks] */
     struct progress_of *progress; /* owned, [chunks][micro-batches] */
     int microbatches;             /* of the list */
@@ -100,7 +100,7 @@ static status check_access(void *argument, const struct access *a)
     struct regions *r =
         &c->regions[(int)a->space * c->pipeline->count + a->chunk];
 
-    open_touch(&c->open, a);
+    pending_touch(&c->open, a);
     if (c->open.touched > 0)
         return fail(c, "it touches the memory of an instruction under way "
                        "that it does not wait for");
@@ -127,7 +127,7 @@ static status check_needs(struct check *c, const struct instruction *i)
             at++;
         if (at == c->open.count)
             return fail(c, "it needs what is not under way");
-        open_close(&c->open, at);
+        pending_close(&c->open, at);
     }
     return OK;
 }
@@ -175,7 +175,7 @@ static status check_open(struct check *c, const struct instruction *i)
     for (int n = 0; n < c->open.count; n++)
         if (c->open.items[n].handle == i->handle)
             return fail(c, "its handle is in use");
-    TRY(open_add(&c->open, c->number, i, i->handle));
+    TRY(pending_add(&c->open, c->number, i, i->handle));
     return check_in_flight(c, i);
 }
 
@@ -548,6 +548,6 @@ done:
     memory_free(open_pass);
     memory_free(begun);
     memory_free(last);
-    open_free(&c.open);
+    pending_free(&c.open);
     return result;
 }

@@ -58,7 +58,8 @@ struct shard_unit {
                                * arenas where only gradients lie */
     int64_t room, room_at;    /* elements of its room where it is gathered,
                                * and of the rooms before it: its own, unless
-                               * it travels in fewer bits (plan/coded.h) */
+                               * it travels in fewer bits
+                               * (plan/coded_weights.h) */
     int class;                /* of the shards */
 };
 

@@ -16,7 +16,7 @@ struct outside { const char *weight, *bias, *lora_a, *lora_b; };
     {name ".weight", NULL, name ".lora_A.weight", name ".lora_B.weight"}
 
 /* A tensor outside that has a part of every expert of a block, whose names here
- * are those of members (inference/stack.h). */
+ * are those of members (inference/expert_stack.h). */
 struct outside_stack {
     const char *name;        /* without the layer's prefix */
     const char *members[2];  /* with the expert's number, %d: gate and up, or

@@ -7,7 +7,7 @@
  * In PROGRAM_GENERATE keys and values go into a cache, one per attention step,
  * and queries read them from there. */
 #include "nn/context.h"
-#include "nn/peaks.h"
+#include "nn/score_peaks.h"
 
 #include <math.h>
 
@@ -232,7 +232,7 @@ static status attention_forward(const struct step *step, struct run *run)
     struct attention call = describe(step, run);
 
     if (run->gradients != NULL && run->event->pass == PASS_FORWARD)
-        call.peaks = peaks_of(run, step);
+        call.peaks = score_peaks_of(run, step);
     if (run->program->mode == PROGRAM_GENERATE)
         TRY(use_cache(step, run, &call));
     if (run->batch.branches != NULL)

@@ -2,7 +2,8 @@
 /* exchange.h - the collectives that a layer makes with ranks of the tensor and
  * context axes, stated beside its passes. The plan's traffic, the list of a
  * step and the check of a trial read this one statement; the layer's pass makes
- * the calls, and each is compared with it before it begins (step/stated.h). */
+ * the calls, and each is compared with it before it begins
+ * (step/message_check.h). */
 #ifndef LOCKSTEP_NN_EXCHANGE_H
 #define LOCKSTEP_NN_EXCHANGE_H
 

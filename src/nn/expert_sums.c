@@ -5,7 +5,7 @@
 #include "nn/expert_sums.h"
 
 #include "nn/expert_ranks.h"
-#include "nn/straight.h"
+#include "nn/straight_through.h"
 
 struct step with_param(const struct step *step, int which)
 {

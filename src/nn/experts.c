@@ -15,7 +15,7 @@
 #include "nn/expert_products.h"
 #include "nn/expert_ranks.h"
 #include "nn/quantized_experts.h"
-#include "nn/straight.h"
+#include "nn/straight_through.h"
 
 static const struct router_form *form_of(const struct step *step)
 {

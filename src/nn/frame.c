@@ -9,7 +9,7 @@
 
 #include "base/sizes.h"
 #include "nn/gradient.h"
-#include "nn/saved.h"
+#include "nn/saved_codes.h"
 
 struct planner {
     struct frame_plan *plan;

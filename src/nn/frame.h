@@ -44,7 +44,8 @@ struct frame_buffer {
     slot slot;
     bool gradient;
     bool sums;        /* over ranks, before they are rounded */
-    bool codes;       /* of the slot, as one product reads it in W (saved.h) */
+    bool codes;       /* of the slot, as one product reads it in W
+                       * (saved_codes.h) */
     enum dtype dtype;
 };
 

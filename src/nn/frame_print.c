@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* frame_print.c - the end of a frame's plan, and its buffers for people. */
-#include "nn/saved.h"
+#include "nn/saved_codes.h"
 
 #include "nn/frame.h"
 

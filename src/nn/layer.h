@@ -65,7 +65,7 @@ size_t relayout_messages(const struct program *p, const struct group *tensor,
                          int64_t width);
 /* x where there is one tensor rank; else an error: `name` is not cut. */
 slot relayout_uncut(struct program *p, slot x, const char *name);
-/* y = x Wᵀ of a matrix that every tensor rank has whole (local.c). */
+/* y = x Wᵀ of a matrix that every tensor rank has whole (local_linear.c). */
 slot local_adapter(struct program *p, slot x, const struct param_spec *spec);
 /* The same, real: B of an adapter beside a router. */
 slot local_logits(struct program *p, slot x, const struct param_spec *spec);

@@ -4,7 +4,7 @@
  * Sums (docs/numerics.md): in-features are one leaf unless the weight is cut
  * by columns; out-features are one leaf unless it is cut by rows; tokens by
  * the leaves of the grid. */
-#include "nn/straight.h"
+#include "nn/straight_through.h"
 
 static const struct param *weight_param(const struct run *run,
                                         const struct step *step)

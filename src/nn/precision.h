@@ -9,8 +9,9 @@
  * Each operand is rounded to blocks of its format (kernels/quantize.h) just
  * before the product, from bfloat16, and the product is that of bfloat16.
  *
- * A straight recipe (straight.h) rounds x and W once, for y. Both products of
- * the gradients read these numbers, rounded again as gradients are. */
+ * A straight recipe (straight_through.h) rounds x and W once, for y. Both
+ * products of the gradients read these numbers, rounded again as gradients
+ * are. */
 #ifndef LOCKSTEP_NN_PRECISION_H
 #define LOCKSTEP_NN_PRECISION_H
 
@@ -62,9 +63,9 @@ struct precision_use {
                             * remember */
     struct accumulator accumulator; /* of the products */
     bool saved;            /* inputs wait for W as codes where they can
-                            * (saved.h) */
+                            * (saved_codes.h) */
     bool kept;             /* weights are kept as codes where they can be
-                            * (plan/coded.h) */
+                            * (plan/coded_weights.h) */
     bool dispatched;       /* rows go to experts as codes where they can
                             * (row_codes.h) */
     bool twice;            /* ... and where they are rounded again, too */

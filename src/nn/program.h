@@ -206,7 +206,8 @@ struct slot_info {
                          * (experts.h) */
     enum dtype gradient_dtype; /* of those of its gradient: real where it is a
                          * sum over ranks. Neither has a scale: each product
-                         * rounds what it reads in blocks of its own (late.h) */
+                         * rounds what it reads in blocks of its own
+                         * (operand_peaks.h) */
     bool dropped;       /* not kept: B runs its writers again */
     bool again;         /* dropped under every policy */
     int64_t gradient_width; /* of its gradient, where that is another; 0: as

@@ -6,9 +6,9 @@
  *
  * left is x or dy, right the other operand. The host makes places and spans in
  * run->lists. */
-#include "nn/late.h"
-#include "nn/saved.h"
-#include "nn/straight.h"
+#include "nn/operand_peaks.h"
+#include "nn/saved_codes.h"
+#include "nn/straight_through.h"
 
 /* The counter's bits, as dropout has them. */
 enum { SITE_SHIFT = 20, POSITION_SHIFT = 40, SITE_USES = 8 };
@@ -254,7 +254,8 @@ void quantized_set(struct quantize *call, const struct run *run,
         call->tally = &run->counted.tallies[of->value];
     if (!scale_is_late(call->scale)) return;
     call->seen = &run->late.seen[of->value];
-    call->scale = late_scale(run, of->value, call->scale, &call->known);
+    call->scale =
+        operand_peaks_scale(run, of->value, call->scale, &call->known);
 }
 
 /* Codes have scales. */
@@ -308,7 +309,7 @@ status quantized_again(struct run *run, const struct param *param,
     return run->kernels->quantize(run->stream, call);
 }
 
-/* The same of x or dy; x of y is rounded before (straight.h). */
+/* The same of x or dy; x of y is rounded before (straight_through.h). */
 static status tokens_again(struct run *run, const struct step *step,
                            enum product_use use, bool gradient, int64_t first,
                            struct tensor *x)
@@ -330,8 +331,8 @@ static status tokens_again(struct run *run, const struct step *step,
                 room.places);
     *x = call.out;
     return quantized_again(run, param, use,
-                           late_value(param, (int)use, right), room.wide,
-                           &call);
+                           operand_peaks_value(param, (int)use, right),
+                           room.wide, &call);
 }
 
 status quantized_tokens(struct run *run, const struct step *step,
@@ -348,7 +349,7 @@ status quantized_tokens(struct run *run, const struct step *step,
     const struct room room = room_of(step, run);
     const bool right = use == USE_WGRAD && !gradient;
     const struct quantized_operand of = {
-        role, late_value(param, (int)use, right), use == USE_WGRAD};
+        role, operand_peaks_value(param, (int)use, right), use == USE_WGRAD};
     const uint64_t site = quantized_site(param, use, gradient);
     struct quantize call = {
         .in = *x, .rows = room.rows, .cols = room.cols, .peaks = room.peaks,
@@ -395,8 +396,8 @@ static struct quantize saved_call(const struct run *run,
     const struct program *p = run->program;
     const struct param *param = weight_of(p, step);
     const struct quantized_operand of = {
-        &p->precision.recipe.activations, late_value(param, USE_WGRAD, true),
-        true};
+        &p->precision.recipe.activations,
+        operand_peaks_value(param, USE_WGRAD, true), true};
     struct quantize call = {.in = x, .rows = room->rows, .cols = room->cols,
                             .peaks = room->peaks};
 
@@ -475,8 +476,9 @@ struct block_coding quantized_weight_now(const struct run *run,
         quantized_weight_coding(run->program, param, use, rows, cols);
 
     if (scale_is_late(coding.scale))
-        coding.scale = late_scale(run, late_value(param, (int)use, true),
-                                  coding.scale, &coding.known);
+        coding.scale =
+            operand_peaks_scale(run, operand_peaks_value(param, (int)use, true),
+                                coding.scale, &coding.known);
     return coding;
 }
 
@@ -506,7 +508,8 @@ static status matrix_decoded(struct run *run, const struct param *param,
     }
     if (scale_is_late(decode.coding.scale)) {
         decode.most = &run->params.mosts[param - run->program->params.items];
-        decode.seen = &run->late.seen[late_value(param, (int)use, true)];
+        decode.seen =
+            &run->late.seen[operand_peaks_value(param, (int)use, true)];
     }
     *w = decode.out;
     return run->kernels->block_decode(run->stream, &decode);
@@ -537,7 +540,7 @@ static status matrix_straight(struct run *run, const struct param *param,
     const struct program *p = run->program;
     const struct precision *recipe = &p->precision.recipe;
     const struct quantized_operand of = {
-        &recipe->weights, late_value(param, USE_FORWARD, true), false};
+        &recipe->weights, operand_peaks_value(param, USE_FORWARD, true), false};
     struct quantize call = {.in = *w, .rows = room->rows, .cols = room->cols,
                             .peaks = room->peaks, .places = room->places};
 
@@ -562,8 +565,8 @@ static status matrix_straight(struct run *run, const struct param *param,
     matrix_places(run, param, &call, room->places);
     call.in = call.out;
     return quantized_again(run, param, use,
-                           late_value(param, USE_DGRAD, true), room->wide,
-                           &call);
+                           operand_peaks_value(param, USE_DGRAD, true),
+                           room->wide, &call);
 }
 
 status quantized_matrix(struct run *run, const struct param *param,
@@ -576,7 +579,7 @@ status quantized_matrix(struct run *run, const struct param *param,
     const struct program *p = run->program;
     const struct precision_role *role = &p->precision.recipe.weights;
     const struct quantized_operand of = {
-        role, late_value(param, (int)use, true), use == USE_DGRAD};
+        role, operand_peaks_value(param, (int)use, true), use == USE_DGRAD};
     struct quantize call = {.in = *w, .rows = room->rows, .cols = room->cols,
                             .peaks = room->peaks};
 

@@ -31,9 +31,9 @@ status quantized_product(struct run *run, const struct step *step,
 status quantized_tokens(struct run *run, const struct step *step,
                         enum product_use use, bool gradient, int64_t first,
                         struct tensor *x);
-/* x, of W, as codes in the frame (saved.h), where the frame has them for the
- * step; and *x [tokens, width] of those. Room of the weight's numbers is used
- * for it. */
+/* x, of W, as codes in the frame (saved_codes.h), where the frame has them for
+ * the step; and *x [tokens, width] of those. Room of the weight's numbers is
+ * used for it. */
 bool quantized_is_saved(const struct run *run, const struct step *step);
 status quantized_save(struct run *run, const struct step *step, int64_t first,
                       struct tensor x);
@@ -49,9 +49,9 @@ bool quantized_applies(const struct program *p,
 
 /* ---- for the products of experts, too ---- */
 
-/* turned: the matrix is summed over its rows. value: late_value, which says who
- * counts it; a late scale is of the steps before, or, where nothing is known
- * yet, that of the region now. */
+/* turned: the matrix is summed over its rows. value: operand_peaks_value, which
+ * says who counts it; a late scale is of the steps before, or, where nothing is
+ * known yet, that of the region now. */
 struct quantized_operand {
     const struct precision_role *role;
     int64_t value;
@@ -82,8 +82,8 @@ int64_t quantized_features(const struct program *p, const struct param *param,
                            bool rows, struct quantize_span *out);
 int64_t quantized_spans(const struct program *p);
 enum { QUANTIZED_SPANS_MAX = GRID_LEAVES_MAX * PARAM_PIECES_MAX };
-/* How a weight is coded that is gathered so (plan/coded.h), for y or dx; its
- * spans go into rows and cols. */
+/* How a weight is coded that is gathered so (plan/coded_weights.h), for y or
+ * dx; its spans go into rows and cols. */
 struct block_coding quantized_weight_coding(const struct program *p,
                                             const struct param *param,
                                             enum product_use use,

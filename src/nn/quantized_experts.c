@@ -9,8 +9,8 @@
 
 #include "mesh/group.h"
 #include "nn/expert_ranks.h"
-#include "nn/late.h"
-#include "nn/straight.h"
+#include "nn/operand_peaks.h"
+#include "nn/straight_through.h"
 
 struct room {
     int32_t *tokens;
@@ -218,7 +218,7 @@ static status round_part(struct run *run, const struct expert_part *part,
     const bool right = part->use == USE_WGRAD && !gradient;
     const struct quantized_operand of = {
         gradient ? &recipe->gradients : &recipe->activations,
-        late_value(part->param, (int)part->use, right),
+        operand_peaks_value(part->param, (int)part->use, right),
         part->use == USE_WGRAD};
     struct quantize call = {
         .out = to, .scales = to.dtype == DTYPE_U8 ? part->room.left_scales
@@ -357,7 +357,7 @@ static struct quantize saved_call(const struct run *run,
     const struct program *p = run->program;
     const struct quantized_operand of = {
         &p->precision.recipe.activations,
-        late_value(part->param, USE_WGRAD, true), true};
+        operand_peaks_value(part->param, USE_WGRAD, true), true};
     struct quantize call = {
         .in = x, .rows = part->room.rows, .cols = part->room.cols,
         .peaks = part->room.peaks};

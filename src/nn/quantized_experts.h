@@ -11,7 +11,7 @@
 
 #include "nn/expert_sums.h"
 #include "nn/quantized.h"
-#include "nn/saved.h"
+#include "nn/saved_codes.h"
 
 struct quantized_experts {
     const struct step *step;          /* its first parameter is the matrix of
@@ -22,8 +22,8 @@ struct quantized_experts {
     int64_t rows;                     /* that there is room for */
     int64_t tokens;                   /* of a rank */
     bool again;                       /* rows, matrices: counted before */
-    void *codes;                      /* x of W as codes (saved.h); NULL: it is
-                                       * there as it is */
+    void *codes;                      /* x of W as codes (saved_codes.h); NULL:
+                                       * it is there as it is */
 };
 
 /* Bytes for so many rows; 0: the step has no recipe. */

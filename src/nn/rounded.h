@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* rounded.h - the kernels that round the operands of a recipe's products, as
- * data: the planner prices what quantized.c and straight.c call. */
+ * data: the planner prices what quantized.c and straight_through.c call. */
 #ifndef LOCKSTEP_NN_ROUNDED_H
 #define LOCKSTEP_NN_ROUNDED_H
 

@@ -75,7 +75,7 @@ struct run {
         void **placed;         /* [parameters] where each lies; NULL: in the
                                 * flat arena */
         const void **scales;   /* [parameters] of those that lie there as codes
-                                * (plan/coded.h); NULL: none does */
+                                * (plan/coded_weights.h); NULL: none does */
         const float *mosts;    /* [parameters] largest magnitudes of those */
     } params;
     struct gradients *gradients; /* NULL: no backward pass will follow */
@@ -102,7 +102,7 @@ struct run {
     struct {
         struct random_key dropout, attention, jitter; /* of masks */
         struct random_key recipe; /* of stochastic roundings */
-        struct random_key signs;  /* of rotations (straight.h) */
+        struct random_key signs;  /* of rotations (straight_through.h) */
     } keys;
     struct {
         int64_t number;        /* which draws for weights count by */
@@ -110,13 +110,13 @@ struct run {
         double loss_scale;     /* of the gradient of each loss, a power of two;
                                 * 0: 1 */
     } now;                     /* the step */
-    struct {                   /* late.h; NULL: no scale is late */
-        float *known;          /* [late_values] largest magnitudes that late
-                                * scales have */
+    struct {                   /* operand_peaks.h; NULL: no scale is late */
+        float *known;          /* [operand_peaks_values] largest magnitudes that
+                                * late scales have */
         float *seen;           /* ... and those of this step */
     } late;
     struct {                   /* while layers run; NULL: nobody asks */
-        void *peaks;           /* peaks_bytes (peaks.h) */
+        void *peaks;           /* score_peaks_bytes (score_peaks.h) */
         struct quantize_tally *tallies; /* tallies_bytes (tallies.h) */
         int64_t *routes;       /* routes_bytes (routes.h) */
         const double *before;  /* [blocks of the model][experts] tokens in the
@@ -182,7 +182,7 @@ void run_rope_fill(struct run *run, void *memory, void *room);
 /* [tokens, width] of the slot, as it stands in the current pass. */
 struct tensor run_slot(const struct run *run, slot which);
 struct tensor run_gradient(const struct run *run, slot which);
-/* The codes of the step's input (saved.h). */
+/* The codes of the step's input (saved_codes.h). */
 void *run_codes(const struct run *run, const struct step *step);
 /* Where the sums over ranks of the slot, or of its gradient, go that a product
  * starts: real. */

@@ -11,7 +11,7 @@
 #ifndef LOCKSTEP_NN_SPREAD_H
 #define LOCKSTEP_NN_SPREAD_H
 
-#include "nn/saved.h"
+#include "nn/saved_codes.h"
 #include "nn/sending.h"
 
 /* Rooms in scratch behind the lists. */
@@ -70,8 +70,8 @@ void spread_use_whole(struct spread *w);
 struct tensor spread_room(const struct spread *w, int which, int64_t rows,
                           int64_t width, enum dtype dtype);
 struct tensor spread_kept(const struct spread *w, int which);
-/* Whether the step keeps x of the first turn as codes that W reads (saved.h).
- * Then spread_kept's x is there in F alone. */
+/* Whether the step keeps x of the first turn as codes that W reads
+ * (saved_codes.h). Then spread_kept's x is there in F alone. */
 bool spread_saves(const struct step *step, const struct program *p);
 /* Bytes of kept rows in F. */
 int64_t spread_kept_bytes(const struct step *step, const struct program *p);

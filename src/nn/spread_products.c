@@ -6,7 +6,7 @@
 #include "nn/expert_adapter.h"
 #include "nn/expert_bias.h"
 #include "nn/quantized_experts.h"
-#include "nn/straight.h"
+#include "nn/straight_through.h"
 
 static struct quantized_experts few_of(const struct spread *w,
                                        const struct step *one)

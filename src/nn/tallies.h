@@ -5,9 +5,10 @@
 #ifndef LOCKSTEP_NN_TALLIES_H
 #define LOCKSTEP_NN_TALLIES_H
 
-#include "nn/late.h"
+#include "nn/operand_peaks.h"
 
-/* Operands of a whole model, numbered by late_value; 0: nobody may ask. */
+/* Operands of a whole model, numbered by operand_peaks_value; 0: nobody may
+ * ask. */
 int64_t tallies_count(const struct program *program);
 size_t tallies_bytes(const struct program *program);
 void tallies_reset(const struct run *run);

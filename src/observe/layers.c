@@ -8,7 +8,7 @@
 #include "base/arena.h"
 #include "base/meter.h"
 #include "nn/layer.h"
-#include "nn/peaks.h"
+#include "nn/score_peaks.h"
 
 enum kind { KIND_WEIGHT, KIND_GRADIENT, KIND_UPDATE };
 
@@ -195,7 +195,7 @@ static void watch_scores(struct layers *l, bool watches)
         /* Another batch of a ramp has another place for them. */
         if (run->counted.peaks != NULL) l->peaks[i] = run->counted.peaks;
         run->counted.peaks = watches ? l->peaks[i] : NULL;
-        if (watches) peaks_reset(run);
+        if (watches) score_peaks_reset(run);
     }
 }
 
@@ -206,7 +206,8 @@ static status gather_scores(struct layers *l)
     for (int64_t i = 0; i < count; i++) l->logits[i] = -(double)INFINITY;
     TRY(pipeline_finish(l->pipeline));
     for (int i = 0; i < l->pipeline->count; i++)
-        peaks_collect(&l->pipeline->stages[i].run, heads_of(l), l->logits);
+        score_peaks_collect(&l->pipeline->stages[i].run, heads_of(l),
+                            l->logits);
     return team_largest(l->team, l->logits, count);
 }
 

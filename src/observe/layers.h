@@ -13,8 +13,8 @@
  * Kurtosis is the mean of fourth powers over the square of the mean square: 3
  * for a normal distribution, the width for one that has a single element.
  * Source: He et al. 2024, arXiv:2405.19279, section 2 (outlier features). Every
- * value is an exact sum (exact.h): no layout shows in it, and looking changes
- * no bit of the run. */
+ * value is an exact sum (exact_sum.h): no layout shows in it, and looking
+ * changes no bit of the run. */
 #ifndef LOCKSTEP_OBSERVE_LAYERS_H
 #define LOCKSTEP_OBSERVE_LAYERS_H
 

@@ -486,7 +486,7 @@ int64_t pipeline_peak_values(const struct pipeline *pipeline)
 
 int64_t pipeline_late_values(const struct pipeline *pipeline)
 {
-    return late_values(&pipeline->stages[0].program);
+    return operand_peaks_values(&pipeline->stages[0].program);
 }
 
 int64_t pipeline_tally_values(const struct pipeline *pipeline)

@@ -9,8 +9,8 @@
 #include "base/check.h"
 #include "base/first_touch.h"
 #include "base/sizes.h"
-#include "nn/peaks.h"
 #include "nn/routes.h"
+#include "nn/score_peaks.h"
 #include "nn/tallies.h"
 #include "optimizer/whole_tensors.h"
 #include "plan/context_method.h"
@@ -156,9 +156,10 @@ static size_t batch_bytes(const struct program *p, int frames)
            arena_aligned(tokens * sizeof(int32_t)) +
            (p->regular.z_loss > 0 ? 2 : 1) *
                arena_aligned(tokens * sizeof(double)) +
-           mtp_bytes(p, sizeof(double)) +
-           arena_aligned(peaks_bytes(p)) + arena_aligned(routes_bytes(p)) +
-           arena_aligned(late_bytes(p)) + arena_aligned(tallies_bytes(p)) +
+           mtp_bytes(p, sizeof(double)) + arena_aligned(score_peaks_bytes(p)) +
+           arena_aligned(routes_bytes(p)) +
+           arena_aligned(operand_peaks_bytes(p)) +
+           arena_aligned(tallies_bytes(p)) +
            arena_aligned((size_t)run_segments(p) * sizeof(struct sum_segment)) +
            arena_aligned(run_peers_bytes(p));
 }

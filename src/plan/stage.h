@@ -15,7 +15,7 @@
 #include "nn/run.h"
 #include "nn/slice.h"
 #include "optimizer/whole_tensors.h"
-#include "plan/coded.h"
+#include "plan/coded_weights.h"
 #include "plan/residency.h"
 
 /* When the weights that ranks divide are whole. */
@@ -24,7 +24,7 @@ struct gather_policy {
     int64_t in_flight;     /* ... elements of them at most; 0: any */
     bool reshard;          /* they are given back after each pass */
     bool once;             /* ... of all micro-batches (plan/phases.h) */
-    bool codes;            /* as codes of the recipe (plan/coded.h) */
+    bool codes;            /* as codes of the recipe (plan/coded_weights.h) */
 };
 
 struct stage_request {

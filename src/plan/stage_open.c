@@ -8,8 +8,8 @@
 #include "base/check.h"
 #include "base/first_touch.h"
 #include "device/graphs.h"
-#include "nn/peaks.h"
 #include "nn/routes.h"
+#include "nn/score_peaks.h"
 #include "nn/tallies.h"
 
 static void *slice(char **at, size_t bytes)
@@ -61,10 +61,12 @@ static status prepare_run(struct stage *stage)
     stage->run.later.losses =
         slice(&at, mtp_bytes(&stage->program, sizeof(double)));
     if (stage->program.watched.peaks)
-        stage->run.counted.peaks = slice(&at, peaks_bytes(&stage->program));
+        stage->run.counted.peaks =
+            slice(&at, score_peaks_bytes(&stage->program));
     if (routes_bytes(&stage->program) > 0)
         stage->run.counted.routes = slice(&at, routes_bytes(&stage->program));
-    late_place(&stage->run, slice(&at, late_bytes(&stage->program)));
+    operand_peaks_place(&stage->run,
+                        slice(&at, operand_peaks_bytes(&stage->program)));
     if (tallies_bytes(&stage->program) > 0)
         stage->run.counted.tallies = slice(&at, tallies_bytes(&stage->program));
     run_keys(&stage->run, stage->request.seed);

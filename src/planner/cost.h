@@ -3,9 +3,9 @@
 #ifndef LOCKSTEP_PLANNER_COST_H
 #define LOCKSTEP_PLANNER_COST_H
 
-#include "planner/layout.h"
 #include "nn/rounded.h"
-#include "planner/measured.h"
+#include "planner/layout.h"
+#include "planner/measured_rates.h"
 
 enum cause {
     CAUSE_PRODUCT, CAUSE_ROUNDING, /* operands of products in few bits */

@@ -2,8 +2,8 @@
 /* cost_experts.c - rows of tokens on their way to experts and back. */
 #include "nn/row_codes.h"
 #include "planner/cost_parts.h"
+#include "planner/expert_travel.h"
 #include "planner/network.h"
-#include "planner/travel.h"
 
 /* DualPipe runs F of one micro-batch beside B of another: exchanges of one pass
  * lie under the products of the other (arXiv:2412.19437, section 3.2.1). */
@@ -111,21 +111,21 @@ static void beside_rows(const struct cost *cost, struct rows_beside *out)
 static double shown_rows(const struct machine *machine, double piece,
                          double before, double work, double after)
 {
-    struct travel t = {.machine = machine};
+    struct expert_travel t = {.machine = machine};
     struct under_way rows;
     double longer = 0;
 
     for (int k = 0; k < TRAVEL_PIECES; k++)
-        travel_start(&t, &rows, k, piece);
-    longer += travel_compute(&t, before);
+        expert_travel_start(&t, &rows, k, piece);
+    longer += expert_travel_compute(&t, before);
     for (int k = 0; k < TRAVEL_PIECES; k++) {
-        longer += travel_await(&t, &rows, k);
-        longer += travel_compute(&t, work / TRAVEL_PIECES);
-        travel_start(&t, &rows, k, piece);
+        longer += expert_travel_await(&t, &rows, k);
+        longer += expert_travel_compute(&t, work / TRAVEL_PIECES);
+        expert_travel_start(&t, &rows, k, piece);
     }
-    longer += travel_compute(&t, after);
+    longer += expert_travel_compute(&t, after);
     for (int k = 0; k < TRAVEL_PIECES; k++)
-        longer += travel_await(&t, &rows, k);
+        longer += expert_travel_await(&t, &rows, k);
     return longer;
 }
 

@@ -6,9 +6,9 @@
 
 #include "base/options.h"
 #include "mesh/grid.h"
-#include "planner/frames.h"
-#include "planner/habits.h"
+#include "planner/frame_bytes.h"
 #include "planner/machine.h"
+#include "planner/program_habits.h"
 #include "planner/shape.h"
 #include "schedule/schedule.h"
 

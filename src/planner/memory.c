@@ -3,8 +3,8 @@
  *
  * Activations of a GPT block by Korthikanti et al. 2022, arXiv:2205.05198,
  * section 4 (dropout masks of a byte); of a block with gates by the same
- * counting, attention fused, no masks. Of Lockstep: its frames (frames.h), and
- * the trees over leaves of the batch (mesh/grid.h). */
+ * counting, attention fused, no masks. Of Lockstep: its frames (frame_bytes.h),
+ * and the trees over leaves of the batch (mesh/grid.h). */
 #include "planner/memory.h"
 
 #include "mesh/pieces.h"

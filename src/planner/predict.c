@@ -8,7 +8,7 @@
 #include "kernels/math.h"
 #include "planner/memory.h"
 #include "planner/network.h"
-#include "planner/tail.h"
+#include "planner/step_tail.h"
 
 enum { PATH_KINDS = 512 };
 

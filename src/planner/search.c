@@ -10,7 +10,7 @@
 #include "planner/search_families.h"
 #include "planner/search_sets.h"
 #include "planner/search_time.h"
-#include "planner/tail.h"
+#include "planner/step_tail.h"
 
 const char *const objective_names[OBJECTIVES] = {"time", "cost", "memory"};
 

@@ -6,7 +6,7 @@
 
 #include "planner/memory.h"
 #include "planner/network.h"
-#include "planner/tail.h"
+#include "planner/step_tail.h"
 #include "schedule/build.h"
 
 const char *const step_item_names[STEP_ITEMS] = {
@@ -328,7 +328,7 @@ static status add_transfers(struct maker *m, int rank, struct action a)
 
 /* Blocks of a stage, and its table and head in blocks, whose weights Lockstep
  * gathers and reduces like theirs. The table's gradient of the last
- * micro-batch comes last (tail.c). */
+ * micro-batch comes last (step_tail.c). */
 static double units_of(const struct maker *m, struct action a, bool reduces)
 {
     const struct layout *l = m->cost->layout;

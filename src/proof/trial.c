@@ -6,13 +6,13 @@
 #include <math.h>
 #include <string.h>
 
+#include "inference/session.h"
 #include "proof/audit.h"
 #include "setup/cores.h"
 #include "setup/hosts.h"
-#include "train/feed.h"
-#include "setup/ramped.h"
-#include "inference/session.h"
+#include "setup/ramp_plans.h"
 #include "tokenizer/run_tokenizer.h"
+#include "train/feed.h"
 
 struct rank_trial {
     struct trial *out;
@@ -52,7 +52,7 @@ static status plan(struct rank_trial *t, struct group *world)
                     &t->setup.request.machine.threads));
     TRY(team_build(&t->team, world, &t->setup.mesh, &t->setup.order,
                    t->set->values.comm.limit));
-    return ramped_plan(&t->pipeline, &t->setup, &t->team, 1);
+    return ramp_plan(&t->pipeline, &t->setup, &t->team, 1);
 }
 
 static status open_stage(struct rank_trial *t)
@@ -149,7 +149,7 @@ static status use_batch(struct rank_trial *t, int64_t batch)
 
     TRY(team_agree(&t->team, OK));
     inventory_free(&t->inventory);
-    TRY(ramped_switch(&t->pipeline, &t->step, &t->setup, batch));
+    TRY(ramp_switch(&t->pipeline, &t->step, &t->setup, batch));
     const struct inventory_of of = {t->pipeline.stages, t->pipeline.count,
                                     &t->team};
 
@@ -221,13 +221,14 @@ static status check_memory(const struct rank_trial *t)
 
 static status keep(struct rank_trial *t)
 {
-    struct whole nothing; /* all threads share the trial: rank 0 fills it */
+    struct gathered_numbers nothing; /* all threads share the trial: rank 0
+                                      * fills it */
     int most = (int)(t->pipeline.bytes >> 6); /* rows are multiples of 64 */
 
     TRY(team_most(&t->team, &most));
     TRY(stages_fetch(t->pipeline.stages, t->pipeline.count));
-    TRY(whole_gather(leads(t) ? &t->out->whole : &nothing, &t->inventory,
-                     &t->team));
+    TRY(gathered_numbers_gather(leads(t) ? &t->out->whole : &nothing,
+                                &t->inventory, &t->team));
     if (!leads(t)) return OK;
     t->out->memory_bytes = (size_t)most << 6;
     t->out->exact = t->setup.exact;
@@ -343,13 +344,14 @@ void trial_free(struct trial *trial)
     memory_free(trial->losses);
     memory_free(trial->norms);
     memory_free(trial->others);
-    whole_free(&trial->whole);
+    gathered_numbers_free(&trial->whole);
     *trial = (struct trial){0};
 }
 
 /* ---- comparing ---- */
 
-static double distance(const struct whole *one, const struct whole *other,
+static double distance(const struct gathered_numbers *one,
+                       const struct gathered_numbers *other,
                        enum inventory_kind kind, bool *exact)
 {
     const struct tensor a = tensor_1d(other->data[kind], other->dtype,

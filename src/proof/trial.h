@@ -5,8 +5,8 @@
 #define LOCKSTEP_PROOF_TRIAL_H
 
 #include "base/options.h"
+#include "proof/gathered_numbers.h"
 #include "step/step.h"
-#include "proof/assembled.h"
 
 struct trial {
     int64_t steps;            /* with those beyond what was asked */
@@ -16,8 +16,9 @@ struct trial {
     double *losses;           /* owned, [steps] */
     double *norms;            /* owned, [steps]: of the gradients */
     double *others;           /* owned, [steps][2]: z-loss, largest score */
-    struct whole whole;       /* after the last step: weights, states,
-                               * and gradients, averaged and clipped */
+    struct gathered_numbers whole;       /* after the last step: weights,
+                                          * states, and gradients, averaged and
+                                          * clipped */
     bool exact;               /* the layout lies inside the grid */
     bool fast;                /* a library of the GPU made its products */
     bool narrow;              /* activations have 16 bits, or gradients that

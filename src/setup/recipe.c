@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "nn/row_codes.h"
-#include "nn/saved.h"
+#include "nn/saved_codes.h"
 
 enum { PROMOTE_MOST = 1 << 20 };
 

@@ -10,7 +10,7 @@
 #include "comm/flight.h"
 #include "list/verify.h"
 #include "step/lists_agree.h"
-#include "step/work.h"
+#include "step/micro_batches.h"
 
 enum { TURNS_MOST = 4 }; /* of F alone under way at once */
 
@@ -77,8 +77,8 @@ status executor_build(struct executor *executor, struct pipeline *pipeline,
     TRY(memory_take((size_t)executor->step.count + 1,
                     sizeof *executor->taken, &memory));
     executor->taken = memory;
-    TRY(ahead_build(&executor->ahead, pipeline));
-    TRY(stated_build(&executor->stated, pipeline, team));
+    TRY(read_ahead_build(&executor->ahead, pipeline));
+    TRY(message_check_build(&executor->stated, pipeline, team));
     TRY(loss_build(&executor->loss, leaves, grid));
     TRY(loss_build(&executor->z_loss, leaves, grid));
     return later_build(&executor->later,
@@ -87,8 +87,8 @@ status executor_build(struct executor *executor, struct pipeline *pipeline,
 
 void executor_free(struct executor *executor)
 {
-    ahead_free(executor->ahead);
-    stated_free(&executor->stated);
+    read_ahead_free(executor->ahead);
+    message_check_free(&executor->stated);
     list_free(&executor->step);
     list_free(&executor->forward);
     memory_free(executor->handles);
@@ -123,12 +123,12 @@ static status act(struct executor *e, const struct instruction *i)
         i->handle >= 0 ? &e->handles[i->handle] : NULL;
 
     switch ((enum instruction_kind)i->kind) {
-    case DO_TARGETS: return work_count_targets(e);
-    case DO_BATCH: return work_read_ahead(e, i);
+    case DO_TARGETS: return micro_batch_count_targets(e);
+    case DO_BATCH: return micro_batch_read_ahead(e, i);
     case DO_SAMPLE: case DO_COPY: case DO_FORWARD: case DO_BACKWARD:
     case DO_KEEP: case DO_COPY_BACK: case DO_WEIGHT: case DO_SEND:
     case DO_RECEIVE: case DO_SEND_BACK: case DO_RECEIVE_BACK:
-        return work_act(e, i, handle);
+        return micro_batch_act(e, i, handle);
     case DO_ROUND: case DO_GATHER: case DO_PLACE: case DO_RELEASE:
     case DO_TAKE: case DO_JOIN: case DO_REDUCE: case DO_GIVE: case DO_SUM:
     case DO_CLOSE: case DO_MERGE: case DO_SECOND: case DO_REGATHER:
@@ -150,7 +150,7 @@ static void wait_batches(struct executor *e)
     const int64_t began = meter_now_ns();
 
     flight_take_time();
-    ahead_wait(e->ahead);
+    read_ahead_wait(e->ahead);
     if (e->step_runs) e->waited_s += 1e-9 * (double)(meter_now_ns() - began);
 }
 
@@ -204,11 +204,11 @@ static status perform(struct executor *e, const struct step_list *list,
     if (i->handle >= 0 && i->kind != DO_BATCH)
         TRY(comm_wait(&e->handles[i->handle])); /* of its last use */
     TRY(fault_point("step.instruction"));
-    TRY(stated_begin(&e->stated, e->team, i, !e->step_runs));
+    TRY(message_check_begin(&e->stated, e->team, i, !e->step_runs));
     const status result = act(e, i);
 
-    if (result == OK) stated_end(&e->stated, e->team);
-    else stated_drop(&e->stated, e->team);
+    if (result == OK) message_check_end(&e->stated, e->team);
+    else message_check_drop(&e->stated, e->team);
     return result;
 }
 
@@ -217,7 +217,7 @@ static status settle(struct executor *e)
 {
     status first = OK;
 
-    ahead_wait(e->ahead);
+    read_ahead_wait(e->ahead);
     for (int i = 0; i < e->handle_count; i++) {
         const status result = comm_wait(&e->handles[i]);
 

@@ -3,17 +3,17 @@
  *
  * It knows no schedule and no layout: each instruction is performed in turn,
  * after those that it needs. One in the background is started, and the loop
- * goes on. work.h performs what belongs to micro-batches, zero.h what belongs
- * to units of parameters, and the caller the tail, from the loss on. */
+ * goes on. micro_batches.h performs what belongs to micro-batches, zero.h what
+ * belongs to units of parameters, and the caller the tail, from the loss on. */
 #ifndef LOCKSTEP_STEP_EXECUTE_H
 #define LOCKSTEP_STEP_EXECUTE_H
 
 #include "list/list.h"
 #include "schedule/timeline.h"
-#include "step/ahead.h"
-#include "step/later.h"
+#include "step/later_tokens.h"
 #include "step/loss.h"
-#include "step/stated.h"
+#include "step/message_check.h"
+#include "step/read_ahead.h"
 #include "step/team.h"
 #include "step/zero.h"
 
@@ -29,7 +29,7 @@ struct executor {
     struct team *team;           /* borrowed */
     struct zero *zero;           /* borrowed, [chunks] */
     struct executor_tail tail;
-    struct stated stated;        /* messages of the instruction that is
+    struct message_check stated;        /* messages of the instruction that is
                                   * performed */
     struct step_list step;       /* owned: a step of training */
     struct step_list forward;    /* owned: F alone of `turns` micro-batches */
@@ -44,7 +44,8 @@ struct executor {
                                   * instruction, waiting apart; 0: not planned.
                                   * NULL: none is */
     struct loss_sum loss, z_loss; /* of the last step */
-    struct later later;          /* of modules that predict later tokens */
+    struct later_tokens later;          /* of modules that predict later
+                                         * tokens */
     struct timeline *timeline;   /* of F, B and W from now on; NULL: none */
     int64_t *marks;              /* borrowed, [step.count + 1] ns: when each
                                   * instruction of a step began; NULL: none */

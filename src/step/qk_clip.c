@@ -6,7 +6,7 @@
 
 #include "models/decoder.h"
 #include "nn/layer.h"
-#include "nn/peaks.h"
+#include "nn/score_peaks.h"
 
 status qk_clip_check(const struct model *model)
 {
@@ -67,7 +67,7 @@ void qk_clip_begin(struct qk_clip *clip)
     for (int64_t i = 0; i < count_of(clip); i++)
         clip->table[i] = -(double)INFINITY;
     for (int i = 0; i < clip->pipeline->count; i++)
-        peaks_reset(&clip->pipeline->stages[i].run);
+        score_peaks_reset(&clip->pipeline->stages[i].run);
 }
 
 status qk_clip_share(struct qk_clip *clip, struct team *team, double *most)
@@ -76,8 +76,8 @@ status qk_clip_share(struct qk_clip *clip, struct team *team, double *most)
     if (clip->bound == 0) return OK;
     TRY(pipeline_finish(clip->pipeline));
     for (int i = 0; i < clip->pipeline->count; i++)
-        peaks_collect(&clip->pipeline->stages[i].run, clip->model->heads,
-                      clip->table);
+        score_peaks_collect(&clip->pipeline->stages[i].run, clip->model->heads,
+                            clip->table);
     TRY(team_largest(team, clip->table, count_of(clip)));
     for (int64_t i = 0; i < count_of(clip); i++)
         if (!(*most > clip->table[i])) *most = clip->table[i];

@@ -228,7 +228,7 @@ static status find_bad(struct train_step *step,
     double *bad = step->bad;
     status result = OK;
 
-    stated_end(&step->executor.stated, step->team);
+    message_check_end(&step->executor.stated, step->team);
     for (int i = 0; i < 2 * size; i++) bad[i] = 0;
     bad[2 * rank + direction] = step->executor.loss.bad;
     TRY(team_join(step->team, bad, 2 * size));
@@ -409,7 +409,8 @@ static status decide(struct train_step *step)
     const struct step_guard *guard = &step->guard;
     struct step_result *out = step->now.out;
 
-    stated_end(&step->executor.stated, step->team); /* watchers' calls follow */
+    message_check_end(&step->executor.stated, step->team); /* watchers' calls
+                                                            * follow */
     out->norm = step->now.norm.norm;
     out->factor = step->now.norm.factor;
     out->loss_scale = step->scaling.value > 0 ? step->scaling.value : 1;
@@ -469,7 +470,8 @@ static status ask(struct train_step *step)
     out->asked = step->asks != NULL ? step->asks(step->asks_argument)
                                      : 0;
     TRY(team_most(step->team, &out->asked));
-    stated_end(&step->executor.stated, step->team); /* watchers' calls follow */
+    message_check_end(&step->executor.stated, step->team); /* watchers' calls
+                                                            * follow */
     if (step->watch != NULL) TRY(step->watch->updated(step->watch->argument));
     if (!out->skipped) routing_keep(&step->routing);
     return loss_scale_after(&step->scaling, !out->skipped);

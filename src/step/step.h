@@ -5,7 +5,7 @@
 #define LOCKSTEP_STEP_STEP_H
 
 #include "optimizer/whole_tensors.h"
-#include "step/delayed.h"
+#include "step/delayed_scales.h"
 #include "step/execute.h"
 #include "step/loss_scale.h"
 #include "step/qk_clip.h"
@@ -137,7 +137,7 @@ bool train_step_speaks(const struct train_step *step);
 /* Sums of the losses of sequences [0, count) without gradients: float64 sums
  * of per-sequence losses in sequence order. The ranks of a team share the
  * sequences; sums [count] is room for one each. If the content of the source is
- * not 0, micro-batches are read ahead (ahead.h). */
+ * not 0, micro-batches are read ahead (read_ahead.h). */
 struct evaluation {
     double *sums;    /* borrowed */
     double sum;

@@ -5,9 +5,9 @@
 #define LOCKSTEP_STEP_TALLY_H
 
 #include "base/threads.h"
-#include "tensor/tensor.h"
-#include "step/exact.h"
+#include "step/exact_sum.h"
 #include "step/team.h"
+#include "tensor/tensor.h"
 
 enum {
     TALLY_LEAST = -40,   /* exponent of the smallest edge */

@@ -31,7 +31,7 @@ void zero_codes_begin(struct zero *z)
 
 /* The largest magnitudes, or sums, of a unit; those of the next one come in
  * their place. */
-static struct tensor peaks_of(const struct zero *z, int unit)
+static struct tensor score_peaks_of(const struct zero *z, int unit)
 {
     char *all = arena(z);
 
@@ -162,7 +162,7 @@ static status encode(struct zero *z, const struct part *part, int set,
         &stage->run, param, set == 0 ? USE_FORWARD : USE_DGRAD, rows, cols);
     float *const most = mosts(z);
     const bool sums = stage->coded.sums;
-    const struct tensor all = peaks_of(z, part->unit);
+    const struct tensor all = score_peaks_of(z, part->unit);
     char *const peaks =
         (char *)all.data + stage->coded.params[part->param].peaks[set] *
                                dtype_bytes(all.dtype);
@@ -202,7 +202,7 @@ static status copy(struct zero *z, const struct part *part, int set)
 static status raise_peaks(struct zero *z, int unit)
 {
     const struct shard_unit *u = &z->stage->shards.units[unit];
-    const struct tensor all = peaks_of(z, unit);
+    const struct tensor all = score_peaks_of(z, unit);
 
     TRY(device_fill(&z->stage->stream, all.data, 0,
                     (size_t)(all.shape[0] * dtype_bytes(all.dtype))));
@@ -224,7 +224,7 @@ static enum reduction reduction_of(const struct zero *z)
 
 static status join_peaks(const struct zero *z, int unit, struct group *group)
 {
-    const struct tensor all = peaks_of(z, unit);
+    const struct tensor all = score_peaks_of(z, unit);
 
     if (group == NULL) return OK;
     return comm_all_reduce(group, all, all, reduction_of(z));
@@ -287,7 +287,7 @@ size_t zero_codes_scratch(const struct zero *z, int class)
     size_t most = 0;
 
     for (int i = 0; i < s->count; i++) {
-        const struct tensor all = peaks_of(z, i);
+        const struct tensor all = score_peaks_of(z, i);
         const struct comm_call call = {.kind = COMM_ALL_REDUCE,
                                        .reduction = reduction_of(z),
                                        .out = all,

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* zero_codes.h - weights that are kept or gathered as codes (plan/coded.h). */
+/* zero_codes.h - weights that are kept or gathered as codes
+ * (plan/coded_weights.h). */
 #ifndef LOCKSTEP_STEP_ZERO_CODES_H
 #define LOCKSTEP_STEP_ZERO_CODES_H
 

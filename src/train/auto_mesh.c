@@ -8,9 +8,9 @@
 #include "comm/launch.h"
 #include "setup/agreement.h"
 #include "setup/setup.h"
-#include "train/hunted.h"
-#include "train/run_machine.h"
 #include "tokenizer/run_tokenizer.h"
+#include "train/found_layouts.h"
+#include "train/run_machine.h"
 
 enum { TOP = 8, AXES = 4 };
 
@@ -147,7 +147,7 @@ static status take(struct options_set *set, const struct search_fixed *fixed,
                    const struct layout *layout)
 {
     char settings[HUNTED_SETTINGS][HUNTED_SETTING];
-    const int count = hunted_settings(layout, false, settings);
+    const int count = found_settings(layout, false, settings);
 
     for (int i = 0; i < count; i++)
         if (!mentions(fixed, settings[i]))
@@ -155,7 +155,7 @@ static status take(struct options_set *set, const struct search_fixed *fixed,
     return OK;
 }
 
-static status none_found(const struct hunted *h)
+static status none_found(const struct found_layouts *h)
 {
     status code;
 
@@ -177,7 +177,7 @@ static status none_found(const struct hunted *h)
                              "is none");
 }
 
-static void tell(const struct hunted *h, const struct auto_mesh *request,
+static void tell(const struct found_layouts *h, const struct auto_mesh *request,
                  bool preset)
 {
     const struct candidate *c = &h->search.found[h->kept[0]];
@@ -221,7 +221,7 @@ static status open_machine(const struct auto_mesh *request,
     return OK;
 }
 
-static status hunt(struct hunted *h, const struct auto_mesh *request)
+static status hunt(struct found_layouts *h, const struct auto_mesh *request)
 {
     struct options_set *set = request->set;
     const double memory = set->values.train.memory;
@@ -243,7 +243,7 @@ static status hunt(struct hunted *h, const struct auto_mesh *request)
     h->fixed = &fixed;
     TRY_GOTO(done, result, fix(&fixed, &h->forecast.set));
     TRY_GOTO(done, result, forecast_model(&h->forecast));
-    TRY_GOTO(done, result, hunted_run(h));
+    TRY_GOTO(done, result, found_run(h));
     if (h->kept_count == 0) {
         result = none_found(h);
         goto done;
@@ -258,7 +258,7 @@ done:
 
 status auto_mesh_choose(const struct auto_mesh *request)
 {
-    struct hunted h = {.top = TOP, .grid_stays = true};
+    struct found_layouts h = {.top = TOP, .grid_stays = true};
     status result;
 
     if (!is_asked(&request->set->values)) return OK;

@@ -9,9 +9,9 @@
 #include "checkpoint/s3_text.h"
 #include "comm/launch.h"
 #include "comm/process.h"
-#include "train/exam.h"
+#include "train/validation_tasks.h"
 #include "train/feed.h"
-#include "train/held_sets.h"
+#include "train/validation_sets.h"
 #include "step/noise.h"
 #include "step/policy.h"
 #include "observe/prometheus.h"
@@ -88,8 +88,8 @@ status checks_run(const struct setup *setup,
     TRY(check_mirror(o));
     TRY(check_local(o));
     TRY(noise_plan(&noise, o, setup->grid.data));
-    TRY(held_sets_check(o));
-    TRY(exam_check(setup, tokenizer));
+    TRY(validation_sets_check(o));
+    TRY(validation_tasks_check(setup, tokenizer));
     TRY(check_prompts(setup, tokenizer));
     return o->observe.prometheus[0] != '\0'
                ? prometheus_check(o->observe.prometheus) : OK;

@@ -3,7 +3,7 @@
 #include "train/draft.h"
 
 #include "observe/observe.h"
-#include "setup/ramped.h"
+#include "setup/ramp_plans.h"
 #include "train/validation.h"
 
 static status build(struct draft *draft, struct setup *setup, int rank,
@@ -18,9 +18,8 @@ static status build(struct draft *draft, struct setup *setup, int rank,
     if (ranks > 1) TRY(ranks_imagine(&draft->world, ranks, rank));
     TRY(team_build(&draft->team, ranks > 1 ? &draft->world : NULL,
                    &setup->mesh, &setup->order, o->comm.limit));
-    TRY((alone ? ramped_plan_alone(&draft->pipeline, setup, &draft->team,
-                                   values)
-               : ramped_plan(&draft->pipeline, setup, &draft->team, values)));
+    TRY((alone ? ramp_plan_alone(&draft->pipeline, setup, &draft->team, values)
+               : ramp_plan(&draft->pipeline, setup, &draft->team, values)));
     exchanges_of(&draft->exchanges, &draft->pipeline);
     for (int i = 0; i < draft->exchanges.count; i++)
         if (draft->exchanges.items[i].bytes > INT64_MAX / 2)

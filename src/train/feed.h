@@ -7,16 +7,16 @@
 #ifndef LOCKSTEP_TRAIN_FEED_H
 #define LOCKSTEP_TRAIN_FEED_H
 
+#include "corpus/prepare.h"
 #include "data/loader.h"
 #include "data/mixture.h"
-#include "corpus/prepare.h"
 #include "data/ranges.h"
 #include "data/recipe.h"
 #include "observe/consumed.h"
 #include "observe/progress.h"
 #include "setup/setup.h"
-#include "tokenizer/tokenizer.h"
 #include "step/step.h"
+#include "tokenizer/tokenizer.h"
 
 struct feed_source {
     const char *name;            /* of the mixture; "train" */
@@ -75,7 +75,7 @@ status feed_open(struct feed *feed, const struct setup *setup,
 void feed_close(struct feed *feed);
 /* The samples of the next step, of which `first` is the first in the order; and
  * those of the step after it, for a thread that reads them meanwhile. The same
- * samples are the same content (step/ahead.h). */
+ * samples are the same content (step/read_ahead.h). */
 struct sample_source feed_train(struct feed *feed, int64_t first);
 struct sample_source feed_ahead(struct feed *feed, int64_t first);
 /* The losses of these sequences of the step entered it (execute.h): they are

@@ -271,7 +271,7 @@ enum {
     PLAYED_ITEMS = 1 << 21  /* in all runs of the clock: about a second */
 };
 
-static status walk_lists(struct walk *walk, struct forecast *f,
+static status walk_lists(struct list_clock *walk, struct forecast *f,
                          struct setup *setup)
 {
     TRY(forecast_vocabulary(f));
@@ -286,7 +286,7 @@ static status walk_lists(struct walk *walk, struct forecast *f,
         place.at[AXIS_PIPE] = position;
         TRY(draft_build(&draft, setup,
                         mesh_rank(&setup->mesh, &setup->order, &place)));
-        result = walk_rank(walk, &draft.pipeline);
+        result = list_clock_rank(walk, &draft.pipeline);
         draft_free(&draft);
         TRY(result);
     }
@@ -314,16 +314,16 @@ status forecast_steps(struct forecast *f, struct steps *out)
 {
     const struct cost cost = forecast_cost(f);
     struct setup setup = {0};
-    struct walk walk = {.ranks = 0};
+    struct list_clock walk = {.ranks = 0};
     status result;
 
     if (!forecast_walks(f, &f->layout)) return steps_build(out, &cost);
-    TRY_GOTO(done, result, walk_begin(&walk, &cost, f->layout.pipe));
+    TRY_GOTO(done, result, list_clock_begin(&walk, &cost, f->layout.pipe));
     TRY_GOTO(done, result, walk_lists(&walk, f, &setup));
-    TRY_GOTO(done, result, walk_finish(&walk, out));
+    TRY_GOTO(done, result, list_clock_finish(&walk, out));
     f->walked = true;
 done:
-    walk_free(&walk);
+    list_clock_free(&walk);
     setup_free(&setup);
     return result;
 }

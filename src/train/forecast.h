@@ -6,8 +6,8 @@
 
 #include "base/options.h"
 #include "base/vocabulary.h"
+#include "planner/list_clock.h"
 #include "planner/predict.h"
-#include "planner/walk.h"
 
 /* Facts of forecasts whose options differ in their layout alone. */
 struct hunting {

@@ -7,12 +7,12 @@
 #include "checkpoint/run_dir.h"
 #include "checkpoint/save.h"
 #include "data/ranges.h"
-#include "step/delayed.h"
-#include "step/routing.h"
-#include "step/noise.h"
-#include "step/policy.h"
 #include "inference/session_parts.h"
 #include "setup/setup.h"
+#include "step/delayed_scales.h"
+#include "step/noise.h"
+#include "step/policy.h"
+#include "step/routing.h"
 #include "tokenizer/tokenizer.h"
 
 struct keeper {

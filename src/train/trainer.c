@@ -10,12 +10,12 @@
 #include "comm/launch.h"
 #include "control/board.h"
 #include "control/lease.h"
-#include "train/attend.h"
-#include "train/auto_mesh.h"
-#include "train/summary.h"
-#include "train/signals.h"
-#include "train/trainer_state.h"
 #include "setup/suggest.h"
+#include "train/auto_mesh.h"
+#include "train/signals.h"
+#include "train/slow_storage.h"
+#include "train/summary.h"
+#include "train/trainer_state.h"
 
 static void free_all(struct trainer *t)
 {
@@ -27,7 +27,7 @@ static void free_all(struct trainer *t)
     log_stop();
     validation_close(&t->validation);
     trace_free(&t->trace);
-    predicted_free(&t->predicted);
+    step_prediction_free(&t->predicted);
     memory_copy_close(&t->copy);
     background_close(&t->background);
     trainer_check_free(t);
@@ -97,7 +97,7 @@ static status train(struct trainer *t)
     if (!trainer_leads(t)) return result;
     struct report_prediction prediction;
 
-    predicted_compare(&t->predicted, &prediction);
+    step_prediction_compare(&t->predicted, &prediction);
     const struct closing closing = {
         .prediction = t->predicted.there ? &prediction : NULL,
         .setup = &t->setup, .text = t->tokenizer.vocabulary.size > 0,

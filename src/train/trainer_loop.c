@@ -8,14 +8,14 @@
 #include "base/log.h"
 #include "base/meter.h"
 #include "checkpoint/mirror.h"
-#include "kernels/math.h"
-#include "train/summary.h"
-#include "train/launched.h"
 #include "control/board.h"
 #include "control/lease.h"
 #include "control/straggler.h"
 #include "kernels/isa.h"
+#include "kernels/math.h"
+#include "train/launch_record.h"
 #include "train/signals.h"
+#include "train/summary.h"
 #include "train/trainer_state.h"
 
 /* A sentence of a layer gains the step. */
@@ -107,7 +107,8 @@ static status write_row(struct trainer *t, const struct made_step *made)
 
     exact_row(t, made, &row);
     row.step_ms = 1e3 * seconds;
-    predicted_note(&t->predicted, t->setup.batch, seconds, &row.predicted_ms);
+    step_prediction_note(&t->predicted, t->setup.batch, seconds,
+                         &row.predicted_ms);
     row.tokens_per_s = (double)made->tokens / seconds;
     if (t->setup.model.moe.experts > 0) {
         row.flops_total = 6 * (double)t->setup.parameters * row.tokens_per_s;
@@ -341,7 +342,7 @@ static status stopped(const struct trainer *t)
 {
     char command[PATH_BYTES + 64];
 
-    launched_resume(command, sizeof command, t->files.run.path,
+    launch_record_resume(command, sizeof command, t->files.run.path,
                     team_size(&t->team));
     FAIL(ERR_STOPPED, "stopped on %s after step %lld, saved; go on with: %s",
          signals_name(t->asked), (long long)t->counters.step, command);

@@ -22,8 +22,8 @@
 #include "setup/suggest.h"
 #include "setup/cores.h"
 #include "setup/hosts.h"
-#include "train/launched.h"
-#include "setup/ramped.h"
+#include "train/launch_record.h"
+#include "setup/ramp_plans.h"
 #include "setup/agreement.h"
 #include "observe/trace_file.h"
 #include "train/trainer_state.h"
@@ -147,7 +147,7 @@ static status may_begin(const struct trainer *t, int64_t *begins)
                          "%s/ckpt: has no checkpoint, though the run had begun "
                          "to save or is an older one; nothing was changed",
                          run);
-    launched_resume(command, sizeof command, run, team_size(&t->team));
+    launch_record_resume(command, sizeof command, run, team_size(&t->team));
     return status_hint(result, "bring the directory back (is its disk "
                                "mounted?), or begin again at step 0 with: "
                                "%s --from-scratch", command);
@@ -361,8 +361,8 @@ static status open_run(struct trainer *t)
     if (trainer_leads(t)) {
         result = try_address(t);
         if (result == OK)
-            result = predicted_open(&t->predicted, &t->setup,
-                                    mesh_ranks(&t->setup.mesh));
+            result = step_prediction_open(&t->predicted, &t->setup,
+                                          mesh_ranks(&t->setup.mesh));
         if (result == OK && t->predicted.there)
             board_planned(t->predicted.step_s);
         if (result == OK) result = take_run(t, directory);
@@ -513,10 +513,10 @@ static status begin(struct trainer *t)
         changes_note(t->files.run.path, t->files.run.config, t->request->set,
                      t->counters.step);
     TRY(store_configuration(t));
-    TRY(predicted_store(&t->request->set->values, t->files.run.path));
+    TRY(step_prediction_store(&t->request->set->values, t->files.run.path));
     name_maker(t, maker, sizeof maker);
-    if (t->request->resume) launched_compare_maker(t->files.run.path, maker);
-    TRY(launched_write(t->files.run.path, team_size(&t->team), maker));
+    if (t->request->resume) launch_record_compare_maker(t->files.run.path, maker);
+    TRY(launch_record_write(t->files.run.path, team_size(&t->team), maker));
     return trainer_open_files(t, t->counters.step > 0 ? t->counters.step : -1);
 }
 
@@ -571,9 +571,10 @@ status trainer_use_batch(struct trainer *t, int64_t batch)
     background_leave(&t->background);
     trainer_check_leave(t);
     keeper_free(&t->keeper);
-    TRY(ramped_switch(&t->pipeline, &t->step, &t->setup, batch));
-    TRY(predicted_watch(&t->predicted, &t->step.executor, batch));
-    TRY(predicted_share(&t->predicted, &t->step.executor, &t->team, batch));
+    TRY(ramp_switch(&t->pipeline, &t->step, &t->setup, batch));
+    TRY(step_prediction_watch(&t->predicted, &t->step.executor, batch));
+    TRY(step_prediction_share(&t->predicted, &t->step.executor, &t->team,
+                              batch));
     LOG(DEBUG, "train", "a batch of %lld from step %lld on",
         (long long)batch, (long long)t->counters.step + 1);
     return use_pipeline(t);
@@ -631,10 +632,10 @@ status trainer_open(struct trainer *t)
     TRY(trainer_policy_load(t));
     TRY(team_agree(&t->team, observe(t)));
     trainer_carry(t);
-    TRY(predicted_watch(&t->predicted, &t->step.executor,
-                        t->setup.batch));
-    TRY(predicted_share(&t->predicted, &t->step.executor, &t->team,
-                        t->setup.batch));
+    TRY(step_prediction_watch(&t->predicted, &t->step.executor,
+                              t->setup.batch));
+    TRY(step_prediction_share(&t->predicted, &t->step.executor, &t->team,
+                              t->setup.batch));
     t->traces = t->predicted.numbered || t->setup.mesh.size[AXIS_PIPE] > 1;
     TRY(team_most(&t->team, &t->traces));
     t->profiler.trace = t->request->trace;

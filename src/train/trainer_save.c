@@ -9,8 +9,8 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "checkpoint/mirror.h"
-#include "train/attend.h"
 #include "train/signals.h"
+#include "train/slow_storage.h"
 #include "train/trainer_state.h"
 
 enum { ATTEMPTS = 5 };                     /* where a save must succeed */

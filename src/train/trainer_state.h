@@ -6,10 +6,10 @@
 #define LOCKSTEP_TRAIN_TRAINER_STATE_H
 
 #include "train/background.h"
-#include "train/carried.h"
+#include "train/carried_lines.h"
 #include "train/feed.h"
 #include "train/local_run.h"
-#include "train/predicted.h"
+#include "train/step_prediction.h"
 #include "train/run_state.h"
 #include "train/memory_copy.h"
 #include "observe/ledger.h"
@@ -50,7 +50,7 @@ struct trainer {
     struct validation validation;
     struct train_step step;
     struct trace trace;   /* of a pipeline's second step here */
-    struct predicted predicted; /* of rank 0 */
+    struct step_prediction predicted; /* of rank 0 */
     struct { double looked_s; int rank; double told_s; } slow; /* of rank 0 */
     int traces;           /* a step is drawn: all ranks know it */
     struct profiler profiler;

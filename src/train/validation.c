@@ -23,11 +23,11 @@ status validation_open(struct validation *v, const struct feed *feed)
     void *memory;
 
     arena_init(&v->names, "metrics of a validation", 0);
-    TRY(held_sets_open(&v->sets, feed));
-    TRY(exam_open(&v->exam, feed->setup, feed->tokenizer));
+    TRY(validation_sets_open(&v->sets, feed));
+    TRY(validation_tasks_open(&v->exam, feed->setup, feed->tokenizer));
     TRY(prompts_open(&v->prompts, feed->setup, feed->tokenizer));
-    if (held_sets_samples(&v->sets) > most)
-        most = held_sets_samples(&v->sets);
+    if (validation_sets_samples(&v->sets) > most)
+        most = validation_sets_samples(&v->sets);
     TRY(memory_take((size_t)most + 1, sizeof *v->sums, &memory));
     v->sums = memory;
     return OK;
@@ -35,8 +35,8 @@ status validation_open(struct validation *v, const struct feed *feed)
 
 void validation_close(struct validation *v)
 {
-    held_sets_close(&v->sets);
-    exam_close(&v->exam);
+    validation_sets_close(&v->sets);
+    validation_tasks_close(&v->exam);
     prompts_close(&v->prompts);
     memory_free(v->sums);
     memory_free(v->extras);
@@ -95,8 +95,8 @@ status validation_sets(struct validation *v, struct train_step *step,
                        struct progress *progress, int64_t at)
 {
     for (int i = 0; i < v->sets.count; i++) {
-        const struct held_set *set = &v->sets.items[i];
-        const struct sample_source source = held_sets_source(&v->sets, i);
+        const struct validation_set *set = &v->sets.items[i];
+        const struct sample_source source = validation_sets_source(&v->sets, i);
         char bits[BITS_BYTES];
         struct measure found;
 
@@ -115,7 +115,7 @@ status validation_sets(struct validation *v, struct train_step *step,
 
 /* "facts: acc 0.5312, acc_norm 0.5781 (64 items)" */
 static void tell_scores(struct progress *progress, int64_t at,
-                        const struct exam_task *task,
+                        const struct validation_task *task,
                         const struct task_scores *scores)
 {
     char text[256] = "";
@@ -132,11 +132,11 @@ status validation_tasks(struct validation *v, struct train_step *step,
                         struct progress *progress, int64_t at)
 {
     for (int i = 0; i < v->exam.count; i++) {
-        const struct exam_task *task = &v->exam.items[i];
+        const struct validation_task *task = &v->exam.items[i];
         struct task_scores scores;
         char error[64];
 
-        TRY(exam_answer(task, step, &scores));
+        TRY(validation_tasks_answer(task, step, &scores));
         for (int j = 0; j < scores.count; j++) {
             const struct task_metric *m = &scores.items[j];
 

@@ -5,15 +5,15 @@
 #ifndef LOCKSTEP_TRAIN_VALIDATION_H
 #define LOCKSTEP_TRAIN_VALIDATION_H
 
-#include "train/exam.h"
-#include "train/held_sets.h"
+#include "inference/prompts.h"
 #include "observe/metrics.h"
 #include "observe/progress.h"
-#include "inference/prompts.h"
+#include "train/validation_sets.h"
+#include "train/validation_tasks.h"
 
 struct validation {
-    struct held_sets sets;        /* owned */
-    struct exam exam;             /* owned */
+    struct validation_sets sets;        /* owned */
+    struct validation_tasks exam;             /* owned */
     struct prompts prompts;       /* owned */
     double *sums;                 /* owned: room for a validation's losses */
     struct arena names;           /* owned: of the extra metrics */

@@ -133,7 +133,7 @@ mutation "new parts of shards are not gathered" src/step/zero.c \
 mutation "shards are swapped" src/step/zero.c \
     's/shard_cuts\(s, unit\)\[shard_rank\(s, unit\)\]/shard_cuts(s, unit)[s->classes[s->units[unit].class].ranks - 1 - shard_rank(s, unit)]/' \
     "$zero"
-mutation "ranks take each other's sequences" src/step/work.c \
+mutation "ranks take each other's sequences" src/step/micro_batches.c \
     's/(first_sequence\(e->pipeline, )(team_batch_rank\(e->team\)),/\1(\2 + 1) % team_batch_size(e->team),/' \
     "$four"
 mutation "a chain of roots, not a tree" src/comm/sums.c \
@@ -157,7 +157,7 @@ mutation "the tied table's other use is forgotten" src/step/tied.c \
 mutation "a loss that counts twice" src/step/step.c \
     's/: loss_total\(loss\)/: (team_batch_size(step->team) > 1 ? 2 : 1) * loss_total(loss)/' \
     "$data"
-# Lists and calls are compared before each call (step/stated.c).
+# Lists and calls are compared before each call (step/message_check.c).
 mutation "a list states more bytes than a gather sends" src/list/pass_gathers.c \
     's/\(list_group\(p, gather\)\.size - 1\)/list_group(p, gather).size/' "$fsdp"
 # Sums over the step stay what they are here.
@@ -335,12 +335,12 @@ more=(--set train.dtype=bfloat16 --set numerics.recipe=fp8-tiles
     --set fsdp.gather_format=recipe --set train.saved_activations=recipe
     --set train.batch=12 --set train.micro_batch=6 --set numerics.grid_data=4)
 mutation "codes of a later chunk have the scales of the one before" \
-    src/nn/saved.c \
+    src/nn/saved_codes.c \
     's/(code_bytes\(p, param, p->size\.tokens\) \+ )(first)( \* scales)/\1(first - (first > 0))\3/' \
     "ranks=1 train.micro_batch=4"
 dense=("${more[@]}")
 more+=(--set model.family=mixtral --set moe.experts=4 --set moe.top_k=2)
-mutation "rows of an expert have the scales of the first one" src/nn/saved.c \
+mutation "rows of an expert have the scales of the first one" src/nn/saved_codes.c \
     's/at->blocks \* feature_blocks/0 * feature_blocks/' \
     "ranks=2 mesh.expert=2" "ranks=2 mesh.tensor=2"
 more=("${dense[@]}")
@@ -402,17 +402,17 @@ mutation "a copy to the host does not wait for kernels" src/device/far.c \
 mutation "kernels do not wait for what the host writes" src/device/far.c \
     's/^    if \(bytes > 0\) queue_after\(device->kernels, end\);$/    (void)end;/' \
     "ranks=1 device=far"
-mutation "losses are read before they are there" src/step/work.c \
+mutation "losses are read before they are there" src/step/micro_batches.c \
     's/TRY\(device_finish\(run->stream\)\);//' "ranks=1 device=far"
-mutation "a message leaves before kernels are done" src/comm/moved.c \
+mutation "a message leaves before kernels are done" src/comm/device_memory.c \
     's/TRY\(device_settle\(call->in\.data\)\);//; s/TRY\(device_settle\(call->out\.data\)\);//' \
     "$data device=far" "$tensor device=far"
 mutation "a message in the background takes no event" src/comm/progress.c \
     's/^    TRY\(device_await\(&handle->ready\)\);$//' \
     "$tensor tensor.overlap=2 device=far" "$fsdp device=far"
-mutation "a launch does not copy the order of a sum" src/kernels/launched.c \
+mutation "a launch does not copy the order of a sum" src/kernels/device_rows.c \
     's/copy = queue_more\(l->queue, bytes\);/return at;/' "$tensor device=far"
-mutation "the host copies memory of the device" src/step/work.c \
+mutation "the host copies memory of the device" src/step/micro_batches.c \
     's/return device_copy\(&stage->stream, /return !__builtin_memcpy(/' \
     "$pipe schedule.name=zb-v device=far"
 mutation "a layer makes a list in memory of the device" src/nn/embedding.c \
@@ -466,12 +466,12 @@ then
     mutation "GPU: a kernel has a block too few" src/device/cuda.c \
         's/kernel, blocks, 256,/kernel, blocks - (blocks > 1), 256,/' \
         "ranks=1 device=cuda"
-    mutation "GPU: what a message wrote does not go back" src/comm/moved.c \
+    mutation "GPU: what a message wrote does not go back" src/comm/device_memory.c \
         's/^    return bring_bytes\(call->out.data, .*false\);$/    return OK;/' \
         "$data device=cuda"
     if [ -e "$BUILD/comm_nccl.so" ]; then
         cp "$BUILD/comm_nccl.so" "$copy/build"
-        mutation "GPU: what NCCL brought is written over" src/comm/moved.c \
+        mutation "GPU: what NCCL brought is written over" src/comm/device_memory.c \
             's/^    if \(library_takes\(group, call\)\) return OK;$//' \
             "$zero device=cuda comm.library=nccl"
     fi

@@ -6,12 +6,12 @@
 #include "kernels/cuda/attention.h"
 
 /* Sums that wait for their right neighbour, bit l of `waits` for level l. */
-struct waiting {
+struct wait_chain {
     struct patch *levels;
     unsigned waits;
 };
 
-DEVICE void waiting_push(struct waiting *tree, int64_t number,
+DEVICE void waiting_push(struct wait_chain *tree, int64_t number,
                          const struct patch *sum)
 {
     struct patch node = *sum;
@@ -28,7 +28,7 @@ DEVICE void waiting_push(struct waiting *tree, int64_t number,
 }
 
 /* +0 where there is none. */
-DEVICE void waiting_root(const struct waiting *tree, struct patch *root)
+DEVICE void waiting_root(const struct wait_chain *tree, struct patch *root)
 {
     bool there = false;
 
@@ -121,7 +121,7 @@ DEVICE void queries_tile(struct attention_shared *s,
                               .queries = left < rows ? (int)left : rows};
     const int64_t last = tile.query + tile.queries - 1;
     struct patch levels[NODES_WAITING], sum;
-    struct waiting tree = {levels, 0};
+    struct wait_chain tree = {levels, 0};
 
     tile.row = attention_query_row(p, tile.sequence, tile.query);
     tile_numbers(s, p, tile.row, tile.queries, tile.head);
@@ -198,7 +198,7 @@ DEVICE void keys_granule(struct attention_shared *s,
 /* sum[0] = dk, sum[1] = dv of a head. */
 DEVICE void keys_head(struct attention_shared *s,
                       const struct attention_call *call, int rows,
-                      const struct key_tile *tile, struct waiting tree[2],
+                      const struct key_tile *tile, struct wait_chain tree[2],
                       struct patch sum[2])
 {
     const struct attention *p = &call->of;
@@ -238,8 +238,8 @@ DEVICE void keys_tile(struct attention_shared *s,
                             .keys = left < rows ? (int)left : rows};
     const int begin = tile.kv * group, end = begin + group;
     struct patch levels[2][NODES_WAITING], of_leaves[2][LEVELS_MOST + 1];
-    struct waiting trees[2] = {{levels[0], 0}, {levels[1], 0}};
-    struct waiting leaves[2] = {{of_leaves[0], 0}, {of_leaves[1], 0}};
+    struct wait_chain trees[2] = {{levels[0], 0}, {levels[1], 0}};
+    struct wait_chain leaves[2] = {{of_leaves[0], 0}, {of_leaves[1], 0}};
     struct patch one[2], sum[2];
 
     tile.row = attention_key_row(p, tile.sequence, tile.key);

@@ -2,7 +2,7 @@
 /* test_arena.c - mirrors src/base/arena.c. */
 #include <sys/mman.h>
 #include "base/arena.h"
-#include "base/lent.h"
+#include "base/lent_memory.h"
 
 #include "tests/test.h"
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_process.c - mirrors src/comm/process*.c, link.c, stock.c, frame.c,
- * meeting.c and crew.c: ranks that are processes, one of which dies; the others
- * meet again with a new one in its place and go on. tests/cases/mpi.sh runs the
- * collectives of test_launch.c on such ranks. */
+/* test_process.c - mirrors src/comm/process*.c, link.c, message_memory.c,
+ * frame.c, meeting.c and crew.c: ranks that are processes, one of which dies;
+ * the others meet again with a new one in its place and go on.
+ * tests/cases/mpi.sh runs the collectives of test_launch.c on such ranks. */
 #include <signal.h>
 #include <sys/wait.h>
 #include <time.h>

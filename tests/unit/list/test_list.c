@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* test_list.c - the lists of many layouts are complete and can be trusted, and
  * their messages are those that the plan adds up by itself. */
-#include "list/facts.h"
+#include "list/instruction_facts.h"
 #include "tests/unit/list/cases.h"
 
 static struct step_list made(const struct pipeline *p, int turns,

@@ -9,7 +9,7 @@
 
 #include "checkpoint/safetensors.h"
 #include "nn/layer.h"
-#include "nn/late.h"
+#include "nn/operand_peaks.h"
 #include "plan/stage.h"
 #include "tests/test.h"
 
@@ -121,8 +121,8 @@ static void know(struct stage *stage, int param)
     float *known = golden("", "known");
 
     for (int i = 0; i < LATE_USES * LATE_OPERANDS; i++)
-        stage->run.late.known[late_value(weight, i / LATE_OPERANDS,
-                                   i % LATE_OPERANDS > 0)] = known[i];
+        stage->run.late.known[operand_peaks_value(
+            weight, i / LATE_OPERANDS, i % LATE_OPERANDS > 0)] = known[i];
     memory_free(known);
 }
 
@@ -165,7 +165,7 @@ static void layer_run(const struct precision *recipe)
     struct stage stage;
 
     open_stage(&stage, &kind, recipe);
-    if (late_values(&stage.program) > 0) know(&stage, 0);
+    if (operand_peaks_values(&stage.program) > 0) know(&stage, 0);
     fill(run_weight(&stage.run, step_named(&stage.program, "linear"), 0), "w");
     fill(run_entry(&stage.run), "x");
     IS_OK(run_forward(&stage.run));
@@ -196,7 +196,8 @@ static void experts_run(const struct precision *recipe)
         struct step one = *up;
 
         one.param[0] += i;
-        if (late_values(&stage.program) > 0) know(&stage, one.param[0]);
+        if (operand_peaks_values(&stage.program) > 0)
+            know(&stage, one.param[0]);
         const struct tensor w = run_weight(run, &one, 0);
 
         for (int64_t j = 0; j < OUT * IN; j++)

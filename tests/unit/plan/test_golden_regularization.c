@@ -4,7 +4,7 @@
  * own (tests/golden/README.md). */
 #include <math.h>
 
-#include "nn/peaks.h"
+#include "nn/score_peaks.h"
 #include "tests/golden/golden_step.h"
 
 #define NINE "models/llama_nine_heads"
@@ -71,7 +71,7 @@ static void peaks_check(const struct golden_row *row, const struct stage *stage,
 
     CHECK(blocks != NULL && blocks->count * heads <= ROWS(table));
     for (int i = 0; i < ROWS(table); i++) table[i] = -(double)INFINITY;
-    peaks_collect(&stage->run, heads, table);
+    score_peaks_collect(&stage->run, heads, table);
     for (int i = 0; i < blocks->count; i++) {
         EQUAL_INT(blocks->items[i].count, heads);
         for (int h = 0; h < heads; h++)
@@ -125,7 +125,7 @@ TEST(losses_and_gradients_agree_with_the_oracle)
         void *memory = NULL;
 
         golden_begin_with(&stage, &model, &rows[i].of, rows[i].extra);
-        peaks_reset(&stage.run);
+        score_peaks_reset(&stage.run);
         copy.vocab = model.vocab;
         IS_OK(memory_take((size_t)(TOKENS * model.vocab), sizeof(double),
                           &memory));

@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* test_experts.c - mixtures of experts in the planner: what expert ranks
- * divide, send and reduce. Mirrors parts of memory.c, cost.c and tail.c. */
+ * divide, send and reduce. Mirrors parts of memory.c, cost.c and
+ * step_tail.c. */
 #include <math.h>
 #include <string.h>
 
 #include "planner/memory.h"
 #include "planner/network.h"
 #include "planner/search.h"
-#include "planner/tail.h"
+#include "planner/step_tail.h"
 #include "tests/test.h"
 
 static void open_model(struct shape *shape)

@@ -8,7 +8,7 @@
 
 #include "planner/memory.h"
 #include "tests/test.h"
-#include "train/hunted.h"
+#include "train/found_layouts.h"
 
 enum { DRAWS = 200, LINES = 1600 };
 
@@ -169,10 +169,10 @@ TEST(a_search_estimates_a_named_grid)
         "feed_forward: 1024}\ndata: {sequence: 512}\nmesh: {data: 8}\n"
         "numerics: {grid_data: 256}\n"
         "train: {batch: 512, steps: 1}\n";
-    struct hunted h = {.objective = OBJECTIVE_MEMORY, .top = 8};
+    struct found_layouts h = {.objective = OBJECTIVE_MEMORY, .top = 8};
 
     CHECK(forecast_of(&h.forecast, text, 8));
-    IS_OK(hunted_run(&h));
+    IS_OK(found_run(&h));
     CHECK(h.kept_count == 8);
     for (int i = 0; i < h.kept_count; i++) {
         const struct candidate *c = &h.search.found[h.kept[i]];
@@ -186,7 +186,7 @@ TEST(a_search_estimates_a_named_grid)
         EQUAL_INT(c->layout.grid_data, 256);
         CHECK(h.exact[i] && fabs(ratio - 1) < 0.08);
     }
-    hunted_free(&h);
+    found_free(&h);
 }
 
 /* Adapters alone have gradients and states. */

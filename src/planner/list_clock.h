@@ -1,0 +1,47 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* list_clock.h - the executor's own lists (list/list.h) with a clock: each
+ * instruction with its events, messages and needs becomes one timed item.
+ * Nothing of the step is described here.
+ *
+ * Instructions that are not in the background follow each other; those in the
+ * background begin when they are issued, and their lane is free. */
+#ifndef LOCKSTEP_PLANNER_LIST_CLOCK_H
+#define LOCKSTEP_PLANNER_LIST_CLOCK_H
+
+#include "list/list.h"
+#include "planner/steps.h"
+#include "planner/expert_travel.h"
+#include "planner/known_costs.h"
+
+enum { WALK_CHUNKS = 64 /* stages of a rank; others share */ };
+
+/* Seconds of an event of a stage; known: they are those of each micro-batch. */
+struct list_clock_event {
+    bool known;
+    struct spent spent;
+    double seconds, travelling;
+};
+
+struct list_clock {
+    const struct cost *cost;
+    struct steps steps;        /* taken by list_clock_finish */
+    struct step_list *lists;   /* owned, [ranks] */
+    int ranks, made;
+    int meetings;              /* of the rank that is made */
+    struct list_clock_event *events; /* owned, of the rank that is made: of all
+                                      * its stages */
+    struct known_costs known;  /* owned, of the rank that is made */
+    struct expert_travel travel;      /* of the rank that is made: rows of
+                                       * experts, */
+    struct under_way rows[WALK_CHUNKS]; /* of each of its stages */
+};
+
+/* For a pipe of `ranks`. */
+status list_clock_begin(struct list_clock *walk, const struct cost *cost, int ranks);
+/* The next pipe rank's list and its costs; the pipeline may be freed then. */
+status list_clock_rank(struct list_clock *walk, const struct pipeline *pipeline);
+/* Joins sends with receives. `out` owns the lists then. */
+status list_clock_finish(struct list_clock *walk, struct steps *out);
+void list_clock_free(struct list_clock *walk);
+
+#endif

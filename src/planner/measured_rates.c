@@ -1,0 +1,96 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* measured_rates.c - rates between measured sizes. */
+#include "planner/measured_rates.h"
+
+#include "kernels/math.h"
+
+/* A mean of logarithms of rates, weighted by distance^-4: a row half as far
+ * away counts 16 times as much. */
+struct mean { double sum, weight; };
+
+static double apart(double a, double b)
+{
+    const double octaves = math_log(a / b) * 1.4426950408889634;
+
+    return octaves * octaves;
+}
+
+/* squared: distance in octaves, squared. */
+static void mean_add(struct mean *mean, double rate, double squared)
+{
+    const double weight = 1 / (squared * squared + 1e-6);
+
+    mean->sum += weight * math_log(rate);
+    mean->weight += weight;
+}
+
+static double mean_of(const struct mean *mean)
+{
+    return mean->weight > 0 ? math_exp(mean->sum / mean->weight) : 0;
+}
+
+double measured_product_rate(const struct machine *machine,
+                             const struct product_size *size, int bits,
+                             int threads, bool *exact)
+{
+    struct mean mean = {0, 0};
+
+    *exact = false;
+    for (int i = 0; i < machine->product_count; i++) {
+        const struct measured_product *p = &machine->products[i];
+        const double m = (double)p->m, n = (double)p->n, k = (double)p->k;
+        const double squared = apart(m, size->m) + apart(n, size->n) +
+                               apart(k, size->k);
+
+        if (p->bits != bits ||
+            (p->kind != size->kind && p->kind != PRODUCT_KINDS) ||
+            (threads > 1) != (p->threads > 1) ||
+            !accumulator_same(&p->accumulator, &size->accumulator))
+            continue;
+        if (squared < 1e-12) *exact = true;
+        mean_add(&mean, 2 * m * n * k / p->seconds, squared);
+    }
+    return mean_of(&mean);
+}
+
+static double work_rate(const struct machine *machine, enum work work,
+                        double rows, double width, int bits, int threads)
+{
+    struct mean mean = {0, 0};
+
+    for (int i = 0; i < machine->work_count; i++) {
+        const struct measured_work *w = &machine->works[i];
+
+        if (w->work != work || w->bits != bits ||
+            (threads > 1) != (w->threads > 1))
+            continue;
+        mean_add(&mean, w->amount / w->seconds,
+                 apart((double)w->rows, rows) +
+                     apart((double)w->width, width));
+    }
+    return mean_of(&mean);
+}
+
+double measured_work_rate(const struct machine *machine, enum work work,
+                          double rows, double width, int bits, int threads)
+{
+    const double rate = work_rate(machine, work, rows, width, bits, threads);
+
+    return rate > 0 || bits == 32
+               ? rate : work_rate(machine, work, rows, width, 32, threads);
+}
+
+double measured_rounding_rate(const struct machine *machine, uint64_t code,
+                              double rows, double width, int threads)
+{
+    struct mean mean = {0, 0};
+
+    for (int i = 0; i < machine->rounding_count; i++) {
+        const struct measured_rounding *r = &machine->roundings[i];
+        const double a = (double)r->rows, b = (double)r->width;
+
+        if (r->code != code || (threads > 1) != (r->threads > 1)) continue;
+        mean_add(&mean, a * b / r->seconds, apart(a, rows) + apart(b, width));
+    }
+    return mean_of(&mean);
+}

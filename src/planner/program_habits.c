@@ -1,0 +1,43 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* program_habits.c - the table of programs.
+ *
+ * Kernels, gaps and hosts of megatron were read from steps of small models on
+ * A100 (arXiv:2312.12391); bytes of pytorch from torchtitan's step with and
+ * without its compiler. DeepEP's authors measured 43 to 47 GB/s of ports of 50,
+ * and 153 to 158 GB/s of links of 200 (the README of deepseek-ai/DeepEP,
+ * "normal kernels"; H800). */
+#include "planner/program_habits.h"
+
+const char *const as_names[AS_COUNT] = {
+    "lockstep", "megatron", "torchtitan", "megatron-core",
+    "megatron-deepspeed", "pytorch", "nanotron"};
+
+/* Bytes of an update: it reads gradient, two moments and weight, writes three
+ * and the narrow one: 30. Programs without one pass for all also clear the
+ * gradient, read it for its norm, and scale it. */
+const struct habits habits_of[AS_COUNT] = {
+    [AS_LOCKSTEP] = {.kernels = 1, .moved = 1, .update_bytes = 30,
+                     .beside = true},
+    [AS_MEGATRON] = {.kernels = 2, .gap = 2e-5, .host = 4.6e-5, .moved = 1,
+                     .update_bytes = 46, .waits = 1, .scores = true,
+                     .masks = true, .border_divided = true,
+                     .block_whole = true},
+    [AS_TORCHTITAN] = {.kernels = 1.2, .gap = 1e-5, .host = 3e-5, .moved = 1,
+                       .update_bytes = 30, .beside = true,
+                       .narrow_shards = true},
+    [AS_MEGATRON_CORE] = {.kernels = 1.2, .gap = 1e-5, .host = 3e-5,
+                          .moved = 1, .update_bytes = 46, .masks = true,
+                          .beside = true, .gathers_beside = true,
+                          .border_divided = true, .rows_once = true,
+                          .rows_port = 0.9, .rows_link = 0.775},
+    [AS_MEGATRON_DEEPSPEED] = {.kernels = 2, .gap = 2e-5, .host = 4.6e-5,
+                               .moved = 1, .update_bytes = 46, .waits = 2,
+                               .scores = true, .masks = true,
+                               .block_whole = true},
+    [AS_PYTORCH] = {.kernels = 2, .gap = 1e-5, .host = 4.6e-5, .moved = 2,
+                    .update_bytes = 46, .beside = true,
+                    .narrow_shards = true},
+    [AS_NANOTRON] = {.kernels = 2, .gap = 2e-5, .host = 4.6e-5, .moved = 1,
+                     .update_bytes = 46, .waits = 1, .masks = true,
+                     .border_divided = true, .block_whole = true},
+};

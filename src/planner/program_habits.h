@@ -1,0 +1,49 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* program_habits.h - programs whose steps are predicted, and how each makes
+ * one. */
+#ifndef LOCKSTEP_PLANNER_PROGRAM_HABITS_H
+#define LOCKSTEP_PLANNER_PROGRAM_HABITS_H
+
+#include <stdbool.h>
+
+/* It decides the types of reductions and which activations are kept. */
+enum program_as {
+    AS_LOCKSTEP,
+    AS_MEGATRON,           /* Megatron-LM of 2021 and 2022 */
+    AS_TORCHTITAN,         /* compiled */
+    AS_MEGATRON_CORE,      /* Megatron-LM since 2023 */
+    AS_MEGATRON_DEEPSPEED,
+    AS_PYTORCH,            /* FSDP, not compiled */
+    AS_NANOTRON,
+    AS_COUNT
+};
+extern const char *const as_names[AS_COUNT];
+
+/* Programs on a GPU start some kernels for an instruction of ours. Between two
+ * kernels the device waits a little (`gap`), and it is never faster than its
+ * host (`host`). */
+struct habits {
+    double kernels;        /* for an instruction of a block's F */
+    double gap, host;      /* seconds of a kernel; Lockstep: the machine's */
+    double moved;          /* times that what is no product moves its bytes:
+                            * more where operations are not fused */
+    double update_bytes;   /* that an update moves for a parameter */
+    int waits;             /* for messages between two passes of a pipeline */
+    bool scores;           /* GPT's attention writes them */
+    bool masks;            /* keeps dropout masks; of parts it makes attention
+                            * again, others norms and gates */
+    bool beside;           /* sums of gradients beside the last backward pass */
+    bool gathers_beside;   /* the weights of zero 1 and 2: under the next F */
+    bool border_divided;   /* tensor ranks send parts of what they all have */
+    bool block_whole;      /* no sequence parallelism where blocks are made
+                            * again */
+    bool rows_once;        /* a token goes once to each node that has experts of
+                            * it, and on from there */
+    double rows_port, rows_link; /* shares of a network port, and of a link of
+                            * the node, that exchanges of rows reach; 0: the
+                            * machine's */
+    bool narrow_shards;    /* weights have float32 shards alone */
+};
+extern const struct habits habits_of[AS_COUNT];
+
+#endif

@@ -1,0 +1,444 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* found_layouts.c - the layouts that a search found, planned to the byte and
+ * timed on the executor's own lists. */
+#include "train/found_layouts.h"
+
+#include <string.h>
+
+#include "base/check.h"
+#include "base/meter.h"
+#include "setup/balance.h"
+
+enum { CHECKED_MOST = 24,  /* plans to the byte, and */
+       CHECKED_FIRST = 40, /* until one fits */
+       FAR_MOST = 10,      /* plans in a row beyond twice the limit */
+       ORIGINS = 1024, WALKED_WORK = 1 << 15,
+       TIMED_WORK = 250000, /* instructions: a third of a second */
+       GRID_AUTO = 64 /* data leaves, when options do not say */ };
+
+/* ---- configuration lines ---- */
+
+static const char *zero_name(const struct layout *l)
+{
+    static const char *const names[] = {"ddp", "zero1", "zero2", "fsdp"};
+
+    if (!l->whole_shards) return names[l->zero];
+    if (l->zero == 1) return "{states: [shard]}";
+    if (l->zero == 2)
+        return l->parts[1] ? "{gradients: [shard], states: [data, shard]}"
+                           : "{gradients: [shard], states: [shard]}";
+    if (l->parts[2])
+        return "{weights: [shard], gradients: [data, shard], states: "
+               "[data, shard]}";
+    return l->parts[1] ? "{weights: [shard], gradients: [shard], states: "
+                         "[data, shard]}" : "hsdp";
+}
+
+/* Whether ranks that share the batch need other leaves of it. */
+static bool needs_data_grid(const struct layout *l)
+{
+    const int sharing = layout_sharing(l);
+
+    return sharing > GRID_AUTO ||
+           (l->grid_data > 0 && l->grid_data % sharing != 0);
+}
+
+int found_settings(const struct layout *l, bool grid,
+                   char out[][HUNTED_SETTING])
+{
+    int n = 0;
+
+    snprintf(out[n++], HUNTED_SETTING, "mesh.tensor=%d", l->tensor);
+    snprintf(out[n++], HUNTED_SETTING, "mesh.context=%d", l->context);
+    snprintf(out[n++], HUNTED_SETTING, "mesh.pipe=%d", l->pipe);
+    snprintf(out[n++], HUNTED_SETTING, "mesh.data=%d", l->data);
+    snprintf(out[n++], HUNTED_SETTING, "mesh.expert=%d", l->expert);
+    snprintf(out[n++], HUNTED_SETTING, "mesh.expert_tensor=%d",
+             l->expert_tensor);
+    snprintf(out[n++], HUNTED_SETTING, "mesh.expert_context=%d",
+             l->expert_context);
+    snprintf(out[n++], HUNTED_SETTING, "mesh.shard=%d", l->shard);
+    snprintf(out[n++], HUNTED_SETTING, "zero=%s", zero_name(l));
+    snprintf(out[n++], HUNTED_SETTING, "train.micro_batch=%lld",
+             (long long)l->micro_batch);
+    snprintf(out[n++], HUNTED_SETTING, "train.recompute=[%s]",
+             recompute_names[l->recompute]);
+    if (grid) {
+        snprintf(out[n++], HUNTED_SETTING, "numerics.grid_tensor=%d",
+                 l->tensor);
+        snprintf(out[n++], HUNTED_SETTING, "numerics.grid_context=%d",
+                 l->context);
+        if (needs_data_grid(l))
+            snprintf(out[n++], HUNTED_SETTING, "numerics.grid_data=%d",
+                     layout_sharing(l));
+    }
+    if (l->pipe > 1)
+        snprintf(out[n++], HUNTED_SETTING, "schedule.name=%s", l->schedule);
+    snprintf(out[n++], HUNTED_SETTING, "schedule.chunks=%d",
+             l->pipe > 1 && strcmp(l->schedule, "interleaved") == 0 ? l->chunks
+                                                                    : 0);
+    return n;
+}
+
+void found_yaml(const struct layout *l, bool grid, char *out)
+{
+    char expert[80] = "", shard[32] = "";
+    size_t used = 0;
+
+    if (l->expert > 1)
+        used = (size_t)snprintf(expert, sizeof expert, ", expert: %d",
+                                l->expert);
+    if (l->expert_tensor > 0)
+        used += (size_t)snprintf(expert + used, sizeof expert - used,
+                                 ", expert_tensor: %d", l->expert_tensor);
+    if (l->expert_context)
+        snprintf(expert + used, sizeof expert - used, ", expert_context: true");
+    if (l->shard > 1)
+        snprintf(shard, sizeof shard, ", shard: %d", l->shard);
+    used = (size_t)snprintf(
+        out, HUNTED_LINES, "zero: %s\nmesh: {tensor: %d, context: %d, pipe: "
+        "%d, data: %d%s%s}\ntrain: {micro_batch: %lld, recompute: [%s]}\n",
+        zero_name(l), l->tensor, l->context, l->pipe, l->data, shard, expert,
+        (long long)l->micro_batch, recompute_names[l->recompute]);
+
+    if (grid && needs_data_grid(l))
+        used += (size_t)snprintf(out + used, HUNTED_LINES - used,
+                                 "numerics: {grid_tensor: %d, grid_context: "
+                                 "%d, grid_data: %d}\n", l->tensor,
+                                 l->context, layout_sharing(l));
+    else if (grid)
+        used += (size_t)snprintf(out + used, HUNTED_LINES - used,
+                                 "numerics: {grid_tensor: %d, grid_context: "
+                                 "%d}\n", l->tensor, l->context);
+    if (l->pipe == 1) return;
+    used += (size_t)snprintf(out + used, HUNTED_LINES - used,
+                             "schedule: {name: %s", l->schedule);
+    if (strcmp(l->schedule, "interleaved") == 0)
+        used += (size_t)snprintf(out + used, HUNTED_LINES - used,
+                                 ", chunks: %d", l->chunks);
+    snprintf(out + used, HUNTED_LINES - used, "}\n");
+}
+
+/* ---- what Lockstep itself would take ---- */
+
+/* The step as `plan --time` predicts it. */
+static status time_as_plan(struct forecast *f, struct candidate *c)
+{
+    const struct weather weather = {.memory_bytes = c->memory_bytes,
+                                    .max_memory = f->max_memory};
+    struct steps steps = {.span_count = 0};
+    struct cost cost;
+    status result;
+
+    f->layout = c->layout;
+    cost = forecast_cost(f);
+    TRY_GOTO(done, result, forecast_steps(f, &steps));
+    TRY_GOTO(done, result, predict_steps(&c->prediction, &steps, &cost,
+                                         &weather));
+    c->walked = true;
+done:
+    steps_free(&steps);
+    return result;
+}
+
+/* Nodes of fewer ranks than were asked for; 0: they do not fill them. */
+static int nodes_of(const struct forecast *asked, int ranks)
+{
+    const int each = asked->ranks / asked->nodes;
+
+    if (ranks <= each) return 1;
+    return ranks % each == 0 ? ranks / each : 0;
+}
+
+/* The memory of the candidate as the trainer would plan it. */
+static status plan_memory(struct forecast *f, struct candidate *c)
+{
+    TRY(forecast_exactly(f));
+    c->memory_bytes = f->exact_bytes;
+    c->position = f->exact_position;
+    c->prediction.memory_bytes = f->exact_bytes;
+    return OK;
+}
+
+/* Plans or times the candidate, with the numerics grid that the options have or
+ * one that the layout needs. */
+typedef status plan_one(struct forecast *f, struct candidate *c);
+static status plan_with(struct found_layouts *h, struct candidate *c, bool grid,
+                        plan_one *plan)
+{
+    const struct options kept = h->forecast.set.values;
+    const char *const *names;
+    const size_t rows = (size_t)options_names(&names);
+    unsigned char origins[ORIGINS];
+    char settings[HUNTED_SETTINGS][HUNTED_SETTING];
+    const int count = found_settings(&c->layout, grid, settings);
+    struct forecast f = h->forecast;
+    status result = OK;
+
+    CHECK(rows <= ORIGINS);
+    memcpy(origins, f.set.origin, rows);
+    f.exact_bytes = 0;
+    f.quick = c->layout.pipe > 4;
+    f.layout = c->layout;
+    f.hunting = &h->hunting;
+    f.ranks = layout_ranks(&c->layout);
+    if (f.nodes > 0) f.nodes = nodes_of(&h->forecast, f.ranks);
+    for (int i = 0; i < count && result == OK; i++)
+        if (!h->recompute_stays ||
+            strncmp(settings[i], "train.recompute=", 16) != 0)
+            result = options_assign(&f.set, settings[i], ORIGIN_COMMAND_LINE);
+    if (result == OK) result = plan(&f, c);
+    h->forecast.set = f.set; /* its arena may have grown */
+    h->forecast.set.values = kept;
+    memcpy(h->forecast.set.origin, origins, rows);
+    return result;
+}
+
+/* False: setup refuses it, or it does not fit after all. */
+static bool check_exactly(struct found_layouts *h, struct candidate *c,
+                          bool *grid)
+{
+    status result = plan_with(h, c, *grid = false, plan_memory);
+
+    if (result != OK && !h->grid_stays &&
+        layout_ranks(&c->layout) > c->layout.pipe) {
+        status_clear();
+        result = plan_with(h, c, *grid = true, plan_memory);
+    }
+    if (result != OK) {
+        if (h->refused[0] == 0)
+            snprintf(h->refused, sizeof h->refused, "%.250s",
+                     status_message());
+        status_clear();
+        return false;
+    }
+    return c->memory_bytes <= h->request.max_memory;
+}
+
+bool found_fits(struct forecast *forecast, struct candidate *candidate,
+                double most)
+{
+    struct found_layouts h = {
+        .forecast = *forecast, .request.max_memory = most,
+        .recompute_stays = candidate->layout.recompute ==
+                           forecast->layout.recompute};
+    bool grid;
+    const bool fits = check_exactly(&h, candidate, &grid);
+
+    if (fits && forecast_work(forecast, &candidate->layout) <= WALKED_WORK &&
+        plan_with(&h, candidate, grid, time_as_plan) != OK)
+        status_clear(); /* whole stages say how long it takes */
+    hunting_free(&h.hunting);
+    forecast->set = h.forecast.set; /* its arena may have grown */
+    return fits;
+}
+
+static double score_of(const struct found_layouts *h, int i)
+{
+    const struct candidate *c = &h->search.found[i];
+
+    if (h->request.objective == OBJECTIVE_MEMORY) return c->memory_bytes;
+    return c->prediction.step_s *
+           (h->request.objective == OBJECTIVE_COST
+                ? layout_ranks(&c->layout) : 1);
+}
+
+/* Keeps candidate `i`, behind those that are at least as good. */
+static void insert(struct found_layouts *h, int i, bool exact, bool grid)
+{
+    int at = h->kept_count++;
+
+    for (; at > 0 && score_of(h, h->kept[at - 1]) > score_of(h, i); at--) {
+        h->kept[at] = h->kept[at - 1];
+        h->exact[at] = h->exact[at - 1];
+        h->grid[at] = h->grid[at - 1];
+    }
+    h->kept[at] = i;
+    h->exact[at] = exact;
+    h->grid[at] = grid;
+}
+
+/* Estimates are near each other: the first of them may not be the best plan,
+ * however few are to be shown. */
+static int planned(const struct found_layouts *h)
+{
+    enum { LEAST = 10 };
+
+    return h->top > LEAST || h->request.objective == OBJECTIVE_MEMORY ? h->top
+                                                                      : LEAST;
+}
+
+/* The best that fit, planned to the byte: so many that are looked at, not for
+ * so long, so that the answer does not depend on the machine that gives it. */
+static void keep_best(struct found_layouts *h)
+{
+    int checked = 0, far = 0;
+
+    for (int i = 0; i < h->search.count && h->kept_count < planned(h); i++) {
+        struct candidate *c = &h->search.found[i];
+        const bool exactly = h->request.as == AS_LOCKSTEP &&
+                             checked < (h->kept_count > 0 ? CHECKED_MOST
+                                                          : CHECKED_FIRST) &&
+                             far < FAR_MOST;
+        bool grid = false;
+
+        if (!c->timed || c->prediction.step_s > 1e299) continue;
+        if (exactly) {
+            checked++;
+            c->refused = !check_exactly(h, c, &grid);
+            far = c->refused && c->memory_bytes > 2 * h->request.max_memory
+                      ? far + 1 : 0;
+            if (c->refused) continue;
+        } else if (h->grid_stays) {
+            break;
+        }
+        insert(h, i, exactly, grid);
+    }
+}
+
+/* ---- time as `plan` says ---- */
+
+static void scale_time(struct prediction *p, double step_s)
+{
+    const double faster = p->step_s / step_s;
+
+    p->tokens_per_s *= faster;
+    p->mfu *= faster;
+    p->mfu_noncausal *= faster;
+    p->hfu *= faster;
+    p->step_s = step_s;
+}
+
+/* How much two layouts have in common of what decides by how much the
+ * executor's own lists differ from whole stages. */
+static int common(const struct layout *a, const struct layout *b)
+{
+    return 4 * ((a->zero == 3) == (b->zero == 3)) +
+           2 * (strcmp(a->schedule, b->schedule) == 0) +
+           2 * (a->pipe == b->pipe) + 2 * (a->context == b->context) +
+           (a->tensor == b->tensor) + (a->expert == b->expert) +
+           (a->recompute == b->recompute) +
+           (a->micro_batch == b->micro_batch);
+}
+
+/* The step as `plan` would say it of a candidate: where it walks the executor's
+ * lists, by as much longer than whole stages as the most similar one of those
+ * whose lists were walked. */
+static void guess_time(struct found_layouts *h, int i)
+{
+    struct candidate *c = &h->search.found[i];
+    const bool walks = forecast_walks(&h->forecast, &c->layout);
+    double longer = 1;
+    int most = -1;
+
+    for (int k = 0; k < h->kept_count && walks; k++) {
+        const struct candidate *w = &h->search.found[h->kept[k]];
+        const int alike = common(&w->layout, &c->layout);
+
+        if (!w->walked || alike <= most ||
+            !forecast_walks(&h->forecast, &w->layout))
+            continue;
+        most = alike;
+        longer = w->prediction.step_s / w->whole_s;
+    }
+    scale_time(&c->prediction, c->whole_s * longer);
+    if (h->request.objective != OBJECTIVE_MEMORY) c->score = score_of(h, i);
+}
+
+static void guess_all(struct found_layouts *h)
+{
+    for (int i = 0; i < h->search.count; i++) {
+        const struct candidate *c = &h->search.found[i];
+
+        if (c->timed && !c->walked && c->whole_s < 1e299) guess_time(h, i);
+    }
+}
+
+static void sort_kept(struct found_layouts *h)
+{
+    const struct found_layouts before = *h;
+
+    h->kept_count = 0;
+    for (int k = 0; k < before.kept_count; k++)
+        insert(h, before.kept[k], before.exact[k], before.grid[k]);
+}
+
+/* The first of those that are shown that is not timed as by `plan`; -1. */
+static int first_guessed(const struct found_layouts *h)
+{
+    for (int k = 0; k < h->kept_count && k < h->top; k++)
+        if (!h->search.found[h->kept[k]].walked) return k;
+    return -1;
+}
+
+/* Times the best as `plan` does, for so many instructions in all; the others
+ * by their likeness. */
+static void time_kept(struct found_layouts *h)
+{
+    double left = TIMED_WORK;
+    int k;
+
+    while ((k = first_guessed(h)) >= 0) {
+        struct candidate *c = &h->search.found[h->kept[k]];
+
+        left -= forecast_work(&h->forecast, &c->layout);
+        if (left < 0 && k > 0) break;
+        if (plan_with(h, c, h->grid[k], time_as_plan) != OK) {
+            status_clear();
+            break;
+        }
+        c->score = score_of(h, h->kept[k]);
+        guess_all(h);
+        sort_kept(h);
+    }
+}
+
+/* ---- the search ---- */
+
+status found_run(struct found_layouts *h)
+{
+    struct forecast *f = &h->forecast;
+    const int devices = (int)f->machine.value[M_DEVICES];
+    const int64_t began = meter_now_ns();
+    struct search_fixed only = {
+        .tensor = -1, .context = -1, .pipe = -1, .data = -1, .expert = -1,
+        .expert_tensor = -1, .expert_context = -1, .zero = -1,
+        .recompute = -1};
+
+    if (f->as == AS_LOCKSTEP) TRY(forecast_vocabulary(f));
+    h->request = (struct search_request){
+        .machine = &f->machine, .shape = &f->shape, .as = f->as,
+        .ranks = f->ranks, .batch = f->set.values.train.batch,
+        .per_node = f->nodes > 0 ? f->ranks / f->nodes : devices,
+        .bits = layout_bits(&f->set.values, f->as),
+        .max_memory = f->max_memory > 0 ? f->max_memory
+                                        : f->machine.value[M_MEMORY_BYTES],
+        .objective = h->objective, .top = h->top, .fixed = h->fixed};
+    h->request.top = planned(h);
+    layout_named_grid(&f->set.values, &h->request.grid);
+    if (balance_needs_micro_batch(&f->set.values)) {
+        if (h->fixed != NULL) only = *h->fixed;
+        only.micro_batch = f->set.values.train.micro_batch > 0
+                               ? f->set.values.train.micro_batch : -1;
+        h->request.fixed = &only;
+    }
+    if (h->request.per_node > f->ranks) h->request.per_node = f->ranks;
+    if (f->machine.product_count > 0 && f->as == AS_LOCKSTEP)
+        h->request.threads = devices > h->request.per_node
+                                 ? devices / h->request.per_node : 1;
+    TRY(search_run(&h->search, &h->request));
+    keep_best(h);
+    if (h->request.as == AS_LOCKSTEP) time_kept(h);
+    if (h->kept_count > h->top) h->kept_count = h->top;
+    if (h->kept_count > 0 && h->request.objective != OBJECTIVE_MEMORY)
+        search_settle(&h->search, h->kept[0]);
+    h->seconds = 1e-9 * (double)(meter_now_ns() - began + 1);
+    return OK;
+}
+
+void found_free(struct found_layouts *h)
+{
+    search_free(&h->search);
+    hunting_free(&h->hunting);
+    forecast_free(&h->forecast);
+}

@@ -1,0 +1,45 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* found_layouts.h - the layouts that a search found (planner/search.h), planned
+ * to the byte as the trainer would, and timed on the executor's own lists. */
+#ifndef LOCKSTEP_TRAIN_FOUND_LAYOUTS_H
+#define LOCKSTEP_TRAIN_FOUND_LAYOUTS_H
+
+#include "planner/search.h"
+#include "train/forecast.h"
+
+struct found_layouts {
+    struct forecast forecast; /* by the caller, up to forecast_model */
+    enum objective objective;
+    int top;                /* 1 to TOP_MOST */
+    bool grid_stays;        /* keeps layouts that the options' grid allows */
+    bool recompute_stays;   /* plans with the options' train.recompute */
+    const struct search_fixed *fixed; /* borrowed; NULL: nothing */
+    struct search search;
+    struct search_request request;
+    struct hunting hunting; /* owned */
+    double seconds;
+    int kept[TOP_MOST];     /* of search.found: those that are shown */
+    int kept_count;
+    bool exact[TOP_MOST];   /* their memory was planned to the byte */
+    bool grid[TOP_MOST];    /* they need another numerics grid */
+    char refused[256];      /* why setup refused the best one that it did */
+};
+
+status found_run(struct found_layouts *hunted);
+void found_free(struct found_layouts *hunted);
+
+/* Whether the candidate's layout fits as the trainer would plan it: sets its
+ * memory, and its prediction where the lists are short. False, too, where setup
+ * refuses it. */
+bool found_fits(struct forecast *forecast, struct candidate *candidate,
+                double most);
+
+enum { HUNTED_SETTINGS = 18, HUNTED_SETTING = 96, HUNTED_LINES = 512 };
+/* "mesh.tensor=8", ...: as --set takes them, with the numerics grid that the
+ * layout needs or without; returns how many. */
+int found_settings(const struct layout *layout, bool grid,
+                   char out[][HUNTED_SETTING]);
+/* The same as lines of a configuration; out [HUNTED_LINES]. */
+void found_yaml(const struct layout *layout, bool grid, char *out);
+
+#endif

@@ -1,0 +1,73 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* test_frame_bytes.c - mirrors src/planner/frame_bytes.c. */
+#include "planner/frame_bytes.h"
+
+#include <string.h>
+
+#include "planner/layout.h"
+#include "tests/test.h"
+
+static void open_model(struct shape *shape)
+{
+    static const char yaml[] =
+        "model: {family: deepseek_v3, vocab: 4096, layers: 8, width: 512, "
+        "heads: 8, kv_heads: 8, feed_forward: 1024, tied: false}\n"
+        "mla: {query_rank: 256, rank: 128, nope: 64, rope: 32, value: 64}\n"
+        "mtp: {depth: 1}\n"
+        "moe: {experts: 16, top_k: 2, groups: 1, groups_chosen: 1, "
+        "first_dense: 2, intermediate_size: 256, "
+        "shared_intermediate_size: 256}\n";
+    struct options_set set;
+    struct model model;
+
+    IS_OK(options_init(&set));
+    IS_OK(options_read_text(&set, yaml, strlen(yaml), "test", ORIGIN_FILE));
+    IS_OK(model_from_options(&model, &set.values, 0));
+    IS_OK(shape_of(shape, &model, 2048));
+    options_free(&set);
+}
+
+static bool same(const struct frames *a, const struct frames *b)
+{
+    const double *x = (const double *)a, *y = (const double *)b;
+    bool all = true;
+
+    for (size_t i = 0; i < sizeof *a / sizeof *x; i++)
+        all = all && x[i] == y[i];
+    return all;
+}
+
+/* Models that were planned with another recomputation and another order of the
+ * backward pass are planned again as new ones. */
+TEST(models_are_made_once)
+{
+    static const char *const schedules[] = {"1f1b", "zb-h1"};
+    struct frame_models *models = NULL;
+    struct frames shared[2][RECOMPUTES];
+    struct shape shape;
+
+    open_model(&shape);
+    for (int turn = 0; turn < 4 * RECOMPUTES; turn++) {
+        const int late = turn % 2, again = turn / 2 % RECOMPUTES;
+        struct layout l = {
+            .as = AS_LOCKSTEP, .pipe = 2, .data = 1, .shard = 1, .context = 1,
+            .tensor = 2, .expert = 2, .per_node = 8, .batch = 64,
+            .micro_batch = 1, .microbatches = 8, .chunks = 1, .bits = 16,
+            .recompute = (enum recompute)again};
+        struct frames alone;
+
+        snprintf(l.schedule, sizeof l.schedule, "%s", schedules[late]);
+        IS_OK(frames_ask(&models, &shared[late][again], &l, &shape));
+        IS_OK(frames_of(&alone, &l, &shape));
+        CHECK(same(&alone, &shared[late][again]));
+    }
+    CHECK(shared[0][RECOMPUTE_BLOCK].joint.mixed <
+          shared[0][RECOMPUTE_NONE].joint.mixed);
+    CHECK(shared[0][RECOMPUTE_BLOCK].kept.mixed <
+          shared[0][RECOMPUTE_NONE].kept.mixed);
+    CHECK(!same(&shared[0][RECOMPUTE_NONE], &shared[1][RECOMPUTE_NONE]));
+    frame_models_free(&models);
+    CHECK(models == NULL);
+}
+
+TEST_MAIN(models_are_made_once)

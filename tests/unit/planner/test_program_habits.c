@@ -1,0 +1,198 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* test_program_habits.c - programs whose steps are predicted: which of them a
+ * machine has, products of 8 bits, messages that lie beside work. Mirrors
+ * program_habits.c and parts of layout.c, cost.c, step_tail.c and steps.c. */
+#include <math.h>
+#include <string.h>
+
+#include "planner/predict.h"
+#include "tests/test.h"
+
+static void open_both(struct shape *shape, struct machine *machine)
+{
+    static const char yaml[] =
+        "model: {family: mixtral, vocab: 32768, layers: 8, width: 4096, "
+        "heads: 32, kv_heads: 8, feed_forward: 8192, tied: false}\n"
+        "moe: {experts: 8, top_k: 2}\n";
+    struct options_set set;
+    struct model model;
+
+    IS_OK(options_init(&set));
+    IS_OK(options_read_text(&set, yaml, strlen(yaml), "test", ORIGIN_FILE));
+    IS_OK(model_from_options(&model, &set.values, 0));
+    IS_OK(shape_of(shape, &model, 4096));
+    options_free(&set);
+    IS_OK(machine_open(machine, &(struct machine_choice){.what = "h100"}));
+}
+
+static struct layout layout_with(enum program_as as, const char *schedule)
+{
+    struct layout l = {.as = as, .pipe = 4, .data = 4, .shard = 1,
+                       .context = 1, .tensor = 1, .expert = 4, .per_node = 8,
+                       .batch = 128, .micro_batch = 1, .microbatches = 8,
+                       .chunks = strcmp(schedule, "1f1b") == 0 ? 1 : 2,
+                       .bits = 16, .zero = 1};
+
+    snprintf(l.schedule, sizeof l.schedule, "%s", schedule);
+    return l;
+}
+
+static double step_of(const struct cost *cost)
+{
+    const struct weather weather = {.slow = NULL};
+    struct prediction p;
+
+    IS_OK(predict(&p, cost, &weather));
+    return p.step_s;
+}
+
+/* Published steps on H100 are of a younger Megatron-LM than those on A100. */
+TEST(megatron_depends_on_the_machine)
+{
+    struct machine machine;
+
+    for (int i = 0; i < machine_preset_count; i++) {
+        const char *name = machine_presets[i].name;
+        const bool old = name[0] == 'a' || strcmp(name, "cpu") == 0;
+
+        machine_from_preset(&machine, &machine_presets[i]);
+        CHECK(layout_program(AS_MEGATRON, &machine) ==
+              (old ? AS_MEGATRON : AS_MEGATRON_CORE));
+        CHECK(layout_program(AS_LOCKSTEP, &machine) == AS_LOCKSTEP);
+        machine_free(&machine);
+    }
+}
+
+TEST(a_recipe_has_8_bits_where_the_program_does)
+{
+    struct options_set set;
+
+    IS_OK(options_init(&set));
+    IS_OK(options_assign(&set, "train.dtype=bfloat16", ORIGIN_COMMAND_LINE));
+    CHECK(layout_bits(&set.values, AS_MEGATRON) == 16);
+    IS_OK(options_assign(&set, "numerics.recipe=fp8-tiles",
+                         ORIGIN_COMMAND_LINE));
+    CHECK(layout_bits(&set.values, AS_MEGATRON) == 8);
+    CHECK(layout_bits(&set.values, AS_LOCKSTEP) == 16);
+    IS_OK(options_assign(&set, "train.dtype=float32", ORIGIN_COMMAND_LINE));
+    CHECK(layout_bits(&set.values, AS_MEGATRON) == 32);
+    options_free(&set);
+}
+
+/* Products of blocks take half of the time; attention and head take as long;
+ * numbers are made narrow. */
+TEST(eight_bits_make_products_of_blocks_faster)
+{
+    struct layout wide = layout_with(AS_MEGATRON_CORE, "1f1b"), narrow = wide;
+    struct passes before, after;
+    struct machine machine;
+    struct shape shape;
+
+    open_both(&shape, &machine);
+    narrow.bits = 8;
+    const struct cost one = {&machine, &shape, &wide};
+    const struct cost two = {&machine, &shape, &narrow};
+
+    cost_block(&one, &before);
+    cost_block(&two, &after);
+    for (int i = 0; i < COST_PASSES; i++) {
+        const double *a = before.pass[i].seconds, *b = after.pass[i].seconds;
+
+        CHECK(b[CAUSE_PRODUCT] < 0.6 * a[CAUSE_PRODUCT]);
+        CHECK(b[CAUSE_ATTENTION] == a[CAUSE_ATTENTION]);
+        CHECK(b[CAUSE_MEMORY] > a[CAUSE_MEMORY]);
+    }
+    cost_head(&one, &before);
+    cost_head(&two, &after);
+    CHECK(after.pass[COST_F].seconds[CAUSE_PRODUCT] ==
+          before.pass[COST_F].seconds[CAUSE_PRODUCT]);
+    CHECK(cost_attention_rate(&one, 1024, 64, false) ==
+          cost_attention_rate(&two, 1024, 64, false));
+    machine_free(&machine);
+}
+
+/* Exchanges of experts lie under products of the other micro-batch. */
+TEST(dualpipe_hides_exchanges_of_experts)
+{
+    const enum program_as programs[] = {AS_MEGATRON_CORE, AS_LOCKSTEP};
+    struct passes plain, paired;
+    struct machine machine;
+    struct shape shape;
+
+    open_both(&shape, &machine);
+    for (int i = 0; i < 2; i++) {
+        const struct layout a = layout_with(programs[i], "1f1b");
+        const struct layout b = layout_with(programs[i], "dualpipe");
+        const struct cost one = {&machine, &shape, &a};
+        const struct cost two = {&machine, &shape, &b};
+
+        cost_block(&one, &plain);
+        cost_block(&two, &paired);
+        const double shown = plain.pass[COST_F].seconds[CAUSE_EXPERT];
+        const double left = paired.pass[COST_F].seconds[CAUSE_EXPERT];
+
+        CHECK(shown > 0 && left < 0.5 * shown);
+    }
+    machine_free(&machine);
+}
+
+/* Older programs send sums of gradients after the last pass, and weights before
+ * the next; ranks of Megatron-DeepSpeed wait longer for whole messages. */
+TEST(programs_differ_in_what_waits)
+{
+    struct machine machine;
+    struct shape shape;
+    double steps[AS_COUNT];
+
+    open_both(&shape, &machine);
+    for (int as = 0; as < AS_COUNT; as++) {
+        struct layout l = layout_with((enum program_as)as, "1f1b");
+        const struct cost cost = {&machine, &shape, &l};
+
+        l.expert = 1;
+        l.tensor = 4;
+        steps[as] = step_of(&cost);
+    }
+    CHECK(steps[AS_MEGATRON_CORE] < 0.97 * steps[AS_MEGATRON]);
+    CHECK(steps[AS_MEGATRON_DEEPSPEED] > 1.01 * steps[AS_MEGATRON]);
+    CHECK(steps[AS_PYTORCH] > steps[AS_TORCHTITAN]);
+    machine_free(&machine);
+}
+
+/* A block of Lockstep takes a gap for each of its instructions. */
+TEST(kernels_of_lockstep_have_gaps)
+{
+    struct layout l = layout_with(AS_LOCKSTEP, "1f1b");
+    struct measured_product product = {1, 1, 1, PRODUCT_KINDS, 16, 1, 1, 0,
+                                       ACCUMULATOR_NONE};
+    struct spent none = {.guessed = 0};
+    struct passes before, after;
+    struct machine machine;
+    struct shape shape;
+
+    open_both(&shape, &machine);
+    const struct cost cost = {&machine, &shape, &l};
+
+    machine.value[M_GAP] = 0;
+    cost_block(&cost, &before);
+    machine.value[M_GAP] = 1e-5;
+    cost_block(&cost, &after);
+    const double more = spent_seconds(&after.pass[COST_F]) -
+                        spent_seconds(&before.pass[COST_F]);
+
+    CHECK(fabs(more - 1e-5 * shape.instructions) < 1e-12);
+    CHECK(after.pass[COST_F].guessed > 0); /* the gap is not measured */
+    machine.products = &product;
+    machine.product_count = 1;
+    cost_started(&cost, 5, &none);
+    CHECK(spent_seconds(&none) == 0); /* measured products contain it */
+    machine.product_count = 0;
+    machine.products = NULL;
+    machine_free(&machine);
+}
+
+TEST_MAIN(megatron_depends_on_the_machine,
+          a_recipe_has_8_bits_where_the_program_does,
+          eight_bits_make_products_of_blocks_faster,
+          dualpipe_hides_exchanges_of_experts, programs_differ_in_what_waits,
+          kernels_of_lockstep_have_gaps)
