@@ -78,6 +78,27 @@ struct comm_relay {
 /* Scratch for at most so many rows to pass on and to send at once. */
 size_t comm_relay_bytes(int64_t passed, int64_t most, int64_t row_bytes);
 
+/* Which group it is, wherever it is named: in a call, in the plan, in a list. A
+ * label is for people. Groups with one identity have the same ranks. */
+enum group_kind {
+    GROUP_OTHER,    /* of no plan */
+    GROUP_AXIS,     /* number: enum axis (mesh/grid.h) */
+    GROUP_AXES,     /* number: axis_set; two axes or more */
+    GROUP_EXPERTS,  /* the ranks that divide the experts, of folded axes too;
+                     * number: AXIS_EXPERT */
+    GROUP_STAGE,    /* the ranks with a stage; number: of the stage */
+    GROUP_MATRICES, /* the ranks that share whole matrices */
+    GROUP_WORLD
+};
+struct group_id {
+    enum group_kind kind;
+    int number;
+};
+static inline bool group_id_equal(struct group_id a, struct group_id b)
+{
+    return a.kind == b.kind && a.number == b.number;
+}
+
 struct comm_ops;
 struct comm_rank;
 struct library;
@@ -90,6 +111,7 @@ struct group {
     void *backend;             /* borrowed: the world of the back end */
     struct comm_rank *self;    /* borrowed: counters and progress of the rank */
     char label[COMM_LABEL_BYTES]; /* "world", "data" */
+    struct group_id id;        /* set by its builder; GROUP_OTHER: of no plan */
     int rank, size;
     int *members;              /* owned, [size]: ranks of the world */
     uint64_t context;          /* tells this group's messages from others', and

@@ -115,6 +115,7 @@ status group_build_world(struct group *world, const struct comm_ops *ops,
         .limit_ns = (int64_t)LIMIT_MS_DEFAULT * 1000000};
     self->world_size = size;
     TRY(group_fill(world, "world", NULL, rank));
+    world->id = (struct group_id){GROUP_WORLD, 0};
     return OK;
 }
 

@@ -10,7 +10,8 @@
 enum { TRAFFIC_ROWS_MAX = 128, TRAFFIC_PHASE_BYTES = 24 };
 
 struct traffic_row {
-    char group[COMM_LABEL_BYTES];
+    char group[COMM_LABEL_BYTES]; /* its label */
+    struct group_id id;
     enum comm_kind kind;
     char phase[TRAFFIC_PHASE_BYTES];
     int64_t calls, messages;

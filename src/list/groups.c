@@ -25,7 +25,7 @@ static struct list_group sharing(const struct stage *stage, int class,
     const struct shard_class *c = &stage->shards.classes[class];
     const axis_set axes = copies ? c->copied & ~c->divided : c->divided;
     struct list_group group = {
-        .id = group_id_axes(&r->layout.mesh, axes),
+        .id = mesh_group_id(&r->layout.mesh, axes),
         .size = mesh_group_size(&r->layout.mesh, axes),
         .rank = mesh_batch_index(&r->layout.mesh, &r->layout.place, axes)};
 
@@ -37,7 +37,7 @@ static struct list_group axis_group(const struct stage *stage, enum axis axis)
 {
     const struct stage_request *r = &stage->request;
 
-    return named((struct group_id){GROUP_AXIS, (int)axis},
+    return named(mesh_axis_group_id(&r->layout.mesh, axis),
                  mesh_axis_group_name(&r->layout.mesh, axis),
                  mesh_axis_group_size(&r->layout.mesh, axis),
                  mesh_axis_group_rank(&r->layout.mesh, &r->layout.place, axis));

@@ -383,6 +383,28 @@ const char *mesh_axis_group_name(const struct mesh *mesh, enum axis axis)
                                                     : axis_names[axis];
 }
 
+struct group_id mesh_axis_group_id(const struct mesh *mesh, enum axis axis)
+{
+    const bool folded = axis == AXIS_EXPERT && mesh->folded != 0;
+
+    return (struct group_id){folded ? GROUP_EXPERTS : GROUP_AXIS, (int)axis};
+}
+
+struct group_id mesh_group_id(const struct mesh *mesh, axis_set axes)
+{
+    axis_set longer = 0;
+    int axis = 0, count = 0;
+
+    for (int i = AXIS_NONE + 1; i < AXIS_COUNT; i++)
+        if (axes >> i & 1 && mesh->size[i] > 1) {
+            longer |= 1u << i;
+            axis = i;
+            count++;
+        }
+    return count == 1 ? (struct group_id){GROUP_AXIS, axis}
+                      : (struct group_id){GROUP_AXES, (int)longer};
+}
+
 bool mesh_is_batch(const struct mesh *mesh, axis_set axes)
 {
     return axes >> AXIS_DATA & 1 && axes >> AXIS_SHARD & 1 &&
@@ -531,6 +553,7 @@ status mesh_group_build(struct group *group, const struct group *world,
     TRY(memory_take((size_t)size, sizeof *members, (void **)&members));
     mesh_members(mesh, order, world->rank, axes, members);
     result = group_build(group, world, label, members, size);
+    group->id = mesh_group_id(mesh, axes);
     memory_free(members);
     return result == OK ? OK : status_pass(result, __FILE__, __LINE__);
 }

@@ -98,12 +98,16 @@ struct expert_seat mesh_expert_seat(const struct mesh *mesh, int rank);
  * they do not. */
 int mesh_expert_run(const struct mesh *mesh);
 
-/* The ranks that talk along an axis inside the program, and the name of their
- * group: along the expert axis all that divide the experts. */
+/* The ranks that talk along an axis inside the program, and the name and the
+ * identity of their group: along the expert axis all that divide the
+ * experts. */
 int mesh_axis_group_size(const struct mesh *mesh, enum axis axis);
 int mesh_axis_group_rank(const struct mesh *mesh, const struct place *place,
                          enum axis axis);
 const char *mesh_axis_group_name(const struct mesh *mesh, enum axis axis);
+struct group_id mesh_axis_group_id(const struct mesh *mesh, enum axis axis);
+/* The group along several axes; of one axis that is longer than 1, its own. */
+struct group_id mesh_group_id(const struct mesh *mesh, axis_set axes);
 
 int mesh_group_size(const struct mesh *mesh, axis_set axes);
 /* The ranks that differ from `rank` in the coordinates of `axes` at most, in

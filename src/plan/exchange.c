@@ -27,7 +27,7 @@ void exchanges_add(struct exchanges *out, struct exchange row)
     out->items[out->count++] = row;
 }
 
-void exchanges_sum(const struct exchanges *exchanges, const char *group,
+void exchanges_sum(const struct exchanges *exchanges, struct group_id group,
                    enum comm_kind kind, const struct exchange_steps *steps,
                    int64_t sums[SENT_SUMS])
 {
@@ -36,7 +36,7 @@ void exchanges_sum(const struct exchanges *exchanges, const char *group,
         const struct exchange *e = &exchanges->items[i];
         const int64_t times = e->updates ? steps->updated : steps->made;
 
-        if (e->kind != kind || strcmp(e->label, group) != 0) continue;
+        if (e->kind != kind || !group_id_equal(e->group, group)) continue;
         sums[SENT_CALLS] += times * e->calls;
         sums[SENT_BYTES] += times * e->bytes;
         sums[SENT_BETWEEN] += times * e->between;
@@ -58,25 +58,10 @@ struct sharing {
     struct side copies;  /* ranks that hold the same shard */
 };
 
-struct group_id group_id_axes(const struct mesh *mesh, axis_set axes)
-{
-    axis_set longer = 0;
-    int axis = 0, count = 0;
-
-    for (int i = AXIS_NONE + 1; i < AXIS_COUNT; i++)
-        if (axes >> i & 1 && mesh->size[i] > 1) {
-            longer |= 1u << i;
-            axis = i;
-            count++;
-        }
-    return count == 1 ? (struct group_id){GROUP_AXIS, axis}
-                      : (struct group_id){GROUP_AXES, (int)longer};
-}
-
 static struct side side_of(const struct stage *stage, axis_set axes)
 {
     const struct stage_request *r = &stage->request;
-    struct side side = {.id = group_id_axes(&r->layout.mesh, axes),
+    struct side side = {.id = mesh_group_id(&r->layout.mesh, axes),
                         .size = mesh_group_size(&r->layout.mesh, axes),
                         .rank = mesh_batch_index(&r->layout.mesh,
                                                  &r->layout.place, axes)};

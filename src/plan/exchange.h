@@ -14,19 +14,10 @@
 
 enum { EXCHANGES_MAX = 40 };
 
-/* A group of ranks; equal ones are one group. */
-enum group_kind { GROUP_AXIS, GROUP_AXES, GROUP_STAGE, GROUP_MATRICES,
-                  GROUP_WORLD };
-struct group_id {
-    enum group_kind kind;
-    int number;          /* enum axis; axis_set; of the stage */
-};
 /* How gradients of a unit travel to their owners. */
 struct comm_narrow exchange_narrow(const struct stage *stage, int unit);
 /* Bytes that this rank sends them in a round. */
 int64_t exchange_scatter(const struct stage *stage, int unit);
-/* Some axes of those that share the batch. */
-struct group_id group_id_axes(const struct mesh *mesh, axis_set axes);
 
 struct exchange {
     struct group_id group;
@@ -51,8 +42,7 @@ static inline bool exchange_is_like(const struct exchange *a,
                                     const struct exchange *b)
 {
     return a->kind == b->kind && a->what == b->what &&
-           a->group.kind == b->group.kind &&
-           a->group.number == b->group.number;
+           group_id_equal(a->group, b->group);
 }
 
 /* The exchanges of the rank that the pipeline is planned for. */
@@ -68,7 +58,7 @@ struct exchange_steps {
 /* Calls, bytes, and bytes between nodes. */
 enum { SENT_CALLS, SENT_BYTES, SENT_BETWEEN, SENT_SUMS };
 /* Its rows of that group and kind, added up over the steps. */
-void exchanges_sum(const struct exchanges *exchanges, const char *group,
+void exchanges_sum(const struct exchanges *exchanges, struct group_id group,
                    enum comm_kind kind, const struct exchange_steps *steps,
                    int64_t sums[SENT_SUMS]);
 

@@ -92,7 +92,7 @@ struct exchange exchange_of_layer(const struct mesh *mesh,
                                   const struct layer_exchange *e)
 {
     struct exchange row = {
-        .group = {GROUP_AXIS, (int)e->axis}, .what = e->what,
+        .group = mesh_axis_group_id(mesh, e->axis), .what = e->what,
         .kind = e->kind, .size = mesh_axis_group_size(mesh, e->axis),
         .calls = e->calls, .bytes = e->bytes, .between = e->between,
         .routed = e->routed, .further = e->further};

@@ -258,9 +258,14 @@ static void arithmetic(struct costing *c)
 
 /* ---- messages ---- */
 
+static bool is_along_axis(const struct exchange *row)
+{
+    return row->group.kind == GROUP_AXIS || row->group.kind == GROUP_EXPERTS;
+}
+
 static enum cause cause_of(const struct costing *c, const struct exchange *row)
 {
-    if (row->group.kind != GROUP_AXIS) return c->own;
+    if (!is_along_axis(row)) return c->own;
     switch (row->group.number) {
     case AXIS_TENSOR: return CAUSE_TENSOR;
     case AXIS_CONTEXT: return CAUSE_CONTEXT;
@@ -307,9 +312,9 @@ static int stride_of(const struct layout *l, const struct exchange *row,
         {AXIS_TENSOR, CAUSE_TENSOR}, {AXIS_EXPERT, CAUSE_EXPERT},
         {AXIS_CONTEXT, CAUSE_CONTEXT}, {AXIS_SHARD, CAUSE_SHARD},
         {AXIS_DATA, CAUSE_DATA}};
-    const int axes = row->group.kind == GROUP_AXES  ? row->group.number
-                     : row->group.kind == GROUP_AXIS ? 1 << row->group.number
-                                                     : 0;
+    const int axes = row->group.kind == GROUP_AXES ? row->group.number
+                     : is_along_axis(row)          ? 1 << row->group.number
+                                                   : 0;
 
     if (cause == CAUSE_EXPERT) return expert_group(l).stride;
     for (int i = 0; i < 5; i++)

@@ -2,8 +2,6 @@
 /* audit.c - a comparison of the messages that a rank sent with the plan. */
 #include "proof/audit.h"
 
-#include <string.h>
-
 #include "comm/traffic.h"
 
 void audit_begin(struct team *team)
@@ -21,7 +19,7 @@ static int merge(struct traffic_row *rows, int count)
 
         if (rows[i].kind == COMM_AGREE) continue;
         while (j < kept && (rows[j].kind != rows[i].kind ||
-                            strcmp(rows[j].group, rows[i].group) != 0))
+                            !group_id_equal(rows[j].id, rows[i].id)))
             j++;
         if (j == kept) {
             rows[kept++] = rows[i];
@@ -53,21 +51,21 @@ static status compare(const char *group, enum comm_kind kind,
 }
 
 /* Whether the plan says what a group sends to other nodes. */
-static bool is_split(const struct team *team, const char *group)
+static bool is_split(const struct team *team, struct group_id group)
 {
     const struct mesh *mesh = &team->mesh;
 
-    return strcmp(group, mesh_axis_group_name(mesh, AXIS_EXPERT)) == 0 &&
+    return group_id_equal(group, mesh_axis_group_id(mesh, AXIS_EXPERT)) &&
            (mesh->node == 0 || mesh->inside[AXIS_EXPERT] > 0);
 }
 
 /* Whether choices of tokens decide how often and how much a group sends. */
-static bool is_routed(const struct exchanges *plan, const char *group,
+static bool is_routed(const struct exchanges *plan, struct group_id group,
                       enum comm_kind kind)
 {
     for (int i = 0; i < plan->count; i++)
         if (plan->items[i].routed && plan->items[i].kind == kind &&
-            strcmp(plan->items[i].label, group) == 0)
+            group_id_equal(plan->items[i].group, group))
             return true;
     return false;
 }
@@ -83,11 +81,11 @@ status audit_traffic(const struct team *team, const struct exchanges *plan,
     for (int i = 0; i < count; i++) {
         const int64_t sent[SENT_SUMS] = {
             rows[i].calls, rows[i].bytes,
-            is_split(team, rows[i].group) ? rows[i].between : 0};
+            is_split(team, rows[i].id) ? rows[i].between : 0};
         int64_t planned[SENT_SUMS];
 
-        exchanges_sum(plan, rows[i].group, rows[i].kind, steps, planned);
-        if (is_routed(plan, rows[i].group, rows[i].kind)) {
+        exchanges_sum(plan, rows[i].id, rows[i].kind, steps, planned);
+        if (is_routed(plan, rows[i].id, rows[i].kind)) {
             planned[SENT_CALLS] = steps->routed_calls;
             planned[SENT_BYTES] = steps->routed_bytes;
             planned[SENT_BETWEEN] = steps->routed_between;
@@ -104,7 +102,7 @@ status audit_traffic(const struct team *team, const struct exchanges *plan,
         int j = 0;
 
         while (j < count && (rows[j].kind != e->kind ||
-                             strcmp(rows[j].group, e->label) != 0))
+                             !group_id_equal(rows[j].id, e->group)))
             j++;
         if (j == count) TRY(compare(e->label, e->kind, none, planned));
     }

@@ -2,8 +2,6 @@
 /* message_check.c - the messages of a step are those that its list states. */
 #include "step/message_check.h"
 
-#include <string.h>
-
 #include "comm/traffic.h"
 #include "list/traffic.h"
 #include "step/call_bytes.h"
@@ -16,7 +14,8 @@ static status add_row(void *argument, const struct exchange *row)
     for (int i = 0; i < s->count; i++) {
         struct exchange *like = &s->rows[i];
 
-        if (like->kind != row->kind || strcmp(like->label, row->label) != 0)
+        if (like->kind != row->kind ||
+            !group_id_equal(like->group, row->group))
             continue;
         like->calls += row->calls;
         like->bytes += row->bytes;
@@ -32,7 +31,7 @@ static struct exchange *row_of(struct message_check *s,
 {
     for (int i = 0; i < s->count; i++)
         if (s->rows[i].kind == kind && s->rows[i].size == group->size &&
-            strcmp(s->rows[i].label, group->label) == 0)
+            group_id_equal(s->rows[i].group, group->id))
             return &s->rows[i];
     return NULL;
 }
@@ -42,7 +41,7 @@ static bool is_placed(const struct message_check *s, const struct group *group)
 {
     const struct list_group own = list_group(s->pipeline, s->instruction);
 
-    return strcmp(own.name, group->label) != 0 || own.rank == group->rank;
+    return !group_id_equal(own.id, group->id) || own.rank == group->rank;
 }
 
 static void compare(void *argument, const struct group *group,

@@ -2,8 +2,6 @@
 /* pass_calls.c - the calls inside F, B and W are those that layers state. */
 #include "step/pass_calls.h"
 
-#include <string.h>
-
 #include "base/arena.h"
 #include "list/traffic.h"
 #include "mesh/group.h"
@@ -63,7 +61,7 @@ void pass_calls_free(struct pass_calls *calls)
 
 static bool is_like(const struct exchange *a, const struct exchange *b)
 {
-    return a->kind == b->kind && a->group.number == b->group.number;
+    return a->kind == b->kind && group_id_equal(a->group, b->group);
 }
 
 /* Calls of one operation on one group in an event count together. */
@@ -127,7 +125,7 @@ static bool is_of(const struct exchange *row, const struct mesh *mesh,
     const enum axis axis = (enum axis)row->group.number;
 
     return row->size == group->size &&
-           strcmp(row->label, group->label) == 0 &&
+           group_id_equal(row->group, group->id) &&
            mesh_axis_group_rank(mesh, place, axis) == group->rank;
 }
 

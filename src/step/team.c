@@ -80,6 +80,7 @@ static status build_batch(struct team *team, int which, axis_set axes)
     mesh_batch_label(&team->mesh, axes, label);
     result = group_build(&team->groups[which], team->world, label, members,
                          size);
+    team->groups[which].id = mesh_group_id(&team->mesh, axes);
     memory_free(members);
     return result;
 }
@@ -114,6 +115,8 @@ static status build_experts(struct team *team)
     result = group_build(&team->groups[TEAM_EXPERTS], team->world,
                          mesh_axis_group_name(&team->mesh, AXIS_EXPERT),
                          members, size);
+    team->groups[TEAM_EXPERTS].id = mesh_axis_group_id(&team->mesh,
+                                                       AXIS_EXPERT);
     memory_free(members);
     return result;
 }
@@ -155,6 +158,7 @@ static status add_copies(struct team *team, const struct pipeline *pipeline,
         members[i] = mesh_rank(&team->mesh, &team->order, &place);
     }
     TRY(group_build(group, team->world, chunk->label, members, 2));
+    group->id = (struct group_id){GROUP_STAGE, chunk->number};
     group->limit_ns = team->world->limit_ns;
     return OK;
 }
@@ -176,6 +180,7 @@ static status add_stage(struct team *team)
         members[i] = mesh_rank(&team->mesh, &team->order, &place);
     }
     result = group_build(group, team->world, "matrices", members, ranks);
+    group->id = (struct group_id){GROUP_MATRICES, 0};
     memory_free(members);
     if (result == OK) group->limit_ns = team->world->limit_ns;
     return result;

@@ -131,6 +131,8 @@ TEST(folded_ranks_divide_the_experts)
     IS_OK(mesh_resolve(&mesh, 24));
     EQUAL_INT(mesh_expert_ranks(&mesh), 2);
     EQUAL_TEXT(mesh_axis_group_name(&mesh, AXIS_EXPERT), "expert");
+    CHECK(group_id_equal(mesh_axis_group_id(&mesh, AXIS_EXPERT),
+                         mesh_group_id(&mesh, 1u << AXIS_EXPERT)));
     IS_OK(mesh_fold(&mesh, 0, true));
     EQUAL_INT(mesh_expert_ranks(&mesh), 4);
     IS_OK(mesh_fold(&mesh, 1, true));
@@ -144,6 +146,8 @@ TEST(folded_ranks_divide_the_experts)
     EQUAL_INT(mesh_expert_ranks(&mesh), 6);
     EQUAL_INT(mesh_axis_group_size(&mesh, AXIS_TENSOR), 3);
     EQUAL_TEXT(mesh_axis_group_name(&mesh, AXIS_EXPERT), "experts");
+    CHECK(!group_id_equal(mesh_axis_group_id(&mesh, AXIS_EXPERT),
+                          mesh_group_id(&mesh, 1u << AXIS_EXPERT)));
     IS_OK(mesh_order_parse(&order, "tensor,expert,data"));
     for (int rank = 0; rank < 24; rank++) {
         int members[6];
