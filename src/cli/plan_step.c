@@ -127,7 +127,7 @@ static status add_row(const struct pipeline *p, const struct step_list *list,
     TRY(list_traffic(p, i, add_inside, &bytes));
     snprintf(events, sizeof events, "%d-%d", i->first_event, i->last_event);
     table_integer(table, number);
-    table_text(table, lane_name((enum lane)i->lane));
+    table_text(table, resource_name((enum resource)i->resource));
     table_text(table, instruction_rows[i->kind].name);
     number_cell(table, i->stage);
     number_cell(table, i->microbatch);
@@ -146,7 +146,7 @@ static status add_rows(const struct plan_step_request *r,
                        const struct step_list *list, struct table *table)
 {
     static const struct table_column columns[] = {
-        {"number", "number", true},    {"lane", "lane", false},
+        {"number", "number", true},    {"resource", "resource", false},
         {"instruction", "instruction", false}, {"stage", "stage", true},
         {"micro-batch", "micro_batch", true}, {"unit", "unit", true},
         {"frame", "frame", true},      {"events", "events", false},

@@ -79,10 +79,10 @@ static void write_path(struct json_writer *w, const struct prediction *p)
     for (int i = 0; i < CAUSES; i++)
         json_write_key_real(w, cause_names[i], p->path_s[i]);
     json_write_object_end(w);
-    json_write_key(w, "lanes_s");
+    json_write_key(w, "resources_s");
     json_write_object(w);
-    for (int i = 0; i < CLOCK_LANES; i++)
-        json_write_key_real(w, clock_lane_names[i], p->lane_s[i]);
+    for (int i = 0; i < CLOCK_RESOURCES; i++)
+        json_write_key_real(w, clock_resource_names[i], p->resource_s[i]);
     json_write_object_end(w);
     json_write_key(w, "critical_path");
     json_write_array(w);
@@ -294,10 +294,10 @@ static void explain_causes(const struct view *v)
             printf("  %-13s %10.4g s  %5.1f%%\n", cause_names[i], p->path_s[i],
                    100 * p->path_s[i] / p->step_s);
     printf("\nLanes, busy on the mean rank:\n");
-    for (int i = 0; i < CLOCK_LANES; i++)
-        if (p->lane_s[i] > 0)
-            printf("  %-13s %10.4g s  %5.1f%%\n", clock_lane_names[i],
-                   p->lane_s[i], 100 * p->lane_s[i] / p->step_s);
+    for (int i = 0; i < CLOCK_RESOURCES; i++)
+        if (p->resource_s[i] > 0)
+            printf("  %-13s %10.4g s  %5.1f%%\n", clock_resource_names[i],
+                   p->resource_s[i], 100 * p->resource_s[i] / p->step_s);
     printf("\nThe critical path by name, the longest first:\n");
     for (int i = 0; i < p->part_count; i++) {
         const struct path_part *part = &p->parts[i];

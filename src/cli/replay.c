@@ -34,7 +34,7 @@ static void compare(struct replayed *out, const struct replay_trace *r,
 
         for (int step = 0; step < r->steps; step++)
             sum += *replay_time(r, step, i);
-        if (t->lane != CLOCK_COMPUTE) continue;
+        if (t->resource != CLOCK_COMPUTE) continue;
         out->instructions += sum > 0;
         keep_difference(out, &(struct replay_difference){
             i, step_item_names[steps->items[t->kind]], sum / r->steps,
@@ -44,7 +44,7 @@ static void compare(struct replayed *out, const struct replay_trace *r,
 
 static bool comes(const struct timed *item)
 {
-    return item->lane == CLOCK_PIPE_DOWN || item->lane == CLOCK_PIPE_UP;
+    return item->resource == CLOCK_PIPE_DOWN || item->resource == CLOCK_PIPE_UP;
 }
 
 /* The instruction that waits for the message `number`; -1: none. */
@@ -124,7 +124,7 @@ static void leave_early(const struct replay_trace *readers, int rank, int step)
         int next = m.sends + 1;
 
         while (next < m.from->list->count &&
-               m.from->list->items[next].lane != CLOCK_COMPUTE)
+               m.from->list->items[next].resource != CLOCK_COMPUTE)
             next++;
         if (next == m.from->list->count) continue;
         item->seconds -= moved;
@@ -156,7 +156,7 @@ static double met_for(const struct replay_trace *readers, int rank, int step,
 }
 
 /* The time that a rank's own thread spent: posting a message is a part of it,
- * whatever lane carries the message. */
+ * whatever resource carries the message. */
 static void set_times(const struct replay_trace *readers, int rank, int step)
 {
     const struct replay_trace *r = &readers[rank];
@@ -168,7 +168,7 @@ static void set_times(const struct replay_trace *readers, int rank, int step)
             item->seconds = flight_of(readers, rank, step, i);
             item->ports = 0;
         } else {
-            item->lane = CLOCK_COMPUTE;
+            item->resource = CLOCK_COMPUTE;
             item->seconds = met_for(readers, rank, step, i);
         }
     }

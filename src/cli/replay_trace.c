@@ -55,9 +55,10 @@ static bool receives(const struct replay_trace *r, int64_t number)
 
     for (int n = 0; n < t->needs; n++) {
         const struct timed_need need = r->list->needs[t->first_need + n];
-        const int lane = r->list->items[need.index].lane;
+        const int resource = r->list->items[need.index].resource;
 
-        if (lane == CLOCK_PIPE_DOWN || lane == CLOCK_PIPE_UP) return true;
+        if (resource == CLOCK_PIPE_DOWN || resource == CLOCK_PIPE_UP)
+            return true;
     }
     return false;
 }

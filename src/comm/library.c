@@ -19,7 +19,7 @@ enum {
 };
 
 /* One channel has it. */
-struct lane {
+struct channel_link {
     struct nccl_place at;    /* comm NULL: it has none yet */
     bool dead;
 };
@@ -27,7 +27,7 @@ struct lane {
 struct library {
     const struct nccl_plugin *nccl; /* borrowed */
     struct device *device;          /* borrowed */
-    struct lane lanes[CHANNEL_COUNT];
+    struct channel_link links[CHANNEL_COUNT];
 };
 
 status group_use_library(struct group *group, const struct nccl_plugin *nccl,
@@ -47,32 +47,32 @@ static void pause_ns(int64_t ns)
 }
 
 /* The others end theirs, too, unless something failed. */
-static void lane_close(struct library *l, struct lane *lane)
+static void link_close(struct library *l, struct channel_link *link)
 {
     const int64_t end = clock_ns() + END_NS;
     bool done = false;
 
-    if (lane->at.comm == NULL) return;
+    if (link->at.comm == NULL) return;
     if (device_enter(l->device) != OK) status_clear();
-    if (lane->dead) {
-        l->nccl->abort(lane->at.comm);
-    } else if (l->nccl->finish(lane->at.comm) == NULL) {
+    if (link->dead) {
+        l->nccl->abort(link->at.comm);
+    } else if (l->nccl->finish(link->at.comm) == NULL) {
         while (!done && clock_ns() < end &&
-               l->nccl->look(lane->at.comm, &done) == NULL)
+               l->nccl->look(link->at.comm, &done) == NULL)
             if (!done) pause_ns(PAUSE_NS);
-        if (done) l->nccl->close(lane->at.comm);
-        else l->nccl->abort(lane->at.comm);
+        if (done) l->nccl->close(link->at.comm);
+        else l->nccl->abort(link->at.comm);
     }
-    if (lane->at.stream != NULL)
-        device_stream_close(l->device, lane->at.stream);
-    *lane = (struct lane){.dead = lane->dead};
+    if (link->at.stream != NULL)
+        device_stream_close(l->device, link->at.stream);
+    *link = (struct channel_link){.dead = link->dead};
 }
 
 void group_leave_library(struct group *group)
 {
     if (group->library == NULL) return;
     for (int i = 0; i < CHANNEL_COUNT; i++)
-        lane_close(group->library, &group->library->lanes[i]);
+        link_close(group->library, &group->library->links[i]);
     memory_free(group->library);
     group->library = NULL;
 }
@@ -125,14 +125,14 @@ static status say(const struct operation *op, const char *sentence)
 }
 
 /* A rank that cannot go on tells the others, who may wait for it in NCCL. */
-static status give_up(const struct operation *op, struct lane *lane,
+static status give_up(const struct operation *op, struct channel_link *link,
                       status result)
 {
     struct group *group = op->group;
 
-    lane->dead = true;
-    if (lane->at.comm != NULL) group->library->nccl->abort(lane->at.comm);
-    lane->at.comm = NULL;
+    link->dead = true;
+    if (link->at.comm != NULL) group->library->nccl->abort(link->at.comm);
+    link->at.comm = NULL;
     group_abort(group, status_message());
     return result;
 }
@@ -147,17 +147,17 @@ static status late(const struct operation *op, const char *what)
 }
 
 /* Until the communicator, and its stream if it has one, are done. */
-static status wait_for(const struct operation *op, const struct lane *lane,
-                       const char *what)
+static status wait_for(const struct operation *op,
+                       const struct channel_link *link, const char *what)
 {
     const struct library *l = op->group->library;
     const int64_t end = clock_ns() + op->group->limit_ns;
     bool done = false;
 
     for (int looks = 0;; looks++) {
-        TRY(say(op, l->nccl->look(lane->at.comm, &done)));
-        if (done && lane->at.stream != NULL)
-            TRY(device_stream_idle(l->device, lane->at.stream, &done));
+        TRY(say(op, l->nccl->look(link->at.comm, &done)));
+        if (done && link->at.stream != NULL)
+            TRY(device_stream_idle(l->device, link->at.stream, &done));
         if (done) return OK;
         if (looks < LOOKS_EAGER) continue;
         if (op->group->ops->look != NULL)
@@ -167,11 +167,11 @@ static status wait_for(const struct operation *op, const struct lane *lane,
     }
 }
 
-static status await(const struct operation *op, const struct lane *lane,
+static status await(const struct operation *op, const struct channel_link *link,
                     const char *what)
 {
     struct meter_track *track = meter_begin();
-    const status result = wait_for(op, lane, what);
+    const status result = wait_for(op, link, what);
 
     meter_end(track, &(struct meter_what){
         .kind = METER_IDLE, .name = "wait for NCCL"});
@@ -182,7 +182,7 @@ static status await(const struct operation *op, const struct lane *lane,
 
 /* All ranks of the group are here. Its first rank makes the address at which
  * NCCL's meet, and tells it the others. */
-static status lane_meet(struct operation *op, struct lane *lane)
+static status link_meet(struct operation *op, struct channel_link *link)
 {
     const struct library *l = op->group->library;
     char id[NCCL_ID_BYTES] = {0};
@@ -195,9 +195,9 @@ static status lane_meet(struct operation *op, struct lane *lane)
     op->messages = op->bytes = op->between = 0;
     TRY(result);
     TRY(say(op, l->nccl->begin(id, op->group->rank, op->group->size,
-                               &lane->at.comm)));
-    TRY(await(op, lane, "connected its ranks"));
-    return device_stream_open(l->device, &lane->at.stream);
+                               &link->at.comm)));
+    TRY(await(op, link, "connected its ranks"));
+    return device_stream_open(l->device, &link->at.stream);
 }
 
 /* ---- calls ---- */
@@ -366,20 +366,20 @@ static int64_t stated_bytes(const struct operation *op, int peer)
     }
 }
 
-static status lane_run(struct operation *op, struct lane *lane)
+static status link_run(struct operation *op, struct channel_link *link)
 {
     const struct library *l = op->group->library;
 
     TRY(device_enter(l->device));
-    if (lane->at.comm == NULL) TRY(lane_meet(op, lane));
+    if (link->at.comm == NULL) TRY(link_meet(op, link));
     TRY(say(op, l->nccl->start()));
-    const char *given = give(op, &lane->at);
+    const char *given = give(op, &link->at);
     const status result = say(op, given);
     const char *ended = l->nccl->end();
 
     TRY(result);
     TRY(say(op, ended));
-    TRY(await(op, lane, "ended the call"));
+    TRY(await(op, link, "ended the call"));
     for (int i = 0; i < op->group->size; i++) {
         const int64_t bytes = i == op->group->rank ? 0 : stated_bytes(op, i);
 
@@ -390,13 +390,13 @@ static status lane_run(struct operation *op, struct lane *lane)
 
 status library_run(struct operation *op)
 {
-    struct lane *lane = &op->group->library->lanes[op->channel];
+    struct channel_link *link = &op->group->library->links[op->channel];
     char name[80];
     status result;
 
-    if (lane->dead)
+    if (link->dead)
         FAIL(ERR_PEER, "%s: its communicator has ended after an error",
              operation_name(op, name));
-    result = lane_run(op, lane);
-    return result == OK ? OK : give_up(op, lane, result);
+    result = link_run(op, link);
+    return result == OK ? OK : give_up(op, link, result);
 }

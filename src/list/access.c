@@ -144,12 +144,12 @@ static struct access sums(const struct visitor *v, int first, int end)
                            .leaves = TAG_ANY};
 }
 
-/* Whether an item is sent over the group of a lane. */
-static bool is_sent(const struct visitor *v, int item, enum lane lane)
+/* Whether an item is sent over the group of a resource. */
+static bool is_sent(const struct visitor *v, int item, enum resource resource)
 {
     struct instruction i = *v->at;
 
-    i.lane = (uint8_t)lane;
+    i.resource = (uint8_t)resource;
     i.unit = v->stage->reduced.items[item].unit;
     return list_group(v->pipeline, &i).size > 1;
 }
@@ -157,8 +157,8 @@ static bool is_sent(const struct visitor *v, int item, enum lane lane)
 /* The tag of a room in which a unit's shard was summed. */
 static int64_t scattered_tag(const struct visitor *v, int item)
 {
-    return item + 1 + (is_sent(v, item, LANE_SHARD)
-                           ? v->stage->reduced.count : 0);
+    return item + 1 +
+           (is_sent(v, item, RESOURCE_SHARD) ? v->stage->reduced.count : 0);
 }
 
 /* The tag of an item's sum over all ranks. */
@@ -166,11 +166,11 @@ static int64_t complete(const struct visitor *v, int item)
 {
     const int unit = v->stage->reduced.items[item].unit;
 
-    if (is_sent(v, item, LANE_COPIES) &&
+    if (is_sent(v, item, RESOURCE_COPIES) &&
         shard_all_gradients(&v->stage->shards, unit) > 0)
         return TAG_SUMMED;
     if (sums_room(v, item)) return TAG_NONE; /* a shard of nothing */
-    return is_sent(v, item, LANE_SHARD) ? TAG_REDUCED : TAG_OPEN;
+    return is_sent(v, item, RESOURCE_SHARD) ? TAG_REDUCED : TAG_OPEN;
 }
 
 /* All sums of the stage, complete. */
@@ -425,7 +425,7 @@ static status reduces(const struct visitor *v)
 
     if (sums_room(v, item)) return reduces_room(v);
     if (v->at->kind == DO_SUM) {
-        access.expects = is_sent(v, item, LANE_SHARD) ? TAG_REDUCED
+        access.expects = is_sent(v, item, RESOURCE_SHARD) ? TAG_REDUCED
                                                       : TAG_OPEN;
         access.leaves = TAG_SUMMED;
         return call(v, access);

@@ -51,18 +51,18 @@ static status draw_one(const struct step_list *list, int number, int row,
 status list_draw(const struct step_list *list, const char *title,
                  struct text *out)
 {
-    int rows[LANE_COUNT], count = 0;
+    int rows[RESOURCE_COUNT], count = 0;
 
     if (list->count > DRAW_MOST)
         FAIL(ERR_CONFIG, "a picture of %d instructions; at most %d are drawn: "
                          "set train.batch lower or train.micro_batch higher",
              list->count, DRAW_MOST);
-    for (int lane = 0; lane < LANE_COUNT; lane++) {
+    for (int resource = 0; resource < RESOURCE_COUNT; resource++) {
         bool used = false;
 
         for (int i = 0; i < list->count && !used; i++)
-            used = list->items[i].lane == lane;
-        rows[lane] = used ? count++ : -1;
+            used = list->items[i].resource == resource;
+        rows[resource] = used ? count++ : -1;
     }
     TRY(text_printf(out, "<svg xmlns=\"http://www.w3.org/2000/svg\" "
                          "viewBox=\"0 0 %d %d\" font-family=\"sans-serif\" "
@@ -71,13 +71,13 @@ status list_draw(const struct step_list *list, const char *title,
                          "<text x=\"%d\" y=\"24\" font-size=\"15\">%s</text>\n",
                     LEFT + STEP * list->count + 20,
                     TOP + ROW * count + BELOW, LEFT, title));
-    for (int lane = 0; lane < LANE_COUNT; lane++)
-        if (rows[lane] >= 0)
+    for (int resource = 0; resource < RESOURCE_COUNT; resource++)
+        if (rows[resource] >= 0)
             TRY(text_printf(out, "<text x=\"%d\" y=\"%d\" "
                                  "text-anchor=\"end\">%s</text>\n", LEFT - 8,
-                            TOP + ROW * rows[lane] + 15,
-                            lane_name((enum lane)lane)));
+                            TOP + ROW * rows[resource] + 15,
+                            resource_name((enum resource)resource)));
     for (int i = 0; i < list->count; i++)
-        TRY(draw_one(list, i, rows[list->items[i].lane], out));
+        TRY(draw_one(list, i, rows[list->items[i].resource], out));
     return text_append_string(out, "</svg>\n");
 }

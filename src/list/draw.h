@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* draw.h - the picture of a list: a row for each lane, instructions from left
- * to right in their order; one in the background reaches to the instruction
- * that waits for it. */
+/* draw.h - the picture of a list: a row for each resource, instructions from
+ * left to right in their order; one in the background reaches to the
+ * instruction that waits for it. */
 #ifndef LOCKSTEP_LIST_DRAW_H
 #define LOCKSTEP_LIST_DRAW_H
 

@@ -52,26 +52,26 @@ struct list_group list_group(const struct pipeline *p,
     const struct matrices *m = &stage->states.matrices;
     const int class = i->unit >= 0 ? stage->shards.units[i->unit].class : 0;
 
-    switch ((enum lane)i->lane) {
-    case LANE_PIPE:
+    switch ((enum resource)i->resource) {
+    case RESOURCE_PIPE:
         return named((struct group_id){GROUP_AXIS, AXIS_PIPE},
                      axis_name(AXIS_PIPE),
                      p->schedule.ranks, p->rank);
-    case LANE_SHARD: return sharing(stage, class, false);
-    case LANE_COPIES: return sharing(stage, class, true);
-    case LANE_TENSOR: return axis_group(stage, AXIS_TENSOR);
-    case LANE_CONTEXT: return axis_group(stage, AXIS_CONTEXT);
-    case LANE_EXPERT: return axis_group(stage, AXIS_EXPERT);
-    case LANE_PEER:
+    case RESOURCE_SHARD: return sharing(stage, class, false);
+    case RESOURCE_COPIES: return sharing(stage, class, true);
+    case RESOURCE_TENSOR: return axis_group(stage, AXIS_TENSOR);
+    case RESOURCE_CONTEXT: return axis_group(stage, AXIS_CONTEXT);
+    case RESOURCE_EXPERT: return axis_group(stage, AXIS_EXPERT);
+    case RESOURCE_PEER:
         return named((struct group_id){GROUP_STAGE, c->number}, c->label,
                      c->copies, c->copy);
-    case LANE_MATRICES:
+    case RESOURCE_MATRICES:
         return named((struct group_id){GROUP_MATRICES, 0}, "matrices",
                      m->ranks, m->rank);
-    case LANE_WORLD:
+    case RESOURCE_WORLD:
         return named((struct group_id){GROUP_WORLD, 0}, "world",
                      p->world_size, p->world_rank);
-    case LANE_COMPUTE: case LANE_HOST: case LANE_COUNT:
+    case RESOURCE_COMPUTE: case RESOURCE_HOST: case RESOURCE_COUNT:
         break;
     }
     return (struct list_group){.size = 1};

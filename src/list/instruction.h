@@ -5,7 +5,7 @@
  * one verifier checks it, the executor (step/execute.h) is a loop over it, and
  * `plan --explain step` prints it.
  *
- *   lane        where an instruction is busy: the arithmetic, the host, or the
+ *   resource    where an instruction is busy: the arithmetic, the host, or the
  *               messages of one group
  *   background  the executor posts it and goes on; whoever needs what it makes,
  *               or overwrites what it reads, names it among its needs. All
@@ -69,20 +69,21 @@ enum instruction_kind {
     DO_COUNT
 };
 
-enum lane {
-    LANE_COMPUTE, LANE_HOST,
-    LANE_PIPE,      /* sends and receives: none waits behind another */
-    LANE_SHARD,     /* the ranks that divide something, or share the batch */
-    LANE_COPIES,    /* the ranks with copies of the same shard */
-    LANE_TENSOR, LANE_CONTEXT, LANE_EXPERT,
-    LANE_PEER,      /* the two ranks of the pipe with one stage */
-    LANE_MATRICES,  /* all ranks of a stage */
-    LANE_WORLD,
-    LANE_COUNT
+enum resource {
+    RESOURCE_COMPUTE, RESOURCE_HOST,
+    RESOURCE_PIPE,      /* sends and receives: none waits behind another */
+    RESOURCE_SHARD,     /* the ranks that divide something, or share the
+                         * batch */
+    RESOURCE_COPIES,    /* the ranks with copies of the same shard */
+    RESOURCE_TENSOR, RESOURCE_CONTEXT, RESOURCE_EXPERT,
+    RESOURCE_PEER,      /* the two ranks of the pipe with one stage */
+    RESOURCE_MATRICES,  /* all ranks of a stage */
+    RESOURCE_WORLD,
+    RESOURCE_COUNT
 };
 
 struct instruction {
-    uint8_t kind, lane;      /* enum instruction_kind, enum lane */
+    uint8_t kind, resource;  /* enum instruction_kind, enum resource */
     bool joined;             /* of the schedule's unit of the F, B or W before
                               * it */
     int16_t stage;           /* of the schedule; -1: of none */
@@ -111,14 +112,14 @@ struct instruction {
 /* The facts about a kind that do not depend on the list. */
 struct instruction_row {
     const char *name;        /* "gather" */
-    enum lane lane;
+    enum resource resource;
     bool background;
     enum comm_kind call;     /* of its messages; COMM_KIND_COUNT: it has none */
     enum sent what;          /* of its messages */
 };
 extern const struct instruction_row instruction_rows[DO_COUNT];
 
-const char *lane_name(enum lane lane); /* "compute" */
+const char *resource_name(enum resource resource); /* "compute" */
 
 static inline bool instruction_computes(const struct instruction *i)
 {

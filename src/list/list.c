@@ -22,8 +22,10 @@ const int list_pass_count = sizeof list_passes / sizeof *list_passes;
 
 struct instruction instruction_of(enum instruction_kind kind)
 {
+    const struct instruction_row *row = &instruction_rows[kind];
+
     return (struct instruction){
-        .kind = (uint8_t)kind, .lane = (uint8_t)instruction_rows[kind].lane,
+        .kind = (uint8_t)kind, .resource = (uint8_t)row->resource,
         .stage = -1, .chunk = -1, .microbatch = -1, .unit = -1, .item = -1,
         .buffer = -1, .other = -1, .peer = -1, .handle = -1};
 }

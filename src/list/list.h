@@ -17,11 +17,12 @@
  *
  * Order is the list's: an instruction begins after all before it that are not
  * in the background are over, and after its needs. A clock walks it so: for
- * each one in order, begin = max(its lane is free, its needs have ended, the
- * one before it was issued); one in the background is issued at once, and its
- * lane is busy until it ends (LANE_PIPE never is: messages do not wait behind
- * each other); any other one ends before the next is issued. A receive ends
- * after the send that is its partner (list/partners.h) has begun. */
+ * each one in order, begin = max(its resource is free, its needs have ended,
+ * the one before it was issued); one in the background is issued at once, and
+ * its resource is busy until it ends (RESOURCE_PIPE never is: messages do not
+ * wait behind each other); any other one ends before the next is issued. A
+ * receive ends after the send that is its partner (list/partners.h) has
+ * begun. */
 #ifndef LOCKSTEP_LIST_LIST_H
 #define LOCKSTEP_LIST_LIST_H
 

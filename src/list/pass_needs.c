@@ -44,7 +44,7 @@ static status find_needs(struct step_list *out, struct pending_set *open,
     for (int j = asks || ends ? 0 : open->first_touched;
          j < open->count && (open->touched > 0 || asks || ends);) {
         const struct pending_item *item = &open->items[j];
-        const bool of_host = out->items[item->number].lane == LANE_HOST;
+        const bool of_host = out->items[item->number].resource == RESOURCE_HOST;
 
         if (!item->touched && !ends && (!asks || of_host)) {
             j++;

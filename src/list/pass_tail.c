@@ -52,9 +52,10 @@ static int unit_of(const struct shards *shards, int class)
 }
 
 static status put_share(struct step_list *out, const struct pipeline *p,
-                        struct instruction i, enum lane lane, int64_t blocks)
+                        struct instruction i, enum resource resource,
+                        int64_t blocks)
 {
-    i.lane = (uint8_t)lane;
+    i.resource = (uint8_t)resource;
     const struct list_group group = list_group(p, &i);
 
     if (group.size == 1) return OK;
@@ -77,9 +78,9 @@ static status put_shares(struct step_list *out, const struct pipeline *p,
 
         i.unit = unit_of(&stage->shards, class);
         if (blocks == 0) continue;
-        TRY(put_share(out, p, i, LANE_SHARD, blocks));
+        TRY(put_share(out, p, i, RESOURCE_SHARD, blocks));
         if (stage->shards.classes[class].parts > 1)
-            TRY(put_share(out, p, i, LANE_COPIES, blocks));
+            TRY(put_share(out, p, i, RESOURCE_COPIES, blocks));
     }
     return OK;
 }
@@ -101,15 +102,16 @@ static status put_matrices(struct step_list *out, const struct pipeline *p,
 }
 
 static status put_regather(struct step_list *out, const struct pipeline *p,
-                           struct instruction i, enum lane lane)
+                           struct instruction i, enum resource resource)
 {
     const struct stage *stage = &p->stages[i.chunk];
 
-    i.lane = (uint8_t)lane;
+    i.resource = (uint8_t)resource;
     i.calls = 1;
     const struct list_group group = list_group(p, &i);
-    const int64_t own = lane == LANE_SHARD ? stage_gather_bytes(stage, i.unit)
-                                           : stage_part_bytes(stage, i.unit);
+    const int64_t own = resource == RESOURCE_SHARD
+                            ? stage_gather_bytes(stage, i.unit)
+                            : stage_part_bytes(stage, i.unit);
 
     if (group.size == 1) return OK;
     i.bytes = own * (group.size - 1);
@@ -129,20 +131,20 @@ static status put_regathers(struct step_list *out, const struct pipeline *p,
     i.unit = unit - 1;
     if (i.unit >= 0 && shard_class(s, i.unit)->parts > 1 &&
         !stage_gathers(stage))
-        TRY(put_regather(out, p, i, LANE_SHARD));
+        TRY(put_regather(out, p, i, RESOURCE_SHARD));
     i.unit = unit;
     if (unit == s->count) return OK;
     if (shard_class(s, unit)->parts > 1)
-        return put_regather(out, p, i, LANE_COPIES);
-    return stage_gathers(stage) ? OK : put_regather(out, p, i, LANE_SHARD);
+        return put_regather(out, p, i, RESOURCE_COPIES);
+    return stage_gathers(stage) ? OK : put_regather(out, p, i, RESOURCE_SHARD);
 }
 
 static status put_encode(struct step_list *out, const struct pipeline *p,
-                         struct instruction i, enum lane lane)
+                         struct instruction i, enum resource resource)
 {
     const struct coded *coded = &p->stages[i.chunk].coded;
 
-    i.lane = (uint8_t)lane;
+    i.resource = (uint8_t)resource;
     const struct list_group group = list_group(p, &i);
 
     i.calls = group.size > 1;
@@ -162,8 +164,8 @@ static status put_encodes(struct step_list *out, const struct pipeline *p,
     for (i.unit = 0; i.unit < stage->shards.count; i.unit++) {
         if (coded_peaks(&stage->coded, i.unit) == 0) continue;
         if (list_encodes(stage, i.unit) > 1)
-            TRY(put_encode(out, p, i, LANE_COPIES));
-        TRY(put_encode(out, p, i, LANE_SHARD));
+            TRY(put_encode(out, p, i, RESOURCE_COPIES));
+        TRY(put_encode(out, p, i, RESOURCE_SHARD));
     }
     return OK;
 }

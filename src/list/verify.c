@@ -230,7 +230,7 @@ static status check_place(struct check *c, const struct instruction *i)
     struct progress_of *p;
     const char *wrong;
 
-    if (i->kind >= DO_COUNT || i->lane >= LANE_COUNT)
+    if (i->kind >= DO_COUNT || i->resource >= RESOURCE_COUNT)
         FAIL(ERR_VERIFY, "the list of rank %d of the pipe: instruction %d is "
                          "of no kind", c->list->rank, c->number);
     wrong = list_fields_wrong(c->list, c->pipeline, i, c->begun);

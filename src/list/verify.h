@@ -29,13 +29,13 @@ status lists_verify_pipe(const struct step_list *lists, int count);
 
 /* A number of the messages that a list makes with one group, in their order:
  * ranks of the group must have the same. */
-uint64_t list_hash(const struct step_list *list, enum lane lane);
-/* The same of some: of units whose ranks of the lane are those of `axes` (0:
- * any), of a stage (-1: any). LANE_COMPUTE: pieces of F, B and W, inside which
- * layers send. */
+uint64_t list_hash(const struct step_list *list, enum resource resource);
+/* The same of some: of units whose ranks of the resource are those of `axes`
+ * (0: any), of a stage (-1: any). RESOURCE_COMPUTE: pieces of F, B and W,
+ * inside which layers send. */
 struct list_channel {
     const struct pipeline *pipeline;
-    enum lane lane;
+    enum resource resource;
     axis_set axes;
     int stage;
 };

@@ -45,15 +45,15 @@ static bool needs_are_over(const struct walk *w, int rank)
 
 static bool is_together(const struct instruction *i)
 {
-    return i->calls > 0 && (i->lane == LANE_WORLD || i->lane == LANE_PEER ||
-                            i->kind == DO_TIE);
+    return i->calls > 0 && (i->resource == RESOURCE_WORLD ||
+                            i->resource == RESOURCE_PEER || i->kind == DO_TIE);
 }
 
 static bool takes_part(const struct walk *w, const struct instruction *i,
                        int rank)
 {
     if (i->kind == DO_TIE) return i->peer == rank;
-    if (i->lane == LANE_WORLD) return true;
+    if (i->resource == RESOURCE_WORLD) return true;
     return i->stage >= 0 && w->has[rank * w->stages + i->stage];
 }
 
@@ -223,7 +223,7 @@ status lists_verify(const struct step_list *lists,
     return lists_verify_pipe(lists, count);
 }
 
-/* The axes along which the ranks of an instruction's lane differ. */
+/* The axes along which the ranks of an instruction's resource differ. */
 static axis_set axes_of(const struct pipeline *p, const struct instruction *i)
 {
     const struct shards *shards = &p->stages[i->chunk].shards;
@@ -231,16 +231,17 @@ static axis_set axes_of(const struct pipeline *p, const struct instruction *i)
 
     if (i->unit < 0) return 0;
     c = shard_class(shards, i->unit);
-    return i->lane == LANE_SHARD ? c->divided : c->copied & ~c->divided;
+    return i->resource == RESOURCE_SHARD ? c->divided : c->copied & ~c->divided;
 }
 
 /* Shares of whole matrices differ, so some ranks send nothing in them. */
 static bool is_of_channel(const struct instruction *i,
                           const struct list_channel *c)
 {
-    if (i->lane != (uint8_t)c->lane) return false;
+    if (i->resource != (uint8_t)c->resource) return false;
     if (c->stage >= 0 && i->stage != c->stage) return false;
-    if (i->calls == 0 && i->lane != LANE_MATRICES && !instruction_computes(i))
+    if (i->calls == 0 && i->resource != RESOURCE_MATRICES &&
+        !instruction_computes(i))
         return false;
     return c->axes == 0 || axes_of(c->pipeline, i) == c->axes;
 }
@@ -288,9 +289,9 @@ uint64_t list_channel_hash(const struct step_list *list,
     return before == NULL ? hash : mixed(hash, before->last_event);
 }
 
-uint64_t list_hash(const struct step_list *list, enum lane lane)
+uint64_t list_hash(const struct step_list *list, enum resource resource)
 {
-    const struct list_channel channel = {.lane = lane, .stage = -1};
+    const struct list_channel channel = {.resource = resource, .stage = -1};
 
     return list_channel_hash(list, &channel);
 }

@@ -11,16 +11,16 @@ static const char *const colours[STEP_ITEMS] = {
     "#4878a8", "#d98a3d", "#7aa65a", "#c4643c", "#b9a0c9", "#8fb8c9",
     "#8467a8", "#999999", "#3f6f4f", "#a0a8d0", "#c9b458", "#d0d0d0"};
 
-static bool lane_is_used(const struct timed_list *list, int lane)
+static bool resource_is_used(const struct timed_list *list, int resource)
 {
     for (int i = 0; i < list->count; i++)
-        if (list->items[i].lane == lane && list->items[i].seconds > 0)
+        if (list->items[i].resource == resource && list->items[i].seconds > 0)
             return true;
     return false;
 }
 
-static status draw_lane(const struct steps *steps, int rank, int lane, int y,
-                        struct text *out)
+static status draw_resource(const struct steps *steps, int rank, int resource,
+                            int y, struct text *out)
 {
     const struct timed_list *list = &steps->lists.lists[rank];
     double end = 0;
@@ -30,12 +30,12 @@ static status draw_lane(const struct steps *steps, int rank, int lane, int y,
             if (steps->lists.lists[r].items[i].end > end)
                 end = steps->lists.lists[r].items[i].end;
     TRY(text_printf(out, "<text x=\"4\" y=\"%d\">rank %d %s</text>\n",
-                    y + ROW - 5, rank, clock_lane_names[lane]));
+                    y + ROW - 5, rank, clock_resource_names[resource]));
     for (int i = 0; i < list->count; i++) {
         const struct timed *t = &list->items[i];
         const double scale = (WIDTH - LEFT - 10) / end;
 
-        if (t->lane != lane || t->end <= t->begin) continue;
+        if (t->resource != resource || t->end <= t->begin) continue;
         TRY(text_printf(out, "<rect x=\"%.2f\" y=\"%d\" width=\"%.2f\" "
                              "height=\"%d\" fill=\"%s\"><title>%s stage %d, "
                              "micro-batch %d: %.4g ms</title></rect>\n",
@@ -68,9 +68,9 @@ static status draw_all(const struct steps *steps, const struct prediction *p,
     status result = OK;
 
     for (int r = 0; r < ranks; r++) {
-        for (int lane = 0; lane < CLOCK_LANES; lane++) {
-            if (!lane_is_used(&steps->lists.lists[r], lane)) continue;
-            TRY_GOTO(done, result, draw_lane(steps, r, lane, y, &rows));
+        for (int resource = 0; resource < CLOCK_RESOURCES; resource++) {
+            if (!resource_is_used(&steps->lists.lists[r], resource)) continue;
+            TRY_GOTO(done, result, draw_resource(steps, r, resource, y, &rows));
             y += ROW;
         }
         y += GAP;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* draw.h - the predicted step as a picture: a row for each lane of each pipe
- * rank. */
+/* draw.h - the predicted step as a picture: a row for each resource of each
+ * pipe rank. */
 #ifndef LOCKSTEP_PLANNER_DRAW_H
 #define LOCKSTEP_PLANNER_DRAW_H
 

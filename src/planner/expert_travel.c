@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* expert_travel.c - two lanes, by the rules of the simulator (simulator.h).
+/* expert_travel.c - two resources, by the rules of the simulator (simulator.h).
  *
  * Times of arrival are stated as if nothing were computed any more: while a
  * computation goes on, the clock runs by what it takes, and the clock of the

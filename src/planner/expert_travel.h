@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* expert_travel.h - a rank's clock while rows of experts travel: one lane
+/* expert_travel.h - a rank's clock while rows of experts travel: one resource
  * computes, one sends. Rows go in pieces; work that does not need them goes on,
  * and both are slower meanwhile. */
 #ifndef LOCKSTEP_PLANNER_EXPERT_TRAVEL_H
@@ -11,7 +11,7 @@ enum { TRAVEL_PIECES = 2 };
 
 struct expert_travel {
     const struct machine *machine;
-    double now;              /* seconds of the lane that computes */
+    double now;              /* seconds of the resource that computes */
     double free;             /* when all messages so far will have arrived, if
                               * nothing is computed until then */
 };

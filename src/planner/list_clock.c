@@ -523,7 +523,7 @@ static double transfer_of(const struct list_clock *w)
                            cost_border_bytes(w->cost), &guessed);
 }
 
-static uint8_t lane_of(const struct instruction *i, bool background)
+static uint8_t resource_of(const struct instruction *i, bool background)
 {
     if (i->kind == DO_RECEIVE) return CLOCK_PIPE_DOWN;
     if (i->kind == DO_RECEIVE_BACK) return CLOCK_PIPE_UP;
@@ -535,7 +535,7 @@ static uint8_t lane_of(const struct instruction *i, bool background)
 /* Whether all ranks of the pipe have it and wait for each other there. */
 static bool meets(const struct instruction *i)
 {
-    return instruction_rows[i->kind].lane == LANE_WORLD && i->calls > 0;
+    return instruction_rows[i->kind].resource == RESOURCE_WORLD && i->calls > 0;
 }
 
 static status add_one(struct costing *c, const struct step_list *list,
@@ -548,7 +548,7 @@ static status add_one(struct costing *c, const struct step_list *list,
     const bool receives = i->kind == DO_RECEIVE || i->kind == DO_RECEIVE_BACK;
     struct timed item = {.stage = i->stage, .microbatch = i->microbatch,
                          .number = number, .cause = (int16_t)own_cause(i),
-                         .lane = lane_of(i, background)};
+                         .resource = resource_of(i, background)};
     const int32_t *needs = list_needs(list, number);
     int32_t at;
 

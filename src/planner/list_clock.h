@@ -4,7 +4,7 @@
  * Nothing of the step is described here.
  *
  * Instructions that are not in the background follow each other; those in the
- * background begin when they are issued, and their lane is free. */
+ * background begin when they are issued, and their resource is free. */
 #ifndef LOCKSTEP_PLANNER_LIST_CLOCK_H
 #define LOCKSTEP_PLANNER_LIST_CLOCK_H
 

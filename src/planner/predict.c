@@ -89,7 +89,7 @@ static void expose(struct prediction *out)
 
 static bool is_body(const struct steps *steps, const struct timed *item)
 {
-    return item->lane == CLOCK_COMPUTE &&
+    return item->resource == CLOCK_COMPUTE &&
            steps->items[item->kind] <= ITEM_BACKWARD;
 }
 
@@ -118,8 +118,8 @@ static void fill_shares(struct prediction *out, const struct steps *steps,
     if (clock->end > 0)
         out->idle_share = 1 - clock->busy[CLOCK_COMPUTE] /
                                   (ranks * clock->end);
-    for (int i = 0; i < CLOCK_LANES; i++)
-        out->lane_s[i] = clock->busy[i] / ranks;
+    for (int i = 0; i < CLOCK_RESOURCES; i++)
+        out->resource_s[i] = clock->busy[i] / ranks;
 }
 
 /* FLOPs of recomputation, for one token. */

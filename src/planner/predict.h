@@ -23,7 +23,7 @@ struct prediction {
     double exposed_s[AXIS_COUNT]; /* on the critical path */
     double path_s[CAUSES]; /* the critical path by cause; its sum is step_s */
     double guessed_share;  /* of the critical path */
-    double lane_s[CLOCK_LANES];  /* busy, mean over ranks */
+    double resource_s[CLOCK_RESOURCES];  /* busy, mean over ranks */
     double memory_bytes;   /* of the largest rank */
     int memory_position;   /* of the pipe, where that is */
     double memory_limit;

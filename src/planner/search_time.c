@@ -16,8 +16,8 @@ struct two_steps {
 static double seconds_each(const struct two_steps *t)
 {
     const double step = t->longer.step_s - t->shorter.step_s;
-    const double work = t->longer.lane_s[CLOCK_COMPUTE] -
-                        t->shorter.lane_s[CLOCK_COMPUTE];
+    const double work = t->longer.resource_s[CLOCK_COMPUTE] -
+                        t->shorter.resource_s[CLOCK_COMPUTE];
 
     return (step > work ? step : work) / t->fill;
 }

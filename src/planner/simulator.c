@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* simulator.c - the event loop: a heap of ends, and lanes that wait. */
+/* simulator.c - the event loop: a heap of ends, and resources that wait. */
 #include "planner/simulator.h"
 
 #include <string.h>
 
 #include "base/arena.h"
 
-const char *const clock_lane_names[CLOCK_LANES] = {
+const char *const clock_resource_names[CLOCK_RESOURCES] = {
     "compute", "pipe down", "pipe up", "data", "host"};
 
 /* ---- lists ---- */
@@ -85,26 +85,26 @@ int32_t timed_meeting(const struct timed_list *list, int32_t meeting)
 
 /* ---- the clock ---- */
 
-struct lane_state {
-    int32_t next, active;    /* items of this lane; -1: none is active */
+struct resource_state {
+    int32_t next, active;    /* items of this resource; -1: none is active */
     int32_t met;             /* needs of `next` that are done, from the first */
-    int32_t waits;           /* next lane in the list of those that wait for
+    int32_t waits;           /* next resource in the list of those that wait for
                               * the same instruction; -1: none */
     double left;             /* seconds alone of the active one */
     double rate, since;
     uint32_t version;
 };
 
-struct event { double at; int32_t lane; uint32_t version; };
+struct event { double at; int32_t resource; uint32_t version; };
 
 struct clock {
     struct timed_lists *lists;
     const struct clock_rules *rules;
     struct clock_result *out;
-    struct lane_state *lanes;  /* owned, [ranks * CLOCK_LANES] */
+    struct resource_state *resources;  /* owned, [ranks * CLOCK_RESOURCES] */
     int32_t *first_item;       /* owned, [ranks + 1] */
-    int32_t *waiters;          /* owned, [items]: first lane, -1 */
-    int32_t *follows;          /* owned, [items]: next item of the lane */
+    int32_t *waiters;          /* owned, [items]: first resource, -1 */
+    int32_t *follows;          /* owned, [items]: next item of the resource */
     int32_t *needs;            /* owned: items that all items need, in order */
     int64_t *first_need;       /* owned, [ranks]: of the rank's items */
     bool *over;                /* owned, [items] */
@@ -131,7 +131,8 @@ static status push(struct clock *c, struct event event)
         const int32_t up = (at - 1) / 2;
 
         if (c->heap[up].at < event.at ||
-            (c->heap[up].at == event.at && c->heap[up].lane <= event.lane))
+            (c->heap[up].at == event.at &&
+             c->heap[up].resource <= event.resource))
             break;
         c->heap[at] = c->heap[up];
         at = up;
@@ -142,7 +143,7 @@ static status push(struct clock *c, struct event event)
 
 static bool before(const struct event *a, const struct event *b)
 {
-    return a->at < b->at || (a->at == b->at && a->lane < b->lane);
+    return a->at < b->at || (a->at == b->at && a->resource < b->resource);
 }
 
 static struct event pop(struct clock *c)
@@ -166,22 +167,23 @@ static struct event pop(struct clock *c)
     return top;
 }
 
-/* How fast the active instruction of a lane goes beside the others. */
-static double rate_of(const struct clock *c, int32_t rank, int lane)
+/* How fast the active instruction of a resource goes beside the others. */
+static double rate_of(const struct clock *c, int32_t rank, int resource)
 {
-    const struct lane_state *mine = &c->lanes[(size_t)rank * CLOCK_LANES];
+    const struct resource_state *mine =
+        &c->resources[(size_t)rank * CLOCK_RESOURCES];
     const struct timed *items = c->lists->lists[rank].items;
-    const struct timed *item = &items[mine[lane].active];
+    const struct timed *item = &items[mine[resource].active];
     int sharing = 0, talking = 0;
 
-    for (int i = 0; i < CLOCK_LANES; i++) {
+    for (int i = 0; i < CLOCK_RESOURCES; i++) {
         const int ports = mine[i].active < 0
                               ? 0 : items[mine[i].active].ports;
 
         sharing += ports > 0 && ports == item->ports;
         talking += ports > 0;
     }
-    if (item->lane == CLOCK_COMPUTE)
+    if (item->resource == CLOCK_COMPUTE)
         return talking > 0 ? 1 / c->rules->compute_beside : 1;
     if (item->ports == 0) return 1;
     return 1.0 / sharing /
@@ -191,22 +193,24 @@ static double rate_of(const struct clock *c, int32_t rank, int lane)
 /* After an instruction of the rank began or ended. */
 static status set_rates(struct clock *c, int32_t rank)
 {
-    struct lane_state *lanes = &c->lanes[(size_t)rank * CLOCK_LANES];
+    struct resource_state *resources =
+        &c->resources[(size_t)rank * CLOCK_RESOURCES];
 
-    for (int i = 0; i < CLOCK_LANES; i++) {
-        struct lane_state *lane = &lanes[i];
+    for (int i = 0; i < CLOCK_RESOURCES; i++) {
+        struct resource_state *resource = &resources[i];
         double rate;
 
-        if (lane->active < 0) continue;
+        if (resource->active < 0) continue;
         rate = rate_of(c, rank, i);
-        if (rate == lane->rate) continue;
-        lane->left -= (c->now - lane->since) * lane->rate;
-        if (lane->left < 0) lane->left = 0;
-        lane->since = c->now;
-        lane->rate = rate;
-        lane->version++;
-        TRY(push(c, (struct event){c->now + lane->left / rate,
-                                   rank * CLOCK_LANES + i, lane->version}));
+        if (rate == resource->rate) continue;
+        resource->left -= (c->now - resource->since) * resource->rate;
+        if (resource->left < 0) resource->left = 0;
+        resource->since = c->now;
+        resource->rate = rate;
+        resource->version++;
+        TRY(push(c, (struct event){c->now + resource->left / rate,
+                                   rank * CLOCK_RESOURCES + i,
+                                   resource->version}));
     }
     return OK;
 }
@@ -231,15 +235,15 @@ static double slowness(const struct clock_rules *r, int32_t rank,
     const double slow = r->slow ? r->slow[rank] : 1;
     const double sent = r->messages ? r->messages[item->kind] : 0;
 
-    if (item->lane != CLOCK_COMPUTE) return link;
+    if (item->resource != CLOCK_COMPUTE) return link;
     return slow + (link - slow) * sent;
 }
 
-/* Begins the lane's next instruction, or waits for what it needs. */
+/* Begins the resource's next instruction, or waits for what it needs. */
 static bool try_start(struct clock *c, int32_t which)
 {
-    const int32_t rank = which / CLOCK_LANES;
-    struct lane_state *state = &c->lanes[which];
+    const int32_t rank = which / CLOCK_RESOURCES;
+    struct resource_state *state = &c->resources[which];
     struct timed *items = c->lists->lists[rank].items;
     int32_t block;
 
@@ -263,15 +267,15 @@ static bool try_start(struct clock *c, int32_t which)
 
 static status finish(struct clock *c, int32_t which)
 {
-    const int32_t rank = which / CLOCK_LANES;
-    struct lane_state *state = &c->lanes[which];
+    const int32_t rank = which / CLOCK_RESOURCES;
+    struct resource_state *state = &c->resources[which];
     const int32_t index = state->active;
     struct timed *item = &c->lists->lists[rank].items[index];
     int32_t waiter = c->waiters[c->first_item[rank] + index];
 
     item->end = c->now;
     c->over[c->first_item[rank] + index] = true;
-    c->out->busy[item->lane] += item->end - item->begin;
+    c->out->busy[item->resource] += item->end - item->begin;
     c->done++;
     if (item->end >= c->out->end) {
         c->out->end = item->end;
@@ -282,33 +286,33 @@ static status finish(struct clock *c, int32_t which)
     try_start(c, which);
     TRY(set_rates(c, rank));
     while (waiter >= 0) {
-        const int32_t next = c->lanes[waiter].waits;
+        const int32_t next = c->resources[waiter].waits;
 
-        c->lanes[waiter].waits = -1;
-        if (try_start(c, waiter)) TRY(set_rates(c, waiter / CLOCK_LANES));
+        c->resources[waiter].waits = -1;
+        if (try_start(c, waiter)) TRY(set_rates(c, waiter / CLOCK_RESOURCES));
         waiter = next;
     }
     return OK;
 }
 
-/* Links each item to the next one of its lane, and checks what it needs. */
+/* Links each item to the next one of its resource, and checks what it needs. */
 static status link_rank(struct clock *c, int32_t rank)
 {
     struct timed_list *list = &c->lists->lists[rank];
-    int32_t last[CLOCK_LANES];
+    int32_t last[CLOCK_RESOURCES];
 
-    for (int i = 0; i < CLOCK_LANES; i++) {
+    for (int i = 0; i < CLOCK_RESOURCES; i++) {
         last[i] = -1;
-        c->lanes[rank * CLOCK_LANES + i] =
-            (struct lane_state){.next = -1, .active = -1, .waits = -1};
+        c->resources[rank * CLOCK_RESOURCES + i] =
+            (struct resource_state){.next = -1, .active = -1, .waits = -1};
     }
     for (int32_t i = 0; i < list->count; i++) {
         struct timed *item = &list->items[i];
 
-        if (item->lane >= CLOCK_LANES || !(item->seconds >= 0) ||
+        if (item->resource >= CLOCK_RESOURCES || !(item->seconds >= 0) ||
             item->seconds > 1e15)
-            FAIL(ERR_VERIFY, "rank %d, instruction %d: lane %d, %g seconds",
-                 rank, i, item->lane, item->seconds);
+            FAIL(ERR_VERIFY, "rank %d, instruction %d: resource %d, %g seconds",
+                 rank, i, item->resource, item->seconds);
         int32_t *needs = c->needs + c->first_need[rank] + item->first_need;
 
         for (int32_t n = 0; n < item->needs; n++) {
@@ -325,11 +329,11 @@ static status link_rank(struct clock *c, int32_t rank)
         item->end = -1;
         c->waiters[c->first_item[rank] + i] = -1;
         c->follows[c->first_item[rank] + i] = -1;
-        if (last[item->lane] >= 0)
-            c->follows[c->first_item[rank] + last[item->lane]] = i;
+        if (last[item->resource] >= 0)
+            c->follows[c->first_item[rank] + last[item->resource]] = i;
         else
-            c->lanes[rank * CLOCK_LANES + item->lane].next = i;
-        last[item->lane] = i;
+            c->resources[rank * CLOCK_RESOURCES + item->resource].next = i;
+        last[item->resource] = i;
     }
     return OK;
 }
@@ -350,8 +354,9 @@ static status clock_open(struct clock *c)
     if (items > INT32_MAX / 2)
         FAIL(ERR_CONFIG, "%lld instructions are more than can be simulated",
              (long long)items);
-    TRY(memory_take((size_t)ranks * CLOCK_LANES, sizeof *c->lanes, &memory));
-    c->lanes = memory;
+    TRY(memory_take((size_t)ranks * CLOCK_RESOURCES, sizeof *c->resources,
+                    &memory));
+    c->resources = memory;
     TRY(memory_take((size_t)ranks + 1, sizeof *c->first_item, &memory));
     c->first_item = memory;
     TRY(memory_take((size_t)items + 1, sizeof *c->waiters, &memory));
@@ -371,8 +376,8 @@ static status clock_open(struct clock *c)
 
 static status deadlock(const struct clock *c)
 {
-    for (int32_t i = 0; i < c->lists->ranks * CLOCK_LANES; i++) {
-        const int32_t rank = i / CLOCK_LANES, next = c->lanes[i].next;
+    for (int32_t i = 0; i < c->lists->ranks * CLOCK_RESOURCES; i++) {
+        const int32_t rank = i / CLOCK_RESOURCES, next = c->resources[i].next;
         int32_t block, at = 0;
 
         if (next < 0) continue;
@@ -393,22 +398,23 @@ status clock_run(struct timed_lists *lists, const struct clock_rules *rules,
 
     *out = (struct clock_result){0};
     TRY_GOTO(done, result, clock_open(&c));
-    for (int32_t i = 0; i < lists->ranks * CLOCK_LANES; i++) try_start(&c, i);
+    for (int32_t i = 0; i < lists->ranks * CLOCK_RESOURCES; i++)
+        try_start(&c, i);
     for (int32_t r = 0; r < lists->ranks; r++)
         TRY_GOTO(done, result, set_rates(&c, r));
     while (c.heap_count > 0) {
         const struct event event = pop(&c);
 
-        if (c.lanes[event.lane].version != event.version ||
-            c.lanes[event.lane].active < 0)
+        if (c.resources[event.resource].version != event.version ||
+            c.resources[event.resource].active < 0)
             continue;
         c.now = event.at;
-        c.lanes[event.lane].version++;
-        TRY_GOTO(done, result, finish(&c, event.lane));
+        c.resources[event.resource].version++;
+        TRY_GOTO(done, result, finish(&c, event.resource));
     }
     if (c.done != c.first_item[lists->ranks]) result = deadlock(&c);
 done:
-    memory_free(c.lanes);
+    memory_free(c.resources);
     memory_free(c.first_item);
     memory_free(c.waiters);
     memory_free(c.follows);
@@ -421,7 +427,7 @@ done:
 
 /* ---- the critical path ---- */
 
-/* The instruction that ended last before this one began: on its lane, or of
+/* The instruction that ended last before this one began: on its resource, or of
  * its needs. */
 static struct timed_need decides(const struct timed_lists *lists, int32_t rank,
                                  int32_t index)
@@ -432,7 +438,7 @@ static struct timed_need decides(const struct timed_lists *lists, int32_t rank,
     double latest = -1;
 
     for (int32_t i = index - 1; i >= 0; i--) {
-        if (list->items[i].lane != item->lane) continue;
+        if (list->items[i].resource != item->resource) continue;
         best = (struct timed_need){rank, i};
         latest = list->items[i].end;
         break;

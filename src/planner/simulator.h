@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* simulator.h - a clock for lists of instructions.
  *
- * Each rank has one list. An instruction runs on a lane of its rank; a lane
- * takes its instructions in the order of the list. An instruction begins when
- * its lane is free and all that it needs, here or on other ranks, is done.
- * While computation and messages of a rank run at the same time, both are
- * slower; two messages over the same ports share them (max-min fairness).
- * The simulator knows no model and no schedule. */
+ * Each rank has one list. An instruction runs on a resource of its rank; a
+ * resource takes its instructions in the order of the list. An instruction
+ * begins when its resource is free and all that it needs, here or on other
+ * ranks, is done. While computation and messages of a rank run at the same
+ * time, both are slower; two messages over the same ports share them (max-min
+ * fairness). The simulator knows no model and no schedule. */
 #ifndef LOCKSTEP_PLANNER_SIMULATOR_H
 #define LOCKSTEP_PLANNER_SIMULATOR_H
 
@@ -14,14 +14,20 @@
 #include <stdint.h>
 #include "base/status.h"
 
-enum clock_lane { CLOCK_COMPUTE, CLOCK_PIPE_DOWN, CLOCK_PIPE_UP, CLOCK_DATA,
-                  CLOCK_HOST, CLOCK_LANES };
-extern const char *const clock_lane_names[CLOCK_LANES];
+enum clock_resource {
+    CLOCK_COMPUTE,
+    CLOCK_PIPE_DOWN,
+    CLOCK_PIPE_UP,
+    CLOCK_DATA,
+    CLOCK_HOST,
+    CLOCK_RESOURCES
+};
+extern const char *const clock_resource_names[CLOCK_RESOURCES];
 
 struct timed_need { int32_t rank, index; };
 
 struct timed {
-    uint8_t lane;            /* enum clock_lane */
+    uint8_t resource;        /* enum clock_resource */
     uint8_t ports;           /* path whose ports it shares: 0 none, 1 the
                               * node's, 2 the network's */
     int16_t cause;           /* of waiting for it; for the reader */
@@ -47,14 +53,14 @@ struct clock_rules {
     double compute_beside, comm_beside; /* at least 1 */
     const double *slow;      /* of each rank, times; NULL: 1 */
     const double *slow_link; /* of each rank's messages; NULL: 1 */
-    const double *messages;  /* share of them in what the compute lane does, of
-                              * each kind; NULL: none */
+    const double *messages;  /* share of them in what the compute resource does,
+                              * of each kind; NULL: none */
 };
 
 struct clock_result {
     double end;              /* of the last instruction */
     int32_t last_rank, last_index;
-    double busy[CLOCK_LANES];      /* sum over ranks */
+    double busy[CLOCK_RESOURCES];      /* sum over ranks */
 };
 
 status timed_lists_begin(struct timed_lists *lists, int ranks);

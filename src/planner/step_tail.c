@@ -116,7 +116,7 @@ struct tail {
 
 struct tail_item {
     enum step_item item;
-    enum clock_lane lane;
+    enum clock_resource resource;
     enum cause cause;
     double seconds, guessed;
     uint8_t ports;
@@ -127,9 +127,12 @@ static status add(struct tail *t, int rank, const struct tail_item *what)
 {
     struct timed_list *list = &t->steps->lists.lists[rank];
     struct spent span = {.guessed = what->guessed};
-    struct timed item = {.lane = (uint8_t)what->lane, .ports = what->ports,
-                         .cause = (int16_t)what->cause, .stage = -1,
-                         .microbatch = -1, .number = -1,
+    struct timed item = {.resource = (uint8_t)what->resource,
+                         .ports = what->ports,
+                         .cause = (int16_t)what->cause,
+                         .stage = -1,
+                         .microbatch = -1,
+                         .number = -1,
                          .seconds = what->seconds};
     const int32_t before = list->count - 1;
     int32_t at;

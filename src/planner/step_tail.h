@@ -17,8 +17,8 @@ double cost_weights(const struct cost *cost, enum collective op,
 /* Gradients of a rank, to whoever updates them. */
 double cost_reduction(const struct cost *cost, double dense_bytes,
                       double expert_bytes, double *guessed);
-/* Gathers and sums of gradients of a step, which one lane carries: of a mean
- * pipe rank. */
+/* Gathers and sums of gradients of a step, which one resource carries: of a
+ * mean pipe rank. */
 double cost_messages(const struct cost *cost);
 /* A new kind of items: their span. */
 status steps_kind(struct steps *steps, const struct spent *span,

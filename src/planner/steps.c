@@ -312,11 +312,16 @@ static status add_transfers(struct maker *m, int rank, struct action a)
     int32_t at;
 
     for (int n = 0; n < count; n++) {
-        const struct timed item = {
-            .lane = a.kind == ACTION_FORWARD ? CLOCK_PIPE_DOWN : CLOCK_PIPE_UP,
-            .ports = m->pipe_ports, .cause = CAUSE_PIPE, .stage = a.stage,
-            .microbatch = a.microbatch, .kind = m->transfer_kind,
-            .number = -1, .seconds = m->transfer_s};
+        const struct timed item = {.resource = a.kind == ACTION_FORWARD
+                                                   ? CLOCK_PIPE_DOWN
+                                                   : CLOCK_PIPE_UP,
+                                   .ports = m->pipe_ports,
+                                   .cause = CAUSE_PIPE,
+                                   .stage = a.stage,
+                                   .microbatch = a.microbatch,
+                                   .kind = m->transfer_kind,
+                                   .number = -1,
+                                   .seconds = m->transfer_s};
 
         TRY(timed_add(list, &item, &at));
         TRY(timed_need(list,
@@ -355,7 +360,7 @@ static status add_gather(struct maker *m, struct part_plan *plan, int part)
 {
     struct timed_list *list = &m->steps->lists.lists[plan->rank];
     const struct timed item = {
-        .lane = CLOCK_DATA, .ports = m->data_ports, .cause = CAUSE_SHARD,
+        .resource = CLOCK_DATA, .ports = m->data_ports, .cause = CAUSE_SHARD,
         .stage = plan->action.stage, .microbatch = plan->action.microbatch,
         .kind = m->gather_kind, .number = -1,
         .seconds = m->gather_s * units_of(m, plan->action, false) /
@@ -373,7 +378,7 @@ static status add_part(struct maker *m, struct part_plan *plan, int part,
     struct timed_list *list = &m->steps->lists.lists[plan->rank];
     const double whole = spent_seconds(&m->steps->spans[plan->kind]);
     struct timed item = {
-        .lane = CLOCK_COMPUTE, .cause = CAUSE_PRODUCT,
+        .resource = CLOCK_COMPUTE, .cause = CAUSE_PRODUCT,
         .stage = plan->action.stage, .microbatch = plan->action.microbatch,
         .kind = plan->kind, .number = -1, .seconds = whole / plan->parts};
     struct action needs[2];
@@ -395,7 +400,7 @@ static status add_part(struct maker *m, struct part_plan *plan, int part,
                            plan->gathered[PARTS_MOST] - 1 - n));
     }
     if (!plan->reduce) return OK;
-    item.lane = CLOCK_DATA;
+    item.resource = CLOCK_DATA;
     item.ports = m->data_ports;
     item.cause = CAUSE_DATA;
     item.kind = m->reduce_kind;
@@ -410,7 +415,7 @@ static status add_offload(struct maker *m, int rank, struct action a,
 {
     const double blocks = m->blocks[a.stage];
     const struct timed item = {
-        .lane = CLOCK_HOST, .cause = CAUSE_OFFLOAD, .stage = a.stage,
+        .resource = CLOCK_HOST, .cause = CAUSE_OFFLOAD, .stage = a.stage,
         .microbatch = a.microbatch, .kind = m->offload_kind, .number = -1,
         .seconds = m->offload_s * blocks};
 

@@ -48,12 +48,13 @@ static status keep_first(struct comparison *c, status result)
 
 /* Ranks that divide the parameters of a class, and those with copies. */
 static status compare_class(const struct asked *e, axis_set axes,
-                            enum lane lane)
+                            enum resource resource)
 {
-    return axes == 0 ? OK : compare_group(e, team_over(e->team, axes),
-                                          (struct list_channel){
-                                              .lane = lane, .axes = axes,
-                                              .stage = -1});
+    return axes == 0 ? OK
+                     : compare_group(e, team_over(e->team, axes),
+                                     (struct list_channel){.resource = resource,
+                                                           .axes = axes,
+                                                           .stage = -1});
 }
 
 /* Each set of axes once, in the same order on all ranks: any one may belong to
@@ -72,9 +73,9 @@ static status compare_classes(const struct asked *e, struct comparison *c)
     }
     for (axis_set axes = 1; axes <= AXES_BATCH; axes++) {
         if (divided[axes])
-            TRY(keep_first(c, compare_class(e, axes, LANE_SHARD)));
+            TRY(keep_first(c, compare_class(e, axes, RESOURCE_SHARD)));
         if (copied[axes])
-            TRY(keep_first(c, compare_class(e, axes, LANE_COPIES)));
+            TRY(keep_first(c, compare_class(e, axes, RESOURCE_COPIES)));
     }
     return OK;
 }
@@ -86,7 +87,7 @@ static status compare_copies(const struct asked *e, struct comparison *c)
             if (e->pipeline->chunks[i].number == number)
                 TRY(keep_first(c, compare_group(e, team_copies(e->team, i),
                                                 (struct list_channel){
-                                                    .lane = LANE_PEER,
+                                                    .resource = RESOURCE_PEER,
                                                     .stage = number})));
     return OK;
 }
@@ -194,26 +195,27 @@ status lists_agree(const struct step_list *list,
                    const struct pipeline *pipeline, struct team *team)
 {
     const struct asked asked = {list, pipeline, team};
-    const struct { struct group *group; enum lane lane; } rows[] = {
-        {team_axis_group(team, AXIS_TENSOR), LANE_TENSOR},
-        {team_axis_group(team, AXIS_TENSOR), LANE_COMPUTE},
-        {team_axis_group(team, AXIS_CONTEXT), LANE_CONTEXT},
-        {team_axis_group(team, AXIS_CONTEXT), LANE_COMPUTE},
-        {team_axis_group(team, AXIS_EXPERT), LANE_EXPERT},
-        {team_axis_group(team, AXIS_EXPERT), LANE_COMPUTE},
-        {team_group(team, TEAM_STAGE), LANE_MATRICES}};
+    const struct { struct group *group; enum resource resource; } rows[] = {
+        {team_axis_group(team, AXIS_TENSOR), RESOURCE_TENSOR},
+        {team_axis_group(team, AXIS_TENSOR), RESOURCE_COMPUTE},
+        {team_axis_group(team, AXIS_CONTEXT), RESOURCE_CONTEXT},
+        {team_axis_group(team, AXIS_CONTEXT), RESOURCE_COMPUTE},
+        {team_axis_group(team, AXIS_EXPERT), RESOURCE_EXPERT},
+        {team_axis_group(team, AXIS_EXPERT), RESOURCE_COMPUTE},
+        {team_group(team, TEAM_STAGE), RESOURCE_MATRICES}};
     struct comparison c = {.first = OK};
 
     TRY(compare_classes(&asked, &c));
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
         TRY(keep_first(&c, compare_group(&asked, rows[i].group,
                                          (struct list_channel){
-                                             .lane = rows[i].lane,
+                                             .resource = rows[i].resource,
                                              .stage = -1})));
     TRY(compare_copies(&asked, &c));
-    TRY(keep_first(&c, compare_group(&asked, team->world,
-                                     (struct list_channel){
-                                         .lane = LANE_WORLD, .stage = -1})));
+    TRY(keep_first(
+        &c, compare_group(&asked, team->world,
+                          (struct list_channel){.resource = RESOURCE_WORLD,
+                                                .stage = -1})));
     TRY(keep_first(&c, compare_pipe(&asked)));
     return team_agree(team, c.first == OK ? OK : found(&c));
 }

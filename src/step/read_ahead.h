@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* read_ahead.h - the batch of the next step, and the next micro-batch of an
- * evaluation, read on the host lane while this one computes.
+ * evaluation, read on the host resource while this one computes.
  *
  * A thread of the rank carries out DO_BATCH: it reads the sequences of a
  * micro-batch into the room that the plan has for it. DO_END waits until all

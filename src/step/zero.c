@@ -551,7 +551,7 @@ static status start_regather(struct zero *z, const struct instruction *i,
                              struct comm_handle *handle)
 {
     const struct zero_class *class = class_of(z, i->unit);
-    const bool parts = i->lane == LANE_COPIES;
+    const bool parts = i->resource == RESOURCE_COPIES;
     const struct comm_call call = parts ? parts_gather(z, i->unit)
                                         : whole_gather(z, i->unit);
 

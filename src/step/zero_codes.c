@@ -258,20 +258,21 @@ status zero_codes_act(struct zero *z, const struct instruction *i)
     const struct zero_class *class =
         &z->classes[z->stage->shards.units[i->unit].class];
 
-    if (i->lane == LANE_COPIES || !joins_parts(z, i->unit))
+    if (i->resource == RESOURCE_COPIES || !joins_parts(z, i->unit))
         TRY(raise_peaks(z, i->unit));
-    if (i->lane == LANE_COPIES) return join_peaks(z, i->unit, class->copies);
+    if (i->resource == RESOURCE_COPIES)
+        return join_peaks(z, i->unit, class->copies);
     TRY(join_peaks(z, i->unit, class->shard));
     return make_codes(z, i->unit);
 }
 
 status zero_codes_make(struct zero *z, int unit)
 {
-    struct instruction i = {.unit = unit, .lane = LANE_COPIES};
+    struct instruction i = {.unit = unit, .resource = RESOURCE_COPIES};
 
     if (coded_peaks(&z->stage->coded, unit) == 0) return OK;
     if (joins_parts(z, unit)) TRY(zero_codes_act(z, &i));
-    i.lane = LANE_SHARD;
+    i.resource = RESOURCE_SHARD;
     return zero_codes_act(z, &i);
 }
 

@@ -46,8 +46,9 @@ status zero_share(struct zero *z, const struct instruction *i,
 {
     const struct shards *s = &z->stage->shards;
     const int class = s->units[i->unit].class;
-    struct group *group = i->lane == LANE_COPIES ? z->classes[class].copies
-                                                 : z->classes[class].shard;
+    struct group *group = i->resource == RESOURCE_COPIES
+                              ? z->classes[class].copies
+                              : z->classes[class].shard;
     const struct tensor all =
         tensor_1d(blocks, DTYPE_F64, shard_blocks(&z->stage->program.params,
                                                   &z->stage->holding));

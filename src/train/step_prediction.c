@@ -312,8 +312,8 @@ void step_prediction_compare(const struct step_prediction *p,
     say_noise(p, out);
     for (int i = 0; i < p->count && p->marks != NULL; i++) {
         const struct timed *t = &p->steps.lists.lists[0].items[i];
-        const bool serial = t->lane == CLOCK_COMPUTE ||
-                            t->lane == CLOCK_HOST;
+        const bool serial = t->resource == CLOCK_COMPUTE ||
+                            t->resource == CLOCK_HOST;
         struct report_difference d = {.instruction = i};
 
         d.measured_ms = 1e3 * p->seconds[i] / steps;

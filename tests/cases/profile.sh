@@ -270,7 +270,7 @@ under host attention_forward one.json >out 2>&1 && ok ||
     bad "no product beside the next batch: $(cat out)"
 grep -q '"thread_name".*"name":"host"' one.json &&
     grep -q '"name":"batch".*"tid":1,.*"instruction":' one.json && ok ||
-    bad "the trace has no batch on the host lane"
+    bad "the trace has no batch on the host resource"
 # The same bits, traced or not.
 "$program" train config.yaml --run plain >out 2>&1
 check "a trace changes no bit" "$program" compare one plain

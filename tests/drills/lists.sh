@@ -14,7 +14,7 @@ END
 echo 'ba be bi.' >text.txt
 plan=(plan config.yaml --ranks 4 --explain step)
 
-# Kinds of instructions, sorted: lines begin with a number, then lane and kind.
+# Kinds of instructions, sorted: lines begin with a number, then resource and kind.
 kinds() { # [PASS]
     lockstep "${plan[@]}" ${1:+--after $1} 2>/dev/null |
         awk '$1 ~ /^[0-9,]+$/ { print $3 }' | sort | uniq -c >kinds
@@ -70,15 +70,15 @@ if [ "$(needs tail)" = 0 ] && [ "$(needs needs)" -gt 10 ]; then
     ok "no needs before their pass"
 else bad "no needs before their pass" "$(needs tail), $(needs needs)"; fi
 
-# A bar and a title for each instruction, a row for each lane.
+# A bar and a title for each instruction, a row for each resource.
 expect "a picture" 0 "end" "${plan[@]}" --draw step.svg
 if [ "$(grep -c '<title>' step.svg)" = "$(($(awk \
         '{ n += $1 } END { print n }' kinds)))" ] &&
     [ "$(grep -c 'text-anchor="end"' step.svg)" = "$(lockstep "${plan[@]}" \
         2>/dev/null | awk '$1 ~ /^[0-9,]+$/ { print $2 }' | sort -u |
         wc -l)" ] && grep -q '^</svg>$' step.svg; then
-    ok "it shows every instruction and every lane"
-else bad "it shows every instruction and every lane" "it does not" step.svg; fi
+    ok "it shows every instruction and every resource"
+else bad "it shows every instruction and every resource" "it does not" step.svg; fi
 # A send lasts until who waits for it: its bar is longer than the unit's.
 wide=$(sed -n 's/.*width="\([0-9]*\)".*<title>[0-9]*: send .*/\1/p' step.svg |
     sort -n | tail -n 1)

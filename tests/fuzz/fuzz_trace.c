@@ -16,7 +16,7 @@ static void make_list(struct timed_list *list)
 {
     for (int i = 0; i < 6; i++) {
         const struct timed item = {
-            .lane = i == 1 ? CLOCK_PIPE_DOWN : CLOCK_COMPUTE, .number = i};
+            .resource = i == 1 ? CLOCK_PIPE_DOWN : CLOCK_COMPUTE, .number = i};
         int32_t index;
 
         CHECK(timed_add(list, &item, &index) == OK && index == i);

@@ -291,15 +291,15 @@ TEST(ranks_make_common_calls_in_one_order)
     uint64_t before;
 
     build(&l, &layout_cases[9]);
-    before = list_hash(&l.lists[0], LANE_SHARD);
-    CHECK(before == list_hash(&l.lists[0], LANE_SHARD));
+    before = list_hash(&l.lists[0], RESOURCE_SHARD);
+    CHECK(before == list_hash(&l.lists[0], RESOURCE_SHARD));
     for (int n = 0; n + 1 < l.lists[0].count; n++)
         if (l.lists[0].items[n].kind == DO_GATHER &&
             l.lists[0].items[n + 1].kind == DO_GATHER) {
             swap(&l.lists[0], n, n + 1);
             break;
         }
-    CHECK(before != list_hash(&l.lists[0], LANE_SHARD));
+    CHECK(before != list_hash(&l.lists[0], RESOURCE_SHARD));
     drop(&l);
 }
 

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_expert_travel.c - two lanes: what is waited for, and what is slower. */
+/* test_expert_travel.c - two resources: what is waited for, and what is
+ * slower. */
 #include "planner/expert_travel.h"
 
 #include <math.h>

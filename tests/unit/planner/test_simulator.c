@@ -9,10 +9,13 @@
 
 static const struct clock_rules alone = {1, 1, NULL, NULL, NULL};
 
-static int32_t put(struct timed_list *list, int lane, int ports, double s)
+static int32_t put(struct timed_list *list, int resource, int ports, double s)
 {
-    const struct timed item = {.lane = (uint8_t)lane, .ports = (uint8_t)ports,
-                               .stage = -1, .microbatch = -1, .number = -1,
+    const struct timed item = {.resource = (uint8_t)resource,
+                               .ports = (uint8_t)ports,
+                               .stage = -1,
+                               .microbatch = -1,
+                               .number = -1,
                                .seconds = s};
     int32_t at = -1;
 
@@ -116,8 +119,8 @@ TEST(who_waits_for_ever_is_named)
 }
 
 /* Random lists whose needs point back: the clock always ends; nothing begins
- * before what it needs, or before its lane is free; no lane is faster than
- * alone; two runs give the same bits. */
+ * before what it needs, or before its resource is free; no resource is faster
+ * than alone; two runs give the same bits. */
 static uint64_t draw_next(uint64_t *state)
 {
     *state ^= *state << 13;
@@ -136,10 +139,10 @@ static void random_lists(struct timed_lists *lists, uint64_t seed)
     for (int i = 0; i < 60; i++) {
         const int rank = (int)(draw_next(&state) % (uint64_t)ranks);
         const int needs = (int)(draw_next(&state) % 4);
-        const int lane = (int)(draw_next(&state) % CLOCK_LANES);
+        const int resource = (int)(draw_next(&state) % CLOCK_RESOURCES);
         const int ports = (int)(draw_next(&state) % 3);
 
-        put(&lists->lists[rank], lane, ports,
+        put(&lists->lists[rank], resource, ports,
             (double)(draw_next(&state) % 16));
         for (int n = 0; n < needs; n++) {
             const int to = (int)(draw_next(&state) % (uint64_t)ranks);
@@ -156,14 +159,14 @@ static void check_order(const struct timed_lists *lists)
 {
     for (int32_t r = 0; r < lists->ranks; r++) {
         const struct timed_list *list = &lists->lists[r];
-        double lane_end[CLOCK_LANES] = {0};
+        double resource_end[CLOCK_RESOURCES] = {0};
 
         for (int32_t i = 0; i < list->count; i++) {
             const struct timed *t = &list->items[i];
 
-            CHECK(t->begin >= lane_end[t->lane] - 1e-9);
+            CHECK(t->begin >= resource_end[t->resource] - 1e-9);
             CHECK(t->end >= t->begin + t->seconds - 1e-9);
-            lane_end[t->lane] = t->end;
+            resource_end[t->resource] = t->end;
             for (int32_t n = 0; n < t->needs; n++) {
                 const struct timed_need need = list->needs[t->first_need + n];
 
@@ -191,11 +194,12 @@ TEST(random_lists_keep_the_rules)
     }
 }
 
-/* Seconds of an item with its lane and its rank's slowness, beside nothing. */
+/* Seconds of an item with its resource and its rank's slowness, beside
+ * nothing. */
 static double alone_s(const struct timed *t, int32_t rank,
                       const struct clock_rules *rules)
 {
-    const double *slow = t->lane == CLOCK_COMPUTE ? rules->slow
+    const double *slow = t->resource == CLOCK_COMPUTE ? rules->slow
                                                   : rules->slow_link;
 
     return t->seconds * slow[rank];
@@ -228,17 +232,17 @@ static double path_of(const struct timed_lists *lists,
         moved = false;
         for (int32_t r = 0; r < lists->ranks; r++) {
             const struct timed_list *list = &lists->lists[r];
-            double lane_end[CLOCK_LANES] = {0};
+            double resource_end[CLOCK_RESOURCES] = {0};
 
             for (int32_t i = 0; i < list->count; i++) {
                 const struct timed *t = &list->items[i];
-                const double lane = lane_end[t->lane];
+                const double resource = resource_end[t->resource];
                 const double needs = needs_end(list, t, ends);
-                const double end = (lane > needs ? lane : needs) +
+                const double end = (resource > needs ? resource : needs) +
                                    alone_s(t, r, rules);
 
                 moved = moved || end > ends[r][i];
-                ends[r][i] = lane_end[t->lane] = end;
+                ends[r][i] = resource_end[t->resource] = end;
                 if (end > path) path = end;
             }
         }
@@ -246,7 +250,7 @@ static double path_of(const struct timed_lists *lists,
     return path;
 }
 
-/* The most that a lane or a port of a rank has to do, and all that is to be
+/* The most that a resource or a port of a rank has to do, and all that is to be
  * done. */
 struct work { double busiest, all; };
 
@@ -256,19 +260,19 @@ static struct work work_of(const struct timed_lists *lists,
     struct work w = {0, 0};
 
     for (int32_t r = 0; r < lists->ranks; r++) {
-        double lane[CLOCK_LANES] = {0}, port[3] = {0};
+        double resource[CLOCK_RESOURCES] = {0}, port[3] = {0};
 
         for (int32_t i = 0; i < lists->lists[r].count; i++) {
             const struct timed *t = &lists->lists[r].items[i];
             const double s = alone_s(t, r, rules);
 
             w.all += s;
-            lane[t->lane] += s;
-            if (t->ports > 0 && t->lane != CLOCK_COMPUTE)
+            resource[t->resource] += s;
+            if (t->ports > 0 && t->resource != CLOCK_COMPUTE)
                 port[t->ports] += s;
         }
-        for (int i = 0; i < CLOCK_LANES; i++)
-            if (lane[i] > w.busiest) w.busiest = lane[i];
+        for (int i = 0; i < CLOCK_RESOURCES; i++)
+            if (resource[i] > w.busiest) w.busiest = resource[i];
         for (int i = 1; i < 3; i++)
             if (port[i] > w.busiest) w.busiest = port[i];
     }
@@ -303,8 +307,9 @@ static double last_end(const struct timed_lists *lists)
 }
 
 /* Random lists on random machines: the order is kept; no step is shorter than
- * its critical path or than its busiest lane or port, or longer than all of its
- * work one after the other; without anything shared it is the critical path. */
+ * its critical path or than its busiest resource or port, or longer than all of
+ * its work one after the other; without anything shared it is the critical
+ * path. */
 TEST(random_machines_keep_the_bounds)
 {
     for (uint64_t seed = 30001; seed <= 31000; seed++) {

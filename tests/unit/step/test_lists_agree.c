@@ -8,7 +8,7 @@ enum change { CHANGE_NONE, CHANGE_LOSE, CHANGE_SWAP };
 
 struct tried {
     struct layout_case layout;
-    enum lane lane;          /* of what is changed */
+    enum resource resource;          /* of what is changed */
     enum instruction_kind kind; /* of what is changed; DO_COUNT: any */
     enum change change;      /* on the last rank */
     status ends[CASE_RANKS];
@@ -16,13 +16,13 @@ struct tried {
 
 static bool is_changed(const struct tried *t, const struct instruction *i)
 {
-    return i->lane == (uint8_t)t->lane &&
+    return i->resource == (uint8_t)t->resource &&
            (t->kind == DO_COUNT || i->kind == (uint8_t)t->kind) &&
            (i->calls > 0 || instruction_computes(i));
 }
 
-/* The first call of the lane is lost, or changes places with the first that is
- * of another unit, stage or micro-batch. */
+/* The first call of the resource is lost, or changes places with the first that
+ * is of another unit, stage or micro-batch. */
 static status change_list(const struct tried *t, struct step_list *list)
 {
     struct instruction *first = NULL;
@@ -33,7 +33,7 @@ static status change_list(const struct tried *t, struct step_list *list)
         if (!is_changed(t, i)) continue;
         if (t->change == CHANGE_LOSE) {
             i->kind = DO_TARGETS;
-            i->lane = LANE_HOST;
+            i->resource = RESOURCE_HOST;
             i->calls = 0;
             return OK;
         }
@@ -95,28 +95,74 @@ static status run(struct tried *t)
 
 /* Each group's comparison is the only one that sees the change: without the
  * pipe a lost call deadlocks nobody until the step runs. */
-static const struct { struct tried tried; status end; const char *words; }
-    rows[] = {
+static const struct {
+    struct tried tried;
+    status end;
+    const char *words;
+} rows[] = {
     {{{.schedule = "1f1b", .zero = "fsdp", .data = 2, .prefetch = 1},
-      LANE_SHARD, DO_GATHER, CHANGE_SWAP, {OK}}, ERR_CONFIG,
+      RESOURCE_SHARD,
+      DO_GATHER,
+      CHANGE_SWAP,
+      {OK}},
+     ERR_CONFIG,
      "another list of a step"},
-    {{{.schedule = "1f1b", .zero = "zero2", .data = 4}, LANE_SHARD, DO_REDUCE,
-      CHANGE_SWAP, {OK}}, ERR_CONFIG, "another list of a step"},
+    {{{.schedule = "1f1b", .zero = "zero2", .data = 4},
+      RESOURCE_SHARD,
+      DO_REDUCE,
+      CHANGE_SWAP,
+      {OK}},
+     ERR_CONFIG,
+     "another list of a step"},
     {{{.schedule = "1f1b", .zero = "hsdp", .data = 2, .shard = 2},
-      LANE_COPIES, DO_SUM, CHANGE_SWAP, {OK}}, ERR_CONFIG,
+      RESOURCE_COPIES,
+      DO_SUM,
+      CHANGE_SWAP,
+      {OK}},
+     ERR_CONFIG,
      "another list of a step"},
-    {{{.schedule = "1f1b", .zero = "ddp", .tensor = 2}, LANE_TENSOR, DO_JOIN,
-      CHANGE_LOSE, {OK}}, ERR_CONFIG, "another list of a step"},
-    {{{.schedule = "1f1b", .zero = "ddp", .tensor = 2}, LANE_COMPUTE,
-      DO_FORWARD, CHANGE_SWAP, {OK}}, ERR_CONFIG, "another list of a step"},
-    {{{.schedule = "1f1b", .zero = "ddp", .context = 2}, LANE_COMPUTE,
-      DO_BACKWARD, CHANGE_SWAP, {OK}}, ERR_CONFIG, "another list of a step"},
-    {{{.schedule = "1f1b", .zero = "ddp", .data = 2}, LANE_WORLD, DO_COUNT,
-      CHANGE_LOSE, {OK}}, ERR_CONFIG, "another list of a step"},
-    {{{.schedule = "dualpipe", .zero = "ddp", .pipe = 2}, LANE_PEER,
-      DO_HALVES, CHANGE_LOSE, {OK}}, ERR_CONFIG, "another list of a step"},
-    {{{.schedule = "1f1b", .zero = "ddp", .pipe = 2}, LANE_PIPE, DO_SEND_BACK,
-      CHANGE_LOSE, {OK}}, ERR_VERIFY, "has no other side"},
+    {{{.schedule = "1f1b", .zero = "ddp", .tensor = 2},
+      RESOURCE_TENSOR,
+      DO_JOIN,
+      CHANGE_LOSE,
+      {OK}},
+     ERR_CONFIG,
+     "another list of a step"},
+    {{{.schedule = "1f1b", .zero = "ddp", .tensor = 2},
+      RESOURCE_COMPUTE,
+      DO_FORWARD,
+      CHANGE_SWAP,
+      {OK}},
+     ERR_CONFIG,
+     "another list of a step"},
+    {{{.schedule = "1f1b", .zero = "ddp", .context = 2},
+      RESOURCE_COMPUTE,
+      DO_BACKWARD,
+      CHANGE_SWAP,
+      {OK}},
+     ERR_CONFIG,
+     "another list of a step"},
+    {{{.schedule = "1f1b", .zero = "ddp", .data = 2},
+      RESOURCE_WORLD,
+      DO_COUNT,
+      CHANGE_LOSE,
+      {OK}},
+     ERR_CONFIG,
+     "another list of a step"},
+    {{{.schedule = "dualpipe", .zero = "ddp", .pipe = 2},
+      RESOURCE_PEER,
+      DO_HALVES,
+      CHANGE_LOSE,
+      {OK}},
+     ERR_CONFIG,
+     "another list of a step"},
+    {{{.schedule = "1f1b", .zero = "ddp", .pipe = 2},
+      RESOURCE_PIPE,
+      DO_SEND_BACK,
+      CHANGE_LOSE,
+      {OK}},
+     ERR_VERIFY,
+     "has no other side"},
 };
 
 TEST(a_list_that_one_rank_has_otherwise_is_refused_on_all)
