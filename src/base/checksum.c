@@ -97,25 +97,24 @@ static uint32_t polynomial_power(uint64_t bytes)
 
 #ifdef CRC_TARGET
 /* The instruction takes three cycles and one may start in each, so long texts
- * are three streams side by side, joined as crc32c_combine does. */
-enum { STREAM_BYTES = 16384, STREAMS = 3 };
+ * are three parts side by side, joined as crc32c_combine does. */
+enum { PART_BYTES = 16384, PARTS = 3 };
 
-CRC_TARGET static uint32_t crc_by_streams(uint32_t crc,
-                                          const unsigned char *at,
-                                          size_t chunks)
+CRC_TARGET static uint32_t crc_by_parts(uint32_t crc, const unsigned char *at,
+                                        size_t rounds)
 {
-    const uint32_t one = polynomial_power(STREAM_BYTES);
+    const uint32_t one = polynomial_power(PART_BYTES);
     const uint32_t two = polynomial_multiply(one, one);
 
-    for (; chunks > 0; chunks--, at += STREAMS * STREAM_BYTES) {
+    for (; rounds > 0; rounds--, at += PARTS * PART_BYTES) {
         uint32_t second = 0, third = 0;
 
-        for (int i = 0; i < STREAM_BYTES; i += 8) {
-            uint64_t word[STREAMS];
+        for (int i = 0; i < PART_BYTES; i += 8) {
+            uint64_t word[PARTS];
 
             memcpy(&word[0], at + i, 8);
-            memcpy(&word[1], at + STREAM_BYTES + i, 8);
-            memcpy(&word[2], at + 2 * STREAM_BYTES + i, 8);
+            memcpy(&word[1], at + PART_BYTES + i, 8);
+            memcpy(&word[2], at + 2 * PART_BYTES + i, 8);
             crc = CRC_WORD(crc, word[0]);
             second = CRC_WORD(second, word[1]);
             third = CRC_WORD(third, word[2]);
@@ -130,11 +129,11 @@ CRC_TARGET static uint32_t crc_by_machine(uint32_t crc,
                                           const unsigned char *at,
                                           size_t length)
 {
-    const size_t chunks = length / (STREAMS * STREAM_BYTES);
+    const size_t rounds = length / (PARTS * PART_BYTES);
 
-    if (chunks > 0) crc = crc_by_streams(crc, at, chunks);
-    at += chunks * STREAMS * STREAM_BYTES;
-    length -= chunks * STREAMS * STREAM_BYTES;
+    if (rounds > 0) crc = crc_by_parts(crc, at, rounds);
+    at += rounds * PARTS * PART_BYTES;
+    length -= rounds * PARTS * PART_BYTES;
     for (; length >= 8; at += 8, length -= 8) {
         uint64_t word;
 

@@ -42,14 +42,14 @@ static status open_to_read(const char *path, int flags, int *descriptor,
 static status read_all(int descriptor, const char *path, size_t bytes_max,
                        struct text *out)
 {
-    static const size_t chunk = 1 << 16;
+    static const size_t most = 1 << 16;
     char allowed[32];
     void *buffer = NULL;
     status result = OK;
 
-    TRY(memory_take(chunk, 1, &buffer));
+    TRY(memory_take(most, 1, &buffer));
     for (;;) {
-        const ssize_t got = read(descriptor, buffer, chunk);
+        const ssize_t got = read(descriptor, buffer, most);
 
         if (got == 0) break;
         if (got < 0 && errno == EINTR) continue;

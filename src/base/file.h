@@ -61,7 +61,7 @@ void file_place_close(struct file_place *place);
  * device; never waits for the other end of a pipe. */
 status file_open_own(const char *path, int flags, int *descriptor);
 /* A new file, to be written and read; ERR_IO if the name is taken. */
-status file_stream_new(const char *path, FILE **stream);
+status file_create(const char *path, FILE **file);
 /* The whole file, opened once; ERR_FORMAT beyond bytes_max. */
 status file_read_own(const char *path, size_t bytes_max, struct text *out);
 /* Bytes from `offset` on, as many as are asked for or fewer where the file

@@ -154,14 +154,14 @@ status file_open_own(const char *path, int flags, int *descriptor)
     return result;
 }
 
-status file_stream_new(const char *path, FILE **stream)
+status file_create(const char *path, FILE **file)
 {
     int descriptor, reason;
 
-    *stream = NULL;
+    *file = NULL;
     TRY(file_open_own(path, O_RDWR | O_CREAT | O_EXCL, &descriptor));
-    *stream = fdopen(descriptor, "w+b");
-    if (*stream != NULL) return OK;
+    *file = fdopen(descriptor, "w+b");
+    if (*file != NULL) return OK;
     reason = errno;
     close(descriptor);
     return file_fail("opening", path, reason);

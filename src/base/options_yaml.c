@@ -296,7 +296,7 @@ static status read_mapping(struct yaml_reader *r)
     return OK;
 }
 
-static status read_stream(struct yaml_reader *r)
+static status read_all(struct yaml_reader *r)
 {
     TRY(next(r)); /* the stream begins */
     TRY(next(r));
@@ -346,7 +346,7 @@ status options_read_text(struct options_set *set, const char *text,
     yaml_parser_set_encoding(&r.parser, YAML_UTF8_ENCODING);
     yaml_parser_set_input_string(&r.parser, (const unsigned char *)text,
                                  length);
-    TRY_GOTO(done, result, read_stream(&r));
+    TRY_GOTO(done, result, read_all(&r));
 done:
     if (r.has_event) yaml_event_delete(&r.event);
     yaml_parser_delete(&r.parser);

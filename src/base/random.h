@@ -10,7 +10,8 @@
 
 struct random_key { uint32_t word[2]; };
 
-/* Key of a named stream: (seed, name) hashed with FNV-1a and mixed. */
+/* Key of a named sequence of numbers: (seed, name) hashed with FNV-1a and
+ * mixed. */
 struct random_key random_key_make(uint64_t seed, const char *name);
 /* out [4] = Philox4x32-10 of counter (low, high) under the key. */
 void random_block(struct random_key key, uint64_t low, uint64_t high,

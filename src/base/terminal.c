@@ -9,7 +9,7 @@
 #include <unistd.h>
 #include "base/text.h"
 
-enum { CHUNK = 4096, SEQUENCE = 4 /* bytes of UTF-8, at most */ };
+enum { AT_ONCE = 4096, SEQUENCE = 4 /* bytes of UTF-8, at most */ };
 
 /* ---- one text ---- */
 
@@ -64,10 +64,10 @@ size_t terminal_escape(char *out, const char *bytes, size_t length,
 
 void terminal_escape_line(char *line, size_t size)
 {
-    char shown[TERMINAL_GROWTH * CHUNK];
+    char shown[TERMINAL_GROWTH * AT_ONCE];
     size_t length = strlen(line), used;
 
-    if (length > CHUNK) length = CHUNK;
+    if (length > AT_ONCE) length = AT_ONCE;
     used = terminal_escape(shown, line, length, false);
     if (used < size) {
         memcpy(line, shown, used);
@@ -78,11 +78,11 @@ void terminal_escape_line(char *line, size_t size)
     }
 }
 
-/* ---- streams ---- */
+/* ---- files ---- */
 
 /* A write by printf may end within a character; the next write continues it. */
 struct guarded {
-    FILE *raw;    /* the stream before */
+    FILE *raw;    /* the file before */
     FILE *shown;  /* the one in its place; NULL: none */
     size_t held;
     char begun[SEQUENCE];
@@ -90,11 +90,11 @@ struct guarded {
 
 static struct guarded guards[2]; /* stdout, stderr */
 
-FILE *terminal_raw(FILE *stream)
+FILE *terminal_raw(FILE *file)
 {
     for (int i = 0; i < 2; i++)
-        if (guards[i].shown == stream && stream != NULL) return guards[i].raw;
-    return stream;
+        if (guards[i].shown == file && file != NULL) return guards[i].raw;
+    return file;
 }
 
 #ifdef __GLIBC__
@@ -111,10 +111,10 @@ static size_t unfinished(const char *bytes, size_t length)
     return 0;
 }
 
-/* Colours of our own go to the raw stream; both must keep their order. */
+/* Colours of our own go to the raw file; both must keep their order. */
 static bool put(const struct guarded *guard, const char *bytes, size_t length)
 {
-    char shown[TERMINAL_GROWTH * (CHUNK + SEQUENCE)];
+    char shown[TERMINAL_GROWTH * (AT_ONCE + SEQUENCE)];
     const size_t used = terminal_escape(shown, bytes, length, true);
 
     return fwrite(shown, 1, used, guard->raw) == used &&
@@ -124,10 +124,10 @@ static bool put(const struct guarded *guard, const char *bytes, size_t length)
 static ssize_t write_shown(void *cookie, const char *bytes, size_t length)
 {
     struct guarded *guard = cookie;
-    char piece[CHUNK + SEQUENCE];
+    char piece[AT_ONCE + SEQUENCE];
 
     for (size_t at = 0; at < length;) {
-        const size_t taken = length - at < CHUNK ? length - at : CHUNK;
+        const size_t taken = length - at < AT_ONCE ? length - at : AT_ONCE;
         size_t have = guard->held + taken, left;
 
         memcpy(piece, guard->begun, guard->held);
@@ -142,23 +142,23 @@ static ssize_t write_shown(void *cookie, const char *bytes, size_t length)
     return (ssize_t)length;
 }
 
-static void guard_stream(struct guarded *guard, FILE **stream, int descriptor)
+static void guard_file(struct guarded *guard, FILE **file, int descriptor)
 {
     const cookie_io_functions_t functions = {.write = write_shown};
 
-    guard->raw = *stream;
+    guard->raw = *file;
     guard->shown = fopencookie(guard, "w", functions);
     if (guard->shown == NULL) return;
     setvbuf(guard->shown, NULL,
             descriptor == STDERR_FILENO ? _IONBF
             : isatty(descriptor)        ? _IOLBF : _IOFBF, BUFSIZ);
-    *stream = guard->shown;
+    *file = guard->shown;
 }
 
 void terminal_guard(void)
 {
-    guard_stream(&guards[0], &stdout, STDOUT_FILENO);
-    guard_stream(&guards[1], &stderr, STDERR_FILENO);
+    guard_file(&guards[0], &stdout, STDOUT_FILENO);
+    guard_file(&guards[1], &stderr, STDERR_FILENO);
 }
 #else
 void terminal_guard(void)

@@ -33,7 +33,7 @@ void terminal_escape_line(char *line, size_t size);
 /* From now on all that is printed to stdout and stderr passes the filter. For
  * the program's main; where the C library cannot do it, nothing changes. */
 void terminal_guard(void);
-/* The stream without the filter, for colours and cursor movements of ours. */
-FILE *terminal_raw(FILE *stream);
+/* The file without the filter, for colours and cursor movements of ours. */
+FILE *terminal_raw(FILE *file);
 
 #endif

@@ -13,7 +13,7 @@
 #include "kernels/math.h"
 #include "planner/this_machine.h"
 
-enum { SCRATCH_WIDEST = 8192, SCRATCH_TOKENS = 8192, CHUNKS = 8,
+enum { SCRATCH_WIDEST = 8192, SCRATCH_TOKENS = 8192, SERIES = 8,
        COLLECTIVES = 32, DISK_BYTES = 32 << 20 };
 
 static status worker_open(struct calibration *c, int i)
@@ -84,7 +84,7 @@ void calibrate_type(struct calibration *c, int bits)
             c->kernels[c->narrow].dtype;
 }
 
-/* Calls in a row, mean over all and deviation between chunks of them; one call
+/* Calls in a row, mean over all and deviation between series of them; one call
  * and the one before, where there is time for no more. */
 static status time_calls(const struct calibration *c, struct worker *w,
                          const struct bench_case *job)
@@ -93,23 +93,23 @@ static status time_calls(const struct calibration *c, struct worker *w,
     double before, once, sum = 0, squares = 0;
     struct turns turns;
     int64_t each;
-    int chunks, first = 0;
+    int series, first = 0;
 
     turns_begin(&turns, w->operands, c->turn_floats);
     TRY(job->run(kernels, &w->stream, w->operands)); /* warm */
     before = probe_now_s();
     TRY(job->run(kernels, &w->stream, w->operands));
     once = probe_now_s() - before + 1e-9;
-    chunks = c->limit / once < CHUNKS ? (int)(c->limit / once) : CHUNKS;
-    if (chunks < 2) {
-        chunks = 2;
+    series = c->limit / once < SERIES ? (int)(c->limit / once) : CHUNKS;
+    if (series < 2) {
+        series = 2;
         first = 1;
         sum = once;
         squares = once * once;
     }
-    each = (int64_t)(c->limit / chunks / once);
+    each = (int64_t)(c->limit / series / once);
     if (each < 1) each = 1;
-    for (int chunk = first; chunk < chunks; chunk++) {
+    for (int one = first; one < series; one++) {
         double seconds;
 
         before = probe_now_s();
@@ -121,8 +121,8 @@ static status time_calls(const struct calibration *c, struct worker *w,
         sum += seconds;
         squares += seconds * seconds;
     }
-    w->seconds = sum / chunks;
-    const double spread = squares / chunks - w->seconds * w->seconds;
+    w->seconds = sum / series;
+    const double spread = squares / series - w->seconds * w->seconds;
 
     w->sigma = spread > 0 ? sqrt(spread) : 0;
     return OK;

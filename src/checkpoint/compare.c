@@ -11,7 +11,7 @@
 
 /* Elements at once: a checkpoint's block of float32, so that each is read and
  * verified once. */
-static const int64_t CHUNK = CHECKPOINT_BLOCK_BYTES / 4;
+static const int64_t AT_ONCE = CHECKPOINT_BLOCK_BYTES / 4;
 
 /* One side, whichever it is. */
 struct side {
@@ -19,7 +19,7 @@ struct side {
     struct checkpoint checkpoint;
     struct weights weights;
     int count;
-    void *buffer; /* owned, CHUNK float64 */
+    void *buffer; /* owned, AT_ONCE float64 */
 };
 
 struct side_tensor {
@@ -36,7 +36,7 @@ static status side_open(struct side *side, const char *directory)
 
     TRY(path_join(path, sizeof path, directory, "manifest.json"));
     side->is_checkpoint = file_exists(path);
-    TRY(memory_take((size_t)CHUNK, sizeof(double), &side->buffer));
+    TRY(memory_take((size_t)AT_ONCE, sizeof(double), &side->buffer));
     if (side->is_checkpoint) {
         TRY(checkpoint_open(&side->checkpoint, directory, NULL));
         side->count = side->checkpoint.manifest.tensor_count;
@@ -113,9 +113,9 @@ static bool has_ulps(enum dtype dtype)
            dtype == DTYPE_F16;
 }
 
-/* Adds what one chunk of a tensor has to say. */
-static void add_chunk(struct compare_report *report, const struct tensor *a,
-                      const struct tensor *b, int64_t offset)
+/* Adds what some elements of a tensor have to say. */
+static void add_elements(struct compare_report *report, const struct tensor *a,
+                         const struct tensor *b, int64_t offset)
 {
     struct tensor_difference found;
 
@@ -150,15 +150,15 @@ static status compare_elements(struct side *a, int index_a, struct side *b,
 
     if (dtype == DTYPE_COUNT)
         FAIL(ERR_FORMAT, "%s: has a type that cannot be compared", left.name);
-    for (int64_t at = 0; at < left.elements; at += CHUNK) {
+    for (int64_t at = 0; at < left.elements; at += AT_ONCE) {
         const int64_t rest = left.elements - at;
-        const int64_t n = rest < CHUNK ? rest : CHUNK;
-        const struct tensor chunk_a = tensor_1d(a->buffer, dtype, n);
-        const struct tensor chunk_b = tensor_1d(b->buffer, dtype, n);
+        const int64_t n = rest < AT_ONCE ? rest : AT_ONCE;
+        const struct tensor part_a = tensor_1d(a->buffer, dtype, n);
+        const struct tensor part_b = tensor_1d(b->buffer, dtype, n);
 
         TRY(side_read(a, index_a, at, n, dtype));
         TRY(side_read(b, index_b, at, n, dtype));
-        add_chunk(report, &chunk_a, &chunk_b, at);
+        add_elements(report, &part_a, &part_b, at);
     }
     return OK;
 }

@@ -4,7 +4,7 @@
 #include "checkpoint/convert.h"
 #include <string.h>
 
-enum { CHUNK = 256 }; /* elements widened at once; 2 KiB of stack */
+enum { AT_ONCE = 256 }; /* elements widened at once; 2 KiB of stack */
 
 static bool floating(enum dtype dtype)
 {
@@ -102,9 +102,9 @@ void convert_elements(struct spacing to, void *out, struct spacing from,
         copy_same(out, to.step, in, from.step, count, dtype_bytes(to.dtype));
         return;
     }
-    for (int64_t first = 0; first < count; first += CHUNK) {
-        const int64_t n = count - first < CHUNK ? count - first : CHUNK;
-        double wide[CHUNK];
+    for (int64_t first = 0; first < count; first += AT_ONCE) {
+        const int64_t n = count - first < AT_ONCE ? count - first : AT_ONCE;
+        double wide[AT_ONCE];
 
         widen(wide, from.dtype, (const char *)in + first * in_bytes,
               from.step, n);

@@ -3,7 +3,7 @@
 #include <string.h>
 #include "base/json.h"
 #include "base/mapped.h"
-#include "corpus/byte_stream.h"
+#include "corpus/byte_source.h"
 #include "corpus/chat.h"
 #include "corpus/corpus.h"
 #include "corpus/parquet.h"
@@ -210,7 +210,7 @@ static status read_packed(struct reading *reading)
         if (reader.number == 1) drop_mark(&line);
         if (is_separator(&line)) {
             TRY_GOTO(done, result, take_unpacked(reading, &document, first));
-            *reading->at = reader.stream.consumed;
+            *reading->at = reader.source.consumed;
             first = reader.number + 1;
             continue;
         }
@@ -469,7 +469,7 @@ static status read_lines(struct reading *reading)
     arena_init(&arena, "a line of JSON", 0);
     TRY_GOTO(done, result, open_lines(reading, &reader));
     for (;;) {
-        *reading->at = reader.stream.consumed;
+        *reading->at = reader.source.consumed;
         TRY_GOTO(done, result, line_reader_next(&reader, &line, &there));
         if (!there) break;
         if (reader.number == 1) drop_mark(&line);

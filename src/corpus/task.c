@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "base/file.h"
-#include "corpus/byte_stream.h"
+#include "corpus/byte_source.h"
 #include "corpus/corpus.h"
 #include "corpus/task_clean.h"
 

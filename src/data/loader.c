@@ -61,7 +61,7 @@ static int64_t file_document(const struct loader *loader, int64_t k)
     return k;
 }
 
-/* First token of the k-th document in the stream; k may be their count. */
+/* First token of the k-th document; k may be their count. */
 static int64_t document_start(const struct loader *loader, int64_t k)
 {
     const struct split *split = &loader->split;
@@ -168,7 +168,7 @@ void loader_drop(const struct loader *loader)
     file_map_drop(&loader->pack.map);
 }
 
-/* The document that holds token `at` of the stream. */
+/* The document that holds token `at` of all documents. */
 static int64_t document_of(const struct loader *loader, int64_t at)
 {
     int64_t low = 0, high = loader->documents;
@@ -214,7 +214,7 @@ static int64_t ordered(const struct loader *loader, int64_t index)
     struct random_key key;
 
     if (!r->shuffled) return sample;
-    key = random_key_make(r->seed + r->stream * UINT64_C(0x9E3779B97F4A7C15),
+    key = random_key_make(r->seed + r->source * UINT64_C(0x9E3779B97F4A7C15),
                           "data.order");
     key.word[1] ^= (uint32_t)epoch;
     key.word[0] += (uint32_t)((uint64_t)epoch >> 32);
@@ -238,10 +238,12 @@ static status check_epoch(struct loader *loader, int64_t epoch)
 
 struct walk {
     const struct loader *loader;
-    int64_t at, left;   /* in the stream: next token, tokens to come */
+    int64_t at, left;   /* counted over all documents: next token, tokens to
+                         * come */
     int64_t piece, end; /* best fit: of the plan */
     int64_t document;   /* of the share: of the piece that was taken last */
-    int64_t from, count, stop; /* that piece in the stream; document's end */
+    int64_t from, count, stop; /* that piece, counted over all documents;
+                                * document's end */
 };
 
 static void walk_begin(struct walk *walk, const struct loader *loader,

@@ -3,17 +3,17 @@
  * (seed, epoch, index).
  *
  *   documents   ....A....|end|..B..|end|......C......|end|
- *   stream      the documents of this share, one after the other
- *   sample i    inputs  stream[i L .. i L + L)
- *               targets stream[i L + 1 .. i L + L]
+ *   tokens      the documents of this share, one after the other
+ *   sample i    inputs  tokens[i L .. i L + L)
+ *               targets tokens[i L + 1 .. i L + L]
  *
- * The stream moves on by L (the sequence). With best-fit packing samples are
- * made of whole documents instead (pack.h), filled up with tokens of a
- * document of their own that nothing learns from. By default attention stays in
- * a document: positions restart at its first token, and the target of an end
- * token, which would be another document's first token, is masked (-1). The
- * incomplete last sample is dropped and counted. Epoch e takes sample
- * permute(seed, e)(index): a Feistel network, no index in memory. */
+ * A sample begins L tokens after the one before (the sequence). With best-fit
+ * packing samples are made of whole documents instead (pack.h), filled up with
+ * tokens of a document of their own that nothing learns from. By default
+ * attention stays in a document: positions restart at its first token, and the
+ * target of an end token, which would be another document's first token, is
+ * masked (-1). The incomplete last sample is dropped and counted. Epoch e takes
+ * sample permute(seed, e)(index): a Feistel network, no index in memory. */
 #ifndef LOCKSTEP_DATA_LOADER_H
 #define LOCKSTEP_DATA_LOADER_H
 
@@ -31,8 +31,8 @@ struct loader_request {
     const char *name;         /* of the source, for messages */
     int64_t sequence;         /* tokens of a sample */
     uint64_t seed;
-    uint64_t stream;          /* number of the source: each has its own order */
-    bool joined;              /* plain stream: nothing masked */
+    uint64_t source;          /* number of the source: each has its own order */
+    bool joined;              /* plain tokens: nothing masked */
     bool best_fit;            /* packing; not with joined */
     bool shuffled;            /* else in the order of the file */
     enum loader_share share;
@@ -55,9 +55,9 @@ struct loader {
     struct token_set set;
     struct loader_request request;
     struct pack pack;   /* best fit; made again if its file is damaged */
-    struct split split; /* empty when the stream is all documents */
+    struct split split; /* empty when it has all documents */
     int64_t documents;  /* of the share */
-    int64_t tokens;     /* of the stream */
+    int64_t tokens;     /* of all its documents */
     int64_t samples;    /* of an epoch */
     int64_t dropped;    /* tokens of the incomplete last sample, per epoch */
     int64_t checked;    /* epoch of which a sample of pages was compared */

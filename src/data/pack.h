@@ -18,7 +18,7 @@
 #include "base/file.h"
 
 struct pack_piece {
-    int64_t at;     /* first token, in the stream of documents */
+    int64_t at;     /* first token, counted over all documents */
     int64_t count;
 };
 

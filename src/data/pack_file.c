@@ -233,14 +233,14 @@ static status take(void *sink, const struct pack *window, int64_t before)
 /* Appends the waiting parts: `counted`, with checksums of their own. */
 static status append(struct writing *w, FILE *from, bool counted)
 {
-    unsigned char chunk[BLOCK];
+    unsigned char bytes[BLOCK];
     size_t got;
 
     rewind(from);
-    while ((got = fread(chunk, 1, sizeof chunk, from)) > 0) {
+    while ((got = fread(bytes, 1, sizeof bytes, from)) > 0) {
         if (counted) {
-            TRY(put(w, chunk, got));
-        } else if (fwrite(chunk, 1, got, w->file) != got) {
+            TRY(put(w, bytes, got));
+        } else if (fwrite(bytes, 1, got, w->file) != got) {
             FAIL(ERR_IO, "%s: %s", w->temporary, strerror(errno));
         }
     }
@@ -280,7 +280,7 @@ static status nameless(const char *path, const char *ending, FILE **file)
     char name[PATH_BYTES + 8];
 
     snprintf(name, sizeof name, "%s%s", path, ending);
-    TRY(file_stream_new(name, file));
+    TRY(file_create(name, file));
     unlink(name);
     return OK;
 }
@@ -294,7 +294,7 @@ static status write_file(struct writing *w, const struct pack_source *source,
     status result = OK;
 
     TRY(file_temporary_name(path, w->temporary));
-    TRY(file_stream_new(w->temporary, &w->file));
+    TRY(file_create(w->temporary, &w->file));
     TRY(nameless(w->temporary, "-f", &w->firsts));
     TRY(nameless(w->temporary, "-c", &w->crcs));
     if (fwrite(empty, 1, HEADER, w->file) != HEADER)

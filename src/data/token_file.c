@@ -13,8 +13,12 @@
 #include "data/token_foreign.h"
 #include "data/token_pages.h"
 
-enum { HEADER_BYTES = 192, DIGEST_LENGTH = 64, CHUNK_TOKENS = 4096,
-       PIECE_BYTES = 16 << 20 };
+enum {
+    HEADER_BYTES = 192,
+    DIGEST_LENGTH = 64,
+    TOKENS_AT_ONCE = 4096,
+    PIECE_BYTES = 16 << 20
+};
 static const char magic[8] = {'L', 'S', 'T', 'O', 'K', 'E', 'N', '1'};
 
 static void store(unsigned char *at, int bytes, uint64_t value)
@@ -141,16 +145,16 @@ static uint64_t id_at(const struct token_file *file, int64_t index)
 
 _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "ids are copied");
 
-/* The largest of `count` ids, at most CHUNK_TOKENS. They need not be aligned in
- * the file; in an array the loops vectorize. */
+/* The largest of `count` ids, at most TOKENS_AT_ONCE. They need not be aligned
+ * in the file; in an array the loops vectorize. */
 static uint64_t largest(const struct token_file *file, int64_t first,
                         int64_t count)
 {
     const size_t size = (size_t)file->bytes_per_token;
     const unsigned char *from = file->tokens + (size_t)first * size;
     union {
-        uint16_t narrow[CHUNK_TOKENS];
-        uint32_t middle[CHUNK_TOKENS];
+        uint16_t narrow[TOKENS_AT_ONCE];
+        uint32_t middle[TOKENS_AT_ONCE];
     } ids;
     uint64_t most = 0;
 
@@ -223,9 +227,9 @@ static void check_ids(struct token_file *file, int64_t first, int64_t count,
 
     if (file->model_vocab > 0 && (uint64_t)file->model_vocab < limit)
         limit = (uint64_t)file->model_vocab;
-    for (int64_t at = first; at < first + count; at += CHUNK_TOKENS) {
+    for (int64_t at = first; at < first + count; at += TOKENS_AT_ONCE) {
         const int64_t left = first + count - at;
-        const int64_t here = left < CHUNK_TOKENS ? left : CHUNK_TOKENS;
+        const int64_t here = left < TOKENS_AT_ONCE ? left : TOKENS_AT_ONCE;
         const uint64_t most = largest(file, at, here);
 
         if (most >= limit) {
@@ -394,7 +398,7 @@ status token_writer_open(struct token_writer *writer, const char *path,
     copy_digest(writer->source, source);
     TRY(file_temporary_name(path, writer->temporary)); /* so `path` fits, too */
     snprintf(writer->path, PATH_BYTES, "%s", path);
-    TRY(file_stream_new(writer->temporary, &writer->file));
+    TRY(file_create(writer->temporary, &writer->file));
     if (fwrite(empty, 1, sizeof empty, writer->file) != sizeof empty)
         return system_failure(writer);
     return OK;
@@ -418,21 +422,21 @@ static status add_start(struct token_writer *writer)
 static status put_tokens(struct token_writer *writer, const int32_t *ids,
                          int64_t count)
 {
-    unsigned char chunk[4 * CHUNK_TOKENS];
+    unsigned char bytes[4 * TOKENS_AT_ONCE];
 
-    for (int64_t at = 0; at < count; at += CHUNK_TOKENS) {
+    for (int64_t at = 0; at < count; at += TOKENS_AT_ONCE) {
         const int64_t left = count - at;
-        const int64_t n = left < CHUNK_TOKENS ? left : CHUNK_TOKENS;
+        const int64_t n = left < TOKENS_AT_ONCE ? left : TOKENS_AT_ONCE;
 
         for (int64_t i = 0; i < n; i++) {
             if (ids[at + i] < 0 || ids[at + i] >= writer->vocab)
                 FAIL(ERR_FORMAT, "%s: id %d is outside the vocabulary of "
                                  "%lld", writer->path, ids[at + i],
                      (long long)writer->vocab);
-            store(chunk + i * writer->bytes_per_token,
-                  writer->bytes_per_token, (uint64_t)ids[at + i]);
+            store(bytes + i * writer->bytes_per_token, writer->bytes_per_token,
+                  (uint64_t)ids[at + i]);
         }
-        TRY(put(writer, chunk, (size_t)(n * writer->bytes_per_token)));
+        TRY(put(writer, bytes, (size_t)(n * writer->bytes_per_token)));
     }
     writer->count += count;
     return OK;

@@ -16,7 +16,7 @@ struct generating {
     struct token_list ids;     /* of the prompt; of the whole text, too, where
                                 * modules guess */
     struct generator generator;
-    struct token_stream stream;
+    struct token_decoder decoder;
     struct text text;          /* certain, not yet written */
     struct sample_candidate *scratch; /* owned [vocab] */
     struct text_ends ends;
@@ -84,7 +84,7 @@ static status prepare(struct generating *g,
     TRY(encode(g, request));
     TRY(memory_take((size_t)model->vocab, sizeof *g->scratch, &memory));
     g->scratch = memory;
-    g->stream.tokenizer = &g->tokenizer;
+    g->decoder.tokenizer = &g->tokenizer;
     const int64_t room = model_longest(model) - g->ids.count;
     const int64_t more = request->tokens < room ? request->tokens : room;
 
@@ -119,7 +119,7 @@ static status take_token(struct generating *g,
     /* Ids above the tokenizer's vocabulary pad the model's table: they have no
      * text. */
     if (id < tokenizer_vocab(&g->tokenizer))
-        TRY(token_stream_next(&g->stream, id, &g->text));
+        TRY(token_decoder_next(&g->decoder, id, &g->text));
     TRY(flush(g, request));
     if (result->tokens == request->tokens) return OK;
     *ends = at == model_longest(&g->session.model);
@@ -251,7 +251,7 @@ static status run(struct generating *g,
     result->stop = STOP_TOKENS;
     TRY(request->speculative ? make_guessed(g, request, result)
                              : make_tokens(g, request, result));
-    TRY(token_stream_end(&g->stream, &g->text));
+    TRY(token_decoder_end(&g->decoder, &g->text));
     TRY(flush(g, request));
     result->tokens_s = clock_s() - middle;
     result->weight_bytes = generator_weight_bytes(&g->generator);

@@ -86,21 +86,21 @@ status generator_open(struct generator *g, struct session *session,
                       int64_t context)
 {
     struct stage_request plan;
-    int64_t chunk = prompt < GENERATOR_TOKENS ? prompt : GENERATOR_TOKENS;
+    int64_t at_once = prompt < GENERATOR_TOKENS ? prompt : GENERATOR_TOKENS;
 
     *g = (struct generator){.context = context};
     CHECK(prompt >= 1 && prompt <= context);
-    TRY(session_request(session, 1, chunk, &plan));
+    TRY(session_request(session, 1, at_once, &plan));
     if (session->speculative) plan.mtp_depth = session->model.mtp_depth;
     /* A leaf needs a token, even where nothing is summed over tokens; guesses
      * are checked in one call. */
-    if (chunk < plan.layout.grid.tensor) chunk = plan.layout.grid.tensor;
-    if (chunk < 1 + plan.mtp_depth) chunk = 1 + plan.mtp_depth;
+    if (at_once < plan.layout.grid.tensor) at_once = plan.layout.grid.tensor;
+    if (at_once < 1 + plan.mtp_depth) at_once = 1 + plan.mtp_depth;
     plan.mode = PROGRAM_GENERATE;
     plan.latent_cache = session->latent_cache;
     plan.dtype = dtype;
-    plan.size.length = chunk;
-    plan.size.context = context > chunk ? context : chunk;
+    plan.size.length = at_once;
+    plan.size.context = context > at_once ? context : at_once;
     if (threads > 0) plan.machine.threads = threads;
     TRY(session_stage(session, &plan, &g->stage));
     g->stage.run.logits.read = generator_keep_logits;

@@ -309,14 +309,14 @@ static status decode(const struct prompts *p, int index, struct text *out)
     const struct prompt *item = &p->items[index];
     const int32_t *ids = p->requests.ids.ids +
                          p->requests.items[index].first;
-    struct token_stream stream = {.tokenizer = tokenizer};
+    struct token_decoder decoder = {.tokenizer = tokenizer};
 
     for (int64_t i = 0; i < item->count; i++) {
         if (i == item->given) out->length = 0; /* the prompt's own text */
         if (ids[i] < tokenizer_vocab(tokenizer))
-            TRY(token_stream_next(&stream, ids[i], out));
+            TRY(token_decoder_next(&decoder, ids[i], out));
     }
-    return token_stream_end(&stream, out);
+    return token_decoder_end(&decoder, out);
 }
 
 static status write_line(const struct prompts *p, int index, int64_t step,

@@ -10,7 +10,7 @@
 #include "kernels/kernels.h"
 #include "kernels/math.h"
 
-enum { CHUNK = 512 }; /* logits at once */
+enum { AT_ONCE = 512 }; /* logits at once */
 static const double least_exponent = -40; /* see the header */
 
 status sampling_check(const struct sampling *s)
@@ -122,12 +122,12 @@ static int64_t gather(const struct sampling *s, const struct tensor *logits,
 {
     const double top = tensor_get(logits, largest);
     const int64_t vocab = tensor_count(logits);
-    double weights[CHUNK];
+    double weights[AT_ONCE];
     int64_t count = 0;
 
-    for (int64_t first = 0; first < vocab; first += CHUNK) {
+    for (int64_t first = 0; first < vocab; first += AT_ONCE) {
         const int64_t left = vocab - first;
-        const int64_t n = left < CHUNK ? left : CHUNK;
+        const int64_t n = left < AT_ONCE ? left : AT_ONCE;
 
         weigh(logits, first, n, (const double[2]){top, s->temperature},
               weights);

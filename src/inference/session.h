@@ -4,7 +4,7 @@
  *
  * Opening reads the architecture and the tables of contents only. A stage is
  * then planned for what the caller wants to do (score, generate, train) and
- * the weights stream from the files into its arena, chunk by chunk.
+ * the weights are read from the files into its arena, a buffer at a time.
  *
  *    MODEL/ckpt/        a run         -> newest whole MODEL/ckpt/step-N
  *    MODEL/manifest.json  a checkpoint -> its config.json

@@ -14,7 +14,7 @@
 #include "models/decoder.h"
 
 enum {
-    CHUNK_BYTES = 1 << 20, /* of one transfer */
+    TRANSFER_BYTES = 1 << 20, /* of one transfer */
     NAME_BYTES = 2 * PARAM_NAME_BYTES + 32 /* outside, with a word more */
 };
 
@@ -70,7 +70,7 @@ static bool is_dense(const struct saved_part *part)
 static status read_part(const struct weights *weights, int index,
                         const struct saved_part *part, void *buffer)
 {
-    const int64_t chunk = CHUNK_BYTES / dtype_bytes(part->dtype);
+    const int64_t most = TRANSFER_BYTES / dtype_bytes(part->dtype);
     const struct saved_run *run = part->runs;
     int64_t elements;
 
@@ -80,9 +80,9 @@ static status read_part(const struct weights *weights, int index,
         return weights_read_finite(
             weights, index, run->whole_first, run->length, part->dtype,
             (char *)part->data + run->local_first * dtype_bytes(part->dtype));
-    for (int64_t at = 0; at < elements; at += chunk) {
+    for (int64_t at = 0; at < elements; at += most) {
         int64_t first = at;
-        int64_t last = elements - at < chunk ? elements : at + chunk;
+        int64_t last = elements - at < most ? elements : at + most;
 
         if (!narrow(part, &first, &last)) continue;
         TRY(weights_read_finite(weights, index, first, last - first,
@@ -299,8 +299,8 @@ static status check_tied(const struct model *model, struct weights *weights,
                          const struct saved_part *table,
                          const struct naming *naming, void *buffer)
 {
-    const int64_t chunk = CHUNK_BYTES / 2 / dtype_bytes(DTYPE_F64);
-    double *one = buffer, *other = one + chunk;
+    const int64_t most = TRANSFER_BYTES / 2 / dtype_bytes(DTYPE_F64);
+    double *one = buffer, *other = one + most;
     const int64_t elements = table->shape[0] * table->shape[1];
     const char *name = head_of(model);
     char one_name[NAME_BYTES], other_name[NAME_BYTES];
@@ -311,9 +311,9 @@ static status check_tied(const struct model *model, struct weights *weights,
     name = file_name(naming, name, other_name);
     if (naming->table != NULL || weights_find(weights, name) < 0) return OK;
     TRY(weights_need(weights, name, 2, table->shape, &head));
-    for (int64_t first = 0; first < elements; first += chunk) {
+    for (int64_t first = 0; first < elements; first += most) {
         const int64_t left = elements - first;
-        const int64_t count = left < chunk ? left : chunk;
+        const int64_t count = left < most ? left : most;
 
         TRY(weights_read(weights, index, first, count, DTYPE_F64, one));
         TRY(weights_read(weights, head, first, count, DTYPE_F64, other));
@@ -512,7 +512,7 @@ status session_parts_import(const struct session_parts *parts,
     void *buffer = NULL;
     status result;
 
-    TRY(memory_take(CHUNK_BYTES, 1, &buffer));
+    TRY(memory_take(TRANSFER_BYTES, 1, &buffer));
     result = import_all(parts, model, dense, weights, buffer, &room);
     stacked_room_free(&room);
     memory_free(buffer);

@@ -7,7 +7,7 @@
 #include "inference/expert_stack.h"
 #include "inference/session_parts.h"
 
-enum { CHUNK_BYTES = 1 << 20 /* of one transfer */ };
+enum { TRANSFER_BYTES = 1 << 20 /* of one transfer */ };
 
 static bool is_dense(const struct saved_part *part)
 {
@@ -62,16 +62,16 @@ static status put_part(const struct target *to, int index,
                        const struct saved_part *part, enum dtype type,
                        void *buffer)
 {
-    const int64_t chunk = CHUNK_BYTES / dtype_bytes(type);
+    const int64_t most = TRANSFER_BYTES / dtype_bytes(type);
     int64_t elements;
 
     TRY(part_elements(part->name, part->dimensions, part->shape, part->dtype,
                       &elements));
     if (is_dense(part) && type == part->dtype)
         return put(to, index, 0, elements, part->data);
-    for (int64_t first = 0; first < elements; first += chunk) {
+    for (int64_t first = 0; first < elements; first += most) {
         const int64_t left = elements - first;
-        const int64_t count = left < chunk ? left : chunk;
+        const int64_t count = left < most ? left : most;
 
         copy_elements(part, type, first, count, buffer);
         TRY(put(to, index, first, count, buffer));
@@ -188,7 +188,7 @@ status session_parts_export(const struct session_parts *parts,
     int count;
 
     TRY_GOTO(done, result, describe(parts, &tensors, &count));
-    TRY_GOTO(done, result, memory_take(CHUNK_BYTES, 1, &buffer));
+    TRY_GOTO(done, result, memory_take(TRANSFER_BYTES, 1, &buffer));
     TRY_GOTO(done, result, weights_writer_open(&writer, directory, tensors,
                                                count, 0));
     TRY_GOTO(done, result, put_all(&to, parts, buffer));
@@ -211,7 +211,7 @@ status session_parts_write(const struct session_parts *parts,
     int count;
 
     TRY_GOTO(done, result, describe(parts, &tensors, &count));
-    TRY_GOTO(done, result, memory_take(CHUNK_BYTES, 1, &buffer));
+    TRY_GOTO(done, result, memory_take(TRANSFER_BYTES, 1, &buffer));
     TRY_GOTO(done, result, safetensors_writer_open(&writer, path, tensors,
                                                    count));
     TRY_GOTO(done, result, put_all(&to, parts, buffer));

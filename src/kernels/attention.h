@@ -80,8 +80,8 @@ struct attention {
     double scale;                     /* rounded to real once */
     double softcap; /* of scores: c tanh(score (1 / c)); 0: none */
     int64_t window; /* keys that a query sees, its own the last; 0: all */
-    int64_t chunk;  /* positions are cut into chunks from 0 on; a query sees
-                     * its own only; 0: no chunks. Not with a window */
+    int64_t chunk;  /* positions are cut into attention chunks from 0 on; a
+                     * query sees its own only; 0: none. Not with a window */
     /* Rows (and documents) from sequence to sequence: a cache longer than what
      * is used, a window of a longer sequence; 0: queries, keys. */
     int64_t query_stride, key_stride;

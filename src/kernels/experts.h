@@ -223,7 +223,8 @@ struct experts_product {
  * `order` is that of a dense product over tokens; each segment becomes the rows
  * of the expert whose tokens lie in it, those with none are left out, and a
  * leaf without any is a missing child of the tree. Granules have up to GRANULE
- * of those rows, so a segment must not end inside a chunk of a sequence.
+ * of those rows, so a segment must not end inside a context chunk of a
+ * sequence.
  *   continues  c is an unfinished leaf (order->leaves 1)
  *   adds       c = c + result
  * An expert without rows: c[e] = +0, or stays as it is with the two. */

@@ -33,10 +33,10 @@
 #include "device/device.h"
 #include "kernels/accumulator.h"
 #include "kernels/attention.h"
+#include "kernels/codes.h"
 #include "kernels/experts.h"
 #include "kernels/fixed.h"
 #include "kernels/integers.h"
-#include "kernels/codes.h"
 #include "kernels/quantize.h"
 #include "kernels/rotate.h"
 #include "kernels/sums.h"
@@ -98,7 +98,7 @@ struct dropout {
  *   END      from all three: losses, and the gradient. */
 enum loss_phase { LOSS_WHOLE, LOSS_MAXIMUM, LOSS_SUM, LOSS_END };
 
-/* Cross-entropy over a chunk of logits; vocabulary leaves of
+/* Cross-entropy over a logits chunk; vocabulary leaves of
  * ceil(vocab / leaves) columns.
  *   logits  [tokens, vocab]  in: logits; out: softmax - onehot, unscaled (zero
  *                            rows where the target is -1) if `gradient`
@@ -239,12 +239,12 @@ struct kernels {
                           struct tensor table, const int32_t *index);
     /* dtable [rows, width] real of one call: for each row and leaf, the leaf's
      * tokens that name it, in order: granules of up to GRANULE tokens counted
-     * from the start of each sequence (chunk), a chain of additions from +0
-     * each, granules added in order (the first that names the row assigned);
-     * then the tree over leaves times contexts, a leaf without the row being
-     * +0. continues: one leaf; dtable is that leaf, unfinished.
-     * not continues: every row is set. order->parts is ignored, and so are
-     * tokens whose index is -1. */
+     * from the start of each sequence (context chunk), a chain of additions
+     * from +0 each, granules added in order (the first that names the row
+     * assigned); then the tree over leaves times contexts, a leaf without the
+     * row being +0. continues: one leaf; dtable is that leaf, unfinished. not
+     * continues: every row is set. order->parts is ignored, and so are tokens
+     * whose index is -1. */
     status (*scatter_rows)(struct stream *, struct tensor dtable,
                            struct tensor dout, const int32_t *index,
                            const struct token_order *);

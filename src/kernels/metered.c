@@ -136,7 +136,7 @@ static double pairs_from(const struct attention *call, int64_t first)
     return pairs;
 }
 
-static double chunk_pairs(const struct attention *call)
+static double attention_chunk_pairs(const struct attention *call)
 {
     const int64_t keys_end = call->first_key + call->keys;
     double pairs = 0;
@@ -153,13 +153,13 @@ static double chunk_pairs(const struct attention *call)
     return pairs;
 }
 
-/* A query sees the keys of its window or chunk up to its position. Documents
- * are not looked at. */
+/* A query sees the keys of its window or attention chunk up to its position.
+ * Documents are not looked at. */
 static double visible_pairs(const struct attention *call)
 {
     const int64_t first = call->first_query - call->first_key + 1;
 
-    if (call->chunk > 0) return chunk_pairs(call);
+    if (call->chunk > 0) return attention_chunk_pairs(call);
     return pairs_from(call, first) -
            (call->window > 0 ? pairs_from(call, first - call->window) : 0);
 }

@@ -46,11 +46,11 @@ void sum_order_check(const struct sum_order *order, int64_t k, bool continues);
  * are added in order. Part p is [p * length / parts, (p + 1) * length / parts).
  * Accumulators are [leaves * parts, width], part fastest.
  *
- * A sequence may be cut into an even number of `chunks`, of which i and
- * chunks - 1 - i form context leaf i (docs/numerics.md). Then accumulators are
- * [leaves * chunks / 2 * parts, width]: those of a context leaf take, from each
- * sequence, the tokens of the one chunk, then of the other; parts and granules
- * are those of a chunk. */
+ * A sequence may be cut into an even number of context chunks, of which i and
+ * context_chunks - 1 - i form context leaf i (docs/numerics.md). Then
+ * accumulators are [leaves * context_chunks / 2 * parts, width]: those of a
+ * context leaf take, from each sequence, the tokens of the one context chunk,
+ * then of the other; parts and granules are those of a context chunk. */
 struct token_order {
     int64_t length;             /* tokens of a sequence in this call */
     int64_t sequences_per_leaf; /* sequences in this call = leaves times it */
@@ -60,41 +60,44 @@ struct token_order {
      * all_parts only: length is theirs, of whole_length. all_parts 0: all. */
     int first_part, all_parts;
     int64_t whole_length;
-    int chunks;                 /* 0 or 1: not cut */
+    int context_chunks;         /* 0 or 1: not cut */
     int only;                   /* scatter_rows: just context leaf only - 1; 0:
                                  * all */
 };
 static inline int token_order_contexts(const struct token_order *order)
 {
-    return order->chunks > 1 ? order->chunks / 2 : 1;
+    return order->context_chunks > 1 ? order->context_chunks / 2 : 1;
 }
-static inline int64_t token_order_chunk(const struct token_order *order)
+static inline int64_t token_order_context_chunk(const struct token_order *order)
 {
-    return order->chunks > 1 ? order->length / order->chunks : order->length;
+    return order->context_chunks > 1 ? order->length / order->context_chunks
+                                     : order->length;
 }
-/* First token, in its sequence, of a context leaf's first or second chunk. */
+/* First token, in its sequence, of a context leaf's first or second context
+ * chunk. */
 static inline int64_t token_order_first(const struct token_order *order,
                                         int context, int second)
 {
-    return (second ? order->chunks - 1 - context : context) *
-           token_order_chunk(order);
+    return (second ? order->context_chunks - 1 - context : context) *
+           token_order_context_chunk(order);
 }
 /* Context leaf of a token, from its place in its sequence. */
 static inline int token_order_context(const struct token_order *order,
                                       int64_t token)
 {
-    const int chunk = (int)(token / token_order_chunk(order));
+    const int at = (int)(token / token_order_context_chunk(order));
 
-    return chunk < token_order_contexts(order) ? chunk
-                                               : order->chunks - 1 - chunk;
+    return at < token_order_contexts(order) ? at
+                                            : order->context_chunks - 1 - at;
 }
-/* Whether two tokens of a call are in one granule of one chunk. */
+/* Whether two tokens of a call are in one granule of one context chunk. */
 static inline bool token_order_together(const struct token_order *order,
                                         int64_t a, int64_t b)
 {
-    const int64_t chunk = token_order_chunk(order);
+    const int64_t length = token_order_context_chunk(order);
 
-    return a / chunk == b / chunk && a % chunk / GRANULE == b % chunk / GRANULE;
+    return a / length == b / length &&
+           a % length / GRANULE == b % length / GRANULE;
 }
 /* Leaf of a token of a call: of the data, times context leaves; -1: not asked
  * for. */
@@ -107,16 +110,17 @@ static inline int64_t token_order_leaf(const struct token_order *order,
     if (order->only == 0) return leaf * token_order_contexts(order) + context;
     return context == order->only - 1 ? leaf : -1;
 }
-/* Where part `part` of the call begins in each sequence, or in each chunk (its
- * end: part + 1). */
+/* Where part `part` of the call begins in each sequence, or in each context
+ * chunk (its end: part + 1). */
 static inline int64_t token_order_part(const struct token_order *order,
                                        int64_t part)
 {
     const int64_t first = order->first_part, all = order->all_parts;
     const int64_t length =
-        order->whole_length / (order->chunks > 1 ? order->chunks : 1);
+        order->whole_length /
+        (order->context_chunks > 1 ? order->context_chunks : 1);
 
-    if (all == 0) return part * token_order_chunk(order) / order->parts;
+    if (all == 0) return part * token_order_context_chunk(order) / order->parts;
     return (first + part) * length / all - first * length / all;
 }
 

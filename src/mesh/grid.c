@@ -105,23 +105,23 @@ static status resolve_expert(struct grid *out, int asked,
     return OK;
 }
 
-/* Chunks are equal, and hold a token of each tensor leaf. */
+/* Context chunks are equal, and hold a token of each tensor leaf. */
 status grid_check_length(const struct grid *grid, int64_t length)
 {
-    const int64_t chunks = 2 * (int64_t)grid->context;
-    const int64_t near = (length + chunks / 2) / chunks * chunks;
-    const int64_t least = chunks * grid->tensor;
+    const int64_t parts = 2 * (int64_t)grid->context;
+    const int64_t near = (length + parts / 2) / parts * parts;
+    const int64_t least = parts * grid->tensor;
 
     if (grid->context <= 1) return OK;
-    if (length % chunks != 0)
+    if (length % parts != 0)
         FAIL(ERR_CONFIG, "data.sequence: %lld tokens are not %lld equal chunks "
                          "(numerics.grid_context, twice); %lld are",
-             (long long)length, (long long)chunks,
+             (long long)length, (long long)parts,
              (long long)(near > least ? near : least));
-    if (length / chunks < grid->tensor)
+    if (length / parts < grid->tensor)
         FAIL(ERR_CONFIG, "data.sequence: chunks of %lld tokens are shorter "
                          "than the grid's %d tensor leaves; %lld tokens would "
-                         "do", (long long)(length / chunks), grid->tensor,
+                         "do", (long long)(length / parts), grid->tensor,
              (long long)least);
     return OK;
 }
@@ -223,21 +223,21 @@ static int subtree(const struct cut *cut, int64_t leaf, int64_t sequences)
     return leaves;
 }
 
-/* A part of one chunk of the sequence that the cursor is in. */
+/* A part of one context chunk of the sequence that the cursor is in. */
 static void piece_cut(const struct cut *cut, int64_t inside,
                       struct piece_cursor *cursor, struct piece *out)
 {
-    const int chunks = cut->chunks > 1 ? cut->chunks : 1;
-    const int64_t length = cut->length / chunks;
-    const int chunk = (int)(cursor->token / length);
+    const int parts = cut->context_chunks > 1 ? cut->context_chunks : 1;
+    const int64_t length = cut->length / parts;
+    const int number = (int)(cursor->token / length);
     const int64_t at = cursor->token % length;
 
     out->cut = true;
     out->sequences = 1;
     out->first_token = cursor->token;
     out->tokens = least(cut->piece_tokens, length - at);
-    out->context = chunk < chunks - 1 - chunk ? chunk : chunks - 1 - chunk;
-    out->fresh = inside == 0 && at == 0 && out->context == chunk;
+    out->context = number < parts - 1 - number ? number : parts - 1 - number;
+    out->fresh = inside == 0 && at == 0 && out->context == number;
     out->begins = inside == 0 && cursor->token == 0;
     cursor->token += out->tokens;
     out->completes = inside == cut->sequences_per_leaf - 1 &&

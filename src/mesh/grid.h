@@ -62,7 +62,8 @@ const char *grid_tensor_words(int64_t leaves, const struct grid_facts *facts,
 status grid_resolve(struct grid *out, const struct grid *asked,
                     const struct grid_facts *facts);
 /* ERR_CONFIG: the context leaves do not cut a sequence of so many tokens, or
- * chunks have fewer tokens than tensor leaves (names a length that works). */
+ * context chunks have fewer tokens than tensor leaves (names a length that
+ * works). */
 status grid_check_length(const struct grid *grid, int64_t length);
 
 /* The grid's tree over scalars, for any number of leaves: nodes with numbers
@@ -79,7 +80,7 @@ struct piece {
     int leaves;             /* more than one: a whole subtree */
     bool begins;            /* nothing of the leaf came before */
     bool completes;         /* the last of its leaf */
-    bool cut;               /* a part of one chunk of one sequence */
+    bool cut;               /* a part of one context chunk of one sequence */
     int context;            /* cut: its context leaf */
     bool fresh;             /* nothing of the context leaf came before */
 };
@@ -92,8 +93,8 @@ struct cut {
                               * rank's are not one subtree; 0: they are */
     int64_t sequences_per_leaf;
     int64_t length;          /* tokens of a sequence, on this rank */
-    int chunks;              /* of them; 0 or 1: not cut. i and chunks - 1 - i
-                              * form context leaf i */
+    int context_chunks;      /* of them; 0 or 1: not cut. i and context_chunks -
+                              * 1 - i form context leaf i */
     bool shared;             /* other ranks have the rest of each leaf, or a
                               * whole one is changed: pieces of one leaf at
                               * most */
@@ -108,7 +109,7 @@ struct cut {
 /* Context leaves that each data leaf has here. */
 static inline int cut_contexts(const struct cut *cut)
 {
-    return cut->chunks > 1 ? cut->chunks / 2 : 1;
+    return cut->context_chunks > 1 ? cut->context_chunks / 2 : 1;
 }
 
 /* The first piece of micro-batch `index` (cursor 0 sequences, 0 tokens done),

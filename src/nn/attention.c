@@ -392,7 +392,7 @@ static status attention_backward(const struct step *step, struct run *run)
 }
 
 /* Pairs of query and key of one sequence that this rank computes; of windows
- * and chunks, an equal share of all. */
+ * and attention chunks, an equal share of all. */
 static int64_t pairs_of(const struct step *step, const struct program *p)
 {
     const int64_t length = program_sequence(p);
@@ -509,7 +509,7 @@ slot nn_attention_ruled(struct program *p, slot qkv, int heads, int kv_heads,
     if (rule->window > 0 && p->layout.method.striped)
         p->error = fail_striped("windows");
     if (rule->chunk > 0 && p->layout.method.striped)
-        p->error = fail_striped("chunks of attention");
+        p->error = fail_striped("attention chunks");
     if (rule->alibi && p->layout.method.striped)
         p->error = fail_striped("linear biases of scores");
     if (p->regular.attention_dropout > 0 && p->layout.method.striped)

@@ -85,23 +85,24 @@ static status join(struct run *run, enum axis axis, int32_t **table,
     return OK;
 }
 
-/* The row of rank `context` that has chunk `chunk` of a whole sequence; -1:
- * another rank has it. A rank has two spans, its own and the one that is as far
- * from the end. */
-static int64_t row_of_chunk(const struct program *p, int context, int chunk)
+/* The row of rank `context` that has context chunk `number` of a whole
+ * sequence; -1: another rank has it. A rank has two spans, its own and the one
+ * that is as far from the end. */
+static int64_t row_of_context_chunk(const struct program *p, int context,
+                                    int number)
 {
     const int ranks = p->layout.mesh.size[AXIS_CONTEXT];
     const int half = p->size.context_chunks / 2;
 
-    if (ranks == 1) return chunk;
-    const int span = chunk / half;
+    if (ranks == 1) return number;
+    const int span = number / half;
 
-    if (span == context) return chunk % half;
-    return span == 2 * ranks - 1 - context ? half + chunk % half : -1;
+    if (span == context) return number % half;
+    return span == 2 * ranks - 1 - context ? half + number % half : -1;
 }
 
-/* Adds what the chunks before `chunk` of a sequence, and of that chunk the
- * tensor ranks before `part`, have taken. */
+/* Adds what the context chunks of the sequence before that of `row`, and of
+ * that one the tensor ranks before this one, have taken. */
 static void count_before(const struct program *p, const struct segments *s,
                          const int32_t *table, int64_t row, int64_t *used)
 {
@@ -109,15 +110,15 @@ static void count_before(const struct program *p, const struct segments *s,
     const int part = s->tensor > 1 ? p->layout.place.at[AXIS_TENSOR] : 0;
     const int64_t sequence =
         row / p->size.context_chunks * p->size.context_chunks;
-    const int chunks = p->size.context_chunks * s->context;
+    const int count = p->size.context_chunks * s->context;
 
     memset(used, 0, (size_t)s->experts * sizeof *used);
-    for (int chunk = 0; chunk < chunks; chunk++) {
+    for (int i = 0; i < count; i++) {
         const bool last =
-            row_of_chunk(p, own, chunk) == row - sequence;
+            row_of_context_chunk(p, own, i) == row - sequence;
 
         for (int c = 0; c < s->context; c++) {
-            const int64_t at = row_of_chunk(p, c, chunk);
+            const int64_t at = row_of_context_chunk(p, c, i);
 
             for (int t = 0; at >= 0 && t < (last ? part : s->tensor); t++) {
                 const int32_t *counts =

@@ -3,9 +3,9 @@
  * many places in a sequence, taken by position, then choice.
  *
  * Context and tensor ranks have parts of a sequence. Every row of a part (a
- * chunk of a sequence on this rank, or a tensor rank's share of it) is one run
- * of positions; ranks tell each other how many of its choices went to each
- * expert, so each knows how many places are taken before its own tokens:
+ * context chunk of a sequence on this rank, or a tensor rank's share of it) is
+ * one run of positions; ranks tell each other how many of its choices went to
+ * each expert, so each knows how many places are taken before its own tokens:
  *
  *   positions   0 .. 7 | 8 .. 15 | 16 .. 23 | 24 .. 31
  *   rank        0      | 1       | 1        | 0

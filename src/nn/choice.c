@@ -186,13 +186,13 @@ static const int32_t *mask_of(const struct step *step, struct run *run)
                                         room_of(step, p).mask);
     const struct layout_span part =
         program_part(p, p->layout.place.at[AXIS_TENSOR]);
-    const int64_t chunk = p->size.length / p->size.context_chunks;
+    const int64_t context_chunk = p->size.length / p->size.context_chunks;
 
     if (!is_cut(p, step)) return run->batch.targets;
     for (int64_t i = 0; i < program_rows(p); i++)
         for (int64_t j = 0; j < part.count; j++)
             mask[i * part.count + j] =
-                run->batch.targets[i * chunk + part.first + j];
+                run->batch.targets[i * context_chunk + part.first + j];
     return mask;
 }
 

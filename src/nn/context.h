@@ -5,7 +5,7 @@
  * With C ranks along the context axis a sequence is 2 C spans, and rank r has
  * spans r and 2 C - 1 - r: early queries see few keys, late ones many, so each
  * rank has the same number of pairs. Source: Llama 3, arXiv:2407.21783,
- * section 3.3.2 (chunks, gathered keys and values).
+ * section 3.3.2 (context chunks, gathered keys and values).
  *
  * Neighbours, program->method.exchange of them, may first exchange heads for
  * tokens; then each has some heads of their spans, which touch, and the groups

@@ -23,16 +23,16 @@ static const struct dropout_row *find_rows(const struct step *step,
                                            struct run *run, int64_t count)
 {
     const struct program *p = run->program;
-    const int64_t chunk = p->size.length / p->size.context_chunks;
-    struct layout_span own = {0, chunk};
+    const int64_t context_chunk = p->size.length / p->size.context_chunks;
+    struct layout_span own = {0, context_chunk};
     struct dropout_row *rows = run->lists;
 
     if (cut_by_tokens(p, step->output))
         own = program_part(p, p->layout.place.at[AXIS_TENSOR]);
     for (int64_t i = 0; i < count; i++) {
-        const int64_t piece = i / own.count; /* a chunk of a sequence */
-        const int64_t token =
-            piece % p->size.context_chunks * chunk + own.first + i % own.count;
+        const int64_t piece = i / own.count; /* a context chunk of a sequence */
+        const int64_t token = piece % p->size.context_chunks * context_chunk +
+                              own.first + i % own.count;
         const int64_t position = program_position(p, token);
 
         rows[i].low =

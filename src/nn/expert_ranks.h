@@ -17,7 +17,7 @@
  *
  *   expert 2 x tensor 2   member   0     1     2     3
  *   source                         0     0     1     1
- *   of each chunk of tokens        left  right left  right
+ *   of each context chunk of tokens        left  right left  right
  *   of 8 experts                   0-1   2-3   4-5   6-7
  *
  * Context ranks that are folded are sources of their own.
@@ -33,8 +33,8 @@
 /* Whether ranks divide the experts; whether tensor ranks do. */
 bool experts_are_spread(const struct program *p);
 bool experts_are_folded(const struct program *p);
-/* Ranks whose tokens differ in more than the part of a chunk; those of them
- * that have parts of the same sequences. */
+/* Ranks whose tokens differ in more than the part of a context chunk; those of
+ * them that have parts of the same sequences. */
 int experts_sources(const struct program *p);
 int experts_contexts(const struct program *p);
 /* Ranks that cut each expert, of those that divide them. They all have the rows

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* head.c - logits and cross-entropy, chunk by chunk over tokens, so that the
- * logits are never whole in memory.
+/* head.c - logits and cross-entropy, logits chunk by logits chunk over tokens,
+ * so that the logits are never whole in memory.
  *
- * In training F does nothing: B makes a chunk's logits, its losses and its
- * gradients, and in fused mode the weight's gradient too, from one product.
+ * In training F does nothing: B makes a logits chunk's logits, its losses and
+ * its gradients, and in fused mode the weight's gradient too, from one product.
  * Where no B follows (validation, score), F makes logits and losses. In
  * PROGRAM_GENERATE F makes the logits of the last token, or of several last
  * ones (run->last). */
@@ -58,7 +58,7 @@ static status make_logits(const struct step *step, struct run *run,
 
 /* ---- losses ---- */
 
-static int64_t chunk_rows(const struct program *p)
+static int64_t logits_rows(const struct program *p)
 {
     if (p->mode == PROGRAM_GENERATE) /* a token and what modules guess */
         return p->later.depth < p->size.tokens ? 1 + p->later.depth
@@ -69,7 +69,7 @@ static int64_t chunk_rows(const struct program *p)
 
 static size_t logits_bytes(const struct step *step, const struct program *p)
 {
-    const size_t bytes = (size_t)(chunk_rows(p) * logits_apart(step, p)) *
+    const size_t bytes = (size_t)(logits_rows(p) * logits_apart(step, p)) *
                          (size_t)dtype_bytes(program_real(p));
 
     return arena_aligned(bytes);
@@ -90,9 +90,9 @@ static size_t head_messages(const struct step *step, const struct program *p,
                             const struct group *tensor)
 {
     const struct comm_call most = share_call(
-        tensor_1d(NULL, program_real(p), 2 * chunk_rows(p)), REDUCE_MAX);
+        tensor_1d(NULL, program_real(p), 2 * logits_rows(p)), REDUCE_MAX);
     const struct comm_call sum = share_call(
-        tensor_1d(NULL, program_real(p), chunk_rows(p)), REDUCE_SUM);
+        tensor_1d(NULL, program_real(p), logits_rows(p)), REDUCE_SUM);
     const size_t a = comm_scratch_bytes(tensor, &most);
     const size_t b = comm_scratch_bytes(tensor, &sum);
 
@@ -182,7 +182,7 @@ static status generate_last(const struct step *step, struct run *run)
     struct tensor logits;
 
     if (run->logits.read == NULL) return OK;
-    CHECK(first >= 0 && rows <= chunk_rows(run->program));
+    CHECK(first >= 0 && rows <= logits_rows(run->program));
     TRY(make_logits(step, run, tensor_rows(x, first, rows), &logits));
     return show_logits(run, run->batch.first_position + first, logits);
 }
@@ -241,7 +241,7 @@ static status input_gradient(const struct step *step, struct run *run,
 static size_t ones_bytes(const struct step *step, const struct program *p)
 {
     return step->param[1] < 0
-               ? 0 : (size_t)(chunk_rows(p) * dtype_bytes(p->dtype));
+               ? 0 : (size_t)(logits_rows(p) * dtype_bytes(p->dtype));
 }
 
 /* A copy of capped logits, for the slope of the cap. */
@@ -253,7 +253,7 @@ static size_t capped_bytes(const struct step *step, const struct program *p)
 static size_t head_scratch(const struct step *step, const struct program *p)
 {
     const size_t numbers =
-        program_tensor_ranks(p) == 1 ? 0 : (size_t)(3 * chunk_rows(p));
+        program_tensor_ranks(p) == 1 ? 0 : (size_t)(3 * logits_rows(p));
 
     return logits_bytes(step, p) +
            arena_aligned(numbers * (size_t)dtype_bytes(program_real(p))) +
@@ -380,9 +380,10 @@ static void add_shares(struct layer_exchange *exchange,
                        dtype_bytes(program_real(p));
 }
 
-/* F alone makes losses chunk by chunk, but of later tokens none. */
-static void add_chunks(struct layer_exchange *exchange,
-                       const struct program *p, const struct step *step)
+/* F alone makes losses logits chunk by logits chunk, but of later tokens
+ * none. */
+static void add_losses(struct layer_exchange *exchange, const struct program *p,
+                       const struct step *step)
 {
     const int64_t tokens = program_ahead(p, step) > 0 ? 0 : p->size.tokens;
 
@@ -409,7 +410,7 @@ static void head_exchanges(const struct step *step, const struct program *p,
     struct piece piece;
 
     if (p->layout.mesh.size[AXIS_TENSOR] == 1 || !makes) return;
-    if (at->alone) add_chunks(&exchange, p, step);
+    if (at->alone) add_losses(&exchange, p, step);
     while (!at->alone && piece_next(&cut, at->microbatch, &cursor, &piece))
         add_shares(&exchange, p, piece.sequences * piece.tokens);
     layer_exchanges_add(out, p, exchange);

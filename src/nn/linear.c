@@ -77,7 +77,7 @@ static status multiply(struct run *run, const struct matmul *all,
     return OK;
 }
 
-/* The first chunk of sequences that F works on. */
+/* The first context chunk of sequences that F works on. */
 static int64_t window_first(const struct run *run)
 {
     const struct program *p = run->program;

@@ -61,13 +61,13 @@ static status local_backward(const struct step *step, struct run *run)
 }
 
 /* The tokens of one part of one leaf: of each of its sequences, or of both
- * chunks of a context leaf of each. */
+ * context chunks of a context leaf of each. */
 static struct sum_order order_part(struct run *run,
                                    const struct token_order *order, int leaf,
                                    int part)
 {
     const int contexts = token_order_contexts(order);
-    const int chunks = order->chunks > 1 ? 2 : 1;
+    const int halves = order->context_chunks > 1 ? 2 : 1;
     const int64_t from = token_order_part(order, part);
     const int64_t length = token_order_part(order, part + 1) - from;
     int64_t count = 0;
@@ -76,11 +76,12 @@ static struct sum_order order_part(struct run *run,
         const int64_t sequence =
             (leaf / contexts * order->sequences_per_leaf + i) * order->length;
 
-        for (int second = 0; second < chunks; second++)
+        for (int second = 0; second < halves; second++)
             run->segments[count++] = (struct sum_segment){
                 sequence + from +
-                    (chunks > 1 ? token_order_first(order, leaf % contexts,
-                                                    second) : 0),
+                    (halves > 1
+                         ? token_order_first(order, leaf % contexts, second)
+                         : 0),
                 length, 0};
     }
     return (struct sum_order){run->segments, count, 1};

@@ -12,7 +12,7 @@ int overlap_pieces(const struct program *p)
     return rows < p->layout.overlap.count ? (int)rows : p->layout.overlap.count;
 }
 
-/* Chunks of sequences [first, first + count) of a piece. */
+/* Context chunks of sequences [first, first + count) of a piece. */
 static struct layout_span piece_span(const struct program *p, int piece)
 {
     const int64_t rows = program_rows(p), pieces = overlap_pieces(p);

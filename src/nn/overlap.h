@@ -23,7 +23,7 @@ struct run;
 struct overlap {
     const void *data[OVERLAP_PIECES_MAX]; /* where each piece goes; NULL: it is
                                            * not under way */
-    int64_t *counts; /* elements of each rank's tokens of a chunk */
+    int64_t *counts; /* elements of each rank's tokens of a context chunk */
     struct comm_handle handles[OVERLAP_PIECES_MAX];
 };
 enum { OVERLAP_GATHER, OVERLAP_SUM, OVERLAP_KINDS };

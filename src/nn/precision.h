@@ -25,8 +25,9 @@ struct precision_role {
     enum number_format format;
     int64_t along, across; /* sides of a block: in the dimension that is
                             * summed, and in the other; 0, 0: a region, which
-                            * is a chunk of a sequence (all rows of a leaf) by a
-                            * leaf of the columns; 0, 1: a row of it */
+                            * is a context chunk of a sequence (all rows of a
+                            * leaf) by a leaf of the columns; 0, 1: a row of
+                            * it */
     enum scale_rule scale;
     enum rounding rounding;
     bool fixed;            /* blocks do not turn with the product: the operand
@@ -90,7 +91,8 @@ void precision_block(const struct precision_role *role, bool turned,
  * were made smaller so that none is cut off. */
 float precision_factor(const struct precision *recipe);
 /* Whether y is a product of integers: ternary weights, one scale for a leaf,
- * times int8 activations, one for a token or a chunk (kernels/integers.h). */
+ * times int8 activations, one for a token or a context chunk
+ * (kernels/integers.h). */
 bool precision_is_integer(const struct precision *recipe);
 /* Whether scales of a recipe come from the steps before. */
 bool precision_is_late(const struct precision *recipe);

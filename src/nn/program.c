@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* program.c - building the flat list of steps that one stage computes. */
-#include "nn/program.h"
 #include "mesh/group.h"
+#include "nn/program.h"
 
 #include <string.h>
 
@@ -357,7 +357,7 @@ struct cut program_cut(const struct program *program, bool head)
                       .sequences_per_leaf =
                           program->size.batch / program->layout.grid.data,
                       .length = program->size.length,
-                      .chunks = program->size.context_chunks,
+                      .context_chunks = program->size.context_chunks,
                       .shared = program->layout.mesh.size[AXIS_CONTEXT] > 1 ||
                                 program->precision.recipe.straight ||
                                 program->sums.integer,

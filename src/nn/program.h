@@ -446,7 +446,8 @@ struct attention_rule {
     double scale;   /* of scores; 0: 1 / root of the head width */
     double softcap; /* of scores; 0: none */
     int64_t window; /* tokens that a token sees; 0: all before it */
-    int64_t chunk;  /* it sees those of its chunk of so many; 0: likewise */
+    int64_t chunk;  /* it sees those of its attention chunk of so many; 0:
+                     * likewise */
     int64_t value;  /* elements of a value, the others are zeros: for the cost
                      * alone; 0: as wide as a head */
     bool alibi;     /* linear biases of scores (kernels/attention.h) */
@@ -590,11 +591,12 @@ size_t program_message_bytes(const struct program *program,
 
 /* This rank's share of the tensor axis: the leaves [first, first + count) of
  * the grid; or, in slots that the axis cuts by tokens, the tokens [first, first
- * + count) of every chunk of a sequence (rank: any rank of the axis). */
+ * + count) of every context chunk of a sequence (rank: any rank of the
+ * axis). */
 struct layout_span program_leaves(const struct program *program);
 struct layout_span program_part(const struct program *program, int rank);
 int program_tensor_ranks(const struct program *program);
-/* Chunks of all sequences of a micro-batch. */
+/* Context chunks of all sequences of a micro-batch. */
 int64_t program_rows(const struct program *program);
 /* Elements of a row, of a slot or of its gradient. */
 static inline int64_t program_slot_width(const struct program *program,

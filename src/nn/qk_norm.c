@@ -379,9 +379,12 @@ static status row_backward(const struct step *step, struct run *run,
     bool counts;
     const struct tensor sums =
         row_sums(step, pass, p, sequence, row, &counts);
-    const struct token_order order = {
-        .length = p->size.length, .sequences_per_leaf = 1, .leaves = 1,
-        .parts = 1, .chunks = p->size.context_chunks, .continues = counts};
+    const struct token_order order = {.length = p->size.length,
+                                      .sequences_per_leaf = 1,
+                                      .leaves = 1,
+                                      .parts = 1,
+                                      .context_chunks = p->size.context_chunks,
+                                      .continues = counts};
 
     TRY(weight_of(step, run, pass->which, &weight));
     weight = own_columns(step, &pass->part, weight, row);

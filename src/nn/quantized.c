@@ -196,16 +196,17 @@ int64_t quantized_features(const struct program *p, const struct param *param,
     return count;
 }
 
-/* Chunks of sequences. */
+/* Context chunks of sequences. */
 static int64_t fill_tokens(const struct program *p, int64_t rows,
                            struct quantize_span *out)
 {
-    const int64_t chunk = p->size.length / p->size.context_chunks;
-    const int64_t count = rows / chunk;
+    const int64_t context_chunk = p->size.length / p->size.context_chunks;
+    const int64_t count = rows / context_chunk;
 
-    CHECK(rows % chunk == 0 && count <= token_spans(p));
+    CHECK(rows % context_chunk == 0 && count <= token_spans(p));
     for (int64_t i = 0; i < count; i++)
-        out[i] = (struct quantize_span){i * chunk, chunk, 0, false};
+        out[i] =
+            (struct quantize_span){i * context_chunk, context_chunk, 0, false};
     return count;
 }
 
@@ -508,8 +509,9 @@ static status matrix_decoded(struct run *run, const struct param *param,
     }
     if (scale_is_late(decode.coding.scale)) {
         decode.most = &run->params.mosts[param - run->program->params.items];
-        decode.seen =
-            &run->late.seen[operand_peaks_value(param, (int)use, true)];
+        const int64_t value = operand_peaks_value(param, (int)use, true);
+
+        decode.seen = &run->late.seen[value];
     }
     *w = decode.out;
     return run->kernels->block_decode(run->stream, &decode);

@@ -2,9 +2,9 @@
 /* quantized.h - the operands of a linear layer's products as its recipe rounds
  * them (precision.h), in the layer's scratch.
  *
- * Spans of rows and columns are what no layout cuts: chunks of sequences, and
- * leaves of the tensor axis in each piece of a fused matrix. So no scale needs
- * a message, and the bits do not show the layout. */
+ * Spans of rows and columns are what no layout cuts: context chunks of
+ * sequences, and leaves of the tensor axis in each piece of a fused matrix. So
+ * no scale needs a message, and the bits do not show the layout. */
 #ifndef LOCKSTEP_NN_QUANTIZED_H
 #define LOCKSTEP_NN_QUANTIZED_H
 
@@ -26,7 +26,7 @@ status quantized_product(struct run *run, const struct step *step,
                          const struct matmul *call);
 
 /* *x [rows, width] becomes the same rounded: `gradient`: dy, else x. Its rows
- * are whole chunks of sequences; first: the first one's number in the
+ * are whole context chunks of sequences; first: the first one's number in the
  * micro-batch. Valid until the next call for the same operand. */
 status quantized_tokens(struct run *run, const struct step *step,
                         enum product_use use, bool gradient, int64_t first,

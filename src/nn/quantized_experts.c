@@ -31,7 +31,7 @@ static void *take(char *base, size_t *at, int64_t count, size_t size)
     return out;
 }
 
-static int64_t chunk_of(const struct program *p)
+static int64_t context_chunk_of(const struct program *p)
 {
     return p->size.length / p->size.context_chunks;
 }
@@ -46,9 +46,10 @@ static struct room room_of(const struct step *step, const struct program *p,
     const struct param *param = &p->params.items[step->param[0]];
     const int64_t wide =
         param->rows > param->cols ? param->rows : param->cols;
-    const int64_t chunks = p->size.tokens * experts_sources(p) / chunk_of(p);
+    const int64_t count =
+        p->size.tokens * experts_sources(p) / context_chunk_of(p);
     const int64_t spans =
-        chunks > quantized_spans(p) ? chunks : quantized_spans(p);
+        count > quantized_spans(p) ? count : quantized_spans(p);
     const size_t number = (size_t)dtype_bytes(DTYPE_BF16);
     const size_t span = sizeof(struct quantize_span);
     struct room room = {0};
@@ -144,20 +145,20 @@ static status plain_rows(struct run *run, const struct expert_part *part,
             .leaf_experts = 1});
 }
 
-/* Runs of rows whose tokens have one chunk. */
-static int64_t fill_chunks(const struct program *p,
-                           const struct expert_part *part)
+/* Runs of rows whose tokens have one context chunk. */
+static int64_t fill_context_chunks(const struct program *p,
+                                   const struct expert_part *part)
 {
     struct quantize_span *spans = part->room.rows;
     int64_t count = 0, last = -1;
 
     for (int64_t i = 0; i < part->count; i++) {
-        const int64_t chunk = token_of(part, i) / chunk_of(p);
+        const int64_t context_chunk = token_of(part, i) / context_chunk_of(p);
 
-        if (chunk != last)
+        if (context_chunk != last)
             spans[count++] = (struct quantize_span){.first = i};
         spans[count - 1].count++;
-        last = chunk;
+        last = context_chunk;
     }
     return count;
 }
@@ -229,7 +230,7 @@ static status round_part(struct run *run, const struct expert_part *part,
         .turn = part->use == USE_WGRAD && recipe->turn};
 
     TRY(plain_rows(run, part, from, &call.in));
-    call.row_spans = fill_chunks(p, part);
+    call.row_spans = fill_context_chunks(p, part);
     call.col_spans =
         quantized_features(p, part->param, gradient, part->room.cols);
     if (recipe->straight) {
@@ -364,7 +365,7 @@ static struct quantize saved_call(const struct run *run,
 
     quantized_set(&call, run, &of);
     call.out = tensor_2d(part->room.right, DTYPE_BF16, x.shape[0], x.shape[1]);
-    call.row_spans = fill_chunks(p, part);
+    call.row_spans = fill_context_chunks(p, part);
     call.col_spans = quantized_features(p, part->param, false, part->room.cols);
     return call;
 }

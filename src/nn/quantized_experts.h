@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* quantized_experts.h - the products of experts by a recipe. An expert's rows
- * are a matrix of their own, whose spans are its tokens of each chunk of a
- * sequence: no batch, no rank and no other expert shows in a block or a scale.
+ * are a matrix of their own, whose spans are its tokens of each context chunk
+ * of a sequence: no batch, no rank and no other expert shows in a block or a
+ * scale.
  *
- *   tokens of a chunk    0 1 2 3 4 5 6 7 | 0 1 2 3 4 5 6 7
+ *   tokens of a context chunk    0 1 2 3 4 5 6 7 | 0 1 2 3 4 5 6 7
  *   of them, expert 3      x   x x     x |     x         x
  *   its spans            [1 3 4 7]         [2 7]                            */
 #ifndef LOCKSTEP_NN_QUANTIZED_EXPERTS_H

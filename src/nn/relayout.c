@@ -14,7 +14,7 @@
 
 #include <string.h>
 
-/* Elements of each rank's tokens of one chunk of a sequence. */
+/* Elements of each rank's tokens of one context chunk of a sequence. */
 static const int64_t *part_counts(const struct run *run, int64_t width)
 {
     const struct program *p = run->program;
@@ -127,7 +127,7 @@ size_t relayout_messages(const struct program *p, const struct group *tensor,
                          int64_t width)
 {
     const enum dtype real = program_real(p);
-    int64_t most = 0; /* tokens of a rank, of one chunk of a sequence */
+    int64_t most = 0; /* tokens of a rank, of one context chunk of a sequence */
 
     for (int i = 0; i < program_tensor_ranks(p); i++)
         if (program_part(p, i).count > most) most = program_part(p, i).count;

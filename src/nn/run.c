@@ -159,10 +159,10 @@ int64_t run_segments(const struct program *program)
 {
     const int64_t leaves = (int64_t)LEAVES_MAX * PARAM_PIECES_MAX;
 
-    const int64_t chunks =
+    const int64_t count =
         program->size.sequences * program->size.context_chunks;
 
-    return chunks > leaves ? chunks : leaves;
+    return count > leaves ? count : leaves;
 }
 
 /* Ranks of the larger of both axes. */
@@ -256,15 +256,16 @@ int64_t piece_tokens(const struct piece *piece)
     return piece->sequences * piece->tokens;
 }
 
-/* One context leaf of one sequence after the other: its first chunk, then the
- * second. */
-static struct sum_order order_chunks(struct run *run,
-                                     const struct piece *piece, int only)
+/* One context leaf of one sequence after the other: its first context chunk,
+ * then the second. */
+static struct sum_order order_contexts(struct run *run,
+                                       const struct piece *piece, int only)
 {
-    const int chunks = run->program->size.context_chunks, contexts = chunks / 2;
+    const int parts = run->program->size.context_chunks;
+    const int contexts = parts / 2;
     const int first = only ? only - 1 : 0, last = only ? only : contexts;
     const int64_t per_leaf = piece->sequences / piece->leaves;
-    const int64_t length = piece->tokens / chunks;
+    const int64_t length = piece->tokens / parts;
     int64_t count = 0;
     int leaf = 0;
 
@@ -272,10 +273,10 @@ static struct sum_order order_chunks(struct run *run,
         for (int pair = first; pair < last; pair++, leaf++)
             for (int64_t s = i * per_leaf; s < (i + 1) * per_leaf; s++)
                 for (int second = 0; second < 2; second++) {
-                    const int chunk = second ? chunks - 1 - pair : pair;
+                    const int number = second ? parts - 1 - pair : pair;
 
                     run->segments[count++] = (struct sum_segment){
-                        s * piece->tokens + chunk * length, length, leaf};
+                        s * piece->tokens + number * length, length, leaf};
                 }
     return (struct sum_order){run->segments, count, leaf};
 }
@@ -286,7 +287,7 @@ struct sum_order run_order_tokens(struct run *run, const struct piece *piece,
     const int64_t per_leaf = piece->sequences / piece->leaves;
 
     if (run->program->size.context_chunks > 1 && !piece->cut)
-        return order_chunks(run, piece, only);
+        return order_contexts(run, piece, only);
     for (int64_t i = 0; i < piece->sequences; i++)
         run->segments[i] = (struct sum_segment){
             i * piece->tokens, piece->tokens, (int)(i / per_leaf)};
@@ -299,8 +300,10 @@ struct token_order run_token_order(const struct run *run,
     return (struct token_order){
         .length = piece->tokens,
         .sequences_per_leaf = piece->sequences / piece->leaves,
-        .leaves = piece->leaves, .parts = run->program->layout.grid.tensor,
-        .continues = continues, .chunks = run->program->size.context_chunks};
+        .leaves = piece->leaves,
+        .parts = run->program->layout.grid.tensor,
+        .continues = continues,
+        .context_chunks = run->program->size.context_chunks};
 }
 
 struct token_order run_part_order(const struct run *run,

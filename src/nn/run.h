@@ -36,7 +36,7 @@ struct batch {
 void run_documents(int32_t *documents, const int32_t *positions,
                    int64_t sequences, int64_t length);
 
-/* Called with a chunk of logits before they are overwritten. */
+/* Called with a logits chunk before they are overwritten. */
 typedef status logits_reader(void *argument, int64_t first_token,
                              const struct tensor *logits);
 

@@ -10,7 +10,7 @@
 #include "nn/expert_ranks.h"
 #include "nn/quantized.h"
 
-static int64_t chunk_length(const struct program *p)
+static int64_t context_chunk_length(const struct program *p)
 {
     return p->size.length / p->size.context_chunks;
 }
@@ -27,14 +27,16 @@ static int64_t feature_blocks(const struct program *p,
     return code_blocks(cols, count, side[1]);
 }
 
-/* Scales of one chunk of sequences. */
-static int64_t chunk_scales(const struct program *p, const struct param *param)
+/* Scales of one context chunk of sequences. */
+static int64_t context_chunk_scales(const struct program *p,
+                                    const struct param *param)
 {
-    const struct quantize_span chunk = {0, chunk_length(p), 0, false};
+    const struct quantize_span context_chunk = {0, context_chunk_length(p), 0,
+                                                false};
     int64_t side[2];
 
     precision_block(&p->precision.recipe.activations, true, side);
-    return code_blocks(&chunk, 1, side[0]) * feature_blocks(p, param);
+    return code_blocks(&context_chunk, 1, side[0]) * feature_blocks(p, param);
 }
 
 /* The codes of so many rows. */
@@ -82,7 +84,7 @@ int64_t saved_bytes(const struct program *p, const struct step *step)
         return saved_experts_bytes(
             p, step, p->size.tokens * step->set.experts.form.choices);
     return code_bytes(p, param, p->size.tokens) +
-           program_rows(p) * chunk_scales(p, param) *
+           program_rows(p) * context_chunk_scales(p, param) *
                code_scale_bytes(p->precision.recipe.activations.scale);
 }
 
@@ -97,7 +99,7 @@ bool saved_possible(const struct program *p, const struct step *step)
         return !input->dropped && !input->again && saved_bytes(p, step) > 0;
     if (step->layer->kind != LAYER_LINEAR) return false;
     bytes = p->size.tokens * input->width * dtype_bytes(input->dtype);
-    peaks = program_rows(p) * chunk_scales(p, weight_of(p, step)) *
+    peaks = program_rows(p) * context_chunk_scales(p, weight_of(p, step)) *
             (int64_t)sizeof(float);
     return !input->dropped && !input->again && peaks <= bytes &&
            saved_bytes(p, step) < bytes;
@@ -114,7 +116,7 @@ struct saved_place saved_place(const struct program *p, const struct step *step,
     const struct param *param = weight_of(p, step);
     const struct precision_role *role = &p->precision.recipe.activations;
     const int64_t row = code_row_bytes(role->format, param->cols);
-    const int64_t scales = chunk_scales(p, param) *
+    const int64_t scales = context_chunk_scales(p, param) *
                            code_scale_bytes(role->scale);
 
     return (struct saved_place){
@@ -126,14 +128,15 @@ struct saved_place saved_place(const struct program *p, const struct step *step,
 
 /* ---- rows of experts ---- */
 
-/* Blocks along so many rows, at most: each expert's of each chunk are apart. */
+/* Blocks along so many rows, at most: each expert's of each context chunk are
+ * apart. */
 static int64_t row_blocks_most(const struct program *p,
                                const struct step *step, int64_t rows)
 {
-    const int64_t chunks =
-        p->size.tokens * experts_sources(p) / chunk_length(p);
+    const int64_t context_chunks =
+        p->size.tokens * experts_sources(p) / context_chunk_length(p);
     const int64_t apart =
-        chunks * experts_held(p, step->set.experts.form.experts).count;
+        context_chunks * experts_held(p, step->set.experts.form.experts).count;
     const int64_t spans = apart < rows ? apart : rows;
     int64_t side[2];
 

@@ -14,14 +14,14 @@ static int parts_of(const struct program *p)
     return experts_are_folded(p) ? program_tensor_ranks(p) : 1;
 }
 
-/* The part of each chunk that a member of a source has. */
+/* The part of each context chunk that a member of a source has. */
 struct token_parts { int64_t first, count; };
 
 static struct token_parts part_of(const struct program *p, int part)
 {
-    const int64_t chunk = p->size.length / p->size.context_chunks;
+    const int64_t context_chunk = p->size.length / p->size.context_chunks;
 
-    if (parts_of(p) == 1) return (struct token_parts){0, chunk};
+    if (parts_of(p) == 1) return (struct token_parts){0, context_chunk};
     const struct layout_span span = program_part(p, part);
 
     return (struct token_parts){span.first, span.count};
@@ -137,7 +137,8 @@ static status place_choices(struct run *run, const struct router_form *form,
     const struct program *p = run->program;
     const int parts = parts_of(p);
     const int64_t token = form->choices * dtype_bytes(from.dtype);
-    const int64_t chunk = p->size.length / p->size.context_chunks * token;
+    const int64_t context_chunk =
+        p->size.length / p->size.context_chunks * token;
     char *at = from.data;
 
     for (int m = 0; m < members_of(p); m++) {
@@ -146,7 +147,7 @@ static status place_choices(struct run *run, const struct router_form *form,
                    part.first * token;
 
         TRY(device_copy_rows(
-            run->stream, (struct device_rows){to, chunk},
+            run->stream, (struct device_rows){to, context_chunk},
             (struct device_rows){at, part.count * token}, program_rows(p),
             (size_t)(part.count * token)));
         at += program_rows(p) * part.count * token;

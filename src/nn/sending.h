@@ -48,7 +48,7 @@ struct sending {
     struct choice joined;       /* of all sources; no gates */
     struct choice_lists held;   /* of this rank's experts, of all sources */
     struct choice_lists own;    /* of this rank's tokens, of all experts */
-    struct token_parts *parts;  /* [parts] of a chunk */
+    struct token_parts *parts;  /* [parts] of a context chunk */
     int32_t *counts;            /* [experts][sources] rows */
     int32_t *offsets;           /* [held + 1] of a turn */
     int32_t *arrival;           /* [rows] where a row of the turn lies as it

@@ -87,7 +87,7 @@ static status flush(struct text *out, FILE *file, const char *path,
     return OK;
 }
 
-enum { CHUNK = 1 << 20 };
+enum { FLUSH_BYTES = 1 << 20 };
 
 static status write_spans(const struct meter *meter, int rank, FILE *file,
                           const char *path, struct text *out)
@@ -100,7 +100,7 @@ static status write_spans(const struct meter *meter, int rank, FILE *file,
         for (int64_t i = 0; i < track->span_count; i++) {
             if (written++ > 0) TRY(text_append_string(out, ",\n"));
             TRY(span_event(out, track, &track->spans[i], rank, t));
-            TRY(flush(out, file, path, CHUNK));
+            TRY(flush(out, file, path, FLUSH_BYTES));
         }
         dropped += track->dropped;
     }
@@ -148,7 +148,7 @@ status trace_file_write(const struct meter *meter, int rank,
     status result;
 
     TRY(file_temporary_name(path, draft));
-    TRY(file_stream_new(draft, &file));
+    TRY(file_create(draft, &file));
     result = write_all(meter, rank, title, file, path);
     if (fclose(file) != 0 && result == OK)
         result = status_fail(ERR_IO, __FILE__, __LINE__,

@@ -3,19 +3,20 @@
 #include "plan/logits_chunk.h"
 
 enum {
-    LOGITS_BYTES = 128 << 20, /* of an automatic chunk, at most */
-    LOGITS_TOKENS = 1024      /* beyond, a chunk makes no product faster */
+    LOGITS_BYTES = 128 << 20, /* of an automatic choice, at most */
+    LOGITS_TOKENS = 1024      /* beyond, more tokens make no product faster */
 };
 
-/* Logits of a chunk, and the sums of the head's gradient that wait for their
- * siblings when a step has several chunks: a product adds the last sibling
- * itself, unless it has a part of a leaf only. */
-static double chunk_bytes(const struct stage_request *r, int64_t chunk,
-                          int64_t length)
+/* Logits of so many tokens at once, and the sums of the head's gradient that
+ * wait for their siblings when a step has several chunks: a product adds the
+ * last sibling itself, unless it has a part of a leaf only. */
+static double logits_bytes(const struct stage_request *r, int64_t tokens,
+                           int64_t length)
 {
     const double real = (double)dtype_bytes(dtype_real(r->dtype));
-    const double parts = (double)r->size.batch * (double)length / (double)chunk;
-    const int at_once = chunk < length ? 1 : 2;
+    const double parts =
+        (double)r->size.batch * (double)length / (double)tokens;
+    const int at_once = tokens < length ? 1 : 2;
     const int leaves = r->layout.grid.data;
     int waiting = 0;
 
@@ -23,21 +24,21 @@ static double chunk_bytes(const struct stage_request *r, int64_t chunk,
          nodes = (nodes + 1) / 2)
         waiting++;
     return real * (double)r->model->vocab *
-           ((double)chunk + waiting * (double)r->model->width);
+           ((double)tokens + waiting * (double)r->model->width);
 }
 
 /* Whole sequences that fit, as few as take the least memory. */
-static int64_t thrifty_chunk(const struct stage_request *r, int64_t most,
-                             int64_t length)
+static int64_t thrifty_tokens(const struct stage_request *r, int64_t most,
+                              int64_t length)
 {
     const double small = LOGITS_BYTES / 4;
     int64_t best = most;
 
-    for (int64_t chunk = most; chunk >= LOGITS_TOKENS && chunk >= length;
-         chunk = chunk / 2 / length * length)
-        if (chunk_bytes(r, best, length) > small &&
-            chunk_bytes(r, chunk, length) < chunk_bytes(r, best, length))
-            best = chunk;
+    for (int64_t tokens = most; tokens >= LOGITS_TOKENS && tokens >= length;
+         tokens = tokens / 2 / length * length)
+        if (logits_bytes(r, best, length) > small &&
+            logits_bytes(r, tokens, length) < logits_bytes(r, best, length))
+            best = tokens;
     return best;
 }
 
@@ -59,13 +60,13 @@ int64_t logits_chunk(const struct stage_request *request)
     if (wanted >= length) {
         wanted = wanted / length * length;
         return request->size.logits_chunk
-                   ? wanted : thrifty_chunk(request, wanted, length);
+                   ? wanted : thrifty_tokens(request, wanted, length);
     }
     wanted = wanted / grain * grain;
     if (wanted < grain) wanted = grain;
-    if (wanted >= length ||
-        (!request->size.logits_chunk && chunk_bytes(request, length, length) <
-                                       chunk_bytes(request, wanted, length)))
+    if (wanted >= length || (!request->size.logits_chunk &&
+                             logits_bytes(request, length, length) <
+                                 logits_bytes(request, wanted, length)))
         return length;
     return wanted;
 }

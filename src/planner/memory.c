@@ -241,7 +241,7 @@ static void cut_leaves(const struct layout *l, const struct shape *s,
     const struct layout_leaves leaves = layout_leaves(l, s);
     const int64_t share = l->batch / layout_sharing(l);
 
-    /* Where a leaf is changed when it is whole, pieces are of one at most. */
+    /* Where a leaf is changed when it is whole, addends are of one at most. */
     const bool whole = s->integer_sums ||
                        (s->precision.on && s->precision.recipe.straight);
 
@@ -249,7 +249,7 @@ static void cut_leaves(const struct layout *l, const struct shape *s,
         .cut = {.data_leaves = leaves.data,
                 .sequences_per_leaf = share / leaves.data,
                 .length = s->sequence / l->context,
-                .chunks = l->context > 1 ? 2 : 1, .shared = l->context > 1,
+                .context_chunks = l->context > 1 ? 2 : 1, .shared = l->context > 1,
                 .micro_batch = l->micro_batch,
                 .micro_batches = share / l->micro_batch},
         .parts = leaves.tensor};

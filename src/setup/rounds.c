@@ -124,7 +124,7 @@ static bool pays(const struct setup *setup)
         .cut = {.data_leaves = r->layout.grid.data,
                 .sequences_per_leaf = r->size.batch / r->layout.grid.data,
                 .length = r->size.length / contexts,
-                .chunks = r->layout.grid.context > 1
+                .context_chunks = r->layout.grid.context > 1
                               ? 2 * r->layout.grid.context / contexts : 1,
                 .shared = contexts > 1, .micro_batch = r->size.micro_batch,
                 .micro_batches = r->size.batch / r->size.micro_batch},

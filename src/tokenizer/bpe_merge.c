@@ -17,19 +17,19 @@
 #include "tokenizer/byte_level.h"
 #include "tokenizer/tokenizer.h"
 
-enum { CHUNK_WORDS = 14 };
+enum { NODE_WORDS = 14 };
 
-/* Lists of words in chunks that are reused. */
-struct chunk {
-    int32_t next; /* chunk, or -1 */
+/* Lists of words in nodes that are reused. */
+struct node {
+    int32_t next; /* node, or -1 */
     int32_t count;
-    int32_t words[CHUNK_WORDS];
+    int32_t words[NODE_WORDS];
 };
 
 struct pair {
     uint64_t key;    /* left << 32 | right; UINT64_MAX: an empty place */
     int64_t count;
-    int32_t pending; /* chunk of words where the last merge made it; or -1 */
+    int32_t pending; /* node of words where the last merge made it; or -1 */
 };
 
 /* Bytes of a token in the table `tokens`. */
@@ -37,7 +37,7 @@ struct token_span { size_t start; size_t length; };
 
 enum { BPE_BYTE_FIRST = 1 }; /* id of the first byte's token */
 
-struct entry { int64_t count; uint64_t key; int32_t chunk; };
+struct entry { int64_t count; uint64_t key; int32_t node; };
 
 struct merger {
     int32_t *symbols;  /* owned; the words' ids behind each other */
@@ -49,8 +49,8 @@ struct merger {
     size_t pair_capacity, pair_count;
     struct entry *heap;/* owned */
     size_t heap_count, heap_capacity;
-    struct chunk *chunks; /* owned */
-    int32_t chunk_count, chunk_capacity, chunk_idle;
+    struct node *nodes; /* owned */
+    int32_t node_count, node_capacity, node_idle;
     uint64_t *touched; /* owned; keys with pending words */
     size_t touched_count, touched_capacity;
     struct word_table tokens; /* the bytes of each token; count = its id */
@@ -67,7 +67,7 @@ static void merger_free(struct merger *m)
     memory_free(m->counts);
     memory_free(m->pairs);
     memory_free(m->heap);
-    memory_free(m->chunks);
+    memory_free(m->nodes);
     memory_free(m->touched);
     memory_free(m->spans);
     word_table_free(&m->tokens);
@@ -75,41 +75,41 @@ static void merger_free(struct merger *m)
     *m = (struct merger){0};
 }
 
-static status chunk_take(struct merger *m, int32_t next, int32_t *out)
+static status node_take(struct merger *m, int32_t next, int32_t *out)
 {
-    if (m->chunk_idle >= 0) {
-        *out = m->chunk_idle;
-        m->chunk_idle = m->chunks[*out].next;
+    if (m->node_idle >= 0) {
+        *out = m->node_idle;
+        m->node_idle = m->nodes[*out].next;
     } else {
-        if (m->chunk_count == m->chunk_capacity) {
-            const int32_t capacity = m->chunk_capacity * 2 + 1024;
-            void *grown = m->chunks;
+        if (m->node_count == m->node_capacity) {
+            const int32_t capacity = m->node_capacity * 2 + 1024;
+            void *grown = m->nodes;
 
-            if (m->chunk_capacity > INT32_MAX / 2 - 1024)
+            if (m->node_capacity > INT32_MAX / 2 - 1024)
                 FAIL(ERR_MEMORY, "the text has too many distinct words to "
                      "learn a tokenizer from; use a part of it");
-            TRY(memory_grow(&grown, (size_t)capacity, sizeof *m->chunks));
-            m->chunks = grown;
-            m->chunk_capacity = capacity;
+            TRY(memory_grow(&grown, (size_t)capacity, sizeof *m->nodes));
+            m->nodes = grown;
+            m->node_capacity = capacity;
         }
-        *out = m->chunk_count++;
+        *out = m->node_count++;
     }
-    m->chunks[*out].next = next;
-    m->chunks[*out].count = 0;
+    m->nodes[*out].next = next;
+    m->nodes[*out].count = 0;
     return OK;
 }
 
 /* Adds the word to the list unless it is its last one. */
 static status list_add(struct merger *m, int32_t *list, int32_t word)
 {
-    struct chunk *chunk = *list < 0 ? NULL : &m->chunks[*list];
+    struct node *node = *list < 0 ? NULL : &m->nodes[*list];
 
-    if (chunk != NULL && chunk->words[chunk->count - 1] == word) return OK;
-    if (chunk == NULL || chunk->count == CHUNK_WORDS) {
-        TRY(chunk_take(m, *list, list));
-        chunk = &m->chunks[*list];
+    if (node != NULL && node->words[node->count - 1] == word) return OK;
+    if (node == NULL || node->count == NODE_WORDS) {
+        TRY(node_take(m, *list, list));
+        node = &m->nodes[*list];
     }
-    chunk->words[chunk->count++] = word;
+    node->words[node->count++] = word;
     return OK;
 }
 
@@ -242,7 +242,7 @@ static status push_touched(struct merger *m)
         if (pair->count > 0)
             TRY(heap_push(m, &(struct entry){pair->count, pair->key,
                                              pair->pending}));
-        pair->pending = -1; /* the few chunks of vanished pairs are lost */
+        pair->pending = -1; /* the few nodes of vanished pairs are lost */
     }
     m->touched_count = 0;
     return OK;
@@ -341,16 +341,16 @@ static status merge_word(struct merger *m, int32_t word,
 static status merge_entry(struct merger *m, const struct entry *entry,
                           const struct bpe_merge *pair)
 {
-    int32_t chunk = entry->chunk;
+    int32_t node = entry->node;
 
-    while (chunk >= 0) {
-        const int32_t next = m->chunks[chunk].next;
+    while (node >= 0) {
+        const int32_t next = m->nodes[node].next;
 
-        for (int32_t i = 0; i < m->chunks[chunk].count; i++)
-            TRY(merge_word(m, m->chunks[chunk].words[i], pair));
-        m->chunks[chunk].next = m->chunk_idle;
-        m->chunk_idle = chunk;
-        chunk = next;
+        for (int32_t i = 0; i < m->nodes[node].count; i++)
+            TRY(merge_word(m, m->nodes[node].words[i], pair));
+        m->nodes[node].next = m->node_idle;
+        m->node_idle = node;
+        node = next;
     }
     TRY(push_touched(m));
     return OK;
@@ -457,7 +457,7 @@ static status merge_all(struct merger *m, const struct bpe_merging *merging,
 status bpe_merge(const struct word_table *words,
                  const struct bpe_merging *merging, struct bpe_merges *merges)
 {
-    struct merger merger = {.chunk_idle = -1};
+    struct merger merger = {.node_idle = -1};
     status result;
 
     *merges = (struct bpe_merges){0};

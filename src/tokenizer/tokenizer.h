@@ -143,7 +143,7 @@ status tokenizer_decode(const struct tokenizer *tokenizer, const int32_t *ids,
 
 /* Decoding token by token, as a generator prints: bytes of a character that
  * is not complete yet are held back. */
-struct token_stream {
+struct token_decoder {
     const struct tokenizer *tokenizer; /* borrowed */
     struct decode_state state;         /* zeroed to start with */
     unsigned char held[4];
@@ -151,10 +151,10 @@ struct token_stream {
 };
 /* Appends what is now certain. Bytes that can never become UTF-8 come out as
  * they are. */
-status token_stream_next(struct token_stream *stream, int32_t id,
-                         struct text *out);
+status token_decoder_next(struct token_decoder *decoder, int32_t id,
+                          struct text *out);
 /* Appends what is still held back. */
-status token_stream_end(struct token_stream *stream, struct text *out);
+status token_decoder_end(struct token_decoder *decoder, struct text *out);
 
 /* Number of rows that an embedding needs: the largest id + 1. */
 int64_t tokenizer_vocab(const struct tokenizer *tokenizer);

@@ -83,43 +83,43 @@ static int length_of(unsigned char byte)
 
 /* Takes one more byte. With it, the bytes held are a whole character, the start
  * of one, or can be neither. */
-static status stream_byte(struct token_stream *stream, unsigned char byte,
-                          struct text *out)
+static status hold_byte(struct token_decoder *decoder, unsigned char byte,
+                           struct text *out)
 {
     const bool follows = (byte & 0xC0) == 0x80;
 
-    if (stream->held_count > 0 && !follows)
-        TRY(token_stream_end(stream, out)); /* it was broken */
-    if (stream->held_count == 0 && length_of(byte) == 1) {
+    if (decoder->held_count > 0 && !follows)
+        TRY(token_decoder_end(decoder, out)); /* it was broken */
+    if (decoder->held_count == 0 && length_of(byte) == 1) {
         TRY(text_append(out, &byte, 1));
         return OK;
     }
-    stream->held[stream->held_count++] = byte;
-    if (stream->held_count == length_of(stream->held[0]))
-        TRY(token_stream_end(stream, out));
+    decoder->held[decoder->held_count++] = byte;
+    if (decoder->held_count == length_of(decoder->held[0]))
+        TRY(token_decoder_end(decoder, out));
     return OK;
 }
 
-status token_stream_next(struct token_stream *stream, int32_t id,
-                         struct text *out)
+status token_decoder_next(struct token_decoder *decoder, int32_t id,
+                          struct text *out)
 {
     struct text bytes = {0};
     status result;
 
     TRY(text_append(out, "", 0));
     TRY_GOTO(done, result,
-             append_token(stream->tokenizer, &stream->state, id, &bytes));
+             append_token(decoder->tokenizer, &decoder->state, id, &bytes));
     for (size_t i = 0; i < bytes.length; i++)
         TRY_GOTO(done, result,
-                 stream_byte(stream, (unsigned char)bytes.bytes[i], out));
+                 hold_byte(decoder, (unsigned char)bytes.bytes[i], out));
 done:
     text_free(&bytes);
     return result;
 }
 
-status token_stream_end(struct token_stream *stream, struct text *out)
+status token_decoder_end(struct token_decoder *decoder, struct text *out)
 {
-    TRY(text_append(out, stream->held, (size_t)stream->held_count));
-    stream->held_count = 0;
+    TRY(text_append(out, decoder->held, (size_t)decoder->held_count));
+    decoder->held_count = 0;
     return OK;
 }

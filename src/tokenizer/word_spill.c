@@ -41,7 +41,7 @@ static status run_open(struct word_spill *spill, FILE **out)
     snprintf(name, sizeof name, ".words-%ld-%lld.tmp", (long)getpid(),
              (long long)spill->made++);
     TRY(path_join(path, sizeof path, spill->directory, name));
-    TRY(file_stream_new(path, out));
+    TRY(file_create(path, out));
     unlink(path);
     setvbuf(*out, NULL, _IOFBF, BUFFER_BYTES);
     return OK;

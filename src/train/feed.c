@@ -217,7 +217,7 @@ static status open_source(struct feed *feed, int index)
                          &source->parts));
     request = feed_request(feed, &source->parts);
     request.name = mixed ? source->name : NULL;
-    request.stream = (uint64_t)index;
+    request.source = (uint64_t)index;
     request.progress = progress_show;
     request.argument = &feed->packing;
     progress_begin(&feed->packing, stderr, "pack", "thousand documents", 1e3);

@@ -352,7 +352,7 @@ mutation "codes are read with the scales of the first matrix" \
     "$fsdp"
 kept_parts="ranks=4 mesh.data=2 mesh.shard=2 zero={weights:[],gradients:[shard],states:[data,shard]} train.kept_weights=recipe"
 mutation "parts of a shard keep their largest magnitudes" \
-    src/step/zero_codes.c 's/(RESOURCE_COPIES\) return )join_peaks\(.*;/\1OK;/' \
+    src/step/zero_codes.c 's/return join_peaks\(z, i->unit, class->copies\);/return OK;/' \
     "$kept_parts"
 mutation "new codes of a part do not reach the others" src/step/zero_codes.c \
     's/(call\.in = tensor_1d\(\(char \*\)call\.out\.data) \+ before,/\1,/' \

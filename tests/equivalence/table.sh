@@ -197,7 +197,7 @@ printf '%s\n' "ranks=2 mesh.data=2 zero=zero2 zero_format=int8" \
 steps=3 model few_bits $small numerics.mode=fast model.layers=2 model.tied=true
 
 # Products in 8 and 4 bits: every kind of scale, block and rounding. Blocks are
-# counted from leaves and chunks that no layout cuts.
+# counted from leaves and context chunks that no layout cuts.
 { printf '%s\n' "ranks=1 train.micro_batch=1 train.threads=3" \
     "ranks=1 train.micro_batch=8 numerics.isa=plain train.recompute=block" \
     "ranks=1 numerics.isa=avx2 train.recompute=linear" \
@@ -233,7 +233,7 @@ steps=3 model accumulator $small train.dtype=bfloat16 model.layers=2 \
     numerics.recipe=fp8-tiles numerics.accumulator=12:8:16
 steps=3 model accumulator_quartet $small $wide model.layers=2 \
     numerics.recipe=mxfp4-quartet numerics.accumulator=8:32:0
-# Pieces of tensor.overlap=3 end between the two chunks of a sequence.
+# Pieces of tensor.overlap=3 end between the two context chunks of a sequence.
 printf '%s\n' "ranks=4 mesh.tensor=4" "ranks=2 mesh.context=2" \
     "ranks=2 mesh.context=2 context.kind=ulysses train.micro_batch=1" \
     "ranks=2 mesh.tensor=2 tensor.overlap=3 train.micro_batch=1" \

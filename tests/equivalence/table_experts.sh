@@ -77,7 +77,7 @@ steps=3 model experts_nodes $experts model.family=mixtral moe.experts=8 moe.top_
 steps=3 model experts_nodes_bf16 $experts model.family=deepseek moe.experts=8 \
     moe.top_k=3 moe.intermediate_size=12 moe.capacity_factor=1.2 train.dtype=bfloat16
 mv kept.txt layouts.txt
-# Experts in few bits: spans of rows are an expert's tokens of a chunk.
+# Experts in few bits: spans of rows are an expert's tokens of a context chunk.
 cp layouts.txt all.txt
 sed -i '/reshard/d;/dualpipe/d;/zero1/d;/hsdp/d' layouts.txt
 few="$experts train.dtype=bfloat16 numerics.high_last=0 moe.experts=4"

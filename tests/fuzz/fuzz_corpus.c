@@ -5,11 +5,11 @@
  * lines with texts, ids or conversations; Parquet. */
 #include <stdio.h>
 #include "base/arena.h"
-#include "corpus/byte_stream.h"
+#include "corpus/byte_source.h"
 #include "corpus/chat.h"
 #include "corpus/corpus.h"
-#include "tests/fuzz/scratch.h"
 #include "tests/fuzz/grammar.h"
+#include "tests/fuzz/scratch.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

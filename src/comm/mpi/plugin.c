@@ -69,15 +69,15 @@ static int close_comm(void *comm)
 /* `bytes` as one type: MPI counts with an int. */
 static int run_type(int64_t bytes, MPI_Datatype *out)
 {
-    enum { CHUNK = 1 << 20 };
-    const int lengths[] = {(int)(bytes / CHUNK), (int)(bytes % CHUNK)};
-    const MPI_Aint at[] = {0, bytes - bytes % CHUNK};
+    enum { AT_ONCE = 1 << 20 };
+    const int lengths[] = {(int)(bytes / AT_ONCE), (int)(bytes % AT_ONCE)};
+    const MPI_Aint at[] = {0, bytes - bytes % AT_ONCE};
     MPI_Datatype types[] = {MPI_DATATYPE_NULL, MPI_BYTE};
     int error;
 
     if (bytes <= INT_MAX)
         return MPI_Type_contiguous((int)bytes, MPI_BYTE, out);
-    error = MPI_Type_contiguous(CHUNK, MPI_BYTE, &types[0]);
+    error = MPI_Type_contiguous(AT_ONCE, MPI_BYTE, &types[0]);
     if (error != MPI_SUCCESS) return error;
     error = MPI_Type_create_struct(2, lengths, at, types, out);
     MPI_Type_free(&types[0]);

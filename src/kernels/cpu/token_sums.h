@@ -68,13 +68,13 @@ ELEMENTARY void token_sums(enum dtype dtype, token_term term,
     int64_t width = sums.shape[1];
     int64_t strips = (width + TOKEN_STRIP - 1) / TOKEN_STRIP, begin, end;
     int contexts = token_order_contexts(order);
-    int chunks = order->chunks > 1 ? 2 : 1; /* of a context leaf */
+    int halves = order->context_chunks > 1 ? 2 : 1; /* of a context leaf */
 
     threads_split(sums.shape[0] * strips, 1, index, threads, &begin, &end);
     for (int64_t job = begin; job < end; job++) {
         int64_t unit = job / strips, column = job % strips * TOKEN_STRIP;
         int64_t part = unit % order->parts, leaf = unit / order->parts;
-        int pair = (int)(leaf % contexts); /* of chunks */
+        int pair = (int)(leaf % contexts); /* of context chunks */
         int64_t first = token_order_part(order, part);
         int64_t last = token_order_part(order, part + 1);
         struct token_strip s = {
@@ -85,11 +85,11 @@ ELEMENTARY void token_sums(enum dtype dtype, token_term term,
 
         if (s.assign) /* for a part without tokens */
             for (int j = 0; j < s.count; j++) s.sum[j] = 0;
-        for (int64_t i = 0; i < order->sequences_per_leaf * chunks; i++) {
+        for (int64_t i = 0; i < order->sequences_per_leaf * halves; i++) {
             int64_t base = (leaf / contexts * order->sequences_per_leaf +
-                            i / chunks) * order->length +
+                            i / halves) * order->length +
                            token_order_first(order, pair,
-                                             (int)(i % chunks));
+                                             (int)(i % halves));
 
             for (int64_t g = first; g < last; g += GRANULE) {
                 s.first = base + g;
@@ -105,7 +105,7 @@ ELEMENTARY void token_sums(enum dtype dtype, token_term term,
  * sums of whole granules beside other work on the tokens. Begins zeroed. */
 struct token_granules {
     int64_t unit;         /* accumulator */
-    int64_t run;          /* sequence (chunk) of its leaf */
+    int64_t run;          /* sequence (context chunk) of its leaf */
     int64_t at;           /* token of the run where the next one begins, from
                            * where the part begins */
     int64_t first, last;  /* tokens of the granule */
@@ -116,7 +116,7 @@ static inline bool token_granule_next(const struct token_order *order,
                                       struct token_granules *g)
 {
     const int contexts = token_order_contexts(order);
-    const int chunks = order->chunks > 1 ? 2 : 1;
+    const int halves = order->context_chunks > 1 ? 2 : 1;
     const int64_t units = (int64_t)order->leaves * contexts * order->parts;
 
     for (; g->unit < units; g->unit++, g->run = 0) {
@@ -125,13 +125,13 @@ static inline bool token_granule_next(const struct token_order *order,
         const int64_t begin = token_order_part(order, part);
         const int64_t end = token_order_part(order, part + 1);
 
-        for (; g->run < order->sequences_per_leaf * chunks;
+        for (; g->run < order->sequences_per_leaf * halves;
              g->run++, g->at = 0) {
             const int64_t base =
                 (leaf / contexts * order->sequences_per_leaf +
-                 g->run / chunks) * order->length +
+                 g->run / halves) * order->length +
                 token_order_first(order, (int)(leaf % contexts),
-                                  (int)(g->run % chunks));
+                                  (int)(g->run % halves));
 
             if (begin + g->at >= end) continue;
             g->first = base + begin + g->at;

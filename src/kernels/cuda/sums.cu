@@ -12,7 +12,7 @@ struct token_shared { float chains[TOKEN_SLOTS][TOKEN_COLUMNS]; };
 struct token_granules {
     const struct token_order *order;
     int64_t leaf, first, last, count, all;
-    int context, chunks;
+    int context, halves;
 };
 
 DEVICE struct token_granules granules_of(const struct token_order *order,
@@ -25,11 +25,11 @@ DEVICE struct token_granules granules_of(const struct token_order *order,
     g.order = order;
     g.leaf = unit / order->parts / contexts;
     g.context = (int)(unit / order->parts % contexts);
-    g.chunks = order->chunks > 1 ? 2 : 1;
+    g.halves = order->context_chunks > 1 ? 2 : 1;
     g.first = token_order_part(order, part);
     g.last = token_order_part(order, part + 1);
     g.count = (g.last - g.first + GRANULE - 1) / GRANULE;
-    g.all = g.count * order->sequences_per_leaf * g.chunks;
+    g.all = g.count * order->sequences_per_leaf * g.halves;
     return g;
 }
 
@@ -54,9 +54,9 @@ DEVICE float granule_of(const struct token_sums_call *p,
 {
     const int64_t run = number / g->count;
     const int64_t base =
-        (g->leaf * g->order->sequences_per_leaf + run / g->chunks) *
+        (g->leaf * g->order->sequences_per_leaf + run / g->halves) *
             g->order->length +
-        token_order_first(g->order, g->context, (int)(run % g->chunks));
+        token_order_first(g->order, g->context, (int)(run % g->halves));
     const int64_t first = base + g->first + number % g->count * GRANULE;
     int64_t end = first + GRANULE;
     float chain = 0;

@@ -31,7 +31,7 @@ real NAME(attention_lanes)(const real *a, const real *b, int width);
 bool NAME(attention_sees)(const struct attention *p, int64_t sequence,
                           int64_t query, int64_t key);
 /* Whether the granule of keys from `first` on lies before the query's window or
- * chunk. */
+ * attention chunk. */
 bool NAME(attention_before)(const struct attention *p, int64_t query,
                             int64_t first);
 /* The dropout factor of the weight of a pair; 1 without dropout. */

@@ -30,7 +30,8 @@ void NAME(token_sums)(struct tensor sums, const struct token_order *order,
                       token_term term, const void *context)
 {
     const int contexts = token_order_contexts(order);
-    const int chunks = order->chunks > 1 ? 2 : 1; /* of a context leaf */
+    const int halves = order->context_chunks > 1 ? 2 : 1; /* of a context
+                                                           * leaf */
 
     CHECK(sums.dtype == REAL_DTYPE && sums.stride[1] == 1);
     CHECK(sums.shape[0] ==
@@ -48,11 +49,11 @@ void NAME(token_sums)(struct tensor sums, const struct token_order *order,
                 (real *)sums.data + unit * sums.stride[0] + i};
 
             if (!column.started) *column.sum = 0;
-            for (int64_t s = 0; s < order->sequences_per_leaf * chunks; s++) {
+            for (int64_t s = 0; s < order->sequences_per_leaf * halves; s++) {
                 int64_t base =
-                    (leaf * order->sequences_per_leaf + s / chunks) *
+                    (leaf * order->sequences_per_leaf + s / halves) *
                         order->length +
-                    token_order_first(order, pair, (int)(s % chunks));
+                    token_order_first(order, pair, (int)(s % halves));
 
                 column_add(&column, base + first, base + last);
             }

@@ -7,8 +7,8 @@
 enum { END = 9, SEQUENCE = 4 };
 
 /* Documents of 2, 1, 5 and 3 tokens: with the ends 15 tokens. */
-static const int32_t stream[] = {1, 2, END, 3, END, 4, 5, 6, 7, 8, END,
-                                 1, 3, 5, END};
+static const int32_t tokens[] = {1, 2, END, 3, END, 4, 5,  6,
+                                 7, 8, END, 1, 3,   5, END};
 
 static void write_small(char path[PATH_BYTES], char directory[PATH_BYTES])
 {
@@ -18,9 +18,9 @@ static void write_small(char path[PATH_BYTES], char directory[PATH_BYTES])
     test_directory(directory);
     IS_OK(path_join(path, PATH_BYTES, directory, "a.tokens"));
     IS_OK(token_writer_open(&writer, path, 10, END, "abc", NULL));
-    for (int i = 0; i < ROWS(stream); i++) {
-        if (stream[i] != END) continue;
-        IS_OK(token_writer_add(&writer, stream + first, i - first, i - first));
+    for (int i = 0; i < ROWS(tokens); i++) {
+        if (tokens[i] != END) continue;
+        IS_OK(token_writer_add(&writer, tokens + first, i - first, i - first));
         first = i + 1;
     }
     IS_OK(token_writer_close(&writer));
@@ -41,7 +41,7 @@ static void take(struct loader *loader, int64_t index,
         EQUAL_INT(sample->documents[t], t - sample->positions[t]);
 }
 
-TEST(samples_are_cut_from_the_stream)
+TEST(samples_are_cut_from_all_tokens)
 {
     static const struct sample expected[] = {
         {{1, 2, END, 3}, {2, END, -1, END}, {0, 1, 2, 0}, {0, 0, 0, 3}},
@@ -68,7 +68,7 @@ TEST(samples_are_cut_from_the_stream)
     IS_OK(directory_remove(directory));
 }
 
-TEST(a_joined_stream_masks_nothing)
+TEST(joined_documents_mask_nothing)
 {
     char path[PATH_BYTES], directory[PATH_BYTES];
     struct loader loader;
@@ -82,8 +82,8 @@ TEST(a_joined_stream_masks_nothing)
     for (int i = 0; i < 3; i++) {
         take(&loader, i, &sample);
         for (int t = 0; t < SEQUENCE; t++) {
-            EQUAL_INT(sample.inputs[t], stream[i * SEQUENCE + t]);
-            EQUAL_INT(sample.targets[t], stream[i * SEQUENCE + t + 1]);
+            EQUAL_INT(sample.inputs[t], tokens[i * SEQUENCE + t]);
+            EQUAL_INT(sample.targets[t], tokens[i * SEQUENCE + t + 1]);
             EQUAL_INT(sample.positions[t], t);
             EQUAL_INT(sample.documents[t], 0);
         }
@@ -233,7 +233,7 @@ TEST(best_fit_keeps_documents_whole)
     IS_OK(directory_remove(directory));
 }
 
-TEST(several_files_are_one_stream)
+TEST(several_files_follow_each_other)
 {
     char path[PATH_BYTES], directory[PATH_BYTES];
     const char *paths[] = {path, path, path};
@@ -251,8 +251,8 @@ TEST(several_files_are_one_stream)
     for (int i = 0; i < loader.samples; i++) {
         take(&loader, i, &sample);
         for (int t = 0; t < SEQUENCE; t++) {
-            EQUAL_INT(sample.inputs[t], stream[(i * SEQUENCE + t) % 15]);
-            EQUAL_INT(sample.targets[t], stream[(i * SEQUENCE + t + 1) % 15]);
+            EQUAL_INT(sample.inputs[t], tokens[(i * SEQUENCE + t) % 15]);
+            EQUAL_INT(sample.targets[t], tokens[(i * SEQUENCE + t + 1) % 15]);
         }
     }
     IS_OK(loader_pieces(&loader, 3, SEQUENCE, pieces, &count));
@@ -299,8 +299,8 @@ TEST(a_mask_says_what_is_learned)
     IS_OK(directory_remove(directory));
 }
 
-TEST_MAIN(samples_are_cut_from_the_stream, a_joined_stream_masks_nothing,
+TEST_MAIN(samples_are_cut_from_all_tokens, joined_documents_mask_nothing,
           each_epoch_takes_every_sample_once_in_its_own_order,
           a_split_parts_the_documents, what_cannot_be_trained_on_is_refused,
-          best_fit_keeps_documents_whole, several_files_are_one_stream,
+          best_fit_keeps_documents_whole, several_files_follow_each_other,
           a_mask_says_what_is_learned)

@@ -156,7 +156,7 @@ static void run_layernorm(struct job *job)
 /* Sequences cut into chunks, of which two form a context leaf. */
 static void run_chunks(struct job *job)
 {
-    job->order.chunks = 4;
+    job->order.context_chunks = 4;
     if (job->order.length % 4 != 0) return;
     sum_rows_once(job);
     rmsnorm_once(job);

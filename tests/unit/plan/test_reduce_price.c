@@ -7,11 +7,15 @@
 
 static struct reduce_facts facts_of(int ranks, int rounds, int leaves)
 {
-    return (struct reduce_facts){
-        .ranks = ranks, .units = 32, .tokens = 8192,
-        .cut = {.data_leaves = leaves, .sequences_per_leaf = 1,
-                .length = 4096, .chunks = 1, .micro_batch = leaves / rounds,
-                .micro_batches = rounds}};
+    return (struct reduce_facts){.ranks = ranks,
+                                 .units = 32,
+                                 .tokens = 8192,
+                                 .cut = {.data_leaves = leaves,
+                                         .sequences_per_leaf = 1,
+                                         .length = 4096,
+                                         .context_chunks = 1,
+                                         .micro_batch = leaves / rounds,
+                                         .micro_batches = rounds}};
 }
 
 /* Llama 8B on a pipe of 4, N = 16: 16 rounds keep 5/16 + 2/32 G and send
@@ -33,7 +37,7 @@ TEST(context_leaves_of_a_micro_batch_wait_in_each_round)
     struct reduce_facts f = facts_of(4, 2, 8);
 
     f.cut.shared = true;
-    f.cut.chunks = 2;
+    f.cut.context_chunks = 2;
     CHECK(reduce_price(&f, true).kept == 2.0 / 4 + 2.0 / 32 + 2);
 }
 

@@ -91,9 +91,9 @@ TEST(decoding_gives_the_bytes_back)
         read_kind(&tokenizer, exact[k]);
         for (int i = 0; i < texts->count; i++) {
             const struct json *text = &texts->items[i];
-            struct token_stream stream = {.tokenizer = &tokenizer};
+            struct token_decoder decoder = {.tokenizer = &tokenizer};
             struct token_list list = {0};
-            struct text whole = {0}, streamed = {0};
+            struct text whole = {0}, decoded = {0};
             size_t bad;
 
             IS_OK(tokenizer_encode(&tokenizer, text->string,
@@ -102,15 +102,14 @@ TEST(decoding_gives_the_bytes_back)
             EQUAL_INT(whole.length, text->string_length);
             EQUAL_BYTES(whole.bytes, text->string, whole.length);
             for (int64_t j = 0; j < list.count; j++) {
-                IS_OK(token_stream_next(&stream, list.ids[j], &streamed));
-                CHECK(!text_utf8_invalid(streamed.bytes, streamed.length,
-                                         &bad));
+                IS_OK(token_decoder_next(&decoder, list.ids[j], &decoded));
+                CHECK(!text_utf8_invalid(decoded.bytes, decoded.length, &bad));
             }
-            IS_OK(token_stream_end(&stream, &streamed));
-            EQUAL_INT(streamed.length, whole.length);
-            EQUAL_BYTES(streamed.bytes, whole.bytes, whole.length);
+            IS_OK(token_decoder_end(&decoder, &decoded));
+            EQUAL_INT(decoded.length, whole.length);
+            EQUAL_BYTES(decoded.bytes, whole.bytes, whole.length);
             text_free(&whole);
-            text_free(&streamed);
+            text_free(&decoded);
             token_list_free(&list);
         }
         tokenizer_free(&tokenizer);
@@ -118,20 +117,20 @@ TEST(decoding_gives_the_bytes_back)
     arena_free(&arena);
 }
 
-TEST(a_broken_character_does_not_stop_the_stream)
+TEST(a_broken_character_does_not_stop_the_decoder)
 {
     struct tokenizer tokenizer;
-    struct token_stream stream;
+    struct token_decoder decoder;
     struct text out = {0};
     /* Bytes E2 82 (a start), then 'A'; then 80 (no start), F0 and the end. */
     static const unsigned char bytes[] = {0xE2, 0x82, 'A', 0x80, 0xF0};
 
     read_kind(&tokenizer, "gpt2");
-    stream = (struct token_stream){.tokenizer = &tokenizer};
+    decoder = (struct token_decoder){.tokenizer = &tokenizer};
     for (int i = 0; i < 5; i++)
-        IS_OK(token_stream_next(&stream, tokenizer.byte_ids[bytes[i]], &out));
+        IS_OK(token_decoder_next(&decoder, tokenizer.byte_ids[bytes[i]], &out));
     EQUAL_INT(out.length, 4);
-    IS_OK(token_stream_end(&stream, &out));
+    IS_OK(token_decoder_end(&decoder, &out));
     EQUAL_INT(out.length, 5);
     EQUAL_BYTES(out.bytes, bytes, 5);
     text_free(&out);
@@ -334,7 +333,7 @@ TEST(a_very_long_word_takes_no_quadratic_time)
 TEST_MAIN(ids_are_those_of_the_library,
           known_patterns_need_no_regular_expression,
           decoding_gives_the_bytes_back,
-          a_broken_character_does_not_stop_the_stream,
+          a_broken_character_does_not_stop_the_decoder,
           tokens_are_found_by_name, an_id_outside_the_vocabulary_is_named,
           what_is_not_supported_is_refused_by_name,
           an_added_token_may_be_a_byte_of_the_model,

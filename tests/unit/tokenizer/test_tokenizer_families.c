@@ -48,9 +48,9 @@ static void check_text(const struct tokenizer *tokenizer, const char *kind,
                        const struct json *text, const struct json *ids,
                        const struct json *decoded)
 {
-    struct token_stream stream = {.tokenizer = tokenizer};
+    struct token_decoder decoder = {.tokenizer = tokenizer};
     struct token_list list = {0};
-    struct text whole = {0}, streamed = {0};
+    struct text whole = {0}, in_parts = {0};
     const size_t length = (size_t)text->string_length;
 
     encodes_json(tokenizer, kind, text, ids, true);
@@ -62,15 +62,15 @@ static void check_text(const struct tokenizer *tokenizer, const char *kind,
                     text->string, whole.bytes, decoded->string);
     EQUAL_INT(whole.length, decoded->string_length);
     EQUAL_BYTES(whole.bytes, decoded->string, whole.length);
-    IS_OK(text_append(&streamed, "", 0));
+    IS_OK(text_append(&in_parts, "", 0));
     for (int64_t i = 0; i < list.count; i++)
-        IS_OK(token_stream_next(&stream, list.ids[i], &streamed));
-    IS_OK(token_stream_end(&stream, &streamed));
-    EQUAL_INT(streamed.length, whole.length);
-    EQUAL_BYTES(streamed.bytes, whole.bytes, whole.length);
+        IS_OK(token_decoder_next(&decoder, list.ids[i], &in_parts));
+    IS_OK(token_decoder_end(&decoder, &in_parts));
+    EQUAL_INT(in_parts.length, whole.length);
+    EQUAL_BYTES(in_parts.bytes, whole.bytes, whole.length);
     token_list_free(&list);
     text_free(&whole);
-    text_free(&streamed);
+    text_free(&in_parts);
 }
 
 TEST(ids_and_text_are_those_of_the_library)

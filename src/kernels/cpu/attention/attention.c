@@ -192,7 +192,7 @@ static void column_cap(const struct column *c)
     }
 }
 
-/* Keys before the window or chunk of a query. */
+/* Keys before the window or attention chunk of a query. */
 static void column_window(const struct column *c, int32_t *any)
 {
     const int32_t *lowest = c->lowest;
@@ -531,8 +531,8 @@ static void queries_find(struct forward *f)
         f->documents[r] = p->query_documents[f->row + r];
 }
 
-/* Granules before the window or chunk of a block of queries that begins at a
- * position: none of them sees a key there. */
+/* Granules before the window or attention chunk of a block of queries that
+ * begins at a position: none of them sees a key there. */
 static int64_t granules_before(const struct attention *p, int64_t position)
 {
     const int64_t lowest = attention_lowest(p, position) - p->first_key;

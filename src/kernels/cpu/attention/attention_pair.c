@@ -53,7 +53,7 @@ static void key_documents(const struct backward *b, const struct granules *g,
                  g->queries.to);
 }
 
-/* Queries whose window or chunk begins behind the key. */
+/* Queries whose window or attention chunk begins behind the key. */
 static void key_window(const struct backward *b, const struct granules *g,
                        int key, float *w, float *d)
 {

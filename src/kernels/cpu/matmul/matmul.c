@@ -160,7 +160,7 @@ static void tile_init(const struct plan *plan, const struct matmul_slab *slab,
         .slot_size = plan->columns * (plan->dense ? PANEL * plan->waiting
                                                   : plan->rows),
         .waiting = plan->waiting,
-        .keep_first = plan->keep_first, .streams = plan->streams,
+        .keep_first = plan->keep_first, .past_caches = plan->past_caches,
         .past = plan->c_count * dtype_bytes(p->c.dtype) > PAST_BYTES,
         .in_place = plan->in_place,
         .a_row = p->a.stride[0], .a_word = p->a.stride[1]};
@@ -241,7 +241,7 @@ static void strip_ahead(const struct plan *plan, const struct block *block,
         rows_ahead(&p->b, word, column + half, slab->words, out);
         return;
     }
-    if (p->a.stride[1] != 1 || !slab->last || plan->streams) return;
+    if (p->a.stride[1] != 1 || !slab->last || plan->past_caches) return;
     if (at->strip + 1 == block->strip_end) {
         row += plan->panels * block->height;
         column = block->column + block->strip * TILE_COLUMNS;
@@ -499,7 +499,7 @@ static void blocks_run(const struct plan *plan, int index, int count)
             block_run(plan, &block, index, count);
         }
     }
-    if (plan->streams) atomic_thread_fence(memory_order_seq_cst);
+    if (plan->past_caches) atomic_thread_fence(memory_order_seq_cst);
     if (plan->format->end) plan->format->end();
 }
 

@@ -87,7 +87,7 @@ struct matmul_ahead {
     int64_t step;  /* bytes */
     int64_t count; /* lines; 0: none */
 };
-enum { AHEAD_STREAMS = 2 };
+enum { AHEAD_OPERANDS = 2 };
 
 /* One granule of one panel and one strip. Where the format knows of it, to its
  * sums are added, each to the left of what there is: tiles of the stack from
@@ -96,13 +96,14 @@ struct matmul_granule {
     const uint32_t *a, *b; /* of panel and strip, at the granule */
     int64_t a_word, b_word; /* words from a word of each to the next */
     const struct matmul_rows *in_rows; /* instead of a; or NULL */
-    struct matmul_ahead ahead[AHEAD_STREAMS];
+    struct matmul_ahead ahead[AHEAD_OPERANDS];
     int words, rows;
     float *to;             /* set, or added to */
     int64_t stride;
     bool assign;
     /* format.merges: then `to` is set in any case, */
-    bool streams;          /* past the caches; it starts a line, as rows do */
+    bool past_caches;          /* past the caches; it starts a line, as rows
+                                * do */
     const float *top;      /* dense, */
     int count;             /* each TILE before the one above it */
     const float *below, *left; /* or NULL */
@@ -247,10 +248,10 @@ struct matmul_tile {
     const struct matmul_format *format;
     const struct matmul_slab *slab;
     const uint32_t *a, *b;   /* panel and strip */
-    bool streams;            /* c, where it is not read before */
+    bool past_caches;            /* c, where it is not read before */
     bool in_place;           /* a is the operand itself, from the tile on */
     int64_t a_row, a_word;
-    struct matmul_ahead ahead[AHEAD_STREAMS];
+    struct matmul_ahead ahead[AHEAD_OPERANDS];
     bool whole;              /* b has all words of the strip, not of a slab, */
     int64_t b_word;          /* so far apart */
     const char *memory;      /* of b, at this strip, instead of b packed; or

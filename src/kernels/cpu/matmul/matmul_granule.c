@@ -29,7 +29,7 @@ INLINE vector words_fill(float x)
     return (vector)_mm512_set1_ps(x);
 }
 
-INLINE void vector_stream(float *to, vector x)
+INLINE void vector_past_caches(float *to, vector x)
 {
     _mm512_stream_ps(to, (__m512)x);
 }
@@ -48,7 +48,7 @@ INLINE vector words_fill(float x)
     return vector_fill(x);
 }
 
-INLINE void vector_stream(float *to, vector x)
+INLINE void vector_past_caches(float *to, vector x)
 {
     vector_store(to, x);
 }
@@ -66,7 +66,7 @@ enum { WORDS_AHEAD = 12 }; /* of FORM_FAR: no processor guesses them all */
 struct panel_words {
     const char *first[ROWS_GROUPS]; /* FORM_ROWS; else the first is the word */
     int64_t apart[ROWS_GROUP], step;
-    const char *ahead[AHEAD_STREAMS]; /* unless FORM_PACKED */
+    const char *ahead[AHEAD_OPERANDS]; /* unless FORM_PACKED */
 };
 
 INLINE struct panel_words panel_words(const enum form form,
@@ -75,7 +75,7 @@ INLINE struct panel_words panel_words(const enum form form,
     struct panel_words a = {.first = {(const char *)g->a},
                             .step = g->a_word * (int64_t)sizeof *g->a};
 
-    UNROLL for (int i = 0; i < AHEAD_STREAMS; i++)
+    UNROLL for (int i = 0; i < AHEAD_OPERANDS; i++)
         a.ahead[i] = g->ahead[i].from;
 
     if (form != FORM_ROWS) return a;
@@ -110,7 +110,7 @@ INLINE void words_next(const int rows, const enum form form,
         __builtin_prefetch(a->first[0] + WORDS_AHEAD * a->step +
                            (rows - 1) * (int)sizeof(float));
     }
-    UNROLL for (int i = 0; i < AHEAD_STREAMS && form != FORM_PACKED; i++) {
+    UNROLL for (int i = 0; i < AHEAD_OPERANDS && form != FORM_PACKED; i++) {
         __builtin_prefetch(a->ahead[i], 0, 2);
         a->ahead[i] += g->ahead[i].step;
     }
@@ -126,9 +126,9 @@ EXTENDED INLINE void tile_before(const int rows, const float *tile,
             sum[i][v] = vector_load(tile + i * stride + v * WIDTH) + sum[i][v];
 }
 
-/* Past the caches, where `streams` is true: whole lines, so that nothing has to
- * be read first. */
-EXTENDED INLINE void sums_put(const int rows, const bool streams,
+/* Past the caches, where `past_caches` is true: whole lines, so that nothing
+ * has to be read first. */
+EXTENDED INLINE void sums_put(const int rows, const bool past_caches,
                               const struct matmul_granule *g,
                               vector (*sum)[TILE_VECTORS])
 {
@@ -136,7 +136,7 @@ EXTENDED INLINE void sums_put(const int rows, const bool streams,
         UNROLL for (int v = 0; v < TILE_VECTORS; v++) {
             float *at = g->to + i * g->stride + v * WIDTH;
 
-            if (streams) vector_stream(at, sum[i][v]);
+            if (past_caches) vector_past_caches(at, sum[i][v]);
             else vector_store(at, sum[i][v]);
         }
 }
@@ -148,7 +148,7 @@ EXTENDED INLINE void sums_store(const int rows, const struct matmul_granule *g,
         tile_before(rows, g->top - i * TILE, TILE_COLUMNS, sum);
     if (g->below) tile_before(rows, g->below, g->below_stride, sum);
     if (g->left) tile_before(rows, g->left, g->left_stride, sum);
-    if (g->streams) sums_put(rows, true, g, sum);
+    if (g->past_caches) sums_put(rows, true, g, sum);
     else sums_put(rows, false, g, sum);
 }
 
@@ -165,7 +165,7 @@ EXTENDED INLINE void granule(const int rows, const bool pairs,
     UNROLL for (int i = 0; i < rows; i++) {
         UNROLL for (int v = 0; v < TILE_VECTORS; v++)
             sum[i][v] = vector_fill(0);
-        if (g->streams) continue;
+        if (g->past_caches) continue;
         __builtin_prefetch(g->to + i * g->stride, 1);
         __builtin_prefetch(g->to + i * g->stride + TILE_COLUMNS - 1, 1);
     }

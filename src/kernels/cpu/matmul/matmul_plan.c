@@ -132,14 +132,14 @@ static void plan_leaves(struct plan *plan, int threads)
 
 /* A result that is written at once and too large to be found in a cache again
  * does not have to pass through one. */
-static bool result_streams(const struct tensor *c, int64_t count)
+static bool goes_past_caches(const struct tensor *c, int64_t count)
 {
-    enum { STREAM_BYTES = 4 << 20 };
+    enum { PAST_CACHES_BYTES = 4 << 20 };
     const int64_t row = c->stride[0] * (int64_t)sizeof(float);
 
     return c->dtype == DTYPE_F32 && row % LINE == 0 &&
            (uintptr_t)c->data % LINE == 0 &&
-           count * (int64_t)sizeof(float) >= STREAM_BYTES;
+           count * (int64_t)sizeof(float) >= PAST_CACHES_BYTES;
 }
 
 /* Formats with tiles of their own: as one slab, if that is not much longer. */
@@ -226,8 +226,8 @@ void CPU(matmul_plan_build)(struct plan *plan, int threads)
     plan_few(plan);
     plan_in_place(plan, threads);
     plan_leaves(plan, threads);
-    plan->streams = plan->parts == 1 && !p->left &&
-                    result_streams(&p->c, plan->c_count);
+    plan->past_caches = plan->parts == 1 && !p->left &&
+                    goes_past_caches(&p->c, plan->c_count);
     plan->keep_first = p->c.dtype != DTYPE_F32 ||
                        (plan->parts == 1 && p->left &&
                         p->left->data == p->c.data);

@@ -39,7 +39,7 @@ struct plan {
     bool whole;      /* strips are read where they lie */
     bool in_place;   /* so is a, */
     bool b_in_place; /* and all of b */
-    bool streams;    /* c goes past the caches */
+    bool past_caches;    /* c goes past the caches */
     int panels;      /* of a, packed at a time */
     bool keep_first;
     int waiting;     /* slots that wait between slabs */

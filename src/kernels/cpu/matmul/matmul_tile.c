@@ -15,7 +15,7 @@ struct panel {
     int64_t first_stride;
     float (*stack)[TILE];
     bool finished;   /* c has been stored */
-    bool streams;    /* c is stored once, past the caches */
+    bool past_caches;    /* c is stored once, past the caches */
 };
 
 static void tile_copy(float *to, int64_t to_stride, const float *from,
@@ -150,7 +150,7 @@ static void slots_move(const struct panel *panel, int count, bool load)
  * its last granule stores it: slot 0 is dense then. */
 static bool sums_stay(const struct matmul_tile *t)
 {
-    return t->streams && t->direct && t->format->merges && !t->memory &&
+    return t->past_caches && t->direct && t->format->merges && !t->memory &&
            !t->bias && t->slab->slots_before == 0 && t->slab->last;
 }
 
@@ -165,13 +165,13 @@ static void panel_begin(struct panel *panel, const struct matmul_tile *t,
     panel->rows = t->rows - panel->row < rows ? t->rows - panel->row : rows;
     panel->first = panel->stack[0];
     panel->first_stride = TILE_COLUMNS;
-    panel->streams = sums_stay(t);
-    if (t->direct && !panel->streams) {
+    panel->past_caches = sums_stay(t);
+    if (t->direct && !panel->past_caches) {
         panel->first = (float *)t->c + panel->row * t->c_stride;
         panel->first_stride = t->c_stride;
     }
     slots_move(panel, t->slab->slots_before, true);
-    if (!t->slab->last || panel->streams) return;
+    if (!t->slab->last || panel->past_caches) return;
     for (int i = 0; i < panel->rows; i++) {
         const int64_t at = panel->row + i;
 
@@ -226,7 +226,7 @@ static void granule_in_place(const struct panel *panel,
 
     g->a = t->a + panel->row * t->a_row + step->first * t->a_word;
     g->a_word = t->a_word;
-    for (int i = 0; i < AHEAD_STREAMS; i++) {
+    for (int i = 0; i < AHEAD_OPERANDS; i++) {
         g->ahead[i] = t->ahead[i];
         if (step->offset < t->ahead[i].count)
             g->ahead[i].from += step->offset * t->ahead[i].step;
@@ -274,7 +274,7 @@ static void granule_merges(struct panel *panel, const struct matmul_step *step,
     panel->finished = true;
     g->to = (float *)t->c + panel->row * t->c_stride;
     g->stride = t->c_stride;
-    g->streams = panel->streams;
+    g->past_caches = panel->past_caches;
     if (!t->left) return;
     g->left = (const float *)t->left + panel->row * t->left_stride;
     g->left_stride = t->left_stride;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_byte_stream.c - mirrors src/corpus/byte_stream.c: plain, gzip and zstd
+/* test_byte_source.c - mirrors src/corpus/byte_source.c: plain, gzip and zstd
  * give the same bytes; damage is named. */
-#include "corpus/byte_stream.h"
+#include "corpus/byte_source.h"
 
 #include <zlib.h>
 #include <zstd.h>
@@ -60,18 +60,18 @@ static status read_all(const unsigned char *bytes, size_t length,
                        unsigned char *out, size_t room, size_t *total)
 {
     FILE *file = fmemopen((void *)(uintptr_t)bytes, length, "rb");
-    struct byte_stream stream;
+    struct byte_source source;
     size_t got = 1;
-    status result = byte_stream_begin(&stream, file, "a.gz");
+    status result = byte_source_begin(&source, file, "a.gz");
 
     *total = 0;
     while (result == OK && got > 0) {
-        result = byte_stream_read(&stream, out + *total,
-                                  room - *total < 100000 ? room - *total
-                                                         : 100000, &got);
+        result = byte_source_read(
+            &source, out + *total,
+            room - *total < 100000 ? room - *total : 100000, &got);
         *total += got;
     }
-    byte_stream_close(&stream);
+    byte_source_close(&source);
     return result;
 }
 

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* byte_stream.h - the bytes of a file from first to last, unpacked on the way
+/* byte_source.h - the bytes of a file from first to last, unpacked on the way
  * when it is gzip or zstd.
  *
  * The first bytes of a file determine its format, not its name. Several members
  * or frames one after the other, as `cat a.gz b.gz` produces them, are one
- * stream. Memory is a few buffers; a zstd window above 128 MiB is refused. */
-#ifndef LOCKSTEP_CORPUS_BYTE_STREAM_H
-#define LOCKSTEP_CORPUS_BYTE_STREAM_H
+ * source. Memory is a few buffers; a zstd window above 128 MiB is refused. */
+#ifndef LOCKSTEP_CORPUS_BYTE_SOURCE_H
+#define LOCKSTEP_CORPUS_BYTE_SOURCE_H
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -14,7 +14,7 @@
 #include "base/status.h"
 #include "base/text.h"
 
-struct byte_stream {
+struct byte_source {
     const char *path;       /* borrowed, for messages */
     FILE *file;             /* owned */
     int64_t consumed;       /* bytes of the file read so far */
@@ -25,20 +25,20 @@ struct byte_stream {
     bool inside;            /* a packed member or frame is not complete */
 };
 
-/* A file that is open; it is taken. `path` must outlive the stream. */
-status byte_stream_begin(struct byte_stream *stream, FILE *file,
+/* A file that is open; it is taken. `path` must outlive the source. */
+status byte_source_begin(struct byte_source *source, FILE *file,
                          const char *path);
 /* Up to `most` bytes into `out`; *got 0: the end. ERR_FORMAT: what is packed
  * is damaged or ends too early. */
-status byte_stream_read(struct byte_stream *stream, void *out, size_t most,
+status byte_source_read(struct byte_source *source, void *out, size_t most,
                         size_t *got);
-void byte_stream_close(struct byte_stream *stream); /* also if never opened */
+void byte_source_close(struct byte_source *source); /* also if never opened */
 
 /* The line that begins here, without its end, in `line` (its length is reset
- * first). *there false: the stream is at its end. ERR_FORMAT: a line of more
+ * first). *there false: the source is at its end. ERR_FORMAT: a line of more
  * than `most` bytes, which are not all read. */
 struct line_reader {
-    struct byte_stream stream; /* owned */
+    struct byte_source source; /* owned */
     char *buffer;              /* owned [LINE_BUFFER] */
     size_t at, length;
     int64_t number;            /* of the line read last, from 1 */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* byte_stream.c - the bytes of a file from first to last, unpacked on the way
+/* byte_source.c - the bytes of a file from first to last, unpacked on the way
  * when it is gzip or zstd. */
-#include "corpus/byte_stream.h"
+#include "corpus/byte_source.h"
 
 #include <errno.h>
 #include <string.h>
@@ -19,7 +19,7 @@ enum {
     ZSTD_WINDOW_LOG_MAX = 27
 };
 
-static status refill(struct byte_stream *s)
+static status refill(struct byte_source *s)
 {
     s->at = 0;
     s->length = fread(s->buffer, 1, BUFFER_BYTES, s->file);
@@ -32,7 +32,7 @@ static status refill(struct byte_stream *s)
     return OK;
 }
 
-static status begin_gzip(struct byte_stream *s)
+static status begin_gzip(struct byte_source *s)
 {
     TRY(memory_take(1, sizeof(z_stream), &s->gzip));
     memset(s->gzip, 0, sizeof(z_stream));
@@ -44,7 +44,7 @@ static status begin_gzip(struct byte_stream *s)
     return OK;
 }
 
-static status begin_zstd(struct byte_stream *s)
+static status begin_zstd(struct byte_source *s)
 {
     ZSTD_DCtx *context = ZSTD_createDCtx();
 
@@ -67,12 +67,12 @@ static bool is_zstd(const unsigned char *bytes, size_t length)
                             memcmp(bytes + 1, skipped, 3) == 0));
 }
 
-status byte_stream_begin(struct byte_stream *s, FILE *file, const char *path)
+status byte_source_begin(struct byte_source *s, FILE *file, const char *path)
 {
     static const unsigned char gzip[] = {0x1F, 0x8B};
     void *memory;
 
-    *s = (struct byte_stream){.path = path, .file = file};
+    *s = (struct byte_source){.path = path, .file = file};
     TRY(memory_take(1, BUFFER_BYTES, &memory));
     s->buffer = memory;
     TRY(refill(s));
@@ -83,14 +83,14 @@ status byte_stream_begin(struct byte_stream *s, FILE *file, const char *path)
     return OK;
 }
 
-static status damaged(const struct byte_stream *s, const char *kind,
+static status damaged(const struct byte_source *s, const char *kind,
                       const char *what)
 {
     FAIL(ERR_FORMAT, "%s: damaged %s data before byte %lld: %s", s->path, kind,
          (long long)(s->consumed - (int64_t)(s->length - s->at)), what);
 }
 
-static status read_gzip(struct byte_stream *s, void *out, size_t most,
+static status read_gzip(struct byte_source *s, void *out, size_t most,
                         size_t *got)
 {
     z_stream *z = s->gzip;
@@ -118,7 +118,7 @@ static status read_gzip(struct byte_stream *s, void *out, size_t most,
     return OK;
 }
 
-static status read_zstd(struct byte_stream *s, void *out, size_t most,
+static status read_zstd(struct byte_source *s, void *out, size_t most,
                         size_t *got)
 {
     ZSTD_inBuffer from = {s->buffer, s->length, s->at};
@@ -142,7 +142,7 @@ static status read_zstd(struct byte_stream *s, void *out, size_t most,
     return OK;
 }
 
-status byte_stream_read(struct byte_stream *s, void *out, size_t most,
+status byte_source_read(struct byte_source *s, void *out, size_t most,
                         size_t *got)
 {
     *got = 0;
@@ -167,7 +167,7 @@ status byte_stream_read(struct byte_stream *s, void *out, size_t most,
     return OK;
 }
 
-void byte_stream_close(struct byte_stream *s)
+void byte_source_close(struct byte_source *s)
 {
     if (s->gzip != NULL) {
         inflateEnd((z_stream *)s->gzip);
@@ -176,7 +176,7 @@ void byte_stream_close(struct byte_stream *s)
     ZSTD_freeDCtx(s->zstd);
     if (s->file != NULL) fclose(s->file);
     memory_free(s->buffer);
-    *s = (struct byte_stream){0};
+    *s = (struct byte_source){0};
 }
 
 /* ---- lines ---- */
@@ -187,7 +187,7 @@ status line_reader_begin(struct line_reader *reader, FILE *file,
     void *memory;
 
     *reader = (struct line_reader){0};
-    TRY(byte_stream_begin(&reader->stream, file, path));
+    TRY(byte_source_begin(&reader->source, file, path));
     TRY(memory_take(1, LINE_BUFFER, &memory));
     reader->buffer = memory;
     return OK;
@@ -207,7 +207,7 @@ status line_reader_open(struct line_reader *reader, const char *path)
 static status too_long(const struct line_reader *reader, size_t most)
 {
     FAIL(ERR_FORMAT, "%s, line %lld: longer than %zu bytes%s%s",
-         reader->stream.path, (long long)reader->number + 1, most,
+         reader->source.path, (long long)reader->number + 1, most,
          reader->most_of != NULL ? ", the most of " : "",
          reader->most_of != NULL ? reader->most_of : "");
 }
@@ -237,7 +237,7 @@ status line_reader_next(struct line_reader *reader, struct text *line,
             break;
         }
         reader->at = 0;
-        TRY(byte_stream_read(&reader->stream, reader->buffer, LINE_BUFFER,
+        TRY(byte_source_read(&reader->source, reader->buffer, LINE_BUFFER,
                              &reader->length));
         if (reader->length == 0) {
             reader->cut = true;
@@ -250,7 +250,7 @@ status line_reader_next(struct line_reader *reader, struct text *line,
 
 void line_reader_close(struct line_reader *reader)
 {
-    byte_stream_close(&reader->stream);
+    byte_source_close(&reader->source);
     memory_free(reader->buffer);
     *reader = (struct line_reader){0};
 }
