@@ -100,7 +100,7 @@ static status time_calls(const struct calibration *c, struct worker *w,
     before = probe_now_s();
     TRY(job->run(kernels, &w->stream, w->operands));
     once = probe_now_s() - before + 1e-9;
-    series = c->limit / once < SERIES ? (int)(c->limit / once) : CHUNKS;
+    series = c->limit / once < SERIES ? (int)(c->limit / once) : SERIES;
     if (series < 2) {
         series = 2;
         first = 1;

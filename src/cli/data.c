@@ -12,8 +12,13 @@
 #include "train/feed.h"
 #include "tokenizer/run_tokenizer.h"
 
-enum { SHOWN_TOKENS = 16, SHOWN_BYTES = 60, PIECES_MAX = 1 << 16,
-       STEP_MAX = 1000000000, SAMPLES_MAX = 1 << 20 };
+enum {
+    SHOWN_TOKENS = 16,
+    SHOWN_BYTES = 60,
+    FRAGMENTS_MAX = 1 << 16,
+    STEP_MAX = 1000000000,
+    SAMPLES_MAX = 1 << 20
+};
 
 struct showing {
     struct options_set set;
@@ -21,7 +26,7 @@ struct showing {
     struct setup setup;
     struct feed feed;
     char own_cache[PATH_BYTES]; /* removed afterwards; "": none */
-    struct loader_piece *pieces; /* owned [PIECES_MAX] */
+    struct loader_fragment *fragments; /* owned [FRAGMENTS_MAX] */
     int64_t step, samples, from, batch; /* batch: of the step */
     bool ids;
 };
@@ -32,7 +37,7 @@ static void showing_free(struct showing *show)
     setup_free(&show->setup);
     run_tokenizer_free(&show->tokenizer);
     options_free(&show->set);
-    memory_free(show->pieces);
+    memory_free(show->fragments);
     if (show->own_cache[0] != '\0' && directory_remove(show->own_cache) != OK)
         status_clear();
 }
@@ -58,8 +63,8 @@ static status showing_open(struct showing *show, struct arguments *arguments)
              (long long)show->from, (long long)show->batch);
     if (show->samples > show->batch - show->from)
         show->samples = show->batch - show->from;
-    TRY(memory_take(PIECES_MAX, sizeof *show->pieces, &memory));
-    show->pieces = memory;
+    TRY(memory_take(FRAGMENTS_MAX, sizeof *show->fragments, &memory));
+    show->fragments = memory;
     run = o->run.dir;
     if (o->data.cache[0] == '\0' && (run[0] == '\0' || !file_exists(run))) {
         const char *base = getenv("TMPDIR");
@@ -76,16 +81,16 @@ static status showing_open(struct showing *show, struct arguments *arguments)
                      run_tokenizer_of(&show->tokenizer), run);
 }
 
-/* The beginning of a piece as text on one line, or its ids. */
+/* The beginning of a fragment as text on one line, or its ids. */
 static status excerpt(const struct showing *show, const struct loader *loader,
-                      const struct loader_piece *piece, struct text *out)
+                      const struct loader_fragment *fragment, struct text *out)
 {
-    const int64_t count = piece->count < SHOWN_TOKENS ? piece->count
+    const int64_t count = fragment->count < SHOWN_TOKENS ? fragment->count
                                                       : SHOWN_TOKENS;
     int32_t ids[SHOWN_TOKENS];
 
     out->length = 0;
-    TRY(token_set_read(&loader->set, piece->at, count, loader->request.vocab,
+    TRY(token_set_read(&loader->set, fragment->at, count, loader->request.vocab,
                        ids));
     if (show->ids || show->tokenizer.vocabulary.size == 0) {
         for (int64_t i = 0; i < count; i++)
@@ -101,17 +106,17 @@ static status excerpt(const struct showing *show, const struct loader *loader,
             if ((unsigned char)out->bytes[i] < ' ') out->bytes[i] = ' ';
         TRY(text_append(out, "", 0));
     }
-    return count < piece->count ? text_append_string(out, " ...") : OK;
+    return count < fragment->count ? text_append_string(out, " ...") : OK;
 }
 
-/* Tokens of a piece that are targets, but for masks of its ends. */
+/* Tokens of a fragment that are targets, but for masks of its ends. */
 static int64_t learned(const struct loader *loader,
-                       const struct loader_piece *piece)
+                       const struct loader_fragment *fragment)
 {
     int64_t count = 0;
 
-    for (int64_t i = 0; i < piece->count; i++)
-        count += token_set_learned(&loader->set, piece->at + i);
+    for (int64_t i = 0; i < fragment->count; i++)
+        count += token_set_learned(&loader->set, fragment->at + i);
     return count;
 }
 
@@ -127,19 +132,20 @@ static status add_sample(struct showing *show, int64_t number,
 
     mixture_at(&show->feed.mixture, at, &source, &index);
     loader = &show->feed.sources[source].train;
-    TRY(loader_pieces(loader, index, PIECES_MAX, show->pieces, &count));
-    for (int64_t i = 0; i < count && i < PIECES_MAX; i++) {
-        const struct loader_piece *piece = &show->pieces[i];
+    TRY(loader_fragments(loader, index, FRAGMENTS_MAX, show->fragments,
+                         &count));
+    for (int64_t i = 0; i < count && i < FRAGMENTS_MAX; i++) {
+        const struct loader_fragment *fragment = &show->fragments[i];
 
-        TRY(excerpt(show, loader, piece, text));
+        TRY(excerpt(show, loader, fragment, text));
         table_integer(table, number);
         table_text(table, show->feed.sources[source].name);
         table_integer(table, index / loader->samples);
-        table_integer(table, piece->document);
-        table_integer(table, piece->offset);
-        table_integer(table, piece->count);
-        table_integer(table, piece->length);
-        table_integer(table, learned(loader, piece));
+        table_integer(table, fragment->document);
+        table_integer(table, fragment->offset);
+        table_integer(table, fragment->count);
+        table_integer(table, fragment->length);
+        table_integer(table, learned(loader, fragment));
         table_text(table, text->bytes);
     }
     return OK;
@@ -185,7 +191,7 @@ static status print_all(const struct showing *show,
     json_write_begin(&writer, 2);
     json_write_object(&writer);
     json_write_key_integer(&writer, "step", show->step);
-    json_write_key(&writer, "pieces");
+    json_write_key(&writer, "fragments");
     TRY_GOTO(done, result, table_json(samples, &writer));
     json_write_key(&writer, "sources");
     TRY_GOTO(done, result, table_json(ledger, &writer));
@@ -198,7 +204,7 @@ done:
 
 status command_data_show(struct arguments *arguments)
 {
-    static const struct table_column pieces[] = {
+    static const struct table_column fragments[] = {
         {"sample", "sample", true}, {"source", "source", false},
         {"epoch", "epoch", true}, {"document", "document", true},
         {"from", "first_token", true}, {"tokens", "tokens", true},
@@ -215,7 +221,7 @@ status command_data_show(struct arguments *arguments)
     struct text text = {0};
     status result;
 
-    table_begin(&samples, pieces, 9);
+    table_begin(&samples, fragments, 9);
     table_begin(&ledger, sources, 7);
     TRY_GOTO(done, result, showing_open(&show, arguments));
     for (int64_t i = 0; i < show.samples; i++)

@@ -72,7 +72,7 @@ status hierarchy_broadcast(struct operation *op, int root,
 /* Block `me` of everybody's roots, summed by the tree, into out. */
 struct ordered {
     struct cut cut;     /* of the first row of the first root */
-    int64_t pieces;     /* rows of a root */
+    int64_t rows;     /* rows of a root */
     int64_t root_bytes; /* from root to root */
     char *out;          /* may be block `me` of the first root */
     int leaves;
@@ -81,11 +81,11 @@ struct ordered {
 status ordered_reduce(struct operation *op, const struct ordered *ordered,
                       const struct cut *gathered);
 size_t ordered_scratch(const struct group *group,
-                       const struct comm_call *call, int64_t pieces,
-                       int64_t piece_bytes);
+                       const struct comm_call *call, int64_t rows,
+                       int64_t row_bytes);
 /* parcels [size]: block `me` of every rank's roots, of which the bytes from
- * `first` on of a piece are summed into `out`. */
-void tree_sum(const struct operation *op, int leaves, int64_t piece,
+ * `first` on of a row are summed into `out`. */
+void tree_sum(const struct operation *op, int leaves, int64_t row,
               int64_t first, struct block out);
 /* Numbers as integers of few bits: op->call->narrow. */
 status narrow_reduce(struct operation *op);

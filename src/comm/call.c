@@ -113,7 +113,7 @@ static bool counts_fit(const struct tensor *tensor, const int64_t *counts,
 
 static int64_t rows_of(const struct comm_call *call)
 {
-    return call->pieces > 0 ? call->pieces : 1;
+    return call->rows > 0 ? call->rows : 1;
 }
 
 /* One block of each rank in each row of `whole`, this rank's in `own`. */
@@ -217,13 +217,12 @@ static status check_rows(const struct group *group,
     const bool takes = call->kind == COMM_REDUCE_SCATTER ||
                        call->kind == COMM_ALL_GATHER;
 
-    if (rows_of(call) == 1 && call->pieces >= 0) return OK;
-    if (!takes || call->pieces < 0 ||
-        choose(group, call) != ALGORITHM_ORDERED)
+    if (rows_of(call) == 1 && call->rows >= 0) return OK;
+    if (!takes || call->rows < 0 || choose(group, call) != ALGORITHM_ORDERED)
         FAIL(ERR_CONFIG, "%s by %s on group %s: %" PRId64 " rows; only ordered "
              "reduce-scatters and all-gathers take rows",
              comm_kind_name(call->kind), algorithm_name(choose(group, call)),
-             group->label, call->pieces);
+             group->label, call->rows);
     return OK;
 }
 
@@ -328,7 +327,7 @@ static status all_reduce(struct operation *op)
                             .element_bytes = dtype_bytes(call->out.dtype)};
     const struct block whole = {call->out.data, bytes_of(&call->out)};
     struct ordered ordered = {
-        .cut = cut, .leaves = call->leaves, .pieces = 1,
+        .cut = cut, .leaves = call->leaves, .rows = 1,
         .root_bytes = call->root_stride > 0 ? call->root_stride : whole.bytes,
         .out = cut_blocks(&cut, all.count, all.me, all.me + 1).data};
 
@@ -401,7 +400,7 @@ static status reduce_scatter(struct operation *op)
     const struct ordered ordered = {
         .cut = cut_blockwise(call, call->in.data, &call->out,
                              call->in_counts),
-        .pieces = rows_of(call),
+        .rows = rows_of(call),
         .root_bytes = call->root_stride > 0
                           ? call->root_stride
                           : bytes_of(&call->in) / own_roots(op->group, call),

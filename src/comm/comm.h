@@ -48,12 +48,12 @@ enum comm_kind {
     COMM_AGREE, COMM_KIND_COUNT
 };
 
-/* A regular part of a buffer: `planes` times `pieces` runs of `bytes`, in this
- * order. 0 pieces or planes count as 1; 0 bytes: nothing. */
+/* A regular part of a buffer: `planes` times `rows` of `bytes`, in this
+ * order. 0 rows or planes count as 1; 0 bytes: nothing. */
 struct comm_block {
     void *data;                   /* borrowed */
-    int64_t bytes;                /* of a piece */
-    int64_t pieces, stride;       /* bytes from piece to piece */
+    int64_t bytes;                /* of a row */
+    int64_t rows, stride;       /* bytes from row to row */
     int64_t planes, plane_stride; /* bytes from plane to plane */
 };
 
@@ -162,7 +162,7 @@ struct comm_narrow {
  *                arrangement, in its receive[me]; the own one is copied. What
  *                is sent and what is received must not overlap. Tensors unused
  *   BROADCAST    out [n], from rank `peer`
- * With pieces = p > 1, ordered only, REDUCE_SCATTER and ALL_GATHER do so with
+ * With rows = p > 1, ordered only, REDUCE_SCATTER and ALL_GATHER do so with
  * each of p rows: reduce-scatter in [p, size n], out [p, n], all-gather in
  * [p, n], out [p, size n], all dense, in outside of out.
  * With ALGORITHM_ORDERED and leaves > 0, `in` holds the roots of the subtrees
@@ -176,7 +176,7 @@ struct comm_call {
     enum reduction reduction;
     struct tensor out, in;
     const int64_t *out_counts, *in_counts; /* borrowed until it is done */
-    int64_t pieces;       /* rows that are cut alike; 0: 1 */
+    int64_t rows;         /* rows that are cut alike; 0: 1 */
     const struct comm_block *send, *receive; /* [size]; as the counts */
     const struct comm_relay *relay; /* likewise; NULL: none */
     struct comm_narrow narrow;

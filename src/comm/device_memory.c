@@ -36,7 +36,7 @@ static status bring_block(const struct comm_block *block, bool fetches)
     const int64_t planes = block->planes > 0 ? block->planes : 1;
     struct device_seen_rows rows = {
         .apart = block->stride, .row = (size_t)block->bytes,
-        .rows = block->pieces > 0 ? block->pieces : 1};
+        .rows = block->rows > 0 ? block->rows : 1};
 
     if (block->bytes == 0) return OK;
     for (int64_t i = 0; i < planes; i++) {

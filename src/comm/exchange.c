@@ -15,7 +15,7 @@ struct comm_block cut_rows(const struct cut *cut, int count, int block,
     const struct block row = cut_blocks(cut, count, 0, count);
 
     return (struct comm_block){.data = first.data, .bytes = first.bytes,
-                               .pieces = rows, .stride = row.bytes,
+                               .rows = rows, .stride = row.bytes,
                                .planes = 1};
 }
 

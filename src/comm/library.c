@@ -92,7 +92,7 @@ static void *there(const struct library *l, const struct tensor *tensor)
 
 static int64_t rows_of(const struct comm_call *call)
 {
-    return call->pieces > 0 ? call->pieces : 1;
+    return call->rows > 0 ? call->rows : 1;
 }
 
 bool library_takes(const struct group *group, const struct comm_call *call)

@@ -11,7 +11,7 @@
 #include "base/file.h"
 
 enum {
-    PIECES_MOST = 32,        /* runs of a block in one call */
+    BUFFERS_MOST = 32,        /* runs of a block in one call */
     CALL_BYTES = 1 << 18,    /* so that others get the lock in between */
     HEAD_BYTES = (int)sizeof(struct frame)
 };
@@ -23,8 +23,8 @@ char *block_at(const struct comm_block *block, int64_t offset, int64_t *bytes)
     const int64_t run = offset / block->bytes, within = offset % block->bytes;
 
     *bytes = block->bytes - within;
-    return (char *)block->data + run / block->pieces * block->plane_stride +
-           run % block->pieces * block->stride + within;
+    return (char *)block->data + run / block->rows * block->plane_stride +
+           run % block->rows * block->stride + within;
 }
 
 static uint32_t block_crc(const struct comm_block *block)
@@ -42,17 +42,17 @@ static uint32_t block_crc(const struct comm_block *block)
 }
 
 /* Runs of a block from `offset` on; returns their bytes. */
-static int64_t block_pieces(const struct comm_block *block, int64_t offset,
-                            struct iovec *pieces, int *count)
+static int64_t block_buffers(const struct comm_block *block, int64_t offset,
+                             struct iovec *buffers, int *count)
 {
     const int64_t total = block_bytes(block);
     int64_t sum = 0, run;
 
     *count = 0;
-    while (offset < total && *count < PIECES_MOST && sum < CALL_BYTES) {
-        pieces[*count].iov_base = block_at(block, offset, &run);
+    while (offset < total && *count < BUFFERS_MOST && sum < CALL_BYTES) {
+        buffers[*count].iov_base = block_at(block, offset, &run);
         if (run > CALL_BYTES) run = CALL_BYTES;
-        pieces[(*count)++].iov_len = (size_t)run;
+        buffers[(*count)++].iov_len = (size_t)run;
         offset += run;
         sum += run;
     }
@@ -75,18 +75,18 @@ void link_enqueue(struct link *link, struct outgoing *o)
 static int outgoing_push(const struct link *link, struct outgoing *o)
 {
     const int64_t total = HEAD_BYTES + frame_follow(&o->frame);
-    struct iovec pieces[PIECES_MOST + 1];
-    struct msghdr message = {.msg_iov = pieces};
+    struct iovec buffers[BUFFERS_MOST + 1];
+    struct msghdr message = {.msg_iov = buffers};
     int count = 0, more = 0;
     ssize_t sent;
 
     if (o->sent < HEAD_BYTES)
-        pieces[count++] = (struct iovec){
+        buffers[count++] = (struct iovec){
             (char *)&o->frame + o->sent, (size_t)(HEAD_BYTES - o->sent)};
     if (total > HEAD_BYTES)
-        block_pieces(&o->block,
-                     o->sent > HEAD_BYTES ? o->sent - HEAD_BYTES : 0,
-                     pieces + count, &more);
+        block_buffers(&o->block,
+                      o->sent > HEAD_BYTES ? o->sent - HEAD_BYTES : 0,
+                      buffers + count, &more);
     message.msg_iovlen = (size_t)(count + more);
     sent = sendmsg(link->descriptor, &message, MSG_NOSIGNAL | MSG_DONTWAIT);
     if (sent < 0) return errno == EAGAIN || errno == EINTR ? 0 : -1;
@@ -156,10 +156,10 @@ static bool find_place(struct link *link, const struct link_events *events,
 }
 
 /* recvmsg: 1: something came; 0: nothing now; -1: the end. */
-static int pull(struct link *link, struct iovec *pieces, int count,
+static int pull(struct link *link, struct iovec *buffers, int count,
                 ssize_t *got)
 {
-    struct msghdr message = {.msg_iov = pieces, .msg_iovlen = (size_t)count};
+    struct msghdr message = {.msg_iov = buffers, .msg_iovlen = (size_t)count};
 
     *got = recvmsg(link->descriptor, &message, MSG_DONTWAIT);
     if (*got > 0) return 1;
@@ -167,15 +167,15 @@ static int pull(struct link *link, struct iovec *pieces, int count,
     return -1;
 }
 
-/* The checksum of bytes that came, which lie in pieces. */
-static void sum_pieces(struct link *link, const struct iovec *pieces,
-                       ssize_t got)
+/* The checksum of bytes that came, which lie in buffers. */
+static void sum_buffers(struct link *link, const struct iovec *buffers,
+                        ssize_t got)
 {
     for (int i = 0; got > 0; i++) {
-        const size_t n = (size_t)got < pieces[i].iov_len ? (size_t)got
-                                                         : pieces[i].iov_len;
+        const size_t n = (size_t)got < buffers[i].iov_len ? (size_t)got
+                                                         : buffers[i].iov_len;
 
-        link->crc = crc32c(link->crc, pieces[i].iov_base, n);
+        link->crc = crc32c(link->crc, buffers[i].iov_base, n);
         got -= (ssize_t)n;
     }
 }
@@ -183,26 +183,26 @@ static void sum_pieces(struct link *link, const struct iovec *pieces,
 static int receive_bytes(struct link *link, const struct link_events *events)
 {
     struct comm_block block = {0};
-    struct iovec pieces[PIECES_MOST];
+    struct iovec buffers[BUFFERS_MOST];
     ssize_t got;
     int count, news;
 
     if (!find_place(link, events, &block)) return -1;
-    block_pieces(&block, link->got - HEAD_BYTES, pieces, &count);
-    news = pull(link, pieces, count, &got);
+    block_buffers(&block, link->got - HEAD_BYTES, buffers, &count);
+    news = pull(link, buffers, count, &got);
     if (news <= 0) return news;
-    sum_pieces(link, pieces, got);
+    sum_buffers(link, buffers, got);
     link->got += got;
     return 1;
 }
 
 static int receive_frame(struct link *link, const struct link_events *events)
 {
-    struct iovec piece = {(char *)&link->frame + link->got,
-                          (size_t)(HEAD_BYTES - link->got)};
+    struct iovec buffer = {(char *)&link->frame + link->got,
+                           (size_t)(HEAD_BYTES - link->got)};
     const char *fault;
     ssize_t got;
-    const int news = pull(link, &piece, 1, &got);
+    const int news = pull(link, &buffer, 1, &got);
 
     if (news <= 0) return news;
     link->got += got;

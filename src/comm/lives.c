@@ -31,9 +31,11 @@ static void visit_blocks(const struct comm_block *blocks, int count,
     for (int i = 0; i < count; i++) {
         const struct comm_block b = block_simplify(&blocks[i]);
 
-        for (int64_t j = 0; b.data != NULL && j < b.planes * b.pieces; j++)
-            visit(argument, (char *)b.data + j / b.pieces * b.plane_stride +
-                                j % b.pieces * b.stride, b.bytes);
+        for (int64_t j = 0; b.data != NULL && j < b.planes * b.rows; j++)
+            visit(argument,
+                  (char *)b.data + j / b.rows * b.plane_stride +
+                      j % b.rows * b.stride,
+                  b.bytes);
     }
 }
 

@@ -16,12 +16,12 @@ const char *operation_name(const struct operation *operation, char out[80])
 void *operation_scratch(struct operation *operation, int64_t bytes)
 {
     const size_t rounded = arena_aligned((size_t)bytes);
-    char *piece = operation->scratch;
+    char *taken = operation->scratch;
 
     CHECK(rounded <= operation->scratch_left);
     operation->scratch += rounded;
     operation->scratch_left -= rounded;
-    return piece;
+    return taken;
 }
 
 void *operation_room(struct operation *operation, int64_t bytes)
@@ -35,7 +35,7 @@ void *operation_room(struct operation *operation, int64_t bytes)
 struct comm_block block_plain(const void *data, int64_t bytes)
 {
     return (struct comm_block){.data = (void *)(uintptr_t)data,
-                               .bytes = bytes, .pieces = 1, .planes = 1};
+                               .bytes = bytes, .rows = 1, .planes = 1};
 }
 
 static int64_t at_least_one(int64_t count)
@@ -45,7 +45,7 @@ static int64_t at_least_one(int64_t count)
 
 int64_t block_bytes(const struct comm_block *block)
 {
-    return block->bytes * at_least_one(block->pieces) *
+    return block->bytes * at_least_one(block->rows) *
            at_least_one(block->planes);
 }
 
@@ -53,23 +53,23 @@ struct comm_block block_simplify(const struct comm_block *block)
 {
     struct comm_block b = *block;
 
-    b.pieces = at_least_one(b.pieces);
+    b.rows = at_least_one(b.rows);
     b.planes = at_least_one(b.planes);
-    if (b.pieces > 1 && b.stride == b.bytes) {
-        b.bytes *= b.pieces;
-        b.pieces = 1;
+    if (b.rows > 1 && b.stride == b.bytes) {
+        b.bytes *= b.rows;
+        b.rows = 1;
     }
-    if (b.pieces == 1 && b.planes > 1) {
-        b.pieces = b.planes;
+    if (b.rows == 1 && b.planes > 1) {
+        b.rows = b.planes;
         b.stride = b.plane_stride;
         b.planes = 1;
         if (b.stride == b.bytes) {
-            b.bytes *= b.pieces;
-            b.pieces = 1;
+            b.bytes *= b.rows;
+            b.rows = 1;
         }
     }
-    if (b.planes > 1 && b.plane_stride == b.pieces * b.stride) {
-        b.pieces *= b.planes;
+    if (b.planes > 1 && b.plane_stride == b.rows * b.stride) {
+        b.rows *= b.planes;
         b.planes = 1;
     }
     return b;
@@ -78,13 +78,13 @@ struct comm_block block_simplify(const struct comm_block *block)
 /* Walks through a simplified block. */
 struct walk {
     struct comm_block block;
-    int64_t piece, plane, done; /* bytes of the piece */
+    int64_t row, plane, done; /* bytes of the row */
 };
 
 static char *walk_at(const struct walk *walk)
 {
     return (char *)walk->block.data + walk->plane * walk->block.plane_stride +
-           walk->piece * walk->block.stride + walk->done;
+           walk->row * walk->block.stride + walk->done;
 }
 
 static void walk_on(struct walk *walk, int64_t bytes)
@@ -92,8 +92,8 @@ static void walk_on(struct walk *walk, int64_t bytes)
     walk->done += bytes;
     if (walk->done < walk->block.bytes) return;
     walk->done = 0;
-    if (++walk->piece < walk->block.pieces) return;
-    walk->piece = 0;
+    if (++walk->row < walk->block.rows) return;
+    walk->row = 0;
     walk->plane++;
 }
 

@@ -104,7 +104,7 @@ status block_take(struct operation *operation, int from,
 
 struct comm_block block_plain(const void *data, int64_t bytes);
 int64_t block_bytes(const struct comm_block *block);
-/* The same bytes in as few runs as can be; pieces and planes at least 1. */
+/* The same bytes in as few runs as can be; rows and planes at least 1. */
 struct comm_block block_simplify(const struct comm_block *block);
 /* As many bytes as `from` has. */
 void block_copy(const struct comm_block *to, const struct comm_block *from);

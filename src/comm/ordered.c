@@ -16,7 +16,7 @@
 
 enum {
     ROUND_BYTES = 1 << 18, /* a handshake should cost little beside it */
-    PIECE_BYTES = 1 << 12, /* of each of many pieces, at least */
+    LEAST_BYTES = 1 << 12, /* of each of many rows, at least */
     ROUNDS_AHEAD = 4       /* of the blocks' parts, where they are copied; less
                             * than half of a ring */
 };
@@ -34,10 +34,10 @@ struct rounds {
     struct operation *op;
     const struct ordered *o;
     int leaves, own_roots;
-    struct block out;      /* of a piece */
-    int64_t longest;       /* bytes of the longest block of a piece */
-    int64_t step;          /* bytes of a round, of each piece */
-    int64_t part;          /* bytes of a message of roots, of each piece */
+    struct block out;      /* of a row */
+    int64_t longest;       /* bytes of the longest block of a row */
+    int64_t step;          /* bytes of a round, of each row */
+    int64_t part;          /* bytes of a message of roots, of each row */
     struct ring sent;      /* parts of the roots */
     struct ring results;   /* parts of the sum */
 };
@@ -80,7 +80,7 @@ static status ring_end(struct operation *op, struct ring *ring, bool withdraw)
 
 /* ---- parts of the roots ---- */
 
-/* Bytes [first, first + length) of each piece, as far as there are any. */
+/* Bytes [first, first + length) of each row, as far as there are any. */
 static struct comm_block part_of(struct comm_block block, int64_t first,
                                  int64_t length)
 {
@@ -96,7 +96,7 @@ static struct comm_block part_of(struct comm_block block, int64_t first,
 static struct comm_block roots_block(const struct rounds *r, int rank)
 {
     struct comm_block block = cut_rows(&r->o->cut, r->op->group->size, rank,
-                                       r->o->pieces);
+                                       r->o->rows);
 
     block.planes = r->own_roots;
     block.plane_stride = r->o->root_bytes;
@@ -118,7 +118,7 @@ static status roots_post(struct rounds *r, int64_t first)
     return OK;
 }
 
-/* From everybody else, `bytes` of each piece of this rank's block. */
+/* From everybody else, `bytes` of each row of this rank's block. */
 static status roots_borrow(struct rounds *r, int64_t bytes)
 {
     struct operation *op = r->op;
@@ -133,8 +133,8 @@ static status roots_borrow(struct rounds *r, int64_t bytes)
         struct parcel *parcel = &op->group->parcels[op->channel][peer];
 
         *parcel = (struct parcel){.block = {
-            .bytes = bytes, .pieces = r->o->pieces, .stride = bytes,
-            .planes = count, .plane_stride = bytes * r->o->pieces}};
+            .bytes = bytes, .rows = r->o->rows, .stride = bytes,
+            .planes = count, .plane_stride = bytes * r->o->rows}};
         parcel->block.data = operation_room(op, block_bytes(&parcel->block));
         result = op->group->ops->borrow(op, peer, parcel);
     }
@@ -188,11 +188,11 @@ static status results_take(struct rounds *r, const struct cut *cut,
 
 /* ---- rounds ---- */
 
-static int64_t round_step(int64_t pieces)
+static int64_t round_step(int64_t rows)
 {
-    const int64_t bytes = ROUND_BYTES / pieces / ARENA_ALIGN * ARENA_ALIGN;
+    const int64_t bytes = ROUND_BYTES / rows / ARENA_ALIGN * ARENA_ALIGN;
 
-    return bytes > PIECE_BYTES ? bytes : PIECE_BYTES;
+    return bytes > LEAST_BYTES ? bytes : LEAST_BYTES;
 }
 
 /* The roots of this rank's block from byte `first` on. */
@@ -206,7 +206,7 @@ static status round_take(struct rounds *r, int64_t first, int64_t bytes)
     return OK;
 }
 
-/* The part of this rank's block that begins at byte `first`, of each piece. */
+/* The part of this rank's block that begins at byte `first`, of each row. */
 static status round_sum(struct rounds *r, int64_t first, struct block *part)
 {
     const bool lends = r->op->group->ops->borrows;
@@ -218,7 +218,7 @@ static status round_sum(struct rounds *r, int64_t first, struct block *part)
         TRY(roots_post(r, first + ROUNDS_AHEAD * r->step));
         TRY(round_take(r, first, part->bytes));
     }
-    for (int64_t p = 0; part->bytes > 0 && p < r->o->pieces; p++)
+    for (int64_t p = 0; part->bytes > 0 && p < r->o->rows; p++)
         tree_sum(r->op, r->leaves, p, lends ? first : 0,
                  (struct block){part->data + p * r->out.bytes, part->bytes});
     return OK;
@@ -271,7 +271,7 @@ status ordered_reduce(struct operation *op, const struct ordered *ordered,
         .out = {ordered->out, cut_blocks(&ordered->cut, size, me,
                                          me + 1).bytes},
         .longest = longest_block(&ordered->cut, size),
-        .step = round_step(ordered->pieces),
+        .step = round_step(ordered->rows),
         .sent = {.places = places, .capacity = capacity},
         .results = {.places = places + capacity, .capacity = capacity}};
     status result, sent, told;
@@ -287,11 +287,11 @@ status ordered_reduce(struct operation *op, const struct ordered *ordered,
 }
 
 size_t ordered_scratch(const struct group *group, const struct comm_call *call,
-                       int64_t pieces, int64_t piece_bytes)
+                       int64_t rows, int64_t row_bytes)
 {
     const int leaves = leaves_of(group, call->leaves);
-    const int64_t step = round_step(pieces);
-    const int64_t part = piece_bytes < step ? piece_bytes : step;
+    const int64_t step = round_step(rows);
+    const int64_t part = row_bytes < step ? row_bytes : step;
     size_t bytes = 0;
 
     if (group->ops->borrows) return 0;
@@ -299,7 +299,7 @@ size_t ordered_scratch(const struct group *group, const struct comm_call *call,
         struct comm_root roots[COMM_ROOTS_MAX];
         const int count = comm_roots(leaves, group->size, i, roots);
 
-        bytes += (size_t)(part * pieces * count) + ARENA_ALIGN;
+        bytes += (size_t)(part * rows * count) + ARENA_ALIGN;
     }
     return bytes;
 }

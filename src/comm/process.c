@@ -23,13 +23,13 @@ int64_t ring_take(struct ring *ring, uint64_t id, int64_t bytes)
     int64_t tail;
 
     if (ring->data == NULL || rounded > RING_BYTES / 2) return -1;
-    while (ring->count > 0 && ring->pieces[ring->oldest].read) {
+    while (ring->count > 0 && ring->entries[ring->oldest].read) {
         ring->oldest = (ring->oldest + 1) % RING_MESSAGES;
         ring->count--;
     }
     if (ring->count == 0) ring->head = 0;
     if (ring->count == RING_MESSAGES) return -1;
-    tail = ring->count > 0 ? ring->pieces[ring->oldest].first : RING_BYTES;
+    tail = ring->count > 0 ? ring->entries[ring->oldest].first : RING_BYTES;
     if (ring->count > 0 && ring->head > tail) {
         if (ring->head + rounded > RING_BYTES) {
             if (rounded >= tail) return -1;
@@ -40,16 +40,16 @@ int64_t ring_take(struct ring *ring, uint64_t id, int64_t bytes)
     }
     const int last = (ring->oldest + ring->count++) % RING_MESSAGES;
 
-    ring->pieces[last] = (struct ring_piece){id, ring->head, rounded, false};
+    ring->entries[last] = (struct ring_entry){id, ring->head, rounded, false};
     ring->head += rounded;
-    return ring->pieces[last].first;
+    return ring->entries[last].first;
 }
 
 void ring_give_back(struct ring *ring, uint64_t id)
 {
     for (int i = 0; i < ring->count; i++) {
-        struct ring_piece *p =
-            &ring->pieces[(ring->oldest + i) % RING_MESSAGES];
+        struct ring_entry *p =
+            &ring->entries[(ring->oldest + i) % RING_MESSAGES];
 
         if (p->id == id) p->read = true;
     }

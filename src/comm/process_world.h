@@ -19,8 +19,8 @@
 enum { RING_BYTES = 8 << 20, RING_MESSAGES = 1024 };
 struct ring {
     char *data;               /* [RING_BYTES]; NULL: no shared memory */
-    struct ring_piece { uint64_t id; int64_t first, bytes; bool read; }
-        pieces[RING_MESSAGES];
+    struct ring_entry { uint64_t id; int64_t first, bytes; bool read; }
+        entries[RING_MESSAGES];
     int oldest, count;
     int64_t head;             /* where the next one would begin */
 };

@@ -81,17 +81,17 @@ static void sums_add(struct sums *s, const struct comm_call *call,
         memcpy(out.data, s->node[0].data, (size_t)out.bytes);
 }
 
-/* Where bytes from `first` on of a piece of a rank's root are. */
+/* Where bytes from `first` on of a row of a rank's root are. */
 static const char *root_data(const struct parcel *parcel, int root,
-                             int64_t piece, int64_t first)
+                             int64_t row, int64_t first)
 {
     const struct comm_block *b = &parcel->block;
 
-    return (const char *)b->data + root * b->plane_stride + piece * b->stride +
+    return (const char *)b->data + root * b->plane_stride + row * b->stride +
            first;
 }
 
-void tree_sum(const struct operation *op, int leaves, int64_t piece,
+void tree_sum(const struct operation *op, int leaves, int64_t row,
               int64_t first, struct block out)
 {
     const struct parcel *parcels = op->group->parcels[op->channel];
@@ -110,7 +110,7 @@ void tree_sum(const struct operation *op, int leaves, int64_t piece,
 
             for (int r = 0; r < count; r++)
                 sums_add(&sums, op->call, &roots[r],
-                         root_data(&parcels[i], r, piece, first + at),
+                         root_data(&parcels[i], r, row, first + at),
                          segment);
         }
     }

@@ -2,7 +2,7 @@
 /* cache_files.h - files that data.cache keeps beside token files, so that the
  * next opening need not find them again:
  *
- *   .pack     which pieces of documents share a sample   (pack_file.h)
+ *   .pack     which fragments of documents share a sample   (pack_file.h)
  *   .starts   documents of a file without a table        (token_starts.c)
  *   .split    documents that are held out                (split.h)
  *

@@ -82,7 +82,7 @@ static int64_t start_of(const void *loader, int64_t document)
     return document_start(loader, document);
 }
 
-/* Determines which pieces share a sample. */
+/* Determines which fragments share a sample. */
 static void plan_packing(const struct loader *loader,
                          struct pack_source *source, struct pack_facts *facts)
 {
@@ -190,7 +190,7 @@ static int64_t file_index(const struct loader *loader, int64_t document,
            (at - document_start(loader, document));
 }
 
-/* A piece of an index that lies, and has the right checksums. */
+/* A fragment of an index that lies, and has the right checksums. */
 static status beyond(const struct loader *loader, int64_t document)
 {
     char path[PATH_BYTES] = "packed samples";
@@ -200,9 +200,10 @@ static status beyond(const struct loader *loader, int64_t document)
     plan_packing(loader, &source, &facts);
     if (loader->pack.image != NULL)
         TRY(pack_file_path(&facts, loader->request.cache, path));
-    FAIL(ERR_FORMAT, "%s: a packed piece goes beyond document %lld of %s; "
-         "remove the file, and it is made again", path, (long long)document,
-         loader->set.files[0].path);
+    FAIL(ERR_FORMAT,
+         "%s: a packed fragment goes beyond document %lld of %s; "
+         "remove the file, and it is made again",
+         path, (long long)document, loader->set.files[0].path);
 }
 
 /* Which sample of the files is the one at `index` of the run. */
@@ -234,15 +235,15 @@ static status check_epoch(struct loader *loader, int64_t epoch)
                                      UINT64_C(0x9E3779B97F4A7C15));
 }
 
-/* ---- the pieces of a sample ---- */
+/* ---- the fragments of a sample ---- */
 
 struct walk {
     const struct loader *loader;
     int64_t at, left;   /* counted over all documents: next token, tokens to
                          * come */
-    int64_t piece, end; /* best fit: of the plan */
-    int64_t document;   /* of the share: of the piece that was taken last */
-    int64_t from, count, stop; /* that piece, counted over all documents;
+    int64_t fragment, end; /* best fit: of the plan */
+    int64_t document;   /* of the share: of the fragment that was taken last */
+    int64_t from, count, stop; /* that fragment, counted over all documents;
                                 * document's end */
 };
 
@@ -253,7 +254,7 @@ static void walk_begin(struct walk *walk, const struct loader *loader,
 
     *walk = (struct walk){.loader = loader};
     if (loader->request.best_fit) {
-        walk->piece = loader->pack.first[sample];
+        walk->fragment = loader->pack.first[sample];
         walk->end = loader->pack.first[sample + 1];
         return;
     }
@@ -267,9 +268,9 @@ static bool walk_next(struct walk *walk)
     const struct loader *loader = walk->loader;
 
     if (loader->request.best_fit) {
-        if (walk->piece >= walk->end) return false;
-        walk->from = loader->pack.pieces[walk->piece].at;
-        walk->count = loader->pack.pieces[walk->piece++].count;
+        if (walk->fragment >= walk->end) return false;
+        walk->from = loader->pack.fragments[walk->fragment].at;
+        walk->count = loader->pack.fragments[walk->fragment++].count;
         walk->document = document_of(loader, walk->from);
         walk->stop = document_start(loader, walk->document + 1);
         return true;
@@ -287,7 +288,7 @@ static bool walk_next(struct walk *walk)
     return true;
 }
 
-/* The token after the piece, if it is to be predicted there; else -1. */
+/* The token after the fragment, if it is to be predicted there; else -1. */
 static status last_target(const struct walk *walk, int32_t *target)
 {
     const struct loader *loader = walk->loader;
@@ -304,8 +305,8 @@ static status last_target(const struct walk *walk, int32_t *target)
     return token_set_read(&loader->set, at, 1, loader->request.vocab, target);
 }
 
-static status fill_piece(const struct walk *walk, int32_t *inputs,
-                         int32_t *targets)
+static status fill_fragment(const struct walk *walk, int32_t *inputs,
+                            int32_t *targets)
 {
     const struct loader *loader = walk->loader;
     const int64_t at = file_index(loader, walk->document, walk->from);
@@ -339,7 +340,7 @@ status loader_sample(struct loader *loader, int64_t index,
             TRY(mapped_check());
             return beyond(loader, walk.document);
         }
-        TRY(fill_piece(&walk, inputs + t, targets + t));
+        TRY(fill_fragment(&walk, inputs + t, targets + t));
         for (int64_t i = 0; i < walk.count; i++, t++) {
             documents[t] = begin;
             positions[t] = position++;
@@ -358,8 +359,8 @@ status loader_sample(struct loader *loader, int64_t index,
     return mapped_check();
 }
 
-status loader_pieces(struct loader *loader, int64_t index, int64_t most,
-                     struct loader_piece *pieces, int64_t *count)
+status loader_fragments(struct loader *loader, int64_t index, int64_t most,
+                        struct loader_fragment *fragments, int64_t *count)
 {
     const int64_t sample = ordered(loader, index);
     struct walk walk;
@@ -372,7 +373,7 @@ status loader_pieces(struct loader *loader, int64_t index, int64_t most,
         const int64_t at = file_index(loader, walk.document, walk.from);
 
         if (*count >= most) continue;
-        pieces[*count] = (struct loader_piece){
+        fragments[*count] = (struct loader_fragment){
             .document = file_document(loader, walk.document),
             .offset = walk.from - start, .count = walk.count,
             .length = walk.stop - start, .at = at};

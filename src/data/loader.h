@@ -79,16 +79,16 @@ status loader_sample(struct loader *loader, int64_t index,
                      int32_t *documents);
 
 /* A run of tokens of one document in a sample. */
-struct loader_piece {
+struct loader_fragment {
     int64_t document;    /* of the files, over all of them */
     int64_t offset;      /* in the document, tokens */
     int64_t count;
     int64_t length;      /* of the document */
     int64_t at;          /* first token, over all files */
 };
-/* The pieces of sample `index` in order: at most `most` are stored, *count is
- * how many there are. */
-status loader_pieces(struct loader *loader, int64_t index, int64_t most,
-                     struct loader_piece *pieces, int64_t *count);
+/* The fragments of sample `index` in order: at most `most` are stored, *count
+ * is how many there are. */
+status loader_fragments(struct loader *loader, int64_t index, int64_t most,
+                        struct loader_fragment *fragments, int64_t *count);
 
 #endif

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* pack.c - which pieces of documents share a sample, by best fit.
+/* pack.c - which fragments of documents share a sample, by best fit.
  *
  * Open samples stand in lists by the room that they have left; a bit for each
  * room that has a list, and a bit for each word of those, find the smallest
@@ -17,11 +17,11 @@ enum { WINDOW = 1 << 16, WORD = 64, NONE = -1 };
 struct packing {
     struct pack *pack;
     int64_t sequence;
-    struct pack_piece *rest;   /* [WINDOW] shorter than a sample */
+    struct pack_fragment *rest;   /* [WINDOW] shorter than a sample */
     int32_t *sample_of;        /* [WINDOW] of a rest, in the window */
     int32_t *next;             /* [WINDOW] sample with the same room */
     int64_t *room;             /* [WINDOW] left in a sample */
-    int64_t *counts;           /* [WINDOW] pieces of a sample */
+    int64_t *counts;           /* [WINDOW] fragments of a sample */
     int32_t *head;             /* [sequence + 1] by room */
     uint64_t *bits, *words;    /* rooms that have a list; words not 0 */
     int rests, samples;
@@ -84,17 +84,17 @@ static int64_t room_for(const struct packing *p, int64_t least)
 
 /* ---- the result ---- */
 
-static status grow(struct pack *pack, int64_t pieces, int64_t samples)
+static status grow(struct pack *pack, int64_t fragments, int64_t samples)
 {
     void *memory;
 
-    if (pack->piece_count + pieces > pack->piece_room) {
-        const int64_t room = 2 * (pack->piece_count + pieces) + 1024;
+    if (pack->fragment_count + fragments > pack->fragment_room) {
+        const int64_t room = 2 * (pack->fragment_count + fragments) + 1024;
 
-        memory = pack->pieces;
-        TRY(memory_grow(&memory, (size_t)room, sizeof *pack->pieces));
-        pack->pieces = memory;
-        pack->piece_room = room;
+        memory = pack->fragments;
+        TRY(memory_grow(&memory, (size_t)room, sizeof *pack->fragments));
+        pack->fragments = memory;
+        pack->fragment_room = room;
     }
     if (pack->samples + samples + 1 > pack->sample_room) {
         const int64_t room = 2 * (pack->samples + samples + 1) + 1024;
@@ -111,15 +111,16 @@ static void add_whole(struct packing *p, int64_t at)
 {
     struct pack *pack = p->pack;
 
-    pack->pieces[pack->piece_count] = (struct pack_piece){at, p->sequence};
-    pack->first[pack->samples++] = pack->piece_count++;
+    pack->fragments[pack->fragment_count] =
+        (struct pack_fragment){at, p->sequence};
+    pack->first[pack->samples++] = pack->fragment_count++;
 }
 
 /* ---- a window ---- */
 
 static int by_length(const void *a, const void *b)
 {
-    const struct pack_piece *x = a, *y = b;
+    const struct pack_fragment *x = a, *y = b;
 
     if (x->count != y->count) return x->count < y->count ? 1 : -1;
     return x->at < y->at ? -1 : x->at > y->at;
@@ -151,13 +152,13 @@ static void place_rests(struct packing *p)
 static void emit_rests(struct packing *p)
 {
     struct pack *pack = p->pack;
-    int64_t at = pack->piece_count;
+    int64_t at = pack->fragment_count;
 
     for (int32_t s = 0; s < p->samples; s++) {
         const int64_t count = p->counts[s];
 
         pack->first[pack->samples++] = at;
-        p->counts[s] = at; /* from now on: place of its next piece */
+        p->counts[s] = at; /* from now on: place of its next fragment */
         at += count;
         pack->padding += p->room[s];
         p->head[p->room[s]] = NONE;
@@ -165,8 +166,8 @@ static void emit_rests(struct packing *p)
         p->words[p->room[s] / WORD / WORD] = 0;
     }
     for (int i = 0; i < p->rests; i++)
-        pack->pieces[p->counts[p->sample_of[i]]++] = p->rest[i];
-    pack->piece_count = at;
+        pack->fragments[p->counts[p->sample_of[i]]++] = p->rest[i];
+    pack->fragment_count = at;
     p->rests = 0;
 }
 
@@ -180,7 +181,8 @@ static status pack_window(struct packing *p, const struct pack_source *source,
 
         TRY(grow(p->pack, whole, whole));
         for (; end - at >= p->sequence; at += p->sequence) add_whole(p, at);
-        if (at < end) p->rest[p->rests++] = (struct pack_piece){at, end - at};
+        if (at < end)
+            p->rest[p->rests++] = (struct pack_fragment){at, end - at};
     }
     place_rests(p);
     TRY(grow(p->pack, p->rests, p->samples));
@@ -220,10 +222,10 @@ static status pass_on(struct packing *p, const struct pack_source *source,
 {
     struct pack *window = p->pack;
 
-    TRY(source->take(source->sink, window, total->piece_count));
-    total->piece_count += window->piece_count;
+    TRY(source->take(source->sink, window, total->fragment_count));
+    total->fragment_count += window->fragment_count;
     total->samples += window->samples;
-    window->piece_count = window->samples = 0;
+    window->fragment_count = window->samples = 0;
     return OK;
 }
 
@@ -258,9 +260,9 @@ status pack_build(struct pack *pack, const struct pack_source *source)
     TRY_GOTO(done, result, pack_windows(&p, source, &total));
     TRY_GOTO(done, result, grow(pack, 0, 0));
     if (source->take == NULL) {
-        pack->first[pack->samples] = pack->piece_count;
+        pack->first[pack->samples] = pack->fragment_count;
     } else {
-        pack->piece_count = total.piece_count;
+        pack->fragment_count = total.fragment_count;
         pack->samples = total.samples;
     }
 done:
@@ -271,7 +273,7 @@ done:
 void pack_free(struct pack *pack)
 {
     if (pack->image == NULL) {
-        memory_free(pack->pieces);
+        memory_free(pack->fragments);
         memory_free(pack->first);
     }
     file_map_close(&pack->map);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* pack.h - which pieces of documents share a sample, by best fit.
+/* pack.h - which fragments of documents share a sample, by best fit.
  *
  *   documents   AAAAAAAAAA  BBB  CCCCC  DD        sequence 6
  *   samples     |AAAAAA|  |AAAADD|  |CCCCC.|  |BBB...|     . padding
@@ -17,17 +17,17 @@
 #include <stdint.h>
 #include "base/file.h"
 
-struct pack_piece {
+struct pack_fragment {
     int64_t at;     /* first token, counted over all documents */
     int64_t count;
 };
 
 struct pack {
-    struct pack_piece *pieces; /* [piece_count], by sample */
-    int64_t *first;            /* [samples + 1]: piece of a sample */
-    int64_t piece_count, samples;
+    struct pack_fragment *fragments; /* [fragment_count], by sample */
+    int64_t *first;            /* [samples + 1]: fragment of a sample */
+    int64_t fragment_count, samples;
     int64_t padding;           /* places of all samples without a token */
-    int64_t piece_room, sample_room; /* owned, unless mapped: */
+    int64_t fragment_room, sample_room; /* owned, unless mapped: */
     struct file_map map;       /* owned: of an index in a file */
     const unsigned char *image;/* of the file (pack_file.h); NULL: none */
     int64_t sequence, tokens;  /* of a sample; of all */
@@ -39,7 +39,7 @@ struct pack_source {
     int64_t (*start)(const void *context, int64_t index);
     const void *context;
     /* Takes what a window gave, after which it is forgotten; NULL: all stays.
-     * Places in `first` count from the first piece of all. */
+     * Places in `first` count from the first fragment of all. */
     status (*take)(void *sink, const struct pack *window, int64_t before);
     void *sink;
     /* Reports the progress over documents; may be NULL. */

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* pack_file.c - which pieces share a sample, kept in a file that is mapped. */
+/* pack_file.c - which fragments share a sample, kept in a file that is
+ * mapped. */
 #include "data/pack_file.h"
 
 #include <errno.h>
@@ -14,7 +15,7 @@
 enum { HEADER = 128, FACTS_AT = 8, TOTALS_AT = 72, CRC_AT = 96, BLOCK = 4096 };
 static const char magic[8] = {'L', 'S', 'P', 'A', 'C', 'K', '0', '1'};
 _Static_assert(sizeof(struct pack_facts) == TOTALS_AT - FACTS_AT, "header");
-_Static_assert(sizeof(struct pack_piece) == 16, "pieces");
+_Static_assert(sizeof(struct pack_fragment) == 16, "fragments");
 
 static void name_of(const struct pack_facts *facts, char name[32])
 {
@@ -34,9 +35,10 @@ status pack_file_path(const struct pack_facts *facts, const char *cache,
 }
 
 /* Bytes behind the header that have checksums. */
-static uint64_t body_bytes(uint64_t samples, uint64_t pieces)
+static uint64_t body_bytes(uint64_t samples, uint64_t fragments)
 {
-    return sizeof(struct pack_piece) * pieces + sizeof(int64_t) * (samples + 1);
+    return sizeof(struct pack_fragment) * fragments +
+           sizeof(int64_t) * (samples + 1);
 }
 
 static uint64_t blocks_of(uint64_t body)
@@ -65,14 +67,14 @@ bool pack_file_parse(struct pack *pack, const struct pack_facts *facts,
     body = body_bytes(totals[0], totals[1]);
     if (length != HEADER + body + 4 * blocks_of(body)) return false;
     pack->samples = (int64_t)totals[0];
-    pack->piece_count = (int64_t)totals[1];
+    pack->fragment_count = (int64_t)totals[1];
     pack->padding = (int64_t)totals[2];
     pack->sequence = (int64_t)facts->sequence;
     pack->tokens = (int64_t)facts->tokens;
     pack->image = bytes;
-    pack->pieces = (struct pack_piece *)(uintptr_t)(bytes + HEADER);
+    pack->fragments = (struct pack_fragment *)(uintptr_t)(bytes + HEADER);
     pack->first = (int64_t *)(uintptr_t)(bytes + HEADER +
-                                         sizeof(struct pack_piece) *
+                                         sizeof(struct pack_fragment) *
                                              totals[1]);
     return true;
 }
@@ -86,7 +88,7 @@ static status damaged(int64_t sample, const char *what)
 static bool whole(const struct pack *pack, uint64_t at, uint64_t length)
 {
     const uint64_t body = body_bytes((uint64_t)pack->samples,
-                                     (uint64_t)pack->piece_count);
+                                     (uint64_t)pack->fragment_count);
     const unsigned char *crcs = pack->image + HEADER + body;
 
     for (uint64_t b = at / BLOCK; b * BLOCK < at + length; b++) {
@@ -103,8 +105,8 @@ static bool whole(const struct pack *pack, uint64_t at, uint64_t length)
 
 status pack_file_check(const struct pack *pack, int64_t sample)
 {
-    const uint64_t firsts = sizeof(struct pack_piece) *
-                            (uint64_t)pack->piece_count;
+    const uint64_t firsts = sizeof(struct pack_fragment) *
+                            (uint64_t)pack->fragment_count;
     int64_t from, to, left = pack->sequence;
 
     if (pack->image == NULL) return OK;
@@ -112,18 +114,18 @@ status pack_file_check(const struct pack *pack, int64_t sample)
         return damaged(sample, "a checksum of its table is wrong");
     from = pack->first[sample];
     to = pack->first[sample + 1];
-    if (from < 0 || from > to || to > pack->piece_count ||
+    if (from < 0 || from > to || to > pack->fragment_count ||
         to - from > pack->sequence)
-        return damaged(sample, "its pieces are out of order");
+        return damaged(sample, "its fragments are out of order");
     if (!whole(pack, 16 * (uint64_t)from, 16 * (uint64_t)(to - from)))
-        return damaged(sample, "a checksum of its pieces is wrong");
+        return damaged(sample, "a checksum of its fragments is wrong");
     for (int64_t i = from; i < to; i++) {
-        const struct pack_piece *piece = &pack->pieces[i];
+        const struct pack_fragment *fragment = &pack->fragments[i];
 
-        if (piece->count < 1 || piece->count > left || piece->at < 0 ||
-            piece->at > pack->tokens - piece->count)
-            return damaged(sample, "a piece lies outside the tokens");
-        left -= piece->count;
+        if (fragment->count < 1 || fragment->count > left || fragment->at < 0 ||
+            fragment->at > pack->tokens - fragment->count)
+            return damaged(sample, "a fragment lies outside the tokens");
+        left -= fragment->count;
     }
     return OK;
 }
@@ -162,7 +164,7 @@ static status verify_image(const struct file_map *map,
         result = pack_file_check(&pack, s);
     if (result == OK &&
         !whole(&pack, 0, body_bytes((uint64_t)pack.samples,
-                                    (uint64_t)pack.piece_count)))
+                                    (uint64_t)pack.fragment_count)))
         FAIL(ERR_FORMAT, "damaged: a checksum is wrong");
     return result;
 }
@@ -185,8 +187,8 @@ status pack_file_verify(const char *path, struct pack_facts *facts)
 
 /* ---- writing ---- */
 
-/* Pieces go into the file at once; the table of samples, and the checksums of
- * what is written, wait in files that have no name. */
+/* Fragments go into the file at once; the table of samples, and the checksums
+ * of what is written, wait in files that have no name. */
 struct writing {
     char temporary[PATH_BYTES];
     FILE *file, *firsts, *crcs; /* owned */
@@ -222,8 +224,8 @@ static status take(void *sink, const struct pack *window, int64_t before)
     const size_t count = (size_t)window->samples;
 
     for (size_t i = 0; i < count; i++) window->first[i] += before;
-    TRY(put(w, window->pieces,
-            sizeof *window->pieces * (size_t)window->piece_count));
+    TRY(put(w, window->fragments,
+            sizeof *window->fragments * (size_t)window->fragment_count));
     if (fwrite(window->first, sizeof *window->first, count, w->firsts) !=
         count)
         FAIL(ERR_IO, "%s: %s", w->temporary, strerror(errno));
@@ -251,13 +253,13 @@ static status append(struct writing *w, FILE *from, bool counted)
 static status finish(struct writing *w, const struct pack *pack,
                      const struct pack_facts *facts)
 {
-    const int64_t totals[3] = {pack->samples, pack->piece_count,
+    const int64_t totals[3] = {pack->samples, pack->fragment_count,
                                pack->padding};
     unsigned char header[HEADER] = {0};
     uint32_t crc;
 
     TRY(append(w, w->firsts, true));
-    TRY(put(w, &pack->piece_count, sizeof pack->piece_count));
+    TRY(put(w, &pack->fragment_count, sizeof pack->fragment_count));
     if (w->bytes % BLOCK != 0 &&
         fwrite(&w->crc, 1, sizeof w->crc, w->crcs) != sizeof w->crc)
         FAIL(ERR_IO, "%s: %s", w->temporary, strerror(errno));

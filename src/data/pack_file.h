@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* pack_file.h - which pieces share a sample, kept in a file that is mapped.
+/* pack_file.h - which fragments share a sample, kept in a file that is mapped.
  *
  *    offset  bytes
  *         0      8   "LSPACK01"                  all as this machine has them
  *         8     64   what it was made of: struct pack_facts
- *        72     24   samples s, pieces p, padding
+ *        72     24   samples s, fragments p, padding
  *        96      4   CRC-32C of bytes 0 to 95
  *       100     28   zero
- *       128   16*p   pieces: first token, tokens
- *       ... 8*(s+1)  first piece of each sample; then p
+ *       128   16*p   fragments: first token, tokens
+ *       ... 8*(s+1)  first fragment of each sample; then p
  *       ...    4*b   CRC-32C of each 4 KiB of what follows the header
  *
  * Opening reads the header; each sample checks the blocks that it touches. What
@@ -43,7 +43,7 @@ status pack_file_open(struct pack *pack, const struct pack_source *source,
  * of these facts. */
 bool pack_file_parse(struct pack *pack, const struct pack_facts *facts,
                      const unsigned char *bytes, size_t length);
-/* Before the pieces of a sample are used: their checksums and bounds. */
+/* Before the fragments of a sample are used: their checksums and bounds. */
 status pack_file_check(const struct pack *pack, int64_t sample);
 /* After that failed: maps what another rank has made again meanwhile, or makes
  * it again, where there is no place in memory. The sentence of the failure

@@ -17,7 +17,7 @@ enum {
     HEADER_BYTES = 192,
     DIGEST_LENGTH = 64,
     TOKENS_AT_ONCE = 4096,
-    PIECE_BYTES = 16 << 20
+    READ_BYTES = 16 << 20
 };
 static const char magic[8] = {'L', 'S', 'T', 'O', 'K', 'E', 'N', '1'};
 
@@ -240,9 +240,9 @@ static void check_ids(struct token_file *file, int64_t first, int64_t count,
     }
 }
 
-/* Called for each piece of a pass: what was read is given back, because a file
+/* Called for each part of a pass: what was read is given back, because a file
  * may be larger than what a run may take. */
-static status piece_read(const struct token_file *file, size_t bytes)
+static status part_read(const struct token_file *file, size_t bytes)
 {
     file_map_drop(&file->map);
     if (file->progress != NULL)
@@ -252,11 +252,11 @@ static status piece_read(const struct token_file *file, size_t bytes)
 
 static status read_bytes(struct token_file *file, size_t from, size_t to)
 {
-    for (size_t at = from; at < to; at += PIECE_BYTES) {
-        const size_t bytes = to - at < PIECE_BYTES ? to - at : PIECE_BYTES;
+    for (size_t at = from; at < to; at += READ_BYTES) {
+        const size_t bytes = to - at < READ_BYTES ? to - at : READ_BYTES;
 
         TRY(token_pages_feed(&file->pages, file->image + at, bytes));
-        TRY(piece_read(file, bytes));
+        TRY(part_read(file, bytes));
     }
     return OK;
 }
@@ -269,20 +269,20 @@ static status read_through(struct token_file *file, uint32_t *crc,
     const bool own = file->layout == TOKENS_OWN;
     const size_t first = (size_t)(file->tokens - file->image);
     const size_t size = (size_t)file->bytes_per_token;
-    const int64_t piece = PIECE_BYTES / (int64_t)size;
+    const int64_t part = READ_BYTES / (int64_t)size;
 
     token_pages_free(&file->pages);
     *wrong = file->largest = -1;
     TRY(read_bytes(file, own ? HEADER_BYTES : 0, first));
-    for (int64_t at = 0; at < file->count; at += piece) {
+    for (int64_t at = 0; at < file->count; at += part) {
         const int64_t left = file->count - at;
-        const int64_t count = left < piece ? left : piece;
+        const int64_t count = left < part ? left : part;
 
         TRY(token_pages_feed(&file->pages, file->tokens + (size_t)at * size,
                              (size_t)count * size));
         check_ids(file, at, count, wrong);
         if (!own && *wrong >= 0) return outside(file, *wrong);
-        TRY(piece_read(file, (size_t)count * size));
+        TRY(part_read(file, (size_t)count * size));
     }
     TRY(read_bytes(file, first + (size_t)file->count * size, file->length));
     TRY(token_pages_end(&file->pages));
@@ -331,12 +331,11 @@ static status find_outside(const struct token_file *file, int64_t vocab)
 
     search.model_vocab = vocab;
     search.progress = NULL;
-    for (int64_t at = 0; at < file->count && wrong < 0; at += PIECE_BYTES) {
+    for (int64_t at = 0; at < file->count && wrong < 0; at += READ_BYTES) {
         const int64_t left = file->count - at;
 
-        check_ids(&search, at, left < PIECE_BYTES ? left : PIECE_BYTES,
-                  &wrong);
-        TRY(piece_read(&search, 0));
+        check_ids(&search, at, left < READ_BYTES ? left : READ_BYTES, &wrong);
+        TRY(part_read(&search, 0));
     }
     if (wrong >= 0) return outside(&search, wrong);
     FAIL(ERR_CONFIG, "%s: holds the id %lld by its seal, but the model's "

@@ -134,7 +134,7 @@ static status add_start(unsigned char **image, int64_t *room, int64_t index,
     return OK;
 }
 
-static void piece_read(const struct token_file *file, int64_t tokens)
+static void part_read(const struct token_file *file, int64_t tokens)
 {
     file_map_drop(&file->map);
     if (file->progress != NULL)
@@ -179,7 +179,7 @@ static status find(struct token_file *file, int32_t end, int64_t *documents)
         const int64_t left = file->count - at;
         const int64_t here = left < LOOKED ? left : LOOKED;
 
-        if (at > 0 && at % DROPPED == 0) piece_read(file, DROPPED);
+        if (at > 0 && at % DROPPED == 0) part_read(file, DROPPED);
         if (!has(file, at, here, end)) continue;
         for (int64_t i = at; i < at + here; i++) {
             const int64_t start = i + behind;
@@ -189,7 +189,7 @@ static status find(struct token_file *file, int32_t end, int64_t *documents)
                 TRY(add_start(&file->found_image, &room, count++, start));
         }
     }
-    piece_read(file, file->count - (file->count - 1) / DROPPED * DROPPED);
+    part_read(file, file->count - (file->count - 1) / DROPPED * DROPPED);
     TRY(add_start(&file->found_image, &room, count, file->count));
     *documents = count;
     return OK;

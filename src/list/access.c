@@ -208,7 +208,7 @@ static struct access placed(const struct visitor *v, int unit, int item,
                            .leaves = TAG_ANY};
 }
 
-/* Weights that events [first, last) of the piece read. */
+/* Weights that events [first, last) of the part read. */
 static status reads_weights(const struct visitor *v)
 {
     const struct residency *r = &v->stage->gathered;

@@ -1,17 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* cut_passes.c - F, B and W piece by piece. */
+/* cut_passes.c - F, B and W part by part. */
 #include "list/passes.h"
 
 status cut_before(struct cutter *cutter, int event)
 {
-    struct instruction piece = cutter->whole;
+    struct instruction part = cutter->whole;
 
-    CHECK(event <= piece.last_event);
-    if (event <= piece.first_event) return OK;
-    piece.last_event = event;
+    CHECK(event <= part.last_event);
+    if (event <= part.first_event) return OK;
+    part.last_event = event;
     cutter->begun = true;
     cutter->whole.first_event = event;
-    return list_put(cutter->out, piece);
+    return list_put(cutter->out, part);
 }
 
 status cut_rest(struct cutter *cutter)

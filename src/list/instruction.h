@@ -28,7 +28,7 @@ enum instruction_kind {
     DO_BACKWARD,      /* B, and W where it is fused */
     DO_KEEP,          /* gradient of the entry into a buffer to send from */
     DO_COPY_BACK,     /* gradient of the entry to the stage before, here */
-    DO_WEIGHT,        /* W; the frame is free after the last piece */
+    DO_WEIGHT,        /* W; the frame is free after the last part */
     DO_SEND, DO_RECEIVE,           /* activations */
     DO_SEND_BACK, DO_RECEIVE_BACK, /* gradients of activations */
     DO_GATHER,        /* a unit's weights into a room */

@@ -2,7 +2,7 @@
 /* pass_beside.c - actions of one bundle of the schedule run side by side: an F
  * and a B of two stages of the rank are cut where messages have just been
  * started, of tensor ranks (tensor.overlap) or of rows of experts, and their
- * pieces alternate. So the messages of one micro-batch travel while the other
+ * parts alternate. So the messages of one micro-batch travel while the other
  * is computed. The order is fixed here, alike on all ranks of the group.
  *
  * Source: DeepSeek-AI 2024, "DeepSeek-V3 technical report", arXiv:2412.19437,
@@ -25,10 +25,10 @@ static bool starts_messages(const struct stage *stage, int event)
                             (forward ? RELAYOUT_GATHER : RELAYOUT_SCATTER);
 }
 
-/* Puts the next piece, up to where messages have been started; false: there is
+/* Puts the next part, up to where messages have been started; false: there is
  * no such place any more, and nothing is put. */
-static status put_piece(struct cutter *cutter, const struct stage *stage,
-                        bool *put)
+static status put_part(struct cutter *cutter, const struct stage *stage,
+                       bool *put)
 {
     for (int e = cutter->whole.first_event;
          e + 1 < cutter->whole.last_event; e++)
@@ -49,8 +49,8 @@ static status alternate(struct step_list *out, const struct pipeline *p,
     bool more = true;
 
     while (more) {
-        TRY(put_piece(&forward, &p->stages[f->chunk], &more));
-        if (more) TRY(put_piece(&backward, &p->stages[b->chunk], &more));
+        TRY(put_part(&forward, &p->stages[f->chunk], &more));
+        if (more) TRY(put_part(&backward, &p->stages[b->chunk], &more));
     }
     TRY(cut_rest(&forward));
     return cut_rest(&backward);
@@ -70,7 +70,7 @@ static int find_pair(const struct step_list *list, const struct pipeline *p,
     const struct instruction *b = &list->items[next];
     const struct program *program = &p->stages[f->chunk].program;
 
-    /* One stage has one run, and a piece of domino is all of the block. */
+    /* One stage has one run, and a sub-batch of domino is all of the block. */
     if (b->kind != DO_BACKWARD || !b->joined || b->chunk == f->chunk ||
         program->layout.overlap.domino)
         return -1;

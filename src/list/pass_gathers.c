@@ -92,7 +92,7 @@ static status put_gather(struct gathers *g, const struct instruction *at,
 
 /* ---- around events ---- */
 
-/* An event of a piece of F, B or W that begins with event `from`. */
+/* An event of a part of F, B or W that begins with event `from`. */
 struct moment {
     struct cutter *cutter;
     int from, event;
@@ -192,7 +192,7 @@ static status after_event(struct gathers *g, struct cutter *cutter, int end,
     return OK;
 }
 
-/* Events that F does piece by piece go together. */
+/* Events that F does sub-batch by sub-batch go together. */
 static status cut_compute(struct gathers *g, const struct instruction *whole)
 {
     const struct frame_plan *frame = &g->pipeline->stages[whole->chunk].frame;

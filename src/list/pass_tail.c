@@ -37,7 +37,7 @@ static status put_tie(struct step_list *out, const struct pipeline *p,
     if (share.chunk >= 0)
         return p->chunks[chunk].number == 0 ? list_put(out, i) : OK;
     i.peer = share.peer;
-    i.calls = (int32_t)((share.elements + TIED_PIECE - 1) / TIED_PIECE);
+    i.calls = (int32_t)((share.elements + TIED_AT_ONCE - 1) / TIED_AT_ONCE);
     i.bytes = share.elements *
               dtype_bytes(program_real(&p->stages[chunk].program));
     return list_put(out, i);

@@ -35,11 +35,11 @@ void allotments_free(struct allotment *allotments, int count);
 
 /* ---- cutting F, B and W ---- */
 
-/* A compute instruction that is put piece by piece. */
+/* A compute instruction that is put part by part. */
 struct cutter {
     struct step_list *out;
     struct instruction whole; /* what is left of it */
-    bool begun;               /* a piece has been put */
+    bool begun;               /* a part has been put */
 };
 /* Puts the events before `event` that are left, if any are. */
 status cut_before(struct cutter *cutter, int event);

@@ -20,12 +20,12 @@ static int of_round(const struct pipeline *p, const struct instruction *i)
 static int64_t completed(const struct gradients *g, bool head,
                          int64_t microbatch)
 {
-    struct piece_cursor cursor = {0};
-    struct piece piece;
+    struct addend_cursor cursor = {0};
+    struct addend addend;
     int64_t leaves = 0;
 
-    while (piece_next(&g->cut[head], microbatch, &cursor, &piece))
-        leaves += piece.completes;
+    while (addend_next(&g->cut[head], microbatch, &cursor, &addend))
+        leaves += addend.completes;
     return leaves;
 }
 
@@ -119,7 +119,7 @@ static status visit_inside(const struct pipeline *p,
 
 /* ---- its own ---- */
 
-/* A matrix that stages share is sent and received, piece by piece. */
+/* A matrix that stages share is sent and received, part by part. */
 static status visit_tie(struct exchange row, traffic_visit *visit,
                         void *argument)
 {

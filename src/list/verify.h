@@ -31,7 +31,7 @@ status lists_verify_pipe(const struct step_list *lists, int count);
  * ranks of the group must have the same. */
 uint64_t list_hash(const struct step_list *list, enum resource resource);
 /* The same of some: of units whose ranks of the resource are those of `axes`
- * (0: any), of a stage (-1: any). RESOURCE_COMPUTE: pieces of F, B and W,
+ * (0: any), of a stage (-1: any). RESOURCE_COMPUTE: parts of F, B and W,
  * inside which layers send. */
 struct list_channel {
     const struct pipeline *pipeline;

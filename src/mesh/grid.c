@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* grid.c - the numerics grid: the finest cuts of every sum, and the pieces in
+/* grid.c - the numerics grid: the finest cuts of every sum, and the addends in
  * which a rank meets them. */
 #include "mesh/grid.h"
 
@@ -224,8 +224,8 @@ static int subtree(const struct cut *cut, int64_t leaf, int64_t sequences)
 }
 
 /* A part of one context chunk of the sequence that the cursor is in. */
-static void piece_cut(const struct cut *cut, int64_t inside,
-                      struct piece_cursor *cursor, struct piece *out)
+static void addend_cut(const struct cut *cut, int64_t inside,
+                       struct addend_cursor *cursor, struct addend *out)
 {
     const int parts = cut->context_chunks > 1 ? cut->context_chunks : 1;
     const int64_t length = cut->length / parts;
@@ -235,7 +235,7 @@ static void piece_cut(const struct cut *cut, int64_t inside,
     out->cut = true;
     out->sequences = 1;
     out->first_token = cursor->token;
-    out->tokens = least(cut->piece_tokens, length - at);
+    out->tokens = least(cut->addend_tokens, length - at);
     out->context = number < parts - 1 - number ? number : parts - 1 - number;
     out->fresh = inside == 0 && at == 0 && out->context == number;
     out->begins = inside == 0 && cursor->token == 0;
@@ -247,8 +247,8 @@ static void piece_cut(const struct cut *cut, int64_t inside,
     cursor->sequence++;
 }
 
-bool piece_next(const struct cut *cut, int64_t micro_batch_index,
-                struct piece_cursor *cursor, struct piece *out)
+bool addend_next(const struct cut *cut, int64_t micro_batch_index,
+                 struct addend_cursor *cursor, struct addend *out)
 {
     const int64_t per_leaf = cut->sequences_per_leaf;
     const int64_t at = micro_batch_index * cut->micro_batch + cursor->sequence;
@@ -256,12 +256,12 @@ bool piece_next(const struct cut *cut, int64_t micro_batch_index,
     int64_t left = cut->micro_batch - cursor->sequence;
 
     if (left == 0) return false;
-    if (cut->piece_sequences != 0) left = least(left, cut->piece_sequences);
-    *out = (struct piece){.first_sequence = cursor->sequence,
+    if (cut->addend_sequences != 0) left = least(left, cut->addend_sequences);
+    *out = (struct addend){.first_sequence = cursor->sequence,
                           .tokens = cut->length, .first_leaf = (int)leaf,
                           .leaves = 1};
-    if (cut->piece_tokens != 0 && cut->piece_tokens < cut->length) {
-        piece_cut(cut, inside, cursor, out);
+    if (cut->addend_tokens != 0 && cut->addend_tokens < cut->length) {
+        addend_cut(cut, inside, cursor, out);
         return true;
     }
     if (inside == 0 && left >= per_leaf) {
@@ -292,34 +292,34 @@ static bool siblings(const struct cut *cut, int a_first, int a_leaves,
 }
 
 void node_begin(const struct node_stack *stack, const struct cut *cut,
-                const struct piece *piece, bool takes_left, int *buffer,
+                const struct addend *addend, bool takes_left, int *buffer,
                 bool *left)
 {
     const int top = stack->count - 1;
 
-    CHECK(piece->begins != stack->open);
+    CHECK(addend->begins != stack->open);
     *left = false;
     *buffer = stack->open ? top : stack->count;
-    if (!takes_left || stack->open || !piece->completes || stack->count == 0)
+    if (!takes_left || stack->open || !addend->completes || stack->count == 0)
         return;
     if (siblings(cut, stack->node[top].first, stack->node[top].leaves,
-                 piece->first_leaf, piece->leaves)) {
+                 addend->first_leaf, addend->leaves)) {
         *left = true;
         *buffer = top;
     }
 }
 
-void node_end(struct node_stack *stack, const struct piece *piece, bool left)
+void node_end(struct node_stack *stack, const struct addend *addend, bool left)
 {
     if (left) {
-        stack->node[stack->count - 1].leaves += piece->leaves;
+        stack->node[stack->count - 1].leaves += addend->leaves;
     } else if (!stack->open) {
         CHECK(stack->count < NODES_MAX);
-        stack->node[stack->count].first = piece->first_leaf;
-        stack->node[stack->count].leaves = piece->leaves;
+        stack->node[stack->count].first = addend->first_leaf;
+        stack->node[stack->count].leaves = addend->leaves;
         stack->count++;
     }
-    stack->open = !piece->completes;
+    stack->open = !addend->completes;
 }
 
 bool node_merge(struct node_stack *stack, const struct cut *cut, int *left,
@@ -344,8 +344,8 @@ void cut_roots(const struct cut *cut, struct node_stack *roots)
 
     *roots = (struct node_stack){0};
     for (int i = 0; i < cut->data_leaves; i++) {
-        const struct piece leaf = {.first_leaf = i, .leaves = 1,
-                                   .begins = true, .completes = true};
+        const struct addend leaf = {
+            .first_leaf = i, .leaves = 1, .begins = true, .completes = true};
 
         node_end(roots, &leaf, false);
         while (node_merge(roots, cut, &left, &right)) continue;
@@ -358,15 +358,15 @@ int node_limit(const struct cut *cut, bool takes_left)
     int limit = 0;
 
     for (int64_t i = 0; i < cut->micro_batches; i++) {
-        struct piece_cursor cursor = {0};
-        struct piece piece;
+        struct addend_cursor cursor = {0};
+        struct addend addend;
         int buffer, right;
         bool left;
 
-        while (piece_next(cut, i, &cursor, &piece)) {
-            node_begin(&stack, cut, &piece, takes_left, &buffer, &left);
+        while (addend_next(cut, i, &cursor, &addend)) {
+            node_begin(&stack, cut, &addend, takes_left, &buffer, &left);
             if (buffer + 1 > limit) limit = buffer + 1;
-            node_end(&stack, &piece, left);
+            node_end(&stack, &addend, left);
             while (node_merge(&stack, cut, &buffer, &right)) continue;
         }
     }

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* grid.h - the numerics grid: the finest cuts of every sum, and the pieces in
+/* grid.h - the numerics grid: the finest cuts of every sum, and the addends in
  * which a rank meets them (docs/numerics.md, section 1).
  *
  *   leaf   a run of sequences of the global batch (data), or an equal block of
  *          a cut dimension of a weight (tensor)
- *   piece  what one call contributes to a gradient: a part of one leaf, or a
+ *   addend  what one call contributes to a gradient: a part of one leaf, or a
  *          whole subtree of leaves
  *   node   a finished subtree of leaves */
 #ifndef LOCKSTEP_MESH_GRID_H
@@ -71,7 +71,7 @@ status grid_check_length(const struct grid *grid, int64_t length);
  * up as it is. Destroys leaf [leaves]. */
 double grid_tree(double *leaf, int leaves);
 
-struct piece {
+struct addend {
     int64_t first_sequence; /* within the micro-batch */
     int64_t sequences;
     int64_t first_token;    /* within each sequence; 0 unless cut */
@@ -96,14 +96,14 @@ struct cut {
     int context_chunks;      /* of them; 0 or 1: not cut. i and context_chunks -
                               * 1 - i form context leaf i */
     bool shared;             /* other ranks have the rest of each leaf, or a
-                              * whole one is changed: pieces of one leaf at
+                              * whole one is changed: addends of one leaf at
                               * most */
     int64_t micro_batch;     /* sequences */
     int64_t micro_batches;   /* per step */
-    int64_t piece_sequences; /* most sequences in a piece; 0: no limit */
-    int64_t piece_tokens;    /* most tokens of one sequence, a multiple of the
+    int64_t addend_sequences; /* most sequences in an addend; 0: no limit */
+    int64_t addend_tokens;    /* most tokens of one sequence, a multiple of the
                               * granule; 0: no limit. Below length only when
-                              * piece_sequences is 1. */
+                              * addend_sequences is 1. */
 };
 
 /* Context leaves that each data leaf has here. */
@@ -112,11 +112,11 @@ static inline int cut_contexts(const struct cut *cut)
     return cut->context_chunks > 1 ? cut->context_chunks / 2 : 1;
 }
 
-/* The first piece of micro-batch `index` (cursor 0 sequences, 0 tokens done),
+/* The first addend of micro-batch `index` (cursor 0 sequences, 0 tokens done),
  * then the next ones; false when none is left. `cursor` starts zeroed. */
-struct piece_cursor { int64_t sequence, token; };
-bool piece_next(const struct cut *cut, int64_t micro_batch_index,
-                struct piece_cursor *cursor, struct piece *out);
+struct addend_cursor { int64_t sequence, token; };
+bool addend_next(const struct cut *cut, int64_t micro_batch_index,
+                 struct addend_cursor *cursor, struct addend *out);
 
 /* Nodes that wait for their sibling, left to right. Node i lies in buffer
  * i of the owner: merging goes into the left one, so the root ends in buffer
@@ -128,15 +128,15 @@ struct node_stack {
     struct { int first, leaves; } node[NODES_MAX];
     bool open;               /* the top one is an unfinished leaf */
 };
-/* Where the piece's sum goes: buffer *buffer. *left: the buffer holds the
- * sibling and takes "left + result" at once (only when `takes_left`, the piece
+/* Where the addend's sum goes: buffer *buffer. *left: the buffer holds the
+ * sibling and takes "left + result" at once (only when `takes_left`, the addend
  * is a whole node and its sibling is the top node). */
 void node_begin(const struct node_stack *stack, const struct cut *cut,
-                const struct piece *piece, bool takes_left, int *buffer,
+                const struct addend *addend, bool takes_left, int *buffer,
                 bool *left);
-/* Records the piece. Then, as long as node_merge says so, the owner adds
+/* Records the addend. Then, as long as node_merge says so, the owner adds
  * buffer *right to buffer *left. */
-void node_end(struct node_stack *stack, const struct piece *piece, bool left);
+void node_end(struct node_stack *stack, const struct addend *addend, bool left);
 bool node_merge(struct node_stack *stack, const struct cut *cut, int *left,
                 int *right);
 /* The nodes that are left at the end of a step: the rank's subtrees. */

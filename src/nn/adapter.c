@@ -127,20 +127,20 @@ static status expand_backward(const struct step *step, struct run *run)
 /* Adds one piece of the batch to a gradient sum of B; the matrices of a fused
  * adapter (q, k, v) are summed together. */
 static status expand_product(struct run *run, const struct step *step,
-                             const struct piece *piece, int sum)
+                             const struct addend *addend, int sum)
 {
     struct gradients *g = run->gradients;
     struct gradient_target target;
     const struct tensor a =
-        piece_rows(run, run_slot(run, step->input), piece);
+        addend_rows(run, run_slot(run, step->input), addend);
     const struct tensor du =
-        piece_rows(run, run_gradient(run, step->output), piece);
+        addend_rows(run, run_gradient(run, step->output), addend);
 
-    gradient_begin(g, step->use[0], piece, sum, &target);
+    gradient_begin(g, step->use[0], addend, sum, &target);
     for (int i = 0; i < step->set.adapter.pieces; i++) {
         const struct span s = span_of(run, step, i);
         const struct sum_order order =
-            run_order_tokens(run, piece, target.only);
+            run_order_tokens(run, addend, target.only);
         const struct tensor c = tensor_rows(target.c, s.first, s.count);
         const struct matmul call = {
             .c = c,
@@ -154,19 +154,19 @@ static status expand_product(struct run *run, const struct step *step,
     return gradient_end(g, step->use[0], sum);
 }
 
-static status expand_piece(struct run *run, const struct step *step,
-                           const struct piece *piece)
+static status expand_addend(struct run *run, const struct step *step,
+                            const struct addend *addend)
 {
-    const int sums = gradient_sums(run->gradients, step->use[0], piece);
+    const int sums = gradient_sums(run->gradients, step->use[0], addend);
 
     for (int i = 0; i < sums; i++)
-        TRY(expand_product(run, step, piece, i));
+        TRY(expand_product(run, step, addend, i));
     return OK;
 }
 
 static status expand_backward_weight(const struct step *step, struct run *run)
 {
-    return weight_pieces(step, run, expand_piece);
+    return weight_addends(step, run, expand_addend);
 }
 
 static const struct layer layer_expand = {

@@ -262,7 +262,7 @@ static struct comm_block columns_block(struct tensor columns)
 
     return (struct comm_block){
         .data = columns.data, .bytes = columns.shape[1] * bytes,
-        .pieces = columns.shape[0], .stride = columns.stride[0] * bytes};
+        .rows = columns.shape[0], .stride = columns.stride[0] * bytes};
 }
 
 /* The type of dk and dv: real where ranks are yet to add them. */

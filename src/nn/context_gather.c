@@ -40,10 +40,10 @@ int64_t share_position(const struct share *s, int rank, int64_t token)
 
 void *room_take(struct room *room, int64_t bytes)
 {
-    char *piece = room->at;
+    char *taken = room->at;
 
     room->at += (int64_t)arena_aligned((size_t)bytes);
-    return piece;
+    return taken;
 }
 
 /* ---- exchanges ---- */
@@ -54,7 +54,7 @@ struct comm_block share_rows(const struct tensor *t)
 
     return (struct comm_block){
         .data = t->data, .bytes = t->shape[1] * t->shape[2] * bytes,
-        .pieces = t->shape[0], .stride = t->stride[0] * bytes};
+        .rows = t->shape[0], .stride = t->stride[0] * bytes};
 }
 
 struct comm_block share_spans(const struct share *s, void *whole, int64_t row,
@@ -64,7 +64,7 @@ struct comm_block share_spans(const struct share *s, void *whole, int64_t row,
 
     return (struct comm_block){
         .data = (char *)whole + first * row, .bytes = s->span * row,
-        .pieces = 2, .stride = (share_first(s, rank, 1) - first) * row,
+        .rows = 2, .stride = (share_first(s, rank, 1) - first) * row,
         .planes = s->sequences, .plane_stride = s->length * row};
 }
 

@@ -30,13 +30,13 @@ static const struct dropout_row *find_rows(const struct step *step,
     if (cut_by_tokens(p, step->output))
         own = program_part(p, p->layout.place.at[AXIS_TENSOR]);
     for (int64_t i = 0; i < count; i++) {
-        const int64_t piece = i / own.count; /* a context chunk of a sequence */
-        const int64_t token = piece % p->size.context_chunks * context_chunk +
+        const int64_t part = i / own.count; /* a context chunk of a sequence */
+        const int64_t token = part % p->size.context_chunks * context_chunk +
                               own.first + i % own.count;
         const int64_t position = program_position(p, token);
 
         rows[i].low =
-            (uint64_t)(run->batch.sequence + piece / p->size.context_chunks);
+            (uint64_t)(run->batch.sequence + part / p->size.context_chunks);
         rows[i].high = (uint64_t)position << POSITION_SHIFT |
                        step->set.dropout.site << SITE_SHIFT;
     }

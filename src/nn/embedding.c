@@ -108,24 +108,24 @@ static status scatter(const struct step *step, struct run *run,
 {
     struct gradients *g = run->gradients;
     const struct tensor dy = run_gradient(run, step->output);
-    struct piece_cursor cursor = {0};
-    struct piece piece;
+    struct addend_cursor cursor = {0};
+    struct addend addend;
 
     if (!gradient_made(run->program, step->use[0])) return OK;
     TRY(overlap_wait_all(run, dy));
-    while (piece_next(&g->cut[0], run->batch.index, &cursor, &piece)) {
-        const int sums = gradient_sums(g, step->use[0], &piece);
+    while (addend_next(&g->cut[0], run->batch.index, &cursor, &addend)) {
+        const int sums = gradient_sums(g, step->use[0], &addend);
 
         for (int i = 0; i < sums; i++) {
             struct gradient_target target;
             struct token_order order;
 
-            gradient_begin(g, step->use[0], &piece, i, &target);
-            order = run_token_order(run, &piece, target.continues);
+            gradient_begin(g, step->use[0], &addend, i, &target);
+            order = run_token_order(run, &addend, target.continues);
             order.only = target.only;
             TRY(run->kernels->scatter_rows(
-                run->stream, target.c, piece_rows(run, dy, &piece),
-                index + piece_first_token(run->program, &piece), &order));
+                run->stream, target.c, addend_rows(run, dy, &addend),
+                index + addend_first_token(run->program, &addend), &order));
             TRY(gradient_end(g, step->use[0], i));
         }
     }

@@ -35,27 +35,26 @@ struct tensor expert_bias_of(const struct step *step, int which,
 struct bias_rows {
     const struct choice_lists *lists;
     struct tensor dy;
-    struct piece piece;
-    int sum;              /* of the piece */
+    struct addend addend;
+    int sum;              /* of the addend */
 };
 
-/* One expert's sum of a piece. */
+/* One expert's sum of an addend. */
 static status sum_one(const struct step *step, struct run *run, int expert,
                       const struct bias_rows *rows)
 {
-    const struct piece *piece = &rows->piece;
+    const struct addend *addend = &rows->addend;
     const int use = step->use[1] + expert;
     struct gradient_target target;
     struct experts_sums call = {0};
     int64_t row = 0;
 
     if (!gradient_made(run->program, use)) return OK;
-    gradient_begin(run->gradients, use, piece, rows->sum,
-                   &target);
-    const struct sum_order order = run_order_tokens(run, piece, target.only);
+    gradient_begin(run->gradients, use, addend, rows->sum, &target);
+    const struct sum_order order = run_order_tokens(run, addend, target.only);
     const struct expert_groups groups = choice_some(rows->lists, expert, 1,
                                                     &row);
-    const int64_t first = piece_first_token(run->program, piece);
+    const int64_t first = addend_first_token(run->program, addend);
 
     for (int64_t i = 0; i < order.segment_count; i++)
         run->segments[i].first += first;
@@ -75,11 +74,11 @@ status expert_bias_sums(const struct step *step, struct run *run,
 {
     struct gradients *g = run->gradients;
     struct bias_rows rows = {.lists = lists, .dy = dy};
-    struct piece_cursor cursor = {0};
+    struct addend_cursor cursor = {0};
 
     if (step->param[1] < 0 || g == NULL) return OK;
-    while (piece_next(&g->cut[0], run->batch.index, &cursor, &rows.piece)) {
-        const int sums = gradient_sums(g, step->use[1], &rows.piece);
+    while (addend_next(&g->cut[0], run->batch.index, &cursor, &rows.addend)) {
+        const int sums = gradient_sums(g, step->use[1], &rows.addend);
 
         for (rows.sum = 0; rows.sum < sums; rows.sum++)
             for (int e = 0; e < step->each; e++)

@@ -96,33 +96,33 @@ struct expert_run {
 };
 
 static bool begin_one(struct run *run, const struct step *step, int expert,
-                      const struct piece *piece, int sum,
+                      const struct addend *addend, int sum,
                       struct gradient_target *target)
 {
     const int use = step->use[0] + expert;
 
     if (!gradient_made(run->program, use)) return false;
-    gradient_begin(run->gradients, use, piece, sum, target);
+    gradient_begin(run->gradients, use, addend, sum, target);
     return true;
 }
 
 /* The next run from r->first + r->count on; false: none. */
 static bool next_run(struct run *run, const struct step *step,
-                     const struct piece *piece, int sum,
+                     const struct addend *addend, int sum,
                      struct expert_run *r)
 {
     int at = r->first + r->count;
     struct gradient_target target;
 
     while (at < r->end &&
-           !begin_one(run, step, at, piece, sum, &r->target))
+           !begin_one(run, step, at, addend, sum, &r->target))
         at++;
     if (at >= r->end) return false;
     r->first = at;
     r->count = 1;
     r->stride = 0;
     for (at++; at < r->end; at++, r->count++) {
-        if (!begin_one(run, step, at, piece, sum, &target)) break;
+        if (!begin_one(run, step, at, addend, sum, &target)) break;
         const int64_t away =
             ((const char *)target.c.data - (const char *)r->target.c.data) /
             dtype_bytes(target.c.dtype);
@@ -133,12 +133,12 @@ static bool next_run(struct run *run, const struct step *step,
     return true;
 }
 
-/* The tokens of a piece, counted in the micro-batches of all sources. */
-static struct sum_order order_of(struct run *run, const struct piece *piece,
+/* The tokens of an addend, counted in the micro-batches of all sources. */
+static struct sum_order order_of(struct run *run, const struct addend *addend,
                                  int only)
 {
-    const struct sum_order order = run_order_tokens(run, piece, only);
-    const int64_t first = piece_first_token(run->program, piece) +
+    const struct sum_order order = run_order_tokens(run, addend, only);
+    const int64_t first = addend_first_token(run->program, addend) +
                           (run->gradients->source * run->gradients->contexts +
                            run->gradients->of) * run->program->size.tokens;
 
@@ -211,13 +211,13 @@ struct expert_range { int first, end; };
 
 static status sum_gradient(struct run *run, const struct step *step,
                            const struct expert_operands *of,
-                           const struct piece *piece, int sum,
+                           const struct addend *addend, int sum,
                            struct expert_range range)
 {
     struct expert_run r = {.first = range.first, .end = range.end};
 
-    while (next_run(run, step, piece, sum, &r)) {
-        const struct sum_order order = order_of(run, piece, r.target.only);
+    while (next_run(run, step, addend, sum, &r)) {
+        const struct sum_order order = order_of(run, addend, r.target.only);
 
         TRY(sum_run(run, of, &r, &order));
     }
@@ -244,17 +244,17 @@ static struct expert_range range_of(const struct step *step,
                                  first_expert(last, source, sources)};
 }
 
-static status piece_weight(const struct step *step, struct run *run,
-                           const struct expert_operands *of,
-                           const struct piece *piece)
+static status addend_weight(const struct step *step, struct run *run,
+                            const struct expert_operands *of,
+                            const struct addend *addend)
 {
     struct gradients *g = run->gradients;
     const struct expert_range range = range_of(step, g, of);
-    const int sums = gradient_sums(g, step->use[0], piece);
+    const int sums = gradient_sums(g, step->use[0], addend);
 
     for (int i = 0; i < sums; i++) {
         if (range.first == range.end) break;
-        TRY(sum_gradient(run, step, of, piece, i, range));
+        TRY(sum_gradient(run, step, of, addend, i, range));
         for (int e = range.first; e < range.end; e++)
             if (gradient_made(run->program, step->use[0] + e))
                 TRY(gradient_end(g, step->use[0] + e, i));
@@ -262,20 +262,20 @@ static status piece_weight(const struct step *step, struct run *run,
     return OK;
 }
 
-/* Context ranks of a source have parts of the same data leaves: piece by
- * piece. */
+/* Context ranks of a source have parts of the same data leaves: addend by
+ * addend. */
 static status source_weight(const struct step *step, struct run *run,
                             const struct expert_operands *of, int source)
 {
     struct gradients *g = run->gradients;
     const int contexts = run->program->uses[step->use[0]].contexts;
-    struct piece_cursor cursor = {0};
-    struct piece piece;
+    struct addend_cursor cursor = {0};
+    struct addend addend;
 
-    while (piece_next(&g->cut[0], run->batch.index, &cursor, &piece))
+    while (addend_next(&g->cut[0], run->batch.index, &cursor, &addend))
         for (int i = 0; i < contexts; i++) {
             gradients_from(g, source, i);
-            TRY(piece_weight(step, run, of, &piece));
+            TRY(addend_weight(step, run, of, &addend));
         }
     return OK;
 }

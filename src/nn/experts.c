@@ -272,9 +272,10 @@ static slot add_combine(struct program *p, slot rows, slot choice,
 
 static status fail_domino(void)
 {
-    FAIL(ERR_CONFIG, "tensor.domino: it takes a micro-batch in pieces, whose "
-                     "tokens would meet an expert one piece after the other; "
-                     "with experts use tensor.overlap without it");
+    FAIL(ERR_CONFIG,
+         "tensor.domino: it takes a micro-batch in sub-batches, whose "
+         "tokens would meet an expert one after the other; "
+         "with experts use tensor.overlap without it");
 }
 
 /* The rotation that wrote `read` is for the last product's first expert. */

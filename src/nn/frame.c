@@ -266,8 +266,8 @@ static bool goes_beside(const struct planner *planner,
 
 /* ---- the events ---- */
 
-static bool in_pieces(const struct program *p, const struct frame_plan *plan,
-                      int event)
+static bool in_sub_batches(const struct program *p,
+                           const struct frame_plan *plan, int event)
 {
     return p->layout.overlap.domino && event < plan->forward_end &&
            p->steps[plan->events[event].step].block >= 0;
@@ -278,12 +278,12 @@ int frame_segment(const struct program *program,
 {
     int at = event;
 
-    while (in_pieces(program, plan, at)) {
+    while (in_sub_batches(program, plan, at)) {
         const struct event *e = &plan->events[at++];
 
         if (e->ahead > 0 || program->steps[e->step].layer->relayout ==
                                 RELAYOUT_GATHER)
-            break; /* messages go; meanwhile the next piece comes */
+            break; /* messages go; meanwhile the next sub-batch comes */
     }
     return at;
 }
@@ -304,8 +304,8 @@ status frame_segments(const struct program *program,
     return OK;
 }
 
-/* While pieces go through a segment one behind the other, all that any of its
- * events uses is in use. */
+/* While sub-batches go through a segment one behind the other, all that any of
+ * its events uses is in use. */
 static status widen_lives(struct planner *planner)
 {
     struct frame_plan *plan = planner->plan;

@@ -26,7 +26,7 @@ struct event {
     bool adds_second; /* B: the second input's gradient exists already */
     bool alias_left; /* B: the residual's gradient is the output's, in place */
     int ahead;       /* F, B of a product: step of the relayout after it, whose
-                      * sums it starts piece by piece; 0: none */
+                      * sums it starts sub-batch by sub-batch; 0: none */
     bool beside;     /* of a relayout: its messages go beside products */
 };
 
@@ -83,7 +83,7 @@ status frame_plan_build(struct frame_plan *plan, const struct program *program,
 /* Its last part: the offsets of the buffers, whose lives are known. */
 status frame_plan_place(struct frame_plan *plan, const struct program *program,
                         struct frame_count count);
-/* Where the events from `event` on end that F does piece by piece, one piece
+/* Where the events from `event` on end that F does sub-batch by sub-batch, one
  * behind the other; `event` when it is not of those. */
 int frame_segment(const struct program *program,
                   const struct frame_plan *plan, int event);

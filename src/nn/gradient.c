@@ -237,17 +237,17 @@ static const struct cut *use_cut(const struct gradients *g, int use)
 }
 
 /* A part of a data leaf that has several context leaves. */
-static bool fills_contexts(const struct cut *cut, const struct piece *piece)
+static bool fills_contexts(const struct cut *cut, const struct addend *addend)
 {
-    return cut_contexts(cut) > 1 && !(piece->begins && piece->completes);
+    return cut_contexts(cut) > 1 && !(addend->begins && addend->completes);
 }
 
 int gradient_sums(const struct gradients *g, int use,
-                  const struct piece *piece)
+                  const struct addend *addend)
 {
     const struct cut *cut = use_cut(g, use);
 
-    return fills_contexts(cut, piece) && !piece->cut ? cut_contexts(cut) : 1;
+    return fills_contexts(cut, addend) && !addend->cut ? cut_contexts(cut) : 1;
 }
 
 /* Where context leaf `context` of the open data leaf is summed. */
@@ -264,38 +264,38 @@ static struct tensor context_buffer(const struct gradients *g, int use,
     return view;
 }
 
-/* Where the leaf of a piece goes. */
-static void leaf_begin(struct gradients *g, int use, const struct piece *piece,
-                       bool takes)
+/* Where the leaf of an addend goes. */
+static void leaf_begin(struct gradients *g, int use,
+                       const struct addend *addend, bool takes)
 {
     struct use_state *state = state_of(g, use);
 
     state->buffer = 0;
     state->left = false;
     if (!g->program->sums.integer)
-        node_begin(&state->stack, use_cut(g, use), piece, takes,
+        node_begin(&state->stack, use_cut(g, use), addend, takes,
                    &state->buffer, &state->left);
 }
 
-void gradient_begin(struct gradients *g, int use, const struct piece *piece,
+void gradient_begin(struct gradients *g, int use, const struct addend *addend,
                     int sum, struct gradient_target *out)
 {
     struct use_state *state = state_of(g, use);
     const struct cut *cut = use_cut(g, use);
-    const bool fills = fills_contexts(cut, piece);
-    const int context = piece->cut ? piece->context : sum;
+    const bool fills = fills_contexts(cut, addend);
+    const int context = addend->cut ? addend->context : sum;
 
     if (sum == 0)
-        leaf_begin(g, use, piece, takes_left(g, use) && !fills);
-    state->piece = *piece;
+        leaf_begin(g, use, addend, takes_left(g, use) && !fills);
+    state->addend = *addend;
     *out = (struct gradient_target){
         .c = context_buffer(g, use, fills ? context : 0),
-        .left = state->left, .continues = !piece->fresh,
+        .left = state->left, .continues = !addend->fresh,
         .only = fills ? context + 1 : 0};
 }
 
 /* The tree over the context leaves of a data leaf that came in several
- * pieces. */
+ * addends. */
 static status contexts_fold(struct gradients *g, int use)
 {
     const int contexts = cut_contexts(use_cut(g, use));
@@ -349,21 +349,21 @@ static status leaf_end(struct gradients *g, int use)
 {
     struct use_state *state = state_of(g, use);
 
-    state->stack.open = !state->piece.completes;
+    state->stack.open = !state->addend.completes;
     if (state->stack.open) return OK;
     state->stack.count = 1;
-    state->stack.node[0].leaves += state->piece.leaves;
+    state->stack.node[0].leaves += state->addend.leaves;
     return integer_add(g, use, buffer_tensor(g, use, 0));
 }
 
-/* The piece is in the tree: finished siblings meet. */
-static status piece_end(struct gradients *g, int use)
+/* The addend is in the tree: finished siblings meet. */
+static status addend_end(struct gradients *g, int use)
 {
     struct use_state *state = state_of(g, use);
     int left, right;
 
     if (g->program->sums.integer) return leaf_end(g, use);
-    node_end(&state->stack, &state->piece, state->left);
+    node_end(&state->stack, &state->addend, state->left);
     while (node_merge(&state->stack, use_cut(g, use), &left, &right)) {
         const struct tensor a = flat(buffer_tensor(g, use, left));
 
@@ -440,7 +440,7 @@ static status ranks_end(struct gradients *g, int use)
 {
     const int contexts = g->program->uses[use].contexts, now = g->of;
 
-    if (!state_of(g, use)->piece.completes) return piece_end(g, use);
+    if (!state_of(g, use)->addend.completes) return addend_end(g, use);
     if (now + 1 < contexts) return OK;
     for (int apart = 1; apart < contexts; apart *= 2)
         for (int i = 0; i + apart < contexts; i += 2 * apart) {
@@ -454,7 +454,7 @@ static status ranks_end(struct gradients *g, int use)
     g->of = 0;
     TRY(gradient_leaf(g, use,
                       buffer_tensor(g, use, state_of(g, use)->buffer)));
-    TRY(piece_end(g, use));
+    TRY(addend_end(g, use));
     TRY(sources_end(g, use));
     g->of = now;
     return OK;
@@ -463,17 +463,17 @@ static status ranks_end(struct gradients *g, int use)
 status gradient_end(struct gradients *g, int use, int sum)
 {
     struct use_state *state = state_of(g, use);
-    const struct piece *piece = &state->piece;
+    const struct addend *addend = &state->addend;
 
-    if (sum + 1 < gradient_sums(g, use, piece)) return OK;
-    if (piece->completes && fills_contexts(use_cut(g, use), piece))
+    if (sum + 1 < gradient_sums(g, use, addend)) return OK;
+    if (addend->completes && fills_contexts(use_cut(g, use), addend))
         TRY(contexts_fold(g, use));
     if (g->program->uses[use].contexts > 1) return ranks_end(g, use);
-    if (piece->completes) {
+    if (addend->completes) {
         TRY(contexts_join(g, flat(buffer_tensor(g, use, state->buffer))));
         TRY(gradient_leaf(g, use, buffer_tensor(g, use, state->buffer)));
     }
-    TRY(piece_end(g, use));
+    TRY(addend_end(g, use));
     return sources_end(g, use);
 }
 
@@ -485,7 +485,7 @@ void gradients_from(struct gradients *g, int source, int context)
 }
 
 void gradient_vector_begin(struct gradients *g, int use,
-                           const struct piece *piece, void *scratch,
+                           const struct addend *addend, void *scratch,
                            struct tensor *sums, bool *continues)
 {
     struct use_state *state = state_of(g, use);
@@ -493,15 +493,15 @@ void gradient_vector_begin(struct gradients *g, int use,
     const struct program *p = g->program;
     const int64_t parts =
         p->uses[use].local ? program_leaves(p).count : p->layout.grid.tensor;
-    const bool whole = piece->begins && piece->completes;
+    const bool whole = addend->begins && addend->completes;
     void *data = whole ? scratch : partial(g, state->unfinished);
 
     CHECK(whole || state->unfinished >= 0);
-    state->piece = *piece;
+    state->addend = *addend;
     *sums = tensor_2d(data, program_real(p),
-                      piece->leaves * cut_contexts(&g->cut[0]) * parts,
+                      addend->leaves * cut_contexts(&g->cut[0]) * parts,
                       param->elements);
-    *continues = !piece->begins;
+    *continues = !addend->begins;
 }
 
 /* The tree over `parts` rows, into out. */
@@ -530,18 +530,18 @@ static status vector_fold(struct gradients *g, struct tensor out,
     return g->kernels->fold(g->stream, out, sums, leaves, contexts);
 }
 
-/* The parts of this rank of each context leaf of each leaf of the piece. */
+/* The parts of this rank of each context leaf of each leaf of the addend. */
 static status keep_parts(struct gradients *g, int use, struct tensor sums)
 {
-    const struct piece *piece = &g->states[use].piece;
+    const struct addend *addend = &g->states[use].addend;
     const int contexts = cut_contexts(&g->cut[0]);
-    const int64_t rows = piece->leaves * contexts;
+    const int64_t rows = addend->leaves * contexts;
     const int64_t parts = sums.shape[0] / rows;
     const struct tensor joined = joined_rows(g, use);
 
     for (int64_t i = 0; i < rows; i++)
         TRY(rows_fold(g, tensor_rows(joined,
-                                     piece->first_leaf * contexts + i, 1),
+                                     addend->first_leaf * contexts + i, 1),
                       sums, i * parts, parts));
     return OK;
 }
@@ -549,21 +549,21 @@ static status keep_parts(struct gradients *g, int use, struct tensor sums)
 status gradient_vector_end(struct gradients *g, int use, struct tensor sums)
 {
     struct use_state *state = state_of(g, use);
-    struct piece *piece = &state->piece;
+    struct addend *addend = &state->addend;
     struct tensor c, right, node;
 
-    if (!piece->completes) return OK;
+    if (!addend->completes) return OK;
     if (g->program->uses[use].local)
         return keep_parts(g, use, sums);
-    piece->begins = true; /* the tree meets the leaf only now, and whole */
-    leaf_begin(g, use, piece, takes_left(g, use));
+    addend->begins = true; /* the tree meets the leaf only now, and whole */
+    leaf_begin(g, use, addend, takes_left(g, use));
     c = flat(buffer_tensor(g, use, state->buffer));
     right = tensor_1d(sums.data, sums.dtype, sums.shape[1]);
     node = state->left ? right : c;
-    TRY(vector_fold(g, node, sums, piece->leaves));
+    TRY(vector_fold(g, node, sums, addend->leaves));
     TRY(contexts_join(g, node));
     if (state->left) TRY(g->kernels->add(g->stream, c, c, right));
-    return piece_end(g, use);
+    return addend_end(g, use);
 }
 
 /* Each leaf is whole now but for the ranks of the context axis: one row a leaf

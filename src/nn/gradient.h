@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* gradient.h - gradients as trees over the leaves of the grid.
  *
- * A layer asks where the sum of a piece goes (gradient_begin), lets a kernel
+ * A layer asks where the sum of an addend goes (gradient_begin), lets a kernel
  * write it there, and says so (gradient_end); finished siblings are added as
  * the tree says. Buffer 0 of every use holds the root at the end; buffers
  * beyond exist only where leaves of different micro-batches (or logits chunks)
@@ -20,8 +20,8 @@
  * Where leaves are added as integers (program.sums), a use has one buffer of
  * numbers, for the leaf of now, and one sum of int64, in the place of its root:
  * of all sources. Uses of several steps share the buffer where no leaf waits
- * for a piece. gradients_read makes numbers of the sums once they are complete
- * on all ranks, in place.
+ * for an addend. gradients_read makes numbers of the sums once they are
+ * complete on all ranks, in place.
  *
  * A rank whose leaves are several subtrees (3 of 12) has as many roots: those
  * of first uses lie in as many flat arenas, one behind the other, those of
@@ -34,7 +34,7 @@
 
 struct use_state {
     struct node_stack stack;
-    struct piece piece;      /* between begin and end */
+    struct addend addend;      /* between begin and end */
     int buffer;
     bool left;
     int64_t offset[NODES_MAX]; /* elements, in partials; -1 in buffer 0 of use
@@ -67,7 +67,7 @@ struct gradients {
     struct use_state *states; /* owned, [sources][contexts][uses] */
     int sources, contexts;   /* the most of a use */
     int source, of;          /* the source, and which of its context ranks,
-                              * whose tokens the next piece has */
+                              * whose tokens the next addend has */
     double factor;           /* of the loss, which gradients have */
     bool read;               /* sums of integers are numbers by now */
     bool halved;             /* another rank has the other half of the leaves of
@@ -76,7 +76,7 @@ struct gradients {
     struct tied_rows named; /* of the program's tied table */
     int64_t named_block;     /* room for TIED_BLOCK rows, in partials */
     /* Called with the whole sum of each data leaf of a matrix, which it may
-     * change (program_cut: pieces are then of one leaf); NULL: nobody does. */
+     * change (program_cut: addends are then of one leaf); NULL: nobody does. */
     status (*finish)(void *argument, int use, struct tensor leaf);
     void *finish_argument;
 };
@@ -152,20 +152,20 @@ struct tensor gradient_root(const struct gradients *g, int use);
 int64_t gradient_root_stride(const struct gradients *g, int use);
 int gradient_leaves(const struct gradients *g);
 
-/* Where the sum of a piece goes. */
+/* Where the sum of an addend goes. */
 struct gradient_target {
     struct tensor c;
     bool left;      /* c holds the sibling and takes "left + result" */
     bool continues; /* c is an unfinished leaf */
-    int only;       /* the sum takes context leaf only - 1 of the piece; 0: all
-                     * that the piece has, by the tree */
+    int only;       /* the sum takes context leaf only - 1 of the addend; 0: all
+                     * that the addend has, by the tree */
 };
-/* How many sums a piece has: one, or one for each context leaf where it is a
+/* How many sums an addend has: one, or one for each context leaf where it is a
  * part of its data leaf only. They are made in order, each between begin and
  * end. */
 int gradient_sums(const struct gradients *g, int use,
-                  const struct piece *piece);
-void gradient_begin(struct gradients *g, int use, const struct piece *piece,
+                  const struct addend *addend);
+void gradient_begin(struct gradients *g, int use, const struct addend *addend,
                     int sum, struct gradient_target *out);
 status gradient_end(struct gradients *g, int use, int sum);
 
@@ -174,14 +174,14 @@ status gradient_end(struct gradients *g, int use, int sum);
 struct tensor gradient_source_root(struct gradients *g, int use,
                                    int source);
 status gradient_fold_sources(struct gradients *g, int use);
-/* The pieces that follow are of tokens of one context rank of this source. */
+/* The addends that follow are of tokens of one context rank of this source. */
 void gradients_from(struct gradients *g, int source, int context);
 
-/* For vectors: sums [leaves * contexts * parts, width] for this piece, in
+/* For vectors: sums [leaves * contexts * parts, width] for this addend, in
  * `scratch` or,
  * when the leaf is cut, in the use's own accumulators. */
 void gradient_vector_begin(struct gradients *g, int use,
-                           const struct piece *piece, void *scratch,
+                           const struct addend *addend, void *scratch,
                            struct tensor *sums, bool *continues);
 /* Scratch of the sums over the context group, bytes. */
 size_t gradient_join_bytes(const struct gradients *g,

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* gradient_plan.c - how many buffers gradients need, and where they lie. */
-#include "mesh/pieces.h"
+#include "mesh/addends.h"
 #include "nn/gradient_parts.h"
 
 /* Room for the leaves of vectors that ranks sum together, in one run. */
@@ -35,7 +35,7 @@ static status plan_named(struct gradients *g)
 }
 
 /* How the leaves of a cut lie, for all uses that have it: walking over the
- * pieces of a step takes time. */
+ * addends of a step takes time. */
 struct leaves {
     bool cut;              /* cut_leaves_lie_apart */
     int limit[2];          /* node_limit: without and with takes_left */

@@ -225,10 +225,10 @@ static struct tensor logits_gradient(const struct run *run,
 }
 
 static status input_gradient(const struct step *step, struct run *run,
-                             struct tensor dlogits, const struct piece *piece)
+                             struct tensor dlogits, const struct addend *addend)
 {
     const struct tensor dx =
-        piece_rows(run, run_gradient(run, step->input), piece);
+        addend_rows(run, run_gradient(run, step->input), addend);
     const struct sum_order order =
         run_order_cut(run, head_param(run->program, step));
     struct matmul call = {.c = dx, .a = dlogits,
@@ -277,18 +277,19 @@ static status make_ones(const struct step *step, struct run *run,
 }
 
 static status weight_gradient(const struct step *step, struct run *run,
-                              struct tensor dlogits, const struct piece *piece)
+                              struct tensor dlogits,
+                              const struct addend *addend)
 {
     if (gradient_made(run->program, step->use[0]))
         TRY(weight_product(run, step, dlogits,
-                           piece_rows(run, run_slot(run, step->input), piece),
-                           piece));
+                           addend_rows(run, run_slot(run, step->input), addend),
+                           addend));
     if (step->param[1] < 0 || !gradient_made(run->program, step->use[1]))
         return OK;
     struct tensor ones;
 
     TRY(make_ones(step, run, dlogits.shape[0], &ones));
-    return use_product(run, step->use[1], dlogits, ones, piece);
+    return use_product(run, step->use[1], dlogits, ones, addend);
 }
 
 /* Where capped logits are kept: before the ones, at the end of scratch. */
@@ -317,17 +318,17 @@ static status head_backward(const struct step *step, struct run *run,
                             bool input, bool weight)
 {
     const struct cut *cut = &run->gradients->cut[1];
-    struct piece_cursor cursor = {0};
-    struct piece piece;
+    struct addend_cursor cursor = {0};
+    struct addend addend;
 
     TRY(overlap_wait_all(run, run_slot(run, step->input)));
-    while (piece_next(cut, run->batch.index, &cursor, &piece)) {
-        const int64_t first = piece_first_token(run->program, &piece);
+    while (addend_next(cut, run->batch.index, &cursor, &addend)) {
+        const int64_t first = addend_first_token(run->program, &addend);
         struct tensor logits;
 
         TRY(make_logits(
             step, run,
-            piece_rows(run, run_slot(run, step->input), &piece), &logits));
+            addend_rows(run, run_slot(run, step->input), &addend), &logits));
         const struct tensor capped = copy_capped(step, run, logits);
 
         TRY(keep_capped(step, run, capped, logits));
@@ -336,8 +337,8 @@ static status head_backward(const struct step *step, struct run *run,
         if (step->set.head.softcap > 0)
             TRY(run->kernels->softcap_backward(run->stream, logits, capped,
                                                step->set.head.softcap));
-        if (input) TRY(input_gradient(step, run, logits, &piece));
-        if (weight) TRY(weight_gradient(step, run, logits, &piece));
+        if (input) TRY(input_gradient(step, run, logits, &addend));
+        if (weight) TRY(weight_gradient(step, run, logits, &addend));
     }
     return OK;
 }
@@ -393,7 +394,7 @@ static void add_losses(struct layer_exchange *exchange, const struct program *p,
                                                     : p->size.logits_chunk);
 }
 
-/* W apart from B does both again. Pieces depend on the micro-batch. */
+/* W apart from B does both again. Addends depend on the micro-batch. */
 static void head_exchanges(const struct step *step, const struct program *p,
                            const struct exchange_case *at,
                            struct layer_exchanges *out)
@@ -406,13 +407,13 @@ static void head_exchanges(const struct step *step, const struct program *p,
     struct layer_exchange exchange = {
         .axis = AXIS_TENSOR, .kind = COMM_ALL_REDUCE,
         .what = SENT_TOKEN_LOSSES};
-    struct piece_cursor cursor = {0};
-    struct piece piece;
+    struct addend_cursor cursor = {0};
+    struct addend addend;
 
     if (p->layout.mesh.size[AXIS_TENSOR] == 1 || !makes) return;
     if (at->alone) add_losses(&exchange, p, step);
-    while (!at->alone && piece_next(&cut, at->microbatch, &cursor, &piece))
-        add_shares(&exchange, p, piece.sequences * piece.tokens);
+    while (!at->alone && addend_next(&cut, at->microbatch, &cursor, &addend))
+        add_shares(&exchange, p, addend.sequences * addend.tokens);
     layer_exchanges_add(out, p, exchange);
     out->varies = true;
 }

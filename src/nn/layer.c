@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* layer.c - code shared by the layers: a walk over the pieces of a micro-batch
+/* layer.c - code shared by the layers: a walk over the addends of a micro-batch
  * for the gradients of vectors. */
 #include "nn/quantized.h"
 
@@ -27,18 +27,18 @@ bool vector_next(struct run *run, const struct step *step, int first,
     bool continues = false, local = false;
 
     if (run->gradients == NULL ||
-        !piece_next(&run->gradients->cut[0], run->batch.index, &pass->cursor,
-                    &pass->piece))
+        !addend_next(&run->gradients->cut[0], run->batch.index, &pass->cursor,
+                     &pass->addend))
         return false;
     for (int i = first; i < STEP_PARAMS_MAX; i++) {
         if (step->use[i] < 0) continue;
         local = p->uses[step->use[i]].local;
-        gradient_vector_begin(run->gradients, step->use[i], &pass->piece,
+        gradient_vector_begin(run->gradients, step->use[i], &pass->addend,
                               scratch, &pass->sums[i], &continues);
         scratch += sums_bytes(p, p->params.items[step->param[i]].elements);
     }
-    pass->order = local ? run_part_order(run, &pass->piece, continues)
-                        : run_token_order(run, &pass->piece, continues);
+    pass->order = local ? run_part_order(run, &pass->addend, continues)
+                        : run_token_order(run, &pass->addend, continues);
     return true;
 }
 
@@ -54,17 +54,17 @@ status vector_end(struct run *run, const struct step *step, int first,
 
 static status product_sums(struct run *run, int use,
                            const struct matmul *product,
-                           const struct piece *piece)
+                           const struct addend *addend)
 {
     struct gradients *g = run->gradients;
-    const int sums = gradient_sums(g, use, piece);
+    const int sums = gradient_sums(g, use, addend);
 
     for (int i = 0; i < sums; i++) {
         struct gradient_target target;
 
-        gradient_begin(g, use, piece, i, &target);
+        gradient_begin(g, use, addend, i, &target);
         const struct sum_order order =
-            run_order_tokens(run, piece, target.only);
+            run_order_tokens(run, addend, target.only);
         struct matmul call = *product;
 
         call.c = target.c;
@@ -78,51 +78,51 @@ static status product_sums(struct run *run, int use,
 }
 
 status use_product(struct run *run, int use, struct tensor dy, struct tensor x,
-                   const struct piece *piece)
+                   const struct addend *addend)
 {
     const struct matmul product = {.a = tensor_transpose(dy), .b = x};
 
-    return product_sums(run, use, &product, piece);
+    return product_sums(run, use, &product, addend);
 }
 
-status weight_pieces(const struct step *step, struct run *run,
-                     piece_product *product)
+status weight_addends(const struct step *step, struct run *run,
+                      addend_product *product)
 {
-    struct piece_cursor cursor = {0};
-    struct piece piece;
+    struct addend_cursor cursor = {0};
+    struct addend addend;
 
     if (!gradient_made(run->program, step->use[0])) return OK;
     if (!quantized_is_saved(run, step))
         TRY(overlap_wait_all(run, run_slot(run, step->input)));
     TRY(overlap_wait_all(run, run_gradient(run, step->output)));
-    while (piece_next(&run->gradients->cut[0], run->batch.index, &cursor,
-                      &piece))
-        TRY(product(run, step, &piece));
+    while (addend_next(&run->gradients->cut[0], run->batch.index, &cursor,
+                       &addend))
+        TRY(product(run, step, &addend));
     return OK;
 }
 
 status weight_product(struct run *run, const struct step *step,
                       struct tensor dy, struct tensor x,
-                      const struct piece *piece)
+                      const struct addend *addend)
 {
     const struct matmul product = {
         .a = tensor_transpose(dy), .b = x,
         .accumulator = quantized_accumulator(run, step)};
 
-    return product_sums(run, step->use[0], &product, piece);
+    return product_sums(run, step->use[0], &product, addend);
 }
 
-struct tensor piece_rows(const struct run *run, struct tensor matrix,
-                         const struct piece *piece)
+struct tensor addend_rows(const struct run *run, struct tensor matrix,
+                          const struct addend *addend)
 {
     const struct program *p = run->program;
     const int64_t held = matrix.shape[0] / p->size.sequences;
 
     if (held != p->size.length) {
-        CHECK(piece->tokens == p->size.length);
-        return tensor_rows(matrix, piece->first_sequence * held,
-                           piece->sequences * held);
+        CHECK(addend->tokens == p->size.length);
+        return tensor_rows(matrix, addend->first_sequence * held,
+                           addend->sequences * held);
     }
-    return tensor_rows(matrix, piece_first_token(p, piece),
-                       piece_tokens(piece));
+    return tensor_rows(matrix, addend_first_token(p, addend),
+                       addend_tokens(addend));
 }

@@ -7,14 +7,14 @@
 #include "nn/exchange.h"
 #include "nn/run.h"
 
-/* For each piece of the micro-batch that a vector's gradient meets. */
+/* For each addend of the micro-batch that a vector's gradient meets. */
 struct vector_pass {
-    struct piece_cursor cursor;
-    struct piece piece;
+    struct addend_cursor cursor;
+    struct addend addend;
     struct token_order order;
     struct tensor sums[STEP_PARAMS_MAX];
 };
-/* The next piece; sums of the step's vectors `first` .. STEP_PARAMS_MAX - 1
+/* The next addend; sums of the step's vectors `first` .. STEP_PARAMS_MAX - 1
  * (those that exist) are ready to be written, and closed by vector_end. */
 bool vector_next(struct run *run, const struct step *step, int first,
                  struct vector_pass *pass);
@@ -28,24 +28,24 @@ status norm_weight(const struct run *run, struct tensor weight, bool plus_one,
                    void *memory, struct tensor *out);
 
 /* W of a step with one matrix: waits for its slots, then `product` for each
- * piece of the micro-batch; nothing where nobody wants the gradient. */
-typedef status piece_product(struct run *run, const struct step *step,
-                             const struct piece *piece);
-status weight_pieces(const struct step *step, struct run *run,
-                     piece_product *product);
-/* The gradient of the step's first parameter, a matrix, from one piece: dyᵀ x,
- * both [tokens of the piece, width]. */
+ * addend of the micro-batch; nothing where nobody wants the gradient. */
+typedef status addend_product(struct run *run, const struct step *step,
+                              const struct addend *addend);
+status weight_addends(const struct step *step, struct run *run,
+                      addend_product *product);
+/* The gradient of the step's first parameter, a matrix, from one addend: dyᵀ x,
+ * both [tokens of the addend, width]. */
 status weight_product(struct run *run, const struct step *step,
                       struct tensor dy, struct tensor x,
-                      const struct piece *piece);
+                      const struct addend *addend);
 /* The same for any use. */
 status use_product(struct run *run, int use, struct tensor dy,
-                      struct tensor x, const struct piece *piece);
+                      struct tensor x, const struct addend *addend);
 
-/* Rows that a piece covers of a matrix of all tokens of the micro-batch, or of
- * those that this rank holds (then the piece is of whole sequences). */
-struct tensor piece_rows(const struct run *run, struct tensor matrix,
-                         const struct piece *piece);
+/* Rows that an addend covers of a matrix of all tokens of the micro-batch, or
+ * of those that this rank holds (then the addend is of whole sequences). */
+struct tensor addend_rows(const struct run *run, struct tensor matrix,
+                          const struct addend *addend);
 
 /* These functions choose a layer's input while the program is built
  * (relayout.c). Without tensor ranks it is x. scatter: the sum over ranks of x,

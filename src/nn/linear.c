@@ -24,11 +24,11 @@ static struct tensor relayout_target(const struct run *run)
                : run_sums(run, ahead->input, true);
 }
 
-/* Rows of a piece; F may see no others. */
-static struct tensor piece_view(const struct run *run, struct tensor view,
-                                int piece)
+/* Rows of a sub-batch; F may see no others. */
+static struct tensor sub_batch_view(const struct run *run, struct tensor view,
+                                    int number)
 {
-    return run->window > 0 ? view : overlap_rows(run->program, view, piece);
+    return run->window > 0 ? view : overlap_rows(run->program, view, number);
 }
 
 /* The left operand of the product is rounded as the recipe says. */
@@ -46,33 +46,33 @@ static status multiply_rounded(struct run *run, const struct matmul *all,
     return run->kernels->matmul(run->stream, &call);
 }
 
-/* The product, piece by piece: each begins when its operand is there, and its
- * sums over ranks while the next one is made. */
+/* The product, sub-batch by sub-batch: each begins when its operand is there,
+ * and its sums over ranks while the next one is made. */
 static status multiply(struct run *run, const struct matmul *all,
                        enum product_use use, struct tensor sums)
 {
     const struct program *p = run->program;
     const int first = run->window > 0 ? run->window - 1 : 0;
-    const int last = run->window > 0 ? run->window : overlap_pieces(p);
+    const int last = run->window > 0 ? run->window : overlap_batches(p);
 
     if (p->layout.overlap.count <= 1) return multiply_rounded(run, all, use, 0);
     for (int i = first; i < last; i++) {
         struct matmul call = *all;
         struct tensor left;
 
-        call.a = piece_view(run, all->a, i);
-        call.c = piece_view(run, all->c, i);
+        call.a = sub_batch_view(run, all->a, i);
+        call.c = sub_batch_view(run, all->c, i);
         TRY(overlap_wait(run, call.a.data));
         if (all->left != NULL) {
-            left = piece_view(run, *all->left, i);
+            left = sub_batch_view(run, *all->left, i);
             call.left = &left;
         }
         TRY(multiply_rounded(run, &call, use,
                              run->window > 0
                                  ? 0 : program_rows(p) * i /
-                                           overlap_pieces(p)));
+                                           overlap_batches(p)));
         if (sums.data != NULL)
-            TRY(overlap_sum(run, piece_view(run, sums, i), call.c, i));
+            TRY(overlap_sum(run, sub_batch_view(run, sums, i), call.c, i));
     }
     return OK;
 }
@@ -84,7 +84,7 @@ static int64_t window_first(const struct run *run)
 
     return run->window == 0 ? 0
                             : program_rows(p) * (run->window - 1) /
-                                  overlap_pieces(p);
+                                  overlap_batches(p);
 }
 
 static status linear_forward(const struct step *step, struct run *run)
@@ -130,7 +130,7 @@ static status bias_backward(const struct step *step, struct run *run)
     while (vector_next(run, step, 1, &pass)) {
         TRY(run->kernels->sum_rows(
             run->stream, pass.sums[1],
-            piece_rows(run, run_gradient(run, step->output), &pass.piece),
+            addend_rows(run, run_gradient(run, step->output), &pass.addend),
             &pass.order));
         TRY(vector_end(run, step, 1, &pass));
     }
@@ -158,23 +158,23 @@ static status linear_backward_input(const struct step *step, struct run *run)
 }
 
 static status linear_product(struct run *run, const struct step *step,
-                             const struct piece *piece)
+                             const struct addend *addend)
 {
     const int64_t first =
-        piece->first_sequence * run->program->size.context_chunks;
+        addend->first_sequence * run->program->size.context_chunks;
     struct tensor dy =
-        piece_rows(run, run_gradient(run, step->output), piece);
+        addend_rows(run, run_gradient(run, step->output), addend);
     const bool saved = quantized_is_saved(run, step);
     struct tensor x;
 
-    if (!saved) x = piece_rows(run, run_slot(run, step->input), piece);
+    if (!saved) x = addend_rows(run, run_slot(run, step->input), addend);
     if (quantized_is(run, step)) {
-        CHECK(!piece->cut);
+        CHECK(!addend->cut);
         TRY(quantized_tokens(run, step, USE_WGRAD, true, first, &dy));
         TRY(saved ? quantized_saved(run, step, first, dy.shape[0], &x)
                   : quantized_tokens(run, step, USE_WGRAD, false, first, &x));
     }
-    return weight_product(run, step, dy, x, piece);
+    return weight_product(run, step, dy, x, addend);
 }
 
 static status linear_backward_weight(const struct step *step, struct run *run)
@@ -182,7 +182,7 @@ static status linear_backward_weight(const struct step *step, struct run *run)
     struct straight_weights straight;
 
     straight_begin(&straight, run, step);
-    const status result = weight_pieces(step, run, linear_product);
+    const status result = weight_addends(step, run, linear_product);
 
     straight_end(run);
     return result;

@@ -39,7 +39,7 @@ static status bias_backward(const struct step *step, struct run *run)
     if (step->param[1] < 0) return OK;
     while (vector_next(run, step, 1, &pass)) {
         TRY(run->real->sum_rows(run->stream, pass.sums[1],
-                                piece_rows(run, dy, &pass.piece),
+                                addend_rows(run, dy, &pass.addend),
                                 &pass.order));
         TRY(vector_end(run, step, 1, &pass));
     }
@@ -110,8 +110,8 @@ status local_sums(const struct step *whole, struct run *run, struct tensor dy,
             const struct tensor row = tensor_rows(pass.sums[0], i, 1);
             const struct matmul call = {
                 .c = tensor_2d(row.data, row.dtype, param->rows, param->cols),
-                .a = tensor_transpose(piece_rows(run, dy, &pass.piece)),
-                .b = piece_rows(run, x, &pass.piece), .order = &part,
+                .a = tensor_transpose(addend_rows(run, dy, &pass.addend)),
+                .b = addend_rows(run, x, &pass.addend), .order = &part,
                 .continues = order->continues};
 
             TRY(kernels->matmul(run->stream, &call));

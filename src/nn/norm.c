@@ -60,12 +60,12 @@ static status rmsnorm_backward(const struct step *step, struct run *run)
 
     TRY(own_weight(step, run, &weight));
     while (vector_next(run, step, 0, &pass)) {
-        const struct tensor part = piece_rows(run, rrms, &pass.piece);
+        const struct tensor part = addend_rows(run, rrms, &pass.addend);
 
         TRY(run->kernels->rmsnorm_backward(
-            run->stream, piece_rows(run, dx, &pass.piece), run->event->adds,
-            pass.sums[0], piece_rows(run, dy, &pass.piece),
-            piece_rows(run, x, &pass.piece),
+            run->stream, addend_rows(run, dx, &pass.addend), run->event->adds,
+            pass.sums[0], addend_rows(run, dy, &pass.addend),
+            addend_rows(run, x, &pass.addend),
             tensor_1d(part.data, part.dtype, part.shape[0]), weight,
             &pass.order));
         TRY(vector_end(run, step, 0, &pass));
@@ -110,10 +110,10 @@ static status layernorm_backward(const struct step *step, struct run *run)
                                                       x.shape[1]);
         }
         TRY(run->kernels->layernorm_backward(
-            run->stream, piece_rows(run, dx, &pass.piece), run->event->adds,
-            pass.sums[0], pass.sums[1], piece_rows(run, dy, &pass.piece),
-            piece_rows(run, x, &pass.piece),
-            piece_rows(run, stats, &pass.piece), run_weight(run, step, 0),
+            run->stream, addend_rows(run, dx, &pass.addend), run->event->adds,
+            pass.sums[0], pass.sums[1], addend_rows(run, dy, &pass.addend),
+            addend_rows(run, x, &pass.addend),
+            addend_rows(run, stats, &pass.addend), run_weight(run, step, 0),
             &pass.order));
         TRY(vector_end(run, step, 0, &pass));
     }

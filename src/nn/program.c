@@ -367,10 +367,11 @@ struct cut program_cut(const struct program *program, bool head)
 
     number_leaves(program, &cut);
     if (head && program->size.logits_chunk < program->size.tokens) {
-        cut.piece_sequences = program->size.logits_chunk / program->size.length;
-        if (cut.piece_sequences == 0) {
-            cut.piece_sequences = 1;
-            cut.piece_tokens = program->size.logits_chunk;
+        cut.addend_sequences =
+            program->size.logits_chunk / program->size.length;
+        if (cut.addend_sequences == 0) {
+            cut.addend_sequences = 1;
+            cut.addend_tokens = program->size.logits_chunk;
         }
     }
     return cut;

@@ -289,7 +289,7 @@ struct context_method {
 
 /* Messages between tensor ranks that overlap with products. */
 struct message_overlap {
-    int count;   /* pieces of a micro-batch; 0 or 1: nothing overlaps */
+    int count;   /* sub-batches of a micro-batch; 0 or 1: nothing overlaps */
     bool domino; /* F: they go through a block one behind the other, so that
                   * messages of one go beside all work of the next */
 };

@@ -262,7 +262,7 @@ static status gather_rows(const struct step *step, struct run *run,
         .kind = COMM_ALL_GATHER, .algorithm = ALGORITHM_ORDERED,
         .out = tensor_1d(out->data, out->dtype, tensor_count(out)),
         .in = tensor_1d(own.data, own.dtype, tensor_count(&own)),
-        .out_counts = run->peers.counts, .pieces = run->program->size.tokens});
+        .out_counts = run->peers.counts, .rows = run->program->size.tokens});
 }
 
 /* This rank's columns of whole rows, into `fused`. */
@@ -323,11 +323,11 @@ static int idle_places(const struct step *step)
     return step->set.qk_norm.each ? 2 : 1;
 }
 
-/* One piece of the micro-batch. In scratch, one after the other: statistics,
+/* One addend of the micro-batch. In scratch, one after the other: statistics,
  * the weight, sums that do not count, those of a bias, sums of a leaf that is
  * whole. */
 struct qk_pass {
-    struct piece piece;
+    struct addend addend;
     struct part part;
     int which;
     struct tensor view[3]; /* dx, dy, x: of all tokens */
@@ -349,7 +349,7 @@ static struct tensor row_sums(const struct step *step,
                          pass->part.width);
     }
     const int64_t leaf =
-        sequence / (pass->piece.sequences / pass->piece.leaves);
+        sequence / (pass->addend.sequences / pass->addend.leaves);
     const int part = (pass->part.first + row) * p->layout.grid.tensor /
                          pass->part.all - pass->first_part;
     struct tensor sums = pass->sums;
@@ -370,7 +370,7 @@ static status row_backward(const struct step *step, struct run *run,
                            int row)
 {
     const struct program *p = run->program;
-    const int64_t first = piece_first_token(p, &pass->piece) +
+    const int64_t first = addend_first_token(p, &pass->addend) +
                           sequence * p->size.length;
     struct tensor view[3];
     const struct tensor numbers =
@@ -403,7 +403,7 @@ static status row_backward(const struct step *step, struct run *run,
 }
 
 /* Sets up the views that a pass over queries or keys reads and writes. Called
- * before the first piece of a micro-batch. */
+ * before the first addend of a micro-batch. */
 static status pass_views(const struct step *step, struct run *run,
                          struct qk_pass *pass)
 {
@@ -423,7 +423,7 @@ static status pass_views(const struct step *step, struct run *run,
 static status rows_backward(const struct step *step, struct run *run,
                             const struct qk_pass *pass)
 {
-    for (int64_t s = 0; s < pass->piece.sequences; s++)
+    for (int64_t s = 0; s < pass->addend.sequences; s++)
         for (int row = 0; row < pass->part.rows; row++)
             TRY(row_backward(step, run, pass, s, row));
     return OK;
@@ -448,12 +448,12 @@ static status part_backward(const struct step *step, struct run *run,
                     (size_t)idle_places(step) * idle));
     scratch += (size_t)idle_places(step) * idle;
     if (is_plain(step)) return rows_backward(step, run, pass);
-    gradient_vector_begin(run->gradients, use, &pass->piece, scratch,
+    gradient_vector_begin(run->gradients, use, &pass->addend, scratch,
                           &pass->sums, &continues);
     pass->first_part =
         p->uses[use].local ? (int)program_leaves(p).first : 0;
     pass->parts = (int)(pass->sums.shape[0] /
-                        (pass->piece.leaves * contexts_of(p)));
+                        (pass->addend.leaves * contexts_of(p)));
     if (!continues) /* a chain from +0 is the same after + 0 */
         TRY(device_fill(run->stream, pass->sums.data, 0,
                         (size_t)(tensor_count(&pass->sums) *
@@ -464,7 +464,7 @@ static status part_backward(const struct step *step, struct run *run,
 
 static status qk_norm_backward(const struct step *step, struct run *run)
 {
-    struct piece_cursor cursor = {0};
+    struct addend_cursor cursor = {0};
     struct qk_pass pass = {0};
 
     CHECK(!run->event->adds); /* the fused slot has one reader */
@@ -474,9 +474,9 @@ static status qk_norm_backward(const struct step *step, struct run *run)
         const struct part part = part_of(step, run->program, pass.which);
 
         TRY(pass_views(step, run, &pass));
-        cursor = (struct piece_cursor){0};
-        while (piece_next(&run->gradients->cut[0], run->batch.index, &cursor,
-                          &pass.piece))
+        cursor = (struct addend_cursor){0};
+        while (addend_next(&run->gradients->cut[0], run->batch.index, &cursor,
+                           &pass.addend))
             TRY(part_backward(step, run, &pass));
         if (part.gathered)
             TRY(keep_own(step, run, &part, run_gradient(run, step->input),

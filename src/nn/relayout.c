@@ -36,7 +36,7 @@ status relayout_gather_tokens(struct run *run, struct tensor whole,
         .kind = COMM_ALL_GATHER, .algorithm = ALGORITHM_ORDERED,
         .out = flat(whole), .in = flat(part),
         .out_counts = part_counts(run, whole.shape[1]),
-        .pieces = program_rows(run->program)};
+        .rows = program_rows(run->program)};
 
     CHECK(run->groups[AXIS_TENSOR] != NULL);
     if (run->event->beside) return overlap_gather(run, whole, part);
@@ -50,7 +50,7 @@ status relayout_scatter_sums(struct run *run, struct tensor part,
         .kind = COMM_REDUCE_SCATTER, .algorithm = ALGORITHM_ORDERED,
         .reduction = REDUCE_SUM, .out = flat(part), .in = flat(whole),
         .in_counts = part_counts(run, whole.shape[1]),
-        .pieces = program_rows(run->program)};
+        .rows = program_rows(run->program)};
 
     CHECK(run->groups[AXIS_TENSOR] != NULL);
     return comm_run(run->groups[AXIS_TENSOR], &call);
@@ -136,7 +136,7 @@ size_t relayout_messages(const struct program *p, const struct group *tensor,
         .reduction = REDUCE_SUM,
         .out = tensor_1d(NULL, real, most * program_rows(p) * width),
         .in = tensor_1d(NULL, real, p->size.tokens * width),
-        .pieces = program_rows(p)});
+        .rows = program_rows(p)});
 }
 
 static size_t sum_messages(const struct step *step, const struct program *p,
@@ -146,7 +146,7 @@ static size_t sum_messages(const struct step *step, const struct program *p,
 }
 
 /* Every rank's tokens to all, and sums of all ranks to each; beside products
- * a call for each piece of the micro-batch. */
+ * a call for each sub-batch of the micro-batch. */
 static void relayout_exchanges(const struct step *step,
                                const struct program *p,
                                const struct exchange_case *at,
@@ -161,7 +161,7 @@ static void relayout_exchanges(const struct step *step,
                          exchange_forward(at);
     struct layer_exchange exchange = {
         .axis = AXIS_TENSOR, .what = SENT_ACTIVATIONS,
-        .calls = at->event->beside ? overlap_pieces(p) : 1};
+        .calls = at->event->beside ? overlap_batches(p) : 1};
 
     if (!exchange_forward(at) && !exchange_backward(at)) return;
     exchange.kind = gathers ? COMM_ALL_GATHER : COMM_REDUCE_SCATTER;
@@ -251,7 +251,7 @@ static status scatter_backward(const struct step *step, struct run *run)
     if (step->param[0] < 0) return OK;
     while (vector_next(run, step, 0, &pass)) {
         TRY(run->kernels->sum_rows(run->stream, pass.sums[0],
-                                   piece_rows(run, dy, &pass.piece),
+                                   addend_rows(run, dy, &pass.addend),
                                    &pass.order));
         TRY(vector_end(run, step, 0, &pass));
     }

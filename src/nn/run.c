@@ -246,74 +246,74 @@ struct sum_order run_order_cut(struct run *run, const struct param *param)
     return (struct sum_order){run->segments, count, (int)own.count};
 }
 
-int64_t piece_first_token(const struct program *p, const struct piece *piece)
+int64_t addend_first_token(const struct program *p, const struct addend *addend)
 {
-    return piece->first_sequence * p->size.length + piece->first_token;
+    return addend->first_sequence * p->size.length + addend->first_token;
 }
 
-int64_t piece_tokens(const struct piece *piece)
+int64_t addend_tokens(const struct addend *addend)
 {
-    return piece->sequences * piece->tokens;
+    return addend->sequences * addend->tokens;
 }
 
 /* One context leaf of one sequence after the other: its first context chunk,
  * then the second. */
 static struct sum_order order_contexts(struct run *run,
-                                       const struct piece *piece, int only)
+                                       const struct addend *addend, int only)
 {
     const int parts = run->program->size.context_chunks;
     const int contexts = parts / 2;
     const int first = only ? only - 1 : 0, last = only ? only : contexts;
-    const int64_t per_leaf = piece->sequences / piece->leaves;
-    const int64_t length = piece->tokens / parts;
+    const int64_t per_leaf = addend->sequences / addend->leaves;
+    const int64_t length = addend->tokens / parts;
     int64_t count = 0;
     int leaf = 0;
 
-    for (int i = 0; i < piece->leaves; i++)
+    for (int i = 0; i < addend->leaves; i++)
         for (int pair = first; pair < last; pair++, leaf++)
             for (int64_t s = i * per_leaf; s < (i + 1) * per_leaf; s++)
                 for (int second = 0; second < 2; second++) {
                     const int number = second ? parts - 1 - pair : pair;
 
                     run->segments[count++] = (struct sum_segment){
-                        s * piece->tokens + number * length, length, leaf};
+                        s * addend->tokens + number * length, length, leaf};
                 }
     return (struct sum_order){run->segments, count, leaf};
 }
 
-struct sum_order run_order_tokens(struct run *run, const struct piece *piece,
+struct sum_order run_order_tokens(struct run *run, const struct addend *addend,
                                   int only)
 {
-    const int64_t per_leaf = piece->sequences / piece->leaves;
+    const int64_t per_leaf = addend->sequences / addend->leaves;
 
-    if (run->program->size.context_chunks > 1 && !piece->cut)
-        return order_contexts(run, piece, only);
-    for (int64_t i = 0; i < piece->sequences; i++)
+    if (run->program->size.context_chunks > 1 && !addend->cut)
+        return order_contexts(run, addend, only);
+    for (int64_t i = 0; i < addend->sequences; i++)
         run->segments[i] = (struct sum_segment){
-            i * piece->tokens, piece->tokens, (int)(i / per_leaf)};
-    return (struct sum_order){run->segments, piece->sequences, piece->leaves};
+            i * addend->tokens, addend->tokens, (int)(i / per_leaf)};
+    return (struct sum_order){run->segments, addend->sequences, addend->leaves};
 }
 
 struct token_order run_token_order(const struct run *run,
-                                   const struct piece *piece, bool continues)
+                                   const struct addend *addend, bool continues)
 {
     return (struct token_order){
-        .length = piece->tokens,
-        .sequences_per_leaf = piece->sequences / piece->leaves,
-        .leaves = piece->leaves,
+        .length = addend->tokens,
+        .sequences_per_leaf = addend->sequences / addend->leaves,
+        .leaves = addend->leaves,
         .parts = run->program->layout.grid.tensor,
         .continues = continues,
         .context_chunks = run->program->size.context_chunks};
 }
 
 struct token_order run_part_order(const struct run *run,
-                                  const struct piece *piece, bool continues)
+                                  const struct addend *addend, bool continues)
 {
     const struct program *p = run->program;
     const struct layout_span own = program_leaves(p);
-    struct token_order order = run_token_order(run, piece, continues);
+    struct token_order order = run_token_order(run, addend, continues);
 
-    CHECK(piece->tokens == p->size.length);
+    CHECK(addend->tokens == p->size.length);
     order.length = p->size.context_chunks *
                    program_part(p, p->layout.place.at[AXIS_TENSOR]).count;
     order.parts = (int)own.count;
@@ -424,20 +424,20 @@ static status run_timed(struct run *run, int event)
     return OK;
 }
 
-/* Lets F see one piece of the micro-batch only. */
-static void enter_window(struct run *run, const struct batch *all, int piece)
+/* Lets F see one sub-batch of the micro-batch only. */
+static void enter_window(struct run *run, const struct batch *all, int number)
 {
     const struct program *p = run->program;
-    const int64_t pieces = overlap_pieces(p);
-    const int64_t first = p->size.sequences * piece / pieces;
+    const int64_t count = overlap_batches(p);
+    const int64_t first = p->size.sequences * number / count;
     const int64_t at = first * p->size.length;
     struct batch *b = &run->batch;
 
-    run->window = piece + 1;
+    run->window = number + 1;
     run->choices_slot = -1;
     *b = *all;
     b->tokens =
-        (p->size.sequences * (piece + 1) / pieces - first) * p->size.length;
+        (p->size.sequences * (number + 1) / count - first) * p->size.length;
     b->sequence += first;
     b->inputs += at;
     if (b->targets != NULL) b->targets += at;
@@ -445,15 +445,15 @@ static void enter_window(struct run *run, const struct batch *all, int piece)
     if (b->documents != NULL) b->documents += at;
 }
 
-/* Events [first, last) of F, for one piece after the other. */
+/* Events [first, last) of F, for one sub-batch after the other. */
 static status run_segment(struct run *run, int first, int last)
 {
     const struct batch all = run->batch;
-    const int pieces = overlap_pieces(run->program);
+    const int count = overlap_batches(run->program);
     status result = OK;
 
-    for (int piece = 0; piece < pieces && result == OK; piece++) {
-        enter_window(run, &all, piece);
+    for (int batch = 0; batch < count && result == OK; batch++) {
+        enter_window(run, &all, batch);
         for (int i = first; i < last && result == OK; i++)
             result = run_timed(run, i);
     }

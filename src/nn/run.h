@@ -48,8 +48,8 @@ struct run_probe {
     void *argument;
 };
 
-/* Pieces in which the rows of a mixture travel. */
-enum { EXPERT_PIECES = 2 };
+/* Halves in which the rows of a mixture travel. */
+enum { EXPERT_HALVES = 2 };
 
 /* Calls that have a number or a block for each rank of the tensor or the
  * context axis write them here: a layer's call at once, one after the other. */
@@ -140,14 +140,14 @@ struct run {
         double *spent;         /* [events] seconds, added to */
     } timing;
     struct overlap overlaps[OVERLAP_KINDS];
-    struct comm_handle rows_of_experts[EXPERT_PIECES]; /* likewise, of one
+    struct comm_handle rows_of_experts[EXPERT_HALVES]; /* likewise, of one
                                 * mixture (sending.h) */
     struct {                   /* scratch of messages under way */
         void *room;
         size_t bytes;
     } background;
-    int window;                /* F works on piece window - 1 only; 0: on the
-                                * whole micro-batch */
+    int window;                /* F works on sub-batch window - 1 only; 0: on
+                                * the whole micro-batch */
     const struct event *event; /* being run */
     int failed_step;           /* step whose layer returned an error, or -1 */
     const struct run_probe *probe; /* NULL: nobody looks */
@@ -157,8 +157,8 @@ status run_forward(struct run *run);
 status run_backward_input(struct run *run);  /* W too when planned fused */
 status run_backward_weight(struct run *run); /* nothing when planned fused */
 /* Events [first, last) of one pass, after those before them; not a part of
- * those that F does piece by piece (frame_segments). Messages beside products
- * are over when the pass is. */
+ * those that F does sub-batch by sub-batch (frame_segments). Messages beside
+ * products are over when the pass is. */
 status run_part(struct run *run, int first, int last);
 
 /* The keys of random numbers from the run's seed. */
@@ -215,21 +215,22 @@ status run_copy_rows(const struct run *run, struct tensor to,
                      struct tensor from);
 /* Sum orders in run->segments, valid until the next call. `whole`: one leaf.
  * `cut`: the dimension of the matrix that the tensor axis cuts, in this rank's
- * leaves of it, per piece of the fused matrix. `tokens`: the tokens of a piece
- * of the batch, from its own first token; of context leaf only - 1, or 0: of
- * all. */
+ * leaves of it, per piece of the fused matrix. `tokens`: the tokens of an
+ * addend of the batch, from its own first token; of context leaf only - 1, or
+ * 0: of all. */
 struct sum_order run_order_whole(struct run *run, int64_t width);
 struct sum_order run_order_cut(struct run *run, const struct param *param);
-struct sum_order run_order_tokens(struct run *run, const struct piece *piece,
+struct sum_order run_order_tokens(struct run *run, const struct addend *addend,
                                   int only);
-/* First token of the piece in the micro-batch, and how many. */
-int64_t piece_first_token(const struct program *p, const struct piece *piece);
-int64_t piece_tokens(const struct piece *piece);
+/* First token of the addend in the micro-batch, and how many. */
+int64_t addend_first_token(const struct program *p,
+                           const struct addend *addend);
+int64_t addend_tokens(const struct addend *addend);
 struct token_order run_token_order(const struct run *run,
-                                   const struct piece *piece, bool continues);
+                                   const struct addend *addend, bool continues);
 /* The order of the tokens that this rank of the tensor axis holds. */
 struct token_order run_part_order(const struct run *run,
-                                  const struct piece *piece, bool continues);
+                                  const struct addend *addend, bool continues);
 
 /* The first event's NaN check: index of the first step whose output holds a
  * NaN or infinity after a forward pass that is run again, or -1. */

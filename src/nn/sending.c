@@ -105,7 +105,7 @@ static void take_relay(struct sending *s, char **at)
 }
 
 enum { SENDING_ARRAYS = 6, /* of [members] */
-       PIECE_ARRAYS = 5 };
+       HALF_ARRAYS = 5 };
 
 size_t sending_bytes(const struct program *p, const struct router_form *form)
 {
@@ -123,10 +123,10 @@ size_t sending_bytes(const struct program *p, const struct router_form *form)
            2 * arena_aligned(rows * number) + arena_aligned(own * number) +
            2 * arena_aligned(own * (size_t)experts_cut(p) * number) +
            arena_aligned((size_t)parts_of(p) * sizeof(struct token_parts)) +
-           EXPERT_PIECES * arena_aligned((experts + 1) * number) +
+           EXPERT_HALVES * arena_aligned((experts + 1) * number) +
            relay_arrays_bytes(p) +
-           arena_aligned(EXPERT_PIECES * sizeof(struct sent_piece)) +
-           (SENDING_ARRAYS + EXPERT_PIECES * PIECE_ARRAYS) *
+           arena_aligned(EXPERT_HALVES * sizeof(struct sent_half)) +
+           (SENDING_ARRAYS + EXPERT_HALVES * HALF_ARRAYS) *
                arena_aligned(members * sizeof(int64_t));
 }
 
@@ -223,28 +223,28 @@ static struct choice own_choice(const struct program *p,
                            .tokens = count / form->choices};
 }
 
-static void take_pieces(struct sending *s, char **at)
+static void take_halves(struct sending *s, char **at)
 {
     const size_t members =
         (size_t)members_of(s->run->program) * sizeof(int64_t);
 
-    s->pieces = take(at, EXPERT_PIECES * sizeof *s->pieces);
-    memset(s->pieces, 0, EXPERT_PIECES * sizeof *s->pieces);
-    for (int k = 0; k < EXPERT_PIECES; k++) {
-        struct sent_piece *piece = &s->pieces[k];
-        int64_t **const arrays[PIECE_ARRAYS] = {
-            &piece->first, &piece->last, &piece->to, &piece->from, &piece->at};
+    s->halves = take(at, EXPERT_HALVES * sizeof *s->halves);
+    memset(s->halves, 0, EXPERT_HALVES * sizeof *s->halves);
+    for (int k = 0; k < EXPERT_HALVES; k++) {
+        struct sent_half *half = &s->halves[k];
+        int64_t **const arrays[HALF_ARRAYS] = {
+            &half->first, &half->last, &half->to, &half->from, &half->at};
 
-        piece->offsets = take(at, ((size_t)s->form.experts + 1) *
-                                      sizeof *piece->offsets);
-        for (int i = 0; i < PIECE_ARRAYS; i++) *arrays[i] = take(at, members);
+        half->offsets =
+            take(at, ((size_t)s->form.experts + 1) * sizeof *half->offsets);
+        for (int i = 0; i < HALF_ARRAYS; i++) *arrays[i] = take(at, members);
     }
 }
 
 size_t sending_counts_bytes(const struct program *p,
                             const struct router_form *form)
 {
-    return EXPERT_PIECES *
+    return EXPERT_HALVES *
            (2 * arena_aligned((size_t)members_of(p) * sizeof(int64_t)) +
             sending_relay_bytes(p, form));
 }
@@ -255,11 +255,11 @@ void sending_counts_lie(struct sending *s, void *memory)
         (size_t)members_of(s->run->program) * sizeof(int64_t);
     char *at = memory;
 
-    for (int k = 0; k < EXPERT_PIECES; k++) {
-        s->pieces[k].in = take(&at, bytes);
-        s->pieces[k].out = take(&at, bytes);
-        s->pieces[k].handle = &s->run->rows_of_experts[k];
-        s->pieces[k].relay = sending_relay_lie(
+    for (int k = 0; k < EXPERT_HALVES; k++) {
+        s->halves[k].in = take(&at, bytes);
+        s->halves[k].out = take(&at, bytes);
+        s->halves[k].handle = &s->run->rows_of_experts[k];
+        s->halves[k].relay = sending_relay_lie(
             s, take(&at, sending_relay_bytes(s->run->program, &s->form)));
     }
 }
@@ -306,7 +306,7 @@ void sending_begin(struct sending *s, struct run *run,
     s->parts = take(&at, (size_t)parts_of(p) * sizeof *s->parts);
     for (int i = 0; i < SENDING_ARRAYS; i++)
         *arrays[i] = take(&at, members * sizeof(int64_t));
-    take_pieces(s, &at);
+    take_halves(s, &at);
     take_relay(s, &at);
     CHECK(at == (char *)run->lists + sending_bytes(p, form));
     count_pairs(s);
@@ -490,7 +490,7 @@ static int64_t half_of(const struct sending *s, int holder)
 
 void sending_cut(struct sending *s, const struct turn *turn)
 {
-    struct sent_piece *left = &s->pieces[0], *right = &s->pieces[1];
+    struct sent_half *left = &s->halves[0], *right = &s->halves[1];
 
     for (int h = 0; h < members_of(s->run->program); h++) {
         left->first[h] = s->pairs[h];
@@ -500,16 +500,16 @@ void sending_cut(struct sending *s, const struct turn *turn)
         right->at[h] =
             s->at[h] + count_for(s, h, left->first[h], left->last[h]);
     }
-    for (int k = 0; k < EXPERT_PIECES; k++) {
-        struct sent_piece *piece = &s->pieces[k];
+    for (int k = 0; k < EXPERT_HALVES; k++) {
+        struct sent_half *half = &s->halves[k];
 
-        piece->row = k == 0 ? 0 : left->turn.rows;
-        piece->own = k == 0 ? 0 : left->turn.sent;
+        half->row = k == 0 ? 0 : left->turn.rows;
+        half->own = k == 0 ? 0 : left->turn.sent;
         list_rows(s, &(struct rows_list){
-            piece->first, piece->last, piece->to, piece->from, piece->at,
-            s->before + piece->row, piece->offsets, s->arrival + piece->row,
-            s->order + piece->row, s->tokens + piece->own,
-            s->entries + piece->own}, &piece->turn);
+            half->first, half->last, half->to, half->from, half->at,
+            s->before + half->row, half->offsets, s->arrival + half->row,
+            s->order + half->row, s->tokens + half->own,
+            s->entries + half->own}, &half->turn);
     }
     CHECK(right->row + right->turn.rows == turn->rows &&
           right->own + right->turn.sent == turn->sent);

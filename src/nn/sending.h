@@ -18,7 +18,7 @@ struct turn {
 /* Half of a turn's rows: they travel while products of the other half are made.
  * Arrays of [members]: lists of the host, those of a call where
  * sending_counts_lie says. */
-struct sent_piece {
+struct sent_half {
     struct turn turn;     /* of these rows alone */
     int64_t row, own;     /* where they begin: among the rows of the turn, and
                            * among those that this rank sends in it */
@@ -60,7 +60,7 @@ struct sending {
     int64_t *pairs, *ends;      /* where each holder's turn begins and ends */
     int64_t *next;
     int64_t before;             /* rows of this rank's turns before */
-    struct sent_piece *pieces;  /* [EXPERT_PIECES] of the turn: sending_cut */
+    struct sent_half *halves;  /* [EXPERT_HALVES] of the turn: sending_cut */
     struct {                    /* where rows go once to each node */
         int *node;              /* [members] */
         int32_t *where;         /* [tokens of sources] which row to arrive is
@@ -95,14 +95,14 @@ bool sending_next(struct sending *s, struct turn *turn);
  * as they arrive (`goes`); or back. */
 status sending_swap(struct sending *s, struct tensor mine,
                     struct tensor theirs, bool goes);
-/* The turn in pieces; its own lists of rows are those of the pieces, one behind
+/* The turn in halves; its own lists of rows are those of the halves, one behind
  * the other. */
 void sending_cut(struct sending *s, const struct turn *turn);
-/* sending_swap of a piece in the background, until sending_wait; each piece
- * lies behind the one before. Both calls are for either piece in its order. */
-status sending_start(struct sending *s, struct sent_piece *piece,
+/* sending_swap of a half in the background, until sending_wait; each half
+ * lies behind the one before. Both calls are for either half in its order. */
+status sending_start(struct sending *s, struct sent_half *half,
                      struct tensor mine, struct tensor theirs, bool goes);
-status sending_wait(struct sent_piece *piece);
+status sending_wait(struct sent_half *half);
 
 /* An all-to-all of those ranks whose length the choices say: its bytes are
  * counted beside those of the group (proof/audit.h). */
@@ -123,17 +123,17 @@ size_t sending_relay_bytes(const struct program *p,
 size_t sending_room_bytes(const struct program *p,
                           const struct router_form *form, int64_t row_bytes);
 struct relay_lists *sending_relay_lie(const struct sending *s, void *memory);
-/* The rows of a piece, or of the turn (NULL), by token: *mine to send, the
+/* The rows of a half, or of the turn (NULL), by token: *mine to send, the
  * tokens of which lie in s->tokens from `own` on, *theirs that will arrive. */
-void sending_relay_list(struct sending *s, const struct sent_piece *piece,
+void sending_relay_list(struct sending *s, const struct sent_half *half,
                         int64_t own, int64_t *mine, int64_t *theirs);
 /* Which of the rows that arrive, whose number is returned, is each of the
  * turn's. */
 int64_t sending_relay_arrivals(struct sending *s,
-                               const struct sent_piece *piece,
+                               const struct sent_half *half,
                                const struct turn *turn, int32_t *arrival);
 /* sending_swap and sending_start of such rows, there. */
-status sending_relay_go(struct sending *s, struct sent_piece *piece,
+status sending_relay_go(struct sending *s, struct sent_half *half,
                         struct tensor mine, struct tensor theirs);
 
 /* ---- whose tokens are whose (sending.c) ---- */
@@ -143,9 +143,8 @@ int64_t sending_entries_at(const struct program *p,
                            const struct router_form *form, int member);
 /* The n-th choice of a member among the joined ones. */
 int64_t sending_entry(const struct sending *s, int member, int64_t n);
-status sending_place_piece(const struct sending *s,
-                           const struct sent_piece *piece, struct tensor all,
-                           struct tensor mine);
+status sending_place_half(const struct sending *s, const struct sent_half *half,
+                          struct tensor all, struct tensor mine);
 /* Rows of the turn that came back: where they belong among all that this rank
  * sends, in the order of `own`: all [cut, rows of own], the parts of ranks that
  * cut an expert apart. */

@@ -162,13 +162,13 @@ struct wish {
 };
 
 static struct wish wish_of(const struct sending *s,
-                           const struct sent_piece *piece)
+                           const struct sent_half *half)
 {
     const struct program *p = s->run->program;
 
     return (struct wish){
-        s, piece != NULL ? piece->first : s->pairs,
-        piece != NULL ? piece->last : s->ends,
+        s, half != NULL ? half->first : s->pairs,
+        half != NULL ? half->last : s->ends,
         experts_held(p, s->form.experts).count, experts_sources(p),
         experts_cut(p)};
 }
@@ -326,16 +326,16 @@ static int64_t list_theirs(struct sending *s, const struct wish *w,
 }
 
 static struct relay_lists *lists_of(const struct sending *s,
-                                    const struct sent_piece *piece)
+                                    const struct sent_half *half)
 {
-    return piece != NULL ? piece->relay : s->relay.turn;
+    return half != NULL ? half->relay : s->relay.turn;
 }
 
-void sending_relay_list(struct sending *s, const struct sent_piece *piece,
+void sending_relay_list(struct sending *s, const struct sent_half *half,
                         int64_t own, int64_t *mine, int64_t *theirs)
 {
-    const struct wish w = wish_of(s, piece);
-    struct relay_lists *l = lists_of(s, piece);
+    const struct wish w = wish_of(s, half);
+    struct relay_lists *l = lists_of(s, half);
 
     begin_relay(s, l);
     *mine = list_mine(s, &w, l, s->tokens + own);
@@ -345,11 +345,11 @@ void sending_relay_list(struct sending *s, const struct sent_piece *piece,
 }
 
 int64_t sending_relay_arrivals(struct sending *s,
-                               const struct sent_piece *piece,
+                               const struct sent_half *half,
                                const struct turn *turn, int32_t *arrival)
 {
-    const struct wish w = wish_of(s, piece);
-    const struct relay_lists *l = lists_of(s, piece);
+    const struct wish w = wish_of(s, half);
+    const struct relay_lists *l = lists_of(s, half);
     const int32_t *entries = turn->lists.groups.entries;
 
     const int64_t come = list_theirs(s, &w, l, l->from);
@@ -374,11 +374,11 @@ static void count_routed(struct run *run, const struct comm_relay *r)
     run->counted.routed.between += across * r->row_bytes;
 }
 
-status sending_relay_go(struct sending *s, struct sent_piece *piece,
+status sending_relay_go(struct sending *s, struct sent_half *half,
                         struct tensor mine, struct tensor theirs)
 {
     struct group *group = s->run->groups[AXIS_EXPERT];
-    struct relay_lists *l = lists_of(s, piece);
+    struct relay_lists *l = lists_of(s, half);
     const struct comm_call call = {
         .kind = COMM_ALL_TO_ALL, .algorithm = ALGORITHM_HIERARCHY,
         .in = tensor_1d(mine.data, mine.dtype, tensor_count(&mine)),
@@ -389,6 +389,6 @@ status sending_relay_go(struct sending *s, struct sent_piece *piece,
     CHECK(group != NULL);
     l->relay.row_bytes = mine.shape[1] * dtype_bytes(mine.dtype);
     count_routed(s->run, &l->relay);
-    if (piece == NULL) return comm_run(group, &call);
-    return comm_start(group, &call, piece->handle);
+    if (half == NULL) return comm_run(group, &call);
+    return comm_start(group, &call, half->handle);
 }

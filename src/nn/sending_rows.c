@@ -55,7 +55,7 @@ status sending_swap(struct sending *s, struct tensor mine,
     return result;
 }
 
-status sending_start(struct sending *s, struct sent_piece *piece,
+status sending_start(struct sending *s, struct sent_half *half,
                      struct tensor mine, struct tensor theirs, bool goes)
 {
     struct run *run = s->run;
@@ -63,20 +63,20 @@ status sending_start(struct sending *s, struct sent_piece *piece,
     const struct comm_call call = {
         .kind = COMM_ALL_TO_ALL, .algorithm = ALGORITHM_ORDERED,
         .in = flat(goes ? mine : theirs), .out = flat(goes ? theirs : mine),
-        .in_counts = piece->in, .out_counts = piece->out};
+        .in_counts = half->in, .out_counts = half->out};
 
     CHECK(group != NULL);
     for (int i = 0; i < mesh_expert_ranks(&run->program->layout.mesh); i++) {
-        piece->in[i] = (goes ? piece->to : piece->from)[i] * mine.shape[1];
-        piece->out[i] = (goes ? piece->from : piece->to)[i] * mine.shape[1];
+        half->in[i] = (goes ? half->to : half->from)[i] * mine.shape[1];
+        half->out[i] = (goes ? half->from : half->to)[i] * mine.shape[1];
     }
     sending_count(run, &call);
-    return comm_start(group, &call, piece->handle);
+    return comm_start(group, &call, half->handle);
 }
 
-status sending_wait(struct sent_piece *piece)
+status sending_wait(struct sent_half *half)
 {
-    return comm_wait(piece->handle);
+    return comm_wait(half->handle);
 }
 
 /* Rows for holder after holder: where they belong in `own`. */
@@ -107,11 +107,10 @@ status sending_place(const struct sending *s, struct tensor all,
     return place_rows(s, s->to, s->at, all, mine);
 }
 
-status sending_place_piece(const struct sending *s,
-                           const struct sent_piece *piece, struct tensor all,
-                           struct tensor mine)
+status sending_place_half(const struct sending *s, const struct sent_half *half,
+                          struct tensor all, struct tensor mine)
 {
-    return place_rows(s, piece->to, piece->at, all, mine);
+    return place_rows(s, half->to, half->at, all, mine);
 }
 
 status sending_pick(struct run *run, struct tensor out, struct tensor rows,

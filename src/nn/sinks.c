@@ -190,7 +190,7 @@ static status sinks_backward(const struct step *step, struct run *run)
     TRY(share_of_sinks(run, &s));
     while (vector_next(run, step, 0, &pass)) {
         TRY(run->real->sum_rows(run->stream, pass.sums[0],
-                                piece_rows(run, numbers, &pass.piece),
+                                addend_rows(run, numbers, &pass.addend),
                                 &pass.order));
         TRY(vector_end(run, step, 0, &pass));
     }

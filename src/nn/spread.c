@@ -12,7 +12,7 @@
  *
  * Rows travel from one step to the next, so what stands between two of them is
  * computed meanwhile: shared experts (nn_experts_beside), W, the other
- * micro-batch of a bundle (pass_beside.c). They go in two pieces, and one
+ * micro-batch of a bundle (pass_beside.c). They go in two halves, and one
  * travels while work multiplies the other.
  *
  * The rows of the first turn are kept: x, gate and up for B, gradients for W.
@@ -53,8 +53,8 @@ static status go_forward(const struct step *step, struct run *run)
     TRY(spread_begin(&w, step, run,
                      &(struct spread_slots){step->aux, step->output}));
     CHECK(spread_next(&w));
-    for (int k = 0; k < EXPERT_PIECES; k++) {
-        spread_use_piece(&w, k);
+    for (int k = 0; k < EXPERT_HALVES; k++) {
+        spread_use_half(&w, k);
         TRY(spread_go_x(&w, step->input));
     }
     return OK;
@@ -97,10 +97,10 @@ static status begin_work(struct spread *w, const struct step *step,
 }
 
 /* The rows of the first turn have come back. */
-static status await_pieces(struct spread *w)
+static status await_halves(struct spread *w)
 {
-    for (int k = 0; k < EXPERT_PIECES; k++)
-        TRY(sending_wait(&w->s.pieces[k]));
+    for (int k = 0; k < EXPERT_HALVES; k++)
+        TRY(sending_wait(&w->s.halves[k]));
     return OK;
 }
 
@@ -124,13 +124,13 @@ static status work_forward(const struct step *step, struct run *run)
     struct spread w;
 
     TRY(begin_work(&w, step, run));
-    for (int k = 0; k < EXPERT_PIECES; k++) {
-        spread_use_piece(&w, k);
+    for (int k = 0; k < EXPERT_HALVES; k++) {
+        spread_use_half(&w, k);
         TRY(work_rows(&w));
     }
     spread_use_whole(&w);
     while (spread_next(&w)) {
-        if (w.number == 1) TRY(await_pieces(&w));
+        if (w.number == 1) TRY(await_halves(&w));
         TRY(spread_go_x(&w, step->source));
         TRY(work_rows(&w));
     }
@@ -163,13 +163,13 @@ static status work_backward(const struct step *step, struct run *run)
     struct spread w;
 
     TRY(begin_work(&w, step, run));
-    for (int k = 0; k < EXPERT_PIECES; k++) {
-        spread_use_piece(&w, k);
+    for (int k = 0; k < EXPERT_HALVES; k++) {
+        spread_use_half(&w, k);
         TRY(work_rows_back(&w));
     }
     spread_use_whole(&w);
     while (spread_next(&w)) {
-        if (w.number == 1) TRY(await_pieces(&w));
+        if (w.number == 1) TRY(await_halves(&w));
         TRY(spread_go_dy(&w, step->result));
         TRY(work_rows_back(&w));
     }
@@ -215,8 +215,8 @@ static status settle_backward(const struct step *step, struct run *run)
     TRY(spread_begin(&w, step, run,
                      &(struct spread_slots){step->second, step->input}));
     CHECK(spread_next(&w));
-    for (int k = 0; k < EXPERT_PIECES; k++) {
-        spread_use_piece(&w, k);
+    for (int k = 0; k < EXPERT_HALVES; k++) {
+        spread_use_half(&w, k);
         TRY(spread_go_dy(&w, step->output));
     }
     return OK;
@@ -302,7 +302,7 @@ static void add_rows(const struct step *step, const struct program *p,
 
     layer_exchanges_add(out, p, (struct layer_exchange){
         .axis = AXIS_EXPERT, .what = SENT_ROWS_OF_EXPERTS,
-        .kind = COMM_ALL_TO_ALL, .calls = EXPERT_PIECES, .routed = true,
+        .kind = COMM_ALL_TO_ALL, .calls = EXPERT_HALVES, .routed = true,
         .bytes = rows * others.all / ranks * row.sent,
         .between = rows * others.away / ranks * row.sent,
         .saved = rows * others.all / ranks * (row.plain - row.sent)});
@@ -333,7 +333,7 @@ static void add_going(const struct step *step, const struct program *p,
 
     layer_exchanges_add(out, p, (struct layer_exchange){
         .axis = AXIS_EXPERT, .what = SENT_ROWS_OF_EXPERTS,
-        .kind = COMM_ALL_TO_ALL, .calls = EXPERT_PIECES, .routed = true,
+        .kind = COMM_ALL_TO_ALL, .calls = EXPERT_HALVES, .routed = true,
         .bytes = (across + inside) * row.sent,
         .between = across * row.sent,
         .saved = (across + inside) * (row.plain - row.sent)});
@@ -362,7 +362,7 @@ static struct expert_adapter_sum sum_of(const struct step *step,
     return (struct expert_adapter_sum){step, (enum expert_side)side,
                                        p->size.tokens *
                                            experts_rows_bound(p, form_of(step)),
-                                       rows_sent(step, p), EXPERT_PIECES};
+                                       rows_sent(step, p), EXPERT_HALVES};
 }
 
 /* W sends rows of further turns again. */

@@ -28,10 +28,10 @@ struct spread {
     slot joined;
     int number;                /* of this turn */
     struct sending s;
-    struct turn turn;          /* of the piece, where there is one */
-    struct turn whole;         /* the turn of the piece */
-    struct sent_piece *piece;  /* NULL: the turn is made at once */
-    int64_t row, own;          /* where the piece begins */
+    struct turn turn;          /* of the half, where there is one */
+    struct turn whole;         /* the turn of the half */
+    struct sent_half *half;  /* NULL: the turn is made at once */
+    int64_t row, own;          /* where the half begins */
     int64_t before;            /* rows that this rank sent in turns before */
     char *mine, *theirs;       /* rows that go and come */
     struct saved_rows saved;   /* of x as codes, in F */
@@ -62,8 +62,8 @@ struct spread_slots { slot joined, way; };
 status spread_begin(struct spread *w, const struct step *step,
                     struct run *run, const struct spread_slots *slots);
 bool spread_next(struct spread *w);
-/* The first turn is taken in pieces: piece `number`; or as a whole again. */
-void spread_use_piece(struct spread *w, int number);
+/* The first turn is taken in halves: half `number`; or as a whole again. */
+void spread_use_half(struct spread *w, int number);
 void spread_use_whole(struct spread *w);
 
 /* A room for rows of this turn. */
@@ -78,7 +78,7 @@ int64_t spread_kept_bytes(const struct step *step, const struct program *p);
 
 /* x, or gate dy, of each row of this rank's tokens, to the holders; rows that
  * have arrived, as rows of groups; rows of groups to the ranks of their tokens.
- * A piece is under way until it is waited for. */
+ * A half is under way until it is waited for. */
 status spread_go_x(struct spread *w, slot x);
 status spread_go_dy(struct spread *w, slot y);
 status spread_arrive_x(struct spread *w, struct tensor to);

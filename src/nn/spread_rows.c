@@ -276,7 +276,7 @@ struct tensor spread_kept(const struct spread *w, int which)
     return tensor_2d((char *)aux.data + before, dtype, w->turn.rows, width);
 }
 
-/* Rows [first, first + rows); pieces are apart in all types. */
+/* Rows [first, first + rows); halves are apart in all types. */
 static struct tensor rows_at(const struct spread *w, char *base, int64_t first,
                              int64_t rows, enum dtype dtype)
 {
@@ -285,7 +285,7 @@ static struct tensor rows_at(const struct spread *w, char *base, int64_t first,
     return tensor_2d(base + first * w->width * each, dtype, rows, w->width);
 }
 
-/* This rank's rows of the turn or piece that go, or come back; and those of
+/* This rank's rows of the turn or half that go, or come back; and those of
  * others, as they arrive. */
 static struct tensor mine(const struct spread *w, enum dtype dtype)
 {
@@ -380,30 +380,30 @@ bool spread_next(struct spread *w)
     return true;
 }
 
-void spread_use_piece(struct spread *w, int number)
+void spread_use_half(struct spread *w, int number)
 {
-    w->piece = &w->s.pieces[number];
-    w->turn = w->piece->turn;
-    w->row = w->piece->row;
-    w->own = w->piece->own;
+    w->half = &w->s.halves[number];
+    w->turn = w->half->turn;
+    w->row = w->half->row;
+    w->own = w->half->own;
 }
 
 void spread_use_whole(struct spread *w)
 {
     w->turn = w->whole;
-    w->piece = NULL;
+    w->half = NULL;
     w->row = w->own = 0;
     use_relay(w);
 }
 
 /* ---- messages ---- */
 
-/* mine to the holders, or theirs back: begins, where it is a piece. */
+/* mine to the holders, or theirs back: begins, where it is a half. */
 static status swap(struct spread *w, struct tensor own, struct tensor others,
                    bool goes)
 {
-    if (w->piece == NULL) return sending_swap(&w->s, own, others, goes);
-    return sending_start(&w->s, w->piece, own, others, goes);
+    if (w->half == NULL) return sending_swap(&w->s, own, others, goes);
+    return sending_start(&w->s, w->half, own, others, goes);
 }
 
 /* Rows where messages find them, as codes: a row has spread_row_bytes. */
@@ -458,14 +458,14 @@ static status relay(struct spread *w, struct tensor x, bool gradient)
 {
     int64_t sent, come;
 
-    sending_relay_list(&w->s, w->piece, w->own, &sent, &come);
+    sending_relay_list(&w->s, w->half, w->own, &sent, &come);
     struct tensor to = rows_at(w, w->mine, w->before + w->own, sent, x.dtype);
     struct tensor from = rows_at(w, w->theirs, w->row, come, x.dtype);
     const struct tensor made = made_in(w, to, gradient);
 
     TRY(sending_pick(w->run, made, x, w->s.tokens + w->own));
     TRY(encode(w, gradient, made, &to, &from));
-    return sending_relay_go(&w->s, w->piece, to, from);
+    return sending_relay_go(&w->s, w->half, to, from);
 }
 
 status spread_go_x(struct spread *w, slot which)
@@ -533,10 +533,10 @@ static status arrive(struct spread *w, struct tensor to, bool gated)
     int32_t *arrival = w->s.arrival + w->row;
     struct tensor rows = theirs(w, to.dtype);
 
-    if (w->piece != NULL) TRY(sending_wait(w->piece));
+    if (w->half != NULL) TRY(sending_wait(w->half));
     if (sending_relays(w->run->program)) {
         rows.shape[0] =
-            sending_relay_arrivals(&w->s, w->piece, &w->turn, arrival);
+            sending_relay_arrivals(&w->s, w->half, &w->turn, arrival);
         if (gated) return apply_gates(w, to, arrival);
     }
     TRY(decode(w, gated, &rows));
@@ -564,10 +564,10 @@ status spread_return(struct spread *w, struct tensor from)
 
 static status place(struct spread *w, struct tensor all)
 {
-    for (int k = 0; k < EXPERT_PIECES && w->number == 0; k++) {
-        spread_use_piece(w, k);
-        TRY(sending_wait(w->piece));
-        TRY(sending_place_piece(&w->s, w->piece, all, mine(w, all.dtype)));
+    for (int k = 0; k < EXPERT_HALVES && w->number == 0; k++) {
+        spread_use_half(w, k);
+        TRY(sending_wait(w->half));
+        TRY(sending_place_half(&w->s, w->half, all, mine(w, all.dtype)));
     }
     spread_use_whole(w);
     if (w->number == 0) return OK;

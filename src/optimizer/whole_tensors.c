@@ -142,7 +142,7 @@ static struct comm_block own_block(const struct passage *p,
 
     return (struct comm_block){
         .data = base + (run.local_first - item.range.first) * size,
-        .bytes = run.length * run.repeats * size, .pieces = 1, .planes = 1};
+        .bytes = run.length * run.repeats * size, .rows = 1, .planes = 1};
 }
 
 /* The same part of `rank`, in the whole tensor here. */
@@ -158,7 +158,7 @@ static struct comm_block whole_block(const struct passage *p,
     return (struct comm_block){
         .data = (char *)work->room +
                 (p->gather * tensor_room(matrix) + run.whole_first) * size,
-        .bytes = run.length * size, .pieces = run.repeats,
+        .bytes = run.length * size, .rows = run.repeats,
         .stride = run.whole_stride * size, .planes = 1};
 }
 
@@ -195,7 +195,7 @@ static status copy_here(const struct passage *p, const struct comm_block *to,
 
     if (whole->bytes == 0) return OK;
     return device_copy_rows(p->update->stream, p->back ? own : pieces,
-                            p->back ? pieces : own, whole->pieces,
+                            p->back ? pieces : own, whole->rows,
                             (size_t)whole->bytes);
 }
 

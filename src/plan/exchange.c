@@ -385,25 +385,25 @@ static void add_transfers(struct exchanges *out, const struct pipeline *p)
     }
 }
 
-/* A shared matrix goes to the other stage that uses it, in pieces. */
+/* A shared matrix goes to the other stage that uses it, in parts. */
 static void add_tied(struct exchanges *out, const struct pipeline *p)
 {
     for (int i = 0; i < p->count; i++) {
         const struct stage *stage = &p->stages[i];
         const struct pipeline_share share = pipeline_share(p, i);
         const int64_t count = share.elements;
-        const int64_t pieces = (count + TIED_PIECE - 1) / TIED_PIECE;
+        const int64_t calls = (count + TIED_AT_ONCE - 1) / TIED_AT_ONCE;
 
         if (share.param == NULL || share.chunk >= 0) continue;
         exchanges_add(out, (struct exchange){
             .group = {GROUP_AXIS, AXIS_PIPE}, .label = "pipe",
             .what = SENT_SHARED_MATRIX, .kind = COMM_SEND,
-            .size = p->schedule.ranks, .calls = pieces,
+            .size = p->schedule.ranks, .calls = calls,
             .bytes = count * dtype_bytes(program_real(&stage->program))});
         exchanges_add(out, (struct exchange){
             .group = {GROUP_AXIS, AXIS_PIPE}, .label = "pipe",
             .what = SENT_SHARED_MATRIX, .kind = COMM_RECV,
-            .size = p->schedule.ranks, .calls = pieces});
+            .size = p->schedule.ranks, .calls = calls});
     }
 }
 

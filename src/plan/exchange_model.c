@@ -39,11 +39,11 @@ static void add_leaves(const struct scene *s)
     int64_t leaves[2] = {0};
 
     for (int64_t i = 0; i < 2 * s->times && ranks > 1; i++) {
-        struct piece_cursor cursor = {0};
-        struct piece piece;
+        struct addend_cursor cursor = {0};
+        struct addend addend;
 
-        while (piece_next(&g->cut[i % 2], i / 2, &cursor, &piece))
-            leaves[i % 2] += piece.completes;
+        while (addend_next(&g->cut[i % 2], i / 2, &cursor, &addend))
+            leaves[i % 2] += addend.completes;
     }
     for (int i = 0; i < p->use_count && ranks > 1; i++) {
         const struct use_info *use = &p->uses[i];

@@ -114,22 +114,22 @@ static status explain_schedule(const struct pipeline *pipeline,
 }
 
 /* How one micro-batch after another meets the tree. */
-static status explain_pieces(const struct cut *cut, struct text *out)
+static status explain_addends(const struct cut *cut, struct text *out)
 {
     for (int64_t i = 0; i < cut->micro_batches && i < 16; i++) {
-        struct piece_cursor cursor = {0};
-        struct piece piece;
+        struct addend_cursor cursor = {0};
+        struct addend addend;
 
         TRY(text_printf(out, "  micro-batch %lld:", (long long)i));
-        while (piece_next(cut, i, &cursor, &piece)) {
-            if (piece.leaves > 1)
-                TRY(text_printf(out, " leaves %d to %d", piece.first_leaf,
-                                piece.first_leaf + piece.leaves - 1));
+        while (addend_next(cut, i, &cursor, &addend)) {
+            if (addend.leaves > 1)
+                TRY(text_printf(out, " leaves %d to %d", addend.first_leaf,
+                                addend.first_leaf + addend.leaves - 1));
             else
                 TRY(text_printf(out, " %sleaf %d",
-                                piece.begins && piece.completes ? ""
+                                addend.begins && addend.completes ? ""
                                                                 : "part of ",
-                                piece.first_leaf));
+                                addend.first_leaf));
         }
         TRY(text_append_string(out, "\n"));
     }
@@ -231,7 +231,7 @@ static status explain_numerics(const struct stage *stage, struct text *out)
                              "2^%d\n", -p->sums.exponent,
                         61 - 2 * p->sums.spare - p->sums.exponent));
     TRY(explain_cost(stage, out));
-    TRY(explain_pieces(&cut, out));
+    TRY(explain_addends(&cut, out));
     return text_printf(out, "kernels: %s\n", stage->kernels.backend);
 }
 

@@ -219,7 +219,7 @@ static status check_share(const struct pipeline *pipeline)
     return OK;
 }
 
-/* B of a stage beside F of another: their pieces alternate. */
+/* B of a stage beside F of another: their parts alternate. */
 static bool takes_turns(const struct pipeline *p)
 {
     const struct action_list *list = &p->schedule.lists[p->rank];

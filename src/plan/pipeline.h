@@ -22,7 +22,7 @@ struct pipeline_request {
     struct mesh_order order;    /* of the mesh; empty: the default */
 };
 
-enum { TIED_PIECE = 1 << 16 }; /* elements of a shared matrix in a message */
+enum { TIED_AT_ONCE = 1 << 16 }; /* elements of a shared matrix in a message */
 
 struct chunk {
     int number;        /* stage of the schedule */

@@ -152,7 +152,7 @@ static void begin_early(struct residency *r, const struct shards *shards,
     }
 }
 
-/* Events of a segment run once for each piece (frame.h): a room that any of
+/* Events of a segment run once for each sub-batch (frame.h): a room that any of
  * them needs is taken before the first and free after the last of them. */
 static status widen_residences(struct residency *r,
                                const struct program *program,

@@ -303,7 +303,7 @@ static void block_moved(const struct cost *cost, struct passes *out)
 }
 
 /* The share of sums over tensor ranks that nothing hides. Pieces of products
- * run beside pieces of messages; Megatron hides only those of B, under the
+ * run beside parts of messages; Megatron hides only those of B, under the
  * gradients of weights, and where ranks divide tokens only half of them. */
 static double exposed_share(const struct cost *cost, int pass, double seconds,
                             const struct passes *block)

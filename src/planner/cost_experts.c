@@ -105,26 +105,26 @@ static void beside_rows(const struct cost *cost, struct rows_beside *out)
 }
 
 /* Seconds that one pass of a block waits for its rows and is slower beside
- * them: they go in pieces of `piece` seconds, `before` is computed meanwhile,
- * each piece is worked on when it has come and goes back, and `after` is
+ * them: they go in halves of `half` seconds, `before` is computed meanwhile,
+ * each half is worked on when it has come and goes back, and `after` is
  * computed meanwhile (nn/spread.c). */
-static double shown_rows(const struct machine *machine, double piece,
+static double shown_rows(const struct machine *machine, double half,
                          double before, double work, double after)
 {
     struct expert_travel t = {.machine = machine};
     struct under_way rows;
     double longer = 0;
 
-    for (int k = 0; k < TRAVEL_PIECES; k++)
-        expert_travel_start(&t, &rows, k, piece);
+    for (int k = 0; k < TRAVEL_HALVES; k++)
+        expert_travel_start(&t, &rows, k, half);
     longer += expert_travel_compute(&t, before);
-    for (int k = 0; k < TRAVEL_PIECES; k++) {
+    for (int k = 0; k < TRAVEL_HALVES; k++) {
         longer += expert_travel_await(&t, &rows, k);
-        longer += expert_travel_compute(&t, work / TRAVEL_PIECES);
-        expert_travel_start(&t, &rows, k, piece);
+        longer += expert_travel_compute(&t, work / TRAVEL_HALVES);
+        expert_travel_start(&t, &rows, k, half);
     }
     longer += expert_travel_compute(&t, after);
-    for (int k = 0; k < TRAVEL_PIECES; k++)
+    for (int k = 0; k < TRAVEL_HALVES; k++)
         longer += expert_travel_await(&t, &rows, k);
     return longer;
 }
@@ -143,10 +143,10 @@ static void own_rows(const struct cost *cost, const double bytes[2],
     const bool fused = !layout_defers(l);
     double guessed = 0, other[2] = {0, 0};
     const double once = sent_once(cost, group);
-    const double piece[] = {
-        cost_exchange(cost, group, bytes[COST_F] / TRAVEL_PIECES, once,
+    const double half[] = {
+        cost_exchange(cost, group, bytes[COST_F] / TRAVEL_HALVES, once,
                       &guessed),
-        cost_exchange(cost, group, bytes[COST_B] / TRAVEL_PIECES, once,
+        cost_exchange(cost, group, bytes[COST_B] / TRAVEL_HALVES, once,
                       &guessed)};
     const double choices = cost_collective(
         cost, COLLECTIVE_ALL_GATHER, group,
@@ -162,10 +162,10 @@ static void own_rows(const struct cost *cost, const double bytes[2],
     }
     const double weights = fused ? p.work[COST_W] + p.shared[COST_W] : 0;
     const double seconds[] = {
-        [COST_F] = choices + shown_rows(cost->machine, piece[COST_F],
+        [COST_F] = choices + shown_rows(cost->machine, half[COST_F],
                                         other[COST_F] + p.shared[COST_F],
                                         p.work[COST_F], other[COST_F]),
-        [COST_B] = shown_rows(cost->machine, piece[COST_B], other[COST_B],
+        [COST_B] = shown_rows(cost->machine, half[COST_B], other[COST_B],
                               p.work[COST_B],
                               other[COST_B] + p.shared[COST_B] + weights)};
 

@@ -7,11 +7,11 @@
 #include "planner/expert_travel.h"
 
 void expert_travel_start(struct expert_travel *t, struct under_way *rows,
-                         int piece, double seconds)
+                         int half, double seconds)
 {
     if (t->free < t->now) t->free = t->now;
     t->free += seconds;
-    rows->piece[piece] = t->free;
+    rows->half[half] = t->free;
 }
 
 double expert_travel_compute(struct expert_travel *t, double seconds)
@@ -37,9 +37,9 @@ double expert_travel_compute(struct expert_travel *t, double seconds)
 }
 
 double expert_travel_await(struct expert_travel *t,
-                           const struct under_way *rows, int piece)
+                           const struct under_way *rows, int half)
 {
-    const double waits = rows->piece[piece] - t->now;
+    const double waits = rows->half[half] - t->now;
 
     if (waits <= 0) return 0;
     t->now += waits;

@@ -351,17 +351,17 @@ static status visit(void *argument, const struct exchange *row)
 
 /* ---- rows of experts, which travel beside other work (nn/spread.c) ---- */
 
-/* Where the products of experts are: each piece is computed when it has come,
+/* Where the products of experts are: each half is computed when it has come,
  * and goes on. */
 static double work_on_rows(struct list_clock *w, struct under_way *rows,
                            double seconds, double sent)
 {
     double longer = 0;
 
-    for (int k = 0; k < TRAVEL_PIECES; k++) {
+    for (int k = 0; k < TRAVEL_HALVES; k++) {
         longer += expert_travel_await(&w->travel, rows, k);
-        longer += expert_travel_compute(&w->travel, seconds / TRAVEL_PIECES);
-        expert_travel_start(&w->travel, rows, k, sent / TRAVEL_PIECES);
+        longer += expert_travel_compute(&w->travel, seconds / TRAVEL_HALVES);
+        expert_travel_start(&w->travel, rows, k, sent / TRAVEL_HALVES);
     }
     return longer;
 }
@@ -374,11 +374,11 @@ static double move_rows(struct list_clock *w, const struct event *event,
     double waits = 0;
 
     if (back ? layer->starts_backward : layer->starts_forward) {
-        for (int k = 0; k < TRAVEL_PIECES; k++)
-            expert_travel_start(&w->travel, rows, k, sent / TRAVEL_PIECES);
+        for (int k = 0; k < TRAVEL_HALVES; k++)
+            expert_travel_start(&w->travel, rows, k, sent / TRAVEL_HALVES);
         return 0;
     }
-    for (int k = 0; k < TRAVEL_PIECES; k++)
+    for (int k = 0; k < TRAVEL_HALVES; k++)
         waits += expert_travel_await(&w->travel, rows, k);
     return waits;
 }

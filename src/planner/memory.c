@@ -7,7 +7,7 @@
  * and the trees over leaves of the batch (mesh/grid.h). */
 #include "planner/memory.h"
 
-#include "mesh/pieces.h"
+#include "mesh/addends.h"
 #include "plan/reduce_price.h"
 #include "planner/memory_parts.h"
 #include "schedule/build.h"
@@ -282,16 +282,16 @@ static double sums_of(const struct cut *cut)
                                                        : 1;
     const bool fits = cut->micro_batch % each == 0 ||
                       each % cut->micro_batch == 0;
-    int64_t pieces = cut->data_leaves;
+    int64_t addends = cut->data_leaves;
     double sums = 1;
 
     if (!fits || !grid_is_power(cut->data_leaves) || !grid_is_power(whole) ||
         whole > cut->data_leaves)
         return node_limit(cut, !cut->shared);
-    if (!cut->shared) pieces /= whole;
-    for (int64_t left = pieces; left > 1; left /= 2) sums += 1;
+    if (!cut->shared) addends /= whole;
+    for (int64_t left = addends; left > 1; left /= 2) sums += 1;
     /* A product adds its sibling itself. */
-    if (pieces > 1 && !cut->shared && cut->micro_batch >= each) sums -= 1;
+    if (addends > 1 && !cut->shared && cut->micro_batch >= each) sums -= 1;
     return sums;
 }
 

@@ -343,12 +343,15 @@ static status check_tensor(const struct setup *setup)
 
     if (!o->tensor.domino) return OK;
     if (o->tensor.overlap < 2)
-        FAIL(ERR_CONFIG, "tensor.domino: the pieces are tensor.overlap, which "
-                         "is 1; set it to 2 or more");
+        FAIL(ERR_CONFIG,
+             "tensor.domino: the sub-batches are tensor.overlap, which "
+             "is 1; set it to 2 or more");
     if (setup->grid.context > 1)
-        FAIL(ERR_CONFIG, "tensor.domino: pieces are whole sequences, but "
-                         "numerics.grid_context cuts them in %d; use "
-                         "tensor.overlap alone", setup->grid.context);
+        FAIL(ERR_CONFIG,
+             "tensor.domino: sub-batches are whole sequences, but "
+             "numerics.grid_context cuts them in %d; use "
+             "tensor.overlap alone",
+             setup->grid.context);
     return OK;
 }
 

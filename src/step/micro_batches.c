@@ -203,7 +203,7 @@ static status add_losses(struct executor *e, const struct instruction *i)
     return OK;
 }
 
-/* One span for all pieces of an F, B or W. */
+/* One span for all parts of an F, B or W. */
 static status add_span(struct executor *e, const struct instruction *i,
                        const struct frame_plan *frame)
 {

@@ -34,7 +34,7 @@ struct pass_calls {
 status pass_calls_build(struct pass_calls *calls, const struct stage *stage);
 void pass_calls_free(struct pass_calls *calls);
 
-/* A piece of a pass. */
+/* A part of a pass. */
 struct pass_case {
     enum instruction_kind kind;
     int first_event;

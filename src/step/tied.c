@@ -4,7 +4,7 @@
 
 #include "comm/progress.h"
 
-enum { PIECE = TIED_PIECE, TIED_TAG = INT32_MAX - 1 };
+enum { AT_ONCE = TIED_AT_ONCE, TIED_TAG = INT32_MAX - 1 };
 
 static struct tensor gradient_of(const struct stage *stage,
                                  const struct pipeline_share *share)
@@ -23,15 +23,15 @@ void tied_build(struct tied *tied, struct pipeline *pipeline,
                           .room = pipeline->stages[0].memory[MEMORY_TIED].data};
 }
 
-/* Piece by piece: mine goes, the other's comes and is added. */
+/* Part by part: mine goes, the other's comes and is added. */
 static status exchange(struct tied *tied, struct stage *stage,
                        struct tensor gradient, int peer)
 {
     struct group *pipe = team_group(tied->team, AXIS_PIPE);
 
-    for (int64_t at = 0; at < gradient.shape[0]; at += PIECE) {
+    for (int64_t at = 0; at < gradient.shape[0]; at += AT_ONCE) {
         const int64_t left = gradient.shape[0] - at;
-        const int64_t n = left < PIECE ? left : PIECE;
+        const int64_t n = left < AT_ONCE ? left : AT_ONCE;
         const struct tensor mine = tensor_1d(
             (char *)gradient.data + at * dtype_bytes(gradient.dtype),
             gradient.dtype, n);

@@ -13,7 +13,7 @@
 struct tied {
     struct pipeline *pipeline; /* borrowed */
     struct team *team;         /* borrowed */
-    void *room;                /* borrowed: a piece of the other's gradient */
+    void *room;                /* borrowed: a part of the other's gradient */
 };
 
 /* The pipeline is open. */

@@ -122,27 +122,27 @@ static status narrow(struct zero *z, const struct part *part, int64_t first,
 
 /* Elements of masters that the layers' scratch, which nobody uses now, has room
  * for: products that read codes have room for decoded matrices there. */
-static int64_t piece_of(const struct zero *z)
+static int64_t most_of(const struct zero *z)
 {
-    const int64_t piece =
+    const int64_t most =
         (int64_t)program_scratch_bytes(&z->stage->program) /
         (PARAM_ALIGN * dtype_bytes(z->stage->program.dtype)) * PARAM_ALIGN;
 
-    CHECK(piece > 0);
-    return piece;
+    CHECK(most > 0);
+    return most;
 }
 
-/* Through the scratch, piece by piece. */
+/* Through the scratch, part by part. */
 static status encode_masters(struct zero *z, const struct part *part,
                              const struct block_encode *whole)
 {
     char *const scratch = z->stage->memory[MEMORY_LAYER_SCRATCH].data;
-    const int64_t piece = piece_of(z);
+    const int64_t most = most_of(z);
     struct block_encode call = *whole;
 
     for (call.first = whole->first; call.first < whole->last;
          call.first = call.last) {
-        call.last = whole->last - call.first > piece ? call.first + piece
+        call.last = whole->last - call.first > most ? call.first + most
                                                      : whole->last;
         call.in.data = scratch - call.first * dtype_bytes(call.in.dtype);
         TRY(narrow(z, part, call.first, call.last, scratch));

@@ -613,7 +613,7 @@ refuse "dense blocks of a mixtral" "moe.every: mixtral takes none" \
     model.family=mixtral moe.every=2
 refuse "leaves that do not divide experts" "numerics.grid_expert: 3 leaves" \
     model.family=mixtral numerics.grid_expert=3
-expect "pieces of a micro-batch" 78 "with experts use tensor.overlap" \
+expect "sub-batches of a micro-batch" 78 "with experts use tensor.overlap" \
     train config.yaml --run none --ranks 2 --set model.family=mixtral \
     --set mesh.tensor=2 --set tensor.overlap=2 --set tensor.domino=true
 expect "stochastic activations of divided experts" 78 "use mesh.expert=1" \

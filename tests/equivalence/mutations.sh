@@ -164,8 +164,8 @@ mutation "a list states more bytes than a gather sends" src/list/pass_gathers.c 
 mutation "the list's loss and norm swap their bytes" src/list/pass_tail.c \
     's/(DO_LOSS, )pipeline_loss(_values)/\1pipeline_norm\2/; s/(DO_NORM, )pipeline_norm(_values)/\1pipeline_loss\2/' \
     "$data"
-mutation "the list's shared matrix goes in two pieces" src/list/pass_tail.c \
-    's/\(int32_t\)\(\(share\.elements \+ TIED_PIECE - 1\) . TIED_PIECE\)/2/' \
+mutation "the list's shared matrix goes in two parts" src/list/pass_tail.c \
+    's/\(int32_t\)\(\(share\.elements \+ TIED_AT_ONCE - 1\) . TIED_AT_ONCE\)/2/' \
     "$pipe"
 # Calls inside F, B and W (step/pass_calls.h).
 says=states_group_and_operation

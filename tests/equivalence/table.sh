@@ -233,7 +233,7 @@ steps=3 model accumulator $small train.dtype=bfloat16 model.layers=2 \
     numerics.recipe=fp8-tiles numerics.accumulator=12:8:16
 steps=3 model accumulator_quartet $small $wide model.layers=2 \
     numerics.recipe=mxfp4-quartet numerics.accumulator=8:32:0
-# Pieces of tensor.overlap=3 end between the two context chunks of a sequence.
+# Sub-batches of tensor.overlap=3 end between the two context chunks of a sequence.
 printf '%s\n' "ranks=4 mesh.tensor=4" "ranks=2 mesh.context=2" \
     "ranks=2 mesh.context=2 context.kind=ulysses train.micro_batch=1" \
     "ranks=2 mesh.tensor=2 tensor.overlap=3 train.micro_batch=1" \
@@ -534,7 +534,7 @@ printf '%s\n' "ranks=2 mesh.tensor=2 tensor.overlap=2" \
 steps=3 model falcon_lora $small model.family=falcon model.kv_heads=1 lora.rank=2
 steps=3 model gptj_frozen $small model.family=gptj model.kv_heads=0 \
     model.head_width=12 model.width=48 optimizer.groups='["*.wqkv frozen"]'
-# Units of weights that pieces of a micro-batch use one behind the other.
+# Units of weights that sub-batches of a micro-batch use one behind the other.
 printf '%s\n' \
     "ranks=4 mesh.tensor=2 mesh.shard=2 zero=fsdp tensor.overlap=2 tensor.domino=true" \
     "ranks=4 mesh.tensor=2 mesh.shard=2 zero=fsdp tensor.overlap=4 tensor.domino=true fsdp.prefetch=2" \

@@ -46,7 +46,7 @@ exact "messages beside products" llama.yaml \
     "ranks=4 mesh.tensor=4 tensor.overlap=3 train.recompute=block" \
     "ranks=4 mesh.tensor=2 mesh.data=2 tensor.overlap=8" \
     "ranks=4 mesh.tensor=2 mesh.pipe=2 tensor.overlap=2 schedule.name=zb-h1"
-exact "pieces one behind the other" llama.yaml \
+exact "sub-batches one behind the other" llama.yaml \
     "ranks=2 mesh.tensor=2 tensor.overlap=2 tensor.domino=true" \
     "ranks=4 mesh.tensor=4 tensor.overlap=3 tensor.domino=true" \
     "ranks=4 mesh.tensor=2 mesh.pipe=2 tensor.overlap=2 tensor.domino=true"
@@ -115,7 +115,7 @@ for mpi in openmpi mpich; do
     fi
 done
 
-expect "domino without pieces" 78 "tensor.domino: the pieces are" \
+expect "domino without sub-batches" 78 "tensor.domino: the sub-batches are" \
     train config.yaml --run none --ranks 2 --set mesh.tensor=2 \
     --set tensor.domino=true
 expect "more tensor ranks than leaves" 78 "tensor" \

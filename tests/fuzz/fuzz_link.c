@@ -101,7 +101,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     struct check check = {.came = 0};
     const struct link_events events = {&check, GENERATION, &check.stock, came};
     struct taking taking = {.id = 7, .block = {
-        .data = taken, .bytes = 100, .pieces = 20, .stride = 1000,
+        .data = taken, .bytes = 100, .rows = 20, .stride = 1000,
         .planes = 2, .plane_stride = 20000}};
     struct link link = {.peer = 1, .takings = &taking};
     int pair[2];

@@ -42,11 +42,11 @@ static void read_pack(const struct pack *pack)
 
         if (pack_file_check(pack, s) != OK) continue;
         for (int64_t i = pack->first[s]; i < pack->first[s + 1]; i++) {
-            const struct pack_piece *piece = &pack->pieces[i];
+            const struct pack_fragment *fragment = &pack->fragments[i];
 
-            CHECK(piece->at >= 0 && piece->count > 0);
-            CHECK(piece->at <= pack->tokens - piece->count);
-            total += piece->count;
+            CHECK(fragment->at >= 0 && fragment->count > 0);
+            CHECK(fragment->at <= pack->tokens - fragment->count);
+            total += fragment->count;
         }
         CHECK(total <= pack->sequence);
     }
@@ -101,19 +101,19 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 
 /* ---- the mutator ---- */
 
-/* A valid index of as many samples and pieces as are drawn. */
+/* A valid index of as many samples and fragments as are drawn. */
 static size_t make_pack(uint8_t *data, size_t room)
 {
     const uint64_t samples = draw(12), sequence = 1 + draw(40);
     struct out out = {.bytes = data, .room = room};
-    uint64_t pieces[64][2], first[13] = {0}, count = 0, at = 0;
+    uint64_t fragments[64][2], first[13] = {0}, count = 0, at = 0;
 
     for (uint64_t s = 0; s < samples; s++) {
         for (uint64_t left = sequence; left > 0 && count < 64;) {
             const uint64_t length = 1 + draw(left);
 
-            pieces[count][0] = at;
-            pieces[count++][1] = length;
+            fragments[count][0] = at;
+            fragments[count++][1] = length;
             at += length;
             left -= length;
             if (draw(4) == 0) break;
@@ -131,7 +131,7 @@ static size_t make_pack(uint8_t *data, size_t room)
     put_integer(&out, samples * sequence - at, 8);
     for (int i = 0; i < HEADER - CRC; i++) put_byte(&out, 0);
     for (uint64_t i = 0; i < count; i++)
-        for (int k = 0; k < 2; k++) put_integer(&out, pieces[i][k], 8);
+        for (int k = 0; k < 2; k++) put_integer(&out, fragments[i][k], 8);
     for (uint64_t s = 0; s <= samples; s++) put_integer(&out, first[s], 8);
     put_integer(&out, 0, 4); /* checksums are corrected by the reader */
     return out.full ? 0 : out.at;

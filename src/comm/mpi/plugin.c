@@ -106,12 +106,12 @@ static int block_type(const struct comm_block *block, MPI_Datatype *type,
 
     *type = MPI_BYTE;
     *count = (int)block->bytes;
-    if (block->pieces == 1 && block->planes == 1 && block->bytes <= INT_MAX)
+    if (block->rows == 1 && block->planes == 1 && block->bytes <= INT_MAX)
         return MPI_SUCCESS;
     *count = 1;
     error = run_type(block->bytes, type);
     if (error == MPI_SUCCESS)
-        error = repeat_type(block->pieces, block->stride, type);
+        error = repeat_type(block->rows, block->stride, type);
     if (error == MPI_SUCCESS)
         error = repeat_type(block->planes, block->plane_stride, type);
     return error == MPI_SUCCESS ? MPI_Type_commit(type) : error;

@@ -12,10 +12,10 @@ enum { RANKS_MOST = 7, CELLS = 4096 };
 /* Byte number i of a block, by its definition. */
 static char *block_at(const struct comm_block *b, int64_t i)
 {
-    const int64_t pieces = b->pieces > 0 ? b->pieces : 1;
+    const int64_t rows = b->rows > 0 ? b->rows : 1;
 
-    return (char *)b->data + i / (b->bytes * pieces) * b->plane_stride +
-           i / b->bytes % pieces * b->stride + i % b->bytes;
+    return (char *)b->data + i / (b->bytes * rows) * b->plane_stride +
+           i / b->bytes % rows * b->stride + i % b->bytes;
 }
 
 TEST(blocks_are_copied_in_any_arrangement)
@@ -51,7 +51,7 @@ TEST(blocks_become_few_runs)
 {
     static const struct {
         struct comm_block block;
-        int64_t bytes, pieces, planes;
+        int64_t bytes, rows, planes;
     } rows[] = {
         {{NULL, 5, 0, 0, 0, 0}, 5, 1, 1},
         {{NULL, 5, 4, 5, 0, 0}, 20, 1, 1},
@@ -67,7 +67,7 @@ TEST(blocks_become_few_runs)
         const struct comm_block b = block_simplify(&rows[i].block);
 
         EQUAL_INT(b.bytes, rows[i].bytes);
-        EQUAL_INT(b.pieces, rows[i].pieces);
+        EQUAL_INT(b.rows, rows[i].rows);
         EQUAL_INT(b.planes, rows[i].planes);
     }
 }

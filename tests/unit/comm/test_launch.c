@@ -116,7 +116,7 @@ static status rows_check(struct group *g, float *in, float *out)
     struct comm_block send[64], receive[64];
     const int64_t size = g->size;
     struct comm_call call = {
-        .kind = COMM_REDUCE_SCATTER, .pieces = SEVENTY,
+        .kind = COMM_REDUCE_SCATTER, .rows = SEVENTY,
         .in = tensor_1d(in, DTYPE_F32, SEVENTY * 5 * size),
         .out = tensor_1d(out, DTYPE_F32, SEVENTY * 5)};
 
@@ -129,7 +129,7 @@ static status rows_check(struct group *g, float *in, float *out)
         if (out[p] != sum) FAIL(ERR_VERIFY, "reduce-scatter of rows");
     }
     call = (struct comm_call){
-        .kind = COMM_ALL_GATHER, .pieces = SEVENTY,
+        .kind = COMM_ALL_GATHER, .rows = SEVENTY,
         .in = tensor_1d(in, DTYPE_F32, SEVENTY * 5),
         .out = tensor_1d(out, DTYPE_F32, SEVENTY * 5 * size)};
     TRY(comm_run(g, &call));

@@ -160,8 +160,10 @@ static status rows_scatter(struct rows_case *c, struct group *g,
     const int64_t mine = block_count(c, g->rank);
     struct comm_root roots[COMM_ROOTS_MAX];
     const int count = comm_roots(c->leaves, g->size, g->rank, roots);
-    struct comm_call call = {.kind = COMM_REDUCE_SCATTER, .pieces = rows,
-                             .leaves = c->leaves, .in_counts = c->counts};
+    struct comm_call call = {.kind = COMM_REDUCE_SCATTER,
+                             .rows = rows,
+                             .leaves = c->leaves,
+                             .in_counts = c->counts};
     void *in;
 
     TRY(arena_take_array(arena, (size_t)(count * rows * width),
@@ -190,8 +192,8 @@ static status rows_gather(const struct rows_case *c, struct group *g,
                           struct arena *arena, void *part)
 {
     const int64_t width = count_before(c, g->size), rows = c->rows;
-    struct comm_call call = {.kind = COMM_ALL_GATHER, .pieces = rows,
-                             .out_counts = c->counts};
+    struct comm_call call = {
+        .kind = COMM_ALL_GATHER, .rows = rows, .out_counts = c->counts};
     void *out;
 
     TRY(arena_take_array(arena, (size_t)(rows * width), sizeof(float), &out));
@@ -247,7 +249,7 @@ static status ring_rows_body(void *argument, struct group *world)
 {
     static float data[2][8];
     const struct comm_call call = {
-        .kind = COMM_ALL_GATHER, .algorithm = ALGORITHM_RING, .pieces = 2,
+        .kind = COMM_ALL_GATHER, .algorithm = ALGORITHM_RING, .rows = 2,
         .in = tensor_1d(data[0], DTYPE_F32, 4),
         .out = tensor_1d(data[1], DTYPE_F32, 8)};
 

@@ -145,7 +145,7 @@ TEST(a_split_parts_the_documents)
                                      .share = SHARE_TRAIN,
                                      .valid_share = 0.25};
     int in_valid[201] = {0};
-    struct loader_piece piece;
+    struct loader_fragment fragment;
     struct sample sample;
     int64_t count;
 
@@ -172,8 +172,8 @@ TEST(a_split_parts_the_documents)
     request.share = SHARE_TRAIN; /* whatever the coins say */
     for (request.seed = 1; request.seed <= 100; request.seed++) {
         IS_OK(loader_open(&train, &request));
-        IS_OK(loader_pieces(&train, 0, 1, &piece, &count));
-        EQUAL_INT(piece.document, 0);
+        IS_OK(loader_fragments(&train, 0, 1, &fragment, &count));
+        EQUAL_INT(fragment.document, 0);
         loader_close(&train);
     }
     IS_OK(directory_remove(directory));
@@ -238,7 +238,7 @@ TEST(several_files_follow_each_other)
     char path[PATH_BYTES], directory[PATH_BYTES];
     const char *paths[] = {path, path, path};
     struct loader loader, one;
-    struct loader_piece pieces[SEQUENCE];
+    struct loader_fragment fragments[SEQUENCE];
     struct sample sample, again;
     int64_t count;
 
@@ -255,12 +255,12 @@ TEST(several_files_follow_each_other)
             EQUAL_INT(sample.targets[t], tokens[(i * SEQUENCE + t + 1) % 15]);
         }
     }
-    IS_OK(loader_pieces(&loader, 3, SEQUENCE, pieces, &count));
+    IS_OK(loader_fragments(&loader, 3, SEQUENCE, fragments, &count));
     EQUAL_INT(count, 2); /* the end of the last document, the first again */
-    EQUAL_INT(pieces[0].document, 3);
-    EQUAL_INT(pieces[0].offset, 1);
-    EQUAL_INT(pieces[1].document, 4);
-    EQUAL_INT(pieces[1].count, 1);
+    EQUAL_INT(fragments[0].document, 3);
+    EQUAL_INT(fragments[0].offset, 1);
+    EQUAL_INT(fragments[1].document, 4);
+    EQUAL_INT(fragments[1].count, 1);
     IS_OK(loader_open(&one, &(struct loader_request){
                                 .paths = paths, .path_count = 1,
                                 .sequence = SEQUENCE, .joined = true}));

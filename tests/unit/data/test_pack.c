@@ -29,7 +29,8 @@ static status build(struct pack *pack, int64_t documents, int64_t sequence)
     return pack_build(pack, &source);
 }
 
-/* Every token lies in one piece; pieces that are cut begin whole samples. */
+/* Every token lies in one fragment; fragments that are cut begin whole
+ * samples. */
 static void check(const struct pack *pack, int64_t documents,
                   int64_t sequence)
 {
@@ -41,9 +42,9 @@ static void check(const struct pack *pack, int64_t documents,
         int64_t count = 0;
 
         for (int64_t i = pack->first[s]; i < pack->first[s + 1]; i++) {
-            count += pack->pieces[i].count;
-            for (int64_t t = 0; t < pack->pieces[i].count; t++)
-                EQUAL_INT(seen[pack->pieces[i].at + t]++, 0);
+            count += pack->fragments[i].count;
+            for (int64_t t = 0; t < pack->fragments[i].count; t++)
+                EQUAL_INT(seen[pack->fragments[i].at + t]++, 0);
         }
         CHECK(count > 0 && count <= sequence);
         padding += sequence - count;
@@ -51,7 +52,7 @@ static void check(const struct pack *pack, int64_t documents,
     }
     EQUAL_INT(tokens, starts[documents]);
     EQUAL_INT(padding, pack->padding);
-    EQUAL_INT(pack->first[pack->samples], pack->piece_count);
+    EQUAL_INT(pack->first[pack->samples], pack->fragment_count);
 }
 
 TEST(the_drawing_in_the_header_is_true)
@@ -63,7 +64,7 @@ TEST(the_drawing_in_the_header_is_true)
     IS_OK(build(&pack, 4, 6));
     check(&pack, 4, 6);
     EQUAL_INT(pack.samples, 4);
-    EQUAL_INT(pack.pieces[pack.first[2]].at, 6); /* AAAA, with DD */
+    EQUAL_INT(pack.fragments[pack.first[2]].at, 6); /* AAAA, with DD */
     EQUAL_INT(pack.first[3] - pack.first[2], 2);
     EQUAL_INT(pack.padding, 4);
     pack_free(&pack);

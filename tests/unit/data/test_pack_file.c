@@ -75,12 +75,12 @@ TEST(the_kept_index_is_that_of_memory)
         open_kept(&file, &source, &now, cache);
         only_file(cache, path);
         EQUAL_INT(file.samples, memory.samples);
-        EQUAL_INT(file.piece_count, memory.piece_count);
+        EQUAL_INT(file.fragment_count, memory.fragment_count);
         EQUAL_INT(file.padding, memory.padding);
         EQUAL_BYTES(file.first, memory.first,
                     8 * (size_t)(memory.samples + 1));
-        EQUAL_BYTES(file.pieces, memory.pieces,
-                    16 * (size_t)memory.piece_count);
+        EQUAL_BYTES(file.fragments, memory.fragments,
+                    16 * (size_t)memory.fragment_count);
         for (int64_t s = 0; s < file.samples; s++)
             IS_OK(pack_file_check(&file, s));
         pack_free(&file);
@@ -119,7 +119,7 @@ TEST(damage_is_made_again_or_named)
     CHECK(calls > DOCUMENTS);
     EQUAL_INT(pack.samples, samples);
     pack_free(&pack);
-    /* A piece of the middle is seen by the samples that lie there. */
+    /* A fragment of the middle is seen by the samples that lie there. */
     bytes.bytes[80] ^= 1;
     bytes.bytes[128 + 16 * 40000] ^= 1;
     IS_OK(file_write_atomic(path, bytes.bytes, bytes.length));
@@ -142,7 +142,7 @@ TEST(damage_is_made_again_or_named)
     IS_OK(directory_remove(cache));
 }
 
-/* A piece of the middle is damaged while the file is used. */
+/* A fragment of the middle is damaged while the file is used. */
 TEST(a_plan_in_use_is_made_again)
 {
     char cache[PATH_BYTES], path[PATH_BYTES];
@@ -164,13 +164,14 @@ TEST(a_plan_in_use_is_made_again)
     bytes.bytes[128 + 16 * 40000] ^= 1;
     IS_OK(file_write_atomic(path, bytes.bytes, bytes.length));
     FAILS(pack_file_verify(path, &found), ERR_FORMAT, "a checksum of its "
-                                                      "pieces is wrong");
+                                                      "fragments is wrong");
     open_kept(&pack, &source, &facts, cache);
     open_kept(&other, &source, &facts, cache); /* another rank */
     while (pack_file_check(&pack, ++bad) == OK) CHECK(bad < pack.samples);
     IS_OK(pack_file_renew(&pack, &source, &facts, cache, bad));
     EQUAL_BYTES(pack.first, memory.first, 8 * (size_t)(memory.samples + 1));
-    EQUAL_BYTES(pack.pieces, memory.pieces, 16 * (size_t)memory.piece_count);
+    EQUAL_BYTES(pack.fragments, memory.fragments,
+                16 * (size_t)memory.fragment_count);
     IS_OK(pack_file_check(&pack, bad));
     IS_OK(pack_file_verify(path, &found));
     CHECK(pack_file_check(&other, bad) == ERR_FORMAT);
@@ -185,7 +186,8 @@ TEST(a_plan_in_use_is_made_again)
     IS_OK(directory_remove(cache));
     IS_OK(pack_file_renew(&other, &source, &facts, cache, bad));
     CHECK(other.image == NULL);
-    EQUAL_BYTES(other.pieces, memory.pieces, 16 * (size_t)memory.piece_count);
+    EQUAL_BYTES(other.fragments, memory.fragments,
+                16 * (size_t)memory.fragment_count);
     pack_free(&other);
     pack_free(&pack);
     pack_free(&memory);

@@ -42,9 +42,9 @@ static int64_t power_above(int64_t n)
 
 /* The value that a piece adds: a whole subtree, or, of an unfinished leaf,
  * nothing until its last part. */
-static uint64_t piece_value(const struct piece *piece, int64_t leaves)
+static uint64_t piece_value(const struct addend *addend, int64_t leaves)
 {
-    return defined(piece->first_leaf, power_above(piece->leaves), leaves);
+    return defined(addend->first_leaf, power_above(addend->leaves), leaves);
 }
 
 static uint64_t walk(const struct cut *cut, bool takes_left)
@@ -55,19 +55,19 @@ static uint64_t walk(const struct cut *cut, bool takes_left)
 
     CHECK(limit <= BUFFERS);
     for (int64_t i = 0; i < cut->micro_batches; i++) {
-        struct piece_cursor cursor = {0};
-        struct piece piece;
+        struct addend_cursor cursor = {0};
+        struct addend addend;
 
-        while (piece_next(cut, i, &cursor, &piece)) {
+        while (addend_next(cut, i, &cursor, &addend)) {
             int buffer, into, from;
             bool left;
 
-            node_begin(&stack, cut, &piece, takes_left, &buffer, &left);
+            node_begin(&stack, cut, &addend, takes_left, &buffer, &left);
             CHECK(buffer < limit);
-            const uint64_t value = piece_value(&piece, cut->data_leaves);
+            const uint64_t value = piece_value(&addend, cut->data_leaves);
 
             buffers[buffer] = left ? meet(buffers[buffer], value) : value;
-            node_end(&stack, &piece, left);
+            node_end(&stack, &addend, left);
             while (node_merge(&stack, cut, &into, &from))
                 buffers[into] = meet(buffers[into], buffers[from]);
         }

@@ -80,30 +80,30 @@ static status expert_backward(const struct step *step, struct run *run)
 /* The gradients of a piece as those of all experts held: zeros but for one of
  * each sequence. */
 static status expert_product(struct run *run, const struct step *step,
-                             const struct piece *piece)
+                             const struct addend *addend)
 {
     const struct program *p = run->program;
     const int64_t rows = p->params.items[step->param[0]].rows;
-    const int64_t tokens = piece_tokens(piece);
+    const int64_t tokens = addend_tokens(addend);
     const struct tensor dy = run_gradient(run, step->output);
     float *wide = run->scratch;
 
     memset(wide, 0, (size_t)(tokens * rows) * sizeof *wide);
     for (int64_t t = 0; t < tokens; t++) {
-        const int64_t from = piece_first_token(p, piece) + t;
+        const int64_t from = addend_first_token(p, addend) + t;
         const float *row = (const float *)dy.data + from * WIDTH;
 
         memcpy(wide + t * rows + first_row(run, from / LENGTH), row,
                WIDTH * sizeof *wide);
     }
     return weight_product(run, step, tensor_2d(wide, DTYPE_F32, tokens, rows),
-                          piece_rows(run, run_slot(run, step->input), piece),
-                          piece);
+                          addend_rows(run, run_slot(run, step->input), addend),
+                          addend);
 }
 
 static status expert_weight(const struct step *step, struct run *run)
 {
-    return weight_pieces(step, run, expert_product);
+    return weight_addends(step, run, expert_product);
 }
 
 static struct step_cost expert_cost(const struct step *step,
