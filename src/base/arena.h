@@ -39,7 +39,7 @@ status arena_init_planned(struct arena *arena, const char *name, size_t bytes);
 /* *out = `bytes` zeroed bytes aligned to ARENA_ALIGN. ERR_MEMORY says the
  * arena's name, what was asked and what is left. */
 status arena_take(struct arena *arena, size_t bytes, void **out);
-/* The same for `count` items; checks the product for overflow. */
+/* Like arena_take, for `count` items; checks the product for overflow. */
 status arena_take_array(struct arena *arena, size_t count, size_t item_bytes,
                         void **out);
 status arena_copy_text(struct arena *arena, const char *text, char **out);

@@ -21,7 +21,8 @@
 
 /* The whole file; ERR_MISSING, ERR_IO, or ERR_FORMAT beyond bytes_max. */
 status file_read(const char *path, size_t bytes_max, struct text *out);
-/* The same; ERR_FORMAT for a pipe or a device, at once. Links are followed. */
+/* Like file_read; ERR_FORMAT for a pipe or a device, at once. Links are
+ * followed. */
 status file_read_regular(const char *path, size_t bytes_max,
                          struct text *out);
 /* A name beside `path` that no other writer has, be it on another machine that
@@ -32,8 +33,9 @@ status file_temporary_name(const char *path, char *name);
  * the place of a link or a pipe, and never writes through it. ERR_IO says
  * "disk full" by name when it is. */
 status file_write_atomic(const char *path, const void *bytes, size_t length);
-/* The same for a path that the user names: pipes and devices (/dev/stdout) are
- * written as they are, and the umask alone says who may read a new file. */
+/* Like file_write_atomic, for a path that the user names: pipes and devices
+ * (/dev/stdout) are written as they are, and the umask alone says who may read
+ * a new file. */
 status file_write_named(const char *path, const void *bytes, size_t length);
 /* The same without waiting for the disk, for what can be made again: when the
  * machine itself stops, the file may be there and not be whole. */

@@ -123,7 +123,7 @@ void json_write_key_list(struct json_writer *writer, const char *key,
                          void (*write)(struct json_writer *, double));
 /* OK when all went well; the text is in writer->out. */
 status json_write_end(struct json_writer *writer);
-/* The same, and appends what was written to `out` as a line. */
+/* Like json_write_end, and appends what was written to `out` as a line. */
 status json_write_line(struct json_writer *writer, struct text *out);
 void json_writer_free(struct json_writer *writer);
 

@@ -35,7 +35,7 @@ status lines_put(struct lines *lines, const char *bytes, size_t length);
 status lines_finish(struct lines *lines);
 /* Everything that was put is on the disk, as far as the disk takes it now. */
 void lines_sync(struct lines *lines);
-/* The same, but what cannot be written at once is lost. */
+/* Like lines_sync, but what cannot be written at once is lost. */
 void lines_close(struct lines *lines);
 
 /* The step that a line is of; ERR_FORMAT: it is damaged. Borrows scratch for

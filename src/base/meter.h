@@ -130,7 +130,7 @@ static inline struct meter_track *meter_begin(void)
     meter_push(track);
     return track;
 }
-/* The same for what is of interest in a trace only. */
+/* Like meter_begin, for what is of interest in a trace only. */
 static inline struct meter_track *meter_outline(void)
 {
     const struct meter_track *track = meter_thread.track;

@@ -27,7 +27,8 @@ enum { TERMINAL_GROWTH = 6 };
  * returns how many bytes that is. `lines`: newlines and tabs stay. */
 size_t terminal_escape(char *out, const char *bytes, size_t length,
                        bool lines);
-/* The same in place; cut with "..." where it does not fit size bytes. */
+/* Like terminal_escape, in place; cut with "..." where it does not fit size
+ * bytes. */
 void terminal_escape_line(char *line, size_t size);
 
 /* From now on all that is printed to stdout and stderr passes the filter. For

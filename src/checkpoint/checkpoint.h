@@ -44,7 +44,7 @@ struct checkpoint {
  * ERR_MISSING; ERR_FORMAT says which file is damaged and how. */
 status checkpoint_open(struct checkpoint *checkpoint, const char *directory,
                        struct threads *threads);
-/* The same by the list of that name. */
+/* Like checkpoint_open, by the list of that name. */
 status checkpoint_open_listed(struct checkpoint *checkpoint,
                               const char *directory, const char *list,
                               struct threads *threads);
@@ -56,7 +56,8 @@ void checkpoint_close(struct checkpoint *checkpoint);
 
 /* Every checksum of every tensor. ERR_FORMAT names the first bad block. */
 status checkpoint_verify(struct checkpoint *checkpoint);
-/* The same by several readers: each every shares-th block, from `share` on. */
+/* Like checkpoint_verify, by several readers: each every shares-th block, from
+ * `share` on. */
 status checkpoint_verify_share(struct checkpoint *checkpoint, int share,
                                int shares);
 

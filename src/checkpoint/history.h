@@ -31,7 +31,8 @@ bool checkpoint_none_is_whole(const char *run);
  * oldest first; never what `latest` names, nor anything newer. */
 status checkpoint_prune(const char *run, int64_t keep_last,
                         int64_t keep_every);
-/* The same for one that is named; ERR_IO only when it stays so for seconds. */
+/* Like checkpoint_prune, for one that is named; ERR_IO only when it stays so
+ * for seconds. */
 status checkpoint_open_patient(struct checkpoint *checkpoint,
                                const char *directory,
                                struct threads *threads);

@@ -34,7 +34,7 @@ static bool is_region(const char *text)
                strlen(text);
 }
 
-/* Such an address would stand in messages, with its password. */
+/* An address with a password would stand in messages. */
 static bool has_user(const char *endpoint)
 {
     const char *host = strstr(endpoint, "://");

@@ -39,7 +39,8 @@ status safetensors_writer_open(struct safetensors_writer *writer,
                                const char *path,
                                const struct safetensors_tensor *tensors,
                                int count);
-/* The same for a file of which only a part will be written. */
+/* Like safetensors_writer_open, for a file of which only a part will be
+ * written. */
 status safetensors_writer_open_part(struct safetensors_writer *writer,
                                     const char *path,
                                     const struct safetensors_tensor *tensors,

@@ -51,8 +51,8 @@ size_t checkpoint_buffer_bytes(const struct threads *threads);
  * time is lost. ERR_CONFIG: the parts do not cover their tensors. */
 status checkpoint_save(const struct checkpoint_plan *plan);
 
-/* The same in three calls, where several hold parts of a tensor: each writes
- * its own; checksums join by xor, covered elements by sum. */
+/* Like checkpoint_save, in three calls, where several hold parts of a tensor:
+ * each writes its own; checksums join by xor, covered elements by sum. */
 struct checkpoint_save {
     const struct checkpoint_plan *plan; /* borrowed */
     char final[PATH_BYTES], temporary[PATH_BYTES];

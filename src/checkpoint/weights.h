@@ -45,8 +45,8 @@ status weights_need(struct weights *weights, const char *name, int dimensions,
 /* out [count] = elements [first, first + count) as `dtype`. */
 status weights_read(const struct weights *weights, int index, int64_t first,
                     int64_t count, enum dtype dtype, void *out);
-/* The same. ERR_FORMAT names the first that is infinite or NaN: no model can
- * compute with it. */
+/* Like weights_read. ERR_FORMAT names the first that is infinite or NaN: no
+ * model can compute with it. */
 status weights_read_finite(const struct weights *weights, int index,
                            int64_t first, int64_t count, enum dtype dtype,
                            void *out);

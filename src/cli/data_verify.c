@@ -161,7 +161,7 @@ static bool is_kept(const char *path)
     return kept && !data;
 }
 
-/* Those of a directory, which need not be there. */
+/* Reads the token files of a directory, which need not be there. */
 static status check_directory(struct checking *check, const char *directory)
 {
     char **names = NULL, path[PATH_BYTES];

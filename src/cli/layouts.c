@@ -116,7 +116,7 @@ static const char *const axes[] = {
     "ranks=@ mesh.context=@",
 };
 
-/* The same in every way. */
+/* Like layout_label, in every way. */
 static const char *const ways[] = {
     "ranks=@ mesh.data=@ train.micro_batch=1",
     "ranks=@ mesh.data=@ train.recompute=block",

@@ -56,7 +56,7 @@ static bool reduces(const struct comm_call *call)
     return call->kind == COMM_ALL_REDUCE || call->kind == COMM_REDUCE_SCATTER;
 }
 
-/* The same over every back end, so that the bits are too. */
+/* Every back end gets the same one, so that the bits are the same. */
 static enum algorithm choose(const struct group *group,
                              const struct comm_call *call)
 {

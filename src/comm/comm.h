@@ -232,7 +232,7 @@ void group_nodes(struct group *world, int ranks);
 void group_abort(struct group *group, const char *reason);
 
 status comm_run(struct group *group, const struct comm_call *call);
-/* The same with scratch that is taken for this call: outside of steps. */
+/* Like comm_run, with scratch that is taken for this call: outside of steps. */
 status comm_run_alone(struct group *group, struct comm_call call);
 /* Scratch that a call needs, bytes; the same on all ranks. */
 size_t comm_scratch_bytes(const struct group *group,

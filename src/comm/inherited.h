@@ -14,7 +14,8 @@
  * lives as long as a process has it open; it is closed on exec. *out is its
  * descriptor. ERR_MEMORY. */
 status inherited_memory(const char *name, int64_t bytes, int *out);
-/* Such a file with a token as hexadecimal digits. ERR_MEMORY, ERR_IO. */
+/* Makes a file in memory that holds a token as hexadecimal digits. ERR_MEMORY,
+ * ERR_IO. */
 status inherited_token(const struct token *token, int *out);
 /* Sets a variable of the environment. ERR_MEMORY. */
 status inherited_number(const char *name, uint64_t number);

@@ -82,7 +82,7 @@ static status fail_missing(const struct process_world *world, int64_t limit_ms)
          1e-3 * (double)limit_ms);
 }
 
-/* Those after this rank call. */
+/* Ranks after this one call it. */
 static status be_called(struct process_world *world, struct door *door,
                         int64_t limit_ms)
 {

@@ -125,7 +125,7 @@ static int free_group(const struct fleet *fleet)
     }
 }
 
-/* Those that are left over join the group that was made last, or one that
+/* Nodes that are left over join the group that was made last, or one that
  * stands. */
 static void make_groups(struct fleet *fleet, const int *loose, int count)
 {

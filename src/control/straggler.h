@@ -20,9 +20,10 @@ struct straggler {
 /* A rank that costs at least 5% of the time and three times as much as any
  * other, in at least 20 calls. Ranks of other machines are not seen. */
 struct straggler straggler_find(const struct board *board);
-/* The same for ranks of several machines, whose clocks and calls cannot be
- * compared: each rank says how much of its last steps it waited for others, and
- * the one for which they wait waits least. Calls and seconds are 0. */
+/* Like straggler_find, for ranks of several machines, whose clocks and calls
+ * cannot be compared: each rank says how much of its last steps it waited for
+ * others, and the one for which they wait waits least. Calls and seconds are
+ * 0. */
 struct straggler straggler_by_waits(const struct board *board);
 /* "the others waited 34% of the last 1.2 s for rank 2 (...)"; "": none. */
 void straggler_text(const struct straggler *straggler, char out[120]);

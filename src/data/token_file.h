@@ -170,8 +170,9 @@ status token_writer_open(struct token_writer *writer, const char *path,
  * id outside the vocabulary. */
 status token_writer_add(struct token_writer *writer, const int32_t *ids,
                         int64_t count, int64_t text_bytes);
-/* The same with a mask: learned [count], or NULL: all. One such document makes
- * a file with a mask. The end token is learned if the last token is. */
+/* Like token_writer_add, with a mask: learned [count], or NULL: all. One such
+ * document makes a file with a mask. The end token is learned if the last token
+ * is. */
 status token_writer_add_masked(struct token_writer *writer, const int32_t *ids,
                                const bool *learned, int64_t count,
                                int64_t text_bytes);

@@ -21,8 +21,8 @@
 bool token_foreign_is(const char *path, bool named);
 /* Into a zeroed file. */
 status token_foreign_open(struct token_file *file, const char *path);
-/* The same for images in memory, which must outlive it: image and table of the
- * file, its layout is set. */
+/* Like token_foreign_open, for images in memory, which must outlive it: image
+ * and table of the file, its layout is set. */
 status token_foreign_parse(struct token_file *file);
 /* First token of a document; may be wrong where the table is. */
 uint64_t token_foreign_start(const struct token_file *file, int64_t index);

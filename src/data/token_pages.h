@@ -20,12 +20,13 @@ void token_pages_free(struct token_pages *pages);
 
 /* For a file that was sealed; what cannot be kept costs the check. */
 status token_pages_keep(const struct token_file *file, const char *cache);
-/* Those of the file that has this checksum; none: file->pages is empty. */
+/* Opens the pages of the file that has this checksum; none: file->pages is
+ * empty. */
 void token_pages_find(struct token_file *file, const char *cache);
 /* Up to TOKEN_PAGES_AT_ONCE pages, drawn by `draw`; all, when they are not
  * more. ERR_FORMAT: one is not what it was. */
 status token_pages_check(const struct token_file *file, uint64_t draw);
-/* The same of so many pages of all files. */
+/* Checks so many pages of all files. */
 status token_pages_check_all(const struct token_file *files, int count,
                              uint64_t draw);
 

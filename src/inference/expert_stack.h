@@ -61,10 +61,10 @@ struct stack_row stack_row(const struct stack_place *place,
 status stack_read(const struct weights *weights, int index,
                   const struct stack_place *place,
                   const struct saved_part *member, void *out);
-/* The same of packed stacks, by their name in the file. Blocks of 32 elements
- * of a row are [experts, rows, blocks, 16] bytes, the lower half of each byte
- * first, with scales [experts, rows, blocks]: Open Compute Project 2023, MX
- * specification 1.0, section 5.4 (E2M1 codes, E8M0 scales). */
+/* Like stack_read, of packed stacks, by their name in the file. Blocks of 32
+ * elements of a row are [experts, rows, blocks, 16] bytes, the lower half of
+ * each byte first, with scales [experts, rows, blocks]: Open Compute Project
+ * 2023, MX specification 1.0, section 5.4 (E2M1 codes, E8M0 scales). */
 status stack_need_packed(struct weights *weights, const char *name,
                          const struct stack_place *place, int experts,
                          const struct saved_part *member);

@@ -40,8 +40,8 @@ void generator_close(struct generator *generator);
 /* Appends `count` ids, each in [0, vocab). ERR_CONFIG: beyond the context. */
 status generator_feed(struct generator *generator, const int32_t *ids,
                       int64_t count);
-/* The same, with the logits of the last `last` ids, at most 1 + depth of the
- * modules. */
+/* Like generator_feed, with the logits of the last `last` ids, at most 1 +
+ * depth of the modules. */
 status generator_feed_last(struct generator *generator, const int32_t *ids,
                            int64_t count, int64_t last);
 /* Forgets ids of the last call from position `position` on. */

@@ -44,9 +44,9 @@ struct session_parts {
 status session_parts_add(struct session_parts *parts,
                          const struct stage *stage, const char *kind,
                          void *flat, enum dtype dtype);
-/* The same for one of several ranks: every tensor of the model, and of each
- * what the inventory lists. kinds: bits 1 << INVENTORY_.... The inventory must
- * outlive the parts. */
+/* Like session_parts_add, for one of several ranks: every tensor of the model,
+ * and of each what the inventory lists. kinds: bits 1 << INVENTORY_.... The
+ * inventory must outlive the parts. */
 status session_parts_divide(struct session_parts *parts,
                             const struct inventory *inventory, unsigned kinds);
 /* The parts to be loaded. */

@@ -237,8 +237,8 @@ struct experts_gradient {
     const struct accumulator *accumulator; /* as of matmul */
 };
 
-/* The same for biases: c[e] [n] = sum of the rows of a, by additions. c is
- * [experts, n] real. */
+/* Like struct experts_gradient, for biases: c[e] [n] = sum of the rows of a, by
+ * additions. c is [experts, n] real. */
 struct experts_sums {
     const struct expert_groups *groups;
     struct tensor c;

@@ -9,8 +9,8 @@
 /* The most float32 operations (an FMA is two) a second that the threads of the
  * stream do together, measured for about `seconds`. */
 double kernels_peak_flops(struct stream *stream, enum isa isa, double seconds);
-/* The same for products of the table's type: by FMAs or by instructions for
- * pairs or tiles of bfloat16, whichever is faster. */
+/* Like kernels_peak_flops, for products of the table's type: by FMAs or by
+ * instructions for pairs or tiles of bfloat16, whichever is faster. */
 double kernels_peak_product(struct stream *stream, const struct kernels *table,
                             enum isa isa, double seconds);
 /* Normal numbers with mean 0: pair i, elements 2i and 2i + 1, is made of block

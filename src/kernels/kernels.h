@@ -214,7 +214,7 @@ struct kernels {
     /* dgate_up set; == gate_up allowed. */
     status (*swiglu_backward)(struct stream *, struct tensor dgate_up,
                               struct tensor dout, struct tensor gate_up);
-    /* The same with gelu, tanh form, of the gate. */
+    /* Like swiglu, with gelu, tanh form, of the gate. */
     status (*geglu_forward)(struct stream *, struct tensor out,
                             struct tensor gate_up);
     status (*geglu_backward)(struct stream *, struct tensor dgate_up,
@@ -349,7 +349,7 @@ enum isa isa_best(void); /* of this machine and this build */
  * ERR_CONFIG: this machine or build has no such instruction set (names what it
  * has). */
 status kernels_get(struct kernels *out, enum dtype dtype, enum isa isa);
-/* The same; `product` is heeded where dtype is bfloat16. */
+/* Like kernels_get; `product` is heeded where dtype is bfloat16. */
 status kernels_get_product(struct kernels *out, enum dtype dtype, enum isa isa,
                            enum product product);
 /* Name of the backend that fills a row, for printing. */

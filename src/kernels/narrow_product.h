@@ -21,7 +21,7 @@ enum granule_kind { GRANULE_CHAIN, GRANULE_PAIRS, GRANULE_TILES,
 NARROW_PRODUCTS(NARROW_REFERENCE)
 #undef NARROW_REFERENCE
 
-/* The same of experts. */
+/* The products of experts. */
 #define NARROW_EXPERTS(X) X(bf16_pairs) X(bf16_tiles) X(f16)
 #define EXPERTS_REFERENCE(name) \
     extern KERNELS_TYPE(experts_product) reference_experts_product_##name; \

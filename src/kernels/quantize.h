@@ -147,8 +147,8 @@ ELEMENTARY float grid_nearest(const struct grid_format *f, float y)
     return (a + lift) - lift;
 }
 
-/* The same, up with the probability of the distance: the upper 24 bits of the
- * word are a number in [0, 1). Of normal numbers only. */
+/* Like grid_nearest, up with the probability of the distance: the upper 24 bits
+ * of the word are a number in [0, 1). Of normal numbers only. */
 ELEMENTARY float grid_stochastic(const struct grid_format *f, float y,
                                  uint32_t word)
 {

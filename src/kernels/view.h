@@ -30,7 +30,7 @@ static inline struct view view_any(struct tensor tensor)
     return view;
 }
 
-/* The same; CHECKs the type. */
+/* Like view_any; CHECKs the type. */
 static inline struct view view_of(struct tensor tensor, enum dtype dtype)
 {
     CHECK(tensor.dtype == dtype);

@@ -15,8 +15,8 @@ status list_event_traffic(const struct stage *stage,
                           const struct exchange_case *at,
                           traffic_visit *visit, void *argument);
 
-/* The same for all messages of one instruction of a training step: its own, or,
- * of F, B and W, those of its events. */
+/* Like list_event_traffic, for all messages of one instruction of a training
+ * step: its own, or, of F, B and W, those of its events. */
 status list_traffic(const struct pipeline *pipeline,
                     const struct instruction *instruction,
                     traffic_visit *visit, void *argument);

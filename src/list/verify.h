@@ -24,14 +24,14 @@ status list_verify(const struct step_list *list,
  * for it. Each list is verified by itself before. */
 status lists_verify(const struct step_list *lists,
                     const struct pipeline *pipelines, int count);
-/* The same of lists that have been verified one by one. */
+/* Like lists_verify, of lists that have been verified one by one. */
 status lists_verify_pipe(const struct step_list *lists, int count);
 
 /* A number of the messages that a list makes with one group, in their order:
  * ranks of the group must have the same. */
 uint64_t list_hash(const struct step_list *list, enum resource resource);
-/* The same of some: of units whose ranks of the resource are those of `axes`
- * (0: any), of a stage (-1: any). RESOURCE_COMPUTE: parts of F, B and W,
+/* Like list_hash, of some: of units whose ranks of the resource are those of
+ * `axes` (0: any), of a stage (-1: any). RESOURCE_COMPUTE: parts of F, B and W,
  * inside which layers send. */
 struct list_channel {
     const struct pipeline *pipeline;

@@ -70,7 +70,7 @@ static bool stands_at(const struct walk *w, int rank,
                              : other->peer == from;
 }
 
-/* All who take part go on together. */
+/* All ranks of the call go on together. */
 static bool go_together(struct walk *w, int rank)
 {
     const struct instruction *i = &w->lists[rank].items[w->at[rank]];

@@ -44,10 +44,11 @@ int mesh_rank(const struct mesh *mesh, const struct mesh_order *order,
  * batch_axes, whatever the order of the mesh. */
 int mesh_batch_ranks(const struct mesh *mesh);
 int mesh_batch_rank(const struct mesh *mesh, const struct place *place);
-/* The same of the ranks that differ in `axes`, some of batch_axes, at most. */
+/* Like mesh_batch_rank, of the ranks that differ in `axes`, some of batch_axes,
+ * at most. */
 int mesh_batch_index(const struct mesh *mesh, const struct place *place,
                      axis_set axes);
-/* Those ranks themselves. */
+/* The numbers of those ranks. */
 void mesh_batch_members(const struct mesh *mesh,
                         const struct mesh_order *order,
                         const struct place *place, axis_set axes,
@@ -74,7 +75,7 @@ status mesh_fold(struct mesh *mesh, int64_t expert_tensor,
  * the tensor axis, as far as these are folded (struct mesh). */
 int mesh_expert_ranks(const struct mesh *mesh);
 int mesh_expert_rank(const struct mesh *mesh, const struct place *place);
-/* Those of them that hold different experts: each place is one rank, or so many
+/* The ranks that hold different experts: each place is one rank, or so many
  * neighbours that cut its experts. */
 int mesh_expert_places(const struct mesh *mesh);
 int mesh_expert_place(const struct mesh *mesh, const struct place *place);
@@ -94,8 +95,8 @@ status mesh_nodes(struct mesh *mesh, const struct mesh_order *order, int node,
 struct expert_seat { int node, place; };
 int mesh_expert_nodes(const struct mesh *mesh);
 struct expert_seat mesh_expert_seat(const struct mesh *mesh, int rank);
-/* Those ranks of one node, if they follow each other; 0: rows go straight, or
- * they do not. */
+/* The ranks that divide the experts on one node, if they follow each other; 0:
+ * rows go straight, or they do not. */
 int mesh_expert_run(const struct mesh *mesh);
 
 /* The ranks that talk along an axis inside the program, and the name and the

@@ -77,7 +77,7 @@ status param_table_beside(const struct param_table *table, int away,
 /* The parameter as a [rows, cols] matrix (a vector: [cols]) at `data`. */
 struct tensor param_shaped(const struct param *param, void *data,
                            enum dtype dtype);
-/* The same in an arena: of that type, or of weights. */
+/* Like param_shaped, in an arena: of that type, or of weights. */
 struct tensor param_tensor(const struct param *param, void *arena,
                            enum dtype dtype);
 struct tensor param_weight(const struct param *param, void *arena);

@@ -147,7 +147,7 @@ void shards_free(struct shards *shards);
 const struct shard_class *shard_class(const struct shards *shards, int unit);
 /* This rank's part among those of the unit. */
 int shard_rank(const struct shards *shards, int unit);
-/* That of a rank at another place. */
+/* The number of the shard of a rank at another place. */
 int shard_rank_at(const struct shard_class *class, const struct mesh *mesh,
                   const struct place *place);
 /* Whether any unit has more than one shard. */
@@ -158,7 +158,7 @@ static inline bool shards_divide(const struct shards *shards)
 
 const int64_t *shard_cuts(const struct shards *shards, int unit);
 const int64_t *shard_sizes(const struct shards *shards, int unit);
-/* The same of gradients, where frozen matrices take nothing. */
+/* Like shard_sizes, of gradients, where frozen matrices take nothing. */
 const int64_t *shard_gradient_cuts(const struct shards *shards, int unit);
 const int64_t *shard_gradient_sizes(const struct shards *shards, int unit);
 int shard_unit_of(const struct shards *shards, int param);
@@ -198,10 +198,10 @@ bool shard_sums_room(const struct shards *shards, int unit);
 struct shard_range { int64_t first, last, at, shard_at, gradient_at; };
 void shard_range(const struct shards *shards, const struct param_table *table,
                  int param, int rank, struct shard_range *out);
-/* The same of this rank. */
+/* Like shard_range, of this rank. */
 void shard_own(const struct shards *shards, const struct param_table *table,
                int param, struct shard_range *out);
-/* The same of this rank's whole shard; only shard_at is set. */
+/* Like shard_own, of this rank's whole shard; only shard_at is set. */
 void shard_whole(const struct shards *shards, const struct param_table *table,
                  int param, struct shard_range *out);
 /* The place of a range's first element in an arena of weights. */
@@ -225,9 +225,9 @@ struct leaf_block {
 };
 bool param_leaf(const struct param *param, const struct holding *holding,
                 int leaf, int piece, struct leaf_block *out);
-/* The same of any leaf of the grid: false too where this rank does not hold all
- * of it. Every element that it holds is in one of these, also where it has rows
- * (of a key-value head) that count in the leaf of another rank. */
+/* Like param_leaf, of any leaf of the grid: false too where this rank does not
+ * hold all of it. Every element that it holds is in one of these, also where it
+ * has rows (of a key-value head) that count in the leaf of another rank. */
 bool param_held_leaf(const struct param *param, const struct holding *holding,
                      int leaf, int piece, struct leaf_block *out);
 int param_leaf_count(const struct param *param, const struct holding *holding);

@@ -21,7 +21,7 @@ void blocks_every(struct blocks *set, int count, int period);
 /* The period that makes the set again; -1: none does. */
 int blocks_period(const struct blocks *set, int count);
 int blocks_count(const struct blocks *set);
-/* Those of the `count` blocks from `first` on that are in it. */
+/* The number of the `count` blocks from `first` on that are in it. */
 int blocks_among(const struct blocks *set, int first, int count);
 bool blocks_same(const struct blocks *a, const struct blocks *b);
 /* `where` begins the sentence of an error. "" is no block. */

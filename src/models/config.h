@@ -45,7 +45,7 @@ enum activation model_activation(const struct model_kind *kind);
 /* Takes this JSON value (or null) only; of words several, "a|b", of which the
  * first is written. */
 #define ROW_ONLY(name, value) {name, CONFIG_ONLY, 0, 0, 0, value}
-/* The same, but a library that does not find it takes the same. */
+/* Like ROW_ONLY, but a library that does not find it takes the same. */
 #define ROW_ALSO(name, value) {name, CONFIG_IDLE, 0, 0, 0, value}
 /* Without effect here, or read by read_more. */
 #define ROW_IDLE(name) {name, CONFIG_IDLE, 0, 0, 0, NULL}
@@ -60,7 +60,7 @@ enum activation model_activation(const struct model_kind *kind);
  * of an absent field. */
 #define ROWS_LLAMA(epsilon) \
     ROWS_SIZES(epsilon), ROW_ONLY("hidden_act", "silu|swish")
-/* The same of a mixture of experts, whose gates are SwiGLU or GeGLU. */
+/* The rows of a mixture of experts, whose gates are SwiGLU or GeGLU. */
 #define ROWS_MIXTURE(epsilon) \
     ROWS_SIZES(epsilon), ROW_ACTIVATION("hidden_act", ACTIVATION_SILU)
 #define ROWS_SIZES(epsilon) \
@@ -117,8 +117,8 @@ status config_token_id(const struct json *config, const char *key,
  * is its `eos`. ERR_CONFIG: more than it has room for, or no integers. */
 status config_end_ids(struct model *model, const struct json *config,
                       const char *source);
-/* Those of generation_config.json, if it stands beside `file`. ERR_FORMAT: it
- * is not JSON. */
+/* Reads the ends of text of generation_config.json, if it stands beside `file`.
+ * ERR_FORMAT: it is not JSON. */
 status config_read_generation(struct model *model, struct arena *arena,
                               const char *file);
 /* eos_token_id: null, one id, or a list of them. */

@@ -28,7 +28,7 @@ static struct param_spec rows_cut(const struct model *m, const char *name,
                                    model_decoder(m)->transposed};
 }
 
-/* One whose inputs are. */
+/* A projection whose inputs are cut over tensor ranks. */
 static struct param_spec cols_cut(const struct model *m, const char *name,
                                   int64_t cols, const char *outside)
 {

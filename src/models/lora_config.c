@@ -440,7 +440,7 @@ static status class_of(struct reading *r, int *class)
     return class_from(r, rank, alpha, class);
 }
 
-/* The same for parameters of all experts, by their names: a pattern that
+/* The class of parameters of all experts, by their names: a pattern that
  * matches one of them counts. */
 static status class_of_parameter(struct reading *r, int *class)
 {

@@ -301,7 +301,7 @@ slot nn_down_adapted(struct program *p, slot x, const struct param_spec *weight,
     return nn_add(p, u, nn_down(p, x, weight));
 }
 
-/* The same; u is the residual of the logits. */
+/* Like nn_down_adapted; u is the residual of the logits. */
 slot nn_router_adapted(struct program *p, slot x,
                        const struct param_spec *weight,
                        const struct param_spec *bias,

@@ -83,7 +83,8 @@ status ring_backward(struct run *run, const struct share *share,
                      const struct attention *own, struct room room);
 int64_t ring_room(const struct share *share, const struct attention *own);
 
-/* The same of striped tokens, outside the grid: sums in order of arrival. */
+/* Like ring_forward and ring_backward, of striped tokens, outside the grid:
+ * sums in order of arrival. */
 status stripe_forward(struct run *run, const struct share *share,
                       const struct attention *own, struct room room);
 status stripe_backward(struct run *run, const struct share *share,

@@ -57,7 +57,7 @@ static struct tensor flat(struct tensor view)
     return tensor_1d(view.data, view.dtype, tensor_count(&view));
 }
 
-/* The same where a head has the table in strips (generation). */
+/* Looks rows up where a head has the table in strips (generation). */
 static status look_up_strips(const struct step *step, struct run *run,
                              const int32_t *index)
 {

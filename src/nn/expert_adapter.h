@@ -60,7 +60,7 @@ struct expert_adapter_rows { struct expert_rows dy, x; int first, last; };
 status expert_adapter_weight(const struct expert_adapter *of, struct run *run,
                              const struct expert_adapter_rows *rows);
 
-/* The same where no row has come, so nothing is added. */
+/* Like expert_adapter_weight, where no row has come, so nothing is added. */
 status expert_adapter_idle(const struct expert_adapter *of, struct run *run);
 
 /* A sum over the ranks that cut the experts, in so many calls in F or B: of all

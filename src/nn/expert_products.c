@@ -73,7 +73,7 @@ static struct quantized_experts few_of(const struct step *step,
         .tokens = run->program->size.tokens};
 }
 
-/* The same where the input waits for W as codes. */
+/* Like few_of, where the input waits for W as codes. */
 static struct quantized_experts saved_of(const struct step *step,
                                          struct run *run,
                                          const struct choice_lists *lists)

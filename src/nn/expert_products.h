@@ -8,7 +8,7 @@
 
 /* Rows of tokens to gate and up; rows of their product to rows. */
 extern const struct layer layer_experts_up, layer_experts_down;
-/* The same with low-rank adapters beside the matrices. */
+/* Both with low-rank adapters beside the matrices. */
 extern const struct layer layer_experts_up_adapted, layer_experts_down_adapted;
 
 #endif

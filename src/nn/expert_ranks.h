@@ -44,7 +44,7 @@ int experts_cut(const struct program *p);
 enum { EXPERT_AXES_BYTES = 96 };
 const char *experts_axes(const struct mesh *mesh,
                          char out[EXPERT_AXES_BYTES]);
-/* Those of `experts` that this rank has. */
+/* The experts, of so many, that this rank has. */
 struct expert_span { int first, count; };
 struct expert_span experts_held(const struct program *p, int experts);
 /* Rows for which this rank has room, for each token of a source; all that can

@@ -212,7 +212,7 @@ static void touch_source(struct planner *planner, slot which, const int *map)
         touch(planner, map[gather->input]);
 }
 
-/* The same of a gather of gradients, a scatter's backward pass. */
+/* Like touch_source, of a gather of gradients, a scatter's backward pass. */
 static void touch_scattered(struct planner *planner, const struct step *step)
 {
     const struct step *scatter = scatter_of(planner, step);

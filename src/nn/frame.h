@@ -87,8 +87,8 @@ status frame_plan_place(struct frame_plan *plan, const struct program *program,
  * behind the other; `event` when it is not of those. */
 int frame_segment(const struct program *program,
                   const struct frame_plan *plan, int event);
-/* The same for all events of F at once: *out [forward_end], which the caller
- * frees, has the segment of each; an event of none is one alone. */
+/* Like frame_segment, for all events of F at once: *out [forward_end], which
+ * the caller frees, has the segment of each; an event of none is one alone. */
 struct segment { int first, end; };
 status frame_segments(const struct program *program,
                       const struct frame_plan *plan, struct segment **out);

@@ -40,7 +40,7 @@ static bool is_within_pass(const struct frame_plan *plan,
            !is_border(plan, program, buffer);
 }
 
-/* Those that live inside one pass, or those that outlive one, or both. */
+/* Buffers that live inside one pass, buffers that outlive one, or both. */
 enum part { PART_WITHIN = 1, PART_KEPT = 2, PART_ALL = 3 };
 
 static status place(const struct frame_plan *plan,

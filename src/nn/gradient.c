@@ -434,7 +434,7 @@ static struct tensor leaf_of(struct gradients *g, int use, int context)
     return flat(buffer_tensor(g, use, state_of(g, use)->buffer));
 }
 
-/* The same where this rank has summed the leaves of all context ranks, one
+/* Like leaf_of, where this rank has summed the leaves of all context ranks, one
  * after the other: once the last one's is there, they are added. */
 static status ranks_end(struct gradients *g, int use)
 {

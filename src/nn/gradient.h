@@ -121,8 +121,8 @@ static inline enum dtype gradients_dtype(const struct gradients *g)
 status gradients_read(struct gradients *g, int64_t elements);
 /* After gradients_join: every root is complete. */
 void gradients_close(const struct gradients *g);
-/* The same, where no other rank has a part: adds second uses into the root
- * arena. */
+/* Like gradients_close, where no other rank has a part: adds second uses into
+ * the root arena. */
 status gradients_finish(struct gradients *g);
 
 /* The use whose root takes that of a further one, the last one first; -1: it

@@ -38,7 +38,7 @@ status weight_addends(const struct step *step, struct run *run,
 status weight_product(struct run *run, const struct step *step,
                       struct tensor dy, struct tensor x,
                       const struct addend *addend);
-/* The same for any use. */
+/* Like weight_product, for any use. */
 status use_product(struct run *run, int use, struct tensor dy,
                       struct tensor x, const struct addend *addend);
 
@@ -67,7 +67,7 @@ size_t relayout_messages(const struct program *p, const struct group *tensor,
 slot relayout_uncut(struct program *p, slot x, const char *name);
 /* y = x Wᵀ of a matrix that every tensor rank has whole (local_linear.c). */
 slot local_adapter(struct program *p, slot x, const struct param_spec *spec);
-/* The same, real: B of an adapter beside a router. */
+/* Like local_adapter, real: B of an adapter beside a router. */
 slot local_logits(struct program *p, slot x, const struct param_spec *spec);
 /* A and B of a matrix, without names inside: the rows of A, one piece after the
  * other; those of B, each as in W (adapter.c). */

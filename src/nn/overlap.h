@@ -44,11 +44,12 @@ status overlap_sum(struct run *run, struct tensor part, struct tensor whole,
 /* Waits until the transfer into `data` has ended; returns at once if there is
  * none. */
 status overlap_wait(struct run *run, const void *data);
-/* Likewise all sub-batches of the view. */
+/* Waits for all sub-batches of the view. */
 status overlap_wait_all(struct run *run, struct tensor view);
-/* Everything, also rows of experts. */
+/* Waits for all messages, those of rows of experts too. */
 status overlap_finish(struct run *run);
-/* The same after an error, which is `result` and keeps its sentence. */
+/* Like overlap_finish, after an error, which is `result` and keeps its
+ * sentence. */
 status overlap_fail(struct run *run, status result);
 
 #endif

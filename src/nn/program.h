@@ -393,8 +393,8 @@ slot nn_layernorm(struct program *p, slot x, const struct param_spec *weight,
 /* y = x W^T (+ bias). bias NULL: none. */
 slot nn_linear(struct program *p, slot x, const struct param_spec *weight,
                const struct param_spec *bias);
-/* The same with low-rank adapters beside it (adapter.c): + scale (x Aᵀ) Bᵀ,
- * A [rank, in], B [out, rank]. */
+/* Like nn_linear, with low-rank adapters beside it (adapter.c): + scale (x Aᵀ)
+ * Bᵀ, A [rank, in], B [out, rank]. */
 struct adapter {
     int rank;
     double scale;
@@ -421,7 +421,7 @@ slot nn_down_adapted(struct program *p, slot x, const struct param_spec *weight,
  * scaling NULL: plain. */
 slot nn_rope(struct program *p, slot qkv, int heads, int kv_heads,
              double base, const struct rope_scaling *scaling);
-/* The same where only the first `rotary` elements of a head turn. */
+/* Like nn_rope, where only the first `rotary` elements of a head turn. */
 slot nn_rope_part(struct program *p, slot qkv, int heads, int kv_heads,
                   const struct rope_table *table);
 /* Queries times a factor that grows with their position (struct rope_table). */
@@ -441,7 +441,7 @@ slot nn_qk_norm(struct program *p, slot qkv, int heads, int kv_heads,
                 const struct qk_norm *norm);
 /* Causal attention of the fused qkv. */
 slot nn_attention(struct program *p, slot qkv, int heads, int kv_heads);
-/* The same by other rules than the usual ones, which are zeros. */
+/* Like nn_attention, by other rules than the usual ones, which are zeros. */
 struct attention_rule {
     double scale;   /* of scores; 0: 1 / root of the head width */
     double softcap; /* of scores; 0: none */
@@ -470,9 +470,10 @@ slot nn_latent_keys(struct program *p, slot up, slot turning,
                     const struct latent_heads *heads);
 slot nn_latent_join(struct program *p, slot queries, slot keys,
                     const struct latent_heads *heads);
-/* The same over a cache of latents (latent_cache.c): queries and the rotary key
- * for nn_rope_part with one key head, then attention, [tokens, heads value], of
- * these and the latents; weight: rows of keys, then of values, of each head. */
+/* Like nn_latent_join, over a cache of latents (latent_cache.c): queries and
+ * the rotary key for nn_rope_part with one key head, then attention, [tokens,
+ * heads value], of these and the latents; weight: rows of keys, then of values,
+ * of each head. */
 slot nn_latent_turning(struct program *p, slot queries, slot turning,
                        const struct latent_heads *heads);
 slot nn_latent_attention(struct program *p, slot turned, slot latent,
@@ -531,7 +532,7 @@ enum { DROPOUT_EMBEDDING = 0, DROPOUT_ATTENTION, DROPOUT_FEED_FORWARD,
 slot nn_dropout(struct program *p, slot x, int use);
 /* x + y. Becomes the epilogue of the product that wrote y. */
 slot nn_add(struct program *p, slot x, slot y);
-/* The same in a step of its own, so that x may be made after y. */
+/* Like nn_add, in a step of its own, so that x may be made after y. */
 slot nn_add_later(struct program *p, slot x, slot y);
 /* Logits and cross-entropy, chunked over tokens. The weight is `spec`, or the
  * table of the embedding when spec is NULL (tied). */
@@ -568,7 +569,7 @@ static inline int program_ahead(const struct program *program,
 int64_t program_sequence(const struct program *program);
 /* Position of this rank's token `token` of a sequence. */
 int64_t program_position(const struct program *program, int64_t token);
-/* The same of another context rank's token. */
+/* Like program_position, of another context rank's token. */
 int64_t program_position_at(const struct program *program, int context,
                             int64_t token);
 

@@ -310,7 +310,8 @@ status quantized_again(struct run *run, const struct param *param,
     return run->kernels->quantize(run->stream, call);
 }
 
-/* The same of x or dy; x of y is rounded before (straight_through.h). */
+/* Like quantized_again, of x or dy; x of y is rounded before
+ * (straight_through.h). */
 static status tokens_again(struct run *run, const struct step *step,
                            enum product_use use, bool gradient, int64_t first,
                            struct tensor *x)

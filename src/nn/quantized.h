@@ -89,7 +89,8 @@ struct block_coding quantized_weight_coding(const struct program *p,
                                             enum product_use use,
                                             struct quantize_span *rows,
                                             struct quantize_span *cols);
-/* The same with the scales of this step, where they are late. */
+/* Like quantized_weight_coding, with the scales of this step, where they are
+ * late. */
 struct block_coding quantized_weight_now(const struct run *run,
                                          const struct param *param,
                                          enum product_use use,

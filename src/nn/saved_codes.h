@@ -36,9 +36,9 @@ struct saved_place { uint8_t *codes; void *scales; int64_t row_bytes; };
 struct saved_place saved_place(const struct program *p, const struct step *step,
                                void *buffer, int64_t first);
 
-/* The same of rows of experts, which lie expert after expert: those of the
- * step's first parameter, so many at most. A block has rows of one expert and
- * one context chunk alone, so how many blocks there are follows from the
+/* Like saved_place, of rows of experts, which lie expert after expert: those of
+ * the step's first parameter, so many at most. A block has rows of one expert
+ * and one context chunk alone, so how many blocks there are follows from the
  * choices: room is for the most of them. 0: codes would not be less. */
 int64_t saved_experts_bytes(const struct program *p, const struct step *step,
                             int64_t rows);

@@ -78,7 +78,7 @@ static const struct param *param_of(const struct spread *w,
     return &w->run->program->params.items[step->param[0]];
 }
 
-/* The same for W, where x of the first turn is codes. */
+/* Like param_of, for W, where x of the first turn is codes. */
 static struct quantized_experts saved_of(const struct spread *w,
                                          const struct step *one)
 {

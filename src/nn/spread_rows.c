@@ -70,7 +70,7 @@ static size_t few_bytes(const struct step *step, const struct program *p,
     return a > b ? a : b;
 }
 
-/* The same of two adapters. */
+/* The bytes beside two adapters. */
 static size_t beside_bytes(const struct step *step, const struct program *p,
                            int64_t rows)
 {

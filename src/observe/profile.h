@@ -14,7 +14,7 @@
 /* The limits of the machine, measured in the same run; 0: unknown. */
 struct profile_limits {
     double product_flops; /* a second, all threads of the rank */
-    /* The same of float32, as attention computes, but for products in tiles. */
+    /* Products of float32, as attention computes, but for products in tiles. */
     double attention_flops;
     double memory_bytes;  /* a second, read or written */
     int64_t memory_area;  /* bytes over which that was measured: where they fit

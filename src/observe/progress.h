@@ -38,14 +38,14 @@ struct progress_step {
 
 void progress_begin(struct progress *progress, FILE *out, const char *what,
                     const char *unit, double unit_scale);
-/* The same for bytes, on stderr: "read tokens 12.3/40.0 MB ...". */
+/* Like progress_begin, for bytes, on stderr: "read tokens 12.3/40.0 MB ...". */
 void progress_begin_bytes(struct progress *progress, const char *what);
 void progress_step(struct progress *progress,
                    const struct progress_step *step);
 /* done of total things; total 0: unknown. Shown once the work has lasted for
  * half a second (five where the output is no terminal). */
 void progress_count(struct progress *progress, double done, double total);
-/* The same for those who call back; argument: a struct progress. */
+/* Like progress_count, for those who call back; argument: a struct progress. */
 void progress_show(void *argument, double done, double total);
 /* Prints a line of its own above the live one. */
 void progress_note(struct progress *progress, const char *format, ...)

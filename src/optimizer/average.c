@@ -78,7 +78,7 @@ static void body(void *argument, int index, int count)
 
 enum { AT_ONCE = 1024 }; /* elements that the host has of a device apart */
 
-/* The same by copies. */
+/* Averages by copies to the host and back. */
 static status work_apart(const struct update *u, const struct averaging *all)
 {
     const int64_t bytes = dtype_bytes(all->dtype);

@@ -29,8 +29,8 @@ status rate_curve_parse(const char *name, enum rate_curve *out);
  *             least. Source: Hu et al. 2024, arXiv:2404.06395, section 4.1
  * Beyond the last step: its final value. */
 double rate_at(const struct rate *rate, int64_t step);
-/* The same where steps and warmup are other units of work: `done` of them are
- * when the step begins, `next` when it ends. */
+/* Like rate_at, where steps and warmup are other units of work: `done` of them
+ * are when the step begins, `next` when it ends. */
 double rate_between(const struct rate *rate, int64_t done, int64_t next);
 
 #endif

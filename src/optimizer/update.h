@@ -131,7 +131,7 @@ status update_elements(const struct update *update,
 struct tensor update_view(const struct update_arena *arena,
                           const struct param *param,
                           const struct shard_range *range, enum dtype dtype);
-/* The same of the copy; data NULL: there is none of this parameter. */
+/* Like update_view, of the copy; data NULL: there is none of this parameter. */
 struct tensor update_copy_view(const struct update *update,
                                const struct param *param,
                                const struct shard_range *range);

@@ -70,8 +70,8 @@ void whole_gathers(const struct optimizer_rule *rules, int count,
                    int *gathers);
 /* Memory of the rank for one tensor at a time. */
 size_t whole_room_bytes(const struct states *states);
-/* The same of the host, with states: for kinds whose `compute` it does; 0: it
- * does none. */
+/* Like whole_room_bytes, of the host, with states: for kinds whose `compute` it
+ * does; 0: it does none. */
 size_t whole_host_bytes(const struct states *states);
 /* One step of every parameter whose kind works so. Collective over the ranks of
  * the stage. */

@@ -183,7 +183,7 @@ bool stage_gathers_once(const struct stage *stage);
 /* Bytes that this rank sends each of the others in a gather of the unit, which
  * its weights are divided for. */
 int64_t stage_gather_bytes(const struct stage *stage, int unit);
-/* The same of the part of a shard that it updates. */
+/* Bytes of a gather, of the part of a shard that it updates. */
 int64_t stage_part_bytes(const struct stage *stage, int unit);
 /* The weights that kernels read, of program->dtype: MEMORY_WEIGHTS, or, where
  * that type is narrow, a copy of those: MEMORY_COMPUTE. */

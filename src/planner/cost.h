@@ -43,7 +43,8 @@ void cost_product(const struct cost *cost, struct product_size size,
 void cost_started(const struct cost *cost, double kernels, struct spent *out);
 /* An instruction that moves bytes through memory. */
 void cost_moved(const struct cost *cost, double bytes, struct spent *out);
-/* The same for a work of the machine's table: rows of `width` elements. */
+/* Like cost_moved, for a work of the machine's table: rows of `width`
+ * elements. */
 struct worked { enum work work; double bytes, rows, width; };
 void cost_worked(const struct cost *cost, const struct worked *worked,
                  struct spent *out);

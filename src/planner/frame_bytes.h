@@ -44,7 +44,7 @@ struct frames {
 status frames_of(struct frames *frames, const struct layout *layout,
                  const struct shape *shape);
 
-/* The same, for layouts that differ only in their recomputation, their
+/* Like frames_of, for layouts that differ only in their recomputation, their
  * schedule and how many ranks share the batch: the models are made once.
  * *models is NULL before the first of them. */
 struct frame_models;

@@ -126,7 +126,7 @@ int layout_stage(const struct layout *layout, int chunk, int position);
 /* Blocks of stage `stage` of pipe x chunks. */
 int layout_blocks(const struct layout *layout, const struct shape *shape,
                   int stage);
-/* The same, and those of them that have experts. */
+/* Like layout_blocks, and those of them that have experts. */
 struct stage_blocks { int all, mixed, first; };
 /* `count` blocks from `first` on. */
 struct stage_blocks layout_blocks_between(const struct shape *shape, int first,

@@ -136,8 +136,8 @@ double memory_experts(const struct layout *l, const struct shape *s,
     return parameters_at(l, s, position).experts;
 }
 
-/* The same of interleaved stages: p and what the rank warms up with; chunks of
- * the first half once more as many. */
+/* Micro-batches in flight of interleaved stages: p and what the rank warms up
+ * with; chunks of the first half once more as many. */
 static double held_interleaved(const struct layout *l, int chunk,
                                int position)
 {
@@ -172,7 +172,7 @@ static double held(const struct layout *l, int chunk, int position)
     return each < m ? each : m;
 }
 
-/* The same of what learns: all, or adapters of low rank. */
+/* The parameters that learn: all, or adapters of low rank. */
 static struct divided learns_at(const struct layout *l, const struct shape *s,
                                 int position)
 {
@@ -295,7 +295,7 @@ static double sums_of(const struct cut *cut)
     return sums;
 }
 
-/* The same for all positions of a pipe. */
+/* The leaves for all positions of a pipe. */
 static void own_leaves(const struct layout *l, const struct shape *s,
                        struct leaves *out)
 {
@@ -537,8 +537,8 @@ static void fill_states(const struct layout *l, const struct shape *s,
     }
 }
 
-/* The same of other programs, whose interleaved stages share one memory: what
- * all of them hold at once, for each. */
+/* Micro-batches in flight of other programs, whose interleaved stages share one
+ * memory: what all of them hold at once, for each. */
 static double in_flight(const struct layout *l, int position)
 {
     const double p = l->pipe;

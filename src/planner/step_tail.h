@@ -28,7 +28,7 @@ status steps_kind(struct steps *steps, const struct spent *span,
 status tail_add(struct steps *steps, const struct cost *cost, bool reduced);
 /* Parameters that a rank of this position holds before ZeRO divides them. */
 double tail_parameters(const struct cost *cost, int position);
-/* Those of them that are in experts. */
+/* The parameters among them that are in experts. */
 double tail_experts(const struct cost *cost, int position);
 
 #endif

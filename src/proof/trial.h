@@ -35,7 +35,8 @@ struct trial {
  * have the same bits (ERR_VERIFY). */
 status trial_run(struct trial *trial, const struct options_set *set,
                  int ranks, int64_t steps);
-/* The same on the ranks of a world: each calls it, rank 0 gets the result. */
+/* Like trial_run, on the ranks of a world: each calls it, rank 0 gets the
+ * result. */
 status trial_run_world(struct trial *trial, const struct options_set *set,
                        struct group *world, int64_t steps);
 /* On one rank, with somebody who looks before the first step (done 0) and

@@ -43,7 +43,7 @@ static const struct metrics_extra *extra_at(const struct metrics_row *row,
     return i < row->extra_count ? &row->extras[i] : NULL;
 }
 
-/* The same among those that a configuration named. */
+/* Like extra_at, among those that a configuration named. */
 static bool find_extra(struct runs_compared *out, const struct metrics_row *a,
                        const struct metrics_row *b)
 {

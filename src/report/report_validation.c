@@ -234,7 +234,7 @@ static int64_t step_of(const struct json *sample)
     return step != NULL && step->kind == JSON_INTEGER ? step->integer : -1;
 }
 
-/* Those of the last step, or the newest of the others. */
+/* Writes the samples of the last step, or the newest of earlier steps. */
 static status put_samples(struct text *out, const struct text *text,
                           int64_t last, bool earlier)
 {

@@ -14,7 +14,7 @@
  * and both values. What may differ between machines may: threads, instruction
  * set, memory aimed at, cache directory. world NULL: alone. */
 status same_options(struct group *world, const struct options_set *set);
-/* The same for the lists of the schedule. */
+/* Like same_options, for the lists of the schedule. */
 status same_schedule(struct group *world, const struct setup *setup);
 
 #endif

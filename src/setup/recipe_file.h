@@ -16,7 +16,8 @@
  * or the ending .yaml or .yml. What somebody set beside it wins. ERR_CONFIG: a
  * key that is none of a recipe, or no recipe to begin with. */
 status recipe_file_read(struct options_set *set);
-/* The same of a file that was read into `file`; path: for messages. */
+/* Like recipe_file_read, of a file that was read into `file`; path: for
+ * messages. */
 status recipe_file_apply(struct options_set *set,
                          const struct options_set *file, const char *path);
 

@@ -48,8 +48,9 @@ status setup_resolve(struct setup *setup, const struct options_set *set,
                      const struct vocabulary *vocabulary, int ranks, int rank);
 /* Counts them, and reads their groups; the model must be known. ERR_CONFIG: a
  * row of optimizer.groups that cannot be followed. */
-/* The same for rank 0 where the options of the model and of its optimizer are
- * those of a setup that was resolved: parameters are not counted again. */
+/* Like setup_resolve, for rank 0 where the options of the model and of its
+ * optimizer are those of a setup that was resolved: parameters are not counted
+ * again. */
 struct setup_model {
     const struct vocabulary *vocabulary;
     int64_t parameters, trained; /* of that setup; 0: count them */

@@ -188,7 +188,7 @@ static struct comm_call roots_call(const struct zero *z,
     return call;
 }
 
-/* The same where each of those ranks keeps a part of it: `own`. */
+/* Like roots_call, where each of those ranks keeps a part of it: `own`. */
 static struct comm_call parts_call(const struct zero *z, int unit, int use,
                                    struct tensor values, struct tensor own)
 {

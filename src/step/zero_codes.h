@@ -12,8 +12,9 @@ void zero_codes_begin(struct zero *zero);
  * ranks that divide the unit, whose largest magnitudes are joined. Of kept
  * codes: of the part that it updates, from the masters. */
 status zero_codes_make(struct zero *zero, int unit);
-/* The same in two instructions, where parts have largest magnitudes: joined
- * over the ranks with copies of a shard (RESOURCE_COPIES), then the rest. */
+/* Like zero_codes_make, in two instructions, where parts have largest
+ * magnitudes: joined over the ranks with copies of a shard (RESOURCE_COPIES),
+ * then the rest. */
 status zero_codes_act(struct zero *zero, const struct instruction *instruction);
 /* Scratch of the messages of it, of units of a class. */
 size_t zero_codes_scratch(const struct zero *zero, int class);

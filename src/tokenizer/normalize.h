@@ -77,7 +77,7 @@ void normalizer_free(struct normalizer *normalizer);
 /* Appends `text` in that normal form. */
 status normalize_form(enum normal_form form, const char *text, size_t length,
                       struct text *out);
-/* The same with origins: step by step as the library goes. */
+/* Like normalize_form, with origins: step by step as the library goes. */
 status normalize_form_traced(enum normal_form form,
                              const struct normalized *in,
                              struct rewritten *out);

@@ -22,7 +22,7 @@ status tokenizer_build_vocab(struct tokenizer *tokenizer,
                              int64_t count);
 /* The ids of <0x00> to <0xFF>; -1 for those that are not there. */
 void tokenizer_find_fallback(struct tokenizer *tokenizer);
-/* Those added tokens that the text is searched for. */
+/* Collects the added tokens that the text is searched for. */
 status tokenizer_build_matchers(struct tokenizer *tokenizer);
 
 /* An empty table for so many merges; then each merge. Of two merges of one

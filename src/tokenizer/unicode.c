@@ -35,7 +35,7 @@ enum {
     TAB = CLASS_SPACE
 };
 
-/* The same by hand for ASCII, where most text is; the unit test compares. */
+/* Categories by hand for ASCII, where most text is; the unit test compares. */
 const unsigned char unicode_ascii[128] = {
     ['\t'] = TAB,   ['\n'] = LINE,  ['\v'] = TAB,   ['\f'] = TAB,
     ['\r'] = LINE,  [' '] = TAB,    ['0'] = DIGIT,  ['1'] = DIGIT,

@@ -20,7 +20,8 @@ struct auto_mesh {
     bool quiet;                    /* says nothing on stderr */
 };
 status auto_mesh_choose(const struct auto_mesh *request);
-/* The same among processes: rank 0 chooses, all ranks take it. Collective. */
+/* Like auto_mesh_choose, among processes: rank 0 chooses, all ranks take it.
+ * Collective. */
 status auto_mesh_agree(struct options_set *set, struct group *world);
 
 #endif

@@ -17,7 +17,7 @@ struct draft {
 
 /* Plans rank `rank`. The setup, whose place it changes, must outlive it. */
 status draft_build(struct draft *draft, struct setup *setup, int rank);
-/* The same, had the run no other batch than setup->batch. */
+/* Like draft_build, had the run no other batch than setup->batch. */
 status draft_build_alone(struct draft *draft, struct setup *setup, int rank);
 void draft_free(struct draft *draft);
 

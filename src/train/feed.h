@@ -106,7 +106,8 @@ int64_t feed_tokens(const struct feed *feed);
  * with progress on stderr: before the checksum is compared or kept. ERR_FORMAT,
  * ERR_CONFIG: a file that no run should go on with. */
 status feed_settle(struct feed *feed);
-/* The same for those that are read by now: an error as soon as it is known. */
+/* Like feed_settle, for those that are read by now: an error as soon as it is
+ * known. */
 status feed_poll(struct feed *feed);
 uint32_t feed_crc(const struct feed *feed, int64_t samples);
 

@@ -119,7 +119,7 @@ status local_bring_configuration(const char *run)
 
 /* ---- records ---- */
 
-/* Those of a machine that is here. */
+/* Takes the records of a machine that is here. */
 static status bring_from(struct local_run *local,
                          const struct shard_place *place, int64_t number)
 {

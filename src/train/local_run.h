@@ -69,7 +69,8 @@ void local_source_close(struct local_source *source);
 status local_source_newest(struct local_source *source, int64_t below,
                            int64_t *step, struct text *notice);
 
-/* The same for one of which something is there: its records are. */
+/* Like local_source_newest, for one of which something is there: its records
+ * are. */
 status local_source_any(struct local_source *source, int64_t *step);
 
 /* The grid of the newest step that is whole. Collective. */

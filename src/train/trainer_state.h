@@ -137,8 +137,8 @@ int trainer_says(void *argument);
 void trainer_hear(struct trainer *t, int word);
 /* A checkpoint of this step. Tries for a few seconds. Collective. */
 status trainer_save(struct trainer *t);
-/* The same, once, or in the background; a failure of the disk is told, and
- * rank 0 asks again later (trainer_says). Collective. */
+/* Like trainer_save, once, or in the background; a failure of the disk is told,
+ * and rank 0 asks again later (trainer_says). Collective. */
 status trainer_try_save(struct trainer *t);
 /* The save in the background has ended, and is taken up. Collective. */
 status trainer_settle(struct trainer *t);
@@ -165,8 +165,8 @@ status trainer_copy(struct trainer *t);
 /* Copies take lines of the open files along until a checkpoint has them. */
 void trainer_carry(struct trainer *t);
 
-/* The same in a process whose state it replaces, which then needs
- * train_step_refresh. Collective. */
+/* Like trainer_copy_restore, in a process whose state it replaces, which then
+ * needs train_step_refresh. Collective. */
 status trainer_copy_return(struct trainer *t, int64_t step);
 
 /* trainer_check.c. What train.check_every and train.repeat_every need of the

@@ -74,8 +74,8 @@ static inline void golden_training_read(struct golden_training *t,
     EQUAL_INT(golden_number(t, "steps"), STEPS);
 }
 
-/* Those of tests/golden/training/<run>/<file>. draw: which of the file; -1: it
- * has one. */
+/* Tokens of tests/golden/training/<run>/<file>. draw: which of the file;
+ * -1: it has one. */
 static inline void golden_training_tokens(struct golden_training *t,
                                           const char *run, const char *name,
                                           int64_t draw)

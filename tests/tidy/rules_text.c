@@ -136,7 +136,10 @@ static void rule_paths(struct tidy *tidy, const struct source *source)
 static size_t riddle(const char *at)
 {
     static const char *const words[] = {"What", "Of", "Who", "Whoever",
-                                        "what", "of", "who", "whoever"};
+                                        "what", "of", "who", "whoever",
+                                        "Those", "The same of",
+                                        "The same where", "The same for",
+                                        "The same with", "The same by"};
 
     for (size_t i = 0; i < sizeof words / sizeof *words; i++) {
         const size_t length = strlen(words[i]);
@@ -176,7 +179,7 @@ static void rule_english(struct tidy *tidy, const struct source *source)
     }
 }
 
-/* The same of scripts. */
+/* Likewise the comments of scripts. */
 static void rule_script_english(struct tidy *tidy, const struct source *source)
 {
     const char *at = source->text;

@@ -118,6 +118,7 @@ tree; add src/base/a.c '/* The rest.' ' * Of two, the first. */'
 expect english "$root/t"
 tree; add src/base/a.c 'int b; /* Whoever reads. */'; expect english "$root/t"
 tree; add tests/unit/base/test_a.c '/* What is left of it. */'; expect english "$root/t"
+tree; add src/base/a.c '/* The same of a gather. */'; expect english "$root/t"
 tree
 add tools/a.sh '#!/bin/bash' '# SPDX-License-Identifier: Apache-2.0' \
     '# a.sh - does it.' '# What is left of it.'

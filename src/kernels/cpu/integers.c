@@ -112,8 +112,8 @@ BYTES_TARGET static void block_bytes(const struct block *x)
     SUMS_STORE(x->sums, sum)
 }
 
-/* The same in two instructions: a run of words, whose sums are in 16 bits until
- * it ends. */
+/* Adds pairs up in two instructions: a run of words, whose sums are in 16 bits
+ * until it ends. */
 static void run_pairs(const struct block *x, int64_t first, int64_t end)
 {
     const words ones = WORDS(set1_epi16)(1);

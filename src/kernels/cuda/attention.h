@@ -79,7 +79,7 @@ DEVICE float head_get(const struct head_rows *x, int row, int e)
                              x->at + (row - x->first) * x->stride + e);
 }
 
-/* The same, as products take it. */
+/* Like head_get, as products take it. */
 DEVICE float head_operand(const struct head_rows *x, int row, int e)
 {
     const float value = head_get(x, row, e);

@@ -26,7 +26,7 @@ DEVICE float lanes_of_row(struct lanes_shared *s, float value)
     return s->lanes[row][0];
 }
 
-/* The same in float64. */
+/* Like lanes_of_row, in float64. */
 struct lanes64_shared { double lanes[BLOCK_ROWS][LANES]; };
 
 DEVICE double lanes64_of_row(struct lanes64_shared *s, double value)

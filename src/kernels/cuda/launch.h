@@ -69,7 +69,7 @@ static inline int64_t blocks_of(int64_t threads)
 #define CUDA_KERNEL_NUMBER(name) CUDA_##name,
 enum cuda_kernel { CUDA_KERNELS(CUDA_KERNEL_NUMBER) CUDA_KERNEL_COUNT };
 
-/* That of PRODUCT_NAMES, from the first one. */
+/* The kernel of PRODUCT_NAMES for the granule, counted from the first one. */
 static inline enum cuda_kernel product_kernel(enum cuda_kernel first,
                                               enum granule_kind kind,
                                               const struct sum_order *order)

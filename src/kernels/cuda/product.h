@@ -180,9 +180,9 @@ DEVICE void granule_chain(const struct product_work *w,
     }
 }
 
-/* The same in blocks of PRODUCT_BLOCK elements, the last one filled: two
- * chains, of the even and of the odd elements, added to each other and to the
- * granule. */
+/* Like granule_chain, in blocks of PRODUCT_BLOCK elements, the last one filled:
+ * two chains, of the even and of the odd elements, added to each other and to
+ * the granule. */
 DEVICE void granule_tiles(const struct product_work *w,
                           struct product_shared *s, const int64_t tile[2],
                           const int64_t part[2], struct patch *chain)
@@ -349,7 +349,8 @@ DEVICE void tree_root(struct leaf_tree *tree, struct patch *node, bool *there)
         if (tree->waits >> l & 1) node_merge(node, there, &tree->levels[l]);
 }
 
-/* The same of one number. The last leaf may be pushed, or given to the root. */
+/* Like tree_root, of one number. The last leaf may be pushed, or given to the
+ * root. */
 struct number_tree {
     float levels[LEVELS_MOST + 1];
     unsigned waits;

@@ -114,7 +114,7 @@ DEVICE void number_raise(float *at, float value)
 #endif
 }
 
-/* The same for the smaller one, where 0 stands for none. */
+/* Like number_raise, for the smaller one, where 0 stands for none. */
 DEVICE void number_lower(float *at, float value)
 {
 #ifdef __CUDACC__

@@ -68,7 +68,7 @@ static void segment_add(const struct strip *s, const struct sum_segment *seg,
 
 /* sums[0] = tree over sums[0 .. leaves - 1]: neighbours, then pairs of
  * neighbours and so on, which is halves from the top; (0 + 1) + 2 for three.
- * Those that are not there are missing. */
+ * Nodes that are not there are missing. */
 static void leaves_fold(real (*sums)[STRIP], bool *there, int leaves)
 {
     for (int step = 1; step < leaves; step *= 2)

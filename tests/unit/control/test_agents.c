@@ -99,7 +99,7 @@ int poll(struct pollfd *fds, nfds_t count, int timeout_ms)
     return 0;
 }
 
-/* The same with checks (-D_FORTIFY_SOURCE). */
+/* poll with checks (-D_FORTIFY_SOURCE). */
 int __poll_chk(struct pollfd *fds, nfds_t count, int timeout_ms, size_t bytes);
 int __poll_chk(struct pollfd *fds, nfds_t count, int timeout_ms, size_t bytes)
 {

@@ -51,7 +51,7 @@ TEST(a_flipped_bit_under_a_seal_is_seen)
     IS_OK(token_file_open(&file, path));
     IS_OK(token_file_trust(&file, NULL, TRUST_READ));
     EQUAL_INT(file.pages.count, 7);
-    /* Those that a pass finds are those that the writer kept. */
+    /* Pages that a pass finds are those that the writer kept. */
     uint32_t kept[7];
 
     memcpy(kept, file.pages.crcs, sizeof kept);

@@ -137,7 +137,7 @@ TEST(shards_tile_and_cut_no_block)
             }
 }
 
-/* The same where the tensor axis leaves this rank a part of each parameter. */
+/* Shards, where the tensor axis leaves this rank a part of each parameter. */
 TEST(parts_of_a_tensor_rank_are_cut_too)
 {
     for (int at = 0; at < 2; at++) {

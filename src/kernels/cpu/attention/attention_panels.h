@@ -62,7 +62,7 @@ static inline void rows_pack_left(const struct attention_products *products,
     products->panels_pack(&x, out);
 }
 
-/* The same on the right. */
+/* Like rows_pack_left, on the right. */
 static inline void rows_pack_right(const struct attention_products *products,
                                    const struct rows *rows, int count,
                                    int width, uint32_t *out)

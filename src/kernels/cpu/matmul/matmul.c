@@ -367,7 +367,7 @@ static void few_strip(const struct plan *plan, const struct block *block,
     }
 }
 
-/* The same for few rows: all of a is packed at once, and a strip of b goes
+/* A product of few rows: all of a is packed at once, and a strip of b goes
  * through the first cache from one end to the other, as it lies in memory where
  * the contracted dimension is contiguous. */
 static void few_run(const struct plan *plan, struct block *block)

@@ -110,8 +110,8 @@ struct matmul_granule {
     int64_t below_stride, left_stride;
 };
 
-/* The same for at most FEW_GROUP rows and TILE_COLUMNS columns that are read
- * where they lie, the contracted dimension contiguous. */
+/* Like struct matmul_granule, for at most FEW_GROUP rows and TILE_COLUMNS
+ * columns that are read where they lie, the contracted dimension contiguous. */
 struct matmul_few {
     const uint32_t *a;     /* of the panel, at the granule */
     const char *b, *next;  /* column 0 at the granule, and at the next one */
@@ -121,9 +121,9 @@ struct matmul_few {
     float *to;             /* set, [rows, TILE_COLUMNS] */
 };
 
-/* The same for one row and LINE_STRIPS, 2 or 1 strips of words side by side, or
- * some vectors of one: a core that reads from several places at once waits for
- * memory less. */
+/* Like struct matmul_few, for one row and LINE_STRIPS, 2 or 1 strips of words
+ * side by side, or some vectors of one: a core that reads from several places
+ * at once waits for memory less. */
 #if defined(__AVX2__)
 enum { LINE_STRIPS = 4 };
 #else

@@ -108,7 +108,7 @@ blocks_sum(const struct blocks *g, float *sums)
     _tile_stored(3, sums + SIDE * TILE_COLUMNS + SIDE, STRIDE);
 }
 
-/* The same for the first 16 rows. */
+/* The sums of the first 16 rows alone. */
 TILES_TARGET __attribute__((noinline)) static void
 half_sum(const struct blocks *g, float *sums)
 {
