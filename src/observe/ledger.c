@@ -53,9 +53,9 @@ static status format(struct text *out, int64_t number,
     json_write_key_integer(&w, "event", number);
     json_write_key_integer(&w, "step", event->step);
     json_write_key(&w, "cause");
-    json_write_string(&w, v->cause);
+    json_write_string(&w, policy_causes[v->cause]);
     json_write_key(&w, "what");
-    json_write_string(&w, v->what);
+    json_write_string(&w, policy_subjects[v->what]);
     json_write_key_real(&w, "value", v->value);
     json_write_key_real(&w, "threshold", v->threshold);
     json_write_key(&w, "action");
@@ -69,16 +69,15 @@ static status format(struct text *out, int64_t number,
     return result;
 }
 
-/* The one of `words` that object[key] is. */
+/* The number of the word among `words` that object[key] is. */
 static status read_word(const struct json *object, const char *source,
-                        const char *key, const char *const *words,
-                        const char **out)
+                        const char *key, const char *const *words, int *out)
 {
     const char *found;
 
     TRY(json_get_string(object, source, key, &found));
     for (int i = 0; words[i] != NULL; i++) {
-        *out = words[i];
+        *out = i;
         if (strcmp(found, words[i]) == 0) return OK;
     }
     FAIL(ERR_FORMAT, "%s: %s is \"%s\", which this program does not know",
@@ -88,32 +87,32 @@ static status read_word(const struct json *object, const char *source,
 static status read_action(const struct json *object, const char *source,
                           enum policy_action *out)
 {
-    static const char *const known[] = {"warn", "skip", "rewind",
-                                        "replay", NULL};
-    const char *name;
+    static const enum policy_action known[] = {POLICY_WARN, POLICY_SKIP,
+                                               POLICY_REWIND, POLICY_REPLAY};
+    const char *const words[] = {
+        policy_action_name(known[0]), policy_action_name(known[1]),
+        policy_action_name(known[2]), policy_action_name(known[3]), NULL};
+    int found;
 
-    TRY(read_word(object, source, "action", known, &name));
-    *out = POLICY_WARN;
-    while (strcmp(policy_action_name(*out), name) != 0) ++*out;
+    TRY(read_word(object, source, "action", words, &found));
+    *out = known[found];
     return OK;
 }
 
 static status read_event(struct ledger_event *event, struct arena *scratch,
                          const char *line, size_t length, const char *source)
 {
-    static const char *const causes[] = {"nan", "spike", "replica",
-                                         "repeat", NULL};
-    static const char *const whats[] = {"loss", "gradient norm", "targets",
-                                        "weights", "states", "gradients",
-                                        NULL};
     struct policy_verdict *v = &event->verdict;
     const double none = (double)NAN;
     const struct json *object;
+    int found;
 
     TRY(json_read(&object, scratch, line, length, source));
     TRY(json_get_integer(object, source, "step", &event->step));
-    TRY(read_word(object, source, "cause", causes, &v->cause));
-    TRY(read_word(object, source, "what", whats, &v->what));
+    TRY(read_word(object, source, "cause", policy_causes + 1, &found));
+    v->cause = (enum policy_cause)(found + 1);
+    TRY(read_word(object, source, "what", policy_subjects, &found));
+    v->what = (enum policy_subject)found;
     TRY(json_get_real_or(object, source, "value", none, &v->value));
     TRY(json_get_real_or(object, source, "threshold", none, &v->threshold));
     TRY(read_action(object, source, &v->action));
@@ -181,8 +180,8 @@ static bool is_same(const struct ledger_event *a, const struct ledger_event *b)
 {
     return a->verdict.action != POLICY_REPLAY && /* each is one of its own */
            a->step == b->step && a->verdict.action == b->verdict.action &&
-           strcmp(a->verdict.cause, b->verdict.cause) == 0 &&
-           strcmp(a->verdict.what, b->verdict.what) == 0 &&
+           a->verdict.cause == b->verdict.cause &&
+           a->verdict.what == b->verdict.what &&
            a->first == b->first && a->samples == b->samples;
 }
 

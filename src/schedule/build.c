@@ -64,6 +64,13 @@ bool schedule_is(const char *name, enum schedule_flags flag)
     return (row_named(name)->flags & flag) != 0;
 }
 
+bool schedule_takes_chunks(const char *name)
+{
+    const struct schedule_row *row = row_named(name);
+
+    return row->fill != NULL && row->chunks == 0;
+}
+
 status schedule_row_find(const char *name, const struct schedule_row **out)
 {
     const char *names[sizeof schedule_rows / sizeof *schedule_rows];

@@ -66,6 +66,8 @@ extern const int schedule_row_count;
  * flag. */
 enum schedule_holds schedule_holds(const char *name);
 bool schedule_is(const char *name, enum schedule_flags flag);
+/* Whether it takes any number of stages a rank. */
+bool schedule_takes_chunks(const char *name);
 /* ERR_CONFIG names the nearest. */
 status schedule_row_find(const char *name, const struct schedule_row **out);
 

@@ -13,6 +13,12 @@ static const char *const names[] = {
     [POLICY_SKIP] = "skip", [POLICY_REWIND] = "rewind",
     [POLICY_REPLAY] = "replay"};
 
+const char *const policy_causes[] = {"",        "nan",    "spike",
+                                     "replica", "repeat", NULL};
+const char *const policy_subjects[] = {
+    "loss", "gradient norm", "targets", "weights", "states", "gradients",
+    NULL};
+
 const char *policy_action_name(enum policy_action action)
 {
     return names[action];
@@ -119,7 +125,8 @@ static double median(const struct policy *policy)
 }
 
 static struct policy_verdict verdict(enum policy_action action,
-                                     const char *cause, const char *what,
+                                     enum policy_cause cause,
+                                     enum policy_subject what,
                                      double value, double threshold)
 {
     return (struct policy_verdict){action, cause, what, value, threshold};
@@ -132,24 +139,27 @@ void policy_judge(const struct policy *policy, double loss, double norm,
 
     *out = (struct policy_verdict){.action = POLICY_NONE};
     if (!isfinite(loss))
-        *out = verdict(policy->on_nan, "nan", "loss", loss, none);
+        *out =
+            verdict(policy->on_nan, POLICY_CAUSE_NAN, POLICY_LOSS, loss, none);
     else if (!isfinite(norm))
-        *out = verdict(policy->on_nan, "nan", "gradient norm", norm, none);
-    if (out->cause != NULL || !policy_watches(policy) ||
+        *out =
+            verdict(policy->on_nan, POLICY_CAUSE_NAN, POLICY_NORM, norm, none);
+    if (out->cause != POLICY_CAUSE_NONE || !policy_watches(policy) ||
         policy->count < policy->window)
         return;
     if (policy->sigma > 0) {
         const double threshold = loss_threshold(policy);
 
         if (loss > threshold)
-            *out = verdict(policy->on_spike, "spike", "loss", loss, threshold);
+            *out = verdict(policy->on_spike, POLICY_CAUSE_SPIKE, POLICY_LOSS,
+                           loss, threshold);
     }
-    if (policy->norm > 0 && out->cause == NULL) {
+    if (policy->norm > 0 && out->cause == POLICY_CAUSE_NONE) {
         const double threshold = policy->norm * median(policy);
 
         if (norm > threshold)
-            *out = verdict(policy->on_spike, "spike", "gradient norm", norm,
-                           threshold);
+            *out = verdict(policy->on_spike, POLICY_CAUSE_SPIKE, POLICY_NORM,
+                           norm, threshold);
     }
 }
 

@@ -38,13 +38,25 @@ struct policy {
     int64_t count;      /* of them there are */
 };
 
+/* Why a step is judged; replays have the last two, too
+ * (train/trainer_check.c). */
+enum policy_cause {
+    POLICY_CAUSE_NONE, POLICY_CAUSE_NAN, POLICY_CAUSE_SPIKE,
+    POLICY_CAUSE_REPLICA, POLICY_CAUSE_REPEAT, POLICY_CAUSES
+};
+/* The numbers that were wrong; TARGETS: no token of the batch counts. */
+enum policy_subject {
+    POLICY_LOSS, POLICY_NORM, POLICY_TARGETS, POLICY_WEIGHTS, POLICY_STATES,
+    POLICY_GRADIENTS, POLICY_SUBJECTS
+};
+extern const char *const policy_causes[POLICY_CAUSES + 1];     /* "nan" */
+extern const char *const policy_subjects[POLICY_SUBJECTS + 1]; /* "loss" */
+
 /* The decision about one step, and the reason. */
 struct policy_verdict {
     enum policy_action action;
-    const char *cause;  /* "nan", "spike"; of replays also "replica", "repeat"
-                         * (train/trainer_check.c); NULL where there is none */
-    const char *what;   /* "loss", "gradient norm", "targets": none counts; of
-                         * those "weights", "states", "gradients" */
+    enum policy_cause cause;
+    enum policy_subject what;
     double value, threshold; /* threshold NaN: it is not finite */
 };
 

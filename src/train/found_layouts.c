@@ -7,6 +7,7 @@
 
 #include "base/check.h"
 #include "base/meter.h"
+#include "schedule/build.h"
 #include "setup/balance.h"
 
 enum { CHECKED_MOST = 24,  /* plans to the byte, and */
@@ -75,8 +76,7 @@ int found_settings(const struct layout *l, bool grid,
     if (l->pipe > 1)
         snprintf(out[n++], HUNTED_SETTING, "schedule.name=%s", l->schedule);
     snprintf(out[n++], HUNTED_SETTING, "schedule.chunks=%d",
-             l->pipe > 1 && strcmp(l->schedule, "interleaved") == 0 ? l->chunks
-                                                                    : 0);
+             l->pipe > 1 && schedule_takes_chunks(l->schedule) ? l->chunks : 0);
     return n;
 }
 
@@ -113,7 +113,7 @@ void found_yaml(const struct layout *l, bool grid, char *out)
     if (l->pipe == 1) return;
     used += (size_t)snprintf(out + used, HUNTED_LINES - used,
                              "schedule: {name: %s", l->schedule);
-    if (strcmp(l->schedule, "interleaved") == 0)
+    if (schedule_takes_chunks(l->schedule))
         used += (size_t)snprintf(out + used, HUNTED_LINES - used,
                                  ", chunks: %d", l->chunks);
     snprintf(out + used, HUNTED_LINES - used, "}\n");

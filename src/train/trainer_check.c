@@ -113,8 +113,8 @@ static bool is_at_odds(const struct trainer *t, int rank)
 
 /* ---- going back ---- */
 
-static void fill_event(const struct trainer *t, const char *cause,
-                       const char *what, struct ledger_event *out)
+static void fill_event(const struct trainer *t, enum policy_cause cause,
+                       enum policy_subject what, struct ledger_event *out)
 {
     const int64_t read = t->counters.samples;
 
@@ -254,10 +254,12 @@ static status differs(struct trainer *t, int entry)
     if (trainer_leads(t))
         LOG(WARNING, "check", "step %" PRId64 ": replicas differ: %s, %s",
             found, who, what);
-    fill_event(t, "replica",
+    fill_event(t, POLICY_CAUSE_REPLICA,
                entry % INVENTORY_KINDS == INVENTORY_WEIGHT ||
                        entry % INVENTORY_KINDS == INVENTORY_GRADIENT
-                   ? "weights" : "states", &event);
+                   ? POLICY_WEIGHTS
+                   : POLICY_STATES,
+               &event);
     for (int i = 0; i < team_size(&t->team); i++) c->before[i] = c->now[i];
     c->again = found;
     TRY(go_back(t, back_to, in_memory));
@@ -374,7 +376,7 @@ status trainer_repeat(struct trainer *t)
     progress_note(&t->progress, "step %" PRId64 ": made twice, it has two "
                   "gradients of %s: a machine was wrong; it is made a third "
                   "time", step, name);
-    fill_event(t, "repeat", "gradients", &event);
+    fill_event(t, POLICY_CAUSE_REPEAT, POLICY_GRADIENTS, &event);
     event.step = step;
     event.back_to = t->counters.step;
     return trainer_record(t, &event);

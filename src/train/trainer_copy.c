@@ -3,7 +3,6 @@
  * steps, gone back to by the next generation. */
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "base/log.h"
 #include "checkpoint/history.h"
@@ -15,7 +14,7 @@ static bool undoes(const struct ledger_event *event)
 {
     return event->verdict.action == POLICY_REWIND ||
            (event->verdict.action == POLICY_REPLAY &&
-            strcmp(event->verdict.cause, "replica") == 0);
+            event->verdict.cause == POLICY_CAUSE_REPLICA);
 }
 
 void trainer_copy_layout(struct trainer *t)

@@ -9,7 +9,6 @@
  *
  * Either way the run is, bit for bit, one whose data never had them. */
 #include <math.h>
-#include <string.h>
 
 #include "base/log.h"
 #include "checkpoint/history.h"
@@ -36,8 +35,8 @@ static bool accepts(void *argument, const struct step_result *result)
     t->judged.norm = result->norm;
     policy_judge(&t->policy, result->loss, overflow ? 0 : result->norm,
                  verdict);
-    if (result->targets == 0 && verdict->cause != NULL)
-        verdict->what = "targets";
+    if (result->targets == 0 && verdict->cause != POLICY_CAUSE_NONE)
+        verdict->what = POLICY_TARGETS;
     if (verdict->action != POLICY_NONE && verdict->action != POLICY_WARN)
         return false;
     if (!overflow) policy_accept(&t->policy, result->loss, result->norm);
@@ -86,13 +85,13 @@ static void step_range(const struct trainer *t, int64_t *first, int64_t *end)
 
 static const char *describe(const struct policy_verdict *v, char out[128])
 {
-    if (strcmp(v->what, "targets") == 0)
+    if (v->what == POLICY_TARGETS)
         snprintf(out, 128, "no token of the batch has a target");
-    else if (strcmp(v->cause, "nan") == 0)
-        snprintf(out, 128, "the %s is not finite", v->what);
+    else if (v->cause == POLICY_CAUSE_NAN)
+        snprintf(out, 128, "the %s is not finite", policy_subjects[v->what]);
     else
-        snprintf(out, 128, "a %s of %.4g is above %.4g", v->what, v->value,
-                 v->threshold);
+        snprintf(out, 128, "a %s of %.4g is above %.4g",
+                 policy_subjects[v->what], v->value, v->threshold);
     return out;
 }
 
@@ -106,7 +105,7 @@ status trainer_record(struct trainer *t, const struct ledger_event *event)
 
     if (!known)
         LOG(DEBUG, "policy", "step %lld: %s, %s, %lld samples from %lld",
-            (long long)event->step, event->verdict.what,
+            (long long)event->step, policy_subjects[event->verdict.what],
             policy_action_name(event->verdict.action),
             (long long)event->samples, (long long)event->first);
     return team_agree(&t->team, result);

@@ -7,9 +7,17 @@
 #include "tests/test.h"
 
 static const struct ledger_event events[] = {
-    {14, {POLICY_SKIP, "nan", "loss", NAN, NAN}, 13, 104, 8},
-    {20, {POLICY_WARN, "spike", "gradient norm", 1.0 / 3, 0.125}, 20, 200, 8},
-    {31, {POLICY_REWIND, "spike", "loss", 9.5, 4.25}, 25, 208, 48}};
+    {14, {POLICY_SKIP, POLICY_CAUSE_NAN, POLICY_LOSS, NAN, NAN}, 13, 104, 8},
+    {20,
+     {POLICY_WARN, POLICY_CAUSE_SPIKE, POLICY_NORM, 1.0 / 3, 0.125},
+     20,
+     200,
+     8},
+    {31,
+     {POLICY_REWIND, POLICY_CAUSE_SPIKE, POLICY_LOSS, 9.5, 4.25},
+     25,
+     208,
+     48}};
 
 static void write_file(const char *path, const char *text, const char *mode)
 {
@@ -42,7 +50,7 @@ TEST(events_come_back_and_are_written_once)
     IS_OK(ledger_open(&other, directory, true));
     EQUAL_INT(other.count, 3);
     EQUAL_INT(other.undone, 2);
-    EQUAL_TEXT(other.events[1].verdict.what, "gradient norm");
+    EQUAL_INT(other.events[1].verdict.what, POLICY_NORM);
     CHECK(other.events[1].verdict.value == 1.0 / 3);
     CHECK(isnan(other.events[0].verdict.threshold));
     IS_OK(ledger_append(&other, directory, true, &events[1], &known));

@@ -30,8 +30,8 @@ static void is_action(const struct policy *policy, double loss, double norm,
 
     policy_judge(policy, loss, norm, &verdict);
     EQUAL_INT(verdict.action, action);
-    if (what != NULL) EQUAL_TEXT(verdict.what, what);
-    else CHECK(verdict.cause == NULL);
+    if (what != NULL) EQUAL_TEXT(policy_subjects[verdict.what], what);
+    else CHECK(verdict.cause == POLICY_CAUSE_NONE);
 }
 
 TEST(what_is_not_finite_is_judged_at_once)
@@ -135,8 +135,8 @@ static void step_check(struct policy *policy, const struct json *step)
 
     policy_judge(policy, loss, norm, &verdict);
     EQUAL_TEXT(policy_action_name(verdict.action), step->items[2].string);
-    if (what->kind == JSON_NULL) CHECK(verdict.cause == NULL);
-    else EQUAL_TEXT(verdict.what, what->string);
+    if (what->kind == JSON_NULL) CHECK(verdict.cause == POLICY_CAUSE_NONE);
+    else EQUAL_TEXT(policy_subjects[verdict.what], what->string);
     if (!isnan(threshold))
         CHECK(fabs(verdict.threshold - threshold) <= 1e-13 * threshold);
     if (verdict.action == POLICY_NONE || verdict.action == POLICY_WARN)
