@@ -16,7 +16,7 @@ enum {
     NAMES_OTHER = 128,    /* a frame of the stage before */
     NAMES_ROUND = 256,    /* the one that has begun */
     BEGINS_ROUND = 512,   /* the next one */
-    MAY_COPY = 1024       /* its lane may be that of ranks with copies */
+    MAY_COPY = 1024       /* its resource may be that of ranks with copies */
 };
 enum {
     OF_FRAME = NAMES_CHUNK | NAMES_MICROBATCH | NAMES_FRAME,
@@ -119,12 +119,12 @@ static bool has_weights(const struct asked *a)
            phase < 2 && (phase < 0 || stage_gathers_once(a->stage));
 }
 
-static bool has_lane(const struct instruction *at)
+static bool has_resource(const struct instruction *at)
 {
-    const enum lane lane = (enum lane)at->lane;
+    const enum resource resource = (enum resource)at->resource;
 
-    return lane == instruction_rows[at->kind].lane ||
-           (lane == LANE_COPIES && (named[at->kind] & MAY_COPY));
+    return resource == instruction_rows[at->kind].resource ||
+           (resource == RESOURCE_COPIES && (named[at->kind] & MAY_COPY));
 }
 
 static bool may_call(const struct instruction *at)
@@ -166,7 +166,7 @@ const char *list_fields_wrong(const struct step_list *list,
     const uint16_t names = named[at->kind];
     struct asked a = {.list = list, .pipeline = pipeline, .at = at};
 
-    if (!has_lane(at)) return "it is on no lane of its kind";
+    if (!has_resource(at)) return "it is on no resource of its kind";
     if (!may_call(at)) return "its messages are none of its kind";
     if ((names & NAMES_CHUNK) ? !is_in(at->chunk, pipeline->count)
                               : at->chunk != -1)

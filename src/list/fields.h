@@ -6,7 +6,7 @@
 
 #include "list/list.h"
 
-/* Why an instruction cannot be of its kind: its lane, stage, micro-batch,
+/* Why an instruction cannot be of its kind: its resource, stage, micro-batch,
  * round, frame, unit, room or phase is none of this rank, or contradicts
  * another of its fields. NULL: it can. begun [chunks]: rounds of each chunk
  * that have begun before it. */

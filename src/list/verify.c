@@ -159,7 +159,7 @@ static status check_in_flight(struct check *c, const struct instruction *i)
 static status check_asks(struct check *c, const struct instruction *i)
 {
     for (int n = 0; i->kind == DO_ASK && n < c->open.count; n++)
-        if (c->list->items[c->open.items[n].number].lane != LANE_HOST)
+        if (c->list->items[c->open.items[n].number].resource != RESOURCE_HOST)
             return fail(c, "new weights are under way");
     return OK;
 }

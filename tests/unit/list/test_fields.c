@@ -162,11 +162,12 @@ static bool change(struct instruction *i, enum change change)
 {
     switch (change) {
     case CHANGE_LANE:
-        i->lane = i->lane == LANE_WORLD ? LANE_TENSOR : LANE_WORLD;
+        i->resource =
+            i->resource == RESOURCE_WORLD ? RESOURCE_TENSOR : RESOURCE_WORLD;
         return true;
     case CHANGE_COPIES:
-        if (i->lane == LANE_COPIES) return false;
-        i->lane = LANE_COPIES;
+        if (i->resource == RESOURCE_COPIES) return false;
+        i->resource = RESOURCE_COPIES;
         return i->kind != DO_SHARE && i->kind != DO_REGATHER &&
                i->kind != DO_ENCODE; /* those of one list may change */
     case CHANGE_CHUNK: i->chunk += 1 << 10; return true;
