@@ -10,6 +10,7 @@
 #include "checkpoint/save.h"
 #include "inference/companions.h"
 #include "models/lora.h"
+#include "models/numbers.h"
 
 enum { SETTING_BYTES = 128 };
 
@@ -122,12 +123,17 @@ static status set_choices(struct options_set *o, const struct model *m)
     return set_flag(o, "model.mlp_bias", m->mlp_bias);
 }
 
-static status set_multipliers(struct options_set *o, const struct model *m)
+static status set_numbers(struct options_set *o, const struct model *m)
 {
-    TRY(set_real(o, "model.embedding_multiplier", m->embedding_multiplier));
-    TRY(set_real(o, "model.residual_multiplier", m->residual_multiplier));
-    TRY(set_real(o, "model.attention_multiplier", m->attention_multiplier));
-    return set_real(o, "model.logits_scaling", m->logits_scaling);
+    for (int i = 0; i < model_number_count; i++) {
+        const struct model_number *number = &model_numbers[i];
+        char name[64];
+
+        if (!model_number_is_of(number, m->kind)) continue;
+        snprintf(name, sizeof name, "model.%s", number->name);
+        TRY(set_real(o, name, model_number_value(number, m)));
+    }
+    return OK;
 }
 
 static status set_experts(struct options_set *o, const struct model *m)
@@ -194,13 +200,7 @@ static status set_model(struct options_set *o, const struct model *m)
                         m->rotary ? m->rotary : m->head_width));
     if (m->kind->window.layers && m->window > 0)
         TRY(set_layers(o, "model.window", &m->whole, m->layers));
-    if (m->kind->scaled.queries)
-        TRY(set_real(o, "model.query_scale", m->query_scale));
-    if (m->kind->scaled.multipliers) TRY(set_multipliers(o, m));
-    if (m->kind->softcap.attention > 0)
-        TRY(set_real(o, "model.attention_softcap", m->attention_softcap));
-    if (m->kind->softcap.head > 0)
-        TRY(set_real(o, "model.head_softcap", m->head_softcap));
+    TRY(set_numbers(o, m));
     if (m->kind->rope.skip > 0)
         TRY(set_layers(o, "model.rope", &m->still, m->layers));
     if (m->kind->tempered.by > 0) {
@@ -210,8 +210,6 @@ static status set_model(struct options_set *o, const struct model *m)
     TRY(set_choices(o, m));
     TRY(set_experts(o, m));
     TRY(set_real(o, "model.rope_base", m->rope_base));
-    if (m->kind->rope.local_base > 0)
-        TRY(set_real(o, "model.rope_local_base", m->rope_local_base));
     TRY(set_scaling(o, m));
     TRY(set_real(o, "model.norm_epsilon", m->norm_epsilon));
     TRY(set_real(o, "model.init_std", m->init_std));

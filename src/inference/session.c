@@ -9,6 +9,7 @@
 #include "checkpoint/history.h"
 #include "tokenizer/tokenizer.h"
 #include "models/lora.h"
+#include "models/numbers.h"
 
 enum { TOKENIZER_BYTES_MAX = 256 << 20 };
 
@@ -347,23 +348,18 @@ static status check_factors(const struct session *session,
 {
     const struct model *found = &session->model;
     const struct number rows[] = {
-        {"query_scale", found->query_scale, wanted->query_scale},
         {"temper", found->temper, wanted->temper},
         {"temper_floor", (double)found->temper_floor,
          (double)wanted->temper_floor},
-        {"embedding_multiplier", found->embedding_multiplier,
-         wanted->embedding_multiplier},
-        {"residual_multiplier", found->residual_multiplier,
-         wanted->residual_multiplier},
-        {"attention_multiplier", found->attention_multiplier,
-         wanted->attention_multiplier},
-        {"logits_scaling", found->logits_scaling, wanted->logits_scaling},
-        {"attention_softcap", found->attention_softcap,
-         wanted->attention_softcap},
-        {"head_softcap", found->head_softcap, wanted->head_softcap},
-        {"rope_local_base", found->rope_local_base, wanted->rope_local_base},
         {"norm_epsilon", found->norm_epsilon, wanted->norm_epsilon}};
 
+    for (int i = 0; i < model_number_count; i++) {
+        const struct model_number *at = &model_numbers[i];
+        const struct number row = {at->name, model_number_value(at, found),
+                                   model_number_value(at, wanted)};
+
+        TRY(check_numbers(session, "model", &row, 1));
+    }
     return check_numbers(session, "model", rows,
                          (int)(sizeof rows / sizeof *rows));
 }

@@ -11,6 +11,7 @@
 #include "models/lora.h"
 #include "models/mla.h"
 #include "models/moe.h"
+#include "models/numbers.h"
 
 enum { WHERE_BYTES = 64 };
 
@@ -180,25 +181,11 @@ static status check_family(const struct model *m, const struct options *o)
         {"window_skip", o->model.window_skip > 0, !kind->window.layers},
         {"window_except", o->model.window_except[0] != 0,
          !kind->window.layers},
-        {"query_scale", o->model.query_scale > 0, !kind->scaled.queries},
-        {"embedding_multiplier", o->model.embedding_multiplier > 0,
-         !kind->scaled.multipliers},
-        {"residual_multiplier", o->model.residual_multiplier > 0,
-         !kind->scaled.multipliers},
-        {"attention_multiplier", o->model.attention_multiplier > 0,
-         !kind->scaled.multipliers},
-        {"logits_scaling", o->model.logits_scaling > 0,
-         !kind->scaled.multipliers},
-        {"attention_softcap", o->model.attention_softcap > 0,
-         kind->softcap.attention == 0},
-        {"head_softcap", o->model.head_softcap > 0, kind->softcap.head == 0},
         {"rotary", o->model.rotary > 0, kind->rope.share == 0},
         {"rope_skip", o->model.rope_skip > 0, kind->rope.skip == 0},
         {"rope_except", o->model.rope_except[0] != 0, kind->rope.skip == 0},
         {"temper", o->model.temper > 0, kind->tempered.by == 0},
         {"temper_floor", o->model.temper_floor > 0, kind->tempered.by == 0},
-        {"rope_local_base", o->model.rope_local_base > 0,
-         kind->rope.local_base == 0},
         {"head_bias", o->model.head_bias > 0, !kind->biases.head},
         {"parallel", o->model.parallel >= 0, !kind->beside.choice},
         {"parallel_norms", o->model.parallel_norms > 0,
@@ -210,6 +197,7 @@ static status check_family(const struct model *m, const struct options *o)
 
     TRY(moe_check_options(kind, o));
     TRY(mla_check_options(kind, o));
+    TRY(model_numbers_check(kind, o));
     if (o->mtp.depth > 0 && !predicts_later(m))
         FAIL(ERR_CONFIG, "mtp.depth: %s can have no modules that predict later "
                          "tokens: they need RMS norms, no learned positions "
@@ -296,10 +284,6 @@ static status check_words(const struct options *o)
         {"model.window_except", o->model.window_except[0] != 0},
         {"model.temper", o->model.temper >= 0},
         {"model.temper_floor", o->model.temper_floor > 0},
-        {"model.embedding_multiplier", o->model.embedding_multiplier > 0},
-        {"model.residual_multiplier", o->model.residual_multiplier > 0},
-        {"model.attention_multiplier", o->model.attention_multiplier > 0},
-        {"model.logits_scaling", o->model.logits_scaling > 0},
         {"moe.groups", o->moe.groups > 0},
         {"moe.groups_chosen", o->moe.groups_chosen > 0},
         {"moe.scale", o->moe.scale > 0},
@@ -319,6 +303,11 @@ static status check_words(const struct options *o)
         if (rows[i].set)
             FAIL(ERR_CONFIG, "%s: the config.json of model.from sets it; "
                              "remove it", rows[i].name);
+    for (int i = 0; i < model_number_count; i++)
+        if (model_numbers[i].of_file &&
+            model_number_option(&model_numbers[i], o) > 0)
+            FAIL(ERR_CONFIG, "model.%s: the config.json of model.from sets it; "
+                             "remove it", model_numbers[i].name);
     return OK;
 }
 
@@ -440,18 +429,11 @@ static status describe(struct model *model, const struct options *options,
         .qk_norm = options->model.qk_norm, .alibi = options->model.alibi,
         .layer_scale = options->model.layer_scale,
         .window = options->model.window,
-        .query_scale = options->model.query_scale,
-        .embedding_multiplier = options->model.embedding_multiplier,
-        .residual_multiplier = options->model.residual_multiplier,
-        .attention_multiplier = options->model.attention_multiplier,
-        .logits_scaling = options->model.logits_scaling,
-        .attention_softcap = options->model.attention_softcap,
-        .head_softcap = options->model.head_softcap,
         .rotary = (int)options->model.rotary,
         .rope_base = options->model.rope_base,
-        .rope_local_base = options->model.rope_local_base,
         .norm_epsilon = options->model.norm_epsilon,
         .init_std = options->model.init_std, .bos = -1, .eos = -1};
+    model_numbers_take(model, options);
     if (model->head_width == 0 && kind->mla.rank == 0 &&
         model->width % model->heads != 0)
         FAIL(ERR_CONFIG, "model.width: %lld is not a multiple of %d heads; "
