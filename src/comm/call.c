@@ -508,7 +508,8 @@ void operation_count(const struct operation *operation, const char *phase)
 {
     struct traffic *traffic = &operation->group->self->traffic;
     struct traffic_row row = {.id = operation->group->id,
-                              .kind = operation->call->kind, .calls = 1,
+                              .kind = operation->call->kind,
+                              .calls = 1,
                               .messages = operation->messages,
                               .bytes = operation->bytes,
                               .between = operation->between};

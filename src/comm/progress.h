@@ -3,10 +3,10 @@
  *
  * Collectives of a group are done, in the order in which they were started, by
  * a thread of the rank for this group, which begins with the first of them.
- * Those of different groups do not wait for each other, so ranks may start them
- * in any order. A send is posted at once and a receive happens in comm_wait, so
- * neither waits behind a collective, and two ranks may each start a send to the
- * other before either receives. */
+ * Collectives of different groups do not wait for each other, so ranks may
+ * start them in any order. A send is posted at once and a receive happens in
+ * comm_wait, so neither waits behind a collective, and two ranks may each start
+ * a send to the other before either receives. */
 #ifndef LOCKSTEP_COMM_PROGRESS_H
 #define LOCKSTEP_COMM_PROGRESS_H
 

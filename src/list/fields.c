@@ -26,7 +26,7 @@ enum {
     OF_GRADIENTS = OF_UNIT | NAMES_ROUND | NAMES_GRADIENTS
 };
 
-/* Those without a row are of the whole step. */
+/* Kinds without a row are of the whole step. */
 static const uint16_t named[DO_COUNT] = {
     [DO_ROUND] = NAMES_CHUNK | BEGINS_ROUND,
     [DO_SAMPLE] = OF_FRAME,

@@ -306,8 +306,10 @@ static status check_words(const struct options *o)
     for (int i = 0; i < model_number_count; i++)
         if (model_numbers[i].of_file &&
             model_number_option(&model_numbers[i], o) > 0)
-            FAIL(ERR_CONFIG, "model.%s: the config.json of model.from sets it; "
-                             "remove it", model_numbers[i].name);
+            FAIL(ERR_CONFIG,
+                 "model.%s: the config.json of model.from sets it; "
+                 "remove it",
+                 model_numbers[i].name);
     return OK;
 }
 

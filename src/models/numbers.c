@@ -60,8 +60,7 @@ double model_number_option(const struct model_number *number,
 double model_number_value(const struct model_number *number,
                           const struct model *model)
 {
-    return *(const double *)(const void *)((const char *)model +
-                                           number->field);
+    return *(const double *)(const void *)((const char *)model + number->field);
 }
 
 void model_numbers_take(struct model *model, const struct options *options)

@@ -61,10 +61,10 @@ struct sharing {
 static struct side side_of(const struct stage *stage, axis_set axes)
 {
     const struct stage_request *r = &stage->request;
-    struct side side = {.id = mesh_group_id(&r->layout.mesh, axes),
-                        .size = mesh_group_size(&r->layout.mesh, axes),
-                        .rank = mesh_batch_index(&r->layout.mesh,
-                                                 &r->layout.place, axes)};
+    struct side side = {
+        .id = mesh_group_id(&r->layout.mesh, axes),
+        .size = mesh_group_size(&r->layout.mesh, axes),
+        .rank = mesh_batch_index(&r->layout.mesh, &r->layout.place, axes)};
 
     mesh_batch_label(&r->layout.mesh, axes, side.label);
     return side;

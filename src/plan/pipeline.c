@@ -253,7 +253,7 @@ static void reserve_tied(struct pipeline *pipeline)
     for (int i = 0; i < pipeline->count; i++) {
         const struct pipeline_share share = pipeline_share(pipeline, i);
         const int64_t elements =
-            share.elements < TIED_PIECE ? share.elements : TIED_PIECE;
+            share.elements < TIED_AT_ONCE ? share.elements : TIED_AT_ONCE;
 
         if (share.param != NULL && share.chunk < 0)
             bytes = (size_t)(elements *

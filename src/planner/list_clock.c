@@ -566,7 +566,8 @@ static status add_one(struct costing *c, const struct step_list *list,
     return OK;
 }
 
-status list_clock_begin(struct list_clock *walk, const struct cost *cost, int ranks)
+status list_clock_begin(struct list_clock *walk, const struct cost *cost,
+                        int ranks)
 {
     void *memory = NULL;
 

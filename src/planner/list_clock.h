@@ -37,9 +37,11 @@ struct list_clock {
 };
 
 /* For a pipe of `ranks`. */
-status list_clock_begin(struct list_clock *walk, const struct cost *cost, int ranks);
+status list_clock_begin(struct list_clock *walk, const struct cost *cost,
+                        int ranks);
 /* The next pipe rank's list and its costs; the pipeline may be freed then. */
-status list_clock_rank(struct list_clock *walk, const struct pipeline *pipeline);
+status list_clock_rank(struct list_clock *walk,
+                       const struct pipeline *pipeline);
 /* Joins sends with receives. `out` owns the lists then. */
 status list_clock_finish(struct list_clock *walk, struct steps *out);
 void list_clock_free(struct list_clock *walk);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* memory_codes.c - bytes of weights that are kept, or travel, as codes of a
  * recipe: what the frames say of a block, for the blocks of a rank. */
-#include "plan/coded.h"
+#include "plan/coded_weights.h"
 #include "planner/memory_parts.h"
 
 static bool divides(const struct layout *l)

@@ -217,7 +217,7 @@ static status set_rates(struct clock *c, int32_t rank)
 
 /* The first need of the lane's next item that is not done; -1: none. */
 static int32_t blocking(const struct clock *c, int32_t rank,
-                        struct lane_state *lane)
+                        struct resource_state *lane)
 {
     const struct timed *item = &c->lists->lists[rank].items[lane->next];
     const int32_t *needs = c->needs + c->first_need[rank] + item->first_need;
@@ -381,7 +381,7 @@ static status deadlock(const struct clock *c)
         int32_t block, at = 0;
 
         if (next < 0) continue;
-        block = blocking(c, rank, &c->lanes[i]);
+        block = blocking(c, rank, &c->resources[i]);
         while (at < c->lists->ranks && c->first_item[at + 1] <= block) at++;
         FAIL(ERR_VERIFY, "rank %d, instruction %d waits for ever for "
                          "instruction %d of rank %d", rank, next,

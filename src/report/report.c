@@ -357,8 +357,8 @@ static status event_row(struct text *out, int64_t number,
     const struct policy_verdict *v = &event->verdict;
 
     TRY(text_printf(out, "<tr><td>%lld</td><td>%lld</td><td>%s: %s",
-                    (long long)number, (long long)event->step, v->cause,
-                    v->what));
+                    (long long)number, (long long)event->step,
+                    policy_causes[v->cause], policy_subjects[v->what]));
     if (isfinite(v->value) && isfinite(v->threshold))
         TRY(text_printf(out, " %.4g above %.4g", v->value, v->threshold));
     return text_printf(out,

@@ -14,8 +14,7 @@ static status add_row(void *argument, const struct exchange *row)
     for (int i = 0; i < s->count; i++) {
         struct exchange *like = &s->rows[i];
 
-        if (like->kind != row->kind ||
-            !group_id_equal(like->group, row->group))
+        if (like->kind != row->kind || !group_id_equal(like->group, row->group))
             continue;
         like->calls += row->calls;
         like->bytes += row->bytes;

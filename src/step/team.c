@@ -115,8 +115,8 @@ static status build_experts(struct team *team)
     result = group_build(&team->groups[TEAM_EXPERTS], team->world,
                          mesh_axis_group_name(&team->mesh, AXIS_EXPERT),
                          members, size);
-    team->groups[TEAM_EXPERTS].id = mesh_axis_group_id(&team->mesh,
-                                                       AXIS_EXPERT);
+    team->groups[TEAM_EXPERTS].id =
+        mesh_axis_group_id(&team->mesh, AXIS_EXPERT);
     memory_free(members);
     return result;
 }

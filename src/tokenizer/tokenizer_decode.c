@@ -84,7 +84,7 @@ static int length_of(unsigned char byte)
 /* Takes one more byte. With it, the bytes held are a whole character, the start
  * of one, or can be neither. */
 static status hold_byte(struct token_decoder *decoder, unsigned char byte,
-                           struct text *out)
+                        struct text *out)
 {
     const bool follows = (byte & 0xC0) == 0x80;
 

@@ -4,7 +4,7 @@
 
 #include <string.h>
 
-#include "plan/coded.h"
+#include "plan/coded_weights.h"
 #include "planner/memory.h"
 #include "schedule/lower.h"
 #include "schedule/room.h"

@@ -83,8 +83,8 @@ static status predict_run(struct step_prediction *p, struct forecast *f)
     return f->walked ? draw_items(p) : OK;
 }
 
-status step_prediction_open(struct step_prediction *p, const struct setup *setup,
-                      int ranks)
+status step_prediction_open(struct step_prediction *p,
+                            const struct setup *setup, int ranks)
 {
     const char *launcher = launch_command();
     struct forecast f = {.ranks = ranks, .set = *setup->set};
@@ -130,8 +130,8 @@ done:
 
 /* ---- the measurement ---- */
 
-status step_prediction_watch(struct step_prediction *p, struct executor *executor,
-                       int64_t batch)
+status step_prediction_watch(struct step_prediction *p,
+                             struct executor *executor, int64_t batch)
 {
     void *marks = NULL, *seconds = NULL;
 
@@ -165,7 +165,8 @@ static int longest_list(const struct step_prediction *p, int64_t batch)
 }
 
 /* A row for each position of the pipe: the length of its list, then seconds. */
-static void fill_planned(const struct step_prediction *p, double *values, int width)
+static void fill_planned(const struct step_prediction *p, double *values,
+                         int width)
 {
     for (int i = 0; p->there && i < p->steps.lists.ranks; i++) {
         const struct timed_list *list = &p->steps.lists.lists[i];
@@ -186,8 +187,9 @@ static void take_planned(struct step_prediction *p, struct executor *executor,
     executor->planned_ns = p->planned_ns;
 }
 
-status step_prediction_share(struct step_prediction *p, struct executor *executor,
-                       struct team *team, int64_t batch)
+status step_prediction_share(struct step_prediction *p,
+                             struct executor *executor, struct team *team,
+                             int64_t batch)
 {
     int width = longest_list(p, batch) + 1;
     void *values = NULL, *planned = NULL;
@@ -218,8 +220,8 @@ done:
     return result;
 }
 
-void step_prediction_note(struct step_prediction *p, int64_t batch, double seconds,
-                    double *ms)
+void step_prediction_note(struct step_prediction *p, int64_t batch,
+                          double seconds, double *ms)
 {
     *ms = (double)NAN;
     if (!p->there || batch != p->batch) return;
@@ -282,7 +284,8 @@ static double steps_apart(const struct step_prediction *p, int64_t steps)
 }
 
 /* Predictions are of a machine that is equally fast all the time. */
-static void say_noise(const struct step_prediction *p, struct report_prediction *out)
+static void say_noise(const struct step_prediction *p,
+                      struct report_prediction *out)
 {
     const double apart = steps_apart(p, out->steps);
     char text[SENTINEL_TEXT];
@@ -298,7 +301,7 @@ static void say_noise(const struct step_prediction *p, struct report_prediction 
 }
 
 void step_prediction_compare(const struct step_prediction *p,
-                       struct report_prediction *out)
+                             struct report_prediction *out)
 {
     const double steps = (double)(p->measured - 1);
     double before = 0;

@@ -40,25 +40,26 @@ struct step_prediction {
 
 /* On rank 0, before there is a run. ERR_CONFIG, ERR_FORMAT, ERR_MISSING: the
  * machine cannot be read. A step that cannot be predicted is one notice. */
-status step_prediction_open(struct step_prediction *predicted, const struct setup *setup,
-                      int ranks);
+status step_prediction_open(struct step_prediction *predicted,
+                            const struct setup *setup, int ranks);
 /* Keeps the machine in the run. */
 status step_prediction_store(const struct options *options, const char *run);
 /* The executor marks its instructions from the next step on, if its step is
  * the one that was predicted. */
-status step_prediction_watch(struct step_prediction *predicted, struct executor *executor,
-                       int64_t batch);
+status step_prediction_watch(struct step_prediction *predicted,
+                             struct executor *executor, int64_t batch);
 /* Every rank's executor learns what its instructions are planned to take, from
  * rank 0; where the step is another, or nobody watches, that they are not
  * planned. Collective over the world. */
-status step_prediction_share(struct step_prediction *predicted, struct executor *executor,
-                       struct team *team, int64_t batch);
+status step_prediction_share(struct step_prediction *predicted,
+                             struct executor *executor, struct team *team,
+                             int64_t batch);
 /* After a step of `seconds`; *ms: its prediction, NaN without one. */
-void step_prediction_note(struct step_prediction *predicted, int64_t batch, double seconds,
-                    double *ms);
+void step_prediction_note(struct step_prediction *predicted, int64_t batch,
+                          double seconds, double *ms);
 /* The largest differences, in order; `words` [REPORT_DIFFERENCES]. */
 void step_prediction_compare(const struct step_prediction *predicted,
-                       struct report_prediction *out);
+                             struct report_prediction *out);
 void step_prediction_free(struct step_prediction *predicted);
 
 #endif

@@ -180,7 +180,7 @@ static status plan_that_fits(struct trainer *t, int64_t values)
     const size_t here = world != NULL && world->ops->borrows
                             ? (size_t)world->size : 1;
 
-    TRY(ramped_plan(&t->pipeline, &t->setup, &t->team, values));
+    TRY(ramp_plan(&t->pipeline, &t->setup, &t->team, values));
     if (device_about(trainer_first_stage(t)->request.machine.device)->apart)
         return OK;
     return room_check(here * t->pipeline.bytes);

@@ -131,7 +131,7 @@ must resume late2 --ranks 4 $(sets $pipe)
 back late2 6
 must resume late2 --ranks 2 $(sets mesh.data=1 mesh.tensor=2 mesh.pipe=1 zero=ddp)
 same_as "fp8-delayed moved through three layouts" late late2
-# The same with weights as codes; gradients of one rank of eight are infinite.
+# Once more with weights as codes; gradients of one rank of eight are infinite.
 # (pipe goes before tensor: ranks 4 to 7 have the loss of their sequences.)
 rm -rf late2
 LOCKSTEP_FAULT=gradient.infinite-5:2 lockstep train config.yaml --run late2 --ranks 8 \

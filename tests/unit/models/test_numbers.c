@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_numbers.c - mirrors src/models/numbers.c: a number comes from its option,
- * and families that do not have it refuse the option. */
+/* test_numbers.c - mirrors src/models/numbers.c: a number comes from its
+ * option, and families that do not have it refuse the option. */
 #include <string.h>
 
 #include "models/numbers.h"
@@ -44,15 +44,17 @@ TEST(an_option_becomes_a_number_or_is_refused)
 /* The rows that the families' published files name. */
 TEST(families_have_their_numbers)
 {
-    static const struct { const char *name; const struct model_kind *kind;
-                          bool has; } rows[] = {
-        {"query_scale", &model_gemma2, true},
-        {"query_scale", &model_llama, false},
-        {"attention_softcap", &model_gemma2, true},
-        {"head_softcap", &model_gemma2, true},
-        {"head_softcap", &model_gpt2, false},
-        {"logits_scaling", &model_llama, false},
-        {"rope_local_base", &model_gemma2, false}};
+    static const struct {
+        const char *name;
+        const struct model_kind *kind;
+        bool has;
+    } rows[] = {{"query_scale", &model_gemma2, true},
+                {"query_scale", &model_llama, false},
+                {"attention_softcap", &model_gemma2, true},
+                {"head_softcap", &model_gemma2, true},
+                {"head_softcap", &model_gpt2, false},
+                {"logits_scaling", &model_llama, false},
+                {"rope_local_base", &model_gemma2, false}};
 
     for (int i = 0; i < ROWS(rows); i++) {
         int at = 0;
@@ -66,5 +68,4 @@ TEST(families_have_their_numbers)
     }
 }
 
-TEST_MAIN(an_option_becomes_a_number_or_is_refused,
-          families_have_their_numbers)
+TEST_MAIN(an_option_becomes_a_number_or_is_refused, families_have_their_numbers)
