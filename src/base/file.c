@@ -304,6 +304,15 @@ status file_may_write(const char *path)
     return OK;
 }
 
+status file_may_replace(const char *path)
+{
+    TRY(file_may_write(path));
+    if (path != NULL && is_special(path))
+        FAIL(ERR_IO, "%s is a pipe or a device; expected the name of a file, "
+                     "which is made beside it and renamed", path);
+    return OK;
+}
+
 status file_map_open(struct file_map *map, const char *path)
 {
     struct stat facts;

@@ -85,7 +85,7 @@ status command_bench_step(struct arguments *arguments)
     if (settings.csv && arguments_has(arguments, "json"))
         FAIL(ERR_USAGE, "--csv and --json: choose one of them");
     TRY(file_may_write(settings.draw));
-    TRY(file_may_write(settings.trace));
+    TRY(file_may_replace(settings.trace));
     TRY(read_dtype(arguments, &settings.dtype));
     TRY(read_product(arguments, settings.dtype, &settings.product));
 

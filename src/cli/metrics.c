@@ -242,6 +242,12 @@ status command_metrics(struct arguments *arguments)
     status result;
 
     TRY(arguments_integer(arguments, "lines", 1, 1000000, &lines));
+    if (arguments_has(arguments, "json") && arguments_has(arguments, "csv"))
+        FAIL(ERR_USAGE, "--csv and --json: choose one of them");
+    if (arguments_has(arguments, "lines") &&
+        (arguments_has(arguments, "json") || arguments_has(arguments, "csv")))
+        FAIL(ERR_USAGE, "--lines is of the table; --csv and --json have all "
+                        "lines");
     TRY(run_dir_read(&run, arguments->operands[0]));
     arena_init(&l.arena, "metrics", 0);
     TRY_GOTO(done, result, metrics_read(&l.table, &l.arena, run.metrics));

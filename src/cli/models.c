@@ -44,6 +44,8 @@ status command_score(struct arguments *arguments)
     if (request.tokens == NULL)
         FAIL(ERR_USAGE, "score needs --tokens FILE.json: an array of equally "
                         "long arrays of ids");
+    TRY(file_may_replace(request.logits));
+    TRY(file_may_replace(request.gradients));
     TRY(arguments_choice(arguments, "dtype", dtypes, 4, &dtype));
     TRY(arguments_average(arguments, &request.average));
     TRY(arguments_device(arguments, &request.device));

@@ -473,6 +473,29 @@ static status refuse_time_flags(const struct arguments *arguments)
     return OK;
 }
 
+/* Nor do flags of a view about a prediction, which is of all ranks. */
+static status refuse_view_flags(const struct arguments *arguments)
+{
+    static const char *const flags[] = {"rank", "step", "after"};
+
+    for (size_t i = 0; i < sizeof flags / sizeof *flags; i++)
+        if (arguments_has(arguments, flags[i]))
+            FAIL(ERR_USAGE, "--%s does not go with --time", flags[i]);
+    return OK;
+}
+
+/* A picture that nobody draws would be missed late. */
+static status check_picture(const struct arguments *arguments,
+                            const char *view)
+{
+    if (!arguments_has(arguments, "draw")) return OK;
+    if (strcmp(view, "mesh") != 0 && strcmp(view, "memory") != 0 &&
+        strcmp(view, "step") != 0)
+        FAIL(ERR_USAGE, "--draw: there is no picture of %s; give --explain "
+                        "mesh, memory, step or time", view);
+    return OK;
+}
+
 status command_plan(struct arguments *arguments)
 {
     const char *names[VIEWS];
@@ -481,13 +504,16 @@ status command_plan(struct arguments *arguments)
     status result;
 
     if (arguments_has(arguments, "time") ||
-        strcmp(arguments_text(arguments, "explain", ""), "time") == 0)
+        strcmp(arguments_text(arguments, "explain", ""), "time") == 0) {
+        TRY(refuse_view_flags(arguments));
         return plan_time(arguments);
+    }
     TRY(refuse_time_flags(arguments));
     for (int i = 0; i < VIEWS; i++) names[i] = views[i].name;
     TRY(arguments_choice(arguments, "explain", names, VIEWS, &view));
     if (arguments_has(arguments, "after") && views[view].fill != step)
         FAIL(ERR_USAGE, "--after is for plan --explain step");
+    TRY(check_picture(arguments, names[view]));
     result = planned_build(&planned, arguments);
     if (result == OK) result = show(&planned, view, arguments);
     planned_free(&planned);

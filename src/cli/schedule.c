@@ -343,6 +343,10 @@ static status answer(struct asked *asked, const struct arguments *arguments,
     const char *draw = arguments_text(arguments, "draw", NULL);
     const char *text = arguments_text(arguments, "text", NULL);
 
+    if (text == NULL && arguments_has(arguments, "lower"))
+        FAIL(ERR_USAGE, "--lower is about the text: it goes with --text FILE");
+    TRY(file_may_write(draw));
+    TRY(file_may_write(text));
     TRY(read_numbers(arguments, asked));
     TRY(check_building(&asked->request));
     TRY(open_schedule(asked, name));

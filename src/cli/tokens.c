@@ -211,6 +211,7 @@ static status shards_ask(struct shards_request *request,
     if (one && request->tokens > 0)
         FAIL(ERR_USAGE, "--out %s is one file; --shard-tokens needs a "
              "directory", out);
+    if (one) TRY(file_may_replace(out));
     if (one) request->file = out;
     else if (request->tokens == 0) request->tokens = SHARD_TOKENS;
     TRY(arguments_real(arguments, "fim-rate", 0, 1, &data->fill_in.rate));
@@ -249,6 +250,23 @@ static void print_shards(const struct shards_result *result, const char *out)
     fprintf(stderr, "\n");
 }
 
+static status print_shards_json(const struct shards_result *result,
+                                const char *out)
+{
+    struct json_writer w = {0};
+
+    json_write_begin(&w, 2);
+    json_write_object(&w);
+    json_write_key_text(&w, "out", out);
+    json_write_key_integer(&w, "tokens", result->tokens);
+    json_write_key_integer(&w, "documents", result->documents);
+    json_write_key_integer(&w, "text_bytes", result->text_bytes);
+    json_write_key_integer(&w, "shards", result->shards);
+    json_write_key_integer(&w, "shards_found", result->found);
+    json_write_object_end(&w);
+    return json_print(&w, stdout);
+}
+
 /* Documents of the files as token files. */
 static status write_shards(struct tokenized *work,
                            struct arguments *arguments, const char *out)
@@ -265,6 +283,8 @@ static status write_shards(struct tokenized *work,
 
     progress_end(&progress);
     TRY(code);
+    if (arguments_has(arguments, "json"))
+        return print_shards_json(&result, out);
     print_shards(&result, out);
     return OK;
 }
@@ -284,9 +304,18 @@ static status encode(struct tokenized *work, const char *path, bool special)
     return OK;
 }
 
-/* --ids and --offsets may be combined; --out excludes both. */
+/* --ids and --offsets may be combined; --out excludes both, and only there are
+ * documents, to which the others belong. */
 static status check_flags(const struct arguments *arguments, const char *out)
 {
+    static const char *const of_documents[] = {
+        "shard-tokens", "field", "document-bytes", "chat", "fim-rate"};
+
+    for (size_t i = 0; i < sizeof of_documents / sizeof *of_documents; i++)
+        if (out == NULL && arguments_has(arguments, of_documents[i]))
+            FAIL(ERR_USAGE, "--%s is about the documents that --out writes; "
+                            "without --out the file is one text",
+                 of_documents[i]);
     if (arguments_has(arguments, "ids") && out != NULL)
         FAIL(ERR_USAGE, "--ids prints and --out writes; give one of them");
     if (arguments_has(arguments, "offsets") && out != NULL)

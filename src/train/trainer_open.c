@@ -600,7 +600,7 @@ static status trace_may_be_written(const struct trainer *t)
     if (t->request->trace == NULL) return OK;
     TRY(trace_file_name(t->request->trace, team_rank(&t->team),
                         team_size(&t->team), path, sizeof path));
-    result = file_may_write(path);
+    result = file_may_replace(path);
     if (result != ERR_MISSING ||
         !run_brings_folder(t->request->set->values.run.dir, path))
         return result;

@@ -83,6 +83,16 @@ expect 2 "65 is outside 1 to 64" bench step --steps 65
 expect 2 "outside 2 to" bench step --length 1
 expect 2 "outside 0 to 1024" bench step --threads 2000
 expect 2 "choose one of them" bench step --csv --json
+# Guards flags that were passed over without a word.
+# Guards /dev/null, in whose place a file was put: a pipe stands for it here.
+mkfifo "$work/pipe.tokens"
+expect 74 "is a pipe or a device" score none --tokens x --logits "$work/pipe.tokens"
+expect 74 "is a pipe or a device" bench step --trace "$work/pipe.tokens"
+expect 2 "choose one of them" metrics none --csv --json
+expect 2 "is of the table" metrics none --lines 3 --json
+expect 2 "goes with --text" schedule 1f1b --ranks 2 --microbatches 2 --lower
+expect 2 "no picture of summary" plan none --draw "$work/x.svg"
+expect 2 "does not go with --time" plan none --time --step 2
 expect 2 "float8" bench step --dtype float8
 expect 2 "--dtype is float32" bench step --product tiles
 expect 78 "nearest: llama-1m" bench step --model llama-2m
@@ -160,6 +170,11 @@ expect 66 "$work/none.txt" tokenizer train "$work/none.txt" --vocab 300 \
 expect 66 "no/such" tokenizer train "$text" --vocab 300 --out "$work/no/such/x"
 expect 0 "tokens for" tokenize "$tokenizer" "$text"
 expect 0 '"bytes_per_token"' tokenize "$tokenizer" "$text" --json
+# Guards --json that was not looked at, and flags of documents where none are.
+expect 0 '"shards_found": 0' tokenize "$tokenizer" "$text" --json \
+    --out "$work/json.tokens"
+expect 2 "without --out the file is one text" tokenize "$tokenizer" "$text" \
+    --chat chatml
 expect 0 "[" tokenize "$tokenizer" "$text" --ids --no-special
 : >"$work/empty.txt"
 expect 0 "[]" tokenize "$tokenizer" "$work/empty.txt" --ids

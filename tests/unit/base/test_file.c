@@ -156,6 +156,12 @@ TEST(a_pipe_stays_one)
     EQUAL_INT(mkfifo(in_directory("pipe"), 0600), 0);
     pipe = open(in_directory("pipe"), O_RDONLY | O_NONBLOCK);
     CHECK(pipe >= 0);
+    IS_OK(file_may_write(in_directory("pipe")));
+    FAILS(file_may_replace(in_directory("pipe")), ERR_IO,
+          "is a pipe or a device");
+    status_clear();
+    IS_OK(file_may_replace(in_directory("file")));
+    IS_OK(file_may_replace(NULL));
     IS_OK(file_write_named(in_directory("pipe"), "new", 3));
     EQUAL_INT(read(pipe, bytes, sizeof bytes), 3);
     EQUAL_TEXT(bytes, "new");
