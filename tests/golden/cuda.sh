@@ -192,7 +192,7 @@ mistake() {
             "$BUILD/liblockstep.a" -o "$room/test" \
             -lcmocka -lyaml -lutf8proc -lpcre2-8 -lz -lzstd -ldl -lm; then
         bad "mistake: $name" "does not compile"
-    elif TEST_ONLY=$only timeout 100 "$room/test" 2>&1 | grep -qEm1 \
+    elif TEST_ONLY=$only timeout 900 "$room/test" 2>&1 | grep -qEm1 \
         -e 'cuda emulated' -e 'isa emulated' -e '[0-9] emulated: ' \
         -e 'the same barrier' -e '(product|gradient|sums|y) [0-9] differs' \
         -e '\[  (ERROR|FAILED) '; then
