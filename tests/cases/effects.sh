@@ -26,7 +26,7 @@ differ() {
     for value in $values; do
         setting=$option=$value
         [[ $option == *@* ]] && setting=${option/@/$value}
-        if ! timeout 60 "$program" plan config.yaml --ranks "$ranks" \
+        if ! timeout 200 "$program" plan config.yaml --ranks "$ranks" \
             --explain "$view" "${settings[@]}" --set "$setting" \
             >plan 2>&1; then
             bad "$setting: $(head -n 1 plan)"

@@ -136,9 +136,10 @@ for fault in checkpoint.tensor:50 checkpoint.latest:2; do
 done
 # A signal while a save is under way: that one ends, then the last one is made.
 # shellcheck disable=SC2086
-if LOCKSTEP_FAULT=checkpoint.sync:1:slow start_until asked 7 \
-    train config.yaml --run asked $beside $flat; then
+if hold asked checkpoint.sync:1:slow,train.step:8 \
+    train config.yaml $beside $flat; then
     kill -TERM "$child"
+    kill -CONT "$child"
     ended "$child"
     check_said "a signal during a save" 75 "saved; go on with" $? log
     [ -d asked/ckpt/step-00000005 ] && [ "$(ls -d asked/ckpt/step-* |

@@ -68,7 +68,7 @@ last_words() {
 # ended PROCESS [SECONDS]: waits for its end; its exit code. One that does not
 # end in time is killed after its last words: 124.
 ended() {
-    local end=$((SECONDS + ${2:-${LIMIT:-240}}))
+    local end=$((SECONDS + ${2:-${LIMIT:-600}}))
     while kill -0 "$1" 2>/dev/null; do
         if [ $SECONDS -ge $end ]; then
             last_words
@@ -197,7 +197,7 @@ need_mpi() {
 
 # No run of a drill takes longer than this many seconds.
 lockstep() {
-    timeout --kill-after=5 "${LIMIT:-240}" "$program" "$@"
+    timeout --kill-after=5 "${LIMIT:-600}" "$program" "$@"
 }
 
 # Words that resemble a language: 240 documents, always the same.

@@ -5,7 +5,7 @@
 # advice works.
 . "${0%/*}/common.sh"
 prepare
-LIMIT=60
+LIMIT=200
 
 # --- names of hubs ---
 for name in gpt2 meta-llama/Llama-3.1-8B; do
@@ -110,7 +110,7 @@ for mpi in openmpi mpich; do
     [ -e many ] || { must train config.yaml --run many --ranks 2; }
     rm -rf many/ckpt
     # shellcheck disable=SC2086
-    timeout 60 mpirun.$mpi $more -n 2 "$program" resume many >out 2>&1
+    timeout 200 mpirun.$mpi $more -n 2 "$program" resume many >out 2>&1
     if grep -qF "mpirun -n 2 lockstep resume many --from-scratch" out
     then ok "the 66 hint is a whole command, $mpi"
     else bad "the 66 hint, $mpi" "is not a whole command" out; fi

@@ -6,6 +6,8 @@
 # ends with the bytes of a run that nobody stopped. A rank that hangs is 68.
 . "${0%/*}/common.sh"
 need_mpi
+only= # ranks that stop themselves
+stops= # where
 prepare
 must train config.yaml --run whole
 
@@ -17,29 +19,54 @@ mpirun_of() { # MPI ARGUMENT...
     exec "mpirun.$name" $flags "$@"
 }
 
-# begin MPI RANKS RUN ARGUMENT...: until there are metrics of step 6
-begin() {
-    local name=$1 ranks=$2 run=$3 tries=0
-    shift 3
-    mpirun_of "$name" -n "$ranks" "$program" train config.yaml --run "$run" \
-        --set comm.limit=60 "$@" >log 2>&1 &
-    child=$!
-    children="$children $child"
-    until grep -q '"step": 6,' "$run/metrics.jsonl" 2>/dev/null; do
-        sleep 0.02
-        tries=$((tries + 1))
-        [ $tries -lt 2000 ] && kill -0 "$child" 2>/dev/null || return 1
-    done
-}
-
 process_of() { # RUN RANK
     local log=$1/logs/rank-0000$2.log
     [ "$2" -ne 0 ] || log=$1/log.txt
-    sed -n 's/.*process \([0-9]*\)$/\1/p' "$log" | head -n 1
+    sed -n 's/.*process \([0-9]*\)$/\1/p' "$log" 2>/dev/null | head -n 1
 }
 
-# stopped NAME RUN: exit code, sentence, one step on all ranks, then resumes
-stopped() {
+# all_stopped RUN: until every rank of $waits has stopped itself
+all_stopped() {
+    local rank process tries=0
+    for rank in $waits; do
+        until process=$(process_of "$1" "$rank") && [ -n "$process" ]; do
+            sleep 0.02
+            tries=$((tries + 1))
+            [ $tries -lt 9000 ] && kill -0 "$child" 2>/dev/null || return 1
+        done
+        stopped "$process" || return 1
+    done
+}
+
+# begin MPI RANKS RUN ARGUMENT...: until the ranks of $waits, all unless it is
+# said, have stopped themselves in or before step 7: nothing comes too late.
+begin() {
+    local name=$1 ranks=$2 run=$3
+    shift 3
+    waits=${only:-$(seq -s ' ' 0 $((ranks - 1)))}
+    all=$(seq -s ' ' 0 $((ranks - 1)))
+    LOCKSTEP_FAULT=${stops:-train.step:7:stop} mpirun_of "$name" -n "$ranks" \
+        "$program" train config.yaml --run "$run" --set comm.limit=60 "$@" \
+        >log 2>&1 &
+    child=$!
+    children="$children $child"
+    all_stopped "$run"
+}
+
+# go_on RUN: all ranks
+go_on() {
+    local rank
+    for rank in $all; do kill -CONT "$(process_of "$1" "$rank")"; done
+}
+
+# all_told RUN: until a signal has reached every rank, which is stopped
+all_told() {
+    local rank
+    for rank in $all; do told "$(process_of "$1" "$rank")" || return 1; done
+}
+
+# resumes NAME RUN: exit code, sentence, one step on all ranks, then resumes
+resumes() {
     local name=$1 run=$2 code
     wait "$child"
     code=$?
@@ -66,23 +93,31 @@ stopped() {
     fi
 }
 
-# sent NAME SIGNAL RUN RANK...: to these ranks, again to the first ones
-sent() {
-    local name=$1 signal=$2 run=$3 rank
-    shift 3
+# tell SIGNAL RUN RANK...: to these ranks
+tell() {
+    local signal=$1 run=$2 rank
+    shift 2
     for rank; do kill -"$signal" "$(process_of "$run" "$rank")"; done
-    stopped "$name" "$run"
+}
+
+# sent NAME SIGNAL RUN RANK...: to these ranks, which then go on
+sent() {
+    local name=$1 run=$3
+    shift
+    tell "$@"
+    go_on "$run"
+    resumes "$name" "$run"
 }
 
 # One that hangs is no request: nothing is saved, and another exit code says so.
 hangs() { # MPI
     local m=$1 code
-    begin "$m" 2 "$m-hangs" --set comm.limit=2 --set train.steps=100000 ||
+    begin "$m" 2 "$m-hangs" --set comm.limit=10 ||
         { bad "$m: a rank hangs" "did not begin" log; return; }
-    kill -STOP "$(process_of "$m-hangs" 1)"
+    kill -CONT "$(process_of "$m-hangs" 0)"
     wait "$child"
     code=$?
-    if [ $code -ne 68 ] || ! grep -q "rank 1 has not come within 2.0 s" log
+    if [ $code -ne 68 ] || ! grep -q "rank 1 has not come within 10.0 s" log
     then bad "$m: a rank hangs" "exit $code where 68 is expected" log
     else ok "$m: a rank hangs: exit 68"
     fi
@@ -92,9 +127,11 @@ hangs() { # MPI
 # another rank waits for it until comm.limit, and writes nothing.
 orphans() { # MPI
     local m=$1 run=$1-orphans zero one code=78 tries=0
-    begin "$m" 2 "$run" --set comm.limit=5 || { bad "$m: orphans" "did not begin" log; return; }
+    begin "$m" 2 "$run" --set comm.limit=15 ||
+        { bad "$m: orphans" "did not begin" log; return; }
     zero=$(process_of "$run" 0) one=$(process_of "$run" 1)
     kill -9 "$child"
+    go_on "$run"
     while [ $code -eq 78 ] && [ $tries -lt 600 ]; do
         (mpirun_of "$m" -n 2 "$program" resume "$run") \
             >out 2>&1
@@ -123,15 +160,25 @@ under() { # MPI
     begin "$m" 4 "$m-one" --set mesh.tensor=2 --threads 2 &&
         sent "$m: SIGTERM to rank 3 of 4, 2 threads each" TERM "$m-one" 3 ||
         bad "$m: SIGTERM to rank 3" "did not begin" log
-    begin "$m" 2 "$m-twice" && sent "$m: SIGTERM twice to all" \
-        TERM "$m-twice" 0 1 1 0 || bad "$m: twice" "did not begin" log
-    # As good as always in a save.
+    # The second one in the midst of the step that the first one ends: of 28
+    # instructions, the twelfth of step 7.
+    stops=train.step:7:stop,step.instruction:180:stop
+    if begin "$m" 2 "$m-twice" && tell TERM "$m-twice" 0 1 &&
+        go_on "$m-twice" && all_stopped "$m-twice"
+    then sent "$m: SIGTERM twice to all" TERM "$m-twice" 1 0
+    else bad "$m: twice" "did not begin" log
+    fi
+    only=0 stops=checkpoint.latest:7:stop
     begin "$m" 2 "$m-save" --set checkpoint.every=1 && sent \
-        "$m: SIGHUP to rank 1 during saves" HUP "$m-save" 1 1 ||
-        bad "$m: during saves" "did not begin" log
+        "$m: SIGHUP to rank 1 during a save" HUP "$m-save" 1 ||
+        bad "$m: during a save" "did not begin" log
+    only= stops=
     if begin "$m" 2 "$m-launcher"; then
         kill -USR1 "$child"
-        stopped "$m: SIGUSR1 to mpirun" "$m-launcher"
+        all_told "$m-launcher" ||
+            bad "$m: SIGUSR1 to mpirun" "it does not come" log
+        go_on "$m-launcher"
+        resumes "$m: SIGUSR1 to mpirun" "$m-launcher"
     else bad "$m: SIGUSR1 to mpirun" "did not begin" log
     fi
     hangs "$m"
@@ -146,5 +193,5 @@ child=$!
 children="$children $child"
 until [ -s early/log.txt ] || ! kill -0 $child; do sleep 0.01; done
 kill -USR1 "$child"
-stopped "SIGUSR1 to two ranks that are threads, while they begin" early
+resumes "SIGUSR1 to two ranks that are threads, while they begin" early
 report

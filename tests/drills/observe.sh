@@ -235,7 +235,7 @@ served() { # PATH: what curl hears
 }
 if command -v curl >/dev/null; then
     if start_until served 3 train config.yaml --run served \
-        --set train.steps=4000 --set checkpoint.every=0 \
+        --set train.steps=1000000 --set checkpoint.every=0 \
         --set observe.prometheus=0; then
         address=$(sed -n 's|^metrics   http://\(.*\)/metrics$|\1|p' log)
         before=$(served /metrics | sed -n 's/^lockstep_step_total //p')

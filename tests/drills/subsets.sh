@@ -46,7 +46,7 @@ more() {
     until [ "$(count "$1")" -gt "$2" ]; do
         sleep 0.1
         tries=$((tries + 1))
-        [ $tries -lt 900 ] && continue
+        [ $tries -lt 1800 ] && continue
         bad "more lines of $1" "they did not come in time" log
         last_words
         report
@@ -55,7 +55,7 @@ more() {
 # steps NUMBER: until so many more are made: then copies are carried
 steps() {
     local until=$(($(step_now nodes) + $1)) tries=0
-    while [ "$(step_now nodes)" -lt $until ] && [ $tries -lt 900 ]; do
+    while [ "$(step_now nodes)" -lt $until ] && [ $tries -lt 3600 ]; do
         sleep 0.05
         tries=$((tries + 1))
     done
@@ -66,7 +66,7 @@ between_saves() {
     local step past tries=0
     until step=$(step_now nodes) && past=$((${step:-0} % save_every)) &&
         [ $past -ge 10 ] && [ $past -lt $((save_every * 3 / 4)) ] ||
-        [ $tries -ge 900 ]; do
+        [ $tries -ge 3600 ]; do
         sleep 0.05
         tries=$((tries + 1))
     done
