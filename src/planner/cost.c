@@ -52,9 +52,9 @@ static void block_started(const struct cost *cost, struct passes *out)
     const struct shape *s = cost->shape;
     const double sums = cost->layout->tensor > 1 ? s->joins : 0;
     const double kernels[COST_PASSES] = {
-        h->kernels * s->instructions + sums,
-        h->kernels * 1.5 * s->instructions + sums,
-        h->kernels * s->product_kinds};
+        h->kernels * s->block.instructions + sums,
+        h->kernels * 1.5 * s->block.instructions + sums,
+        h->kernels * s->block.product_kinds};
 
     for (int pass = 0; pass < COST_PASSES; pass++) {
         double *launch = &out->pass[pass].seconds[CAUSE_LAUNCH];
@@ -281,14 +281,15 @@ static void block_moved(const struct cost *cost, struct passes *out)
     const double extra = (writes_scores(cost) ? 1.4 : 1) * /* dropout, biases */
                          habits_of[l->as].moved;
     const double elements = cost_tokens(cost) * extra *
-                            ((s->moved_whole + sorted_rows(cost)) /
+                            ((s->moved.whole + sorted_rows(cost)) /
                                  (l->sequence_parallel ? t : 1) +
-                             s->moved_split / t);
+                             s->moved.split / t);
     const double *v = cost->machine->value;
     const double relayouts = l->tensor > 1 ? 2 * s->joins : 0;
     const double beside = l->as == AS_LOCKSTEP
-                              ? s->instructions + relayouts - s->product_kinds
-                              : s->instructions - 2.0 * s->product_count;
+                              ? s->block.instructions + relayouts -
+                                    s->block.product_kinds
+                              : s->block.instructions - 2.0 * s->product_count;
     const double bytes = elements * cost_element_bytes(cost);
     const double rate = v[M_MEMORY_RATE] * v[M_MEMORY];
     const double floor_s = v[M_LAUNCH] * larger(beside, 1);
@@ -448,9 +449,9 @@ static void block_context(const struct cost *cost, struct passes *out)
     if (l->context == 1) return;
     context_sums(cost,
                  (struct tensors){layout_block_dense(l, s),
-                                  s->block_tensors - s->expert_tensors},
+                                  s->block.tensors - s->in_experts.tensors},
                  (struct tensors){layout_block_experts(l, s),
-                                  s->expert_tensors /
+                                  s->in_experts.tensors /
                                       layout_experts(l).places},
                  &out->pass[COST_W]);
     seconds = cost_collective(cost, COLLECTIVE_ALL_GATHER, group, bytes,
@@ -531,7 +532,7 @@ void cost_embedding(const struct cost *cost, struct passes *out)
     cost_moved(cost, 2 * bytes, &out->pass[COST_F]);
     cost_moved(cost, 3 * bytes, &out->pass[COST_W]);
     context_sums(cost,
-                 (struct tensors){cost->shape->embedding_parameters /
+                 (struct tensors){cost->shape->outside.embedding /
                                   cost->layout->tensor, 1},
                  (struct tensors){0, 0}, &out->pass[COST_W]);
     if (cost->layout->tensor == 1) return;

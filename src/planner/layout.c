@@ -139,13 +139,13 @@ double layout_block_experts(const struct layout *l, const struct shape *s)
 {
     const struct expert_ranks e = layout_experts(l);
 
-    return s->expert_parameters / (e.places * e.cut);
+    return s->in_experts.parameters / (e.places * e.cut);
 }
 
 double layout_block_dense(const struct layout *l, const struct shape *s)
 {
-    return (s->block_parameters - s->expert_parameters - s->block_vectors) /
-               l->tensor + s->block_vectors;
+    return (s->block.parameters - s->in_experts.parameters - s->block.vectors) /
+               l->tensor + s->block.vectors;
 }
 
 int layout_stage(const struct layout *l, int chunk, int position)
@@ -161,8 +161,8 @@ int layout_blocks(const struct layout *l, const struct shape *shape,
     const int stages = l->pipe * l->chunks;
 
     if (l->blocks != NULL) return l->blocks[stage];
-    return fit_first(shape->layers, shape->later, stages, stage + 1) -
-           fit_first(shape->layers, shape->later, stages, stage);
+    return fit_first(shape->layers, shape->mtp.depth, stages, stage + 1) -
+           fit_first(shape->layers, shape->mtp.depth, stages, stage);
 }
 
 struct stage_blocks layout_blocks_between(const struct shape *s, int first,
@@ -171,7 +171,7 @@ struct stage_blocks layout_blocks_between(const struct shape *s, int first,
     int plain = 0;
 
     if (s->expert_blocks <= 0) return (struct stage_blocks){count, 0, first};
-    if (s->plain_parameters > 0)
+    if (s->block.plain > 0)
         plain = blocks_among(&s->model.moe.dense, first, count);
     return (struct stage_blocks){count, count - plain, first};
 }
@@ -186,8 +186,8 @@ struct stage_blocks layout_stage_blocks(const struct layout *l,
         for (int i = 0; i < stage; i++) first += l->blocks[i];
         all = l->blocks[stage];
     } else {
-        first = fit_first(s->layers, s->later, stages, stage);
-        all = fit_first(s->layers, s->later, stages, stage + 1) - first;
+        first = fit_first(s->layers, s->mtp.depth, stages, stage);
+        all = fit_first(s->layers, s->mtp.depth, stages, stage + 1) - first;
     }
     return layout_blocks_between(s, first, all);
 }
@@ -424,7 +424,7 @@ status layout_from_options(struct layout *l,
         FAIL(ERR_CONFIG, "mesh.pipe: %d stages; at most %d can be planned",
              l->pipe * l->chunks, LAYOUT_STAGES);
     TRY(fit_blocks(&o->mesh.layers, request->shape->layers,
-                   request->shape->later, l->pipe, l->pipe * l->chunks,
+                   request->shape->mtp.depth, l->pipe, l->pipe * l->chunks,
                    request->blocks));
     l->blocks = request->blocks;
     return OK;

@@ -99,7 +99,7 @@ struct divided { double dense, experts, whole; };
 /* Elements of a tensor rank's part of the table of tokens. */
 static double table_of(const struct layout *l, const struct shape *s)
 {
-    return (s->embedding_parameters - s->embedding_vectors) / l->tensor;
+    return (s->outside.embedding - s->outside.vectors) / l->tensor;
 }
 
 static struct divided parameters_at(const struct layout *l,
@@ -110,23 +110,23 @@ static struct divided parameters_at(const struct layout *l,
     const double mean = layout_block_dense(l, s);
     const double block = layout_block_experts(l, s);
     const bool both = share > 0 && share < 1;
-    const double plain = both ? s->plain_parameters / t : mean;
+    const double plain = both ? s->block.plain / t : mean;
     const double mixed = both ? (mean - (1 - share) * plain) / share : mean;
     struct divided sum = {plain * (n.all - n.mixed) + mixed * n.mixed,
                           share > 0 ? block / share * n.mixed : 0,
-                          s->block_vectors * n.all};
+                          s->block.vectors * n.all};
     const bool last = position == l->pipe - 1;
 
-    if (position == 0) sum.dense += table_of(l, s) + s->embedding_vectors;
-    if (last && l->pipe > 1 && (s->tied || s->later > 0))
+    if (position == 0) sum.dense += table_of(l, s) + s->outside.vectors;
+    if (last && l->pipe > 1 && (s->tied || s->mtp.depth > 0))
         sum.dense += table_of(l, s);
     if (!last) return sum;
-    if (!s->tied) sum.dense += s->head_parameters / t;
-    sum.dense += (s->later_parameters - s->later_experts - s->later_vectors) /
-                     t + s->later_vectors;
-    sum.whole += s->later_vectors;
-    if (s->later_experts > 0)
-        sum.experts += s->later_experts * block / s->expert_parameters;
+    if (!s->tied) sum.dense += s->outside.head / t;
+    sum.dense += (s->mtp.parameters - s->mtp.experts - s->mtp.vectors) /
+                     t + s->mtp.vectors;
+    sum.whole += s->mtp.vectors;
+    if (s->mtp.experts > 0)
+        sum.experts += s->mtp.experts * block / s->in_experts.parameters;
     return sum;
 }
 
@@ -178,15 +178,15 @@ static struct divided learns_at(const struct layout *l, const struct shape *s,
 {
     const struct counted n = blocks_at(l, s, position);
     const struct expert_ranks e = layout_experts(l);
-    const double dense = s->adapters - s->expert_adapters - s->adapter_vectors;
-    const double cut = s->expert_adapters - s->expert_adapter_vectors;
+    const double dense = s->lora.all - s->lora.experts - s->lora.vectors;
+    const double cut = s->lora.experts - s->lora.expert_vectors;
 
-    if (s->adapters <= 0) return parameters_at(l, s, position);
+    if (s->lora.all <= 0) return parameters_at(l, s, position);
     return (struct divided){
-        (dense / l->tensor + s->adapter_vectors) * n.all,
-        s->expert_adapters > 0 ? (cut / e.cut + s->expert_adapter_vectors) /
+        (dense / l->tensor + s->lora.vectors) * n.all,
+        s->lora.experts > 0 ? (cut / e.cut + s->lora.expert_vectors) /
                                      s->expert_blocks / e.places * n.mixed : 0,
-        s->adapter_vectors * n.all};
+        s->lora.vectors * n.all};
 }
 
 static void add_states(const struct layout *l, double parameters,
@@ -310,13 +310,13 @@ static double used_again(const struct layout *l, const struct shape *s,
                          int position)
 {
     const double table = table_of(l, s);
-    const double head = s->head_parameters / l->tensor;
+    const double head = s->outside.head / l->tensor;
     const int first = l->pipe == 1; /* lookups before the blocks */
 
     if (position < l->pipe - 1) return 0;
-    if (s->tied) return table * (first + 2 * s->later);
-    return table * (s->later > 0 ? first + s->later - 1 : 0) +
-           head * s->later;
+    if (s->tied) return table * (first + 2 * s->mtp.depth);
+    return table * (s->mtp.depth > 0 ? first + s->mtp.depth - 1 : 0) +
+           head * s->mtp.depth;
 }
 
 /* Sums that wait for each other in the tree over the leaves of the batch: of a
@@ -428,13 +428,14 @@ static double own_scratch(const struct layout *l, const struct shape *s,
 {
     const struct frames *f = &l->frames;
     const double b = (double)l->micro_batch;
-    const double matrix = ends && s->later_local > s->local ? s->later_local
-                                                            : s->local;
+    const double matrix = ends && s->mtp.local > s->block.local ? s->mtp.local
+                                                            : s->block.local;
     const double sums = 4 * leaves->parts * matrix;
     const double slack = 1.001 * sums;
     double most = sums * leaves->cut.data_leaves;
     const double block = f->scratch > slack ? b * f->scratch : 0;
-    const double head = f->head > slack ? f->head * (s->later > 0 ? b : 1) : 0;
+    const double head =
+        f->head > slack ? f->head * (s->mtp.depth > 0 ? b : 1) : 0;
 
     if (block > most) most = block;
     return ends && head > most ? head : most;
@@ -500,8 +501,8 @@ static void own_activations(const struct layout *l, const struct shape *s,
     }
     if (leaves->rounds > 0)
         out->gathered +=
-            s->adapters > 0
-                ? 3 * sum_bytes(s) * s->adapters / l->tensor
+            s->lora.all > 0
+                ? 3 * sum_bytes(s) * s->lora.all / l->tensor
                 : own_units(l, sizes_of_units(l, s, sum_bytes(s)), 3);
 }
 
@@ -518,7 +519,7 @@ static void fill_states(const struct layout *l, const struct shape *s,
     if (sum.experts > 0) add_states(&copies, sum.experts, learn.experts, out);
     if (l->as == AS_LOCKSTEP) {
         const bool last = position == l->pipe - 1;
-        const double again = s->adapters > 0 ? 0 : used_again(l, s, position);
+        const double again = s->lora.all > 0 ? 0 : used_again(l, s, position);
 
         out->gradients =
             s->integer_sums
@@ -562,7 +563,7 @@ static void add_activations(const struct layout *l, const struct shape *s,
                             layout_blocks(l, s,
                                           layout_stage(l, chunk, position));
     if (last)
-        out->activations += each * s->later_blocks * in_flight(l, position);
+        out->activations += each * s->mtp.blocks * in_flight(l, position);
     if (position == 0 && s->biased) /* the mask of the embedding's dropout */
         out->activations += tokens * (double)s->width / t *
                             (l->microbatches < l->pipe ? l->microbatches

@@ -56,11 +56,11 @@ static void count_moved(struct shape *shape, const struct step *step,
         step->param[0] >= 0)
         return;
     if (kind == LAYER_ACTIVATION || kind == LAYER_ROPE)
-        shape->moved_split += elements;
+        shape->moved.split += elements;
     else if (kind != LAYER_LINEAR && kind != LAYER_DOWN &&
              kind != LAYER_ATTENTION)
-        shape->moved_whole += elements;
-    if (step->left >= 0) shape->moved_whole += 2 * (double)shape->width;
+        shape->moved.whole += elements;
+    if (step->left >= 0) shape->moved.whole += 2 * (double)shape->width;
     if (kind == LAYER_ACTIVATION && step->input >= 0 && step->output >= 0)
         shape->gated = p->slots[step->input].width >
                        p->slots[step->output].width;
@@ -113,8 +113,8 @@ static void note_local(struct shape *shape, const struct step *step,
                        const struct program *p)
 {
     const enum layer_kind kind = step->layer->kind;
-    double *most = step->block >= shape->layers ? &shape->later_local
-                                                : &shape->local;
+    double *most = step->block >= shape->layers ? &shape->mtp.local
+                                                : &shape->block.local;
 
     if ((kind == LAYER_DOWN || kind == LAYER_ROUTER) && step->param[0] >= 0 &&
         work_of(step, p) > *most)
@@ -134,17 +134,17 @@ static void count_steps(struct shape *shape, const struct program *p,
         if (step->block < 0) continue;
         note_local(shape, step, p);
         if (step->block >= shape->layers) {
-            shape->later_blocks += work_of(step, p);
+            shape->mtp.blocks += work_of(step, p);
             continue;
         }
         if (i > 0 && p->steps[i - 1].block != step->block) routed = false;
         routed = routed || kind == LAYER_ROUTER;
-        shape->instructions += 1;
+        shape->block.instructions += 1;
         if (step->param[0] >= 0 && (kind == LAYER_LINEAR ||
                                     kind == LAYER_DOWN ||
                                     kind == LAYER_ROUTER ||
                                     kind == LAYER_EXPERTS))
-            shape->product_kinds += 1;
+            shape->block.product_kinds += 1;
         if (kind == LAYER_LINEAR || kind == LAYER_DOWN ||
             (kind == LAYER_ROUTER && step->param[0] >= 0)) {
             struct shape_product *product =
@@ -162,8 +162,8 @@ static void count_steps(struct shape *shape, const struct program *p,
             const struct param *weight = &p->params.items[step->param[0]];
 
             shape->choices = step->set.experts.form.choices;
-            shape->expert_tensors += step->each;
-            shape->expert_parameters += (double)step->each *
+            shape->in_experts.tensors += step->each;
+            shape->in_experts.parameters += (double)step->each *
                                         (double)weight->spec.rows *
                                         (double)weight->spec.cols;
             shape->expert_blocks += weight->spec.split_rows != AXIS_TENSOR;
@@ -196,23 +196,23 @@ static void count_parameters(struct shape *shape, const struct program *p)
         shape->parameters += elements;
         if (param->layer < 0) continue;
         if (param->layer >= shape->layers) {
-            shape->later_parameters += elements;
-            if (whole) shape->later_vectors += elements;
+            shape->mtp.parameters += elements;
+            if (whole) shape->mtp.vectors += elements;
             continue;
         }
         if (blocks_has(&shape->model.moe.dense, param->layer) &&
             shape->model.moe.experts > 0)
-            shape->plain_parameters += elements;
-        shape->block_parameters += elements;
-        shape->block_tensors += 1;
-        if (whole) shape->block_vectors += elements;
+            shape->block.plain += elements;
+        shape->block.parameters += elements;
+        shape->block.tensors += 1;
+        if (whole) shape->block.vectors += elements;
         if (!param->spec.adapter) continue;
-        shape->adapters += elements;
-        if (param->number_at > 0) shape->expert_adapters += elements;
+        shape->lora.all += elements;
+        if (param->number_at > 0) shape->lora.experts += elements;
         if (whole && param->number_at > 0)
-            shape->expert_adapter_vectors += elements;
+            shape->lora.expert_vectors += elements;
         else if (whole)
-            shape->adapter_vectors += elements;
+            shape->lora.vectors += elements;
     }
     for (int i = 0; i < p->step_count; i++) {
         const struct step *step = &p->steps[i];
@@ -222,11 +222,11 @@ static void count_parameters(struct shape *shape, const struct program *p)
         const double elements = (double)param->elements;
 
         if (step->layer->kind == LAYER_EMBEDDING && is_whole(param))
-            shape->embedding_vectors += elements;
+            shape->outside.vectors += elements;
         if (step->layer->kind == LAYER_EMBEDDING)
-            shape->embedding_parameters += elements;
+            shape->outside.embedding += elements;
         else if (step->layer->kind == LAYER_HEAD && !shape->tied)
-            shape->head_parameters += elements;
+            shape->outside.head += elements;
     }
 }
 
@@ -247,14 +247,14 @@ static double block_work(const struct shape *shape)
 /* Before the means are made: sums of all blocks. */
 static void count_later(struct shape *shape, const struct program *p)
 {
-    if (shape->later_blocks > 0)
-        shape->later_blocks *= shape->layers / block_work(shape);
+    if (shape->mtp.blocks > 0)
+        shape->mtp.blocks *= shape->layers / block_work(shape);
     for (int i = 0; i < p->step_count; i++) {
         const struct step *step = &p->steps[i];
 
         if (step->block >= shape->layers && step->param[0] >= 0 &&
             step->layer->kind == LAYER_EXPERTS)
-            shape->later_experts +=
+            shape->mtp.experts +=
                 (double)step->each *
                 (double)p->params.items[step->param[0]].elements;
     }
@@ -276,7 +276,7 @@ status shape_of(struct shape *shape, const struct model *model,
                   .experts = model->moe.experts,
                   .groups = model->moe.groups},
         .regular = {.rows_bound = 2, .balance = 0.01},
-        .later = model->mtp_depth,
+        .mtp.depth = model->mtp_depth,
         .layers = model->layers, .heads = model->heads,
         .kv_heads = model->kv_heads, .head_width = model->head_width,
         .value_width = model->mla.rank > 0 ? (int)model->mla.value
@@ -302,22 +302,22 @@ status shape_of(struct shape *shape, const struct model *model,
     }
     shape->last /= blocks;
     shape->joins /= blocks;
-    shape->moved_whole /= blocks;
-    shape->moved_split /= blocks;
-    shape->instructions /= blocks;
-    shape->product_kinds /= blocks;
-    shape->block_parameters /= blocks;
-    shape->block_vectors /= blocks;
-    shape->adapters /= blocks;
-    shape->expert_adapters /= blocks;
-    shape->adapter_vectors /= blocks;
-    shape->expert_adapter_vectors /= blocks;
-    shape->block_tensors /= blocks;
-    shape->expert_tensors /= blocks;
-    shape->expert_parameters /= blocks;
+    shape->moved.whole /= blocks;
+    shape->moved.split /= blocks;
+    shape->block.instructions /= blocks;
+    shape->block.product_kinds /= blocks;
+    shape->block.parameters /= blocks;
+    shape->block.vectors /= blocks;
+    shape->lora.all /= blocks;
+    shape->lora.experts /= blocks;
+    shape->lora.vectors /= blocks;
+    shape->lora.expert_vectors /= blocks;
+    shape->block.tensors /= blocks;
+    shape->in_experts.tensors /= blocks;
+    shape->in_experts.parameters /= blocks;
     shape->expert_blocks /= blocks;
-    if (shape->plain_parameters > 0)
-        shape->plain_parameters /= blocks * (1 - shape->expert_blocks);
+    if (shape->block.plain > 0)
+        shape->block.plain /= blocks * (1 - shape->expert_blocks);
 done:
     program_free(&program);
     return result;
@@ -325,10 +325,10 @@ done:
 
 static double flops(const struct shape *shape, double keys)
 {
-    const double blocks = shape->layers + shape->later_blocks;
+    const double blocks = shape->layers + shape->mtp.blocks;
     const double head = (double)shape->width * (double)shape->vocab;
 
-    return 6 * (head * (1 + shape->later) + blocks * block_work(shape)) +
+    return 6 * (head * (1 + shape->mtp.depth) + blocks * block_work(shape)) +
            6 * blocks * shape->heads *
                (shape->head_width + shape->value_width) * keys;
 }

@@ -47,33 +47,43 @@ struct shape {
     double expert_blocks;    /* share of blocks with experts */
     double keys;             /* that a query attends to, mean over blocks and
                               * positions: causal, with windows */
-    /* Elements that a block's F reads and writes for a token outside products
-     * and attention: of the width, and of what tensor ranks divide. */
-    double moved_whole, moved_split;
-    double instructions;     /* of a block's F */
-    double product_kinds;    /* of those, products with a weight */
-    double block_parameters; /* mean */
-    double expert_parameters; /* of those, in experts */
-    double block_tensors, expert_tensors; /* how many they are: of all, of
-                              * those in experts */
-    double block_vectors;    /* of those, not divided by tensor ranks */
-    double adapters;         /* of those, low-rank ones: nothing else learns;
-                              * 0: all do */
-    double expert_adapters, adapter_vectors; /* of those, in experts; of the
-                              * rest, not divided by tensor ranks */
-    double expert_adapter_vectors; /* of those in experts, not divided */
-    double local, later_local; /* elements of the largest matrix of a block, of
-                              * a module, that each tensor rank has whole */
-    double plain_parameters; /* of a block without experts, where others have
-                              * some */
-    int later;               /* modules for later tokens, in the last stage */
-    double later_blocks;     /* products of all of them, in those of a mean
-                              * block; each also has the head */
-    double later_parameters; /* of all */
-    double later_experts, later_vectors; /* of those, in experts; not divided
-                              * by tensor ranks */
-    double embedding_parameters, head_parameters; /* tied: the head has 0 */
-    double embedding_vectors; /* of positions: not divided by tensor ranks */
+    struct {            /* elements that a block's F reads and writes for a
+                         * token outside products and attention: */
+        double whole;   /* of the width */
+        double split;   /* of what tensor ranks divide */
+    } moved;
+    struct {            /* mean over blocks, experts included: */
+        double instructions;  /* of F */
+        double product_kinds; /* of those, products with a weight */
+        double parameters;
+        double tensors;       /* how many they are */
+        double vectors;       /* of parameters, not divided by tensor ranks */
+        double plain;         /* parameters of a block without experts, where
+                               * others have some */
+        double local;         /* elements of the largest matrix that each tensor
+                               * rank has whole */
+    } block;
+    struct { double parameters, tensors; } in_experts; /* of those of a block */
+    struct {            /* low-rank parameters of a block: nothing else
+                         * learns; */
+        double all;     /* 0: all do */
+        double experts; /* of those, in experts */
+        double vectors; /* of the rest, not divided by tensor ranks */
+        double expert_vectors; /* of those in experts, not divided */
+    } lora;
+    struct {            /* modules for later tokens, in the last stage */
+        int depth;      /* how many */
+        double blocks;  /* products of all of them, in those of a mean block;
+                         * each also has the head */
+        double parameters; /* of all */
+        double experts; /* of those, in experts */
+        double vectors; /* ... not divided by tensor ranks */
+        double local;   /* as of a block */
+    } mtp;
+    struct {            /* parameters */
+        double embedding, head; /* tied: the head has 0 */
+        double vectors; /* of positions: not divided by tensor ranks */
+    } outside;
     double parameters;       /* of the whole model */
 };
 

@@ -154,7 +154,7 @@ static status add_reduction(struct tail *t, int rank, bool reduced)
 
     if (group.ranks < 2) return OK;
     if (reduced) { /* the embedding, which is last; the head was first */
-        const double rest = rank > 0 ? 0 : cost->shape->embedding_parameters /
+        const double rest = rank > 0 ? 0 : cost->shape->outside.embedding /
                                                l->tensor;
 
         item.seconds = cost_collective(cost, COLLECTIVE_REDUCE_SCATTER, group,

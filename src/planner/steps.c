@@ -120,8 +120,8 @@ static void span_of(const struct maker *m, int stage, int pass,
     spent_add(out, &m->block.pass[pass], m->blocks[stage]);
     if (stage == 0) spent_add(out, &m->embedding.pass[pass], 1);
     if (stage != l->pipe * l->chunks - 1) return;
-    spent_add(out, &m->block.pass[pass], m->cost->shape->later_blocks);
-    spent_add(out, &m->head.pass[pass], 1 + m->cost->shape->later);
+    spent_add(out, &m->block.pass[pass], m->cost->shape->mtp.blocks);
+    spent_add(out, &m->head.pass[pass], 1 + m->cost->shape->mtp.depth);
 }
 
 /* Some ranks wait for each message between two passes. What tensor ranks sent
@@ -342,8 +342,8 @@ static double units_of(const struct maker *m, struct action a, bool reduces)
     const bool comes = !reduces || a.microbatch < l->microbatches - 1;
     double ends = 0;
 
-    if (a.stage == 0 && comes) ends += s->embedding_parameters;
-    if (a.stage == l->pipe * l->chunks - 1) ends += s->head_parameters;
+    if (a.stage == 0 && comes) ends += s->outside.embedding;
+    if (a.stage == l->pipe * l->chunks - 1) ends += s->outside.head;
     return m->blocks[a.stage] +
            (l->as == AS_LOCKSTEP ? ends / l->tensor / block : 0);
 }

@@ -63,7 +63,7 @@ TEST(expert_ranks_divide_the_experts_alone)
     struct shape shape;
 
     open_model(&shape);
-    CHECK(fabs(shape.expert_parameters - 8 * expert) < 1);
+    CHECK(fabs(shape.in_experts.parameters - 8 * expert) < 1);
     CHECK(shape.experts == 8 && shape.choices == 2);
     CHECK(layout_sharing(&alone) == 8 && layout_sharing(&divided) == 8);
     memory_of(&alone, &shape, 0, &before);

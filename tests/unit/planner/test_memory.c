@@ -31,7 +31,7 @@ TEST(megatron_figure_1)
             .head_width = figure_1[i].width / figure_1[i].heads,
             .width = figure_1[i].width,
             .feed_forward = 4 * figure_1[i].width, .vocab = 51200,
-            .sequence = 2048, .biased = true, .block_parameters = 12 * h * h};
+            .sequence = 2048, .biased = true, .block.parameters = 12 * h * h};
         struct layout l = {
             .as = AS_MEGATRON, .pipe = figure_1[i].pipe, .data = 1,
             .shard = 1, .context = 1, .tensor = figure_1[i].tensor,

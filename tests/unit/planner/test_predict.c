@@ -33,8 +33,8 @@ static const struct shape shape = {
     .width = 2048, .feed_forward = 8192, .vocab = 1, .sequence = 1024,
     .products = {PRODUCT(6144, 2048, true),
                  PRODUCT(2048, 8192, false)},
-    .product_count = 2, .joins = 2, .keys = 512, .moved_whole = 8192,
-    .instructions = 8, .block_parameters = 5e7};
+    .product_count = 2, .joins = 2, .keys = 512, .moved.whole = 8192,
+    .block.instructions = 8, .block.parameters = 5e7};
 
 static struct layout layout_of(const char *schedule, int pipe, int chunks,
                                int microbatches)

@@ -180,7 +180,7 @@ TEST(kernels_of_lockstep_have_gaps)
     const double more = spent_seconds(&after.pass[COST_F]) -
                         spent_seconds(&before.pass[COST_F]);
 
-    CHECK(fabs(more - 1e-5 * shape.instructions) < 1e-12);
+    CHECK(fabs(more - 1e-5 * shape.block.instructions) < 1e-12);
     CHECK(after.pass[COST_F].guessed > 0); /* the gap is not measured */
     machine.products = &product;
     machine.product_count = 1;

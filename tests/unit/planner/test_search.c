@@ -26,10 +26,10 @@ static void describe(struct shape *shape)
                      PRODUCT(4096, 4096, false),
                      PRODUCT(22016, 4096, true),
                      PRODUCT(4096, 11008, false)},
-        .product_count = 4, .joins = 2, .keys = 2048, .moved_whole = 4 * h,
-        .moved_split = 3 * f, .instructions = 10,
-        .block_parameters = 4 * h * h + 3 * h * f,
-        .embedding_parameters = 32000 * h, .head_parameters = 32000 * h};
+        .product_count = 4, .joins = 2, .keys = 2048, .moved.whole = 4 * h,
+        .moved.split = 3 * f, .block.instructions = 10,
+        .block.parameters = 4 * h * h + 3 * h * f,
+        .outside.embedding = 32000 * h, .outside.head = 32000 * h};
 }
 
 /* The best of the search is as fast as the best of timing every candidate that

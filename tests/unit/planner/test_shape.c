@@ -35,22 +35,22 @@ TEST(modules_are_a_block_a_projection_and_a_head)
     open_shape(&plain, LLAMA);
     open_shape(&later, LLAMA "mtp: {depth: 2}\n");
     EQUAL_INT(later.layers, 4);
-    EQUAL_INT(later.later, 2);
-    CHECK(fabs(later.later_blocks - 2 * (block + project) / block) < 1e-9);
-    CHECK(later.block_parameters == plain.block_parameters);
-    CHECK(later.instructions == plain.instructions);
+    EQUAL_INT(later.mtp.depth, 2);
+    CHECK(fabs(later.mtp.blocks - 2 * (block + project) / block) < 1e-9);
+    CHECK(later.block.parameters == plain.block.parameters);
+    CHECK(later.block.instructions == plain.block.instructions);
     CHECK(later.product_count == plain.product_count);
-    CHECK(later.later_experts == 0);
+    CHECK(later.mtp.experts == 0);
     CHECK(fabs(later.parameters - plain.parameters -
-               later.later_parameters) < 0.5);
+               later.mtp.parameters) < 0.5);
     /* Two norms of their own, two of the block, one at the end: 5 x 64. */
-    CHECK(fabs(later.later_parameters -
+    CHECK(fabs(later.mtp.parameters -
                2 * (block + project + 5 * 64)) < 0.5);
     const double more = shape_flops_causal(&later) - shape_flops_causal(&plain);
     const double keys = 6 * 4 * (16 + 16) * plain.keys;
 
     CHECK(fabs(more / (6 * 2 * (block + project + 64 * 1000) +
-                       keys * later.later_blocks) - 1) < 1e-9);
+                       keys * later.mtp.blocks) - 1) < 1e-9);
 }
 
 /* The first blocks of a DeepSeek are dense: stages differ. */
