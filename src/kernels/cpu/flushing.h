@@ -27,6 +27,20 @@ static inline void flushing_end(unsigned before)
 {
     _mm_setcsr(before);
 }
+
+/* The same inside a function: operations on a vector that went through
+ * FLUSHING_PIN stay behind what came before it, and those that it needs stay
+ * in front, for volatile statements keep their order. */
+static inline void flushing_set(unsigned modes)
+{
+    __asm__ volatile("ldmxcsr %0" : : "m"(modes) : "memory");
+}
+
+#if defined(__AVX512F__)
+#define FLUSHING_PIN(x) __asm__ volatile("" : "+v"(x))
+#else
+#define FLUSHING_PIN(x) __asm__ volatile("" : "+x"(x))
+#endif
 #else
 #define MODE_FLUSHES 0
 

@@ -220,6 +220,13 @@ void CPU(matmul_rows_pairs)(uint32_t *out, const struct matmul_source *source,
 void CPU(matmul_columns_pairs)(uint32_t *out,
                                const struct matmul_source *source,
                                const struct matmul_slab *slab);
+/* Pairs, each as two words of float32, the odd element first; columns that lie
+ * in strips are the caller's. */
+void CPU(matmul_rows_widened)(uint32_t *out, const struct matmul_source *source,
+                              const struct matmul_slab *slab);
+void CPU(matmul_columns_widened)(uint32_t *out,
+                                 const struct matmul_source *source,
+                                 const struct matmul_slab *slab);
 void CPU(matmul_rows_tiles)(uint32_t *out, const struct matmul_source *source,
                             const struct matmul_slab *slab);
 void CPU(matmul_columns_tiles)(uint32_t *out,
@@ -236,8 +243,11 @@ void CPU(matmul_line_f32)(const struct matmul_line *l);
 void CPU(matmul_line_pairs)(const struct matmul_line *l);
 void CPU(matmul_line_widened)(const struct matmul_line *l);
 
-/* Chains of FMAs over float32 words, in the format of f32. */
+/* Chains of FMAs over float32 words, in the format of f32; and such that flush
+ * denormal numbers, where the processor has a mode for it (flushing.h). What is
+ * added to their sums is not flushed. */
 void CPU(matmul_chains)(const struct matmul_granule *g);
+void CPU(matmul_chains_flushing)(const struct matmul_granule *g);
 
 /* struct kernels strips.turn. */
 bool CPU(strips_turn)(struct stream *stream, struct tensor weight);

@@ -3,10 +3,12 @@
  * TILE_COLUMNS chains in registers.
  *
  * There is one copy of the code for every row count, so that a short panel
- * costs no more than its rows; and one for each way to add a word: an FMA, or
- * VDPBF16PS, which adds a pair of bfloat16, the odd one first. */
+ * costs no more than its rows; and one for each way to add a word: an FMA, one
+ * that flushes, or VDPBF16PS, which adds a pair of bfloat16, the odd one
+ * first. */
 #include <pthread.h>
 #include "base/clock.h"
+#include "kernels/cpu/flushing.h"
 #include "kernels/cpu/matmul/matmul.h"
 #include "kernels/cpu/scratch.h"
 
@@ -56,6 +58,42 @@ INLINE void vector_past_caches(float *to, vector x)
 
 /* Reading b is all there is to do then, and it may come from memory. */
 enum { ROWS_AHEAD = 2 };
+
+/* How a word is added: by an FMA, by one that flushes denormal numbers
+ * (flushing.h), or a pair by VDPBF16PS. */
+enum chain { CHAIN_FMA, CHAIN_FLUSHES, CHAIN_PAIRS };
+
+#if MODE_FLUSHES
+INLINE unsigned modes_now(void)
+{
+    return _mm_getcsr();
+}
+
+/* From here on the sums are made with these modes. */
+INLINE void modes_set(const int rows, unsigned modes,
+                      vector (*sum)[TILE_VECTORS])
+{
+    UNROLL for (int i = 0; i < rows; i++)
+        UNROLL for (int v = 0; v < TILE_VECTORS; v++) FLUSHING_PIN(sum[i][v]);
+    flushing_set(modes);
+    UNROLL for (int i = 0; i < rows; i++)
+        UNROLL for (int v = 0; v < TILE_VECTORS; v++) FLUSHING_PIN(sum[i][v]);
+}
+#else
+enum { FLUSH_TO_ZERO, DENORMALS_ARE_ZERO };
+
+INLINE unsigned modes_now(void)
+{
+    return 0;
+}
+
+/* Never called: such chains are in matmul_narrow.c. */
+INLINE void modes_set(const int rows, unsigned modes,
+                      vector (*sum)[TILE_VECTORS])
+{
+    (void)rows, (void)modes, (void)sum;
+}
+#endif
 
 /* How the words of a panel lie: packed; each in a row of memory, far from the
  * next; or row by row. */
@@ -153,10 +191,11 @@ EXTENDED INLINE void sums_store(const int rows, const struct matmul_granule *g,
 }
 
 /* Chains over the words, and what is added to them. */
-EXTENDED INLINE void granule(const int rows, const bool pairs,
+EXTENDED INLINE void granule(const int rows, const enum chain chain,
                              const enum form form,
                              const struct matmul_granule *g)
 {
+    const unsigned modes = chain == CHAIN_FLUSHES ? modes_now() : 0;
     vector sum[TILE_ROWS][TILE_VECTORS];
     struct panel_words a = panel_words(form, g);
     const float *restrict b = (const float *)g->b;
@@ -169,6 +208,8 @@ EXTENDED INLINE void granule(const int rows, const bool pairs,
         __builtin_prefetch(g->to + i * g->stride, 1);
         __builtin_prefetch(g->to + i * g->stride + TILE_COLUMNS - 1, 1);
     }
+    if (chain == CHAIN_FLUSHES)
+        modes_set(rows, modes | FLUSH_TO_ZERO | DENORMALS_ARE_ZERO, sum);
     for (int w = 0; w < g->words; w++) {
         vector row[TILE_VECTORS];
 
@@ -180,8 +221,9 @@ EXTENDED INLINE void granule(const int rows, const bool pairs,
             vector x = words_fill(word_of(form, &a, i));
 
             UNROLL for (int v = 0; v < TILE_VECTORS; v++)
-                sum[i][v] = pairs ? pairs_fma(x, row[v], sum[i][v])
-                                  : vector_fma(x, row[v], sum[i][v]);
+                sum[i][v] = chain == CHAIN_PAIRS
+                                ? pairs_fma(x, row[v], sum[i][v])
+                                : vector_fma(x, row[v], sum[i][v]);
         }
         words_next(rows, form, g, &a);
         if (form == FORM_FAR)
@@ -189,6 +231,7 @@ EXTENDED INLINE void granule(const int rows, const bool pairs,
                 __builtin_prefetch(b + WORDS_AHEAD * b_word + v * WIDTH);
         b += b_word;
     }
+    if (chain == CHAIN_FLUSHES) modes_set(rows, modes, sum);
     sums_store(rows, g, sum);
 }
 
@@ -214,16 +257,16 @@ typedef void granule_of_rows(const struct matmul_granule *g);
 #define EACH_ROW_COUNT(X, name, p, form) SIX_ROW_COUNTS(X, name, p, form)
 #endif
 
-EACH_ROW_COUNT(ROWS_OF, chains, false, FORM_PACKED)
-EACH_ROW_COUNT(ROWS_OF, far, false, FORM_FAR)
-EACH_ROW_COUNT(ROWS_OF, in_rows, false, FORM_ROWS)
+EACH_ROW_COUNT(ROWS_OF, chains, CHAIN_FMA, FORM_PACKED)
+EACH_ROW_COUNT(ROWS_OF, far, CHAIN_FMA, FORM_FAR)
+EACH_ROW_COUNT(ROWS_OF, in_rows, CHAIN_FMA, FORM_ROWS)
 
 static granule_of_rows *const chains[TILE_ROWS + 1] = {
-    NULL, EACH_ROW_COUNT(NAME_OF, chains, false, FORM_PACKED)};
+    NULL, EACH_ROW_COUNT(NAME_OF, chains, CHAIN_FMA, FORM_PACKED)};
 static granule_of_rows *const far[TILE_ROWS + 1] = {
-    NULL, EACH_ROW_COUNT(NAME_OF, far, false, FORM_FAR)};
+    NULL, EACH_ROW_COUNT(NAME_OF, far, CHAIN_FMA, FORM_FAR)};
 static granule_of_rows *const in_rows[TILE_ROWS + 1] = {
-    NULL, EACH_ROW_COUNT(NAME_OF, in_rows, false, FORM_ROWS)};
+    NULL, EACH_ROW_COUNT(NAME_OF, in_rows, CHAIN_FMA, FORM_ROWS)};
 
 void CPU(matmul_chains)(const struct matmul_granule *g)
 {
@@ -233,11 +276,23 @@ void CPU(matmul_chains)(const struct matmul_granule *g)
     else chains[g->rows](g);
 }
 
+#if MODE_FLUSHES
+EACH_ROW_COUNT(ROWS_OF, flushing, CHAIN_FLUSHES, FORM_PACKED)
+
+static granule_of_rows *const flushing[TILE_ROWS + 1] = {
+    NULL, EACH_ROW_COUNT(NAME_OF, flushing, CHAIN_FLUSHES, FORM_PACKED)};
+
+void CPU(matmul_chains_flushing)(const struct matmul_granule *g)
+{
+    flushing[g->rows](g);
+}
+#endif
+
 #if defined(__AVX512F__)
-EACH_ROW_COUNT(ROWS_OF, pairs, true, FORM_PACKED)
+EACH_ROW_COUNT(ROWS_OF, pairs, CHAIN_PAIRS, FORM_PACKED)
 
 static granule_of_rows *const pairs[TILE_ROWS + 1] = {
-    NULL, EACH_ROW_COUNT(NAME_OF, pairs, true, FORM_PACKED)};
+    NULL, EACH_ROW_COUNT(NAME_OF, pairs, CHAIN_PAIRS, FORM_PACKED)};
 
 static void granule_pairs(const struct matmul_granule *g)
 {

@@ -3,10 +3,11 @@
  * everywhere, bfloat16 where the processor lacks an instruction.
  *
  * Operands are widened when they are packed, in the order in which the
- * definition adds them: pairs with the odd element first; of a block of
- * PRODUCT_BLOCK elements first the even, then the odd ones. Chains of bfloat16
- * run with MXCSR's flushing on, which is exactly the definition's; where there
- * is no such thing they are done with integers and float64. */
+ * definition adds them: pairs with the odd element first (matmul_pack.c); of a
+ * block of PRODUCT_BLOCK elements first the even, then the odd ones. Chains of
+ * bfloat16 run with MXCSR's flushing on, which is exactly the definition's
+ * (pairs in matmul_granule.c); where there is no such thing they are done with
+ * integers and float64. */
 #include "kernels/cpu/flushing.h"
 #include "kernels/cpu/matmul/matmul.h"
 #include "kernels/cpu/scratch.h"
@@ -112,8 +113,14 @@ INLINE void pack_rows(uint32_t *out, const struct matmul_source *source,
         pack(out, TILE_COLUMNS, s, slab, how);                             \
     }
 PACKERS(f16, WIDEN_F16)
-PACKERS(pairs, WIDEN_PAIRS)
 PACKERS(blocks, WIDEN_BLOCKS)
+
+static void columns_pairs(uint32_t *out, const struct matmul_source *source,
+                          const struct matmul_slab *slab)
+{
+    if (source->strip) pack(out, TILE_COLUMNS, source, slab, WIDEN_PAIRS);
+    else CPU(matmul_columns_widened)(out, source, slab);
+}
 
 /* ---- chains that flush ---- */
 
@@ -188,21 +195,27 @@ static void granule_add(const struct matmul_granule *g, const float *sums)
     }
 }
 
+#if MODE_FLUSHES
+#define MERGES true
+
+static void granule_pairs(const struct matmul_granule *g)
+{
+    CPU(matmul_chains_flushing)(g);
+}
+#else
+#define MERGES false
+
 static void granule_pairs(const struct matmul_granule *g)
 {
     float sums[TILE_ROWS * TILE_COLUMNS] __attribute__((aligned(64)));
     struct matmul_granule flushing = *g;
-    unsigned before;
 
     flushing.to = sums;
     flushing.stride = TILE_COLUMNS;
-    flushing.assign = true;
-    flushing.below = NULL;
-    before = flushing_begin();
     chains(&flushing);
-    flushing_end(before);
     granule_add(g, sums);
 }
+#endif
 
 static void granule_blocks(const struct matmul_granule *g)
 {
@@ -236,7 +249,8 @@ const struct matmul_format CPU(format_f16) = {
     FORMAT, .grain = 1, .pack_rows = rows_f16, .pack_columns = columns_f16,
     .granule = CPU(matmul_chains)};
 const struct matmul_format CPU(format_pairs_emulated) = {
-    FORMAT, .grain = 2, .widened = true, .pack_rows = rows_pairs,
+    FORMAT, .grain = 2, .widened = true, .merges = MERGES,
+    .pack_rows = CPU(matmul_rows_widened),
     .pack_columns = columns_pairs, .granule = granule_pairs,
     .few = few_pairs, .line = line_pairs};
 const struct matmul_format CPU(format_tiles_emulated) = {

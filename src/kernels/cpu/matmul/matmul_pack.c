@@ -6,7 +6,8 @@
  * registers. Panels that are narrower than a vector are written with whole
  * vectors in ascending order: what spills into the next row is overwritten by
  * it. `per_word` is 1 for float32 and 2 for elements of 16 bits, a constant
- * after inlining. */
+ * after inlining. Where `wide` is true, a pair of bfloat16 becomes two rows of
+ * float32, the odd element first. */
 #include "kernels/cpu/matmul/matmul.h"
 #include "kernels/cpu/scratch.h"
 
@@ -58,8 +59,8 @@ INLINE void words_weave(uint32_t *to, const char *from, int per_word,
 }
 
 /* Row `row` of the copy, words [column, column + WIDTH). */
-INLINE void pack_store(uint32_t *out, const int width, int row, int column,
-                       vector x)
+INLINE void row_store(uint32_t *out, const int width, int row, int column,
+                      vector x)
 {
     uint32_t *to = out + row * width + column;
 
@@ -69,27 +70,49 @@ INLINE void pack_store(uint32_t *out, const int width, int row, int column,
         memcpy(to, &x, sizeof *to * (size_t)(width % WIDTH));
 }
 
+/* Word `word` of the rows [column, column + WIDTH), as one row or two. */
+INLINE void pack_store(uint32_t *out, const int width, const bool wide,
+                       int word, int column, vector x)
+{
+    if (!wide) {
+        row_store(out, width, word, column, x);
+        return;
+    }
+    row_store(out, width, 2 * word, column, vector_odd(x));
+    row_store(out, width, 2 * word + 1, column, vector_even(x));
+}
+
+/* The same of one. */
+INLINE void word_store(uint32_t *to, const int width, const bool wide,
+                       uint32_t word)
+{
+    *to = wide ? word & 0xFFFF0000u : word;
+    if (wide) to[width] = word << 16;
+}
+
 /* Few rows of a panel, word by word: the other rows are anything. */
-INLINE void rows_scatter(uint32_t *out, const int per_word,
+INLINE void rows_scatter(uint32_t *out, const int per_word, const bool wide,
                          const struct matmul_source *s, int length)
 {
     for (int row = 0; row < s->count; row++) {
         uint32_t *to = out + row;
 
-        for (int e = 0; e < length; e += per_word, to += TILE_ROWS)
-            *to = word_load(source_at(s, per_word, row, e), per_word,
-                            e + 1 < length ? 4 / per_word : 0);
+        for (int e = 0; e < length; e += per_word, to += TILE_ROWS << wide)
+            word_store(to, TILE_ROWS, wide,
+                       word_load(source_at(s, per_word, row, e), per_word,
+                                 e + 1 < length ? 4 / per_word : 0));
     }
 }
 
 /* The contracted dimension is contiguous in memory. */
 INLINE void pack_transposed(uint32_t *out, const int width, const int per_word,
-                            const struct matmul_source *s, int length)
+                            const bool wide, const struct matmul_source *s,
+                            int length)
 {
     const int count = length / per_word; /* of whole words */
 
     if (width == TILE_ROWS && s->count < ROWS_TURNED) {
-        rows_scatter(out, per_word, s, length);
+        rows_scatter(out, per_word, wide, s, length);
         return;
     }
     for (int column = 0; column < width; column += WIDTH) {
@@ -116,23 +139,38 @@ INLINE void pack_transposed(uint32_t *out, const int width, const int per_word,
             }
             vector_transpose(square);
             UNROLL for (int j = 0; j < WIDTH; j++)
-                pack_store(out, width, w + j, column, square[j]);
+                pack_store(out, width, wide, w + j, column, square[j]);
         }
         for (; w * per_word < length; w++)
             for (int j = column; j < width && j < column + WIDTH; j++)
-                out[w * width + j] =
+                word_store(
+                    out + (w << wide) * width + j, width, wide,
                     j < s->count
                         ? word_load(source_at(s, per_word, j, w * per_word),
                                     per_word, w < count ? 4 / per_word : 0)
-                        : 0;
+                        : 0);
     }
+}
+
+/* WIDTH words of a row of the copy, or of two. */
+INLINE void pack_weave(uint32_t *to, const int width, const int per_word,
+                       const bool wide, const char *from, int64_t apart)
+{
+    if (!wide) {
+        words_weave(to, from, per_word, apart);
+        return;
+    }
+    vector_store_words(to, apart ? vector_widen(from + apart)
+                                 : vector_fill(0));
+    vector_store_words(to + width, vector_widen(from));
 }
 
 /* A row of the copy is contiguous in memory, or woven from two such. */
 INLINE void pack_straight(uint32_t *out, const int width, const int per_word,
-                          const struct matmul_source *s, int length)
+                          const bool wide, const struct matmul_source *s,
+                          int length)
 {
-    for (int e = 0; e < length; e += per_word, out += width) {
+    for (int e = 0; e < length; e += per_word, out += width << wide) {
         const char *from = source_at(s, per_word, 0, e);
         int64_t apart = e + 1 < length ? s->step * 4 / per_word : 0;
         int j = 0;
@@ -142,35 +180,39 @@ INLINE void pack_straight(uint32_t *out, const int width, const int per_word,
             __builtin_prefetch(source_at(s, per_word, 0, e + AHEAD + ahead));
         if (s->count == width)
             for (; j + WIDTH <= width; j += WIDTH)
-                words_weave(out + j, from + j * 4 / per_word, per_word, apart);
-        for (; j < s->count; j++)
-            out[j] = word_load(from + j * 4 / per_word, per_word, apart);
-        for (; j < width; j++) out[j] = 0;
+                pack_weave(out + j, width, per_word, wide,
+                           from + j * 4 / per_word, apart);
+        for (; j < width; j++)
+            word_store(out + j, width, wide,
+                       j < s->count ? word_load(from + j * 4 / per_word,
+                                                per_word, apart)
+                                    : 0);
     }
 }
 
 INLINE void pack_words(uint32_t *out, const int width, const int per_word,
-                       const struct matmul_source *s, int length)
+                       const bool wide, const struct matmul_source *s,
+                       int length)
 {
     if (s->stride == 1 && s->step != 1)
-        pack_straight(out, width, per_word, s, length);
+        pack_straight(out, width, per_word, wide, s, length);
     else
-        pack_transposed(out, width, per_word, s, length);
+        pack_transposed(out, width, per_word, wide, s, length);
 }
 
 /* All steps of a slab; then what a granule is filled with. */
 INLINE void pack(uint32_t *out, const int width, const int per_word,
-                 const struct matmul_source *source,
+                 const bool wide, const struct matmul_source *source,
                  const struct matmul_slab *slab)
 {
     for (int i = 0; i < slab->count; i++) {
         const struct matmul_step *step = &slab->steps[i];
-        int count = (step->length + per_word - 1) / per_word;
+        int count = (step->length + per_word - 1) / per_word << wide;
         uint32_t *to = out + (int64_t)step->offset * width;
         struct matmul_source s = *source;
 
         s.from = source_at(source, per_word, 0, step->first);
-        pack_words(to, width, per_word, &s, step->length);
+        pack_words(to, width, per_word, wide, &s, step->length);
         if (count < step->words)
             memset(to + count * width, 0,
                    sizeof *to * (size_t)((step->words - count) * width));
@@ -180,7 +222,7 @@ INLINE void pack(uint32_t *out, const int width, const int per_word,
 /* Rows of a that are contiguous in memory, several panels at a time: a line of
  * memory is then read once. Whole vectors are stored where what spills over is
  * written again later. */
-INLINE void panels_straight(uint32_t *out, const int per_word,
+INLINE void panels_straight(uint32_t *out, const int per_word, const bool wide,
                             const struct matmul_source *source,
                             const struct matmul_slab *slab)
 {
@@ -192,33 +234,36 @@ INLINE void panels_straight(uint32_t *out, const int per_word,
         for (int e = 0; e < s->length; e += per_word) {
             const char *from = source_at(source, per_word, 0, s->first + e);
             int64_t apart = e + 1 < s->length ? source->step * 4 / per_word : 0;
-            int w = s->offset + e / per_word, row = 0;
+            int w = s->offset + (e / per_word << wide), row = 0;
             uint32_t *to = out + (int64_t)w * TILE_ROWS;
 
-            for (; w + 1 < slab->words && row + WIDTH <= source->count &&
+            for (; w + 1 + wide < slab->words && row + WIDTH <= source->count &&
                    TILE_ROWS < WIDTH; row += TILE_ROWS, to += size)
-                words_weave(to, from + row * 4 / per_word, per_word, apart);
+                pack_weave(to, TILE_ROWS, per_word, wide,
+                           from + row * 4 / per_word, apart);
             for (; per_word == 1 && row + TILE_ROWS <= source->count;
                  row += TILE_ROWS, to += size)
                 memcpy(to, from + row * 4, sizeof *to * TILE_ROWS);
             for (; row < source->count; row += TILE_ROWS, to += size)
                 for (int j = 0; j < TILE_ROWS; j++)
-                    to[j] = row + j < source->count
-                                ? word_load(from + (row + j) * 4 / per_word,
-                                            per_word, apart)
-                                : 0;
+                    word_store(to + j, TILE_ROWS, wide,
+                               row + j < source->count
+                                   ? word_load(from +
+                                                   (row + j) * 4 / per_word,
+                                               per_word, apart)
+                                   : 0);
         }
     }
 }
 
-INLINE void pack_rows(uint32_t *out, const int per_word,
+INLINE void pack_rows(uint32_t *out, const int per_word, const bool wide,
                       const struct matmul_source *source,
                       const struct matmul_slab *slab)
 {
     int64_t size = (int64_t)TILE_ROWS * slab->words;
 
     if (source->stride == 1 && source->step != 1) {
-        panels_straight(out, per_word, source, slab);
+        panels_straight(out, per_word, wide, source, slab);
         return;
     }
     for (int row = 0; row < source->count; row += TILE_ROWS, out += size) {
@@ -227,44 +272,57 @@ INLINE void pack_rows(uint32_t *out, const int per_word,
         s.from = source_at(source, per_word, row, 0);
         s.count = source->count - row < TILE_ROWS ? source->count - row
                                                   : TILE_ROWS;
-        pack(out, TILE_ROWS, per_word, &s, slab);
+        pack(out, TILE_ROWS, per_word, wide, &s, slab);
     }
 }
 
 static void rows_f32(uint32_t *out, const struct matmul_source *source,
                      const struct matmul_slab *slab)
 {
-    pack_rows(out, 1, source, slab);
+    pack_rows(out, 1, false, source, slab);
 }
 
 static void columns_f32(uint32_t *out, const struct matmul_source *source,
                         const struct matmul_slab *slab)
 {
-    pack(out, TILE_COLUMNS, 1, source, slab);
+    pack(out, TILE_COLUMNS, 1, false, source, slab);
 }
 
 #if defined(__AVX512F__)
 void CPU(matmul_rows_pairs)(uint32_t *out, const struct matmul_source *source,
                             const struct matmul_slab *slab)
 {
-    pack_rows(out, 2, source, slab);
+    pack_rows(out, 2, false, source, slab);
 }
 
 void CPU(matmul_columns_pairs)(uint32_t *out,
                                const struct matmul_source *source,
                                const struct matmul_slab *slab)
 {
-    pack(out, TILE_COLUMNS, 2, source, slab);
+    pack(out, TILE_COLUMNS, 2, false, source, slab);
 }
 #endif
+
+void CPU(matmul_rows_widened)(uint32_t *out, const struct matmul_source *source,
+                              const struct matmul_slab *slab)
+{
+    pack_rows(out, 2, true, source, slab);
+}
+
+void CPU(matmul_columns_widened)(uint32_t *out,
+                                 const struct matmul_source *source,
+                                 const struct matmul_slab *slab)
+{
+    pack(out, TILE_COLUMNS, 2, true, source, slab);
+}
 
 void CPU(matmul_pack_pairs)(uint32_t *out, int width,
                             const struct matmul_source *source, int length)
 {
     if (width == TILE_ROWS)
-        pack_words(out, TILE_ROWS, 2, source, length);
+        pack_words(out, TILE_ROWS, 2, false, source, length);
     else
-        pack_words(out, TILE_COLUMNS, 2, source, length);
+        pack_words(out, TILE_COLUMNS, 2, false, source, length);
 }
 
 const struct matmul_format CPU(format_f32) = {
