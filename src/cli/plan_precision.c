@@ -266,6 +266,16 @@ static void print_kept(const struct pipeline *pipeline)
                dtype_name(pipeline->stages[0].program.dtype));
 }
 
+static void print_glu(const struct precision_role *role)
+{
+    char block[64];
+
+    block_text(block, role, 0, 0);
+    printf("inputs of SwiGLU wait for B in %s, blocks %s, scale %s; its result "
+           "is made of them again\n\n", number_formats[role->format].name,
+           block, scale_text(role->scale));
+}
+
 void plan_precision_note(const struct pipeline *pipeline)
 {
     const struct stage_request *r = &pipeline->stages[0].request;
@@ -298,6 +308,8 @@ void plan_precision_note(const struct pipeline *pipeline)
                "rounded from there\n\n",
                number_formats[use->recipe.kept.format].name,
                (long long)use->recipe.kept.along);
+    if (use->recipe.glu.format != FORMAT_BF16)
+        print_glu(&use->recipe.glu);
     if (use->steps > 0)
         printf("for the first %lld steps; then all products are bfloat16\n\n",
                (long long)use->steps);

@@ -1,37 +1,68 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* activation.c - layers without weights that work element by element: SwiGLU
  * (Shazeer 2020, arXiv:2002.05202, equation 6), GELU and its kin. */
+#include "nn/glu_codes.h"
 #include "nn/layer.h"
 
-static status swiglu_forward(const struct step *step, struct run *run)
+static bool is_gelu(const struct step *step)
 {
-    return run->kernels->swiglu_forward(run->stream,
-                                        run_slot(run, step->output),
-                                        run_slot(run, step->input));
+    return step->set.activation.activation == ACTIVATION_GELU_TANH;
 }
 
-static status swiglu_backward(const struct step *step, struct run *run)
+static status gated(const struct step *step, struct run *run, struct tensor x)
 {
+    const struct tensor out = run_slot(run, step->output);
+
+    return is_gelu(step) ? run->kernels->geglu_forward(run->stream, out, x)
+                         : run->kernels->swiglu_forward(run->stream, out, x);
+}
+
+static status gated_back(const struct step *step, struct run *run,
+                         struct tensor x)
+{
+    const struct tensor dx = run_gradient(run, step->input);
+    const struct tensor dy = run_gradient(run, step->output);
+
     CHECK(!run->event->adds); /* gate and up have one reader */
-    return run->kernels->swiglu_backward(
-        run->stream, run_gradient(run, step->input),
-        run_gradient(run, step->output), run_slot(run, step->input));
+    return is_gelu(step)
+               ? run->kernels->geglu_backward(run->stream, dx, dy, x)
+               : run->kernels->swiglu_backward(run->stream, dx, dy, x);
 }
 
-static status geglu_forward(const struct step *step, struct run *run)
+static status gated_forward(const struct step *step, struct run *run)
 {
-    return run->kernels->geglu_forward(run->stream,
-                                       run_slot(run, step->output),
-                                       run_slot(run, step->input));
+    return gated(step, run, run_slot(run, step->input));
 }
 
-static status geglu_backward(const struct step *step, struct run *run)
+static status gated_backward(const struct step *step, struct run *run)
 {
-    CHECK(!run->event->adds);
-    return run->kernels->geglu_backward(
-        run->stream, run_gradient(run, step->input),
-        run_gradient(run, step->output), run_slot(run, step->input));
+    return gated_back(step, run, run_slot(run, step->input));
 }
+
+/* ---- the same, with an input that waits for B as codes ---- */
+
+static status coded_forward(const struct step *step, struct run *run)
+{
+    struct tensor x;
+
+    if (run->event->pass == PASS_FORWARD) {
+        x = run_slot(run, step->input);
+        TRY(glu_codes_make(run, step, x));
+    } else {
+        TRY(glu_codes_read(run, step, &x));
+    }
+    return gated(step, run, x);
+}
+
+static status coded_backward(const struct step *step, struct run *run)
+{
+    struct tensor x;
+
+    TRY(glu_codes_read(run, step, &x));
+    return gated_back(step, run, x);
+}
+
+/* ---- without gates ---- */
 
 static status activation_forward(const struct step *step, struct run *run)
 {
@@ -60,15 +91,18 @@ static struct step_cost elementwise_cost(const struct step *step,
         .bytes_moved = (double)((in + out) * dtype_bytes(p->dtype))};
 }
 
-static const struct layer layer_swiglu = {
-    .name = "swiglu", .kind = LAYER_ACTIVATION, .forward = swiglu_forward,
-    .backward_input = swiglu_backward, .cost = elementwise_cost,
-    .keeps_input_for_b = true};
+#define GATED(text) \
+    {.name = text, .kind = LAYER_ACTIVATION, .forward = gated_forward, \
+     .backward_input = gated_backward, .cost = elementwise_cost, \
+     .keeps_input_for_b = true}
+#define CODED(text) \
+    {.name = text, .kind = LAYER_ACTIVATION, .forward = coded_forward, \
+     .backward_input = coded_backward, .cost = elementwise_cost, \
+     .scratch = glu_codes_scratch, .keeps_codes = true}
 
-static const struct layer layer_geglu = {
-    .name = "geglu", .kind = LAYER_ACTIVATION, .forward = geglu_forward,
-    .backward_input = geglu_backward, .cost = elementwise_cost,
-    .keeps_input_for_b = true};
+/* [GeGLU][codes] */
+static const struct layer gates[2][2] = {
+    {GATED("swiglu"), CODED("swiglu")}, {GATED("geglu"), CODED("geglu")}};
 
 static const struct layer layer_activation = {
     .name = "activation", .kind = LAYER_ACTIVATION,
@@ -88,18 +122,29 @@ static slot add_elementwise(struct program *p, const struct layer *layer,
     return output;
 }
 
-slot nn_swiglu(struct program *p, slot gate_up)
+static slot add_gate(struct program *p, slot gate_up,
+                     enum activation activation)
 {
     if (p->error != OK) return -1;
-    return add_elementwise(p, &layer_swiglu, gate_up,
-                           p->slots[gate_up].width / 2);
+    const bool codes = glu_codes_apply(p);
+    const slot output = add_elementwise(
+        p, &gates[activation == ACTIVATION_GELU_TANH][codes], gate_up,
+        p->slots[gate_up].width / 2);
+
+    if (p->error != OK) return -1;
+    p->steps[p->step_count - 1].set.activation.activation = activation;
+    if (codes) glu_codes_name(p, p->step_count - 1);
+    return output;
+}
+
+slot nn_swiglu(struct program *p, slot gate_up)
+{
+    return add_gate(p, gate_up, ACTIVATION_SILU);
 }
 
 slot nn_geglu(struct program *p, slot gate_up)
 {
-    if (p->error != OK) return -1;
-    return add_elementwise(p, &layer_geglu, gate_up,
-                           p->slots[gate_up].width / 2);
+    return add_gate(p, gate_up, ACTIVATION_GELU_TANH);
 }
 
 slot nn_activation(struct program *p, slot x, enum activation activation)

@@ -14,6 +14,7 @@
 #include "nn/expert_bias.h"
 #include "nn/expert_products.h"
 #include "nn/expert_ranks.h"
+#include "nn/glu_codes.h"
 #include "nn/quantized_experts.h"
 #include "nn/straight_through.h"
 
@@ -63,6 +64,40 @@ static const struct layer layer_gate = {
     .name = "experts_gate", .kind = LAYER_ACTIVATION, .forward = gate_forward,
     .backward_input = gate_backward, .cost = gate_cost,
     .keeps_input_for_b = true};
+
+/* ---- the same, with an input that waits for B as codes ---- */
+
+static status coded_forward(const struct step *step, struct run *run)
+{
+    const int64_t width = gate_width(step, run->program);
+    struct tensor x;
+
+    if (run->event->pass == PASS_FORWARD) {
+        x = choice_rows(run_slot(run, step->input), 2 * width);
+        TRY(glu_codes_make(run, step, x));
+    } else {
+        TRY(glu_codes_read(run, step, &x));
+    }
+    return experts_gate(step, run,
+                        choice_rows(run_slot(run, step->output), width), x);
+}
+
+static status coded_backward(const struct step *step, struct run *run)
+{
+    const int64_t width = gate_width(step, run->program);
+    struct tensor x;
+
+    CHECK(!run->event->adds);
+    TRY(glu_codes_read(run, step, &x));
+    return experts_gate_backward(
+        step, run, choice_rows(run_gradient(run, step->input), 2 * width),
+        choice_rows(run_gradient(run, step->output), width), x);
+}
+
+static const struct layer layer_gate_coded = {
+    .name = "experts_gate", .kind = LAYER_ACTIVATION, .forward = coded_forward,
+    .backward_input = coded_backward, .cost = gate_cost,
+    .scratch = glu_codes_scratch, .keeps_codes = true};
 
 /* ---- combine: rows return to their tokens ---- */
 
@@ -270,6 +305,23 @@ static slot add_combine(struct program *p, slot rows, slot choice,
     return output;
 }
 
+static slot add_gate(struct program *p, slot x, const struct experts_spec *spec)
+{
+    const bool codes = glu_codes_apply(p);
+    const int step = add_step(p, codes ? &layer_gate_coded : &layer_gate, x,
+                              &spec->form);
+
+    if (p->error != OK) return -1;
+    const slot output = p->steps[step].output;
+
+    p->steps[step].set.experts.alpha = spec->alpha;
+    p->steps[step].set.experts.limit = spec->limit;
+    p->steps[step].set.experts.gelu = spec->gelu;
+    p->slots[output].width = p->slots[x].width / 2;
+    if (codes) glu_codes_name(p, step);
+    return output;
+}
+
 static status fail_domino(void)
 {
     FAIL(ERR_CONFIG,
@@ -322,15 +374,9 @@ slot nn_experts(struct program *p, slot x, slot choice,
     x = add_product(p, EXPERT_UP, x, whole, spec);
     name_first(p, read);
     if (p->error != OK) return -1;
-    const int step = add_step(p, &layer_gate, x, &spec->form);
-
+    read = add_gate(p, x, spec);
     if (p->error != OK) return -1;
-    p->steps[step].set.experts.alpha = spec->alpha;
-    p->steps[step].set.experts.limit = spec->limit;
-    p->steps[step].set.experts.gelu = spec->gelu;
-    p->slots[p->steps[step].output].width = p->slots[x].width / 2;
-    read = straight_rotate(p, p->steps[step].output, &spec->down, whole,
-                           spec->form.choices);
+    read = straight_rotate(p, read, &spec->down, whole, spec->form.choices);
     x = add_product(p, EXPERT_DOWN, read, whole, spec);
     name_first(p, read);
     return p->error == OK ? add_combine(p, x, choice, spec) : -1;

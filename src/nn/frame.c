@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "base/sizes.h"
+#include "nn/glu_codes.h"
 #include "nn/gradient.h"
 #include "nn/saved_codes.h"
 
@@ -345,18 +346,23 @@ static bool has_weight_pass(const struct program *p, const struct step *step)
     return false;
 }
 
-/* The input's codes, from F to W. */
+/* The input's codes, from F to W, or to B. */
 static status plan_codes(struct planner *planner, const struct step *step)
 {
     const struct program *p = planner->program;
+    const bool glu = step->layer->keeps_codes;
+    const struct precision *recipe = &p->precision.recipe;
 
-    if (!trains(planner) || planner->whole[step->index] ||
-        !saved_possible(p, step) || !has_weight_pass(p, step))
+    if (!trains(planner)) return OK;
+    if (!glu && (planner->whole[step->index] || !saved_possible(p, step) ||
+                 !has_weight_pass(p, step)))
         return OK;
-    return add_bytes(planner, saved_bytes(p, step),
-                     (struct frame_buffer){.slot = step->input, .codes = true,
-                                           .dtype = DTYPE_U8},
-                     &planner->plan->codes[step->index]);
+    return add_bytes(
+        planner, glu ? glu_codes_bytes(p, step) : saved_bytes(p, step),
+        (struct frame_buffer){
+            .slot = step->input, .codes = true, .dtype = DTYPE_U8,
+            .format = glu ? recipe->glu.format : recipe->activations.format},
+        &planner->plan->codes[step->index]);
 }
 
 static status plan_forward(struct planner *planner)
@@ -422,17 +428,20 @@ static status ensure(struct planner *planner, slot which)
         return OK;
     }
     const struct step *step = first_writer(planner, which);
+    /* It reads the codes of its input, which are there. */
+    const bool coded = step->layer->keeps_codes;
 
-    TRY(ensure(planner, step->input));
+    if (!coded) TRY(ensure(planner, step->input));
     TRY(ensure(planner, step->second));
     TRY(ensure(planner, step->left));
     TRY(add_buffer(planner, step->output, false, &plan->again[step->output]));
     if (step->aux >= 0)
         TRY(add_buffer(planner, step->aux, false, &plan->again[step->aux]));
-    if (step->input >= 0) touch(planner, plan->again[step->input]);
+    if (coded) touch(planner, plan->codes[step->index]);
+    else if (step->input >= 0) touch(planner, plan->again[step->input]);
     if (step->second >= 0) touch(planner, plan->again[step->second]);
     if (step->left >= 0) touch(planner, plan->again[step->left]);
-    touch_source(planner, step->input, plan->again);
+    if (!coded) touch_source(planner, step->input, plan->again);
     touch_source(planner, step->second, plan->again);
     TRY(add_event(planner, (struct event){
         .pass = PASS_RECOMPUTE, .step = step->index,
@@ -521,6 +530,7 @@ static status plan_input(struct planner *planner, const struct step *step)
         if (kept[i] >= 0) touch(planner, plan->again[kept[i]]);
         touch_source(planner, kept[i], plan->again);
     }
+    if (layer->keeps_codes) touch(planner, plan->codes[step->index]);
     if (step->output >= 0) touch(planner, plan->gradient[step->output]);
     if (step->result >= 0) touch(planner, plan->gradient[step->result]);
     /* The residual's gradient is made before the layer's (run.c), so that a
@@ -615,7 +625,9 @@ static bool drop_codes(struct planner *planner)
         const slot input = planner->program->steps[i].input;
         const struct frame_buffer *x;
 
-        if (plan->codes[i] < 0) continue;
+        if (plan->codes[i] < 0 ||
+            planner->program->steps[i].layer->keeps_codes)
+            continue;
         x = &plan->buffers[plan->activation[input]];
         if (x->last < plan->forward_end && all_codes(plan, input) < x->bytes)
             continue;

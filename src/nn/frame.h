@@ -45,7 +45,8 @@ struct frame_buffer {
     bool gradient;
     bool sums;        /* over ranks, before they are rounded */
     bool codes;       /* of the slot, as one product reads it in W
-                       * (saved_codes.h) */
+                       * (saved_codes.h), or SwiGLU in B (glu_codes.h) */
+    enum number_format format; /* of these */
     enum dtype dtype;
 };
 
@@ -67,7 +68,7 @@ struct frame_plan {
                        * that a product starts, where the slot, or its
                        * gradient, is narrow; -1 none */
     int *codes;       /* owned, [steps]: buffer of the input's codes, from F
-                       * to W, in place of the slot; -1 none */
+                       * to W or B, in place of the slot; -1 none */
     int64_t bytes;    /* of one frame */
     int64_t pass_bytes; /* of the room of a pass; 0: frames have everything */
     struct frame_sizes sizes;

@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* frame_print.c - the end of a frame's plan, and its buffers for people. */
-#include "nn/saved_codes.h"
-
 #include "nn/frame.h"
 
 void frame_plan_free(struct frame_plan *plan)
@@ -46,7 +44,7 @@ status frame_plan_print(const struct frame_plan *plan,
                         : buffer->sums ? "sums of the " : "",
                         buffer->gradient ? "gradient of " : "", info->name,
                         buffer->slot,
-                        buffer->codes ? saved_name(program)
+                        buffer->codes ? number_formats[buffer->format].name
                                       : dtype_name(buffer->dtype)));
         if (info->block < 0)
             TRY(text_append_string(out, "outside the blocks\n"));

@@ -47,6 +47,8 @@ struct precision {
                             * it is kept for dW, which rounds it again;
                             * bfloat16: as it is. To nearest, its scale is of
                             * now */
+    struct precision_role glu; /* gate and up on their way to B (glu_codes.h);
+                            * bfloat16: as they are. Like kept */
     bool straight;
     bool rotate;           /* straight: x and W are rotated before they are
                             * rounded, and gradients back */

@@ -2,7 +2,7 @@
 /* precision_rows.c - a recipe with rows of one's own:
  *
  *   weights|activations|gradients FORMAT [BLOCK SCALE [ROUNDING]]
- *   kept FORMAT [BLOCK SCALE]
+ *   kept|glu FORMAT [BLOCK SCALE]
  *   hadamard on|off
  *   straight on|off, and of such a recipe: rotate on|off, trust on|off
  */
@@ -138,15 +138,30 @@ static status read_kept(const struct words *w, struct precision_role *role)
     if (role->rounding == ROUND_NEAREST && !scale_is_late(role->scale))
         return OK;
     FAIL(ERR_CONFIG, "numerics.recipe_rows: \"%s\": what is kept is rounded to "
-                     "nearest with scales of now, such as \"kept e5m6 1x128 "
-                     "up\"", w->row);
+                     "nearest with scales of now, such as \"%s %s 1x128 up\"",
+         w->row, w->word[0], strcmp(w->word[0], "kept") == 0 ? "e5m6" : "e4m3");
+}
+
+/* A token alone says how its numbers are rounded, so that no other shows in
+ * them, whatever rows lie beside it. */
+static status read_glu(const struct words *w, struct precision_role *role)
+{
+    TRY(read_kept(w, role));
+    if (role->format == FORMAT_BF16 ||
+        (role->across == 1 &&
+         (role->scale <= SCALE_CEIL || role->scale == SCALE_EXACT)))
+        return OK;
+    FAIL(ERR_CONFIG, "numerics.recipe_rows: \"%s\": inputs of SwiGLU have "
+                     "blocks of one token, such as 1x128 or token, and a scale "
+                     "none, down, up or exact, such as \"glu e4m3 1x128 up\"",
+         w->row);
 }
 
 static status read_row(struct precision *recipe, const char *row)
 {
     static const char *const keys[] = {
-        "weights", "activations", "gradients", "kept", "hadamard", "straight",
-        "rotate", "trust"};
+        "weights", "activations", "gradients", "kept", "glu", "hadamard",
+        "straight", "rotate", "trust"};
     bool *const switches[] = {&recipe->turn, &recipe->straight,
                               &recipe->rotate, &recipe->trust};
     static const char *const states[] = {"off", "on"};
@@ -156,14 +171,15 @@ static status read_row(struct precision *recipe, const char *row)
     int key, on;
 
     TRY(split(&w, row));
-    TRY(choose(&w, 0, keys, 8, &key));
+    TRY(choose(&w, 0, keys, 9, &key));
     if (key < 3) return read_role(&w, roles[key], key == 0);
     if (key == 3) return read_kept(&w, &recipe->kept);
+    if (key == 4) return read_glu(&w, &recipe->glu);
     if (w.count != 2)
         FAIL(ERR_CONFIG, "numerics.recipe_rows: \"%s\" is not %s on or %s off",
              row, keys[key], keys[key]);
     TRY(choose(&w, 1, states, 2, &on));
-    *switches[key - 4] = on == 1;
+    *switches[key - 5] = on == 1;
     return OK;
 }
 
@@ -204,9 +220,12 @@ static status check_straight(const struct precision *recipe)
                              "to nearest", names[i], ROTATE_RUN,
                  gradients ? "fit stochastic" : "gauss");
     }
-    if (recipe->kept.format == FORMAT_BF16) return OK;
+    const bool kept = recipe->kept.format != FORMAT_BF16;
+
+    if (!kept && recipe->glu.format == FORMAT_BF16) return OK;
     FAIL(ERR_CONFIG, "numerics.recipe_rows: with \"straight on\" dW reads what "
-                     "y read, so nothing else is kept; use \"kept bf16\"");
+                     "y read, so nothing else is kept; use \"%s bf16\"",
+         kept ? "kept" : "glu");
 }
 
 /* Words that belong to straight recipes alone. */
@@ -214,12 +233,12 @@ static status check_others(const struct precision *recipe)
 {
     const struct precision_role *const roles[] = {
         &recipe->weights, &recipe->activations, &recipe->gradients,
-        &recipe->kept};
+        &recipe->kept, &recipe->glu};
     const char *word = recipe->rotate  ? "rotate on"
                        : recipe->trust ? "trust on"
                                        : NULL;
 
-    for (int i = 0; i < 4; i++) {
+    for (int i = 0; i < 5; i++) {
         if (roles[i]->format == FORMAT_BF16) continue;
         if (roles[i]->scale == SCALE_GAUSS) word = "gauss";
         if (roles[i]->scale == SCALE_FIT) word = "fit";

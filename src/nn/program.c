@@ -451,6 +451,23 @@ static status drop_blocks(struct program *p)
     return OK;
 }
 
+/* A slot that is made of codes is not what F wrote, so nothing else is made of
+ * it again. */
+static void keep_after_codes(struct program *p)
+{
+    for (int i = 0; i < p->step_count; i++) {
+        const struct step *step = &p->steps[i];
+
+        if (step->input < 0 || step->output < 0 ||
+            !p->slots[step->input].coded)
+            continue;
+        p->slots[step->output].coded = p->slots[step->output].again;
+        p->slots[step->output].dropped = p->slots[step->output].again;
+        if (step->aux >= 0)
+            p->slots[step->aux].dropped = p->slots[step->aux].again;
+    }
+}
+
 status program_recompute(struct program *program, const char *const *policy,
                          int count)
 {
@@ -474,6 +491,7 @@ status program_recompute(struct program *program, const char *const *policy,
         if (found == POLICY_BLOCK) TRY(drop_blocks(program));
         if (found >= POLICY_KINDS) drop_kind(program, policy_kinds[found]);
     }
+    keep_after_codes(program);
     return OK;
 }
 

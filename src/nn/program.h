@@ -71,6 +71,8 @@ struct layer {
     bool starts_forward, starts_backward; /* F, B end with messages under way,
                                  * for which the next step with these slots
                                  * waits */
+    bool keeps_codes;           /* the input waits for B as codes, and what F
+                                 * wrote is made of them again (glu_codes.h) */
     bool looks_up;              /* reads the rows of its table that tokens
                                  * name */
     bool in_place;              /* output slot is the input slot */
@@ -210,6 +212,8 @@ struct slot_info {
                          * (operand_peaks.h) */
     bool dropped;       /* not kept: B runs its writers again */
     bool again;         /* dropped under every policy */
+    bool coded;         /* ... and then made of codes: of other numbers than F
+                         * read (glu_codes.h) */
     int64_t gradient_width; /* of its gradient, where that is another; 0: as
                          * wide */
     slot local;         /* while building: its sum over ranks, cut by tokens */

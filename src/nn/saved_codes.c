@@ -105,11 +105,6 @@ bool saved_possible(const struct program *p, const struct step *step)
            saved_bytes(p, step) < bytes;
 }
 
-const char *saved_name(const struct program *p)
-{
-    return number_formats[p->precision.recipe.activations.format].name;
-}
-
 struct saved_place saved_place(const struct program *p, const struct step *step,
                                void *buffer, int64_t first)
 {

@@ -27,8 +27,6 @@ const char *saved_codes(const struct precision_use *use);
 bool saved_possible(const struct program *p, const struct step *step);
 /* Bytes of the codes and scales of the step's input. */
 int64_t saved_bytes(const struct program *p, const struct step *step);
-/* The type of the codes, for people: "e4m3". */
-const char *saved_name(const struct program *p);
 
 /* Where the codes and scales of context chunk `first` and those behind it lie
  * in the buffer of all. */

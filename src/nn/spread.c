@@ -114,6 +114,7 @@ static status work_rows(struct spread *w)
     TRY(spread_arrive_x(w, spread_kept(w, ROOM_X)));
     TRY(spread_save_x(w));
     TRY(spread_make_h(w));
+    TRY(spread_save_h(w));
     TRY(spread_make_inner(w));
     TRY(spread_make_out(w, out));
     return spread_return(w, out);
@@ -153,6 +154,7 @@ static status work_rows_back(struct spread *w)
 
     TRY(spread_arrive_dz(w, spread_kept(w, ROOM_DZ)));
     if (w->number > 0) TRY(again_h(w));
+    TRY(spread_round_h(w));
     TRY(spread_make_dh(w));
     TRY(spread_make_dx(w, dx));
     return spread_return(w, dx);
@@ -187,8 +189,9 @@ static status work_weight(const struct step *step, struct run *run)
             TRY(spread_go_dy(&w, step->result));
             TRY(spread_arrive_dz(&w, spread_kept(&w, ROOM_DZ)));
             TRY(again_h(&w));
-            TRY(spread_make_dh(&w));
         }
+        TRY(spread_round_h(&w));
+        if (w.number > 0) TRY(spread_make_dh(&w));
         TRY(spread_sum_turn(&w));
     }
     return OK;

@@ -17,7 +17,7 @@
 /* Rooms in scratch behind the lists. */
 enum { ROOM_MINE, ROOM_THEIRS, ROOM_ALL, ROOM_SUM, ROOM_INNER, ROOM_OUT,
        ROOM_GATES, ROOM_X, ROOM_H, ROOM_DZ, ROOM_DH, ROOM_BESIDE, ROOM_FEW,
-       ROOM_RELAY, ROOM_PLAIN, ROOM_CODING, ROOMS };
+       ROOM_RELAY, ROOM_PLAIN, ROOM_CODING, ROOM_GLU, ROOMS };
 struct rooms { size_t at[ROOMS + 1]; };
 
 struct spread {
@@ -73,6 +73,10 @@ struct tensor spread_kept(const struct spread *w, int which);
 /* Whether the step keeps x of the first turn as codes that W reads
  * (saved_codes.h). Then spread_kept's x is there in F alone. */
 bool spread_saves(const struct step *step, const struct program *p);
+/* Whether it keeps gate and up as codes (glu_codes.h): where those of the first
+ * turn lie. spread_kept's are then in scratch. */
+bool spread_codes_h(const struct step *step, const struct program *p);
+void *spread_h_codes(const struct spread *w);
 /* Bytes of kept rows in F. */
 int64_t spread_kept_bytes(const struct step *step, const struct program *p);
 
@@ -93,6 +97,10 @@ status spread_settle(struct spread *w, enum dtype dtype, struct tensor *out);
 /* x of the first turn becomes codes, where they are kept. */
 status spread_save_x(struct spread *w);
 status spread_make_h(struct spread *w);
+/* The codes of gate and up, in F; and in B and W the numbers of theirs. Nothing
+ * where there are none. */
+status spread_save_h(struct spread *w);
+status spread_round_h(struct spread *w);
 status spread_make_inner(struct spread *w);
 status spread_make_out(struct spread *w, struct tensor out);
 /* Gradients of gate and up; that of their product takes its room. */

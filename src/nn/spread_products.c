@@ -5,6 +5,7 @@
 
 #include "nn/expert_adapter.h"
 #include "nn/expert_bias.h"
+#include "nn/glu_codes.h"
 #include "nn/quantized_experts.h"
 #include "nn/straight_through.h"
 
@@ -107,6 +108,39 @@ status spread_make_h(struct spread *w)
 
     TRY(multiply(w, &of, &order));
     return add_beside(w, EXPERT_UP, &of);
+}
+
+/* The rows of the piece or turn among those that are kept; those of further
+ * turns lie in scratch. */
+static struct glu_rows glu_rows_of(const struct spread *w)
+{
+    const struct param *up = param_of(w, &w->up);
+    char *room = spread_room(w, ROOM_GLU, 1, 1, DTYPE_F32).data;
+    char *later = room + glu_rows_room(w->run->program, up, w->rows);
+    const bool first = w->number == 0;
+
+    return (struct glu_rows){up, first ? spread_h_codes(w) : later, w->rows,
+                             first ? w->row : 0, room};
+}
+
+status spread_save_h(struct spread *w)
+{
+    if (w->run->gradients == NULL || w->number > 0 ||
+        !spread_codes_h(w->step, w->run->program))
+        return OK;
+    const struct glu_rows at = glu_rows_of(w);
+
+    return glu_rows_encode(w->run, &at, spread_kept(w, ROOM_H));
+}
+
+status spread_round_h(struct spread *w)
+{
+    if (!spread_codes_h(w->step, w->run->program)) return OK;
+    const struct glu_rows at = glu_rows_of(w);
+
+    if (w->number > 0)
+        TRY(glu_rows_encode(w->run, &at, spread_kept(w, ROOM_H)));
+    return glu_rows_decode(w->run, &at, spread_kept(w, ROOM_H));
 }
 
 static struct tensor inner_room(const struct spread *w)

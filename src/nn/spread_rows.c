@@ -12,6 +12,7 @@
 #include "nn/spread.h"
 
 #include "nn/expert_adapter.h"
+#include "nn/glu_codes.h"
 #include "nn/quantized_experts.h"
 #include "nn/row_codes.h"
 
@@ -108,6 +109,26 @@ static size_t rows_plain(const struct step *step, const struct program *p,
     return mine > theirs ? mine : theirs;
 }
 
+static const struct param *up_of(const struct step *step,
+                                 const struct program *p)
+{
+    return &p->params.items[step->param[0]];
+}
+
+bool spread_codes_h(const struct step *step, const struct program *p)
+{
+    return step->few && p->precision.recipe.glu.format != FORMAT_BF16;
+}
+
+/* Spans and largest magnitudes of gate and up, and codes of a further turn. */
+static size_t glu_bytes(const struct step *step, const struct program *p,
+                        size_t rows)
+{
+    if (step->param[0] < 0 || !spread_codes_h(step, p)) return 0;
+    return glu_rows_room(p, up_of(step, p), (int64_t)rows) +
+           (size_t)glu_rows_bytes(p, up_of(step, p), (int64_t)rows);
+}
+
 /* Each step has the rooms that it uses. */
 static struct rooms rooms_of(const struct step *step, const struct program *p)
 {
@@ -119,6 +140,7 @@ static struct rooms rooms_of(const struct step *step, const struct program *p)
     const size_t rows = works ? (size_t)rows_held(step, p) : 0;
     const size_t later = works && spread_has_turns(step, p) ? rows : 0;
     const size_t again = later > 0 ? mine : 0;
+    const size_t glu = glu_bytes(step, p, rows);
     const size_t plain = rows_plain(step, p, works ? again : mine, rows);
     const size_t bytes[ROOMS] = {
         [ROOM_MINE] = again * width, [ROOM_THEIRS] = later * width,
@@ -128,7 +150,8 @@ static struct rooms rooms_of(const struct step *step, const struct program *p)
         [ROOM_GATES] = (sending_relays(p) ? rows : works ? again : mine) *
                        real,
         [ROOM_RELAY] = later > 0 ? relay_bytes(step, p) : 0,
-        [ROOM_X] = later * width, [ROOM_H] = 2 * later * inner,
+        [ROOM_X] = later * width, [ROOM_GLU] = glu,
+        [ROOM_H] = 2 * (glu > 0 ? rows : later) * inner,
         [ROOM_DZ] = later * width, [ROOM_DH] = 2 * later * inner,
         [ROOM_BESIDE] = works ? beside_bytes(step, p, (int64_t)rows) : 0,
         [ROOM_FEW] = works ? few_bytes(step, p, (int64_t)rows) : 0,
@@ -245,9 +268,18 @@ static int64_t kept_x_bytes(const struct step *step, const struct program *p)
 
 int64_t spread_kept_bytes(const struct step *step, const struct program *p)
 {
-    return kept_x_bytes(step, p) + rows_held(step, p) * 2 *
-                                       step->set.experts.inner *
-                                       dtype_bytes(p->dtype);
+    const int64_t rows = rows_held(step, p);
+
+    return kept_x_bytes(step, p) +
+           (spread_codes_h(step, p)
+                ? glu_rows_bytes(p, up_of(step, p), rows)
+                : rows * 2 * step->set.experts.inner * dtype_bytes(p->dtype));
+}
+
+void *spread_h_codes(const struct spread *w)
+{
+    return (char *)run_slot(w->run, w->step->aux).data +
+           kept_x_bytes(w->step, w->run->program);
 }
 
 /* The first turn's are in aux, or in its gradient; x that becomes codes is
@@ -264,7 +296,7 @@ struct tensor spread_kept(const struct spread *w, int which)
     const int64_t before = (inner ? other : 0) +
                            w->row * width * dtype_bytes(dtype);
 
-    if (w->number > 0)
+    if (w->number > 0 || (which == ROOM_H && spread_codes_h(w->step, p)))
         return spread_room(w, which, w->turn.rows, width, dtype);
     if (which == ROOM_X && spread_saves(w->step, p))
         return spread_room(w, ROOM_OUT, w->turn.rows, width, dtype);

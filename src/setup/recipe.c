@@ -5,6 +5,7 @@
 
 #include <string.h>
 
+#include "models/decoder.h"
 #include "nn/row_codes.h"
 #include "nn/saved_codes.h"
 
@@ -224,6 +225,24 @@ status recipe_check_gathers(struct stage_request *r, const struct options *o,
         turns_refusal(r), NULL});
 }
 
+/* Inputs of SwiGLU in few bits. model NULL: any. */
+static status check_glu(const struct precision_use *use,
+                        const struct model *model)
+{
+    if (use->recipe.glu.format == FORMAT_BF16) return OK;
+    if (use->steps > 0)
+        FAIL(ERR_CONFIG, "numerics.recipe_rows: glu keeps the inputs of SwiGLU "
+                         "in few bits, but numerics.recipe_steps ends the "
+                         "recipe, and later steps need them as they are; use "
+                         "\"glu bf16\" or numerics.recipe_steps=0");
+    if (model == NULL || model_decoder(model)->ffn.gated ||
+        model->moe.experts > 0)
+        return OK;
+    FAIL(ERR_CONFIG, "numerics.recipe_rows: glu keeps the inputs of SwiGLU and "
+                     "GeGLU, but the blocks of %s have none; use \"glu bf16\"",
+         model->kind->name);
+}
+
 status recipe_choose(struct stage_request *r, const struct options *o,
                      int layers)
 {
@@ -258,6 +277,7 @@ status recipe_choose(struct stage_request *r, const struct options *o,
              out->first, last, layers, name);
     TRY(precision_change(&out->recipe, o->numerics.recipe_rows.items,
                          o->numerics.recipe_rows.count));
+    TRY(check_glu(out, r->model));
     TRY(choose_formats(r, o));
     return is_off(o->numerics.accumulator)
                ? OK : check_accumulator(&out->recipe, o->numerics.accumulator);

@@ -88,6 +88,9 @@ for row in "weights:has too few words" "weihts e4m3 1x32 up:nearest: weights" \
     "gradients bf16 1x16 up:end after bf16" \
     "kept e5m6 region late:what is kept is rounded" \
     "kept e5m6 1x32 up stochastic:what is kept is rounded" \
+    "glu e4m3 1x32 up stochastic:such as \"glu e4m3 1x128 up\"" \
+    "glu ternary region mean:have blocks of one token" \
+    "glue e4m3 1x32 up:nearest: glu" \
     "gradients bf16:the Hadamard transform mixes 16" \
     "activations e2m1 1x32 two:the Hadamard transform mixes 16" \
     "rotate on:goes with" "gradients e2m1 1x16 fit:goes with" \
@@ -102,7 +105,8 @@ for row in "weights e2m1 1x32 fit:a scale none, down, up or gauss" \
     "activations e2m1 1x16 gauss:activations have blocks 1x32" \
     "activations e2m1 1x32 gauss stochastic:are rounded to nearest" \
     "gradients e2m1 1x32 gauss:gradients have blocks 1x32" \
-    "kept e5m6 1x128 up:nothing else is kept" "straight off:goes with"; do
+    "kept e5m6 1x128 up:nothing else is kept" \
+    "glu e4m3 1x128 up:use \"glu bf16\"" "straight off:goes with"; do
     refused "a straight recipe's row: ${row%%:*}" 78 "${row#*:}" $few \
         --set "numerics.recipe_rows=[${row%%:*}]"
 done
@@ -126,6 +130,12 @@ refused "an accumulator of integers" 78 "bitnet has operands of ternary" \
 refused "an accumulator of an own integer row" 78 "operands of int8" $few \
     --set "numerics.recipe_rows=[activations int8 1x32 up]" \
     --set numerics.accumulator=14:32:128
+glu=(--set train.dtype=bfloat16 --set numerics.recipe=mxfp8
+    --set "numerics.recipe_rows=[glu e4m3 1x32 up]")
+refused "inputs of SwiGLU for some steps" 78 "numerics.recipe_steps ends the" \
+    "${glu[@]}" --set numerics.recipe_steps=3
+refused "inputs of SwiGLU in a family without it" 78 "blocks of gpt2 have none; use" \
+    "${glu[@]}" --set model.family=gpt2 --set model.kv_heads=0
 # Activations that wait, weights and rows that travel, as codes.
 for option in train.saved_activations train.kept_weights fsdp.gather_format \
     moe.dispatch_format; do

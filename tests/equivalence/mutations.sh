@@ -339,7 +339,14 @@ mutation "codes of a later chunk have the scales of the one before" \
     's/(code_bytes\(p, param, p->size\.tokens\) \+ )(first)( \* scales)/\1(first - (first > 0))\3/' \
     "ranks=1 train.micro_batch=4"
 dense=("${more[@]}")
-more+=(--set model.family=mixtral --set moe.experts=4 --set moe.top_k=2)
+more+=(--set 'numerics.recipe_rows=["glu e4m3 1x8 up"]')
+mutation "inputs of SwiGLU of all pieces have the scales of the first" \
+    src/nn/glu_codes.c 's/scale_bytes\(p, at->matrix, at->first\)/0/' \
+    "ranks=2 mesh.tensor=2 tensor.overlap=2 tensor.domino=true"
+mutation "the result of SwiGLU is not made again of codes" \
+    src/nn/glu_codes.c 's/\.again = p->slots.*dropped = true/.again = false/' \
+    "ranks=1 train.recompute=block"
+more=("${dense[@]}" --set model.family=mixtral --set moe.experts=4 --set moe.top_k=2)
 mutation "rows of an expert have the scales of the first one" src/nn/saved_codes.c \
     's/at->blocks \* feature_blocks/0 * feature_blocks/' \
     "ranks=2 mesh.expert=2" "ranks=2 mesh.tensor=2"

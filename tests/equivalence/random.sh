@@ -152,8 +152,9 @@ draw() { # SEED
                     " model.attention_multiplier=" of("0 0.1") \
                     " model.logits_scaling=" of("0 6")
             if (family ~ /oss/)
-                text = text " moe.experts=" of("2 4 6 9") " moe.top_k=" of("1 2 2") \
-                    " moe.swiglu_limit=" of("0 0.2") " model.window=" of("0 5 9") \
+                text = text " moe.experts=" \
+                    of(text ~ /grid_expert=2/ ? "2 4 6" : "2 4 6 9") \
+                    " moe.top_k=" of("1 2 2") " moe.swiglu_limit=" of("0 0.2") " model.window=" of("0 5 9") \
                     " model.attention_bias=" of("true false")
             if (family == "glm4_moe")
                 text = text " model.qk_norm=" of("true false") \
@@ -281,6 +282,7 @@ draw() { # SEED
             x = 100003 * seed + 17
             mixtures = "mixtral|moe|deepseek|llama4|oss|dots|minimax|flex|solar"
             latent = "deepseek_v|lite"
+            plain = "^(gpt2|gpt_neox|gptj|starcoder2|falcon)$" # no gates
             for (i = 0; i < 10; i++) random(2)
             heads = of("2 3 4 4 5 6 7")
             kv = heads % 2 == 0 ? of("1 2 2 " heads) : of("1 " heads)
@@ -332,7 +334,10 @@ draw() { # SEED
                 "numerics.accumulator=" (recipe ~ /none|bitnet/ ? "off" : \
                     of("off off 14:32:128 8:4:0 12:8:8")),
                 "optimizer.clip=" of("0 0.5") special extra stays() \
-                (library ? " device=cuda numerics.gpu=fast" : "")
+                (library ? " device=cuda numerics.gpu=fast" : "") \
+                (recipe !~ /none|quartet/ && family !~ plain ? \
+                 " numerics.recipe_rows=[\"glu~" of("e4m3~1x16~up " \
+                 "e5m2~token~down e2m1~1x5~exact bf16") "\"]" : "")
             for (i = 0; i < (library ? 24 : 64); i++) {
                 text = layout()
                 if (length(text) < 384) print text # else verify refuses it

@@ -230,7 +230,8 @@ steps=3 model own_recipe $small train.dtype=bfloat16 model.layers=2 \
 "gradients e3m0 2x24 down stochastic", "kept e2m1 1x16 two", "hadamard off"]'
 steps=3 model bitnet $small train.dtype=bfloat16 numerics.recipe=bitnet model.layers=2 numerics.bfloat16=tiles
 steps=3 model accumulator $small train.dtype=bfloat16 model.layers=2 \
-    numerics.recipe=fp8-tiles numerics.accumulator=12:8:16
+    numerics.recipe=fp8-tiles numerics.accumulator=12:8:16 \
+    'numerics.recipe_rows=["glu e4m3 1x8 up"]'
 steps=3 model accumulator_quartet $small $wide model.layers=2 \
     numerics.recipe=mxfp4-quartet numerics.accumulator=8:32:0
 # Sub-batches of tensor.overlap=3 end between the two context chunks of a sequence.
@@ -261,7 +262,7 @@ steps=3 model late_codes $small train.dtype=bfloat16 data.sequence=72 \
 steps=3 model accumulator_context $small train.dtype=bfloat16 \
     data.sequence=72 numerics.grid_tensor=4 numerics.grid_context=2 \
     model.layers=2 numerics.recipe=mxfp8 numerics.accumulator=14:16:16 \
-    numerics.bfloat16=tiles
+    numerics.bfloat16=tiles 'numerics.recipe_rows=["glu e2m1 token exact"]'
 steps=3 model quartet_context $small $wide data.sequence=136 numerics.grid_tensor=4 numerics.grid_context=2 model.layers=2 numerics.recipe=mxfp4-quartet
 
 # Learned positions, biases, documents joined.

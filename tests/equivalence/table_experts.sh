@@ -125,13 +125,15 @@ steps=3 model coded_rows_twice $few model.family=mixtral moe.top_k=2 \
     numerics.recipe=fp8-tiles numerics.mode=fast numerics.grid_tensor=1
 mv kept.txt layouts.txt
 steps=3 model experts_accumulator $few model.family=mixtral \
-    numerics.recipe=fp8-tensor numerics.accumulator=10:4:12
+    numerics.recipe=fp8-tensor numerics.accumulator=10:4:12 \
+    'numerics.recipe_rows=["glu e4m3 1x8 up"]'
 sed -i '/plain/d;s/ tensor.overlap=2//' layouts.txt
 sed 'n;s/$/ train.saved_activations=recipe/' layouts.txt >codes.txt
 mv layouts.txt plain.txt
 mv codes.txt layouts.txt
 steps=3 model experts_mxfp8 $few model.family=gpt_oss moe.top_k=3 \
-    moe.intermediate_size=24 numerics.recipe=mxfp8 numerics.high_first=1
+    moe.intermediate_size=24 numerics.recipe=mxfp8 numerics.high_first=1 \
+    'numerics.recipe_rows=["glu e5m2 1x5 down"]'
 mv plain.txt layouts.txt
 steps=3 model gpt_oss_quartet $few model.family=gpt_oss \
     moe.intermediate_size=24 numerics.recipe=mxfp4-quartet
