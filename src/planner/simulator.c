@@ -215,15 +215,15 @@ static status set_rates(struct clock *c, int32_t rank)
     return OK;
 }
 
-/* The first need of the lane's next item that is not done; -1: none. */
+/* The first need of the resource's next item that is not done; -1: none. */
 static int32_t blocking(const struct clock *c, int32_t rank,
-                        struct resource_state *lane)
+                        struct resource_state *resource)
 {
-    const struct timed *item = &c->lists->lists[rank].items[lane->next];
+    const struct timed *item = &c->lists->lists[rank].items[resource->next];
     const int32_t *needs = c->needs + c->first_need[rank] + item->first_need;
 
-    for (; lane->met < item->needs; lane->met++)
-        if (!c->over[needs[lane->met]]) return needs[lane->met];
+    for (; resource->met < item->needs; resource->met++)
+        if (!c->over[needs[resource->met]]) return needs[resource->met];
     return -1;
 }
 
