@@ -43,8 +43,8 @@ status file_write_cache(const char *path, const void *bytes, size_t length);
 /* Could that be written, as far as can be seen beforehand? For what comes after
  * long work. NULL: nothing is asked. */
 status file_may_write(const char *path);
-/* The same for what is written piece by piece, and so not into a pipe or a
- * device: a file in its place would be the end of /dev/null. */
+/* file_may_write of a path whose file is written in parts and then renamed. No
+ * pipe and no device: a file in its place would be the end of /dev/null. */
 status file_may_replace(const char *path);
 
 /* ERR_IO or ERR_MISSING from errno: "path: doing: reason". */

@@ -154,7 +154,7 @@ bool lora_loses_dense(const struct model *model)
     const struct decoder *d = model_decoder(model);
     char own[LORA_NAME_BYTES], chosen[LORA_NAME_BYTES];
 
-    /* Of these PEFT changes no names; the first is not in transformers. */
+    /* PEFT changes no names of these two; the first is not in transformers. */
     if (d->moe.gate.weight == NULL ||
         strcmp(model->kind->name, "deepseek") == 0 ||
         strcmp(model->kind->name, "qwen2_moe") == 0)

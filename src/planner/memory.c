@@ -249,7 +249,8 @@ static void cut_leaves(const struct layout *l, const struct shape *s,
         .cut = {.data_leaves = leaves.data,
                 .sequences_per_leaf = share / leaves.data,
                 .length = s->sequence / l->context,
-                .context_chunks = l->context > 1 ? 2 : 1, .shared = l->context > 1,
+                .context_chunks = l->context > 1 ? 2 : 1,
+                .shared = l->context > 1,
                 .micro_batch = l->micro_batch,
                 .micro_batches = share / l->micro_batch},
         .parts = leaves.tensor};
@@ -353,7 +354,7 @@ static double own_gradients(const struct layout *l,
                                 levels / layout_division(&copies, 2)));
 }
 
-/* The same of sums of integers, which have no order: one of each gradient, in 8
+/* Sums of integers, which have no order: one of each gradient, in 8
  * bytes, or two where rounds follow each other, and one leaf in float32, for
  * all products in turn or, where it comes in pieces or from several ranks, of
  * each. */

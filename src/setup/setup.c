@@ -27,13 +27,6 @@ double setup_save_minutes(const struct setup *setup)
     return policy_rewind_option(o) != NULL ? 0 : o->checkpoint.minutes;
 }
 
-/* The model's end token is the tokenizer's, unless its config.json named one:
- * generate stops there and export writes it. */
-static void choose_end(struct setup *setup)
-{
-    if (setup->model.eos < 0) setup->model.eos = setup->vocabulary.end;
-}
-
 /* Ids of the tokenizer must have a row in the embedding. */
 static status check_vocab(const struct setup *setup)
 {
@@ -638,7 +631,8 @@ static status resolve(struct setup *setup, int ranks, int rank)
     TRY(choose_mesh(setup, ranks, rank));
     TRY(model_from_options(&setup->model, o, setup->vocabulary.size));
     TRY(check_vocab(setup));
-    choose_end(setup);
+    /* The tokenizer's end token, unless config.json named one. */
+    if (setup->model.eos < 0) setup->model.eos = setup->vocabulary.end;
     TRY(setup_parameters(setup));
     setup->rate = (struct rate){.peak = o->optimizer.lr,
                                 .least = o->optimizer.min_lr,

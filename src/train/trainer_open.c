@@ -515,7 +515,8 @@ static status begin(struct trainer *t)
     TRY(store_configuration(t));
     TRY(step_prediction_store(&t->request->set->values, t->files.run.path));
     name_maker(t, maker, sizeof maker);
-    if (t->request->resume) launch_record_compare_maker(t->files.run.path, maker);
+    if (t->request->resume)
+        launch_record_compare_maker(t->files.run.path, maker);
     TRY(launch_record_write(t->files.run.path, team_size(&t->team), maker));
     return trainer_open_files(t, t->counters.step > 0 ? t->counters.step : -1);
 }

@@ -82,7 +82,7 @@ INLINE void pack_store(uint32_t *out, const int width, const bool wide,
     row_store(out, width, 2 * word + 1, column, vector_even(x));
 }
 
-/* The same of one. */
+/* Stores one vector of words, widened or not. */
 INLINE void word_store(uint32_t *to, const int width, const bool wide,
                        uint32_t word)
 {
