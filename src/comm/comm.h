@@ -79,11 +79,13 @@ struct comm_relay {
 size_t comm_relay_bytes(int64_t passed, int64_t most, int64_t row_bytes);
 
 /* Which group it is, wherever it is named: in a call, in the plan, in a list. A
- * label is for people. Groups with one identity have the same ranks. */
+ * label is for people. Groups with one identity have the same ranks, and count
+ * their messages together. */
 enum group_kind {
     GROUP_OTHER,    /* of no plan */
     GROUP_AXIS,     /* number: enum axis (mesh/grid.h) */
     GROUP_AXES,     /* number: axis_set; two axes or more */
+    GROUP_BATCH,    /* all ranks that share the batch, along one axis, too */
     GROUP_EXPERTS,  /* the ranks that divide the experts, of folded axes too;
                      * number: AXIS_EXPERT */
     GROUP_STAGE,    /* the ranks with a stage; number: of the stage */

@@ -107,7 +107,9 @@ int mesh_axis_group_rank(const struct mesh *mesh, const struct place *place,
                          enum axis axis);
 const char *mesh_axis_group_name(const struct mesh *mesh, enum axis axis);
 struct group_id mesh_axis_group_id(const struct mesh *mesh, enum axis axis);
-/* The group along several axes; of one axis that is longer than 1, its own. */
+/* The group along several axes; of one axis that is longer than 1, its own,
+ * unless it is the group of all that share the batch: what is sent there is
+ * planned and counted apart from what layers send along the axis. */
 struct group_id mesh_group_id(const struct mesh *mesh, axis_set axes);
 
 int mesh_group_size(const struct mesh *mesh, axis_set axes);

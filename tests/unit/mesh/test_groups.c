@@ -167,6 +167,18 @@ TEST(folded_ranks_divide_the_experts)
     }
 }
 
+/* What layers send along the expert axis and what gradients send among the same
+ * ranks are counted apart. */
+TEST(the_batch_along_one_axis_is_a_group_of_its_own)
+{
+    struct mesh mesh = mesh_of(1, 1, 1, 1, 1);
+
+    mesh.size[AXIS_EXPERT] = 2;
+    IS_OK(mesh_resolve(&mesh, 2));
+    CHECK(!group_id_equal(mesh_axis_group_id(&mesh, AXIS_EXPERT),
+                          mesh_group_id(&mesh, AXES_BATCH)));
+}
+
 static status groups_run(struct group *world, struct group *group)
 {
     struct mesh mesh = mesh_of(1, 2, 3, 1, MESH_AUTO);
@@ -273,6 +285,7 @@ TEST(nodes_that_do_not_fit_are_refused)
 TEST_MAIN(sizes_multiply_to_the_ranks, places_and_ranks_are_inverse,
           the_last_axis_named_is_the_fastest, groups_cut_the_ranks,
           folded_ranks_divide_the_experts,
+          the_batch_along_one_axis_is_a_group_of_its_own,
           nodes_seat_the_ranks_that_divide_experts,
           nodes_that_do_not_fit_are_refused,
           groups_of_the_mesh_reduce)
