@@ -401,7 +401,8 @@ struct group_id mesh_group_id(const struct mesh *mesh, axis_set axes)
             axis = i;
             count++;
         }
-    if (mesh_is_batch(mesh, axes)) return (struct group_id){GROUP_BATCH, 0};
+    if (mesh_is_batch(mesh, axes))
+        return (struct group_id){GROUP_BATCH, (int)longer};
     return count == 1 ? (struct group_id){GROUP_AXIS, axis}
                       : (struct group_id){GROUP_AXES, (int)longer};
 }

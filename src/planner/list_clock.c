@@ -312,9 +312,11 @@ static int stride_of(const struct layout *l, const struct exchange *row,
         {AXIS_TENSOR, CAUSE_TENSOR}, {AXIS_EXPERT, CAUSE_EXPERT},
         {AXIS_CONTEXT, CAUSE_CONTEXT}, {AXIS_SHARD, CAUSE_SHARD},
         {AXIS_DATA, CAUSE_DATA}};
-    const int axes = row->group.kind == GROUP_AXES ? row->group.number
-                     : is_along_axis(row)          ? 1 << row->group.number
-                                                   : 0;
+    const bool several = row->group.kind == GROUP_AXES ||
+                         row->group.kind == GROUP_BATCH;
+    const int axes = several             ? row->group.number
+                     : is_along_axis(row) ? 1 << row->group.number
+                                          : 0;
 
     if (cause == CAUSE_EXPERT) return expert_group(l).stride;
     for (int i = 0; i < 5; i++)

@@ -167,7 +167,7 @@ TEST(folded_ranks_divide_the_experts)
     }
 }
 
-/* What layers send along the expert axis and what gradients send among the same
+/* Messages of layers along the expert axis and of gradients among the same
  * ranks are counted apart. */
 TEST(the_batch_along_one_axis_is_a_group_of_its_own)
 {
