@@ -192,10 +192,7 @@ static int64_t first_row(const struct run *run)
 {
     const struct program *p = run->program;
 
-    return run->window == 0
-               ? 0
-               : program_rows(p) * (run->window - 1) / overlap_batches(p) *
-                     (p->size.length / p->size.context_chunks);
+    return overlap_first(run) * (p->size.length / p->size.context_chunks);
 }
 
 status glu_codes_make(struct run *run, const struct step *step,

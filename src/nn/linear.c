@@ -77,16 +77,6 @@ static status multiply(struct run *run, const struct matmul *all,
     return OK;
 }
 
-/* The first context chunk of sequences that F works on. */
-static int64_t window_first(const struct run *run)
-{
-    const struct program *p = run->program;
-
-    return run->window == 0 ? 0
-                            : program_rows(p) * (run->window - 1) /
-                                  overlap_batches(p);
-}
-
 static status linear_forward(const struct step *step, struct run *run)
 {
     const struct param *param = weight_param(run, step);
@@ -111,7 +101,7 @@ static status linear_forward(const struct step *step, struct run *run)
         call.left = &left;
     }
     if (run->event->pass == PASS_FORWARD && quantized_is_saved(run, step))
-        TRY(quantized_save(run, step, window_first(run), call.a));
+        TRY(quantized_save(run, step, overlap_first(run), call.a));
     if (quantized_is(run, step)) {
         struct tensor weight = run_weight(run, step, 0);
 

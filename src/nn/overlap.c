@@ -21,6 +21,12 @@ static struct layout_span batch_span(const struct program *p, int number)
     return (struct layout_span){first, rows * (number + 1) / count - first};
 }
 
+int64_t overlap_first(const struct run *run)
+{
+    return run->window > 0
+               ? batch_span(run->program, run->window - 1).first : 0;
+}
+
 struct tensor overlap_rows(const struct program *p, struct tensor matrix,
                            int number)
 {

@@ -30,6 +30,8 @@ enum { OVERLAP_GATHER, OVERLAP_SUM, OVERLAP_KINDS };
 
 /* Sub-batches of a micro-batch; 1: calls are made at once. */
 int overlap_batches(const struct program *p);
+/* The first context chunk of sequences that F works on (run->window). */
+int64_t overlap_first(const struct run *run);
 /* Rows of one sub-batch, of a matrix with all tokens or with this rank's. */
 struct tensor overlap_rows(const struct program *p, struct tensor matrix,
                            int number);

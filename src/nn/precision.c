@@ -58,7 +58,7 @@ const struct precision precisions[PRECISIONS] = {
      .title = "E2M1 in blocks of 32, rotated, scales of the deviation, masks; "
               "both operands of gradients rounded stochastically",
      .source = "Castro et al. 2025, arXiv:2505.14669", .kept = AS_IT_IS,
-     .glu = AS_IT_IS,     .straight = true, .rotate = true, .trust = true},
+     .glu = AS_IT_IS, .straight = true, .rotate = true, .trust = true},
     {"nvfp4", ROLE(E2M1, 16, 16, TWO), ROLE(E2M1, 16, 1, TWO),
      DRAWN(E2M1, 16, 1, TWO), true, 15,
      "E2M1 in blocks of 16 with two scales, weights in 16 x 16, wgrad "
