@@ -226,13 +226,10 @@ static void memory_row(struct table *t, const struct view *v)
 /* A profile whose sentinels lie apart predicts no better than they do. */
 static void noise_row(struct table *t, const struct machine *machine)
 {
-    const struct slowness apart = sentinel_slowness(machine->after,
-                                                    machine->before);
-    char said[SENTINEL_TEXT], text[160];
+    char text[SENTINEL_NOISE];
 
-    if (sentinel_is_quiet(apart)) return;
-    snprintf(text, sizeof text, "the machine was measured in a noisy minute: "
-                                "at its end %s", sentinel_text(apart, said));
+    sentinel_noise(sentinel_slowness(machine->after, machine->before), text);
+    if (text[0] == '\0') return;
     table_text(t, "noisy");
     table_text(t, "");
     table_text(t, text);

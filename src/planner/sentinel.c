@@ -47,3 +47,13 @@ const char *sentinel_text(struct slowness s, char out[SENTINEL_TEXT])
              100 * fabs(s.memory - 1), s.memory < 1 ? "faster" : "slower");
     return out;
 }
+
+void sentinel_noise(struct slowness apart, char out[SENTINEL_NOISE])
+{
+    char text[SENTINEL_TEXT];
+
+    out[0] = '\0';
+    if (!sentinel_is_quiet(apart))
+        snprintf(out, SENTINEL_NOISE, "the machine was measured in a noisy "
+                 "minute: at its end %s", sentinel_text(apart, text));
+}

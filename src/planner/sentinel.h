@@ -21,7 +21,10 @@ struct slowness sentinel_slowness(struct sentinel now, struct sentinel usual);
 bool sentinel_is_quiet(struct slowness slowness);
 struct sentinel sentinel_mean(struct sentinel a, struct sentinel b);
 /* "products 3% slower, memory 31% slower": returns out. */
-enum { SENTINEL_TEXT = 80 };
+enum { SENTINEL_TEXT = 80, SENTINEL_NOISE = 160 };
 const char *sentinel_text(struct slowness slowness, char out[SENTINEL_TEXT]);
+/* Why a profile whose sentinels lie so far apart predicts no better; "": they
+ * do not. */
+void sentinel_noise(struct slowness apart, char out[SENTINEL_NOISE]);
 
 #endif

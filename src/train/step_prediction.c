@@ -288,13 +288,9 @@ static void say_noise(const struct step_prediction *p,
                       struct report_prediction *out)
 {
     const double apart = steps_apart(p, out->steps);
-    char text[SENTINEL_TEXT];
 
-    if (!sentinel_is_quiet(p->apart))
-        snprintf(out->noise, sizeof out->noise, "the machine was measured in a "
-                 "noisy minute: at its end %s",
-                 sentinel_text(p->apart, text));
-    else if (apart > NOISE_APART)
+    sentinel_noise(p->apart, out->noise);
+    if (out->noise[0] == '\0' && apart > NOISE_APART)
         snprintf(out->noise, sizeof out->noise, "the middle half of the steps "
                  "lies %.0f%% apart: the machine was not equally fast all the "
                  "time, as predictions take it to be", 100 * apart);
