@@ -85,7 +85,8 @@ enum group_kind {
     GROUP_OTHER,    /* of no plan */
     GROUP_AXIS,     /* number: enum axis (mesh/grid.h) */
     GROUP_AXES,     /* number: axis_set; two axes or more */
-    GROUP_BATCH,    /* all ranks that share the batch, along one axis, too */
+    GROUP_BATCH,    /* all that share the batch, along one axis, too; number:
+                     * axis_set */
     GROUP_EXPERTS,  /* the ranks that divide the experts, of folded axes too;
                      * number: AXIS_EXPERT */
     GROUP_STAGE,    /* the ranks with a stage; number: of the stage */

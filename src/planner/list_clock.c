@@ -304,6 +304,13 @@ static double left_node(const struct cost *cost, const struct exchange *row,
     return even > 0 ? each / even : 0;
 }
 
+static int axes_of(const struct exchange *row)
+{
+    if (is_along_axis(row)) return 1 << row->group.number;
+    return row->group.kind == GROUP_AXES || row->group.kind == GROUP_BATCH
+               ? row->group.number : 0;
+}
+
 /* The fastest axis of the group: rank numbers from one member to the next. */
 static int stride_of(const struct layout *l, const struct exchange *row,
                      enum cause cause)
@@ -312,11 +319,7 @@ static int stride_of(const struct layout *l, const struct exchange *row,
         {AXIS_TENSOR, CAUSE_TENSOR}, {AXIS_EXPERT, CAUSE_EXPERT},
         {AXIS_CONTEXT, CAUSE_CONTEXT}, {AXIS_SHARD, CAUSE_SHARD},
         {AXIS_DATA, CAUSE_DATA}};
-    const bool several = row->group.kind == GROUP_AXES ||
-                         row->group.kind == GROUP_BATCH;
-    const int axes = several             ? row->group.number
-                     : is_along_axis(row) ? 1 << row->group.number
-                                          : 0;
+    const int axes = axes_of(row);
 
     if (cause == CAUSE_EXPERT) return expert_group(l).stride;
     for (int i = 0; i < 5; i++)

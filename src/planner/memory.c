@@ -254,15 +254,13 @@ static void cut_leaves(const struct layout *l, const struct shape *s,
                 .micro_batch = l->micro_batch,
                 .micro_batches = share / l->micro_batch},
         .parts = leaves.tensor};
-    if (layout_division(l, 2) == 1 ||
-        leaves.data % out->cut.micro_batches != 0 ||
-        !reduces_each(l, s, &out->cut)) {
-        out->cut.shared = out->cut.shared || whole;
-        return;
+    if (layout_division(l, 2) > 1 &&
+        leaves.data % out->cut.micro_batches == 0 &&
+        reduces_each(l, s, &out->cut)) {
+        out->rounds = (int)out->cut.micro_batches;
+        out->cut.data_leaves /= out->rounds;
+        out->cut.micro_batches = 1;
     }
-    out->rounds = (int)out->cut.micro_batches;
-    out->cut.data_leaves /= out->rounds;
-    out->cut.micro_batches = 1;
     out->cut.shared = out->cut.shared || whole;
 }
 
