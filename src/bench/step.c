@@ -60,12 +60,12 @@ static struct model preset_model(const struct preset *p, int64_t length)
         .heads = p->heads, .kv_heads = p->kv_heads,
         .head_width = (int)(p->width / p->heads), .width = p->width,
         .feed_forward = p->feed_forward, .context = length, .tied = p->tied,
-        .attention_bias = p->kind == &model_gpt2,
-        .mlp_bias = p->kind == &model_gpt2, .rope_base = 10000,
+        .biases.attention = p->kind == &model_gpt2,
+        .biases.mlp = p->kind == &model_gpt2, .rope.base = 10000,
         .norm_epsilon = 1e-5,
         .activation = p->kind == &model_gpt2 ? ACTIVATION_GELU_TANH
                                              : ACTIVATION_SILU,
-        .init_std = 0.02, .bos = -1, .eos = -1};
+        .init_std = 0.02, .ends.bos = -1, .ends.eos = -1};
 }
 
 /* Random tokens, a function of (sequence, position). */

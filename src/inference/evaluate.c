@@ -95,7 +95,7 @@ static status read_task(struct evaluating *e, int index)
 
     TRY(read_kind(r, index, &source.kind));
     TRY(task_read(&task->task, &source));
-    TRY(task_prefix(&e->tokenizer, m->bos, m->eos, &encoding.prefix));
+    TRY(task_prefix(&e->tokenizer, m->ends.bos, m->ends.eos, &encoding.prefix));
     if (r->examples != NULL) {
         task_free(&e->examples);
         source.path = r->examples;

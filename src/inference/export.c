@@ -154,14 +154,14 @@ static status write_tokenizer_config(const struct exporting *e,
                                      const struct json *tokenizer)
 {
     const struct model *m = &e->session.model;
-    const char *eos = added_name(tokenizer, m->eos);
+    const char *eos = added_name(tokenizer, m->ends.eos);
     struct json_writer w = {0};
     status result;
 
     json_write_begin(&w, 2);
     json_write_object(&w);
     write_token(&w, "tokenizer_class", "PreTrainedTokenizerFast");
-    write_token(&w, "bos_token", added_name(tokenizer, m->bos));
+    write_token(&w, "bos_token", added_name(tokenizer, m->ends.bos));
     write_token(&w, "eos_token", eos);
     write_token(&w, "pad_token", eos);
     json_write_key(&w, "model_max_length");
@@ -196,8 +196,8 @@ static status write_tokenizer(struct exporting *e)
     TRY_GOTO(done, result,
              json_read(&root, &arena, e->tokenizer.bytes, e->tokenizer.length,
                        e->session.tokenizer));
-    if (m->eos < 0) m->eos = usual_end(root);
-    if (m->eos >= m->vocab) m->eos = -1;
+    if (m->ends.eos < 0) m->ends.eos = usual_end(root);
+    if (m->ends.eos >= m->vocab) m->ends.eos = -1;
     TRY_GOTO(done, result, store(e, "tokenizer.json", e->tokenizer.bytes,
                                  e->tokenizer.length));
     TRY_GOTO(done, result, write_tokenizer_config(e, root));
@@ -223,9 +223,9 @@ static status write_generation(const struct exporting *e)
     json_write_object(&w);
     json_write_key(&w, "_from_model_config");
     json_write_bool(&w, true);
-    write_id(&w, "bos_token_id", m->bos);
-    if (m->eos >= 0) config_write_ends(m, &w);
-    write_id(&w, "pad_token_id", m->eos);
+    write_id(&w, "bos_token_id", m->ends.bos);
+    if (m->ends.eos >= 0) config_write_ends(m, &w);
+    write_id(&w, "pad_token_id", m->ends.eos);
     json_write_object_end(&w);
     result = store_json(e, "generation_config.json", &w);
     json_writer_free(&w);

@@ -71,7 +71,7 @@ static status set_scaling(struct options_set *o, const struct model *m)
     struct text text = {0};
     status result;
 
-    TRY_GOTO(done, result, rope_to_text(&m->rope, &text));
+    TRY_GOTO(done, result, rope_to_text(&m->rope.scaling, &text));
     if (text.length > 0)
         TRY_GOTO(done, result, set(o, "model.rope_scaling", text.bytes));
 done:
@@ -109,18 +109,18 @@ static status set_choices(struct options_set *o, const struct model *m)
     const struct model_kind *kind = m->kind;
 
     if (kind->beside.choice)
-        TRY(set_integer(o, "model.parallel", m->parallel));
+        TRY(set_integer(o, "model.parallel", m->beside.on));
     if (kind->biases.head)
-        TRY(set_integer(o, "model.head_bias", m->head_bias));
+        TRY(set_integer(o, "model.head_bias", m->biases.head));
     if (kind->beside.norms)
-        TRY(set_integer(o, "model.parallel_norms", m->parallel_norms));
+        TRY(set_integer(o, "model.parallel_norms", m->beside.norms));
     if (kind->qk_norm) TRY(set_flag(o, "model.qk_norm", m->qk_norm));
     if (kind->alibi) TRY(set_flag(o, "model.alibi", m->alibi));
     if (kind->scaled.layers)
-        TRY(set_flag(o, "model.layer_scale", m->layer_scale));
+        TRY(set_flag(o, "model.layer_scale", m->scaled.layers));
     TRY(set_flag(o, "model.tied", m->tied));
-    TRY(set_flag(o, "model.attention_bias", m->attention_bias));
-    return set_flag(o, "model.mlp_bias", m->mlp_bias);
+    TRY(set_flag(o, "model.attention_bias", m->biases.attention));
+    return set_flag(o, "model.mlp_bias", m->biases.mlp);
 }
 
 static status set_numbers(struct options_set *o, const struct model *m)
@@ -194,22 +194,22 @@ static status set_model(struct options_set *o, const struct model *m)
         TRY(set_latent(o, &m->mla));
     TRY(set_integer(o, "model.feed_forward", m->feed_forward));
     TRY(set_integer(o, "model.context", m->context));
-    TRY(set_integer(o, "model.window", m->window));
+    TRY(set_integer(o, "model.window", m->window.tokens));
     if (m->kind->rope.share > 0)
         TRY(set_integer(o, "model.rotary",
-                        m->rotary ? m->rotary : m->head_width));
-    if (m->kind->window.layers && m->window > 0)
-        TRY(set_layers(o, "model.window", &m->whole, m->layers));
+                        m->rope.rotary ? m->rope.rotary : m->head_width));
+    if (m->kind->window.layers && m->window.tokens > 0)
+        TRY(set_layers(o, "model.window", &m->window.whole, m->layers));
     TRY(set_numbers(o, m));
     if (m->kind->rope.skip > 0)
-        TRY(set_layers(o, "model.rope", &m->still, m->layers));
+        TRY(set_layers(o, "model.rope", &m->rope.still, m->layers));
     if (m->kind->tempered.by > 0) {
-        TRY(set_real(o, "model.temper", m->temper));
-        TRY(set_integer(o, "model.temper_floor", m->temper_floor));
+        TRY(set_real(o, "model.temper", m->tempered.by));
+        TRY(set_integer(o, "model.temper_floor", m->tempered.floor));
     }
     TRY(set_choices(o, m));
     TRY(set_experts(o, m));
-    TRY(set_real(o, "model.rope_base", m->rope_base));
+    TRY(set_real(o, "model.rope_base", m->rope.base));
     TRY(set_scaling(o, m));
     TRY(set_real(o, "model.norm_epsilon", m->norm_epsilon));
     TRY(set_real(o, "model.init_std", m->init_std));

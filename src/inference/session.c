@@ -279,14 +279,14 @@ static status check_blocks(const struct session *session,
 {
     const struct model *found = &session->model;
 
-    if (!blocks_same(&found->whole, &wanted->whole))
+    if (!blocks_same(&found->window.whole, &wanted->window.whole))
         FAIL(ERR_CONFIG, "%s: has the window in other blocks "
                          "(model.window_skip, model.window_except)",
              session->path);
     if (!blocks_same(&found->moe.dense, &wanted->moe.dense))
         FAIL(ERR_CONFIG, "%s: has experts in other blocks (moe.every, "
                          "moe.first_dense, moe.dense)", session->path);
-    if (!blocks_same(&found->still, &wanted->still))
+    if (!blocks_same(&found->rope.still, &wanted->rope.still))
         FAIL(ERR_CONFIG, "%s: turns in other blocks (model.rope_skip, "
                          "model.rope_except)", session->path);
     return OK;
@@ -326,17 +326,17 @@ static status check_sizes(const struct session *session,
         {"head_width", found->head_width, wanted->head_width},
         {"feed_forward", (double)found->feed_forward,
          (double)wanted->feed_forward},
-        {"window", (double)found->window, (double)wanted->window},
-        {"rotary", found->rotary, wanted->rotary},
-        {"parallel", found->parallel, wanted->parallel},
-        {"parallel_norms", found->parallel_norms, wanted->parallel_norms},
+        {"window", (double)found->window.tokens, (double)wanted->window.tokens},
+        {"rotary", found->rope.rotary, wanted->rope.rotary},
+        {"parallel", found->beside.on, wanted->beside.on},
+        {"parallel_norms", found->beside.norms, wanted->beside.norms},
         {"qk_norm", found->qk_norm, wanted->qk_norm},
         {"alibi", found->alibi, wanted->alibi},
-        {"layer_scale", found->layer_scale, wanted->layer_scale},
+        {"layer_scale", found->scaled.layers, wanted->scaled.layers},
         {"tied", found->tied, wanted->tied},
-        {"attention_bias", found->attention_bias, wanted->attention_bias},
-        {"mlp_bias", found->mlp_bias, wanted->mlp_bias},
-        {"head_bias", found->head_bias, wanted->head_bias},
+        {"attention_bias", found->biases.attention, wanted->biases.attention},
+        {"mlp_bias", found->biases.mlp, wanted->biases.mlp},
+        {"head_bias", found->biases.head, wanted->biases.head},
         {"activation", found->activation, wanted->activation}};
 
     return check_numbers(session, "model", rows,
@@ -348,9 +348,9 @@ static status check_factors(const struct session *session,
 {
     const struct model *found = &session->model;
     const struct number rows[] = {
-        {"temper", found->temper, wanted->temper},
-        {"temper_floor", (double)found->temper_floor,
-         (double)wanted->temper_floor},
+        {"temper", found->tempered.by, wanted->tempered.by},
+        {"temper_floor", (double)found->tempered.floor,
+         (double)wanted->tempered.floor},
         {"norm_epsilon", found->norm_epsilon, wanted->norm_epsilon}};
 
     for (int i = 0; i < model_number_count; i++) {
@@ -407,11 +407,11 @@ static status check_same(const struct session *session,
                          "the model here %d; set mtp.depth to %d",
              session->path,
              found->mtp_depth, wanted->mtp_depth, found->mtp_depth);
-    if (found->kind != &model_gpt2 && found->rope_base != wanted->rope_base)
+    if (found->kind != &model_gpt2 && found->rope.base != wanted->rope.base)
         FAIL(ERR_CONFIG, "%s: has model.rope_base %.9g, the model here %.9g",
-             session->path, found->rope_base, wanted->rope_base);
+             session->path, found->rope.base, wanted->rope.base);
     TRY(check_blocks(session, wanted));
-    if (!rope_scaling_same(&found->rope, &wanted->rope))
+    if (!rope_scaling_same(&found->rope.scaling, &wanted->rope.scaling))
         FAIL(ERR_CONFIG, "%s: has another model.rope_scaling than the model "
                          "here", session->path);
     if (found->kind == &model_gpt2 && found->context != wanted->context)

@@ -20,9 +20,9 @@ void text_ends_find(const struct tokenizer *tokenizer,
     out->count = 0;
     if (tokenizer_end_of_text(tokenizer, "", &id) == OK) add(out, model, id);
     else status_clear(); /* a tokenizer may do without */
-    add(out, model, model->eos);
-    for (int i = 0; i < model->more_ends; i++)
-        add(out, model, model->more_eos[i]);
+    add(out, model, model->ends.eos);
+    for (int i = 0; i < model->ends.more_count; i++)
+        add(out, model, model->ends.more[i]);
 }
 
 bool text_ends_has(const struct text_ends *ends, int32_t id)

@@ -64,9 +64,11 @@ const char *upcycle_name(const struct model *model,
 /* Names what the model has and no mixture of the family; NULL: nothing. */
 static const char *obstacle(const struct model *m, const struct model_kind *to)
 {
-    if (m->attention_bias && to->biases.no_attention) return "attention biases";
-    if (m->mlp_bias && to->biases.no_mlp) return "feed-forward biases";
-    if (m->window > 0 && blocks_count(&m->whole) > 0 && !to->window.layers)
+    if (m->biases.attention && to->biases.no_attention)
+        return "attention biases";
+    if (m->biases.mlp && to->biases.no_mlp) return "feed-forward biases";
+    if (m->window.tokens > 0 && blocks_count(&m->window.whole) > 0 &&
+        !to->window.layers)
         return "a window in some of its blocks only";
     return NULL;
 }

@@ -20,17 +20,17 @@ status config_read_window(struct model *model, const struct json *config,
 {
     const struct json *value = json_get(config, "sliding_window");
 
-    if (value == NULL) model->window = absent;
+    if (value == NULL) model->window.tokens = absent;
     if (value == NULL || value->kind == JSON_NULL) return OK;
     return config_read_int(config, source, "sliding_window", -1,
-                           &model->window);
+                           &model->window.tokens);
 }
 
 static status read_type(struct model *model, int layer,
                         const struct json *type, const char *source)
 {
     if (type->kind == JSON_STRING && strcmp(type->string, full) == 0) {
-        blocks_put(&model->whole, layer);
+        blocks_put(&model->window.whole, layer);
         return OK;
     }
     if (type->kind != JSON_STRING || strcmp(type->string, cut_of(model)) != 0)
@@ -38,7 +38,7 @@ static status read_type(struct model *model, int layer,
                          "full_attention and %s", source, layer,
              type->kind == JSON_STRING ? type->string : "no word",
              model->kind->name, cut_of(model));
-    if (model->window == 0)
+    if (model->window.tokens == 0)
         FAIL(ERR_CONFIG, "%s: layer_types: layer %d is %s, but the size of "
                          "the window is not set (%s)", source, layer,
              cut_of(model), model->kind->window.chunked
@@ -56,7 +56,7 @@ status config_read_types(struct model *model, const struct json *config,
     if (types->kind != JSON_ARRAY || types->count != model->layers)
         FAIL(ERR_CONFIG, "%s: layer_types is not an array of %d words", source,
              model->layers);
-    model->whole = (struct blocks){{0}};
+    model->window.whole = (struct blocks){{0}};
     for (int i = 0; i < types->count; i++)
         TRY(read_type(model, i, &types->items[i], source));
     return OK;
@@ -66,7 +66,7 @@ status config_check_types(const struct model *model, const struct json *config,
                           const char *source)
 {
     const struct json *types = json_get(config, "layer_types");
-    const char *only = model->window > 0 ? sliding : full;
+    const char *only = model->window.tokens > 0 ? sliding : full;
 
     for (int i = 0; i < model->kind->row_count; i++)
         if (strcmp(model->kind->rows[i].name, "layer_types") == 0) return OK;
@@ -106,7 +106,7 @@ status config_read_last(struct model *model, const struct json *config,
         FAIL(ERR_CONFIG, "%s: max_window_layers: %lld is below 0", source,
              (long long)first);
     for (int i = 0; i < first && i < model->layers; i++)
-        blocks_put(&model->whole, i);
+        blocks_put(&model->window.whole, i);
     return config_read_used(model, config, source, 4096);
 }
 
@@ -120,7 +120,7 @@ static status read_still(struct model *model, const struct json *list,
     if (list->kind != JSON_ARRAY || list->count < model->layers)
         FAIL(ERR_CONFIG, "%s: no_rope_layers is not an array of %d numbers",
              source, model->layers);
-    model->still = (struct blocks){{0}};
+    model->rope.still = (struct blocks){{0}};
     for (int i = 0; i < model->layers; i++) {
         const struct json *turns = &list->items[i];
 
@@ -128,7 +128,7 @@ static status read_still(struct model *model, const struct json *list,
             turns->integer > 1)
             FAIL(ERR_CONFIG, "%s: no_rope_layers: layer %d must be 0 or 1",
                  source, i);
-        if (turns->integer == 0) blocks_put(&model->still, i);
+        if (turns->integer == 0) blocks_put(&model->rope.still, i);
     }
     return OK;
 }
@@ -141,7 +141,7 @@ status config_read_still(struct model *model, const struct json *config,
 
     TRY(config_read_int(config, source, "no_rope_layer_interval", 4,
                         &interval));
-    blocks_every(&model->still, model->layers,
+    blocks_every(&model->rope.still, model->layers,
                  interval > BLOCKS_MOST ? 0 : (int)interval);
     if (list == NULL || list->kind == JSON_NULL) return OK;
     if (model->kind->window.chunked && list->kind == JSON_ARRAY &&
@@ -155,7 +155,7 @@ void config_write_still(const struct model *model, struct json_writer *out)
     json_write_key(out, "no_rope_layers");
     json_write_array(out);
     for (int i = 0; i < model->layers; i++)
-        json_write_integer(out, !blocks_has(&model->still, i));
+        json_write_integer(out, !blocks_has(&model->rope.still, i));
     json_write_array_end(out);
 }
 
@@ -206,7 +206,7 @@ void config_write_dense(const struct model *model, struct json_writer *out)
 void config_write_window(const struct model *model, struct json_writer *out)
 {
     json_write_key(out, "sliding_window");
-    if (model->window > 0) json_write_integer(out, model->window);
+    if (model->window.tokens > 0) json_write_integer(out, model->window.tokens);
     else json_write_null(out);
 }
 
@@ -215,8 +215,8 @@ void config_write_layers(const struct model *model, struct json_writer *out)
     json_write_key(out, "layer_types");
     json_write_array(out);
     for (int i = 0; i < model->layers; i++)
-        json_write_string(out, model->window == 0 ||
-                                       blocks_has(&model->whole, i)
+        json_write_string(out, model->window.tokens == 0 ||
+                                       blocks_has(&model->window.whole, i)
                                    ? full : cut_of(model));
     json_write_array_end(out);
 }
@@ -226,7 +226,7 @@ void config_write_layers(const struct model *model, struct json_writer *out)
 void config_write_types(const struct model *model, struct json_writer *out)
 {
     json_write_key_integer(out, "sliding_window",
-                           model->window > 0 ? model->window
+                           model->window.tokens > 0 ? model->window.tokens
                                              : model->context);
     config_write_layers(model, out);
 }
@@ -234,9 +234,9 @@ void config_write_types(const struct model *model, struct json_writer *out)
 void config_write_used(const struct model *model, struct json_writer *out)
 {
     json_write_key(out, "use_sliding_window");
-    json_write_bool(out, model->window > 0);
-    if (model->window == 0) return;
-    json_write_key_integer(out, "sliding_window", model->window);
+    json_write_bool(out, model->window.tokens > 0);
+    if (model->window.tokens == 0) return;
+    json_write_key_integer(out, "sliding_window", model->window.tokens);
     config_write_layers(model, out);
 }
 
@@ -246,8 +246,9 @@ void config_write_last(const struct model *model, struct json_writer *out)
 {
     int first = 0;
 
-    while (first < model->layers && blocks_has(&model->whole, first)) first++;
+    while (first < model->layers && blocks_has(&model->window.whole, first))
+        first++;
     config_write_used(model, out);
-    if (model->window > 0 && first == blocks_count(&model->whole))
+    if (model->window.tokens > 0 && first == blocks_count(&model->window.whole))
         json_write_key_integer(out, "max_window_layers", first);
 }

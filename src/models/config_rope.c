@@ -181,7 +181,7 @@ static status check_lists(struct rope_scaling *scaling, const char *where,
                           const struct model *model)
 {
     const int pairs = (model->mla.rope > 0 ? (int)model->mla.rope
-                       : model->rotary > 0 ? model->rotary
+                       : model->rope.rotary > 0 ? model->rope.rotary
                                            : model->head_width) / 2;
 
     if (scaling->kind == ROPE_DYNAMIC && pairs < 2)
@@ -257,8 +257,8 @@ static status read_share(struct model *model, const struct json *object,
                          &share));
     TRY(require(where, share > 0 && share <= 1,
                 "the rotary part of a head is outside 0 to 1"));
-    model->rotary = (int)(model->head_width * share);
-    if (model->rotary == model->head_width) model->rotary = 0;
+    model->rope.rotary = (int)(model->head_width * share);
+    if (model->rope.rotary == model->head_width) model->rope.rotary = 0;
     return OK;
 }
 
@@ -285,8 +285,8 @@ static status read_object(struct rope_scaling *scaling,
 
     TRY(json_get_string_or(object, where, "type", "default", &legacy));
     TRY(json_get_string_or(object, where, "rope_type", legacy, &type));
-    TRY(json_get_real_or(object, where, "rope_theta", model->rope_base,
-                         &model->rope_base));
+    TRY(json_get_real_or(object, where, "rope_theta", model->rope.base,
+                         &model->rope.base));
     TRY(begin(scaling, where, type));
     if (has_original(scaling)) scaling->original = original;
     for (int i = 0; i < object->count; i++) {
@@ -314,7 +314,7 @@ static status read_object(struct rope_scaling *scaling,
                          "and %.17g outside; leave one out",
              where, scaling->original, original);
     TRY(check_lists(scaling, where, model));
-    return finish(scaling, where, model->rope_base, model->context);
+    return finish(scaling, where, model->rope.base, model->context);
 }
 
 /* rope_parameters of v5 where blocks with a window turn by a base of their
@@ -325,7 +325,7 @@ static status read_both(struct rope_scaling *scaling,
 {
     const struct json *full = json_get(object, full_key);
     const struct json *local = json_get(object, sliding_key);
-    const double base = model->rope_base;
+    const double base = model->rope.base;
     char place[PATH_BYTES + 2 * NAME_BYTES];
 
     TRY(require(where, object->count <= (local != NULL) + 1,
@@ -334,13 +334,13 @@ static status read_both(struct rope_scaling *scaling,
                            (local == NULL || local->kind == JSON_OBJECT),
                 "full_attention or sliding_attention is not an object"));
     if (local != NULL) {
-        model->rope_base = model->rope_local_base;
+        model->rope.base = model->rope.local_base;
         snprintf(place, sizeof place, "%s: %s", where, sliding_key);
         TRY(read_object(scaling, local, place, model));
         TRY(require(place, scaling->kind == ROPE_PLAIN,
                     "takes only rope_type default"));
-        model->rope_local_base = model->rope_base;
-        model->rope_base = base;
+        model->rope.local_base = model->rope.base;
+        model->rope.base = base;
     }
     snprintf(place, sizeof place, "%s: %s", where, full_key);
     return read_object(scaling, full, place, model);
@@ -356,9 +356,10 @@ static status check_base(const char *source, const char *key, double base)
 static double share_of(const struct model *model)
 {
     const int width = model->head_width;
-    double share = model->rotary > 0 ? (double)model->rotary / width : 1;
+    double share = model->rope.rotary > 0
+                       ? (double)model->rope.rotary / width : 1;
 
-    if ((int)(width * share) < model->rotary) share += 1e-12;
+    if ((int)(width * share) < model->rope.rotary) share += 1e-12;
     return share;
 }
 
@@ -379,14 +380,14 @@ static status check_unused(const struct model *model,
 {
     double base, share;
 
-    TRY(json_get_real_or(config, source, base_key, model->rope_base, &base));
-    if (base != model->rope_base)
+    TRY(json_get_real_or(config, source, base_key, model->rope.base, &base));
+    if (base != model->rope.base)
         FAIL(ERR_CONFIG, "%s: rope_theta: %.9g, but the base of a gpt_neox is "
                          "its rotary_emb_base, %.9g", source, base,
-             model->rope_base);
+             model->rope.base);
     TRY(json_get_real_or(config, source, share_key, share_of(model), &share));
     if ((int)(share * model->head_width) !=
-        (model->rotary > 0 ? model->rotary : model->head_width))
+        (model->rope.rotary > 0 ? model->rope.rotary : model->head_width))
         FAIL(ERR_CONFIG, "%s: partial_rotary_factor: %g, but the rotary part "
                          "of a head of gpt_neox is its rotary_pct, %g",
                          source, share, share_of(model));
@@ -399,14 +400,14 @@ status rope_read_config(struct model *model, const struct json *config,
     static const char *const keys[] = {"rope_parameters", "rope_scaling"};
     bool found = false;
 
-    TRY(json_get_real_or(config, source, base_name(model), model->rope_base,
-                         &model->rope_base));
+    TRY(json_get_real_or(config, source, base_name(model), model->rope.base,
+                         &model->rope.base));
     if (has_share(model))
         TRY(read_share(model, config, source, share_name(model)));
     if (has_local(model))
         TRY(json_get_real_or(config, source, local_key,
-                             model->rope_local_base,
-                             &model->rope_local_base)); /* until v5 */
+                             model->rope.local_base,
+                             &model->rope.local_base)); /* until v5 */
     for (int i = 0; i < 2; i++) {
         const struct json *object = json_get(config, keys[i]);
         struct rope_scaling scaling = {0};
@@ -422,17 +423,17 @@ status rope_read_config(struct model *model, const struct json *config,
             TRY(read_both(&scaling, object, where, model));
         else
             TRY(read_object(&scaling, object, where, model));
-        if (found && !rope_scaling_same(&scaling, &model->rope))
+        if (found && !rope_scaling_same(&scaling, &model->rope.scaling))
             FAIL(ERR_CONFIG, "%s: rope_parameters and rope_scaling "
                              "contradict each other; leave one out", source);
-        model->rope = scaling;
+        model->rope.scaling = scaling;
         found = true;
     }
-    TRY(check_base(source, base_name(model), model->rope_base));
+    TRY(check_base(source, base_name(model), model->rope.base));
     if (model->kind == &model_gpt_neox)
         TRY(check_unused(model, config, source));
     return has_local(model)
-               ? check_base(source, local_key, model->rope_local_base) : OK;
+               ? check_base(source, local_key, model->rope.local_base) : OK;
 }
 
 /* A value that says what its absence says is left out. */
@@ -515,31 +516,31 @@ static void write_parameters(const struct model *model,
 
 void rope_write_config(const struct model *model, struct json_writer *out)
 {
-    write_float(out, base_name(model), model->rope_base); /* v4 */
+    write_float(out, base_name(model), model->rope.base); /* v4 */
     write_share(model, share_name(model), out);
-    if (model->rope.kind != ROPE_PLAIN) {
+    if (model->rope.scaling.kind != ROPE_PLAIN) {
         json_write_key(out, "rope_scaling");
         json_write_object(out);
-        write_fields(model, &model->rope, true, out);
+        write_fields(model, &model->rope.scaling, true, out);
         json_write_object_end(out);
     }
-    if (model->rope.kind == ROPE_LONG)
+    if (model->rope.scaling.kind == ROPE_LONG)
         json_write_key_integer(out, original_key,
-                               (int64_t)model->rope.original);
+                               (int64_t)model->rope.scaling.original);
     if (has_local(model))
-        write_float(out, local_key, model->rope_local_base);
+        write_float(out, local_key, model->rope.local_base);
     json_write_key(out, "rope_parameters"); /* v5 */
     json_write_object(out);
     if (has_local(model)) {
         json_write_key(out, sliding_key);
         write_parameters(model, &(struct rope_scaling){0},
-                         model->rope_local_base, out);
+                         model->rope.local_base, out);
         json_write_key(out, full_key);
-        write_parameters(model, &model->rope, model->rope_base, out);
+        write_parameters(model, &model->rope.scaling, model->rope.base, out);
         json_write_object_end(out);
         return;
     }
-    write_inside(model, &model->rope, model->rope_base, out);
+    write_inside(model, &model->rope.scaling, model->rope.base, out);
     json_write_object_end(out);
 }
 
@@ -590,7 +591,7 @@ status rope_from_text(struct model *model, const char *text)
     char kind[NAME_BYTES];
     const size_t length = strcspn(text, " ");
 
-    model->rope = (struct rope_scaling){0};
+    model->rope.scaling = (struct rope_scaling){0};
     if (length == 0 && text[0] == 0) return OK;
     snprintf(kind, sizeof kind, "%.*s", (int)length, text);
     TRY(begin(&scaling, where, kind));
@@ -599,8 +600,8 @@ status rope_from_text(struct model *model, const char *text)
         if (*text != 0) TRY(field_from_text(&scaling, where, &text));
     }
     TRY(check_lists(&scaling, where, model));
-    TRY(finish(&scaling, where, model->rope_base, model->context));
-    model->rope = scaling;
+    TRY(finish(&scaling, where, model->rope.base, model->context));
+    model->rope.scaling = scaling;
     return OK;
 }
 

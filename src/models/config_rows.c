@@ -32,8 +32,8 @@ static const void *place_of(const struct model *model,
 /* A soft cap, of which null is none, whatever its absence says. */
 static bool is_cap(const struct config_row *row)
 {
-    return row->at == offsetof(struct model, attention_softcap) ||
-           row->at == offsetof(struct model, head_softcap);
+    return row->at == offsetof(struct model, softcap.attention) ||
+           row->at == offsetof(struct model, softcap.head);
 }
 
 /* ---- reading ---- */
@@ -128,14 +128,14 @@ status config_token_id(const struct json *config, const char *key,
 
 static status add_end(struct model *model, int64_t id, const char *source)
 {
-    bool known = id == model->eos;
+    bool known = id == model->ends.eos;
 
-    for (int i = 0; i < model->more_ends; i++)
-        known = known || id == model->more_eos[i];
+    for (int i = 0; i < model->ends.more_count; i++)
+        known = known || id == model->ends.more[i];
     if (known) return OK;
-    if (model->eos < 0) model->eos = id;
-    else if (model->more_ends < MODEL_MORE_ENDS)
-        model->more_eos[model->more_ends++] = id;
+    if (model->ends.eos < 0) model->ends.eos = id;
+    else if (model->ends.more_count < MODEL_MORE_ENDS)
+        model->ends.more[model->ends.more_count++] = id;
     else
         FAIL(ERR_CONFIG, "%s: eos_token_id has more than %d ids", source,
              MODEL_MORE_ENDS + 1);
@@ -180,15 +180,15 @@ status config_read_generation(struct model *model, struct arena *arena,
 void config_write_ends(const struct model *model, struct json_writer *out)
 {
     json_write_key(out, "eos_token_id");
-    if (model->eos < 0) {
+    if (model->ends.eos < 0) {
         json_write_null(out);
         return;
     }
-    if (model->more_ends > 0) json_write_array(out);
-    json_write_integer(out, model->eos);
-    for (int i = 0; i < model->more_ends; i++)
-        json_write_integer(out, model->more_eos[i]);
-    if (model->more_ends > 0) json_write_array_end(out);
+    if (model->ends.more_count > 0) json_write_array(out);
+    json_write_integer(out, model->ends.eos);
+    for (int i = 0; i < model->ends.more_count; i++)
+        json_write_integer(out, model->ends.more[i]);
+    if (model->ends.more_count > 0) json_write_array_end(out);
 }
 
 /* Computes sizes that the file leaves out from the other sizes. */
@@ -212,14 +212,14 @@ status config_json_read(struct model *model, const struct model_kind *kind,
 {
     TRY(config_check(kind, config, source));
     *model = (struct model){
-        .kind = kind, .attention_bias = kind->biases.attention,
-        .mlp_bias = kind->biases.mlp, .parallel = kind->beside.always,
+        .kind = kind, .biases.attention = kind->biases.attention,
+        .biases.mlp = kind->biases.mlp, .beside.on = kind->beside.always,
         .activation = model_activation(kind),
-        .rope_base = kind->rope.base > 0 ? kind->rope.base : 10000,
-        .rope_local_base = kind->rope.local_base,
+        .rope.base = kind->rope.base > 0 ? kind->rope.base : 10000,
+        .rope.local_base = kind->rope.local_base,
         .init_std = 0.02};
-    TRY(config_token_id(config, "bos_token_id", source, &model->bos));
-    model->eos = -1;
+    TRY(config_token_id(config, "bos_token_id", source, &model->ends.bos));
+    model->ends.eos = -1;
     TRY(config_end_ids(model, config, source));
     for (int i = 0; i < kind->row_count; i++)
         TRY(read_row(model, &kind->rows[i], config, source));
@@ -227,8 +227,8 @@ status config_json_read(struct model *model, const struct model_kind *kind,
     if (model->layers > BLOCKS_MOST)
         FAIL(ERR_CONFIG, "%s: %d layers; this build has at most %d", source,
              model->layers, BLOCKS_MOST);
-    blocks_every(&model->whole, model->layers, kind->window.skip);
-    blocks_every(&model->still, model->layers, kind->rope.skip);
+    blocks_every(&model->window.whole, model->layers, kind->window.skip);
+    blocks_every(&model->rope.still, model->layers, kind->rope.skip);
     if (has_rope(kind)) TRY(rope_read_config(model, config, source));
     model->moe.bias = kind->moe.bias;
     if (kind->moe.experts > 0 && !kind->moe.bias)
@@ -265,7 +265,7 @@ static void write_row(const struct model *model, const struct config_row *row,
         return;
     case CONFIG_REAL:
         if (is_cap(row) && *(const double *)at == 0) json_write_null(out);
-        else if (row->at == offsetof(struct model, query_scale))
+        else if (row->at == offsetof(struct model, scaled.queries))
             json_write_real(out, *(const double *)at); /* an integer there */
         else json_write_float(out, *(const double *)at);
         return;

@@ -14,7 +14,7 @@
 
 static int rotary_of(const struct model *m)
 {
-    return m->rotary > 0 ? m->rotary : m->head_width;
+    return m->rope.rotary > 0 ? m->rope.rotary : m->head_width;
 }
 
 /* A projection whose outputs are cut over tensor ranks. */
@@ -165,7 +165,7 @@ static slot project(struct program *p, const struct model *m, slot x)
                                             i == 0 ? q : kv, hw};
     w->outside_by_head = d->attention.by_group;
     w->outside_pairs = d->attention.pairs ? rotary_of(m) : 0;
-    if (m->attention_bias)
+    if (m->biases.attention)
         *b = bias_cut(w, "attention.bqkv", d->attention.qkv.bias);
     for (int i = 0; i < 3; i++)
         b->pieces[i].outside_name = one ? NULL : names[i]->bias;
@@ -196,21 +196,21 @@ static slot qk_norm(struct program *p, const struct model *m, slot x)
 static bool turns(const struct program *p, const struct model *m)
 {
     return model_decoder(m)->positions == NULL && !m->alibi &&
-           !blocks_has(&m->still, p->block);
+           !blocks_has(&m->rope.still, p->block);
 }
 
 static int64_t window_of(const struct program *p, const struct model *m)
 {
-    return blocks_has(&m->whole, p->block) ? 0 : m->window;
+    return blocks_has(&m->window.whole, p->block) ? 0 : m->window.tokens;
 }
 
 static struct rope_table table_of(const struct program *p,
                                   const struct model *m)
 {
-    if (m->rope_local_base > 0 && window_of(p, m) > 0)
-        return (struct rope_table){.base = m->rope_local_base,
+    if (m->rope.local_base > 0 && window_of(p, m) > 0)
+        return (struct rope_table){.base = m->rope.local_base,
                                    .rotary = rotary_of(m)};
-    return (struct rope_table){.scaling = m->rope, .base = m->rope_base,
+    return (struct rope_table){.scaling = m->rope.scaling, .base = m->rope.base,
                                .rotary = rotary_of(m)};
 }
 
@@ -222,22 +222,23 @@ static slot after_turn(struct program *p, const struct model *m, slot x)
                                  .weights = {{.cols = m->head_width},
                                              {.cols = m->head_width}}};
     const struct rope_table temper = {
-        .base = 1, .rotary = m->head_width, .temper = m->temper,
-        .temper_floor = (double)m->temper_floor};
+        .base = 1, .rotary = m->head_width, .temper = m->tempered.by,
+        .temper_floor = (double)m->tempered.floor};
 
     if (turns(p, m))
         return model_decoder(m)->norms.square && m->qk_norm
                    ? nn_qk_norm(p, x, m->heads, m->kv_heads, &norm) : x;
-    return m->temper > 0 ? nn_temper(p, x, m->heads, m->kv_heads, &temper) : x;
+    return m->tempered.by > 0
+               ? nn_temper(p, x, m->heads, m->kv_heads, &temper) : x;
 }
 
 /* The scale of attention scores; 0: the usual scale. */
 static double scale_of(const struct program *p, const struct model *m)
 {
-    if (m->layer_scale)
+    if (m->scaled.layers)
         return 1 / (sqrt((double)m->head_width) * (p->block + 1));
-    if (m->attention_multiplier > 0) return m->attention_multiplier;
-    return m->query_scale > 0 ? 1 / sqrt(m->query_scale) : 0;
+    if (m->scaled.scores > 0) return m->scaled.scores;
+    return m->scaled.queries > 0 ? 1 / sqrt(m->scaled.queries) : 0;
 }
 
 /* factor x, where there is one; nobody has read x. */
@@ -266,7 +267,7 @@ static slot attention(struct program *p, const struct model *m, slot x)
         cols_cut(m, "attention.wo", (int64_t)m->heads * m->head_width,
                  d->attention.out.weight)};
     const struct attention_rule rule = {
-        .scale = scale_of(p, m), .softcap = m->attention_softcap,
+        .scale = scale_of(p, m), .softcap = m->softcap.attention,
         .window = m->kind->window.chunked ? 0 : window_of(p, m),
         .chunk = m->kind->window.chunked ? window_of(p, m) : 0,
         .alibi = m->alibi};
@@ -277,7 +278,7 @@ static slot attention(struct program *p, const struct model *m, slot x)
     x = after_turn(p, m, x);
     x = nn_attention_ruled(p, x, m->heads, m->kv_heads, &rule);
     if (d->attention.sinks != NULL) x = sinks(p, m, x);
-    if (m->attention_bias && !m->kind->biases.no_output)
+    if (m->biases.attention && !m->kind->biases.no_output)
         all[1] = vector("attention.bo", m->width, d->attention.out.bias,
                         INIT_ZERO);
     x = decoder_linear(p, m, x, all, &out, 1);
@@ -293,7 +294,7 @@ static slot expand(struct program *p, const struct model *m, slot x)
     const struct outside *const up = &d->ffn.up;
     struct param_spec all[2] = {rows_cut(m, "ffn.w1", f, d->ffn.up.weight)};
 
-    if (m->mlp_bias) all[1] = bias_cut(&all[0], "ffn.b1", d->ffn.up.bias);
+    if (m->biases.mlp) all[1] = bias_cut(&all[0], "ffn.b1", d->ffn.up.bias);
     x = decoder_linear(p, m, x, all, &up, 1);
     return nn_activation(p, x, m->activation);
 }
@@ -320,7 +321,7 @@ static slot expand_gated(struct program *p, const struct model *m, slot x)
     for (int i = 0; i < 2; i++)
         w->pieces[i] = (struct param_piece){one ? NULL : names[i]->weight, f,
                                             1};
-    if (m->mlp_bias) *b = bias_cut(w, "ffn.b13", d->ffn.gate_up.bias);
+    if (m->biases.mlp) *b = bias_cut(w, "ffn.b13", d->ffn.gate_up.bias);
     for (int i = 0; i < 2; i++)
         b->pieces[i].outside_name = one ? NULL : names[i]->bias;
     x = decoder_linear(p, m, x, all, one ? &fused : names, one ? 1 : 2);
@@ -334,7 +335,7 @@ static slot dense(struct program *p, const struct model *m, slot x)
     struct param_spec all[2] = {
         cols_cut(m, "ffn.w2", m->feed_forward, d->ffn.down.weight)};
 
-    if (m->mlp_bias)
+    if (m->biases.mlp)
         all[1] = vector("ffn.b2", m->width, d->ffn.down.bias, INIT_ZERO);
     x = d->ffn.gated ? expand_gated(p, m, x) : expand(p, m, x);
     return decoder_linear(p, m, x, all, &down, 1);
@@ -499,17 +500,17 @@ static slot block(struct program *p, const struct model *m, slot x)
     const struct decoder *d = model_decoder(m);
     const slot h = norm(p, m, x, &d->attention.norm, INSIDE("attention_norm"));
     const slot a =
-        nn_dropout(p, scaled(p, attention(p, m, h), m->residual_multiplier),
+        nn_dropout(p, scaled(p, attention(p, m, h), m->scaled.residual),
                    DROPOUT_ATTENTION);
     const slot sum = nn_add(p, x, a);
-    slot f = m->parallel ? x : sum;
+    slot f = m->beside.on ? x : sum;
 
-    if (m->parallel && (d->norms.parallel || d->ffn.norm.weight == NULL))
+    if (m->beside.on && (d->norms.parallel || d->ffn.norm.weight == NULL))
         f = h;
     else
         f = norm(p, m, f, &d->ffn.norm, INSIDE("ffn_norm"));
     f = nn_dropout(p, scaled(p, feed_forward(p, m, f),
-                             m->residual_multiplier), DROPOUT_FEED_FORWARD);
+                             m->scaled.residual), DROPOUT_FEED_FORWARD);
     return nn_add(p, sum, f);
 }
 
@@ -538,7 +539,7 @@ static slot predict_later(struct program *p, const struct model *m, slot x,
     x = norm(p, m, x, &names[2],
              (struct inside){"mtp.norm", "mtp.norm", NULL, ROLE_LAST_GAIN,
                              ROLE_LAST_BIAS});
-    if (m->logits_scaling > 0) x = scaled(p, x, 1 / m->logits_scaling);
+    if (m->scaled.logits > 0) x = scaled(p, x, 1 / m->scaled.logits);
     nn_mtp_head(p, x);
     return x;
 }
@@ -560,7 +561,7 @@ status decoder_build(struct program *p, const struct model *m)
     positions.split_rows = AXIS_NONE;
     slot x = nn_embedding(p, &table);
     if (d->scaled_embedding) x = nn_scale_over(p, x, sqrt((double)m->width));
-    x = scaled(p, x, m->embedding_multiplier);
+    x = scaled(p, x, m->scaled.embedding);
     if (d->positions != NULL) x = nn_position_embedding(p, x, &positions);
     x = nn_dropout(p, x, DROPOUT_EMBEDDING);
     for (int i = 0; i < m->layers; i++) {
@@ -571,9 +572,9 @@ status decoder_build(struct program *p, const struct model *m)
     x = norm(p, m, x, &d->norm,
              (struct inside){"norm", "norm.weight", "norm.bias",
                              ROLE_LAST_GAIN, ROLE_LAST_BIAS});
-    if (m->logits_scaling > 0) x = scaled(p, x, 1 / m->logits_scaling);
+    if (m->scaled.logits > 0) x = scaled(p, x, 1 / m->scaled.logits);
     nn_head(p, x, m->tied ? NULL : &head);
-    if (m->head_softcap > 0) nn_head_softcap(p, m->head_softcap);
+    if (m->softcap.head > 0) nn_head_softcap(p, m->softcap.head);
     if (d->head_bias != NULL) nn_head_bias(p, &bias);
     for (int i = 1; i <= p->later.depth; i++) x = predict_later(p, m, x, i);
     return p->error;

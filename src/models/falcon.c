@@ -40,8 +40,8 @@ static const struct config_row rows[] = {
     ROW_FLAG("tie_word_embeddings", tied, true), ROWS_ROPE,
     ROW_DROPOUT("hidden_dropout"), ROW_DROPOUT("attention_dropout"),
     ROW_IDLE("ff_factor"), /* ffn_hidden_size says it */
-    ROW_FLAG("bias", attention_bias, false), ROW_FLAG("alibi", alibi, false),
-    ROW_FLAG("parallel_attn", parallel, true), ROW_IDLE("multi_query"),
+    ROW_FLAG("bias", biases.attention, false), ROW_FLAG("alibi", alibi, false),
+    ROW_FLAG("parallel_attn", beside.on, true), ROW_IDLE("multi_query"),
     ROW_IDLE("new_decoder_architecture"), ROW_IDLE("num_ln_in_parallel_attn"),
     ROW_ONLY("apply_residual_connection_post_layernorm", "false"),
 };
@@ -65,7 +65,7 @@ static status read_more(struct model *model, const struct json *config,
     TRY(json_get_integer_or(config, source, "num_ln_in_parallel_attn",
                             new ? 2 : 1, &norms));
     if (!new) model->kv_heads = one ? 1 : model->heads;
-    if (new && !model->parallel)
+    if (new && !model->beside.on)
         FAIL(ERR_CONFIG, "%s: parallel_attn is false; with "
                          "new_decoder_architecture it must be true",
              source);
@@ -73,14 +73,14 @@ static status read_more(struct model *model, const struct json *config,
         FAIL(ERR_CONFIG, "%s: num_ln_in_parallel_attn: %lld; with "
                          "new_decoder_architecture there are 1 and 2, else "
                          "only 1", source, (long long)norms);
-    model->parallel_norms = model->parallel ? (int)norms : 0;
-    model->mlp_bias = model->attention_bias;
+    model->beside.norms = model->beside.on ? (int)norms : 0;
+    model->biases.mlp = model->biases.attention;
     return OK;
 }
 
 static void write_more(const struct model *model, struct json_writer *out)
 {
-    const bool new = is_grouped(model) || model->parallel_norms == 2;
+    const bool new = is_grouped(model) || model->beside.norms == 2;
 
     json_write_key(out, "new_decoder_architecture");
     json_write_bool(out, new);
@@ -88,25 +88,25 @@ static void write_more(const struct model *model, struct json_writer *out)
     json_write_bool(out, model->kv_heads == 1);
     if (new)
         json_write_key_integer(out, "num_ln_in_parallel_attn",
-                               model->parallel_norms);
+                               model->beside.norms);
 }
 
 static status settle(struct model *m)
 {
-    if (m->attention_bias != m->mlp_bias)
+    if (m->biases.attention != m->biases.mlp)
         FAIL(ERR_CONFIG, "model.%s: falcon has biases everywhere or nowhere; "
                          "set model.attention_bias and model.mlp_bias to the "
                          "same value",
-             m->attention_bias ? "mlp_bias" : "attention_bias");
-    if (!m->parallel && (is_grouped(m) || m->parallel_norms > 0))
+             m->biases.attention ? "mlp_bias" : "attention_bias");
+    if (!m->beside.on && (is_grouped(m) || m->beside.norms > 0))
         FAIL(ERR_CONFIG, "model.parallel: 0, but a falcon has %s only in a "
                          "parallel block",
              is_grouped(m) ? "several key-value heads with groups of queries"
                            : "model.parallel_norms");
-    if (m->parallel && m->parallel_norms == 0)
-        m->parallel_norms = is_grouped(m) ? 2 : 1;
-    m->decoder = !m->parallel               ? &serial
-                 : m->parallel_norms == 2 ? &two_norms
+    if (m->beside.on && m->beside.norms == 0)
+        m->beside.norms = is_grouped(m) ? 2 : 1;
+    m->decoder = !m->beside.on               ? &serial
+                 : m->beside.norms == 2 ? &two_norms
                                           : &one_norm;
     return OK;
 }

@@ -17,7 +17,7 @@ static const struct config_row rows[] = {
     ROW_INTEGER("head_dim", head_width, 256),
     ROW_INTEGER("max_position_embeddings", context, 8192),
     ROW_FLAG("tie_word_embeddings", tied, true),
-    ROW_FLAG("attention_bias", attention_bias, false),
+    ROW_FLAG("attention_bias", biases.attention, false),
     ROW_ONLY("use_bidirectional_attention", "false"),
 };
 

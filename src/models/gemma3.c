@@ -29,11 +29,11 @@ static const struct config_row rows[] = {
     ROW_INTEGER("num_key_value_heads", kv_heads, 4),
     ROW_INTEGER("head_dim", head_width, 256),
     ROW_INTEGER("max_position_embeddings", context, 131072),
-    ROW_REAL("query_pre_attn_scalar", query_scale, 256),
+    ROW_REAL("query_pre_attn_scalar", scaled.queries, 256),
     ROW_ONLY("attn_logit_softcapping", "null"),
     ROW_ONLY("final_logit_softcapping", "null"),
     ROW_FLAG("tie_word_embeddings", tied, true),
-    ROW_FLAG("attention_bias", attention_bias, false),
+    ROW_FLAG("attention_bias", biases.attention, false),
     ROW_IDLE("sliding_window"), ROW_IDLE("layer_types"),
     ROW_IDLE("sliding_window_pattern"), ROW_IDLE("_sliding_window_pattern"),
     ROW_ONLY("use_bidirectional_attention", "false"),
@@ -48,7 +48,7 @@ static status read_more(struct model *model, const struct json *config,
     TRY(config_read_window(model, config, source, 4096));
     TRY(config_read_int(config, source, "sliding_window_pattern",
                         model->kind->window.skip, &period));
-    blocks_every(&model->whole, model->layers, (int)period);
+    blocks_every(&model->window.whole, model->layers, (int)period);
     return config_read_types(model, config, source);
 }
 

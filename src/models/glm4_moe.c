@@ -35,7 +35,7 @@ static const struct decoder normed = {
     ROW_INTEGER("head_dim", head_width, 0), \
     ROW_INTEGER("max_position_embeddings", context, context_), \
     ROW_FLAG("tie_word_embeddings", tied, false), \
-    ROW_FLAG("attention_bias", attention_bias, false), \
+    ROW_FLAG("attention_bias", biases.attention, false), \
     ROW_INTEGER("n_routed_experts", moe.experts, experts_), \
     ROW_INTEGER("num_experts_per_tok", moe.top_k, top_k_), \
     ROW_INTEGER("n_group", moe.groups, 1), \
@@ -142,7 +142,7 @@ static status read_dots(struct model *model, const struct json *config,
              (long long)first);
     TRY(config_read_window(model, config, source, 4096));
     for (int i = 0; i < first && i < model->layers; i++)
-        blocks_put(&model->whole, i);
+        blocks_put(&model->window.whole, i);
     return config_read_types(model, config, source);
 }
 

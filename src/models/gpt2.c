@@ -24,7 +24,7 @@ static const struct config_row rows[] = {
     ROW_DROPOUT("embd_pdrop"), ROW_DROPOUT("resid_pdrop"),
     ROW_FLAG("tie_word_embeddings", tied, true),
     ROW_ONLY("scale_attn_weights", "true"),
-    ROW_FLAG("scale_attn_by_inverse_layer_idx", layer_scale, false),
+    ROW_FLAG("scale_attn_by_inverse_layer_idx", scaled.layers, false),
     ROW_IDLE("reorder_and_upcast_attn"), /* the same scores */
     ROW_IDLE("n_ctx"),
     ROW_IDLE("summary_type"),

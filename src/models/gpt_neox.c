@@ -27,7 +27,7 @@ static const struct config_row rows[] = {
     ROW_REAL("layer_norm_eps", norm_epsilon, 1e-5),
     ROW_REAL("initializer_range", init_std, 0.02),
     ROW_FLAG("tie_word_embeddings", tied, false),
-    ROW_FLAG("use_parallel_residual", parallel, true),
+    ROW_FLAG("use_parallel_residual", beside.on, true),
     ROW_DROPOUT("hidden_dropout"), ROW_DROPOUT("attention_dropout"),
     ROW_DROPOUT("hidden_dropout_prob"), /* GPT-NeoX-20B */
     ROW_DROPOUT("attention_probs_dropout_prob"),

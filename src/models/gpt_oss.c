@@ -28,7 +28,7 @@ static const struct config_row rows[] = {
     ROW_INTEGER("head_dim", head_width, 64),
     ROW_INTEGER("max_position_embeddings", context, 131072),
     ROW_FLAG("tie_word_embeddings", tied, false),
-    ROW_FLAG("attention_bias", attention_bias, true),
+    ROW_FLAG("attention_bias", biases.attention, true),
     ROW_IDLE("sliding_window"), ROW_IDLE("layer_types"),
     ROW_INTEGER("num_local_experts", moe.experts, 128),
     ROW_INTEGER("num_experts_per_tok", moe.top_k, 4),

@@ -20,7 +20,7 @@ static const struct config_row rows[] = {
     ROW_INTEGER("n_positions", context, 2048),
     ROW_INTEGER("n_embd", width, -1), ROW_INTEGER("n_layer", layers, -1),
     ROW_INTEGER("n_head", heads, -1), ROW_INTEGER("n_inner", feed_forward, 0),
-    ROW_INTEGER("rotary_dim", rotary, 64),
+    ROW_INTEGER("rotary_dim", rope.rotary, 64),
     ROW_ACTIVATION("activation_function", ACTIVATION_GELU_TANH),
     ROW_REAL("layer_norm_epsilon", norm_epsilon, 1e-5),
     ROW_REAL("initializer_range", init_std, 0.02), ROW_DROPOUT("attn_pdrop"),
@@ -35,8 +35,8 @@ static const struct config_row rows[] = {
 /* rotary_dim says all of a head, too. */
 static status settle(struct model *model)
 {
-    if (model->rotary == 0) model->rotary = model->head_width;
-    if (model->rope_base != 10000 || model->rope.kind != ROPE_PLAIN)
+    if (model->rope.rotary == 0) model->rope.rotary = model->head_width;
+    if (model->rope.base != 10000 || model->rope.scaling.kind != ROPE_PLAIN)
         FAIL(ERR_CONFIG, "model.rope_base: gptj takes only 10000, unscaled");
     return OK;
 }

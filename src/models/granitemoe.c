@@ -31,11 +31,11 @@ static const struct decoder decoder_shared = {
     ROW_INTEGER("num_key_value_heads", kv_heads, 0), ROW_HEAD_WIDTH, \
     ROW_INTEGER("max_position_embeddings", context, 2048), \
     ROW_FLAG("tie_word_embeddings", tied, false), \
-    ROW_FLAG("attention_bias", attention_bias, false), \
-    ROW_REAL("embedding_multiplier", embedding_multiplier, 1), \
-    ROW_REAL("residual_multiplier", residual_multiplier, 1), \
-    ROW_REAL("attention_multiplier", attention_multiplier, 1), \
-    ROW_REAL("logits_scaling", logits_scaling, 1), \
+    ROW_FLAG("attention_bias", biases.attention, false), \
+    ROW_REAL("embedding_multiplier", scaled.embedding, 1), \
+    ROW_REAL("residual_multiplier", scaled.residual, 1), \
+    ROW_REAL("attention_multiplier", scaled.scores, 1), \
+    ROW_REAL("logits_scaling", scaled.logits, 1), \
     ROW_INTEGER("num_local_experts", moe.experts, 8), \
     ROW_INTEGER("num_experts_per_tok", moe.top_k, 2), ROWS_ROUTER
 
@@ -48,10 +48,10 @@ static status read_more(struct model *model, const struct json *config,
                         const char *source)
 {
     const struct { const char *name; double value; } all[] = {
-        {"embedding_multiplier", model->embedding_multiplier},
-        {"residual_multiplier", model->residual_multiplier},
-        {"attention_multiplier", model->attention_multiplier},
-        {"logits_scaling", model->logits_scaling}};
+        {"embedding_multiplier", model->scaled.embedding},
+        {"residual_multiplier", model->scaled.residual},
+        {"attention_multiplier", model->scaled.scores},
+        {"logits_scaling", model->scaled.logits}};
 
     (void)config;
     model->moe.width = model->feed_forward;

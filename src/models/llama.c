@@ -14,8 +14,8 @@ static const struct config_row rows[] = {
     ROW_INTEGER("head_dim", head_width, 0),
     ROW_INTEGER("max_position_embeddings", context, 2048),
     ROW_FLAG("tie_word_embeddings", tied, false),
-    ROW_FLAG("attention_bias", attention_bias, false),
-    ROW_FLAG("mlp_bias", mlp_bias, false),
+    ROW_FLAG("attention_bias", biases.attention, false),
+    ROW_FLAG("mlp_bias", biases.mlp, false),
     ROW_ALSO("activation", "swiglu"), /* Falcon 3 */
     ROW_ONLY("rope_interleaved", "false"),
 };

@@ -48,12 +48,12 @@ static const struct config_row rows[] = {
     ROW_INTEGER("head_dim", head_width, 128),
     ROW_INTEGER("max_position_embeddings", context, 131072),
     ROW_FLAG("tie_word_embeddings", tied, false),
-    ROW_FLAG("attention_bias", attention_bias, false),
+    ROW_FLAG("attention_bias", biases.attention, false),
     ROW_FLAG("use_qk_norm", qk_norm, true),
     ROW_INTEGER("num_local_experts", moe.experts, 16),
     ROW_INTEGER("num_experts_per_tok", moe.top_k, 1),
-    ROW_REAL("attn_scale", temper, 0.1),
-    ROW_INTEGER("floor_scale", temper_floor, 8192),
+    ROW_REAL("attn_scale", tempered.by, 0.1),
+    ROW_INTEGER("floor_scale", tempered.floor, 8192),
     ROW_IDLE("attn_temperature_tuning"), ROW_IDLE("attention_chunk_size"),
     ROW_IDLE("layer_types"), ROW_IDLE("no_rope_layers"),
     ROW_IDLE("no_rope_layer_interval"), ROW_IDLE("moe_layers"),
@@ -99,9 +99,9 @@ static status read_temper(struct model *model, const struct json *config,
 {
     const struct json *tuned = json_get(config, "attn_temperature_tuning");
 
-    if (!(model->temper >= 0))
+    if (!(model->tempered.by >= 0))
         FAIL(ERR_CONFIG, "%s: attn_scale: %g; expected 0 or more", source,
-             model->temper);
+             model->tempered.by);
     if (tuned == NULL || tuned->kind == JSON_NULL) return OK;
     if (tuned->kind != JSON_FALSE && tuned->kind != JSON_TRUE &&
         tuned->kind != JSON_INTEGER)
@@ -109,7 +109,7 @@ static status read_temper(struct model *model, const struct json *config,
              source);
     if (tuned->kind == JSON_FALSE ||
         (tuned->kind == JSON_INTEGER && tuned->integer == 0))
-        model->temper = 0;
+        model->tempered.by = 0;
     return OK;
 }
 
@@ -125,9 +125,9 @@ static status read_more(struct model *model, const struct json *config,
                          "one chunk)",
              source);
     TRY(config_read_int(config, source, "attention_chunk_size", 8192,
-                        &model->window));
+                        &model->window.tokens));
     TRY(config_read_still(model, config, source));
-    model->whole = model->still;
+    model->window.whole = model->rope.still;
     TRY(read_experts(model, config, source));
     TRY(read_temper(model, config, source));
     model->moe.shared_width = model->moe.width;
@@ -137,9 +137,9 @@ static status read_more(struct model *model, const struct json *config,
 static void write_more(const struct model *model, struct json_writer *out)
 {
     json_write_key(out, "attn_temperature_tuning");
-    json_write_bool(out, model->temper > 0);
+    json_write_bool(out, model->tempered.by > 0);
     json_write_key_integer(out, "attention_chunk_size",
-                           model->window > 0 ? model->window
+                           model->window.tokens > 0 ? model->window.tokens
                                              : model->context);
     config_write_still(model, out);
     config_write_layers(model, out);

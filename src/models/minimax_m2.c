@@ -52,7 +52,7 @@ static status read_rotary(struct model *model, const struct json *config,
         FAIL(ERR_CONFIG, "%s: rotary_dim: %lld; expected an even number up to "
                          "head_dim, %d", source, (long long)turning,
              model->head_width);
-    model->rotary = turning == model->head_width ? 0 : (int)turning;
+    model->rope.rotary = turning == model->head_width ? 0 : (int)turning;
     return OK;
 }
 
@@ -86,7 +86,7 @@ static status read_more(struct model *model, const struct json *config,
 static void write_more(const struct model *model, struct json_writer *out)
 {
     json_write_key_integer(out, "rotary_dim",
-                           model->rotary > 0 ? model->rotary
+                           model->rope.rotary > 0 ? model->rope.rotary
                                              : model->head_width);
     json_write_key(out, "scoring_func");
     json_write_string(out, "sigmoid");

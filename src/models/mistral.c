@@ -27,7 +27,7 @@ static status read_window(struct model *model, const struct json *config,
                           const char *source)
 {
     TRY(read_layers(model, config, source));
-    if (model->window > 0 && blocks_count(&model->whole) > 0)
+    if (model->window.tokens > 0 && blocks_count(&model->window.whole) > 0)
         FAIL(ERR_CONFIG, "%s: layer_types: mistral has a window in all blocks; "
                          "use model_type ministral to choose the blocks",
              source);

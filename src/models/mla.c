@@ -72,7 +72,7 @@ status mla_settle(struct model *m)
         FAIL(ERR_CONFIG, "model.kv_heads: latent attention takes only as many "
                          "as heads, %d", m->heads);
     m->head_width = (int)(x->nope + x->rope);
-    m->rotary = (int)x->rope;
+    m->rope.rotary = (int)x->rope;
     return OK;
 }
 
@@ -141,7 +141,7 @@ static slot queries(struct program *p, const struct model *m, slot x)
  * temperature for queries and for keys. */
 static double score_scale(const struct model *m)
 {
-    const struct rope_scaling *s = &m->rope;
+    const struct rope_scaling *s = &m->rope.scaling;
     double own = 1;
 
     if (s->mscale_all != 0 && s->factor > 1)
@@ -165,8 +165,8 @@ static slot attend(struct program *p, const struct model *m, slot q, slot c,
     const struct mla *of = &m->mla;
     const struct latent_heads heads = {m->heads, of->nope, of->rope,
                                        of->value};
-    const struct rope_table table = {.scaling = m->rope,
-                                     .base = m->rope_base,
+    const struct rope_table table = {.scaling = m->rope.scaling,
+                                     .base = m->rope.base,
                                      .rotary = (int)of->rope};
     const struct attention_rule rule = {.scale = score_scale(m),
                                         .value = of->value};

@@ -55,11 +55,12 @@ static status check_rope(const struct model *m)
 {
     const bool near = m->kind->moe.score == ROUTER_NEAR;
 
-    if (m->rope.near_scale > 0 && !near)
+    if (m->rope.scaling.near_scale > 0 && !near)
         FAIL(ERR_CONFIG, "short_mscale (model.rope_scaling): %s scales by "
                          "attention_factor; phimoe has short_mscale",
              m->kind->name);
-    if (near && m->rope.kind != ROPE_PLAIN && !(m->rope.near_scale > 0))
+    if (near && m->rope.scaling.kind != ROPE_PLAIN &&
+        !(m->rope.scaling.near_scale > 0))
         FAIL(ERR_CONFIG, "model.rope_scaling: phimoe takes default, or "
                          "longrope with short_mscale and long_mscale");
     return OK;
@@ -67,7 +68,7 @@ static status check_rope(const struct model *m)
 
 static status check(const struct model *m)
 {
-    const int rotary = m->rotary > 0 ? m->rotary : m->head_width;
+    const int rotary = m->rope.rotary > 0 ? m->rope.rotary : m->head_width;
 
     TRY(check_heads(m));
     TRY(check_rope(m));
@@ -75,7 +76,7 @@ static status check(const struct model *m)
     if (!is_learned(m->kind) && !m->alibi &&
         (rotary % 2 != 0 || rotary > m->head_width))
         FAIL(ERR_CONFIG, "%s of %d %s: rotary embedding needs an even number; "
-                         "%d is even", m->rotary > 0 ? "a turning part" :
+                         "%d is even", m->rope.rotary > 0 ? "a turning part" :
              "a head width", rotary, rotary % 2 ? "is odd"
                                                 : "is more than a head",
              rotary > m->head_width ? m->head_width / 2 * 2 : rotary + 1);
@@ -125,10 +126,11 @@ static status gate_check(const struct model *m)
 /* A window that no block has is none. */
 status model_settle(struct model *model)
 {
-    if (blocks_count(&model->whole) == model->layers) model->window = 0;
-    if (model->window == 0) model->whole = (struct blocks){{0}};
-    if (model->kind->scaled.queries && model->query_scale == 0)
-        model->query_scale = model->head_width;
+    if (blocks_count(&model->window.whole) == model->layers)
+        model->window.tokens = 0;
+    if (model->window.tokens == 0) model->window.whole = (struct blocks){{0}};
+    if (model->kind->scaled.queries && model->scaled.queries == 0)
+        model->scaled.queries = model->head_width;
     if (model->kind->settle != NULL) TRY(model->kind->settle(model));
     TRY(gate_check(model));
     return check(model);
@@ -175,9 +177,9 @@ static status check_family(const struct model *m, const struct options *o)
 {
     const struct model_kind *kind = m->kind;
     const struct { const char *name; bool asked, refused; } rows[] = {
-        {"attention_bias", m->attention_bias, kind->biases.no_attention},
-        {"mlp_bias", m->mlp_bias, kind->biases.no_mlp},
-        {"window", m->window > 0, !kind->window.may},
+        {"attention_bias", m->biases.attention, kind->biases.no_attention},
+        {"mlp_bias", m->biases.mlp, kind->biases.no_mlp},
+        {"window", m->window.tokens > 0, !kind->window.may},
         {"window_skip", o->model.window_skip > 0, !kind->window.layers},
         {"window_except", o->model.window_except[0] != 0,
          !kind->window.layers},
@@ -193,7 +195,7 @@ static status check_family(const struct model *m, const struct options *o)
         {"qk_norm", o->model.qk_norm, !kind->qk_norm},
         {"alibi", o->model.alibi, !kind->alibi},
         {"layer_scale", o->model.layer_scale, !kind->scaled.layers},
-        {"rope_scaling", m->rope.kind != ROPE_PLAIN, is_learned(kind)}};
+        {"rope_scaling", m->rope.scaling.kind != ROPE_PLAIN, is_learned(kind)}};
 
     TRY(moe_check_options(kind, o));
     TRY(mla_check_options(kind, o));
@@ -240,7 +242,7 @@ static void sizes_of(const struct options *o, struct size_row rows[SIZES])
 static bool is_longer(const struct model *m, const struct size_row *asked)
 {
     return strcmp(asked->name, "context") == 0 && asked->value > m->context &&
-           !is_learned(m->kind) && m->rope.kind != ROPE_DYNAMIC;
+           !is_learned(m->kind) && m->rope.scaling.kind != ROPE_DYNAMIC;
 }
 
 /* With model.from a size of its own is idle at best: it must say the same, but
@@ -249,12 +251,12 @@ static status check_same(const struct model *m, const struct options *options)
 {
     const int64_t found[SIZES] = {m->vocab, m->layers, m->width, m->heads,
                                   m->kv_heads, m->head_width,
-                                  m->feed_forward, m->context, m->window,
-                                  m->rotary,
-                                  blocks_period(&m->still, m->layers),
-                                  blocks_period(&m->whole, m->layers),
-                                  m->parallel_norms, m->qk_norm, m->alibi,
-                                  m->layer_scale, m->moe.experts,
+                                  m->feed_forward, m->context, m->window.tokens,
+                                  m->rope.rotary,
+                                  blocks_period(&m->rope.still, m->layers),
+                                  blocks_period(&m->window.whole, m->layers),
+                                  m->beside.norms, m->qk_norm, m->alibi,
+                                  m->scaled.layers, m->moe.experts,
                                   m->moe.top_k, m->moe.width,
                                   m->moe.shared_width};
     struct size_row asked[SIZES], idle[SIZES];
@@ -315,7 +317,7 @@ static status check_words(const struct options *o)
 
 int64_t model_longest(const struct model *model)
 {
-    return model->rope.kind == ROPE_DYNAMIC || model->alibi
+    return model->rope.scaling.kind == ROPE_DYNAMIC || model->alibi
                ? MODEL_TOKENS_MAX : model->context;
 }
 
@@ -336,11 +338,11 @@ static status check_sequence(const struct model *model,
 /* A file says all of them. */
 static void fill_multipliers(struct model *m)
 {
-    if (m->embedding_multiplier == 0) m->embedding_multiplier = 1;
-    if (m->residual_multiplier == 0) m->residual_multiplier = 1;
-    if (m->logits_scaling == 0) m->logits_scaling = 1;
-    if (m->attention_multiplier == 0)
-        m->attention_multiplier = 1 / sqrt((double)m->head_width);
+    if (m->scaled.embedding == 0) m->scaled.embedding = 1;
+    if (m->scaled.residual == 0) m->scaled.residual = 1;
+    if (m->scaled.logits == 0) m->scaled.logits = 1;
+    if (m->scaled.scores == 0)
+        m->scaled.scores = 1 / sqrt((double)m->head_width);
 }
 
 /* Sizes that nobody gave. */
@@ -355,23 +357,23 @@ static void fill_sizes(struct model *m, const struct options *options)
     if (m->feed_forward == 0)
         m->feed_forward = is_gated(kind) ? (8 * width / 3 + 31) / 32 * 32
                                          : 4 * width;
-    m->head_bias = options->model.head_bias < 0 ? kind->biases.head
+    m->biases.head = options->model.head_bias < 0 ? kind->biases.head
                                                 : options->model.head_bias;
     moe_fill(m, options);
     mla_fill(m, options);
     if (m->context == 0) m->context = options->data.sequence;
-    if (m->rotary == 0 && kind->rope.share > 0)
-        m->rotary = (int)(m->head_width * kind->rope.share) / 2 * 2;
-    if (m->rotary == m->head_width) m->rotary = 0; /* all of it */
-    m->temper = options->model.temper < 0 ? kind->tempered.by
+    if (m->rope.rotary == 0 && kind->rope.share > 0)
+        m->rope.rotary = (int)(m->head_width * kind->rope.share) / 2 * 2;
+    if (m->rope.rotary == m->head_width) m->rope.rotary = 0; /* all of it */
+    m->tempered.by = options->model.temper < 0 ? kind->tempered.by
                                           : options->model.temper;
-    m->temper_floor = options->model.temper_floor > 0
+    m->tempered.floor = options->model.temper_floor > 0
                           ? options->model.temper_floor : kind->tempered.floor;
-    if (m->rope_local_base == 0) m->rope_local_base = kind->rope.local_base;
+    if (m->rope.local_base == 0) m->rope.local_base = kind->rope.local_base;
     if (kind->scaled.multipliers) fill_multipliers(m);
-    if (m->attention_softcap < 0)
-        m->attention_softcap = kind->softcap.attention;
-    if (m->head_softcap < 0) m->head_softcap = kind->softcap.head;
+    if (m->softcap.attention < 0)
+        m->softcap.attention = kind->softcap.attention;
+    if (m->softcap.head < 0) m->softcap.head = kind->softcap.head;
 }
 
 /* The blocks that differ: a list, or every n-th; -1: the family's. */
@@ -396,12 +398,12 @@ static status choose_layers(struct model *m, const struct options *o)
               turns[] = {(int)o->model.rope_skip, m->kind->rope.skip};
 
     TRY(moe_choose_dense(m, o));
-    if (m->window == 0 && o->model.window_except[0] != 0)
+    if (m->window.tokens == 0 && o->model.window_except[0] != 0)
         FAIL(ERR_CONFIG, "model.window_except: there is no window; set "
                          "model.window");
-    TRY(choose_some(&m->whole, m->layers, "window", o->model.window_except,
-                    windows));
-    return choose_some(&m->still, m->layers, "rope", o->model.rope_except,
+    TRY(choose_some(&m->window.whole, m->layers, "window",
+                    o->model.window_except, windows));
+    return choose_some(&m->rope.still, m->layers, "rope", o->model.rope_except,
                        turns);
 }
 
@@ -422,19 +424,19 @@ static status describe(struct model *model, const struct options *options,
         .width = options->model.width,
         .feed_forward = options->model.feed_forward,
         .context = options->model.context,
-        .attention_bias = kind->biases.attention ||
+        .biases.attention = kind->biases.attention ||
                           options->model.attention_bias,
-        .mlp_bias = kind->biases.mlp || options->model.mlp_bias,
-        .parallel = options->model.parallel < 0 ? kind->beside.always
+        .biases.mlp = kind->biases.mlp || options->model.mlp_bias,
+        .beside.on = options->model.parallel < 0 ? kind->beside.always
                                                 : options->model.parallel > 0,
-        .parallel_norms = (int)options->model.parallel_norms,
+        .beside.norms = (int)options->model.parallel_norms,
         .qk_norm = options->model.qk_norm, .alibi = options->model.alibi,
-        .layer_scale = options->model.layer_scale,
-        .window = options->model.window,
-        .rotary = (int)options->model.rotary,
-        .rope_base = options->model.rope_base,
+        .scaled.layers = options->model.layer_scale,
+        .window.tokens = options->model.window,
+        .rope.rotary = (int)options->model.rotary,
+        .rope.base = options->model.rope_base,
         .norm_epsilon = options->model.norm_epsilon,
-        .init_std = options->model.init_std, .bos = -1, .eos = -1};
+        .init_std = options->model.init_std, .ends.bos = -1, .ends.eos = -1};
     model_numbers_take(model, options);
     if (model->head_width == 0 && kind->mla.rank == 0 &&
         model->width % model->heads != 0)
@@ -527,7 +529,7 @@ static status read_text_part(struct model *model, const struct json *config,
     snprintf(where, sizeof where, "%s: text_config", source);
     TRY(config_json_read(model, kinds_of[0], text, where));
     TRY(config_token_id(config, "bos_token_id", source, &bos));
-    if (model->bos < 0) model->bos = bos;
+    if (model->ends.bos < 0) model->ends.bos = bos;
     return config_end_ids(model, config, source);
 }
 
@@ -594,7 +596,7 @@ status model_write_config(const struct model *model, enum dtype dtype,
     json_write_object(&writer);
     config_json_write(model, &writer);
     json_write_key(&writer, "bos_token_id");
-    if (model->bos >= 0) json_write_integer(&writer, model->bos);
+    if (model->ends.bos >= 0) json_write_integer(&writer, model->ends.bos);
     else json_write_null(&writer);
     config_write_ends(model, &writer);
     json_write_key(&writer, "pad_token_id"); /* its default may not fit */

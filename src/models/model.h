@@ -69,48 +69,62 @@ struct model {
     int64_t width;         /* of the residual stream */
     int64_t feed_forward;  /* inner width */
     int64_t context;       /* most tokens of a sequence */
-    bool tied, attention_bias, mlp_bias;
-    bool head_bias;        /* of logits, in a family that may have it */
-    bool parallel;         /* attention and feed-forward side by side */
-    int parallel_norms;    /* before them: 1, 2; 0: as the family's table has */
-    bool qk_norm;          /* of each query and key head, chosen by settle */
-    bool alibi;            /* linear biases of scores; nothing turns */
-    bool layer_scale;      /* scores of block i, from 1, are also over i */
-    int64_t window;        /* tokens that a token sees; 0: all before it; of a
-                            * chunked family: of its chunk of so many */
-    double temper;         /* queries that do not turn grow with the logarithm
-                            * of their position over temper_floor (struct
-                            * rope_table); 0: they do not */
-    int64_t temper_floor;
-    struct blocks whole;   /* blocks without the window; none where it is 0 */
-    double query_scale;    /* scores are over its root; 0: the family has none,
-                            * and the head width is meant */
-    double embedding_multiplier, residual_multiplier; /* of rows of the table;
-                            * of what a block adds; 0: none */
-    double attention_multiplier; /* of scores, instead of a root; 0: none */
-    double logits_scaling;  /* logits are over it; 0: none */
-    double attention_softcap;      /* of scores; 0: none */
-    double rope_base;
-    double rope_local_base; /* of blocks with a window, which are not stretched;
-                            * 0: they turn as the others */
-    struct rope_scaling rope;
-    int rotary;            /* elements of a head that turn; 0: all */
-    struct blocks still;   /* blocks that do not turn queries and keys */
-    double head_softcap;   /* of logits; 0: none */
-    double norm_epsilon;
+    int mtp_depth;         /* modules that predict later tokens (mtp.c) */
+    bool tied;             /* embedding and head are one matrix */
     enum activation activation;
+    double norm_epsilon;
     double init_std;
     double mup;            /* width over the base width of muP (mup.h); 0: the
                             * standard parametrisation. Not in config.json */
-    struct moe moe;
-    struct mla mla;
-    int mtp_depth;         /* modules that predict later tokens (mtp.c) */
-    struct lora lora;
-    int64_t bos, eos;      /* ids written into config.json; -1: none */
-    int more_ends;         /* ids of eos_token_id after `eos` */
-    int64_t more_eos[MODEL_MORE_ENDS];
     double dropout;        /* largest probability that a config.json names: read
                             * and reported; a run has that of its options */
+    bool qk_norm;          /* of each query and key head, chosen by settle */
+    bool alibi;            /* linear biases of scores; nothing turns */
+    struct {
+        bool attention, mlp;
+        bool head;         /* of logits, in a family that may have it */
+    } biases;
+    struct {               /* attention and feed-forward side by side */
+        bool on;
+        int norms;         /* before them: 1, 2; 0: as the family's table has */
+    } beside;
+    struct {
+        int64_t tokens;    /* that a token sees; 0: all before it; of a chunked
+                            * family: of its chunk of so many */
+        struct blocks whole; /* blocks without it; none where it is 0 */
+    } window;
+    struct {               /* queries that do not turn grow with the logarithm
+                            * of their position over floor (rope_table) */
+        double by;         /* 0: they do not */
+        int64_t floor;
+    } tempered;
+    struct {
+        double queries;    /* scores are over its root; 0: the family has none,
+                            * and the head width is meant */
+        double scores;     /* they are multiplied by it, instead; 0: none */
+        bool layers;       /* scores of block i, from 1, are also over i */
+        double embedding;  /* rows of the table are multiplied by it; 0: none */
+        double residual;   /* what a block adds, likewise */
+        double logits;     /* they are divided by it; 0: none */
+    } scaled;
+    struct { double attention, head; } softcap; /* of scores, of logits;
+                            * 0: none */
+    struct {               /* rotary positions */
+        double base;
+        double local_base; /* of blocks with a window, which are not stretched;
+                            * 0: they turn as the others */
+        struct rope_scaling scaling;
+        int rotary;        /* elements of a head that turn; 0: all */
+        struct blocks still; /* blocks that do not turn queries and keys */
+    } rope;
+    struct moe moe;
+    struct mla mla;
+    struct lora lora;
+    struct {               /* ids written into config.json; -1: none */
+        int64_t bos, eos;
+        int more_count;    /* ids of eos_token_id after `eos` */
+        int64_t more[MODEL_MORE_ENDS];
+    } ends;
 };
 
 /* How heads are: any; width / heads wide; that, and as many key-value heads. */

@@ -29,18 +29,19 @@ static bool has_local_base(const struct model_kind *kind)
     return kind->rope.local_base > 0;
 }
 
-#define NUMBER(name) #name, offsetof(struct options, model.name), \
-                     offsetof(struct model, name)
+#define NUMBER(option, field) #option, offsetof(struct options, model.option), \
+                              offsetof(struct model, field)
 
 const struct model_number model_numbers[] = {
-    {NUMBER(query_scale), has_query_scale, false},
-    {NUMBER(embedding_multiplier), has_multipliers, true},
-    {NUMBER(residual_multiplier), has_multipliers, true},
-    {NUMBER(attention_multiplier), has_multipliers, true},
-    {NUMBER(logits_scaling), has_multipliers, true},
-    {NUMBER(attention_softcap), has_attention_softcap, false},
-    {NUMBER(head_softcap), has_head_softcap, false},
-    {NUMBER(rope_local_base), has_local_base, false},
+    {NUMBER(query_scale, scaled.queries), has_query_scale, false},
+    {NUMBER(embedding_multiplier, scaled.embedding), has_multipliers, true},
+    {NUMBER(residual_multiplier, scaled.residual), has_multipliers, true},
+    {NUMBER(attention_multiplier, scaled.scores), has_multipliers, true},
+    {NUMBER(logits_scaling, scaled.logits), has_multipliers, true},
+    {NUMBER(attention_softcap, softcap.attention), has_attention_softcap,
+     false},
+    {NUMBER(head_softcap, softcap.head), has_head_softcap, false},
+    {NUMBER(rope_local_base, rope.local_base), has_local_base, false},
 };
 const int model_number_count = sizeof model_numbers / sizeof *model_numbers;
 

@@ -11,7 +11,7 @@
 #include "models/model.h"
 
 struct model_number {
-    const char *name;     /* "query_scale": of the option and of the field */
+    const char *name;     /* "query_scale": of the option */
     size_t option, field; /* offsets in struct options, in struct model */
     bool (*has)(const struct model_kind *); /* NULL: every family has it */
     bool of_file;         /* the config.json of model.from sets it: then the

@@ -15,7 +15,7 @@ static const struct config_row rows[] = {
     ROW_INTEGER("num_key_value_heads", kv_heads, 0),
     ROW_INTEGER("max_position_embeddings", context, 2048),
     ROW_FLAG("tie_word_embeddings", tied, false),
-    ROW_FLAG("attention_bias", attention_bias, false), ROW_HEAD_WIDTH,
+    ROW_FLAG("attention_bias", biases.attention, false), ROW_HEAD_WIDTH,
 };
 
 const struct model_kind model_olmo2 = {

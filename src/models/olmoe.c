@@ -22,7 +22,7 @@ static const struct decoder decoder_flex = {
     ROW_INTEGER("num_key_value_heads", kv_heads, 0), \
     ROW_INTEGER("max_position_embeddings", context, 4096), \
     ROW_FLAG("tie_word_embeddings", tied, false), \
-    ROW_FLAG("attention_bias", attention_bias, false), ROW_HEAD_WIDTH, \
+    ROW_FLAG("attention_bias", biases.attention, false), ROW_HEAD_WIDTH, \
     ROW_INTEGER("num_experts", moe.experts, experts_), \
     ROW_INTEGER("num_experts_per_tok", moe.top_k, top_k_), \
     ROW_FLAG("norm_topk_prob", moe.normalize, false), ROWS_ROUTER

@@ -28,8 +28,8 @@ static const struct config_row rows[] = {
     ROW_INTEGER("num_key_value_heads", kv_heads, 8), ROW_HEAD_WIDTH,
     ROW_INTEGER("max_position_embeddings", context, 131072),
     ROW_FLAG("tie_word_embeddings", tied, false), ROW_IDLE("sliding_window"),
-    ROW_FLAG("attention_bias", attention_bias, false),
-    ROW_FLAG("lm_head_bias", head_bias, false),
+    ROW_FLAG("attention_bias", biases.attention, false),
+    ROW_FLAG("lm_head_bias", biases.head, false),
     ROW_DROPOUT("hidden_dropout"),
     ROW_INTEGER("num_local_experts", moe.experts, 16),
     ROW_INTEGER("num_experts_per_tok", moe.top_k, 2),
@@ -48,7 +48,7 @@ static status settle(struct model *model)
 {
     const struct moe *x = &model->moe;
 
-    model->decoder = model->head_bias ? &biased : &decoder;
+    model->decoder = model->biases.head ? &biased : &decoder;
     if (x->top_k != 2)
         FAIL(ERR_CONFIG, "moe.top_k (num_experts_per_tok): %d; tokens of "
                          "phimoe have 2 experts", x->top_k);

@@ -15,7 +15,7 @@ static const struct config_row rows[] = {
     ROW_INTEGER("head_dim", head_width, 128),
     ROW_INTEGER("max_position_embeddings", context, 32768),
     ROW_FLAG("tie_word_embeddings", tied, false),
-    ROW_FLAG("attention_bias", attention_bias, false),
+    ROW_FLAG("attention_bias", biases.attention, false),
     ROW_IDLE("use_sliding_window"), ROW_IDLE("sliding_window"),
     ROW_IDLE("max_window_layers"), ROW_IDLE("layer_types"),
 };

@@ -17,7 +17,7 @@ static const struct config_row rows[] = {
     ROW_INTEGER("head_dim", head_width, 0),
     ROW_INTEGER("max_position_embeddings", context, 32768),
     ROW_FLAG("tie_word_embeddings", tied, false),
-    ROW_FLAG("attention_bias", attention_bias, false),
+    ROW_FLAG("attention_bias", biases.attention, false),
     ROW_IDLE("use_sliding_window"), ROW_IDLE("sliding_window"),
     ROW_IDLE("max_window_layers"), ROW_IDLE("num_local_experts"),
     ROWS_QWEN_MIXTURE(128, 8, 768),
@@ -58,7 +58,7 @@ static status read_more(struct model *model, const struct json *config,
 static void write_more(const struct model *model, struct json_writer *out)
 {
     json_write_key(out, "use_sliding_window");
-    json_write_bool(out, model->window > 0);
+    json_write_bool(out, model->window.tokens > 0);
     config_write_window(model, out);
     config_write_dense(model, out);
 }

@@ -8,8 +8,8 @@ static const struct config_row rows[] = {
     ROW_INTEGER("num_key_value_heads", kv_heads, 4),
     ROW_INTEGER("max_position_embeddings", context, 32768),
     ROW_FLAG("tie_word_embeddings", tied, true),
-    ROW_FLAG("attention_bias", attention_bias, false),
-    ROW_FLAG("mlp_bias", mlp_bias, false),
+    ROW_FLAG("attention_bias", biases.attention, false),
+    ROW_FLAG("mlp_bias", biases.mlp, false),
     ROW_IDLE("no_rope_layers"), ROW_IDLE("no_rope_layer_interval"),
     ROW_IDLE("use_sliding_window"), ROW_IDLE("sliding_window"),
     ROW_IDLE("max_window_layers"), ROW_IDLE("layer_types"), ROW_HEAD_WIDTH,
@@ -21,7 +21,8 @@ static status read_more(struct model *model, const struct json *config,
 {
     TRY(config_read_still(model, config, source));
     for (int i = 0; i < model->layers; i++)
-        if (!blocks_has(&model->still, i)) blocks_put(&model->whole, i);
+        if (!blocks_has(&model->rope.still, i))
+            blocks_put(&model->window.whole, i);
     return config_read_used(model, config, source, 0);
 }
 

@@ -284,7 +284,7 @@ status shape_of(struct shape *shape, const struct model *model,
         .width = model->width, .feed_forward = model->feed_forward,
         .vocab = model->vocab, .sequence = sequence, .tied = model->tied,
         .experts = model->moe.experts,
-        .biased = model->mlp_bias || model->kind->biases.mlp};
+        .biased = model->biases.mlp || model->kind->biases.mlp};
     if (model->moe.experts > 0) /* the width that a token goes through */
         shape->feed_forward = model->moe.top_k * model->moe.width +
                               model->moe.shared_width;

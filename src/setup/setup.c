@@ -632,7 +632,8 @@ static status resolve(struct setup *setup, int ranks, int rank)
     TRY(model_from_options(&setup->model, o, setup->vocabulary.size));
     TRY(check_vocab(setup));
     /* The tokenizer's end token, unless config.json named one. */
-    if (setup->model.eos < 0) setup->model.eos = setup->vocabulary.end;
+    if (setup->model.ends.eos < 0)
+        setup->model.ends.eos = setup->vocabulary.end;
     TRY(setup_parameters(setup));
     setup->rate = (struct rate){.peak = o->optimizer.lr,
                                 .least = o->optimizer.min_lr,

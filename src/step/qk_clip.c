@@ -21,10 +21,10 @@ status qk_clip_check(const struct model *model)
         FAIL(ERR_CONFIG, "optimizer.qk_clip: heads of %s share a key's rotary "
                          "part, so that no weight scales the scores of one "
                          "head; set it to 0", model->kind->name);
-    if (model->attention_softcap > 0)
+    if (model->softcap.attention > 0)
         FAIL(ERR_CONFIG, "optimizer.qk_clip: %s caps its scores at %g already; "
                          "set it, or model.attention_softcap, to 0",
-             model->kind->name, model->attention_softcap);
+             model->kind->name, model->softcap.attention);
     if (model->alibi)
         FAIL(ERR_CONFIG, "optimizer.qk_clip: %s has linear biases of scores, "
                          "so that scaling weights does not scale them; set "

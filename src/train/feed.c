@@ -90,7 +90,8 @@ struct loader_request feed_request(const struct feed *feed,
 {
     const struct setup *setup = feed->setup;
     const struct options *o = &setup->set->values;
-    int32_t end = setup->model.eos >= 0 ? (int32_t)setup->model.eos : -1;
+    int32_t end =
+        setup->model.ends.eos >= 0 ? (int32_t)setup->model.ends.eos : -1;
 
     if (feed->tokenizer != NULL &&
         tokenizer_end_of_text(feed->tokenizer, o->tokenizer.end_of_text,

@@ -55,7 +55,7 @@ static status open_task(struct validation_tasks *exam, int index,
     task->name = row->name;
     TRY(find_kind(row, index, &source.kind));
     TRY(task_read(&task->task, &source));
-    TRY(task_prefix(tokenizer, setup->model.bos, setup->model.eos,
+    TRY(task_prefix(tokenizer, setup->model.ends.bos, setup->model.ends.eos,
                     &encoding.prefix));
     if (source.kind == TASK_TEXT) encoding.shots = 0;
     TRY(task_requests_add(&task->requests, &task->task, &encoding));

@@ -11,9 +11,9 @@ enum { BYTES = 256, END = 256, VOCAB = 260, CONTEXT = 700 };
 static const struct model tiny = {
     .kind = &model_llama, .vocab = VOCAB, .layers = 2, .heads = 4,
     .kv_heads = 2, .head_width = 8, .width = 32, .feed_forward = 48,
-    .context = CONTEXT, .tied = true, .rope_base = 10000,
+    .context = CONTEXT, .tied = true, .rope.base = 10000,
     .norm_epsilon = 1e-5, .activation = ACTIVATION_SILU, .init_std = 0.2,
-    .bos = -1, .eos = END};
+    .ends.bos = -1, .ends.eos = END};
 
 static void put(const char *directory, const char *name, const char *bytes,
                 size_t length)
@@ -297,9 +297,9 @@ TEST(each_id_of_a_list_ends_a_text)
     IS_OK(path_join(out, sizeof out, directory, "out"));
     IS_OK(export_to(directory, out, &exported));
     IS_OK(model_from_config(&model, out));
-    EQUAL_INT(model.eos, 256);
-    EQUAL_INT(model.more_ends, 2);
-    EQUAL_INT(model.more_eos[1], end);
+    EQUAL_INT(model.ends.eos, 256);
+    EQUAL_INT(model.ends.more_count, 2);
+    EQUAL_INT(model.ends.more[1], end);
     put(directory, "generation_config.json", "[]", 2);
     FAILS(generate(&request, &result), ERR_FORMAT, "a JSON object was");
     status_clear();

@@ -13,8 +13,9 @@ static struct model tiny(const struct model_kind *kind)
     return (struct model){
         .kind = kind, .vocab = VOCAB, .layers = 2, .heads = 4, .kv_heads = 2,
         .head_width = 8, .width = 32, .feed_forward = 48, .context = LENGTH,
-        .tied = true, .rope_base = 10000, .norm_epsilon = 1e-5,
-        .activation = ACTIVATION_SILU, .init_std = 0.3, .bos = -1, .eos = -1};
+        .tied = true, .rope.base = 10000, .norm_epsilon = 1e-5,
+        .activation = ACTIVATION_SILU, .init_std = 0.3,
+        .ends = {.bos = -1, .eos = -1}};
 }
 
 /* Requests [from, last) of lengths around every border. */
@@ -102,19 +103,19 @@ TEST(what_lies_beside_a_request_does_not_show)
     compare(&model, DTYPE_F64);
     compare(&model, DTYPE_BF16);
     model = tiny(&model_mistral);
-    model.window = 150;
+    model.window.tokens = 150;
     compare(&model, DTYPE_F32);
     model = tiny(&model_gpt2);
     model.kv_heads = 4;
-    model.attention_bias = model.mlp_bias = true;
+    model.biases.attention = model.biases.mlp = true;
     model.activation = ACTIVATION_GELU_TANH;
     compare(&model, DTYPE_F32);
     model = tiny(&model_gemma2);
-    model.window = 37;
-    blocks_every(&model.whole, model.layers, 2);
-    model.query_scale = 8;
-    model.attention_softcap = 5;
-    model.head_softcap = 3;
+    model.window.tokens = 37;
+    blocks_every(&model.window.whole, model.layers, 2);
+    model.scaled.queries = 8;
+    model.softcap.attention = 5;
+    model.softcap.head = 3;
     model.activation = ACTIVATION_GELU_TANH;
     compare(&model, DTYPE_F32);
 }
@@ -258,11 +259,11 @@ TEST(a_shared_context_does_not_show)
     share(&model, DTYPE_F64);
     share(&model, DTYPE_BF16);
     model = tiny(&model_mistral);
-    model.window = 50;
+    model.window.tokens = 50;
     share(&model, DTYPE_F32);
     model = tiny(&model_gpt2);
     model.kv_heads = 4;
-    model.attention_bias = model.mlp_bias = true;
+    model.biases.attention = model.biases.mlp = true;
     model.activation = ACTIVATION_GELU_TANH;
     share(&model, DTYPE_F32);
 }

@@ -136,8 +136,8 @@ static void same_options(const char *run)
     IS_OK(options_read_file(&set, path));
     IS_OK(options_assign(&set, "data.sequence=8", ORIGIN_FILE));
     IS_OK(model_from_options(&found, &set.values, 0));
-    found.bos = wanted.bos;
-    found.eos = wanted.eos;
+    found.ends.bos = wanted.ends.bos;
+    found.ends.eos = wanted.ends.eos;
     IS_OK(model_write_config(&found, DTYPE_F32, &one));
     IS_OK(model_write_config(&wanted, DTYPE_F32, &other));
     EQUAL_TEXT(one.bytes, other.bytes);
@@ -507,10 +507,11 @@ TEST(weights_of_another_model_are_refused)
     FAILS(session_load_weights(&session, &stage), ERR_CONFIG,
           "has model.norm_epsilon 1e-05, the model here 1e-06");
     other.norm_epsilon = session.model.norm_epsilon;
-    other.rope = (struct rope_scaling){.kind = ROPE_LINEAR, .factor = 2};
+    other.rope.scaling = (struct rope_scaling){.kind = ROPE_LINEAR,
+                                               .factor = 2};
     FAILS(session_load_weights(&session, &stage), ERR_CONFIG,
           "has another model.rope_scaling");
-    other.rope = session.model.rope;
+    other.rope.scaling = session.model.rope.scaling;
     IS_OK(session_load_weights(&session, &stage));
     IS_OK(session_load_weights(&session, &stage)); /* again */
     stage_free(&stage);

@@ -109,7 +109,7 @@ static int at_least_one(int value)
 #define CASE_MODEL(is_tied)                                                 \
     {.kind = &model_llama, .vocab = 96, .layers = CASE_BLOCKS, .heads = 4,  \
      .kv_heads = 2, .head_width = 8, .width = 32, .feed_forward = 40,       \
-     .context = CASE_LENGTH, .rope_base = 10000, .norm_epsilon = 1e-5,      \
+     .context = CASE_LENGTH, .rope.base = 10000, .norm_epsilon = 1e-5,      \
      .init_std = 0.02, .tied = (is_tied)}
 
 /* Constant: threads of several ranks read it. */

@@ -305,7 +305,8 @@ TEST(every_family_reads_the_rotary_kinds_that_it_writes)
         struct text line = {0}, config = {0};
 
         IS_OK(changed(&model, name, "\"model_type\"", "\"model_type\""));
-        const int turning = model.rotary > 0 ? model.rotary : model.head_width;
+        const int turning =
+            model.rope.rotary > 0 ? model.rope.rotary : model.head_width;
 
         if (turning < 4) continue; /* too few for dynamic */
         IS_OK(text_append_string(&line, kinds[i % ROWS(kinds)]));
@@ -318,7 +319,7 @@ TEST(every_family_reads_the_rotary_kinds_that_it_writes)
         IS_OK(rope_from_text(&model, line.bytes));
         IS_OK(model_write_config(&model, DTYPE_F32, &config));
         IS_OK(read_config(&again, config.bytes));
-        CHECK(rope_scaling_same(&model.rope, &again.rope));
+        CHECK(rope_scaling_same(&model.rope.scaling, &again.rope.scaling));
         text_free(&line);
         text_free(&config);
     }
@@ -329,21 +330,22 @@ TEST(windows_are_read)
     struct model model;
 
     IS_OK(changed(&model, "mistral", "\"rms", "\"rms"));
-    EQUAL_INT(model.window, 0);
+    EQUAL_INT(model.window.tokens, 0);
     IS_OK(changed(&model, "mistral_window", "\"rms", "\"rms"));
-    EQUAL_INT(model.window, 37);
+    EQUAL_INT(model.window.tokens, 37);
     IS_OK(changed(&model, "mistral", "\"sliding_window\": null,", ""));
-    EQUAL_INT(model.window, 4096); /* what the library takes for it */
+    EQUAL_INT(model.window.tokens, 4096); /* what the library takes for it */
     IS_OK(changed(&model, "qwen2", "\"max_window_layers\": 1",
                   "\"max_window_layers\": 2"));
-    EQUAL_INT(model.window, 0);
+    EQUAL_INT(model.window.tokens, 0);
     IS_OK(changed(&model, "gemma2", "\"rms", "\"rms"));
-    EQUAL_INT(blocks_period(&model.whole, model.layers), 2);
+    EQUAL_INT(blocks_period(&model.window.whole, model.layers), 2);
     IS_OK(changed(&model, "gemma3", "\"layer_types\"", "\"license\""));
-    EQUAL_INT(blocks_period(&model.whole, model.layers), 3); /* its pattern */
+    EQUAL_INT(blocks_period(&model.window.whole, model.layers),
+              3); /* its pattern */
     IS_OK(changed(&model, "gemma3_v5", "\"rms", "\"rms"));
-    EQUAL_INT(blocks_period(&model.whole, model.layers), 3);
-    assert_true(model.rope_base == 5e5 && model.rope_local_base == 1e4);
+    EQUAL_INT(blocks_period(&model.window.whole, model.layers), 3);
+    assert_true(model.rope.base == 5e5 && model.rope.local_base == 1e4);
 }
 
 /* As text, the blocks without the window and those that do not turn. */
@@ -351,10 +353,10 @@ static void excepted(const struct model *model, char out[64])
 {
     struct text text = {0};
 
-    IS_OK(blocks_to_text(&model->whole, model->layers, &text));
+    IS_OK(blocks_to_text(&model->window.whole, model->layers, &text));
     IS_OK(text_append_string(&text, "|"));
-    IS_OK(blocks_to_text(&model->still, model->layers, &text));
-    snprintf(out, 64, "%lld:%s", (long long)model->window, text.bytes);
+    IS_OK(blocks_to_text(&model->rope.still, model->layers, &text));
+    snprintf(out, 64, "%lld:%s", (long long)model->window.tokens, text.bytes);
     text_free(&text);
 }
 
@@ -399,7 +401,7 @@ TEST(scores_have_the_width_of_a_head)
     IS_OK(options_assign(&set, "model.family=gemma3", ORIGIN_FILE));
     IS_OK(options_assign(&set, "model.head_width=24", ORIGIN_FILE));
     IS_OK(model_from_options(&model, &set.values, 100));
-    CHECK(model.query_scale == 24);
+    CHECK(model.scaled.queries == 24);
     options_free(&set);
 }
 
@@ -492,7 +494,8 @@ TEST(a_longer_sequence_is_allowed_or_says_how)
         } else {
             IS_OK(result);
             EQUAL_INT(model.context, rows[i].found);
-            EQUAL_INT(model.rope.kind == ROPE_YARN ? model.rope.original : 64,
+            EQUAL_INT(model.rope.scaling.kind == ROPE_YARN
+                          ? model.rope.scaling.original : 64,
                       64); /* what it was made for stays */
         }
         status_clear();

@@ -15,10 +15,10 @@ static struct model model_of(const struct model_kind *kind, double mup)
     return (struct model){.kind = kind, .vocab = VOCAB, .layers = 2,
                           .heads = 8, .kv_heads = 8, .head_width = 16,
                           .width = WIDTH, .feed_forward = 256, .context = 16,
-                          .tied = kind->tied, .rope_base = 10000,
+                          .tied = kind->tied, .rope.base = 10000,
                           .norm_epsilon = 1e-5, .init_std = 0.02, .mup = mup,
-                          .attention_bias = kind->biases.attention,
-                          .mlp_bias = kind->biases.mlp,
+                          .biases.attention = kind->biases.attention,
+                          .biases.mlp = kind->biases.mlp,
                           .activation = ACTIVATION_GELU_TANH};
 }
 

@@ -7,7 +7,7 @@
 #include "tests/test.h"
 
 static const struct model start = {
-    .rope_base = 10000, .context = 64, .head_width = 6};
+    .rope.base = 10000, .context = 64, .head_width = 6};
 
 static status read_text(struct model *model, const char *text)
 {
@@ -31,17 +31,17 @@ static void round_trip(const char *line)
     struct json_writer writer;
 
     IS_OK(rope_from_text(&one, line));
-    IS_OK(rope_to_text(&one.rope, &text));
+    IS_OK(rope_to_text(&one.rope.scaling, &text));
     IS_OK(rope_from_text(&again, text.bytes ? text.bytes : ""));
-    CHECK(rope_scaling_same(&one.rope, &again.rope));
+    CHECK(rope_scaling_same(&one.rope.scaling, &again.rope.scaling));
     json_write_begin(&writer, 0);
     json_write_object(&writer);
     rope_write_config(&one, &writer);
     json_write_object_end(&writer);
     IS_OK(json_write_end(&writer));
     IS_OK(read_text(&json, writer.out.bytes));
-    CHECK(rope_scaling_same(&one.rope, &json.rope));
-    CHECK(json.rope_base == start.rope_base);
+    CHECK(rope_scaling_same(&one.rope.scaling, &json.rope.scaling));
+    CHECK(json.rope.base == start.rope.base);
     json_writer_free(&writer);
     text_free(&text);
 }
@@ -150,7 +150,7 @@ TEST(config_json_is_read_strictly)
         status_clear();
     }
     IS_OK(read_text(&model, "{\"rope_scaling\": null}"));
-    EQUAL_INT(model.rope.kind, ROPE_PLAIN);
+    EQUAL_INT(model.rope.scaling.kind, ROPE_PLAIN);
 }
 
 /* The old length may stand beside the object, whatever knows it. */
@@ -164,8 +164,8 @@ TEST(the_old_length_may_be_outside)
     IS_OK(read_text(&outside, "{\"original_max_position_embeddings\": 8, "
                               "\"rope_scaling\": {\"rope_type\": \"yarn\", "
                               "\"factor\": 4}}"));
-    EQUAL_INT((int)inside.rope.original, 8);
-    CHECK(rope_scaling_same(&inside.rope, &outside.rope));
+    EQUAL_INT((int)inside.rope.scaling.original, 8);
+    CHECK(rope_scaling_same(&inside.rope.scaling, &outside.rope.scaling));
 }
 
 /* The defaults of yarn at 4 times the length: 0.1 ln 4 + 1. */
@@ -174,11 +174,11 @@ TEST(yarn_scales_cosines)
     struct model model = start;
 
     IS_OK(rope_from_text(&model, "yarn factor=4"));
-    const double gap = rope_attention_factor(&model.rope, 1) -
+    const double gap = rope_attention_factor(&model.rope.scaling, 1) -
                        1.1386294361119891;
 
     CHECK(gap < 1e-15 && gap > -1e-15);
-    CHECK(rope_attention_factor(&start.rope, 1) == 1);
+    CHECK(rope_attention_factor(&start.rope.scaling, 1) == 1);
 }
 
 /* Factors of the pairs by the length of sequences; cosines by 64 over 7:
@@ -195,12 +195,12 @@ TEST(longrope_has_two_lists)
         const struct rope_scaling plain = {0};
         const double frequency = rope_frequency(&plain, 1e4, 6, pair, 7);
 
-        CHECK(rope_frequency(&model.rope, 1e4, 6, pair, 7) ==
+        CHECK(rope_frequency(&model.rope.scaling, 1e4, 6, pair, 7) ==
               frequency / (1 << pair));
-        CHECK(rope_frequency(&model.rope, 1e4, 6, pair, 8) ==
+        CHECK(rope_frequency(&model.rope.scaling, 1e4, 6, pair, 8) ==
               frequency / (8 << pair));
     }
-    const double gap = rope_attention_factor(&model.rope, 1) -
+    const double gap = rope_attention_factor(&model.rope.scaling, 1) -
                        1.461931298881084;
 
     CHECK(gap < 1e-15 && gap > -1e-15);

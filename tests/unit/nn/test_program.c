@@ -16,17 +16,17 @@ enum { SEQUENCES = 24, LENGTH = 19, LONG_SEQUENCES = 2, LONG_LENGTH = 300,
 static const struct model llama_plain = {
     .kind = &model_llama, .vocab = 61, .layers = 2, .heads = 4, .kv_heads = 2,
     .head_width = 6, .width = 20, .feed_forward = 24, .context = 512,
-    .rope_base = 10000, .norm_epsilon = 1e-5, .activation = ACTIVATION_SILU};
+    .rope.base = 10000, .norm_epsilon = 1e-5, .activation = ACTIVATION_SILU};
 static const struct model llama_tied = {
     .kind = &model_llama, .vocab = 61, .layers = 2, .heads = 6, .kv_heads = 3,
     .head_width = 4, .width = 20, .feed_forward = 24, .context = 512,
-    .tied = true, .attention_bias = true, .mlp_bias = true,
-    .rope_base = 500000, .norm_epsilon = 1e-6,
+    .tied = true, .biases.attention = true, .biases.mlp = true,
+    .rope.base = 500000, .norm_epsilon = 1e-6,
     .activation = ACTIVATION_SILU};
 static const struct model gpt2 = {
     .kind = &model_gpt2, .vocab = 53, .layers = 2, .heads = 4, .kv_heads = 4,
     .head_width = 6, .width = 24, .feed_forward = 36, .context = 320,
-    .tied = true, .attention_bias = true, .mlp_bias = true,
+    .tied = true, .biases.attention = true, .biases.mlp = true,
     .norm_epsilon = 1e-5, .activation = ACTIVATION_GELU_TANH};
 
 /* A block whose attention and feed-forward read one norm, and whose

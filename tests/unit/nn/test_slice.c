@@ -12,17 +12,17 @@ enum { SEQUENCES = 8, LENGTH = 13, TOKENS = SEQUENCES * LENGTH, MICRO = 2,
 static const struct model llama = {
     .kind = &model_llama, .vocab = 61, .layers = LAYERS, .heads = 4,
     .kv_heads = 2, .head_width = 6, .width = 20, .feed_forward = 24,
-    .context = 64, .rope_base = 10000, .norm_epsilon = 1e-5,
+    .context = 64, .rope.base = 10000, .norm_epsilon = 1e-5,
     .activation = ACTIVATION_SILU};
 static const struct model llama_tied = {
     .kind = &model_llama, .vocab = 61, .layers = LAYERS, .heads = 4,
     .kv_heads = 2, .head_width = 6, .width = 20, .feed_forward = 24,
-    .context = 64, .tied = true, .attention_bias = true, .mlp_bias = true,
-    .rope_base = 10000, .norm_epsilon = 1e-5, .activation = ACTIVATION_SILU};
+    .context = 64, .tied = true, .biases.attention = true, .biases.mlp = true,
+    .rope.base = 10000, .norm_epsilon = 1e-5, .activation = ACTIVATION_SILU};
 static const struct model gpt2 = {
     .kind = &model_gpt2, .vocab = 53, .layers = LAYERS, .heads = 4,
     .kv_heads = 4, .head_width = 6, .width = 24, .feed_forward = 36,
-    .context = 32, .tied = true, .attention_bias = true, .mlp_bias = true,
+    .context = 32, .tied = true, .biases.attention = true, .biases.mlp = true,
     .norm_epsilon = 1e-5, .activation = ACTIVATION_GELU_TANH};
 
 struct variant {

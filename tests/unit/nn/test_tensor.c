@@ -13,30 +13,30 @@ enum { TOKENS_MAX = 640, SEED = 11 };
 static const struct model llama = {
     .kind = &model_llama, .vocab = 61, .layers = 2, .heads = 8, .kv_heads = 4,
     .head_width = 6, .width = 20, .feed_forward = 24, .context = 512,
-    .rope_base = 10000, .norm_epsilon = 1e-5, .init_std = 0.02,
+    .rope.base = 10000, .norm_epsilon = 1e-5, .init_std = 0.02,
     .activation = ACTIVATION_SILU};
 /* Tied, with biases; two key-value heads, so four ranks hold each twice. */
 static const struct model few_heads = {
     .kind = &model_llama, .vocab = 59, .layers = 2, .heads = 8, .kv_heads = 2,
     .head_width = 4, .width = 20, .feed_forward = 24, .context = 512,
-    .tied = true, .attention_bias = true, .mlp_bias = true,
-    .rope_base = 500000, .norm_epsilon = 1e-6, .init_std = 0.02,
+    .tied = true, .biases.attention = true, .biases.mlp = true,
+    .rope.base = 500000, .norm_epsilon = 1e-6, .init_std = 0.02,
     .activation = ACTIVATION_SILU};
 static const struct model one_head = {
     .kind = &model_llama, .vocab = 67, .layers = 1, .heads = 8, .kv_heads = 1,
     .head_width = 8, .width = 12, .feed_forward = 16, .context = 512,
-    .rope_base = 10000, .norm_epsilon = 1e-5, .init_std = 0.02,
-    .attention_bias = true, .activation = ACTIVATION_SILU};
+    .rope.base = 10000, .norm_epsilon = 1e-5, .init_std = 0.02,
+    .biases.attention = true, .activation = ACTIVATION_SILU};
 static const struct model gpt2 = {
     .kind = &model_gpt2, .vocab = 53, .layers = 2, .heads = 4, .kv_heads = 4,
     .head_width = 6, .width = 24, .feed_forward = 36, .context = 320,
-    .tied = true, .attention_bias = true, .mlp_bias = true,
+    .tied = true, .biases.attention = true, .biases.mlp = true,
     .norm_epsilon = 1e-5, .init_std = 0.02,
     .activation = ACTIVATION_GELU_TANH};
 static const struct model three = {
     .kind = &model_llama, .vocab = 64, .layers = 1, .heads = 6, .kv_heads = 3,
     .head_width = 4, .width = 16, .feed_forward = 18, .context = 512,
-    .rope_base = 10000, .norm_epsilon = 1e-5, .init_std = 0.02,
+    .rope.base = 10000, .norm_epsilon = 1e-5, .init_std = 0.02,
     .activation = ACTIVATION_SILU};
 
 /* Attention and feed-forward read one norm, and what is inside has two readers:

@@ -10,7 +10,7 @@ static const char *const none[] = {"none"};
 static const struct model model = {
     .kind = &model_llama, .vocab = 96, .layers = 3, .heads = 4, .kv_heads = 2,
     .head_width = 8, .width = 32, .feed_forward = 48, .context = 16,
-    .rope_base = 10000, .norm_epsilon = 1e-5, .activation = ACTIVATION_SILU,
+    .rope.base = 10000, .norm_epsilon = 1e-5, .activation = ACTIVATION_SILU,
     .init_std = 0.02};
 
 /* The last of three blocks has no recipe. */

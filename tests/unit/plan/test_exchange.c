@@ -7,7 +7,7 @@
 static const struct model model = {
     .kind = &model_llama, .vocab = 96, .layers = 2, .heads = 4, .kv_heads = 2,
     .head_width = 8, .width = 32, .feed_forward = 40, .context = 16,
-    .rope_base = 10000, .norm_epsilon = 1e-5, .init_std = 0.02};
+    .rope.base = 10000, .norm_epsilon = 1e-5, .init_std = 0.02};
 
 static void plan(struct pipeline *pipeline, const char *zero, int data,
                  int shard, int rank)

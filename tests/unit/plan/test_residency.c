@@ -13,7 +13,7 @@ static struct model model_of(bool gpt2, bool tied, int layers)
         .kind = gpt2 ? &model_gpt2 : &model_llama, .vocab = 96,
         .layers = layers, .heads = 4, .kv_heads = gpt2 ? 4 : 2,
         .head_width = 8, .width = 32, .feed_forward = 48, .context = 16,
-        .tied = tied, .rope_base = 10000, .norm_epsilon = 1e-5,
+        .tied = tied, .rope.base = 10000, .norm_epsilon = 1e-5,
         .activation = ACTIVATION_SILU, .init_std = 0.02};
 }
 
@@ -182,7 +182,7 @@ TEST(pieces_of_a_segment_find_their_weights)
 {
     struct model model = model_of(true, false, 5);
 
-    model.mlp_bias = true; /* the last of a block, after its messages */
+    model.biases.mlp = true; /* the last of a block, after its messages */
     for (int prefetch = 0; prefetch < 4; prefetch++) {
         const struct layout layout = {
             .zero = "fsdp", .data = 1, .shard = 2, .tensor = 2, .overlap = 2,

@@ -7,7 +7,7 @@
 static const struct model large = {
     .kind = &model_llama, .vocab = 49152, .layers = 30, .heads = 9,
     .kv_heads = 3, .head_width = 64, .width = 576, .feed_forward = 1536,
-    .context = 2048, .tied = true, .rope_base = 10000, .norm_epsilon = 1e-5,
+    .context = 2048, .tied = true, .rope.base = 10000, .norm_epsilon = 1e-5,
     .activation = ACTIVATION_SILU};
 static const double limit = 3e9 - 60e6; /* bytes; the rest is the program */
 

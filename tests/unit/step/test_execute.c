@@ -12,7 +12,7 @@ enum { LENGTH = 24, BATCH = 8, VOCAB = 51, STEPS = 2, LAYERS = 8,
 static const struct model model = {
     .kind = &model_llama, .vocab = VOCAB, .layers = LAYERS, .heads = 4,
     .kv_heads = 2, .head_width = 6, .width = 24, .feed_forward = 40,
-    .context = LENGTH, .tied = true, .rope_base = 10000,
+    .context = LENGTH, .tied = true, .rope.base = 10000,
     .norm_epsilon = 1e-5, .init_std = 0.02, .activation = ACTIVATION_SILU};
 
 /* All weights of the model after the last step, by the parameter's order. */

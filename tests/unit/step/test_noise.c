@@ -42,7 +42,7 @@ static void begin(struct training *t, int64_t batch, int64_t micro_batch)
     t->model = (struct model){
         .kind = &model_llama, .vocab = VOCAB, .layers = 2, .heads = 4,
         .kv_heads = 2, .head_width = 6, .width = 24, .feed_forward = 40,
-        .context = LENGTH, .rope_base = 10000, .norm_epsilon = 1e-5,
+        .context = LENGTH, .rope.base = 10000, .norm_epsilon = 1e-5,
         .init_std = 0.02, .activation = ACTIVATION_SILU};
     training_open(t, &request, NULL);
 }

@@ -92,7 +92,7 @@ static void begin(struct training *t)
     t->model = (struct model){
         .kind = &model_llama, .vocab = VOCAB, .layers = 1, .heads = 2,
         .kv_heads = 2, .head_width = 8, .width = 16, .feed_forward = 24,
-        .context = LENGTH, .tied = true, .rope_base = 10000,
+        .context = LENGTH, .tied = true, .rope.base = 10000,
         .norm_epsilon = 1e-5, .init_std = 0.02,
         .activation = ACTIVATION_SILU};
     IS_OK(pipeline_plan(&t->pipeline, &request));

@@ -76,9 +76,9 @@ static void begin(struct training *t, const struct memory_case *row,
         .kind = row->kind, .vocab = VOCAB, .layers = 3, .heads = 4,
         .kv_heads = row->kind == &model_llama ? 2 : 4, .head_width = 6,
         .width = 24, .feed_forward = 40, .context = LENGTH, .tied = true,
-        .rope_base = 10000, .norm_epsilon = 1e-5, .init_std = 0.02,
-        .attention_bias = row->kind == &model_gpt2,
-        .mlp_bias = row->kind == &model_gpt2,
+        .rope.base = 10000, .norm_epsilon = 1e-5, .init_std = 0.02,
+        .biases.attention = row->kind == &model_gpt2,
+        .biases.mlp = row->kind == &model_gpt2,
         .activation = row->kind == &model_gpt2 ? ACTIVATION_GELU_TANH
                                                : ACTIVATION_SILU};
     training_open(t, &request, poisoned ? poison : NULL);

@@ -26,7 +26,7 @@ static void begin(struct room *r)
     r->setup.model = (struct model){
         .kind = &model_llama, .vocab = 20, .layers = 1, .heads = 2,
         .kv_heads = 1, .head_width = 4, .width = 8, .feed_forward = 12,
-        .context = 16, .tied = true, .rope_base = 10000, .norm_epsilon = 1e-5,
+        .context = 16, .tied = true, .rope.base = 10000, .norm_epsilon = 1e-5,
         .init_std = 0.02, .activation = ACTIVATION_SILU};
     const struct stage_request request = {
         .model = &r->setup.model, .mode = PROGRAM_TRAIN, .dtype = DTYPE_F32,
