@@ -45,11 +45,27 @@ void cost_started(const struct cost *cost, double kernels, struct spent *out)
     if (m->mark[M_GAP] == MARK_ASSUMED) out->guessed += seconds;
 }
 
-/* Starts of kernels make the passes of a block longer. */
+/* Seconds of the host for the experts of a rank beyond the first one. Their
+ * products run beside each other, so the device has no gaps between them. */
+static double expert_starts(const struct cost *cost)
+{
+    const struct shape *s = cost->shape;
+    const double local = (double)s->experts /
+                         layout_experts(cost->layout).places;
+
+    return local > 1 ? habits_of[cost->layout->as].each_expert * (local - 1) *
+                           s->expert_blocks : 0;
+}
+
+/* Starts of kernels make the passes of a block longer. W also hands over the
+ * gradient of each matrix. */
 static void block_started(const struct cost *cost, struct passes *out)
 {
     const struct habits *h = &habits_of[cost->layout->as];
     const struct shape *s = cost->shape;
+    const double experts = expert_starts(cost);
+    double behind = 0; /* the device is done before the host: in one pass, or
+                        * in B and W that follow each other */
     const double sums = cost->layout->tensor > 1 ? s->joins : 0;
     const double kernels[COST_PASSES] = {
         h->kernels * s->block.instructions + sums,
@@ -58,13 +74,15 @@ static void block_started(const struct cost *cost, struct passes *out)
 
     for (int pass = 0; pass < COST_PASSES; pass++) {
         double *launch = &out->pass[pass].seconds[CAUSE_LAUNCH];
+        const double host = h->host * kernels[pass] +
+                            (pass == COST_W ? 2 : 1) * experts;
 
         cost_started(cost, kernels[pass], &out->pass[pass]);
         *launch += kernels[pass] * h->gap;
-        const double device = spent_seconds(&out->pass[pass]);
-
-        if (device < kernels[pass] * h->host)
-            *launch += kernels[pass] * h->host - device;
+        behind += host - spent_seconds(&out->pass[pass]);
+        if (pass == COST_B && !layout_defers(cost->layout)) continue;
+        if (behind > 0) *launch += behind;
+        behind = 0;
     }
 }
 
@@ -474,6 +492,19 @@ static void recompute_parts(const struct spent *before, struct spent *out)
     spent_add(out, &again, 1);
 }
 
+/* Norms, and the product of a gate: what they read and write. */
+static void recompute_moved(const struct cost *cost, struct spent *out)
+{
+    const struct shape *s = cost->shape;
+    const struct layout *l = cost->layout;
+    const double elements =
+        4 * (double)s->width / (l->sequence_parallel ? l->tensor : 1) +
+        3 * (double)s->feed_forward / l->tensor;
+
+    cost_moved(cost, cost_tokens(cost) * elements * cost_element_bytes(cost),
+               out);
+}
+
 /* F once more. Lockstep leaves out what nothing reads: the products with which
  * blocks end, and their sums over tensor ranks. */
 static void recompute_block(const struct cost *cost, struct passes *out)
@@ -510,7 +541,8 @@ void cost_block(const struct cost *cost, struct passes *out)
         recompute_block(cost, out);
     } else if (l->recompute == RECOMPUTE_SELECTIVE &&
                (habits_of[l->as].masks || l->as == AS_LOCKSTEP)) {
-        spent_add(&out->pass[COST_B], &attends, 1);
+        if (l->again_moved) recompute_moved(cost, &out->pass[COST_B]);
+        else spent_add(&out->pass[COST_B], &attends, 1);
     } else if (l->recompute == RECOMPUTE_SELECTIVE) {
         recompute_parts(&before, &out->pass[COST_B]);
     }

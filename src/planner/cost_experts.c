@@ -27,11 +27,11 @@ static double sent_once(const struct cost *cost, struct group_shape group)
     const struct moe *m = &cost->shape->model.moe;
     const double nodes = (double)group.ranks /
                          group_on_node(cost->layout, group);
-    const bool own = cost->layout->as == AS_LOCKSTEP &&
-                     !cost->layout->rows_straight;
+    const bool own = cost->layout->as == AS_LOCKSTEP;
     double missed = 1, reached;
 
-    if ((!own && !habits_of[cost->layout->as].rows_once) || nodes <= 1 ||
+    if (cost->layout->rows_straight ||
+        (!own && !habits_of[cost->layout->as].rows_once) || nodes <= 1 ||
         m->top_k == 0)
         return 1;
     for (int i = 0; i < m->top_k; i++) missed *= 1 - 1 / nodes;

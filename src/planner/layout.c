@@ -256,6 +256,15 @@ static enum recompute recompute_of(const struct options *o)
     return found;
 }
 
+/* Whether parts are made again, and attention is none of them. */
+static bool leaves_attention(const struct options *o)
+{
+    for (int i = 0; i < o->train.recompute.count; i++)
+        if (strcmp(o->train.recompute.items[i], "attention") == 0)
+            return false;
+    return recompute_of(o) == RECOMPUTE_SELECTIVE;
+}
+
 /* One axis may take all ranks that the others leave. */
 static status fill_mesh(struct layout *l, const struct options *o, int ranks)
 {
@@ -407,6 +416,7 @@ status layout_from_options(struct layout *l,
     TRY(check_axes(l, request->shape));
     TRY(read_zero(l, o->zero));
     l->recompute = recompute_of(o);
+    l->again_moved = leaves_attention(o);
     /* Megatron-LM recomputed whole blocks before it had sequence
      * parallelism. */
     l->sequence_parallel = l->tensor > 1 &&

@@ -41,6 +41,8 @@ struct layout {
                               * as `zero` counts */
     bool whole_gradients;    /* whatever `zero` says */
     enum recompute recompute;
+    bool again_moved;        /* selective: norms and products of gates, not
+                              * attention */
     bool sequence_parallel;  /* tensor ranks divide tokens between products */
     int bits;                /* of weights in products: 8, 16 or 32 */
     bool overlap_tensor;     /* messages beside products */

@@ -36,6 +36,8 @@ const struct constant_row constant_rows[M_CONSTANTS] = {
                      1, 1e16},
     [M_LINK] = {"link", "", "share of it that collectives reach", 1e-6, 1},
     [M_LINK_LATENCY] = {"link_latency", "s", "of a hop inside a node", 0, 10},
+    [M_LINK_AXES] = {"link_axes", "", "axes of the torus of links inside a "
+                     "node; 1: a switch", 1, 6},
     [M_NIC_RATE] = {"nic_rate", "bytes/s", "between nodes, a device's share",
                     1, 1e16},
     [M_NIC] = {"nic", "", "share of it that collectives reach", 1e-6, 1},
@@ -63,7 +65,8 @@ const struct constant_row constant_rows[M_CONSTANTS] = {
 
 static const double usual[M_CONSTANTS] = {
     [M_DEVICES] = 8, [M_GEMM] = 0.75, [M_GEMM_HALF] = 96, [M_ATTENTION] = 0.4,
-    [M_MEMORY] = 0.8, [M_LINK] = 0.75, [M_LINK_LATENCY] = 4e-6, [M_NIC] = 0.8,
+    [M_MEMORY] = 0.8, [M_LINK] = 0.75, [M_LINK_LATENCY] = 4e-6,
+    [M_LINK_AXES] = 1, [M_NIC] = 0.8,
     [M_NIC_LATENCY] = 1.5e-5, [M_HOST_RATE] = 25e9, [M_HOST_BYTES] = 128e9,
     [M_DISK_RATE] = 1e9, [M_LAUNCH] = 6e-6, [M_GAP] = 2e-6,
     [M_STEP] = 2e-3,
@@ -132,6 +135,13 @@ const struct machine_preset machine_presets[] = {
       [M_GEMM] = 0.4, [M_GEMM_HALF] = 13.5,
       [M_MEMORY] = 0.663, [M_NIC] = 0.536, [M_STEP] = 0.0195,
       [M_WATTS] = 1300}},
+    {"tpu-v4", "TPU v4, 32 GiB, slices of a torus", DATASHEET, FIT,
+     {[M_DEVICES] = 4096, [M_LINK_AXES] = 3,
+      [M_GEMM] = 0.8, [M_GEMM_HALF] = 4, [M_ATTENTION] = 0.507,
+      [M_MEMORY] = 0.806, [M_LINK] = 0.749, [M_NIC] = 0.702, [M_STEP] = 0.001,
+      [M_PEAK_32] = 69e12, [M_PEAK_16] = 275e12, [M_PEAK_8] = 275e12,
+      [M_MEMORY_BYTES] = 34359738368.0, [M_MEMORY_RATE] = 1.228e12,
+      [M_LINK_RATE] = 270e9, [M_NIC_RATE] = 3.125e9, [M_WATTS] = 300}},
     {"cpu", "one core of an AVX2 server, 4 GiB each, 10 GbE", "assumed; run "
      "`lockstep calibrate` on yours", "assumed; run `lockstep calibrate`",
      {[M_DEVICES] = 2, [M_PEAK_32] = 9.6e10, [M_PEAK_16] = 9.6e10,

@@ -26,6 +26,7 @@ enum constant {
     M_MEMORY_BYTES, M_MEMORY_RATE,
     M_MEMORY,        /* reached share of the rate */
     M_LINK_RATE, M_LINK, M_LINK_LATENCY,    /* inside a node */
+    M_LINK_AXES,     /* of the torus that these links make; 1: a switch */
     M_NIC_RATE, M_NIC, M_NIC_LATENCY,       /* between nodes */
     M_HOST_RATE, M_HOST_BYTES, M_DISK_RATE, /* of a device's share */
     M_LAUNCH,        /* seconds of the host for an instruction */

@@ -47,7 +47,8 @@ static struct kept kept_by_llama(const struct layout *l,
     struct kept kept = {4 * q + 4 * kv + up * f + 4.0 * s->heads, 8 * h};
 
     kept.split += 2 * h * s->choices; /* the rows that experts read */
-    if (l->recompute == RECOMPUTE_SELECTIVE && !habits_of[l->as].masks) {
+    if (l->recompute == RECOMPUTE_SELECTIVE &&
+        (l->again_moved || !habits_of[l->as].masks)) {
         /* Norms and the product of the gate are made again. */
         kept.whole -= 4 * h;
         kept.split -= s->gated ? 2 * f : 0;

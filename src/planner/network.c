@@ -40,6 +40,19 @@ int group_on_node(const struct layout *l, struct group_shape group)
     return members < 1 ? 1 : members < group.ranks ? members : group.ranks;
 }
 
+/* The share of a device's links that a group inside a node uses: those of the
+ * axes of the torus along which its members lie. */
+static double link_share(const struct cost *cost, int members)
+{
+    const double axes = cost->machine->value[M_LINK_AXES];
+    const int node = cost->layout->per_node;
+
+    if (axes <= 1 || members < 2 || node < 2) return 1;
+    const double along = axes * math_log(members) / math_log(node);
+
+    return (along < 1 ? 1 : along > axes ? axes : along) / axes;
+}
+
 /* Bytes a second of one member to the next, all groups of its kind active. A
  * ring over the members of a node leaves it once for all of them: they use the
  * ports of all. */
@@ -47,7 +60,8 @@ static double group_rate(const struct cost *cost, struct group_shape group)
 {
     const double *v = cost->machine->value;
     const int members = group_on_node(cost->layout, group);
-    const double link = v[M_LINK_RATE] * v[M_LINK];
+    const double link = v[M_LINK_RATE] * v[M_LINK] *
+                        link_share(cost, members);
     const double nic = v[M_NIC_RATE] * v[M_NIC] * members;
 
     if (members >= group.ranks) return link;
@@ -121,12 +135,13 @@ find_table(const struct cost *cost, enum collective op,
 }
 
 /* The share that a program's own kernels for rows reach, unless somebody has
- * measured or set the machine's. */
+ * measured or set the machine's, or a library exchanges them. */
 static double rows_share(const struct cost *cost, int constant, double own)
 {
     const enum mark mark = cost->machine->mark[constant];
 
-    return own > 0 && (mark == MARK_FITTED || mark == MARK_ASSUMED)
+    return own > 0 && !cost->layout->rows_straight &&
+                   (mark == MARK_FITTED || mark == MARK_ASSUMED)
                ? own : cost->machine->value[constant];
 }
 

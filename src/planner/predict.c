@@ -132,7 +132,8 @@ static double again(const struct cost *cost)
 
     if (cost->layout->recompute == RECOMPUTE_NONE) return 0;
     if (cost->layout->recompute == RECOMPUTE_SELECTIVE)
-        return cost->layout->as == AS_LOCKSTEP ? 0 : scores;
+        return cost->layout->as == AS_LOCKSTEP || cost->layout->again_moved
+                   ? 0 : scores;
     return shape_flops_full(s) / 3 - head;
 }
 

@@ -25,6 +25,8 @@ extern const char *const as_names[AS_COUNT];
 struct habits {
     double kernels;        /* for an instruction of a block's F */
     double gap, host;      /* seconds of a kernel; Lockstep: the machine's */
+    double each_expert;    /* of the host for each expert of a rank beyond the
+                            * first, in F and in B; W: twice as long */
     double moved;          /* times that what is no product moves its bytes:
                             * more where operations are not fused */
     double update_bytes;   /* that an update moves for a parameter */

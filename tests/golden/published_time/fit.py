@@ -91,9 +91,11 @@ def configuration(row, folder):
 def predict(program, row, corrections, folder):
     machine = row["machine"] + "".join(
         f",{key}={value:.6g}" for key, value in corrections.items())
+    ranks, _, nodes = row["ranks"].partition(" on ")
     found = subprocess.run(
-        [program, "plan", configuration(row, folder), "--ranks", row["ranks"],
-         "--time", "--json", "--machine", machine, "--as", row["program"]],
+        [program, "plan", configuration(row, folder), "--ranks", ranks,
+         "--time", "--json", "--machine", machine, "--as", row["program"]] +
+        (["--nodes", nodes.split()[0]] if nodes else []),
         capture_output=True, text=True, check=False)
     if found.returncode not in (0, 79):
         sys.exit(f"{row['name']}: {found.stderr}")
