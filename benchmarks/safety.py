@@ -12,7 +12,8 @@ count. The first four steps are left out. A save in the background lasts for
 several steps: a run that saves at every fifth step is compared with one that
 does not, as milliseconds for each save. The same for copies that go to another
 node: each rank has a network namespace of its own, and its copies travel by TCP
-over a bridge while the steps go on."""
+over a bridge while the steps go on (far, with states that ZeRO divides). Without
+ZeRO the other node has the same rows, and only counters travel (twin)."""
 import argparse
 import json
 import pathlib
@@ -30,12 +31,15 @@ train: {batch: BATCH, steps: STEPS, threads: 1, check_every: 0, on_spike: none}
 mesh: {data: 2}
 checkpoint: {minutes: 0, at_end: false}
 """
-SECOND = {"copy": ["--copies", "2"],
-          "check": ["--copies", "0", "--set", "train.check_every=2"]}
+# Settings, and whether each rank has a node of its own.
+SECOND = {"copy": (["--copies", "2"], False),
+          "check": (["--copies", "0", "--set", "train.check_every=2"], False),
+          "twin": (["--copies", "2"], True)}
 SAVES = {"without": ["--copies", "0"],
          "with": ["--copies", "0", "--set", "checkpoint.every=5",
                   "--set", "checkpoint.async=true"]}
-FAR = {"without": ["--copies", "0"], "with": ["--copies", "5"]}
+FAR = {"without": ["--copies", "0", "--set", "zero=zero1"],
+       "with": ["--copies", "5", "--set", "zero=zero1"]}
 LEFT_OUT, EVERY = 4, 5
 # Two nodes of one rank each, and the supervisor on a bridge between them.
 NODES = """\
@@ -138,7 +142,7 @@ def main():
     parser.add_argument("--program", default="build/lockstep")
     parser.add_argument("--steps", type=int, default=30)
     parser.add_argument("--batch", type=int, default=4)
-    parser.add_argument("--only", default="copy,check,save,far")
+    parser.add_argument("--only", default="copy,check,save,twin,far")
     parser.add_argument("--out")
     asked = parser.parse_args()
     program = str(pathlib.Path(asked.program).resolve())
@@ -147,10 +151,10 @@ def main():
         folder = pathlib.Path(name)
         prepare(program, folder, asked)
         wanted = asked.only.split(",")
-        for kind, words in SECOND.items():
+        for kind, (words, far) in SECOND.items():
             if kind not in wanted:
                 continue
-            found[kind] = row = second(steps_of(program, folder, words))
+            found[kind] = row = second(steps_of(program, folder, words, far))
             print(f"{kind}: even steps {row['even_ms']:.0f} ms, odd steps "
                   f"{row['odd_ms']:.0f} ms: {row['cost_ms']:.0f} ms each, "
                   f"{100 * row['share_of_a_step']:.2f}% of a step")

@@ -31,6 +31,7 @@ static status run_program(const char *const *words, int count)
         FAIL(ERR_USAGE, "%d words are too many for a command", count);
     crew_signals(&set);
     sigprocmask(SIG_UNBLOCK, &set, NULL);
+    signal(SIGPIPE, SIG_DFL);
     for (int i = 0; i < count; i++) argv[i] = (char *)(uintptr_t)words[i];
     argv[count] = NULL;
     execvp(argv[0], argv);
@@ -117,11 +118,7 @@ status command_launch(struct arguments *arguments)
              "--ranks 4 -- lockstep train config.yaml");
     if (launch_rank() >= 0)
         FAIL(ERR_USAGE, "launch: this process is a rank itself");
-    crew_signals(&set);
-    sigprocmask(SIG_BLOCK, &set, NULL);
-    signals = signalfd(-1, &set, SFD_NONBLOCK | SFD_CLOEXEC);
-    if (signals < 0)
-        FAIL(ERR_IO, "cannot watch signals: %s", strerror(errno));
+    TRY(crew_watch(&signals));
     result = crew_open(&crew, (int)ranks, "127.0.0.1:0", NULL);
     if (result == OK) result = launch(&crew, signals, arguments);
     crew_close(&crew);

@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/signalfd.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -301,6 +302,19 @@ void crew_signals(sigset_t *set)
     sigaddset(set, SIGUSR1);
     if (sigaction(SIGHUP, NULL, &hup) != 0 || hup.sa_handler != SIG_IGN)
         sigaddset(set, SIGHUP);
+}
+
+status crew_watch(int *descriptor)
+{
+    sigset_t set;
+
+    crew_signals(&set);
+    sigprocmask(SIG_BLOCK, &set, NULL);
+    signal(SIGPIPE, SIG_IGN);
+    *descriptor = signalfd(-1, &set, SFD_NONBLOCK | SFD_CLOEXEC);
+    if (*descriptor < 0)
+        FAIL(ERR_IO, "signals cannot be watched: %s", strerror(errno));
+    return OK;
 }
 
 int crew_ended(int ended)

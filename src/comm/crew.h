@@ -78,6 +78,9 @@ void crew_fence(struct crew *crew);
 /* Signals that ask a crew to stop: SIGTERM, SIGINT, SIGUSR1 and, unless it is
  * ignored (nohup), SIGHUP. A blocked signal would not be ignored any more. */
 void crew_signals(sigset_t *set);
+/* They are blocked, and read from *descriptor. SIGPIPE is ignored: a reader of
+ * this process's output who is gone must not end it. */
+status crew_watch(int *descriptor);
 
 /* "was killed by signal 9 (Killed)", "ended with exit code 3". */
 void crew_story(const struct crew_member *member, char out[CREW_STORY_BYTES]);

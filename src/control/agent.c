@@ -48,18 +48,6 @@ static status open_places(struct agent *agent)
     return OK;
 }
 
-static status open_signals(struct agent *agent)
-{
-    sigset_t set;
-
-    crew_signals(&set);
-    sigprocmask(SIG_BLOCK, &set, NULL);
-    agent->signals = signalfd(-1, &set, SFD_NONBLOCK | SFD_CLOEXEC);
-    if (agent->signals < 0)
-        FAIL(ERR_IO, "signals cannot be watched: %s", strerror(errno));
-    return OK;
-}
-
 static status agent_open(struct agent *agent)
 {
     char side[DOOR_ADDRESS_BYTES];
@@ -69,7 +57,7 @@ static status agent_open(struct agent *agent)
     TRY(door_open(&agent->door, side, &agent->token, 0));
     TRY(inherited_token(&agent->token, &agent->token_file));
     TRY(open_places(agent));
-    return open_signals(agent);
+    return crew_watch(&agent->signals);
 }
 
 static void agent_close(struct agent *agent)

@@ -10,10 +10,9 @@
 #include <time.h>
 #include <unistd.h>
 #include "base/clock.h"
-#include "base/clock.h"
 #include "comm/process.h"
 
-static const uint64_t magic = 0x6c6f636b626f6172; /* "lockboar" */
+static const uint64_t magic = 0x6c6f636b626f6173; /* "lockboas" */
 enum { CARRY_MS = 30000 };
 
 static struct board *mine;
@@ -233,6 +232,11 @@ bool board_await_carried(int64_t step)
         nanosleep(&pause, NULL);
     }
     return true;
+}
+
+double board_carrying(void)
+{
+    return page != NULL ? 1e-9 * (double)atomic_load(&mine->courier_ns) : 0;
 }
 
 void board_forget(void)

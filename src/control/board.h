@@ -69,6 +69,7 @@ struct board {
                                          * wait */
     _Atomic int partners;         /* nodes that do, and whose copies this one
                                    * keeps in turn */
+    _Atomic int64_t courier_ns;   /* of processors, that carrying took */
     _Atomic int64_t beat_ns;      /* the supervisor lives: monotonic */
     _Atomic int64_t lease_ns;     /* ranks of an agent may live until then
                                    * (lease.h); 0: no lease */
@@ -107,6 +108,9 @@ void board_copied(int64_t step);
 /* Waits until all other nodes have that step, at most 30 s: then the run goes
  * on without. False: there are none. */
 bool board_await_carried(int64_t step);
+/* Seconds of processors that carrying took on this node; 0: no copies are
+ * carried. */
+double board_carrying(void);
 /* The newest step that all nodes have which keep copies; 0: none. */
 int64_t board_carried(const struct board *board, const struct board_page *of);
 /* After a rewind the other nodes have no copy that counts. */

@@ -8,7 +8,10 @@
  * The place of a slot is the same on all nodes, so a rank that comes to the
  * node which keeps copies of it finds them where its own would be. A slot may
  * come from a rank that was killed while it wrote: nothing in it is believed
- * before its checksums were compared. */
+ * before its checksums were compared.
+ *
+ * Ranks of replicas have the same rows. Where a node has those of one rank, the
+ * slot of its twin has a head and counters only, and names that rank. */
 #ifndef LOCKSTEP_CONTROL_COPY_SLOT_H
 #define LOCKSTEP_CONTROL_COPY_SLOT_H
 
@@ -25,6 +28,8 @@ struct copy_slot {
     uint64_t ranks, bytes;  /* of the rows */
     uint64_t layout;        /* struct memory_copy */
     uint64_t carried;       /* 1: another node sent it */
+    uint64_t twin;          /* the rank, and one more, in whose slot of this
+                             * step the rows are; 0: they are in this one */
     uint32_t crc, state_crc;
     uint64_t state_length;
     char state[COPY_STATE_BYTES];
@@ -34,8 +39,29 @@ enum { COPY_ROWS = (sizeof(struct copy_slot) + COPY_PAGE - 1) / COPY_PAGE *
                    COPY_PAGE };
 static const uint64_t copy_magic = 0x6c6f636b636f7079; /* "lockcopy" */
 
+/* The file of a node. */
+struct copy_memory {
+    int file;
+    uint64_t ranks, slot_bytes;
+};
+
 /* Whether head, counters and rows are what the checksums say. slot_bytes: of
- * the whole slot. */
+ * the whole slot. One whose rows are in a twin's slot is not whole. */
 bool copy_slot_is_whole(const struct copy_slot *slot, size_t slot_bytes);
+/* The first `bytes` of a slot; NULL: the file has none there. */
+struct copy_slot *copy_slot_map(const struct copy_memory *memory,
+                                uint64_t rank, int index, size_t bytes);
+/* These fields tell rows from others. */
+struct copy_rows {
+    int64_t step;
+    uint64_t ranks, bytes, layout;
+    uint32_t crc;
+};
+
+/* Whether those are in the slot itself. */
+bool copy_slot_has(const struct copy_slot *slot, const struct copy_rows *rows);
+/* Copies the rows of its twin into the slot; where they are gone, or the slot
+ * is none, it is not whole. Nothing is done to one with rows of its own. */
+void copy_slot_fill(const struct copy_memory *memory, struct copy_slot *slot);
 
 #endif

@@ -8,60 +8,19 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
-#include <sys/stat.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 #include "base/clock.h"
 #include "base/file.h"
-#include "control/copy_slot.h"
+#include "control/courier_slots.h"
 #include "control/far_files.h"
 
 enum { KNOCK_MS = 1000, ANSWER_MS = 20000, AGAIN_MS = 200, START_MS = 500,
        PEERS_MOST = 16,
+       OFFER_MS = 5000, /* ranks of the partner may come to a step so late */
+       OFFER_COPIES = 64 /* after one whose rows the partner had not */,
        LOST_MS = 6000 /* then ranks go on without a second copy */ };
-
-/* A slot on its way. */
-struct copy_head {
-    int32_t rank, ranks, index, whole; /* whole: in the answer */
-    uint64_t slot_bytes;
-    int64_t step;
-    uint64_t rows, layout, state_length;
-    uint32_t crc, state_crc;
-};
-
-/* ---- the memory of the node ---- */
-
-/* A slot of the node's file, mapped; NULL: the file has none there. */
-static struct copy_slot *slot_map(int file, const struct copy_head *head,
-                                  bool grows)
-{
-    const uint64_t number = (uint64_t)head->rank * COPY_SLOTS +
-                            (uint64_t)head->index;
-    const uint64_t all = (uint64_t)head->ranks * COPY_SLOTS *
-                         head->slot_bytes;
-    struct stat about;
-    void *mapped;
-
-    if (fstat(file, &about) != 0 ||
-        ((uint64_t)about.st_size < all &&
-         (!grows || ftruncate(file, (off_t)all) != 0)))
-        return NULL;
-    mapped = mmap(NULL, head->slot_bytes, PROT_READ | PROT_WRITE, MAP_SHARED,
-                  file, (off_t)(number * head->slot_bytes));
-    return mapped == MAP_FAILED ? NULL : mapped;
-}
-
-static bool head_is_sound(const struct copy_head *h)
-{
-    return h->ranks > 0 && h->ranks <= 1 << 20 && h->rank >= 0 &&
-           h->rank < h->ranks && (h->index == 0 || h->index == 1) &&
-           h->slot_bytes % COPY_PAGE == 0 && h->slot_bytes >= COPY_ROWS &&
-           h->slot_bytes < ((uint64_t)1 << 62) / COPY_SLOTS /
-                               (uint64_t)h->ranks &&
-           h->rows <= h->slot_bytes - COPY_ROWS && h->step >= 0 &&
-           h->state_length < COPY_STATE_BYTES;
-}
 
 /* ---- sending ---- */
 
@@ -75,6 +34,12 @@ struct sender {
     uint64_t *sent;        /* owned, [places]: copies of the page that are
                             * there, and for which order */
     uint64_t *order;
+    struct offer {
+        uint64_t copies, order; /* of the page and its place: offered */
+        int64_t began_ns, next_ns;
+        int refused;       /* copies since, until one is offered again */
+    } *offers;             /* owned, [places] */
+    double used_s;         /* of processors, as told to the ranks */
 };
 
 static status await_answer(struct wire *wire, struct copy_head *answer)
@@ -103,20 +68,13 @@ static status send_slot(struct wire *wire, struct copy_slot *slot,
 {
     struct copy_head answer;
 
-    *whole = false;
-    head->step = atomic_load(&slot->step);
-    head->rows = slot->bytes;
-    head->layout = slot->layout;
-    head->crc = slot->crc;
-    head->state_crc = slot->state_crc;
-    head->state_length = slot->state_length;
-    if (slot->magic != copy_magic || !head_is_sound(head)) return OK;
     TRY(wire_put(wire, WIRE_COPY, head, sizeof *head));
     TRY(wire_put_bulk(wire, slot->state, (size_t)head->state_length));
-    TRY(wire_put_bulk(wire, (const char *)slot + COPY_ROWS,
-                      (size_t)head->rows));
+    if (head->twin == 0)
+        TRY(wire_put_bulk(wire, (const char *)slot + COPY_ROWS,
+                          (size_t)head->rows));
     TRY(await_answer(wire, &answer));
-    *whole = answer.whole != 0 && answer.rank == head->rank &&
+    *whole = answer.whole == COPY_WHOLE && answer.rank == head->rank &&
              answer.step == head->step &&
              atomic_load(&slot->step) == head->step;
     return OK;
@@ -132,19 +90,23 @@ static status connect_to(struct sender *s, struct wire *wire,
     return wire_open(wire, descriptor, &s->agent->token, false);
 }
 
-/* Both slots of a rank go to another node. */
+/* Both slots of a rank go to another node, with rows. */
 static status send_rank(struct sender *s, struct wire *wire,
                         struct copy_head head, bool *any)
 {
+    const struct copy_memory memory = {s->agent->state_file,
+                                       (uint64_t)head.ranks, head.slot_bytes};
+
     for (head.index = 0; head.index < COPY_SLOTS; head.index++) {
-        struct copy_slot *slot = slot_map(s->agent->state_file, &head, false);
+        struct copy_slot *slot = courier_slot(s->agent->state_file, &head,
+                                              false);
         bool whole = false;
-        status result;
 
         if (slot == NULL) continue;
-        result = send_slot(wire, slot, &head, &whole);
-        munmap(slot, head.slot_bytes);
-        TRY(result);
+        copy_slot_fill(&memory, slot);
+        head_from_slot(&head, slot);
+        if (slot->magic == copy_magic && head_is_sound(&head))
+            TRY(send_slot(wire, slot, &head, &whole));
         *any = *any || whole;
     }
     return OK;
@@ -181,6 +143,65 @@ static int newest(struct copy_slot *const slots[COPY_SLOTS])
     return atomic_load(&slots[1]->step) > atomic_load(&slots[0]->step);
 }
 
+/* Whether the partner has the same rows, of another rank: replicas do. *later:
+ * it may have them soon. */
+static status offer(struct sender *s, struct offer *o, struct copy_head *head,
+                    struct offer is, bool *later)
+{
+    const int64_t now = clock_ns();
+    struct copy_head answer;
+    const bool again = o->copies == is.copies && o->order == is.order;
+
+    *later = again && now < o->next_ns;
+    if (*later || (o->refused > 0 && o->refused++ < OFFER_COPIES)) return OK;
+    if (!again) {
+        *o = is;
+        o->began_ns = now;
+    }
+    TRY(wire_put(&s->wire, WIRE_OFFER, head, sizeof *head));
+    TRY(await_answer(&s->wire, &answer));
+    if (answer.rank != head->rank || answer.step != head->step ||
+        answer.twin > (uint64_t)head->ranks)
+        FAIL(ERR_PEER, "an answer to another offer");
+    head->twin = answer.twin;
+    *later = answer.whole == COPY_LATER &&
+             now - o->began_ns < (int64_t)OFFER_MS * 1000000;
+    o->next_ns = now + (now - o->began_ns) / 4;
+    o->refused = !*later && head->twin == 0;
+    return OK;
+}
+
+/* Adds the processors' time that this process took since. */
+static void tell_used(struct agent *agent, double *used_s)
+{
+    const double now = clock_thread_s(); /* it has one thread */
+
+    atomic_fetch_add(&agent->board->courier_ns,
+                     (int64_t)(1e9 * (now - *used_s)));
+    *used_s = now;
+}
+
+/* The newest copy of a rank, where its slots are; *whole: it is there. */
+static status carry_newest(struct sender *s, int index, struct offer is,
+                           struct copy_head *head, bool *whole)
+{
+    struct copy_slot *slots[COPY_SLOTS];
+    bool later = false;
+
+    for (int i = 0; i < COPY_SLOTS; i++) {
+        head->index = i;
+        slots[i] = courier_slot(s->agent->state_file, head, false);
+        if (slots[i] == NULL) return OK;
+    }
+    head->index = newest(slots);
+    head_from_slot(head, slots[head->index]);
+    if (slots[head->index]->magic != copy_magic || !head_is_sound(head))
+        return OK;
+    TRY(offer(s, &s->offers[index], head, is, &later));
+    if (later) return OK;
+    return send_slot(&s->wire, slots[head->index], head, whole);
+}
+
 /* The newest copy of a place's rank, unless it is there already. */
 static status carry(struct sender *s, int index)
 {
@@ -190,9 +211,7 @@ static status carry(struct sender *s, int index)
     const uint64_t copies = atomic_load(&page->copies);
     struct copy_head head = {.rank = order->rank, .ranks = order->size,
                              .slot_bytes = atomic_load(&page->slot_bytes)};
-    struct copy_slot *slots[COPY_SLOTS];
     bool whole = false;
-    status result = OK;
 
     if (!place_is_busy(&a->places[index]) || head.slot_bytes == 0 ||
         copies == 0 ||
@@ -200,18 +219,10 @@ static status carry(struct sender *s, int index)
         return OK;
     atomic_store(&a->courier->slot_bytes, head.slot_bytes);
     atomic_store(&a->courier->ranks, head.ranks);
-    for (int i = 0; i < COPY_SLOTS; i++) {
-        head.index = i;
-        slots[i] = slot_map(a->state_file, &head, false);
-    }
-    if (slots[0] != NULL && slots[1] != NULL) {
-        head.index = newest(slots);
-        result = send_slot(&s->wire, slots[head.index], &head, &whole);
-    }
-    for (int i = 0; i < COPY_SLOTS; i++)
-        if (slots[i] != NULL) munmap(slots[i], head.slot_bytes);
-    TRY(result);
+    TRY(carry_newest(s, index, (struct offer){copies, order->number, 0, 0, 0},
+                     &head, &whole));
     if (!whole) return OK;
+    tell_used(a, &s->used_s);
     s->sent[index] = copies;
     s->order[index] = order->number;
     atomic_store(&page->carried[s->number], head.step);
@@ -227,6 +238,7 @@ static void part(struct sender *s)
         atomic_store(&s->agent->board->pages[i].carried[s->number], -1);
     wire_close(&s->wire);
     memset(s->sent, 0, (size_t)s->agent->count * sizeof *s->sent);
+    memset(s->offers, 0, (size_t)s->agent->count * sizeof *s->offers);
     s->next_try_ns = clock_ns() + (int64_t)AGAIN_MS * 1000000;
 }
 
@@ -263,8 +275,10 @@ static void send_for_ever(struct agent *agent)
     const struct timespec pause = {0, 500000};
     static uint64_t sent[PLACES_MOST + PLACES_EXTRA],
         order[PLACES_MOST + PLACES_EXTRA];
+    static struct offer offers[PLACES_MOST + PLACES_EXTRA];
     struct sender s = {.agent = agent, .wire.descriptor = -1, .sent = sent,
-                       .order = order, .number = agent->link,
+                       .order = order, .offers = offers,
+                       .number = agent->link,
                        .link = &agent->courier->links[agent->link]};
     const pid_t parent = getppid();
 
@@ -282,14 +296,34 @@ static void send_for_ever(struct agent *agent)
 
 /* ---- receiving ---- */
 
+/* The rows, or who has them. */
+static status receive_rows(struct agent *agent, struct wire *wire,
+                           const struct copy_head *head,
+                           struct copy_slot *slot, bool *whole)
+{
+    bool behind;
+
+    slot->twin = head->twin;
+    if (head->twin != 0) {
+        *whole = courier_slot_twin(agent, head, &behind) == head->twin &&
+                 slot->state_crc == crc32c(0, slot->state,
+                                           (size_t)slot->state_length);
+        return OK;
+    }
+    TRY(wire_get_bulk(wire, (char *)slot + COPY_ROWS, (size_t)head->rows));
+    *whole = copy_slot_is_whole(slot, (size_t)head->slot_bytes);
+    if (*whole) courier_slot_kept(head->rank);
+    return OK;
+}
+
 static status receive_slot(struct agent *agent, struct wire *wire,
                            const struct copy_head *head, bool *whole)
 {
-    struct copy_slot *slot = slot_map(agent->state_file, head, true);
-    status result;
+    struct copy_slot *slot = courier_slot(agent->state_file, head, true);
 
     if (slot == NULL) FAIL(ERR_MEMORY, "no memory for a copy");
     atomic_store(&slot->step, -1);
+    slot->magic = copy_magic;
     slot->ranks = (uint64_t)head->ranks;
     slot->bytes = head->rows;
     slot->layout = head->layout;
@@ -297,15 +331,10 @@ static status receive_slot(struct agent *agent, struct wire *wire,
     slot->crc = head->crc;
     slot->state_crc = head->state_crc;
     slot->state_length = head->state_length;
-    result = wire_get_bulk(wire, slot->state, (size_t)head->state_length);
-    if (result == OK)
-        result = wire_get_bulk(wire, (char *)slot + COPY_ROWS,
-                               (size_t)head->rows);
-    slot->magic = copy_magic;
-    *whole = result == OK && copy_slot_is_whole(slot, head->slot_bytes);
+    TRY(wire_get_bulk(wire, slot->state, (size_t)head->state_length));
+    TRY(receive_rows(agent, wire, head, slot, whole));
     if (*whole) atomic_store(&slot->step, head->step);
-    munmap(slot, head->slot_bytes);
-    return result;
+    return OK;
 }
 
 /* A rank of this node writes its slots itself. */
@@ -318,8 +347,19 @@ static bool is_own(const struct agent *agent, int rank)
     return false;
 }
 
+static status answer_offer(const struct agent *agent, struct wire *wire,
+                           struct copy_head copy)
+{
+    bool behind;
+
+    copy.twin = courier_slot_twin(agent, &copy, &behind);
+    copy.whole = copy.twin == 0 && behind ? COPY_LATER : COPY_TORN;
+    return wire_put(wire, WIRE_COPIED, &copy, sizeof copy);
+}
+
 static status serve_peer(struct agent *agent, struct wire *wire)
 {
+    static double used_s;
     const struct wire_head *head;
     const void *bytes;
     struct copy_head copy;
@@ -327,13 +367,16 @@ static status serve_peer(struct agent *agent, struct wire *wire)
 
     TRY(wire_get(wire, &head, &bytes));
     if (head == NULL) return OK;
-    if (head->kind != WIRE_COPY || head->bytes != sizeof copy)
+    if ((head->kind != WIRE_COPY && head->kind != WIRE_OFFER) ||
+        head->bytes != sizeof copy)
         FAIL(ERR_PEER, "another message than a copy");
     memcpy(&copy, bytes, sizeof copy);
     if (!head_is_sound(&copy) || is_own(agent, copy.rank))
         FAIL(ERR_PEER, "a copy that makes no sense");
+    if (head->kind == WIRE_OFFER) return answer_offer(agent, wire, copy);
     TRY(receive_slot(agent, wire, &copy, &whole));
-    copy.whole = whole;
+    tell_used(agent, &used_s);
+    copy.whole = whole ? COPY_WHOLE : COPY_TORN;
     atomic_store(&agent->courier->slot_bytes, copy.slot_bytes);
     atomic_store(&agent->courier->ranks, copy.ranks);
     return wire_put(wire, WIRE_COPIED, &copy, sizeof copy);

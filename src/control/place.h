@@ -33,7 +33,8 @@ enum wire_kind {
     WIRE_MOVE,        /* struct node_move: copies of a rank go to a node */
     WIRE_MOVED,       /* struct node_move: they are there, or cannot be */
     WIRE_COPY,        /* struct copy_head, between agents; bytes follow */
-    WIRE_COPIED,      /* struct copy_head: it is whole */
+    WIRE_OFFER,       /* struct copy_head: are those rows there? */
+    WIRE_COPIED,      /* struct copy_head: an answer to either */
     WIRE_END,         /* none: the run is over */
     WIRE_STORES,      /* struct node_stores: where the node keeps shards */
     WIRE_FILE,        /* struct file_ask, to an agent (far_files.h) */

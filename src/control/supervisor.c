@@ -463,8 +463,6 @@ static status open_descriptors(const struct supervisor *s)
 
 static status supervisor_open(struct supervisor *s)
 {
-    sigset_t set;
-
     TRY(open_descriptors(s));
     TRY(memory_take((size_t)s->how->ranks, sizeof *s->sights,
                     (void **)&s->sights));
@@ -476,12 +474,7 @@ static status supervisor_open(struct supervisor *s)
              strerror(errno));
     atomic_store(&s->board->state_file, s->state_file);
     journal_begin(&s->journal, s->how->run);
-    crew_signals(&set);
-    sigprocmask(SIG_BLOCK, &set, NULL);
-    s->signals = signalfd(-1, &set, SFD_NONBLOCK | SFD_CLOEXEC);
-    if (s->signals < 0)
-        FAIL(ERR_IO, "signals cannot be watched: %s", strerror(errno));
-    return OK;
+    return crew_watch(&s->signals);
 }
 
 static void supervisor_close(struct supervisor *s)

@@ -99,9 +99,10 @@ static status check_shards(const struct writing *w)
         TRY(path_join(path, sizeof path, w->request->data.cache, name));
         result = token_file_open(&file, path);
         token_file_close(&file);
-        if (result != OK)
+        if (result == ERR_FORMAT || result == ERR_MISSING)
             return status_hint(result, "remove %s to make all of its shards "
                                        "again", w->request->data.cache);
+        TRY(result);
     }
     return OK;
 }

@@ -22,8 +22,8 @@ static status read_weight(const char *where, const char *word,
     *weight = word != NULL ? strtod(word, &end) : -1;
     if (word == NULL || end == word || *end != '\0' || !(*weight >= 0) ||
         *weight > 1e15)
-        FAIL(ERR_CONFIG, "%s: '%s' is not a weight; expected a number that is "
-             "not negative%s", where, word != NULL ? word : "", form);
+        FAIL(ERR_CONFIG, "%s: '%s' is not a weight; expected a number from 0 "
+             "to 1e15%s", where, word != NULL ? word : "", form);
     return OK;
 }
 

@@ -15,10 +15,12 @@
 #include "base/file.h"
 #include "base/log.h"
 #include "base/text.h"
+#include "base/threads.h"
 #include "control/board.h"
 #include "control/copy_slot.h"
 
-enum { LOOK_STEPS = 64 }; /* between two looks at what copies cost */
+enum { LOOK_STEPS = 64, /* between two looks at what copies cost */
+       SETTLED = 8 /* copies, until it is known */ };
 static const double share_most = 0.01;
 
 /* ---- rows ---- */
@@ -68,6 +70,64 @@ static struct copy_slot *slot_of(const struct memory_copy *copy, int index)
 static char *slot_rows(struct copy_slot *kept)
 {
     return (char *)kept + COPY_ROWS;
+}
+
+/* ---- what it costs ---- */
+
+/* The time of this node's processors that steps miss for each copy that is
+ * carried: none where two are left for those who send and receive; else a step
+ * waits for the slowest thread, which misses more than its share. */
+static void weigh_carrying(struct memory_copy *copy)
+{
+    const int cores = threads_cores();
+    const int busy = copy->threads * board_ranks_here(team_size(copy->team));
+    const double used = board_carrying();
+    const double each = (used - copy->used_s) /
+                        (double)(copy->made - copy->looked);
+
+    copy->used_s = used;
+    copy->carry_s = busy + 2 <= cores ? 0
+                    : cores > 2       ? 2 * each / cores
+                                      : each;
+}
+
+static double cost(const struct memory_copy *copy)
+{
+    return copy->copy_s + copy->fence_s + copy->carry_s;
+}
+
+static void tell(struct memory_copy *copy)
+{
+    char steps[48] = "each step";
+
+    if (copy->step_s <= 0 || copy->copy_s <= 0) return;
+    if (copy->every > 1)
+        snprintf(steps, sizeof steps, "%" PRId64 " steps", copy->every);
+    LOG(INFO, "supervise", "a copy in memory after %s costs %.2f%% of the "
+        "time: %.1f ms to make, %.1f ms waiting for other nodes, %.1f ms of "
+        "processors that carry it; a step takes %.1f ms", steps,
+        100 * cost(copy) / (copy->step_s * (double)copy->every),
+        1e3 * copy->copy_s, 1e3 * copy->fence_s, 1e3 * copy->carry_s,
+        1e3 * copy->step_s);
+    copy->told = copy->every;
+}
+
+/* How many steps must pay for one copy; the same on all ranks. */
+static status adapt(struct memory_copy *copy)
+{
+    double steps;
+
+    weigh_carrying(copy);
+    copy->looked = copy->made;
+    steps = copy->step_s > 0 ? cost(copy) / (share_most * copy->step_s) : 1;
+    if (copy->measures) {
+        TRY(team_largest(copy->team, &steps, 1));
+        copy->every = steps > 1 ? (int64_t)(steps + 1) : 1;
+    }
+    if (copy->made >= SETTLED && (copy->every > copy->told * 5 / 4 ||
+                                  copy->every < copy->told * 3 / 4))
+        tell(copy);
+    return OK;
 }
 
 /* ---- opening ---- */
@@ -120,12 +180,17 @@ static status map_slots(struct memory_copy *copy, int file)
 {
     const size_t bytes = COPY_SLOTS * copy->slot_bytes;
     const size_t first = (size_t)team_rank(copy->team) * bytes;
+    const struct copy_memory memory = {file, (uint64_t)team_size(copy->team),
+                                       copy->slot_bytes};
     void *mapped = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, file,
                         (off_t)first);
 
     if (mapped == MAP_FAILED)
         FAIL(ERR_MEMORY, "%zu bytes for copies: %s", bytes, strerror(errno));
     copy->slots = mapped;
+    copy->used_s = board_carrying();
+    for (int i = 0; i < COPY_SLOTS; i++)
+        copy_slot_fill(&memory, slot_of(copy, i));
     board_slots(copy->slot_bytes);
     return OK;
 }
@@ -142,7 +207,8 @@ status memory_copy_open(struct memory_copy *copy,
     bool has_room = true;
 
     *copy = (struct memory_copy){.pipeline = pipeline, .team = team,
-                                 .layout = copy->layout, .newest = -1,
+                                 .layout = copy->layout,
+                                 .threads = copy->threads, .newest = -1,
                                  .measures = every == COPIES_AUTO,
                                  .every = every == COPIES_AUTO ? 1 : every};
     if (file < 0 || every == 0) return OK;
@@ -157,6 +223,7 @@ status memory_copy_open(struct memory_copy *copy,
 
 void memory_copy_close(struct memory_copy *copy)
 {
+    if (copy->slots != NULL && copy->told == 0) tell(copy);
     board_slots(0);
     if (copy->slots != NULL) munmap(copy->slots, COPY_SLOTS * copy->slot_bytes);
     *copy = (struct memory_copy){.slots = NULL};
@@ -243,21 +310,6 @@ status memory_copy_restore(struct memory_copy *copy, int64_t step,
 
 /* ---- copying ---- */
 
-/* How many steps must pay for one copy; the same on all ranks. */
-static status adapt(struct memory_copy *copy)
-{
-    double steps = copy->step_s > 0
-                       ? (copy->copy_s + copy->fence_s) /
-                             (share_most * copy->step_s) : 1;
-
-    TRY(team_largest(copy->team, &steps, 1));
-    copy->every = steps > 1 ? (int64_t)(steps + 1) : 1;
-    LOG(DEBUG, "supervise", "a copy in memory every %" PRId64 " steps: %.2f "
-        "ms, a step takes %.2f ms", copy->every, 1e3 * copy->copy_s,
-        1e3 * copy->step_s);
-    return OK;
-}
-
 static void smooth(double *value, double now)
 {
     *value = *value == 0 ? now : 0.8 * *value + 0.2 * now;
@@ -271,11 +323,10 @@ status memory_copy_due(struct memory_copy *copy, int64_t step, bool *due)
     if (copy->slots == NULL) return OK;
     if (copy->last_s > 0) smooth(&copy->step_s, now - copy->last_s);
     copy->last_s = now;
-    if (copy->measures && copy->made != copy->looked &&
-        (copy->made == 3 || copy->made == 8 || step % LOOK_STEPS == 0)) {
-        copy->looked = copy->made;
+    if (copy->made != copy->looked &&
+        (copy->made == COPY_SLOTS + 1 || copy->made == SETTLED ||
+         step % LOOK_STEPS == 0))
         TRY(adapt(copy));
-    }
     *due = step % copy->every == 0;
     return OK;
 }
@@ -313,6 +364,7 @@ void memory_copy_make(struct memory_copy *copy, int64_t step,
     kept->bytes = rows_bytes(copy->pipeline);
     kept->layout = copy->layout;
     kept->carried = 0;
+    kept->twin = 0;
     memcpy(kept->state, state, length);
     kept->state_length = length;
     kept->state_crc = crc32c(0, state, length);

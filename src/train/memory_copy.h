@@ -34,12 +34,16 @@ struct memory_copy {
     int64_t every;       /* steps from copy to copy */
     bool measures;       /* `every` follows the cost */
     int64_t made, looked; /* copies in this process; then, when their cost was
-                           * last compared */
+                           * last weighed */
     bool resumed;        /* this process went back to one */
     bool carried;        /* it came from another node */
     int64_t newest;      /* step of the newest made here; -1: none */
+    int threads;         /* of this rank, as `layout` */
     double copy_s, step_s; /* of the last one, smoothed */
     double fence_s;      /* that a step waited for the other node, smoothed */
+    double carry_s;      /* that steps missed of the processors, for each */
+    double used_s;       /* board_carrying() by then */
+    int64_t told;        /* `every`, when the cost was last said; 0: never */
     double last_s;       /* monotonic: when the last step ended */
 };
 

@@ -10,7 +10,8 @@
  * batch systems warn with these. Launchers and batch systems send a signal
  * twice (to their own child and to the whole job) and kill what does not end:
  * there a repeated signal changes nothing. SIGHUP stays ignored where it was
- * (nohup). SIGPIPE is ignored: a closed terminal must not end a run. */
+ * (nohup). SIGPIPE is ignored from now on: a closed terminal must not end a
+ * run, nor take the exit code of one that has ended. */
 #ifndef LOCKSTEP_TRAIN_SIGNALS_H
 #define LOCKSTEP_TRAIN_SIGNALS_H
 

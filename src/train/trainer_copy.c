@@ -31,6 +31,7 @@ void trainer_copy_layout(struct trainer *t)
 status trainer_copy_open(struct trainer *t)
 {
     trainer_copy_layout(t);
+    t->copy.threads = t->setup.request.machine.threads;
     return memory_copy_open(&t->copy, &t->pipeline, &t->team,
                             t->request->copies);
 }

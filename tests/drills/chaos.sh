@@ -24,12 +24,18 @@ of() {
     drawn=$1
 }
 
+# Where the generator begins: neighbouring seeds far apart, by two squares.
+mix() { # SEED
+    x=$(($1 % 67108859))
+    x=$(((x * x + 24683 * x + 29) % 67108859))
+    x=$(((x * x + $1 + 1) % 2147483646 + 1))
+    random 1
+}
+
 # Settings of every run into $base, those of the ranks into $more.
 draw() { # SEED
     local word words
-    x=$((100003 * $1 + 29))
-    random 1
-    random 1
+    mix "$1"
     words="checkpoint.every=20 checkpoint.keep_last=3 validate.every=0
         numerics.high_last=0"
     of llama gpt2 deepseek mixtral qwen3_moe gpt_oss
@@ -49,7 +55,7 @@ draw() { # SEED
     words="$words $drawn"
     base=
     for word in $words; do base="$base --set $word"; done
-    of "mesh.data=4 zero=zero1" "mesh.shard=4 zero=fsdp" \
+    of "mesh.data=4 zero=ddp" "mesh.data=4 zero=zero1" "mesh.shard=4 zero=fsdp" \
         "mesh.data=2 mesh.shard=2 zero=hsdp" \
         "mesh.pipe=2 mesh.shard=2 zero=zero2 train.micro_batch=1" \
         "mesh.tensor=2 mesh.shard=2 zero=fsdp"

@@ -5,7 +5,6 @@
 # was asked for.
 . "${0%/*}/common.sh"
 prepare
-LIMIT=200
 must train config.yaml --run first --set train.steps=10 --set optimizer.ema=0.9
 
 # --- init.from brings the tokenizer ---

@@ -59,7 +59,9 @@ draw() { # SEED
                     dtype == "float32" ? "cuda" : "far"))
         }
         BEGIN {
-            x = 100003 * seed + 29
+            x = seed % 67108859 # as in chaos.sh
+            x = (x * x + 24683 * x + 29) % 67108859
+            x = (x * x + seed + 1) % 2147483646 + 1
             for (i = 0; i < 10; i++) random(2)
             name = of("adamw adamw adamw lion sgd muon muon adafactor soap " \
                 "schedule_free")

@@ -53,7 +53,7 @@ if until_line kept/metrics.jsonl '"step": 10,'; then ok "steps over a network"
 else bad "steps over a network" "none" log; fi
 
 # --- a slow link, and one that is down for a moment: no incident ---
-tc qdisc add dev v1 root tbf rate 50mbit burst 64kbit latency 50ms 2>/dev/null
+tc qdisc add dev v1 root tbf rate 10mbit burst 64kbit latency 50ms 2>/dev/null
 before=$(step)
 sleep 1
 ip link set v1 down

@@ -24,12 +24,12 @@ prepare
 # Steps of some 50 ms, so that the kills fall into all parts of them.
 base="--set checkpoint.every=25
     --set validate.every=50 --set train.batch=${BATCH:-64} --set numerics.grid_data=8
-    --set model.width=48"
+    --set model.width=48 --set data.packing=best_fit"
 if [ -n "${MTBF:-}" ]; then # goes on until it is stopped
     steps=1000000
     base="--set checkpoint.every=1000000 --set validate.every=0
         --set train.batch=${BATCH:-64} --set numerics.grid_data=8
-        --set model.width=48"
+        --set model.width=48 --set data.packing=best_fit"
 fi
 # shellcheck disable=SC2086
 if [ -n "${MTBF:-}" ]; then :
@@ -90,6 +90,9 @@ if [ -n "${MTBF:-}" ]; then
 else
     ends "$done_kills kills: the same bytes" killed "$child"
 fi
+
+if lockstep data audit killed >out 2>&1; then ok "$(head -n 1 out)"
+else bad "samples" "not each once an epoch" out; fi
 
 # Failures a second, the mean time from one to the next step and that of a step
 # are the run's own: what is compared is the share of time that steps took. A

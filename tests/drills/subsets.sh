@@ -15,16 +15,16 @@ fi
 . "${0%/*}/common.sh"
 LIMIT=300
 case $REPLICAS in
-2) at_once='of two at once 4 of 6 pairs' ;;
-*) at_once='any two may be lost; of three at once 18 of 20 sets' ;;
-esac
+2) at_once='of two at once 4 of 6 pairs' zero=zero1 ;;
+*) at_once='any two may be lost; of three at once 18 of 20 sets' zero=ddp ;;
+esac # without ZeRO ranks have the same rows, which travel once
 prepare
 sed -i 's/schedule: cosine, warmup: 3, min_lr: 3.0e-4/schedule: constant/' \
     config.yaml
 save_every=100
 base="--set train.steps=1000000 --set checkpoint.every=$save_every
     --set validate.every=0 --set train.threads=1"
-four="--ranks 4 --set mesh.data=4 --set zero=zero1 --set comm.limit=60
+four="--ranks 4 --set mesh.data=4 --set zero=$zero --set comm.limit=60
     --copies 1"
 port=$(free_port)
 declare -A agents names

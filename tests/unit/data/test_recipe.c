@@ -28,7 +28,7 @@ TEST(rows_that_say_nothing_are_refused)
     static const struct { const char *mixture[2], *phase, *words; } rows[] = {
         {{"web 1", "b 1 x"}, NULL, "row 1: 'web 1' names no file"},
         {{"a 1 x", "b -1 x"}, NULL, "row 2: '-1' is not a weight; "
-         "expected a number that is not negative; a row is NAME WEIGHT "
+         "expected a number from 0 to 1e15; a row is NAME WEIGHT "
          "[field=KEY] PATH..."},
         {{"a 1 x", "b x"}, NULL, "'x' is not a weight"},
         {{"a 1 x", "b 1 field=y"}, NULL, "'b 1 field=y' names no file"},

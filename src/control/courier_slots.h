@@ -1,0 +1,39 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* courier_slots.h - the memory of a node, as those see it who carry copies.
+ * Private to courier*.c. */
+#ifndef LOCKSTEP_CONTROL_COURIER_SLOTS_H
+#define LOCKSTEP_CONTROL_COURIER_SLOTS_H
+
+#include "control/agent_place.h"
+#include "control/copy_slot.h"
+
+/* copy_head.whole, in an answer. */
+enum { COPY_TORN, COPY_WHOLE,
+       COPY_LATER /* ranks of the node have not come to that step yet */ };
+
+/* A slot on its way. */
+struct copy_head {
+    int32_t rank, ranks, index, whole;
+    uint64_t slot_bytes;
+    int64_t step;
+    uint64_t rows, layout, state_length;
+    uint64_t twin;        /* copy_slot.twin: then no rows are sent */
+    uint32_t crc, state_crc;
+};
+
+bool head_is_sound(const struct copy_head *head);
+/* Fills it with what the head of the slot says. */
+void head_from_slot(struct copy_head *head, const struct copy_slot *slot);
+/* A slot of the node's file, mapped until this process ends, or until another
+ * one takes its place here: by then its pages need not be found anew. NULL: the
+ * file has none there. */
+struct copy_slot *courier_slot(int file, const struct copy_head *head,
+                               bool grows);
+/* The receiver has whole rows of that rank. */
+void courier_slot_kept(int rank);
+/* copy_slot.twin for that copy; 0: none has its rows. *behind: a rank of this
+ * node may have them soon. */
+uint64_t courier_slot_twin(const struct agent *agent,
+                           const struct copy_head *head, bool *behind);
+
+#endif
