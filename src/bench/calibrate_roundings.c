@@ -23,6 +23,21 @@ static struct tensor operand(struct operands *o, const int64_t *s, bool real)
                 : case_operand(o, s[0], s[1]);
 }
 
+static bool is_coded(const struct rounded *call)
+{
+    return call->kernel == ROUNDED_ENCODE || call->kernel == ROUNDED_DECODE;
+}
+
+static int64_t sides(int64_t size, int64_t block)
+{
+    return block > 0 ? (size + block - 1) / block : 1;
+}
+
+static int64_t blocks_of(const struct rounded *call, const int64_t *s)
+{
+    return sides(s[0], call->block_rows) * sides(s[1], call->block_cols);
+}
+
 static void prepare(struct operands *o, const int64_t *s)
 {
     const struct rounded *call = &calls[s[2]];
@@ -33,8 +48,9 @@ static void prepare(struct operands *o, const int64_t *s)
                                 (call->real && !quantizes));
     o->t[1] = operand(o, s, call->real);
     o->t[2] = case_operand(o, s[0], s[1]);
-    o->t[3] = case_operand_real(o, 1, 16);
-    o->t[4] = case_operand_real(o, 1, s[0]);
+    o->t[3] = case_operand_real(o, 1, is_coded(call) ? blocks_of(call, s) : 16);
+    o->t[4] = case_operand_real(o, 1, is_coded(call) ? blocks_of(call, s)
+                                                     : s[0]);
 }
 
 static status run_quantize(const struct kernels *k, struct stream *stream,
@@ -61,6 +77,28 @@ static status run_quantize(const struct kernels *k, struct stream *stream,
     return k->quantize(stream, &call);
 }
 
+/* Numbers at 1, their codes at 0. */
+static status run_coded(const struct kernels *k, struct stream *stream,
+                        struct operands *o, const struct rounded *of)
+{
+    const struct quantize_span all = {0, o->t[1].shape[0], 0, false},
+                               cols = {0, o->t[1].shape[1], 0, false};
+    const struct block_coding coding = {
+        .rows = &all, .cols = &cols, .row_spans = 1, .col_spans = 1,
+        .format = of->format, .block_rows = of->block_rows,
+        .block_cols = of->block_cols, .scale = of->scale};
+    const int64_t bytes = code_row_bytes(of->format, cols.count);
+
+    if (of->kernel == ROUNDED_DECODE)
+        return k->block_decode(stream, &(struct block_decode){
+            .out = o->t[1], .coding = coding, .scales = o->t[4].data,
+            .codes = o->t[0].data, .row_bytes = bytes});
+    return k->block_encode(stream, &(struct block_encode){
+        .what = ENCODE_ALL, .in = o->t[1], .coding = coding,
+        .peaks = o->t[3].data, .scales = o->t[4].data,
+        .codes = o->t[0].data, .row_bytes = bytes});
+}
+
 static status run(const struct kernels *k, struct stream *stream,
                   struct operands *o)
 {
@@ -78,6 +116,8 @@ static status run(const struct kernels *k, struct stream *stream,
     switch (of->kernel) {
     case ROUNDED_ROTATE: return k->rotate(stream, &turn);
     case ROUNDED_UNROTATE: return k->unrotate(stream, &back);
+    case ROUNDED_ENCODE:
+    case ROUNDED_DECODE: return run_coded(k, stream, o, of);
     default: return run_quantize(k, stream, o, of);
     }
 }

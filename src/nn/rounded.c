@@ -64,6 +64,22 @@ static void add_back(struct calls *c, const struct precision_role *role,
     call->real = real;
 }
 
+/* glu_rows_encode, glu_rows_decode. */
+static void add_coded(struct calls *c, enum rounded_kernel kernel)
+{
+    const struct precision_role *role = &c->recipe->glu;
+    struct rounded *call;
+    int64_t side[2];
+
+    if (role->format == FORMAT_BF16) return;
+    call = add(c, kernel);
+    precision_block(role, false, side);
+    call->format = role->format;
+    call->scale = role->scale;
+    call->block_rows = side[0];
+    call->block_cols = side[1];
+}
+
 static void add_all_straight(struct calls *c, enum product_use use,
                              enum rounded_place place)
 {
@@ -94,6 +110,11 @@ int rounded_calls(const struct precision *recipe, enum product_use use,
     struct calls c = {recipe, out, 0};
     struct rounded *call;
 
+    if (place == ROUNDED_GLU) {
+        if (use != USE_WGRAD)
+            add_coded(&c, use == USE_FORWARD ? ROUNDED_ENCODE : ROUNDED_DECODE);
+        return c.count;
+    }
     if (recipe->straight) {
         add_all_straight(&c, use, place);
         return c.count;
@@ -138,6 +159,13 @@ const char *rounded_text(const struct rounded *call, char out[ROUNDED_TEXT])
     case ROUNDED_ROTATE:
         snprintf(out, ROUNDED_TEXT, "rotate %s%s",
                  call->columns ? "columns" : "rows", of);
+        break;
+    case ROUNDED_ENCODE:
+    case ROUNDED_DECODE:
+        snprintf(out, ROUNDED_TEXT, "%s %.8s %.5sx%.5s %.8s",
+                 call->kernel == ROUNDED_ENCODE ? "encode" : "decode", format,
+                 side_text(call->block_rows, rows),
+                 side_text(call->block_cols, cols), scale);
         break;
     default:
         snprintf(out, ROUNDED_TEXT, "unrotate %.8s %.8s%s%s%s", format, scale,

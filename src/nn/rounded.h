@@ -6,7 +6,8 @@
 
 #include "nn/precision.h"
 
-enum rounded_kernel { ROUNDED_QUANTIZE, ROUNDED_ROTATE, ROUNDED_UNROTATE };
+enum rounded_kernel { ROUNDED_QUANTIZE, ROUNDED_ROTATE, ROUNDED_UNROTATE,
+                      ROUNDED_ENCODE, ROUNDED_DECODE };
 
 /* One call, of a matrix of any size. */
 struct rounded {
@@ -14,7 +15,7 @@ struct rounded {
     enum number_format format;
     enum scale_rule scale;
     enum rounding rounding;
-    int64_t block_rows, block_cols; /* of quantize */
+    int64_t block_rows, block_cols; /* of quantize, encode and decode */
     bool turn;      /* quantize: with a Hadamard transform; unrotate: back */
     bool columns;   /* rotate: runs lie in columns */
     bool trust;     /* unrotate: with a mask */
@@ -22,13 +23,15 @@ struct rounded {
     bool codes;     /* quantize: makes codes and their scales */
 };
 
-/* The matrix of a product that is rounded. */
+/* The matrix of a product that is rounded, or other numbers. */
 enum rounded_place {
     ROUNDED_FIRST,  /* x of y, dy of dx and of dW */
     ROUNDED_SECOND, /* W of y and of dx, x of dW */
     ROUNDED_KEPT,   /* x of dW before, of a product after attention */
     ROUNDED_LAYER,  /* straight recipes: x before y; dx after it */
     ROUNDED_LEAF,   /* straight recipes: dW, each leaf of the batch */
+    ROUNDED_GLU,    /* gate and up: F makes codes of them, which B reads
+                     * (glu_codes.h) */
     ROUNDED_PLACES
 };
 

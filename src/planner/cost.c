@@ -505,6 +505,23 @@ static void recompute_moved(const struct cost *cost, struct spent *out)
                out);
 }
 
+/* Products of gate and up that are not made again, of those of a block: their
+ * codes are there. */
+static double kept_for_glu(const struct cost *cost,
+                           const struct shape_product *p)
+{
+    const struct precision_use *use = &cost->shape->precision;
+    const struct moe *moe = &cost->shape->model.moe;
+    const bool feeds = p->outputs == 2 * model_inner(&cost->shape->model) ||
+                       (moe->experts > 0 &&
+                        (p->outputs == 2 * moe->width ||
+                         p->outputs == 2 * moe->shared_width));
+
+    return feeds && use->on && use->recipe.glu.format != FORMAT_BF16
+               ? p->each_block * (use->end - use->first) / cost->shape->layers
+               : 0;
+}
+
 /* F once more. Lockstep leaves out what nothing reads: the products with which
  * blocks end, and their sums over tensor ranks. */
 static void recompute_block(const struct cost *cost, struct passes *out)
@@ -516,7 +533,9 @@ static void recompute_block(const struct cost *cost, struct passes *out)
     spent_add(&out->pass[COST_B], &again, 1);
     if (cost->layout->as != AS_LOCKSTEP) return;
     for (int i = 0; i < s->product_count; i++)
-        cost_products(cost, &s->products[i], s->products[i].last, &last);
+        cost_products(cost, &s->products[i],
+                      s->products[i].last +
+                          kept_for_glu(cost, &s->products[i]), &last);
     last.pass[COST_F].seconds[CAUSE_TENSOR] = last_sum(cost);
     spent_add(&out->pass[COST_B], &last.pass[COST_F], -1);
 }
@@ -546,6 +565,7 @@ void cost_block(const struct cost *cost, struct passes *out)
     } else if (l->recompute == RECOMPUTE_SELECTIVE) {
         recompute_parts(&before, &out->pass[COST_B]);
     }
+    cost_glu(cost, out);
     /* Sums of gradients over micro-batches are float32. Lockstep's products add
      * to them. */
     if (l->microbatches > 1 && l->bits < 32 && l->as != AS_LOCKSTEP)

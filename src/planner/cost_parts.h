@@ -21,6 +21,8 @@ struct recipe_products {
 };
 void cost_recipe(const struct cost *cost, const struct recipe_products *of,
                  struct passes *out);
+/* Inputs of SwiGLU that Lockstep's recipe keeps for B as codes. */
+void cost_glu(const struct cost *cost, struct passes *out);
 /* Exchanges of a block's rows in F and B; its products are in `out` already. */
 void cost_experts(const struct cost *cost, struct passes *out);
 

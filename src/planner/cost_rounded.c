@@ -67,6 +67,29 @@ static void instead(const struct cost *cost, struct product_size size,
         cost_integers(cost, size, times, out);
 }
 
+void cost_glu(const struct cost *cost, struct passes *out)
+{
+    const struct shape *s = cost->shape;
+    const struct layout *l = cost->layout;
+    const struct precision_use *use = &s->precision;
+    const double choices = s->choices > 0 ? s->choices : 1;
+    const double width = 2 * (double)s->feed_forward / choices / l->tensor;
+    const double share = (use->end - use->first) / (double)s->layers;
+    struct rounded_matrix m = {USE_FORWARD, ROUNDED_GLU,
+                               cost_tokens(cost) * choices, width};
+
+    if (!use->on || l->as != AS_LOCKSTEP ||
+        use->recipe.glu.format == FORMAT_BF16)
+        return;
+    cost_rounded(cost, &use->recipe, &m, share, &out->pass[COST_F]);
+    m.use = USE_DGRAD;
+    cost_rounded(cost, &use->recipe, &m, 2 * share, &out->pass[COST_B]);
+    if (l->recompute == RECOMPUTE_BLOCK) return; /* made again anyway */
+    cost_worked(cost, &(struct worked){
+        WORK_GATE, share * 1.5 * m.rows * width * cost_element_bytes(cost),
+        m.rows, width / 2}, &out->pass[COST_B]);
+}
+
 void cost_recipe(const struct cost *cost, const struct recipe_products *of,
                  struct passes *out)
 {

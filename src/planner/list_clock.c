@@ -7,6 +7,7 @@
 #include "list/partners.h"
 #include "list/traffic.h"
 #include "nn/expert_ranks.h"
+#include "planner/list_rounded.h"
 #include "planner/network.h"
 #include "planner/step_tail.h"
 
@@ -21,65 +22,6 @@ struct costing {
 };
 
 /* ---- arithmetic ---- */
-
-static enum product_use use_of(enum pass pass)
-{
-    return pass == PASS_BACKWARD_INPUT    ? USE_DGRAD
-           : pass == PASS_BACKWARD_WEIGHT ? USE_WGRAD : USE_FORWARD;
-}
-
-/* `times` products with such a matrix. */
-struct rounded_product {
-    const struct program *program;
-    const struct param *weight;
-    enum pass pass;
-    struct product_size size;
-    double times;
-};
-
-/* Their recipe rounds their operands, and may turn gradients of weights back
- * when leaves of the batch are complete. */
-static void round_operands(const struct cost *cost,
-                           const struct rounded_product *of, struct spent *out)
-{
-    const struct layout *l = cost->layout;
-    const struct precision *recipe = &of->program->precision.recipe;
-    const struct product_size *s = &of->size;
-    struct rounded_matrix m = {use_of(of->pass), ROUNDED_FIRST, s->m, s->k};
-
-    cost_rounded(cost, recipe, &m, of->times, out);
-    m = (struct rounded_matrix){m.use, ROUNDED_SECOND, s->k, s->n};
-    cost_rounded(cost, recipe, &m, of->times, out);
-    if (m.use != USE_WGRAD) return;
-    m.place = ROUNDED_KEPT;
-    if (of->weight->spec.after_attention)
-        cost_rounded(cost, recipe, &m, of->times, out);
-    m = (struct rounded_matrix){m.use, ROUNDED_LEAF, s->m, s->n};
-    cost_rounded(cost, recipe, &m,
-                 of->times * layout_leaves(l, cost->shape).data /
-                     (double)l->microbatches, out);
-}
-
-/* Straight recipes: x before a product, and its gradient after it, are a layer
- * of their own. */
-static bool is_rounding(const struct step *step)
-{
-    return step->few && step->layer->kind == LAYER_ACTIVATION;
-}
-
-static void round_layer(const struct cost *cost, const struct step *step,
-                        const struct program *p, enum pass pass,
-                        struct spent *out)
-{
-    const int choices = step->set.experts.form.choices;
-    const double rows = (double)program_slot_rows(p, step->input) *
-                        (choices > 0 ? choices : 1);
-    const struct rounded_matrix m = {
-        use_of(pass), ROUNDED_LAYER, rows,
-        (double)p->slots[step->input].width / (choices > 0 ? choices : 1)};
-
-    cost_rounded(cost, &p->precision.recipe, &m, 1, out);
-}
 
 /* A product with matrix `which` of the step. */
 static void product_of(const struct cost *cost, const struct step *step,
@@ -115,7 +57,7 @@ static void product_of(const struct cost *cost, const struct step *step,
     else
         cost_product(cost, size, times, CAUSE_PRODUCT, out);
     if (step->few)
-        round_operands(cost, &(struct rounded_product){
+        list_round_operands(cost, &(struct rounded_product){
             p, weight, pass, size, times}, out);
     if (step->layer->kind == LAYER_HEAD && pass == PASS_FORWARD)
         cost_worked(cost, &(struct worked){WORK_LOSS, 8 * m * n, m, n}, out);
@@ -183,8 +125,10 @@ static void event_cost(const struct cost *cost, const struct stage *stage,
         ((step->layer->kind == LAYER_EXPERTS ||
           step->layer->kind == LAYER_ROUTER) && step->param[0] >= 0)) {
         product_of(cost, step, p, 0, event->pass, out);
-        if (has_second(step, p))
+        if (has_second(step, p)) {
             product_of(cost, step, p, 1, event->pass, out);
+            list_keep_experts(cost, step, p, event->pass, out);
+        }
     } else if (step->layer->kind == LAYER_ATTENTION) {
         const double flops = forward.flops * (back ? 2.5 : 1);
 
@@ -192,10 +136,11 @@ static void event_cost(const struct cost *cost, const struct stage *stage,
         out->seconds[CAUSE_ATTENTION] +=
             flops / cost_attention_rate(cost, (double)p->size.length,
                                         step->set.attention.head_width, back);
-    } else if (is_rounding(step)) {
-        round_layer(cost, step, p, event->pass, out);
+    } else if (list_is_rounding(step)) {
+        list_round_layer(cost, step, p, event->pass, out);
     } else {
         moved_of(cost, step, p, event->pass, out);
+        list_keep_gate(cost, step, p, event->pass, out);
     }
 }
 

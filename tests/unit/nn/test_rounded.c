@@ -11,7 +11,7 @@
 enum { SEQUENCES = 2, LENGTH = 64, TOKENS = SEQUENCES * LENGTH, IN = 96,
        OUT = 64, VOCAB = 16, CALLS_MOST = 32 };
 
-static bool after_attention;
+static bool after_attention, gated;
 
 static status build(struct program *p, const struct model *model)
 {
@@ -19,12 +19,14 @@ static status build(struct program *p, const struct model *model)
         table = {.name = "table", .rows = VOCAB, .cols = IN},
         weight = {.name = "weight", .rows = OUT, .cols = IN,
                   .after_attention = after_attention},
+        both = {.name = "gate_up", .rows = 2 * OUT, .cols = OUT},
         head = {.name = "head", .rows = VOCAB, .cols = OUT};
     slot x = nn_embedding(p, &table);
 
     (void)model;
     program_enter_block(p, 0);
     x = nn_linear(p, x, &weight, NULL);
+    if (gated) x = nn_swiglu(p, nn_linear(p, x, &both, NULL));
     program_enter_block(p, -1);
     nn_head(p, x, &head);
     return p->error;
@@ -82,6 +84,24 @@ static status see_unrotate(struct stream *stream, const struct unrotate *u)
     return behind->unrotate(stream, u);
 }
 
+static status see_encode(struct stream *stream, const struct block_encode *e)
+{
+    count(&seen, &(struct rounded){
+        .kernel = ROUNDED_ENCODE, .format = e->coding.format,
+        .scale = e->coding.scale, .block_rows = e->coding.block_rows,
+        .block_cols = e->coding.block_cols}, tensor_count(&e->in));
+    return behind->block_encode(stream, e);
+}
+
+static status see_decode(struct stream *stream, const struct block_decode *d)
+{
+    count(&seen, &(struct rounded){
+        .kernel = ROUNDED_DECODE, .format = d->coding.format,
+        .scale = d->coding.scale, .block_rows = d->coding.block_rows,
+        .block_cols = d->coding.block_cols}, tensor_count(&d->out));
+    return behind->block_decode(stream, d);
+}
+
 static int64_t elements_of(enum product_use use, enum rounded_place place)
 {
     const int64_t x = TOKENS * IN, dy = TOKENS * OUT, w = OUT * IN;
@@ -94,7 +114,12 @@ static int64_t elements_of(enum product_use use, enum rounded_place place)
     }
 }
 
-static void same_calls(const struct precision *recipe)
+static void compare(const struct precision *recipe, const struct counts *told);
+
+/* Runs F and B of a layer with the recipe; `tell` says what was expected. */
+static void run_watched(const struct precision *recipe,
+                        void (*tell)(const struct precision *,
+                                     const struct stage *, struct counts *))
 {
     const struct model_kind kind = {.name = "layer", .build = build};
     const struct model model = {.kind = &kind, .vocab = VOCAB, .layers = 3,
@@ -109,7 +134,6 @@ static void same_calls(const struct precision *recipe)
         .recomputation.count = 1, .slice = {0, 1, false, false},
         .precision = {.on = true, .recipe = *recipe, .end = 1,
                       .history = 16}};
-    struct rounded calls[ROUNDED_MOST];
     struct counts told = {.count = 0};
     struct kernels watched;
     struct stage stage;
@@ -123,35 +147,94 @@ static void same_calls(const struct precision *recipe)
     watched.quantize = see_quantize;
     watched.rotate = see_rotate;
     watched.unrotate = see_unrotate;
+    watched.block_encode = see_encode;
+    watched.block_decode = see_decode;
     stage.run.kernels = &watched;
     seen.count = 0;
     IS_OK(run_forward(&stage.run));
     IS_OK(run_backward_input(&stage.run));
     gradients_close(&stage.gradients);
+    tell(recipe, &stage, &told);
+    compare(recipe, &told);
+    stage.run.kernels = behind;
+    stage_free(&stage);
+}
+
+static void compare(const struct precision *recipe, const struct counts *told)
+{
+    EQUAL_INT(told->count, seen.count);
+    for (int i = 0; i < told->count; i++) {
+        int64_t found = 0;
+
+        for (int j = 0; j < seen.count; j++)
+            if (strcmp(told->items[i].text, seen.items[j].text) == 0)
+                found = seen.items[j].elements;
+        if (found != told->items[i].elements)
+            print_error("%s: %s\n", recipe->name, told->items[i].text);
+        EQUAL_INT(told->items[i].elements, found);
+    }
+}
+
+static void tell_products(const struct precision *recipe,
+                          const struct stage *stage, struct counts *told)
+{
+    struct rounded calls[ROUNDED_MOST];
+
+    (void)stage;
     for (int use = USE_FORWARD; use <= USE_WGRAD; use++)
         for (int place = 0; place < ROUNDED_PLACES; place++) {
             const int of = rounded_calls(recipe, (enum product_use)use,
                                          (enum rounded_place)place, calls);
 
-            if (place == ROUNDED_KEPT && !after_attention) continue;
+            if (place == ROUNDED_GLU ||
+                (place == ROUNDED_KEPT && !after_attention))
+                continue;
             for (int i = 0; i < of; i++)
-                count(&told, &calls[i],
+                count(told, &calls[i],
                       elements_of((enum product_use)use,
                                   (enum rounded_place)place));
         }
-    EQUAL_INT(told.count, seen.count);
-    for (int i = 0; i < told.count; i++) {
-        int64_t found = 0;
+}
 
-        for (int j = 0; j < seen.count; j++)
-            if (strcmp(told.items[i].text, seen.items[j].text) == 0)
-                found = seen.items[j].elements;
-        if (found != told.items[i].elements)
-            print_error("%s: %s\n", recipe->name, told.items[i].text);
-        EQUAL_INT(told.items[i].elements, found);
+static void same_calls(const struct precision *recipe)
+{
+    run_watched(recipe, tell_products);
+}
+
+/* Calls of a gate for gate and up, event by event. */
+static void tell_gate(const struct precision *recipe, const struct stage *stage,
+                      struct counts *told)
+{
+    struct rounded calls[ROUNDED_MOST];
+
+    for (int i = 0; i < seen.count; i++) /* of its products: told above */
+        if (strncmp(seen.items[i].text, "encode", 6) != 0 &&
+            strncmp(seen.items[i].text, "decode", 6) != 0)
+            told->items[told->count++] = seen.items[i];
+    for (int i = 0; i < stage->frame.event_count; i++) {
+        const struct event *event = &stage->frame.events[i];
+        const bool first = event->pass == PASS_FORWARD;
+
+        if (!stage->program.steps[event->step].layer->keeps_codes ||
+            event->pass == PASS_BACKWARD_WEIGHT)
+            continue;
+        EQUAL_INT(rounded_calls(recipe, first ? USE_FORWARD : USE_DGRAD,
+                                ROUNDED_GLU, calls), 1);
+        count(told, &calls[0], TOKENS * 2 * OUT);
     }
-    stage.run.kernels = behind;
-    stage_free(&stage);
+}
+
+TEST(a_gate_makes_codes_and_reads_them)
+{
+    const struct precision *recipe;
+    struct precision with;
+
+    IS_OK(precision_parse(&recipe, "fp8-tiles"));
+    with = *recipe;
+    with.glu = with.activations;
+    gated = true;
+    run_watched(&with, tell_gate);
+    gated = false;
 }
 
 TEST(a_layer_makes_the_calls_that_are_told)
@@ -183,6 +266,7 @@ TEST(texts_differ_and_so_do_their_codes)
     CHECK(rounded_code(a) != rounded_code(b));
 }
 
-TEST_MAIN(a_layer_makes_the_calls_that_are_told,
+TEST_MAIN(a_gate_makes_codes_and_reads_them,
+          a_layer_makes_the_calls_that_are_told,
           after_attention_one_more_is_told,
           texts_differ_and_so_do_their_codes)

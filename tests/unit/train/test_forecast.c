@@ -397,7 +397,7 @@ static const char recipes_text[] =
     "kv_heads: 8, feed_forward: 2048, tied: false}\n%s"
     "data: {sequence: 2048}\nmesh: {%s}\n"
     "train: {batch: 16, micro_batch: 1, dtype: bfloat16, steps: 1, "
-    "recompute: [%s]}\nnumerics: {recipe: %s, grid_context: %d}\n";
+    "recompute: [%s]}\nnumerics: {recipe: %s, %sgrid_context: %d}\n";
 
 /* Roundings are of the same numbers of elements in the closed form and in the
  * lists, whatever is divided and made again. */
@@ -411,7 +411,8 @@ TEST(closed_forms_round_what_the_lists_round)
 
     for (int i = 0; i < ROWS(recipes) * ROWS(meshes); i++) {
         const int mesh = i % ROWS(meshes);
-        const bool mixed = i % 3 == 0;
+        const bool straight = i / ROWS(meshes) == 2 || i / ROWS(meshes) == 3;
+        const bool mixed = i % 3 == 0, gated = i / 2 % 2 == 0 && !straight;
         char text[LINES];
         struct both b;
 
@@ -419,11 +420,12 @@ TEST(closed_forms_round_what_the_lists_round)
                  mixed ? "mixtral" : "llama",
                  mixed ? "moe: {experts: 8, top_k: 2}\n" : "", meshes[mesh],
                  i % 2 == 0 ? "none" : "block", recipes[i / ROWS(meshes)],
+                 gated ? "recipe_rows: [\"glu e4m3 1x128 up\"], " : "",
                  mesh == 3 ? 2 : 1);
         CHECK(time_both(text, ranks[mesh], &b));
-        print_message("%s, %s, %s: %.5f and %.5f s\n",
+        print_message("%s, %s, %s%s: %.5f and %.5f s\n",
                       recipes[i / ROWS(meshes)], meshes[mesh],
-                      mixed ? "mixed" : "dense",
+                      mixed ? "mixed" : "dense", gated ? ", glu" : "",
                       b.lists.seconds[CAUSE_ROUNDING],
                       b.closed.seconds[CAUSE_ROUNDING]);
         CHECK(b.lists.seconds[CAUSE_ROUNDING] > 0);
