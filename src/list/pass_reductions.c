@@ -17,6 +17,7 @@ struct reductions {
     int *passes;     /* owned, [chunks]: B of the round so far */
     bool **started;  /* owned, [chunks][items]: of the round */
     bool **given;    /* owned, [chunks][items] */
+    bool **busy;     /* owned, [chunks][events]: an item begins or ends */
 };
 
 static const struct stage *stage_at(const struct reductions *r, int chunk)
@@ -198,6 +199,7 @@ static status cut_compute(struct reductions *r,
         !divides(r, whole->chunk))
         return list_put(r->out, *whole);
     for (int e = whole->first_event; e < whole->last_event; e++) {
+        if (!r->busy[whole->chunk][e]) continue;
         TRY(before_event(r, &cutter, e));
         if (overlaps) TRY(after_event(r, &cutter, e));
     }
@@ -309,6 +311,19 @@ static status put_all(struct reductions *r, const struct step_list *before)
     return end_last(r, round);
 }
 
+static void note_busy(struct reductions *r, int chunk)
+{
+    const struct stage *stage = stage_at(r, chunk);
+
+    for (int i = 0; i < stage->reduced.count; i++) {
+        const struct residence *item = &stage->reduced.items[i];
+
+        r->busy[chunk][item->first] = r->busy[chunk][item->last] = true;
+        if (item->end <= stage->frame.event_count)
+            r->busy[chunk][item->end] = true;
+    }
+}
+
 static status build(struct reductions *r)
 {
     const int count = r->pipeline->count;
@@ -316,15 +331,19 @@ static status build(struct reductions *r)
 
     TRY(memory_take((size_t)count, sizeof *r->passes, &memory));
     r->passes = memory;
-    TRY(memory_take((size_t)count, 2 * sizeof *r->started, &memory));
+    TRY(memory_take((size_t)count, 3 * sizeof *r->started, &memory));
     r->started = memory;
     r->given = r->started + count;
-    for (int i = 0; i < 2 * count; i++) {
-        const struct residency *items = &stage_at(r, i % count)->reduced;
+    r->busy = r->given + count;
+    for (int i = 0; i < 3 * count; i++) {
+        const struct stage *stage = stage_at(r, i % count);
+        const int flags = i < 2 * count ? stage->reduced.count
+                                        : stage->frame.event_count;
 
-        TRY(memory_take((size_t)items->count + 1, sizeof(bool), &memory));
+        TRY(memory_take((size_t)flags + 1, sizeof(bool), &memory));
         r->started[i] = memory;
     }
+    for (int i = 0; i < count; i++) note_busy(r, i);
     return OK;
 }
 
@@ -341,7 +360,7 @@ status pass_reductions(struct step_list *out, const struct step_list *before,
     }
     result = build(&r);
     if (result == OK) result = put_all(&r, before);
-    for (int i = 0; r.started != NULL && i < 2 * r.pipeline->count; i++)
+    for (int i = 0; r.started != NULL && i < 3 * r.pipeline->count; i++)
         memory_free(r.started[i]);
     memory_free(r.started);
     memory_free(r.passes);

@@ -159,8 +159,11 @@ static bool is_planned(const struct forecast *f, int position, int pipe,
     return memory_sum(&here) > near * estimate.bytes;
 }
 
-/* The largest rank, planned to the byte; the ranks of a pipe differ. */
-static status plan_memory(struct forecast *f, struct setup *setup)
+/* The largest rank, planned to the byte; the ranks of a pipe differ. With a
+ * clock each of them is planned, and its list timed while none is above `most`:
+ * then walk->made is that of all. */
+static status plan_memory(struct forecast *f, struct setup *setup,
+                          struct list_clock *walk, double most)
 {
     const int pipe = setup->mesh.size[AXIS_PIPE];
     struct estimate estimate = {.largest = 0};
@@ -172,15 +175,19 @@ static status plan_memory(struct forecast *f, struct setup *setup)
     for (int position = 0; position < pipe; position++) {
         struct place place = {{0}};
         struct draft draft;
+        status result = OK;
         double bytes;
 
-        if (!is_planned(f, position, pipe, estimate)) continue;
+        if (walk == NULL && !is_planned(f, position, pipe, estimate)) continue;
         place.at[AXIS_PIPE] = position;
         TRY(draft_build(&draft, setup,
                         mesh_rank(&setup->mesh, &setup->order, &place)));
         bytes = (double)draft.pipeline.bytes;
         if (bytes > f->exact_bytes) f->recompute = made_again(&draft.pipeline);
+        if (bytes > most) walk = NULL;
+        if (walk != NULL) result = list_clock_rank(walk, &draft.pipeline);
         draft_free(&draft);
+        TRY(result);
         if (bytes <= f->exact_bytes) continue;
         f->exact_bytes = bytes;
         f->exact_position = position;
@@ -217,7 +224,8 @@ static status resolve(struct forecast *f, struct setup *setup, bool suggest)
 }
 
 /* Lockstep's own choices where the options leave them open. */
-static status settle(struct forecast *f, bool suggest)
+static status settle(struct forecast *f, bool suggest, struct list_clock *walk,
+                     double most)
 {
     struct setup setup = {0};
     status result;
@@ -229,7 +237,7 @@ static status settle(struct forecast *f, bool suggest)
     TRY_GOTO(done, result, resolve(f, &setup, suggest));
     TRY_GOTO(done, result, use_nodes(f, &setup));
     f->set.values.train.micro_batch = setup.request.size.micro_batch;
-    TRY_GOTO(done, result, plan_memory(f, &setup));
+    TRY_GOTO(done, result, plan_memory(f, &setup, walk, most));
 done:
     setup_free(&setup);
     return result;
@@ -248,7 +256,7 @@ status forecast_layout(struct forecast *f)
         &f->set.values, &f->shape, &f->machine, f->as, f->ranks, f->nodes,
         f->blocks};
 
-    if (f->as == AS_LOCKSTEP) TRY(settle(f, true));
+    if (f->as == AS_LOCKSTEP) TRY(settle(f, true, NULL, 0));
     TRY(layout_from_options(&f->layout, &request));
     if (f->as == AS_LOCKSTEP && leaves_recompute(&f->set.values))
         f->layout.recompute = f->recompute;
@@ -262,7 +270,24 @@ status forecast_layout(struct forecast *f)
 
 status forecast_exactly(struct forecast *f)
 {
-    return settle(f, false);
+    return settle(f, false, NULL, 0);
+}
+
+status forecast_exactly_timed(struct forecast *f, double most,
+                              struct steps *out)
+{
+    const struct cost cost = forecast_cost(f);
+    struct list_clock walk = {.ranks = 0};
+    status result;
+
+    *out = (struct steps){.span_count = 0};
+    TRY_GOTO(done, result, list_clock_begin(&walk, &cost, f->layout.pipe));
+    TRY_GOTO(done, result, settle(f, false, &walk, most));
+    if (walk.made == walk.ranks && f->exact_bytes <= most)
+        result = list_clock_finish(&walk, out);
+done:
+    list_clock_free(&walk);
+    return result;
 }
 
 enum {

@@ -61,6 +61,10 @@ double forecast_work(const struct forecast *forecast,
                      const struct layout *layout);
 /* The memory alone; a refusal has no hint. */
 status forecast_exactly(struct forecast *forecast);
+/* The same, and in one go the lists of all its pipe ranks with a clock, as
+ * forecast_steps makes them; no ranks in `out`: it needs more than `most`. */
+status forecast_exactly_timed(struct forecast *forecast, double most,
+                              struct steps *out);
 struct cost forecast_cost(const struct forecast *forecast);
 void forecast_free(struct forecast *forecast);
 void hunting_free(struct hunting *hunting);

@@ -15,6 +15,8 @@ enum { CHECKED_MOST = 24,  /* plans to the byte, and */
        FAR_MOST = 10,      /* plans in a row beyond twice the limit */
        ORIGINS = 1024, WALKED_WORK = 1 << 15,
        TIMED_WORK = 250000, /* instructions: a third of a second */
+       TIMED_EACH = 16384,  /* of short lists, which are timed when they are
+                             * planned */
        GRID_AUTO = 64 /* data leaves, when options do not say */ };
 
 /* ---- configuration lines ---- */
@@ -121,26 +123,6 @@ void found_yaml(const struct layout *l, bool grid, char *out)
 
 /* ---- what Lockstep itself would take ---- */
 
-/* The step as `plan --time` predicts it. */
-static status time_as_plan(struct forecast *f, struct candidate *c)
-{
-    const struct weather weather = {.memory_bytes = c->memory_bytes,
-                                    .max_memory = f->max_memory};
-    struct steps steps = {.span_count = 0};
-    struct cost cost;
-    status result;
-
-    f->layout = c->layout;
-    cost = forecast_cost(f);
-    TRY_GOTO(done, result, forecast_steps(f, &steps));
-    TRY_GOTO(done, result, predict_steps(&c->prediction, &steps, &cost,
-                                         &weather));
-    c->walked = true;
-done:
-    steps_free(&steps);
-    return result;
-}
-
 /* Nodes of fewer ranks than were asked for; 0: they do not fill them. */
 static int nodes_of(const struct forecast *asked, int ranks)
 {
@@ -151,13 +133,59 @@ static int nodes_of(const struct forecast *asked, int ranks)
 }
 
 /* The memory of the candidate as the trainer would plan it. */
-static status plan_memory(struct forecast *f, struct candidate *c)
+static void take_memory(const struct forecast *f, struct candidate *c)
 {
-    TRY(forecast_exactly(f));
     c->memory_bytes = f->exact_bytes;
     c->position = f->exact_position;
     c->prediction.memory_bytes = f->exact_bytes;
+}
+
+static status plan_memory(struct forecast *f, struct candidate *c)
+{
+    TRY(forecast_exactly(f));
+    take_memory(f, c);
     return OK;
+}
+
+static status predict_walked(struct forecast *f, struct steps *steps,
+                             struct candidate *c)
+{
+    const struct weather weather = {.memory_bytes = c->memory_bytes,
+                                    .max_memory = f->max_memory};
+    const struct cost cost = forecast_cost(f);
+
+    TRY(predict_steps(&c->prediction, steps, &cost, &weather));
+    c->walked = true;
+    return OK;
+}
+
+/* The step as `plan --time` predicts it. */
+static status time_as_plan(struct forecast *f, struct candidate *c)
+{
+    struct steps steps = {.span_count = 0};
+    status result;
+
+    f->layout = c->layout;
+    result = forecast_steps(f, &steps);
+    if (result == OK) result = predict_walked(f, &steps, c);
+    steps_free(&steps);
+    return result;
+}
+
+/* Both at once: the ranks are planned once. */
+static status plan_and_time(struct forecast *f, struct candidate *c)
+{
+    const double most = f->max_memory > 0
+                            ? f->max_memory
+                            : f->machine.value[M_MEMORY_BYTES];
+    struct steps steps;
+    status result = forecast_exactly_timed(f, most, &steps);
+
+    if (result == OK) take_memory(f, c);
+    if (result == OK && steps.lists.ranks > 0)
+        result = predict_walked(f, &steps, c);
+    steps_free(&steps);
+    return result;
 }
 
 /* Plans or times the candidate, with the numerics grid that the options have or
@@ -198,13 +226,19 @@ static status plan_with(struct found_layouts *h, struct candidate *c, bool grid,
 static bool check_exactly(struct found_layouts *h, struct candidate *c,
                           bool *grid)
 {
-    status result = plan_with(h, c, *grid = false, plan_memory);
+    const double work = forecast_work(&h->forecast, &c->layout);
+    plan_one *const plan =
+        work <= TIMED_EACH && work <= h->left &&
+                forecast_walks(&h->forecast, &c->layout)
+            ? plan_and_time : plan_memory;
+    status result = plan_with(h, c, *grid = false, plan);
 
     if (result != OK && !h->grid_stays &&
         layout_ranks(&c->layout) > c->layout.pipe) {
         status_clear();
-        result = plan_with(h, c, *grid = true, plan_memory);
+        result = plan_with(h, c, *grid = true, plan);
     }
+    if (c->walked) h->left -= work;
     if (result != OK) {
         if (h->refused[0] == 0)
             snprintf(h->refused, sizeof h->refused, "%.250s",
@@ -292,6 +326,7 @@ static void keep_best(struct found_layouts *h)
         } else if (h->grid_stays) {
             break;
         }
+        if (c->walked) c->score = score_of(h, i);
         insert(h, i, exactly, grid);
     }
 }
@@ -375,14 +410,17 @@ static int first_guessed(const struct found_layouts *h)
  * by their likeness. */
 static void time_kept(struct found_layouts *h)
 {
-    double left = TIMED_WORK;
     int k;
 
+    if (h->left < TIMED_WORK) { /* some were timed when they were planned */
+        guess_all(h);
+        sort_kept(h);
+    }
     while ((k = first_guessed(h)) >= 0) {
         struct candidate *c = &h->search.found[h->kept[k]];
 
-        left -= forecast_work(&h->forecast, &c->layout);
-        if (left < 0 && k > 0) break;
+        h->left -= forecast_work(&h->forecast, &c->layout);
+        if (h->left < 0 && k > 0) break;
         if (plan_with(h, c, h->grid[k], time_as_plan) != OK) {
             status_clear();
             break;
@@ -427,6 +465,7 @@ status found_run(struct found_layouts *h)
         h->request.threads = devices > h->request.per_node
                                  ? devices / h->request.per_node : 1;
     TRY(search_run(&h->search, &h->request));
+    h->left = TIMED_WORK;
     keep_best(h);
     if (h->request.as == AS_LOCKSTEP) time_kept(h);
     if (h->kept_count > h->top) h->kept_count = h->top;

@@ -18,6 +18,7 @@ struct found_layouts {
     struct search_request request;
     struct hunting hunting; /* owned */
     double seconds;
+    double left;            /* instructions that may be timed in lists */
     int kept[TOP_MOST];     /* of search.found: those that are shown */
     int kept_count;
     bool exact[TOP_MOST];   /* their memory was planned to the byte */

@@ -533,6 +533,41 @@ static double planned(const char *text, int ranks, struct hunting *hunting)
     return bytes;
 }
 
+static double step_of(struct forecast *f, struct steps *steps)
+{
+    const struct cost cost = forecast_cost(f);
+    const struct weather weather = {.slow = NULL};
+    struct prediction p;
+
+    IS_OK(predict_steps(&p, steps, &cost, &weather));
+    steps_free(steps);
+    return p.step_s;
+}
+
+/* One go plans and times what two do, and times nothing that is too large. */
+static void times_in_one_go(const char *text)
+{
+    struct forecast f;
+    struct steps steps;
+
+    CHECK(forecast_of(&f, text, 4));
+    const double bytes = f.exact_bytes;
+
+    IS_OK(forecast_steps(&f, &steps));
+    const double step = step_of(&f, &steps);
+
+    f.exact_bytes = 0;
+    f.max_memory = 1e15;
+    IS_OK(forecast_exactly_timed(&f, bytes, &steps));
+    CHECK(f.exact_bytes == bytes && steps.lists.ranks == f.layout.pipe);
+    CHECK(step_of(&f, &steps) == step);
+    f.exact_bytes = 0;
+    IS_OK(forecast_exactly_timed(&f, bytes - 1, &steps));
+    CHECK(f.exact_bytes == bytes && steps.lists.ranks == 0);
+    steps_free(&steps);
+    forecast_free(&f);
+}
+
 /* No layout shows in the plan of the next. */
 TEST(layouts_that_follow_each_other_are_planned_as_alone)
 {
@@ -558,6 +593,7 @@ TEST(layouts_that_follow_each_other_are_planned_as_alone)
 
         CHECK(follows == planned(text, 4, &hunting));
         CHECK(follows == planned(text, 4, NULL));
+        times_in_one_go(text);
     }
     CHECK(hunting.parameters > 0);
     hunting_free(&hunting);
