@@ -148,8 +148,9 @@ static status print_table(const struct found_layouts *h)
         table_real(&t, 100 * c->prediction.bubble_rate, 3);
         table_bytes(&t, (int64_t)c->memory_bytes);
         table_text(&t, layout_text(&c->layout, text, sizeof text));
-        snprintf(schedule, sizeof schedule, "%s%s", c->layout.schedule,
-                 c->layout.chunks > 2 ? ", 4 chunks" : "");
+        snprintf(schedule, sizeof schedule,
+                 c->layout.chunks > 2 ? "%s, %d chunks" : "%s",
+                 c->layout.schedule, c->layout.chunks);
         table_text(&t, c->layout.pipe > 1 ? schedule : "");
         if (fewer) table_integer(&t, layout_ranks(&c->layout));
     }

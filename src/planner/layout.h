@@ -50,6 +50,10 @@ struct layout {
     int threads;             /* of a rank; 0: 1 */
     const int *blocks;       /* borrowed, of each stage; NULL: even */
     struct frames frames;    /* of Lockstep; zeroed: not asked for */
+    struct {                 /* blocks of the first and the last pipe rank, */
+        bool known;          /* once memory_count_ends has counted them */
+        double all[2], mixed[2];
+    } ends;
     int grid_data, grid_tensor; /* leaves of the whole batch, where the
                               * configuration names them or a search knows
                               * those of layout_grid; 0: not */

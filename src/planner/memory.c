@@ -83,6 +83,11 @@ static struct counted blocks_at(const struct layout *l, const struct shape *s,
 {
     struct counted sum = {0};
 
+    if (l->ends.known && (position == 0 || position == l->pipe - 1)) {
+        const int end = position > 0;
+
+        return (struct counted){l->ends.all[end], l->ends.mixed[end]};
+    }
     for (int chunk = 0; chunk < l->chunks; chunk++) {
         const struct stage_blocks here =
             layout_stage_blocks(l, s, layout_stage(l, chunk, position));
@@ -91,6 +96,20 @@ static struct counted blocks_at(const struct layout *l, const struct shape *s,
         sum.mixed += here.mixed;
     }
     return sum;
+}
+
+void memory_count_ends(struct layout *l, const struct shape *s)
+{
+    const int ends[] = {0, l->pipe - 1};
+
+    l->ends.known = false;
+    for (int i = 0; i < 2; i++) {
+        const struct counted n = blocks_at(l, s, ends[i]);
+
+        l->ends.all[i] = n.all;
+        l->ends.mixed[i] = n.mixed;
+    }
+    l->ends.known = true;
 }
 
 /* Parameters of one pipe position: in its experts, the others, and of those the
@@ -295,12 +314,25 @@ static double sums_of(const struct cut *cut)
     return sums;
 }
 
+/* sums_of, once for cuts that follow each other. */
+static double sums_again(const struct cut *cut, struct known_sums *known)
+{
+    struct known_sums *const at = &known[cut->micro_batches > 1];
+
+    if (at->sums > 0 && memcmp(&at->cut, cut, sizeof *cut) == 0)
+        return at->sums;
+    at->cut = *cut;
+    at->sums = sums_of(cut);
+    return at->sums;
+}
+
 /* The leaves for all positions of a pipe. */
 static void own_leaves(const struct layout *l, const struct shape *s,
-                       struct leaves *out)
+                       struct known_sums *known, struct leaves *out)
 {
     cut_leaves(l, s, out);
     if (s->integer_sums) out->apart = cut_leaves_lie_apart(&out->cut);
+    else if (known != NULL) out->sums = sums_again(&out->cut, known);
     else out->sums = sums_of(&out->cut);
 }
 
@@ -605,7 +637,7 @@ void memory_of(const struct layout *l, const struct shape *s, int position,
 {
     struct leaves leaves = {.rounds = 0};
 
-    if (l->as == AS_LOCKSTEP) own_leaves(l, s, &leaves);
+    if (l->as == AS_LOCKSTEP) own_leaves(l, s, NULL, &leaves);
     memory_at(l, s, &leaves, position, out);
 }
 
@@ -618,7 +650,7 @@ double memory_largest(const struct layout *l, const struct shape *s, int *at)
     const int near = l->blocks == NULL && l->pipe > 8 ? 3 : l->pipe;
 
     *at = 0;
-    if (l->as == AS_LOCKSTEP) own_leaves(l, s, &leaves);
+    if (l->as == AS_LOCKSTEP) own_leaves(l, s, NULL, &leaves);
     for (int position = 0; position < l->pipe; position++) {
         if (position == near && position < l->pipe - 2)
             position = l->pipe - 2;
@@ -635,7 +667,8 @@ double memory_largest(const struct layout *l, const struct shape *s, int *at)
     return most;
 }
 
-double memory_least(const struct layout *l, const struct shape *s)
+double memory_least(const struct layout *l, const struct shape *s,
+                    struct known_sums known[2])
 {
     const int ends[] = {0, l->pipe - 1};
     struct leaves leaves = {.rounds = 0};
@@ -643,7 +676,7 @@ double memory_least(const struct layout *l, const struct shape *s)
     double most = 0;
 
     bare.frames = (struct frames){0};
-    if (l->as == AS_LOCKSTEP) own_leaves(l, s, &leaves);
+    if (l->as == AS_LOCKSTEP) own_leaves(l, s, known, &leaves);
     for (int i = 0; i < (l->pipe > 1 ? 2 : 1); i++) {
         struct memory here;
 

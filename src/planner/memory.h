@@ -32,7 +32,13 @@ double memory_sum(const struct memory *memory);
 double memory_largest(const struct layout *layout, const struct shape *shape,
                       int *at);
 /* No more than the largest, and found sooner: of the first and the last rank,
- * of Lockstep without what its frames take. */
-double memory_least(const struct layout *layout, const struct shape *shape);
+ * of Lockstep without what its frames take. `known` (zeroed at first) is kept
+ * from one layout to the next. */
+struct known_sums { struct cut cut; double sums; };
+double memory_least(const struct layout *layout, const struct shape *shape,
+                    struct known_sums known[2]);
+/* Counts the blocks of the first and the last pipe rank once, for a layout
+ * whose pipe and schedule stay. */
+void memory_count_ends(struct layout *layout, const struct shape *shape);
 
 #endif

@@ -33,6 +33,7 @@ struct hunt {
     struct search *out;
     const struct search_request *request;
     struct layout l;       /* that is looked at */
+    struct known_sums sums[2]; /* of the layouts before */
     int schedule;          /* row of search_schedules */
     struct passes block, head; /* of tensor, context, micro-batch, recompute */
     enum look look;
@@ -166,8 +167,9 @@ static void note_families(struct family *const families[CHOICES], double over,
 
 static status note_least(struct hunt *h, struct family *const f[CHOICES])
 {
-    const float bytes = (float)(memory_least(&h->l, h->request->shape) -
-                                h->request->max_memory);
+    const float bytes = (float)(
+        memory_least(&h->l, h->request->shape, h->sums) -
+        h->request->max_memory);
 
     if (h->at == h->capacity) {
         const int64_t room = h->capacity > 0 ? 2 * h->capacity : 1 << 12;
@@ -214,6 +216,7 @@ static status judge_whole(struct hunt *h, struct family *const f[CHOICES])
 
     if (!has_frames(h)) return OK;
     c.layout = h->l;
+    c.layout.ends.known = false; /* others change it */
     c.memory_bytes = memory_largest(&h->l, h->request->shape, &c.position);
     const double over = c.memory_bytes - h->request->max_memory;
 
@@ -301,8 +304,10 @@ static status each_schedule(struct hunt *h)
     const struct shape *shape = h->request->shape;
 
     for (int i = 0; i < SEARCH_SCHEDULES; i++) {
+        const int stages = h->l.pipe * search_schedules[i].chunks;
+
         if (h->l.pipe == 1 && i > 0) break;
-        if (h->l.pipe * search_schedules[i].chunks > shape->layers) continue;
+        if (stages > shape->layers || stages > LAYOUT_STAGES) continue;
         if (search_schedules[i].whole_rounds &&
             h->l.microbatches % h->l.pipe != 0)
             continue;
@@ -310,6 +315,7 @@ static status each_schedule(struct hunt *h)
         h->l.chunks = search_schedules[i].chunks;
         snprintf(h->l.schedule, sizeof h->l.schedule, "%s",
                  search_schedules[i].name);
+        memory_count_ends(&h->l, shape);
         TRY(each_zero(h));
     }
     return OK;

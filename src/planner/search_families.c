@@ -8,7 +8,8 @@
 
 const struct search_schedule search_schedules[SEARCH_SCHEDULES] = {
     {"1f1b", 1, false, IDLE_CHUNKS}, {"interleaved", 2, true, IDLE_CHUNKS},
-    {"interleaved", 4, true, IDLE_CHUNKS}, {"zb-h1", 1, false, IDLE_LATE},
+    {"interleaved", 4, true, IDLE_CHUNKS},
+    {"interleaved", 8, true, IDLE_CHUNKS}, {"zb-h1", 1, false, IDLE_LATE},
     {"zb-v", 2, false, IDLE_V}};
 
 static const char *const folds[FOLDS] = {

@@ -19,7 +19,7 @@ struct search_schedule {
     bool whole_rounds;     /* of micro-batches, one for each rank */
     enum idle idle;
 };
-enum { SEARCH_SCHEDULES = 5 };
+enum { SEARCH_SCHEDULES = 6 };
 extern const struct search_schedule search_schedules[SEARCH_SCHEDULES];
 /* The row of a layout's schedule. */
 int search_schedule_of(const struct layout *layout);

@@ -55,7 +55,8 @@ static void check_prediction(const struct prediction *p)
 static void check_bound(const struct layout *layout, const struct shape *shape)
 {
     int at = 0;
-    const double least = memory_least(layout, shape);
+    struct known_sums known[2] = {{.sums = 0}};
+    const double least = memory_least(layout, shape, known);
     const double most = memory_largest(layout, shape, &at);
 
     CHECK(isfinite(least) && least >= 0 && least <= most * (1 + 1e-9));

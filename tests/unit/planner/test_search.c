@@ -182,5 +182,41 @@ TEST(the_nearest_of_a_family_is_found_with_any_limit)
     machine_free(&machine);
 }
 
-TEST_MAIN(nothing_faster_is_left_out, short_steps_tell_the_time_of_long_ones,
+/* With many pipe ranks and few micro-batches, more chunks leave less of the
+ * pipeline idle: the best has as many as there are. */
+TEST(eight_chunks_are_tried)
+{
+    static const char yaml[] =
+        "model: {family: llama, vocab: 32000, layers: 64, width: 8192, "
+        "heads: 64, kv_heads: 8, feed_forward: 28672, tied: false}\n";
+    const struct search_fixed fixed = {
+        .tensor = 8, .context = 1, .pipe = 8, .data = 1, .expert = 1,
+        .zero = -1, .recompute = -1, .expert_tensor = -1, .expert_context = -1,
+        .micro_batch = 1, .schedule = "interleaved"};
+    struct options_set set;
+    struct machine machine;
+    struct search found;
+    struct shape shape;
+    struct model model;
+
+    IS_OK(options_init(&set));
+    IS_OK(options_read_text(&set, yaml, strlen(yaml), "test", ORIGIN_FILE));
+    IS_OK(model_from_options(&model, &set.values, 0));
+    IS_OK(shape_of(&shape, &model, 4096));
+    options_free(&set);
+    IS_OK(machine_open(&machine, &(struct machine_choice){.what = "h100"}));
+    IS_OK(search_run(&found, &(struct search_request){
+        .machine = &machine, .shape = &shape, .as = AS_MEGATRON_CORE,
+        .ranks = 64, .per_node = 8, .batch = 8, .bits = 16, .max_memory = 80e9,
+        .top = 5, .fixed = &fixed}));
+    CHECK(found.count > 0);
+    EQUAL_INT(found.found[0].layout.chunks, 8);
+    for (int i = 0; i < found.count; i++) /* each is in its own family */
+        CHECK(search_schedules[search_schedule_of(&found.found[i].layout)]
+                  .chunks == found.found[i].layout.chunks);
+    search_free(&found);
+    machine_free(&machine);
+}
+
+TEST_MAIN(eight_chunks_are_tried, nothing_faster_is_left_out, short_steps_tell_the_time_of_long_ones,
           the_nearest_of_a_family_is_found_with_any_limit)

@@ -127,6 +127,19 @@ static bool forecast_of(struct forecast *f, const char *text, int ranks)
     return forecast_with(f, text, ranks, none);
 }
 
+/* A search counts and keeps parts of it: the same. */
+static void same_least(const struct forecast *f)
+{
+    static struct known_sums kept[2]; /* of the layouts before */
+    struct known_sums none[2] = {{.sums = 0}};
+    struct layout l = f->layout;
+    const double least = memory_least(&l, &f->shape, none);
+
+    memory_count_ends(&l, &f->shape);
+    CHECK(memory_least(&l, &f->shape, kept) == least);
+    CHECK(memory_least(&l, &f->shape, kept) == least);
+}
+
 /* The estimate over the plan; 0: setup refuses the layout. */
 static double ratio_of(const struct drawn *d)
 {
@@ -134,8 +147,10 @@ static double ratio_of(const struct drawn *d)
     double ratio = 0;
     int at;
 
-    if (forecast_of(&f, d->text, d->ranks))
+    if (forecast_of(&f, d->text, d->ranks)) {
         ratio = memory_largest(&f.layout, &f.shape, &at) / f.exact_bytes;
+        same_least(&f);
+    }
     forecast_free(&f);
     return ratio;
 }
