@@ -218,5 +218,6 @@ TEST(eight_chunks_are_tried)
     machine_free(&machine);
 }
 
-TEST_MAIN(eight_chunks_are_tried, nothing_faster_is_left_out, short_steps_tell_the_time_of_long_ones,
+TEST_MAIN(eight_chunks_are_tried, nothing_faster_is_left_out,
+          short_steps_tell_the_time_of_long_ones,
           the_nearest_of_a_family_is_found_with_any_limit)
