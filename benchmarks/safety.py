@@ -7,8 +7,8 @@ ranks with copies in memory and with checksums of replicas.
                                  [--batch 4] [--only save,far] [--out FILE.json]
 
 Every second step of a run makes a copy, or a check, and is compared with the
-steps between: within one run, so that a machine that becomes slower does not
-count. The first four steps are left out. A save in the background lasts for
+steps between, from end to end: within one run, so that a machine that becomes
+slower does not count. The first four steps are left out. A save in the background lasts for
 several steps: a run that saves at every fifth step is compared with one that
 does not, as milliseconds for each save. The same for copies that go to another
 node: each rank has a network namespace of its own, and its copies travel by TCP
@@ -89,7 +89,8 @@ def prepare(program, folder, asked):
 
 
 def steps_of(program, folder, words, far=False):
-    """The steps of one run, milliseconds, by number of the step."""
+    """The steps of one run, milliseconds from the end of one to the end of the
+    next, by number: step_ms has no copies, checks and saves in it."""
     if far:
         call(folder, "unshare", "-rnm", "bash", "-c", NODES, program, *words)
     else:
@@ -97,9 +98,10 @@ def steps_of(program, folder, words, far=False):
              "--ranks", "2", "--supervised", *words)
     lines = (folder / "run" / "metrics.jsonl").read_text(encoding="utf-8")
     rows = [json.loads(line) for line in lines.splitlines()]
+    ends = {row["step"]: row["time_s"] for row in rows if "step_ms" in row}
     call(folder, "rm", "-rf", "run")
-    return {row["step"]: row["step_ms"] for row in rows
-            if "step_ms" in row and row["step"] > LEFT_OUT}
+    return {step: 1e3 * (end - ends[step - 1]) for step, end in ends.items()
+            if step > LEFT_OUT}
 
 
 def second(steps):

@@ -39,6 +39,7 @@ struct sender {
         int64_t began_ns, next_ns;
         int refused;       /* copies since, until one is offered again */
     } *offers;             /* owned, [places] */
+    int64_t carried_ns;    /* when a copy last was */
     double used_s;         /* of processors, as told to the ranks */
 };
 
@@ -223,6 +224,7 @@ static status carry(struct sender *s, int index)
                      &head, &whole));
     if (!whole) return OK;
     tell_used(a, &s->used_s);
+    s->carried_ns = clock_ns();
     s->sent[index] = copies;
     s->order[index] = order->number;
     atomic_store(&page->carried[s->number], head.step);
@@ -270,9 +272,21 @@ static void keep_partner(struct sender *s)
     atomic_store(carries, 1);
 }
 
+/* Copies are looked for more seldom, the longer ago the last one was carried:
+ * looking costs a processor some microseconds. */
+static void rest(const struct sender *s)
+{
+    const int64_t since = (clock_ns() - s->carried_ns) / 64;
+    const long most = 5000000, least = 500000;
+    const struct timespec pause = {0, since > most    ? most
+                                      : since < least ? least
+                                                      : (long)since};
+
+    nanosleep(&pause, NULL);
+}
+
 static void send_for_ever(struct agent *agent)
 {
-    const struct timespec pause = {0, 500000};
     static uint64_t sent[PLACES_MOST + PLACES_EXTRA],
         order[PLACES_MOST + PLACES_EXTRA];
     static struct offer offers[PLACES_MOST + PLACES_EXTRA];
@@ -290,7 +304,7 @@ static void send_for_ever(struct agent *agent)
                 status_clear();
                 part(&s);
             }
-        nanosleep(&pause, NULL);
+        rest(&s);
     }
 }
 

@@ -223,7 +223,10 @@ status memory_copy_open(struct memory_copy *copy,
 
 void memory_copy_close(struct memory_copy *copy)
 {
-    if (copy->slots != NULL && copy->told == 0) tell(copy);
+    if (copy->slots != NULL && copy->told == 0) {
+        if (copy->made > copy->looked) weigh_carrying(copy);
+        tell(copy);
+    }
     board_slots(0);
     if (copy->slots != NULL) munmap(copy->slots, COPY_SLOTS * copy->slot_bytes);
     *copy = (struct memory_copy){.slots = NULL};
@@ -323,6 +326,10 @@ status memory_copy_due(struct memory_copy *copy, int64_t step, bool *due)
     if (copy->slots == NULL) return OK;
     if (copy->last_s > 0) smooth(&copy->step_s, now - copy->last_s);
     copy->last_s = now;
+    if (copy->made == COPY_SLOTS) { /* they touched new pages */
+        copy->used_s = board_carrying();
+        copy->looked = copy->made;
+    }
     if (copy->made != copy->looked &&
         (copy->made == COPY_SLOTS + 1 || copy->made == SETTLED ||
          step % LOOK_STEPS == 0))

@@ -298,4 +298,13 @@ if lockstep incidents taken | grep -q '(memory)\|(checkpoint), 0 redone'; then
 else
     bad "with the copies in memory" "$(lockstep incidents taken)"
 fi
+# --- a supervisor whose lines nobody reads: SIGPIPE ended it, and its ranks ---
+# shellcheck disable=SC2086
+LOCKSTEP_FAULT=train.step@1:20:kill "$program" train config.yaml --run unread \
+    $base $four >out 2> >(head -n 1 >/dev/null) &
+child=$!
+children="$children $child"
+ends "the reader of stderr is gone" unread "$child"
+[ "$(grep -c '"event": "incident"' unread/control/journal.jsonl)" = 1 ] || bad "the reader of stderr is gone" \
+    "not one incident" unread/control/journal.jsonl
 report
