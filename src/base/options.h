@@ -59,8 +59,8 @@ bool options_flag(const char *text, bool *out);
 void options_free(struct options_set *set);
 /* A YAML file or text; later values win. Names file and line in errors. */
 status options_read_file(struct options_set *set, const char *path);
-/* Like options_read_file, of a run's config.yaml: ERR_FORMAT for a pipe or a
- * device. */
+/* Like options_read_file, of a run's config.yaml or of a file that an option
+ * names: ERR_FORMAT for a pipe or a device. */
 status options_read_run(struct options_set *set, const char *path);
 status options_read_text(struct options_set *set, const char *text,
                          size_t length, const char *source,

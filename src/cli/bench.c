@@ -3,6 +3,7 @@
 #include "base/file.h"
 #include "bench/comm.h"
 #include "bench/kernels.h"
+#include "bench/recipes.h"
 #include "bench/schedules.h"
 #include "bench/step.h"
 #include "cli/run.h"
@@ -143,6 +144,32 @@ status command_bench_kernels(struct arguments *arguments)
 
         if (result == OK) result = printed;
     }
+    json_writer_free(&writer);
+    return result;
+}
+
+status command_bench_recipes(struct arguments *arguments)
+{
+    struct bench_recipes_settings settings = {
+        .only = arguments_text(arguments, "only", NULL)};
+    struct json_writer writer = {0};
+    int64_t rounds = 0, threads = 0;
+    status result;
+
+    TRY(arguments_integer(arguments, "tokens", 1, 1 << 20, &settings.tokens));
+    TRY(arguments_integer(arguments, "in", 1, 1 << 16, &settings.in));
+    TRY(arguments_integer(arguments, "out", 1, 1 << 16, &settings.out));
+    TRY(arguments_integer(arguments, "rounds", 1, 1000, &rounds));
+    TRY(arguments_integer(arguments, "threads", 0, THREADS_MOST, &threads));
+    TRY(read_isa(arguments, &settings.isa));
+    settings.rounds = (int)rounds;
+    settings.threads = (int)threads;
+    if (!arguments_has(arguments, "json"))
+        return bench_recipes(&settings, stdout, NULL);
+    json_write_begin(&writer, 2);
+    TRY_GOTO(done, result, bench_recipes(&settings, stdout, &writer));
+    TRY_GOTO(done, result, json_print(&writer, stdout));
+done:
     json_writer_free(&writer);
     return result;
 }

@@ -572,6 +572,19 @@ const struct command commands[] = {
        "nothing", false},
       {"ms", "N", "milliseconds for each kernel (100)", false},
       FLAG_ISA, FLAG_THREADS, FLAG_JSON}},
+    {"bench recipes", "", 0, 0, "times products of 8 and 4 bits, rounding "
+     "included",
+     "Times y, dx and dW of a linear layer by each recipe (docs/precision.md), "
+     "with the\nrounding of both operands, in turns with the products of "
+     "float32 and bfloat16. A speed\nof 1 is that type's.",
+     "lockstep bench recipes --only mxfp8 --tokens 256 --in 256 --out 256 "
+     "--rounds 1", false, command_bench_recipes,
+     {{"only", "TEXT", "only recipes whose name contains TEXT", false},
+      {"tokens", "N", "tokens, in sequences of 1,024 (4096)", false},
+      {"in", "N", "in-features (3072)", false},
+      {"out", "N", "out-features (768)", false},
+      {"rounds", "N", "turns of each; the best one counts (5)", false},
+      FLAG_ISA, FLAG_THREADS, FLAG_JSON}},
     {"bench step", "", 0, 0, "times whole training steps, kernel by kernel",
      "Trains on random tokens: one warmup step, then the median of the "
      "measured steps. Prints\ncalls, milliseconds, bytes, FLOPs and rate of "

@@ -81,6 +81,7 @@ status command_tokenizer_train(struct arguments *arguments);
 /* bench.c */
 status command_bench_kernels(struct arguments *arguments);
 status command_bench_step(struct arguments *arguments);
+status command_bench_recipes(struct arguments *arguments);
 status command_bench_comm(struct arguments *arguments);
 status command_bench_schedules(struct arguments *arguments);
 /* about.c */

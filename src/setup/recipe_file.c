@@ -49,6 +49,13 @@ static status check_keys(const struct options_set *file, const char *path)
     return OK;
 }
 
+/* Puts the file's name in front of what is wrong with a value of it. */
+static status of_file(status result, const char *path)
+{
+    if (result != OK) FAIL(result, "%s: %s", path, status_message());
+    return OK;
+}
+
 /* The recipe that the file changes, and its rows, are right. */
 static status check_recipe(const struct options_set *file, const char *path)
 {
@@ -60,14 +67,14 @@ static status check_recipe(const struct options_set *file, const char *path)
         FAIL(ERR_CONFIG, "%s: numerics.recipe: %s is a file again; a recipe "
                          "file begins with a recipe by name, such as mxfp8",
              path, o->numerics.recipe);
-    TRY(precision_parse(&base, o->numerics.recipe));
+    TRY(of_file(precision_parse(&base, o->numerics.recipe), path));
     if (base == NULL)
         FAIL(ERR_CONFIG, "%s: numerics.recipe is missing or none; a recipe "
                          "file begins with a recipe by name, such as mxfp8",
              path);
     changed = *base;
-    return precision_change(&changed, o->numerics.recipe_rows.items,
-                            o->numerics.recipe_rows.count);
+    return of_file(precision_change(&changed, o->numerics.recipe_rows.items,
+                                    o->numerics.recipe_rows.count), path);
 }
 
 /* One value of the file, in the place of a default. */
@@ -107,7 +114,7 @@ status recipe_file_read(struct options_set *set)
 
     if (!is_file(path)) return OK;
     TRY(options_init(&file));
-    TRY_GOTO(done, result, options_read_file(&file, path));
+    TRY_GOTO(done, result, options_read_run(&file, path));
     result = recipe_file_apply(set, &file, path);
 done:
     options_free(&file);

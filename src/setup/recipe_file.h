@@ -14,7 +14,8 @@
 
 /* Reads the file that numerics.recipe names, if it is the name of one: with a /
  * or the ending .yaml or .yml. What somebody set beside it wins. ERR_CONFIG: a
- * key that is none of a recipe, or no recipe to begin with. */
+ * key that is none of a recipe, or no recipe to begin with. ERR_FORMAT, at
+ * once: a pipe or a device. */
 status recipe_file_read(struct options_set *set);
 /* Like recipe_file_read, of a file that was read into `file`; path: for
  * messages. */

@@ -107,6 +107,7 @@ expect 2 "expected options, metrics or commands" docs nonsense
 expect 0 '"numerics_version": 3' version --json
 expect 0 '"capability": "rounding"' doctor --json
 expect 0 '"capability": "recipes"' doctor --json
+expect 78 "no recipe has mxfp9 in its name" bench recipes --only mxfp9
 
 # --- a pipe that is full ---
 if [ -w /dev/full ]; then

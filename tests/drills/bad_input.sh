@@ -203,9 +203,18 @@ recipe_file "train: {batch: 9}" "another section" \
     "train.batch is no key of a recipe"
 recipe_file "numerics: {high_last: 1}" "no recipe" "numerics.recipe is missing"
 recipe_file "numerics: {recipe: a/b.yaml}" "a file again" "is a file again"
-recipe_file "numerics: {recipe: mxfp9}" "unknown recipe" "nearest: mxfp"
+recipe_file "numerics: {recipe: mxfp9}" "unknown recipe" \
+    "recipe.yaml: numerics.recipe: mxfp9 is not"
 recipe_file "numerics:\n  recipe: mxfp8\n  recipe_rows: [weights e4m9 1x32 up]" \
-    "a wrong row" "nearest: e4m3"
+    "a wrong row" "recipe.yaml: numerics.recipe_rows: "
+mkfifo pipe.yaml
+mkdir directory.yaml
+refused "a recipe file: directory.yaml" 74 "directory.yaml is a directory" \
+    --set train.dtype=bfloat16 --set numerics.recipe=directory.yaml
+for text in pipe.yaml /dev/zero; do
+    refused "a recipe file: $text" 65 "$text: expected a regular file" \
+        --set train.dtype=bfloat16 --set "numerics.recipe=$text"
+done
 refused "no recipe file" 66 "gone.yaml" --set train.dtype=bfloat16 \
     --set numerics.recipe=gone.yaml
 refused "rows beside no recipe" 78 "recipe_rows changes a recipe" \

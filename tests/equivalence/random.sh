@@ -325,7 +325,7 @@ draw() { # SEED
                 "numerics.grid_context=" context,
                 "numerics.grid_data=" of("0 0 0 " batch), "seed=" seed,
                 "numerics.bfloat16=" (dtype ~ /^b/ ? of("pairs tiles") : "pairs"),
-                "numerics.recipe=" (recipe = dtype ~ /^b/ ? of("none hfp8 fp8-tensor fp8-delayed fp8-tiles mxfp8 mxfp4 " \
+                "numerics.recipe=" (recipe = dtype ~ /^b/ ? of("none hfp8 fp8-tensor fp8-delayed fp8-tiles mxfp8 mxfp8-floor mxfp4 " \
                          "nvfp4 nvfp4-delayed bitnet mxfp4-quartet") : "none"),
                 "numerics.high_last=0",
                 "numerics.mode=" (fast || twice ? "fast" : "exact"),

@@ -2,6 +2,7 @@
 /* quantize.c - a matrix in blocks with scales: threads share out groups of
  * rows; the columns of a group are taken in strips. */
 #include "kernels/cpu/means.h"
+#include "kernels/cpu/quantize_pairs.h"
 #include "kernels/cpu/random_words.h"
 #include "kernels/element.h"
 
@@ -13,6 +14,8 @@ struct quantize_job {
     int64_t height;   /* rows of a group */
     int64_t groups;   /* of all spans of rows */
     int64_t strip;    /* columns */
+    bool plain;       /* bfloat16 that is not transformed */
+    bool pairs;       /* which quantize_pairs.h rounds */
 };
 
 /* Rows of one group, in the columns of a strip, as they are rounded. */
@@ -273,18 +276,26 @@ ELEMENTARY void codes_write(enum dtype dtype, bool powers,
         int8_t *out = (int8_t *)p->out.data +
                       (x->row + r) * p->out.stride[0] + x->col;
         float *scale = &p->scales[(x->row + r) * p->col_spans + x->span];
+        int32_t codes[STRIP];
         uint32_t most = 0;
 
         _Pragma("omp simd reduction(max : most)")
         for (int64_t c = 0; c < x->width; c++) {
-            const float v = element_get(in, dtype, c);
-            const uint32_t bits = bits_of_f32(v) & 0x7FFFFFFFu;
-            const float a = f32_of_bits(bits < 0x7F800000u ? bits : 0);
-            const float y = powers ? a * by : a / by;
+            const uint32_t bits =
+                bits_of_f32(element_get(in, dtype, c)) & 0x7FFFFFFFu;
 
             most = bits > most ? bits : most;
-            out[c] = (int8_t)(int32_t)grid_code(v, grid_nearest(&f, y));
         }
+        SIMD for (int64_t c = 0; c < x->width; c++) {
+            const float v = element_get(in, dtype, c);
+            const float a = f32_of_bits(finite_bits(v));
+            const uint32_t rounded =
+                bits_of_f32(grid_nearest(&f, powers ? a * by : a / by));
+
+            codes[c] = (int32_t)f32_of_bits(rounded |
+                                            (bits_of_f32(v) & 0x80000000u));
+        }
+        SIMD for (int64_t c = 0; c < x->width; c++) out[c] = (int8_t)codes[c];
         if (x->starts) *scale = scales->scale[0];
         if (most >= 0x7F800000u) *scale = f32_of_bits(0x7FC00000u);
     }
@@ -384,6 +395,15 @@ static uint32_t rows_peak(const struct quantize_job *job, int64_t row,
     float tile[QUANTIZE_TURN * STRIP];
     uint32_t most[STRIP], all = 0;
 
+    for (int64_t r = row; job->plain && r < row + rows; r++) {
+        const uint32_t one = CPU(pairs_peak)(
+            (const uint16_t *)job->p->in.data + r * job->p->in.stride[0] +
+                cols.first, cols.count);
+
+        all = one > all ? one : all;
+    }
+    if (job->plain && finite_bits(f32_of_bits(all)) == all) return all;
+    all = 0;
     for (int64_t c = 0; c < cols.count; c += job->strip) {
         const struct part x = part_of(job, row, rows, span, c, tile);
 
@@ -430,6 +450,12 @@ static void group_write(const struct quantize_job *job, int64_t row,
                                        : rows_peak(job, row, rows, span);
         for (int c = 1; c < STRIP; c++) most[c] = most[0];
         scales_of(job, most, outer, &scales);
+    }
+    if (job->pairs && !counts) {
+        const struct pairs_part part = {p, job->format, job->e4m3, row, rows,
+                                        span, outer, fixed, most[0]};
+
+        if (CPU(pairs_round)(&part)) return;
     }
     for (int64_t c = 0; c < cols.count; c += job->strip) {
         const struct part x = part_of(job, row, rows, span, c, tile);
@@ -561,6 +587,8 @@ status CPU(quantize)(struct stream *stream, const struct quantize *p)
     CHECK(!needs_regions(p) || p->peaks != NULL);
     CHECK(p->seen == NULL || p->scale != SCALE_MEAN);
     if (p->block_cols > 0) job.strip = STRIP / p->block_cols * p->block_cols;
+    job.plain = p->in.dtype == DTYPE_BF16 && !p->turn;
+    job.pairs = CPU(pairs_can)(p, &job.format);
     for (int64_t i = 0; i < p->row_spans; i++)
         job.groups += (p->rows[i].count + job.height - 1) / job.height;
     if (p->scale == SCALE_MEAN) {

@@ -2,10 +2,81 @@
 /* rotate.c - rotations of runs: threads share out runs of rows. A run of a row
  * lies in registers; runs of columns are taken in strips, as vectors across. */
 #include "kernels/cpu/cpu.h"
+#include "kernels/cpu/vector.h"
 #include "kernels/element.h"
 #include "kernels/rotate.h"
 
 enum { STRIP = 64 }; /* columns */
+
+/* ---- one run ---- */
+
+enum { RUN_VECTORS = ROTATE_RUN / WIDTH };
+
+/* The neighbour of each lane that is `apart` lanes away. */
+#if defined(__AVX512F__)
+#define SWAPPED(x, apart) __builtin_shufflevector(x, x, 0 ^ apart, 1 ^ apart, \
+    2 ^ apart, 3 ^ apart, 4 ^ apart, 5 ^ apart, 6 ^ apart, 7 ^ apart,         \
+    8 ^ apart, 9 ^ apart, 10 ^ apart, 11 ^ apart, 12 ^ apart, 13 ^ apart,     \
+    14 ^ apart, 15 ^ apart)
+#elif defined(__AVX2__)
+#define SWAPPED(x, apart) __builtin_shufflevector(x, x, 0 ^ apart, 1 ^ apart, \
+    2 ^ apart, 3 ^ apart, 4 ^ apart, 5 ^ apart, 6 ^ apart, 7 ^ apart)
+#else
+#define SWAPPED(x, apart) __builtin_shufflevector(x, x, 0 ^ apart, 1 ^ apart, \
+    2 ^ apart, 3 ^ apart)
+#endif
+
+/* x where the bit of its lane, counted from `first`, is clear, else -x. */
+INLINE vector signed_by(vector x, uint32_t bits, int first)
+{
+    vector_bits sign;
+
+    UNROLL for (int j = 0; j < WIDTH; j++)
+        sign[j] = (bits >> (first + j) & 1) << 31;
+    return (vector)((vector_bits)x ^ sign);
+}
+
+/* Sums in lower lanes and differences in the upper ones, `apart` lanes apart:
+ * a - b is a + (-b). */
+#define LANES_TURN(apart)                                                     \
+    UNROLL for (int v = 0; apart < WIDTH && v < RUN_VECTORS; v++)             \
+        x[v] = SWAPPED(x[v], (apart % WIDTH)) +                               \
+               signed_by(x[v], upper_lanes(apart), 0)
+
+/* Bit j: lane j is the upper one of its pair. */
+INLINE uint32_t upper_lanes(const int apart)
+{
+    uint32_t bits = 0;
+
+    UNROLL for (int j = 0; j < WIDTH; j++)
+        bits |= (j & apart ? 1u : 0u) << j;
+    return bits;
+}
+
+/* rotate_run. */
+INLINE void run_rotate(float *run, uint32_t signs)
+{
+    vector x[RUN_VECTORS];
+
+    UNROLL for (int v = 0; v < RUN_VECTORS; v++) {
+        x[v] = vector_load(run + v * WIDTH);
+        if (signs) x[v] = signed_by(x[v], signs, v * WIDTH);
+    }
+    LANES_TURN(1);
+    LANES_TURN(2);
+    LANES_TURN(4);
+    LANES_TURN(8);
+    UNROLL for (int apart = 1; apart < RUN_VECTORS; apart *= 2)
+        UNROLL for (int v = 0; v < RUN_VECTORS; v++)
+            if (!(v & apart)) {
+                const vector a = x[v], b = x[v + apart];
+
+                x[v] = a + b;
+                x[v + apart] = a - b;
+            }
+    UNROLL for (int v = 0; v < RUN_VECTORS; v++)
+        vector_store(run + v * WIDTH, x[v] * ROTATE_NORM);
+}
 
 ELEMENTARY void load(enum dtype dtype, const struct tensor *t, int64_t row,
                      int64_t col, int64_t count, float *out)
@@ -31,7 +102,7 @@ static void row_rotate(const struct rotate *p, int64_t row,
 
     row_load(&p->in, row, cols.first, cols.count, out);
     for (int64_t j = 0; j + ROTATE_RUN <= cols.count; j += ROTATE_RUN)
-        rotate_run(out + j, p->signs);
+        run_rotate(out + j, p->signs);
 }
 
 /* Butterflies of ROTATE_RUN rows of `width` columns. */
@@ -167,15 +238,23 @@ static void block_back(const struct unrotate *p, const float *x, float *g,
     float h[ROTATE_RUN];
 
     memcpy(h, x, (size_t)count * sizeof *h);
-    if (turns && p->trust) rotate_run(h, 0);
+    if (turns && p->trust) run_rotate(h, 0);
     if (p->trust) {
         const float limit = f.largest * scale_of(p, &f, &e4m3, h, count);
 
         SIMD for (int64_t j = 0; j < count; j++)
             g[j] = __builtin_fabsf(h[j]) < limit ? g[j] : 0;
     }
-    if (turns) rotate_run(g, 0);
+    if (turns) run_rotate(g, 0);
     SIMD for (int64_t j = 0; j < count; j++) g[j] = g[j] * p->factor;
+}
+
+ELEMENTARY void store(enum dtype dtype, const struct tensor *t, int64_t row,
+                      int64_t col, int64_t count, const float *x)
+{
+    void *to = element_at(t->data, dtype, row * t->stride[0] + col);
+
+    SIMD for (int64_t j = 0; j < count; j++) element_set(to, dtype, j, x[j]);
 }
 
 static void block_unrotate(const struct unrotate *p, int64_t row, int64_t col,
@@ -190,9 +269,9 @@ static void block_unrotate(const struct unrotate *p, int64_t row, int64_t col,
         row_load(p->left, row, col, count, left);
         SIMD for (int64_t j = 0; j < count; j++) g[j] = left[j] + g[j];
     }
-    for (int64_t j = 0; j < count; j++)
-        element_set(p->out.data, p->out.dtype,
-                    row * p->out.stride[0] + col + j, g[j]);
+    if (p->out.dtype == DTYPE_BF16)
+        store(DTYPE_BF16, &p->out, row, col, count, g);
+    else store(DTYPE_F32, &p->out, row, col, count, g);
 }
 
 static void unrotate_body(void *argument, int index, int count)

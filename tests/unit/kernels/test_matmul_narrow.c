@@ -590,6 +590,51 @@ static void test_fast_equals_reference(void **state)
     for (int f = 0; f < FEATURES; f++) room_end(&rooms[f]);
 }
 
+/* Sums of four products that leave one unit, the product of the units of both
+ * operands: 2^-126, the smallest that is not flushed, and on both sides of
+ * it. */
+static void test_smallest_unit_is_kept(void **state)
+{
+    enum { M = 15, N = 70, K = 4 };
+    static const int a_of[K] = {129, -128, -129, 128};
+    static const int b_of[K] = {129, 129, 128, 128};
+    static const struct sum_segment segment = {0, K, 0};
+    static const struct sum_order order = {&segment, 1, 1};
+    struct room room;
+
+    (void)state;
+    room_begin(&room, 0);
+    for (int less = -1; less <= 2; less++)
+        for (int i = 0; i < 2 * ISA_COUNT; i++) {
+            uint16_t a[M * K], b[N * K];
+            float c[M * N];
+            struct kernels table;
+            const float want = less > 0 ? 0 : ldexpf(1, -126 - less);
+            struct matmul p = {.a = tensor_2d(a, DTYPE_BF16, M, K),
+                               .b = tensor_transpose(
+                                   tensor_2d(b, DTYPE_BF16, N, K)),
+                               .c = tensor_2d(c, DTYPE_F32, M, N),
+                               .order = &order};
+
+            if (kernels_get_product(&table, DTYPE_BF16, (enum isa)(i / 2),
+                                    i % 2 ? PRODUCT_TILES : PRODUCT_PAIRS) !=
+                OK) {
+                status_clear();
+                continue;
+            }
+            for (int j = 0; j < M * K; j++)
+                a[j] = bf16_from_f32(ldexpf((float)a_of[j % K], -63));
+            for (int j = 0; j < N * K; j++)
+                b[j] = bf16_from_f32(ldexpf((float)b_of[j % K], -63 - less));
+            assert_int_equal(table.matmul(&room.streams[1], &p), OK);
+            for (int j = 0; j < M * N; j++)
+                if (!same(c[j], want))
+                    fail_msg("%s, product %d, 2^%d: %a", table.backend, i % 2,
+                             -126 - less, (double)c[j]);
+        }
+    room_end(&room);
+}
+
 /* The same product again and again on more threads than cores: nothing that a
  * slow one still reads may be written by one that is ahead. Slots wait between
  * chunks; the last block of rows is lower, the last of columns narrower. */
@@ -638,6 +683,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_reference_is_its_definition),
         cmocka_unit_test(test_fast_equals_reference),
+        cmocka_unit_test(test_smallest_unit_is_kept),
         cmocka_unit_test(test_threads_that_run_ahead),
 #if defined(__x86_64__)
         cmocka_unit_test(test_pairs_are_the_instruction),

@@ -31,6 +31,7 @@ struct block {
     int64_t panel, panel_end;  /* of this thread, from row */
     int64_t strip, strip_end;  /* of this thread, from column */
     uint32_t *a_packed;        /* of this thread */
+    uint32_t *a_least;         /* matmul_least of its panels */
     struct matmul_later *later;
 };
 
@@ -67,19 +68,21 @@ static void strip_pack(const struct plan *plan, const struct block *block,
 {
     const struct tensor *b = &plan->p.b;
     int64_t column = block->column + strip * TILE_COLUMNS;
+    uint32_t *to = b_strip(plan, block, strip);
     struct matmul_source source = {
         matrix_at(b, 0, column), b->stride[1], b->stride[0],
         (int)smaller(TILE_COLUMNS, block->column_end - column),
         strip_in_memory(plan, column)};
 
     if (source.strip && plan->whole) return;
-    if (plan->b_apart) {
-        CPU(matmul_apart_strip)(plan, b_strip(plan, block, strip),
+    if (plan->b_apart)
+        CPU(matmul_apart_strip)(plan, to,
                                 (struct matmul_part){column, source.count},
                                 slab);
-        return;
-    }
-    plan->format->pack_columns(b_strip(plan, block, strip), &source, slab);
+    else plan->format->pack_columns(to, &source, slab);
+    if (plan->b_least)
+        plan->b_least[strip] =
+            CPU(matmul_least)(to, (int64_t)slab->words * TILE_COLUMNS);
 }
 
 /* The strip that strip_pack has prepared. */
@@ -114,6 +117,9 @@ static void panels_pack(const struct plan *plan, const struct block *block,
                                  slab);
     else
         plan->format->pack_rows(block->a_packed, &source, slab);
+    for (int64_t i = 0, n = rows * slab->words;
+         plan->b_least && i < last - first; i++)
+        block->a_least[i] = CPU(matmul_least)(block->a_packed + i * n, n);
 }
 
 /* Where slots of a panel and a strip wait, one after the other. */
@@ -339,6 +345,9 @@ static void slab_run(const struct plan *plan, const struct block *block,
                         &tile);
                 if (!plan->in_place)
                     tile.a = block->a_packed + (panel - first) * size;
+                tile.plain = plan->b_least &&
+                             matmul_plain(block->a_least[panel - first],
+                                          plan->b_least[strip]);
                 tile_ahead(plan, block, slab,
                            &(struct place){first, panel, strip}, &tile);
                 run(&tile);
@@ -484,7 +493,8 @@ static void blocks_run(const struct plan *plan, int index, int count)
 {
     int64_t m = plan->p.c.shape[0], n = plan->p.c.shape[1];
     struct matmul_later later;
-    struct block block = {.later = &later};
+    uint32_t a_least[MATMUL_PANELS];
+    struct block block = {.later = &later, .a_least = a_least};
 
     later.first = later.count = 0;
     memset(later.lines, 0, sizeof later.lines);

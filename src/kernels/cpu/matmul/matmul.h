@@ -101,6 +101,7 @@ struct matmul_granule {
     float *to;             /* set, or added to */
     int64_t stride;
     bool assign;
+    bool plain;            /* no sum can be denormal (matmul_plain) */
     /* format.merges: then `to` is set in any case, */
     bool past_caches;          /* past the caches; it starts a line, as rows
                                 * do */
@@ -160,6 +161,8 @@ struct matmul_format {
     bool widened;     /* packed words of b are not those of strips */
     bool in_place;    /* granules can read a where it lies, */
     bool merges;      /* and know tops and left */
+    bool flushes;     /* granules flush what is denormal, unless `plain` says
+                       * that nothing can be */
     /* Panels of `rows` rows, one after the other: panel[w * rows + i] = word w
      * of row i for the words of a slab (in order of its steps); rows from
      * `count` on are anything. May write WIDTH words past the last panel. */
@@ -249,6 +252,23 @@ void CPU(matmul_line_widened)(const struct matmul_line *l);
 void CPU(matmul_chains)(const struct matmul_granule *g);
 void CPU(matmul_chains_flushing)(const struct matmul_granule *g);
 
+/* The smallest magnitude that is not zero, as bits less 1; all ones: there is
+ * none. Of packed words. */
+uint32_t CPU(matmul_least)(const uint32_t *words, int64_t count);
+
+/* Whether nothing can be flushed in sums of products of widened bfloat16 whose
+ * matmul_least are a and b. A number with the biased exponent e is a multiple
+ * of 2^(e - 134), so products are multiples of the product of both units, and
+ * so are their sums, rounded or not: none that is not zero is smaller. */
+INLINE bool matmul_plain(uint32_t a, uint32_t b)
+{
+    enum { MOST = 255, UNITS = 2 * 134 - 126 };
+    const uint32_t x = a == UINT32_MAX ? MOST : (a + 1) >> 23;
+    const uint32_t y = b == UINT32_MAX ? MOST : (b + 1) >> 23;
+
+    return x > 0 && y > 0 && x + y >= UNITS;
+}
+
 /* struct kernels strips.turn. */
 bool CPU(strips_turn)(struct stream *stream, struct tensor weight);
 
@@ -259,6 +279,7 @@ struct matmul_tile {
     const struct matmul_slab *slab;
     const uint32_t *a, *b;   /* panel and strip */
     bool past_caches;            /* c, where it is not read before */
+    bool plain;              /* for its granules */
     bool in_place;           /* a is the operand itself, from the tile on */
     int64_t a_row, a_word;
     struct matmul_ahead ahead[AHEAD_OPERANDS];

@@ -5,9 +5,10 @@
  * Operands are widened when they are packed, in the order in which the
  * definition adds them: pairs with the odd element first (matmul_pack.c); of a
  * block of PRODUCT_BLOCK elements first the even, then the odd ones. Chains of
- * bfloat16 run with MXCSR's flushing on, which is exactly the definition's
- * (pairs in matmul_granule.c); where there is no such thing they are done with
- * integers and float64. */
+ * bfloat16 are those of float32 where nothing can be denormal (matmul_plain),
+ * as nearly always. Else they run with MXCSR's flushing on, which is exactly
+ * the definition's (pairs in matmul_granule.c); where there is no such thing
+ * they are done with integers and float64. */
 #include "kernels/cpu/flushing.h"
 #include "kernels/cpu/matmul/matmul.h"
 #include "kernels/cpu/scratch.h"
@@ -124,6 +125,19 @@ static void columns_pairs(uint32_t *out, const struct matmul_source *source,
 
 /* ---- chains that flush ---- */
 
+uint32_t CPU(matmul_least)(const uint32_t *words, int64_t count)
+{
+    uint32_t least = UINT32_MAX;
+
+    _Pragma("omp simd reduction(min : least)")
+    for (int64_t i = 0; i < count; i++) {
+        const uint32_t bits = (words[i] & 0x7FFFFFFFu) - 1;
+
+        least = bits < least ? bits : least;
+    }
+    return least;
+}
+
 #if MODE_FLUSHES
 static void chains(const struct matmul_granule *g)
 {
@@ -200,7 +214,8 @@ static void granule_add(const struct matmul_granule *g, const float *sums)
 
 static void granule_pairs(const struct matmul_granule *g)
 {
-    CPU(matmul_chains_flushing)(g);
+    if (g->plain) CPU(matmul_chains)(g);
+    else CPU(matmul_chains_flushing)(g);
 }
 #else
 #define MERGES false
@@ -210,6 +225,10 @@ static void granule_pairs(const struct matmul_granule *g)
     float sums[TILE_ROWS * TILE_COLUMNS] __attribute__((aligned(64)));
     struct matmul_granule flushing = *g;
 
+    if (g->plain) {
+        CPU(matmul_chains)(g);
+        return;
+    }
     flushing.to = sums;
     flushing.stride = TILE_COLUMNS;
     chains(&flushing);
@@ -223,7 +242,7 @@ static void granule_blocks(const struct matmul_granule *g)
     float sums[COUNT] __attribute__((aligned(64))) = {0};
     float parts[2][COUNT] __attribute__((aligned(64)));
     struct matmul_granule half = *g;
-    unsigned before = flushing_begin();
+    unsigned before = g->plain ? 0 : flushing_begin();
 
     half.stride = TILE_COLUMNS;
     half.assign = true;
@@ -232,13 +251,14 @@ static void granule_blocks(const struct matmul_granule *g)
     for (int w = 0; w < g->words; w += PRODUCT_BLOCK) {
         for (int odd = 0; odd < 2; odd++) {
             half.to = parts[odd];
-            chains(&half);
+            if (g->plain) CPU(matmul_chains)(&half);
+            else chains(&half);
             half.a += HALF * TILE_ROWS;
             half.b += HALF * TILE_COLUMNS;
         }
         blocks_add(sums, parts[0], parts[1], g->rows * TILE_COLUMNS);
     }
-    flushing_end(before);
+    if (!g->plain) flushing_end(before);
     granule_add(g, sums);
 }
 
@@ -249,11 +269,11 @@ const struct matmul_format CPU(format_f16) = {
     FORMAT, .grain = 1, .pack_rows = rows_f16, .pack_columns = columns_f16,
     .granule = CPU(matmul_chains)};
 const struct matmul_format CPU(format_pairs_emulated) = {
-    FORMAT, .grain = 2, .widened = true, .merges = MERGES,
+    FORMAT, .grain = 2, .widened = true, .merges = MERGES, .flushes = true,
     .pack_rows = CPU(matmul_rows_widened),
     .pack_columns = columns_pairs, .granule = granule_pairs,
     .few = few_pairs, .line = line_pairs};
 const struct matmul_format CPU(format_tiles_emulated) = {
-    FORMAT, .grain = PRODUCT_BLOCK, .widened = true,
+    FORMAT, .grain = PRODUCT_BLOCK, .widened = true, .flushes = true,
     .pack_rows = rows_blocks,
     .pack_columns = columns_blocks, .granule = granule_blocks};

@@ -6,6 +6,7 @@
 
 enum {
     COLUMNS_MAX = 4096, /* of a block of columns */
+    STRIPS_OF_BLOCK = COLUMNS_MAX / TILE_COLUMNS + 1, /* at most */
     FEW_ROWS = 16,
     /* Limits of a group of panels of a for tiles: the bytes that a second-level
      * cache of 2 MB holds beside strips, and the number that is worth reading
@@ -219,6 +220,10 @@ static void plan_panels(struct plan *plan, int threads)
     if (own < plan->panels) plan->panels = (int)own;
 }
 
+/* Panels of formats that flush leave room behind them. */
+_Static_assert(MATMUL_PANELS * TILE_ROWS * MATMUL_SLAB + WIDTH +
+                   STRIPS_OF_BLOCK <= MATMUL_A_FLOATS, "");
+
 void CPU(matmul_plan_build)(struct plan *plan, int threads)
 {
     const struct matmul *p = &plan->p;
@@ -241,4 +246,7 @@ void CPU(matmul_plan_build)(struct plan *plan, int threads)
          columns_are_shared(plan->rows / plan->format->rows,
                             plan->columns / TILE_COLUMNS, threads));
     plan_panels(plan, threads);
+    plan->b_least = plan->format->flushes && !plan->few
+                        ? plan->a_packed + MATMUL_A_FLOATS - STRIPS_OF_BLOCK
+                        : NULL;
 }

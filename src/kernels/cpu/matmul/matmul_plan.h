@@ -24,6 +24,8 @@ struct plan {
     const struct matmul_format *format;
     struct threads *threads;
     uint32_t *a_packed, *b_packed;
+    uint32_t *b_least; /* matmul_least of the strips of a slab; NULL: nobody
+                        * asks */
     float *slots;
     int64_t b_floats; /* of b_packed */
     int64_t c_count;  /* elements of all results that are read next, of which

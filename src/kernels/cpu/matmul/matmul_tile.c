@@ -169,6 +169,9 @@ static void panel_begin(struct panel *panel, const struct matmul_tile *t,
     if (t->direct && !panel->past_caches) {
         panel->first = (float *)t->c + panel->row * t->c_stride;
         panel->first_stride = t->c_stride;
+    } else if (t->keep_first && (t->slab->slots_before || !t->slab->last)) {
+        panel->first = t->slots + panel->row * t->slot_stride;
+        panel->first_stride = t->slot_stride;
     }
     slots_move(panel, t->slab->slots_before, true);
     if (!t->slab->last || panel->past_caches) return;
@@ -303,7 +306,7 @@ static void panel_granule(struct panel *panel, const struct matmul_step *step)
         .b = t->memory ? NULL /* read where it lies */
                        : t->b + word * t->b_word,
         .b_word = t->b_word, .words = step->words, .rows = panel->rows,
-        .assign = step->assign};
+        .assign = step->assign, .plain = t->plain};
 
     if (t->in_place) granule_in_place(panel, step, &in_rows, &g);
     else g.a += panel->row * t->slab->words + step->offset * rows;
