@@ -48,12 +48,17 @@ static bool comes(const struct timed *item)
 }
 
 /* The instruction that waits for the message `number`; -1: none. */
-static int reader_of(const struct timed_list *list, int number)
+static int reader_of(const struct replay_trace *r, int number)
 {
+    const struct timed_list *list = r->list;
+
     for (int i = number + 1; i < list->count; i++)
-        for (int n = 0; n < list->items[i].needs; n++)
-            if (list->needs[list->items[i].first_need + n].index == number)
-                return i;
+        for (int n = 0; n < list->items[i].needs; n++) {
+            const struct timed_need need =
+                list->needs[list->items[i].first_need + n];
+
+            if (need.rank == r->rank && need.index == number) return i;
+        }
     return -1;
 }
 
@@ -76,7 +81,7 @@ static bool handover_of(const struct replay_trace *readers, int rank, int step,
         if (need.rank == rank) continue;
         *out = (struct handover){.from = &readers[need.rank],
                                 .sends = need.index,
-                                .by = reader_of(r->list, number)};
+                                .by = reader_of(r, number)};
         const size_t at = replay_place(out->from, step, need.index);
 
         if (out->from->ends[at] < 0 || out->by < 0) return false;
@@ -106,9 +111,28 @@ static double flight_of(const struct replay_trace *readers, int rank, int step,
     return m.arrived > m.sent ? 1e-6 * (m.arrived - m.sent) : 0;
 }
 
+/* Messages that lay there until `number` asked for them: it began when it was
+ * through with what came before. */
+static void arrive_when_read(const struct replay_trace *readers, int rank,
+                             int step, int number)
+{
+    const struct timed_list *list = readers[rank].list;
+    const struct timed *by = &list->items[number];
+
+    for (int n = 0; n < by->needs; n++) {
+        const struct timed_need need = list->needs[by->first_need + n];
+        struct handover m;
+
+        if (need.rank == rank && comes(&list->items[need.index]) &&
+            handover_of(readers, rank, step, need.index, &m) &&
+            m.arrived > m.sent)
+            list->items[need.index].seconds = 1e-6 * (m.arrived - m.sent);
+    }
+}
+
 /* A message leaves while its sender is still posting it: the system may give
  * the core to the receiver, or to others. What comes after it has arrived is a
- * part of the sender's next item. */
+ * part of the sender's next item, unless that waits for a message anyway. */
 static void leave_early(const struct replay_trace *readers, int rank, int step)
 {
     const struct timed_list *list = readers[rank].list;
@@ -128,7 +152,10 @@ static void leave_early(const struct replay_trace *readers, int rank, int step)
             next++;
         if (next == m.from->list->count) continue;
         item->seconds -= moved;
-        m.from->list->items[next].seconds += moved;
+        if (m.from->woke[replay_place(m.from, step, next)] > 0)
+            arrive_when_read(readers, m.from->rank, step, next);
+        else
+            m.from->list->items[next].seconds += moved;
     }
 }
 
@@ -246,6 +273,7 @@ static status read_all(struct replayed *out, const struct forecast *f,
     for (int i = 0; i < f->layout.pipe; i++) {
         readers[i].list = &steps->lists.lists[i];
         readers[i].path = own[i];
+        readers[i].rank = i;
         readers[i].ranks = f->layout.pipe;
         TRY_GOTO(done, result, path_of(own[i], path, f, i));
         TRY_GOTO(done, result, replay_trace_read(&readers[i]));

@@ -55,7 +55,9 @@ static bool receives(const struct replay_trace *r, int64_t number)
 
     for (int n = 0; n < t->needs; n++) {
         const struct timed_need need = r->list->needs[t->first_need + n];
-        const int resource = r->list->items[need.index].resource;
+        const int resource = need.rank == r->rank
+                                 ? r->list->items[need.index].resource
+                                 : CLOCK_COMPUTE;
 
         if (resource == CLOCK_PIPE_DOWN || resource == CLOCK_PIPE_UP)
             return true;
@@ -117,9 +119,11 @@ static status note_event(struct replay_trace *r, const struct json *event,
     if (at + length > r->last[number]) r->last[number] = at + length;
     if (is_event(event, NULL, meter_kind_name(METER_IDLE)) &&
         receives(r, number)) {
+        const size_t place = replay_place(r, step, (int)number);
+
         r->waited[number] += length;
-        r->woke[replay_place(r, step, (int)number)] = at + length;
-        r->waits[replay_place(r, step, (int)number)] = at;
+        r->woke[place] = at + length;
+        if (r->waits[place] <= 0) r->waits[place] = at;
     }
     return OK;
 }

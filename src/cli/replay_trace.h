@@ -16,11 +16,12 @@ struct replay_trace {
     double *waited;          /* owned, [count], us, of the step */
     double *times;           /* owned, [REPLAY_STEPS_MOST][count], s */
     double *begins, *ends;   /* owned, the same, us: of the span */
-    double *woke, *waits;    /* the same, of its wait for a message and where
-                              * that began; 0: none */
+    double *woke, *waits;    /* the same, of its wait for a message, and where
+                              * that began, or the one before it, until a
+                              * message of its own is read; 0: none */
     double begin[REPLAY_STEPS_MOST], end[REPLAY_STEPS_MOST];
     int steps;
-    int ranks;               /* readers */
+    int rank, ranks;         /* of the pipe; readers */
 };
 
 /* With path and list; ERR_FORMAT: no trace, or one with other instructions.
