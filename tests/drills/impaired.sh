@@ -65,9 +65,9 @@ done
 if until_step 4; then ok "steps over links that delay and lose"
 else bad "steps over links that delay and lose" "only $(step)" log; fi
 
-# --- worse, for some steps: 20 to 40 ms, and one frame of 50 is lost ---
-echo "2 20 20000 20" >&9
-if until_step $(($(step) + 3)); then ok "steps beside a link that is far worse"
+# --- worse, for two steps: 75 to 125 ms each way, one frame of 100 is lost ---
+echo "2 75 10000 50" >&9
+if until_step $(($(step) + 2)); then ok "steps beside a link that is far worse"
 else bad "steps beside a link that is far worse" "only $(step)" log; fi
 echo "2 2 5000 2" >&9
 found=$(grep -c '"event": "incident"' $journal)

@@ -305,6 +305,16 @@ LOCKSTEP_FAULT=train.step@1:20:kill "$program" train config.yaml --run unread \
 child=$!
 children="$children $child"
 ends "the reader of stderr is gone" unread "$child"
-[ "$(grep -c '"event": "incident"' unread/control/journal.jsonl)" = 1 ] || bad "the reader of stderr is gone" \
-    "not one incident" unread/control/journal.jsonl
+[ "$(grep -c '"event": "incident"' unread/control/journal.jsonl)" = 1 ] ||
+    bad "the reader of stderr is gone" "not one incident" log
+# --- a rank fails while the journal cannot be opened: another has its lock. The
+# sentence was lost, as that of a supervisor which another one was quicker than ---
+mkdir -p other/control
+(exec 9>other/control/lock && flock 9 && exec sleep 100000) &
+children="$children $!"
+until ! flock -n other/control/lock true; do sleep 0.02; done
+# shellcheck disable=SC2086
+LOCKSTEP_FAULT=train.nan:2 expect "a failure beside a journal that is shut" 76 \
+    "is not finite" train config.yaml --run other $base $four \
+    --set train.on_nan=stop
 report
