@@ -24,8 +24,8 @@ void journal_line(struct json_writer *w, const char *event)
     json_write_key_real(w, "time", clock_wall_s());
 }
 
-/* The words of a failure that is being recorded: a journal that fails, too, must
- * not take them away. */
+/* The words of a failure that is being recorded: a journal that fails, too,
+ * must not take them away. */
 struct said { char message[1024], hint[1024]; };
 
 static void keep_said(struct said *said)
