@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include "base/arena.h"
+#include "base/median.h"
 #include "bench/calibrate_parts.h"
 #include "bench/probe.h"
 
@@ -11,18 +12,10 @@
 #define ROUND_S 0.03
 enum { ROUNDS = 5, WARM = 1, PASSES = 6, CACHES = 2, SHARE = 8 };
 
-/* The middle one of `count`, which are sorted. */
 static double middle(double *values, int count)
 {
-    for (int i = 1; i < count; i++) {
-        const double value = values[i];
-        int at = i;
-
-        for (; at > 0 && values[at - 1] > value; at--)
-            values[at] = values[at - 1];
-        values[at] = value;
-    }
-    return values[count / 2];
+    median_sort(values, count);
+    return median_of(values, count);
 }
 
 static status time_product(struct calibration *c, double *seconds)

@@ -2,13 +2,13 @@
 /* step.c - whole training steps on random tokens, each kernel measured. */
 #include "bench/step.h"
 
-#include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
 #include <unistd.h>
 
 #include "base/clock.h"
 #include "base/file.h"
+#include "base/median.h"
 #include "base/random.h"
 #include "bench/bound.h"
 #include "bench/probe.h"
@@ -91,13 +91,6 @@ static status fill(void *argument, int64_t index, int32_t *inputs,
 
 /* ---- measuring ---- */
 
-static int by_value(const void *a, const void *b)
-{
-    const double x = *(const double *)a, y = *(const double *)b;
-
-    return x < y ? -1 : x > y;
-}
-
 /* Seconds since this process began; 0: /proc does not say. */
 static double process_age_s(void)
 {
@@ -145,9 +138,8 @@ static status run_steps(struct step_figures *f, struct train_step *step,
     }
     f->stage->run.timing.clock = NULL;
     f->resident_bytes = peak_resident_bytes();
-    qsort(f->step_ms, (size_t)f->steps, sizeof *f->step_ms, by_value);
-    f->median_ms = (f->step_ms[(f->steps - 1) / 2] +
-                    f->step_ms[f->steps / 2]) / 2;
+    median_sort(f->step_ms, f->steps);
+    f->median_ms = median_of(f->step_ms, f->steps);
     return OK;
 }
 

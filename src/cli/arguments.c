@@ -169,6 +169,14 @@ bool arguments_has(const struct arguments *arguments, const char *flag)
     return arguments_text(arguments, flag, NULL) != NULL;
 }
 
+status arguments_not_both(const struct arguments *arguments, const char *one,
+                          const char *other)
+{
+    if (arguments_has(arguments, one) && arguments_has(arguments, other))
+        FAIL(ERR_USAGE, "--%s and --%s: choose one of them", one, other);
+    return OK;
+}
+
 const char *arguments_text(const struct arguments *arguments, const char *flag,
                            const char *other)
 {

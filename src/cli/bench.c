@@ -83,8 +83,7 @@ status command_bench_step(struct arguments *arguments)
     int64_t steps = 0, threads = 0;
     status result;
 
-    if (settings.csv && arguments_has(arguments, "json"))
-        FAIL(ERR_USAGE, "--csv and --json: choose one of them");
+    TRY(arguments_not_both(arguments, "csv", "json"));
     TRY(file_may_write(settings.draw));
     TRY(file_may_replace(settings.trace));
     TRY(read_dtype(arguments, &settings.dtype));

@@ -62,6 +62,9 @@ status arguments_parse(struct arguments *arguments,
 void arguments_free(struct arguments *arguments);
 
 bool arguments_has(const struct arguments *arguments, const char *flag);
+/* ERR_USAGE: both flags were given. */
+status arguments_not_both(const struct arguments *arguments, const char *one,
+                          const char *other);
 /* Value of a flag, or `other` when it was not given. */
 const char *arguments_text(const struct arguments *arguments,
                            const char *flag, const char *other);

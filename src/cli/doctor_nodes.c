@@ -2,10 +2,10 @@
 /* doctor_nodes.c - `doctor --nodes`: one page of verdicts about all ranks of a
  * cluster; what is expected of each is the median of its peers. */
 #include <math.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "base/file.h"
+#include "base/median.h"
 #include "bench/nodes.h"
 #include "cli/run.h"
 #include "cli/table.h"
@@ -30,18 +30,12 @@ static const struct table_column pace[] = {
     {"rank", "rank", true}, {"machine", "machine", false},
     {"pace", "pace", true}};
 
-static int compare(const void *a, const void *b)
-{
-    const double x = *(const double *)a, y = *(const double *)b;
-
-    return (x > y) - (x < y);
-}
-
-/* The median of an array, which it sorts. */
+/* The median of an array, which it sorts; the larger one of the two in the
+ * middle. */
 static double median(double *values, int count)
 {
     if (count == 0) return 0;
-    qsort(values, (size_t)count, sizeof *values, compare);
+    median_sort(values, count);
     return values[count / 2];
 }
 

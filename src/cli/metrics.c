@@ -242,8 +242,7 @@ status command_metrics(struct arguments *arguments)
     status result;
 
     TRY(arguments_integer(arguments, "lines", 1, 1000000, &lines));
-    if (arguments_has(arguments, "json") && arguments_has(arguments, "csv"))
-        FAIL(ERR_USAGE, "--csv and --json: choose one of them");
+    TRY(arguments_not_both(arguments, "csv", "json"));
     if (arguments_has(arguments, "lines") &&
         (arguments_has(arguments, "json") || arguments_has(arguments, "csv")))
         FAIL(ERR_USAGE, "--lines is of the table; --csv and --json have all "

@@ -13,6 +13,15 @@ const char *operation_name(const struct operation *operation, char out[80])
     return out;
 }
 
+status operation_stopped(const struct operation *operation, int aborter,
+                         const char *reason)
+{
+    char name[80];
+
+    FAIL(ERR_PEER, "%s: stopped because rank %d gave up: %s",
+         operation_name(operation, name), aborter, reason);
+}
+
 void *operation_scratch(struct operation *operation, int64_t bytes)
 {
     const size_t rounded = arena_aligned((size_t)bytes);

@@ -120,5 +120,8 @@ void combine(const struct comm_call *call, void *dst, const void *a,
 
 /* "all-reduce on group data". */
 const char *operation_name(const struct operation *operation, char out[80]);
+/* ERR_PEER: it ends because rank `aborter` gave up, for this reason. */
+status operation_stopped(const struct operation *operation, int aborter,
+                         const char *reason);
 
 #endif

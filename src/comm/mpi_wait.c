@@ -231,18 +231,12 @@ bool world_leave(struct world *world)
     return others == world->size - 1;
 }
 
+/* Aborter and reason were written before the flag, and stay. */
 static status fail_aborted(const struct operation *op)
 {
-    struct world *world = op->group->backend;
-    char name[80], reason[COMM_REASON_BYTES];
-    int rank;
+    const struct world *world = op->group->backend;
 
-    pthread_mutex_lock(&world->lock);
-    rank = world->aborter;
-    memcpy(reason, world->reason, sizeof reason);
-    pthread_mutex_unlock(&world->lock);
-    FAIL(ERR_PEER, "%s: stopped because rank %d gave up: %s",
-         operation_name(op, name), rank, reason);
+    return operation_stopped(op, world->aborter, world->reason);
 }
 
 status world_look(const struct operation *op)

@@ -78,8 +78,7 @@ static status fail_gone(const struct operation *op, int peer)
     char name[80];
 
     if (world->aborted)
-        FAIL(ERR_PEER, "%s: stopped because rank %d gave up: %s",
-             operation_name(op, name), world->aborter, world->reason);
+        return operation_stopped(op, world->aborter, world->reason);
     FAIL(ERR_PEER, "%s: rank %d has left", operation_name(op, name), peer);
 }
 

@@ -168,18 +168,12 @@ static void world_abort(void *backend, int rank, const char *reason)
     }
 }
 
+/* Aborter and reason were written before the flag, and stay. */
 static status fail_aborted(const struct operation *operation)
 {
-    struct world *world = operation->group->backend;
-    char name[80], reason[COMM_REASON_BYTES];
-    int rank;
+    const struct world *world = operation->group->backend;
 
-    pthread_mutex_lock(&world->lock);
-    rank = world->aborter;
-    memcpy(reason, world->reason, sizeof reason);
-    pthread_mutex_unlock(&world->lock);
-    FAIL(ERR_PEER, "%s: stopped because rank %d gave up: %s",
-         operation_name(operation, name), rank, reason);
+    return operation_stopped(operation, world->aborter, world->reason);
 }
 
 static status fail_late(const struct operation *operation, int peer)

@@ -52,6 +52,20 @@ static struct tensor tensor(const struct launch *l, struct tensor t)
     return t;
 }
 
+/* A tensor that a call may lack: without data, or NULL. */
+static struct tensor maybe(const struct launch *l, struct tensor t)
+{
+    return t.data == NULL ? t : tensor(l, t);
+}
+
+static const struct tensor *beside(const struct launch *l, struct tensor *copy,
+                                   const struct tensor *at)
+{
+    if (at == NULL) return NULL;
+    *copy = tensor(l, *at);
+    return copy;
+}
+
 static const void *told(const struct launch *l, const void *at, size_t bytes)
 {
     void *copy;
@@ -129,14 +143,8 @@ static void tell_matmul(const struct launch *l, struct matmul_told *to,
     to->order = order_of(l, call->order);
     to->call.order = &to->order;
     to->call.accumulator = accumulator_of(l, call->accumulator);
-    if (call->bias != NULL) {
-        to->bias = tensor(l, *call->bias);
-        to->call.bias = &to->bias;
-    }
-    if (call->left != NULL) {
-        to->left = tensor(l, *call->left);
-        to->call.left = &to->left;
-    }
+    to->call.bias = beside(l, &to->bias, call->bias);
+    to->call.left = beside(l, &to->left, call->left);
 }
 
 /* Rows of the last sequence end with what is used. */
@@ -158,7 +166,7 @@ static struct attention attention_of(const struct launch *l,
                                   &copy.dout, &copy.denominator, &copy.delta};
 
     for (size_t i = 0; i < sizeof all / sizeof all[0]; i++)
-        if (all[i]->data != NULL) *all[i] = tensor(l, *all[i]);
+        *all[i] = maybe(l, *all[i]);
     copy.query_documents = tokens(l, call->query_documents, queries);
     copy.key_documents = tokens(l, call->key_documents, keys);
     copy.peaks = shared(l, call->peaks,
@@ -182,7 +190,7 @@ static struct dropout dropout_of(const struct launch *l,
 
     copy.y = tensor(l, call->y);
     copy.x = tensor(l, call->x);
-    if (call->left.data != NULL) copy.left = tensor(l, call->left);
+    copy.left = maybe(l, call->left);
     copy.rows = list(l, call->rows,
                      (size_t)call->y.shape[0] * sizeof *call->rows);
     return copy;
@@ -318,14 +326,8 @@ static void tell_integers(const struct launch *l, struct integer_told *to,
     to->call.b_scales = where(l, call->b_scales);
     to->order = order_of(l, call->order);
     to->call.order = &to->order;
-    if (call->bias != NULL) {
-        to->bias = tensor(l, *call->bias);
-        to->call.bias = &to->bias;
-    }
-    if (call->left != NULL) {
-        to->left = tensor(l, *call->left);
-        to->call.left = &to->left;
-    }
+    to->call.bias = beside(l, &to->bias, call->bias);
+    to->call.left = beside(l, &to->left, call->left);
 }
 
 struct unrotate_told { struct unrotate call; struct tensor left; };
@@ -338,9 +340,7 @@ static void tell_unrotate(const struct launch *l, struct unrotate_told *to,
     to->call.gradient = tensor(l, call->gradient);
     to->call.x = tensor(l, call->x);
     to->call.cols = spans(l, call->cols, call->col_spans);
-    if (call->left == NULL) return;
-    to->left = tensor(l, *call->left);
-    to->call.left = &to->left;
+    to->call.left = beside(l, &to->left, call->left);
 }
 
 static struct cross_entropy cross_entropy_of(const struct launch *l,
@@ -395,9 +395,9 @@ static struct router_losses losses_of(const struct launch *l,
     copy.mask = tokens(l, call->mask, n);
     copy.balance = shared(l, call->balance, (size_t)n * sizeof(double));
     copy.z = shared(l, call->z, (size_t)n * sizeof(double));
-    if (call->dlogits.data != NULL) copy.dlogits = tensor(l, call->dlogits);
-    if (call->dgates.data != NULL) copy.dgates = tensor(l, call->dgates);
-    if (call->gates.data != NULL) copy.gates = tensor(l, call->gates);
+    copy.dlogits = maybe(l, call->dlogits);
+    copy.dgates = maybe(l, call->dgates);
+    copy.gates = maybe(l, call->gates);
     copy.chosen = tokens(l, call->chosen, n * call->form.choices);
     return copy;
 }
@@ -422,6 +422,19 @@ static struct expert_groups groups_of(const struct launch *l,
     return copy;
 }
 
+struct grouped_sum {
+    struct expert_groups groups;
+    struct sum_order order;
+};
+
+static void tell_sum(const struct launch *l, struct grouped_sum *to,
+                     const struct expert_groups *groups,
+                     const struct sum_order *order)
+{
+    to->groups = groups_of(l, groups);
+    to->order = order_of(l, order);
+}
+
 static struct expert_rows rows_of(const struct launch *l,
                                   struct expert_rows rows)
 {
@@ -432,39 +445,35 @@ static struct expert_rows rows_of(const struct launch *l,
 
 struct product_told {
     struct experts_product call;
-    struct expert_groups groups;
-    struct sum_order order;
+    struct grouped_sum sum;
 };
 
 static void tell_product(const struct launch *l, struct product_told *to,
                          const struct experts_product *call)
 {
     to->call = *call;
-    to->groups = groups_of(l, call->groups);
-    to->order = order_of(l, call->order);
-    to->call.groups = &to->groups;
-    to->call.order = &to->order;
+    tell_sum(l, &to->sum, call->groups, call->order);
+    to->call.groups = &to->sum.groups;
+    to->call.order = &to->sum.order;
     to->call.accumulator = accumulator_of(l, call->accumulator);
     to->call.c = tensor(l, call->c);
     to->call.a = rows_of(l, call->a);
     to->call.b = tensor(l, call->b);
-    if (call->bias.data != NULL) to->call.bias = tensor(l, call->bias);
+    to->call.bias = maybe(l, call->bias);
 }
 
 struct gradient_told {
     struct experts_gradient call;
-    struct expert_groups groups;
-    struct sum_order order;
+    struct grouped_sum sum;
 };
 
 static void tell_gradient(const struct launch *l, struct gradient_told *to,
                           const struct experts_gradient *call)
 {
     to->call = *call;
-    to->groups = groups_of(l, call->groups);
-    to->order = order_of(l, call->order);
-    to->call.groups = &to->groups;
-    to->call.order = &to->order;
+    tell_sum(l, &to->sum, call->groups, call->order);
+    to->call.groups = &to->sum.groups;
+    to->call.order = &to->sum.order;
     to->call.accumulator = accumulator_of(l, call->accumulator);
     to->call.c = tensor(l, call->c);
     to->call.a = rows_of(l, call->a);
@@ -473,18 +482,16 @@ static void tell_gradient(const struct launch *l, struct gradient_told *to,
 
 struct sums_told {
     struct experts_sums call;
-    struct expert_groups groups;
-    struct sum_order order;
+    struct grouped_sum sum;
 };
 
 static void tell_sums(const struct launch *l, struct sums_told *to,
                       const struct experts_sums *call)
 {
     to->call = *call;
-    to->groups = groups_of(l, call->groups);
-    to->order = order_of(l, call->order);
-    to->call.groups = &to->groups;
-    to->call.order = &to->order;
+    tell_sum(l, &to->sum, call->groups, call->order);
+    to->call.groups = &to->sum.groups;
+    to->call.order = &to->sum.order;
     to->call.c = tensor(l, call->c);
     to->call.a = rows_of(l, call->a);
 }
@@ -502,9 +509,7 @@ static void tell_combine(const struct launch *l, struct combine_told *to,
     to->call.places = tokens(l, call->places, n);
     to->call.numbers = tokens(l, call->numbers, n);
     to->call.gates = where(l, call->gates);
-    if (call->left == NULL) return;
-    to->left = tensor(l, *call->left);
-    to->call.left = &to->left;
+    to->call.left = beside(l, &to->left, call->left);
 }
 
 static struct experts_gates gates_of(const struct launch *l,
@@ -528,16 +533,11 @@ static struct clamped_glu clamped_of(const struct launch *l,
                                   &copy.dgate_up};
 
     for (size_t i = 0; i < sizeof all / sizeof all[0]; i++)
-        if (all[i]->data != NULL) *all[i] = tensor(l, *all[i]);
+        *all[i] = maybe(l, *all[i]);
     return copy;
 }
 
 /* ---- the optimizer ---- */
-
-static struct tensor maybe(const struct launch *l, struct tensor t)
-{
-    return t.data == NULL ? t : tensor(l, t);
-}
 
 static struct adamw adamw_of(const struct launch *l, const struct adamw *call)
 {

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/arena.h"
+#include "base/median.h"
 #include "base/text.h"
 
 static const char *const names[] = {
@@ -108,20 +109,12 @@ static double loss_threshold(const struct policy *policy)
     return mean + policy->sigma * sigma;
 }
 
-static double median(const struct policy *policy)
+static double median_norm(const struct policy *policy)
 {
-    double *sorted = policy->sorted;
-    const int64_t count = policy->count;
-
-    for (int64_t i = 0; i < count; i++) {
-        const double value = policy->norms[i];
-        int64_t at = i;
-
-        for (; at > 0 && sorted[at - 1] > value; at--)
-            sorted[at] = sorted[at - 1];
-        sorted[at] = value;
-    }
-    return (sorted[(count - 1) / 2] + sorted[count / 2]) / 2;
+    memcpy(policy->sorted, policy->norms,
+           (size_t)policy->count * sizeof *policy->norms);
+    median_sort(policy->sorted, policy->count);
+    return median_of(policy->sorted, policy->count);
 }
 
 static struct policy_verdict verdict(enum policy_action action,
@@ -155,7 +148,7 @@ void policy_judge(const struct policy *policy, double loss, double norm,
                            loss, threshold);
     }
     if (policy->norm > 0 && out->cause == POLICY_CAUSE_NONE) {
-        const double threshold = policy->norm * median(policy);
+        const double threshold = policy->norm * median_norm(policy);
 
         if (norm > threshold)
             *out = verdict(policy->on_spike, POLICY_CAUSE_SPIKE, POLICY_NORM,

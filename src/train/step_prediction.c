@@ -3,12 +3,12 @@
 #include "train/step_prediction.h"
 
 #include <math.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "base/arena.h"
 #include "base/file.h"
 #include "base/log.h"
+#include "base/median.h"
 #include "comm/launch.h"
 #include "control/board.h"
 #include "step/execute.h"
@@ -263,13 +263,6 @@ static void keep(struct report_prediction *out,
     if (at < REPORT_DIFFERENCES) out->items[at] = *d;
 }
 
-static int by_size(const void *a, const void *b)
-{
-    const double x = *(const double *)a, y = *(const double *)b;
-
-    return (x > y) - (x < y);
-}
-
 /* How far apart the quarter of the slowest steps and that of the fastest ones
  * begin, as a share of the middle one. */
 static double steps_apart(const struct step_prediction *p, int64_t steps)
@@ -279,7 +272,7 @@ static double steps_apart(const struct step_prediction *p, int64_t steps)
 
     if (count < NOISE_STEPS) return 0;
     memcpy(sorted, p->recent, (size_t)count * sizeof *sorted);
-    qsort(sorted, (size_t)count, sizeof *sorted, by_size);
+    median_sort(sorted, count);
     return (sorted[count * 3 / 4] - sorted[count / 4]) / sorted[count / 2];
 }
 
