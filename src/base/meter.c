@@ -156,6 +156,7 @@ static int row_of(struct meter_track *track, const struct meter_what *what)
 
     *row = (struct meter_row){.kind = what->kind, .name = what->name};
     memcpy(row->shape, what->shape, sizeof row->shape);
+    memcpy(row->turned, what->turned, sizeof row->turned);
     snprintf(row->label, METER_LABEL_BYTES, "%s",
              what->label != NULL ? what->label : "");
     track->index[at] = (uint8_t)track->row_count;

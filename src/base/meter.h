@@ -39,6 +39,8 @@ struct meter_what {
     int64_t shape[3];   /* of a product: m, n, k; else 0 */
     int number;         /* of the block or micro-batch: of the span only */
     double lane_flops;  /* beside flops, where those are products in tiles */
+    bool turned[2];     /* of a product: whether the first, the second operand
+                         * is transposed */
 };
 
 /* All spans of one kind, name, label and shape. */
@@ -47,6 +49,7 @@ struct meter_row {
     const char *name;
     char label[METER_LABEL_BYTES];
     int64_t shape[3];
+    bool turned[2];
     int64_t calls, own_ns;
     double flops, lane_flops, bytes;
     int64_t longest_ns; /* own time of its longest span in an instruction */

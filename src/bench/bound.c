@@ -49,8 +49,7 @@ static struct matmul call_of(const struct room *room, enum dtype dtype,
                              const struct profile_row *row)
 {
     const int64_t m = row->shape[0], n = row->shape[1], k = row->shape[2];
-    const bool a_turned = strcmp(row->label, "dW = dy' x") == 0;
-    const bool b_turned = strcmp(row->label, "y = x W'") == 0;
+    const bool a_turned = row->turned[0], b_turned = row->turned[1];
     struct matmul call = {
         .c = tensor_2d(room->data[0], a_turned ? dtype_real(dtype) : dtype, m,
                        n),

@@ -39,6 +39,7 @@ static void integers_fill(struct operands *o, int64_t bound)
 
 static void product_work(struct operands *o, const int64_t *s)
 {
+    o->work = CASE_PRODUCT;
     o->t[0] = case_operand(o, s[0], s[1]);
     o->flops = 2.0 * (double)s[0] * (double)s[1] * (double)s[2];
     o->bytes = size_of(o) * ((double)s[0] * (double)s[1] + (double)s[0] *
@@ -127,6 +128,7 @@ static void attention_prepare(struct operands *o, const int64_t *s)
     const int64_t heads = given(s[3], 12), width = given(s[4], 64);
     const double pairs = (double)s[0] * (double)heads * pairs_of(s[1], s[2]);
 
+    o->work = CASE_ATTENTION;
     for (int i = 0; i < 8; i++) {
         struct tensor t = case_operand(o, s[0] * s[1], heads * width);
 

@@ -11,7 +11,9 @@ enum { CASE_TENSORS = 9, CASE_OPERANDS = 16, CASE_INTEGERS = 8192,
 /* Operands of one call, filled with numbers that follow from nothing but their
  * order. Those that a narrow table has narrow are of `dtype`; of a float32
  * number that it has too where `dtype` is float32 but `narrow` is not. */
+enum case_work { CASE_OTHER, CASE_ATTENTION, CASE_PRODUCT, CASE_EXPERTS };
 struct operands {
+    enum case_work work;   /* set by prepare; EXPERTS: products of them */
     float *data;           /* borrowed, [capacity] */
     int64_t used, capacity;
     enum dtype dtype, narrow;

@@ -50,6 +50,7 @@ static double size_of(const struct operands *o)
 
 static void product_work(struct operands *o, int64_t n, int64_t k)
 {
+    o->work = CASE_EXPERTS;
     o->flops = 2.0 * ROWS * (double)n * (double)k;
     o->bytes =
         size_of(o) * (ROWS * (double)(n + k) + EXPERTS * (double)(n * k));

@@ -42,6 +42,7 @@ struct row {
 
 static void case_prepare(struct operands *o, const struct bench_case *c)
 {
+    o->work = CASE_OTHER;
     o->used = 0;
     o->count = 0;
     o->settle = NULL;
@@ -60,11 +61,9 @@ static const struct bench_case *case_at(int i)
                                 : &bench_expert_cases[i - bench_case_count];
 }
 
-static bool is_product(const struct bench_case *c)
+static bool is_product(const struct operands *o)
 {
-    return strcmp(c->kernel, "matmul") == 0 ||
-           strcmp(c->kernel, "experts_product") == 0 ||
-           strcmp(c->kernel, "experts_gradient") == 0;
+    return o->work == CASE_PRODUCT || o->work == CASE_EXPERTS;
 }
 
 /* Runs the definition of the bits: the float32 reference on numbers that the
@@ -73,15 +72,15 @@ static status reference_run(struct bench *bench, const struct bench_case *c)
 {
     struct kernels reference = kernels_reference_f32;
     struct operands *theirs = bench->theirs;
+    const bool product = is_product(bench->ours);
 
     reference.product = bench->kernels.product;
     theirs->narrow = bench->kernels.dtype;
     theirs->dtype = DTYPE_F32;
     kernels_reference_products(&reference, bench->kernels.dtype,
                                bench->kernels.product);
-    if (is_product(c)) theirs->dtype = bench->kernels.dtype;
-    theirs->every =
-        is_product(c) && bench->settings.check == CHECK_SOME ? EVERY : 0;
+    if (product) theirs->dtype = bench->kernels.dtype;
+    theirs->every = product && bench->settings.check == CHECK_SOME ? EVERY : 0;
     case_prepare(theirs, c);
     TRY(c->run(&reference, &bench->stream, theirs));
     if (theirs->settle) theirs->settle(theirs);
@@ -209,7 +208,7 @@ static void row_write(struct bench *bench, const struct row *row)
     json_write_key_real(json, "seconds", row->seconds);
     json_write_key_real(json, "thread_cpu_seconds", row->cpu_seconds);
     json_write_key_real(json, "flops", bench->ours->flops);
-    if (is_product(row->of))
+    if (is_product(bench->ours))
         json_write_key_real(json, "peak_flops", bench->product_flops);
     json_write_key_real(json, "bytes", bench->ours->bytes);
     string(json, "limit", row->memory_bound ? "memory" : "compute");
@@ -225,18 +224,17 @@ static void row_write(struct bench *bench, const struct row *row)
 }
 
 /* At the rates of products and of float32. */
-static double compute_seconds(const struct bench *bench,
-                              const struct bench_case *c)
+static double compute_seconds(const struct bench *bench)
 {
     const struct operands *o = bench->ours;
-    const bool tiles = strncmp(c->kernel, "attention", 9) == 0 &&
+    const bool tiles = o->work == CASE_ATTENTION &&
                        bench->kernels.product == PRODUCT_TILES;
 
     if (tiles)
         return (o->flops - o->lane_flops) / bench->product_flops +
                o->lane_flops / bench->peak_flops;
     return o->flops /
-           (is_product(c) ? bench->product_flops : bench->peak_flops);
+           (is_product(o) ? bench->product_flops : bench->peak_flops);
 }
 
 static status case_bench(struct bench *bench, const struct bench_case *c)
@@ -249,10 +247,10 @@ static status case_bench(struct bench *bench, const struct bench_case *c)
     if (row.checked) TRY(case_check(bench, c, &row.first));
     case_prepare(bench->ours, c);
     TRY(case_time(bench, c, &row));
-    if (strcmp(c->kernel, "matmul") == 0 && bench->peer.library &&
+    if (bench->ours->work == CASE_PRODUCT && bench->peer.library &&
         bench->kernels.dtype == DTYPE_F32)
         row.peer_seconds = peer_time(bench);
-    compute = compute_seconds(bench, c);
+    compute = compute_seconds(bench);
     memory = bench->ours->bytes / bench->memory_rate;
     row.memory_bound = memory > compute;
     row.limit_seconds = row.memory_bound ? memory : compute;

@@ -504,9 +504,8 @@ void operation_sent(struct operation *operation, int peer, int64_t bytes)
         operation->between += bytes;
 }
 
-void operation_count(const struct operation *operation, const char *phase)
+void operation_count(const struct operation *operation)
 {
-    struct traffic *traffic = &operation->group->self->traffic;
     struct traffic_row row = {.id = operation->group->id,
                               .kind = operation->call->kind,
                               .calls = 1,
@@ -515,15 +514,11 @@ void operation_count(const struct operation *operation, const char *phase)
                               .between = operation->between};
 
     memcpy(row.group, operation->group->label, sizeof row.group);
-    if (phase != NULL)
-        snprintf(row.phase, sizeof row.phase, "%s", phase);
-    else
-        traffic_phase(traffic, row.phase);
-    traffic_count(traffic, &row);
+    traffic_count(&operation->group->self->traffic, &row);
 }
 
 status call_run(struct group *group, const struct comm_call *call,
-                enum channel channel, uint64_t tag, const char *phase)
+                enum channel channel, uint64_t tag)
 {
     struct operation operation = {
         .group = group, .call = call, .channel = channel,
@@ -550,7 +545,7 @@ status call_run(struct group *group, const struct comm_call *call,
     meter_end(track, &(struct meter_what){
         .kind = METER_MESSAGES, .name = comm_kind_name(call->kind),
         .label = group->label, .bytes = (double)operation.bytes});
-    operation_count(&operation, phase);
+    operation_count(&operation);
     return result == OK ? OK : status_pass(result, __FILE__, __LINE__);
 }
 
@@ -570,7 +565,7 @@ status comm_run(struct group *group, const struct comm_call *given)
     lives_wait_begin(group->self);
     result = call_run(group, call, CHANNEL_NOW,
                       straight ? (uint64_t)1 << 62 | (uint64_t)call->tag
-                               : group->calls[CHANNEL_NOW]++, NULL);
+                               : group->calls[CHANNEL_NOW]++);
     if (result == OK) result = call_store(group, call);
     lives_wait_end(group->self);
     return result == OK ? OK : status_pass(result, __FILE__, __LINE__);

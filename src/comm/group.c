@@ -263,7 +263,7 @@ status comm_agree(struct group *group, status mine)
 
     result = verdict_exchange(&operation, &verdict);
     flight_leave(entry, operation.bytes, result);
-    operation_count(&operation, NULL);
+    operation_count(&operation);
     TRY(result);
     if (verdict.code == OK) return OK;
     group->self->agreed = group->size == group->self->world_size;

@@ -56,8 +56,7 @@ static status call_moved(struct comm_handle *handle, enum channel channel)
 {
     TRY(device_await(&handle->ready));
     TRY(call_fetch(handle->group, &handle->call));
-    TRY(call_run(handle->group, &handle->call, channel, handle->tag,
-                 handle->phase));
+    TRY(call_run(handle->group, &handle->call, channel, handle->tag));
     return call_store(handle->group, &handle->call);
 }
 
@@ -170,7 +169,7 @@ static status send_wait(struct comm_handle *handle)
     const status result = group->ops->finish(&handle->operation,
                                              &handle->message, false);
 
-    operation_count(&handle->operation, handle->phase);
+    operation_count(&handle->operation);
     return result;
 }
 
@@ -213,7 +212,6 @@ static status start(struct group *group, const struct comm_call *call,
         TRY(call_fetch(group, &handle->call));
     }
     handle->instruction = meter_instruction_now();
-    traffic_phase(&group->self->traffic, handle->phase);
     if (!is_background(call)) {
         handle->group = group;
         handle->tag = (uint64_t)1 << SEND_TAG_SHIFT | (uint64_t)call->tag;

@@ -22,7 +22,6 @@ struct comm_handle {
     uint64_t number;         /* of a collective, among those of its group */
     struct group *group;     /* borrowed; NULL: nothing to wait for */
     uint64_t tag;
-    char phase[TRAFFIC_PHASE_BYTES]; /* when it was started */
     bool done;               /* under the progress lock */
     bool left;               /* to the device: comm_leave */
     status result;

@@ -40,7 +40,7 @@ status group_build_world(struct group *world, const struct comm_ops *ops,
 
 /* Runs the call in this thread. tag: the number of the call in its channel. */
 status call_run(struct group *group, const struct comm_call *call,
-                enum channel channel, uint64_t tag, const char *phase);
+                enum channel channel, uint64_t tag);
 /* The call is about to begin: it is checked, and the rank's watcher told.
  * ERR_CONFIG: sizes or types do not fit. */
 status call_begin(const struct group *group, const struct comm_call *call);
@@ -56,7 +56,7 @@ status call_store(const struct group *group, const struct comm_call *call);
 /* The point in the work of a device after which the call may begin. */
 struct device_point call_point(const struct group *group,
                                const struct comm_call *call);
-/* Counts an operation that is over, in a phase (NULL: the present one). */
-void operation_count(const struct operation *operation, const char *phase);
+/* Counts an operation that is over. */
+void operation_count(const struct operation *operation);
 
 #endif

@@ -1,9 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* traffic.c - counters of sent messages: one row for each group, kind and
- * phase. */
+/* traffic.c - counters of sent messages: one row for each group and kind. */
 #include "comm/traffic.h"
 
-#include <stdio.h>
 #include <string.h>
 #include "comm/rank.h"
 
@@ -23,9 +21,7 @@ void traffic_count(struct traffic *traffic, const struct traffic_row *add)
 
     pthread_mutex_lock(&traffic->lock);
     for (int i = 0; i < traffic->count; i++, row++)
-        if (row->kind == add->kind && strcmp(row->group, add->group) == 0 &&
-            strcmp(row->phase, add->phase) == 0)
-            break;
+        if (row->kind == add->kind && group_id_equal(row->id, add->id)) break;
     if (row == traffic->rows + traffic->count) {
         if (traffic->count < TRAFFIC_ROWS_MAX) {
             traffic->count++;
@@ -39,22 +35,6 @@ void traffic_count(struct traffic *traffic, const struct traffic_row *add)
     row->messages += add->messages;
     row->bytes += add->bytes;
     row->between += add->between;
-    pthread_mutex_unlock(&traffic->lock);
-}
-
-void traffic_phase(struct traffic *traffic, char phase[TRAFFIC_PHASE_BYTES])
-{
-    pthread_mutex_lock(&traffic->lock);
-    memcpy(phase, traffic->phase, TRAFFIC_PHASE_BYTES);
-    pthread_mutex_unlock(&traffic->lock);
-}
-
-void comm_phase(struct group *group, const char *phase)
-{
-    struct traffic *traffic = &group->self->traffic;
-
-    pthread_mutex_lock(&traffic->lock);
-    snprintf(traffic->phase, sizeof traffic->phase, "%s", phase);
     pthread_mutex_unlock(&traffic->lock);
 }
 
@@ -93,7 +73,7 @@ int64_t comm_traffic_bytes(const struct group *group, enum comm_kind kind)
     pthread_mutex_lock(&traffic->lock);
     for (int i = 0; i < traffic->count; i++)
         if (traffic->rows[i].kind == kind &&
-            strcmp(traffic->rows[i].group, group->label) == 0)
+            group_id_equal(traffic->rows[i].id, group->id))
             bytes += traffic->rows[i].bytes;
     pthread_mutex_unlock(&traffic->lock);
     return bytes;

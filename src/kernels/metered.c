@@ -34,12 +34,10 @@ static status done(struct meter_track *track, const char *name, status result,
 /* ---- products ---- */
 
 /* Which product of a linear layer it is follows from how its operands lie. */
-static const char *matmul_form(const struct matmul *call)
+static const char *matmul_form(bool a_turned, bool b_turned)
 {
-    const bool a = call->a.stride[1] != 1, b = call->b.stride[1] != 1;
-
-    if (a) return b ? "C = A' B'" : "dW = dy' x";
-    return b ? "y = x W'" : "dx = dy W";
+    if (a_turned) return b_turned ? "C = A' B'" : "dW = dy' x";
+    return b_turned ? "y = x W'" : "dx = dy W";
 }
 
 static void integers_end(struct meter_track *track,
@@ -56,7 +54,7 @@ static void integers_end(struct meter_track *track,
                  bytes_of(&call->c) +
                  (call->bias != NULL ? bytes_of(call->bias) : 0) +
                  (call->left != NULL ? bytes_of(call->left) : 0),
-        .shape = {m, n, k}};
+        .shape = {m, n, k}, .turned = {false, true}};
 
     meter_end(track, &what);
 }
@@ -65,16 +63,17 @@ static void matmul_end(struct meter_track *track, const struct matmul *call)
 {
     const int64_t m = call->c.shape[0], n = call->c.shape[1];
     const int64_t k = call->a.shape[1];
+    const bool a = call->a.stride[1] != 1, b = call->b.stride[1] != 1;
 
     if (track == NULL) return;
     const struct meter_what what = {
-        .kind = METER_MATMUL, .name = "matmul", .label = matmul_form(call),
+        .kind = METER_MATMUL, .name = "matmul", .label = matmul_form(a, b),
         .flops = 2.0 * (double)m * (double)n * (double)k,
         .bytes = bytes_of(&call->a) + bytes_of(&call->b) +
                  bytes_of(&call->c) * (call->continues ? 2 : 1) +
                  (call->bias != NULL ? bytes_of(call->bias) : 0) +
                  (call->left != NULL ? bytes_of(call->left) : 0),
-        .shape = {m, n, k}};
+        .shape = {m, n, k}, .turned = {a, b}};
 
     meter_end(track, &what);
 }
@@ -85,17 +84,17 @@ static void experts_product_end(struct meter_track *track,
 {
     const int64_t rows = expert_groups_rows(call->groups);
     const int64_t n = call->c.shape[1], k = call->b.shape[1];
+    const bool turned = call->b.stride[2] != 1;
 
     if (track == NULL) return;
     const struct meter_what what = {
         .kind = METER_MATMUL, .name = "experts_product",
-        .label = call->b.stride[2] != 1 ? "experts: y = x W'"
-                                        : "experts: dx = dy W",
+        .label = turned ? "experts: y = x W'" : "experts: dx = dy W",
         .flops = 2.0 * (double)rows * (double)n * (double)k,
         .bytes = (double)(rows * k * dtype_bytes(call->b.dtype) +
                           rows * n * dtype_bytes(call->c.dtype)) +
                  bytes_of(&call->b),
-        .shape = {rows, n, k}};
+        .shape = {rows, n, k}, .turned = {false, turned}};
 
     meter_end(track, &what);
 }
@@ -114,7 +113,7 @@ static void experts_gradient_end(struct meter_track *track,
         .bytes = (double)(rows * (n + k) *
                           dtype_bytes(call->a.matrix.dtype)) +
                  bytes_of(&call->c),
-        .shape = {n, k, rows}};
+        .shape = {n, k, rows}, .turned = {true, false}};
 
     meter_end(track, &what);
 }

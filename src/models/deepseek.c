@@ -290,6 +290,7 @@ static status settle(struct model *m)
     return settle_mixture(m);
 }
 
+/* transformers has no such family, so PEFT has no names of it to change. */
 const struct model_kind model_deepseek = {
     .name = "deepseek", .architecture = "DeepseekForCausalLM",
     .layer_prefix = "model.layers.%d.", .decoder = &decoder_v1,
@@ -297,6 +298,7 @@ const struct model_kind model_deepseek = {
     .heads = HEADS_FILL_WIDTH, .moe.experts = 64, .moe.top_k = 6,
     .moe.sizes = true,
     .moe.shared = true, .moe.shared_count = 2, .moe.normalize_choice = true,
+    .files.adapters_apart = true,
     .build = decoder_build, .read_more = read_mixture,
     .write_more = write_mixture, .settle = settle_mixture};
 

@@ -154,10 +154,7 @@ bool lora_loses_dense(const struct model *model)
     const struct decoder *d = model_decoder(model);
     char own[LORA_NAME_BYTES], chosen[LORA_NAME_BYTES];
 
-    /* PEFT changes no names of these two; the first is not in transformers. */
-    if (d->moe.gate.weight == NULL ||
-        strcmp(model->kind->name, "deepseek") == 0 ||
-        strcmp(model->kind->name, "qwen2_moe") == 0)
+    if (d->moe.gate.weight == NULL || model->kind->files.adapters_apart)
         return false;
     for (int layer = 0; layer < model->layers; layer++)
         for (int i = LORA_FEED_FORWARD; i < LORA_EXPERTS; i++) {

@@ -212,6 +212,8 @@ struct model_kind {
                                * has them */
         const char *left_out; /* ... or tensors whose names begin so, which are
                                * not read; NULL: none */
+        bool adapters_apart;  /* PEFT does not take adapters of dense parts
+                               * for those of experts */
     } files;
     /* Appends the steps of the whole model to a program whose sizes are set. */
     status (*build)(struct program *program, const struct model *model);

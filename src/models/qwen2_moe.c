@@ -41,5 +41,6 @@ const struct model_kind model_qwen2_moe = {
     .biases.attention = true, .heads = HEADS_FILL_WIDTH, .moe.experts = 60,
     .moe.top_k = 4,
     .moe.normalize_choice = true, .moe.sizes = true, .moe.shared = true,
+    .files.adapters_apart = true,
     .build = decoder_build, .read_more = read_more,
     .write_more = config_write_dense};

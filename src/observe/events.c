@@ -206,12 +206,11 @@ void events_close(struct events_writer *writer)
 /* ---- scalars ---- */
 
 /* Names that users of other trainers know, where ours are others. */
-static const struct { const char *name, *tag; } usual[] = {
-    {"lr", "train/learning_rate"},
-    {"val_loss", "eval/loss"},
-    {"val_ms", "perf/eval_ms"},
-    {"tokens_per_s", "perf/tokens_per_second"},
-    {"step", "train/global_step"},
+static const struct { enum metric_number metric; const char *tag; } usual[] = {
+    {METRIC_lr, "train/learning_rate"},
+    {METRIC_val_loss, "eval/loss"},
+    {METRIC_val_ms, "perf/eval_ms"},
+    {METRIC_tokens_per_s, "perf/tokens_per_second"},
 };
 
 /* The name of metric `index` there: "train/loss". */
@@ -221,7 +220,7 @@ static const char *tag_of(char out[64], int index)
     const char *name = metric.name;
 
     for (size_t i = 0; i < sizeof usual / sizeof *usual; i++)
-        if (strcmp(usual[i].name, name) == 0) {
+        if ((int)usual[i].metric == index) {
             snprintf(out, 64, "%s", usual[i].tag);
             return out;
         }
@@ -272,13 +271,10 @@ done:
 
 /* Is it a curve? The step is the x axis of all curves, the time is kept by
  * every event, and a validation repeats counters of its step. */
-static bool is_curve(const struct metric_about *metric,
-                     const struct metrics_row *row)
+static bool is_curve(int index, const struct metrics_row *row)
 {
-    if (strcmp(metric->name, "step") == 0 ||
-        strcmp(metric->name, "time_s") == 0)
-        return false;
-    return row->kind == METRICS_STEP || !metric->in_steps;
+    if (index == METRIC_step || index == METRIC_time_s) return false;
+    return row->kind == METRICS_STEP || !metrics_about(index).in_steps;
 }
 
 status events_metrics(struct events_writer *writer,
@@ -289,12 +285,11 @@ status events_metrics(struct events_writer *writer,
     status result = OK;
 
     for (int i = 0; i < metrics_count() && result == OK; i++) {
-        const struct metric_about metric = metrics_about(i);
         char tag[64];
         double value;
 
         if (!metrics_value(row, i, &value) || !isfinite(value) ||
-            !is_curve(&metric, row))
+            !is_curve(i, row))
             continue;
         result = add_scalar(&summary, tag_of(tag, i), value);
     }

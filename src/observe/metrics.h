@@ -79,6 +79,12 @@ struct metric_about {
     bool integer;
     bool in_steps, in_validations; /* lines that have it */
 };
+/* Numbers of metrics: METRIC_loss. */
+enum metric_number {
+#define METRIC(type, rows, name, ...) METRIC_##name,
+#include "observe/metrics.def"
+#undef METRIC
+};
 int metrics_count(void);
 struct metric_about metrics_about(int index);
 /* False: lines of this kind do not have it. */

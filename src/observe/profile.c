@@ -80,6 +80,7 @@ static double take_row(struct profile *profile, const struct meter_row *from,
         .longest_in = from->longest_in};
     memcpy(to->label, from->label, sizeof to->label);
     memcpy(to->shape, from->shape, sizeof to->shape);
+    memcpy(to->turned, from->turned, sizeof to->turned);
     to->limit_ms = limit_of(to, &profile->limits);
     profile->count++;
     return to->ms;

@@ -26,6 +26,7 @@ struct profile_row {
     const char *name;
     char label[METER_LABEL_BYTES];
     int64_t shape[3];     /* 0: several, or none */
+    bool turned[2];       /* operands of a product (struct meter_what) */
     double calls, ms, flops, bytes; /* of one step */
     double lane_flops;    /* beside products in tiles */
     double limit_ms;      /* what it would take at the limits; 0: unknown */

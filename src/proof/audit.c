@@ -9,26 +9,13 @@ void audit_begin(struct team *team)
     if (team->world != NULL) comm_traffic_reset(team->world);
 }
 
-/* Adds rows of other phases of the same group and kind to the first. */
-static int merge(struct traffic_row *rows, int count)
+/* No plan has agreements. */
+static int leave_agreements(struct traffic_row *rows, int count)
 {
     int kept = 0;
 
-    for (int i = 0; i < count; i++) {
-        int j = 0;
-
-        if (rows[i].kind == COMM_AGREE) continue;
-        while (j < kept && (rows[j].kind != rows[i].kind ||
-                            !group_id_equal(rows[j].id, rows[i].id)))
-            j++;
-        if (j == kept) {
-            rows[kept++] = rows[i];
-            continue;
-        }
-        rows[j].calls += rows[i].calls;
-        rows[j].bytes += rows[i].bytes;
-        rows[j].between += rows[i].between;
-    }
+    for (int i = 0; i < count; i++)
+        if (rows[i].kind != COMM_AGREE) rows[kept++] = rows[i];
     return kept;
 }
 
@@ -77,7 +64,8 @@ status audit_traffic(const struct team *team, const struct exchanges *plan,
     int count;
 
     if (team->world == NULL) return OK;
-    count = merge(rows, comm_traffic(team->world, rows, TRAFFIC_ROWS_MAX));
+    count = leave_agreements(
+        rows, comm_traffic(team->world, rows, TRAFFIC_ROWS_MAX));
     for (int i = 0; i < count; i++) {
         const int64_t sent[SENT_SUMS] = {
             rows[i].calls, rows[i].bytes,

@@ -91,6 +91,7 @@ TEST(products_have_shape_form_and_work)
         EQUAL_BYTES(c, expected, sizeof c);
         EQUAL_TEXT(row->name, "matmul");
         EQUAL_TEXT(row->label, forms[form]);
+        CHECK(row->turned[0] == (form == 2) && row->turned[1] == (form == 0));
         EQUAL_INT(row->kind, METER_MATMUL);
         CHECK(row->shape[0] == M && row->shape[1] == N && row->shape[2] == K);
         CHECK(row->flops == 2.0 * M * N * K);

@@ -24,15 +24,15 @@ static void fill(struct meter *meter)
     for (int i = 0; i < 4; i++) {
         meter_step_begin(meter);
         span((struct meter_what){METER_MATMUL, product, form, 100, 10,
-                                 {1, 2, 3}, 0, 0});
+                                 {1, 2, 3}, 0, 0, {0}});
         span((struct meter_what){METER_MATMUL, product, form, 300, 10,
-                                 {4, 5, 6}, 0, 0});
+                                 {4, 5, 6}, 0, 0, {0}});
         span((struct meter_what){METER_MEMORY, norm, NULL, 1, 1000, {0}, 0,
-                                 0});
+                                 0, {0}});
         struct meter_track *track = meter_begin();
 
         span((struct meter_what){METER_MESSAGES, "send", "a<b>&c", 0, 64,
-                                 {0}, 0, 0});
+                                 {0}, 0, 0, {0}});
         meter_end(track, &(struct meter_what){.kind = METER_OTHER,
                                               .name = "layer"});
         meter_step_end(meter);
@@ -92,9 +92,9 @@ TEST(attention_in_tiles_is_held_to_two_rates)
     IS_OK(meter_build(&meter, 0, 0));
     meter_step_begin(&meter);
     span((struct meter_what){METER_ATTENTION, "tiles", NULL, 700, 10, {0}, 0,
-                             50});
+                             50, {0}});
     span((struct meter_what){METER_ATTENTION, "chains", NULL, 700, 10, {0}, 0,
-                             0});
+                             0, {0}});
     meter_step_end(&meter);
     profile_take(&p, &meter, &limits);
     for (int i = 0; i < 2; i++) {
