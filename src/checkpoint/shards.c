@@ -10,7 +10,7 @@
 #include "checkpoint/history.h"
 
 enum { FOUND_MOST = 1 << 20, NODES_BYTES_MOST = 1 << 20,
-       PIECE_READ_BYTES = 1 << 20, NAMES_BYTES = 192 };
+       READ_BYTES = 1 << 20, NAMES_BYTES = 192 };
 
 /* ---- places ---- */
 
@@ -38,14 +38,14 @@ struct shard_place shard_place_here(const char *name,
 status shard_place_read(const struct shard_place *place, const char *path,
                         size_t bytes_most, struct text *out)
 {
-    size_t got = PIECE_READ_BYTES;
+    size_t got = READ_BYTES;
     void *buffer;
     status result = OK;
 
-    TRY(memory_take(PIECE_READ_BYTES, 1, &buffer));
-    while (result == OK && got == PIECE_READ_BYTES) {
+    TRY(memory_take(READ_BYTES, 1, &buffer));
+    while (result == OK && got == READ_BYTES) {
         result = place->read(place->argument, path, (int64_t)out->length,
-                             buffer, PIECE_READ_BYTES, &got);
+                             buffer, READ_BYTES, &got);
         if (result == OK && out->length + got > bytes_most)
             result = status_fail(ERR_FORMAT, __FILE__, __LINE__, "%s of %s: "
                                  "has more than %zu bytes", path, place->name,
@@ -157,14 +157,14 @@ static void path_of(char out[STORE_PATH_BYTES], const char *store,
 
 /* The bytes stay in the arena. */
 static status read_text(struct shard_set *shards,
-                        const struct shard_piece *piece, const char *path,
+                        const struct shard_store *store, const char *path,
                         struct text *out)
 {
     struct text text = {0};
     void *memory;
     status result;
 
-    TRY_GOTO(done, result, shard_place_read(piece->place, path,
+    TRY_GOTO(done, result, shard_place_read(store->place, path,
                                             MANIFEST_BYTES_MAX, &text));
     TRY_GOTO(done, result, arena_take(&shards->arena, text.length + 1,
                                       &memory));
@@ -176,14 +176,14 @@ done:
 }
 
 static status read_list(struct shard_set *shards,
-                        const struct shard_piece *piece, int64_t step,
+                        const struct shard_store *store, int64_t step,
                         const char *name, struct manifest *out,
                         struct text *text)
 {
     char path[STORE_PATH_BYTES];
 
-    path_of(path, piece->store, step, name);
-    TRY(read_text(shards, piece, path, text));
+    path_of(path, store->name, step, name);
+    TRY(read_text(shards, store, path, text));
     TRY(manifest_read(out, &shards->arena, text->bytes, text->length, path));
     if (out->step == step) return OK;
     FAIL(ERR_FORMAT, "%s: is of step %lld", path, (long long)out->step);
@@ -202,9 +202,9 @@ static bool is_same_tensor(const struct manifest *a, const struct manifest *b,
 
 /* The list of a machine is of the whole, as another machine lists it. */
 static status check_own(const struct shard_set *shards,
-                        const struct shard_piece *piece)
+                        const struct shard_store *store)
 {
-    const struct manifest *whole = &shards->whole, *own = &piece->own;
+    const struct manifest *whole = &shards->whole, *own = &store->own;
     bool same = own->tensor_count == whole->tensor_count &&
                 strcmp(own->model, whole->model) == 0;
 
@@ -212,27 +212,27 @@ static status check_own(const struct shard_set *shards,
         same = is_same_tensor(whole, own, i);
     if (same) return OK;
     FAIL(ERR_FORMAT, "%s: what it lists for step %lld is of another model or "
-         "run", piece->store, (long long)whole->step);
+         "run", store->name, (long long)whole->step);
 }
 
-static status open_piece(struct shard_set *shards, struct shard_piece *piece,
+static status open_store(struct shard_set *shards, struct shard_store *store,
                          int64_t step)
 {
     struct manifest whole;
     struct text text;
 
-    TRY(read_list(shards, piece, step, CHECKPOINT_SHARDS, &piece->own, &text));
-    TRY(read_list(shards, piece, step, CHECKPOINT_MANIFEST, &whole, &text));
+    TRY(read_list(shards, store, step, CHECKPOINT_SHARDS, &store->own, &text));
+    TRY(read_list(shards, store, step, CHECKPOINT_MANIFEST, &whole, &text));
     if (shards->count > 0 && (text.length != shards->length ||
                               memcmp(text.bytes, shards->text, text.length)))
         FAIL(ERR_FORMAT, "%s: its manifest of step %lld is another than that "
-             "of %s", piece->store, (long long)step, shards->pieces[0].store);
+             "of %s", store->name, (long long)step, shards->stores[0].name);
     if (shards->count == 0) {
         shards->whole = whole;
         shards->text = text.bytes;
         shards->length = text.length;
     }
-    return check_own(shards, piece);
+    return check_own(shards, store);
 }
 
 static uint32_t zeros_of(const struct manifest_tensor *tensor, int64_t block)
@@ -243,7 +243,7 @@ static uint32_t zeros_of(const struct manifest_tensor *tensor, int64_t block)
                                        ? left : CHECKPOINT_BLOCK_BYTES));
 }
 
-/* Whether the pieces make the block: checksums without their zeros are joined
+/* Whether the stores make the block: checksums without their zeros are joined
  * by exclusive or. */
 static bool is_whole(const struct shard_set *shards, int tensor, int64_t block)
 {
@@ -252,11 +252,11 @@ static bool is_whole(const struct shard_set *shards, int tensor, int64_t block)
     uint32_t sum = t->crcs[block] ^ zeros;
 
     for (int i = 0; i < shards->count; i++)
-        sum ^= shards->pieces[i].own.tensors[tensor].crcs[block] ^ zeros;
+        sum ^= shards->stores[i].own.tensors[tensor].crcs[block] ^ zeros;
     return sum == 0;
 }
 
-/* Names of machines in nodes.json that none of the pieces is of. */
+/* Names of machines in nodes.json that none of the stores is of. */
 static void missing_nodes(const struct shard_set *shards, char out[NAMES_BYTES])
 {
     struct text text = {0};
@@ -275,7 +275,7 @@ static void missing_nodes(const struct shard_set *shards, char out[NAMES_BYTES])
         bool here = name == NULL || name->kind != JSON_STRING;
 
         for (int j = 0; !here && j < shards->count; j++)
-            here = strcmp(shards->pieces[j].store, name->string) == 0;
+            here = strcmp(shards->stores[j].name, name->string) == 0;
         if (!here && used < NAMES_BYTES)
             used += (size_t)snprintf(out + used, NAMES_BYTES - used, "%s%.40s",
                                      used > 0 ? ", " : "", name->string);
@@ -320,17 +320,17 @@ status shards_open(struct shard_set *shards, const struct shard_place *places,
 
     memset(shards, 0, sizeof *shards);
     arena_init(&shards->arena, "shards", (size_t)4 << 30);
-    TRY(memory_take((size_t)list->count + 1, sizeof *shards->pieces,
+    TRY(memory_take((size_t)list->count + 1, sizeof *shards->stores,
                     &memory));
-    shards->pieces = memory;
+    shards->stores = memory;
     for (int i = 0; i < list->count; i++) {
         const struct shard_found *found = &list->items[i];
-        struct shard_piece *piece = &shards->pieces[shards->count];
+        struct shard_store *store = &shards->stores[shards->count];
 
         if (found->step != step || found->store[0] == '\0') continue;
-        *piece = (struct shard_piece){.place = &places[found->place]};
-        memcpy(piece->store, found->store, sizeof piece->store);
-        result = open_piece(shards, piece, step);
+        *store = (struct shard_store){.place = &places[found->place]};
+        memcpy(store->name, found->store, sizeof store->name);
+        result = open_store(shards, store, step);
         if (result == OK) shards->count++;
         if (result == OK) continue;
         snprintf(why, sizeof why, "%s", status_message());
@@ -345,30 +345,30 @@ status shards_open(struct shard_set *shards, const struct shard_place *places,
 
 void shards_close(struct shard_set *shards)
 {
-    memory_free(shards->pieces);
+    memory_free(shards->stores);
     arena_free(&shards->arena);
     memset(shards, 0, sizeof *shards);
 }
 
 /* ---- reading ---- */
 
-static status read_piece(const struct shard_piece *piece, int tensor,
+static status read_store(const struct shard_store *store, int tensor,
                          int64_t block, unsigned char *out, size_t length)
 {
-    const struct manifest_tensor *t = &piece->own.tensors[tensor];
+    const struct manifest_tensor *t = &store->own.tensors[tensor];
     char path[STORE_PATH_BYTES];
     size_t got = 0;
     uint32_t crc;
 
-    path_of(path, piece->store, piece->own.step,
-            piece->own.files[t->file].name);
-    TRY(piece->place->read(piece->place->argument, path,
+    path_of(path, store->name, store->own.step,
+            store->own.files[t->file].name);
+    TRY(store->place->read(store->place->argument, path,
                            t->first + block * CHECKPOINT_BLOCK_BYTES, out,
                            length, &got));
     crc = crc32c(0, out, got);
     if (got == length && crc == t->crcs[block]) return OK;
     FAIL(ERR_FORMAT, "%s on %s: is damaged: block %lld of %s (%s) has checksum "
-         "%08x, its list says %08x", path, piece->place->name,
+         "%08x, its list says %08x", path, store->place->name,
          (long long)block, t->name, t->kind, crc, t->crcs[block]);
 }
 
@@ -390,13 +390,13 @@ status shards_read_block(const struct shard_set *shards, int tensor,
     int joined = 0;
 
     for (int i = 0; i < shards->count && result == OK; i++) {
-        const struct shard_piece *piece = &shards->pieces[i];
+        const struct shard_store *store = &shards->stores[i];
 
-        if (piece->own.tensors[tensor].crcs[block] == zeros) continue;
+        if (store->own.tensors[tensor].crcs[block] == zeros) continue;
         if (joined > 0 && more == NULL)
             result = memory_take(length, 1, &more);
         if (result == OK)
-            result = read_piece(piece, tensor, block,
+            result = read_store(store, tensor, block,
                                 joined > 0 ? more : out, length);
         if (result == OK && joined > 0) join(out, more, length);
         joined++;
@@ -415,22 +415,22 @@ static const struct manifest_file *listed(const struct manifest *manifest,
     return NULL;
 }
 
-static status read_file(const struct shard_piece *piece, const char *name,
+static status read_file(const struct shard_store *store, const char *name,
                         size_t bytes_most, struct text *out)
 {
-    const struct manifest_file *file = listed(&piece->own, name);
+    const struct manifest_file *file = listed(&store->own, name);
     char path[STORE_PATH_BYTES];
 
     out->length = 0;
     if (file == NULL)
-        FAIL(ERR_MISSING, "%s has no %s", piece->store, name);
-    path_of(path, piece->store, piece->own.step, name);
-    TRY(shard_place_read(piece->place, path, bytes_most, out));
+        FAIL(ERR_MISSING, "%s has no %s", store->name, name);
+    path_of(path, store->name, store->own.step, name);
+    TRY(shard_place_read(store->place, path, bytes_most, out));
     TRY(text_append(out, "", 0)); /* an empty file is a text, too */
     if ((int64_t)out->length == file->bytes &&
         crc32c(0, out->bytes, out->length) == file->crc)
         return OK;
-    FAIL(ERR_FORMAT, "%s on %s: is damaged", path, piece->place->name);
+    FAIL(ERR_FORMAT, "%s on %s: is damaged", path, store->place->name);
 }
 
 status shards_read_file(const struct shard_set *shards, const char *name,
@@ -441,7 +441,7 @@ status shards_read_file(const struct shard_set *shards, const char *name,
 
     for (int i = 0; i < shards->count && result != OK; i++) {
         status_clear();
-        result = read_file(&shards->pieces[i], name, bytes_most, out);
+        result = read_file(&shards->stores[i], name, bytes_most, out);
     }
     return result;
 }

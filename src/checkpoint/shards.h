@@ -48,14 +48,14 @@ void shard_list_free(struct shard_list *list);
 /* The largest step below `below`; -1: none. */
 int64_t shard_list_newest(const struct shard_list *list, int64_t below);
 
-struct shard_piece {
+struct shard_store {
     const struct shard_place *place; /* borrowed */
-    char store[STORE_NAME_BYTES];
+    char name[STORE_NAME_BYTES];
     struct manifest own;
 };
 
 struct shard_set {
-    struct shard_piece *pieces; /* owned, [count] */
+    struct shard_store *stores; /* owned, [count] */
     int count;
     struct manifest whole;
     const char *text;           /* [length]: its bytes */
@@ -71,9 +71,9 @@ status shards_open(struct shard_set *shards, const struct shard_place *places,
 status shards_check_whole(const struct shard_set *shards);
 void shards_close(struct shard_set *shards);
 
-/* out = a block of tensor number `tensor` of the manifest. Its pieces are
- * compared with their lists; the whole is not yet. ERR_FORMAT names the
- * machine. */
+/* out = a block of tensor number `tensor` of the manifest. What each store has
+ * of it is compared with that store's list; the whole is not yet. ERR_FORMAT
+ * names the machine. */
 status shards_read_block(const struct shard_set *shards, int tensor,
                          int64_t block, unsigned char *out);
 /* A file that a machine has beside its shards, checked, from the first that

@@ -40,11 +40,11 @@ static status write_header(const struct shard_set *shards, int file,
     step_name(step, shards->whole.step);
     TRY(memory_take((size_t)bytes + 1, 1, &header));
     for (int i = 0; i < shards->count && !found; i++) {
-        const struct shard_piece *piece = &shards->pieces[i];
+        const struct shard_store *store = &shards->stores[i];
 
-        snprintf(from, sizeof from, "%s/ckpt/%s/%.120s", piece->store, step,
+        snprintf(from, sizeof from, "%s/ckpt/%s/%.120s", store->name, step,
                  listed->name);
-        if (piece->place->read(piece->place->argument, from, 0, header,
+        if (store->place->read(store->place->argument, from, 0, header,
                                (size_t)bytes, &got) != OK)
             status_clear();
         found = got == (size_t)bytes &&

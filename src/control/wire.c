@@ -172,14 +172,14 @@ status wire_get(struct wire *wire, const struct wire_head **head,
     return OK;
 }
 
-/* Three seconds for each piece: a peer that reads or sends nothing for so long
+/* Three seconds for each slice: a peer that reads or sends nothing for so long
  * is gone. */
-static int64_t piece_end(void)
+static int64_t slice_end(void)
 {
-    return clock_ns() + (int64_t)WIRE_PIECE_MS * 1000000;
+    return clock_ns() + (int64_t)WIRE_SLICE_MS * 1000000;
 }
 
-static size_t piece_of(size_t length)
+static size_t slice_of(size_t length)
 {
     return length < WIRE_BYTES ? length : WIRE_BYTES;
 }
@@ -191,11 +191,11 @@ status wire_put_bulk(struct wire *wire, const void *bytes, size_t length)
 
     if (wire->descriptor < 0) FAIL(ERR_PEER, "the connection is closed");
     while (length > 0 && result == OK) {
-        const size_t piece = piece_of(length);
+        const size_t slice = slice_of(length);
 
-        result = door_write(wire->descriptor, at, piece, piece_end());
-        at += piece;
-        length -= piece;
+        result = door_write(wire->descriptor, at, slice, slice_end());
+        at += slice;
+        length -= slice;
     }
     if (result == OK) return OK;
     wire_close(wire);
@@ -206,21 +206,21 @@ status wire_put_bulk(struct wire *wire, const void *bytes, size_t length)
 status wire_get_bulk(struct wire *wire, void *bytes, size_t length)
 {
     char *at = bytes;
-    size_t piece;
+    size_t slice;
     status result = OK;
 
     if (wire->descriptor < 0) FAIL(ERR_PEER, "the connection is closed");
     drop_taken(wire);
-    piece = wire->got < length ? wire->got : length;
-    if (piece > 0) {
-        memcpy(at, wire->bytes, piece);
-        wire->got -= piece;
-        memmove(wire->bytes, wire->bytes + piece, wire->got);
+    slice = wire->got < length ? wire->got : length;
+    if (slice > 0) {
+        memcpy(at, wire->bytes, slice);
+        wire->got -= slice;
+        memmove(wire->bytes, wire->bytes + slice, wire->got);
     }
-    for (at += piece, length -= piece; length > 0 && result == OK;
-         at += piece, length -= piece) {
-        piece = piece_of(length);
-        result = door_read(wire->descriptor, at, piece, piece_end());
+    for (at += slice, length -= slice; length > 0 && result == OK;
+         at += slice, length -= slice) {
+        slice = slice_of(length);
+        result = door_read(wire->descriptor, at, slice, slice_end());
     }
     if (result == OK) return OK;
     wire_close(wire);

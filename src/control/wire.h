@@ -14,7 +14,7 @@
 
 #include "comm/door.h"
 
-enum { WIRE_BYTES = 1 << 20, WIRE_SEND_MS = 1000, WIRE_PIECE_MS = 3000 };
+enum { WIRE_BYTES = 1 << 20, WIRE_SEND_MS = 1000, WIRE_SLICE_MS = 3000 };
 
 struct wire_head {
     uint32_t kind, bytes;

@@ -27,7 +27,7 @@
 
 enum { MARKS = 1024, LENT = 16, QUARTERS = 4, QUARTER_LEAST = 1 << 18 };
 
-/* Host memory that the open piece of work writes, and where it does. */
+/* Host memory that the open item of work writes, and where it does. */
 struct lent {
     void *host, *there;
     size_t bytes;
@@ -45,12 +45,12 @@ struct cuda {
         size_t quarter;        /* bytes */
         size_t used;           /* of the current one */
         int at;
-        uint64_t last[QUARTERS]; /* piece of work that uses it, 0: none */
+        uint64_t last[QUARTERS]; /* item of work that uses it, 0: none */
         size_t far;            /* graphs: bytes of the twin that are used */
-        uint64_t piece;        /* graphs: the last one that used it */
+        uint64_t item;        /* graphs: the last one that used it */
     } ring;
     bool graphs;
-    /* The end of piece n is the mark of ends[n % MARKS], if n is at most
+    /* The end of item n is the mark of ends[n % MARKS], if n is at most
      * `marked`. Other threads read both. */
     _Atomic uint64_t marked, ends[MARKS];
     struct lent lent[LENT];
@@ -81,9 +81,9 @@ static status said(const struct cuda *c, const char *sentence)
     FAIL(ERR_DEVICE, "GPU %d: %s", c->number, sentence);
 }
 
-/* ---- ends of pieces ---- */
+/* ---- ends of items ---- */
 
-/* All pieces so far have an end that can be awaited. */
+/* All items so far have an end that can be awaited. */
 static status seal(struct cuda *c)
 {
     const uint64_t last = queue_now(c->device.kernels).number;
@@ -97,8 +97,8 @@ static status seal(struct cuda *c)
     return OK;
 }
 
-/* Other threads know pieces that are sealed alone. */
-static status await_piece(struct cuda *c, uint64_t number)
+/* Other threads know items that are sealed alone. */
+static status await_item(struct cuda *c, uint64_t number)
 {
     if (number > c->marked) TRY(seal(c));
     const uint64_t end = c->ends[number % MARKS];
@@ -108,7 +108,7 @@ static status await_piece(struct cuda *c, uint64_t number)
 
 /* ---- the ring ---- */
 
-static uint64_t piece_now(const struct cuda *c)
+static uint64_t item_now(const struct cuda *c)
 {
     return queue_now(c->device.kernels).number + 1;
 }
@@ -118,26 +118,26 @@ static status quarter_next(struct cuda *c)
     const int next = (c->ring.at + 1) % QUARTERS;
     const uint64_t last = c->ring.last[next];
 
-    if (last == piece_now(c))
+    if (last == item_now(c))
         FAIL(ERR_DEVICE, "GPU %d: a kernel is told more than %zu bytes",
              c->number, (QUARTERS - 1) * c->ring.quarter);
-    if (last > 0) TRY(await_piece(c, last));
+    if (last > 0) TRY(await_item(c, last));
     c->ring.at = next;
     c->ring.used = 0;
     return OK;
 }
 
-/* As many bytes of the twin. A piece has three quarters of it at least. */
+/* As many bytes of the twin. An item has three quarters of it at least. */
 static status twin_take(struct cuda *c, size_t bytes, size_t offset,
                         char **there)
 {
     if (c->graphs) {
-        if (c->ring.piece != piece_now(c)) {
+        if (c->ring.item != item_now(c)) {
             if (c->ring.far > c->ring.quarter)
                 TRY(said(c, c->plugin->flush(c->gpu)));
             if (c->plugin->gathered(c->gpu) == 0) c->ring.far = 0;
         }
-        c->ring.piece = piece_now(c);
+        c->ring.item = item_now(c);
         offset = c->ring.far;
         c->ring.far += arena_aligned(bytes);
         if (c->ring.far > QUARTERS * c->ring.quarter)
@@ -158,7 +158,7 @@ static status ring_take(struct cuda *c, size_t bytes, char **host,
         FAIL(ERR_DEVICE, "GPU %d: a kernel is told %zu bytes at once, at most "
              "%zu", c->number, bytes, c->ring.quarter);
     if (c->ring.used + bytes > c->ring.quarter) TRY(quarter_next(c));
-    c->ring.last[c->ring.at] = piece_now(c);
+    c->ring.last[c->ring.at] = item_now(c);
     offset = (size_t)c->ring.at * c->ring.quarter + c->ring.used;
     c->ring.used += arena_aligned(bytes);
     *host = c->ring.host + offset;
@@ -271,9 +271,9 @@ static void *cuda_lend(struct device *device, void *at, size_t bytes,
     return there;
 }
 
-/* ---- pieces of work ---- */
+/* ---- items of work ---- */
 
-/* Lent memory goes back. The end of the piece is recorded when somebody wants
+/* Lent memory goes back. The end of the item is recorded when somebody wants
  * to know it (seal), but before its place is needed again. */
 static status mark(void *owner, uint64_t number)
 {
@@ -290,7 +290,7 @@ static status mark(void *owner, uint64_t number)
 
 static status reach(void *owner, uint64_t number)
 {
-    return await_piece(owner, number);
+    return await_item(owner, number);
 }
 
 static status cuda_gather(struct device *device)

@@ -89,7 +89,7 @@ struct cuda_plugin {
      * started as a CUDA graph: when GPU_KERNELS is recorded, finished, or is to
      * wait, and by flush. */
     const char *(*gather)(struct gpu *);
-    /* Pieces of work that are gathered. */
+    /* Work that is gathered. */
     int (*gathered)(struct gpu *);
     const char *(*flush)(struct gpu *);
     /* Pinned memory of the host goes `there`, which no work that is gathered
@@ -121,7 +121,7 @@ struct cuda_plugin {
     const char *(*products)(int64_t *version);
     /* Algorithms that it offers for products of a form, the best first, of m
      * rows and n columns: those that need at most `bytes` of room and add up
-     * each element in one piece. */
+     * each element without splitting its sum. */
     const char *(*offers)(struct gpu *, const struct gpu_product *like,
                           size_t bytes,
                           struct gpu_algorithm offers[GPU_OFFERS], int *count);

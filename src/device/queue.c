@@ -7,11 +7,11 @@
 #include <string.h>
 #include "base/meter.h"
 
-enum { REASON_BYTES = 480, ROOM_PIECES = 8 };
+enum { REASON_BYTES = 480, ROOM_ITEMS = 8 };
 
-struct piece {
+struct item {
     queue_work *work;
-    struct piece *next;
+    struct item *next;
     struct event after;   /* it begins then */
     struct meter_track *track; /* that it counts into; NULL: none */
     enum meter_kind scope;
@@ -34,11 +34,11 @@ struct queue {
     char *room;           /* owned */
     size_t bytes, used;   /* of the room */
     size_t told_bytes;
-    struct piece *first, *last; /* given and not done */
-    struct piece *open;   /* between queue_begin and queue_end */
+    struct item *first, *last; /* given and not done */
+    struct item *open;   /* between queue_begin and queue_end */
     size_t opened;        /* where it lies */
-    struct event after;   /* of the next piece */
-    uint64_t given, done; /* pieces */
+    struct event after;   /* of the next item */
+    uint64_t given, done; /* items */
     uint64_t asked;       /* ... that somebody waits for */
     status result;
     char reason[REASON_BYTES];
@@ -62,19 +62,19 @@ static bool may_begin(const struct queue *queue)
 
 static void do_first(struct queue *queue)
 {
-    struct piece *piece = queue->first;
+    struct item *item = queue->first;
     status result;
 
     pthread_mutex_unlock(&queue->lock);
-    event_await(piece->after);
-    meter_attach(piece->track);
-    meter_scope(piece->scope);
-    meter_instruction(piece->instruction);
-    result = piece->work(queue->owner, piece + 1);
+    event_await(item->after);
+    meter_attach(item->track);
+    meter_scope(item->scope);
+    meter_instruction(item->instruction);
+    result = item->work(queue->owner, item + 1);
     meter_attach(NULL);
     pthread_mutex_lock(&queue->lock);
     if (result != OK) keep_error(queue, result);
-    queue->first = piece->next;
+    queue->first = item->next;
     if (queue->first == NULL) queue->last = NULL;
     queue->done++;
     pthread_cond_broadcast(&queue->change);
@@ -107,7 +107,7 @@ status queue_build(struct queue **out, const struct queue_about *about)
                             .haste = about->haste, .told_bytes = told,
                             .mark = about->mark, .reach = about->reach,
                             .before = about->before, .later = about->later,
-                            .bytes = ROOM_PIECES * told};
+                            .bytes = ROOM_ITEMS * told};
     pthread_mutex_init(&queue->lock, NULL);
     pthread_cond_init(&queue->change, NULL);
     TRY(memory_take(queue->bytes, 1, &memory));
@@ -150,12 +150,12 @@ static void *take_room(struct queue *queue, size_t bytes)
 
 /* Work that is given in a step counts into a track of the queue, as what the
  * rank does counts into its own. */
-static void find_track(const struct queue *queue, struct piece *piece)
+static void find_track(const struct queue *queue, struct item *item)
 {
     if (queue->name == NULL || meter_thread.track == NULL) return;
-    piece->track = meter_background(queue, queue->name);
-    piece->scope = meter_thread.track->scope;
-    piece->instruction = meter_instruction_now();
+    item->track = meter_background(queue, queue->name);
+    item->scope = meter_thread.track->scope;
+    item->instruction = meter_instruction_now();
 }
 
 /* Room is given back all at once, when nothing is left to do: STRAIGHT work
@@ -202,36 +202,36 @@ static bool has_failed(struct queue *queue)
 
 /* Spans of this thread would say when the work was started: `later` is told
  * of them instead. */
-static status start_metered(struct queue *queue, const struct piece *piece)
+static status start_metered(struct queue *queue, const struct item *item)
 {
     struct meter_track *own = meter_thread.track;
-    status result = queue->before(queue->owner, piece->track);
+    status result = queue->before(queue->owner, item->track);
 
-    piece->track->later = queue->later;
-    piece->track->later_owner = queue->owner;
-    meter_attach(piece->track);
-    meter_scope(piece->scope);
-    meter_instruction(piece->instruction);
+    item->track->later = queue->later;
+    item->track->later_owner = queue->owner;
+    meter_attach(item->track);
+    meter_scope(item->scope);
+    meter_instruction(item->instruction);
     if (result == OK)
-        result = piece->work(queue->owner, (void *)(uintptr_t)(piece + 1));
+        result = item->work(queue->owner, (void *)(uintptr_t)(item + 1));
     meter_attach(own);
     return result;
 }
 
-static status start(struct queue *queue, const struct piece *piece)
+static status start(struct queue *queue, const struct item *item)
 {
-    if (piece->track != NULL) return start_metered(queue, piece);
-    return piece->work(queue->owner, (void *)(uintptr_t)(piece + 1));
+    if (item->track != NULL) return start_metered(queue, item);
+    return item->work(queue->owner, (void *)(uintptr_t)(item + 1));
 }
 
-/* Here and now: the piece starts what goes on later, but not behind an
+/* Here and now: the item starts what goes on later, but not behind an
  * error. */
 static struct event do_straight(struct queue *queue,
-                                const struct piece *piece)
+                                const struct item *item)
 {
     const uint64_t number = queue->given + 1;
 
-    if (!has_failed(queue)) queue_note(queue, start(queue, piece));
+    if (!has_failed(queue)) queue_note(queue, start(queue, item));
     if (queue->mark != NULL)
         queue_note(queue, queue->mark(queue->owner, number));
     pthread_mutex_lock(&queue->lock);
@@ -242,15 +242,15 @@ static struct event do_straight(struct queue *queue,
 
 struct event queue_end(struct queue *queue)
 {
-    struct piece *piece = queue->open;
+    struct item *item = queue->open;
 
-    CHECK(piece != NULL && queue->used - queue->opened <= queue->told_bytes);
+    CHECK(item != NULL && queue->used - queue->opened <= queue->told_bytes);
     queue->open = NULL;
-    if (queue->haste == DEVICE_STRAIGHT) return do_straight(queue, piece);
+    if (queue->haste == DEVICE_STRAIGHT) return do_straight(queue, item);
     pthread_mutex_lock(&queue->lock);
-    if (queue->last == NULL) queue->first = piece;
-    else queue->last->next = piece;
-    queue->last = piece;
+    if (queue->last == NULL) queue->first = item;
+    else queue->last->next = item;
+    queue->last = item;
     queue->given++;
     if (queue->haste == DEVICE_EARLY) pthread_cond_broadcast(&queue->change);
     pthread_mutex_unlock(&queue->lock);

@@ -12,24 +12,24 @@
 
 struct queue;
 
-/* A point in the work of a queue: after its first `number` pieces. */
+/* A point in the work of a queue: after its first `number` items. */
 struct event {
     struct queue *queue; /* NULL: it is over */
     uint64_t number;
 };
 
-/* A piece of work; `told`: what was written into its room. */
+/* An item of work; `told`: what was written into its room. */
 typedef status queue_work(void *owner, void *told);
 
 struct queue_about {
     const char *name;     /* of its track in traces; NULL: nobody meters it */
     void *owner;          /* that work gets */
     enum device_haste haste;
-    size_t told_bytes;    /* room of the largest piece */
-    /* STRAIGHT: after a piece; before it counts as done for who awaits it. */
+    size_t told_bytes;    /* room of the largest item */
+    /* STRAIGHT: after an item; before it counts as done for who awaits it. */
     status (*mark)(void *owner, uint64_t number);
     status (*reach)(void *owner, uint64_t number);
-    /* STRAIGHT: before a piece that is metered, and at the end of each of its
+    /* STRAIGHT: before an item that is metered, and at the end of each of its
      * spans. */
     status (*before)(void *owner, const struct meter_track *track);
     void (*later)(void *owner, struct meter_track *track,
@@ -38,7 +38,7 @@ struct queue_about {
 status queue_build(struct queue **out, const struct queue_about *about);
 void queue_free(struct queue *queue); /* does what is left; NULL allowed */
 
-/* Room of `bytes` for a piece of work, zeroed, and more for the same one. */
+/* Room of `bytes` for an item of work, zeroed, and more for the same one. */
 void *queue_begin(struct queue *queue, queue_work *work, size_t bytes);
 void *queue_more(struct queue *queue, size_t bytes);
 /* The event of its end. */
@@ -58,7 +58,7 @@ status queue_status(struct queue *queue);
 /* ---- for launches (kernels/device_rows.c) ---- */
 
 struct queue *device_kernels(struct device *device);
-/* A copy of a list of the host's for the kernels of the open piece of work. */
+/* A copy of a list of the host's for the kernels of the open item of work. */
 const void *device_tell(struct device *device, const void *at, size_t bytes);
 /* Where they write host memory, which has it after device_finish. sets: they
  * set all of it, so that it holds nothing before. */

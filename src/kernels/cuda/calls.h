@@ -331,22 +331,22 @@ struct codes_row_scales_call {
     struct coding_numbers numbers;
 };
 
-/* A matrix in spans, each of which is cut in pieces (pieces.h). */
-struct pieces {
+/* A matrix in spans, each of which is cut in cells (cells.h). */
+struct cells {
     const struct quantize_span *rows, *cols; /* copies */
     int64_t row_spans, col_spans;
-    int64_t high, wide; /* rows, columns of a piece; 0: the span */
+    int64_t high, wide; /* rows, columns of a cell; 0: the span */
     int64_t count, all; /* of all, of those along columns */
 };
 
-/* `team` threads, a power of two, have a piece: a block that has a scale, or
+/* `team` threads, a power of two, have a cell: a block that has a scale, or
  * part of one where scales are known before. */
 enum { QUANTIZE_SHARES = 16 /* blocks of a region that look at it */ };
 struct quantize_call {
     struct quantize of;
-    struct pieces pieces;
+    struct cells cells;
     struct grid_format format, e4m3;
-    bool looks;   /* the scale is that of the piece's own elements */
+    bool looks;   /* the scale is that of the cell's own elements */
     bool whole;   /* ... that of the region's: peaks has the largest */
     int team;
 };
@@ -355,11 +355,11 @@ struct quantize_means_call { struct quantize_call call; };
 struct quantize_blocks_call { struct quantize_call call; };
 
 /* A thread has a run. */
-struct rotate_runs_call { struct rotate of; struct pieces pieces; };
+struct rotate_runs_call { struct rotate of; struct cells cells; };
 struct unrotate_runs_call {
     struct unrotate of;
     struct tensor left; /* data NULL: none */
-    struct pieces pieces;
+    struct cells cells;
     struct grid_format e4m3;
     float largest;
 };

@@ -11,9 +11,9 @@ static bool rule_looks(enum scale_rule rule)
     return rule != SCALE_NONE && rule != SCALE_LATE && rule != SCALE_MEAN;
 }
 
-/* Rows and columns of a piece. Parts of blocks have the same scale where nobody
+/* Rows and columns of a cell. Parts of blocks have the same scale where nobody
  * must look at all elements of one; a row of codes has one scale. */
-static void pieces_choose(struct quantize_call *call)
+static void cells_choose(struct quantize_call *call)
 {
     const struct quantize *q = &call->of;
     const bool region = q->block_rows == 0 && q->block_cols == 0;
@@ -26,7 +26,7 @@ static void pieces_choose(struct quantize_call *call)
         high = q->scales ? 1 : PART_ROWS;
         wide = q->scales ? 0 : PART_COLUMNS;
     }
-    call->pieces = pieces_make(call->pieces, high, wide);
+    call->cells = cells_make(call->cells, high, wide);
     call->team = wide == 0 ? BLOCK_THREADS : 1;
     while (call->team < wide && call->team < BLOCK_THREADS) call->team *= 2;
     if (q->scale == SCALE_GAUSS) call->team = LANES;
@@ -43,16 +43,16 @@ static status regions_look(struct stream *stream,
     const struct numbers_clear_call clear = {q->peaks,
                                              q->row_spans * q->col_spans};
 
-    peaks.call.pieces = means.call.pieces = pieces_make(of->pieces, 0, 0);
+    peaks.call.cells = means.call.cells = cells_make(of->cells, 0, 0);
     if (keeps) LAUNCH(stream, numbers_clear, blocks_of(clear.count), &clear);
     if (keeps || q->seen) {
-        TRY(pieces_copy(stream, &peaks.call.pieces));
+        TRY(cells_copy(stream, &peaks.call.cells));
         LAUNCH(stream, quantize_peaks,
-               peaks.call.pieces.count * QUANTIZE_SHARES, &peaks);
+               peaks.call.cells.count * QUANTIZE_SHARES, &peaks);
     }
     if (q->scale == SCALE_MEAN) {
-        TRY(pieces_copy(stream, &means.call.pieces));
-        LAUNCH(stream, quantize_means, means.call.pieces.count, &means);
+        TRY(cells_copy(stream, &means.call.cells));
+        LAUNCH(stream, quantize_means, means.call.cells.count, &means);
     }
     return OK;
 }
@@ -61,7 +61,7 @@ status cuda_quantize(struct stream *stream, const struct quantize *p)
 {
     struct quantize_blocks_call blocks = {
         {.of = *p,
-         .pieces = {.rows = p->rows, .cols = p->cols,
+         .cells = {.rows = p->rows, .cols = p->cols,
                     .row_spans = p->row_spans, .col_spans = p->col_spans},
          .format = grid_format(p->format), .e4m3 = grid_format(FORMAT_E4M3)}};
     struct quantize_call *call = &blocks.call;
@@ -72,14 +72,14 @@ status cuda_quantize(struct stream *stream, const struct quantize *p)
     CHECK(!p->turn || p->scale != SCALE_MEAN);
     CHECK(p->scale != SCALE_GAUSS || (p->block_rows == 1 && p->block_cols > 0));
     CHECK((p->scale != SCALE_TWO && p->scale != SCALE_MEAN) || p->peaks);
-    pieces_choose(call);
+    cells_choose(call);
     TRY(regions_look(stream, call));
-    TRY(pieces_copy(stream, &call->pieces));
+    TRY(cells_copy(stream, &call->cells));
     if (p->rounding == ROUND_STOCHASTIC)
         TRY(cuda_copy(stream, p->places,
                       (size_t)p->in.shape[0] * sizeof *p->places,
                       (const void **)&call->of.places));
     LAUNCH(stream, quantize_blocks,
-           parts_of(call->pieces.count, BLOCK_THREADS / call->team), &blocks);
+           parts_of(call->cells.count, BLOCK_THREADS / call->team), &blocks);
     return OK;
 }

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* quantize.cu - a matrix in blocks with scales. A thread has a column of its
- * piece, in runs of QUANTIZE_TURN rows. Largest magnitudes and counts are
+ * cell, in runs of QUANTIZE_TURN rows. Largest magnitudes and counts are
  * exact, and so are the sums of means, so their order is free; deviations have
  * that of kernels/quantize.h. */
 #include "kernels/cuda/lanes.h"
-#include "kernels/cuda/pieces.h"
+#include "kernels/cuda/cells.h"
 #include "kernels/cuda/random.h"
 #include "kernels/element.h"
 
@@ -68,7 +68,7 @@ DEVICE uint32_t team_most(struct quantize_shared *s, int team, uint32_t own)
 CUDA_KERNEL(quantize_peaks)
 {
     const struct quantize *q = &p->call.of;
-    const struct piece b = piece_of(&p->call.pieces, BLOCK / QUANTIZE_SHARES);
+    const struct cell b = cell_of(&p->call.cells, BLOCK / QUANTIZE_SHARES);
     const int64_t end = b.rows.first + b.rows.count;
     int64_t row =
         b.rows.first + BLOCK % QUANTIZE_SHARES * QUANTIZE_TURN;
@@ -95,7 +95,7 @@ struct means_shared { int64_t groups[MEAN_GROUPS]; };
 CUDA_KERNEL(quantize_means)
 {
     const struct quantize *q = &p->call.of;
-    const struct piece b = piece_of(&p->call.pieces, BLOCK);
+    const struct cell b = cell_of(&p->call.cells, BLOCK);
     SHARED(struct means_shared, s);
 
     if (THREAD < MEAN_GROUPS) s->groups[THREAD] = 0;
@@ -114,11 +114,11 @@ CUDA_KERNEL(quantize_means)
             mean_scale(s->groups, b.rows.count * b.cols.count);
 }
 
-/* ---- pieces ---- */
+/* ---- cells ---- */
 
 /* SCALE_GAUSS, of one row: a thread has a lane. */
-DEVICE uint32_t piece_gauss(const struct quantize_call *p,
-                            const struct piece *b, struct quantize_shared *s)
+DEVICE uint32_t cell_gauss(const struct quantize_call *p,
+                            const struct cell *b, struct quantize_shared *s)
 {
     const struct quantize *q = &p->of;
     const int lane = THREAD % LANES;
@@ -142,8 +142,8 @@ DEVICE uint32_t piece_gauss(const struct quantize_call *p,
     return s->most[THREAD - lane];
 }
 
-/* The number by which block_scale knows a piece. */
-DEVICE uint32_t piece_most(const struct quantize_call *p, const struct piece *b,
+/* The number by which block_scale knows a cell. */
+DEVICE uint32_t cell_most(const struct quantize_call *p, const struct cell *b,
                            struct quantize_shared *s)
 {
     const struct quantize *q = &p->of;
@@ -155,7 +155,7 @@ DEVICE uint32_t piece_most(const struct quantize_call *p, const struct piece *b,
         return bits_of_f32(
             q->peaks[b->rows.span * q->col_spans + b->cols.span]);
     if (!p->looks) return 0;
-    if (q->scale == SCALE_GAUSS) return piece_gauss(p, b, s);
+    if (q->scale == SCALE_GAUSS) return cell_gauss(p, b, s);
     for (int64_t i = b->rows.first; i < end; i += QUANTIZE_TURN)
         for (int64_t j = THREAD % p->team; j < b->cols.count; j += p->team) {
             run_read(q, i, end, b->cols.first + j, x);
@@ -164,7 +164,7 @@ DEVICE uint32_t piece_most(const struct quantize_call *p, const struct piece *b,
     return team_most(s, p->team, most);
 }
 
-DEVICE float piece_outer(const struct quantize_call *p, const struct piece *b)
+DEVICE float cell_outer(const struct quantize_call *p, const struct cell *b)
 {
     const struct quantize *q = &p->of;
     const int64_t region = b->rows.span * q->col_spans + b->cols.span;
@@ -209,12 +209,12 @@ DEVICE float number_write(const struct quantize *q, const struct grid_format *f,
 }
 
 /* own: NULL: nobody counts. */
-DEVICE void piece_write(const struct quantize_call *p, const struct piece *b,
+DEVICE void cell_write(const struct quantize_call *p, const struct cell *b,
                         float scale, struct quantize_tally *own)
 {
     const struct quantize *q = &p->of;
     const int64_t end = b->rows.first + b->rows.count;
-    const struct quantize_span *span = &p->pieces.cols[b->cols.span];
+    const struct quantize_span *span = &p->cells.cols[b->cols.span];
     const float fit = q->scale == SCALE_FIT ? fit_factor(p->format.largest) : 1;
     float x[QUANTIZE_TURN];
 
@@ -277,17 +277,17 @@ CUDA_KERNEL(quantize_blocks)
 {
     const struct quantize_call *call = &p->call;
     const struct quantize *q = &call->of;
-    const struct piece b =
-        piece_of(&call->pieces, BLOCK * (BLOCK_THREADS / call->team) +
+    const struct cell b =
+        cell_of(&call->cells, BLOCK * (BLOCK_THREADS / call->team) +
                                     THREAD / call->team);
     const bool counts = q->tally && b.rows.count > 0 &&
-                        !call->pieces.rows[b.rows.span].copy &&
-                        !call->pieces.cols[b.cols.span].copy;
+                        !call->cells.rows[b.rows.span].copy &&
+                        !call->cells.cols[b.cols.span].copy;
     struct quantize_tally own = {0, 0, 0, 0, 0, 0};
     SHARED(struct quantize_shared, s);
     const float scale =
-        block_scale(q->scale, piece_most(call, &b, s), call->format.largest,
-                    &call->e4m3, piece_outer(call, &b));
+        block_scale(q->scale, cell_most(call, &b, s), call->format.largest,
+                    &call->e4m3, cell_outer(call, &b));
 
     if (q->scales) {
         for (int64_t i = THREAD % call->team; i < b.rows.count;
@@ -295,6 +295,6 @@ CUDA_KERNEL(quantize_blocks)
             q->scales[(b.rows.first + i) * q->col_spans + b.cols.span] = scale;
         BARRIER; /* what is not finite is told later */
     }
-    piece_write(call, &b, scale, counts ? &own : NULL);
+    cell_write(call, &b, scale, counts ? &own : NULL);
     if (q->tally) tally_of_block(q->tally, &own, s);
 }

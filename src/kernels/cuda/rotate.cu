@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* rotate.cu - rotations of runs, and the way back: a thread has a run. */
-#include "kernels/cuda/pieces.h"
+#include "kernels/cuda/cells.h"
 #include "kernels/element.h"
 
 /* `count` elements of a tensor, `step` apart from `first` on. */
@@ -15,8 +15,8 @@ DEVICE void run_get(const struct tensor *t, int64_t first, int64_t step,
 CUDA_KERNEL(rotate_runs)
 {
     const struct rotate *r = &p->of;
-    const struct piece b =
-        piece_of(&p->pieces, BLOCK * BLOCK_THREADS + THREAD);
+    const struct cell b =
+        cell_of(&p->cells, BLOCK * BLOCK_THREADS + THREAD);
     const int count = (int)(r->columns ? b.rows.count : b.cols.count);
     const int64_t step = r->columns ? r->out.stride[0] : 1;
     float *to = (float *)r->out.data + b.rows.first * r->out.stride[0] +
@@ -58,8 +58,8 @@ DEVICE float run_scale(const struct unrotate_runs_call *p,
 CUDA_KERNEL(unrotate_runs)
 {
     const struct unrotate *u = &p->of;
-    const struct piece b =
-        piece_of(&p->pieces, BLOCK * BLOCK_THREADS + THREAD);
+    const struct cell b =
+        cell_of(&p->cells, BLOCK * BLOCK_THREADS + THREAD);
     const int64_t row = b.rows.first, col = b.cols.first;
     const int count = (int)b.cols.count;
     const bool turns = u->turn && count == ROTATE_RUN;

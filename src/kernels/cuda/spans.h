@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* spans.h - spans of a matrix and their pieces, as calls of kernels of CUDA
+/* spans.h - spans of a matrix and their cells, as calls of kernels of CUDA
  * have them. */
 #ifndef LOCKSTEP_KERNELS_CUDA_SPANS_H
 #define LOCKSTEP_KERNELS_CUDA_SPANS_H
 
 #include "kernels/cuda/launch.h"
 
-/* The pieces of `high` rows and `wide` columns of a matrix; the spans are still
+/* The cells of `high` rows and `wide` columns of a matrix; the spans are still
  * the host's. */
-static inline struct pieces pieces_make(struct pieces p, int64_t high,
+static inline struct cells cells_make(struct cells p, int64_t high,
                                         int64_t wide)
 {
     p.high = high;
@@ -29,7 +29,7 @@ static inline status spans_copy(struct stream *stream,
                      (const void **)out);
 }
 
-static inline status pieces_copy(struct stream *stream, struct pieces *p)
+static inline status cells_copy(struct stream *stream, struct cells *p)
 {
     TRY(spans_copy(stream, p->rows, p->row_spans, &p->rows));
     return spans_copy(stream, p->cols, p->col_spans, &p->cols);

@@ -169,7 +169,7 @@ static int prefer(struct lt_preference *out, const struct gpu_form *form,
     return answer;
 }
 
-/* Whether it adds up an element in one piece. */
+/* Whether it adds up an element without splitting the sum. */
 static bool is_whole(const struct lt_algorithm *algorithm)
 {
     int32_t splits = 1;

@@ -6,7 +6,7 @@
 #include <string.h>
 #include <sys/mman.h>
 
-/* Shorter segments are given piece by piece. A segment that is as another, but
+/* Shorter segments are given item by item. A segment that is as another, but
  * for what its kernels read, has a graph of its own until there are SAME_MOST;
  * then the one that was not used for longest is told what differs. */
 enum { NODES_MOST = 1024, READ_BYTES = 512 << 10, TOLD_MOST = 64,
@@ -171,7 +171,7 @@ CUresult segment_tell(struct segments *s, void *there, const void *host,
     return error;
 }
 
-/* ---- one piece after the other ---- */
+/* ---- one item after the other ---- */
 
 static void *host_at(uint64_t at)
 {

@@ -29,7 +29,7 @@ CUresult segment_fill(struct segments *, void *to, int byte, size_t bytes);
  * its kernels. */
 CUresult segment_tell(struct segments *, void *there, const void *host,
                       size_t bytes);
-/* Pieces of work that are open. */
+/* Items of work that are open. */
 int segment_count(const struct segments *);
 /* Gives them to the driver. */
 CUresult segment_flush(struct segments *);
