@@ -16,7 +16,7 @@
 #ifndef LOCKSTEP_CHECKPOINT_SHARDS_H
 #define LOCKSTEP_CHECKPOINT_SHARDS_H
 
-#include "base/stores.h"
+#include "base/local_stores.h"
 #include "checkpoint/manifest.h"
 
 struct shard_place {

@@ -7,7 +7,7 @@
 #include "checkpoint/run_dir.h"
 #include "cli/run.h"
 #include "cli/spent.h"
-#include "comm/door.h"
+#include "comm/handshake.h"
 #include "control/report.h"
 #include "control/straggler.h"
 #include "control/watch.h"

@@ -8,7 +8,7 @@
 #include "comm/algorithms.h"
 #include "comm/flight.h"
 #include "comm/library.h"
-#include "comm/lives.h"
+#include "comm/lifetime_check.h"
 #include "comm/rank.h"
 
 const char *comm_kind_name(enum comm_kind kind)

@@ -8,7 +8,7 @@
 #include <stdint.h>
 
 #include "base/status.h"
-#include "comm/door.h"
+#include "comm/handshake.h"
 
 /* A file without a name, of `bytes` zeros, that only its owner reads and that
  * lives as long as a process has it open; it is closed on exec. *out is its

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* meeting.h - where the ranks of a generation find each other.
  *
- * Every rank knocks (comm/door.h) and says where it listens. When all are
+ * Every rank knocks (comm/handshake.h) and says where it listens. When all are
  * there, each is told all addresses, and the meeting is over. A rank of another
  * generation or size, or a second one of a number, is sent away with a
  * sentence; a number whose first process has gone may come again. */

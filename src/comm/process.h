@@ -6,7 +6,7 @@
  * (comm/meeting.h): every rank goes there with the token of the job, says where
  * it listens, and learns where the others do. Then every two ranks have one
  * connection, each end of which has proved that it knows the token
- * (comm/door.h).
+ * (comm/handshake.h).
  *
  * A generation is one meeting. It is in every message; a message of another
  * generation ends the connection. After a loss the ranks that are left may meet
@@ -16,7 +16,7 @@
 #define LOCKSTEP_COMM_PROCESS_H
 
 #include "comm/comm.h"
-#include "comm/door.h"
+#include "comm/handshake.h"
 
 enum { PROCESSES_MOST = 1024 };
 

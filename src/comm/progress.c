@@ -9,7 +9,7 @@
 #include "base/arena.h"
 #include "base/clock.h"
 #include "comm/flight.h"
-#include "comm/lives.h"
+#include "comm/lifetime_check.h"
 #include "comm/rank.h"
 
 enum { SEND_TAG_SHIFT = 62 };

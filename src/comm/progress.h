@@ -32,9 +32,10 @@ struct comm_handle {
     int instruction;         /* of the step's list, that started it; -1 */
     struct comm_handle *next;
     bool released;           /* may begin: at once, but for LOCKSTEP_CHECK */
-    struct comm_handle *under_way; /* lives.h: the next of the rank's */
-    uint64_t read, written;  /* lives.h: hashes of inputs, and of outputs */
-    bool in_place, spoilt;   /* lives.h */
+    /* For lifetime_check.h: the next call, hashes of inputs and of outputs */
+    struct comm_handle *under_way;
+    uint64_t read, written;
+    bool in_place, spoilt;
 };
 
 status progress_build(struct progress **out);

@@ -18,9 +18,9 @@ struct comm_rank {
     int world_size;
     int node; /* consecutive ranks of the world on one node; 0: all */
     bool imagined; /* of a world that only plans see: counts no groups */
-    _Atomic int64_t waits_ns; /* lives.h: since when a call of its thread goes
-                               * on; 0: none does */
-    _Atomic int64_t holds_ns; /* lives.h: since when its device waits for one */
+    /* For lifetime_check.h: since when a call of its thread goes on; since when
+     * its device waits for one; 0: none does */
+    _Atomic int64_t waits_ns, holds_ns;
     comm_watcher *watcher; /* of the calls that its thread makes, or NULL */
     void *watches; /* the watcher's argument */
     bool agreed; /* the last call was an agreement of all to fail: then nobody

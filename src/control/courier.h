@@ -14,7 +14,7 @@
 #ifndef LOCKSTEP_CONTROL_COURIER_H
 #define LOCKSTEP_CONTROL_COURIER_H
 
-#include "base/stores.h"
+#include "base/local_stores.h"
 #include "control/agent_place.h"
 
 enum { MOVES_MOST = 64 };

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* far_files.h - files of a run (base/stores.h), read by a rank of another
+/* far_files.h - files of a run (base/local_stores.h), read by a rank of another
  * machine: its agent answers, with a process for each who asks.
  *
  *   rank    WIRE_FILE         what, path, offset, length
@@ -8,7 +8,7 @@
 #define LOCKSTEP_CONTROL_FAR_FILES_H
 
 #include <pthread.h>
-#include "base/stores.h"
+#include "base/local_stores.h"
 #include "control/wire.h"
 
 /* The agent's side: answers until the other one leaves. */

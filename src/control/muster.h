@@ -4,8 +4,8 @@
 #ifndef LOCKSTEP_CONTROL_MUSTER_H
 #define LOCKSTEP_CONTROL_MUSTER_H
 
-#include "base/stores.h"
-#include "comm/door.h"
+#include "base/local_stores.h"
+#include "comm/handshake.h"
 
 struct muster {
     const char *listen;       /* HOST:PORT */

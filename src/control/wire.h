@@ -4,15 +4,16 @@
  *   head     kind, bytes, number of the message, proof
  *   bytes    a record, or words
  *
- * A connection begins at a door (comm/door.h); then its server sends a number
- * drawn at random. Each proof is an HMAC-SHA256, keyed with the token, of that
- * number, the side that sends, the head and the SHA-256 of the bytes. Messages
- * are numbered: one that is forged, repeated, left out or sent back ends the
- * connection. Nothing is waited for, and nothing beyond WIRE_BYTES is taken. */
+ * A connection begins with a handshake (comm/handshake.h); then its server
+ * sends a number drawn at random. Each proof is an HMAC-SHA256, keyed with the
+ * token, of that number, the side that sends, the head and the SHA-256 of the
+ * bytes. Messages are numbered: one that is forged, repeated, left out or sent
+ * back ends the connection. Nothing is waited for, and no message may have more
+ * than WIRE_BYTES. */
 #ifndef LOCKSTEP_CONTROL_WIRE_H
 #define LOCKSTEP_CONTROL_WIRE_H
 
-#include "comm/door.h"
+#include "comm/handshake.h"
 
 enum { WIRE_BYTES = 1 << 20, WIRE_SEND_MS = 1000, WIRE_SLICE_MS = 3000 };
 

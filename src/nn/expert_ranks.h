@@ -59,7 +59,7 @@ status experts_check_ranks(const struct program *p,
 
 /* The experts of this rank, and what goes to them and comes back: a row for
  * each choice, in the order of tokens and choices; sums over tensor ranks where
- * there are several (spread.c). */
+ * there are several (expert_parallel.c). */
 slot spread_experts(struct program *p, slot x, slot choice,
                     const struct experts_spec *spec);
 

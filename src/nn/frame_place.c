@@ -11,7 +11,7 @@
 #include "nn/frame.h"
 
 #include "base/sizes.h"
-#include "nn/rooms.h"
+#include "nn/buffer_offsets.h"
 
 static int pass_at(const struct frame_plan *plan, int event)
 {

@@ -162,7 +162,7 @@ struct step {
                  double alpha, limit; /* of a clamped gate */
                  bool gelu;        /* GeGLU */
                  int leaf;         /* experts of a leaf of the grid */
-                 int64_t width, inner; /* of a row; of an expert (spread.c) */
+                 int64_t width, inner; /* of a row; of an expert */
                  bool by_entry;    /* rows lie as tokens and choices do */
                  bool scaled;      /* B: their gradient takes the gates, which
                                     * products take elsewhere */

@@ -199,8 +199,8 @@ static void fill_places(const struct run *run, const struct expert_part *part,
     }
 }
 
-/* Products of a further turn are made again in B and W (spread.c): only some
- * rows are rounded again, so shares of all would not be theirs. */
+/* Products of a further turn are made again in B and W (expert_parallel.c):
+ * only some rows are rounded again, so shares of all would not be theirs. */
 static bool is_repeated(const struct run *run, enum product_use use)
 {
     const enum pass pass = run->event->pass;

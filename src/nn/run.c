@@ -5,7 +5,7 @@
 #include <math.h>
 
 #include "base/meter.h"
-#include "comm/lives.h"
+#include "comm/lifetime_check.h"
 #include "kernels/math.h"
 
 static char *frame_at(const struct run *run, int buffer)

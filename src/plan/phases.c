@@ -2,7 +2,7 @@
 /* phases.c - divided weights that are gathered once for all micro-batches. */
 #include "plan/phases.h"
 
-#include "nn/rooms.h"
+#include "nn/buffer_offsets.h"
 
 enum { PHASE_ALIGN = 64 /* elements */ };
 

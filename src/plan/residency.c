@@ -3,7 +3,7 @@
  * and where. */
 #include "plan/residency.h"
 
-#include "nn/rooms.h"
+#include "nn/buffer_offsets.h"
 
 /* Whether the event computes a loss: in training its F does nothing. */
 static bool is_loss(const struct program *program, const struct event *event)

@@ -107,7 +107,7 @@ static void beside_rows(const struct cost *cost, struct rows_beside *out)
 /* Seconds that one pass of a block waits for its rows and is slower beside
  * them: they go in halves of `half` seconds, `before` is computed meanwhile,
  * each half is worked on when it has come and goes back, and `after` is
- * computed meanwhile (nn/spread.c). */
+ * computed meanwhile (nn/expert_parallel.c). */
 static double shown_rows(const struct machine *machine, double half,
                          double before, double work, double after)
 {

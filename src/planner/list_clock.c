@@ -299,7 +299,7 @@ static status visit(void *argument, const struct exchange *row)
     return OK;
 }
 
-/* ---- rows of experts, which travel beside other work (nn/spread.c) ---- */
+/* ---- rows of experts, beside other work (nn/expert_parallel.c) ---- */
 
 /* Where the products of experts are: each half is computed when it has come,
  * and goes on. */

@@ -4,7 +4,7 @@
 
 #include <string.h>
 
-#include "comm/lives.h"
+#include "comm/lifetime_check.h"
 #include "comm/progress.h"
 #include "plan/exchange.h"
 #include "step/zero_codes.h"

@@ -229,18 +229,18 @@ mutation "a token is lost on the way" src/nn/sending.c \
 mutation "two experts are swapped" src/nn/expert_ranks.c \
     's/(mesh_expert_place\(&p->layout\.mesh, &p->layout\.place\)) \* count, count/(experts \/ count - 1 - \1) * count, count/' \
     "$expert"
-mutation "gates are not applied to what is sent back" src/nn/spread_rows.c \
+mutation "gates are not applied to what is sent back" src/nn/expert_parallel_rows.c \
     's/(w->turn\.sent, &call\.gates\)\);)/\1 call.gates = NULL;/' "$expert"
 nodes="ranks=4 mesh.expert=4 mesh.node=2"
 says=choices_state_bytes
 mutation "rows of experts are counted with their own rank's" \
     src/nn/sending_rows.c 's/if \(i == rank\) continue;/(void)rank;/' "$expert"
 says=made_all_calls
-mutation "one piece of rows stays at home" src/nn/spread.c \
+mutation "one piece of rows stays at home" src/nn/expert_parallel.c \
     '/^static status go_forward/,/^}/s/(TRY\(spread_go_x\(&w, step->input\)\);)/if (k == 0) \1/' \
     "$expert"
 says=states_group_and_operation
-mutation "choices go round another axis" src/nn/spread.c \
+mutation "choices go round another axis" src/nn/expert_parallel.c \
     '/^static void go_exchanges/,/^}/s/AXIS_EXPERT/AXIS_TENSOR/' \
     "ranks=4 mesh.expert=2 mesh.tensor=2"
 says=
@@ -256,10 +256,10 @@ mutation "codes of rows whose blocks in dW are of other tokens" \
     's/(role->scale) == SCALE_NONE(\) return true)/\1 >= SCALE_NONE\2/' \
     "$expert"
 more=("${mixture[@]}" --set numerics.recipe=hfp8)
-mutation "dy is coded before its gates" src/nn/spread.c \
+mutation "dy is coded before its gates" src/nn/expert_parallel.c \
     's/!\(gradient && sending_relays\(p\)\) &&//' "$nodes"
 more+=(--set lora.rank=2 --set "lora.targets=[experts.gate_up_proj]")
-mutation "adapters read rows that were rounded" src/nn/spread.c \
+mutation "adapters read rows that were rounded" src/nn/expert_parallel.c \
     's/spec->up_adapter\.pieces \+ spec->down_adapter\.pieces == 0 &&//' "$expert"
 more=(--set model.family=mixtral --set moe.experts=4 --set numerics.grid_tensor=2)
 mutation "a node passes on the row of the next token" \
@@ -272,7 +272,7 @@ mutation "a row that was relayed is taken for its neighbour" \
     "$nodes"
 mutation "bytes inside a node count as bytes between nodes" src/comm/call.c \
     's/operation->between \+= bytes;/operation->between += 2 * bytes;/' "$nodes"
-mutation "gradients of a further turn are the first one's" src/nn/spread.c \
+mutation "gradients of a further turn are the first one's" src/nn/expert_parallel.c \
     's/if \(w\.number > 0\) \{/if (w.number > 9) {/' \
     "$expert moe.rows_bound=0.5"
 mutation "a slot has room for one row of each token" src/nn/program.c \

@@ -9,7 +9,7 @@
 #include <unistd.h>
 #include "base/arena.h"
 #include "base/clock.h"
-#include "comm/door_records.h"
+#include "comm/handshake_records.h"
 #include "tests/test.h"
 
 static struct token token;

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* virtual_net.h - connections between a supervisor and its agents that exist
- * only in one test: what door.h and wire.h promise, without sockets. Host 0 is
- * the supervisor's. A direction of a link can be cut: then messages wait, as
- * those of TCP do, and a sender whose messages wait for too long gives up. */
+ * only in one test: what handshake.h and wire.h promise, without sockets. Host
+ * 0 is the supervisor's. A direction of a link can be cut: then messages wait,
+ * as those of TCP do, and a sender whose messages wait for too long gives
+ * up. */
 #ifndef LOCKSTEP_TESTS_VIRTUAL_NET_H
 #define LOCKSTEP_TESTS_VIRTUAL_NET_H
 
@@ -11,7 +12,7 @@
 #include <string.h>
 #include "base/arena.h"
 #include "base/clock.h"
-#include "comm/door_records.h"
+#include "comm/handshake_records.h"
 #include "control/wire.h"
 
 enum { NET_HOSTS = 5, NET_ENDS = 64, NET_FIRST = 1000, NET_PATIENCE_MS = 3900,
@@ -169,7 +170,7 @@ status token_read(struct token *token, const char *path)
     return token_draw(token);
 }
 
-/* The rest of door_knock.c, which nobody here asks for. */
+/* The rest of handshake_client.c, which nobody here asks for. */
 status draw_bytes(void *out, size_t length)
 {
     memset(out, 7, length);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* lives.c - the checks of LOCKSTEP_CHECK=lives for messages in the
+/* lifetime_check.c - the checks of LOCKSTEP_CHECK=lives for messages in the
  * background. */
-#include "comm/lives.h"
+#include "comm/lifetime_check.h"
 
 #include "base/clock.h"
 #include "comm/rank.h"

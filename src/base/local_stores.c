@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* stores.c - files of a run on a machine's own disk. */
-#include "base/stores.h"
+/* local_stores.c - files of a run on a machine's own disk. */
+#include "base/local_stores.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* door_records.h - the records of door.h, and sockets. All machines of a job
- * are of one kind, little endian: numbers travel as they are in memory. */
-#ifndef LOCKSTEP_COMM_DOOR_RECORDS_H
-#define LOCKSTEP_COMM_DOOR_RECORDS_H
+/* handshake_records.h - records of a handshake, and sockets. All machines of a
+ * job are of one kind, little endian: numbers travel as they are in memory. */
+#ifndef LOCKSTEP_COMM_HANDSHAKE_RECORDS_H
+#define LOCKSTEP_COMM_HANDSHAKE_RECORDS_H
 
-#include "comm/door.h"
+#include "comm/handshake.h"
 
 /* Raised when a message of any kind changes its form: beats carry the time of
  * the newest report since 2, reports say which rank is wrong since 3 and what

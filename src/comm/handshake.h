@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* door.h - a listener that lets in only those who know the token of the job.
+/* handshake.h - the handshake of two processes of a job: a listener (a door)
+ * lets in only clients that know the token of the job.
  *
  *   client   hello       who I am, what I want, a number drawn at random
  *   server   challenge   a number drawn at random, proof that I know the token
@@ -8,16 +9,16 @@
  *
  * A proof is an HMAC-SHA256, keyed with the token, of the role, both numbers
  * and the hello. Both numbers are new with each connection, so what was
- * recorded once proves nothing later, and the roles differ, so nobody can be
- * sent his own proof. All four records have fixed sizes. Until the proof
- * nothing is taken from a client but the first two of its records; a client
- * that has not proved itself within DOOR_MS is dropped; where too many come,
- * the oldest gives way after DOOR_CROWDED_MS, and until then they wait in the
- * listener's queue. A client without the token gets no answer.
+ * recorded once proves nothing later. The roles differ, so a proof cannot be
+ * sent back to the side that made it. All four records have fixed sizes. Until
+ * the proof nothing is taken from a client but the first two of its records. A
+ * client that has not proved itself within DOOR_MS is dropped; where too many
+ * come, the oldest gives way after DOOR_CROWDED_MS, and until then they wait in
+ * the listener's queue. A client without the token gets no answer.
  * After the answer, packets are checked against damage, not against an attacker
  * who changes them under way (docs/communication.md). */
-#ifndef LOCKSTEP_COMM_DOOR_H
-#define LOCKSTEP_COMM_DOOR_H
+#ifndef LOCKSTEP_COMM_HANDSHAKE_H
+#define LOCKSTEP_COMM_HANDSHAKE_H
 
 #include <poll.h>
 #include <stdbool.h>

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_lives.c - mirrors src/comm/lives.c, and the two modes of
- * src/base/check.c: what must not be done to a call's memory while it is under
- * way is found, whatever the timing; what may be done is left alone. */
-#include "comm/lives.h"
+/* test_lifetime_check.c - mirrors src/comm/lifetime_check.c, and the two modes
+ * of src/base/check.c: whatever the timing, a forbidden use of a call's memory
+ * while it is under way is found, and an allowed one is left alone. */
+#include "comm/lifetime_check.h"
 
 #include <math.h>
 #include "tests/test.h"

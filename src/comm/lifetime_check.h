@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* lives.h - the checks of LOCKSTEP_CHECK=lives for messages in the background.
+/* lifetime_check.h - the checks of LOCKSTEP_CHECK=lives for messages in the
+ * background.
  *
  * Between comm_start and comm_wait a call's inputs must not change, its outputs
  * must not be written, and nobody else may use either. The calls of a rank are
  * started and waited for by one thread, which keeps the list of those under
  * way. Without the check nothing here costs more than a comparison. */
-#ifndef LOCKSTEP_COMM_LIVES_H
-#define LOCKSTEP_COMM_LIVES_H
+#ifndef LOCKSTEP_COMM_LIFETIME_CHECK_H
+#define LOCKSTEP_COMM_LIFETIME_CHECK_H
 
 #include "base/check.h"
 #include "comm/progress.h"

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* spread_rows.c - where the rows of experts lie that ranks divide, and how they
- * travel.
+/* expert_parallel_rows.c - where the rows of experts lie that ranks divide, and
+ * how they travel.
  *
  *   slot of rows under way   counts of the calls, this rank's rows, others'
  *   slot of joined choices   gates of this rank, experts of all sources
@@ -9,7 +9,7 @@
  * A row is copied, not added up, so messages round nothing. Where several ranks
  * cut an expert, each gets the row, and returns its part of every sum; the
  * token's rank adds the parts, as tensor ranks do. */
-#include "nn/spread.h"
+#include "nn/expert_parallel.h"
 
 #include "nn/expert_adapter.h"
 #include "nn/glu_codes.h"

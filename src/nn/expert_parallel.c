@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* spread.c - the experts of a mixture where ranks divide them: three steps from
- * tokens to a row for each choice.
+/* expert_parallel.c - the experts of a mixture where ranks divide them: three
+ * steps from tokens to a row for each choice.
  *
  *         go                  work                      settle
  *   F     choices to all;     gate and up, their        rows lie as the choices
@@ -19,7 +19,7 @@
  * Further turns go at once, in work; they are sent again in B and W, and their
  * products made again: they are there where tokens choose one rank's experts
  * far more than others'. */
-#include "nn/spread.h"
+#include "nn/expert_parallel.h"
 
 #include "mesh/group.h"
 #include "nn/expert_adapter.h"

@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* stores.h - files of a run on a machine's own disk, which others may read.
+/* local_stores.h - files of a run on a machine's own disk, which others may
+ * read.
  *
  *     DIRECTORY/STORE/ckpt/step-00001000/FILE   shards (checkpoint/shards.h)
  *     RUN/FILE                                  metrics, configuration, records
  *
  * A path is STORE/ckpt/step-00001000/FILE, or run/FILE with FILE one of
  * stores_run_files. Nothing else is read, and no link is followed. */
-#ifndef LOCKSTEP_BASE_STORES_H
-#define LOCKSTEP_BASE_STORES_H
+#ifndef LOCKSTEP_BASE_LOCAL_STORES_H
+#define LOCKSTEP_BASE_LOCAL_STORES_H
 
 #include "base/file.h"
 #include "base/text.h"

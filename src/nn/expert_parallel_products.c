@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* spread_products.c - products of the rows that have come to a rank for its
- * experts. */
-#include "nn/spread.h"
+/* expert_parallel_products.c - products of the rows that have come to a rank
+ * for its experts. */
+#include "nn/expert_parallel.h"
 
 #include "nn/expert_adapter.h"
 #include "nn/expert_bias.h"

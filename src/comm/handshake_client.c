@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* door_knock.c - the client's side of door.h, its proofs, tokens. */
+/* handshake_client.c - the client's side of a handshake, proofs and tokens. */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -11,7 +11,7 @@
 #include <unistd.h>
 #include "base/clock.h"
 #include "base/file.h"
-#include "comm/door_records.h"
+#include "comm/handshake_records.h"
 
 status draw_bytes(void *out, size_t length)
 {

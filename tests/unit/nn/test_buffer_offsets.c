@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_rooms.c - offsets are those of a search among all buffers, at a cost
- * that grows with their number and not with its square. */
+/* test_buffer_offsets.c - offsets are those of a search among all buffers, at a
+ * cost that grows with their number and not with its square. */
 #include <time.h>
 
 #include "base/random.h"
-#include "nn/rooms.h"
+#include "nn/buffer_offsets.h"
 #include "tests/test.h"
 
 enum { MOST = 240, DRAWS = 300, LAYERS = 20000 };

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* rooms.c - offsets for buffers whose lives are known.
+/* buffer_offsets.c - offsets for buffers whose lives are known.
  *
  * A tree divides the events in halves, down to leaves of a few events. A buffer
  * is noted, as the span of offsets that it takes, in every node that its life
@@ -17,7 +17,7 @@
  * Few buffers are kept in one row by their offsets instead, which a new one is
  * compared with one by one. Both find the same offsets: the lowest that are
  * free. */
-#include "nn/rooms.h"
+#include "nn/buffer_offsets.h"
 
 #include <stdbool.h>
 #include <stdlib.h>

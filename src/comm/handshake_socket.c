@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* door_socket.c - sockets of door.h: addresses, listeners, connections. */
+/* handshake_socket.c - sockets of handshakes: addresses, listeners,
+ * connections. */
 #include <errno.h>
 #include <netdb.h>
 #include <netinet/in.h>
@@ -9,7 +10,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 #include "base/clock.h"
-#include "comm/door_records.h"
+#include "comm/handshake_records.h"
 
 enum {
     BACKLOG = 4096, /* the system takes less where it allows less */

@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_door.c - mirrors src/comm/door.c, door_knock.c and door_socket.c: who
- * knows the token is let in, and nobody else, whatever he sends or does not
- * send. */
+/* test_handshake.c - mirrors src/comm/handshake.c, handshake_client.c and
+ * handshake_socket.c: a client that knows the token is let in, and no other,
+ * whatever it sends or does not send. */
 #include "base/clock.h"
-#include "comm/door.h"
+#include "comm/handshake.h"
 
 #include <pthread.h>
 #include <stdatomic.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
 
-#include "comm/door_records.h"
+#include "comm/handshake_records.h"
 #include "tests/test.h"
 
 static struct token right, wrong;

@@ -1,14 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* door.c - the server's side of door.h: a listener and its unproved clients. */
+/* handshake.c - the server's side of a handshake: a listener, and clients that
+ * have not proved themselves yet. */
 #include "base/clock.h"
-#include "comm/door.h"
+#include "comm/handshake.h"
 
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
-#include "comm/door_records.h"
+#include "comm/handshake_records.h"
 
 status door_open(struct door *door, const char *address,
                  const struct token *token, uint64_t job)

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* rooms.h - offsets for buffers whose lives are known.
+/* buffer_offsets.h - offsets for buffers whose lives are known.
  *
  * The largest buffer is placed first (equal ones in their order), at the lowest
  * offset that no placed buffer alive at the same time covers. A buffer costs
  * about the logarithm of the number of events, so that models of ten thousand
  * layers are planned in a moment. */
-#ifndef LOCKSTEP_NN_ROOMS_H
-#define LOCKSTEP_NN_ROOMS_H
+#ifndef LOCKSTEP_NN_BUFFER_OFFSETS_H
+#define LOCKSTEP_NN_BUFFER_OFFSETS_H
 
 #include <stdint.h>
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* spread.h - parts that the steps of a mixture share whose experts ranks divide
- * (spread.c): where rows lie, their messages, and the products.
+/* expert_parallel.h - the common part of the steps of a mixture whose experts
+ * are spread over ranks: where rows lie, their messages, and the products.
  *
  *   rows under way  between the steps, in a slot of the frame: this rank's, and
  *                   others' as they arrive; in F the activation, in B its
@@ -8,8 +8,8 @@
  *   kept rows       x, gate and up of the first turn, from F on for B and W;
  *                   their gradients from B on for W
  *   scratch         of one step: lists, further turns, results */
-#ifndef LOCKSTEP_NN_SPREAD_H
-#define LOCKSTEP_NN_SPREAD_H
+#ifndef LOCKSTEP_NN_EXPERT_PARALLEL_H
+#define LOCKSTEP_NN_EXPERT_PARALLEL_H
 
 #include "nn/saved_codes.h"
 #include "nn/sending.h"
@@ -92,7 +92,7 @@ status spread_return(struct spread *w, struct tensor from);
  * for them. */
 status spread_settle(struct spread *w, enum dtype dtype, struct tensor *out);
 
-/* ---- products, of kept rows (spread_products.c) ---- */
+/* ---- products, of kept rows (expert_parallel_products.c) ---- */
 
 /* x of the first turn becomes codes, where they are kept. */
 status spread_save_x(struct spread *w);
