@@ -209,7 +209,7 @@ struct slot_info {
     enum dtype gradient_dtype; /* of those of its gradient: real where it is a
                          * sum over ranks. Neither has a scale: each product
                          * rounds what it reads in blocks of its own
-                         * (operand_peaks.h) */
+                         * (docs/decisions/0038) */
     bool dropped;       /* not kept: B runs its writers again */
     bool again;         /* dropped under every policy */
     bool coded;         /* ... and then made of codes: of other numbers than F
