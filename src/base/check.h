@@ -6,9 +6,9 @@
  *   lives:early        they are over before the call that starts them returns
  *
  * Both fill memory whose life is over, and memory into which a message is on
- * its way, with numbers that are NaN in every floating type, and fail where a
- * life is not kept (docs/faults.md). A run that passes has the bits of a run
- * without them. */
+ * its way, with numbers that are NaN in every floating type. They fail where
+ * memory is used outside its life (docs/faults.md). A run that passes has the
+ * bits of a run without them. */
 #ifndef LOCKSTEP_BASE_CHECK_H
 #define LOCKSTEP_BASE_CHECK_H
 

@@ -4,8 +4,8 @@
  *
  * A message under way belongs to MPI until its request is done; a rank that
  * gives up cannot take it back. While anything is lent, memory that is freed is
- * put on a list instead, and goes back to the system with the next that is
- * freed when nothing is lent any more: for a message that never ends, when the
+ * put on a list instead. The list goes back to the system when memory is freed
+ * and nothing is lent any more; if a message never ends, that is when the
  * process ends. */
 #ifndef LOCKSTEP_BASE_LENT_MEMORY_H
 #define LOCKSTEP_BASE_LENT_MEMORY_H

@@ -2,11 +2,12 @@
 /* mapped.h - files that are mapped, and the one that shrinks under its reader.
  *
  * Reading a mapped page that the file no longer has raises SIGBUS. A handler
- * puts zeros in the place of what is gone and notes the file: the reader goes
- * on, on any thread, with bytes that nobody may use, until its next
- * mapped_check. Whoever commits a result asks before it does: each batch, each
- * file that is renamed into place, the end of each command. Not being asked
- * costs nothing. A SIGBUS anywhere else is what it was. */
+ * maps zeros in place of the missing pages and notes the file. The reader goes
+ * on, on any thread, with bytes that must not be used. Code that commits a
+ * result calls mapped_check before it does: for each batch, for each file that
+ * is renamed into place, and at the end of each command. Between these calls
+ * the check costs nothing. A SIGBUS at any other address has its usual
+ * effect. */
 #ifndef LOCKSTEP_BASE_MAPPED_H
 #define LOCKSTEP_BASE_MAPPED_H
 

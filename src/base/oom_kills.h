@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* oom_kills.h - processes that the system killed for want of memory.
  *
- * A control group (cgroup v1 or v2) counts such kills; to who waits for the
- * process they look like any kill -9. One counter for this process. */
+ * A process that waits for another one cannot tell such a kill from any other
+ * kill -9. A control group (cgroup v1 or v2) counts them. This process has one
+ * counter. */
 #ifndef LOCKSTEP_BASE_OOM_KILLS_H
 #define LOCKSTEP_BASE_OOM_KILLS_H
 

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* sizes.h - products and sums of sizes that end at the largest number instead
- * of wrapping around: who adds up a plan asks at the end whether it got there.
+ * of wrapping around: code that adds up a plan compares the result with that
+ * number at the end.
  *
  * Sizes are not negative. The limits below keep all other products of sizes
  * within 63 bits. */

@@ -2,8 +2,9 @@
 /* threads.h - a pinned pool of our own with fixed static splits.
  *
  * threads_run calls body(argument, index, count) once on each of `count`
- * threads and returns when all are done; index 0 is the caller. Who does what
- * follows from (index, count) alone, and results never depend on count.
+ * threads and returns when all are done; index 0 is the caller. The
+ * work of a thread follows from (index, count) alone, and results never depend
+ * on count.
  * Waiting threads spin briefly (0.4 ms on cores of their own, 50 us where pools
  * have more threads than there are cores), then sleep. */
 #ifndef LOCKSTEP_BASE_THREADS_H

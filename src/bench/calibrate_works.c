@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* calibrate_works.c - times what is no product, at several sizes. */
+/* calibrate_works.c - times of kernels other than products, at several
+ * sizes. */
 #include "bench/calibrate_parts.h"
 
 #include <math.h>

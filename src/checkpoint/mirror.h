@@ -7,7 +7,8 @@
  *
  * A step is sent after its save is whole on the disk: each object is read back
  * and compared, the manifest goes last of a step, then `latest` names it, then
- * old steps are removed. Whoever stops in between leaves the step before. */
+ * old steps are removed. If the process ends in between, the step before is
+ * still there, and `latest` names it. */
 #ifndef LOCKSTEP_CHECKPOINT_MIRROR_H
 #define LOCKSTEP_CHECKPOINT_MIRROR_H
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* bench.c - how fast this machine runs it. */
+/* bench.c - the commands `bench ...`: how fast this machine is. */
 #include "base/file.h"
 #include "bench/comm.h"
 #include "bench/kernels.h"

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* main.c - the program. */
+/* main.c - the entry of the program. */
 #include <signal.h>
 #include "base/terminal.h"
 #include "lockstep.h"

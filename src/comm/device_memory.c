@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* device_memory.c - memory of a device that a call moves: when the device is
- * done with it, where messages find it, and copies of it in host memory, where
- * that is what they find. */
+/* device_memory.c - memory of a device that a call moves: when the device has
+ * finished with it, where messages find it, and copies of it in host memory for
+ * devices whose memory messages cannot read. */
 #include "comm/rank.h"
 
 #include "comm/library.h"

@@ -5,8 +5,9 @@
  * A rank that is a process may be given such a record in memory that it shares
  * with its supervisor. Every call of comm.h leaves an entry when it begins and
  * a time when it ends. When a rank is killed or hangs, the entries of all ranks
- * show who was where, and who did not come. Nothing waits for anybody: a reader
- * may see an entry that is half written, and must believe no text or number. */
+ * show who was where, and who did not come. There are no locks: a reader
+ * may see an entry that is half written, so it must check every text and
+ * number. */
 #ifndef LOCKSTEP_COMM_FLIGHT_H
 #define LOCKSTEP_COMM_FLIGHT_H
 

@@ -4,7 +4,8 @@
  * Every rank knocks (comm/handshake.h) and says where it listens. When all are
  * there, each is told all addresses, and the meeting is over. A rank of another
  * generation or size, or a second one of a number, is sent away with a
- * sentence; a number whose first process has gone may come again. */
+ * sentence. When the process of a number has gone, another one may come with
+ * that number. */
 #ifndef LOCKSTEP_COMM_MEETING_H
 #define LOCKSTEP_COMM_MEETING_H
 

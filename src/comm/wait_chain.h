@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* wait_chain.h - for whom the threads of a rank wait.
  *
- * A rank that is late keeps others, who keep others. Whoever loses patience
- * asks the rank that it waits for whether that one waits itself, and so on: the
- * end of the chain is the rank that is missing. */
+ * A rank that is late makes other ranks wait, and these make others wait. A
+ * rank whose limit is over asks the rank that it waits for whether that one
+ * waits for another, and so on: the end of the chain is the missing rank. */
 #ifndef LOCKSTEP_COMM_WAIT_CHAIN_H
 #define LOCKSTEP_COMM_WAIT_CHAIN_H
 

@@ -7,7 +7,7 @@
  *
  * The place of a slot is the same on all nodes, so a rank that comes to the
  * node which keeps copies of it finds them where its own would be. A slot may
- * come from a rank that was killed while it wrote: nothing in it is believed
+ * come from a rank that was killed while it wrote: nothing in it is used
  * before its checksums were compared.
  *
  * Ranks of replicas have the same rows. Where a node has those of one rank, the

@@ -3,9 +3,9 @@
  * written in.
  *
  * A struct is fields, each with a number and a kind, and a stop. Reading past
- * the end, or what cannot be, sets `failed` and gives zeros; it is looked at
- * once, when a header is read. Source: the Thrift project's description of the
- * compact protocol. */
+ * the end, or an impossible value, sets `failed` and gives zeros; `failed` is
+ * checked once, when a header was read. Source: the Thrift project's
+ * description of the compact protocol. */
 #ifndef LOCKSTEP_CORPUS_THRIFT_H
 #define LOCKSTEP_CORPUS_THRIFT_H
 

@@ -5,9 +5,10 @@
  *   left out      [3, 6)
  *   read    0 1 2       6 7 8 9 ...
  *
- * A run that leaves a range out from its beginning reads what a run reads that
- * learns of the range when it comes there: so a batch may be taken out of the
- * data while a run goes on, and it is as if it had never been in. */
+ * A range may be added while a run goes on, as long as the run has not come to
+ * it. Such a run reads the same samples as one that had the range from its
+ * beginning. So a batch can be taken out of the data of a run, as if it had
+ * never been there. */
 #ifndef LOCKSTEP_DATA_RANGES_H
 #define LOCKSTEP_DATA_RANGES_H
 

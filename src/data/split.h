@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* split.h - which documents are held out: a coin of its own for each, by the
- * seed and its number; the first trains in any case.
+/* split.h - which documents are held out. A random number of each document,
+ * made from the seed and the document's number, decides; the first document is
+ * always used for training.
  *
- * Only those that are held out are listed: a hundredth of the documents, as a
- * rule. The list of a large set is kept in a file, so that the coins are thrown
- * once. */
+ * Only documents that are held out are listed, usually one in a hundred. The
+ * list of a large set is kept in a file, so that it is made once. */
 #ifndef LOCKSTEP_DATA_SPLIT_H
 #define LOCKSTEP_DATA_SPLIT_H
 

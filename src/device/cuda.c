@@ -11,9 +11,9 @@
  * quarter of it is used again when the work that reads it is over.
  *
  * With device_graphs the plug-in gathers work of the stream of kernels and
- * starts what comes again as a graph. So that kernels are told the same
- * addresses each time, the twin is used from its beginning on whenever nothing
- * is gathered: the stream has its order. */
+ * starts repeated work as a graph. Kernels of a graph should have the same
+ * addresses each time. So the twin is used from its beginning again whenever
+ * nothing is gathered, which is safe because the stream runs in order. */
 #include "device/gpu.h"
 
 #include <stdio.h>

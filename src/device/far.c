@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* far.c - a second device made of the CPU, for tests.
  *
- *   address      what everybody has    no access: whoever reads or writes it
+ *   address      that the program has  no access: code that reads or writes it
  *                                      ends at that line (or gets EFAULT)
- *   + shift      what kernels and copies of the device use
+ *   + shift      that kernels and copies of the device use
  *
  * One queue runs kernels, another copies to and from the host; they meet by
  * events alone. */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* gpu.h - how kernels of CUDA are started on the device cuda: what
- * kernels/cuda/launch.h is made of. In the work of a queue alone, whose end all
- * that is copied here lives to see. */
+/* gpu.h - starts kernels of CUDA on the device cuda; kernels/cuda/launch.h is
+ * made of it. These functions may be called only inside an item of work of a
+ * queue: copies that are made here live until that item ends. */
 #ifndef LOCKSTEP_DEVICE_GPU_H
 #define LOCKSTEP_DEVICE_GPU_H
 

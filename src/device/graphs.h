@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* graphs.h - work of a device that comes again is started as one. */
+/* graphs.h - work of a device that is repeated is started as one graph. */
 #ifndef LOCKSTEP_DEVICE_GRAPHS_H
 #define LOCKSTEP_DEVICE_GRAPHS_H
 

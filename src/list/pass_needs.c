@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* pass_needs.c - the waits: an instruction needs all in the background
- * that nobody has waited for and whose memory it reads or writes
- * (list/access.h); what comes after the update needs everything. */
+/* pass_needs.c - the waits. An instruction needs each background instruction
+ * whose memory it reads or writes (list/access.h) and for which no earlier one
+ * has waited. Instructions after the update need all of them. */
 #include "list/passes.h"
 #include "list/pending.h"
 

@@ -14,9 +14,9 @@
  * So the life of a new buffer meets the spans that cover the nodes on the way
  * down, and all spans noted in the nodes that it covers itself.
  *
- * Few buffers are kept in one row by their offsets instead, which a new one is
- * compared with one by one. Both find the same offsets: the lowest that are
- * free. */
+ * If there are few buffers they are kept in one row, ordered by offset, and a
+ * new one is compared with each of them. Both ways find the same offsets: the
+ * lowest that are free. */
 #include "nn/buffer_offsets.h"
 
 #include <stdbool.h>

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* frame_print.c - the end of a frame's plan, and its buffers for people. */
+/* frame_print.c - prints the buffers of a frame, and finishes its plan. */
 #include "nn/frame.h"
 
 void frame_plan_free(struct frame_plan *plan)

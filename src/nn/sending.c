@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* sending.c - rows that go to the ranks that have the experts, and when. */
+/* sending.c - when rows are sent to the ranks that have their experts. */
 #include "nn/sending.h"
 
 #include <string.h>

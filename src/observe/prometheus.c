@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* prometheus.c - the thread that serves the newest metrics. All its memory is
- * taken when it starts; it never waits for a client, only for the first of
- * all. */
+ * taken when it starts. It never waits for one client alone, but for the first
+ * of all that is ready. */
 #include "observe/prometheus.h"
 
 #include <arpa/inet.h>

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* budget.c - laws of scale. */
+/* budget.c - scaling laws. */
 #include "planner/budget.h"
 
 #include <math.h>

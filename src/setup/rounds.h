@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* rounds.h - how often a step reduces gradients that ranks divide
- * (zero_reduce): after every micro-batch, so that no rank holds them whole, or
- * once. */
+ * (zero_reduce): once, or after every micro-batch, so that no rank holds whole
+ * gradients. */
 #ifndef LOCKSTEP_SETUP_ROUNDS_H
 #define LOCKSTEP_SETUP_ROUNDS_H
 

@@ -4,8 +4,8 @@
  *
  * Each rank made its list alone (list/list.h) and verified it. Ranks of a group
  * compare a number of the calls that they make in it; ranks of a pipe tell each
- * other their lists and walk through all of them together. So nobody relies on
- * what it believes that others will do. */
+ * other their lists and walk through all of them together. So no rank
+ * relies on assumptions about the lists of others. */
 #ifndef LOCKSTEP_STEP_LISTS_AGREE_H
 #define LOCKSTEP_STEP_LISTS_AGREE_H
 

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* normalize_trace.c - the Unicode normal forms with the origin of each byte.
  *
- * utf8proc makes a form of a whole text and does not say what became of which
- * character. So here it only takes characters apart and joins pairs, and the
- * algorithm of the standard (Unicode 16, section 3.11) is walked through: of
- * what a character comes apart into, the first replaces it, the others are
- * inserted; marks take that along when they are sorted; what joins another
- * makes it swallow one more. */
+ * utf8proc normalizes a whole text, but does not say which new characters come
+ * from which old ones. So here it only decomposes single characters and
+ * composes pairs, and this file performs the algorithm of the standard (Unicode
+ * 16, section 3.11). When a character is decomposed, the first part replaces it
+ * and the others are inserted. When marks are sorted, they keep that. When a
+ * character is composed with the one before it, that one swallows it. */
 #include <stdlib.h>
 #include <utf8proc.h>
 #include "base/arena.h"

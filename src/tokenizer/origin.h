@@ -6,11 +6,11 @@
  *    NFC        U+00E9     x          2 bytes and 1
  *    origins    0-1  0-1   3-4
  *
- * (What joins another has no place of its own: so the library.) All bytes of a
- * character have the same origin. What a rewriting changes is
- * told in the words of the `tokenizers` library, whose rules these are: each
- * new character replaces one, is inserted, or replaces one and swallows some
- * that follow; an inserted one has the origin of what stands before it. */
+ * A character that joins another one has no origin of its own, as in the
+ * `tokenizers` library, whose rules these are. All bytes of a character have
+ * the same origin. Each new character replaces one, is inserted, or replaces
+ * one and swallows some that follow; an inserted character has the origin of
+ * the character before it. */
 #ifndef LOCKSTEP_TOKENIZER_ORIGIN_H
 #define LOCKSTEP_TOKENIZER_ORIGIN_H
 

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* changes.c - options that a resumed run has otherwise than before. */
+/* changes.c - options whose values differ from those before a run was
+ * resumed. */
 #include "train/changes.h"
 
 #include <inttypes.h>

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* changes.h - options that a resumed run has otherwise than before: written
- * into the run's log book, which the report shows beside the curves. */
+/* changes.h - options whose values differ from those before a run was resumed:
+ * they are written into the run's log book, which the report shows beside the
+ * curves. */
 #ifndef LOCKSTEP_TRAIN_CHANGES_H
 #define LOCKSTEP_TRAIN_CHANGES_H
 

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* slow_storage.h - work of rank 0 that takes as long as a storage takes.
  *
- * The ranks meet all the while, several times a second: none of them is silent
- * for longer than comm.limit, and a supervisor sees that all live. When one is
- * asked to end, what is sent has 15 s more (mirror_stop_soon). */
+ * Meanwhile all ranks meet several times a second. So none of them is silent
+ * for longer than comm.limit, and a supervisor sees that all of them live. When
+ * a rank is asked to end, an upload may go on for 15 s (mirror_stop_soon). */
 #ifndef LOCKSTEP_TRAIN_SLOW_STORAGE_H
 #define LOCKSTEP_TRAIN_SLOW_STORAGE_H
 

@@ -5,7 +5,7 @@
  *   check    after every n-th step, and before each save, ranks that hold the
  *            same compare checksums (step/replicas.h). If some differ, all go
  *            back to a state that was compared, and make the steps again: a
- *            fault that passes does not come again, one that stays does
+ *            passing fault does not occur again, a permanent one does
  *   repeat   the guard refuses a step once; the gradients of the second pass
  *            must be those of the first. Of three passes two must agree
  *

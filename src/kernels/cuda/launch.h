@@ -7,9 +7,9 @@
  * that cuda/ fills are compared with the reference in every bit.
  *
  * A call is a struct of what the kernel reads: views, pointers, numbers. It is
- * copied when the kernel is started, and nothing that it points to is the
- * host's, but for what cuda_copy gave. Rows run one after the other, and so
- * do the kernels that they start. */
+ * copied when the kernel is started. It points to memory of the device, or to
+ * copies that cuda_copy made, never to other memory of the host. Rows run one
+ * after the other, and so do the kernels that they start. */
 #ifndef LOCKSTEP_KERNELS_CUDA_LAUNCH_H
 #define LOCKSTEP_KERNELS_CUDA_LAUNCH_H
 

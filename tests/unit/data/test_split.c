@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_split.c - mirrors src/data/split.c: the coins, the places, the list that
- * is kept. */
+/* test_split.c - mirrors src/data/split.c: which documents are held out, the
+ * places of the others, the list that is kept. */
 #include "data/split.h"
 
 #include "base/random.h"

@@ -2,11 +2,11 @@
 /* matmul_amx.h - products on the processor's tiles: registers, and work on sums
  * that waits until the next granule is under way.
  *
- * A granule ends in the first cache, from where its sums are added to what
- * there is, or become c. Done at once, that keeps the tiles waiting; so it is
- * left for the granule that follows, which does a part of it in each of its
- * blocks and the rest before it stores sums of its own. Whatever that granule's
- * sums then meet is complete: no more than one granule's work waits ever. */
+ * A granule's sums are first stored in the first-level cache. From there they
+ * must be added to earlier sums, or become c. If that were done at once, the
+ * tiles would have to wait; so the next granule does it, a part in each of its
+ * blocks and the rest before it stores sums of its own. Therefore no more than
+ * one granule's sums ever wait, and all earlier sums are complete. */
 #ifndef LOCKSTEP_KERNELS_CPU_MATMUL_MATMUL_AMX_H
 #define LOCKSTEP_KERNELS_CPU_MATMUL_MATMUL_AMX_H
 

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* segment.c - gathers work, and starts what comes again as a graph. Memory of
- * graphs is addresses until they are made: nothing is taken in a step. */
+/* segment.c - gathers work, and starts repeated work as a graph. Until a graph
+ * is made its memory is reserved as addresses only; nothing is taken in a
+ * step. */
 #include "kernels/cuda/plugin/segment.h"
 
 #include <string.h>
