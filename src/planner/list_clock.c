@@ -7,6 +7,7 @@
 #include "list/partners.h"
 #include "list/traffic.h"
 #include "nn/expert_ranks.h"
+#include "planner/list_offload.h"
 #include "planner/list_rounded.h"
 #include "planner/network.h"
 #include "planner/step_tail.h"
@@ -622,6 +623,8 @@ status list_clock_finish(struct list_clock *walk, struct steps *out)
     out->lists = joined;
     joined = (struct timed_lists){0};
     walk->steps = (struct steps){0};
+    for (int r = 0; r < walk->ranks && result == OK; r++)
+        result = list_offload(out, walk->cost, &walk->lists[r], r);
 done:
     timed_lists_free(&joined);
     partners_free(&partners);

@@ -7,7 +7,7 @@
 #include "base/arena.h"
 
 const char *const clock_resource_names[CLOCK_RESOURCES] = {
-    "compute", "pipe down", "pipe up", "data", "host"};
+    "compute", "pipe down", "pipe up", "data", "host", "offload"};
 
 /* ---- lists ---- */
 

@@ -20,6 +20,7 @@ enum clock_resource {
     CLOCK_PIPE_UP,
     CLOCK_DATA,
     CLOCK_HOST,
+    CLOCK_OFFLOAD,           /* to the memory of the host or disk, and back */
     CLOCK_RESOURCES
 };
 extern const char *const clock_resource_names[CLOCK_RESOURCES];

@@ -195,18 +195,24 @@ static status add_norm(struct tail *t, int rank)
     return OK;
 }
 
+double tail_states(const struct cost *cost, int position)
+{
+    const struct layout *l = cost->layout;
+    const double experts = tail_experts(cost, position);
+    struct layout copies = *l;
+
+    copies.expert = 1;
+    return (tail_parameters(cost, position) - experts) /
+               layout_division(l, 1) +
+           experts / layout_division(&copies, 1);
+}
+
 static status add_update(struct tail *t, int rank)
 {
     const struct cost *cost = t->cost;
     const struct layout *l = cost->layout;
     const double *v = cost->machine->value;
-    const double experts = tail_experts(cost, rank);
-    struct layout copies = *l;
-
-    copies.expert = 1;
-    const double mine = (tail_parameters(cost, rank) - experts) /
-                            layout_division(l, 1) +
-                        experts / layout_division(&copies, 1);
+    const double mine = tail_states(cost, rank);
     const double seconds = habits_of[l->as].update_bytes * mine /
                            (v[M_MEMORY_RATE] * v[M_MEMORY]);
     struct tail_item item = {ITEM_UPDATE, CLOCK_COMPUTE, CAUSE_UPDATE, seconds,
@@ -216,7 +222,7 @@ static status add_update(struct tail *t, int rank)
     if (l->offload & (OFFLOAD_STATES | OFFLOAD_WEIGHTS)) {
         const double rate = v[l->offload & OFFLOAD_DISK ? M_DISK_RATE
                                                         : M_HOST_RATE];
-        const struct tail_item moved = {ITEM_OFFLOAD, CLOCK_HOST,
+        const struct tail_item moved = {ITEM_OFFLOAD, CLOCK_OFFLOAD,
                                         CAUSE_OFFLOAD, 24 * mine / rate, 0, 0};
 
         TRY(add(t, rank, &moved));

@@ -31,4 +31,7 @@ double tail_parameters(const struct cost *cost, int position);
 /* The parameters among them that are in experts. */
 double tail_experts(const struct cost *cost, int position);
 
+/* Parameters whose states it holds. */
+double tail_states(const struct cost *cost, int position);
+
 #endif

@@ -415,7 +415,7 @@ static status add_offload(struct maker *m, int rank, struct action a,
 {
     const double blocks = m->blocks[a.stage];
     const struct timed item = {
-        .resource = CLOCK_HOST, .cause = CAUSE_OFFLOAD, .stage = a.stage,
+        .resource = CLOCK_OFFLOAD, .cause = CAUSE_OFFLOAD, .stage = a.stage,
         .microbatch = a.microbatch, .kind = m->offload_kind, .number = -1,
         .seconds = m->offload_s * blocks};
 

@@ -322,7 +322,7 @@ bool forecast_walks(const struct forecast *f, const struct layout *l)
 {
     const double items = (double)l->microbatches * f->shape.layers;
 
-    return f->as == AS_LOCKSTEP && f->offload == 0 && l->pipe <= WALKED_PIPE &&
+    return f->as == AS_LOCKSTEP && l->pipe <= WALKED_PIPE &&
            items <= WALKED_ITEMS && items * f->clocks <= PLAYED_ITEMS;
 }
 

@@ -80,6 +80,18 @@ for what in states weights activations; do
         ok "$what elsewhere: slower, less memory"
     else bad "$what elsewhere" "$(step_of away.json) s" err; fi
 done
+cat >away.yaml <<'END'
+model: {family: llama, vocab: 32000, layers: 8, width: 1024, heads: 8}
+data: {sequence: 1024}
+train: {batch: 16, micro_batch: 1, dtype: bfloat16, steps: 1}
+mesh: {pipe: 2}
+END
+if lockstep plan away.yaml --ranks 2 --machine h100 --explain time --offload \
+    activations,states --draw away.svg >away.txt 2>err &&
+    grep -q "the executor's own" away.txt && grep -q '^  offload ' away.txt &&
+    grep -q offload away.svg; then
+    ok "a lane to the host in the executor's own lists"
+else bad "a lane to the host in the executor's own lists" "none" away.txt; fi
 expect "an offload of nothing known" 2 "separated by commas" $asked \
     --offload all
 expect "an offload of nothing" 2 "names nothing" $asked --offload ""

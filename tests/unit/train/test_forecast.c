@@ -614,7 +614,74 @@ TEST(layouts_that_follow_each_other_are_planned_as_alone)
     hunting_free(&hunting);
 }
 
-TEST_MAIN(estimates_are_near_the_plan, a_named_grid_is_estimated,
+/* Seconds of a step with so many bytes a second to the host, and of its lane on
+ * the mean rank. */
+struct away { double step, lane; int items; };
+static struct away away_with(const char *text, int ranks, unsigned offload,
+                             double rate)
+{
+    const struct weather weather = {.slow = NULL};
+    struct forecast f;
+    struct steps steps;
+    struct prediction p;
+    struct away away = {.items = 0};
+
+    CHECK(forecast_of(&f, text, ranks));
+    f.layout.offload = f.offload = offload;
+    f.machine.value[M_HOST_RATE] = rate;
+    IS_OK(forecast_steps(&f, &steps));
+    CHECK(f.walked);
+    const struct cost cost = forecast_cost(&f);
+
+    IS_OK(predict_steps(&p, &steps, &cost, &weather));
+    for (int r = 0; r < steps.lists.ranks; r++)
+        for (int i = 0; i < steps.lists.lists[r].count; i++)
+            away.items += steps.lists.lists[r].items[i].resource ==
+                          CLOCK_OFFLOAD;
+    away.step = p.step_s;
+    away.lane = p.resource_s[CLOCK_OFFLOAD];
+    steps_free(&steps);
+    forecast_free(&f);
+    return away;
+}
+
+/* The way to the host is a lane of the executor's lists: without a limit it
+ * costs nothing, and with a tight one it is the step. */
+TEST(the_host_is_a_lane_of_the_lists)
+{
+    static const char *const layouts[] = {
+        "mesh: {pipe: 4}\nschedule: {name: 1f1b}\n",
+        "mesh: {pipe: 2, data: 2}\nzero: fsdp\nschedule: {name: zb-v}\n",
+        "mesh: {pipe: 2, data: 2}\nschedule: {name: dualpipe}\n",
+        "mesh: {data: 4}\nzero: zero2\n"};
+    static const unsigned whats[] = {
+        OFFLOAD_ACTIVATIONS, OFFLOAD_WEIGHTS, OFFLOAD_STATES,
+        OFFLOAD_ACTIVATIONS | OFFLOAD_WEIGHTS | OFFLOAD_STATES};
+    static const char model[] =
+        "model: {family: llama, vocab: 4096, layers: 8, width: 512, heads: 8, "
+        "feed_forward: 1024}\ndata: {sequence: 512}\n"
+        "train: {batch: 32, micro_batch: 1, steps: 1}\n%s";
+
+    for (int i = 0; i < ROWS(layouts) * ROWS(whats); i++) {
+        const unsigned what = whats[i % ROWS(whats)];
+        char text[LINES];
+
+        snprintf(text, sizeof text, model, layouts[i / ROWS(whats)]);
+        const struct away none = away_with(text, 4, 0, 1e9),
+                          fast = away_with(text, 4, what, 1e18),
+                          slow = away_with(text, 4, what, 1e6),
+                          half = away_with(text, 4, what, 2e6);
+
+        CHECK(none.items == 0 && fast.items > 0 && fast.items == slow.items);
+        CHECK(off(fast.step, none.step) < 1e-6);
+        CHECK(off(slow.lane, 2 * half.lane) < 1e-9);
+        CHECK(slow.step >= slow.lane && slow.lane > 100 * none.step);
+        CHECK(half.step < 0.51 * slow.step);
+    }
+}
+
+TEST_MAIN(estimates_are_near_the_plan, the_host_is_a_lane_of_the_lists,
+          a_named_grid_is_estimated,
           a_search_estimates_a_named_grid,
           closed_forms_time_what_the_lists_time,
           closed_forms_round_what_the_lists_round,
