@@ -18,6 +18,8 @@ const char *const stores_run_files[] = {
     "chat_template.jinja", "generation_config.json",
     "metrics.jsonl", "consumed.jsonl", "ledger.jsonl", "layers.jsonl",
     "samples.jsonl", "notes.jsonl", "records", NULL};
+_Static_assert(sizeof stores_run_files / sizeof *stores_run_files ==
+                   STORES_MIRRORED_FILES + 2, "records and the end");
 
 enum { STEPS_MOST = 1 << 16 };
 

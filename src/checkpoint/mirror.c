@@ -7,24 +7,13 @@
 #include "base/arena.h"
 #include "base/fault.h"
 #include "base/file.h"
+#include "base/local_stores.h"
 #include "base/text.h"
 #include "checkpoint/history.h"
 #include "checkpoint/manifest.h"
 #include "checkpoint/mirror_places.h"
 
-
-const char *const mirror_own_files[MIRROR_OWN_FILES] = {
-    "config.yaml", "config.json", "tokenizer.json", "tokenizer.model",
-    "tekken.json", "r50k_base.tiktoken", "p50k_base.tiktoken",
-    "cl100k_base.tiktoken", "o200k_base.tiktoken", "llama3.tiktoken",
-    "qwen.tiktoken",
-    "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json",
-    "chat_template.jinja", "generation_config.json",
-    "metrics.jsonl", "consumed.jsonl", "ledger.jsonl", "layers.jsonl",
-    "samples.jsonl", "notes.jsonl"};
-
-status mirror_key(char out[S3_KEY_BYTES], const char *step,
-                     const char *file)
+status mirror_key(char out[S3_KEY_BYTES], const char *step, const char *file)
 {
     const int length = snprintf(out, S3_KEY_BYTES, "%s/%s", step, file);
 
@@ -101,10 +90,10 @@ static status send_own(struct s3 *s3, const char *run)
 {
     char path[PATH_BYTES];
 
-    for (int i = 0; i < MIRROR_OWN_FILES; i++) {
-        TRY(path_join(path, sizeof path, run, mirror_own_files[i]));
+    for (int i = 0; i < STORES_MIRRORED_FILES; i++) {
+        TRY(path_join(path, sizeof path, run, stores_run_files[i]));
         if (file_exists(path))
-            TRY(send_file(s3, run, mirror_own_files[i], mirror_own_files[i],
+            TRY(send_file(s3, run, stores_run_files[i], stores_run_files[i],
                           false));
     }
     return OK;

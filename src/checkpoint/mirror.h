@@ -46,9 +46,9 @@ status mirror_restore(const char *url, const char *run, int64_t *step);
  * ERR_MISSING: there is none; ERR_STOPPED: no answer. */
 status mirror_newest(const char *url, double seconds, int64_t *step);
 
-/* Names of a mirror's files beside steps; some may be missing. */
-enum { MIRROR_OWN_FILES = 22, MIRROR_LATEST_MOST = 64 };
-extern const char *const mirror_own_files[MIRROR_OWN_FILES];
+/* Beside steps a mirror has the first STORES_MIRRORED_FILES of stores_run_files
+ * (base/local_stores.h); some may be missing. */
+enum { MIRROR_LATEST_MOST = 64 };
 /* STEP/FILE. ERR_CONFIG: too long. */
 status mirror_key(char out[S3_KEY_BYTES], const char *step, const char *file);
 

@@ -5,6 +5,7 @@
 #include <string.h>
 #include "base/arena.h"
 #include "base/file.h"
+#include "base/local_stores.h"
 #include "base/text.h"
 #include "checkpoint/history.h"
 #include "checkpoint/manifest.h"
@@ -83,13 +84,13 @@ done:
 /* Files that are there already stay: they are of this run, and newer. */
 static status fetch_own(struct s3 *s3, const char *run)
 {
-    for (int i = 0; i < MIRROR_OWN_FILES; i++) {
+    for (int i = 0; i < STORES_MIRRORED_FILES; i++) {
         char path[PATH_BYTES];
         status result;
 
-        TRY(path_join(path, sizeof path, run, mirror_own_files[i]));
+        TRY(path_join(path, sizeof path, run, stores_run_files[i]));
         if (!file_is_gone(path)) continue;
-        result = s3_get_file(s3, mirror_own_files[i], path, own_file_most);
+        result = s3_get_file(s3, stores_run_files[i], path, own_file_most);
         if (result == ERR_MISSING) {
             status_clear();
             continue;

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "base/file.h"
+#include "base/local_stores.h"
 #include "base/text.h"
 #include "checkpoint/history.h"
 #include "checkpoint/mirror.h"
@@ -115,8 +116,8 @@ static bool is_stale(const void *newest, const char *key)
     const char *slash = strchr(key, '/');
     struct mirror_place place;
 
-    for (int i = 0; i < MIRROR_OWN_FILES && slash == NULL; i++)
-        if (strcmp(key, mirror_own_files[i]) == 0) return true;
+    for (int i = 0; i < STORES_MIRRORED_FILES && slash == NULL; i++)
+        if (strcmp(key, stores_run_files[i]) == 0) return true;
     return slash != NULL && mirror_place_parse(key, &place) &&
            file_name_is_safe(slash + 1) && place.step <= last->step;
 }

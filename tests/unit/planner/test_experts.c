@@ -10,6 +10,7 @@
 #include "planner/search.h"
 #include "planner/step_tail.h"
 #include "tests/test.h"
+#include "tests/unit/planner/shape_text.h"
 
 static void open_model(struct shape *shape)
 {
@@ -17,14 +18,8 @@ static void open_model(struct shape *shape)
         "model: {family: mixtral, vocab: 32768, layers: 8, width: 1024, "
         "heads: 16, kv_heads: 4, feed_forward: 2048, tied: false}\n"
         "moe: {experts: 8, top_k: 2}\n";
-    struct options_set set;
-    struct model model;
 
-    IS_OK(options_init(&set));
-    IS_OK(options_read_text(&set, yaml, strlen(yaml), "test", ORIGIN_FILE));
-    IS_OK(model_from_options(&model, &set.values, 0));
-    IS_OK(shape_of(shape, &model, 2048));
-    options_free(&set);
+    shape_of_text(shape, yaml, 2048);
 }
 
 static struct layout layout_with(int data, int expert)

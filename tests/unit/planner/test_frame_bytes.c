@@ -6,6 +6,7 @@
 
 #include "planner/layout.h"
 #include "tests/test.h"
+#include "tests/unit/planner/shape_text.h"
 
 static void open_model(struct shape *shape)
 {
@@ -17,14 +18,8 @@ static void open_model(struct shape *shape)
         "moe: {experts: 16, top_k: 2, groups: 1, groups_chosen: 1, "
         "first_dense: 2, intermediate_size: 256, "
         "shared_intermediate_size: 256}\n";
-    struct options_set set;
-    struct model model;
 
-    IS_OK(options_init(&set));
-    IS_OK(options_read_text(&set, yaml, strlen(yaml), "test", ORIGIN_FILE));
-    IS_OK(model_from_options(&model, &set.values, 0));
-    IS_OK(shape_of(shape, &model, 2048));
-    options_free(&set);
+    shape_of_text(shape, yaml, 2048);
 }
 
 static bool same(const struct frames *a, const struct frames *b)

@@ -7,6 +7,7 @@
 
 #include "planner/predict.h"
 #include "tests/test.h"
+#include "tests/unit/planner/shape_text.h"
 
 static void open_both(struct shape *shape, struct machine *machine)
 {
@@ -14,14 +15,8 @@ static void open_both(struct shape *shape, struct machine *machine)
         "model: {family: mixtral, vocab: 32768, layers: 8, width: 4096, "
         "heads: 32, kv_heads: 8, feed_forward: 8192, tied: false}\n"
         "moe: {experts: 8, top_k: 2}\n";
-    struct options_set set;
-    struct model model;
 
-    IS_OK(options_init(&set));
-    IS_OK(options_read_text(&set, yaml, strlen(yaml), "test", ORIGIN_FILE));
-    IS_OK(model_from_options(&model, &set.values, 0));
-    IS_OK(shape_of(shape, &model, 4096));
-    options_free(&set);
+    shape_of_text(shape, yaml, 4096);
     IS_OK(machine_open(machine, &(struct machine_choice){.what = "h100"}));
 }
 
@@ -166,21 +161,15 @@ static double host_with(int experts)
 {
     char yaml[256];
     struct layout l = layout_with(AS_MEGATRON_CORE, "1f1b");
-    struct options_set set;
     struct passes block;
     struct machine machine;
     struct shape shape;
-    struct model model;
     double sum = 0;
 
     snprintf(yaml, sizeof yaml, "model: {family: qwen3_moe, vocab: 1024, "
              "layers: 2, width: 2048, heads: 16, feed_forward: 768}\n"
              "moe: {experts: %d, top_k: 8, intermediate_size: 768}\n", experts);
-    IS_OK(options_init(&set));
-    IS_OK(options_read_text(&set, yaml, strlen(yaml), "test", ORIGIN_FILE));
-    IS_OK(model_from_options(&model, &set.values, 0));
-    IS_OK(shape_of(&shape, &model, 16));
-    options_free(&set);
+    shape_of_text(&shape, yaml, 16);
     IS_OK(machine_open(&machine, &(struct machine_choice){.what = "h100"}));
     l.expert = 8;
     cost_block(&(struct cost){&machine, &shape, &l}, &block);

@@ -8,6 +8,7 @@
 #include "planner/search_families.h"
 #include "planner/search_time.h"
 #include "tests/test.h"
+#include "tests/unit/planner/shape_text.h"
 
 /* One of a block, dense. */
 #define PRODUCT(o, i, split)                                     \
@@ -117,14 +118,8 @@ static void open_mixture(struct shape *shape)
         "heads: 16, kv_heads: 16, feed_forward: 4096, tied: false}\n"
         "moe: {experts: 16, top_k: 2, intermediate_size: 512, "
         "first_dense: 1, shared_intermediate_size: 512}\n";
-    struct options_set set;
-    struct model model;
 
-    IS_OK(options_init(&set));
-    IS_OK(options_read_text(&set, yaml, strlen(yaml), "test", ORIGIN_FILE));
-    IS_OK(model_from_options(&model, &set.values, 0));
-    IS_OK(shape_of(shape, &model, 2048));
-    options_free(&set);
+    shape_of_text(shape, yaml, 2048);
 }
 
 static const struct family *same_family(const struct search *s,

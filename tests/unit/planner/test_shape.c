@@ -8,18 +8,7 @@
 
 #include "planner/memory.h"
 #include "tests/test.h"
-
-static void open_shape(struct shape *shape, const char *yaml)
-{
-    struct options_set set;
-    struct model model;
-
-    IS_OK(options_init(&set));
-    IS_OK(options_read_text(&set, yaml, strlen(yaml), "test", ORIGIN_FILE));
-    IS_OK(model_from_options(&model, &set.values, 0));
-    IS_OK(shape_of(shape, &model, 256));
-    options_free(&set);
-}
+#include "tests/unit/planner/shape_text.h"
 
 #define LLAMA                                                               \
     "model: {family: llama, vocab: 1000, layers: 4, width: 64, heads: 4, "  \
@@ -32,8 +21,8 @@ TEST(modules_are_a_block_a_projection_and_a_head)
     const double project = 64.0 * 128;
     struct shape plain, later;
 
-    open_shape(&plain, LLAMA);
-    open_shape(&later, LLAMA "mtp: {depth: 2}\n");
+    shape_of_text(&plain, LLAMA, 256);
+    shape_of_text(&later, LLAMA "mtp: {depth: 2}\n", 256);
     EQUAL_INT(later.layers, 4);
     EQUAL_INT(later.mtp.depth, 2);
     CHECK(fabs(later.mtp.blocks - 2 * (block + project) / block) < 1e-9);
@@ -63,11 +52,11 @@ TEST(blocks_of_two_kinds_are_counted_apart)
                        .schedule = "1f1b", .chunks = 1, .bits = 16};
     struct memory first, last;
 
-    open_shape(&shape,
-               "model: {family: deepseek, vocab: 1000, layers: 4, width: 64, "
-               "heads: 4, kv_heads: 4, feed_forward: 256, tied: false}\n"
-               "moe: {experts: 8, top_k: 2, intermediate_size: 64, "
-               "first_dense: 1, shared_intermediate_size: 64}\n");
+    shape_of_text(
+        &shape, "model: {family: deepseek, vocab: 1000, layers: 4, width: 64, "
+                "heads: 4, kv_heads: 4, feed_forward: 256, tied: false}\n"
+                "moe: {experts: 8, top_k: 2, intermediate_size: 64, "
+                "first_dense: 1, shared_intermediate_size: 64}\n", 256);
     CHECK(fabs(shape.expert_blocks - 0.75) < 1e-12);
     EQUAL_INT(layout_stage_blocks(&l, &shape, 0).mixed, 1);
     EQUAL_INT(layout_stage_blocks(&l, &shape, 1).mixed, 2);
