@@ -23,7 +23,7 @@ bool store_name_is_plain(const char *name);
 
 /* Files of a run beside its checkpoints; NULL: the end. */
 extern const char *const stores_run_files[];
-/* Those of them that a mirror has, too: all but the last, "records". */
+/* A mirror has all of them but the last, "records". */
 enum { STORES_MIRRORED_FILES = 22 };
 
 /* A line for each step of each store: "STORE/ckpt/step-00001000"; for a store
