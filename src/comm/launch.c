@@ -56,6 +56,11 @@ const char *launch_command(void)
     return strncmp(launcher->size, "SLURM", 5) == 0 ? "srun -n" : "mpirun -n";
 }
 
+bool launch_is_own(void)
+{
+    return process_is_rank() || launcher_find() == NULL;
+}
+
 /* The body of a rank whose groups have a limit from the start. */
 struct limited {
     int64_t limit_ms;

@@ -14,6 +14,9 @@ int launch_rank(void);
 /* The command that started it, up to the number of ranks: "mpirun -n", "srun
  * -n" or "lockstep launch --ranks"; NULL: started by hand. */
 const char *launch_command(void);
+/* Whether this program starts its ranks itself: as threads, or by `lockstep
+ * launch`. */
+bool launch_is_own(void);
 
 struct launch {
     int ranks;        /* there must be so many; 0: as many as were launched,

@@ -132,7 +132,7 @@ bool layout_defers(const struct layout *l)
 
 bool layout_joins_passes(const struct layout *l)
 {
-    return strncmp(l->schedule, "dualpipe", 8) == 0;
+    return schedule_is(l->schedule, SCHEDULE_JOINED);
 }
 
 double layout_block_experts(const struct layout *l, const struct shape *s)

@@ -132,7 +132,8 @@ static double waits_for_message(const struct maker *m)
     const double waits = habits_of[l->as].waits * m->transfer_s;
     double guessed = 0;
 
-    if (waits <= 0 || l->pipe == 1 || strncmp(l->schedule, "zb", 2) == 0)
+    if (waits <= 0 || l->pipe == 1 ||
+        schedule_is(l->schedule, SCHEDULE_POSTED))
         return 0;
     if (l->tensor == 1 || l->sequence_parallel ||
         !habits_of[l->as].border_divided)

@@ -49,8 +49,11 @@ enum schedule_flags {
                            * first rank's */
     SCHEDULE_IN_ORDER = 8, /* B of a stage takes micro-batches in order, and W
                            * follows before the next one's */
-    SCHEDULE_WHOLE = 4    /* every F of a chunk stands before the next chunk,
+    SCHEDULE_WHOLE = 4,   /* every F of a chunk stands before the next chunk,
                            * so that its weights are gathered once */
+    SCHEDULE_JOINED = 16, /* an F and a B are one bundle */
+    SCHEDULE_POSTED = 32  /* of a paper whose program never waits for a message
+                           * on both sides (zero bubble) */
 };
 
 struct schedule_row {

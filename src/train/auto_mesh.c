@@ -325,12 +325,8 @@ status auto_mesh_agree(struct options_set *set, struct group *world)
     if (!is_asked(&set->values)) return OK;
     TRY(same_options(world, set));
     if (world->rank == 0) {
-        const char *launcher = launch_command();
-        const bool here = launcher == NULL ||
-                          strncmp(launcher, "lockstep", 8) == 0;
-
         result = auto_mesh_choose(&(struct auto_mesh){
-            .set = set, .ranks = world->size, .nodes = here});
+            .set = set, .ranks = world->size, .nodes = launch_is_own()});
         if (result == OK) result = describe(set, &lines);
     }
     TRY_GOTO(done, result, comm_agree(world, result));

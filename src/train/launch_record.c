@@ -153,7 +153,7 @@ void launch_record_resume(char *out, size_t size, const char *run, int ranks)
                  ranks);
     else if (launcher != NULL)
         snprintf(out, size, "%s %d%s lockstep resume %s", launcher, ranks,
-                 strncmp(launcher, "lockstep", 8) == 0 ? " --" : "", path);
+                 launch_is_own() ? " --" : "", path);
     else if (ranks > 1)
         snprintf(out, size, "lockstep resume %s --ranks %d", path, ranks);
     else

@@ -86,7 +86,6 @@ static status predict_run(struct step_prediction *p, struct forecast *f)
 status step_prediction_open(struct step_prediction *p,
                             const struct setup *setup, int ranks)
 {
-    const char *launcher = launch_command();
     struct forecast f = {.ranks = ranks, .set = *setup->set};
     bool there;
     status result;
@@ -94,7 +93,7 @@ status step_prediction_open(struct step_prediction *p,
     *p = (struct step_prediction){.batch = setup->batch};
     TRY(run_machine_open(&f.machine, &setup->set->values, &there));
     if (!there) return OK;
-    f.nodes = launcher == NULL || strncmp(launcher, "lockstep", 8) == 0;
+    f.nodes = launch_is_own();
     f.set.values.train.micro_batch = setup->request.size.micro_batch;
     snprintf(p->machine, sizeof p->machine, "%s", f.machine.name);
     p->apart = sentinel_slowness(f.machine.after, f.machine.before);
