@@ -2,9 +2,11 @@
 /* run.c - finds the command, runs it, prints its error and returns the exit
  * code. Nothing here touches a thread, a device or a large file, so that
  * --help costs a millisecond. */
+#include <fcntl.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 #include "base/check.h"
 #include "base/mapped.h"
 #include "base/options.h"
@@ -106,12 +108,24 @@ static status flush_output(void)
     return OK;
 }
 
+/* Where the caller closed standard input, output or errors, the files of a run
+ * would get their numbers, and its messages. */
+static void hold_standard(void)
+{
+    int file;
+
+    do file = open("/dev/null", O_RDWR);
+    while (file >= 0 && file <= STDERR_FILENO);
+    if (file >= 0) close(file);
+}
+
 int lockstep_main(int argc, char **argv)
 {
     status result = check_environment();
     status flushed;
     int code;
 
+    hold_standard();
     if (result == OK) result = stack_make_room();
     if (result == OK) result = run_command_line(argc - 1, argv + 1);
     /* A file that was cut under its reader is why the rest went wrong. */

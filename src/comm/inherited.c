@@ -21,8 +21,8 @@ status inherited_memory(const char *name, int64_t bytes, int *out)
         const int why = errno;
 
         if (descriptor >= 0) close(descriptor);
-        FAIL(ERR_MEMORY, "%" PRId64 " bytes of memory for %s: %s", bytes, name,
-             strerror(why));
+        FAIL(ERR_MEMORY, "%" PRId64 " bytes of memory for %s: %s%s", bytes,
+             name, strerror(why), why == EFBIG ? " (ulimit -f)" : "");
     }
     *out = descriptor;
     return OK;

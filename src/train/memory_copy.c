@@ -146,6 +146,15 @@ static double memory_left(void)
     return 1024 * kib;
 }
 
+static void warn_none(const struct memory_copy *copy, const char *needs,
+                      const char *has, const char *how)
+{
+    if (team_rank(copy->team) != 0) return;
+    LOG(WARNING, "supervise", "no copies in memory: they take %s, and %s %s; a "
+        "rank that dies costs the steps since the newest checkpoint", needs,
+        has, how);
+}
+
 /* The file of this machine has room for all ranks, at the same place for each;
  * memory is only what is written: of the ranks that are here and, where
  * partners keep copies, of as many more for each. A process of the run before
@@ -162,17 +171,17 @@ static status make_room(const struct memory_copy *copy, int file, bool *enough)
 
     *enough = now >= (off_t)(each * ranks);
     if (*enough) return OK;
+    text_bytes(needs, (uint64_t)bytes);
+    text_bytes(has, (uint64_t)left);
     if (left > 0 && bytes > 0.8 * left) {
-        if (team_rank(copy->team) == 0)
-            LOG(WARNING, "supervise", "no copies in memory: they take %s, and "
-                "%s are left; a rank that dies costs the steps since the "
-                "newest checkpoint", text_bytes(needs, (uint64_t)bytes),
-                text_bytes(has, (uint64_t)left));
+        warn_none(copy, needs, has, "are left");
         return OK;
     }
-    if (ftruncate(file, (off_t)(each * ranks)) != 0)
+    *enough = ftruncate(file, (off_t)(each * ranks)) == 0;
+    if (!*enough && errno != EFBIG)
         FAIL(ERR_MEMORY, "%.0f bytes for copies: %s", bytes, strerror(errno));
-    *enough = true;
+    if (!*enough)
+        warn_none(copy, needs, "less", "may be in a file (ulimit -f)");
     return OK;
 }
 

@@ -317,4 +317,11 @@ until ! flock -n other/control/lock true; do sleep 0.02; done
 LOCKSTEP_FAULT=train.nan:2 expect "a failure beside a journal that is shut" 76 \
     "is not finite" train config.yaml --run other $base $four \
     --set train.on_nan=stop
+# --- standard files that are closed: sockets of the run got their numbers, and
+# its messages ---
+# shellcheck disable=SC2086
+"$program" train config.yaml --run closed $base $four <&- >&- 2>&- &
+child=$!
+children="$children $child"
+ends "standard files are closed" closed "$child"
 report
