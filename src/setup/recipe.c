@@ -28,8 +28,7 @@ static bool read_part(const char **at, char end, int *out)
     return true;
 }
 
-/* "off": bits 0. */
-static status read_accumulator(struct accumulator *out, const char *text)
+status recipe_accumulator(struct accumulator *out, const char *text)
 {
     struct accumulator of;
     const char *at = text;
@@ -38,8 +37,9 @@ static status read_accumulator(struct accumulator *out, const char *text)
     if (is_off(text)) return OK;
     if (!read_part(&at, ':', &of.bits) || !read_part(&at, ':', &of.granule) ||
         !read_part(&at, 0, &of.promote))
-        FAIL(ERR_CONFIG, "numerics.accumulator: \"%s\" is not off or "
-                         "PRECISION:GRANULE:PROMOTE, such as 14:32:128", text);
+        FAIL(ERR_CONFIG, "numerics.accumulator: %s is not off or "
+                         "PRECISION:GRANULE:PROMOTE, such as 14:32:128",
+             text[0] != '\0' ? text : "an empty text");
     if (of.bits < 2 || of.bits > ACCUMULATOR_BITS_MOST)
         FAIL(ERR_CONFIG, "numerics.accumulator: %s keeps %d bits; 2 to %d can "
                          "be kept, such as 14:32:128",
@@ -254,7 +254,7 @@ status recipe_choose(struct stage_request *r, const struct options *o,
     struct accumulator accumulator;
 
     *out = (struct precision_use){0};
-    TRY(read_accumulator(&accumulator, o->numerics.accumulator));
+    TRY(recipe_accumulator(&accumulator, o->numerics.accumulator));
     TRY(precision_parse(&recipe, name));
     if (recipe == NULL) {
         TRY(choose_formats(r, o));

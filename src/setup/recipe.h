@@ -10,6 +10,9 @@
 status recipe_choose(struct stage_request *r, const struct options *o,
                      int layers);
 
+/* numerics.accumulator; "off": bits 0. */
+status recipe_accumulator(struct accumulator *out, const char *text);
+
 /* Once it is decided when weights are gathered (request->gather): whether they
  * can be kept or gathered as codes. ERR_CONFIG: train.kept_weights or
  * fsdp.gather_format is recipe, and they cannot. */

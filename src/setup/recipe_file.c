@@ -6,6 +6,7 @@
 
 #include "base/file.h"
 #include "nn/precision.h"
+#include "setup/recipe.h"
 
 static const char *const keys[] = {
     "numerics.recipe", "numerics.recipe_rows", "numerics.recipe_steps",
@@ -62,6 +63,7 @@ static status check_recipe(const struct options_set *file, const char *path)
     const struct options *o = &file->values;
     const struct precision *base;
     struct precision changed;
+    struct accumulator accumulator;
 
     if (is_file(o->numerics.recipe))
         FAIL(ERR_CONFIG, "%s: numerics.recipe: %s is a file again; a recipe "
@@ -73,6 +75,8 @@ static status check_recipe(const struct options_set *file, const char *path)
                          "file begins with a recipe by name, such as mxfp8",
              path);
     changed = *base;
+    TRY(of_file(recipe_accumulator(&accumulator, o->numerics.accumulator),
+                path));
     return of_file(precision_change(&changed, o->numerics.recipe_rows.items,
                                     o->numerics.recipe_rows.count), path);
 }

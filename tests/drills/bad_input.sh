@@ -209,6 +209,8 @@ recipe_file "numerics:\n  recipe: mxfp8\n  recipe_rows: [weights e4m9 1x32 up]" 
     "a wrong row" "recipe.yaml: numerics.recipe_rows: "
 mkfifo pipe.yaml
 mkdir directory.yaml
+recipe_file "numerics: {recipe: mxfp8, accumulator: '14:32'}" "an accumulator" \
+    "recipe.yaml: numerics.accumulator: 14:32 is not off"
 refused "a recipe file: directory.yaml" 74 "directory.yaml is a directory" \
     --set train.dtype=bfloat16 --set numerics.recipe=directory.yaml
 for text in pipe.yaml /dev/zero; do

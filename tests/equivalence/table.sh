@@ -182,6 +182,8 @@ echo "ranks=4 mesh.data=2 mesh.expert=2 zero=fsdp moe.rows_bound=0.1 train.recom
 steps=3 model coded_lora $small $coded numerics.recipe=nvfp4 lora.rank=2 "lora.targets=[q_proj, w2]"
 sed -i '/kept_weights/{/zero=fsdp/!d}' layouts.txt
 steps=3 model coded_twice $small $coded numerics.recipe=mxfp8
+steps=3 model coded_blocks $small $coded numerics.recipe=mxfp8 numerics.recipe_rows="[weights int8 \
+    1x128 exact, activations bf16, gradients bf16]"
 
 # Gradients as integers: near the exact ones, and as many bytes as planned.
 printf '%s\n' "ranks=2 mesh.data=2 zero=zero2 zero_format=int8" \

@@ -331,7 +331,8 @@ static const struct matmul_case cases[] = {
     {70, 64, 4000, 8, 1, false, true, true, true},
     {97, 40, 3400, 1, 1, true, true, false, false},
     {40, 96, 6500, 3, 2, false, false, true, false},
-    {LARGE, 2045, 2, 1, 1, false, true, true, false}, /* past the caches */
+    {LARGE, 2045, 2, 1, 1, false, true, true, false}, /* past the caches, */
+    {LARGE, 2048, 2, 1, 1, false, true, true, false}, /* in whole lines */
 };
 
 enum { FORMS = 4 }; /* which of a and b lie transposed */
@@ -595,7 +596,7 @@ static void test_fast_equals_reference(void **state)
  * it. */
 static void test_smallest_unit_is_kept(void **state)
 {
-    enum { M = 15, N = 70, K = 4 };
+    enum { M = 35, N = 70, K = 4 }; /* more rows than are few */
     static const int a_of[K] = {129, -128, -129, 128};
     static const int b_of[K] = {129, 129, 128, 128};
     static const struct sum_segment segment = {0, K, 0};

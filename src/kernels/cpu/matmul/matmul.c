@@ -154,6 +154,12 @@ static void tile_at(const struct plan *plan, const struct block *block,
     tile->left = p->left ? matrix_at(p->left, row, column) : NULL;
 }
 
+/* Whether c is larger than caches that keep it for who reads it next. */
+static bool is_past(const struct plan *plan)
+{
+    return plan->c_count * dtype_bytes(plan->p.c.dtype) > PAST_BYTES;
+}
+
 /* Sets the fields that all tiles of a slab share. */
 static void tile_init(const struct plan *plan, const struct matmul_slab *slab,
                       struct matmul_tile *tile)
@@ -167,7 +173,7 @@ static void tile_init(const struct plan *plan, const struct matmul_slab *slab,
                                                   : plan->rows),
         .waiting = plan->waiting,
         .keep_first = plan->keep_first, .past_caches = plan->past_caches,
-        .past = plan->c_count * dtype_bytes(p->c.dtype) > PAST_BYTES,
+        .past = is_past(plan),
         .in_place = plan->in_place,
         .a_row = p->a.stride[0], .a_word = p->a.stride[1]};
     if (p->bias) tile->bias_type = p->bias->dtype;
@@ -509,7 +515,8 @@ static void blocks_run(const struct plan *plan, int index, int count)
             block_run(plan, &block, index, count);
         }
     }
-    if (plan->past_caches) atomic_thread_fence(memory_order_seq_cst);
+    if (plan->past_caches || is_past(plan))
+        atomic_thread_fence(memory_order_seq_cst);
     if (plan->format->end) plan->format->end();
 }
 

@@ -96,16 +96,47 @@ static void row_store_any(void *to, enum dtype dtype, const float *sum,
         row_store(to, DTYPE_F16, sum, columns);
 }
 
+#if defined(__AVX512F__)
+/* A row of c in bfloat16 is one line then, and caches would not keep it. */
+static bool row_goes_past(const struct matmul_tile *t)
+{
+    return t->past && t->c_type == DTYPE_BF16 && t->columns == TILE_COLUMNS &&
+           (uintptr_t)t->c % LINE == 0 && t->c_stride % TILE_COLUMNS == 0;
+}
+
+static void row_store_past(void *to, const float *sum)
+{
+    uint16_t row[TILE_COLUMNS] __attribute__((aligned(LINE)));
+
+    row_store(row, DTYPE_BF16, sum, TILE_COLUMNS);
+    _mm512_stream_si512((__m512i *)to, *(const __m512i *)(const void *)row);
+}
+#else
+static bool row_goes_past(const struct matmul_tile *t)
+{
+    (void)t;
+    return false;
+}
+
+/* Never called. */
+static void row_store_past(void *to, const float *sum)
+{
+    (void)to, (void)sum;
+}
+#endif
+
 void CPU(matmul_row_finish)(const struct matmul_tile *t, int64_t row,
                             float *sums)
 {
+    void *to = element_at(t->c, t->c_type, row * t->c_stride);
+
     if (t->bias) row_add_any(sums, t->bias, t->bias_type, t->columns);
     if (t->left)
         row_add_any(sums, element_at(t->left, t->left_type,
                                      row * t->left_stride),
                     t->left_type, t->columns);
-    row_store_any(element_at(t->c, t->c_type, row * t->c_stride), t->c_type,
-                  sums, t->columns);
+    if (row_goes_past(t)) row_store_past(to, sums);
+    else row_store_any(to, t->c_type, sums, t->columns);
 }
 
 /* c = left + (sum + bias), each where present; sum == c allowed. */
@@ -178,7 +209,9 @@ static void panel_begin(struct panel *panel, const struct matmul_tile *t,
     for (int i = 0; i < panel->rows; i++) {
         const int64_t at = panel->row + i;
 
-        __builtin_prefetch(element_at(t->c, t->c_type, at * t->c_stride), 1);
+        if (!row_goes_past(t))
+            __builtin_prefetch(element_at(t->c, t->c_type, at * t->c_stride),
+                               1);
         if (t->left)
             __builtin_prefetch(element_at(t->left, t->left_type,
                                           at * t->left_stride));
