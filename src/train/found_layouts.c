@@ -14,7 +14,7 @@ enum { CHECKED_MOST = 24,  /* plans to the byte, and */
        CHECKED_FIRST = 40, /* until one fits */
        FAR_MOST = 10,      /* plans in a row beyond twice the limit */
        ORIGINS = 1024, WALKED_WORK = 1 << 15,
-       TIMED_WORK = 250000, /* instructions: a third of a second */
+       TIMED_WORK = 400000, /* instructions: half of a second */
        TIMED_EACH = 16384,  /* of short lists, which are timed when they are
                              * planned */
        GRID_AUTO = 64 /* data leaves, when options do not say */ };
