@@ -58,7 +58,7 @@ struct product {
 static atomic_long products, asked;
 
 static struct {
-    void (*try)(void *, bool (*)(void *), void *);
+    int (*give)(void *, void (*)(void *), const void *, size_t);
     void *(*place)(int, const void *, size_t);
     int (*now)(void);
     int (*of_stream)(void *);
@@ -70,7 +70,7 @@ static void find(void)
     void *library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
 
     if (library == NULL) return;
-    *(void **)&gpu.try = dlsym(library, "lockstep_driver_try");
+    *(void **)&gpu.give = dlsym(library, "lockstep_driver_do");
     *(void **)&gpu.place = dlsym(library, "lockstep_driver_place");
     *(void **)&gpu.now = dlsym(library, "lockstep_driver_now");
     *(void **)&gpu.of_stream = dlsym(library, "lockstep_driver_of_stream");
@@ -361,9 +361,9 @@ static float element(const struct product *p, int64_t row, int64_t column)
     return sum;
 }
 
-static bool run(void *argument)
+static void run(void *argument)
 {
-    struct product *p = argument;
+    const struct product *p = argument;
 
     for (int64_t j = 0; j < (int64_t)p->d.columns; j++)
         for (int64_t i = 0; i < (int64_t)p->d.rows; i++) {
@@ -372,8 +372,6 @@ static bool run(void *argument)
 
             *to = p->beta == 0 ? sum : sum + p->beta * *to;
         }
-    free(p);
-    return true;
 }
 
 static size_t span(const struct layout *l)
@@ -408,17 +406,12 @@ static int suits(const struct product *p, const void *a, const void *b,
 static int give(struct product p, int device, const void *a, const void *b,
                 void *d, void *stream)
 {
-    struct product *given;
-
     p.at[0] = gpu.place(device, a, span(&p.a));
     p.at[1] = gpu.place(device, b, span(&p.b));
     p.out = gpu.place(device, d, span(&p.d));
     if (p.at[0] == NULL || p.at[1] == NULL || p.out == NULL)
         return LT_INVALID_VALUE;
-    given = malloc(sizeof *given);
-    *given = p;
-    gpu.try(stream, run, given);
-    return LT_SUCCESS;
+    return gpu.give(stream, run, &p, sizeof p) == 0 ? LT_SUCCESS : 14;
 }
 
 EXPORTED int cublasLtMatmul(void *handle, struct lt_desc *desc,

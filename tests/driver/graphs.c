@@ -13,16 +13,16 @@ struct CUgraphNode_st {
     CUgraph graph;
     int number;
     struct work work;
+    CUgraph inside;     /* owned: its nodes are done instead; or NULL */
     int edges[EDGES_MOST], edge_count; /* numbers of what it depends on */
 };
 struct CUgraph_st {
     CUgraphNode *nodes; /* owned, and each of them */
     int count;
 };
-/* Its nodes are copies. */
 struct CUgraphExec_st {
     CUgraph of;         /* only compared */
-    struct CUgraph_st graph;
+    CUgraph graph;      /* owned: a copy */
     int device;
 };
 
@@ -78,7 +78,8 @@ static CUresult kernel_work(const CUDA_KERNEL_NODE_PARAMS *p, struct work *w)
     if (result != CUDA_SUCCESS) return result;
     *w = (struct work){.what = LAUNCH, .function = p->func,
                        .blocks = p->gridDimX, .inside = true,
-                       .call = driver_keep(call, p->func->bytes)};
+                       .call = driver_keep(call, p->func->bytes),
+                       .call_bytes = p->func->bytes};
     return CUDA_SUCCESS;
 }
 
@@ -133,7 +134,48 @@ EXPORTED CUresult cuGraphAddMemsetNode(CUgraphNode *out, CUgraph graph,
 
 static void copy_call(struct work *w)
 {
-    if (w->call != NULL) w->call = driver_keep(w->call, w->function->bytes);
+    if (w->call != NULL) w->call = driver_keep(w->call, w->call_bytes);
+}
+
+static CUgraph graph_copy(const struct CUgraph_st *of)
+{
+    CUgraph copy = calloc(1, sizeof *copy);
+
+    copy->count = of->count;
+    copy->nodes = calloc((size_t)of->count + 1, sizeof *copy->nodes);
+    for (int i = 0; i < of->count; i++) {
+        CUgraphNode node = driver_keep(of->nodes[i], sizeof *node);
+
+        copy_call(&node->work);
+        if (node->inside != NULL) node->inside = graph_copy(node->inside);
+        copy->nodes[i] = node;
+    }
+    return copy;
+}
+
+CUresult graph_capture(CUgraph graph, const struct work *work)
+{
+    const bool first = graph->count == 0;
+    const CUgraphNode before = first ? NULL : graph->nodes[graph->count - 1];
+    CUgraphNode node;
+
+    if (work->from.kept != NULL || (work->what != LAUNCH &&
+                                    work->what != CALL))
+        return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
+    return add(&node, graph, first ? NULL : &before, !first, work);
+}
+
+/* The graph inside is a copy; nothing is a node too few. */
+EXPORTED CUresult cuGraphAddChildGraphNode(CUgraphNode *out, CUgraph graph,
+                                           const CUgraphNode *before,
+                                           size_t count, CUgraph inside)
+{
+    CUresult result;
+
+    if (inside == NULL || inside->count == 0) return CUDA_ERROR_INVALID_VALUE;
+    result = add(out, graph, before, count, &(struct work){.what = CALL});
+    if (result == CUDA_SUCCESS) (*out)->inside = graph_copy(inside);
+    return result;
 }
 
 EXPORTED CUresult cuGraphInstantiateWithFlags(CUgraphExec *out, CUgraph graph,
@@ -147,14 +189,7 @@ EXPORTED CUresult cuGraphInstantiateWithFlags(CUgraphExec *out, CUgraph graph,
     *out = exec = calloc(1, sizeof *exec);
     exec->of = graph;
     exec->device = driver_device();
-    exec->graph.count = graph->count;
-    exec->graph.nodes = calloc((size_t)graph->count,
-                               sizeof *exec->graph.nodes);
-    for (int i = 0; i < graph->count; i++) {
-        exec->graph.nodes[i] = driver_keep(graph->nodes[i],
-                                           sizeof *graph->nodes[i]);
-        copy_call(&exec->graph.nodes[i]->work);
-    }
+    exec->graph = graph_copy(graph);
     return CUDA_SUCCESS;
 }
 
@@ -168,7 +203,7 @@ EXPORTED CUresult cuGraphExecKernelNodeSetParams_v2(
     if (result != CUDA_SUCCESS) return result;
     if (exec == NULL || node == NULL || node->graph != exec->of)
         return CUDA_ERROR_INVALID_VALUE;
-    old = &exec->graph.nodes[node->number]->work;
+    old = &exec->graph->nodes[node->number]->work;
     if (old->what != LAUNCH || p->func != old->function)
         return CUDA_ERROR_INVALID_VALUE;
     result = kernel_work(p, &work);
@@ -187,20 +222,12 @@ static bool may_begin(const struct CUgraphNode_st *node, const bool *given)
     return true;
 }
 
-EXPORTED CUresult cuGraphLaunch(CUgraphExec exec, CUstream s)
+static CUresult graph_give(const struct CUgraph_st *graph, CUstream s)
 {
-    CUresult result = stream_usable(s);
-    const struct CUgraph_st *graph;
-    bool *given;
+    bool *given = calloc((size_t)graph->count + 1, sizeof *given);
+    CUresult result = CUDA_SUCCESS;
 
-    if (result != CUDA_SUCCESS) return result;
-    if (exec == NULL || exec->device != driver_device())
-        return CUDA_ERROR_INVALID_VALUE;
-    graph = &exec->graph;
-    given = calloc((size_t)graph->count + 1, sizeof *given);
-    driver_count(COUNT_CALLS);
-    driver_count(COUNT_GRAPHS);
-    for (int left = graph->count; left > 0; left--) {
+    for (int left = graph->count; left > 0 && result == CUDA_SUCCESS; left--) {
         int at = (int)(draw() % (uint64_t)graph->count);
 
         while (!may_begin(graph->nodes[at], given))
@@ -208,6 +235,10 @@ EXPORTED CUresult cuGraphLaunch(CUgraphExec exec, CUstream s)
         given[at] = true;
         struct work work = graph->nodes[at]->work;
 
+        if (graph->nodes[at]->inside != NULL) {
+            result = graph_give(graph->nodes[at]->inside, s);
+            continue;
+        }
         copy_call(&work);
         result = stream_give(s, &work, false);
     }
@@ -215,18 +246,33 @@ EXPORTED CUresult cuGraphLaunch(CUgraphExec exec, CUstream s)
     return result;
 }
 
-static void nodes_free(struct CUgraph_st *graph)
+EXPORTED CUresult cuGraphLaunch(CUgraphExec exec, CUstream s)
+{
+    const CUresult result = stream_usable(s);
+
+    if (result != CUDA_SUCCESS) return result;
+    if (exec == NULL || exec->device != driver_device())
+        return CUDA_ERROR_INVALID_VALUE;
+    driver_count(COUNT_CALLS);
+    driver_count(COUNT_GRAPHS);
+    return graph_give(exec->graph, s);
+}
+
+static void nodes_free(CUgraph graph)
 {
     for (int i = 0; i < graph->count; i++) {
         free(graph->nodes[i]->work.call);
+        if (graph->nodes[i]->inside != NULL)
+            nodes_free(graph->nodes[i]->inside);
         free(graph->nodes[i]);
     }
     free(graph->nodes);
+    free(graph);
 }
 
 EXPORTED CUresult cuGraphExecDestroy(CUgraphExec exec)
 {
-    nodes_free(&exec->graph);
+    nodes_free(exec->graph);
     free(exec);
     return CUDA_SUCCESS;
 }
@@ -234,6 +280,5 @@ EXPORTED CUresult cuGraphExecDestroy(CUgraphExec exec)
 EXPORTED CUresult cuGraphDestroy(CUgraph graph)
 {
     nodes_free(graph);
-    free(graph);
     return CUDA_SUCCESS;
 }

@@ -19,6 +19,7 @@ struct CUstream_st {
     uint64_t given, done, asked;
     double again_ms; /* before then its first work is not tried */
     bool is_gone;
+    CUgraph captured; /* what it is given becomes nodes of it; or NULL */
 };
 struct CUevent_st {
     CUstream stream; /* NULL: nothing was recorded */
@@ -77,6 +78,7 @@ static CUresult do_work(int device, const struct work *w)
                      w->function->bytes);
         usleep((unsigned)driver_number("LAUNCH_US", 0));
         return CUDA_SUCCESS;
+    case CALL: w->run(w->call); return CUDA_SUCCESS;
     default: return CUDA_SUCCESS;
     }
 }
@@ -216,8 +218,12 @@ void streams_finish(void)
 /* Gives the stream a copy of the work; `waits`: until it is done. */
 CUresult stream_give(CUstream s, const struct work *what, bool waits)
 {
-    struct work *w = malloc(sizeof *w);
+    struct work *w;
 
+    if (s->captured != NULL)
+        return waits ? CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED
+                     : graph_capture(s->captured, what);
+    w = malloc(sizeof *w);
     *w = *what;
     w->next = NULL;
     pthread_mutex_lock(&lock);
@@ -271,9 +277,18 @@ EXPORTED CUresult cuStreamDestroy_v2(CUstream s)
     return CUDA_SUCCESS;
 }
 
+/* A stream that is captured cannot be waited for. */
+static CUresult stream_awaitable(CUstream s)
+{
+    const CUresult result = stream_usable(s);
+
+    return result == CUDA_SUCCESS && s->captured != NULL
+               ? CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED : result;
+}
+
 EXPORTED CUresult cuStreamSynchronize(CUstream s)
 {
-    if (stream_usable(s) != CUDA_SUCCESS) return stream_usable(s);
+    if (stream_awaitable(s) != CUDA_SUCCESS) return stream_awaitable(s);
     driver_count(COUNT_STOPS);
     pthread_mutex_lock(&lock);
     await(s, s->given);
@@ -281,12 +296,32 @@ EXPORTED CUresult cuStreamSynchronize(CUstream s)
     return streams_error();
 }
 
+/* Other modes forbid calls that nobody here makes. */
+EXPORTED CUresult cuStreamBeginCapture_v2(CUstream s, CUstreamCaptureMode mode)
+{
+    if (stream_usable(s) != CUDA_SUCCESS) return stream_usable(s);
+    if (s->captured != NULL) return CUDA_ERROR_ILLEGAL_STATE;
+    if (mode != CU_STREAM_CAPTURE_MODE_RELAXED)
+        return CUDA_ERROR_INVALID_VALUE;
+    return cuGraphCreate(&s->captured, 0);
+}
+
+EXPORTED CUresult cuStreamEndCapture(CUstream s, CUgraph *out)
+{
+    *out = NULL;
+    if (stream_usable(s) != CUDA_SUCCESS) return stream_usable(s);
+    if (s->captured == NULL) return CUDA_ERROR_ILLEGAL_STATE;
+    *out = s->captured;
+    s->captured = NULL;
+    return CUDA_SUCCESS;
+}
+
 /* A stream that somebody asks about is waited for. */
 EXPORTED CUresult cuStreamQuery(CUstream s)
 {
     bool done;
 
-    if (stream_usable(s) != CUDA_SUCCESS) return stream_usable(s);
+    if (stream_awaitable(s) != CUDA_SUCCESS) return stream_awaitable(s);
     pthread_mutex_lock(&lock);
     if (s->asked < s->given) s->asked = s->given;
     done = s->done >= s->given;
@@ -331,7 +366,7 @@ EXPORTED CUresult cuEventDestroy_v2(CUevent event)
 
 EXPORTED CUresult cuEventRecord(CUevent event, CUstream s)
 {
-    if (stream_usable(s) != CUDA_SUCCESS) return stream_usable(s);
+    if (stream_awaitable(s) != CUDA_SUCCESS) return stream_awaitable(s);
     stream_give(s, &(struct work){.what = MARK,
                                   .event = event->timed ? event : NULL},
                 false);
@@ -443,13 +478,22 @@ EXPORTED CUresult cuMemsetD8Async(CUdeviceptr to, unsigned char byte,
                                          .byte = byte, .bytes = bytes}, false);
 }
 
-/* ---- for a library of messages (nccl.c) ---- */
+/* ---- for libraries (nccl.c, cublaslt.c) ---- */
 
 EXPORTED void lockstep_driver_try(CUstream s, bool (*done)(void *),
                                   void *argument)
 {
     stream_give(s, &(struct work){.what = TRY, .done = done, .call = argument},
                 false);
+}
+
+/* Once for each time that it is started, with a copy of the argument. */
+EXPORTED CUresult lockstep_driver_do(CUstream s, void (*run)(void *),
+                                     const void *argument, size_t bytes)
+{
+    return stream_give(s, &(struct work){
+        .what = CALL, .run = run, .call = driver_keep(argument, bytes),
+        .call_bytes = bytes}, false);
 }
 
 EXPORTED void *lockstep_driver_place(int device, const void *at, size_t bytes)
@@ -516,7 +560,8 @@ EXPORTED CUresult cuLaunchKernel(CUfunction function, unsigned blocks,
     if (result != CUDA_SUCCESS) return result;
     return stream_give(s, &(struct work){
         .what = LAUNCH, .function = function, .blocks = blocks,
-        .call = driver_keep(call, function->bytes)}, false);
+        .call = driver_keep(call, function->bytes),
+        .call_bytes = function->bytes}, false);
 }
 
 __attribute__((destructor)) static void say_counts(void)

@@ -13,7 +13,7 @@ struct side {
     size_t pitch;
     void *kept; /* owned; or NULL */
 };
-enum what { COPY, FILL, LAUNCH, MARK, WAIT, TRY };
+enum what { COPY, FILL, LAUNCH, CALL, MARK, WAIT, TRY };
 struct work {
     enum what what;
     struct side to, from;
@@ -21,7 +21,9 @@ struct work {
     int byte;
     const struct CUfunc_st *function;
     int64_t blocks;
-    void *call;  /* owned */
+    void *call;  /* owned; of LAUNCH and CALL a copy of call_bytes */
+    size_t call_bytes;
+    void (*run)(void *); /* CALL: a library's, with `call` */
     CUstream after;
     uint64_t number;
     CUevent event; /* whose time it sets; or NULL */
@@ -57,5 +59,8 @@ struct started {
 };
 CUresult launch_read(const struct started *of, const void **call);
 void *driver_keep(const void *at, size_t bytes);
+/* Becomes a node of the graph, behind the one before it (graphs.c): so is what
+ * a stream is given that is captured. */
+CUresult graph_capture(CUgraph graph, const struct work *work);
 
 #endif

@@ -44,6 +44,7 @@ printf '%s\n' "ranks=1 train.micro_batch=1" \
     "ranks=1 train.recompute=block train.logits_chunk=100" \
     "ranks=4 mesh.data=4 zero=zero1" \
     "ranks=4 mesh.shard=4 zero=fsdp train.micro_batch=1" \
+    "ranks=1 train.micro_batch=1 device_graphs=true" \
     "ranks=2 mesh.tensor=2" "ranks=2 mesh.tensor=2 tensor.overlap=2" \
     "ranks=2 mesh.pipe=2 schedule.name=zb-v train.micro_batch=1" \
     "ranks=4 mesh.context=2 mesh.tensor=2" >layouts.txt
@@ -93,6 +94,23 @@ if [ -z "${REAL:-}" ]; then
     if grep -q 'cuBLASLt 13[.0-9]* on .* made the products of this run so far, and now cuBLASLt 12\.8\.5 on' out
     then ok "another version of the library is told"
     else bad "another version of the library" "no warning" out
+    fi
+fi
+# A step in graphs, once all are made: products are in them. It takes no memory,
+# and waits for each micro-batch's losses and for the norm.
+if [ -z "${REAL:-}" ]; then
+    for steps in 8 10; do
+        rm -rf graphs counts
+        # shellcheck disable=SC2086
+        DRIVER_COUNTS=$PWD/counts must train config.yaml --run graphs $run \
+            --set device_graphs=true --set train.steps=$steps \
+            --set checkpoint.every=0
+        grep -oE '(calls|stops|taken) [0-9]+' counts >asked.$steps
+    done
+    found=$(paste asked.8 asked.10 | awk '{ print $1, ($4 - $2) / 2 }' | xargs)
+    if grep -qE '^calls ([1-9]|1[0-9]) stops 3 taken 0$' <<<"$found"
+    then ok "a step with products in graphs: $found"
+    else bad "a step with products in graphs" "$found"
     fi
 fi
 lockstep plan config.yaml --set numerics.gpu=fast --explain memory >out 2>log

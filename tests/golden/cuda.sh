@@ -169,6 +169,40 @@ test_object() {
         -c "tests/unit/kernels/$1.c" -o "$room/$1.o"
 }
 linker=$(command -v ld.lld >/dev/null && echo -fuse-ld=lld)
+# --- work that is gathered, and mistakes there ---
+include=$(dirname "$(command -v "$nvcc")")/../include
+# segment NAME [CHANGE]: the test passes; or fails with a change (perl).
+segment() {
+    local name=$1 change=${2:-} file=plugin/segment.c
+    rm -rf "$room/src" && mkdir -p "$room/src/kernels/cuda/plugin"
+    perl -0pe "$change" "$kernels/$file" >"$room/src/kernels/cuda/$file"
+    if [ -n "$change" ] && cmp -s "$kernels/$file" "$room/src/kernels/cuda/$file"
+    then bad "segment: $name" "$file has no such text"; return
+    fi
+    # shellcheck disable=SC2086
+    if ! gcc $flags -O1 -I"$room/src" -Isrc -Iinclude -I. -isystem "$include" \
+        tests/unit/kernels/test_segment.c "$BUILD/liblockstep.a" $linker \
+        -o "$room/test_segment" -lcmocka -lyaml -lutf8proc -lpcre2-8 -lz \
+        -lzstd -ldl -lm >"$room/log" 2>&1
+    then bad "segment: $name" "does not compile" "$room/log"; return
+    fi
+    timeout 300 "$room/test_segment" >"$room/log" 2>&1
+    case $?,$change in
+    0, | [1-9],?*) ok "segment: $name" ;;
+    0,*) bad "segment: $name" "no test notices" "$room/log" ;;
+    *) bad "segment: $name" "the test ends with another code" "$room/log" ;;
+    esac
+}
+segment "work is done as it was asked for"
+segment "graphs that differ by an address are one" \
+    's/hash\(0xcbf29ce484222325u, s->nodes,.*?\);/(uint64_t)s->count;/s;
+    s/memcmp\(g->nodes, s->nodes,.*?== 0/true/s'
+segment "products that differ by an address are one" \
+    's/kind == NODE_PRODUCT\)\n/kind == -1)\n/;
+    s/kind == NODE_PRODUCT &&/kind == -1 &&/'
+segment "a graph that is told forgets it" \
+    's/memcpy\(g->read \+ n->at, s->read \+ n->at, bytes\);//'
+
 # mistake NAME KERNELS FILE FROM TO TEST [ONLY]: FROM becomes TO in a file of one
 # of the .cu files; ONLY: of the test's functions those that match
 mistake() {

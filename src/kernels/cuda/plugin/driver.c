@@ -55,6 +55,7 @@ const char *driver_says(CUresult error, const char *asked)
     const char *name = NULL;
 
     if (error == CUDA_SUCCESS) return NULL;
+    if (error == (CUresult)DRIVER_SAID) return sentence;
     if (driver.cuGetErrorName_(error, &name) != CUDA_SUCCESS || name == NULL)
         name = "an unknown error";
     return driver_sentence("the driver answers %s to %s", name, asked);

@@ -25,7 +25,9 @@
     X(cuGraphCreate) X(cuGraphDestroy) X(cuGraphAddKernelNode)             \
     X(cuGraphAddMemcpyNode) X(cuGraphAddMemsetNode)                        \
     X(cuGraphInstantiateWithFlags) X(cuGraphExecDestroy)                   \
-    X(cuGraphExecKernelNodeSetParams) X(cuGraphLaunch)
+    X(cuGraphExecKernelNodeSetParams) X(cuGraphLaunch)                     \
+    X(cuGraphAddChildGraphNode) X(cuStreamBeginCapture)                    \
+    X(cuStreamEndCapture)
 
 #define DRIVER_MEMBER(name) __typeof__(name) *name##_;
 struct driver {
@@ -39,7 +41,9 @@ const char *driver_open(void);
 /* The name of an error, after "the driver answers ", to what was asked of it;
  * NULL: it is none. */
 const char *driver_says(CUresult error, const char *asked);
-/* A sentence of this thread. */
+/* A sentence of this thread. DRIVER_SAID stands for the last one where an error
+ * is asked for. */
+enum { DRIVER_SAID = -1 };
 const char *driver_sentence(const char *format, ...)
     __attribute__((format(printf, 1, 2)));
 

@@ -296,8 +296,7 @@ const char *gpu_start(struct gpu *gpu, const struct gpu_launch *l)
 const char *gpu_gather(struct gpu *gpu)
 {
     if (gpu->open == NULL)
-        gpu->open = segments_new(gpu->functions, gpu->context,
-                                 gpu->streams[GPU_KERNELS]);
+        gpu->open = segments_new(gpu);
     return gpu->open != NULL ? NULL
                              : driver_sentence("there is no memory to gather "
                                                "work in");

@@ -5,7 +5,7 @@
  * It stores matrices by columns. What we have by rows is the turned matrix to
  * it, so c [m, n] = a b is made as c' [n, m] = b' a': its first operand is our
  * b, its second one our a. */
-#include "kernels/cuda/plugin/driver.h"
+#include "kernels/cuda/plugin/segment.h"
 
 #include <dlfcn.h>
 #include <pthread.h>
@@ -216,24 +216,61 @@ const char *products_offer(struct gpu *gpu, const struct gpu_product *like,
     return says(answer, "which algorithms a product has");
 }
 
+/* The library has a stream of work, or one that is captured. */
+const char *products_give(struct gpu *gpu, const struct product_told *told,
+                          CUstream stream)
+{
+    const struct gpu_product *p = &told->product;
+    const float one = 1, rest = p->adds ? 1 : 0;
+    struct lt_algorithm own;
+    struct described d;
+    int answer = describe(p, &d);
+
+    memcpy(own.data, told->algorithm.words, sizeof own.data);
+    if (answer == LT_SUCCESS)
+        answer = lt.cublasLtMatmul_(
+            gpu->products, &d.desc, &one, p->b, &d.first, p->a, &d.second,
+            &rest, p->c, &d.c, p->c, &d.c, &own, told->room.data,
+            told->room.bytes, stream);
+    return says(answer, "a product");
+}
+
+/* Member by member, so that what lies between them stays zero. */
+static void tell(struct product_told *to, const struct gpu_product *p,
+                 const struct gpu_algorithm *algorithm,
+                 const struct gpu_room *room)
+{
+    struct gpu_product *own = &to->product;
+
+    memset(to, 0, sizeof *to);
+    own->form.number = p->form.number;
+    own->form.a_turned = p->form.a_turned;
+    own->form.b_turned = p->form.b_turned;
+    own->form.aligned = p->form.aligned;
+    own->form.k = p->form.k;
+    own->a = p->a;
+    own->b = p->b;
+    own->c = p->c;
+    own->m = p->m;
+    own->n = p->n;
+    own->a_stride = p->a_stride;
+    own->b_stride = p->b_stride;
+    own->c_stride = p->c_stride;
+    own->adds = p->adds;
+    to->algorithm = *algorithm;
+    to->room = *room;
+}
+
 const char *products_run(struct gpu *gpu, const struct gpu_product *p,
                          const struct gpu_algorithm *algorithm,
                          const struct gpu_room *room)
 {
-    const float one = 1, rest = p->adds ? 1 : 0;
-    struct lt_algorithm own;
-    struct described d;
+    struct product_told told;
     const char *sentence = enter(gpu);
-    int answer;
 
-    if (sentence == NULL) sentence = gpu_flush(gpu);
     if (sentence != NULL) return sentence;
-    memcpy(own.data, algorithm->words, sizeof own.data);
-    answer = describe(p, &d);
-    if (answer == LT_SUCCESS)
-        answer = lt.cublasLtMatmul_(
-            gpu->products, &d.desc, &one, p->b, &d.first, p->a, &d.second,
-            &rest, p->c, &d.c, p->c, &d.c, &own, room->data, room->bytes,
-            gpu->streams[GPU_KERNELS]);
-    return says(answer, "a product");
+    tell(&told, p, algorithm, room);
+    if (gpu->open != NULL)
+        return driver_says(segment_product(gpu->open, &told), "a product");
+    return products_give(gpu, &told, gpu->streams[GPU_KERNELS]);
 }

@@ -15,7 +15,7 @@ enum { NODES_MOST = 1024, READ_BYTES = 512 << 10, TOLD_MOST = 64,
        READ_ALIGN = 16 };
 
 enum node_kind { NODE_KERNEL, NODE_TO_DEVICE, NODE_TO_HOST, NODE_INSIDE,
-                 NODE_FILL };
+                 NODE_FILL, NODE_PRODUCT };
 
 /* No gaps: nodes are compared as bytes. */
 struct node {
@@ -23,7 +23,7 @@ struct node {
     uint32_t blocks;
     int32_t byte;
     uint64_t to, from, bytes;
-    uint64_t at; /* in what kernels read */
+    uint64_t at; /* in what kernels read, and products are told */
 };
 
 /* Not made: count is 0. */
@@ -45,12 +45,13 @@ struct told {
 };
 
 struct segments {
-    const CUfunction *functions;
-    CUcontext context;
-    CUstream stream;
+    struct gpu *gpu;         /* borrowed */
+    CUstream stream;         /* of its kernels */
+    CUstream recorder;       /* owned: products are captured there, nothing is
+                              * done */
     struct node nodes[NODES_MOST];
     int count;
-    char read[READ_BYTES]; /* by kernels */
+    char read[READ_BYTES]; /* by kernels; and products */
     size_t bytes;
     struct told told[TOLD_MOST];
     int told_count;
@@ -61,18 +62,21 @@ struct segments {
     uint64_t clock;
 };
 
-struct segments *segments_new(const CUfunction *functions, CUcontext context,
-                              CUstream stream)
+struct segments *segments_new(struct gpu *gpu)
 {
     struct segments *s = mmap(NULL, sizeof *s, PROT_READ | PROT_WRITE,
                               MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1,
                               0);
 
     if (s == MAP_FAILED) return NULL;
-    s->functions = functions;
-    s->context = context;
-    s->stream = stream;
-    return s;
+    s->gpu = gpu;
+    s->stream = gpu->streams[GPU_KERNELS];
+    if (driver.cuCtxSetCurrent_(gpu->context) == CUDA_SUCCESS &&
+        driver.cuStreamCreate_(&s->recorder, CU_STREAM_NON_BLOCKING) ==
+            CUDA_SUCCESS)
+        return s;
+    munmap(s, sizeof *s);
+    return NULL;
 }
 
 static void graph_free(struct graph *g)
@@ -88,6 +92,7 @@ void segments_free(struct segments *s)
 {
     if (s == NULL) return;
     for (int i = 0; i < s->graphs_count; i++) graph_free(&s->graphs[i]);
+    driver.cuStreamDestroy_(s->recorder);
     munmap(s, sizeof *s);
 }
 
@@ -149,6 +154,12 @@ CUresult segment_fill(struct segments *s, void *to, int byte, size_t bytes)
                                  .to = (uintptr_t)to, .bytes = bytes}, NULL);
 }
 
+CUresult segment_product(struct segments *s, const struct product_told *told)
+{
+    return add(s, &(struct node){.kind = NODE_PRODUCT, .bytes = sizeof *told},
+               told);
+}
+
 /* One behind another on both sides, with less than a line between them, is one
  * copy. */
 CUresult segment_tell(struct segments *s, void *there, const void *host,
@@ -179,6 +190,11 @@ static void *host_at(uint64_t at)
     return (void *)(uintptr_t)at;
 }
 
+static CUfunction function_of(const struct segments *s, const struct node *n)
+{
+    return n->kind == NODE_KERNEL ? s->gpu->functions[n->kernel] : NULL;
+}
+
 static CUresult start_kernel(const struct segments *s, const struct node *n)
 {
     size_t bytes = n->bytes;
@@ -186,9 +202,19 @@ static CUresult start_kernel(const struct segments *s, const struct node *n)
                      (void *)(uintptr_t)(s->read + n->at),
                      CU_LAUNCH_PARAM_BUFFER_SIZE, &bytes, CU_LAUNCH_PARAM_END};
 
-    return driver.cuLaunchKernel_(s->functions[n->kernel], n->blocks, 1, 1,
+    return driver.cuLaunchKernel_(function_of(s, n), n->blocks, 1, 1,
                                   BLOCK_THREADS, 1, 1, 0, s->stream, NULL,
                                   extra);
+}
+
+static CUresult start_product(const struct segments *s, const char *read,
+                              CUstream stream)
+{
+    struct product_told told;
+
+    memcpy(&told, read, sizeof told);
+    return products_give(s->gpu, &told, stream) == NULL
+               ? CUDA_SUCCESS : (CUresult)DRIVER_SAID;
 }
 
 static CUresult start(const struct segments *s, const struct node *n)
@@ -205,6 +231,7 @@ static CUresult start(const struct segments *s, const struct node *n)
     case NODE_FILL:
         return driver.cuMemsetD8Async_(n->to, (unsigned char)n->byte,
                                        n->bytes, s->stream);
+    case NODE_PRODUCT: return start_product(s, s->read + n->at, s->stream);
     default: return start_kernel(s, n);
     }
 }
@@ -221,13 +248,25 @@ static CUresult start_each(const struct segments *s)
 /* ---- graphs ---- */
 
 /* FNV-1a over words. */
+static uint64_t hash(uint64_t key, const void *at, size_t bytes)
+{
+    for (size_t i = 0; i < bytes / 8; i++) {
+        uint64_t word;
+
+        memcpy(&word, (const char *)at + 8 * i, sizeof word);
+        key = (key ^ word) * 0x100000001b3u, key ^= key >> 29;
+    }
+    return key;
+}
+
 static uint64_t key_of(const struct segments *s)
 {
-    const uint64_t *words = (const uint64_t *)(const void *)s->nodes;
-    uint64_t key = 0xcbf29ce484222325u;
+    uint64_t key = hash(0xcbf29ce484222325u, s->nodes,
+                        (size_t)s->count * sizeof *s->nodes);
 
-    for (size_t i = 0; i < (size_t)s->count * sizeof *s->nodes / 8; i++)
-        key = (key ^ words[i]) * 0x100000001b3u, key ^= key >> 29;
+    for (int i = 0; i < s->count; i++)
+        if (s->nodes[i].kind == NODE_PRODUCT)
+            key = hash(key, s->read + s->nodes[i].at, s->nodes[i].bytes);
     return key;
 }
 
@@ -239,7 +278,7 @@ static CUresult add_kernel(const struct segments *s, struct graph *g, int i,
     void *extra[] = {CU_LAUNCH_PARAM_BUFFER_POINTER, g->read + n->at,
                      CU_LAUNCH_PARAM_BUFFER_SIZE, &bytes, CU_LAUNCH_PARAM_END};
     const CUDA_KERNEL_NODE_PARAMS kernel = {
-        .func = s->functions[n->kernel], .gridDimX = n->blocks, .gridDimY = 1,
+        .func = function_of(s, n), .gridDimX = n->blocks, .gridDimY = 1,
         .gridDimZ = 1, .blockDimX = BLOCK_THREADS, .blockDimY = 1,
         .blockDimZ = 1, .extra = extra};
 
@@ -262,7 +301,8 @@ static CUresult add_copy(const struct segments *s, struct graph *g, int i,
         .WidthInBytes = n->bytes, .Height = 1, .Depth = 1};
 
     return driver.cuGraphAddMemcpyNode_(&g->handles[i], g->graph, before,
-                                        before != NULL, &copy, s->context);
+                                        before != NULL, &copy,
+                                        s->gpu->context);
 }
 
 static CUresult add_fill(const struct segments *s, struct graph *g, int i,
@@ -274,7 +314,30 @@ static CUresult add_fill(const struct segments *s, struct graph *g, int i,
         .width = n->bytes, .height = 1};
 
     return driver.cuGraphAddMemsetNode_(&g->handles[i], g->graph, before,
-                                        before != NULL, &fill, s->context);
+                                        before != NULL, &fill,
+                                        s->gpu->context);
+}
+
+/* A graph inside the graph: all that the library gives a stream for it. The
+ * recorder is this thread's alone, and no other stream is captured. */
+static CUresult add_product(const struct segments *s, struct graph *g, int i,
+                            const CUgraphNode *before)
+{
+    const char *read = g->read + g->nodes[i].at;
+    CUgraph inside = NULL;
+    CUresult error = driver.cuStreamBeginCapture_(
+        s->recorder, CU_STREAM_CAPTURE_MODE_RELAXED);
+
+    if (error != CUDA_SUCCESS) return error;
+    error = start_product(s, read, s->recorder);
+    const CUresult end = driver.cuStreamEndCapture_(s->recorder, &inside);
+
+    if (error == CUDA_SUCCESS) error = end;
+    if (error == CUDA_SUCCESS)
+        error = driver.cuGraphAddChildGraphNode_(
+            &g->handles[i], g->graph, before, before != NULL, inside);
+    if (inside != NULL) driver.cuGraphDestroy_(inside);
+    return error;
 }
 
 /* A chain: each node behind the one before it. */
@@ -285,9 +348,12 @@ static CUresult build(const struct segments *s, struct graph *g)
     for (int i = 0; i < g->count && error == CUDA_SUCCESS; i++) {
         const CUgraphNode *before = i > 0 ? &g->handles[i - 1] : NULL;
 
-        error = g->nodes[i].kind == NODE_KERNEL ? add_kernel(s, g, i, before)
-                : g->nodes[i].kind == NODE_FILL ? add_fill(s, g, i, before)
-                                                : add_copy(s, g, i, before);
+        switch (g->nodes[i].kind) {
+        case NODE_KERNEL: error = add_kernel(s, g, i, before); break;
+        case NODE_FILL: error = add_fill(s, g, i, before); break;
+        case NODE_PRODUCT: error = add_product(s, g, i, before); break;
+        default: error = add_copy(s, g, i, before);
+        }
     }
     return error != CUDA_SUCCESS
                ? error
@@ -321,7 +387,7 @@ static CUresult graph_tell(const struct segments *s, struct graph *g)
                          CU_LAUNCH_PARAM_BUFFER_SIZE, &bytes,
                          CU_LAUNCH_PARAM_END};
         const CUDA_KERNEL_NODE_PARAMS kernel = {
-            .func = n->kind == NODE_KERNEL ? s->functions[n->kernel] : NULL,
+            .func = function_of(s, n),
             .gridDimX = n->blocks, .gridDimY = 1, .gridDimZ = 1,
             .blockDimX = BLOCK_THREADS, .blockDimY = 1, .blockDimZ = 1,
             .extra = extra};
@@ -336,11 +402,26 @@ static CUresult graph_tell(const struct segments *s, struct graph *g)
     return error;
 }
 
+static bool products_are_same(const struct segments *s, const struct graph *g)
+{
+    for (int i = 0; i < s->count; i++) {
+        const struct node *n = &s->nodes[i];
+
+        if (n->kind == NODE_PRODUCT &&
+            memcmp(g->read + n->at, s->read + n->at, n->bytes) != 0)
+            return false;
+    }
+    return true;
+}
+
+/* A graph may be told what its kernels read, and nothing else. */
 static bool is_same(const struct segments *s, const struct graph *g,
                     uint64_t key)
 {
     return g->key == key && g->count == s->count && g->bytes == s->bytes &&
-           memcmp(g->nodes, s->nodes, (size_t)s->count * sizeof *s->nodes) == 0;
+           memcmp(g->nodes, s->nodes,
+                  (size_t)s->count * sizeof *s->nodes) == 0 &&
+           products_are_same(s, g);
 }
 
 /* The graph of the open segment; NULL: there is none. *oldest: the one that may

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* segment.h - work of the stream of kernels that the driver does not have yet.
  * Work that is given to the driver at once is a segment: a chain of kernels,
- * copies and fills. A segment that is repeated becomes a CUDA graph, which the
+ * copies, fills and products of a library. A segment that is repeated becomes a CUDA graph, which the
  * driver starts in one call.
  *
  * A segment is recognised by its kernels, their numbers of blocks, and its
- * copies and fills. The arguments of its kernels are compared byte by byte with
+ * copies, fills and products. The arguments of its kernels are compared byte by byte with
  * those of the graph, and those that differ are set in the graph. So a graph
  * does exactly the work that was asked for. */
 #ifndef LOCKSTEP_KERNELS_CUDA_PLUGIN_SEGMENT_H
@@ -15,9 +15,19 @@
 
 struct segments;
 
-/* functions: borrowed, [CUDA_KERNEL_COUNT]. NULL: there is no memory. */
-struct segments *segments_new(const CUfunction *functions, CUcontext context,
-                              CUstream stream);
+/* A product that a library makes. Without gaps that hold anything: it is
+ * compared as bytes. */
+struct product_told {
+    struct gpu_product product;
+    struct gpu_algorithm algorithm;
+    struct gpu_room room;
+};
+/* The library gives it to the stream. NULL, or one sentence. */
+const char *products_give(struct gpu *, const struct product_told *, CUstream);
+
+/* They gather work of the stream of kernels of a GPU that is open. NULL: there
+ * is no memory. */
+struct segments *segments_new(struct gpu *);
 void segments_free(struct segments *); /* NULL allowed */
 
 /* Each takes a copy of what it is told. When there is no room for it, the
@@ -27,6 +37,7 @@ CUresult segment_kernel(struct segments *, const struct gpu_launch *);
 CUresult segment_copy(struct segments *, enum gpu_way way, void *to,
                       const void *from, size_t bytes);
 CUresult segment_fill(struct segments *, void *to, int byte, size_t bytes);
+CUresult segment_product(struct segments *, const struct product_told *);
 /* From pinned memory to what nothing in the open segment used so far: before
  * its kernels. */
 CUresult segment_tell(struct segments *, void *there, const void *host,
