@@ -11,9 +11,11 @@
 #include "plan/stage.h"
 
 /* Sequences at once of `batch` of a rank that holds `leaves` of the grid's
- * data leaves: all of them, or equal parts that are subtrees of leaves, of
- * 1,024 tokens or more, where that saves memory worth having. Of the request,
- * model, length and dtype are read. */
+ * data leaves: all of them, or equal parts that are subtrees of leaves. On the
+ * CPU of 1,024 tokens or more, where that saves memory worth having; on a GPU
+ * of 8,192 or more, the fewest parts whose activations take a quarter of
+ * train.memory, or of 16 GiB, at most. Of the request, model, length, dtype,
+ * device and that limit are read. */
 int64_t micro_batch_choose(const struct stage_request *request, int64_t batch,
                            int leaves);
 
