@@ -32,7 +32,7 @@ struct device_kinds {
     status (*fill)(struct device *, void *to, int byte, size_t bytes);
     status (*write)(struct device *, void *to, const void *from,
                     size_t bytes);
-    status (*read)(struct device *, void *to, const void *from, size_t bytes);
+    status (*read)(struct device *, const struct device_bytes *all, int count);
     const void *(*tell)(struct device *, const void *at, size_t bytes);
     void *(*lend)(struct device *, void *at, size_t bytes, bool sets);
     /* Work that was given so far can be awaited by other threads; NULL: it

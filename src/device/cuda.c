@@ -449,15 +449,15 @@ static status cuda_write(struct device *device, void *to, const void *from,
     return OK;
 }
 
-static status cuda_read(struct device *device, void *to, const void *from,
-                        size_t bytes)
+static status cuda_read(struct device *device, const struct device_bytes *all,
+                        int count)
 {
     const struct cuda *c = of(device);
 
-    if (bytes == 0) return OK;
     TRY(meet(c, GPU_KERNELS, GPU_COPIES));
-    TRY(said(c, copy_flat(c, GPU_COPIES, GPU_TO_HOST, to,
-                          apart_own(device, from), bytes)));
+    for (int i = 0; i < count; i++)
+        TRY(said(c, copy_flat(c, GPU_COPIES, GPU_TO_HOST, all[i].to,
+                              apart_own(device, all[i].from), all[i].bytes)));
     TRY(said(c, c->plugin->finish(c->gpu, GPU_COPIES)));
     return queue_status(device->kernels);
 }

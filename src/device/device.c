@@ -176,8 +176,18 @@ status device_write(struct stream *stream, void *to, const void *from,
 status device_read(struct stream *stream, void *to, const void *from,
                    size_t bytes)
 {
+    return device_read_all(stream, &(struct device_bytes){to, from, bytes},
+                           bytes > 0);
+}
+
+status device_read_all(struct stream *stream, const struct device_bytes *all,
+                       int count)
+{
+    if (count == 0) return OK;
     if (stream->device != NULL)
-        return stream->device->kind->read(stream->device, to, from, bytes);
-    if (bytes > 0 && to != from) memcpy(to, from, bytes);
+        return stream->device->kind->read(stream->device, all, count);
+    for (int i = 0; i < count; i++)
+        if (all[i].to != all[i].from)
+            memcpy(all[i].to, all[i].from, all[i].bytes);
     return OK;
 }

@@ -134,6 +134,14 @@ status device_write(struct stream *stream, void *to, const void *from,
 /* To the host; returns when it is there. */
 status device_read(struct stream *stream, void *to, const void *from,
                    size_t bytes);
+/* Several copies at once, none of them empty, for which the host waits once. */
+struct device_bytes {
+    void *to;
+    const void *from;
+    size_t bytes;
+};
+status device_read_all(struct stream *stream, const struct device_bytes *all,
+                       int count);
 /* All work is done. Returns the first error of a kernel. */
 status device_finish(struct stream *stream);
 

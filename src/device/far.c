@@ -169,14 +169,18 @@ static status far_write(struct device *device, void *to, const void *from,
     return OK;
 }
 
-static status far_read(struct device *device, void *to, const void *from,
-                size_t bytes)
+static status far_read(struct device *device, const struct device_bytes *all,
+                       int count)
 {
-    if (bytes == 0) return OK;
+    struct event last = {0};
+
     queue_after(device->copies, queue_now(device->kernels));
-    event_await(give(device->copies,
-                     (struct copy){{to, 0}, {apart_own(device, from), 0}, 1,
-                                   bytes}));
+    for (int i = 0; i < count; i++)
+        last = give(device->copies,
+                    (struct copy){{all[i].to, 0},
+                                  {apart_own(device, all[i].from), 0}, 1,
+                                  all[i].bytes});
+    event_await(last);
     return queue_status(device->kernels);
 }
 

@@ -208,8 +208,9 @@ static void update_end(struct meter_track *track,
                        const struct element_update *call)
 {
     static const char *const names[] = {"adamw", "lion", "sgd", "momentum",
-                                        "schedule_free", "towards"};
-    static const int flops[] = {13, 8, 7, 6, 16, 3}; /* of an element */
+                                        "schedule_free", "towards",
+                                        "moving average"};
+    static const int flops[] = {13, 8, 7, 6, 16, 3, 3}; /* of an element */
     double bytes = 2 * bytes_of(&call->weight) + bytes_of(&call->gradient) +
                    bytes_of(&call->copy);
 

@@ -28,9 +28,10 @@ struct adamw {
  *   MOMENTUM  average of gradients; `weight`, which may be the gradient, is
  *             set to it, or, with a share, to what it becomes next (Nesterov)
  *   FREE      weights that are stepped second moment   (schedule-free)
- *   TOWARDS   where to, a share of the way; nothing else happens */
+ *   TOWARDS   where to, a share of the way; nothing else happens
+ *   AVERAGE   the same, with a product and a sum in place of the FMA */
 enum update_formula { UPDATE_ADAMW, UPDATE_LION, UPDATE_SGD, UPDATE_MOMENTUM,
-                      UPDATE_FREE, UPDATE_TOWARDS };
+                      UPDATE_FREE, UPDATE_TOWARDS, UPDATE_AVERAGE };
 enum { UPDATE_STATES = 2, UPDATE_BLOCK = SQUARES_BLOCK };
 
 /* One state. In 8 bits (kernels/code8.h) blocks of UPDATE_BLOCK elements have
@@ -52,7 +53,7 @@ struct element_update {
     double lr, beta1, beta2, epsilon, decay;
     double correction1, correction2; /* as adamw */
     double share;                   /* FREE: of the new point in the average;
-                                     * TOWARDS */
+                                     * TOWARDS, AVERAGE */
 };
 
 /* A step of a whole matrix, from the elements that a rank has of it. */

@@ -12,11 +12,11 @@
 #include "nn/layer.h"
 
 /* Numbers of rows, which are heads of tokens. In scratch behind the sums of the
- * gradient: gates, logits or dots, the sinks widened; choices and places; rows
- * as they were. */
+ * gradient: gates g, logits or dots, g - 1, dots times that, the sinks, -1;
+ * choices and places; rows as they were. */
 struct sinks_room {
     int64_t rows, heads;
-    size_t gates, numbers, sinks, chosen, places, copy, all;
+    size_t gates, numbers, rests, shares, sinks, one, chosen, places, copy, all;
 };
 
 static struct sinks_room room_of(const struct step *step,
@@ -30,8 +30,11 @@ static struct sinks_room room_of(const struct step *step,
     const size_t real = (size_t)dtype_bytes(program_real(p));
 
     room.numbers = room.gates + arena_aligned(rows * real);
-    room.sinks = room.numbers + arena_aligned(rows * real);
-    room.chosen = room.sinks + arena_aligned((size_t)heads * real);
+    room.rests = room.numbers + arena_aligned(rows * real);
+    room.shares = room.rests + arena_aligned(rows * real);
+    room.sinks = room.shares + arena_aligned(rows * real);
+    room.one = room.sinks + arena_aligned((size_t)heads * real);
+    room.chosen = room.one + arena_aligned(real);
     room.places = room.chosen + arena_aligned(rows * sizeof(int32_t));
     room.copy = room.places + arena_aligned(rows * sizeof(int32_t));
     room.all = room.copy +
@@ -48,7 +51,7 @@ static size_t sinks_scratch(const struct step *step, const struct program *p)
 
 struct sinks {
     struct sinks_room room;
-    struct tensor gates, numbers; /* [rows] real */
+    struct tensor gates, numbers, rests, shares; /* [rows, 1] real */
     int32_t *chosen, *places;
     void *copy;
 };
@@ -64,6 +67,8 @@ static struct sinks sinks_of(const struct step *step, struct run *run)
     struct sinks s = {
         .room = room, .gates = tensor_2d(at + room.gates, real, room.rows, 1),
         .numbers = tensor_2d(at + room.numbers, real, room.rows, 1),
+        .rests = tensor_2d(at + room.rests, real, room.rows, 1),
+        .shares = tensor_2d(at + room.shares, real, room.rows, 1),
         .copy = at + room.copy};
 
     s.chosen = (int32_t *)(void *)(at + room.chosen);
@@ -79,49 +84,39 @@ static struct tensor rows_of(const struct sinks *s, struct tensor view)
                      tensor_count(&view) / s->room.rows);
 }
 
-/* The host makes the numbers of rows, in lists, and brings them to the
- * device. */
-static size_t numbers_bytes(const struct sinks *s)
+/* Numbers of heads of tokens, as [tokens, heads]. */
+static struct tensor of_heads(const struct sinks *s, struct tensor numbers)
 {
-    return (size_t)(s->room.rows * dtype_bytes(s->numbers.dtype));
+    return tensor_2d(numbers.data, numbers.dtype, s->room.rows / s->room.heads,
+                     s->room.heads);
 }
 
-/* numbers = lse - sink. */
+/* numbers = lse - sink: what is added to every token is the negative of a
+ * sink. */
 static status subtract(const struct run *run, const struct sinks *s,
-                       struct tensor lse, struct tensor wide)
+                       struct tensor lse, struct tensor sinks)
 {
-    void *numbers = run_list(run, s->numbers.data);
-    void *sinks = run_list(run, wide.data);
+    const struct tensor negative =
+        tensor_1d((char *)run->scratch + s->room.sinks, lse.dtype,
+                  s->room.heads);
+    struct tensor every = of_heads(s, negative);
 
-    TRY(device_read(run->stream, numbers, lse.data, numbers_bytes(s)));
-    TRY(device_read(run->stream, sinks, wide.data,
-                    (size_t)(s->room.heads * dtype_bytes(wide.dtype))));
-    for (int64_t i = 0; i < s->room.rows; i++) {
-        const int64_t head = i % s->room.heads;
-
-        if (lse.dtype == DTYPE_F64)
-            ((double *)numbers)[i] -= ((const double *)sinks)[head];
-        else
-            ((float *)numbers)[i] -= ((const float *)sinks)[head];
-    }
-    return run_told(run, s->numbers.data, numbers_bytes(s));
+    every.stride[0] = 0;
+    TRY(run->kernels->scale(run->stream, negative, sinks, -1.0));
+    return run->real->add(run->stream, of_heads(s, s->numbers),
+                          of_heads(s, lse), every);
 }
 
 /* The share of a head's softmax that keys have. */
 static status find_gates(const struct step *step, struct run *run,
                          const struct sinks *s)
 {
-    const struct tensor lse = run_slot(run, step->second);
-    const struct tensor sinks = run_weight(run, step, 0);
-    const struct tensor wide =
-        tensor_1d((char *)run->scratch + s->room.sinks, lse.dtype,
-                  s->room.heads);
     const struct router router = {
         .form = {.score = ROUTER_SIGMOID, .experts = 1, .choices = 1},
         .logits = s->numbers, .gates = s->gates, .chosen = s->chosen};
 
-    TRY(run->kernels->scale(run->stream, wide, sinks, 1.0));
-    TRY(subtract(run, s, lse, wide));
+    TRY(subtract(run, s, run_slot(run, step->second),
+                 run_weight(run, step, 0)));
     return run->kernels->router_choose(run->stream, &router);
 }
 
@@ -149,26 +144,22 @@ static status sinks_forward(const struct step *step, struct run *run)
     return multiply(run, &s, run_slot(run, step->output));
 }
 
-/* numbers = numbers (g - 1). */
+/* shares = numbers (g - 1). */
 static status share_of_sinks(const struct run *run, const struct sinks *s)
 {
-    void *numbers = run_list(run, s->numbers.data);
-    void *gates = run_list(run, s->gates.data);
+    void *const one = (char *)run->scratch + s->room.one;
+    struct tensor every = tensor_2d(one, s->gates.dtype, s->room.rows, 1);
+    const struct tensor here = tensor_1d(run_list(run, one), every.dtype, 1);
+    const struct experts_combine call = {
+        .y = s->shares, .rows = s->numbers, .places = s->places,
+        .numbers = s->chosen, .gates = s->rests.data, .choices = 1,
+        .leaf_experts = 1};
 
-    TRY(device_read(run->stream, numbers, s->numbers.data, numbers_bytes(s)));
-    TRY(device_read(run->stream, gates, s->gates.data, numbers_bytes(s)));
-    for (int64_t i = 0; i < s->room.rows; i++) {
-        if (s->gates.dtype == DTYPE_F64) {
-            double *at = (double *)numbers + i;
-
-            *at = *at * (((const double *)gates)[i] - 1);
-        } else {
-            float *at = (float *)numbers + i;
-
-            *at = *at * (((const float *)gates)[i] - 1);
-        }
-    }
-    return run_told(run, s->numbers.data, numbers_bytes(s));
+    tensor_set(&here, 0, -1);
+    TRY(run_told(run, one, (size_t)dtype_bytes(here.dtype)));
+    every.stride[0] = 0;
+    TRY(run->real->add(run->stream, s->rests, s->gates, every));
+    return run->real->experts_combine(run->stream, &call);
 }
 
 static status sinks_backward(const struct step *step, struct run *run)
@@ -179,9 +170,7 @@ static status sinks_backward(const struct step *step, struct run *run)
         .dgates = s.numbers, .dy = rows_of(&s, dy),
         .rows = rows_of(&s, run_slot(run, step->output)),
         .places = s.places, .choices = 1};
-    const struct tensor numbers =
-        tensor_2d(s.numbers.data, s.numbers.dtype,
-                  s.room.rows / s.room.heads, s.room.heads);
+    const struct tensor shares = of_heads(&s, s.shares);
     struct vector_pass pass = {0};
 
     TRY(overlap_wait_all(run, dy));
@@ -190,7 +179,7 @@ static status sinks_backward(const struct step *step, struct run *run)
     TRY(share_of_sinks(run, &s));
     while (vector_next(run, step, 0, &pass)) {
         TRY(run->real->sum_rows(run->stream, pass.sums[0],
-                                addend_rows(run, numbers, &pass.addend),
+                                addend_rows(run, shares, &pass.addend),
                                 &pass.order));
         TRY(vector_end(run, step, 0, &pass));
     }

@@ -2,144 +2,78 @@
 /* average.c - an exponential moving average of the weights. */
 #include "optimizer/average.h"
 
-#include <string.h>
+/* Something is done with the average and the weight of an item. */
+typedef status averaging(const struct update *, const struct update_item *,
+                         struct tensor average);
 
-#include "base/meter.h"
-
-enum work { WORK_MOVE, WORK_START, WORK_SWAP };
-
-struct averaging {
-    void *average, *weight;   /* [count] real */
-    enum dtype dtype;
-    int64_t count;
-    double rest;              /* 1 - decay */
-    enum work work;
-};
-
-/* No FMA: every compiler and machine rounds after each of the three. */
-static void move_singles(const struct averaging *a, int64_t first,
-                         int64_t last)
+static status move(const struct update *u, const struct update_item *item,
+                   struct tensor average)
 {
-    const float *weight = a->weight;
-    float *average = a->average;
-    const float rest = (float)a->rest;
-
-    for (int64_t i = first; i < last; i++)
-        average[i] = average[i] + rest * (weight[i] - average[i]);
+    return u->kernels->update_elements(u->stream, &(struct element_update){
+        .formula = UPDATE_AVERAGE, .weight = average, .gradient = item->weight,
+        .states = {{.values = item->weight}}, .scale = 1,
+        .share = 1 - item->rule->average});
 }
 
-static void move_doubles(const struct averaging *a, int64_t first,
-                         int64_t last)
+static status start(const struct update *u, const struct update_item *item,
+                    struct tensor average)
 {
-    const double *weight = a->weight;
-    double *average = a->average;
-
-    for (int64_t i = first; i < last; i++)
-        average[i] = average[i] + a->rest * (weight[i] - average[i]);
+    return u->kernels->scale(u->stream, average, item->weight, 1.0);
 }
 
-static void swap_bytes(char *a, char *b, size_t count)
+enum { AT_ONCE = 32768 }; /* bytes that the host has of each */
+
+/* Not in a step: by copies on the host. */
+static status swap(const struct update *u, const struct update_item *item,
+                   struct tensor average)
 {
-    char room[4096];
+    const size_t all = (size_t)(tensor_count(&average) *
+                                dtype_bytes(average.dtype));
+    char copies[2][AT_ONCE];
 
-    while (count > 0) {
-        const size_t some = count < sizeof room ? count : sizeof room;
+    for (size_t at = 0; at < all; at += AT_ONCE) {
+        const size_t bytes = all - at < AT_ONCE ? all - at : AT_ONCE;
+        char *const a = (char *)average.data + at;
+        char *const w = (char *)item->weight.data + at;
+        const struct device_bytes both[] = {{copies[0], a, bytes},
+                                            {copies[1], w, bytes}};
 
-        memcpy(room, a, some);
-        memcpy(a, b, some);
-        memcpy(b, room, some);
-        a += some;
-        b += some;
-        count -= some;
-    }
-}
-
-static void body(void *argument, int index, int count)
-{
-    const struct averaging *a = argument;
-    const int64_t bytes = dtype_bytes(a->dtype);
-    int64_t first, last;
-
-    threads_split(a->count, 64, index, count, &first, &last);
-    if (first >= last) return;
-    if (a->work == WORK_SWAP)
-        swap_bytes((char *)a->average + first * bytes,
-                   (char *)a->weight + first * bytes,
-                   (size_t)((last - first) * bytes));
-    else if (a->work == WORK_START)
-        memcpy((char *)a->average + first * bytes,
-               (char *)a->weight + first * bytes,
-               (size_t)((last - first) * bytes));
-    else if (a->dtype == DTYPE_F64)
-        move_doubles(a, first, last);
-    else
-        move_singles(a, first, last);
-}
-
-enum { AT_ONCE = 1024 }; /* elements that the host has of a device apart */
-
-/* Averages by copies to the host and back. */
-static status work_apart(const struct update *u, const struct averaging *all)
-{
-    const int64_t bytes = dtype_bytes(all->dtype);
-    double average[AT_ONCE], weight[AT_ONCE];
-
-    for (int64_t at = 0; at < all->count; at += AT_ONCE) {
-        const int64_t left = all->count - at;
-        const int64_t count = left < AT_ONCE ? left : AT_ONCE;
-        char *a = (char *)all->average + at * bytes;
-        char *w = (char *)all->weight + at * bytes;
-        struct averaging some = *all;
-
-        some.average = average;
-        some.weight = weight;
-        some.count = count;
-        TRY(device_read(u->stream, average, a, (size_t)(count * bytes)));
-        TRY(device_read(u->stream, weight, w, (size_t)(count * bytes)));
-        body(&some, 0, 1);
-        TRY(device_write(u->stream, a, average, (size_t)(count * bytes)));
-        if (all->work == WORK_SWAP)
-            TRY(device_write(u->stream, w, weight, (size_t)(count * bytes)));
+        TRY(device_read_all(u->stream, both, 2));
+        TRY(device_write(u->stream, a, copies[1], bytes));
+        TRY(device_write(u->stream, w, copies[0], bytes));
     }
     return OK;
 }
 
-static status each(const struct update *u, enum work work)
+static status each(const struct update *u, averaging *work)
 {
     const struct update_call call = {.factor = 1};
-    struct meter_track *track = meter_begin();
 
     for (int i = u->first; i < update_end(u); i++) {
         const struct update_item item = update_item(u, i, &call);
         const struct tensor *average = &item.states[STATE_AVERAGE];
-        struct averaging a = {
-            .average = average->data, .weight = item.weight.data,
-            .dtype = item.weight.dtype, .count = item.weight.shape[0],
-            .rest = 1 - item.rule->average, .work = work};
 
         if (item.range.first == item.range.last || average->data == NULL)
             continue;
-        CHECK(average->dtype == a.dtype && average->shape[0] == a.count);
-        if (u->stream->device != NULL) TRY(work_apart(u, &a));
-        else threads_run(u->stream->threads, body, &a);
+        CHECK(average->dtype == item.weight.dtype &&
+              average->shape[0] == item.weight.shape[0]);
+        TRY(work(u, &item, *average));
     }
-    meter_end(track, &(struct meter_what){.kind = METER_OPTIMIZER,
-                                          .name = "moving average"});
     return OK;
 }
 
 status average_apply(const struct update *update)
 {
-    return each(update, WORK_MOVE);
+    return each(update, move);
 }
 
 status average_start(const struct update *update)
 {
-    return each(update, WORK_START);
+    return each(update, start);
 }
 
 status average_swap(const struct update *update)
 {
-    TRY(each(update, WORK_SWAP));
+    TRY(each(update, swap));
     return update_copy(update);
 }

@@ -212,31 +212,37 @@ static status pass(const struct passage *p)
 
 /* ---- a turn ---- */
 
-/* Copies of tensors and states on the host, in one direction. */
-static status copy_host(const struct update *u, const struct whole_tensor *t,
-                        const struct whole_tensor *host, bool back)
+/* The host computes on copies of these: the tensor, its states, its weights. */
+enum { HOST_COPIES = 2 + OPTIMIZER_STATES };
+
+static int host_copies(const struct whole_tensor *t,
+                       const struct whole_tensor *host,
+                       struct device_bytes copies[HOST_COPIES])
 {
     const int64_t size = dtype_bytes(t->x.dtype);
-    void *const there[] = {t->x.data, t->weights.data};
-    void *const here[] = {host->x.data, host->weights.data};
+    const size_t bytes = (size_t)(tensor_count(&t->x) * size);
+    int count = 0;
 
-    for (int i = 0; i < (back ? 1 : 2); i++) {
-        const size_t bytes = (size_t)(tensor_count(&t->x) * size);
-
-        if (there[i] == NULL) continue;
-        TRY(back ? device_write(u->stream, there[i], here[i], bytes)
-                 : device_read(u->stream, here[i], there[i], bytes));
-    }
+    copies[count++] = (struct device_bytes){host->x.data, t->x.data, bytes};
     for (int k = 0; k < OPTIMIZER_STATES; k++) {
-        const size_t bytes = (size_t)(
-            state_elements(t->item->rule, k, t->matrix) * size);
+        const int64_t elements = state_elements(t->item->rule, k, t->matrix);
 
-        if (t->states[k] == NULL) continue;
-        TRY(back ? device_write(u->stream, t->states[k], host->states[k],
-                                bytes)
-                 : device_read(u->stream, host->states[k], t->states[k],
-                               bytes));
+        if (t->states[k] != NULL && elements > 0)
+            copies[count++] = (struct device_bytes){
+                host->states[k], t->states[k], (size_t)(elements * size)};
     }
+    if (t->weights.data != NULL) /* the last: they do not go back */
+        copies[count++] = (struct device_bytes){host->weights.data,
+                                                t->weights.data, bytes};
+    return count;
+}
+
+static status copy_back(const struct update *u, const struct whole_tensor *t,
+                        const struct device_bytes *copies, int count)
+{
+    for (int i = 0; i < count - (t->weights.data != NULL); i++)
+        TRY(device_write(u->stream, (void *)(uintptr_t)copies[i].from,
+                         copies[i].to, copies[i].bytes));
     return OK;
 }
 
@@ -249,6 +255,8 @@ static status compute_on_host(const struct update *u,
     struct whole_tensor host = *t;
     struct update here = *u;
     char *at = work->host.room;
+    struct device_bytes copies[HOST_COPIES];
+    int count;
 
     here.stream = &work->host.stream;
     here.kernels = &work->host.kernels[0];
@@ -262,9 +270,10 @@ static status compute_on_host(const struct update *u,
         if (t->states[k] != NULL) host.states[k] = at;
         at += param_room(state_elements(t->item->rule, k, t->matrix)) * size;
     }
-    TRY(copy_host(u, t, &host, false));
+    count = host_copies(t, &host, copies);
+    TRY(device_read_all(u->stream, copies, count));
     TRY(t->item->rule->kind->whole->compute(&here, &host));
-    return copy_host(u, t, &host, true);
+    return copy_back(u, t, copies, count);
 }
 
 static status compute(const struct update *u, const struct update_call *call,

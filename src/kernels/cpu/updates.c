@@ -135,6 +135,16 @@ static void step_towards(const struct update_constants *k,
         w[i] = __builtin_fmaf(share, a[i] - w[i], w[i]);
 }
 
+static void step_average(const struct update_constants *k,
+                         const struct update_block *x)
+{
+    const float share = k->share;
+    float *w = x->w, *a = x->a;
+
+    SIMD for (int64_t i = 0; i < x->count; i++)
+        w[i] = w[i] + share * (a[i] - w[i]);
+}
+
 /* ---- 8 bits ---- */
 
 static void codes_read(const float *table, const unsigned char *codes,
@@ -290,6 +300,7 @@ static void block_step(const struct update_job *job, int64_t first,
     case UPDATE_MOMENTUM: step_momentum(&job->c, &x); break;
     case UPDATE_FREE: step_free(&job->c, &x); break;
     case UPDATE_TOWARDS: step_towards(&job->c, &x); break;
+    case UPDATE_AVERAGE: step_average(&job->c, &x); break;
     }
     state_close(job, 0, first, count, x.a);
     state_close(job, 1, first, count, x.b);

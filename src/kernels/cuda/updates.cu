@@ -99,6 +99,10 @@ DEVICE void step_element(const struct update_elements_call *c, float g,
     case UPDATE_TOWARDS:
         x->w = __builtin_fmaf(c->share, x->a - x->w, x->w);
         break;
+    case UPDATE_AVERAGE:
+        u = c->share * (x->a - x->w);
+        x->w = x->w + u;
+        break;
     }
 }
 

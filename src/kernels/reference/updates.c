@@ -69,6 +69,10 @@ static void step_element(enum update_formula formula,
     case UPDATE_TOWARDS:
         *w = REAL_FMA(c->share, *a - *w, *w);
         break;
+    case UPDATE_AVERAGE:
+        u = c->share * (*a - *w);
+        *w = *w + u;
+        break;
     }
 }
 
