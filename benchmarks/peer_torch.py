@@ -4,7 +4,7 @@
     python3 benchmarks/peer_torch.py MODEL PRECISION MODE THREADS [BATCH LENGTH
                                      [DEVICE]]
 
-    MODEL      gpt2-124m, llama-58m, llama-10m, llama-1m
+    MODEL      gpt2-124m, gpt2-1.5b, llama-1b, llama-58m, llama-10m, llama-1m
     PRECISION  float32, bfloat16 (the whole model), autocast (float32 weights)
     MODE       eager, compile
     THREADS    as Lockstep's --threads
@@ -106,13 +106,16 @@ class LlamaBlock(nn.Module):
 
 
 class Llama(nn.Module):
-    def __init__(self, vocab, width, inner, layers, heads, groups, length):
+    def __init__(self, vocab, width, inner, layers, heads, groups, length,
+                 tied):
         super().__init__()
         self.tokens = nn.Embedding(vocab, width)
         self.blocks = nn.ModuleList(LlamaBlock(width, inner, heads, groups)
                                     for _ in range(layers))
         self.norm = nn.RMSNorm(width, eps=1e-5)
         self.head = nn.Linear(width, vocab, bias=False)
+        if tied:
+            self.head.weight = self.tokens.weight
         each = width // heads
         turn = 10000.0 ** -(torch.arange(0, each, 2) / each)
         angle = torch.outer(torch.arange(length).float(), turn).repeat(1, 2)
@@ -134,7 +137,8 @@ def model_build(name, length):
     if kind == "gpt2":
         model = Gpt2(vocab, width, inner, layers, heads, length)
     else:
-        model = Llama(vocab, width, inner, layers, heads, groups, length)
+        model = Llama(vocab, width, inner, layers, heads, groups, length,
+                      tied=name == "llama-1b")
     for parameter in model.parameters():
         if parameter.dim() == 2:
             nn.init.normal_(parameter, std=0.02)

@@ -29,6 +29,8 @@ struct preset {
 
 static const struct preset presets[] = {
     {"gpt2-124m", &model_gpt2, 50257, 768, 3072, 12, 12, 12, true, 4, 256},
+    {"gpt2-1.5b", &model_gpt2, 50257, 1600, 6400, 48, 25, 25, true, 1, 1024},
+    {"llama-1b", &model_llama, 128256, 2048, 8192, 16, 32, 8, true, 1, 4096},
     {"llama-58m", &model_llama, 32000, 512, 1376, 8, 8, 8, false, 8, 512},
     {"llama-10m", &model_llama, 8192, 288, 768, 6, 6, 6, false, 16, 256},
     {"llama-1m", &model_llama, 2048, 128, 352, 4, 4, 2, false, 16, 128},
@@ -48,9 +50,9 @@ static status preset_find(const char *name, const struct preset **out)
     }
     const char *near = text_nearest(name, names, PRESETS);
 
-    FAIL(ERR_CONFIG, "bench step: %s is not gpt2-124m, llama-58m, llama-10m or "
-                     "llama-1m%s%s", name, near ? "; nearest: " : "",
-         near ? near : "");
+    FAIL(ERR_CONFIG, "bench step: %s is not gpt2-124m, gpt2-1.5b, llama-1b, "
+                     "llama-58m, llama-10m or llama-1m%s%s", name,
+         near ? "; nearest: " : "", near ? near : "");
 }
 
 static struct model preset_model(const struct preset *p, int64_t length)

@@ -594,8 +594,8 @@ const struct command commands[] = {
      "add up\nto the step. See docs/profiling.md.",
      "lockstep bench step --model llama-1m --draw step.svg", false,
      command_bench_step,
-     {{"model", "NAME", "gpt2-124m (default), llama-58m, llama-10m, llama-1m",
-       false},
+     {{"model", "NAME", "gpt2-124m (default), gpt2-1.5b, llama-1b, llama-58m, "
+       "llama-10m, llama-1m", false},
       {"batch", "N", "sequences per step", false},
       {"micro-batch", "N", "sequences processed at once (the choice of a run)",
        false},

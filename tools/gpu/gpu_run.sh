@@ -18,6 +18,7 @@
 #   peer       PyTorch on the same shapes, where it can be imported
 #   profile    time of each kernel in a step, by the GPU's clock
 #   train      a longer run on GPU and CPU: equal losses and weights
+#   larger     few tokens at once; Llama 1B and GPT-2 1.5B; PyTorch on the same
 #   trace      each kernel's span names its instruction
 #   memory     the plan of the run
 #   nccl       ranks whose messages NCCL moves have the bits of one rank
@@ -39,8 +40,8 @@ export LC_ALL=C
 # Seconds that each may take.
 declare -A most=([env]=60 [step]=90 [kernels]=10 [runs]=240 [fast]=120
     [bench]=200 [peer]=120 [profile]=60 [train]=90 [trace]=30 [memory]=20
-    [nccl]=120 [sanitizer]=90)
-all="env step kernels runs fast bench peer profile train trace memory nccl sanitizer"
+    [larger]=240 [nccl]=120 [sanitizer]=90)
+all="env step kernels runs fast bench peer profile train larger trace memory nccl sanitizer"
 : "${STAGES:=$all}"
 case $BUILD in /*) ;; *) BUILD=$PWD/$BUILD ;; esac
 mkdir -p "$OUT" || exit 1
@@ -224,6 +225,8 @@ timed() {
         "$(of_json tokens_per_s "$details/bench.$name.json")" tokens/s
     figure "bench.$name.first_step_s" \
         "$(of_json first_step_s "$details/bench.$name.json")" s
+    figure "bench.$name.planned" \
+        "$(of_json planned_bytes "$details/bench.$name.json")" bytes
 }
 
 of_json() { # KEY FILE
@@ -252,24 +255,58 @@ stage_profile() {
     figure profile.rows "$(grep -c . "$details/profile.txt")" rows
 }
 
-# The same model, batch and length, by PyTorch.
-stage_peer() {
-    local mode ms
+# has_peer: PyTorch with a GPU.
+has_peer() {
     [ -z "$EMULATED" ] || { cannot "PyTorch needs a GPU (EMULATED=1)"; return; }
     python3 -c 'import torch; assert torch.cuda.is_available()' 2>peer.log ||
-        { cannot "python3 has no PyTorch that finds a GPU"; return; }
+        cannot "python3 has no PyTorch that finds a GPU"
+}
+
+# peer NAME MODEL MODE BATCH LENGTH: milliseconds of a step of PyTorch.
+peer() {
+    local name=$1 ms
+    printf '3\n10\n' | within python3 "$tree/benchmarks/peer_torch.py" \
+        "$2" autocast "$3" 8 "$4" "$5" cuda \
+        >"$details/peer.$name.json" 2>"$details/peer.$name.log" || return
+    ms=$(sed -n 's/.*"step_ms": \[\(.*\)\].*/\1/p' "$details/peer.$name.json" |
+        tail -n 1 | tr -d ' ' | tr ',' '\n' | sort -g |
+        awk '{ v[NR] = $1 } END { if (NR) print v[int((NR + 1) / 2)] }')
+    figure "peer.$name.ms" "$ms" ms
+    figure "peer.$name.tokens_per_s" "$(awk -v ms="${ms:-0}" -v n=$(($4 * $5)) \
+        'BEGIN { if (ms > 0) printf "%.0f", 1e3 * n / ms }')" tokens/s
+    figure "peer.$name.peak" "$(sed -n 's/.*"peak_mb": \([0-9.]*\).*/\1/p' \
+        "$details/peer.$name.json")" MiB
+}
+
+# The same model, batch and length, by PyTorch.
+stage_peer() {
+    local mode
+    has_peer || return
     for mode in eager compile; do
-        printf '3\n10\n' | within python3 "$tree/benchmarks/peer_torch.py" \
-            gpt2-124m autocast $mode 8 64 1024 cuda \
-            >"$details/peer.$mode.json" 2>"$details/peer.$mode.log" ||
+        peer $mode gpt2-124m $mode 64 1024 ||
             { fails "PyTorch, $mode" "$details/peer.$mode.log"; return; }
-        ms=$(sed -n 's/.*"step_ms": \[\(.*\)\].*/\1/p' "$details/peer.$mode.json" |
-            tail -n 1 | tr -d ' ' | tr ',' '\n' | sort -g |
-            awk '{ v[NR] = $1 } END { if (NR) print v[int((NR + 1) / 2)] }')
-        figure "peer.$mode.ms" "$ms" ms
-        figure "peer.$mode.tokens_per_s" \
-            "$(awk -v ms="${ms:-0}" 'BEGIN { if (ms > 0) printf "%.0f", 65536e3 / ms }')" tokens/s
     done
+}
+
+# Few tokens at once, and larger models; what there is no time for is left out.
+stage_larger() {
+    local name model batch length steps with=yes wrong=
+    [ -z "$EMULATED" ] || { cannot "it needs a GPU (EMULATED=1)"; return; }
+    has_peer || with=
+    while read -r name model batch length steps; do
+        timed "$name" --model "$model" --batch "$batch" --micro-batch "$batch" \
+            --length "$length" --steps "$steps" --dtype bfloat16 --gpu fast \
+            --graphs </dev/null
+        [ -z "$with" ] || peer "$name" "$model" compile "$batch" "$length" ||
+            echo "    not run peer.$name"
+    done <<'END'
+few_tokens gpt2-124m 4 1024 20
+llama_1b llama-1b 8 4096 3
+gpt2_1.5b gpt2-1.5b 16 1024 3
+END
+    [ -z "$wrong" ] && return
+    [ $SECONDS -lt $end ] || { cannot "no time for$wrong"; return; }
+    fails "bench step:$wrong"
 }
 
 # Each kernel's span names its instruction and lasts some time.

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* segment.h - work of the stream of kernels that the driver does not have yet.
  * Work that is given to the driver at once is a segment: a chain of kernels,
- * copies, fills and products of a library. A segment that is repeated becomes a CUDA graph, which the
- * driver starts in one call.
+ * copies, fills and products of a library. A segment that is repeated becomes a
+ * CUDA graph, which the driver starts in one call.
  *
  * A segment is recognised by its kernels, their numbers of blocks, and its
- * copies, fills and products. The arguments of its kernels are compared byte by byte with
- * those of the graph, and those that differ are set in the graph. So a graph
- * does exactly the work that was asked for. */
+ * copies, fills and products. The arguments of its kernels are compared byte by
+ * byte with those of the graph, and those that differ are set in the graph. So
+ * a graph does exactly the work that was asked for. */
 #ifndef LOCKSTEP_KERNELS_CUDA_PLUGIN_SEGMENT_H
 #define LOCKSTEP_KERNELS_CUDA_PLUGIN_SEGMENT_H
 
