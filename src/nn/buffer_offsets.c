@@ -39,7 +39,7 @@ struct node {
 
 /* Rooms that meet one leaf and do not cover it. */
 struct list {
-    const struct room **items; /* owned */
+    const struct placed_buffer **items; /* owned */
     int count, capacity;
 };
 
@@ -51,7 +51,7 @@ struct tree {
 
 /* The spans that may overlap one new buffer. */
 struct search {
-    const struct room *room;
+    const struct placed_buffer *room;
     const struct spans *sets[4 * DEPTH_MOST];
     const struct list *lists[2];
     int set_count, list_count;
@@ -100,7 +100,7 @@ static status spans_add(struct spans *s, struct span span)
     return OK;
 }
 
-static status list_add(struct list *list, const struct room *room)
+static status list_add(struct list *list, const struct placed_buffer *room)
 {
     void *items = list->items;
 
@@ -124,17 +124,17 @@ static struct reach half(struct reach r, int which)
                       : (struct reach){2 * r.node + 1, middle + 1, r.to};
 }
 
-static bool apart(const struct room *room, struct reach r)
+static bool apart(const struct placed_buffer *room, struct reach r)
 {
     return room->last < r.from || room->first > r.to;
 }
 
-static bool covered(const struct room *room, struct reach r)
+static bool covered(const struct placed_buffer *room, struct reach r)
 {
     return room->first <= r.from && room->last >= r.to;
 }
 
-static status note(struct tree *tree, const struct room *room,
+static status note(struct tree *tree, const struct placed_buffer *room,
                    struct reach reach)
 {
     const struct span span = {room->offset, room->offset + room->bytes};
@@ -176,13 +176,13 @@ static void gather(const struct tree *tree, struct search *search,
 
 /* ---- the lowest offset ---- */
 
-static bool pass_list(const struct list *list, const struct room *room,
+static bool pass_list(const struct list *list, const struct placed_buffer *room,
                       int64_t *offset)
 {
     bool moved = false;
 
     for (int i = 0; i < list->count; i++) {
-        const struct room *other = list->items[i];
+        const struct placed_buffer *other = list->items[i];
 
         if (other->last < room->first || other->first > room->last ||
             other->offset + other->bytes <= *offset ||
@@ -194,7 +194,8 @@ static bool pass_list(const struct list *list, const struct room *room,
     return moved;
 }
 
-static bool pass_spans(const struct spans *spans, const struct room *room,
+static bool pass_spans(const struct spans *spans,
+                       const struct placed_buffer *room,
                        int64_t *offset)
 {
     bool moved = false;
@@ -226,7 +227,7 @@ static int64_t lowest(const struct search *search)
     return offset;
 }
 
-static status check_end(const struct room *room, int64_t *most)
+static status check_end(const struct placed_buffer *room, int64_t *most)
 {
     if (room->bytes > INT64_MAX - room->offset)
         FAIL(ERR_CONFIG, "buffers of more than 2^63 bytes are alive at once; "
@@ -236,7 +237,8 @@ static status check_end(const struct room *room, int64_t *most)
     return OK;
 }
 
-static status place(struct tree *tree, struct room *room, int64_t *most)
+static status place(struct tree *tree, struct placed_buffer *room,
+                    int64_t *most)
 {
     const struct reach all = {1, 0, tree->leaves * LEAF - 1};
     struct search search = {.room = room};
@@ -258,7 +260,7 @@ struct row {
 };
 
 /* Sets `meets`, and zeros to the end of its word. */
-static void compare(struct row *row, const struct room *room)
+static void compare(struct row *row, const struct placed_buffer *room)
 {
     const int first = room->first, last = room->last, count = row->count;
 
@@ -270,7 +272,7 @@ static void compare(struct row *row, const struct room *room)
 
 /* The lowest offset between those that live at the same time: most do not, and
  * are skipped by words. */
-static int64_t lowest_in_row(struct row *row, const struct room *room)
+static int64_t lowest_in_row(struct row *row, const struct placed_buffer *room)
 {
     int64_t offset = 0;
 
@@ -297,7 +299,8 @@ static void move_up(void *array, int at, int count, size_t each)
     memmove(item + each, item, (size_t)(count - at) * each);
 }
 
-static status place_in_row(struct row *row, struct room *room, int64_t *most)
+static status place_in_row(struct row *row, struct placed_buffer *room,
+                           int64_t *most)
 {
     int at = row->count;
 
@@ -316,7 +319,7 @@ static status place_in_row(struct row *row, struct room *room, int64_t *most)
     return OK;
 }
 
-static status place_few(struct room **order, int count, int64_t *most)
+static status place_few(struct placed_buffer **order, int count, int64_t *most)
 {
     struct row row;
 
@@ -330,8 +333,8 @@ static status place_few(struct room **order, int count, int64_t *most)
 
 static int by_size(const void *a, const void *b)
 {
-    const struct room *x = *(struct room *const *)a;
-    const struct room *y = *(struct room *const *)b;
+    const struct placed_buffer *x = *(struct placed_buffer *const *)a;
+    const struct placed_buffer *y = *(struct placed_buffer *const *)b;
 
     if (x->bytes != y->bytes) return x->bytes > y->bytes ? -1 : 1;
     return x < y ? -1 : x > y;
@@ -362,10 +365,11 @@ static void tree_free(struct tree *tree)
     memory_free(tree->lists);
 }
 
-status rooms_place(struct room *rooms, int count, int events, int64_t *most)
+status buffers_place(struct placed_buffer *rooms, int count, int events,
+                     int64_t *most)
 {
     struct tree tree = {0};
-    struct room **order = NULL;
+    struct placed_buffer **order = NULL;
     void *memory = NULL;
     status result = OK;
     int filled = 0;

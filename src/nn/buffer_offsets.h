@@ -12,15 +12,16 @@
 
 #include "base/arena.h"
 
-struct room {
+struct placed_buffer {
     int64_t bytes;    /* or elements; 0: takes no room */
     int first, last;  /* events between which it is alive, both included */
-    int64_t offset;   /* set by rooms_place */
+    int64_t offset;   /* set by buffers_place */
 };
 
-/* Sets the offset of rooms [count], whose events are in [0, events). *most is
+/* Sets the offset of buffers [count], whose events are in [0, events). *most is
  * the end of the highest. ERR_MEMORY, or ERR_CONFIG where the end is past what
  * 63 bits hold. */
-status rooms_place(struct room *rooms, int count, int events, int64_t *most);
+status buffers_place(struct placed_buffer *buffers, int count, int events,
+                     int64_t *most);
 
 #endif

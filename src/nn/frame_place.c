@@ -45,23 +45,24 @@ enum part { PART_WITHIN = 1, PART_KEPT = 2, PART_ALL = 3 };
 
 static status place(const struct frame_plan *plan,
                     const struct program *program, enum part part,
-                    struct room *rooms, int64_t *bytes)
+                    struct placed_buffer *rooms, int64_t *bytes)
 {
     for (int i = 0; i < plan->buffer_count; i++) {
         const struct frame_buffer *b = &plan->buffers[i];
         const enum part of = is_within_pass(plan, program, i) ? PART_WITHIN
                                                               : PART_KEPT;
 
-        rooms[i] = (struct room){of & part ? b->bytes : 0, b->first, b->last,
-                                 0};
+        rooms[i] = (struct placed_buffer){of & part ? b->bytes : 0, b->first,
+                                          b->last, 0};
     }
     /* The last event may be followed by a reader. */
-    return rooms_place(rooms, plan->buffer_count, plan->event_count + 1,
-                       bytes);
+    return buffers_place(rooms, plan->buffer_count, plan->event_count + 1,
+                         bytes);
 }
 
 static void use(struct frame_plan *plan, const struct program *program,
-                const struct room *kept, const struct room *within)
+                const struct placed_buffer *kept,
+                const struct placed_buffer *within)
 {
     for (int i = 0; i < plan->buffer_count; i++) {
         struct frame_buffer *b = &plan->buffers[i];
@@ -74,8 +75,8 @@ static void use(struct frame_plan *plan, const struct program *program,
 /* In one frame what lives inside B takes the place of what F left; several have
  * a room, where that is less or other stages of the rank have it anyway. */
 static status split(struct frame_plan *plan, const struct program *program,
-                    struct frame_count count, struct room *kept,
-                    struct room *within)
+                    struct frame_count count, struct placed_buffer *kept,
+                    struct placed_buffer *within)
 {
     struct frame_sizes *sizes = &plan->sizes;
 
@@ -94,7 +95,7 @@ static status split(struct frame_plan *plan, const struct program *program,
 status frame_plan_place(struct frame_plan *plan, const struct program *program,
                         struct frame_count count)
 {
-    struct room *rooms = NULL;
+    struct placed_buffer *rooms = NULL;
     void *memory = NULL;
     status result;
 

@@ -31,7 +31,7 @@ static void find_extents(const struct pipeline *p, int chunk,
 
 /* Rooms [2 * chunks]: of F, of B and W; of a chunk with one phase the second is
  * empty. */
-static void fill_rooms(struct pipeline *p, struct room *rooms)
+static void fill_rooms(struct pipeline *p, struct placed_buffer *rooms)
 {
     for (int i = 0; i < p->count; i++) {
         struct stage *stage = &p->stages[i];
@@ -44,7 +44,7 @@ static void fill_rooms(struct pipeline *p, struct room *rooms)
         stage->phases.merged = extents[1].first <= extents[0].last + 1;
         if (stage->phases.merged) extents[0].last = extents[1].last;
         for (int phase = 0; phase < 2; phase++)
-            rooms[2 * i + phase] = (struct room){
+            rooms[2 * i + phase] = (struct placed_buffer){
                 phase > 0 && stage->phases.merged ? 0 : elements,
                 extents[phase].first, extents[phase].last, 0};
     }
@@ -55,7 +55,7 @@ status phases_plan(struct pipeline *pipeline)
     const struct action_list *list =
         &pipeline->schedule.lists[pipeline->rank];
     const struct stage *first = &pipeline->stages[0];
-    struct room *rooms;
+    struct placed_buffer *rooms;
     void *memory = NULL;
     int64_t elements;
     status result;
@@ -64,8 +64,8 @@ status phases_plan(struct pipeline *pipeline)
     TRY(memory_take((size_t)pipeline->count, 2 * sizeof *rooms, &memory));
     rooms = memory;
     fill_rooms(pipeline, rooms);
-    result = rooms_place(rooms, 2 * pipeline->count, list->count + 1,
-                         &elements);
+    result = buffers_place(rooms, 2 * pipeline->count, list->count + 1,
+                           &elements);
     for (int i = 0; i < 2 * pipeline->count; i++)
         pipeline->stages[i / 2].phases.at[i % 2] = rooms[i].offset;
     memory_free(memory);

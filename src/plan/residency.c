@@ -54,16 +54,17 @@ static int64_t size_of(const struct shards *shards,
 static status place_all(struct residency *r, const struct shards *shards,
                         int events)
 {
-    struct room *rooms = NULL;
+    struct placed_buffer *rooms = NULL;
     void *memory = NULL;
     status result;
 
     TRY(memory_take((size_t)r->count + 1, sizeof *rooms, &memory));
     rooms = memory;
     for (int i = 0; i < r->count; i++)
-        rooms[i] = (struct room){size_of(shards, &r->items[i], r->gradients),
-                                 r->items[i].begin, r->items[i].end - 1, 0};
-    result = rooms_place(rooms, r->count, events, &r->elements);
+        rooms[i] = (struct placed_buffer){
+            size_of(shards, &r->items[i], r->gradients), r->items[i].begin,
+            r->items[i].end - 1, 0};
+    result = buffers_place(rooms, r->count, events, &r->elements);
     for (int i = 0; i < r->count; i++) r->items[i].offset = rooms[i].offset;
     memory_free(memory);
     return result;

@@ -11,7 +11,7 @@ enum { MOST = 240, DRAWS = 300, LAYERS = 20000 };
 
 /* The largest first (the first of equal ones), each at the lowest offset that
  * no placed one alive at the same time covers. */
-static int64_t place_slowly(struct room *rooms, int count)
+static int64_t place_slowly(struct placed_buffer *rooms, int count)
 {
     bool placed[MOST] = {false};
     int64_t most = 0;
@@ -24,13 +24,13 @@ static int64_t place_slowly(struct room *rooms, int count)
             if (!placed[i] &&
                 (best < 0 || rooms[i].bytes > rooms[best].bytes))
                 best = i;
-        struct room *room = &rooms[best];
+        struct placed_buffer *room = &rooms[best];
 
         room->offset = 0;
         while (moved) {
             moved = false;
             for (int i = 0; i < count; i++) {
-                const struct room *other = &rooms[i];
+                const struct placed_buffer *other = &rooms[i];
 
                 if (!placed[i] || other->last < room->first ||
                     room->last < other->first ||
@@ -56,7 +56,7 @@ static int64_t draw(uint64_t *at, int64_t below)
 
 TEST(offsets_are_those_of_a_search_among_all)
 {
-    static struct room rooms[MOST], slow[MOST];
+    static struct placed_buffer rooms[MOST], slow[MOST];
     uint64_t at = 0;
 
     for (int n = 0; n < DRAWS; n++) {
@@ -68,12 +68,12 @@ TEST(offsets_are_those_of_a_search_among_all)
         for (int i = 0; i < count; i++) {
             const int first = (int)draw(&at, events);
 
-            rooms[i] = (struct room){
+            rooms[i] = (struct placed_buffer){
                 .bytes = draw(&at, sizes) * 64, .first = first,
                 .last = first + (int)draw(&at, events - first)};
             slow[i] = rooms[i];
         }
-        IS_OK(rooms_place(rooms, count, events, &most));
+        IS_OK(buffers_place(rooms, count, events, &most));
         EQUAL_INT(most, place_slowly(slow, count));
         for (int i = 0; i < count; i++)
             EQUAL_INT(rooms[i].offset, slow[i].offset);
@@ -83,22 +83,19 @@ TEST(offsets_are_those_of_a_search_among_all)
 /* Layers keep some rows from F to B; their B needs others for a moment. */
 TEST(many_layers_take_a_moment)
 {
-    static struct room rooms[4 * LAYERS];
+    static struct placed_buffer rooms[4 * LAYERS];
     const clock_t begin = clock();
     int64_t most;
 
     for (int i = 0; i < LAYERS; i++) {
         const int f = 2 * i, b = 4 * LAYERS - 2 * i - 2;
 
-        rooms[4 * i] = (struct room){.bytes = 640, .first = f, .last = b};
-        rooms[4 * i + 1] = (struct room){.bytes = 128, .first = f + 1,
-                                         .last = b + 1};
-        rooms[4 * i + 2] = (struct room){.bytes = 256, .first = b,
-                                         .last = b + 1};
-        rooms[4 * i + 3] = (struct room){.bytes = 640, .first = b,
-                                         .last = b};
+        rooms[4 * i] = (struct placed_buffer){640, f, b, 0};
+        rooms[4 * i + 1] = (struct placed_buffer){128, f + 1, b + 1, 0};
+        rooms[4 * i + 2] = (struct placed_buffer){256, b, b + 1, 0};
+        rooms[4 * i + 3] = (struct placed_buffer){640, b, b, 0};
     }
-    IS_OK(rooms_place(rooms, 4 * LAYERS, 4 * LAYERS, &most));
+    IS_OK(buffers_place(rooms, 4 * LAYERS, 4 * LAYERS, &most));
     CHECK(most >= (640 + 128) * (int64_t)LAYERS);
     /* All pairs: more than a minute. */
     CHECK((clock() - begin) / CLOCKS_PER_SEC < 15);
@@ -106,10 +103,10 @@ TEST(many_layers_take_a_moment)
 
 TEST(sizes_beyond_63_bits_are_refused)
 {
-    struct room rooms[] = {{INT64_MAX - 64, 0, 1, 0}, {128, 0, 1, 0}};
+    struct placed_buffer rooms[] = {{INT64_MAX - 64, 0, 1, 0}, {128, 0, 1, 0}};
     int64_t most;
 
-    FAILS(rooms_place(rooms, 2, 2, &most), ERR_CONFIG, "2^63 bytes");
+    FAILS(buffers_place(rooms, 2, 2, &most), ERR_CONFIG, "2^63 bytes");
 }
 
 TEST_MAIN(offsets_are_those_of_a_search_among_all, many_layers_take_a_moment,
