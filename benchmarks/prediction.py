@@ -11,7 +11,8 @@ calibrated on, with 1 and 2 ranks. Each of them is measured between two
 sentinels (`calibrate --against`: a product in the cache, and a pass through
 more memory than the last cache holds, on all cores at once), and its time is
 divided by how much slower the product is than that of the profile. Prints mean
-and largest error and the order (Kendall's tau of all pairs).
+and largest error and the order (Kendall's tau of all pairs), and beside each
+error that of the time that is not divided.
 
 A measurement is noisy if its products are more than 5% apart, or its passes
 through memory more than 10%, or these are more than 10% slower or faster than
@@ -174,11 +175,13 @@ def judge(machine):
             settings.split())
         found.update(sizes=sizes, settings=settings, ranks=ranks, recipe=recipe,
                      error=found["predicted_s"] / found["measured_s"] - 1)
+        found["raw_error"] = (1 + found["error"]) / found["sentinel"] - 1
         rows.append(found)
         print(f"{ranks} rank{'s' if ranks > 1 else ' '} {str(sizes):24} "
               f"{recipe if recipe != 'none' else settings:32} measured {1e3 * found['measured_s']:7.2f} ms, "
               f"predicted {1e3 * found['predicted_s']:7.2f}: "
-              f"{100 * found['error']:+6.1f}%  {said_of(found)}", flush=True)
+              f"{100 * found['error']:+6.1f}%, undivided "
+              f"{100 * found['raw_error']:+6.1f}%  {said_of(found)}", flush=True)
     errors = [abs(r["error"]) for r in rows]
     return {"rows": rows, "mean": statistics.mean(errors),
             "largest": max(errors), "tau": kendall(rows),
