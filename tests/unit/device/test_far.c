@@ -70,7 +70,6 @@ TEST(what_is_written_is_read)
     free(to);
 }
 
-/* The caller's memory is his again as soon as a call returns. */
 /* Columns of heads, zeros, and pairs that turn together: there and back. */
 TEST(parts_of_rows_are_copied)
 {
@@ -120,6 +119,7 @@ TEST(parts_of_rows_are_copied)
     }
 }
 
+/* The caller's memory is his again as soon as a call returns. */
 TEST(lists_and_writes_are_copied_at_once)
 {
     for (int i = 0; i < ROWS(both); i++) {
@@ -232,7 +232,6 @@ TEST(kernels_take_memory_of_the_device_only)
     far_end(&far);
 }
 
-/* A message finds what the device's copies see. */
 /* A part of a matrix that ranks divide is on the device; element 0 would
  * lie before all of its memory. */
 TEST(a_part_of_a_matrix_is_coded_where_it_is)
@@ -268,6 +267,7 @@ TEST(a_part_of_a_matrix_is_coded_where_it_is)
     far_end(&far);
 }
 
+/* A message finds what the device's copies see. */
 TEST(messages_find_its_memory)
 {
     struct far far;
