@@ -106,7 +106,7 @@ status directory_make_own(const char *path); /* exists: OK */
 status directory_make_new(const char *path); /* exists: ERR_IO */
 status directory_check_own(const char *path); /* missing: OK */
 /* With parents; only the owner may enter. One that is there keeps the
- * permissions that somebody chose for it. */
+ * permissions that it has. */
 status directory_make_private(const char *path);
 /* Names in `path`, sorted by bytes, without . and ..; free with
  * directory_list_free. */

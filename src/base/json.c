@@ -458,7 +458,7 @@ static status leave_value(struct reader *r, bool *done)
     return OK;
 }
 
-/* Is an array of numbers what comes, and does somebody take them? */
+/* Does an array of numbers come, and does the caller take numbers? */
 static bool takes_numbers(const struct reader *r)
 {
     const struct json_wanted *w = r->wanted;

@@ -21,8 +21,8 @@ void mapped_remove(int ticket); /* before it is unmapped */
 /* ERR_FORMAT: a mapped file was cut; ERR_IO: it could not be read. Stays so
  * until the process ends. */
 status mapped_check(void);
-/* This thread reads what nobody uses before another mapped_check: files that
- * are cut under it are no reason to refuse what was made before. */
+/* This thread reads ahead: its bytes are used only after another mapped_check.
+ * So files that shrink under it are no reason to refuse earlier results. */
 void mapped_read_ahead(void);
 /* mapped_check of all that other threads read. */
 status mapped_check_used(void);

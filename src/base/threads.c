@@ -27,9 +27,9 @@
 enum {
     CACHE_LINE = 64,  /* bytes */
     SPIN_NS = 50000,  /* a wake-up from the kernel costs about as much */
-    OWN_SPIN_NS = 400000, /* on a core that nobody else was promised: what one
-                           * thread does between kernels is shorter */
-    YIELD_NS = 20000, /* so often whoever else wants the core may have it */
+    OWN_SPIN_NS = 400000, /* on a core of its own: the work of one thread
+                           * between kernels is shorter */
+    YIELD_NS = 20000, /* so often other threads may have the core */
     SPIN_BATCH = 32   /* pauses between two looks at the clock */
 };
 

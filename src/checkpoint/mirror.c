@@ -61,8 +61,8 @@ done:
     return result;
 }
 
-/* The manifest last: whoever sees it sees all that it names. A step that was
- * interrupted goes on where it stopped. */
+/* The manifest last: where it is, all that it names is there, too. A step that
+ * was interrupted goes on where it stopped. */
 static status send_step(struct s3 *s3, const struct mirror_objects *there,
                         const char *directory, const char *name)
 {

@@ -2,8 +2,8 @@
 /* mirror_places.h - the steps of a run that an object storage holds.
  *
  * A step lies below step-00001000/. Where other training reaches the same step
- * (after a rewind, say), it goes to step-00001000-2/ and so on: what somebody
- * may be reading is not written again. */
+ * (after a rewind, say), it goes to step-00001000-2/ and so on: objects that
+ * may be read at the moment are not written again. */
 #ifndef LOCKSTEP_CHECKPOINT_MIRROR_PLACES_H
 #define LOCKSTEP_CHECKPOINT_MIRROR_PLACES_H
 

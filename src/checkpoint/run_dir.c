@@ -44,7 +44,7 @@ static status take_lock(struct run_dir *run)
     return OK;
 }
 
-/* A run without its config.yaml: its metrics and checkpoints are somebody's. */
+/* Metrics or checkpoints without a config.yaml are those of another run. */
 static status check_unused(struct run_dir *run)
 {
     char path[PATH_BYTES];

@@ -329,7 +329,7 @@ static status is_there(struct s3 *s3, const struct sent_file *file, bool *same)
 }
 
 /* An upload that is not there any more either became the file, and that answer
- * was lost, or was ended by somebody: then there is a new one, once. */
+ * was lost, or was ended from outside: then there is a new one, once. */
 static status put_large(struct s3 *s3, struct sent_file *file)
 {
     bool same;

@@ -52,7 +52,7 @@ status assignments_read(struct assignments *out, struct arguments *arguments)
     return OK;
 }
 
-/* Whether somebody said something of the architecture. */
+/* Whether an option of the architecture was set. */
 static bool says_model(const struct options_set *set)
 {
     const char *const *names;

@@ -35,7 +35,7 @@ struct block cut_blocks(const struct cut *cut, int count, int first,
 struct comm_block cut_rows(const struct cut *cut, int count, int block,
                            int64_t rows);
 
-/* Block `me` ends as the sum of everybody's; the others are undefined. */
+/* Block `me` ends as the sum over all ranks; the others are undefined. */
 status ring_reduce(struct operation *op, const struct circle *circle,
                    const struct cut *cut);
 /* All blocks end as what their owners have. */
@@ -51,7 +51,7 @@ status halving_reduce(struct operation *op, const struct circle *circle,
 status halving_gather(struct operation *op, const struct circle *circle,
                       const struct cut *cut);
 
-/* The sum of everybody's `whole` in that of index 0. */
+/* The sum of all ranks' `whole` in that of index 0. */
 status tree_reduce(struct operation *op, const struct circle *circle,
                    struct block whole);
 status tree_broadcast(struct operation *op, const struct circle *circle,
@@ -69,7 +69,7 @@ status hierarchy_gather(struct operation *op, const struct cut *cut);
 status hierarchy_broadcast(struct operation *op, int root,
                            struct block whole);
 
-/* Block `me` of everybody's roots, summed by the tree, into out. */
+/* Block `me` of all ranks' roots, summed by the tree, into out. */
 struct ordered {
     struct cut cut;     /* of the first row of the first root */
     int64_t rows;     /* rows of a root */
@@ -77,7 +77,7 @@ struct ordered {
     char *out;          /* may be block `me` of the first root */
     int leaves;
 };
-/* gathered, if not NULL: the cut of what is to hold everybody's sums. */
+/* gathered, if not NULL: the cut of what is to hold all ranks' sums. */
 status ordered_reduce(struct operation *op, const struct ordered *ordered,
                       const struct cut *gathered);
 size_t ordered_scratch(const struct group *group,

@@ -42,7 +42,7 @@ status lives_call(const struct group *group, const struct comm_call *call);
 /* The life of memory ends: nothing is under way there. Fills it. `what` is the
  * word of the sentence. */
 status lives_end(void *data, int64_t bytes, const char *what);
-/* Fills memory of whoever has it, the host or a device, with NaN. */
+/* Fills memory of the host or of a device with NaN. */
 status lives_dead(void *data, int64_t bytes);
 
 #endif

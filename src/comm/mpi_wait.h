@@ -56,15 +56,15 @@ struct mpi_wait {
 /* Waiting for a rank of the group; mpi_wait_end in every case. */
 struct mpi_wait mpi_wait_begin(const struct operation *operation, int peer);
 void mpi_wait_end(struct mpi_wait *patience);
-/* After every look in vain. ERR_PEER: somebody has given up, or it is time to:
- * then the world is told who is missing. */
+/* After every look in vain. ERR_PEER: another rank has given up, or the limit
+ * is over: then the world is told which rank is missing. */
 status mpi_wait_wait(struct mpi_wait *patience);
 
 /* ERR_PEER with MPI's own words, if there is an error. */
 status world_check(const struct world *world, const char *what, int error);
 /* ERR_PEER: another rank has told that it gives up. */
 status world_look(const struct operation *operation);
-/* Tells everybody, and gives the messages a moment to leave. */
+/* Tells all ranks, and gives the messages a moment to leave. */
 void world_abort(struct world *world, int rank, const char *reason);
 /* From now on MPI is not called: whatever is asked of it fails. Lock held. */
 void world_silence(struct world *world);

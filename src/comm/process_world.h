@@ -64,7 +64,7 @@ void process_tell(struct process_world *world, int peer, struct frame frame);
 struct sending *process_sending(struct process_world *world, int peer,
                                 uint64_t id);
 void process_lose(struct process_world *world, struct link *link);
-/* Everybody stops waiting; the others are told. */
+/* All threads stop waiting; the other ranks are told. */
 void process_abort(struct process_world *world, int rank, const char *reason);
 
 /* process_connect.c */

@@ -53,7 +53,7 @@ status agent_turn(struct agent *agent, bool *child);
 bool place_is_busy(const struct place_memory *place);
 /* Starts the process; in it, returns with *child when it shall end. */
 status worker_start(struct agent *agent, int index, bool *child);
-/* Takes those who have ended; true: somebody has. */
+/* Reaps processes that have ended; true: there were some. */
 bool workers_reap(struct agent *agent);
 void workers_signal(struct agent *agent, const struct node_signal *what);
 /* Every rank has `grace_ms` to give up, then it is killed. */

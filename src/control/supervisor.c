@@ -23,7 +23,7 @@
 #include "control/watch.h"
 
 /* Restarts in a row without a step in between: of a rank that fails by itself,
- * and of one that somebody kills. */
+ * and of one that is killed from outside. */
 enum { IN_VAIN_ITSELF = 3, IN_VAIN_MOST = 12, STARVED_S = 3600 };
 /* Files open at once: the supervisor's own, and for each rank its process, the
  * meeting of a generation, and what looks at it. */

@@ -56,7 +56,7 @@ struct supervisor {
     bool converts;        /* it only saves, for another layout */
     bool regroups;        /* it was asked to save: a larger layout fits */
     bool saved;           /* the newest checkpoint is of the newest step */
-    int wished;           /* a signal of somebody else meanwhile; 0: none */
+    int wished;           /* a signal from outside meanwhile; 0: none */
     int converted_in_vain;
     int64_t grow_ns;      /* not before */
     struct board *board;

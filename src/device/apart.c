@@ -72,7 +72,7 @@ void device_give(struct device *device, void *memory)
     while (device->ranges[at].first != memory) at++;
     const struct range range = device->ranges[at];
 
-    /* First: somebody else may be given these addresses at once. */
+    /* First: another thread may be given these addresses at once. */
     pthread_mutex_lock(&lock);
     device->ranges[at] = device->ranges[--device->count];
     pthread_mutex_unlock(&lock);

@@ -13,7 +13,7 @@ enum { DEVICE_RANGES = 64 };
 
 /* Memory that was taken. */
 struct range {
-    char *first;   /* the address that everybody has */
+    char *first;   /* the address that the program has */
     size_t bytes;
     char *near;    /* where kernels find it */
     char *seen;    /* where messages find it: the same, or a copy that

@@ -273,8 +273,8 @@ static void *cuda_lend(struct device *device, void *at, size_t bytes,
 
 /* ---- items of work ---- */
 
-/* Lent memory goes back. The end of the item is recorded when somebody wants
- * to know it (seal), but before its place is needed again. */
+/* Lent memory goes back. The end of the item is recorded when it is
+ * asked for (seal), and at the latest before its place is needed again. */
 static status mark(void *owner, uint64_t number)
 {
     struct cuda *c = owner;

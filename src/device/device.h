@@ -43,7 +43,7 @@ enum device_kind {
 enum device_haste {
     DEVICE_LATE,  /* when it is waited for */
     DEVICE_EARLY, /* at once */
-    DEVICE_STRAIGHT /* by whoever gives it: cuda, whose driver works later */
+    DEVICE_STRAIGHT /* by its caller: cuda, whose driver works later */
 };
 
 /* A kind: its name, and how its memory lies. */

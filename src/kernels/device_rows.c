@@ -5,8 +5,8 @@
  *
  * Three kinds of arguments:
  *   tensor, where()  memory of the device, nothing else
- *   told()           what whoever starts the kernel reads, such as the order of
- *                    a sum: copied
+ *   told()           arguments that the thread which starts the kernel reads,
+ *                    such as the order of a sum: copied
  *   list()           a list of the host's that the kernel reads, such as
  *                    tokens: copied to where it does; may lie on the device
  *   shared()         host memory that the kernel writes, such as losses: the

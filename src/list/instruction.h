@@ -7,9 +7,9 @@
  *
  *   resource    where an instruction is busy: the arithmetic, the host, or the
  *               messages of one group
- *   background  the executor posts it and goes on; whoever needs what it makes,
- *               or overwrites what it reads, names it among its needs. All
- *               others are over before the next instruction begins */
+ *   background  the executor posts it and goes on. An instruction that reads
+ *               what it makes, or overwrites what it reads, has it among its
+ *               needs. All others are over before the next one begins */
 #ifndef LOCKSTEP_LIST_INSTRUCTION_H
 #define LOCKSTEP_LIST_INSTRUCTION_H
 

@@ -28,8 +28,8 @@ struct pending_set {
     int touched;             /* of them, none before items[first_touched] */
     int first_touched;
     struct pending_marks marks[SPACE_COUNT];
-    bool *taken;             /* owned, [handles]: somebody has it */
-    int handles, lowest;     /* the lowest that nobody has */
+    bool *taken;             /* owned, [handles]: it is in use */
+    int handles, lowest;     /* the lowest free one */
 };
 
 /* A new one, with all that it reads and writes. */

@@ -41,7 +41,7 @@ static status order_add(struct mesh_order *order, const char *word,
          nearest != NULL ? nearest : "");
 }
 
-/* The named axes are the fastest; what nobody named lies outside them. */
+/* The named axes are the fastest; all other axes lie outside them. */
 static void order_complete(struct mesh_order *order,
                            const struct mesh_order *named)
 {

@@ -69,7 +69,7 @@ struct comm_block share_spans(const struct share *s, void *whole, int64_t row,
 struct room { char *at; };
 void *room_take(struct room *room, int64_t bytes);
 
-/* Everybody gets all keys (backward: and all queries). own->delta is set. */
+/* Each rank gets all keys (backward: and all queries). own->delta is set. */
 status gather_forward(struct run *run, const struct share *share,
                       const struct attention *own, struct room room);
 status gather_backward(struct run *run, const struct share *share,

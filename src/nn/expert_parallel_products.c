@@ -207,7 +207,7 @@ static status sum_rows(struct spread *w, const struct step *one,
                                  .last = w->turn.last,
                                  .a.matrix = a, .b.matrix = b};
 
-    if (b.data != NULL) /* biases sum what nobody rounded */
+    if (b.data != NULL) /* biases sum rows before rounding */
         TRY(quantized_experts_operands(w->run, &few, &of));
     return experts_weight(one, w->run, &of);
 }

@@ -614,8 +614,8 @@ static int64_t all_codes(const struct frame_plan *plan, slot which)
     return bytes;
 }
 
-/* Codes of what stays in memory after F as well, because somebody else reads
- * it, would be more instead of less. Whether there were any. */
+/* Drops codes of slots that stay in memory after F anyway, because another step
+ * reads them: there codes would cost memory. True: there were such codes. */
 static bool drop_codes(struct planner *planner)
 {
     const struct frame_plan *plan = planner->plan;

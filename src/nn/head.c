@@ -28,8 +28,8 @@ static int64_t logits_apart(const struct step *step, const struct program *p)
     return ((rows + line - 1) / line | 1) * line;
 }
 
-/* logits [rows of x, rows of the weight] in the layer scratch, real. Whoever
- * reads them elsewhere, and a soft cap, find them dense. */
+/* logits [rows of x, rows of the weight] in the layer scratch, real. They are
+ * dense for a soft cap and for code outside that reads them. */
 static status make_logits(const struct step *step, struct run *run,
                           struct tensor x, struct tensor *logits)
 {

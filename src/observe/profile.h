@@ -52,7 +52,7 @@ void profile_take(struct profile *profile, const struct meter *meter,
  * again when limits of rows were changed. */
 void profile_merge(struct profile *profile);
 /* Milliseconds that a step's products, attention, memory-bound rows and update
- * would take at their limits; messages and what nobody has count nothing. */
+ * would take at their limits; messages and unaccounted time count nothing. */
 double profile_bound_ms(const struct profile *profile);
 
 /* A number between 0.0004 and 2 in every type, if all its bytes are this one:

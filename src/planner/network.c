@@ -134,8 +134,8 @@ find_table(const struct cost *cost, enum collective op,
     return NULL;
 }
 
-/* The share that a program's own kernels for rows reach, unless somebody has
- * measured or set the machine's, or a library exchanges them. */
+/* The share that a program's own kernels for rows reach, unless the machine's
+ * was measured or set, or a library exchanges them. */
 static double rows_share(const struct cost *cost, int constant, double own)
 {
     const enum mark mark = cost->machine->mark[constant];

@@ -14,7 +14,7 @@ struct group_shape expert_data_group(const struct layout *layout);
  * over fewer ranks. */
 double cost_weights(const struct cost *cost, enum collective op,
                     double dense_bytes, double expert_bytes, double *guessed);
-/* Gradients of a rank, to whoever updates them. */
+/* Gradients of a rank, to the ranks that update them. */
 double cost_reduction(const struct cost *cost, double dense_bytes,
                       double expert_bytes, double *guessed);
 /* Gathers and sums of gradients of a step, which one resource carries: of a

@@ -39,9 +39,9 @@ status trial_run(struct trial *trial, const struct options_set *set,
  * result. */
 status trial_run_world(struct trial *trial, const struct options_set *set,
                        struct group *world, int64_t steps);
-/* On one rank, with somebody who looks before the first step (done 0) and
- * after each: may run forward passes, must not take memory after the first
- * look. The source begins with the first sample. */
+/* On one rank, with a function that looks before the first step (done 0) and
+ * after each: it may run forward passes, and must not take memory after the
+ * first look. The source begins with the first sample. */
 struct trial_observer {
     status (*look)(void *argument, struct train_step *step,
                    const struct sample_source *source, int64_t done);

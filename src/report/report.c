@@ -543,7 +543,7 @@ static status option_rows(struct text *out, const struct options_set *set,
     return text_append_string(out, "</table>\n");
 }
 
-/* First what somebody set, then the defaults behind a fold. */
+/* First the options that were set, then the defaults behind a fold. */
 static status options(struct text *out, const struct options_set *set)
 {
     struct options_set defaults = {0};

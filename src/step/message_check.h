@@ -2,10 +2,11 @@
 /* message_check.h - the messages of a step are those that its list states.
  *
  * The plan, the list's verifier and `plan --time` read an instruction's
- * messages; whoever performs it makes calls of the buffers that it has. Here,
- * and nowhere else, both meet: while an instruction is performed, each call of
- * the rank, at once or in the background, is compared with it before the call
- * begins: group, operation, number of calls and bytes, in every build. A
+ * messages; the code that performs it makes calls with its own buffers. The two
+ * are compared here and nowhere else: while an instruction is performed, each
+ * call of the rank, at once or in the background, is compared with it before
+ * the call begins: group, operation, number of calls and bytes, in every
+ * build. A
  * difference is a programming mistake and ends the program. Messages inside F,
  * B and W are those that layers state (pass_calls.h). */
 #ifndef LOCKSTEP_STEP_MESSAGE_CHECK_H

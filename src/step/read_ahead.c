@@ -26,8 +26,8 @@ struct read_ahead {
     struct room *rooms;     /* owned, [count]: of micro-batches, of F alone */
     int *queue;             /* owned, [count]: rooms to be read into */
     int count;
-    int begun, ended;       /* of the queue; both 0 when somebody waited */
-    bool held;              /* lives:late: until somebody waits */
+    int begun, ended;       /* of the queue; both 0 after a wait */
+    bool held;              /* lives:late: until it is waited for */
     int failed;             /* room whose reason is kept; -1: none */
     char reason[COMM_REASON_BYTES];
     struct meter_track *track; /* that the thread counts into */

@@ -598,7 +598,7 @@ static bool has_average(const struct train_step *step)
     return kind != NULL && kind->average != NULL;
 }
 
-/* New weights here, for whoever reads them. */
+/* New weights here, for the ranks that read them. */
 static status exchange_average(struct train_step *step,
                                status (*set)(const struct update *))
 {

@@ -80,7 +80,7 @@ static bool is_configuration(const char *name)
     return !text_ends_with(name, ".jsonl") && strcmp(name, "records") != 0;
 }
 
-/* config.yaml last: whoever finds it finds the rest. */
+/* config.yaml last: where it is, the rest is there, too. */
 static status bring_all(const struct shard_place *place, const char *run)
 {
     TRY(directory_make_private(run));

@@ -5,9 +5,10 @@
  * After every step, or every few, a rank copies its weights, optimizer states
  * and counters into one of its two slots in memory that its supervisor holds.
  * A rank that finishes step s + 1 has seen all others past their copies of step
- * s, so at any moment all ranks have a whole copy of the same step: whoever
- * dies, the next generation goes on from there and does at most the steps of
- * one copy again. A slot is invalid while it is written, and has a checksum.
+ * s, so at any moment all ranks have a whole copy of the same step. After
+ * the death of any rank the next generation goes on from there and does at most
+ * the steps of one copy again. A slot is invalid while it is written, and has a
+ * checksum.
  *
  *   file    [rank 0: slot slot] [rank 1: slot slot] ...
  *   slot    head (step, sizes, checksum, counters as JSON), then the rows of
@@ -68,8 +69,8 @@ status memory_copy_due(struct memory_copy *copy, int64_t step, bool *due);
 void memory_copy_make(struct memory_copy *copy, int64_t step,
                       const char *state, size_t length);
 /* Before a reduction of all ranks: waits until the node that keeps copies of
- * this one's has the newest. So whoever is past the reduction, and overwrites
- * his older copy, has seen the newer ones of all ranks whole twice. */
+ * this one's has the newest. So when a rank is past the reduction, and
+ * overwrites its older copy, the newer ones of all ranks are whole twice. */
 void memory_copy_fence(struct memory_copy *copy);
 /* History changes: what was copied is not to be gone back to. */
 void memory_copy_forget(struct memory_copy *copy);

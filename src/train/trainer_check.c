@@ -155,9 +155,9 @@ static status go_back(struct trainer *t, int64_t step, bool in_memory)
 
 /* ---- verdicts ---- */
 
-/* All ranks have the votes. Whoever leaves before would interrupt the others in
- * them, and the rank that is wrong would end without a word of it. Whoever is
- * interrupted here has them. */
+/* Waits until all ranks have the votes. A rank that left earlier would
+ * interrupt the others while they vote, and the wrong rank would end without
+ * saying why. A rank that is interrupted here already has the votes. */
 static void await_votes(struct trainer *t)
 {
     if (team_agree(&t->team, OK) != OK) status_clear();

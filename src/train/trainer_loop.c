@@ -404,7 +404,7 @@ static status end_step(struct trainer *t)
     if (t->asked != 0 || last)
         TRY(team_agree(&t->team, trainer_leads(t) ? trainer_finish_files(t)
                                                   : OK));
-    /* Last: whoever goes back to it has nothing left to do for this step. */
+    /* Last: a rank that goes back to it has completed this step. */
     TRY(trainer_copy(t));
     if (!last) board_phase(BOARD_STEPS);
     return t->asked != 0 && !last ? fail_stopped(t) : OK;

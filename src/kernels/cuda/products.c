@@ -6,7 +6,7 @@
  * features are. Units of a leaf are added to each other by the library, in
  * order; leaves, bias and residual by our own kernels, in the order of struct
  * matmul. A leaf with a form that the library does not make has our own kernels
- * for all of it. So whoever has a leaf makes the same bits. */
+ * for all of it. So each rank that has a leaf makes the same bits. */
 #include "kernels/cuda/products.h"
 
 #include "device/gpu.h"

@@ -62,7 +62,7 @@ struct gpu {
 void products_close(struct gpu *gpu);
 
 extern const struct cuda_plugin lockstep_cuda_plugin;
-/* Bytes of the GPU's memory that somebody has, by NVML; 0: unknown. */
+/* Bytes of the GPU's memory that are in use, by NVML; 0: unknown. */
 size_t gpu_used(CUdevice device);
 const char *gpu_find(int number, struct gpu_about *out, CUdevice *device);
 
