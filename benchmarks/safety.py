@@ -39,8 +39,11 @@ SAVES = {"without": ["--copies", "0"],
          "with": ["--copies", "0", "--set", "checkpoint.every=5",
                   "--set", "checkpoint.async=true"]}
 FAR = {"without": ["--copies", "0", "--set", "zero=zero1"],
-       "with": ["--copies", "5", "--set", "zero=zero1"]}
-LEFT_OUT, EVERY = 4, 5
+       "with": ["--copies", "3", "--set", "zero=zero1"]}
+LEFT_OUT = 4
+# Steps from one to the next; how many are left out: the first two copies touch
+# new pages of the other node.
+EVERY = {"save": (5, LEFT_OUT), "far": (3, 8)}
 # Two nodes of one rank each, and the supervisor on a bridge between them.
 NODES = """\
 set -e
@@ -88,7 +91,7 @@ def prepare(program, folder, asked):
             "STEPS", str(asked.steps)), encoding="utf-8")
 
 
-def steps_of(program, folder, words, far=False):
+def steps_of(program, folder, words, far=False, left_out=LEFT_OUT):
     """The steps of one run, milliseconds from the end of one to the end of the
     next, by number: step_ms has no copies, checks and saves in it."""
     if far:
@@ -101,7 +104,7 @@ def steps_of(program, folder, words, far=False):
     ends = {row["step"]: row["time_s"] for row in rows if "step_ms" in row}
     call(folder, "rm", "-rf", "run")
     return {step: 1e3 * (end - ends[step - 1]) for step, end in ends.items()
-            if step > LEFT_OUT}
+            if step > left_out}
 
 
 def second(steps):
@@ -116,17 +119,19 @@ def second(steps):
                                           statistics.median(odd))}
 
 
-def fifth(program, folder, runs, kind):
-    """What each of the saves or copies of a run costs that makes one at every
-    fifth step: they last for several."""
+def lasting(program, folder, runs, kind):
+    """What each of the saves or copies of a run costs that last for several
+    steps."""
+    every, left_out = EVERY[kind]
     mean = {name: statistics.fmean(steps_of(program, folder, words,
-                                            kind == "far").values())
+                                            kind == "far",
+                                            left_out).values())
             for name, words in runs.items()}
-    cost = (mean["with"] - mean["without"]) * EVERY
+    cost = (mean["with"] - mean["without"]) * every
     row = {"without_ms": mean["without"], "with_ms": mean["with"],
            "cost_ms": cost}
     print(f"{kind}: a step takes {mean['without']:.0f} ms, "
-          f"{mean['with']:.0f} ms with one at every {EVERY}th: "
+          f"{mean['with']:.0f} ms with one at every {every}th: "
           f"{cost:.0f} ms each")
     if kind == "save":
         row["share_of_15_minutes"] = cost / 900e3
@@ -162,7 +167,7 @@ def main():
                   f"{100 * row['share_of_a_step']:.2f}% of a step")
         for kind, runs in (("save", SAVES), ("far", FAR)):
             if kind in wanted:
-                found[kind] = fifth(program, folder, runs, kind)
+                found[kind] = lasting(program, folder, runs, kind)
     if asked.out:
         pathlib.Path(asked.out).write_text(json.dumps({
             "date": time.strftime("%Y-%m-%d"), "machine": platform.machine(),

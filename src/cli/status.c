@@ -61,28 +61,38 @@ static void write_straggler(const struct run_report *r, struct json_writer *w)
 
 static void write_copies(const struct run_report *r, struct json_writer *w)
 {
-    int64_t own, other;
+    int64_t own, other, every;
+    double share;
 
     run_report_copies(r, &own, &other);
+    run_report_cost(r, &every, &share);
     json_write_key(w, "copies");
     json_write_object(w);
     json_write_key_integer(w, "step", own);
     json_write_key_integer(w, "step_on_other_nodes", other);
     json_write_key_text(w, "survives", r->survives);
+    json_write_key_integer(w, "every", every);
+    json_write_key_real(w, "cost_share", share);
     json_write_object_end(w);
 }
 
 static void print_copies(const struct run_report *r)
 {
-    int64_t own, other;
+    int64_t own, other, every;
+    double share;
 
     run_report_copies(r, &own, &other);
+    run_report_cost(r, &every, &share);
     if (own > 0)
         printf("copies     all ranks have step %lld in memory\n",
                (long long)own);
     if (other > 0)
         printf("copies     other nodes have step %lld of all ranks\n",
                (long long)other);
+    if (share > 0)
+        printf("copies     cost %.2f%% of the time: one after every %lld "
+               "step%s\n", 100 * share, (long long)every,
+               every > 1 ? "s" : "");
     if (r->survives[0] != '\0') printf("survives   %s\n", r->survives);
 }
 

@@ -191,6 +191,13 @@ void board_copied(int64_t step)
     flight_beat();
 }
 
+void board_copies(int64_t every, double share)
+{
+    if (page == NULL) return;
+    atomic_store(&page->copies_every, every);
+    atomic_store(&page->copies_ppm, (int64_t)(1e6 * share));
+}
+
 int64_t board_carried(const struct board *board, const struct board_page *of)
 {
     int64_t least = INT64_MAX;

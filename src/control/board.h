@@ -51,6 +51,9 @@ struct board_page {
                                    * unknown */
     _Atomic uint64_t slot_bytes;  /* of a copy in memory; 0: there are none */
     _Atomic uint64_t copies;      /* made since the rank began */
+    _Atomic int64_t copies_every; /* steps; 0: none was made */
+    _Atomic int64_t copies_ppm;   /* of the time, which they cost; 0: not
+                                   * known */
     _Atomic int64_t copied;       /* step of the newest; 0: none */
     _Atomic int64_t carried[PARTNERS_MOST]; /* ... on each other node; in a
                                    * supervisor's the first is of all */
@@ -105,6 +108,9 @@ void board_plan(size_t bytes);
 void board_slots(size_t slot_bytes);
 /* A copy of that step was made. */
 void board_copied(int64_t step);
+/* Copies are made after so many steps, and cost that share of the time; 0: it
+ * is not known. */
+void board_copies(int64_t every, double share);
 /* Waits until all other nodes have that step, at most 30 s: then the run goes
  * on without. False: there are none. */
 bool board_await_carried(int64_t step);

@@ -163,6 +163,20 @@ void run_report_copies(const struct run_report *report, int64_t *own,
     }
 }
 
+void run_report_cost(const struct run_report *report, int64_t *every,
+                     double *share)
+{
+    *every = 0;
+    *share = 0;
+    for (int i = 0; report->board != NULL && i < report->ranks; i++) {
+        const struct board_page *page = &report->board->pages[i];
+        const double now = 1e-6 * (double)atomic_load(&page->copies_ppm);
+
+        if (i == 0) *every = atomic_load(&page->copies_every);
+        if (now > *share) *share = now;
+    }
+}
+
 void run_report_free(struct run_report *report)
 {
     board_close(report->board);

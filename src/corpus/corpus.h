@@ -68,6 +68,7 @@ struct corpus_format {
     /* The most bytes of a document, 4 for an id, and of a line of .jsonl; a
      * text file that is not packed may be longer. 0: DOCUMENT_BYTES. */
     int64_t document_bytes;
+    int64_t vocab;     /* ids are below it; 0: whatever they are */
 };
 enum { DOCUMENT_BYTES = 64 << 20, DOCUMENT_BYTES_LEAST = 1 << 10,
        DOCUMENT_BYTES_MOST = 1 << 30 };

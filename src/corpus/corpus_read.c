@@ -236,6 +236,19 @@ static bool is_blank(const char *line, size_t length)
     return true;
 }
 
+/* from: "FILE, line 3" or the like. */
+static status check_id(const struct reading *reading, const char *from,
+                       int64_t at, int64_t id)
+{
+    const int64_t vocab = reading->format->vocab;
+
+    if (vocab > 0 && id >= vocab)
+        FAIL(ERR_FORMAT, "%s: item %lld of \"%s\" is %lld, outside the "
+             "vocabulary of %lld", from, (long long)at,
+             reading->format->field, (long long)id, (long long)vocab);
+    return OK;
+}
+
 /* A number of the array: the ids of a document. */
 static status add_id(void *context, const struct json *item)
 {
@@ -246,6 +259,7 @@ static status add_id(void *context, const struct json *item)
         item->integer > INT32_MAX)
         FAIL(ERR_FORMAT, "%s: item %lld of \"%s\" is not a token id",
              reading->source, (long long)at, reading->format->field);
+    TRY(check_id(reading, reading->source, at, item->integer));
     if ((size_t)at >= most_bytes(reading) / sizeof *reading->ids)
         FAIL(ERR_FORMAT, "%s: more than %lld ids of 4 bytes; the most of "
              DOCUMENT_BYTES_NAME " is %zu", reading->source, (long long)at,
@@ -486,6 +500,19 @@ done:
 
 /* ---- Parquet ---- */
 
+static status check_row(const struct reading *reading,
+                        const struct parquet_row *row)
+{
+    char from[PATH_BYTES + 32];
+
+    if (row->count == 0) return OK; /* text */
+    snprintf(from, sizeof from, "%s, row %lld", reading->file->path,
+             (long long)row->number);
+    for (int64_t i = 0; i < row->count; i++)
+        TRY(check_id(reading, from, i, row->ids[i]));
+    return OK;
+}
+
 static status take_row(void *context, const struct parquet_row *row)
 {
     struct reading *reading = context;
@@ -502,6 +529,7 @@ static status take_row(void *context, const struct parquet_row *row)
              row->text != NULL ? row->length
                                : (size_t)row->count * sizeof *row->ids,
              most_bytes(reading));
+    TRY(check_row(reading, row));
     reading->documents++;
     return reading->take(reading->context, &document);
 }

@@ -52,12 +52,15 @@ static status take_document(void *context,
 
 static status write_files(struct preparing *p)
 {
+    struct corpus_format format = p->request->format;
+
+    format.vocab = tokenizer_vocab(p->request->tokenizer);
     for (int i = 0; i < p->count; i++) {
         const struct corpus_file *file = &p->files[i];
 
         p->path = file->path;
         p->at = 0;
-        TRY(corpus_read(file, &p->request->format, take_document, p, &p->at));
+        TRY(corpus_read(file, &format, take_document, p, &p->at));
         p->at = file->bytes;
         TRY(flush(p));
         p->done += (double)file->bytes;

@@ -201,6 +201,9 @@ static status take_document(void *context,
 
 static status write_files(struct writing *w)
 {
+    struct corpus_format format = w->request->data.format;
+
+    format.vocab = tokenizer_vocab(w->request->data.tokenizer);
     for (int i = 0; i < w->corpus.count; i++) {
         const struct corpus_file *file = &w->corpus.files[i];
 
@@ -213,8 +216,7 @@ static status write_files(struct writing *w)
         w->path = file->path;
         w->file = i;
         w->at = w->read = w->in_file = 0;
-        TRY(corpus_read(file, &w->request->data.format, take_document, w,
-                        &w->at));
+        TRY(corpus_read(file, &format, take_document, w, &w->at));
         w->at = file->bytes;
         TRY(flush(w));
         w->done += (double)file->bytes;

@@ -96,17 +96,23 @@ static double cost(const struct memory_copy *copy)
     return copy->copy_s + copy->fence_s + copy->carry_s;
 }
 
+static double cost_share(const struct memory_copy *copy)
+{
+    return copy->step_s > 0 && copy->copy_s > 0
+               ? cost(copy) / (copy->step_s * (double)copy->every) : 0;
+}
+
 static void tell(struct memory_copy *copy)
 {
     char steps[48] = "each step";
 
-    if (copy->step_s <= 0 || copy->copy_s <= 0) return;
+    if (cost_share(copy) <= 0) return;
     if (copy->every > 1)
         snprintf(steps, sizeof steps, "%" PRId64 " steps", copy->every);
     LOG(INFO, "supervise", "a copy in memory after %s costs %.2f%% of the "
         "time: %.1f ms to make, %.1f ms waiting for other nodes, %.1f ms of "
         "processors that carry it; a step takes %.1f ms", steps,
-        100 * cost(copy) / (copy->step_s * (double)copy->every),
+        100 * cost_share(copy),
         1e3 * copy->copy_s, 1e3 * copy->fence_s, 1e3 * copy->carry_s,
         1e3 * copy->step_s);
     copy->told = copy->every;
@@ -124,6 +130,7 @@ static status adapt(struct memory_copy *copy)
         TRY(team_largest(copy->team, &steps, 1));
         copy->every = steps > 1 ? (int64_t)(steps + 1) : 1;
     }
+    board_copies(copy->every, cost_share(copy));
     if (copy->made >= SETTLED && (copy->every > copy->told * 5 / 4 ||
                                   copy->every < copy->told * 3 / 4))
         tell(copy);
@@ -389,6 +396,7 @@ void memory_copy_make(struct memory_copy *copy, int64_t step,
     atomic_store(&kept->step, step);
     copy->newest = step;
     board_copied(step);
+    if (copy->made == 0) board_copies(copy->every, 0);
     /* The first two copies touch new pages. */
     if (++copy->made > COPY_SLOTS) smooth(&copy->copy_s, clock_s() - began);
     copy->last_s = clock_s();

@@ -142,7 +142,7 @@ if grep -q 'all ranks have step [1-9]' seen &&
     grep -q 'other nodes have step [1-9]' seen &&
     grep -q 'survives .*of two at once 0 of 3 pairs' seen &&
     lockstep status nodes --json | tr -d '\n' |
-    grep -q '"copies": {[^}]*"step": [1-9].*"step_on_other_nodes": [1-9].*"survives": "copies on 3'
+    grep -q '"copies": {[^}]*"step": [1-9].*"step_on_other_nodes": [1-9].*"survives": "copies on 3.*"every": 1,'
 then ok "status says where copies are"
 else bad "status says where copies are" "it does not" seen; fi
 head -c 32 /dev/urandom | od -An -tx1 | tr -d ' \n' >forged

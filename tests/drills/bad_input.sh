@@ -35,6 +35,10 @@ refused "ids beyond the vocabulary" 78 "vocab" --set model.vocab=200 \
     --set data.train=[few.tokens]
 refused "ids beyond the vocabulary, no tokenizer" 78 "vocab" \
     --set model.vocab=200 --set tokenizer.from= --set data.train=[few.tokens]
+printf '{"ids": [1, 2]}\n{"ids": [3, 304]}\n' >ids.jsonl
+refused "ids beyond the vocabulary" 65 \
+    'ids.jsonl, line 2: item 1 of "ids" is 304, outside the vocabulary of 300' \
+    --set data.train=[ids.jsonl] --set data.field=ids
 head -c 3000 few.tokens >cut.tokens
 refused "a token file cut short" 65 "cut.tokens" --set data.train=[cut.tokens]
 cp few.tokens flipped.tokens
