@@ -9,7 +9,7 @@ enum {
     LANES_16 = 16,
     ROWS_TOGETHER = 8,    /* that a reflection meets while it is near */
     SWEEPS_TOGETHER = 16, /* that pass over the rows as one wave */
-    CHUNK = 128,          /* columns of a row that are turned at a time */
+    BAND = 128,           /* columns of a row that are turned at a time */
     SWEEPS_MAX = 60       /* for each eigenvalue; two are usual */
 };
 
@@ -295,8 +295,8 @@ static void turn_body(void *argument, int index, int count)
     int64_t first, last;
 
     threads_split(r->basis->n, LANES_16, index, count, &first, &last);
-    for (int64_t column = first; column < last; column += CHUNK)
-        wave(r, column, last - column < CHUNK ? last - column : CHUNK);
+    for (int64_t column = first; column < last; column += BAND)
+        wave(r, column, last - column < BAND ? last - column : BAND);
 }
 
 static void turn_all(struct rotating *r)

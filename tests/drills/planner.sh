@@ -90,8 +90,9 @@ if lockstep plan away.yaml --ranks 2 --machine h100 --explain time --offload \
     activations,states --draw away.svg >away.txt 2>err &&
     grep -q "the executor's own" away.txt && grep -q '^  offload ' away.txt &&
     grep -q offload away.svg; then
-    ok "a lane to the host in the executor's own lists"
-else bad "a lane to the host in the executor's own lists" "none" away.txt; fi
+    ok "a resource to the host in the executor's own lists"
+else bad "a resource to the host in the executor's own lists" "none" \
+    away.txt; fi
 expect "an offload of nothing known" 2 "separated by commas" $asked \
     --offload all
 expect "an offload of nothing" 2 "names nothing" $asked --offload ""

@@ -98,7 +98,7 @@ TEST(every_kind_stands_in_a_list)
 /* A field of an instruction and what it becomes; false: it would not be
  * another instruction. */
 enum change {
-    CHANGE_LANE, CHANGE_COPIES, CHANGE_CHUNK, CHANGE_NO_CHUNK, CHANGE_STAGE,
+    CHANGE_RESOURCE, CHANGE_COPIES, CHANGE_CHUNK, CHANGE_NO_CHUNK, CHANGE_STAGE,
     CHANGE_MICROBATCH, CHANGE_NO_MICROBATCH, CHANGE_ROUND, CHANGE_NO_ROUND,
     CHANGE_UNIT, CHANGE_NO_UNIT, CHANGE_MANY_UNITS, CHANGE_ITEM,
     CHANGE_NO_FRAME, CHANGE_PHASE, CHANGE_CALLS, CHANGE_KIND, CHANGE_COUNT
@@ -161,7 +161,7 @@ static bool change_number(struct instruction *i, enum change change)
 static bool change(struct instruction *i, enum change change)
 {
     switch (change) {
-    case CHANGE_LANE:
+    case CHANGE_RESOURCE:
         i->resource =
             i->resource == RESOURCE_WORLD ? RESOURCE_TENSOR : RESOURCE_WORLD;
         return true;

@@ -614,9 +614,9 @@ TEST(layouts_that_follow_each_other_are_planned_as_alone)
     hunting_free(&hunting);
 }
 
-/* Seconds of a step with so many bytes a second to the host, and of its lane on
- * the mean rank. */
-struct away { double step, lane; int items; };
+/* Seconds of a step with so many bytes a second to the host, and of the copies
+ * there, on the mean rank. */
+struct away { double step, copies; int items; };
 static struct away away_with(const char *text, int ranks, unsigned offload,
                              double rate)
 {
@@ -639,15 +639,15 @@ static struct away away_with(const char *text, int ranks, unsigned offload,
             away.items += steps.lists.lists[r].items[i].resource ==
                           CLOCK_OFFLOAD;
     away.step = p.step_s;
-    away.lane = p.resource_s[CLOCK_OFFLOAD];
+    away.copies = p.resource_s[CLOCK_OFFLOAD];
     steps_free(&steps);
     forecast_free(&f);
     return away;
 }
 
-/* The way to the host is a lane of the executor's lists: without a limit it
+/* The way to the host is a resource of the executor's lists: without a limit it
  * costs nothing, and with a tight one it is the step. */
-TEST(the_host_is_a_lane_of_the_lists)
+TEST(the_host_is_a_resource_of_the_lists)
 {
     static const char *const layouts[] = {
         "mesh: {pipe: 4}\nschedule: {name: 1f1b}\n",
@@ -674,13 +674,13 @@ TEST(the_host_is_a_lane_of_the_lists)
 
         CHECK(none.items == 0 && fast.items > 0 && fast.items == slow.items);
         CHECK(off(fast.step, none.step) < 1e-6);
-        CHECK(off(slow.lane, 2 * half.lane) < 1e-9);
-        CHECK(slow.step >= slow.lane && slow.lane > 100 * none.step);
+        CHECK(off(slow.copies, 2 * half.copies) < 1e-9);
+        CHECK(slow.step >= slow.copies && slow.copies > 100 * none.step);
         CHECK(half.step < 0.51 * slow.step);
     }
 }
 
-TEST_MAIN(estimates_are_near_the_plan, the_host_is_a_lane_of_the_lists,
+TEST_MAIN(estimates_are_near_the_plan, the_host_is_a_resource_of_the_lists,
           a_named_grid_is_estimated,
           a_search_estimates_a_named_grid,
           closed_forms_time_what_the_lists_time,
