@@ -17,7 +17,7 @@ struct ring {
     struct run *run;
     const struct share *s;
     const struct attention *own;
-    struct cargo block[2];
+    struct payload block[2];
     int32_t *documents;         /* of the block's tokens */
     struct attention_node *nodes; /* forward: [places], own tokens */
     struct tensor *dq, *dk, *dv;  /* backward: [places], all heads */
@@ -167,8 +167,8 @@ static struct attention own_queries(const struct ring *r, int half)
 }
 
 /* ... against the keys of one half of a block. */
-static void cargo_keys(const struct ring *r, const struct cargo *b, int owner,
-                       int half, struct attention *p)
+static void payload_keys(const struct ring *r, const struct payload *b,
+                         int owner, int half, struct attention *p)
 {
     const int64_t at = half * r->s->span, rows = share_tokens(r->s) - at;
 
@@ -181,7 +181,7 @@ static void cargo_keys(const struct ring *r, const struct cargo *b, int owner,
     p->first_key = share_first(r->s, owner, half);
 }
 
-static status pair_forward(struct ring *r, const struct cargo *b, int owner,
+static status pair_forward(struct ring *r, const struct payload *b, int owner,
                            int half, int other)
 {
     struct forest *forest = &r->queries[half];
@@ -190,7 +190,7 @@ static status pair_forward(struct ring *r, const struct cargo *b, int owner,
     struct attention p = own_queries(r, half);
     struct merging merging = {r, half};
 
-    cargo_keys(r, b, owner, other, &p);
+    payload_keys(r, b, owner, other, &p);
     p.out = rows_from(r->nodes[place].values, at, rows);
     p.lse = rows_from(r->nodes[place].maximum, at, rows);
     p.denominator = rows_from(r->nodes[place].denominator, at, rows);
@@ -199,12 +199,12 @@ static status pair_forward(struct ring *r, const struct cargo *b, int owner,
                       &merging);
 }
 
-static status visit_forward(void *argument, const struct cargo *b,
+static status visit_forward(void *argument, const struct payload *b,
                             int owner)
 {
     struct ring *r = argument;
 
-    cargo_documents(r->run, r->s, owner, r->documents);
+    payload_documents(r->run, r->s, owner, r->documents);
     for (int half = 0; half < 2; half++)
         for (int other = 0; other < 2; other++)
             if (span_of(r->s, owner, other) <= span_of(r->s, r->s->rank, half))
@@ -233,7 +233,7 @@ static status finish_forward(struct ring *r, int half)
 
 static status ring_begin(struct ring *r, struct room *room, bool backward)
 {
-    TRY(cargo_begin(r->run, r->block, room, r->s, r->own, backward));
+    TRY(payload_begin(r->run, r->block, room, r->s, r->own, backward));
     r->documents = run_list(
         r->run, room_take(room, share_tokens(r->s) *
                                     (int64_t)sizeof *r->documents));
@@ -260,7 +260,7 @@ status ring_forward(struct run *run, const struct share *s,
         nodes[i].denominator =
             rows_numbers(rows_take(&room, s, dtype, own->heads, 1));
     }
-    TRY(cargo_travel(s, ring.block, visit_forward, &ring));
+    TRY(payload_travel(s, ring.block, visit_forward, &ring));
     TRY(finish_forward(&ring, 0));
     return finish_forward(&ring, 1);
 }
@@ -268,7 +268,7 @@ status ring_forward(struct run *run, const struct share *s,
 /* ---- backward ---- */
 
 /* dq of own queries from one half of a block of keys. */
-static status pair_queries(struct ring *r, const struct cargo *b, int owner,
+static status pair_queries(struct ring *r, const struct payload *b, int owner,
                            int half, int other)
 {
     struct forest *forest = &r->queries[half];
@@ -277,7 +277,7 @@ static status pair_queries(struct ring *r, const struct cargo *b, int owner,
     struct attention p = own_queries(r, half);
     struct merging merging = {r, half};
 
-    cargo_keys(r, b, owner, other, &p);
+    payload_keys(r, b, owner, other, &p);
     p.out = (struct tensor){0};
     p.dout = rows_from(p.dout, at, rows);
     p.lse = rows_from(p.lse, at, rows);
@@ -329,7 +329,7 @@ static struct attention one_head(const struct attention *all, int kv)
 }
 
 /* dk and dv of own keys from one half of a block of queries. */
-static status pair_keys(struct ring *r, const struct cargo *b, int owner,
+static status pair_keys(struct ring *r, const struct payload *b, int owner,
                         int half, int other)
 {
     const int64_t span = r->s->span, tokens = share_tokens(r->s);
@@ -365,12 +365,12 @@ static status pair_keys(struct ring *r, const struct cargo *b, int owner,
                       &merging);
 }
 
-static status visit_backward(void *argument, const struct cargo *b,
+static status visit_backward(void *argument, const struct payload *b,
                              int owner)
 {
     struct ring *r = argument;
 
-    cargo_documents(r->run, r->s, owner, r->documents);
+    payload_documents(r->run, r->s, owner, r->documents);
     for (int half = 0; half < 2; half++) {
         const int own = span_of(r->s, r->s->rank, half);
 
@@ -424,7 +424,7 @@ status ring_backward(struct run *run, const struct share *s,
         dk[i] = rows_take(&room, s, dtype, own->heads, own->head_width);
         dv[i] = rows_take(&room, s, dtype, own->heads, own->head_width);
     }
-    TRY(cargo_travel(s, ring.block, visit_backward, &ring));
+    TRY(payload_travel(s, ring.block, visit_backward, &ring));
     TRY(finish_backward(&ring, 0));
     return finish_backward(&ring, 1);
 }

@@ -14,7 +14,7 @@ struct stripe {
     struct run *run;
     const struct share *s;
     const struct attention *own;
-    struct cargo block[2];
+    struct payload block[2];
     int32_t *documents;            /* of the block's tokens */
     struct attention_node node[2]; /* forward: the sum, what is added */
     struct tensor dq[2], dk[2], dv[2];
@@ -68,13 +68,13 @@ static struct attention stripe_call(const struct stripe *r)
     return p;
 }
 
-static status visit_forward(void *argument, const struct cargo *b, int owner)
+static status visit_forward(void *argument, const struct payload *b, int owner)
 {
     struct stripe *r = argument;
     const int to = r->begun;
     struct attention p = stripe_call(r);
 
-    cargo_documents(r->run, r->s, owner, r->documents);
+    payload_documents(r->run, r->s, owner, r->documents);
     p.k = b->k;
     p.v = b->v;
     p.key_documents = p.query_documents ? r->documents : NULL;
@@ -99,7 +99,7 @@ status stripe_forward(struct run *run, const struct share *s,
     struct stripe r = {.run = run, .s = s, .own = own};
     const enum dtype dtype = dtype_real(own->q.dtype);
 
-    TRY(cargo_begin(run, r.block, &room, s, own, false));
+    TRY(payload_begin(run, r.block, &room, s, own, false));
     r.documents = run_list(
         run, room_take(&room, share_tokens(s) *
                                   (int64_t)sizeof *r.documents));
@@ -111,13 +111,13 @@ status stripe_forward(struct run *run, const struct share *s,
         r.node[i].denominator =
             rows_numbers(rows_take(&room, s, dtype, own->heads, 1));
     }
-    TRY(cargo_travel(s, r.block, visit_forward, &r));
+    TRY(payload_travel(s, r.block, visit_forward, &r));
     return run->kernels->attention_finish(run->stream, own->out, own->lse,
                                           &r.node[0]);
 }
 
 /* dq of own queries from a block of keys. */
-static status queries_backward(struct stripe *r, const struct cargo *b,
+static status queries_backward(struct stripe *r, const struct payload *b,
                                int owner)
 {
     struct attention p = stripe_call(r);
@@ -137,7 +137,8 @@ static status queries_backward(struct stripe *r, const struct cargo *b,
 }
 
 /* dk and dv of own keys from a block of queries. */
-static status keys_backward(struct stripe *r, const struct cargo *b, int owner)
+static status keys_backward(struct stripe *r, const struct payload *b,
+                            int owner)
 {
     struct attention p = stripe_call(r);
 
@@ -160,12 +161,12 @@ static status keys_backward(struct stripe *r, const struct cargo *b, int owner)
     return device_fill(r->run->stream, p.dv.data, 0, bytes);
 }
 
-static status visit_backward(void *argument, const struct cargo *b, int owner)
+static status visit_backward(void *argument, const struct payload *b, int owner)
 {
     struct stripe *r = argument;
     struct tensor *sums[] = {r->dq, r->dk, r->dv};
 
-    cargo_documents(r->run, r->s, owner, r->documents);
+    payload_documents(r->run, r->s, owner, r->documents);
     TRY(queries_backward(r, b, owner));
     TRY(keys_backward(r, b, owner));
     for (int i = 0; i < 3 && r->begun; i++)
@@ -181,7 +182,7 @@ status stripe_backward(struct run *run, const struct share *s,
     struct stripe r = {.run = run, .s = s, .own = own};
     const enum dtype dtype = dtype_real(own->q.dtype);
 
-    TRY(cargo_begin(run, r.block, &room, s, own, true));
+    TRY(payload_begin(run, r.block, &room, s, own, true));
     r.documents = run_list(
         run, room_take(&room, share_tokens(s) *
                                   (int64_t)sizeof *r.documents));
@@ -190,7 +191,7 @@ status stripe_backward(struct run *run, const struct share *s,
         r.dk[i] = rows_take(&room, s, dtype, own->kv_heads, own->head_width);
         r.dv[i] = rows_take(&room, s, dtype, own->kv_heads, own->head_width);
     }
-    TRY(cargo_travel(s, r.block, visit_backward, &r));
+    TRY(payload_travel(s, r.block, visit_backward, &r));
     TRY(rows_round(run, own->dq, r.dq[0]));
     TRY(rows_round(run, own->dk, r.dk[0]));
     return rows_round(run, own->dv, r.dv[0]);

@@ -60,9 +60,9 @@ int64_t share_real_bytes(const struct share *s, int64_t numbers)
 }
 
 /* Rows of one array, right after those before them. */
-static struct tensor cargo_rows(struct cargo *b, const struct share *s,
-                                enum dtype dtype, int64_t heads,
-                                int64_t width)
+static struct tensor payload_rows(struct payload *b, const struct share *s,
+                                  enum dtype dtype, int64_t heads,
+                                  int64_t width)
 {
     const struct tensor rows =
         tensor_3d(b->data + b->bytes, dtype, share_tokens(s), heads, width);
@@ -71,8 +71,8 @@ static struct tensor cargo_rows(struct cargo *b, const struct share *s,
     return rows;
 }
 
-static int64_t cargo_bytes(const struct share *s, const struct attention *own,
-                           bool backward)
+static int64_t payload_bytes(const struct share *s, const struct attention *own,
+                             bool backward)
 {
     const int64_t q = (int64_t)own->heads * own->head_width;
     const int64_t k = (int64_t)own->kv_heads * own->head_width;
@@ -83,25 +83,25 @@ static int64_t cargo_bytes(const struct share *s, const struct attention *own,
            (bytes + share_real_bytes(s, backward ? 2 * own->heads : 0));
 }
 
-static void cargo_take(struct cargo *b, struct room *room,
-                       const struct share *s, const struct attention *own,
-                       bool backward)
+static void payload_take(struct payload *b, struct room *room,
+                         const struct share *s, const struct attention *own,
+                         bool backward)
 {
     const enum dtype dtype = own->k.dtype;
 
-    *b = (struct cargo){
-        .data = room_take(room, cargo_bytes(s, own, backward))};
-    b->k = cargo_rows(b, s, dtype, own->kv_heads, own->head_width);
-    b->v = cargo_rows(b, s, dtype, own->kv_heads, own->head_width);
+    *b = (struct payload){
+        .data = room_take(room, payload_bytes(s, own, backward))};
+    b->k = payload_rows(b, s, dtype, own->kv_heads, own->head_width);
+    b->v = payload_rows(b, s, dtype, own->kv_heads, own->head_width);
     if (!backward) return;
-    b->q = cargo_rows(b, s, dtype, own->heads, own->head_width);
-    b->dout = cargo_rows(b, s, dtype, own->heads, own->head_width);
-    b->lse = cargo_rows(b, s, dtype_real(dtype), own->heads, 1);
-    b->delta = cargo_rows(b, s, dtype_real(dtype), own->heads, 1);
+    b->q = payload_rows(b, s, dtype, own->heads, own->head_width);
+    b->dout = payload_rows(b, s, dtype, own->heads, own->head_width);
+    b->lse = payload_rows(b, s, dtype_real(dtype), own->heads, 1);
+    b->delta = payload_rows(b, s, dtype_real(dtype), own->heads, 1);
 }
 
-static status cargo_fill(struct run *run, struct cargo *b,
-                         const struct attention *own, bool backward)
+static status payload_fill(struct run *run, struct payload *b,
+                           const struct attention *own, bool backward)
 {
     const struct tensor lse = tensor_3d(own->lse.data, own->lse.dtype,
                                         b->k.shape[0], own->heads, 1);
@@ -117,17 +117,17 @@ static status cargo_fill(struct run *run, struct cargo *b,
     return rows_copy(run, b->delta, delta);
 }
 
-status cargo_begin(struct run *run, struct cargo block[2], struct room *room,
-                   const struct share *s, const struct attention *own,
-                   bool backward)
+status payload_begin(struct run *run, struct payload block[2],
+                     struct room *room, const struct share *s,
+                     const struct attention *own, bool backward)
 {
     for (int i = 0; i < 2; i++)
-        cargo_take(&block[i], room, s, own, backward);
-    return cargo_fill(run, &block[0], own, backward);
+        payload_take(&block[i], room, s, own, backward);
+    return payload_fill(run, &block[0], own, backward);
 }
 
-void cargo_documents(const struct run *run, const struct share *s, int owner,
-                     int32_t *out)
+void payload_documents(const struct run *run, const struct share *s, int owner,
+                       int32_t *out)
 {
     const int64_t length = 2 * s->span;
     const int32_t *whole = run->batch.whole_documents;
@@ -139,14 +139,14 @@ void cargo_documents(const struct run *run, const struct share *s, int owner,
                 whole[i * s->length + share_position(s, owner, t)];
 }
 
-status cargo_travel(const struct share *s, struct cargo two[2],
-                    cargo_visit *visit, void *argument)
+status payload_travel(const struct share *s, struct payload two[2],
+                      payload_visit *visit, void *argument)
 {
     const int next = share_member(s, (s->rank + 1) % s->ranks);
     const int before = share_member(s, (s->rank + s->ranks - 1) % s->ranks);
 
     for (int i = 0; i < s->ranks; i++) {
-        const struct cargo *block = &two[i % 2];
+        const struct payload *block = &two[i % 2];
         const struct comm_call call = run_exchange(s->run, s->group);
         struct comm_handle handle = {0};
         status result, moved;

@@ -7,7 +7,7 @@
 #include "nn/context.h"
 
 /* The content of a message: a rank's rows, dense, one array after the other. */
-struct cargo {
+struct payload {
     struct tensor k, v, q, dout, lse, delta; /* [tokens, heads, width] */
     char *data;
     int64_t bytes;
@@ -30,18 +30,18 @@ int64_t share_real_bytes(const struct share *s, int64_t numbers);
 
 /* Two blocks of keys and values, backward of queries too; the first holds the
  * rank's own. */
-status cargo_begin(struct run *run, struct cargo block[2], struct room *room,
-                   const struct share *s, const struct attention *own,
-                   bool backward);
+status payload_begin(struct run *run, struct payload block[2],
+                     struct room *room, const struct share *s,
+                     const struct attention *own, bool backward);
 /* Documents of the tokens of rank `owner`; nothing where a sequence is one. */
-void cargo_documents(const struct run *run, const struct share *s, int owner,
-                     int32_t *out);
+void payload_documents(const struct run *run, const struct share *s, int owner,
+                       int32_t *out);
 
-typedef status cargo_visit(void *argument, const struct cargo *block,
-                           int owner);
+typedef status payload_visit(void *argument, const struct payload *block,
+                             int owner);
 /* Every rank's block comes by once, the own one first; while one is used, it
  * goes on to the next rank and another arrives. */
-status cargo_travel(const struct share *s, struct cargo two[2],
-                    cargo_visit *visit, void *argument);
+status payload_travel(const struct share *s, struct payload two[2],
+                      payload_visit *visit, void *argument);
 
 #endif
