@@ -9,8 +9,8 @@
 #include "corpus/chat.h"
 #include "corpus/corpus.h"
 #include "data/cache_files.h"
+#include "data/mixture_rows.h"
 #include "data/named_rows.h"
-#include "data/recipe.h"
 #include "data/token_file.h"
 #include "data/token_pages.h"
 #include "observe/progress.h"
@@ -21,7 +21,7 @@ enum { VOCAB_MAX = INT32_MAX };
 
 struct checking {
     struct options_set set;   /* of a configuration */
-    struct recipe recipe;
+    struct mixture_rows mixture;
     struct named_rows named;  /* validation sets */
     struct setup setup;       /* of a configuration */
     struct run_tokenizer own; /* its tokenizer */
@@ -274,12 +274,12 @@ static status check_config(struct checking *check,
     if (o->data.chat[0] != '\0')
         TRY(chat_find(o->data.chat, &check->format.chat));
     if (o->data.mixture.count > 0)
-        TRY(recipe_read(&check->recipe, o->data.mixture.items,
-                        o->data.mixture.count, o->data.phases.items,
-                        o->data.phases.count));
-    for (int i = 0; i < check->recipe.count; i++)
-        TRY(check_sources(check, check->recipe.sources[i].paths,
-                          check->recipe.sources[i].path_count));
+        TRY(mixture_rows_read(&check->mixture, o->data.mixture.items,
+                              o->data.mixture.count, o->data.phases.items,
+                              o->data.phases.count));
+    for (int i = 0; i < check->mixture.count; i++)
+        TRY(check_sources(check, check->mixture.sources[i].paths,
+                          check->mixture.sources[i].path_count));
     TRY(check_sources(check, o->data.train.items, o->data.train.count));
     TRY(check_sources(check, o->data.valid.items, o->data.valid.count));
     TRY(check_named(check));
@@ -364,7 +364,7 @@ status command_data_verify(struct arguments *arguments)
                   check.files);
 done:
     table_free(&check.table);
-    recipe_free(&check.recipe);
+    mixture_rows_free(&check.mixture);
     named_free(&check.named);
     setup_free(&check.setup);
     run_tokenizer_free(&check.own);

@@ -167,17 +167,17 @@ status feed_check(const struct setup *setup,
                   const struct tokenizer *tokenizer)
 {
     const struct options *o = &setup->set->values;
-    struct recipe recipe = {0};
+    struct mixture_rows rows = {0};
     struct ranges left_out = {0};
     status result = OK;
 
     TRY(check_options(o));
     TRY(check_tokens(o, tokenizer));
     if (o->data.mixture.count > 0)
-        result = recipe_read(&recipe, o->data.mixture.items,
-                             o->data.mixture.count, o->data.phases.items,
-                             o->data.phases.count);
-    recipe_free(&recipe);
+        result = mixture_rows_read(&rows, o->data.mixture.items,
+                                   o->data.mixture.count, o->data.phases.items,
+                                   o->data.phases.count);
+    mixture_rows_free(&rows);
     TRY(result);
     result = ranges_read(&left_out, o->data.skip.items, o->data.skip.count);
     ranges_free(&left_out);
@@ -204,14 +204,14 @@ static status open_source(struct feed *feed, int index)
     const struct options *o = &feed->setup->set->values;
     struct feed_source *source = &feed->sources[index];
     struct loader_request request;
-    const bool mixed = feed->recipe.count > 0;
+    const bool mixed = feed->rows.count > 0;
     const bool held = o->data.valid.count == 0 && o->data.valid_share > 0;
     status result;
 
-    source->name = mixed ? feed->recipe.sources[index].name : "train";
+    source->name = mixed ? feed->rows.sources[index].name : "train";
     if (mixed)
-        TRY(feed_prepare(feed, feed->recipe.sources[index].paths,
-                         feed->recipe.sources[index].path_count,
+        TRY(feed_prepare(feed, feed->rows.sources[index].paths,
+                         feed->rows.sources[index].path_count,
                          &source->parts));
     else
         TRY(feed_prepare(feed, o->data.train.items, o->data.train.count,
@@ -238,7 +238,7 @@ static status open_sources(struct feed *feed)
     void *memory;
 
     feed->count = 0;
-    const int count = feed->recipe.count > 0 ? feed->recipe.count : 1;
+    const int count = feed->rows.count > 0 ? feed->rows.count : 1;
 
     TRY(memory_take((size_t)count, sizeof *feed->sources, &memory));
     feed->sources = memory;
@@ -260,14 +260,14 @@ static status build_mixture(struct feed *feed)
     void *memory;
     status result;
 
-    if (feed->recipe.count == 0)
+    if (feed->rows.count == 0)
         return mixture_build(&feed->mixture, 1, 1, &one, &start, 0);
-    TRY(memory_take((size_t)feed->recipe.phases, sizeof *from, &memory));
+    TRY(memory_take((size_t)feed->rows.phases, sizeof *from, &memory));
     from = memory;
-    for (int i = 0; i < feed->recipe.phases; i++)
-        from[i] = ramp_samples(&feed->setup->ramp, feed->recipe.steps[i]);
-    result = mixture_build(&feed->mixture, feed->count, feed->recipe.phases,
-                           feed->recipe.weights, from, (uint64_t)o->seed);
+    for (int i = 0; i < feed->rows.phases; i++)
+        from[i] = ramp_samples(&feed->setup->ramp, feed->rows.steps[i]);
+    result = mixture_build(&feed->mixture, feed->count, feed->rows.phases,
+                           feed->rows.weights, from, (uint64_t)o->seed);
     memory_free(memory);
     return result;
 }
@@ -286,7 +286,7 @@ static status mix_valid(struct feed *feed)
     weights = memory;
     for (int i = 0; i < feed->count; i++) {
         weights[i] = feed->sources[i].valid.samples == 0 ? 0
-                     : feed->recipe.count > 0 ? feed->recipe.weights[i] : 1;
+                     : feed->rows.count > 0 ? feed->rows.weights[i] : 1;
         samples += weights[i] > 0 ? feed->sources[i].valid.samples : 0;
         sum += weights[i];
     }
@@ -347,9 +347,9 @@ status feed_open(struct feed *feed, const struct setup *setup,
     TRY(feed_check_named(o));
     TRY(check_options(o));
     if (o->data.mixture.count > 0)
-        TRY(recipe_read(&feed->recipe, o->data.mixture.items,
-                        o->data.mixture.count, o->data.phases.items,
-                        o->data.phases.count));
+        TRY(mixture_rows_read(&feed->rows, o->data.mixture.items,
+                              o->data.mixture.count, o->data.phases.items,
+                              o->data.phases.count));
     TRY(ranges_read(&feed->left_out, o->data.skip.items,
                     o->data.skip.count));
     TRY(take_checksums(feed));
@@ -373,7 +373,7 @@ void feed_close(struct feed *feed)
     loader_close(&feed->valid);
     data_parts_free(&feed->valid_parts);
     ranges_free(&feed->left_out);
-    recipe_free(&feed->recipe);
+    mixture_rows_free(&feed->rows);
     *feed = (struct feed){0};
 }
 
@@ -444,7 +444,7 @@ uint32_t feed_crc(const struct feed *feed, int64_t samples)
 {
     uint32_t crc = 0;
 
-    if (feed->recipe.count == 0) return feed->sources[0].train.set.crc;
+    if (feed->rows.count == 0) return feed->sources[0].train.set.crc;
     for (int i = 0; i < feed->count; i++) {
         const uint64_t facts[2] = {
             feed->sources[i].train.set.crc,

@@ -10,8 +10,8 @@
 #include "corpus/prepare.h"
 #include "data/loader.h"
 #include "data/mixture.h"
+#include "data/mixture_rows.h"
 #include "data/ranges.h"
-#include "data/recipe.h"
 #include "observe/consumed.h"
 #include "observe/progress.h"
 #include "setup/setup.h"
@@ -28,7 +28,7 @@ struct feed {
     const struct setup *setup;   /* borrowed */
     const struct tokenizer *tokenizer; /* borrowed; NULL: none */
     char cache[PATH_BYTES];
-    struct recipe recipe;        /* owned; no rows without data.mixture */
+    struct mixture_rows rows;    /* owned; none without data.mixture */
     struct feed_source *sources; /* owned [count] */
     int count;
     struct mixture mixture;      /* owned: of the training samples */

@@ -95,7 +95,7 @@ static status check_data(struct trainer *t)
                          "(%lld tokens then, %lld now)%s; bring the old data "
                          "back, or start a new run with init.from=%s",
              t->files.run.path, (long long)c->data_tokens, (long long)tokens,
-             t->feed.recipe.count > 0 ? ", or phases of its past changed" : "",
+             t->feed.rows.count > 0 ? ", or phases of its past changed" : "",
              t->files.run.path);
     c->data_tokens = tokens;
     c->data_crc = crc;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_recipe.c - mirrors src/data/recipe.c. */
-#include "data/recipe.h"
+/* test_mixture_rows.c - mirrors src/data/mixture_rows.c. */
+#include "data/mixture_rows.h"
 
 #include "tests/test.h"
 
@@ -9,18 +9,18 @@ TEST(rows_become_sources_and_phases)
     const char *mixture[] = {"web 3 a b/c.jsonl", "code\t1.5  \"a b.txt\" d"};
     const char *phases[] = {"10 code=0", "20 web=1 code=9"};
     const double weights[] = {3, 1.5, 3, 0, 1, 9};
-    struct recipe recipe;
+    struct mixture_rows read;
 
-    IS_OK(recipe_read(&recipe, mixture, 2, phases, 2));
-    EQUAL_INT(recipe.count, 2);
-    EQUAL_INT(recipe.phases, 3);
-    EQUAL_TEXT(recipe.sources[1].name, "code");
-    EQUAL_INT(recipe.sources[1].path_count, 2);
-    EQUAL_TEXT(recipe.sources[1].paths[0], "a b.txt");
-    EQUAL_TEXT(recipe.sources[1].paths[1], "d");
-    EQUAL_INT(recipe.steps[2], 20);
-    EQUAL_BYTES(recipe.weights, weights, sizeof weights);
-    recipe_free(&recipe);
+    IS_OK(mixture_rows_read(&read, mixture, 2, phases, 2));
+    EQUAL_INT(read.count, 2);
+    EQUAL_INT(read.phases, 3);
+    EQUAL_TEXT(read.sources[1].name, "code");
+    EQUAL_INT(read.sources[1].path_count, 2);
+    EQUAL_TEXT(read.sources[1].paths[0], "a b.txt");
+    EQUAL_TEXT(read.sources[1].paths[1], "d");
+    EQUAL_INT(read.steps[2], 20);
+    EQUAL_BYTES(read.weights, weights, sizeof weights);
+    mixture_rows_free(&read);
 }
 
 TEST(rows_that_say_nothing_are_refused)
@@ -43,12 +43,12 @@ TEST(rows_that_say_nothing_are_refused)
     };
 
     for (int i = 0; i < ROWS(rows); i++) {
-        struct recipe recipe;
+        struct mixture_rows read;
 
-        FAILS(recipe_read(&recipe, (const char *const *)rows[i].mixture, 2,
-                          &rows[i].phase, rows[i].phase != NULL),
-              ERR_CONFIG, rows[i].words);
-        recipe_free(&recipe);
+        FAILS(mixture_rows_read(&read, (const char *const *)rows[i].mixture, 2,
+                                &rows[i].phase, rows[i].phase != NULL),
+                    ERR_CONFIG, rows[i].words);
+        mixture_rows_free(&read);
         status_clear();
     }
 }
