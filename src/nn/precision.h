@@ -82,7 +82,7 @@ status precision_parse(const struct precision **out, const char *name);
 /* Words of rows for scale rules. */
 extern const char *const precision_scale_names[SCALE_COUNT];
 /* Changes a recipe by rows of one's own (precision_rows.c). ERR_CONFIG: a row
- * that says nothing, or what no kernel does. */
+ * that says nothing, or what no kernel does; two rows for one role. */
 status precision_change(struct precision *recipe, const char *const *rows,
                         int count);
 /* Rows and columns of a block of an operand as it lies; 0: of the region.

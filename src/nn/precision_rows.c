@@ -157,11 +157,27 @@ static status read_glu(const struct words *w, struct precision_role *role)
          w->row);
 }
 
-static status read_row(struct precision *recipe, const char *row)
+enum { KEYS = 9 };
+static const char *const keys[KEYS] = {
+    "weights", "activations", "gradients", "kept", "glu", "hadamard",
+    "straight", "rotate", "trust"};
+
+/* Each role and switch has one row; first[key]: its number from 1; 0: none. */
+static status check_first(const char *const *rows, int at, int key,
+                          int first[KEYS])
 {
-    static const char *const keys[] = {
-        "weights", "activations", "gradients", "kept", "glu", "hadamard",
-        "straight", "rotate", "trust"};
+    if (first[key] > 0)
+        FAIL(ERR_CONFIG, "numerics.recipe_rows: row %d, \"%s\", sets %s again "
+                         "after row %d, \"%s\"; keep one of them", at + 1,
+             rows[at], keys[key], first[key], rows[first[key] - 1]);
+    first[key] = at + 1;
+    return OK;
+}
+
+static status read_row(struct precision *recipe, const char *const *rows,
+                       int at, int first[KEYS])
+{
+    const char *row = rows[at];
     bool *const switches[] = {&recipe->turn, &recipe->straight,
                               &recipe->rotate, &recipe->trust};
     static const char *const states[] = {"off", "on"};
@@ -171,7 +187,8 @@ static status read_row(struct precision *recipe, const char *row)
     int key, on;
 
     TRY(split(&w, row));
-    TRY(choose(&w, 0, keys, 9, &key));
+    TRY(choose(&w, 0, keys, KEYS, &key));
+    TRY(check_first(rows, at, key, first));
     if (key < 3) return read_role(&w, roles[key], key == 0);
     if (key == 3) return read_kept(&w, &recipe->kept);
     if (key == 4) return read_glu(&w, &recipe->glu);
@@ -251,7 +268,9 @@ static status check_others(const struct precision *recipe)
 status precision_change(struct precision *recipe, const char *const *rows,
                         int count)
 {
-    for (int i = 0; i < count; i++) TRY(read_row(recipe, rows[i]));
+    int first[KEYS] = {0};
+
+    for (int i = 0; i < count; i++) TRY(read_row(recipe, rows, i, first));
     if (recipe->straight) return check_straight(recipe);
     TRY(check_others(recipe));
     if (!recipe->turn ||

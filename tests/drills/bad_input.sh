@@ -99,10 +99,18 @@ for row in "weights:has too few words" "weihts e4m3 1x32 up:nearest: weights" \
     "activations e2m1 1x32 two:the Hadamard transform mixes 16" \
     "rotate on:goes with" "gradients e2m1 1x16 fit:goes with" \
     "weights e2m1 16x16 gauss:goes with" "trust maybe:none of off and on" \
-    "straight on:weights have blocks 1x32"; do
+    "straight on:weights have blocks 1x32" \
+    "weights bf16, hadamard off, weights e2m1 16x16 two:row 3, \"weights e2m1 16x16 two\", sets weights again after row 1" \
+    "hadamard off, hadamard off:sets hadamard again after row 1"; do
     refused "a recipe's row: ${row%%:*}" 78 "${row#*:}" $few \
         --set "numerics.recipe_rows=[${row%%:*}]"
 done
+{
+    printf 'numerics:\n  recipe: mxfp8\n  recipe_rows:\n'
+    for ((i = 0; i < 300; i++)); do echo "    - weights e4m3 1x32 up"; done
+} >own.yaml
+refused "a recipe file with a row 300 times" 78 "own.yaml: numerics.recipe_rows: row 2, " \
+    --set train.dtype=bfloat16 --set numerics.recipe=own.yaml
 few="--set train.dtype=bfloat16 --set numerics.recipe=mxfp4-quartet"
 # shellcheck disable=SC2086
 for row in "weights e2m1 1x32 fit:a scale none, down, up or gauss" \
