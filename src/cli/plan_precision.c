@@ -2,6 +2,7 @@
 /* plan_precision.c - which operands of products have how few bits. */
 #include "cli/plan_precision.h"
 
+#include <math.h>
 #include <string.h>
 
 static const char *const products[] = {"y = x W'", "dx = dy W", "dW = dy' x"};
@@ -76,6 +77,13 @@ static const char *transform_text(const struct precision *recipe, int product)
     return recipe->turn ? "hadamard 32, signs" : "-";
 }
 
+/* As train.dtype has it; rows say bf16. */
+static const char *format_text(enum number_format format)
+{
+    return format == FORMAT_BF16 ? dtype_name(DTYPE_BF16)
+                                 : number_formats[format].name;
+}
+
 static void operand_row(const struct precision *recipe, int product,
                         int operand, struct table *table)
 {
@@ -85,7 +93,7 @@ static void operand_row(const struct precision *recipe, int product,
     block_text(block, role, product, operand);
     table_text(table, products[product]);
     table_text(table, name_of(product, operand));
-    table_text(table, number_formats[role->format].name);
+    table_text(table, format_text(role->format));
     table_text(table, block);
     table_text(table, scale_text(role->scale));
     table_text(table, role->format == FORMAT_BF16            ? "-"
@@ -276,6 +284,47 @@ static void print_glu(const struct precision_role *role)
            block, scale_text(role->scale));
 }
 
+/* The factor of gradients is a fraction of squares: 16/9 for E2M1. */
+static void factor_text(char out[32], float factor)
+{
+    for (long top = 1; top <= 1024; top *= 2) {
+        const long under = lround((double)top / sqrt((double)factor));
+
+        if (under < 1 || (float)((double)(top * top) /
+                                 (double)(under * under)) != factor)
+            continue;
+        if (under == 1) snprintf(out, 32, "%ld", top * top);
+        else snprintf(out, 32, "%ld/%ld", top * top, under * under);
+        return;
+    }
+    snprintf(out, 32, "%.9g", (double)factor);
+}
+
+static void print_straight(const struct precision *recipe)
+{
+    char factor[32];
+
+    factor_text(factor, precision_factor(recipe));
+    printf("x and W of dx and dW are those of y, rounded again.%s Then "
+           "gradients are %smultiplied by %s\n\n",
+           recipe->trust ? " Gradients of numbers that were cut off become 0."
+                         : "", recipe->rotate ? "rotated back and " : "",
+           factor);
+}
+
+static void print_recipe(const struct precision_use *use)
+{
+    const struct precision *recipe = &use->recipe;
+
+    if (use->changed)
+        printf("%s, changed by numerics.recipe_rows as the table shows; "
+               "unchanged it is:\n", recipe->name);
+    printf("%s: %s\nsource: %s\nblocks %d to %d; embedding, head, norms, "
+           "attention and adapters stay bfloat16%s\n\n",
+           recipe->name, recipe->title, recipe->source, use->first,
+           use->end - 1, use->accumulator.bits > 0 ? "" : "; sums are float32");
+}
+
 void plan_precision_note(const struct pipeline *pipeline)
 {
     const struct stage_request *r = &pipeline->stages[0].request;
@@ -286,23 +335,13 @@ void plan_precision_note(const struct pipeline *pipeline)
                "(docs/precision.md)\n\n", dtype_name(r->dtype));
         return;
     }
-    printf("%s: %s\nsource: %s\nblocks %d to %d; embedding, head, norms, "
-           "attention and adapters stay bfloat16%s\n\n",
-           use->recipe.name, use->recipe.title, use->recipe.source,
-           use->first, use->end - 1,
-           use->accumulator.bits > 0 ? "" : "; sums are float32");
+    print_recipe(use);
     print_accumulator(&use->accumulator);
     print_kept(pipeline);
     if (precision_is_integer(&use->recipe))
         printf("y = x W' is summed in integers and then multiplied by both "
                "scales\n\n");
-    if (use->recipe.straight)
-        printf("x and W of dx and dW are those of y, rounded again.%s Then "
-               "gradients are %smultiplied by %.9g\n\n",
-               use->recipe.trust ? " Gradients of numbers that were cut off "
-                                   "become 0." : "",
-               use->recipe.rotate ? "rotated back and " : "",
-               (double)precision_factor(&use->recipe));
+    if (use->recipe.straight) print_straight(&use->recipe);
     if (use->recipe.kept.format != FORMAT_BF16)
         printf("x of dW after attention is kept in %s, one row of %lld, and "
                "rounded from there\n\n",

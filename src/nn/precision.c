@@ -113,6 +113,9 @@ status precision_parse(const struct precision **out, const char *name)
     const char *near = nearest(name, names);
 
     *out = NULL;
+    if (name[0] == '\0')
+        FAIL(ERR_CONFIG, "numerics.recipe is empty; set %s",
+             list_all(all, sizeof all));
     FAIL(ERR_CONFIG, "numerics.recipe: %s is not %s%s%s", name,
          list_all(all, sizeof all), near ? "; nearest: " : "",
          near ? near : "");

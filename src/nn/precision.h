@@ -60,6 +60,7 @@ struct precision {
 struct precision_use {
     bool on;               /* else none has */
     struct precision recipe;
+    bool changed;          /* the recipe, by rows of one's own */
     int first, end;
     int64_t steps;         /* of the run that it is for; 0: all */
     int history;           /* steps whose largest magnitudes late scales

@@ -266,7 +266,9 @@ status recipe_choose(struct stage_request *r, const struct options *o,
                          "train.dtype=bfloat16", name, dtype_name(r->dtype));
     if (last < 0) last = precision_high(recipe, layers);
     *out = (struct precision_use){
-        .on = true, .recipe = *recipe, .first = (int)o->numerics.high_first,
+        .on = true, .recipe = *recipe,
+        .changed = o->numerics.recipe_rows.count > 0,
+        .first = (int)o->numerics.high_first,
         .end = layers - last, .steps = o->numerics.recipe_steps,
         .history = (int)o->numerics.recipe_history,
         .accumulator = accumulator};

@@ -71,6 +71,8 @@ refused "batch and micro-batch" 78 "micro_batch" --set train.micro_batch=3
 refused "batch and leaves" 78 "grid_data" --set numerics.grid_data=5
 refused "no such recipe" 78 " or bitnet; nearest: mxfp" \
     --set numerics.recipe=mxfp9 --set train.dtype=bfloat16
+refused "an empty recipe" 78 "numerics.recipe is empty; set none, hfp8, " \
+    --set numerics.recipe=
 for text in MXFP8=mxfp8 quartet=mxfp4-quartet fp4=mxfp4 NvFP4=nvfp4; do
     refused "a recipe like ${text%=*}" 78 " or bitnet; nearest: ${text#*=}" \
         --set "numerics.recipe=${text%=*}" --set train.dtype=bfloat16

@@ -109,4 +109,14 @@ for recipe in fp8-tiles hfp8 fp8-tensor nvfp4 nvfp4-delayed; do
         ok "$recipe, weights as codes: $gone bytes less" ||
         bad "$recipe, weights as codes" "not ${gone:-any} bytes less"
 done
+# A changed recipe is told so, its fraction is one, and a format has one name.
+shown=$(lockstep plan llama.yaml --set train.dtype=bfloat16 --explain precision \
+    --set numerics.recipe=mxfp4-quartet --set numerics.high_last=1 \
+    --set 'numerics.recipe_rows=["weights e2m1 1x32 up"]')
+plain=$(lockstep plan llama.yaml --set train.dtype=bfloat16 --explain precision \
+    --set numerics.recipe=bitnet --set numerics.high_last=1)
+[[ $shown == *"mxfp4-quartet, changed by numerics.recipe_rows"*"multiplied by 16/9"* &&
+    $plain != *"changed by"* && $plain != *bf16* && $plain == *" bfloat16 "* ]] &&
+    ok "the plan names rows, fractions and formats" ||
+    bad "the plan of a changed recipe" "${shown:0:300}"
 report
