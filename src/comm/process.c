@@ -18,8 +18,7 @@ enum { ANSWER_MS = 300 };
 
 int64_t ring_take(struct ring *ring, uint64_t id, int64_t bytes)
 {
-    const int64_t rounded = (bytes + ARENA_ALIGN - 1) / ARENA_ALIGN *
-                            ARENA_ALIGN;
+    const int64_t rounded = (int64_t)arena_aligned((size_t)bytes);
     int64_t tail;
 
     if (ring->data == NULL || rounded > RING_BYTES / 2) return -1;

@@ -61,9 +61,10 @@ static status read_word(struct reader *r, const char *const *known, int count,
 
 static status read_axes(struct reader *r, axis_set *out)
 {
-    static const char *const names[] = {"data", "shard", "expert"};
+    const char *names[BATCH_AXES];
     int which;
 
+    for (int i = 0; i < BATCH_AXES; i++) names[i] = axis_name(batch_axes[i]);
     TRY(expect(r, '['));
     if (take(r, ']')) return OK;
     do {

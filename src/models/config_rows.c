@@ -29,7 +29,8 @@ static const void *place_of(const struct model *model,
     return (const char *)model + row->at;
 }
 
-/* A soft cap, of which null is none, whatever its absence says. */
+/* True for a soft cap: there null means none, even where a missing field means
+ * another. */
 static bool is_cap(const struct config_row *row)
 {
     return row->at == offsetof(struct model, softcap.attention) ||

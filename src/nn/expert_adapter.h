@@ -63,13 +63,15 @@ status expert_adapter_weight(const struct expert_adapter *of, struct run *run,
 /* Like expert_adapter_weight, where no row has come, so nothing is added. */
 status expert_adapter_idle(const struct expert_adapter *of, struct run *run);
 
-/* A sum over the ranks that cut the experts, in so many calls in F or B: of all
- * rows for which there is room between tensor ranks; of those that came, with
- * equal shares `shared`, between neighbours that divide the experts. */
+/* A sum over the ranks that cut the experts. Tensor ranks add all rows for
+ * which there is room. Neighbours that divide the experts add the rows that
+ * came. */
 struct expert_adapter_sum {
     const struct step *step;
     enum expert_side side;
-    int64_t rows, shared, calls;
+    int64_t rows;   /* between tensor ranks */
+    int64_t shared; /* between neighbours, where all get equal shares */
+    int64_t calls;  /* in F, or in B */
 };
 
 /* Adds A and B of every expert to the step; does nothing without pieces. */

@@ -381,7 +381,7 @@ void program_enter_block(struct program *p, int block); /* -1: leaves it */
 
 /* Rows of the table at the tokens. */
 slot nn_embedding(struct program *p, const struct param_spec *table);
-/* factor x; written over x, which nobody has read. */
+/* factor x; overwrites x; no earlier step may read x. */
 slot nn_scale_over(struct program *p, slot x, double factor);
 /* x + rows of the table at the positions; written over x. */
 slot nn_position_embedding(struct program *p, slot x,

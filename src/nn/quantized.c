@@ -70,7 +70,7 @@ static void *take(char *base, size_t *at, size_t bytes)
 {
     void *out = base == NULL ? NULL : base + *at;
 
-    *at += (bytes + ARENA_ALIGN - 1) / ARENA_ALIGN * ARENA_ALIGN;
+    *at += arena_aligned(bytes);
     return out;
 }
 

@@ -243,8 +243,7 @@ static status find_bad(struct train_step *step,
 
 /* ---- gradients ---- */
 
-/* An expert's sources other than the first, of which the same holds; then all
- * of them are added. */
+/* Adds an expert's further sources, for which the same holds. */
 static status sum_sources(struct gradients *g, struct group *copies,
                           int use)
 {

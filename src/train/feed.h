@@ -78,11 +78,12 @@ void feed_close(struct feed *feed);
  * samples are the same content (step/read_ahead.h). */
 struct sample_source feed_train(struct feed *feed, int64_t first);
 struct sample_source feed_ahead(struct feed *feed, int64_t first);
-/* The losses of these sequences of the step entered it (execute.h): they are
- * counted until feed_count, which joins the counts of all ranks, or none of
- * whose step was refused, and begins again. Collective. */
+/* Counts the sequences whose losses entered the step (execute.h). feed_count
+ * joins all ranks' counts and begins again; feed_forget drops those of a step
+ * that was refused. */
 void feed_use(void *argument, int64_t first, int64_t count);
 void feed_forget(struct feed *feed);
+/* Collective. */
 status feed_count(struct feed *feed, struct team *team, struct consumed *out);
 struct sample_source feed_valid(struct feed *feed);
 

@@ -135,7 +135,7 @@ status step_prediction_watch(struct step_prediction *p,
     void *marks = NULL, *seconds = NULL;
 
     executor->marks = NULL;
-    /* Another list than was predicted: nothing to join. */
+    /* This list was not predicted, so there is nothing to join. */
     if (!p->there || !p->numbered || batch != p->batch ||
         executor->step.count != p->steps.lists.lists[0].count)
         return OK;
