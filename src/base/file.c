@@ -17,7 +17,7 @@
 #include "base/arena.h"
 #include "base/clock.h"
 #include "base/fault.h"
-#include "base/mapped.h"
+#include "base/mapped_files.h"
 
 static status open_to_read(const char *path, int flags, int *descriptor,
                            struct stat *facts)

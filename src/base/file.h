@@ -83,7 +83,7 @@ status file_cut(const char *path, int64_t bytes); /* as file_open_own */
 struct file_map {
     const unsigned char *bytes; /* owned mapping; NULL when closed or empty */
     size_t length;              /* bytes */
-    int ticket;                 /* of mapped.h: the file may shrink */
+    int ticket;                 /* of mapped_files.h: the file may shrink */
 };
 /* Read-only. Regular files only; a pipe is refused at once. */
 status file_map_open(struct file_map *map, const char *path);

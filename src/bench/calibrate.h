@@ -6,7 +6,7 @@
 #define LOCKSTEP_BENCH_CALIBRATE_H
 
 #include "kernels/kernels.h"
-#include "nn/rounded.h"
+#include "nn/rounding_kernels.h"
 #include "planner/machine.h"
 
 enum { CALIBRATE_SHAPES = 512 };

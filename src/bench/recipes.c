@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "bench/probe.h"
-#include "nn/rounded.h"
+#include "nn/rounding_kernels.h"
 
 enum {
     TOKENS = 4096, IN = 3072, OUT = 768, SEQUENCE = 1024, ROUNDS = 5,

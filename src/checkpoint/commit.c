@@ -10,7 +10,7 @@
 #include <unistd.h>
 #include "base/fault.h"
 #include "base/file.h"
-#include "base/mapped.h"
+#include "base/mapped_files.h"
 #include "base/text.h"
 #include "checkpoint/checkpoint.h"
 #include "checkpoint/history.h"

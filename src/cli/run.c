@@ -8,7 +8,7 @@
 #include <string.h>
 #include <unistd.h>
 #include "base/check.h"
-#include "base/mapped.h"
+#include "base/mapped_files.h"
 #include "base/options.h"
 #include "base/stack.h"
 #include "cli/command.h"

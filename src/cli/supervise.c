@@ -15,7 +15,7 @@
 #include "base/clock.h"
 #include "cli/config.h"
 #include "cli/run.h"
-#include "comm/inherited.h"
+#include "comm/inheritance.h"
 #include "comm/launch.h"
 #include "comm/process.h"
 #include "control/agent.h"

@@ -13,7 +13,7 @@
 #include <unistd.h>
 #include "base/arena.h"
 #include "base/oom_kills.h"
-#include "comm/inherited.h"
+#include "comm/inheritance.h"
 #include "comm/process_world.h"
 
 enum { FENCE_MS = 10000 };

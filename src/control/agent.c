@@ -14,7 +14,7 @@
 #include "base/clock.h"
 #include "base/oom_kills.h"
 #include "comm/crew.h"
-#include "comm/inherited.h"
+#include "comm/inheritance.h"
 #include "comm/process_world.h"
 #include "control/courier.h"
 

@@ -14,7 +14,7 @@
 #include <unistd.h>
 #include "base/clock.h"
 #include "comm/crew.h"
-#include "comm/inherited.h"
+#include "comm/inheritance.h"
 
 enum { WORDS_MOST = 512, IDLE_DEATHS_MS = 200, IDLE_DEATHS_MOST = 6 };
 

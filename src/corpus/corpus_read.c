@@ -2,7 +2,7 @@
 /* corpus_read.c - documents from files: what is in a file. */
 #include <string.h>
 #include "base/json.h"
-#include "base/mapped.h"
+#include "base/mapped_files.h"
 #include "corpus/byte_source.h"
 #include "corpus/chat.h"
 #include "corpus/corpus.h"

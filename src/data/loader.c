@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "base/arena.h"
-#include "base/mapped.h"
+#include "base/mapped_files.h"
 #include "data/pack_file.h"
 #include "data/token_pages.h"
 

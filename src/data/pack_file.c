@@ -10,7 +10,7 @@
 
 #include "base/arena.h"
 #include "base/log.h"
-#include "base/mapped.h"
+#include "base/mapped_files.h"
 
 enum { HEADER = 128, FACTS_AT = 8, TOTALS_AT = 72, CRC_AT = 96, BLOCK = 4096 };
 static const char magic[8] = {'L', 'S', 'P', 'A', 'C', 'K', '0', '1'};

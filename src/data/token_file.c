@@ -8,7 +8,7 @@
 
 #include "base/arena.h"
 #include "base/fault.h"
-#include "base/mapped.h"
+#include "base/mapped_files.h"
 #include "data/little_endian.h"
 #include "data/token_foreign.h"
 #include "data/token_pages.h"

@@ -19,7 +19,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
-#include "device/apart.h"
+#include "device/apart_devices.h"
 #include "device/library.h"
 #include "device/plugin.h"
 #include "device/products.h"

@@ -5,7 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include "device/apart.h"
+#include "device/apart_devices.h"
 #include "device/products.h"
 
 static const struct device_about kinds[DEVICE_KINDS] = {

@@ -7,7 +7,7 @@
  *
  * One queue runs kernels, another copies to and from the host; they meet by
  * events alone. */
-#include "device/apart.h"
+#include "device/apart_devices.h"
 
 #include <string.h>
 #include <sys/mman.h>

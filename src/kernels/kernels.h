@@ -35,7 +35,7 @@
 #include "kernels/attention.h"
 #include "kernels/codes.h"
 #include "kernels/experts.h"
-#include "kernels/fixed.h"
+#include "kernels/fixed_point.h"
 #include "kernels/integers.h"
 #include "kernels/quantize.h"
 #include "kernels/rotate.h"
@@ -306,7 +306,7 @@ struct kernels {
     /* weight = fma(-rate, step, weight * keep). */
     status (*descend)(struct stream *, const struct descent *);
 
-    /* sums [n] int64 += integers of x [n] (fixed.h); x is float32, or
+    /* sums [n] int64 += integers of x [n] (fixed_point.h); x is float32, or
      * integers that were added up elsewhere. */
     status (*fixed_add)(struct stream *, struct tensor sums, struct tensor x,
                         struct fixed);

@@ -23,7 +23,7 @@
 
 #include "mesh/group.h"
 #include "nn/expert_adapter.h"
-#include "nn/quantized.h"
+#include "nn/quantized_operands.h"
 #include "nn/row_codes.h"
 
 static const struct router_form *form_of(const struct step *step)

@@ -6,7 +6,7 @@
  */
 #include "nn/glu_codes.h"
 
-#include "nn/quantized.h"
+#include "nn/quantized_operands.h"
 
 static const struct precision_role *role_of(const struct program *p)
 {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* layer.c - code shared by the layers: a walk over the addends of a micro-batch
  * for the gradients of vectors. */
-#include "nn/quantized.h"
+#include "nn/quantized_operands.h"
 
 static size_t sums_bytes(const struct program *p, int64_t width)
 {

@@ -11,7 +11,7 @@
 #define LOCKSTEP_NN_QUANTIZED_EXPERTS_H
 
 #include "nn/expert_sums.h"
-#include "nn/quantized.h"
+#include "nn/quantized_operands.h"
 #include "nn/saved_codes.h"
 
 struct quantized_experts {

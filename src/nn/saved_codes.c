@@ -8,7 +8,7 @@
 
 #include "nn/expert_products.h"
 #include "nn/expert_ranks.h"
-#include "nn/quantized.h"
+#include "nn/quantized_operands.h"
 
 static int64_t context_chunk_length(const struct program *p)
 {

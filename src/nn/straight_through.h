@@ -16,7 +16,7 @@
 #define LOCKSTEP_NN_STRAIGHT_THROUGH_H
 
 #include "nn/choice.h"
-#include "nn/quantized.h"
+#include "nn/quantized_operands.h"
 
 /* The slot that a product with this weight reads: x itself where the recipe is
  * not straight. choice: of the rows of experts in x; -1: x has a row for each

@@ -4,7 +4,7 @@
 #include "plan/coded_weights.h"
 
 #include "base/check.h"
-#include "nn/quantized.h"
+#include "nn/quantized_operands.h"
 
 static bool is_region(const struct precision_role *w)
 {

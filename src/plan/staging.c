@@ -4,7 +4,7 @@
 #include <stdio.h>
 #include "kernels/cuda_about.h"
 #include "nn/expert_ranks.h"
-#include "nn/quantized.h"
+#include "nn/quantized_operands.h"
 #include "nn/sending.h"
 #include "plan/stage.h"
 

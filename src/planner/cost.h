@@ -3,7 +3,7 @@
 #ifndef LOCKSTEP_PLANNER_COST_H
 #define LOCKSTEP_PLANNER_COST_H
 
-#include "nn/rounded.h"
+#include "nn/rounding_kernels.h"
 #include "planner/layout.h"
 #include "planner/measured_rates.h"
 
@@ -50,7 +50,7 @@ void cost_worked(const struct cost *cost, const struct worked *worked,
                  struct spent *out);
 
 /* `times` times all that a recipe does to a matrix before a product, or to a
- * gradient after it (nn/rounded.h). */
+ * gradient after it (nn/rounding_kernels.h). */
 struct rounded_matrix {
     enum product_use use;
     enum rounded_place place;

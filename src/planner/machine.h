@@ -88,7 +88,7 @@ struct measured_work {
  * with all ranks active. */
 enum { ROUNDING_BYTES = 80 };
 struct measured_rounding {
-    char how[ROUNDING_BYTES]; /* nn/rounded.h */
+    char how[ROUNDING_BYTES]; /* nn/rounding_kernels.h */
     uint64_t code;       /* of `how` */
     int64_t rows, width; /* of the matrix */
     int threads;         /* of the rank */

@@ -8,7 +8,7 @@
 #include <string.h>
 
 #include "base/file.h"
-#include "nn/rounded.h"
+#include "nn/rounding_kernels.h"
 
 enum { FILE_BYTES = 1 << 24, ROWS_MOST = 1 << 16 };
 

@@ -9,7 +9,7 @@
 
 #include "base/check.h"
 #include "base/fault.h"
-#include "base/mapped.h"
+#include "base/mapped_files.h"
 #include "base/meter.h"
 #include "comm/comm.h"
 

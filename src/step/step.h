@@ -10,7 +10,7 @@
 #include "step/loss_scale.h"
 #include "step/qk_clip.h"
 #include "step/routing.h"
-#include "step/tied.h"
+#include "step/tied_matrix.h"
 #include "step/zero.h"
 
 struct step_result {

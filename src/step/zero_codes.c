@@ -2,7 +2,7 @@
 /* zero_codes.c - weights that are kept or gathered as codes. */
 #include "step/zero_codes.h"
 
-#include "nn/quantized.h"
+#include "nn/quantized_operands.h"
 
 static char *arena(const struct zero *z)
 {

@@ -151,7 +151,7 @@ mutation "a relayout is skipped" src/nn/relayout.c \
     "$tensor"
 mutation "shared key-value heads are not summed" src/nn/attention.c \
     's/return sum_replicas\(step, run, own, shared_columns\(step, dqkv\)\);/return OK;/' "$heads"
-mutation "the tied table's other use is forgotten" src/step/tied.c \
+mutation "the tied table's other use is forgotten" src/step/tied_matrix.c \
     's/TRY\(stage->kernels\.add\(&stage->stream, mine, mine, other\)\);/(void)stage;/' \
     "$pipe"
 mutation "a loss that counts twice" src/step/step.c \
@@ -367,7 +367,7 @@ mutation "new codes of a part do not reach the others" src/step/zero_codes.c \
 # Weights that grow fast: a scale of other steps cuts them off.
 more+=(--set numerics.recipe=fp8-delayed --set numerics.recipe_history=2
     --set optimizer.lr=0.3 --set optimizer.warmup=0 --set optimizer.clip=0)
-mutation "products of codes see no weights" src/nn/quantized.c \
+mutation "products of codes see no weights" src/nn/quantized_operands.c \
     's/(decode\.seen = ).*;/\1NULL;/' "$fsdp"
 mutation "codes are made before the history is newer" src/step/step.c \
     's/if \(!out->skipped\) (routing_keep)/if (!out->skipped) delayed_keep(\&step->delayed);\n    if (!out->skipped) \1/; s/    delayed_keep\(&step->delayed\); .*//' \
@@ -439,7 +439,7 @@ mutation "parts of heads are not copied in the order of the queue" \
     src/device/far.c 's/^(    if \(copy->from.at != NULL\) told->from.at = .*)$/\1 parts_copy(told); told->rows = 0;/' \
     "ranks=1 device=far"
 more=(--set train.dtype=bfloat16 --set numerics.recipe=mxfp8)
-mutation "spans of a recipe lie in memory of the device" src/nn/quantized.c \
+mutation "spans of a recipe lie in memory of the device" src/nn/quantized_operands.c \
     's/run->scratch, run->lists\)/run->scratch, run->scratch)/' \
     "ranks=1 device=far"
 more=(--set optimizer.name=soap --set optimizer.frequency=1)

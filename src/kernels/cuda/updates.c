@@ -60,8 +60,8 @@ status cuda_fixed_add(struct stream *stream, struct tensor sums,
     return OK;
 }
 
-/* As kernels/cpu/fixed.c: where both begin at one place, a run of elements
- * covers sums that the launch before has read. */
+/* As kernels/cpu/fixed_point.c: where both begin at one place, a run of
+ * elements covers sums that the launch before has read. */
 status cuda_fixed_read(struct stream *stream, struct tensor y,
                        struct tensor sums, struct fixed fixed)
 {

@@ -3,7 +3,7 @@
  * in 16 bits. reference/updates.c has the sources of the formulas. */
 #include "kernels/cuda/words.h"
 #include "kernels/element.h"
-#include "kernels/fixed.h"
+#include "kernels/fixed_point.h"
 
 CUDA_KERNEL(adamw)
 {

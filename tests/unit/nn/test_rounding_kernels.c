@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_rounded.c - mirrors src/nn/rounded.c: the calls that it tells are those
- * that F, B and W of a linear layer make, each of as many elements. */
-#include "nn/rounded.h"
+/* test_rounding_kernels.c - mirrors src/nn/rounding_kernels.c: the calls that
+ * it tells are those that F, B and W of a linear layer make, each of as many
+ * elements. */
+#include "nn/rounding_kernels.h"
 
 #include <string.h>
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* fixed.c - sums of integers. They are of float32 in both tables. */
+/* fixed_point.c - sums of integers. They are of float32 in both tables. */
 #include "kernels/reference/real.h"
 
 status NAME(fixed_add)(struct stream *stream, struct tensor sums,

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* narrow.c - reduce-scatters whose numbers travel as integers of few bits,
+/* narrow_sums.c - reduce-scatters whose numbers travel as integers of few bits,
  * first to the ranks of one node, then between nodes.
  *
  *   block of 128 numbers   scale = largest magnitude / 127 (4 bits: 7)

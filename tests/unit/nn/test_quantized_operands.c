@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_quantized.c - mirrors src/nn/quantized.c and quantized_experts.c:
- * forward, dgrad and wgrad of one linear layer, and of the first product of
- * three experts, under each recipe are those of a float64 emulation with
- * ml_dtypes (tests/golden/make_precision.py), but for the sign of a zero; with
- * an accumulator of few bits, too (tests/golden/make_accumulator.py). */
+/* test_quantized_operands.c - mirrors src/nn/quantized_operands.c and
+ * quantized_experts.c: forward, dgrad and wgrad of one linear layer, and of the
+ * first product of three experts, under each recipe are those of a float64
+ * emulation with ml_dtypes (tests/golden/make_precision.py), but for the sign
+ * of a zero; with an accumulator of few bits, too
+ * (tests/golden/make_accumulator.py). */
 #include <math.h>
 #include <string.h>
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* quantized.c - operands of products in few bits.
+/* quantized_operands.c - operands of products in few bits.
  *
  *   scratch   sums of the bias | places | spans | peaks | left | right | wide |
  *             scales of codes

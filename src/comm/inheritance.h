@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* inherited.h - memory without a name, the token of the run and numbers in the
- * environment, which the process of a rank inherits from the one that starts
- * it. */
-#ifndef LOCKSTEP_COMM_INHERITED_H
-#define LOCKSTEP_COMM_INHERITED_H
+/* inheritance.h - memory without a name, the token of the run and numbers in
+ * the environment, which the process of a rank inherits from the one that
+ * starts it. */
+#ifndef LOCKSTEP_COMM_INHERITANCE_H
+#define LOCKSTEP_COMM_INHERITANCE_H
 
 #include <stdint.h>
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* ordered.c - sums by the grid's tree, so that the bits do not depend on the
- * number of ranks.
+/* ordered_sums.c - sums by the grid's tree, so that the bits do not depend on
+ * the number of ranks.
  *
  * Every rank sends block j of the roots that it owns to rank j, which then has
  * block j of all roots and adds them (sums.c). It goes on in rounds: a part of

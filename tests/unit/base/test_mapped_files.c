@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_mapped.c - mirrors src/base/mapped.c: a mapped file that shrinks is a
- * status, on whichever thread it is read, and nothing is committed after it. */
-#include "base/mapped.h"
+/* test_mapped_files.c - mirrors src/base/mapped_files.c: a mapped file that
+ * shrinks is a status, on whichever thread it is read, and nothing is committed
+ * after it. */
+#include "base/mapped_files.h"
 
 #include <pthread.h>
 #include <signal.h>

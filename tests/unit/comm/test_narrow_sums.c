@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_narrow.c - mirrors src/comm/narrow.c: how far sums of rounded numbers
- * are from the exact ones, what they send, and what is not finite. */
+/* test_narrow_sums.c - mirrors src/comm/narrow_sums.c: how far sums of rounded
+ * numbers are from the exact ones, what they send, and what is not finite. */
 #include "comm/traffic.h"
 #include "tests/test.h"
 

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* inherited.c - memory without a name, the token, the environment of ranks. */
-#include "comm/inherited.h"
+/* inheritance.c - memory without a name, the token, the environment of ranks.
+ */
+#include "comm/inheritance.h"
 
 #include <errno.h>
 #include <inttypes.h>

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* mapped.h - files that are mapped, and the one that shrinks under its reader.
+/* mapped_files.h - files that are mapped, and the one that shrinks under its
+ * reader.
  *
  * Reading a mapped page that the file no longer has raises SIGBUS. A handler
  * maps zeros in place of the missing pages and notes the file. The reader goes
@@ -8,8 +9,8 @@
  * is renamed into place, and at the end of each command. Between these calls
  * the check costs nothing. A SIGBUS at any other address has its usual
  * effect. */
-#ifndef LOCKSTEP_BASE_MAPPED_H
-#define LOCKSTEP_BASE_MAPPED_H
+#ifndef LOCKSTEP_BASE_MAPPED_FILES_H
+#define LOCKSTEP_BASE_MAPPED_FILES_H
 
 #include <stdbool.h>
 #include <stddef.h>

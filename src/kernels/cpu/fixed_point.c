@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* fixed.c - sums of integers. */
+/* fixed_point.c - sums of integers. */
 #include "kernels/cpu/cpu.h"
 
 struct fixed_job {

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* fixed.h - numbers of float32 as integers whose sums do not depend on their
- * order (docs/numerics.md, integer sums). */
-#ifndef LOCKSTEP_KERNELS_FIXED_H
-#define LOCKSTEP_KERNELS_FIXED_H
+/* fixed_point.h - numbers of float32 as integers whose sums do not depend on
+ * their order (docs/numerics.md, integer sums). */
+#ifndef LOCKSTEP_KERNELS_FIXED_POINT_H
+#define LOCKSTEP_KERNELS_FIXED_POINT_H
 
 #include <stdbool.h>
 #include "kernels/elementary.h"

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* apart.h - devices that are apart from the host have this in common: a queue
- * of kernels, memory that the host does not see, and the list of such devices
- * of this process. Inside device/. */
-#ifndef LOCKSTEP_DEVICE_APART_H
-#define LOCKSTEP_DEVICE_APART_H
+/* apart_devices.h - devices that are apart from the host have this in common: a
+ * queue of kernels, memory that the host does not see, and the list of such
+ * devices of this process. Inside device/. */
+#ifndef LOCKSTEP_DEVICE_APART_DEVICES_H
+#define LOCKSTEP_DEVICE_APART_DEVICES_H
 
 #include "device/parts.h"
 #include "device/point.h"

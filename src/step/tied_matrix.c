@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* tied.c - a matrix that two stages use. */
-#include "step/tied.h"
+/* tied_matrix.c - a matrix that two stages use. */
+#include "step/tied_matrix.h"
 
 #include "comm/progress.h"
 

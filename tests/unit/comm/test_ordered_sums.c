@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_ordered.c - mirrors src/comm/ordered.c: the bits of the grid's tree,
- * whatever the number of ranks. */
+/* test_ordered_sums.c - mirrors src/comm/ordered_sums.c: the bits of the grid's
+ * tree, whatever the number of ranks. */
 #include "comm/traffic.h"
 #include "mesh/grid.h"
 #include "tests/test.h"

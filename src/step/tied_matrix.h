@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* tied.h - a matrix that two stages use: the table of the embedding, which is
- * the head's weight, or is looked up by modules for later tokens, too.
+/* tied_matrix.h - a matrix that two stages use: the table of the embedding,
+ * which is the head's weight, or is looked up by modules for later tokens, too.
  *
  * Each stage holds a copy and sums the gradient of its own uses. Once both are
  * summed over the batch they are added, later uses and lookup, on both sides;
  * equal gradients and equal weights stay equal. */
-#ifndef LOCKSTEP_STEP_TIED_H
-#define LOCKSTEP_STEP_TIED_H
+#ifndef LOCKSTEP_STEP_TIED_MATRIX_H
+#define LOCKSTEP_STEP_TIED_MATRIX_H
 
 #include "step/team.h"
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_fixed.c - mirrors src/kernels/cpu/fixed.c: every instruction set, and
- * the emulated kernels of CUDA, have the bits of the reference; and the
- * reference is what long integers say. */
+/* test_fixed_point.c - mirrors src/kernels/cpu/fixed_point.c: every instruction
+ * set, and the emulated kernels of CUDA, have the bits of the reference; and
+ * the reference is what long integers say. */
 #include <math.h>
 #include <string.h>
 #include "base/threads.h"

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* rounded.h - the kernels that round the operands of a recipe's products, as
- * data: the planner prices what quantized.c and straight_through.c call. */
-#ifndef LOCKSTEP_NN_ROUNDED_H
-#define LOCKSTEP_NN_ROUNDED_H
+/* rounding_kernels.h - the kernels that round the operands of a recipe's
+ * products, as data: the planner prices what quantized_operands.c and
+ * straight_through.c call. */
+#ifndef LOCKSTEP_NN_ROUNDING_KERNELS_H
+#define LOCKSTEP_NN_ROUNDING_KERNELS_H
 
 #include "nn/precision.h"
 

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* mapped.c - files that are mapped, and the one that shrinks under its reader.
+/* mapped_files.c - files that are mapped, and the one that shrinks under its
+ * reader.
  *
  * The handler may run on any thread at any time: it walks slots that are never
  * given back, reads atomics and makes system calls, and nothing else. */
-#include "base/mapped.h"
+#include "base/mapped_files.h"
 
 #include <pthread.h>
 #include <signal.h>

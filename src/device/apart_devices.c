@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* apart.c - devices whose memory the host does not see: who has which memory,
- * and where messages find it. */
-#include "device/apart.h"
+/* apart_devices.c - devices whose memory the host does not see: who has which
+ * memory, and where messages find it. */
+#include "device/apart_devices.h"
 #include "device/graphs.h"
 #include "device/library.h"
 

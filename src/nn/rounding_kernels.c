@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* rounded.c - which kernels round the operands of a recipe's products. */
-#include "nn/rounded.h"
+/* rounding_kernels.c - which kernels round the operands of a recipe's products.
+ */
+#include "nn/rounding_kernels.h"
 
 #include <stdio.h>
 

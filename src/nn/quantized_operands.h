@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* quantized.h - the operands of a linear layer's products as its recipe rounds
- * them (precision.h), in the layer's scratch.
+/* quantized_operands.h - the operands of a linear layer's products as its
+ * recipe rounds them (precision.h), in the layer's scratch.
  *
  * Spans of rows and columns are what no layout cuts: context chunks of
  * sequences, and leaves of the tensor axis in each piece of a fused matrix. So
  * no scale needs a message, and the bits do not show the layout. */
-#ifndef LOCKSTEP_NN_QUANTIZED_H
-#define LOCKSTEP_NN_QUANTIZED_H
+#ifndef LOCKSTEP_NN_QUANTIZED_OPERANDS_H
+#define LOCKSTEP_NN_QUANTIZED_OPERANDS_H
 
 #include "kernels/codes.h"
 #include "nn/layer.h"
