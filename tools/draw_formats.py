@@ -8,7 +8,7 @@ import math
 import pathlib
 
 OUT = pathlib.Path(__file__).parent.parent / "docs" / "pictures" / "formats.svg"
-WIDTH, LEFT, RIGHT, ROW = 900, 190, 20, 34
+WIDTH, LEFT, RIGHT, ROW = 900, 200, 20, 34
 LEAST, MOST = -20, 17  # exponents of two on the axis
 STYLE = "text{font:12px sans-serif;fill:#222}.s{fill:#666}"
 
@@ -32,6 +32,7 @@ FORMATS = [
     ("e2m1", "4 bits, to 6", floats(1, 0, 7)),
     ("e3m0", "4 bits, to 16", floats(0, -2, 7)),
     ("ternary", "2 bits", iter([1.0])),
+    ("e8m0", "scales, 2^-127..2^127", (2.0 ** i for i in range(-127, 128))),
 ]
 
 
@@ -49,7 +50,8 @@ def main():
                      f'<text class="s" x="{x:.1f}" y="{height - 6}" '
                      f'text-anchor="middle">2^{k}</text>')
     for name, about, values in FORMATS:
-        ticks = "".join(f"M{place(v):.1f} {y}v18" for v in values)
+        ticks = "".join(f"M{place(v):.1f} {y}v18" for v in values
+                        if 2.0 ** LEAST <= v <= 2.0 ** MOST)
         parts.append(f'<text x="8" y="{y + 13}">{name}</text>'
                      f'<text class="s" x="70" y="{y + 13}">{about}</text>'
                      f'<path d="{ticks}" stroke="#1f77b4" '
