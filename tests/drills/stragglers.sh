@@ -75,15 +75,27 @@ for name in a b; do
     unset LOCKSTEP_FAULT
     await log "node *$name joined"
 done
-await log '^straggler' 1200
-lockstep status far >out 2>&1
-rank=$(lockstep status far --json | grep -B 3 -A 3 '"node": "b"' |
-    sed -n 's/.*"rank": \([0-9]*\).*/\1/p' | head -n 1)
-if grep -q "^straggler .* for rank ${rank:-none}, on node b" log
+# A machine that does other work may make rank 0 late before.
+rank=
+tries=0
+until [ -n "$rank" ] || [ $tries -eq 600 ]; do
+    sleep 0.1
+    tries=$((tries + 1))
+    rank=$(lockstep status far --json 2>/dev/null |
+        grep -B 3 -A 3 '"node": "b"' |
+        sed -n 's/.*"rank": \([0-9]*\).*/\1/p' | head -n 1)
+done
+if until_line log "^straggler .* for rank ${rank:-none}, on node b" 1200
 then ok "the supervisor names the rank of the slow node"
 else bad "the supervisor names the rank of the slow node" "rank $rank" log; fi
-if grep -q "^straggler .* of the last steps for rank $rank" out
-then ok "status does, too"
+tries=0
+until lockstep status far >out 2>&1 &&
+    grep -q "^straggler .* of the last steps for rank $rank" out; do
+    sleep 0.1
+    tries=$((tries + 1))
+    [ $tries -lt 300 ] || break
+done
+if [ $tries -lt 300 ]; then ok "status does, too"
 else bad "status does, too" "not said" out; fi
 kill -TERM $child
 ended $child

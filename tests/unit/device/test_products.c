@@ -171,7 +171,7 @@ static void begin(int count, const enum kind *offers)
     library = (struct library){.count = count};
     for (int i = 0; i < count; i++) library.offers[i] = offers[i];
     CHECK(products_build(&products, &plugin, NULL) == NULL);
-    room = aligned_alloc(4096, bytes);
+    room = aligned_alloc(4096, (bytes + 4095) / 4096 * 4096);
     products_place(&products, room, bytes);
 }
 

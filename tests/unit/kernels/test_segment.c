@@ -43,7 +43,7 @@ static struct {
     bool fails;                    /* the library */
 } seen;
 
-static struct CUfunc_st functions[CUDA_KERNEL_COUNT];
+static struct CUfunc_st entries[CUDA_KERNEL_COUNT];
 static CUfunction numbered[CUDA_KERNEL_COUNT];
 static struct CUstream_st kernels;
 static struct gpu gpu = {.functions = numbered,
@@ -304,8 +304,8 @@ static struct segments *begin(void)
         .cuGraphLaunch_ = start_exec, .cuCtxSetCurrent_ = enter,
         .cuStreamCreate_ = stream_create, .cuStreamDestroy_ = stream_destroy};
     for (int i = 0; i < CUDA_KERNEL_COUNT; i++) {
-        functions[i].number = i;
-        numbered[i] = &functions[i];
+        entries[i].number = i;
+        numbered[i] = &entries[i];
     }
     s = segments_new(&gpu);
     CHECK(s != NULL);
