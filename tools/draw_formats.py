@@ -32,7 +32,7 @@ FORMATS = [
     ("e2m1", "4 bits, to 6", floats(1, 0, 7)),
     ("e3m0", "4 bits, to 16", floats(0, -2, 7)),
     ("ternary", "2 bits", iter([1.0])),
-    ("e8m0", "scales, 2^-127..2^127", (2.0 ** i for i in range(-127, 128))),
+    ("e8m0", "scales, 2^±127", (2.0 ** i for i in range(-127, 128))),
 ]
 
 
