@@ -45,6 +45,11 @@ void cost_started(const struct cost *cost, double kernels, struct spent *out)
     if (m->mark[M_GAP] == MARK_ASSUMED) out->guessed += seconds;
 }
 
+enum constant cost_offload_path(const struct layout *layout)
+{
+    return layout->offload & OFFLOAD_DISK ? M_DISK_RATE : M_HOST_RATE;
+}
+
 /* Seconds of the host for the experts of a rank beyond the first one. Their
  * products run beside each other, so the device has no gaps between them. */
 static double expert_starts(const struct cost *cost)

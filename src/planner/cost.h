@@ -41,6 +41,9 @@ void cost_product(const struct cost *cost, struct product_size size,
 /* Gaps of a device after kernels of Lockstep, beside the launch that each of
  * them takes at least; not where products were measured. */
 void cost_started(const struct cost *cost, double kernels, struct spent *out);
+/* The constant of the machine by which what does not stay in the device's
+ * memory travels: M_HOST_RATE or M_DISK_RATE. */
+enum constant cost_offload_path(const struct layout *layout);
 /* An instruction that moves bytes through memory. */
 void cost_moved(const struct cost *cost, double bytes, struct spent *out);
 /* Like cost_moved, for a work of the machine's table: rows of `width`

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* list_offload.c - a queue for what comes from the host and goes back. */
+/* list_offload.c - adds transfers between device and host memory to the list of
+ * a rank. */
 #include "planner/list_offload.h"
 
 #include "base/arena.h"
@@ -228,13 +229,12 @@ static status join(struct steps *steps, const struct offload_queue *queue,
 {
     struct timed_list *const list = &steps->lists.lists[rank];
     struct timed_list out = {.count = 0};
-    const struct machine *m = queue->cost->machine;
-    const bool disk = keeps(queue, OFFLOAD_DISK);
+    const enum constant path = cost_offload_path(queue->cost->layout);
     struct spent span = {.seconds[CAUSE_OFFLOAD] = 1};
     status result;
     int kind;
 
-    if (m->mark[disk ? M_DISK_RATE : M_HOST_RATE] == MARK_ASSUMED)
+    if (queue->cost->machine->mark[path] == MARK_ASSUMED)
         span.guessed = 1;
     TRY(steps_kind(steps, &span, ITEM_OFFLOAD, &kind));
     TRY_GOTO(failed, result,
@@ -256,10 +256,9 @@ failed:
 status list_offload(struct steps *steps, const struct cost *cost,
                     const struct step_list *list, int rank)
 {
-    const bool disk = (cost->layout->offload & OFFLOAD_DISK) != 0;
     struct offload_queue queue = {
         .cost = cost, .list = list,
-        .rate = cost->machine->value[disk ? M_DISK_RATE : M_HOST_RATE]};
+        .rate = cost->machine->value[cost_offload_path(cost->layout)]};
     status result;
 
     if (cost->layout->offload == 0) return OK;

@@ -220,8 +220,7 @@ static status add_update(struct tail *t, int rank)
                                  ? seconds : 0, 0};
 
     if (l->offload & (OFFLOAD_STATES | OFFLOAD_WEIGHTS)) {
-        const double rate = v[l->offload & OFFLOAD_DISK ? M_DISK_RATE
-                                                        : M_HOST_RATE];
+        const double rate = v[cost_offload_path(l)];
         const struct tail_item moved = {ITEM_OFFLOAD, CLOCK_OFFLOAD,
                                         CAUSE_OFFLOAD, 24 * mine / rate, 0, 0};
 

@@ -192,9 +192,7 @@ static status comm_kind(struct maker *m, enum cause cause, double seconds,
 static status make_offload(struct maker *m)
 {
     const struct layout *l = m->cost->layout;
-    const double *v = m->cost->machine->value;
-    const double rate = v[l->offload & OFFLOAD_DISK ? M_DISK_RATE
-                                                    : M_HOST_RATE];
+    const double rate = m->cost->machine->value[cost_offload_path(l)];
 
     if (l->offload & OFFLOAD_WEIGHTS)
         m->gather_s += (layout_block_dense(l, m->cost->shape) +
