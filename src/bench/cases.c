@@ -7,6 +7,8 @@
 
 #include <string.h>
 
+#include "bench/draw.h"
+
 enum { EXP_FLOPS = 20 };
 
 static int64_t given(int64_t size, int64_t usual)
@@ -29,10 +31,8 @@ static void integers_fill(struct operands *o, int64_t bound)
 {
     uint32_t state = 5;
 
-    for (int i = 0; i < CASE_INTEGERS; i++) {
-        state = state * 1664525u + 1013904223u;
-        o->integers[i] = (int32_t)((int64_t)(state >> 8) * bound >> 24);
-    }
+    for (int i = 0; i < CASE_INTEGERS; i++)
+        o->integers[i] = (int32_t)((int64_t)draw_bits(&state) * bound >> 24);
 }
 
 /* ---- products: [m, n, k], c at 0, a at 1, b at 2 ---- */

@@ -8,6 +8,7 @@
 
 #include <string.h>
 
+#include "bench/draw.h"
 #include "kernels/codes.h"
 
 enum { ROWS_MAX = 2048, WAYS = 5 };
@@ -71,11 +72,10 @@ static struct tensor codes_of(struct operands *o, int64_t rows, int64_t cols,
     const struct tensor room = case_operand_real(o, 1, (rows * cols + 3) / 4);
     uint32_t state = 7;
 
-    for (int64_t i = 0; i < rows * cols; i++) {
-        state = state * 1664525u + 1013904223u;
+    for (int64_t i = 0; i < rows * cols; i++)
         ((int8_t *)room.data)[i] =
-            (int8_t)((int)((state >> 8) % (uint32_t)(2 * most + 1)) - most);
-    }
+            (int8_t)((int)(draw_bits(&state) % (uint32_t)(2 * most + 1)) -
+                     most);
     return tensor_2d(room.data, DTYPE_U8, rows, cols);
 }
 

@@ -4,15 +4,14 @@
 
 #include <string.h>
 
+#include "bench/draw.h"
+
 /* Sum of three uniform numbers: deviation 0.5, a mean of 0. */
 static float next_value(uint32_t *state)
 {
     float sum = 0;
 
-    for (int i = 0; i < 3; i++) {
-        *state = *state * 1664525u + 1013904223u; /* Knuth's, volume 2 */
-        sum += (float)(*state >> 8) * 0x1p-24f - 0.5f;
-    }
+    for (int i = 0; i < 3; i++) sum += draw_share(state) - 0.5f;
     return sum;
 }
 

@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* recipes.c - products of recipes as a layer makes them: both operands rounded
- * from bfloat16, then the product. All take turns, so that what else the
- * machine does meets all alike. */
+ * from bfloat16, then the product. They take turns, so other work of the
+ * machine slows all of them alike. */
 #include "bench/recipes.h"
 
 #include <string.h>
 
+#include "bench/draw.h"
 #include "bench/probe.h"
 #include "nn/rounding_kernels.h"
 
@@ -48,10 +49,7 @@ static float number(uint32_t *state)
 {
     float sum = 0;
 
-    for (int i = 0; i < 4; i++) {
-        *state = *state * 1664525u + 1013904223u;
-        sum += (float)(*state >> 8) * 0x1p-24f;
-    }
+    for (int i = 0; i < 4; i++) sum += draw_share(state);
     return (sum - 2) * 1.7320508f;
 }
 
