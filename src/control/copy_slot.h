@@ -51,17 +51,17 @@ bool copy_slot_is_whole(const struct copy_slot *slot, size_t slot_bytes);
 /* The first `bytes` of a slot; NULL: the file has none there. */
 struct copy_slot *copy_slot_map(const struct copy_memory *memory,
                                 uint64_t rank, int index, size_t bytes);
-/* These fields tell rows from others. */
+/* Rows are the same where all of these fields are. */
 struct copy_rows {
     int64_t step;
     uint64_t ranks, bytes, layout;
     uint32_t crc;
 };
 
-/* Whether those are in the slot itself. */
+/* Whether the slot itself holds those rows, not its twin. */
 bool copy_slot_has(const struct copy_slot *slot, const struct copy_rows *rows);
-/* Copies the rows of its twin into the slot; where they are gone, or the slot
- * is none, it is not whole. Nothing is done to one with rows of its own. */
+/* Copies the rows of its twin into the slot, and leaves a slot with rows of its
+ * own as it is. If the twin's rows are gone, the slot's step becomes -1. */
 void copy_slot_fill(const struct copy_memory *memory, struct copy_slot *slot);
 
 #endif

@@ -18,8 +18,9 @@
 
 enum { KNOCK_MS = 1000, ANSWER_MS = 20000, AGAIN_MS = 200, START_MS = 500,
        PEERS_MOST = 16,
-       OFFER_MS = 5000, /* ranks of the partner may come to a step so late */
-       OFFER_COPIES = 64 /* after one whose rows the partner had not */,
+       OFFER_MS = 5000, /* a rank of the partner may finish a step so much
+                         * later */
+       OFFER_COPIES = 64 /* sent without an offer, after one was refused */,
        LOST_MS = 6000 /* then ranks go on without a second copy */ };
 
 /* ---- sending ---- */
@@ -144,8 +145,8 @@ static int newest(struct copy_slot *const slots[COPY_SLOTS])
     return atomic_load(&slots[1]->step) > atomic_load(&slots[0]->step);
 }
 
-/* Whether the partner has the same rows, of another rank: replicas do. *later:
- * it may have them soon. */
+/* Asks the partner whether a rank of its own has the same rows, as replicas do:
+ * then head->twin names it. *later: it may have them soon. */
 static status offer(struct sender *s, struct offer *o, struct copy_head *head,
                     struct offer is, bool *later)
 {
@@ -272,8 +273,8 @@ static void keep_partner(struct sender *s)
     atomic_store(carries, 1);
 }
 
-/* Copies are looked for more seldom, the longer ago the last one was carried:
- * looking costs a processor some microseconds. */
+/* Sleeps until the next look for a copy, longer if the last copy was carried
+ * long ago: a look costs a processor some microseconds. */
 static void rest(const struct sender *s)
 {
     const int64_t since = (clock_ns() - s->carried_ns) / 64;

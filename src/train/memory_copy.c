@@ -74,9 +74,9 @@ static char *slot_rows(struct copy_slot *kept)
 
 /* ---- what it costs ---- */
 
-/* The time of this node's processors that steps miss for each copy that is
- * carried: none where two are left for those who send and receive; else a step
- * waits for the slowest thread, which misses more than its share. */
+/* The time that a step loses because couriers use this node's processors, for
+ * each copy. Where two cores are free for them it is none; else the step waits
+ * for its slowest thread, which loses more than an even share. */
 static void weigh_carrying(struct memory_copy *copy)
 {
     const int cores = threads_cores();

@@ -157,8 +157,8 @@ ELEMENTARY uint32_t half_round(const bool powers, const struct grid_format *f,
     const uint32_t least = powers ? second : f->least;
     const float most = powers ? first : f->largest;
     const float y = powers ? f32_of_bits(bits) : f32_of_bits(bits) * first;
-    /* The quotient of 8 bits and 4 is far from where rounding turns, or there:
-     * its last 12 bits are what the inverse lacks. */
+    /* The quotient of significands of 8 and 4 bits is a tie of the format, or
+     * far from one. So the last 12 bits only hold the error of the inverse. */
     const float near =
         powers ? y : f32_of_bits((bits_of_f32(y) + 0x800u) & 0xFFFFF000u);
     const float a = near > most ? most : near;

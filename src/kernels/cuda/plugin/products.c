@@ -216,7 +216,7 @@ const char *products_offer(struct gpu *gpu, const struct gpu_product *like,
     return says(answer, "which algorithms a product has");
 }
 
-/* The library has a stream of work, or one that is captured. */
+/* stream: where the product is performed, or one that is being captured. */
 const char *products_give(struct gpu *gpu, const struct product_told *told,
                           CUstream stream)
 {
@@ -235,7 +235,8 @@ const char *products_give(struct gpu *gpu, const struct product_told *told,
     return says(answer, "a product");
 }
 
-/* Member by member, so that what lies between them stays zero. */
+/* Sets each member by itself: bytes between members stay zero, as products are
+ * compared byte by byte. */
 static void tell(struct product_told *to, const struct gpu_product *p,
                  const struct gpu_algorithm *algorithm,
                  const struct gpu_room *room)
