@@ -3,21 +3,24 @@
 """prediction.py - how good `plan --time` is on the machine on which it runs.
 
     benchmarks/prediction.py [--program build/lockstep] [--out FILE.json]
-                             [--seconds 10] [--steps 40] [--tries 3] [--regret]
+                             [--seconds 10] [--steps 10] [--slices 8]
+                             [--tries 2] [--regret]
                              [--dtype float32] [--recipe NAME] [--judged 8]
 
 Calibrates on three configurations, then trains eight others, which were never
-calibrated on, with 1 and 2 ranks. Each of them is measured between two
-sentinels (`calibrate --against`: a product in the cache, and a pass through
-more memory than the last cache holds, on all cores at once), and its time is
-divided by how much slower the product is than that of the profile. Prints mean
-and largest error and the order (Kendall's tau of all pairs), and beside each
-error that of the time that is not divided.
+calibrated on, with 1 and 2 ranks. The clock of a machine that others use, too,
+wanders within seconds. Each configuration is therefore trained in --slices runs
+of --steps steps, each between two sentinels (`calibrate --against`), and the
+time of a slice is brought to the pace of the profile: products and other works
+follow the pace each to the power that `calibrate` found. Prints mean and
+largest error of the median slice and the order (Kendall's tau of all pairs),
+and beside each error that of the time that is not brought to that pace.
 
-A measurement is noisy if its products are more than 5% apart, or its passes
-through memory more than 10%, or these are more than 10% slower or faster than
-products are, both beside the profile. It is repeated, --tries times; if more
-than two of the eight stay so, the machine is "noisy" and nothing is judged.
+A configuration is noisy if the middle half of its slices lies more than 8%
+apart, or passes through memory are more than 15% slower or faster than the
+profile's. It is repeated, --tries times; if more than two of the eight stay so,
+or rounds of the calibration differ by more than 10%, the machine is "noisy" and
+nothing is judged.
 Exit code 0: within the bars (mean 3%, largest 8%, tau 0.9, regret 2%), or
 noisy; 1: outside.
 
@@ -40,7 +43,7 @@ import sys
 import tempfile
 import time
 
-QUIET, QUIET_MEMORY = 0.05, 0.10
+QUIET, QUIET_ROWS, QUIET_MEMORY = 0.08, 0.10, 0.15
 BARS = {"mean": 0.03, "largest": 0.08, "tau": 0.9, "regret": 0.02}
 # layers, width, heads, sequence, batch
 CALIBRATED = [(4, 128, 4, 64, 16), (2, 256, 4, 128, 8), (6, 192, 6, 96, 12)]
@@ -58,9 +61,9 @@ def apart(values):
 
 def said_of(found):
     return ("quiet" if found["noise"] <= 1 else "noisy") + (
-        f": products {100 * found['spread']:.0f}% apart, memory "
-        f"{100 * found['memory_spread']:.0f}%, and {found['memory']:.2f} times "
-        f"that of the profile where products are {found['sentinel']:.2f}")
+        f": slices {100 * found['spread']:.0f}% apart; the pace wandered by "
+        f"{100 * found['pace_spread']:.0f}%, around {found['pace']:.2f} of the "
+        f"profile's, memory {found['memory']:.2f}")
 
 
 def call(*words):
@@ -75,6 +78,7 @@ class Machine:
         self.program, self.folder = folder / "lockstep", folder
         shutil.copy2(asked.program, self.program) # nobody builds it anew
         self.steps = asked.steps
+        self.slices = asked.slices
         self.tries = asked.tries
         self.recipes = asked.recipe.split(",")
         self.judged = asked.judged
@@ -89,7 +93,7 @@ class Machine:
              str(asked.seconds), "--out", self.profile)
         found = json.loads(self.profile.read_text())["sentinel"]
         self.noise = max(
-            apart([found["before_s"], found["after_s"]]) / QUIET,
+            found["rest"] / QUIET_ROWS,
             apart([found["memory_before_s"], found["memory_after_s"]])
             / QUIET_MEMORY)
 
@@ -121,29 +125,51 @@ class Machine:
         return json.loads(call(self.program, "calibrate", "--against",
                                self.profile).stdout)
 
-    def run(self, path, ranks, settings):
-        """Median step in seconds, its prediction, and the sentinels."""
-        words = [w for s in settings for w in ("--set", s)]
+    def follows(self, path, ranks, settings):
+        """The share of the predicted step that products have."""
+        words = [w for one in settings for w in ("--set", one)]
+        causes = json.loads(call(
+            self.program, "plan", path, "--ranks", str(ranks), "--machine",
+            self.profile, "--time", "--explain", "time", "--json",
+            *words).stdout)["explain"]["critical_path_s"]
+        return causes["products"] / sum(causes.values())
+
+    def slice(self, path, ranks, settings):
+        """Median of a few steps, and their prediction, in seconds."""
+        words = [w for one in settings for w in ("--set", one)]
         run = self.folder / f"run{time.monotonic_ns()}"
-        before = self.sentinel()
         call(self.program, "train", path, "--ranks", str(ranks), "--run", run,
              "--set", f"machine={self.profile}", *words)
-        seen = [before, self.sentinel()]
         rows = [json.loads(line) for line in
                 (run / "metrics.jsonl").read_text().splitlines()]
         rows = [r for r in rows if r["kind"] == "step"][1:]
-        slow, memory = (statistics.mean(s[of] for s in seen)
-                        for of in ("product", "memory"))
-        return {"measured_s": statistics.median(r["step_ms"] for r in rows)
-                              / 1e3 / slow,
-                "predicted_s": rows[-1]["predicted_ms"] / 1e3,
-                "sentinel": slow, "memory": memory,
-                "spread": apart([s["product"] for s in seen]),
-                "memory_spread": apart([s["memory"] for s in seen]),
-                "noise": max(apart([s["product"] for s in seen]) / QUIET,
-                             apart([s["memory"] for s in seen])
-                             / QUIET_MEMORY,
-                             apart([slow, memory]) / QUIET_MEMORY)}
+        return (statistics.median(r["step_ms"] for r in rows) / 1e3,
+                rows[-1]["predicted_ms"] / 1e3)
+
+    def run(self, path, ranks, settings):
+        """The step in seconds at the pace of the profile, its prediction, and
+        how much the machine wandered: slices of a few steps, each between two
+        sentinels."""
+        share = self.follows(path, ranks, settings)
+        seen, brought, raw = [self.sentinel()], [], []
+        for _ in range(self.slices):
+            measured, predicted = self.slice(path, ranks, settings)
+            seen.append(self.sentinel())
+            slow = statistics.mean(
+                share * s["products"] + (1 - share) * s["works"]
+                for s in seen[-2:])
+            raw.append(measured)
+            brought.append(measured / slow)
+        quarters = statistics.quantiles(brought, n=4)
+        found = {"measured_s": statistics.median(brought),
+                 "raw_s": statistics.median(raw), "predicted_s": predicted,
+                 "pace": statistics.median(s["product"] for s in seen),
+                 "memory": statistics.median(s["memory"] for s in seen),
+                 "pace_spread": apart([s["product"] for s in seen]),
+                 "spread": (quarters[2] - quarters[0]) / quarters[1]}
+        found["noise"] = max(found["spread"] / QUIET,
+                             apart([1, found["memory"]]) / QUIET_MEMORY)
+        return found
 
     def measure(self, path, ranks, settings):
         best = None
@@ -175,7 +201,7 @@ def judge(machine):
             settings.split())
         found.update(sizes=sizes, settings=settings, ranks=ranks, recipe=recipe,
                      error=found["predicted_s"] / found["measured_s"] - 1)
-        found["raw_error"] = (1 + found["error"]) / found["sentinel"] - 1
+        found["raw_error"] = found["predicted_s"] / found["raw_s"] - 1
         rows.append(found)
         print(f"{ranks} rank{'s' if ranks > 1 else ' '} {str(sizes):24} "
               f"{recipe if recipe != 'none' else settings:32} measured {1e3 * found['measured_s']:7.2f} ms, "
@@ -223,8 +249,9 @@ def main():
     parser.add_argument("--program", default="build/lockstep")
     parser.add_argument("--out")
     parser.add_argument("--seconds", type=float, default=10)
-    parser.add_argument("--steps", type=int, default=40)
-    parser.add_argument("--tries", type=int, default=3)
+    parser.add_argument("--steps", type=int, default=10)
+    parser.add_argument("--slices", type=int, default=8)
+    parser.add_argument("--tries", type=int, default=2)
     parser.add_argument("--dtype", default="float32")
     parser.add_argument("--recipe", default="none")
     parser.add_argument("--judged", type=int, default=len(JUDGED))

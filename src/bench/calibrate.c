@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "base/file.h"
+#include "base/median.h"
 #include "bench/calibrate_parts.h"
 #include "bench/probe.h"
 #include "kernels/isa.h"
@@ -90,7 +91,7 @@ static status time_calls(const struct calibration *c, struct worker *w,
                          const struct bench_case *job)
 {
     const struct kernels *kernels = &c->kernels[c->narrow];
-    double before, once, sum = 0, squares = 0;
+    double before, once, sum = 0, squares = 0, found[SERIES];
     struct turns turns;
     int64_t each;
     int series, first = 0;
@@ -104,7 +105,7 @@ static status time_calls(const struct calibration *c, struct worker *w,
     if (series < 2) {
         series = 2;
         first = 1;
-        sum = once;
+        found[0] = sum = once;
         squares = once * once;
     }
     each = (int64_t)(c->limit / series / once);
@@ -118,11 +119,13 @@ static status time_calls(const struct calibration *c, struct worker *w,
             turns_next(&turns, w->operands);
         }
         seconds = (probe_now_s() - before) / (double)each;
+        found[one] = seconds;
         sum += seconds;
         squares += seconds * seconds;
     }
-    w->seconds = sum / series;
-    const double spread = squares / series - w->seconds * w->seconds;
+    median_sort(found, series);
+    w->seconds = median_of(found, series);
+    const double mean = sum / series, spread = squares / series - mean * mean;
 
     w->sigma = spread > 0 ? sqrt(spread) : 0;
     return OK;
@@ -178,7 +181,7 @@ status calibrate_job(struct calibration *c, const struct bench_case *job,
     TRY(threads > 1
             ? run_threaded(c, job, &found[0], &found[1])
             : calibrate_run(c, job, c->request->ranks, &found[0], &found[1]));
-    c->logarithms += math_log(found[0]);
+    c->pace.found = found[0];
     if (found[0] >= *seconds) return OK;
     *seconds = found[0];
     *sigma = found[1];
@@ -191,6 +194,7 @@ status calibrate_sweep(struct calibration *c, struct sweep *sweep)
     double last = 0;
 
     c->limit = sweep->seconds / *sweep->rows / CALIBRATE_ROUNDS;
+    TRY(pace_begin(c, *sweep->rows));
     for (c->rounds = 0; c->rounds < CALIBRATE_ROUNDS; c->rounds++) {
         const double before = probe_now_s();
 
@@ -205,18 +209,11 @@ status calibrate_sweep(struct calibration *c, struct sweep *sweep)
                 break;
             }
             TRY(sweep->measure(c, i));
+            TRY(pace_note(c, i));
         }
         last = probe_now_s() - before;
     }
-    return OK;
-}
-
-double calibrate_usual(struct calibration *c, double least, int rows)
-{
-    const double usual = c->logarithms / c->rounds;
-
-    c->logarithms = 0;
-    return math_exp((usual - least) / rows);
+    return pace_settle(c, *sweep->rows);
 }
 
 const struct bench_case *calibrate_case(const char *kernel)
@@ -389,7 +386,7 @@ static int64_t sequence_of(const struct calibrate_request *r,
     return GRANULE;
 }
 
-static void sum_by(struct calibration *c, const struct accumulator *of)
+void calibrate_sums(struct calibration *c, const struct accumulator *of)
 {
     for (int i = 0; i < c->request->ranks; i++)
         c->workers[i].operands->accumulator = of;
@@ -409,23 +406,21 @@ static status measure_product(struct calibration *c, int number)
         : row->kind == PRODUCT_TN ? case_product_w_run : case_product_run};
 
     calibrate_type(c, row->bits);
-    sum_by(c, row->accumulator.bits > 0 ? &row->accumulator : NULL);
+    calibrate_sums(c, row->accumulator.bits > 0 ? &row->accumulator : NULL);
     c->turn_floats = CALIBRATE_NEAR /
                      (row->threads > 1 ? 1 : c->request->ranks);
     return calibrate_job(c, &job, row->threads, &row->seconds, &row->sigma);
 }
 
-static void usual_times(struct calibration *c)
+static void settle_products(struct calibration *c)
 {
     struct machine *m = c->machine;
-    double least = 0, factor;
 
-    for (int i = 0; i < m->product_count; i++)
-        least += math_log(m->products[i].seconds);
-    factor = calibrate_usual(c, least, m->product_count);
     for (int i = 0; i < m->product_count; i++) {
-        m->products[i].seconds *= factor;
-        m->products[i].sigma *= factor;
+        const double settled = pace_row(c, i);
+
+        m->products[i].sigma *= settled / m->products[i].seconds;
+        m->products[i].seconds = settled;
     }
 }
 
@@ -502,7 +497,7 @@ static status measure_products(struct calibration *c, struct sweep *sweep,
 
     TRY(list_products(c, sweep, large));
     TRY(calibrate_sweep(c, sweep));
-    usual_times(c);
+    settle_products(c);
     for (int i = 0; i < c->machine->product_count; i++) {
         const struct measured_product *p = &c->machine->products[i];
         const double rate = 2.0 * (double)p->m * (double)p->n * (double)p->k /
@@ -513,7 +508,7 @@ static status measure_products(struct calibration *c, struct sweep *sweep,
     }
     if (best > 0) note(c, M_GEMM, best / c->machine->value[M_PEAK_32]);
     calibrate_type(c, 32);
-    sum_by(c, NULL);
+    calibrate_sums(c, NULL);
     c->turn_floats = CALIBRATE_FLOATS;
     note(c, M_NOISE, spread / 10); /* a step is hundreds of calls */
     return OK;
@@ -555,8 +550,9 @@ static status measure(struct calibration *c, struct calibrate_left *left)
     struct sweep products = sweep_of(c, 0.5, 0.5);
     struct sweep works = sweep_of(c, 0.2, 0.25);
     struct sweep roundings = sweep_of(c, 0.2, 0.15);
+    struct moments *moments = &c->machine->moments;
 
-    TRY(calibrate_sentinel(c, &c->machine->before));
+    TRY(calibrate_sentinel(c, &moments->before));
     note(c, M_DEVICES, c->request->ranks);
     note(c, M_PEAK_32, kernels_peak_flops(&c->workers[0].stream, ISA_AUTO,
                                           0.1));
@@ -567,15 +563,18 @@ static status measure(struct calibration *c, struct calibrate_left *left)
     *left = (struct calibrate_left){0};
     TRY(measure_products(c, &products, &left->large));
     left->products = products.left;
+    moments->pace = (struct pace){math_exp(c->pace.usual), c->pace.follows, 0,
+                                  c->pace.rest};
     TRY(calibrate_works(c, &works));
     left->works = works.left;
+    moments->pace.works = c->pace.follows;
     note_works(c);
     TRY(calibrate_roundings(c, &roundings));
     left->roundings = roundings.left;
     c->limit = 0.02 * c->request->seconds;
     TRY(measure_messages(c));
     TRY(measure_disk(c));
-    return calibrate_sentinel(c, &c->machine->after);
+    return calibrate_sentinel(c, &moments->after);
 }
 
 /* Kernels, and a worker with room for operands for each rank. */

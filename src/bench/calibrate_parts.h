@@ -8,10 +8,10 @@
 #include "bench/calibrate.h"
 #include "bench/cases.h"
 
-/* Tables are swept in rounds, and each row keeps its least time: a slow second
- * of the machine would fall on rows that stand side by side, and on every size
- * between them. How much longer calls take as a rule is one factor for all rows
- * (calibrate_usual).
+/* Tables are swept in rounds. The clock of a machine that others use, too,
+ * wanders within seconds: between every two rows a short product is timed on
+ * all cores (the pace), rows are brought to one pace, and each is the median of
+ * its rounds.
  *
  * Operands of a step were not used a moment ago: the calls of a job take theirs
  * in turn from places that fill so many floats: NEAR for products, of whose
@@ -26,6 +26,20 @@ struct worker {
     status result;
 };
 
+/* Logarithms of seconds: of a row, of the pace at that moment. */
+struct paced { double seconds, pace; int row; };
+
+struct pacing {
+    double usual;            /* that all rows are brought to; 0: not yet */
+    double last;             /* the latest */
+    double found;            /* seconds of the row at hand */
+    struct paced *samples;   /* of the table at hand */
+    int count, most;
+    double follows;          /* a row takes as much longer as the pace does, to
+                              * this power */
+    double rest;             /* deviation of rounds that this leaves */
+};
+
 struct calibration {
     const struct calibrate_request *request;
     struct machine *machine;
@@ -37,8 +51,8 @@ struct calibration {
     const struct bench_case *job[2]; /* of worker 0, of the others */
     int active;              /* workers that run it */
     double limit;            /* seconds of a job */
-    double logarithms;       /* of the seconds of all jobs, summed, and */
-    int rounds;              /* in how many, of the table at hand */
+    int rounds;              /* done of the table at hand */
+    struct pacing pace;
     int64_t turn_floats;     /* that its operands take turns in */
 };
 
@@ -57,6 +71,16 @@ status calibrate_job(struct calibration *c, const struct bench_case *job,
                      int threads, double *seconds, double *sigma);
 /* The type of the jobs that follow; bits: 16 or 32. */
 void calibrate_type(struct calibration *c, int bits);
+/* How their products sum; NULL: in float32. */
+void calibrate_sums(struct calibration *c, const struct accumulator *of);
+/* Seconds of the pace's product now. */
+status pace_burst(struct calibration *c, double *seconds);
+/* A table of so many rows begins; one of its rows was timed just now (found);
+ * all of them are known: how they follow the pace, and the seconds of each. */
+status pace_begin(struct calibration *c, int rows);
+status pace_note(struct calibration *c, int row);
+status pace_settle(struct calibration *c, int rows);
+double pace_row(const struct calibration *c, int row);
 /* Sweeps a table in rounds of about `seconds` together, which may take `most`:
  * then the last `left` rows are taken out of it, or no other round begins. The
  * first `least` rows are measured whatever that takes, those before `asked` in
@@ -67,10 +91,6 @@ struct sweep {
     status (*measure)(struct calibration *c, int row);
 };
 status calibrate_sweep(struct calibration *c, struct sweep *sweep);
-/* How many times the least time of a row its usual one is: the geometric mean
- * over `rows` and the rounds. least: the sum of the logarithms of the least
- * times. The next table begins. */
-double calibrate_usual(struct calibration *c, double least, int rows);
 const struct bench_case *calibrate_case(const char *kernel);
 /* Roundings of recipes: the machine's table of roundings. */
 status calibrate_roundings(struct calibration *c, struct sweep *sweep);

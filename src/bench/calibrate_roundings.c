@@ -8,7 +8,6 @@
 #include <string.h>
 
 #include "bench/calibrate_parts.h"
-#include "kernels/math.h"
 
 enum { ROWS = 2, WIDTHS = 2, ROWS_MOST = 2048 };
 static const int64_t rows_of[ROWS] = {512, 2048};
@@ -155,7 +154,6 @@ status calibrate_roundings(struct calibration *c, struct sweep *sweep)
     const struct calibrate_request *r = c->request;
     const int ways = r->ranks > 1 ? 2 : 1, each = ways * ROWS * WIDTHS;
     struct machine *m = c->machine;
-    double least = 0, factor;
     void *memory = NULL;
 
     if (r->rounding_count == 0) return OK;
@@ -174,9 +172,6 @@ status calibrate_roundings(struct calibration *c, struct sweep *sweep)
     TRY(calibrate_sweep(c, sweep));
     calibrate_type(c, 32);
     for (int i = 0; i < m->rounding_count; i++)
-        least += math_log(m->roundings[i].seconds);
-    factor = calibrate_usual(c, least, m->rounding_count);
-    for (int i = 0; i < m->rounding_count; i++)
-        m->roundings[i].seconds *= factor;
+        m->roundings[i].seconds = pace_row(c, i);
     return OK;
 }

@@ -9,8 +9,8 @@
 #include "bench/probe.h"
 
 #define WARM_S 0.2
-#define ROUND_S 0.03
-enum { ROUNDS = 5, WARM = 1, PASSES = 6, CACHES = 2, SHARE = 8 };
+#define PRODUCT_S 0.2
+enum { BURSTS = 128, WARM = 1, PASSES = 6, CACHES = 2, SHARE = 8 };
 
 static double middle(double *values, int count)
 {
@@ -20,18 +20,15 @@ static double middle(double *values, int count)
 
 static status time_product(struct calibration *c, double *seconds)
 {
-    const struct bench_case job = {"matmul", "", {256, 256, 256},
-                                   case_product_nt, case_product_run};
-    const double limit = c->limit;
-    double rounds[ROUNDS], sigma;
+    const double begun = probe_now_s();
+    double bursts[BURSTS];
+    int count = 0;
 
-    c->limit = WARM_S; /* clocks of idle cores are another matter */
-    TRY(calibrate_run(c, &job, c->request->ranks, seconds, &sigma));
-    c->limit = ROUND_S;
-    for (int i = 0; i < ROUNDS; i++)
-        TRY(calibrate_run(c, &job, c->request->ranks, &rounds[i], &sigma));
-    *seconds = middle(rounds, ROUNDS);
-    c->limit = limit;
+    /* Clocks of idle cores are another matter. */
+    while (probe_now_s() - begun < WARM_S) TRY(pace_burst(c, seconds));
+    while (count < BURSTS && probe_now_s() - begun < WARM_S + PRODUCT_S)
+        TRY(pace_burst(c, &bursts[count++]));
+    *seconds = count > 0 ? middle(bursts, count) : *seconds;
     return OK;
 }
 

@@ -5,7 +5,6 @@
 
 #include <math.h>
 
-#include "kernels/math.h"
 
 /* A kernel of bench/cases.c that stands for a work; sizes of its case where
  * rows have `width` elements: the place of rows and of width among them. */
@@ -95,7 +94,6 @@ static status measure_one(struct calibration *c, int number)
 status calibrate_works(struct calibration *c, struct sweep *sweep)
 {
     struct machine *m = c->machine;
-    double least = 0, factor;
     void *memory = NULL;
 
     TRY(arena_take_array(&m->arena, WORK_ROWS * 2 * WIDTHS * WAYS * TYPES,
@@ -111,8 +109,6 @@ status calibrate_works(struct calibration *c, struct sweep *sweep)
     TRY(calibrate_sweep(c, sweep));
     calibrate_type(c, 32);
     for (int i = 0; i < m->work_count; i++)
-        least += math_log(m->works[i].seconds);
-    factor = calibrate_usual(c, least, m->work_count);
-    for (int i = 0; i < m->work_count; i++) m->works[i].seconds *= factor;
+        m->works[i].seconds = pace_row(c, i);
     return OK;
 }

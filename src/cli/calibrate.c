@@ -8,6 +8,7 @@
 #include "cli/config.h"
 #include "cli/run.h"
 #include "cli/table.h"
+#include "kernels/math.h"
 #include "planner/shape.h"
 #include "planner/this_machine.h"
 #include "setup/setup.h"
@@ -181,8 +182,7 @@ static void tell_left(const struct wishes *w, const struct calibrate_left *left)
 static status deliver(const struct machine *machine,
                       const struct arguments *arguments)
 {
-    const struct slowness apart = sentinel_slowness(machine->after,
-                                                    machine->before);
+    const struct moments *moments = &machine->moments;
     char said[SENTINEL_TEXT];
     const char *path = arguments_text(arguments, "out", NULL);
     struct text text = {0};
@@ -196,8 +196,9 @@ static status deliver(const struct machine *machine,
     TRY(result);
     fprintf(stderr, "%s: %d products, %d collectives; at the end %s\n",
             machine->key, machine->product_count, machine->collective_count,
-            sentinel_text(apart, said));
-    if (!sentinel_is_quiet(apart))
+            sentinel_text(sentinel_slowness(moments->after, moments->before),
+                          said));
+    if (!moments_are_quiet(moments))
         fprintf(stderr, "warning: the machine was not equally fast all the "
                         "time: other work runs on it, or its clock changed; "
                         "calibrate again in a quiet minute\n");
@@ -206,7 +207,19 @@ static status deliver(const struct machine *machine,
 
 /* ---- this moment beside a profile ---- */
 
-static status print_now(struct sentinel now, struct slowness slow)
+static void write_followed(struct json_writer *w, const char *name,
+                           struct slowness slow, const struct pace *pace,
+                           double power)
+{
+    json_write_key(w, name);
+    if (pace->product_s > 0)
+        json_write_real(w, math_exp(power * math_log(slow.product)));
+    else
+        json_write_null(w); /* of a profile that does not know */
+}
+
+static status print_now(struct sentinel now, struct slowness slow,
+                        const struct pace *pace)
 {
     struct json_writer w = {0};
 
@@ -217,6 +230,8 @@ static status print_now(struct sentinel now, struct slowness slow)
     json_write_key_real(&w, "memory_s", now.memory_s);
     json_write_key_real(&w, "product", slow.product);
     json_write_key_real(&w, "memory", slow.memory);
+    write_followed(&w, "products", slow, pace, pace->products);
+    write_followed(&w, "works", slow, pace, pace->works);
     json_write_key(&w, "quiet");
     json_write_bool(&w, sentinel_is_quiet(slow));
     json_write_object_end(&w);
@@ -234,18 +249,19 @@ static status compare_now(const char *profile,
     this_machine_key(key);
     TRY(machine_open(&machine, &(struct machine_choice){
         .what = profile, .key = key, .where = "--against"}));
-    if (machine.before.product_s <= 0 || machine.before.memory_s <= 0)
+    if (machine.moments.before.product_s <= 0 ||
+        machine.moments.before.memory_s <= 0)
         FAIL_GOTO(done, result, ERR_CONFIG,
                   "--against %s: has no sentinels to compare with; calibrate "
                   "--out %s writes them", profile, profile);
     TRY_GOTO(done, result, calibrate_now(request, &now));
     const struct slowness slow = sentinel_slowness(
-        now, sentinel_mean(machine.before, machine.after));
+        now, moments_usual(&machine.moments));
 
     fprintf(stderr, "%s: %s than when %s was measured\n",
             sentinel_is_quiet(slow) ? "quiet" : "noisy",
             sentinel_text(slow, said), profile);
-    result = print_now(now, slow);
+    result = print_now(now, slow, &machine.moments.pace);
 done:
     machine_free(&machine);
     return result;

@@ -145,9 +145,8 @@ static void write_advice(struct json_writer *w, const struct view *v)
 static void write_noise(struct json_writer *w, const struct machine *machine)
 {
     json_write_key(w, "profile_quiet");
-    if (machine->before.product_s > 0)
-        json_write_bool(w, sentinel_is_quiet(sentinel_slowness(
-                               machine->after, machine->before)));
+    if (machine->moments.before.product_s > 0)
+        json_write_bool(w, moments_are_quiet(&machine->moments));
     else
         json_write_null(w); /* a preset, or a file of a person */
 }
@@ -228,7 +227,7 @@ static void noise_row(struct table *t, const struct machine *machine)
 {
     char text[SENTINEL_NOISE];
 
-    sentinel_noise(sentinel_slowness(machine->after, machine->before), text);
+    moments_noise(&machine->moments, text);
     if (text[0] == '\0') return;
     table_text(t, "noisy");
     table_text(t, "");

@@ -120,7 +120,7 @@ struct machine {
     int rounding_count;
     struct measured_collective *collectives; /* the arena's */
     int collective_count;
-    struct sentinel before, after; /* everything else was measured */
+    struct moments moments; /* in which it was measured */
     struct arena arena;
 };
 

@@ -363,17 +363,21 @@ static status read_tables(struct machine *machine, const char *path,
 static status read_sentinels(struct machine *machine, const char *path,
                              const struct json *from)
 {
-    const struct { const char *name; double *seconds; } keys[] = {
-        {"before_s", &machine->before.product_s},
-        {"after_s", &machine->after.product_s},
-        {"memory_before_s", &machine->before.memory_s},
-        {"memory_after_s", &machine->after.memory_s}};
+    struct moments *m = &machine->moments;
+    const struct { const char *name; double *value; } keys[] = {
+        {"before_s", &m->before.product_s}, {"after_s", &m->after.product_s},
+        {"memory_before_s", &m->before.memory_s},
+        {"memory_after_s", &m->after.memory_s},
+        {"product_s", &m->pace.product_s},
+        {"products_follow", &m->pace.products},
+        {"works_follow", &m->pace.works}, {"rest", &m->pace.rest}};
 
-    for (int i = 0; from != NULL && i < 4; i++) {
-        TRY(json_get_real_or(from, path, keys[i].name, 0, keys[i].seconds));
-        if (!(*keys[i].seconds >= 0))
+    for (int i = 0; from != NULL && i < (int)(sizeof keys / sizeof *keys);
+         i++) {
+        TRY(json_get_real_or(from, path, keys[i].name, 0, keys[i].value));
+        if (!(*keys[i].value >= 0))
             FAIL(ERR_FORMAT, "%s: sentinel: %s is %g; expected 0 or more",
-                 path, keys[i].name, *keys[i].seconds);
+                 path, keys[i].name, *keys[i].value);
     }
     return OK;
 }
@@ -517,6 +521,7 @@ static void write_tables(const struct machine *machine,
 
 status machine_write(const struct machine *machine, struct text *out)
 {
+    const struct moments *m = &machine->moments;
     struct json_writer w = {0};
     status result;
 
@@ -527,10 +532,14 @@ status machine_write(const struct machine *machine, struct text *out)
     json_write_key_text(&w, "key", machine->key);
     json_write_key(&w, "sentinel");
     json_write_object(&w);
-    json_write_key_real(&w, "before_s", machine->before.product_s);
-    json_write_key_real(&w, "after_s", machine->after.product_s);
-    json_write_key_real(&w, "memory_before_s", machine->before.memory_s);
-    json_write_key_real(&w, "memory_after_s", machine->after.memory_s);
+    json_write_key_real(&w, "before_s", m->before.product_s);
+    json_write_key_real(&w, "after_s", m->after.product_s);
+    json_write_key_real(&w, "memory_before_s", m->before.memory_s);
+    json_write_key_real(&w, "memory_after_s", m->after.memory_s);
+    json_write_key_real(&w, "product_s", m->pace.product_s);
+    json_write_key_real(&w, "products_follow", m->pace.products);
+    json_write_key_real(&w, "works_follow", m->pace.works);
+    json_write_key_real(&w, "rest", m->pace.rest);
     json_write_object_end(&w);
     json_write_key(&w, "constants");
     machine_constants_write(machine, &w);

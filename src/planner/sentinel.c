@@ -34,10 +34,27 @@ static double mean(double a, double b)
     return a > 0 && b > 0 ? (a + b) / 2 : a > 0 ? a : b;
 }
 
-struct sentinel sentinel_mean(struct sentinel a, struct sentinel b)
+struct sentinel moments_usual(const struct moments *m)
 {
-    return (struct sentinel){mean(a.product_s, b.product_s),
-                             mean(a.memory_s, b.memory_s)};
+    return (struct sentinel){
+        m->pace.product_s > 0
+            ? m->pace.product_s
+            : mean(m->before.product_s, m->after.product_s),
+        mean(m->before.memory_s, m->after.memory_s)};
+}
+
+/* Rows that were brought to one pace do not mind that it wandered. */
+static struct slowness drift(const struct moments *m)
+{
+    struct slowness apart = sentinel_slowness(m->after, m->before);
+
+    if (m->pace.product_s > 0) apart.product = 1;
+    return apart;
+}
+
+bool moments_are_quiet(const struct moments *m)
+{
+    return sentinel_is_quiet(drift(m)) && m->pace.rest <= PACE_REST;
 }
 
 const char *sentinel_text(struct slowness s, char out[SENTINEL_TEXT])
@@ -48,12 +65,16 @@ const char *sentinel_text(struct slowness s, char out[SENTINEL_TEXT])
     return out;
 }
 
-void sentinel_noise(struct slowness apart, char out[SENTINEL_NOISE])
+void moments_noise(const struct moments *m, char out[SENTINEL_NOISE])
 {
     char text[SENTINEL_TEXT];
 
     out[0] = '\0';
-    if (!sentinel_is_quiet(apart))
+    if (!sentinel_is_quiet(drift(m)))
         snprintf(out, SENTINEL_NOISE, "the machine was measured in a noisy "
-                 "minute: at its end %s", sentinel_text(apart, text));
+                 "minute: at its end %s", sentinel_text(drift(m), text));
+    else if (!moments_are_quiet(m))
+        snprintf(out, SENTINEL_NOISE, "the machine was measured in a noisy "
+                 "minute: products measured again differed by %.0f%%",
+                 100 * m->pace.rest);
 }

@@ -15,16 +15,30 @@ struct sentinel { double product_s, memory_s; };
 #define SENTINEL_PRODUCT 0.05
 #define SENTINEL_MEMORY 0.10
 
+/* Rows of a profile are brought to one pace: that at which the product takes
+ * product_s seconds (0: they are not). While the machine's pace wandered,
+ * products followed it to the power `products`, other works to `works`, and
+ * rounds of a row still differed by `rest` (a deviation). */
+struct pace { double product_s, products, works, rest; };
+
+/* The moments in which a profile was measured. */
+struct moments {
+    struct sentinel before, after;
+    struct pace pace;
+};
+#define PACE_REST 0.10
+
 /* How many times as long as in `usual`; 1 where one of them has none. */
 struct slowness { double product, memory; };
 struct slowness sentinel_slowness(struct sentinel now, struct sentinel usual);
 bool sentinel_is_quiet(struct slowness slowness);
-struct sentinel sentinel_mean(struct sentinel a, struct sentinel b);
+/* The machine as rows of the profile hold. */
+struct sentinel moments_usual(const struct moments *m);
+bool moments_are_quiet(const struct moments *m);
 /* "products 3% slower, memory 31% slower": returns out. */
 enum { SENTINEL_TEXT = 80, SENTINEL_NOISE = 160 };
 const char *sentinel_text(struct slowness slowness, char out[SENTINEL_TEXT]);
-/* Why a profile whose sentinels lie so far apart predicts no better; "": they
- * do not. */
-void sentinel_noise(struct slowness apart, char out[SENTINEL_NOISE]);
+/* Why a profile of such moments predicts no better; "": it is quiet. */
+void moments_noise(const struct moments *m, char out[SENTINEL_NOISE]);
 
 #endif

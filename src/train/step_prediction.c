@@ -96,7 +96,7 @@ status step_prediction_open(struct step_prediction *p,
     f.nodes = launch_is_own();
     f.set.values.train.micro_batch = setup->request.size.micro_batch;
     snprintf(p->machine, sizeof p->machine, "%s", f.machine.name);
-    p->apart = sentinel_slowness(f.machine.after, f.machine.before);
+    p->moments = f.machine.moments;
     result = predict_run(p, &f);
     machine_free(&f.machine);
     p->there = result == OK;
@@ -281,7 +281,7 @@ static void say_noise(const struct step_prediction *p,
 {
     const double apart = steps_apart(p, out->steps);
 
-    sentinel_noise(p->apart, out->noise);
+    moments_noise(&p->moments, out->noise);
     if (out->noise[0] == '\0' && apart > NOISE_APART)
         snprintf(out->noise, sizeof out->noise, "the middle half of the steps "
                  "lies %.0f%% apart: the machine was not equally fast all the "

@@ -35,7 +35,7 @@ struct step_prediction {
     int64_t measured;       /* steps; the first of the process is left out */
     double measured_s;      /* their sum */
     double recent[PREDICTED_RECENT]; /* the last ones, in turn */
-    struct slowness apart;  /* the machine, while it was measured */
+    struct moments moments; /* in which the machine was measured */
 };
 
 /* On rank 0, before there is a run. ERR_CONFIG, ERR_FORMAT, ERR_MISSING: the

@@ -506,6 +506,7 @@ unknown_key_product "product": []
 op_is_all "collectives": [{"op": "all", "path": "node", "ranks": 2, "bytes": [1], "seconds": [1]}]
 path_is_nodes "collectives": [{"op": "send", "path": "nodes", "ranks": 2, "bytes": [1], "seconds": [1]}]
 expected_0_or_more "sentinel": {"before_s": -1}
+expected_0_or_more "sentinel": {"products_follow": -1}
 expected_0_or_more "sentinel": {"memory_after_s": -1}
 END
 

@@ -1,9 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_calibrate.c - mirrors src/bench/calibrate.c: when a sweep ends. */
+/* test_calibrate.c - mirrors src/bench/calibrate.c: when a sweep ends, and
+ * calibrate_pace.c: rows brought to one pace. */
+#include <math.h>
 #include <unistd.h>
 
 #include "bench/calibrate_parts.h"
 #include "bench/probe.h"
+#include "kernels/math.h"
 #include "tests/test.h"
 
 enum { ROWS_MOST = 16 };
@@ -28,7 +31,9 @@ static int sweep(int rows, int least, int asked, double most, int *left)
                       .seconds = 1, .most = most, .measure = take_one};
 
     memset(measured, 0, sizeof measured);
+    arena_init(&c.arena, "a sweep", 0);
     IS_OK(calibrate_sweep(&c, &s));
+    arena_free(&c.arena);
     *left = s.left;
     for (int i = 0; i < ROWS_MOST; i++)
         CHECK(measured[i] == (i < count ? c.rounds : 0));
@@ -52,6 +57,36 @@ TEST(a_sweep_ends_when_its_time_is_over)
     CHECK(left >= 16 - 10 && left < 16);
 }
 
+/* A machine that is up to twice as slow as at its best, from one row to the
+ * next: rows take as long as at the mean pace, whichever moments they met. */
+TEST(rows_are_brought_to_one_pace)
+{
+    enum { ROWS = 40 };
+    const double power = 0.8;
+    struct calibration c = {0};
+    uint32_t state = 12345;
+
+    arena_init(&c.arena, "paced rows", 0);
+    IS_OK(pace_begin(&c, ROWS));
+    for (int round = 0; round < CALIBRATE_ROUNDS; round++)
+        for (int row = 0; row < ROWS; row++) {
+            const double seconds = math_log(1e-3 * (1 + row));
+            double pace;
+
+            state = state * 1664525u + 1013904223u;
+            pace = math_log(2e-4) + 0.7 * (double)(state >> 8) / (1 << 24);
+            c.pace.samples[c.pace.count++] = (struct paced){
+                seconds + power * (pace - math_log(3e-4)), pace, row};
+        }
+    c.pace.usual = math_log(3e-4);
+    IS_OK(pace_settle(&c, ROWS));
+    CHECK(fabs(c.pace.follows - power) < 1e-6);
+    CHECK(c.pace.rest < 1e-6);
+    for (int row = 0; row < ROWS; row++)
+        CHECK(fabs(pace_row(&c, row) / (1e-3 * (1 + row)) - 1) < 1e-6);
+    arena_free(&c.arena);
+}
+
 /* All ranks together leave the last cache, but not the memory. */
 TEST(a_pass_through_memory_does_not_fit_the_cache)
 {
@@ -71,5 +106,5 @@ TEST(a_pass_through_memory_does_not_fit_the_cache)
     }
 }
 
-TEST_MAIN(a_sweep_ends_when_its_time_is_over,
+TEST_MAIN(a_sweep_ends_when_its_time_is_over, rows_are_brought_to_one_pace,
           a_pass_through_memory_does_not_fit_the_cache)
