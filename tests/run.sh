@@ -117,6 +117,10 @@ unit() {
     local unit all without number=0 programs=()
     without=$(echo ${WITHOUT:-}) # one space between names
     all=$(cd tests/unit && printf '%s\n' */test_*.c)
+    for unit in $without ${UNITS:-}; do
+        [ -d "tests/unit/$unit" ] || [ -e "tests/unit/$unit.c" ] && continue
+        part "no tests/unit/$unit" false
+    done
     for unit in $({ printf '%s.c\n' $long; echo "$all"; } |
         awk '!seen[$0]++'); do
         unit=${unit%.c}
@@ -132,6 +136,7 @@ unit() {
             [ $((number % 3)) -eq $((${THIRD%/*} % 3)) ] || continue
         programs+=("$BUILD/tests/unit/$unit")
     done
+    [ ${#programs[@]} -gt 0 ] || return 0
     part "unit tests build" make -j"$at_once" BUILD="$BUILD" \
         "${programs[@]}"
     for program in "${programs[@]}"; do
