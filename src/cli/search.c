@@ -18,7 +18,8 @@ static void write_best(const struct found_layouts *h, int i,
 {
     const struct candidate *c = &h->search.found[h->kept[i]];
     char settings[HUNTED_SETTINGS][HUNTED_SETTING], yaml[HUNTED_LINES];
-    const int count = found_settings(&c->layout, h->grid[i], settings);
+    const int count = found_settings(&c->layout, &h->forecast.shape,
+                                     h->grid[i], settings);
 
     json_write_object(w);
     json_write_key_integer(w, "ranks", layout_ranks(&c->layout));
@@ -36,9 +37,10 @@ static void write_best(const struct found_layouts *h, int i,
     json_write_key(w, "set");
     json_write_array(w);
     for (int k = 0; k < count; k++) json_write_string(w, settings[k]);
-    if (h->forecast.uneven) json_write_string(w, "mesh.layers=");
+    if (h->forecast.uneven && c->layout.head_blocks == 0)
+        json_write_string(w, "mesh.layers=");
     json_write_array_end(w);
-    found_yaml(&c->layout, h->grid[i], yaml);
+    found_yaml(&c->layout, &h->forecast.shape, h->grid[i], yaml);
     json_write_key_text(w, "config", yaml);
     json_write_object_end(w);
 }
@@ -176,7 +178,8 @@ static status print_text(const struct found_layouts *h)
            h->seconds, (double)h->search.candidates / h->seconds);
     if (h->kept_count > 0) {
         TRY(print_table(h));
-        found_yaml(&h->search.found[h->kept[0]].layout, h->grid[0], lines);
+        found_yaml(&h->search.found[h->kept[0]].layout, &h->forecast.shape,
+                   h->grid[0], lines);
         why(h, sentence, sizeof sentence);
         printf("\nThe first one, as lines of a configuration:\n\n%s", lines);
         if (sentence[0] != 0) printf("\nWhy: %s.\n", sentence);

@@ -155,14 +155,28 @@ int layout_stage(const struct layout *l, int chunk, int position)
     return chunk * l->pipe + position;
 }
 
+/* The first block of a stage. Where the head counts as blocks, the last stage
+ * may have none. */
+static int first_block(const struct layout *l, const struct shape *s,
+                       int stages, int stage)
+{
+    const int64_t all = s->layers + s->mtp.depth + l->head_blocks;
+    int first;
+
+    if (l->head_blocks == 0 || stage == stages)
+        return fit_first(s->layers, s->mtp.depth, stages, stage);
+    first = (int)(all * stage / stages);
+    return first < s->layers ? first : s->layers;
+}
+
 int layout_blocks(const struct layout *l, const struct shape *shape,
                   int stage)
 {
     const int stages = l->pipe * l->chunks;
 
     if (l->blocks != NULL) return l->blocks[stage];
-    return fit_first(shape->layers, shape->mtp.depth, stages, stage + 1) -
-           fit_first(shape->layers, shape->mtp.depth, stages, stage);
+    return first_block(l, shape, stages, stage + 1) -
+           first_block(l, shape, stages, stage);
 }
 
 struct stage_blocks layout_blocks_between(const struct shape *s, int first,
@@ -186,8 +200,8 @@ struct stage_blocks layout_stage_blocks(const struct layout *l,
         for (int i = 0; i < stage; i++) first += l->blocks[i];
         all = l->blocks[stage];
     } else {
-        first = fit_first(s->layers, s->mtp.depth, stages, stage);
-        all = fit_first(s->layers, s->mtp.depth, stages, stage + 1) - first;
+        first = first_block(l, s, stages, stage);
+        all = first_block(l, s, stages, stage + 1) - first;
     }
     return layout_blocks_between(s, first, all);
 }

@@ -48,7 +48,9 @@ struct layout {
     bool overlap_tensor;     /* messages beside products */
     unsigned offload;        /* enum offload */
     int threads;             /* of a rank; 0: 1 */
-    const int *blocks;       /* borrowed, of each stage; NULL: even */
+    const int *blocks;       /* borrowed, of each stage; NULL: even, but that */
+    int head_blocks;         /* the head counts as so many blocks, by which the
+                              * last stage has fewer (mesh.layers) */
     struct frames frames;    /* of Lockstep; zeroed: not asked for */
     struct {                 /* blocks of the first and the last pipe rank, */
         bool known;          /* once memory_count_ends has counted them */

@@ -10,6 +10,7 @@
 #include "planner/search_families.h"
 #include "planner/search_sets.h"
 #include "planner/search_time.h"
+#include "planner/stage_balance.h"
 #include "planner/step_tail.h"
 
 const char *const objective_names[OBJECTIVES] = {"time", "cost", "memory"};
@@ -44,6 +45,8 @@ struct hunt {
     float nearest[FAMILIES_MOST]; /* least bytes of each family, where > 0 */
     struct known_fold *folds; /* owned: of tensor, context, expert, fold */
     int fold, fold_capacity;
+    signed char balances[PIPE_MOST + 1][SEARCH_SCHEDULES][RECOMPUTES]; /* as
+                            * balance_of leaves them; 0: nobody asked */
     struct frame_models *models; /* owned: of the fold */
 };
 
@@ -299,6 +302,17 @@ static status each_zero(struct hunt *h)
     return node_shards(h) > 1 ? each_set(h) : OK;
 }
 
+/* stage_balance, once for each pipe, schedule and recomputation. */
+static int balance_of(struct hunt *h)
+{
+    signed char *known = &h->balances[h->l.pipe][h->schedule][h->l.recompute];
+    enum { SHIFT = 2 };
+
+    if (*known == 0)
+        *known = (signed char)(stage_balance(&h->l, h->request->shape) + SHIFT);
+    return *known - SHIFT;
+}
+
 static status each_schedule(struct hunt *h)
 {
     const struct shape *shape = h->request->shape;
@@ -307,7 +321,7 @@ static status each_schedule(struct hunt *h)
         const int stages = h->l.pipe * search_schedules[i].chunks;
 
         if (h->l.pipe == 1 && i > 0) break;
-        if (stages > shape->layers || stages > LAYOUT_STAGES) continue;
+        if (stages > shape->layers + 2 || stages > LAYOUT_STAGES) continue;
         if (search_schedules[i].whole_rounds &&
             h->l.microbatches % h->l.pipe != 0)
             continue;
@@ -315,6 +329,8 @@ static status each_schedule(struct hunt *h)
         h->l.chunks = search_schedules[i].chunks;
         snprintf(h->l.schedule, sizeof h->l.schedule, "%s",
                  search_schedules[i].name);
+        h->l.head_blocks = balance_of(h);
+        if (h->l.head_blocks < 0) continue;
         memory_count_ends(&h->l, shape);
         TRY(each_zero(h));
     }

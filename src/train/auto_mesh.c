@@ -46,7 +46,7 @@ static status check_closed(const struct options *o)
                          "layouts with 1; leave it out, or give the whole "
                          "mesh", (long long)o->mesh.shard);
     if (o->mesh.layers.count > 0)
-        FAIL(ERR_CONFIG, "mesh.layers: mesh: auto divides the blocks evenly; "
+        FAIL(ERR_CONFIG, "mesh.layers: mesh: auto divides the blocks; "
                          "leave it out, or give the whole mesh");
     if (o->mesh.expert_tensor > 1)
         FAIL(ERR_CONFIG, "mesh.expert_tensor: %lld, and mesh: auto chooses "
@@ -144,10 +144,10 @@ static bool mentions(const struct search_fixed *fixed, const char *setting)
 }
 
 static status take(struct options_set *set, const struct search_fixed *fixed,
-                   const struct layout *layout)
+                   const struct layout *layout, const struct shape *shape)
 {
     char settings[HUNTED_SETTINGS][HUNTED_SETTING];
-    const int count = found_settings(layout, false, settings);
+    const int count = found_settings(layout, shape, false, settings);
 
     for (int i = 0; i < count; i++)
         if (!mentions(fixed, settings[i]))
@@ -240,6 +240,9 @@ static status hunt(struct found_layouts *h, const struct auto_mesh *request)
     TRY_GOTO(done, result, options_assign(&h->forecast.set,
                                           "mesh.layout=chosen",
                                           ORIGIN_SEARCH));
+    if (is_open(&h->forecast.set, "mesh.layers"))
+        TRY_GOTO(done, result, options_assign(&h->forecast.set,
+                                              "mesh.layers=", ORIGIN_SEARCH));
     h->fixed = &fixed;
     TRY_GOTO(done, result, fix(&fixed, &h->forecast.set));
     TRY_GOTO(done, result, forecast_model(&h->forecast));
@@ -249,7 +252,8 @@ static status hunt(struct found_layouts *h, const struct auto_mesh *request)
         goto done;
     }
     TRY_GOTO(done, result, take(&h->forecast.set, &fixed,
-                                &h->search.found[h->kept[0]].layout));
+                                &h->search.found[h->kept[0]].layout,
+                                &h->forecast.shape));
     if (!request->quiet) tell(h, request, preset);
 done:
     if (owned) machine_free(&h->forecast.machine);

@@ -46,9 +46,21 @@ static bool needs_data_grid(const struct layout *l)
            (l->grid_data > 0 && l->grid_data % sharing != 0);
 }
 
-int found_settings(const struct layout *l, bool grid,
-                   char out[][HUNTED_SETTING])
+/* "7, 8, 8, 7": blocks of each stage. */
+static void list_blocks(const struct layout *l, const struct shape *shape,
+                        char out[HUNTED_BLOCKS])
 {
+    size_t used = 0;
+
+    for (int i = 0; i < l->pipe * l->chunks && used < HUNTED_BLOCKS; i++)
+        used += (size_t)snprintf(out + used, HUNTED_BLOCKS - used, "%s%d",
+                                 i > 0 ? ", " : "", layout_blocks(l, shape, i));
+}
+
+int found_settings(const struct layout *l, const struct shape *shape,
+                   bool grid, char out[][HUNTED_SETTING])
+{
+    char blocks[HUNTED_BLOCKS];
     int n = 0;
 
     snprintf(out[n++], HUNTED_SETTING, "mesh.tensor=%d", l->tensor);
@@ -79,12 +91,17 @@ int found_settings(const struct layout *l, bool grid,
         snprintf(out[n++], HUNTED_SETTING, "schedule.name=%s", l->schedule);
     snprintf(out[n++], HUNTED_SETTING, "schedule.chunks=%d",
              l->pipe > 1 && schedule_takes_chunks(l->schedule) ? l->chunks : 0);
+    if (l->head_blocks > 0) {
+        list_blocks(l, shape, blocks);
+        snprintf(out[n++], HUNTED_SETTING, "mesh.layers=[%s]", blocks);
+    }
     return n;
 }
 
-void found_yaml(const struct layout *l, bool grid, char *out)
+void found_yaml(const struct layout *l, const struct shape *shape, bool grid,
+                char *out)
 {
-    char expert[80] = "", shard[32] = "";
+    char expert[80] = "", shard[32] = "", blocks[HUNTED_BLOCKS] = "";
     size_t used = 0;
 
     if (l->expert > 1)
@@ -95,12 +112,15 @@ void found_yaml(const struct layout *l, bool grid, char *out)
                                  ", expert_tensor: %d", l->expert_tensor);
     if (l->expert_context)
         snprintf(expert + used, sizeof expert - used, ", expert_context: true");
+    if (l->head_blocks > 0) list_blocks(l, shape, blocks);
     if (l->shard > 1)
         snprintf(shard, sizeof shard, ", shard: %d", l->shard);
     used = (size_t)snprintf(
         out, HUNTED_LINES, "zero: %s\nmesh: {tensor: %d, context: %d, pipe: "
-        "%d, data: %d%s%s}\ntrain: {micro_batch: %lld, recompute: [%s]}\n",
+        "%d, data: %d%s%s%s%s%s}\n"
+        "train: {micro_batch: %lld, recompute: [%s]}\n",
         zero_name(l), l->tensor, l->context, l->pipe, l->data, shard, expert,
+        blocks[0] != 0 ? ", layers: [" : "", blocks, blocks[0] != 0 ? "]" : "",
         (long long)l->micro_batch, recompute_names[l->recompute]);
 
     if (grid && needs_data_grid(l))
@@ -199,7 +219,8 @@ static status plan_with(struct found_layouts *h, struct candidate *c, bool grid,
     const size_t rows = (size_t)options_names(&names);
     unsigned char origins[ORIGINS];
     char settings[HUNTED_SETTINGS][HUNTED_SETTING];
-    const int count = found_settings(&c->layout, grid, settings);
+    const int count = found_settings(&c->layout, &h->forecast.shape, grid,
+                                     settings);
     struct forecast f = h->forecast;
     status result = OK;
 

@@ -35,12 +35,15 @@ void found_free(struct found_layouts *hunted);
 bool found_fits(struct forecast *forecast, struct candidate *candidate,
                 double most);
 
-enum { HUNTED_SETTINGS = 18, HUNTED_SETTING = 96, HUNTED_LINES = 512 };
+enum { HUNTED_SETTINGS = 19, HUNTED_BLOCKS = 5 * LAYOUT_STAGES,
+       HUNTED_SETTING = HUNTED_BLOCKS + 96,
+       HUNTED_LINES = HUNTED_BLOCKS + 512 };
 /* "mesh.tensor=8", ...: as --set takes them, with the numerics grid that the
  * layout needs or without; returns how many. */
-int found_settings(const struct layout *layout, bool grid,
-                   char out[][HUNTED_SETTING]);
+int found_settings(const struct layout *layout, const struct shape *shape,
+                   bool grid, char out[][HUNTED_SETTING]);
 /* The same as lines of a configuration; out [HUNTED_LINES]. */
-void found_yaml(const struct layout *layout, bool grid, char *out);
+void found_yaml(const struct layout *layout, const struct shape *shape,
+                bool grid, char *out);
 
 #endif

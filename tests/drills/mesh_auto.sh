@@ -60,6 +60,19 @@ must resume again --set train.steps=11 --set mesh=auto --ranks 4
 if grep -q '^mesh  *auto: 4 ranks' log; then ok "resume chooses when asked"
 else bad "resume chooses when asked" "not" log; fi
 
+# The stage with the head gets fewer of 5 blocks: the same bits. A resumed run that chooses again
+# divides them anew.
+five="--set model.layers=5 --set numerics.grid_data=1 --set numerics.grid_tensor=1"
+must train config.yaml --ranks 1 --run five $five
+must train auto.yaml --ranks 2 --run fewer $five --set schedule.name=1f1b
+if grep -q 'layers: \[3, 2\] *# search' fewer/config.yaml; then ok "fewer blocks beside the head"
+else bad "fewer blocks beside the head" "others" fewer/config.yaml; fi
+if same_run five fewer; then ok "fewer blocks beside the head: the same bits"
+else bad "fewer blocks beside the head: the same bits" "$why"; fi
+must resume fewer --set train.steps=11 --set mesh=auto --ranks 1
+if grep -q 'layers: \[\]' fewer/config.yaml; then ok "blocks are divided anew"
+else bad "blocks are divided anew" "as before" fewer/config.yaml; fi
+
 # An axis that is set stays; plan chooses what train would; search is not hindered.
 expect "an axis that is set" 0 "pipe 2" plan auto.yaml --ranks 4 \
     --set mesh.pipe=2 --set zero=ddp
