@@ -178,7 +178,8 @@ done:
 
 status plan_step(const struct plan_step_request *r, struct table *table)
 {
-    const struct list_request request = {&r->draft->pipeline, 0, r->after};
+    const struct list_request request = {.pipeline = &r->draft->pipeline,
+                                         .after = r->after};
     struct step_list list;
     status result;
 

@@ -6,11 +6,10 @@
 
 #include "base/arena.h"
 
-/* A frame is taken by F and is free after W. */
+/* A chunk's frame is taken by F and is free after W. */
 struct walk {
-    const struct pipeline *pipeline;
-    int *free_since; /* [frames] position in the list; -1: in use */
-    int *asked;      /* [micro-batches] position of the receive; -1: none */
+    int *free_since; /* owned, [frames] position in the list; -1: in use */
+    int *asked;      /* owned, [micro-batches] position of the receive; -1 */
     int made;        /* gradients of the entry so far */
 };
 
@@ -22,10 +21,9 @@ static int free_frame(const struct walk *w, int frames)
     return -1;
 }
 
-static void allot(struct walk *w, int index, int position,
-                  struct allotment *out)
+static void allot(const struct pipeline *p, struct walk *w, int index,
+                  int position, struct allotment *out)
 {
-    const struct pipeline *p = w->pipeline;
     const struct action action = p->schedule.lists[p->rank].items[position];
     const struct chunk *chunk = &p->chunks[index];
     const int m = action.microbatch - chunk->first;
@@ -51,15 +49,12 @@ static void allot(struct walk *w, int index, int position,
     }
 }
 
-static status allot_chunk(const struct pipeline *p, int index,
-                          struct allotment *out)
+static status take_chunk(const struct pipeline *p, int index, struct walk *w,
+                         struct allotment *out)
 {
-    const struct action_list *list = &p->schedule.lists[p->rank];
     const size_t count = (size_t)p->chunks[index].count;
     const size_t frames = (size_t)p->stages[index].request.size.frames;
-    struct walk w = {.pipeline = p};
-    void *free_since = NULL, *asked = NULL, *memory = NULL;
-    status result;
+    void *memory = NULL;
 
     TRY(memory_take(count, sizeof *out->frame, &memory));
     out->frame = memory;
@@ -67,38 +62,53 @@ static status allot_chunk(const struct pipeline *p, int index,
     out->returned = memory;
     TRY(memory_take(count, sizeof *out->early, &memory));
     out->early = memory;
-    TRY_GOTO(done, result, memory_take(frames, sizeof(int), &free_since));
-    TRY_GOTO(done, result, memory_take(count, sizeof(int), &asked));
-    w.free_since = free_since;
-    w.asked = asked;
-    for (size_t i = 0; i < count; i++) w.asked[i] = -1;
-    for (int i = 0; i < list->count; i++)
-        if (pipeline_chunk(p, list->items[i].stage,
-                           list->items[i].microbatch) == index)
-            allot(&w, index, i, out);
-done:
-    memory_free(free_since);
-    memory_free(asked);
-    return result;
+    TRY(memory_take(frames, sizeof *w->free_since, &memory));
+    w->free_since = memory;
+    TRY(memory_take(count, sizeof *w->asked, &memory));
+    w->asked = memory;
+    for (size_t i = 0; i < count; i++) w->asked[i] = -1;
+    return OK;
+}
+
+static status allot_all(const struct pipeline *p, struct walk *walks,
+                        struct allotment *out)
+{
+    const struct action_list *list = &p->schedule.lists[p->rank];
+
+    for (int i = 0; i < p->count; i++)
+        TRY(take_chunk(p, i, &walks[i], &out[i]));
+    for (int i = 0; i < list->count; i++) {
+        const struct action *a = &list->items[i];
+        const int chunk = pipeline_chunk(p, a->stage, a->microbatch);
+
+        if (chunk >= 0) allot(p, &walks[chunk], chunk, i, &out[chunk]);
+    }
+    return OK;
 }
 
 status allotments_build(struct allotment **out,
                         const struct pipeline *pipeline)
 {
-    void *memory = NULL;
+    const size_t count = (size_t)pipeline->count;
+    void *memory = NULL, *walks = NULL;
+    status result;
 
     *out = NULL;
-    TRY(memory_take((size_t)pipeline->count, sizeof **out, &memory));
-    *out = memory;
-    for (int i = 0; i < pipeline->count; i++) {
-        const status result = allot_chunk(pipeline, i, &(*out)[i]);
+    TRY(memory_take(count, sizeof **out, &memory));
+    result = memory_take(count, sizeof(struct walk), &walks);
+    if (result == OK) result = allot_all(pipeline, walks, memory);
+    for (size_t i = 0; walks != NULL && i < count; i++) {
+        const struct walk *w = &((struct walk *)walks)[i];
 
-        if (result == OK) continue;
-        allotments_free(*out, pipeline->count);
-        *out = NULL;
-        return result;
+        memory_free(w->free_since);
+        memory_free(w->asked);
     }
-    return OK;
+    memory_free(walks);
+    *out = memory;
+    if (result == OK) return OK;
+    allotments_free(*out, pipeline->count);
+    *out = NULL;
+    return result;
 }
 
 void allotments_free(struct allotment *allotments, int count)

@@ -39,6 +39,13 @@ struct step_list {
     int rank;                  /* of the pipe */
 };
 
+/* Memory in which passes work. */
+struct list_room {
+    struct instruction *items[2]; /* owned */
+    int capacity[2];
+};
+void list_room_free(struct list_room *room);
+
 /* The list of the rank that the pipeline is planned for (it need not be open).
  * turns: 0: a step of training; else F alone of so many micro-batches, one
  * after the other, through the stages in the direction of micro-batch 0. after:
@@ -47,6 +54,7 @@ struct list_request {
     const struct pipeline *pipeline;
     int turns;
     const char *after;
+    struct list_room *room; /* kept from list to list; NULL: of this one */
 };
 status list_make(struct step_list *out, const struct list_request *request);
 void list_free(struct step_list *list);
@@ -56,6 +64,8 @@ struct list_pass {
     const char *name, *meaning;
     status (*run)(struct step_list *out, const struct step_list *before,
                   const struct list_request *request);
+    bool (*idle)(const struct list_request *request); /* it would leave the list
+                                     * as it is; NULL: never */
 };
 extern const struct list_pass list_passes[];
 extern const int list_pass_count;

@@ -77,6 +77,11 @@ static int find_pair(const struct step_list *list, const struct pipeline *p,
     return next;
 }
 
+bool pass_beside_idle(const struct list_request *request)
+{
+    return request->turns > 0 || request->pipeline->takes_turns;
+}
+
 status pass_beside(struct step_list *out, const struct step_list *before,
                    const struct list_request *request)
 {

@@ -283,6 +283,15 @@ static status put_all(struct gathers *g, const struct step_list *before)
     return OK;
 }
 
+bool pass_gathers_idle(const struct list_request *request)
+{
+    const struct pipeline *p = request->pipeline;
+
+    for (int i = 0; i < p->count; i++)
+        if (stage_gathers(&p->stages[i])) return false;
+    return true;
+}
+
 status pass_gathers(struct step_list *out, const struct step_list *before,
                     const struct list_request *request)
 {

@@ -17,6 +17,8 @@ PASS(reductions);
 PASS(tail);
 PASS(needs);
 #undef PASS
+bool pass_beside_idle(const struct list_request *request);
+bool pass_gathers_idle(const struct list_request *request);
 
 /* ---- frames ---- */
 

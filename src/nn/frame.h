@@ -84,6 +84,9 @@ status frame_plan_build(struct frame_plan *plan, const struct program *program,
 /* Its last part: the offsets of the buffers, whose lives are known. */
 status frame_plan_place(struct frame_plan *plan, const struct program *program,
                         struct frame_count count);
+/* Bytes for another number of micro-batches in flight, of a plan that was made
+ * for several; offsets stay as they were. */
+void frame_plan_count(struct frame_plan *plan, struct frame_count count);
 /* Where the events from `event` on end that F does sub-batch by sub-batch, one
  * behind the other; `event` when it is not of those. */
 int frame_segment(const struct program *program,

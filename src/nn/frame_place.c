@@ -74,6 +74,23 @@ static void use(struct frame_plan *plan, const struct program *program,
 
 /* In one frame what lives inside B takes the place of what F left; several have
  * a room, where that is less or other stages of the rank have it anyway. */
+static bool has_room(const struct frame_sizes *sizes, struct frame_count count)
+{
+    return count.shares ||
+           (count.frames > 1 &&
+            size_product(sizes->joint, count.frames) >
+                size_sum(size_product(sizes->kept, count.frames),
+                         sizes->within));
+}
+
+void frame_plan_count(struct frame_plan *plan, struct frame_count count)
+{
+    const bool room = has_room(&plan->sizes, count);
+
+    plan->bytes = room ? plan->sizes.kept : plan->sizes.joint;
+    plan->pass_bytes = room ? plan->sizes.within : 0;
+}
+
 static status split(struct frame_plan *plan, const struct program *program,
                     struct frame_count count, struct placed_buffer *kept,
                     struct placed_buffer *within)
@@ -82,13 +99,9 @@ static status split(struct frame_plan *plan, const struct program *program,
 
     TRY(place(plan, program, PART_KEPT, kept, &sizes->kept));
     TRY(place(plan, program, PART_WITHIN, within, &sizes->within));
-    if (!count.shares &&
-        size_product(sizes->joint, count.frames) <=
-            size_sum(size_product(sizes->kept, count.frames), sizes->within))
-        return OK;
+    if (!has_room(sizes, count)) return OK;
     use(plan, program, kept, within);
-    plan->bytes = sizes->kept;
-    plan->pass_bytes = sizes->within;
+    frame_plan_count(plan, count);
     return OK;
 }
 

@@ -12,6 +12,11 @@
 
 enum { RETURNS_LEAST = 2 }; /* one under way, one being made */
 
+static bool borrows(const struct pipeline_request *r)
+{
+    return r->known != NULL && r->schedule != NULL && r->schedule->lowered;
+}
+
 static status copy_schedule(struct schedule *out,
                             const struct pipeline_request *r)
 {
@@ -20,6 +25,8 @@ static status copy_schedule(struct schedule *out,
     if (r->schedule == NULL)
         TRY(schedule_build(out, "1f1b", 1,
                            (int)(stage->size.batch / stage->size.micro_batch)));
+    else if (borrows(r))
+        *out = *r->schedule;
     else
         TRY(schedule_copy(out, r->schedule));
     return out->lowered ? OK : schedule_lower(out);
@@ -63,6 +70,11 @@ static status check_halves(const struct schedule *s,
          s->microbatches - s->turned, s->microbatches);
 }
 
+static int *chunk_cell(const struct pipeline *p, int stage, int direction)
+{
+    return &p->chunk_of[2 * stage + direction];
+}
+
 static status add_chunk(struct pipeline *p, int stage, int direction)
 {
     const struct schedule *s = &p->schedule;
@@ -75,6 +87,8 @@ static status add_chunk(struct pipeline *p, int stage, int direction)
                       : direction ? s->microbatches - s->turned : s->turned};
 
     snprintf(chunk.label, sizeof chunk.label, "stage %d", stage);
+    *chunk_cell(p, stage, direction) = p->count;
+    if (!two) *chunk_cell(p, stage, 1) = p->count;
     p->chunks[p->count++] = chunk;
     return OK;
 }
@@ -87,6 +101,9 @@ static status find_chunks(struct pipeline *p)
 
     TRY(memory_take(most, sizeof *p->chunks, &memory));
     p->chunks = memory;
+    TRY(memory_take(most, sizeof *p->chunk_of, &memory));
+    p->chunk_of = memory;
+    for (size_t i = 0; i < most; i++) p->chunk_of[i] = -1;
     for (int d = 0; d < 2; d++)
         for (int stage = 0; stage < s->stages; stage++)
             if ((d == 0 || on_two_ranks(s, stage)) &&
@@ -137,7 +154,7 @@ static status plan_chunk(struct pipeline *p, const struct pipeline_request *r,
     request.recomputation.share = p->count;
     request.backward = schedule_fused(s, p->rank) ? BACKWARD_FUSED
                                                   : BACKWARD_SPLIT;
-    TRY(stage_plan(&p->stages[index], &request));
+    TRY(known_stages_plan(r->known, &p->stages[index], &request));
     p->stages[index].gradients.halved = c->copies > 1;
     if (!chunk_returns(p, c)) return OK;
     c->returns = returns < RETURNS_LEAST ? RETURNS_LEAST : returns;
@@ -277,6 +294,7 @@ status pipeline_plan(struct pipeline *pipeline,
     pipeline->world_rank =
         mesh_rank(&r.stage.layout.mesh, &r.order, &r.stage.layout.place);
     TRY(stage_check(&r.stage));
+    pipeline->borrows = borrows(&r);
     TRY(copy_schedule(&pipeline->schedule, &r));
     returns = pipeline->schedule.returns;
     if (returns == 0)
@@ -406,20 +424,22 @@ void pipeline_free(struct pipeline *pipeline)
         stage_free(&pipeline->stages[i]);
     memory_free(pipeline->stages);
     memory_free(pipeline->chunks);
-    schedule_free(&pipeline->schedule);
+    memory_free(pipeline->chunk_of);
+    if (!pipeline->borrows) schedule_free(&pipeline->schedule);
     *pipeline = (struct pipeline){0};
 }
 
 int pipeline_chunk(const struct pipeline *pipeline, int stage, int microbatch)
 {
-    for (int i = 0; i < pipeline->count; i++) {
-        const struct chunk *c = &pipeline->chunks[i];
+    if (stage < 0 || stage >= pipeline->schedule.stages) return -1;
+    const int chunk = *chunk_cell(
+        pipeline, stage, schedule_direction(&pipeline->schedule, microbatch));
 
-        if (c->number == stage && microbatch >= c->first &&
-            microbatch < c->first + c->count)
-            return i;
-    }
-    return -1;
+    if (chunk < 0) return -1;
+    const struct chunk *c = &pipeline->chunks[chunk];
+
+    return microbatch >= c->first && microbatch < c->first + c->count ? chunk
+                                                                      : -1;
 }
 
 int pipeline_of_round(const struct pipeline *pipeline, int chunk,

@@ -11,7 +11,7 @@
 #define LOCKSTEP_PLAN_PIPELINE_H
 
 #include "mesh/group.h"
-#include "plan/stage.h"
+#include "plan/known_stages.h"
 #include "schedule/schedule.h"
 
 struct pipeline_request {
@@ -20,6 +20,8 @@ struct pipeline_request {
     const struct schedule *schedule; /* of all ranks; NULL: 1f1b of one */
     const int *blocks;          /* of each stage; NULL: of the one stage */
     struct mesh_order order;    /* of the mesh; empty: the default */
+    struct known_stages *known; /* borrowed; NULL: each stage is planned alone.
+                                 * The pipeline is never opened */
 };
 
 enum { TIED_AT_ONCE = 1 << 16 }; /* elements of a shared matrix in a message */
@@ -36,10 +38,13 @@ struct chunk {
 
 struct pipeline {
     struct schedule schedule; /* owned, lowered */
+    bool borrows;             /* ... but of one that is never opened: the
+                               * request's */
     int rank;                 /* of the pipe */
     int world_rank, world_size;
     struct stage *stages;     /* owned, [count] */
     struct chunk *chunks;     /* owned, [count] */
+    int *chunk_of;            /* owned, [stages][2 directions]; -1: none */
     int count;
     bool takes_turns;         /* no pass of a stage runs beside another's */
     struct memory_row memory[MEMORY_OWNERS]; /* of all stages; no data */

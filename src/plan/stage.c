@@ -572,6 +572,27 @@ status stage_plan_again(struct stage *stage, const char *const *policy,
     return plan_with(stage, policy, 1);
 }
 
+status stage_plan_alike(struct stage *stage, const struct stage *like,
+                        const struct stage_request *request)
+{
+    struct stage_request *r = &stage->request;
+
+    *stage = *like;
+    stage->borrowed = true;
+    r->model = request->model;
+    r->slice = request->slice;
+    r->size.frames = request->size.frames > 0 ? request->size.frames : 1;
+    r->size.shares_room = request->size.shares_room;
+    r->recomputation = request->recomputation;
+    r->training.choice = request->training.choice;
+    r->layout.place = stage->program.layout.place = stage->holding.place =
+        request->layout.place;
+    stage->recompute = r->recomputation.policy[0];
+    frame_plan_count(&stage->frame, (struct frame_count){
+        r->size.frames, r->size.shares_room});
+    return add_memory(stage);
+}
+
 void stage_reserve(struct stage *stage, enum memory_owner owner, size_t bytes)
 {
     struct memory_row *row = &stage->memory[owner];

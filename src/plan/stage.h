@@ -150,6 +150,7 @@ struct stage {
     char chosen[320];      /* why the device is what it is; "": it was given */
     struct arena arena;    /* owned once open */
     struct threads *threads; /* owned unless opened beside another */
+    bool borrowed;         /* its parts are another's: stage_plan_alike */
     bool beside;
     struct device *device; /* owned unless opened beside another; NULL: cpu */
     struct kernels behind[2]; /* on a device apart: what it runs */
@@ -173,6 +174,11 @@ status stage_plan(struct stage *stage, const struct stage_request *request);
  * and another way to run backward. */
 status stage_plan_again(struct stage *stage, const char *const *policy,
                         enum backward_mode backward);
+/* A stage that has the plan of `like`, but for micro-batches in flight, its
+ * place in the pipe, and which of equal blocks it has. It is never opened, and
+ * lives no longer than `like`, which was planned for several frames. */
+status stage_plan_alike(struct stage *stage, const struct stage *like,
+                        const struct stage_request *request);
 /* Whether an arena holds this rank's shards only (mesh/shard.h). */
 bool stage_divides(const struct stage *stage, enum memory_owner arena);
 /* How much of an arena this rank has: all, its shard, or a part of it. */

@@ -240,6 +240,10 @@ status stage_take_over(struct stage *stage, struct stage *open)
 
 void stage_free(struct stage *stage)
 {
+    if (stage->borrowed) {
+        *stage = (struct stage){0};
+        return;
+    }
     if (stage->device != NULL) {
         device_pin(stage->device, host_memory(stage), stage->arena.used,
                    false);

@@ -8,7 +8,7 @@
 #include "list/traffic.h"
 #include "nn/expert_ranks.h"
 #include "planner/list_offload.h"
-#include "planner/list_rounded.h"
+#include "planner/list_recipes.h"
 #include "planner/network.h"
 #include "planner/step_tail.h"
 
@@ -19,7 +19,6 @@ struct costing {
     struct spent spent;
     enum cause own;        /* of the instruction's own messages */
     double travelling;     /* seconds of rows that an event sends */
-    int first_event;       /* of walk->events: of the instruction's stage */
 };
 
 /* ---- arithmetic ---- */
@@ -370,19 +369,17 @@ static status compute(struct costing *c)
     const struct stage *stage = &c->pipeline->stages[c->instruction->chunk];
     struct under_way *rows =
         &w->rows[c->instruction->chunk % WALK_CHUNKS];
+    struct list_clock_event *const prices =
+        w->prices[w->priced[c->instruction->chunk]].items;
     struct instruction one = *c->instruction;
     double waits = 0, longer = 0;
-
-    c->first_event = 0;
-    for (int i = 0; i < c->instruction->chunk; i++)
-        c->first_event += c->pipeline->stages[i].frame.event_count;
 
     for (int e = c->instruction->first_event; e < c->instruction->last_event;
          e++) {
         const struct event *event = &stage->frame.events[e];
         const struct layer *layer =
             stage->program.steps[event->step].layer;
-        struct list_clock_event *priced = &w->events[c->first_event + e];
+        struct list_clock_event *priced = &prices[e];
         double seconds;
 
         one.first_event = e;
@@ -513,6 +510,7 @@ static status add_one(struct costing *c, const struct step_list *list,
     if (*serial >= 0) TRY(timed_need(timed, w->made, *serial));
     for (int n = 0; n < i->needs; n++)
         TRY(timed_need(timed, w->made, needs[n]));
+    if (receives) TRY(timed_need(timed, i->peer, -1)); /* join_rank */
     if (!background) *serial = number;
     return OK;
 }
@@ -528,27 +526,58 @@ status list_clock_begin(struct list_clock *walk, const struct cost *cost,
     return timed_lists_begin(&walk->steps.lists, ranks);
 }
 
+/* Room for the prices of a stage's events; known ones, where the stage has the
+ * plan of one before (plan/known_stages.h). */
+static status open_prices(struct list_clock *w, const struct stage *stage,
+                          int *which)
+{
+    void *prices = w->prices, *memory = NULL;
+
+    for (*which = 0; *which < w->price_count && stage->borrowed; ++*which)
+        if (w->prices[*which].of == stage->frame.events) return OK;
+    *which = w->price_count;
+    TRY(memory_next(&prices, &w->price_capacity, w->price_count, 16,
+                    sizeof *w->prices));
+    w->prices = prices;
+    TRY(memory_take((size_t)stage->frame.event_count + 1,
+                    sizeof(struct list_clock_event), &memory));
+    w->prices[w->price_count++] = (struct list_clock_prices){
+        stage->borrowed ? stage->frame.events : NULL, memory};
+    return OK;
+}
+
+/* Prices of stages that are planned alone are forgotten with their rank. */
+static status open_all_prices(struct list_clock *w,
+                              const struct pipeline *pipeline)
+{
+    void *memory = NULL;
+
+    while (w->price_count > 0 && w->prices[w->price_count - 1].of == NULL)
+        memory_free(w->prices[--w->price_count].items);
+    memory_free(w->priced);
+    w->priced = NULL;
+    TRY(memory_take((size_t)pipeline->count, sizeof *w->priced, &memory));
+    w->priced = memory;
+    for (int i = 0; i < pipeline->count; i++)
+        TRY(open_prices(w, &pipeline->stages[i], &w->priced[i]));
+    return OK;
+}
+
 status list_clock_rank(struct list_clock *walk, const struct pipeline *pipeline)
 {
     struct costing c = {.walk = walk, .pipeline = pipeline};
     struct step_list *list = &walk->lists[walk->made];
-    size_t events = 1;
-    void *memory = NULL;
     int serial = -1;
 
-    for (int i = 0; i < pipeline->count; i++)
-        events += (size_t)pipeline->stages[i].frame.event_count;
-    memory_free(walk->events);
-    walk->events = NULL;
-    TRY(memory_take(events, sizeof *walk->events, &memory));
-    walk->events = memory;
+    TRY(open_all_prices(walk, pipeline));
     walk->meetings = 0;
     known_clear(&walk->known);
     walk->travel = (struct expert_travel){.machine = walk->cost->machine};
     memset(walk->rows, 0, sizeof walk->rows);
-    TRY(list_make(list, &(struct list_request){.pipeline = pipeline}));
+    TRY(list_make(list, &(struct list_request){
+        .pipeline = pipeline, .room = &walk->room}));
     TRY(timed_reserve(&walk->steps.lists.lists[walk->made], list->count,
-                      list->need_count + list->count));
+                      list->need_count + list->count + list->count / 4));
     for (int i = 0; i < list->count; i++) TRY(add_one(&c, list, i, &serial));
     walk->made++;
     return OK;
@@ -556,52 +585,71 @@ status list_clock_rank(struct list_clock *walk, const struct pipeline *pipeline)
 
 /* ---- partners ---- */
 
-/* Nobody is through a collective of all ranks before everyone has come to it:
- * it needs what the others need there. */
-static status meet_others(const struct list_clock *w, int rank, int number,
-                          struct timed_list *out)
+/* Where each rank has each meeting, and what its item needs itself. */
+struct met { int32_t at, needs; };
+
+/* *out [ranks][meetings], which the caller frees. */
+static status find_meetings(const struct list_clock *w, struct met **out)
 {
-    const struct timed_list *own = &w->steps.lists.lists[rank];
+    void *memory = NULL;
 
-    for (int other = 0; other < w->ranks; other++) {
-        const struct timed_list *from = &w->steps.lists.lists[other];
-        const int at = other == rank
-                           ? -1 : timed_meeting(from,
-                                                own->items[number].meeting);
+    TRY(memory_take((size_t)w->ranks * (size_t)(w->meetings + 1),
+                    sizeof **out, &memory));
+    *out = memory;
+    for (int r = 0; r < w->ranks; r++) {
+        const struct timed_list *list = &w->steps.lists.lists[r];
 
-        for (int n = 0; at >= 0 && n < from->items[at].needs; n++) {
-            const struct timed_need need =
-                from->needs[from->items[at].first_need + n];
+        for (int m = 0; m < w->meetings; m++) {
+            const int32_t at = timed_meeting(list, m + 1);
 
-            TRY(timed_need(out, need.rank, need.index));
+            (*out)[r * w->meetings + m] = (struct met){
+                at, at >= 0 ? list->items[at].needs : 0};
         }
     }
     return OK;
 }
 
-/* A receive also needs its send: needs of one item lie side by side, so the
- * list is made again with one more where it receives. */
-static status join_rank(struct list_clock *w, const struct partners *partners,
-                        int rank, struct timed_list *out)
+/* Nobody is through a collective of all ranks before everyone has come to it:
+ * it needs what the others need there. */
+static status meet_others(struct list_clock *w, const struct met *met,
+                          int rank, int meeting)
 {
-    const struct timed_list *from = &w->steps.lists.lists[rank];
-    const struct step_list *list = &w->lists[rank];
+    struct timed_list *list = &w->steps.lists.lists[rank];
+    const struct met own = met[rank * w->meetings + meeting - 1];
+    const int32_t first = list->items[own.at].first_need;
+    const int32_t begins = list->need_count;
 
-    TRY(timed_reserve(out, from->count, from->need_count + from->count / 4));
-    for (int i = 0; i < from->count; i++) {
-        const struct instruction *in = &list->items[i];
-        const struct timed *item = &from->items[i];
-        int32_t at;
+    /* Needs of an item lie side by side: once more, at the end. */
+    for (int n = 0; n < own.needs; n++)
+        TRY(timed_put_need(list, list->needs[first + n]));
+    for (int other = 0; other < w->ranks; other++) {
+        const struct timed_list *from = &w->steps.lists.lists[other];
+        const struct met there = met[other * w->meetings + meeting - 1];
 
-        TRY(timed_add(out, item, &at));
-        for (int n = 0; n < item->needs; n++) {
-            const struct timed_need need = from->needs[item->first_need + n];
+        for (int n = 0; other != rank && n < there.needs; n++)
+            TRY(timed_put_need(list,
+                               from->needs[from->items[there.at].first_need +
+                                           n]));
+    }
+    list->items[own.at].first_need = begins;
+    list->items[own.at].needs = list->need_count - begins;
+    return OK;
+}
 
-            TRY(timed_need(out, need.rank, need.index));
-        }
-        if (in->kind == DO_RECEIVE || in->kind == DO_RECEIVE_BACK)
-            TRY(timed_need(out, in->peer, partners->of[rank][i]));
-        TRY(meet_others(w, rank, i, out));
+/* A receive also needs its send, whose number is known now. */
+static status join_rank(struct list_clock *w, const struct partners *partners,
+                        const struct met *met, int rank)
+{
+    struct timed_list *list = &w->steps.lists.lists[rank];
+
+    for (int i = 0; i < list->count; i++) {
+        const int kind = w->lists[rank].items[i].kind;
+        const struct timed *item = &list->items[i];
+
+        if (kind == DO_RECEIVE || kind == DO_RECEIVE_BACK)
+            list->needs[item->first_need + item->needs - 1].index =
+                partners->of[rank][i];
+        if (item->meeting > 0) TRY(meet_others(w, met, rank, item->meeting));
     }
     return OK;
 }
@@ -609,24 +657,20 @@ static status join_rank(struct list_clock *w, const struct partners *partners,
 status list_clock_finish(struct list_clock *walk, struct steps *out)
 {
     struct partners partners = {0};
-    struct timed_lists joined = {0};
+    struct met *met = NULL;
     status result;
 
     TRY_GOTO(done, result,
              partners_build(&partners, walk->lists, walk->ranks));
-    TRY_GOTO(done, result, timed_lists_begin(&joined, walk->ranks));
+    TRY_GOTO(done, result, find_meetings(walk, &met));
     for (int r = 0; r < walk->ranks; r++)
-        TRY_GOTO(done, result,
-                 join_rank(walk, &partners, r, &joined.lists[r]));
-    timed_lists_free(&walk->steps.lists);
+        TRY_GOTO(done, result, join_rank(walk, &partners, met, r));
     *out = walk->steps;
-    out->lists = joined;
-    joined = (struct timed_lists){0};
     walk->steps = (struct steps){0};
     for (int r = 0; r < walk->ranks && result == OK; r++)
         result = list_offload(out, walk->cost, &walk->lists[r], r);
 done:
-    timed_lists_free(&joined);
+    memory_free(met);
     partners_free(&partners);
     return result;
 }
@@ -636,7 +680,11 @@ void list_clock_free(struct list_clock *walk)
     for (int r = 0; r < walk->ranks && walk->lists != NULL; r++)
         list_free(&walk->lists[r]);
     memory_free(walk->lists);
-    memory_free(walk->events);
+    for (int i = 0; i < walk->price_count; i++)
+        memory_free(walk->prices[i].items);
+    memory_free(walk->prices);
+    memory_free(walk->priced);
+    list_room_free(&walk->room);
     known_free(&walk->known);
     steps_free(&walk->steps);
     *walk = (struct list_clock){0};

@@ -21,6 +21,11 @@ struct list_clock_event {
     struct spent spent;
     double seconds, travelling;
 };
+/* Prices of all events of a stage. */
+struct list_clock_prices {
+    const struct event *of;    /* borrowed; NULL: of no other stage */
+    struct list_clock_event *items; /* owned */
+};
 
 struct list_clock {
     const struct cost *cost;
@@ -28,8 +33,12 @@ struct list_clock {
     struct step_list *lists;   /* owned, [ranks] */
     int ranks, made;
     int meetings;              /* of the rank that is made */
-    struct list_clock_event *events; /* owned, of the rank that is made: of all
-                                      * its stages */
+    struct list_clock_prices *prices; /* owned: of stages with plans of their
+                               * own; stages may share a plan */
+    int price_count, price_capacity;
+    int *priced;               /* owned, of the rank that is made: the prices of
+                                * each of its stages */
+    struct list_room room;     /* owned */
     struct known_costs known;  /* owned, of the rank that is made */
     struct expert_travel travel;      /* of the rank that is made: rows of
                                        * experts, */

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* simulator.c - the event loop: a heap of ends, and resources that wait. */
+/* simulator.c - the event loop: a tournament of ends, and resources that
+ * wait. */
 #include "planner/simulator.h"
 
 #include <string.h>
@@ -60,7 +61,7 @@ status timed_add(struct timed_list *list, const struct timed *item,
     return OK;
 }
 
-status timed_need(struct timed_list *list, int32_t rank, int32_t index)
+status timed_put_need(struct timed_list *list, struct timed_need need)
 {
     if (list->need_count == list->need_capacity) {
         const int32_t room = list->need_capacity > 0 ? 2 * list->need_capacity
@@ -71,9 +72,14 @@ status timed_need(struct timed_list *list, int32_t rank, int32_t index)
         list->needs = needs;
         list->need_capacity = room;
     }
-    list->needs[list->need_count++] = (struct timed_need){rank, index};
-    list->items[list->count - 1].needs++;
+    list->needs[list->need_count++] = need;
     return OK;
+}
+
+status timed_need(struct timed_list *list, int32_t rank, int32_t index)
+{
+    list->items[list->count - 1].needs++;
+    return timed_put_need(list, (struct timed_need){rank, index});
 }
 
 int32_t timed_meeting(const struct timed_list *list, int32_t meeting)
@@ -86,16 +92,20 @@ int32_t timed_meeting(const struct timed_list *list, int32_t meeting)
 /* ---- the clock ---- */
 
 struct resource_state {
+    double ends;             /* the active item, at its rate; NEVER: none is */
+    double left;             /* seconds alone of the active one */
+    double rate, since;
     int32_t next, active;    /* items of this resource; -1: none is active */
     int32_t met;             /* needs of `next` that are done, from the first */
     int32_t waits;           /* next resource in the list of those that wait for
                               * the same instruction; -1: none */
-    double left;             /* seconds alone of the active one */
-    double rate, since;
-    uint32_t version;
+    int ports;               /* of the active one; 0: none is */
 };
 
-struct event { double at; int32_t resource; uint32_t version; };
+static const double NEVER = 1e300;
+
+/* The item that ends next on a rank. */
+struct rank_next { double at; int32_t resource; };
 
 struct clock {
     struct timed_lists *lists;
@@ -108,111 +118,79 @@ struct clock {
     int32_t *needs;            /* owned: items that all items need, in order */
     int64_t *first_need;       /* owned, [ranks]: of the rank's items */
     bool *over;                /* owned, [items] */
-    struct event *heap;        /* owned */
-    int32_t heap_count, heap_capacity;
+    struct rank_next *soonest; /* owned, [leaves] */
+    int32_t *winners;          /* owned, [2 * leaves]: a tournament of ranks;
+                                * winners[1]: the rank on which something ends
+                                * next */
+    int32_t leaves;            /* a power of two */
     int64_t done;
     double now;
 };
 
-static status push(struct clock *c, struct event event)
+/* The first of two ranks, where items of both end at once. */
+static int32_t sooner(const struct clock *c, int32_t a, int32_t b)
 {
-    int32_t at = c->heap_count;
-
-    if (c->heap_count == c->heap_capacity) {
-        const int32_t room = c->heap_capacity > 0 ? 2 * c->heap_capacity : 256;
-        void *heap = c->heap;
-
-        TRY(memory_grow(&heap, (size_t)room, sizeof *c->heap));
-        c->heap = heap;
-        c->heap_capacity = room;
-    }
-    c->heap_count++;
-    while (at > 0) {
-        const int32_t up = (at - 1) / 2;
-
-        if (c->heap[up].at < event.at ||
-            (c->heap[up].at == event.at &&
-             c->heap[up].resource <= event.resource))
-            break;
-        c->heap[at] = c->heap[up];
-        at = up;
-    }
-    c->heap[at] = event;
-    return OK;
+    return c->soonest[b].at < c->soonest[a].at ? b : a;
 }
 
-static bool before(const struct event *a, const struct event *b)
-{
-    return a->at < b->at || (a->at == b->at && a->resource < b->resource);
-}
-
-static struct event pop(struct clock *c)
-{
-    const struct event top = c->heap[0];
-    const struct event last = c->heap[--c->heap_count];
-    int32_t at = 0;
-
-    for (;;) {
-        int32_t down = 2 * at + 1;
-
-        if (down >= c->heap_count) break;
-        if (down + 1 < c->heap_count &&
-            before(&c->heap[down + 1], &c->heap[down]))
-            down++;
-        if (!before(&c->heap[down], &last)) break;
-        c->heap[at] = c->heap[down];
-        at = down;
-    }
-    c->heap[at] = last;
-    return top;
-}
-
-/* How fast the active instruction of a resource goes beside the others. */
-static double rate_of(const struct clock *c, int32_t rank, int resource)
+/* After `ends` of the rank's resources have changed. */
+static void play_again(struct clock *c, int32_t rank)
 {
     const struct resource_state *mine =
         &c->resources[(size_t)rank * CLOCK_RESOURCES];
-    const struct timed *items = c->lists->lists[rank].items;
-    const struct timed *item = &items[mine[resource].active];
-    int sharing = 0, talking = 0;
+    struct rank_next next = {NEVER, 0};
 
-    for (int i = 0; i < CLOCK_RESOURCES; i++) {
-        const int ports = mine[i].active < 0
-                              ? 0 : items[mine[i].active].ports;
+    for (int i = 0; i < CLOCK_RESOURCES; i++)
+        if (mine[i].ends < next.at)
+            next = (struct rank_next){mine[i].ends, i};
+    c->soonest[rank] = next;
+    for (int32_t node = (c->leaves + rank) / 2; node > 0; node /= 2) {
+        const int32_t winner = sooner(c, c->winners[2 * node],
+                                      c->winners[2 * node + 1]);
 
-        sharing += ports > 0 && ports == item->ports;
-        talking += ports > 0;
+        if (winner != rank && c->winners[node] == winner) return;
+        c->winners[node] = winner;
     }
-    if (item->resource == CLOCK_COMPUTE)
+}
+
+/* How fast the active instruction of a resource goes beside the others. */
+static double rate_of(const struct clock *c, const struct resource_state *mine,
+                      int resource, int talking)
+{
+    const int ports = mine[resource].ports;
+    int sharing = 0;
+
+    if (resource == CLOCK_COMPUTE)
         return talking > 0 ? 1 / c->rules->compute_beside : 1;
-    if (item->ports == 0) return 1;
+    if (ports == 0) return 1;
+    for (int i = 0; i < CLOCK_RESOURCES; i++)
+        sharing += mine[i].ports == ports;
     return 1.0 / sharing /
            (mine[CLOCK_COMPUTE].active >= 0 ? c->rules->comm_beside : 1);
 }
 
 /* After an instruction of the rank began or ended. */
-static status set_rates(struct clock *c, int32_t rank)
+static void set_rates(struct clock *c, int32_t rank)
 {
-    struct resource_state *resources =
+    struct resource_state *mine =
         &c->resources[(size_t)rank * CLOCK_RESOURCES];
+    int talking = 0;
 
+    for (int i = 0; i < CLOCK_RESOURCES; i++) talking += mine[i].ports > 0;
     for (int i = 0; i < CLOCK_RESOURCES; i++) {
-        struct resource_state *resource = &resources[i];
+        struct resource_state *resource = &mine[i];
         double rate;
 
         if (resource->active < 0) continue;
-        rate = rate_of(c, rank, i);
+        rate = rate_of(c, mine, i, talking);
         if (rate == resource->rate) continue;
         resource->left -= (c->now - resource->since) * resource->rate;
         if (resource->left < 0) resource->left = 0;
         resource->since = c->now;
         resource->rate = rate;
-        resource->version++;
-        TRY(push(c, (struct event){c->now + resource->left / rate,
-                                   rank * CLOCK_RESOURCES + i,
-                                   resource->version}));
+        resource->ends = c->now + resource->left / rate;
     }
-    return OK;
+    play_again(c, rank);
 }
 
 /* The first need of the resource's next item that is not done; -1: none. */
@@ -261,11 +239,12 @@ static bool try_start(struct clock *c, int32_t which)
                   slowness(c->rules, rank, &items[state->active]);
     state->since = c->now;
     state->rate = 0;
+    state->ports = items[state->active].ports;
     items[state->active].begin = c->now;
     return true;
 }
 
-static status finish(struct clock *c, int32_t which)
+static void finish(struct clock *c, int32_t which)
 {
     const int32_t rank = which / CLOCK_RESOURCES;
     struct resource_state *state = &c->resources[which];
@@ -283,16 +262,17 @@ static status finish(struct clock *c, int32_t which)
         c->out->last_index = index;
     }
     state->active = -1;
+    state->ends = NEVER;
+    state->ports = 0;
     try_start(c, which);
-    TRY(set_rates(c, rank));
+    set_rates(c, rank);
     while (waiter >= 0) {
         const int32_t next = c->resources[waiter].waits;
 
         c->resources[waiter].waits = -1;
-        if (try_start(c, waiter)) TRY(set_rates(c, waiter / CLOCK_RESOURCES));
+        if (try_start(c, waiter)) set_rates(c, waiter / CLOCK_RESOURCES);
         waiter = next;
     }
-    return OK;
 }
 
 /* Links each item to the next one of its resource, and checks what it needs. */
@@ -304,7 +284,8 @@ static status link_rank(struct clock *c, int32_t rank)
     for (int i = 0; i < CLOCK_RESOURCES; i++) {
         last[i] = -1;
         c->resources[rank * CLOCK_RESOURCES + i] =
-            (struct resource_state){.next = -1, .active = -1, .waits = -1};
+            (struct resource_state){.ends = NEVER, .next = -1, .active = -1,
+                                    .waits = -1};
     }
     for (int32_t i = 0; i < list->count; i++) {
         struct timed *item = &list->items[i];
@@ -367,6 +348,17 @@ static status clock_open(struct clock *c)
     c->needs = memory;
     TRY(memory_take((size_t)items + 1, sizeof *c->over, &memory));
     c->over = memory;
+    for (c->leaves = 1; c->leaves < ranks; c->leaves *= 2) continue;
+    TRY(memory_take((size_t)c->leaves, sizeof *c->soonest, &memory));
+    c->soonest = memory;
+    TRY(memory_take((size_t)c->leaves, 2 * sizeof *c->winners, &memory));
+    c->winners = memory;
+    for (int32_t i = 0; i < c->leaves; i++) {
+        c->soonest[i] = (struct rank_next){NEVER, 0};
+        c->winners[c->leaves + i] = i;
+    }
+    for (int32_t i = c->leaves - 1; i > 0; i--)
+        c->winners[i] = c->winners[2 * i];
     c->first_item[0] = 0;
     for (int32_t r = 0; r < ranks; r++)
         c->first_item[r + 1] = c->first_item[r] + c->lists->lists[r].count;
@@ -400,17 +392,12 @@ status clock_run(struct timed_lists *lists, const struct clock_rules *rules,
     TRY_GOTO(done, result, clock_open(&c));
     for (int32_t i = 0; i < lists->ranks * CLOCK_RESOURCES; i++)
         try_start(&c, i);
-    for (int32_t r = 0; r < lists->ranks; r++)
-        TRY_GOTO(done, result, set_rates(&c, r));
-    while (c.heap_count > 0) {
-        const struct event event = pop(&c);
+    for (int32_t r = 0; r < lists->ranks; r++) set_rates(&c, r);
+    while (c.soonest[c.winners[1]].at < NEVER) {
+        const int32_t rank = c.winners[1];
 
-        if (c.resources[event.resource].version != event.version ||
-            c.resources[event.resource].active < 0)
-            continue;
-        c.now = event.at;
-        c.resources[event.resource].version++;
-        TRY_GOTO(done, result, finish(&c, event.resource));
+        c.now = c.soonest[rank].at;
+        finish(&c, rank * CLOCK_RESOURCES + c.soonest[rank].resource);
     }
     if (c.done != c.first_item[lists->ranks]) result = deadlock(&c);
 done:
@@ -421,7 +408,8 @@ done:
     memory_free(c.needs);
     memory_free(c.first_need);
     memory_free(c.over);
-    memory_free(c.heap);
+    memory_free(c.soonest);
+    memory_free(c.winners);
     return result;
 }
 

@@ -73,6 +73,8 @@ status timed_add(struct timed_list *list, const struct timed *item,
                  int32_t *index);
 /* The item that was added last also needs (rank, index). */
 status timed_need(struct timed_list *list, int32_t rank, int32_t index);
+/* Appends one to the array of needs alone. */
+status timed_put_need(struct timed_list *list, struct timed_need need);
 /* The item of that meeting; -1: there is none, or it is 0. */
 int32_t timed_meeting(const struct timed_list *list, int32_t meeting);
 

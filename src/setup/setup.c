@@ -553,6 +553,7 @@ struct pipeline_request setup_pipeline(const struct setup *setup)
     return (struct pipeline_request){.stage = setup->request,
                                      .schedule = &setup->schedule,
                                      .blocks = setup->blocks,
+                                     .known = setup->known,
                                      .order = setup->order};
 }
 

@@ -40,6 +40,8 @@ struct setup {
     struct rate_factors *rates;    /* owned, [parameters], or NULL */
     int *blocks;                   /* owned, [schedule.stages] */
     struct stage_request request;  /* ready for stage_plan */
+    struct known_stages *known;    /* borrowed: of plans that are never opened;
+                                    * NULL: none */
 };
 
 /* Reads the config.json that the options name; plans for `rank` of `ranks`.

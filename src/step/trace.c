@@ -25,6 +25,9 @@ static int actions_before(const struct schedule *s, int rank)
 
 int64_t trace_values(const struct schedule *schedule)
 {
+    if (schedule->verified) /* each action is there, once */
+        return (int64_t)VALUES * ACTION_COMPUTE_COUNT * schedule->stages *
+               schedule->microbatches;
     return VALUES * (int64_t)actions_before(schedule, schedule->ranks);
 }
 

@@ -120,6 +120,7 @@ failed:
 
 void hunting_free(struct hunting *hunting)
 {
+    known_stages_free(&hunting->stages);
     schedule_free(&hunting->plain);
     schedule_free(&hunting->lowered);
     *hunting = (struct hunting){0};
@@ -223,10 +224,19 @@ static status resolve(struct forecast *f, struct setup *setup, bool suggest)
     return OK;
 }
 
+/* Where stages with equal plans are planned once. */
+static struct known_stages *known_of(const struct forecast *f,
+                                     struct known_stages *alone)
+{
+    if (f->unfolded) return NULL;
+    return f->hunting != NULL ? &f->hunting->stages : alone;
+}
+
 /* Lockstep's own choices where the options leave them open. */
 static status settle(struct forecast *f, bool suggest, struct list_clock *walk,
                      double most)
 {
+    struct known_stages alone = {0};
     struct setup setup = {0};
     status result;
 
@@ -236,9 +246,11 @@ static status settle(struct forecast *f, bool suggest, struct list_clock *walk,
     TRY(forecast_vocabulary(f));
     TRY_GOTO(done, result, resolve(f, &setup, suggest));
     TRY_GOTO(done, result, use_nodes(f, &setup));
+    setup.known = known_of(f, &alone);
     f->set.values.train.micro_batch = setup.request.size.micro_batch;
     TRY_GOTO(done, result, plan_memory(f, &setup, walk, most));
 done:
+    known_stages_free(&alone);
     setup_free(&setup);
     return result;
 }
@@ -297,11 +309,12 @@ enum {
 };
 
 static status walk_lists(struct list_clock *walk, struct forecast *f,
-                         struct setup *setup)
+                         struct setup *setup, struct known_stages *alone)
 {
     TRY(forecast_vocabulary(f));
     TRY(resolve(f, setup, false));
     TRY(use_nodes(f, setup));
+    setup->known = known_of(f, alone);
     TRY(lower(f->hunting, &setup->schedule));
     for (int position = 0; position < walk->ranks; position++) {
         struct place place = {{0}};
@@ -338,17 +351,19 @@ double forecast_work(const struct forecast *f, const struct layout *l)
 status forecast_steps(struct forecast *f, struct steps *out)
 {
     const struct cost cost = forecast_cost(f);
+    struct known_stages alone = {0};
     struct setup setup = {0};
     struct list_clock walk = {.ranks = 0};
     status result;
 
     if (!forecast_walks(f, &f->layout)) return steps_build(out, &cost);
     TRY_GOTO(done, result, list_clock_begin(&walk, &cost, f->layout.pipe));
-    TRY_GOTO(done, result, walk_lists(&walk, f, &setup));
+    TRY_GOTO(done, result, walk_lists(&walk, f, &setup, &alone));
     TRY_GOTO(done, result, list_clock_finish(&walk, out));
     f->walked = true;
 done:
     list_clock_free(&walk);
+    known_stages_free(&alone);
     setup_free(&setup);
     return result;
 }

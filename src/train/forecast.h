@@ -12,6 +12,7 @@
 /* Facts of forecasts whose options differ in their layout alone. */
 struct hunting {
     int64_t parameters, trained; /* 0: nobody counted them yet */
+    struct known_stages stages; /* owned */
     struct schedule plain, lowered; /* owned: the last one, before and after
                              * schedule_lower */
 };
@@ -38,6 +39,7 @@ struct forecast {
     struct hunting *hunting; /* borrowed; NULL: this forecast stands alone */
     bool quick;             /* plans the pipe ranks only that the estimate of
                              * the layout says are the largest */
+    bool unfolded;          /* plans each stage of each pipe rank alone */
     int clocks;             /* runs of the step's clock, 1 or more; 0: one */
 };
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* list_rounded.h - kernels of a recipe in events of the executor's lists. */
-#ifndef LOCKSTEP_PLANNER_LIST_ROUNDED_H
-#define LOCKSTEP_PLANNER_LIST_ROUNDED_H
+/* list_recipes.h - kernels of a recipe in events of the executor's lists. */
+#ifndef LOCKSTEP_PLANNER_LIST_RECIPES_H
+#define LOCKSTEP_PLANNER_LIST_RECIPES_H
 
 #include "list/list.h"
 #include "planner/cost.h"

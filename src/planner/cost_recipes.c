@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* cost_rounded.c - seconds of what recipes do beside their products. */
+/* cost_recipes.c - seconds of what recipes do beside their products. */
 #include "planner/cost_parts.h"
 
 static int threads_of(const struct cost *cost)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* list_rounded.c - kernels of a recipe in events of the executor's lists. */
-#include "planner/list_rounded.h"
+/* list_recipes.c - kernels of a recipe in events of the executor's lists. */
+#include "planner/list_recipes.h"
 
 #include "nn/expert_ranks.h"
 
