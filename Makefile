@@ -133,7 +133,7 @@ $(BUILD)/%.fatbin: %.cu
 	sed -i 's|^[^ ]*\.new|$@|' $@.d
 	tools/spills.sh $@.log && mv $@.new $@
 $(BUILD)/device_cuda.so: $(wildcard src/kernels/cuda/plugin/*) $(FATBIN) \
-    src/device/plugin.h src/device/parts.h src/device/product.h src/device/device.h \
+    src/device/plugin.h src/device/parts.h src/device/roots.h src/device/product.h src/device/device.h \
     src/kernels/cuda/launch.h src/kernels/cuda/calls.h
 	$(call SAY,CUDA,$@)
 	$(CC) -std=gnu11 $(OPT) -g -Isrc -Iinclude -isystem $(dir $(NVCC))../include $(WARN) \

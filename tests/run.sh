@@ -179,7 +179,7 @@ drills() {
 ranks() {
     for script in tests/equivalence/*_ranks.sh; do
         [[ $script != */cuda_ranks.sh && $script != */nccl_ranks.sh &&
-            $script != */fast_ranks.sh ]] || continue
+            $script != */fast_ranks.sh && $script != */ipc_ranks.sh ]] || continue
         wanted "$script" || continue
         beside "$script" env BUILD="$BUILD" timeout 1400 "$script"
     done

@@ -87,6 +87,10 @@ size_t ordered_scratch(const struct group *group,
  * `first` on of a row are summed into `out`. */
 void tree_sum(const struct operation *op, int leaves, int64_t row,
               int64_t first, struct block out);
+/* How often the last two partial sums become one when a root of all ranks,
+ * from left to right, has come. Returns how many roots there are; 0: more than
+ * `most`. */
+int tree_merges(int leaves, int size, int64_t *merges, int most);
 /* Numbers as integers of few bits: op->call->narrow. */
 status narrow_reduce(struct operation *op);
 size_t narrow_scratch(const struct group *group, const struct comm_call *call);

@@ -9,6 +9,7 @@
 #include "comm/flight.h"
 #include "comm/library.h"
 #include "comm/lifetime_check.h"
+#include "comm/peers.h"
 #include "comm/rank.h"
 
 const char *comm_kind_name(enum comm_kind kind)
@@ -539,8 +540,9 @@ status call_run(struct group *group, const struct comm_call *call,
     struct meter_track *track = meter_begin();
     const uint64_t entry = flight_enter(&operation);
 
-    result = library_takes(group, call) ? library_run(&operation)
-                                        : operation_run(&operation);
+    result = peers_take(group, call)      ? peers_run(&operation)
+             : library_takes(group, call) ? library_run(&operation)
+                                          : operation_run(&operation);
     flight_leave(entry, operation.bytes, result);
     meter_end(track, &(struct meter_what){
         .kind = METER_MESSAGES, .name = comm_kind_name(call->kind),
@@ -558,8 +560,9 @@ status comm_run(struct group *group, const struct comm_call *given)
     status result;
 
     TRY(call_begin(group, given));
-    TRY(call_settle(group, given));
     call_see(given, &seen);
+    /* Ranks that read each other wait for the device by events. */
+    if (!peers_take(group, &seen)) TRY(call_settle(group, given));
     TRY(lives_call(group, call));
     TRY(call_fetch(group, call));
     lives_wait_begin(group->self);

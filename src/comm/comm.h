@@ -107,6 +107,7 @@ struct comm_rank;
 struct library;
 struct message;
 struct parcel;
+struct peer_link;
 struct progress;
 
 struct group {
@@ -135,6 +136,8 @@ struct group {
     struct comm_rank *aside;     /* owned: of group_build_aside; else NULL */
     struct library *library;     /* owned: that does some of its calls
                                   * (library.h); NULL: none */
+    struct peer_link *peers;     /* owned: whose memory its ranks read
+                                  * (peers.h); NULL: each has its own */
 };
 
 /* A reduce-scatter of float32 with in_counts, whose numbers travel as integers

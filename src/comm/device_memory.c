@@ -5,6 +5,7 @@
 #include "comm/rank.h"
 
 #include "comm/library.h"
+#include "comm/peers.h"
 #include "device/device.h"
 
 static int64_t bytes_of(const struct tensor *tensor)
@@ -79,9 +80,16 @@ static bool reads_out(const struct group *group, const struct comm_call *call)
            (call->kind == COMM_BROADCAST && call->peer == group->rank);
 }
 
+/* Something else moves its bytes between devices. */
+static bool call_is_taken(const struct group *group,
+                          const struct comm_call *call)
+{
+    return peers_take(group, call) || library_takes(group, call);
+}
+
 status call_fetch(const struct group *group, const struct comm_call *call)
 {
-    if (library_takes(group, call)) return OK;
+    if (call_is_taken(group, call)) return OK;
     if (call->kind == COMM_EXCHANGE) {
         for (int i = 0; i < group->size; i++)
             TRY(bring_block(&call->send[i], true));
@@ -94,7 +102,7 @@ status call_fetch(const struct group *group, const struct comm_call *call)
 
 status call_store(const struct group *group, const struct comm_call *call)
 {
-    if (library_takes(group, call)) return OK;
+    if (call_is_taken(group, call)) return OK;
     if (call->kind == COMM_EXCHANGE) {
         for (int i = 0; i < group->size; i++)
             TRY(bring_block(&call->receive[i], false));

@@ -6,6 +6,7 @@
 #include "base/arena.h"
 #include "comm/flight.h"
 #include "comm/library.h"
+#include "comm/peers.h"
 #include "comm/progress.h"
 #include "comm/rank.h"
 
@@ -151,6 +152,7 @@ void group_free(struct group *group)
 {
     progress_free(group->progress);
     group_leave_library(group);
+    group_leave_peers(group);
     if (group->link != NULL) group->ops->close(group);
     if (group->aside != NULL) comm_rank_free(group->aside);
     memory_free(group->aside);

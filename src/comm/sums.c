@@ -32,24 +32,50 @@ int comm_roots(int leaves, int size, int rank,
     return count;
 }
 
+struct node {
+    const char *data;
+    int first, span;
+};
+
 /* Partial sums of one segment, left to right. */
 struct sums {
-    struct {
-        const char *data;
-        int first, span;
-    } node[DEPTH_MAX + 1];
+    struct node node[DEPTH_MAX + 1];
     int count, leaves;
     char buffer[DEPTH_MAX][SEGMENT_BYTES];
 };
 
 /* The node takes the place of the empty ones to its right. */
-static void sums_grow(struct sums *s, int index)
+static void node_grow(struct node *node, int leaves)
 {
-    const int first = s->node[index].first;
+    while (node->first > 0 && node->first + node->span >= leaves &&
+           node->first % (2 * node->span) == 0)
+        node->span *= 2;
+}
 
-    while (first > 0 && first + s->node[index].span >= s->leaves &&
-           first % (2 * s->node[index].span) == 0)
-        s->node[index].span *= 2;
+int tree_merges(int leaves, int size, int64_t *merges, int most)
+{
+    struct node node[DEPTH_MAX + 1];
+    int depth = 0, all = 0;
+
+    for (int i = 0; i < size; i++) {
+        struct comm_root roots[COMM_ROOTS_MAX];
+        const int count = comm_roots(leaves, size, i, roots);
+
+        for (int r = 0; r < count; r++) {
+            if (all == most || depth == DEPTH_MAX) return 0;
+            node[depth] = (struct node){NULL, roots[r].first, roots[r].span};
+            node_grow(&node[depth++], leaves);
+            for (merges[all] = 0;
+                 depth >= 2 && node[depth - 2].span == node[depth - 1].span;
+                 merges[all]++) {
+                depth--;
+                node[depth - 1].span *= 2;
+                node_grow(&node[depth - 1], leaves);
+            }
+            all++;
+        }
+    }
+    return all;
 }
 
 /* Adds a root. When it is the last one the sum goes to `out`, which may be
@@ -64,7 +90,7 @@ static void sums_add(struct sums *s, const struct comm_call *call,
     s->node[s->count].data = data;
     s->node[s->count].first = root->first;
     s->node[s->count].span = root->span;
-    sums_grow(s, s->count++);
+    node_grow(&s->node[s->count++], s->leaves);
     while (s->count >= 2 &&
            s->node[s->count - 2].span == s->node[s->count - 1].span) {
         const int left = s->count - 2;
@@ -75,7 +101,7 @@ static void sums_add(struct sums *s, const struct comm_call *call,
         s->node[left].data = into;
         s->node[left].span *= 2;
         s->count--;
-        sums_grow(s, left);
+        node_grow(&s->node[left], s->leaves);
     }
     if (last && s->node[0].data != out.data)
         memcpy(out.data, s->node[0].data, (size_t)out.bytes);

@@ -6,6 +6,7 @@
 #define LOCKSTEP_DEVICE_APART_DEVICES_H
 
 #include "device/parts.h"
+#include "device/plugin.h"
 #include "device/point.h"
 #include "device/queue.h"
 
@@ -53,6 +54,9 @@ struct device_kinds {
     void (*stream_close)(struct device *, void *stream);
     status (*stream_idle)(struct device *, void *stream, bool *out);
     status (*enter)(struct device *);
+    /* Its GPU (peers.h); NULL: it has none. */
+    const struct cuda_plugin *(*gpu)(const struct device *, struct gpu **out,
+                                     int *number);
 };
 
 struct device {

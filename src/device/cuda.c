@@ -519,6 +519,16 @@ static status cuda_enter(struct device *device)
     return said(c, c->plugin->enter(c->gpu));
 }
 
+static const struct cuda_plugin *cuda_gpu(const struct device *device,
+                                          struct gpu **out, int *number)
+{
+    const struct cuda *c = (const struct cuda *)device;
+
+    *out = c->gpu;
+    *number = c->number;
+    return c->plugin;
+}
+
 /* ---- memory ---- */
 
 static status take(const struct cuda *c, size_t bytes, void **out)
@@ -685,5 +695,5 @@ static const struct device_kinds cuda = {
     .pin = cuda_pin, .fetch = cuda_fetch,
     .store = cuda_store, .count = cuda_count, .ring = cuda_ring,
     .stream_open = cuda_stream_open, .stream_close = cuda_stream_close,
-    .stream_idle = cuda_stream_idle, .enter = cuda_enter,
+    .stream_idle = cuda_stream_idle, .enter = cuda_enter, .gpu = cuda_gpu,
     .room = cuda_room, .maker = cuda_maker};

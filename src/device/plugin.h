@@ -13,8 +13,12 @@
 
 #include "device/parts.h"
 #include "device/product.h"
+#include "device/roots.h"
 
-enum { CUDA_PLUGIN_VERSION = 7, GPU_NAME_BYTES = 80 };
+enum { CUDA_PLUGIN_VERSION = 8, GPU_NAME_BYTES = 80 };
+
+/* Memory or an event, as other processes open it. */
+struct gpu_handle { unsigned char bytes[64]; };
 
 struct gpu;       /* one that is open */
 struct gpu_event;
@@ -115,6 +119,19 @@ struct cuda_plugin {
     const char *(*make_stream)(struct gpu *, void **out);
     void (*free_stream)(struct gpu *, void *stream);
     const char *(*is_idle)(struct gpu *, void *stream, bool *out);
+    /* Memory that was taken, for other processes of this machine. */
+    const char *(*show)(struct gpu *, void *memory, struct gpu_handle *out);
+    /* Theirs, also of another GPU that this one can read. */
+    const char *(*meet)(struct gpu *, const struct gpu_handle *, void **out);
+    void (*part)(struct gpu *, void *memory);
+    /* An event that others may wait for. */
+    const char *(*show_event)(struct gpu *, struct gpu_event **out,
+                              struct gpu_handle *handle);
+    const char *(*meet_event)(struct gpu *, const struct gpu_handle *,
+                              struct gpu_event **out);
+    /* In the stream of messages. */
+    const char *(*move_parts)(struct gpu *, const struct device_parts *);
+    const char *(*sum_roots)(struct gpu *, const struct device_roots *);
     /* The calling thread works on this GPU from now on. */
     const char *(*enter)(struct gpu *);
     /* The library of products, cuBLASLt. *version: 130100 of 13.1.0. */

@@ -49,7 +49,11 @@ static const char *find_base(struct timed *timed)
 const char *timed_begin(struct timed *timed)
 {
     if (timed->base_ns == 0) ASK(find_base(timed));
-    if (timed->count == TIMED_MOST) ASK(timed_settle(timed));
+    if (timed->count == TIMED_MOST) {
+        ASK(timed->plugin->await(timed->gpu,
+                                 timed->spans[TIMED_MOST - 1].end));
+        ASK(timed_settle(timed));
+    }
     return timed->plugin->record(timed->gpu, GPU_KERNELS,
                                  timed->spans[timed->count].begin);
 }
@@ -87,7 +91,6 @@ const char *timed_settle(struct timed *timed)
 
     timed->count = 0;
     if (count == 0) return NULL;
-    ASK(timed->plugin->await(timed->gpu, last->end));
     for (int i = 0; i < count; i++) {
         const struct timed_span *span = &timed->spans[i];
         int64_t begin = 0;

@@ -8,7 +8,7 @@
 #include "base/meter.h"
 #include "device/plugin.h"
 
-enum { TIMED_MOST = 256 };
+enum { TIMED_MOST = 1024 };
 
 struct timed {
     const struct cuda_plugin *plugin; /* borrowed */
@@ -33,7 +33,7 @@ const char *timed_begin(struct timed *timed);
 /* It was, and ends here. */
 const char *timed_end(struct timed *timed, struct meter_track *track,
                       const struct meter_what *what);
-/* Waits for all that are open, and counts them. */
+/* All that are open are over, and are counted. */
 const char *timed_settle(struct timed *timed);
 
 #endif

@@ -214,6 +214,26 @@ static status LAUNCHED(sum_squares)(struct stream *stream, double *sums,
     return end(&l);
 }
 
+static status WORK(normalize)(void *owner, void *told)
+{
+    struct operands *to = told;
+
+    return BEHIND(owner)->normalize(device_stream(owner), to->t[0], to->sums,
+                                    to->number);
+}
+
+static status LAUNCHED(normalize)(struct stream *stream, struct tensor x,
+                                  double *sums, double least)
+{
+    struct launch l;
+    struct operands *to = begin(&l, stream, WORK(normalize), sizeof *to);
+
+    to->t[0] = tensor(&l, x);
+    to->number = least;
+    to->sums = shared(&l, sums, squares_blocks(&x) * sizeof *sums);
+    return end(&l);
+}
+
 static status WORK(rmsnorm_forward)(void *owner, void *told)
 {
     struct operands *to = told;

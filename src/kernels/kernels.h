@@ -299,6 +299,11 @@ struct kernels {
      * were summed. */
     status (*sum_squares)(struct stream *, double *sums, struct tensor x,
                           double factor);
+    /* x [rows, cols], dense, times 1 / |x| (rounded to real once). sums: the
+     * blocks of its squares (sum_squares), which are destroyed. A norm of at
+     * most `least` counts as that. */
+    status (*normalize)(struct stream *, struct tensor x, double *sums,
+                        double least);
     /* weight = fma(-lr / correction1, m / fma(sqrt(v), 1 / sqrt(correction2),
      * epsilon), weight * (1 - lr * decay)); decoupled decay. */
     status (*adamw)(struct stream *, const struct adamw *);
@@ -332,7 +337,8 @@ struct kernels {
     X(experts_product) X(experts_gradient) X(experts_sums)                \
     X(experts_combine) X(experts_gates) X(clamped_forward)                \
     X(clamped_backward)                                                   \
-    X(cross_entropy) X(sum_squares) X(adamw) X(update_elements)           \
+    X(cross_entropy) X(sum_squares) X(normalize) X(adamw)                 \
+    X(update_elements)                                                    \
     X(descend) X(fixed_add) X(fixed_read)
 #define KERNELS_ROWS(X) KERNELS_CPU_ROWS(X) X(attention_merge)
 /* The function type of a row, to declare what fills it. */

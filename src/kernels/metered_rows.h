@@ -148,6 +148,15 @@ static status METERED(sum_squares)(struct stream *stream, double *sums,
                 (factor == 1 ? 1 : 2) * bytes_of(&x));
 }
 
+static status METERED(normalize)(struct stream *stream, struct tensor x,
+                                double *sums, double least)
+{
+    struct meter_track *track = meter_begin();
+    const status result = INNER->normalize(stream, x, sums, least);
+
+    return done(track, "normalize", result, count_of(&x), 2 * bytes_of(&x));
+}
+
 /* ---- norms ---- */
 
 static status METERED(rmsnorm_forward)(struct stream *stream, struct tensor y,

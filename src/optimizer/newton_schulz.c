@@ -3,8 +3,6 @@
  * products alone. */
 #include "optimizer/newton_schulz.h"
 
-#include <math.h>
-
 #include "mesh/param.h"
 
 static const double A = 3.4445, B = -4.7750, C = 2.0315;
@@ -133,13 +131,12 @@ static void place(struct iteration *it)
 status newton_schulz(const struct newton_schulz *of)
 {
     struct iteration it = {.of = of};
-    double sum, norm;
+    double *squares;
 
     place(&it);
-    TRY(matrix_squares(of->kernels, of->stream, of->x, it.next.data, &sum));
-    norm = sqrt(sum);
-    if (!(norm > LEAST_NORM)) norm = LEAST_NORM;
-    TRY(scaled(&it, it.x, it.x, 1 / norm));
+    squares = it.next.data;
+    TRY(of->kernels->sum_squares(of->stream, squares, of->x, 1));
+    TRY(of->kernels->normalize(of->stream, of->x, squares, LEAST_NORM));
     for (int i = 0; i < of->steps; i++) TRY(iterate(&it));
     if (it.x.data == of->x.data) return OK;
     return scaled(&it, of->x, it.x, 1);

@@ -381,6 +381,7 @@ status pipeline_reserve_as(struct pipeline *pipeline,
                            const struct pipeline *other)
 {
     TRY(check_same_stages(pipeline, other));
+    stage_raise_launch(&pipeline->stages[0], &other->stages[0]);
     for (int i = 0; i < pipeline->count; i++)
         for (int j = 0; j < MEMORY_OWNERS; j++) {
             const size_t bytes = other->stages[i].memory[j].bytes;

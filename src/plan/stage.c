@@ -626,6 +626,7 @@ static void share_row(struct stage *first, struct stage *other,
 
 void stage_share(struct stage *first, struct stage *other, bool passes)
 {
+    stage_raise_launch(first, other);
     for (int i = 0; i < SHARED; i++) share_row(first, other, shared[i]);
     if (passes) share_row(first, other, MEMORY_PASS);
 }

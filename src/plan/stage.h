@@ -152,6 +152,8 @@ struct stage {
     struct threads *threads; /* owned unless opened beside another */
     bool borrowed;         /* its parts are another's: stage_plan_alike */
     bool beside;
+    size_t launch_bytes;   /* of the largest launch of a stage that shares its
+                            * device */
     struct device *device; /* owned unless opened beside another; NULL: cpu */
     struct kernels behind[2]; /* on a device apart: what it runs */
     struct {
@@ -233,6 +235,8 @@ void stage_free(struct stage *stage);
 /* The device that the stage wants, whose memory has those rows. */
 struct device_choice stage_device(const struct stage *stage,
                                   const struct memory_row *rows);
+/* The stage's device also runs what the other one launches. */
+void stage_raise_launch(struct stage *stage, const struct stage *other);
 /* Bytes of MEMORY_STAGING: 0 where the host sees the device's memory. */
 size_t stage_staging_bytes(struct stage *stage,
                            const struct memory_row *rows);

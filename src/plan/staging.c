@@ -298,12 +298,25 @@ static enum gpu_number number_of(enum dtype dtype)
            : dtype == DTYPE_F16 ? GPU_FLOAT16 : GPU_FLOAT32;
 }
 
+static size_t larger(size_t a, size_t b)
+{
+    return a > b ? a : b;
+}
+
+void stage_raise_launch(struct stage *stage, const struct stage *other)
+{
+    stage->launch_bytes =
+        larger(stage->launch_bytes,
+               larger(other->launch_bytes, launch_bytes(other)));
+}
+
 struct device_choice stage_device(const struct stage *stage,
                                   const struct memory_row *rows)
 {
     return (struct device_choice){.kind = stage->request.machine.device,
                                   .threads = stage->request.machine.threads,
-                                  .launch_bytes = launch_bytes(stage),
+                                  .launch_bytes = larger(stage->launch_bytes,
+                                                         launch_bytes(stage)),
                                   .lent_bytes = lent_bytes(stage, rows),
                                   .rank = rank_of(stage),
                                   .kernels = &cuda_kernels,

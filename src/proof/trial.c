@@ -253,7 +253,8 @@ static status run_checked(struct rank_trial *t)
     TRY(train_steps(t));
     TRY(end_batch(t));
     TRY(team_agree(&t->team, check_memory(t)));
-    return team_agree(&t->team, keep(t));
+    TRY(team_agree(&t->team, keep(t)));
+    return team_part(&t->team);
 }
 
 static status rank_body(void *argument, struct group *world)

@@ -472,16 +472,16 @@ status setup_precision(struct precision_use *out, const struct options *o,
 
 static status check_library(const struct options *o, enum device_kind device)
 {
-    static const char *const names[] = {"own", "nccl"};
-    const char *name = o->comm.library, *near = text_nearest(name, names, 2);
+    static const char *const names[] = {"own", "nccl", "ipc"};
+    const char *name = o->comm.library, *near = text_nearest(name, names, 3);
 
     if (strcmp(name, "own") == 0) return OK;
-    if (strcmp(name, "nccl") != 0)
-        FAIL(ERR_CONFIG, "comm.library: %s is not own or nccl%s%s", name,
+    if (strcmp(name, "nccl") != 0 && strcmp(name, "ipc") != 0)
+        FAIL(ERR_CONFIG, "comm.library: %s is not own, nccl or ipc%s%s", name,
              near ? "; nearest: " : "", near ? near : "");
     if (device == DEVICE_CUDA || device == DEVICE_AUTO) return OK;
-    FAIL(ERR_CONFIG, "comm.library: nccl moves memory of GPUs, and device is "
-                     "%s; set comm.library=own or device=cuda",
+    FAIL(ERR_CONFIG, "comm.library: %s moves memory of GPUs, and device is "
+                     "%s; set comm.library=own or device=cuda", name,
          device_about(device)->name);
 }
 

@@ -4,8 +4,10 @@
 
 #include <string.h>
 
+#include "base/log.h"
 #include "comm/library.h"
 #include "comm/nccl.h"
+#include "comm/peers.h"
 #include "mesh/grid.h"
 
 int team_rank(const struct team *team)
@@ -221,15 +223,47 @@ static struct group *group_at(struct team *team, int i)
     return group->size > 1 ? group : NULL;
 }
 
+/* Groups of which two ranks cannot read each other stay as they are. */
+static status use_peers(struct team *team, struct device *device)
+{
+    int able = 0, all = 0;
+
+    TRY(peers_build(&team->peers, team->world, device));
+    for (int i = 0; i < TEAM_GROUPS + team->chunks; i++) {
+        bool uses = false;
+
+        if (group_at(team, i) == NULL) continue;
+        TRY(group_use_peers(group_at(team, i), team->peers, i, &uses));
+        able += uses;
+        all++;
+    }
+    if (able < all)
+        LOG(WARNING, "comm", "comm.library=ipc: %d of %d groups send through "
+            "host memory: %s", all - able, all,
+            peers_why(team->peers)[0] != '\0'
+                ? peers_why(team->peers) : "another rank cannot read it");
+    return OK;
+}
+
+static status fail_lacks(void)
+{
+    FAIL(ERR_CONFIG, "comm.library=nccl wants a GPU for each rank, and "
+                     "device=auto finds none for some; set comm.library=own");
+}
+
 status team_use_library(struct team *team, const char *name,
                         struct device *device)
 {
     const struct nccl_plugin *nccl = NULL;
-    int version;
+    int version, some = device != NULL, lacks = device == NULL;
     status result;
 
-    if (team->world == NULL || device == NULL || strcmp(name, "own") == 0)
-        return OK;
+    if (team->world == NULL || strcmp(name, "own") == 0) return OK;
+    TRY(team_most(team, &some));
+    TRY(team_most(team, &lacks));
+    if (!some) return OK;
+    if (strcmp(name, "ipc") == 0) return use_peers(team, device);
+    if (lacks) return team_agree(team, fail_lacks());
     result = nccl_open(&nccl, &version);
     if (result != OK)
         status_hint(result, "comm.library=own needs no NCCL");
@@ -243,13 +277,23 @@ status team_use_library(struct team *team, const char *name,
 void team_leave_library(struct team *team)
 {
     for (int i = 0; i < TEAM_GROUPS + team->chunks; i++)
-        if (group_at(team, i) != NULL)
+        if (group_at(team, i) != NULL) {
             group_leave_library(group_at(team, i));
+            group_leave_peers(group_at(team, i));
+        }
+    peers_free(team->peers);
+    team->peers = NULL;
+}
+
+status team_part(struct team *team)
+{
+    return peers_part(team->peers);
 }
 
 void team_free(struct team *team)
 {
     team_use_scratch(team, NULL, 0); /* the world outlives it */
+    team_leave_library(team);
     for (int i = 0; i < team->chunks; i++)
         if (team->copies[i].size > 0) group_free(&team->copies[i]);
     memory_free(team->copies);

@@ -37,6 +37,7 @@ struct team {
     struct place place;
     struct group groups[TEAM_GROUPS]; /* owned, of each axis, then of several;
                                        * size 0: of one rank */
+    struct peers *peers;  /* owned: of comm.library=ipc; NULL: none */
     struct group *copies; /* owned, [chunks]: the ranks of the pipe with the
                            * same stage; size 0: this one alone */
     int chunks;
@@ -51,11 +52,15 @@ status team_build(struct team *team, struct group *world,
  * optimizer sees as wholes. */
 status team_add_chunks(struct team *team, const struct pipeline *pipeline);
 /* Its groups use the library of this name (comm.library) for memory of the
- * device, from now until team_leave_library; own, or NULL: nothing to do.
- * ERR_DEVICE, on all ranks: it cannot be opened. */
+ * device, from now until team_leave_library; own, or NULL: nothing to do. Where
+ * ipc cannot be, the log says why. ERR_DEVICE, on all ranks: nccl cannot be
+ * opened. */
 status team_use_library(struct team *team, const char *name,
                         struct device *device);
 void team_leave_library(struct team *team);
+/* All ranks, when nothing has failed: before any of them gives back memory that
+ * others have opened. */
+status team_part(struct team *team);
 void team_free(struct team *team);
 
 int team_rank(const struct team *team); /* in the world; 0 alone */

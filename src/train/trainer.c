@@ -89,6 +89,7 @@ static status train(struct trainer *t)
     if (result == OK) /* all ranks are here, and will not step again */
         result = profiler_finish(&t->profiler, &t->team, trainer_first_stage(t),
                                  t->flops.peak);
+    if (result == OK) result = team_part(&t->team);
     progress_end(&t->progress);
     LOG(DEBUG, "train", "ended after step %lld: %s",
         (long long)t->counters.step,

@@ -17,6 +17,8 @@ struct range {
     uintptr_t first;
     size_t bytes, whole, shift;
     int device;
+    struct shared_head *head; /* NULL: of the host */
+    int file;                 /* -1: of another process, or none */
 };
 static struct range ranges[RANGES];
 static int count;
@@ -42,6 +44,12 @@ static struct range *range_of(uintptr_t at)
     return NULL;
 }
 
+/* Another process has it. */
+static bool is_foreign(const struct range *range)
+{
+    return range->head != NULL && range->file < 0;
+}
+
 static CUresult enlist(struct range range)
 {
     CUresult result = CUDA_ERROR_OUT_OF_MEMORY;
@@ -49,7 +57,7 @@ static CUresult enlist(struct range range)
     pthread_mutex_lock(&lock);
     if (count < RANGES) {
         ranges[count++] = range;
-        known += range.bytes;
+        known += is_foreign(&range) ? 0 : range.bytes;
         if (known > known_most) known_most = known;
         result = CUDA_SUCCESS;
     }
@@ -58,21 +66,28 @@ static CUresult enlist(struct range range)
 }
 
 /* Whether there was one, which *out is. */
-static bool strike(uintptr_t first, bool host, struct range *out)
+static bool strike(uintptr_t first, bool host, bool foreign,
+                   struct range *out)
 {
     bool found = false;
 
     pthread_mutex_lock(&lock);
     for (int i = 0; i < count && !found; i++) {
-        if (ranges[i].first != first || (ranges[i].device < 0) != host)
+        if (ranges[i].first != first || (ranges[i].device < 0) != host ||
+            is_foreign(&ranges[i]) != foreign)
             continue;
         *out = ranges[i];
-        known -= ranges[i].bytes;
+        known -= foreign ? 0 : ranges[i].bytes;
         ranges[i] = ranges[--count];
         found = true;
     }
     pthread_mutex_unlock(&lock);
     return found;
+}
+
+static bool is_there(const struct range *range)
+{
+    return range->head == NULL || !atomic_load(&range->head->gone);
 }
 
 void *memory_near(int device, CUdeviceptr at, size_t bytes)
@@ -82,7 +97,7 @@ void *memory_near(int device, CUdeviceptr at, size_t bytes)
 
     pthread_mutex_lock(&lock);
     range = range_of((uintptr_t)at);
-    if (range != NULL && range->device == device &&
+    if (range != NULL && range->device == device && is_there(range) &&
         (uintptr_t)at + bytes <= range->first + range->bytes)
         near = (void *)((uintptr_t)at + range->shift);
     pthread_mutex_unlock(&lock);
@@ -123,7 +138,8 @@ void memory_translate(int device, void *call, size_t bytes)
     for (size_t i = 0; i < bytes / sizeof *words; i++) {
         const struct range *range = range_of(words[i]);
 
-        if (range != NULL && range->device == device) words[i] += range->shift;
+        if (range != NULL && range->device == device && is_there(range))
+            words[i] += range->shift;
         else if (range != NULL || is_mapped(words[i])) words[i] |= nobody;
     }
     pthread_mutex_unlock(&lock);
@@ -155,13 +171,13 @@ EXPORTED CUresult cuMemGetInfo_v2(size_t *unused, size_t *total)
  * before it. What a kernel is told has gaps, with what was there before. A gap
  * beside an integer may look like an address of the device; translating it
  * leaves the lower half, the integer, as it is. */
-static char *used_for(char *first, size_t bytes)
+static char *used_for(char *first, size_t bytes, int file)
 {
     for (uintptr_t i = 1; i < (uintptr_t)first >> 32; i++) {
         char *at = (char *)((uintptr_t)first - (i << 32));
         char *found = mmap(at, bytes, PROT_READ | PROT_WRITE,
-                           MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE |
-                               MAP_FIXED_NOREPLACE, -1, 0);
+                           MAP_SHARED | MAP_NORESERVE | MAP_FIXED_NOREPLACE,
+                           file, SHARED_HEAD);
 
         if (found == at) return at;
         if (found != MAP_FAILED) munmap(found, bytes);
@@ -169,31 +185,57 @@ static char *used_for(char *first, size_t bytes)
     return NULL;
 }
 
+static size_t whole_of(size_t bytes)
+{
+    return (bytes + page_bytes() - 1) / page_bytes() * page_bytes();
+}
+
+/* Both places of memory in a file. false: there are none. */
+static bool place(struct range *range, int file)
+{
+    char *first, *used = NULL;
+
+    range->whole = whole_of(range->bytes);
+    first = mmap(NULL, range->whole, PROT_NONE,
+                 MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (first == MAP_FAILED) return false;
+    used = used_for(first, range->whole, file);
+    if (used == NULL) {
+        munmap(first, range->whole);
+        return false;
+    }
+    range->first = (uintptr_t)first;
+    range->shift = (uintptr_t)used - (uintptr_t)first;
+    return true;
+}
+
+static void displace(const struct range *range)
+{
+    munmap((void *)range->first, range->whole);
+    munmap((void *)(range->first + range->shift), range->whole);
+}
+
 /* It holds NaN until somebody writes. */
 EXPORTED CUresult cuMemAlloc_v2(CUdeviceptr *out, size_t bytes)
 {
-    const size_t page = page_bytes();
-    const size_t whole = (bytes + page - 1) / page * page;
-    char *first, *used = NULL;
+    struct range range = {.bytes = bytes};
 
     if (driver_ready() != CUDA_SUCCESS) return driver_ready();
     if (bytes == 0) return CUDA_ERROR_INVALID_VALUE;
     driver_count(COUNT_TAKEN);
-    if (taken[driver_device()] + whole > gpu_bytes())
+    range.device = driver_device();
+    if (taken[range.device] + whole_of(bytes) > gpu_bytes())
         return CUDA_ERROR_OUT_OF_MEMORY;
-    first = mmap(NULL, whole, PROT_NONE,
-                 MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    if (first != MAP_FAILED) used = used_for(first, whole);
-    if (used == NULL) {
-        if (first != MAP_FAILED) munmap(first, whole);
+    range.head = shared_make(whole_of(bytes), &range.file);
+    if (range.head == NULL) return CUDA_ERROR_OUT_OF_MEMORY;
+    if (!place(&range, range.file)) {
+        shared_end(range.head, range.file);
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
-    memset(used, 0xff, whole);
-    __atomic_add_fetch(&taken[driver_device()], whole, __ATOMIC_SEQ_CST);
-    *out = (CUdeviceptr)(uintptr_t)first;
-    return enlist((struct range){(uintptr_t)first, bytes, whole,
-                                 (uintptr_t)used - (uintptr_t)first,
-                                 driver_device()});
+    memset((void *)(range.first + range.shift), 0xff, range.whole);
+    __atomic_add_fetch(&taken[range.device], range.whole, __ATOMIC_SEQ_CST);
+    *out = (CUdeviceptr)range.first;
+    return enlist(range);
 }
 
 EXPORTED CUresult cuMemFree_v2(CUdeviceptr at)
@@ -201,10 +243,55 @@ EXPORTED CUresult cuMemFree_v2(CUdeviceptr at)
     struct range range;
 
     streams_finish();
-    if (!strike((uintptr_t)at, false, &range)) return CUDA_ERROR_INVALID_VALUE;
-    munmap((void *)range.first, range.whole);
-    munmap((void *)(range.first + range.shift), range.whole);
+    if (!strike((uintptr_t)at, false, false, &range))
+        return CUDA_ERROR_INVALID_VALUE;
+    displace(&range);
+    shared_end(range.head, range.file);
     __atomic_sub_fetch(&taken[range.device], range.whole, __ATOMIC_SEQ_CST);
+    return CUDA_SUCCESS;
+}
+
+/* ---- of other processes ---- */
+
+bool memory_file(CUdeviceptr at, int *file, uint64_t *bytes, uint64_t *serial)
+{
+    const struct range *range;
+    bool found;
+
+    pthread_mutex_lock(&lock);
+    range = range_of((uintptr_t)at);
+    found = range != NULL && range->first == (uintptr_t)at &&
+            range->head != NULL && !is_foreign(range) &&
+            range->device == driver_device();
+    if (found) {
+        *file = range->file;
+        *bytes = range->bytes;
+        *serial = range->head->serial;
+    }
+    pthread_mutex_unlock(&lock);
+    return found;
+}
+
+CUresult memory_open(int file, struct shared_head *head, size_t bytes,
+                     CUdeviceptr *out)
+{
+    struct range range = {.bytes = bytes, .device = driver_device(),
+                          .head = head, .file = -1};
+
+    if (!place(&range, file)) return CUDA_ERROR_OUT_OF_MEMORY;
+    *out = (CUdeviceptr)range.first;
+    return enlist(range);
+}
+
+CUresult memory_close(CUdeviceptr at)
+{
+    struct range range;
+
+    if (!strike((uintptr_t)at, false, true, &range))
+        return CUDA_ERROR_INVALID_VALUE;
+    displace(&range);
+    atomic_fetch_sub(&range.head->open, 1);
+    munmap(range.head, SHARED_HEAD);
     return CUDA_SUCCESS;
 }
 
@@ -213,7 +300,8 @@ EXPORTED CUresult cuMemHostRegister_v2(void *at, size_t bytes, unsigned flags)
     (void)flags;
     if (driver_ready() != CUDA_SUCCESS) return driver_ready();
     driver_count(COUNT_TAKEN);
-    return enlist((struct range){(uintptr_t)at, bytes, bytes, 0, -1});
+    return enlist((struct range){(uintptr_t)at, bytes, bytes, 0, -1, NULL,
+                                 -1});
 }
 
 EXPORTED CUresult cuMemHostUnregister(void *at)
@@ -221,6 +309,6 @@ EXPORTED CUresult cuMemHostUnregister(void *at)
     struct range range;
 
     streams_finish();
-    return strike((uintptr_t)at, true, &range) ? CUDA_SUCCESS
-                                               : CUDA_ERROR_INVALID_VALUE;
+    return strike((uintptr_t)at, true, false, &range)
+               ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }

@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -26,6 +27,8 @@ struct CUevent_st {
     uint64_t number;
     bool timed;
     double ms; /* when it was reached */
+    struct shared_event *shared; /* for other processes; or NULL */
+    int file;                    /* its; -1: another process made it */
 };
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
@@ -101,6 +104,11 @@ static bool may_begin(CUstream s, bool *asks, bool *tries)
         *tries = true;
         return false;
     }
+    if (w->what == WAIT && w->shared != NULL) {
+        if (shared_event_done(w->shared, w->number)) return true;
+        *tries = true;
+        return false;
+    }
     if (w->what != WAIT || w->after == NULL || w->after->done >= w->number)
         return true;
     if (w->after->asked >= w->number) return false;
@@ -109,13 +117,21 @@ static bool may_begin(CUstream s, bool *asks, bool *tries)
     return false;
 }
 
+/* Another process waits for it. With the lock held. */
+static void event_ask(CUevent event)
+{
+    if (event->stream != NULL && event->stream->asked < event->number)
+        event->stream->asked = event->number;
+}
+
 /* A stream whose next work may be done: from a drawn one on, the first. Streams
  * that were asked for may be before it. */
 static CUstream choose(bool *tries)
 {
     bool asks = true;
 
-    *tries = false;
+    *tries = shared_events_any();
+    shared_events_ask(event_ask);
     while (asks && count > 0) {
         asks = false;
         drawn ^= drawn << 13, drawn ^= drawn >> 7, drawn ^= drawn << 17;
@@ -169,6 +185,8 @@ static void *engine(void *unused)
         pthread_mutex_lock(&lock);
         if (result != CUDA_SUCCESS) error = result;
         if (w->event != NULL) w->event->ms = now_ms();
+        if (w->what == MARK && w->shared != NULL)
+            atomic_store(&w->shared->done, w->number);
         s->first = w->next;
         if (s->first == NULL) s->last = NULL;
         s->done++;
@@ -331,22 +349,51 @@ EXPORTED CUresult cuStreamQuery(CUstream s)
     return done ? CUDA_SUCCESS : CUDA_ERROR_NOT_READY;
 }
 
+/* Waits for the newest record so far, also of another process. */
 EXPORTED CUresult cuStreamWaitEvent(CUstream s, CUevent event, unsigned flags)
 {
+    const bool foreign = event->shared != NULL && event->file < 0;
+
     if (stream_usable(s) != CUDA_SUCCESS) return stream_usable(s);
     if (flags != 0) return CUDA_ERROR_INVALID_VALUE;
+    if (foreign)
+        return stream_give(s, &(struct work){
+            .what = WAIT, .shared = event->shared,
+            .number = atomic_load(&event->shared->recorded)}, false);
     return stream_give(s, &(struct work){.what = WAIT, .after = event->stream,
                                          .number = event->number}, false);
 }
 
 EXPORTED CUresult cuEventCreate(CUevent *out, unsigned flags)
 {
+    const bool shared =
+        flags == (CU_EVENT_DISABLE_TIMING | CU_EVENT_INTERPROCESS);
+
     if (driver_ready() != CUDA_SUCCESS) return driver_ready();
-    if (flags != CU_EVENT_DISABLE_TIMING && flags != CU_EVENT_DEFAULT)
+    if (flags != CU_EVENT_DISABLE_TIMING && flags != CU_EVENT_DEFAULT &&
+        !shared)
         return CUDA_ERROR_INVALID_VALUE;
     *out = calloc(1, sizeof **out);
     driver_count(COUNT_TAKEN);
     (*out)->timed = flags == CU_EVENT_DEFAULT;
+    if (!shared) return CUDA_SUCCESS;
+    (*out)->shared = shared_event_make(&(*out)->file);
+    if ((*out)->shared == NULL) return CUDA_ERROR_OUT_OF_MEMORY;
+    (*out)->shared->owner = *out;
+    return CUDA_SUCCESS;
+}
+
+struct shared_event *event_shared(CUevent event, int *file)
+{
+    *file = event->file;
+    return event->file >= 0 ? event->shared : NULL;
+}
+
+CUresult event_open(struct shared_event *shared, CUevent *out)
+{
+    *out = calloc(1, sizeof **out);
+    (*out)->shared = shared;
+    (*out)->file = -1;
     return CUDA_SUCCESS;
 }
 
@@ -360,20 +407,37 @@ static void event_await(CUevent event)
 EXPORTED CUresult cuEventDestroy_v2(CUevent event)
 {
     if (event->timed) event_await(event);
+    if (event->shared != NULL && event->file < 0) {
+        streams_finish(); /* none of them waits for it */
+        atomic_fetch_sub(&event->shared->head.open, 1);
+        munmap(event->shared, SHARED_HEAD);
+    } else if (event->shared != NULL) {
+        pthread_mutex_lock(&lock); /* the engine does not look at it */
+        shared_event_end(event->shared, event->file);
+        pthread_mutex_unlock(&lock);
+    }
     free(event);
     return CUDA_SUCCESS;
 }
 
 EXPORTED CUresult cuEventRecord(CUevent event, CUstream s)
 {
+    uint64_t number = 0;
+
     if (stream_awaitable(s) != CUDA_SUCCESS) return stream_awaitable(s);
-    stream_give(s, &(struct work){.what = MARK,
+    if (event->shared != NULL && event->file < 0)
+        return CUDA_ERROR_INVALID_HANDLE;
+    if (event->shared != NULL)
+        number = atomic_load(&event->shared->recorded) + 1;
+    stream_give(s, &(struct work){.what = MARK, .shared = event->shared,
+                                  .number = number,
                                   .event = event->timed ? event : NULL},
                 false);
     pthread_mutex_lock(&lock);
     event->stream = s;
     event->number = s->given;
     pthread_mutex_unlock(&lock);
+    if (event->shared != NULL) atomic_store(&event->shared->recorded, number);
     return CUDA_SUCCESS;
 }
 
@@ -571,9 +635,10 @@ __attribute__((destructor)) static void say_counts(void)
 
     if (file == NULL) return;
     fprintf(file, "launches %ld copies %ld waits %ld calls %ld stops %ld "
-            "taken %ld graphs %ld told %ld bytes %zu\n",
+            "taken %ld graphs %ld told %ld opened %ld early %ld bytes %zu\n",
             counts[COUNT_LAUNCHES], counts[COUNT_COPIES], counts[COUNT_WAITS],
             counts[COUNT_CALLS], counts[COUNT_STOPS], counts[COUNT_TAKEN],
-            counts[COUNT_GRAPHS], counts[COUNT_TOLD], memory_most());
+            counts[COUNT_GRAPHS], counts[COUNT_TOLD], counts[COUNT_OPENED],
+            counts[COUNT_EARLY], memory_most());
     fclose(file);
 }

@@ -3,6 +3,7 @@
 #ifndef LOCKSTEP_TESTS_DRIVER_WORK_H
 #define LOCKSTEP_TESTS_DRIVER_WORK_H
 
+#include <stdatomic.h>
 #include "driver.h"
 
 /* A side of a copy: memory of the device, or of the host, whose bytes of now
@@ -27,6 +28,8 @@ struct work {
     CUstream after;
     uint64_t number;
     CUevent event; /* whose time it sets; or NULL */
+    struct shared_event *shared; /* MARK: that it sets, WAIT: that it waits for,
+                                  * to `number`; or NULL */
     bool inside; /* a graph */
     bool (*done)(void *); /* TRY: asked again and again, with `call` */
     struct work *next;
@@ -40,6 +43,8 @@ enum count {
     COUNT_TAKEN,    /* memory, events, streams, graphs that were made */
     COUNT_GRAPHS,   /* that were started */
     COUNT_TOLD,     /* nodes of graphs that were told something new */
+    COUNT_OPENED,   /* memory and events of other processes */
+    COUNT_EARLY,    /* of them that were given back before they were closed */
     COUNTS
 };
 void driver_count(enum count what);
@@ -59,6 +64,39 @@ struct started {
 };
 CUresult launch_read(const struct started *of, const void **call);
 void *driver_keep(const void *at, size_t bytes);
+
+/* ---- what other processes open (ipc.c) ---- */
+
+enum { SHARED_HEAD = 4096 };
+struct shared_head {
+    uint64_t serial;     /* process << 32, and a number of it */
+    _Atomic int open;
+    _Atomic bool gone;   /* its owner has given it back */
+};
+struct shared_event {
+    struct shared_head head;
+    CUevent owner;       /* as its process knows it */
+    _Atomic uint64_t recorded, asked, done;
+};
+/* A file of a page and `bytes`, and its first page; NULL: there is none. */
+struct shared_head *shared_make(size_t bytes, int *file);
+void shared_end(struct shared_head *head, int file);
+struct shared_event *shared_event_make(int *file);
+void shared_event_end(struct shared_event *event, int file);
+/* Whether record `number` is over; from now on it is asked for. */
+bool shared_event_done(struct shared_event *event, uint64_t number);
+/* `ask` for each event of this process that another one asks for. */
+void shared_events_ask(void (*ask)(CUevent));
+bool shared_events_any(void);
+/* An event that was made for other processes has it; NULL: others. */
+struct shared_event *event_shared(CUevent event, int *file);
+CUresult event_open(struct shared_event *shared, CUevent *out);
+/* Memory that begins there; false: none does. */
+bool memory_file(CUdeviceptr at, int *file, uint64_t *bytes, uint64_t *serial);
+/* Memory of another process, on the GPU of the thread's context. */
+CUresult memory_open(int file, struct shared_head *head, size_t bytes,
+                     CUdeviceptr *out);
+CUresult memory_close(CUdeviceptr at);
 /* Becomes a node of the graph, behind the one before it (graphs.c): so is what
  * a stream is given that is captured. */
 CUresult graph_capture(CUgraph graph, const struct work *work);

@@ -317,10 +317,11 @@ if [ -z "${REAL:-}" ]; then
         else bad "a step of $name" "waits $found times, at most $most"
         fi
     }
-    waits gemma2 6 --set optimizer.ema=0.9
-    waits gpt_oss 19 --set moe.experts=4 --set moe.top_k=2
-    waits llama 22 --set optimizer.name=soap
-    waits mixtral 18 --set moe.experts=4
+    waits gemma2 3 --set optimizer.ema=0.9
+    waits llama 3 --set optimizer.name=muon
+    waits gpt_oss 16 --set moe.experts=4 --set moe.top_k=2
+    waits llama 19 --set optimizer.name=soap
+    waits mixtral 15 --set moe.experts=4
     lockstep plan config.yaml --set device=cuda >out 2>log
     if grep -q 'foreign memory *300.0 MiB *not planned' out
     then ok "the plan has foreign memory on a line of its own"

@@ -33,6 +33,7 @@ build_plugin() {
 }
 
 more=() # settings of the rows
+launch= # words that make the ranks of the rows processes
 steps=3
 
 # Trains layouts.txt with the variant; the rows are in passed and failed, which
@@ -40,7 +41,8 @@ steps=3
 run_rows() {
     local p=$passed f=$failed
     red=
-    program=$copy/build/lockstep lockstep verify config.yaml \
+    # shellcheck disable=SC2086
+    program=$copy/build/lockstep lockstep $launch verify config.yaml \
         --layouts layouts.txt --json --steps $steps \
         --set train.steps=$steps --set train.threads=1 \
         --set data.sequence=24 \
@@ -422,6 +424,11 @@ mutation "a launch does not copy the order of a sum" src/kernels/device_rows.c \
 mutation "the host copies memory of the device" src/step/micro_batches.c \
     's/return device_copy\(&stage->stream, /return !__builtin_memcpy(/' \
     "$pipe schedule.name=zb-v device=far"
+says="Bad address"
+mutation "a system call is given memory of the device" src/step/micro_batches.c \
+    's/^#include "base\/meter.h"$/&\n#include <unistd.h>/; s/^    return device_copy\(&stage->stream, /    int p[2];\n    if (pipe(p) != 0 || write(p[1], from.data, 1) != 1) FAIL(ERR_IO, "a copy: %m");\n&/' \
+    "$pipe schedule.name=zb-v device=far"
+says=
 mutation "a layer makes a list in memory of the device" src/nn/embedding.c \
     's/int32_t \*index = run->lists;/int32_t *index = run->scratch;/' "$tensor device=far"
 more=(--set model.family=mixtral --set moe.experts=4)
@@ -482,6 +489,24 @@ then
             's/^    if \(library_takes\(group, call\)\) return OK;$//' \
             "$zero device=cuda comm.library=nccl"
     fi
+    # Ranks that read each other's memory share a GPU here.
+    export GPUS=1
+    mutation "GPU: a rank reads before another one's kernels are done" \
+        src/comm/peer_calls.c \
+        's/^        TRY\(device_follow\(r->peers->device, met->events\[event\]\)\);$/        (void)met;/' \
+        "$zero device=cuda comm.library=ipc" "$tensor device=cuda comm.library=ipc"
+    # Kernels of another process last 1 ms at least.
+    launch="launch --ranks 4 -- $copy/build/lockstep"
+    export LAUNCH_US=1000
+    mutation "GPU: sums of others are read before they are made" \
+        src/comm/peer_calls.c 's/^    TRY\(await_readers\(r\)\);$//' \
+        "$four device=cuda comm.library=ipc"
+    launch=
+    unset LAUNCH_US
+    mutation "GPU: roots of ranks are added as a chain" src/comm/sums.c \
+        's/depth >= 2 && node\[depth - 2\]\.span == node\[depth - 1\]\.span;/depth >= 2;/' \
+        "$four device=cuda comm.library=ipc"
+    export GPUS=2
     # Work that comes again: after 8 steps graphs have been told what differs.
     nvcc=$(cd "$tree" && make -s --eval='which:; @echo $(NVCC)' BUILD="$BUILD" \
         which)

@@ -126,6 +126,6 @@ fi
 expect "on the CPU" 78 \
     "nccl moves memory of GPUs, and device is cpu; set comm.library=own" \
     plan config.yaml --set comm.library=nccl
-expect "another name" 78 "is not own or nccl; nearest: nccl" \
+expect "another name" 78 "is not own, nccl or ipc; nearest: nccl" \
     plan config.yaml --set comm.library=ncl --set device=cuda
 report

@@ -110,10 +110,12 @@ draw() { # SEED
             if ((random(4) == 0 || ENVIRON["FAR"] != "") && !library)
                 text = text " device=" (ENVIRON["CUDA"] != "" && \
                     dtype !~ /64/ ? \
-                    of("cuda cuda,device_graphs=true") : "far")
+                    of("cuda cuda,device_graphs=true " \
+                       "cuda,comm.library=ipc") : "far")
             if (library) text = text of(", ,device_graphs=true")
             sub(/,$/, "", text)
             sub(/,device_graphs/, " device_graphs", text)
+            sub(/,comm.library/, " comm.library", text)
             return text
         }
         # Sizes and rules of a family that others do not have.

@@ -21,6 +21,8 @@
 #   larger     few tokens at once; Llama 1B and GPT-2 1.5B; PyTorch on the same
 #   trace      each kernel's span names its instruction
 #   memory     the plan of the run
+#   ipc        ranks on one GPU that read each other's memory have the bits of
+#              one rank, and processes do
 #   nccl       ranks whose messages NCCL moves have the bits of one rank
 #   sanitizer  compute-sanitizer finds nothing in a step
 #
@@ -40,8 +42,8 @@ export LC_ALL=C
 # Seconds that each may take.
 declare -A most=([env]=60 [step]=90 [kernels]=10 [runs]=240 [fast]=120
     [bench]=200 [peer]=120 [profile]=60 [train]=90 [trace]=30 [memory]=20
-    [larger]=240 [nccl]=120 [sanitizer]=90)
-all="env step kernels runs fast bench peer profile train larger trace memory nccl sanitizer"
+    [larger]=240 [ipc]=120 [nccl]=120 [sanitizer]=90)
+all="env step kernels runs fast bench peer profile train larger trace memory ipc nccl sanitizer"
 : "${STAGES:=$all}"
 case $BUILD in /*) ;; *) BUILD=$PWD/$BUILD ;; esac
 mkdir -p "$OUT" || exit 1
@@ -180,6 +182,10 @@ stage_runs() {
 
 stage_fast() {
     script fast tests/equivalence/fast_ranks.sh
+}
+
+stage_ipc() {
+    script ipc tests/equivalence/ipc_ranks.sh
 }
 
 # One GPU has nobody to send to.

@@ -170,3 +170,12 @@ status CPU(sum_squares)(struct stream *stream, double *sums, struct tensor x,
     cpu_run(stream, p.count, squares_body, &p);
     return OK;
 }
+
+status CPU(normalize)(struct stream *stream, struct tensor x, double *sums,
+                      double least)
+{
+    const int64_t blocks =
+        (tensor_count(&x) + SQUARES_BLOCK - 1) / SQUARES_BLOCK;
+
+    return CPU(scale)(stream, x, x, squares_factor(sums, blocks, least));
+}

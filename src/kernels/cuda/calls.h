@@ -5,6 +5,7 @@
 #define LOCKSTEP_KERNELS_CUDA_CALLS_H
 
 #include "device/parts.h"
+#include "device/roots.h"
 #include "kernels/code8.h"
 #include "kernels/kernels.h"
 #include "kernels/view.h"
@@ -141,6 +142,19 @@ struct sum_squares_call {
     struct view x; /* times the factor */
     double *sums;
     float factor;
+};
+
+/* sums[0] = squares_factor; by one block. */
+struct squares_tree_call {
+    double *sums;
+    int64_t count;
+    double least;
+};
+/* x [count] times *factor. */
+struct normalize_call {
+    float *x;
+    int64_t count;
+    const double *factor;
 };
 
 struct gather_rows_call {
@@ -369,6 +383,12 @@ struct copy_parts_call {
     struct device_parts of;
     int64_t units;
     int unit;
+};
+
+/* A thread has an element; a row is done by `row_blocks` blocks. */
+struct sum_roots_call {
+    struct device_roots of;
+    int64_t row_blocks;
 };
 
 struct integer_tiles_call {

@@ -44,7 +44,8 @@ static inline int64_t blocks_of(int64_t threads)
     X(rmsnorm_forward) X(rmsnorm_backward)                                 \
     X(layernorm_forward) X(layernorm_backward)                             \
     X(token_sums) PRODUCT_NAMES(X, matmul)                                 \
-    X(fold) X(sum_squares) X(gather_rows) X(rows_sort) X(scatter_rows)     \
+    X(fold) X(sum_squares) X(squares_tree) X(normalize)                  \
+    X(gather_rows) X(rows_sort) X(scatter_rows)                            \
     X(dropout) X(cross_entropy) X(update_elements)                         \
     X(attention_forward_64) X(attention_forward_128)                       \
     X(attention_forward_256) X(attention_queries_64)                       \
@@ -58,7 +59,8 @@ static inline int64_t blocks_of(int64_t threads)
     X(numbers_clear) X(codes_peaks) X(codes_scales) X(codes_write)         \
     X(codes_sums) X(sums_clear) X(codes_means) X(codes_row_scales)         \
     X(codes_read) X(quantize_peaks) X(quantize_means) X(quantize_blocks)   \
-    X(rotate_runs) X(unrotate_runs) X(integer_tiles) X(copy_parts)
+    X(rotate_runs) X(unrotate_runs) X(integer_tiles) X(copy_parts)     \
+    X(sum_roots)
 
 /* The files that have them. */
 #define CUDA_MODULES(X)                                                    \

@@ -83,6 +83,21 @@ status cuda_sum_squares(struct stream *stream, double *sums, struct tensor x,
     return OK;
 }
 
+status cuda_normalize(struct stream *stream, struct tensor x, double *sums,
+                      double least)
+{
+    const int64_t count = tensor_count(&x);
+    const struct squares_tree_call tree = {
+        sums, parts_of(count, SQUARES_BLOCK), least};
+    const struct normalize_call call = {x.data, count, sums};
+
+    CHECK(x.dtype == DTYPE_F32 && x.stride[x.dimensions - 1] == 1);
+    CHECK(x.dimensions == 1 || x.stride[0] == x.shape[1]);
+    LAUNCH(stream, squares_tree, 1, &tree);
+    LAUNCH(stream, normalize, blocks_of(count), &call);
+    return OK;
+}
+
 static status loss_run(struct stream *stream, const struct cross_entropy *p,
                        enum dtype dtype)
 {

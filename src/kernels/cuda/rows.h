@@ -14,7 +14,8 @@
     X(update_elements) X(block_encode) X(block_decode) X(quantize)        \
     X(rotate) X(unrotate) X(integer_product) X(sum_rows)                  \
     X(rmsnorm_forward) X(rmsnorm_backward) X(layernorm_forward)           \
-    X(layernorm_backward) X(rope) X(fold) X(sum_squares) X(gather_rows)   \
+    X(layernorm_backward) X(rope) X(fold) X(sum_squares) X(normalize)     \
+    X(gather_rows)                                                        \
     X(scatter_rows) X(dropout) X(cross_entropy) X(attention_merge)        \
     X(attention_finish) X(attention_heads) X(attention_delta)             \
     X(experts_sums) X(experts_combine) X(experts_gates) X(router_choose)  \

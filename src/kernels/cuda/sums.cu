@@ -148,3 +148,56 @@ CUDA_KERNEL(sum_squares)
     sum = lanes64_of_row(s, sum);
     if (first < count && THREAD % LANES == 0) p->sums[number] = sum;
 }
+
+/* The tree of squares_factor (kernels/sums.h), level by level. */
+CUDA_KERNEL(squares_tree)
+{
+    for (int64_t width = 1; width < p->count; width *= 2) {
+        for (int64_t i = 2 * width * THREAD; i + width < p->count;
+             i += 2 * width * BLOCK_THREADS)
+            p->sums[i] = p->sums[i] + p->sums[i + width];
+        BARRIER;
+    }
+    if (THREAD == 0) {
+        const double norm = __builtin_sqrt(p->sums[0]);
+
+        p->sums[0] = 1 / (norm > p->least ? norm : p->least);
+    }
+}
+
+CUDA_KERNEL(normalize)
+{
+    const int64_t i = BLOCK * BLOCK_THREADS + THREAD;
+
+    if (i < p->count) p->x[i] = p->x[i] * (float)*p->factor;
+}
+
+/* Memory of several ranks is read once; partial sums wait in a stack. */
+CUDA_KERNEL(sum_roots)
+{
+    const struct device_roots *r = &p->of;
+    const int64_t row = BLOCK / p->row_blocks;
+    const int64_t i = BLOCK % p->row_blocks * BLOCK_THREADS + THREAD;
+    const int64_t from = row * r->stride + i, to = row * r->out_stride + i;
+    int top = 0;
+
+    if (i >= r->elements) return;
+    if (r->integers) { /* their order does not show */
+        uint64_t sum = 0;
+
+        for (int k = 0; k < r->count; k++)
+            sum += ((const uint64_t *)r->at[k].data)[from];
+        ((uint64_t *)r->out)[to] = sum;
+        return;
+    }
+    float part[ROOTS_DEEP];
+
+    for (int k = 0; k < r->count; k++) {
+        part[top++] = ((const float *)r->at[k].data)[from];
+        for (int64_t m = r->at[k].merges; m > 0; m--) {
+            top--;
+            part[top - 1] = part[top - 1] + part[top];
+        }
+    }
+    ((float *)r->out)[to] = part[0];
+}

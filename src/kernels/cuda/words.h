@@ -35,6 +35,7 @@
 #define __builtin_fmaf fmaf
 #define __builtin_fma fma
 #define __builtin_sqrtf sqrtf
+#define __builtin_sqrt sqrt
 #define __builtin_inff() (1.0f / 0.0f)
 #define __builtin_nanf(text) nanf(text)
 

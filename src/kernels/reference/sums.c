@@ -151,3 +151,12 @@ status NAME(sum_squares)(struct stream *stream, double *sums, struct tensor x,
     }
     return OK;
 }
+
+status NAME(normalize)(struct stream *stream, struct tensor x, double *sums,
+                       double least)
+{
+    const int64_t blocks =
+        (tensor_count(&x) + SQUARES_BLOCK - 1) / SQUARES_BLOCK;
+
+    return NAME(scale)(stream, x, x, squares_factor(sums, blocks, least));
+}

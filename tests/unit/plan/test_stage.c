@@ -86,7 +86,28 @@ TEST(sizes_that_cannot_be_are_refused)
     status_clear();
 }
 
+/* A rank with several stages has one device, opened for the first of them. */
+TEST(a_device_has_room_for_the_launches_of_all_its_stages)
+{
+    struct stage_request request = training();
+    struct stage first = {0}, other = {0};
+    size_t most;
+
+    request.recomputation.fits = 64e9;
+    request.size.micro_batch = 2;
+    IS_OK(stage_plan(&first, &request));
+    request.size.micro_batch = 4;
+    IS_OK(stage_plan(&other, &request));
+    most = stage_device(&other, other.memory).launch_bytes;
+    CHECK(stage_device(&first, first.memory).launch_bytes < most);
+    stage_share(&first, &other, false);
+    EQUAL_INT(stage_device(&first, first.memory).launch_bytes, most);
+    stage_free(&other);
+    stage_free(&first);
+}
+
 TEST_MAIN(a_model_of_135M_trains_within_3_GB,
           a_model_of_135M_generates_within_1_GB,
           auto_recomputes_no_more_than_it_must,
-          sizes_that_cannot_be_are_refused)
+          sizes_that_cannot_be_are_refused,
+          a_device_has_room_for_the_launches_of_all_its_stages)

@@ -27,7 +27,8 @@
     X(cuGraphInstantiateWithFlags) X(cuGraphExecDestroy)                   \
     X(cuGraphExecKernelNodeSetParams) X(cuGraphLaunch)                     \
     X(cuGraphAddChildGraphNode) X(cuStreamBeginCapture)                    \
-    X(cuStreamEndCapture)
+    X(cuStreamEndCapture) X(cuIpcGetMemHandle) X(cuIpcOpenMemHandle)       \
+    X(cuIpcCloseMemHandle) X(cuIpcGetEventHandle) X(cuIpcOpenEventHandle)
 
 #define DRIVER_MEMBER(name) __typeof__(name) *name##_;
 struct driver {
@@ -60,6 +61,9 @@ struct gpu {
     void *products;              /* owned: cuBLASLt's; NULL: not asked for */
 };
 void products_close(struct gpu *gpu);
+/* The call of a copy of parts, and how many threads it has. */
+struct copy_parts_call parts_call(const struct device_parts *copy,
+                                  int64_t *threads);
 
 extern const struct cuda_plugin lockstep_cuda_plugin;
 /* Bytes of the GPU's memory that are in use, by NVML; 0: unknown. */
@@ -98,6 +102,13 @@ DECLARE_PLUGIN(health, gpu_health);
 DECLARE_PLUGIN(make_stream, gpu_make_stream);
 DECLARE_PLUGIN(free_stream, gpu_free_stream);
 DECLARE_PLUGIN(is_idle, gpu_is_idle);
+DECLARE_PLUGIN(show, gpu_show);
+DECLARE_PLUGIN(meet, gpu_meet);
+DECLARE_PLUGIN(part, gpu_part);
+DECLARE_PLUGIN(show_event, gpu_show_event);
+DECLARE_PLUGIN(meet_event, gpu_meet_event);
+DECLARE_PLUGIN(move_parts, gpu_move_parts);
+DECLARE_PLUGIN(sum_roots, gpu_sum_roots);
 DECLARE_PLUGIN(enter, gpu_enter);
 DECLARE_PLUGIN(products, products_open);
 DECLARE_PLUGIN(offers, products_offer);

@@ -247,12 +247,21 @@ static int unit_of(const struct device_parts *c)
     return all % 8 == 0 ? 8 : all % 4 == 0 ? 4 : all % 2 == 0 ? 2 : 1;
 }
 
-const char *gpu_copy_parts(struct gpu *gpu, const struct device_parts *copy)
+struct copy_parts_call parts_call(const struct device_parts *copy,
+                                  int64_t *threads)
 {
     const int unit = copy->turn != TURN_NONE ? copy->element : unit_of(copy);
     const struct copy_parts_call call = {
         .of = *copy, .unit = unit, .units = (int64_t)copy->bytes / unit};
-    const int64_t units = copy->rows * copy->parts * call.units;
+
+    *threads = copy->rows * copy->parts * call.units;
+    return call;
+}
+
+const char *gpu_copy_parts(struct gpu *gpu, const struct device_parts *copy)
+{
+    int64_t units;
+    const struct copy_parts_call call = parts_call(copy, &units);
 
     return gpu_start(gpu, &(struct gpu_launch){
         CUDA_copy_parts, blocks_of(units), BLOCK_THREADS, &call,

@@ -214,5 +214,9 @@ const struct cuda_plugin lockstep_cuda_plugin = {
     .free_event = gpu_free_event, .record = gpu_record, .after = gpu_after,
     .await = gpu_await, .finish = gpu_finish, .elapsed = gpu_elapsed,
     .make_stream = gpu_make_stream, .free_stream = gpu_free_stream,
-    .is_idle = gpu_is_idle, .enter = gpu_enter, .products = products_open,
+    .is_idle = gpu_is_idle, .show = gpu_show, .meet = gpu_meet,
+    .part = gpu_part, .show_event = gpu_show_event,
+    .meet_event = gpu_meet_event, .move_parts = gpu_move_parts,
+    .sum_roots = gpu_sum_roots, .enter = gpu_enter,
+    .products = products_open,
     .offers = products_offer, .product = products_run};

@@ -1,0 +1,41 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* peers.h - calls whose ranks read each other's memory of GPUs, without copies
+ * in host memory (comm.library=ipc): all-gathers, all-to-alls, exchanges, and
+ * sums, which one kernel adds by the grid's tree. All else is done as by
+ * comm.library=own.
+ *
+ * A call has three parts. Each rank marks with an event what its GPU has done,
+ * and tells the others where they find what they need. Each reads, in its
+ * stream of messages, behind the events. Each tells the others that it has
+ * read. */
+#ifndef LOCKSTEP_COMM_PEERS_H
+#define LOCKSTEP_COMM_PEERS_H
+
+#include "comm/message.h"
+#include "device/peers.h"
+
+/* The ranks of a world, as this one reads them. */
+struct peers;
+
+/* All ranks of the world build it, with their device. ERR_MEMORY, ERR_PEER. */
+status peers_build(struct peers **out, struct group *world,
+                   struct device *device);
+/* Why this rank cannot read another one; "": it reads all. */
+const char *peers_why(const struct peers *peers);
+/* All ranks of the world: nobody reads any more, and each may give back its
+ * memory. Not after a failure. */
+status peers_part(struct peers *peers);
+void peers_free(struct peers *peers); /* NULL allowed */
+
+/* From now on, as long as the peers are there, if every two ranks of the group
+ * can read each other: then *out. number: of the group in this rank. */
+status group_use_peers(struct group *group, struct peers *peers, int number,
+                       bool *out);
+void group_leave_peers(struct group *group);
+
+/* Whether the call is one of them; the same on all ranks. Tensors are those
+ * that messages see. */
+bool peers_take(const struct group *group, const struct comm_call *call);
+status peers_run(struct operation *operation);
+
+#endif

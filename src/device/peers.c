@@ -1,0 +1,222 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* peers.c - memory of a GPU that other ranks of this machine read. */
+#include "device/peers.h"
+
+#include <stdatomic.h>
+#include <sys/random.h>
+#include "device/apart_devices.h"
+
+/* A device and its GPU; plugin NULL: it has none. */
+struct own {
+    const struct cuda_plugin *plugin;
+    struct gpu *gpu;
+    int number;
+};
+
+static struct own own_of(const struct device *device)
+{
+    struct own own = {0};
+
+    if (device != NULL && device->kind->gpu != NULL)
+        own.plugin = device->kind->gpu(device, &own.gpu, &own.number);
+    return own;
+}
+
+static status say(const struct own *own, const char *sentence)
+{
+    if (sentence == NULL) return OK;
+    FAIL(ERR_DEVICE, "GPU %d: %s", own->number, sentence);
+}
+
+/* A number that no other process has, in whatever container it is. */
+static uint64_t process_number(void)
+{
+    static _Atomic uint64_t number;
+    uint64_t mine = 0, none = 0;
+
+    if (number != 0) return number;
+    if (getentropy(&mine, sizeof mine) != 0 || mine == 0) return 0;
+    return atomic_compare_exchange_strong(&number, &none, mine) ? mine : none;
+}
+
+/* ---- showing ---- */
+
+static status show(const struct own *own, const struct device *device,
+                   struct peer_shown *out)
+{
+    if (own->plugin == NULL || device->count > PEER_RANGES)
+        FAIL(ERR_DEVICE, "this rank has no GPU, or memory of more than %d "
+                         "stages", PEER_RANGES);
+    for (int i = 0; i < device->count; i++) {
+        const struct range *range = &device->ranges[i];
+
+        out->ranges[i].first = (uintptr_t)range->near;
+        out->ranges[i].bytes = range->bytes;
+        TRY(say(own, own->plugin->show(own->gpu, range->near,
+                                       &out->ranges[i].handle)));
+        out->range_count++;
+    }
+    for (int i = 0; i < PEER_EVENTS; i++) {
+        struct gpu_event *event = NULL;
+
+        TRY(say(own, own->plugin->show_event(own->gpu, &event,
+                                             &out->events[i].handle)));
+        out->events[i].event = (uintptr_t)event;
+    }
+    out->process = process_number();
+    return OK;
+}
+
+status device_show(struct device *device, struct peer_shown *out)
+{
+    const struct own own = own_of(device);
+    status result;
+
+    *out = (struct peer_shown){.gpu = own.number};
+    result = show(&own, device, out);
+    if (result != OK) device_show_end(device, out);
+    if (result != OK) *out = (struct peer_shown){0};
+    return result;
+}
+
+void device_show_end(struct device *device, const struct peer_shown *shown)
+{
+    const struct own own = own_of(device);
+
+    for (int i = 0; i < PEER_EVENTS; i++)
+        if (shown->events[i].event != 0)
+            own.plugin->free_event(own.gpu, (struct gpu_event *)(uintptr_t)
+                                                shown->events[i].event);
+}
+
+/* ---- meeting ---- */
+
+/* A rank of this process: its memory is here already. */
+static status meet_here(const struct own *own, const struct peer_shown *shown,
+                        struct peer_met *out)
+{
+    if (shown->gpu != own->number)
+        FAIL(ERR_DEVICE, "ranks of one process have GPUs %d and %d",
+             own->number, (int)shown->gpu);
+    for (int i = 0; i < shown->range_count; i++) {
+        out->ranges[i].first = (char *)(uintptr_t)shown->ranges[i].first;
+        out->ranges[i].bytes = (int64_t)shown->ranges[i].bytes;
+    }
+    for (int i = 0; i < PEER_EVENTS; i++)
+        out->events[i] =
+            (struct gpu_event *)(uintptr_t)shown->events[i].event;
+    out->range_count = (int)shown->range_count;
+    return OK;
+}
+
+static status meet_other(const struct own *own, const struct peer_shown *shown,
+                         struct peer_met *out)
+{
+    out->imported = true;
+    for (int i = 0; i < shown->range_count; i++) {
+        void *memory = NULL;
+
+        TRY(say(own, own->plugin->meet(own->gpu, &shown->ranges[i].handle,
+                                       &memory)));
+        out->ranges[i].first = memory;
+        out->ranges[i].bytes = (int64_t)shown->ranges[i].bytes;
+        out->range_count++;
+    }
+    for (int i = 0; i < PEER_EVENTS; i++)
+        TRY(say(own, own->plugin->meet_event(own->gpu,
+                                             &shown->events[i].handle,
+                                             &out->events[i])));
+    return OK;
+}
+
+status device_meet(struct device *device, const struct peer_shown *shown,
+                   struct peer_met *out)
+{
+    const struct own own = own_of(device);
+    status result;
+
+    *out = (struct peer_met){0};
+    if (own.plugin == NULL || shown->process == 0 || shown->range_count < 0 ||
+        shown->range_count > PEER_RANGES)
+        FAIL(ERR_DEVICE, "one of two ranks has no GPU");
+    result = shown->process == process_number()
+                 ? meet_here(&own, shown, out) : meet_other(&own, shown, out);
+    if (result != OK) device_part(device, out);
+    else out->is_met = true;
+    return result;
+}
+
+void device_part(struct device *device, struct peer_met *met)
+{
+    const struct own own = own_of(device);
+
+    for (int i = 0; met->imported && i < met->range_count; i++)
+        own.plugin->part(own.gpu, met->ranges[i].first);
+    for (int i = 0; met->imported && i < PEER_EVENTS; i++)
+        if (met->events[i] != NULL)
+            own.plugin->free_event(own.gpu, met->events[i]);
+    *met = (struct peer_met){0};
+}
+
+/* ---- work ---- */
+
+bool device_place(const struct device *device, const void *seen,
+                  struct peer_place *out)
+{
+    const char *at = seen;
+
+    for (int i = 0; device != NULL && i < device->count; i++) {
+        const struct range *range = &device->ranges[i];
+
+        if (at == NULL || at < range->seen || at >= range->seen + range->bytes)
+            continue;
+        *out = (struct peer_place){i, at - range->seen};
+        return true;
+    }
+    return false;
+}
+
+status device_mark(struct device *device, struct gpu_event *event,
+                   bool messages)
+{
+    const struct own own = own_of(device);
+
+    TRY(say(&own, own.plugin->record(own.gpu, messages ? GPU_MESSAGES
+                                                       : GPU_KERNELS, event)));
+    return messages ? OK : queue_status(device->kernels);
+}
+
+status device_follow(struct device *device, struct gpu_event *event)
+{
+    const struct own own = own_of(device);
+
+    return say(&own, own.plugin->after(own.gpu, GPU_MESSAGES, event));
+}
+
+status device_move(struct device *device, const struct device_parts *parts)
+{
+    const struct own own = own_of(device);
+    const struct gpu_copy whole = {GPU_INSIDE, parts->to, parts->from, 1,
+                                   parts->bytes};
+
+    if (parts->bytes == 0 || parts->rows == 0 || parts->parts == 0) return OK;
+    if (parts->rows == 1 && parts->parts == 1)
+        return say(&own, own.plugin->copy(own.gpu, GPU_MESSAGES, &whole));
+    return say(&own, own.plugin->move_parts(own.gpu, parts));
+}
+
+status device_sum_roots(struct device *device,
+                        const struct device_roots *roots)
+{
+    const struct own own = own_of(device);
+
+    if (roots->elements == 0 || roots->rows == 0) return OK;
+    return say(&own, own.plugin->sum_roots(own.gpu, roots));
+}
+
+status device_moved(struct device *device)
+{
+    const struct own own = own_of(device);
+
+    return say(&own, own.plugin->finish(own.gpu, GPU_MESSAGES));
+}

@@ -1,0 +1,145 @@
+#!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
+# ipc_ranks.sh - comm.library=ipc trains the bits of one rank on the CPU: ranks
+# that are processes read each other's memory of GPUs, and so do threads; and
+# where they cannot, messages go through host memory, and the log says why.
+#
+#     BUILD=build [REAL=1] tests/equivalence/ipc_ranks.sh
+#
+# GPUs are those of tests/driver, late and early; with REAL=1 those of this
+# machine, whose first one all ranks may share.
+. "${0%/*}/../drills/common.sh"
+prepare
+echo "device: cpu" >>config.yaml
+[ -n "${REAL:-}" ] || export LD_LIBRARY_PATH=$BUILD/tests/driver GPUS=1
+small="--steps 2 --set train.steps=2 --set comm.limit=60 --set train.threads=1
+    --set data.sequence=24 --set numerics.grid_tensor=2 --set model.layers=4"
+
+# all_exact NAME RANKS ARGUMENT...: every layout of layouts.txt has the bits of
+# one rank on the CPU. RANKS processes; 0: threads.
+all_exact() {
+    local name=$1 ranks=$2 rows found opened
+    shift 2
+    sed -i 's/$/ device=cuda comm.library=ipc/' layouts.txt
+    rows=$(grep -c . layouts.txt)
+    rm -f counts
+    # shellcheck disable=SC2046,SC2086
+    DRIVER_COUNTS=$PWD/counts LIMIT=300 lockstep \
+        $([ "$ranks" -eq 0 ] || echo launch --ranks "$ranks" -- "$program") \
+        verify config.yaml --layouts layouts.txt $small "$@" >out 2>log ||
+        { bad "$name" "exit $?" log; return; }
+    found=$(grep -c 'device=cuda .*EXACT *$' out)
+    opened=$(sed -n 's/.* opened \([1-9][0-9]*\) early 0 .*/\1/p' counts \
+        2>/dev/null | wc -l)
+    if [ "$found" -ne "$rows" ]
+    then bad "$name" "$found of $rows rows are exact" out
+    elif grep -q "send through" log
+    then bad "$name" "ranks do not read each other" log
+    elif [ -z "${REAL:-}" ] && [ "$opened" -ne "$ranks" ]
+    then bad "$name" "$opened of $ranks processes opened what others have and kept it until they parted" counts
+    else ok "$name: $rows layouts"
+    fi
+}
+
+two() {
+    printf '%s\n' "ranks=2 mesh.data=2" "ranks=2 mesh.data=2 zero=zero1" \
+        "ranks=2 mesh.data=2 zero=zero2 train.micro_batch=1" \
+        "ranks=2 mesh.shard=2 zero=fsdp" \
+        "ranks=2 mesh.tensor=2 tensor.overlap=2" \
+        "ranks=2 mesh.pipe=2 schedule.name=dualpipe train.micro_batch=1" \
+        >layouts.txt
+}
+
+export LOCKSTEP_DRIVER=late
+two
+all_exact "two processes" 2 --set model.tied=true --set model.vocab=303
+export LOCKSTEP_DRIVER=early
+printf '%s\n' "ranks=4 mesh.data=4 zero=zero1" \
+    "ranks=4 mesh.data=2 mesh.shard=2 zero=hsdp train.micro_batch=1" \
+    "ranks=4 mesh.data=2 mesh.tensor=2 zero=zero1 device_graphs=true" \
+    >layouts.txt
+all_exact "four processes" 4
+two
+all_exact "two threads" 0 --set numerics.sums=integer
+printf '%s\n' "ranks=3 mesh.data=3" "ranks=3 mesh.shard=3 zero=fsdp" \
+    >layouts.txt
+all_exact "three ranks, six leaves" 0 --set train.batch=12 \
+    --set numerics.grid_data=6 --set train.micro_batch=2
+printf '%s\n' "ranks=2 mesh.expert=2" "ranks=4 mesh.expert=2 mesh.shard=2 zero=fsdp" \
+    "ranks=2 mesh.context=2 context.kind=ulysses" >layouts.txt
+all_exact "experts, context" 0 --set model.family=mixtral \
+    --set moe.experts=4 --set numerics.grid_context=2
+printf '%s\n' "ranks=4 mesh.data=2 mesh.tensor=2 zero=zero1" >layouts.txt
+all_exact "whole tensors" 4 --set optimizer.name=muon
+
+# ---- whole runs ----
+
+run="--set train.steps=4 --set checkpoint.every=2 --set data.sequence=24
+    --set validate.every=2"
+gpus="$run --ranks 2 --supervised --set zero=zero1 --set device=cuda
+    --set comm.library=ipc"
+# shellcheck disable=SC2086
+must train config.yaml --run whole $run
+
+# trains NAME SENTENCE ARGUMENT...: a run of two processes equals `whole`, and
+# its log says the sentence; "": it does not say that messages are staged.
+trains() {
+    local name=$1 sentence=$2
+    shift 2
+    rm -rf gpus
+    # shellcheck disable=SC2086
+    must train config.yaml --run gpus $gpus "$@"
+    if ! lockstep compare whole gpus >out 2>&1
+    then bad "$name" "other weights" out
+    elif ! same_run whole gpus; then bad "$name" "$why" log
+    elif [ -z "$sentence" ] && grep -q "send through" gpus/log.txt
+    then bad "$name" "ranks do not read each other" gpus/log.txt
+    elif ! grep -qF "$sentence" gpus/log.txt
+    then bad "$name" "the log does not say: $sentence" gpus/log.txt
+    else ok "$name"
+    fi
+}
+
+trains "a run of two processes" ""
+if [ -z "${REAL:-}" ]; then
+    LOCKSTEP_FAULT=step.instruction@1:45:kill trains "a killed rank" ""
+    IPC=0 trains "a driver without IPC" \
+        "send through host memory: GPU 0: the driver answers CUDA_ERROR_NOT_SUPPORTED to memory for other processes"
+    GPUS=2 PEERS=0 trains "GPUs that do not see each other" \
+        "CUDA_ERROR_PEER_ACCESS_UNSUPPORTED to memory of another process"
+    GPUS=2 trains "GPUs that see each other" ""
+fi
+
+# ---- device: auto, and a GPU on rank 0 alone ----
+
+cat >some.sh <<'END'
+#!/bin/bash
+[ "$LOCKSTEP_RANK" = 0 ] || export GPUS=0
+exec "$@"
+END
+chmod +x some.sh
+some() {
+    rm -rf gpus
+    # shellcheck disable=SC2086
+    lockstep launch --ranks 2 -- "$PWD/some.sh" "$program" train config.yaml \
+        --run gpus $run --set zero=zero1 --set device=auto "$@" >log 2>&1
+}
+
+if [ -z "${REAL:-}" ]; then
+    if ! some --set comm.library=ipc; then bad "one of two ranks has a GPU" "exit $?" log
+    elif ! lockstep compare whole gpus >out 2>&1
+    then bad "one of two ranks has a GPU" "other weights" out
+    elif ! grep -q "rank 0 .*device cuda, chosen" gpus/log.txt ||
+        ! grep -rqs "rank 1 .*device cpu, chosen" gpus/logs ||
+        ! grep -q "one of two ranks has no GPU" gpus/log.txt
+    then bad "one of two ranks has a GPU" "the logs do not say so" gpus/log.txt
+    else ok "one of two ranks has a GPU: the bits are the same"
+    fi
+    some --set comm.library=nccl
+    code=$?
+    if [ $code -eq 78 ] && grep -q "wants a GPU for each rank" log
+    then ok "one of two ranks has a GPU, NCCL"
+    else bad "one of two ranks has a GPU, NCCL" "exit $code" log
+    fi
+fi
+report
