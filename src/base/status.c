@@ -10,24 +10,10 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/status_kept.h"
 #include "base/terminal.h"
 
-enum { MESSAGE_BYTES = 1024, PASSES_MAX = 24 };
-
-struct place_in_code {
-    const char *file; /* borrowed: __FILE__ */
-    int line;
-};
-
-struct trace {
-    char message[MESSAGE_BYTES];
-    char hint[MESSAGE_BYTES];
-    struct place_in_code origin;
-    struct place_in_code passes[PASSES_MAX];
-    int pass_count; /* may exceed PASSES_MAX: the rest is not kept */
-};
-
-static _Thread_local struct trace trace;
+static _Thread_local struct status_trace trace;
 
 static const struct {
     const char *name;
@@ -59,7 +45,7 @@ status status_fail(status code, const char *file, int line, const char *format,
                    ...)
 {
     /* Formatted aside: an argument may be status_message() itself. */
-    char message[MESSAGE_BYTES];
+    char message[STATUS_BYTES];
     va_list arguments;
 
     va_start(arguments, format);
@@ -69,22 +55,22 @@ status status_fail(status code, const char *file, int line, const char *format,
     terminal_escape_line(message, sizeof message);
     memcpy(trace.message, message, sizeof message);
     trace.hint[0] = '\0';
-    trace.origin = (struct place_in_code){file, line};
+    trace.origin = (struct status_place){file, line};
     trace.pass_count = 0;
     return code;
 }
 
 status status_pass(status code, const char *file, int line)
 {
-    if (trace.pass_count < PASSES_MAX)
-        trace.passes[trace.pass_count] = (struct place_in_code){file, line};
+    if (trace.pass_count < STATUS_PASSES_MOST)
+        trace.passes[trace.pass_count] = (struct status_place){file, line};
     trace.pass_count++;
     return code;
 }
 
 status status_hint(status code, const char *format, ...)
 {
-    char hint[MESSAGE_BYTES];
+    char hint[STATUS_BYTES];
     va_list arguments;
 
     va_start(arguments, format);
@@ -93,6 +79,18 @@ status status_hint(status code, const char *format, ...)
     va_end(arguments);
     terminal_escape_line(hint, sizeof hint);
     memcpy(trace.hint, hint, sizeof hint);
+    return code;
+}
+
+void status_keep(struct status_trace *kept)
+{
+    *kept = trace;
+    status_clear();
+}
+
+status status_again(status code, const struct status_trace *kept)
+{
+    trace = *kept;
     return code;
 }
 
@@ -142,11 +140,11 @@ static void print_trace(FILE *out)
     if (trace.origin.file == NULL) return;
     fprintf(out, "  at %s:%d\n", short_path(trace.origin.file),
             trace.origin.line);
-    for (int i = 0; i < trace.pass_count && i < PASSES_MAX; i++)
+    for (int i = 0; i < trace.pass_count && i < STATUS_PASSES_MOST; i++)
         fprintf(out, "  in %s:%d\n", short_path(trace.passes[i].file),
                 trace.passes[i].line);
-    if (trace.pass_count > PASSES_MAX)
-        fprintf(out, "  and %d more\n", trace.pass_count - PASSES_MAX);
+    if (trace.pass_count > STATUS_PASSES_MOST)
+        fprintf(out, "  and %d more\n", trace.pass_count - STATUS_PASSES_MOST);
 }
 
 void status_print(status code, FILE *out)

@@ -2,11 +2,11 @@
 /* journal.c - RUN/control/journal.jsonl. */
 #include "control/journal.h"
 
-#include <stdio.h>
 #include <string.h>
 #include "base/clock.h"
 #include "base/file.h"
 #include "base/log.h"
+#include "base/status_kept.h"
 
 enum { JOURNAL_BYTES_MOST = 256 << 20 };
 
@@ -24,24 +24,6 @@ void journal_line(struct json_writer *w, const char *event)
     json_write_key_real(w, "time", clock_wall_s());
 }
 
-/* The words of a failure that is being recorded: a journal that fails, too,
- * must not take them away. */
-struct said { char message[1024], hint[1024]; };
-
-static void keep_said(struct said *said)
-{
-    snprintf(said->message, sizeof said->message, "%s", status_message());
-    snprintf(said->hint, sizeof said->hint, "%s", status_hint_text());
-}
-
-static void say_again(const struct said *said)
-{
-    status_clear();
-    if (said->message[0] == '\0') return;
-    status_hint(status_fail(ERR_IO, __FILE__, __LINE__, "%s", said->message),
-                "%s", said->hint);
-}
-
 static void say_once(struct journal *journal, status result)
 {
     if (result != OK)
@@ -52,10 +34,10 @@ static void say_once(struct journal *journal, status result)
 void journal_put(struct journal *journal, struct json_writer *w)
 {
     struct text line = {0};
-    struct said said;
+    struct status_trace kept; /* of a failure that is being recorded */
     status result;
 
-    keep_said(&said);
+    status_keep(&kept);
     json_write_object_end(w);
     result = json_write_line(w, &line);
     json_writer_free(w);
@@ -65,7 +47,7 @@ void journal_put(struct journal *journal, struct json_writer *w)
         result = text_append(&journal->early, line.bytes, line.length);
     text_free(&line);
     say_once(journal, result);
-    say_again(&said);
+    (void)status_again(OK, &kept);
     journal_poll(journal);
 }
 
@@ -105,12 +87,12 @@ static status journal_start(struct journal *journal)
 
 void journal_poll(struct journal *journal)
 {
-    struct said said;
+    struct status_trace kept;
 
     if (journal->open) return;
-    keep_said(&said);
+    status_keep(&kept);
     (void)journal_start(journal); /* asked again at the next look */
-    say_again(&said);
+    (void)status_again(OK, &kept);
 }
 
 void journal_close(struct journal *journal)

@@ -2,7 +2,7 @@
 /* overlap.c - messages between tensor ranks while products are made. */
 #include "nn/run.h"
 
-#include <stdio.h>
+#include "base/status_kept.h"
 
 int overlap_batches(const struct program *p)
 {
@@ -177,10 +177,9 @@ status overlap_finish(struct run *run)
 
 status overlap_fail(struct run *run, status result)
 {
-    char sentence[COMM_REASON_BYTES];
+    struct status_trace kept;
 
-    snprintf(sentence, sizeof sentence, "%s", status_message());
-    if (overlap_finish(run) == OK) return result;
-    status_clear();
-    FAIL(result, "%s", sentence);
+    status_keep(&kept);
+    (void)overlap_finish(run);
+    return status_again(result, &kept);
 }

@@ -2,11 +2,11 @@
 /* execute.c - performs a step: a loop over the list of this rank. */
 #include "step/execute.h"
 
-#include <stdio.h>
 #include <string.h>
 
 #include "base/fault.h"
 #include "base/meter.h"
+#include "base/status_kept.h"
 #include "comm/flight.h"
 #include "list/verify.h"
 #include "step/lists_agree.h"
@@ -230,16 +230,15 @@ static status settle(struct executor *e)
  * loss on ranks fail together, and nobody has to be told. */
 static status give_up(struct executor *e, status result, bool together)
 {
-    char sentence[COMM_REASON_BYTES];
+    struct status_trace kept;
 
     meter_instruction(-1);
     flight_take_time();
-    snprintf(sentence, sizeof sentence, "%s", status_message());
+    status_keep(&kept);
     if (e->team->world != NULL && !together)
-        group_abort(e->team->world, sentence);
+        group_abort(e->team->world, kept.message);
     settle(e);
-    status_clear();
-    FAIL(result, "%s", sentence);
+    return status_again(result, &kept);
 }
 
 /* Returns when it ended. */

@@ -8,6 +8,7 @@
 
 #include "base/log.h"
 #include "base/retry.h"
+#include "base/status_kept.h"
 #include "checkpoint/identity.h"
 #include "checkpoint/mirror.h"
 #include "control/lease.h"
@@ -468,19 +469,16 @@ static status open_local(const struct keeper *keeper,
                          struct local_source *source,
                          struct checkpoint *checkpoint, struct text *notice)
 {
-    char why[1024];
+    struct status_trace kept;
     const status result =
         local_open_newest(keeper->local, group_of(keeper),
                           keeper->stages->threads, source, checkpoint, notice);
 
     if (result != ERR_MISSING) return result;
-    snprintf(why, sizeof why, "%s", status_message());
-    status_clear();
+    status_keep(&kept);
     const status other = open_newest(keeper, checkpoint, notice);
 
-    if (other != ERR_MISSING) return other;
-    status_clear();
-    FAIL(ERR_MISSING, "%s", why);
+    return other == ERR_MISSING ? status_again(other, &kept) : other;
 }
 
 status keeper_restore(struct keeper *keeper, struct counters *counters,

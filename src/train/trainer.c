@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/log.h"
+#include "base/status_kept.h"
 #include "checkpoint/history.h"
 #include "checkpoint/mirror.h"
 #include "comm/launch.h"
@@ -55,13 +56,12 @@ static status send_last(void *argument)
 static status mirror_last(struct trainer *t, status result)
 {
     const char *url = t->request->set->values.checkpoint.mirror;
-    char sentence[2048];
+    struct status_trace kept;
 
     if (url[0] == '\0' || t->saves.step < 0 ||
         (result != OK && result != ERR_STOPPED))
         return result;
-    snprintf(sentence, sizeof sentence, "%s", status_message());
-    status_clear();
+    status_keep(&kept);
     const status sent = attend_work(t->team.world, send_last, t);
 
     if (result == OK) return sent;
@@ -69,8 +69,7 @@ static status mirror_last(struct trainer *t, status result)
         fprintf(stderr, "warning   step %lld is whole on the disk, but not in "
                         "%s: %s\n", (long long)t->saves.step, url,
                 status_message());
-    status_clear();
-    return status_fail(result, __FILE__, __LINE__, "%s", sentence);
+    return status_again(result, &kept);
 }
 
 /* Opens everything, trains, and reports however it ended. */
@@ -137,7 +136,7 @@ done:
 struct loss {
     const char *run, *mirror;
     status result;
-    char why[2048], hint[1024];
+    struct status_trace why;
 };
 
 /* Rank 0 fetches the newest step of the mirror if none is whole here. */
@@ -147,11 +146,10 @@ static status mend(void *argument)
     int64_t step;
 
     if (!checkpoint_none_is_whole(loss->run))
-        return status_hint(status_fail(loss->result, __FILE__, __LINE__, "%s",
-                                       loss->why), "%s", loss->hint);
+        return status_again(loss->result, &loss->why);
     TRY(lease_holds(loss->run, true));
-    fprintf(stderr, "notice    %s; fetching the newest of %s\n", loss->why,
-            loss->mirror);
+    fprintf(stderr, "notice    %s; fetching the newest of %s\n",
+            loss->why.message, loss->mirror);
     TRY(mirror_restore(loss->mirror, loss->run, &step));
     fprintf(stderr, "%s has the checkpoint of step %lld\n", loss->run,
             (long long)step);
@@ -173,9 +171,7 @@ static status rank_run(void *argument, struct group *world)
     struct loss loss = {.run = o->run.dir, .mirror = o->checkpoint.mirror,
                         .result = result};
 
-    snprintf(loss.why, sizeof loss.why, "%s", status_message());
-    snprintf(loss.hint, sizeof loss.hint, "%s", status_hint_text());
-    status_clear();
+    status_keep(&loss.why);
     TRY(attend_work(world, mend, &loss));
     return live_once(request, world);
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* test_status.c - mirrors src/base/status.c. */
-#include "base/status.h"
+#include "base/status_kept.h"
 
 #include "tests/test.h"
 
@@ -125,8 +125,30 @@ TEST(exit_codes_are_the_documented_ones)
     }
 }
 
+/* Another call because of a failure may fail, too, or not. */
+TEST(a_failure_is_kept_over_another_one)
+{
+    struct status_trace kept;
+
+    for (int other = 0; other < 2; other++) {
+        status_hint(status_fail(ERR_IO, "src/a.c", 7, "first"), "of the first");
+        status_pass(ERR_IO, "src/b.c", 8);
+        status_keep(&kept);
+        EQUAL_TEXT(status_message(), "");
+        EQUAL_TEXT(status_hint_text(), "");
+        if (other == 1)
+            status_hint(status_fail(ERR_IO, "c", 9, "second"), "of the second");
+        EQUAL_INT(status_again(ERR_CONFIG, &kept), ERR_CONFIG);
+        setenv("LOCKSTEP_TRACE", "1", 1);
+        EQUAL_TEXT(printed(ERR_CONFIG), "error (config): first\n  at a.c:7\n"
+                                        "  in b.c:8\nhint: of the first\n");
+        unsetenv("LOCKSTEP_TRACE");
+    }
+}
+
 TEST_MAIN(a_failure_keeps_its_sentence_and_passes_labels,
           printing_shows_the_trace_when_asked,
           a_new_failure_forgets_the_old_hint,
           long_sentences_and_traces_are_cut_visibly,
+          a_failure_is_kept_over_another_one,
           exit_codes_are_the_documented_ones)
