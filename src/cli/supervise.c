@@ -17,6 +17,7 @@
 #include "cli/run.h"
 #include "comm/inheritance.h"
 #include "comm/launch.h"
+#include "comm/patience.h"
 #include "comm/process.h"
 #include "control/agent.h"
 #include "control/place.h"
@@ -300,6 +301,7 @@ status supervise_with_spares(const struct spares *spares)
     TRY(elastic_open(&errand.elastic, spares->set, spares->ranks));
     if (!find_agent(run, listen, &token)) TRY(token_draw(&token));
     TRY(inherited_token(&token, &errand.token_file));
+    patience_set(1000 * o->comm.silence);
     how = supervision_of(&errand, o, spares->ranks);
     how.listen = listen;
     how.token = &token;
@@ -365,6 +367,7 @@ static status supervise_run(struct arguments *arguments,
                           &replicas));
     TRY(elastic_open(&errand.elastic, set, ranks));
     TRY(open_token(&token, arguments_text(arguments, "token", NULL)));
+    patience_set(1000 * set->values.comm.silence);
     how = supervision_of(&errand, &set->values, ranks);
     how.replicas = (int)replicas;
     how.listen = arguments_text(arguments, "listen", "127.0.0.1:0");

@@ -10,6 +10,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 #include "comm/handshake_records.h"
+#include "comm/patience.h"
 
 status door_open(struct door *door, const char *address,
                  const struct token *token, uint64_t job)
@@ -45,10 +46,9 @@ static const struct door_client *place_for_one(const struct door *door)
         const struct door_client *c = &door->clients[i];
 
         if (c->descriptor < 0) return c;
-        if (c->end_ns < oldest->end_ns) oldest = c;
+        if (c->came_ns < oldest->came_ns) oldest = c;
     }
-    return clock_ns() - oldest->end_ns >
-                   (int64_t)(DOOR_CROWDED_MS - DOOR_MS) * 1000000
+    return clock_ns() - oldest->came_ns > (int64_t)DOOR_CROWDED_MS * 1000000
                ? oldest : NULL;
 }
 
@@ -80,9 +80,10 @@ static void welcome(struct door *door)
         client = &door->clients[place - door->clients];
         if (client->descriptor >= 0) door->refused++;
         client_drop(client);
-        *client = (struct door_client){
-            .descriptor = descriptor,
-            .end_ns = clock_ns() + (int64_t)DOOR_MS * 1000000};
+        *client = (struct door_client){.descriptor = descriptor,
+                                       .came_ns = clock_ns()};
+        client->end_ns = client->came_ns +
+                         (DOOR_MS + patience_more_ms(descriptor)) * 1000000;
     }
 }
 
@@ -169,7 +170,10 @@ status door_answer(int *descriptor, const char *why)
     if (answer.refused)
         snprintf(answer.sentence, sizeof answer.sentence, "%s", why);
     result = door_write(*descriptor, &answer, sizeof answer, end);
-    if (result == OK && !answer.refused) return OK;
+    if (result == OK && !answer.refused) {
+        patience_tell(*descriptor, patience_ms(*descriptor));
+        return OK;
+    }
     close(*descriptor);
     *descriptor = -1;
     return result;

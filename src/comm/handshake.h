@@ -12,7 +12,8 @@
  * recorded once proves nothing later. The roles differ, so a proof cannot be
  * sent back to the side that made it. All four records have fixed sizes. Until
  * the proof nothing is taken from a client but the first two of its records. A
- * client that has not proved itself within DOOR_MS is dropped; where too many
+ * client that has not proved itself within DOOR_MS (where round trips are slow,
+ * later: comm/patience.h) is dropped; where too many
  * come, the oldest gives way after DOOR_CROWDED_MS, and until then they wait in
  * the listener's queue. A client without the token gets no answer.
  * After the answer, packets are checked against damage, not against an attacker
@@ -51,7 +52,7 @@ enum door_purpose { DOOR_MEET = 1, DOOR_LINK, DOOR_AGENT,
 
 struct door_client {
     int descriptor;       /* -1: free */
-    int64_t end_ns;       /* then it is dropped */
+    int64_t came_ns, end_ns; /* then it is dropped */
     size_t got;
     bool challenged;
     _Alignas(8) unsigned char record[DOOR_RECORD_BYTES]; /* a struct hello */
@@ -88,8 +89,9 @@ bool door_step(struct door *door, struct visitor *visitor, int *descriptor);
 /* why NULL or "": come in. Otherwise the descriptor is closed. */
 status door_answer(int *descriptor, const char *why);
 
-/* The client's side. Waits until it is in, or limit_ms. The descriptor blocks
- * no longer (O_NONBLOCK). ERR_PEER: nobody there, or refused, and why. */
+/* The client's side. Waits until it is in, or limit_ms; up to three times as
+ * long where somebody is there whose round trips are slow. The descriptor does
+ * not block (O_NONBLOCK). ERR_PEER: nobody there, or refused, and why. */
 status door_knock(int *descriptor, const char *address,
                   const struct visitor *self, const struct token *token,
                   int64_t limit_ms);
@@ -97,6 +99,11 @@ status door_knock(int *descriptor, const char *address,
 status door_read(int descriptor, void *bytes, size_t length, int64_t end_ns);
 status door_write(int descriptor, const void *bytes, size_t length,
                   int64_t end_ns);
+/* They take as long as they must, while bytes move within each idle_ms. */
+status door_read_bulk(int descriptor, void *bytes, size_t length,
+                      int64_t idle_ms);
+status door_write_bulk(int descriptor, const void *bytes, size_t length,
+                       int64_t idle_ms);
 /* HOST:0 of this machine, as it is seen from an address that it can reach. */
 status door_near_side(const char *address, char out[DOOR_ADDRESS_BYTES]);
 

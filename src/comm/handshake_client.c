@@ -12,6 +12,7 @@
 #include "base/clock.h"
 #include "base/file.h"
 #include "comm/handshake_records.h"
+#include "comm/patience.h"
 
 status draw_bytes(void *out, size_t length)
 {
@@ -147,7 +148,21 @@ static status await(int descriptor, short events, int64_t end_ns)
     }
 }
 
-status door_read(int descriptor, void *bytes, size_t length, int64_t end_ns)
+/* Until when a transfer may take; renewed by idle_ns at every byte, if > 0. */
+struct until { int64_t end_ns, idle_ns; };
+
+static struct until until_idle(int64_t idle_ms)
+{
+    return (struct until){clock_ns() + idle_ms * 1000000, idle_ms * 1000000};
+}
+
+static void until_renew(struct until *until)
+{
+    if (until->idle_ns > 0) until->end_ns = clock_ns() + until->idle_ns;
+}
+
+static status read_until(int descriptor, void *bytes, size_t length,
+                         struct until until)
 {
     char *at = bytes;
 
@@ -158,17 +173,18 @@ status door_read(int descriptor, void *bytes, size_t length, int64_t end_ns)
         if (got < 0 && errno != EAGAIN && errno != EINTR)
             FAIL(ERR_PEER, "the connection broke: %s", strerror(errno));
         if (got < 0) {
-            TRY(await(descriptor, POLLIN, end_ns));
+            TRY(await(descriptor, POLLIN, until.end_ns));
             continue;
         }
         at += got;
         length -= (size_t)got;
+        until_renew(&until);
     }
     return OK;
 }
 
-status door_write(int descriptor, const void *bytes, size_t length,
-                  int64_t end_ns)
+static status write_until(int descriptor, const void *bytes, size_t length,
+                          struct until until)
 {
     const char *at = bytes;
 
@@ -178,13 +194,37 @@ status door_write(int descriptor, const void *bytes, size_t length,
         if (put < 0 && errno != EAGAIN && errno != EINTR)
             FAIL(ERR_PEER, "the connection broke: %s", strerror(errno));
         if (put < 0) {
-            TRY(await(descriptor, POLLOUT, end_ns));
+            TRY(await(descriptor, POLLOUT, until.end_ns));
             continue;
         }
         at += put;
         length -= (size_t)put;
+        until_renew(&until);
     }
     return OK;
+}
+
+status door_read(int descriptor, void *bytes, size_t length, int64_t end_ns)
+{
+    return read_until(descriptor, bytes, length, (struct until){end_ns, 0});
+}
+
+status door_write(int descriptor, const void *bytes, size_t length,
+                  int64_t end_ns)
+{
+    return write_until(descriptor, bytes, length, (struct until){end_ns, 0});
+}
+
+status door_read_bulk(int descriptor, void *bytes, size_t length,
+                      int64_t idle_ms)
+{
+    return read_until(descriptor, bytes, length, until_idle(idle_ms));
+}
+
+status door_write_bulk(int descriptor, const void *bytes, size_t length,
+                       int64_t idle_ms)
+{
+    return write_until(descriptor, bytes, length, until_idle(idle_ms));
 }
 
 static status introduce(int descriptor, const struct visitor *self,
@@ -215,6 +255,7 @@ status door_knock(int *descriptor, const char *address,
                   int64_t limit_ms)
 {
     const int64_t end = clock_ns() + limit_ms * 1000000;
+    int64_t later_ms = 0;
     char why[256];
 
     for (int tries = 0; tries < KNOCKS; tries++) {
@@ -222,7 +263,14 @@ status door_knock(int *descriptor, const char *address,
 
         *descriptor = -1;
         TRY(socket_connect(descriptor, address, end));
-        if (introduce(*descriptor, self, token, end) == OK) return OK;
+        /* Three more round trips follow. */
+        later_ms = patience_more_ms(*descriptor);
+        if (later_ms > 2 * limit_ms) later_ms = 2 * limit_ms;
+        if (introduce(*descriptor, self, token, end + later_ms * 1000000) ==
+            OK) {
+            patience_tell(*descriptor, patience_ms(*descriptor));
+            return OK;
+        }
         close(*descriptor);
         *descriptor = -1;
         snprintf(why, sizeof why, "%s", status_message());

@@ -11,11 +11,12 @@
 #include <unistd.h>
 #include "base/clock.h"
 #include "comm/handshake_records.h"
+#include "comm/patience.h"
 
 enum {
     BACKLOG = 4096, /* the system takes less where it allows less */
-    /* A peer whose machine or network is gone is noticed after that. */
-    USER_TIMEOUT_MS = 3000, KEEP_IDLE_S = 1, KEEP_EACH_S = 1, KEEP_COUNT = 3
+    /* How long without a word a peer is asked whether it is there. */
+    KEEP_IDLE_S = 1, KEEP_EACH_S = 1, KEEP_COUNT = 3
 };
 
 /* HOST:PORT, [V6]:PORT. */
@@ -56,14 +57,13 @@ static void socket_tune(int descriptor)
 {
     const int on = 1, idle = KEEP_IDLE_S, each = KEEP_EACH_S;
     const int count = KEEP_COUNT;
-    const unsigned user = USER_TIMEOUT_MS;
 
     setsockopt(descriptor, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
     setsockopt(descriptor, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof on);
     setsockopt(descriptor, IPPROTO_TCP, TCP_KEEPIDLE, &idle, sizeof idle);
     setsockopt(descriptor, IPPROTO_TCP, TCP_KEEPINTVL, &each, sizeof each);
     setsockopt(descriptor, IPPROTO_TCP, TCP_KEEPCNT, &count, sizeof count);
-    setsockopt(descriptor, IPPROTO_TCP, TCP_USER_TIMEOUT, &user, sizeof user);
+    patience_tell(descriptor, patience_ms(descriptor));
 }
 
 static status address_text(int descriptor, char out[DOOR_ADDRESS_BYTES])

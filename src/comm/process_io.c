@@ -7,8 +7,12 @@
 #include <string.h>
 #include <unistd.h>
 #include "base/arena.h"
+#include "base/clock.h"
 #include "base/fault.h"
+#include "comm/patience.h"
 #include "comm/process_world.h"
+
+enum { TELL_MS = 500 };
 
 static void wake(struct process_world *world)
 {
@@ -227,6 +231,25 @@ static int fill_polls(struct process_world *world, struct pollfd *polls)
     return count;
 }
 
+/* Round trips may become slow while the run lasts. The system measures those of
+ * connections with traffic; the others get as long as the slowest. */
+static void tell_patience(struct process_world *world)
+{
+    int64_t most = 0;
+
+    if (clock_ns() - world->told_ns < (int64_t)TELL_MS * 1000000) return;
+    world->told_ns = clock_ns();
+    for (int i = 0; i < world->identity.size; i++) {
+        const int64_t one = world->links[i].descriptor >= 0
+                                ? patience_ms(world->links[i].descriptor) : 0;
+
+        if (one > most) most = one;
+    }
+    for (int i = 0; i < world->identity.size; i++)
+        if (world->links[i].descriptor >= 0)
+            patience_tell(world->links[i].descriptor, most);
+}
+
 static void step(struct process_world *world)
 {
     const struct link_events events = {world, world->identity.generation,
@@ -242,6 +265,7 @@ static void step(struct process_world *world)
             !link_flush(link, &world->stock))
             process_lose(world, link);
     }
+    tell_patience(world);
     pthread_cond_broadcast(&world->change);
 }
 

@@ -41,6 +41,7 @@ struct process_world {
     pthread_cond_t change;
     pthread_t thread;         /* of the connections */
     bool runs, quits;
+    int64_t told_ns;          /* when the connections' patience was told */
     int wake[2];              /* a pipe: the thread has something new */
     struct wait_chain *waiting;
     bool asks;                /* one thread asks for all */

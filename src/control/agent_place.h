@@ -40,6 +40,7 @@ struct agent {
     int link;                /* in a sender: of its partner */
     uint64_t turn;           /* of the newest beat */
     int64_t beat_ns;         /* its sent_ns; 0: none of this connection */
+    int64_t lease_ms;        /* how long a lease is, as it said */
     /* When each may be started again. */
     int64_t courier_next_ns[PARTNERS_MOST + 1];
     uint64_t moves_told;

@@ -7,10 +7,12 @@
 #include <string.h>
 #include "base/arena.h"
 #include "base/clock.h"
+#include "comm/patience.h"
 
 enum {
     DEATH_MS = 100,       /* ranks whose agent died have ended by then */
     FENCE_AGAIN_MS = 500, /* an order to end ranks is repeated */
+    FAR_MS = 1000,        /* longer patience with a node is worth a line */
     FENCE_MOST_MS = 10000 /* then a node whose ranks do not end is given up */
 };
 
@@ -23,7 +25,9 @@ status fleet_open(struct fleet *fleet, const char *listen,
                   const struct token *token, int most, int replicas)
 {
     *fleet = (struct fleet){.token = *token, .most = most,
-                            .replicas = replicas};
+                            .replicas = replicas,
+                            .lease_most_ms = NODE_LEASE_MS,
+                            .lease_wish_ms = NODE_LEASE_MS};
     for (int i = 0; i < NEWCOMERS; i++) fleet->newcomers[i].descriptor = -1;
     TRY(memory_take((size_t)most, sizeof *fleet->at, (void **)&fleet->at));
     TRY(memory_take((size_t)most, sizeof *fleet->home,
@@ -155,12 +159,12 @@ static void see_rank(struct fleet *fleet, int rank, const struct slot_report *r,
  * it. In all other cases they may live until their lease ends. */
 static int64_t last_life_ns(const struct node *node, const char *why)
 {
-    const int64_t lease = node->heard_ns +
-                          (int64_t)(NODE_LEASE_MS + NODE_MARGIN_MS) * 1000000;
+    const int64_t least = node->heard_ns + (int64_t)NODE_LEASE_MS * 1000000;
 
     if (strstr(why, "was closed") != NULL)
         return node->lost_ns + (int64_t)DEATH_MS * 1000000;
-    return lease;
+    return (least > node->leased_ns ? least : node->leased_ns) +
+           (int64_t)NODE_MARGIN_MS * 1000000;
 }
 
 static void lose(struct fleet *fleet, int index, const char *why)
@@ -272,12 +276,17 @@ static void see_move(struct fleet *fleet, int index,
 static status check_link(const struct node *node)
 {
     const int64_t now = clock_ns();
-    const int64_t most_ns = (int64_t)NODE_DEAD_MS * 1000000;
+    const int64_t least_ns = (int64_t)NODE_LEASE_MS * 1000000;
+    int64_t most_ms;
 
-    if (now - node->wire.heard_ns > most_ns)
-        FAIL(ERR_PEER, "silent for %d ms", (int)NODE_DEAD_MS);
-    if (node->asked_ns != 0 && now - node->asked_ns > most_ns)
-        FAIL(ERR_PEER, "deaf for %d ms", (int)NODE_DEAD_MS);
+    if (now - node->wire.heard_ns <= least_ns &&
+        (node->asked_ns == 0 || now - node->asked_ns <= least_ns))
+        return OK;
+    most_ms = patience_ms(node->wire.descriptor);
+    if (now - node->wire.heard_ns > most_ms * 1000000)
+        FAIL(ERR_PEER, "silent for %lld ms", (long long)most_ms);
+    if (node->asked_ns != 0 && now - node->asked_ns > most_ms * 1000000)
+        FAIL(ERR_PEER, "deaf for %lld ms", (long long)most_ms);
     return OK;
 }
 
@@ -397,7 +406,8 @@ static void hear_newcomers(struct fleet *fleet)
             wire_close(wire);
         else if (head != NULL)
             admit(fleet, wire, bytes);
-        else if (clock_ns() - wire->heard_ns > (int64_t)DOOR_MS * 1000000)
+        else if (clock_ns() - wire->heard_ns >
+                 (DOOR_MS + patience_more_ms(wire->descriptor)) * 1000000)
             wire_close(wire);
     }
 }
@@ -457,6 +467,34 @@ static void name_partners(const struct fleet *fleet, const struct node *node,
     }
 }
 
+/* Once, and again where it has become much slower. */
+static void tell_slow(struct node *node)
+{
+    const int descriptor = node->wire.descriptor;
+    const int64_t more_ms = patience_more_ms(descriptor);
+
+    if (more_ms < FAR_MS || more_ms < 2 * node->told_ms) return;
+    fprintf(stderr, "node      %s is far away: round trips of %lld ms; it "
+            "counts as lost after %.1f s of silence\n", node->name,
+            (long long)patience_round_us(descriptor) / 1000,
+            1e-3 * (double)patience_ms(descriptor));
+    node->told_ms = more_ms;
+}
+
+/* How long a lease of the node is: as long as it may be silent, if the journal
+ * has one that is as long. */
+static int64_t lease_ms(struct fleet *fleet, struct node *node)
+{
+    const int64_t wanted = patience_ms(node->wire.descriptor);
+
+    patience_tell(node->wire.descriptor, wanted);
+    tell_slow(node);
+    while (fleet->lease_wish_ms < wanted &&
+           fleet->lease_wish_ms < NODE_LEASE_MOST_MS)
+        fleet->lease_wish_ms *= 2;
+    return wanted < fleet->lease_most_ms ? wanted : fleet->lease_most_ms;
+}
+
 static void beat(struct fleet *fleet)
 {
     if (clock_ns() - fleet->beat_ns < (int64_t)NODE_BEAT_MS * 1000000) return;
@@ -468,6 +506,10 @@ static void beat(struct fleet *fleet)
                                                            : node->echo_ns};
 
         if (node->wire.descriptor < 0) continue;
+        said.lease_ms = lease_ms(fleet, node);
+        if (said.echo_ns > 0 &&
+            node->heard_ns + said.lease_ms * 1000000 > node->leased_ns)
+            node->leased_ns = node->heard_ns + said.lease_ms * 1000000;
         if (node->asked_ns == 0) node->asked_ns = said.sent_ns;
         name_partners(fleet, node, &said);
         if (wire_put(&node->wire, WIRE_BEAT, &said, sizeof said) == OK)

@@ -39,6 +39,8 @@ struct node {
     int64_t lost_ns;       /* when; 0: never */
     int64_t heard_ns, echo_ns; /* when its newest report came; its own clock */
     int64_t silent_ns;     /* its ranks may live until then */
+    int64_t leased_ns;     /* their leases end by then */
+    int64_t told_ms;       /* how much longer they are, as was told last */
     int64_t asked_ns;      /* when the oldest beat was sent that it has not
                             * heard; 0: it has heard all */
     struct seat *seats;    /* owned, [places] */
@@ -70,6 +72,8 @@ struct fleet {
     char survives[256];    /* as it was told last */
     bool paired;           /* partners have changed since */
     int64_t beat_ns;
+    int64_t lease_most_ms; /* no lease is longer: the journal has it; */
+    int64_t lease_wish_ms; /* what a node needs */
     bool adopts;           /* ranks of another supervisor are left alone */
     struct node_stores stores; /* where nodes keep shards; "": they do not */
 };

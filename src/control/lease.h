@@ -3,14 +3,17 @@
  * run's directory (docs/decisions/0026).
  *
  *   agent       report, with the time t ──>   supervisor
- *   agent  <──  beat, with the same t          supervisor
- *   ranks of the agent may live until t + NODE_LEASE_MS, by their own clock
+ *   agent  <──  beat, with the same t and a length L         supervisor
+ *   ranks of the agent may live until t + L, by their own clock
  *
- * The supervisor heard the report at t or later. So NODE_LEASE_MS after it last
- * heard of a machine no rank there lives, whatever happened to its answers; it
- * waits NODE_MARGIN_MS longer before it begins another generation. A connection
- * that is refused says that no supervisor is there: that renews a lease, too,
- * because a new supervisor waits as long before it rebuilds. */
+ * The supervisor heard the report at t or later. So L after it last heard of a
+ * machine no rank there lives, whatever happened to its answers; it waits
+ * NODE_MARGIN_MS longer before it begins another generation. A connection that
+ * is refused says that no supervisor is there: that renews a lease by
+ * NODE_LEASE_MS, too, because a new supervisor waits as long before it
+ * rebuilds. L is NODE_LEASE_MS, and more over slow round trips or as
+ * comm.silence says (comm/patience.h). The journal has the longest one before
+ * it is given, so that a supervisor that takes over waits for it. */
 #ifndef LOCKSTEP_CONTROL_LEASE_H
 #define LOCKSTEP_CONTROL_LEASE_H
 
@@ -20,6 +23,7 @@
 
 enum {
     NODE_LEASE_MS = 4000,
+    NODE_LEASE_MOST_MS = 1024000,
     NODE_MARGIN_MS = 1000, /* for a lease that ends while it is looked at */
     LEASE_LOOK_MS = 150    /* that an agent has to find a renewal that came
                             * while it, or the machine, stood still */

@@ -17,7 +17,6 @@ enum {
     PLACES_MOST = 512,    /* of a node */
     PLACES_EXTRA = 64,    /* beyond its slots, while a layout is changed */
     NODE_BEAT_MS = 500,
-    NODE_DEAD_MS = 4000,  /* without a word */
     FENCE_GRACE_MS = 700, /* for a rank to give up by itself */
     REPORT_ENTRIES = 4
 };
@@ -67,6 +66,7 @@ struct node_partner {
 struct node_beat {
     int64_t echo_ns;      /* now_ns of the newest report: lease.h */
     int64_t sent_ns;      /* the supervisor's clock */
+    int64_t lease_ms;     /* from echo_ns on */
     uint64_t turn;        /* raised when the partners change */
     struct node_partner partners[PARTNERS_MOST];
 };

@@ -343,6 +343,7 @@ static enum look watch(struct supervisor *s, struct incident *incident,
         close_incident(s);
         generation_grow(s);
         generation_copies(s);
+        generation_leases(s);
         generation_stragglers(s);
         journal_poll(&s->journal);
     } while (look == LOOK_ON);

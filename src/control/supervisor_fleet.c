@@ -10,8 +10,7 @@
 #include "control/straggler.h"
 #include "control/watch.h"
 
-enum { TAKE_OVER_MS = NODE_LEASE_MS + NODE_MARGIN_MS,
-       COME_BACK_MS = 10000, GROW_MS = 1000, IN_VAIN_CONVERTED = 2,
+enum { COME_BACK_MS = 10000, GROW_MS = 1000, IN_VAIN_CONVERTED = 2,
        FORGIVE_MS = 3000, SLOW_LOOK_S = 5, SLOW_AGAIN_S = 600,
        /* The agent that the supervisor starts itself: pauses, and how often. */
        AGENT_MS = 2000, AGENT_MOST_MS = 16000, AGENTS_MOST = 6 };
@@ -186,6 +185,18 @@ void generation_copies(struct supervisor *s)
     journal_line(&w, "copies");
     json_write_key_text(&w, "survives", text);
     journal_put(&s->journal, &w);
+}
+
+void generation_leases(struct supervisor *s)
+{
+    struct json_writer w;
+
+    if (s->fleet == NULL || s->fleet->lease_wish_ms <= s->fleet->lease_most_ms)
+        return;
+    journal_line(&w, "lease");
+    json_write_key_integer(&w, "longest_ms", s->fleet->lease_wish_ms);
+    journal_put(&s->journal, &w);
+    s->fleet->lease_most_ms = s->fleet->lease_wish_ms;
 }
 
 void generation_stragglers(struct supervisor *s)
@@ -419,6 +430,14 @@ static void want_nodes(struct supervisor *s, const struct json *start)
     }
 }
 
+/* A lease as long as any that was given may still be running. */
+static void note_lease(struct fleet *fleet, int64_t longest_ms)
+{
+    if (longest_ms <= fleet->lease_most_ms || longest_ms > NODE_LEASE_MOST_MS)
+        return;
+    fleet->lease_most_ms = fleet->lease_wish_ms = longest_ms;
+}
+
 /* The newest start, if its ranks may still be at work. */
 static const struct json *last_start(struct supervisor *s,
                                      const struct journal_lines *lines)
@@ -433,6 +452,7 @@ static const struct json *last_start(struct supervisor *s,
         if (strcmp(event, "start") == 0) want_nodes(s, line);
         if (strcmp(event, "end") == 0) start = NULL;
         if (strcmp(event, "incident") == 0) s->incidents++;
+        note_lease(s->fleet, number_in(line, "longest_ms"));
         if (number_in(line, "generation") > (int64_t)s->crew.generation)
             s->crew.generation = (uint64_t)number_in(line, "generation");
         if (number_in(line, "last_order") > (int64_t)s->fleet->last_order)
@@ -482,7 +502,8 @@ static status take_over(struct supervisor *s, const struct json *start,
                         bool *watches)
 {
     const struct json *ranks = json_get(start, "ranks");
-    const int64_t end = clock_ns() + (int64_t)TAKE_OVER_MS * 1000000;
+    const int64_t end =
+        clock_ns() + (s->fleet->lease_most_ms + NODE_MARGIN_MS) * 1000000;
     const bool fits = may_go_on(s, start);
 
     if (fits) {

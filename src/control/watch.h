@@ -101,6 +101,8 @@ status generation_of_agents(struct supervisor *s, uint64_t generation,
 bool generation_goes_on(struct supervisor *s, status *result);
 /* Says which losses of nodes the copies in memory survive. */
 void generation_copies(struct supervisor *s);
+/* A lease that is longer than any before is written down, and then given. */
+void generation_leases(struct supervisor *s);
 /* Names a rank for which the others wait, once in ten minutes. */
 void generation_stragglers(struct supervisor *s);
 /* Asks for a larger layout, if one fits now. */

@@ -9,10 +9,16 @@
 #include <unistd.h>
 #include "base/arena.h"
 #include "base/clock.h"
+#include "comm/patience.h"
 
-static int64_t send_end(void)
+/* A supervisor that waits for one peer serves no other. */
+static int64_t send_end(const struct wire *wire)
 {
-    return clock_ns() + (int64_t)WIRE_SEND_MS * 1000000;
+    const int64_t more = patience_more_ms(wire->descriptor);
+
+    return clock_ns() + (WIRE_SEND_MS + (more < WIRE_SEND_MORE_MS
+                                             ? more : WIRE_SEND_MORE_MS)) *
+                            1000000;
 }
 
 void wire_close(struct wire *wire)
@@ -31,12 +37,12 @@ static status open_session(struct wire *wire)
 {
     if (!wire->serves)
         return door_read(wire->descriptor, wire->session,
-                         sizeof wire->session, send_end());
+                         sizeof wire->session, send_end(wire));
     if (getrandom(wire->session, sizeof wire->session, 0) !=
         (ssize_t)sizeof wire->session)
         FAIL(ERR_IO, "no random numbers from the system: %s", strerror(errno));
     return door_write(wire->descriptor, wire->session, sizeof wire->session,
-                      send_end());
+                      send_end(wire));
 }
 
 status wire_open(struct wire *wire, int descriptor, const struct token *token,
@@ -80,9 +86,10 @@ status wire_put(struct wire *wire, uint32_t kind, const void *bytes,
     if (wire->descriptor < 0) FAIL(ERR_PEER, "the connection is closed");
     result = prove(wire, wire->serves, &head, bytes, head.proof);
     if (result == OK)
-        result = door_write(wire->descriptor, &head, sizeof head, send_end());
+        result = door_write(wire->descriptor, &head, sizeof head,
+                            send_end(wire));
     if (result == OK && length > 0)
-        result = door_write(wire->descriptor, bytes, length, send_end());
+        result = door_write(wire->descriptor, bytes, length, send_end(wire));
     wire->sent++;
     if (result == OK) return OK;
     wire_close(wire);
@@ -172,31 +179,13 @@ status wire_get(struct wire *wire, const struct wire_head **head,
     return OK;
 }
 
-/* Three seconds for each slice: a peer that reads or sends nothing for so long
- * is gone. */
-static int64_t slice_end(void)
-{
-    return clock_ns() + (int64_t)WIRE_SLICE_MS * 1000000;
-}
-
-static size_t slice_of(size_t length)
-{
-    return length < WIRE_BYTES ? length : WIRE_BYTES;
-}
-
 status wire_put_bulk(struct wire *wire, const void *bytes, size_t length)
 {
-    const char *at = bytes;
-    status result = OK;
+    status result;
 
     if (wire->descriptor < 0) FAIL(ERR_PEER, "the connection is closed");
-    while (length > 0 && result == OK) {
-        const size_t slice = slice_of(length);
-
-        result = door_write(wire->descriptor, at, slice, slice_end());
-        at += slice;
-        length -= slice;
-    }
+    result = door_write_bulk(wire->descriptor, bytes, length,
+                             patience_ms(wire->descriptor));
     if (result == OK) return OK;
     wire_close(wire);
     return status_pass(result, __FILE__, __LINE__);
@@ -205,23 +194,19 @@ status wire_put_bulk(struct wire *wire, const void *bytes, size_t length)
 /* Some may have come together with the message. */
 status wire_get_bulk(struct wire *wire, void *bytes, size_t length)
 {
-    char *at = bytes;
-    size_t slice;
-    status result = OK;
+    size_t here;
+    status result;
 
     if (wire->descriptor < 0) FAIL(ERR_PEER, "the connection is closed");
     drop_taken(wire);
-    slice = wire->got < length ? wire->got : length;
-    if (slice > 0) {
-        memcpy(at, wire->bytes, slice);
-        wire->got -= slice;
-        memmove(wire->bytes, wire->bytes + slice, wire->got);
+    here = wire->got < length ? wire->got : length;
+    if (here > 0) {
+        memcpy(bytes, wire->bytes, here);
+        wire->got -= here;
+        memmove(wire->bytes, wire->bytes + here, wire->got);
     }
-    for (at += slice, length -= slice; length > 0 && result == OK;
-         at += slice, length -= slice) {
-        slice = slice_of(length);
-        result = door_read(wire->descriptor, at, slice, slice_end());
-    }
+    result = door_read_bulk(wire->descriptor, (char *)bytes + here,
+                            length - here, patience_ms(wire->descriptor));
     if (result == OK) return OK;
     wire_close(wire);
     return status_pass(result, __FILE__, __LINE__);

@@ -15,7 +15,8 @@
 
 #include "comm/handshake.h"
 
-enum { WIRE_BYTES = 1 << 20, WIRE_SEND_MS = 1000, WIRE_SLICE_MS = 3000 };
+enum { WIRE_BYTES = 1 << 20, WIRE_SEND_MS = 1000,
+       WIRE_SEND_MORE_MS = 2500 /* where round trips are slow */ };
 
 struct wire_head {
     uint32_t kind, bytes;
@@ -44,7 +45,9 @@ void wire_close(struct wire *wire); /* zeroed: only if descriptor is -1 */
 /* ERR_PEER: it is gone, or does not read; the wire is closed. */
 status wire_put(struct wire *wire, uint32_t kind, const void *bytes,
                 size_t length);
-/* Bytes of any length behind a message, which says their checksum. ERR_PEER. */
+/* Bytes of any length behind a message, which says their checksum. They take
+ * as long as they must; a peer that reads or sends none for as long as a
+ * connection may be silent (comm/patience.h) is gone. ERR_PEER. */
 status wire_put_bulk(struct wire *wire, const void *bytes, size_t length);
 status wire_get_bulk(struct wire *wire, void *bytes, size_t length);
 /* The next message that is whole; *head NULL: there is none now. It stays until

@@ -9,6 +9,7 @@
 #include "checkpoint/history.h"
 #include "checkpoint/mirror.h"
 #include "comm/launch.h"
+#include "comm/patience.h"
 #include "control/board.h"
 #include "control/lease.h"
 #include "setup/suggest.h"
@@ -197,6 +198,7 @@ static status run_ranks(struct trainer_request *request)
     const int64_t limit_ms = 1000 * request->set->values.comm.limit;
     const struct launch launch = {request->ranks, limit_ms};
 
+    patience_set(1000 * request->set->values.comm.silence);
     if (request->ranks > 1 && launch_rank() < 0)
         TRY(trainer_check_layout(request));
     if (request->ranks <= 1 && launch_rank() < 0) {

@@ -156,6 +156,35 @@ tap_nodes() {
     done
 }
 
+# begin_wires COUNT: the same with links that can delay and lose (wire.c), as
+# descriptor 9 is told; ends the drill where that cannot be made.
+begin_wires() {
+    local i
+    if ! mount -t tmpfs none /run 2>/dev/null || ! mkdir /run/netns ||
+        ! ip link add bridge type bridge 2>/dev/null ||
+        ! ip tuntap add dev probe mode tap 2>/dev/null; then
+        echo "not run: no bridge or no tap devices here"
+        exit 77
+    fi
+    ip link del probe
+    cc -O2 -D_GNU_SOURCE -o wire "$tree/tests/drills/wire.c" || exit 1
+    for ((i = 1; i <= $1; i++)); do ip netns add "n$i"; done
+    mkfifo orders
+    exec 9<>orders
+    ./wire "$1" <orders >wire.log 2>&1 9>&- &
+    wire=$!
+    children="$children $wire"
+    await wire.log ready
+    tap_nodes "$1" 10.77.0
+}
+
+# end_wires: what they carried is in wire.log.
+end_wires() {
+    exec 9>&-
+    wait "$wire"
+    cat wire.log
+}
+
 # A port of this machine at which nobody listens now.
 free_port() {
     local port _

@@ -8,22 +8,7 @@
 . "${0%/*}/apart.sh"
 . "${0%/*}/common.sh"
 nodes=4 slots=4 ranks=16 steps=${STEPS:-24}
-if ! mount -t tmpfs none /run 2>/dev/null || ! mkdir /run/netns ||
-    ! ip link add bridge type bridge 2>/dev/null ||
-    ! ip tuntap add dev probe mode tap 2>/dev/null; then
-    echo "not run: no bridge or no tap devices here"
-    exit 77
-fi
-ip link del probe
-cc -O2 -D_GNU_SOURCE -o "$room/wire" "$tree/tests/drills/wire.c" || exit 1
-for ((i = 1; i <= nodes; i++)); do ip netns add "n$i"; done
-mkfifo "$room/orders"
-exec 9<>"$room/orders"
-"$room/wire" $nodes <"$room/orders" >"$room/wire.log" 2>&1 9>&- &
-wire=$!
-children="$children $wire"
-await "$room/wire.log" ready
-tap_nodes $nodes 10.77.0
+begin_wires $nodes
 prepare
 base="--set train.steps=$steps --set checkpoint.every=1000
     --set validate.every=1000 --set numerics.grid_tensor=2"
@@ -84,18 +69,16 @@ await $journal '"event": "recovered"'
 ends "impaired links: the same bytes" kept "$child"
 if grep -q 'was lost with node n3' $journal; then ok "the node is named"
 else bad "the node is named" "not so" $journal; fi
-exec 9>&-
-wait $wire
-cat "$room/wire.log"
+end_wires
 # Wires that waited for a processor delay far more than they were told.
-late=$(sed -n 's/.*, late \([0-9]*\) ms/\1/p' "$room/wire.log")
+late=$(sed -n 's/.*, late \([0-9]*\) ms/\1/p' wire.log)
 if [ "$found" -eq 0 ]; then ok "impaired links are no incident"
 elif [ "${late:-0}" -ge 200 ]; then
     echo "left out: no incident, where wires wait $late ms for a processor"
 else bad "impaired links are no incident" "$found" $journal; fi
-if awk '/carried/ { exit !($2 + 0 > 1000 && $4 + 0 > 10) }' "$room/wire.log"; then
+if awk '/carried/ { exit !($2 + 0 > 1000 && $4 + 0 > 10) }' wire.log; then
     ok "frames were delayed and lost"
 else
-    bad "frames were delayed and lost" "too few" "$room/wire.log"
+    bad "frames were delayed and lost" "too few" wire.log
 fi
 report

@@ -136,7 +136,8 @@ static size_t make_small(const struct record *r, char *out)
     struct node_beat beat = {.echo_ns = r->how % 4 == 3
                                             ? INT64_MAX - r->order
                                             : clock_ns() - r->number,
-                             .sent_ns = field(r, 1)};
+                             .sent_ns = field(r, 1),
+                             .lease_ms = r->fill == 76 ? INT64_MAX : r->number};
 
     name_of(r, move.name);
     beat.turn = r->how % 4;
@@ -284,7 +285,7 @@ static void to_agent(const struct record *r)
     if (agent_turn(&agent, &child) != OK) status_clear();
     CHECK(!child);
     CHECK(atomic_load(&far_board->lease_ns) <=
-          clock_ns() + (int64_t)NODE_LEASE_MS * 1000000);
+          clock_ns() + (int64_t)NODE_LEASE_MOST_MS * 1000000);
     for (int i = 0; i < PLACES; i++)
         CHECK(atomic_load(&places[i].ordered) == 0 ||
               places[i].order.place == i);
@@ -373,25 +374,8 @@ static void draw_record(uint8_t *out)
 size_t LLVMFuzzerCustomMutator(uint8_t *data, size_t size, size_t room,
                                unsigned seed)
 {
-    size_t count = size / RECORD;
-    const size_t most = room / RECORD < RECORDS ? room / RECORD : RECORDS;
+    static const struct record_form form = {0, RECORD, RECORDS, draw_record};
 
     mutate_seed(seed);
-    if (most == 0 || draw(16) == 0) return LLVMFuzzerMutate(data, size, room);
-    if (count > most) count = most;
-    for (uint64_t i = 1 + draw(4); i > 0; i--) {
-        const uint64_t what = draw(4);
-        uint8_t *at = data + RECORD * draw(count);
-
-        if (count < most && (count == 0 || what == 0)) {
-            draw_record(data + RECORD * count++);
-        } else if (what == 1) {
-            draw_record(at);
-        } else if (what == 2 && count > 1) { /* one goes */
-            memmove(at, data + RECORD * --count, RECORD);
-        } else {
-            at[draw(RECORD)] = (uint8_t)draw(256);
-        }
-    }
-    return count * RECORD;
+    return mutate_record_list(&form, data, size, room);
 }

@@ -509,4 +509,42 @@ static inline void mutate_integer(uint8_t *data, size_t size, size_t at,
     put_integer(&out, value, bytes);
 }
 
+/* The input is a head of fixed size and a list of records. */
+struct record_form {
+    size_t head, bytes, most;    /* most: so many records are read */
+    void (*draw)(uint8_t *out);  /* a record, mostly sound */
+};
+
+/* One to four records come, go, are drawn anew, are repeated, or get another
+ * byte; one change in 16 is of bytes. */
+static inline size_t mutate_record_list(const struct record_form *form,
+                                    uint8_t *data, size_t size, size_t room)
+{
+    const size_t bytes = form->bytes;
+    uint8_t *records = data + form->head;
+    size_t count, most;
+
+    if (size < form->head || draw(16) == 0)
+        return LLVMFuzzerMutate(data, size, room);
+    most = (room - form->head) / bytes;
+    if (most > form->most) most = form->most;
+    count = (size - form->head) / bytes;
+    if (count > most) count = most;
+    for (uint64_t i = 1 + draw(4); i > 0; i--) {
+        const uint64_t what = draw(5);
+        uint8_t *at = records + bytes * draw(count);
+
+        if (count < most && (count == 0 || what == 0))
+            form->draw(records + bytes * count++);
+        else if (count == 0) continue;
+        else if (what == 1) form->draw(at);
+        else if (what == 2 && count > 1)
+            memmove(at, records + bytes * --count, bytes);
+        else if (what == 3)
+            memmove(at, records + bytes * draw(count), bytes);
+        else at[draw(bytes)] = (uint8_t)draw(256);
+    }
+    return form->head + bytes * count;
+}
+
 #endif

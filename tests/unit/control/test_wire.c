@@ -4,12 +4,15 @@
  * connection. */
 #include "control/wire.h"
 
+#include <fcntl.h>
+#include <pthread.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
 #include "base/arena.h"
 #include "base/clock.h"
 #include "comm/handshake_records.h"
+#include "comm/patience.h"
 #include "tests/test.h"
 
 static struct token token;
@@ -240,7 +243,49 @@ TEST(a_connection_that_is_given_up_is_reset)
     status_clear();
 }
 
+/* A reader that takes a little now and then, longer than it may be silent. */
+enum { SILENCE_MS = 2000, SIPS = 10, SIP_MS = 250, SIP_BYTES = 1 << 16 };
+
+static void *sip(void *argument)
+{
+    const int descriptor = *(int *)argument;
+    static char bytes[SIP_BYTES];
+    ssize_t got;
+    int sips = 0;
+
+    do {
+        got = recv(descriptor, bytes, sizeof bytes, MSG_WAITALL);
+        if (sips++ < SIPS) usleep(SIP_MS * 1000);
+    } while (got > 0);
+    return NULL;
+}
+
+TEST(bytes_that_move_slowly_have_time)
+{
+    const size_t length = SIPS * SIP_BYTES + (1 << 21);
+    char *bytes = calloc(length, 1);
+    const int64_t began = clock_ns();
+    struct pair p;
+    pthread_t reader;
+
+    open_pair(&p);
+    patience_set(SILENCE_MS);
+    CHECK(bytes != NULL);
+    CHECK(fcntl(p.tap_server, F_SETFL, 0) == 0);
+    CHECK(pthread_create(&reader, NULL, sip, &p.tap_server) == 0);
+    IS_OK(wire_put_bulk(&p.server, bytes, length));
+    CHECK(clock_ns() - began > (int64_t)SILENCE_MS * 1000000);
+    wire_close(&p.server);
+    pthread_join(reader, NULL);
+    /* Nobody reads at all. */
+    FAILS(wire_put_bulk(&p.client, bytes, length), ERR_PEER, "no answer");
+    patience_set(0);
+    free(bytes);
+    close_pair(&p);
+}
+
 TEST_MAIN(a_connection_that_is_given_up_is_reset,
           messages_arrive_in_order,
           what_is_changed_ends_the_connection,
-          the_end_is_noticed)
+          the_end_is_noticed,
+          bytes_that_move_slowly_have_time)
