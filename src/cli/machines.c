@@ -6,6 +6,12 @@
 #include "cli/table.h"
 #include "planner/machine.h"
 
+static int64_t ports_of(const struct machine *m)
+{
+    return (int64_t)(m->value[M_NICS] > 0 ? m->value[M_NICS]
+                                          : m->value[M_DEVICES]);
+}
+
 static void links_write(const struct machine *m, struct json_writer *w)
 {
     static const struct { const char *path; int rate, share, latency; } rows[] =
@@ -18,6 +24,8 @@ static void links_write(const struct machine *m, struct json_writer *w)
         json_write_object(w);
         json_write_key_text(w, "path", rows[i].path);
         json_write_key_real(w, "bytes_per_s", m->value[rows[i].rate]);
+        if (rows[i].rate == M_NIC_RATE)
+            json_write_key_integer(w, "ports", ports_of(m));
         json_write_key_real(w, "reached", m->value[rows[i].share]);
         json_write_key_real(w, "latency_s", m->value[rows[i].latency]);
         json_write_object_end(w);
@@ -87,10 +95,11 @@ static void overview(struct table *table)
         {"machine", "machine", false}, {"devices", "devices", true},
         {"16 bits, TFLOP/s", "peak_16", true}, {"reached", "gemm", true},
         {"memory", "memory_bytes", true}, {"GB/s", "memory_rate", true},
-        {"node, GB/s", "link_rate", true}, {"network, GB/s", "nic_rate", true},
+        {"node, GB/s", "link_rate", true}, {"ports", "nics", true},
+        {"of GB/s", "nic_rate", true},
         {"shares are", "mark", false}, {"meaning", "title", false}};
 
-    table_begin(table, columns, 10);
+    table_begin(table, columns, 11);
     for (int i = 0; i < machine_preset_count; i++) {
         struct machine m;
 
@@ -102,6 +111,7 @@ static void overview(struct table *table)
         table_bytes(table, (int64_t)m.value[M_MEMORY_BYTES]);
         table_real(table, m.value[M_MEMORY_RATE] / 1e9, 4);
         table_real(table, m.value[M_LINK_RATE] / 1e9, 4);
+        table_integer(table, ports_of(&m));
         table_real(table, m.value[M_NIC_RATE] / 1e9, 4);
         table_text(table, mark_name(m.mark[M_GEMM]));
         table_text(table, machine_presets[i].title);

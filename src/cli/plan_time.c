@@ -10,6 +10,7 @@
 #include "planner/advise.h"
 #include "planner/draw.h"
 #include "planner/memory.h"
+#include "planner/network.h"
 #include "train/found_layouts.h"
 
 struct bill { double days, energy_kwh, cost; }; /* 0: was not asked for */
@@ -21,6 +22,7 @@ struct view {
     struct steps steps;
     struct advice advice;
     double lists_share; /* of compare_lists */
+    double own_ports_s; /* step, if each device had a port; 0: it does */
     bool explain;
 };
 
@@ -151,6 +153,21 @@ static void write_noise(struct json_writer *w, const struct machine *machine)
         json_write_null(w); /* a preset, or a file of a person */
 }
 
+static void write_ports(struct json_writer *w, const struct view *v)
+{
+    json_write_key(w, "shared_ports");
+    if (v->own_ports_s <= 0) {
+        json_write_null(w);
+        return;
+    }
+    json_write_object(w);
+    json_write_key_integer(w, "ports",
+                           (int64_t)v->forecast.machine.value[M_NICS]);
+    json_write_key_integer(w, "ranks", v->forecast.layout.per_node);
+    json_write_key_real(w, "seconds", v->prediction.step_s - v->own_ports_s);
+    json_write_object_end(w);
+}
+
 static void write_explanation(struct json_writer *w, const struct view *v)
 {
     json_write_key(w, "explain");
@@ -162,6 +179,7 @@ static void write_explanation(struct json_writer *w, const struct view *v)
     write_path(w, &v->prediction);
     write_memory(w, v);
     write_noise(w, &v->forecast.machine);
+    write_ports(w, v);
     json_write_key_real(w, "offloaded_bytes", v->prediction.offloaded_bytes);
     json_write_key(w, "plan_only");
     json_write_bool(w, v->forecast.offload != 0);
@@ -289,6 +307,13 @@ static void explain_causes(const struct view *v)
         if (p->path_s[i] > 0)
             printf("  %-13s %10.4g s  %5.1f%%\n", cause_names[i], p->path_s[i],
                    100 * p->path_s[i] / p->step_s);
+    if (v->own_ports_s > 0)
+        printf("  %-13s %10.4g s  %5.1f%%  of the above: %d ranks of a node "
+               "share %.0f network port%s\n", "shared ports",
+               p->step_s - v->own_ports_s,
+               100 * (1 - v->own_ports_s / p->step_s),
+               v->forecast.layout.per_node, v->forecast.machine.value[M_NICS],
+               v->forecast.machine.value[M_NICS] > 1 ? "s" : "");
     printf("\nLanes, busy on the mean rank:\n");
     for (int i = 0; i < CLOCK_RESOURCES; i++)
         if (p->resource_s[i] > 0)
@@ -421,6 +446,30 @@ static status print_text(struct view *v)
     return OK;
 }
 
+/* The same step if each device had a port: what sharing them costs. */
+static status compare_ports(struct view *v, const struct weather *weather)
+{
+    struct forecast *f = &v->forecast;
+    double *ports = &f->machine.value[M_NICS];
+    const double shared = *ports;
+    const struct cost cost = forecast_cost(f);
+    struct steps steps = {0};
+    struct prediction own;
+    status result;
+
+    if (f->layout.per_node >= f->ranks ||
+        node_ports(&f->machine, f->layout.per_node) >=
+            node_ports(&f->machine, 1))
+        return OK;
+    *ports = 0;
+    result = forecast_steps(f, &steps);
+    if (result == OK) result = predict_steps(&own, &steps, &cost, weather);
+    *ports = shared;
+    steps_free(&steps);
+    if (result == OK) v->own_ports_s = own.step_s;
+    return result;
+}
+
 static status run_view(struct view *v, struct arguments *arguments)
 {
     const char *view = arguments_text(arguments, "explain", "time");
@@ -442,6 +491,7 @@ static status run_view(struct view *v, struct arguments *arguments)
     if (v->forecast.exact_bytes > 0)
         v->prediction.memory_position = v->forecast.exact_position;
     TRY(fill_bill(v, arguments));
+    if (v->explain) TRY(compare_ports(v, &weather));
     if (!v->prediction.fits) TRY(find_advice(v, &cost));
     if (picture != NULL)
         TRY(draw_steps(&v->steps, &v->prediction, picture));

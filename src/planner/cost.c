@@ -26,6 +26,7 @@ void spent_add(struct spent *to, const struct spent *from, double times)
     for (int i = 0; i < CAUSES; i++)
         to->seconds[i] += times * from->seconds[i];
     to->guessed += times * from->guessed;
+    to->network += times * from->network;
 }
 
 static double larger(double a, double b) { return a > b ? a : b; }
@@ -62,13 +63,36 @@ static double expert_starts(const struct cost *cost)
                            s->expert_blocks : 0;
 }
 
+/* The library's all-to-all asks the host how many rows go where: after it the
+ * device has nothing else to do, and experts take as long as the host starts
+ * them, or as they compute. `experts`: of expert_starts. */
+static void experts_in_turn(const struct cost *cost, double experts,
+                            struct passes *out)
+{
+    const struct shape *s = cost->shape;
+    struct passes work = {0};
+
+    for (int i = 0; i < s->product_count; i++)
+        if (s->products[i].expert)
+            cost_products(cost, &s->products[i], s->products[i].each_block,
+                          &work);
+    for (int pass = 0; pass < COST_PASSES; pass++) {
+        const double host = (pass == COST_W ? 2 : 1) * experts;
+        const double longer = host - spent_seconds(&work.pass[pass]);
+
+        if (longer > 0) out->pass[pass].seconds[CAUSE_LAUNCH] += longer;
+    }
+}
+
 /* Starts of kernels make the passes of a block longer. W also hands over the
  * gradient of each matrix. */
 static void block_started(const struct cost *cost, struct passes *out)
 {
     const struct habits *h = &habits_of[cost->layout->as];
     const struct shape *s = cost->shape;
-    const double experts = expert_starts(cost);
+    const bool in_turn = cost->layout->rows_straight;
+    const double starts = expert_starts(cost);
+    const double experts = in_turn ? 0 : starts;
     double behind = 0; /* the device is done before the host: in one pass, or
                         * in B and W that follow each other */
     const double sums = cost->layout->tensor > 1 ? s->joins : 0;
@@ -77,6 +101,7 @@ static void block_started(const struct cost *cost, struct passes *out)
         h->kernels * 1.5 * s->block.instructions + sums,
         h->kernels * s->block.product_kinds};
 
+    if (in_turn && starts > 0) experts_in_turn(cost, starts, out);
     for (int pass = 0; pass < COST_PASSES; pass++) {
         double *launch = &out->pass[pass].seconds[CAUSE_LAUNCH];
         const double host = h->host * kernels[pass] +
@@ -232,17 +257,54 @@ static void attention(const struct cost *cost, double passes,
     }
 }
 
-/* Both inputs of a product of 8 bits are read and written narrow; their scales
- * come from the operation before. */
-static void narrowed(const struct cost *cost, struct product_size size,
-                     double times, struct spent *out)
+/* Bytes that are read and written where inputs of a product of 8 bits become
+ * narrow; their scales come from the operation before. Programs without kept
+ * codes make both inputs of each product. Others write rows and gradients of
+ * outputs once, as they are and transposed (half of the rows by the norm before
+ * them, which has read them), and weights once in a step. */
+static double narrowed(const struct cost *cost, int pass,
+                       struct product_size size)
+{
+    const double left = size.m * size.k, right = size.n * size.k;
+
+    if (cost->layout->bits != 8) return 0;
+    if (!habits_of[cost->layout->as].codes_kept) return 3 * (left + right);
+    if (pass == COST_F)
+        return 3 * left + 4 * right / cost->layout->microbatches;
+    return pass == COST_B ? 4 * left : 0;
+}
+
+/* Bytes of sums of gradients over micro-batches that a product reads and
+ * writes. */
+static double summed(const struct cost *cost, int pass,
+                     struct product_size size)
+{
+    return pass == COST_W && habits_of[cost->layout->as].sums_fused &&
+                   cost->layout->microbatches > 1 && cost->layout->bits < 32
+               ? 2 * habits_of[cost->layout->as].gradient_bytes * size.m *
+                     size.n : 0;
+}
+
+/* `times` products with what they need beside them. Sums are read and written
+ * while the product computes. */
+static void one_product(const struct cost *cost, int pass,
+                        struct product_size size, double times,
+                        struct spent *out)
 {
     const double *v = cost->machine->value;
-    const double elements = size.m * size.k + size.n * size.k;
+    const double rate = v[M_MEMORY_RATE] * v[M_MEMORY];
+    struct spent product = {.guessed = 0};
+    double moved;
 
-    if (cost->layout->bits == 8)
-        out->seconds[CAUSE_MEMORY] += times * 3 * elements /
-                                      (v[M_MEMORY_RATE] * v[M_MEMORY]);
+    cost_product(cost, size, 1, CAUSE_PRODUCT, &product);
+    moved = (summed(cost, pass, size) +
+             cost_element_bytes(cost) * (size.m * size.k + size.n * size.k)) /
+                rate -
+            spent_seconds(&product);
+    if (summed(cost, pass, size) > 0 && moved > 0)
+        product.seconds[CAUSE_MEMORY] += moved;
+    product.seconds[CAUSE_MEMORY] += narrowed(cost, pass, size) / rate;
+    spent_add(out, &product, times);
 }
 
 void cost_products(const struct cost *cost, const struct shape_product *p,
@@ -266,11 +328,8 @@ void cost_products(const struct cost *cost, const struct shape_product *p,
         {rows, k, n, PRODUCT_NN, ACCUMULATOR_NONE},
         {n, k, rows, PRODUCT_TN, ACCUMULATOR_NONE}};
 
-    for (int pass = 0; pass < COST_PASSES; pass++) {
-        cost_product(cost, sizes[pass], times / e, CAUSE_PRODUCT,
-                     &out->pass[pass]);
-        narrowed(cost, sizes[pass], times / e, &out->pass[pass]);
-    }
+    for (int pass = 0; pass < COST_PASSES; pass++)
+        one_product(cost, pass, sizes[pass], times / e, &out->pass[pass]);
     cost_recipe(cost, &(struct recipe_products){p, sizes, times / e}, out);
 }
 
@@ -573,7 +632,8 @@ void cost_block(const struct cost *cost, struct passes *out)
     cost_glu(cost, out);
     /* Sums of gradients over micro-batches are float32. Lockstep's products add
      * to them. */
-    if (l->microbatches > 1 && l->bits < 32 && l->as != AS_LOCKSTEP)
+    if (l->microbatches > 1 && l->bits < 32 && l->as != AS_LOCKSTEP &&
+        !habits_of[l->as].sums_fused)
         cost_moved(cost, 8 * (layout_block_dense(l, cost->shape) +
                               layout_block_experts(l, cost->shape)),
                    &out->pass[COST_W]);

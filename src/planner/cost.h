@@ -16,10 +16,12 @@ enum cause {
 };
 extern const char *const cause_names[CAUSES];
 
-/* Seconds by cause, and those of them that no measurement or fit is behind. */
+/* Seconds by cause, those of them that no measurement or fit is behind, and
+ * those of messages between nodes. */
 struct spent {
     double seconds[CAUSES];
     double guessed;
+    double network;
 };
 double spent_seconds(const struct spent *span);
 void spent_add(struct spent *to, const struct spent *from, double times);

@@ -295,6 +295,8 @@ static status visit(void *argument, const struct exchange *row)
         c->travelling += seconds * (double)row->calls;
     else
         c->spent.seconds[cause] += seconds * (double)row->calls;
+    if (group_on_node(cost->layout, group) < group.ranks)
+        c->spent.network += seconds * (double)row->calls;
     c->spent.guessed += guessed * (double)row->calls;
     return OK;
 }
@@ -461,14 +463,14 @@ static status kind_of(struct costing *c, const struct step_list *list,
     return known_put(&w->known, &(struct known_cost){i, seconds, *kind});
 }
 
-/* A receive takes as long as the message; its send is posted. */
-static double transfer_of(const struct list_clock *w)
+/* The path whose ports the message of an instruction shares (struct timed). */
+static uint8_t ports_of(const struct list_clock *w, const struct instruction *i,
+                        const struct timed *item)
 {
-    double guessed = 0;
-
-    return cost_collective(w->cost, COLLECTIVE_SEND,
-                           group_of(w->cost->layout, CAUSE_PIPE),
-                           cost_border_bytes(w->cost), &guessed);
+    if (i->kind == DO_RECEIVE || i->kind == DO_RECEIVE_BACK)
+        return pipe_leaves(w->cost->layout, i->peer, w->made) ? 2 : 1;
+    if (!instruction_rows[i->kind].background || i->calls < 1) return 0;
+    return w->steps.spans[item->kind].network > 0 ? 2 : 1;
 }
 
 static uint8_t resource_of(const struct instruction *i, bool background)
@@ -498,13 +500,17 @@ static status add_one(struct costing *c, const struct step_list *list,
                          .number = number, .cause = (int16_t)own_cause(i),
                          .resource = resource_of(i, background)};
     const int32_t *needs = list_needs(list, number);
+    double guessed = 0;
     int32_t at;
 
     TRY(kind_of(c, list, number, &item.kind));
-    item.seconds = receives ? transfer_of(w)
-                            : spent_seconds(&w->steps.spans[item.kind]);
+    item.ports = ports_of(w, i, &item);
+    item.seconds = spent_seconds(&w->steps.spans[item.kind]);
+    if (receives) { /* as long as the message; its send is posted */
+        item.seconds = cost_transfer(w->cost, item.ports == 2, &guessed);
+        item.sender = i->peer + 1;
+    }
     if (meets(i)) item.meeting = ++w->meetings;
-    item.ports = receives || (background && i->calls > 0) ? 1 : 0;
     TRY(timed_add(timed, &item, &at));
     CHECK(at == number);
     if (*serial >= 0) TRY(timed_need(timed, w->made, *serial));

@@ -16,7 +16,7 @@
 #include "planner/sentinel.h"
 
 /* Constants, in the order of the table in machine.c. Rates are per second, of
- * one device and one direction. */
+ * one device (M_NIC_RATE: of one port) and one direction. */
 enum constant {
     M_DEVICES,       /* of a node */
     M_PEAK_32, M_PEAK_16, M_PEAK_8, /* FLOP/s of dense products */
@@ -27,7 +27,8 @@ enum constant {
     M_MEMORY,        /* reached share of the rate */
     M_LINK_RATE, M_LINK, M_LINK_LATENCY,    /* inside a node */
     M_LINK_AXES,     /* of the torus that these links make; 1: a switch */
-    M_NIC_RATE, M_NIC, M_NIC_LATENCY,       /* between nodes */
+    M_NICS,          /* network ports of a node; 0: one for each device */
+    M_NIC_RATE, M_NIC, M_NIC_LATENCY,       /* of a port */
     M_HOST_RATE, M_HOST_BYTES, M_DISK_RATE, /* of a device's share */
     M_LAUNCH,        /* seconds of the host for an instruction */
     M_GAP,           /* seconds between two kernels of Lockstep; not where

@@ -26,6 +26,13 @@ static double tokens_of(const struct layout *l, const struct shape *s)
 /* Bytes for a token: what tensor ranks always divide, and the rest. */
 struct kept { double split, whole; };
 
+/* Inputs of products are kept in 8 bits, for the products of W. Attention also
+ * keeps what the product behind it reads. */
+static bool keeps_codes(const struct layout *l)
+{
+    return l->bits == 8 && habits_of[l->as].codes_kept;
+}
+
 static struct kept kept_by_gpt(const struct layout *l, const struct shape *s)
 {
     const double h = (double)s->width, f = (double)s->feed_forward;
@@ -34,7 +41,8 @@ static struct kept kept_by_gpt(const struct layout *l, const struct shape *s)
 
     if (l->recompute == RECOMPUTE_NONE && habits_of[l->as].scores)
         kept.split += scores;
-    return kept;
+    if (!keeps_codes(l)) return kept;
+    return (struct kept){kept.split + h - f, kept.whole - 2 * h};
 }
 
 static struct kept kept_by_llama(const struct layout *l,
@@ -44,14 +52,17 @@ static struct kept kept_by_llama(const struct layout *l,
     const double q = (double)s->heads * s->head_width;
     const double kv = (double)s->kv_heads * s->head_width;
     const double up = s->gated ? 6 : 4;
+    const double element = keeps_codes(l) ? 1 : 2;
     struct kept kept = {4 * q + 4 * kv + up * f + 4.0 * s->heads, 8 * h};
 
-    kept.split += 2 * h * s->choices; /* the rows that experts read */
+    if (keeps_codes(l))
+        kept = (struct kept){kept.split + q - f, kept.whole - 2 * h};
+    kept.split += element * h * s->choices; /* the rows that experts read */
     if (l->recompute == RECOMPUTE_SELECTIVE &&
         (l->again_moved || !habits_of[l->as].masks)) {
         /* Norms and the product of the gate are made again. */
-        kept.whole -= 4 * h;
-        kept.split -= s->gated ? 2 * f : 0;
+        kept.whole -= 2 * element * h;
+        kept.split -= s->gated ? element * f : 0;
     }
     return kept;
 }
@@ -226,7 +237,8 @@ static void add_states(const struct layout *l, double parameters,
                        layout_division(l, 1);
     }
     if (l->as != AS_LOCKSTEP)
-        out->gradients += 4 * learn / layout_division(l, 2);
+        out->gradients += habits_of[l->as].gradient_bytes * learn /
+                          layout_division(l, 2);
 }
 
 /* ---- Lockstep ---- */

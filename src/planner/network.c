@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* network.c - collectives: from a measured table, or latency and rate of the
  * path. The ranks of a node share its network ports; all groups of a kind talk
- * at the same time, so by max-min fairness each member has what its node's
- * ports give for every group. */
+ * at the same time, so by max-min fairness each member has an equal part of
+ * them. Where several lists share a node, the simulator divides its ports at
+ * every moment. */
 #include "planner/network.h"
 
 #include <string.h>
@@ -31,6 +32,30 @@ struct group_shape expert_group(const struct layout *l)
     const struct expert_ranks e = layout_experts(l);
 
     return (struct group_shape){e.ranks, e.stride};
+}
+
+double node_ports(const struct machine *machine, int talking)
+{
+    const double *v = machine->value;
+    const double own = v[M_NICS] > v[M_DEVICES] ? v[M_NICS] / v[M_DEVICES] : 1;
+    const double fair = v[M_NICS] / talking;
+
+    return v[M_NICS] > 0 && fair < own ? fair : own;
+}
+
+int pipe_team(const struct layout *l)
+{
+    return layout_ranks(l) / l->pipe;
+}
+
+bool pipe_leaves(const struct layout *l, int from, int to)
+{
+    const int team = pipe_team(l), node = l->per_node;
+
+    if (node < 1 || team >= node) return from != to;
+    for (int i = 0; i < team; i++)
+        if ((from * team + i) / node != (to * team + i) / node) return true;
+    return false;
 }
 
 int group_on_node(const struct layout *l, struct group_shape group)
@@ -62,7 +87,8 @@ static double group_rate(const struct cost *cost, struct group_shape group)
     const int members = group_on_node(cost->layout, group);
     const double link = v[M_LINK_RATE] * v[M_LINK] *
                         link_share(cost, members);
-    const double nic = v[M_NIC_RATE] * v[M_NIC] * members;
+    const double nic = v[M_NIC_RATE] * v[M_NIC] * members *
+                       node_ports(cost->machine, cost->layout->per_node);
 
     if (members >= group.ranks) return link;
     return nic < link ? nic : link;
@@ -117,18 +143,16 @@ static double from_table(const struct measured_collective *row, double bytes)
 }
 
 static const struct measured_collective *
-find_table(const struct cost *cost, enum collective op,
-           struct group_shape group)
+find_table(const struct cost *cost, enum collective op, int ranks, bool inside)
 {
     const struct machine *m = cost->machine;
-    const bool inside = group_on_node(cost->layout, group) >= group.ranks;
 
     for (int i = 0; i < m->collective_count; i++) {
         const struct measured_collective *c = &m->collectives[i];
         const bool network = strcmp(c->path, "network") == 0;
 
         if (strcmp(c->op, collective_names[op]) == 0 &&
-            c->ranks == group.ranks && network != inside)
+            c->ranks == ranks && network != inside)
             return c;
     }
     return NULL;
@@ -159,9 +183,17 @@ static double all_to_all(const struct cost *cost, struct group_shape group,
                            rows_share(cost, M_LINK, h->rows_link));
     const double ports = outside * (group.ranks - near) * each /
                          (v[M_NIC_RATE] *
-                          rows_share(cost, M_NIC, h->rows_port));
+                          rows_share(cost, M_NIC, h->rows_port) *
+                          node_ports(cost->machine, cost->layout->per_node));
 
     return inside > ports ? inside : ports;
+}
+
+/* No fit or measurement is behind a rate. */
+static bool is_guess(const struct machine *machine)
+{
+    return machine->mark[M_LINK] == MARK_ASSUMED ||
+           machine->collective_count > 0;
 }
 
 static double collective(const struct cost *cost, enum collective op,
@@ -174,7 +206,8 @@ static double collective(const struct cost *cost, enum collective op,
     double seconds;
 
     if (group.ranks < 2 && op != COLLECTIVE_SEND) return 0;
-    row = find_table(cost, op, group);
+    row = find_table(cost, op, group.ranks,
+                     group_on_node(cost->layout, group) >= group.ranks);
     if (row != NULL) return from_table(row, bytes);
     seconds = first_byte(cost, op, group);
     if (op == COLLECTIVE_ALL_REDUCE)
@@ -183,9 +216,32 @@ static double collective(const struct cost *cost, enum collective op,
         seconds += all_to_all(cost, group, bytes, outside);
     else
         seconds += (op == COLLECTIVE_SEND ? 1 : (n - 1) / n) * bytes / rate;
-    if (cost->machine->mark[M_LINK] == MARK_ASSUMED ||
-        cost->machine->collective_count > 0)
-        *guessed += seconds;
+    if (is_guess(cost->machine)) *guessed += seconds;
+    return seconds;
+}
+
+/* Over the links of the node, or through the ports, with all ranks of the node
+ * that are at that position. */
+double cost_transfer(const struct cost *cost, bool leaves, double *guessed)
+{
+    const double *v = cost->machine->value;
+    const struct layout *l = cost->layout;
+    const int team = pipe_team(l);
+    const double bytes = cost_border_bytes(cost);
+    const struct measured_collective *row =
+        find_table(cost, COLLECTIVE_SEND, l->pipe, !leaves);
+    const double port = v[M_NIC_RATE] * v[M_NIC] *
+                        node_ports(cost->machine,
+                                   team < l->per_node ? team : l->per_node);
+    const double link = v[M_LINK_RATE] * v[M_LINK] *
+                        link_share(cost, group_on_node(
+                                             l, group_of(l, CAUSE_PIPE)));
+
+    if (row != NULL) return from_table(row, bytes);
+    const double seconds = v[leaves ? M_NIC_LATENCY : M_LINK_LATENCY] +
+                           bytes / (leaves && port < link ? port : link);
+
+    if (is_guess(cost->machine)) *guessed += seconds;
     return seconds;
 }
 

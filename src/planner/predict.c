@@ -217,18 +217,51 @@ static status share_messages(const struct steps *steps, double **out)
     return OK;
 }
 
+/* Nodes with ranks of several positions of the pipe, where they have fewer
+ * ports than those ranks could use. */
+static bool nodes_are_shared(const struct cost *cost, struct clock_nodes *out)
+{
+    const struct layout *l = cost->layout;
+    const double own = node_ports(cost->machine, 1);
+
+    *out = (struct clock_nodes){.flows = pipe_team(l), .own = own,
+                                .ports = cost->machine->value[M_NICS]};
+    return l->pipe > 1 && out->flows < l->per_node && out->ports > 0 &&
+           out->ports < own * l->per_node;
+}
+
+static status place_lists(struct clock_nodes *nodes, const struct layout *l,
+                          int32_t **out)
+{
+    void *memory = NULL;
+
+    TRY(memory_take((size_t)l->pipe, sizeof **out, &memory));
+    *out = memory;
+    for (int i = 0; i < l->pipe; i++)
+        (*out)[i] = i * nodes->flows / l->per_node;
+    nodes->of = *out;
+    nodes->nodes = (*out)[l->pipe - 1] + 1;
+    return OK;
+}
+
 static status run_clock(struct steps *steps, const struct cost *cost,
                         const struct weather *weather,
                         struct clock_result *clock)
 {
+    struct clock_nodes nodes;
+    const bool shared = nodes_are_shared(cost, &nodes);
     double *messages = NULL;
-    status result;
+    int32_t *of = NULL;
+    status result = OK;
 
     if (weather->slow_link != NULL) TRY(share_messages(steps, &messages));
-    result = clock_run(&steps->lists, &(struct clock_rules){
-        cost->machine->value[M_COMPUTE_BESIDE],
-        cost->machine->value[M_COMM_BESIDE], weather->slow,
-        weather->slow_link, messages}, clock);
+    if (shared) result = place_lists(&nodes, cost->layout, &of);
+    if (result == OK)
+        result = clock_run(&steps->lists, &(struct clock_rules){
+            cost->machine->value[M_COMPUTE_BESIDE],
+            cost->machine->value[M_COMM_BESIDE], weather->slow,
+            weather->slow_link, messages, shared ? &nodes : NULL}, clock);
+    memory_free(of);
     memory_free(messages);
     return result;
 }

@@ -13,35 +13,49 @@
 
 const char *const as_names[AS_COUNT] = {
     "lockstep", "megatron", "torchtitan", "megatron-core",
-    "megatron-deepspeed", "pytorch", "nanotron"};
+    "megatron-deepspeed", "pytorch", "nanotron", "nemo"};
 
 /* Bytes of an update: it reads gradient, two moments and weight, writes three
  * and the narrow one: 30. Programs without one pass for all also clear the
  * gradient, read it for its norm, and scale it. */
 const struct habits habits_of[AS_COUNT] = {
     [AS_LOCKSTEP] = {.kernels = 1, .moved = 1, .update_bytes = 30,
+                     .gradient_bytes = 4,
                      .beside = true},
     [AS_MEGATRON] = {.kernels = 2, .gap = 2e-5, .host = 4.6e-5, .moved = 1,
-                     .update_bytes = 46, .waits = 1, .scores = true,
+                     .update_bytes = 46, .gradient_bytes = 4, .waits = 1,
+                     .scores = true,
                      .masks = true, .border_divided = true,
                      .block_whole = true},
     [AS_TORCHTITAN] = {.kernels = 1.2, .gap = 1e-5, .host = 3e-5, .moved = 1,
-                       .update_bytes = 30, .beside = true,
+                       .update_bytes = 30, .gradient_bytes = 4, .beside = true,
                        .narrow_shards = true},
     [AS_MEGATRON_CORE] = {.kernels = 1.2, .gap = 1e-5, .host = 3e-5,
                           .each_expert = 1.28e-4, .moved = 1,
-                          .update_bytes = 46, .masks = true, .beside = true,
+                          .update_bytes = 46, .gradient_bytes = 4,
+                          .masks = true, .beside = true,
                           .gathers_beside = true,
                           .border_divided = true, .rows_once = true,
-                          .rows_port = 0.9, .rows_link = 0.775},
+                          .rows_port = 0.9, .rows_link = 0.775,
+                          .codes_kept = true, .sums_fused = true},
     [AS_MEGATRON_DEEPSPEED] = {.kernels = 2, .gap = 2e-5, .host = 4.6e-5,
-                               .moved = 1, .update_bytes = 46, .waits = 2,
+                               .moved = 1, .update_bytes = 46,
+                               .gradient_bytes = 4, .waits = 2,
                                .scores = true, .masks = true,
                                .block_whole = true},
     [AS_PYTORCH] = {.kernels = 2, .gap = 1e-5, .host = 4.6e-5, .moved = 2,
-                    .update_bytes = 46, .beside = true,
+                    .update_bytes = 46, .gradient_bytes = 4, .beside = true,
                     .narrow_shards = true},
     [AS_NANOTRON] = {.kernels = 2, .gap = 2e-5, .host = 4.6e-5, .moved = 1,
-                     .update_bytes = 46, .waits = 1, .masks = true,
+                     .update_bytes = 46, .gradient_bytes = 4, .waits = 1,
+                     .masks = true,
                      .border_divided = true, .block_whole = true},
+    [AS_NEMO] = {.kernels = 1.2, .gap = 1e-5, .host = 3e-5,
+                          .each_expert = 1.28e-4, .moved = 1,
+                          .update_bytes = 40, .gradient_bytes = 2,
+                          .masks = true, .beside = true,
+                          .gathers_beside = true,
+                          .border_divided = true, .rows_once = true,
+                          .rows_port = 0.9, .rows_link = 0.775,
+                          .codes_kept = true, .sums_fused = true},
 };

@@ -15,6 +15,7 @@ enum program_as {
     AS_MEGATRON_DEEPSPEED,
     AS_PYTORCH,            /* FSDP, not compiled */
     AS_NANOTRON,
+    AS_NEMO,               /* NeMo and Megatron-Bridge */
     AS_COUNT
 };
 extern const char *const as_names[AS_COUNT];
@@ -30,6 +31,7 @@ struct habits {
     double moved;          /* times that what is no product moves its bytes:
                             * more where operations are not fused */
     double update_bytes;   /* that an update moves for a parameter */
+    double gradient_bytes; /* of a gradient, in memory and in sums */
     int waits;             /* for messages between two passes of a pipeline */
     bool scores;           /* GPT's attention writes them */
     bool masks;            /* keeps dropout masks; of parts it makes attention
@@ -45,6 +47,9 @@ struct habits {
                             * the node, that exchanges of rows reach; 0: the
                             * machine's */
     bool narrow_shards;    /* weights have float32 shards alone */
+    bool codes_kept;       /* 8-bit inputs of products are made once: of weights
+                            * in a step, of rows for F and W together */
+    bool sums_fused;       /* products of W add to float32 sums of gradients */
 };
 extern const struct habits habits_of[AS_COUNT];
 

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/arena.h"
+#include "planner/fair_share.h"
 
 const char *const clock_resource_names[CLOCK_RESOURCES] = {
     "compute", "pipe down", "pipe up", "data", "host", "offload"};
@@ -123,6 +124,10 @@ struct clock {
                                 * winners[1]: the rank on which something ends
                                 * next */
     int32_t leaves;            /* a power of two */
+    struct fair_flow *flows;   /* owned, [ranks * CLOCK_RESOURCES] */
+    int32_t *flow_of;          /* owned, [ranks * CLOCK_RESOURCES]; -1: none */
+    double *left;              /* owned, of links: two of each node, one of each
+                                * rank */
     int64_t done;
     double now;
 };
@@ -153,24 +158,67 @@ static void play_again(struct clock *c, int32_t rank)
     }
 }
 
+/* ---- ports of nodes ---- */
+
+/* The part of its node's ports that a rank has while nothing else talks. */
+static double alone_ports(const struct clock_nodes *n)
+{
+    return n->ports / n->flows < n->own ? n->ports / n->flows : n->own;
+}
+
+/* Divides the ports of all nodes among the messages that are under way. One
+ * arrives at the node of its list, leaves that of its sender, and has no more
+ * than its rank's ports. */
+static void share_ports(struct clock *c)
+{
+    const struct clock_nodes *n = c->rules->nodes;
+    const int32_t links = 2 * n->nodes + c->lists->ranks;
+    int count = 0;
+
+    for (int32_t i = 0; i < links; i++)
+        c->left[i] = i < 2 * n->nodes ? n->ports : n->own;
+    for (int32_t i = 0; i < c->lists->ranks * CLOCK_RESOURCES; i++) {
+        const int32_t rank = i / CLOCK_RESOURCES;
+        const struct resource_state *state = &c->resources[i];
+
+        c->flow_of[i] = -1;
+        if (state->active < 0 || state->ports != 2) continue;
+        const int32_t sender =
+            c->lists->lists[rank].items[state->active].sender;
+        const int32_t from = sender > 0 ? sender - 1 : rank;
+
+        c->flow_of[i] = count;
+        c->flows[count++] = (struct fair_flow){
+            .link = {2 * n->nodes + rank, 2 * n->of[rank],
+                     2 * n->of[from] + 1},
+            .times = {1, n->flows, n->flows}};
+    }
+    fair_share(c->flows, count, c->left, links);
+}
+
 /* How fast the active instruction of a resource goes beside the others. */
 static double rate_of(const struct clock *c, const struct resource_state *mine,
                       int resource, int talking)
 {
+    const struct clock_nodes *nodes = c->rules->nodes;
     const int ports = mine[resource].ports;
     int sharing = 0;
 
     if (resource == CLOCK_COMPUTE)
         return talking > 0 ? 1 / c->rules->compute_beside : 1;
     if (ports == 0) return 1;
+    const double beside =
+        mine[CLOCK_COMPUTE].active >= 0 ? c->rules->comm_beside : 1;
+
+    if (ports == 2 && nodes != NULL)
+        return c->flows[c->flow_of[mine - c->resources + resource]].rate /
+               alone_ports(nodes) / beside;
     for (int i = 0; i < CLOCK_RESOURCES; i++)
         sharing += mine[i].ports == ports;
-    return 1.0 / sharing /
-           (mine[CLOCK_COMPUTE].active >= 0 ? c->rules->comm_beside : 1);
+    return 1.0 / sharing / beside;
 }
 
-/* After an instruction of the rank began or ended. */
-static void set_rates(struct clock *c, int32_t rank)
+static void set_rank_rates(struct clock *c, int32_t rank)
 {
     struct resource_state *mine =
         &c->resources[(size_t)rank * CLOCK_RESOURCES];
@@ -191,6 +239,17 @@ static void set_rates(struct clock *c, int32_t rank)
         resource->ends = c->now + resource->left / rate;
     }
     play_again(c, rank);
+}
+
+/* After an instruction of the rank began or ended. */
+static void set_rates(struct clock *c, int32_t rank)
+{
+    if (c->rules->nodes == NULL) {
+        set_rank_rates(c, rank);
+        return;
+    }
+    share_ports(c);
+    for (int32_t r = 0; r < c->lists->ranks; r++) set_rank_rates(c, r);
 }
 
 /* The first need of the resource's next item that is not done; -1: none. */
@@ -294,6 +353,9 @@ static status link_rank(struct clock *c, int32_t rank)
             item->seconds > 1e15)
             FAIL(ERR_VERIFY, "rank %d, instruction %d: resource %d, %g seconds",
                  rank, i, item->resource, item->seconds);
+        if (item->sender < 0 || item->sender > c->lists->ranks)
+            FAIL(ERR_VERIFY, "rank %d, instruction %d is sent by rank %d, "
+                             "which is not there", rank, i, item->sender - 1);
         int32_t *needs = c->needs + c->first_need[rank] + item->first_need;
 
         for (int32_t n = 0; n < item->needs; n++) {
@@ -348,6 +410,14 @@ static status clock_open(struct clock *c)
     c->needs = memory;
     TRY(memory_take((size_t)items + 1, sizeof *c->over, &memory));
     c->over = memory;
+    TRY(memory_take((size_t)ranks * CLOCK_RESOURCES, sizeof *c->flows,
+                    &memory));
+    c->flows = memory;
+    TRY(memory_take((size_t)ranks * CLOCK_RESOURCES, sizeof *c->flow_of,
+                    &memory));
+    c->flow_of = memory;
+    TRY(memory_take((size_t)ranks * 3, sizeof *c->left, &memory));
+    c->left = memory;
     for (c->leaves = 1; c->leaves < ranks; c->leaves *= 2) continue;
     TRY(memory_take((size_t)c->leaves, sizeof *c->soonest, &memory));
     c->soonest = memory;
@@ -410,6 +480,9 @@ done:
     memory_free(c.over);
     memory_free(c.soonest);
     memory_free(c.winners);
+    memory_free(c.flows);
+    memory_free(c.flow_of);
+    memory_free(c.left);
     return result;
 }
 

@@ -5,8 +5,9 @@
  * resource takes its instructions in the order of the list. An instruction
  * begins when its resource is free and all that it needs, here or on other
  * ranks, is done. While computation and messages of a rank run at the same
- * time, both are slower; two messages over the same ports share them (max-min
- * fairness). The simulator knows no model and no schedule. */
+ * time, both are slower; two messages of a rank over the same ports share them.
+ * Lists whose ranks are on one node share its network ports, by max-min
+ * fairness at every moment. The simulator knows no model and no schedule. */
 #ifndef LOCKSTEP_PLANNER_SIMULATOR_H
 #define LOCKSTEP_PLANNER_SIMULATOR_H
 
@@ -37,6 +38,7 @@ struct timed {
     int32_t number;          /* instruction of the executor's list; -1 none */
     int32_t meeting;         /* number among those of its list where all ranks
                               * wait for each other, from 1; 0: it is none */
+    int32_t sender;          /* list whose node it leaves, from 1; 0: its own */
     int32_t first_need, needs; /* in the list's array */
     double seconds;          /* alone */
     double begin, end;       /* set by the simulator; end < 0: not yet */
@@ -50,12 +52,22 @@ struct timed_list {
 
 struct timed_lists { struct timed_list *lists; int32_t ranks; };
 
+/* Nodes with ranks of more than one list. */
+struct clock_nodes {
+    const int32_t *of;       /* node of each list, from 0 */
+    int32_t nodes;
+    int flows;               /* ranks that each list stands for: all send and
+                              * receive at the same time */
+    double ports, own;       /* of a node; at most of a rank */
+};
+
 struct clock_rules {
     double compute_beside, comm_beside; /* at least 1 */
     const double *slow;      /* of each rank, times; NULL: 1 */
     const double *slow_link; /* of each rank's messages; NULL: 1 */
     const double *messages;  /* share of them in what the compute resource does,
                               * of each kind; NULL: none */
+    const struct clock_nodes *nodes;    /* NULL: no node has two lists */
 };
 
 struct clock_result {

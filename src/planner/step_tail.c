@@ -84,8 +84,9 @@ double cost_messages(const struct cost *cost)
     if (group.ranks < 2) return 0;
     gather = cost_weights(cost, COLLECTIVE_ALL_GATHER, dense * each,
                           experts * each, &guessed);
-    reduce = cost_weights(cost, COLLECTIVE_REDUCE_SCATTER, dense * 4,
-                          experts * 4, &guessed);
+    reduce = cost_weights(cost, COLLECTIVE_REDUCE_SCATTER,
+                          dense * habits_of[l->as].gradient_bytes,
+                          experts * habits_of[l->as].gradient_bytes, &guessed);
     if (l->zero == 3)
         return l->microbatches * 2 * gather + reductions * reduce;
     return l->zero > 0 ? gather + reduce : 2 * reduce;
@@ -158,17 +159,19 @@ static status add_reduction(struct tail *t, int rank, bool reduced)
                                                l->tensor;
 
         item.seconds = cost_collective(cost, COLLECTIVE_REDUCE_SCATTER, group,
-                                       4 * rest, &guessed);
+                                       habits_of[l->as].gradient_bytes * rest,
+                                       &guessed);
     } else {
         const double experts = tail_experts(cost, rank);
+        const double each = habits_of[l->as].gradient_bytes;
         struct cost whole = *cost;
         struct layout all = *l;
 
         all.whole_shards = l->whole_shards && l->zero < 3;
         whole.layout = &all;
         item.seconds = cost_reduction(
-            &whole, 4 * (tail_parameters(cost, rank) - experts), 4 * experts,
-            &guessed);
+            &whole, each * (tail_parameters(cost, rank) - experts),
+            each * experts, &guessed);
     }
     item.guessed = guessed;
     item.ports = group_on_node(l, group) >= group.ranks ? 1 : 2;

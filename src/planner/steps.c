@@ -25,12 +25,11 @@ struct maker {
     int *blocks;           /* behind them, [stages] */
     int32_t *index;        /* owned, [stages * microbatches * 3]: of the last
                             * compute item of an action */
-    int transfer_kind;
+    int transfer_kind[2];  /* inside the node; out of it */
     int gather_kind, reduce_kind; /* of one block; -1: there are none */
     double gather_s, reduce_s;    /* of one block */
     uint8_t data_ports;
-    uint8_t pipe_ports;
-    double transfer_s;
+    double transfer_s[2];
     int rounds;            /* memory_rounds */
     int offload_kind;      /* activations of a block, one way */
     double offload_s;
@@ -124,12 +123,23 @@ static void span_of(const struct maker *m, int stage, int pass,
     spent_add(out, &m->head.pass[pass], 1 + m->cost->shape->mtp.depth);
 }
 
-/* Some ranks wait for each message between two passes. What tensor ranks sent
- * in parts, the receivers put together. */
-static double waits_for_message(const struct maker *m)
+/* Whether the rank of a stage has a neighbour on another node. */
+static bool is_at_border(const struct maker *m, int stage)
 {
     const struct layout *l = m->cost->layout;
-    const double waits = habits_of[l->as].waits * m->transfer_s;
+    const int rank = schedule_rank(&m->steps->schedule, stage, 0);
+
+    return (rank > 0 && pipe_leaves(l, rank - 1, rank)) ||
+           (rank + 1 < l->pipe && pipe_leaves(l, rank, rank + 1));
+}
+
+/* Some ranks wait for each message between two passes. What tensor ranks sent
+ * in parts, the receivers put together. */
+static double waits_for_message(const struct maker *m, int stage)
+{
+    const struct layout *l = m->cost->layout;
+    const double waits = habits_of[l->as].waits *
+                         m->transfer_s[is_at_border(m, stage)];
     double guessed = 0;
 
     if (waits <= 0 || l->pipe == 1 ||
@@ -150,12 +160,12 @@ static status make_kinds(struct maker *m)
     double sum = 0;
 
     for (int stage = 0; stage < stages; stage++) {
-        struct spent spans[4] = {{{0}, 0}};
+        struct spent spans[4] = {{.guessed = 0}};
 
         for (int pass = 0; pass < COST_PASSES; pass++) {
             span_of(m, stage, pass, &spans[pass]);
             if (pass < COST_W)
-                spans[pass].seconds[CAUSE_PIPE] += waits_for_message(m);
+                spans[pass].seconds[CAUSE_PIPE] += waits_for_message(m, stage);
             sum += spent_seconds(&spans[pass]);
             if (pass > COST_F) spent_add(&spans[3], &spans[pass], 1);
         }
@@ -173,6 +183,19 @@ static uint8_t ports_of(const struct cost *cost, struct group_shape group)
            : group_on_node(cost->layout, group) >= group.ranks ? 1 : 2;
 }
 
+static status make_transfers(struct maker *m)
+{
+    for (int leaves = 0; leaves < 2; leaves++) {
+        struct spent span = {.guessed = 0};
+
+        m->transfer_s[leaves] = cost_transfer(m->cost, leaves, &span.guessed);
+        span.seconds[CAUSE_PIPE] = m->transfer_s[leaves];
+        TRY(steps_kind(m->steps, &span, ITEM_TRANSFER,
+                       &m->transfer_kind[leaves]));
+    }
+    return OK;
+}
+
 static status comm_kind(struct maker *m, enum cause cause, double seconds,
                         double guessed, enum step_item item)
 {
@@ -181,7 +204,6 @@ static status comm_kind(struct maker *m, enum cause cause, double seconds,
 
     span.seconds[cause] = seconds;
     TRY(steps_kind(m->steps, &span, item, &kind));
-    if (item == ITEM_TRANSFER) m->transfer_kind = kind;
     if (item == ITEM_GATHER) m->gather_kind = kind;
     if (item == ITEM_REDUCE) m->reduce_kind = kind;
     if (item == ITEM_OFFLOAD) m->offload_kind = kind;
@@ -206,22 +228,18 @@ static status make_messages(struct maker *m)
 {
     const struct cost *cost = m->cost;
     const struct layout *l = cost->layout;
-    const struct group_shape pipe = group_of(l, CAUSE_PIPE);
     const struct group_shape weights =
         l->whole_shards && l->zero == 3 ? group_of(l, CAUSE_SHARD)
                                         : data_group(l);
     const double dense = layout_block_dense(l, cost->shape);
     const double experts = layout_block_experts(l, cost->shape);
     const double bytes = l->bits == 32 ? 4 : 2;
+    const double gradient = habits_of[l->as].gradient_bytes;
     double guessed = 0;
 
     m->gather_kind = m->reduce_kind = -1;
-    m->pipe_ports = ports_of(cost, pipe);
-    m->transfer_s = cost_collective(cost, COLLECTIVE_SEND, pipe,
-                                    cost_border_bytes(cost), &guessed);
-    TRY(comm_kind(m, CAUSE_PIPE, m->transfer_s, guessed, ITEM_TRANSFER));
+    TRY(make_transfers(m));
     m->data_ports = ports_of(cost, weights);
-    guessed = 0;
     m->gather_s = cost_weights(cost, COLLECTIVE_ALL_GATHER, dense * bytes,
                                experts * bytes, &guessed);
     TRY(make_offload(m));
@@ -229,7 +247,8 @@ static status make_messages(struct maker *m)
                                                   : CAUSE_SHARD,
                   m->gather_s, guessed, ITEM_GATHER));
     guessed = 0;
-    m->reduce_s = cost_reduction(cost, dense * 4, experts * 4, &guessed);
+    m->reduce_s = cost_reduction(cost, dense * gradient, experts * gradient,
+                                 &guessed);
     return comm_kind(m, CAUSE_DATA, m->reduce_s, guessed, ITEM_REDUCE);
 }
 
@@ -311,21 +330,23 @@ static status add_transfers(struct maker *m, int rank, struct action a)
     int32_t at;
 
     for (int n = 0; n < count; n++) {
+        const int from = schedule_rank(s, remote[n].stage,
+                                       remote[n].microbatch);
+        const bool leaves = pipe_leaves(m->cost->layout, from, rank);
         const struct timed item = {.resource = a.kind == ACTION_FORWARD
                                                    ? CLOCK_PIPE_DOWN
                                                    : CLOCK_PIPE_UP,
-                                   .ports = m->pipe_ports,
+                                   .ports = leaves ? 2 : 1,
                                    .cause = CAUSE_PIPE,
                                    .stage = a.stage,
                                    .microbatch = a.microbatch,
-                                   .kind = m->transfer_kind,
+                                   .kind = m->transfer_kind[leaves],
                                    .number = -1,
-                                   .seconds = m->transfer_s};
+                                   .sender = from + 1,
+                                   .seconds = m->transfer_s[leaves]};
 
         TRY(timed_add(list, &item, &at));
-        TRY(timed_need(list,
-                       schedule_rank(s, remote[n].stage, remote[n].microbatch),
-                       *index_of(m, remote[n])));
+        TRY(timed_need(list, from, *index_of(m, remote[n])));
     }
     return OK;
 }
@@ -478,6 +499,7 @@ static status make_schedule(struct maker *m)
     struct schedule_request request =
         schedule_request_default(l->schedule, l->pipe, l->microbatches);
     const double blocks = (double)m->cost->shape->layers / l->pipe;
+    const struct group_shape pipe = group_of(l, CAUSE_PIPE);
     int64_t *times[COST_PASSES] = {
         &request.forward_ns, &request.backward_input_ns,
         &request.backward_weight_ns};
@@ -487,7 +509,8 @@ static status make_schedule(struct maker *m)
 
         *times[pass] = ns < 1 ? 1 : ns > 1e15 ? (int64_t)1e15 : (int64_t)ns;
     }
-    request.transfer_ns = (int64_t)(m->transfer_s * 1e9);
+    request.transfer_ns =
+        (int64_t)(m->transfer_s[group_on_node(l, pipe) < pipe.ranks] * 1e9);
     request.chunks = l->pipe > 1 ? l->chunks : 0;
     return schedule_make(&m->steps->schedule, &request);
 }

@@ -33,7 +33,7 @@ if [ "$(grep -c '"\(days\|cost\|advice\|explain\)": null' plan.json)" = 4 ]; the
 else bad "null where nothing was asked" "a number" plan.json; fi
 lockstep $asked --json --tokens 1e12 --watts 500 --price 2 --explain time \
     >plan.json 2>err
-if grep null plan.json | grep -qv 'advice\|"stage"\|"profile_quiet"'
+if grep null plan.json | grep -qv 'advice\|"stage"\|"profile_quiet"\|"shared_ports"'
 then bad "days, energy, cost" "null" plan.json
 else ok "days, energy, cost"; fi
 expect "it does not fit" 79 "the cheapest change that fits" $asked \
@@ -444,6 +444,25 @@ if awk -F'[:,]' '/"tensor":/ { sent = $2 } /"healthy_step_s":/ { well = $2 }
     /^  "step_s":/ { step = $2 } END { exit !(sent > 0 && step - well > 2.5 * sent) }' \
     plan.json link; then ok "a slow link slows tensor ranks"
 else bad "a slow link slows tensor ranks" "not enough" plan.json link; fi
+# Four positions of the pipe lie on a node and share its port.
+echo '{"slow": [{"rank": 1, "factor": 2}]}' >one.json
+few="small.yaml --ranks 16 --set mesh.pipe=8 --set mesh.data=2
+    --set schedule.name=interleaved --set schedule.chunks=2 --set model.layers=16
+    --set train.micro_batch=1 --machine h100,nic_rate=1e8,nics"
+lockstep simulate $few=1 --perturb one.json --json >folded.json 2>err
+lockstep simulate $few=1 --perturb one.json --json --unfold >unfolded.json 2>err
+if [ -s folded.json ] && diff <(grep -v simulated folded.json) \
+        <(grep -v simulated unfolded.json) >difference; then
+    ok "unfolded as folded, with one port"
+else bad "unfolded as folded, with one port" "they differ" difference; fi
+expect "a shared port is a cause" 0 "8 ranks of a node share 1 network port" \
+    plan $few=1 --time --explain time
+expect "ports of their own are none" 0 "critical path" plan $few=8 --time \
+    --explain time
+if grep -q "shared ports" out; then
+    bad "ports of their own are none" "named" out
+fi
+expect "a part of a port" 78 "expected a whole number" plan $few=1.5 --time
 # Both walk the same lists: nothing is modelled twice.
 echo '{"slow": [{"rank": 1, "factor": 2}]}' >one.json
 own="small.yaml --ranks 4 --set mesh.pipe=2 --machine h100"

@@ -78,4 +78,38 @@ TEST(megatron_figure_7)
     }
 }
 
-TEST_MAIN(megatron_figure_1, megatron_figure_7)
+/* With inputs of products in 8 bits a block of Llama keeps for a token: both
+ * norms' inputs (4 h), what they made as codes (2 h), q, k, v and attention's
+ * output (4 q + 4 kv) and its codes (q), gate and up (4 f) and the codes of
+ * their product (f), and the logarithm of each head's sum. Gradients of NeMo
+ * have 2 bytes. */
+TEST(inputs_of_products_are_kept_in_8_bits)
+{
+    const struct shape shape = {
+        .layers = 2, .heads = 32, .kv_heads = 8, .head_width = 128,
+        .width = 4096, .feed_forward = 14336, .vocab = 32000,
+        .sequence = 4096, .gated = true, .block.parameters = 2e8};
+    struct layout l = {.as = AS_MEGATRON_CORE, .pipe = 1, .data = 1, .shard = 1,
+                       .context = 1, .tensor = 1, .expert = 1, .batch = 1,
+                       .micro_batch = 1, .microbatches = 1, .chunks = 1,
+                       .bits = 16, .schedule = "1f1b"};
+    const double h = 4096, q = 4096, kv = 1024, f = 14336;
+    const double wide = 8 * h + 4 * q + 4 * kv + 6 * f + 4 * 32;
+    const double narrow = 6 * h + 5 * q + 4 * kv + 5 * f + 4 * 32;
+    struct memory core, nemo;
+
+    CHECK(memory_block_activations(&l, &shape) == 4096 * wide);
+    l.bits = 8;
+    CHECK(memory_block_activations(&l, &shape) == 4096 * narrow);
+    memory_of(&l, &shape, 0, &core);
+    l.as = AS_NEMO;
+    CHECK(memory_block_activations(&l, &shape) == 4096 * narrow);
+    memory_of(&l, &shape, 0, &nemo);
+    CHECK(nemo.gradients == core.gradients / 2 && core.gradients > 0);
+    CHECK(nemo.weights == core.weights && nemo.states == core.states);
+    l.as = AS_TORCHTITAN; /* keeps what it rounds again */
+    CHECK(memory_block_activations(&l, &shape) == 4096 * wide);
+}
+
+TEST_MAIN(megatron_figure_1, megatron_figure_7,
+          inputs_of_products_are_kept_in_8_bits)

@@ -153,7 +153,76 @@ TEST(large_products_are_no_faster_than_published)
     machine_free(&machine);
 }
 
-TEST_MAIN(rows_of_experts_are_as_fast_as_their_kernels,
+/* Sums of 16 ranks on nodes of eight, and messages of a pipe of which `team`
+ * ranks of a node send at once. */
+struct timed_ports { double sum, message; };
+
+static struct timed_ports through_ports(const char *what, int team)
+{
+    const struct layout l = {.as = AS_MEGATRON, .expert = 1, .tensor = 1,
+                             .context = 1, .shard = 1, .data = team,
+                             .pipe = 32 / team, .per_node = 8,
+                             .micro_batch = 1, .bits = 16};
+    const struct shape wide = {.layers = 1, .width = 1 << 14,
+                               .sequence = 1 << 14};
+    struct timed_ports out;
+    struct machine machine;
+    double guessed = 0;
+
+    IS_OK(machine_open(&machine, &(struct machine_choice){.what = what}));
+    const struct cost cost = {&machine, &wide, &l};
+
+    out.sum = cost_collective(&cost, COLLECTIVE_ALL_REDUCE,
+                              (struct group_shape){16, 1}, 4e9, &guessed);
+    out.message = cost_transfer(&cost, true, &guessed);
+    machine_free(&machine);
+    return out;
+}
+
+/* Ports are divided among those that send: eight ranks have an eighth of one
+ * port each, one rank has the port, and no rank has the ports of others. With a
+ * port for each device nothing changes. */
+TEST(ports_of_a_node_are_divided)
+{
+    static const char free_of_waits[] = "h100,nic_latency=0,link_latency=0";
+    static const int ports[] = {1, 2, 4, 8};
+    const struct timed_ports one_each = through_ports(free_of_waits, 8);
+    char what[64];
+
+    for (int i = 0; i < ROWS(ports); i++)
+        for (int team = 1; team <= 8; team *= 2) {
+            const double fair = (double)ports[i] / team;
+
+            snprintf(what, sizeof what, "%s,nics=%d", free_of_waits, ports[i]);
+            const struct timed_ports now = through_ports(what, team);
+
+            CHECK(fabs(now.sum * ports[i] / 8 / one_each.sum - 1) < 1e-9);
+            CHECK(fabs(now.message * (fair < 1 ? fair : 1) /
+                       one_each.message - 1) < 1e-9);
+        }
+    snprintf(what, sizeof what, "%s,nics=0", free_of_waits);
+    CHECK(through_ports(what, 4).message == one_each.message);
+    snprintf(what, sizeof what, "%s,nics=32", free_of_waits);
+    CHECK(fabs(4 * through_ports(what, 8).message / one_each.message - 1) <
+          1e-9);
+}
+
+/* Positions 0 to 3 of teams of two are on the first node. */
+TEST(messages_leave_where_nodes_end)
+{
+    struct layout l = {.tensor = 2, .context = 1, .shard = 1, .expert = 1,
+                       .data = 1, .pipe = 8, .per_node = 8};
+
+    CHECK(!pipe_leaves(&l, 0, 1) && !pipe_leaves(&l, 3, 2));
+    CHECK(pipe_leaves(&l, 3, 4) && pipe_leaves(&l, 7, 0));
+    l.tensor = 3; /* ranks 6 to 8 of position 2 */
+    CHECK(!pipe_leaves(&l, 0, 1) && pipe_leaves(&l, 1, 2));
+    l.tensor = 8;
+    CHECK(pipe_leaves(&l, 0, 1) && !pipe_leaves(&l, 1, 1));
+}
+
+TEST_MAIN(ports_of_a_node_are_divided, messages_leave_where_nodes_end,
+          rows_of_experts_are_as_fast_as_their_kernels,
           shares_of_ones_own_are_for_rows_too,
           groups_use_the_links_of_their_axes,
           straight_rows_have_the_shares_of_the_machine,

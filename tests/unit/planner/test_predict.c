@@ -117,4 +117,54 @@ TEST(the_causes_add_up)
     machine_free(&m);
 }
 
-TEST_MAIN(pipelines_take_what_algebra_says, the_causes_add_up)
+/* Eight positions of the pipe on each of two nodes, a rank each. Two messages
+ * of an interleaved schedule may leave a node at the same time. */
+TEST(few_ports_make_a_pipe_slower)
+{
+    const struct layout l = layout_of("interleaved", 16, 2, 32);
+    double before = 1e300;
+
+    for (int ports = 0; ports <= 16; ports = ports > 0 ? 2 * ports : 1) {
+        struct machine m;
+
+        calm(&m);
+        IS_OK(machine_set(&m, "", "devices", 8, MARK_BY_HAND));
+        IS_OK(machine_set(&m, "", "nic_rate", 1e6, MARK_BY_HAND));
+        IS_OK(machine_set(&m, "", "nics", ports, MARK_BY_HAND));
+        struct layout on_nodes = l;
+
+        on_nodes.as = AS_TORCHTITAN; /* waits for no message */
+        on_nodes.per_node = 8;
+        const struct prediction p = predicted(&m, &on_nodes);
+
+        if (ports == 0) before = p.step_s;
+        if (ports == 1) CHECK(p.step_s > 1.01 * before);
+        if (ports == 2 || ports == 4)
+            CHECK(fabs(p.step_s / before - 1) < 1e-3);
+        if (ports == 8) CHECK(p.step_s == before);
+        if (ports == 16) CHECK(p.step_s < before);
+        machine_free(&m);
+    }
+}
+
+/* The slowest of n ranks is so many deviations late (docs/planner.md). */
+TEST(many_ranks_are_as_slow_as_their_slowest)
+{
+    struct layout l = layout_of("1f1b", 4, 1, 8);
+    double calm_s;
+    struct machine m;
+
+    calm(&m);
+    calm_s = predicted(&m, &l).step_s;
+    IS_OK(machine_set(&m, "", "noise", 0.02, MARK_BY_HAND));
+    CHECK(fabs(predicted(&m, &l).step_s / calm_s - 1 -
+               0.02 * sqrt(2 * log(4))) < 1e-9);
+    l = layout_of("1f1b", 1, 1, 8);
+    calm_s = predicted(&m, &l).step_s;
+    IS_OK(machine_set(&m, "", "noise", 0, MARK_BY_HAND));
+    CHECK(predicted(&m, &l).step_s == calm_s);
+    machine_free(&m);
+}
+
+TEST_MAIN(pipelines_take_what_algebra_says, the_causes_add_up,
+          few_ports_make_a_pipe_slower, many_ranks_are_as_slow_as_their_slowest)

@@ -7,7 +7,7 @@
 #include "schedule/build.h"
 #include "tests/test.h"
 
-static const struct clock_rules alone = {1, 1, NULL, NULL, NULL};
+static const struct clock_rules alone = {1, 1, NULL, NULL, NULL, NULL};
 
 static int32_t put(struct timed_list *list, int resource, int ports, double s)
 {
@@ -32,7 +32,7 @@ TEST(contention_is_piecewise)
 {
     struct timed_lists lists;
     struct clock_result result;
-    const struct clock_rules rules = {1.5, 2, NULL, NULL, NULL};
+    const struct clock_rules rules = {1.5, 2, NULL, NULL, NULL, NULL};
 
     IS_OK(timed_lists_begin(&lists, 1));
     put(&lists.lists[0], CLOCK_COMPUTE, 0, 4);
@@ -61,12 +61,85 @@ TEST(ports_are_shared_fairly)
     }
 }
 
+/* Eight messages leave one node for another at the same time, of 1 to 8 s each
+ * with a port of its own. */
+static void eight_messages(struct timed_lists *lists, int ports, double *ends)
+{
+    int32_t of[16];
+    const struct clock_nodes nodes = {of, 2, 1, ports, 1};
+    const struct clock_rules rules = {1, 1, NULL, NULL, NULL, &nodes};
+    struct clock_result result;
+
+    IS_OK(timed_lists_begin(lists, 16));
+    for (int i = 0; i < 16; i++) of[i] = i / 8;
+    for (int i = 0; i < 8; i++) {
+        put(&lists->lists[8 + i], CLOCK_PIPE_DOWN, 2, i + 1);
+        lists->lists[8 + i].items[0].sender = i + 1;
+    }
+    IS_OK(clock_run(lists, &rules, &result));
+    for (int i = 0; i < 8; i++) ends[i] = lists->lists[8 + i].items[0].end;
+}
+
+/* With one port they take turns in small parts: the shortest ends at 8 x 1 s,
+ * the next one after 7 x 1 s more. The rates of the moment are filled here once
+ * more, from below. */
+TEST(ranks_of_a_node_share_its_ports)
+{
+    static const struct { int ports; double ends[8]; } rows[] = {
+        {1, {8, 15, 21, 26, 30, 33, 35, 36}},
+        {2, {4, 7.5, 10.5, 13, 15, 16.5, 17.5, 18.5}},
+        {4, {2, 3.75, 5.25, 6.5, 7.5, 8.5, 9.5, 10.5}},
+        {8, {1, 2, 3, 4, 5, 6, 7, 8}}};
+
+    for (int i = 0; i < ROWS(rows); i++) {
+        struct timed_lists lists;
+        double ends[8], now = 0, done = 0;
+
+        eight_messages(&lists, rows[i].ports, ends);
+        for (int k = 0; k < 8; k++) {
+            const double water = (double)rows[i].ports / (8 - k);
+            const double rate = water < 1 ? water : 1;
+
+            now += (k + 1 - done) / rate;
+            done = k + 1;
+            CHECK(near(ends[k], now));
+            CHECK(near(ends[k], rows[i].ends[k]));
+        }
+        timed_lists_free(&lists);
+    }
+}
+
+/* Lists of two ranks each: a list alone has a quarter of a port for each of its
+ * ranks of two, if four lists of the node talk at once. */
+TEST(a_list_stands_for_all_of_its_ranks)
+{
+    static const int32_t of[] = {0, 0, 0, 0, 1, 1, 1, 1};
+    const struct clock_nodes nodes = {of, 2, 2, 2, 1};
+    const struct clock_rules rules = {1, 1, NULL, NULL, NULL, &nodes};
+    struct timed_lists lists;
+    struct clock_result result;
+
+    IS_OK(timed_lists_begin(&lists, 8));
+    for (int i = 0; i < 4; i++) {
+        put(&lists.lists[4 + i], CLOCK_PIPE_DOWN, 2, 3);
+        lists.lists[4 + i].items[0].sender = i + 1;
+    }
+    put(&lists.lists[0], CLOCK_PIPE_UP, 2, 3); /* the other way */
+    lists.lists[0].items[0].sender = 5;
+    IS_OK(clock_run(&lists, &rules, &result));
+    CHECK(near(lists.lists[0].items[0].end, 3));
+    CHECK(near(lists.lists[7].items[0].end, 12));
+    lists.lists[0].items[0].sender = 9;
+    FAILS(clock_run(&lists, &rules, &result), ERR_VERIFY, "sent by rank 8");
+    timed_lists_free(&lists);
+}
+
 TEST(a_slow_rank_is_slow)
 {
     struct timed_lists lists;
     struct clock_result result;
     const double slow[] = {1, 3};
-    const struct clock_rules rules = {1, 1, slow, NULL, NULL};
+    const struct clock_rules rules = {1, 1, slow, NULL, NULL, NULL};
 
     IS_OK(timed_lists_begin(&lists, 2));
     put(&lists.lists[0], CLOCK_COMPUTE, 0, 2);
@@ -86,7 +159,7 @@ TEST(a_slow_link_slows_messages_inside_a_pass)
     struct timed_lists lists;
     struct clock_result result;
     const double slow[] = {2}, slow_link[] = {5}, messages[] = {0.5};
-    const struct clock_rules rules = {1, 1, slow, slow_link, messages};
+    const struct clock_rules rules = {1, 1, slow, slow_link, messages, NULL};
 
     IS_OK(timed_lists_begin(&lists, 1));
     put(&lists.lists[0], CLOCK_COMPUTE, 0, 2);
@@ -179,7 +252,7 @@ static void check_order(const struct timed_lists *lists)
 
 TEST(random_lists_keep_the_rules)
 {
-    const struct clock_rules rules = {1.1, 1.3, NULL, NULL, NULL};
+    const struct clock_rules rules = {1.1, 1.3, NULL, NULL, NULL, NULL};
 
     for (uint64_t seed = 1; seed <= 400; seed++) {
         struct timed_lists lists;
@@ -292,7 +365,7 @@ static void random_rules(struct drawn_rules *d, uint64_t seed)
     d->rules = (struct clock_rules){
         1 + (double)(draw_next(&state) % 9) / 8,
         1 + (double)(draw_next(&state) % 9) / 4, d->slow, d->slow_link,
-        NULL};
+        NULL, NULL};
 }
 
 static double last_end(const struct timed_lists *lists)
@@ -345,6 +418,7 @@ TEST(random_machines_keep_the_bounds)
 }
 
 TEST_MAIN(contention_is_piecewise, ports_are_shared_fairly,
+          ranks_of_a_node_share_its_ports, a_list_stands_for_all_of_its_ranks,
           a_slow_rank_is_slow,
           a_slow_link_slows_messages_inside_a_pass, who_waits_for_ever_is_named,
           random_lists_keep_the_rules, random_machines_keep_the_bounds)
