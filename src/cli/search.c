@@ -13,6 +13,14 @@
 
 /* ---- output ---- */
 
+/* How its time is known. */
+static const char *step_by(const struct found_layouts *h,
+                           const struct candidate *c)
+{
+    if (h->request.as != AS_LOCKSTEP) return "stages";
+    return c->walked ? "lists" : c->shorter_s > 0 ? "shorter lists" : "stages";
+}
+
 static void write_best(const struct found_layouts *h, int i,
                        struct json_writer *w)
 {
@@ -26,6 +34,7 @@ static void write_best(const struct found_layouts *h, int i,
     json_write_key_real(w, "step_s", c->prediction.step_s);
     json_write_key(w, "step_exact");
     json_write_bool(w, c->walked);
+    json_write_key_text(w, "step_by", step_by(h, c));
     json_write_key_real(w, "tokens_per_s", c->prediction.tokens_per_s);
     json_write_key_real(w, "mfu", c->prediction.mfu);
     json_write_key_real(w, "mfu_noncausal", c->prediction.mfu_noncausal);
@@ -126,6 +135,26 @@ static status print_json(const struct found_layouts *h)
     return json_print(&w, stdout);
 }
 
+/* The marks of the table are explained. */
+static void print_ways(const struct found_layouts *h)
+{
+    int lists = 0, shorter = 0;
+
+    for (int i = 0; i < h->kept_count; i++) {
+        const struct candidate *c = &h->search.found[h->kept[i]];
+
+        lists += c->walked;
+        shorter += !c->walked && c->shorter_s > 0;
+    }
+    if (shorter > 0)
+        printf("- by the executor's lists of two shorter steps: %d of %d\n",
+               shorter, h->kept_count);
+    if (lists + shorter < h->kept_count)
+        printf("~ by whole stages, and as much longer as lists of those "
+               "above took: %d of %d\n", h->kept_count - lists - shorter,
+               h->kept_count);
+}
+
 static status print_table(const struct found_layouts *h)
 {
     static const struct table_column columns[] = {
@@ -145,7 +174,9 @@ static status print_table(const struct found_layouts *h)
 
         table_integer(&t, i + 1);
         table_real(&t, c->prediction.step_s, 4);
-        table_text(&t, c->walked || h->request.as != AS_LOCKSTEP ? "" : "~");
+        table_text(&t, c->walked || h->request.as != AS_LOCKSTEP ? ""
+                       : c->shorter_s > 0                        ? "-"
+                                                                 : "~");
         table_real(&t, 100 * c->prediction.mfu, 3);
         table_real(&t, 100 * c->prediction.bubble_rate, 3);
         table_bytes(&t, (int64_t)c->memory_bytes);
@@ -158,13 +189,7 @@ static status print_table(const struct found_layouts *h)
     }
     result = table_print(&t, stdout);
     table_free(&t);
-    for (int i = 0; i < h->kept_count && result == OK; i++)
-        if (h->request.as == AS_LOCKSTEP &&
-            !h->search.found[h->kept[i]].walked) {
-            printf("~ by whole stages, and as much longer as lists of those "
-                   "above took\n");
-            break;
-        }
+    if (result == OK && h->request.as == AS_LOCKSTEP) print_ways(h);
     return result;
 }
 

@@ -4,10 +4,8 @@
 
 #include <string.h>
 
-#include "list/partners.h"
 #include "list/traffic.h"
 #include "nn/expert_ranks.h"
-#include "planner/list_offload.h"
 #include "planner/list_recipes.h"
 #include "planner/network.h"
 #include "planner/step_tail.h"
@@ -364,6 +362,31 @@ static status price_event(struct costing *c, const struct stage *stage,
     return OK;
 }
 
+/* The sum of an instruction's events, if another one of the rank had the same:
+ * where it is that of each micro-batch. */
+static const struct list_clock_sum *find_sum(const struct costing *c)
+{
+    const struct list_clock *w = c->walk;
+    const struct instruction *i = c->instruction;
+
+    for (int n = 0; n < w->sum_count; n++)
+        if (w->sums[n].of == w->priced[i->chunk] &&
+            w->sums[n].first == i->first_event &&
+            w->sums[n].last == i->last_event)
+            return &w->sums[n];
+    return NULL;
+}
+
+static void keep_sum(const struct costing *c)
+{
+    struct list_clock *w = c->walk;
+    const struct instruction *i = c->instruction;
+
+    if (w->cost->layout->context > 1 || w->sum_count == WALK_SUMS) return;
+    w->sums[w->sum_count++] = (struct list_clock_sum){
+        w->priced[i->chunk], i->first_event, i->last_event, c->spent};
+}
+
 /* F, B, W: event by event. */
 static status compute(struct costing *c)
 {
@@ -374,6 +397,7 @@ static status compute(struct costing *c)
     struct list_clock_event *const prices =
         w->prices[w->priced[c->instruction->chunk]].items;
     struct instruction one = *c->instruction;
+    const struct list_clock_sum *known = find_sum(c);
     double waits = 0, longer = 0;
 
     for (int e = c->instruction->first_event; e < c->instruction->last_event;
@@ -387,7 +411,7 @@ static status compute(struct costing *c)
         one.first_event = e;
         one.last_event = e + 1;
         TRY(price_event(c, stage, &one, priced));
-        spent_add(&c->spent, &priced->spent, 1);
+        if (known == NULL) spent_add(&c->spent, &priced->spent, 1);
         seconds = priced->seconds;
         if (has_rows_to_send(event, layer) && layer->starts_forward &&
             layer->starts_backward) {
@@ -398,6 +422,8 @@ static status compute(struct costing *c)
         if (has_rows_to_send(event, layer))
             waits += move_rows(w, event, layer, rows, priced->travelling);
     }
+    if (known != NULL) c->spent = known->spent;
+    else keep_sum(c);
     c->spent.seconds[CAUSE_EXPERT] += waits + longer;
     return OK;
 }
@@ -576,7 +602,7 @@ status list_clock_rank(struct list_clock *walk, const struct pipeline *pipeline)
     int serial = -1;
 
     TRY(open_all_prices(walk, pipeline));
-    walk->meetings = 0;
+    walk->meetings = walk->sum_count = 0;
     known_clear(&walk->known);
     walk->travel = (struct expert_travel){.machine = walk->cost->machine};
     memset(walk->rows, 0, sizeof walk->rows);
@@ -587,98 +613,6 @@ status list_clock_rank(struct list_clock *walk, const struct pipeline *pipeline)
     for (int i = 0; i < list->count; i++) TRY(add_one(&c, list, i, &serial));
     walk->made++;
     return OK;
-}
-
-/* ---- partners ---- */
-
-/* Where each rank has each meeting, and what its item needs itself. */
-struct met { int32_t at, needs; };
-
-/* *out [ranks][meetings], which the caller frees. */
-static status find_meetings(const struct list_clock *w, struct met **out)
-{
-    void *memory = NULL;
-
-    TRY(memory_take((size_t)w->ranks * (size_t)(w->meetings + 1),
-                    sizeof **out, &memory));
-    *out = memory;
-    for (int r = 0; r < w->ranks; r++) {
-        const struct timed_list *list = &w->steps.lists.lists[r];
-
-        for (int m = 0; m < w->meetings; m++) {
-            const int32_t at = timed_meeting(list, m + 1);
-
-            (*out)[r * w->meetings + m] = (struct met){
-                at, at >= 0 ? list->items[at].needs : 0};
-        }
-    }
-    return OK;
-}
-
-/* Nobody is through a collective of all ranks before everyone has come to it:
- * it needs what the others need there. */
-static status meet_others(struct list_clock *w, const struct met *met,
-                          int rank, int meeting)
-{
-    struct timed_list *list = &w->steps.lists.lists[rank];
-    const struct met own = met[rank * w->meetings + meeting - 1];
-    const int32_t first = list->items[own.at].first_need;
-    const int32_t begins = list->need_count;
-
-    /* Needs of an item lie side by side: once more, at the end. */
-    for (int n = 0; n < own.needs; n++)
-        TRY(timed_put_need(list, list->needs[first + n]));
-    for (int other = 0; other < w->ranks; other++) {
-        const struct timed_list *from = &w->steps.lists.lists[other];
-        const struct met there = met[other * w->meetings + meeting - 1];
-
-        for (int n = 0; other != rank && n < there.needs; n++)
-            TRY(timed_put_need(list,
-                               from->needs[from->items[there.at].first_need +
-                                           n]));
-    }
-    list->items[own.at].first_need = begins;
-    list->items[own.at].needs = list->need_count - begins;
-    return OK;
-}
-
-/* A receive also needs its send, whose number is known now. */
-static status join_rank(struct list_clock *w, const struct partners *partners,
-                        const struct met *met, int rank)
-{
-    struct timed_list *list = &w->steps.lists.lists[rank];
-
-    for (int i = 0; i < list->count; i++) {
-        const int kind = w->lists[rank].items[i].kind;
-        const struct timed *item = &list->items[i];
-
-        if (kind == DO_RECEIVE || kind == DO_RECEIVE_BACK)
-            list->needs[item->first_need + item->needs - 1].index =
-                partners->of[rank][i];
-        if (item->meeting > 0) TRY(meet_others(w, met, rank, item->meeting));
-    }
-    return OK;
-}
-
-status list_clock_finish(struct list_clock *walk, struct steps *out)
-{
-    struct partners partners = {0};
-    struct met *met = NULL;
-    status result;
-
-    TRY_GOTO(done, result,
-             partners_build(&partners, walk->lists, walk->ranks));
-    TRY_GOTO(done, result, find_meetings(walk, &met));
-    for (int r = 0; r < walk->ranks; r++)
-        TRY_GOTO(done, result, join_rank(walk, &partners, met, r));
-    *out = walk->steps;
-    walk->steps = (struct steps){0};
-    for (int r = 0; r < walk->ranks && result == OK; r++)
-        result = list_offload(out, walk->cost, &walk->lists[r], r);
-done:
-    memory_free(met);
-    partners_free(&partners);
-    return result;
 }
 
 void list_clock_free(struct list_clock *walk)

@@ -13,7 +13,8 @@
 #include "planner/expert_travel.h"
 #include "planner/known_costs.h"
 
-enum { WALK_CHUNKS = 64 /* stages of a rank; others share */ };
+enum { WALK_CHUNKS = 64, /* stages of a rank; others share */
+       WALK_SUMS = 48 /* of events, that are kept */ };
 
 /* Seconds of an event of a stage; known: they are those of each micro-batch. */
 struct list_clock_event {
@@ -27,6 +28,9 @@ struct list_clock_prices {
     struct list_clock_event *items; /* owned */
 };
 
+/* Events [first, last) of prices `of`, added up. */
+struct list_clock_sum { int of, first, last; struct spent spent; };
+
 struct list_clock {
     const struct cost *cost;
     struct steps steps;        /* taken by list_clock_finish */
@@ -38,6 +42,8 @@ struct list_clock {
     int price_count, price_capacity;
     int *priced;               /* owned, of the rank that is made: the prices of
                                 * each of its stages */
+    struct list_clock_sum sums[WALK_SUMS]; /* of the rank that is made */
+    int sum_count;
     struct list_room room;     /* owned */
     struct known_costs known;  /* owned, of the rank that is made */
     struct expert_travel travel;      /* of the rank that is made: rows of

@@ -48,6 +48,7 @@ struct hunt {
     signed char balances[PIPE_MOST + 1][SEARCH_SCHEDULES][RECOMPUTES]; /* as
                             * balance_of leaves them; 0: nobody asked */
     struct frame_models *models; /* owned: of the fold */
+    int timed[TIMED_MOST]; /* of out->found: those that were timed */
 };
 
 /* ---- one candidate ---- */
@@ -488,12 +489,34 @@ static int by_time(const void *a, const void *b)
     return x->score < y->score ? -1 : x->score > y->score;
 }
 
+/* A layout that was timed and has the same lists; NULL: there is none. */
+static const struct candidate *timed_twin(const struct hunt *h,
+                                          const struct candidate *c)
+{
+    for (int64_t i = 0; i < h->out->timed; i++) {
+        const struct candidate *twin = &h->out->found[h->timed[i]];
+
+        if (search_twins(&twin->layout, &c->layout, h->request->shape))
+            return twin;
+    }
+    return NULL;
+}
+
 static void time_it(struct hunt *h, int i)
 {
     struct candidate *c = &h->out->found[i];
 
     if (c->timed || h->out->timed >= TIMED_MOST) return;
-    if (search_time(h->request, c) != OK) { /* no such schedule: never best */
+    const struct candidate *twin = timed_twin(h, c);
+
+    h->timed[h->out->timed] = i;
+    if (twin != NULL) {
+        const double bytes = c->memory_bytes;
+
+        c->prediction = twin->prediction;
+        c->prediction.memory_bytes = bytes;
+        c->timed = true;
+    } else if (search_time(h->request, c) != OK) { /* there is none */
         status_clear();
         c->prediction.step_s = 1e300;
     }

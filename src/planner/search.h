@@ -42,6 +42,8 @@ struct candidate {
     double score;          /* smaller is better; where timed */
     double whole_s;        /* the step by whole stages; where timed */
     bool walked;           /* its prediction is that of `plan --time` */
+    double shorter_s;      /* the step by lists of two shorter ones; 0: nobody
+                            * asked */
     int position;          /* of the pipe, with the most memory */
     bool timed;
     bool refused;          /* by the exact plan: search_settle */

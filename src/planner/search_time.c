@@ -2,7 +2,11 @@
 /* search_time.c - the time of a candidate, from a few short steps. */
 #include "planner/search_time.h"
 
-enum { STEADY = 2, /* fills of the pipeline: the first short step */
+#include <string.h>
+
+#include "planner/memory.h"
+
+enum { STEADY = 1, /* fills of the pipeline: the first short step */
        TRIES = 3 };
 
 /* Two steps that differ in one fill of the pipeline. */
@@ -104,4 +108,25 @@ status search_time(const struct search_request *request, struct candidate *c)
                                   (double)request->shape->sequence /
                                   c->prediction.step_s);
     return OK;
+}
+
+/* Whether two layouts have the same lists: weights are whole, gradients are
+ * reduced once, at the end of the step, and so are whole until then, however
+ * many ranks would divide them. */
+bool search_twins(const struct layout *a, const struct layout *b,
+                  const struct shape *shape)
+{
+    return a->as == AS_LOCKSTEP && b->as == AS_LOCKSTEP &&
+           a->zero >= 1 && a->zero <= 2 && b->zero >= 1 && b->zero <= 2 &&
+           memory_rounds(a, shape) == 0 && memory_rounds(b, shape) == 0 &&
+           a->whole_shards == b->whole_shards && a->shard == b->shard &&
+           layout_division(a, 1) == layout_division(b, 1) &&
+           a->tensor == b->tensor && a->context == b->context &&
+           a->pipe == b->pipe && a->data == b->data &&
+           a->expert == b->expert && a->expert_tensor == b->expert_tensor &&
+           a->expert_context == b->expert_context &&
+           a->micro_batch == b->micro_batch && a->batch == b->batch &&
+           a->recompute == b->recompute && a->chunks == b->chunks &&
+           a->head_blocks == b->head_blocks &&
+           strcmp(a->schedule, b->schedule) == 0;
 }

@@ -11,4 +11,9 @@
 status search_time(const struct search_request *request,
                    struct candidate *candidate);
 
+/* Whether two layouts of Lockstep have the same lists, and so the same time:
+ * ZeRO 1 and 2 whose gradients are reduced once. */
+bool search_twins(const struct layout *a, const struct layout *b,
+                  const struct shape *shape);
+
 #endif

@@ -88,6 +88,12 @@ static bool same_lists(const struct schedule *a, const struct schedule *b)
     return true;
 }
 
+static void forget(struct lowered_schedule *s)
+{
+    schedule_free(&s->plain);
+    schedule_free(&s->lowered);
+}
+
 /* Transfers and room, once for all positions, and for all layouts that follow
  * each other with one schedule. */
 static status lower(struct hunting *hunting, struct schedule *s)
@@ -95,8 +101,9 @@ static status lower(struct hunting *hunting, struct schedule *s)
     struct schedule plain = {0}, lowered = {0};
     status result;
 
-    if (hunting != NULL && same_lists(&hunting->plain, s)) {
-        TRY(schedule_copy(&lowered, &hunting->lowered));
+    for (int i = 0; hunting != NULL && i < LOWERED_MOST; i++) {
+        if (!same_lists(&hunting->lowered[i].plain, s)) continue;
+        TRY(schedule_copy(&lowered, &hunting->lowered[i].lowered));
         schedule_free(s);
         *s = lowered;
         return OK;
@@ -107,10 +114,9 @@ static status lower(struct hunting *hunting, struct schedule *s)
     TRY_GOTO(failed, result, schedule_returns(s, &s->returns));
     if (hunting == NULL) return OK;
     TRY_GOTO(failed, result, schedule_copy(&lowered, s));
-    schedule_free(&hunting->plain);
-    schedule_free(&hunting->lowered);
-    hunting->plain = plain;
-    hunting->lowered = lowered;
+    forget(&hunting->lowered[hunting->next]);
+    hunting->lowered[hunting->next] = (struct lowered_schedule){plain, lowered};
+    hunting->next = (hunting->next + 1) % LOWERED_MOST;
     return OK;
 failed:
     schedule_free(&plain);
@@ -121,8 +127,7 @@ failed:
 void hunting_free(struct hunting *hunting)
 {
     known_stages_free(&hunting->stages);
-    schedule_free(&hunting->plain);
-    schedule_free(&hunting->lowered);
+    for (int i = 0; i < LOWERED_MOST; i++) forget(&hunting->lowered[i]);
     *hunting = (struct hunting){0};
 }
 
@@ -304,7 +309,7 @@ done:
 
 enum {
     WALKED_PIPE = 64,
-    WALKED_ITEMS = 1 << 16, /* blocks of micro-batches, in the lists */
+    WALKED_ITEMS = 1 << 17, /* blocks of micro-batches, in the lists */
     PLAYED_ITEMS = 1 << 21  /* in all runs of the clock: about a second */
 };
 
@@ -345,7 +350,7 @@ double forecast_work(const struct forecast *f, const struct layout *l)
     const double gathers = l->zero == 3 ? 6.0 * f->shape.layers : 0;
 
     if (!forecast_walks(f, l)) return 0.2 * l->microbatches * each;
-    return l->microbatches * (each + gathers) + 1500.0 * l->pipe;
+    return l->microbatches * (each + gathers) + 500.0 * l->pipe;
 }
 
 status forecast_steps(struct forecast *f, struct steps *out)

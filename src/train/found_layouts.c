@@ -7,6 +7,8 @@
 
 #include "base/check.h"
 #include "base/meter.h"
+#include "planner/memory.h"
+#include "planner/search_time.h"
 #include "schedule/build.h"
 #include "setup/balance.h"
 
@@ -15,6 +17,9 @@ enum { CHECKED_MOST = 24,  /* plans to the byte, and */
        FAR_MOST = 10,      /* plans in a row beyond twice the limit */
        ORIGINS = 1024, WALKED_WORK = 1 << 15,
        TIMED_WORK = 400000, /* instructions: half of a second */
+       SHORTER_WORK = 1600000, /* ... of shorter steps */
+       LONG = 4,            /* fills of the pipeline, of a step that is not
+                             * short */
        TIMED_EACH = 16384,  /* of short lists, which are timed when they are
                              * planned */
        GRID_AUTO = 64 /* data leaves, when options do not say */ };
@@ -185,7 +190,6 @@ static status time_as_plan(struct forecast *f, struct candidate *c)
     struct steps steps = {.span_count = 0};
     status result;
 
-    f->layout = c->layout;
     result = forecast_steps(f, &steps);
     if (result == OK) result = predict_walked(f, &steps, c);
     steps_free(&steps);
@@ -206,6 +210,19 @@ static status plan_and_time(struct forecast *f, struct candidate *c)
         result = predict_walked(f, &steps, c);
     steps_free(&steps);
     return result;
+}
+
+/* A batch of so many micro-batches. */
+static status shorten(struct forecast *f, int microbatches)
+{
+    char setting[64];
+
+    f->layout.batch =
+        layout_sharing(&f->layout) * f->layout.micro_batch * microbatches;
+    f->layout.microbatches = microbatches;
+    snprintf(setting, sizeof setting, "train.batch=%lld",
+             (long long)f->layout.batch);
+    return options_assign(&f->set, setting, ORIGIN_COMMAND_LINE);
 }
 
 /* Plans or times the candidate, with the numerics grid that the options have or
@@ -236,6 +253,8 @@ static status plan_with(struct found_layouts *h, struct candidate *c, bool grid,
         if (!h->recompute_stays ||
             strncmp(settings[i], "train.recompute=", 16) != 0)
             result = options_assign(&f.set, settings[i], ORIGIN_COMMAND_LINE);
+    if (result == OK && h->microbatches > 0)
+        result = shorten(&f, h->microbatches);
     if (result == OK) result = plan(&f, c);
     h->forecast.set = f.set; /* its arena may have grown */
     h->forecast.set.values = kept;
@@ -391,13 +410,14 @@ static void guess_time(struct found_layouts *h, int i)
         const struct candidate *w = &h->search.found[h->kept[k]];
         const int alike = common(&w->layout, &c->layout);
 
-        if (!w->walked || alike <= most ||
+        if ((!w->walked && w->shorter_s <= 0) || alike <= most ||
             !forecast_walks(&h->forecast, &w->layout))
             continue;
         most = alike;
-        longer = w->prediction.step_s / w->whole_s;
+        longer = (w->walked ? w->prediction.step_s : w->shorter_s) / w->whole_s;
     }
-    scale_time(&c->prediction, c->whole_s * longer);
+    scale_time(&c->prediction,
+               c->shorter_s > 0 ? c->shorter_s : c->whole_s * longer);
     if (h->request.objective != OBJECTIVE_MEMORY) c->score = score_of(h, i);
 }
 
@@ -427,16 +447,115 @@ static int first_guessed(const struct found_layouts *h)
     return -1;
 }
 
+/* Whether a step of many micro-batches is a short one, and so many more of what
+ * another fill of the pipeline adds: gradients are reduced once, at its end. */
+static bool is_steady(const struct found_layouts *h, const struct layout *l)
+{
+    return l->pipe > 1 && l->microbatches >= LONG * l->pipe &&
+           forecast_walks(&h->forecast, l) &&
+           memory_rounds(l, &h->forecast.shape) == 0;
+}
+
+/* Micro-batches of the two shorter steps: a fill of the pipeline, and another
+ * one, or, where each rank has one stage, in which micro-batches follow each
+ * other one by one, some more, whose batch the leaves of the grid divide. */
+static void choose_shorter(const struct layout *l, int microbatches[2])
+{
+    enum { LEAST = 8 };
+    const int64_t each = layout_sharing(l) * l->micro_batch;
+    int some = LEAST;
+
+    while (some < l->pipe && l->grid_data > 0 &&
+           each * some % l->grid_data != 0)
+        some *= 2;
+    if (l->chunks > 1 || some > l->pipe ||
+        !schedule_is(l->schedule, SCHEDULE_AT_ONCE))
+        some = l->pipe;
+    microbatches[0] = l->pipe;
+    microbatches[1] = l->pipe + some;
+}
+
+/* The step by the executor's lists of two shorter ones. */
+static status time_shorter(struct found_layouts *h, int k)
+{
+    struct candidate *const c = &h->search.found[h->kept[k]];
+    double step[2], work[2];
+    status result = OK;
+    int shorter_by[2];
+
+    choose_shorter(&c->layout, shorter_by);
+    for (int i = 0; i < 2 && result == OK; i++) {
+        struct candidate shorter = *c;
+
+        h->microbatches = shorter_by[i];
+        result = plan_with(h, &shorter, h->grid[k], time_as_plan);
+        step[i] = shorter.prediction.step_s;
+        work[i] = shorter.prediction.resource_s[CLOCK_COMPUTE];
+    }
+    h->microbatches = 0;
+    TRY(result);
+    const double more = step[1] - step[0], least = work[1] - work[0];
+
+    c->shorter_s = step[1] + (more > least ? more : least) *
+                                 (c->layout.microbatches - shorter_by[1]) /
+                                 (shorter_by[1] - shorter_by[0]);
+    return OK;
+}
+
+/* Takes the time of another that has the same lists; false: there is none. */
+static bool take_twin(struct found_layouts *h, int k)
+{
+    struct candidate *const c = &h->search.found[h->kept[k]];
+
+    for (int i = 0; i < h->kept_count && !c->walked; i++) {
+        const struct candidate *twin = &h->search.found[h->kept[i]];
+        const double bytes = c->prediction.memory_bytes;
+
+        if ((!twin->walked && twin->shorter_s <= c->shorter_s) ||
+            h->grid[i] != h->grid[k] ||
+            !search_twins(&twin->layout, &c->layout, &h->forecast.shape))
+            continue;
+        c->shorter_s = twin->shorter_s;
+        if (!twin->walked) continue;
+        c->prediction = twin->prediction;
+        c->prediction.memory_bytes = bytes;
+        c->walked = true;
+        c->score = score_of(h, h->kept[k]);
+    }
+    return c->walked || c->shorter_s > 0;
+}
+
+/* Times those that are too long to be timed as `plan` does; also those behind
+ * the last one that is shown, which may be better. */
+static void time_all_shorter(struct found_layouts *h)
+{
+    for (int k = 0; k < h->kept_count; k++) {
+        struct candidate *const c = &h->search.found[h->kept[k]];
+        struct layout both = c->layout; /* nearly */
+        int microbatches[2];
+
+        choose_shorter(&c->layout, microbatches);
+        both.microbatches = microbatches[0] + microbatches[1];
+        if (c->walked || !is_steady(h, &c->layout)) continue;
+        if (take_twin(h, k)) continue;
+        const double work = forecast_work(&h->forecast, &both);
+
+        if (work > h->shorter_left) continue;
+        h->shorter_left -= work;
+        if (time_shorter(h, k) != OK) status_clear(); /* another batch needs
+                                                       * another grid */
+    }
+}
+
 /* Times the best as `plan` does, for so many instructions in all; the others
- * by their likeness. */
+ * by shorter steps, or by their likeness. */
 static void time_kept(struct found_layouts *h)
 {
     int k;
 
-    if (h->left < TIMED_WORK) { /* some were timed when they were planned */
-        guess_all(h);
-        sort_kept(h);
-    }
+    time_all_shorter(h);
+    guess_all(h);
+    sort_kept(h);
     while ((k = first_guessed(h)) >= 0) {
         struct candidate *c = &h->search.found[h->kept[k]];
 
@@ -446,6 +565,7 @@ static void time_kept(struct found_layouts *h)
             status_clear();
             break;
         }
+        for (int i = 0; i < h->kept_count; i++) (void)take_twin(h, i);
         c->score = score_of(h, h->kept[k]);
         guess_all(h);
         sort_kept(h);
@@ -487,6 +607,7 @@ status found_run(struct found_layouts *h)
                                  ? devices / h->request.per_node : 1;
     TRY(search_run(&h->search, &h->request));
     h->left = TIMED_WORK;
+    h->shorter_left = SHORTER_WORK;
     keep_best(h);
     if (h->request.as == AS_LOCKSTEP) time_kept(h);
     if (h->kept_count > h->top) h->kept_count = h->top;

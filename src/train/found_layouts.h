@@ -19,6 +19,8 @@ struct found_layouts {
     struct hunting hunting; /* owned */
     double seconds;
     double left;            /* instructions that may be timed in lists */
+    double shorter_left;    /* ... of shorter steps */
+    int microbatches;       /* of a shorter step that is planned; 0: of all */
     int kept[TOP_MOST];     /* of search.found: those that are shown */
     int kept_count;
     bool exact[TOP_MOST];   /* their memory was planned to the byte */

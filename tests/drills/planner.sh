@@ -237,6 +237,19 @@ for words in "llama3_405b 1024" "qwen3_235b_a22b 256" "deepseek_v3_671b 2048" "l
     else bad "search and plan say the same of $name" "not" best plan.json err; fi
     rm -f best
 done
+# Layouts whose lists are long: two shorter steps tell what plan says.
+lockstep search "$tree/examples/presets/llama3_70b.yaml" --ranks 64 --machine h100 --top 32 --json 2>err |
+    awk '/"step_s"/ { step = $2 } /"step_by"/ { by = /shorter/ } /"set"/ { n = 0 }
+    /^        "/ { set[n++] = $0 }
+    /"config"/ && by { print step + 0 >"short"; for (i = 0; i < n; i++) print set[i]; exit }' |
+    sed 's/^ *"//; s/",*$//' >sets
+mapfile -t sets <sets
+lockstep plan "$tree/examples/presets/llama3_70b.yaml" --ranks 64 --machine h100 --time --json \
+    "${sets[@]/#/--set=}" >plan.json 2>err
+if [ -s short ] && awk 'FNR == NR { short = $1; next } /^  "step_s"/ { step = $2 + 0 }
+    END { exit !(step > 0 && short / step > 0.998 && short / step < 1.002) }' short plan.json
+then ok "two shorter steps tell the time of a long one"
+else bad "two shorter steps tell the time of a long one" "not" short plan.json err; fi
 # Ranks that are no power of two: the best three of 6 have lines that plan takes.
 printf 'model: {family: llama, vocab: 512, layers: 4, width: 128, heads: 4}
 data: {sequence: 64}\ntrain: {batch: 24, steps: 10}\n' >three.yaml

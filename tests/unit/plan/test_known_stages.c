@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "tests/test.h"
+#include "planner/search_time.h"
 #include "train/forecast.h"
 
 enum { DRAWS = 100, LINES = 1600 };
@@ -158,4 +159,40 @@ TEST(stages_that_share_plans_are_those_planned_alone)
     CHECK(compared > DRAWS / 3 && 4 * fewer < 3 * stages);
 }
 
-TEST_MAIN(stages_that_share_plans_are_those_planned_alone)
+/* Gradients that are reduced once are whole until then: ZeRO 1 and 2 have the
+ * same lists, and a search walks one of them. */
+TEST(twins_have_the_same_lists)
+{
+    int compared = 0;
+
+    for (int i = 0; i < DRAWS; i++) {
+        struct walked one, two;
+        struct forecast f, g;
+        struct drawn d;
+        char *zero;
+
+        draw_one(&d);
+        zero = strstr(d.text, "zero: zero1");
+        if (zero == NULL) continue;
+        const bool opens = open_one(&f, &d);
+
+        memcpy(zero, "zero: zero2", strlen("zero: zero2"));
+        if (opens && open_one(&g, &d) &&
+            search_twins(&f.layout, &g.layout, &f.shape)) {
+            walk(&f, &one, false, NULL);
+            walk(&g, &two, false, NULL);
+            are_same(&one, &two);
+            steps_free(&one.steps);
+            steps_free(&two.steps);
+            compared++;
+        }
+        if (opens) forecast_free(&g);
+        forecast_free(&f);
+        status_clear();
+    }
+    print_message("%d pairs compared\n", compared);
+    CHECK(compared > 8);
+}
+
+TEST_MAIN(twins_have_the_same_lists,
+          stages_that_share_plans_are_those_planned_alone)
