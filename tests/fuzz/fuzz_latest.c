@@ -9,6 +9,7 @@
 #include <string.h>
 #include "checkpoint/history.h"
 #include "checkpoint/run_dir.h"
+#include "tests/fuzz/grammar.h"
 #include "tests/fuzz/scratch.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
@@ -92,4 +93,42 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     check_newest(data[0], latest, size);
     check_lock();
     return 0;
+}
+
+/* ---- the mutator ---- */
+
+static const char *const marks[] = {
+    "step-00000007\n", "step-00000020\n", "step-00000300\n",
+    "step-99999999\n", "step-99999999", "step-00000008\n", "step-", "\n",
+    "../", "ckpt/", "1\n", "4194304\n", "-1", NULL};
+static const struct grammar words = {words_grammar_read, words_grammar_write,
+                                     marks};
+
+/* Words of `latest`, or of the lock, whose length is then as it has become; an
+ * empty one gets a word. */
+size_t LLVMFuzzerCustomMutator(uint8_t *data, size_t size, size_t room,
+                               unsigned seed)
+{
+    struct out out = {.bytes = data, .room = room};
+    size_t lock, changed;
+
+    mutate_seed(seed);
+    if (size < 2 || draw(16) == 0) return LLVMFuzzerMutate(data, size, room);
+    if (draw(2) == 0) data[0] = (uint8_t)draw(1 << STEPS);
+    lock = data[1] < size - 2 ? data[1] : size - 2;
+    if (draw(3) == 0 || size == 2 + lock) { /* one word and no other */
+        out.at = 2 + lock;
+        put_text(&out, marks[draw(sizeof marks / sizeof *marks - 1)]);
+        return out.full ? size : out.at;
+    }
+    if (draw(3) != 0) {
+        changed = mutate_range(&words, data, size, room,
+                               (size_t[]){2 + lock, size});
+        return changed != 0 ? changed : size;
+    }
+    changed = mutate_range(&words, data, size, room, (size_t[]){2, 2 + lock});
+    if (changed == 0) return size;
+    lock += changed - size;
+    data[1] = (uint8_t)(lock < 255 ? lock : 255);
+    return changed;
 }

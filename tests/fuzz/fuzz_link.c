@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* fuzz_link.c - whatever a peer sends on its connection: src/comm/link.c and
  * frame.c. The input is a list of records; each becomes a frame, sound or with
- * a byte changed, of any kind and size, with bytes that may be too few. Sound
+ * a bit changed, of any kind and size, with bytes that may be too few. Sound
  * small messages must arrive as they were sent, and nothing may be kept beyond
  * what frame.h allows. */
 #include <fcntl.h>
@@ -11,10 +11,11 @@
 
 #include "base/file.h"
 #include "comm/link.h"
+#include "tests/fuzz/mutate.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
-enum { RECORD = 8, GENERATION = 3, ROOM = 70000, TAKEN = 40000 };
+enum { RECORD = 8, RECORDS = 64, GENERATION = 3, ROOM = 70000, TAKEN = 40000 };
 
 struct check {
     struct link_stock stock;
@@ -108,7 +109,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 
     if (socketpair(AF_UNIX, SOCK_STREAM, 0, pair) != 0) return 0;
     link.descriptor = pair[0];
-    for (size_t at = 0; at + RECORD <= size && at < 64 * RECORD; at += RECORD) {
+    for (size_t at = 0; at + RECORD <= size && at < RECORDS * RECORD;
+         at += RECORD) {
         const size_t length = make_frame(data + at, frame);
 
         if (!deliver(pair[1], frame, length, &link, &events)) break;
@@ -119,4 +121,37 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     stock_free(&check.stock);
     close(pair[1]);
     return 0;
+}
+
+/* ---- the mutator ---- */
+
+/* Sound frames that follow each other are rare among random ones. */
+static void draw_record(uint8_t *out)
+{
+    static const uint8_t kinds[] = {FRAME_SMALL, FRAME_SMALL, FRAME_PLACED,
+                                    FRAME_OFFER, FRAME_WANT, FRAME_BYTES,
+                                    FRAME_READ, FRAME_FAREWELL,
+                                    FRAME_QUESTION, FRAME_ANSWER,
+                                    FRAME_LEAVING, 0, 11};
+
+    for (int i = 0; i < RECORD; i++) out[i] = (uint8_t)draw(256);
+    if (draw(8) != 0) out[6] = (uint8_t)draw(98); /* sound */
+    out[0] = kinds[draw(sizeof kinds)];
+    if (draw(2) == 0) out[1] = 7; /* who is waited for */
+    if (out[0] == FRAME_BYTES && draw(4) != 0) {
+        out[1] = 7;    /* 4,000 bytes are: 125 x 2^5 */
+        out[3] = 125;
+        out[4] = 5;
+    } else if (out[0] == FRAME_SMALL && draw(4) != 0) {
+        out[4] = (uint8_t)draw(7); /* as small as they may be */
+    }
+}
+
+size_t LLVMFuzzerCustomMutator(uint8_t *data, size_t size, size_t room,
+                               unsigned seed)
+{
+    static const struct record_form form = {0, RECORD, RECORDS, draw_record};
+
+    mutate_seed(seed);
+    return mutate_record_list(&form, data, size, room);
 }

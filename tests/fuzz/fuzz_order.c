@@ -11,7 +11,8 @@
 #include "data/ranges.h"
 #include "tests/fuzz/mutate.h"
 
-enum { HEAD = 18, RANGE = 3, PLACES = 1 << 16, LARGE_LOOKS = 64 };
+enum { HEAD = 18, RANGE = 3, PLACES = 1 << 16, LARGE_LOOKS = 64,
+       RANGES = 100 };
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
@@ -50,7 +51,7 @@ static void check_ranges(const uint8_t *data, size_t size)
     int64_t place = 0, end = 0;
 
     memset(out, 0, sizeof out);
-    for (size_t i = 0; i + RANGE <= size && i < 100 * RANGE; i += RANGE) {
+    for (size_t i = 0; i + RANGE <= size && i < RANGES * RANGE; i += RANGE) {
         const int64_t first = data[i] | data[i + 1] << 8;
         const int64_t count = data[i + 2] + 1;
 
@@ -81,4 +82,45 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     check_large(key, large % (UINT64_C(1) << 62) + 1);
     check_ranges(data + HEAD, size - HEAD);
     return 0;
+}
+
+/* ---- the mutator ---- */
+
+/* Ranges that touch, overlap and hold each other. */
+static void draw_range(uint8_t *out)
+{
+    static const uint32_t firsts[] = {0, 1, 255, 256, 257, PLACES - 256,
+                                      PLACES - 1};
+    static uint32_t end; /* of the one before */
+    const uint32_t first = draw(3) == 0 ? firsts[draw(7)]
+                           : draw(2) == 0 ? end + (uint32_t)draw(3)
+                                          : (uint32_t)draw(PLACES);
+    const uint32_t count = draw(2) == 0 ? 1 + (uint32_t)draw(3)
+                                        : 1 + (uint32_t)draw(256);
+
+    out[0] = (uint8_t)(first % PLACES);
+    out[1] = (uint8_t)(first % PLACES >> 8);
+    out[2] = (uint8_t)(count - 1);
+    end = first % PLACES + count;
+}
+
+/* Sizes around powers of two and of four: the permutation's own. */
+static void change_sizes(uint8_t *data)
+{
+    struct out small = {.bytes = data + 8, .room = 2};
+    struct out large = {.bytes = data + 10, .room = 8};
+
+    put_integer(&small, (UINT64_C(1) << draw(12)) - 2 + draw(3), 2);
+    put_integer(&large, (UINT64_C(1) << draw(63)) - 2 + draw(3), 8);
+}
+
+size_t LLVMFuzzerCustomMutator(uint8_t *data, size_t size, size_t room,
+                               unsigned seed)
+{
+    static const struct record_form form = {HEAD, RANGE, RANGES, draw_range};
+
+    mutate_seed(seed);
+    if (size >= HEAD && draw(4) == 0) change_sizes(data);
+    if (size >= HEAD && draw(4) == 0) mutate_integer(data, HEAD, 0, 8);
+    return mutate_record_list(&form, data, size, room);
 }
