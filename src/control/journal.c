@@ -51,14 +51,36 @@ void journal_put(struct journal *journal, struct json_writer *w)
     journal_poll(journal);
 }
 
+static status lock_path(const char *run, char directory[PATH_BYTES],
+                        char path[PATH_BYTES])
+{
+    TRY(path_join(directory, PATH_BYTES, run, "control"));
+    return path_join(path, PATH_BYTES, directory, "lock");
+}
+
 status journal_claim(struct journal *journal)
 {
     char directory[PATH_BYTES], path[PATH_BYTES];
 
-    TRY(path_join(directory, sizeof directory, journal->run, "control"));
-    TRY(path_join(path, sizeof path, directory, "lock"));
+    TRY(lock_path(journal->run, directory, path));
     TRY(directory_make_own(directory));
     TRY(file_lock_take(&journal->lock, path));
+    return OK;
+}
+
+status journal_unclaimed(const char *run)
+{
+    char directory[PATH_BYTES], path[PATH_BYTES];
+    struct file_lock lock;
+    status result;
+
+    TRY(lock_path(run, directory, path));
+    if (!file_exists(path)) return OK;
+    result = file_lock_take(&lock, path);
+    if (result != OK)
+        return status_hint(result, "a supervisor has the run, and starts its "
+                           "ranks again by itself: lockstep status %s", run);
+    file_lock_drop(&lock);
     return OK;
 }
 

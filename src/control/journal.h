@@ -32,6 +32,9 @@ struct journal {
 void journal_begin(struct journal *journal, const char *run);
 /* For a run that has begun already. ERR_CONFIG: it has another supervisor. */
 status journal_claim(struct journal *journal);
+/* For who trains without a supervisor. ERR_CONFIG: the run has one, which
+ * starts its ranks again when none is there. */
+status journal_unclaimed(const char *run);
 /* In a child: the lock stays with the parent. */
 void journal_forget(struct journal *journal);
 /* A line without its first two fields; journal_put ends it. */

@@ -13,6 +13,7 @@
 #include "comm/compare_ranks.h"
 #include "comm/message.h"
 #include "control/board.h"
+#include "control/journal.h"
 #include "device/library.h"
 #include "checkpoint/history.h"
 #include "checkpoint/mirror.h"
@@ -302,6 +303,7 @@ static status take_run(struct trainer *t, const char *directory)
     const struct timespec pause = {0, 50000000};
     status result;
 
+    if (board_mine() == NULL) TRY(journal_unclaimed(directory));
     if (!t->request->resume && begins_again(t, directory))
         return run_dir_resume(&t->files.run, directory);
     if (!t->request->resume) return run_dir_create(&t->files.run, directory);

@@ -287,6 +287,9 @@ until lockstep status taken 2>/dev/null | grep -q "^supervisor process $child" |
 done
 expect "a third supervisor" 78 "in use by process" resume taken --ranks 4 \
     --supervised
+# It would take the run while its ranks are started again.
+expect "a run without its supervisor" 78 "taken/control/lock: in use by process" \
+    resume taken --ranks 4
 [ "$(process taken 3)" = "$victim" ] && kill -9 "$victim"
 ends "taken over, then a rank is killed" taken "$child"
 if lockstep incidents taken | grep -q "death of rank 3 (process $victim)"
