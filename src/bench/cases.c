@@ -224,6 +224,17 @@ static status add_run(const struct kernels *k, struct stream *stream,
     return k->add(stream, o->t[0], o->t[1], o->t[2]);
 }
 
+static status add_norm_run(const struct kernels *k, struct stream *stream,
+                           struct operands *o)
+{
+    const struct add_norm call = {
+        .x = o->t[0], .left = o->t[1], .y = o->t[1], /* one is read */
+        .norm = {.y = o->t[2], .stats = first_half(o->t[5]),
+                 .weight = o->t[3], .epsilon = 1e-5}};
+
+    return k->add_norm(stream, &call);
+}
+
 static status rmsnorm_forward_run(const struct kernels *k,
                                   struct stream *stream, struct operands *o)
 {
@@ -629,6 +640,8 @@ const struct bench_case bench_cases[] = {
     {"add", "4096 x 768", {4096, 768, 0}, rows_backward_prepare, add_run},
     {"rmsnorm_forward", "4096 x 768", {4096, 768, 0}, rows_prepare,
      rmsnorm_forward_run},
+    {"add_norm", "4096 x 768", {4096, 768, 0}, rows_backward_prepare,
+     add_norm_run},
     {"rmsnorm_backward", "4096 x 768", {4096, 768, 0}, rows_backward_prepare,
      rmsnorm_backward_run},
     {"layernorm_forward", "4096 x 768", {4096, 768, 0}, rows_prepare,

@@ -121,16 +121,19 @@ static struct sum_order order_of(const struct launch *l,
 
 /* ---- calls with more than tensors ---- */
 
-static const struct accumulator *accumulator_of(
-    const struct launch *l, const struct accumulator *accumulator)
+static struct norm_after norm_of(const struct launch *l,
+                                 const struct norm_after *norm)
 {
-    return told(l, accumulator, sizeof *accumulator);
+    return (struct norm_after){
+        norm->layer, tensor(l, norm->y), tensor(l, norm->stats),
+        tensor(l, norm->weight), maybe(l, norm->bias), norm->epsilon};
 }
 
 struct matmul_told {
     struct matmul call;
     struct sum_order order;
     struct tensor bias, left;
+    struct norm_after norm;
 };
 
 static void tell_matmul(const struct launch *l, struct matmul_told *to,
@@ -142,9 +145,13 @@ static void tell_matmul(const struct launch *l, struct matmul_told *to,
     to->call.c = tensor(l, call->c);
     to->order = order_of(l, call->order);
     to->call.order = &to->order;
-    to->call.accumulator = accumulator_of(l, call->accumulator);
+    to->call.accumulator =
+        told(l, call->accumulator, sizeof *call->accumulator);
     to->call.bias = beside(l, &to->bias, call->bias);
     to->call.left = beside(l, &to->left, call->left);
+    if (call->norm == NULL) return;
+    to->norm = norm_of(l, call->norm);
+    to->call.norm = &to->norm;
 }
 
 /* Rows of the last sequence end with what is used. */
@@ -455,7 +462,8 @@ static void tell_product(const struct launch *l, struct product_told *to,
     tell_sum(l, &to->sum, call->groups, call->order);
     to->call.groups = &to->sum.groups;
     to->call.order = &to->sum.order;
-    to->call.accumulator = accumulator_of(l, call->accumulator);
+    to->call.accumulator =
+        told(l, call->accumulator, sizeof *call->accumulator);
     to->call.c = tensor(l, call->c);
     to->call.a = rows_of(l, call->a);
     to->call.b = tensor(l, call->b);
@@ -474,7 +482,8 @@ static void tell_gradient(const struct launch *l, struct gradient_told *to,
     tell_sum(l, &to->sum, call->groups, call->order);
     to->call.groups = &to->sum.groups;
     to->call.order = &to->sum.order;
-    to->call.accumulator = accumulator_of(l, call->accumulator);
+    to->call.accumulator =
+        told(l, call->accumulator, sizeof *call->accumulator);
     to->call.c = tensor(l, call->c);
     to->call.a = rows_of(l, call->a);
     to->call.b = rows_of(l, call->b);

@@ -315,6 +315,22 @@ static status LAUNCHED(layernorm_forward)(struct stream *stream,
     return end(&l);
 }
 
+static status WORK(add_norm)(void *owner, void *told)
+{
+    return BEHIND(owner)->add_norm(device_stream(owner), told);
+}
+
+static status LAUNCHED(add_norm)(struct stream *stream,
+                                 const struct add_norm *call)
+{
+    struct launch l;
+    struct add_norm *to = begin(&l, stream, WORK(add_norm), sizeof *to);
+
+    *to = (struct add_norm){tensor(&l, call->x), tensor(&l, call->left),
+                            tensor(&l, call->y), norm_of(&l, &call->norm)};
+    return end(&l);
+}
+
 static status WORK(layernorm_backward)(void *owner, void *told)
 {
     struct operands *to = told;

@@ -43,6 +43,21 @@
 #include "kernels/updates.h"
 #include "tensor/tensor.h"
 
+/* The norm of the rows that another row of the table makes, in the same pass
+ * over them: as rmsnorm_forward and layernorm_forward below. */
+struct norm_after {
+    bool layer;           /* LayerNorm; else RMSNorm, without bias */
+    struct tensor y, stats, weight, bias;
+    double epsilon;
+};
+
+/* x [tokens, width] = left + y as row add has it, and the norm of x. Narrow
+ * tables: x, left and the norm narrow, y narrow or f32. */
+struct add_norm {
+    struct tensor x, left, y;
+    struct norm_after norm;
+};
+
 /* c [m, n] = a [m, k] times b [k, n].
  * a and b may have any strides as long as one of the two is 1.
  * result = the sum in `order`; then, in this order and each if not NULL:
@@ -60,6 +75,9 @@ struct matmul {
     bool strips; /* b is W transposed, and W lies in strips (below) */
     const struct tensor *bias;
     const struct tensor *left;
+    const struct norm_after *norm; /* of the rows of c, which have no granules
+                                    * to come. NULL: none. Tables of the device
+                                    * cuda only */
     const struct accumulator *accumulator; /* instead of enum product; NULL:
                                             * none. Tables of bfloat16 only,
                                             * and no strips */
@@ -191,6 +209,7 @@ struct kernels {
                                 struct tensor stats, struct tensor x,
                                 struct tensor weight, struct tensor bias,
                                 double epsilon);
+    status (*add_norm)(struct stream *, const struct add_norm *);
     /* sums_weight and sums_bias [leaves * parts, width]. */
     status (*layernorm_backward)(struct stream *, struct tensor dx, bool adds,
                                  struct tensor sums_weight,
@@ -339,7 +358,7 @@ struct kernels {
     X(clamped_backward)                                                   \
     X(cross_entropy) X(sum_squares) X(normalize) X(adamw)                 \
     X(update_elements)                                                    \
-    X(descend) X(fixed_add) X(fixed_read)
+    X(descend) X(fixed_add) X(fixed_read) X(add_norm)
 #define KERNELS_ROWS(X) KERNELS_CPU_ROWS(X) X(attention_merge)
 /* The function type of a row, to declare what fills it. */
 #define KERNELS_TYPE(row) __typeof__(*((struct kernels *)0)->row)

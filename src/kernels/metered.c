@@ -72,7 +72,8 @@ static void matmul_end(struct meter_track *track, const struct matmul *call)
         .bytes = bytes_of(&call->a) + bytes_of(&call->b) +
                  bytes_of(&call->c) * (call->continues ? 2 : 1) +
                  (call->bias != NULL ? bytes_of(call->bias) : 0) +
-                 (call->left != NULL ? bytes_of(call->left) : 0),
+                 (call->left != NULL ? bytes_of(call->left) : 0) +
+                 (call->norm != NULL ? bytes_of(&call->norm->y) : 0),
         .shape = {m, n, k}, .turned = {a, b}};
 
     meter_end(track, &what);

@@ -201,6 +201,18 @@ static status METERED(layernorm_forward)(struct stream *stream,
                 bytes_of(&y) + bytes_of(&x) + bytes_of(&stats));
 }
 
+static status METERED(add_norm)(struct stream *stream,
+                                const struct add_norm *call)
+{
+    struct meter_track *track = meter_begin();
+    const status result = INNER->add_norm(stream, call);
+
+    return done(track, "add_norm", result,
+                (call->norm.layer ? 8 : 5) * count_of(&call->x),
+                bytes_of(&call->x) + bytes_of(&call->left) +
+                    bytes_of(&call->y) + bytes_of(&call->norm.y));
+}
+
 static status METERED(layernorm_backward)(
     struct stream *stream, struct tensor dx, bool adds,
     struct tensor sums_weight, struct tensor sums_bias, struct tensor dy,

@@ -365,6 +365,33 @@ static status plan_codes(struct planner *planner, const struct step *step)
         &planner->plan->codes[step->index]);
 }
 
+/* Whether F of a step makes the norm after it, too. */
+static bool makes_norm(const struct program *p, const struct step *step)
+{
+    const struct step *norm = step + 1;
+    const bool product = step->layer->kind == LAYER_LINEAR;
+
+    return step->layer->makes_norm && step->index + 1 < p->step_count &&
+           norm->layer->made_before && norm->input == step->output &&
+           p->slots[step->output].dtype == p->dtype &&
+           p->layout.overlap.count <= 1 &&
+           (product ? p->joins_norms.products && !step->few
+                    : p->joins_norms.sums &&
+                          p->slots[step->left].dtype == p->dtype);
+}
+
+/* The buffers of the norm are there one event before its own. */
+static status plan_norm(struct planner *planner, const struct step *norm,
+                        struct event *event)
+{
+    int *const at = planner->plan->activation;
+
+    TRY(add_buffer(planner, norm->output, false, &at[norm->output]));
+    TRY(add_buffer(planner, norm->aux, false, &at[norm->aux]));
+    event->norm = norm->index;
+    return OK;
+}
+
 static status plan_forward(struct planner *planner)
 {
     struct frame_plan *plan = planner->plan;
@@ -377,6 +404,7 @@ static status plan_forward(struct planner *planner)
 
         const struct step *scatter = scatter_of(planner, step);
         struct event event = {.pass = PASS_FORWARD, .step = i,
+                              .is_made = i > 0 && plan->events[i - 1].norm == i,
                               .beside = goes_beside(planner, step, true) ||
                                         (i > 0 && planner->ahead == i)};
 
@@ -395,9 +423,13 @@ static status plan_forward(struct planner *planner)
         if (scatter != NULL && multiplies(step))
             TRY(plan_ahead(planner, scatter, scatter->output,
                            plan->activation, &event));
-        if (step->aux >= 0)
+        if (step->aux >= 0 && !event.is_made)
             TRY(add_buffer(planner, step->aux, false,
                            &plan->activation[step->aux]));
+        else if (step->aux >= 0)
+            touch(planner, plan->activation[step->aux]);
+        if (makes_norm(planner->program, step))
+            TRY(plan_norm(planner, step + 1, &event));
         TRY(plan_codes(planner, step));
         TRY(add_event(planner, event));
     }

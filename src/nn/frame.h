@@ -27,6 +27,9 @@ struct event {
     bool alias_left; /* B: the residual's gradient is the output's, in place */
     int ahead;       /* F, B of a product: step of the relayout after it, whose
                       * sums it starts sub-batch by sub-batch; 0: none */
+    int norm;        /* F: step of the norm that it makes, too: the next; 0:
+                      * none */
+    bool is_made;    /* F: by the event before */
     bool beside;     /* of a relayout: its messages go beside products */
 };
 

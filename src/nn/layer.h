@@ -27,6 +27,10 @@ size_t vector_scratch(const struct program *p, int count, int64_t width);
 status norm_weight(const struct run *run, struct tensor weight, bool plus_one,
                    void *memory, struct tensor *out);
 
+/* The norm that an event of F makes besides its own step's result: its operands
+ * in the micro-batch; what it takes of scratch is that of its own step. */
+status norm_call(struct run *run, int step, struct norm_after *out);
+
 /* W of a step with one matrix: waits for its slots, then `product` for each
  * addend of the micro-batch; nothing where nobody wants the gradient. */
 typedef status addend_product(struct run *run, const struct step *step,

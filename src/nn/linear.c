@@ -80,6 +80,7 @@ static status multiply(struct run *run, const struct matmul *all,
 static status linear_forward(const struct step *step, struct run *run)
 {
     const struct param *param = weight_param(run, step);
+    struct norm_after norm;
     struct tensor left, bias;
     struct matmul call = {
         .c = run_slot(run, step->output), .a = run_slot(run, step->input),
@@ -99,6 +100,10 @@ static status linear_forward(const struct step *step, struct run *run)
     if (step->left >= 0) {
         left = run_slot(run, step->left);
         call.left = &left;
+    }
+    if (run->event->norm > 0) {
+        TRY(norm_call(run, run->event->norm, &norm));
+        call.norm = &norm;
     }
     if (run->event->pass == PASS_FORWARD && quantized_is_saved(run, step))
         TRY(quantized_save(run, step, overlap_first(run), call.a));
@@ -199,7 +204,7 @@ static const struct layer layer_linear = {
     .name = "linear", .kind = LAYER_LINEAR, .forward = linear_forward,
     .backward_input = linear_backward_input,
     .backward_weight = linear_backward_weight, .cost = linear_cost,
-    .scratch = linear_scratch, .keeps_input_for_w = true,
+    .scratch = linear_scratch, .makes_norm = true, .keeps_input_for_w = true,
     .keeps_output_gradient_for_w = true};
 
 /* Under tensor parallelism a product needs all tokens. Cut by rows, it makes
@@ -241,6 +246,12 @@ static status add_forward(const struct step *step, struct run *run)
     struct tensor b = run_slot(run, step->input);
     const int64_t n = tensor_count(&y);
 
+    if (run->event->norm > 0) {
+        struct add_norm call = {.x = y, .left = a, .y = b};
+
+        TRY(norm_call(run, run->event->norm, &call.norm));
+        return run->kernels->add_norm(run->stream, &call);
+    }
     return run->kernels->add(run->stream, tensor_1d(y.data, y.dtype, n),
                              tensor_1d(a.data, a.dtype, n),
                              tensor_1d(b.data, b.dtype, n));
@@ -270,7 +281,7 @@ static struct step_cost add_cost(const struct step *step,
 
 static const struct layer layer_add = {
     .name = "add", .kind = LAYER_ADD, .forward = add_forward,
-    .backward_input = add_backward, .cost = add_cost};
+    .backward_input = add_backward, .cost = add_cost, .makes_norm = true};
 
 /* May the step take a residual as its epilogue? */
 static bool takes_left(const struct step *last, slot y)

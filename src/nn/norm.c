@@ -94,6 +94,22 @@ static status layernorm_forward(const struct step *step, struct run *run)
         run_slot(run, step->input), weight, bias, step->set.norm.epsilon);
 }
 
+status norm_call(struct run *run, int step, struct norm_after *out)
+{
+    const struct step *norm = &run->program->steps[step];
+
+    *out = (struct norm_after){.layer =
+                                   run->program->slots[norm->aux].width == 2,
+                               .y = run_slot(run, norm->output),
+                               .stats = run_slot(run, norm->aux),
+                               .epsilon = norm->set.norm.epsilon};
+    if (!out->layer) return own_weight(norm, run, &out->weight);
+    out->weight = run_weight(run, norm, 0);
+    if (norm->param[1] < 0) return zero_bias(run, out->weight, &out->bias);
+    out->bias = run_weight(run, norm, 1);
+    return OK;
+}
+
 static status layernorm_backward(const struct step *step, struct run *run)
 {
     const struct tensor dx = run_gradient(run, step->input);
@@ -144,13 +160,13 @@ static size_t norm_scratch(const struct step *step, const struct program *p)
 static const struct layer layer_rmsnorm = {
     .name = "rmsnorm", .kind = LAYER_NORM, .forward = rmsnorm_forward,
     .backward_input = rmsnorm_backward, .cost = norm_cost,
-    .scratch = norm_scratch, .keeps_input_for_b = true,
+    .scratch = norm_scratch, .made_before = true, .keeps_input_for_b = true,
     .keeps_aux_for_b = true};
 
 static const struct layer layer_layernorm = {
     .name = "layernorm", .kind = LAYER_NORM, .forward = layernorm_forward,
     .backward_input = layernorm_backward, .cost = norm_cost,
-    .scratch = norm_scratch, .keeps_input_for_b = true,
+    .scratch = norm_scratch, .made_before = true, .keeps_input_for_b = true,
     .keeps_aux_for_b = true};
 
 /* One statistic a token: 1 / root mean square; two: mean, 1 / deviation. */

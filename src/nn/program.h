@@ -76,6 +76,10 @@ struct layer {
     bool looks_up;              /* reads the rows of its table that tokens
                                  * name */
     bool in_place;              /* output slot is the input slot */
+    bool makes_norm;            /* F of one without a message makes the norm
+                                 * after it, too, where the program joins them
+                                 * and the event says so */
+    bool made_before;           /* a norm that F of such a step can make */
     bool two_matrices;          /* the second parameter is a matrix, too: W
                                  * makes its gradient */
     bool aux_gradient;          /* B writes a gradient of aux, which W reads,
@@ -334,6 +338,9 @@ struct program {
         bool peaks;     /* largest scores */
         bool roundings; /* what roundings do */
     } watched;
+    struct {                        /* F makes a norm in one pass over rows */
+        bool sums, products;        /* with the sum, the product before it */
+    } joins_norms;
     struct precision_use precision; /* of products */
     struct integer_sums sums;       /* of gradients */
     int block;          /* being built; -1 outside */

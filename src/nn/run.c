@@ -370,7 +370,7 @@ static status run_event(struct run *run, const struct event *event)
     switch (event->pass) {
     case PASS_FORWARD:
     case PASS_RECOMPUTE:
-        result = step->layer->forward(step, run);
+        if (!event->is_made) result = step->layer->forward(step, run);
         break;
     case PASS_BACKWARD_INPUT:
         TRY(backward_left(run, step));

@@ -82,6 +82,12 @@ status stage_check(const struct stage_request *r)
     return check_chunks(r);
 }
 
+/* A weight may be read one event before its step's own: it is not gathered. */
+static bool is_undivided(const struct division *division)
+{
+    return (division->weights | division->gradients | division->states) == 0;
+}
+
 static status build_program(struct stage *stage)
 {
     const struct stage_request *r = &stage->request;
@@ -110,6 +116,9 @@ static status build_program(struct stage *stage)
     p->watched.roundings = r->training.observe;
     p->precision = r->precision;
     p->sums = r->reduction.sums;
+    p->joins_norms.sums = is_undivided(&r->divided.division);
+    p->joins_norms.products =
+        p->joins_norms.sums && stage_products_fast(stage);
     if (p->size.tokens > INT32_MAX / 2)
         FAIL(ERR_CONFIG, "a micro-batch of %lld tokens",
              (long long)p->size.tokens);

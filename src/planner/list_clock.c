@@ -81,19 +81,19 @@ static double head_width_after(const struct program *p, const struct step *step)
 /* Rows through memory: what the layer's cost says of F; B also reads what F
  * read. */
 static void moved_of(const struct cost *cost, const struct step *step,
-                     const struct program *p, enum pass pass,
+                     const struct program *p, const struct event *event,
                      struct spent *out)
 {
     const double bytes = step->layer->cost(step, p).bytes_moved;
-    const bool back = pass == PASS_BACKWARD_INPUT;
+    const bool back = event->pass == PASS_BACKWARD_INPUT;
     struct worked w = {.rows = (double)p->size.tokens,
                        .width = (double)p->slots[step->output].width};
 
     switch (step->layer->kind) {
     case LAYER_NORM:
         w.work = back ? WORK_NORM_BACK : WORK_NORM;
-        w.bytes = (back ? 1.5 : 1) * bytes;
-        break;
+        w.bytes = (back ? 1.5 : event->is_made ? 0.5 : 1) * bytes;
+        break; /* one that is made with a sum reads nothing again */
     case LAYER_ACTIVATION:
         w.work = back ? WORK_GATE_BACK : WORK_GATE;
         w.bytes = (back ? 5.0 / 3 : 1) * bytes;
@@ -137,7 +137,7 @@ static void event_cost(const struct cost *cost, const struct stage *stage,
     } else if (list_is_rounding(step)) {
         list_round_layer(cost, step, p, event->pass, out);
     } else {
-        moved_of(cost, step, p, event->pass, out);
+        moved_of(cost, step, p, event, out);
         list_keep_gate(cost, step, p, event->pass, out);
     }
 }

@@ -11,6 +11,8 @@
 struct norm {
     struct view y, x; /* backward: y is dx */
     struct view dy;
+    struct view left, added; /* forward: x becomes their sum; no data: it is
+                              * there */
     const float *weight, *bias; /* narrow ones widened */
     float *stats;     /* rms: [tokens]; layer: [tokens, 2] mean, rstd */
     float epsilon;
@@ -68,6 +70,29 @@ static float *stats_of(struct tensor tensor, int64_t count)
     return tensor.data;
 }
 
+ELEMENTARY void sum_row(enum dtype dtype, enum dtype added_dtype,
+                        const struct norm *n, int64_t token)
+{
+    void *x = element_at(n->x.data, dtype, token * n->x.stride);
+    const struct elements left = row_of(n->left, dtype, token);
+    const struct elements added = row_of(n->added, added_dtype, token);
+
+    SIMD for (int64_t i = 0; i < n->x.width; i++)
+        element_set(x, dtype, i,
+                    element_of(left, i) + element_of(added, i));
+}
+
+/* The row of a token that a norm reads. */
+ELEMENTARY struct elements row_before(const struct norm *n, enum dtype dtype,
+                                      int64_t token)
+{
+    if (n->left.data && n->added.dtype == dtype)
+        sum_row(dtype, dtype, n, token);
+    else if (n->left.data)
+        sum_row(dtype, DTYPE_F32, n, token);
+    return row_of(n->x, dtype, token);
+}
+
 ELEMENTARY void rms_forward_rows(enum dtype dtype, const struct norm *n,
                                  int64_t first, int64_t last)
 {
@@ -75,7 +100,7 @@ ELEMENTARY void rms_forward_rows(enum dtype dtype, const struct norm *n,
     int64_t width = n->x.width;
 
     for (int64_t token = first; token < last; token++) {
-        struct elements x = row_of(n->x, dtype, token);
+        struct elements x = row_before(n, dtype, token);
         void *y = element_at(n->y.data, dtype, token * n->y.stride);
         float sum = lanes_dot(x, x, width);
         float r = 1.0f / __builtin_sqrtf(sum / (float)width + n->epsilon);
@@ -271,7 +296,7 @@ ELEMENTARY void layer_forward_rows(enum dtype dtype, const struct norm *n,
     int64_t width = n->x.width;
 
     for (int64_t token = first; token < last; token++) {
-        struct elements x = row_of(n->x, dtype, token);
+        struct elements x = row_before(n, dtype, token);
         void *y = element_at(n->y.data, dtype, token * n->y.stride);
         float mean = lanes_sum(x, width) / (float)width;
         float sum = lanes_squares(x, mean, width);
@@ -308,6 +333,25 @@ status CPU(layernorm_forward)(struct stream *stream, struct tensor y,
     n.bias = vector_of(stream, bias, n.x, 1);
     n.stats = stats_of(stats, 2 * n.x.rows);
     cpu_run(stream, n.x.rows * n.x.width, layer_forward_body, &n);
+    return OK;
+}
+
+status CPU(add_norm)(struct stream *stream, const struct add_norm *p)
+{
+    const struct norm_after *norm = &p->norm;
+    struct norm n = {.y = view_any(norm->y), .x = view_any(p->x),
+                     .left = view_any(p->left), .added = view_any(p->y),
+                     .epsilon = (float)norm->epsilon};
+
+    norm_check(&n, false);
+    CHECK(n.left.dtype == n.x.dtype && view_same_shape(n.left, n.x));
+    CHECK(view_same_shape(n.added, n.x));
+    CHECK(n.added.dtype == n.x.dtype || n.added.dtype == DTYPE_F32);
+    n.weight = vector_of(stream, norm->weight, n.x, 0);
+    if (norm->layer) n.bias = vector_of(stream, norm->bias, n.x, 1);
+    n.stats = stats_of(norm->stats, (norm->layer ? 2 : 1) * n.x.rows);
+    cpu_run(stream, n.x.rows * n.x.width,
+            norm->layer ? layer_forward_body : rms_forward_body, &n);
     return OK;
 }
 

@@ -15,6 +15,7 @@
  * `row_blocks` blocks. */
 enum elementwise_op {
     OP_ADD,              /* from0 + from1 */
+    OP_SUM,              /* from2 + (from0 + from1) */
     OP_SCALE,            /* from0 constant0 */
     OP_FORWARD,          /* of from0 by `activation` */
     OP_BACKWARD,         /* from0: dy, from1: x */
@@ -111,6 +112,14 @@ struct norm_call {
     bool adds;
 };
 struct rmsnorm_forward_call { struct norm_call norm; };
+/* norm.x becomes left + y, or left + (y + bias). left.data NULL: y, or y +
+ * bias. */
+struct add_norm_call {
+    struct norm_call norm;
+    struct view left, y;
+    const void *bias; /* of x's type; NULL: none */
+    bool layer;
+};
 struct rmsnorm_backward_call { struct norm_call norm; };
 struct layernorm_forward_call { struct norm_call norm; };
 struct layernorm_backward_call { struct norm_call norm; };

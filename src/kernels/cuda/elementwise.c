@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* elementwise.c - starts the kernels of elementwise.cu. */
-#include "kernels/cuda/launch.h"
+#include "kernels/cuda/products.h"
 #include "kernels/cuda/rows.h"
 #include "kernels/element.h"
 
@@ -53,6 +53,16 @@ status cuda_add(struct stream *stream, struct tensor y, struct tensor a,
     struct elementwise_call call = {
         .op = OP_ADD, .to = {view_real(y)},
         .from = {view_real(a), view_real(b)}};
+
+    return elementwise(stream, &call);
+}
+
+status cuda_sum(struct stream *stream, struct tensor y, struct tensor left,
+                struct tensor a, struct tensor b)
+{
+    struct elementwise_call call = {
+        .op = OP_SUM, .to = {view_real(y)},
+        .from = {view_real(a), view_real(b), view_real(left)}};
 
     return elementwise(stream, &call);
 }

@@ -71,12 +71,14 @@ DEVICE struct pair_of clamped_backward_of(const struct elementwise_call *p,
     return out;
 }
 
-DEVICE float one_of(const struct elementwise_call *p, float a, float b)
+DEVICE float one_of(const struct elementwise_call *p, const float *x)
 {
+    const float a = x[0], b = x[1];
     const float t = b * p->constant[1]; /* of the soft cap backward */
 
     switch (p->op) {
     case OP_ADD: return a + b;
+    case OP_SUM: return x[2] + (a + b);
     case OP_SCALE: return a * p->constant[0];
     case OP_FORWARD: return forward_of(p->activation, a);
     case OP_BACKWARD: return backward_of(p->activation, a, b);
@@ -101,7 +103,7 @@ CUDA_KERNEL(elementwise)
     for (int i = 0; i < 3; i++)
         if (p->from[i].data) x[i] = value_get(p->from[i], row, column);
     if (p->op != OP_GATED_BACKWARD && p->op != OP_CLAMPED_BACKWARD) {
-        value_set(p->to[0], row, column, one_of(p, x[0], x[1]));
+        value_set(p->to[0], row, column, one_of(p, x));
         return;
     }
     if (p->op == OP_GATED_BACKWARD)

@@ -43,7 +43,7 @@ static inline int64_t blocks_of(int64_t threads)
     X(fixed_add) X(fixed_read)                                             \
     X(rmsnorm_forward) X(rmsnorm_backward)                                 \
     X(layernorm_forward) X(layernorm_backward)                             \
-    X(token_sums) PRODUCT_NAMES(X, matmul)                                 \
+    X(add_norm) X(token_sums) PRODUCT_NAMES(X, matmul)                     \
     X(fold) X(sum_squares) X(squares_tree) X(normalize)                  \
     X(gather_rows) X(rows_sort) X(scatter_rows)                            \
     X(dropout) X(cross_entropy) X(update_elements)                         \

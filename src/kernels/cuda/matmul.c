@@ -65,7 +65,8 @@ static status product_run(struct stream *stream, const struct matmul *p,
     matmul_check(p, product_dtype(p->accumulator ? GRANULE_CUT : kind));
     if (p->accumulator == NULL && cuda_products_take(stream, kind))
         return cuda_products_run(stream, p, kind, exact_run);
-    return exact_run(stream, p, kind);
+    TRY(exact_run(stream, p, kind));
+    return p->norm != NULL ? cuda_norm(stream, p->c, p->norm) : OK;
 }
 
 status cuda_matmul(struct stream *stream, const struct matmul *p)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* norm.c - starts the kernels of norm.cu, and sums over tokens. */
-#include "kernels/cuda/launch.h"
+#include "kernels/cuda/products.h"
 #include "kernels/cuda/rows.h"
 
 static void *vector_of(struct tensor tensor, enum dtype dtype, int64_t count)
@@ -102,6 +102,44 @@ status cuda_layernorm_forward(struct stream *stream, struct tensor y,
     LAUNCH(stream, layernorm_forward, blocks_of(LANES * call.norm.to.rows),
            &call);
     return OK;
+}
+
+status cuda_norm(struct stream *stream, struct tensor x,
+                 const struct norm_after *norm)
+{
+    if (norm->layer)
+        return cuda_layernorm_forward(stream, norm->y, norm->stats, x,
+                                      norm->weight, norm->bias, norm->epsilon);
+    return cuda_rmsnorm_forward(stream, norm->y, norm->stats, x, norm->weight,
+                                norm->epsilon);
+}
+
+status cuda_sum_norm(struct stream *stream, struct add_norm_call *call,
+                     const struct norm_after *norm)
+{
+    struct norm_call *n = &call->norm;
+    const int64_t numbers = norm->layer ? 2 : 1;
+
+    n->to = view_of(norm->y, n->x.dtype);
+    n->epsilon = (float)norm->epsilon;
+    call->layer = norm->layer;
+    CHECK(view_same_shape(n->to, n->x) && view_same_shape(call->y, n->x));
+    CHECK(!call->left.data || view_same_shape(call->left, n->x));
+    n->weight = vector_of(norm->weight, n->x.dtype, n->to.width);
+    if (norm->layer)
+        n->bias = vector_of(norm->bias, n->x.dtype, n->to.width);
+    n->stats = vector_of(norm->stats, DTYPE_F32, numbers * n->to.rows);
+    LAUNCH(stream, add_norm, blocks_of(LANES * n->to.rows), call);
+    return OK;
+}
+
+status cuda_add_norm(struct stream *stream, const struct add_norm *p)
+{
+    struct add_norm_call call = {.norm = {.x = view_real(p->x)},
+                                 .left = view_of(p->left, p->x.dtype),
+                                 .y = view_real(p->y)};
+
+    return cuda_sum_norm(stream, &call, &p->norm);
 }
 
 status cuda_layernorm_backward(struct stream *stream, struct tensor dx,

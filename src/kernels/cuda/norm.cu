@@ -30,12 +30,11 @@ DEVICE float vector_get(const struct norm_call *n, const void *vector,
     return element_get(vector, n->x.dtype, i);
 }
 
-CUDA_KERNEL(rmsnorm_forward)
+/* Each thread reads and writes columns of its own alone. */
+DEVICE void rmsnorm_row(const struct norm_call *n, const struct row_part at,
+                        struct lanes_shared *s)
 {
-    const struct norm_call *const n = &p->norm;
-    const struct row_part at = row_part_of(n);
     float sum = 0, r;
-    SHARED(struct lanes_shared, s);
 
     EACH_COLUMN {
         const float x = value_get(n->x, at.row, i);
@@ -48,6 +47,13 @@ CUDA_KERNEL(rmsnorm_forward)
     EACH_COLUMN value_set(n->to, at.row, i,
                           value_get(n->x, at.row, i) * r *
                               vector_get(n, n->weight, i));
+}
+
+CUDA_KERNEL(rmsnorm_forward)
+{
+    SHARED(struct lanes_shared, s);
+
+    rmsnorm_row(&p->norm, row_part_of(&p->norm), s);
 }
 
 DEVICE void norm_store(const struct norm_call *n, int64_t row, int64_t column,
@@ -83,13 +89,11 @@ CUDA_KERNEL(rmsnorm_backward)
     }
 }
 
-CUDA_KERNEL(layernorm_forward)
+DEVICE void layernorm_row(const struct norm_call *n, const struct row_part at,
+                          struct lanes_shared *s)
 {
-    const struct norm_call *const n = &p->norm;
-    const struct row_part at = row_part_of(n);
     const float width = (float)n->to.width;
     float sum = 0, squares = 0, mean, r;
-    SHARED(struct lanes_shared, s);
 
     EACH_COLUMN sum = sum + value_get(n->x, at.row, i);
     mean = lanes_of_row(s, sum) / width;
@@ -109,6 +113,30 @@ CUDA_KERNEL(layernorm_forward)
         __builtin_fmaf((value_get(n->x, at.row, i) - mean) * r,
                        vector_get(n, n->weight, i),
                        vector_get(n, n->bias, i)));
+}
+
+CUDA_KERNEL(layernorm_forward)
+{
+    SHARED(struct lanes_shared, s);
+
+    layernorm_row(&p->norm, row_part_of(&p->norm), s);
+}
+
+CUDA_KERNEL(add_norm)
+{
+    const struct norm_call *const n = &p->norm;
+    const struct row_part at = row_part_of(n);
+    SHARED(struct lanes_shared, s);
+
+    EACH_COLUMN {
+        float x = value_get(p->y, at.row, i);
+
+        if (p->bias) x = x + vector_get(n, p->bias, i);
+        if (p->left.data) x = value_get(p->left, at.row, i) + x;
+        value_set(n->x, at.row, i, x);
+    }
+    if (p->layer) layernorm_row(n, at, s);
+    else rmsnorm_row(n, at, s);
 }
 
 CUDA_KERNEL(layernorm_backward)

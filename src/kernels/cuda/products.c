@@ -218,14 +218,34 @@ static struct tensor every_row(const struct tensor *bias, int64_t rows)
     return all;
 }
 
+/* Like finish, and the norm of c, in one kernel. */
+static status finish_norm(const struct fast *f, const struct tensor *sum)
+{
+    const struct matmul *p = &f->part;
+    struct add_norm_call call = {.norm = {.x = view_real(p->c)},
+                                 .y = view_of(*sum, DTYPE_F32)};
+
+    if (p->left != NULL) call.left = view_of(*p->left, p->c.dtype);
+    if (p->bias != NULL) {
+        CHECK(p->bias->dtype == p->c.dtype);
+        call.bias = p->bias->data;
+    }
+    return cuda_sum_norm(f->stream, &call, p->norm);
+}
+
 /* c = left + (sum + bias), rounded once. */
 static status finish(const struct fast *f, const struct tensor *sum)
 {
     const struct matmul *p = &f->part;
 
-    if (p->bias != NULL)
-        TRY(cuda_add(f->stream, *sum, *sum,
-                     every_row(p->bias, sum->shape[0])));
+    if (p->norm != NULL) return finish_norm(f, sum);
+    if (p->bias != NULL) {
+        const struct tensor bias = every_row(p->bias, sum->shape[0]);
+
+        if (p->left != NULL)
+            return cuda_sum(f->stream, p->c, *p->left, *sum, bias);
+        return cuda_add(f->stream, p->c, *sum, bias);
+    }
     if (p->left != NULL)
         return cuda_add(f->stream, p->c, *p->left, *sum);
     if (sum->data == p->c.data) return OK;
@@ -299,6 +319,7 @@ status cuda_products_run(struct stream *stream, const struct matmul *p,
         TRY(is_made(&f, &p->order->segments[i], 1, &made));
     for (int64_t first = 0; first < m; first += most) {
         const int64_t count = shorter(most, m - first);
+        struct norm_after norm;
         struct tensor left;
 
         f.part = *p;
@@ -307,6 +328,12 @@ status cuda_products_run(struct stream *stream, const struct matmul *p,
         if (p->left != NULL) {
             left = some_rows(*p->left, first, count);
             f.part.left = &left;
+        }
+        if (p->norm != NULL) {
+            norm = *p->norm;
+            norm.y = some_rows(norm.y, first, count);
+            norm.stats = some_rows(norm.stats, first, count);
+            f.part.norm = &norm;
         }
         TRY(part_run(&f));
     }

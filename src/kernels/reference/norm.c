@@ -127,6 +127,20 @@ status NAME(layernorm_forward)(struct stream *stream, struct tensor y,
     return OK;
 }
 
+/* By the two rows. */
+status NAME(add_norm)(struct stream *stream, const struct add_norm *p)
+{
+    const struct norm_after *norm = &p->norm;
+
+    TRY(NAME(add)(stream, p->x, p->left, p->y));
+    if (norm->layer)
+        return NAME(layernorm_forward)(stream, norm->y, norm->stats, p->x,
+                                       norm->weight, norm->bias,
+                                       norm->epsilon);
+    return NAME(rmsnorm_forward)(stream, norm->y, norm->stats, p->x,
+                                 norm->weight, norm->epsilon);
+}
+
 static real layer_weight_term(const void *context, int64_t token,
                               int64_t column, real chain)
 {

@@ -28,6 +28,12 @@ static const struct model gpt2 = {
     .head_width = 6, .width = 24, .feed_forward = 36, .context = 320,
     .tied = true, .biases.attention = true, .biases.mlp = true,
     .norm_epsilon = 1e-5, .activation = ACTIVATION_GELU_TANH};
+/* Each sum of a residual is followed by a norm. */
+static const struct model gemma2 = {
+    .kind = &model_gemma2, .vocab = 53, .layers = 2, .heads = 4, .kv_heads = 2,
+    .head_width = 6, .width = 20, .feed_forward = 24, .context = 512,
+    .tied = true, .rope.base = 10000, .norm_epsilon = 1e-6,
+    .activation = ACTIVATION_GELU_TANH};
 
 /* A block whose attention and feed-forward read one norm, and whose
  * activation has a third reader: gradients that are added to. */
@@ -119,7 +125,7 @@ struct variant {
     int64_t logits_chunk;
     int threads;                 /* 0: 1 */
     const char *recompute[2];    /* NULL: none */
-    bool poison;
+    bool poison, apart;          /* norms from the sums before them */
     bool reads_logits;
     bool reference;              /* kernels: the reference table */
 };
@@ -199,6 +205,9 @@ static void plan(struct stage *stage, const struct model *model,
         .recomputation.count = recomputes && variant->recompute[1] ? 2 : 1};
 
     IS_OK(stage_plan(stage, &request));
+    if (!variant->apart) return;
+    stage->program.joins_norms.sums = false;
+    IS_OK(stage_plan_again(stage, none, request.backward));
 }
 
 /* All micro-batches of an open stage with weights. */
@@ -312,7 +321,7 @@ static const struct variant variants[] = {
     {.name = "logits of 38", .logits_chunk = 38},
     {.name = "logits of 190", .logits_chunk = 190, .poison = true},
     {.name = "logits read", .reads_logits = true},
-    {.name = "two threads", .threads = 2},
+    {.name = "norms apart, two threads", .threads = 2, .apart = true},
     {.name = "three threads", .threads = 3},
     {.name = "reference", .reference = true},
     {.name = "micro-batch 1", .micro_batch = 1},
@@ -378,7 +387,9 @@ static const struct {
     {&gpt2, {3, 1, 1, 1}, DTYPE_F32},
     {&gpt2, {2, 2, 1, 1}, DTYPE_F64},
     {&parallel, {4, 4, 1, 1}, DTYPE_F32},
+    {&gemma2, {4, 2, 1, 1}, DTYPE_F32},
     {&llama_tied, {4, 3, 1, 1}, DTYPE_BF16},
+    {&gemma2, {2, 2, 1, 1}, DTYPE_BF16},
     {&gpt2, {2, 2, 1, 1}, DTYPE_BF16},
     {&llama_plain, {2, 1, 1, 1}, DTYPE_F16},
 };

@@ -106,8 +106,44 @@ TEST(a_device_has_room_for_the_launches_of_all_its_stages)
     stage_free(&first);
 }
 
+/* Two sums of a block of Gemma 2 are followed by a norm: one kernel makes both
+ * where no rank gathers weights, and the norm has its memory with the sum. */
+TEST(norms_are_made_with_the_sums_before_them)
+{
+    static const struct model gemma = {
+        .kind = &model_gemma2, .vocab = 61, .layers = 3, .heads = 2,
+        .kv_heads = 1, .head_width = 8, .width = 16, .feed_forward = 24,
+        .context = 32, .tied = true, .rope.base = 10000, .norm_epsilon = 1e-6,
+        .activation = ACTIVATION_GELU_TANH};
+    struct stage_request request = training();
+
+    request.model = &gemma;
+    request.size.length = 32;
+    for (int divides = 0; divides < 2; divides++) {
+        struct stage stage = {0};
+        int joined = 0;
+
+        request.divided.division.weights = divides ? 1u << AXIS_SHARD : 0;
+        IS_OK(stage_plan(&stage, &request));
+        for (int i = 0; i < stage.frame.forward_end; i++) {
+            const struct event *event = &stage.frame.events[i];
+            const struct step *norm = &stage.program.steps[event->norm];
+
+            if (event->norm == 0) continue;
+            joined++;
+            CHECK(event[1].is_made && event[1].step == event->norm);
+            EQUAL_INT(norm->input, norm[-1].output);
+            EQUAL_INT(stage.frame.buffers[stage.frame.activation[norm->output]]
+                          .first, i);
+        }
+        EQUAL_INT(joined, divides ? 0 : 2 * gemma.layers);
+        stage_free(&stage);
+    }
+}
+
 TEST_MAIN(a_model_of_135M_trains_within_3_GB,
           a_model_of_135M_generates_within_1_GB,
           auto_recomputes_no_more_than_it_must,
+          norms_are_made_with_the_sums_before_them,
           sizes_that_cannot_be_are_refused,
           a_device_has_room_for_the_launches_of_all_its_stages)
