@@ -43,15 +43,84 @@ static size_t chosen_bytes(const struct choice *choice)
            sizeof *choice->chosen;
 }
 
+/* ---- what the host has read, where the device is apart ---- */
+
+/* Choices of a slot, or of all slots before one. */
+static int slots_before(const struct program *p, slot end)
+{
+    int count = 0;
+
+    for (slot i = 0; i < end; i++) count += p->slots[i].dtype == DTYPE_I32;
+    return count;
+}
+
+/* A frame has a mark for each slot, then room for its choices. Marks: 0, the
+ * host has none; 1, all; above that, those of a sub-batch. */
+static size_t marks_bytes(const struct program *p)
+{
+    return arena_aligned((size_t)slots_before(p, p->slot_count));
+}
+
+static size_t one_bytes(const struct program *p, int choices)
+{
+    return arena_aligned((size_t)(p->size.tokens * choices) * sizeof(int32_t));
+}
+
+size_t choice_frame_bytes(const struct program *p, int choices)
+{
+    const int slots = slots_before(p, p->slot_count);
+
+    return marks_bytes(p) + (size_t)slots * one_bytes(p, choices);
+}
+
+/* NULL: the slot has none. */
+static char *mark_of(const struct run *run, slot which)
+{
+    const struct program *p = run->program;
+
+    if (which < 0 || p->slots[which].dtype != DTYPE_I32) return NULL;
+    return run->choices.frames +
+           (size_t)run->choices.frame *
+               choice_frame_bytes(p, run->choices.count) +
+           slots_before(p, which);
+}
+
+/* A layer that runs again makes the same ones, unless it drops some of them. */
+void choice_forget(const struct run *run, const struct step *step)
+{
+    const bool again = run->event->pass == PASS_RECOMPUTE &&
+                       run->program->regular.capacity == 0;
+    const slot written[] = {step->output, step->aux};
+
+    if (run->choices.frames == NULL || again ||
+        run->event->pass > PASS_RECOMPUTE)
+        return;
+    for (int i = 0; i < 2; i++) {
+        char *mark = mark_of(run, written[i]);
+
+        if (mark != NULL) *mark = 0;
+    }
+}
+
 status choice_read(struct run *run, struct choice *choice)
 {
+    const struct program *p = run->program;
     int32_t *const there = choice->chosen;
-    const bool known = choice->slot >= 0 && choice->slot == run->choices_slot;
+    char *const mark = run->choices.frames == NULL
+                           ? NULL : mark_of(run, choice->slot);
 
     if (run->stream->device == NULL) return OK;
-    choice->chosen = run->choices;
-    run->choices_slot = choice->slot;
-    if (known) return OK;
+    choice->chosen = run->choices.joined;
+    if (mark != NULL) {
+        const int before = slots_before(p, choice->slot);
+
+        CHECK(choice->choices == run->choices.count);
+        choice->chosen = (int32_t *)(void *)(
+            mark - before + marks_bytes(p) +
+            (size_t)before * one_bytes(p, choice->choices));
+        if (*mark == 1 + run->window) return OK; /* of the same tokens */
+        *mark = (char)(1 + run->window);
+    }
     return device_read(run->stream, choice->chosen, there,
                        chosen_bytes(choice));
 }

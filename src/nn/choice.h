@@ -19,9 +19,14 @@ struct choice {
 };
 extern const struct layer layer_choose;
 struct choice choice_of(struct run *run, const struct step *step, slot which);
-/* choice->chosen becomes what the host may read and change: a copy, which lives
- * until the next one, where the device is apart, else the same. */
+/* choice->chosen becomes what the host may read and change: where the device is
+ * apart a copy, which the frame keeps until the choices are made anew (of no
+ * slot: until the next one), else the same. */
 status choice_read(struct run *run, struct choice *choice);
+/* The step is about to make what it writes. */
+void choice_forget(const struct run *run, const struct step *step);
+/* Bytes of the copies of a frame. */
+size_t choice_frame_bytes(const struct program *p, int choices);
 
 /* Entries of each expert, in scratch. */
 struct choice_lists {

@@ -7,6 +7,7 @@
 #include "base/meter.h"
 #include "comm/lifetime_check.h"
 #include "kernels/math.h"
+#include "nn/choice.h"
 
 static char *frame_at(const struct run *run, int buffer)
 {
@@ -367,6 +368,7 @@ static status run_event(struct run *run, const struct event *event)
 
     run->event = event;
     run->failed_step = event->step;
+    choice_forget(run, step);
     switch (event->pass) {
     case PASS_FORWARD:
     case PASS_RECOMPUTE:
@@ -397,23 +399,11 @@ static void outline_end(struct meter_track *track, const struct run *run,
         .label = passes[event->pass], .number = step->block});
 }
 
-/* The host keeps the choices that it has read (choice.h) until a layer may
- * write that slot again. */
-static void forget_choices(struct run *run, int event)
-{
-    const struct step *step =
-        &run->program->steps[run->plan->events[event].step];
-
-    if (step->output == run->choices_slot || step->aux == run->choices_slot)
-        run->choices_slot = -1;
-}
-
 static status run_timed(struct run *run, int event)
 {
     const double began = run->timing.clock != NULL ? run->timing.clock() : 0;
     struct meter_track *track = meter_outline();
 
-    forget_choices(run, event);
     TRY(run_event(run, &run->plan->events[event]));
     outline_end(track, run, &run->plan->events[event]);
     if (run->probe != NULL)
@@ -434,7 +424,6 @@ static void enter_window(struct run *run, const struct batch *all, int number)
     struct batch *b = &run->batch;
 
     run->window = number + 1;
-    run->choices_slot = -1;
     *b = *all;
     b->tokens =
         (p->size.sequences * (number + 1) / count - first) * p->size.length;
@@ -458,14 +447,12 @@ static status run_segment(struct run *run, int first, int last)
             result = run_timed(run, i);
     }
     run->window = 0;
-    run->choices_slot = -1;
     run->batch = all;
     return result;
 }
 
 static status run_each(struct run *run, int first, int last)
 {
-    run->choices_slot = -1; /* of another micro-batch */
     for (int i = first, end; i < last; i = end) {
         const int segment = frame_segment(run->program, run->plan, i);
 

@@ -84,11 +84,15 @@ struct run {
     void *lists;               /* the same of the host, for lists that layers
                                 * tell kernels: scratch, unless the device is
                                 * apart */
-    int32_t *choices;          /* [tokens * choices] numbers of experts, of all
-                                * sources, as the host reads them; where the
-                                * device is apart, as counts */
-    slot choices_slot;         /* whose choices those are now; -1: of none */
-    void *counts;              /* sending_counts_bytes: of rows under way */
+    struct {                   /* numbers of experts as the host reads them,
+                                * where the device is apart; else NULL */
+        char *frames;          /* choice_frame_bytes of each frame */
+        int32_t *joined;       /* of all sources */
+        int frame;             /* the micro-batch's */
+        int count;             /* of a token */
+    } choices;
+    void *counts;              /* sending_counts_bytes: of rows under way;
+                                * likewise */
     struct sum_segment *segments; /* [run_segments] */
     struct run_peers peers;
     void *cache;               /* generate: [caches][context, cache_width] */

@@ -76,5 +76,6 @@ void stage_use_frame(struct stage *stage, int frame)
 {
     stage->run.frame = (char *)stage->memory[MEMORY_FRAME].data +
                        frame * stage->frame.bytes;
+    stage->run.choices.frame = frame;
     stage->run.batch = stage->batches[frame];
 }

@@ -3,6 +3,7 @@
  * the host sees of them; the device, and what its kernels are told. */
 #include <stdio.h>
 #include "kernels/cuda_about.h"
+#include "nn/choice.h"
 #include "nn/expert_ranks.h"
 #include "nn/quantized_operands.h"
 #include "nn/sending.h"
@@ -77,13 +78,22 @@ static struct router_form form_of(const struct stage *stage)
                                 .choices = stage->request.model->moe.top_k};
 }
 
-static size_t choice_bytes(const struct stage *stage)
+static size_t joined_bytes(const struct stage *stage)
 {
     const struct program *p = &stage->program;
 
     return arena_aligned((size_t)(p->size.tokens * experts_sources(p) *
                                   form_of(stage).choices) *
                          sizeof(int32_t));
+}
+
+/* Room for those of all sources, then for those of each frame. */
+static size_t choice_bytes(const struct stage *stage)
+{
+    if (form_of(stage).experts == 0) return 0;
+    return joined_bytes(stage) +
+           (size_t)stage->request.size.frames *
+               choice_frame_bytes(&stage->program, form_of(stage).choices);
 }
 
 static size_t counts_bytes(const struct stage *stage)
@@ -144,7 +154,9 @@ void stage_place_staging(struct stage *stage)
     at += stage->memory[MEMORY_STAGING].bytes;
     stage->run.counts = at -= counts_bytes(stage);
     at -= choice_bytes(stage);
-    stage->run.choices = (int32_t *)(void *)at;
+    stage->run.choices.joined = (int32_t *)(void *)at;
+    stage->run.choices.frames = at + joined_bytes(stage);
+    stage->run.choices.count = form_of(stage).choices;
     if (stage->whole.bytes > 0) stage->whole.data = at - stage->whole.bytes;
 }
 

@@ -319,9 +319,9 @@ if [ -z "${REAL:-}" ]; then
     }
     waits gemma2 3 --set optimizer.ema=0.9
     waits llama 3 --set optimizer.name=muon
-    waits gpt_oss 16 --set moe.experts=4 --set moe.top_k=2
+    waits gpt_oss 8 --set moe.experts=4 --set moe.top_k=2
     waits llama 19 --set optimizer.name=soap
-    waits mixtral 15 --set moe.experts=4
+    waits mixtral 7 --set moe.experts=4
     lockstep plan config.yaml --set device=cuda >out 2>log
     if grep -q 'foreign memory *300.0 MiB *not planned' out
     then ok "the plan has foreign memory on a line of its own"
