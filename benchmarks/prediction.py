@@ -63,7 +63,8 @@ def said_of(found):
     return ("quiet" if found["noise"] <= 1 else "noisy") + (
         f": slices {100 * found['spread']:.0f}% apart; the pace wandered by "
         f"{100 * found['pace_spread']:.0f}%, around {found['pace']:.2f} of the "
-        f"profile's, memory {found['memory']:.2f}")
+        f"profile's, shared cache {found['cache']:.2f}, memory "
+        f"{found['memory']:.2f}")
 
 
 def call(*words):
@@ -165,6 +166,7 @@ class Machine:
                  "raw_s": statistics.median(raw), "predicted_s": predicted,
                  "pace": statistics.median(s["product"] for s in seen),
                  "memory": statistics.median(s["memory"] for s in seen),
+                 "cache": statistics.median(s["cache"] for s in seen),
                  "pace_spread": apart([s["product"] for s in seen]),
                  "spread": (quarters[2] - quarters[0]) / quarters[1]}
         found["noise"] = max(found["spread"] / QUIET,

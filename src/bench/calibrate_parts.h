@@ -59,11 +59,14 @@ struct calibration {
 /* Runs `job` on `active` workers at once; mean seconds of a call. */
 status calibrate_run(struct calibration *c, const struct bench_case *job,
                      int active, double *seconds, double *sigma);
-/* The product and the pass through memory, on all workers at once. */
+/* The product and the passes, on all workers at once. */
 status calibrate_sentinel(struct calibration *c, struct sentinel *out);
 /* Bytes of that pass, for each rank: all together twice what the last cache
  * holds, where the machine has that much memory. */
 size_t calibrate_stream_bytes(int ranks);
+/* Bytes of the pass through the cache that cores share, for each rank: more
+ * than a core's own caches hold; 0: no such cache is known. */
+size_t calibrate_cache_bytes(int ranks);
 /* Runs `job` as a rank with that many threads does: on all workers at once (1),
  * or on one that has all threads. `seconds` of a call and `sigma` keep what an
  * earlier round found if that was less. */

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* calibrate_sentinel.c - the work that is timed before and after all other: a
- * product in the cache, and a pass through memory (planner/sentinel.h). */
+ * product in a core's caches, and passes through the cache that cores share and
+ * through memory (planner/sentinel.h). */
 #include <unistd.h>
 
 #include "base/arena.h"
@@ -10,7 +11,9 @@
 
 #define WARM_S 0.2
 #define PRODUCT_S 0.2
-enum { BURSTS = 128, WARM = 1, PASSES = 6, CACHES = 2, SHARE = 8 };
+enum { BURSTS = 128, WARM = 1, PASSES = 6, CACHES = 2, SHARE = 8,
+       OWN_CACHES = 4, /* as large as what a core has of its own */
+       PASS_BYTES = 64 << 20 /* of a rank in a timed pass, at least */ };
 
 static double middle(double *values, int count)
 {
@@ -49,10 +52,27 @@ size_t calibrate_stream_bytes(int ranks)
     return bytes > least ? bytes : least;
 }
 
+size_t calibrate_cache_bytes(int ranks)
+{
+#if defined(_SC_LEVEL2_CACHE_SIZE) && defined(_SC_LEVEL3_CACHE_SIZE)
+    const long own = sysconf(_SC_LEVEL2_CACHE_SIZE);
+    const long last = sysconf(_SC_LEVEL3_CACHE_SIZE);
+    const long most = last > 0 ? last / 2 / ranks : 0;
+    const long bytes = own > 0 && OWN_CACHES * own < most ? OWN_CACHES * own
+                                                          : most;
+
+    return own > 0 && bytes > CACHES * own ? (size_t)bytes : 0;
+#else
+    (void)ranks;
+    return 0;
+#endif
+}
+
 struct streams {
     struct calibration *c;
     uint64_t *data[CALIBRATE_WORKERS]; /* owned */
     size_t words;
+    int times;             /* that a pass goes through them */
     double seconds[CALIBRATE_WORKERS]; /* of a pass */
 };
 
@@ -68,20 +88,24 @@ static void stream(void *argument, int index, int count)
         threads_barrier(s->c->all);
         const double before = probe_now_s();
 
-        for (size_t i = 0; i < s->words; i++) data[i] += i;
-        if (pass >= 0) passes[pass] = probe_now_s() - before;
+        for (int n = 0; n < s->times; n++)
+            for (size_t i = 0; i < s->words; i++) data[i] += i;
+        if (pass >= 0)
+            passes[pass] = (probe_now_s() - before) / s->times;
     }
     s->seconds[index] = middle(passes, PASSES);
 }
 
-static status time_memory(struct calibration *c, double *seconds)
+static status time_stream(struct calibration *c, size_t bytes, double *seconds)
 {
     const int ranks = c->request->ranks;
-    struct streams s = {.c = c,
-                        .words = calibrate_stream_bytes(ranks) / 8};
+    struct streams s = {.c = c, .words = bytes / 8,
+                        .times = bytes < PASS_BYTES && bytes > 0
+                                     ? (int)(PASS_BYTES / bytes) : 1};
     status result = OK;
 
     *seconds = 0;
+    if (bytes == 0) return OK; /* no such cache */
     for (int i = 0; i < ranks && result == OK; i++) {
         void *memory = NULL;
 
@@ -99,5 +123,8 @@ static status time_memory(struct calibration *c, double *seconds)
 status calibrate_sentinel(struct calibration *c, struct sentinel *out)
 {
     TRY(time_product(c, &out->product_s));
-    return time_memory(c, &out->memory_s);
+    TRY(time_stream(c, calibrate_cache_bytes(c->request->ranks),
+                    &out->cache_s));
+    return time_stream(c, calibrate_stream_bytes(c->request->ranks),
+                       &out->memory_s);
 }

@@ -366,6 +366,8 @@ static status read_sentinels(struct machine *machine, const char *path,
     struct moments *m = &machine->moments;
     const struct { const char *name; double *value; } keys[] = {
         {"before_s", &m->before.product_s}, {"after_s", &m->after.product_s},
+        {"cache_before_s", &m->before.cache_s},
+        {"cache_after_s", &m->after.cache_s},
         {"memory_before_s", &m->before.memory_s},
         {"memory_after_s", &m->after.memory_s},
         {"product_s", &m->pace.product_s},
@@ -534,6 +536,8 @@ status machine_write(const struct machine *machine, struct text *out)
     json_write_object(&w);
     json_write_key_real(&w, "before_s", m->before.product_s);
     json_write_key_real(&w, "after_s", m->after.product_s);
+    json_write_key_real(&w, "cache_before_s", m->before.cache_s);
+    json_write_key_real(&w, "cache_after_s", m->after.cache_s);
     json_write_key_real(&w, "memory_before_s", m->before.memory_s);
     json_write_key_real(&w, "memory_after_s", m->after.memory_s);
     json_write_key_real(&w, "product_s", m->pace.product_s);

@@ -5,6 +5,8 @@
 #include <math.h>
 #include <stdio.h>
 
+#include "kernels/math.h"
+
 static double ratio(double now, double usual)
 {
     return now > 0 && usual > 0 ? now / usual : 1;
@@ -13,6 +15,7 @@ static double ratio(double now, double usual)
 struct slowness sentinel_slowness(struct sentinel now, struct sentinel usual)
 {
     return (struct slowness){ratio(now.product_s, usual.product_s),
+                             ratio(now.cache_s, usual.cache_s),
                              ratio(now.memory_s, usual.memory_s)};
 }
 
@@ -26,6 +29,7 @@ static bool is_near(double times, double most)
 bool sentinel_is_quiet(struct slowness s)
 {
     return is_near(s.product, SENTINEL_PRODUCT) &&
+           is_near(s.cache, SENTINEL_CACHE) &&
            is_near(s.memory, SENTINEL_MEMORY);
 }
 
@@ -40,15 +44,19 @@ struct sentinel moments_usual(const struct moments *m)
         m->pace.product_s > 0
             ? m->pace.product_s
             : mean(m->before.product_s, m->after.product_s),
+        mean(m->before.cache_s, m->after.cache_s),
         mean(m->before.memory_s, m->after.memory_s)};
 }
 
-/* Rows that were brought to one pace do not mind that it wandered. */
+/* Rows that were brought to one pace do not mind that it wandered. The pass
+ * through the shared cache follows it as other works do. */
 static struct slowness drift(const struct moments *m)
 {
     struct slowness apart = sentinel_slowness(m->after, m->before);
 
-    if (m->pace.product_s > 0) apart.product = 1;
+    if (m->pace.product_s <= 0) return apart;
+    apart.cache /= math_exp(m->pace.works * math_log(apart.product));
+    apart.product = 1;
     return apart;
 }
 
@@ -59,9 +67,16 @@ bool moments_are_quiet(const struct moments *m)
 
 const char *sentinel_text(struct slowness s, char out[SENTINEL_TEXT])
 {
-    snprintf(out, SENTINEL_TEXT, "products %.0f%% %s, memory %.0f%% %s",
-             100 * fabs(s.product - 1), s.product < 1 ? "faster" : "slower",
-             100 * fabs(s.memory - 1), s.memory < 1 ? "faster" : "slower");
+    const struct { const char *what; double times; } rows[] = {
+        {"products", s.product}, {", shared cache", s.cache},
+        {", memory", s.memory}};
+    int used = 0;
+
+    for (int i = 0; i < 3; i++)
+        used += snprintf(out + used, SENTINEL_TEXT - (size_t)used,
+                         "%s %.0f%% %s", rows[i].what,
+                         100 * fabs(rows[i].times - 1),
+                         rows[i].times < 1 ? "faster" : "slower");
     return out;
 }
 

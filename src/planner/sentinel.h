@@ -1,18 +1,21 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* sentinel.h - the same work, timed at several moments, tells whether a machine
- * was equally fast all the time: a product, whose operands stay in the cache,
- * and a pass through more memory than the last cache holds, on all cores at
- * once. Other processes that only stream memory slow the second one alone. */
+ * was equally fast all the time, on all cores at once: a product, whose
+ * operands stay in the caches of a core; a pass through what only the last
+ * cache holds, which cores share; and a pass through more memory than it holds.
+ * Other processes that fill that cache, or stream memory, slow the passes
+ * alone. */
 #ifndef LOCKSTEP_PLANNER_SENTINEL_H
 #define LOCKSTEP_PLANNER_SENTINEL_H
 
 #include <stdbool.h>
 
 /* Seconds; 0: not measured. */
-struct sentinel { double product_s, memory_s; };
+struct sentinel { double product_s, cache_s, memory_s; };
 
 /* The moment is as quiet as the other one if neither differs by more. */
 #define SENTINEL_PRODUCT 0.05
+#define SENTINEL_CACHE 0.15
 #define SENTINEL_MEMORY 0.10
 
 /* Rows of a profile are brought to one pace: that at which the product takes
@@ -29,14 +32,15 @@ struct moments {
 #define PACE_REST 0.10
 
 /* How many times as long as in `usual`; 1 where one of them has none. */
-struct slowness { double product, memory; };
+struct slowness { double product, cache, memory; };
 struct slowness sentinel_slowness(struct sentinel now, struct sentinel usual);
 bool sentinel_is_quiet(struct slowness slowness);
 /* The machine as rows of the profile hold. */
 struct sentinel moments_usual(const struct moments *m);
 bool moments_are_quiet(const struct moments *m);
-/* "products 3% slower, memory 31% slower": returns out. */
-enum { SENTINEL_TEXT = 80, SENTINEL_NOISE = 160 };
+/* "products 3% slower, shared cache 8% faster, memory 31% slower": returns
+ * out. */
+enum { SENTINEL_TEXT = 112, SENTINEL_NOISE = 192 };
 const char *sentinel_text(struct slowness slowness, char out[SENTINEL_TEXT]);
 /* Why a profile of such moments predicts no better; "": it is quiet. */
 void moments_noise(const struct moments *m, char out[SENTINEL_NOISE]);

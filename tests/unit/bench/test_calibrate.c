@@ -106,5 +106,21 @@ TEST(a_pass_through_memory_does_not_fit_the_cache)
     }
 }
 
+/* More than a core's own caches; all ranks together fit the last one. */
+TEST(a_pass_through_the_shared_cache_stays_there)
+{
+    const long own = sysconf(_SC_LEVEL2_CACHE_SIZE);
+    const long last = sysconf(_SC_LEVEL3_CACHE_SIZE);
+
+    for (int ranks = 1; ranks <= CALIBRATE_WORKERS; ranks *= 2) {
+        const size_t bytes = calibrate_cache_bytes(ranks);
+
+        CHECK(bytes == 0 || bytes > 2 * (size_t)own);
+        CHECK(bytes * (size_t)ranks <= (last > 0 ? (size_t)last : 0));
+    }
+    if (own > 0 && last > 8 * own) CHECK(calibrate_cache_bytes(1) > 0);
+}
+
 TEST_MAIN(a_sweep_ends_when_its_time_is_over, rows_are_brought_to_one_pace,
+          a_pass_through_the_shared_cache_stays_there,
           a_pass_through_memory_does_not_fit_the_cache)

@@ -4,50 +4,62 @@
 
 #include "tests/test.h"
 
-static bool quiet(double product_s, double memory_s)
+static bool quiet(double product_s, double cache_s, double memory_s)
 {
-    const struct sentinel usual = {1e-3, 0.1};
+    const struct sentinel usual = {1e-3, 0.01, 0.1};
 
     return sentinel_is_quiet(sentinel_slowness(
-        (struct sentinel){product_s, memory_s}, usual));
+        (struct sentinel){product_s, cache_s, memory_s}, usual));
 }
 
 /* Others that only stream memory are noise, although products stay fast. */
 TEST(memory_that_is_slow_is_noise)
 {
-    CHECK(quiet(1e-3, 0.1) && quiet(1.04e-3, 0.109));
-    CHECK(!quiet(1e-3, 0.12) && !quiet(1e-3, 0.085));
-    CHECK(!quiet(1.06e-3, 0.1) && !quiet(0.94e-3, 0.1));
+    CHECK(quiet(1e-3, 0.01, 0.1) && quiet(1.04e-3, 0.0095, 0.109));
+    CHECK(!quiet(1e-3, 0.01, 0.12) && !quiet(1e-3, 0.01, 0.085));
+    CHECK(!quiet(1.06e-3, 0.01, 0.1) && !quiet(0.94e-3, 0.01, 0.1));
 }
 
-/* Profiles of earlier versions have no pass through memory. */
+/* Others that fill the cache that cores share. */
+TEST(a_shared_cache_that_is_slow_is_noise)
+{
+    CHECK(quiet(1e-3, 0.0114, 0.1));
+    CHECK(!quiet(1e-3, 0.0116, 0.1) && !quiet(1e-3, 0.0086, 0.1));
+}
+
+/* Profiles of earlier versions have no passes. */
 TEST(what_was_not_measured_is_not_noise)
 {
-    CHECK(quiet(1e-3, 0) && !quiet(1.1e-3, 0) && quiet(0, 0));
+    CHECK(quiet(1e-3, 0, 0) && !quiet(1.1e-3, 0, 0) && quiet(0, 0, 0));
 }
 
 TEST(the_mean_is_of_what_there_is)
 {
-    const struct moments m = {.before = {1, 2}, .after = {3, 0}};
+    const struct moments m = {.before = {1, 5, 2}, .after = {3, 7, 0}};
     const struct sentinel mean = moments_usual(&m);
     char text[SENTINEL_TEXT];
 
-    CHECK(mean.product_s == 2 && mean.memory_s == 2);
-    EQUAL_TEXT(sentinel_text((struct slowness){0.97, 1.31}, text),
-                 "products 3% faster, memory 31% slower");
+    CHECK(mean.product_s == 2 && mean.cache_s == 6 && mean.memory_s == 2);
+    EQUAL_TEXT(sentinel_text((struct slowness){0.97, 1.08, 1.31}, text),
+                 "products 3% faster, shared cache 8% slower, "
+                 "memory 31% slower");
 }
 
 /* Products of a profile whose rows were brought to one pace may be timed while
  * it wanders, but not so that rounds differ. */
 TEST(a_pace_that_is_known_is_no_noise)
 {
-    struct moments m = {.before = {1e-3, 0.1}, .after = {1.4e-3, 0.1}};
+    struct moments m = {.before = {1e-3, 0.01, 0.1},
+                        .after = {1.44e-3, 0.012, 0.1}};
     char text[SENTINEL_NOISE];
 
     CHECK(!moments_are_quiet(&m));
     m.pace = (struct pace){1.2e-3, 0.9, 0.5, 0.04};
     CHECK(moments_are_quiet(&m));
     CHECK(moments_usual(&m).product_s == 1.2e-3);
+    m.after.cache_s = 0.014; /* 1.2 would be the pace's */
+    CHECK(!moments_are_quiet(&m));
+    m.after.cache_s = 0.012;
     m.pace.rest = 0.2;
     CHECK(!moments_are_quiet(&m));
     moments_noise(&m, text);
@@ -58,6 +70,7 @@ TEST(a_pace_that_is_known_is_no_noise)
     CHECK(strstr(text, "memory 100% slower") != NULL);
 }
 
-TEST_MAIN(a_pace_that_is_known_is_no_noise, memory_that_is_slow_is_noise,
+TEST_MAIN(a_shared_cache_that_is_slow_is_noise,
+          a_pace_that_is_known_is_no_noise, memory_that_is_slow_is_noise,
           what_was_not_measured_is_not_noise,
           the_mean_is_of_what_there_is)
