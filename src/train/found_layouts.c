@@ -12,12 +12,12 @@
 #include "schedule/build.h"
 #include "setup/balance.h"
 
-enum { CHECKED_MOST = 24,  /* plans to the byte, and */
-       CHECKED_FIRST = 40, /* until one fits */
+enum { CHECKED_MORE = 14,  /* plans to the byte beyond those that are kept, */
+       CHECKED_FIRST = 40, /* and until one fits */
        FAR_MOST = 10,      /* plans in a row beyond twice the limit */
        ORIGINS = 1024, WALKED_WORK = 1 << 15,
        TIMED_WORK = 400000, /* instructions: half of a second */
-       SHORTER_WORK = 1600000, /* ... of shorter steps */
+       SHORTER_WORK = 4000000, /* ... of shorter steps */
        LONG = 4,            /* fills of the pipeline, of a step that is not
                              * short */
        TIMED_EACH = 16384,  /* of short lists, which are timed when they are
@@ -351,8 +351,9 @@ static void keep_best(struct found_layouts *h)
     for (int i = 0; i < h->search.count && h->kept_count < planned(h); i++) {
         struct candidate *c = &h->search.found[i];
         const bool exactly = h->request.as == AS_LOCKSTEP &&
-                             checked < (h->kept_count > 0 ? CHECKED_MOST
-                                                          : CHECKED_FIRST) &&
+                             checked < (h->kept_count > 0
+                                            ? planned(h) + CHECKED_MORE
+                                            : CHECKED_FIRST) &&
                              far < FAR_MOST;
         bool grid = false;
 

@@ -238,10 +238,13 @@ for words in "llama3_405b 1024" "qwen3_235b_a22b 256" "deepseek_v3_671b 2048" "l
     rm -f best
 done
 # Layouts whose lists are long: two shorter steps tell what plan says.
-lockstep search "$tree/examples/presets/llama3_70b.yaml" --ranks 64 --machine h100 --top 32 --json 2>err |
-    awk '/"step_s"/ { step = $2 } /"step_by"/ { by = /shorter/ } /"set"/ { n = 0 }
+lockstep search "$tree/examples/presets/llama3_70b.yaml" --ranks 64 --machine h100 --top 32 --json \
+    >many.json 2>err
+if [ "$(grep -c '"memory_exact": true' many.json)" = 32 ]; then ok "all layouts that are shown were planned"
+else bad "all layouts that are shown were planned" "not all 32" many.json; fi
+awk '/"step_s"/ { step = $2 } /"step_by"/ { by = /shorter/ } /"set"/ { n = 0 }
     /^        "/ { set[n++] = $0 }
-    /"config"/ && by { print step + 0 >"short"; for (i = 0; i < n; i++) print set[i]; exit }' |
+    /"config"/ && by { print step + 0 >"short"; for (i = 0; i < n; i++) print set[i]; exit }' many.json |
     sed 's/^ *"//; s/",*$//' >sets
 mapfile -t sets <sets
 lockstep plan "$tree/examples/presets/llama3_70b.yaml" --ranks 64 --machine h100 --time --json \
