@@ -539,7 +539,10 @@ static status add_one(struct costing *c, const struct step_list *list,
     if (meets(i)) item.meeting = ++w->meetings;
     TRY(timed_add(timed, &item, &at));
     CHECK(at == number);
-    if (*serial >= 0) TRY(timed_need(timed, w->made, *serial));
+    /* Computation goes on in the order of the list anyway. */
+    if (*serial >= 0 && (item.resource != CLOCK_COMPUTE ||
+                         timed->items[*serial].resource != CLOCK_COMPUTE))
+        TRY(timed_need(timed, w->made, *serial));
     for (int n = 0; n < i->needs; n++)
         TRY(timed_need(timed, w->made, needs[n]));
     if (receives) TRY(timed_need(timed, i->peer, -1)); /* join_rank */
