@@ -205,7 +205,7 @@ def table(program, rows, fitted, folder):
 def corpus_row(each):
     """Nodes there have four ports of 200 Gb/s for eight devices."""
     return {
-        "machine": "a100-80,nic_rate=12.5e9", "program": "megatron",
+        "machine": "a100-80,nics=4", "program": "megatron",
         "source": f"{'one node' if each['nodes'] == '1' else 'many nodes'}",
         "name": ", ".join(f"{key} {each[key]}" for key in each
                           if key not in ("nodes", "step_s")),
