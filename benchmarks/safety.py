@@ -6,6 +6,10 @@ ranks with copies in memory and with checksums of replicas.
     python3 benchmarks/safety.py [--program build/lockstep] [--steps 30]
                                  [--batch 4] [--only save,far] [--out FILE.json]
 
+With --copies 1 an update reads one copy of the state and writes the other: runs
+with it and without copies take turns (state); the log of a run says how long
+its steps stood still for it.
+
 Every second step of a run makes a copy, or a check, and is compared with the
 steps between, from end to end: within one run, so that a machine that becomes
 slower does not count. The first four steps are left out. A save in the background lasts for
@@ -18,6 +22,7 @@ import argparse
 import json
 import pathlib
 import platform
+import re
 import statistics
 import subprocess
 import tempfile
@@ -40,6 +45,7 @@ SAVES = {"without": ["--copies", "0"],
                   "--set", "checkpoint.async=true"]}
 FAR = {"without": ["--copies", "0", "--set", "zero=zero1"],
        "with": ["--copies", "3", "--set", "zero=zero1"]}
+TURNS = 3
 LEFT_OUT = 4
 # Steps from one to the next; how many are left out: the first two copies touch
 # new pages of the other node.
@@ -73,6 +79,9 @@ wait
 """
 
 
+said = []  # by the supervised runs
+
+
 def call(folder, *words):
     return subprocess.run(words, cwd=folder, check=True, capture_output=True,
                           text=True)
@@ -97,14 +106,33 @@ def steps_of(program, folder, words, far=False, left_out=LEFT_OUT):
     if far:
         call(folder, "unshare", "-rnm", "bash", "-c", NODES, program, *words)
     else:
-        call(folder, program, "train", "config.yaml", "--run", "run",
-             "--ranks", "2", "--supervised", *words)
+        said.append(call(folder, program, "train", "config.yaml", "--run",
+                         "run", "--ranks", "2", "--supervised",
+                         *words).stderr)
     lines = (folder / "run" / "metrics.jsonl").read_text(encoding="utf-8")
     rows = [json.loads(line) for line in lines.splitlines()]
     ends = {row["step"]: row["time_s"] for row in rows if "step_ms" in row}
     call(folder, "rm", "-rf", "run")
     return {step: 1e3 * (end - ends[step - 1]) for step, end in ends.items()
             if step > left_out}
+
+
+def state(program, folder):
+    """Medians of a step, run by run, without copies and with the state in
+    them; how long a step stood still."""
+    medians = {"0": [], "1": []}
+    for turn in range(2 * TURNS):
+        copies = str(turn % 2)
+        steps = steps_of(program, folder, ["--copies", copies])
+        medians[copies].append(statistics.median(steps.values()))
+        print(f"state: --copies {copies}: {medians[copies][-1]:.0f} ms")
+    stall = re.search(r"each step costs .*?([0-9.]+) ms to make", said[-1])
+    row = {"without_ms": medians["0"], "with_ms": medians["1"],
+           "stall_ms": float(stall.group(1))}
+    row["share_of_a_step"] = row["stall_ms"] / min(medians["1"])
+    print(f"state: a step stands still for {row['stall_ms']:.1f} ms, "
+          f"{100 * row['share_of_a_step']:.2f}% of it")
+    return row
 
 
 def second(steps):
@@ -149,7 +177,7 @@ def main():
     parser.add_argument("--program", default="build/lockstep")
     parser.add_argument("--steps", type=int, default=30)
     parser.add_argument("--batch", type=int, default=4)
-    parser.add_argument("--only", default="copy,check,save,twin,far")
+    parser.add_argument("--only", default="state,copy,check,save,twin,far")
     parser.add_argument("--out")
     asked = parser.parse_args()
     program = str(pathlib.Path(asked.program).resolve())
@@ -158,6 +186,8 @@ def main():
         folder = pathlib.Path(name)
         prepare(program, folder, asked)
         wanted = asked.only.split(",")
+        if "state" in wanted:
+            found["state"] = state(program, folder)
         for kind, (words, far) in SECOND.items():
             if kind not in wanted:
                 continue

@@ -20,7 +20,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-enum { COPY_STATE_BYTES = 1 << 22, COPY_PAGE = 4096, COPY_SLOTS = 2 };
+enum { COPY_STATE_BYTES = 1 << 22, COPY_PAGE = 4096, COPY_SLOTS = 2,
+       COPY_ALIGN = 1 << 21 /* of rows: a huge page */ };
 
 struct copy_slot {
     uint64_t magic;
@@ -35,9 +36,12 @@ struct copy_slot {
     char state[COPY_STATE_BYTES];
 };
 
-enum { COPY_ROWS = (sizeof(struct copy_slot) + COPY_PAGE - 1) / COPY_PAGE *
-                   COPY_PAGE };
+enum { COPY_ROWS = (sizeof(struct copy_slot) + COPY_ALIGN - 1) / COPY_ALIGN *
+                   COPY_ALIGN };
 static const uint64_t copy_magic = 0x6c6f636b636f7079; /* "lockcopy" */
+/* The rows are the state of a rank, which writes the other slot in turn
+ * (train/two_slots.h); crc is their range_sum. For this node alone. */
+static const uint64_t copy_magic_state = 0x6c6f636b74757265;
 
 /* The file of a node. */
 struct copy_memory {

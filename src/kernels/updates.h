@@ -5,6 +5,7 @@
 #define LOCKSTEP_KERNELS_UPDATES_H
 
 #include <stdbool.h>
+#include "base/range_sum.h"
 #include "kernels/sums.h"
 #include "tensor/tensor.h"
 
@@ -54,6 +55,11 @@ struct element_update {
     double correction1, correction2; /* as adamw */
     double share;                   /* FREE: of the new point in the average;
                                      * TOWARDS, AVERAGE */
+    /* Not on a device. Old weights and states, of what is written, lie so many
+     * bytes behind the place of the new ones; 0: at it. */
+    int64_t from;
+    struct range_sum *sum;          /* of the new ones, with `from`; NULL: not
+                                     * asked for */
 };
 
 /* A step of a whole matrix, from the elements that a rank has of it. */

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* apply.c - each parameter's optimizer does its step. */
+#include "base/fault.h"
 #include "optimizer/whole_tensors.h"
 
 static bool has_elements(const struct update_item *item)
@@ -15,6 +16,7 @@ status update_apply(const struct update *update, double factor, double lr,
     for (int i = update->first; i < update_end(update); i++) {
         const struct update_item item = update_item(update, i, &call);
 
+        TRY(fault_point("update.item"));
         if (item.rule->frozen || item.rule->kind->apply == NULL) continue;
         if (has_elements(&item)) TRY(item.rule->kind->apply(update, &item));
     }

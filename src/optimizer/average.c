@@ -12,7 +12,7 @@ static status move(const struct update *u, const struct update_item *item,
     return u->kernels->update_elements(u->stream, &(struct element_update){
         .formula = UPDATE_AVERAGE, .weight = average, .gradient = item->weight,
         .states = {{.values = item->weight}}, .scale = 1,
-        .share = 1 - item->rule->average});
+        .share = 1 - item->rule->average, .from = u->from, .sum = u->sum});
 }
 
 static status start(const struct update *u, const struct update_item *item,

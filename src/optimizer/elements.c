@@ -49,6 +49,8 @@ status update_elements(const struct update *u, const struct update_item *item,
     call->beta2 = item->beta2;
     call->epsilon = item->epsilon;
     call->decay = item->decay;
+    call->from = item->from;
+    call->sum = u->sum;
     call->correction1 = 1 - math_pow_int(item->beta1, item->t);
     call->correction2 = 1 - math_pow_int(item->beta2, item->t);
     for (int k = 0; k < UPDATE_STATES; k++) {
@@ -78,7 +80,7 @@ static status apply_adamw(const struct update *u,
         .copy = item->copy};
     struct element_update narrow = {.formula = UPDATE_ADAMW};
 
-    if (call.m.dtype != u->layout->real)
+    if (call.m.dtype != u->layout->real || item->from != 0)
         return update_elements(u, item, &narrow);
     return u->kernels->adamw(u->stream, &call);
 }
@@ -88,7 +90,7 @@ const struct optimizer_kind optimizer_adamw = {
     .states = {{.name = "m", .title = "first moments", .narrow = true},
                {.name = "v", .title = "second moments", .narrow = true,
                 .positive = true}},
-    .apply = apply_adamw};
+    .apart = true, .apply = apply_adamw};
 
 /* Chen et al. 2023, arXiv:2302.06675, program 1. */
 static status apply_lion(const struct update *u,
@@ -102,7 +104,7 @@ static status apply_lion(const struct update *u,
 const struct optimizer_kind optimizer_lion = {
     .name = "lion", .doc = "steps of one size, along the sign of a momentum",
     .states = {{.name = "m", .title = "momentum", .narrow = true}},
-    .apply = apply_lion};
+    .apart = true, .apply = apply_lion};
 
 /* Nesterov's momentum in the form of Sutskever et al. 2013, section 2, decay
  * added to the gradient: torch.optim.SGD with nesterov=True. */
@@ -117,4 +119,4 @@ static status apply_sgd(const struct update *u,
 const struct optimizer_kind optimizer_sgd = {
     .name = "sgd", .doc = "Nesterov momentum",
     .states = {{.name = "momentum", .title = "momentum", .narrow = true}},
-    .rates = RATES_SGD, .apply = apply_sgd};
+    .rates = RATES_SGD, .apart = true, .apply = apply_sgd};

@@ -68,6 +68,8 @@ struct optimizer_kind {
     const char *name;    /* of optimizer.name */
     const char *doc;
     struct optimizer_state states[OPTIMIZER_STATES]; /* name NULL: none */
+    bool apart;          /* apply can leave old weights and states as they are,
+                          * and write new ones elsewhere */
     bool matrices;       /* of blocks only: vectors, embedding and head have
                           * adamw */
     enum rate_rule rates;
@@ -114,6 +116,11 @@ struct optimizer_rule {
     bool frozen;           /* no states, no update, no part of the norm */
     bool still;            /* a selection bias that counts do not move */
 };
+
+static inline bool writes_apart(const struct optimizer_rule *rule)
+{
+    return rule->kind->apart && !rule->frozen;
+}
 
 /* rules [table->count]. */
 status rules_build(struct optimizer_rule *rules,

@@ -45,4 +45,4 @@ const struct optimizer_kind optimizer_schedule_free = {
     .states = {{.name = "z", .title = "stepped weights"},
                {.name = "v", .title = "second moments"},
                {.name = "y", .shape = STATE_KEPT}},
-    .start = start, .apply = apply, .average = average};
+    .apart = true, .start = start, .apply = apply, .average = average};

@@ -71,9 +71,9 @@ static void place_one(struct states *states, const struct states_request *of,
     if (place->type == STATE_BFLOAT16) bytes = rounded(2 * place->elements);
     if (place->type == STATE_INT8) {
         place->scales = place->at + rounded(place->elements);
+        place->blocks = blocks_of(of, index, &range);
         bytes = rounded(place->elements) +
-                rounded(blocks_of(of, index, &range) *
-                        (int64_t)sizeof(float));
+                rounded(place->blocks * (int64_t)sizeof(float));
     }
     add_bytes(states, slot, bytes);
 }

@@ -22,6 +22,7 @@ struct state_place {
     int64_t elements;     /* 0: nothing */
     size_t at;            /* bytes, in the memory of the slot */
     size_t scales;        /* of 8 bits: where they begin */
+    int64_t blocks;       /* that have one */
     enum state_type type;
 };
 

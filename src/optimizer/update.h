@@ -60,6 +60,10 @@ struct update {
                               * average (struct rate_sum) */
     double loss_scale;       /* that the gradients have; 0: 1 */
     bool skips;              /* a norm that is not finite is no error */
+    int64_t from;            /* bytes: weights and states of before lie so far
+                              * behind their new ones (optimizer/carry.h); 0:
+                              * they are updated in place */
+    struct range_sum *sum;   /* with `from`: of the new ones */
 };
 
 /* The parameter after the last that is updated. */
@@ -90,6 +94,7 @@ struct update_item {
     float *scales[OPTIMIZER_STATES]; /* of codes */
     double factor, lr, beta1, beta2, epsilon, decay; /* with the rule's */
     int64_t t;
+    int64_t from;            /* of the update, where the kind obeys it */
 };
 
 struct update_result {

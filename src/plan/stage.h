@@ -107,6 +107,8 @@ enum memory_owner {
 _Static_assert(MEMORY_STATE_4 - MEMORY_STATE_0 + 1 == (int)OPTIMIZER_STATES,
                "a row for each slot of the optimizer's states");
 
+enum { KEPT_ALIGN = 1 << 21 }; /* of a huge page */
+
 struct memory_row {
     const char *name;    /* "activations and their gradients" */
     const char *life;    /* "run", "micro-batch", "call" */
@@ -166,6 +168,15 @@ struct stage {
         size_t bytes, scratch;
         struct kernels kernels[2]; /* the host's, once open */
     } whole;
+    struct {               /* weights and states, where they may outlive the
+                            * rank (train/two_slots.h) */
+        bool apart;        /* the caller's to set, before it is opened: they
+                            * have memory of their own, */
+        char *data;        /* owned, at a multiple of KEPT_ALIGN bytes, */
+        size_t bytes;      /* a multiple, too */
+        int64_t from;      /* of updates; 0: in place */
+        struct range_sum sum;
+    } kept;
     struct stream stream;
     struct run run;        /* ready for a batch once open */
     struct batch *batches; /* owned, [frames]: what lies in each */
@@ -248,6 +259,13 @@ struct whole_host stage_whole_host(const struct stage *stage);
  * other way. Nothing where the host sees the device's memory. Not in a step. */
 status stages_fetch(const struct stage *stages, int count);
 status stages_store(const struct stage *stages, int count);
+/* Whether a row lies in stage->kept. */
+static inline bool stage_is_apart(const struct stage *stage, int owner)
+{
+    return stage->kept.apart &&
+           (owner == MEMORY_WEIGHTS ||
+            (owner >= MEMORY_STATE_0 && owner <= MEMORY_STATE_4));
+}
 status stage_store_row(const struct stage *stage, enum memory_owner owner);
 
 /* Times that a step reduces gradients. */

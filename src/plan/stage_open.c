@@ -3,7 +3,9 @@
  * what uses it. */
 #include "plan/stage.h"
 
+#include <errno.h>
 #include <string.h>
+#include <sys/mman.h>
 
 #include "base/check.h"
 #include "base/first_touch.h"
@@ -99,6 +101,39 @@ static void *host_memory(const struct stage *stage)
     return NULL;
 }
 
+/* Memory of their own for rows that may outlive the rank; nothing is touched,
+ * as what lives longer may be mapped there. */
+static status take_kept(struct stage *stage)
+{
+    size_t bytes = 0, before;
+    char *at;
+
+    if (!stage->kept.apart) return OK;
+    CHECK(stage->device == NULL);
+    for (int i = 0; i < MEMORY_OWNERS; i++)
+        if (stage_is_apart(stage, i)) bytes += stage->memory[i].bytes;
+    bytes = (bytes + KEPT_ALIGN - 1) / KEPT_ALIGN * KEPT_ALIGN;
+    at = mmap(NULL, bytes + KEPT_ALIGN, PROT_READ | PROT_WRITE,
+              MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (at == MAP_FAILED)
+        FAIL(ERR_MEMORY, "weights and states: the system refused %zu bytes: %s",
+             bytes, strerror(errno));
+    before = -(uintptr_t)at % KEPT_ALIGN;
+    if (before > 0) munmap(at, before);
+    munmap(at + before + bytes, KEPT_ALIGN - before);
+    at += before;
+    madvise(at, bytes, MADV_HUGEPAGE);
+    stage->kept.data = at;
+    stage->kept.bytes = bytes;
+    stage->kept.sum = (struct range_sum){.base = at};
+    for (int i = 0; i < MEMORY_OWNERS; i++) {
+        if (!stage_is_apart(stage, i) || stage->memory[i].bytes == 0) continue;
+        stage->memory[i].data = at;
+        at += stage->memory[i].bytes;
+    }
+    return OK;
+}
+
 /* The arena and its rows; those of a device apart lie there. */
 static status take_memory(struct stage *stage)
 {
@@ -108,17 +143,20 @@ static status take_memory(struct stage *stage)
     TRY(memory_take((size_t)stage->request.size.frames, sizeof *stage->batches,
                     &batches));
     stage->batches = batches;
+    TRY(take_kept(stage));
     for (int i = 0; i < MEMORY_OWNERS; i++)
         if (!is_apart(stage, i)) host += stage->memory[i].bytes;
-    TRY(arena_init_planned(&stage->arena, "plan", host));
     stage->apart.bytes = stage->bytes - host;
+    for (int i = 0; i < MEMORY_OWNERS; i++)
+        if (stage_is_apart(stage, i)) host -= stage->memory[i].bytes;
+    TRY(arena_init_planned(&stage->arena, "plan", host));
     if (stage->device != NULL)
         TRY(device_take(stage->device, stage->apart.bytes, &apart));
     stage->apart.data = apart;
     for (int i = 0; i < MEMORY_OWNERS; i++) {
         struct memory_row *row = &stage->memory[i];
 
-        if (row->bytes == 0) continue;
+        if (row->bytes == 0 || stage_is_apart(stage, i)) continue;
         if (is_apart(stage, i)) {
             row->data = apart;
             apart = (char *)apart + row->bytes;
@@ -174,7 +212,7 @@ static void make_tables(struct stage *stage)
 static void touch_memory(struct stage *stage)
 {
     for (int i = 0; i < MEMORY_OWNERS; i++)
-        if (!is_apart(stage, i))
+        if (!is_apart(stage, i) && !stage_is_apart(stage, i))
             first_touch(stage->threads, stage->memory[i].data,
                         stage->memory[i].bytes);
 }
@@ -222,6 +260,7 @@ status stage_take_over(struct stage *stage, struct stage *open)
         stage->memory[i].data = open->memory[i].data;
     }
     stage->arena = open->arena;
+    stage->kept = open->kept;
     stage->threads = open->threads;
     stage->beside = open->beside;
     stage->device = open->device;
@@ -233,6 +272,7 @@ status stage_take_over(struct stage *stage, struct stage *open)
     TRY(prepare_run(stage));
     stage->run.probe = open->run.probe;
     open->arena = (struct arena){0};
+    open->kept.data = NULL;
     open->threads = NULL;
     open->device = NULL;
     return OK;
@@ -252,6 +292,7 @@ void stage_free(struct stage *stage)
     if (!stage->beside) device_close(stage->device);
     if (!stage->beside) threads_free(stage->threads);
     memory_free(stage->batches);
+    if (stage->kept.data != NULL) munmap(stage->kept.data, stage->kept.bytes);
     arena_free(&stage->arena);
     gradients_free(&stage->gradients);
     shards_free(&stage->shards);

@@ -52,6 +52,16 @@ static struct update chunk_update(const struct train_step *step, int chunk)
     return update;
 }
 
+struct update train_step_update(const struct train_step *step, int chunk)
+{
+    struct stage *stage = &step->pipeline->stages[chunk];
+    struct update update = chunk_update(step, chunk);
+
+    update.from = stage->kept.from;
+    update.sum = &stage->kept.sum;
+    return update;
+}
+
 /* Room of messages between tensor ranks that run beside products. */
 static size_t background_bytes(const struct pipeline *pipeline,
                                struct team *team)
@@ -424,7 +434,7 @@ static status decide(struct train_step *step)
     if (!step->now.updates) return OK;
     step->update.share = rate_share(&step->rates, step->now.lr);
     delayed_keep(&step->delayed); /* new weights are coded with it */
-    return OK;
+    return step->turn.act != NULL ? step->turn.act(step->turn.argument) : OK;
 }
 
 /* The update of one unit, where the instruction names it. */
@@ -432,7 +442,7 @@ static struct update unit_update(const struct train_step *step,
                                  const struct instruction *i)
 {
     const struct stage *stage = &step->pipeline->stages[i->chunk];
-    struct update update = chunk_update(step, i->chunk);
+    struct update update = train_step_update(step, i->chunk);
 
     if (i->unit < 0) return update;
     update.first = stage->shards.units[i->unit].first_param;
@@ -627,7 +637,8 @@ status train_step_refresh(struct train_step *step)
         const struct stage *stage = &step->pipeline->stages[i];
         const struct update update = chunk_update(step, i);
 
-        if (stage_reads(stage) == MEMORY_WEIGHTS) continue;
+        if (stage_reads(stage) == MEMORY_WEIGHTS && stage->kept.from == 0)
+            continue;
         TRY(update_copy(&update));
         TRY(zero_weights(&step->zero[i]));
     }

@@ -86,6 +86,11 @@ struct train_step {
                                 * content 0: none */
     uint64_t evaluations;      /* so far; each has a content of its own */
     const struct step_watch *watch; /* borrowed; NULL: nobody looks */
+    struct {                   /* called when weights are to change, before
+                                * they do; NULL: nobody is */
+        status (*act)(void *argument);
+        void *argument;
+    } turn;
 };
 
 /* The update's rates and betas are the caller's to fill afterwards. team: the
@@ -101,6 +106,9 @@ void train_step_free(struct train_step *step);
 status train_step_run(struct train_step *step,
                       const struct sample_source *source, double lr,
                       int64_t t, struct step_result *out);
+
+/* One chunk's update, as a step makes it. */
+struct update train_step_update(const struct train_step *step, int chunk);
 
 /* Before each step, number `step` counted from 0, and what is measured before
  * it: whether its products are those of the recipe. */
@@ -123,7 +131,8 @@ status train_step_swap(struct train_step *step);
  * read. Collective. */
 status train_step_average(struct train_step *step);
 status train_step_return(struct train_step *step);
-/* After weights were loaded or set: what kernels read follows. Collective. */
+/* After weights were loaded or set: what kernels read follows, and, where the
+ * own ones come from a slot, those that other ranks update. Collective. */
 status train_step_refresh(struct train_step *step);
 
 /* Room for the messages of a step and for joining up to `values` numbers;

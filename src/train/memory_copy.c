@@ -31,10 +31,12 @@ static bool is_kept(int row)
            (row >= MEMORY_STATE_0 && row <= MEMORY_STATE_4);
 }
 
-static size_t rows_bytes(const struct pipeline *pipeline)
+static size_t rows_bytes(const struct memory_copy *copy)
 {
+    const struct pipeline *pipeline = copy->pipeline;
     size_t bytes = 0;
 
+    if (copy->turns.step != NULL) return two_slots_bytes(pipeline);
     for (int i = 0; i < pipeline->count; i++)
         for (int row = 0; row < MEMORY_OWNERS; row++)
             if (is_kept(row)) bytes += pipeline->stages[i].memory[row].bytes;
@@ -211,30 +213,73 @@ static status map_slots(struct memory_copy *copy, int file)
     return OK;
 }
 
+bool memory_copy_turns(const struct pipeline *pipeline, int64_t every)
+{
+    const struct stage_request *r = &pipeline->stages[0].request;
+
+    /* Another machine may come to keep copies of those of agents. */
+    return board_state_file() >= 0 && !board_has_agent() &&
+           (every == 1 || every == COPIES_AUTO) &&
+           !device_about(r->machine.device)->apart &&
+           r->qk_clip <= 0; /* it changes weights that were added up */
+}
+
+/* The ranks agree on the size of slots, and on what is in them. */
+static status agree_slots(struct memory_copy *copy)
+{
+    const size_t rows = two_slots_bytes(copy->pipeline);
+    double most[2] = {(double)(COPY_ROWS + rows), rows == 0};
+
+    TRY(team_largest(copy->team, most, 2));
+    copy->turns.step = most[1] > 0 ? NULL : copy->step;
+    if (most[1] > 0) {
+        most[0] = (double)(COPY_ROWS + (rows_bytes(copy) + COPY_ALIGN - 1) /
+                                           COPY_ALIGN * COPY_ALIGN);
+        TRY(team_largest(copy->team, most, 1));
+    }
+    copy->slot_bytes = (size_t)most[0];
+    return OK;
+}
+
+static status open_turns(struct memory_copy *copy)
+{
+    const off_t first = (off_t)team_rank(copy->team) *
+                        (off_t)(COPY_SLOTS * copy->slot_bytes);
+    const off_t rows[] = {first + COPY_ROWS,
+                          first + (off_t)copy->slot_bytes + COPY_ROWS};
+
+    if (copy->turns.step == NULL) return OK;
+    copy->measures = false;
+    if (team_rank(copy->team) == 0)
+        LOG(DEBUG, "supervise", "weights and states lie in the slots of "
+            "copies: each update reads one and writes the other");
+    return two_slots_open(&copy->turns, copy->step, board_state_file(), rows);
+}
+
 status memory_copy_open(struct memory_copy *copy,
                         const struct pipeline *pipeline, struct team *team,
                         int64_t every)
 {
     const int file = board_state_file();
-    const size_t rows = (rows_bytes(pipeline) + COPY_PAGE - 1) / COPY_PAGE *
-                        COPY_PAGE;
-    double most = (double)(COPY_PAGE + COPY_ROWS + rows);
     double enough = 0;
     bool has_room = true;
 
     *copy = (struct memory_copy){.pipeline = pipeline, .team = team,
-                                 .layout = copy->layout,
+                                 .step = copy->step, .layout = copy->layout,
                                  .threads = copy->threads, .newest = -1,
                                  .measures = every == COPIES_AUTO,
                                  .every = every == COPIES_AUTO ? 1 : every};
     if (file < 0 || every == 0) return OK;
-    TRY(team_largest(team, &most, 1));
-    copy->slot_bytes = (size_t)most;
+    TRY(agree_slots(copy));
     TRY(team_agree(team, make_room(copy, file, &has_room)));
     enough = has_room ? 0 : 1;
     TRY(team_largest(team, &enough, 1));
-    if (enough > 0) return OK;
-    return team_agree(team, map_slots(copy, file));
+    if (enough > 0) {
+        copy->turns.step = NULL;
+        return OK;
+    }
+    TRY(team_agree(team, map_slots(copy, file)));
+    return team_agree(team, open_turns(copy));
 }
 
 void memory_copy_close(struct memory_copy *copy)
@@ -244,20 +289,35 @@ void memory_copy_close(struct memory_copy *copy)
         tell(copy);
     }
     board_slots(0);
+    if (copy->slots != NULL) two_slots_close(&copy->turns);
     if (copy->slots != NULL) munmap(copy->slots, COPY_SLOTS * copy->slot_bytes);
     *copy = (struct memory_copy){.slots = NULL};
 }
 
 /* ---- going back ---- */
 
-static bool slot_is_whole(const struct memory_copy *copy,
-                          const struct copy_slot *kept)
+/* The slot has the rows themselves. */
+static bool state_is_whole(const struct memory_copy *copy, int index)
 {
+    const struct copy_slot *kept = slot_of(copy, index);
+
+    return kept->magic == copy_magic_state &&
+           kept->state_length < COPY_STATE_BYTES &&
+           kept->state_crc == crc32c(0, kept->state,
+                                     (size_t)kept->state_length) &&
+           kept->crc == two_slots_sum(&copy->turns, index);
+}
+
+static bool slot_is_whole(const struct memory_copy *copy, int index)
+{
+    const struct copy_slot *kept = slot_of(copy, index);
+
     return atomic_load(&kept->step) >= 0 &&
            kept->ranks == (uint64_t)team_size(copy->team) &&
-           kept->bytes == rows_bytes(copy->pipeline) &&
-           kept->layout == copy->layout &&
-           copy_slot_is_whole(kept, copy->slot_bytes);
+           kept->bytes == rows_bytes(copy) && kept->layout == copy->layout &&
+           (copy->turns.step != NULL
+                ? state_is_whole(copy, index)
+                : copy_slot_is_whole(kept, copy->slot_bytes));
 }
 
 /* Slots whose checksums hold; -1: it does not. */
@@ -267,7 +327,7 @@ static void whole_steps(const struct memory_copy *copy,
     for (int i = 0; i < COPY_SLOTS; i++) {
         steps[i] = -1;
         if (copy->slots == NULL) continue;
-        if (slot_is_whole(copy, slot_of(copy, i)))
+        if (slot_is_whole(copy, i))
             steps[i] = atomic_load(&slot_of(copy, i)->step);
     }
 }
@@ -312,7 +372,9 @@ status memory_copy_restore(struct memory_copy *copy, int64_t step,
     /* A newer one, which another rank has not, would let the next copy be
      * written over this one: then no step would be whole on all ranks. */
     if (atomic_load(&other->step) > step) atomic_store(&other->step, -1);
-    if (rows_move(copy->pipeline, slot_rows(kept), false) != kept->crc)
+    if (copy->turns.step != NULL)
+        TRY(two_slots_take(&copy->turns, kept == slot_of(copy, 0) ? 0 : 1));
+    else if (rows_move(copy->pipeline, slot_rows(kept), false) != kept->crc)
         FAIL(ERR_MEMORY, "the copy of step %" PRId64 " changed while it was "
              "read", step);
     /* Newer ones, which not all ranks have, are not of the history any more. */
@@ -363,43 +425,81 @@ void memory_copy_fence(struct memory_copy *copy)
         smooth(&copy->fence_s, clock_s() - began);
 }
 
-void memory_copy_make(struct memory_copy *copy, int64_t step,
-                      const char *state, size_t length)
+status memory_copy_turn(void *argument)
 {
-    struct copy_slot *kept = slot_of(copy, 0), *other = slot_of(copy, 1);
+    struct memory_copy *copy = argument;
     const double began = clock_s();
 
+    if (copy->turns.step == NULL) return OK;
+    atomic_store(&slot_of(copy, 1 - copy->turns.now)->step, -1);
+    TRY(two_slots_turn(&copy->turns));
+    copy->turn_s = clock_s() - began;
+    return OK;
+}
+
+/* The slot of the step's copy, not whole yet. */
+static struct copy_slot *next_slot(struct memory_copy *copy)
+{
+    struct copy_slot *kept = slot_of(copy, 0), *other = slot_of(copy, 1);
+
+    if (copy->turns.step != NULL) {
+        kept = slot_of(copy, copy->turns.turned ? copy->turns.now
+                                                : 1 - copy->turns.now);
+        atomic_store(&kept->step, -1);
+        return kept;
+    }
     /* The older one; a slot that is not whole is older than any. */
     if (atomic_load(&other->step) < atomic_load(&kept->step) ||
         other->magic != copy_magic)
         kept = other;
     if (slot_of(copy, 0)->magic != copy_magic) kept = slot_of(copy, 0);
     atomic_store(&kept->step, -1);
+    return kept;
+}
+
+static status fill_rows(struct memory_copy *copy, struct copy_slot *kept)
+{
+    kept->bytes = rows_bytes(copy);
+    kept->magic = copy->turns.step != NULL ? copy_magic_state : copy_magic;
+    if (copy->turns.step != NULL)
+        return two_slots_settle(&copy->turns, &kept->crc);
+    kept->crc = rows_move(copy->pipeline, slot_rows(kept), true);
+    return OK;
+}
+
+status memory_copy_make(struct memory_copy *copy, int64_t step,
+                        const char *state, size_t length)
+{
+    const double began = clock_s();
+    struct copy_slot *kept = next_slot(copy);
+
     /* A plan for another batch may have other rows. */
     if (length >= COPY_STATE_BYTES ||
-        slot_rows(kept) + rows_bytes(copy->pipeline) >
+        slot_rows(kept) + rows_bytes(copy) >
             (char *)kept + copy->slot_bytes) {
         LOG(WARNING, "supervise", "step %" PRId64 " is not copied: it does "
             "not fit", step);
-        return;
+        copy->turns.turned = false;
+        return OK;
     }
     kept->ranks = (uint64_t)team_size(copy->team);
-    kept->bytes = rows_bytes(copy->pipeline);
     kept->layout = copy->layout;
     kept->carried = 0;
     kept->twin = 0;
     memcpy(kept->state, state, length);
     kept->state_length = length;
     kept->state_crc = crc32c(0, state, length);
-    kept->crc = rows_move(copy->pipeline, slot_rows(kept), true);
-    kept->magic = copy_magic;
+    TRY(fill_rows(copy, kept));
     atomic_store(&kept->step, step);
     copy->newest = step;
     board_copied(step);
     if (copy->made == 0) board_copies(copy->every, 0);
     /* The first two copies touch new pages. */
-    if (++copy->made > COPY_SLOTS) smooth(&copy->copy_s, clock_s() - began);
+    if (++copy->made > COPY_SLOTS)
+        smooth(&copy->copy_s, clock_s() - began + copy->turn_s);
+    copy->turn_s = 0;
     copy->last_s = clock_s();
+    return OK;
 }
 
 void memory_copy_forget(struct memory_copy *copy)
@@ -408,4 +508,12 @@ void memory_copy_forget(struct memory_copy *copy)
     for (int i = 0; i < COPY_SLOTS; i++)
         atomic_store(&slot_of(copy, i)->step, -1);
     board_forget();
+}
+
+void memory_copy_begin(struct memory_copy *copy)
+{
+    memory_copy_forget(copy);
+    /* The slots of the first generation are new. */
+    if (copy->turns.step != NULL && board_generation() > 1)
+        two_slots_clear(&copy->turns);
 }

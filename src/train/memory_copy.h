@@ -14,20 +14,25 @@
  *   slot    head (step, sizes, checksum, counters as JSON), then the rows of
  *           MEMORY_WEIGHTS, MEMORY_COMPUTE and MEMORY_STATE_... of each stage
  *
+ * Where no other node may keep copies, and each step is copied, the state
+ * itself lies in the slots (two_slots.h): a step writes its copy as it updates.
+ *
  * The copy is of the layout that made it; checkpoints know none. */
 #ifndef LOCKSTEP_TRAIN_MEMORY_COPY_H
 #define LOCKSTEP_TRAIN_MEMORY_COPY_H
 
 #include <stdbool.h>
 #include <stdint.h>
-#include "plan/pipeline.h"
-#include "step/team.h"
+#include "train/two_slots.h"
 
 enum { COPIES_AUTO = -1 };
 
 struct memory_copy {
     const struct pipeline *pipeline; /* borrowed */
     struct team *team;               /* borrowed */
+    struct train_step *step;         /* borrowed; set before it is opened */
+    struct two_slots turns;          /* step NULL: rows are copied */
+    double turn_s;                   /* of the step under way */
     char *slots;         /* mapped: this rank's two; NULL: there are none */
     size_t slot_bytes;   /* of a slot with its head */
     uint64_t layout;     /* of the ranks and the run's history; set before it
@@ -51,6 +56,8 @@ struct memory_copy {
 /* every: steps; 0: never; COPIES_AUTO: after each step, or so rarely that it
  * costs 1 percent. Does nothing in a process that has no supervisor. A machine
  * without enough memory gets a warning and no copies. Collective. */
+/* Whether stages may have their rows apart, for that. */
+bool memory_copy_turns(const struct pipeline *pipeline, int64_t every);
 status memory_copy_open(struct memory_copy *copy,
                         const struct pipeline *pipeline, struct team *team,
                         int64_t every);
@@ -63,16 +70,20 @@ status memory_copy_newest(const struct memory_copy *copy, int64_t *step);
 status memory_copy_restore(struct memory_copy *copy, int64_t step,
                            const char **state, size_t *length);
 
+/* The weights are to change: struct train_step.turn of a struct memory_copy. */
+status memory_copy_turn(void *argument);
 /* Whether the state of this step is to be copied. Collective at times. */
 status memory_copy_due(struct memory_copy *copy, int64_t step, bool *due);
 /* state [length]: the counters. */
-void memory_copy_make(struct memory_copy *copy, int64_t step,
-                      const char *state, size_t length);
+status memory_copy_make(struct memory_copy *copy, int64_t step,
+                        const char *state, size_t length);
 /* Before a reduction of all ranks: waits until the node that keeps copies of
  * this one's has the newest. So when a rank is past the reduction, and
  * overwrites its older copy, the newer ones of all ranks are whole twice. */
 void memory_copy_fence(struct memory_copy *copy);
 /* History changes: what was copied is not to be gone back to. */
 void memory_copy_forget(struct memory_copy *copy);
+/* The same, before the first weights are set. */
+void memory_copy_begin(struct memory_copy *copy);
 
 #endif

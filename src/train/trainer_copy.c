@@ -28,10 +28,19 @@ void trainer_copy_layout(struct trainer *t)
         sizeof rewinds);
 }
 
+void trainer_copy_plan(struct trainer *t)
+{
+    const bool apart = memory_copy_turns(&t->pipeline, t->request->copies);
+
+    for (int i = 0; i < t->pipeline.count; i++)
+        t->pipeline.stages[i].kept.apart = apart;
+}
+
 status trainer_copy_open(struct trainer *t)
 {
     trainer_copy_layout(t);
     t->copy.threads = t->setup.request.machine.threads;
+    t->copy.step = &t->step;
     return memory_copy_open(&t->copy, &t->pipeline, &t->team,
                             t->request->copies);
 }
@@ -216,8 +225,8 @@ status trainer_copy(struct trainer *t)
     TRY(stages_fetch(t->pipeline.stages, t->pipeline.count));
     result = make_state(t, &state);
     if (result == OK)
-        memory_copy_make(&t->copy, t->counters.step, state.bytes,
-                         state.length);
+        result = memory_copy_make(&t->copy, t->counters.step, state.bytes,
+                                  state.length);
     text_free(&state);
     return result;
 }

@@ -161,7 +161,7 @@ static status restore_or_begin(struct trainer *t)
     TRY(trainer_copy_restore(t, &step));
     if (step >= 0) return OK;
     /* Copies that only some ranks have would outlast those that come. */
-    memory_copy_forget(&t->copy);
+    memory_copy_begin(&t->copy);
     TRY(team_agree(&t->team, trainer_leads(t) ? may_begin(t, &begins) : OK));
     if (t->team.world != NULL)
         TRY(comm_broadcast(t->team.world, tensor_1d(&begins, DTYPE_I64, 1),
@@ -482,6 +482,7 @@ static status begin(struct trainer *t)
 {
     char maker[MAKER_BYTES];
 
+    if (!t->request->resume) memory_copy_begin(&t->copy);
     if (t->request->resume) TRY(restore_or_begin(t));
     else TRY(start_weights(t));
     TRY(train_step_refresh(&t->step));
@@ -555,6 +556,8 @@ static status use_pipeline(struct trainer *t)
     count_work(t);
     t->step.asks = trainer_says;
     t->step.asks_argument = t;
+    t->step.turn.act = memory_copy_turn;
+    t->step.turn.argument = &t->copy;
     t->step.executor.used = feed_use;
     t->step.executor.used_argument = &t->feed;
     TRY(keeper_build(&t->keeper, &t->setup, &of, t->files.run.path));
@@ -616,6 +619,7 @@ status trainer_open(struct trainer *t)
     TRY(team_agree(&t->team, trace_may_be_written(t)));
     TRY(open_run(t));
     TRY(setup_length(&t->setup, t->feed.samples));
+    trainer_copy_plan(t);
     TRY(pipeline_open(&t->pipeline));
     const struct memory_row *rows = trainer_first_stage(t)->memory;
 

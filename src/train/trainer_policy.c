@@ -193,6 +193,7 @@ status trainer_rewind(struct trainer *t)
     status result;
 
     TRY(trainer_settle(t)); /* it may be the newest */
+    memory_copy_forget(&t->copy); /* the state may lie in one */
     TRY_GOTO(done, result, keeper_restore(&t->keeper, &t->counters, &notice));
     TRY_GOTO(done, result, train_step_return(&t->step));
     if (notice.length > 0) LOG(WARNING, "checkpoint", "%s", notice.bytes);

@@ -157,6 +157,8 @@ void trainer_close_files(struct trainer *t);
  * every checkpoint; *step: its step, -1: none. A copy of this step, if it is
  * due. Collective. */
 status trainer_copy_open(struct trainer *t);
+/* Before the stages are opened: where weights and states will lie. */
+void trainer_copy_plan(struct trainer *t);
 /* Copies of another layout, which may have as many bytes, and those of steps
  * that a rewind has undone since are not gone back to. */
 void trainer_copy_layout(struct trainer *t);

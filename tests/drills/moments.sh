@@ -41,8 +41,12 @@ done
 for at in 400 401 403; do
     moment "killed among messages, $at" "message.frame@2:$at:kill" 'signal 9'
 done
-for at in 11 14; do
-    moment "killed within a copy, row $at" "copy.rows@1:$at:kill" 'signal 9'
+# A step updates 12 parameters and more.
+for at in 61 66 70 75; do
+    moment "killed within an update, $at" "update.item@1:$at:kill" 'signal 9'
+done
+for at in turn settle; do
+    moment "killed where slots $at" "slots.$at@2:9:kill" 'signal 9'
 done
 moment "killed before data are read" data.ahead@1:9:kill 'signal 9'
 moment "two ranks at once" \

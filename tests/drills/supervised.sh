@@ -142,10 +142,13 @@ hold_rank flipped 1 17
 file=$(grep -o '"state": [0-9]*' flipped/control/journal.jsonl | tail -n 1)
 file=/proc/$victim/fd/${file##* }
 slot=$(($(stat -L -c %s "$file") / 8))
-# Behind STATE_BYTES (train/memory_copy.c), where weights lie.
+# Behind COPY_ROWS (control/copy_slot.h): weights, then moments. Weights that
+# other ranks update are gathered anew, so changes of those alone do no harm.
 for i in 2 3; do # both of rank 1
-    printf 'ZZZZZZZZ' | dd of="$file" bs=1 seek=$((slot * i + 4222160)) \
-        conv=notrunc 2>dd.log || bad "flip" "not written" dd.log
+    for ((at = 6315216; at < 6315216 + 16 * 32768; at += 32768)); do
+        printf 'ZZZZZZZZ' | dd of="$file" bs=1 seek=$((slot * i + at)) \
+            conv=notrunc 2>dd.log || bad "flip" "not written" dd.log
+    done
 done
 kill -9 "$victim"
 kill -CONT "$child"

@@ -2,12 +2,14 @@
 /* updates.c - one step of optimizers that see each weight alone.
  *
  * Threads take blocks of UPDATE_BLOCK elements. What is not float32, or not
- * adjacent, passes through a copy of its block in the first cache; the loops
- * over a block see arrays of float32 alone. */
+ * adjacent, or not to be written where it was read, passes through a copy of
+ * its block in the first cache; the loops over a block see arrays of float32
+ * alone. */
 #include <math.h>
 #include <stdbool.h>
 #include "kernels/code8.h"
 #include "kernels/cpu/cpu.h"
+#include "kernels/cpu/stream_out.h"
 #include "kernels/element.h"
 #include "kernels/view.h"
 
@@ -20,6 +22,8 @@ struct update_job {
     const struct element_update *p;
     struct update_constants c;
     struct view weight, gradient, copy;
+    struct view old;     /* weights, before */
+    int64_t states_from; /* bytes, as p->from */
     int64_t count;
     float tables[UPDATE_STATES][CODE8_COUNT];
     struct code8_bins bins[UPDATE_STATES];
@@ -30,6 +34,7 @@ struct update_block {
     float *w, *a, *b;
     const float *g;
     int64_t count;
+    uint32_t sum; /* of what was written */
 };
 
 /* ---- formulas: kernels/reference/updates.c has the sources ---- */
@@ -204,55 +209,113 @@ static void codes_write(const struct update_job *job, int state,
 
 /* ---- blocks ---- */
 
+/* New values, away from the old ones, which nothing reads in this step. */
+static void put(const struct update_job *job, struct update_block *x, void *at,
+                const float *values, int64_t count)
+{
+    const size_t bytes = (size_t)count * sizeof *values;
+
+    stream_out(at, values, bytes);
+    if (job->p->sum != NULL)
+        x->sum += range_sum_of(job->p->sum, at, values, bytes);
+}
+
+/* Adds up what was written in place. */
+static void count_in(const struct update_job *job, struct update_block *x,
+                     const void *at, size_t bytes)
+{
+    if (job->p->sum != NULL)
+        x->sum += range_sum_of(job->p->sum, at, at, bytes);
+}
+
 /* Where the block of a state is float32: itself, or a copy that is filled. */
 static float *state_open(const struct update_job *job, int state,
                          int64_t first, int64_t count, float *copy)
 {
     const struct element_state *from = &job->p->states[state];
     const struct tensor *values = &from->values;
+    const char *old = values->data;
 
-    if (values->data == NULL) return NULL;
-    if (values->dtype == DTYPE_F32) return (float *)values->data + first;
-    if (values->dtype == DTYPE_U8)
-        codes_read(job->tables[state],
-                   (const unsigned char *)values->data + first,
-                   from->scales[first / UPDATE_BLOCK], count, copy);
-    else
+    if (old == NULL) return NULL;
+    old += job->states_from;
+    if (values->dtype == DTYPE_F32) {
+        if (job->states_from == 0) return (float *)values->data + first;
+        memcpy(copy, old + first * (int64_t)sizeof *copy,
+               (size_t)count * sizeof *copy);
+    } else if (values->dtype == DTYPE_U8) {
+        const char *scale = (const char *)&from->scales[first / UPDATE_BLOCK];
+
+        codes_read(job->tables[state], (const unsigned char *)old + first,
+                   *(const float *)(const void *)(scale + job->states_from),
+                   count, copy);
+    } else {
         SIMD for (int64_t i = 0; i < count; i++)
-            copy[i] = element_get(values->data, DTYPE_BF16, first + i);
+            copy[i] = element_get(old, DTYPE_BF16, first + i);
+    }
     return copy;
 }
 
 static void state_close(const struct update_job *job, int state,
-                        int64_t first, int64_t count, const float *copy)
+                        int64_t first, struct update_block *x,
+                        const float *copy)
 {
-    const struct tensor *values = &job->p->states[state].values;
+    const struct element_state *to = &job->p->states[state];
+    const struct tensor *values = &to->values;
+    char *at = values->data;
 
-    if (values->data == NULL || values->dtype == DTYPE_F32) return;
+    if (at == NULL) return;
+    at += first * dtype_bytes(values->dtype);
+    if (values->dtype == DTYPE_F32) {
+        if (job->states_from != 0) put(job, x, at, copy, x->count);
+        return;
+    }
     if (values->dtype == DTYPE_U8)
-        codes_write(job, state, first, copy, count);
+        codes_write(job, state, first, copy, x->count);
     else
-        SIMD for (int64_t i = 0; i < count; i++)
+        SIMD for (int64_t i = 0; i < x->count; i++)
             element_set(values->data, DTYPE_BF16, first + i, copy[i]);
+    if (job->states_from == 0) return;
+    count_in(job, x, at, (size_t)(x->count * dtype_bytes(values->dtype)));
+    if (values->dtype == DTYPE_U8)
+        count_in(job, x, &to->scales[first / UPDATE_BLOCK], sizeof(float));
 }
 
-/* Copies elements [first, first + count) of a view to an array, or back. */
-static void view_copy(const struct view *view, int64_t first, int64_t count,
-                      float *array, bool back)
+/* Elements [first, first + count) of a view, as an array. */
+static void view_read(const struct view *view, int64_t first, int64_t count,
+                      float *array)
 {
     int64_t row = first / view->width, column = first % view->width;
 
     while (count > 0) {
         const int64_t rest = view->width - column;
         const int64_t n = rest < count ? rest : count;
-        float *at = (float *)view->data + row * view->stride + column;
 
-        memcpy(back ? at : array, back ? array : at,
+        memcpy(array, (float *)view->data + row * view->stride + column,
                (size_t)n * sizeof *array);
         array += n;
         count -= n;
         column = 0;
         row++;
+    }
+}
+
+/* Back from the array: the new weights of a block. */
+static void weights_write(const struct update_job *job, int64_t first,
+                          struct update_block *x)
+{
+    const struct view *view = &job->weight;
+    const float *array = x->w;
+
+    for (int64_t done = 0; done < x->count;) {
+        const int64_t column = (first + done) % view->width;
+        const int64_t row = (first + done) / view->width;
+        const int64_t rest = view->width - column, left = x->count - done;
+        const int64_t n = rest < left ? rest : left;
+        float *at = (float *)view->data + row * view->stride + column;
+
+        if (job->p->from != 0) put(job, x, at, array + done, n);
+        else memcpy(at, array + done, (size_t)n * sizeof *array);
+        done += n;
     }
 }
 
@@ -274,23 +337,25 @@ ELEMENTARY void round_copy(enum dtype dtype, const struct view *copy,
     }
 }
 
-static void block_step(const struct update_job *job, int64_t first,
-                       int64_t count)
+/* The sum of what it writes. */
+static uint32_t block_step(const struct update_job *job, int64_t first,
+                           int64_t count)
 {
     float copies[2 + UPDATE_STATES][UPDATE_BLOCK];
-    const bool flat = job->weight.stride == job->weight.width;
+    const bool stays = job->weight.stride == job->weight.width &&
+                       job->p->from == 0;
     struct update_block x = {
         (float *)job->weight.data + first,
         state_open(job, 0, first, count, copies[2]),
         state_open(job, 1, first, count, copies[3]),
-        (float *)job->gradient.data + first, count};
+        (float *)job->gradient.data + first, count, 0};
 
-    if (!flat) {
-        view_copy(&job->weight, first, count, copies[0], false);
+    if (!stays) {
+        view_read(&job->old, first, count, copies[0]);
         x.w = copies[0];
     }
     if (job->gradient.stride != job->gradient.width) {
-        view_copy(&job->gradient, first, count, copies[1], false);
+        view_read(&job->gradient, first, count, copies[1]);
         x.g = copies[1];
     }
     switch (job->p->formula) {
@@ -302,25 +367,30 @@ static void block_step(const struct update_job *job, int64_t first,
     case UPDATE_TOWARDS: step_towards(&job->c, &x); break;
     case UPDATE_AVERAGE: step_average(&job->c, &x); break;
     }
-    state_close(job, 0, first, count, x.a);
-    state_close(job, 1, first, count, x.b);
-    if (!flat) view_copy(&job->weight, first, count, x.w, true);
-    if (job->copy.data == NULL) return;
+    state_close(job, 0, first, &x, x.a);
+    state_close(job, 1, first, &x, x.b);
+    if (!stays) weights_write(job, first, &x);
+    if (job->copy.data == NULL) return x.sum;
     ELEMENT_CHOOSE(job->copy.dtype, round_copy, &job->copy, first, count, x.w);
+    return x.sum;
 }
 
 static void update_body(void *argument, int index, int count)
 {
     const struct update_job *job = argument;
     int64_t first, last;
+    uint32_t sum = 0;
 
     threads_split((job->count + UPDATE_BLOCK - 1) / UPDATE_BLOCK, 1, index,
                   count, &first, &last);
     for (int64_t i = first * UPDATE_BLOCK;
          i < last * UPDATE_BLOCK && i < job->count; i += UPDATE_BLOCK)
-        block_step(job, i,
-                   job->count - i < UPDATE_BLOCK ? job->count - i
-                                                 : UPDATE_BLOCK);
+        sum += block_step(job, i,
+                          job->count - i < UPDATE_BLOCK ? job->count - i
+                                                        : UPDATE_BLOCK);
+    if (job->p->from == 0) return;
+    if (job->p->sum != NULL) range_sum_add(job->p->sum, sum);
+    stream_end();
 }
 
 static void states_check(struct update_job *job)
@@ -355,6 +425,11 @@ status CPU(update_elements)(struct stream *stream,
         .weight = view_of(p->weight, DTYPE_F32),
         .gradient = view_of(p->gradient, DTYPE_F32)};
 
+    job.old = job.weight;
+    job.old.data = (char *)job.old.data + p->from;
+    /* The state of these two is read, and stays. */
+    job.states_from = p->formula == UPDATE_TOWARDS ||
+                              p->formula == UPDATE_AVERAGE ? 0 : p->from;
     job.count = job.weight.rows * job.weight.width;
     CHECK(view_same_shape(job.weight, job.gradient));
     if (p->copy.data != NULL) {

@@ -114,6 +114,7 @@ status cuda_update_elements(struct stream *stream,
         .lr = (float)-p->lr, .share = (float)p->share,
         .push = (float)(p->lr * (p->beta1 * (1 - p->share) - 1))};
 
+    CHECK(p->from == 0); /* slots of the host alone */
     CHECK(view_same_shape(call.weight, call.gradient));
     copy_check(&p->copy, call.count);
     if (p->copy.data) call.copy = view_any(p->copy);

@@ -4,6 +4,7 @@
  * named. A step is computed from the states as they were stored, and what it
  * finds is rounded where it is stored. */
 #include <stdbool.h>
+#include <string.h>
 #include "kernels/code8.h"
 #include "kernels/reference/real.h"
 #include "kernels/view.h"
@@ -81,6 +82,27 @@ static int code_bits(const struct element_state *state)
     return state->positive ? CODE8_BITS_MAX : CODE8_SIGNED_BITS;
 }
 
+/* The state as it was before; the same place where it is updated in place. */
+static struct element_state old_state(const struct element_update *p, int state)
+{
+    const bool stays = p->formula == UPDATE_TOWARDS ||
+                       p->formula == UPDATE_AVERAGE;
+    struct element_state old = p->states[state];
+
+    if (stays || old.values.data == NULL) return old;
+    old.values.data = (char *)old.values.data + p->from;
+    if (old.scales != NULL)
+        old.scales = (float *)(void *)((char *)old.scales + p->from);
+    return old;
+}
+
+static void count_in(const struct element_update *p, const void *at,
+                     size_t bytes)
+{
+    if (p->from != 0 && p->sum != NULL)
+        range_sum_add(p->sum, range_sum_of(p->sum, at, at, bytes));
+}
+
 static void decode(const struct element_state *state, int64_t first,
                    int64_t count, real *out)
 {
@@ -127,6 +149,22 @@ static void encode(const struct element_state *state, int64_t first,
         tensor_set(values, first + i, (double)in[i]);
 }
 
+static void store(const struct element_update *p, int state, int64_t first,
+                  int64_t count, const real *in)
+{
+    const struct element_state *to = &p->states[state];
+    const int64_t each = dtype_bytes(to->values.dtype);
+    const bool stays = p->formula == UPDATE_TOWARDS ||
+                       p->formula == UPDATE_AVERAGE;
+
+    encode(to, first, count, in);
+    if (stays) return;
+    count_in(p, (char *)to->values.data + first * each,
+             (size_t)(count * each));
+    if (to->values.dtype == DTYPE_U8)
+        count_in(p, &to->scales[first / UPDATE_BLOCK], sizeof(float));
+}
+
 /* Elements [first, first + count) of the call, in one block. */
 static void step_block(const struct element_update *p,
                        const struct constants *c, int64_t first,
@@ -136,21 +174,25 @@ static void step_block(const struct element_update *p,
     const struct view gradient = view_of(p->gradient, REAL_DTYPE);
     real states[UPDATE_STATES][UPDATE_BLOCK] = {{0}};
 
-    for (int k = 0; k < UPDATE_STATES; k++)
-        if (p->states[k].values.data != NULL)
-            decode(&p->states[k], first, count, states[k]);
+    for (int k = 0; k < UPDATE_STATES; k++) {
+        const struct element_state old = old_state(p, k);
+
+        if (old.values.data != NULL) decode(&old, first, count, states[k]);
+    }
     for (int64_t i = 0; i < count; i++) {
         const int64_t row = (first + i) / weight.width;
         const int64_t column = (first + i) % weight.width;
         real *w = (real *)weight.data + row * weight.stride + column;
 
+        if (p->from != 0) memcpy(w, (char *)w + p->from, sizeof *w);
         step_element(p->formula, c,
                      ((real *)gradient.data)[row * gradient.stride + column],
                      w, &states[0][i], &states[1][i]);
+        count_in(p, w, sizeof *w);
     }
     for (int k = 0; k < UPDATE_STATES; k++)
         if (p->states[k].values.data != NULL)
-            encode(&p->states[k], first, count, states[k]);
+            store(p, k, first, count, states[k]);
 }
 
 status NAME(update_elements)(struct stream *stream,

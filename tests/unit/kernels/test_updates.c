@@ -162,6 +162,139 @@ TEST(fast_updates_equal_the_reference)
     }
 }
 
+/* ---- old numbers stay where they are ---- */
+
+enum { PLACES = 2 };
+static struct operands apart[PLACES]; /* new, old */
+
+/* Adds up what the rows and states of a call have, one after the other. */
+static uint32_t all_of(const struct element_update *p, const struct shape *s)
+{
+    const bool reads = p->formula >= UPDATE_TOWARDS;
+    const struct range_sum *sum = p->sum;
+    uint32_t total = 0;
+
+    for (int64_t r = 0; r < s->rows; r++) {
+        const float *row = (const float *)p->weight.data + r * s->stride;
+
+        total += range_sum_of(sum, row, row,
+                              (size_t)s->width * sizeof *row);
+    }
+    for (int k = 0; k < UPDATE_STATES && !reads; k++) {
+        const struct tensor *v = &p->states[k].values;
+        const size_t blocks =
+            (size_t)(s->rows * s->width + UPDATE_BLOCK - 1) / UPDATE_BLOCK;
+
+        if (v->data == NULL) continue;
+        total += range_sum_of(sum, v->data, v->data,
+                              (size_t)(tensor_count(v) *
+                                       dtype_bytes(v->dtype)));
+        if (v->dtype == DTYPE_U8)
+            total += range_sum_of(sum, p->states[k].scales,
+                                  p->states[k].scales,
+                                  blocks * sizeof(float));
+    }
+    return total;
+}
+
+/* Three steps, each from what the last one wrote. The state of two formulas
+ * is read where it is: both places have it. */
+static void step_apart(const struct kernels *kernels, struct stream *stream,
+                       struct element_update *p, const struct shape *shape)
+{
+    struct range_sum sum = {(const char *)apart, 0};
+
+    p->from = sizeof apart[0];
+    p->sum = &sum;
+    p->copy = matrix(apart[0].copy, DTYPE_BF16, shape);
+    for (int i = 0; i < 3; i++) {
+        memcpy(&apart[1], &apart[0], sizeof apart[0]);
+        memset(apart[0].scales, 0xcd, sizeof apart[0].scales);
+        for (int64_t r = 0; r < shape->rows; r++)
+            memset(apart[0].weight + r * shape->stride, 0xcd,
+                   (size_t)shape->width * sizeof(float));
+        for (int k = 0; k < UPDATE_STATES && p->formula < UPDATE_TOWARDS; k++)
+            if (p->states[k].values.data != NULL)
+                memset(apart[0].states[k], 0xcd,
+                       (size_t)(tensor_count(&p->states[k].values) *
+                                dtype_bytes(p->states[k].values.dtype)));
+        static struct operands before;
+
+        memcpy(&before, &apart[1], sizeof before);
+        sum.total = 0;
+        IS_OK(kernels->update_elements(stream, p));
+        CHECK(memcmp(&before, &apart[1], sizeof before) == 0);
+        EQUAL_INT(sum.total, all_of(p, shape));
+    }
+}
+
+static void compare_apart(const struct kernels *kernels,
+                          struct stream *stream, enum update_formula formula,
+                          const struct shape *shape)
+{
+    for (int t = 0; t < ROWS(types); t++) {
+        const int64_t count = shape->rows * shape->width;
+        struct element_update p;
+
+        fill(&wanted, types[t], count);
+        if (formula >= UPDATE_FREE)
+            memcpy(wanted.states[0], wanted.gradient,
+                   (size_t)count * sizeof(float));
+        memcpy(&apart[0], &wanted, sizeof wanted);
+        p = call_of(&wanted, formula, types[t], shape);
+        p.copy = matrix(wanted.copy, DTYPE_BF16, shape);
+        for (int i = 0; i < 3; i++)
+            IS_OK(kernels->update_elements(stream, &p));
+        p = call_of(&apart[0], formula, types[t], shape);
+        step_apart(kernels, stream, &p, shape);
+        /* Scales of no block, and what is written by nobody. */
+        memcpy(apart[0].scales, wanted.scales,
+               types[t] == DTYPE_U8 ? 0 : sizeof wanted.scales);
+        for (int k = 0; k < UPDATE_STATES && types[t] == DTYPE_U8; k++) {
+            const int64_t blocks = p.states[k].values.dtype == DTYPE_U8 &&
+                                           formula < UPDATE_TOWARDS
+                ? (count + UPDATE_BLOCK - 1) / UPDATE_BLOCK : 0;
+
+            memcpy(apart[0].scales[k] + blocks, wanted.scales[k] + blocks,
+                   sizeof wanted.scales[k] - (size_t)blocks * sizeof(float));
+        }
+        if (memcmp(&wanted, &apart[0], sizeof wanted) != 0)
+            fail_msg("%s, formula %d, states %s, %lld x %lld differ apart",
+                     kernels->backend, (int)formula, dtype_name(types[t]),
+                     (long long)shape->rows, (long long)shape->width);
+    }
+}
+
+/* Kernels of a device know no such update. */
+static bool kernels_of(struct kernels *kernels, enum isa isa)
+{
+    if (kernels_get(kernels, DTYPE_F32, isa) == OK)
+        return strstr(kernels->backend, "cuda") == NULL;
+    status_clear();
+    return false;
+}
+
+TEST(updates_apart_equal_those_in_place)
+{
+    static const struct shape shapes[] = {
+        {1, 17, 17}, {1, 8999, 8999}, {3, 5, 7}, {300, 29, 30}};
+
+    for (enum isa isa = ISA_PLAIN; isa < ISA_COUNT; isa++) {
+        struct stream stream = {0};
+        struct kernels kernels;
+
+        if (!kernels_of(&kernels, isa)) continue;
+        for (int i = 0; i < ROWS(shapes); i++) {
+            IS_OK(threads_build(&stream.threads, 1 + i % THREADS_MAX));
+            for (int f = UPDATE_ADAMW; f <= UPDATE_AVERAGE; f++)
+                compare_apart(isa == ISA_PLAIN && i % 2 == 0
+                                  ? &kernels_reference_f32 : &kernels,
+                              &stream, (enum update_formula)f, &shapes[i]);
+            threads_free(stream.threads);
+        }
+    }
+}
+
 /* The row that only knows float32 moments is the same formula. */
 TEST(adamw_is_adamw)
 {
@@ -243,5 +376,6 @@ TEST(codes_are_near)
     EQUAL_INT(code8_inverse(0x1p-101f), 0);
 }
 
-TEST_MAIN(fast_updates_equal_the_reference, adamw_is_adamw,
+TEST_MAIN(fast_updates_equal_the_reference,
+          updates_apart_equal_those_in_place, adamw_is_adamw,
           codes_ascend_and_come_back, codes_are_near)

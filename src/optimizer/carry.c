@@ -1,0 +1,83 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* carry.c - parts of the state that no kernel writes apart. */
+#include "optimizer/carry.h"
+
+#include <string.h>
+
+/* Something is done with the bytes of a part. */
+struct carrying {
+    const struct update *update;
+    unsigned kinds;
+    int64_t distance;
+    uint32_t sum;
+    void (*act)(struct carrying *c, char *at, size_t bytes);
+};
+
+/* A selection bias is frozen for optimizers, and moved by counts of tokens. */
+static enum carry_part part_of(const struct update_item *item, bool average)
+{
+    if (average || writes_apart(item->rule)) return CARRY_WRITTEN;
+    return item->rule->frozen &&
+                   item->param->spec.role != ROLE_SELECTION_BIAS
+               ? CARRY_STILL : CARRY_COPIED;
+}
+
+static void visit(struct carrying *c, enum carry_part part, void *at,
+                  size_t bytes)
+{
+    if ((c->kinds >> part & 1) != 0 && at != NULL && bytes > 0)
+        c->act(c, at, bytes);
+}
+
+static size_t bytes_of(const struct tensor *t)
+{
+    return t->data == NULL
+               ? 0 : (size_t)(tensor_count(t) * dtype_bytes(t->dtype));
+}
+
+static void visit_all(struct carrying *c)
+{
+    const struct update_call call = {.factor = 1};
+
+    for (int i = 0; i < c->update->params->count; i++) {
+        const struct update_item item = update_item(c->update, i, &call);
+
+        visit(c, part_of(&item, false), item.weight.data,
+              bytes_of(&item.weight));
+        for (int k = 0; k < OPTIMIZER_STATES; k++) {
+            const enum carry_part part = part_of(&item, k == STATE_AVERAGE);
+            const int64_t blocks =
+                states_place(c->update->layout, i, k)->blocks;
+
+            visit(c, part, item.states[k].data, bytes_of(&item.states[k]));
+            visit(c, part, item.scales[k],
+                  (size_t)blocks * sizeof *item.scales[k]);
+        }
+    }
+}
+
+static void copy(struct carrying *c, char *at, size_t bytes)
+{
+    memcpy(at, at + c->distance, bytes);
+}
+
+void carry_copy(const struct update *update)
+{
+    struct carrying c = {update, 1u << CARRY_COPIED, update->from, 0, copy};
+
+    visit_all(&c);
+}
+
+static void add(struct carrying *c, char *at, size_t bytes)
+{
+    c->sum += range_sum_of(c->update->sum, at, at + c->distance, bytes);
+}
+
+uint32_t carry_sum(const struct update *update, unsigned kinds,
+                   int64_t distance)
+{
+    struct carrying c = {update, kinds, distance, 0, add};
+
+    visit_all(&c);
+    return c.sum;
+}
