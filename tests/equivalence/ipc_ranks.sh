@@ -110,6 +110,22 @@ if [ -z "${REAL:-}" ]; then
     GPUS=2 trains "GPUs that see each other" ""
 fi
 
+# Memory that is read takes none: each process has what it has with `own`.
+took() { # LIBRARY
+    rm -rf gpus counts
+    # shellcheck disable=SC2086
+    DRIVER_COUNTS=$PWD/counts must train config.yaml --run gpus $gpus \
+        --set train.steps=1 --set comm.library="$1"
+    sed -n 's/.* bytes //p' counts | sort | xargs
+}
+if [ -z "${REAL:-}" ]; then
+    own=$(took own) ipc=$(took ipc)
+    if [ "$(wc -w <<<"$ipc")" -ge 2 ] && [ "$own" = "$ipc" ]
+    then ok "memory of the processes: $ipc bytes, as without ipc"
+    else bad "memory of the processes" "$own bytes with own, $ipc with ipc"
+    fi
+fi
+
 # ---- device: auto, and a GPU on rank 0 alone ----
 
 cat >some.sh <<'END'
