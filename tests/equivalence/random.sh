@@ -14,7 +14,7 @@
 # FAMILIES="mixtral gpt_oss" draws models of these alone (a seed then names other
 # models). FAR=1 puts every layout on the device far (docs/devices.md), else one of
 # four. Where the driver for tests is built (make driver), layouts of models that
-# are not in float64 are on cuda instead, with CUDA graphs or without; and of each
+# are not in float64 are on cuda instead, with CUDA graphs, comm.library=ipc, or neither; and of each
 # fifth model all are, with products by cuBLASLt (numerics.gpu=fast), held against
 # one rank with the same.
 . "${0%/*}/../drills/common.sh"
@@ -393,6 +393,8 @@ round() { # SEED
     local sets=() word before=$rows
     check=${LOCKSTEP_CHECK-${checks[$1 % 3]}}
     emulate "$1"
+    # Ranks of one process read each other's memory where they share a GPU.
+    [ $(($1 / 2 % 2)) -eq 0 ] || export GPUS=1
     LOCKSTEP_CHECK=$check draw "$1" >drawn
     tail -n +2 drawn >layouts.txt
     for word in $(head -n 1 drawn); do
