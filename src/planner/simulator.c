@@ -383,6 +383,7 @@ static status link_rank(struct clock *c, int32_t rank)
 
 static status clock_open(struct clock *c)
 {
+    const int32_t nodes = c->rules->nodes != NULL ? c->rules->nodes->nodes : 0;
     const int32_t ranks = c->lists->ranks;
     int64_t items = 0, needs = 0;
     void *memory = NULL;
@@ -416,7 +417,7 @@ static status clock_open(struct clock *c)
     TRY(memory_take((size_t)ranks * CLOCK_RESOURCES, sizeof *c->flow_of,
                     &memory));
     c->flow_of = memory;
-    TRY(memory_take((size_t)ranks * 3, sizeof *c->left, &memory));
+    TRY(memory_take((size_t)(ranks + 2 * nodes), sizeof *c->left, &memory));
     c->left = memory;
     for (c->leaves = 1; c->leaves < ranks; c->leaves *= 2) continue;
     TRY(memory_take((size_t)c->leaves, sizeof *c->soonest, &memory));

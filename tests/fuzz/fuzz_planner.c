@@ -193,7 +193,7 @@ static const char *const model_words[] = {
 static const char *const machine_words[] = {
     "from", "h100", "a100", "b200", "gb200", "devices", "peak_32", "peak_16",
     "peak_8", "gemm", "gemm_half", "attention", "memory_bytes", "memory_rate",
-    "memory", "link_rate", "link", "link_latency", "nic_rate", "nic",
+    "memory", "link_rate", "link", "link_latency", "nics", "nic_rate", "nic",
     "nic_latency", "host_rate", "host_bytes", "disk_rate", "launch", "gap",
     "step", "compute_beside", "comm_beside", "noise", "watts", ": ", "\n",
     NULL};

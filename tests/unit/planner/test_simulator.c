@@ -267,6 +267,40 @@ TEST(random_lists_keep_the_rules)
     }
 }
 
+/* The same on nodes with two lists each and few ports: messages come from any
+ * list. Nothing is faster than alone, and the whole work one after the other,
+ * each message beside as many as there are ranks, is the most. */
+TEST(random_lists_on_shared_nodes_keep_the_rules)
+{
+    static const int32_t of[] = {0, 0, 1, 1, 2};
+
+    for (uint64_t seed = 103001; seed <= 103400; seed++) {
+        const struct clock_nodes nodes = {of, 3, 1 + (int)(seed % 3),
+                                          (double)(1 + seed % 4), 1};
+        const struct clock_rules rules = {1.1, 1.3, NULL, NULL, NULL, &nodes};
+        struct timed_lists lists;
+        struct clock_result first, second;
+        double most = 0;
+
+        random_lists(&lists, seed);
+        for (int32_t r = 0; r < lists.ranks; r++)
+            for (int32_t i = 0; i < lists.lists[r].count; i++) {
+                struct timed *t = &lists.lists[r].items[i];
+
+                t->sender = (int32_t)((seed + (uint64_t)i) %
+                                      (uint64_t)(lists.ranks + 1));
+                if (t->resource == CLOCK_COMPUTE) t->ports = 0;
+                most += 1.3 * 5 * CLOCK_RESOURCES * t->seconds;
+            }
+        IS_OK(clock_run(&lists, &rules, &first));
+        check_order(&lists);
+        CHECK(first.end <= most * (1 + 1e-9));
+        IS_OK(clock_run(&lists, &rules, &second));
+        EQUAL_BYTES(&first.end, &second.end, sizeof first.end);
+        timed_lists_free(&lists);
+    }
+}
+
 /* Seconds of an item with its resource and its rank's slowness, beside
  * nothing. */
 static double alone_s(const struct timed *t, int32_t rank,
@@ -421,4 +455,6 @@ TEST_MAIN(contention_is_piecewise, ports_are_shared_fairly,
           ranks_of_a_node_share_its_ports, a_list_stands_for_all_of_its_ranks,
           a_slow_rank_is_slow,
           a_slow_link_slows_messages_inside_a_pass, who_waits_for_ever_is_named,
-          random_lists_keep_the_rules, random_machines_keep_the_bounds)
+          random_lists_keep_the_rules,
+          random_lists_on_shared_nodes_keep_the_rules,
+          random_machines_keep_the_bounds)
