@@ -51,8 +51,8 @@ struct norm_after {
     double epsilon;
 };
 
-/* x [tokens, width] = left + y as row add has it, and the norm of x. Narrow
- * tables: x, left and the norm narrow, y narrow or f32. */
+/* x [tokens, width] = left + y as row add has it, and the norm of x. y == x
+ * allowed. Narrow tables: x, left and the norm narrow, y narrow or f32. */
 struct add_norm {
     struct tensor x, left, y;
     struct norm_after norm;

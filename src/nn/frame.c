@@ -10,6 +10,7 @@
 #include "base/sizes.h"
 #include "nn/glu_codes.h"
 #include "nn/gradient.h"
+#include "nn/layer.h"
 #include "nn/saved_codes.h"
 
 struct planner {
@@ -365,21 +366,6 @@ static status plan_codes(struct planner *planner, const struct step *step)
         &planner->plan->codes[step->index]);
 }
 
-/* Whether F of a step makes the norm after it, too. */
-static bool makes_norm(const struct program *p, const struct step *step)
-{
-    const struct step *norm = step + 1;
-    const bool product = step->layer->kind == LAYER_LINEAR;
-
-    return step->layer->makes_norm && step->index + 1 < p->step_count &&
-           norm->layer->made_before && norm->input == step->output &&
-           p->slots[step->output].dtype == p->dtype &&
-           p->layout.overlap.count <= 1 &&
-           (product ? p->joins_norms.products && !step->few
-                    : p->joins_norms.sums &&
-                          p->slots[step->left].dtype == p->dtype);
-}
-
 /* The buffers of the norm are there one event before its own. */
 static status plan_norm(struct planner *planner, const struct step *norm,
                         struct event *event)
@@ -428,7 +414,7 @@ static status plan_forward(struct planner *planner)
                            &plan->activation[step->aux]));
         else if (step->aux >= 0)
             touch(planner, plan->activation[step->aux]);
-        if (makes_norm(planner->program, step))
+        if (norm_is_joined(planner->program, step))
             TRY(plan_norm(planner, step + 1, &event));
         TRY(plan_codes(planner, step));
         TRY(add_event(planner, event));

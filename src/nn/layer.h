@@ -30,6 +30,8 @@ status norm_weight(const struct run *run, struct tensor weight, bool plus_one,
 /* The norm that an event of F makes besides its own step's result: its operands
  * in the micro-batch; what it takes of scratch is that of its own step. */
 status norm_call(struct run *run, int step, struct norm_after *out);
+/* Whether F of the step makes the norm after it, too. */
+bool norm_is_joined(const struct program *p, const struct step *step);
 
 /* W of a step with one matrix: waits for its slots, then `product` for each
  * addend of the micro-batch; nothing where nobody wants the gradient. */

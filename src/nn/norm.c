@@ -169,6 +169,29 @@ static const struct layer layer_layernorm = {
     .scratch = norm_scratch, .made_before = true, .keeps_input_for_b = true,
     .keeps_aux_for_b = true};
 
+/* Whether a norm needs no scratch. */
+static bool is_plain(const struct program *p, const struct step *norm)
+{
+    return !norm->set.norm.plus_one &&
+           (norm->param[1] >= 0 || p->slots[norm->aux].width == 1);
+}
+
+bool norm_is_joined(const struct program *p, const struct step *step)
+{
+    const struct step *norm = step + 1;
+    const bool product = step->layer->kind == LAYER_LINEAR;
+    const slot left = step->left;
+
+    return step->layer->makes_norm && step->index + 1 < p->step_count &&
+           norm->layer->made_before && norm->input == step->output &&
+           p->slots[step->output].dtype == p->dtype &&
+           p->layout.overlap.count <= 1 &&
+           (product ? p->joins_norms.products && !step->few
+                    : p->joins_norms.sums && left >= 0 &&
+                          p->slots[left].dtype == p->dtype &&
+                          (step->layer->scratch == NULL || is_plain(p, norm)));
+}
+
 /* One statistic a token: 1 / root mean square; two: mean, 1 / deviation. */
 static slot add_norm(struct program *p, const struct layer *layer, slot x,
                      int statistics, double epsilon)

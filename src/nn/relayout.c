@@ -236,6 +236,13 @@ static status scatter_forward(const struct step *step, struct run *run)
         TRY(relayout_scatter_sums(run, sum, run_slot(run, step->input)));
     }
     if (step->param[0] >= 0) TRY(add_bias(step, run, sum));
+    if (run->event->norm > 0) {
+        struct add_norm call = {.x = y, .left = run_slot(run, step->left),
+                                .y = sum};
+
+        TRY(norm_call(run, run->event->norm, &call.norm));
+        return run->kernels->add_norm(run->stream, &call);
+    }
     if (step->left < 0) return set_sum(run, y, sum);
     return run->kernels->add(run->stream, flat(y),
                              flat(run_slot(run, step->left)), flat(sum));
@@ -286,7 +293,7 @@ const struct layer layer_scatter = {
     .forward = scatter_forward,
     .backward_input = scatter_backward, .cost = scatter_cost,
     .scratch = scatter_scratch, .messages = sum_messages,
-    .exchanges = relayout_exchanges};
+    .exchanges = relayout_exchanges, .makes_norm = true};
 
 /* ---- building ---- */
 

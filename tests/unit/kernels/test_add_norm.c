@@ -17,7 +17,8 @@ struct pair {
     struct tape *tape;
     const struct kernels *kernels;
     int64_t tokens, width;
-    bool layer, real; /* y is real where the tape is narrow */
+    bool layer;
+    bool real, same;  /* y is real where the tape is narrow; y is x */
     bool left, bias;  /* of a product */
 };
 
@@ -48,13 +49,14 @@ static void norm_run(const struct pair *p, struct tensor x,
 static void run_sum(const struct pair *p, bool apart)
 {
     struct tape *t = p->tape;
-    const struct add_norm call = {
+    struct add_norm call = {
         .x = tape_matrix(t, p->tokens, p->width),
         .left = tape_matrix(t, p->tokens, p->width),
         .y = p->real ? tape_real(t, p->tokens, p->width)
                      : tape_matrix(t, p->tokens, p->width),
         .norm = norm_of(p)};
 
+    if (p->same) call.y = call.x;
     if (!apart) {
         IS_OK(p->kernels->add_norm(&stream, &call));
         return;
@@ -106,10 +108,10 @@ static void compare(struct pair *p, enum dtype dtype,
 
 static void sums(const struct kernels *kernels)
 {
-    for (int i = 0; i < 4 * ROWS(sizes); i++) {
-        struct pair p = {.kernels = kernels, .tokens = sizes[i / 4].tokens,
-                         .width = sizes[i / 4].width, .layer = i % 2,
-                         .real = i / 2 % 2};
+    for (int i = 0; i < 6 * ROWS(sizes); i++) {
+        struct pair p = {.kernels = kernels, .tokens = sizes[i / 6].tokens,
+                         .width = sizes[i / 6].width, .layer = i % 2,
+                         .real = i / 2 % 3 == 1, .same = i / 2 % 3 == 2};
 
         compare(&p, kernels->dtype, run_sum);
     }

@@ -106,8 +106,10 @@ TEST(a_device_has_room_for_the_launches_of_all_its_stages)
     stage_free(&first);
 }
 
-/* Two sums of a block of Gemma 2 are followed by a norm: one kernel makes both
- * where no rank gathers weights, and the norm has its memory with the sum. */
+/* Two sums of a block are followed by a norm: in Gemma 2, which has norms
+ * before them, too, and where tensor ranks add what they computed. One kernel
+ * makes both where no rank gathers weights, and the norm has its memory with
+ * the sum. */
 TEST(norms_are_made_with_the_sums_before_them)
 {
     static const struct model gemma = {
@@ -115,15 +117,27 @@ TEST(norms_are_made_with_the_sums_before_them)
         .kv_heads = 1, .head_width = 8, .width = 16, .feed_forward = 24,
         .context = 32, .tied = true, .rope.base = 10000, .norm_epsilon = 1e-6,
         .activation = ACTIVATION_GELU_TANH};
+    static const struct {
+        const struct model *model;
+        int tensor;
+        bool divides;
+        int joined;
+    } rows[] = {{&gemma, 1, false, 6}, {&gemma, 1, true, 0},
+                {&large, 1, false, 0}, {&large, 3, false, 60},
+                {&large, 3, true, 0}};
     struct stage_request request = training();
 
-    request.model = &gemma;
     request.size.length = 32;
-    for (int divides = 0; divides < 2; divides++) {
+    for (int r = 0; r < ROWS(rows); r++) {
         struct stage stage = {0};
         int joined = 0;
 
-        request.divided.division.weights = divides ? 1u << AXIS_SHARD : 0;
+        request.model = rows[r].model;
+        request.layout.mesh = mesh_alone();
+        request.layout.mesh.size[AXIS_TENSOR] = rows[r].tensor;
+        request.layout.grid.tensor = rows[r].tensor;
+        request.divided.division.weights =
+            rows[r].divides ? 1u << AXIS_SHARD : 0;
         IS_OK(stage_plan(&stage, &request));
         for (int i = 0; i < stage.frame.forward_end; i++) {
             const struct event *event = &stage.frame.events[i];
@@ -136,7 +150,7 @@ TEST(norms_are_made_with_the_sums_before_them)
             EQUAL_INT(stage.frame.buffers[stage.frame.activation[norm->output]]
                           .first, i);
         }
-        EQUAL_INT(joined, divides ? 0 : 2 * gemma.layers);
+        EQUAL_INT(joined, rows[r].joined);
         stage_free(&stage);
     }
 }
