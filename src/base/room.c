@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* room.c - the limit of the address space of this process. */
+/* room.c - limits of this process. */
 #include "base/room.h"
 
 #include <stdint.h>
@@ -32,4 +32,18 @@ status room_check(size_t bytes)
     FAIL(ERR_MEMORY, "the plan takes %s beside the %s in use, and this process "
          "may have %s of address space (ulimit -v)", text_bytes(needs, bytes),
          text_bytes(has, used), text_bytes(most, limit.rlim_cur));
+}
+
+status room_for_files(int64_t least, const char *who)
+{
+    struct rlimit limit;
+
+    if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return OK; /* not known */
+    if (limit.rlim_max < (rlim_t)least)
+        FAIL(ERR_IO, "a process may have %lld files open here; %s needs %lld "
+                     "(ulimit -n)", (long long)limit.rlim_max, who,
+             (long long)least);
+    limit.rlim_cur = limit.rlim_max;
+    (void)setrlimit(RLIMIT_NOFILE, &limit); /* else as many as there were */
+    return OK;
 }

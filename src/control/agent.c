@@ -13,6 +13,7 @@
 #include "base/arena.h"
 #include "base/clock.h"
 #include "base/oom_kills.h"
+#include "base/room.h"
 #include "comm/crew.h"
 #include "comm/inheritance.h"
 #include "comm/patience.h"
@@ -22,7 +23,8 @@
 enum { LOOK_MS = 50, REPORT_MS = 100, AGAIN_MS = 300, KNOCK_MS = 2000,
        KNOCK_LEAST_MS = 50,
        ALONE_MS = 60000, FIRST_MS = 1800000, ALONE_LEAST_MS = 3000,
-       ALONE_FACTOR = 5 };
+       ALONE_FACTOR = 5,
+       FILES_OWN = 20, FILES_EACH = 1 /* with the process of each place */ };
 
 /* ---- opening ---- */
 
@@ -51,8 +53,10 @@ static status open_places(struct agent *agent)
 
 static status agent_open(struct agent *agent)
 {
-    char side[DOOR_ADDRESS_BYTES];
+    char side[DOOR_ADDRESS_BYTES], who[64];
 
+    snprintf(who, sizeof who, "the agent of %d slots", agent->how->slots);
+    TRY(room_for_files(FILES_OWN + FILES_EACH * agent->how->slots, who));
     TRY(token_read(&agent->token, agent->how->token));
     TRY(door_near_side(agent->how->join, side));
     TRY(door_open(&agent->door, side, &agent->token, 0));

@@ -9,7 +9,6 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
-#include <sys/resource.h>
 #include <sys/signalfd.h>
 #include <sys/stat.h>
 #include <time.h>
@@ -19,6 +18,7 @@
 #include "base/file.h"
 #include "base/log.h"
 #include "base/oom_kills.h"
+#include "base/room.h"
 #include "base/text.h"
 #include "control/watch.h"
 
@@ -443,23 +443,14 @@ static status open_crew(struct supervisor *s)
     return OK;
 }
 
-/* A rank or an agent that cannot be let in for want of a descriptor would be
- * waited for without end. */
 static status open_descriptors(const struct supervisor *s)
 {
-    const rlim_t least = s->fleet != NULL ? DESCRIPTORS_OWN
-                         : DESCRIPTORS_OWN + DESCRIPTORS_EACH *
-                                                 (rlim_t)s->how->ranks;
-    struct rlimit limit;
+    const int64_t ranks = s->how->ranks;
+    char who[64];
 
-    if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return OK; /* not known */
-    if (limit.rlim_max < least)
-        FAIL(ERR_IO, "a process may have %lld files open here; the supervisor "
-                     "of %d ranks needs %lld (ulimit -n)",
-             (long long)limit.rlim_max, s->how->ranks, (long long)least);
-    limit.rlim_cur = limit.rlim_max;
-    (void)setrlimit(RLIMIT_NOFILE, &limit); /* else as many as there were */
-    return OK;
+    snprintf(who, sizeof who, "the supervisor of %d ranks", s->how->ranks);
+    return room_for_files(DESCRIPTORS_OWN + (s->fleet != NULL
+                              ? 0 : DESCRIPTORS_EACH * ranks), who);
 }
 
 static status supervisor_open(struct supervisor *s)

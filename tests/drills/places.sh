@@ -156,6 +156,13 @@ check_said "600 threads" 0 "600 threads of a rank take turns on" $? log
 (ulimit -n 18; LIMIT=120 lockstep train config.yaml --run few --ranks 4 \
     --supervised >log 2>&1)
 check_said "a limit on open files" 74 "(ulimit -n)" $? log
+# Guards an agent that tried again and again to open a connection.
+(ulimit -n 12; LIMIT=120 lockstep agent --join 127.0.0.1:1 --token none \
+    >log 2>&1)
+check_said "an agent's limit on open files" 74 "the agent of 1 slots needs" $? log
+(ulimit -f 100; lockstep train config.yaml --run few --ranks 2 --supervised \
+    >log 2>&1)
+check_said "memory of ranks in a file" 71 "(ulimit -f)" $? log
 
 # Guards a kernel that overflowed a small stack: the process died by a signal.
 (ulimit -s 256; lockstep train config.yaml --run shallow >log 2>&1)

@@ -27,4 +27,21 @@ TEST(a_plan_beyond_the_limit_is_refused_with_both_numbers)
     if (before.rlim_cur == RLIM_INFINITY) IS_OK(room_check(SIZE_MAX));
 }
 
-TEST_MAIN(a_plan_beyond_the_limit_is_refused_with_both_numbers)
+TEST(too_few_open_files_are_refused_with_both_numbers)
+{
+    struct rlimit before, now;
+
+    CHECK(getrlimit(RLIMIT_NOFILE, &before) == 0);
+    if (before.rlim_max < 32 || before.rlim_max == RLIM_INFINITY) return;
+    now = (struct rlimit){16, before.rlim_max};
+    CHECK(setrlimit(RLIMIT_NOFILE, &now) == 0);
+    IS_OK(room_for_files(20, "this test"));
+    CHECK(getrlimit(RLIMIT_NOFILE, &now) == 0);
+    CHECK(now.rlim_cur == before.rlim_max); /* raised */
+    FAILS(room_for_files((int64_t)before.rlim_max + 1, "this test"), ERR_IO,
+          "; this test needs ");
+    CHECK(setrlimit(RLIMIT_NOFILE, &before) == 0);
+}
+
+TEST_MAIN(too_few_open_files_are_refused_with_both_numbers,
+          a_plan_beyond_the_limit_is_refused_with_both_numbers)
