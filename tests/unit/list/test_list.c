@@ -7,7 +7,7 @@
 static struct step_list made(const struct pipeline *p, int turns,
                              const char *after)
 {
-    const struct list_request request = {p, turns, after};
+    const struct list_request request = {p, turns, after, NULL};
     struct step_list list;
 
     IS_OK(list_make(&list, &request));
