@@ -41,17 +41,12 @@ all_exact() {
     fi
 }
 
-two() {
-    printf '%s\n' "ranks=2 mesh.data=2" "ranks=2 mesh.data=2 zero=zero1" \
-        "ranks=2 mesh.data=2 zero=zero2 train.micro_batch=1" \
-        "ranks=2 mesh.shard=2 zero=fsdp" \
-        "ranks=2 mesh.tensor=2 tensor.overlap=2" \
-        "ranks=2 mesh.pipe=2 schedule.name=dualpipe train.micro_batch=1" \
-        >layouts.txt
-}
-
 export LOCKSTEP_DRIVER=late
-two
+printf '%s\n' "ranks=2 mesh.data=2" "ranks=2 mesh.data=2 zero=zero1" \
+    "ranks=2 mesh.shard=2 zero=fsdp" \
+    "ranks=2 mesh.tensor=2 tensor.overlap=2" \
+    "ranks=2 mesh.pipe=2 schedule.name=dualpipe train.micro_batch=1" \
+    >layouts.txt
 all_exact "two processes" 2 --set model.tied=true --set model.vocab=303
 export LOCKSTEP_DRIVER=early
 printf '%s\n' "ranks=4 mesh.data=4 zero=zero1" \
@@ -59,8 +54,9 @@ printf '%s\n' "ranks=4 mesh.data=4 zero=zero1" \
     "ranks=4 mesh.data=2 mesh.tensor=2 zero=zero1 device_graphs=true" \
     >layouts.txt
 all_exact "four processes" 4
-two
-all_exact "two threads" 0 --set numerics.sums=integer
+printf '%s\n' "ranks=2 mesh.data=2" \
+    "ranks=2 mesh.data=2 zero=zero2 train.micro_batch=1" >layouts.txt
+all_exact "two threads, integer sums" 0 --set numerics.sums=integer
 printf '%s\n' "ranks=3 mesh.data=3" "ranks=3 mesh.shard=3 zero=fsdp" \
     >layouts.txt
 all_exact "three ranks, six leaves" 0 --set train.batch=12 \
@@ -74,8 +70,8 @@ all_exact "whole tensors" 4 --set optimizer.name=muon
 
 # ---- whole runs ----
 
-run="--set train.steps=4 --set checkpoint.every=2 --set data.sequence=24
-    --set validate.every=2"
+run="--set train.steps=3 --set checkpoint.every=2 --set data.sequence=24
+    --set validate.every=0 --set model.layers=1"
 gpus="$run --ranks 2 --supervised --set zero=zero1 --set device=cuda
     --set comm.library=ipc"
 # shellcheck disable=SC2086
@@ -102,7 +98,9 @@ trains() {
 
 trains "a run of two processes" ""
 if [ -z "${REAL:-}" ]; then
-    LOCKSTEP_FAULT=step.instruction@1:45:kill trains "a killed rank" ""
+    LOCKSTEP_FAULT=step.instruction@1:25:kill trains "a killed rank" ""
+    grep -q 'was killed by signal 9' gpus/control/journal.jsonl ||
+        bad "a killed rank" "nobody was killed" gpus/control/journal.jsonl
     IPC=0 trains "a driver without IPC" \
         "send through host memory: GPU 0: the driver answers CUDA_ERROR_NOT_SUPPORTED to memory for other processes"
     GPUS=2 PEERS=0 trains "GPUs that do not see each other" \
