@@ -32,38 +32,11 @@ static status worker_open(struct calibration *c, int i)
     TRY(arena_take(&c->arena, w->stream.scratch_bytes, &w->stream.scratch));
     TRY(arena_take(&c->arena, sizeof *w->operands, &memory));
     w->operands = memory;
-    w->operands->capacity = CALIBRATE_FLOATS;
-    TRY(arena_take_array(&c->arena, CALIBRATE_FLOATS, sizeof(float), &memory));
+    w->operands->capacity = calibrate_far(c);
+    TRY(arena_take_array(&c->arena, (size_t)w->operands->capacity,
+                         sizeof(float), &memory));
     w->operands->data = memory;
     return OK;
-}
-
-/* The places of a job's operands. */
-struct turns {
-    struct tensor first[CASE_TENSORS];
-    int64_t places, each, at;
-};
-
-static void turns_begin(struct turns *turns, const struct operands *o,
-                        int64_t floats)
-{
-    memcpy(turns->first, o->t, sizeof turns->first);
-    turns->each = o->used;
-    turns->places = floats / o->used;
-    if (turns->places < 1) turns->places = 1;
-    turns->at = 0;
-    for (int64_t i = 1; i < turns->places; i++)
-        memcpy(o->data + i * o->used, o->data,
-               (size_t)o->used * sizeof *o->data);
-}
-
-static void turns_next(struct turns *turns, struct operands *o)
-{
-    turns->at = (turns->at + 1) % turns->places;
-    for (int i = 0; i < CASE_TENSORS; i++)
-        if (turns->first[i].data != NULL)
-            o->t[i].data = (float *)turns->first[i].data +
-                           turns->at * turns->each;
 }
 
 static void prepare(struct operands *o, const struct bench_case *job)
@@ -96,7 +69,7 @@ static status time_calls(const struct calibration *c, struct worker *w,
     int64_t each;
     int series, first = 0;
 
-    turns_begin(&turns, w->operands, c->turn_floats);
+    turns_begin(c, &turns, w->operands);
     TRY(job->run(kernels, &w->stream, w->operands)); /* warm */
     before = probe_now_s();
     TRY(job->run(kernels, &w->stream, w->operands));
@@ -407,8 +380,7 @@ static status measure_product(struct calibration *c, int number)
 
     calibrate_type(c, row->bits);
     calibrate_sums(c, row->accumulator.bits > 0 ? &row->accumulator : NULL);
-    c->turn_floats = CALIBRATE_NEAR /
-                     (row->threads > 1 ? 1 : c->request->ranks);
+    calibrate_turns(c, row->threads, 0);
     return calibrate_job(c, &job, row->threads, &row->seconds, &row->sigma);
 }
 
@@ -509,7 +481,8 @@ static status measure_products(struct calibration *c, struct sweep *sweep,
     if (best > 0) note(c, M_GEMM, best / c->machine->value[M_PEAK_32]);
     calibrate_type(c, 32);
     calibrate_sums(c, NULL);
-    c->turn_floats = CALIBRATE_FLOATS;
+    c->cold = ~0u;
+    c->far = CALIBRATE_FLOATS;
     note(c, M_NOISE, spread / 10); /* a step is hundreds of calls */
     return OK;
 }
@@ -598,7 +571,7 @@ status calibrate(struct machine *machine,
                  struct calibrate_left *left)
 {
     struct calibration c = {.request = request, .machine = machine,
-                            .turn_floats = CALIBRATE_FLOATS,
+                            .far = CALIBRATE_FLOATS, .cold = ~0u,
                             .limit = 0.02 * request->seconds};
     const struct machine_preset *preset = &machine_presets[0];
     status result;
@@ -621,7 +594,7 @@ status calibrate_now(const struct calibrate_request *request,
                      struct sentinel *now)
 {
     struct calibration c = {.request = request,
-                            .turn_floats = CALIBRATE_FLOATS};
+                            .far = CALIBRATE_FLOATS, .cold = ~0u};
     status result;
 
     arena_init(&c.arena, "calibrate", 0);

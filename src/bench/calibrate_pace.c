@@ -25,17 +25,20 @@ status pace_burst(struct calibration *c, double *seconds)
     const int bits = c->narrow ? 16 : 32;
     const struct accumulator *sums = c->workers[0].operands->accumulator;
     const double limit = c->limit;
-    const int64_t floats = c->turn_floats;
+    const int64_t far = c->far;
+    const unsigned cold = c->cold;
     double sigma;
     status result;
 
     calibrate_type(c, 32);
     calibrate_sums(c, NULL);
     c->limit = BURST_S;
-    c->turn_floats = 0;
+    c->far = 0;
+    c->cold = ~0u;
     result = calibrate_run(c, &job, c->request->ranks, seconds, &sigma);
     c->limit = limit;
-    c->turn_floats = floats;
+    c->far = far;
+    c->cold = cold;
     calibrate_sums(c, sums);
     calibrate_type(c, bits);
     return result;

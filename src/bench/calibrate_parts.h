@@ -13,11 +13,22 @@
  * all cores (the pace), rows are brought to one pace, and each is the median of
  * its rounds.
  *
- * Operands of a step were not used a moment ago: the calls of a job take theirs
- * in turn from places that fill so many floats: NEAR for products, of whose
- * operands one is new, all for other work. */
+ * Few operands of a step were used a moment ago: the calls of a job take theirs
+ * in turn from places. Those of operands that another kernel of the step has
+ * just used fill NEAR floats of all ranks together. Those of cold ones, which
+ * the step has not touched since its forward pass or the step before, fill
+ * what a pass through memory does (calibrate_stream_bytes); FLOATS for
+ * roundings, and where there is little time. */
 enum { CALIBRATE_ROUNDS = 3, CALIBRATE_WORKERS = 64,
-       CALIBRATE_FLOATS = 12 << 20, CALIBRATE_NEAR = 4 << 20 };
+       CALIBRATE_FLOATS = 12 << 20, CALIBRATE_NEAR = 4 << 20,
+       CALIBRATE_FAR_S = 5 /* seconds that are enough for far places */ };
+
+/* The places of a job's operands: near ones, and those of cold operands. */
+struct turns {
+    struct tensor first[CASE_TENSORS];
+    int64_t places[2], each, at;
+    unsigned cold;
+};
 
 struct worker {
     struct stream stream;
@@ -53,7 +64,9 @@ struct calibration {
     double limit;            /* seconds of a job */
     int rounds;              /* done of the table at hand */
     struct pacing pace;
-    int64_t turn_floats;     /* that its operands take turns in */
+    int64_t near, far;       /* floats that operands take turns in */
+    unsigned cold;           /* operands of bench_case, as bits, that take
+                              * theirs in `far` */
 };
 
 /* Runs `job` on `active` workers at once; mean seconds of a call. */
@@ -74,6 +87,14 @@ status calibrate_job(struct calibration *c, const struct bench_case *job,
                      int threads, double *seconds, double *sigma);
 /* The type of the jobs that follow; bits: 16 or 32. */
 void calibrate_type(struct calibration *c, int bits);
+/* Operands of the jobs that follow, of a rank with so many threads, take turns
+ * in near places, but cold ones in far places. */
+void calibrate_turns(struct calibration *c, int threads, unsigned cold);
+int64_t calibrate_far(const struct calibration *c); /* floats */
+/* Copies the operands of a prepared job to all their places; takes the next. */
+void turns_begin(const struct calibration *c, struct turns *turns,
+                 const struct operands *o);
+void turns_next(struct turns *turns, struct operands *o);
 /* How their products sum; NULL: in float32. */
 void calibrate_sums(struct calibration *c, const struct accumulator *of);
 /* Seconds of the pace's product now. */

@@ -7,27 +7,39 @@
 
 
 /* A kernel of bench/cases.c that stands for a work; sizes of its case where
- * rows have `width` elements: the place of rows and of width among them. */
+ * rows have `width` elements: the place of rows and of width among them; which
+ * of its operands are cold in a step: results that wait for the backward pass,
+ * what was kept for it, weights, and states. */
 enum { WIDTHS = 5 };
 
 struct work_row {
     enum work work;
     const char *kernel;
     int64_t widths[WIDTHS], rows[2];
+    unsigned cold;
 };
 
+#define OPERAND(i) (1u << (i))
+
+
 static const struct work_row work_rows[] = {
-    {WORK_ATTENTION, "attention_forward", {16, 24, 32, 64, 128}, {64, 256}},
+    {WORK_ATTENTION, "attention_forward", {16, 24, 32, 64, 128}, {64, 256},
+     OPERAND(3) | OPERAND(8)}, /* out, lse */
     {WORK_ATTENTION_BACK, "attention_backward", {16, 24, 32, 64, 128},
-     {64, 256}},
-    {WORK_NORM, "rmsnorm_forward", {64, 256, 768, 0, 0}, {512, 2048}},
-    {WORK_NORM_BACK, "rmsnorm_backward", {64, 256, 768, 0, 0}, {512, 2048}},
-    {WORK_GATE, "swiglu_forward", {64, 256, 768, 0, 0}, {512, 2048}},
-    {WORK_GATE_BACK, "swiglu_backward", {64, 256, 768, 0, 0}, {512, 2048}},
-    {WORK_ROTATE, "rope", {16, 24, 32, 64, 128}, {512, 2048}},
-    {WORK_ADD, "add", {64, 256, 768, 0, 0}, {512, 2048}},
-    {WORK_LOSS, "cross_entropy", {256, 4096, 0, 0, 0}, {256, 1024}},
-    {WORK_UPDATE, "adamw", {1, 0, 0, 0, 0}, {65536, 1048576}},
+     {64, 256}, OPERAND(0) | OPERAND(1) | OPERAND(2) | OPERAND(3) |
+                OPERAND(8)}, /* q, k, v, out, lse */
+    {WORK_NORM, "rmsnorm_forward", {64, 256, 768, 0, 0}, {512, 2048},
+     OPERAND(0)},
+    {WORK_NORM_BACK, "rmsnorm_backward", {64, 256, 768, 0, 0}, {512, 2048},
+     OPERAND(1)},
+    {WORK_GATE, "swiglu_forward", {64, 256, 768, 0, 0}, {512, 2048},
+     OPERAND(0)},
+    {WORK_GATE_BACK, "swiglu_backward", {64, 256, 768, 0, 0}, {512, 2048},
+     OPERAND(1)},
+    {WORK_ROTATE, "rope", {16, 24, 32, 64, 128}, {512, 2048}, 0},
+    {WORK_ADD, "add", {64, 256, 768, 0, 0}, {512, 2048}, OPERAND(0)},
+    {WORK_LOSS, "cross_entropy", {256, 4096, 0, 0, 0}, {256, 1024}, 0},
+    {WORK_UPDATE, "adamw", {1, 0, 0, 0, 0}, {65536, 1048576}, ~0u},
 };
 
 enum { WORK_ROWS = sizeof work_rows / sizeof *work_rows, WAYS = 2, TYPES = 2 };
@@ -85,6 +97,7 @@ static status measure_one(struct calibration *c, int number)
     const struct bench_case job = job_of(row, out->rows, out->width);
 
     calibrate_type(c, out->bits);
+    calibrate_turns(c, out->threads, row->cold);
     TRY(calibrate_job(c, &job, out->threads, &out->seconds, &sigma));
     out->amount = row->work <= WORK_ATTENTION_BACK ? o->flops - o->lane_flops
                                                    : o->bytes;
@@ -108,6 +121,8 @@ status calibrate_works(struct calibration *c, struct sweep *sweep)
     sweep->measure = measure_one;
     TRY(calibrate_sweep(c, sweep));
     calibrate_type(c, 32);
+    c->far = CALIBRATE_FLOATS;
+    c->cold = ~0u;
     for (int i = 0; i < m->work_count; i++)
         m->works[i].seconds = pace_row(c, i);
     return OK;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* test_calibrate.c - mirrors src/bench/calibrate.c: when a sweep ends, and
- * calibrate_pace.c: rows brought to one pace. */
+ * calibrate_pace.c: rows brought to one pace; calibrate_turns.c. */
 #include <math.h>
 #include <unistd.h>
 
@@ -87,6 +87,34 @@ TEST(rows_are_brought_to_one_pace)
     arena_free(&c.arena);
 }
 
+/* Cold operands take more places than others, with the same numbers in each. */
+TEST(cold_operands_take_their_turns_far_away)
+{
+    enum { EACH = 96, PLACES = 9, NEAR_PLACES = 2 };
+    static float data[EACH * (PLACES + 1)];
+    static struct operands o;
+    const struct calibration c = {.near = NEAR_PLACES * EACH + 5,
+                                  .far = PLACES * EACH, .cold = 1u << 1};
+    struct turns turns;
+
+    o.data = data;
+    o.capacity = EACH * PLACES;
+    o.used = EACH;
+    for (int i = 0; i < EACH; i++) data[i] = (float)i;
+    o.t[0] = tensor_2d(data, DTYPE_F32, 4, 16);
+    o.t[1] = tensor_2d(data + 64, DTYPE_F32, 2, 16);
+    turns_begin(&c, &turns, &o);
+    for (int call = 0; call < 3 * PLACES; call++) {
+        const float *near = o.t[0].data, *cold = o.t[1].data;
+
+        CHECK(near == data + call % NEAR_PLACES * EACH);
+        CHECK(cold == data + call % PLACES * EACH + 64);
+        CHECK(near[63] == 63 && cold[31] == 95 && o.t[2].data == NULL);
+        turns_next(&turns, &o);
+    }
+    CHECK(data[2 * EACH] == 0 && data[PLACES * EACH] == 0); /* not written */
+}
+
 /* All ranks together leave the last cache, but not the memory. */
 TEST(a_pass_through_memory_does_not_fit_the_cache)
 {
@@ -122,5 +150,6 @@ TEST(a_pass_through_the_shared_cache_stays_there)
 }
 
 TEST_MAIN(a_sweep_ends_when_its_time_is_over, rows_are_brought_to_one_pace,
+          cold_operands_take_their_turns_far_away,
           a_pass_through_the_shared_cache_stays_there,
           a_pass_through_memory_does_not_fit_the_cache)
