@@ -3,8 +3,6 @@
  * first byte of memory. */
 #include "setup/setup.h"
 
-#include "setup/recipe.h"
-
 #include <string.h>
 
 #include "base/file.h"
@@ -16,6 +14,7 @@
 #include "schedule/read.h"
 #include "setup/balance.h"
 #include "setup/micro_batch.h"
+#include "setup/recipe.h"
 #include "setup/rounds.h"
 #include "step/policy.h"
 #include "step/qk_clip.h"
@@ -274,6 +273,7 @@ static status choose_gathers(struct setup *setup)
 
 status setup_use_grid(struct setup *setup, const struct grid *grid)
 {
+    const struct grid asked = *grid; /* it may be that of the setup */
     struct stage_request *r = &setup->request;
     struct fit fit = {
         .mesh = setup->mesh, .facts = facts_of(setup), .length = r->size.length,
@@ -284,7 +284,7 @@ status setup_use_grid(struct setup *setup, const struct grid *grid)
 
     fit.fast = fit.facts.fast;
     fit.integer = r->reduction.sums.integer;
-    setup->grid = *grid;
+    setup->grid = asked;
     TRY(fit_grid(&fit, &setup->grid, &changed));
     TRY(cut_heads(setup, &fit));
     TRY(cut_batch(setup));
@@ -295,7 +295,7 @@ status setup_use_grid(struct setup *setup, const struct grid *grid)
     TRY(cut_blocks(setup));
     if (setup->schedule.places[1] != NULL) { /* each stage on two ranks */
         fit.copies = 2;
-        setup->grid = *grid;
+        setup->grid = asked;
         TRY(fit_grid(&fit, &setup->grid, &changed));
     }
     setup->exact = !changed && r->reduction.bits == 0 &&
@@ -313,10 +313,12 @@ status setup_use_grid(struct setup *setup, const struct grid *grid)
 
 status setup_use_batch(struct setup *setup, int64_t batch)
 {
-    const struct grid grid = setup->grid;
+    const bool exact = setup->exact;
 
     setup->batch = batch;
-    return setup_use_grid(setup, &grid);
+    TRY(setup_use_grid(setup, &setup->grid));
+    setup->exact = setup->exact && exact; /* its grid was made for it before */
+    return OK;
 }
 
 /* Every batch of the ramp can be cut; the last one stays. */
@@ -336,9 +338,8 @@ static status check_tensor(const struct setup *setup)
 
     if (!o->tensor.domino) return OK;
     if (o->tensor.overlap < 2)
-        FAIL(ERR_CONFIG,
-             "tensor.domino: the sub-batches are tensor.overlap, which "
-             "is 1; set it to 2 or more");
+        FAIL(ERR_CONFIG, "tensor.domino: the sub-batches are tensor.overlap, "
+                         "which is 1; set it to 2 or more");
     if (setup->grid.context > 1)
         FAIL(ERR_CONFIG,
              "tensor.domino: sub-batches are whole sequences, but "

@@ -178,6 +178,15 @@ static const struct {
     {12, "numerics.mode=fast", 12, 1, 1, 12, 2, 2, false},
     {66, "numerics.mode=fast mesh.context=66 data.sequence=528", 1, 1, 8, 8,
      24, 24, false},
+    /* Each stage on two ranks, for which the grid is fitted again. */
+    {6, "numerics.mode=fast mesh.data=1 mesh.tensor=3 mesh.pipe=2 "
+        "model.heads=6 model.kv_heads=6 model.width=96 "
+        "schedule.name=dualpipe "
+        "train.micro_batch=1", 1, 1, 8, 8, 24, 1, false},
+    {2, "numerics.mode=fast mesh.data=1 mesh.pipe=2 schedule.name=dualpipe "
+        "train.micro_batch=1", 1, 1, 8, 8, 24, 1, true},
+    {3, "numerics.mode=fast train.batch_ramp=[0=12,2=24]", 3, 1, 2, 6, 8, 4,
+     false},
 };
 
 TEST(what_fits_is_shared)
