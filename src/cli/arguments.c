@@ -223,6 +223,33 @@ status arguments_real(const struct arguments *arguments, const char *flag,
     return OK;
 }
 
+status arguments_bytes(const struct arguments *arguments, const char *flag,
+                       double most, double *out)
+{
+    static const struct { const char *name; double bytes; } units[] = {
+        {"", 1}, {"B", 1}, {"KiB", 0x1p10}, {"MiB", 0x1p20}, {"GiB", 0x1p30},
+        {"TiB", 0x1p40}, {"KB", 1e3}, {"MB", 1e6}, {"GB", 1e9}, {"TB", 1e12}};
+    enum { UNITS = sizeof units / sizeof *units };
+    const char *value = arguments_text(arguments, flag, NULL);
+    char *end;
+    double parsed;
+    int unit = 0;
+
+    if (value == NULL) return OK;
+    parsed = strtod(value, &end);
+    while (*end == ' ') end++;
+    while (unit < UNITS && strcmp(end, units[unit].name) != 0) unit++;
+    if (end == value || unit == UNITS || !isfinite(parsed))
+        FAIL(ERR_USAGE, "--%s: \"%s\" is not bytes, such as 40e9, 80GiB or "
+                        "80GB", flag, value);
+    parsed *= units[unit].bytes;
+    if (parsed < 1 || parsed > most)
+        FAIL(ERR_USAGE, "--%s: %g bytes are outside 1 to %g", flag, parsed,
+             most);
+    *out = parsed;
+    return OK;
+}
+
 status arguments_choice(const struct arguments *arguments, const char *flag,
                         const char *const *names, int count, int *out)
 {

@@ -74,6 +74,9 @@ status arguments_integer(const struct arguments *arguments, const char *flag,
                          int64_t least, int64_t most, int64_t *out);
 status arguments_real(const struct arguments *arguments, const char *flag,
                       double least, double most, double *out);
+/* The same, bytes from 1 on, with or without a unit ("80GiB", "80GB"). */
+status arguments_bytes(const struct arguments *arguments, const char *flag,
+                       double most, double *out);
 /* Index of the value in `names`, ERR_USAGE with the nearest otherwise. *out
  * keeps its value when the flag was not given. */
 status arguments_choice(const struct arguments *arguments, const char *flag,

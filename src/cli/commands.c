@@ -56,8 +56,8 @@
      "megatron-core, megatron-deepspeed, torchtitan, pytorch, nanotron or "   \
      "nemo (lockstep)", false}
 #define FLAG_MAX_MEMORY                                                      \
-    {"max-memory", "B", "bytes of memory a rank may take (the machine's)",    \
-     false}
+    {"max-memory", "B", "memory a rank may take, such as 80GiB (the "          \
+     "machine's)", false}
 #define FLAG_TOKENS {"tokens", "T", "tokens of the run, for days", false}
 #define FLAG_WATTS {"watts", "W", "power of a device, for energy", false}
 #define FLAG_PRICE {"price", "X", "price of a device-hour, for cost", false}

@@ -103,7 +103,7 @@ status forecast_open(struct forecast *f, struct arguments *arguments)
     *f = (struct forecast){0};
     TRY(arguments_choice(arguments, "as", as_names, AS_COUNT, &as));
     f->as = (enum program_as)as;
-    TRY(arguments_real(arguments, "max-memory", 1, 0x1p60, &f->max_memory));
+    TRY(arguments_bytes(arguments, "max-memory", 0x1p60, &f->max_memory));
     TRY(read_offload(f, arguments));
     TRY(open_machine(f, arguments));
     f->as = layout_program(f->as, &f->machine);

@@ -38,6 +38,9 @@ then bad "days, energy, cost" "null" plan.json
 else ok "days, energy, cost"; fi
 expect "it does not fit" 79 "the cheapest change that fits" $asked \
     --max-memory 40e9
+expect "bytes with a unit" 79 "the machine has 37.2 GiB" $asked --max-memory 37.25GiB
+expect "bytes with an unknown unit" 2 'not bytes, such as 40e9, 80GiB' $asked \
+    --max-memory 40Gib
 if grep -q '"fits": false' <(lockstep $asked --json --max-memory 40e9 \
                                       2>/dev/null); then
     ok "what does not fit is printed, too"
@@ -326,7 +329,7 @@ expect "the cheapest number of ranks" 0 "candidates" search small.yaml \
 expect "fewer nodes are cheaper" 0 "schedule  ranks" search small.yaml --machine h100 --nodes 2 \
     --objective cost --top 1
 # Guards a limit of -9223372036854775808 bytes.
-expect "more memory than numbers" 2 "is outside 1 to 1.15" search small.yaml \
+expect "more memory than numbers" 2 "outside 1 to 1.15" search small.yaml \
     --machine cpu --ranks 4 --max-memory 1e30
 expect "the least memory" 0 "candidates" search small.yaml --machine cpu \
     --ranks 4 --objective memory --top 2
