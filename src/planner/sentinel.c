@@ -67,16 +67,19 @@ bool moments_are_quiet(const struct moments *m)
 
 const char *sentinel_text(struct slowness s, char out[SENTINEL_TEXT])
 {
-    const struct { const char *what; double times; } rows[] = {
-        {"products", s.product}, {", shared cache", s.cache},
-        {", memory", s.memory}};
-    int used = 0;
+    const double times[] = {s.product, s.cache, s.memory};
+    double percent[3];
 
-    for (int i = 0; i < 3; i++)
-        used += snprintf(out + used, SENTINEL_TEXT - (size_t)used,
-                         "%s %.0f%% %s", rows[i].what,
-                         100 * fabs(rows[i].times - 1),
-                         rows[i].times < 1 ? "faster" : "slower");
+    /* A file may say any ratio. */
+    for (int i = 0; i < 3; i++) {
+        percent[i] = 100 * fabs(times[i] - 1);
+        if (percent[i] > 1e9) percent[i] = 1e9;
+    }
+    snprintf(out, SENTINEL_TEXT,
+             "products %.0f%% %s, shared cache %.0f%% %s, memory %.0f%% %s",
+             percent[0], times[0] < 1 ? "faster" : "slower",
+             percent[1], times[1] < 1 ? "faster" : "slower",
+             percent[2], times[2] < 1 ? "faster" : "slower");
     return out;
 }
 

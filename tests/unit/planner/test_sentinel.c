@@ -45,6 +45,20 @@ TEST(the_mean_is_of_what_there_is)
                  "memory 31% slower");
 }
 
+/* A profile may say that anything took any time. */
+TEST(times_of_a_file_do_not_leave_the_text)
+{
+    const struct moments m = {.before = {1e-300, 1e-300, 1e-300},
+                              .after = {1, 1, 1}};
+    char text[SENTINEL_NOISE + 8];
+
+    memset(text, '#', sizeof text);
+    moments_noise(&m, text);
+    CHECK(memchr(text, '\0', SENTINEL_NOISE) != NULL);
+    CHECK(memcmp(text + SENTINEL_NOISE, "########", 8) == 0);
+    CHECK(strstr(text, "memory 1000000000% slower") != NULL);
+}
+
 /* Products of a profile whose rows were brought to one pace may be timed while
  * it wanders, but not so that rounds differ. */
 TEST(a_pace_that_is_known_is_no_noise)
@@ -70,7 +84,8 @@ TEST(a_pace_that_is_known_is_no_noise)
     CHECK(strstr(text, "memory 100% slower") != NULL);
 }
 
-TEST_MAIN(a_shared_cache_that_is_slow_is_noise,
+TEST_MAIN(times_of_a_file_do_not_leave_the_text,
+          a_shared_cache_that_is_slow_is_noise,
           a_pace_that_is_known_is_no_noise, memory_that_is_slow_is_noise,
           what_was_not_measured_is_not_noise,
           the_mean_is_of_what_there_is)
