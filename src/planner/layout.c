@@ -206,6 +206,41 @@ struct stage_blocks layout_stage_blocks(const struct layout *l,
     return layout_blocks_between(s, first, all);
 }
 
+struct rank_blocks layout_rank_blocks(const struct layout *l,
+                                      const struct shape *s, int position)
+{
+    struct rank_blocks sum = {0};
+
+    if (l->ends.known && (position == 0 || position == l->pipe - 1)) {
+        const int end = position > 0;
+
+        return (struct rank_blocks){l->ends.all[end], l->ends.mixed[end]};
+    }
+    for (int chunk = 0; chunk < l->chunks; chunk++) {
+        const struct stage_blocks here =
+            layout_stage_blocks(l, s, layout_stage(l, chunk, position));
+
+        sum.all += here.all;
+        sum.mixed += here.mixed;
+    }
+    return sum;
+}
+
+bool rank_blocks_grow(struct rank_blocks *seen, struct rank_blocks here)
+{
+    const bool more = here.all > seen->all || here.mixed > seen->mixed;
+
+    if (here.all > seen->all) seen->all = here.all;
+    if (here.mixed > seen->mixed) seen->mixed = here.mixed;
+    return more;
+}
+
+bool layout_has_more(const struct layout *l, const struct shape *s,
+                     int position, struct rank_blocks *seen)
+{
+    return rank_blocks_grow(seen, layout_rank_blocks(l, s, position));
+}
+
 const char *layout_text(const struct layout *l, char *out, size_t size)
 {
     const struct { enum axis axis; int size; } axes[] = {

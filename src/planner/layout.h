@@ -141,6 +141,15 @@ struct stage_blocks layout_blocks_between(const struct shape *shape, int first,
                                           int count);
 struct stage_blocks layout_stage_blocks(const struct layout *layout,
                                         const struct shape *shape, int stage);
+/* Blocks of a pipe rank: of all its stages; those with experts. */
+struct rank_blocks { double all, mixed; };
+struct rank_blocks layout_rank_blocks(const struct layout *layout,
+                                      const struct shape *shape, int position);
+/* Whether it has more blocks, or more with experts, than all positions that
+ * were asked for before (seen, zeroed at first). */
+bool layout_has_more(const struct layout *layout, const struct shape *shape,
+                     int position, struct rank_blocks *seen);
+bool rank_blocks_grow(struct rank_blocks *seen, struct rank_blocks here);
 /* "tensor 8, pipe 16, data 8, micro-batch 1, zero1". */
 const char *layout_text(const struct layout *layout, char *out, size_t size);
 

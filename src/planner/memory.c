@@ -86,36 +86,13 @@ double memory_block_activations(const struct layout *l,
            (kept.split / t + kept.whole / (l->sequence_parallel ? t : 1));
 }
 
-/* Blocks of a pipe position: of all its stages; those with experts. */
-struct counted { double all, mixed; };
-
-static struct counted blocks_at(const struct layout *l, const struct shape *s,
-                                int position)
-{
-    struct counted sum = {0};
-
-    if (l->ends.known && (position == 0 || position == l->pipe - 1)) {
-        const int end = position > 0;
-
-        return (struct counted){l->ends.all[end], l->ends.mixed[end]};
-    }
-    for (int chunk = 0; chunk < l->chunks; chunk++) {
-        const struct stage_blocks here =
-            layout_stage_blocks(l, s, layout_stage(l, chunk, position));
-
-        sum.all += here.all;
-        sum.mixed += here.mixed;
-    }
-    return sum;
-}
-
 void memory_count_ends(struct layout *l, const struct shape *s)
 {
     const int ends[] = {0, l->pipe - 1};
 
     l->ends.known = false;
     for (int i = 0; i < 2; i++) {
-        const struct counted n = blocks_at(l, s, ends[i]);
+        const struct rank_blocks n = layout_rank_blocks(l, s, ends[i]);
 
         l->ends.all[i] = n.all;
         l->ends.mixed[i] = n.mixed;
@@ -137,7 +114,7 @@ static struct divided parameters_at(const struct layout *l,
                                     const struct shape *s, int position)
 {
     const double t = l->tensor, share = s->expert_blocks;
-    const struct counted n = blocks_at(l, s, position);
+    const struct rank_blocks n = layout_rank_blocks(l, s, position);
     const double mean = layout_block_dense(l, s);
     const double block = layout_block_experts(l, s);
     const bool both = share > 0 && share < 1;
@@ -207,7 +184,7 @@ static double held(const struct layout *l, int chunk, int position)
 static struct divided learns_at(const struct layout *l, const struct shape *s,
                                 int position)
 {
-    const struct counted n = blocks_at(l, s, position);
+    const struct rank_blocks n = layout_rank_blocks(l, s, position);
     const struct expert_ranks e = layout_experts(l);
     const double dense = s->lora.all - s->lora.experts - s->lora.vectors;
     const double cut = s->lora.experts - s->lora.expert_vectors;
@@ -657,18 +634,20 @@ double memory_largest(const struct layout *l, const struct shape *s, int *at)
 {
     struct leaves leaves = {.rounds = 0};
     double most = 0;
-    /* Even stages differ by a block, and what waits falls along the pipe: the
-     * most is near an end. */
+    /* Waiting activations fall along the pipe: of equal ranks the first, an
+     * end, or one near it has the most. */
     const int near = l->blocks == NULL && l->pipe > 8 ? 3 : l->pipe;
+    struct rank_blocks seen = {0, 0};
 
     *at = 0;
     if (l->as == AS_LOCKSTEP) own_leaves(l, s, NULL, &leaves);
     for (int position = 0; position < l->pipe; position++) {
-        if (position == near && position < l->pipe - 2)
-            position = l->pipe - 2;
         struct memory here;
         double bytes;
 
+        if (!layout_has_more(l, s, position, &seen) && position >= near &&
+            position < l->pipe - 2)
+            continue;
         memory_at(l, s, &leaves, position, &here);
         bytes = memory_sum(&here);
         if (bytes > most) {

@@ -65,7 +65,9 @@ status forecast_model(struct forecast *f)
     return OK;
 }
 
-enum { PLANNED_WHOLE = 16 /* pipe ranks; of more, the first and the last */ };
+enum { PLANNED_WHOLE = 16 /* pipe ranks; of more, the first and the last, and
+                           * the first one of each larger number of blocks */
+};
 
 static bool same_lists(const struct schedule *a, const struct schedule *b)
 {
@@ -165,6 +167,28 @@ static bool is_planned(const struct forecast *f, int position, int pipe,
     return memory_sum(&here) > near * estimate.bytes;
 }
 
+static struct rank_blocks blocks_of(const struct forecast *f,
+                                    const struct setup *setup, int position)
+{
+    struct rank_blocks sum = {0, 0};
+    int first = 0;
+
+    for (int stage = 0; stage < setup->schedule.stages; stage++) {
+        const struct stage_blocks here = layout_blocks_between(
+            &f->shape, first, setup->blocks[stage]);
+
+        first += here.all;
+        for (int way = 0; way < 2; way++) {
+            const int *places = setup->schedule.places[way];
+
+            if (places == NULL || places[stage] != position) continue;
+            sum.all += here.all;
+            sum.mixed += here.mixed;
+        }
+    }
+    return sum;
+}
+
 /* The largest rank, planned to the byte; the ranks of a pipe differ. With a
  * clock each of them is planned, and its list timed while none is above `most`:
  * then walk->made is that of all. */
@@ -173,6 +197,7 @@ static status plan_memory(struct forecast *f, struct setup *setup,
 {
     const int pipe = setup->mesh.size[AXIS_PIPE];
     struct estimate estimate = {.largest = 0};
+    struct rank_blocks seen = {0, 0};
 
     if (f->quick)
         estimate.bytes = memory_largest(&f->layout, &f->shape,
@@ -183,8 +208,12 @@ static status plan_memory(struct forecast *f, struct setup *setup,
         struct draft draft;
         status result = OK;
         double bytes;
+        bool more;
 
-        if (walk == NULL && !is_planned(f, position, pipe, estimate)) continue;
+        more = rank_blocks_grow(&seen, blocks_of(f, setup, position));
+        if (walk == NULL && !(more && !f->quick) &&
+            !is_planned(f, position, pipe, estimate))
+            continue;
         place.at[AXIS_PIPE] = position;
         TRY(draft_build(&draft, setup,
                         mesh_rank(&setup->mesh, &setup->order, &place)));

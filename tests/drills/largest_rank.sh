@@ -1,0 +1,28 @@
+#!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
+# largest_rank.sh - `plan --time` and `search` plan few ranks of a long pipe: the
+# largest is among them where stages are uneven, as `plan` without a clock says,
+# which plans all.
+. "${0%/*}/common.sh"
+presets=$tree/examples/presets
+uneven="mesh.layers=[2,2,2,2,2,2,2,2,2,2,42,2,2,2,2,2,2,2,2,2]"
+
+expect "a large stage in the middle" 79 "rank at pipe rank 10 needs 266" \
+    plan "$presets/llama3_70b.yaml" --ranks 160 --set mesh.tensor=8 \
+    --set mesh.pipe=20 --set mesh.data=1 --set "$uneven" --time --machine h100
+
+# 105 blocks on 32 pipe ranks: the fourth is the first that has four.
+mt_nlg=$presets/mt_nlg_530b.yaml
+lockstep search "$mt_nlg" --machine h100 --nodes 128 --top 1 --json \
+    >search.json 2>err
+sets=()
+while read -r set; do sets+=(--set "$set"); done < <(
+    sed -n '/"set": \[/,/\]/s/^ *"\(.*=.*\)",*$/\1/p' search.json)
+lockstep plan "$mt_nlg" --ranks 1024 "${sets[@]}" >plan.txt 2>err
+found=$(awk '/^ *"memory_bytes"/ { printf "%.1f GiB", $2 / 2 ^ 30; exit }' \
+            search.json)
+if [ -n "$found" ] && grep -q "^memory of the largest rank *$found " plan.txt
+then ok "105 blocks on 32 pipe ranks"
+else bad "105 blocks on 32 pipe ranks" "$found" plan.txt; fi
+
+report
