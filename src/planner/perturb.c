@@ -109,11 +109,16 @@ static status read_all(struct perturb *p, const char *path, int ranks,
     static const char *const keys[] = {"slow", "links", "failures",
                                        "version"};
     const struct json *root;
+    double version = 1;
 
     TRY(json_read_file(&root, arena, path, FILE_BYTES));
     if (root->kind != JSON_OBJECT)
         FAIL(ERR_FORMAT, "%s: expected an object", path);
     TRY(json_only_keys(root, path, keys, 4));
+    TRY(json_get_real_or(root, path, "version", 1, &version));
+    if (version != 1)
+        FAIL(ERR_FORMAT, "%s: version is %g; this program reads 1", path,
+             version);
     TRY(read_ranks(root, path, "slow", ranks, p));
     TRY(read_ranks(root, path, "links", ranks, p));
     TRY(read_failures(root, path, &p->failures));

@@ -3,6 +3,8 @@
 #include "planner/perturb.h"
 
 #include <math.h>
+#include <stdlib.h>
+#include <unistd.h>
 
 #include "tests/test.h"
 
@@ -30,5 +32,20 @@ TEST(played_failures_agree_with_the_closed_form)
     CHECK(r.best_ettr >= r.ettr);
 }
 
-TEST_MAIN(published_times_between_failures,
+TEST(a_later_version_is_refused)
+{
+    static const char text[] =
+        "{\"version\": 2, \"slow\": [{\"rank\": 0, \"factor\": 2}]}";
+    char path[] = "/tmp/perturb-XXXXXX";
+    const int file = mkstemp(path);
+    struct perturb perturb;
+
+    CHECK(write(file, text, sizeof text - 1) == (ssize_t)sizeof text - 1);
+    close(file);
+    FAILS(perturb_read(&perturb, path, 4), ERR_FORMAT,
+          "version is 2; this program reads 1");
+    unlink(path);
+}
+
+TEST_MAIN(published_times_between_failures, a_later_version_is_refused,
           played_failures_agree_with_the_closed_form)
