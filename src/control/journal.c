@@ -90,11 +90,11 @@ status journal_unclaimed(const char *run)
     TRY(lock_path(run, directory, path));
     if (!file_exists(path)) return OK;
     result = file_lock_take(&lock, path);
-    if (result != OK)
+    if (result == ERR_CONFIG)
         return status_hint(result, "a supervisor has the run, and starts its "
                            "ranks again by itself: lockstep status %s", run);
-    file_lock_drop(&lock);
-    return OK;
+    if (result == OK) file_lock_drop(&lock);
+    return result;
 }
 
 void journal_forget(struct journal *journal)
