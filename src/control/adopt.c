@@ -43,7 +43,8 @@ static void take_state(struct supervisor *s, const struct run_report *r)
         close(s->state_file);
         s->state_file = file;
     }
-    atomic_store(&s->board->state_file, s->state_file);
+    /* The number on the board stays that of the ranks, which may be about
+     * to map it, and of the next supervisor that takes them over. */
 }
 
 static status adopt(struct supervisor *s, const struct run_report *r,
@@ -64,6 +65,7 @@ static status adopt(struct supervisor *s, const struct run_report *r,
     close(s->board_file);
     s->board = old;
     s->board_file = file;
+    s->board_number = r->board_number;
     take_state(s, r);
     *watches = take_ranks(s, r);
     return OK;

@@ -55,6 +55,8 @@ static status read_start(struct run_report *r, const struct json *start)
     void *memory;
 
     r->supervisor = number_of(start, "supervisor");
+    r->board_number = (int)(json_get(start, "board_in_ranks") != NULL
+                                ? number_of(start, "board_in_ranks") : board);
     r->generation = number_of(start, "generation");
     if (!lives(r->supervisor, number_of(start, "began"))) r->supervisor = 0;
     else find_board(r, r->supervisor, board);
@@ -71,7 +73,8 @@ static status read_start(struct run_report *r, const struct json *start)
                                &r->rank[i].node));
         r->rank[i].began = number_of(&ranks->items[i], "began");
         r->rank[i].lives = lives(r->rank[i].process, r->rank[i].began);
-        if (r->rank[i].lives) find_board(r, r->rank[i].process, board);
+        if (r->rank[i].lives)
+            find_board(r, r->rank[i].process, r->board_number);
     }
     return OK;
 }

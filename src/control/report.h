@@ -22,6 +22,7 @@ struct run_report {
     struct journal_lines lines;
     struct board *board;       /* owned; NULL: nobody has it any more */
     char board_path[64];
+    int board_number;          /* of its descriptor in ranks: children */
     enum run_state state;
     int64_t supervisor;        /* process */
     int64_t generation;

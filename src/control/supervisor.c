@@ -100,6 +100,7 @@ static void tell_start(struct supervisor *s)
     json_write_key_integer(&w, "began", (int64_t)crew_began(getpid()));
     json_write_key_integer(&w, "board", s->board_file);
     json_write_key_integer(&w, "state", s->state_file);
+    json_write_key_integer(&w, "board_in_ranks", s->board_number);
     if (s->fleet != NULL) {
         json_write_key_text(&w, "layout", s->layout);
         json_write_key_integer(&w, "converts", s->converts);
@@ -134,6 +135,9 @@ static status start_generation(struct supervisor *s, uint64_t generation,
     TRY(crew_begin(&s->crew, generation));
     board_clear(s->board);
     atomic_store(&s->board->generation, generation);
+    /* They inherit these; until now ranks that were taken over had others. */
+    s->board_number = s->board_file;
+    atomic_store(&s->board->state_file, s->state_file);
     for (int i = 0; i < s->crew.size; i++) s->sights[i] = (struct sight){0};
     for (int i = 0; i < s->crew.size; i++) {
         const status started = crew_start(&s->crew, i, rank);

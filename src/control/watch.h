@@ -61,6 +61,8 @@ struct supervisor {
     int64_t grow_ns;      /* not before */
     struct board *board;
     int board_file, state_file; /* in memory; -1: none */
+    int board_number;     /* of the board's descriptor in the ranks: not that
+                           * of a supervisor that took them over */
     struct journal journal;
     int signals;          /* descriptor */
     int64_t looked_ns;    /* for hangs, last */
