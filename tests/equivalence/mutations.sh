@@ -486,7 +486,7 @@ then
     if [ -e "$BUILD/comm_nccl.so" ]; then
         cp "$BUILD/comm_nccl.so" "$copy/build"
         mutation "GPU: what NCCL brought is written over" src/comm/device_memory.c \
-            's/^    if \(library_takes\(group, call\)\) return OK;$//' \
+            's/ \|\| library_takes\(group, call\);$/;/' \
             "$zero device=cuda comm.library=nccl"
     fi
     # Ranks that read each other's memory share a GPU here.
