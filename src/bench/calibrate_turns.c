@@ -46,7 +46,7 @@ void turns_begin(const struct calibration *c, struct turns *turns,
         if (t->data == NULL) continue;
         for (int64_t p = 1; p < turns->places[turns_far(turns, i)]; p++)
             memcpy((float *)t->data + p * o->used, t->data,
-                   (size_t)(tensor_count(t) * dtype_bytes(t->dtype)));
+                   (size_t)tensor_bytes(t));
     }
 }
 

@@ -9,8 +9,8 @@
 #include "base/arena.h"
 #include "checkpoint/parts.h"
 
-static status tensor_bytes(const struct safetensors_tensor *tensor,
-                           int64_t *bytes)
+static status entry_bytes(const struct safetensors_tensor *tensor,
+                          int64_t *bytes)
 {
     int64_t elements = 0;
 
@@ -29,7 +29,7 @@ status weights_split(const struct safetensors_tensor *tensors, int count,
     for (int i = 0; i < count; i++) {
         int64_t bytes = 0;
 
-        TRY(tensor_bytes(&tensors[i], &bytes));
+        TRY(entry_bytes(&tensors[i], &bytes));
         if (held > 0 && bytes > limit_bytes - held) {
             shard++;
             held = 0;
@@ -75,7 +75,7 @@ status weights_index_text(struct text *out,
     for (int i = 0; i < count; i++) {
         int64_t bytes = 0;
 
-        TRY_GOTO(done, result, tensor_bytes(&tensors[i], &bytes));
+        TRY_GOTO(done, result, entry_bytes(&tensors[i], &bytes));
         total += bytes;
         rows[i] = (struct index_row){tensors[i].name, shard_of[i]};
     }

@@ -29,16 +29,11 @@ const char *algorithm_name(enum algorithm algorithm)
     return names[algorithm];
 }
 
-static int64_t bytes_of(const struct tensor *tensor)
-{
-    return tensor_count(tensor) * dtype_bytes(tensor->dtype);
-}
-
 /* One buffer of all ranks' elements. */
 static int64_t whole_bytes(const struct comm_call *call)
 {
-    if (call->kind == COMM_REDUCE_SCATTER) return bytes_of(&call->in);
-    return bytes_of(&call->out);
+    if (call->kind == COMM_REDUCE_SCATTER) return tensor_bytes(&call->in);
+    return tensor_bytes(&call->out);
 }
 
 static bool is_dense(const struct tensor *tensor)
@@ -326,7 +321,7 @@ static status all_reduce(struct operation *op)
     const struct cut cut = {.data = call->out.data,
                             .elements = tensor_count(&call->out),
                             .element_bytes = dtype_bytes(call->out.dtype)};
-    const struct block whole = {call->out.data, bytes_of(&call->out)};
+    const struct block whole = {call->out.data, tensor_bytes(&call->out)};
     struct ordered ordered = {
         .cut = cut, .leaves = call->leaves, .rows = 1,
         .root_bytes = call->root_stride > 0 ? call->root_stride : whole.bytes,
@@ -368,8 +363,8 @@ static status reduce_scatter_copy(struct operation *op)
 {
     const struct comm_call *call = op->call;
     const struct circle all = everybody(op->group);
-    const struct block whole = {operation_scratch(op, bytes_of(&call->in)),
-                                bytes_of(&call->in)};
+    const struct block whole = {operation_scratch(op, tensor_bytes(&call->in)),
+                                tensor_bytes(&call->in)};
     const struct cut cut = cut_blockwise(call, whole.data, &call->out,
                                          call->in_counts);
     struct block own;
@@ -404,7 +399,8 @@ static status reduce_scatter(struct operation *op)
         .rows = rows_of(call),
         .root_bytes = call->root_stride > 0
                           ? call->root_stride
-                          : bytes_of(&call->in) / own_roots(op->group, call),
+                          : tensor_bytes(&call->in) /
+                                own_roots(op->group, call),
         .out = call->out.data, .leaves = call->leaves};
 
     if (call->narrow.bits > 0) return narrow_reduce(op);
@@ -421,8 +417,8 @@ static status all_gather(struct operation *op)
     const struct comm_block own = cut_rows(&cut, all.count, all.me,
                                            rows_of(call));
     const struct comm_block in = block_plain(call->in.data,
-                                             bytes_of(&call->in));
-    const struct block whole = {call->out.data, bytes_of(&call->out)};
+                                             tensor_bytes(&call->in));
+    const struct block whole = {call->out.data, tensor_bytes(&call->out)};
 
     block_copy(&own, &in);
     switch (op->algorithm) {
@@ -443,7 +439,8 @@ static status all_gather(struct operation *op)
 static status broadcast(struct operation *op)
 {
     const struct circle all = everybody(op->group);
-    const struct block whole = {op->call->out.data, bytes_of(&op->call->out)};
+    const struct block whole = {op->call->out.data,
+                                tensor_bytes(&op->call->out)};
     const struct cut cut = {.data = whole.data,
                             .elements = tensor_count(&op->call->out),
                             .element_bytes =
@@ -471,9 +468,9 @@ static status point_to_point(struct operation *op)
     const bool sends = call->kind == COMM_SEND;
     const struct transfer t = {
         .to = sends ? call->peer : -1, .out = call->in.data,
-        .out_bytes = sends ? bytes_of(&call->in) : 0,
+        .out_bytes = sends ? tensor_bytes(&call->in) : 0,
         .from = sends ? -1 : call->peer, .in = call->out.data,
-        .in_bytes = sends ? 0 : bytes_of(&call->out)};
+        .in_bytes = sends ? 0 : tensor_bytes(&call->out)};
 
     return transfer_run(op, &t);
 }

@@ -8,11 +8,6 @@
 #include "comm/peers.h"
 #include "device/device.h"
 
-static int64_t bytes_of(const struct tensor *tensor)
-{
-    return tensor_count(tensor) * dtype_bytes(tensor->dtype);
-}
-
 void call_see(const struct comm_call *call, struct comm_call *out)
 {
     *out = *call;
@@ -68,7 +63,7 @@ static status fetch_in(const struct group *group, const struct comm_call *call)
     if (call->leaves > 0 && call->root_stride > 0)
         count = comm_roots(call->leaves, group->size, group->rank, roots);
     for (int i = 0; i < count; i++)
-        TRY(bring_bytes(at + i * call->root_stride, bytes_of(&call->in),
+        TRY(bring_bytes(at + i * call->root_stride, tensor_bytes(&call->in),
                         true));
     return OK;
 }
@@ -97,7 +92,7 @@ status call_fetch(const struct group *group, const struct comm_call *call)
     }
     TRY(fetch_in(group, call));
     if (!reads_out(group, call) || call->out.data == NULL) return OK;
-    return bring_bytes(call->out.data, bytes_of(&call->out), true);
+    return bring_bytes(call->out.data, tensor_bytes(&call->out), true);
 }
 
 status call_store(const struct group *group, const struct comm_call *call)
@@ -109,7 +104,7 @@ status call_store(const struct group *group, const struct comm_call *call)
         return OK;
     }
     if (call->kind == COMM_SEND || call->out.data == NULL) return OK;
-    return bring_bytes(call->out.data, bytes_of(&call->out), false);
+    return bring_bytes(call->out.data, tensor_bytes(&call->out), false);
 }
 
 /* A rank has one device. */

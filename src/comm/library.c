@@ -356,7 +356,7 @@ static int64_t stated_bytes(const struct operation *op, int peer)
 
     switch (call->kind) {
     case COMM_ALL_GATHER:
-        return tensor_count(&call->in) * dtype_bytes(call->in.dtype);
+        return tensor_bytes(&call->in);
     case COMM_ALL_REDUCE:
         return (n / size + (peer < n % size) + n / size + (me < n % size)) *
                dtype_bytes(call->out.dtype);

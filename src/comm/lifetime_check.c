@@ -21,8 +21,7 @@ static _Thread_local struct comm_handle *under_way;
 static void visit_tensor(const struct tensor *tensor, visit_span *visit,
                          void *argument)
 {
-    visit(argument, tensor->data,
-          tensor_count(tensor) * dtype_bytes(tensor->dtype));
+    visit(argument, tensor->data, tensor_bytes(tensor));
 }
 
 static void visit_blocks(const struct comm_block *blocks, int count,

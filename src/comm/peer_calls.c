@@ -8,11 +8,6 @@
 
 /* ---- which calls ---- */
 
-static int64_t bytes_of(const struct tensor *tensor)
-{
-    return tensor_count(tensor) * dtype_bytes(tensor->dtype);
-}
-
 static int64_t rows_of(const struct comm_call *call)
 {
     return call->rows > 0 ? call->rows : 1;
@@ -123,9 +118,10 @@ static struct comm_block roots_for(const struct operation *op, int to)
     struct comm_block block = cut_rows(&cut, group->size, to, rows);
 
     block.planes = roots;
-    block.plane_stride = call->root_stride > 0 ? call->root_stride
-                         : whole               ? bytes_of(&call->out)
-                                               : bytes_of(&call->in) / roots;
+    block.plane_stride =
+        call->root_stride > 0 ? call->root_stride
+        : whole               ? tensor_bytes(&call->out)
+                              : tensor_bytes(&call->in) / roots;
     return block;
 }
 
@@ -145,7 +141,7 @@ static struct comm_block block_for(const struct operation *op, int to)
     if (reduces(call)) return roots_for(op, to);
     if (call->kind == COMM_EXCHANGE) return seen(call->send[to]);
     if (call->kind == COMM_ALL_GATHER)
-        return block_plain(call->in.data, bytes_of(&call->in));
+        return block_plain(call->in.data, tensor_bytes(&call->in));
     cut = cut_of(call, call->in.data, &call->in, call->in_counts, size);
     return cut_rows(&cut, size, to, 1);
 }

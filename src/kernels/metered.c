@@ -11,8 +11,7 @@
 
 static double bytes_of(const struct tensor *t)
 {
-    return t->data == NULL ? 0
-                           : (double)(tensor_count(t) * dtype_bytes(t->dtype));
+    return t->data == NULL ? 0 : (double)tensor_bytes(t);
 }
 
 static double count_of(const struct tensor *t)

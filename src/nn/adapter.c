@@ -65,7 +65,7 @@ static status expand_forward(const struct step *step, struct run *run)
     TRY(overlap_wait_all(run, a));
     if (weight.shape[0] < u.shape[1]) /* pieces without adapter */
         TRY(device_fill(run->stream, u.data, 0,
-                        (size_t)(tensor_count(&u) * dtype_bytes(u.dtype))));
+                        (size_t)tensor_bytes(&u)));
     for (int i = 0; i < step->set.adapter.pieces; i++) {
         const struct span s = span_of(run, step, i);
         const struct sum_order order = run_order_whole(run, s.rank);

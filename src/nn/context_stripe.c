@@ -154,8 +154,7 @@ static status keys_backward(struct stripe *r, const struct payload *b,
     if (owner < r->s->rank) leave_first(&p);
     if (p.queries > 0)
         return r->run->kernels->attention_backward(r->run->stream, &p);
-    const size_t bytes =
-        (size_t)(tensor_count(&p.dk) * dtype_bytes(p.dk.dtype));
+    const size_t bytes = (size_t)tensor_bytes(&p.dk);
 
     TRY(device_fill(r->run->stream, p.dk.data, 0, bytes));
     return device_fill(r->run->stream, p.dv.data, 0, bytes);

@@ -348,7 +348,7 @@ static status expand(const struct expert_adapter *of, struct run *run,
 
     if (form->pieces * form->rows < u.shape[1])
         TRY(device_fill(run->stream, u.data, 0,
-                        (size_t)(tensor_count(&u) * dtype_bytes(u.dtype))));
+                        (size_t)tensor_bytes(&u)));
     for (int i = 0; i < form->pieces; i++) {
         const struct sum_order order = run_order_whole(run, form->rank);
         const struct experts_product call = {

@@ -155,8 +155,8 @@ status expert_bias_backward(const struct step *step, struct run *run,
         (char *)run->scratch + sums_bytes(step, p), program_real(p),
         choice->tokens, step->set.experts.form.experts);
     const struct tensor more = tensor_2d(
-        (char *)all.data + tensor_count(&all) * dtype_bytes(all.dtype),
-        all.dtype, choice->tokens, choice->choices);
+        (char *)all.data + tensor_bytes(&all), all.dtype, choice->tokens,
+        choice->choices);
     const struct experts_gates dots = {
         .dgates = more, .dy = dy, .rows = run_weight(run, step, 0),
         .places = choice->chosen, .choices = choice->choices};

@@ -203,8 +203,7 @@ static status exponentials(struct run *run, const struct cached *c,
 /* Rows of results by the sums of their weights, on the host. */
 static status divide_rows(struct run *run, struct tensor rows, void *by)
 {
-    const size_t bytes =
-        (size_t)(tensor_count(&rows) * dtype_bytes(rows.dtype));
+    const size_t bytes = (size_t)tensor_bytes(&rows);
     const struct tensor sums = tensor_1d(run_list(run, by), rows.dtype,
                                          rows.shape[0]);
     const struct tensor own = tensor_2d(run_list(run, rows.data), rows.dtype,

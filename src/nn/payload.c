@@ -67,7 +67,7 @@ static struct tensor payload_rows(struct payload *b, const struct share *s,
     const struct tensor rows =
         tensor_3d(b->data + b->bytes, dtype, share_tokens(s), heads, width);
 
-    b->bytes += tensor_count(&rows) * dtype_bytes(dtype);
+    b->bytes += tensor_bytes(&rows);
     return rows;
 }
 

@@ -132,7 +132,7 @@ static status multiply(struct run *run, const struct sinks *s,
                           rows.shape[1])};
 
     TRY(device_copy(run->stream, s->copy, rows.data,
-                    (size_t)(tensor_count(&rows) * dtype_bytes(rows.dtype))));
+                    (size_t)tensor_bytes(&rows)));
     return run->kernels->experts_combine(run->stream, &call);
 }
 

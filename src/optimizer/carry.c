@@ -25,14 +25,13 @@ static enum carry_part part_of(const struct update_item *item, bool average)
 static void visit(struct carrying *c, enum carry_part part, void *at,
                   size_t bytes)
 {
-    if ((c->kinds >> part & 1) != 0 && at != NULL && bytes > 0)
-        c->act(c, at, bytes);
+    if ((c->kinds >> part & 1) != 0 && bytes > 0) c->act(c, at, bytes);
 }
 
-static size_t bytes_of(const struct tensor *t)
+static void visit_tensor(struct carrying *c, enum carry_part part,
+                         const struct tensor *t)
 {
-    return t->data == NULL
-               ? 0 : (size_t)(tensor_count(t) * dtype_bytes(t->dtype));
+    if (t->data != NULL) visit(c, part, t->data, (size_t)tensor_bytes(t));
 }
 
 static void visit_all(struct carrying *c)
@@ -42,16 +41,16 @@ static void visit_all(struct carrying *c)
     for (int i = 0; i < c->update->params->count; i++) {
         const struct update_item item = update_item(c->update, i, &call);
 
-        visit(c, part_of(&item, false), item.weight.data,
-              bytes_of(&item.weight));
+        visit_tensor(c, part_of(&item, false), &item.weight);
         for (int k = 0; k < OPTIMIZER_STATES; k++) {
             const enum carry_part part = part_of(&item, k == STATE_AVERAGE);
             const int64_t blocks =
                 states_place(c->update->layout, i, k)->blocks;
 
-            visit(c, part, item.states[k].data, bytes_of(&item.states[k]));
-            visit(c, part, item.scales[k],
-                  (size_t)blocks * sizeof *item.scales[k]);
+            visit_tensor(c, part, &item.states[k]);
+            if (item.scales[k] != NULL)
+                visit(c, part, item.scales[k],
+                      (size_t)blocks * sizeof *item.scales[k]);
         }
     }
 }

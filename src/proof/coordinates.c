@@ -68,7 +68,7 @@ static status after_event(void *argument, const struct run *run,
     if (x.shape[0] > TOKENS_SEEN) x = tensor_rows(x, 0, TOKENS_SEEN);
     if (run->stream->device != NULL) {
         TRY(device_read(run->stream, w->seen, x.data,
-                        (size_t)(tensor_count(&x) * dtype_bytes(x.dtype))));
+                        (size_t)tensor_bytes(&x)));
         x.data = w->seen;
     }
     look(w, &x);

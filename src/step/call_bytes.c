@@ -5,11 +5,6 @@
 #include "comm/message.h"
 #include "nn/exchange.h"
 
-static int64_t bytes_of(const struct tensor *tensor)
-{
-    return tensor_count(tensor) * dtype_bytes(tensor->dtype);
-}
-
 /* Every root goes to the ranks of its blocks. */
 static int64_t scattered(const struct group *group,
                          const struct comm_call *call, int64_t roots)
@@ -55,7 +50,7 @@ static int64_t dealt(const struct group *group, const struct comm_call *call)
     int64_t elements = 0;
 
     if (call->in_counts == NULL)
-        return (group->size - 1) * bytes_of(&call->in) / group->size;
+        return (group->size - 1) * tensor_bytes(&call->in) / group->size;
     for (int i = 0; i < group->size; i++)
         if (i != group->rank) elements += call->in_counts[i];
     return elements * dtype_bytes(call->in.dtype);
@@ -113,11 +108,11 @@ int64_t call_bytes(const struct group *group, const struct comm_call *call)
             ? comm_roots(call->leaves, group->size, group->rank, roots) : 1;
 
     switch (call->kind) {
-    case COMM_SEND: return bytes_of(&call->in);
+    case COMM_SEND: return tensor_bytes(&call->in);
     case COMM_ALL_GATHER:
         return call->algorithm == ALGORITHM_HIERARCHY
                    ? passed(group, call)
-                   : (group->size - 1) * bytes_of(&call->in);
+                   : (group->size - 1) * tensor_bytes(&call->in);
     case COMM_REDUCE_SCATTER: return scattered(group, call, count);
     case COMM_ALL_REDUCE: return reduced(group, call, count);
     case COMM_EXCHANGE: return exchanged(group, call);

@@ -268,7 +268,7 @@ static status copy(struct stage *stage, struct tensor to, struct tensor from)
 {
     CHECK(tensor_count(&to) == tensor_count(&from));
     return device_copy(&stage->stream, to.data, from.data,
-                       (size_t)(tensor_count(&to) * dtype_bytes(to.dtype)));
+                       (size_t)tensor_bytes(&to));
 }
 
 /* The stage before, which is here. */

@@ -63,6 +63,11 @@ int64_t tensor_count(const struct tensor *tensor)
     return count;
 }
 
+int64_t tensor_bytes(const struct tensor *tensor)
+{
+    return tensor_count(tensor) * dtype_bytes(tensor->dtype);
+}
+
 struct tensor tensor_transpose(struct tensor matrix)
 {
     const int64_t shape = matrix.shape[0], stride = matrix.stride[0];

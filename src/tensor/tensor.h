@@ -45,6 +45,7 @@ struct tensor tensor_2d(void *data, enum dtype dtype, int64_t rows,
 struct tensor tensor_3d(void *data, enum dtype dtype, int64_t a, int64_t b,
                         int64_t c);
 int64_t tensor_count(const struct tensor *tensor); /* elements */
+int64_t tensor_bytes(const struct tensor *tensor); /* of dense elements */
 struct tensor tensor_transpose(struct tensor matrix); /* 2-D view */
 /* Rows [first, first + count) and columns [first, first + count) of a
  * matrix. */
