@@ -44,7 +44,7 @@ static inline uint32_t range_sum_of(const struct range_sum *sum,
                                     const void *at, const void *data,
                                     size_t bytes)
 {
-    const unsigned char *from = (const unsigned char *)data;
+    const unsigned char *from = data;
     size_t place = (size_t)((const char *)at - sum->base);
     uint32_t total = 0;
 

@@ -5,9 +5,10 @@
 #define LOCKSTEP_KERNELS_UPDATES_H
 
 #include <stdbool.h>
-#include "base/range_sum.h"
 #include "kernels/sums.h"
 #include "tensor/tensor.h"
+
+struct range_sum; /* base/range_sum.h */
 
 struct adamw {
     struct tensor weight, m, v; /* [n] real */

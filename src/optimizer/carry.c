@@ -4,6 +4,8 @@
 
 #include <string.h>
 
+#include "base/range_sum.h"
+
 /* Something is done with the bytes of a part. */
 struct carrying {
     const struct update *update;

@@ -9,6 +9,7 @@
 #ifndef LOCKSTEP_PLAN_STAGE_H
 #define LOCKSTEP_PLAN_STAGE_H
 
+#include "base/range_sum.h"
 #include "mesh/shard.h"
 #include "mesh/starts.h"
 #include "models/model.h"

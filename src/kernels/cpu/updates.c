@@ -7,6 +7,7 @@
  * alone. */
 #include <math.h>
 #include <stdbool.h>
+#include "base/range_sum.h"
 #include "kernels/code8.h"
 #include "kernels/cpu/cpu.h"
 #include "kernels/cpu/stream_out.h"

@@ -5,6 +5,7 @@
  * finds is rounded where it is stored. */
 #include <stdbool.h>
 #include <string.h>
+#include "base/range_sum.h"
 #include "kernels/code8.h"
 #include "kernels/reference/real.h"
 #include "kernels/view.h"

@@ -7,6 +7,7 @@
 
 #include <math.h>
 
+#include "base/range_sum.h"
 #include "kernels/kernels.h"
 #include "tests/test.h"
 

@@ -7,6 +7,7 @@
 
 #include <string.h>
 
+#include "base/range_sum.h"
 #include "optimizer/average.h"
 #include "tests/test.h"
 #include "tests/unit/divided.h"
