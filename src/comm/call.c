@@ -47,11 +47,6 @@ static bool is_dense(const struct tensor *tensor)
     return true;
 }
 
-static bool reduces(const struct comm_call *call)
-{
-    return call->kind == COMM_ALL_REDUCE || call->kind == COMM_REDUCE_SCATTER;
-}
-
 /* Every back end gets the same one, so that the bits are the same. */
 static enum algorithm choose(const struct group *group,
                              const struct comm_call *call)
@@ -66,14 +61,15 @@ static int own_roots(const struct group *group, const struct comm_call *call)
 {
     struct comm_root roots[COMM_ROOTS_MAX];
 
-    if (!reduces(call) || call->leaves == 0 || call->root_stride > 0) return 1;
+    if (!comm_reduces(call) || call->leaves == 0 || call->root_stride > 0)
+        return 1;
     return comm_roots(call->leaves, group->size, group->rank, roots);
 }
 
 static status check_leaves(const struct group *group,
                            const struct comm_call *call)
 {
-    if (!reduces(call) || call->leaves == 0) return OK;
+    if (!comm_reduces(call) || call->leaves == 0) return OK;
     if (call->leaves < group->size || call->leaves > 1 << 14)
         FAIL(ERR_CONFIG, "%s on group %s: %d leaves over %d ranks; every rank "
              "needs one", comm_kind_name(call->kind), group->label,
@@ -107,18 +103,13 @@ static bool counts_fit(const struct tensor *tensor, const int64_t *counts,
                           : elements % size == 0;
 }
 
-static int64_t rows_of(const struct comm_call *call)
-{
-    return call->rows > 0 ? call->rows : 1;
-}
-
 /* One block of each rank in each row of `whole`, this rank's in `own`. */
 static bool blocks_fit(const struct group *group, const struct comm_call *call,
                        int64_t whole, int64_t own)
 {
     const int64_t *counts = call->kind == COMM_ALL_GATHER ? call->out_counts
                                                           : call->in_counts;
-    const int64_t rows = rows_of(call);
+    const int64_t rows = comm_rows(call);
 
     if (counts == NULL) return own % rows == 0 && whole == group->size * own;
     return whole == rows * sum_counts(counts, group->size) &&
@@ -156,7 +147,7 @@ static bool sizes_fit(const struct group *group, const struct comm_call *call)
     switch (call->kind) {
     case COMM_ALL_REDUCE: return in == roots * out;
     case COMM_REDUCE_SCATTER:
-        return in % (roots * rows_of(call)) == 0 &&
+        return in % (roots * comm_rows(call)) == 0 &&
                blocks_fit(group, call, in / roots, out);
     case COMM_ALL_GATHER: return blocks_fit(group, call, out, in);
     case COMM_ALL_TO_ALL:
@@ -188,7 +179,7 @@ static bool types_fit(const struct comm_call *call)
     if (call->kind == COMM_EXCHANGE) return true;
     if (!sends && !is_dense(&call->out)) return false;
     if (!receives && !is_dense(&call->in)) return false;
-    if (reduces(call) && !reduces_type(call)) return false;
+    if (comm_reduces(call) && !reduces_type(call)) return false;
     return sends || receives || call->out.dtype == call->in.dtype;
 }
 
@@ -213,7 +204,7 @@ static status check_rows(const struct group *group,
     const bool takes = call->kind == COMM_REDUCE_SCATTER ||
                        call->kind == COMM_ALL_GATHER;
 
-    if (rows_of(call) == 1 && call->rows >= 0) return OK;
+    if (comm_rows(call) == 1 && call->rows >= 0) return OK;
     if (!takes || call->rows < 0 || choose(group, call) != ALGORITHM_ORDERED)
         FAIL(ERR_CONFIG, "%s by %s on group %s: %" PRId64 " rows; only ordered "
              "reduce-scatters and all-gathers take rows",
@@ -230,7 +221,7 @@ static status check_narrow(const struct group *group,
     if (bits == 0) return OK;
     if ((bits != 4 && bits != 8) || call->kind != COMM_REDUCE_SCATTER ||
         call->out.dtype != DTYPE_F32 || call->in_counts == NULL ||
-        rows_of(call) != 1 || choose(group, call) != ALGORITHM_ORDERED)
+        comm_rows(call) != 1 || choose(group, call) != ALGORITHM_ORDERED)
         FAIL(ERR_CONFIG, "%s by %s of %s in %d bits on group %s: ordered "
                          "reduce-scatters of one row of float32 with counts "
                          "can be in 4 or 8 bits", comm_kind_name(call->kind),
@@ -248,7 +239,7 @@ static status call_check(const struct group *group,
         FAIL(ERR_CONFIG, "%s on group %s: out (%s) and in (%s) are not dense "
              "and of one type%s", name, group->label,
              dtype_name(call->out.dtype), dtype_name(call->in.dtype),
-             reduces(call) ? ", float32, float64 or sums of int64" : "");
+             comm_reduces(call) ? ", float32, float64 or sums of int64" : "");
     TRY(check_leaves(group, call));
     TRY(check_rows(group, call));
     TRY(check_narrow(group, call));
@@ -288,16 +279,16 @@ size_t comm_scratch_bytes(const struct group *group,
     size_t bytes = 0;
 
     if (call->relay != NULL) return relay_scratch(call->relay);
-    if (!reduces(call)) return 0;
+    if (!comm_reduces(call)) return 0;
     if (call->narrow.bits > 0) return narrow_scratch(group, call);
     if (algorithm == ALGORITHM_ORDERED) {
-        int64_t n = tensor_count(&call->out) / rows_of(call);
+        int64_t n = tensor_count(&call->out) / comm_rows(call);
 
         if (call->kind == COMM_ALL_REDUCE)
             n = n / group->size + (n % group->size != 0);
         else if (call->in_counts != NULL)
             n = most_count(call->in_counts, group->size);
-        return ordered_scratch(group, call, rows_of(call), n * element);
+        return ordered_scratch(group, call, comm_rows(call), n * element);
     }
     if (call->kind == COMM_REDUCE_SCATTER) bytes += whole;
     if (!group->ops->borrows) bytes += whole;
@@ -353,7 +344,7 @@ static struct cut cut_blockwise(const struct comm_call *call, void *data,
                                 const int64_t *counts)
 {
     return (struct cut){.data = data, .counts = counts,
-                        .length = tensor_count(block) / rows_of(call),
+                        .length = tensor_count(block) / comm_rows(call),
                         .step = 1,
                         .element_bytes = dtype_bytes(block->dtype)};
 }
@@ -396,7 +387,7 @@ static status reduce_scatter(struct operation *op)
     const struct ordered ordered = {
         .cut = cut_blockwise(call, call->in.data, &call->out,
                              call->in_counts),
-        .rows = rows_of(call),
+        .rows = comm_rows(call),
         .root_bytes = call->root_stride > 0
                           ? call->root_stride
                           : tensor_bytes(&call->in) /
@@ -415,7 +406,7 @@ static status all_gather(struct operation *op)
     const struct cut cut = cut_blockwise(call, call->out.data, &call->in,
                                          call->out_counts);
     const struct comm_block own = cut_rows(&cut, all.count, all.me,
-                                           rows_of(call));
+                                           comm_rows(call));
     const struct comm_block in = block_plain(call->in.data,
                                              tensor_bytes(&call->in));
     const struct block whole = {call->out.data, tensor_bytes(&call->out)};
@@ -432,7 +423,7 @@ static status all_gather(struct operation *op)
     case ALGORITHM_RING:
         return ring_gather(op, &all, &cut);
     default:
-        return direct_gather(op, &in, &cut, rows_of(call));
+        return direct_gather(op, &in, &cut, comm_rows(call));
     }
 }
 

@@ -279,6 +279,23 @@ struct comm_root {
 int comm_roots(int leaves, int size, int rank,
                struct comm_root roots[COMM_ROOTS_MAX]);
 
+/* Rows of a call that says none: one. */
+static inline int64_t comm_rows(const struct comm_call *call)
+{
+    return call->rows > 0 ? call->rows : 1;
+}
+
+/* Leaves of a call that says none: one of each rank. */
+static inline int comm_leaves(const struct group *group, int leaves)
+{
+    return leaves > 0 ? leaves : group->size;
+}
+
+static inline bool comm_reduces(const struct comm_call *call)
+{
+    return call->kind == COMM_ALL_REDUCE || call->kind == COMM_REDUCE_SCATTER;
+}
+
 const char *comm_kind_name(enum comm_kind kind);      /* "all-reduce" */
 const char *algorithm_name(enum algorithm algorithm); /* "ring" */
 

@@ -90,16 +90,11 @@ static void *there(const struct library *l, const struct tensor *tensor)
     return tensor->data != NULL ? device_there(l->device, tensor->data) : NULL;
 }
 
-static int64_t rows_of(const struct comm_call *call)
-{
-    return call->rows > 0 ? call->rows : 1;
-}
-
 bool library_takes(const struct group *group, const struct comm_call *call)
 {
     const struct library *l = group->library;
 
-    if (l == NULL || group->size == 1 || rows_of(call) > ROWS_MOST)
+    if (l == NULL || group->size == 1 || comm_rows(call) > ROWS_MOST)
         return false;
     switch (call->kind) {
     case COMM_ALL_GATHER: return there(l, &call->out) != NULL;
@@ -244,7 +239,7 @@ static struct blocks blocks_of(const struct operation *op,
                                const struct tensor *whole,
                                const int64_t *counts)
 {
-    const int64_t rows = rows_of(op->call);
+    const int64_t rows = comm_rows(op->call);
 
     return (struct blocks){
         .data = there(op->group->library, whole), .counts = counts,
@@ -259,7 +254,7 @@ static char *own_at(const struct operation *op, const struct tensor *own,
 {
     char *data = there(op->group->library, own);
 
-    return data + row * (tensor_count(own) / rows_of(op->call)) *
+    return data + row * (tensor_count(own) / comm_rows(op->call)) *
                       dtype_bytes(own->dtype);
 }
 

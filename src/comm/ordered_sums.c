@@ -42,11 +42,6 @@ struct rounds {
     struct ring results;   /* parts of the sum */
 };
 
-static int leaves_of(const struct group *group, int leaves)
-{
-    return leaves > 0 ? leaves : group->size;
-}
-
 static status ring_post(struct operation *op, struct ring *ring, int to,
                         const struct comm_block *block)
 {
@@ -267,7 +262,8 @@ status ordered_reduce(struct operation *op, const struct ordered *ordered,
     struct message *places = op->group->messages[op->channel];
     struct comm_root roots[COMM_ROOTS_MAX];
     struct rounds r = {
-        .op = op, .o = ordered, .leaves = leaves_of(op->group, ordered->leaves),
+        .op = op, .o = ordered,
+        .leaves = comm_leaves(op->group, ordered->leaves),
         .out = {ordered->out, cut_blocks(&ordered->cut, size, me,
                                          me + 1).bytes},
         .longest = longest_block(&ordered->cut, size),
@@ -289,7 +285,7 @@ status ordered_reduce(struct operation *op, const struct ordered *ordered,
 size_t ordered_scratch(const struct group *group, const struct comm_call *call,
                        int64_t rows, int64_t row_bytes)
 {
-    const int leaves = leaves_of(group, call->leaves);
+    const int leaves = comm_leaves(group, call->leaves);
     const int64_t step = round_step(rows);
     const int64_t part = row_bytes < step ? row_bytes : step;
     size_t bytes = 0;

@@ -8,21 +8,6 @@
 
 /* ---- which calls ---- */
 
-static int64_t rows_of(const struct comm_call *call)
-{
-    return call->rows > 0 ? call->rows : 1;
-}
-
-static bool reduces(const struct comm_call *call)
-{
-    return call->kind == COMM_ALL_REDUCE || call->kind == COMM_REDUCE_SCATTER;
-}
-
-static int leaves_of(const struct group *group, const struct comm_call *call)
-{
-    return call->leaves > 0 ? call->leaves : group->size;
-}
-
 static bool is_there(const struct group *group, const void *seen)
 {
     struct peer_place place;
@@ -38,7 +23,7 @@ static bool sums(const struct group *group, const struct comm_call *call)
            (call->algorithm == ALGORITHM_AUTO ||
             call->algorithm == ALGORITHM_ORDERED) &&
            (call->out.dtype == DTYPE_F32 || call->out.dtype == DTYPE_I64) &&
-           tree_merges(leaves_of(group, call), group->size, merges,
+           tree_merges(comm_leaves(group, call->leaves), group->size, merges,
                        ROOTS_MOST) > 0;
 }
 
@@ -101,7 +86,8 @@ static int own_roots(const struct group *group, const struct comm_call *call)
 {
     struct comm_root roots[COMM_ROOTS_MAX];
 
-    return comm_roots(leaves_of(group, call), group->size, group->rank, roots);
+    return comm_roots(comm_leaves(group, call->leaves), group->size,
+                      group->rank, roots);
 }
 
 /* A part of this rank's roots, which rank `to` adds up. */
@@ -109,7 +95,7 @@ static struct comm_block roots_for(const struct operation *op, int to)
 {
     const struct comm_call *call = op->call;
     const struct group *group = op->group;
-    const int64_t rows = rows_of(call);
+    const int64_t rows = comm_rows(call);
     const int roots = own_roots(group, call);
     const bool whole = call->kind == COMM_ALL_REDUCE;
     const struct cut cut =
@@ -138,7 +124,7 @@ static struct comm_block block_for(const struct operation *op, int to)
     const int size = op->group->size;
     struct cut cut;
 
-    if (reduces(call)) return roots_for(op, to);
+    if (comm_reduces(call)) return roots_for(op, to);
     if (call->kind == COMM_EXCHANGE) return seen(call->send[to]);
     if (call->kind == COMM_ALL_GATHER)
         return block_plain(call->in.data, tensor_bytes(&call->in));
@@ -156,8 +142,8 @@ static struct comm_block block_of(const struct operation *op, int from)
     if (call->kind == COMM_EXCHANGE) return seen(call->receive[from]);
     if (call->kind == COMM_ALL_GATHER) {
         cut = cut_of(call, call->out.data, &call->in, call->out_counts,
-                     rows_of(call));
-        return cut_rows(&cut, size, from, rows_of(call));
+                     comm_rows(call));
+        return cut_rows(&cut, size, from, comm_rows(call));
     }
     if (call->kind == COMM_ALL_REDUCE) cut = cut_equal(call, call->out.data);
     else cut = cut_of(call, call->out.data, &call->out, call->out_counts, size);
@@ -414,7 +400,8 @@ static status sum_block(const struct reading *r)
     if (own.bytes == 0) return OK;
     if (!whole) out.data = call->out.data;
     roots.out = device_there(r->peers->device, out.data);
-    (void)tree_merges(leaves_of(group, call), group->size, merges, ROOTS_MOST);
+    (void)tree_merges(comm_leaves(group, call->leaves), group->size, merges,
+                      ROOTS_MOST);
     for (int i = 0; i < group->size; i++) {
         const struct comm_block from = i == group->rank
                                            ? own : r->theirs[i].block;
@@ -483,7 +470,7 @@ static status run(struct reading *r)
         if (i != group->rank) fill_talk(r, i, &r->mine[i]);
     TRY(tell_all(r, sizeof *r->mine, false));
     TRY(follow_all(r));
-    TRY(reduces(r->op->call) ? sum_block(r) : read_blocks(r));
+    TRY(comm_reduces(r->op->call) ? sum_block(r) : read_blocks(r));
     TRY(device_moved(device));
     TRY(await_readers(r));
     if (!gathers) return OK;

@@ -9,7 +9,7 @@
 static int64_t scattered(const struct group *group,
                          const struct comm_call *call, int64_t roots)
 {
-    const int64_t rows = call->rows > 0 ? call->rows : 1;
+    const int64_t rows = comm_rows(call);
     int64_t elements = 0;
 
     if (call->narrow.bits > 0)
