@@ -11,6 +11,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 #include "base/fault.h"
+#include "base/huge_pages.h"
 #include "base/lent_memory.h"
 #include "base/text.h"
 
@@ -32,8 +33,7 @@
 
 enum {
     BLOCK_BYTES_FIRST = 1 << 16, /* a growing arena begins small and doubles */
-    BLOCK_BYTES_MOST = 1 << 24,
-    HUGE_PAGE_BYTES = 1 << 21
+    BLOCK_BYTES_MOST = 1 << 24
 };
 
 struct arena_block {
@@ -80,20 +80,14 @@ static size_t block_offset(size_t bytes)
     return HEADER_BYTES + STEP * (atomic_fetch_add(&count, 1) % PLACES);
 }
 
-/* A mapping that begins where a huge page can: what was mapped too much is
- * given back at once. */
-static void *map_aligned(size_t bytes)
+static void *pages_take(size_t bytes)
 {
-    const size_t more = bytes >= HUGE_PAGE_BYTES ? HUGE_PAGE_BYTES : 0;
-    char *start = mmap(NULL, bytes + more, PROT_READ | PROT_WRITE,
-                       MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    size_t before;
+    const int access = PROT_READ | PROT_WRITE;
+    void *pages;
 
-    if (start == MAP_FAILED || more == 0) return start;
-    before = -(uintptr_t)start % HUGE_PAGE_BYTES;
-    if (before > 0) munmap(start, before);
-    if (before < more) munmap(start + before + bytes, more - before);
-    return start + before;
+    if (bytes >= HUGE_PAGE_BYTES) return huge_pages_map(bytes, access);
+    pages = mmap(NULL, bytes, access, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    return pages == MAP_FAILED ? NULL : pages;
 }
 
 static status block_map(struct arena *arena, size_t bytes)
@@ -108,8 +102,8 @@ static status block_map(struct arena *arena, size_t bytes)
         FAIL(ERR_MEMORY, "%s needs %s, this machine has %s", arena->name,
              text_bytes(asked, bytes), text_bytes(present, physical_bytes()));
     TRY(round_up(mapped + first, page, &mapped));
-    block = fault_due("memory.take") ? MAP_FAILED : map_aligned(mapped);
-    if (block == MAP_FAILED)
+    block = fault_due("memory.take") ? NULL : pages_take(mapped);
+    if (block == NULL)
         FAIL(ERR_MEMORY, "%s: the system refused %s of memory", arena->name,
              text_bytes(asked, bytes));
     if (mapped >= HUGE_PAGE_BYTES) madvise(block, mapped, MADV_HUGEPAGE);

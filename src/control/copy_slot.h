@@ -19,9 +19,9 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include "base/huge_pages.h"
 
-enum { COPY_STATE_BYTES = 1 << 22, COPY_PAGE = 4096, COPY_SLOTS = 2,
-       COPY_ALIGN = 1 << 21 /* of rows: a huge page */ };
+enum { COPY_STATE_BYTES = 1 << 22, COPY_PAGE = 4096, COPY_SLOTS = 2 };
 
 struct copy_slot {
     uint64_t magic;
@@ -36,8 +36,9 @@ struct copy_slot {
     char state[COPY_STATE_BYTES];
 };
 
-enum { COPY_ROWS = (sizeof(struct copy_slot) + COPY_ALIGN - 1) / COPY_ALIGN *
-                   COPY_ALIGN };
+/* Rows begin at a huge page. */
+enum { COPY_ROWS = (sizeof(struct copy_slot) + HUGE_PAGE_BYTES - 1) /
+                   HUGE_PAGE_BYTES * HUGE_PAGE_BYTES };
 static const uint64_t copy_magic = 0x6c6f636b636f7079; /* "lockcopy" */
 /* The rows are the state of a rank, which writes the other slot in turn
  * (train/two_slots.h); crc is their range_sum. For this node alone. */

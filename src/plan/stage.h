@@ -108,8 +108,6 @@ enum memory_owner {
 _Static_assert(MEMORY_STATE_4 - MEMORY_STATE_0 + 1 == (int)OPTIMIZER_STATES,
                "a row for each slot of the optimizer's states");
 
-enum { KEPT_ALIGN = 1 << 21 }; /* of a huge page */
-
 struct memory_row {
     const char *name;    /* "activations and their gradients" */
     const char *life;    /* "run", "micro-batch", "call" */
@@ -173,8 +171,8 @@ struct stage {
                             * rank (train/two_slots.h) */
         bool apart;        /* the caller's to set, before it is opened: they
                             * have memory of their own, */
-        char *data;        /* owned, at a multiple of KEPT_ALIGN bytes, */
-        size_t bytes;      /* a multiple, too */
+        char *data;        /* owned, at a huge page, */
+        size_t bytes;      /* of whole huge pages */
         int64_t from;      /* of updates; 0: in place */
         struct range_sum sum;
     } kept;

@@ -9,6 +9,7 @@
 
 #include "base/check.h"
 #include "base/first_touch.h"
+#include "base/huge_pages.h"
 #include "device/graphs.h"
 #include "nn/routes.h"
 #include "nn/score_peaks.h"
@@ -105,23 +106,18 @@ static void *host_memory(const struct stage *stage)
  * as what lives longer may be mapped there. */
 static status take_kept(struct stage *stage)
 {
-    size_t bytes = 0, before;
+    size_t bytes = 0;
     char *at;
 
     if (!stage->kept.apart) return OK;
     CHECK(stage->device == NULL);
     for (int i = 0; i < MEMORY_OWNERS; i++)
         if (stage_is_apart(stage, i)) bytes += stage->memory[i].bytes;
-    bytes = (bytes + KEPT_ALIGN - 1) / KEPT_ALIGN * KEPT_ALIGN;
-    at = mmap(NULL, bytes + KEPT_ALIGN, PROT_READ | PROT_WRITE,
-              MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (at == MAP_FAILED)
+    bytes = huge_pages_round(bytes);
+    at = huge_pages_map(bytes, PROT_READ | PROT_WRITE);
+    if (at == NULL)
         FAIL(ERR_MEMORY, "weights and states: the system refused %zu bytes: %s",
              bytes, strerror(errno));
-    before = -(uintptr_t)at % KEPT_ALIGN;
-    if (before > 0) munmap(at, before);
-    munmap(at + before + bytes, KEPT_ALIGN - before);
-    at += before;
     madvise(at, bytes, MADV_HUGEPAGE);
     stage->kept.data = at;
     stage->kept.bytes = bytes;

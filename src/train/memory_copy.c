@@ -233,8 +233,7 @@ static status agree_slots(struct memory_copy *copy)
     TRY(team_largest(copy->team, most, 2));
     copy->turns.step = most[1] > 0 ? NULL : copy->step;
     if (most[1] > 0) {
-        most[0] = (double)(COPY_ROWS + (rows_bytes(copy) + COPY_ALIGN - 1) /
-                                           COPY_ALIGN * COPY_ALIGN);
+        most[0] = (double)(COPY_ROWS + huge_pages_round(rows_bytes(copy)));
         TRY(team_largest(copy->team, most, 1));
     }
     copy->slot_bytes = (size_t)most[0];

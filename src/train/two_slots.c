@@ -7,6 +7,7 @@
 #include <sys/mman.h>
 
 #include "base/fault.h"
+#include "base/huge_pages.h"
 #include "optimizer/carry.h"
 
 #ifndef MREMAP_DONTUNMAP
@@ -99,16 +100,12 @@ status two_slots_open(struct two_slots *slots, struct train_step *step,
         struct stage *stage = &pipeline_of(slots)->stages[i];
         /* For the other slot, and for pages on their way. */
         const size_t room = 2 * stage->kept.bytes;
-        char *at = mmap(NULL, room + KEPT_ALIGN, PROT_NONE,
-                        MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-        const size_t before = -(uintptr_t)at % KEPT_ALIGN;
+        char *at = huge_pages_map(room, PROT_NONE);
 
-        if (at == MAP_FAILED)
+        if (at == NULL)
             FAIL(ERR_MEMORY, "%zu bytes for copies: %s", room,
                  strerror(errno));
-        if (before > 0) munmap(at, before);
-        munmap(at + before + room, KEPT_ALIGN - before);
-        stage->kept.from = at + before - stage->kept.data;
+        stage->kept.from = at - stage->kept.data;
     }
     return map_all(slots);
 }

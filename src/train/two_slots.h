@@ -25,8 +25,8 @@ struct two_slots {
     uint32_t still; /* the sum of what no update writes */
 };
 
-/* Bytes of the rows in a slot: a multiple of KEPT_ALIGN; 0: the stages do not
- * have them apart. */
+/* Bytes of the rows in a slot: whole huge pages; 0: the stages do not have them
+ * apart. */
 size_t two_slots_bytes(const struct pipeline *pipeline);
 /* Slot 0 is where the rows are from now on, with what is in it. */
 status two_slots_open(struct two_slots *slots, struct train_step *step,
