@@ -20,3 +20,9 @@ double median_of(const double *sorted, int64_t count)
 {
     return count == 0 ? 0 : (sorted[(count - 1) / 2] + sorted[count / 2]) / 2;
 }
+
+double median_take(double *values, int64_t count)
+{
+    median_sort(values, count);
+    return median_of(values, count);
+}

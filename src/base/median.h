@@ -11,5 +11,7 @@ void median_sort(double *values, int64_t count);
 /* The median of sorted values [count]: of an even number the mean of the two in
  * the middle; 0 of none. */
 double median_of(const double *sorted, int64_t count);
+/* Sorts them first. */
+double median_take(double *values, int64_t count);
 
 #endif

@@ -96,8 +96,7 @@ static status time_calls(const struct calibration *c, struct worker *w,
         sum += seconds;
         squares += seconds * seconds;
     }
-    median_sort(found, series);
-    w->seconds = median_of(found, series);
+    w->seconds = median_take(found, series);
     const double mean = sum / series, spread = squares / series - mean * mean;
 
     w->sigma = spread > 0 ? sqrt(spread) : 0;
@@ -182,11 +181,12 @@ status calibrate_sweep(struct calibration *c, struct sweep *sweep)
                 break;
             }
             TRY(sweep->measure(c, i));
-            TRY(pace_note(c, i));
+            TRY(pace_note(c));
         }
         last = probe_now_s() - before;
     }
-    return pace_settle(c, *sweep->rows);
+    pace_settle(c, *sweep->rows);
+    return OK;
 }
 
 const struct bench_case *calibrate_case(const char *kernel)
@@ -481,8 +481,7 @@ static status measure_products(struct calibration *c, struct sweep *sweep,
     if (best > 0) note(c, M_GEMM, best / c->machine->value[M_PEAK_32]);
     calibrate_type(c, 32);
     calibrate_sums(c, NULL);
-    c->cold = ~0u;
-    c->far = CALIBRATE_FLOATS;
+    c->turning = all_far;
     note(c, M_NOISE, spread / 10); /* a step is hundreds of calls */
     return OK;
 }
@@ -571,7 +570,7 @@ status calibrate(struct machine *machine,
                  struct calibrate_left *left)
 {
     struct calibration c = {.request = request, .machine = machine,
-                            .far = CALIBRATE_FLOATS, .cold = ~0u,
+                            .turning = all_far,
                             .limit = 0.02 * request->seconds};
     const struct machine_preset *preset = &machine_presets[0];
     status result;
@@ -594,7 +593,7 @@ status calibrate_now(const struct calibrate_request *request,
                      struct sentinel *now)
 {
     struct calibration c = {.request = request,
-                            .far = CALIBRATE_FLOATS, .cold = ~0u};
+                            .turning = all_far};
     status result;
 
     arena_init(&c.arena, "calibrate", 0);

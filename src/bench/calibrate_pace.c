@@ -12,12 +12,6 @@
 #define LEAST_SPREAD 1e-4 /* of squared logarithms: 1% */
 #define MOST_FOLLOWED 1.25
 
-static double middle(double *values, int count)
-{
-    median_sort(values, count);
-    return median_of(values, count);
-}
-
 status pace_burst(struct calibration *c, double *seconds)
 {
     const struct bench_case job = {"matmul", "", {256, 256, 256},
@@ -25,20 +19,17 @@ status pace_burst(struct calibration *c, double *seconds)
     const int bits = c->narrow ? 16 : 32;
     const struct accumulator *sums = c->workers[0].operands->accumulator;
     const double limit = c->limit;
-    const int64_t far = c->far;
-    const unsigned cold = c->cold;
+    const struct turning turning = c->turning;
     double sigma;
     status result;
 
     calibrate_type(c, 32);
     calibrate_sums(c, NULL);
     c->limit = BURST_S;
-    c->far = 0;
-    c->cold = ~0u;
+    c->turning = (struct turning){0};
     result = calibrate_run(c, &job, c->request->ranks, seconds, &sigma);
     c->limit = limit;
-    c->far = far;
-    c->cold = cold;
+    c->turning = turning;
     calibrate_sums(c, sums);
     calibrate_type(c, bits);
     return result;
@@ -61,7 +52,7 @@ status pace_begin(struct calibration *c, int rows)
     return OK;
 }
 
-status pace_note(struct calibration *c, int row)
+status pace_note(struct calibration *c)
 {
     struct pacing *p = &c->pace;
     const double before = p->last;
@@ -72,64 +63,72 @@ status pace_note(struct calibration *c, int row)
     TRY(pace_burst(c, &after));
     p->last = math_log(after);
     p->samples[p->count++] = (struct paced){math_log(p->found),
-                                            (before + p->last) / 2, row};
+                                            (before + p->last) / 2};
     return OK;
 }
 
-/* Least squares over all rows: how what a round adds to the mean of its row
- * follows what it adds to the mean pace of that row. */
-static void fit(struct pacing *p, int rows, double *means)
+/* The mean of a row's rounds. */
+static struct paced row_mean(const struct pacing *p, int row)
 {
-    double together = 0, spread = 0, rest = 0;
-    int freedom = 0;
+    struct paced mean = {0, 0};
 
-    for (int row = 0; row < rows; row++) {
-        double seconds = 0, pace = 0;
-        int rounds = 0;
-
-        for (int i = 0; i < p->count; i++)
-            if (p->samples[i].row == row) {
-                seconds += p->samples[i].seconds;
-                pace += p->samples[i].pace;
-                rounds++;
-            }
-        means[2 * row] = rounds > 0 ? seconds / rounds : 0;
-        means[2 * row + 1] = rounds > 0 ? pace / rounds : 0;
-        if (rounds > 0) freedom += rounds - 1;
+    for (int i = row; i < p->count; i += p->rows) {
+        mean.seconds += p->samples[i].seconds;
+        mean.pace += p->samples[i].pace;
     }
-    for (int i = 0; i < p->count; i++) {
-        const struct paced *s = &p->samples[i];
-        const double pace = s->pace - means[2 * s->row + 1];
-
-        together += pace * (s->seconds - means[2 * s->row]);
-        spread += pace * pace;
-    }
-    p->follows = freedom > 0 && spread / freedom > LEAST_SPREAD
-                     ? together / spread : 1;
-    p->follows = p->follows < 0 ? 0 :
-                 p->follows > MOST_FOLLOWED ? MOST_FOLLOWED : p->follows;
-    for (int i = 0; i < p->count; i++) {
-        const struct paced *s = &p->samples[i];
-        const double off = s->seconds - means[2 * s->row] -
-                           p->follows * (s->pace - means[2 * s->row + 1]);
-
-        rest += off * off;
-    }
-    p->rest = freedom > 0 ? sqrt(rest / freedom) : 0;
+    mean.seconds /= p->count / p->rows;
+    mean.pace /= p->count / p->rows;
+    return mean;
 }
 
-status pace_settle(struct calibration *c, int rows)
+/* Sums over all rounds of all rows, each beside the mean of its row. */
+struct scatter { double pace, together, seconds; };
+
+static struct scatter scatter_of(const struct pacing *p)
+{
+    struct scatter sum = {0, 0, 0};
+
+    for (int row = 0; row < p->rows; row++) {
+        const struct paced mean = row_mean(p, row);
+
+        for (int i = row; i < p->count; i += p->rows) {
+            const double pace = p->samples[i].pace - mean.pace;
+            const double seconds = p->samples[i].seconds - mean.seconds;
+
+            sum.pace += pace * pace;
+            sum.together += pace * seconds;
+            sum.seconds += seconds * seconds;
+        }
+    }
+    return sum;
+}
+
+/* Least squares: how what a round adds to the mean of its row follows what it
+ * adds to the mean pace of that row. */
+static void fit(struct pacing *p)
+{
+    const struct scatter sum = scatter_of(p);
+    const int freedom = p->count - p->rows;
+    double f = freedom > 0 && sum.pace / freedom > LEAST_SPREAD
+                   ? sum.together / sum.pace : 1;
+    double rest;
+
+    f = f < 0 ? 0 : f > MOST_FOLLOWED ? MOST_FOLLOWED : f;
+    rest = sum.seconds - 2 * f * sum.together + f * f * sum.pace;
+    p->follows = f;
+    p->rest = freedom > 0 && rest > 0 ? sqrt(rest / freedom) : 0;
+}
+
+void pace_settle(struct calibration *c, int rows)
 {
     struct pacing *p = &c->pace;
-    void *memory = NULL;
     double usual = 0;
 
-    TRY(arena_take_array(&c->arena, (size_t)(2 * rows), sizeof(double),
-                         &memory));
-    fit(p, rows, memory);
+    p->rows = rows;
+    if (p->count == 0) return;
+    fit(p);
     for (int i = 0; i < p->count; i++) usual += p->samples[i].pace / p->count;
     if (p->usual == 0) p->usual = usual;
-    return OK;
 }
 
 double pace_row(const struct calibration *c, int row)
@@ -138,9 +137,8 @@ double pace_row(const struct calibration *c, int row)
     double found[CALIBRATE_ROUNDS];
     int count = 0;
 
-    for (int i = 0; i < p->count; i++)
-        if (p->samples[i].row == row)
-            found[count++] = p->samples[i].seconds -
-                             p->follows * (p->samples[i].pace - p->usual);
-    return count > 0 ? math_exp(middle(found, count)) : INFINITY;
+    for (int i = row; i < p->count; i += p->rows)
+        found[count++] = p->samples[i].seconds -
+                         p->follows * (p->samples[i].pace - p->usual);
+    return count > 0 ? math_exp(median_take(found, count)) : INFINITY;
 }

@@ -23,6 +23,14 @@ enum { CALIBRATE_ROUNDS = 3, CALIBRATE_WORKERS = 64,
        CALIBRATE_FLOATS = 12 << 20, CALIBRATE_NEAR = 4 << 20,
        CALIBRATE_FAR_S = 5 /* seconds that are enough for far places */ };
 
+/* Floats that operands take turns in; cold: those of bench_case, as bits, that
+ * take theirs in `far`. Zeroed: all stay in one place. */
+struct turning {
+    int64_t near, far;
+    unsigned cold;
+};
+static const struct turning all_far = {.far = CALIBRATE_FLOATS, .cold = ~0u};
+
 /* The places of a job's operands: near ones, and those of cold operands. */
 struct turns {
     struct tensor first[CASE_TENSORS];
@@ -38,14 +46,15 @@ struct worker {
 };
 
 /* Logarithms of seconds: of a row, of the pace at that moment. */
-struct paced { double seconds, pace; int row; };
+struct paced { double seconds, pace; };
 
 struct pacing {
     double usual;            /* that all rows are brought to; 0: not yet */
     double last;             /* the latest */
     double found;            /* seconds of the row at hand */
-    struct paced *samples;   /* of the table at hand */
-    int count, most;
+    struct paced *samples;   /* of the table at hand: round by round, all its
+                              * rows */
+    int count, most, rows;
     double follows;          /* a row takes as much longer as the pace does, to
                               * this power */
     double rest;             /* deviation of rounds that this leaves */
@@ -64,9 +73,7 @@ struct calibration {
     double limit;            /* seconds of a job */
     int rounds;              /* done of the table at hand */
     struct pacing pace;
-    int64_t near, far;       /* floats that operands take turns in */
-    unsigned cold;           /* operands of bench_case, as bits, that take
-                              * theirs in `far` */
+    struct turning turning;
 };
 
 /* Runs `job` on `active` workers at once; mean seconds of a call. */
@@ -102,8 +109,8 @@ status pace_burst(struct calibration *c, double *seconds);
 /* A table of so many rows begins; one of its rows was timed just now (found);
  * all of them are known: how they follow the pace, and the seconds of each. */
 status pace_begin(struct calibration *c, int rows);
-status pace_note(struct calibration *c, int row);
-status pace_settle(struct calibration *c, int rows);
+status pace_note(struct calibration *c);
+void pace_settle(struct calibration *c, int rows);
 double pace_row(const struct calibration *c, int row);
 /* Sweeps a table in rounds of about `seconds` together, which may take `most`:
  * then the last `left` rows are taken out of it, or no other round begins. The

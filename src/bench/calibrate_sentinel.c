@@ -15,12 +15,6 @@ enum { BURSTS = 128, WARM = 1, PASSES = 6, CACHES = 2, SHARE = 8,
        OWN_CACHES = 4, /* as large as what a core has of its own */
        PASS_BYTES = 64 << 20 /* of a rank in a timed pass, at least */ };
 
-static double middle(double *values, int count)
-{
-    median_sort(values, count);
-    return median_of(values, count);
-}
-
 static status time_product(struct calibration *c, double *seconds)
 {
     const double begun = probe_now_s();
@@ -31,7 +25,7 @@ static status time_product(struct calibration *c, double *seconds)
     while (probe_now_s() - begun < WARM_S) TRY(pace_burst(c, seconds));
     while (count < BURSTS && probe_now_s() - begun < WARM_S + PRODUCT_S)
         TRY(pace_burst(c, &bursts[count++]));
-    *seconds = count > 0 ? middle(bursts, count) : *seconds;
+    *seconds = count > 0 ? median_take(bursts, count) : *seconds;
     return OK;
 }
 
@@ -93,7 +87,7 @@ static void stream(void *argument, int index, int count)
         if (pass >= 0)
             passes[pass] = (probe_now_s() - before) / s->times;
     }
-    s->seconds[index] = middle(passes, PASSES);
+    s->seconds[index] = median_take(passes, PASSES);
 }
 
 static status time_stream(struct calibration *c, size_t bytes, double *seconds)

@@ -15,9 +15,9 @@ int64_t calibrate_far(const struct calibration *c)
 
 void calibrate_turns(struct calibration *c, int threads, unsigned cold)
 {
-    c->near = CALIBRATE_NEAR / (threads > 1 ? 1 : c->request->ranks);
-    c->far = calibrate_far(c);
-    c->cold = cold;
+    c->turning = (struct turning){
+        CALIBRATE_NEAR / (threads > 1 ? 1 : c->request->ranks),
+        calibrate_far(c), cold};
 }
 
 static int64_t places_in(int64_t floats, const struct operands *o)
@@ -36,9 +36,9 @@ void turns_begin(const struct calibration *c, struct turns *turns,
 {
     memcpy(turns->first, o->t, sizeof turns->first);
     turns->each = o->used;
-    turns->places[0] = places_in(c->near, o);
-    turns->places[1] = places_in(c->far, o);
-    turns->cold = c->cold;
+    turns->places[0] = places_in(c->turning.near, o);
+    turns->places[1] = places_in(c->turning.far, o);
+    turns->cold = c->turning.cold;
     turns->at = 0;
     for (int i = 0; i < CASE_TENSORS; i++) {
         const struct tensor *t = &turns->first[i];

@@ -5,7 +5,6 @@
 
 #include <math.h>
 
-
 /* A kernel of bench/cases.c that stands for a work; sizes of its case where
  * rows have `width` elements: the place of rows and of width among them; which
  * of its operands are cold in a step: results that wait for the backward pass,
@@ -20,7 +19,6 @@ struct work_row {
 };
 
 #define OPERAND(i) (1u << (i))
-
 
 static const struct work_row work_rows[] = {
     {WORK_ATTENTION, "attention_forward", {16, 24, 32, 64, 128}, {64, 256},
@@ -121,8 +119,7 @@ status calibrate_works(struct calibration *c, struct sweep *sweep)
     sweep->measure = measure_one;
     TRY(calibrate_sweep(c, sweep));
     calibrate_type(c, 32);
-    c->far = CALIBRATE_FLOATS;
-    c->cold = ~0u;
+    c->turning = all_far;
     for (int i = 0; i < m->work_count; i++)
         m->works[i].seconds = pace_row(c, i);
     return OK;

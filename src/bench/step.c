@@ -140,8 +140,7 @@ static status run_steps(struct step_figures *f, struct train_step *step,
     }
     f->stage->run.timing.clock = NULL;
     f->resident_bytes = peak_resident_bytes();
-    median_sort(f->step_ms, f->steps);
-    f->median_ms = median_of(f->step_ms, f->steps);
+    f->median_ms = median_take(f->step_ms, f->steps);
     return OK;
 }
 

@@ -113,8 +113,7 @@ static double median_norm(const struct policy *policy)
 {
     memcpy(policy->sorted, policy->norms,
            (size_t)policy->count * sizeof *policy->norms);
-    median_sort(policy->sorted, policy->count);
-    return median_of(policy->sorted, policy->count);
+    return median_take(policy->sorted, policy->count);
 }
 
 static struct policy_verdict verdict(enum policy_action action,

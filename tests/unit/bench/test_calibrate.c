@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include "bench/calibrate_parts.h"
+#include "bench/draw.h"
 #include "bench/probe.h"
 #include "kernels/math.h"
 #include "tests/test.h"
@@ -73,13 +74,12 @@ TEST(rows_are_brought_to_one_pace)
             const double seconds = math_log(1e-3 * (1 + row));
             double pace;
 
-            state = state * 1664525u + 1013904223u;
-            pace = math_log(2e-4) + 0.7 * (double)(state >> 8) / (1 << 24);
+            pace = math_log(2e-4) + 0.7 * (double)draw_share(&state);
             c.pace.samples[c.pace.count++] = (struct paced){
-                seconds + power * (pace - math_log(3e-4)), pace, row};
+                seconds + power * (pace - math_log(3e-4)), pace};
         }
     c.pace.usual = math_log(3e-4);
-    IS_OK(pace_settle(&c, ROWS));
+    pace_settle(&c, ROWS);
     CHECK(fabs(c.pace.follows - power) < 1e-6);
     CHECK(c.pace.rest < 1e-6);
     for (int row = 0; row < ROWS; row++)
@@ -93,8 +93,8 @@ TEST(cold_operands_take_their_turns_far_away)
     enum { EACH = 96, PLACES = 9, NEAR_PLACES = 2 };
     static float data[EACH * (PLACES + 1)];
     static struct operands o;
-    const struct calibration c = {.near = NEAR_PLACES * EACH + 5,
-                                  .far = PLACES * EACH, .cold = 1u << 1};
+    const struct calibration c = {
+        .turning = {NEAR_PLACES * EACH + 5, PLACES * EACH, 1u << 1}};
     struct turns turns;
 
     o.data = data;
