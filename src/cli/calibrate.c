@@ -213,7 +213,7 @@ static void write_followed(struct json_writer *w, const char *name,
 {
     json_write_key(w, name);
     if (pace->product_s > 0)
-        json_write_real(w, math_exp(power * math_log(slow.product)));
+        json_write_real(w, math_pow(slow.product, power));
     else
         json_write_null(w); /* of a profile that does not know */
 }

@@ -235,12 +235,6 @@ bool rank_blocks_grow(struct rank_blocks *seen, struct rank_blocks here)
     return more;
 }
 
-bool layout_has_more(const struct layout *l, const struct shape *s,
-                     int position, struct rank_blocks *seen)
-{
-    return rank_blocks_grow(seen, layout_rank_blocks(l, s, position));
-}
-
 const char *layout_text(const struct layout *l, char *out, size_t size)
 {
     const struct { enum axis axis; int size; } axes[] = {

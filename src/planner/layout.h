@@ -48,9 +48,9 @@ struct layout {
     bool overlap_tensor;     /* messages beside products */
     unsigned offload;        /* enum offload */
     int threads;             /* of a rank; 0: 1 */
-    const int *blocks;       /* borrowed, of each stage; NULL: even, but that */
-    int head_blocks;         /* the head counts as so many blocks, by which the
-                              * last stage has fewer (mesh.layers) */
+    const int *blocks;       /* borrowed, of each stage; NULL: as even as can
+                              * be, the head counted as head_blocks */
+    int head_blocks;         /* so the last stage has fewer (mesh.layers) */
     struct frames frames;    /* of Lockstep; zeroed: not asked for */
     struct {                 /* blocks of the first and the last pipe rank, */
         bool known;          /* once memory_count_ends has counted them */
@@ -145,10 +145,8 @@ struct stage_blocks layout_stage_blocks(const struct layout *layout,
 struct rank_blocks { double all, mixed; };
 struct rank_blocks layout_rank_blocks(const struct layout *layout,
                                       const struct shape *shape, int position);
-/* Whether it has more blocks, or more with experts, than all positions that
+/* Whether here are more blocks, or more with experts, than at all ranks that
  * were asked for before (seen, zeroed at first). */
-bool layout_has_more(const struct layout *layout, const struct shape *shape,
-                     int position, struct rank_blocks *seen);
 bool rank_blocks_grow(struct rank_blocks *seen, struct rank_blocks here);
 /* "tensor 8, pipe 16, data 8, micro-batch 1, zero1". */
 const char *layout_text(const struct layout *layout, char *out, size_t size);

@@ -645,8 +645,8 @@ double memory_largest(const struct layout *l, const struct shape *s, int *at)
         struct memory here;
         double bytes;
 
-        if (!layout_has_more(l, s, position, &seen) && position >= near &&
-            position < l->pipe - 2)
+        if (!rank_blocks_grow(&seen, layout_rank_blocks(l, s, position)) &&
+            position >= near && position < l->pipe - 2)
             continue;
         memory_at(l, s, &leaves, position, &here);
         bytes = memory_sum(&here);

@@ -13,8 +13,6 @@ double node_ports(const struct machine *machine, int talking);
 int group_on_node(const struct layout *layout, struct group_shape group);
 /* The ranks that divide the experts of a block (layout_experts). */
 struct group_shape expert_group(const struct layout *layout);
-
-
 /* Ranks at one position of the pipe: rank numbers follow each other. */
 int pipe_team(const struct layout *layout);
 /* Whether messages between two positions leave a node. */

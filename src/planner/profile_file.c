@@ -4,6 +4,7 @@
 
 #include <ctype.h>
 #include <math.h>
+#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -360,26 +361,34 @@ static status read_tables(struct machine *machine, const char *path,
     return OK;
 }
 
+/* Where struct moments has each number, a double. */
+static const struct { const char *name; size_t at; } moment_keys[] = {
+    {"before_s", offsetof(struct moments, before.product_s)},
+    {"after_s", offsetof(struct moments, after.product_s)},
+    {"cache_before_s", offsetof(struct moments, before.cache_s)},
+    {"cache_after_s", offsetof(struct moments, after.cache_s)},
+    {"memory_before_s", offsetof(struct moments, before.memory_s)},
+    {"memory_after_s", offsetof(struct moments, after.memory_s)},
+    {"product_s", offsetof(struct moments, pace.product_s)},
+    {"products_follow", offsetof(struct moments, pace.products)},
+    {"works_follow", offsetof(struct moments, pace.works)},
+    {"rest", offsetof(struct moments, pace.rest)},
+};
+enum { MOMENT_KEYS = sizeof moment_keys / sizeof *moment_keys };
+
 static status read_sentinels(struct machine *machine, const char *path,
                              const struct json *from)
 {
-    struct moments *m = &machine->moments;
-    const struct { const char *name; double *value; } keys[] = {
-        {"before_s", &m->before.product_s}, {"after_s", &m->after.product_s},
-        {"cache_before_s", &m->before.cache_s},
-        {"cache_after_s", &m->after.cache_s},
-        {"memory_before_s", &m->before.memory_s},
-        {"memory_after_s", &m->after.memory_s},
-        {"product_s", &m->pace.product_s},
-        {"products_follow", &m->pace.products},
-        {"works_follow", &m->pace.works}, {"rest", &m->pace.rest}};
+    for (int i = 0; from != NULL && i < MOMENT_KEYS; i++) {
+        const char *name = moment_keys[i].name;
+        double value;
 
-    for (int i = 0; from != NULL && i < (int)(sizeof keys / sizeof *keys);
-         i++) {
-        TRY(json_get_real_or(from, path, keys[i].name, 0, keys[i].value));
-        if (!(*keys[i].value >= 0))
+        TRY(json_get_real_or(from, path, name, 0, &value));
+        if (!(value >= 0))
             FAIL(ERR_FORMAT, "%s: sentinel: %s is %g; expected 0 or more",
-                 path, keys[i].name, *keys[i].value);
+                 path, name, value);
+        memcpy((char *)&machine->moments + moment_keys[i].at, &value,
+               sizeof value);
     }
     return OK;
 }
@@ -521,9 +530,20 @@ static void write_tables(const struct machine *machine,
     json_write_array_end(w);
 }
 
+static void write_sentinels(const struct machine *machine,
+                            struct json_writer *w)
+{
+    for (int i = 0; i < MOMENT_KEYS; i++) {
+        double value;
+
+        memcpy(&value, (const char *)&machine->moments + moment_keys[i].at,
+               sizeof value);
+        json_write_key_real(w, moment_keys[i].name, value);
+    }
+}
+
 status machine_write(const struct machine *machine, struct text *out)
 {
-    const struct moments *m = &machine->moments;
     struct json_writer w = {0};
     status result;
 
@@ -534,16 +554,7 @@ status machine_write(const struct machine *machine, struct text *out)
     json_write_key_text(&w, "key", machine->key);
     json_write_key(&w, "sentinel");
     json_write_object(&w);
-    json_write_key_real(&w, "before_s", m->before.product_s);
-    json_write_key_real(&w, "after_s", m->after.product_s);
-    json_write_key_real(&w, "cache_before_s", m->before.cache_s);
-    json_write_key_real(&w, "cache_after_s", m->after.cache_s);
-    json_write_key_real(&w, "memory_before_s", m->before.memory_s);
-    json_write_key_real(&w, "memory_after_s", m->after.memory_s);
-    json_write_key_real(&w, "product_s", m->pace.product_s);
-    json_write_key_real(&w, "products_follow", m->pace.products);
-    json_write_key_real(&w, "works_follow", m->pace.works);
-    json_write_key_real(&w, "rest", m->pace.rest);
+    write_sentinels(machine, &w);
     json_write_object_end(&w);
     json_write_key(&w, "constants");
     machine_constants_write(machine, &w);

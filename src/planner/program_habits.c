@@ -15,6 +15,14 @@ const char *const as_names[AS_COUNT] = {
     "lockstep", "megatron", "torchtitan", "megatron-core",
     "megatron-deepspeed", "pytorch", "nanotron", "nemo"};
 
+/* Megatron-Core, and NeMo, which runs it with other gradients. */
+#define CORE(update, gradient)                                             \
+    {.kernels = 1.2, .gap = 1e-5, .host = 3e-5, .each_expert = 1.28e-4,    \
+     .moved = 1, .update_bytes = (update), .gradient_bytes = (gradient),   \
+     .masks = true, .beside = true, .gathers_beside = true,                \
+     .border_divided = true, .rows_once = true, .rows_port = 0.9,          \
+     .rows_link = 0.775, .codes_kept = true, .sums_fused = true}
+
 /* Bytes of an update: it reads gradient, two moments and weight, writes three
  * and the narrow one: 30. Programs without one pass for all also clear the
  * gradient, read it for its norm, and scale it. */
@@ -30,14 +38,7 @@ const struct habits habits_of[AS_COUNT] = {
     [AS_TORCHTITAN] = {.kernels = 1.2, .gap = 1e-5, .host = 3e-5, .moved = 1,
                        .update_bytes = 30, .gradient_bytes = 4, .beside = true,
                        .narrow_shards = true},
-    [AS_MEGATRON_CORE] = {.kernels = 1.2, .gap = 1e-5, .host = 3e-5,
-                          .each_expert = 1.28e-4, .moved = 1,
-                          .update_bytes = 46, .gradient_bytes = 4,
-                          .masks = true, .beside = true,
-                          .gathers_beside = true,
-                          .border_divided = true, .rows_once = true,
-                          .rows_port = 0.9, .rows_link = 0.775,
-                          .codes_kept = true, .sums_fused = true},
+    [AS_MEGATRON_CORE] = CORE(46, 4),
     [AS_MEGATRON_DEEPSPEED] = {.kernels = 2, .gap = 2e-5, .host = 4.6e-5,
                                .moved = 1, .update_bytes = 46,
                                .gradient_bytes = 4, .waits = 2,
@@ -50,12 +51,5 @@ const struct habits habits_of[AS_COUNT] = {
                      .update_bytes = 46, .gradient_bytes = 4, .waits = 1,
                      .masks = true,
                      .border_divided = true, .block_whole = true},
-    [AS_NEMO] = {.kernels = 1.2, .gap = 1e-5, .host = 3e-5,
-                          .each_expert = 1.28e-4, .moved = 1,
-                          .update_bytes = 40, .gradient_bytes = 2,
-                          .masks = true, .beside = true,
-                          .gathers_beside = true,
-                          .border_divided = true, .rows_once = true,
-                          .rows_port = 0.9, .rows_link = 0.775,
-                          .codes_kept = true, .sums_fused = true},
+    [AS_NEMO] = CORE(40, 2),
 };

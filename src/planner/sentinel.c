@@ -55,7 +55,7 @@ static struct slowness drift(const struct moments *m)
     struct slowness apart = sentinel_slowness(m->after, m->before);
 
     if (m->pace.product_s <= 0) return apart;
-    apart.cache /= math_exp(m->pace.works * math_log(apart.product));
+    apart.cache /= math_pow(apart.product, m->pace.works);
     apart.product = 1;
     return apart;
 }

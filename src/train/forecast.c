@@ -208,11 +208,11 @@ static status plan_memory(struct forecast *f, struct setup *setup,
         struct draft draft;
         status result = OK;
         double bytes;
-        bool more;
+        const bool more =
+            !f->quick &&
+            rank_blocks_grow(&seen, blocks_of(f, setup, position));
 
-        more = rank_blocks_grow(&seen, blocks_of(f, setup, position));
-        if (walk == NULL && !(more && !f->quick) &&
-            !is_planned(f, position, pipe, estimate))
+        if (walk == NULL && !more && !is_planned(f, position, pipe, estimate))
             continue;
         place.at[AXIS_PIPE] = position;
         TRY(draft_build(&draft, setup,
