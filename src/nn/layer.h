@@ -27,8 +27,9 @@ size_t vector_scratch(const struct program *p, int count, int64_t width);
 status norm_weight(const struct run *run, struct tensor weight, bool plus_one,
                    void *memory, struct tensor *out);
 
-/* The norm that an event of F makes besides its own step's result: its operands
- * in the micro-batch; what it takes of scratch is that of its own step. */
+/* The operands of the norm of a step, in the micro-batch: for its own event, or
+ * for the event before it, where that makes it, too. Its scratch is that of its
+ * own step. */
 status norm_call(struct run *run, int step, struct norm_after *out);
 /* Whether F of the step makes the norm after it, too. */
 bool norm_is_joined(const struct program *p, const struct step *step);

@@ -37,18 +37,6 @@ static status own_weight(const struct step *step, struct run *run,
                        out);
 }
 
-static status rmsnorm_forward(const struct step *step, struct run *run)
-{
-    struct tensor rrms = run_slot(run, step->aux), weight;
-
-    TRY(own_weight(step, run, &weight));
-    rrms = tensor_1d(rrms.data, rrms.dtype, rrms.shape[0]);
-    return run->kernels->rmsnorm_forward(
-        run->stream, run_slot(run, step->output), rrms,
-        run_slot(run, step->input), weight,
-        step->set.norm.epsilon);
-}
-
 static status rmsnorm_backward(const struct step *step, struct run *run)
 {
     const struct tensor dx = run_gradient(run, step->input);
@@ -82,18 +70,6 @@ static status zero_bias(struct run *run, struct tensor weight,
                        (size_t)(weight.shape[0] * dtype_bytes(weight.dtype)));
 }
 
-static status layernorm_forward(const struct step *step, struct run *run)
-{
-    const struct tensor weight = run_weight(run, step, 0);
-    struct tensor bias;
-
-    if (step->param[1] >= 0) bias = run_weight(run, step, 1);
-    else TRY(zero_bias(run, weight, &bias));
-    return run->kernels->layernorm_forward(
-        run->stream, run_slot(run, step->output), run_slot(run, step->aux),
-        run_slot(run, step->input), weight, bias, step->set.norm.epsilon);
-}
-
 status norm_call(struct run *run, int step, struct norm_after *out)
 {
     const struct step *norm = &run->program->steps[step];
@@ -108,6 +84,27 @@ status norm_call(struct run *run, int step, struct norm_after *out)
     if (norm->param[1] < 0) return zero_bias(run, out->weight, &out->bias);
     out->bias = run_weight(run, norm, 1);
     return OK;
+}
+
+static status rmsnorm_forward(const struct step *step, struct run *run)
+{
+    struct norm_after norm;
+
+    TRY(norm_call(run, step->index, &norm));
+    return run->kernels->rmsnorm_forward(
+        run->stream, norm.y,
+        tensor_1d(norm.stats.data, norm.stats.dtype, norm.stats.shape[0]),
+        run_slot(run, step->input), norm.weight, norm.epsilon);
+}
+
+static status layernorm_forward(const struct step *step, struct run *run)
+{
+    struct norm_after norm;
+
+    TRY(norm_call(run, step->index, &norm));
+    return run->kernels->layernorm_forward(
+        run->stream, norm.y, norm.stats, run_slot(run, step->input),
+        norm.weight, norm.bias, norm.epsilon);
 }
 
 static status layernorm_backward(const struct step *step, struct run *run)
