@@ -464,6 +464,7 @@ static status supervisor_open(struct supervisor *s)
                     (void **)&s->sights));
     TRY(open_crew(s));
     TRY(board_make(&s->board, s->how->ranks, &s->board_file));
+    s->board_number = s->board_file;
     s->state_file = memfd_create("lockstep-state", MFD_CLOEXEC);
     if (s->state_file < 0 || fchmod(s->state_file, 0600) != 0)
         FAIL(ERR_MEMORY, "no memory for the ranks' state: %s",
