@@ -313,11 +313,11 @@ status setup_use_grid(struct setup *setup, const struct grid *grid)
 
 status setup_use_batch(struct setup *setup, int64_t batch)
 {
-    const bool exact = setup->exact;
+    const bool exact = setup->exact; /* no: the grid was fitted before */
 
     setup->batch = batch;
     TRY(setup_use_grid(setup, &setup->grid));
-    setup->exact = setup->exact && exact; /* its grid was made for it before */
+    setup->exact = setup->exact && exact;
     return OK;
 }
 

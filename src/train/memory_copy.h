@@ -53,11 +53,11 @@ struct memory_copy {
     double last_s;       /* monotonic: when the last step ended */
 };
 
+/* Whether the state is to lie in the slots: stages then have its rows apart. */
+bool memory_copy_turns(const struct pipeline *pipeline, int64_t every);
 /* every: steps; 0: never; COPIES_AUTO: after each step, or so rarely that it
  * costs 1 percent. Does nothing in a process that has no supervisor. A machine
  * without enough memory gets a warning and no copies. Collective. */
-/* Whether stages may have their rows apart, for that. */
-bool memory_copy_turns(const struct pipeline *pipeline, int64_t every);
 status memory_copy_open(struct memory_copy *copy,
                         const struct pipeline *pipeline, struct team *team,
                         int64_t every);
