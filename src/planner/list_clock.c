@@ -539,8 +539,9 @@ static status add_one(struct costing *c, const struct step_list *list,
     if (meets(i)) item.meeting = ++w->meetings;
     TRY(timed_add(timed, &item, &at));
     CHECK(at == number);
-    /* Computation goes on in the order of the list anyway. */
-    if (*serial >= 0 && (item.resource != CLOCK_COMPUTE ||
+    /* Computation goes on in the order of the list anyway; but what comes
+     * before a meeting is what other ranks wait for there. */
+    if (*serial >= 0 && (item.meeting > 0 || item.resource != CLOCK_COMPUTE ||
                          timed->items[*serial].resource != CLOCK_COMPUTE))
         TRY(timed_need(timed, w->made, *serial));
     for (int n = 0; n < i->needs; n++)
