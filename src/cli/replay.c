@@ -6,7 +6,6 @@
 #include <string.h>
 
 #include "base/file.h"
-#include "cli/replay_trace.h"
 
 enum { READERS = 16 };
 
@@ -122,11 +121,17 @@ static void arrive_when_read(const struct replay_trace *readers, int rank,
     for (int n = 0; n < by->needs; n++) {
         const struct timed_need need = list->needs[by->first_need + n];
         struct handover m;
+        double from;
 
-        if (need.rank == rank && comes(&list->items[need.index]) &&
-            handover_of(readers, rank, step, need.index, &m) &&
-            m.arrived > m.sent)
-            list->items[need.index].seconds = 1e-6 * (m.arrived - m.sent);
+        if (need.rank != rank || !comes(&list->items[need.index]) ||
+            !handover_of(readers, rank, step, need.index, &m))
+            continue;
+        /* The clock begins a message when it is sent and expected. */
+        from = readers[rank].begins[replay_place(&readers[rank], step,
+                                                 need.index)];
+        if (from < m.sent) from = m.sent;
+        if (m.arrived > from)
+            list->items[need.index].seconds = 1e-6 * (m.arrived - from);
     }
 }
 
@@ -236,10 +241,12 @@ static status replay_steps(struct replayed *out, struct steps *steps,
                  readers[rank].path, readers[rank].steps, count);
     for (int step = 0; step < count; step++) {
         struct clock_result clock;
+        const double measured_s = set_step(readers, ranks, step);
 
-        out->measured_s += set_step(readers, ranks, step) / count;
         TRY(clock_run(&steps->lists, &rules, &clock));
+        out->measured_s += measured_s / count;
         out->replayed_s += clock.end / count;
+        out->errors[step] = measured_s > 0 ? clock.end / measured_s - 1 : 0;
     }
     out->steps = count;
     return OK;

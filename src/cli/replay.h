@@ -6,12 +6,14 @@
 #define LOCKSTEP_CLI_REPLAY_H
 
 #include "cli/forecast.h"
+#include "cli/replay_trace.h"
 
 enum { REPLAY_LARGEST = 3 };
 
 struct replayed {
     double measured_s, replayed_s, predicted_s;
     int steps, instructions; /* in the trace */
+    double errors[REPLAY_STEPS_MOST]; /* replayed / measured - 1 of each step */
     /* Instructions of pipe rank 0 whose prediction is furthest off. */
     struct replay_difference {
         int number;

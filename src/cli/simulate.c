@@ -155,6 +155,10 @@ static status print_replay(const struct replayed *r, bool as_json)
                         r->replayed_s / r->measured_s - 1);
     json_write_key_real(&w, "prediction_error",
                         r->predicted_s / r->measured_s - 1);
+    json_write_key(&w, "step_errors");
+    json_write_array(&w);
+    for (int i = 0; i < r->steps; i++) json_write_real(&w, r->errors[i]);
+    json_write_array_end(&w);
     json_write_key(&w, "largest_differences");
     json_write_array(&w);
     for (int i = 0; i < r->largest_count; i++) {

@@ -621,10 +621,10 @@ replayed_within() { # SHARE
         /"replay_error"/ { found = 1; bad = $2 > most || $2 < -most }
         END { exit !found || bad }' replay.json
 }
-# Other work may take a core between two instructions: four attempts.
+# Other work may take a core where no instruction is noted: twice.
 replays_pipe() { # NAME RANKS PIPE
     local tries=0
-    until [ $tries = 4 ] ||
+    until [ $tries = 2 ] ||
         { replays "$2" --set mesh.pipe="$3" --set train.micro_batch=4 &&
             replayed_within 0.01; }; do
         tries=$((tries + 1))
