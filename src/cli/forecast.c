@@ -54,11 +54,15 @@ static status read_ranks(struct forecast *f, struct arguments *arguments)
         FAIL(ERR_USAGE, "--ranks %lld: not a multiple of --nodes %lld; %lld is",
              (long long)ranks, (long long)nodes,
              (long long)(ranks < nodes ? nodes : ranks / nodes * nodes));
-    if (nodes > 0 && ranks / nodes > devices)
-        FAIL(ERR_USAGE, "--ranks %lld on %lld nodes are %lld on each; a node "
-                        "of %s has %lld devices", (long long)ranks,
-             (long long)nodes, (long long)(ranks / nodes), f->machine.name,
-             (long long)devices);
+    if (nodes > 0 && ranks / nodes > devices) {
+        int64_t enough = nodes;
+
+        while (ranks % enough != 0 || ranks / enough > devices) enough++;
+        FAIL(ERR_USAGE, "--ranks %lld --nodes %lld: %lld ranks on a node; a "
+                        "node of %s has %lld devices; --nodes %lld is enough",
+             (long long)ranks, (long long)nodes, (long long)(ranks / nodes),
+             f->machine.name, (long long)devices, (long long)enough);
+    }
     f->ranks = (int)ranks;
     f->nodes = (int)nodes;
     return OK;

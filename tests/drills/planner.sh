@@ -673,7 +673,7 @@ expect "ranks that the mesh has not" 78 "64 ranks fit" plan gpt.yaml \
     --ranks 96 --time --machine h100 --as megatron
 expect "ranks that nodes do not divide" 2 "not a multiple" plan gpt.yaml \
     --ranks 64 --nodes 7 --time --machine h100 --as megatron
-expect "more ranks than a node has" 2 "has 8 devices" plan gpt.yaml \
+expect "more ranks than a node has" 2 "devices; --nodes 8 is enough" plan gpt.yaml \
     --ranks 64 --nodes 4 --time --machine h100 --as megatron
 expect "a recipe that is none, of another program" 78 "fp8-tensor" plan \
     gpt.yaml --ranks 64 --time --machine h100 --as megatron \
