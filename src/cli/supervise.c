@@ -95,7 +95,7 @@ static status words(void *argument, bool again, const char *layout,
                          a->given[i].value));
     for (const char *at = layout; *at != '\0';) {
         const size_t length = strcspn(at, " ");
-        char setting[64];
+        char setting[LAYOUT_WORDS_BYTES];
 
         snprintf(setting, sizeof setting, "%.*s", (int)length, at);
         TRY(add_flag(order, &used, "set", setting));

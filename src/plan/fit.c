@@ -418,9 +418,13 @@ status fit_blocks(const struct option_list *asked, int layers, int later,
                         fit_first(layers, later, stages, i);
         return OK;
     }
-    if (asked->count != stages)
-        FAIL(ERR_CONFIG, "mesh.layers: %d numbers for a pipeline of %d stages "
-                         "(%d ranks of %d); one for each stage, first to last",
-             asked->count, stages, ranks, chunks);
-    return read_blocks(asked, layers, blocks);
+    if (asked->count == stages) return read_blocks(asked, layers, blocks);
+    return status_hint(
+        status_fail(ERR_CONFIG, __FILE__, __LINE__,
+                    "mesh.layers: %d number%s for a pipeline of %d stage%s (%d "
+                    "rank%s of %d); one for each stage, first to last",
+                    asked->count, asked->count == 1 ? "" : "s", stages,
+                    stages == 1 ? "" : "s", ranks, ranks == 1 ? "" : "s",
+                    chunks),
+        "--set mesh.layers=[] divides the blocks evenly");
 }

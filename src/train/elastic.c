@@ -9,10 +9,21 @@
 /* In the order in which they are changed: the first costs least. */
 static const enum axis changed[] = {AXIS_DATA, AXIS_SHARD, AXIS_PIPE,
                                     AXIS_CONTEXT, AXIS_TENSOR};
-enum { CHANGED = sizeof changed / sizeof *changed };
+enum { CHANGED = sizeof changed / sizeof *changed, PIPE = 2 };
+
+static const char *const evenly = "mesh.layers=[]";
+
+/* The blocks of a pipe of that size; NULL: as they are. */
+static const char *blocks_of(const struct elastic *e, const int sizes[CHANGED])
+{
+    if (!e->uneven) return NULL;
+    if (sizes[PIPE] != e->mesh.size[AXIS_PIPE]) return evenly;
+    return e->blocks[0] != '\0' ? e->blocks : NULL;
+}
 
 static status assign(const struct elastic *e, const int sizes[CHANGED])
 {
+    const char *blocks = blocks_of(e, sizes);
     char text[64];
 
     for (int i = 0; i < CHANGED; i++) {
@@ -20,6 +31,8 @@ static status assign(const struct elastic *e, const int sizes[CHANGED])
                  sizes[i]);
         TRY(options_assign(e->set, text, ORIGIN_COMMAND_LINE));
     }
+    if (blocks != NULL)
+        TRY(options_assign(e->set, blocks, ORIGIN_COMMAND_LINE));
     return OK;
 }
 
@@ -88,6 +101,7 @@ static void try_axis(struct search *search, int axis, int left)
 
 static void write_settings(const struct search *search, char *out, size_t size)
 {
+    const char *blocks = blocks_of(search->elastic, search->sizes);
     size_t used = 0;
 
     out[0] = '\0';
@@ -95,6 +109,22 @@ static void write_settings(const struct search *search, char *out, size_t size)
         used += (size_t)snprintf(out + used, size - used, "%smesh.%s=%d",
                                  i > 0 ? " " : "", axis_names[changed[i]],
                                  search->sizes[i]);
+    if (blocks != NULL && used < size)
+        snprintf(out + used, size - used, " %s", blocks);
+}
+
+static void keep_blocks(struct elastic *e)
+{
+    const struct option_list *list = &e->set->values.mesh.layers;
+    size_t used;
+
+    e->uneven = list->count > 0;
+    used = (size_t)snprintf(e->blocks, sizeof e->blocks, "mesh.layers=[");
+    for (int i = 0; i < list->count && used < sizeof e->blocks; i++)
+        used += (size_t)snprintf(e->blocks + used, sizeof e->blocks - used,
+                                 "%s%s", list->items[i],
+                                 i + 1 < list->count ? "," : "]");
+    if (!e->uneven || used >= sizeof e->blocks) e->blocks[0] = '\0';
 }
 
 status elastic_open(struct elastic *elastic, struct options_set *set,
@@ -109,6 +139,7 @@ status elastic_open(struct elastic *elastic, struct options_set *set,
     *elastic = (struct elastic){.set = set, .vocabulary = vocabulary,
                                 .ranks = ranks, .mesh = setup.mesh,
                                 .grid = setup.grid};
+    keep_blocks(elastic);
     if (result == OK && !setup.exact)
         result = status_fail(ERR_CONFIG, __FILE__, __LINE__,
                              "numerics.mode=fast: the layout shows in the "

@@ -54,6 +54,9 @@ ends 78 "at most 4,096 can" "$program" plan config.yaml --ranks 8192 \
 says "hint: --ranks 4096 --set mesh.data=4096 fits" "$work/out"
 refused "mesh.layers: 3 blocks in all" --ranks 2 --set mesh.pipe=2 \
     --set 'mesh.layers=[1,2]'
+refused "mesh.layers: 1 number for a pipeline of 2 stages" --ranks 2 \
+    --set mesh.pipe=2 --set 'mesh.layers=[2]'
+says "hint: --set mesh.layers=\[\] divides the blocks evenly" "$work/out"
 refused "3 does not divide" --ranks 3 --set numerics.mode=fast \
     --set train.micro_batch=3
 refused "tensr is not an axis" --ranks 2 --set mesh.order=tensr

@@ -111,6 +111,8 @@ static const struct refusal refusals[] = {
      "need 3"},
     {2, "mesh.pipe=2 mesh.layers=[2,2,2]",
      "mesh.layers: 3 numbers for a pipeline of 2 stages (2 ranks of 1)"},
+    {1, "mesh.layers=[2,2]", /* as of a run that has one stage now */
+     "mesh.layers: 2 numbers for a pipeline of 1 stage (1 rank of 1)"},
     {2, "mesh.pipe=2 mesh.layers=[3,three]",
      "mesh.layers: stage 1 has \"three\" blocks; 0 to 6 can be"},
     {2, "mesh.pipe=2 schedule.name=1f1c", "schedule 1f1c is not known; "
