@@ -8,7 +8,7 @@
 #include "cli/command.h"
 #include "proof/trial.h"
 
-enum { LAYOUT_BYTES = 384 };
+enum { LAYOUT_BYTES = 512 };
 
 enum verdict {
     VERDICT_EXACT,   /* every bit */

@@ -29,6 +29,82 @@ draw() { # SEED
         function maybe(setting, share) {
             if (random(100) < share) settings = settings " " setting
         }
+        # A second stream, for what was added later: old seeds keep the rest.
+        function later(n) { y = (y * 48271) % 2147483647; return y % n }
+        function any(list,   n, parts) {
+            n = split(list, parts, " ")
+            return parts[1 + later(n)]
+        }
+        function some(setting, list,   value) { # -: not set
+            value = any(list)
+            if (value != "-") settings = settings " " setting "=" value
+        }
+        # Blocks of the stages of half the pipes; the first and the last may
+        # have none.
+        function uneven(text,   stages) {
+            if (text !~ /pipe=2/ || later(2)) return "[]"
+            stages = text ~ /interleaved|dualpipev/ ? 4 : 2
+            return stages == 2 ? any("[1,3] [3,1] [4,0] [0,4]") : \
+                any("[1,1,2,0] [0,2,2,0] [0,1,2,1] [0,1,1,2]")
+        }
+        # Numbers that a default would hide, and what data and policies have.
+        function further(name) {
+            some("optimizer.beta1", "- - 0.5")
+            some("optimizer.beta2", "- - 0.8")
+            some("optimizer.epsilon", "- - 1e-3")
+            some("optimizer.weight_decay", "- - 0 1")
+            if (name == "soap") some("optimizer.frequency", "- 1 3")
+            if (name == "muon") {
+                some("optimizer.momentum", "- 0.5")
+                some("optimizer.nesterov", "- false")
+                some("optimizer.ns_steps", "- 2")
+                some("optimizer.adjust", "- match_rms_adamw")
+            }
+            if (settings !~ /schedule=/) {
+                some("optimizer.schedule", "- linear wsd")
+                some("optimizer.decay_share", "- 0.5")
+                if (settings ~ /batch_ramp/)
+                    some("optimizer.schedule_by", "- tokens")
+            }
+            if (settings ~ /mtp.depth/) {
+                some("mtp.weight", "- 0.9")
+                some("mtp.weight_later", "- 0.02")
+            }
+            if (settings ~ /lora.rank/) {
+                some("lora.alpha", "- 4")
+                some("lora.rslora", "- true")
+            }
+            if (settings ~ /noise_scale/) some("train.noise_leaves", "- 1 4")
+            if (settings ~ /integer/) some("numerics.sums_bits", "- 24 46")
+            if (settings ~ /recipe=/ && settings !~ /auto|glu/)
+                some("numerics.recipe_steps", "- - 6 11")
+            if (settings ~ /recipe=/) some("numerics.high_first", "- - 1")
+            if (settings ~ /=float16/) some("train.loss_scale", "- 64")
+            if (settings ~ /experts/) some("moe.balance_loss", "- - 0 0.3")
+            some("model.norm_epsilon", "- - 1e-3")
+            some("model.init_std", "- - 0.1")
+            if (settings ~ /prompts/) some("validate.temperature", "- 0.8")
+            some("validate.every", "- 3")
+            some("validate.sequences", "- 1 9")
+            some("validate.sets", "- - [\"more~text.jsonl\"]")
+            some("validate.tasks", "- - [\"few~perplexity~text.jsonl\"]")
+            some("validate.items", "- 3")
+            if (later(4) == 0) {
+                settings = settings " data.train=[] data.mixture=[" \
+                    "\"a~2~text.jsonl\",\"b~1~text.jsonl\"]"
+                some("data.phases", "- [\"5~a=1~b=3\",\"11~a=0~b=1\"]")
+            }
+            some("data.skip", "- - [\"17~20\"] [\"0~3\",\"40~9\"]")
+            some("data.valid_share", "- - 0.3")
+            if (settings ~ /train.on_/) {
+                some("train.replay", "- true")
+                some("train.event_lr", "- 0.5")
+                some("train.spike_sigma", "- 4")
+                some("train.spike_norm", "- 5")
+            }
+            some("checkpoint.keep_last", "- 1 3")
+            some("checkpoint.keep_every", "- 4")
+        }
         function layout(   text, ranks, i, axis, size) {
             split("data shard tensor pipe context expert", axis, " ")
             ranks = 1
@@ -47,7 +123,7 @@ draw() { # SEED
                     (text ~ /tensor=1.*expert=1/ ? 0 : of("0 1 2")) \
                     " mesh.expert_context=" of("false true") \
                     " mesh.node=" of(ranks % 2 ? "0 1" : "0 1 2")
-            return ranks text " zero=" of("ddp zero1 zero2 zero3 fsdp hsdp " \
+            text = ranks text " zero=" of("ddp zero1 zero2 zero3 fsdp hsdp " \
                 "{states:[data,shard]} {states:[data,shard],gradients:[shard]} " \
                 "{states:[data,shard],gradients:[shard],weights:[shard]}") \
                 " schedule.name=" of("1f1b zb-h1 interleaved dualpipev") \
@@ -58,12 +134,16 @@ draw() { # SEED
                 " zero_reduce=" of("auto auto each") \
                 " device=" of("cpu cpu " (ENVIRON["CUDA"] != "" && \
                     dtype == "float32" ? "cuda" : "far"))
+            return text " mesh.layers=" uneven(text) \
+                " train.logits_chunk=" any("0 0 7") \
+                " numerics.isa=" any("auto auto plain")
         }
         BEGIN {
             x = seed % 67108859 # as in chaos.sh
             x = (x * x + 24683 * x + 29) % 67108859
             x = (x * x + seed + 1) % 2147483646 + 1
-            for (i = 0; i < 10; i++) random(2)
+            y = 1 + (x * 48271) % 2147483646
+            for (i = 0; i < 10; i++) { random(2); later(2) }
             name = of("adamw adamw adamw lion sgd muon muon adafactor soap " \
                 "schedule_free")
             dtype = of("float32 float32 bfloat16 float16")
@@ -166,6 +246,7 @@ draw() { # SEED
             }
             settings = settings " train.check_every=" of("0 1 1 3 100")
             if (policy == "none") maybe("train.repeat_every=" of("1 3"), 40)
+            further(name)
             print settings
             print fault, 10 + random(3), 13 + random(2)
             for (i = 0; i < 60; i++) print layout()

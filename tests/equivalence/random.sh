@@ -38,8 +38,11 @@ generator='
                 right = square
             }
             x = 1 + (left * 65536 + right) % 2147483646
-            for (round = 0; round < 10; round++) random(2)
-        }'
+            y = 1 + (x * 48271) % 2147483646
+            for (round = 0; round < 10; round++) { random(2); later(2) }
+        }
+        # A second stream, for what was added later: old seeds keep the rest.
+        function later(n) { y = (y * 48271) % 2147483647; return y % n }'
 
 # Pairs of draws of neighbouring seeds are as frequent as chance has them: the
 # sum of squares over 49 kinds of pairs is 48 on average, 10 more or less.
@@ -73,6 +76,14 @@ draw() { # SEED
             n = split(list, parts, " ")
             return parts[1 + random(n)]
         }
+        function any(list,   n, parts) { # the same by the second stream
+            n = split(list, parts, " ")
+            return parts[1 + later(n)]
+        }
+        function maybe(name, list,   value) { # -: not set
+            value = any(list)
+            return value == "-" ? "" : " " name "=" value
+        }
         function some(list,   n, parts, i, text) { # one word or two, in a list
             n = split(list, parts, " ")
             text = parts[1 + random(n)]
@@ -86,6 +97,43 @@ draw() { # SEED
                          : "[] [shard] [data,shard]")
             return "{weights:" weights ",gradients:" gradients \
                 ",states:[data,shard]}"
+        }
+        # Blocks of the stages of a third of the pipes, in any proportion: the
+        # first and the last may have none.
+        function uneven(text,   stages, count, left, list, i) {
+            if (!match(text, /mesh.pipe=[0-9]/) || later(3)) return ""
+            stages = substr(text, RSTART + 10, 1) * \
+                (text ~ /chunks=3/ ? 3 : \
+                 text ~ /interleaved|breadth|zb-v|v-half|v-min|pev/ ? 2 : 1)
+            if (layers < stages - 2) return ""
+            for (i = 1; i <= stages; i++) count[i] = i > 1 && i < stages
+            for (left = layers - stages + 2; left > 0; left--)
+                count[1 + later(stages)]++
+            for (i = 1; i <= stages; i++)
+                list = list (i > 1 ? "," : "") count[i]
+            return " mesh.layers=[" list "]"
+        }
+        # The other schedules, and what is chosen beside them.
+        function further(text) {
+            if (later(3) == 0) {
+                sub(/gpipe/, "gpipe-early-send", text)
+                sub(/zb-h1/, "zb-1p", text)
+                sub(/zb-h2/, "zb-2p", text)
+            }
+            if (text ~ /interleaved|breadth/)
+                text = text maybe("schedule.chunks", "- - 2 3")
+            if (text ~ /interleaved/)
+                text = text maybe("schedule.group", "- - 3 5")
+            if (text ~ /mesh.pipe/)
+                text = text maybe("schedule.memory_limit", "- - - - 3 6")
+            if (text ~ /hybrid/)
+                text = text maybe("context.ulysses", "- 1 2")
+            if (fast) sub(/context.kind=ring/, "context.kind=striped", text)
+            if (later(3) == 0)
+                sub(/recompute=block/, "recompute=" any("[attention] " \
+                    "[linear,norm] [attention,activation]"), text)
+            return text maybe("train.logits_chunk", "- - - 1 7 40") \
+                maybe("numerics.isa", "- - - - - plain") uneven(text)
         }
         function layout(   text, ranks, left, i, axis, size) {
             split("data shard tensor pipe context expert", axis, " ")
@@ -158,6 +206,95 @@ draw() { # SEED
             sub(/,$/, "", text)
             sub(/,device_graphs/, " device_graphs", text)
             sub(/,comm.library/, " comm.library", text)
+            return further(text)
+        }
+        # Numbers of a model that its defaults would hide.
+        function numbers(   text) {
+            if (family !~ /gptj/) # its base is a constant
+                text = maybe("model.rope_base", "- - 50")
+            if (family ~ /^(llama|qwen[23]|mistral|olmo2|olmoe)$/ && \
+                head >= 4)
+                text = text maybe("model.rope_scaling", "- - linear~factor=2 " \
+                    "dynamic~factor=3 llama3~factor=8~low_freq_factor=1" \
+                    "~high_freq_factor=4~original_max_position_embeddings=9 " \
+                    "yarn~factor=4~original_max_position_embeddings=9")
+            if (text ~ /dynamic/) text = text " model.context=8"
+            if (family == "gemma2")
+                text = text maybe("model.attention_softcap", "- 0 2") \
+                    maybe("model.head_softcap", "- 0 3")
+            if (family ~ /^gemma[23]$/)
+                text = text maybe("model.query_scale", "- 3")
+            if (family == "gemma3")
+                text = text maybe("model.rope_local_base", "- 100")
+            if (family == "gpt2")
+                text = text maybe("model.layer_scale", "- true")
+            if (family == "falcon" && special !~ /parallel=0/ && kv < heads)
+                text = text maybe("model.parallel_norms", "- 1 2")
+            if (family == "gpt_oss")
+                text = text maybe("moe.swiglu_alpha", "- 0.7")
+            if (family == "llama4") text = text maybe("model.temper", "- 0 0.5")
+            if (family ~ mixtures)
+                text = text maybe("moe.balance_loss", "- - 0 0.3")
+            if (special ~ /mtp.depth=[12]/)
+                text = text maybe("mtp.weight", "- 0.9") \
+                    maybe("mtp.weight_steps", "- 1 2")
+            return text maybe("model.norm_epsilon", "- - 1e-3") \
+                maybe("model.init_std", "- - 0.1")
+        }
+        # Blocks that are named one by one instead of every n-th.
+        function listed(   text) {
+            if (special ~ /window=[0-9]*[1-9]/ && later(3) == 0 && \
+                family ~ /^(qwen[23]|smollm3|ministral|gemma[23]|llama4)$/) {
+                sub(/ model.window_skip=[0-9]/, "", special)
+                text = " model.window_except=" any("0 " (layers - 1))
+            }
+            if (family ~ /smollm3|llama4/ && later(2) == 0) {
+                sub(/ model.rope_skip=[0-9]/, "", special)
+                text = text " model.rope_except=" any("0 " (layers - 1))
+            }
+            if (family ~ /qwen._moe|llama4/ && layers > 1 && later(3) == 0) {
+                sub(/ moe.every=[0-9]/, "", special)
+                text = text " moe.dense=" any("0 " (layers - 1))
+            }
+            return text
+        }
+        # Numbers of training that its defaults would hide; all: what is drawn
+        # so far.
+        function training(all,   text) {
+            text = maybe("optimizer.lr", "- 1e-2") \
+                maybe("optimizer.beta1", "- - 0.5") \
+                maybe("optimizer.beta2", "- - 0.8") \
+                maybe("optimizer.epsilon", "- - 1e-3") \
+                maybe("optimizer.weight_decay", "- - 0 1")
+            if (all !~ /optimizer.schedule=/)
+                text = text maybe("optimizer.schedule", \
+                    "- constant linear wsd") maybe("optimizer.warmup", "- 0 2") \
+                    maybe("optimizer.min_lr", "- 1e-4") \
+                    maybe("optimizer.decay_share", "- 0.7")
+            if (all ~ /name=soap/)
+                text = text maybe("optimizer.frequency", "- 1 2")
+            if (all ~ /name=muon/)
+                text = text maybe("optimizer.momentum", "- 0.5") \
+                    maybe("optimizer.nesterov", "- false") \
+                    maybe("optimizer.ns_steps", "- 1 3") \
+                    maybe("optimizer.adjust", "- match_rms_adamw")
+            if (all ~ /lora.rank=[1-9]/)
+                text = text maybe("lora.alpha", "- 4") \
+                    maybe("lora.rslora", "- true")
+            if (all ~ /noise_scale=2/)
+                text = text maybe("train.noise_leaves", "- 1 3")
+            if (all ~ /sums=integer/)
+                text = text maybe("numerics.sums_bits", "- 24 46")
+            if (recipe != "none" && all !~ /glu~e/)
+                text = text maybe("numerics.recipe_steps", "- - - 1 2")
+            if (recipe != "none" && layers > 1)
+                text = text maybe("numerics.high_first", "- - 1")
+            if (recipe ~ /delayed/)
+                text = text maybe("numerics.recipe_history", "- 1 2")
+            if (dtype == "float16")
+                text = text maybe("train.loss_scale", "- 64")
+            if (context == 1 && kv < 4)
+                text = text maybe("numerics.grid_tensor", "- - - " kv)
             return text
         }
         # Sizes and rules of a family that others do not have.
@@ -269,6 +406,10 @@ draw() { # SEED
                 return "q_proj,k_proj,v_proj o_proj router " \
                     (recipe ~ /bitnet|quartet/ ? "gate_proj" : \
                      "gate up down up_proj down_proj")
+            if (family ~ /ernie/) # its queries and keys need the values
+                return "q_proj,k_proj,v_proj o_proj router " \
+                    (recipe ~ /bitnet|quartet/ ? "" : \
+                     "gate_proj up_proj down_proj gate_proj,up_proj")
             if (family ~ mixtures)
                 return (family ~ latent ? "o_proj kv_a_proj_with_mqa kv_b_proj " : \
                      "q_proj k_proj v_proj o_proj ") "router " \
@@ -354,38 +495,62 @@ draw() { # SEED
             layers = 1 + random(6)
             if (special ~ /every=2|first_dense=1/ && layers < 2) layers = 2
             extra = seed % 2 ? features() : ""
-            print "model.family=" family, "model.heads=" heads,
-                "model.kv_heads=" kv,
-                "model.head_width=" head, "model.width=" width,
-                "model.feed_forward=" heads * (2 + random(9)),
-                "model.vocab=" (301 + random(30)),
-                "model.layers=" layers,
-                "model.tied=" of("true false"),
-                "data.sequence=" (context > 1 ? 4 * span : 7 + random(30)),
-                "data.documents=" of("separate joined"),
-                "train.dtype=" dtype,
-                "train.batch=" batch, "train.micro_batch=0",
-                "numerics.grid_context=" context,
-                "numerics.grid_data=" of("0 0 0 " batch), "seed=" seed,
-                "numerics.bfloat16=" (dtype ~ /^b/ ? of("pairs tiles") : "pairs"),
-                "numerics.recipe=" (recipe = dtype ~ /^b/ ? of("none hfp8 fp8-tensor fp8-delayed fp8-tiles mxfp8 mxfp8-floor mxfp4 " \
-                         "nvfp4 nvfp4-delayed bitnet mxfp4-quartet") : "none"),
-                "numerics.high_last=0",
-                "numerics.mode=" (fast || twice ? "fast" : "exact"),
-                "numerics.sums=" (seed % 4 > 1 && !fast && !twice && dtype !~ /64/ \
-                                      ? "integer" : "ordered"),
-                "numerics.accumulator=" (recipe ~ /none|bitnet/ ? "off" : \
-                    of("off off 14:32:128 8:4:0 12:8:8")),
-                "optimizer.clip=" of("0 0.5") special extra stays() \
+            chosen = listed()
+            special = special chosen
+            special = special numbers()
+            model = "model.family=" family " model.heads=" heads \
+                " model.kv_heads=" kv \
+                " model.head_width=" head " model.width=" width \
+                " model.feed_forward=" heads * (2 + random(9)) \
+                " model.vocab=" (301 + random(30)) \
+                " model.layers=" layers \
+                " model.tied=" of("true false") \
+                " data.sequence=" (context > 1 ? 4 * span : 7 + random(30)) \
+                " data.documents=" of("separate joined") \
+                " train.dtype=" dtype \
+                " train.batch=" batch " train.micro_batch=0" \
+                " numerics.grid_context=" context \
+                " numerics.grid_data=" of("0 0 0 " batch) " seed=" seed \
+                " numerics.bfloat16=" (dtype ~ /^b/ ? of("pairs tiles") : "pairs") \
+                " numerics.recipe=" (recipe = dtype ~ /^b/ ? of("none hfp8 fp8-tensor fp8-delayed fp8-tiles mxfp8 mxfp8-floor mxfp4 " \
+                         "nvfp4 nvfp4-delayed bitnet mxfp4-quartet") : "none") \
+                " numerics.high_last=0" \
+                " numerics.mode=" (fast || twice ? "fast" : "exact") \
+                " numerics.sums=" (seed % 4 > 1 && !fast && !twice && dtype !~ /64/ \
+                                      ? "integer" : "ordered") \
+                " numerics.accumulator=" (recipe ~ /none|bitnet/ ? "off" : \
+                    of("off off 14:32:128 8:4:0 12:8:8")) \
+                " optimizer.clip=" of("0 0.5") special extra stays() \
                 (library ? " device=cuda numerics.gpu=fast" : "") \
                 (recipe !~ /none|quartet/ && family !~ plain ? \
                  " numerics.recipe_rows=[\"glu~" of("e4m3~1x16~up " \
                  "e5m2~token~down e2m1~1x5~exact bf16") "\"]" : "")
+            print model training(model)
             for (i = 0; i < (library ? 24 : 64); i++) {
                 text = layout()
-                if (length(text) < 384) print text # else verify refuses it
+                if (length(text) < 512) print text # else verify refuses it
             }
         }'
+}
+
+# Options that neither this script nor interplay.sh draws: names of files, places
+# and machines; how text becomes tokens, when there is no layout yet; the length
+# of a run; limits of time and memory; when it saves or stops; axes of the mesh,
+# which are drawn by the names of axes.
+undrawn='version|machine|[a-z]+\.from|run\..*|tokenizer\..*|train\.(tokens|epochs)
+data\.(valid|field|document_bytes|chat|fim_.*|cache)|train\.(memory|event_limit)
+comm\.(limit|silence)|checkpoint\.(every|minutes|mirror|at_end)|validate\.shots
+observe\.prometheus|mesh\.(data|shard|context|tensor|expert|pipe|layout)'
+
+# Every other option is drawn, also one that is new.
+drawn() {
+    local left
+    lockstep docs options | sed -n 's/^| `\([a-z_0-9.]*\)` .*/\1/p' >options
+    left=$(grep -vxE "$undrawn" options | grep -vxF "$(grep -ohE '[" ][a-z_.0-9]+(=|")' \
+            "$tree"/tests/{equivalence/random,drills/interplay}.sh |
+            tr -d '" =')")
+    if [ -s options ] && [ -z "$left" ]; then ok "every option is drawn"
+    else bad "every option is drawn" "not $(tr '\n' ' ' <<<"$left")"; fi
 }
 
 # Layouts that are legal are rows; too few of them would prove nothing.
@@ -417,6 +582,7 @@ round() { # SEED
 pairs=$(neighbours)
 if [ "$pairs" -le 90 ]; then ok "neighbouring seeds draw apart"
 else bad "neighbouring seeds draw apart" "sum of squares $pairs, not 48"; fi
+drawn
 checks=("" lives:late lives:early)
 checked=0 # models under a check that had legal layouts
 seed=${SEED:-17} # its 16 models have layouts enough
