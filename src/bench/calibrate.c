@@ -517,8 +517,9 @@ static struct sweep sweep_of(const struct calibration *c, double share,
                           .most = of_most * most};
 }
 
-static status measure(struct calibration *c, struct calibrate_left *left)
+static status measure(struct calibration *c)
 {
+    struct left_out *const left = &c->machine->left_out;
     struct sweep products = sweep_of(c, 0.5, 0.5);
     struct sweep works = sweep_of(c, 0.2, 0.25);
     struct sweep roundings = sweep_of(c, 0.2, 0.15);
@@ -532,7 +533,6 @@ static status measure(struct calibration *c, struct calibrate_left *left)
     TRY(measure_floor(c));
     TRY(measure_memory(c));
     TRY(measure_contention(c));
-    *left = (struct calibrate_left){0};
     TRY(measure_products(c, &products, &left->large));
     left->products = products.left;
     moments->pace = (struct pace){math_exp(c->pace.usual), c->pace.follows, 0,
@@ -566,8 +566,7 @@ static status open_workers(struct calibration *c)
 }
 
 status calibrate(struct machine *machine,
-                 const struct calibrate_request *request,
-                 struct calibrate_left *left)
+                 const struct calibrate_request *request)
 {
     struct calibration c = {.request = request, .machine = machine,
                             .turning = all_far,
@@ -583,7 +582,7 @@ status calibrate(struct machine *machine,
     this_machine_key(machine->key);
     arena_init(&c.arena, "calibrate", 0);
     result = open_workers(&c);
-    if (result == OK) result = measure(&c, left);
+    if (result == OK) result = measure(&c);
     threads_free(c.all);
     arena_free(&c.arena);
     return result;

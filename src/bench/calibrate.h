@@ -40,14 +40,9 @@ struct calibrate_request {
  * row begins, but one of each kind. */
 enum { CALIBRATE_OVER = 4, CALIBRATE_FIXED_S = 8 };
 
-/* Rows that were not measured: no time was left, or (large) they do not fit
- * the room of the operands. */
-struct calibrate_left { int products, works, roundings, large; };
-
 /* `machine` is zeroed. */
 status calibrate(struct machine *machine,
-                 const struct calibrate_request *request,
-                 struct calibrate_left *left);
+                 const struct calibrate_request *request);
 /* Collectives between `ranks` ranks as threads: rows for the machine's table,
  * at most `most`; *rate and *latency: of a message. */
 struct message_figures { double rate, latency; };

@@ -161,7 +161,7 @@ static status wish_all(struct wishes *w, struct arguments *arguments,
 }
 
 /* Rows that the profile lacks. */
-static void tell_left(const struct wishes *w, const struct calibrate_left *left)
+static void tell_left(const struct wishes *w, const struct left_out *left)
 {
     if (w->dropped > 0)
         fprintf(stderr, "warning: %d products and roundings of the "
@@ -278,7 +278,6 @@ status command_calibrate(struct arguments *arguments)
     char disk[PATH_BYTES + 16];
     double seconds = 10;
     status result;
-    struct calibrate_left left = {0};
     struct calibrate_request asked = {.narrow = DTYPE_BF16,
                                       .product = PRODUCT_PAIRS};
 
@@ -299,9 +298,9 @@ status command_calibrate(struct arguments *arguments)
     asked.wanted_count = wishes.count;
     asked.roundings = wishes.roundings;
     asked.disk = out != NULL && strncmp(out, "/dev/", 5) != 0 ? disk : NULL;
-    result = calibrate(&machine, &asked, &left);
+    result = calibrate(&machine, &asked);
     if (result == OK) result = deliver(&machine, arguments);
-    if (result == OK) tell_left(&wishes, &left);
+    if (result == OK) tell_left(&wishes, &machine.left_out);
     machine_free(&machine);
     return result;
 }

@@ -151,6 +151,8 @@ static void write_noise(struct json_writer *w, const struct machine *machine)
         json_write_bool(w, moments_are_quiet(&machine->moments));
     else
         json_write_null(w); /* a preset, or a file of a person */
+    json_write_key(w, "profile_left_out");
+    machine_left_out_write(machine, w);
 }
 
 static void write_ports(struct json_writer *w, const struct view *v)
@@ -252,6 +254,21 @@ static void noise_row(struct table *t, const struct machine *machine)
     table_text(t, text);
 }
 
+/* Sizes that `calibrate` had no time or no room for. */
+static void left_out_row(struct table *t, const struct machine *machine)
+{
+    const struct left_out *l = &machine->left_out;
+    char text[192];
+
+    if (l->products + l->works + l->roundings + l->large == 0) return;
+    snprintf(text, sizeof text, "%d products, %d other works and %d roundings "
+             "were not measured: the nearest sizes stand for them, and count "
+             "as guessed", l->products + l->large, l->works, l->roundings);
+    table_text(t, "left out");
+    table_text(t, "");
+    table_text(t, text);
+}
+
 static void fill_table(const struct view *v, struct table *t)
 {
     static const struct table_column columns[] = {
@@ -293,6 +310,7 @@ static void fill_table(const struct view *v, struct table *t)
     table_text(t, v->forecast.walked ? "the executor's own"
                                      : "whole stages");
     noise_row(t, &v->forecast.machine);
+    left_out_row(t, &v->forecast.machine);
     if (v->bill.days > 0) row(t, "run", v->bill.days, 4, "days");
     if (v->bill.energy_kwh > 0) row(t, "energy", v->bill.energy_kwh, 5, "kWh");
     if (v->bill.cost > 0) row(t, "cost", v->bill.cost, 6, "");

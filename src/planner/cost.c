@@ -31,7 +31,7 @@ void spent_add(struct spent *to, const struct spent *from, double times)
 
 static double larger(double a, double b) { return a > b ? a : b; }
 
-static int threads_of(const struct cost *cost)
+int cost_threads(const struct cost *cost)
 {
     return cost->layout->threads > 1 ? cost->layout->threads : 1;
 }
@@ -123,27 +123,11 @@ double cost_element_bytes(const struct cost *cost)
     return cost->layout->bits == 32 ? 4 : 2;
 }
 
-static double peak(const struct cost *cost, int bits)
+double cost_peak(const struct cost *cost, int bits)
 {
-    return threads_of(cost) *
+    return cost_threads(cost) *
            cost->machine->value[bits == 32   ? M_PEAK_32
                                 : bits == 16 ? M_PEAK_16 : M_PEAK_8];
-}
-
-double cost_attention_rate(const struct cost *cost, double keys, double width,
-                           bool back)
-{
-    const struct machine *m = cost->machine;
-    const double rate = measured_work_rate(
-        m, back ? WORK_ATTENTION_BACK : WORK_ATTENTION, keys, width,
-        cost->layout->bits, threads_of(cost));
-    const bool measured = m->mark[M_ATTENTION] == MARK_MEASURED;
-
-    if (rate > 0) return rate;
-    return (measured ? m->value[M_PEAK_32] * threads_of(cost)
-                     : peak(cost, cost->layout->bits < 16
-                                      ? 16 : cost->layout->bits)) *
-           m->value[M_ATTENTION];
 }
 
 void cost_product(const struct cost *cost, struct product_size size,
@@ -156,13 +140,13 @@ void cost_product(const struct cost *cost, struct product_size size,
                           size.n * size.k);
     bool exact;
     double rate = measured_product_rate(
-        cost->machine, &size, cost->layout->bits, threads_of(cost), &exact);
+        cost->machine, &size, cost->layout->bits, cost_threads(cost), &exact);
     double seconds;
 
     if (rate <= 0 && size.accumulator.bits > 0) { /* nobody measured them */
         size.accumulator = (struct accumulator){0};
         rate = measured_product_rate(cost->machine, &size, cost->layout->bits,
-                                     threads_of(cost), &exact);
+                                     cost_threads(cost), &exact);
         exact = false;
     }
     if (rate > 0) {
@@ -172,7 +156,7 @@ void cost_product(const struct cost *cost, struct product_size size,
         const double slow = 1 + v[M_GEMM_HALF] * (1 / size.m + 1 / size.n +
                                                   1 / size.k);
 
-        seconds = larger(flops / (peak(cost, cost->layout->bits) *
+        seconds = larger(flops / (cost_peak(cost, cost->layout->bits) *
                                   v[M_GEMM]) * slow,
                          bytes / (v[M_MEMORY_RATE] * v[M_MEMORY]));
         if (cost->machine->mark[M_GEMM] == MARK_ASSUMED)
@@ -187,7 +171,7 @@ void cost_moved(const struct cost *cost, double bytes, struct spent *out)
 {
     const double *v = cost->machine->value;
     const double seconds = bytes / (v[M_MEMORY_RATE] * v[M_MEMORY] *
-                                    threads_of(cost));
+                                    cost_threads(cost));
 
     out->seconds[CAUSE_MEMORY] += seconds;
     if (cost->machine->mark[M_MEMORY] == MARK_ASSUMED)
@@ -202,12 +186,17 @@ void cost_worked(const struct cost *cost, const struct worked *worked,
     const double rate =
         measured_work_rate(cost->machine, worked->work, worked->rows,
                            worked->width, cost->layout->bits,
-                           threads_of(cost));
+                           cost_threads(cost));
 
-    if (rate > 0)
-        out->seconds[CAUSE_MEMORY] += worked->bytes / rate;
-    else
+    if (rate <= 0) {
         cost_moved(cost, worked->bytes, out);
+        return;
+    }
+    out->seconds[CAUSE_MEMORY] += worked->bytes / rate;
+    if (measured_work_is_guess(cost->machine, worked->work, worked->rows,
+                               worked->width, cost->layout->bits,
+                               cost_threads(cost)))
+        out->guessed += worked->bytes / rate;
 }
 
 /* ---- a block ---- */
@@ -216,45 +205,6 @@ double cost_tokens(const struct cost *cost)
 {
     return (double)cost->layout->micro_batch *
            (double)cost->shape->sequence / cost->layout->context;
-}
-
-/* Programs before fused attention write all scores. GPT's are of that time. */
-static bool writes_scores(const struct cost *cost)
-{
-    return habits_of[cost->layout->as].scores && cost->shape->biased;
-}
-
-static void attention(const struct cost *cost, double passes,
-                      struct spent *out)
-{
-    const struct shape *s = cost->shape;
-    const struct layout *l = cost->layout;
-    const double heads = (double)s->heads / l->tensor;
-    const double tokens = cost_tokens(cost);
-
-    if (writes_scores(cost)) {
-        const double rows = (double)s->sequence / l->context;
-        const double batch = (double)l->micro_batch * heads;
-        const double scores = batch * rows * (double)s->sequence;
-        const struct product_size size = {
-            rows, (double)s->sequence, (double)s->head_width, PRODUCT_NT,
-            ACCUMULATOR_NONE};
-
-        cost_product(cost, size, 2 * passes * batch, CAUSE_ATTENTION, out);
-        out->seconds[CAUSE_LAUNCH] = 0; /* one call for all heads */
-        cost_moved(cost, passes * 9 * scores, out);
-    } else {
-        const double flops = 2 * tokens * heads *
-                             (s->head_width + s->value_width) * s->keys;
-        const double seconds =
-            passes * flops /
-            cost_attention_rate(cost, (double)s->sequence / l->context,
-                                (double)s->head_width, passes > 1);
-
-        out->seconds[CAUSE_ATTENTION] += seconds;
-        if (cost->machine->mark[M_ATTENTION] == MARK_ASSUMED)
-            out->guessed += seconds;
-    }
 }
 
 /* Bytes that are read and written where inputs of a product of 8 bits become
@@ -360,8 +310,8 @@ static void block_moved(const struct cost *cost, struct passes *out)
     const struct shape *s = cost->shape;
     const struct layout *l = cost->layout;
     const double t = l->tensor;
-    const double extra = (writes_scores(cost) ? 1.4 : 1) * /* dropout, biases */
-                         habits_of[l->as].moved;
+    const double extra = habits_of[l->as].moved * /* dropout, biases: */
+                         (cost_writes_scores(cost) ? 1.4 : 1);
     const double elements = cost_tokens(cost) * extra *
                             ((s->moved.whole + sorted_rows(cost)) /
                                  (l->sequence_parallel ? t : 1) +
@@ -616,9 +566,9 @@ void cost_block(const struct cost *cost, struct passes *out)
     cost_experts(cost, out);
     block_context(cost, out);
     before = out->pass[COST_F];
-    attention(cost, 1, &attends);
+    cost_attention(cost, 1, &attends);
     spent_add(&out->pass[COST_F], &attends, 1);
-    spent_add(&out->pass[COST_B], &attends, writes_scores(cost) ? 2 : 2.5);
+    spent_add(&out->pass[COST_B], &attends, cost_writes_scores(cost) ? 2 : 2.5);
     block_started(cost, out);
     if (l->recompute == RECOMPUTE_BLOCK) {
         recompute_block(cost, out);

@@ -37,6 +37,10 @@ struct cost {
  * where a CPU was measured. */
 double cost_attention_rate(const struct cost *cost, double keys, double width,
                            bool back);
+/* FLOPs of attention, over so many keys with heads of that width. */
+struct attended { double flops, keys, width; bool back; };
+void cost_attended(const struct cost *cost, const struct attended *attended,
+                   struct spent *out);
 /* `times` products, one after the other. */
 void cost_product(const struct cost *cost, struct product_size size,
                   double times, enum cause cause, struct spent *out);

@@ -5,6 +5,12 @@
 
 #include "planner/cost.h"
 
+int cost_threads(const struct cost *cost); /* of a rank, 1 or more */
+/* FLOP/s of a rank's products of so many bits, at most. */
+double cost_peak(const struct cost *cost, int bits);
+/* Attention of a block in F, `passes` times. */
+void cost_attention(const struct cost *cost, double passes, struct spent *out);
+bool cost_writes_scores(const struct cost *cost);
 /* Bytes of an element of an activation. */
 double cost_element_bytes(const struct cost *cost);
 /* Tokens of a micro-batch on a rank. */

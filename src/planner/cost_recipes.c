@@ -2,18 +2,14 @@
 /* cost_recipes.c - seconds of what recipes do beside their products. */
 #include "planner/cost_parts.h"
 
-static int threads_of(const struct cost *cost)
-{
-    return cost->layout->threads > 1 ? cost->layout->threads : 1;
-}
-
 /* A call that was not measured reads and writes its matrix, at least. */
 static void unmeasured(const struct cost *cost, double elements, double times,
                        struct spent *out)
 {
     const double *v = cost->machine->value;
+    const double rate = v[M_MEMORY_RATE] * v[M_MEMORY] * cost_threads(cost);
     const double seconds = times * 2 * elements * cost_element_bytes(cost) /
-                           (v[M_MEMORY_RATE] * v[M_MEMORY] * threads_of(cost));
+                           rate;
 
     out->seconds[CAUSE_ROUNDING] += seconds;
     out->guessed += seconds;
@@ -29,14 +25,18 @@ void cost_rounded(const struct cost *cost, const struct precision *recipe,
     const int count = rounded_calls(recipe, matrix->use, matrix->place, calls);
 
     for (int i = 0; i < count; i++) {
+        bool guess;
         const double rate = measured_rounding_rate(
-            cost->machine, rounded_code(rounded_text(&calls[i], text)),
-            matrix->rows, matrix->width, threads_of(cost));
+            cost->machine, &(struct rounded_size){
+                rounded_code(rounded_text(&calls[i], text)), matrix->rows,
+                matrix->width, cost_threads(cost)}, &guess);
 
-        if (rate > 0)
-            out->seconds[CAUSE_ROUNDING] += times * elements / rate;
-        else
+        if (rate <= 0) {
             unmeasured(cost, elements, times, out);
+            continue;
+        }
+        out->seconds[CAUSE_ROUNDING] += times * elements / rate;
+        if (guess) out->guessed += times * elements / rate;
     }
 }
 

@@ -4,15 +4,15 @@
 
 #include <stdbool.h>
 
-/* Flows whose rate still grows, over the link. */
-static double growing(const struct fair_flow *flows, int count, int32_t link)
+/* How many flows over each link still grow. */
+static void count_growing(const struct fair_flow *flows, int count,
+                          struct fair_link *links, int link_count)
 {
-    double sum = 0;
-
+    for (int i = 0; i < link_count; i++) links[i].growing = 0;
     for (int i = 0; i < count; i++)
         for (int n = 0; n < FAIR_LINKS && flows[i].rate < 0; n++)
-            if (flows[i].link[n] == link) sum += flows[i].times[n];
-    return sum;
+            if (flows[i].link[n] >= 0)
+                links[flows[i].link[n]].growing += flows[i].times[n];
 }
 
 static bool uses(const struct fair_flow *flow, int32_t link)
@@ -23,29 +23,33 @@ static bool uses(const struct fair_flow *flow, int32_t link)
 }
 
 /* The link that is full first; -1: none has a flow that grows. */
-static int32_t full_first(const struct fair_flow *flows, int count,
-                          const double *left, int links, double *rate)
+static int32_t full_first(const struct fair_link *links, int count,
+                          double *rate)
 {
     int32_t first = -1;
 
-    for (int32_t link = 0; link < links; link++) {
-        const double sum = growing(flows, count, link);
-        const double fair = left[link] > 0 ? left[link] / sum : 0;
+    for (int32_t i = 0; i < count; i++) {
+        const struct fair_link *link = &links[i];
+        const double fair = link->left > 0 ? link->left / link->growing : 0;
 
-        if (sum <= 0 || (first >= 0 && fair >= *rate)) continue;
-        first = link;
+        if (link->growing <= 0 || (first >= 0 && fair >= *rate)) continue;
+        first = i;
         *rate = fair;
     }
     return first;
 }
 
-void fair_share(struct fair_flow *flows, int count, double *left, int links)
+void fair_share(struct fair_flow *flows, int count, struct fair_link *links,
+                int link_count)
 {
     double rate = 0;
     int32_t full;
 
     for (int i = 0; i < count; i++) flows[i].rate = -1;
-    while ((full = full_first(flows, count, left, links, &rate)) >= 0)
+    for (;;) {
+        count_growing(flows, count, links, link_count);
+        full = full_first(links, link_count, &rate);
+        if (full < 0) break;
         for (int i = 0; i < count; i++) {
             struct fair_flow *flow = &flows[i];
 
@@ -53,8 +57,9 @@ void fair_share(struct fair_flow *flows, int count, double *left, int links)
             flow->rate = rate;
             for (int n = 0; n < FAIR_LINKS; n++)
                 if (flow->link[n] >= 0)
-                    left[flow->link[n]] -= flow->times[n] * rate;
+                    links[flow->link[n]].left -= flow->times[n] * rate;
         }
+    }
     for (int i = 0; i < count; i++)
         if (flows[i].rate < 0) flows[i].rate = 0;
 }

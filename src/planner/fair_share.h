@@ -14,9 +14,14 @@ struct fair_flow {
     double rate;              /* set: of one of them */
 };
 
-/* left: capacity of each link; afterwards what is left of it. Rates grow alike
- * until a link is full: its flows keep theirs, and the others grow on. A flow
- * without a link has rate 0. */
-void fair_share(struct fair_flow *flows, int count, double *left, int links);
+struct fair_link {
+    double left;              /* its capacity; afterwards what is left of it */
+    double growing;           /* of fair_share alone */
+};
+
+/* Rates grow alike until a link is full: its flows keep theirs, and the others
+ * grow on. A flow without a link has rate 0. */
+void fair_share(struct fair_flow *flows, int count, struct fair_link *links,
+                int link_count);
 
 #endif

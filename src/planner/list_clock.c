@@ -131,9 +131,9 @@ static void event_cost(const struct cost *cost, const struct stage *stage,
         const double flops = forward.flops * (back ? 2.5 : 1);
 
         if (event->pass == PASS_BACKWARD_WEIGHT) return;
-        out->seconds[CAUSE_ATTENTION] +=
-            flops / cost_attention_rate(cost, (double)p->size.length,
-                                        step->set.attention.head_width, back);
+        cost_attended(cost, &(struct attended){
+            flops, (double)p->size.length, step->set.attention.head_width,
+            back}, out);
     } else if (list_is_rounding(step)) {
         list_round_layer(cost, step, p, event->pass, out);
     } else {

@@ -105,6 +105,10 @@ struct measured_collective {
     double bytes[SIZES_MOST], seconds[SIZES_MOST];
 };
 
+/* Rows that a profile lacks: no time was left to measure them, or (large) they
+ * do not fit the room of the operands. */
+struct left_out { int products, works, roundings, large; };
+
 enum { MACHINE_NAME_BYTES = 64, MACHINE_KEY_BYTES = 160 };
 
 struct machine {
@@ -122,12 +126,14 @@ struct machine {
     struct measured_collective *collectives; /* the arena's */
     int collective_count;
     struct moments moments; /* in which it was measured */
+    struct left_out left_out;
     struct arena arena;
 };
 
 struct machine_preset {
     const char *name, *title, *source, *fit;
     double value[M_CONSTANTS]; /* 0: the usual value (machine.c) */
+    const char *memory;        /* source of memory_bytes; NULL: `source` */
 };
 extern const struct machine_preset machine_presets[];
 extern const int machine_preset_count;
@@ -154,6 +160,9 @@ status machine_set(struct machine *machine, const char *where,
                    const char *key, double value, enum mark mark);
 /* The machine as a profile file. */
 status machine_write(const struct machine *machine, struct text *out);
+/* Rows that the profile lacks, as an object. */
+void machine_left_out_write(const struct machine *machine,
+                            struct json_writer *writer);
 /* The constants as an object, each with value, unit, mark and source. */
 void machine_constants_write(const struct machine *machine,
                              struct json_writer *writer);

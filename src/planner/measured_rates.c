@@ -8,6 +8,8 @@
  * away counts 16 times as much. */
 struct mean { double sum, weight; };
 
+static const double SAME = 1e-12; /* a distance, squared */
+
 static double apart(double a, double b)
 {
     const double octaves = math_log(a / b) * 1.4426950408889634;
@@ -47,7 +49,7 @@ double measured_product_rate(const struct machine *machine,
             (threads > 1) != (p->threads > 1) ||
             !accumulator_same(&p->accumulator, &size->accumulator))
             continue;
-        if (squared < 1e-12) *exact = true;
+        if (squared < SAME) *exact = true;
         mean_add(&mean, 2 * m * n * k / p->seconds, squared);
     }
     return mean_of(&mean);
@@ -80,17 +82,36 @@ double measured_work_rate(const struct machine *machine, enum work work,
                ? rate : work_rate(machine, work, rows, width, 32, threads);
 }
 
-double measured_rounding_rate(const struct machine *machine, uint64_t code,
-                              double rows, double width, int threads)
+bool measured_work_is_guess(const struct machine *machine, enum work work,
+                            double rows, double width, int bits, int threads)
+{
+    for (int i = 0; i < machine->work_count; i++) {
+        const struct measured_work *w = &machine->works[i];
+
+        if (w->work == work && w->bits == bits &&
+            (threads > 1) == (w->threads > 1) &&
+            apart((double)w->rows, rows) + apart((double)w->width, width) <
+                SAME)
+            return false;
+    }
+    return machine->left_out.works > 0;
+}
+
+double measured_rounding_rate(const struct machine *machine,
+                              const struct rounded_size *size, bool *guess)
 {
     struct mean mean = {0, 0};
 
+    *guess = machine->left_out.roundings > 0;
     for (int i = 0; i < machine->rounding_count; i++) {
         const struct measured_rounding *r = &machine->roundings[i];
         const double a = (double)r->rows, b = (double)r->width;
+        const double squared = apart(a, size->rows) + apart(b, size->width);
 
-        if (r->code != code || (threads > 1) != (r->threads > 1)) continue;
-        mean_add(&mean, a * b / r->seconds, apart(a, rows) + apart(b, width));
+        if (r->code != size->code || (size->threads > 1) != (r->threads > 1))
+            continue;
+        if (squared < SAME) *guess = false;
+        mean_add(&mean, a * b / r->seconds, squared);
     }
     return mean_of(&mean);
 }

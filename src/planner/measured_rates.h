@@ -20,9 +20,14 @@ double measured_product_rate(const struct machine *machine,
  * nothing was measured with so many bits, rows of 32 bits stand for it. */
 double measured_work_rate(const struct machine *machine, enum work work,
                           double rows, double width, int bits, int threads);
-/* Elements/s of a call that rounds a matrix (rounded_code); 0: no row is of
- * such calls. */
-double measured_rounding_rate(const struct machine *machine, uint64_t code,
-                              double rows, double width, int threads);
+/* Whether the profile has rows left out, and none of these sizes. */
+bool measured_work_is_guess(const struct machine *machine, enum work work,
+                            double rows, double width, int bits, int threads);
+/* A call that rounds a matrix (rounded_code); threads: of the rank. */
+struct rounded_size { uint64_t code; double rows, width; int threads; };
+/* Elements/s; 0: no row is of such calls. *guess: the profile has rows left
+ * out, and none of these sizes. */
+double measured_rounding_rate(const struct machine *machine,
+                              const struct rounded_size *size, bool *guess);
 
 #endif

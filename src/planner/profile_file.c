@@ -393,12 +393,40 @@ static status read_sentinels(struct machine *machine, const char *path,
     return OK;
 }
 
+/* Where struct left_out has each number, an int. */
+static const struct { const char *name; size_t at; } left_out_keys[] = {
+    {"products", offsetof(struct left_out, products)},
+    {"works", offsetof(struct left_out, works)},
+    {"roundings", offsetof(struct left_out, roundings)},
+    {"large", offsetof(struct left_out, large)},
+};
+enum { LEFT_OUT_KEYS = sizeof left_out_keys / sizeof *left_out_keys };
+
+static status read_left_out(struct machine *machine, const char *path,
+                            const struct json *from)
+{
+    for (int i = 0; from != NULL && i < LEFT_OUT_KEYS; i++) {
+        const char *name = left_out_keys[i].name;
+        int64_t value;
+        int rows;
+
+        TRY(json_get_integer_or(from, path, name, 0, &value));
+        if (value < 0 || value > ROWS_MOST)
+            FAIL(ERR_FORMAT, "%s: left_out: %s is %lld; expected 0 to %d",
+                 path, name, (long long)value, ROWS_MOST);
+        rows = (int)value;
+        memcpy((char *)&machine->left_out + left_out_keys[i].at, &rows,
+               sizeof rows);
+    }
+    return OK;
+}
+
 static status read_json(struct machine *machine, const char *path,
                         const struct text *text, struct arena *arena)
 {
     static const char *const keys[] = {
-        "version", "name", "key", "from", "constants", "sentinel", "products",
-        "works", "roundings", "collectives"};
+        "version", "name", "key", "from", "constants", "sentinel", "left_out",
+        "products", "works", "roundings", "collectives"};
     const struct json *root, *constants;
     const char *from = NULL, *name = NULL, *key = NULL;
     int64_t version = 0;
@@ -423,6 +451,7 @@ static status read_json(struct machine *machine, const char *path,
         FAIL(ERR_FORMAT, "%s: constants: expected an object of numbers", path);
     if (constants != NULL) TRY(read_constants(machine, path, constants));
     TRY(read_sentinels(machine, path, json_get(root, "sentinel")));
+    TRY(read_left_out(machine, path, json_get(root, "left_out")));
     return read_tables(machine, path, root);
 }
 
@@ -542,6 +571,20 @@ static void write_sentinels(const struct machine *machine,
     }
 }
 
+void machine_left_out_write(const struct machine *machine,
+                            struct json_writer *w)
+{
+    json_write_object(w);
+    for (int i = 0; i < LEFT_OUT_KEYS; i++) {
+        int rows;
+
+        memcpy(&rows, (const char *)&machine->left_out + left_out_keys[i].at,
+               sizeof rows);
+        json_write_key_integer(w, left_out_keys[i].name, rows);
+    }
+    json_write_object_end(w);
+}
+
 status machine_write(const struct machine *machine, struct text *out)
 {
     struct json_writer w = {0};
@@ -556,6 +599,8 @@ status machine_write(const struct machine *machine, struct text *out)
     json_write_object(&w);
     write_sentinels(machine, &w);
     json_write_object_end(&w);
+    json_write_key(&w, "left_out");
+    machine_left_out_write(machine, &w);
     json_write_key(&w, "constants");
     machine_constants_write(machine, &w);
     write_tables(machine, &w);

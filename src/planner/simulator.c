@@ -126,8 +126,8 @@ struct clock {
     int32_t leaves;            /* a power of two */
     struct fair_flow *flows;   /* owned, [ranks * CLOCK_RESOURCES] */
     int32_t *flow_of;          /* owned, [ranks * CLOCK_RESOURCES]; -1: none */
-    double *left;              /* owned, of links: two of each node, one of each
-                                * rank */
+    struct fair_link *links;   /* owned: two of each node, one of each rank */
+    bool flows_changed;        /* since the ports were divided */
     int64_t done;
     double now;
 };
@@ -176,7 +176,7 @@ static void share_ports(struct clock *c)
     int count = 0;
 
     for (int32_t i = 0; i < links; i++)
-        c->left[i] = i < 2 * n->nodes ? n->ports : n->own;
+        c->links[i].left = i < 2 * n->nodes ? n->ports : n->own;
     for (int32_t i = 0; i < c->lists->ranks * CLOCK_RESOURCES; i++) {
         const int32_t rank = i / CLOCK_RESOURCES;
         const struct resource_state *state = &c->resources[i];
@@ -193,7 +193,9 @@ static void share_ports(struct clock *c)
                      2 * n->of[from] + 1},
             .times = {1, n->flows, n->flows}};
     }
-    fair_share(c->flows, count, c->left, links);
+    fair_share(c->flows, count, c->links, links);
+    c->flows_changed = false;
+    c->out->divided++;
 }
 
 /* How fast the active instruction of a resource goes beside the others. */
@@ -241,15 +243,26 @@ static void set_rank_rates(struct clock *c, int32_t rank)
     play_again(c, rank);
 }
 
-/* After an instruction of the rank began or ended. */
+static bool has_flow(const struct clock *c, int32_t rank)
+{
+    const int32_t *mine = &c->flow_of[rank * CLOCK_RESOURCES];
+
+    for (int i = 0; i < CLOCK_RESOURCES; i++)
+        if (mine[i] >= 0) return true;
+    return false;
+}
+
+/* After an instruction of the rank began or ended. Other ranks have other rates
+ * only where messages leave nodes that began or ended. */
 static void set_rates(struct clock *c, int32_t rank)
 {
-    if (c->rules->nodes == NULL) {
+    if (c->rules->nodes == NULL || !c->flows_changed) {
         set_rank_rates(c, rank);
         return;
     }
     share_ports(c);
-    for (int32_t r = 0; r < c->lists->ranks; r++) set_rank_rates(c, r);
+    for (int32_t r = 0; r < c->lists->ranks; r++)
+        if (r == rank || has_flow(c, r)) set_rank_rates(c, r);
 }
 
 /* The first need of the resource's next item that is not done; -1: none. */
@@ -299,6 +312,7 @@ static bool try_start(struct clock *c, int32_t which)
     state->since = c->now;
     state->rate = 0;
     state->ports = items[state->active].ports;
+    c->flows_changed = c->flows_changed || state->ports == 2;
     items[state->active].begin = c->now;
     return true;
 }
@@ -320,6 +334,7 @@ static void finish(struct clock *c, int32_t which)
         c->out->last_rank = rank;
         c->out->last_index = index;
     }
+    c->flows_changed = c->flows_changed || state->ports == 2;
     state->active = -1;
     state->ends = NEVER;
     state->ports = 0;
@@ -417,8 +432,8 @@ static status clock_open(struct clock *c)
     TRY(memory_take((size_t)ranks * CLOCK_RESOURCES, sizeof *c->flow_of,
                     &memory));
     c->flow_of = memory;
-    TRY(memory_take((size_t)(ranks + 2 * nodes), sizeof *c->left, &memory));
-    c->left = memory;
+    TRY(memory_take((size_t)(ranks + 2 * nodes), sizeof *c->links, &memory));
+    c->links = memory;
     for (c->leaves = 1; c->leaves < ranks; c->leaves *= 2) continue;
     TRY(memory_take((size_t)c->leaves, sizeof *c->soonest, &memory));
     c->soonest = memory;
@@ -483,7 +498,7 @@ done:
     memory_free(c.winners);
     memory_free(c.flows);
     memory_free(c.flow_of);
-    memory_free(c.left);
+    memory_free(c.links);
     return result;
 }
 

@@ -74,6 +74,7 @@ struct clock_result {
     double end;              /* of the last instruction */
     int32_t last_rank, last_index;
     double busy[CLOCK_RESOURCES];      /* sum over ranks */
+    int64_t divided;         /* times that ports of nodes were divided */
 };
 
 status timed_lists_begin(struct timed_lists *lists, int ranks);

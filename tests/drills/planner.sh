@@ -546,6 +546,7 @@ path_is_nodes "collectives": [{"op": "send", "path": "nodes", "ranks": 2, "bytes
 expected_0_or_more "sentinel": {"before_s": -1}
 expected_0_or_more "sentinel": {"products_follow": -1}
 expected_0_or_more "sentinel": {"memory_after_s": -1}
+expected_0_to "left_out": {"works": -1}
 END
 
 # --- this machine ---
@@ -558,18 +559,18 @@ else ok "a shape is measured once"; fi
 if grep -q '"threads": 1' machine.json && grep -q '"all-reduce"\|"ranks": 1' \
     machine.json || [ "$(nproc)" = 1 ]; then ok "a profile has products"
 else bad "a profile has products" "none" machine.json; fi
-expect "the profile serves, with the executor's lists" 0 "executor's own" \
-    plan small.yaml --time --machine machine.json
-lockstep plan small.yaml --time --machine machine.json --json >plan.json
+expect "the profile serves, with the executor's lists" 0 "executor's own" plan small.yaml --time --machine machine.json
+sed '/^ "left_out"/,/}/ s/: [0-9][0-9]*/: 0/' machine.json >whole.json
+sed '/^ "left_out"/,/}/ s/"works": 0/"works": 7/' whole.json >less.json
+lockstep plan small.yaml --time --machine whole.json --json >plan.json
 if grep -q '"guessed_share": 0,' plan.json; then
     ok "the plan's products were measured"
 else bad "the plan's products were measured" "guessed" plan.json; fi
+expect "a busy machine left sizes out" 0 " 7 other works and " plan small.yaml --time --machine less.json
 sed 's/"key": "/"key": "Abacus, /' machine.json >other.json
-expect "it is of this machine alone" 78 "was measured on" plan small.yaml \
-    --time --machine other.json
-expect "a pipeline by the executor's lists" 0 "executor's own" plan \
-    small.yaml --ranks 2 --set mesh.pipe=2 --set train.micro_batch=2 \
-    --set schedule.name=zb-h1 --time --machine machine.json
+expect "it is of this machine alone" 78 "was measured on" plan small.yaml --time --machine other.json
+expect "a pipeline by the executor's lists" 0 "executor's own" plan small.yaml --ranks 2 \
+    --set mesh.pipe=2 --set train.micro_batch=2 --set schedule.name=zb-h1 --time --machine machine.json
 [ -e machine.json.disk ] && bad "calibrate leaves nothing" "machine.json.disk"
 # Other work that only streams memory leaves products as they are.
 sed 's/"memory_before_s": /&9/' machine.json >noisy.json

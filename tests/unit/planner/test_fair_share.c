@@ -74,16 +74,17 @@ TEST(each_flow_has_a_link_that_holds_it)
 {
     for (uint64_t seed = 100000; seed < 102000; seed++) {
         struct fair_flow flows[FLOWS];
-        double capacity[LINKS], left[LINKS];
+        struct fair_link links[LINKS];
+        double capacity[LINKS];
         const int count = draw_flows(seed, flows, capacity);
 
-        for (int i = 0; i < LINKS; i++) left[i] = capacity[i];
-        fair_share(flows, count, left, LINKS);
+        for (int i = 0; i < LINKS; i++) links[i].left = capacity[i];
+        fair_share(flows, count, links, LINKS);
         for (int32_t i = 0; i < LINKS; i++) {
             const double load = load_of(flows, count, i);
 
             CHECK(load <= capacity[i] * (1 + 1e-9));
-            CHECK(fabs(capacity[i] - load - left[i]) < 1e-9);
+            CHECK(fabs(capacity[i] - load - links[i].left) < 1e-9);
         }
         for (int i = 0; i < count; i++)
             CHECK(flows[i].rate > 0 && is_held(flows, count, i, capacity));
@@ -93,12 +94,12 @@ TEST(each_flow_has_a_link_that_holds_it)
 TEST(flows_without_links_and_links_without_flows_are_left_alone)
 {
     struct fair_flow flow = {.link = {-1, -1, -1}};
-    double left[2] = {3, 4};
+    struct fair_link links[2] = {{.left = 3}, {.left = 4}};
 
-    fair_share(&flow, 1, left, 2);
-    CHECK(flow.rate == 0 && left[0] == 3 && left[1] == 4);
-    fair_share(NULL, 0, left, 2);
-    CHECK(left[0] == 3);
+    fair_share(&flow, 1, links, 2);
+    CHECK(flow.rate == 0 && links[0].left == 3 && links[1].left == 4);
+    fair_share(NULL, 0, links, 2);
+    CHECK(links[0].left == 3);
 }
 
 TEST_MAIN(each_flow_has_a_link_that_holds_it,

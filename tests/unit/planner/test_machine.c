@@ -2,6 +2,8 @@
 /* test_machine.c - mirrors src/planner/machine.c and profile_file.c. */
 #include "planner/machine.h"
 
+#include <stdlib.h>
+
 #include "tests/test.h"
 
 static status open_text(struct machine *m, const char *text, const char *key,
@@ -133,6 +135,44 @@ TEST(a_profile_may_have_no_constants)
     machine_free(&m);
 }
 
+TEST(a_profile_keeps_what_was_left_out)
+{
+    struct text text = {0};
+    struct machine m, again;
+
+    IS_OK(open_text(&m, "{\"version\": 1, \"left_out\": {\"works\": 7, "
+                        "\"large\": 2}}", "", false));
+    EQUAL_INT(m.left_out.works, 7);
+    EQUAL_INT(m.left_out.large, 2);
+    EQUAL_INT(m.left_out.products, 0);
+    IS_OK(machine_write(&m, &text));
+    IS_OK(open_text(&again, text.bytes, "", false));
+    CHECK(memcmp(&m.left_out, &again.left_out, sizeof m.left_out) == 0);
+    text_free(&text);
+    machine_free(&again);
+    machine_free(&m);
+    FAILS(open_text(&m, "{\"version\": 1, \"left_out\": {\"works\": -1}}", "",
+                    false), ERR_FORMAT, "works is -1; expected 0 to");
+    status_clear();
+}
+
+/* "80 GB" are about 79 GiB, of which a process needs some for itself. */
+TEST(memory_is_what_a_process_gets)
+{
+    for (int i = 0; i < machine_preset_count; i++) {
+        const struct machine_preset *preset = &machine_presets[i];
+        const char *gb = strstr(preset->title, " GB");
+        const char *at = gb;
+        double named = 0;
+
+        if (preset->memory == NULL || gb == NULL) continue;
+        while (at > preset->title && at[-1] >= '0' && at[-1] <= '9') at--;
+        named = atof(at);
+        CHECK(preset->value[M_MEMORY_BYTES] < named * 0x1p30);
+        CHECK(preset->value[M_MEMORY_BYTES] > 0.97 * named * 0x1p30);
+    }
+}
+
 /* No constant is called fitted that fit.py does not fit, or that a preset has
  * no value of its own for. */
 TEST(fitted_is_what_the_script_fits)
@@ -177,4 +217,5 @@ TEST(unknown_machines_are_named)
 TEST_MAIN(what_is_written_reads_back, a_person_corrects_one_constant,
           bad_files_get_a_sentence, a_profile_of_another_machine_is_refused,
           a_profile_may_have_no_constants,
+          a_profile_keeps_what_was_left_out, memory_is_what_a_process_gets,
           fitted_is_what_the_script_fits, unknown_machines_are_named)

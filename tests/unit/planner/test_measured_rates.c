@@ -125,6 +125,13 @@ TEST(a_row_without_a_kind_stands_for_all)
 }
 
 /* Elements a second of one kind of call; 0: nobody measured it. */
+static double rounding(const struct machine *of, uint64_t code, double rows,
+                       int threads, bool *guess)
+{
+    return measured_rounding_rate(
+        of, &(struct rounded_size){code, rows, 128, threads}, guess);
+}
+
 TEST(roundings_have_rates_of_their_kind)
 {
     struct measured_rounding rows[] = {
@@ -134,16 +141,41 @@ TEST(roundings_have_rates_of_their_kind)
         {"b", 2, 512, 128, 1, 512 * 128 / 5e9}};
     const struct machine some = {.roundings = rows,
                                  .rounding_count = ROWS(rows)};
+    bool guess;
 
-    CHECK(near(measured_rounding_rate(&some, 1, 512, 128, 1), 1e9));
-    CHECK(near(measured_rounding_rate(&some, 1, 1024, 128, 1), 2e9));
-    CHECK(near(measured_rounding_rate(&some, 1, 512, 128, 2), 3e9));
-    CHECK(near(measured_rounding_rate(&some, 2, 2048, 128, 1), 5e9));
-    CHECK(measured_rounding_rate(&some, 3, 512, 128, 1) == 0);
+    CHECK(near(rounding(&some, 1, 512, 1, &guess), 1e9));
+    CHECK(near(rounding(&some, 1, 1024, 1, &guess), 2e9));
+    CHECK(near(rounding(&some, 1, 512, 2, &guess), 3e9));
+    CHECK(near(rounding(&some, 2, 2048, 1, &guess), 5e9));
+    CHECK(rounding(&some, 3, 512, 1, &guess) == 0);
+}
+
+/* A whole table is a measurement of the sizes between its rows, too. One that
+ * lost rows is of those that it has. */
+TEST(rates_of_a_table_that_lost_rows_are_guesses)
+{
+    struct measured_rounding rows[] = {{"a", 1, 512, 128, 1, 1e-3}};
+    const double width = (double)works[0].width, n = (double)works[0].rows;
+    struct machine some = machine;
+    bool guess;
+
+    some.roundings = rows;
+    some.rounding_count = ROWS(rows);
+    CHECK(!measured_work_is_guess(&some, works[0].work, 3 * n, width, 32, 1));
+    (void)rounding(&some, 1, 4096, 1, &guess);
+    CHECK(!guess);
+    some.left_out = (struct left_out){.works = 2, .roundings = 1};
+    CHECK(measured_work_is_guess(&some, works[0].work, 3 * n, width, 32, 1));
+    CHECK(!measured_work_is_guess(&some, works[0].work, n, width, 32, 1));
+    (void)rounding(&some, 1, 4096, 1, &guess);
+    CHECK(guess);
+    (void)rounding(&some, 1, 512, 1, &guess);
+    CHECK(!guess);
 }
 
 TEST_MAIN(measured_sizes_keep_their_rates, accumulators_have_their_own_rates,
           sizes_between_have_rates_between,
           rates_are_of_the_type_of_elements, what_no_row_measured_has_no_rate,
           a_row_without_a_kind_stands_for_all,
-          roundings_have_rates_of_their_kind)
+          roundings_have_rates_of_their_kind,
+          rates_of_a_table_that_lost_rows_are_guesses)

@@ -280,6 +280,7 @@ TEST(random_lists_on_shared_nodes_keep_the_rules)
         const struct clock_rules rules = {1.1, 1.3, NULL, NULL, NULL, &nodes};
         struct timed_lists lists;
         struct clock_result first, second;
+        int64_t sent = 0;
         double most = 0;
 
         random_lists(&lists, seed);
@@ -290,11 +291,14 @@ TEST(random_lists_on_shared_nodes_keep_the_rules)
                 t->sender = (int32_t)((seed + (uint64_t)i) %
                                       (uint64_t)(lists.ranks + 1));
                 if (t->resource == CLOCK_COMPUTE) t->ports = 0;
+                sent += t->ports == 2;
                 most += 1.3 * 5 * CLOCK_RESOURCES * t->seconds;
             }
         IS_OK(clock_run(&lists, &rules, &first));
         check_order(&lists);
         CHECK(first.end <= most * (1 + 1e-9));
+        /* Messages inside a node begin and end without the others. */
+        CHECK(first.divided <= 2 * sent);
         IS_OK(clock_run(&lists, &rules, &second));
         EQUAL_BYTES(&first.end, &second.end, sizeof first.end);
         timed_lists_free(&lists);
