@@ -6,6 +6,7 @@
 #include "base/arena.h"
 #include "base/meter.h"
 #include "comm/algorithms.h"
+#include "comm/call_sums.h"
 #include "comm/flight.h"
 #include "comm/library.h"
 #include "comm/lifetime_check.h"
@@ -553,10 +554,14 @@ status comm_run(struct group *group, const struct comm_call *given)
     if (!peers_take(group, &seen)) TRY(call_settle(group, given));
     TRY(lives_call(group, call));
     TRY(call_fetch(group, call));
+    const int number = call_sums_next(group);
+
+    call_sums_sent(group, call, number);
     lives_wait_begin(group->self);
     result = call_run(group, call, CHANNEL_NOW,
                       straight ? (uint64_t)1 << 62 | (uint64_t)call->tag
                                : group->calls[CHANNEL_NOW]++);
+    if (result == OK) call_sums_received(group, call, number);
     if (result == OK) result = call_store(group, call);
     lives_wait_end(group->self);
     return result == OK ? OK : status_pass(result, __FILE__, __LINE__);

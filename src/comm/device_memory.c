@@ -75,9 +75,7 @@ static bool reads_out(const struct group *group, const struct comm_call *call)
            (call->kind == COMM_BROADCAST && call->peer == group->rank);
 }
 
-/* Something else moves its bytes between devices. */
-static bool call_is_taken(const struct group *group,
-                          const struct comm_call *call)
+bool call_is_taken(const struct group *group, const struct comm_call *call)
 {
     return peers_take(group, call) || library_takes(group, call);
 }

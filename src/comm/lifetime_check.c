@@ -4,55 +4,16 @@
 #include "comm/lifetime_check.h"
 
 #include "base/clock.h"
+#include "comm/call_memory.h"
 #include "comm/rank.h"
 
-enum side { READS, WRITES };
-
 enum { STUCK_NS = 100000000 };
-
-typedef void visit_span(void *argument, char *data, int64_t bytes);
 
 /* The calls under way on this rank. This thread starts them and waits for
  * them. */
 static _Thread_local struct comm_handle *under_way;
 
-/* ---- the memory of a call, run by run ---- */
-
-static void visit_tensor(const struct tensor *tensor, visit_span *visit,
-                         void *argument)
-{
-    visit(argument, tensor->data, tensor_bytes(tensor));
-}
-
-static void visit_blocks(const struct comm_block *blocks, int count,
-                         visit_span *visit, void *argument)
-{
-    for (int i = 0; i < count; i++) {
-        const struct comm_block b = block_simplify(&blocks[i]);
-
-        for (int64_t j = 0; b.data != NULL && j < b.planes * b.rows; j++)
-            visit(argument,
-                  (char *)b.data + j / b.rows * b.plane_stride +
-                      j % b.rows * b.stride,
-                  b.bytes);
-    }
-}
-
-static void visit_call(const struct group *group, const struct comm_call *call,
-                       enum side side, visit_span *visit, void *argument)
-{
-    const bool takes = call->kind != COMM_RECV && call->kind != COMM_AGREE &&
-                       call->kind != COMM_BROADCAST;
-    const bool gives = call->kind != COMM_SEND && call->kind != COMM_AGREE;
-
-    if (call->kind == COMM_EXCHANGE)
-        visit_blocks(side == READS ? call->send : call->receive, group->size,
-                     visit, argument);
-    else if (side == READS && takes)
-        visit_tensor(&call->in, visit, argument);
-    else if (side == WRITES && gives)
-        visit_tensor(&call->out, visit, argument);
-}
+/* ---- the memory of a call ---- */
 
 struct seek {
     const char *data;
@@ -69,11 +30,11 @@ static void seek_span(void *argument, char *data, int64_t bytes)
 }
 
 static bool touches(const struct group *group, const struct comm_call *call,
-                    enum side side, const void *data, int64_t bytes)
+                    enum call_side side, const void *data, int64_t bytes)
 {
     struct seek seek = {.data = data, .bytes = bytes};
 
-    visit_call(group, call, side, seek_span, &seek);
+    call_visit(group, call, side, seek_span, &seek);
     return seek.found;
 }
 
@@ -81,7 +42,7 @@ static bool touches(const struct group *group, const struct comm_call *call,
 struct meeting {
     const struct group *group;
     const struct comm_call *call;
-    enum side side;
+    enum call_side side;
     bool found;
 };
 
@@ -93,16 +54,16 @@ static void meet_span(void *argument, char *data, int64_t bytes)
 }
 
 static bool meets(const struct group *group, const struct comm_call *call,
-                  enum side side, struct meeting other)
+                  enum call_side side, struct meeting other)
 {
-    visit_call(group, call, side, meet_span, &other);
+    call_visit(group, call, side, meet_span, &other);
     return other.found;
 }
 
 static bool is_in_place(const struct comm_handle *h)
 {
-    return meets(h->group, &h->call, WRITES,
-                 (struct meeting){h->group, &h->call, READS, false});
+    return meets(h->group, &h->call, CALL_WRITES,
+                 (struct meeting){h->group, &h->call, CALL_READS, false});
 }
 
 /* ---- fills and hashes ---- */
@@ -127,11 +88,11 @@ static void hash_span(void *argument, char *data, int64_t bytes)
     *hash = check_hash(*hash, data, bytes);
 }
 
-static uint64_t hash_of(const struct comm_handle *h, enum side side)
+static uint64_t hash_of(const struct comm_handle *h, enum call_side side)
 {
     uint64_t hash = CHECK_HASH_BEGIN;
 
-    visit_call(h->group, &h->call, side, hash_span, &hash);
+    call_visit(h->group, &h->call, side, hash_span, &hash);
     return hash;
 }
 
@@ -152,12 +113,12 @@ static void spoil_span(void *argument, char *data, int64_t bytes)
 
 status lives_spoil(const struct group *group, const struct comm_call *call)
 {
-    const struct meeting reads = {group, call, READS, false};
+    const struct meeting reads = {group, call, CALL_READS, false};
     status result = OK;
 
-    if (check_lives() == CHECK_OFF || meets(group, call, WRITES, reads))
+    if (check_lives() == CHECK_OFF || meets(group, call, CALL_WRITES, reads))
         return OK;
-    visit_call(group, call, WRITES, spoil_span, &result);
+    call_visit(group, call, CALL_WRITES, spoil_span, &result);
     return result;
 }
 
@@ -178,12 +139,12 @@ static status conflict(const struct group *group, const struct comm_call *call)
 {
     for (const struct comm_handle *h = under_way; h != NULL;
          h = h->under_way) {
-        const struct meeting reads = {h->group, &h->call, READS, false};
-        const struct meeting writes = {h->group, &h->call, WRITES, false};
+        const struct meeting reads = {h->group, &h->call, CALL_READS, false};
+        const struct meeting writes = {h->group, &h->call, CALL_WRITES, false};
 
-        if (meets(group, call, READS, writes) ||
-            meets(group, call, WRITES, writes) ||
-            meets(group, call, WRITES, reads))
+        if (meets(group, call, CALL_READS, writes) ||
+            meets(group, call, CALL_WRITES, writes) ||
+            meets(group, call, CALL_WRITES, reads))
             FAIL(ERR_VERIFY, "LOCKSTEP_CHECK: %s on group %s uses memory of "
                  "%s on group %s, which is under way",
                  comm_kind_name(call->kind), group->label,
@@ -203,8 +164,8 @@ status lives_start(struct comm_handle *h)
     TRY(conflict(h->group, &h->call));
     h->in_place = is_apart(h) || is_in_place(h);
     if (!h->in_place) {
-        visit_call(h->group, &h->call, WRITES, fill_span, NULL);
-        h->read = hash_of(h, READS);
+        call_visit(h->group, &h->call, CALL_WRITES, fill_span, NULL);
+        h->read = hash_of(h, CALL_READS);
     }
     h->under_way = under_way;
     under_way = h;
@@ -249,7 +210,7 @@ static bool is_filled(const struct comm_handle *h)
     bool filled = true;
 
     if (!h->in_place)
-        visit_call(h->group, &h->call, WRITES, look_span, &filled);
+        call_visit(h->group, &h->call, CALL_WRITES, look_span, &filled);
     return filled;
 }
 
@@ -261,7 +222,7 @@ void lives_release(struct comm_handle *h)
 void lives_done(struct comm_handle *h)
 {
     if (check_lives() != CHECK_OFF && !is_apart(h))
-        h->written = hash_of(h, WRITES);
+        h->written = hash_of(h, CALL_WRITES);
 }
 
 static void forget(const struct comm_handle *handle)
@@ -276,7 +237,7 @@ static void forget(const struct comm_handle *handle)
  * written where data will arrive. */
 static bool outputs_kept(const struct comm_handle *h)
 {
-    if (h->done) return !h->spoilt && h->written == hash_of(h, WRITES);
+    if (h->done) return !h->spoilt && h->written == hash_of(h, CALL_WRITES);
     return is_filled(h);
 }
 
@@ -289,7 +250,7 @@ status lives_wait(struct comm_handle *h)
     if (is_apart(h)) return OK;
     if (!outputs_kept(h))
         which = "where it goes";
-    else if (!h->in_place && h->read != hash_of(h, READS))
+    else if (!h->in_place && h->read != hash_of(h, CALL_READS))
         which = "what it sends";
     if (which != NULL)
         FAIL(ERR_VERIFY, "LOCKSTEP_CHECK: %s on group %s: %s was written while "
@@ -305,8 +266,8 @@ status lives_end(void *data, int64_t bytes, const char *what)
     if (check_lives() == CHECK_OFF || bytes == 0) return OK;
     seen = device_seen(data);
     for (const struct comm_handle *h = under_way; h != NULL; h = h->under_way)
-        if (touches(h->group, &h->call, READS, seen, bytes) ||
-            touches(h->group, &h->call, WRITES, seen, bytes))
+        if (touches(h->group, &h->call, CALL_READS, seen, bytes) ||
+            touches(h->group, &h->call, CALL_WRITES, seen, bytes))
             FAIL(ERR_VERIFY, "LOCKSTEP_CHECK: %s is given back while %s on "
                  "group %s, which uses it, is under way", what,
                  comm_kind_name(h->call.kind), h->group->label);

@@ -8,6 +8,7 @@
 #include <time.h>
 #include "base/arena.h"
 #include "base/clock.h"
+#include "comm/call_sums.h"
 #include "comm/flight.h"
 #include "comm/lifetime_check.h"
 #include "comm/rank.h"
@@ -56,7 +57,9 @@ static status call_moved(struct comm_handle *handle, enum channel channel)
 {
     TRY(device_await(&handle->ready));
     TRY(call_fetch(handle->group, &handle->call));
+    call_sums_sent(handle->group, &handle->call, handle->sums_number);
     TRY(call_run(handle->group, &handle->call, channel, handle->tag));
+    call_sums_received(handle->group, &handle->call, handle->sums_number);
     return call_store(handle->group, &handle->call);
 }
 
@@ -150,6 +153,7 @@ static status send_start(struct comm_handle *handle)
     const struct tensor *in = &handle->call.in;
     status result;
 
+    call_sums_sent(group, &handle->call, handle->sums_number);
     handle->operation = (struct operation){
         .group = group, .call = &handle->call, .tag = handle->tag};
     handle->message = (struct message){
@@ -207,6 +211,7 @@ static status start(struct group *group, const struct comm_call *call,
     TRY(lives_spoil(group, call));
     call_see(call, &handle->call);
     handle->ready = call_point(group, call);
+    handle->sums_number = call_sums_next(group);
     if (call->kind == COMM_SEND) {
         TRY(device_await(&handle->ready));
         TRY(call_fetch(group, &handle->call));

@@ -29,6 +29,7 @@ struct comm_handle {
     struct message message;  /* of a send */
     struct operation operation; /* of a send */
     struct meter_track *track; /* that the background thread counts into */
+    int sums_number;         /* of call_sums.h; 0: of no pass */
     int instruction;         /* of the step's list, that started it; -1 */
     struct comm_handle *next;
     bool released;           /* may begin: at once, but for LOCKSTEP_CHECK */

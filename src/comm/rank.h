@@ -8,6 +8,8 @@
 #include "comm/traffic.h"
 #include "device/point.h"
 
+struct call_sums;
+
 /* Groups that a rank has built. */
 struct built { uint64_t context; int count; };
 
@@ -23,6 +25,7 @@ struct comm_rank {
     _Atomic int64_t waits_ns, holds_ns;
     comm_watcher *watcher; /* of the calls that its thread makes, or NULL */
     void *watches; /* the watcher's argument */
+    struct call_sums *sums; /* of the step under way, or NULL (call_sums.h) */
     bool agreed; /* the last call was an agreement of all to fail: then nobody
                   * needs to be told, or kept from hearing of it, by an abort */
 };
@@ -53,6 +56,8 @@ status call_settle(const struct group *group, const struct comm_call *call);
  * call_see has it, reads, before; back to the device what it wrote, after. */
 status call_fetch(const struct group *group, const struct comm_call *call);
 status call_store(const struct group *group, const struct comm_call *call);
+/* Something else moves its bytes, between devices. */
+bool call_is_taken(const struct group *group, const struct comm_call *call);
 /* The point in the work of a device after which the call may begin. */
 struct device_point call_point(const struct group *group,
                                const struct comm_call *call);

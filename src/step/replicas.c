@@ -247,20 +247,27 @@ void replicas_name(const struct replicas *replicas, int entry,
 
 /* ---- whose is wrong ---- */
 
+status votes_gather(struct team *team, struct replica_vote mine,
+                    struct replica_vote *votes)
+{
+    struct group *world = team->world;
+
+    if (world == NULL) {
+        votes[0] = mine;
+        return OK;
+    }
+    return comm_run_alone(world, (struct comm_call){
+        .kind = COMM_ALL_GATHER, .in = tensor_1d(&mine, DTYPE_F64, 2),
+        .out = tensor_1d(votes, DTYPE_F64, 2 * (int64_t)world->size)});
+}
+
 status replicas_vote(struct replicas *replicas, int entry,
                      struct replica_vote *votes)
 {
     const struct replica_entry *mine = &replicas->held[entry];
-    struct replica_vote vote = {mine->place, (double)mine->digest};
-    struct group *world = replicas->team->world;
 
-    if (world == NULL) {
-        votes[0] = vote;
-        return OK;
-    }
-    return comm_run_alone(world, (struct comm_call){
-        .kind = COMM_ALL_GATHER, .in = tensor_1d(&vote, DTYPE_F64, 2),
-        .out = tensor_1d(votes, DTYPE_F64, 2 * (int64_t)world->size)});
+    return votes_gather(replicas->team, (struct replica_vote){
+        mine->place, (double)mine->digest}, votes);
 }
 
 static bool same_place(const struct replica_vote *a,
@@ -306,14 +313,27 @@ void replicas_gradients(struct replicas *r, int pass)
     }
 }
 
+/* The first; the number of parameters: none does. */
+static int first_of_own(const struct replicas *r, int a, int b)
+{
+    int least = 0;
+
+    while (least < r->entries / INVENTORY_KINDS &&
+           r->gradients[a][least] == r->gradients[b][least])
+        least++;
+    return least;
+}
+
+bool replicas_own_differ(const struct replicas *r, int a, int b)
+{
+    return first_of_own(r, a, b) < r->entries / INVENTORY_KINDS;
+}
+
 status replicas_passes(struct replicas *r, int a, int b, int *order)
 {
     const int orders = r->entries / INVENTORY_KINDS;
-    int least = 0;
+    int least = -first_of_own(r, a, b);
 
-    while (least < orders && r->gradients[a][least] == r->gradients[b][least])
-        least++;
-    least = -least;
     TRY(team_most(r->team, &least));
     *order = -least < orders ? -least : -1;
     return OK;

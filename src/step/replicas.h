@@ -55,6 +55,9 @@ void replicas_name(const struct replicas *replicas, int entry,
 
 /* One rank's say about an entry; digest -1: it holds nothing of it. */
 struct replica_vote { double place, digest; };
+/* votes [ranks of the team's world]: all ranks' say. Collective. */
+status votes_gather(struct team *team, struct replica_vote mine,
+                    struct replica_vote *votes);
 /* votes [ranks of the world]. Collective. */
 status replicas_vote(struct replicas *replicas, int entry,
                      struct replica_vote *votes);
@@ -66,6 +69,8 @@ bool replicas_outvoted(const struct replica_vote *votes, int ranks, int rank,
 /* Checksums of this rank's gradients, after they are summed and before the
  * update, as those of pass 0, 1 or 2 over the step. */
 void replicas_gradients(struct replicas *replicas, int pass);
+/* Whether this rank's own differ between two passes. */
+bool replicas_own_differ(const struct replicas *replicas, int a, int b);
 /* The first parameter whose gradients of two passes differ on some rank; -1:
  * none. Collective. */
 status replicas_passes(struct replicas *replicas, int a, int b, int *order);

@@ -41,7 +41,10 @@ status trainer_check_build(struct trainer *t)
     c->before = memory;
     TRY(memory_take(ranks, sizeof *c->now, &memory));
     c->now = memory;
-    return OK;
+    if (t->request->set->values.train.repeat_every == 0 ||
+        t->team.world == NULL)
+        return OK;
+    return call_sums_build(&c->sums);
 }
 
 void trainer_check_leave(struct trainer *t)
@@ -54,6 +57,7 @@ void trainer_check_free(struct trainer *t)
     trainer_check_leave(t);
     memory_free(t->check.before);
     memory_free(t->check.now);
+    call_sums_free(&t->check.sums);
     t->check = (struct trainer_check){.verified = -1};
 }
 
@@ -164,30 +168,38 @@ static void await_votes(struct trainer *t)
 }
 
 /* A rank that is known to be wrong ends its node, so that its supervisor can
- * leave it out; all others wait for that. Without one, or where nobody knows
- * which rank it is, the run ends. */
+ * leave it out; all others wait for that. what: it does, if it is this one. */
+static status leave_out(struct trainer *t, const char *who, bool wrong,
+                        const char *what)
+{
+    const int64_t step = t->counters.step;
+    status result;
+
+    await_votes(t);
+    memory_copy_forget(&t->copy);
+    result = wrong
+        ? status_fail(ERR_DEVICE, __FILE__, __LINE__, "step %" PRId64
+                      ": rank %d %s", step, team_rank(&t->team), what)
+        : status_fail(ERR_PEER, __FILE__, __LINE__, "step %" PRId64
+                      ": %s computes wrong numbers", step, who);
+    board_judge(wrong ? BOARD_WRONG : BOARD_AWAITS, status_message());
+    return result;
+}
+
+/* Without a supervisor, or where nobody knows which rank it is, the run
+ * ends. */
 static status fail_persistent(struct trainer *t, const char *why)
 {
-    const int rank = team_rank(&t->team);
     char who[RANKS_TEXT_BYTES], what[PARAM_NAME_BYTES + 32];
-    const bool wrong = is_outvoted(t, rank);
+    char has[sizeof what + 160];
     status result;
 
     replicas_name(&t->check.replicas, t->check.entry, what);
     ranks_text(t, is_outvoted, who);
-    if (who[0] != '\0' && board_has_agent()) {
-        await_votes(t);
-        memory_copy_forget(&t->copy);
-        result = wrong
-            ? status_fail(ERR_DEVICE, __FILE__, __LINE__, "step %" PRId64
-                          ": rank %d has another %s than its replicas, %s",
-                          t->counters.step, rank, what, why)
-            : status_fail(ERR_PEER, __FILE__, __LINE__, "step %" PRId64
-                          ": %s computes wrong numbers", t->counters.step,
-                          who);
-        board_judge(wrong ? BOARD_WRONG : BOARD_AWAITS, status_message());
-        return result;
-    }
+    snprintf(has, sizeof has, "has another %s than its replicas, %.100s", what,
+             why);
+    if (who[0] != '\0' && board_has_agent())
+        return leave_out(t, who, is_outvoted(t, team_rank(&t->team)), has);
     if (who[0] == '\0') ranks_text(t, is_at_odds, who);
     result = status_fail(
         ERR_DEVICE, __FILE__, __LINE__, "step %" PRId64 ": %s differ%s in the "
@@ -310,6 +322,73 @@ status trainer_check(struct trainer *t, bool saves, bool *back)
 
 /* ---- steps that are made twice ---- */
 
+static bool is_repeated(const struct trainer *t)
+{
+    const int64_t every = t->request->set->values.train.repeat_every;
+
+    return every > 0 && (t->counters.step + 1) % every == 0;
+}
+
+void trainer_check_begin(struct trainer *t)
+{
+    struct trainer_check *c = &t->check;
+    char name[32];
+
+    if (!is_repeated(t) || c->sums.calls[0] == NULL) return;
+    snprintf(name, sizeof name, "sum.flip-%d", team_rank(&t->team));
+    c->sums.flips = fault_due(name);
+    call_sums_begin(&c->sums, t->team.world, c->passes);
+}
+
+void trainer_check_end(struct trainer *t)
+{
+    if (t->check.sums.calls[0] != NULL) call_sums_end(t->team.world);
+}
+
+/* A rank says of a pass that was wrong what differs first from a right one
+ * (call_sums.h), or that only its own gradients differ. */
+enum { OWN_DIFFER = CALL_SUMS_RECEIVED + 1 };
+
+static bool is_origin(const struct trainer *t, int rank)
+{
+    return t->check.now[rank].digest == CALL_SUMS_SENT ||
+           t->check.now[rank].digest == OWN_DIFFER;
+}
+
+/* Collective. who: the ranks that were wrong, ""; "": nobody knows. */
+static status find_origin(struct trainer *t, int right, int wrong,
+                          char who[RANKS_TEXT_BYTES])
+{
+    struct trainer_check *c = &t->check;
+    int first = CALL_SUMS_SAME;
+
+    if (c->sums.calls[0] != NULL)
+        first = (int)call_sums_compare(&c->sums, right, wrong);
+    if (first == CALL_SUMS_SAME && !c->sums.blind &&
+        replicas_own_differ(&c->replicas, right, wrong))
+        first = OWN_DIFFER;
+    TRY(votes_gather(&t->team, (struct replica_vote){.digest = first},
+                     c->now));
+    ranks_text(t, is_origin, who);
+    return OK;
+}
+
+/* Two of three passes agree. */
+static status tell_origin(struct trainer *t, int right, int wrong)
+{
+    char who[RANKS_TEXT_BYTES];
+
+    TRY(find_origin(t, right, wrong, who));
+    if (who[0] == '\0') return OK;
+    progress_note(&t->progress, "step %" PRId64 ": pass %d was wrong by %s: "
+                  "what it sent or kept was another before what it received "
+                  "was", t->counters.step + 1, wrong + 1, who);
+    if (trainer_leads(t))
+        LOG(WARNING, "check", "step %" PRId64 ": a transient fault of %s in "
+            "the gradients", t->counters.step + 1, who);
+    return OK;
+}
+
 /* Whether the newest pass has the gradients of some earlier one, on all
  * ranks. */
 static status agrees(struct trainer *t, bool *found)
@@ -324,6 +403,7 @@ static status agrees(struct trainer *t, bool *found)
         *found = order < 0 && same_number(c->losses[i], c->losses[last]) &&
                  same_number(c->norms[i], c->norms[last]);
         if (!*found) c->order = order;
+        if (*found && last == 2) TRY(tell_origin(t, i, 1 - i));
     }
     return OK;
 }
@@ -334,6 +414,7 @@ static status look_again(struct trainer *t, const struct step_result *result,
     struct trainer_check *c = &t->check;
     char name[32];
 
+    trainer_check_end(t);
     snprintf(name, sizeof name, "gradient.flip-%d", team_rank(&t->team));
     TRY(stages_fetch(t->pipeline.stages, t->pipeline.count));
     if (fault_due(name)) replicas_flip_gradient(&c->replicas, c->passes);
@@ -345,16 +426,31 @@ static status look_again(struct trainer *t, const struct step_result *result,
 
 bool trainer_repeats(struct trainer *t, const struct step_result *result)
 {
-    const int64_t every = t->request->set->values.train.repeat_every;
     struct trainer_check *c = &t->check;
     bool done = false;
 
     c->repeats = false;
-    if (every == 0 || (t->counters.step + 1) % every != 0) return false;
+    if (!is_repeated(t)) return false;
     c->failed = look_again(t, result, &done);
     c->repeats = c->failed != OK || !done;
     if (!c->repeats) c->passes = 0;
     return c->repeats;
+}
+
+/* No two passes agree. */
+static status fail_passes(struct trainer *t, const char *name)
+{
+    struct trainer_check *c = &t->check;
+    char who[RANKS_TEXT_BYTES];
+
+    TRY(find_origin(t, 0, 1, who));
+    if (who[0] != '\0' && board_has_agent())
+        return leave_out(t, who, is_origin(t, team_rank(&t->team)),
+                         "sends other numbers each time that it makes a step");
+    FAIL(ERR_DEVICE, "step %" PRId64 ": the gradient of %s was another one in "
+         "each of %d passes: %s computes wrong numbers; find it with: lockstep "
+         "doctor --nodes", t->counters.step + 1, name, c->passes,
+         who[0] != '\0' ? who : "a machine");
 }
 
 status trainer_repeat(struct trainer *t)
@@ -370,9 +466,7 @@ status trainer_repeat(struct trainer *t)
                ? "the loss"
                : t->keeper.inventory.whole.params.items[c->order].name;
     if (c->passes == 3 || t->ledger.undone >= t->policy.limit)
-        FAIL(ERR_DEVICE, "step %" PRId64 ": the gradient of %s was another one "
-             "in each of %d passes: a machine computes wrong numbers; find it "
-             "with: lockstep doctor --nodes", step, name, c->passes);
+        return fail_passes(t, name);
     progress_note(&t->progress, "step %" PRId64 ": made twice, it has two "
                   "gradients of %s: a machine was wrong; it is made a third "
                   "time", step, name);

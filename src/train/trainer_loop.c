@@ -257,10 +257,12 @@ static status plain_step(struct trainer *t)
     observe_begin(&t->observer, step + 1);
     feed_forget(&t->feed);
     t->step.next = read_ahead(t);
+    trainer_check_begin(t);
     const status ran = train_step_run(&t->step, &source, made.lr,
                                       step + 1 - t->counters.skipped,
                                       &made.result);
 
+    trainer_check_end(t);
     t->step_s = clock_s() - began;
     if (ran != OK) return fail_step(t, ran);
     TRY(lease_holds(t->files.run.path, false)); /* everything below writes */

@@ -14,6 +14,7 @@
 #include "train/memory_copy.h"
 #include "observe/ledger.h"
 #include "observe/metrics.h"
+#include "comm/call_sums.h"
 #include "step/noise.h"
 #include "step/replicas.h"
 #include "observe/observe.h"
@@ -35,6 +36,7 @@ struct trainer_check {
     int entry;            /* of the replicas: what differed there */
     int passes;           /* over the step under way, with train.repeat_every */
     bool repeats;         /* the step was refused only to be made again */
+    struct call_sums sums; /* of their messages; empty: nobody else is there */
     double losses[3], norms[3]; /* of those passes */
     int order;            /* parameter whose gradients differed; -1: the loss */
     status failed;        /* a message of the guard */
@@ -180,6 +182,10 @@ void trainer_check_free(struct trainer *t);
  * back to an earlier one instead. Collective. ERR_DEVICE: a machine is wrong
  * again and again. */
 status trainer_check(struct trainer *t, bool saves, bool *back);
+/* Around the messages of a step: those of one that is made twice are summed
+ * up. */
+void trainer_check_begin(struct trainer *t);
+void trainer_check_end(struct trainer *t);
 /* Asked by the guard, before the update: the step is to be made again.
  * Collective. */
 bool trainer_repeats(struct trainer *t, const struct step_result *result);

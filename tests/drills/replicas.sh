@@ -84,13 +84,33 @@ heals "twice" state.flip-1:7,state.flip-2:16 \
 
 # --- gradients: no rank has a copy of them ---
 heals "a gradient" gradient.flip-1:2 "4 repeat gradients replay 3" \
-    "it is made a third time" 4 --set mesh.shard=4 --set zero=fsdp \
+    "pass 2 was wrong by rank 1:" 4 --set mesh.shard=4 --set zero=fsdp \
     --set train.repeat_every=4
 heals "a gradient of one rank" gradient.flip-0:1 "4 repeat gradients replay 3" \
     "made twice, it has two gradients of" 1 --set train.repeat_every=4
 LOCKSTEP_FAULT=gradient.flip-0:1,gradient.flip-0:2 lockstep train config.yaml \
     --run thrice --set train.repeat_every=4 >log 2>&1
 check_said "another gradient in each pass" 69 "another one in each of 3" $? log
+# A wrong number goes to all ranks with its sum, or on with what is made of it:
+# the one that was wrong is named.
+while read -r ranks wrong line; do
+    set -f
+    # shellcheck disable=SC2086
+    set -- ${line//mesh./--set mesh.}
+    set +f
+    heals "a number of a sum: rank $wrong, $line" "sum.flip-$wrong:2" \
+        "4 repeat gradients replay 3" "pass 2 was wrong by rank $wrong:" \
+        "$ranks" "$@" --set train.repeat_every=4
+done <<'ROWS'
+4 2 mesh.data=4 --supervised
+4 1 mesh.data=2 mesh.tensor=2 --set zero=zero2
+4 3 mesh.pipe=2 mesh.shard=2 --set zero=fsdp --set device=far
+4 0 mesh.context=2 mesh.shard=2 --set zero=zero1
+ROWS
+LOCKSTEP_FAULT=sum.flip-1:1,sum.flip-1:2,sum.flip-1:3 lockstep train \
+    config.yaml --run wrong --ranks 2 --threads 1 --set mesh.data=2 \
+    --set train.repeat_every=4 >log 2>&1
+check_said "a rank that is wrong each time" 69 "rank 1 computes wrong" $? log
 
 # --- faults that stay ---
 LOCKSTEP_FAULT=state.wrong-1:7 lockstep train config.yaml --run stays --ranks 4 \
