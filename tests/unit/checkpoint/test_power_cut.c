@@ -7,7 +7,9 @@
  * Before and after each, every state is built that a disk may be in then: a
  * file that was not synced since it was written has its old bytes, its new
  * ones or half of them, a directory its old names or its new ones, each
- * independent of the others. Recovery from each finds a whole checkpoint. */
+ * independent of the others. Then, beside all else that is new, such a file
+ * ends at every sector (a small one at every byte), or has zeros in any one of
+ * its sectors. Recovery from each finds a whole checkpoint. */
 #include "tests/unit/checkpoint/room.h"
 #include <fcntl.h>
 #include <sys/stat.h>
@@ -15,6 +17,7 @@
 #include <unistd.h>
 #include "checkpoint/history.h"
 
+enum { SECTOR = 512, SMALL = 1024 };
 enum { NODES = 128, NAMES = 32, NAME = 96, STATES_MOST = 4096,
        COLUMNS = 501 /* of the largest weight: a save of 40 KB */ };
 
@@ -29,6 +32,7 @@ struct node {
     bool directory, seen;
     struct listing names, safe_names;
     struct content bytes, safe_bytes;
+    char path[NAME];       /* below room/ckpt, as it was seen last */
     int choice, choices;   /* 0: what is there, 1: what is safe, 2: half */
 };
 
@@ -103,6 +107,8 @@ static ino_t walk(const char *path)
     } else {
         struct text text = {0};
 
+        CHECK(snprintf(node->path, NAME, "%s",
+                       path + strlen(room_path("ckpt"))) < NAME);
         IS_OK(file_read(path, 1 << 24, &text));
         content_copy(&node->bytes, &(struct content){text.bytes, text.length});
         text_free(&text);
@@ -213,6 +219,52 @@ static void every_state(void)
     }
 }
 
+/* ---- every prefix, every hole ---- */
+
+static void rewrite(const char *path, const char *bytes, size_t length)
+{
+    const int to = open(path, O_WRONLY | O_TRUNC);
+
+    CHECK(to >= 0 && write(to, bytes, length) == (ssize_t)length);
+    close(to);
+    recover();
+}
+
+static void every_part(const struct node *n)
+{
+    const size_t length = n->bytes.length;
+    const size_t step = length <= SMALL ? 1 : SECTOR;
+    char path[2 * PATH_BYTES], *bytes = malloc(length + 1);
+
+    CHECK(bytes != NULL);
+    snprintf(path, sizeof path, "%s/ckpt%s", crashed, n->path);
+    for (size_t cut = 0; cut < length; cut += step)
+        rewrite(path, n->bytes.bytes, cut);
+    for (size_t at = 0; at < length; at += SECTOR) {
+        const size_t some = length - at < SECTOR ? length - at : SECTOR;
+
+        memcpy(bytes, n->bytes.bytes, length);
+        memset(bytes + at, 0, some);
+        rewrite(path, bytes, length);
+    }
+    rewrite(path, n->bytes.bytes, length);
+    free(bytes);
+}
+
+/* All else is new, and on the disk. */
+static void every_file(void)
+{
+    char path[2 * PATH_BYTES];
+
+    for (int i = 0; i < node_count; i++) nodes[i].choice = 0;
+    snprintf(path, sizeof path, "%s/ckpt", crashed);
+    IS_OK(directory_remove(path));
+    put(node_of(top), path);
+    for (int i = 0; i < node_count; i++)
+        if (!nodes[i].directory && nodes[i].seen && !is_safe(&nodes[i]))
+            every_part(&nodes[i]);
+}
+
 static void moment(void)
 {
     if (!watching) return;
@@ -220,6 +272,7 @@ static void moment(void)
     for (int i = 0; i < node_count; i++) nodes[i].seen = false;
     top = walk(room_path("ckpt"));
     every_state();
+    every_file();
     moments++;
     watching = true;
 }
