@@ -135,7 +135,7 @@ static void live(struct agent *agent, int index)
         status_clear();
         fflush(NULL);
         atomic_store(&place->done, number);
-        prctl(PR_SET_NAME, "lockstep:spare");
+        prctl(PR_SET_NAME, PLACE_SPARE);
     }
 }
 
@@ -164,7 +164,7 @@ status worker_start(struct agent *agent, int index, bool *child)
         prctl(PR_SET_PDEATHSIG, SIGKILL);
         if (getppid() != parent) return OK;
         setpgid(0, 0);
-        prctl(PR_SET_NAME, "lockstep:spare");
+        prctl(PR_SET_NAME, PLACE_SPARE);
         close(agent->signals);
         if (agent->up.descriptor >= 0) close(agent->up.descriptor);
         door_close(&agent->door);

@@ -7,12 +7,15 @@
 #include <string.h>
 #include "base/arena.h"
 #include "base/clock.h"
+#include "base/status_kept.h"
 #include "comm/patience.h"
 
 enum {
     DEATH_MS = 100,       /* ranks whose agent died have ended by then */
     FENCE_AGAIN_MS = 500, /* an order to end ranks is repeated */
     FAR_MS = 1000,        /* longer patience with a node is worth a line */
+    LEASE_STEP_MS = 500,  /* leases become longer by so much: few lines */
+    END_MS = 2000,        /* for agents to hear that the run is over */
     FENCE_MOST_MS = 10000 /* then a node whose ranks do not end is given up */
 };
 
@@ -41,12 +44,44 @@ status fleet_open(struct fleet *fleet, const char *listen,
     return door_open(&fleet->door, listen, token, 0);
 }
 
+/* Until they have hung up, all that an agent sends arrives: a connection that
+ * breaks under a report would take the end with it, which comes behind. */
+static void await_hanging_up(struct fleet *fleet)
+{
+    const int64_t end = clock_ns() + (int64_t)END_MS * 1000000;
+    struct pollfd polls[NODES_MOST];
+    const struct wire_head *head;
+    const void *bytes;
+    nfds_t here = 1;
+
+    while (here > 0 && clock_ns() < end) {
+        here = 0;
+        for (int i = 0; i < fleet->count; i++) {
+            struct wire *wire = &fleet->nodes[i].wire;
+
+            while (wire_get(wire, &head, &bytes) == OK && head != NULL)
+                continue;
+            if (wire->descriptor >= 0)
+                polls[here++] = (struct pollfd){.fd = wire->descriptor,
+                                                .events = POLLIN};
+        }
+        if (here > 0) poll(polls, here, 20);
+    }
+}
+
 void fleet_end(struct fleet *fleet)
 {
+    struct status_trace kept;
+
+    if (fleet->at == NULL) return; /* it was not opened */
+    status_keep(&kept);
+    door_close(&fleet->door); /* nobody comes any more */
+    for (int i = 0; i < NEWCOMERS; i++) wire_close(&fleet->newcomers[i]);
     for (int i = 0; i < fleet->count; i++)
-        if (fleet->nodes[i].wire.descriptor >= 0 &&
-            wire_put(&fleet->nodes[i].wire, WIRE_END, NULL, 0) != OK)
-            status_clear();
+        if (fleet->nodes[i].wire.descriptor >= 0)
+            (void)wire_put(&fleet->nodes[i].wire, WIRE_END, NULL, 0);
+    await_hanging_up(fleet);
+    (void)status_again(OK, &kept);
 }
 
 void fleet_close(struct fleet *fleet)
@@ -481,6 +516,14 @@ static void tell_slow(struct node *node)
     node->told_ms = more_ms;
 }
 
+static int64_t longer_lease_ms(int64_t wanted)
+{
+    const int64_t steps = (wanted + LEASE_STEP_MS - 1) / LEASE_STEP_MS;
+
+    return steps * LEASE_STEP_MS < NODE_LEASE_MOST_MS
+               ? steps * LEASE_STEP_MS : NODE_LEASE_MOST_MS;
+}
+
 /* How long a lease of the node is: as long as it may be silent, if the journal
  * has one that is as long. */
 static int64_t lease_ms(struct fleet *fleet, struct node *node)
@@ -489,9 +532,8 @@ static int64_t lease_ms(struct fleet *fleet, struct node *node)
 
     patience_tell(node->wire.descriptor, wanted);
     tell_slow(node);
-    while (fleet->lease_wish_ms < wanted &&
-           fleet->lease_wish_ms < NODE_LEASE_MOST_MS)
-        fleet->lease_wish_ms *= 2;
+    if (fleet->lease_wish_ms < wanted)
+        fleet->lease_wish_ms = longer_lease_ms(wanted);
     return wanted < fleet->lease_most_ms ? wanted : fleet->lease_most_ms;
 }
 

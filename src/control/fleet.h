@@ -81,7 +81,8 @@ struct fleet {
 status fleet_open(struct fleet *fleet, const char *listen,
                   const struct token *token, int most, int replicas);
 void fleet_close(struct fleet *fleet); /* zeroed: allowed */
-/* Tells all agents that the run is over. */
+/* Tells all agents that the run is over, and waits until they have heard it,
+ * 2 s at most. */
 void fleet_end(struct fleet *fleet);
 
 /* Listens for at most wait_ms. */

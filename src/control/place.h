@@ -113,6 +113,9 @@ _Static_assert(sizeof(struct slot_report) ==
                        REPORT_ENTRIES * sizeof(struct flight_entry),
                "a record has no holes");
 
+/* The name of a process that is no rank now, as the system has it. */
+#define PLACE_SPARE "lockstep:spare"
+
 /* The memory that an agent and one of its processes share. */
 struct place_memory {
     struct order order;

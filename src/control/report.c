@@ -2,9 +2,12 @@
 /* report.c - the state of a supervised run. */
 #include "control/report.h"
 
+#include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 #include "comm/crew.h"
+#include "control/place.h"
 
 const char *run_state_name(enum run_state state)
 {
@@ -34,6 +37,21 @@ static bool lives(int64_t process, int64_t began)
 {
     return process > 0 && began != 0 &&
            crew_began((pid_t)process) == (uint64_t)began;
+}
+
+/* A process of an agent outlives the rank that it was. */
+static bool is_spare(int64_t process)
+{
+    char path[64], name[32] = "";
+    ssize_t got;
+    int file;
+
+    snprintf(path, sizeof path, "/proc/%lld/comm", (long long)process);
+    file = open(path, O_RDONLY | O_CLOEXEC);
+    if (file < 0) return false;
+    got = read(file, name, sizeof name - 1);
+    close(file);
+    return got > 0 && strcmp(name, PLACE_SPARE "\n") == 0;
 }
 
 static void find_board(struct run_report *r, int64_t process, int64_t file)
@@ -72,7 +90,8 @@ static status read_start(struct run_report *r, const struct json *start)
         TRY(json_get_string_or(&ranks->items[i], "journal.jsonl", "node", "",
                                &r->rank[i].node));
         r->rank[i].began = number_of(&ranks->items[i], "began");
-        r->rank[i].lives = lives(r->rank[i].process, r->rank[i].began);
+        r->rank[i].lives = lives(r->rank[i].process, r->rank[i].began) &&
+                           !(r->agents && is_spare(r->rank[i].process));
         if (r->rank[i].lives)
             find_board(r, r->rank[i].process, r->board_number);
     }

@@ -20,6 +20,7 @@
 #include "base/oom_kills.h"
 #include "base/room.h"
 #include "base/text.h"
+#include "control/report.h"
 #include "control/watch.h"
 
 /* Restarts in a row without a step in between: of a rank that fails by itself,
@@ -354,8 +355,42 @@ static enum look watch(struct supervisor *s, struct incident *incident,
     return look;
 }
 
+/* Whether its supervisor died, and its ranks go on. */
+static bool is_alone(const char *run)
+{
+    struct run_report report;
+    bool alone;
+
+    if (run_report_read(&report, run) != OK) {
+        status_clear();
+        return false;
+    }
+    alone = report.state == RUN_ALONE;
+    run_report_free(&report);
+    return alone;
+}
+
+/* Ranks as threads or under MPI have no supervisor, and hold this lock. */
+static status check_untrained(const struct supervisor *s)
+{
+    char path[PATH_BYTES];
+    struct file_lock lock;
+    status result;
+
+    if (!has_file(s->how->run, "lock") || is_alone(s->how->run)) return OK;
+    TRY(path_join(path, sizeof path, s->how->run, "lock"));
+    result = file_lock_take(&lock, path);
+    if (result == OK) file_lock_drop(&lock);
+    if (result != ERR_CONFIG) return result;
+    return status_hint(result, "it trains here without a supervisor; choose "
+                       "another directory with --run, or end it first and "
+                       "continue with: lockstep resume %s --ranks %d "
+                       "--supervised", s->how->run, s->how->ranks);
+}
+
 static status refuse_begun(const struct supervisor *s)
 {
+    TRY(check_untrained(s));
     const bool saved = has_file(s->how->run, "ckpt/latest");
     const status result = status_fail(
         ERR_CONFIG, __FILE__, __LINE__, "%s: holds a run already%s",

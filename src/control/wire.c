@@ -11,7 +11,8 @@
 #include "base/clock.h"
 #include "comm/patience.h"
 
-/* A supervisor that waits for one peer serves no other. */
+/* For all of a message: a supervisor that waits for one peer serves no
+ * other. */
 static int64_t send_end(const struct wire *wire)
 {
     const int64_t more = patience_more_ms(wire->descriptor);
@@ -80,16 +81,16 @@ status wire_put(struct wire *wire, uint32_t kind, const void *bytes,
 {
     struct wire_head head = {.kind = kind, .bytes = (uint32_t)length,
                              .number = wire->sent + 1};
+    const int64_t end = send_end(wire);
     status result;
 
     CHECK(length <= WIRE_BYTES);
     if (wire->descriptor < 0) FAIL(ERR_PEER, "the connection is closed");
     result = prove(wire, wire->serves, &head, bytes, head.proof);
     if (result == OK)
-        result = door_write(wire->descriptor, &head, sizeof head,
-                            send_end(wire));
+        result = door_write(wire->descriptor, &head, sizeof head, end);
     if (result == OK && length > 0)
-        result = door_write(wire->descriptor, bytes, length, send_end(wire));
+        result = door_write(wire->descriptor, bytes, length, end);
     wire->sent++;
     if (result == OK) return OK;
     wire_close(wire);

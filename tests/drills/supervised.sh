@@ -183,15 +183,11 @@ export LOCKSTEP_FAULT=train.step@2:21:stop
 begin stopped --set machine=cpu,devices=4
 unset LOCKSTEP_FAULT
 ends "a stopped rank" stopped "$child"
-# The deadline is planned; on a busy machine five measured steps more at most, of
-# whatever rank: those of rank 0, with what is between them, are known here.
+# The deadline is planned, or measured on a busy machine; that of messages, 60 s,
+# is none of it.
 usual=$(lockstep incidents stopped |
     sed -n 's/.*hang of rank 2 .*hangs (stopped): .*at most \([0-9.]*\) s.*/\1/p')
-slowest=$(sed -n 's/.*"time_s": \([0-9.]*\),.*/\1/p' stopped/metrics.jsonl |
-    awk 'NR > 1 && $1 - last > most { most = $1 - last } { last = $1 }
-        END { print most }')
-if awk -v usual="${usual:-1000}" -v slowest="${slowest:-0}" \
-    'BEGIN { exit !(usual < 3 || usual <= 2.5 + 6 * slowest) }'
+if awk -v usual="${usual:-1000}" 'BEGIN { exit !(usual < 30) }'
 then ok "the stopped rank is named"
 else bad "the stopped rank is named" "$(lockstep incidents stopped)"; fi
 hold_rank paused 1 21
@@ -304,6 +300,13 @@ if lockstep incidents taken | grep -q '(memory)\|(checkpoint), 0 redone'; then
 else
     bad "with the copies in memory" "$(lockstep incidents taken)"
 fi
+# --- a run that is under way has no end and no first checkpoint to go on from:
+# `resume` was advised ---
+hold plain train.step:3 train config.yaml
+# shellcheck disable=SC2086
+expect "a run that trains without a supervisor" 78 \
+    "it trains here without a supervisor" train config.yaml --run plain $four
+kill -9 "$child"
 # --- a supervisor whose lines nobody reads: SIGPIPE ended it, and its ranks ---
 # shellcheck disable=SC2086
 LOCKSTEP_FAULT=train.step@1:20:kill "$program" train config.yaml --run unread \

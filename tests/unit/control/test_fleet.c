@@ -12,6 +12,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 #include "base/clock.h"
+#include "comm/patience.h"
 #include "tests/test.h"
 
 enum { AGENTS = 3, RANKS = 2 };
@@ -24,6 +25,7 @@ struct fake {
     bool obeys, moves, leaves; /* leaves: once, instead of obeying */
     bool mute, deaf, forges; /* forges: once, and never comes back */
     bool late;               /* its first report comes after its hello */
+    bool hasty, over;        /* it reports before it reads; the run is over */
     int64_t lease_ns;        /* as an agent would reckon it */
     int64_t beat_ns;
     int fences;
@@ -128,6 +130,10 @@ static void hear(struct fake *agent, const struct wire_head *head,
         if (agent->leaves) leave(agent); /* and the message is gone */
         else if (agent->obeys) end_ranks(agent);
     }
+    if (kind == WIRE_END) {
+        agent->over = true;
+        wire_close(&agent->wire);
+    }
     if (kind != WIRE_MOVE) return;
     memcpy(&move, bytes, sizeof move);
     if (!agent->moves) memcpy(move.name, "another", 8);
@@ -139,7 +145,8 @@ static void act(struct fake *agent)
     const struct wire_head *head = NULL;
     const void *bytes;
 
-    if (agent->name == NULL) return;
+    if (agent->name == NULL || agent->over) return;
+    if (agent->hasty) tell(agent);
     if (agent->forges) {
         const struct wire_head forged = {.kind = WIRE_REPORT, .number = 1};
 
@@ -564,7 +571,45 @@ TEST(an_incident_of_the_supervisor_before_is_open)
     arena_free(&arena);
 }
 
-TEST_MAIN(an_incident_of_the_supervisor_before_is_open,
+/* It was about to report when the run ended, and its connection broke: it
+ * waited a minute for a supervisor that was through. */
+TEST(the_end_reaches_an_agent_that_reports)
+{
+    open_fleet(2);
+    struct board *board = fleet.board;
+    const int64_t began = clock_ns();
+
+    agents[0].hasty = true;
+    agents[1].mute = agents[1].deaf = true; /* is not waited for much */
+    fleet_end(&fleet);
+    CHECK(clock_ns() - began < 3000000000);
+    fleet_close(&fleet);
+    act(&agents[0]);
+    CHECK(agents[0].over);
+    for (int i = 0; i < 2; i++) wire_close(&agents[i].wire);
+    board_close(board);
+}
+
+/* Round trips of 51 ms instead of 50 doubled it. */
+TEST(leases_become_longer_by_little)
+{
+    open_fleet(1);
+    patience_set(NODE_LEASE_MS + 8);
+    for (int i = 0; i < 20; i++) fleet_look(&fleet, 50);
+    EQUAL_INT(fleet.lease_wish_ms, NODE_LEASE_MS + 500);
+    fleet.lease_most_ms = fleet.lease_wish_ms; /* the journal has it */
+    for (int i = 0; i < 20; i++) fleet_look(&fleet, 50);
+    EQUAL_INT(fleet.lease_wish_ms, NODE_LEASE_MS + 500);
+    patience_set(20000);
+    for (int i = 0; i < 20; i++) fleet_look(&fleet, 50);
+    EQUAL_INT(fleet.lease_wish_ms, 20000);
+    patience_set(0);
+    close_fleet();
+}
+
+TEST_MAIN(the_end_reaches_an_agent_that_reports,
+          leases_become_longer_by_little,
+          an_incident_of_the_supervisor_before_is_open,
           calls_that_ended_between_reports_are_not_open,
           fences_end_when_ranks_have_ended,
           fences_give_up_a_node_whose_ranks_do_not_end,

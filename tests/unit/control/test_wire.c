@@ -284,7 +284,42 @@ TEST(bytes_that_move_slowly_have_time)
     close_pair(&p);
 }
 
-TEST_MAIN(a_connection_that_is_given_up_is_reset,
+/* A reader that makes room for the beginning of a message late, and for the
+ * rest as late again. */
+static void *wake_twice(void *argument)
+{
+    struct pair *p = argument;
+    static char bytes[1 << 16];
+
+    for (int i = 0; i < 2; i++) {
+        usleep(700000);
+        while (recv(p->tap_server, bytes, sizeof bytes, MSG_DONTWAIT) > 0)
+            continue;
+    }
+    return NULL;
+}
+
+/* The deadline was one of the head and one of the bytes. */
+TEST(a_message_has_one_deadline)
+{
+    static char bytes[300000]; /* more than waits in a socket */
+    struct pair p;
+    pthread_t reader;
+
+    open_pair(&p);
+    while (send(p.server.descriptor, bytes, 1 << 14, MSG_DONTWAIT) > 0)
+        continue;
+    const int64_t began = clock_ns();
+
+    CHECK(pthread_create(&reader, NULL, wake_twice, &p) == 0);
+    FAILS(wire_put(&p.server, 7, bytes, sizeof bytes), ERR_PEER, "no answer");
+    CHECK(clock_ns() - began >= (int64_t)WIRE_SEND_MS * 1000000);
+    pthread_join(reader, NULL);
+    close_pair(&p);
+}
+
+TEST_MAIN(a_message_has_one_deadline,
+          a_connection_that_is_given_up_is_reset,
           messages_arrive_in_order,
           what_is_changed_ends_the_connection,
           the_end_is_noticed,

@@ -1,0 +1,89 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* test_report.c - mirrors src/control/report.c: what anybody reads of a
+ * supervised run whose supervisor is gone. */
+#include "control/report.h"
+
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+#include "comm/crew.h"
+#include "control/place.h"
+#include "tests/test.h"
+
+static char run[] = "/tmp/lockstep-report-XXXXXX";
+
+/* A process with that name, as the system has it. */
+static pid_t start(const char *name)
+{
+    int ends[2];
+    char byte;
+
+    CHECK(pipe(ends) == 0);
+    const pid_t child = fork();
+
+    CHECK(child >= 0);
+    if (child == 0) {
+        prctl(PR_SET_PDEATHSIG, SIGKILL);
+        prctl(PR_SET_NAME, name);
+        (void)!write(ends[1], "", 1);
+        for (;;) pause();
+    }
+    CHECK(read(ends[0], &byte, 1) == 1);
+    close(ends[0]);
+    close(ends[1]);
+    return child;
+}
+
+/* The journal of a run that has ended, with a rank that was that process. */
+static void write_journal(pid_t process)
+{
+    char path[128];
+    FILE *file;
+
+    snprintf(path, sizeof path, "%s/control/journal.jsonl", run);
+    file = fopen(path, "w");
+    CHECK(file != NULL);
+    fprintf(file, "{\"time\": 1.0, \"event\": \"start\", \"generation\": 2, "
+            "\"supervisor\": 0, \"began\": 0, \"board\": 9, \"state\": 10, "
+            "\"board_in_ranks\": 9, \"layout\": \"mesh.data=1\", \"converts\": "
+            "0, \"last_order\": 1, \"ranks\": [{\"node\": \"here\", \"place\": "
+            "0, \"order\": 1, \"process\": %ld, \"began\": %llu}]}\n",
+            (long)process, (unsigned long long)crew_began(process));
+    fprintf(file, "{\"time\": 2.0, \"event\": \"end\", \"result\": \"ok\", "
+            "\"step\": 30, \"incidents\": 1}\n");
+    CHECK(fclose(file) == 0);
+}
+
+static enum run_state state_with(const char *name)
+{
+    const pid_t process = start(name);
+    struct run_report report;
+    enum run_state state;
+
+    write_journal(process);
+    IS_OK(run_report_read(&report, run));
+    state = report.state;
+    run_report_free(&report);
+    kill(process, SIGKILL);
+    CHECK(waitpid(process, NULL, 0) == process);
+    return state;
+}
+
+/* Agents keep the processes of their ranks for a while: a run was said to be
+ * alone, and could not be resumed, though it had ended. */
+TEST(a_spare_is_no_rank)
+{
+    char path[128];
+
+    CHECK(mkdtemp(run) != NULL);
+    snprintf(path, sizeof path, "%s/control", run);
+    IS_OK(directory_make_private(path));
+    EQUAL_INT(state_with(PLACE_SPARE), RUN_ENDED);
+    EQUAL_INT(state_with("lockstep:0"), RUN_ALONE);
+    IS_OK(directory_remove(run));
+}
+
+TEST_MAIN(a_spare_is_no_rank)
