@@ -514,6 +514,19 @@ static bool meets(const struct instruction *i)
     return instruction_rows[i->kind].resource == RESOURCE_WORLD && i->calls > 0;
 }
 
+/* Receives are posted as soon as they can be, and a message that is awaited
+ * first may be posted last: links carry them as they are awaited. */
+static void give_turn(struct list_clock *w, const struct step_list *list,
+                      int32_t number)
+{
+    struct timed_list *timed = &w->steps.lists.lists[w->made];
+    const enum instruction_kind kind = list->items[number].kind;
+
+    if ((kind == DO_RECEIVE || kind == DO_RECEIVE_BACK) &&
+        timed->items[number].turn == 0)
+        timed->items[number].turn = ++timed->turns;
+}
+
 static status add_one(struct costing *c, const struct step_list *list,
                       int number, int *serial)
 {
@@ -544,8 +557,10 @@ static status add_one(struct costing *c, const struct step_list *list,
     if (*serial >= 0 && (item.meeting > 0 || item.resource != CLOCK_COMPUTE ||
                          timed->items[*serial].resource != CLOCK_COMPUTE))
         TRY(timed_need(timed, w->made, *serial));
-    for (int n = 0; n < i->needs; n++)
+    for (int n = 0; n < i->needs; n++) {
+        give_turn(w, list, needs[n]);
         TRY(timed_need(timed, w->made, needs[n]));
+    }
     if (receives) TRY(timed_need(timed, i->peer, -1)); /* join_rank */
     if (!background) *serial = number;
     return OK;
@@ -615,6 +630,7 @@ status list_clock_rank(struct list_clock *walk, const struct pipeline *pipeline)
     TRY(timed_reserve(&walk->steps.lists.lists[walk->made], list->count,
                       list->need_count + list->count + list->count / 4));
     for (int i = 0; i < list->count; i++) TRY(add_one(&c, list, i, &serial));
+    for (int i = 0; i < list->count; i++) give_turn(walk, list, i);
     walk->made++;
     return OK;
 }

@@ -243,6 +243,7 @@ static status join(struct steps *steps, const struct offload_queue *queue,
     for (int i = 0; i < list->count; i++)
         TRY_GOTO(failed, result, copy_item(queue, list, rank, i, &out));
     TRY_GOTO(failed, result, append(queue, rank, kind, &out));
+    out.turns = list->turns;
     memory_free(list->items);
     memory_free(list->needs);
     *list = out;

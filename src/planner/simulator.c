@@ -349,6 +349,48 @@ static void finish(struct clock *c, int32_t which)
     }
 }
 
+/* Behind the last item of its resource. */
+static void put_last(struct clock *c, int32_t rank, int32_t index,
+                     int32_t last[CLOCK_RESOURCES])
+{
+    struct timed *item = &c->lists->lists[rank].items[index];
+
+    item->before = last[item->resource];
+    if (item->before >= 0)
+        c->follows[c->first_item[rank] + item->before] = index;
+    else
+        c->resources[rank * CLOCK_RESOURCES + item->resource].next = index;
+    last[item->resource] = index;
+}
+
+/* The items with turns. Nothing waits yet: `waiters` has room for them. */
+static status put_turns(struct clock *c, int32_t rank,
+                        int32_t last[CLOCK_RESOURCES])
+{
+    const struct timed_list *list = &c->lists->lists[rank];
+    int32_t *of = c->waiters + c->first_item[rank];
+    int32_t known = 0;
+
+    for (int32_t i = 0; i < list->count && list->turns > 0; i++) {
+        const int32_t turn = list->items[i].turn;
+
+        if (turn == 0) continue;
+        if (turn < 0 || turn > list->turns || list->turns > list->count ||
+            of[turn - 1] >= 0)
+            FAIL(ERR_VERIFY, "rank %d, instruction %d: turn %d of %d", rank, i,
+                 turn, list->turns);
+        of[turn - 1] = i;
+        known++;
+    }
+    if (known != list->turns)
+        FAIL(ERR_VERIFY, "rank %d: %d of %d turns", rank, known, list->turns);
+    for (int32_t turn = 0; turn < list->turns; turn++) {
+        put_last(c, rank, of[turn], last);
+        of[turn] = -1;
+    }
+    return OK;
+}
+
 /* Links each item to the next one of its resource, and checks what it needs. */
 static status link_rank(struct clock *c, int32_t rank)
 {
@@ -387,13 +429,9 @@ static status link_rank(struct clock *c, int32_t rank)
         item->end = -1;
         c->waiters[c->first_item[rank] + i] = -1;
         c->follows[c->first_item[rank] + i] = -1;
-        if (last[item->resource] >= 0)
-            c->follows[c->first_item[rank] + last[item->resource]] = i;
-        else
-            c->resources[rank * CLOCK_RESOURCES + item->resource].next = i;
-        last[item->resource] = i;
+        if (item->turn == 0) put_last(c, rank, i, last);
     }
-    return OK;
+    return put_turns(c, rank, last);
 }
 
 static status clock_open(struct clock *c)
@@ -514,11 +552,9 @@ static struct timed_need decides(const struct timed_lists *lists, int32_t rank,
     struct timed_need best = {-1, -1};
     double latest = -1;
 
-    for (int32_t i = index - 1; i >= 0; i--) {
-        if (list->items[i].resource != item->resource) continue;
-        best = (struct timed_need){rank, i};
-        latest = list->items[i].end;
-        break;
+    if (item->before >= 0) {
+        best = (struct timed_need){rank, item->before};
+        latest = list->items[item->before].end;
     }
     for (int32_t n = 0; n < item->needs; n++) {
         const struct timed_need need = list->needs[item->first_need + n];

@@ -2,7 +2,8 @@
 /* simulator.h - a clock for lists of instructions.
  *
  * Each rank has one list. An instruction runs on a resource of its rank; a
- * resource takes its instructions in the order of the list. An instruction
+ * resource takes its instructions in the order of the list, or of their turns
+ * where they have some. An instruction
  * begins when its resource is free and all that it needs, here or on other
  * ranks, is done. While computation and messages of a rank run at the same
  * time, both are slower; two messages of a rank over the same ports share them.
@@ -39,6 +40,10 @@ struct timed {
     int32_t meeting;         /* number among those of its list where all ranks
                               * wait for each other, from 1; 0: it is none */
     int32_t sender;          /* list whose node it leaves, from 1; 0: its own */
+    int32_t turn;            /* on its resource, from 1 to the list's `turns`;
+                              * 0: in the order of the list */
+    int32_t before;          /* set by the simulator: the one before it on its
+                              * resource; -1: it is the first */
     int32_t first_need, needs; /* in the list's array */
     double seconds;          /* alone */
     double begin, end;       /* set by the simulator; end < 0: not yet */
@@ -48,6 +53,7 @@ struct timed_list {
     struct timed *items;     /* owned */
     struct timed_need *needs;/* owned */
     int32_t count, capacity, need_count, need_capacity;
+    int32_t turns;           /* of its items, each given once */
 };
 
 struct timed_lists { struct timed_list *lists; int32_t ranks; };

@@ -258,11 +258,13 @@ static status resolve(struct forecast *f, struct setup *setup, bool suggest)
     return OK;
 }
 
-/* Where stages with equal plans are planned once. */
+/* Where stages with equal plans are planned once. Their pipelines borrow the
+ * schedule, which a ramp replaces for each batch. */
 static struct known_stages *known_of(const struct forecast *f,
+                                     const struct setup *setup,
                                      struct known_stages *alone)
 {
-    if (f->unfolded) return NULL;
+    if (f->unfolded || ramp_changes(&setup->ramp)) return NULL;
     return f->hunting != NULL ? &f->hunting->stages : alone;
 }
 
@@ -280,7 +282,7 @@ static status settle(struct forecast *f, bool suggest, struct list_clock *walk,
     TRY(forecast_vocabulary(f));
     TRY_GOTO(done, result, resolve(f, &setup, suggest));
     TRY_GOTO(done, result, use_nodes(f, &setup));
-    setup.known = known_of(f, &alone);
+    setup.known = known_of(f, &setup, &alone);
     f->set.values.train.micro_batch = setup.request.size.micro_batch;
     TRY_GOTO(done, result, plan_memory(f, &setup, walk, most));
 done:
@@ -348,7 +350,7 @@ static status walk_lists(struct list_clock *walk, struct forecast *f,
     TRY(forecast_vocabulary(f));
     TRY(resolve(f, setup, false));
     TRY(use_nodes(f, setup));
-    setup->known = known_of(f, alone);
+    setup->known = known_of(f, setup, alone);
     TRY(lower(f->hunting, &setup->schedule));
     for (int position = 0; position < walk->ranks; position++) {
         struct place place = {{0}};

@@ -75,6 +75,20 @@ else
     if same_run plain again; then ok "a prediction changes no bit"
     else bad "a prediction changes no bit" "$why"; fi
 fi
+# A pipe: a message that is awaited first may be posted last, and the batch of a
+# ramp is that of its end.
+step_of() { # SETTING...
+    lockstep plan config.yaml --time --machine cpu,devices=4 --ranks 2 --json \
+        --set mesh.pipe=2 --set model.layers=4 "$@" 2>err |
+        sed -n 's/^  "step_s": \(.*\),/\1/p'
+}
+for name in interleaved breadth-first; do
+    if near "$(step_of --set schedule.name=$name --set train.micro_batch=8)" \
+        "$(step_of --set schedule.name=$name --set train.micro_batch=8 \
+            --set 'train.batch_ramp=[0=4,3=8]')"
+    then ok "one micro-batch, $name, and a ramp"
+    else bad "one micro-batch, $name, and a ramp" "no steps of like time" err; fi
+done
 expect "an unknown machine" 78 "nearest preset is h100" train config.yaml \
     --run none --set machine=h10
 expect "a constant out of range" 78 "gemm is 2" train config.yaml --run none \

@@ -191,6 +191,47 @@ TEST(who_waits_for_ever_is_named)
     timed_lists_free(&lists);
 }
 
+static void count_item(void *context, int32_t rank, const struct timed *item)
+{
+    (void)rank;
+    *(double *)context += item->seconds;
+}
+
+/* Two receives, posted in the other order than the messages come: the first one
+ * waits for what follows the second. */
+TEST(turns_go_before_the_order_of_the_list)
+{
+    for (int turns = 0; turns <= 2; turns += 2) {
+        struct timed_lists lists;
+        struct clock_result result;
+        struct timed_list *list;
+        double path = 0;
+
+        IS_OK(timed_lists_begin(&lists, 1));
+        list = &lists.lists[0];
+        put(list, CLOCK_PIPE_UP, 1, 2);
+        IS_OK(timed_need(list, 0, 2));
+        put(list, CLOCK_PIPE_UP, 1, 3);
+        put(list, CLOCK_COMPUTE, 0, 4);
+        IS_OK(timed_need(list, 0, 1));
+        list->turns = turns;
+        list->items[0].turn = turns;
+        list->items[1].turn = turns > 0;
+        if (turns == 0) {
+            FAILS(clock_run(&lists, &alone, &result), ERR_VERIFY,
+                  "waits for ever");
+        } else {
+            IS_OK(clock_run(&lists, &alone, &result));
+            CHECK(near(result.end, 9));
+            clock_critical(&lists, &result, count_item, &path);
+            CHECK(near(path, 9));
+            list->items[0].turn = 1;
+            FAILS(clock_run(&lists, &alone, &result), ERR_VERIFY, "turn 1 of");
+        }
+        timed_lists_free(&lists);
+    }
+}
+
 /* Random lists whose needs point back: the clock always ends; nothing begins
  * before what it needs, or before its resource is free; no resource is faster
  * than alone; two runs give the same bits. */
@@ -459,6 +500,7 @@ TEST_MAIN(contention_is_piecewise, ports_are_shared_fairly,
           ranks_of_a_node_share_its_ports, a_list_stands_for_all_of_its_ranks,
           a_slow_rank_is_slow,
           a_slow_link_slows_messages_inside_a_pass, who_waits_for_ever_is_named,
+          turns_go_before_the_order_of_the_list,
           random_lists_keep_the_rules,
           random_lists_on_shared_nodes_keep_the_rules,
           random_machines_keep_the_bounds)
