@@ -2,6 +2,7 @@
 /* search.c - `search`: the best layouts of a model on a machine, with the
  * lines that make them, and why the others lose. */
 #include <string.h>
+#include "base/threads.h"
 #include "base/file.h"
 #include "base/meter.h"
 #include "cli/config.h"
@@ -295,9 +296,14 @@ static status hunt(struct found_layouts *h, struct arguments *arguments)
 
 status command_search(struct arguments *arguments)
 {
+    enum { THREADS_ENOUGH = 8 };
     struct found_layouts h = {.kept_count = 0};
-    const status result = hunt(&h, arguments);
+    const int cores = threads_cores();
+    status result = threads_build(&h.pool, cores < THREADS_ENOUGH
+                                               ? cores : THREADS_ENOUGH);
 
+    if (result == OK) result = hunt(&h, arguments);
     found_free(&h);
+    threads_free(h.pool);
     return result;
 }

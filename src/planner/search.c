@@ -502,28 +502,42 @@ static const struct candidate *timed_twin(const struct hunt *h,
     return NULL;
 }
 
-static void time_it(struct hunt *h, int i)
+/* Candidates that are timed together: none asks how long another one takes. */
+struct batch { int which[TIMED_MOST], count; };
+
+static void batch_add(const struct hunt *h, struct batch *batch, int i)
 {
     struct candidate *c = &h->out->found[i];
 
-    if (c->timed || h->out->timed >= TIMED_MOST) return;
-    const struct candidate *twin = timed_twin(h, c);
+    if (c->timed || h->out->timed + batch->count >= TIMED_MOST) return;
+    c->timed = true;
+    batch->which[batch->count++] = i;
+}
 
-    h->timed[h->out->timed] = i;
-    if (twin != NULL) {
-        const double bytes = c->memory_bytes;
+static void batch_time(struct hunt *h, struct batch *batch)
+{
+    struct candidate *const found = h->out->found;
+    const struct candidate *twins[TIMED_MOST];
+    int alone[TIMED_MOST], count = 0;
 
-        c->prediction = twin->prediction;
-        c->prediction.memory_bytes = bytes;
-        c->timed = true;
-    } else if (search_time(h->request, c) != OK) { /* there is none */
-        status_clear();
-        c->prediction.step_s = 1e300;
+    for (int i = 0; i < batch->count; i++) {
+        twins[i] = timed_twin(h, &found[batch->which[i]]);
+        if (twins[i] == NULL) alone[count++] = batch->which[i];
+        h->timed[h->out->timed++] = batch->which[i];
     }
-    c->score = c->whole_s = c->prediction.step_s;
-    if (h->request->objective == OBJECTIVE_COST)
-        c->score *= layout_ranks(&c->layout);
-    h->out->timed++;
+    search_time_all(h->request, found, alone, count);
+    for (int i = 0; i < batch->count; i++) {
+        struct candidate *c = &found[batch->which[i]];
+
+        if (twins[i] != NULL) {
+            c->prediction = twins[i]->prediction;
+            c->prediction.memory_bytes = c->memory_bytes;
+        }
+        c->score = c->whole_s = c->prediction.step_s;
+        if (h->request->objective == OBJECTIVE_COST)
+            c->score *= layout_ranks(&c->layout);
+    }
+    batch->count = 0;
 }
 
 /* Times the candidate of each family that has the least lower bound, so that
@@ -531,6 +545,7 @@ static void time_it(struct hunt *h, int i)
 static void time_families(struct hunt *h)
 {
     struct search *s = h->out;
+    struct batch batch = {.count = 0};
 
     for (int i = 0; i < s->count; i++) {
         int values[CHOICES];
@@ -542,9 +557,10 @@ static void time_families(struct hunt *h)
 
             if (f == NULL || f->best >= 0) continue;
             f->best = i;
-            time_it(h, i);
+            batch_add(h, &batch, i);
         }
     }
+    batch_time(h, &batch);
 }
 
 /* The top-th best time so far. */
@@ -571,16 +587,20 @@ static double worst_of_best(const struct search *s, int top)
  * best. */
 static void time_best(struct hunt *h)
 {
+    enum { TOGETHER = 16 };
     struct search *s = h->out;
+    struct batch batch = {.count = 0};
     double worst = 1e300;
     int better = 0;
 
-    for (int i = 0; i < s->count && s->timed < TIMED_MOST; i++) {
+    for (int i = 0; i < s->count && s->timed + batch.count < TIMED_MOST; i++) {
         if (s->found[i].bound_s > worst) break;
-        time_it(h, i);
-        if (++better % 16 != 0 || i + 1 < h->request->top) continue;
+        batch_add(h, &batch, i);
+        if (++better % TOGETHER != 0 || i + 1 < h->request->top) continue;
+        batch_time(h, &batch);
         worst = worst_of_best(s, h->request->top);
     }
+    batch_time(h, &batch);
 }
 
 /* Where devices cost money, fewer of them may be cheaper. */
@@ -620,6 +640,7 @@ static status look_at_all(struct hunt *h)
 status search_run(struct search *search, const struct search_request *request)
 {
     struct hunt h = {.out = search, .request = request};
+    struct batch batch = {.count = 0};
 
     *search = (struct search){0};
     const status result = look_at_all(&h);
@@ -630,7 +651,8 @@ status search_run(struct search *search, const struct search_request *request)
         qsort(search->found, (size_t)search->count, sizeof *search->found,
               by_memory);
         for (int i = 0; i < search->count && i < request->top; i++)
-            time_it(&h, i);
+            batch_add(&h, &batch, i);
+        batch_time(&h, &batch);
         return OK;
     }
     qsort(search->found, (size_t)search->count, sizeof *search->found,

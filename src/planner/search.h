@@ -31,6 +31,8 @@ struct search_request {
     enum objective objective;
     int top;               /* 1 to TOP_MOST */
     int threads;           /* of a rank; 0: 1 */
+    struct threads *pool;  /* that searches, borrowed; NULL: the caller alone.
+                            * Results do not depend on it */
     const struct search_fixed *fixed; /* borrowed; NULL: nothing */
     struct grid grid;      /* leaves that options name; 0: not */
 };

@@ -4,6 +4,7 @@
 
 #include <string.h>
 
+#include "base/jobs.h"
 #include "planner/memory.h"
 
 enum { STEADY = 1, /* fills of the pipeline: the first short step */
@@ -108,6 +109,31 @@ status search_time(const struct search_request *request, struct candidate *c)
                                   (double)request->shape->sequence /
                                   c->prediction.step_s);
     return OK;
+}
+
+struct all {
+    const struct search_request *request;
+    struct candidate *candidates;
+    const int *which;
+};
+
+static void time_one(void *argument, int job, int index)
+{
+    const struct all *all = argument;
+    struct candidate *c = &all->candidates[all->which[job]];
+
+    (void)index;
+    if (search_time(all->request, c) == OK) return;
+    status_clear();
+    c->prediction.step_s = 1e300;
+}
+
+void search_time_all(const struct search_request *request,
+                     struct candidate *candidates, const int *which, int count)
+{
+    struct all all = {request, candidates, which};
+
+    jobs_run(request->pool, count, time_one, &all);
 }
 
 /* Whether two layouts have the same lists: weights are whole, gradients are

@@ -11,6 +11,12 @@
 status search_time(const struct search_request *request,
                    struct candidate *candidate);
 
+/* search_time of `count` of the candidates, on the request's threads; one
+ * without a time has 1e300 seconds. */
+void search_time_all(const struct search_request *request,
+                     struct candidate *candidates, const int *which,
+                     int count);
+
 /* Whether two layouts of Lockstep have the same lists, and so the same time:
  * ZeRO 1 and 2 whose gradients are reduced once. */
 bool search_twins(const struct layout *a, const struct layout *b,

@@ -7,6 +7,7 @@
 
 #include "base/check.h"
 #include "base/meter.h"
+#include "base/jobs.h"
 #include "planner/memory.h"
 #include "planner/search_time.h"
 #include "schedule/build.h"
@@ -20,131 +21,8 @@ enum { CHECKED_MORE = 14,  /* plans to the byte beyond those that are kept, */
        SHORTER_WORK = 4000000, /* ... of shorter steps */
        LONG = 4,            /* fills of the pipeline, of a step that is not
                              * short */
-       TIMED_EACH = 16384,  /* of short lists, which are timed when they are
-                             * planned */
-       GRID_AUTO = 64 /* data leaves, when options do not say */ };
-
-/* ---- configuration lines ---- */
-
-static const char *zero_name(const struct layout *l)
-{
-    static const char *const names[] = {"ddp", "zero1", "zero2", "fsdp"};
-
-    if (!l->whole_shards) return names[l->zero];
-    if (l->zero == 1) return "{states: [shard]}";
-    if (l->zero == 2)
-        return l->parts[1] ? "{gradients: [shard], states: [data, shard]}"
-                           : "{gradients: [shard], states: [shard]}";
-    if (l->parts[2])
-        return "{weights: [shard], gradients: [data, shard], states: "
-               "[data, shard]}";
-    return l->parts[1] ? "{weights: [shard], gradients: [shard], states: "
-                         "[data, shard]}" : "hsdp";
-}
-
-/* Whether ranks that share the batch need other leaves of it. */
-static bool needs_data_grid(const struct layout *l)
-{
-    const int sharing = layout_sharing(l);
-
-    return sharing > GRID_AUTO ||
-           (l->grid_data > 0 && l->grid_data % sharing != 0);
-}
-
-/* "7, 8, 8, 7": blocks of each stage. */
-static void list_blocks(const struct layout *l, const struct shape *shape,
-                        char out[HUNTED_BLOCKS])
-{
-    size_t used = 0;
-
-    for (int i = 0; i < l->pipe * l->chunks && used < HUNTED_BLOCKS; i++)
-        used += (size_t)snprintf(out + used, HUNTED_BLOCKS - used, "%s%d",
-                                 i > 0 ? ", " : "", layout_blocks(l, shape, i));
-}
-
-int found_settings(const struct layout *l, const struct shape *shape,
-                   bool grid, char out[][HUNTED_SETTING])
-{
-    char blocks[HUNTED_BLOCKS];
-    int n = 0;
-
-    snprintf(out[n++], HUNTED_SETTING, "mesh.tensor=%d", l->tensor);
-    snprintf(out[n++], HUNTED_SETTING, "mesh.context=%d", l->context);
-    snprintf(out[n++], HUNTED_SETTING, "mesh.pipe=%d", l->pipe);
-    snprintf(out[n++], HUNTED_SETTING, "mesh.data=%d", l->data);
-    snprintf(out[n++], HUNTED_SETTING, "mesh.expert=%d", l->expert);
-    snprintf(out[n++], HUNTED_SETTING, "mesh.expert_tensor=%d",
-             l->expert_tensor);
-    snprintf(out[n++], HUNTED_SETTING, "mesh.expert_context=%d",
-             l->expert_context);
-    snprintf(out[n++], HUNTED_SETTING, "mesh.shard=%d", l->shard);
-    snprintf(out[n++], HUNTED_SETTING, "zero=%s", zero_name(l));
-    snprintf(out[n++], HUNTED_SETTING, "train.micro_batch=%lld",
-             (long long)l->micro_batch);
-    snprintf(out[n++], HUNTED_SETTING, "train.recompute=[%s]",
-             recompute_names[l->recompute]);
-    if (grid) {
-        snprintf(out[n++], HUNTED_SETTING, "numerics.grid_tensor=%d",
-                 l->tensor);
-        snprintf(out[n++], HUNTED_SETTING, "numerics.grid_context=%d",
-                 l->context);
-        if (needs_data_grid(l))
-            snprintf(out[n++], HUNTED_SETTING, "numerics.grid_data=%d",
-                     layout_sharing(l));
-    }
-    if (l->pipe > 1)
-        snprintf(out[n++], HUNTED_SETTING, "schedule.name=%s", l->schedule);
-    snprintf(out[n++], HUNTED_SETTING, "schedule.chunks=%d",
-             l->pipe > 1 && schedule_takes_chunks(l->schedule) ? l->chunks : 0);
-    if (l->head_blocks > 0) {
-        list_blocks(l, shape, blocks);
-        snprintf(out[n++], HUNTED_SETTING, "mesh.layers=[%s]", blocks);
-    }
-    return n;
-}
-
-void found_yaml(const struct layout *l, const struct shape *shape, bool grid,
-                char *out)
-{
-    char expert[80] = "", shard[32] = "", blocks[HUNTED_BLOCKS] = "";
-    size_t used = 0;
-
-    if (l->expert > 1)
-        used = (size_t)snprintf(expert, sizeof expert, ", expert: %d",
-                                l->expert);
-    if (l->expert_tensor > 0)
-        used += (size_t)snprintf(expert + used, sizeof expert - used,
-                                 ", expert_tensor: %d", l->expert_tensor);
-    if (l->expert_context)
-        snprintf(expert + used, sizeof expert - used, ", expert_context: true");
-    if (l->head_blocks > 0) list_blocks(l, shape, blocks);
-    if (l->shard > 1)
-        snprintf(shard, sizeof shard, ", shard: %d", l->shard);
-    used = (size_t)snprintf(
-        out, HUNTED_LINES, "zero: %s\nmesh: {tensor: %d, context: %d, pipe: "
-        "%d, data: %d%s%s%s%s%s}\n"
-        "train: {micro_batch: %lld, recompute: [%s]}\n",
-        zero_name(l), l->tensor, l->context, l->pipe, l->data, shard, expert,
-        blocks[0] != 0 ? ", layers: [" : "", blocks, blocks[0] != 0 ? "]" : "",
-        (long long)l->micro_batch, recompute_names[l->recompute]);
-
-    if (grid && needs_data_grid(l))
-        used += (size_t)snprintf(out + used, HUNTED_LINES - used,
-                                 "numerics: {grid_tensor: %d, grid_context: "
-                                 "%d, grid_data: %d}\n", l->tensor,
-                                 l->context, layout_sharing(l));
-    else if (grid)
-        used += (size_t)snprintf(out + used, HUNTED_LINES - used,
-                                 "numerics: {grid_tensor: %d, grid_context: "
-                                 "%d}\n", l->tensor, l->context);
-    if (l->pipe == 1) return;
-    used += (size_t)snprintf(out + used, HUNTED_LINES - used,
-                             "schedule: {name: %s", l->schedule);
-    if (schedule_takes_chunks(l->schedule))
-        used += (size_t)snprintf(out + used, HUNTED_LINES - used,
-                                 ", chunks: %d", l->chunks);
-    snprintf(out + used, HUNTED_LINES - used, "}\n");
-}
+       TIMED_EACH = 16384 /* of short lists, which are timed when they are
+                           * planned */ };
 
 /* ---- what Lockstep itself would take ---- */
 
@@ -476,7 +354,7 @@ static void choose_shorter(const struct layout *l, int microbatches[2])
     microbatches[1] = l->pipe + some;
 }
 
-/* The step by the executor's lists of two shorter ones. */
+/* The step by the executor's lists of two shorter ones. `h` may be a copy. */
 static status time_shorter(struct found_layouts *h, int k)
 {
     struct candidate *const c = &h->search.found[h->kept[k]];
@@ -526,35 +404,131 @@ static bool take_twin(struct found_layouts *h, int k)
     return c->walked || c->shorter_s > 0;
 }
 
-/* Times those that are too long to be timed as `plan` does; also those behind
- * the last one that is shown, which may be better. */
-static void time_all_shorter(struct found_layouts *h)
+/* Layouts whose shorter steps are walked, each by one thread. */
+struct shorter {
+    struct found_layouts *h;
+    int which[TOP_MOST], count;   /* of h->kept */
+    struct found_layouts *copies; /* owned, [opened]: of each thread, with
+                                   * options and planned stages of its own; the
+                                   * first one has those of h */
+    int opened;
+};
+
+/* Whether one that is listed has the same lists. */
+static bool has_twin(const struct shorter *s, int k)
 {
+    const struct found_layouts *h = s->h;
+    const struct layout *l = &h->search.found[h->kept[k]].layout;
+
+    for (int i = 0; i < s->count; i++)
+        if (h->grid[s->which[i]] == h->grid[k] &&
+            search_twins(&h->search.found[h->kept[s->which[i]]].layout, l,
+                         &h->forecast.shape))
+            return true;
+    return false;
+}
+
+/* Lists too long to be timed as `plan` does; also of layouts behind the last
+ * one that is shown, which may be better. */
+static void list_shorter(struct shorter *s)
+{
+    struct found_layouts *h = s->h;
+
     for (int k = 0; k < h->kept_count; k++) {
-        struct candidate *const c = &h->search.found[h->kept[k]];
+        const struct candidate *c = &h->search.found[h->kept[k]];
         struct layout both = c->layout; /* nearly */
         int microbatches[2];
 
         choose_shorter(&c->layout, microbatches);
         both.microbatches = microbatches[0] + microbatches[1];
-        if (c->walked || !is_steady(h, &c->layout)) continue;
-        if (take_twin(h, k)) continue;
+        if (c->walked || !is_steady(h, &c->layout) || take_twin(h, k) ||
+            has_twin(s, k))
+            continue;
         const double work = forecast_work(&h->forecast, &both);
 
         if (work > h->shorter_left) continue;
         h->shorter_left -= work;
-        if (time_shorter(h, k) != OK) status_clear(); /* another batch needs
-                                                       * another grid */
+        s->which[s->count++] = k;
     }
+}
+
+static status open_copy(struct found_layouts *copy,
+                        const struct found_layouts *h)
+{
+    struct options_set *set = &copy->forecast.set;
+    const char *const *names;
+    const size_t rows = (size_t)options_names(&names);
+    void *memory = NULL;
+
+    *copy = *h;
+    copy->hunting = (struct hunting){.parameters = h->hunting.parameters,
+                                     .trained = h->hunting.trained};
+    arena_init(&set->arena, "options", 0);
+    TRY(arena_take(&set->arena, rows, &memory));
+    memcpy(memory, h->forecast.set.origin, rows);
+    set->origin = memory;
+    return OK;
+}
+
+static status open_copies(struct shorter *s)
+{
+    const int threads = threads_count(s->h->pool);
+    void *memory = NULL;
+
+    TRY(memory_take((size_t)threads, sizeof *s->copies, &memory));
+    s->copies = memory;
+    s->copies[s->opened++] = *s->h;
+    while (s->opened < threads) {
+        struct found_layouts *copy = &s->copies[s->opened++];
+
+        TRY(open_copy(copy, s->h));
+    }
+    return OK;
+}
+
+static void close_copies(struct shorter *s)
+{
+    if (s->opened > 0) { /* what they own may have grown */
+        s->h->forecast.set = s->copies[0].forecast.set;
+        s->h->hunting = s->copies[0].hunting;
+    }
+    for (int i = 1; i < s->opened; i++) {
+        hunting_free(&s->copies[i].hunting);
+        arena_free(&s->copies[i].forecast.set.arena);
+    }
+    memory_free(s->copies);
+}
+
+static void walk_shorter(void *argument, int job, int index)
+{
+    const struct shorter *s = argument;
+
+    if (time_shorter(&s->copies[index], s->which[job]) != OK)
+        status_clear(); /* another batch needs another grid */
+}
+
+static status time_all_shorter(struct found_layouts *h)
+{
+    struct shorter s = {.h = h};
+    status result;
+
+    list_shorter(&s);
+    if (s.count == 0) return OK;
+    result = open_copies(&s);
+    if (result == OK) jobs_run(h->pool, s.count, walk_shorter, &s);
+    close_copies(&s);
+    for (int k = 0; k < h->kept_count; k++)
+        if (!h->search.found[h->kept[k]].walked) (void)take_twin(h, k);
+    return result;
 }
 
 /* Times the best as `plan` does, for so many instructions in all; the others
  * by shorter steps, or by their likeness. */
-static void time_kept(struct found_layouts *h)
+static status time_kept(struct found_layouts *h)
 {
     int k;
 
-    time_all_shorter(h);
+    TRY(time_all_shorter(h));
     guess_all(h);
     sort_kept(h);
     while ((k = first_guessed(h)) >= 0) {
@@ -571,6 +545,7 @@ static void time_kept(struct found_layouts *h)
         guess_all(h);
         sort_kept(h);
     }
+    return OK;
 }
 
 /* ---- the search ---- */
@@ -593,7 +568,8 @@ status found_run(struct found_layouts *h)
         .bits = layout_bits(&f->set.values, f->as),
         .max_memory = f->max_memory > 0 ? f->max_memory
                                         : f->machine.value[M_MEMORY_BYTES],
-        .objective = h->objective, .top = h->top, .fixed = h->fixed};
+        .objective = h->objective, .top = h->top, .fixed = h->fixed,
+        .pool = h->pool};
     h->request.top = planned(h);
     layout_named_grid(&f->set.values, &h->request.grid);
     if (balance_needs_micro_batch(&f->set.values)) {
@@ -610,7 +586,7 @@ status found_run(struct found_layouts *h)
     h->left = TIMED_WORK;
     h->shorter_left = SHORTER_WORK;
     keep_best(h);
-    if (h->request.as == AS_LOCKSTEP) time_kept(h);
+    if (h->request.as == AS_LOCKSTEP) TRY(time_kept(h));
     if (h->kept_count > h->top) h->kept_count = h->top;
     if (h->kept_count > 0 && h->request.objective != OBJECTIVE_MEMORY)
         search_settle(&h->search, h->kept[0]);

@@ -14,6 +14,7 @@ struct found_layouts {
     bool grid_stays;        /* keeps layouts that the options' grid allows */
     bool recompute_stays;   /* plans with the options' train.recompute */
     const struct search_fixed *fixed; /* borrowed; NULL: nothing */
+    struct threads *pool;   /* that searches, borrowed; NULL: the caller */
     struct search search;
     struct search_request request;
     struct hunting hunting; /* owned */

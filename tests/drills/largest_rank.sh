@@ -13,11 +13,11 @@ expect "a large stage in the middle" 79 "rank at pipe rank 10 needs 266" \
 
 # 105 blocks on 32 pipe ranks: the fourth is the first that has four.
 mt_nlg=$presets/mt_nlg_530b.yaml
-lockstep search "$mt_nlg" --machine h100 --nodes 128 --top 1 --json \
-    >search.json 2>err
+lockstep search "$mt_nlg" --machine h100 --max-memory 80e9 --nodes 128 --top 1 \
+    --json >search.json 2>err
 sets=()
 while read -r set; do sets+=(--set "$set"); done < <(
-    sed -n '/"set": \[/,/\]/s/^ *"\(.*=.*\)",*$/\1/p' search.json)
+    sed -n '/"set": \[/,/^ *\]/s/^ *"\(.*=.*\)",*$/\1/p' search.json)
 lockstep plan "$mt_nlg" --ranks 1024 "${sets[@]}" >plan.txt 2>err
 found=$(awk '/^ *"memory_bytes"/ { printf "%.1f GiB", $2 / 2 ^ 30; exit }' \
             search.json)

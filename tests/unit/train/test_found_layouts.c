@@ -1,0 +1,58 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* test_found_layouts.c - mirrors src/train/found_layouts.c. */
+#include "train/found_layouts.h"
+
+#include <string.h>
+
+#include "base/threads.h"
+#include "tests/test.h"
+
+static void ask(struct forecast *f, const char *text, int ranks)
+{
+    *f = (struct forecast){.ranks = ranks};
+    IS_OK(options_init(&f->set));
+    IS_OK(options_read_text(&f->set, text, strlen(text), "test", ORIGIN_FILE));
+    IS_OK(machine_open(&f->machine, &(struct machine_choice){"h100", "", false,
+                                                             NULL}));
+    IS_OK(forecast_model(f));
+}
+
+/* Whole stages, lists and lists of shorter steps are each timed by some
+ * thread. */
+TEST(threads_find_what_one_finds)
+{
+    static const char text[] =
+        "model: {family: llama, vocab: 512, layers: 8, width: 128, heads: 4}\n"
+        "data: {sequence: 128}\ntrain: {batch: 8192, steps: 1}\n";
+    static const struct search_fixed piped = {
+        .tensor = -1, .context = -1, .pipe = 4, .data = -1, .expert = -1,
+        .expert_tensor = -1, .expert_context = -1, .zero = -1,
+        .recompute = -1, .micro_batch = 1};
+    struct found_layouts h[] = {{.top = 24, .fixed = &piped},
+                                {.top = 24, .fixed = &piped}};
+    int shorter = 0;
+
+    IS_OK(threads_build(&h[1].pool, 3));
+    for (int i = 0; i < 2; i++) {
+        ask(&h[i].forecast, text, 8);
+        IS_OK(found_run(&h[i]));
+    }
+    EQUAL_INT(h[0].kept_count, h[1].kept_count);
+    EQUAL_INT(h[0].search.timed, h[1].search.timed);
+    for (int i = 0; i < h[0].kept_count; i++) {
+        const struct candidate *one = &h[0].search.found[h[0].kept[i]];
+        const struct candidate *three = &h[1].search.found[h[1].kept[i]];
+
+        EQUAL_INT(h[0].kept[i], h[1].kept[i]);
+        EQUAL_INT(one->walked, three->walked);
+        EQUAL_BYTES(&one->shorter_s, &three->shorter_s, sizeof one->shorter_s);
+        EQUAL_BYTES(&one->prediction, &three->prediction,
+                    sizeof one->prediction);
+        shorter += one->shorter_s > 0;
+    }
+    CHECK(shorter > 2);
+    threads_free(h[1].pool);
+    for (int i = 0; i < 2; i++) found_free(&h[i]);
+}
+
+TEST_MAIN(threads_find_what_one_finds)
