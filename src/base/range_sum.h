@@ -19,12 +19,17 @@ struct range_sum {
 
 enum { RANGE_SUM_PAGE = 4096 };
 
+/* The page that is `place` bytes from the base has this factor. */
+static inline uint32_t range_sum_factor(size_t place)
+{
+    return (uint32_t)(place / RANGE_SUM_PAGE) * 2654435761u * 2 + 1;
+}
+
 /* Adds up bytes within one page, `place` from the base of the range. */
 static inline uint32_t range_sum_piece(const unsigned char *data, size_t place,
                                        size_t bytes)
 {
-    const uint32_t factor =
-        (uint32_t)(place / RANGE_SUM_PAGE) * 2654435761u * 2 + 1;
+    const uint32_t factor = range_sum_factor(place);
     uint32_t sum = 0;
 
     if ((place | bytes | (uintptr_t)data) % 4 == 0) {

@@ -21,8 +21,8 @@ struct adamw {
                                  * NULL: none */
 };
 
-/* Updates of elements other than adamw's row, which has float32 moments and is
- * the one that is tuned. docs/numerics.md has the expressions.
+/* Updates of elements; adamw's row is one of them, with float32 moments.
+ * docs/numerics.md has the expressions.
  *   states    0                        1
  *   ADAMW     first moment             second moment
  *   LION      momentum

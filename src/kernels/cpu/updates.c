@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* updates.c - one step of optimizers that see each weight alone.
  *
- * Threads take blocks of UPDATE_BLOCK elements. What is not float32, or not
- * adjacent, or not to be written where it was read, passes through a copy of
- * its block in the first cache; the loops over a block see arrays of float32
- * alone. */
+ * Threads take blocks of UPDATE_BLOCK elements. One loop reads LANES elements
+ * of each array, works on them and stores them, wherever the old numbers lie:
+ * new ones that lie apart from them go past the caches, and are added up. What
+ * is not float32 passes through a copy of its block in the first cache. */
 #include <math.h>
 #include <stdbool.h>
 #include "base/range_sum.h"
@@ -13,6 +13,8 @@
 #include "kernels/cpu/stream_out.h"
 #include "kernels/element.h"
 #include "kernels/view.h"
+
+enum { AHEAD = 256 }; /* elements, of a line that is read */
 
 struct update_constants {
     float scale, beta1, beta2, rest1, rest2, epsilon, root, step, keep, decay,
@@ -23,132 +25,317 @@ struct update_job {
     const struct element_update *p;
     struct update_constants c;
     struct view weight, gradient, copy;
-    struct view old;     /* weights, before */
     int64_t states_from; /* bytes, as p->from */
     int64_t count;
+    int64_t at_once;     /* elements of a block */
     float tables[UPDATE_STATES][CODE8_COUNT];
     struct code8_bins bins[UPDATE_STATES];
 };
 
-/* A block: arrays that the loops walk. */
-struct update_block {
-    float *w, *a, *b;
+/* An array of float32 that a step reads and writes. */
+struct update_array {
+    const float *old; /* NULL: the formula has none */
+    float *now;
+    bool apart;       /* nothing reads the new ones in this step */
+};
+
+/* Adjacent elements of all arrays. */
+struct update_run {
+    struct update_array w, a, b;
     const float *g;
+    void *copy;       /* NULL: none */
+    enum dtype copy_dtype;
     int64_t count;
-    uint32_t sum; /* of what was written */
+    const struct range_sum *sum;
+    const char *base; /* of the sum */
+    uint32_t sums[LANES]; /* of what was written apart */
 };
 
 /* ---- formulas: kernels/reference/updates.c has the sources ---- */
 
-static void step_adamw(const struct update_constants *k,
-                       const struct update_block *x)
+ELEMENTARY void step_adamw(const struct update_constants *c, float gradient,
+                           float *w, float *a, float *b)
 {
-    const struct update_constants c = *k;
-    float *w = x->w, *a = x->a, *b = x->b;
-    const float *grad = x->g;
+    const float g = gradient * c->scale;
+    const float m = __builtin_fmaf(c->beta1, *a, c->rest1 * g);
+    const float v = __builtin_fmaf(c->beta2, *b, c->rest2 * g * g);
 
-    SIMD for (int64_t i = 0; i < x->count; i++) {
-        const float g = grad[i] * c.scale;
-        const float m = __builtin_fmaf(c.beta1, a[i], c.rest1 * g);
-        const float v = __builtin_fmaf(c.beta2, b[i], c.rest2 * g * g);
+    *a = m;
+    *b = v;
+    *w = __builtin_fmaf(
+        c->step, m / __builtin_fmaf(__builtin_sqrtf(v), c->root, c->epsilon),
+        *w * c->keep);
+}
 
-        a[i] = m;
-        b[i] = v;
-        w[i] = __builtin_fmaf(
-            c.step, m / __builtin_fmaf(__builtin_sqrtf(v), c.root, c.epsilon),
-            w[i] * c.keep);
+ELEMENTARY void step_lion(const struct update_constants *c, float gradient,
+                          float *w, float *a)
+{
+    const float g = gradient * c->scale;
+    const float u = __builtin_fmaf(c->beta1, *a, c->rest1 * g);
+    const float sign = u > 0 ? 1.0f : u < 0 ? -1.0f : 0.0f;
+
+    *w = __builtin_fmaf(c->lr, sign, *w * c->keep);
+    *a = __builtin_fmaf(c->beta2, *a, c->rest2 * g);
+}
+
+ELEMENTARY void step_sgd(const struct update_constants *c, float gradient,
+                         float *w, float *a)
+{
+    const float g = __builtin_fmaf(c->decay, *w, gradient * c->scale);
+    const float m = __builtin_fmaf(c->beta1, *a, g);
+
+    *a = m;
+    *w = __builtin_fmaf(c->lr, __builtin_fmaf(c->beta1, m, g), *w);
+}
+
+ELEMENTARY void step_momentum(const struct update_constants *c, float gradient,
+                              float *w, float *a)
+{
+    const float g = gradient * c->scale;
+    const float m = __builtin_fmaf(c->beta1, *a, c->rest1 * g);
+
+    *a = m;
+    *w = c->share > 0 ? __builtin_fmaf(c->beta1, m, c->rest1 * g) : m;
+}
+
+ELEMENTARY void step_free(const struct update_constants *c, float gradient,
+                          float *w, float *a, float *b)
+{
+    const float g = gradient * c->scale, z = *a;
+    const float v = __builtin_fmaf(c->beta2, *b, c->rest2 * g * g);
+    float y = *w, u;
+
+    u = g / __builtin_fmaf(__builtin_sqrtf(v), c->root, c->epsilon);
+    u = __builtin_fmaf(c->decay, y, u);
+    y = __builtin_fmaf(c->share, z - y, y);
+    *b = v;
+    *w = __builtin_fmaf(c->push, u, y);
+    *a = __builtin_fmaf(c->lr, u, z);
+}
+
+ELEMENTARY void step_towards(const struct update_constants *c, float *w,
+                             const float *a)
+{
+    *w = __builtin_fmaf(c->share, *a - *w, *w);
+}
+
+ELEMENTARY void step_average(const struct update_constants *c, float *w,
+                             const float *a)
+{
+    *w = *w + c->share * (*a - *w);
+}
+
+/* States that a formula reads. */
+ELEMENTARY int inputs_of(enum update_formula f)
+{
+    return f == UPDATE_ADAMW || f == UPDATE_FREE ? 2 : 1;
+}
+
+/* Two formulas read theirs, and let them stay. */
+ELEMENTARY bool writes_states(enum update_formula f)
+{
+    return f != UPDATE_TOWARDS && f != UPDATE_AVERAGE;
+}
+
+/* One element with states a and b, whose gradient is g. f: a constant. */
+ELEMENTARY void step_element(enum update_formula f,
+                             const struct update_constants *c, float g,
+                             float *w, float *a, float *b)
+{
+    switch (f) {
+    case UPDATE_ADAMW: step_adamw(c, g, w, a, b); break;
+    case UPDATE_LION: step_lion(c, g, w, a); break;
+    case UPDATE_SGD: step_sgd(c, g, w, a); break;
+    case UPDATE_MOMENTUM: step_momentum(c, g, w, a); break;
+    case UPDATE_FREE: step_free(c, g, w, a, b); break;
+    case UPDATE_TOWARDS: step_towards(c, w, a); break;
+    case UPDATE_AVERAGE: step_average(c, w, a); break;
     }
 }
 
-static void step_lion(const struct update_constants *k,
-                      const struct update_block *x)
+/* ---- lines of LANES elements ---- */
+
+/* Adds up what was written. */
+static void count_in(struct update_run *x, const void *at, const void *data,
+                     size_t bytes)
 {
-    const struct update_constants c = *k;
-    float *w = x->w, *a = x->a;
-    const float *grad = x->g;
+    if (x->sum != NULL) x->sums[0] += range_sum_of(x->sum, at, data, bytes);
+}
 
-    SIMD for (int64_t i = 0; i < x->count; i++) {
-        const float g = grad[i] * c.scale;
-        const float u = __builtin_fmaf(c.beta1, a[i], c.rest1 * g);
-        const float sign = u > 0 ? 1.0f : u < 0 ? -1.0f : 0.0f;
+/* A line is asked for before it is needed, which takes a twentieth off the time
+ * of a step that writes apart. */
+ELEMENTARY void line_ahead(const float *from)
+{
+    __builtin_prefetch(from + AHEAD, 0, 3);
+}
 
-        w[i] = __builtin_fmaf(c.lr, sign, w[i] * c.keep);
-        a[i] = __builtin_fmaf(c.beta2, a[i], c.rest2 * g);
+/* The words of a line go past the cache; words [LANES]: their sums. */
+ELEMENTARY void line_apart(uint32_t *words, float *at, const float *line)
+{
+    SIMD for (int j = 0; j < LANES; j++) words[j] += bits_of_f32(line[j]);
+    stream_line((char *)at, (const char *)line);
+}
+
+static size_t place_of(const struct update_run *x, const float *at)
+{
+    return (size_t)((const char *)at - x->base);
+}
+
+/* The element at which the next page of the sum begins. */
+static int64_t page_end(const struct update_run *x, const float *now, int64_t i)
+{
+    const size_t used = place_of(x, now + i) % RANGE_SUM_PAGE;
+
+    return i + (int64_t)((RANGE_SUM_PAGE - used) / sizeof *now);
+}
+
+/* at: in their page. */
+static void page_count(struct update_run *x, const float *at,
+                       const uint32_t *words)
+{
+    const uint32_t factor = range_sum_factor(place_of(x, at));
+
+    for (int j = 0; j < LANES; j++) x->sums[j] += factor * words[j];
+}
+
+ELEMENTARY void line_round(enum dtype dtype, void *copy, int64_t i,
+                           const float *line, int n)
+{
+    SIMD for (int j = 0; j < n; j++) element_set(copy, dtype, i + j, line[j]);
+}
+
+static int64_t least(int64_t a, int64_t b)
+{
+    return a < b ? a : b;
+}
+
+/* All whole lines of [first, x->count), which are apart where weights are, and
+ * states; then they are lines of the cache. Where it ends. */
+ELEMENTARY int64_t lines_whole(enum update_formula f,
+                               const struct update_job *job,
+                               struct update_run *x, int64_t first,
+                               bool weights, bool states)
+{
+    const struct update_constants c = job->c;
+    const struct update_run r = *x;
+    const bool writes = writes_states(f), two = inputs_of(f) > 1;
+    int64_t i = first;
+
+    while (i + LANES <= r.count) {
+        const int64_t begin = i;
+        int64_t end = r.count;
+        uint32_t words[1 + UPDATE_STATES][LANES] = {{0}};
+
+        if (weights) end = least(end, page_end(x, r.w.now, i));
+        if (writes && states) end = least(end, page_end(x, r.a.now, i));
+        if (two && states) end = least(end, page_end(x, r.b.now, i));
+        for (; i + LANES <= end; i += LANES) {
+            float w[LANES], a[LANES], b[LANES] = {0};
+
+            if (weights) line_ahead(r.g + i);
+            if (weights) line_ahead(r.w.old + i);
+            if (states) line_ahead(r.a.old + i);
+            if (two && states) line_ahead(r.b.old + i);
+            memcpy(w, r.w.old + i, sizeof w);
+            memcpy(a, r.a.old + i, sizeof a);
+            if (two) memcpy(b, r.b.old + i, sizeof b);
+            SIMD for (int j = 0; j < LANES; j++)
+                step_element(f, &c, r.g[i + j], &w[j], &a[j], &b[j]);
+            if (weights) line_apart(words[0], r.w.now + i, w);
+            else memcpy(r.w.now + i, w, sizeof w);
+            if (writes && states) line_apart(words[1], r.a.now + i, a);
+            else if (writes) memcpy(r.a.now + i, a, sizeof a);
+            if (two && states) line_apart(words[2], r.b.now + i, b);
+            else if (two) memcpy(r.b.now + i, b, sizeof b);
+            if (r.copy != NULL)
+                ELEMENT_CHOOSE(r.copy_dtype, line_round, r.copy, i, w, LANES);
+        }
+        if (weights) page_count(x, r.w.now + begin, words[0]);
+        if (writes && states) page_count(x, r.a.now + begin, words[1]);
+        if (two && states) page_count(x, r.b.now + begin, words[2]);
+    }
+    return i;
+}
+
+static void store(struct update_run *x, const struct update_array *to,
+                  int64_t i, const float *line, int n)
+{
+    const size_t bytes = (size_t)n * sizeof *line;
+
+    memcpy(to->now + i, line, bytes);
+    if (to->apart) count_in(x, to->now + i, line, bytes);
+}
+
+/* Elements [first, last), whatever is known of them. */
+ELEMENTARY void lines_any(enum update_formula f, const struct update_job *job,
+                          struct update_run *x, int64_t first, int64_t last)
+{
+    const bool two = inputs_of(f) > 1;
+
+    for (int64_t i = first; i < last; i += LANES) {
+        const int n = last - i < LANES ? (int)(last - i) : LANES;
+        const size_t bytes = (size_t)n * sizeof(float);
+        float g[LANES] = {0}, w[LANES] = {0}, a[LANES] = {0}, b[LANES] = {0};
+
+        memcpy(g, x->g + i, bytes);
+        memcpy(w, x->w.old + i, bytes);
+        memcpy(a, x->a.old + i, bytes);
+        if (two) memcpy(b, x->b.old + i, bytes);
+        SIMD for (int j = 0; j < LANES; j++)
+            step_element(f, &job->c, g[j], &w[j], &a[j], &b[j]);
+        store(x, &x->w, i, w, n);
+        if (writes_states(f)) store(x, &x->a, i, a, n);
+        if (two) store(x, &x->b, i, b, n);
+        if (x->copy != NULL)
+            ELEMENT_CHOOSE(x->copy_dtype, line_round, x->copy, i, w, n);
     }
 }
 
-static void step_sgd(const struct update_constants *k,
-                     const struct update_block *x)
+/* Whether lines of an array are apart where lines of the weights are, and lie
+ * in one page of the sum. */
+static bool is_even(const struct update_run *x, const struct update_array *y)
 {
-    const struct update_constants c = *k;
-    float *w = x->w, *a = x->a;
-    const float *grad = x->g;
+    const uintptr_t at = (uintptr_t)y->now;
 
-    SIMD for (int64_t i = 0; i < x->count; i++) {
-        const float g = __builtin_fmaf(c.decay, w[i], grad[i] * c.scale);
-        const float m = __builtin_fmaf(c.beta1, a[i], g);
+    return y->apart && (at - (uintptr_t)x->w.now) % STREAM_LINE == 0 &&
+           (uintptr_t)x->base % STREAM_LINE == 0;
+}
 
-        a[i] = m;
-        w[i] = __builtin_fmaf(c.lr, __builtin_fmaf(c.beta1, m, g), w[i]);
+/* Lines begin where those of the cache do, if they go past it. */
+ELEMENTARY void lines_step(enum update_formula f, const struct update_job *job,
+                           struct update_run *x)
+{
+    const bool weights = is_even(x, &x->w);
+    const bool states = !writes_states(f) ||
+                        (is_even(x, &x->a) &&
+                         (inputs_of(f) == 1 || is_even(x, &x->b)));
+    const bool stay = !x->a.apart && !x->b.apart;
+    const int64_t before =
+        weights ? (int64_t)(-(uintptr_t)x->w.now % STREAM_LINE / 4) : 0;
+    const int64_t first = before < x->count ? before : x->count;
+    int64_t i = first;
+
+    lines_any(f, job, x, 0, first);
+    if (weights && states)
+        i = lines_whole(f, job, x, i, true, true);
+    else if (weights && stay)
+        i = lines_whole(f, job, x, i, true, false);
+    else if (!x->w.apart && stay)
+        i = lines_whole(f, job, x, i, false, false);
+    lines_any(f, job, x, i, x->count);
+}
+
+static void run_step(const struct update_job *job, struct update_run *x)
+{
+    switch (job->p->formula) {
+    case UPDATE_ADAMW: lines_step(UPDATE_ADAMW, job, x); break;
+    case UPDATE_LION: lines_step(UPDATE_LION, job, x); break;
+    case UPDATE_SGD: lines_step(UPDATE_SGD, job, x); break;
+    case UPDATE_MOMENTUM: lines_step(UPDATE_MOMENTUM, job, x); break;
+    case UPDATE_FREE: lines_step(UPDATE_FREE, job, x); break;
+    case UPDATE_TOWARDS: lines_step(UPDATE_TOWARDS, job, x); break;
+    case UPDATE_AVERAGE: lines_step(UPDATE_AVERAGE, job, x); break;
     }
-}
-
-static void step_momentum(const struct update_constants *k,
-                          const struct update_block *x)
-{
-    const struct update_constants c = *k;
-    const bool ahead = c.share > 0;
-    float *w = x->w, *a = x->a;
-    const float *grad = x->g;
-
-    SIMD for (int64_t i = 0; i < x->count; i++) {
-        const float g = grad[i] * c.scale;
-        const float m = __builtin_fmaf(c.beta1, a[i], c.rest1 * g);
-
-        a[i] = m;
-        w[i] = ahead ? __builtin_fmaf(c.beta1, m, c.rest1 * g) : m;
-    }
-}
-
-static void step_free(const struct update_constants *k,
-                      const struct update_block *x)
-{
-    const struct update_constants c = *k;
-    float *w = x->w, *a = x->a, *b = x->b;
-    const float *grad = x->g;
-
-    SIMD for (int64_t i = 0; i < x->count; i++) {
-        const float g = grad[i] * c.scale, z = a[i];
-        const float v = __builtin_fmaf(c.beta2, b[i], c.rest2 * g * g);
-        float y = w[i], u;
-
-        u = g / __builtin_fmaf(__builtin_sqrtf(v), c.root, c.epsilon);
-        u = __builtin_fmaf(c.decay, y, u);
-        y = __builtin_fmaf(c.share, z - y, y);
-        b[i] = v;
-        w[i] = __builtin_fmaf(c.push, u, y);
-        a[i] = __builtin_fmaf(c.lr, u, z);
-    }
-}
-
-static void step_towards(const struct update_constants *k,
-                         const struct update_block *x)
-{
-    const float share = k->share;
-    float *w = x->w, *a = x->a;
-
-    SIMD for (int64_t i = 0; i < x->count; i++)
-        w[i] = __builtin_fmaf(share, a[i] - w[i], w[i]);
-}
-
-static void step_average(const struct update_constants *k,
-                         const struct update_block *x)
-{
-    const float share = k->share;
-    float *w = x->w, *a = x->a;
-
-    SIMD for (int64_t i = 0; i < x->count; i++)
-        w[i] = w[i] + share * (a[i] - w[i]);
 }
 
 /* ---- 8 bits ---- */
@@ -210,40 +397,22 @@ static void codes_write(const struct update_job *job, int state,
 
 /* ---- blocks ---- */
 
-/* New values, away from the old ones, which nothing reads in this step. */
-static void put(const struct update_job *job, struct update_block *x, void *at,
-                const float *values, int64_t count)
-{
-    const size_t bytes = (size_t)count * sizeof *values;
-
-    stream_out(at, values, bytes);
-    if (job->p->sum != NULL)
-        x->sum += range_sum_of(job->p->sum, at, values, bytes);
-}
-
-/* Adds up what was written in place. */
-static void count_in(const struct update_job *job, struct update_block *x,
-                     const void *at, size_t bytes)
-{
-    if (job->p->sum != NULL)
-        x->sum += range_sum_of(job->p->sum, at, at, bytes);
-}
-
-/* Where the block of a state is float32: itself, or a copy that is filled. */
-static float *state_open(const struct update_job *job, int state,
-                         int64_t first, int64_t count, float *copy)
+/* A block of a state: where it lies, or a copy that is filled. */
+static struct update_array state_open(const struct update_job *job, int state,
+                                      int64_t first, int64_t count,
+                                      float *copy)
 {
     const struct element_state *from = &job->p->states[state];
     const struct tensor *values = &from->values;
     const char *old = values->data;
 
-    if (old == NULL) return NULL;
+    if (old == NULL) return (struct update_array){NULL, NULL, false};
     old += job->states_from;
-    if (values->dtype == DTYPE_F32) {
-        if (job->states_from == 0) return (float *)values->data + first;
-        memcpy(copy, old + first * (int64_t)sizeof *copy,
-               (size_t)count * sizeof *copy);
-    } else if (values->dtype == DTYPE_U8) {
+    if (values->dtype == DTYPE_F32)
+        return (struct update_array){
+            (const float *)(const void *)old + first,
+            (float *)values->data + first, job->states_from != 0};
+    if (values->dtype == DTYPE_U8) {
         const char *scale = (const char *)&from->scales[first / UPDATE_BLOCK];
 
         codes_read(job->tables[state], (const unsigned char *)old + first,
@@ -253,127 +422,87 @@ static float *state_open(const struct update_job *job, int state,
         SIMD for (int64_t i = 0; i < count; i++)
             copy[i] = element_get(old, DTYPE_BF16, first + i);
     }
-    return copy;
+    return (struct update_array){copy, copy, false};
 }
 
 static void state_close(const struct update_job *job, int state,
-                        int64_t first, struct update_block *x,
-                        const float *copy)
+                        int64_t first, int64_t count, const float *copy,
+                        struct update_run *x)
 {
     const struct element_state *to = &job->p->states[state];
     const struct tensor *values = &to->values;
     char *at = values->data;
 
-    if (at == NULL) return;
+    if (at == NULL || values->dtype == DTYPE_F32) return;
     at += first * dtype_bytes(values->dtype);
-    if (values->dtype == DTYPE_F32) {
-        if (job->states_from != 0) put(job, x, at, copy, x->count);
-        return;
-    }
     if (values->dtype == DTYPE_U8)
-        codes_write(job, state, first, copy, x->count);
+        codes_write(job, state, first, copy, count);
     else
-        SIMD for (int64_t i = 0; i < x->count; i++)
+        SIMD for (int64_t i = 0; i < count; i++)
             element_set(values->data, DTYPE_BF16, first + i, copy[i]);
     if (job->states_from == 0) return;
-    count_in(job, x, at, (size_t)(x->count * dtype_bytes(values->dtype)));
-    if (values->dtype == DTYPE_U8)
-        count_in(job, x, &to->scales[first / UPDATE_BLOCK], sizeof(float));
-}
+    count_in(x, at, at, (size_t)(count * dtype_bytes(values->dtype)));
+    if (values->dtype == DTYPE_U8) {
+        float *scale = &to->scales[first / UPDATE_BLOCK];
 
-/* Elements [first, first + count) of a view, as an array. */
-static void view_read(const struct view *view, int64_t first, int64_t count,
-                      float *array)
-{
-    int64_t row = first / view->width, column = first % view->width;
-
-    while (count > 0) {
-        const int64_t rest = view->width - column;
-        const int64_t n = rest < count ? rest : count;
-
-        memcpy(array, (float *)view->data + row * view->stride + column,
-               (size_t)n * sizeof *array);
-        array += n;
-        count -= n;
-        column = 0;
-        row++;
+        count_in(x, scale, scale, sizeof *scale);
     }
 }
 
-/* Back from the array: the new weights of a block. */
-static void weights_write(const struct update_job *job, int64_t first,
-                          struct update_block *x)
+static void array_skip(struct update_array *array, int64_t count)
 {
-    const struct view *view = &job->weight;
-    const float *array = x->w;
+    if (array->old == NULL) return;
+    array->old += count;
+    array->now += count;
+}
 
-    for (int64_t done = 0; done < x->count;) {
-        const int64_t column = (first + done) % view->width;
-        const int64_t row = (first + done) / view->width;
-        const int64_t rest = view->width - column, left = x->count - done;
-        const int64_t n = rest < left ? rest : left;
-        float *at = (float *)view->data + row * view->stride + column;
+static float *view_at(const struct view *view, int64_t row, int64_t column)
+{
+    return (float *)view->data + row * view->stride + column;
+}
 
-        if (job->p->from != 0) put(job, x, at, array + done, n);
-        else memcpy(at, array + done, (size_t)n * sizeof *array);
-        done += n;
+/* All of a block, row by row. */
+static void rows_step(const struct update_job *job, int64_t first,
+                      int64_t count, struct update_run *x)
+{
+    const struct view *weight = &job->weight, *copy = &job->copy;
+    int64_t row = first / weight->width, column = first % weight->width;
+
+    for (int64_t done = 0; done < count; done += x->count, row++, column = 0) {
+        const int64_t rest = weight->width - column, left = count - done;
+        float *w = view_at(weight, row, column);
+
+        x->count = rest < left ? rest : left;
+        x->w = (struct update_array){
+            (const float *)(void *)((char *)w + job->p->from), w,
+            job->p->from != 0};
+        x->g = view_at(&job->gradient, row, column);
+        if (copy->data != NULL)
+            x->copy = element_at(copy->data, copy->dtype,
+                                 row * copy->stride + column);
+        run_step(job, x);
+        array_skip(&x->a, x->count);
+        array_skip(&x->b, x->count);
     }
 }
 
-ELEMENTARY void round_copy(enum dtype dtype, const struct view *copy,
-                           int64_t first, int64_t count, const float *w)
-{
-    int64_t row = first / copy->width, column = first % copy->width;
-
-    while (count > 0) {
-        const int64_t rest = copy->width - column;
-        const int64_t n = rest < count ? rest : count;
-        void *at = element_at(copy->data, dtype, row * copy->stride + column);
-
-        SIMD for (int64_t i = 0; i < n; i++) element_set(at, dtype, i, w[i]);
-        w += n;
-        count -= n;
-        column = 0;
-        row++;
-    }
-}
-
-/* The sum of what it writes. */
+/* The sum of what it writes apart. */
 static uint32_t block_step(const struct update_job *job, int64_t first,
                            int64_t count)
 {
-    float copies[2 + UPDATE_STATES][UPDATE_BLOCK];
-    const bool stays = job->weight.stride == job->weight.width &&
-                       job->p->from == 0;
-    struct update_block x = {
-        (float *)job->weight.data + first,
-        state_open(job, 0, first, count, copies[2]),
-        state_open(job, 1, first, count, copies[3]),
-        (float *)job->gradient.data + first, count, 0};
+    float copies[UPDATE_STATES][UPDATE_BLOCK];
+    struct update_run x = {
+        .a = state_open(job, 0, first, count, copies[0]),
+        .b = state_open(job, 1, first, count, copies[1]),
+        .copy_dtype = job->copy.dtype, .sum = job->p->sum,
+        .base = job->p->sum == NULL ? NULL : job->p->sum->base};
+    uint32_t sum = 0;
 
-    if (!stays) {
-        view_read(&job->old, first, count, copies[0]);
-        x.w = copies[0];
-    }
-    if (job->gradient.stride != job->gradient.width) {
-        view_read(&job->gradient, first, count, copies[1]);
-        x.g = copies[1];
-    }
-    switch (job->p->formula) {
-    case UPDATE_ADAMW: step_adamw(&job->c, &x); break;
-    case UPDATE_LION: step_lion(&job->c, &x); break;
-    case UPDATE_SGD: step_sgd(&job->c, &x); break;
-    case UPDATE_MOMENTUM: step_momentum(&job->c, &x); break;
-    case UPDATE_FREE: step_free(&job->c, &x); break;
-    case UPDATE_TOWARDS: step_towards(&job->c, &x); break;
-    case UPDATE_AVERAGE: step_average(&job->c, &x); break;
-    }
-    state_close(job, 0, first, &x, x.a);
-    state_close(job, 1, first, &x, x.b);
-    if (!stays) weights_write(job, first, &x);
-    if (job->copy.data == NULL) return x.sum;
-    ELEMENT_CHOOSE(job->copy.dtype, round_copy, &job->copy, first, count, x.w);
-    return x.sum;
+    rows_step(job, first, count, &x);
+    for (int k = 0; k < UPDATE_STATES; k++)
+        state_close(job, k, first, count, copies[k], &x);
+    for (int j = 0; j < LANES; j++) sum += x.sums[j];
+    return sum;
 }
 
 static void update_body(void *argument, int index, int count)
@@ -384,11 +513,12 @@ static void update_body(void *argument, int index, int count)
 
     threads_split((job->count + UPDATE_BLOCK - 1) / UPDATE_BLOCK, 1, index,
                   count, &first, &last);
-    for (int64_t i = first * UPDATE_BLOCK;
-         i < last * UPDATE_BLOCK && i < job->count; i += UPDATE_BLOCK)
-        sum += block_step(job, i,
-                          job->count - i < UPDATE_BLOCK ? job->count - i
-                                                        : UPDATE_BLOCK);
+    first *= UPDATE_BLOCK;
+    last = last * UPDATE_BLOCK < job->count ? last * UPDATE_BLOCK : job->count;
+    for (; first < last; first += job->at_once)
+        sum += block_step(job, first,
+                          last - first < job->at_once ? last - first
+                                                      : job->at_once);
     if (job->p->from == 0) return;
     if (job->p->sum != NULL) range_sum_add(job->p->sum, sum);
     stream_end();
@@ -402,6 +532,7 @@ static void states_check(struct update_job *job)
         const int bits = state->positive ? CODE8_BITS_MAX : CODE8_SIGNED_BITS;
 
         if (values->data == NULL) continue;
+        if (values->dtype != DTYPE_F32) job->at_once = UPDATE_BLOCK;
         CHECK(tensor_count(values) == job->count);
         CHECK(values->dtype == DTYPE_F32 || values->dtype == DTYPE_BF16 ||
               values->dtype == DTYPE_U8);
@@ -409,6 +540,18 @@ static void states_check(struct update_job *job)
         code8_table(bits, job->tables[k]);
         code8_bins(bits, &job->bins[k]);
     }
+}
+
+/* Rows that are adjacent in all views are one. */
+static void join_rows(struct update_job *job)
+{
+    struct view *const views[] = {&job->weight, &job->gradient, &job->copy};
+    const int64_t width = job->weight.width;
+
+    for (int i = 0; i < 3; i++)
+        if (views[i]->data != NULL && views[i]->stride != width) return;
+    for (int i = 0; i < 3; i++)
+        views[i]->width = views[i]->stride = job->count;
 }
 
 status CPU(update_elements)(struct stream *stream,
@@ -426,12 +569,10 @@ status CPU(update_elements)(struct stream *stream,
         .weight = view_of(p->weight, DTYPE_F32),
         .gradient = view_of(p->gradient, DTYPE_F32)};
 
-    job.old = job.weight;
-    job.old.data = (char *)job.old.data + p->from;
     /* The state of these two is read, and stays. */
     job.states_from = p->formula == UPDATE_TOWARDS ||
                               p->formula == UPDATE_AVERAGE ? 0 : p->from;
-    job.count = job.weight.rows * job.weight.width;
+    job.count = job.at_once = job.weight.rows * job.weight.width;
     CHECK(view_same_shape(job.weight, job.gradient));
     if (p->copy.data != NULL) {
         job.copy = view_any(p->copy);
@@ -439,6 +580,21 @@ status CPU(update_elements)(struct stream *stream,
               dtype_is_narrow(job.copy.dtype));
     }
     states_check(&job);
+    join_rows(&job);
     cpu_run(stream, job.count, update_body, &job);
     return OK;
+}
+
+/* The same formula, of dense float32. */
+status CPU(adamw)(struct stream *stream, const struct adamw *p)
+{
+    const struct element_update all = {
+        .formula = UPDATE_ADAMW, .weight = p->weight, .gradient = p->gradient,
+        .copy = p->copy, .states = {{.values = p->m}, {.values = p->v}},
+        .scale = p->scale, .lr = p->lr, .beta1 = p->beta1, .beta2 = p->beta2,
+        .epsilon = p->epsilon, .decay = p->decay,
+        .correction1 = p->correction1, .correction2 = p->correction2};
+
+    CHECK(p->m.dtype == DTYPE_F32 && p->v.dtype == DTYPE_F32);
+    return CPU(update_elements)(stream, &all);
 }

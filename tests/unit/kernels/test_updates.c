@@ -18,9 +18,9 @@ extern const struct kernels kernels_reference_f32;
 /* Everything of one call, twice: for the reference, and for what is tried. */
 struct operands {
     float weight[ROOM], gradient[ROOM];
-    uint16_t copy[ROOM];
-    unsigned char states[UPDATE_STATES][4 * ROOM];
+    unsigned char states[UPDATE_STATES][4 * ROOM]; /* at lines of the cache */
     float scales[UPDATE_STATES][ROOM / UPDATE_BLOCK + 1];
+    uint16_t copy[ROOM];
 };
 
 static struct operands wanted, found;
@@ -166,7 +166,7 @@ TEST(fast_updates_equal_the_reference)
 /* ---- old numbers stay where they are ---- */
 
 enum { PLACES = 2 };
-static struct operands apart[PLACES]; /* new, old */
+static _Alignas(64) struct operands apart[PLACES]; /* new, old */
 
 /* Adds up what the rows and states of a call have, one after the other. */
 static uint32_t all_of(const struct element_update *p, const struct shape *s)
@@ -203,7 +203,8 @@ static uint32_t all_of(const struct element_update *p, const struct shape *s)
 static void step_apart(const struct kernels *kernels, struct stream *stream,
                        struct element_update *p, const struct shape *shape)
 {
-    struct range_sum sum = {(const char *)apart, 0};
+    /* Lines of the cache are such of the sum, or cross its pages. */
+    struct range_sum sum = {(const char *)apart + p->formula % 2 * 4, 0};
 
     p->from = sizeof apart[0];
     p->sum = &sum;
