@@ -173,7 +173,8 @@ struct stage {
                             * have memory of their own, */
         char *data;        /* owned, at a huge page, */
         size_t bytes;      /* of whole huge pages */
-        int64_t from;      /* of updates; 0: in place */
+        int64_t other;     /* bytes to the other slot; 0: there is none */
+        int64_t from;      /* of the next update: `other`; 0: in place */
         struct range_sum sum;
     } kept;
     struct stream stream;

@@ -4,6 +4,7 @@
 
 #include <math.h>
 
+#include "base/range_sum.h"
 #include "models/decoder.h"
 #include "nn/layer.h"
 #include "nn/score_peaks.h"
@@ -86,6 +87,15 @@ status qk_clip_share(struct qk_clip *clip, struct team *team, double *most)
 
 /* ---- the weights ---- */
 
+/* The part that an update added up of a weight; 0: it did not. */
+static uint32_t counted(const struct update *u, int index,
+                        const struct tensor *weight)
+{
+    if (u->from == 0 || !writes_apart(&u->layout->rules[index])) return 0;
+    return range_sum_of(u->sum, weight->data, weight->data,
+                        (size_t)tensor_bytes(weight));
+}
+
 /* Scales the part of rows [row, row + rows) of a parameter that this rank
  * updates. */
 static status scale_rows(const struct update *u, int index, int64_t row,
@@ -95,6 +105,7 @@ static status scale_rows(const struct update *u, int index, int64_t row,
     const int64_t width = param->spec.vector ? 1 : param->cols;
     const int64_t first = row * width, last = first + rows * width;
     struct shard_range r;
+    uint32_t before;
 
     if (u->layout->rules[index].frozen) return OK;
     shard_own(u->shards, u->params, index, &r);
@@ -108,7 +119,9 @@ static status scale_rows(const struct update *u, int index, int64_t row,
     const struct tensor weight =
         update_view(&u->weights, param, &r, dtype_real(u->kernels->dtype));
 
+    before = counted(u, index, &weight);
     TRY(u->kernels->scale(u->stream, weight, weight, factor));
+    range_sum_add(u->sum, counted(u, index, &weight) - before);
     const struct tensor copy = update_copy_view(u, param, &r);
 
     return copy.data == NULL

@@ -637,7 +637,7 @@ status train_step_refresh(struct train_step *step)
         const struct stage *stage = &step->pipeline->stages[i];
         const struct update update = chunk_update(step, i);
 
-        if (stage_reads(stage) == MEMORY_WEIGHTS && stage->kept.from == 0)
+        if (stage_reads(stage) == MEMORY_WEIGHTS && stage->kept.other == 0)
             continue;
         TRY(update_copy(&update));
         TRY(zero_weights(&step->zero[i]));

@@ -65,8 +65,7 @@ static uint32_t rows_move(const struct pipeline *pipeline, char *at, bool out)
 
 static struct copy_slot *slot_of(const struct memory_copy *copy, int index)
 {
-    return (struct copy_slot *)(void *)(copy->slots + (size_t)index *
-                                                          copy->slot_bytes);
+    return copy->slots[index];
 }
 
 static char *slot_rows(struct copy_slot *kept)
@@ -194,23 +193,59 @@ static status make_room(const struct memory_copy *copy, int file, bool *enough)
     return OK;
 }
 
-static status map_slots(struct memory_copy *copy, int file)
+static off_t slot_place(const struct memory_copy *copy, int index)
 {
-    const size_t bytes = COPY_SLOTS * copy->slot_bytes;
-    const size_t first = (size_t)team_rank(copy->team) * bytes;
+    return (off_t)(COPY_SLOTS * team_rank(copy->team) + index) *
+           (off_t)copy->slot_bytes;
+}
+
+/* Bytes of each that are mapped. */
+static size_t mapped_bytes(const struct memory_copy *copy)
+{
+    return copy->turns.step != NULL ? COPY_ROWS : copy->slot_bytes;
+}
+
+static void close_slots(struct memory_copy *copy)
+{
+    for (int i = 0; i < COPY_SLOTS; i++) {
+        if (copy->slots[i] != NULL)
+            munmap(copy->slots[i], mapped_bytes(copy));
+        copy->slots[i] = NULL;
+    }
+    two_slots_close(&copy->turns);
+}
+
+/* False: the system has no room in the address space. */
+static bool map_slots(struct memory_copy *copy, int file)
+{
+    const size_t bytes = mapped_bytes(copy);
+    char needs[32];
+
+    for (int i = 0; i < COPY_SLOTS; i++) {
+        void *mapped = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED,
+                            file, slot_place(copy, i));
+
+        if (mapped == MAP_FAILED) break;
+        copy->slots[i] = mapped;
+    }
+    if (fault_point("slots.map") != OK) status_clear();
+    else if (slot_of(copy, 1) != NULL &&
+             (copy->turns.step == NULL || two_slots_reserve(&copy->turns)))
+        return true;
+    text_bytes(needs, COPY_SLOTS * copy->slot_bytes);
+    warn_none(copy, needs, "less", "is left of the addresses (ulimit -v)");
+    return false;
+}
+
+static void fill_slots(struct memory_copy *copy, int file)
+{
     const struct copy_memory memory = {file, (uint64_t)team_size(copy->team),
                                        copy->slot_bytes};
-    void *mapped = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, file,
-                        (off_t)first);
 
-    if (mapped == MAP_FAILED)
-        FAIL(ERR_MEMORY, "%zu bytes for copies: %s", bytes, strerror(errno));
-    copy->slots = mapped;
     copy->used_s = board_carrying();
-    for (int i = 0; i < COPY_SLOTS; i++)
+    for (int i = 0; i < COPY_SLOTS && copy->turns.step == NULL; i++)
         copy_slot_fill(&memory, slot_of(copy, i));
     board_slots(copy->slot_bytes);
-    return OK;
 }
 
 bool memory_copy_turns(const struct pipeline *pipeline, int64_t every)
@@ -218,10 +253,8 @@ bool memory_copy_turns(const struct pipeline *pipeline, int64_t every)
     const struct stage_request *r = &pipeline->stages[0].request;
 
     /* Another machine may come to keep copies of those of agents. */
-    return board_state_file() >= 0 && !board_has_agent() &&
-           (every == 1 || every == COPIES_AUTO) &&
-           !device_about(r->machine.device)->apart &&
-           r->qk_clip <= 0; /* it changes weights that were added up */
+    return board_state_file() >= 0 && !board_has_agent() && every != 0 &&
+           !device_about(r->machine.device)->apart;
 }
 
 /* The ranks agree on the size of slots, and on what is in them. */
@@ -242,17 +275,15 @@ static status agree_slots(struct memory_copy *copy)
 
 static status open_turns(struct memory_copy *copy)
 {
-    const off_t first = (off_t)team_rank(copy->team) *
-                        (off_t)(COPY_SLOTS * copy->slot_bytes);
-    const off_t rows[] = {first + COPY_ROWS,
-                          first + (off_t)copy->slot_bytes + COPY_ROWS};
+    const off_t rows[] = {slot_place(copy, 0) + COPY_ROWS,
+                          slot_place(copy, 1) + COPY_ROWS};
 
     if (copy->turns.step == NULL) return OK;
     copy->measures = false;
     if (team_rank(copy->team) == 0)
         LOG(DEBUG, "supervise", "weights and states lie in the slots of "
-            "copies: each update reads one and writes the other");
-    return two_slots_open(&copy->turns, copy->step, board_state_file(), rows);
+            "copies: an update after a copy reads one and writes the other");
+    return two_slots_open(&copy->turns, board_state_file(), rows);
 }
 
 status memory_copy_open(struct memory_copy *copy,
@@ -260,7 +291,7 @@ status memory_copy_open(struct memory_copy *copy,
                         int64_t every)
 {
     const int file = board_state_file();
-    double enough = 0;
+    double lacks;
     bool has_room = true;
 
     *copy = (struct memory_copy){.pipeline = pipeline, .team = team,
@@ -271,26 +302,25 @@ status memory_copy_open(struct memory_copy *copy,
     if (file < 0 || every == 0) return OK;
     TRY(agree_slots(copy));
     TRY(team_agree(team, make_room(copy, file, &has_room)));
-    enough = has_room ? 0 : 1;
-    TRY(team_largest(team, &enough, 1));
-    if (enough > 0) {
-        copy->turns.step = NULL;
+    lacks = has_room && map_slots(copy, file) ? 0 : 1;
+    TRY(team_largest(team, &lacks, 1));
+    if (lacks > 0) {
+        close_slots(copy);
         return OK;
     }
-    TRY(team_agree(team, map_slots(copy, file)));
+    fill_slots(copy, file);
     return team_agree(team, open_turns(copy));
 }
 
 void memory_copy_close(struct memory_copy *copy)
 {
-    if (copy->slots != NULL && copy->told == 0) {
+    if (copy->slots[0] != NULL && copy->told == 0) {
         if (copy->made > copy->looked) weigh_carrying(copy);
         tell(copy);
     }
     board_slots(0);
-    if (copy->slots != NULL) two_slots_close(&copy->turns);
-    if (copy->slots != NULL) munmap(copy->slots, COPY_SLOTS * copy->slot_bytes);
-    *copy = (struct memory_copy){.slots = NULL};
+    close_slots(copy);
+    *copy = (struct memory_copy){.newest = 0};
 }
 
 /* ---- going back ---- */
@@ -325,7 +355,7 @@ static void whole_steps(const struct memory_copy *copy,
 {
     for (int i = 0; i < COPY_SLOTS; i++) {
         steps[i] = -1;
-        if (copy->slots == NULL) continue;
+        if (slot_of(copy, i) == NULL) continue;
         if (slot_is_whole(copy, i))
             steps[i] = atomic_load(&slot_of(copy, i)->step);
     }
@@ -346,7 +376,7 @@ status memory_copy_newest(const struct memory_copy *copy, int64_t *step)
     double newest, has;
 
     *step = -1;
-    if (board_state_file() < 0 || copy->slots == NULL) return OK;
+    if (board_state_file() < 0 || copy->slots[0] == NULL) return OK;
     whole_steps(copy, steps);
     newest = (double)(steps[0] > steps[1] ? steps[0] : steps[1]);
     /* The newest of the rank that is behind; all others have it as one of
@@ -400,7 +430,7 @@ status memory_copy_due(struct memory_copy *copy, int64_t step, bool *due)
     const double now = clock_s();
 
     *due = false;
-    if (copy->slots == NULL) return OK;
+    if (copy->slots[0] == NULL) return OK;
     if (copy->last_s > 0) smooth(&copy->step_s, now - copy->last_s);
     copy->last_s = now;
     if (copy->made == COPY_SLOTS) { /* they touched new pages */
@@ -419,7 +449,7 @@ void memory_copy_fence(struct memory_copy *copy)
 {
     const double began = clock_s();
 
-    if (copy->slots == NULL || copy->newest < 0) return;
+    if (copy->slots[0] == NULL || copy->newest < 0) return;
     if (board_await_carried(copy->newest))
         smooth(&copy->fence_s, clock_s() - began);
 }
@@ -428,10 +458,12 @@ status memory_copy_turn(void *argument)
 {
     struct memory_copy *copy = argument;
     const double began = clock_s();
+    bool keep; /* the state is a copy */
 
     if (copy->turns.step == NULL) return OK;
-    atomic_store(&slot_of(copy, 1 - copy->turns.now)->step, -1);
-    TRY(two_slots_turn(&copy->turns));
+    keep = atomic_load(&slot_of(copy, copy->turns.now)->step) >= 0;
+    if (keep) atomic_store(&slot_of(copy, 1 - copy->turns.now)->step, -1);
+    TRY(two_slots_turn(&copy->turns, keep));
     copy->turn_s = clock_s() - began;
     return OK;
 }
@@ -442,8 +474,8 @@ static struct copy_slot *next_slot(struct memory_copy *copy)
     struct copy_slot *kept = slot_of(copy, 0), *other = slot_of(copy, 1);
 
     if (copy->turns.step != NULL) {
-        kept = slot_of(copy, copy->turns.turned ? copy->turns.now
-                                                : 1 - copy->turns.now);
+        kept = slot_of(copy, copy->turns.updated ? copy->turns.now
+                                                 : 1 - copy->turns.now);
         atomic_store(&kept->step, -1);
         return kept;
     }
@@ -478,7 +510,7 @@ status memory_copy_make(struct memory_copy *copy, int64_t step,
             (char *)kept + copy->slot_bytes) {
         LOG(WARNING, "supervise", "step %" PRId64 " is not copied: it does "
             "not fit", step);
-        copy->turns.turned = false;
+        copy->turns.updated = false;
         return OK;
     }
     kept->ranks = (uint64_t)team_size(copy->team);
@@ -503,7 +535,7 @@ status memory_copy_make(struct memory_copy *copy, int64_t step,
 
 void memory_copy_forget(struct memory_copy *copy)
 {
-    if (copy->slots == NULL) return;
+    if (copy->slots[0] == NULL) return;
     for (int i = 0; i < COPY_SLOTS; i++)
         atomic_store(&slot_of(copy, i)->step, -1);
     board_forget();

@@ -14,8 +14,8 @@
  *   slot    head (step, sizes, checksum, counters as JSON), then the rows of
  *           MEMORY_WEIGHTS, MEMORY_COMPUTE and MEMORY_STATE_... of each stage
  *
- * Where no other node may keep copies, and each step is copied, the state
- * itself lies in the slots (two_slots.h): a step writes its copy as it updates.
+ * Where no other node may keep copies the state itself lies in the slots
+ * (two_slots.h): a step writes its copy as it updates.
  *
  * The copy is of the layout that made it; checkpoints know none. */
 #ifndef LOCKSTEP_TRAIN_MEMORY_COPY_H
@@ -25,6 +25,7 @@
 #include <stdint.h>
 #include "train/two_slots.h"
 
+struct copy_slot;
 enum { COPIES_AUTO = -1 };
 
 struct memory_copy {
@@ -33,7 +34,8 @@ struct memory_copy {
     struct train_step *step;         /* borrowed; set before it is opened */
     struct two_slots turns;          /* step NULL: rows are copied */
     double turn_s;                   /* of the step under way */
-    char *slots;         /* mapped: this rank's two; NULL: there are none */
+    struct copy_slot *slots[2]; /* mapped: this rank's; with `turns` their
+                          * heads alone; NULL: there are none */
     size_t slot_bytes;   /* of a slot with its head */
     uint64_t layout;     /* of the ranks and the run's history; set before it
                           * is opened, and whenever either changes */

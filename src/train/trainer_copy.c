@@ -196,7 +196,7 @@ status trainer_copy_restore(struct trainer *t, int64_t *step)
 
 void trainer_carry(struct trainer *t)
 {
-    if (!trainer_leads(t) || !t->files.local.used || t->copy.slots == NULL)
+    if (!trainer_leads(t) || !t->files.local.used || t->copy.slots[0] == NULL)
         return;
     carried_follow(&t->carried, CARRIED_CONSUMED, &t->files.consumed);
     carried_follow(&t->carried, CARRIED_METRICS, &t->files.metrics.lines);

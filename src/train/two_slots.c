@@ -55,7 +55,7 @@ static status map_all(const struct two_slots *slots)
         const size_t bytes = stage->kept.bytes;
 
         TRY(map_at(slots, data, bytes, slots->rows[slots->now] + before));
-        TRY(map_at(slots, data + stage->kept.from, bytes,
+        TRY(map_at(slots, data + stage->kept.other, bytes,
                    slots->rows[1 - slots->now] + before));
         before += (off_t)bytes;
     }
@@ -75,13 +75,14 @@ static bool move_pages(char *from, char *to, size_t bytes)
  * are mapped anew, and fault in again. */
 static status change_places(struct two_slots *slots)
 {
-    bool moved = true;
+    bool moved = fault_point("slots.move") == OK;
 
+    if (!moved) status_clear();
     slots->now = 1 - slots->now;
     for (int i = 0; i < pipeline_of(slots)->count && moved; i++) {
         const struct stage *stage = &pipeline_of(slots)->stages[i];
         const size_t bytes = stage->kept.bytes;
-        char *data = stage->kept.data, *other = data + stage->kept.from;
+        char *data = stage->kept.data, *other = data + stage->kept.other;
         char *spare = other + bytes;
 
         moved = move_pages(data, spare, bytes) &&
@@ -91,22 +92,23 @@ static status change_places(struct two_slots *slots)
     return moved ? OK : map_all(slots);
 }
 
-status two_slots_open(struct two_slots *slots, struct train_step *step,
-                      int file, const off_t rows[2])
+bool two_slots_reserve(const struct two_slots *slots)
 {
-    *slots = (struct two_slots){.step = step, .file = file, .lacks = true,
-                                .rows = {rows[0], rows[1]}};
     for (int i = 0; i < pipeline_of(slots)->count; i++) {
         struct stage *stage = &pipeline_of(slots)->stages[i];
         /* For the other slot, and for pages on their way. */
-        const size_t room = 2 * stage->kept.bytes;
-        char *at = huge_pages_map(room, PROT_NONE);
+        char *at = huge_pages_map(2 * stage->kept.bytes, PROT_NONE);
 
-        if (at == NULL)
-            FAIL(ERR_MEMORY, "%zu bytes for copies: %s", room,
-                 strerror(errno));
-        stage->kept.from = at - stage->kept.data;
+        if (at == NULL) return false;
+        stage->kept.other = at - stage->kept.data;
     }
+    return true;
+}
+
+status two_slots_open(struct two_slots *slots, int file, const off_t rows[2])
+{
+    *slots = (struct two_slots){.step = slots->step, .file = file,
+                                .lacks = true, .rows = {rows[0], rows[1]}};
     return map_all(slots);
 }
 
@@ -115,9 +117,10 @@ void two_slots_close(struct two_slots *slots)
     for (int i = 0; slots->step != NULL && i < pipeline_of(slots)->count; i++) {
         struct stage *stage = &pipeline_of(slots)->stages[i];
 
-        if (stage->kept.from != 0)
-            munmap(stage->kept.data + stage->kept.from, 2 * stage->kept.bytes);
-        stage->kept.from = 0;
+        if (stage->kept.other != 0)
+            munmap(stage->kept.data + stage->kept.other,
+                   2 * stage->kept.bytes);
+        stage->kept.other = stage->kept.from = 0;
     }
     *slots = (struct two_slots){.step = NULL};
 }
@@ -130,9 +133,10 @@ static uint32_t parts_sum(const struct two_slots *slots, unsigned parts,
     uint32_t sum = 0;
 
     for (int i = 0; i < pipeline_of(slots)->count; i++) {
+        const struct stage *stage = &pipeline_of(slots)->stages[i];
         const struct update update = train_step_update(slots->step, i);
 
-        sum += carry_sum(&update, parts, other ? update.from : 0);
+        sum += carry_sum(&update, parts, other ? stage->kept.other : 0);
     }
     return sum;
 }
@@ -150,16 +154,30 @@ static void copy_all(struct two_slots *slots)
     for (int i = 0; i < pipeline_of(slots)->count; i++) {
         const struct stage *stage = &pipeline_of(slots)->stages[i];
 
-        memcpy(stage->kept.data + stage->kept.from, stage->kept.data,
+        memcpy(stage->kept.data + stage->kept.other, stage->kept.data,
                stage->kept.bytes);
     }
     slots->still = parts_sum(slots, 1u << CARRY_STILL, false);
     slots->lacks = false;
 }
 
-status two_slots_turn(struct two_slots *slots)
+/* Whether the next update leaves the state of before as it is. */
+static void write_apart(struct two_slots *slots, bool apart)
 {
-    if (slots->lacks) copy_all(slots);
+    for (int i = 0; i < pipeline_of(slots)->count; i++) {
+        struct stage *stage = &pipeline_of(slots)->stages[i];
+
+        stage->kept.from = apart ? stage->kept.other : 0;
+    }
+    slots->counted = apart;
+    slots->updated = true;
+}
+
+status two_slots_turn(struct two_slots *slots, bool keep)
+{
+    if (keep && slots->lacks) copy_all(slots);
+    write_apart(slots, keep);
+    if (!keep) return OK;
     TRY(fault_point("slots.turn"));
     TRY(change_places(slots));
     for (int i = 0; i < pipeline_of(slots)->count; i++) {
@@ -168,30 +186,31 @@ status two_slots_turn(struct two_slots *slots)
         update.sum->total = 0;
         carry_copy(&update);
     }
-    slots->turned = true;
     return OK;
 }
 
 status two_slots_settle(struct two_slots *slots, uint32_t *sum)
 {
-    if (!slots->turned) { /* a step without an update */
+    TRY(fault_point("slots.settle"));
+    if (!slots->updated) {
         copy_all(slots);
         TRY(change_places(slots));
-        *sum = two_slots_sum(slots, slots->now);
-        return OK;
     }
-    *sum = slots->still + parts_sum(slots, 1u << CARRY_COPIED, false);
-    for (int i = 0; i < pipeline_of(slots)->count; i++)
-        *sum += pipeline_of(slots)->stages[i].kept.sum.total;
-    TRY(fault_point("slots.settle"));
-    slots->turned = false;
+    if (!slots->updated || !slots->counted) {
+        *sum = two_slots_sum(slots, slots->now);
+    } else {
+        *sum = slots->still + parts_sum(slots, 1u << CARRY_COPIED, false);
+        for (int i = 0; i < pipeline_of(slots)->count; i++)
+            *sum += pipeline_of(slots)->stages[i].kept.sum.total;
+    }
+    slots->updated = false;
     return OK;
 }
 
 status two_slots_take(struct two_slots *slots, int index)
 {
     slots->lacks = true; /* it may be damaged */
-    slots->turned = false;
+    slots->updated = false;
     return index == slots->now ? OK : change_places(slots);
 }
 

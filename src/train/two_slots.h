@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* two_slots.h - the state of a rank lies in the two slots of its copies, in
- * turns. An update reads one and writes the other (optimizer/carry.h), so the
- * one that it leaves is the copy of the step before, and no pass over the state
- * makes copies.
+ * turns. An update after a copy reads one and writes the other
+ * (optimizer/carry.h), so the one that it leaves is the copy of the step
+ * before, and no pass over the state makes copies. Where not every step is
+ * copied, the updates between are made in place, in the other one.
  *
- *   where the rows are       slot 0, 1, 0, 1 ...: the state
- *   stage->kept.from behind  the other one: the state of the step before
+ *   where the rows are        slot 0, 1, 0, 1 ...: the state
+ *   stage->kept.other behind  the other one: the newest copy, or the last
  *
  * The slots change places as pages do, in page tables: addresses stay, and no
  * byte moves. A death in the midst of an update leaves the other slot whole. */
@@ -21,21 +22,25 @@ struct two_slots {
     off_t rows[2];  /* where the rows of the slots begin in it */
     int now;        /* the slot that is the state */
     bool lacks;     /* the other one lacks what updates do not write */
-    bool turned;    /* since the last two_slots_settle */
+    bool updated;   /* since the last two_slots_settle, */
+    bool counted;   /* of which kernels made the sum */
     uint32_t still; /* the sum of what no update writes */
 };
 
 /* Bytes of the rows in a slot: whole huge pages; 0: the stages do not have them
  * apart. */
 size_t two_slots_bytes(const struct pipeline *pipeline);
+/* Addresses for the other slot of slots->step; false: the system has none, and
+ * two_slots_close gives back those of other stages. */
+bool two_slots_reserve(const struct two_slots *slots);
 /* Slot 0 is where the rows are from now on, with what is in it. */
-status two_slots_open(struct two_slots *slots, struct train_step *step,
-                      int file, const off_t rows[2]);
+status two_slots_open(struct two_slots *slots, int file, const off_t rows[2]);
 void two_slots_close(struct two_slots *slots);
 
-/* Weights are to change: the slots change places, and what no kernel writes is
- * copied. */
-status two_slots_turn(struct two_slots *slots);
+/* Weights are to change. keep: the state of before is to stay, so the slots
+ * change places, and what no kernel writes is copied; else it is updated in
+ * place. */
+status two_slots_turn(struct two_slots *slots, bool keep);
 /* A step is done: the checksum of the state. */
 status two_slots_settle(struct two_slots *slots, uint32_t *sum);
 /* The checksum of what is in a slot. */

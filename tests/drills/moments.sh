@@ -15,8 +15,9 @@ four="--ranks 4 --set mesh.data=4 --set zero=zero1 --set train.threads=1
     --supervised --copies 1 --set comm.limit=60"
 must train config.yaml --run whole
 
-# moment NAME FAULT WORDS: one incident that says so, at most one step redone,
+# moment NAME FAULT WORDS: one incident that says so, at most $most steps redone,
 # the bytes of a run that was left alone.
+most=1 like=whole
 moment() {
     # shellcheck disable=SC2086
     LOCKSTEP_FAULT=$2 lockstep train config.yaml --run at $four >log 2>&1 ||
@@ -26,9 +27,9 @@ moment() {
         bad "$1" "not one incident that says \"$3\"" said
     elif ! grep -q 'noticed at most [0-9]* ms later' said; then
         bad "$1" "not said when it was noticed" said
-    elif ! grep -Eq '\((memory|checkpoint)\), [01] redone' said; then
-        bad "$1" "more than one step redone" said
-    elif same_run whole at; then ok "$1"
+    elif ! grep -Eq "\((memory|checkpoint)\), [0-$most] redone" said; then
+        bad "$1" "more than $most steps redone" said
+    elif same_run $like at; then ok "$1"
     else bad "$1" "$why" log
     fi
     rm -rf at
@@ -48,6 +49,29 @@ done
 for at in turn settle; do
     moment "killed where slots $at" "slots.$at@2:9:kill" 'signal 9'
 done
+# Pages that the system does not move are mapped anew.
+moment "killed where slots turn, pages do not move" \
+    "slots.move@1:3,slots.move@2:5,slots.move@2:6,slots.turn@2:9:kill" 'signal 9'
+LOCKSTEP_FAULT=slots.map@0:1 must train config.yaml --run at $four
+if ! grep -q 'no copies in memory: .*(ulimit -v)' log; then
+    bad "no addresses for copies" "not said" log
+elif same_run whole at; then ok "no addresses for copies: the same bytes"
+else bad "no addresses for copies: the same bytes" "$why" log
+fi
+rm -rf at
+# Weights that change once more after they were updated and added up.
+alone=$four like=clipped
+four="$four --set optimizer.qk_clip=0.05"
+must train config.yaml --run clipped --set optimizer.qk_clip=0.05
+for at in turn settle; do
+    moment "killed where slots $at, with QK-clip" "slots.$at@2:9:kill" 'signal 9'
+done
+four=${alone/--copies 1/--copies 3} like=whole most=3
+for at in step.instruction@1:210 step.instruction@1:240 \
+    step.instruction@2:270 update.item@1:75 slots.turn@1:2 slots.settle@2:3; do
+    moment "a copy after every third step, killed at $at" $at:kill 'signal 9'
+done
+four=$alone most=1
 moment "killed before data are read" data.ahead@1:9:kill 'signal 9'
 moment "two ranks at once" \
     "step.instruction@1:210:kill,step.instruction@2:210:kill" 'signal 9'
