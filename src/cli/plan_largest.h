@@ -7,7 +7,8 @@
 
 /* Compares the ranks of every place on the pipe, of the first and the last
  * place on the tensor axis, and of those that share the batch the first and the
- * one with the largest shards; and `rank`, which needs `bytes`. The setup,
+ * ones with the largest shards; and `rank`, which needs `bytes`. Of up to 64
+ * ranks all, where shards of weights do not tell what a rank needs. The setup,
  * whose place is changed, is put back to that rank. */
 struct largest { int rank; size_t bytes; };
 status plan_largest(struct setup *setup, int rank, size_t bytes,

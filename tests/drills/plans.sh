@@ -163,24 +163,33 @@ expect "too many tokens in a step" 78 "2^40 tokens" plan config.yaml \
 bytes_of() { # WHAT < plan
     sed -n "s/^$1  .*: \([0-9,]*\) bytes.*/\1/p" | tr -d ,
 }
-fit=(plan config.yaml --ranks 24 --set mesh.pipe=2 --set mesh.tensor=2
-    --set mesh.shard=3 --set mesh.data=2 --set train.batch=24
-    --set numerics.grid_data=24 --set train.micro_batch=1)
-for zero in zero1 fsdp; do
-    most=0 named=
-    for ((rank = 0; rank < 24; rank++)); do
-        lockstep "${fit[@]}" --set zero=$zero --rank $rank >out 2>log ||
-            bad "the largest rank, $zero" "exit $?" log
+largest() { # NAME RANKS ARGUMENT...
+    local name="the largest rank, $1" ranks=$2 rank most=0 named own
+    shift 2
+    named=
+    for ((rank = 0; rank < ranks; rank++)); do
+        lockstep plan config.yaml --ranks "$ranks" "$@" --rank $rank >out \
+            2>log || bad "$name" "exit $?" log
         own=$(bytes_of memory <out)
         [ "${own:-0}" -gt $most ] && most=$own
         named="$named $(bytes_of 'memory of the largest rank' <out)"
     done
     if [ "$(tr ' ' '\n' <<<"$named" | sort -u | xargs)" = "$most" ]; then
-        ok "the largest rank, $zero"
+        ok "$name"
     else
-        bad "the largest rank, $zero" "it is $most, the plans say $named"
+        bad "$name" "it is $most, the plans say $named"
     fi
+}
+for zero in zero1 fsdp; do
+    largest $zero 24 --set mesh.pipe=2 --set mesh.tensor=2 --set mesh.shard=3 \
+        --set mesh.data=2 --set train.batch=24 --set numerics.grid_data=24 \
+        --set train.micro_batch=1 --set zero=$zero
 done
+few=(--set train.micro_batch=1 --set mesh.shard=4)
+largest "frozen parameters" 4 "${few[@]}" --set zero=zero1 \
+    --set model.layers=3 --set model.feed_forward=40 \
+    --set 'optimizer.groups=["*wqkv frozen"]'
+largest "states of tensors" 4 "${few[@]}" --set zero=fsdp --set optimizer.name=soap
 
 # --- 16,384 ranks: the plan of any one of them within a second of one core.
 # It takes a fifth of one with this file and half of one with the preset; the
