@@ -232,6 +232,19 @@ static bool all_said_source(const struct supervisor *s)
     return true;
 }
 
+/* A run that went far back, and is killed often, makes its way again. */
+static void see_progress(struct supervisor *s)
+{
+    int64_t from;
+
+    if (s->from_generation == s->crew.generation || !all_said_source(s))
+        return;
+    from = atomic_load(&source_page(s)->from_step);
+    if (from > s->from_step) s->in_vain = 0;
+    s->from_step = from;
+    s->from_generation = s->crew.generation;
+}
+
 /* A step beyond the last one before the incident is finished. */
 static void close_incident(struct supervisor *s)
 {
@@ -345,6 +358,7 @@ static enum look watch(struct supervisor *s, struct incident *incident,
 
     do {
         look = watch_once(s, incident, result);
+        see_progress(s);
         close_incident(s);
         generation_grow(s);
         generation_copies(s);

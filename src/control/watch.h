@@ -74,7 +74,11 @@ struct supervisor {
     int incidents;        /* so far */
     int64_t starved_ns;   /* when a rank was killed for want of memory; 0:
                            * none was */
-    int in_vain;          /* restarts since a step was last finished */
+    int in_vain;          /* restarts since a step was last finished for good:
+                           * a later one than ever, or one that a generation
+                           * went on from, later than the one before it did */
+    int64_t from_step;    /* where the newest generation went on */
+    uint64_t from_generation; /* that one */
     int64_t most_steps;   /* finished by some rank, ever */
     int64_t last_step_ns; /* when */
     int64_t usual_ns;     /* the longest step of the generations before */

@@ -14,6 +14,7 @@
 #include "base/fault.h"
 #include "base/file.h"
 #include "base/log.h"
+#include "base/oom_kills.h"
 #include "base/text.h"
 #include "base/threads.h"
 #include "control/board.h"
@@ -163,6 +164,20 @@ static void warn_none(const struct memory_copy *copy, const char *needs,
         has, how);
 }
 
+/* Bytes that the control group leaves copies beside the plans of its ranks; one
+ * slot of each may be in its plan. Below 0: it has no limit, or nobody knows
+ * it. */
+static double group_left(const struct memory_copy *copy, int here)
+{
+    const double limit = (double)oom_kills_limit();
+    const double planned =
+        (double)copy->pipeline->bytes -
+        (copy->turns.step != NULL ? (double)copy->slot_bytes : 0);
+
+    if (limit <= 0) return -1;
+    return limit > here * planned ? limit - here * planned : 0;
+}
+
 /* The file of this machine has room for all ranks, at the same place for each;
  * memory is only what is written: of the ranks that are here and, where
  * partners keep copies, of as many more for each. A process of the run before
@@ -174,7 +189,7 @@ static status make_room(const struct memory_copy *copy, int file, bool *enough)
     const int kept = here * (1 + board_partners());
     const double bytes = each * (kept < ranks ? kept : ranks);
     const off_t now = lseek(file, 0, SEEK_END);
-    const double left = memory_left();
+    const double left = memory_left(), most = group_left(copy, here);
     char needs[32], has[32];
 
     *enough = now >= (off_t)(each * ranks);
@@ -183,6 +198,11 @@ static status make_room(const struct memory_copy *copy, int file, bool *enough)
     text_bytes(has, (uint64_t)left);
     if (left > 0 && bytes > 0.8 * left) {
         warn_none(copy, needs, has, "are left");
+        return OK;
+    }
+    if (most >= 0 && bytes > most) {
+        warn_none(copy, needs, text_bytes(has, (uint64_t)most),
+                  "are left in the control group beside the plans of ranks");
         return OK;
     }
     *enough = ftruncate(file, (off_t)(each * ranks)) == 0;

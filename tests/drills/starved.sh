@@ -3,7 +3,8 @@
 # starved.sh - the control group of a supervised run has too little memory for a
 # moment: the system kills a rank, the incident says why, and the run ends in
 # the bytes of one that was left alone. Where it happens again, the run ends and
-# says what was planned and what the group may take.
+# says what was planned and what the group may take. Where the group has no room
+# for copies, there are none.
 #
 #     BUILD=build tests/drills/starved.sh
 #
@@ -110,4 +111,19 @@ check_said "no memory again" 71 "for the second time within an hour" $code log
 if grep -q "the plan of a rank is .* the control group of all may take" log
 then ok "what was planned, and what there is"
 else bad "what was planned, and what there is" "not said" log; fi
+# --- a group that has room for the ranks, but not for copies beside them: they
+# were made, and the ranks were killed ---
+echo -1 >"$group/$most" 2>/dev/null || echo max >"$group/$most"
+large="--set model.feed_forward=40000 --set validate.every=0 --set train.steps=20"
+# shellcheck disable=SC2086
+planned=$($real train config.yaml --run tight $large --ranks 2 --threads 1 \
+    --supervised --dry-run 2>&1 |
+    sed -n 's/^memory  *\([0-9]*\)[.0-9]* MiB planned for rank 0.*/\1/p')
+echo $(((2 * ${planned:-0} + 140) * mib)) >"$group/$most"
+# shellcheck disable=SC2086
+start_until tight 1 train config.yaml --run tight $large --ranks 2 --threads 1 \
+    --supervised
+check_said "no room for copies" 0 "left in the control group beside the plans" \
+    $? log
+kill -9 "$child"
 report

@@ -284,6 +284,7 @@ static void go_on(void)
     must(cluster.consumed_count - cluster.step <= 1 || cluster.copies_hurt,
          "newest");
     cluster.copies_hurt = false;
+    if (cluster.generations > 1) cluster.dies_at = cluster.step + 2;
     cluster.consumed_count = cluster.step; /* lines behind it are cut */
     if (cluster.step == cluster.steps) {
         end_all();
@@ -336,6 +337,18 @@ static void end_copy(int rank)
     atomic_store(&page_of(rank)->step_ns, cluster.now_ns);
 }
 
+static void hurt(enum fault_kind kind, int rank);
+
+/* The run went far back, and no generation gets far. */
+static void live_shortly(void)
+{
+    if (cluster.short_lives == 0 || cluster.step < cluster.dies_at) return;
+    for (int i = 0; i < cluster.ranks && cluster.generations == 1; i++)
+        hurt(FAULT_COPIES, i);
+    hurt(FAULT_KILL, 0);
+    cluster.short_lives--;
+}
+
 /* All copies are whole: the step is done. */
 static void end_step(void)
 {
@@ -346,6 +359,7 @@ static void end_step(void)
         return;
     }
     for (int i = 0; i < cluster.ranks; i++) work(i);
+    live_shortly();
 }
 
 /* A rank's phase is over; ranks that wait for others wait on. */
@@ -697,4 +711,28 @@ TEST(a_seed_repeats)
     EQUAL_INT(first.random, cluster.random);
 }
 
-TEST_MAIN(every_seed_ends_with_each_step_once, a_seed_repeats)
+/* 13 restarts in a row ended a run whose copies were lost, or which was rewound,
+ * though each began where the one before it had got to. */
+TEST(steps_that_are_made_again_are_made)
+{
+    status result;
+
+    begin_virtual();
+    cluster_draw(1);
+    cluster.ranks = 2;
+    cluster.steps = 60;
+    cluster.every = 1000;
+    cluster.fault_count = 0;
+    cluster.dies_at = 45;
+    cluster.short_lives = 20;
+    cluster.begun = begun;
+    result = one_supervisor(true, fresh);
+    end_virtual();
+    EQUAL_TEXT(cluster.broken != NULL ? cluster.broken : "", "");
+    EQUAL_INT(result, OK);
+    EQUAL_INT(cluster.short_lives, 0);
+    EQUAL_INT(cluster.consumed_count, 60);
+}
+
+TEST_MAIN(steps_that_are_made_again_are_made,
+          every_seed_ends_with_each_step_once, a_seed_repeats)

@@ -52,6 +52,9 @@ struct cluster {
     struct { int64_t when_ns; enum fault_kind kind; int rank; }
         faults[CLUSTER_FAULTS_MOST];
     int fault_count, fault_next;
+    int short_lives;         /* so often rank 0 is killed after dies_at; before
+                              * the first time all copies are lost */
+    int64_t dies_at;
     int crashes;             /* a rank crashes so often when it opens */
     struct board *board;     /* of the ranks; outlives a supervisor */
     int board_file;
