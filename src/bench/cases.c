@@ -16,11 +16,6 @@ static int64_t given(int64_t size, int64_t usual)
     return size > 0 ? size : usual;
 }
 
-static struct tensor vector_of(struct tensor matrix)
-{
-    return tensor_1d(matrix.data, matrix.dtype, tensor_count(&matrix));
-}
-
 /* Bytes of an element that may be narrow. */
 static double size_of(const struct operands *o)
 {
@@ -190,9 +185,9 @@ static status attention_backward_run(const struct kernels *k,
 static void rows_prepare(struct operands *o, const int64_t *s)
 {
     for (int i = 0; i < 3; i++) o->t[i] = case_operand(o, s[0], s[1]);
-    o->t[3] = vector_of(case_operand(o, 1, s[1]));
-    o->t[4] = vector_of(case_operand(o, 1, s[1]));
-    o->t[5] = vector_of(case_operand_real(o, 1, 2 * s[0]));
+    o->t[3] = case_vector(case_operand(o, 1, s[1]));
+    o->t[4] = case_vector(case_operand(o, 1, s[1]));
+    o->t[5] = case_vector(case_operand_real(o, 1, 2 * s[0]));
     o->t[6] = case_operand_real(o, 1, s[1]);
     o->t[7] = case_operand_real(o, 1, s[1]);
     o->flops = 4.0 * (double)(s[0] * s[1]);
@@ -488,124 +483,6 @@ static status loss_run(const struct kernels *k, struct stream *stream,
     return k->cross_entropy(stream, &c);
 }
 
-/* ---- the optimizer: [weights] ---- */
-
-/* The float32 row makes no copy. */
-static void adamw_settle(struct operands *o)
-{
-    if (o->dtype == DTYPE_F32)
-        memcpy(o->t[4].data, o->t[0].data,
-               (size_t)tensor_count(&o->t[0]) * sizeof(float));
-}
-
-static void adamw_prepare(struct operands *o, const int64_t *s)
-{
-    float *v;
-
-    for (int i = 0; i < 4; i++)
-        o->t[i] = vector_of(case_operand_real(o, 1, s[0]));
-    o->t[4] = (struct tensor){.data = NULL};
-    v = o->t[2].data; /* a second moment is not negative */
-    for (int64_t i = 0; i < s[0]; i++) v[i] = v[i] < 0 ? -v[i] : v[i];
-    o->flops = 13.0 * (double)s[0];
-    o->bytes = 28.0 * (double)s[0]; /* four read, three written */
-    if (!dtype_is_narrow(o->narrow)) return;
-    o->t[4] = vector_of(case_operand(o, 1, s[0]));
-    o->bytes += 2.0 * (double)s[0];
-    o->settle = adamw_settle;
-}
-
-static status adamw_run(const struct kernels *k, struct stream *stream,
-                        struct operands *o)
-{
-    struct adamw p = {.weight = o->t[0], .m = o->t[1], .v = o->t[2],
-                      .gradient = o->t[3], .scale = 0.5, .lr = 1e-3,
-                      .beta1 = 0.9, .beta2 = 0.95, .epsilon = 1e-8,
-                      .decay = 0.1, .correction1 = 0.5, .correction2 = 0.1};
-
-    if (k->dtype != DTYPE_F32) p.copy = o->t[4];
-    return k->adamw(stream, &p);
-}
-
-static void descend_prepare(struct operands *o, const int64_t *s)
-{
-    for (int i = 0; i < 2; i++)
-        o->t[i] = vector_of(case_operand_real(o, 1, s[0]));
-    o->t[4] = (struct tensor){.data = NULL};
-    o->flops = 3.0 * (double)s[0];
-    o->bytes = 12.0 * (double)s[0];
-    if (!dtype_is_narrow(o->narrow)) return;
-    o->t[4] = vector_of(case_operand(o, 1, s[0]));
-    o->bytes += 2.0 * (double)s[0];
-    o->settle = adamw_settle;
-}
-
-static status descend_run(const struct kernels *k, struct stream *stream,
-                          struct operands *o)
-{
-    struct descent p = {.weight = o->t[0], .step = o->t[1], .rate = 1e-3,
-                        .keep = 0.999};
-
-    if (k->dtype != DTYPE_F32) p.copy = o->t[4];
-    return k->descend(stream, &p);
-}
-
-/* Others, by what the case's second size says: 8-bit AdamW, Lion, SGD,
- * schedule-free. Any bits are codes. */
-static void update_prepare(struct operands *o, const int64_t *s)
-{
-    static const double bytes[] = {16, 20, 20, 28}; /* of an element */
-    static const double flops[] = {13, 8, 7, 16};
-    float *v;
-
-    for (int i = 0; i < 4; i++)
-        o->t[i] = vector_of(case_operand_real(o, 1, s[0]));
-    v = o->t[2].data;
-    for (int64_t i = 0; i < s[0]; i++) v[i] = v[i] < 0 ? -v[i] : v[i];
-    for (int i = 4; i < 6; i++)
-        o->t[i] = vector_of(case_operand_real(o, 1, s[0] / UPDATE_BLOCK + 1));
-    o->flops = flops[s[1]] * (double)s[0];
-    o->bytes = bytes[s[1]] * (double)s[0];
-}
-
-static status update_run(const struct kernels *k, struct stream *stream,
-                         struct operands *o, enum update_formula formula)
-{
-    struct element_update p = {
-        .formula = formula, .weight = o->t[0], .gradient = o->t[3],
-        .states = {{.values = o->t[1]}, {.values = o->t[2]}}, .scale = 0.5,
-        .lr = 1e-3, .beta1 = 0.9, .beta2 = 0.95, .epsilon = 1e-8,
-        .decay = 0.1, .correction1 = 0.5, .correction2 = 0.1, .share = 0.1};
-
-    if (formula == UPDATE_ADAMW)
-        for (int i = 0; i < 2; i++)
-            p.states[i] = (struct element_state){
-                tensor_1d(o->t[1 + i].data, DTYPE_U8,
-                          tensor_count(&o->t[1 + i])),
-                o->t[4 + i].data, i == 1};
-    else if (formula != UPDATE_FREE)
-        p.states[1].values.data = NULL;
-    return k->update_elements(stream, &p);
-}
-
-static status adamw8_run(const struct kernels *k, struct stream *stream,
-                         struct operands *o)
-{
-    return update_run(k, stream, o, UPDATE_ADAMW);
-}
-
-static status lion_run(const struct kernels *k, struct stream *stream,
-                       struct operands *o)
-{
-    return update_run(k, stream, o, UPDATE_LION);
-}
-
-static status free_run(const struct kernels *k, struct stream *stream,
-                       struct operands *o)
-{
-    return update_run(k, stream, o, UPDATE_FREE);
-}
-
 const struct bench_case bench_cases[] = {
     {"matmul", "NT 1024x2304x768", {1024, 2304, 768}, case_product_nt,
      case_product_run},
@@ -685,13 +562,15 @@ const struct bench_case bench_cases[] = {
     {"scatter_rows", "4096 to 32000 x 768", {4096, 768, 32000},
      scatter_prepare, scatter_run},
     {"cross_entropy", "256 x 50257", {256, 50257, 0}, loss_prepare, loss_run},
-    {"adamw", "8388608", {8388608, 0, 0}, adamw_prepare, adamw_run},
-    {"update_elements", "adamw, 8 bits", {8388608, 0, 0}, update_prepare,
-     adamw8_run},
-    {"update_elements", "lion", {8388608, 1, 0}, update_prepare, lion_run},
-    {"update_elements", "schedule_free", {8388608, 3, 0}, update_prepare,
-     free_run},
-    {"descend", "8388608", {8388608, 0, 0}, descend_prepare, descend_run},
+    {"adamw", "8388608", {8388608, 0, 0}, case_adamw, case_adamw_run},
+    {"update_elements", "adamw, 8 bits", {8388608, 0, 0}, case_update,
+     case_adamw8_run},
+    {"update_elements", "lion", {8388608, 1, 0}, case_update, case_lion_run},
+    {"update_elements", "schedule_free", {8388608, 3, 0}, case_update,
+     case_free_run},
+    {"update_elements", "adamw, apart", {6000640, 0, 0}, case_apart,
+     case_apart_run},
+    {"descend", "8388608", {8388608, 0, 0}, case_descend, case_descend_run},
     {"fixed_add", "8388608", {8388608, 0, 0}, case_fixed, case_fixed_add_run},
     {"fixed_read", "8388608", {8388608, 1, 0}, case_fixed, case_fixed_read_run},
 };

@@ -50,6 +50,11 @@ struct bench_case {
 
 /* x as a kernel of this narrow type sees it. */
 float case_rounded(enum dtype narrow, float x);
+static inline struct tensor case_vector(struct tensor matrix)
+{
+    return tensor_1d(matrix.data, matrix.dtype, tensor_count(&matrix));
+}
+
 /* The next operand of the case at hand. */
 struct tensor case_operand(struct operands *o, int64_t rows, int64_t cols);
 struct tensor case_operand_real(struct operands *o, int64_t rows,
@@ -64,6 +69,27 @@ void case_product_w(struct operands *o, const int64_t *size);
 status case_product_w_run(const struct kernels *k, struct stream *stream,
                           struct operands *o);
 status case_product_run(const struct kernels *k, struct stream *stream,
+                        struct operands *o);
+
+/* Updates (cases_updates.c). adamw: weights at 0, moments at 1 and 2, gradient
+ * at 3, copy at 4. update: the same, with the scales of 8-bit states at 4 and
+ * 5; what it is says the second size. apart: new numbers at 0, 1 and 2, and
+ * behind them the old ones. descend: weights at 0, step at 1, copy at 4. */
+void case_adamw(struct operands *o, const int64_t *size);
+status case_adamw_run(const struct kernels *k, struct stream *stream,
+                      struct operands *o);
+void case_update(struct operands *o, const int64_t *size);
+status case_adamw8_run(const struct kernels *k, struct stream *stream,
+                       struct operands *o);
+status case_lion_run(const struct kernels *k, struct stream *stream,
+                     struct operands *o);
+status case_free_run(const struct kernels *k, struct stream *stream,
+                     struct operands *o);
+void case_apart(struct operands *o, const int64_t *size);
+status case_apart_run(const struct kernels *k, struct stream *stream,
+                      struct operands *o);
+void case_descend(struct operands *o, const int64_t *size);
+status case_descend_run(const struct kernels *k, struct stream *stream,
                         struct operands *o);
 
 /* Rounding of operands: out at 0, in at 1 (cases_quantize.c). */

@@ -67,8 +67,8 @@ for at in turn settle; do
     moment "killed where slots $at, with QK-clip" "slots.$at@2:9:kill" 'signal 9'
 done
 four=${alone/--copies 1/--copies 3} like=whole most=3
-for at in step.instruction@1:210 step.instruction@1:240 \
-    step.instruction@2:270 update.item@1:75 slots.turn@1:2 slots.settle@2:3; do
+for at in step.instruction@1:240 update.item@1:75 slots.turn@1:2 \
+    slots.settle@2:3; do
     moment "a copy after every third step, killed at $at" $at:kill 'signal 9'
 done
 four=$alone most=1
