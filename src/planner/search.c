@@ -338,6 +338,20 @@ static status each_schedule(struct hunt *h)
     return OK;
 }
 
+/* Whether every batch of the ramp can be cut as `batch` is. */
+static bool cuts_ramp(const struct search_request *r, const struct layout *l)
+{
+    for (int i = 0; r->ramp != NULL && i < r->ramp->count; i++) {
+        const int64_t batch = r->ramp->rows[i].batch;
+        const int64_t each = batch / layout_sharing(l);
+
+        if (batch % layout_sharing(l) != 0 ||
+            (l->micro_batch < each && each % l->micro_batch != 0))
+            return false;
+    }
+    return true;
+}
+
 static status each_pipe(struct hunt *h)
 {
     const struct search_request *r = h->request;
@@ -352,7 +366,7 @@ static status each_pipe(struct hunt *h)
         if (r->batch % layout_sharing(&h->l) != 0) continue;
         each = r->batch / layout_sharing(&h->l);
         if (each % h->l.micro_batch != 0 ||
-            each / h->l.micro_batch > MICROBATCHES_MAX)
+            each / h->l.micro_batch > MICROBATCHES_MAX || !cuts_ramp(r, &h->l))
             continue;
         h->l.microbatches = (int)(each / h->l.micro_batch);
         TRY(each_schedule(h));

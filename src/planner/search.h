@@ -4,6 +4,7 @@
 #ifndef LOCKSTEP_PLANNER_SEARCH_H
 #define LOCKSTEP_PLANNER_SEARCH_H
 
+#include "optimizer/ramp.h"
 #include "planner/predict.h"
 
 enum objective { OBJECTIVE_TIME, OBJECTIVE_COST, OBJECTIVE_MEMORY,
@@ -26,6 +27,8 @@ struct search_request {
     enum program_as as;
     int ranks, per_node;
     int64_t batch;         /* sequences of a step */
+    const struct ramp *ramp; /* whose batches are cut, too, borrowed; NULL:
+                            * there are no others */
     int bits;
     double max_memory;     /* bytes */
     enum objective objective;

@@ -560,10 +560,17 @@ status found_run(struct found_layouts *h)
         .expert_tensor = -1, .expert_context = -1, .zero = -1,
         .recompute = -1};
 
-    if (f->as == AS_LOCKSTEP) TRY(forecast_vocabulary(f));
+    if (f->as == AS_LOCKSTEP) {
+        const struct option_list *rows = &f->set.values.train.batch_ramp;
+
+        TRY(forecast_vocabulary(f));
+        TRY(ramp_read(&h->ramp, rows->items, rows->count,
+                      f->set.values.train.batch));
+    }
     h->request = (struct search_request){
         .machine = &f->machine, .shape = &f->shape, .as = f->as,
         .ranks = f->ranks, .batch = f->set.values.train.batch,
+        .ramp = ramp_changes(&h->ramp) ? &h->ramp : NULL,
         .per_node = f->nodes > 0 ? f->ranks / f->nodes : devices,
         .bits = layout_bits(&f->set.values, f->as),
         .max_memory = f->max_memory > 0 ? f->max_memory
@@ -598,5 +605,6 @@ void found_free(struct found_layouts *h)
 {
     search_free(&h->search);
     hunting_free(&h->hunting);
+    ramp_free(&h->ramp);
     forecast_free(&h->forecast);
 }

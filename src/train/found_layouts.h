@@ -17,6 +17,7 @@ struct found_layouts {
     struct threads *pool;   /* that searches, borrowed; NULL: the caller */
     struct search search;
     struct search_request request;
+    struct ramp ramp;       /* owned: of the request */
     struct hunting hunting; /* owned */
     double seconds;
     double left;            /* instructions that may be timed in lists */

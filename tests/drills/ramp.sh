@@ -185,4 +185,21 @@ expect "a micro-batch that does not divide" 78 "a batch of 12 over 1" train \
     --set train.batch_ramp=[0=12,4=24]
 expect "no ramp" 78 "train.batch is 24" train config.yaml --run none \
     --set train.batch=24 --set train.batch_ramp=[0=8,4=16]
+
+# search proposes nothing that a batch of the ramp refuses.
+few="--ranks 4 --set train.batch=6 --set train.batch_ramp=[0=3,4=6]
+    --set train.micro_batch=0 --set model.layers=4"
+# shellcheck disable=SC2086
+must search config.yaml --machine cpu,devices=8 --json $few
+mv log found
+layouts=0
+while IFS=' ' read -r -a words; do
+    layouts=$((layouts + 1))
+    # shellcheck disable=SC2086
+    must train config.yaml --run none --dry-run $few "${words[@]}"
+done < <(awk '/^ *"set": / { line = ""; inside = 1; next }
+    inside && /^ *\],?$/ { print line; inside = 0 }
+    inside { gsub(/^ *"|",?$| /, ""); line = line " --set " $0 }' found)
+if [ $layouts -ge 4 ]; then ok "search knows the ramp: $layouts layouts"
+else bad "search knows the ramp" "$layouts layouts"; fi
 report
