@@ -83,6 +83,20 @@ void families_of(struct search *s, const struct layout *l, int schedule,
                 out[i] = make(s, i, values[i]);
 }
 
+struct family *families_join(struct search *s, const struct family *from)
+{
+    struct family *f = make(s, from->choice, from->value);
+
+    f->candidates += from->candidates;
+    f->feasible += from->feasible;
+    if (from->least_over > 0 &&
+        (f->least_over == 0 || from->least_over < f->least_over)) {
+        f->least_over = from->least_over;
+        f->position = from->position;
+    }
+    return f;
+}
+
 void families_close(struct search *s)
 {
     int kept = 0;

@@ -39,6 +39,9 @@ struct family *families_find(struct search *search, int choice, int value);
  * those of experts stay NULL. `out`: those of the layout before, or NULL. */
 void families_of(struct search *search, const struct layout *layout,
                  int schedule, bool experts, struct family *out[CHOICES]);
+/* Adds what another search counted; the family of this one. */
+struct family *families_join(struct search *search,
+                             const struct family *from);
 /* Forgets those without a candidate. */
 void families_close(struct search *search);
 

@@ -39,6 +39,11 @@ TEST(threads_find_what_one_finds)
     }
     EQUAL_INT(h[0].kept_count, h[1].kept_count);
     EQUAL_INT(h[0].search.timed, h[1].search.timed);
+    EQUAL_INT(h[0].search.candidates, h[1].search.candidates);
+    EQUAL_INT(h[0].search.feasible, h[1].search.feasible);
+    EQUAL_INT(h[0].search.family_count, h[1].search.family_count);
+    EQUAL_BYTES(h[0].search.families, h[1].search.families,
+                sizeof h[0].search.families);
     for (int i = 0; i < h[0].kept_count; i++) {
         const struct candidate *one = &h[0].search.found[h[0].kept[i]];
         const struct candidate *three = &h[1].search.found[h[1].kept[i]];
