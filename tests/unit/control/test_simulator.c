@@ -149,75 +149,7 @@ static void end_rank(int rank, bool itself)
     cluster.rank[rank].itself = itself;
 }
 
-int crew_living(const struct crew *crew)
-{
-    int living = 0;
-
-    for (int i = 0; i < crew->size; i++) living += alive(i);
-    return living;
-}
-
-static int rank_of(const struct crew_member *member)
-{
-    return (int)(member->process - 1000);
-}
-
-bool crew_lives(const struct crew_member *member)
-{
-    return member->process != 0 && alive(rank_of(member));
-}
-
-char crew_member_state(const struct crew_member *member)
-{
-    return crew_lives(member) && cluster.rank[rank_of(member)].stopped ? 'T'
-                                                                       : 'S';
-}
-
-char crew_state(pid_t process) { (void)process; return 'S'; }
-uint64_t crew_began(pid_t process) { (void)process; return 1; }
-
-void crew_signal(const struct crew *crew, int number)
-{
-    for (int i = 0; i < crew->size; i++) crew_signal_one(crew, i, number);
-}
-
-void crew_signal_one(const struct crew *crew, int rank, int number)
-{
-    (void)crew;
-    if (number == SIGKILL && alive(rank)) end_rank(rank, false);
-}
-
-void crew_fence(struct crew *crew)
-{
-    crew_signal(crew, SIGKILL);
-    for (int i = 0; i < crew->size; i++) cluster.rank[i].told = true;
-    cluster.now_ns += 1000000 + draw(20000000);
-}
-
-void crew_signals(sigset_t *set) { sigemptyset(set); }
-
-status crew_watch(int *descriptor)
-{
-    *descriptor = open("/dev/null", O_RDONLY | O_CLOEXEC);
-    return OK;
-}
-
-void crew_story(const struct crew_member *member, char out[CREW_STORY_BYTES])
-{
-    (void)member;
-    snprintf(out, CREW_STORY_BYTES, "ended");
-}
-
-bool crew_starved(const struct crew_member *member)
-{
-    (void)member;
-    return false;
-}
-
-bool crew_fell(const struct crew_member *member)
-{
-    return cluster.rank[rank_of(member)].itself;
-}
+#include "tests/unit/control/virtual_crew.h"
 
 /* ---- the ranks ---- */
 
@@ -711,8 +643,8 @@ TEST(a_seed_repeats)
     EQUAL_INT(first.random, cluster.random);
 }
 
-/* 13 restarts in a row ended a run whose copies were lost, or which was rewound,
- * though each began where the one before it had got to. */
+/* 13 restarts in a row ended a run whose copies were lost, or which was
+ * rewound, though each began where the one before it had got to. */
 TEST(steps_that_are_made_again_are_made)
 {
     status result;

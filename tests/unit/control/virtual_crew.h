@@ -1,0 +1,81 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* virtual_crew.h - all that a supervisor asks of processes that exist only in a
+ * test: who lives, how they ended; their ends. Part of test_simulator.c. */
+#ifndef LOCKSTEP_TESTS_VIRTUAL_CREW_H
+#define LOCKSTEP_TESTS_VIRTUAL_CREW_H
+
+#include <fcntl.h>
+#include <stdio.h>
+#include "tests/unit/control/virtual_cluster.h"
+
+int crew_living(const struct crew *crew)
+{
+    int living = 0;
+
+    for (int i = 0; i < crew->size; i++) living += alive(i);
+    return living;
+}
+
+static int rank_of(const struct crew_member *member)
+{
+    return (int)(member->process - 1000);
+}
+
+bool crew_lives(const struct crew_member *member)
+{
+    return member->process != 0 && alive(rank_of(member));
+}
+
+char crew_member_state(const struct crew_member *member)
+{
+    return crew_lives(member) && cluster.rank[rank_of(member)].stopped ? 'T'
+                                                                       : 'S';
+}
+
+char crew_state(pid_t process) { (void)process; return 'S'; }
+uint64_t crew_began(pid_t process) { (void)process; return 1; }
+
+void crew_signal(const struct crew *crew, int number)
+{
+    for (int i = 0; i < crew->size; i++) crew_signal_one(crew, i, number);
+}
+
+void crew_signal_one(const struct crew *crew, int rank, int number)
+{
+    (void)crew;
+    if (number == SIGKILL && alive(rank)) end_rank(rank, false);
+}
+
+void crew_fence(struct crew *crew)
+{
+    crew_signal(crew, SIGKILL);
+    for (int i = 0; i < crew->size; i++) cluster.rank[i].told = true;
+    cluster.now_ns += 1000000 + draw(20000000);
+}
+
+void crew_signals(sigset_t *set) { sigemptyset(set); }
+
+status crew_watch(int *descriptor)
+{
+    *descriptor = open("/dev/null", O_RDONLY | O_CLOEXEC);
+    return OK;
+}
+
+void crew_story(const struct crew_member *member, char out[CREW_STORY_BYTES])
+{
+    (void)member;
+    snprintf(out, CREW_STORY_BYTES, "ended");
+}
+
+bool crew_starved(const struct crew_member *member)
+{
+    (void)member;
+    return false;
+}
+
+bool crew_fell(const struct crew_member *member)
+{
+    return cluster.rank[rank_of(member)].itself;
+}
+
+#endif
