@@ -53,8 +53,8 @@
     {"foreign", NULL, "takes a profile of another machine", false}
 #define FLAG_AS                                                              \
     {"as", "PROGRAM", "whose step is predicted: lockstep, megatron, "         \
-     "megatron-core, megatron-deepspeed, torchtitan, pytorch, nanotron or "   \
-     "nemo (lockstep)", false}
+     "megatron-core, megatron-deepspeed, torchtitan, pytorch, nanotron, "      \
+     "nemo or llm-foundry (lockstep)", false}
 #define FLAG_MAX_MEMORY                                                      \
     {"max-memory", "B", "memory a rank may take, such as 80GiB (the "          \
      "machine's)", false}

@@ -554,6 +554,13 @@ static void recompute_block(const struct cost *cost, struct passes *out)
     spent_add(&out->pass[COST_B], &last.pass[COST_F], -1);
 }
 
+static double slower_attention(const struct layout *l, int pass)
+{
+    const double times = habits_of[l->as].attention[pass];
+
+    return times > 0 ? times : 1;
+}
+
 void cost_block(const struct cost *cost, struct passes *out)
 {
     const struct layout *l = cost->layout;
@@ -567,8 +574,10 @@ void cost_block(const struct cost *cost, struct passes *out)
     block_context(cost, out);
     before = out->pass[COST_F];
     cost_attention(cost, 1, &attends);
-    spent_add(&out->pass[COST_F], &attends, 1);
-    spent_add(&out->pass[COST_B], &attends, cost_writes_scores(cost) ? 2 : 2.5);
+    spent_add(&out->pass[COST_F], &attends, slower_attention(l, COST_F));
+    spent_add(&out->pass[COST_B], &attends,
+              cost_writes_scores(cost) ? 2
+                                       : 2.5 * slower_attention(l, COST_B));
     block_started(cost, out);
     if (l->recompute == RECOMPUTE_BLOCK) {
         recompute_block(cost, out);

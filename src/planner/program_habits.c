@@ -8,12 +8,14 @@
  * "normal kernels"; H800). A layer of experts of Megatron-LM on 8 H100 takes
  * 11.91, 14.55 and 18.05 ms forward and backward with 4, 8 and 16 experts of a
  * rank, whose products are the same (marin-community/marin, issue 3666): 0.51
- * ms for each more, in four parts. */
+ * ms for each more, in four parts. The attention of llm-foundry until 2024
+ * (attn_impl: triton) is the one in Triton that arXiv:2307.08691, 4.1, found
+ * 1.3 to 1.5 times slower than FlashAttention-2 in F, twice in B. */
 #include "planner/program_habits.h"
 
 const char *const as_names[AS_COUNT] = {
     "lockstep", "megatron", "torchtitan", "megatron-core",
-    "megatron-deepspeed", "pytorch", "nanotron", "nemo"};
+    "megatron-deepspeed", "pytorch", "nanotron", "nemo", "llm-foundry"};
 
 /* Megatron-Core, and NeMo, which runs it with other gradients. */
 #define CORE(update, gradient)                                             \
@@ -52,4 +54,8 @@ const struct habits habits_of[AS_COUNT] = {
                      .masks = true,
                      .border_divided = true, .block_whole = true},
     [AS_NEMO] = CORE(40, 2),
+    [AS_LLM_FOUNDRY] = {.kernels = 2, .gap = 1e-5, .host = 4.6e-5, .moved = 2,
+                        .update_bytes = 46, .gradient_bytes = 4,
+                        .beside = true, .narrow_shards = true,
+                        .attention = {1.4, 2}},
 };

@@ -16,6 +16,7 @@ enum program_as {
     AS_PYTORCH,            /* FSDP, not compiled */
     AS_NANOTRON,
     AS_NEMO,               /* NeMo and Megatron-Bridge */
+    AS_LLM_FOUNDRY,        /* MosaicML's FSDP of 2023 */
     AS_COUNT
 };
 extern const char *const as_names[AS_COUNT];
@@ -28,6 +29,8 @@ struct habits {
     double gap, host;      /* seconds of a kernel; Lockstep: the machine's */
     double each_expert;    /* of the host for each expert of a rank beyond the
                             * first, in F and in B; W: twice as long */
+    double attention[2];   /* times that attention takes longer than the fused
+                            * one of the machine, in F and in B; 0: once */
     double moved;          /* times that what is no product moves its bytes:
                             * more where operations are not fused */
     double update_bytes;   /* that an update moves for a parameter */

@@ -226,6 +226,34 @@ TEST(programs_differ_in_what_waits)
     machine_free(&machine);
 }
 
+/* Attention in Triton is as much slower as arXiv:2307.08691 found; nothing else
+ * differs. */
+TEST(attention_of_llm_foundry_is_slower)
+{
+    struct layout l = layout_with(AS_PYTORCH, "1f1b");
+    struct passes fused, triton;
+    struct machine machine;
+    struct shape shape;
+
+    open_both(&shape, &machine);
+    const struct cost cost = {&machine, &shape, &l};
+
+    l.expert = 1;
+    cost_block(&cost, &fused);
+    l.as = AS_LLM_FOUNDRY;
+    cost_block(&cost, &triton);
+    for (int pass = COST_F; pass <= COST_B; pass++) {
+        const double *one = fused.pass[pass].seconds;
+        const double *other = triton.pass[pass].seconds;
+        const double times = other[CAUSE_ATTENTION] / one[CAUSE_ATTENTION];
+
+        CHECK(pass == COST_F ? times >= 1.3 && times <= 1.5
+                             : times > 1.9 && times < 2.1);
+        CHECK(one[CAUSE_PRODUCT] == other[CAUSE_PRODUCT]);
+    }
+    machine_free(&machine);
+}
+
 /* Seconds of F, B and W of a block with so few tokens that the host is the
  * slower one; eight ranks have so many experts. */
 static double host_with(int experts)
@@ -362,6 +390,7 @@ TEST_MAIN(codes_are_made_once_where_they_are_kept,
           a_recipe_has_8_bits_where_the_program_does,
           eight_bits_make_products_of_blocks_faster,
           dualpipe_hides_exchanges_of_experts, programs_differ_in_what_waits,
+          attention_of_llm_foundry_is_slower,
           each_expert_of_a_rank_keeps_the_host_busy,
           parts_that_are_made_again_are_those_that_are_named,
           kernels_of_lockstep_have_gaps)
