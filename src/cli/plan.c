@@ -3,7 +3,6 @@
  * first step, printed from the objects that the trainer runs. */
 #include <string.h>
 #include "cli/config.h"
-#include "cli/plan_largest.h"
 #include "cli/plan_mesh.h"
 #include "cli/plan_experts.h"
 #include "cli/plan_precision.h"
@@ -18,6 +17,7 @@
 #include "schedule/schedule.h"
 #include "train/auto_mesh.h"
 #include "train/checks.h"
+#include "train/largest_rank.h"
 #include "report/memory_draw.h"
 #include "setup/setup.h"
 #include "setup/suggest.h"
@@ -81,7 +81,7 @@ static status largest_row(struct planned *planned, struct table *table)
     char unit[96], bytes[32];
 
     if (mesh_ranks(&planned->setup.mesh) == 1) return OK;
-    TRY(plan_largest(&planned->setup, planned->rank,
+    TRY(largest_rank(&planned->setup, planned->rank,
                      planned->draft.pipeline.bytes, &largest));
     table_text(table, "memory of the largest rank");
     table_bytes(table, (int64_t)largest.bytes);

@@ -11,6 +11,7 @@
 #include "setup/setup.h"
 #include "setup/suggest.h"
 #include "train/draft.h"
+#include "train/largest_rank.h"
 #include "tokenizer/run_tokenizer.h"
 
 void forecast_alone(const struct options_set *set, struct options_set *out)
@@ -189,6 +190,25 @@ static struct rank_blocks blocks_of(const struct forecast *f,
     return sum;
 }
 
+/* Ranks that share the batch or a tensor, too: at the place where the pipe's
+ * largest rank is, or, of a small layout that stands alone, at all. */
+static status plan_others(struct forecast *f, struct setup *setup)
+{
+    enum { TRIED = 8 };
+    struct largest largest = {0, (size_t)f->exact_bytes};
+    struct place place;
+
+    if (f->hunting != NULL || f->ranks > LARGEST_TRIED)
+        TRY(largest_at(setup, f->exact_position, TRIED, &largest));
+    else
+        TRY(largest_rank(setup, 0, largest.bytes, &largest));
+    if ((double)largest.bytes <= f->exact_bytes) return OK;
+    f->exact_bytes = (double)largest.bytes;
+    mesh_place(&setup->mesh, &setup->order, largest.rank, &place);
+    f->exact_position = place.at[AXIS_PIPE];
+    return OK;
+}
+
 /* The largest rank, planned to the byte; the ranks of a pipe differ. With a
  * clock each of them is planned, and its list timed while none is above `most`:
  * then walk->made is that of all. */
@@ -227,7 +247,7 @@ static status plan_memory(struct forecast *f, struct setup *setup,
         f->exact_bytes = bytes;
         f->exact_position = position;
     }
-    return OK;
+    return plan_others(f, setup);
 }
 
 /* Nodes are those of the machine, where they are full. */

@@ -174,6 +174,9 @@ largest() { # NAME RANKS ARGUMENT...
         [ "${own:-0}" -gt $most ] && most=$own
         named="$named $(bytes_of 'memory of the largest rank' <out)"
     done
+    named="$named $(lockstep plan config.yaml --ranks "$ranks" "$@" --time \
+        --machine "cpu,devices=$ranks" --json 2>log |
+        sed -n 's/^ *"memory_bytes": \([0-9]*\).*/\1/p')"
     if [ "$(tr ' ' '\n' <<<"$named" | sort -u | xargs)" = "$most" ]; then
         ok "$name"
     else

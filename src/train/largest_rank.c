@@ -1,13 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* plan_largest.c - the rank of a plan that needs the most memory. */
-#include "cli/plan_largest.h"
+/* largest_rank.c - the rank of a layout that needs the most memory. */
+#include "train/largest_rank.h"
 
 #include <string.h>
 
 #include "train/draft.h"
-
-/* Trials of every rank: one takes milliseconds, 0.2 s of the largest models. */
-enum { RANKS_TRIED = 64 };
 
 typedef const int64_t *shard_numbers(const struct shards *shards, int unit);
 
@@ -86,39 +83,64 @@ static bool weights_tell(const struct setup *setup)
            strcmp(o->numerics.recipe, "none") == 0;
 }
 
-static status try_places(struct setup *setup, struct largest *out)
+/* The rank at that place, and those with the largest shards beside it. */
+static status try_next(struct setup *setup, const struct place *place,
+                       struct largest *out)
 {
-    const int tensor = setup->mesh.size[AXIS_TENSOR];
+    struct place next[2] = {*place, *place};
+    int last = 0;
 
-    for (int pipe = 0; pipe < setup->mesh.size[AXIS_PIPE]; pipe++)
-        for (int i = 0; i < 2 && i < tensor; i++) {
-            struct place place = {{0}}, next[2];
+    TRY(try_rank(setup, mesh_rank(&setup->mesh, &setup->order, place), out,
+                 next));
+    for (int n = 0; n < 2; n++) {
+        const int index = mesh_batch_rank(&setup->mesh, &next[n]);
 
-            place.at[AXIS_PIPE] = pipe;
-            place.at[AXIS_TENSOR] = i * (tensor - 1);
-            next[0] = next[1] = place;
-            TRY(try_rank(setup, mesh_rank(&setup->mesh, &setup->order, &place),
-                         out, next));
-            for (int n = 0; n < 2; n++) {
-                if (mesh_batch_rank(&setup->mesh, &next[n]) == 0) continue;
-                if (n > 0 && mesh_batch_rank(&setup->mesh, &next[0]) ==
-                                 mesh_batch_rank(&setup->mesh, &next[1]))
-                    continue;
-                TRY(try_rank(setup, mesh_rank(&setup->mesh, &setup->order,
-                                              &next[n]), out, NULL));
-            }
-        }
+        if (index == 0 || index == last) continue;
+        last = index;
+        TRY(try_rank(setup, mesh_rank(&setup->mesh, &setup->order, &next[n]),
+                     out, NULL));
+    }
     return OK;
 }
 
-status plan_largest(struct setup *setup, int rank, size_t bytes,
+static status try_batch(struct setup *setup, struct place place,
+                        struct largest *out)
+{
+    for (int i = 0; i < mesh_batch_ranks(&setup->mesh); i++) {
+        place_batch(&setup->mesh, i, &place);
+        TRY(try_rank(setup, mesh_rank(&setup->mesh, &setup->order, &place),
+                     out, NULL));
+    }
+    return OK;
+}
+
+status largest_at(struct setup *setup, int pipe, int tried,
+                  struct largest *out)
+{
+    const int tensor = setup->mesh.size[AXIS_TENSOR];
+    const bool tells = weights_tell(setup) ||
+                       mesh_batch_ranks(&setup->mesh) > tried;
+
+    for (int i = 0; i < 2 && i < tensor; i++) {
+        struct place place = {{0}};
+
+        place.at[AXIS_PIPE] = pipe;
+        place.at[AXIS_TENSOR] = i * (tensor - 1);
+        TRY(tells ? try_next(setup, &place, out)
+                  : try_batch(setup, place, out));
+    }
+    return OK;
+}
+
+status largest_rank(struct setup *setup, int rank, size_t bytes,
                     struct largest *out)
 {
     const int ranks = mesh_ranks(&setup->mesh);
 
     *out = (struct largest){rank, bytes};
-    if (weights_tell(setup) || ranks > RANKS_TRIED) {
-        TRY(try_places(setup, out));
+    if (weights_tell(setup) || ranks > LARGEST_TRIED) {
+        for (int pipe = 0; pipe < setup->mesh.size[AXIS_PIPE]; pipe++)
+            TRY(largest_at(setup, pipe, 0, out));
     } else {
         for (int i = 0; i < ranks; i++)
             if (i != rank) TRY(try_rank(setup, i, out, NULL));

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* plan_largest.h - the rank of a plan that needs the most memory. */
-#ifndef LOCKSTEP_CLI_PLAN_LARGEST_H
-#define LOCKSTEP_CLI_PLAN_LARGEST_H
+/* largest_rank.h - the rank of a layout that needs the most memory. */
+#ifndef LOCKSTEP_TRAIN_LARGEST_RANK_H
+#define LOCKSTEP_TRAIN_LARGEST_RANK_H
 
 #include "setup/setup.h"
 
@@ -10,8 +10,14 @@
  * ones with the largest shards; and `rank`, which needs `bytes`. Of up to 64
  * ranks all, where shards of weights do not tell what a rank needs. The setup,
  * whose place is changed, is put back to that rank. */
+enum { LARGEST_TRIED = 64 };
 struct largest { int rank; size_t bytes; };
-status plan_largest(struct setup *setup, int rank, size_t bytes,
+status largest_rank(struct setup *setup, int rank, size_t bytes,
                     struct largest *out);
+/* Compares the ranks at one place on the pipe; of those that share the batch
+ * all, where weights do not tell and they are `tried` or fewer. The setup's
+ * place is changed. */
+status largest_at(struct setup *setup, int pipe, int tried,
+                  struct largest *out);
 
 #endif
