@@ -12,6 +12,7 @@ struct carrying {
     unsigned kinds;
     int64_t distance;
     uint32_t sum;
+    char *done; /* carry_rest: what is before it */
     void (*act)(struct carrying *c, char *at, size_t bytes);
 };
 
@@ -36,25 +37,31 @@ static void visit_tensor(struct carrying *c, enum carry_part part,
     if (t->data != NULL) visit(c, part, t->data, (size_t)tensor_bytes(t));
 }
 
+static void visit_state(struct carrying *c, const struct update_item *item,
+                        int state)
+{
+    const enum carry_part part = part_of(item, state == STATE_AVERAGE);
+    const int64_t blocks =
+        states_place(c->update->layout, item->index, state)->blocks;
+
+    visit_tensor(c, part, &item->states[state]);
+    if (item->scales[state] != NULL)
+        visit(c, part, item->scales[state],
+              (size_t)blocks * sizeof *item->scales[state]);
+}
+
+/* The weights, then each slot of states: as they lie. */
 static void visit_all(struct carrying *c)
 {
     const struct update_call call = {.factor = 1};
 
-    for (int i = 0; i < c->update->params->count; i++) {
-        const struct update_item item = update_item(c->update, i, &call);
+    for (int k = -1; k < OPTIMIZER_STATES; k++)
+        for (int i = 0; i < c->update->params->count; i++) {
+            const struct update_item item = update_item(c->update, i, &call);
 
-        visit_tensor(c, part_of(&item, false), &item.weight);
-        for (int k = 0; k < OPTIMIZER_STATES; k++) {
-            const enum carry_part part = part_of(&item, k == STATE_AVERAGE);
-            const int64_t blocks =
-                states_place(c->update->layout, i, k)->blocks;
-
-            visit_tensor(c, part, &item.states[k]);
-            if (item.scales[k] != NULL)
-                visit(c, part, item.scales[k],
-                      (size_t)blocks * sizeof *item.scales[k]);
+            if (k < 0) visit_tensor(c, part_of(&item, false), &item.weight);
+            else visit_state(c, &item, k);
         }
-    }
 }
 
 static void copy(struct carrying *c, char *at, size_t bytes)
@@ -64,7 +71,8 @@ static void copy(struct carrying *c, char *at, size_t bytes)
 
 void carry_copy(const struct update *update)
 {
-    struct carrying c = {update, 1u << CARRY_COPIED, update->from, 0, copy};
+    struct carrying c = {update, 1u << CARRY_COPIED, update->from, 0, NULL,
+                         copy};
 
     visit_all(&c);
 }
@@ -77,8 +85,26 @@ static void add(struct carrying *c, char *at, size_t bytes)
 uint32_t carry_sum(const struct update *update, unsigned kinds,
                    int64_t distance)
 {
-    struct carrying c = {update, kinds, distance, 0, add};
+    struct carrying c = {update, kinds, distance, 0, NULL, add};
 
     visit_all(&c);
     return c.sum;
+}
+
+/* Copies what lies before a part, and leaves the part out; one that lies before
+ * what was copied is copied already, which is as right. */
+static void leave_out(struct carrying *c, char *at, size_t bytes)
+{
+    if (at < c->done) return;
+    memcpy(c->done + c->distance, c->done, (size_t)(at - c->done));
+    c->done = at + bytes;
+}
+
+void carry_rest(const struct update *update, char *data, size_t bytes)
+{
+    struct carrying c = {update, 1u << CARRY_WRITTEN, update->from, 0, data,
+                         leave_out};
+
+    visit_all(&c);
+    memcpy(c.done + c.distance, c.done, (size_t)(data + bytes - c.done));
 }

@@ -19,6 +19,11 @@ enum carry_part {
 
 /* Before the update: the old numbers of all parts that are copied. */
 void carry_copy(const struct update *update);
+/* Between updates: the bytes of [data, data + bytes), in which the state lies,
+ * but those that the kernels write, go update->from behind their place. So
+ * whatever is there, the next update finds what it needs when the two change
+ * places. */
+void carry_rest(const struct update *update, char *data, size_t bytes);
 /* The sum of all parts of those kinds (1 << CARRY_...), at `distance` bytes
  * from their place; adds up to update->sum like what kernels write. */
 uint32_t carry_sum(const struct update *update, unsigned kinds,

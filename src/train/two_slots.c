@@ -157,6 +157,17 @@ static void copy_all(struct two_slots *slots)
         memcpy(stage->kept.data + stage->kept.other, stage->kept.data,
                stage->kept.bytes);
     }
+}
+
+/* The other slot becomes what the state is, where no update writes. */
+static void copy_rest(struct two_slots *slots)
+{
+    for (int i = 0; i < pipeline_of(slots)->count; i++) {
+        const struct stage *stage = &pipeline_of(slots)->stages[i];
+        const struct update update = train_step_update(slots->step, i);
+
+        carry_rest(&update, stage->kept.data, stage->kept.bytes);
+    }
     slots->still = parts_sum(slots, 1u << CARRY_STILL, false);
     slots->lacks = false;
 }
@@ -175,9 +186,9 @@ static void write_apart(struct two_slots *slots, bool apart)
 
 status two_slots_turn(struct two_slots *slots, bool keep)
 {
-    if (keep && slots->lacks) copy_all(slots);
     write_apart(slots, keep);
     if (!keep) return OK;
+    if (slots->lacks) copy_rest(slots);
     TRY(fault_point("slots.turn"));
     TRY(change_places(slots));
     for (int i = 0; i < pipeline_of(slots)->count; i++) {

@@ -103,7 +103,13 @@ static void set(struct run *r)
     IS_OK(update_start(&u));
     IS_OK(average_start(&u));
     memcpy(&slots[0], &in_place, sizeof in_place);
-    memcpy(&slots[1], &in_place, sizeof in_place);
+    /* The other place has what no kernel writes, and nothing else. */
+    const struct update apart =
+        update_at(r, slots[0].all, (int64_t)sizeof slots[0]);
+
+    memset(&slots[1], 0xcd, sizeof slots[1]);
+    carry_rest(&apart, slots[0].all, sizeof slots[0].all);
+    CHECK(slots[1].all[0] == (char)0xcd);
 }
 
 static void step(const struct update *u, int64_t t)
