@@ -133,7 +133,7 @@ $(BUILD)/%.fatbin: %.cu
 	sed -i 's|^[^ ]*\.new|$@|' $@.d
 	tools/spills.sh $@.log && mv $@.new $@
 $(BUILD)/device_cuda.so: $(wildcard src/kernels/cuda/plugin/*) $(FATBIN) \
-    src/device/plugin.h src/device/parts.h src/device/roots.h src/device/product.h src/device/device.h \
+    src/device/plugin.h src/device/parts.h src/device/roots.h src/device/product.h src/device/attended.h src/device/device.h \
     src/kernels/cuda/launch.h src/kernels/cuda/calls.h
 	$(call SAY,CUDA,$@)
 	$(CC) -std=gnu11 $(OPT) -g -Isrc -Iinclude -isystem $(dir $(NVCC))../include $(WARN) \
@@ -191,7 +191,7 @@ $(BUILD)/%.cu.o: %.cu
 # emulator.
 DRIVER   := $(BUILD)/tests/driver/libcuda.so.1
 NVML     := $(BUILD)/tests/driver/libnvidia-ml.so.1
-$(DRIVER): $(filter-out %/nvml.c %/cublaslt.c %/nccl.c %/nccl_box.c %/nccl_box.h,$(wildcard tests/driver/*)) $(EMULATOR)
+$(DRIVER): $(filter-out %/nvml.c %/cublaslt.c %/nccl.c %/nccl_box.c %/nccl_box.h %/cudnn.c %/cudnn.h %/cudnn_run.c,$(wildcard tests/driver/*)) $(EMULATOR)
 	$(call SAY,CC  ,$@)
 	mkdir -p $(@D)
 	$(CC) $(BASIC) -fPIC -isystem $(dir $(NVCC))../include -fvisibility=hidden \
@@ -212,7 +212,13 @@ $(CUBLASLT): tests/driver/cublaslt.c src/kernels/cuda/plugin/cublaslt.h
 	$(call SAY,CC  ,$@)
 	mkdir -p $(@D)
 	$(CC) $(BASIC) -fPIC -fvisibility=hidden -shared -o $@ $< -ldl -pthread
-driver: $(DRIVER) $(NVML) $(NCCL) $(CUBLASLT) $(PLUGINS)
+# And one of attention.
+CUDNN    := $(BUILD)/tests/driver/libcudnn.so.9
+$(CUDNN): tests/driver/cudnn.c tests/driver/cudnn_run.c tests/driver/cudnn.h src/kernels/cuda/plugin/cudnn.h
+	$(call SAY,CC  ,$@)
+	mkdir -p $(@D)
+	$(CC) $(BASIC) -Itests/driver -fPIC -fvisibility=hidden -shared -o $@ $(filter %.c,$^) -ldl -lm -pthread
+driver: $(DRIVER) $(NVML) $(NCCL) $(CUBLASLT) $(CUDNN) $(PLUGINS)
 
 # Unit tests: one program per tests/unit/<folder>/test_<file>.c. They are many:
 # the linker of LLVM, where it is, takes half the time.

@@ -423,6 +423,16 @@ static void probe_products(struct finding *finding)
                         "products");
 }
 
+static void probe_attention(struct finding *finding)
+{
+    char text[FINDING_BYTES];
+
+    say(finding, cuda_attention(text, sizeof text), "%s", text);
+    if (!finding->works)
+        advise(finding, "only for numerics.gpu=fast: own kernels compute "
+                        "attention");
+}
+
 static void probe_nccl(struct finding *finding)
 {
     const struct nccl_plugin *nccl;
@@ -457,6 +467,7 @@ const struct probe probes[] = {
     {"CUDA", false, probe_cuda},
     {"GPUs", false, probe_gpus},
     {"cuBLASLt", false, probe_products},
+    {"cuDNN", false, probe_attention},
     {"NCCL", false, probe_nccl},
 };
 const int probe_count = (int)(sizeof probes / sizeof *probes);

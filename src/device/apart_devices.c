@@ -137,6 +137,12 @@ void device_room(struct device *device, void *at, size_t bytes)
         device->kind->room(device, at, bytes);
 }
 
+void device_attention_room(struct device *device, void *at, size_t bytes)
+{
+    if (device != NULL && device->kind->attention_room != NULL)
+        device->kind->attention_room(device, at, bytes);
+}
+
 static bool is_in(const char *first, size_t bytes, const void *at)
 {
     return first != NULL && (uintptr_t)at >= (uintptr_t)first &&

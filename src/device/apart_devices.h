@@ -47,6 +47,7 @@ struct device_kinds {
     status (*count)(struct device *);
     void (*ring)(struct device *, void *host, void *there, size_t bytes);
     void (*room)(struct device *, void *at, size_t bytes);
+    void (*attention_room)(struct device *, void *at, size_t bytes);
     /* Names the library of products; NULL: there is none. */
     void (*maker)(const struct device *, char *text, size_t bytes);
     /* device/library.h; NULL: no library can use its memory. */

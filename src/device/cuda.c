@@ -19,46 +19,8 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
-#include "device/apart_devices.h"
+#include "device/cuda.h"
 #include "device/library.h"
-#include "device/plugin.h"
-#include "device/products.h"
-#include "device/timed.h"
-
-enum { MARKS = 1024, LENT = 16, QUARTERS = 4, QUARTER_LEAST = 1 << 18 };
-
-/* Host memory that the open item of work writes, and where it does. */
-struct lent {
-    void *host, *there;
-    size_t bytes;
-};
-
-struct cuda {
-    struct device device;      /* the first member: it is this one, too */
-    const struct cuda_plugin *plugin;
-    struct gpu *gpu;           /* owned */
-    int number;
-    struct gpu_event *marks[MARKS]; /* owned: number n is marks[n % MARKS] */
-    struct gpu_event *met;     /* owned: where two streams meet */
-    struct {
-        char *host, *there;    /* borrowed */
-        size_t quarter;        /* bytes */
-        size_t used;           /* of the current one */
-        int at;
-        uint64_t last[QUARTERS]; /* item of work that uses it, 0: none */
-        size_t far;            /* graphs: bytes of the twin that are used */
-        uint64_t item;        /* graphs: the last one that used it */
-    } ring;
-    bool graphs;
-    /* The end of item n is the mark of ends[n % MARKS], if n is at most
-     * `marked`. Other threads read both. */
-    _Atomic uint64_t marked, ends[MARKS];
-    struct lent lent[LENT];
-    int lent_count;
-    struct timed timed;
-    struct gpu_products products;
-    char name[GPU_NAME_BYTES];
-};
 
 static const struct device_kinds cuda;
 
@@ -70,17 +32,6 @@ size_t cuda_ring_bytes(const struct device_choice *choice)
     return QUARTERS * (most < QUARTER_LEAST ? QUARTER_LEAST : most);
 }
 
-static struct cuda *of(struct device *device)
-{
-    return (struct cuda *)device;
-}
-
-static status said(const struct cuda *c, const char *sentence)
-{
-    if (sentence == NULL) return OK;
-    FAIL(ERR_DEVICE, "GPU %d: %s", c->number, sentence);
-}
-
 /* ---- ends of items ---- */
 
 /* All items so far have an end that can be awaited. */
@@ -89,7 +40,7 @@ static status seal(struct cuda *c)
     const uint64_t last = queue_now(c->device.kernels).number;
 
     if (last == c->marked) return OK;
-    TRY(said(c, c->plugin->record(c->gpu, GPU_KERNELS,
+    TRY(cuda_said(c, c->plugin->record(c->gpu, GPU_KERNELS,
                                   c->marks[last % MARKS])));
     for (uint64_t i = c->marked + 1; i <= last; i++)
         c->ends[i % MARKS] = last;
@@ -103,7 +54,7 @@ static status await_item(struct cuda *c, uint64_t number)
     if (number > c->marked) TRY(seal(c));
     const uint64_t end = c->ends[number % MARKS];
 
-    return said(c, c->plugin->await(c->gpu, c->marks[end % MARKS]));
+    return cuda_said(c, c->plugin->await(c->gpu, c->marks[end % MARKS]));
 }
 
 /* ---- the ring ---- */
@@ -134,7 +85,7 @@ static status twin_take(struct cuda *c, size_t bytes, size_t offset,
     if (c->graphs) {
         if (c->ring.item != item_now(c)) {
             if (c->ring.far > c->ring.quarter)
-                TRY(said(c, c->plugin->flush(c->gpu)));
+                TRY(cuda_said(c, c->plugin->flush(c->gpu)));
             if (c->plugin->gathered(c->gpu) == 0) c->ring.far = 0;
         }
         c->ring.item = item_now(c);
@@ -176,13 +127,13 @@ static const char *copy_flat(const struct cuda *c, enum gpu_stream stream,
 status gpu_copy(struct device *device, const void *data, size_t bytes,
                 const void **out)
 {
-    struct cuda *c = of(device);
+    struct cuda *c = cuda_of(device);
     char *host, *there;
 
     TRY(ring_take(c, bytes, &host, &there));
     if (bytes > 0) {
         memcpy(host, data, bytes);
-        TRY(said(c, c->plugin->tell(c->gpu, there, host, bytes)));
+        TRY(cuda_said(c, c->plugin->tell(c->gpu, there, host, bytes)));
     }
     *out = there;
     return OK;
@@ -191,10 +142,10 @@ status gpu_copy(struct device *device, const void *data, size_t bytes,
 status gpu_launch(struct device *device, int kernel, int64_t blocks,
                   const void *call, size_t bytes)
 {
-    struct cuda *c = of(device);
+    struct cuda *c = cuda_of(device);
 
     if (blocks == 0) return OK;
-    return said(c, c->plugin->launch(c->gpu, &(struct gpu_launch){
+    return cuda_said(c, c->plugin->launch(c->gpu, &(struct gpu_launch){
         kernel, blocks, 256, call, bytes}));
 }
 
@@ -208,46 +159,6 @@ static const void *cuda_tell(struct device *device, const void *at,
     return there;
 }
 
-bool gpu_makes_products(const struct device *device, enum gpu_number number)
-{
-    const struct gpu_products *products =
-        &((const struct cuda *)device)->products;
-
-    return products->is_on && products->number == number;
-}
-
-bool gpu_product_aligned(const struct device *device)
-{
-    return ((const struct cuda *)device)->products.aligned;
-}
-
-struct gpu_room gpu_product_room(struct device *device)
-{
-    return of(device)->products.own;
-}
-
-status gpu_product_made(struct device *device, const struct gpu_form *form,
-                        bool *out)
-{
-    struct cuda *c = of(device);
-    const struct gpu_algorithm *algorithm = NULL;
-    const char *sentence = products_find(&c->products, form, &algorithm);
-
-    *out = algorithm != NULL;
-    return said(c, sentence);
-}
-
-status gpu_product(struct device *device, const struct gpu_product *product)
-{
-    struct cuda *c = of(device);
-    const struct gpu_algorithm *algorithm;
-
-    TRY(said(c, products_find(&c->products, &product->form, &algorithm)));
-    CHECK(algorithm != NULL);
-    return said(c, c->plugin->product(c->gpu, product, algorithm,
-                                      &c->products.room));
-}
-
 static status lend(struct cuda *c, void *at, size_t bytes, bool sets,
                    void **out)
 {
@@ -259,7 +170,8 @@ static status lend(struct cuda *c, void *at, size_t bytes, bool sets,
     if (bytes == 0) return OK;
     c->lent[c->lent_count++] = (struct lent){at, there, bytes};
     if (sets) return OK;
-    return said(c, copy_flat(c, GPU_KERNELS, GPU_TO_DEVICE, there, at, bytes));
+    return cuda_said(c, copy_flat(c, GPU_KERNELS, GPU_TO_DEVICE, there, at,
+                                  bytes));
 }
 
 static void *cuda_lend(struct device *device, void *at, size_t bytes,
@@ -267,7 +179,7 @@ static void *cuda_lend(struct device *device, void *at, size_t bytes,
 {
     void *there = NULL;
 
-    queue_note(device->kernels, lend(of(device), at, bytes, sets, &there));
+    queue_note(device->kernels, lend(cuda_of(device), at, bytes, sets, &there));
     return there;
 }
 
@@ -282,7 +194,7 @@ static status mark(void *owner, uint64_t number)
     while (c->lent_count > 0) {
         const struct lent *lent = &c->lent[--c->lent_count];
 
-        TRY(said(c, copy_flat(c, GPU_KERNELS, GPU_TO_HOST, lent->host,
+        TRY(cuda_said(c, copy_flat(c, GPU_KERNELS, GPU_TO_HOST, lent->host,
                               lent->there, lent->bytes)));
     }
     return number - c->marked < MARKS / 2 ? OK : seal(c);
@@ -295,15 +207,15 @@ static status reach(void *owner, uint64_t number)
 
 static status cuda_gather(struct device *device)
 {
-    struct cuda *c = of(device);
+    struct cuda *c = cuda_of(device);
 
     c->graphs = true;
-    return said(c, c->plugin->gather(c->gpu));
+    return cuda_said(c, c->plugin->gather(c->gpu));
 }
 
 static status cuda_seal(struct device *device)
 {
-    return seal(of(device));
+    return seal(cuda_of(device));
 }
 
 /* ---- times of kernels ---- */
@@ -319,7 +231,7 @@ static status before(void *owner, const struct meter_track *track)
     struct cuda *c = owner;
 
     if (!is_timed(c, track)) return OK;
-    return said(c, timed_begin(&c->timed));
+    return cuda_said(c, timed_begin(&c->timed));
 }
 
 static void later(void *owner, struct meter_track *track,
@@ -328,21 +240,22 @@ static void later(void *owner, struct meter_track *track,
     struct cuda *c = owner;
 
     if (!is_timed(c, track)) return;
-    queue_note(c->device.kernels, said(c, timed_end(&c->timed, track, what)));
+    queue_note(c->device.kernels,
+               cuda_said(c, timed_end(&c->timed, track, what)));
 }
 
 static status cuda_count(struct device *device)
 {
-    struct cuda *c = of(device);
+    struct cuda *c = cuda_of(device);
 
-    return said(c, timed_settle(&c->timed));
+    return cuda_said(c, timed_settle(&c->timed));
 }
 
 static status meet(const struct cuda *c, enum gpu_stream first,
                    enum gpu_stream then)
 {
-    TRY(said(c, c->plugin->record(c->gpu, first, c->met)));
-    return said(c, c->plugin->after(c->gpu, then, c->met));
+    TRY(cuda_said(c, c->plugin->record(c->gpu, first, c->met)));
+    return cuda_said(c, c->plugin->after(c->gpu, then, c->met));
 }
 
 static status do_copy(void *owner, void *told)
@@ -351,8 +264,8 @@ static status do_copy(void *owner, void *told)
     const struct gpu_copy *copy = told;
 
     if (copy->rows == 1)
-        return said(c, c->plugin->copy(c->gpu, GPU_KERNELS, copy));
-    return said(c, c->plugin->copy_parts(c->gpu, &(struct device_parts){
+        return cuda_said(c, c->plugin->copy(c->gpu, GPU_KERNELS, copy));
+    return cuda_said(c, c->plugin->copy_parts(c->gpu, &(struct device_parts){
         .to = copy->to, .from = copy->from, .rows = copy->rows, .parts = 1,
         .bytes = copy->row}));
 }
@@ -376,7 +289,7 @@ static status do_copy_parts(void *owner, void *told)
 {
     const struct cuda *c = owner;
 
-    return said(c, c->plugin->copy_parts(c->gpu, told));
+    return cuda_said(c, c->plugin->copy_parts(c->gpu, told));
 }
 
 static status cuda_copy_parts(struct device *device,
@@ -400,7 +313,7 @@ static status do_fill(void *owner, void *told)
     const struct cuda *c = owner;
     const struct fill *fill = told;
 
-    return said(c, c->plugin->fill(c->gpu, fill->to, fill->byte,
+    return cuda_said(c, c->plugin->fill(c->gpu, fill->to, fill->byte,
                                    fill->bytes));
 }
 
@@ -427,7 +340,7 @@ static status do_write(void *owner, void *told)
     TRY(ring_take(c, write->bytes, &host, &there));
     memcpy(host, write->from, write->bytes);
     TRY(meet(c, GPU_KERNELS, GPU_COPIES));
-    TRY(said(c, copy_flat(c, GPU_COPIES, GPU_TO_DEVICE, write->to, host,
+    TRY(cuda_said(c, copy_flat(c, GPU_COPIES, GPU_TO_DEVICE, write->to, host,
                           write->bytes)));
     return meet(c, GPU_COPIES, GPU_KERNELS);
 }
@@ -435,7 +348,7 @@ static status do_write(void *owner, void *told)
 static status cuda_write(struct device *device, void *to, const void *from,
                          size_t bytes)
 {
-    const size_t most = of(device)->ring.quarter;
+    const size_t most = cuda_of(device)->ring.quarter;
 
     for (size_t at = 0; at < bytes; at += most) {
         const size_t part = bytes - at < most ? bytes - at : most;
@@ -452,13 +365,13 @@ static status cuda_write(struct device *device, void *to, const void *from,
 static status cuda_read(struct device *device, const struct device_bytes *all,
                         int count)
 {
-    const struct cuda *c = of(device);
+    const struct cuda *c = cuda_of(device);
 
     TRY(meet(c, GPU_KERNELS, GPU_COPIES));
     for (int i = 0; i < count; i++)
-        TRY(said(c, copy_flat(c, GPU_COPIES, GPU_TO_HOST, all[i].to,
+        TRY(cuda_said(c, copy_flat(c, GPU_COPIES, GPU_TO_HOST, all[i].to,
                               apart_own(device, all[i].from), all[i].bytes)));
-    TRY(said(c, c->plugin->finish(c->gpu, GPU_COPIES)));
+    TRY(cuda_said(c, c->plugin->finish(c->gpu, GPU_COPIES)));
     return queue_status(device->kernels);
 }
 
@@ -467,14 +380,14 @@ static status cuda_read(struct device *device, const struct device_bytes *all,
 static status bring(struct device *device, const struct device_seen_rows *rows,
                     enum gpu_way way)
 {
-    const struct cuda *c = of(device);
+    const struct cuda *c = cuda_of(device);
     const struct device_rows seen = {rows->seen, rows->apart};
     const struct device_rows there = {rows->there, rows->apart};
     const bool up = way == GPU_TO_DEVICE;
 
-    TRY(said(c, c->plugin->copy(c->gpu, GPU_MESSAGES, &(struct gpu_copy){
+    TRY(cuda_said(c, c->plugin->copy(c->gpu, GPU_MESSAGES, &(struct gpu_copy){
         way, up ? there : seen, up ? seen : there, rows->rows, rows->row})));
-    return said(c, c->plugin->finish(c->gpu, GPU_MESSAGES));
+    return cuda_said(c, c->plugin->finish(c->gpu, GPU_MESSAGES));
 }
 
 static status cuda_fetch(struct device *device,
@@ -493,30 +406,30 @@ static status cuda_store(struct device *device,
 
 static status cuda_stream_open(struct device *device, void **out)
 {
-    const struct cuda *c = of(device);
+    const struct cuda *c = cuda_of(device);
 
-    return said(c, c->plugin->make_stream(c->gpu, out));
+    return cuda_said(c, c->plugin->make_stream(c->gpu, out));
 }
 
 static void cuda_stream_close(struct device *device, void *stream)
 {
-    const struct cuda *c = of(device);
+    const struct cuda *c = cuda_of(device);
 
     c->plugin->free_stream(c->gpu, stream);
 }
 
 static status cuda_stream_idle(struct device *device, void *stream, bool *out)
 {
-    const struct cuda *c = of(device);
+    const struct cuda *c = cuda_of(device);
 
-    return said(c, c->plugin->is_idle(c->gpu, stream, out));
+    return cuda_said(c, c->plugin->is_idle(c->gpu, stream, out));
 }
 
 static status cuda_enter(struct device *device)
 {
-    const struct cuda *c = of(device);
+    const struct cuda *c = cuda_of(device);
 
-    return said(c, c->plugin->enter(c->gpu));
+    return cuda_said(c, c->plugin->enter(c->gpu));
 }
 
 static const struct cuda_plugin *cuda_gpu(const struct device *device,
@@ -542,7 +455,7 @@ static status take(const struct cuda *c, size_t bytes, void **out)
 
 static status cuda_take(struct device *device, struct range *range)
 {
-    const struct cuda *c = of(device);
+    const struct cuda *c = cuda_of(device);
     void *there = NULL, *seen;
 
     TRY(take(c, range->bytes, &there));
@@ -560,7 +473,7 @@ static status cuda_take(struct device *device, struct range *range)
 
 static void cuda_give(struct device *device, const struct range *range)
 {
-    const struct cuda *c = of(device);
+    const struct cuda *c = cuda_of(device);
 
     munmap(range->seen, range->bytes);
     c->plugin->give(c->gpu, range->first);
@@ -570,7 +483,7 @@ static void cuda_give(struct device *device, const struct range *range)
 static void cuda_pin(struct device *device, void *at, size_t bytes,
                      bool pinned)
 {
-    const struct cuda *c = of(device);
+    const struct cuda *c = cuda_of(device);
 
     if (pinned) (void)c->plugin->pin(c->gpu, at, bytes);
     else c->plugin->unpin(c->gpu, at);
@@ -587,7 +500,7 @@ static void gpu_free(struct cuda *c)
 
 static void cuda_close(struct device *device)
 {
-    struct cuda *c = of(device);
+    struct cuda *c = cuda_of(device);
 
     apart_leave(device);
     if (c->gpu != NULL)
@@ -603,48 +516,19 @@ static void cuda_close(struct device *device)
 static status make_events(struct cuda *c)
 {
     for (int i = 0; i < MARKS; i++)
-        TRY(said(c, c->plugin->make_event(c->gpu, false, &c->marks[i])));
-    TRY(said(c, c->plugin->make_event(c->gpu, false, &c->met)));
-    return said(c, timed_build(&c->timed, c->plugin, c->gpu));
+        TRY(cuda_said(c, c->plugin->make_event(c->gpu, false, &c->marks[i])));
+    TRY(cuda_said(c, c->plugin->make_event(c->gpu, false, &c->met)));
+    return cuda_said(c, timed_build(&c->timed, c->plugin, c->gpu));
 }
 
 static void cuda_ring(struct device *device, void *host, void *there,
                       size_t bytes)
 {
-    struct cuda *c = of(device);
+    struct cuda *c = cuda_of(device);
 
     c->ring.quarter = bytes / QUARTERS / ARENA_ALIGN * ARENA_ALIGN;
     c->ring.host = host;
     c->ring.there = apart_own(device, there);
-}
-
-static void cuda_room(struct device *device, void *at, size_t bytes)
-{
-    products_place(&of(device)->products, apart_own(device, at), bytes);
-}
-
-static void cuda_maker(const struct device *device, char *text, size_t bytes)
-{
-    const struct cuda *c = (const struct cuda *)device;
-    char version[24];
-
-    library_version(c->products.version, version, sizeof version);
-    if (!c->products.is_on)
-        snprintf(text, bytes, "the kernels of this program");
-    else
-        snprintf(text, bytes, "cuBLASLt %s on %s", version, c->name);
-}
-
-static status open_products(struct cuda *c, const struct device_choice *choice)
-{
-    const char *sentence = products_build(&c->products, c->plugin, c->gpu);
-
-    c->products.number = choice->products.number;
-    c->products.aligned = choice->products.aligned;
-
-    if (sentence == NULL) return OK;
-    FAIL(ERR_DEVICE, "numerics.gpu is fast: %s; take exact, or install cuBLAS "
-                     "of CUDA 12 or 13", sentence);
 }
 
 static status find_gpu(struct cuda *c, const struct device_choice *choice)
@@ -677,9 +561,9 @@ status cuda_open(struct device **out, const struct device_choice *choice)
     *out = &c->device;
     c->device.near.gpu = &c->device;
     TRY(find_gpu(c, choice));
-    TRY(said(c, c->plugin->open(c->number, &c->gpu)));
+    TRY(cuda_said(c, c->plugin->open(c->number, &c->gpu)));
     TRY(make_events(c));
-    if (choice->products.sums > 0) TRY(open_products(c, choice));
+    TRY(cuda_open_libraries(c, choice));
     TRY(queue_build(&c->device.kernels, &(struct queue_about){
         .owner = c, .haste = DEVICE_STRAIGHT,
         .told_bytes = choice->launch_bytes, .mark = mark, .reach = reach,
@@ -696,4 +580,5 @@ static const struct device_kinds cuda = {
     .store = cuda_store, .count = cuda_count, .ring = cuda_ring,
     .stream_open = cuda_stream_open, .stream_close = cuda_stream_close,
     .stream_idle = cuda_stream_idle, .enter = cuda_enter, .gpu = cuda_gpu,
-    .room = cuda_room, .maker = cuda_maker};
+    .room = cuda_room, .attention_room = cuda_attention_room,
+    .maker = cuda_maker};

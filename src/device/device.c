@@ -63,6 +63,11 @@ size_t device_room_bytes(const struct device_choice *choice)
                : 0;
 }
 
+size_t device_attention_bytes(const struct device_choice *choice)
+{
+    return choice->kind == DEVICE_CUDA ? choice->attention.bytes : 0;
+}
+
 void device_maker(const struct device *device, char *text, size_t bytes)
 {
     if (device == NULL || device->kind->maker == NULL)

@@ -88,6 +88,12 @@ struct device_choice {
         bool aligned;    /* ... begin at multiples of 16 bytes in every layout
                           * if they do in one */
     } products;
+    struct {
+        bool is_on;      /* a library of cuda's computes it */
+        size_t bytes;    /* of its room */
+        int64_t length;  /* of sequences */
+        bool needed;     /* numerics.attention: cudnn */
+    } attention;
 };
 /* *out = NULL: the device is cpu. ERR_DEVICE: there is no GPU. */
 status device_open(struct device **out, const struct device_choice *choice);
@@ -108,6 +114,9 @@ void device_ring(struct device *device, void *host, void *there, size_t bytes);
  * long as it works; 0: no library makes any. */
 size_t device_room_bytes(const struct device_choice *choice);
 void device_room(struct device *device, void *at, size_t bytes);
+/* Room that a library of attention needs, likewise. */
+size_t device_attention_bytes(const struct device_choice *choice);
+void device_attention_room(struct device *device, void *at, size_t bytes);
 /* Host memory that kernels of the device write: its copies need not wait for
  * the host then. From pinned to not pinned before it is given back. */
 void device_pin(struct device *device, void *at, size_t bytes, bool pinned);

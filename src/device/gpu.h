@@ -5,6 +5,7 @@
 #ifndef LOCKSTEP_DEVICE_GPU_H
 #define LOCKSTEP_DEVICE_GPU_H
 
+#include "device/attended.h"
 #include "device/device.h"
 #include "device/product.h"
 
@@ -27,5 +28,15 @@ status gpu_product_made(struct device *device, const struct gpu_form *form,
                         bool *out);
 /* By the library, which makes those of its form. */
 status gpu_product(struct device *device, const struct gpu_product *product);
+
+/* Whether a library computes attention of sequences so long
+ * (numerics.attention). */
+bool gpu_has_attention(const struct device *device, int64_t length);
+/* Whether it has the form: the same on every rank. Its plan is made when that
+ * is asked first. */
+status gpu_attends(struct device *device, const struct attended_form *form,
+                   bool *out);
+/* By the library, which has the form. */
+status gpu_attend(struct device *device, const struct gpu_attended *call);
 
 #endif

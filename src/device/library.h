@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* library.h - memory and streams of a GPU for a library that moves messages by
- * itself, and the library that makes products. */
+ * itself, and the libraries that make products and attention. */
 #ifndef LOCKSTEP_DEVICE_LIBRARY_H
 #define LOCKSTEP_DEVICE_LIBRARY_H
 
@@ -20,7 +20,11 @@ status device_enter(struct device *device);
 /* Names who makes products: a library with its version, and the GPU, on which
  * their bits depend. NULL device: the CPU. */
 void device_maker(const struct device *device, char *text, size_t bytes);
-/* "13.1.0" of 130100, as cuBLASLt counts. */
+/* Says who computes attention, "by cuDNN 9.19.0", or why no library does: of a
+ * device that was to have one. */
+void device_attention(const struct device *device, char *text, size_t bytes);
+/* "13.1.0" of 130100, as cuBLASLt counts, and
+ * cuDNN. */
 void library_version(int64_t version, char *text, size_t bytes);
 
 #endif

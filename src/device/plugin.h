@@ -11,11 +11,12 @@
 #ifndef LOCKSTEP_DEVICE_PLUGIN_H
 #define LOCKSTEP_DEVICE_PLUGIN_H
 
+#include "device/attended.h"
 #include "device/parts.h"
 #include "device/product.h"
 #include "device/roots.h"
 
-enum { CUDA_PLUGIN_VERSION = 8, GPU_NAME_BYTES = 80 };
+enum { CUDA_PLUGIN_VERSION = 9, GPU_NAME_BYTES = 80 };
 
 /* Memory or an event, as other processes open it. */
 struct gpu_handle { unsigned char bytes[64]; };
@@ -146,6 +147,15 @@ struct cuda_plugin {
     const char *(*product)(struct gpu *, const struct gpu_product *,
                            const struct gpu_algorithm *,
                            const struct gpu_room *);
+    /* The library of attention, cuDNN. *version: 91900 of 9.19.0. */
+    const char *(*attention)(int64_t *version);
+    /* Whether it has attention of the form, whose plan is made when that is
+     * asked first. */
+    const char *(*attends)(struct gpu *, const struct attended_form *,
+                           bool *out);
+    /* In the stream of kernels: of a form that it has. */
+    const char *(*attend)(struct gpu *, const struct gpu_attended *,
+                          const struct gpu_room *);
 };
 
 /* Opens it once for the process; *out = NULL: this build has none. ERR_DEVICE:

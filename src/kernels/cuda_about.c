@@ -125,7 +125,10 @@ bool cuda_health(char *text, size_t bytes)
     return known->healthy;
 }
 
-bool cuda_products(char *text, size_t bytes)
+/* A library that the plug-in opens. */
+static bool about_library(char *text, size_t bytes, const char *option,
+                          const char *(*open)(const struct cuda_plugin *,
+                                              int64_t *version))
 {
     const struct cuda_plugin *plugin;
     const char *sentence = "this build has no kernels for GPUs";
@@ -137,11 +140,33 @@ bool cuda_products(char *text, size_t bytes)
         status_clear();
         return false;
     }
-    if (plugin != NULL) sentence = plugin->products(&version);
+    if (plugin != NULL) sentence = open(plugin, &version);
     library_version(version, name, sizeof name);
     if (sentence != NULL) snprintf(text, bytes, "%s", sentence);
-    else snprintf(text, bytes, "%s (numerics.gpu=fast)", name);
+    else snprintf(text, bytes, "%s (%s)", name, option);
     return sentence == NULL;
+}
+
+static const char *open_products(const struct cuda_plugin *plugin,
+                                 int64_t *version)
+{
+    return plugin->products(version);
+}
+
+static const char *open_attention(const struct cuda_plugin *plugin,
+                                  int64_t *version)
+{
+    return plugin->attention(version);
+}
+
+bool cuda_products(char *text, size_t bytes)
+{
+    return about_library(text, bytes, "numerics.gpu=fast", open_products);
+}
+
+bool cuda_attention(char *text, size_t bytes)
+{
+    return about_library(text, bytes, "numerics.attention", open_attention);
 }
 
 size_t cuda_foreign(void)

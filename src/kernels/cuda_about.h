@@ -23,6 +23,8 @@ bool cuda_health(char *text, size_t bytes);
 /* The library of products (numerics.gpu=fast): its version, or why there is
  * none. */
 bool cuda_products(char *text, size_t bytes);
+/* The library of attention (numerics.attention), likewise. */
+bool cuda_attention(char *text, size_t bytes);
 
 /* Bytes of the first GPU's memory that its context and the kernels take, which
  * no plan has; 0: unknown. */

@@ -175,10 +175,11 @@ static struct attention attention_of(const struct launch *l,
     for (size_t i = 0; i < sizeof all / sizeof all[0]; i++)
         *all[i] = maybe(l, *all[i]);
     copy.query_documents = tokens(l, call->query_documents, queries);
-    copy.key_documents = tokens(l, call->key_documents, keys);
-    copy.peaks = shared(l, call->peaks,
-                        (size_t)call->heads *
-                            (size_t)dtype_bytes(dtype_real(call->q.dtype)));
+    copy.key_documents = copy.query_documents;
+    if (call->key_documents != call->query_documents || keys != queries)
+        copy.key_documents = tokens(l, call->key_documents, keys);
+    copy.peaks = shared(l, call->peaks, (size_t)call->heads * (size_t)
+                        dtype_bytes(dtype_real(call->q.dtype)));
     return copy;
 }
 
@@ -639,9 +640,7 @@ static size_t squares_blocks(const struct tensor *x)
 #define LAUNCH_COPY(row, type, copy_of)                                    \
     static status WORK(row)(void *owner, void *told)                       \
     {                                                                      \
-        const struct type *to = told;                                      \
-                                                                           \
-        return BEHIND(owner)->row(device_stream(owner), to);               \
+        return BEHIND(owner)->row(device_stream(owner), told);             \
     }                                                                      \
                                                                            \
     static status LAUNCHED(row)(struct stream *stream,                     \

@@ -471,6 +471,11 @@ static status fail_striped(const char *what)
                      "allgather or ring", what);
 }
 
+bool nn_is_attention(const struct step *step)
+{
+    return step->layer == &layer_attention;
+}
+
 slot nn_attention(struct program *p, slot qkv, int heads, int kv_heads)
 {
     return nn_attention_ruled(p, qkv, heads, kv_heads,

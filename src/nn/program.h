@@ -452,6 +452,8 @@ slot nn_qk_norm(struct program *p, slot qkv, int heads, int kv_heads,
                 const struct qk_norm *norm);
 /* Causal attention of the fused qkv. */
 slot nn_attention(struct program *p, slot qkv, int heads, int kv_heads);
+/* Whether the step is one of these, which has set.attention. */
+bool nn_is_attention(const struct step *step);
 /* Like nn_attention, by other rules than the usual ones, which are zeros. */
 struct attention_rule {
     double scale;   /* of scores; 0: 1 / root of the head width */

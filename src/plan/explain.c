@@ -182,6 +182,16 @@ static status explain_cost(const struct stage *stage, struct text *out)
                            (3 * (double)times * cost.bytes_moved));
 }
 
+static status explain_attention(struct text *out, const struct stage *stage)
+{
+    const char *why = stage_attention(stage);
+
+    return why == NULL
+               ? text_append_string(out, "attention by cuDNN, where the "
+                                         "library is found\n")
+               : text_printf(out, "attention by own kernels: %s\n", why);
+}
+
 static status explain_numerics(const struct stage *stage, struct text *out)
 {
     const struct program *p = &stage->program;
@@ -208,6 +218,7 @@ static status explain_numerics(const struct stage *stage, struct text *out)
                         : stage->request.machine.product == PRODUCT_TILES
                             ? ", products in tiles" : ", products in pairs",
                         type == STATE_REAL ? "moments, " : ""));
+    if (stage_products_fast(stage)) TRY(explain_attention(out, stage));
     if (type != STATE_REAL)
         TRY(text_printf(out, "%s: states of the optimizer%s\n",
                         type == STATE_INT8 ? "int8" : "bfloat16",

@@ -329,6 +329,7 @@ static void size_derived(struct stage *stage, struct memory_row *rows)
     rows[MEMORY_TOLD_HOST].bytes = rows[MEMORY_TOLD].bytes =
         device_ring_bytes(&choice);
     rows[MEMORY_PRODUCTS].bytes = device_room_bytes(&choice);
+    rows[MEMORY_ATTENTION].bytes = device_attention_bytes(&choice);
 }
 
 /* Tokens of the longest call of a kernel. */
@@ -396,6 +397,7 @@ static status add_memory(struct stage *stage)
         {"what kernels are told, on the host", "run", 0, NULL},
         {"what kernels are told", "run", 0, NULL},
         {"room of the library of products", "call", 0, NULL},
+        {"room of the library of attention", "call", 0, NULL},
         {"the other gradient of a tied table", "step", 0, NULL},
     };
 
@@ -613,7 +615,8 @@ void stage_reserve(struct stage *stage, enum memory_owner owner, size_t bytes)
 /* Memory that holds nothing between two calls, and tables of the model. */
 static const enum memory_owner shared[] = {
     MEMORY_LAYER_SCRATCH, MEMORY_KERNEL_SCRATCH, MEMORY_ROTARY,
-    MEMORY_WHOLE, MEMORY_TOLD_HOST, MEMORY_TOLD, MEMORY_PRODUCTS};
+    MEMORY_WHOLE, MEMORY_TOLD_HOST, MEMORY_TOLD, MEMORY_PRODUCTS,
+    MEMORY_ATTENTION};
 enum { SHARED = sizeof shared / sizeof *shared };
 
 void stage_use_shared(struct stage *stage, const struct stage *first)

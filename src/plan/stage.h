@@ -28,6 +28,9 @@ struct gather_policy {
     bool codes;            /* as codes of the recipe (plan/coded_weights.h) */
 };
 
+/* numerics.attention, with numerics.gpu=fast. */
+enum attention_by { ATTENTION_BY_ANY, ATTENTION_BY_OWN, ATTENTION_BY_CUDNN };
+
 struct stage_request {
     const struct model *model;
     enum program_mode mode;
@@ -86,6 +89,7 @@ struct stage_request {
         enum isa isa;
         enum product product; /* of bfloat16 */
         bool fast;         /* numerics.gpu: a library of cuda makes products */
+        enum attention_by attention; /* numerics.attention */
         int threads;
         bool graphs;       /* device/graphs.h */
     } machine;
@@ -101,7 +105,7 @@ enum memory_owner {
     MEMORY_GATHERED, MEMORY_CODES, MEMORY_BUCKETS, MEMORY_NORM, MEMORY_RETURNS,
     MEMORY_MESSAGES, MEMORY_BACKGROUND, MEMORY_OBSERVED, MEMORY_WHOLE,
     MEMORY_SNAPSHOT, MEMORY_STAGING, MEMORY_TOLD_HOST, MEMORY_TOLD,
-    MEMORY_PRODUCTS, MEMORY_TIED,
+    MEMORY_PRODUCTS, MEMORY_ATTENTION, MEMORY_TIED,
     MEMORY_OWNERS
 };
 
@@ -221,6 +225,9 @@ static inline bool stage_products_fast(const struct stage *stage)
     return stage->request.machine.fast &&
            stage->request.machine.device == DEVICE_CUDA;
 }
+/* Why no library of the GPU computes attention of the stage, whose products one
+ * makes, in a few words; NULL: one does, of the layers that it has. */
+const char *stage_attention(const struct stage *stage);
 /* Checks the batch, the grid and the vocabulary as stage_plan does. */
 status stage_check(const struct stage_request *request);
 /* Another size of one row, before stage_open: room for messages. */

@@ -169,6 +169,10 @@ static status take_memory(struct stage *stage)
     if (stage->memory[MEMORY_PRODUCTS].bytes > 0)
         device_room(stage->device, stage->memory[MEMORY_PRODUCTS].data,
                     stage->memory[MEMORY_PRODUCTS].bytes);
+    if (stage->memory[MEMORY_ATTENTION].bytes > 0)
+        device_attention_room(stage->device,
+                              stage->memory[MEMORY_ATTENTION].data,
+                              stage->memory[MEMORY_ATTENTION].bytes);
     return OK;
 }
 

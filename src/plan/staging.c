@@ -2,6 +2,7 @@
 /* staging.c - rows of memory on a device that is apart from the host, and what
  * the host sees of them; the device, and what its kernels are told. */
 #include <stdio.h>
+#include "device/attended.h"
 #include "kernels/cuda_about.h"
 #include "nn/choice.h"
 #include "nn/expert_ranks.h"
@@ -47,11 +48,22 @@ static void choose_device(struct stage *stage)
         *device = DEVICE_CUDA;
 }
 
+static status check_attention(const struct stage *stage)
+{
+    const char *why = stage_attention(stage);
+
+    if (stage->request.machine.attention != ATTENTION_BY_CUDNN || why == NULL)
+        return OK;
+    FAIL(ERR_CONFIG, "numerics.attention: cudnn has no attention for this "
+                     "run: %s; set numerics.attention=auto", why);
+}
+
 status stage_check_apart(struct stage *stage)
 {
     if (stage->request.machine.device == DEVICE_AUTO) choose_device(stage);
-    return stage->request.machine.device == DEVICE_CUDA ? check_kernels(stage)
-                                                        : OK;
+    if (stage->request.machine.device != DEVICE_CUDA) return OK;
+    TRY(check_kernels(stage));
+    return check_attention(stage);
 }
 
 bool memory_is_host(enum memory_owner owner)
@@ -315,6 +327,75 @@ static size_t larger(size_t a, size_t b)
     return a > b ? a : b;
 }
 
+/* ---- a library that computes attention ---- */
+
+/* Why it has no calls of the step; NULL: it does. */
+static const char *step_attention(const struct step *step)
+{
+    if (step->set.attention.chunk > 0) return "attention chunks";
+    if (step->set.attention.softcap > 0) return "soft caps of scores";
+    if (step->set.attention.alibi > 0) return "ALiBi";
+    if (step->set.attention.head_width % ATTENDED_WIDTH_STEP != 0)
+        return "heads whose width is no multiple of 8";
+    return step->set.attention.head_width > ATTENDED_WIDTH_MOST
+               ? "heads wider than 256" : NULL;
+}
+
+/* Why it computes none in this run, on any rank. */
+static const char *run_attention(const struct stage *stage)
+{
+    const struct program *p = &stage->program;
+
+    if (stage->request.machine.attention == ATTENTION_BY_OWN)
+        return "numerics.attention is own";
+    if (p->dtype != DTYPE_BF16) return "train.dtype is not bfloat16";
+    if (p->layout.grid.context > 1 || p->layout.mesh.size[AXIS_CONTEXT] > 1)
+        return "numerics.grid_context is more than 1";
+    if (p->regular.attention_dropout > 0) return "dropout of weights";
+    return p->mode == PROGRAM_GENERATE ? "keys come from a cache" : NULL;
+}
+
+static size_t step_room(const struct program *p, const struct step *step)
+{
+    const int heads = step->set.attention.heads;
+    const int group = heads / step->set.attention.kv_heads;
+    const int some = attended_heads(
+        p->size.length, heads / (int)program_leaves(p).count, group);
+    const struct attended_form form = {
+        .length = p->size.length, .heads = some,
+        .kv_heads = some > group ? some / group : 1,
+        .width = step->set.attention.head_width,
+        .backward = p->mode == PROGRAM_TRAIN};
+
+    return attended_room(&form) + ATTENDED_ALIGNED;
+}
+
+/* The largest room of a call; 0: no layer has one. *why: of the last layer that
+ * it has not; NULL: there is none. */
+static size_t attention_bytes(const struct stage *stage, const char **why)
+{
+    const struct program *p = &stage->program;
+    size_t most = 0;
+
+    *why = NULL;
+    for (int i = 0; i < p->step_count; i++) {
+        if (!nn_is_attention(&p->steps[i])) continue;
+        const char *refused = step_attention(&p->steps[i]);
+
+        if (refused != NULL) *why = refused;
+        else most = larger(most, step_room(p, &p->steps[i]));
+    }
+    return most;
+}
+
+const char *stage_attention(const struct stage *stage)
+{
+    const char *why = run_attention(stage);
+
+    if (why != NULL) return why;
+    return attention_bytes(stage, &why) > 0 ? NULL : why;
+}
+
 void stage_raise_launch(struct stage *stage, const struct stage *other)
 {
     stage->launch_bytes =
@@ -325,6 +406,11 @@ void stage_raise_launch(struct stage *stage, const struct stage *other)
 struct device_choice stage_device(const struct stage *stage,
                                   const struct memory_row *rows)
 {
+    const char *why;
+    const bool attends =
+        stage_products_fast(stage) && run_attention(stage) == NULL;
+    const enum attention_by by = stage->request.machine.attention;
+
     return (struct device_choice){.kind = stage->request.machine.device,
                                   .threads = stage->request.machine.threads,
                                   .launch_bytes = larger(stage->launch_bytes,
@@ -339,5 +425,11 @@ struct device_choice stage_device(const struct stage *stage,
                                       .widest = widest(&stage->program),
                                       .number =
                                           number_of(stage->request.dtype),
-                                      .aligned = is_aligned(stage)}};
+                                      .aligned = is_aligned(stage)},
+                                  .attention = {
+                                      .is_on = attends,
+                                      .bytes = attends
+                                          ? attention_bytes(stage, &why) : 0,
+                                      .length = stage->program.size.length,
+                                      .needed = by == ATTENTION_BY_CUDNN}};
 }

@@ -13,6 +13,7 @@
 #include "schedule/build.h"
 #include "schedule/read.h"
 #include "setup/balance.h"
+#include "setup/libraries.h"
 #include "setup/micro_batch.h"
 #include "setup/recipe.h"
 #include "setup/rounds.h"
@@ -76,18 +77,6 @@ static status choose_product(const char *name, enum dtype dtype,
         FAIL(ERR_CONFIG, "numerics.bfloat16: tiles says what a product of "
                          "bfloat16 is, but train.dtype is %s; set "
                          "train.dtype=bfloat16", dtype_name(dtype));
-    return OK;
-}
-
-static status choose_gpu(const char *name, enum dtype dtype, bool *fast)
-{
-    *fast = strcmp(name, "fast") == 0;
-    if (!*fast && strcmp(name, "exact") != 0)
-        FAIL(ERR_CONFIG, "numerics.gpu: %s is not exact or fast", name);
-    if (*fast && dtype == DTYPE_F64)
-        FAIL(ERR_CONFIG, "numerics.gpu: fast makes products of float32, "
-                         "bfloat16 and float16, and train.dtype is float64; "
-                         "set numerics.gpu=exact");
     return OK;
 }
 
@@ -534,7 +523,7 @@ static status resolve_request(struct setup *setup)
     TRY(check_averages(o));
     TRY(check_observe(o));
     TRY(choose_product(o->numerics.bfloat16, r->dtype, &r->machine.product));
-    TRY(choose_gpu(o->numerics.gpu, r->dtype, &r->machine.fast));
+    TRY(libraries_choose(r, o));
     TRY(recipe_choose(r, o, setup->model.layers));
     TRY(loss_scale_parse(&setup->scaling, o->train.loss_scale, r->dtype,
                          o->train.batch * o->data.sequence));

@@ -477,6 +477,19 @@ static status same_maker(const struct trainer *t)
                           "(numerics.gpu=fast)", maker, strlen(maker));
 }
 
+/* Says who computes attention, where a library may. */
+static void tell_attention(const struct stage *stage)
+{
+    char text[320];
+    const char *why;
+
+    if (!stage_products_fast(stage)) return;
+    why = stage_attention(stage);
+    if (why == NULL) device_attention(stage->device, text, sizeof text);
+    else snprintf(text, sizeof text, "by own kernels: %s", why);
+    LOG(INFO, "train", "attention %s", text);
+}
+
 /* Weights, then what rank 0 writes down about the run. */
 static status begin(struct trainer *t)
 {
@@ -503,6 +516,7 @@ static status begin(struct trainer *t)
     if (t->files.local.used) TRY(local_raise_records(&t->files.local));
     checks_note_schedule(&t->setup);
     checks_note_threads(t->setup.request.machine.threads);
+    tell_attention(trainer_first_stage(t));
     checks_note_warmup(t->setup.set->values.optimizer.warmup,
                        t->setup.rate.steps);
     if (t->request->resume) tell_length(t);

@@ -1,12 +1,13 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# fast_ranks.sh - numerics.gpu=fast, products by cuBLASLt: every layout has the
-# bits of one GPU, which is near the CPU; products are the library's; runs that
-# go on have the bits of whole ones; and what is not there ends in one sentence.
+# fast_ranks.sh - numerics.gpu=fast, products by cuBLASLt and attention by cuDNN:
+# every layout has the bits of one GPU, which is near the CPU; products and
+# attention are the libraries'; runs that go on have the bits of whole ones; and
+# what is not there ends in one sentence.
 #
 #     BUILD=build [REAL=1] tests/equivalence/fast_ranks.sh
 #
-# GPUs and cuBLASLt are those of tests/driver, whose algorithms add in other
+# GPUs, cuBLASLt and cuDNN are those of tests/driver, whose algorithms add in other
 # orders, some of which depend on the matrix; with REAL=1 those of this machine.
 . "${0%/*}/../drills/common.sh"
 prepare
@@ -65,6 +66,33 @@ LT_NONE=24 alike "no algorithm for sums over tokens" 300 \
 printf '%s\n' "ranks=2 mesh.expert=2" "ranks=2 mesh.data=2" >layouts.txt
 alike "mixtral, experts by our own kernels" 300 --set model.family=mixtral \
     --set moe.experts=4 --set train.dtype=bfloat16
+# Attention by cuDNN, whose graphs of one sequence no layout cuts: heads that
+# share keys, documents, windows.
+printf '%s\n' "ranks=1 train.micro_batch=1" \
+    "ranks=1 train.recompute=block device_graphs=true" \
+    "ranks=2 mesh.shard=2 zero=fsdp train.micro_batch=1" \
+    "ranks=2 mesh.tensor=2" \
+    "ranks=2 mesh.pipe=2 schedule.name=zb-v train.micro_batch=1" >layouts.txt
+heads="--set model.head_width=8 --set train.dtype=bfloat16
+    --set numerics.grid_tensor=2 --set model.layers=4"
+# attended NAME LEAST ARGUMENT...: alike, by at least LEAST calls of cuDNN.
+attended() {
+    local name=$1 least=$2 made
+    shift 2
+    rm -f attended
+    # shellcheck disable=SC2086
+    DNN_COUNTS=$PWD/attended alike "$name" 300 $heads "$@"
+    made=$(sed -n 's/calls \([0-9]*\).*/\1/p' attended 2>/dev/null)
+    [ -n "${REAL:-}" ] || [ "${made:-0}" -ge "$least" ] ||
+        bad "$name" "cuDNN has ${made:-no} calls, at least $least"
+}
+attended "attention by cuDNN" 1000
+printf '%s\n' "ranks=1 train.micro_batch=1" "ranks=2 mesh.tensor=2" >layouts.txt
+# A leaf has a part of the heads that share keys: only forward.
+attended "attention by cuDNN, a group of heads in two leaves" 200 \
+    --set model.kv_heads=1
+attended "attention by cuDNN, windows" 500 --set model.family=mistral \
+    --set model.window=7
 # Sequences that several products sum.
 printf '%s\n' "ranks=1 train.logits_chunk=256" "ranks=2 mesh.tensor=2" \
     >layouts.txt
@@ -91,7 +119,7 @@ else bad "a run that goes on" "other weights" out
 fi
 if [ -z "${REAL:-}" ]; then
     LT_VERSION=120805 lockstep resume parts --set train.steps=5 >out 2>&1
-    if grep -q 'cuBLASLt 13[.0-9]* on .* made the products of this run so far, and now cuBLASLt 12\.8\.5 on' out
+    if grep -q 'cuBLASLt 13[.0-9]* with cuDNN 9[.0-9]* on .* made the products of this run so far, and now cuBLASLt 12\.8\.5 with' out
     then ok "another version of the library is told"
     else bad "another version of the library" "no warning" out
     fi
@@ -112,6 +140,57 @@ if [ -z "${REAL:-}" ]; then
     then ok "a step with products in graphs: $found"
     else bad "a step with products in graphs" "$found"
     fi
+fi
+# says NAME WORDS ARGUMENT...: who computes attention, in the log of a run.
+says() {
+    local name=$1 words=$2
+    shift 2
+    rm -rf said
+    # shellcheck disable=SC2086
+    lockstep train config.yaml --run said $run --set train.steps=1 "$@" >out 2>&1
+    if grep -q "^info train: attention $words" out && [ -s said/metrics.jsonl ]
+    then ok "attention $name"
+    else bad "attention $name" "the log does not say: $words" out
+    fi
+}
+if [ -z "${REAL:-}" ]; then
+    says "by cuDNN" "by cuDNN 9.19.0" $heads
+    DNN_VERSION=91500 says "by an old cuDNN" \
+        "by own kernels: cuDNN 9.15.0 is too old: 9.15.1 is needed" $heads
+fi
+says "of narrow heads" "by own kernels: heads whose width is no multiple of 8"
+says "by own kernels" "by own kernels: numerics.attention is own" $heads \
+    --set numerics.attention=own
+mv said own
+# Largest scores are those of own kernels; all else stays cuDNN's.
+if [ -z "${REAL:-}" ]; then
+    says "that is not watched" "by cuDNN 9.19.0" $heads && mv said plain
+    says "that is watched" "by cuDNN 9.19.0" $heads --set observe.layers=1
+    if [ "$(grep -o '"loss":[^,]*' plain/metrics.jsonl)" = \
+        "$(grep -o '"loss":[^,]*' said/metrics.jsonl)" ] &&
+        [ "$(grep -o '"loss":[^,]*' own/metrics.jsonl)" != \
+            "$(grep -o '"loss":[^,]*' said/metrics.jsonl)" ]
+    then ok "watching does not show in the bits"
+    else bad "watched attention" "other bits"
+    fi
+fi
+# It has no engine: then our own kernels do it, with their bits.
+if [ -z "${REAL:-}" ]; then
+    DNN_NONE=24 says "without an engine" "by cuDNN 9.19.0" $heads
+    if cmp -s own/metrics.jsonl said/metrics.jsonl ||
+        [ "$(grep -o '"loss":[^,]*' own/metrics.jsonl)" = \
+            "$(grep -o '"loss":[^,]*' said/metrics.jsonl)" ]
+    then ok "no engine: the bits of own kernels"
+    else bad "no engine" "other bits than own kernels"
+    fi
+fi
+# shellcheck disable=SC2086
+lockstep plan config.yaml --set numerics.gpu=fast $heads --set data.sequence=1024 \
+    --set model.kv_heads=4 --explain memory >out 2>log
+# Scores of 2 heads in bfloat16, a number for each row, 1 MiB, and 256.
+if grep -q "room of the library of attention .* $((2 * 1024 * 1024 * 2 + 2 * 1024 * 4 + 1048576 + 256)) bytes" out
+then ok "the plan has the room of cuDNN"
+else bad "the plan" "no room of cuDNN" out
 fi
 lockstep plan config.yaml --set numerics.gpu=fast --explain memory >out 2>log
 if grep -q 'room of the library of products *call *[0-9.]* MiB' out
@@ -141,6 +220,17 @@ END
         "another library of products or GPU (numerics.gpu=fast) than rank 0: \"cuBLASLt 13.0.0 on" \
         launch --ranks 2 -- ./rank.sh "$program" train \
         config.yaml --run no --set numerics.gpu=fast --set mesh.data=2
+    mkdir without && cp "$BUILD"/tests/driver/lib{cuda,cublasLt}.so.1* without
+    : >without/libcudnn.so.9
+    # shellcheck disable=SC2086
+    LD_LIBRARY_PATH=$PWD/without expect "no cuDNN" 69 \
+        "numerics.attention is cudnn: there is no cuDNN: libcudnn.so.9 cannot be opened" \
+        train config.yaml --run no --set numerics.gpu=fast $heads \
+        --set numerics.attention=cudnn
+    # shellcheck disable=SC2086
+    DNN_FAILS=20 expect "attention that fails" 69 \
+        "cuDNN answers CUDNN_STATUS_EXECUTION_FAILED to attention" \
+        train config.yaml --run fails --set numerics.gpu=fast $heads
     LT_FAILS=400 expect "a product that fails" 69 \
         "cuBLASLt answers CUBLAS_STATUS_EXECUTION_FAILED to a product" \
         train config.yaml --run no --set numerics.gpu=fast \
@@ -148,6 +238,16 @@ END
 fi
 expect "another name" 78 "numerics.gpu: quick is not exact or fast" plan \
     config.yaml --set numerics.gpu=quick
+expect "another name of attention" 78 "numerics.attention: fast is not auto, own or cudnn" \
+    plan config.yaml --set numerics.attention=fast
+expect "attention of another type" 78 "cudnn has attention of bfloat16, and train.dtype is float32" \
+    plan config.yaml --set numerics.gpu=fast --set numerics.attention=cudnn
+expect "attention in exact mode" 78 "numerics.gpu is exact" plan config.yaml \
+    --set numerics.attention=cudnn --set train.dtype=bfloat16
+expect "attention that cuDNN has not" 78 \
+    "cudnn has no attention for this run: heads whose width is no multiple of 8" \
+    plan config.yaml --set numerics.gpu=fast --set numerics.attention=cudnn \
+    --set train.dtype=bfloat16
 expect "float64" 78 "set numerics.gpu=exact" plan config.yaml \
     --set numerics.gpu=fast --set train.dtype=float64 --set device=cpu
 report

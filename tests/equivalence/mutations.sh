@@ -521,7 +521,7 @@ then
         's/if \(memcmp\(g->read, s->read, s->bytes\) == 0\) return g;/return g;/' \
         "$graphs"
     mutation "GPU: any graph stands for any work" $segment \
-        's/^    return key;$/    return 1;/; s/^    return g->key == key \&\& .*$/    return g->key == key || (g->count == s->count \&\&/; s/^           products_are_same\(s, g\);$/           products_are_same(s, g));/' \
+        's/^    return key;$/    return 1;/; s/^    return g->key == key \&\& .*$/    return g->key == key || (g->count == s->count \&\&/; s/^           libraries_are_same\(s, g\);$/           libraries_are_same(s, g));/' \
         "$graphs"
     mutation "GPU: nodes of a graph wait for none" $segment \
         's/= i > 0 \? &g->handles\[i - 1\] : NULL;/= NULL;/' "$graphs"
@@ -538,6 +538,10 @@ then
     mutation "GPU: forms are the same however long their sums" \
         src/device/products.c 's/^           a->k == b->k;/           a->k > 0;/' \
         "$tensor"
+    more+=(--set model.head_width=8 --set numerics.grid_tensor=2)
+    mutation "GPU: a call of attention has heads of several leaves" \
+        src/kernels/cuda/attended.c \
+        's/p->heads \/ p->leaves, p->heads/p->heads, p->heads/' "$tensor"
     more=()
 fi
 report

@@ -15,8 +15,8 @@
 # models). FAR=1 puts every layout on the device far (docs/devices.md), else one of
 # four. Where the driver for tests is built (make driver), layouts of models that
 # are not in float64 are on cuda instead, with CUDA graphs, comm.library=ipc, or neither; and of each
-# fifth model all are, with products by cuBLASLt (numerics.gpu=fast), held against
-# one rank with the same.
+# fifth model all are, with products by cuBLASLt and, in bfloat16, attention by
+# cuDNN where it has it (numerics.gpu=fast), held against one rank with the same.
 . "${0%/*}/../drills/common.sh"
 . "$tree/tests/equivalence/rows.sh"
 LIMIT=600
@@ -489,6 +489,7 @@ draw() { # SEED
             dtype = of("float32 float32 bfloat16 bfloat16 float64 float16")
             library = ENVIRON["CUDA"] != "" && ENVIRON["FAR"] == "" && \
                 seed % 5 == 3 && dtype !~ /64/
+            if (library && dtype ~ /^b/) head = head < 6 ? 8 : 16
             fast = seed % 8 == 6 && dtype ~ /32/
             twice = seed % 4 == 2 && dtype ~ /^b/ && family ~ mixtures
             batch = of("4 6 8 10 12 16")
@@ -521,7 +522,8 @@ draw() { # SEED
                 " numerics.accumulator=" (recipe ~ /none|bitnet/ ? "off" : \
                     of("off off 14:32:128 8:4:0 12:8:8")) \
                 " optimizer.clip=" of("0 0.5") special extra stays() \
-                (library ? " device=cuda numerics.gpu=fast" : "") \
+                (library ? " device=cuda numerics.gpu=fast" \
+                 (seed % 3 ? "" : " numerics.attention=own") : "") \
                 (recipe !~ /none|quartet/ && family !~ plain ? \
                  " numerics.recipe_rows=[\"glu~" of("e4m3~1x16~up " \
                  "e5m2~token~down e2m1~1x5~exact bf16") "\"]" : "")

@@ -2,7 +2,7 @@
 /* attention.c - starts the kernels of attention.cu and of
  * attention_backward.cu. */
 #include "kernels/alibi.h"
-#include "kernels/cuda/launch.h"
+#include "kernels/cuda/attended.h"
 #include "kernels/cuda/rows.h"
 
 enum { HEADS_MOST = 1024 };
@@ -64,16 +64,28 @@ static status call_of(struct stream *stream, const struct attention *p,
         else LAUNCH(stream, kernel##_256, (units) * tiles, call);              \
     } while (0)
 
-status cuda_attention_forward(struct stream *stream, const struct attention *p)
+static status own_forward(struct stream *stream, const struct attention *p)
 {
     struct attention_call call;
 
-    call_check(p);
-    tensor_check(&p->out, p->heads, p->head_width);
     TRY(call_of(stream, p, &call));
     LAUNCH_WIDTH(stream, attention_forward, p->head_width, p->queries,
                  p->sequences * p->heads, &call);
     return OK;
+}
+
+/* A library does not say the largest scores: they are those of our own kernel,
+ * whose other results the library's take the place of. */
+status cuda_attention_forward(struct stream *stream, const struct attention *p)
+{
+    bool done = false;
+
+    call_check(p);
+    tensor_check(&p->out, p->heads, p->head_width);
+    if (p->peaks == NULL) TRY(cuda_attended_forward(stream, p, &done));
+    if (done) return OK;
+    TRY(own_forward(stream, p));
+    return p->peaks != NULL ? cuda_attended_forward(stream, p, &done) : OK;
 }
 
 static status queries_backward(struct stream *stream,
@@ -105,9 +117,13 @@ static status keys_backward(struct stream *stream, const struct attention *p)
 status cuda_attention_backward(struct stream *stream,
                                const struct attention *p)
 {
+    bool done;
+
     call_check(p);
     tensor_check(&p->dout, p->heads, p->head_width);
     if (!p->delta.data) tensor_check(&p->out, p->heads, p->head_width);
+    TRY(cuda_attended_backward(stream, p, &done));
+    if (done) return OK;
     if (p->half != ATTENTION_OF_KEYS) TRY(queries_backward(stream, p));
     if (p->half != ATTENTION_OF_QUERIES) TRY(keys_backward(stream, p));
     return OK;

@@ -59,8 +59,10 @@ struct gpu {
     struct segments *open;       /* owned; NULL: work is given at once */
     struct { const char *at; size_t bytes; } pinned[PINNED_MOST];
     void *products;              /* owned: cuBLASLt's; NULL: not asked for */
+    void *attention;             /* owned: cuDNN's; NULL: not asked for */
 };
 void products_close(struct gpu *gpu);
+void attention_close(struct gpu *gpu);
 /* The call of a copy of parts, and how many threads it has. */
 struct copy_parts_call parts_call(const struct device_parts *copy,
                                   int64_t *threads);
@@ -113,5 +115,8 @@ DECLARE_PLUGIN(enter, gpu_enter);
 DECLARE_PLUGIN(products, products_open);
 DECLARE_PLUGIN(offers, products_offer);
 DECLARE_PLUGIN(product, products_run);
+DECLARE_PLUGIN(attention, attention_open);
+DECLARE_PLUGIN(attends, attention_has);
+DECLARE_PLUGIN(attend, attention_run);
 
 #endif

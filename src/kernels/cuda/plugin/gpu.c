@@ -94,6 +94,7 @@ void gpu_close(struct gpu *gpu)
     (void)settle(gpu, GPU_KERNELS);
     segments_free(gpu->open);
     products_close(gpu);
+    attention_close(gpu);
     for (int i = 0; i < GPU_STREAMS; i++)
         if (gpu->streams[i] != NULL) driver.cuStreamDestroy_(gpu->streams[i]);
     kernels_release(gpu->number);

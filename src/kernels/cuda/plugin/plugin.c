@@ -219,4 +219,6 @@ const struct cuda_plugin lockstep_cuda_plugin = {
     .meet_event = gpu_meet_event, .move_parts = gpu_move_parts,
     .sum_roots = gpu_sum_roots, .enter = gpu_enter,
     .products = products_open,
-    .offers = products_offer, .product = products_run};
+    .offers = products_offer, .product = products_run,
+    .attention = attention_open, .attends = attention_has,
+    .attend = attention_run};

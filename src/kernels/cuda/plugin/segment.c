@@ -15,7 +15,7 @@ enum { NODES_MOST = 1024, READ_BYTES = 512 << 10, TOLD_MOST = 64,
        READ_ALIGN = 16 };
 
 enum node_kind { NODE_KERNEL, NODE_TO_DEVICE, NODE_TO_HOST, NODE_INSIDE,
-                 NODE_FILL, NODE_PRODUCT };
+                 NODE_FILL, NODE_PRODUCT, NODE_ATTENTION };
 
 /* No gaps: nodes are compared as bytes. */
 struct node {
@@ -23,7 +23,7 @@ struct node {
     uint32_t blocks;
     int32_t byte;
     uint64_t to, from, bytes;
-    uint64_t at; /* in what kernels read, and products are told */
+    uint64_t at; /* in what kernels read, and libraries are told */
 };
 
 /* Not made: count is 0. */
@@ -47,11 +47,11 @@ struct told {
 struct segments {
     struct gpu *gpu;         /* borrowed */
     CUstream stream;         /* of its kernels */
-    CUstream recorder;       /* owned: products are captured there, nothing is
-                              * done */
+    CUstream recorder;       /* owned: work of libraries is captured there,
+                              * nothing is done */
     struct node nodes[NODES_MOST];
     int count;
-    char read[READ_BYTES]; /* by kernels; and products */
+    char read[READ_BYTES]; /* by kernels; and libraries */
     size_t bytes;
     struct told told[TOLD_MOST];
     int told_count;
@@ -160,6 +160,13 @@ CUresult segment_product(struct segments *s, const struct product_told *told)
                told);
 }
 
+CUresult segment_attention(struct segments *s,
+                           const struct attention_told *told)
+{
+    return add(s, &(struct node){.kind = NODE_ATTENTION,
+                                 .bytes = sizeof *told}, told);
+}
+
 /* One behind another on both sides, with less than a line between them, is one
  * copy. */
 CUresult segment_tell(struct segments *s, void *there, const void *host,
@@ -207,14 +214,27 @@ static CUresult start_kernel(const struct segments *s, const struct node *n)
                                   extra);
 }
 
-static CUresult start_product(const struct segments *s, const char *read,
-                              CUstream stream)
+/* Whether a library does it. */
+static bool is_library(const struct node *n)
 {
-    struct product_told told;
+    return n->kind == NODE_PRODUCT || n->kind == NODE_ATTENTION;
+}
 
-    memcpy(&told, read, sizeof told);
-    return products_give(s->gpu, &told, stream) == NULL
-               ? CUDA_SUCCESS : (CUresult)DRIVER_SAID;
+static CUresult start_library(const struct segments *s, const struct node *n,
+                              const char *read, CUstream stream)
+{
+    struct product_told product;
+    struct attention_told attention;
+    const char *sentence;
+
+    if (n->kind == NODE_PRODUCT) {
+        memcpy(&product, read + n->at, sizeof product);
+        sentence = products_give(s->gpu, &product, stream);
+    } else {
+        memcpy(&attention, read + n->at, sizeof attention);
+        sentence = attention_give(s->gpu, &attention, stream);
+    }
+    return sentence == NULL ? CUDA_SUCCESS : (CUresult)DRIVER_SAID;
 }
 
 static CUresult start(const struct segments *s, const struct node *n)
@@ -231,7 +251,8 @@ static CUresult start(const struct segments *s, const struct node *n)
     case NODE_FILL:
         return driver.cuMemsetD8Async_(n->to, (unsigned char)n->byte,
                                        n->bytes, s->stream);
-    case NODE_PRODUCT: return start_product(s, s->read + n->at, s->stream);
+    case NODE_PRODUCT: case NODE_ATTENTION:
+        return start_library(s, n, s->read, s->stream);
     default: return start_kernel(s, n);
     }
 }
@@ -265,7 +286,7 @@ static uint64_t key_of(const struct segments *s)
                         (size_t)s->count * sizeof *s->nodes);
 
     for (int i = 0; i < s->count; i++)
-        if (s->nodes[i].kind == NODE_PRODUCT)
+        if (is_library(&s->nodes[i]))
             key = hash(key, s->read + s->nodes[i].at, s->nodes[i].bytes);
     return key;
 }
@@ -320,16 +341,15 @@ static CUresult add_fill(const struct segments *s, struct graph *g, int i,
 
 /* A graph inside the graph: all that the library gives a stream for it. The
  * recorder is this thread's alone, and no other stream is captured. */
-static CUresult add_product(const struct segments *s, struct graph *g, int i,
+static CUresult add_library(const struct segments *s, struct graph *g, int i,
                             const CUgraphNode *before)
 {
-    const char *read = g->read + g->nodes[i].at;
     CUgraph inside = NULL;
     CUresult error = driver.cuStreamBeginCapture_(
         s->recorder, CU_STREAM_CAPTURE_MODE_RELAXED);
 
     if (error != CUDA_SUCCESS) return error;
-    error = start_product(s, read, s->recorder);
+    error = start_library(s, &g->nodes[i], g->read, s->recorder);
     const CUresult end = driver.cuStreamEndCapture_(s->recorder, &inside);
 
     if (error == CUDA_SUCCESS) error = end;
@@ -351,7 +371,9 @@ static CUresult build(const struct segments *s, struct graph *g)
         switch (g->nodes[i].kind) {
         case NODE_KERNEL: error = add_kernel(s, g, i, before); break;
         case NODE_FILL: error = add_fill(s, g, i, before); break;
-        case NODE_PRODUCT: error = add_product(s, g, i, before); break;
+        case NODE_PRODUCT: case NODE_ATTENTION:
+            error = add_library(s, g, i, before);
+            break;
         default: error = add_copy(s, g, i, before);
         }
     }
@@ -402,12 +424,12 @@ static CUresult graph_tell(const struct segments *s, struct graph *g)
     return error;
 }
 
-static bool products_are_same(const struct segments *s, const struct graph *g)
+static bool libraries_are_same(const struct segments *s, const struct graph *g)
 {
     for (int i = 0; i < s->count; i++) {
         const struct node *n = &s->nodes[i];
 
-        if (n->kind == NODE_PRODUCT &&
+        if (is_library(n) &&
             memcmp(g->read + n->at, s->read + n->at, n->bytes) != 0)
             return false;
     }
@@ -421,7 +443,7 @@ static bool is_same(const struct segments *s, const struct graph *g,
     return g->key == key && g->count == s->count && g->bytes == s->bytes &&
            memcmp(g->nodes, s->nodes,
                   (size_t)s->count * sizeof *s->nodes) == 0 &&
-           products_are_same(s, g);
+           libraries_are_same(s, g);
 }
 
 /* The graph of the open segment; NULL: there is none. *oldest: the one that may
