@@ -169,10 +169,9 @@ static void await_votes(struct trainer *t)
 
 /* A rank that is known to be wrong ends its node, so that its supervisor can
  * leave it out; all others wait for that. what: it does, if it is this one. */
-static status leave_out(struct trainer *t, const char *who, bool wrong,
-                        const char *what)
+static status leave_out(struct trainer *t, int64_t step, const char *who,
+                        bool wrong, const char *what)
 {
-    const int64_t step = t->counters.step;
     status result;
 
     await_votes(t);
@@ -199,7 +198,8 @@ static status fail_persistent(struct trainer *t, const char *why)
     snprintf(has, sizeof has, "has another %s than its replicas, %.100s", what,
              why);
     if (who[0] != '\0' && board_has_agent())
-        return leave_out(t, who, is_outvoted(t, team_rank(&t->team)), has);
+        return leave_out(t, t->counters.step, who,
+                         is_outvoted(t, team_rank(&t->team)), has);
     if (who[0] == '\0') ranks_text(t, is_at_odds, who);
     result = status_fail(
         ERR_DEVICE, __FILE__, __LINE__, "step %" PRId64 ": %s differ%s in the "
@@ -445,7 +445,8 @@ static status fail_passes(struct trainer *t, const char *name)
 
     TRY(find_origin(t, 0, 1, who));
     if (who[0] != '\0' && board_has_agent())
-        return leave_out(t, who, is_origin(t, team_rank(&t->team)),
+        return leave_out(t, t->counters.step + 1, who,
+                         is_origin(t, team_rank(&t->team)),
                          "sends other numbers each time that it makes a step");
     FAIL(ERR_DEVICE, "step %" PRId64 ": the gradient of %s was another one in "
          "each of %d passes: %s computes wrong numbers; find it with: lockstep "

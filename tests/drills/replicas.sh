@@ -195,4 +195,24 @@ if lockstep incidents node >out 2>&1 &&
     grep -q "gave up: step [67]: rank [0-3] has another weight of" out; then
     ok "the incident names rank, tensor and step"
 else bad "the incident names rank, tensor and step" "not said" out; fi
+
+# --- and one whose sums are others in each pass over a step ---
+port=$(free_port)
+"$program" supervise config.yaml --run sums --ranks 2 --threads 1 \
+    --listen 127.0.0.1:$port --token token --set mesh.data=2 \
+    --set train.repeat_every=4 >log 2>&1 &
+child=$!
+children="$children $child"
+await log "listens"
+wrong=
+for pass in 1 2 3; do wrong=$wrong,sum.flip-0:$pass,sum.flip-1:$pass; done
+join good 1
+join bad 1 "${wrong#,}"
+await log "node *bad joined"
+join spare 1
+ends "a node with other sums is left out" sums "$child"
+if grep -q "gave up: step 4: rank [01] sends other numbers" log &&
+    grep -q "node      bad computes wrong numbers" log; then
+    ok "rank, step and node are said"
+else bad "rank, step and node are said" "not said" log; fi
 report
