@@ -10,10 +10,12 @@
 #
 #   env        the driver, the GPU, its clocks, the plug-in, the libraries
 #   step       two steps of a small model have the bits of the CPU: exact, in
-#              graphs, on two ranks; and are near it with numerics.gpu=fast
+#              graphs, on two ranks; and are near it with numerics.gpu=fast, whose
+#              attention is cuDNN's
 #   kernels    what nvcc made has no spills
 #   runs       models, layouts and runs on the GPU have the bits of the CPU
-#   fast       products by cuBLASLt have the same bits in every layout
+#   fast       products by cuBLASLt and attention by cuDNN have the same bits in
+#              every layout
 #   bench      milliseconds of steps: exact and fast, with graphs and without
 #   peer       PyTorch on the same shapes, where it can be imported
 #   profile    time of each kernel in a step, by the GPU's clock
@@ -111,7 +113,7 @@ stage_env() {
     local found
     found=$(within "$lockstep" doctor 2>"$details/doctor.err" | tee "$details/doctor.log" |
         sed -n 's/^CUDA *\(yes\|no\) *\(.*[^ -]\)[ -]*$/\2/p')
-    grep -E '^(CUDA|GPUs|NCCL|cuBLASLt) ' "$details/doctor.log" | sed 's/^/    /'
+    grep -E '^(CUDA|GPUs|NCCL|cuBLASLt|cuDNN) ' "$details/doctor.log" | sed 's/^/    /'
     grep -q 'compute capability' <<<"$found" ||
         { fails "doctor finds no GPU: $found" "$details/doctor.err"; return; }
     gpu=${found//\"/}
@@ -120,9 +122,13 @@ stage_env() {
 
 # The shortest proof that the device works, so that it is said at once what does not.
 # A row: a name, settings of both sides, those of the GPU alone behind a bar.
+# Attention by cuDNN, forward and backward: where it is installed.
 stage_step() {
-    local row name word wrong=0 count=0
+    local row name word wrong=0 count=0 dnn=
+    ! within "$lockstep" doctor 2>/dev/null | grep -q '^cuDNN  *yes' || dnn=1
     while IFS='|' read -r row word; do
+        [ -n "$dnn" ] || [[ $row != *=cudnn* ]] ||
+            { echo "    not run: step.${row%% *}: no cuDNN"; continue; }
         name=${row%% *} count=$((count + 1))
         local -a sets=()
         local set
@@ -144,6 +150,8 @@ two_ranks|ranks=2 mesh.data=2 zero=zero1
 bfloat16 train.dtype=bfloat16|ranks=1
 fast numerics.gpu=fast train.dtype=bfloat16|ranks=1
 fast_graphs numerics.gpu=fast|ranks=1 device_graphs=true
+cudnn numerics.gpu=fast numerics.attention=cudnn train.dtype=bfloat16|ranks=1
+cudnn_graphs numerics.gpu=fast numerics.attention=cudnn train.dtype=bfloat16|ranks=1 device_graphs=true
 END
     figure step.equal $((count - wrong)) "of $count"
     [ $wrong -eq 0 ] || fails "$wrong of $count differ"
