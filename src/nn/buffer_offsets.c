@@ -20,7 +20,6 @@
 #include "nn/buffer_offsets.h"
 
 #include <stdbool.h>
-#include <stdlib.h>
 #include <string.h>
 
 enum { LEAF = 16 /* events */, DEPTH_MOST = 32, FEW = 512 /* buffers */ };
@@ -251,11 +250,11 @@ static status place(struct tree *tree, struct placed_buffer *room,
 
 /* ---- few ---- */
 
-/* Placed rooms, in the order of `from`. */
+/* Placed rooms, in the order of their spans. */
 struct row {
     int count;
     int first[FEW], last[FEW];
-    int64_t from[FEW], to[FEW];
+    struct span spans[FEW];
     uint8_t meets[FEW];    /* 1: lives at the same time as the new one */
 };
 
@@ -284,9 +283,9 @@ static int64_t lowest_in_row(struct row *row, const struct placed_buffer *room)
         for (; word != 0; word &= word - 1) {
             const int i = base + __builtin_ctzll(word) / 8;
 
-            if (row->to[i] <= offset) continue;
-            if (row->from[i] - offset >= room->bytes) return offset;
-            offset = row->to[i];
+            if (row->spans[i].to <= offset) continue;
+            if (row->spans[i].from - offset >= room->bytes) return offset;
+            offset = row->spans[i].to;
         }
     }
     return offset;
@@ -306,15 +305,13 @@ static status place_in_row(struct row *row, struct placed_buffer *room,
 
     room->offset = lowest_in_row(row, room);
     TRY(check_end(room, most));
-    while (at > 0 && row->from[at - 1] > room->offset) at--;
+    while (at > 0 && row->spans[at - 1].from > room->offset) at--;
     move_up(row->first, at, row->count, sizeof *row->first);
     move_up(row->last, at, row->count, sizeof *row->last);
-    move_up(row->from, at, row->count, sizeof *row->from);
-    move_up(row->to, at, row->count, sizeof *row->to);
+    move_up(row->spans, at, row->count, sizeof *row->spans);
     row->first[at] = room->first;
     row->last[at] = room->last;
-    row->from[at] = room->offset;
-    row->to[at] = room->offset + room->bytes;
+    row->spans[at] = (struct span){room->offset, room->offset + room->bytes};
     row->count++;
     return OK;
 }
@@ -331,13 +328,52 @@ static status place_few(struct placed_buffer **order, int count, int64_t *most)
 
 /* ---- together ---- */
 
-static int by_size(const void *a, const void *b)
+/* The largest first; equal ones stay in their order. */
+static void sort_run(struct placed_buffer **order, int count)
 {
-    const struct placed_buffer *x = *(struct placed_buffer *const *)a;
-    const struct placed_buffer *y = *(struct placed_buffer *const *)b;
+    for (int i = 1; i < count; i++) {
+        struct placed_buffer *const room = order[i];
+        int at = i;
 
-    if (x->bytes != y->bytes) return x->bytes > y->bytes ? -1 : 1;
-    return x < y ? -1 : x > y;
+        for (; at > 0 && order[at - 1]->bytes < room->bytes; at--)
+            order[at] = order[at - 1];
+        order[at] = room;
+    }
+}
+
+static void merge_runs(struct placed_buffer **from, struct placed_buffer **to,
+                       int middle, int count)
+{
+    int left = 0, right = middle;
+
+    for (int i = 0; i < count; i++)
+        to[i] = right == count || (left < middle && from[left]->bytes >=
+                                                        from[right]->bytes)
+                    ? from[left++] : from[right++];
+}
+
+/* `order` has room for twice as many; returns the half that is sorted. (qsort
+ * took as long as it took to place them.) */
+static struct placed_buffer **sort_by_size(struct placed_buffer **order,
+                                           int count)
+{
+    enum { RUN = 12 };
+    struct placed_buffer **from = order, **to = order + count;
+
+    for (int i = 0; i < count; i += RUN)
+        sort_run(from + i, count - i < RUN ? count - i : RUN);
+    for (int run = RUN; run < count; run *= 2) {
+        struct placed_buffer **const merged = to;
+
+        for (int i = 0; i < count; i += 2 * run) {
+            const int both = count - i < 2 * run ? count - i : 2 * run;
+
+            merge_runs(from + i, to + i, run < both ? run : both, both);
+        }
+        to = from;
+        from = merged;
+    }
+    return from;
 }
 
 static status tree_build(struct tree *tree, int events)
@@ -376,14 +412,14 @@ status buffers_place(struct placed_buffer *rooms, int count, int events,
 
     *most = 0;
     if (count == 0) return OK;
-    TRY(memory_take((size_t)count, sizeof *order, &memory));
+    TRY(memory_take(2 * (size_t)count, sizeof *order, &memory));
     order = memory;
     for (int i = 0; i < count; i++) {
         CHECK(rooms[i].first >= 0 && rooms[i].last < events);
         rooms[i].offset = 0;
         if (rooms[i].bytes > 0) order[filled++] = &rooms[i];
     }
-    qsort(order, (size_t)filled, sizeof *order, by_size);
+    order = sort_by_size(order, filled);
     if (filled <= FEW) {
         result = place_few(order, filled, most);
         goto done;

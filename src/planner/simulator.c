@@ -138,17 +138,13 @@ static int32_t sooner(const struct clock *c, int32_t a, int32_t b)
     return c->soonest[b].at < c->soonest[a].at ? b : a;
 }
 
-/* After `ends` of the rank's resources have changed. */
-static void play_again(struct clock *c, int32_t rank)
+/* `next` ends on the rank: another item than before, or at another time. */
+static void play_again(struct clock *c, int32_t rank, struct rank_next next)
 {
-    const struct resource_state *mine =
-        &c->resources[(size_t)rank * CLOCK_RESOURCES];
-    struct rank_next next = {NEVER, 0};
+    const double before = c->soonest[rank].at;
 
-    for (int i = 0; i < CLOCK_RESOURCES; i++)
-        if (mine[i].ends < next.at)
-            next = (struct rank_next){mine[i].ends, i};
     c->soonest[rank] = next;
+    if (next.at == before) return;
     for (int32_t node = (c->leaves + rank) / 2; node > 0; node /= 2) {
         const int32_t winner = sooner(c, c->winners[2 * node],
                                       c->winners[2 * node + 1]);
@@ -198,16 +194,19 @@ static void share_ports(struct clock *c)
     c->out->divided++;
 }
 
+/* How many active instructions of a rank talk: over each path, and in all. */
+enum { PATHS = 2 };
+struct talk { int over[PATHS + 1], all; };
+
 /* How fast the active instruction of a resource goes beside the others. */
 static double rate_of(const struct clock *c, const struct resource_state *mine,
-                      int resource, int talking)
+                      int resource, const struct talk *talk)
 {
     const struct clock_nodes *nodes = c->rules->nodes;
     const int ports = mine[resource].ports;
-    int sharing = 0;
 
     if (resource == CLOCK_COMPUTE)
-        return talking > 0 ? 1 / c->rules->compute_beside : 1;
+        return talk->all > 0 ? 1 / c->rules->compute_beside : 1;
     if (ports == 0) return 1;
     const double beside =
         mine[CLOCK_COMPUTE].active >= 0 ? c->rules->comm_beside : 1;
@@ -215,32 +214,35 @@ static double rate_of(const struct clock *c, const struct resource_state *mine,
     if (ports == 2 && nodes != NULL)
         return c->flows[c->flow_of[mine - c->resources + resource]].rate /
                alone_ports(nodes) / beside;
-    for (int i = 0; i < CLOCK_RESOURCES; i++)
-        sharing += mine[i].ports == ports;
-    return 1.0 / sharing / beside;
+    return 1.0 / talk->over[ports] / beside;
 }
 
 static void set_rank_rates(struct clock *c, int32_t rank)
 {
     struct resource_state *mine =
         &c->resources[(size_t)rank * CLOCK_RESOURCES];
-    int talking = 0;
+    struct rank_next next = {NEVER, 0};
+    struct talk talk = {{0}, 0};
 
-    for (int i = 0; i < CLOCK_RESOURCES; i++) talking += mine[i].ports > 0;
+    for (int i = 0; i < CLOCK_RESOURCES; i++) talk.over[mine[i].ports]++;
+    talk.all = talk.over[1] + talk.over[2];
     for (int i = 0; i < CLOCK_RESOURCES; i++) {
         struct resource_state *resource = &mine[i];
         double rate;
 
         if (resource->active < 0) continue;
-        rate = rate_of(c, mine, i, talking);
-        if (rate == resource->rate) continue;
-        resource->left -= (c->now - resource->since) * resource->rate;
-        if (resource->left < 0) resource->left = 0;
-        resource->since = c->now;
-        resource->rate = rate;
-        resource->ends = c->now + resource->left / rate;
+        rate = rate_of(c, mine, i, &talk);
+        if (rate != resource->rate) {
+            resource->left -= (c->now - resource->since) * resource->rate;
+            if (resource->left < 0) resource->left = 0;
+            resource->since = c->now;
+            resource->rate = rate;
+            resource->ends = c->now + resource->left / rate;
+        }
+        if (resource->ends < next.at)
+            next = (struct rank_next){resource->ends, i};
     }
-    play_again(c, rank);
+    play_again(c, rank, next);
 }
 
 static bool has_flow(const struct clock *c, int32_t rank)
@@ -410,6 +412,9 @@ static status link_rank(struct clock *c, int32_t rank)
             item->seconds > 1e15)
             FAIL(ERR_VERIFY, "rank %d, instruction %d: resource %d, %g seconds",
                  rank, i, item->resource, item->seconds);
+        if (item->ports > PATHS)
+            FAIL(ERR_VERIFY, "rank %d, instruction %d: ports of path %d; "
+                             "expected 0 to %d", rank, i, item->ports, PATHS);
         if (item->sender < 0 || item->sender > c->lists->ranks)
             FAIL(ERR_VERIFY, "rank %d, instruction %d is sent by rank %d, "
                              "which is not there", rank, i, item->sender - 1);

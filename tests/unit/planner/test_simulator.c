@@ -188,6 +188,9 @@ TEST(who_waits_for_ever_is_named)
     IS_OK(timed_lists_begin(&lists, 1));
     put(&lists.lists[0], CLOCK_COMPUTE, 0, -1);
     FAILS(clock_run(&lists, &alone, &result), ERR_VERIFY, "seconds");
+    lists.lists[0].items[0].seconds = 1;
+    lists.lists[0].items[0].ports = 3;
+    FAILS(clock_run(&lists, &alone, &result), ERR_VERIFY, "expected 0 to 2");
     timed_lists_free(&lists);
 }
 
