@@ -573,5 +573,7 @@ const struct bench_case bench_cases[] = {
     {"descend", "8388608", {8388608, 0, 0}, case_descend, case_descend_run},
     {"fixed_add", "8388608", {8388608, 0, 0}, case_fixed, case_fixed_add_run},
     {"fixed_read", "8388608", {8388608, 1, 0}, case_fixed, case_fixed_read_run},
+    {"masters_join", "8388608", {8388608, 0, 0}, case_masters, case_join_run},
+    {"masters_split", "8388608", {8388608, 0, 0}, case_masters, case_split_run},
 };
 const int bench_case_count = (int)(sizeof bench_cases / sizeof *bench_cases);

@@ -118,6 +118,13 @@ status case_fixed_add_run(const struct kernels *k, struct stream *stream,
 status case_fixed_read_run(const struct kernels *k, struct stream *stream,
                            struct operands *o);
 
+/* Split masters: values at 0, weights at 1, lower halves at 2, ties at 3. */
+void case_masters(struct operands *o, const int64_t *size);
+status case_join_run(const struct kernels *k, struct stream *stream,
+                     struct operands *o);
+status case_split_run(const struct kernels *k, struct stream *stream,
+                      struct operands *o);
+
 extern const struct bench_case bench_cases[];
 extern const int bench_case_count;
 extern const struct bench_case bench_expert_cases[]; /* and these, of experts

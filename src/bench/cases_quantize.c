@@ -202,3 +202,41 @@ status case_fixed_read_run(const struct kernels *k, struct stream *stream,
 {
     return fixed_run(k, stream, o, true);
 }
+
+/* ---- split masters ---- */
+
+void case_masters(struct operands *o, const int64_t *s)
+{
+    o->t[0] = tensor_1d(case_operand_real(o, 1, s[0]).data, DTYPE_F32, s[0]);
+    o->t[1] = tensor_1d(case_operand_real(o, 1, s[0] / 2).data, DTYPE_BF16,
+                        s[0]);
+    o->t[2] = tensor_1d(case_operand_real(o, 1, s[0] / 2).data, DTYPE_U8,
+                        2 * s[0]);
+    o->t[3] = tensor_1d(case_operand_real(o, 1, s[0] / 32).data, DTYPE_U8,
+                        s[0] / 8);
+    memset(o->t[3].data, 0, (size_t)s[0] / 8); /* as rare as they are */
+    o->flops = (double)s[0];
+    o->bytes = 8.125 * (double)s[0];
+}
+
+static struct masters masters_of(const struct operands *o)
+{
+    return (struct masters){.values = o->t[0], .weights = o->t[1],
+                            .lower = o->t[2], .ties = o->t[3]};
+}
+
+status case_join_run(const struct kernels *k, struct stream *stream,
+                     struct operands *o)
+{
+    const struct masters masters = masters_of(o);
+
+    return k->masters_join(stream, &masters);
+}
+
+status case_split_run(const struct kernels *k, struct stream *stream,
+                      struct operands *o)
+{
+    const struct masters masters = masters_of(o);
+
+    return k->masters_split(stream, &masters);
+}

@@ -423,21 +423,36 @@ static status check_same(const struct session *session,
 }
 
 /* Frozen weights have no average: they stay. */
-static status load_average(struct session *session,
-                           const struct session_parts *parts)
+static status read_average(struct session *session,
+                           const struct session_parts *parts,
+                           struct parts_room *room, int *found)
 {
-    int count, found = 0;
+    int count;
     const struct saved_part *held = session_parts_held(parts, &count);
 
     for (int i = 0; i < count && session->kind != MODEL_HUGGING_FACE; i++) {
-        struct saved_part part = held[i];
+        struct saved_part part;
 
-        part.kind = "ema";
-        if (checkpoint_find(&session->checkpoint, part.name, part.kind) == NULL)
+        if (checkpoint_find(&session->checkpoint, held[i].name, "ema") == NULL)
             continue;
+        TRY(parts_room_open(room, &held[i], &part));
+        part.kind = "ema";
         TRY(checkpoint_read_tensor(&session->checkpoint, &part));
-        found++;
+        ++*found;
     }
+    parts_room_store(room);
+    return OK;
+}
+
+static status load_average(struct session *session,
+                           const struct session_parts *parts)
+{
+    struct parts_room room = {.codes = NULL};
+    int found = 0;
+    const status result = read_average(session, parts, &room, &found);
+
+    parts_room_free(&room);
+    TRY(result);
     if (found > 0) return OK;
     FAIL(ERR_CONFIG, "%s: keeps no moving average of its weights "
                      "(optimizer.ema)", session->path);
@@ -502,9 +517,28 @@ status session_stage(struct session *session,
 
 /* ---- step 0 ---- */
 
-void session_start_random(const struct inventory *inventory,
-                          const struct stage *stage, uint64_t seed,
-                          session_chooses *chooses)
+static status start_span(const struct inventory_span *span,
+                         struct weights_init *init)
+{
+    const size_t elements = (size_t)(span->last - span->first);
+    void *memory = NULL;
+
+    init->run_count = inventory_runs(span, false, init->runs);
+    if (!span->coded) {
+        weights_init(init);
+        return OK;
+    }
+    TRY(memory_take(elements, sizeof(float), &memory));
+    init->data = memory;
+    weights_init(init);
+    state_encode(&span->codes, memory);
+    memory_free(memory);
+    return OK;
+}
+
+status session_start_random(const struct inventory *inventory,
+                            const struct stage *stage, uint64_t seed,
+                            session_chooses *chooses)
 {
     for (int i = 0; i < inventory->count; i++) {
         const struct inventory_span *span = &inventory->spans[i];
@@ -517,9 +551,9 @@ void session_start_random(const struct inventory *inventory,
         if (span->kind != INVENTORY_WEIGHT) continue;
         if (chooses != NULL && !chooses(stage->request.model, span->param))
             continue;
-        init.run_count = inventory_runs(span, false, init.runs);
-        weights_init(&init);
+        TRY(start_span(span, &init));
     }
+    return OK;
 }
 
 static bool is_adapter(const struct model *model, const struct param *param)
@@ -558,8 +592,9 @@ status session_start_weights(const struct inventory_of *of,
     status result;
 
     TRY_GOTO(done, result, inventory_build(&inventory, of));
-    session_start_random(&inventory, of->stages, seed,
-                         from[0] != 0 ? is_adapter : NULL);
+    TRY_GOTO(done, result,
+             session_start_random(&inventory, of->stages, seed,
+                                  from[0] != 0 ? is_adapter : NULL));
     if (from[0] != 0)
         result = start_from_model(&inventory, model, from);
 done:

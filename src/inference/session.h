@@ -85,7 +85,7 @@ status session_load_weights(struct session *session, struct stage *stage);
  * inventory that `chooses` takes; NULL: for all. */
 typedef bool session_chooses(const struct model *model,
                              const struct param *param);
-void session_start_random(const struct inventory *inventory,
+status session_start_random(const struct inventory *inventory,
                           const struct stage *stage, uint64_t seed,
                           session_chooses *chooses);
 /* The weights of step 0 in what a rank holds: from the model at `from` (damage

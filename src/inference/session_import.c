@@ -460,11 +460,16 @@ static status need_all(const struct session_parts *parts,
                             (int)(sizeof buffers / sizeof *buffers));
 }
 
+struct import_rooms {
+    struct stacked_room stacked;
+    struct parts_room coded;
+};
+
 static status import_all(const struct session_parts *parts,
                          const struct model *model,
                          const struct model_kind *dense,
                          struct weights *weights, void *buffer,
-                         struct stacked_room *room)
+                         struct import_rooms *rooms)
 {
     char name[NAME_BYTES];
     struct stacked_place joined;
@@ -481,25 +486,28 @@ static status import_all(const struct session_parts *parts,
     TRY(need_all(parts, model, weights, &naming, buffer));
     for (int i = 0; i < count; i++) {
         struct stack_place place;
+        struct saved_part part;
         const char *source;
         bool copy;
         int index;
 
         if (!part_is_weight(&held[i])) continue;
-        if (stacked_find(model, weights, &held[i], &joined)) {
-            TRY(read_joined(weights, &joined, &held[i], room));
+        TRY(parts_room_open(&rooms->coded, &held[i], &part));
+        if (stacked_find(model, weights, &part, &joined)) {
+            TRY(read_joined(weights, &joined, &part, &rooms->stacked));
             continue;
         }
-        if (is_stacked(&naming, weights, held[i].name, &place, name)) {
-            TRY(read_member(weights, name, &place, &held[i]));
+        if (is_stacked(&naming, weights, part.name, &place, name)) {
+            TRY(read_member(weights, name, &place, &part));
             continue;
         }
-        source = source_name(&naming, held[i].name, name, &copy);
+        source = source_name(&naming, part.name, name, &copy);
         if (source == NULL) continue;
         index = weights_find(weights, source);
         CHECK(index >= 0);
-        TRY(read_part(weights, index, &held[i], buffer));
+        TRY(read_part(weights, index, &part, buffer));
     }
+    parts_room_store(&rooms->coded);
     return OK;
 }
 
@@ -508,13 +516,14 @@ status session_parts_import(const struct session_parts *parts,
                             const struct model_kind *dense,
                             struct weights *weights)
 {
-    struct stacked_room room = {.next = 0};
+    struct import_rooms rooms = {.stacked.next = 0};
     void *buffer = NULL;
     status result;
 
     TRY(memory_take(TRANSFER_BYTES, 1, &buffer));
-    result = import_all(parts, model, dense, weights, buffer, &room);
-    stacked_room_free(&room);
+    result = import_all(parts, model, dense, weights, buffer, &rooms);
+    stacked_room_free(&rooms.stacked);
+    parts_room_free(&rooms.coded);
     memory_free(buffer);
     return result;
 }

@@ -450,49 +450,70 @@ void session_parts_free(struct session_parts *parts)
 
 /* ---- from a checkpoint ---- */
 
-/* Codes need all elements of their blocks, which lie in several tensors: of
- * one parameter, then encoded. Returns how many parts that were. */
-static status load_coded(const struct saved_part *held, int count,
-                         struct checkpoint *checkpoint, int *done)
+/* Codes need all elements of their blocks, which lie in several tensors. */
+status parts_room_open(struct parts_room *room, const struct saved_part *held,
+                       struct saved_part *part)
 {
     const struct state_codes *codes = held->data;
-    const int64_t elements = codes->range.last - codes->range.first;
     void *memory = NULL;
-    status result = OK;
 
-    TRY(memory_take((size_t)elements, sizeof(float), &memory));
-    memset(memory, 0, (size_t)elements * sizeof(float));
-    for (*done = 0; *done < count && held[*done].data == codes &&
-                    result == OK; ++*done) {
-        struct saved_part part = held[*done];
+    *part = *held;
+    if (held->decode == NULL) return OK;
+    if (room->codes != codes) {
+        const int64_t elements = codes->range.last - codes->range.first;
 
-        part.data = memory;
-        part.decode = NULL;
-        result = checkpoint_read_tensor(checkpoint, &part);
+        parts_room_store(room);
+        TRY(memory_take((size_t)elements, sizeof(float), &memory));
+        room->codes = codes;
+        room->values = memory;
+        if (codes->codes != NULL)
+            memset(memory, 0, (size_t)elements * sizeof(float));
+        else state_decode(codes, 0, 1, elements, memory);
     }
-    if (result == OK) state_encode(codes, memory);
-    memory_free(memory);
-    return result;
+    part->data = room->values;
+    part->decode = NULL;
+    return OK;
+}
+
+void parts_room_store(struct parts_room *room)
+{
+    if (room->codes != NULL) state_encode(room->codes, room->values);
+    parts_room_free(room);
+}
+
+void parts_room_free(struct parts_room *room)
+{
+    memory_free(room->values);
+    *room = (struct parts_room){.codes = NULL};
+}
+
+static status load_held(const struct session_parts *parts,
+                        struct checkpoint *checkpoint,
+                        struct parts_room *room)
+{
+    int count;
+    const struct saved_part *held = session_parts_held(parts, &count);
+
+    for (int i = 0; i < count; i++) {
+        struct saved_part part;
+
+        TRY(parts_room_open(room, &held[i], &part));
+        TRY(checkpoint_read_tensor(checkpoint, &part));
+    }
+    parts_room_store(room);
+    return OK;
 }
 
 status session_parts_load(const struct session_parts *parts,
                           struct checkpoint *checkpoint)
 {
-    int count;
-    const struct saved_part *held = session_parts_held(parts, &count);
+    struct parts_room room = {.codes = NULL};
+    status result;
 
     if (parts->count > 0 && part_is_weight(&parts->items[0]))
         TRY(checkpoint_match_parts(checkpoint, parts->items, parts->count,
                                    &parts->left));
-    for (int i = 0; i < count; i++) {
-        int coded;
-
-        if (held[i].decode == NULL) {
-            TRY(checkpoint_read_tensor(checkpoint, &held[i]));
-            continue;
-        }
-        TRY(load_coded(&held[i], count - i, checkpoint, &coded));
-        i += coded - 1;
-    }
-    return OK;
+    result = load_held(parts, checkpoint, &room);
+    parts_room_free(&room);
+    return result;
 }

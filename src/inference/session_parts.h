@@ -54,6 +54,21 @@ const struct saved_part *session_parts_held(const struct session_parts *parts,
                                             int *count);
 void session_parts_free(struct session_parts *parts);
 
+/* A load writes numbers. Elements that are stored in another way are numbers
+ * here meanwhile, those of one span at a time; zeroed: none. */
+struct parts_room {
+    const struct state_codes *codes;
+    void *values;              /* owned */
+};
+/* *part = held, where a load can write it, and the parts before it in the same
+ * span were. */
+status parts_room_open(struct parts_room *room, const struct saved_part *held,
+                       struct saved_part *part);
+/* Stores the numbers, and frees the room. */
+void parts_room_store(struct parts_room *room);
+/* After an error: leaves them. */
+void parts_room_free(struct parts_room *room);
+
 /* Fills what is held from the checkpoint, verifying each block, converting the
  * type. ERR_CONFIG: the checkpoint holds other weights (names the first that
  * differs). */

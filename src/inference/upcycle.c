@@ -114,7 +114,7 @@ status session_start_routers(const struct stage *stage, uint64_t seed)
     status result;
 
     TRY_GOTO(done, result, inventory_build(&inventory, &of));
-    session_start_random(&inventory, stage, seed, is_router_weight);
+    result = session_start_random(&inventory, stage, seed, is_router_weight);
 done:
     inventory_free(&inventory);
     return result;

@@ -549,43 +549,7 @@ static struct clamped_glu clamped_of(const struct launch *l,
 
 /* ---- the optimizer ---- */
 
-static struct adamw adamw_of(const struct launch *l, const struct adamw *call)
-{
-    struct adamw copy = *call;
-
-    copy.weight = tensor(l, call->weight);
-    copy.m = tensor(l, call->m);
-    copy.v = tensor(l, call->v);
-    copy.gradient = tensor(l, call->gradient);
-    copy.copy = maybe(l, call->copy);
-    return copy;
-}
-
-static struct element_update update_of(const struct launch *l,
-                                       const struct element_update *call)
-{
-    struct element_update copy = *call;
-
-    copy.weight = tensor(l, call->weight);
-    copy.gradient = maybe(l, call->gradient);
-    copy.copy = maybe(l, call->copy);
-    for (int i = 0; i < UPDATE_STATES; i++) {
-        copy.states[i].values = maybe(l, call->states[i].values);
-        copy.states[i].scales = where(l, call->states[i].scales);
-    }
-    return copy;
-}
-
-static struct descent descent_of(const struct launch *l,
-                                 const struct descent *call)
-{
-    struct descent copy = *call;
-
-    copy.weight = tensor(l, call->weight);
-    copy.step = tensor(l, call->step);
-    copy.copy = maybe(l, call->copy);
-    return copy;
-}
+#include "kernels/device_rows_updates.h"
 
 /* Calls of tensors and little else. */
 enum { OPERANDS = 9 };
@@ -635,6 +599,8 @@ static size_t squares_blocks(const struct tensor *x)
     COPY(adamw, adamw, adamw_of) \
     COPY(update_elements, element_update, update_of) \
     COPY(descend, descent, descent_of) \
+    COPY(masters_join, masters, masters_of) \
+    COPY(masters_split, masters, masters_of) \
     TELL(integer_product, integer_product, integer_told, tell_integers)
 
 #define LAUNCH_COPY(row, type, copy_of)                                    \

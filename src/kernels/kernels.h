@@ -37,6 +37,7 @@
 #include "kernels/experts.h"
 #include "kernels/fixed_point.h"
 #include "kernels/integers.h"
+#include "kernels/masters.h"
 #include "kernels/quantize.h"
 #include "kernels/rotate.h"
 #include "kernels/sums.h"
@@ -329,6 +330,9 @@ struct kernels {
     status (*update_elements)(struct stream *, const struct element_update *);
     /* weight = fma(-rate, step, weight * keep). */
     status (*descend)(struct stream *, const struct descent *);
+    /* Split masters as numbers, and back. */
+    status (*masters_join)(struct stream *, const struct masters *);
+    status (*masters_split)(struct stream *, const struct masters *);
 
     /* sums [n] int64 += integers of x [n] (fixed_point.h); x is float32, or
      * integers that were added up elsewhere. */
@@ -358,7 +362,8 @@ struct kernels {
     X(clamped_backward)                                                   \
     X(cross_entropy) X(sum_squares) X(normalize) X(adamw)                 \
     X(update_elements)                                                    \
-    X(descend) X(fixed_add) X(fixed_read) X(add_norm)
+    X(descend) X(masters_join) X(masters_split) X(fixed_add) X(fixed_read) \
+    X(add_norm)
 #define KERNELS_ROWS(X) KERNELS_CPU_ROWS(X) X(attention_merge)
 /* The function type of a row, to declare what fills it. */
 #define KERNELS_TYPE(row) __typeof__(*((struct kernels *)0)->row)

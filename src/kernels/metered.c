@@ -192,6 +192,12 @@ static void attention_pass(struct meter_track *track, const char *name,
     meter_end(track, &what);
 }
 
+static double masters_bytes(const struct masters *call)
+{
+    return bytes_of(&call->values) + bytes_of(&call->weights) +
+           bytes_of(&call->lower) + bytes_of(&call->ties);
+}
+
 static void adamw_end(struct meter_track *track, const struct adamw *call)
 {
     const struct meter_what what = {
@@ -212,7 +218,7 @@ static void update_end(struct meter_track *track,
                                         "moving average"};
     static const int flops[] = {13, 8, 7, 6, 16, 3, 3}; /* of an element */
     double bytes = 2 * bytes_of(&call->weight) + bytes_of(&call->gradient) +
-                   bytes_of(&call->copy);
+                   bytes_of(&call->copy) + 2 * masters_bytes(&call->masters);
 
     for (int i = 0; i < UPDATE_STATES; i++)
         bytes += 2 * bytes_of(&call->states[i].values);

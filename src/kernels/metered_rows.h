@@ -487,6 +487,28 @@ static status METERED(descend)(struct stream *stream,
     return result;
 }
 
+static status METERED(masters_join)(struct stream *stream,
+                                    const struct masters *call)
+{
+    struct meter_track *track = meter_begin();
+    const status result = INNER->masters_join(stream, call);
+
+    step_end(track, "masters joined", count_of(&call->values),
+             masters_bytes(call));
+    return result;
+}
+
+static status METERED(masters_split)(struct stream *stream,
+                                     const struct masters *call)
+{
+    struct meter_track *track = meter_begin();
+    const status result = INNER->masters_split(stream, call);
+
+    step_end(track, "masters split", count_of(&call->values),
+             masters_bytes(call));
+    return result;
+}
+
 static status METERED(fixed_add)(struct stream *stream, struct tensor sums,
                                 struct tensor x, struct fixed fixed)
 {

@@ -5,6 +5,7 @@
 #define LOCKSTEP_KERNELS_UPDATES_H
 
 #include <stdbool.h>
+#include "kernels/masters.h"
 #include "kernels/sums.h"
 #include "tensor/tensor.h"
 
@@ -61,6 +62,10 @@ struct element_update {
     int64_t from;
     struct range_sum *sum;          /* of the new ones, with `from`; NULL: not
                                      * asked for */
+    struct masters masters;         /* [n], whose bits begin with a byte, in
+                                     * place of the weight, a vector without
+                                     * data, and its copy; weights.data NULL:
+                                     * none. Not on a device, nor with `from` */
 };
 
 /* A step of a whole matrix, from the elements that a rank has of it. */

@@ -229,14 +229,18 @@ static const struct stage *stage_of(const struct layers *l, const void *data)
     return NULL;
 }
 
-/* Where the weights of a span were copied to before the update. */
-static const char *copied(const struct layers *l, const void *data)
+/* Where the weights of a span were copied to before the update, masters that
+ * are split as numbers. */
+static const char *copied(const struct layers *l,
+                          const struct inventory_span *span)
 {
+    const char *data = span->coded ? span->codes.masters.lower.data
+                                   : span->data;
     const struct stage *stage = stage_of(l, data);
     const char *from = stage->host[stage_keeps(stage)];
 
     return (const char *)stage->memory[MEMORY_OBSERVED].data +
-           ((const char *)data - from);
+           (data - from) * (span->coded ? 2 : 1);
 }
 
 static void copy_weights(struct layers *l)
@@ -246,8 +250,36 @@ static void copy_weights(struct layers *l)
         const struct memory_row *from = &stage->memory[stage_keeps(stage)];
         const struct memory_row *to = &stage->memory[MEMORY_OBSERVED];
 
-        CHECK(to->data != NULL && to->bytes == from->bytes);
+        CHECK(to->data != NULL);
+        if (stage_splits(stage)) {
+            stage_join_masters(stage, to->data);
+            continue;
+        }
+        CHECK(to->bytes == from->bytes);
         memcpy(to->data, stage->host[stage_keeps(stage)], from->bytes);
+    }
+}
+
+/* Elements from `local` on; those of split masters as numbers, some at once. */
+static void tally_some(struct layers *l, const struct inventory_span *span,
+                       const struct tally_of *of, int64_t local)
+{
+    enum { AT_ONCE = 4096 };
+    struct threads *threads = l->pipeline->stages[0].threads;
+    struct tally_of some = *of;
+    float values[AT_ONCE];
+
+    if (!span->coded) {
+        tally_add(l->room, of, threads, l->room + 1);
+        return;
+    }
+    some.data = values;
+    for (int64_t at = 0; at < of->count; at += AT_ONCE) {
+        some.count = of->count - at < AT_ONCE ? of->count - at : AT_ONCE;
+        inventory_read(l->inventory, span, local + at, some.count, values);
+        if (of->less != NULL)
+            some.less = (const float *)of->less + at;
+        tally_add(l->room, &some, threads, l->room + 1);
     }
 }
 
@@ -255,20 +287,20 @@ static void tally_span(struct layers *l, const struct inventory_span *span,
                        enum kind kind, bool histogram)
 {
     const int64_t size = dtype_bytes(l->inventory->dtype);
-    struct threads *threads = l->pipeline->stages[0].threads;
     struct layout_run runs[LAYOUT_RUNS_MAX];
     const int count = inventory_runs(span, true, runs);
-    const char *less = kind == KIND_UPDATE ? copied(l, span->data) : NULL;
+    const char *less = kind == KIND_UPDATE ? copied(l, span) : NULL;
 
     for (int i = 0; i < count; i++) {
         const int64_t at = runs[i].local_first * size;
         const struct tally_of of = {
-            .dtype = l->inventory->dtype, .data = (char *)span->data + at,
+            .dtype = l->inventory->dtype,
+            .data = span->coded ? NULL : (char *)span->data + at,
             .less = less != NULL ? less + at : NULL,
             .count = runs[i].length * runs[i].repeats,
             .histogram = histogram};
 
-        tally_add(l->room, &of, threads, l->room + 1);
+        tally_some(l, span, &of, runs[i].local_first);
     }
 }
 
@@ -375,6 +407,16 @@ static bool has_biases(const struct layers *l)
     return false;
 }
 
+static double bias_of(const struct layers *l, const struct inventory_span *span,
+                      int64_t local)
+{
+    double value[1];
+    const struct tensor bias = tensor_1d(value, l->inventory->dtype, 1);
+
+    inventory_read(l->inventory, span, local, 1, value);
+    return tensor_get(&bias, 0);
+}
+
 /* The biases that this rank answers for. */
 static void copy_biases(struct layers *l)
 {
@@ -386,15 +428,13 @@ static void copy_biases(struct layers *l)
             span->param->spec.role != ROLE_SELECTION_BIAS)
             continue;
         const int count = inventory_runs(span, true, runs);
-        const struct tensor from = tensor_1d(span->data, l->inventory->dtype,
-                                             span->last - span->first);
         double *to = l->biases +
                      (int64_t)span->param->layer * l->routing->experts;
 
         for (int j = 0; j < count; j++)
             for (int64_t e = 0; e < runs[j].length * runs[j].repeats; e++)
                 to[runs[j].whole_first + e] =
-                    tensor_get(&from, runs[j].local_first + e);
+                    bias_of(l, span, runs[j].local_first + e);
     }
 }
 

@@ -8,6 +8,35 @@ static bool has_elements(const struct update_item *item)
     return item->range.first < item->range.last;
 }
 
+static status apply_item(const struct update *update,
+                         const struct update_item *item, const void *argument)
+{
+    (void)argument;
+    return item->rule->kind->apply(update, item);
+}
+
+/* Kinds that see each weight alone have kernels that take split masters. */
+static bool takes_split(const struct update *update,
+                        const struct update_item *item)
+{
+    return update->stream->device == NULL && item->rule->kind->apart &&
+           item->masters.first == 0;
+}
+
+static status apply(const struct update *update,
+                    const struct update_item *item)
+{
+    if (takes_split(update, item)) return apply_item(update, item, NULL);
+    return update_in_parts(update, item, WEIGHT_CHANGES, apply_item, NULL);
+}
+
+static status start_item(const struct update *update,
+                         const struct update_item *item, const void *argument)
+{
+    (void)argument;
+    return item->rule->kind->start(update, item);
+}
+
 status update_apply(const struct update *update, double factor, double lr,
                     int64_t t)
 {
@@ -18,7 +47,7 @@ status update_apply(const struct update *update, double factor, double lr,
 
         TRY(fault_point("update.item"));
         if (item.rule->frozen || item.rule->kind->apply == NULL) continue;
-        if (has_elements(&item)) TRY(item.rule->kind->apply(update, &item));
+        if (has_elements(&item)) TRY(apply(update, &item));
     }
     if (update->whole == NULL) return OK;
     return whole_apply(update, &call);
@@ -32,7 +61,8 @@ status update_start(const struct update *update)
         const struct update_item item = update_item(update, i, &call);
 
         if (item.rule->frozen || item.rule->kind->start == NULL) continue;
-        if (has_elements(&item)) TRY(item.rule->kind->start(update, &item));
+        if (has_elements(&item))
+            TRY(update_in_parts(update, &item, WEIGHT_READ, start_item, NULL));
     }
     return OK;
 }
@@ -45,6 +75,24 @@ static bool has_average(const struct update_item *item)
            has_elements(item);
 }
 
+/* Trained weights wait in the place of the gradient. */
+static status average_item(const struct update *update,
+                           const struct update_item *item, const void *argument)
+{
+    (void)argument;
+    TRY(update->kernels->scale(update->stream, item->gradient, item->weight,
+                               1.0));
+    return item->rule->kind->average(update, item);
+}
+
+static status return_item(const struct update *update,
+                          const struct update_item *item, const void *argument)
+{
+    (void)argument;
+    return update->kernels->scale(update->stream, item->weight, item->gradient,
+                                  1.0);
+}
+
 status update_average(const struct update *update)
 {
     const struct update_call call = {.factor = 1};
@@ -53,9 +101,8 @@ status update_average(const struct update *update)
         const struct update_item item = update_item(update, i, &call);
 
         if (!has_average(&item)) continue;
-        TRY(update->kernels->scale(update->stream, item.gradient, item.weight,
-                                   1.0));
-        TRY(item.rule->kind->average(update, &item));
+        TRY(update_in_parts(update, &item, WEIGHT_CHANGES, average_item,
+                            NULL));
     }
     return OK;
 }
@@ -68,8 +115,7 @@ status update_return(const struct update *update)
         const struct update_item item = update_item(update, i, &call);
 
         if (!has_average(&item)) continue;
-        TRY(update->kernels->scale(update->stream, item.weight, item.gradient,
-                                   1.0));
+        TRY(update_in_parts(update, &item, WEIGHT_WRITTEN, return_item, NULL));
     }
     return OK;
 }

@@ -2,13 +2,12 @@
 /* average.c - an exponential moving average of the weights. */
 #include "optimizer/average.h"
 
-/* Something is done with the average and the weight of an item. */
-typedef status averaging(const struct update *, const struct update_item *,
-                         struct tensor average);
-
 static status move(const struct update *u, const struct update_item *item,
-                   struct tensor average)
+                   const void *argument)
 {
+    const struct tensor average = item->states[STATE_AVERAGE];
+
+    (void)argument;
     return u->kernels->update_elements(u->stream, &(struct element_update){
         .formula = UPDATE_AVERAGE, .weight = average, .gradient = item->weight,
         .states = {{.values = item->weight}}, .scale = 1,
@@ -16,21 +15,25 @@ static status move(const struct update *u, const struct update_item *item,
 }
 
 static status start(const struct update *u, const struct update_item *item,
-                    struct tensor average)
+                    const void *argument)
 {
-    return u->kernels->scale(u->stream, average, item->weight, 1.0);
+    (void)argument;
+    return u->kernels->scale(u->stream, item->states[STATE_AVERAGE],
+                             item->weight, 1.0);
 }
 
 enum { AT_ONCE = 32768 }; /* bytes that the host has of each */
 
 /* Not in a step: by copies on the host. */
 static status swap(const struct update *u, const struct update_item *item,
-                   struct tensor average)
+                   const void *argument)
 {
+    const struct tensor average = item->states[STATE_AVERAGE];
     const size_t all = (size_t)(tensor_count(&average) *
                                 dtype_bytes(average.dtype));
     char copies[2][AT_ONCE];
 
+    (void)argument;
     for (size_t at = 0; at < all; at += AT_ONCE) {
         const size_t bytes = all - at < AT_ONCE ? all - at : AT_ONCE;
         char *const a = (char *)average.data + at;
@@ -45,7 +48,8 @@ static status swap(const struct update *u, const struct update_item *item,
     return OK;
 }
 
-static status each(const struct update *u, averaging *work)
+static status each(const struct update *u, enum weight_use use,
+                   update_work *work)
 {
     const struct update_call call = {.factor = 1};
 
@@ -55,25 +59,25 @@ static status each(const struct update *u, averaging *work)
 
         if (item.range.first == item.range.last || average->data == NULL)
             continue;
-        CHECK(average->dtype == item.weight.dtype &&
-              average->shape[0] == item.weight.shape[0]);
-        TRY(work(u, &item, *average));
+        CHECK(average->dtype == dtype_real(u->kernels->dtype) &&
+              average->shape[0] == item.range.last - item.range.first);
+        TRY(update_in_parts(u, &item, use, work, NULL));
     }
     return OK;
 }
 
 status average_apply(const struct update *update)
 {
-    return each(update, move);
+    return each(update, WEIGHT_READ, move);
 }
 
 status average_start(const struct update *update)
 {
-    return each(update, start);
+    return each(update, WEIGHT_READ, start);
 }
 
 status average_swap(const struct update *update)
 {
-    TRY(each(update, swap));
+    TRY(each(update, WEIGHT_CHANGES, swap));
     return update_copy(update);
 }

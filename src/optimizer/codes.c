@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* codes.c - 8-bit states as numbers, for checkpoints and proofs. Speed matters
- * little here: the update itself has kernels. */
+/* codes.c - 8-bit states and split masters as numbers, for checkpoints and
+ * proofs. Speed matters little here: the update itself has kernels. */
 #include "kernels/code8.h"
 #include "kernels/kernels.h"
 #include "optimizer/states.h"
@@ -52,6 +52,10 @@ void state_decode(const struct state_codes *codes, int64_t first, int64_t step,
     struct held_cursor c = begin(codes);
     float table[CODE8_COUNT];
 
+    if (codes->codes == NULL) {
+        masters_read(&codes->masters, first, step, count, out);
+        return;
+    }
     code8_table(bits_of(codes), table);
     while (count > 0) {
         const int64_t number = find(codes, &c, first);
@@ -103,6 +107,10 @@ void state_encode(const struct state_codes *codes, const float *elements)
     struct held_cursor c = begin(codes);
     struct code8_bins bins;
 
+    if (codes->codes == NULL) {
+        masters_write(&codes->masters, elements);
+        return;
+    }
     code8_bins(bits_of(codes), &bins);
     while (held_next(&c))
         for (int64_t i = 0; i < c.now.rows * c.now.count; i += SHARD_BLOCK)

@@ -3,7 +3,6 @@
 #include "kernels/math.h"
 #include "optimizer/update.h"
 
-
 /* Blocks of 8-bit states are those of leaves: a call for each. */
 static status step_leaves(const struct update *u,
                           const struct update_item *item,
@@ -35,6 +34,12 @@ static status step_leaves(const struct update *u,
     return OK;
 }
 
+/* Whether kernels are to read split masters, not numbers. */
+static bool is_split(const struct update_item *item)
+{
+    return item->masters.weights.data != NULL && item->weight.data == NULL;
+}
+
 status update_elements(const struct update *u, const struct update_item *item,
                        struct element_update *call)
 {
@@ -43,6 +48,7 @@ status update_elements(const struct update *u, const struct update_item *item,
     call->weight = item->weight;
     call->gradient = item->gradient;
     call->copy = item->copy;
+    if (is_split(item)) call->masters = item->masters;
     call->scale = item->factor;
     call->lr = item->lr;
     call->beta1 = item->beta1;
@@ -80,7 +86,7 @@ static status apply_adamw(const struct update *u,
         .copy = item->copy};
     struct element_update narrow = {.formula = UPDATE_ADAMW};
 
-    if (call.m.dtype != u->layout->real || item->from != 0)
+    if (call.m.dtype != u->layout->real || item->from != 0 || is_split(item))
         return update_elements(u, item, &narrow);
     return u->kernels->adamw(u->stream, &call);
 }

@@ -6,6 +6,7 @@
 
 #include "base/text.h"
 #include "optimizer/groups.h"
+#include "optimizer/whole_tensors.h"
 
 /* Every optimizer there is. */
 static const struct optimizer_kind *const kinds[] = {
@@ -67,6 +68,21 @@ static status check_averages(const struct optimizer_rule *rules,
     return OK;
 }
 
+static status check_masters(const struct optimizer_rule *rules,
+                            const struct param_table *table)
+{
+    for (int i = 0; i < table->count; i++) {
+        const struct optimizer_kind *kind = rules[i].kind;
+
+        if (kind->whole != NULL && kind->whole->weights && !rules[i].frozen)
+            FAIL(ERR_CONFIG, "optimizer.masters: split, but %s, which updates "
+                             "%s, reads the masters of whole matrices; set it "
+                             "to float32, or choose adamw, muon or soap",
+                 kind->name, table->items[i].name);
+    }
+    return OK;
+}
+
 status rules_build(struct optimizer_rule *rules,
                    const struct param_table *table,
                    const struct optimizer_choice *choice)
@@ -86,6 +102,7 @@ status rules_build(struct optimizer_rule *rules,
     TRY(groups_apply(&choice->groups, table, rules));
     for (int i = 0; i < table->count; i++)
         if (table->items[i].spec.fixed) rules[i].frozen = true;
+    if (choice->split) TRY(check_masters(rules, table));
     return check_averages(rules, table, kind);
 }
 

@@ -100,6 +100,7 @@ struct groups {
 struct optimizer_choice {
     const struct optimizer_kind *kind; /* NULL: adamw */
     enum state_type states;            /* of states that may be narrow */
+    bool split;                        /* masters (kernels/masters.h) */
     struct groups groups;
     double average;                    /* decay of a moving average of the
                                         * weights; 0: none */

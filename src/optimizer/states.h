@@ -13,6 +13,7 @@
 #ifndef LOCKSTEP_OPTIMIZER_STATES_H
 #define LOCKSTEP_OPTIMIZER_STATES_H
 
+#include "kernels/masters.h"
 #include "mesh/matrices.h"
 #include "optimizer/kind.h"
 
@@ -81,7 +82,7 @@ bool held_next(struct held_cursor *cursor);
 struct tensor held_view(const struct held_cursor *cursor,
                         struct tensor range);
 
-/* ---- 8 bits as numbers ---- */
+/* ---- 8 bits, and split masters, as numbers ---- */
 
 struct state_codes {
     const struct param *param;     /* borrowed */
@@ -90,6 +91,8 @@ struct state_codes {
     unsigned char *codes;
     float *scales;
     bool positive;
+    struct masters masters; /* of the range: what it is instead, if codes is
+                             * NULL */
 };
 /* out [count] = elements first, first + step, ... of the range, counted from
  * its start. */

@@ -9,9 +9,11 @@
 
 /* ---- where things lie ---- */
 
-struct tensor update_view(const struct update_arena *arena,
-                          const struct param *param,
-                          const struct shard_range *range, enum dtype dtype)
+/* Elements [range->first, range->last) of a parameter, as they lie. */
+static struct tensor arena_view(const struct update_arena *arena,
+                                const struct param *param,
+                                const struct shard_range *range,
+                                enum dtype dtype)
 {
     const int64_t at = shard_place(range, arena->level, param);
 
@@ -23,8 +25,8 @@ static struct tensor weight_view(const struct update *u,
                                  const struct param *param,
                                  const struct shard_range *range)
 {
-    return update_view(&u->weights, param, range,
-                       dtype_real(u->kernels->dtype));
+    return arena_view(&u->weights, param, range,
+                      dtype_real(u->kernels->dtype));
 }
 
 /* Empty where there is none. */
@@ -42,7 +44,8 @@ static struct tensor gradient_view(const struct update *u,
                      range->last - range->first);
 }
 
-struct tensor update_copy_view(const struct update *u,
+/* The copy; data NULL: there is none of this parameter. */
+static struct tensor copy_view(const struct update *u,
                                const struct param *param,
                                const struct shard_range *range)
 {
@@ -51,9 +54,21 @@ struct tensor update_copy_view(const struct update *u,
     struct tensor view;
 
     if (u->copy.data == NULL || gone < 0) return (struct tensor){0};
-    view = update_view(&u->copy, param, range, u->kernels->dtype);
+    view = arena_view(&u->copy, param, range, u->kernels->dtype);
     view.data = (char *)view.data - gone * dtype_bytes(view.dtype);
     return view;
+}
+
+static struct masters masters_view(const struct update *u,
+                                   const struct param *param,
+                                   const struct shard_range *range)
+{
+    const struct master_arenas all = {u->copy.data, u->weights.data,
+                                      u->split.ties};
+
+    return masters_at(&all, shard_place(range, u->copy.level, param),
+                      shard_place(range, u->weights.level, param),
+                      range->last - range->first);
 }
 
 static struct shard_range own_range(const struct update *u, int param)
@@ -265,9 +280,15 @@ struct update_item update_item(const struct update *u, int index,
                          param->spec.decay ? u->weight_decay : 0),
         .t = call->t, .from = writes_apart(rule) ? u->from : 0};
 
-    item.weight = weight_view(u, param, &item.range);
     item.gradient = gradient_view(u, param, &item.range);
-    item.copy = update_copy_view(u, param, &item.range);
+    if (u->split.ties != NULL) {
+        item.masters = masters_view(u, param, &item.range);
+        item.weight = tensor_1d(NULL, DTYPE_F32,
+                                item.range.last - item.range.first);
+    } else {
+        item.weight = weight_view(u, param, &item.range);
+        item.copy = copy_view(u, param, &item.range);
+    }
     for (int k = 0; k < OPTIMIZER_STATES; k++) {
         item.states[k] = state_view(u, index, k);
         item.scales[k] = scales_of(u, index, k);
@@ -277,10 +298,11 @@ struct update_item update_item(const struct update *u, int index,
 
 status update_copy(const struct update *update)
 {
+    if (update->split.ties != NULL) return OK; /* masters have it */
     for (int i = 0; i < update->params->count; i++) {
         const struct param *param = &update->params->items[i];
         const struct shard_range range = own_range(update, i);
-        const struct tensor copy = update_copy_view(update, param, &range);
+        const struct tensor copy = copy_view(update, param, &range);
 
         if (copy.data == NULL || range.first == range.last) continue;
         TRY(update->kernels->scale(

@@ -36,7 +36,12 @@ struct update {
     const struct param_table *params;
     const struct holding *holding;
     const struct shards *shards; /* what this rank updates */
-    struct update_arena weights, gradients; /* real */
+    struct update_arena weights, gradients; /* real; weights: lower halves of
+                              * split masters, where split.ties is set */
+    struct {
+        unsigned char *ties; /* of masters; NULL: they are not split */
+        struct tensor room;  /* [n] float32: masters at once */
+    } split;
     const struct states *layout; /* rules, and where the states lie */
     void *states[OPTIMIZER_STATES]; /* memory of each slot */
     struct update_arena copy; /* of the weights as kernels read them, of
@@ -87,7 +92,9 @@ struct update_item {
     const struct optimizer_rule *rule;
     struct shard_range range;
     struct tensor weight, gradient; /* [n] real; of a frozen matrix no
-                              * gradient */
+                              * gradient; split masters have no weight, but
+                              * in parts */
+    struct masters masters;  /* split ones, [n] */
     struct tensor copy;      /* [n] narrow: becomes the new weights, rounded */
     struct tensor states[OPTIMIZER_STATES]; /* [n] or, WHOLE, all of it; u8:
                               * codes */
@@ -127,19 +134,24 @@ status update_apply(const struct update *update, double factor, double lr,
 /* Parameter `index` of the table as a kind sees it. */
 struct update_item update_item(const struct update *update, int index,
                                const struct update_call *call);
+/* Elements [first, first + count) of an item. States that are codes or of whole
+ * tensors stay. */
+struct update_item update_part(const struct update_item *item, int64_t first,
+                               int64_t count);
+/* Does something with an item: at once, or, where its masters are split, part
+ * by part, as many as there is room for: they become numbers first if it reads
+ * the weight, and are split again if it writes it. */
+enum weight_use { WEIGHT_READ = 1, WEIGHT_WRITTEN = 2, WEIGHT_CHANGES = 3 };
+typedef status update_work(const struct update *, const struct update_item *,
+                           const void *argument);
+status update_in_parts(const struct update *update,
+                       const struct update_item *item, enum weight_use use,
+                       update_work *work, const void *argument);
 /* One step of states that see each weight alone: fills what the formula needs
  * of the item into *call, which says the formula, and runs its kernel. */
 status update_elements(const struct update *update,
                        const struct update_item *item,
                        struct element_update *call);
-/* Elements [range->first, range->last) of a parameter, as they lie. */
-struct tensor update_view(const struct update_arena *arena,
-                          const struct param *param,
-                          const struct shard_range *range, enum dtype dtype);
-/* Like update_view, of the copy; data NULL: there is none of this parameter. */
-struct tensor update_copy_view(const struct update *update,
-                               const struct param *param,
-                               const struct shard_range *range);
 /* States of step 0, from its weights; those that no kind sets are zero. */
 status update_start(const struct update *update);
 /* Where a kind has an average: the own weights are set to it, and what they

@@ -138,6 +138,8 @@ static struct comm_block own_block(const struct passage *p,
         return (struct comm_block){0};
     const struct update_item item =
         update_item(p->update, matrix->param, p->call);
+
+    CHECK(p->gather == 0 || item.masters.weights.data == NULL);
     char *base = p->gather == 0 ? item.gradient.data : item.weight.data;
 
     return (struct comm_block){
@@ -337,11 +339,15 @@ static status prepare(const struct update *u, const struct update_call *call,
                              item.factor);
 }
 
-static struct tensor stretch(struct tensor all, int64_t first, int64_t count)
+static status descend(const struct update *u, const struct update_item *item,
+                      const void *argument)
 {
-    if (all.data == NULL) return all;
-    return tensor_1d((char *)all.data + first * dtype_bytes(all.dtype),
-                     all.dtype, count);
+    struct descent descent = *(const struct descent *)argument;
+
+    descent.weight = item->weight;
+    descent.step = item->gradient;
+    descent.copy = item->copy;
+    return u->kernels->descend(u->stream, &descent);
 }
 
 static status finish(const struct update *u, const struct update_call *call,
@@ -356,13 +362,11 @@ static status finish(const struct update *u, const struct update_call *call,
     item.rule->kind->whole->finish(u, &item, matrix, &descent);
     for (int i = 0; i < matrix->pieces; i++) {
         if (!matrix_part(m, matrix, m->rank, i, &run)) continue;
-        const int64_t first = run.local_first - item.range.first;
-        const int64_t count = run.length * run.repeats;
+        const struct update_item part =
+            update_part(&item, run.local_first - item.range.first,
+                        run.length * run.repeats);
 
-        descent.weight = stretch(item.weight, first, count);
-        descent.step = stretch(item.gradient, first, count);
-        descent.copy = stretch(item.copy, first, count);
-        TRY(u->kernels->descend(u->stream, &descent));
+        TRY(update_in_parts(u, &part, WEIGHT_CHANGES, descend, &descent));
     }
     return OK;
 }

@@ -211,12 +211,13 @@ static status explain_numerics(const struct stage *stage, struct text *out)
         TRY(text_append_string(out, "context whole\n"));
     if (dtype_is_narrow(p->dtype))
         TRY(text_printf(out, "%s: activations and weights as kernels read "
-                             "them%s; float32: masters, %sgradients of "
+                             "them%s; float32: masters%s, %sgradients of "
                              "weights, statistics, logits, sums over ranks\n",
                         dtype_name(p->dtype),
                         p->dtype != DTYPE_BF16 ? ""
                         : stage->request.machine.product == PRODUCT_TILES
                             ? ", products in tiles" : ", products in pairs",
+                        stage_splits(stage) ? " (split)" : "",
                         type == STATE_REAL ? "moments, " : ""));
     if (stage_products_fast(stage)) TRY(explain_attention(out, stage));
     if (type != STATE_REAL)

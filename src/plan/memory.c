@@ -21,6 +21,14 @@ bool stage_saves(const struct stage *stage, enum memory_owner owner)
            (owner >= MEMORY_STATE_0 && owner <= MEMORY_STATE_4);
 }
 
+size_t stage_copied_bytes(const struct stage *stage, enum memory_owner owner,
+                          const struct memory_row *rows)
+{
+    return owner == MEMORY_WEIGHTS && stage_splits(stage)
+               ? arena_aligned(stage_saved_bytes(stage))
+               : arena_aligned(rows[owner].bytes);
+}
+
 size_t stage_snapshot_bytes(const struct stage *stage,
                             const struct memory_row *rows)
 {
@@ -35,7 +43,7 @@ size_t stage_snapshot_bytes(const struct stage *stage,
     if (!r->training.snapshot || replica) return 0;
     for (int i = 0; i < MEMORY_OWNERS; i++)
         if (stage_saves(stage, (enum memory_owner)i))
-            bytes += arena_aligned(rows[i].bytes);
+            bytes += stage_copied_bytes(stage, (enum memory_owner)i, rows);
     return bytes;
 }
 

@@ -190,92 +190,6 @@ static int64_t widest(const struct program *p)
     return most;
 }
 
-enum shard_level stage_level(const struct stage *stage,
-                             enum memory_owner arena)
-{
-    const struct division *division = &stage->request.divided.division;
-
-    switch (shards_divide(&stage->shards) ? arena : MEMORY_OWNERS) {
-    case MEMORY_COMPUTE: return division_level(division, division->weights);
-    case MEMORY_WEIGHTS:
-        return division_level(division,
-                              stage_reads(stage) == arena ? division->weights
-                                                          : division->states);
-    case MEMORY_GRADIENTS:
-        if (stage->request.reduction.rounds == 0) return SHARD_WHOLE;
-        return division_level(division, division->gradients);
-    default: return SHARD_WHOLE;
-    }
-}
-
-bool stage_divides(const struct stage *stage, enum memory_owner arena)
-{
-    return stage_level(stage, arena) != SHARD_WHOLE;
-}
-
-bool stage_gathers_once(const struct stage *stage)
-{
-    return stage->request.divided.gather.reshard &&
-           stage->request.divided.gather.once &&
-           stage_divides(stage, stage_reads(stage));
-}
-
-int64_t stage_gather_bytes(const struct stage *stage, int unit)
-{
-    if (stage->coded.params != NULL)
-        return coded_own_bytes(&stage->coded, &stage->shards, unit);
-    return shard_all_weights(&stage->shards, unit) *
-           dtype_bytes(stage->program.dtype);
-}
-
-int64_t stage_part_bytes(const struct stage *stage, int unit)
-{
-    if (coded_keeps(&stage->coded, unit))
-        return coded_part_bytes(&stage->coded, &stage->shards, unit);
-    return shard_weights(&stage->shards, unit) *
-           dtype_bytes(stage->program.dtype);
-}
-
-enum memory_owner stage_reads(const struct stage *stage)
-{
-    return dtype_is_narrow(stage->request.dtype) ? MEMORY_COMPUTE
-                                                 : MEMORY_WEIGHTS;
-}
-
-enum memory_owner stage_keeps(const struct stage *stage)
-{
-    return stage->request.training.optimizer ? MEMORY_WEIGHTS
-                                             : stage_reads(stage);
-}
-
-enum dtype stage_keeps_dtype(const struct stage *stage)
-{
-    const enum dtype dtype = stage->request.dtype;
-
-    return stage->request.training.optimizer ? dtype_real(dtype) : dtype;
-}
-
-static size_t arena_bytes(const struct stage *stage, enum memory_owner arena)
-{
-    const struct program *p = &stage->program;
-    const int64_t kept[] = {p->params.elements, stage->shards.shard_elements,
-                            stage->shards.elements};
-    int64_t elements = kept[stage_level(stage, arena)];
-
-    if ((arena == MEMORY_COMPUTE || arena == MEMORY_WEIGHTS) &&
-        arena != stage_reads(stage) && arena != stage_keeps(stage))
-        return 0;
-    if (arena == MEMORY_COMPUTE) elements -= stage->coded.lacks;
-    if (arena == MEMORY_GRADIENTS)
-        elements = stage_divides(stage, arena)
-                       ? stage->levels * stage->level_elements
-                       : stage->gradients.roots.count * p->params.gradients;
-    return (size_t)(elements *
-                    dtype_bytes(arena == MEMORY_COMPUTE     ? p->dtype
-                                : arena == MEMORY_GRADIENTS ? program_sum(p)
-                                                            : program_real(p)));
-}
-
 static size_t gathered_bytes(const struct stage *stage)
 {
     const struct stage_request *r = &stage->request;
@@ -319,6 +233,15 @@ static struct memory_row state_row(const struct stage *stage, int number)
                                stage->states.bytes[number], NULL};
 }
 
+static struct memory_row weights_row(const struct stage *stage,
+                                     enum memory_owner owner)
+{
+    return (struct memory_row){owner == MEMORY_COMPUTE ? "compute weights"
+                               : stage_splits(stage)   ? "masters, split"
+                                                       : "weights", "run",
+                               stage_arena_bytes(stage, owner), NULL};
+}
+
 /* Rows whose sizes follow from those of others. */
 static void size_derived(struct stage *stage, struct memory_row *rows)
 {
@@ -351,10 +274,9 @@ static status add_memory(struct stage *stage)
     const bool trains = stage->request.backward != BACKWARD_NONE;
     const int frames = stage->request.size.frames;
     struct memory_row rows[MEMORY_OWNERS] = {
-        {"weights", "run", arena_bytes(stage, MEMORY_WEIGHTS), NULL},
-        {"compute weights", "run", arena_bytes(stage, MEMORY_COMPUTE), NULL},
+        weights_row(stage, MEMORY_WEIGHTS), weights_row(stage, MEMORY_COMPUTE),
         {"gradients", "run",
-         trains ? arena_bytes(stage, MEMORY_GRADIENTS) : 0, NULL},
+         trains ? stage_arena_bytes(stage, MEMORY_GRADIENTS) : 0, NULL},
         {"partial gradients", "run",
          trains ? (size_t)stage->gradients.partial_elements * real : 0, NULL},
         state_row(stage, 0), state_row(stage, 1), state_row(stage, 2),
@@ -389,9 +311,9 @@ static status add_memory(struct stage *stage)
         {"messages between ranks", "call", 0, NULL},
         {"messages in the background", "step", 0, NULL},
         {"weights before an observed step", "step",
-         stage->request.training.observe ? arena_bytes(stage, MEMORY_WEIGHTS)
-                                         : 0, NULL},
+         stage->request.training.observe ? stage_saved_bytes(stage) : 0, NULL},
         {"whole matrices", "call", whole_room_bytes(&stage->states), NULL},
+        {"masters in float32", "call", stage->masters_bytes, NULL},
         {"snapshot of a checkpoint", "save", 0, NULL},
         {"what the host sees of the device", "run", 0, NULL},
         {"what kernels are told, on the host", "run", 0, NULL},
@@ -561,6 +483,7 @@ status stage_plan(struct stage *stage, const struct stage_request *request)
     TRY(build_program(stage));
     TRY(divide(stage));
     TRY(stage_check_apart(stage));
+    stage->masters_bytes = stage_masters_room(stage);
     r->size.logits_chunk = stage->program.size.logits_chunk;
     if (r->backward != BACKWARD_NONE)
         TRY(gradients_plan(&stage->gradients, &stage->program,
@@ -615,8 +538,8 @@ void stage_reserve(struct stage *stage, enum memory_owner owner, size_t bytes)
 /* Memory that holds nothing between two calls, and tables of the model. */
 static const enum memory_owner shared[] = {
     MEMORY_LAYER_SCRATCH, MEMORY_KERNEL_SCRATCH, MEMORY_ROTARY,
-    MEMORY_WHOLE, MEMORY_TOLD_HOST, MEMORY_TOLD, MEMORY_PRODUCTS,
-    MEMORY_ATTENTION};
+    MEMORY_WHOLE, MEMORY_MASTERS, MEMORY_TOLD_HOST, MEMORY_TOLD,
+    MEMORY_PRODUCTS, MEMORY_ATTENTION};
 enum { SHARED = sizeof shared / sizeof *shared };
 
 void stage_use_shared(struct stage *stage, const struct stage *first)

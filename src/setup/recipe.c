@@ -196,6 +196,9 @@ static const char *turns_refusal(const struct stage_request *r)
 /* Why a rank cannot keep codes in place of its weights; NULL: it can. */
 static const char *keep_refusal(const struct stage_request *r, bool divided)
 {
+    if (r->training.choice.split)
+        return "masters that are split (optimizer.masters) need weights of "
+               "bfloat16";
     if (coded_sets(&r->precision) == 1) return NULL;
     if (!divided)
         return "its blocks in y are not those in dx, and only ranks that "

@@ -15,6 +15,7 @@
 #include "setup/balance.h"
 #include "setup/libraries.h"
 #include "setup/micro_batch.h"
+#include "setup/optimizer.h"
 #include "setup/recipe.h"
 #include "setup/rounds.h"
 #include "step/policy.h"
@@ -358,59 +359,6 @@ static status check_zero(struct setup *setup)
     return OK;
 }
 
-/* Which optimizer, and how it stores its states. */
-static status choose_optimizer(struct optimizer_choice *choice,
-                               const struct options *o, enum dtype dtype)
-{
-    const struct optimizer_kind *kind;
-    bool narrow;
-
-    TRY(optimizer_find(&choice->kind, o->optimizer.name));
-    TRY(state_type_parse(&choice->states, o->optimizer.state_dtype));
-    kind = choice->kind;
-    narrow = kind->matrices; /* adamw has the rest */
-    for (int i = 0; i < OPTIMIZER_STATES; i++)
-        narrow = narrow || kind->states[i].narrow;
-    if (kind == &optimizer_schedule_free && o->optimizer.beta1 == 0)
-        FAIL(ERR_CONFIG, "optimizer.beta1: 0 leaves schedule_free no average; "
-                         "0.9 is usual");
-    if (kind == &optimizer_schedule_free &&
-        strcmp(o->optimizer.schedule, "constant") != 0)
-        FAIL(ERR_CONFIG, "optimizer.schedule: %s, but schedule_free has an "
-                         "average instead of a schedule; set it to constant "
-                         "(optimizer.warmup may stay)", o->optimizer.schedule);
-    if (kind == &optimizer_schedule_free &&
-        (o->optimizer.ema > 0 || o->optimizer.qk_clip > 0))
-        FAIL(ERR_CONFIG, "optimizer.%s: schedule_free trains weights whose "
-                         "average it keeps already; set it to 0",
-             o->optimizer.ema > 0 ? "ema" : "qk_clip");
-    if (choice->states == STATE_REAL) return OK;
-    if (!narrow)
-        FAIL(ERR_CONFIG, "optimizer.state_dtype: %s stores its states as "
-                         "float32 only; adamw, lion, sgd and muon have "
-                         "bfloat16 and int8", kind->name);
-    if (dtype == DTYPE_F64)
-        FAIL(ERR_CONFIG, "optimizer.state_dtype: %s beside train.dtype=float64;"
-                         " states are narrow where computing is float32, "
-                         "bfloat16 or float16", o->optimizer.state_dtype);
-    return OK;
-}
-
-static status check_averages(const struct options *o)
-{
-    const char *weights = o->validate.weights;
-
-    if (o->optimizer.ema >= 1)
-        FAIL(ERR_CONFIG, "optimizer.ema: a decay of 1 keeps the weights of "
-                         "step 0; 0.999 is usual");
-    if (strcmp(weights, "ema") == 0 && o->optimizer.ema == 0)
-        FAIL(ERR_CONFIG, "validate.weights: ema, but optimizer.ema is 0: there "
-                         "is not an average; 0.999 is usual");
-    if (strcmp(weights, "ema") == 0 || strcmp(weights, "trained") == 0)
-        return OK;
-    FAIL(ERR_CONFIG, "validate.weights: %s is not trained or ema", weights);
-}
-
 static status check_observe(const struct options *o)
 {
     if (o->observe.histograms > 0 && !o->observe.tensorboard)
@@ -516,11 +464,9 @@ static status resolve_request(struct setup *setup)
     TRY(check_library(o, r->machine.device));
     TRY(muon_adjust_parse(&setup->adjust, o->optimizer.adjust));
     TRY(choose_dtype(o->train.dtype, &r->dtype));
-    TRY(choose_optimizer(&r->training.choice, o, r->dtype));
+    TRY(optimizer_choose(&r->training.choice, o, r->dtype));
     r->training.choice.groups = setup->groups;
-    r->training.choice.average = o->optimizer.ema;
     TRY(balance_choose(&r->regular, o));
-    TRY(check_averages(o));
     TRY(check_observe(o));
     TRY(choose_product(o->numerics.bfloat16, r->dtype, &r->machine.product));
     TRY(libraries_choose(r, o));

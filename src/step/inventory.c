@@ -180,6 +180,22 @@ static void find_state(const struct stage *stage, struct inventory_span *span,
         .positive = rule_state(&states->rules[index], number)->positive};
 }
 
+/* Masters of which a part is in the weights, from place `at` of theirs on. */
+static void find_masters(const struct stage *stage, struct inventory_span *span,
+                         const struct shard_range *own, int64_t at)
+{
+    const enum shard_level level = stage_level(stage, MEMORY_COMPUTE);
+    const struct master_arenas arenas = stage_masters(stage, true);
+    const int64_t weight = level == SHARD_WHOLE
+                               ? span->param->offset + span->first
+                               : shard_place(own, level, span->param);
+
+    span->coded = true;
+    span->codes = (struct state_codes){
+        .range = {.first = span->first, .last = span->last},
+        .masters = masters_at(&arenas, weight, at, span->last - span->first)};
+}
+
 /* Where the first element of a kind lies that this rank has of a parameter. */
 static void find_data(const struct inventory *h, const struct stage *stage,
                       struct inventory_span *span,
@@ -204,6 +220,8 @@ static void find_data(const struct inventory *h, const struct stage *stage,
     span->dtype = inventory_dtype(h, span->param->order, span->kind);
     if (state != NULL && state->shape == STATE_ELEMENTS)
         find_state(stage, span, own);
+    else if (span->kind == INVENTORY_WEIGHT && stage_splits(stage))
+        find_masters(stage, span, own, at);
     else
         span->data =
             (char *)stage->host[row] + at * dtype_bytes(h->dtype);

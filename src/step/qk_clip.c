@@ -88,12 +88,24 @@ status qk_clip_share(struct qk_clip *clip, struct team *team, double *most)
 /* ---- the weights ---- */
 
 /* The part that an update added up of a weight; 0: it did not. */
-static uint32_t counted(const struct update *u, int index,
-                        const struct tensor *weight)
+static uint32_t counted(const struct update *u, const struct update_item *item)
 {
-    if (u->from == 0 || !writes_apart(&u->layout->rules[index])) return 0;
-    return range_sum_of(u->sum, weight->data, weight->data,
-                        (size_t)tensor_bytes(weight));
+    if (u->from == 0 || !writes_apart(item->rule)) return 0;
+    return range_sum_of(u->sum, item->weight.data, item->weight.data,
+                        (size_t)tensor_bytes(&item->weight));
+}
+
+static status scale_part(const struct update *u, const struct update_item *item,
+                         const void *factor)
+{
+    const uint32_t before = counted(u, item);
+
+    TRY(u->kernels->scale(u->stream, item->weight, item->weight,
+                          *(const double *)factor));
+    range_sum_add(u->sum, counted(u, item) - before);
+    return item->copy.data == NULL
+               ? OK
+               : u->kernels->scale(u->stream, item->copy, item->weight, 1.0);
 }
 
 /* Scales the part of rows [row, row + rows) of a parameter that this rank
@@ -101,31 +113,20 @@ static uint32_t counted(const struct update *u, int index,
 static status scale_rows(const struct update *u, int index, int64_t row,
                          int64_t rows, double factor)
 {
-    const struct param *param = &u->params->items[index];
-    const int64_t width = param->spec.vector ? 1 : param->cols;
-    const int64_t first = row * width, last = first + rows * width;
-    struct shard_range r;
-    uint32_t before;
+    const struct update_call call = {.factor = 1};
+    const struct update_item item = update_item(u, index, &call);
+    const int64_t width =
+        item.param->spec.vector ? 1 : item.param->cols;
+    int64_t first = row * width, last = first + rows * width;
 
-    if (u->layout->rules[index].frozen) return OK;
-    shard_own(u->shards, u->params, index, &r);
-    if (first > r.first) {
-        r.at += first - r.first;
-        r.shard_at += first - r.first;
-        r.first = first;
-    }
-    if (last < r.last) r.last = last;
-    if (r.first >= r.last) return OK;
-    const struct tensor weight =
-        update_view(&u->weights, param, &r, dtype_real(u->kernels->dtype));
+    if (item.rule->frozen) return OK;
+    if (first < item.range.first) first = item.range.first;
+    if (last > item.range.last) last = item.range.last;
+    if (first >= last) return OK;
+    const struct update_item part =
+        update_part(&item, first - item.range.first, last - first);
 
-    before = counted(u, index, &weight);
-    TRY(u->kernels->scale(u->stream, weight, weight, factor));
-    range_sum_add(u->sum, counted(u, index, &weight) - before);
-    const struct tensor copy = update_copy_view(u, param, &r);
-
-    return copy.data == NULL
-               ? OK : u->kernels->scale(u->stream, copy, weight, 1.0);
+    return update_in_parts(u, &part, WEIGHT_CHANGES, scale_part, &factor);
 }
 
 /* The product that made queries and keys. */

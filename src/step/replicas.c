@@ -347,8 +347,11 @@ static void flip_first(const struct replicas *r, enum inventory_kind kind,
     for (int i = 0; i < r->inventory->count; i++) {
         const struct inventory_span *span = &r->inventory->spans[i];
 
-        if (span->kind != kind || span->data == NULL) continue;
-        *(unsigned char *)span->data ^= (unsigned char)(1 << bit);
+        unsigned char *at =
+            span->coded ? span->codes.masters.lower.data : span->data;
+
+        if (span->kind != kind || at == NULL) continue;
+        *at ^= (unsigned char)(1 << bit);
         return;
     }
 }

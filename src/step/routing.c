@@ -214,36 +214,32 @@ static status balance_some(const struct update *u, struct tensor bias,
     return device_write(u->stream, bias.data, room, bytes);
 }
 
-static struct tensor part_of(struct tensor all, int64_t first, int64_t count)
-{
-    if (all.data == NULL) return all;
-    return tensor_1d((char *)all.data + first * dtype_bytes(all.dtype),
-                     all.dtype, count);
-}
+/* How much the biases of a router change, and whose tokens decide. */
+struct balancing { const double *counts; double rate; };
 
-/* The elements of one router's bias that this rank updates. */
-static status balance_part(const struct update *u, const struct param *param,
-                           const struct shard_range *range,
-                           const double *counts, double rate)
+/* The elements of one router's bias that are in a part of what this rank
+ * updates. */
+static status balance_part(const struct update *u,
+                           const struct update_item *item,
+                           const void *argument)
 {
-    const enum dtype real = dtype_real(u->kernels->dtype);
-    const struct tensor bias = update_view(&u->weights, param, range, real);
-    const int64_t experts = param->elements, all = range->last - range->first;
-    const struct tensor copy = update_copy_view(u, param, range);
+    const struct balancing *b = argument;
+    const int64_t experts = item->param->elements;
+    const int64_t all = item->range.last - item->range.first;
     double total = 0, steps[AT_ONCE];
 
-    for (int64_t e = 0; e < experts; e++) total += counts[e];
+    for (int64_t e = 0; e < experts; e++) total += b->counts[e];
     for (int64_t at = 0; at < all; at += AT_ONCE) {
         const int64_t count = all - at < AT_ONCE ? all - at : AT_ONCE;
-        const struct tensor narrow = part_of(copy, at, count);
+        const struct update_item some = update_part(item, at, count);
 
         for (int64_t i = 0; i < count; i++) {
             const double below =
-                total - (double)experts * counts[range->first + at + i];
+                total - (double)experts * b->counts[some.range.first + i];
 
-            steps[i] = below > 0 ? rate : below < 0 ? -rate : 0;
+            steps[i] = below > 0 ? b->rate : below < 0 ? -b->rate : 0;
         }
-        TRY(balance_some(u, part_of(bias, at, count), &narrow, steps));
+        TRY(balance_some(u, some.weight, &some.copy, steps));
     }
     return OK;
 }
@@ -252,22 +248,24 @@ status routing_balance(const struct routing *routing, int chunk,
                      const struct update *update)
 {
     const struct program *p = &routing->pipeline->stages[chunk].program;
+    const struct update_call call = {.factor = 1};
     const double rate = dtype_real(p->dtype) == DTYPE_F64
                             ? p->regular.bias_rate
                             : (double)(float)p->regular.bias_rate;
 
     for (int i = 0; i < p->params.count; i++) {
         const struct param *param = &p->params.items[i];
-        struct shard_range range;
+        const struct balancing balancing = {
+            routing->table + (int64_t)param->layer * routing->experts, rate};
 
         if (param->spec.role != ROLE_SELECTION_BIAS ||
             update->layout->rules[i].still)
             continue;
-        shard_own(update->shards, update->params, i, &range);
-        if (range.first < range.last)
-            TRY(balance_part(update, param, &range,
-                             routing->table + (int64_t)param->layer *
-                                                  routing->experts, rate));
+        const struct update_item item = update_item(update, i, &call);
+
+        if (item.range.first < item.range.last)
+            TRY(update_in_parts(update, &item, WEIGHT_CHANGES, balance_part,
+                                &balancing));
     }
     return OK;
 }

@@ -40,6 +40,10 @@ static struct update chunk_update(const struct train_step *step, int chunk)
     update.shards = &stage->shards;
     update.weights = arena_of(stage, MEMORY_WEIGHTS);
     update.copy = arena_of(stage, MEMORY_COMPUTE);
+    update.split.ties = stage_masters(stage, false).ties;
+    update.split.room =
+        tensor_1d(stage->memory[MEMORY_MASTERS].data, DTYPE_F32,
+                  (int64_t)(stage->masters_bytes / sizeof(float)));
     update.gone = stage->coded.gone;
     update.loss_scale = loss_scale_factor(&step->scaling);
     update.skips = step->scaling.dynamic || tolerates(step);

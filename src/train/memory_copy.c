@@ -274,7 +274,8 @@ bool memory_copy_turns(const struct pipeline *pipeline, int64_t every)
 
     /* Another machine may come to keep copies of those of agents. */
     return board_state_file() >= 0 && !board_has_agent() && every != 0 &&
-           !device_about(r->machine.device)->apart;
+           !device_about(r->machine.device)->apart &&
+           !r->training.choice.split; /* weights lie in both */
 }
 
 /* The ranks agree on the size of slots, and on what is in them. */

@@ -4,7 +4,14 @@
 
 #include <string.h>
 
-/* Where the copy of `at` lies. */
+/* Whether the copy of a row has numbers in place of halves. */
+static bool joins(const struct stage *stage, int row)
+{
+    return row == MEMORY_WEIGHTS && stage_splits(stage);
+}
+
+/* Where the copy of `at` lies; of masters that are split, of which it is a
+ * lower half, the number. */
 static void *copied(const struct snapshot *snapshot, const void *at)
 {
     const char *sought = at;
@@ -21,22 +28,30 @@ static void *copied(const struct snapshot *snapshot, const void *at)
             if (row->bytes > 0 && sought >= from &&
                 sought < from + row->bytes) {
                 CHECK(stage->memory[MEMORY_SNAPSHOT].bytes > 0);
-                return to + (sought - from);
+                return to + (sought - from) *
+                                (joins(stage, j) ? 2 : 1);
             }
-            to += row->bytes;
+            to += stage_copied_bytes(stage, (enum memory_owner)j,
+                                     stage->memory);
         }
     }
     CHECK(false); /* each part of a checkpoint lies in a row that is copied */
     return NULL;
 }
 
-/* States in 8 bits: their description points to codes and to scales. */
+/* States in 8 bits: their description points to codes and to scales. Split
+ * masters are numbers in the copy. */
 static status copy_codes(struct snapshot *snapshot, struct saved_part *part)
 {
     const struct state_codes *from = part->data;
     struct state_codes *to;
     void *memory;
 
+    if (from->codes == NULL) {
+        part->data = copied(snapshot, from->masters.lower.data);
+        part->decode = NULL;
+        return OK;
+    }
     TRY(arena_take(&snapshot->arena, sizeof *to, &memory));
     to = memory;
     *to = *from;
@@ -101,10 +116,15 @@ size_t snapshot_take(const struct snapshot *snapshot)
             struct copying copying = {stage->host[j], to, row->bytes};
 
             if (!stage_saves(stage, (enum memory_owner)j)) continue;
-            if (row->bytes > 0)
+            if (row->bytes > 0 && joins(stage, j))
+                stage_join_masters(stage, to);
+            else if (row->bytes > 0)
                 threads_run(stage->threads, copy_share, &copying);
-            to += row->bytes;
-            bytes += row->bytes;
+            const size_t copied = stage_copied_bytes(
+                stage, (enum memory_owner)j, stage->memory);
+
+            to += copied;
+            bytes += copied;
         }
     }
     return bytes;

@@ -62,6 +62,7 @@ differ train.saved_activations memory 1 "dtype auto" train.dtype=bfloat16 \
     numerics.recipe=mxfp8
 differ train.kept_weights memory 1 "dtype auto" train.dtype=bfloat16 \
     numerics.recipe=fp8-tiles
+differ optimizer.masters memory 1 "float32 split" train.dtype=bfloat16
 differ fsdp.reshard mesh 2 "true false" zero=fsdp
 differ tensor.overlap memory 2 "1 2" mesh.tensor=2
 differ tensor.domino memory 2 "false true" mesh.tensor=2 tensor.overlap=2 \

@@ -79,9 +79,10 @@ for m in $mpis; do
     same "2 ranks under $m" $m
 done
 for set in optimizer.name=schedule_free optimizer.state_dtype=int8 \
-    optimizer.ema=0.99 optimizer.name=soap; do
+    optimizer.ema=0.99 optimizer.name=soap optimizer.masters=split; do
     more="--set $set --set optimizer.schedule=constant --set train.steps=10"
-    run "plain-$set" $all $more || bad "$set" "it fails" log
+    [ "$set" != optimizer.masters=split ] || more="$more --set train.dtype=bfloat16"
+    run "plain-$set" $all ${more/masters=split/masters=float32} || bad "$set" "it fails" log
     run "beside-$set" $beside $more
     same "$set" "beside-$set" "plain-$set"
 done

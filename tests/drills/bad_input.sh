@@ -181,6 +181,20 @@ for text in "mxfp8 fsdp.reshard=false:gathers once for both" \
 done
 refused "two sets of kept codes" 78 "only ranks that divide weights (zero=fsdp) keep both" \
     --set train.dtype=bfloat16 --set numerics.recipe=mxfp8 --set train.kept_weights=recipe
+masters="--set train.dtype=bfloat16 --set optimizer.masters=split"
+# shellcheck disable=SC2086
+{
+refused "masters: another word" 78 "splt is not float32 or split; nearest: split" \
+    $masters --set optimizer.masters=splt
+refused "split masters of float16" 78 "what weights of bfloat16 lack, and train.dtype is float16" \
+    $masters --set train.dtype=float16
+refused "split masters beside states of 8 bits" 78 "bfloat16 states go with it" \
+    $masters --set optimizer.state_dtype=int8
+refused "split masters of adafactor" 78 "reads the masters of whole matrices" \
+    $masters --set optimizer.name=adafactor
+refused "split masters of weights as codes" 78 "need weights of bfloat16; set auto or dtype" \
+    $masters --set numerics.recipe=fp8-tiles --set train.kept_weights=recipe
+}
 codes="--set train.dtype=bfloat16 --set moe.dispatch_format=recipe"
 # shellcheck disable=SC2086
 {

@@ -132,6 +132,8 @@ draw() { # SEED
                 " train.micro_batch=" of("1 1 2") \
                 " checkpoint.async=" of("false true") \
                 " zero_reduce=" of("auto auto each") \
+                " optimizer.masters=" (dtype == "bfloat16" && x % 2 && settings \
+                    !~ /int8|adafactor/ ? "split" : "float32") \
                 " device=" of("cpu cpu " (ENVIRON["CUDA"] != "" && \
                     dtype == "float32" ? "cuda" : "far"))
             return text " mesh.layers=" uneven(text) \

@@ -97,7 +97,7 @@ few="train.dtype=bfloat16 numerics.recipe=mxfp4 numerics.grid_context=2"
 {
 layout few few 1 $few
 layout few2 few 1 $few train.threads=3 train.micro_batch=1 train.recompute=block
-layout few4 few 4 $few mesh.shard=2 mesh.tensor=2 zero=fsdp
+layout few4 few 4 $few optimizer.masters=split mesh.shard=2 mesh.tensor=2 zero=fsdp
 layout few8 few 8 $few mesh.data=2 mesh.context=2 mesh.pipe=2 train.micro_batch=1
 }
 # Ranks that cut experts make other products beside an adapter of down.

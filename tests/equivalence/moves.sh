@@ -48,15 +48,17 @@ back moved 9
 must resume moved --ranks 4 $(sets $tensor schedule.name=1f1b)
 same_as "moved through four layouts" one moved
 
-# The same in 16 bits, with float32 masters that ranks divide.
+# The same in 16 bits, with float32 masters that ranks divide, and split, which
+# no checkpoint knows.
 narrow="train.dtype=bfloat16 train.micro_batch=1"
+split=optimizer.masters=split
 must train config.yaml --run narrow $(sets $narrow)
-must train config.yaml --run narrow2 --ranks 4 $(sets $zero3 $narrow)
-same_as "bytes of bfloat16 under zero3" narrow narrow2
+must train config.yaml --run narrow2 --ranks 4 $(sets $zero3 $narrow $split)
+same_as "bytes of split masters under zero3" narrow narrow2
 back narrow2 3
-must resume narrow2 --ranks 4 $(sets $pipe)
+must resume narrow2 --ranks 4 $(sets $pipe optimizer.masters=float32)
 back narrow2 6
-must resume narrow2 --ranks 2 $(sets mesh.data=2 mesh.tensor=1 mesh.pipe=1 zero=zero1)
+must resume narrow2 --ranks 2 $(sets mesh.data=2 mesh.tensor=1 mesh.pipe=1 zero=zero1 $split)
 same_as "bfloat16 moved through three layouts" narrow narrow2
 
 # In 4 bits; the recipe belongs to the run.

@@ -202,6 +202,8 @@ draw() { # SEED
                     dtype !~ /64/ ? \
                     of("cuda cuda,device_graphs=true " \
                        "cuda,comm.library=ipc") : "far")
+            if (dtype ~ /^b/ && extra !~ /adafactor|int8/ && x % 3 == 0)
+                text = text " optimizer.masters=split"
             if (library) text = text of(", ,device_graphs=true")
             sub(/,$/, "", text)
             sub(/,device_graphs/, " device_graphs", text)

@@ -9,7 +9,7 @@
 #include <stdbool.h>
 #include "base/range_sum.h"
 #include "kernels/code8.h"
-#include "kernels/cpu/cpu.h"
+#include "kernels/cpu/masters_block.h"
 #include "kernels/cpu/stream_out.h"
 #include "kernels/element.h"
 #include "kernels/view.h"
@@ -25,6 +25,7 @@ struct update_job {
     const struct element_update *p;
     struct update_constants c;
     struct view weight, gradient, copy;
+    struct masters_block masters; /* weights NULL: none */
     int64_t states_from; /* bytes, as p->from */
     int64_t count;
     int64_t at_once;     /* elements of a block */
@@ -486,6 +487,20 @@ static void rows_step(const struct update_job *job, int64_t first,
     }
 }
 
+/* All of a block of split masters, which are numbers meanwhile. */
+static void masters_step(const struct update_job *job, int64_t first,
+                         int64_t count, struct update_run *x)
+{
+    float numbers[UPDATE_BLOCK];
+
+    masters_block_join(&job->masters, first, first + count, numbers);
+    x->count = count;
+    x->w = (struct update_array){numbers, numbers, false};
+    x->g = (const float *)job->gradient.data + first;
+    run_step(job, x);
+    masters_block_split(&job->masters, first, first + count, numbers);
+}
+
 /* The sum of what it writes apart. */
 static uint32_t block_step(const struct update_job *job, int64_t first,
                            int64_t count)
@@ -498,7 +513,8 @@ static uint32_t block_step(const struct update_job *job, int64_t first,
         .base = job->p->sum == NULL ? NULL : job->p->sum->base};
     uint32_t sum = 0;
 
-    rows_step(job, first, count, &x);
+    if (job->masters.weights != NULL) masters_step(job, first, count, &x);
+    else rows_step(job, first, count, &x);
     for (int k = 0; k < UPDATE_STATES; k++)
         state_close(job, k, first, count, copies[k], &x);
     for (int j = 0; j < LANES; j++) sum += x.sums[j];
@@ -578,6 +594,13 @@ status CPU(update_elements)(struct stream *stream,
         job.copy = view_any(p->copy);
         CHECK(view_same_shape(job.weight, job.copy) &&
               dtype_is_narrow(job.copy.dtype));
+    }
+    if (p->masters.weights.data != NULL) {
+        CHECK(masters_check(&p->masters) == job.count && p->from == 0);
+        CHECK(p->masters.first == 0 && p->copy.data == NULL);
+        CHECK(job.gradient.stride == job.gradient.width);
+        job.masters = masters_block_of(&p->masters);
+        job.at_once = UPDATE_BLOCK;
     }
     states_check(&job);
     join_rows(&job);

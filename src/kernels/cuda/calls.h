@@ -52,6 +52,16 @@ struct descend_call {
     float rate, keep;
 };
 
+/* As struct masters. */
+struct masters_call {
+    float *values;
+    uint16_t *weights, *lower;
+    unsigned char *ties;
+    int64_t first, count;
+};
+struct masters_join_call { struct masters_call of; };
+struct masters_split_call { struct masters_call of; };
+
 struct fixed_add_call {
     int64_t *sums;
     const int64_t *integers; /* NULL: numbers */

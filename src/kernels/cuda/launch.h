@@ -40,7 +40,7 @@ static inline int64_t blocks_of(int64_t threads)
 /* Every kernel; `struct NAME_call` is what it reads. */
 #define CUDA_KERNELS(X)                                                    \
     X(elementwise) X(rope) X(adamw) X(descend)                             \
-    X(fixed_add) X(fixed_read)                                             \
+    X(masters_join) X(masters_split) X(fixed_add) X(fixed_read)            \
     X(rmsnorm_forward) X(rmsnorm_backward)                                 \
     X(layernorm_forward) X(layernorm_backward)                             \
     X(add_norm) X(token_sums) PRODUCT_NAMES(X, matmul)                     \

@@ -46,6 +46,38 @@ status cuda_descend(struct stream *stream, const struct descent *p)
     return OK;
 }
 
+static struct masters_call masters_of(const struct masters *m)
+{
+    const int64_t count = masters_check(m);
+
+    return (struct masters_call){vector_of(&m->values, count),
+                                 m->weights.data, m->lower.data, m->ties.data,
+                                 m->first, count};
+}
+
+/* A thread has the masters whose bits are in a byte. */
+static int64_t ties_blocks(const struct masters_call *call)
+{
+    return call->count == 0
+               ? 0 : blocks_of((call->first + call->count + 7) / 8);
+}
+
+status cuda_masters_join(struct stream *stream, const struct masters *m)
+{
+    const struct masters_join_call call = {masters_of(m)};
+
+    LAUNCH(stream, masters_join, ties_blocks(&call.of), &call);
+    return OK;
+}
+
+status cuda_masters_split(struct stream *stream, const struct masters *m)
+{
+    const struct masters_split_call call = {masters_of(m)};
+
+    LAUNCH(stream, masters_split, ties_blocks(&call.of), &call);
+    return OK;
+}
+
 status cuda_fixed_add(struct stream *stream, struct tensor sums,
                       struct tensor x, struct fixed fixed)
 {
@@ -114,7 +146,7 @@ status cuda_update_elements(struct stream *stream,
         .lr = (float)-p->lr, .share = (float)p->share,
         .push = (float)(p->lr * (p->beta1 * (1 - p->share) - 1))};
 
-    CHECK(p->from == 0); /* slots of the host alone */
+    CHECK(p->from == 0 && p->masters.weights.data == NULL); /* of the host */
     CHECK(view_same_shape(call.weight, call.gradient));
     copy_check(&p->copy, call.count);
     if (p->copy.data) call.copy = view_any(p->copy);

@@ -35,6 +35,53 @@ CUDA_KERNEL(descend)
     if (p->copy) element_set(p->copy, p->copy_type, i, w);
 }
 
+/* Masters whose bits are in byte `at`. */
+DEVICE void masters_of_byte(const struct masters_call *m, int64_t at,
+                            int64_t *from, int64_t *to)
+{
+    *from = at * 8 - m->first;
+    *to = *from + 8;
+    if (*from < 0) *from = 0;
+    if (*to > m->count) *to = m->count;
+}
+
+CUDA_KERNEL(masters_join)
+{
+    const struct masters_call *const m = &p->of;
+    const int64_t at = BLOCK * BLOCK_THREADS + THREAD;
+    int64_t from, to;
+
+    masters_of_byte(m, at, &from, &to);
+    const uint32_t ties = from < to ? m->ties[at] : 0;
+
+    for (int64_t i = from; i < to; i++)
+        m->values[i] = f32_of_bits(master_join(
+            m->weights[i], m->lower[i], ties >> (m->first + i) % 8 & 1));
+}
+
+CUDA_KERNEL(masters_split)
+{
+    const struct masters_call *const m = &p->of;
+    const int64_t at = BLOCK * BLOCK_THREADS + THREAD;
+    uint32_t ties, own = 0, made = 0;
+    int64_t from, to;
+
+    masters_of_byte(m, at, &from, &to);
+    for (int64_t i = from; i < to; i++) {
+        const uint32_t bits = bits_of_f32(m->values[i]);
+        const uint32_t weight = element_to_bf16(m->values[i]);
+        const int bit = (int)((m->first + i) % 8);
+
+        m->weights[i] = (uint16_t)weight;
+        m->lower[i] = (uint16_t)bits;
+        own |= 1u << bit;
+        made |= master_tie(bits, weight) << bit;
+    }
+    if (from >= to) return;
+    ties = own == 0xFFu ? 0 : m->ties[at];
+    m->ties[at] = (unsigned char)((ties & ~own) | made);
+}
+
 CUDA_KERNEL(fixed_add)
 {
     const int64_t i = BLOCK * BLOCK_THREADS + THREAD;

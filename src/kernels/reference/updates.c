@@ -166,6 +166,31 @@ static void store(const struct element_update *p, int state, int64_t first,
         count_in(p, &to->scales[first / UPDATE_BLOCK], sizeof(float));
 }
 
+static bool is_split(const struct element_update *p)
+{
+    return p->masters.weights.data != NULL;
+}
+
+/* A split master as a number. */
+static real *master_open(const struct element_update *p, int64_t at,
+                         real *number)
+{
+    float value;
+
+    masters_read(&p->masters, at, 1, 1, &value);
+    *number = (real)value;
+    return number;
+}
+
+static void master_close(const struct element_update *p, int64_t at,
+                         real number)
+{
+    const struct masters one = masters_part(&p->masters, at, 1);
+    const float value = (float)number;
+
+    masters_write(&one, &value);
+}
+
 /* Elements [first, first + count) of the call, in one block. */
 static void step_block(const struct element_update *p,
                        const struct constants *c, int64_t first,
@@ -184,11 +209,14 @@ static void step_block(const struct element_update *p,
         const int64_t row = (first + i) / weight.width;
         const int64_t column = (first + i) % weight.width;
         real *w = (real *)weight.data + row * weight.stride + column;
+        real number;
 
+        if (is_split(p)) w = master_open(p, first + i, &number);
         if (p->from != 0) memcpy(w, (char *)w + p->from, sizeof *w);
         step_element(p->formula, c,
                      ((real *)gradient.data)[row * gradient.stride + column],
                      w, &states[0][i], &states[1][i]);
+        if (is_split(p)) master_close(p, first + i, number);
         count_in(p, w, sizeof *w);
     }
     for (int k = 0; k < UPDATE_STATES; k++)
@@ -203,6 +231,8 @@ status NAME(update_elements)(struct stream *stream,
     const int64_t count = tensor_count(&p->weight);
 
     (void)stream;
+    CHECK(!is_split(p) || (masters_check(&p->masters) == count &&
+                           REAL_DTYPE == DTYPE_F32 && p->from == 0));
     CHECK(view_same_shape(view_of(p->weight, REAL_DTYPE),
                           view_of(p->gradient, REAL_DTYPE)));
     for (int k = 0; k < UPDATE_STATES; k++) {

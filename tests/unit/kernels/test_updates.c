@@ -378,6 +378,67 @@ TEST(codes_are_near)
     EQUAL_INT(code8_inverse(0x1p-101f), 0);
 }
 
+/* ---- split masters ---- */
+
+/* The same steps of split masters: what they are worth, and their weights. */
+static void compare_split(const struct kernels *kernels,
+                          struct stream *stream, enum update_formula formula,
+                          const struct shape *shape, double lr)
+{
+    static uint16_t lower[ROOM];
+    static unsigned char ties[ROOM / 8];
+    const struct master_arenas all = {found.copy, lower, ties};
+    const struct masters masters = masters_at(&all, 0, 0, shape->width);
+    struct element_update p;
+
+    fill(&wanted, DTYPE_F32, shape->width);
+    for (uint32_t i = 0; i < ROOM; i++) { /* some ties, up and down */
+        const uint32_t bits = (i * 2654435761u & 0x007F0000u) | 0x3F008000u;
+
+        if (i % 3 == 0) memcpy(&wanted.weight[i], &bits, sizeof bits);
+    }
+    memcpy(&found, &wanted, sizeof found);
+    masters_write(&masters, found.weight);
+    p = call_of(&wanted, formula, DTYPE_F32, shape);
+    p.lr = lr;
+    steps(&kernels_reference_f32, stream, &p, &wanted, shape);
+    p = call_of(&found, formula, DTYPE_F32, shape);
+    p.lr = lr;
+    p.weight = tensor_1d(NULL, DTYPE_F32, shape->width);
+    p.gradient = tensor_1d(found.gradient, DTYPE_F32, shape->width);
+    p.masters = masters;
+    for (int i = 0; i < 3; i++) IS_OK(kernels->update_elements(stream, &p));
+    masters_read(&masters, 0, 1, shape->width, found.weight);
+    EQUAL_BYTES(&wanted, &found, sizeof found);
+}
+
+TEST(split_masters_are_updated_as_numbers_are)
+{
+    static const struct shape shapes[] = {
+        {1, 1, 1}, {1, 1030, 1030}, {1, 8999, 8999}};
+
+    for (enum isa isa = ISA_AUTO; isa < ISA_EMULATED; isa++) {
+        struct kernels kernels = kernels_reference_f32;
+        struct stream stream = {0};
+
+        if (isa != ISA_AUTO && kernels_get(&kernels, DTYPE_BF16, isa) != OK) {
+            status_clear();
+            continue;
+        }
+        IS_OK(threads_build(&stream.threads, 3));
+        for (int i = 0; i < ROWS(shapes); i++)
+            for (int f = UPDATE_ADAMW; f <= UPDATE_FREE; f++) {
+                if (f == UPDATE_MOMENTUM) continue; /* of gradients */
+                compare_split(&kernels, &stream, (enum update_formula)f,
+                              &shapes[i], 3e-3);
+                compare_split(&kernels, &stream, (enum update_formula)f,
+                              &shapes[i], 0);
+            }
+        threads_free(stream.threads);
+    }
+}
+
 TEST_MAIN(fast_updates_equal_the_reference,
-          updates_apart_equal_those_in_place, adamw_is_adamw,
+          updates_apart_equal_those_in_place,
+          split_masters_are_updated_as_numbers_are, adamw_is_adamw,
           codes_ascend_and_come_back, codes_are_near)
