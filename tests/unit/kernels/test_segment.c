@@ -16,7 +16,7 @@ int main(void)
 
 #include "tests/test.h"
 
-enum what { LAUNCH, TO_DEVICE, TO_HOST, INSIDE, FILL, PRODUCT };
+enum what { LAUNCH, TO_DEVICE, TO_HOST, INSIDE, FILL, PRODUCT, ATTENTION };
 /* A piece of work, and what tells it from others. No gaps: it is compared as
  * bytes. */
 struct piece {
@@ -136,6 +136,16 @@ const char *products_give(struct gpu *of, const struct product_told *told,
     CHECK(of == &gpu);
     if (seen.fails) return "the library fails";
     give(stream, (struct piece){PRODUCT, (uintptr_t)told->product.c, 0, 0,
+                                sum_of(told, sizeof *told)});
+    return NULL;
+}
+
+const char *attention_give(struct gpu *of, const struct attention_told *told,
+                           CUstream stream)
+{
+    CHECK(of == &gpu);
+    if (seen.fails) return "the library fails";
+    give(stream, (struct piece){ATTENTION, (uintptr_t)told->call.q, 0, 0,
                                 sum_of(told, sizeof *told)});
     return NULL;
 }
@@ -365,6 +375,17 @@ static void ask_product(struct segments *s, uintptr_t c)
     CHECK(segment_product(s, &told) == CUDA_SUCCESS);
 }
 
+static void ask_attention(struct segments *s, uintptr_t q, uintptr_t k)
+{
+    struct attention_told told;
+
+    memset(&told, 0, sizeof told);
+    told.call.q = (void *)q;
+    told.call.k = (void *)k;
+    asked((struct piece){ATTENTION, q, 0, 0, sum_of(&told, sizeof told)});
+    CHECK(segment_attention(s, &told) == CUDA_SUCCESS);
+}
+
 /* The driver did that, and no more. */
 static void ends(struct segments *s)
 {
@@ -379,7 +400,7 @@ static void ends(struct segments *s)
 /* ---- tests ---- */
 
 enum part { COPY_TO, COPY_FROM, COPY_BYTES, FILL_TO, FILL_BYTE, BLOCKS_OF,
-            KERNEL, PRODUCT_C, READ, PARTS };
+            KERNEL, PRODUCT_C, KEYS, READ, PARTS };
 
 /* All kinds of pieces; one of its parts is another if `part` is not PARTS. */
 static void ask_all(struct segments *s, enum part part)
@@ -393,6 +414,7 @@ static void ask_all(struct segments *s, enum part part)
              part == COPY_BYTES ? 128 : 64);
     ask_fill(s, part == FILL_TO ? 0x6000 : 0x5000, part == FILL_BYTE, 32);
     ask_product(s, part == PRODUCT_C ? 0x8000 : 0x7000);
+    ask_attention(s, 0xd000, part == KEYS ? 0xe000 : 0xf000);
     ask_copy(s, GPU_TO_DEVICE, 0x9000, 0xa000, 16);
     ask_copy(s, GPU_TO_HOST, 0xb000, 0xc000, 16);
 }
