@@ -52,6 +52,13 @@ int call_sums_next(const struct group *group)
     return ++sums->count[sums->pass];
 }
 
+bool call_sums_whole(const struct call_sums *sums)
+{
+    for (int i = 0; i < CALL_SUMS_PASSES; i++)
+        if (sums->count[i] == CALL_SUMS_MOST) return false;
+    return !sums->blind;
+}
+
 static void sum_span(void *argument, char *data, int64_t bytes)
 {
     uint32_t *crc = argument;

@@ -41,6 +41,8 @@ struct call_sums {
 
 status call_sums_build(struct call_sums *sums);
 void call_sums_free(struct call_sums *sums); /* zeroed: allowed */
+/* All calls of all passes have their sums: where none differs, none did. */
+bool call_sums_whole(const struct call_sums *sums);
 
 /* The calls of the group's rank from now on are those of a pass; calls in the
  * background of before are over. */

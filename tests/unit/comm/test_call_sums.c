@@ -107,6 +107,33 @@ TEST(a_drill_flips_a_number_of_a_sum)
         EQUAL_INT(found[i], i == 2 ? CALL_SUMS_SENT : CALL_SUMS_RECEIVED);
 }
 
-TEST_MAIN(the_wrong_rank_sent_something_else_first,
+/* Behind the calls that are kept another number may have been sent. */
+static status more_than_are_kept(void *argument, struct group *world)
+{
+    struct call_sums sums;
+
+    (void)argument;
+    IS_OK(call_sums_build(&sums));
+    CHECK(call_sums_whole(&sums));
+    for (int i = 0; i < 2; i++) {
+        call_sums_begin(&sums, world, i);
+        for (int n = 0; n < CALL_SUMS_MOST - 100 * (1 - i); n++)
+            CHECK(call_sums_next(world) == n + 1);
+        EQUAL_INT(call_sums_whole(&sums), i == 0);
+        if (i == 1) CHECK(call_sums_next(world) == 0);
+        call_sums_end(world);
+    }
+    EQUAL_INT(call_sums_compare(&sums, 0, 1), CALL_SUMS_SAME);
+    call_sums_free(&sums);
+    return OK;
+}
+
+TEST(nobody_knows_of_calls_that_are_not_kept)
+{
+    IS_OK(ranks_run(1, more_than_are_kept, NULL));
+}
+
+TEST_MAIN(nobody_knows_of_calls_that_are_not_kept,
+          the_wrong_rank_sent_something_else_first,
           nobody_was_wrong,
           a_drill_flips_a_number_of_a_sum)
