@@ -291,11 +291,11 @@ static void *wake_twice(void *argument)
     struct pair *p = argument;
     static char bytes[1 << 16];
 
-    for (int i = 0; i < 2; i++) {
-        usleep(700000);
-        while (recv(p->tap_server, bytes, sizeof bytes, MSG_DONTWAIT) > 0)
-            continue;
-    }
+    usleep(700000);
+    CHECK(recv(p->tap_server, bytes, sizeof bytes, MSG_WAITALL) > 0);
+    usleep(800000);
+    while (recv(p->tap_server, bytes, sizeof bytes, MSG_DONTWAIT) > 0)
+        continue;
     return NULL;
 }
 
