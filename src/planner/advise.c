@@ -122,9 +122,20 @@ static bool activations_away(struct layout *l, const struct shape *shape)
     return put_away(l, OFFLOAD_ACTIVATIONS);
 }
 
+/* The exact plan says where the optimizer has no such masters. */
+static bool masters_split(struct layout *l, const struct shape *shape)
+{
+    (void)shape;
+    if (l->as != AS_LOCKSTEP || l->bits == 32 || l->stored.split_masters)
+        return false;
+    l->stored.split_masters = true;
+    return true;
+}
+
 static const struct change changes[] = {
     {"zero=zero1", zero1, false}, {"zero=zero2", zero2, false},
     {"zero=fsdp", fsdp, false},
+    {"optimizer.masters=split", masters_split, false},
     {"train.recompute=[attention]", less_kept, false},
     {"train.recompute=[block]", nothing_kept, false},
     {"half of train.micro_batch", half_micro_batch, false},

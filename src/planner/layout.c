@@ -6,6 +6,7 @@
 
 #include "mesh/shard.h"
 #include "nn/precision.h"
+#include "optimizer/kind.h"
 #include "plan/fit.h"
 #include "schedule/build.h"
 
@@ -19,6 +20,63 @@ int layout_bits(const struct options *o, enum program_as as)
         return 32;
     return as == AS_LOCKSTEP || strcmp(o->numerics.recipe, "none") == 0 ? 16
                                                                        : 8;
+}
+
+/* Each weight has one number beside it, and nothing of whole tensors. */
+static bool has_one_state(const struct options *o)
+{
+    const struct optimizer_kind *kind;
+    int count = 0;
+
+    if (optimizer_find(&kind, o->optimizer.name) != OK) {
+        status_clear();
+        return false;
+    }
+    for (int i = 0; i < STATE_AVERAGE; i++) {
+        if (kind->states[i].name == NULL) continue;
+        if (kind->states[i].shape == STATE_WHOLE) return false;
+        count += kind->states[i].shape == STATE_ELEMENTS;
+    }
+    return count == 1 && !kind->matrices;
+}
+
+struct stored layout_stored(const struct options *o, enum program_as as)
+{
+    enum state_type type = STATE_REAL;
+
+    if (as != AS_LOCKSTEP) return (struct stored){.state_bits = 0};
+    if (state_type_parse(&type, o->optimizer.state_dtype) != OK) status_clear();
+    return (struct stored){
+        .split_masters = strcmp(o->optimizer.masters, "split") == 0,
+        .one_state = has_one_state(o),
+        .state_bits = type == STATE_INT8 ? 8 : type == STATE_BFLOAT16 ? 16 : 0};
+}
+
+double layout_master_bytes(const struct layout *l)
+{
+    return l->stored.split_masters ? 17.0 / 8 : 4;
+}
+
+double layout_state_bytes(const struct layout *l)
+{
+    return l->stored.state_bits > 0 ? l->stored.state_bits / 8.0 : 4;
+}
+
+double layout_states_bytes(const struct layout *l)
+{
+    return (l->stored.one_state ? 1 : 2) * layout_state_bytes(l);
+}
+
+/* A gradient is read, a weight and its states are read and written, and a
+ * weight of 16 bits. Split masters are joined before, and split again: two
+ * passes more. */
+double layout_update_bytes(const struct layout *l)
+{
+    const double bytes = 12 + 2 * layout_states_bytes(l);
+    const double passes = 2 * (4 + 2 + layout_master_bytes(l));
+
+    if (l->bits == 32) return bytes;
+    return bytes + 2 + (l->stored.split_masters ? passes : 0);
 }
 
 enum program_as layout_program(enum program_as as,
@@ -467,6 +525,7 @@ status layout_from_options(struct layout *l,
                              l->recompute == RECOMPUTE_BLOCK);
     TRY(check_recipe(o, l->as));
     l->bits = layout_bits(o, l->as);
+    l->stored = layout_stored(o, l->as);
     l->rows_straight = strcmp(o->moe.exchange, "flat") == 0;
     l->overlap_tensor = o->tensor.overlap > 1 || o->tensor.domino;
     l->threads = threads_of(l, o, request);

@@ -22,6 +22,14 @@ enum offload { OFFLOAD_NONE, OFFLOAD_STATES = 1, OFFLOAD_WEIGHTS = 2,
 
 enum { LAYOUT_STAGES = 256, LAYOUT_NAME = 24 };
 
+/* How Lockstep keeps masters and optimizer states; zeroed: as AdamW in
+ * float32. */
+struct stored {
+    bool split_masters;      /* optimizer.masters=split */
+    bool one_state;          /* Lion, SGD */
+    int state_bits;          /* of optimizer.state_dtype; 0: 32 */
+};
+
 struct layout {
     enum program_as as;
     int pipe, data, shard, context, tensor, expert;
@@ -45,6 +53,7 @@ struct layout {
                               * attention */
     bool sequence_parallel;  /* tensor ranks divide tokens between products */
     int bits;                /* of weights in products: 8, 16 or 32 */
+    struct stored stored;
     bool overlap_tensor;     /* messages beside products */
     unsigned offload;        /* enum offload */
     int threads;             /* of a rank; 0: 1 */
@@ -77,6 +86,15 @@ int layout_ranks(const struct layout *layout);
 /* Bits of block products: of the recipe, where `as` has products of 8 bits;
  * Lockstep makes them from numbers of 16 and 32. */
 int layout_bits(const struct options *options, enum program_as as);
+/* Masters and states of Lockstep; zeroed for other programs. */
+struct stored layout_stored(const struct options *options, enum program_as as);
+/* Bytes of a parameter's master beside a weight of 16 bits, of one of its
+ * states, and of all of them. */
+double layout_master_bytes(const struct layout *layout);
+double layout_state_bytes(const struct layout *layout);
+double layout_states_bytes(const struct layout *layout);
+/* Bytes that Lockstep's update moves for a parameter. */
+double layout_update_bytes(const struct layout *layout);
 /* The program that `as` means: Megatron-LM has other habits on devices that
  * are younger than those on which arXiv:2104.04473 ran it. */
 enum program_as layout_program(enum program_as as,

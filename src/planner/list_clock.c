@@ -149,7 +149,8 @@ static double owned(const struct costing *c)
         &c->pipeline->stages[c->instruction->chunk < 0
                                  ? 0 : c->instruction->chunk];
 
-    return (double)stage->memory[MEMORY_STATE_0].bytes / 4;
+    return (double)stage->memory[MEMORY_STATE_0].bytes /
+           layout_state_bytes(c->walk->cost->layout);
 }
 
 /* Instructions of this kind and chunk share the work: those of units by the
@@ -172,12 +173,6 @@ static double share(const struct costing *c)
     return count > 0 ? 1.0 / count : 1;
 }
 
-/* Four numbers read and three written, and a weight of 16 bits. */
-static double update_bytes(const struct cost *cost)
-{
-    return cost->layout->bits == 32 ? 28 : 30;
-}
-
 static void arithmetic(struct costing *c)
 {
     const struct instruction *i = c->instruction;
@@ -185,8 +180,8 @@ static void arithmetic(struct costing *c)
 
     if (i->kind == DO_UPDATE) {
         cost_worked(cost, &(struct worked){WORK_UPDATE,
-                                           update_bytes(cost) * owned(c) *
-                                               share(c),
+                                           layout_update_bytes(cost->layout) *
+                                               owned(c) * share(c),
                                            owned(c) * share(c), 1}, &c->spent);
         c->spent.seconds[CAUSE_UPDATE] += c->spent.seconds[CAUSE_MEMORY];
         c->spent.seconds[CAUSE_MEMORY] = 0;

@@ -202,15 +202,16 @@ static void add_states(const struct layout *l, double parameters,
 {
     const double weight = l->bits == 32 ? 4 : 2;
     /* With float32 weights there is no other copy of them. */
-    const double master = l->bits == 32 ? 0 : 4;
+    const double master = l->bits == 32 ? 0 : layout_master_bytes(l);
+    const double states = layout_states_bytes(l);
 
     /* Shards of float32 are 16 bits wide when they are gathered. */
     if (habits_of[l->as].narrow_shards) {
         out->weights += 4 * parameters / layout_division(l, 3);
-        out->states += 8 * learn / layout_division(l, 1);
+        out->states += states * learn / layout_division(l, 1);
     } else {
         out->weights += weight * parameters / layout_division(l, 3);
-        out->states += (master * parameters + 8 * learn) /
+        out->states += (master * parameters + states * learn) /
                        layout_division(l, 1);
     }
     if (l->as != AS_LOCKSTEP)

@@ -29,8 +29,7 @@ const char *const as_names[AS_COUNT] = {
  * and the narrow one: 30. Programs without one pass for all also clear the
  * gradient, read it for its norm, and scale it. */
 const struct habits habits_of[AS_COUNT] = {
-    [AS_LOCKSTEP] = {.kernels = 1, .moved = 1, .update_bytes = 30,
-                     .gradient_bytes = 4,
+    [AS_LOCKSTEP] = {.kernels = 1, .moved = 1, .gradient_bytes = 4,
                      .beside = true},
     [AS_MEGATRON] = {.kernels = 2, .gap = 2e-5, .host = 4.6e-5, .moved = 1,
                      .update_bytes = 46, .gradient_bytes = 4, .waits = 1,

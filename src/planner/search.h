@@ -30,6 +30,7 @@ struct search_request {
     const struct ramp *ramp; /* whose batches are cut, too, borrowed; NULL:
                             * there are no others */
     int bits;
+    struct stored stored;
     double max_memory;     /* bytes */
     enum objective objective;
     int top;               /* 1 to TOP_MOST */

@@ -482,7 +482,8 @@ static status list_branches(struct branches *branches,
             struct layout l = {
                 .as = r->as, .shard = 1, .expert = 1, .tensor = t,
                 .context = c, .per_node = r->per_node, .batch = r->batch,
-                .threads = r->threads, .bits = r->bits};
+                .threads = r->threads, .bits = r->bits,
+                .stored = r->stored};
 
             layout_know_grid(&l, s, r->grid);
             TRY(each_expert(branches, r, &l));

@@ -131,6 +131,9 @@ static status plan_with(struct found_layouts *h, struct candidate *c, bool grid,
         if (!h->recompute_stays ||
             strncmp(settings[i], "train.recompute=", 16) != 0)
             result = options_assign(&f.set, settings[i], ORIGIN_COMMAND_LINE);
+    if (result == OK && c->layout.stored.split_masters)
+        result = options_assign(&f.set, "optimizer.masters=split",
+                                ORIGIN_COMMAND_LINE); /* advised */
     if (result == OK && h->microbatches > 0)
         result = shorten(&f, h->microbatches);
     if (result == OK) result = plan(&f, c);
@@ -573,6 +576,7 @@ status found_run(struct found_layouts *h)
         .ramp = ramp_changes(&h->ramp) ? &h->ramp : NULL,
         .per_node = f->nodes > 0 ? f->ranks / f->nodes : devices,
         .bits = layout_bits(&f->set.values, f->as),
+        .stored = layout_stored(&f->set.values, f->as),
         .max_memory = f->max_memory > 0 ? f->max_memory
                                         : f->machine.value[M_MEMORY_BYTES],
         .objective = h->objective, .top = h->top, .fixed = h->fixed,

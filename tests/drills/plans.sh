@@ -222,4 +222,28 @@ for rank in 0 8191 16383; do
         --rank $rank
 done
 
+# --- what an optimizer keeps ---
+# planned KEY FILE.
+planned() { sed -n "s/^  \"$1\": \(.*\),/\1/p" "$2"; }
+# A search finds the layout in the bytes that `plan` says it needs.
+cat >states.yaml <<'END'
+model: {family: llama, vocab: 4096, layers: 4, width: 512, heads: 8}
+data: {sequence: 512}
+train: {batch: 1, micro_batch: 1, steps: 1, dtype: bfloat16, recompute: [none]}
+END
+for setting in optimizer.masters=split optimizer.state_dtype=int8 \
+    optimizer.state_dtype=bfloat16 optimizer.name=lion; do
+    lockstep plan states.yaml --time --machine h100 --set $setting --json \
+        >plan.json 2>err
+    expect "search knows $setting" 0 "3 fit" search states.yaml --machine h100 \
+        --ranks 1 --set $setting --max-memory "$(planned memory_bytes plan.json)"
+done
+lockstep plan states.yaml --time --machine h100 --json >whole.json 2>err
+lockstep plan states.yaml --time --machine h100 --json \
+    --set optimizer.masters=split >plan.json 2>err
+if awk -v a="$(planned step_s whole.json)" -v b="$(planned step_s plan.json)" \
+    'BEGIN { exit !(b > a) }'; then ok "split masters take time"
+else bad "split masters take time" "$(planned step_s plan.json) s" err; fi
+expect "split masters are advised" 79 "optimizer.masters=split" plan \
+    states.yaml --time --machine h100 --max-memory "$(planned memory_bytes plan.json)"
 report
