@@ -208,10 +208,11 @@ static void step_block(const struct element_update *p,
     for (int64_t i = 0; i < count; i++) {
         const int64_t row = (first + i) / weight.width;
         const int64_t column = (first + i) % weight.width;
-        real *w = (real *)weight.data + row * weight.stride + column;
         real number;
+        real *w = is_split(p)
+                      ? master_open(p, first + i, &number)
+                      : (real *)weight.data + row * weight.stride + column;
 
-        if (is_split(p)) w = master_open(p, first + i, &number);
         if (p->from != 0) memcpy(w, (char *)w + p->from, sizeof *w);
         step_element(p->formula, c,
                      ((real *)gradient.data)[row * gradient.stride + column],
