@@ -23,7 +23,7 @@
 #include "control/report.h"
 #include "control/watch.h"
 
-/* Restarts in a row without a step in between: of a rank that fails by itself,
+/* Restarts in a row none of which got further: of a rank that fails by itself,
  * and of one that is killed from outside. */
 enum { IN_VAIN_ITSELF = 3, IN_VAIN_MOST = 12, STARVED_S = 3600 };
 /* Files open at once: the supervisor's own, and for each rank its process, the
@@ -282,7 +282,7 @@ static status fail_in_vain(const struct supervisor *s,
 {
     status result = status_fail(
         incident->wrong ? ERR_DEVICE : ERR_PEER, __FILE__, __LINE__, "rank %d "
-        "%s, %d times in a row without a step in between; the checkpoints "
+        "%s, %d times in a row without getting further; the checkpoints "
         "stand", incident->rank, incident->cause, s->in_vain);
 
     return status_hint(result, "lockstep incidents %s --explain says where "
