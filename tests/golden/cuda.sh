@@ -198,8 +198,9 @@ segment "graphs that differ by an address are one" \
     's/hash\(0xcbf29ce484222325u, s->nodes,.*?\);/(uint64_t)s->count;/s;
     s/memcmp\(g->nodes, s->nodes,.*?== 0/true/s'
 segment "products that differ by an address are one" \
-    's/kind == NODE_PRODUCT\)\n/kind == -1)\n/;
-    s/kind == NODE_PRODUCT &&/kind == -1 &&/'
+    's/return n->kind == NODE_PRODUCT \|\| /return /'
+segment "attention that differs by an address is one" \
+    's/ \|\| n->kind == NODE_ATTENTION;/;/'
 segment "a graph that is told forgets it" \
     's/memcpy\(g->read \+ n->at, s->read \+ n->at, bytes\);//'
 
