@@ -12,6 +12,7 @@
 #include <time.h>
 #include <unistd.h>
 #include "base/clock.h"
+#include "base/fault.h"
 #include "base/file.h"
 #include "control/courier_slots.h"
 #include "control/far_files.h"
@@ -397,6 +398,17 @@ static status serve_peer(struct agent *agent, struct wire *wire)
     return wire_put(wire, WIRE_COPIED, &copy, sizeof copy);
 }
 
+/* A reader may come before the supervisor has said where the files are: an
+ * empty list would be a wrong answer. */
+static bool await_stores(const struct courier *courier)
+{
+    const int64_t end = clock_ns() + (int64_t)ANSWER_MS * 1000000;
+
+    while (!atomic_load(&courier->stores_named) && clock_ns() < end)
+        poll(NULL, 0, 10);
+    return atomic_load(&courier->stores_named);
+}
+
 /* A process for each who reads files: a slow disk holds up nobody else. */
 static void serve_files(struct agent *agent, int descriptor)
 {
@@ -412,7 +424,8 @@ static void serve_files(struct agent *agent, int descriptor)
     prctl(PR_SET_NAME, "lockstep:files");
     door_close(&agent->door);
     if (getppid() == parent &&
-        wire_open(&wire, descriptor, &agent->token, true) == OK)
+        wire_open(&wire, descriptor, &agent->token, true) == OK &&
+        await_stores(agent->courier))
         far_files_serve(&wire, &agent->courier->stores);
     _exit(0);
 }
@@ -605,9 +618,11 @@ void courier_stores(struct agent *agent, const struct node_stores *stores)
 {
     struct stores *mine = &agent->courier->stores;
 
+    if (fault_point("agent.stores") != OK) status_clear();
     *mine = (struct stores){.directory = ""};
     memcpy(mine->run, stores->run, sizeof mine->run - 1);
     memcpy(mine->directory, stores->directory, sizeof mine->directory - 1);
+    atomic_store(&agent->courier->stores_named, true);
 }
 
 void courier_move(struct agent *agent, const struct node_move *what)

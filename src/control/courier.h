@@ -32,7 +32,8 @@ struct courier {
         uint64_t slot_bytes;
         int32_t ranks;
     } moves[MOVES_MOST];
-    struct stores stores;       /* what others may read; "": nothing yet */
+    struct stores stores;       /* what others may read */
+    _Atomic bool stores_named;  /* the supervisor has said where they are */
     /* The slots that are in the memory of this node. */
     _Atomic uint64_t slot_bytes;
     _Atomic int ranks;

@@ -9,7 +9,7 @@
 #include "base/clock.h"
 #include "control/place.h"
 
-enum { FILE_BYTES_MOST = 1 << 20, LIST_BYTES_MOST = 1 << 24, ASK_MS = 2000,
+enum { FILE_BYTES_MOST = 1 << 20, LIST_BYTES_MOST = 1 << 24, ASK_MS = 10000,
        ANSWER_MS = 30000, IDLE_MS = 600000, WHY_BYTES = 240 };
 
 enum file_what { FILE_LIST = 1, FILE_READ };
