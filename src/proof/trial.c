@@ -12,6 +12,7 @@
 #include "setup/hosts.h"
 #include "setup/ramp_plans.h"
 #include "tokenizer/run_tokenizer.h"
+#include "train/checks.h"
 #include "train/feed.h"
 
 struct rank_trial {
@@ -46,6 +47,7 @@ static status plan(struct rank_trial *t, struct group *world)
     TRY(run_tokenizer_read(&t->tokenizer, &t->set->values));
     TRY(setup_resolve(&t->setup, t->set, &t->tokenizer.vocabulary, t->ranks,
                       world == NULL ? 0 : world->rank));
+    TRY(checks_run(&t->setup, run_tokenizer_of(&t->tokenizer)));
     TRY(hosts_find(world, &node));
     TRY(setup_use_node(&t->setup, node));
     TRY(cores_share(world, (int)t->set->values.train.threads,

@@ -56,7 +56,8 @@ static status check_mirror(const struct options *o)
     struct s3_place place;
 
     if (o->checkpoint.mirror[0] == '\0') return OK;
-    TRY(s3_place_parse(&place, o->checkpoint.mirror));
+    if (s3_place_parse(&place, o->checkpoint.mirror) != OK)
+        FAIL(ERR_CONFIG, "checkpoint.mirror: %s", status_message());
     if (o->checkpoint.async) return OK;
     FAIL(ERR_CONFIG, "checkpoint.mirror: checkpoints are sent to %s while "
                      "training goes on; set checkpoint.async=true",

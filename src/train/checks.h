@@ -6,8 +6,8 @@
 #include "setup/setup.h"
 #include "tokenizer/tokenizer.h"
 
-/* `plan` and `train` call it alike, so that a plan never accepts what training
- * refuses. Reads no data. ERR_CONFIG names the option. */
+/* `plan`, `train` and `verify` call it alike, so that none of them accepts what
+ * training refuses. Reads no data. ERR_CONFIG names the option. */
 status checks_run(const struct setup *setup,
                   const struct tokenizer *tokenizer);
 /* Says on stderr what `train` needs and does not find yet: data, and weights to

@@ -38,7 +38,11 @@ must train config.yaml --run drawn --set train.noise_scale=1 \
 if [ -s drawn/timeline.svg ] && same_run each drawn; then
     ok "a step that is drawn is measured"
 else bad "a step that is drawn is measured" "$why"; fi
-expect "one leaf has no noise" 78 "numerics.grid_data is 1" train config.yaml \
-    --run none --set numerics.grid_data=1 --set train.noise_scale=2
+for command in plan verify "train --run none"; do
+    # shellcheck disable=SC2086
+    expect "$command: one leaf has no noise" 78 "numerics.grid_data is 1" \
+        $command config.yaml --set numerics.grid_data=1 \
+        --set train.noise_scale=2
+done
 
 report

@@ -163,6 +163,9 @@ expect "too many tokens in a step" 78 "2^40 tokens" plan config.yaml \
 bytes_of() { # WHAT < plan
     sed -n "s/^$1  .*: \([0-9,]*\) bytes.*/\1/p" | tr -d ,
 }
+planned() { # KEY < plan of --time --json
+    sed -n "s/^  \"$1\": \(.*\),/\1/p"
+}
 largest() { # NAME RANKS ARGUMENT...
     local name="the largest rank, $1" ranks=$2 rank most=0 named own
     shift 2
@@ -176,7 +179,7 @@ largest() { # NAME RANKS ARGUMENT...
     done
     named="$named $(lockstep plan config.yaml --ranks "$ranks" "$@" --time \
         --machine "cpu,devices=$ranks" --json 2>log |
-        sed -n 's/^ *"memory_bytes": \([0-9]*\).*/\1/p')"
+        planned memory_bytes)"
     if [ "$(tr ' ' '\n' <<<"$named" | sort -u | xargs)" = "$most" ]; then
         ok "$name"
     else
@@ -223,8 +226,6 @@ for rank in 0 8191 16383; do
 done
 
 # --- what an optimizer keeps ---
-# planned KEY FILE.
-planned() { sed -n "s/^  \"$1\": \(.*\),/\1/p" "$2"; }
 # A search finds the layout in the bytes that `plan` says it needs.
 cat >states.yaml <<'END'
 model: {family: llama, vocab: 4096, layers: 4, width: 512, heads: 8}
@@ -236,14 +237,14 @@ for setting in optimizer.masters=split optimizer.state_dtype=int8 \
     lockstep plan states.yaml --time --machine h100 --set $setting --json \
         >plan.json 2>err
     expect "search knows $setting" 0 "3 fit" search states.yaml --machine h100 \
-        --ranks 1 --set $setting --max-memory "$(planned memory_bytes plan.json)"
+        --ranks 1 --set $setting --max-memory "$(planned memory_bytes <plan.json)"
 done
 lockstep plan states.yaml --time --machine h100 --json >whole.json 2>err
 lockstep plan states.yaml --time --machine h100 --json \
     --set optimizer.masters=split >plan.json 2>err
-if awk -v a="$(planned step_s whole.json)" -v b="$(planned step_s plan.json)" \
+if awk -v a="$(planned step_s <whole.json)" -v b="$(planned step_s <plan.json)" \
     'BEGIN { exit !(b > a) }'; then ok "split masters take time"
-else bad "split masters take time" "$(planned step_s plan.json) s" err; fi
+else bad "split masters take time" "$(planned step_s <plan.json) s" err; fi
 expect "split masters are advised" 79 "optimizer.masters=split" plan \
-    states.yaml --time --machine h100 --max-memory "$(planned memory_bytes plan.json)"
+    states.yaml --time --machine h100 --max-memory "$(planned memory_bytes <plan.json)"
 report

@@ -28,7 +28,8 @@ refused() {
 }
 
 # --- without a server ---
-refused "no address" 78 "expected s3://BUCKET/PREFIX" models/first
+refused "no address" 78 'checkpoint.mirror: "models/first" is no place' \
+    models/first
 refused "no bucket" 78 'the bucket "A_b" is not' s3://A_b/c
 refused "another prefix" 78 'the prefix has "%"' s3://models/a%20b
 refused "a prefix that goes up" 78 'have ".."' s3://models/../b
