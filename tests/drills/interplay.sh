@@ -213,16 +213,21 @@ draw() { # SEED
                 if (settings !~ /moe.bias/) maybe("moe.capacity_factor=1", 30)
             }
             if (adapters) maybe("lora.targets=" (gpt2 ? "[c_attn]" : \
-                settings ~ /quartet|bitnet/ ? (latent ? "[o_proj]" : "[q_proj]") : \
+                settings ~ /quartet|bitnet/ ? \
+                (latent || settings ~ /ernie/ ? "[o_proj]" : "[q_proj]") : \
                 latent ? of("[o_proj,down_proj] [kv_b_proj,router]") : \
                 settings ~ /mixtral|phimoe|minimax/ ? \
                 of("[q_proj,w1,w2,w3] [router,w1,w2,w3] [q_proj,router]") : \
                 settings ~ /granitemoe/ ? "[v_proj,gate,up,down]" : \
+                settings ~ /ernie/ ? "[v_proj,down_proj]" : \
                 "[q_proj,down_proj]"), experts ? 80 : 30)
             else maybe("optimizer.groups=" of("[\"*norm*~frozen\"] " \
                 "[\"embedding~frozen\",\"layers.0.*~frozen\"] " \
                 "[\"*" (latent ? "wkv_a" : "wqkv") "*~lr_factor=0.5~weight_decay=0\"] " \
                 "[\"*w2*~optimizer=adamw\",\"layers.3.*~frozen\"]"), 40)
+            # Frozen or normed, queries and keys are not scaled.
+            if (settings ~ /layers[.0-9*]+~frozen|qwen3|glm4|dots|minimax|flex/)
+                sub(/ optimizer.qk_clip=0.05/, "", settings)
             maybe("model.tied=true", 30)
             maybe("model.dropout=0.1", 30)
             maybe("model.attention_dropout=0.2", 30)

@@ -455,6 +455,7 @@ draw() { # SEED
             clip = name ~ /free/ || special ~ /alibi=true/ || \
                 family ~ /qwen3|gemma[23]|olmo|stablelm|deepseek_v|lite|dots|minimax/ \
                 ? 0 : of("0 0 0.05")
+            if (family == "glm4_moe" && special ~ /qk_norm=true/) clip = 0
             return " optimizer.schedule=constant optimizer.name=" name \
                 " optimizer.state_dtype=" type " optimizer.ema=" mean \
                 " optimizer.qk_clip=" clip \
@@ -464,6 +465,16 @@ draw() { # SEED
                 " train.noise_scale=" of("0 0 2") \
                 (random(3) == 0 ? " train.batch_ramp=[0=" batch / 2 ",1=" \
                     batch "]" : "")
+        }
+        # The leaves of a ramp divide its first batch, and those of the noise
+        # are two or more.
+        function leaves(text,   first, given) {
+            if (text !~ /batch_ramp/) return text
+            first = batch / 2
+            given = text ~ /grid_data=[1-9]/
+            if (given || (text ~ /noise_scale=2/ && first % 2))
+                sub(/grid_data=[0-9]+/, "grid_data=" first, text)
+            return text
         }
         BEGIN {
             begin(seed)
@@ -529,7 +540,7 @@ draw() { # SEED
                 (recipe !~ /none|quartet/ && family !~ plain ? \
                  " numerics.recipe_rows=[\"glu~" of("e4m3~1x16~up " \
                  "e5m2~token~down e2m1~1x5~exact bf16") "\"]" : "")
-            print model training(model)
+            print leaves(model training(model))
             for (i = 0; i < (library ? 24 : 64); i++) {
                 text = layout()
                 if (length(text) < 512) print text # else verify refuses it
