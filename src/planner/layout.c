@@ -67,14 +67,15 @@ double layout_states_bytes(const struct layout *l)
     return (l->stored.one_state ? 1 : 2) * layout_state_bytes(l);
 }
 
-/* A gradient is read, a weight and its states are read and written, and a
- * weight of 16 bits. Split masters are joined before, and split again: two
- * passes more. */
+/* Lockstep reads a gradient, reads and writes a weight and its states, and
+ * writes a weight of 16 bits. Split masters are joined before, and split
+ * again: two passes more. */
 double layout_update_bytes(const struct layout *l)
 {
     const double bytes = 12 + 2 * layout_states_bytes(l);
     const double passes = 2 * (4 + 2 + layout_master_bytes(l));
 
+    if (l->as != AS_LOCKSTEP) return habits_of[l->as].update_bytes;
     if (l->bits == 32) return bytes;
     return bytes + 2 + (l->stored.split_masters ? passes : 0);
 }

@@ -93,7 +93,7 @@ struct stored layout_stored(const struct options *options, enum program_as as);
 double layout_master_bytes(const struct layout *layout);
 double layout_state_bytes(const struct layout *layout);
 double layout_states_bytes(const struct layout *layout);
-/* Bytes that Lockstep's update moves for a parameter. */
+/* Bytes that the update of the optimizer moves for a parameter. */
 double layout_update_bytes(const struct layout *layout);
 /* The program that `as` means: Megatron-LM has other habits on devices that
  * are younger than those on which arXiv:2104.04473 ran it. */

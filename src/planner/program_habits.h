@@ -33,7 +33,8 @@ struct habits {
                             * one of the machine, in F and in B; 0: once */
     double moved;          /* times that what is no product moves its bytes:
                             * more where operations are not fused */
-    double update_bytes;   /* that an update moves for a parameter */
+    double update_bytes;   /* moved by the update of a parameter; Lockstep:
+                            * layout_update_bytes counts them */
     double gradient_bytes; /* of a gradient, in memory and in sums */
     int waits;             /* for messages between two passes of a pipeline */
     bool scores;           /* GPT's attention writes them */

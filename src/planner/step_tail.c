@@ -216,9 +216,8 @@ static status add_update(struct tail *t, int rank)
     const struct layout *l = cost->layout;
     const double *v = cost->machine->value;
     const double mine = tail_states(cost, rank);
-    const double bytes = l->as == AS_LOCKSTEP ? layout_update_bytes(l)
-                                              : habits_of[l->as].update_bytes;
-    const double seconds = bytes * mine / (v[M_MEMORY_RATE] * v[M_MEMORY]);
+    const double seconds = layout_update_bytes(l) * mine /
+                           (v[M_MEMORY_RATE] * v[M_MEMORY]);
     struct tail_item item = {ITEM_UPDATE, CLOCK_COMPUTE, CAUSE_UPDATE, seconds,
                              cost->machine->mark[M_MEMORY] == MARK_ASSUMED
                                  ? seconds : 0, 0};
