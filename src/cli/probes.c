@@ -406,31 +406,32 @@ static void probe_cuda(struct finding *finding)
                         "(docs/cuda.md)");
 }
 
-static void probe_gpus(struct finding *finding)
+/* `about` writes what it found; true: it works. */
+static void probe_library(struct finding *finding,
+                          bool (*about)(char *text, size_t bytes),
+                          const char *advice)
 {
     char text[FINDING_BYTES];
 
-    say(finding, cuda_health(text, sizeof text), "%s", text);
+    say(finding, about(text, sizeof text), "%s", text);
+    if (!finding->works) advise(finding, advice);
+}
+
+static void probe_gpus(struct finding *finding)
+{
+    probe_library(finding, cuda_health, "");
 }
 
 static void probe_products(struct finding *finding)
 {
-    char text[FINDING_BYTES];
-
-    say(finding, cuda_products(text, sizeof text), "%s", text);
-    if (!finding->works)
-        advise(finding, "only for numerics.gpu=fast: own kernels make "
-                        "products");
+    probe_library(finding, cuda_products,
+                  "only for numerics.gpu=fast: own kernels make products");
 }
 
 static void probe_attention(struct finding *finding)
 {
-    char text[FINDING_BYTES];
-
-    say(finding, cuda_attention(text, sizeof text), "%s", text);
-    if (!finding->works)
-        advise(finding, "only for numerics.gpu=fast: own kernels compute "
-                        "attention");
+    probe_library(finding, cuda_attention,
+                  "only for numerics.gpu=fast: own kernels compute attention");
 }
 
 static void probe_nccl(struct finding *finding)
