@@ -60,11 +60,8 @@ static enum algorithm choose(const struct group *group,
 /* How many elements `in` must have for each n of the call. */
 static int own_roots(const struct group *group, const struct comm_call *call)
 {
-    struct comm_root roots[COMM_ROOTS_MAX];
-
-    if (!comm_reduces(call) || call->leaves == 0 || call->root_stride > 0)
-        return 1;
-    return comm_roots(call->leaves, group->size, group->rank, roots);
+    return comm_reduces(call) && call->root_stride == 0
+               ? comm_own_roots(group, call->leaves) : 1;
 }
 
 static status check_leaves(const struct group *group,

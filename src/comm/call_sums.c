@@ -94,13 +94,11 @@ static struct comm_call trimmed(const struct group *group,
 static uint32_t sum_sent(const struct group *group,
                          const struct comm_call *call)
 {
-    struct comm_root roots[COMM_ROOTS_MAX];
     struct comm_call one = trimmed(group, call);
     uint32_t crc = 0;
-    int count = 1;
+    const int count =
+        call->root_stride > 0 ? comm_own_roots(group, call->leaves) : 1;
 
-    if (call->leaves > 0 && call->root_stride > 0)
-        count = comm_roots(call->leaves, group->size, group->rank, roots);
     if (call->kind == COMM_BROADCAST && call->peer == group->rank)
         call_visit(group, call, CALL_WRITES, sum_span, &crc);
     for (int i = 0; i < count; i++) {

@@ -278,6 +278,8 @@ struct comm_root {
 };
 int comm_roots(int leaves, int size, int rank,
                struct comm_root roots[COMM_ROOTS_MAX]);
+/* How many this rank has of a call with `leaves`; 1 where it says none. */
+int comm_own_roots(const struct group *group, int leaves);
 
 /* Rows of a call that says none: one. */
 static inline int64_t comm_rows(const struct comm_call *call)

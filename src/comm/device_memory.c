@@ -54,14 +54,12 @@ static status bring_bytes(void *seen, int64_t bytes, bool fetches)
 /* All roots of `in`. */
 static status fetch_in(const struct group *group, const struct comm_call *call)
 {
-    struct comm_root roots[COMM_ROOTS_MAX];
     char *at = call->in.data;
-    int count = 1;
+    const int count =
+        call->root_stride > 0 ? comm_own_roots(group, call->leaves) : 1;
 
     if (at == NULL || call->kind == COMM_RECV || call->kind == COMM_BROADCAST)
         return OK;
-    if (call->leaves > 0 && call->root_stride > 0)
-        count = comm_roots(call->leaves, group->size, group->rank, roots);
     for (int i = 0; i < count; i++)
         TRY(bring_bytes(at + i * call->root_stride, tensor_bytes(&call->in),
                         true));

@@ -235,15 +235,11 @@ static struct span span_of(const struct narrow *n, int node, int place)
 static struct source block_of(const struct narrow *n, int node, int place)
 {
     const struct comm_call *call = n->call;
-    struct comm_root roots[COMM_ROOTS_MAX];
     struct source from = {
         .data = (char *)call->in.data +
                 span_of(n, node, place).first * (int64_t)sizeof(float),
-        .roots = 1};
+        .roots = comm_own_roots(n->op->group, call->leaves)};
 
-    if (call->leaves > 0)
-        from.roots = comm_roots(call->leaves, n->op->group->size,
-                                n->op->group->rank, roots);
     from.stride = call->root_stride > 0
                       ? call->root_stride
                       : tensor_count(&call->in) / from.roots *

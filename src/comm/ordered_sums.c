@@ -260,10 +260,10 @@ status ordered_reduce(struct operation *op, const struct ordered *ordered,
     const int size = op->group->size, me = op->group->rank;
     const int capacity = MESSAGES_EACH / 2 * size;
     struct message *places = op->group->messages[op->channel];
-    struct comm_root roots[COMM_ROOTS_MAX];
     struct rounds r = {
         .op = op, .o = ordered,
         .leaves = comm_leaves(op->group, ordered->leaves),
+        .own_roots = comm_own_roots(op->group, ordered->leaves),
         .out = {ordered->out, cut_blocks(&ordered->cut, size, me,
                                          me + 1).bytes},
         .longest = longest_block(&ordered->cut, size),
@@ -273,7 +273,6 @@ status ordered_reduce(struct operation *op, const struct ordered *ordered,
     status result, sent, told;
 
     r.part = op->group->ops->borrows ? INT64_MAX : r.step;
-    r.own_roots = comm_roots(r.leaves, size, me, roots);
     result = rounds_run(&r, gathered);
     roots_give_back(op);
     sent = ring_end(op, &r.sent, result != OK);

@@ -82,21 +82,13 @@ static struct cut cut_equal(const struct comm_call *call, void *data)
                         .element_bytes = dtype_bytes(call->out.dtype)};
 }
 
-static int own_roots(const struct group *group, const struct comm_call *call)
-{
-    struct comm_root roots[COMM_ROOTS_MAX];
-
-    return comm_roots(comm_leaves(group, call->leaves), group->size,
-                      group->rank, roots);
-}
-
 /* A part of this rank's roots, which rank `to` adds up. */
 static struct comm_block roots_for(const struct operation *op, int to)
 {
     const struct comm_call *call = op->call;
     const struct group *group = op->group;
     const int64_t rows = comm_rows(call);
-    const int roots = own_roots(group, call);
+    const int roots = comm_own_roots(group, call->leaves);
     const bool whole = call->kind == COMM_ALL_REDUCE;
     const struct cut cut =
         whole ? cut_equal(call, call->in.data)

@@ -32,6 +32,14 @@ int comm_roots(int leaves, int size, int rank,
     return count;
 }
 
+int comm_own_roots(const struct group *group, int leaves)
+{
+    struct comm_root roots[COMM_ROOTS_MAX];
+
+    return comm_roots(comm_leaves(group, leaves), group->size, group->rank,
+                      roots);
+}
+
 struct node {
     const char *data;
     int first, span;

@@ -102,10 +102,7 @@ static int64_t passed(const struct group *group, const struct comm_call *call)
 
 int64_t call_bytes(const struct group *group, const struct comm_call *call)
 {
-    struct comm_root roots[COMM_ROOTS_MAX];
-    const int64_t count =
-        call->leaves > 0
-            ? comm_roots(call->leaves, group->size, group->rank, roots) : 1;
+    const int64_t count = comm_own_roots(group, call->leaves);
 
     switch (call->kind) {
     case COMM_SEND: return tensor_bytes(&call->in);
