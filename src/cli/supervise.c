@@ -109,8 +109,7 @@ static status layout(void *argument, int most, char out[LAYOUT_WORDS_BYTES],
 {
     const struct errand *errand = argument;
 
-    return elastic_layout(&errand->elastic, most, out, LAYOUT_WORDS_BYTES,
-                          ranks);
+    return elastic_layout(&errand->elastic, most, out, ranks);
 }
 
 /* The agent of this machine is a process of its own: it outlives what hurts

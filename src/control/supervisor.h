@@ -18,7 +18,7 @@
 #include <stdint.h>
 #include "base/status.h"
 
-enum { LAYOUT_WORDS_BYTES = 512 };
+enum { LAYOUT_WORDS_BYTES = 8192 };
 struct order;
 struct token;
 

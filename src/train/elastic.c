@@ -3,36 +3,53 @@
 #include "train/elastic.h"
 
 #include <stdio.h>
+#include <string.h>
 #include "train/draft.h"
 #include "tokenizer/run_tokenizer.h"
 
 /* In the order in which they are changed: the first costs least. */
 static const enum axis changed[] = {AXIS_DATA, AXIS_SHARD, AXIS_PIPE,
                                     AXIS_CONTEXT, AXIS_TENSOR};
-enum { CHANGED = sizeof changed / sizeof *changed, PIPE = 2 };
+enum { CHANGED = sizeof changed / sizeof *changed, DATA = 0, SHARD = 1, PIPE = 2 };
 
-static const char *const evenly = "mesh.layers=[]";
+/* Most bytes of the settings of a layout beside its blocks and the file of its
+ * schedule. */
+enum { AXES_BYTES = 256 };
 
-/* The blocks of a pipe of that size; NULL: as they are. */
-static const char *blocks_of(const struct elastic *e, const int sizes[CHANGED])
+/* The settings of a layout, separated by spaces. Blocks that are named, and a
+ * schedule from a file, are for the whole pipe; such a schedule is also for the
+ * micro-batches of the whole layout, so for as many ranks that share the
+ * batch. */
+static void write_settings(const struct elastic *e, const int sizes[CHANGED],
+                           char out[LAYOUT_WORDS_BYTES])
 {
-    if (!e->uneven) return NULL;
-    if (sizes[PIPE] != e->mesh.size[AXIS_PIPE]) return evenly;
-    return e->blocks[0] != '\0' ? e->blocks : NULL;
+    const int copies = e->mesh.size[AXIS_DATA] * e->mesh.size[AXIS_SHARD];
+    const bool whole = sizes[PIPE] == e->mesh.size[AXIS_PIPE];
+    const bool filed = whole && sizes[DATA] * sizes[SHARD] == copies;
+    const bool named = whole && (filed || e->file == NULL);
+    size_t used = 0;
+
+    for (int i = 0; i < CHANGED; i++)
+        used += (size_t)snprintf(out + used, LAYOUT_WORDS_BYTES - used,
+                                 "%smesh.%s=%d", i > 0 ? " " : "",
+                                 axis_names[changed[i]], sizes[i]);
+    if (e->blocks[0] != '\0')
+        used += (size_t)snprintf(out + used, LAYOUT_WORDS_BYTES - used,
+                                 " mesh.layers=[%s]", named ? e->blocks : "");
+    if (e->file != NULL)
+        snprintf(out + used, LAYOUT_WORDS_BYTES - used,
+                 " schedule.name=%s schedule.chunks=%d",
+                 filed ? e->file : "1f1b", filed ? e->chunks : 0);
 }
 
 static status assign(const struct elastic *e, const int sizes[CHANGED])
 {
-    const char *blocks = blocks_of(e, sizes);
-    char text[64];
+    char words[LAYOUT_WORDS_BYTES], *rest, *word;
 
-    for (int i = 0; i < CHANGED; i++) {
-        snprintf(text, sizeof text, "mesh.%s=%d", axis_names[changed[i]],
-                 sizes[i]);
-        TRY(options_assign(e->set, text, ORIGIN_COMMAND_LINE));
-    }
-    if (blocks != NULL)
-        TRY(options_assign(e->set, blocks, ORIGIN_COMMAND_LINE));
+    write_settings(e, sizes, words);
+    for (word = strtok_r(words, " ", &rest); word != NULL;
+         word = strtok_r(NULL, " ", &rest))
+        TRY(options_assign(e->set, word, ORIGIN_COMMAND_LINE));
     return OK;
 }
 
@@ -99,47 +116,45 @@ static void try_axis(struct search *search, int axis, int left)
     }
 }
 
-static void write_settings(const struct search *search, char *out, size_t size)
+/* A later layout may have neither, and the whole one needs them again: they
+ * go along with every layout. */
+static status keep_settings(struct elastic *e, const struct options *o)
 {
-    const char *blocks = blocks_of(search->elastic, search->sizes);
-    size_t used = 0;
+    const struct option_list *list = &o->mesh.layers;
+    size_t used = strlen(o->schedule.name);
 
-    out[0] = '\0';
-    for (int i = 0; i < CHANGED && used < size; i++)
-        used += (size_t)snprintf(out + used, size - used, "%smesh.%s=%d",
-                                 i > 0 ? " " : "", axis_names[changed[i]],
-                                 search->sizes[i]);
-    if (blocks != NULL && used < size)
-        snprintf(out + used, size - used, " %s", blocks);
-}
-
-static void keep_blocks(struct elastic *e)
-{
-    const struct option_list *list = &e->set->values.mesh.layers;
-    size_t used;
-
-    e->uneven = list->count > 0;
-    used = (size_t)snprintf(e->blocks, sizeof e->blocks, "mesh.layers=[");
-    for (int i = 0; i < list->count && used < sizeof e->blocks; i++)
+    if (setup_schedule_is_file(o->schedule.name)) e->file = o->schedule.name;
+    e->chunks = (int)o->schedule.chunks;
+    for (int i = 0; i < list->count; i++) used += strlen(list->items[i]) + 1;
+    if (used >= LAYOUT_WORDS_BYTES - AXES_BYTES)
+        FAIL(ERR_CONFIG, "mesh.layers and schedule.name: %zu bytes, of which a "
+             "run that may lose ranks takes at most %d from layout to layout; "
+             "use fewer stages, a shorter name, or --supervised without "
+             "--spares", used, LAYOUT_WORDS_BYTES - AXES_BYTES - 1);
+    if (e->file != NULL && strpbrk(e->file, " \t\n") != NULL)
+        FAIL(ERR_CONFIG, "schedule.name: \"%s\" has a space, which a run that "
+             "may lose ranks cannot take from layout to layout; name the file "
+             "without, or use --supervised without --spares", e->file);
+    used = 0;
+    for (int i = 0; i < list->count; i++)
         used += (size_t)snprintf(e->blocks + used, sizeof e->blocks - used,
-                                 "%s%s", list->items[i],
-                                 i + 1 < list->count ? "," : "]");
-    if (!e->uneven || used >= sizeof e->blocks) e->blocks[0] = '\0';
+                                 "%s%s", i > 0 ? "," : "", list->items[i]);
+    return OK;
 }
 
 status elastic_open(struct elastic *elastic, struct options_set *set,
                     int ranks)
 {
     struct setup setup = {0};
-    struct vocabulary vocabulary;
     status result;
 
-    TRY(run_vocabulary(&vocabulary, &set->values));
-    result = setup_resolve(&setup, set, &vocabulary, ranks, 0);
-    *elastic = (struct elastic){.set = set, .vocabulary = vocabulary,
-                                .ranks = ranks, .mesh = setup.mesh,
-                                .grid = setup.grid};
-    keep_blocks(elastic);
+    *elastic = (struct elastic){.set = set, .ranks = ranks};
+    TRY(keep_settings(elastic, &set->values));
+    TRY(run_vocabulary(&elastic->vocabulary, &set->values));
+    result = setup_resolve(&setup, set, &elastic->vocabulary, ranks, 0);
+    elastic->mesh = setup.mesh;
+    elastic->grid = setup.grid;
+    if (elastic->mesh.size[AXIS_PIPE] == 1) elastic->file = NULL;
     if (result == OK && !setup.exact)
         result = status_fail(ERR_CONFIG, __FILE__, __LINE__,
                              "numerics.mode=fast: the layout shows in the "
@@ -150,8 +165,8 @@ status elastic_open(struct elastic *elastic, struct options_set *set,
     return result;
 }
 
-status elastic_layout(const struct elastic *elastic, int most, char *settings,
-                      size_t size, int *ranks)
+status elastic_layout(const struct elastic *elastic, int most,
+                      char settings[LAYOUT_WORDS_BYTES], int *ranks)
 {
     struct search search = {.elastic = elastic};
     const int expert = elastic->mesh.size[AXIS_EXPERT];
@@ -163,7 +178,7 @@ status elastic_layout(const struct elastic *elastic, int most, char *settings,
         for (search.cost = 0; search.cost < 1 << CHANGED; search.cost++) {
             try_axis(&search, 0, search.ranks / expert);
             if (!search.found) continue;
-            write_settings(&search, settings, size);
+            write_settings(elastic, search.sizes, settings);
             *ranks = search.ranks;
             return OK;
         }

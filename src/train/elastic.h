@@ -4,30 +4,34 @@
 #ifndef LOCKSTEP_TRAIN_ELASTIC_H
 #define LOCKSTEP_TRAIN_ELASTIC_H
 
+#include "control/supervisor.h"
 #include "setup/setup.h"
-
-enum { ELASTIC_BLOCKS_BYTES = 320 };
 
 struct elastic {
     struct options_set *set; /* borrowed; its mesh is changed */
-    bool uneven;             /* mesh.layers names the blocks of the stages */
-    char blocks[ELASTIC_BLOCKS_BYTES]; /* that setting; "": it is too long */
+    char blocks[LAYOUT_WORDS_BYTES]; /* "1,3,4,0" of mesh.layers; "": none */
+    const char *file;        /* of schedule.name; NULL: it is none, or there is
+                              * no pipe */
+    int chunks;              /* schedule.chunks */
     struct vocabulary vocabulary;
     int ranks;               /* of the whole layout */
     struct mesh mesh;        /* of the whole layout */
     struct grid grid;
 };
 
-/* The layout of the options for that many ranks. ERR_CONFIG: it is none, or
- * numerics.mode makes it show in the bits. */
+/* The layout of the options for that many ranks. ERR_CONFIG: it is none,
+ * numerics.mode makes it show in the bits, or its settings are too long to be
+ * taken from layout to layout. */
 status elastic_open(struct elastic *elastic, struct options_set *set,
                     int ranks);
 /* The layout of the most ranks, at most `most`, that the setup and the plan
  * accept with the run's grid; of several the one that changes least: pipe,
  * context and tensor ranks divide those of the whole layout. Blocks that
  * mesh.layers names are for the whole pipe; a shorter one divides them evenly.
- * settings: "mesh.pipe=1 mesh.data=2 ...". *ranks 0: there is none. */
-status elastic_layout(const struct elastic *elastic, int most, char *settings,
-                      size_t size, int *ranks);
+ * A schedule from a file is for the whole pipe and its micro-batches; another
+ * layout takes 1f1b. settings: "mesh.pipe=1 mesh.data=2 ...". *ranks 0: there
+ * is none. */
+status elastic_layout(const struct elastic *elastic, int most,
+                      char settings[LAYOUT_WORDS_BYTES], int *ranks);
 
 #endif

@@ -38,9 +38,14 @@ says() { # NAME FILE PATTERN
 }
 
 # --- a warm spare takes the place of a rank; the others keep their process;
-# without one the run goes on with fewer ranks, and grows again ---
+# without one the run goes on with fewer ranks, and grows again. Its schedule is
+# from a file, which is for all ranks only ---
+printf 'F0.0 F0.1 B0.0 B0.1 W0.0 W0.1\nF1.0 B1.0 F1.1 B1.1 W1.0 W1.1\n' >late.txt
+pipe="--ranks 4 --set mesh.pipe=2 --set mesh.data=2 --set mesh.layers=[2,0]
+    --set schedule.name=late.txt --set zero=zero1 --set train.micro_batch=2
+    --set train.threads=1 --set comm.limit=60 --copies 1"
 # shellcheck disable=SC2086
-"$program" train config.yaml --run spares $base $long $four --supervised --spares 1 \
+"$program" train config.yaml --run spares $base $long $pipe --supervised --spares 1 \
     >log 2>&1 &
 child=$!
 children="$children $child"
@@ -67,6 +72,8 @@ for ((i = 2; i < 16; i++)); do
     done
 done
 await spares/control/journal.jsonl "$fewer"
+says "fewer ranks have another schedule" spares/control/journal.jsonl \
+    '"event": "layout".*mesh.pipe=2.*schedule.name=1f1b.*"ranks": 2'
 await spares/control/journal.jsonl '"event": "grows"'
 survivor=$(process spares 0)
 await spares/control/journal.jsonl '"event": "layout".*"ranks": 4'
@@ -75,8 +82,9 @@ await spares/control/journal.jsonl '"event": "layout".*"ranks": 4'
 stops "spares, fewer ranks, more again" spares "$child" config.yaml $base
 says "it went on with fewer ranks" spares/control/journal.jsonl \
     '"event": "layout".*"ranks": 2'
-says "it grew again" spares/control/journal.jsonl \
-    '"event": "layout".*"ranks": 4'
+says "it grew again, with its own schedule and blocks" \
+    spares/control/journal.jsonl \
+    '"event": "layout".*layers=\[2,0\] schedule.name=late.txt.*"ranks": 4'
 expect "spares without a supervisor" 2 "add --supervised" train config.yaml \
     --run no --spares 1
 expect "spares, and a layout that shows in the bits" 78 "numerics.mode" train \
