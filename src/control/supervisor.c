@@ -25,7 +25,8 @@
 
 /* Restarts in a row none of which got further: of a rank that fails by itself,
  * and of one that is killed from outside. */
-enum { IN_VAIN_ITSELF = 3, IN_VAIN_MOST = 12, STARVED_S = 3600 };
+enum { IN_VAIN_ITSELF = 3, IN_VAIN_MOST = 12, FALLS_MOST = 6,
+       STARVED_S = 3600 };
 /* Files open at once: the supervisor's own, and for each rank its process, the
  * meeting of a generation, and what looks at it. */
 enum { DESCRIPTORS_OWN = 24, DESCRIPTORS_EACH = 3 };
@@ -232,6 +233,16 @@ static bool all_said_source(const struct supervisor *s)
     return true;
 }
 
+/* The run went back behind where a generation began before. It may make its
+ * way from there again; but one that falls to the same step again and again
+ * gets nowhere, however far it climbs in between. */
+static void see_fall(struct supervisor *s, int64_t from)
+{
+    if (from > s->fallen_to) s->falls = 0;
+    s->fallen_to = from;
+    if (s->falls++ < FALLS_MOST) s->furthest_from = from;
+}
+
 /* A run that went far back, and is killed often, makes its way again. */
 static void see_progress(struct supervisor *s)
 {
@@ -240,7 +251,11 @@ static void see_progress(struct supervisor *s)
     if (s->from_generation == s->crew.generation || !all_said_source(s))
         return;
     from = atomic_load(&source_page(s)->from_step);
-    if (from > s->from_step) s->in_vain = 0;
+    if (from < s->from_step) see_fall(s, from);
+    if (from > s->furthest_from) {
+        s->furthest_from = from;
+        s->in_vain = 0;
+    }
     s->from_step = from;
     s->from_generation = s->crew.generation;
 }

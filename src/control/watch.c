@@ -67,7 +67,7 @@ static void see_step(struct supervisor *s, int rank)
     if (step <= s->most_steps) return;
     s->most_steps = step;
     s->last_step_ns = when;
-    s->in_vain = 0;
+    s->in_vain = s->falls = 0;
 }
 
 /* ---- hangs ---- */

@@ -76,8 +76,12 @@ struct supervisor {
                            * none was */
     int in_vain;          /* restarts since a step was last finished for good:
                            * a later one than ever, or one that a generation
-                           * went on from, later than the one before it did */
+                           * went on from, later than any before it (since the
+                           * run last fell back: the first FALLS_MOST times) */
     int64_t from_step;    /* where the newest generation went on */
+    int64_t furthest_from;/* the latest such step that counts */
+    int64_t fallen_to;    /* where the run last went back to, */
+    int falls;            /* and how often without getting beyond that */
     uint64_t from_generation; /* that one */
     int64_t most_steps;   /* finished by some rank, ever */
     int64_t last_step_ns; /* when */

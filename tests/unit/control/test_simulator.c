@@ -275,8 +275,10 @@ static void hurt(enum fault_kind kind, int rank);
 static void live_shortly(void)
 {
     if (cluster.short_lives == 0 || cluster.step < cluster.dies_at) return;
-    for (int i = 0; i < cluster.ranks && cluster.generations == 1; i++)
-        hurt(FAULT_COPIES, i);
+    const bool loses = cluster.generations == 1 ||
+                       (cluster.flaps && cluster.generations % 2 == 1);
+
+    for (int i = 0; i < cluster.ranks && loses; i++) hurt(FAULT_COPIES, i);
     hurt(FAULT_KILL, 0);
     cluster.short_lives--;
 }
@@ -643,9 +645,9 @@ TEST(a_seed_repeats)
     EQUAL_INT(first.random, cluster.random);
 }
 
-/* 13 restarts in a row ended a run whose copies were lost, or which was
- * rewound, though each began where the one before it had got to. */
-TEST(steps_that_are_made_again_are_made)
+/* A run whose generations get two steps far, after all copies were lost at the
+ * 45th. */
+static status short_lives(int lives, bool flaps)
 {
     status result;
 
@@ -656,15 +658,31 @@ TEST(steps_that_are_made_again_are_made)
     cluster.every = 1000;
     cluster.fault_count = 0;
     cluster.dies_at = 45;
-    cluster.short_lives = 20;
+    cluster.short_lives = lives;
+    cluster.flaps = flaps;
     cluster.begun = begun;
     result = one_supervisor(true, fresh);
     end_virtual();
     EQUAL_TEXT(cluster.broken != NULL ? cluster.broken : "", "");
-    EQUAL_INT(result, OK);
+    return result;
+}
+
+/* 13 restarts in a row ended a run whose copies were lost, or which was
+ * rewound, though each began where the one before it had got to. */
+TEST(steps_that_are_made_again_are_made)
+{
+    EQUAL_INT(short_lives(20, false), OK);
     EQUAL_INT(cluster.short_lives, 0);
     EQUAL_INT(cluster.consumed_count, 60);
 }
 
+/* From step 0 to 2, then all copies are lost, for ever: it did not end. */
+TEST(a_run_that_falls_back_without_end_ends)
+{
+    EQUAL_INT(short_lives(1000, true), ERR_PEER);
+    CHECK(cluster.incidents < 30);
+}
+
 TEST_MAIN(steps_that_are_made_again_are_made,
+          a_run_that_falls_back_without_end_ends,
           every_seed_ends_with_each_step_once, a_seed_repeats)

@@ -55,6 +55,7 @@ struct cluster {
     int short_lives;         /* so often rank 0 is killed after dies_at; before
                               * the first time all copies are lost */
     int64_t dies_at;
+    bool flaps;              /* ... then every second time, too */
     int crashes;             /* a rank crashes so often when it opens */
     struct board *board;     /* of the ranks; outlives a supervisor */
     int board_file;
