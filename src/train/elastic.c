@@ -10,7 +10,8 @@
 /* In the order in which they are changed: the first costs least. */
 static const enum axis changed[] = {AXIS_DATA, AXIS_SHARD, AXIS_PIPE,
                                     AXIS_CONTEXT, AXIS_TENSOR};
-enum { CHANGED = sizeof changed / sizeof *changed, DATA = 0, SHARD = 1, PIPE = 2 };
+enum { CHANGED = sizeof changed / sizeof *changed, DATA = 0, SHARD = 1,
+       PIPE = 2 };
 
 /* Most bytes of the settings of a layout beside its blocks and the file of its
  * schedule. */

@@ -6,7 +6,7 @@
 #include <string.h>
 #include "tests/test.h"
 
-/* Those of a pipe of four, then these: "a.b=c|d.e=f". */
+/* Options of a pipe of four, then these: "a.b=c|d.e=f". */
 static void set_options(struct options_set *set, const char *settings)
 {
     static const char text[] =
