@@ -7,7 +7,7 @@ prepare
 
 # left_out RUN: what its ledger leaves out, as rows of data.skip
 left_out() {
-    sed -n '/"action": "warn"/d; s/.*"first": \([0-9]*\), "samples": \([0-9]*\).*/\1 \2/p' \
+    sed -nE '/"action": "(warn|replay)"/d; s/.*"first": ([0-9]*), "samples": ([0-9]*).*/\1 \2/p' \
         "$1/ledger.jsonl" | paste -sd ,
 }
 
@@ -259,6 +259,50 @@ rates=$(sed -n 's/.*"step": \(12\|13\|20\), .*"lr": \([^,]*\),.*/\2/p' \
     bad "each event halves the rate" "$rates"
 killed "each event halves the rate, killed" slower \
     train.nan:13,train.nan:20,train.step:24:kill $slower
+}
+
+# --- under a supervisor, an event and a kill in each generation: the state lies in
+# its copies ---
+# each NAME RUN CODE FAULTS ARGUMENT...: 30 steps of two ranks, so often killed
+each() {
+    local name=$1 run=$2 want=$3 faults=$4 code
+    shift 4
+    LOCKSTEP_FAULT=$faults lockstep train config.yaml --run "$run" \
+        --supervised --ranks 2 --threads 1 --set mesh.data=2 \
+        --set train.event_limit=100 "$@" >log 2>&1
+    code=$?
+    killed=$(grep -c '"event": "incident"' "$run/control/journal.jsonl")
+    if [ $code -eq "$want" ] && [ "$killed" -ge 5 ]; then
+        ok "$name: exit $want after $killed kills"
+    else bad "$name" "exit $code, not $want, after $killed kills" log; fi
+}
+skips_on="--set train.on_nan=skip --set checkpoint.every=100"
+# shellcheck disable=SC2086
+{
+each "skipped and killed, each time" each 0 train.nan:3,train.step:6:kill $skips_on
+as_if_gone "skipped and killed, each time: as if they were not there" each \
+    $skips_on
+# Every second step is made twice, and one of them wrong.
+each "wrong, skipped and killed, each time" made 0 \
+    sum.flip-1:2,train.nan:5,train.step:8:kill $skips_on \
+    --set train.repeat_every=2
+grep -q '"what": "gradients"' made/ledger.jsonl &&
+    ok "wrong passes are in the ledger" ||
+    bad "wrong passes are in the ledger" "$(tail -n 3 made/ledger.jsonl)"
+as_if_gone "wrong, skipped and killed: as if they were not there" made \
+    $skips_on --set train.repeat_every=2
+each "rewound to later checkpoints and killed, each time" later 0 \
+    train.nan:3,train.step:5:kill --set train.on_nan=rewind \
+    --set checkpoint.every=2
+as_if_gone "rewound and killed, each time: as if they were not there" later \
+    --set train.on_nan=rewind --set checkpoint.every=2
+# Nothing is left of what a generation did: it goes nowhere.
+each "rewound to the beginning and killed, each time" nowhere 68 \
+    train.nan:3,train.step:5:kill --set train.on_nan=rewind \
+    --set checkpoint.every=100
+grep -q "13 times in a row without getting further; the checkpoints stand" log &&
+    [ "$killed" -le 91 ] && ok "it says that nothing gets further" ||
+    bad "it says that nothing gets further" "$killed kills" log
 }
 
 # --- options that change at a restart stand beside the curves ---
