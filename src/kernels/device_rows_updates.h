@@ -16,13 +16,26 @@ static struct adamw adamw_of(const struct launch *l, const struct adamw *call)
     return copy;
 }
 
+static struct masters masters_of(const struct launch *l,
+                                 const struct masters *call)
+{
+    struct masters copy = *call;
+
+    copy.values = maybe(l, call->values);
+    copy.weights = tensor(l, call->weights);
+    copy.lower = tensor(l, call->lower);
+    copy.ties = tensor(l, call->ties);
+    return copy;
+}
+
 static struct element_update update_of(const struct launch *l,
                                        const struct element_update *call)
 {
     struct element_update copy = *call;
 
-    CHECK(call->masters.weights.data == NULL);
-    copy.weight = tensor(l, call->weight);
+    copy.weight = maybe(l, call->weight);
+    if (call->masters.weights.data != NULL)
+        copy.masters = masters_of(l, &call->masters);
     copy.gradient = maybe(l, call->gradient);
     copy.copy = maybe(l, call->copy);
     for (int i = 0; i < UPDATE_STATES; i++) {
@@ -40,18 +53,6 @@ static struct descent descent_of(const struct launch *l,
     copy.weight = tensor(l, call->weight);
     copy.step = tensor(l, call->step);
     copy.copy = maybe(l, call->copy);
-    return copy;
-}
-
-static struct masters masters_of(const struct launch *l,
-                                 const struct masters *call)
-{
-    struct masters copy = *call;
-
-    copy.values = tensor(l, call->values);
-    copy.weights = tensor(l, call->weights);
-    copy.lower = tensor(l, call->lower);
-    copy.ties = tensor(l, call->ties);
     return copy;
 }
 

@@ -65,7 +65,7 @@ struct element_update {
     struct masters masters;         /* [n], whose bits begin with a byte, in
                                      * place of the weight, a vector without
                                      * data, and its copy; weights.data NULL:
-                                     * none. Not on a device, nor with `from` */
+                                     * none. Not with `from` */
 };
 
 /* A step of a whole matrix, from the elements that a rank has of it. */

@@ -16,17 +16,15 @@ static status apply_item(const struct update *update,
 }
 
 /* Kinds that see each weight alone have kernels that take split masters. */
-static bool takes_split(const struct update *update,
-                        const struct update_item *item)
+static bool takes_split(const struct update_item *item)
 {
-    return update->stream->device == NULL && item->rule->kind->apart &&
-           item->masters.first == 0;
+    return item->rule->kind->apart && item->masters.first == 0;
 }
 
 static status apply(const struct update *update,
                     const struct update_item *item)
 {
-    if (takes_split(update, item)) return apply_item(update, item, NULL);
+    if (takes_split(item)) return apply_item(update, item, NULL);
     return update_in_parts(update, item, WEIGHT_CHANGES, apply_item, NULL);
 }
 

@@ -150,6 +150,13 @@ for way in $ways; do
     few
     all_exact "adamw, states of 8 bits" --set optimizer.state_dtype=int8
     few
+    all_exact "split masters" --set train.dtype=bfloat16 \
+        --set optimizer.masters=split --set optimizer.ema=0.9
+    one
+    all_exact "split masters, lion, states of 16 bits" \
+        --set train.dtype=bfloat16 --set optimizer.masters=split \
+        --set optimizer.name=lion --set optimizer.state_dtype=bfloat16
+    few
     all_exact "soap" --set optimizer.name=soap --set optimizer.frequency=2
     one
     all_exact "adafactor, clipped scores" --set optimizer.name=adafactor \

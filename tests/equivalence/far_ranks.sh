@@ -103,6 +103,9 @@ for LOCKSTEP_FAR in late early; do
     few
     all_exact "adamw, states of 8 bits" --set optimizer.state_dtype=int8
     few
+    all_exact "split masters" --set train.dtype=bfloat16 \
+        --set optimizer.masters=split --set optimizer.ema=0.9
+    few
     all_exact "gpt_oss, sinks" --set model.family=gpt_oss \
         --set moe.experts=4 --set moe.top_k=2
     few

@@ -246,6 +246,7 @@ make -s -j"$(nproc)" BUILD="$BUILD" EXTRA="${EXTRA:-}" \
     "$BUILD/tests/unit/kernels/test_codes" \
     "$BUILD/tests/unit/kernels/test_quantize" \
     "$BUILD/tests/unit/kernels/test_rotate" \
+    "$BUILD/tests/unit/kernels/test_updates" \
     "$BUILD/tests/unit/kernels/test_integers" >"$room/log" 2>&1 ||
     bad "unit tests" "do not build" "$room/log"
 mistake "a product without the barrier before it reads" matmul product.h \
@@ -270,6 +271,10 @@ mistake "a barrier that half of the threads skip" loss loss.cu \
     'for (int half = BLOCK_THREADS / 2; half > 0; half /= 2) {
         BARRIER;' 'for (int half = BLOCK_THREADS / 2; half > 0; half /= 2) {
         if (THREAD % 2) BARRIER;' test_kernels
+mistake "bits of masters before all threads have read them" updates \
+    updates.cu 'BARRIER; /* the old bits were read */' '' test_updates "split*"
+mistake "bits of others beside those of masters" updates updates.cu \
+    'made |= m->ties[at] & ~own;' 'made |= 0;' test_updates "split*"
 mistake "weights that are read before all are written" attention attention.h \
     'BARRIER; /* what was there is read, and weights are written */' '' \
     test_attention

@@ -101,6 +101,12 @@ struct update_elements_call {
     float scale, beta1, beta2, rest1, rest2, epsilon, root, step, keep, decay,
           lr, share, push;
 };
+/* A thread has a master, a block whole bytes of their bits. States are no
+ * codes. */
+struct update_masters_call {
+    struct update_elements_call of;
+    struct masters_call masters;
+};
 
 struct rope_call {
     void *x; /* [tokens, heads, width] */

@@ -46,7 +46,7 @@ static inline int64_t blocks_of(int64_t threads)
     X(add_norm) X(token_sums) PRODUCT_NAMES(X, matmul)                     \
     X(fold) X(sum_squares) X(squares_tree) X(normalize)                  \
     X(gather_rows) X(rows_sort) X(scatter_rows)                            \
-    X(dropout) X(cross_entropy) X(update_elements)                         \
+    X(dropout) X(cross_entropy) X(update_elements) X(update_masters)       \
     X(attention_forward_64) X(attention_forward_128)                       \
     X(attention_forward_256) X(attention_queries_64)                       \
     X(attention_queries_128) X(attention_queries_256)                      \

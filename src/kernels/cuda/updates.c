@@ -46,13 +46,13 @@ status cuda_descend(struct stream *stream, const struct descent *p)
     return OK;
 }
 
-static struct masters_call masters_of(const struct masters *m)
+/* values: NULL where nothing reads or writes them. */
+static struct masters_call masters_of(const struct masters *m, float *values)
 {
     const int64_t count = masters_check(m);
 
-    return (struct masters_call){vector_of(&m->values, count),
-                                 m->weights.data, m->lower.data, m->ties.data,
-                                 m->first, count};
+    return (struct masters_call){values, m->weights.data, m->lower.data,
+                                 m->ties.data, m->first, count};
 }
 
 /* A thread has the masters whose bits are in a byte. */
@@ -64,7 +64,8 @@ static int64_t ties_blocks(const struct masters_call *call)
 
 status cuda_masters_join(struct stream *stream, const struct masters *m)
 {
-    const struct masters_join_call call = {masters_of(m)};
+    const struct masters_join_call call = {
+        masters_of(m, vector_of(&m->values, masters_check(m)))};
 
     LAUNCH(stream, masters_join, ties_blocks(&call.of), &call);
     return OK;
@@ -72,7 +73,8 @@ status cuda_masters_join(struct stream *stream, const struct masters *m)
 
 status cuda_masters_split(struct stream *stream, const struct masters *m)
 {
-    const struct masters_split_call call = {masters_of(m)};
+    const struct masters_split_call call = {
+        masters_of(m, vector_of(&m->values, masters_check(m)))};
 
     LAUNCH(stream, masters_split, ties_blocks(&call.of), &call);
     return OK;
@@ -129,6 +131,28 @@ static struct update_state state_of(const struct element_update *p, int k,
     return (struct update_state){state->values.data, dtype, state->scales};
 }
 
+/* all: numbers that all elements share, and views. */
+static status step_masters(struct stream *stream,
+                           const struct element_update *p,
+                           const struct update_elements_call *all)
+{
+    struct update_masters_call call = {*all, masters_of(&p->masters, NULL)};
+
+    CHECK(p->masters.first == 0 && call.masters.count == all->count);
+    CHECK(!p->copy.data && all->gradient.stride == all->gradient.width);
+    for (int k = 0; k < UPDATE_STATES; k++) {
+        const struct tensor *values = &p->states[k].values;
+
+        if (!values->data) continue;
+        CHECK(tensor_count(values) == all->count);
+        CHECK(values->dtype == DTYPE_F32 || values->dtype == DTYPE_BF16);
+        call.of.states[k] =
+            (struct update_state){values->data, values->dtype, NULL};
+    }
+    LAUNCH(stream, update_masters, blocks_of(all->count), &call);
+    return OK;
+}
+
 status cuda_update_elements(struct stream *stream,
                             const struct element_update *p)
 {
@@ -146,7 +170,8 @@ status cuda_update_elements(struct stream *stream,
         .lr = (float)-p->lr, .share = (float)p->share,
         .push = (float)(p->lr * (p->beta1 * (1 - p->share) - 1))};
 
-    CHECK(p->from == 0 && p->masters.weights.data == NULL); /* of the host */
+    CHECK(p->from == 0); /* of the host */
+    if (p->masters.weights.data) return step_masters(stream, p, &call);
     CHECK(view_same_shape(call.weight, call.gradient));
     copy_check(&p->copy, call.count);
     if (p->copy.data) call.copy = view_any(p->copy);

@@ -245,3 +245,52 @@ CUDA_KERNEL(update_elements)
     state_put(p, 0, s, first, a);
     state_put(p, 1, s, first, b);
 }
+
+struct ties_shared { unsigned char ties[BLOCK_THREADS]; };
+
+DEVICE float number_get(const struct update_state *state, int64_t i)
+{
+    return state->data ? element_get(state->data, state->dtype, i) : 0;
+}
+
+DEVICE void number_put(const struct update_state *state, int64_t i, float x)
+{
+    if (state->data) element_set(state->data, state->dtype, i, x);
+}
+
+/* update_elements of split masters, whose bits begin with a byte. */
+CUDA_KERNEL(update_masters)
+{
+    const struct update_elements_call *const c = &p->of;
+    const struct masters_call *const m = &p->masters;
+    const int64_t i = BLOCK * BLOCK_THREADS + THREAD;
+    const int64_t at = BLOCK * (BLOCK_THREADS / 8) + THREAD;
+    uint32_t own = 0, made = 0;
+    SHARED(struct ties_shared, s);
+
+    if (i < c->count) {
+        struct stepped x = {f32_of_bits(master_join(
+                                m->weights[i], m->lower[i],
+                                (uint32_t)m->ties[i / 8] >> i % 8 & 1)),
+                            number_get(&c->states[0], i),
+                            number_get(&c->states[1], i)};
+
+        step_element(c, *view_at(c->gradient, 0, i), &x);
+        const uint32_t bits = bits_of_f32(x.w);
+        const uint32_t weight = element_to_bf16(x.w);
+
+        m->weights[i] = (uint16_t)weight;
+        m->lower[i] = (uint16_t)bits;
+        s->ties[THREAD] = (unsigned char)master_tie(bits, weight);
+        number_put(&c->states[0], i, x.a);
+        number_put(&c->states[1], i, x.b);
+    }
+    BARRIER; /* the old bits were read */
+    if (THREAD >= BLOCK_THREADS / 8 || at * 8 >= c->count) return;
+    for (int bit = 0; bit < 8 && at * 8 + bit < c->count; bit++) {
+        own |= 1u << bit;
+        made |= (uint32_t)s->ties[THREAD * 8 + bit] << bit;
+    }
+    if (own != 0xFFu) made |= m->ties[at] & ~own;
+    m->ties[at] = (unsigned char)made;
+}
