@@ -62,6 +62,8 @@ static status fail_at(const struct reader *r, size_t at, const char *what)
     long line, column;
 
     position(r, at, &line, &column);
+    if (r->wanted != NULL && line == 1) /* the source names the record's line */
+        FAIL(ERR_FORMAT, "%s, column %ld: %s", r->source, column, what);
     FAIL(ERR_FORMAT, "%s:%ld:%ld: %s", r->source, line, column, what);
 }
 

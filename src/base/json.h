@@ -42,7 +42,8 @@ status json_read(const struct json **root, struct arena *arena,
  * are checked like all text, except for duplicate keys, and left out. The
  * numbers of one array go to `take` one after the other; so does anything else
  * in that array, for the error message (an array or object: its first bracket).
- * In the tree that array is empty. At most a million values are kept. */
+ * In the tree that array is empty. At most a million values are kept. `source`
+ * names the record's line, too; errors say the column. */
 struct json_wanted {
     const char *const *keys;  /* [count] of the record; NULL: all */
     int count;

@@ -127,7 +127,7 @@ bool text_ends_with(const char *string, const char *ending)
 {
     const size_t length = strlen(string), tail = strlen(ending);
 
-    return length >= tail && memcmp(string + length - tail, ending, tail) == 0;
+    return length >= tail && strcasecmp(string + length - tail, ending) == 0;
 }
 
 const char *text_bytes(char out[32], uint64_t bytes)

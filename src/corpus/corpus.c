@@ -71,8 +71,8 @@ static status kind_of_named(const char *path, enum corpus_kind *kind)
         FAIL(ERR_CONFIG, "%s: neither half of Megatron's .bin and .idx nor a "
              "file of llm.c; raw tokens must end with .u16 or .u32", path);
     if (text_ends_with(name, ".json"))
-        FAIL(ERR_CONFIG, "%s: one object per line is read (.jsonl), other "
-             "JSON is not", path);
+        FAIL(ERR_CONFIG, "%s: JSON is read with one object per line; if it is "
+             "such a file, call it .jsonl", path);
     return OK;
 }
 
@@ -94,6 +94,9 @@ static status add_file(struct corpus *corpus, const char *path,
         corpus->capacity = capacity;
     }
     if (stat(path, &facts) != 0) return file_absent(path);
+    if (!S_ISREG(facts.st_mode))
+        FAIL(ERR_CONFIG, "%s: a pipe or device, which can be read only once; "
+             "expected a file: write its text into one first", path);
     TRY(arena_copy_text(&corpus->arena, path, &copy));
     file = &corpus->files[corpus->count++];
     *file = (struct corpus_file){

@@ -466,6 +466,7 @@ static status read_line(struct reading *reading, struct arena *arena,
     for (int i = 0; value->kind == JSON_ARRAY && i < value->count; i++)
         TRY(add_id(reading, &value->items[i]));
     if (value->kind == JSON_ARRAY) return take_ids(reading);
+    if (value->kind == JSON_NULL) return OK; /* as a null row of Parquet */
     if (value->kind != JSON_STRING)
         FAIL(ERR_FORMAT, "%s: the value of \"%s\" is neither a string nor an "
              "array of ids", source, field);

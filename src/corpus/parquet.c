@@ -382,9 +382,10 @@ static status read_data(struct reading *r, const struct page_header *h,
     r->values.count = h->values;
     if (!parquet_values_begin(&r->values, at, end, &known)) {
         if (known) return damaged(r, "its values do not begin");
-        FAIL(ERR_CONFIG, "%s: the page at byte %zu has encoding %lld; plain, "
+        FAIL(ERR_CONFIG, "%s: the page at byte %zu has encoding %lld%s; plain, "
              "dictionary and delta are read", r->path, r->page,
-             (long long)h->encoding);
+             (long long)h->encoding,
+             h->encoding == 9 ? " (BYTE_STREAM_SPLIT)" : "");
     }
     return read_values(r, h->values, &repetition, &definition);
 }

@@ -91,6 +91,17 @@ static bool is_wanted(const struct reading *r, const char *name)
            (name[length] == '\0' || name[length] == '.');
 }
 
+/* As parquet.thrift has them. */
+static const char *type_name(int64_t type)
+{
+    static const char *const names[] = {
+        "BOOLEAN", "INT32", "INT64", "INT96", "FLOAT", "DOUBLE", "BYTE_ARRAY",
+        "FIXED_LEN_BYTE_ARRAY"};
+    const int64_t count = (int64_t)(sizeof names / sizeof *names);
+
+    return type >= 0 && type < count ? names[type] : "an unknown type";
+}
+
 static status choose(struct reading *r, const struct element *e,
                      const struct branch *b, const char *name)
 {
@@ -104,9 +115,11 @@ static status choose(struct reading *r, const struct element *e,
     if (b->repeats == 1 &&
         (e->type == PARQUET_INT32 || e->type == PARQUET_INT64))
         return OK;
-    FAIL(ERR_CONFIG, "%s: the column %s has the type %d and is repeated %d "
-         "times; text (6) or a list of integers (1, 2) is read", r->path, name,
-         e->type, b->repeats);
+    FAIL(ERR_CONFIG, "%s: the column %s has %s%s; text (BYTE_ARRAY) or lists "
+         "of INT32 or INT64 are read; name another with data.field", r->path,
+         name, b->repeats == 0 ? "" : b->repeats == 1 ? "lists of "
+                                                      : "lists in lists of ",
+         type_name(e->type));
 }
 
 static status find_column(struct reading *r)

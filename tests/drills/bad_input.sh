@@ -17,6 +17,10 @@ refused() {
 # --- data ---
 refused "no such data" 66 "nowhere.txt: no such" --set data.train=[nowhere.txt]
 : >empty.txt
+mkfifo pipe.jsonl
+refused "a pipe" 78 "pipe.jsonl: a pipe or device" --set data.train=[pipe.jsonl]
+refused "JSON of any shape" 78 "tokenizer.json: JSON is read with one object per" \
+    --set data.train=[tokenizer.json]
 refused "empty data" 65 "empty.txt" --set data.train=[empty.txt]
 mkdir nothing
 refused "a directory without text" 78 "nothing: the directory has no" --set data.train=[nothing]

@@ -67,6 +67,7 @@ TEST(documents_are_cut_where_the_rules_say)
          "one <|endoftext|>\n<|endoftext|> two\n|"},
         {"a.jsonl", "{\"text\":\"a\\n\\u00e9\"}\n\n  \n{\"text\":\"\"}\r\n"
          "{\"x\":1,\"text\":\"b\"}", "a\n\xC3\xA9|b|"},
+        {"a.JSONL", "{\"text\":null}\n{\"text\":\"b\"}", "b|"},
     };
 
     for (int i = 0; i < ROWS(rows); i++) {
@@ -130,7 +131,8 @@ TEST(bad_files_are_named_with_the_place)
         {"a.jsonl", "{\"messages\":[{\"role\":\"user\"}]}\n",
          "it is a conversation: name its template with data.chat"},
         {"a.jsonl", "{\"text\":1}\n", "line 1: the value of \"text\""},
-        {"a.jsonl", "{\"text\":\"a\"}\n{\"text\":\n", "line 2"},
+        {"a.jsonl", "{\"text\":\"a\"}\n{\"text\":\n",
+         "line 2, column 9: expected"},
     };
 
     for (int i = 0; i < ROWS(rows); i++) {

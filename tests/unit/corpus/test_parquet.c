@@ -124,7 +124,7 @@ TEST(what_is_not_read_is_named)
           "no column \"body\"; there are url, text, ids.list.element");
     status_clear();
     FAILS(read_column("snappy", "score", take_text, &seen), ERR_CONFIG,
-          "score has the type 5");
+          "score has DOUBLE; text (BYTE_ARRAY) or lists");
     status_clear();
     FAILS(read_column("brotli", "text", take_text, &seen), ERR_CONFIG,
           "packed with Brotli (codec 4)");
