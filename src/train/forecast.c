@@ -198,6 +198,7 @@ static status plan_others(struct forecast *f, struct setup *setup)
     struct largest largest = {0, (size_t)f->exact_bytes};
     struct place place;
 
+    if (f->ranks == 1) return OK; /* there are none */
     if (f->hunting != NULL || f->ranks > LARGEST_TRIED)
         TRY(largest_at(setup, f->exact_position, TRIED, &largest));
     else

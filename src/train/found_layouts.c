@@ -1,16 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* found_layouts.c - the layouts that a search found, planned to the byte and
  * timed on the executor's own lists. */
-#include "train/found_layouts.h"
+#include "train/found_parts.h"
 
 #include <string.h>
 
 #include "base/check.h"
 #include "base/meter.h"
 #include "base/jobs.h"
-#include "planner/memory.h"
-#include "planner/search_time.h"
-#include "schedule/build.h"
 #include "setup/balance.h"
 
 enum { CHECKED_MORE = 14,  /* plans to the byte beyond those that are kept, */
@@ -19,8 +16,6 @@ enum { CHECKED_MORE = 14,  /* plans to the byte beyond those that are kept, */
        ORIGINS = 1024, WALKED_WORK = 1 << 15,
        TIMED_WORK = 400000, /* instructions: half of a second */
        SHORTER_WORK = 4000000, /* ... of shorter steps */
-       LONG = 4,            /* fills of the pipeline, of a step that is not
-                             * short */
        TIMED_EACH = 16384 /* of short lists, which are timed when they are
                            * planned */ };
 
@@ -62,8 +57,7 @@ static status predict_walked(struct forecast *f, struct steps *steps,
     return OK;
 }
 
-/* The step as `plan --time` predicts it. */
-static status time_as_plan(struct forecast *f, struct candidate *c)
+status found_time_as_plan(struct forecast *f, struct candidate *c)
 {
     struct steps steps = {.span_count = 0};
     status result;
@@ -103,11 +97,8 @@ static status shorten(struct forecast *f, int microbatches)
     return options_assign(&f->set, setting, ORIGIN_COMMAND_LINE);
 }
 
-/* Plans or times the candidate, with the numerics grid that the options have or
- * one that the layout needs. */
-typedef status plan_one(struct forecast *f, struct candidate *c);
-static status plan_with(struct found_layouts *h, struct candidate *c, bool grid,
-                        plan_one *plan)
+status found_plan(struct found_layouts *h, struct candidate *c, bool grid,
+                  found_plan_one *plan)
 {
     const struct options kept = h->forecast.set.values;
     const char *const *names;
@@ -143,27 +134,32 @@ static status plan_with(struct found_layouts *h, struct candidate *c, bool grid,
     return result;
 }
 
-/* False: setup refuses it, or it does not fit after all. */
-static bool check_exactly(struct found_layouts *h, struct candidate *c,
-                          bool *grid)
+/* Whether its lists are timed when it is planned, where `left` allows that. */
+static bool times_at_once(const struct found_layouts *h,
+                          const struct candidate *c, double left)
 {
     const double work = forecast_work(&h->forecast, &c->layout);
-    plan_one *const plan =
-        work <= TIMED_EACH && work <= h->left &&
-                forecast_walks(&h->forecast, &c->layout)
-            ? plan_and_time : plan_memory;
-    status result = plan_with(h, c, *grid = false, plan);
+
+    return work <= TIMED_EACH && work <= left &&
+           forecast_walks(&h->forecast, &c->layout);
+}
+
+/* Plans it to the byte; false: setup refuses it (then `refused` says why), or
+ * it does not fit after all. */
+static bool check_exactly(struct found_layouts *h, struct candidate *c,
+                          bool timed, bool *grid, char refused[REFUSED_BYTES])
+{
+    found_plan_one *const plan = timed ? plan_and_time : plan_memory;
+    status result = found_plan(h, c, *grid = false, plan);
 
     if (result != OK && !h->grid_stays &&
         layout_ranks(&c->layout) > c->layout.pipe) {
         status_clear();
-        result = plan_with(h, c, *grid = true, plan);
+        result = found_plan(h, c, *grid = true, plan);
     }
-    if (c->walked) h->left -= work;
+    refused[0] = 0;
     if (result != OK) {
-        if (h->refused[0] == 0)
-            snprintf(h->refused, sizeof h->refused, "%.250s",
-                     status_message());
+        snprintf(refused, REFUSED_BYTES, "%.250s", status_message());
         status_clear();
         return false;
     }
@@ -177,18 +173,19 @@ bool found_fits(struct forecast *forecast, struct candidate *candidate,
         .forecast = *forecast, .request.max_memory = most,
         .recompute_stays = candidate->layout.recompute ==
                            forecast->layout.recompute};
+    char refused[REFUSED_BYTES];
     bool grid;
-    const bool fits = check_exactly(&h, candidate, &grid);
+    const bool fits = check_exactly(&h, candidate, false, &grid, refused);
 
     if (fits && forecast_work(forecast, &candidate->layout) <= WALKED_WORK &&
-        plan_with(&h, candidate, grid, time_as_plan) != OK)
+        found_plan(&h, candidate, grid, found_time_as_plan) != OK)
         status_clear(); /* whole stages say how long it takes */
     hunting_free(&h.hunting);
     forecast->set = h.forecast.set; /* its arena may have grown */
     return fits;
 }
 
-static double score_of(const struct found_layouts *h, int i)
+double found_score(const struct found_layouts *h, int i)
 {
     const struct candidate *c = &h->search.found[i];
 
@@ -203,7 +200,8 @@ static void insert(struct found_layouts *h, int i, bool exact, bool grid)
 {
     int at = h->kept_count++;
 
-    for (; at > 0 && score_of(h, h->kept[at - 1]) > score_of(h, i); at--) {
+    for (; at > 0 && found_score(h, h->kept[at - 1]) > found_score(h, i);
+         at--) {
         h->kept[at] = h->kept[at - 1];
         h->exact[at] = h->exact[at - 1];
         h->grid[at] = h->grid[at - 1];
@@ -211,6 +209,15 @@ static void insert(struct found_layouts *h, int i, bool exact, bool grid)
     h->kept[at] = i;
     h->exact[at] = exact;
     h->grid[at] = grid;
+}
+
+void found_sort(struct found_layouts *h)
+{
+    const struct found_layouts before = *h;
+
+    h->kept_count = 0;
+    for (int k = 0; k < before.kept_count; k++)
+        insert(h, before.kept[k], before.exact[k], before.grid[k]);
 }
 
 /* Estimates are near each other: the first of them may not be the best plan,
@@ -223,237 +230,7 @@ static int planned(const struct found_layouts *h)
                                                                       : LEAST;
 }
 
-/* The best that fit, planned to the byte: so many that are looked at, not for
- * so long, so that the answer does not depend on the machine that gives it. */
-static void keep_best(struct found_layouts *h)
-{
-    int checked = 0, far = 0;
-
-    for (int i = 0; i < h->search.count && h->kept_count < planned(h); i++) {
-        struct candidate *c = &h->search.found[i];
-        const bool exactly = h->request.as == AS_LOCKSTEP &&
-                             checked < (h->kept_count > 0
-                                            ? planned(h) + CHECKED_MORE
-                                            : CHECKED_FIRST) &&
-                             far < FAR_MOST;
-        bool grid = false;
-
-        if (!c->timed || c->prediction.step_s > 1e299) continue;
-        if (exactly) {
-            checked++;
-            c->refused = !check_exactly(h, c, &grid);
-            far = c->refused && c->memory_bytes > 2 * h->request.max_memory
-                      ? far + 1 : 0;
-            if (c->refused) continue;
-        } else if (h->grid_stays) {
-            break;
-        }
-        if (c->walked) c->score = score_of(h, i);
-        insert(h, i, exactly, grid);
-    }
-}
-
-/* ---- time as `plan` says ---- */
-
-static void scale_time(struct prediction *p, double step_s)
-{
-    const double faster = p->step_s / step_s;
-
-    p->tokens_per_s *= faster;
-    p->mfu *= faster;
-    p->mfu_noncausal *= faster;
-    p->hfu *= faster;
-    p->step_s = step_s;
-}
-
-/* How much two layouts have in common of what decides by how much the
- * executor's own lists differ from whole stages. */
-static int common(const struct layout *a, const struct layout *b)
-{
-    return 4 * ((a->zero == 3) == (b->zero == 3)) +
-           2 * (strcmp(a->schedule, b->schedule) == 0) +
-           2 * (a->pipe == b->pipe) + 2 * (a->context == b->context) +
-           (a->tensor == b->tensor) + (a->expert == b->expert) +
-           (a->recompute == b->recompute) +
-           (a->micro_batch == b->micro_batch);
-}
-
-/* The step as `plan` would say it of a candidate: where it walks the executor's
- * lists, by as much longer than whole stages as the most similar one of those
- * whose lists were walked. */
-static void guess_time(struct found_layouts *h, int i)
-{
-    struct candidate *c = &h->search.found[i];
-    const bool walks = forecast_walks(&h->forecast, &c->layout);
-    double longer = 1;
-    int most = -1;
-
-    for (int k = 0; k < h->kept_count && walks; k++) {
-        const struct candidate *w = &h->search.found[h->kept[k]];
-        const int alike = common(&w->layout, &c->layout);
-
-        if ((!w->walked && w->shorter_s <= 0) || alike <= most ||
-            !forecast_walks(&h->forecast, &w->layout))
-            continue;
-        most = alike;
-        longer = (w->walked ? w->prediction.step_s : w->shorter_s) / w->whole_s;
-    }
-    scale_time(&c->prediction,
-               c->shorter_s > 0 ? c->shorter_s : c->whole_s * longer);
-    if (h->request.objective != OBJECTIVE_MEMORY) c->score = score_of(h, i);
-}
-
-static void guess_all(struct found_layouts *h)
-{
-    for (int i = 0; i < h->search.count; i++) {
-        const struct candidate *c = &h->search.found[i];
-
-        if (c->timed && !c->walked && c->whole_s < 1e299) guess_time(h, i);
-    }
-}
-
-static void sort_kept(struct found_layouts *h)
-{
-    const struct found_layouts before = *h;
-
-    h->kept_count = 0;
-    for (int k = 0; k < before.kept_count; k++)
-        insert(h, before.kept[k], before.exact[k], before.grid[k]);
-}
-
-/* The first of those that are shown that is not timed as by `plan`; -1. */
-static int first_guessed(const struct found_layouts *h)
-{
-    for (int k = 0; k < h->kept_count && k < h->top; k++)
-        if (!h->search.found[h->kept[k]].walked) return k;
-    return -1;
-}
-
-/* Whether a step of many micro-batches is a short one, and so many more of what
- * another fill of the pipeline adds: gradients are reduced once, at its end. */
-static bool is_steady(const struct found_layouts *h, const struct layout *l)
-{
-    return l->pipe > 1 && l->microbatches >= LONG * l->pipe &&
-           forecast_walks(&h->forecast, l) &&
-           memory_rounds(l, &h->forecast.shape) == 0;
-}
-
-/* Micro-batches of the two shorter steps: a fill of the pipeline, and another
- * one, or, where each rank has one stage, in which micro-batches follow each
- * other one by one, some more, whose batch the leaves of the grid divide. */
-static void choose_shorter(const struct layout *l, int microbatches[2])
-{
-    enum { LEAST = 8 };
-    const int64_t each = layout_sharing(l) * l->micro_batch;
-    int some = LEAST;
-
-    while (some < l->pipe && l->grid_data > 0 &&
-           each * some % l->grid_data != 0)
-        some *= 2;
-    if (l->chunks > 1 || some > l->pipe ||
-        !schedule_is(l->schedule, SCHEDULE_AT_ONCE))
-        some = l->pipe;
-    microbatches[0] = l->pipe;
-    microbatches[1] = l->pipe + some;
-}
-
-/* The step by the executor's lists of two shorter ones. `h` may be a copy. */
-static status time_shorter(struct found_layouts *h, int k)
-{
-    struct candidate *const c = &h->search.found[h->kept[k]];
-    double step[2], work[2];
-    status result = OK;
-    int shorter_by[2];
-
-    choose_shorter(&c->layout, shorter_by);
-    for (int i = 0; i < 2 && result == OK; i++) {
-        struct candidate shorter = *c;
-
-        h->microbatches = shorter_by[i];
-        result = plan_with(h, &shorter, h->grid[k], time_as_plan);
-        step[i] = shorter.prediction.step_s;
-        work[i] = shorter.prediction.resource_s[CLOCK_COMPUTE];
-    }
-    h->microbatches = 0;
-    TRY(result);
-    const double more = step[1] - step[0], least = work[1] - work[0];
-
-    c->shorter_s = step[1] + (more > least ? more : least) *
-                                 (c->layout.microbatches - shorter_by[1]) /
-                                 (shorter_by[1] - shorter_by[0]);
-    return OK;
-}
-
-/* Takes the time of another that has the same lists; false: there is none. */
-static bool take_twin(struct found_layouts *h, int k)
-{
-    struct candidate *const c = &h->search.found[h->kept[k]];
-
-    for (int i = 0; i < h->kept_count && !c->walked; i++) {
-        const struct candidate *twin = &h->search.found[h->kept[i]];
-        const double bytes = c->prediction.memory_bytes;
-
-        if ((!twin->walked && twin->shorter_s <= c->shorter_s) ||
-            h->grid[i] != h->grid[k] ||
-            !search_twins(&twin->layout, &c->layout, &h->forecast.shape))
-            continue;
-        c->shorter_s = twin->shorter_s;
-        if (!twin->walked) continue;
-        c->prediction = twin->prediction;
-        c->prediction.memory_bytes = bytes;
-        c->walked = true;
-        c->score = score_of(h, h->kept[k]);
-    }
-    return c->walked || c->shorter_s > 0;
-}
-
-/* Layouts whose shorter steps are walked, each by one thread. */
-struct shorter {
-    struct found_layouts *h;
-    int which[TOP_MOST], count;   /* of h->kept */
-    struct found_layouts *copies; /* owned, [opened]: of each thread, with
-                                   * options and planned stages of its own; the
-                                   * first one has those of h */
-    int opened;
-};
-
-/* Whether one that is listed has the same lists. */
-static bool has_twin(const struct shorter *s, int k)
-{
-    const struct found_layouts *h = s->h;
-    const struct layout *l = &h->search.found[h->kept[k]].layout;
-
-    for (int i = 0; i < s->count; i++)
-        if (h->grid[s->which[i]] == h->grid[k] &&
-            search_twins(&h->search.found[h->kept[s->which[i]]].layout, l,
-                         &h->forecast.shape))
-            return true;
-    return false;
-}
-
-/* Lists too long to be timed as `plan` does; also of layouts behind the last
- * one that is shown, which may be better. */
-static void list_shorter(struct shorter *s)
-{
-    struct found_layouts *h = s->h;
-
-    for (int k = 0; k < h->kept_count; k++) {
-        const struct candidate *c = &h->search.found[h->kept[k]];
-        struct layout both = c->layout; /* nearly */
-        int microbatches[2];
-
-        choose_shorter(&c->layout, microbatches);
-        both.microbatches = microbatches[0] + microbatches[1];
-        if (c->walked || !is_steady(h, &c->layout) || take_twin(h, k) ||
-            has_twin(s, k))
-            continue;
-        const double work = forecast_work(&h->forecast, &both);
-
-        if (work > h->shorter_left) continue;
-        h->shorter_left -= work;
-        s->which[s->count++] = k;
-    }
-}
+/* ---- each thread plans with what it owns ---- */
 
 static status open_copy(struct found_layouts *copy,
                         const struct found_layouts *h)
@@ -464,8 +241,7 @@ static status open_copy(struct found_layouts *copy,
     void *memory = NULL;
 
     *copy = *h;
-    copy->hunting = (struct hunting){.parameters = h->hunting.parameters,
-                                     .trained = h->hunting.trained};
+    copy->hunting = (struct hunting){.parameters = 0};
     arena_init(&set->arena, "options", 0);
     TRY(arena_take(&set->arena, rows, &memory));
     memcpy(memory, h->forecast.set.origin, rows);
@@ -473,81 +249,163 @@ static status open_copy(struct found_layouts *copy,
     return OK;
 }
 
-static status open_copies(struct shorter *s)
+static status open_copies(struct found_layouts *h)
 {
-    const int threads = threads_count(s->h->pool);
+    const int threads = threads_count(h->pool);
     void *memory = NULL;
 
-    TRY(memory_take((size_t)threads, sizeof *s->copies, &memory));
-    s->copies = memory;
-    s->copies[s->opened++] = *s->h;
-    while (s->opened < threads) {
-        struct found_layouts *copy = &s->copies[s->opened++];
-
-        TRY(open_copy(copy, s->h));
-    }
+    TRY(memory_take((size_t)threads, sizeof *h->copies, &memory));
+    h->copies = memory;
+    while (h->opened < threads - 1)
+        TRY(open_copy(&h->copies[h->opened++], h));
     return OK;
 }
 
-static void close_copies(struct shorter *s)
+/* The search as thread `index` has it: with options and planned stages of its
+ * own. */
+struct found_layouts *found_copy(struct found_layouts *h, int index)
 {
-    if (s->opened > 0) { /* what they own may have grown */
-        s->h->forecast.set = s->copies[0].forecast.set;
-        s->h->hunting = s->copies[0].hunting;
+    return index == 0 ? h : &h->copies[index - 1];
+}
+
+void found_run_jobs(struct found_layouts *h, int count,
+                     void (*body)(void *argument, int job, int index),
+                     void *argument)
+{
+    for (int i = 0; i < h->opened; i++) {
+        struct found_layouts *copy = &h->copies[i];
+        const struct options_set set = copy->forecast.set;
+        const struct hunting hunting = copy->hunting;
+
+        *copy = *h;
+        copy->forecast.set = set;
+        copy->hunting = hunting;
     }
-    for (int i = 1; i < s->opened; i++) {
-        hunting_free(&s->copies[i].hunting);
-        arena_free(&s->copies[i].forecast.set.arena);
+    jobs_run(h->pool, count, body, argument);
+}
+
+static void close_copies(struct found_layouts *h)
+{
+    for (int i = 0; i < h->opened; i++) {
+        hunting_free(&h->copies[i].hunting);
+        arena_free(&h->copies[i].forecast.set.arena);
     }
-    memory_free(s->copies);
+    memory_free(h->copies);
+    h->copies = NULL;
+    h->opened = 0;
 }
 
-static void walk_shorter(void *argument, int job, int index)
-{
-    const struct shorter *s = argument;
+/* ---- the best that fit ---- */
 
-    if (time_shorter(&s->copies[index], s->which[job]) != OK)
-        status_clear(); /* another batch needs another grid */
+/* Candidates that are planned together, before it is asked whether the ones
+ * before them fit. */
+struct trials {
+    struct found_layouts *h;
+    struct trial {
+        int which;                   /* of search.found */
+        struct candidate candidate;  /* a copy, which is planned */
+        bool timed, grid, fits;
+        char refused[REFUSED_BYTES];
+    } items[TOP_MOST];
+    int count, next;
+};
+
+static void try_one(void *argument, int job, int index)
+{
+    struct trials *t = argument;
+    struct trial *one = &t->items[job];
+
+    one->fits = check_exactly(found_copy(t->h, index), &one->candidate,
+                              one->timed, &one->grid, one->refused);
 }
 
-static status time_all_shorter(struct found_layouts *h)
+static bool is_timed(const struct candidate *c)
 {
-    struct shorter s = {.h = h};
-    status result;
-
-    list_shorter(&s);
-    if (s.count == 0) return OK;
-    result = open_copies(&s);
-    if (result == OK) jobs_run(h->pool, s.count, walk_shorter, &s);
-    close_copies(&s);
-    for (int k = 0; k < h->kept_count; k++)
-        if (!h->search.found[h->kept[k]].walked) (void)take_twin(h, k);
-    return result;
+    return c->timed && c->prediction.step_s < 1e299;
 }
 
-/* Times the best as `plan` does, for so many instructions in all; the others
- * by shorter steps, or by their likeness. */
-static status time_kept(struct found_layouts *h)
+/* Plans `most` of the candidates from the i-th on, or fewer: whether one of
+ * them is timed must not depend on those before it. */
+static void try_next(struct trials *t, int i, int most)
 {
-    int k;
+    struct found_layouts *h = t->h;
+    double left = h->left;
 
-    TRY(time_all_shorter(h));
-    guess_all(h);
-    sort_kept(h);
-    while ((k = first_guessed(h)) >= 0) {
-        struct candidate *c = &h->search.found[h->kept[k]];
+    t->count = t->next = 0;
+    for (; i < h->search.count && t->count < most && t->count < TOP_MOST;
+         i++) {
+        const struct candidate *c = &h->search.found[i];
+        const bool timed = times_at_once(h, c, left);
 
-        h->left -= forecast_work(&h->forecast, &c->layout);
-        if (h->left < 0 && k > 0) break;
-        if (plan_with(h, c, h->grid[k], time_as_plan) != OK) {
-            status_clear();
+        if (!is_timed(c)) continue;
+        if (timed != times_at_once(h, c, h->left)) break;
+        t->items[t->count++] =
+            (struct trial){.which = i, .candidate = *c, .timed = timed};
+        if (timed) left -= forecast_work(&h->forecast, &c->layout);
+    }
+    found_run_jobs(h, t->count, try_one, t);
+}
+
+/* Takes what the next trial found; false: the candidate is refused. */
+static bool take_trial(struct trials *t, struct candidate *c, bool *grid)
+{
+    const struct trial *one = &t->items[t->next++];
+    struct found_layouts *h = t->h;
+
+    *c = one->candidate;
+    *grid = one->grid;
+    c->refused = !one->fits;
+    if (c->walked) h->left -= forecast_work(&h->forecast, &c->layout);
+    if (h->refused[0] == 0)
+        memcpy(h->refused, one->refused, sizeof h->refused);
+    return one->fits;
+}
+
+/* The best that fit, planned to the byte: so many that are looked at, not for
+ * so long, so that the answer does not depend on the machine that gives it. */
+static void keep_all(struct found_layouts *h, struct trials *t)
+{
+    int checked = 0, far = 0;
+
+    for (int i = 0; i < h->search.count && h->kept_count < planned(h); i++) {
+        struct candidate *c = &h->search.found[i];
+        const int most = h->kept_count > 0 ? planned(h) + CHECKED_MORE
+                                           : CHECKED_FIRST;
+        const bool exactly = h->request.as == AS_LOCKSTEP && checked < most &&
+                             far < FAR_MOST;
+        bool grid = false;
+
+        if (!is_timed(c)) continue;
+        if (exactly) {
+            const int wanted = planned(h) - h->kept_count;
+
+            if (t->next == t->count)
+                try_next(t, i, wanted < most - checked ? wanted
+                                                       : most - checked);
+            checked++;
+            const bool fits = take_trial(t, c, &grid);
+
+            far = !fits && c->memory_bytes > 2 * h->request.max_memory
+                      ? far + 1 : 0;
+            if (!fits) continue;
+        } else if (h->grid_stays) {
             break;
         }
-        for (int i = 0; i < h->kept_count; i++) (void)take_twin(h, i);
-        c->score = score_of(h, h->kept[k]);
-        guess_all(h);
-        sort_kept(h);
+        if (c->walked) c->score = found_score(h, i);
+        insert(h, i, exactly, grid);
     }
+}
+
+static status keep_best(struct found_layouts *h)
+{
+    void *memory = NULL;
+
+    TRY(memory_take(1, sizeof(struct trials), &memory));
+    struct trials *t = memory;
+
+    t->h = h;
+    keep_all(h, t);
+    memory_free(t);
     return OK;
 }
 
@@ -596,8 +454,10 @@ status found_run(struct found_layouts *h)
     TRY(search_run(&h->search, &h->request));
     h->left = TIMED_WORK;
     h->shorter_left = SHORTER_WORK;
-    keep_best(h);
-    if (h->request.as == AS_LOCKSTEP) TRY(time_kept(h));
+    TRY(open_copies(h));
+    TRY(keep_best(h));
+    if (h->request.as == AS_LOCKSTEP) found_time_kept(h);
+    close_copies(h);
     if (h->kept_count > h->top) h->kept_count = h->top;
     if (h->kept_count > 0 && h->request.objective != OBJECTIVE_MEMORY)
         search_settle(&h->search, h->kept[0]);
@@ -607,6 +467,7 @@ status found_run(struct found_layouts *h)
 
 void found_free(struct found_layouts *h)
 {
+    close_copies(h);
     search_free(&h->search);
     hunting_free(&h->hunting);
     ramp_free(&h->ramp);

@@ -7,6 +7,7 @@
 #include "planner/search.h"
 #include "train/forecast.h"
 
+enum { REFUSED_BYTES = 256 };
 struct found_layouts {
     struct forecast forecast; /* by the caller, up to forecast_model */
     enum objective objective;
@@ -27,7 +28,10 @@ struct found_layouts {
     int kept_count;
     bool exact[TOP_MOST];   /* their memory was planned to the byte */
     bool grid[TOP_MOST];    /* they need another numerics grid */
-    char refused[256];      /* why setup refused the best one that it did */
+    char refused[REFUSED_BYTES]; /* why setup refused the best one that it
+                             * did */
+    struct found_layouts *copies; /* owned: for each thread but the first */
+    int opened;             /* of them */
 };
 
 status found_run(struct found_layouts *hunted);
