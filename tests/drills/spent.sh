@@ -8,9 +8,12 @@
 . "${0%/*}/common.sh"
 prepare
 # 2 s each, of the second generation alone: a rank of the first one stops before.
-export LOCKSTEP_FAULT=data.ahead:60:slow,data.ahead:90:slow,train.step@1:21:stop
-start_until spent 20 train config.yaml --run spent --ranks 2 --supervised \
-    --set train.threads=1 --set train.steps=150 --set validate.every=0 \
+# A rank may be silent for 2 s and five steps: steps of a sixth of a second, so
+# that late data are no hang on a machine that does other work.
+export LOCKSTEP_FAULT=data.ahead:15:slow,data.ahead:25:slow,train.step@1:9:stop
+start_until spent 8 train config.yaml --run spent --ranks 2 --supervised \
+    --set train.threads=1 --set train.steps=45 --set validate.every=0 \
+    --set train.batch=64 --set train.micro_batch=32 \
     --set checkpoint.every=1000 ||
     { bad "a run" "makes no steps" log; report; }
 unset LOCKSTEP_FAULT
@@ -44,7 +47,13 @@ column() { # NAME: of metrics.jsonl, in its order
 # The longest pause between two lines is the recovery: the others are of 2 s.
 gap=$(column time_s | awk 'NR > 1 && $1 - last > most { most = $1 - last }
     { last = $1 } END { print most }')
-near "data that comes late" "$(part 'waiting for data')" 4
+# A step waits for 2 s less the time that it computes beside the reader.
+near "data that comes late" "$(part 'waiting for data')" \
+    "$(column data_ms | awk '{ s += $1 } END { print s / 1000 }')"
+late=$(paste <(column step_ms) <(column data_ms) |
+    awk '$1 >= 1900 && $2 > 0' | wc -l)
+if [ "$late" -ge 2 ]; then ok "two steps waited for their data"
+else bad "two steps waited for their data" "$late" spent/metrics.jsonl; fi
 near "a rank that is replaced" "$(part recoveries)" "$gap"
 near "steps" "$(part 'steps')" "$(paste <(column step_ms) <(column data_ms) |
     awk '{ s += $1 - $2 } END { print s / 1000 }')"
