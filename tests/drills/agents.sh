@@ -141,18 +141,29 @@ kill -9 $before
 await log.a 'sends copies has ended; it is started again'
 await log.a 'keeps copies has ended; it is started again'
 says "which losses are survived" log 'of two at once 0 of 3 pairs'
-for ((tries = 0; tries < 100; tries++)); do
+says_where() {
     lockstep status nodes >seen
-    grep -q 'other nodes have step [1-9]' seen && break
-    sleep 0.1
-done
-if grep -q 'all ranks have step [1-9]' seen &&
-    grep -q 'other nodes have step [1-9]' seen &&
-    grep -q 'survives .*of two at once 0 of 3 pairs' seen &&
-    lockstep status nodes --json | tr -d '\n' |
-    grep -q '"copies": {[^}]*"step": [1-9].*"step_on_other_nodes": [1-9].*"survives": "copies on 3.*"every": 1,'
-then ok "status says where copies are"
+    grep -q 'all ranks have step [1-9]' seen &&
+        grep -q 'other nodes have step [1-9]' seen &&
+        grep -q 'survives .*of two at once 0 of 3 pairs' seen &&
+        lockstep status nodes --json | tr -d '\n' |
+        grep -q '"copies": {[^}]*"step": [1-9].*"step_on_other_nodes": [1-9].*"survives": "copies on 3.*"every": 1,'
+}
+for ((tries = 0; tries < 600; tries++)); do says_where && break; done
+if [ $tries -lt 600 ]; then ok "status says where copies are"
 else bad "status says where copies are" "it does not" seen; fi
+# copied: waits until other nodes have copies of a step that is made from now on.
+copied() {
+    local from copy tries
+    from=$(step_now nodes)
+    for ((tries = 0; tries < 1800; tries++)); do
+        copy=$(lockstep status nodes |
+            sed -n 's/^copies .*other nodes have step \([0-9]*\).*/\1/p')
+        [ "${copy:-0}" -le "$from" ] || return 0
+        sleep 0.1
+    done
+    bad "copies of step $((from + 1))" "none on other nodes" log
+}
 head -c 32 /dev/urandom | od -An -tx1 | tr -d ' \n' >forged
 chmod 600 forged
 expect "an agent with another token" 68 "another token" agent \
@@ -178,12 +189,12 @@ victim=$(process nodes 3)
 await $journal '"event": "recovered"'
 says "a rank that is stopped is named, long before comm.limit" $journal \
     '"kind": "hang", "rank": 3.*hangs (stopped)'
-sleep 0.5
+copied
 lose "$a"
 await $journal '"from": "peer memory"'
 says "a lost node's ranks go on elsewhere, from peer memory" $journal \
     '"from": "peer memory"'
-sleep 0.5
+copied
 lose "$c"
 await $journal '"event": "layout".*"ranks": 2'
 join a

