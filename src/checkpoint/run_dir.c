@@ -167,10 +167,32 @@ static const struct {
      "merge the adapter into its base model first"},
 };
 
+/* Shards without the file that says which tensor is in which. */
+static bool has_shards(const char *path)
+{
+    char **names = NULL;
+    int count = 0;
+    bool found = false;
+
+    if (directory_list(path, &names, &count) != OK) {
+        status_clear();
+        return false;
+    }
+    for (int i = 0; i < count; i++)
+        found |= strncmp(names[i], "model-", 6) == 0 &&
+                 text_ends_with(names[i], ".safetensors");
+    directory_list_free(names, count);
+    return found;
+}
+
 static status refuse(const char *path)
 {
     status result;
 
+    if (has(path, "config.json") && has_shards(path))
+        FAIL(ERR_FORMAT, "%s: has shards of a model (model-...safetensors), "
+             "but not the model.safetensors.index.json that names their "
+             "tensors; bring it, too", path);
     for (size_t i = 0; i < sizeof others / sizeof *others; i++) {
         if (!has(path, others[i].file)) continue;
         result = status_fail(ERR_FORMAT, __FILE__, __LINE__,

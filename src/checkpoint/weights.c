@@ -234,6 +234,9 @@ static status refuse_name(struct weights *weights, const char *name)
     for (int i = 0; i < weights->count; i++)
         names[i] = weights->entries[i].tensor->name;
     nearest = text_nearest(name, names, weights->count);
+    for (int i = 0; i < weights->count && nearest == NULL; i++)
+        if (text_ends_with(names[i], name)) /* "module." before all of them */
+            nearest = names[i];
     result = status_fail(ERR_FORMAT, __FILE__, __LINE__,
                          "%s: has no tensor %s", weights->directory, name);
     if (nearest) return status_hint(result, "the nearest name is %s", nearest);

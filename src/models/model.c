@@ -35,11 +35,12 @@ static status check_heads(const struct model *m)
         int near = m->kv_heads < 1 ? 1 : m->kv_heads;
 
         while (near > 1 && m->heads % near != 0) near--;
-        FAIL(ERR_CONFIG, "%d heads cannot be shared by %d key-value heads; "
-                         "%d can", m->heads, m->kv_heads, near);
+        FAIL(ERR_CONFIG, "model.kv_heads: %d heads cannot be shared by %d "
+                         "key-value heads; %d can", m->heads, m->kv_heads,
+             near);
     }
     if (m->head_width < 1 || m->head_width > HEAD_WIDTH_MAX)
-        FAIL(ERR_CONFIG, "a head width of %d is outside 1 to %d",
+        FAIL(ERR_CONFIG, "model.head_width: %d is outside 1 to %d",
              m->head_width, HEAD_WIDTH_MAX);
     return OK;
 }
