@@ -90,6 +90,17 @@ static bool is_model(const char *text, size_t length, size_t blank)
            (blank < 2 || text[3] + 2 <= text[1]);
 }
 
+/* A tiktoken file begins with a token in base64; a space is before its rank. */
+static bool is_ranks(const char *text)
+{
+    const size_t token = strspn(text, "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
+                                      "abcdefghijklmnopqrstuvwxyz"
+                                      "0123456789+/=");
+
+    return token > 0 && strchr(" \r\n", text[token]) != NULL &&
+           strchr(text, ' ') != NULL;
+}
+
 /* The first byte tells: JSON has a brace, a .model the key of its first piece,
  * a tiktoken file base64. */
 static status read_any(struct tokenizer *tokenizer, struct arena *parse)
@@ -102,8 +113,7 @@ static status read_any(struct tokenizer *tokenizer, struct arena *parse)
     if (length > blank && strchr("{[", text[blank]) == NULL) {
         if (is_model(text, length, blank))
             return tokenizer_read_pieces(tokenizer);
-        if (memchr(text, ' ', length < 1024 ? length : 1024) != NULL)
-            return tokenizer_read_ranks(tokenizer);
+        if (is_ranks(text + blank)) return tokenizer_read_ranks(tokenizer);
         FAIL(ERR_FORMAT, "%s: neither a tokenizer.json, a tekken.json, a "
              "SentencePiece .model nor a tiktoken file", tokenizer->source);
     }
