@@ -378,13 +378,27 @@ static bool bare_number(const struct option_row *row, const char *text,
                                  : parse_real(out, &real);
 }
 
+static status check_range(const struct option_row *row, double value,
+                          const char *text, const char *where)
+{
+    if (row->least == 0 && row->most == 0) return OK;
+    if (value >= row->least && value <= row->most) return OK;
+    FAIL(ERR_CONFIG, "%s%s: %.60s is outside %.16g to %.16g%s%s", where,
+         row->name, text, row->least, row->most,
+         row->unit[0] != '\0' ? " " : "", row->unit);
+}
+
 static status refuse_number(const struct option_row *row, const char *text,
                             const char *where)
 {
     const char *kind = row->type == TYPE_INT ? "an integer"
                                              : "a finite number";
     char bare[64];
+    bool plain;
 
+    if (row->type == TYPE_INT && is_number(text, &plain) &&
+        fabs(strtod(text, NULL)) > 0x1p53)
+        TRY(check_range(row, strtod(text, NULL), text, where));
     if (strcasecmp(text, "null") == 0 || strcmp(text, "~") == 0)
         FAIL(ERR_CONFIG, "%s%s: \"%s\" is not %s; without the line it is %s",
              where, row->name, text, kind, row->initial);
@@ -396,16 +410,6 @@ static status refuse_number(const struct option_row *row, const char *text,
              row->name, text, kind, row->unit);
     FAIL(ERR_CONFIG, "%s%s: \"%.60s\" is not %s", where, row->name, text,
          kind);
-}
-
-static status check_range(const struct option_row *row, double value,
-                          const char *text, const char *where)
-{
-    if (row->least == 0 && row->most == 0) return OK;
-    if (value >= row->least && value <= row->most) return OK;
-    FAIL(ERR_CONFIG, "%s%s: %s is outside %.16g to %.16g%s%s", where,
-         row->name, text, row->least, row->most,
-         row->unit[0] != '\0' ? " " : "", row->unit);
 }
 
 static status store_list(struct options_set *set, struct option_value value,

@@ -34,7 +34,12 @@ static status take_lock(struct run_dir *run)
 
     TRY(check_writable(run->path));
     TRY(path_join(path, sizeof path, run->path, "lock"));
-    TRY(file_lock_take(&run->lock, path));
+    result = file_lock_take(&run->lock, path);
+    if (result == ERR_CONFIG)
+        return status_hint(result, "it trains or saves in %s; end it with kill "
+                           "(it saves first), or choose another directory",
+                           run->path);
+    TRY(result);
     /* Nobody else saves here now: what is unfinished stays so. */
     result = checkpoint_clean(run->path);
     if (result != ERR_IO) return result;
