@@ -95,7 +95,7 @@ status kinds_find(const char *where, const char *name,
     const char *near = text_nearest(name, names, KINDS);
 
     FAIL_GOTO(done, result, ERR_CONFIG,
-              "%s: %s is not a family of this build (%s)%s%s", where, name,
+              "%s: %.60s is not a family of this build (%s)%s%s", where, name,
               all.bytes, near ? "; nearest: " : "", near ? near : "");
 done:
     text_free(&all);

@@ -3,6 +3,7 @@
  * (a fill_ function) and add a row: docs/schedules.md. */
 #include "schedule/build.h"
 
+#include <stdio.h>
 #include <string.h>
 
 #include "schedule/generate.h"
@@ -75,15 +76,18 @@ status schedule_row_find(const char *name, const struct schedule_row **out)
 {
     const char *names[sizeof schedule_rows / sizeof *schedule_rows];
     const char *near;
+    char all[256] = "";
 
     for (int i = 0; i < schedule_row_count; i++) {
         names[i] = schedule_rows[i].name;
         *out = &schedule_rows[i];
         if (strcmp(names[i], name) == 0) return OK;
+        snprintf(all + strlen(all), sizeof all - strlen(all), "%s%s",
+                 i > 0 ? ", " : "", names[i]);
     }
     near = text_nearest(name, names, schedule_row_count);
-    FAIL(ERR_CONFIG, "schedule %s is not known%s%s", name,
-         near ? "; nearest: " : "", near ? near : "");
+    FAIL(ERR_CONFIG, "schedule %.60s is not known; %s%s", name,
+         near != NULL ? "nearest: " : "there are ", near != NULL ? near : all);
 }
 
 struct schedule_request schedule_request_default(const char *name, int ranks,
