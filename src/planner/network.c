@@ -158,14 +158,13 @@ find_table(const struct cost *cost, enum collective op, int ranks, bool inside)
     return NULL;
 }
 
-/* The share that a program's own kernels for rows reach, unless the machine's
- * was measured or set, or a library exchanges them. */
+/* The share that a program's exchange of rows reaches, unless the machine's was
+ * measured or set; 0: the machine's. */
 static double rows_share(const struct cost *cost, int constant, double own)
 {
     const enum mark mark = cost->machine->mark[constant];
 
-    return own > 0 && !cost->layout->rows_straight &&
-                   (mark == MARK_FITTED || mark == MARK_ASSUMED)
+    return own > 0 && (mark == MARK_FITTED || mark == MARK_ASSUMED)
                ? own : cost->machine->value[constant];
 }
 
@@ -178,12 +177,14 @@ static double all_to_all(const struct cost *cost, struct group_shape group,
     const double each = bytes / group.ranks;
     const int near = group_on_node(cost->layout, group);
     const struct habits *h = &habits_of[cost->layout->as];
-    const double inside = (near - 1) * each /
-                          (v[M_LINK_RATE] *
-                           rows_share(cost, M_LINK, h->rows_link));
+    const bool library = cost->layout->rows_straight;
+    const double link =
+        rows_share(cost, M_LINK, library ? 0 : h->rows_link);
+    const double port = rows_share(cost, M_NIC, library ? h->library_port
+                                                        : h->rows_port);
+    const double inside = (near - 1) * each / (v[M_LINK_RATE] * link);
     const double ports = outside * (group.ranks - near) * each /
-                         (v[M_NIC_RATE] *
-                          rows_share(cost, M_NIC, h->rows_port) *
+                         (v[M_NIC_RATE] * port *
                           node_ports(cost->machine, cost->layout->per_node));
 
     return inside > ports ? inside : ports;

@@ -8,7 +8,9 @@
  * "normal kernels"; H800). A layer of experts of Megatron-LM on 8 H100 takes
  * 11.91, 14.55 and 18.05 ms forward and backward with 4, 8 and 16 experts of a
  * rank, whose products are the same (marin-community/marin, issue 3666): 0.51
- * ms for each more, in four parts. The attention of llm-foundry until 2024
+ * ms for each more, in four parts. NCCL's all-to-all goes at the rate of ports
+ * (its maintainers in NVIDIA/nccl-tests, issues 130 and 267), of which 46 to 48
+ * GB/s of 50 are expected (issue 290). The attention of llm-foundry until 2024
  * (attn_impl: triton) is the one in Triton that arXiv:2307.08691, 4.1, found
  * 1.3 to 1.5 times slower than FlashAttention-2 in F, twice in B. */
 #include "planner/program_habits.h"
@@ -23,7 +25,8 @@ const char *const as_names[AS_COUNT] = {
      .moved = 1, .update_bytes = (update), .gradient_bytes = (gradient),   \
      .masks = true, .beside = true, .gathers_beside = true,                \
      .border_divided = true, .rows_once = true, .rows_port = 0.9,          \
-     .rows_link = 0.775, .codes_kept = true, .sums_fused = true}
+     .rows_link = 0.775, .library_port = 0.92, .codes_kept = true,         \
+     .sums_fused = true}
 
 /* Bytes of an update: it reads gradient, two moments and weight, writes three
  * and the narrow one: 30. Programs without one pass for all also clear the

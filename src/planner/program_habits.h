@@ -50,6 +50,7 @@ struct habits {
     double rows_port, rows_link; /* shares of a network port, and of a link of
                             * the node, that exchanges of rows reach; 0: the
                             * machine's */
+    double library_port;   /* of a port, with moe.exchange=flat; 0: as well */
     bool narrow_shards;    /* weights have float32 shards alone */
     bool codes_kept;       /* 8-bit inputs of products are made once: of weights
                             * in a step, of rows for F and W together */
