@@ -10,7 +10,7 @@ static void adamw_settle(struct operands *o)
 {
     if (o->dtype == DTYPE_F32)
         memcpy(o->t[4].data, o->t[0].data,
-               (size_t)tensor_count(&o->t[0]) * sizeof(float));
+               (size_t)tensor_bytes(&o->t[0]));
 }
 
 void case_adamw(struct operands *o, const int64_t *s)

@@ -59,8 +59,8 @@ static status matrix_take(struct bench *b, enum dtype dtype, int64_t rows,
     void *data = NULL;
 
     TRY(take(b, rows * cols, (size_t)dtype_bytes(dtype), &data));
-    memset(data, 0, (size_t)(rows * cols * dtype_bytes(dtype)));
     *out = tensor_2d(data, dtype, rows, cols);
+    memset(data, 0, (size_t)tensor_bytes(out));
     return OK;
 }
 

@@ -128,13 +128,11 @@ static bool exchange_fits(const struct group *group,
 static bool relay_fits(const struct comm_call *call)
 {
     const struct comm_relay *r = call->relay;
-    const int64_t element = dtype_bytes(call->in.dtype);
     const int64_t in = sum_counts(r->out, r->nodes) * r->row_bytes;
     const int64_t out = sum_counts(r->from, r->each) * r->row_bytes;
 
-    return in >= 0 && in == tensor_count(&call->in) * element && out >= 0 &&
-           out == tensor_count(&call->out) * element &&
-           r->out[r->node] == r->in[r->node];
+    return in >= 0 && in == tensor_bytes(&call->in) && out >= 0 &&
+           out == tensor_bytes(&call->out) && r->out[r->node] == r->in[r->node];
 }
 
 static bool sizes_fit(const struct group *group, const struct comm_call *call)

@@ -157,8 +157,7 @@ static status send_start(struct comm_handle *handle)
     handle->operation = (struct operation){
         .group = group, .call = &handle->call, .tag = handle->tag};
     handle->message = (struct message){
-        .block = block_plain(in->data, tensor_count(in) *
-                                           dtype_bytes(in->dtype))};
+        .block = block_plain(in->data, tensor_bytes(in))};
     result = group->ops->post(&handle->operation, handle->call.peer,
                               &handle->message);
     if (result == OK) return OK;

@@ -210,7 +210,7 @@ static status add_over_mates(const struct expert_adapter *of, struct run *run,
     const int first =
         mesh_expert_rank(&p->layout.mesh, &p->layout.place) / cut * cut;
     const int64_t n = tensor_count(sum);
-    const size_t bytes = (size_t)n * (size_t)dtype_bytes(sum->dtype);
+    const size_t bytes = (size_t)tensor_bytes(sum);
     const struct adapter_rooms rooms =
         rooms_of(of->step, p, of->side, of->rows);
     int64_t *counts = run_list(run, (char *)of->memory + rooms.at[PART_COUNTS]);

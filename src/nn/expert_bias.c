@@ -128,8 +128,7 @@ static status spread_gates(struct run *run, const struct choice *choice,
 {
     const size_t bytes = (size_t)dtype_bytes(all.dtype);
 
-    TRY(device_fill(run->stream, all.data, 0,
-                    (size_t)tensor_count(&all) * bytes));
+    TRY(device_fill(run->stream, all.data, 0, (size_t)tensor_bytes(&all)));
     for (int64_t i = 0; i < choice->tokens * choice->choices; i++) {
         const int64_t at =
             i / choice->choices * all.shape[1] + choice->chosen[i];

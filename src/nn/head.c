@@ -163,8 +163,7 @@ static status make_losses(const struct step *step, struct run *run,
 /* Readers see logits on the host, dense. */
 static status show_logits(struct run *run, int64_t first, struct tensor logits)
 {
-    const size_t bytes = (size_t)(tensor_count(&logits) *
-                                  dtype_bytes(logits.dtype));
+    const size_t bytes = (size_t)tensor_bytes(&logits);
     void *seen = run_list(run, logits.data);
 
     TRY(device_read(run->stream, seen, logits.data, bytes));
@@ -272,8 +271,7 @@ static status make_ones(const struct step *step, struct run *run,
     *out = column;
     column.data = run_list(run, column.data);
     for (int64_t i = 0; i < tokens; i++) tensor_set(&column, i, 1);
-    return run_told(run, out->data,
-                    (size_t)(tokens * dtype_bytes(column.dtype)));
+    return run_told(run, out->data, (size_t)tensor_bytes(&column));
 }
 
 static status weight_gradient(const struct step *step, struct run *run,

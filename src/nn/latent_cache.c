@@ -210,7 +210,7 @@ static status divide_rows(struct run *run, struct tensor rows, void *by)
                                         rows.shape[0], rows.shape[1]);
 
     TRY(device_read(run->stream, sums.data, by,
-                    (size_t)(rows.shape[0] * dtype_bytes(rows.dtype))));
+                    (size_t)tensor_bytes(&sums)));
     TRY(device_read(run->stream, own.data, rows.data, bytes));
     for (int64_t i = 0; i < rows.shape[0]; i++)
         for (int64_t j = 0; j < rows.shape[1]; j++)

@@ -126,8 +126,7 @@ static status no_weight(const struct step *step, struct run *run, int which,
     *out = ones;
     ones.data = run_list(run, ones.data);
     for (int64_t i = 0; i < ones.shape[0]; i++) tensor_set(&ones, i, 1);
-    return run_told(run, out->data,
-                    (size_t)(ones.shape[0] * dtype_bytes(ones.dtype)));
+    return run_told(run, out->data, (size_t)tensor_bytes(&ones));
 }
 
 /* Behind the statistics in scratch, where 1 is to be added to it. */
@@ -456,8 +455,7 @@ static status part_backward(const struct step *step, struct run *run,
                         (pass->addend.leaves * contexts_of(p)));
     if (!continues) /* a chain from +0 is the same after + 0 */
         TRY(device_fill(run->stream, pass->sums.data, 0,
-                        (size_t)(tensor_count(&pass->sums) *
-                                 dtype_bytes(pass->sums.dtype))));
+                        (size_t)tensor_bytes(&pass->sums)));
     TRY(rows_backward(step, run, pass));
     return gradient_vector_end(run->gradients, use, pass->sums);
 }

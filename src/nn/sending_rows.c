@@ -123,6 +123,5 @@ status sending_pick(struct run *run, struct tensor out, struct tensor rows,
     if (rows.shape[0] > 0)
         return kernels->gather_rows(run->stream, out, false, rows, index);
     return device_fill(run->stream, out.data, 0, /* no token has an expert */
-                       (size_t)tensor_count(&out) *
-                           (size_t)dtype_bytes(out.dtype));
+                       (size_t)tensor_bytes(&out));
 }

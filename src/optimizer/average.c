@@ -29,8 +29,7 @@ static status swap(const struct update *u, const struct update_item *item,
                    const void *argument)
 {
     const struct tensor average = item->states[STATE_AVERAGE];
-    const size_t all = (size_t)(tensor_count(&average) *
-                                dtype_bytes(average.dtype));
+    const size_t all = (size_t)tensor_bytes(&average);
     char copies[2][AT_ONCE];
 
     (void)argument;

@@ -222,7 +222,7 @@ static int host_copies(const struct whole_tensor *t,
                        struct device_bytes copies[HOST_COPIES])
 {
     const int64_t size = dtype_bytes(t->x.dtype);
-    const size_t bytes = (size_t)(tensor_count(&t->x) * size);
+    const size_t bytes = (size_t)tensor_bytes(&t->x);
     int count = 0;
 
     copies[count++] = (struct device_bytes){host->x.data, t->x.data, bytes};

@@ -197,7 +197,7 @@ enum { AT_ONCE = 128 }; /* elements of a bias */
 static status balance_some(const struct update *u, struct tensor bias,
                            const struct tensor *copy, const double *steps)
 {
-    const size_t bytes = (size_t)(bias.shape[0] * dtype_bytes(bias.dtype));
+    const size_t bytes = (size_t)tensor_bytes(&bias);
     double room[AT_ONCE], narrow[AT_ONCE];
     struct tensor here = bias, there = *copy;
 
@@ -210,7 +210,7 @@ static status balance_some(const struct update *u, struct tensor bias,
     }
     if (copy->data != NULL)
         TRY(device_write(u->stream, copy->data, narrow,
-                         (size_t)(bias.shape[0] * dtype_bytes(copy->dtype))));
+                         (size_t)tensor_bytes(copy)));
     return device_write(u->stream, bias.data, room, bytes);
 }
 

@@ -367,7 +367,7 @@ static status end_room(const struct zero *z, const struct residence *item)
         z, item_data(z, item), 0,
         z->stage->shards.units[item->unit].gradients);
 
-    return lives_end(all.data, all.shape[0] * dtype_bytes(all.dtype),
+    return lives_end(all.data, tensor_bytes(&all),
                      "a room of a unit's gradients");
 }
 
@@ -519,7 +519,7 @@ static status release(struct zero *z, const struct instruction *i)
     zero_codes_place(z, i, NULL);
     z->resident[i->unit] = false;
     if (shard_stays(&z->stage->shards, i->unit)) return OK;
-    return lives_end(all.data, all.shape[0] * dtype_bytes(all.dtype),
+    return lives_end(all.data, tensor_bytes(&all),
                      "a room of gathered weights");
 }
 

@@ -205,7 +205,7 @@ static status raise_peaks(struct zero *z, int unit)
     const struct tensor all = score_peaks_of(z, unit);
 
     TRY(device_fill(&z->stage->stream, all.data, 0,
-                    (size_t)(all.shape[0] * dtype_bytes(all.dtype))));
+                    (size_t)tensor_bytes(&all)));
     for (int i = u->first_param; i < u->first_param + u->params; i++) {
         struct part part;
 
