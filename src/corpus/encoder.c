@@ -3,9 +3,9 @@
  */
 #include "corpus/encoder.h"
 
-#include <stdatomic.h>
 #include <string.h>
 
+#include "base/jobs.h"
 #include "base/random.h"
 
 enum { BATCH_DOCUMENTS = 4096, BATCH_BYTES = 4 << 20 };
@@ -30,7 +30,6 @@ struct encoder {
     int segment_count, segment_room;
     int count;               /* jobs in the batch */
     int64_t next_number;
-    atomic_int next;         /* job to encode */
 };
 
 /* ---- one document ---- */
@@ -123,30 +122,21 @@ static status encode_text(const struct encoder *e, struct job *job)
                             job->length, true, &job->tokens);
 }
 
-/* Documents differ in length, so a free thread takes the next one. */
-static void encode_some(void *argument, int index, int count)
+static void encode_one(void *argument, int number, int index)
 {
     struct encoder *e = argument;
+    struct job *job = &e->jobs[number];
 
     (void)index;
-    (void)count;
-    for (;;) {
-        const int i = atomic_fetch_add(&e->next, 1);
-        struct job *job;
-
-        if (i >= e->count) return;
-        job = &e->jobs[i];
-        job->tokens.count = 0;
-        job->result = OK;
-        if (job->is_ids)
-            job->result = token_list_append(
-                &job->tokens, (const int32_t *)(const void *)
-                                  (e->text.bytes + job->start),
-                (int64_t)(job->length / sizeof(int32_t)));
-        else
-            job->result = job->masked ? encode_segments(e, job)
-                                      : encode_text(e, job);
-    }
+    job->tokens.count = 0;
+    if (job->is_ids)
+        job->result = token_list_append(
+            &job->tokens, (const int32_t *)(const void *)
+                              (e->text.bytes + job->start),
+            (int64_t)(job->length / sizeof(int32_t)));
+    else
+        job->result = job->masked ? encode_segments(e, job)
+                                  : encode_text(e, job);
 }
 
 /* ---- the batch ---- */
@@ -229,11 +219,10 @@ static int64_t without_end(const struct encoder *e, const struct job *job)
 
 status encoder_flush(struct encoder *e, const char *source)
 {
-    atomic_store(&e->next, 0);
-    if (e->count == 1 || e->request.threads == NULL)
-        encode_some(e, 0, 1);
-    else if (e->count > 1)
-        threads_run(e->request.threads, encode_some, e);
+    /* One document wakes no threads; more of them differ in length. */
+    if (e->count > 0)
+        jobs_run(e->count > 1 ? e->request.threads : NULL, e->count,
+                 encode_one, e);
     for (int i = 0; i < e->count; i++) {
         const struct job *job = &e->jobs[i];
         const struct encoded encoded = {

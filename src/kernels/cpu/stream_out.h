@@ -4,15 +4,15 @@
 #ifndef LOCKSTEP_KERNELS_CPU_STREAM_OUT_H
 #define LOCKSTEP_KERNELS_CPU_STREAM_OUT_H
 
-#include <stddef.h>
-#include <stdint.h>
-#include <string.h>
 #ifdef __SSE2__
 #include <immintrin.h>
+#else
+#include <string.h>
 #endif
 
 enum { STREAM_LINE = 64 };
 
+/* `to` begins where a line of the cache does. */
 #ifdef __SSE2__
 static inline void stream_line(char *to, const char *from)
 {
@@ -31,17 +31,6 @@ static inline void stream_line(char *to, const char *from)
     memcpy(to, from, STREAM_LINE);
 }
 #endif
-
-static inline void stream_out(void *to, const void *from, size_t bytes)
-{
-    size_t before = -(uintptr_t)to % STREAM_LINE, at;
-
-    if (before > bytes) before = bytes;
-    memcpy(to, from, before);
-    for (at = before; at + STREAM_LINE <= bytes; at += STREAM_LINE)
-        stream_line((char *)to + at, (const char *)from + at);
-    memcpy((char *)to + at, (const char *)from + at, bytes - at);
-}
 
 /* Before another thread is told that they are there. */
 static inline void stream_end(void)
