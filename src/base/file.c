@@ -571,3 +571,13 @@ void file_lock_drop(struct file_lock *lock)
     if (lock->descriptor > 0) close(lock->descriptor);
     *lock = (struct file_lock){.descriptor = -1};
 }
+
+status file_lock_look(const char *path)
+{
+    struct file_lock lock;
+
+    if (!file_exists(path)) return OK;
+    TRY(file_lock_take(&lock, path));
+    file_lock_drop(&lock);
+    return OK;
+}

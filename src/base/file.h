@@ -146,5 +146,8 @@ bool hmac_equal(const unsigned char a[SHA256_BYTES],
 struct file_lock { int descriptor; /* -1 or 0 in a zeroed one: none */ };
 status file_lock_take(struct file_lock *lock, const char *path);
 void file_lock_drop(struct file_lock *lock);
+/* ERR_CONFIG as well, while somebody holds it; the lock stays free. A file that
+ * does not exist is not made. */
+status file_lock_look(const char *path);
 
 #endif

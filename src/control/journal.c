@@ -84,17 +84,13 @@ status journal_claim(struct journal *journal)
 status journal_unclaimed(const char *run)
 {
     char directory[PATH_BYTES], path[PATH_BYTES];
-    struct file_lock lock;
     status result;
 
     TRY(lock_path(run, directory, path));
-    if (!file_exists(path)) return OK;
-    result = file_lock_take(&lock, path);
-    if (result == ERR_CONFIG)
-        return status_hint(result, "a supervisor has the run, and starts its "
-                           "ranks again by itself: lockstep status %s", run);
-    if (result == OK) file_lock_drop(&lock);
-    return result;
+    result = file_lock_look(path);
+    if (result != ERR_CONFIG) return result;
+    return status_hint(result, "a supervisor has the run, and starts its "
+                       "ranks again by itself: lockstep status %s", run);
 }
 
 void journal_forget(struct journal *journal)

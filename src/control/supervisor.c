@@ -403,13 +403,11 @@ static bool is_alone(const char *run)
 static status check_untrained(const struct supervisor *s)
 {
     char path[PATH_BYTES];
-    struct file_lock lock;
     status result;
 
-    if (!has_file(s->how->run, "lock") || is_alone(s->how->run)) return OK;
+    if (is_alone(s->how->run)) return OK;
     TRY(path_join(path, sizeof path, s->how->run, "lock"));
-    result = file_lock_take(&lock, path);
-    if (result == OK) file_lock_drop(&lock);
+    result = file_lock_look(path);
     if (result != ERR_CONFIG) return result;
     return status_hint(result, "it trains here without a supervisor; choose "
                        "another directory with --run, or end it first and "

@@ -282,6 +282,7 @@ TEST(a_lock_ends_with_its_process)
     CHECK(read(told[0], words, 1) == 1 && words[0] == 'y');
     snprintf(words, sizeof words, "/lock: in use by process %ld", (long)child);
     FAILS(file_lock_take(&lock, path), ERR_CONFIG, words);
+    FAILS(file_lock_look(path), ERR_CONFIG, words);
     kill(child, SIGKILL);
     CHECK(waitpid(child, &state, 0) == child);
     IS_OK(file_lock_take(&lock, path));
@@ -290,6 +291,11 @@ TEST(a_lock_ends_with_its_process)
     IS_OK(file_lock_take(&second, path));
     file_lock_drop(&second);
     file_lock_drop(&second);
+    IS_OK(file_lock_look(path)); /* and leaves it free */
+    IS_OK(file_lock_take(&lock, path));
+    file_lock_drop(&lock);
+    IS_OK(file_lock_look(in_directory("never")));
+    CHECK(!file_exists(in_directory("never")));
     close(told[0]);
     close(told[1]);
     FAILS(file_lock_take(&lock, in_directory("no/lock")), ERR_IO,
