@@ -24,13 +24,10 @@ static struct list_group sharing(const struct stage *stage, int class,
     const struct stage_request *r = &stage->request;
     const struct shard_class *c = &stage->shards.classes[class];
     const axis_set axes = copies ? c->copied & ~c->divided : c->divided;
-    struct list_group group = {
-        .id = mesh_group_id(&r->layout.mesh, axes),
-        .size = mesh_group_size(&r->layout.mesh, axes),
-        .rank = mesh_batch_index(&r->layout.mesh, &r->layout.place, axes)};
+    const struct batch_place at =
+        mesh_batch_place(&r->layout.mesh, &r->layout.place, axes);
 
-    mesh_batch_label(&r->layout.mesh, axes, group.name);
-    return group;
+    return named(at.id, at.label, at.size, at.rank);
 }
 
 static struct list_group axis_group(const struct stage *stage, enum axis axis)

@@ -541,6 +541,17 @@ void mesh_batch_label(const struct mesh *mesh, axis_set axes,
     else axes_label(longer, label);
 }
 
+struct batch_place mesh_batch_place(const struct mesh *mesh,
+                                    const struct place *place, axis_set axes)
+{
+    struct batch_place out = {.id = mesh_group_id(mesh, axes),
+                              .size = mesh_group_size(mesh, axes),
+                              .rank = mesh_batch_index(mesh, place, axes)};
+
+    mesh_batch_label(mesh, axes, out.label);
+    return out;
+}
+
 status mesh_group_build(struct group *group, const struct group *world,
                         const struct mesh *mesh,
                         const struct mesh_order *order, axis_set axes)

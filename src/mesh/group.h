@@ -63,6 +63,15 @@ bool mesh_is_batch(const struct mesh *mesh, axis_set axes);
 /* "batch", or those of `axes` that are longer than 1: "data+shard". */
 void mesh_batch_label(const struct mesh *mesh, axis_set axes,
                       char label[COMM_LABEL_BYTES]);
+/* The group of ranks that differ in `axes`, some of batch_axes, at most, and
+ * the place of one of them in it. */
+struct batch_place {
+    struct group_id id;
+    char label[COMM_LABEL_BYTES];
+    int size, rank;
+};
+struct batch_place mesh_batch_place(const struct mesh *mesh,
+                                    const struct place *place, axis_set axes);
 
 /* Chooses the axes that divide the experts beside the expert axis: context if
  * asked, tensor where others than its ranks cut each expert, expert_tensor in

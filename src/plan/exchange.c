@@ -45,41 +45,25 @@ void exchanges_sum(const struct exchanges *exchanges, struct group_id group,
 
 /* ---- ranks that share the batch ---- */
 
-/* Some of the ranks that share the batch. */
-struct side {
-    struct group_id id;
-    char label[COMM_LABEL_BYTES];
-    int size, rank;
-};
-
 /* The groups of a class of parameters (mesh/shard.h). */
 struct sharing {
-    struct side divide;  /* what the division is over; size 1: nothing */
-    struct side copies;  /* ranks that hold the same shard */
+    struct batch_place divide;  /* what the division is over; size 1: nothing */
+    struct batch_place copies;  /* ranks that hold the same shard */
 };
-
-static struct side side_of(const struct stage *stage, axis_set axes)
-{
-    const struct stage_request *r = &stage->request;
-    struct side side = {
-        .id = mesh_group_id(&r->layout.mesh, axes),
-        .size = mesh_group_size(&r->layout.mesh, axes),
-        .rank = mesh_batch_index(&r->layout.mesh, &r->layout.place, axes)};
-
-    mesh_batch_label(&r->layout.mesh, axes, side.label);
-    return side;
-}
 
 static struct sharing sharing_of(const struct stage *stage, int class)
 {
+    const struct stage_request *r = &stage->request;
     const struct shard_class *c = &stage->shards.classes[class];
 
-    return (struct sharing){side_of(stage, c->divided),
-                            side_of(stage, c->copied & ~c->divided)};
+    return (struct sharing){
+        mesh_batch_place(&r->layout.mesh, &r->layout.place, c->divided),
+        mesh_batch_place(&r->layout.mesh, &r->layout.place,
+                         c->copied & ~c->divided)};
 }
 
 /* A row of the group. */
-static void add_side(struct exchanges *out, const struct side *side,
+static void add_side(struct exchanges *out, const struct batch_place *side,
                      struct exchange row)
 {
     row.group = side->id;
@@ -91,7 +75,7 @@ static void add_side(struct exchanges *out, const struct side *side,
 /* Elements that a rank with so many roots sends in a sum: blocks of them, and
  * its own block of the sum to all others. */
 static int64_t exchange_roots(int64_t roots, int64_t elements,
-                              const struct side *side)
+                              const struct batch_place *side)
 {
     const int64_t own = elements / side->size +
                         (side->rank < elements % side->size);
@@ -192,7 +176,7 @@ static void add_gather(struct exchanges *out, const struct stage *stage,
 
 /* Largest magnitudes of blocks, or sums, joined over one side. */
 static void add_some_peaks(struct exchanges *out, const struct coded *coded,
-                           const struct side *side, int unit)
+                           const struct batch_place *side, int unit)
 {
     add_side(out, side, (struct exchange){
         .what = SENT_LARGEST_OPERANDS, .calls = 1, .kind = COMM_ALL_REDUCE,
@@ -289,7 +273,7 @@ static void add_matrices(struct exchanges *out, const struct stage *stage)
     exchanges_add(out, row);
 }
 
-static void add_blocks(struct exchanges *out, const struct side *side,
+static void add_blocks(struct exchanges *out, const struct batch_place *side,
                        int64_t blocks)
 {
     add_side(out, side, (struct exchange){
