@@ -304,6 +304,7 @@ status command_search(struct arguments *arguments)
 
     if (result == OK) result = hunt(&h, arguments);
     found_free(&h);
+    forecast_free(&h.forecast);
     threads_free(h.pool);
     return result;
 }

@@ -268,7 +268,7 @@ status auto_mesh_choose(const struct auto_mesh *request)
     if (!is_asked(&request->set->values)) return OK;
     result = hunt(&h, request);
     *request->set = h.forecast.set; /* its arena may have grown */
-    search_free(&h.search);
+    found_free(&h);
     return result;
 }
 

@@ -471,5 +471,4 @@ void found_free(struct found_layouts *h)
     search_free(&h->search);
     hunting_free(&h->hunting);
     ramp_free(&h->ramp);
-    forecast_free(&h->forecast);
 }

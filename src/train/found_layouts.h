@@ -35,6 +35,7 @@ struct found_layouts {
 };
 
 status found_run(struct found_layouts *hunted);
+/* Frees what found_run took, not the forecast, which its owner frees. */
 void found_free(struct found_layouts *hunted);
 
 /* Whether the candidate's layout fits as the trainer would plan it: sets its
