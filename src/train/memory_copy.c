@@ -64,11 +64,6 @@ static uint32_t rows_move(const struct pipeline *pipeline, char *at, bool out)
     return crc;
 }
 
-static struct copy_slot *slot_of(const struct memory_copy *copy, int index)
-{
-    return copy->slots[index];
-}
-
 static char *slot_rows(struct copy_slot *kept)
 {
     return (char *)kept + COPY_ROWS;
@@ -249,7 +244,7 @@ static bool map_slots(struct memory_copy *copy, int file)
         copy->slots[i] = mapped;
     }
     if (fault_point("slots.map") != OK) status_clear();
-    else if (slot_of(copy, 1) != NULL &&
+    else if (copy->slots[1] != NULL &&
              (copy->turns.step == NULL || two_slots_reserve(&copy->turns)))
         return true;
     text_bytes(needs, COPY_SLOTS * copy->slot_bytes);
@@ -264,7 +259,7 @@ static void fill_slots(struct memory_copy *copy, int file)
 
     copy->used_s = board_carrying();
     for (int i = 0; i < COPY_SLOTS && copy->turns.step == NULL; i++)
-        copy_slot_fill(&memory, slot_of(copy, i));
+        copy_slot_fill(&memory, copy->slots[i]);
     board_slots(copy->slot_bytes);
 }
 
@@ -349,7 +344,7 @@ void memory_copy_close(struct memory_copy *copy)
 /* The slot has the rows themselves. */
 static bool state_is_whole(const struct memory_copy *copy, int index)
 {
-    const struct copy_slot *kept = slot_of(copy, index);
+    const struct copy_slot *kept = copy->slots[index];
 
     return kept->magic == copy_magic_state &&
            kept->state_length < COPY_STATE_BYTES &&
@@ -360,7 +355,7 @@ static bool state_is_whole(const struct memory_copy *copy, int index)
 
 static bool slot_is_whole(const struct memory_copy *copy, int index)
 {
-    const struct copy_slot *kept = slot_of(copy, index);
+    const struct copy_slot *kept = copy->slots[index];
 
     return atomic_load(&kept->step) >= 0 &&
            kept->ranks == (uint64_t)team_size(copy->team) &&
@@ -376,9 +371,9 @@ static void whole_steps(const struct memory_copy *copy,
 {
     for (int i = 0; i < COPY_SLOTS; i++) {
         steps[i] = -1;
-        if (slot_of(copy, i) == NULL) continue;
+        if (copy->slots[i] == NULL) continue;
         if (slot_is_whole(copy, i))
-            steps[i] = atomic_load(&slot_of(copy, i)->step);
+            steps[i] = atomic_load(&copy->slots[i]->step);
     }
 }
 
@@ -412,25 +407,25 @@ status memory_copy_newest(const struct memory_copy *copy, int64_t *step)
 status memory_copy_restore(struct memory_copy *copy, int64_t step,
                            const char **state, size_t *length)
 {
-    struct copy_slot *kept = slot_of(copy, 0), *other = slot_of(copy, 1);
+    struct copy_slot *kept = copy->slots[0], *other = copy->slots[1];
 
     if (atomic_load(&kept->step) != step) {
         kept = other;
-        other = slot_of(copy, 0);
+        other = copy->slots[0];
     }
     CHECK(atomic_load(&kept->step) == step);
     /* A newer one, which another rank has not, would let the next copy be
      * written over this one: then no step would be whole on all ranks. */
     if (atomic_load(&other->step) > step) atomic_store(&other->step, -1);
     if (copy->turns.step != NULL)
-        TRY(two_slots_take(&copy->turns, kept == slot_of(copy, 0) ? 0 : 1));
+        TRY(two_slots_take(&copy->turns, kept == copy->slots[0] ? 0 : 1));
     else if (rows_move(copy->pipeline, slot_rows(kept), false) != kept->crc)
         FAIL(ERR_MEMORY, "the copy of step %" PRId64 " changed while it was "
              "read", step);
     /* Newer ones, which not all ranks have, are not of the history any more. */
     for (int i = 0; i < COPY_SLOTS; i++)
-        if (atomic_load(&slot_of(copy, i)->step) > step)
-            atomic_store(&slot_of(copy, i)->step, -1);
+        if (atomic_load(&copy->slots[i]->step) > step)
+            atomic_store(&copy->slots[i]->step, -1);
     copy->carried = kept->carried != 0;
     copy->newest = step;
     board_copied(copy->newest);
@@ -482,8 +477,8 @@ status memory_copy_turn(void *argument)
     bool keep; /* the state is a copy */
 
     if (copy->turns.step == NULL) return OK;
-    keep = atomic_load(&slot_of(copy, copy->turns.now)->step) >= 0;
-    if (keep) atomic_store(&slot_of(copy, 1 - copy->turns.now)->step, -1);
+    keep = atomic_load(&copy->slots[copy->turns.now]->step) >= 0;
+    if (keep) atomic_store(&copy->slots[1 - copy->turns.now]->step, -1);
     TRY(two_slots_turn(&copy->turns, keep));
     copy->turn_s = clock_s() - began;
     return OK;
@@ -492,11 +487,11 @@ status memory_copy_turn(void *argument)
 /* The slot of the step's copy, not whole yet. */
 static struct copy_slot *next_slot(struct memory_copy *copy)
 {
-    struct copy_slot *kept = slot_of(copy, 0), *other = slot_of(copy, 1);
+    struct copy_slot *kept = copy->slots[0], *other = copy->slots[1];
 
     if (copy->turns.step != NULL) {
-        kept = slot_of(copy, copy->turns.updated ? copy->turns.now
-                                                 : 1 - copy->turns.now);
+        kept = copy->slots[copy->turns.updated ? copy->turns.now
+                                               : 1 - copy->turns.now];
         atomic_store(&kept->step, -1);
         return kept;
     }
@@ -504,7 +499,7 @@ static struct copy_slot *next_slot(struct memory_copy *copy)
     if (atomic_load(&other->step) < atomic_load(&kept->step) ||
         other->magic != copy_magic)
         kept = other;
-    if (slot_of(copy, 0)->magic != copy_magic) kept = slot_of(copy, 0);
+    if (copy->slots[0]->magic != copy_magic) kept = copy->slots[0];
     atomic_store(&kept->step, -1);
     return kept;
 }
@@ -558,7 +553,7 @@ void memory_copy_forget(struct memory_copy *copy)
 {
     if (copy->slots[0] == NULL) return;
     for (int i = 0; i < COPY_SLOTS; i++)
-        atomic_store(&slot_of(copy, i)->step, -1);
+        atomic_store(&copy->slots[i]->step, -1);
     board_forget();
 }
 
