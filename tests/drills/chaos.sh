@@ -11,6 +11,11 @@ prepare
 sed -i 's/schedule: cosine, warmup: 3, min_lr: 3.0e-4/schedule: constant/' \
     config.yaml
 letters="a b c d"
+# For two ranks and the four micro-batches of the whole pipe.
+cat >late.txt <<'END'
+F0.0 F0.1 B0.0 F0.2 B0.1 W0.0 F0.3 B0.2 W0.1 B0.3 W0.2 W0.3
+F1.0 B1.0 F1.1 B1.1 W1.0 F1.2 B1.2 W1.1 F1.3 B1.3 W1.2 W1.3
+END
 
 # The generator is Park and Miller's. `of` leaves one of its words in $drawn,
 # `random` a number below its argument in $number.
@@ -65,10 +70,25 @@ draw() { # SEED
     words="$words ${drawn/local/checkpoint.local=$PWD/shards}"
     of "" "" device=far
     words="$words $drawn"
-    more="--ranks 4"
-    for word in $words; do more="$more --set $word"; done
+    local layout=$words
     of 1 2 3
     replicas=$drawn
+    # Added later, so drawn last: old seeds keep the rest.
+    of "" optimizer.masters=split
+    case "$base$drawn" in
+    *adafactor*) ;;
+    *bfloat16*split) layout="$layout $drawn" ;;
+    esac
+    of "" "mesh.layers=[2,0]" "mesh.layers=[0,2] schedule.name=late.txt" \
+        "schedule.name=late.txt"
+    case $layout in
+    *mesh.pipe=2*) layout="$layout $drawn" ;;
+    esac
+    # As many places as ranks: a node that is lost leaves a smaller layout.
+    of 2 2 1
+    slots=$drawn
+    more="--ranks 4"
+    for word in $layout; do more="$more --set $word"; done
 }
 
 supervise() {
@@ -85,7 +105,7 @@ declare -A agents
 # One that comes back is another node: those that failed twice are not used.
 join() { # NAME
     joined=$((joined + 1))
-    "$program" agent --join "127.0.0.1:$port" --token token --slots 2 \
+    "$program" agent --join "127.0.0.1:$port" --token token --slots "$slots" \
         --name "$1$joined" >>"log.$1" 2>&1 &
     agents[$1]=$!
     children="$children $!"
@@ -124,6 +144,7 @@ harm() {
         [ "${victim:-0}" -gt 1 ] && kill -9 "$victim" 2>/dev/null ;;
     supervisor)
         kill -9 "$child"
+        tail --pid="$child" -f /dev/null # a busy machine: it has the port
         pause
         supervise ;;
     esac
@@ -162,7 +183,7 @@ round() { # SEED
         pause
         harm
     done
-    name="seed $1,$harms, $replicas copies,$base $more"
+    name="seed $1,$harms, $replicas copies, $slots slots,$base $more"
     if ! more_steps 15; then
         bad "$name" "no more steps" log
         last_words
