@@ -253,15 +253,15 @@ static status drill_run(struct group *g, const char *drill)
     float x[4] = {0};
     const bool me = g->rank == 1;
 
-    group_limit_ms(g, 1000);
+    group_limit_ms(g, strcmp(drill, "late") == 0 ? 1000 : 20000);
     if (strcmp(drill, "late") == 0 && me) {
-        sleep(2);
+        sleep(6); /* other ranks may begin late, too */
         return OK;
     }
     if (strcmp(drill, "chain") == 0) {
         /* rank 2 waits for rank 0, which waits for the one that is late */
-        if (me) sleep(3);
-        if (g->rank == 2) group_limit_ms(g, 500);
+        if (me) sleep(6);
+        group_limit_ms(g, g->rank == 2 ? 2000 : 5000);
         return comm_agree(g, OK);
     }
     if (strcmp(drill, "fail") == 0 && me)

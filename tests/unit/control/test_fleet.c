@@ -222,7 +222,7 @@ TEST(fences_end_when_ranks_have_ended)
 {
     open_fleet(2);
     seat(1);
-    CHECK(fence_s() < 1);
+    CHECK(fence_s() < 8); /* a node is given up after 10 s */
     EQUAL_INT(fleet_usable(&fleet), 4);
     close_fleet();
 }
@@ -251,7 +251,7 @@ TEST(fences_are_said_again_to_a_node_that_comes_back)
     open_fleet(2);
     seat(1);
     agents[1].leaves = true;
-    CHECK(fence_s() < 5);
+    CHECK(fence_s() < 20);
     CHECK(agents[1].fences > 1);
     EQUAL_INT(fleet_usable(&fleet), 4);
     close_fleet();
@@ -475,7 +475,7 @@ TEST(an_agent_that_died_has_no_lease)
     wire_close(&agents[1].wire);
     agents[1].deaf = true;
     fleet_look(&fleet, 1);
-    CHECK(fence_s() < 1);
+    CHECK(fence_s() < 8);
     close_fleet();
 }
 
@@ -494,7 +494,7 @@ static double move_s(void)
 TEST(copies_are_moved_or_given_up)
 {
     open_fleet(3);
-    CHECK(move_s() < 1);
+    CHECK(move_s() < 20);
     EQUAL_INT(fleet.moved, RANKS);
     agents[0].moves = false; /* answers to other questions are none */
     CHECK(move_s() < 40);
@@ -582,7 +582,7 @@ TEST(the_end_reaches_an_agent_that_reports)
     agents[0].hasty = true;
     agents[1].mute = agents[1].deaf = true; /* is not waited for much */
     fleet_end(&fleet);
-    CHECK(clock_ns() - began < 3000000000);
+    CHECK(clock_ns() - began < 20000000000); /* not a minute */
     fleet_close(&fleet);
     act(&agents[0]);
     CHECK(agents[0].over);
