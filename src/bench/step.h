@@ -9,6 +9,7 @@
 #include "base/json.h"
 #include "device/device.h"
 #include "kernels/kernels.h"
+#include "plan/stage.h"
 
 enum { BENCH_STEPS_MOST = 64 };
 
@@ -23,6 +24,7 @@ struct bench_step_settings {
     enum isa isa;
     enum device_kind device;
     bool fast;            /* numerics.gpu of cuda */
+    enum attention_by attention; /* numerics.attention, with `fast` */
     bool graphs;          /* device_graphs of cuda: kernels have no times */
     enum dtype dtype;
     enum product product; /* of bfloat16 */

@@ -611,6 +611,8 @@ const struct command commands[] = {
       FLAG_DEVICE,
       {"gpu", "HOW", "with --device cuda, numerics.gpu: exact (default) or "
        "fast", false},
+      {"attention", "HOW", "with --gpu fast, numerics.attention: auto "
+       "(default), own or cudnn", false},
       {"graphs", NULL, "with --device cuda, device_graphs: kernels then have "
        "no times", false},
       FLAG_ISA, FLAG_THREADS, FLAG_JSON}},

@@ -117,7 +117,10 @@ static status open_attention(struct cuda *c,
                              const struct device_choice *choice)
 {
     const char *sentence = c->plugin->attention(&c->attention.version);
+    bool has;
 
+    /* Its first call needs the GPU: here, not in the first step. */
+    if (sentence == NULL) sentence = c->plugin->attends(c->gpu, NULL, &has);
     c->attention.length = choice->attention.length;
     c->attention.is_on = sentence == NULL;
     if (sentence == NULL) return OK;

@@ -150,7 +150,7 @@ struct cuda_plugin {
     /* The library of attention, cuDNN. *version: 91900 of 9.19.0. */
     const char *(*attention)(int64_t *version);
     /* Whether it has attention of the form, whose plan is made when that is
-     * asked first. */
+     * asked first. Form NULL: only whether it works with this GPU. */
     const char *(*attends)(struct gpu *, const struct attended_form *,
                            bool *out);
     /* In the stream of kernels: of a form that it has. */

@@ -13,6 +13,7 @@
  *   DNN_NONE=T        it has no engine for sequences of T tokens
  *   DNN_COUNTS=FILE   calls, and plans that were made, are added to the file
  *   DNN_FAILS=N       call N, from 1, fails
+ *   DNN_CREATES=0     it does not work with any GPU
  *   DNN_HOST=1        there is no GPU: memory is the host's, calls are done at
  *                     once */
 #include "cudnn.h"
@@ -95,6 +96,7 @@ EXPORTED int cudnnCreate(void **out)
     struct handle *handle;
 
     pthread_once(&once, find);
+    if (number("DNN_CREATES", 1) == 0) return DNN_NOT_INITIALIZED;
     if (number("DNN_HOST", 0) == 0 && (gpu.now == NULL || gpu.now() < 0))
         return DNN_NOT_INITIALIZED;
     handle = calloc(1, sizeof *handle);

@@ -157,6 +157,27 @@ if [ -z "${REAL:-}" ]; then
     says "by cuDNN" "by cuDNN 9.19.0" $heads
     DNN_VERSION=91500 says "by an old cuDNN" \
         "by own kernels: cuDNN 9.15.0 is too old: 9.15.1 is needed" $heads
+    DNN_CREATES=0 says "by a cuDNN that does not work" \
+        "by own kernels: cuDNN answers CUDNN_STATUS_NOT_INITIALIZED to its first call" \
+        $heads
+    # attends WHO: bench step asks the library for attention, or does not.
+    attends() {
+        rm -f benched
+        DNN_COUNTS=$PWD/benched lockstep bench step --device cuda --gpu fast \
+            --dtype bfloat16 --attention "$1" --model llama-1m --batch 1 \
+            --length 16 --steps 1 --json >out 2>&1 && [ -e benched ]
+    }
+    if attends cudnn && grep -q 'calls [1-9]' benched
+    then ok "bench step with cuDNN"
+    else bad "bench step with cuDNN" "it is not called" out
+    fi
+    if ! attends own && grep -q '"device": "cuda"' out
+    then ok "bench step with own attention"
+    else bad "bench step with own attention" "cuDNN is called" out
+    fi
+    expect "bench step with attention of another mode" 2 \
+        "--attention cudnn goes with --gpu fast" bench step --device cuda \
+        --attention cudnn
 fi
 says "of narrow heads" "by own kernels: heads whose width is no multiple of 8"
 says "by own kernels" "by own kernels: numerics.attention is own" $heads \
@@ -225,6 +246,11 @@ END
     # shellcheck disable=SC2086
     LD_LIBRARY_PATH=$PWD/without expect "no cuDNN" 69 \
         "numerics.attention is cudnn: there is no cuDNN: libcudnn.so.9 cannot be opened" \
+        train config.yaml --run no --set numerics.gpu=fast $heads \
+        --set numerics.attention=cudnn
+    # shellcheck disable=SC2086
+    DNN_CREATES=0 expect "a cuDNN that does not work" 69 \
+        "numerics.attention is cudnn: cuDNN answers CUDNN_STATUS_NOT_INITIALIZED to its first call" \
         train config.yaml --run no --set numerics.gpu=fast $heads \
         --set numerics.attention=cudnn
     # shellcheck disable=SC2086

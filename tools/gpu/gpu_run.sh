@@ -251,6 +251,7 @@ of_json() { # KEY FILE
 stage_bench() {
     local wrong=
     timed fast $fast --dtype bfloat16 --gpu fast
+    timed fast_own_attention $fast --dtype bfloat16 --gpu fast --attention own
     timed fast_graphs $fast --dtype bfloat16 --gpu fast --graphs
     timed exact_float32 $exact
     timed exact_float32_graphs $exact --graphs

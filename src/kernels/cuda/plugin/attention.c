@@ -125,7 +125,7 @@ const char *attention_has(struct gpu *gpu, const struct attended_form *form,
     int answer;
 
     *out = false;
-    if (sentence != NULL) return sentence;
+    if (sentence != NULL || form == NULL) return sentence;
     known_form = known(a, form);
     if (known_form == NULL && a->count == ATTENDED_PLANS)
         return driver_sentence("attention of this run has more than %d forms "
