@@ -298,37 +298,6 @@ status NAME(rope)(struct stream *stream, struct tensor x,
     return OK;
 }
 
-/* Loshchilov and Hutter, "Decoupled Weight Decay Regularization", arXiv
- * 1711.05101, algorithm 2, with both bias corrections moved into constants. */
-status NAME(adamw)(struct stream *stream, const struct adamw *p)
-{
-    real *weight = p->weight.data, *m = p->m.data, *v = p->v.data;
-    const real *gradient = p->gradient.data;
-    real scale = (real)p->scale, beta1 = (real)p->beta1;
-    real beta2 = (real)p->beta2, rest1 = (real)(1 - p->beta1);
-    real rest2 = (real)(1 - p->beta2), epsilon = (real)p->epsilon;
-    real root = (real)(1 / sqrt(p->correction2));
-    real step = (real)(-p->lr / p->correction1);
-    real keep = (real)(1 - p->lr * p->decay);
-    int64_t count = tensor_count(&p->weight);
-
-    (void)stream;
-    CHECK(p->weight.dtype == REAL_DTYPE && p->gradient.dtype == REAL_DTYPE);
-    CHECK(p->m.dtype == REAL_DTYPE && p->v.dtype == REAL_DTYPE);
-    CHECK(tensor_count(&p->m) == count && tensor_count(&p->v) == count);
-    CHECK(tensor_count(&p->gradient) == count);
-    for (int64_t i = 0; i < count; i++) {
-        real g = gradient[i] * scale;
-
-        m[i] = REAL_FMA(beta1, m[i], rest1 * g);
-        v[i] = REAL_FMA(beta2, v[i], rest2 * g * g);
-        weight[i] = REAL_FMA(
-            step, m[i] / REAL_FMA(REAL_SQRT(v[i]), root, epsilon),
-            weight[i] * keep);
-    }
-    return OK;
-}
-
 /* Source: gpt-oss, as released. NaN stays NaN. */
 static real clamped_gate(real x, real limit)
 {

@@ -38,7 +38,8 @@ static void step_element(enum update_formula formula,
 
     g = g * c->scale;
     switch (formula) {
-    case UPDATE_ADAMW: /* Loshchilov and Hutter 2019, arXiv:1711.05101 */
+    case UPDATE_ADAMW: /* Loshchilov and Hutter 2019, arXiv:1711.05101,
+                        * algorithm 2; corrections of bias are in constants */
         *a = REAL_FMA(c->beta1, *a, c->rest1 * g);
         *b = REAL_FMA(c->beta2, *b, c->rest2 * g * g);
         *w = REAL_FMA(c->step,
@@ -247,5 +248,26 @@ status NAME(update_elements)(struct stream *stream,
         step_block(p, &c, first,
                    count - first < UPDATE_BLOCK ? count - first
                                                 : UPDATE_BLOCK);
+    return OK;
+}
+
+/* The formula alone: states of the type of the weights, which lie together. */
+status NAME(adamw)(struct stream *stream, const struct adamw *p)
+{
+    const struct constants c = constants_of(&(struct element_update){
+        .scale = p->scale, .lr = p->lr, .beta1 = p->beta1, .beta2 = p->beta2,
+        .epsilon = p->epsilon, .decay = p->decay,
+        .correction1 = p->correction1, .correction2 = p->correction2});
+    real *weight = p->weight.data, *m = p->m.data, *v = p->v.data;
+    const real *gradient = p->gradient.data;
+    const int64_t count = tensor_count(&p->weight);
+
+    (void)stream;
+    CHECK(p->weight.dtype == REAL_DTYPE && p->gradient.dtype == REAL_DTYPE);
+    CHECK(p->m.dtype == REAL_DTYPE && p->v.dtype == REAL_DTYPE);
+    CHECK(tensor_count(&p->m) == count && tensor_count(&p->v) == count);
+    CHECK(tensor_count(&p->gradient) == count);
+    for (int64_t i = 0; i < count; i++)
+        step_element(UPDATE_ADAMW, &c, gradient[i], &weight[i], &m[i], &v[i]);
     return OK;
 }
