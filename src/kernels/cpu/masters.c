@@ -9,69 +9,45 @@ struct masters_job {
     struct masters_block all;
     float *values;
     int64_t count;
+    bool splits;           /* values are split; else masters are joined */
 };
 
-/* Masters [*from, *to) have their bits in the block. */
-static void block_of(const struct masters_job *job, int64_t block,
-                     int64_t *from, int64_t *to)
-{
-    *from = block * BITS - job->all.first;
-    *to = *from + BITS;
-    if (*from < 0) *from = 0;
-    if (*to > job->count) *to = job->count;
-}
-
-static void masters_share(const struct masters_job *job, int index, int count,
-                          int64_t *first, int64_t *last)
-{
-    threads_split((job->all.first + job->count + BITS - 1) / BITS, 1, index,
-                  count, first, last);
-}
-
-static void join_body(void *argument, int index, int count)
+static void masters_body(void *argument, int index, int count)
 {
     const struct masters_job *job = argument;
-    int64_t first, last, from, to;
+    const struct masters_block *all = &job->all;
+    int64_t first, last;
 
-    masters_share(job, index, count, &first, &last);
-    for (; first < last; first++) {
-        block_of(job, first, &from, &to);
-        masters_block_join(&job->all, from, to, job->values + from);
+    threads_split((all->first + job->count + BITS - 1) / BITS, 1, index, count,
+                  &first, &last);
+    for (; first < last; first++) { /* the masters with bits in the block */
+        int64_t from = first * BITS - all->first, to = from + BITS;
+
+        if (from < 0) from = 0;
+        if (to > job->count) to = job->count;
+        if (job->splits) masters_block_split(all, from, to, job->values + from);
+        else masters_block_join(all, from, to, job->values + from);
     }
 }
 
-static void split_body(void *argument, int index, int count)
+static status masters_run(struct stream *stream, const struct masters *m,
+                          bool splits)
 {
-    const struct masters_job *job = argument;
-    int64_t first, last, from, to;
+    struct masters_job job = {masters_block_of(m), m->values.data,
+                              masters_check(m), splits};
 
-    masters_share(job, index, count, &first, &last);
-    for (; first < last; first++) {
-        block_of(job, first, &from, &to);
-        masters_block_split(&job->all, from, to, job->values + from);
-    }
-}
-
-static struct masters_job job_of(const struct masters *m)
-{
-    const int64_t count = masters_check(m);
-
-    CHECK(m->values.dtype == DTYPE_F32 && tensor_count(&m->values) == count);
-    return (struct masters_job){masters_block_of(m), m->values.data, count};
+    CHECK(m->values.dtype == DTYPE_F32 &&
+          tensor_count(&m->values) == job.count);
+    if (job.count > 0) cpu_run(stream, job.count, masters_body, &job);
+    return OK;
 }
 
 status CPU(masters_join)(struct stream *stream, const struct masters *m)
 {
-    struct masters_job job = job_of(m);
-
-    if (job.count > 0) cpu_run(stream, job.count, join_body, &job);
-    return OK;
+    return masters_run(stream, m, false);
 }
 
 status CPU(masters_split)(struct stream *stream, const struct masters *m)
 {
-    struct masters_job job = job_of(m);
-
-    if (job.count > 0) cpu_run(stream, job.count, split_body, &job);
-    return OK;
+    return masters_run(stream, m, true);
 }
