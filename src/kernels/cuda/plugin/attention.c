@@ -62,12 +62,8 @@ const char *attention_open(int64_t *version)
 
 static const char *says(int answer, const char *asked)
 {
-    const char *name;
-
     if (answer == DNN_SUCCESS) return NULL;
-    name = dnn.cudnnGetErrorString_(answer);
-    return driver_sentence("cuDNN answers %s to %s",
-                           name != NULL ? name : "an unknown error", asked);
+    return library_says("cuDNN", dnn.cudnnGetErrorString_(answer), asked);
 }
 
 static const char *make(struct gpu *gpu)

@@ -50,13 +50,19 @@ const char *driver_open(void)
     return result;
 }
 
+const char *library_says(const char *library, const char *name,
+                         const char *asked)
+{
+    return driver_sentence("%s answers %s to %s", library,
+                           name != NULL ? name : "an unknown error", asked);
+}
+
 const char *driver_says(CUresult error, const char *asked)
 {
     const char *name = NULL;
 
     if (error == CUDA_SUCCESS) return NULL;
     if (error == (CUresult)DRIVER_SAID) return sentence;
-    if (driver.cuGetErrorName_(error, &name) != CUDA_SUCCESS || name == NULL)
-        name = "an unknown error";
-    return driver_sentence("the driver answers %s to %s", name, asked);
+    if (driver.cuGetErrorName_(error, &name) != CUDA_SUCCESS) name = NULL;
+    return library_says("the driver", name, asked);
 }

@@ -42,6 +42,10 @@ const char *driver_open(void);
 /* The name of an error, after "the driver answers ", to what was asked of it;
  * NULL: it is none. */
 const char *driver_says(CUresult error, const char *asked);
+/* "LIBRARY answers NAME to ASKED"; name NULL: the library knows no such error.
+ */
+const char *library_says(const char *library, const char *name,
+                         const char *asked);
 /* A sentence of this thread. DRIVER_SAID stands for the last one where an error
  * is asked for. */
 enum { DRIVER_SAID = -1 };

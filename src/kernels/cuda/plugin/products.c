@@ -55,12 +55,8 @@ const char *products_open(int64_t *version)
 
 static const char *says(int answer, const char *asked)
 {
-    const char *name;
-
     if (answer == LT_SUCCESS) return NULL;
-    name = lt.cublasLtGetStatusName_(answer);
-    return driver_sentence("cuBLASLt answers %s to %s",
-                           name != NULL ? name : "an unknown error", asked);
+    return library_says("cuBLASLt", lt.cublasLtGetStatusName_(answer), asked);
 }
 
 /* The GPU's context is the thread's; a library for it is made once. */
