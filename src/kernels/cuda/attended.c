@@ -112,12 +112,11 @@ static status run(struct stream *stream, const struct attention *p,
 status cuda_attended_forward(struct stream *stream, const struct attention *p,
                              bool *done)
 {
+    *done = false;
+    if (!takes(stream, p)) return OK;
     const struct heads of = heads_of(p);
 
-    *done = false;
-    if (!takes(stream, p) ||
-        (of.leaf % of.group != 0 && of.group % of.leaf != 0))
-        return OK;
+    if (of.leaf % of.group != 0 && of.group % of.leaf != 0) return OK;
     const struct attended_form form = form_of(p);
 
     return run(stream, p, &form, done);
@@ -129,10 +128,11 @@ status cuda_attended_forward(struct stream *stream, const struct attention *p,
 status cuda_attended_backward(struct stream *stream,
                               const struct attention *p, bool *done)
 {
+    *done = false;
+    if (!takes(stream, p)) return OK;
     const struct heads of = heads_of(p);
 
-    *done = false;
-    if (!takes(stream, p) || of.leaf % of.group != 0 ||
+    if (of.leaf % of.group != 0 ||
         !is_heads(&p->dout, p->head_width) ||
         !is_heads(&p->dq, p->head_width) ||
         !is_pair(&p->dk, &p->dv, p->head_width))
