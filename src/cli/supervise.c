@@ -15,6 +15,7 @@
 #include "base/clock.h"
 #include "cli/config.h"
 #include "cli/run.h"
+#include "comm/crew.h"
 #include "comm/inheritance.h"
 #include "comm/launch.h"
 #include "comm/patience.h"
@@ -191,30 +192,13 @@ status supervised_check(const struct options *o)
 
 enum { WORDS_BYTES = 4096 };
 
-/* The system says this of a process, zero bytes and all; returns the length. */
-static size_t read_process(pid_t process, const char *what,
-                           char out[WORDS_BYTES])
-{
-    char path[64];
-    ssize_t got;
-    int file;
-
-    snprintf(path, sizeof path, "/proc/%ld/%s", (long)process, what);
-    file = open(path, O_RDONLY | O_CLOEXEC);
-    if (file < 0) return 0;
-    got = read(file, out, WORDS_BYTES - 1);
-    close(file);
-    out[got > 0 ? got : 0] = '\0';
-    return got > 0 ? (size_t)got : 0;
-}
-
 static pid_t parent_of(pid_t process)
 {
     char text[WORDS_BYTES];
     const char *at;
     long parent = 0;
 
-    if (read_process(process, "stat", text) == 0) return 0;
+    if (crew_read(process, "stat", text, sizeof text) == 0) return 0;
     at = strrchr(text, ')'); /* then the state, and the parent */
     if (at == NULL || strlen(at) < 5) return 0;
     parent = strtol(at + 3, NULL, 10);
@@ -240,7 +224,7 @@ static bool agent_tells(pid_t agent, char address[DOOR_ADDRESS_BYTES],
 {
     static const char inherited[] = "/proc/self/";
     char words[WORDS_BYTES], path[96];
-    const size_t length = read_process(agent, "cmdline", words);
+    const size_t length = crew_read(agent, "cmdline", words, sizeof words);
     const char *join = word_behind(words, length, "--join");
     const char *file = word_behind(words, length, "--token");
 

@@ -3,6 +3,7 @@
 #include "comm/crew.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -76,21 +77,29 @@ status crew_begin(struct crew *crew, uint64_t generation)
 
 /* ---- starting ---- */
 
+size_t crew_read(pid_t process, const char *what, char *out, size_t bytes)
+{
+    char path[64];
+    ssize_t got;
+    int file;
+
+    out[0] = '\0';
+    snprintf(path, sizeof path, "/proc/%ld/%s", (long)process, what);
+    file = open(path, O_RDONLY | O_CLOEXEC);
+    if (file < 0) return 0;
+    got = read(file, out, bytes - 1);
+    close(file);
+    out[got > 0 ? got : 0] = '\0';
+    return got > 0 ? (size_t)got : 0;
+}
+
 /* Field `field` of what the system says about a process, from 3 on; NULL: there
  * is no such process. */
 static const char *process_field(pid_t process, int field, char text[1024])
 {
-    char path[64];
     const char *at;
-    size_t got;
-    FILE *file;
 
-    snprintf(path, sizeof path, "/proc/%ld/stat", (long)process);
-    file = fopen(path, "r");
-    if (file == NULL) return NULL;
-    got = fread(text, 1, 1023, file);
-    fclose(file);
-    text[got] = '\0';
+    if (crew_read(process, "stat", text, 1024) == 0) return NULL;
     at = strrchr(text, ')'); /* the name may hold anything */
     for (int i = 2; at != NULL && i < field; i++) at = strchr(at + 1, ' ');
     return at != NULL ? at + 1 : NULL;

@@ -90,6 +90,9 @@ int crew_ended(int ended);
 bool crew_starved(const struct crew_member *member);
 /* Whether it ended by its own fault: not by a signal that others send. */
 bool crew_fell(const struct crew_member *member);
+/* Reads /proc/PROCESS/what into out [bytes], zero bytes and all, and ends it
+ * with another; returns the length; 0: there is no such process. */
+size_t crew_read(pid_t process, const char *what, char *out, size_t bytes);
 /* Its state, as ps prints it: 'T' is stopped; 0: there is none. */
 char crew_state(pid_t process);
 char crew_member_state(const struct crew_member *member);

@@ -2,10 +2,8 @@
 /* report.c - the state of a supervised run. */
 #include "control/report.h"
 
-#include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
-#include <unistd.h>
 #include "comm/crew.h"
 #include "control/place.h"
 
@@ -42,16 +40,10 @@ static bool lives(int64_t process, int64_t began)
 /* A process of an agent outlives the rank that it was. */
 static bool is_spare(int64_t process)
 {
-    char path[64], name[32] = "";
-    ssize_t got;
-    int file;
+    char name[32];
 
-    snprintf(path, sizeof path, "/proc/%lld/comm", (long long)process);
-    file = open(path, O_RDONLY | O_CLOEXEC);
-    if (file < 0) return false;
-    got = read(file, name, sizeof name - 1);
-    close(file);
-    return got > 0 && strcmp(name, PLACE_SPARE "\n") == 0;
+    return crew_read((pid_t)process, "comm", name, sizeof name) > 0 &&
+           strcmp(name, PLACE_SPARE "\n") == 0;
 }
 
 static void find_board(struct run_report *r, int64_t process, int64_t file)
