@@ -13,15 +13,21 @@ static void adamw_settle(struct operands *o)
                (size_t)tensor_bytes(&o->t[0]));
 }
 
+/* A second moment is not negative. */
+static void make_second_moment(const struct tensor *t)
+{
+    const int64_t count = tensor_count(t);
+    float *v = t->data;
+
+    for (int64_t i = 0; i < count; i++) v[i] = v[i] < 0 ? -v[i] : v[i];
+}
+
 void case_adamw(struct operands *o, const int64_t *s)
 {
-    float *v;
-
     for (int i = 0; i < 4; i++)
         o->t[i] = case_vector(case_operand_real(o, 1, s[0]));
     o->t[4] = (struct tensor){.data = NULL};
-    v = o->t[2].data; /* a second moment is not negative */
-    for (int64_t i = 0; i < s[0]; i++) v[i] = v[i] < 0 ? -v[i] : v[i];
+    make_second_moment(&o->t[2]);
     o->flops = 13.0 * (double)s[0];
     o->bytes = 28.0 * (double)s[0]; /* four read, three written */
     if (!dtype_is_narrow(o->narrow)) return;
@@ -71,12 +77,10 @@ void case_update(struct operands *o, const int64_t *s)
 {
     static const double bytes[] = {16, 20, 20, 28}; /* of an element */
     static const double flops[] = {13, 8, 7, 16};
-    float *v;
 
     for (int i = 0; i < 4; i++)
         o->t[i] = case_vector(case_operand_real(o, 1, s[0]));
-    v = o->t[2].data;
-    for (int64_t i = 0; i < s[0]; i++) v[i] = v[i] < 0 ? -v[i] : v[i];
+    make_second_moment(&o->t[2]);
     for (int i = 4; i < 6; i++)
         o->t[i] = case_vector(case_operand_real(o, 1, s[0] / UPDATE_BLOCK + 1));
     o->flops = flops[s[1]] * (double)s[0];
@@ -124,13 +128,10 @@ status case_free_run(const struct kernels *k, struct stream *stream,
 /* New numbers, and behind them the old ones. */
 void case_apart(struct operands *o, const int64_t *s)
 {
-    float *v;
-
     for (int i = 0; i < 3; i++)
         o->t[i] = case_vector(case_operand_real(o, 2, s[0]));
     o->t[3] = case_vector(case_operand_real(o, 1, s[0]));
-    v = o->t[2].data;
-    for (int64_t i = 0; i < 2 * s[0]; i++) v[i] = v[i] < 0 ? -v[i] : v[i];
+    make_second_moment(&o->t[2]);
     o->flops = 13.0 * (double)s[0];
     o->bytes = 28.0 * (double)s[0];
 }
