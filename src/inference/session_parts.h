@@ -54,8 +54,9 @@ const struct saved_part *session_parts_held(const struct session_parts *parts,
                                             int *count);
 void session_parts_free(struct session_parts *parts);
 
-/* A load writes numbers. Elements that are stored in another way are numbers
- * here meanwhile, those of one span at a time; zeroed: none. */
+/* A load writes plain numbers. Elements that are stored as codes (8-bit states,
+ * split masters) are held here as numbers while they are loaded, one span at a
+ * time. Zeroed: it holds none. */
 struct parts_room {
     const struct state_codes *codes;
     void *values;              /* owned */

@@ -19,10 +19,10 @@ enum carry_part {
 
 /* Before the update: the old numbers of all parts that are copied. */
 void carry_copy(const struct update *update);
-/* Between updates: the bytes of [data, data + bytes), in which the state lies,
- * but those that the kernels write, go update->from behind their place. So
- * whatever is there, the next update finds what it needs when the two change
- * places. */
+/* Between updates: copies the bytes of [data, data + bytes), where the state
+ * lies, to `update->from` bytes behind their place, except those that the
+ * kernels write there. So the copy is complete when the two change places for
+ * the next update. */
 void carry_rest(const struct update *update, char *data, size_t bytes);
 /* The sum of all parts of those kinds (1 << CARRY_...), at `distance` bytes
  * from their place; adds up to update->sum like what kernels write. */

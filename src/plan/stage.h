@@ -143,7 +143,8 @@ struct stage {
     } phases;               /* of weights that are gathered once */
     int64_t level_elements; /* of a divided gradient: shards of all units, then
                              * of second uses */
-    size_t masters_bytes;   /* of those that are numbers at once */
+    size_t masters_bytes;   /* room for split masters that are joined to
+                             * float32 at one time */
     int levels;             /* sums of rounds that wait for each other */
     struct frame_plan frame;
     struct gradients gradients;
@@ -219,18 +220,19 @@ enum memory_owner stage_keeps(const struct stage *stage);
 enum dtype stage_keeps_dtype(const struct stage *stage);
 /* Bytes of an arena of weights or gradients. */
 size_t stage_arena_bytes(const struct stage *stage, enum memory_owner arena);
-/* Whether MEMORY_WEIGHTS has what the weights in MEMORY_COMPUTE lack of their
- * masters (kernels/masters.h). */
+/* Whether masters are split: MEMORY_COMPUTE has the bfloat16 weights, and
+ * MEMORY_WEIGHTS the other bits of their float32 masters (kernels/masters.h).
+ */
 bool stage_splits(const struct stage *stage);
 /* Bytes of the weights that are loaded and saved, in the type that they are
  * saved in. */
 size_t stage_saved_bytes(const struct stage *stage);
-/* Bytes of split masters that are numbers at once, while they are updated. */
+/* Bytes for split masters that an update joins to float32 at one time. */
 size_t stage_masters_room(const struct stage *stage);
 /* Where split masters lie: as the host sees them, or the device. */
 struct master_arenas stage_masters(const struct stage *stage, bool host);
-/* out = float32 numbers, laid out as MEMORY_WEIGHTS would be without. By the
- * host. */
+/* out = split masters as float32, laid out as MEMORY_WEIGHTS is where masters
+ * are not split. The host computes it. */
 void stage_join_masters(const struct stage *stage, void *out);
 /* Chooses the device where the request does not. ERR_CONFIG: one that is apart
  * from the host does not have something that the program, which is built,
@@ -329,7 +331,7 @@ status stage_init_weights(struct stage *stage, const struct model *model,
 
 /* Whether a row is what a checkpoint keeps of this rank. */
 bool stage_saves(const struct stage *stage, enum memory_owner owner);
-/* Bytes of its copy: masters that are split are numbers there. */
+/* Bytes of a copy of the row, in which split masters are joined to float32. */
 size_t stage_copied_bytes(const struct stage *stage, enum memory_owner owner,
                           const struct memory_row *rows);
 /* Room for a copy of all those rows, in their order; 0 where the stage has no

@@ -57,9 +57,10 @@ struct layout {
     bool overlap_tensor;     /* messages beside products */
     unsigned offload;        /* enum offload */
     int threads;             /* of a rank; 0: 1 */
-    const int *blocks;       /* borrowed, of each stage; NULL: as even as can
-                              * be, the head counted as head_blocks */
-    int head_blocks;         /* so the last stage has fewer (mesh.layers) */
+    const int *blocks;       /* borrowed: how many each stage has
+                              * (mesh.layers); NULL: as even as can be */
+    int head_blocks;         /* blocks that the head counts as: the last stage
+                              * has fewer others */
     struct frames frames;    /* of Lockstep; zeroed: not asked for */
     struct {                 /* blocks of the first and the last pipe rank, */
         bool known;          /* once memory_count_ends has counted them */

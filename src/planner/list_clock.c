@@ -509,8 +509,9 @@ static bool meets(const struct instruction *i)
     return instruction_rows[i->kind].resource == RESOURCE_WORLD && i->calls > 0;
 }
 
-/* Receives are posted as soon as they can be, and a message that is awaited
- * first may be posted last: links carry them as they are awaited. */
+/* A receive is posted as soon as it can be, perhaps before one that is awaited
+ * earlier. The clock lets a link carry messages in the order in which they are
+ * awaited. */
 static void give_turn(struct list_clock *w, const struct step_list *list,
                       int32_t number)
 {

@@ -27,8 +27,8 @@ struct search_request {
     enum program_as as;
     int ranks, per_node;
     int64_t batch;         /* sequences of a step */
-    const struct ramp *ramp; /* whose batches are cut, too, borrowed; NULL:
-                            * there are no others */
+    const struct ramp *ramp; /* borrowed: a layout must divide its batches,
+                            * too; NULL: the batch stays the same */
     int bits;
     struct stored stored;
     double max_memory;     /* bytes */

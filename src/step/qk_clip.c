@@ -87,8 +87,8 @@ status qk_clip_share(struct qk_clip *clip, struct team *team, double *most)
 
 /* ---- the weights ---- */
 
-/* The part that an update added up of a weight; 0: it did not. */
-static uint32_t counted(const struct update *u, const struct update_item *item)
+/* The share of a weight in update->sum; 0: it has none. */
+static uint32_t sum_of(const struct update *u, const struct update_item *item)
 {
     if (u->from == 0 || !writes_apart(item->rule)) return 0;
     return range_sum_of(u->sum, item->weight.data, item->weight.data,
@@ -98,11 +98,11 @@ static uint32_t counted(const struct update *u, const struct update_item *item)
 static status scale_part(const struct update *u, const struct update_item *item,
                          const void *factor)
 {
-    const uint32_t before = counted(u, item);
+    const uint32_t before = sum_of(u, item);
 
     TRY(u->kernels->scale(u->stream, item->weight, item->weight,
                           *(const double *)factor));
-    range_sum_add(u->sum, counted(u, item) - before);
+    range_sum_add(u->sum, sum_of(u, item) - before);
     return item->copy.data == NULL
                ? OK
                : u->kernels->scale(u->stream, item->copy, item->weight, 1.0);

@@ -5,11 +5,13 @@
 
 #include "setup/setup.h"
 
-/* Compares the ranks of every place on the pipe, of the first and the last
- * place on the tensor axis, and of those that share the batch the first and the
- * ones with the largest shards; and `rank`, which needs `bytes`. Of up to 64
- * ranks all, where shards of weights do not tell what a rank needs. The setup,
- * whose place is changed, is put back to that rank. */
+/* Plans some ranks, and compares them with `rank`, which needs `bytes`. Which:
+ *   pipe              every place
+ *   tensor            the first and the last
+ *   sharing the batch the first, and those with the largest shards
+ * Where shards of weights do not tell what a rank needs, it plans all ranks
+ * that share the batch, if they are at most LARGEST_TRIED. Planning changes the
+ * place of `setup`; it is put back to `rank`. */
 enum { LARGEST_TRIED = 64 };
 struct largest { int rank; size_t bytes; };
 status largest_rank(struct setup *setup, int rank, size_t bytes,

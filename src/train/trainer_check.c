@@ -381,8 +381,8 @@ static status tell_origin(struct trainer *t, int right, int wrong)
     TRY(find_origin(t, right, wrong, who));
     if (who[0] == '\0') return OK;
     progress_note(&t->progress, "step %" PRId64 ": pass %d was wrong by %s: "
-                  "what it sent or kept was another before what it received "
-                  "was", t->counters.step + 1, wrong + 1, who);
+                  "it sent or kept other bytes while it still received the "
+                  "same", t->counters.step + 1, wrong + 1, who);
     if (trainer_leads(t))
         LOG(WARNING, "check", "step %" PRId64 ": a transient fault of %s in "
             "the gradients", t->counters.step + 1, who);
