@@ -22,6 +22,13 @@ struct crew_far {
     void (*fence)(void *fleet); /* until nobody lives */
 };
 
+/* The system's view of a process. */
+struct crew_clock {
+    char state;           /* of its first thread, as ps prints it */
+    int64_t own_ns;       /* processor time outside of the system, so far */
+    int64_t faults;       /* pages so far that it waited for: from a disk */
+};
+
 enum { CREW_STORY_BYTES = 96, CREW_FAR_POLLS = 400,
        CREW_STARVED = 1 << 20 /* the system killed it for want of memory */ };
 
@@ -29,7 +36,7 @@ struct crew_member {
     pid_t process;        /* 0: was never started */
     bool far, lives, gone; /* not here; lives: as far as is known; gone: it has
                             * ended since, which crew_wait tells */
-    char state;           /* of a far one, as ps prints it */
+    struct crew_clock clock; /* of a far one */
     int64_t heard_ns;     /* when its machine last spoke of it */
     char why[CREW_STORY_BYTES]; /* it is gone; "": as `ended` says */
     int descriptor;       /* of the process; -1: it has ended */
@@ -93,9 +100,10 @@ bool crew_fell(const struct crew_member *member);
 /* Reads /proc/PROCESS/what into out [bytes], zero bytes and all, and ends it
  * with another; returns the length; 0: there is no such process. */
 size_t crew_read(pid_t process, const char *what, char *out, size_t bytes);
-/* Its state, as ps prints it: 'T' is stopped; 0: there is none. */
-char crew_state(pid_t process);
-char crew_member_state(const struct crew_member *member);
+/* All zero: there is no such process. State 'T' is stopped. */
+void crew_clock(pid_t process, struct crew_clock *out);
+void crew_member_clock(const struct crew_member *member,
+                       struct crew_clock *out);
 /* When the process began, in the system's ticks; 0: there is none. */
 uint64_t crew_began(pid_t process);
 

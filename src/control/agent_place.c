@@ -329,7 +329,13 @@ void worker_report(const struct agent *agent, int index,
         .generation = place->order.generation, .rank = place->order.rank,
         .size = place->order.size};
     if (out->ordered == 0) return;
-    if (place_is_busy(place) && w->process != 0)
-        out->state = crew_state(w->process);
+    if (place_is_busy(place) && w->process != 0) {
+        struct crew_clock clock;
+
+        crew_clock(w->process, &clock);
+        out->state = clock.state;
+        out->own_ns = clock.own_ns;
+        out->faults = clock.faults;
+    }
     if (out->taken == out->ordered) copy_page(agent, index, out);
 }

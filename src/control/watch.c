@@ -74,7 +74,10 @@ static void see_step(struct supervisor *s, int rank)
 
 static bool is_stopped(const struct supervisor *s, int rank)
 {
-    return crew_member_state(&s->crew.members[rank]) == 'T';
+    struct crew_clock clock;
+
+    crew_member_clock(&s->crew.members[rank], &clock);
+    return clock.state == 'T';
 }
 
 /* The longest that a step takes: as planned, or as it was measured, in this
@@ -107,7 +110,7 @@ static int64_t patience_ns(const struct supervisor *s, int rank)
     return HANG_FACTOR * longest + (int64_t)HANG_EXTRA_MS * 1000000;
 }
 
-static bool waits(const struct supervisor *s, int rank)
+bool rank_waits(const struct supervisor *s, int rank)
 {
     const struct flight *flight = &s->board->pages[rank].flight;
     const struct flight_entry e = flight_position(flight);
@@ -124,7 +127,8 @@ static int64_t instruction_limit_ns(const struct supervisor *s, int rank)
     const int64_t usual = flight_doing(&page->flight).usual_ns;
 
     if (atomic_load(&page->phase) != BOARD_STEPS || usual <= 0 ||
-        usual > s->how->limit_ms * 1000000 / HANG_FACTOR || waits(s, rank))
+        usual > s->how->limit_ms * 1000000 / HANG_FACTOR ||
+        rank_waits(s, rank))
         return 0;
     return HANG_FACTOR * usual + (int64_t)HANG_EXTRA_MS * 1000000;
 }
@@ -168,7 +172,7 @@ static int culprit_of(const struct supervisor *s, int silent)
     for (int i = 0; i < s->crew.size; i++) {
         if (atomic_load(&s->board->pages[i].phase) == BOARD_ENDED) continue;
         if (is_stopped(s, i)) return i;
-        if (waits(s, culprit) && !waits(s, i)) culprit = i;
+        if (rank_waits(s, culprit) && !rank_waits(s, i)) culprit = i;
     }
     return culprit;
 }
@@ -187,55 +191,74 @@ static bool is_unheard(const struct supervisor *s, int64_t now)
     return false;
 }
 
+static void see_life(struct supervisor *s, int rank, int64_t now,
+                     int64_t passed_ns)
+{
+    const struct board_page *page = &s->board->pages[rank];
+    const uint64_t beats = atomic_load(&page->flight.beats);
+    struct sight *sight = &s->sights[rank];
+
+    see_step(s, rank);
+    see_instruction(s, rank, passed_ns);
+    if (beats != sight->beats || sight->changed_ns == 0) {
+        sight->beats = beats;
+        sight->changed_ns = now;
+        sight->silent_ns = 0;
+    } else {
+        sight->silent_ns += passed_ns;
+    }
+}
+
+static int silent_rank(const struct supervisor *s)
+{
+    for (int i = 0; i < s->crew.size; i++)
+        if (atomic_load(&s->board->pages[i].phase) != BOARD_ENDED &&
+            s->sights[i].silent_ns > patience_ns(s, i))
+            return i;
+    return -1;
+}
+
+static void tell_hang(const struct supervisor *s, bool overdue,
+                      struct incident *incident)
+{
+    const int rank = incident->rank;
+    const struct sight *sight = &s->sights[rank];
+    const char *stopped = is_stopped(s, rank) ? " (stopped)" : "";
+    char position[160], kept[96];
+
+    position_text(s->board, rank, incident->seen_ns, position);
+    kept_text(sight, kept);
+    if (overdue)
+        snprintf(incident->cause, sizeof incident->cause,
+                 "hangs%s: its instruction takes %.1f s%s, at most %.1f s are "
+                 "usual or planned; %s", stopped, 1e-9 * (double)sight->turn_ns,
+                 kept, 1e-9 * (double)instruction_limit_ns(s, rank), position);
+    else
+        snprintf(incident->cause, sizeof incident->cause,
+                 "hangs%s: no sign of life for %.1f s%s, at most %.1f s are "
+                 "usual; %s", stopped, 1e-9 * (double)sight->silent_ns, kept,
+                 1e-9 * (double)patience_ns(s, rank), position);
+}
+
 static bool see_hang(struct supervisor *s, struct incident *incident)
 {
     const int64_t now = clock_ns();
     const int64_t most_ns = (int64_t)LOOKED_MOST_MS * 1000000;
     const int64_t passed_ns =
         now - s->looked_ns < most_ns ? now - s->looked_ns : most_ns;
-    char position[160];
-    int silent = -1;
 
     s->looked_ns = now;
-    for (int i = 0; i < s->crew.size; i++) {
-        const struct board_page *page = &s->board->pages[i];
-        const uint64_t beats = atomic_load(&page->flight.beats);
-        struct sight *sight = &s->sights[i];
-
-        see_step(s, i);
-        see_instruction(s, i, passed_ns);
-        if (beats != sight->beats || sight->changed_ns == 0) {
-            sight->beats = beats;
-            sight->changed_ns = now;
-            sight->silent_ns = 0;
-        } else {
-            sight->silent_ns += passed_ns;
-        }
-        if (atomic_load(&page->phase) == BOARD_ENDED || silent >= 0) continue;
-        if (sight->silent_ns > patience_ns(s, i)) silent = i;
-    }
-    const int overdue = overdue_rank(s);
+    for (int i = 0; i < s->crew.size; i++) see_life(s, i, now, passed_ns);
+    kept_take_off(s, passed_ns);
+    const int silent = silent_rank(s), overdue = overdue_rank(s);
 
     if ((silent < 0 && overdue < 0) || is_unheard(s, now)) return false;
     const int rank = overdue >= 0 ? overdue : culprit_of(s, silent);
 
-    position_text(s->board, rank, now, position);
     *incident = (struct incident){
         .kind = INCIDENT_HANG, .rank = rank, .seen_ns = now,
         .process = s->crew.members[rank].process};
-    if (overdue >= 0)
-        snprintf(incident->cause, sizeof incident->cause,
-                 "hangs%s: its instruction takes %.1f s, at most %.1f s are "
-                 "usual or planned; %s",
-                 is_stopped(s, rank) ? " (stopped)" : "",
-                 1e-9 * (double)s->sights[rank].turn_ns,
-                 1e-9 * (double)instruction_limit_ns(s, rank), position);
-    else
-        snprintf(incident->cause, sizeof incident->cause,
-                 "hangs%s: no sign of life for %.1f s, at most %.1f s are "
-                 "usual; %s", is_stopped(s, rank) ? " (stopped)" : "",
-                 1e-9 * (double)s->sights[rank].silent_ns,
-                 1e-9 * (double)patience_ns(s, rank), position);
+    tell_hang(s, overdue >= 0, incident);
     return true;
 }
 

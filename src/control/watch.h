@@ -26,7 +26,7 @@ struct incident {
     bool itself;          /* nobody killed it */
     bool wrong;           /* it says that it computes wrong numbers */
     bool starved;         /* the system killed it for want of memory */
-    char cause[256];
+    char cause[384];
 };
 
 /* One rank, as it was seen last. */
@@ -38,6 +38,11 @@ struct sight {
     int64_t turn, turn_ns;/* of its instruction, and how long it was seen in
                            * it */
     bool told;            /* of the signal */
+    struct crew_clock clock; /* at the end of the last window of kept.c */
+    int64_t kept_ns;      /* how long the system kept it from running since it
+                           * got on, */
+    int64_t kept_faults;  /* pages that it waited for then; */
+    bool kept_told;       /* and that was said */
 };
 
 struct supervisor {
@@ -66,6 +71,7 @@ struct supervisor {
     struct journal journal;
     int signals;          /* descriptor */
     int64_t looked_ns;    /* for hangs, last */
+    int64_t window_ns;    /* since kept_take_off last looked */
     int64_t failed_ns;    /* when a rank failed for good; 0: none did */
     int asked;            /* signal to be passed on; 0: none */
     bool ended;           /* SIGTERM or SIGINT came, */
@@ -127,6 +133,16 @@ void supervisor_hear(struct supervisor *s);
 enum look { LOOK_ON, LOOK_INCIDENT, LOOK_OVER };
 enum look watch_once(struct supervisor *s, struct incident *incident,
                      status *result);
+
+/* It is within a call, or another wait for other ranks. */
+bool rank_waits(const struct supervisor *s, int rank);
+
+/* kept.c: the time in which a rank that all wait for wanted to run, and the
+ * system did not let it (memory is short, processors are busy or its control
+ * group may not use them), is taken off what counts as silence of all. */
+void kept_take_off(struct supervisor *s, int64_t passed_ns);
+/* ", beside 3.1 s in which it waited for ..."; "": there was none. */
+void kept_text(const struct sight *sight, char out[96]);
 
 /* With a fleet: nodes whose ranks say that they are wrong are not used again.
  * Ranks may say it while they are ended because of another incident. */

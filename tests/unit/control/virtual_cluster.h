@@ -18,7 +18,8 @@ enum fault_kind {
     FAULT_KILL, FAULT_KILL_ALL, FAULT_STOP, FAULT_PAUSE, FAULT_CRASH,
     FAULT_CONNECTION, FAULT_COPIES, FAULT_SUPERVISOR, FAULT_SECOND,
     FAULT_FREEZE, /* the whole system stands still */
-    FAULT_KINDS
+    FAULT_KINDS,
+    FAULT_KEPT    /* not drawn: it waits for pages for kept_ns, then goes on */
 };
 
 /* A rank's step: it works, then changes its state (and is lost if it dies
@@ -28,6 +29,7 @@ enum virtual_phase { V_DEAD, V_OPENS, V_WORKS, V_COPIES, V_WAITS, V_ENDS };
 struct virtual_rank {
     enum virtual_phase phase;
     bool stopped, told;      /* told: its end, to the supervisor */
+    bool kept;               /* stopped, for it waits for pages */
     bool itself;             /* it crashed by itself */
     int64_t until_ns;        /* end of its phase; of a pause: pause_ns */
     int64_t pause_ns;
@@ -56,6 +58,7 @@ struct cluster {
                               * the first time all copies are lost */
     int64_t dies_at;
     bool flaps;              /* ... then every second time, too */
+    int64_t kept_ns;         /* of FAULT_KEPT */
     int crashes;             /* a rank crashes so often when it opens */
     struct board *board;     /* of the ranks; outlives a supervisor */
     int board_file;

@@ -26,13 +26,24 @@ bool crew_lives(const struct crew_member *member)
     return member->process != 0 && alive(rank_of(member));
 }
 
-char crew_member_state(const struct crew_member *member)
+/* One that is kept from running waits for pages. */
+void crew_member_clock(const struct crew_member *member,
+                       struct crew_clock *out)
 {
-    return crew_lives(member) && cluster.rank[rank_of(member)].stopped ? 'T'
-                                                                       : 'S';
+    const struct virtual_rank *r = &cluster.rank[rank_of(member)];
+
+    *out = (struct crew_clock){.state = 'S'};
+    if (!crew_lives(member) || !r->stopped) return;
+    out->state = r->kept ? 'S' : 'T';
+    out->faults = r->kept ? cluster.now_ns / 1000000 : 0;
 }
 
-char crew_state(pid_t process) { (void)process; return 'S'; }
+void crew_clock(pid_t process, struct crew_clock *out)
+{
+    (void)process;
+    *out = (struct crew_clock){.state = 'S'};
+}
+
 uint64_t crew_began(pid_t process) { (void)process; return 1; }
 
 void crew_signal(const struct crew *crew, int number)
