@@ -238,24 +238,33 @@ static void print_line(const struct json *line, bool explain)
     }
 }
 
-/* Rank 0's metrics may be on another machine: then it is not said. */
-static status print_spent(const struct run_report *report, const char *path)
+/* Rank 0's metrics may be on another machine: then out->all is 0. */
+static status read_spent(const struct run_report *report, const char *path,
+                         struct spent *out)
 {
     struct metrics_table table = {.count = 0};
     struct arena arena;
-    struct spent spent;
     status result;
 
     arena_init(&arena, "metrics", 0);
     result = metrics_read(&table, &arena, path);
-    spent_find(&spent, report, &table, clock_wall_s());
-    if (result == OK && spent.all > 0 && table.count > 0)
+    spent_find(out, report, &table, clock_wall_s());
+    if (result != OK || table.count == 0) out->all = 0;
+    arena_free(&arena);
+    return result;
+}
+
+static status print_spent(const struct run_report *report, const char *path)
+{
+    struct spent spent;
+    const status result = read_spent(report, path, &spent);
+
+    if (spent.all > 0)
         printf("%.1f s: steps %.1f s (%.1f%%), waiting for data %.1f s, "
                "validations %.1f s, recoveries %.1f s, no supervisor %.1f s, "
                "opening, saves and the rest %.1f s\n", spent.all,
                spent.steps, 100 * spent.steps / spent.all, spent.data,
                spent.validations, spent.recoveries, spent.away, spent.rest);
-    arena_free(&arena);
     return result;
 }
 
@@ -333,16 +342,11 @@ static void write_incident(struct json_writer *w,
 static status write_spent(const struct run_report *report, const char *path,
                           struct json_writer *w)
 {
-    struct metrics_table table = {.count = 0};
-    struct arena arena;
     struct spent spent;
-    status result;
+    const status result = read_spent(report, path, &spent);
 
-    arena_init(&arena, "metrics", 0);
-    result = metrics_read(&table, &arena, path);
-    spent_find(&spent, report, &table, clock_wall_s());
     json_write_key(w, "spent");
-    if (result == OK && spent.all > 0 && table.count > 0) {
+    if (spent.all > 0) {
         json_write_object(w);
         json_write_key_real(w, "all_s", spent.all);
         json_write_key_real(w, "steps_s", spent.steps);
@@ -355,7 +359,6 @@ static status write_spent(const struct run_report *report, const char *path,
     } else {
         json_write_null(w);
     }
-    arena_free(&arena);
     return result;
 }
 
