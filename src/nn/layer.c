@@ -126,3 +126,16 @@ struct tensor addend_rows(const struct run *run, struct tensor matrix,
     return tensor_rows(matrix, addend_first_token(p, addend),
                        addend_tokens(addend));
 }
+
+void product_beside(struct run *run, const struct step *step,
+                    struct product_room *room, struct matmul *call)
+{
+    if (step->param[1] >= 0) {
+        room->bias = run_weight(run, step, 1);
+        call->bias = &room->bias;
+    }
+    if (step->left >= 0) {
+        room->left = run_slot(run, step->left);
+        call->left = &room->left;
+    }
+}

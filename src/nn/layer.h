@@ -54,6 +54,12 @@ status use_product(struct run *run, int use, struct tensor dy,
 struct tensor addend_rows(const struct run *run, struct tensor matrix,
                           const struct addend *addend);
 
+/* Operands beside the two matrices of a product y = x Wᵀ + bias + left: those
+ * that the step has, in `room`. */
+struct product_room { struct tensor bias, left; };
+void product_beside(struct run *run, const struct step *step,
+                    struct product_room *room, struct matmul *call);
+
 /* These functions choose a layer's input while the program is built
  * (relayout.c). Without tensor ranks it is x. scatter: the sum over ranks of x,
  * cut by tokens, + bias (may be NULL). local: the same when x is such a sum,

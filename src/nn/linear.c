@@ -81,7 +81,7 @@ static status linear_forward(const struct step *step, struct run *run)
 {
     const struct param *param = weight_param(run, step);
     struct norm_after norm;
-    struct tensor left, bias;
+    struct product_room room;
     struct matmul call = {
         .c = run_slot(run, step->output), .a = run_slot(run, step->input),
         .b = tensor_transpose(run_weight(run, step, 0)),
@@ -93,14 +93,7 @@ static status linear_forward(const struct step *step, struct run *run)
             : run_order_whole(run, param->cols);
 
     call.order = &order;
-    if (step->param[1] >= 0) {
-        bias = run_weight(run, step, 1);
-        call.bias = &bias;
-    }
-    if (step->left >= 0) {
-        left = run_slot(run, step->left);
-        call.left = &left;
-    }
+    product_beside(run, step, &room, &call);
     if (run->event->norm > 0) {
         TRY(norm_call(run, run->event->norm, &norm));
         call.norm = &norm;

@@ -17,16 +17,9 @@ static status local_forward(const struct step *step, struct run *run)
     struct matmul call = {
         .c = run_slot(run, step->output), .a = run_slot(run, step->input),
         .b = tensor_transpose(run_weight(run, step, 0)), .order = &order};
-    struct tensor bias, left;
+    struct product_room room;
 
-    if (step->param[1] >= 0) {
-        bias = run_weight(run, step, 1);
-        call.bias = &bias;
-    }
-    if (step->left >= 0) {
-        left = run_slot(run, step->left);
-        call.left = &left;
-    }
+    product_beside(run, step, &room, &call);
     return run->kernels->matmul(run->stream, &call);
 }
 
