@@ -6,24 +6,120 @@
 
 #include "train/draft.h"
 
-typedef const int64_t *shard_numbers(const struct shards *shards, int unit);
+/* Ranks that share the batch are compared by their shards of weights, by those
+ * of gradients, and by about all bytes that depend on a rank's place. */
+enum measure { WEIGHTS, GRADIENTS, BYTES, MEASURES };
 
-/* The number of elements in the shards of one of the ranks that share the
- * batch. place: of that rank. */
-static int64_t shard_elements(const struct pipeline *pipeline,
-                              const struct mesh *mesh,
-                              const struct place *place, shard_numbers *sizes)
+/* The number of elements in the shards of one of the ranks. */
+static double shard_elements(const struct stage *stage, const struct mesh *mesh,
+                             const struct place *place, enum measure measure)
 {
+    const struct shards *s = &stage->shards;
     int64_t elements = 0;
 
-    for (int i = 0; i < pipeline->count; i++) {
-        const struct shards *s = &pipeline->stages[i].shards;
+    for (int u = 0; u < s->count; u++) {
+        const int64_t *sizes = measure == WEIGHTS ? shard_sizes(s, u)
+                                                  : shard_gradient_sizes(s, u);
 
-        for (int u = 0; u < s->count; u++)
-            elements += param_room(sizes(s, u)[shard_rank_at(
-                shard_class(s, u), mesh, place)]);
+        elements += param_room(
+            sizes[shard_rank_at(shard_class(s, u), mesh, place)]);
     }
-    return elements;
+    return (double)elements;
+}
+
+/* A state of a parameter's elements; blocks of int8 are about as many. */
+static double state_bytes(const struct stage *stage,
+                          const struct optimizer_state *state, int64_t elements)
+{
+    const enum state_type type =
+        state->narrow ? stage->request.training.choice.states : STATE_REAL;
+    const size_t many = (size_t)elements;
+
+    if (type == STATE_BFLOAT16) return (double)arena_aligned(2 * many);
+    if (type != STATE_INT8) return (double)arena_aligned(sizeof(float) * many);
+    return (double)(arena_aligned(many) +
+                    arena_aligned(sizeof(float) *
+                                  ((many + SHARD_BLOCK - 1) / SHARD_BLOCK)));
+}
+
+/* States of elements, which are rounded up parameter by parameter. */
+static double element_bytes(const struct stage *stage, const struct mesh *mesh,
+                            const struct place *place)
+{
+    const struct shards *s = &stage->shards;
+    const struct param_table *table = &stage->program.params;
+    double bytes = 0;
+
+    for (int i = 0; i < table->count; i++) {
+        const struct shard_class *class =
+            shard_class(s, shard_unit_of(s, i));
+        struct shard_range range;
+
+        shard_range(s, table, i, shard_rank_at(class, mesh, place), &range);
+        for (int k = 0; k < OPTIMIZER_STATES; k++) {
+            const struct optimizer_state *state =
+                rule_state(&stage->states.rules[i], k);
+
+            if (state != NULL && state->shape == STATE_ELEMENTS)
+                bytes += state_bytes(stage, state, range.last - range.first);
+        }
+    }
+    return bytes;
+}
+
+/* States of whole tensors, of which each has an owner. */
+static double owned_bytes(const struct stage *stage, const struct mesh *mesh,
+                           const struct place *place)
+{
+    const struct matrices *m = &stage->states.matrices;
+    double elements = 0;
+
+    for (int i = 0; i < m->count; i++) {
+        struct place owner = {{0}};
+
+        stage_rank_place(&m->mesh, 0, m->items[i].owner, &owner);
+        if (mesh_batch_rank(mesh, &owner) != mesh_batch_rank(mesh, place) ||
+            owner.at[AXIS_TENSOR] != place->at[AXIS_TENSOR])
+            continue;
+        for (int k = 0; k < OPTIMIZER_STATES; k++) {
+            const struct optimizer_state *state =
+                rule_state(&stage->states.rules[m->items[i].param], k);
+
+            if (state != NULL && state->shape == STATE_WHOLE)
+                elements += (double)state->elements(m->items[i].rows,
+                                                    m->items[i].cols);
+        }
+    }
+    return elements * sizeof(float);
+}
+
+static double place_bytes(const struct stage *stage, const struct mesh *mesh,
+                          const struct place *place)
+{
+    const struct division *d = &stage->request.divided.division;
+    double bytes = 0;
+
+    if (d->weights != 0)
+        bytes += sizeof(float) * shard_elements(stage, mesh, place, WEIGHTS);
+    if (d->gradients != 0)
+        bytes += sizeof(float) * shard_elements(stage, mesh, place, GRADIENTS);
+    if (stage->states.rules == NULL) return bytes;
+    return bytes + element_bytes(stage, mesh, place) +
+           owned_bytes(stage, mesh, place);
+}
+
+static double measured(const struct pipeline *pipeline, const struct mesh *mesh,
+                       const struct place *place, enum measure measure)
+{
+    double sum = 0;
+
+    for (int i = 0; i < pipeline->count; i++) {
+        const struct stage *stage = &pipeline->stages[i];
+
+        sum += measure == BYTES ? place_bytes(stage, mesh, place)
+                                : shard_elements(stage, mesh, place, measure);
+    }
+    return sum;
 }
 
 static void place_batch(const struct mesh *mesh, int index,
@@ -35,40 +131,34 @@ static void place_batch(const struct mesh *mesh, int index,
     }
 }
 
-/* Moves the place to the rank with the largest shards. */
-static void find_shards(const struct pipeline *pipeline,
-                        const struct mesh *mesh, shard_numbers *sizes,
-                        struct place *place)
+/* Moves the place to the rank with the most. */
+static void find_most(const struct pipeline *pipeline, const struct mesh *mesh,
+                      enum measure measure, struct place *place)
 {
-    int64_t most = -1;
+    double most = -1;
     int best = 0;
 
     for (int i = 0; i < mesh_batch_ranks(mesh); i++) {
         place_batch(mesh, i, place);
-        const int64_t elements = shard_elements(pipeline, mesh, place, sizes);
+        const double here = measured(pipeline, mesh, place, measure);
 
-        if (elements > most) best = i;
-        if (elements > most) most = elements;
+        if (here > most) best = i;
+        if (here > most) most = here;
     }
     place_batch(mesh, best, place);
 }
 
-/* Compares one rank; next, if not NULL, becomes the places with the largest
- * shards, of weights and of gradients, among those that differ in the axes of
- * the batch. */
-static status try_rank(struct setup *setup, int rank, struct largest *out,
-                       struct place next[2])
+/* Whether all bytes of so many ranks are soon counted. */
+static bool counts_bytes(const struct pipeline *pipeline,
+                         const struct mesh *mesh)
 {
-    struct draft draft;
+    enum { SOON = 1 << 18 }; /* parameters and tensors of ranks: 5 ms */
+    int64_t each = 0;
 
-    TRY(draft_build(&draft, setup, rank));
-    if (draft.pipeline.bytes > out->bytes)
-        *out = (struct largest){rank, draft.pipeline.bytes};
-    for (int i = 0; i < 2 && next != NULL; i++)
-        find_shards(&draft.pipeline, &setup->mesh,
-                    i == 0 ? shard_sizes : shard_gradient_sizes, &next[i]);
-    draft_free(&draft);
-    return OK;
+    for (int i = 0; i < pipeline->count; i++)
+        each += pipeline->stages[i].program.params.count +
+                pipeline->stages[i].states.matrices.count;
+    return each * mesh_batch_ranks(mesh) <= SOON;
 }
 
 /* Whether gradients and states of a rank grow with its weights: nothing is
@@ -83,20 +173,41 @@ static bool weights_tell(const struct setup *setup)
            strcmp(o->numerics.recipe, "none") == 0;
 }
 
-/* The rank at that place, and those with the largest shards beside it. */
+/* Compares one rank; next, if not NULL, becomes the places with the most of
+ * each measure among those that differ in the axes of the batch. */
+static status try_rank(struct setup *setup, int rank, struct largest *out,
+                       struct place next[MEASURES])
+{
+    struct draft draft;
+
+    TRY(draft_build(&draft, setup, rank));
+    if (draft.pipeline.bytes > out->bytes)
+        *out = (struct largest){rank, draft.pipeline.bytes};
+    for (int i = 0; i < MEASURES && next != NULL; i++)
+        if (i != BYTES || (!weights_tell(setup) &&
+                           counts_bytes(&draft.pipeline, &setup->mesh)))
+            find_most(&draft.pipeline, &setup->mesh, (enum measure)i,
+                      &next[i]);
+    draft_free(&draft);
+    return OK;
+}
+
+/* The rank at that place, and those with the most of each measure beside it. */
 static status try_next(struct setup *setup, const struct place *place,
                        struct largest *out)
 {
-    struct place next[2] = {*place, *place};
-    int last = 0;
+    struct place next[MEASURES] = {*place, *place, *place};
+    int tried[MEASURES + 1] = {0}, count = 1;
 
     TRY(try_rank(setup, mesh_rank(&setup->mesh, &setup->order, place), out,
                  next));
-    for (int n = 0; n < 2; n++) {
+    for (int n = 0; n < MEASURES; n++) {
         const int index = mesh_batch_rank(&setup->mesh, &next[n]);
+        int i = 0;
 
-        if (index == 0 || index == last) continue;
-        last = index;
+        while (i < count && tried[i] != index) i++;
+        if (i < count) continue;
+        tried[count++] = index;
         TRY(try_rank(setup, mesh_rank(&setup->mesh, &setup->order, &next[n]),
                      out, NULL));
     }

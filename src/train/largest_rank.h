@@ -8,7 +8,9 @@
 /* Plans some ranks, and compares them with `rank`, which needs `bytes`. Which:
  *   pipe              every place
  *   tensor            the first and the last
- *   sharing the batch the first, and those with the largest shards
+ *   sharing the batch the first, those with the largest shards, and, where
+ *                     these do not tell what a rank needs, the one with the
+ *                     most bytes of shards and states
  * Where shards of weights do not tell what a rank needs, it plans all ranks
  * that share the batch, if they are at most LARGEST_TRIED. Planning changes the
  * place of `setup`; it is put back to `rank`. */

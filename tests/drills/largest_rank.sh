@@ -25,4 +25,20 @@ if [ -n "$found" ] && grep -q "^memory of the largest rank *$found " plan.txt
 then ok "105 blocks on 32 pipe ranks"
 else bad "105 blocks on 32 pipe ranks" "$found" plan.txt; fi
 
+# Frozen parameters, 24 ranks that share the batch: neither the largest shard of
+# weights nor that of gradients is where states, which are rounded up one by one,
+# take the most.
+printf 'model: {family: gpt2, vocab: 1000, layers: 3, width: 128, heads: 4}
+data: {sequence: 64}\ntrain: {batch: 96, steps: 10}
+optimizer: {groups: ["layers.0.* frozen", "*norm* frozen"]}\n' >frozen.yaml
+lockstep search frozen.yaml --ranks 48 --machine h100 --top 6 --json >search.json 2>err
+sets=()
+while read -r set; do sets+=(--set "$set"); done < <(
+    sed -n '/"set": \[/,/^ *\]/{s/^ *"\(.*=.*\)",*$/\1/p;/^ *\]/q}' search.json)
+lockstep plan frozen.yaml --ranks 48 --machine h100 --time --json "${sets[@]}" >plan.json 2>err
+bytes() { awk -F'[:,]' '/"memory_bytes"/ { print $2 + 0; exit }' "$1"; }
+if [ "${#sets[@]}" -gt 0 ] && [ "$(bytes search.json)" = "$(bytes plan.json)" ]
+then ok "frozen parameters on 24 ranks that share the batch"
+else bad "frozen parameters on 24 ranks that share the batch" "$(bytes search.json)" plan.json; fi
+
 report
