@@ -202,6 +202,7 @@ TEST(a_search_estimates_a_named_grid)
         CHECK(h.exact[i] && fabs(ratio - 1) < 0.08);
     }
     found_free(&h);
+    forecast_free(&h.forecast);
 }
 
 /* Adapters alone have gradients and states. */
