@@ -4,7 +4,9 @@
 # after the other, in one run: it goes on from copies in memory exactly when no
 # group of nodes that keep copies for each other is lost with its ranks, else
 # from the newest checkpoint, and ends in the bytes of a run that was left alone.
-# Then the same with three copies on six nodes, some sets of one to three.
+# Then the same with three copies on six nodes, some sets of one to three; of all
+# 41, with REPLICAS=3 NODES=6 and SETS that names them, those without a rank say
+# nothing.
 #
 #     BUILD=build [REPLICAS=2 NODES=4 SETS="a a+b"] tests/drills/subsets.sh
 if [ -z "${REPLICAS:-}" ]; then
