@@ -6,6 +6,7 @@
 
 #include "base/threads.h"
 #include "tests/test.h"
+#include "train/auto_mesh.h"
 
 static void ask(struct forecast *f, const char *text, int ranks)
 {
@@ -63,4 +64,25 @@ TEST(threads_find_what_one_finds)
     }
 }
 
-TEST_MAIN(threads_find_what_one_finds)
+/* The end of a test finds memory that is out. */
+TEST(mesh_auto_gives_back_what_its_search_took)
+{
+    static const char text[] =
+        "model: {family: llama, vocab: 256, layers: 4, width: 64, heads: 4}\n"
+        "data: {sequence: 64}\nmesh: auto\n"
+        "train: {batch: 8, steps: 2, batch_ramp: [\"0=4\", \"1=8\"]}\n";
+    struct options_set set;
+    struct machine machine;
+
+    IS_OK(options_init(&set));
+    IS_OK(options_read_text(&set, text, strlen(text), "test", ORIGIN_FILE));
+    IS_OK(machine_open(&machine, &(struct machine_choice){.what = "h100"}));
+    IS_OK(auto_mesh_choose(&(struct auto_mesh){
+        .set = &set, .machine = &machine, .ranks = 2, .quiet = true}));
+    EQUAL_TEXT(set.values.mesh.layout, "chosen");
+    machine_free(&machine);
+    options_free(&set);
+}
+
+TEST_MAIN(threads_find_what_one_finds,
+          mesh_auto_gives_back_what_its_search_took)
