@@ -203,6 +203,7 @@ TEST(a_search_estimates_a_named_grid)
     }
     found_free(&h);
     forecast_free(&h.forecast);
+    forecast_free(&h.forecast);
 }
 
 /* Adapters alone have gradients and states. */

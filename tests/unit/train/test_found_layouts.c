@@ -57,7 +57,10 @@ TEST(threads_find_what_one_finds)
         shorter += one->shorter_s > 0;
     }
     CHECK(shorter > 2);
-    threads_free(h[1].pool);
+    for (int i = 0; i < 2; i++) {
+        found_free(&h[i]);
+        forecast_free(&h[i].forecast);
+    }
     for (int i = 0; i < 2; i++) {
         found_free(&h[i]);
         forecast_free(&h[i].forecast);
