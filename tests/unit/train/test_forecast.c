@@ -203,7 +203,6 @@ TEST(a_search_estimates_a_named_grid)
     }
     found_free(&h);
     forecast_free(&h.forecast);
-    forecast_free(&h.forecast);
 }
 
 /* Adapters alone have gradients and states. */

@@ -57,10 +57,7 @@ TEST(threads_find_what_one_finds)
         shorter += one->shorter_s > 0;
     }
     CHECK(shorter > 2);
-    for (int i = 0; i < 2; i++) {
-        found_free(&h[i]);
-        forecast_free(&h[i].forecast);
-    }
+    threads_free(h[1].pool);
     for (int i = 0; i < 2; i++) {
         found_free(&h[i]);
         forecast_free(&h[i].forecast);
