@@ -54,14 +54,14 @@ static status read_gpu(const struct arguments *arguments,
                        struct bench_step_settings *settings)
 {
     static const char *const names[] = {"exact", "fast"};
-    static const char *const makers[] = {"auto", "own", "cudnn"};
+    static const char *const makers[] = {"auto", "own", "cudnn", "flash"};
     int chosen = 0, maker = 0;
 
     TRY(device_parse(&settings->device,
                      arguments_text(arguments, "device", "cpu")));
     TRY(arguments_choice(arguments, "gpu", names, 2, &chosen));
     settings->fast = chosen == 1;
-    TRY(arguments_choice(arguments, "attention", makers, 3, &maker));
+    TRY(arguments_choice(arguments, "attention", makers, 4, &maker));
     settings->attention = (enum attention_by)maker;
     settings->graphs = arguments_has(arguments, "graphs");
     if (settings->device == DEVICE_CPU || settings->device == DEVICE_FAR) {
@@ -69,10 +69,10 @@ static status read_gpu(const struct arguments *arguments,
             FAIL(ERR_USAGE, "--%s is of a GPU; --device cuda has it",
                  settings->fast ? "gpu fast" : "graphs");
     }
-    if (settings->attention == ATTENTION_BY_CUDNN &&
+    if (settings->attention >= ATTENTION_BY_CUDNN &&
         (!settings->fast || settings->dtype != DTYPE_BF16))
-        FAIL(ERR_USAGE, "--attention cudnn goes with --gpu fast and --dtype "
-                        "bfloat16");
+        FAIL(ERR_USAGE, "--attention %s goes with --gpu fast and --dtype "
+                        "bfloat16", makers[maker]);
     if (settings->fast && settings->dtype == DTYPE_F64)
         FAIL(ERR_USAGE, "--gpu fast makes products of float32, bfloat16 and "
                         "float16, but --dtype is float64");

@@ -43,7 +43,7 @@ struct cuda {
     struct timed timed;
     struct gpu_products products;
     struct {
-        bool is_on;
+        bool is_on, flash;
         int64_t version;       /* of the library */
         int64_t length;        /* of sequences that it may have */
         struct gpu_room room;  /* borrowed */

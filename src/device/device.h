@@ -90,6 +90,7 @@ struct device_choice {
     } products;
     struct {
         bool is_on;      /* a library of cuda's computes it */
+        bool flash;      /* or our own kernels do, on tensor cores */
         size_t bytes;    /* of its room */
         int64_t length;  /* of sequences */
         bool needed;     /* numerics.attention: cudnn */
@@ -114,7 +115,7 @@ void device_ring(struct device *device, void *host, void *there, size_t bytes);
  * long as it works; 0: no library makes any. */
 size_t device_room_bytes(const struct device_choice *choice);
 void device_room(struct device *device, void *at, size_t bytes);
-/* Room that a library of attention needs, likewise. */
+/* Room that attention needs on tensor cores, likewise. */
 size_t device_attention_bytes(const struct device_choice *choice);
 void device_attention_room(struct device *device, void *at, size_t bytes);
 /* Host memory that kernels of the device write: its copies need not wait for

@@ -32,6 +32,10 @@ status gpu_product(struct device *device, const struct gpu_product *product);
 /* Whether a library computes attention of sequences so long
  * (numerics.attention). */
 bool gpu_has_attention(const struct device *device, int64_t length);
+/* Whether our own kernels do, on tensor cores, where the library does not. */
+bool gpu_has_flash(const struct device *device);
+/* For both: their calls follow each other. */
+struct gpu_room gpu_attention_room(struct device *device);
 /* Whether it has the form: the same on every rank. Its plan is made when that
  * is asked first. */
 status gpu_attends(struct device *device, const struct attended_form *form,

@@ -53,6 +53,16 @@ bool gpu_has_attention(const struct device *device, int64_t length)
     return c->attention.is_on && c->attention.length == length;
 }
 
+bool gpu_has_flash(const struct device *device)
+{
+    return ((const struct cuda *)device)->attention.flash;
+}
+
+struct gpu_room gpu_attention_room(struct device *device)
+{
+    return cuda_of(device)->attention.room;
+}
+
 status gpu_attends(struct device *device, const struct attended_form *form,
                    bool *out)
 {
@@ -139,12 +149,18 @@ void device_attention(const struct device *device, char *text, size_t bytes)
     char version[24];
 
     library_version(c->attention.version, version, sizeof version);
-    if (c->attention.is_on) snprintf(text, bytes, "by cuDNN %s", version);
-    else snprintf(text, bytes, "by own kernels: %s", c->attention.missing);
+    if (c->attention.is_on)
+        snprintf(text, bytes, "by cuDNN %s", version);
+    else
+        snprintf(text, bytes, "by own kernels%s%s%s",
+                 c->attention.flash ? " on tensor cores" : "",
+                 c->attention.missing[0] != '\0' ? ": " : "",
+                 c->attention.missing);
 }
 
 status cuda_open_libraries(struct cuda *c, const struct device_choice *choice)
 {
     if (choice->products.sums > 0) TRY(open_products(c, choice));
+    c->attention.flash = choice->attention.flash;
     return choice->attention.is_on ? open_attention(c, choice) : OK;
 }

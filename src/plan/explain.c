@@ -184,12 +184,16 @@ static status explain_cost(const struct stage *stage, struct text *out)
 
 static status explain_attention(struct text *out, const struct stage *stage)
 {
-    const char *why = stage_attention(stage);
+    const struct stage_attention by = stage_attention(stage);
 
-    return why == NULL
-               ? text_append_string(out, "attention by cuDNN, where the "
-                                         "library is found\n")
-               : text_printf(out, "attention by own kernels: %s\n", why);
+    if (by.why != NULL)
+        return text_printf(out, "attention by own kernels: %s\n", by.why);
+    if (!by.library)
+        return text_append_string(out, "attention by own kernels on tensor "
+                                       "cores\n");
+    return text_printf(out, "attention by cuDNN, where the library is "
+                            "found%s\n",
+                       by.flash ? ", else by own kernels on tensor cores" : "");
 }
 
 static status explain_numerics(const struct stage *stage, struct text *out)

@@ -319,7 +319,7 @@ static status add_memory(struct stage *stage)
         {"what kernels are told, on the host", "run", 0, NULL},
         {"what kernels are told", "run", 0, NULL},
         {"room of the library of products", "call", 0, NULL},
-        {"room of the library of attention", "call", 0, NULL},
+        {"room of attention", "call", 0, NULL},
         {"the other gradient of a tied table", "step", 0, NULL},
     };
 

@@ -29,7 +29,8 @@ struct gather_policy {
 };
 
 /* numerics.attention, with numerics.gpu=fast. */
-enum attention_by { ATTENTION_BY_ANY, ATTENTION_BY_OWN, ATTENTION_BY_CUDNN };
+enum attention_by { ATTENTION_BY_ANY, ATTENTION_BY_OWN, ATTENTION_BY_CUDNN,
+                    ATTENTION_BY_FLASH };
 
 struct stage_request {
     const struct model *model;
@@ -244,9 +245,13 @@ static inline bool stage_products_fast(const struct stage *stage)
     return stage->request.machine.fast &&
            stage->request.machine.device == DEVICE_CUDA;
 }
-/* Why no library of the GPU computes attention of the stage, whose products one
- * makes, in a few words; NULL: one does, of the layers that it has. */
-const char *stage_attention(const struct stage *stage);
+/* Says who computes attention of the stage, whose products a library makes,
+ * on tensor cores: of the layers that each has. */
+struct stage_attention {
+    bool library, flash; /* cuDNN, where it is found; our own kernels */
+    const char *why;     /* neither does, in a few words */
+};
+struct stage_attention stage_attention(const struct stage *stage);
 /* Checks the batch, the grid and the vocabulary as stage_plan does. */
 status stage_check(const struct stage_request *request);
 /* Another size of one row, before stage_open: room for messages. */

@@ -50,12 +50,14 @@ static void choose_device(struct stage *stage)
 
 static status check_attention(const struct stage *stage)
 {
-    const char *why = stage_attention(stage);
+    const enum attention_by by = stage->request.machine.attention;
+    const char *why = stage_attention(stage).why;
 
-    if (stage->request.machine.attention != ATTENTION_BY_CUDNN || why == NULL)
+    if ((by != ATTENTION_BY_CUDNN && by != ATTENTION_BY_FLASH) || why == NULL)
         return OK;
-    FAIL(ERR_CONFIG, "numerics.attention: cudnn has no attention for this "
-                     "run: %s; set numerics.attention=auto", why);
+    FAIL(ERR_CONFIG, "numerics.attention: %s has no attention for this "
+                     "run: %s; set numerics.attention=auto",
+         by == ATTENTION_BY_CUDNN ? "cudnn" : "flash", why);
 }
 
 status stage_check_apart(struct stage *stage)
@@ -327,10 +329,10 @@ static size_t larger(size_t a, size_t b)
     return a > b ? a : b;
 }
 
-/* ---- a library that computes attention ---- */
+/* ---- attention on tensor cores ---- */
 
-/* Why it has no calls of the step; NULL: it does. */
-static const char *step_attention(const struct step *step)
+/* Why cuDNN has no calls of the step; NULL: it does. */
+static const char *library_lacks(const struct step *step)
 {
     if (step->set.attention.chunk > 0) return "attention chunks";
     if (step->set.attention.softcap > 0) return "soft caps of scores";
@@ -341,8 +343,17 @@ static const char *step_attention(const struct step *step)
                ? "heads wider than 256" : NULL;
 }
 
-/* Why it computes none in this run, on any rank. */
-static const char *run_attention(const struct stage *stage)
+/* Our own kernels, likewise. */
+static const char *flash_lacks(const struct step *step)
+{
+    if (step->set.attention.head_width % ATTENDED_WIDTH_STEP != 0)
+        return "heads whose width is no multiple of 8";
+    return step->set.attention.head_width > FLASH_WIDTH_MOST
+               ? "heads wider than 128" : NULL;
+}
+
+/* Why nobody computes any in this run, on any rank. */
+static const char *run_lacks(const struct stage *stage)
 {
     const struct program *p = &stage->program;
 
@@ -355,7 +366,7 @@ static const char *run_attention(const struct stage *stage)
     return p->mode == PROGRAM_GENERATE ? "keys come from a cache" : NULL;
 }
 
-static size_t step_room(const struct program *p, const struct step *step)
+static size_t library_room(const struct program *p, const struct step *step)
 {
     const int heads = step->set.attention.heads;
     const int group = heads / step->set.attention.kv_heads;
@@ -370,30 +381,66 @@ static size_t step_room(const struct program *p, const struct step *step)
     return attended_room(&form) + ATTENDED_ALIGNED;
 }
 
-/* The largest room of a call; 0: no layer has one. *why: of the last layer that
- * it has not; NULL: there is none. */
-static size_t attention_bytes(const struct stage *stage, const char **why)
+/* Backward, a number of each row and head. */
+static size_t flash_room(const struct program *p, const struct step *step)
 {
-    const struct program *p = &stage->program;
-    size_t most = 0;
-
-    *why = NULL;
-    for (int i = 0; i < p->step_count; i++) {
-        if (!nn_is_attention(&p->steps[i])) continue;
-        const char *refused = step_attention(&p->steps[i]);
-
-        if (refused != NULL) *why = refused;
-        else most = larger(most, step_room(p, &p->steps[i]));
-    }
-    return most;
+    if (p->mode != PROGRAM_TRAIN) return 0;
+    return (size_t)p->size.tokens * (size_t)step->set.attention.heads *
+               sizeof(float) + ATTENDED_ALIGNED;
 }
 
-const char *stage_attention(const struct stage *stage)
-{
-    const char *why = run_attention(stage);
+/* The largest rooms of calls. */
+struct attention_rooms { size_t library, flash; };
 
-    if (why != NULL) return why;
-    return attention_bytes(stage, &why) > 0 ? NULL : why;
+static struct stage_attention find_attention(const struct stage *stage,
+                                             struct attention_rooms *rooms)
+{
+    const struct program *p = &stage->program;
+    const enum attention_by by = stage->request.machine.attention;
+    struct stage_attention out = {.why = run_lacks(stage)};
+
+    *rooms = (struct attention_rooms){0, 0};
+    for (int i = 0; out.why == NULL && i < p->step_count; i++) {
+        const struct step *step = &p->steps[i];
+
+        if (!nn_is_attention(step)) continue;
+        if (by != ATTENTION_BY_FLASH && library_lacks(step) == NULL) {
+            out.library = true;
+            rooms->library = larger(rooms->library, library_room(p, step));
+        }
+        if (flash_lacks(step) == NULL) {
+            out.flash = true;
+            rooms->flash = larger(rooms->flash, flash_room(p, step));
+        }
+    }
+    return out;
+}
+
+/* The last one of the layers' reasons. */
+static const char *layers_lack(const struct stage *stage)
+{
+    const struct program *p = &stage->program;
+    const char *why = "no layer of attention";
+
+    for (int i = 0; i < p->step_count; i++)
+        if (nn_is_attention(&p->steps[i]))
+            why = stage->request.machine.attention == ATTENTION_BY_CUDNN
+                      ? library_lacks(&p->steps[i])
+                      : flash_lacks(&p->steps[i]);
+    return why;
+}
+
+struct stage_attention stage_attention(const struct stage *stage)
+{
+    struct attention_rooms rooms;
+    struct stage_attention out = find_attention(stage, &rooms);
+    const bool needs =
+        stage->request.machine.attention == ATTENTION_BY_CUDNN;
+
+    if (out.why == NULL && (needs ? !out.library
+                                  : !out.library && !out.flash))
+        out.why = layers_lack(stage);
+    return out;
 }
 
 void stage_raise_launch(struct stage *stage, const struct stage *other)
@@ -406,10 +453,11 @@ void stage_raise_launch(struct stage *stage, const struct stage *other)
 struct device_choice stage_device(const struct stage *stage,
                                   const struct memory_row *rows)
 {
-    const char *why;
-    const bool attends =
-        stage_products_fast(stage) && run_attention(stage) == NULL;
+    struct attention_rooms rooms = {0, 0};
+    struct stage_attention attends = {.library = false};
     const enum attention_by by = stage->request.machine.attention;
+
+    if (stage_products_fast(stage)) attends = find_attention(stage, &rooms);
 
     return (struct device_choice){.kind = stage->request.machine.device,
                                   .threads = stage->request.machine.threads,
@@ -427,9 +475,10 @@ struct device_choice stage_device(const struct stage *stage,
                                           number_of(stage->request.dtype),
                                       .aligned = is_aligned(stage)},
                                   .attention = {
-                                      .is_on = attends,
-                                      .bytes = attends
-                                          ? attention_bytes(stage, &why) : 0,
+                                      .is_on = attends.library,
+                                      .flash = attends.flash,
+                                      .bytes = larger(rooms.library,
+                                                      rooms.flash),
                                       .length = stage->program.size.length,
                                       .needed = by == ATTENTION_BY_CUDNN}};
 }

@@ -20,24 +20,24 @@ static status choose_gpu(const char *name, enum dtype dtype, bool *fast)
 static status choose_attention(const char *name, enum dtype dtype, bool fast,
                                enum attention_by *out)
 {
-    static const char *const names[] = {"auto", "own", "cudnn"};
+    static const char *const names[] = {"auto", "own", "cudnn", "flash"};
     enum { NAMES = sizeof names / sizeof *names };
     int by = 0;
 
     while (by < NAMES && strcmp(name, names[by]) != 0) by++;
     if (by == NAMES)
-        FAIL(ERR_CONFIG, "numerics.attention: %s is not auto, own or cudnn",
-             name);
+        FAIL(ERR_CONFIG, "numerics.attention: %s is not auto, own, cudnn or "
+                         "flash", name);
     *out = (enum attention_by)by;
-    if (*out != ATTENTION_BY_CUDNN) return OK;
+    if (*out != ATTENTION_BY_CUDNN && *out != ATTENTION_BY_FLASH) return OK;
     if (!fast)
-        FAIL(ERR_CONFIG, "numerics.attention: cudnn has bits of its own, and "
+        FAIL(ERR_CONFIG, "numerics.attention: %s has bits of its own, and "
                          "numerics.gpu is exact; set numerics.gpu=fast, or "
-                         "numerics.attention=auto");
+                         "numerics.attention=auto", name);
     if (dtype != DTYPE_BF16)
-        FAIL(ERR_CONFIG, "numerics.attention: cudnn has attention of bfloat16, "
+        FAIL(ERR_CONFIG, "numerics.attention: %s has attention of bfloat16, "
                          "and train.dtype is %s; set train.dtype=bfloat16, or "
-                         "numerics.attention=auto", dtype_name(dtype));
+                         "numerics.attention=auto", name, dtype_name(dtype));
     return OK;
 }
 

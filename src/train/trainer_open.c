@@ -484,7 +484,7 @@ static void tell_attention(const struct stage *stage)
     const char *why;
 
     if (!stage_products_fast(stage)) return;
-    why = stage_attention(stage);
+    why = stage_attention(stage).why;
     if (why == NULL) device_attention(stage->device, text, sizeof text);
     else snprintf(text, sizeof text, "by own kernels: %s", why);
     LOG(INFO, "train", "attention %s", text);

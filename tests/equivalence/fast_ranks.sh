@@ -1,6 +1,7 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# fast_ranks.sh - numerics.gpu=fast, products by cuBLASLt and attention by cuDNN:
+# fast_ranks.sh - numerics.gpu=fast, products by cuBLASLt, attention by cuDNN or by
+# own kernels on tensor cores:
 # every layout has the bits of one GPU, which is near the CPU; products and
 # attention are the libraries'; runs that go on have the bits of whole ones; and
 # what is not there ends in one sentence.
@@ -87,7 +88,15 @@ attended() {
         bad "$name" "cuDNN has ${made:-no} calls, at least $least"
 }
 attended "attention by cuDNN" 1000
+# By own kernels on tensor cores, which have more.
+# shellcheck disable=SC2086
+{
+alike "attention on tensor cores" 300 $heads --set numerics.attention=flash
 printf '%s\n' "ranks=1 train.micro_batch=1" "ranks=2 mesh.tensor=2" >layouts.txt
+alike "attention on tensor cores, soft caps and windows" 300 $heads \
+    --set numerics.attention=flash --set model.family=gemma2 \
+    --set model.window=7
+}
 # A leaf has a part of the heads that share keys: only forward.
 attended "attention by cuDNN, a group of heads in two leaves" 200 \
     --set model.kv_heads=1
@@ -156,9 +165,10 @@ says() {
 if [ -z "${REAL:-}" ]; then
     says "by cuDNN" "by cuDNN 9.19.0" $heads
     DNN_VERSION=91500 says "by an old cuDNN" \
-        "by own kernels: cuDNN 9.15.0 is too old: 9.15.1 is needed" $heads
+        "by own kernels on tensor cores: cuDNN 9.15.0 is too old: 9.15.1 is needed" \
+        $heads
     DNN_CREATES=0 says "by a cuDNN that does not work" \
-        "by own kernels: cuDNN answers CUDNN_STATUS_NOT_INITIALIZED to its first call" \
+        "by own kernels on tensor cores: cuDNN answers CUDNN_STATUS_NOT_INITIALIZED to its first call" \
         $heads
     # attends WHO: bench step asks the library for attention, or does not.
     attends() {
@@ -183,6 +193,20 @@ says "of narrow heads" "by own kernels: heads whose width is no multiple of 8"
 says "by own kernels" "by own kernels: numerics.attention is own" $heads \
     --set numerics.attention=own
 mv said own
+says "on tensor cores" "by own kernels on tensor cores" $heads \
+    --set numerics.attention=flash
+mv said flash
+says "on tensor cores that is watched" "by own kernels on tensor cores" $heads \
+    --set numerics.attention=flash --set observe.layers=1
+# losses A B: runs that have the same ones
+losses() {
+    [ "$(grep -o '"loss":[^,]*' "$1/metrics.jsonl")" = \
+        "$(grep -o '"loss":[^,]*' "$2/metrics.jsonl")" ]
+}
+if losses flash said && ! losses flash own
+then ok "attention on tensor cores has bits of its own, watched or not"
+else bad "attention on tensor cores" "the bits of others, or others where it is watched"
+fi
 # Largest scores are those of own kernels; all else stays cuDNN's.
 if [ -z "${REAL:-}" ]; then
     says "that is not watched" "by cuDNN 9.19.0" $heads && mv said plain
@@ -195,23 +219,30 @@ if [ -z "${REAL:-}" ]; then
     else bad "watched attention" "other bits"
     fi
 fi
-# It has no engine: then our own kernels do it, with their bits.
+# It has no engine: then our own kernels on tensor cores do it.
 if [ -z "${REAL:-}" ]; then
     DNN_NONE=24 says "without an engine" "by cuDNN 9.19.0" $heads
-    if cmp -s own/metrics.jsonl said/metrics.jsonl ||
-        [ "$(grep -o '"loss":[^,]*' own/metrics.jsonl)" = \
-            "$(grep -o '"loss":[^,]*' said/metrics.jsonl)" ]
-    then ok "no engine: the bits of own kernels"
-    else bad "no engine" "other bits than own kernels"
+    if losses flash said
+    then ok "no engine: the bits of own kernels on tensor cores"
+    else bad "no engine" "other bits than own kernels on tensor cores"
     fi
 fi
 # shellcheck disable=SC2086
 lockstep plan config.yaml --set numerics.gpu=fast $heads --set data.sequence=1024 \
     --set model.kv_heads=4 --explain memory >out 2>log
 # Scores of 2 heads in bfloat16, a number for each row, 1 MiB, and 256.
-if grep -q "room of the library of attention .* $((2 * 1024 * 1024 * 2 + 2 * 1024 * 4 + 1048576 + 256)) bytes" out
+if grep -q "room of attention .* $((2 * 1024 * 1024 * 2 + 2 * 1024 * 4 + 1048576 + 256)) bytes" out
 then ok "the plan has the room of cuDNN"
 else bad "the plan" "no room of cuDNN" out
+fi
+# shellcheck disable=SC2086
+lockstep plan config.yaml --set numerics.gpu=fast $heads --set data.sequence=1024 \
+    --set train.micro_batch=1 --set numerics.attention=flash --explain memory \
+    >out 2>log
+# A number for each row of 4 heads, and 256.
+if grep -q "room of attention .* $((1024 * 4 * 4 + 256)) bytes" out
+then ok "the plan has the room of attention on tensor cores"
+else bad "the plan" "no room of attention on tensor cores" out
 fi
 lockstep plan config.yaml --set numerics.gpu=fast --explain memory >out 2>log
 if grep -q 'room of the library of products *call *[0-9.]* MiB' out
@@ -264,7 +295,7 @@ END
 fi
 expect "another name" 78 "numerics.gpu: quick is not exact or fast" plan \
     config.yaml --set numerics.gpu=quick
-expect "another name of attention" 78 "numerics.attention: fast is not auto, own or cudnn" \
+expect "another name of attention" 78 "numerics.attention: fast is not auto, own, cudnn or flash" \
     plan config.yaml --set numerics.attention=fast
 expect "attention of another type" 78 "cudnn has attention of bfloat16, and train.dtype is float32" \
     plan config.yaml --set numerics.gpu=fast --set numerics.attention=cudnn
@@ -274,6 +305,10 @@ expect "attention that cuDNN has not" 78 \
     "cudnn has no attention for this run: heads whose width is no multiple of 8" \
     plan config.yaml --set numerics.gpu=fast --set numerics.attention=cudnn \
     --set train.dtype=bfloat16
+expect "attention that own kernels on tensor cores have not" 78 \
+    "flash has no attention for this run: heads wider than 128" \
+    plan config.yaml --set numerics.gpu=fast --set numerics.attention=flash \
+    --set train.dtype=bfloat16 --set model.head_width=136
 expect "float64" 78 "set numerics.gpu=exact" plan config.yaml \
     --set numerics.gpu=fast --set train.dtype=float64 --set device=cpu
 report

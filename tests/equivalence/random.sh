@@ -536,7 +536,8 @@ draw() { # SEED
                     of("off off 14:32:128 8:4:0 12:8:8")) \
                 " optimizer.clip=" of("0 0.5") special extra stays() \
                 (library ? " device=cuda numerics.gpu=fast" \
-                 (seed % 3 ? "" : " numerics.attention=own") : "") \
+                 (seed % 3 ? "" : seed % 2 ? " numerics.attention=own" : \
+                  " numerics.attention=flash") : "") \
                 (recipe !~ /none|quartet/ && family !~ plain ? \
                  " numerics.recipe_rows=[\"glu~" of("e4m3~1x16~up " \
                  "e5m2~token~down e2m1~1x5~exact bf16") "\"]" : "")

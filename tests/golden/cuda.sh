@@ -241,6 +241,7 @@ make -s -j"$(nproc)" BUILD="$BUILD" EXTRA="${EXTRA:-}" \
     "$BUILD/tests/unit/kernels/test_accumulator" \
     "$BUILD/tests/unit/kernels/test_kernels" \
     "$BUILD/tests/unit/kernels/test_attention" \
+    "$BUILD/tests/unit/kernels/test_flash" \
     "$BUILD/tests/unit/kernels/test_experts" \
     "$BUILD/tests/unit/kernels/test_router" \
     "$BUILD/tests/unit/kernels/test_codes" \
@@ -287,6 +288,27 @@ mistake "heads that are added across leaves" attention_backward \
 mistake "queries of another granule in a chain" attention_backward \
     attention_backward.cu 'waiting_push(&tree[0], g,' \
     'waiting_push(&tree[0], g ^ 1,' test_attention
+mistake "keys of a tile that are read before all are there" flash_forward \
+    flash_forward.cu \
+    'BARRIER; /* keys are there, and values before them are read */' '' \
+    test_flash "cases*"
+mistake "keys that come before the last ones are read" flash_forward \
+    flash_forward.cu 'BARRIER; /* values are there, and keys are read */' '' \
+    test_flash "cases*"
+mistake "sums that stay where a larger score comes" flash_forward \
+    flash_forward.cu 'r->sum[row] = r->sum[row] * factor;' '' test_flash \
+    "cases*"
+mistake "a key that a query sees too early" flash_forward flash_tile.h \
+    'seen.past = at + 1;' 'seen.past = at + 2;' test_flash "cases*"
+mistake "a tile that is read before it has come" flash_backward \
+    flash_backward.cu 'COPIES_WAIT(0);
+    BARRIER; /* all is there' 'BARRIER; /* all is there' test_flash "cases*"
+mistake "queries of a head that come before the last ones are read" \
+    flash_backward flash_backward.cu 'BARRIER; /* the head before is read */' \
+    '' test_flash "cases*"
+mistake "weights of tensor cores for the wrong rows" flash_backward \
+    flash_tile.h 'of->at[i / 2][i % 2 * 2],' \
+    'of->at[i / 2][(1 - i % 2) * 2],' test_flash "cases*"
 mistake "another expert's matrix" experts experts.cu \
     'of.number * call->b_stride' '0' test_experts
 mistake "tokens of other segments in a leaf" experts product.h \

@@ -151,6 +151,7 @@ bfloat16 train.dtype=bfloat16|ranks=1
 fast numerics.gpu=fast train.dtype=bfloat16|ranks=1
 fast_graphs numerics.gpu=fast|ranks=1 device_graphs=true
 cudnn numerics.gpu=fast numerics.attention=cudnn train.dtype=bfloat16|ranks=1
+flash numerics.gpu=fast numerics.attention=flash train.dtype=bfloat16|ranks=1
 cudnn_graphs numerics.gpu=fast numerics.attention=cudnn train.dtype=bfloat16|ranks=1 device_graphs=true
 END
     figure step.equal $((count - wrong)) "of $count"

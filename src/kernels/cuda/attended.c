@@ -7,30 +7,17 @@
 
 #include "device/gpu.h"
 
-/* Rows of heads that lie beside each other. */
-static bool is_heads(const struct tensor *t, int width)
-{
-    return t->dtype == DTYPE_BF16 && t->stride[2] == 1 &&
-           t->stride[1] == width && t->stride[0] % ATTENDED_WIDTH_STEP == 0 &&
-           (uintptr_t)t->data % 16 == 0;
-}
-
 static bool is_pair(const struct tensor *k, const struct tensor *v, int width)
 {
-    return is_heads(k, width) && is_heads(v, width) &&
+    return attended_is_heads(k, width) && attended_is_heads(v, width) &&
            k->stride[0] == v->stride[0];
 }
 
 /* Whole sequences, whose weights are those of a softmax of scores. */
 static bool is_plain(const struct attention *p)
 {
-    return p->first_query == 0 && p->first_key == 0 &&
-           p->queries == p->keys && p->query_stride == 0 &&
-           p->key_stride == 0 && p->softcap == 0 && p->chunk == 0 &&
-           p->drop.rate == 0 && p->alibi.heads == 0 &&
-           p->denominator.data == NULL && p->delta.data == NULL &&
-           p->half == ATTENTION_WHOLE &&
-           p->query_documents == p->key_documents;
+    return attended_is_whole(p) && p->softcap == 0 && p->chunk == 0 &&
+           p->drop.rate == 0 && p->alibi.heads == 0;
 }
 
 /* Query heads of a leaf, and of a key-value head. */
@@ -48,8 +35,8 @@ static bool takes(struct stream *stream, const struct attention *p)
     return stream->gpu != NULL && gpu_has_attention(stream->gpu, p->queries) &&
            is_plain(p) && width % ATTENDED_WIDTH_STEP == 0 &&
            width <= ATTENDED_WIDTH_MOST && p->leaves >= 1 &&
-           is_heads(&p->q, width) && is_pair(&p->k, &p->v, width) &&
-           is_heads(&p->out, width) && p->lse.stride[1] == 1;
+           attended_is_heads(&p->q, width) && is_pair(&p->k, &p->v, width) &&
+           attended_is_heads(&p->out, width) && p->lse.stride[1] == 1;
 }
 
 static struct attended_form form_of(const struct attention *p)
@@ -133,8 +120,8 @@ status cuda_attended_backward(struct stream *stream,
     const struct heads of = heads_of(p);
 
     if (of.leaf % of.group != 0 ||
-        !is_heads(&p->dout, p->head_width) ||
-        !is_heads(&p->dq, p->head_width) ||
+        !attended_is_heads(&p->dout, p->head_width) ||
+        !attended_is_heads(&p->dq, p->head_width) ||
         !is_pair(&p->dk, &p->dv, p->head_width))
         return OK;
     struct attended_form form = form_of(p);

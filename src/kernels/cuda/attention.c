@@ -3,7 +3,10 @@
  * attention_backward.cu. */
 #include "kernels/alibi.h"
 #include "kernels/cuda/attended.h"
+#include "kernels/cuda/attention_call.h"
+#include "kernels/cuda/flash.h"
 #include "kernels/cuda/rows.h"
+#include "device/gpu.h"
 
 enum { HEADS_MOST = 1024 };
 
@@ -32,9 +35,8 @@ static void call_check(const struct attention *p)
     CHECK(p->lse.dtype == DTYPE_F32);
 }
 
-/* Numbers that kernels read; slopes lie in memory that cuda_copy gave. */
-static status call_of(struct stream *stream, const struct attention *p,
-                      struct attention_call *out)
+status cuda_attention_call(struct stream *stream, const struct attention *p,
+                           struct attention_call *out)
 {
     *out = (struct attention_call){
         .of = *p, .scale = (float)p->scale, .cap = (float)p->softcap,
@@ -64,11 +66,19 @@ static status call_of(struct stream *stream, const struct attention *p,
         else LAUNCH(stream, kernel##_256, (units) * tiles, call);              \
     } while (0)
 
+/* Whether our own kernels on tensor cores may have calls. */
+static bool has_flash(const struct stream *stream)
+{
+    return stream->gpu != NULL && gpu_has_flash(stream->gpu);
+}
+
 static status own_forward(struct stream *stream, const struct attention *p)
 {
     struct attention_call call;
 
-    TRY(call_of(stream, p, &call));
+    if (has_flash(stream) && cuda_flash_takes(p))
+        return cuda_flash_forward(stream, p);
+    TRY(cuda_attention_call(stream, p, &call));
     LAUNCH_WIDTH(stream, attention_forward, p->head_width, p->queries,
                  p->sequences * p->heads, &call);
     return OK;
@@ -88,13 +98,23 @@ status cuda_attention_forward(struct stream *stream, const struct attention *p)
     return p->peaks != NULL ? cuda_attended_forward(stream, p, &done) : OK;
 }
 
+/* The plan has room for numbers of its micro-batches. */
+static status flash_backward(struct stream *stream, const struct attention *p)
+{
+    const struct gpu_room room = gpu_attention_room(stream->gpu);
+    const int64_t numbers = p->sequences * p->queries * p->heads;
+
+    CHECK((size_t)numbers * sizeof(float) <= room.bytes);
+    return cuda_flash_backward(stream, p, room.data);
+}
+
 static status queries_backward(struct stream *stream,
                                const struct attention *p)
 {
     struct attention_call call;
 
     tensor_check(&p->dq, p->heads, p->head_width);
-    TRY(call_of(stream, p, &call));
+    TRY(cuda_attention_call(stream, p, &call));
     LAUNCH_WIDTH(stream, attention_queries, p->head_width, p->queries,
                  p->sequences * p->heads, &call);
     return OK;
@@ -108,7 +128,7 @@ static status keys_backward(struct stream *stream, const struct attention *p)
     tensor_check(&p->dv, p->kv_heads, p->head_width);
     CHECK(p->leaves >= 1 && p->leaves <= LEAVES_MAX);
     CHECK(p->heads % p->leaves == 0);
-    TRY(call_of(stream, p, &call));
+    TRY(cuda_attention_call(stream, p, &call));
     LAUNCH_WIDTH(stream, attention_keys, p->head_width, p->keys,
                  p->sequences * p->kv_heads, &call);
     return OK;
@@ -124,6 +144,8 @@ status cuda_attention_backward(struct stream *stream,
     if (!p->delta.data) tensor_check(&p->out, p->heads, p->head_width);
     TRY(cuda_attended_backward(stream, p, &done));
     if (done) return OK;
+    if (has_flash(stream) && cuda_flash_takes_back(p))
+        return flash_backward(stream, p);
     if (p->half != ATTENTION_OF_KEYS) TRY(queries_backward(stream, p));
     if (p->half != ATTENTION_OF_QUERIES) TRY(keys_backward(stream, p));
     return OK;

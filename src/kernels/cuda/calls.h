@@ -321,6 +321,25 @@ struct attention_queries_256_call { struct attention_call call; };
 struct attention_keys_64_call { struct attention_call call; };
 struct attention_keys_128_call { struct attention_call call; };
 struct attention_keys_256_call { struct attention_call call; };
+/* On tensor cores (flash_tile.h): `tiles` are those of FLASH_ROWS queries, or
+ * keys. Whole sequences of bfloat16. */
+enum { FLASH_ROWS = 128 };
+struct flash_call {
+    struct attention_call of;
+    float scale;         /* times log2 e */
+    bool is_plain;       /* scores are products times the scale */
+};
+struct flash_forward_64_call { struct flash_call call; };
+struct flash_forward_96_call { struct flash_call call; };
+struct flash_forward_128_call { struct flash_call call; };
+struct flash_queries_64_call { struct flash_call call; };
+struct flash_queries_96_call { struct flash_call call; };
+struct flash_queries_128_call { struct flash_call call; };
+struct flash_keys_64_call { struct flash_call call; };
+struct flash_keys_96_call { struct flash_call call; };
+struct flash_keys_128_call { struct flash_call call; };
+struct flash_values_96_call { struct flash_call call; };
+struct flash_values_128_call { struct flash_call call; };
 struct attention_merge_call {
     struct attention_node left, right;
     int64_t rows, heads, width;

@@ -7,6 +7,8 @@
  * an order that CUDA does not promise does not have the bits of the reference.
  * Memory of a block holds NaN when the block begins. A barrier that some
  * threads do not come to, or another one than the others, ends the program.
+ * Threads of a warp wait for each other, too (warp.h): then some warps go on,
+ * drawn anew each time. Copies that arrive later do so as late as they may.
  * The address sanitizer is told of each change of stack. */
 #undef _FORTIFY_SOURCE /* its longjmp refuses another stack */
 #include <setjmp.h>
@@ -29,7 +31,10 @@
 enum {
     STACK_BYTES = 64 * 1024,
     SHARED_MOST = 48 * 1024, /* what every GPU has without asking */
-    CALL_MOST = 4000         /* bytes of arguments that CUDA takes */
+    CALL_MOST = 4000,        /* bytes of arguments that CUDA takes */
+    COPIES_MOST = 64,        /* of a thread, that are late */
+    COPY_BYTES = 16,
+    WARPS = BLOCK_THREADS / EMULATED_WARP
 };
 
 #define DECLARE_KERNEL(name) void emulated_##name(const void *call);
@@ -74,6 +79,15 @@ struct thread {
     struct context *context;
     const char *file;
     int line;
+    bool in_warp;    /* for its warp alone */
+    int calls;       /* of emulated_warp */
+    int groups, copies; /* of copies that are late, and how many wait */
+};
+
+struct late {
+    void *to;
+    const void *from;
+    int group;
 };
 
 static struct {
@@ -87,6 +101,9 @@ static struct {
     _Alignas(64) unsigned char call[CALL_MOST];
     _Alignas(64) unsigned char shared[SHARED_MOST];
     bool shared_taken[BLOCK_THREADS];
+    bool awake[WARPS];
+    struct late copies[BLOCK_THREADS][COPIES_MOST];
+    _Alignas(16) emulated_box boxes[2][WARPS][EMULATED_WARP];
     bool runs;  /* a kernel: one at a time */
     uint64_t random;
 } machine = {.random = 1};
@@ -139,9 +156,11 @@ static struct context *turn_next(struct context *own)
 {
     struct thread *thread;
 
-    if (machine.turn == BLOCK_THREADS) return &machine.scheduler;
-    emulated.thread =
-        (machine.factor * machine.turn++ + machine.first) % BLOCK_THREADS;
+    do {
+        if (machine.turn == BLOCK_THREADS) return &machine.scheduler;
+        emulated.thread =
+            (machine.factor * machine.turn++ + machine.first) % BLOCK_THREADS;
+    } while (!machine.awake[emulated.thread / EMULATED_WARP]);
     thread = &machine.threads[emulated.thread];
     if (!thread->context)
         thread->context =
@@ -197,17 +216,99 @@ void *emulated_shared(size_t bytes)
     return machine.shared;
 }
 
-void emulated_barrier(const char *file, int line)
+static void thread_wait(const char *file, int line, bool in_warp)
 {
     struct thread *self = &machine.threads[emulated.thread];
 
     self->file = file;
     self->line = line;
+    self->in_warp = in_warp;
     context_switch(self->context, turn_next(NULL));
 }
 
-/* All threads to their next barrier, or to their end, in a new order. Returns
- * whether they wait. */
+void emulated_barrier(const char *file, int line)
+{
+    thread_wait(file, line, false);
+}
+
+/* Boxes are used in turn: a thread that writes into one again has seen that all
+ * others have come to the call between, and so have read it. */
+const emulated_box *emulated_warp(const char *file, int line, const void *mine,
+                                  size_t bytes)
+{
+    const int thread = emulated.thread, warp = thread / EMULATED_WARP;
+    const int turn = machine.threads[thread].calls++ % 2;
+
+    CHECK(bytes <= EMULATED_BOX);
+    memcpy(machine.boxes[turn][warp][thread % EMULATED_WARP], mine, bytes);
+    thread_wait(file, line, true);
+    return (const emulated_box *)machine.boxes[turn][warp];
+}
+
+void emulated_copy_late(void *to, const void *from)
+{
+    struct thread *self = &machine.threads[emulated.thread];
+
+    CHECK(self->copies < COPIES_MOST);
+    CHECK((uintptr_t)to % COPY_BYTES == 0 &&
+          (uintptr_t)from % COPY_BYTES == 0);
+    machine.copies[emulated.thread][self->copies++] =
+        (struct late){to, from, self->groups};
+    memset(to, 0xff, COPY_BYTES);
+}
+
+void emulated_copies_close(void)
+{
+    machine.threads[emulated.thread].groups++;
+}
+
+void emulated_copies_wait(int open)
+{
+    struct thread *self = &machine.threads[emulated.thread];
+    struct late *copies = machine.copies[emulated.thread];
+    int kept = 0;
+
+    for (int i = 0; i < self->copies; i++) {
+        const struct late copy = copies[i];
+
+        if (copy.group >= self->groups - open) copies[kept++] = copy;
+        else if (copy.from) memcpy(copy.to, copy.from, COPY_BYTES);
+        else memset(copy.to, 0, COPY_BYTES);
+    }
+    self->copies = kept;
+}
+
+static bool is_same_wait(const struct thread *a, const struct thread *b)
+{
+    return a->line == b->line &&
+           (a->line == 0 ||
+            (a->file == b->file && a->in_warp == b->in_warp));
+}
+
+/* Wakes about half of the warps whose threads wait for each other, and at least
+ * one; false: there is none. */
+static bool warps_wake(void)
+{
+    int waits[WARPS], count = 0;
+
+    for (int w = 0; w < WARPS; w++) {
+        const struct thread *one = &machine.threads[w * EMULATED_WARP];
+
+        for (int i = 1; i < EMULATED_WARP; i++)
+            CHECK(is_same_wait(&one[i], one) &&
+                  "all threads of a warp come to the same barrier");
+        machine.awake[w] = false;
+        if (one->line != 0 && one->in_warp) waits[count++] = w;
+    }
+    if (count == 0) return false;
+    for (int i = 0; i < count; i++)
+        machine.awake[waits[i]] = random_next() % 2 == 0;
+    machine.awake[waits[random_next() % (uint64_t)count]] = true;
+    return true;
+}
+
+/* Threads that are awake to their next barrier, or to their end, in a new
+ * order. Returns whether any waits. */
 static bool threads_step(void)
 {
     const struct thread *one = &machine.threads[0];
@@ -216,10 +317,11 @@ static bool threads_step(void)
     machine.first = (int)(random_next() % BLOCK_THREADS);
     machine.turn = 0;
     context_switch(&machine.scheduler, turn_next(NULL));
-    for (int i = 1; i < BLOCK_THREADS; i++)
-        CHECK(machine.threads[i].line == one->line &&
-              (one->line == 0 || machine.threads[i].file == one->file) &&
+    if (warps_wake()) return true;
+    for (int w = 1; w < WARPS; w++)
+        CHECK(is_same_wait(&machine.threads[w * EMULATED_WARP], one) &&
               "all threads of a block come to the same barrier");
+    memset(machine.awake, 1, sizeof machine.awake);
     return one->line != 0;
 }
 
@@ -229,6 +331,7 @@ static void block_run(int64_t block)
     memset(machine.shared, 0xff, sizeof machine.shared);
     memset(machine.shared_taken, 0, sizeof machine.shared_taken);
     memset(machine.threads, 0, sizeof machine.threads);
+    memset(machine.awake, 1, sizeof machine.awake);
     while (threads_step()) continue;
 }
 

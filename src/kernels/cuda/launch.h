@@ -51,6 +51,10 @@ static inline int64_t blocks_of(int64_t threads)
     X(attention_forward_256) X(attention_queries_64)                       \
     X(attention_queries_128) X(attention_queries_256)                      \
     X(attention_keys_64) X(attention_keys_128) X(attention_keys_256)       \
+    X(flash_forward_64) X(flash_forward_96) X(flash_forward_128)           \
+    X(flash_queries_64) X(flash_queries_96) X(flash_queries_128)           \
+    X(flash_keys_64) X(flash_keys_96) X(flash_keys_128)                    \
+    X(flash_values_96) X(flash_values_128)                                 \
     X(attention_merge) X(attention_finish) X(attention_heads)              \
     X(attention_delta) PRODUCT_NAMES(X, experts_product)                   \
     PRODUCT_NAMES(X, experts_gradient) X(experts_sums)                     \
@@ -65,8 +69,9 @@ static inline int64_t blocks_of(int64_t threads)
 /* The files that have them. */
 #define CUDA_MODULES(X)                                                    \
     X(attention) X(attention_backward) X(codes) X(copies) X(elementwise)   \
-    X(experts) X(integers) X(lookup) X(loss) X(matmul) X(norm)             \
-    X(quantize) X(rotate) X(router) X(sums) X(updates)
+    X(experts) X(flash_backward) X(flash_forward) X(integers) X(lookup)    \
+    X(loss) X(matmul) X(norm) X(quantize) X(rotate) X(router) X(sums)      \
+    X(updates)
 
 #define CUDA_KERNEL_NUMBER(name) CUDA_##name,
 enum cuda_kernel { CUDA_KERNELS(CUDA_KERNEL_NUMBER) CUDA_KERNEL_COUNT };

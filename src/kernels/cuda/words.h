@@ -74,6 +74,20 @@ void *emulated_shared(size_t bytes);
 /* All threads of the block must come to the same line. */
 void emulated_barrier(const char *file, int line);
 
+/* For warp.h. All threads of the warp come to the same line, each with so many
+ * bytes; returns those of all, which stay until the thread's next call. */
+enum { EMULATED_BOX = 32, EMULATED_WARP = 32 };
+typedef unsigned char emulated_box[EMULATED_BOX];
+const emulated_box *emulated_warp(const char *file, int line, const void *mine,
+                                  size_t bytes);
+/* 16 bytes of the block's memory hold NaN until the thread has waited; from
+ * NULL: then zeros. */
+void emulated_copy_late(void *to, const void *from);
+/* Copies since the last call are a group. */
+void emulated_copies_close(void);
+/* All groups but the last `open` ones are there. */
+void emulated_copies_wait(int open);
+
 #define DEVICE static inline
 #define CUDA_KERNEL(name)                                                  \
     static void name##_body(const struct name##_call *p);                  \

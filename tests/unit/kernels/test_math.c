@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_math.c - mirrors src/kernels/math.c and elementary.h: errors in units of
- * the last place against long double libm, special values, and a hash that all
- * compilers and machines must give. */
+/* test_math.c - mirrors src/kernels/math.c, elementary.h and power.h: errors in
+ * units of the last place against long double libm, special values, and a hash
+ * that all compilers and machines must give. */
 #include <math.h>
 #include "kernels/elementary.h"
 #include "kernels/math.h"
+#include "kernels/power.h"
 #include "tests/test.h"
 
 /* |found - exact| in units of the last place of a number of `digits` bits whose
@@ -32,6 +33,7 @@ static long double sigmoid_exact(long double x)
 
 static float exp_found(float x) { return exp_f32(x); }
 static float expz_found(float x) { return expz_f32(x); }
+static float exp2z_found(float x) { return exp2z_f32(x); }
 static float log_found(float x) { return log_f32(x); }
 static float tanh_found(float x) { return tanh_f32(x); }
 static float erf_found(float x) { return erf_f32(x); }
@@ -47,6 +49,7 @@ TEST(float32_functions_are_accurate)
     } rows[] = {
         {"exp", exp_found, expl, -103.9f, 88.7f, 1.05},
         {"expz", expz_found, expl, -86.9f, 88.0f, 1.05},
+        {"exp2z", exp2z_found, exp2l, -125.9f, 127.0f, 3.0},
         {"sigmoid", sigmoid_exact_input, sigmoid_exact, -80.0f, 80.0f, 2.6},
         {"log", log_found, logl, 1.2e-38f, 3e38f, 0.95},
         {"tanh", tanh_found, tanhl, -11.0f, 11.0f, 2.7},
@@ -79,12 +82,15 @@ TEST(float32_special_values)
     CHECK(exp_f32(INFINITY) == INFINITY && exp_f32(-INFINITY) == 0);
     CHECK(exp_f32(89.0f) == INFINITY && exp_f32(0) == 1);
     CHECK(expz_f32(-INFINITY) == 0 && expz_f32(-87.5f) == 0);
+    CHECK(exp2z_f32(-INFINITY) == 0 && exp2z_f32(-126.5f) == 0);
+    CHECK(exp2z_f32(0) == 1 && exp2z_f32(-126.0f) == 0x1p-126f);
     CHECK(tanh_f32(INFINITY) == 1 && tanh_f32(-INFINITY) == -1);
     CHECK(signbit(tanh_f32(-0.0f)) && signbit(erf_f32(-0.0f)));
     CHECK(erf_f32(INFINITY) == 1 && erf_f32(-9.0f) == -1);
     CHECK(sigmoid_f32(-INFINITY) == 0 && sigmoid_f32(INFINITY) == 1);
     CHECK(log_f32(INFINITY) == INFINITY && log_f32(1) == 0);
-    CHECK(isnan(exp_f32(NAN)) && isnan(expz_f32(NAN)) && isnan(erf_f32(NAN)));
+    CHECK(isnan(exp_f32(NAN)) && isnan(expz_f32(NAN)) && isnan(erf_f32(NAN)) &&
+          isnan(exp2z_f32(NAN)));
     CHECK(isnan(tanh_f32(NAN)) && isnan(log_f32(NAN)));
 }
 

@@ -1,0 +1,183 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* flash_forward.cu - attention on tensor cores, forward: a block has queries of
+ * a head and goes over tiles of keys from the first that one of them sees, with
+ * the largest score so far (online softmax). */
+#include "kernels/cuda/flash_tile.h"
+
+enum { TILE = 64, /* keys */ STEPS = TILE / FLASH_STEP };
+
+/* A warp's 16 queries: those of a thread are LANE / 4 and 8 further. */
+struct running {
+    struct flash_sums sums;
+    float most[2], sum[2]; /* sum: of the thread's own columns */
+};
+
+struct flash_scores { struct flash_pairs step[STEPS]; };
+
+#define EACH_STEP UNROLLED for (int k = 0; k < STEPS; k++)
+
+/* A block's queries. */
+struct flash_queries {
+    int64_t sequence;
+    int head, first; /* position of the warp's first */
+};
+
+/* Products become scores; what is not seen is -infinity. */
+DEVICE void scores_mask(const struct flash_call *call,
+                        const struct flash_queries *of,
+                        const struct flash_warp *w, int first,
+                        struct flash_scores *s)
+{
+    const bool all = warp_sees_all(w, first, TILE);
+
+    EACH_STEP EACH_PAIR {
+        const int key =
+            first + k * FLASH_STEP + j * 8 + LANE % 4 * 2 + i % 2;
+        float *const at = &s->step[k].at[j][i], bend;
+
+        *at = all || is_seen(w, i / 2, key)
+                  ? flash_score(call, of->head, of->sequence, key, *at, &bend)
+                  : -__builtin_inff();
+    }
+}
+
+/* The largest score so far; what was added up before is scaled to it. */
+DEVICE void running_raise(struct running *r, int span,
+                          const struct flash_scores *s, float base[2])
+{
+    UNROLLED for (int row = 0; row < 2; row++) {
+        float most = r->most[row], factor;
+
+        EACH_STEP UNROLLED for (int j = 0; j < 2; j++)
+            UNROLLED for (int i = 0; i < 2; i++) {
+                const float score = s->step[k].at[j][2 * row + i];
+
+                most = score > most ? score : most;
+            }
+        UNROLLED for (int mask = 1; mask < 4; mask *= 2) {
+            const float other = WARP_XOR(most, mask);
+
+            most = other > most ? other : most;
+        }
+        base[row] = most == -__builtin_inff() ? 0.0f : most;
+        factor = exp2z_f32(r->most[row] - base[row]);
+        r->most[row] = most;
+        r->sum[row] = r->sum[row] * factor;
+        UNROLLED for (int n = 0; n < span / 8; n++)
+            UNROLLED for (int i = 0; i < 2; i++)
+                r->sums.at[n][2 * row + i] = r->sums.at[n][2 * row + i] *
+                                             factor;
+    }
+}
+
+/* Scores become weights. */
+DEVICE void scores_weights(struct running *r, const float base[2],
+                           struct flash_scores *s)
+{
+    EACH_STEP EACH_PAIR {
+        const float weight = exp2z_f32(s->step[k].at[j][i] - base[i / 2]);
+
+        s->step[k].at[j][i] = weight;
+        r->sum[i / 2] = r->sum[i / 2] + weight;
+    }
+}
+
+DEVICE void running_store(const struct flash_call *call,
+                          const struct flash_queries *of, int span,
+                          const struct flash_warp *w, struct running *r)
+{
+    const struct attention *p = &call->of.of;
+    const int64_t row = of->sequence * p->queries + of->first;
+
+    UNROLLED for (int half = 0; half < 2; half++) {
+        float sum = r->sum[half], factor;
+
+        sum = sum + WARP_XOR(sum, 1);
+        sum = sum + WARP_XOR(sum, 2);
+        factor = sum == 0 ? 0.0f : 1 / sum;
+        UNROLLED for (int n = 0; n < span / 8; n++)
+            UNROLLED for (int i = 0; i < 2; i++)
+                r->sums.at[n][2 * half + i] =
+                    r->sums.at[n][2 * half + i] * factor;
+        if (!w->there[half] || LANE % 4 != 0) continue;
+        *flash_number(&p->lse, row + LANE / 4 + 8 * half, of->head) =
+            sum == 0 ? -__builtin_inff()
+                     : __builtin_fmaf(r->most[half], FLASH_LN2, log_f32(sum));
+        if (p->peaks && sum != 0)
+            number_raise((float *)p->peaks + of->head,
+                         r->most[half] * FLASH_LN2);
+    }
+    sums_store(&p->out, span, row, w->there, of->head, &r->sums);
+}
+
+/* The last queries see most keys: their blocks begin first. */
+DEVICE void flash_forward(uint16_t *room, const struct flash_call *call,
+                          int span)
+{
+    const struct attention *p = &call->of.of;
+    const int64_t tiles = call->of.tiles, unit = BLOCK / tiles;
+    const int first = (int)(tiles - 1 - BLOCK % tiles) * FLASH_ROWS;
+    const int count = (int)p->queries;
+    const int last = first + FLASH_ROWS < count ? first + FLASH_ROWS : count;
+    const struct flash_queries of = {unit / p->heads, (int)(unit % p->heads),
+                                     first + WARP * 16};
+    const int64_t row = of.sequence * count;
+    const int kv = of.head / (p->heads / p->kv_heads);
+    const struct flash_rows q = flash_rows_of(&p->q, row, count, of.head);
+    const struct flash_rows key_rows =
+        flash_rows_of(&p->k, row, count, kv);
+    const struct flash_rows value_rows =
+        flash_rows_of(&p->v, row, count, kv);
+    const struct flash_warp w = warp_of(p, false, of.sequence, of.first);
+    uint16_t *const keys = room;
+    uint16_t *const values = room + TILE * (span + FLASH_PAD);
+    struct flash_operand a;
+    struct running r = {.most = {-__builtin_inff(), -__builtin_inff()}};
+    float base[2];
+
+    sums_clear(&r.sums, span);
+    operand_take(room, span, &q, first, &a);
+    int at = seen_of(p, false, first).from / TILE * TILE;
+
+    rows_copy(keys, span, TILE, &key_rows, at);
+    COPIES_CLOSE;
+    LOOPED for (; at < last; at += TILE) {
+        const bool sees = warp_sees(&w, at, TILE);
+        struct flash_scores s;
+
+        COPIES_WAIT(0);
+        BARRIER; /* keys are there, and values before them are read */
+        rows_copy(values, span, TILE, &value_rows, at);
+        COPIES_CLOSE;
+        if (sees) {
+            EACH_STEP pairs_dots(&a, keys + k * FLASH_STEP *
+                                                (span + FLASH_PAD),
+                                 span, &s.step[k]);
+            scores_mask(call, &of, &w, at, &s);
+            running_raise(&r, span, &s, base);
+            scores_weights(&r, base, &s);
+        }
+        COPIES_WAIT(0);
+        BARRIER; /* values are there, and keys are read */
+        if (at + TILE < last)
+            rows_copy(keys, span, TILE, &key_rows, at + TILE);
+        COPIES_CLOSE;
+        if (sees)
+            EACH_STEP sums_add(&r.sums, &s.step[k],
+                               values + k * FLASH_STEP * (span + FLASH_PAD),
+                               span);
+    }
+    running_store(call, &of, span, &w, &r);
+}
+
+#define FORWARD_KERNEL(span)                                               \
+    FLASH_SHARED(span);                                                    \
+    CUDA_WIDE_KERNEL(flash_forward_##span)                                 \
+    {                                                                      \
+        SHARED(struct flash_shared_##span, s);                             \
+                                                                           \
+        flash_forward(s->rows, &p->call, span);                            \
+    }
+FORWARD_KERNEL(64)
+FORWARD_KERNEL(96)
+FORWARD_KERNEL(128)

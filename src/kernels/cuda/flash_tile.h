@@ -1,0 +1,272 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* flash_tile.h - attention on tensor cores, for kernels of CUDA: a block has
+ * FLASH_ROWS queries (or keys) of a head, each warp 16 of them, and goes over
+ * the others in tiles, in the order of their positions. Nothing else decides
+ * the order of a sum.
+ *
+ * `span` is the class of the head's width: rows in memory of the block are as
+ * long and FLASH_PAD more, so that eight of them begin in different banks.
+ * Arrays have room for the widest class, and no register beyond their own.
+ * Source: Dao 2023, arXiv:2307.08691, sections 3.1 and 3.3. */
+#ifndef LOCKSTEP_KERNELS_CUDA_FLASH_TILE_H
+#define LOCKSTEP_KERNELS_CUDA_FLASH_TILE_H
+
+#include "kernels/cuda/warp.h"
+#include "kernels/alibi.h"
+#include "kernels/power.h"
+
+enum {
+    FLASH_STEP = 16,    /* rows of the others that a product takes at once */
+    FLASH_PAD = 8,
+    FLASH_SPAN_MOST = 128
+};
+#define FLASH_LOG2E 0x1.715476p+0f
+#define FLASH_LN2 0x1.62e43p-1f
+
+/* Memory of a block: FLASH_ROWS rows. */
+#define FLASH_SHARED(span)                                                 \
+    struct flash_shared_##span {                                           \
+        __attribute__((aligned(16)))                                       \
+        uint16_t rows[FLASH_ROWS * (span + FLASH_PAD)];                    \
+    }
+
+/* 16 rows of the warp, as products take them. */
+struct flash_operand { uint32_t at[FLASH_SPAN_MOST / FLASH_STEP][4]; };
+/* 16 rows of the warp, of a result. */
+struct flash_sums { float at[FLASH_SPAN_MOST / 8][4]; };
+/* 16 rows of the warp and FLASH_STEP of the others. */
+struct flash_pairs { float at[2][4]; };
+
+#define EACH_PAIR                            \
+    UNROLLED for (int j = 0; j < 2; j++)     \
+        UNROLLED for (int i = 0; i < 4; i++)
+
+/* ---- rows of a head ---- */
+
+/* All rows of one sequence, in memory of the GPU. */
+struct flash_rows {
+    const uint16_t *data;
+    int64_t stride;
+    int count, width;
+};
+
+DEVICE struct flash_rows flash_rows_of(const struct tensor *t, int64_t row,
+                                       int64_t count, int head)
+{
+    const struct flash_rows rows = {
+        (const uint16_t *)t->data + row * t->stride[0] + head * t->stride[1],
+        t->stride[0], (int)count, (int)t->shape[2]};
+
+    return rows;
+}
+
+/* `count` rows from `first` on come to memory of the block, later. What is not
+ * there is zero. */
+DEVICE void rows_copy(uint16_t *to, int span, int count,
+                      const struct flash_rows *x, int first)
+{
+    UNROLLED for (int i = THREAD; i < count * (span / 8);
+                  i += BLOCK_THREADS) {
+        const int row = i / (span / 8), e = i % (span / 8) * 8;
+        const bool there = first + row < x->count && e < x->width;
+
+        COPY_LATE(to + row * (span + FLASH_PAD) + e,
+                  x->data + (there ? (first + row) * x->stride + e : 0), there);
+    }
+}
+
+/* The block's own rows, by way of memory that holds nothing else. */
+DEVICE void operand_take(uint16_t *room, int span, const struct flash_rows *x,
+                         int first, struct flash_operand *out)
+{
+    const uint16_t *at = room +
+                         (WARP * 16 + LANE % 16) * (span + FLASH_PAD) +
+                         LANE / 16 * 8;
+
+    BARRIER;
+    rows_copy(room, span, FLASH_ROWS, x, first);
+    COPIES_CLOSE;
+    COPIES_WAIT(0);
+    BARRIER;
+    UNROLLED for (int k = 0; k < span / 16; k++)
+        MATRICES(at + 16 * k, false, out->at[k]);
+    BARRIER;
+}
+
+/* The warp's sums in rows of a head, two numbers at a time. */
+DEVICE void sums_store(const struct tensor *t, int span, int64_t row,
+                       const int there[2], int head,
+                       const struct flash_sums *sums)
+{
+    UNROLLED for (int half = 0; half < 2; half++)
+        UNROLLED for (int n = 0; n < span / 8; n++) {
+            const int e = n * 8 + LANE % 4 * 2;
+            uint16_t *const at = (uint16_t *)t->data +
+                                 (row + LANE / 4 + 8 * half) * t->stride[0] +
+                                 head * t->stride[1] + e;
+
+            if (there[half] && e < t->shape[2])
+                *(uint32_t *)at = bfloats(sums->at[n][2 * half],
+                                          sums->at[n][2 * half + 1]);
+        }
+}
+
+/* ---- products ---- */
+
+/* Rows of the warp times FLASH_STEP rows of the others. */
+DEVICE void pairs_dots(const struct flash_operand *a, const uint16_t *others,
+                       int span, struct flash_pairs *out)
+{
+    const uint16_t *at = others +
+                         (LANE / 16 * 8 + LANE % 8) * (span + FLASH_PAD) +
+                         LANE / 8 % 2 * 8;
+
+    EACH_PAIR out->at[j][i] = 0;
+    UNROLLED for (int k = 0; k < span / 16; k++) {
+        uint32_t b[4];
+
+        MATRICES(at + 16 * k, false, b);
+        MMA(out->at[0], a->at[k], b);
+        MMA(out->at[1], a->at[k], b + 2);
+    }
+}
+
+/* sums += weights of pairs, rounded to bfloat16, times rows of the others. */
+DEVICE void sums_add(struct flash_sums *sums, const struct flash_pairs *of,
+                     const uint16_t *others, int span)
+{
+    const uint16_t *at =
+        others + LANE % 16 * (span + FLASH_PAD) + LANE / 16 * 8;
+    uint32_t weights[4];
+
+    UNROLLED for (int i = 0; i < 4; i++)
+        weights[i] = bfloats(of->at[i / 2][i % 2 * 2],
+                             of->at[i / 2][i % 2 * 2 + 1]);
+    UNROLLED for (int n = 0; n < span / 16; n++) {
+        uint32_t b[4];
+
+        MATRICES(at + 16 * n, true, b);
+        MMA(sums->at[2 * n], weights, b);
+        MMA(sums->at[2 * n + 1], weights, b + 2);
+    }
+}
+
+DEVICE void sums_clear(struct flash_sums *sums, int span)
+{
+    UNROLLED for (int n = 0; n < span / 8; n++)
+        UNROLLED for (int i = 0; i < 4; i++) sums->at[n][i] = 0;
+}
+
+/* ---- pairs ---- */
+
+/* The others from `from` on and before `past` are seen by a row, of its
+ * document. */
+struct flash_seen {
+    int from, past;
+    int32_t document;
+};
+
+/* A query at a position sees keys; a key, queries. */
+DEVICE struct flash_seen seen_of(const struct attention *p, bool of_keys,
+                                 int at)
+{
+    const int count = (int)p->queries;
+    struct flash_seen seen = {0, 0, 0};
+
+    if (of_keys) {
+        const int64_t past = attention_past(p, at);
+
+        seen.from = at;
+        seen.past = past < count ? (int)past : count;
+    } else {
+        const int64_t lowest = attention_lowest(p, at);
+
+        seen.from = lowest > 0 ? (int)lowest : 0;
+        seen.past = at + 1;
+    }
+    return seen;
+}
+
+/* The 16 rows of a warp from `first` on. */
+struct flash_warp {
+    struct flash_seen row[2]; /* of the thread: LANE / 4 and 8 further */
+    int there[2];
+    int from, past;           /* any row sees */
+    int all_from, all_past;   /* every row sees, of its document */
+    const int32_t *documents; /* of the sequence; NULL: it is one */
+};
+
+DEVICE struct flash_warp warp_of(const struct attention *p, bool of_keys,
+                                 int64_t sequence, int first)
+{
+    const int count = (int)p->queries, end = first + 16;
+    struct flash_warp w = {.documents = NULL};
+
+    if (p->key_documents)
+        w.documents = p->key_documents + sequence * count;
+    for (int i = 0; i < 2; i++) {
+        const int at = first + LANE / 4 + 8 * i;
+
+        w.there[i] = at < count;
+        if (!w.there[i]) continue;
+        w.row[i] = seen_of(p, of_keys, at);
+        if (w.documents) w.row[i].document = w.documents[at];
+    }
+    if (first >= count) return w;
+    const struct flash_seen one = seen_of(p, of_keys, first);
+    const struct flash_seen last =
+        seen_of(p, of_keys, end < count ? end - 1 : count - 1);
+
+    w.from = one.from;
+    w.past = last.past;
+    w.all_from = last.from;
+    w.all_past = end <= count && !w.documents ? one.past : 0;
+    return w;
+}
+
+/* Whether a row of the warp sees one of `count` others. */
+DEVICE bool warp_sees(const struct flash_warp *w, int first, int count)
+{
+    return first < w->past && first + count > w->from;
+}
+
+DEVICE bool warp_sees_all(const struct flash_warp *w, int first, int count)
+{
+    return first >= w->all_from && first + count <= w->all_past;
+}
+
+DEVICE bool is_seen(const struct flash_warp *w, int i, int other)
+{
+    return other >= w->row[i].from && other < w->row[i].past &&
+           (!w->documents || w->documents[other] == w->row[i].document);
+}
+
+/* The score of a key at a position, times log2 e: weights are powers of 2.
+ * *bend: what a soft cap's gradient is multiplied by. */
+DEVICE float flash_score(const struct flash_call *call, int head,
+                         int64_t sequence, int key, float dot, float *bend)
+{
+    const struct attention *p = &call->of.of;
+    float score;
+
+    *bend = 1;
+    if (call->is_plain) return dot * call->scale;
+    if (call->of.slopes)
+        dot = dot + alibi_of(call->of.slopes[head], p->key_documents,
+                             sequence * p->keys + key, key);
+    score = dot * call->of.scale;
+    if (p->softcap > 0) {
+        const float t = tanh_f32(score * call->of.inverse_cap);
+
+        *bend = __builtin_fmaf(-t, t, 1.0f);
+        score = call->of.cap * t;
+    }
+    return score * FLASH_LOG2E;
+}
+
+DEVICE float *flash_number(const struct tensor *t, int64_t row, int head)
+{
+    return (float *)t->data + row * t->stride[0] + head;
+}
+
+#endif

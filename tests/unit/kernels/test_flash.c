@@ -1,0 +1,348 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* test_flash.c - attention on tensor cores, under the emulator of CUDA: near
+ * float64 within what bfloat16 and the order of sums allow, on cases that are
+ * drawn (lengths, windows, chunks, documents, soft caps, linear biases, heads
+ * that share keys); with the same bits in any order of threads and blocks, and
+ * whatever other sequences and heads a call has. */
+#include "kernels/cuda/flash.h"
+#include "tests/test.h"
+#include "tests/unit/kernels/room.h"
+
+enum { OPERANDS = 8, DRAWN = 24 };
+
+struct flash_case {
+    int sequences, length, heads, kv_heads, width;
+    int window, chunk, document, alibi; /* 0: none */
+    double softcap;
+};
+
+static const struct flash_case cases[] = {
+    {1, 1, 1, 1, 64, 0, 0, 0, 0, 0},     {2, 2, 2, 1, 8, 0, 0, 0, 0, 0},
+    {1, 127, 2, 2, 64, 0, 0, 0, 0, 0},   {1, 128, 1, 1, 96, 0, 0, 0, 0, 0},
+    {2, 129, 4, 2, 128, 0, 0, 0, 0, 0},  {1, 257, 2, 1, 128, 70, 0, 0, 0, 0},
+    {1, 200, 2, 2, 72, 0, 64, 0, 0, 0},  {1, 193, 3, 1, 96, 0, 0, 50, 0, 0},
+    {1, 150, 1, 1, 64, 0, 0, 0, 0, 5.0}, {1, 161, 3, 3, 48, 0, 0, 40, 3, 0},
+    {1, 300, 1, 1, 128, 1, 0, 0, 0, 0},  {1, 310, 2, 1, 64, 130, 0, 0, 0, 0},
+};
+
+/* q k v dout, then out dq dk dv; statistics. */
+struct call {
+    struct attention p;
+    struct tensor *operands[OPERANDS];
+};
+
+static bool is_of_keys(int operand)
+{
+    return operand == 1 || operand == 2 || operand >= 6;
+}
+
+static void *aligned(struct arena *arena, int64_t bytes)
+{
+    const uintptr_t at = (uintptr_t)room_take(arena, bytes + 64, 1);
+
+    return (void *)((at + 63) / 64 * 64);
+}
+
+/* bfloat16, or the same numbers in float64; rows are 8 further apart. */
+static struct tensor operand(struct arena *arena, enum dtype dtype,
+                             const int64_t *shape, uint64_t seed)
+{
+    const int64_t row = shape[1] * shape[2] + 8, count = shape[0] * row;
+    struct tensor all = tensor_1d(
+        aligned(arena, count * dtype_bytes(dtype)), dtype, count);
+    struct tensor t = tensor_3d(all.data, dtype, shape[0], shape[1], shape[2]);
+
+    for (int64_t i = 0; i < count; i++)
+        tensor_set(&all, i, (double)bf16_to_f32(bf16_from_f32(
+                                (float)room_number(&seed))));
+    t.stride[0] = row;
+    return t;
+}
+
+static void call_build(struct call *call, struct arena *arena,
+                       const struct flash_case *c, enum dtype dtype)
+{
+    const int64_t rows = (int64_t)c->sequences * c->length;
+    const int64_t query[] = {rows, c->heads, c->width};
+    const int64_t key[] = {rows, c->kv_heads, c->width};
+    const enum dtype real = dtype == DTYPE_F64 ? DTYPE_F64 : DTYPE_F32;
+    struct attention *p = &call->p;
+    struct tensor *const operands[OPERANDS] = {
+        &p->q, &p->k, &p->v, &p->dout, &p->out, &p->dq, &p->dk, &p->dv};
+
+    *p = (struct attention){
+        .sequences = c->sequences, .queries = c->length, .keys = c->length,
+        .heads = c->heads, .kv_heads = c->kv_heads, .head_width = c->width,
+        .leaves = 1, .window = c->window, .chunk = c->chunk,
+        .softcap = c->softcap, .alibi.heads = c->alibi,
+        .scale = 3.0 / sqrt((double)c->width)};
+    for (int i = 0; i < OPERANDS; i++) {
+        call->operands[i] = operands[i];
+        *operands[i] = operand(arena, dtype, is_of_keys(i) ? key : query,
+                               (uint64_t)i + 1);
+    }
+    p->lse = tensor_2d(room_take(arena, rows * c->heads, dtype_bytes(real)),
+                       real, rows, c->heads);
+    if (c->document) {
+        int32_t *documents = room_take(arena, rows, 4);
+
+        for (int64_t i = 0; i < rows; i++)
+            documents[i] = (int32_t)(i % c->length / c->document) *
+                           c->document;
+        p->key_documents = p->query_documents = documents;
+    }
+}
+
+/* With peaks, whose numbers are float32. */
+static void run_flash(struct arena *arena, struct call *call)
+{
+    struct stream none = {0};
+    struct attention *p = &call->p;
+    const int64_t rows = p->sequences * p->queries * p->heads;
+
+    assert_true(cuda_flash_takes(p) && cuda_flash_takes_back(p));
+    IS_OK(cuda_flash_forward(&none, p));
+    IS_OK(cuda_flash_backward(&none, p, room_take(arena, rows, 4)));
+}
+
+static void run_float64(struct call *call)
+{
+    struct stream none = {0};
+
+    IS_OK(kernels_reference_f64.attention_forward(&none, &call->p));
+    IS_OK(kernels_reference_f64.attention_backward(&none, &call->p));
+}
+
+struct far { double most, sum, size; };
+
+static struct far far_of(const struct tensor *have, const struct tensor *want)
+{
+    const int64_t elements = want->shape[1] *
+                             (want->dimensions == 3 ? want->shape[2] : 1);
+    struct far far = {0, 0, 0};
+
+    for (int64_t row = 0; row < want->shape[0]; row++) {
+        const struct tensor x = tensor_1d(
+            (char *)have->data + row * have->stride[0] *
+                                     dtype_bytes(have->dtype),
+            have->dtype, elements);
+        const struct tensor y = tensor_1d(
+            (double *)want->data + row * want->stride[0], DTYPE_F64, elements);
+
+        for (int64_t i = 0; i < elements; i++) {
+            const double b = tensor_get(&y, i), d = tensor_get(&x, i) - b;
+
+            if (!(fabs(d) <= far.most)) far.most = fabs(d);
+            far.sum += d * d;
+            far.size += b * b;
+        }
+    }
+    return far;
+}
+
+/* Weights and results are rounded to bfloat16, 2^-9 each: errors are 2^-8 of
+ * the numbers, all in all, and one number's is not far above. dq and dk are
+ * sums of differences of dout . v and dout . out, whose out is rounded: twice
+ * that. */
+static void compare(int index, const struct call *have,
+                    const struct call *want)
+{
+    static const char *const names[OPERANDS + 1] = {
+        "q", "k", "v", "dout", "out", "dq", "dk", "dv", "lse"};
+
+    for (int i = 4; i <= OPERANDS; i++) {
+        const bool is_lse = i == OPERANDS;
+        const struct far far =
+            is_lse ? far_of(&have->p.lse, &want->p.lse)
+                   : far_of(have->operands[i], want->operands[i]);
+        const bool differs = i == 5 || i == 6;
+        const double whole = sqrt(far.sum / (far.size + 1e-3));
+
+        if (!(whole <= (is_lse ? 1e-5 : differs ? 0x1p-7 : 0x1p-8)) ||
+            !(far.most <= (is_lse ? 1e-5 : 0.06)))
+            fail_msg("case %d, flash emulated: %s differs by %.3g of all, "
+                     "%.3g at most", index, names[i], whole, far.most);
+    }
+}
+
+static void case_run(int index, const struct flash_case *c,
+                     struct arena *arena)
+{
+    struct call have, want;
+
+    call_build(&have, arena, c, DTYPE_BF16);
+    call_build(&want, arena, c, DTYPE_F64);
+    run_flash(arena, &have);
+    run_float64(&want);
+    compare(index, &have, &want);
+}
+
+TEST(cases_are_near_float64)
+{
+    struct room room;
+
+    if (SANITIZED_THREADS) skip();
+    room_begin(&room, FEATURES_ALL);
+    for (int i = 0; i < ROWS(cases); i++) {
+        room_next(&room, (size_t)i);
+        case_run(i, &cases[i], &room.arena);
+    }
+    room_end(&room);
+}
+
+static int draw(uint64_t *state, int most)
+{
+    return (int)((room_number(state) + 1) / 2 * most);
+}
+
+static struct flash_case case_draw(uint64_t *seed)
+{
+    static const int groups[] = {1, 1, 2, 3};
+    const int kv = 1 + draw(seed, 2);
+    struct flash_case c = {
+        .sequences = 1 + draw(seed, 2), .length = 1 + draw(seed, 290),
+        .kv_heads = kv, .heads = kv * groups[draw(seed, 4)],
+        .width = 8 * (1 + draw(seed, 16))};
+
+    switch (draw(seed, 4)) {
+    case 0: c.window = 1 + draw(seed, 200); break;
+    case 1: c.chunk = 1 + draw(seed, 200); break;
+    default: break;
+    }
+    if (draw(seed, 3) == 0) c.document = 1 + draw(seed, 100);
+    if (draw(seed, 4) == 0) c.softcap = 1 + draw(seed, 10);
+    if (draw(seed, 4) == 0) c.alibi = c.heads;
+    return c;
+}
+
+/* Fewer where everything is slow. FLASH_SEED: others. */
+TEST(drawn_cases_are_near_float64)
+{
+    const char *text = getenv("FLASH_SEED");
+    uint64_t seed = text ? strtoull(text, NULL, 10) : 175001;
+    struct room room;
+
+    if (SANITIZED_THREADS) skip();
+    room_begin(&room, FEATURES_ALL);
+    for (int i = 0; i < (SANITIZED ? DRAWN / 5 : DRAWN); i++) {
+        const struct flash_case c = case_draw(&seed);
+
+        room_next(&room, (size_t)i);
+        case_run(1000 + i, &c, &room.arena);
+    }
+    room_end(&room);
+}
+
+static void assert_rows(const struct tensor *have, int64_t first, int head,
+                        const struct tensor *want)
+{
+    const int64_t bytes = dtype_bytes(want->dtype);
+    const size_t row = (size_t)(want->shape[1] * want->stride[1] * bytes);
+
+    for (int64_t i = 0; i < want->shape[0]; i++)
+        if (memcmp((char *)have->data + ((first + i) * have->stride[0] +
+                                         head * have->stride[1]) * bytes,
+                   (char *)want->data + i * want->stride[0] * bytes, row) != 0)
+            fail_msg("flash emulated: row %lld has other bits",
+                     (long long)i);
+}
+
+/* A part of a call: one sequence, and key-value heads from `kv` on. */
+static struct attention part_of(const struct attention *p, int64_t sequence,
+                                int kv, int count)
+{
+    const int group = p->heads / p->kv_heads;
+    struct attention part = *p;
+    struct tensor *const operands[OPERANDS] = {
+        &part.q, &part.k, &part.v, &part.dout,
+        &part.out, &part.dq, &part.dk, &part.dv};
+
+    part.sequences = 1;
+    part.heads = count * group;
+    part.kv_heads = count;
+    for (int i = 0; i < OPERANDS; i++) {
+        struct tensor *t = operands[i];
+        const int head = is_of_keys(i) ? kv : kv * group;
+
+        t->data = (uint16_t *)t->data + sequence * p->queries * t->stride[0] +
+                  head * t->stride[1];
+        t->shape[0] = p->queries;
+        t->shape[1] = is_of_keys(i) ? part.kv_heads : part.heads;
+    }
+    return part;
+}
+
+/* `count` key-value heads of a sequence, whose statistics lie elsewhere. */
+static void run_part(struct arena *arena, const struct attention *p,
+                     int64_t sequence, int kv, int count)
+{
+    struct call part = {.p = part_of(p, sequence, kv, count)};
+
+    part.p.lse = tensor_2d(
+        room_take(arena, p->queries * part.p.heads, 4), DTYPE_F32,
+        p->queries, part.p.heads);
+    run_flash(arena, &part);
+}
+
+/* Threads and blocks come in another order each time. Sequences of a
+ * micro-batch and heads of tensor ranks may be in other calls. */
+TEST(layouts_and_orders_do_not_show)
+{
+    static const struct flash_case all[] = {
+        {2, 150, 4, 2, 64, 0, 0, 0, 0, 0}, {2, 140, 4, 2, 128, 60, 0, 0, 0, 0},
+        {2, 133, 2, 2, 96, 0, 0, 45, 0, 3.0}};
+    struct room room;
+
+    if (SANITIZED_THREADS) skip();
+    room_begin(&room, FEATURES_ALL);
+    for (int i = 0; i < ROWS(all); i++) {
+        struct call whole, parts;
+
+        room_next(&room, (size_t)i);
+        call_build(&whole, &room.arena, &all[i], DTYPE_BF16);
+        run_flash(&room.arena, &whole);
+        for (int n = 0; n < 3; n++) {
+            call_build(&parts, &room.arena, &all[i], DTYPE_BF16);
+            if (n == 0) run_flash(&room.arena, &parts);
+            for (int part = 0; n > 0 && part < 2 * n; part++)
+                run_part(&room.arena, &parts.p, part / n,
+                         part % n, n == 2 ? 1 : 2);
+            for (int t = 4; t < OPERANDS; t++)
+                assert_rows(parts.operands[t], 0, 0, whole.operands[t]);
+        }
+    }
+    room_end(&room);
+}
+
+/* Calls that they do not have: other kernels do. */
+TEST(others_are_not_taken)
+{
+    const struct flash_case c = {1, 20, 4, 2, 64, 0, 0, 0, 0, 0};
+    struct room room;
+    struct call call;
+
+    room_begin(&room, FEATURES_ALL);
+    room_next(&room, 0);
+    call_build(&call, &room.arena, &c, DTYPE_BF16);
+    struct attention p = call.p;
+
+    assert_true(cuda_flash_takes(&p) && cuda_flash_takes_back(&p));
+    p.leaves = 4;
+    assert_true(cuda_flash_takes(&p) && !cuda_flash_takes_back(&p));
+    p = call.p, p.drop.rate = 0.1;
+    assert_false(cuda_flash_takes(&p));
+    p = call.p, p.head_width = 136;
+    assert_false(cuda_flash_takes(&p));
+    p = call.p, p.first_query = 4;
+    assert_false(cuda_flash_takes(&p));
+    p = call.p, p.q.dtype = DTYPE_F16;
+    assert_false(cuda_flash_takes(&p));
+    p = call.p, p.v.stride[0] += 1;
+    assert_false(cuda_flash_takes(&p));
+    p = call.p, p.q.data = (char *)p.q.data + 2;
+    assert_false(cuda_flash_takes(&p));
+    room_end(&room);
+}
+
+TEST_MAIN(cases_are_near_float64, drawn_cases_are_near_float64,
+          layouts_and_orders_do_not_show, others_are_not_taken)
