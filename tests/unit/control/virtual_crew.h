@@ -44,6 +44,13 @@ void crew_clock(pid_t process, struct crew_clock *out)
     *out = (struct crew_clock){.state = 'S'};
 }
 
+size_t crew_read(pid_t process, const char *what, char *out, size_t bytes)
+{
+    (void)process, (void)what, (void)bytes;
+    out[0] = '\0';
+    return 0;
+}
+
 uint64_t crew_began(pid_t process) { (void)process; return 1; }
 
 void crew_signal(const struct crew *crew, int number)
