@@ -27,7 +27,8 @@ void flight_do(int number, const char *name, int64_t usual_ns)
     if (flight == NULL) return;
     struct flight_doing doing = {.turn = atomic_load(&flight->turn) + 1,
                                  .usual_ns = usual_ns, .number = number,
-                                 .waits = atomic_load(&flight->waits)};
+                                 .waits = atomic_load(&flight->waits),
+                                 .reads = atomic_load(&flight->reads)};
 
     snprintf(doing.name, sizeof doing.name, "%s", name);
     flight_mirror(flight, &doing);
@@ -46,6 +47,13 @@ void flight_wait(int change)
     struct flight *flight = atomic_load(&record);
 
     if (flight != NULL) atomic_fetch_add(&flight->waits, change);
+}
+
+void flight_read(int change)
+{
+    struct flight *flight = atomic_load(&record);
+
+    if (flight != NULL) atomic_fetch_add(&flight->reads, change);
 }
 
 uint64_t flight_enter(const struct operation *op)
@@ -131,7 +139,8 @@ struct flight_doing flight_doing(const struct flight *flight)
     struct flight_doing d = {.turn = atomic_load(&flight->turn),
                              .usual_ns = atomic_load(&flight->usual_ns),
                              .number = atomic_load(&flight->number),
-                             .waits = atomic_load(&flight->waits)};
+                             .waits = atomic_load(&flight->waits),
+                             .reads = atomic_load(&flight->reads)};
 
     memcpy(d.name, flight->name, sizeof d.name);
     make_sound(d.name, sizeof d.name);
@@ -146,6 +155,7 @@ void flight_mirror(struct flight *flight, const struct flight_doing *doing)
     memcpy(flight->name, doing->name, sizeof flight->name);
     atomic_store(&flight->number, doing->number);
     atomic_store(&flight->waits, doing->waits);
+    atomic_store(&flight->reads, doing->reads);
     atomic_store(&flight->turn, doing->turn);
     atomic_store(&flight->usual_ns, doing->usual_ns);
 }

@@ -14,7 +14,7 @@
 #include "comm/comm.h"
 #include "comm/message.h"
 
-enum { FLIGHT_ENTRIES = 4096, FLIGHT_NAME_BYTES = 24 };
+enum { FLIGHT_ENTRIES = 4096, FLIGHT_NAME_BYTES = 28 };
 
 struct flight_entry {
     uint64_t number;       /* from 1, of all calls of the rank; 0: none yet */
@@ -36,6 +36,7 @@ struct flight_doing {
                             * any time */
     int32_t number;        /* in the step's list */
     int32_t waits;         /* for calls in the background; 0: for none */
+    int32_t reads;         /* sequences that it waits for; 0: for none */
     char name[FLIGHT_NAME_BYTES];
 };
 
@@ -44,7 +45,7 @@ struct flight {
     _Atomic uint64_t beats; /* raised whenever the rank gets on */
     _Atomic int64_t met_ns; /* in calls of flight_meets, in all */
     _Atomic int64_t turn, usual_ns; /* struct flight_doing */
-    _Atomic int32_t number, waits;
+    _Atomic int32_t number, waits, reads;
     char name[FLIGHT_NAME_BYTES];
     struct flight_entry entries[FLIGHT_ENTRIES]; /* number n at n % size */
 };
@@ -59,6 +60,8 @@ void flight_do(int number, const char *name, int64_t usual_ns);
 void flight_take_time(void);
 /* The rank begins (1) or ends (-1) to wait for a call in the background. */
 void flight_wait(int change);
+/* The same, for sequences of the data. */
+void flight_read(int change);
 
 /* For comm.h's calls. */
 uint64_t flight_enter(const struct operation *operation);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* kept.c - time in which the system kept a rank from running: it waited for
- * pages of memory, or for a processor. */
+ * pages of memory, or for a processor; or its data were late. */
 #include "control/watch.h"
 
 #include <stdio.h>
@@ -27,11 +27,13 @@ static void tell_kept(struct sight *sight, int rank)
     if (sight->kept_ns < (int64_t)SAID_MS * 1000000 || sight->kept_told)
         return;
     sight->kept_told = true;
-    fprintf(stderr, "kept      rank %d wants to run, and the system does not "
-                    "let it: %s; that is no hang\n", rank,
-            sight->kept_faults > 0
-                ? "it waits for pages from a disk, so memory is short"
-                : "it waits for a processor or a disk");
+    fprintf(stderr, "kept      rank %d %s; that is no hang\n", rank,
+            sight->kept_reads ? "waits for its data"
+            : sight->kept_faults > 0
+                ? "wants to run, and the system does not let it: it waits for "
+                  "pages from a disk, so memory is short"
+                : "wants to run, and the system does not let it: it waits for "
+                  "a processor or a disk");
 }
 
 /* The same in a step, of a rank that neither got on nor waits for others. No
@@ -46,12 +48,17 @@ static int64_t look(struct supervisor *s, int rank, int64_t window_ns)
     crew_member_clock(&s->crew.members[rank], &sight->clock);
     if (sight->silent_ns < window_ns) {
         sight->kept_ns = sight->kept_faults = 0;
-        sight->kept_told = false;
+        sight->kept_told = sight->kept_reads = false;
         return 0;
     }
     if (atomic_load(&page->phase) != BOARD_STEPS || rank_waits(s, rank))
         return 0;
-    missed = missed_ns(&sight->clock, &before, window_ns);
+    if (!rank_is_stopped(s, rank) && flight_doing(&page->flight).reads > 0) {
+        sight->kept_reads = true;
+        missed = window_ns;
+    } else {
+        missed = missed_ns(&sight->clock, &before, window_ns);
+    }
     if (sight->kept_ns + missed > s->how->limit_ms * 1000000) return 0;
     sight->kept_ns += missed;
     if (missed > 0) sight->kept_faults += sight->clock.faults - before.faults;
@@ -86,6 +93,7 @@ void kept_text(const struct sight *sight, char out[96])
     if (sight->kept_ns == 0) return;
     snprintf(out, 96, ", beside %.1f s in which it waited for %s",
              1e-9 * (double)sight->kept_ns,
-             sight->kept_faults > 0 ? "pages: memory is short"
-                                    : "a processor or a disk");
+             sight->kept_reads ? "data"
+             : sight->kept_faults > 0 ? "pages: memory is short"
+                                      : "a processor or a disk");
 }

@@ -72,7 +72,7 @@ static void see_step(struct supervisor *s, int rank)
 
 /* ---- hangs ---- */
 
-static bool is_stopped(const struct supervisor *s, int rank)
+bool rank_is_stopped(const struct supervisor *s, int rank)
 {
     struct crew_clock clock;
 
@@ -102,7 +102,8 @@ static int64_t patience_ns(const struct supervisor *s, int rank)
     const int phase = atomic_load(&s->board->pages[rank].phase);
     const int64_t longest = longest_step_ns(s);
 
-    if (((phase != BOARD_STEPS || s->usual_ns == 0) && !is_stopped(s, rank)) ||
+    if (((phase != BOARD_STEPS || s->usual_ns == 0) &&
+         !rank_is_stopped(s, rank)) ||
         longest == 0 ||
         HANG_FACTOR * longest > s->how->limit_ms * 1000000)
         return s->how->limit_ms * 1000000 +
@@ -171,7 +172,7 @@ static int culprit_of(const struct supervisor *s, int silent)
 
     for (int i = 0; i < s->crew.size; i++) {
         if (atomic_load(&s->board->pages[i].phase) == BOARD_ENDED) continue;
-        if (is_stopped(s, i)) return i;
+        if (rank_is_stopped(s, i)) return i;
         if (rank_waits(s, culprit) && !rank_waits(s, i)) culprit = i;
     }
     return culprit;
@@ -223,7 +224,7 @@ static void tell_hang(const struct supervisor *s, bool overdue,
 {
     const int rank = incident->rank;
     const struct sight *sight = &s->sights[rank];
-    const char *stopped = is_stopped(s, rank) ? " (stopped)" : "";
+    const char *stopped = rank_is_stopped(s, rank) ? " (stopped)" : "";
     char position[160], kept[96];
 
     position_text(s->board, rank, incident->seen_ns, position);

@@ -39,9 +39,10 @@ struct sight {
                            * it */
     bool told;            /* of the signal */
     struct crew_clock clock; /* at the end of the last window of kept.c */
-    int64_t kept_ns;      /* how long the system kept it from running since it
-                           * got on, */
+    int64_t kept_ns;      /* how long the system kept it from running, or its
+                           * data were late, since it got on, */
     int64_t kept_faults;  /* pages that it waited for then; */
+    bool kept_reads;      /* its data were late; */
     bool kept_told;       /* and that was said */
 };
 
@@ -136,10 +137,13 @@ enum look watch_once(struct supervisor *s, struct incident *incident,
 
 /* It is within a call, or another wait for other ranks. */
 bool rank_waits(const struct supervisor *s, int rank);
+/* By SIGSTOP, or a debugger. */
+bool rank_is_stopped(const struct supervisor *s, int rank);
 
 /* kept.c: the time in which a rank that all wait for wanted to run, and the
  * system did not let it (memory is short, processors are busy or its control
- * group may not use them), is taken off what counts as silence of all. */
+ * group may not use them), or in which its data were late, is taken off what
+ * counts as silence of all. */
 void kept_take_off(struct supervisor *s, int64_t passed_ns);
 /* ", beside 3.1 s in which it waited for ..."; "": there was none. */
 void kept_text(const struct sight *sight, char out[96]);

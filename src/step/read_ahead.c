@@ -12,6 +12,7 @@
 #include "base/mapped_files.h"
 #include "base/meter.h"
 #include "comm/comm.h"
+#include "comm/flight.h"
 
 /* The content of a room. */
 struct room {
@@ -226,8 +227,10 @@ void read_ahead_wait(struct read_ahead *ahead)
     pthread_mutex_lock(&ahead->lock);
     if (ahead->held) pthread_cond_broadcast(&ahead->change);
     ahead->held = false;
+    flight_read(1);
     while (ahead->begun < ahead->ended)
         pthread_cond_wait(&ahead->change, &ahead->lock);
+    flight_read(-1);
     ahead->begun = ahead->ended = 0;
     pthread_mutex_unlock(&ahead->lock);
     meter_end(track, &(struct meter_what){
@@ -254,8 +257,8 @@ static bool has(struct read_ahead *a, const struct read_ahead_sequence *wanted,
     return there;
 }
 
-status read_ahead_take(struct read_ahead *ahead,
-                       const struct read_ahead_sequence *sequence)
+static status take(struct read_ahead *ahead,
+                   const struct read_ahead_sequence *sequence)
 {
     const struct sample_source *source = sequence->source;
     const struct stage_batch to = {
@@ -282,4 +285,15 @@ status read_ahead_take(struct read_ahead *ahead,
     memcpy(to.positions, from.positions, bytes);
     memcpy(to.documents, from.documents, bytes);
     return OK;
+}
+
+status read_ahead_take(struct read_ahead *ahead,
+                       const struct read_ahead_sequence *sequence)
+{
+    status result;
+
+    flight_read(1);
+    result = take(ahead, sequence);
+    flight_read(-1);
+    return result;
 }

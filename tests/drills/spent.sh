@@ -2,11 +2,20 @@
 # SPDX-License-Identifier: Apache-2.0
 # spent.sh - delays of known length in a supervised run: data that comes late, a
 # rank that is stopped until it is replaced. `lockstep incidents` says where the
-# time went, each within 5%.
+# time went, each within 5%. Data that comes later than a hang is noticed is none.
 #
 #     BUILD=build tests/drills/spent.sh
 . "${0%/*}/common.sh"
 prepare
+# One rank has no batch for five seconds, and the other waits for it: steps take
+# some milliseconds, and a rank may be silent for little more than 2 s.
+LOCKSTEP_FAULT=data.ahead@1:12:late must train config.yaml --run awaited \
+    --ranks 2 --supervised --set train.threads=1 --set train.steps=20 \
+    --set validate.every=0
+if grep -q "kept *rank 1 waits for its data" log &&
+    ! grep -q '"event": "incident"' awaited/control/journal.jsonl
+then ok "data that comes 5 s late is no hang"
+else bad "data that comes 5 s late is no hang" "an incident, or not said" log; fi
 # 2 s each, of the second generation alone: a rank of the first one stops before.
 # A rank may be silent for 2 s and five steps: steps of a sixth of a second, so
 # that late data are no hang on a machine that does other work.
