@@ -612,7 +612,7 @@ const struct command commands[] = {
       {"gpu", "HOW", "with --device cuda, numerics.gpu: exact (default) or "
        "fast", false},
       {"attention", "HOW", "with --gpu fast, numerics.attention: auto "
-       "(default), own or cudnn", false},
+       "(default), own, cudnn or flash", false},
       {"graphs", NULL, "with --device cuda, device_graphs: kernels then have "
        "no times", false},
       FLAG_ISA, FLAG_THREADS, FLAG_JSON}},
