@@ -19,8 +19,8 @@ struct symbols {
 };
 
 /* Whether an object's source is there: `OBJECTS/src/a/b.avx2.o:` is of
- * src/a/b.c. A build that goes on after a file was renamed keeps the old
- * object. */
+ * src/a/b.c, or of src/a/b.cu. A build that goes on after a file was renamed
+ * keeps the old object. */
 static bool has_source(const struct tidy *tidy, const char *object)
 {
     const char *path = object + strlen(tidy->objects) + 1;
@@ -29,7 +29,8 @@ static bool has_source(const struct tidy *tidy, const char *object)
 
     for (int i = 0; i < tidy->source_count; i++)
         if (strncmp(tidy->sources[i].path, path, stem) == 0 &&
-            strcmp(tidy->sources[i].path + stem, ".c") == 0)
+            (strcmp(tidy->sources[i].path + stem, ".c") == 0 ||
+             strcmp(tidy->sources[i].path + stem, ".cu") == 0))
             return true;
     return false;
 }
