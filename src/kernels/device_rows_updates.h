@@ -45,6 +45,21 @@ static struct element_update update_of(const struct launch *l,
     return copy;
 }
 
+static struct factored factored_of(const struct launch *l,
+                                   const struct factored *call)
+{
+    struct factored copy = *call;
+
+    copy.x = tensor(l, call->x);
+    copy.weights = tensor(l, call->weights);
+    copy.row = tensor(l, call->row);
+    copy.col = maybe(l, call->col);
+    copy.row_sums = where(l, call->row_sums);
+    copy.col_sums = where(l, call->col_sums);
+    copy.blocks = where(l, call->blocks);
+    return copy;
+}
+
 static struct descent descent_of(const struct launch *l,
                                  const struct descent *call)
 {

@@ -487,6 +487,17 @@ static status METERED(descend)(struct stream *stream,
     return result;
 }
 
+static status METERED(factored)(struct stream *stream,
+                                const struct factored *call)
+{
+    struct meter_track *track = meter_begin();
+    const status result = INNER->factored(stream, call);
+
+    step_end(track, "factored", 16 * count_of(&call->x),
+             8 * bytes_of(&call->x) + bytes_of(&call->weights));
+    return result;
+}
+
 static status METERED(masters_join)(struct stream *stream,
                                     const struct masters *call)
 {

@@ -124,17 +124,22 @@ static inline int64_t token_order_part(const struct token_order *order,
     return (first + part) * length / all - first * length / all;
 }
 
-/* A matrix is multiplied by it to have norm 1: sums [count] are the blocks of
- * its squares, which become the binary tree's nodes. A norm of at most `least`,
- * or none, counts as that. */
-static inline double squares_factor(double *sums, int64_t count, double least)
+/* The root of the binary tree over sums [count], which become its nodes. */
+static inline double squares_sum(double *sums, int64_t count)
 {
-    double norm;
-
     for (int64_t width = 1; width < count; width *= 2)
         for (int64_t i = 0; i + width < count; i += 2 * width)
             sums[i] = sums[i] + sums[i + width];
-    norm = __builtin_sqrt(sums[0]);
+    return sums[0];
+}
+
+/* A matrix is multiplied by it to have norm 1: sums [count] are the blocks of
+ * its squares, as squares_sum has them. A norm of at most `least`, or none,
+ * counts as that. */
+static inline double squares_factor(double *sums, int64_t count, double least)
+{
+    const double norm = __builtin_sqrt(squares_sum(sums, count));
+
     return 1 / (norm > least ? norm : least);
 }
 

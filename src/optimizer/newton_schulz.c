@@ -8,41 +8,6 @@
 static const double A = 3.4445, B = -4.7750, C = 2.0315;
 static const double LEAST_NORM = 1e-7; /* a matrix of zeros stays one */
 
-/* ---- the norm ---- */
-
-enum { BLOCKS_AT_ONCE = 4096 }; /* a power of two: its trees are nodes */
-
-static double block_tree(double *block, int64_t count)
-{
-    for (int64_t width = 1; width < count; width *= 2)
-        for (int64_t i = 0; i + width < count; i += 2 * width)
-            block[i] += block[i + width];
-    return block[0];
-}
-
-status matrix_squares(const struct kernels *kernels, struct stream *stream,
-                      struct tensor x, double *blocks, double *sum)
-{
-    const int64_t count =
-        (tensor_count(&x) + SQUARES_BLOCK - 1) / SQUARES_BLOCK;
-
-    double parts[BLOCKS_AT_ONCE], some[BLOCKS_AT_ONCE];
-    int64_t at = 0;
-
-    CHECK(count <= (int64_t)BLOCKS_AT_ONCE * BLOCKS_AT_ONCE);
-    TRY(kernels->sum_squares(stream, blocks, x, 1));
-    for (; at * BLOCKS_AT_ONCE < count; at++) {
-        const int64_t left = count - at * BLOCKS_AT_ONCE;
-        const int64_t now = left < BLOCKS_AT_ONCE ? left : BLOCKS_AT_ONCE;
-
-        TRY(device_read(stream, some, blocks + at * BLOCKS_AT_ONCE,
-                        (size_t)now * sizeof *some));
-        parts[at] = block_tree(some, now);
-    }
-    *sum = block_tree(parts, at);
-    return OK;
-}
-
 /* ---- the iteration ---- */
 
 /* Parts of the scratch: the other of two matrices that take turns, A, and

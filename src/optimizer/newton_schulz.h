@@ -26,10 +26,4 @@ struct newton_schulz {
 int64_t newton_schulz_elements(int64_t rows, int64_t cols);
 status newton_schulz(const struct newton_schulz *of);
 
-/* Squares of all elements of x [rows, cols], dense, added in float64: blocks of
- * SQUARES_BLOCK, then the tree over blocks, as the gradient's norm is
- * (docs/numerics.md). blocks: room for one of each. */
-status matrix_squares(const struct kernels *kernels, struct stream *stream,
-                      struct tensor x, double *blocks, double *sum);
-
 #endif

@@ -214,8 +214,8 @@ static status pass(const struct passage *p)
 
 /* ---- a turn ---- */
 
-/* The host computes on copies of these: the tensor, its states, its weights. */
-enum { HOST_COPIES = 2 + OPTIMIZER_STATES };
+/* The host computes on copies of these: the tensor, its states. */
+enum { HOST_COPIES = 1 + OPTIMIZER_STATES };
 
 static int host_copies(const struct whole_tensor *t,
                        const struct whole_tensor *host,
@@ -233,16 +233,13 @@ static int host_copies(const struct whole_tensor *t,
             copies[count++] = (struct device_bytes){
                 host->states[k], t->states[k], (size_t)(elements * size)};
     }
-    if (t->weights.data != NULL) /* the last: they do not go back */
-        copies[count++] = (struct device_bytes){host->weights.data,
-                                                t->weights.data, bytes};
     return count;
 }
 
-static status copy_back(const struct update *u, const struct whole_tensor *t,
+static status copy_back(const struct update *u,
                         const struct device_bytes *copies, int count)
 {
-    for (int i = 0; i < count - (t->weights.data != NULL); i++)
+    for (int i = 0; i < count; i++)
         TRY(device_write(u->stream, (void *)(uintptr_t)copies[i].from,
                          copies[i].to, copies[i].bytes));
     return OK;
@@ -264,8 +261,7 @@ static status compute_on_host(const struct update *u,
     here.kernels = &work->host.kernels[0];
     here.real = &work->host.kernels[1];
     host.x.data = at;
-    if (t->weights.data != NULL)
-        host.weights.data = at + tensor_room(t->matrix) * size;
+    CHECK(t->weights.data == NULL); /* no kind reads them on the host */
     host.scratch = at + t->matrix->gathers * tensor_room(t->matrix) * size;
     at += param_room(room_of(u->layout, t->matrix)) * size;
     for (int k = 0; k < OPTIMIZER_STATES; k++) {
@@ -275,7 +271,7 @@ static status compute_on_host(const struct update *u,
     count = host_copies(t, &host, copies);
     TRY(device_read_all(u->stream, copies, count));
     TRY(t->item->rule->kind->whole->compute(&here, &host));
-    return copy_back(u, t, copies, count);
+    return copy_back(u, copies, count);
 }
 
 static status compute(const struct update *u, const struct update_call *call,

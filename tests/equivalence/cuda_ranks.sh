@@ -326,6 +326,8 @@ if [ -z "${REAL:-}" ]; then
     }
     waits gemma2 3 --set optimizer.ema=0.9
     waits llama 3 --set optimizer.name=muon
+    waits llama 3 --set optimizer.name=adafactor \
+        --set optimizer.schedule=constant
     waits gpt_oss 8 --set moe.experts=4 --set moe.top_k=2
     waits llama 19 --set optimizer.name=soap
     waits mixtral 7 --set moe.experts=4

@@ -182,6 +182,37 @@ struct normalize_call {
     const double *factor;
 };
 
+/* As struct factored. */
+struct factored_sums_call {
+    float *x;
+    int64_t rows, cols, row_blocks;
+    double *row_sums, *col_sums;
+};
+struct factored_moments_call {
+    float *row, *col;
+    int64_t rows, cols;
+    double *row_sums, *col_sums;
+    double epsilon, fresh;
+};
+struct factored_matrix_call {
+    float *x;
+    int64_t cols, count;
+    const double *row_sums, *col_sums;
+    double least;
+};
+struct factored_elements_call {
+    float *x, *moments;
+    int64_t count;
+    double least, fresh;
+};
+struct factored_rate_call {
+    double *blocks;
+    int64_t count, elements;
+    double *size;
+    double rate;
+    bool ends;
+};
+
 struct gather_rows_call {
     struct view out, table;
     const int32_t *index;

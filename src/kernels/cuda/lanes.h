@@ -45,4 +45,15 @@ DEVICE double lanes64_of_row(struct lanes64_shared *s, double value)
     return s->lanes[row][0];
 }
 
+/* squares_sum (kernels/sums.h) by one block, level by level. */
+DEVICE void squares_fold(double *sums, int64_t count)
+{
+    for (int64_t width = 1; width < count; width *= 2) {
+        for (int64_t i = 2 * width * THREAD; i + width < count;
+             i += 2 * width * BLOCK_THREADS)
+            sums[i] = sums[i] + sums[i + width];
+        BARRIER;
+    }
+}
+
 #endif

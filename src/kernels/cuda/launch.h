@@ -64,14 +64,15 @@ static inline int64_t blocks_of(int64_t threads)
     X(codes_sums) X(sums_clear) X(codes_means) X(codes_row_scales)         \
     X(codes_read) X(quantize_peaks) X(quantize_means) X(quantize_blocks)   \
     X(rotate_runs) X(unrotate_runs) X(integer_tiles) X(copy_parts)     \
-    X(sum_roots)
+    X(sum_roots) X(factored_sums) X(factored_moments) X(factored_matrix)   \
+    X(factored_elements) X(factored_rate)
 
 /* The files that have them. */
 #define CUDA_MODULES(X)                                                    \
     X(attention) X(attention_backward) X(codes) X(copies) X(elementwise)   \
-    X(experts) X(flash_backward) X(flash_forward) X(integers) X(lookup)    \
-    X(loss) X(matmul) X(norm) X(quantize) X(rotate) X(router) X(sums)      \
-    X(updates)
+    X(experts) X(factored) X(flash_backward) X(flash_forward) X(integers)  \
+    X(lookup) X(loss) X(matmul) X(norm) X(quantize) X(rotate) X(router)    \
+    X(sums) X(updates)
 
 #define CUDA_KERNEL_NUMBER(name) CUDA_##name,
 enum cuda_kernel { CUDA_KERNELS(CUDA_KERNEL_NUMBER) CUDA_KERNEL_COUNT };

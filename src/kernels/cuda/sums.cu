@@ -149,15 +149,9 @@ CUDA_KERNEL(sum_squares)
     if (first < count && THREAD % LANES == 0) p->sums[number] = sum;
 }
 
-/* The tree of squares_factor (kernels/sums.h), level by level. */
 CUDA_KERNEL(squares_tree)
 {
-    for (int64_t width = 1; width < p->count; width *= 2) {
-        for (int64_t i = 2 * width * THREAD; i + width < p->count;
-             i += 2 * width * BLOCK_THREADS)
-            p->sums[i] = p->sums[i] + p->sums[i + width];
-        BARRIER;
-    }
+    squares_fold(p->sums, p->count);
     if (THREAD == 0) {
         const double norm = __builtin_sqrt(p->sums[0]);
 
