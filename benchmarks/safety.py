@@ -117,6 +117,11 @@ def steps_of(program, folder, words, far=False, left_out=LEFT_OUT):
             if step > left_out}
 
 
+def stall(text):
+    """Milliseconds that a step stood still for a copy, as the run says."""
+    return float(re.search(r"costs .*?([0-9.]+) ms to make", text).group(1))
+
+
 def state(program, folder):
     """Medians of a step, run by run, without copies and with the state in
     them; how long a step stood still."""
@@ -126,9 +131,8 @@ def state(program, folder):
         steps = steps_of(program, folder, ["--copies", copies])
         medians[copies].append(statistics.median(steps.values()))
         print(f"state: --copies {copies}: {medians[copies][-1]:.0f} ms")
-    stall = re.search(r"each step costs .*?([0-9.]+) ms to make", said[-1])
     row = {"without_ms": medians["0"], "with_ms": medians["1"],
-           "stall_ms": float(stall.group(1))}
+           "stall_ms": stall(said[-1])}
     row["share_of_a_step"] = row["stall_ms"] / min(medians["1"])
     print(f"state: a step stands still for {row['stall_ms']:.1f} ms, "
           f"{100 * row['share_of_a_step']:.2f}% of it")
@@ -192,6 +196,8 @@ def main():
             if kind not in wanted:
                 continue
             found[kind] = row = second(steps_of(program, folder, words, far))
+            if not far and "--copies" in words and words[1] != "0":
+                row["stall_ms"] = stall(said[-1])
             print(f"{kind}: even steps {row['even_ms']:.0f} ms, odd steps "
                   f"{row['odd_ms']:.0f} ms: {row['cost_ms']:.0f} ms each, "
                   f"{100 * row['share_of_a_step']:.2f}% of a step")

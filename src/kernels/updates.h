@@ -60,12 +60,11 @@ struct element_update {
     /* Not on a device. Old weights and states, of what is written, lie so many
      * bytes behind the place of the new ones; 0: at it. */
     int64_t from;
-    struct range_sum *sum;          /* of the new ones, with `from`; NULL: not
-                                     * asked for */
+    struct range_sum *sum;          /* of the new ones; NULL: not asked for */
     struct masters masters;         /* [n], whose bits begin with a byte, in
                                      * place of the weight, a vector without
                                      * data, and its copy; weights.data NULL:
-                                     * none. Not with `from` */
+                                     * none. Not with `from` or `sum` */
 };
 
 /* A step of a whole matrix, from the elements that a rank has of it. */

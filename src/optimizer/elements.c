@@ -56,7 +56,7 @@ status update_elements(const struct update *u, const struct update_item *item,
     call->epsilon = item->epsilon;
     call->decay = item->decay;
     call->from = item->from;
-    call->sum = u->sum;
+    call->sum = item->sum;
     call->correction1 = 1 - math_pow_int(item->beta1, item->t);
     call->correction2 = 1 - math_pow_int(item->beta2, item->t);
     for (int k = 0; k < UPDATE_STATES; k++) {
@@ -86,7 +86,8 @@ static status apply_adamw(const struct update *u,
         .copy = item->copy};
     struct element_update narrow = {.formula = UPDATE_ADAMW};
 
-    if (call.m.dtype != u->layout->real || item->from != 0 || is_split(item))
+    if (call.m.dtype != u->layout->real || item->from != 0 ||
+        item->sum != NULL || is_split(item))
         return update_elements(u, item, &narrow);
     return u->kernels->adamw(u->stream, &call);
 }

@@ -278,7 +278,8 @@ struct update_item update_item(const struct update *u, int index,
         .epsilon = u->epsilon / rule->gradient,
         .decay = or_else(rule->weight_decay,
                          param->spec.decay ? u->weight_decay : 0),
-        .t = call->t, .from = writes_apart(rule) ? u->from : 0};
+        .t = call->t, .from = writes_apart(rule) ? u->from : 0,
+        .sum = writes_apart(rule) ? u->sum : NULL};
 
     item.gradient = gradient_view(u, param, &item.range);
     if (u->split.ties != NULL) {

@@ -68,7 +68,7 @@ struct update {
     int64_t from;            /* bytes: weights and states of before lie so far
                               * behind their new ones (optimizer/carry.h); 0:
                               * they are updated in place */
-    struct range_sum *sum;   /* with `from`: of the new ones */
+    struct range_sum *sum;   /* of the new ones; NULL: not asked for */
 };
 
 /* The parameter after the last that is updated. */
@@ -101,7 +101,8 @@ struct update_item {
     float *scales[OPTIMIZER_STATES]; /* of codes */
     double factor, lr, beta1, beta2, epsilon, decay; /* with the rule's */
     int64_t t;
-    int64_t from;            /* of the update, where the kind obeys it */
+    int64_t from;            /* of the update, where the kind obeys it; */
+    struct range_sum *sum;   /* so is this */
 };
 
 struct update_result {

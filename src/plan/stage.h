@@ -183,6 +183,7 @@ struct stage {
         size_t bytes;      /* of whole huge pages */
         int64_t other;     /* bytes to the other slot; 0: there is none */
         int64_t from;      /* of the next update: `other`; 0: in place */
+        bool counts;       /* the next update adds up what it writes: */
         struct range_sum sum;
     } kept;
     struct stream stream;

@@ -87,22 +87,22 @@ status qk_clip_share(struct qk_clip *clip, struct team *team, double *most)
 
 /* ---- the weights ---- */
 
-/* The share of a weight in update->sum; 0: it has none. */
-static uint32_t sum_of(const struct update *u, const struct update_item *item)
+/* The share of a weight in what its update adds up; 0: it has none. */
+static uint32_t sum_of(const struct update_item *item)
 {
-    if (u->from == 0 || !writes_apart(item->rule)) return 0;
-    return range_sum_of(u->sum, item->weight.data, item->weight.data,
+    if (item->sum == NULL) return 0;
+    return range_sum_of(item->sum, item->weight.data, item->weight.data,
                         (size_t)tensor_bytes(&item->weight));
 }
 
 static status scale_part(const struct update *u, const struct update_item *item,
                          const void *factor)
 {
-    const uint32_t before = sum_of(u, item);
+    const uint32_t before = sum_of(item);
 
     TRY(u->kernels->scale(u->stream, item->weight, item->weight,
                           *(const double *)factor));
-    range_sum_add(u->sum, sum_of(u, item) - before);
+    if (item->sum != NULL) range_sum_add(item->sum, sum_of(item) - before);
     return item->copy.data == NULL
                ? OK
                : u->kernels->scale(u->stream, item->copy, item->weight, 1.0);

@@ -62,7 +62,7 @@ struct update train_step_update(const struct train_step *step, int chunk)
     struct update update = chunk_update(step, chunk);
 
     update.from = stage->kept.from;
-    update.sum = &stage->kept.sum;
+    update.sum = stage->kept.counts ? &stage->kept.sum : NULL;
     return update;
 }
 

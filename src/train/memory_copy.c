@@ -427,7 +427,7 @@ status memory_copy_restore(struct memory_copy *copy, int64_t step,
         if (atomic_load(&copy->slots[i]->step) > step)
             atomic_store(&copy->slots[i]->step, -1);
     copy->carried = kept->carried != 0;
-    copy->newest = step;
+    copy->newest = copy->done = step;
     board_copied(copy->newest);
     *state = kept->state;
     *length = (size_t)kept->state_length;
@@ -446,6 +446,7 @@ status memory_copy_due(struct memory_copy *copy, int64_t step, bool *due)
     const double now = clock_s();
 
     *due = false;
+    copy->done = step;
     if (copy->slots[0] == NULL) return OK;
     if (copy->last_s > 0) smooth(&copy->step_s, now - copy->last_s);
     copy->last_s = now;
@@ -479,7 +480,8 @@ status memory_copy_turn(void *argument)
     if (copy->turns.step == NULL) return OK;
     keep = atomic_load(&copy->slots[copy->turns.now]->step) >= 0;
     if (keep) atomic_store(&copy->slots[1 - copy->turns.now]->step, -1);
-    TRY(two_slots_turn(&copy->turns, keep));
+    TRY(two_slots_turn(&copy->turns, keep,
+                       (copy->done + 1) % copy->every == 0));
     copy->turn_s = clock_s() - began;
     return OK;
 }
@@ -491,7 +493,7 @@ static struct copy_slot *next_slot(struct memory_copy *copy)
 
     if (copy->turns.step != NULL) {
         kept = copy->slots[copy->turns.updated ? copy->turns.now
-                                               : 1 - copy->turns.now];
+                                                 : 1 - copy->turns.now];
         atomic_store(&kept->step, -1);
         return kept;
     }

@@ -133,9 +133,10 @@ static uint32_t parts_sum(const struct two_slots *slots, unsigned parts,
     uint32_t sum = 0;
 
     for (int i = 0; i < pipeline_of(slots)->count; i++) {
-        const struct stage *stage = &pipeline_of(slots)->stages[i];
-        const struct update update = train_step_update(slots->step, i);
+        struct stage *stage = &pipeline_of(slots)->stages[i];
+        struct update update = train_step_update(slots->step, i);
 
+        update.sum = &stage->kept.sum;
         sum += carry_sum(&update, parts, other ? stage->kept.other : 0);
     }
     return sum;
@@ -172,21 +173,23 @@ static void copy_rest(struct two_slots *slots)
     slots->lacks = false;
 }
 
-/* Whether the next update leaves the state of before as it is. */
-static void write_apart(struct two_slots *slots, bool apart)
+/* The next update writes there, and adds up what it writes, or not. */
+static void begin_update(struct two_slots *slots, bool apart, bool counts)
 {
     for (int i = 0; i < pipeline_of(slots)->count; i++) {
         struct stage *stage = &pipeline_of(slots)->stages[i];
 
         stage->kept.from = apart ? stage->kept.other : 0;
+        stage->kept.counts = counts;
+        stage->kept.sum.total = 0;
     }
-    slots->counted = apart;
+    slots->counted = counts;
     slots->updated = true;
 }
 
-status two_slots_turn(struct two_slots *slots, bool keep)
+status two_slots_turn(struct two_slots *slots, bool keep, bool counts)
 {
-    write_apart(slots, keep);
+    begin_update(slots, keep, counts);
     if (!keep) return OK;
     if (slots->lacks) copy_rest(slots);
     TRY(fault_point("slots.turn"));
@@ -194,7 +197,6 @@ status two_slots_turn(struct two_slots *slots, bool keep)
     for (int i = 0; i < pipeline_of(slots)->count; i++) {
         const struct update update = train_step_update(slots->step, i);
 
-        update.sum->total = 0;
         carry_copy(&update);
     }
     return OK;
@@ -210,6 +212,8 @@ status two_slots_settle(struct two_slots *slots, uint32_t *sum)
     if (!slots->updated || !slots->counted) {
         *sum = two_slots_sum(slots, slots->now);
     } else {
+        if (slots->lacks)
+            slots->still = parts_sum(slots, 1u << CARRY_STILL, false);
         *sum = slots->still + parts_sum(slots, 1u << CARRY_COPIED, false);
         for (int i = 0; i < pipeline_of(slots)->count; i++)
             *sum += pipeline_of(slots)->stages[i].kept.sum.total;

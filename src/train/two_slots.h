@@ -3,7 +3,8 @@
  * turns. An update after a copy reads one and writes the other
  * (optimizer/carry.h), so the one that it leaves is the copy of the step
  * before, and no pass over the state makes copies. Where not every step is
- * copied, the updates between are made in place, in the other one.
+ * copied, the next updates are made in place, in the other one, and the last of
+ * them adds up what it writes.
  *
  *   where the rows are        slot 0, 1, 0, 1 ...: the state
  *   stage->kept.other behind  the other one: the newest copy, or the last
@@ -23,7 +24,7 @@ struct two_slots {
     int now;        /* the slot that is the state */
     bool lacks;     /* the other one lacks what updates do not write */
     bool updated;   /* since the last two_slots_settle, */
-    bool counted;   /* of which kernels made the sum */
+    bool counted;   /* of which kernels made the sum, in the last update */
     uint32_t still; /* the sum of what no update writes */
 };
 
@@ -39,8 +40,9 @@ void two_slots_close(struct two_slots *slots);
 
 /* Weights are to change. keep: the state of before is to stay, so the slots
  * change places, and what no kernel writes is copied; else it is updated in
- * place. */
-status two_slots_turn(struct two_slots *slots, bool keep);
+ * place. counts: kernels are to add up what they write, as the checksum of the
+ * new state will be asked for; else that takes a pass. */
+status two_slots_turn(struct two_slots *slots, bool keep, bool counts);
 /* A step is done: the checksum of the state. */
 status two_slots_settle(struct two_slots *slots, uint32_t *sum);
 /* The checksum of what is in a slot. */

@@ -3,8 +3,9 @@
  *
  * Threads take blocks of UPDATE_BLOCK elements. One loop reads LANES elements
  * of each array, works on them and stores them, wherever the old numbers lie:
- * new ones that lie apart from them go past the caches, and are added up. What
- * is not float32 passes through a copy of its block in the first cache. */
+ * new ones that lie apart from them go past the caches. It adds them up, if it
+ * is asked to. What is not float32 passes through a copy of its block in the
+ * first cache. */
 #include <math.h>
 #include <stdbool.h>
 #include "base/range_sum.h"
@@ -27,6 +28,8 @@ struct update_job {
     struct view weight, gradient, copy;
     struct masters_block masters; /* weights NULL: none */
     int64_t states_from; /* bytes, as p->from */
+    bool counts;         /* new numbers are added up, */
+    bool counts_states;  /* those of states, too */
     int64_t count;
     int64_t at_once;     /* elements of a block */
     float tables[UPDATE_STATES][CODE8_COUNT];
@@ -37,7 +40,7 @@ struct update_job {
 struct update_array {
     const float *old; /* NULL: the formula has none */
     float *now;
-    bool apart;       /* nothing reads the new ones in this step */
+    bool counted;     /* new ones are added up */
 };
 
 /* Adjacent elements of all arrays. */
@@ -47,9 +50,10 @@ struct update_run {
     void *copy;       /* NULL: none */
     enum dtype copy_dtype;
     int64_t count;
+    bool past;        /* new ones lie apart: they go past the caches */
     const struct range_sum *sum;
     const char *base; /* of the sum */
-    uint32_t sums[LANES]; /* of what was written apart */
+    uint32_t sums[LANES]; /* of what was written */
 };
 
 /* ---- formulas: kernels/reference/updates.c has the sources ---- */
@@ -170,16 +174,18 @@ ELEMENTARY void line_ahead(const float *from)
     __builtin_prefetch(from + AHEAD, 0, 3);
 }
 
-/* The words of a line go past the cache; words [LANES]: their sums. */
-ELEMENTARY void line_apart(uint32_t *words, float *at, const float *line)
+/* words [LANES]: sums of the line's words. */
+ELEMENTARY void line_count(uint32_t *words, float *at, const float *line,
+                           bool past)
 {
     SIMD for (int j = 0; j < LANES; j++) words[j] += bits_of_f32(line[j]);
-    stream_line((char *)at, (const char *)line);
+    if (past) stream_line((char *)at, (const char *)line);
+    else memcpy(at, line, LANES * sizeof *line);
 }
 
 static size_t place_of(const struct update_run *x, const float *at)
 {
-    return (size_t)((const char *)at - x->base);
+    return (size_t)((uintptr_t)at - (uintptr_t)x->base);
 }
 
 /* The element at which the next page of the sum begins. */
@@ -210,13 +216,17 @@ static int64_t least(int64_t a, int64_t b)
     return a < b ? a : b;
 }
 
-/* All whole lines of [first, x->count), which are apart where weights are, and
- * states; then they are lines of the cache. Where it ends. */
+/* Which new numbers are added up; whether they go past the caches. */
+enum { WEIGHTS = 1, STATES = 2, PAST = 4 };
+
+/* All whole lines of [first, x->count). Those that are added up are lines of
+ * the cache. Where it ends. */
 ELEMENTARY int64_t lines_whole(enum update_formula f,
                                const struct update_job *job,
-                               struct update_run *x, int64_t first,
-                               bool weights, bool states)
+                               struct update_run *x, int64_t first, int how)
 {
+    const bool weights = (how & WEIGHTS) != 0, states = (how & STATES) != 0;
+    const bool past = (how & PAST) != 0;
     const struct update_constants c = job->c;
     const struct update_run r = *x;
     const bool writes = writes_states(f), two = inputs_of(f) > 1;
@@ -242,11 +252,11 @@ ELEMENTARY int64_t lines_whole(enum update_formula f,
             if (two) memcpy(b, r.b.old + i, sizeof b);
             SIMD for (int j = 0; j < LANES; j++)
                 step_element(f, &c, r.g[i + j], &w[j], &a[j], &b[j]);
-            if (weights) line_apart(words[0], r.w.now + i, w);
+            if (weights) line_count(words[0], r.w.now + i, w, past);
             else memcpy(r.w.now + i, w, sizeof w);
-            if (writes && states) line_apart(words[1], r.a.now + i, a);
+            if (writes && states) line_count(words[1], r.a.now + i, a, past);
             else if (writes) memcpy(r.a.now + i, a, sizeof a);
-            if (two && states) line_apart(words[2], r.b.now + i, b);
+            if (two && states) line_count(words[2], r.b.now + i, b, past);
             else if (two) memcpy(r.b.now + i, b, sizeof b);
             if (r.copy != NULL)
                 ELEMENT_CHOOSE(r.copy_dtype, line_round, r.copy, i, w, LANES);
@@ -264,7 +274,7 @@ static void store(struct update_run *x, const struct update_array *to,
     const size_t bytes = (size_t)n * sizeof *line;
 
     memcpy(to->now + i, line, bytes);
-    if (to->apart) count_in(x, to->now + i, line, bytes);
+    if (to->counted) count_in(x, to->now + i, line, bytes);
 }
 
 /* Elements [first, last), whatever is known of them. */
@@ -292,17 +302,17 @@ ELEMENTARY void lines_any(enum update_formula f, const struct update_job *job,
     }
 }
 
-/* Whether lines of an array are apart where lines of the weights are, and lie
- * in one page of the sum. */
+/* Whether lines of an array are added up where lines of the weights are, and
+ * lie in one page of the sum. */
 static bool is_even(const struct update_run *x, const struct update_array *y)
 {
     const uintptr_t at = (uintptr_t)y->now;
 
-    return y->apart && (at - (uintptr_t)x->w.now) % STREAM_LINE == 0 &&
+    return y->counted && (at - (uintptr_t)x->w.now) % STREAM_LINE == 0 &&
            (uintptr_t)x->base % STREAM_LINE == 0;
 }
 
-/* Lines begin where those of the cache do, if they go past it. */
+/* Lines begin where those of the cache do, if they are added up. */
 ELEMENTARY void lines_step(enum update_formula f, const struct update_job *job,
                            struct update_run *x)
 {
@@ -310,19 +320,23 @@ ELEMENTARY void lines_step(enum update_formula f, const struct update_job *job,
     const bool states = !writes_states(f) ||
                         (is_even(x, &x->a) &&
                          (inputs_of(f) == 1 || is_even(x, &x->b)));
-    const bool stay = !x->a.apart && !x->b.apart;
+    const bool states_not = !x->a.counted && !x->b.counted;
     const int64_t before =
         weights ? (int64_t)(-(uintptr_t)x->w.now % STREAM_LINE / 4) : 0;
     const int64_t first = before < x->count ? before : x->count;
     int64_t i = first;
 
     lines_any(f, job, x, 0, first);
-    if (weights && states)
-        i = lines_whole(f, job, x, i, true, true);
-    else if (weights && stay)
-        i = lines_whole(f, job, x, i, true, false);
-    else if (!x->w.apart && stay)
-        i = lines_whole(f, job, x, i, false, false);
+    if (weights && states && x->past)
+        i = lines_whole(f, job, x, i, WEIGHTS | STATES | PAST);
+    else if (weights && states)
+        i = lines_whole(f, job, x, i, WEIGHTS | STATES);
+    else if (weights && states_not && x->past)
+        i = lines_whole(f, job, x, i, WEIGHTS | PAST);
+    else if (weights && states_not)
+        i = lines_whole(f, job, x, i, WEIGHTS);
+    else if (!x->w.counted && states_not)
+        i = lines_whole(f, job, x, i, 0);
     lines_any(f, job, x, i, x->count);
 }
 
@@ -412,7 +426,7 @@ static struct update_array state_open(const struct update_job *job, int state,
     if (values->dtype == DTYPE_F32)
         return (struct update_array){
             (const float *)(const void *)old + first,
-            (float *)values->data + first, job->states_from != 0};
+            (float *)values->data + first, job->counts_states};
     if (values->dtype == DTYPE_U8) {
         const char *scale = (const char *)&from->scales[first / UPDATE_BLOCK];
 
@@ -441,7 +455,7 @@ static void state_close(const struct update_job *job, int state,
     else
         SIMD for (int64_t i = 0; i < count; i++)
             element_set(values->data, DTYPE_BF16, first + i, copy[i]);
-    if (job->states_from == 0) return;
+    if (!job->counts_states) return;
     count_in(x, at, at, (size_t)(count * dtype_bytes(values->dtype)));
     if (values->dtype == DTYPE_U8) {
         float *scale = &to->scales[first / UPDATE_BLOCK];
@@ -476,7 +490,7 @@ static void rows_step(const struct update_job *job, int64_t first,
         x->count = rest < left ? rest : left;
         x->w = (struct update_array){
             (const float *)(void *)((char *)w + job->p->from), w,
-            job->p->from != 0};
+            job->counts};
         x->g = view_at(&job->gradient, row, column);
         if (copy->data != NULL)
             x->copy = element_at(copy->data, copy->dtype,
@@ -501,7 +515,7 @@ static void masters_step(const struct update_job *job, int64_t first,
     masters_block_split(&job->masters, first, first + count, numbers);
 }
 
-/* The sum of what it writes apart. */
+/* The sum of what it writes. */
 static uint32_t block_step(const struct update_job *job, int64_t first,
                            int64_t count)
 {
@@ -509,7 +523,8 @@ static uint32_t block_step(const struct update_job *job, int64_t first,
     struct update_run x = {
         .a = state_open(job, 0, first, count, copies[0]),
         .b = state_open(job, 1, first, count, copies[1]),
-        .copy_dtype = job->copy.dtype, .sum = job->p->sum,
+        .copy_dtype = job->copy.dtype, .past = job->p->from != 0,
+        .sum = job->p->sum,
         .base = job->p->sum == NULL ? NULL : job->p->sum->base};
     uint32_t sum = 0;
 
@@ -535,9 +550,8 @@ static void update_body(void *argument, int index, int count)
         sum += block_step(job, first,
                           last - first < job->at_once ? last - first
                                                       : job->at_once);
-    if (job->p->from == 0) return;
     if (job->p->sum != NULL) range_sum_add(job->p->sum, sum);
-    stream_end();
+    if (job->p->from != 0) stream_end();
 }
 
 static void states_check(struct update_job *job)
@@ -585,9 +599,9 @@ status CPU(update_elements)(struct stream *stream,
         .weight = view_of(p->weight, DTYPE_F32),
         .gradient = view_of(p->gradient, DTYPE_F32)};
 
-    /* The state of these two is read, and stays. */
-    job.states_from = p->formula == UPDATE_TOWARDS ||
-                              p->formula == UPDATE_AVERAGE ? 0 : p->from;
+    job.counts = p->from != 0 || p->sum != NULL;
+    job.counts_states = job.counts && writes_states(p->formula);
+    job.states_from = writes_states(p->formula) ? p->from : 0;
     job.count = job.at_once = job.weight.rows * job.weight.width;
     CHECK(view_same_shape(job.weight, job.gradient));
     if (p->copy.data != NULL) {
@@ -596,7 +610,7 @@ status CPU(update_elements)(struct stream *stream,
               dtype_is_narrow(job.copy.dtype));
     }
     if (p->masters.weights.data != NULL) {
-        CHECK(masters_check(&p->masters) == job.count && p->from == 0);
+        CHECK(masters_check(&p->masters) == job.count && !job.counts);
         CHECK(p->masters.first == 0 && p->copy.data == NULL);
         CHECK(job.gradient.stride == job.gradient.width);
         job.masters = masters_block_of(&p->masters);

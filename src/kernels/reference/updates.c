@@ -101,7 +101,7 @@ static struct element_state old_state(const struct element_update *p, int state)
 static void count_in(const struct element_update *p, const void *at,
                      size_t bytes)
 {
-    if (p->from != 0 && p->sum != NULL)
+    if (p->sum != NULL)
         range_sum_add(p->sum, range_sum_of(p->sum, at, at, bytes));
 }
 
@@ -234,7 +234,8 @@ status NAME(update_elements)(struct stream *stream,
 
     (void)stream;
     CHECK(!is_split(p) || (masters_check(&p->masters) == count &&
-                           REAL_DTYPE == DTYPE_F32 && p->from == 0));
+                           REAL_DTYPE == DTYPE_F32 && p->from == 0 &&
+                           p->sum == NULL));
     CHECK(view_same_shape(view_of(p->weight, REAL_DTYPE),
                           view_of(p->gradient, REAL_DTYPE)));
     for (int k = 0; k < UPDATE_STATES; k++) {

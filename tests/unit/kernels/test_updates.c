@@ -267,6 +267,39 @@ static void compare_apart(const struct kernels *kernels,
     }
 }
 
+/* Three steps in place, which add up what they write. */
+static void compare_counted(const struct kernels *kernels,
+                            struct stream *stream, enum update_formula formula,
+                            const struct shape *shape)
+{
+    for (int t = 0; t < ROWS(types); t++) {
+        struct range_sum sum = {(const char *)apart + formula % 2 * 4, 0};
+        struct element_update p;
+
+        fill(&wanted, types[t], shape->rows * shape->width);
+        if (formula >= UPDATE_FREE)
+            memcpy(wanted.states[0], wanted.gradient,
+                   (size_t)(shape->rows * shape->width) * sizeof(float));
+        memcpy(&apart[0], &wanted, sizeof wanted);
+        p = call_of(&wanted, formula, types[t], shape);
+        p.copy = matrix(wanted.copy, DTYPE_BF16, shape);
+        for (int i = 0; i < 3; i++)
+            IS_OK(kernels->update_elements(stream, &p));
+        p = call_of(&apart[0], formula, types[t], shape);
+        p.copy = matrix(apart[0].copy, DTYPE_BF16, shape);
+        p.sum = &sum;
+        for (int i = 0; i < 3; i++) {
+            sum.total = 0;
+            IS_OK(kernels->update_elements(stream, &p));
+            EQUAL_INT(sum.total, all_of(&p, shape));
+        }
+        if (memcmp(&wanted, &apart[0], sizeof wanted) != 0)
+            fail_msg("%s, formula %d, states %s, %lld x %lld differ counted",
+                     kernels->backend, (int)formula, dtype_name(types[t]),
+                     (long long)shape->rows, (long long)shape->width);
+    }
+}
+
 /* Kernels of a device know no such update. */
 static bool kernels_of(struct kernels *kernels, enum isa isa)
 {
@@ -292,6 +325,29 @@ TEST(updates_apart_equal_those_in_place)
                 compare_apart(isa == ISA_PLAIN && i % 2 == 0
                                   ? &kernels_reference_f32 : &kernels,
                               &stream, (enum update_formula)f, &shapes[i]);
+            threads_free(stream.threads);
+        }
+    }
+}
+
+TEST(updates_in_place_add_up_what_they_write)
+{
+    static const struct shape shapes[] = {
+        {1, 1, 1}, {1, 15, 15}, {1, 16, 16}, {1, 1023, 1023},
+        {1, 1024, 1024}, {1, 1041, 1041}, {1, 8999, 8999}, {3, 5, 7},
+        {64, 48, 96}, {300, 29, 30}, {2, 4000, 4096}};
+
+    for (enum isa isa = ISA_PLAIN; isa < ISA_COUNT; isa++) {
+        struct stream stream = {0};
+        struct kernels kernels;
+
+        if (!kernels_of(&kernels, isa)) continue;
+        for (int i = 0; i < ROWS(shapes); i++) {
+            IS_OK(threads_build(&stream.threads, 1 + i % THREADS_MAX));
+            for (int f = UPDATE_ADAMW; f <= UPDATE_AVERAGE; f++)
+                compare_counted(isa == ISA_PLAIN && i % 2 == 0
+                                    ? &kernels_reference_f32 : &kernels,
+                                &stream, (enum update_formula)f, &shapes[i]);
             threads_free(stream.threads);
         }
     }
@@ -443,5 +499,6 @@ TEST(split_masters_are_updated_as_numbers_are)
 
 TEST_MAIN(fast_updates_equal_the_reference,
           updates_apart_equal_those_in_place,
+          updates_in_place_add_up_what_they_write,
           split_masters_are_updated_as_numbers_are, adamw_is_adamw,
           codes_ascend_and_come_back, codes_are_near)

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* test_carry.c - mirrors src/optimizer/carry.c: an update that leaves the old
  * state where it is writes what the same update in place does, for every kind
- * of optimizer and of states; the sum of what kernels write and of what is
- * copied is that of the whole state. */
+ * of optimizer and of states; the sum of what kernels write, apart or in place,
+ * and of what is copied is that of the whole state. */
 #include "optimizer/carry.h"
 
 #include <string.h>
@@ -28,7 +28,7 @@ struct run {
     struct states states;
     struct kernels kernels;
     struct stream stream;
-    struct range_sum sum;
+    struct range_sum sum, plain; /* of slot 0; of what is in place */
 };
 
 static const struct param_spec specs[PARAMS] = {
@@ -63,6 +63,7 @@ static void run_open(struct run *r, const char *kind, enum state_type type)
     r->states.rules[2].frozen = true;
     r->states.rules[3].kind = &stays;
     r->sum.base = slots[0].all;
+    r->plain.base = in_place.all;
 }
 
 static void run_close(struct run *r)
@@ -138,8 +139,10 @@ static void compare(const char *kind, enum state_type type)
         memcpy(&slots[1], &before, sizeof before);
         const struct update apart =
             update_at(&r, slots[0].all, (int64_t)sizeof slots[0]);
-        const struct update plain = update_at(&r, in_place.all, 0);
+        struct update plain = update_at(&r, in_place.all, 0);
 
+        plain.sum = t % 2 == 0 ? NULL : &r.plain;
+        r.plain.total = 0;
         for (int i = 0; i < WEIGHTS; i++)
             gradients[i] = (float)((uint32_t)(i + t) * 40503u % 777) / 777 -
                            0.5f;
@@ -151,6 +154,9 @@ static void compare(const char *kind, enum state_type type)
         EQUAL_BYTES(before.all, slots[1].all, sizeof before.all);
         EQUAL_INT(r.sum.total + carry_sum(&apart, others, 0),
                   carry_sum(&apart, all, 0));
+        if (plain.sum != NULL)
+            EQUAL_INT(r.plain.total + carry_sum(&plain, others, 0),
+                      carry_sum(&apart, all, 0));
         CHECK(carry_sum(&apart, all, 0) != carry_sum(&apart, all, apart.from));
     }
     run_close(&r);
