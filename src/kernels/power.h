@@ -20,7 +20,7 @@ ELEMENTARY float exp2z_f32(float x)
     q = __builtin_fmaf(q, f, 0x1.62e42ep-1f);
     p = __builtin_fmaf(q, f, 1.0f);
     p = f32_of_bits(bits_of_f32(p) + (bits_of_f32(t) << 23));
-    return x < -126.0f ? 0.0f : p;
+    return x < -126.0f ? 0.0f : x == x ? p : x;
 }
 
 #endif

@@ -188,6 +188,8 @@ static status explain_attention(struct text *out, const struct stage *stage)
 
     if (by.why != NULL)
         return text_printf(out, "attention by own kernels: %s\n", by.why);
+    if (!by.library && !by.flash)
+        return text_append_string(out, "no attention in this stage\n");
     if (!by.library)
         return text_append_string(out, "attention by own kernels on tensor "
                                        "cores\n");

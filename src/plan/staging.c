@@ -416,11 +416,12 @@ static struct stage_attention find_attention(const struct stage *stage,
     return out;
 }
 
-/* The last one of the layers' reasons. */
+/* The last one of the layers' reasons; NULL: there is none, as in a stage
+ * without blocks. */
 static const char *layers_lack(const struct stage *stage)
 {
     const struct program *p = &stage->program;
-    const char *why = "no layer of attention";
+    const char *why = NULL;
 
     for (int i = 0; i < p->step_count; i++)
         if (nn_is_attention(&p->steps[i]))
@@ -454,11 +455,10 @@ struct device_choice stage_device(const struct stage *stage,
                                   const struct memory_row *rows)
 {
     struct attention_rooms rooms = {0, 0};
-    struct stage_attention attends = {.library = false};
     const enum attention_by by = stage->request.machine.attention;
+    const bool may = stage_products_fast(stage) && run_lacks(stage) == NULL;
 
-    if (stage_products_fast(stage)) attends = find_attention(stage, &rooms);
-
+    if (may) find_attention(stage, &rooms);
     return (struct device_choice){.kind = stage->request.machine.device,
                                   .threads = stage->request.machine.threads,
                                   .launch_bytes = larger(stage->launch_bytes,
@@ -475,8 +475,11 @@ struct device_choice stage_device(const struct stage *stage,
                                           number_of(stage->request.dtype),
                                       .aligned = is_aligned(stage)},
                                   .attention = {
-                                      .is_on = attends.library,
-                                      .flash = attends.flash,
+                                      /* As the run has it, not the stage:
+                                       * others of this rank, or other ranks,
+                                       * have other layers. */
+                                      .is_on = may && by != ATTENTION_BY_FLASH,
+                                      .flash = may,
                                       .bytes = larger(rooms.library,
                                                       rooms.flash),
                                       .length = stage->program.size.length,

@@ -68,11 +68,12 @@ printf '%s\n' "ranks=2 mesh.expert=2" "ranks=2 mesh.data=2" >layouts.txt
 alike "mixtral, experts by our own kernels" 300 --set model.family=mixtral \
     --set moe.experts=4 --set train.dtype=bfloat16
 # Attention by cuDNN, whose graphs of one sequence no layout cuts: heads that
-# share keys, documents, windows.
+# share keys, documents, windows. One rank has no layer of attention.
 printf '%s\n' "ranks=1 train.micro_batch=1" \
     "ranks=1 train.recompute=block device_graphs=true" \
     "ranks=2 mesh.shard=2 zero=fsdp train.micro_batch=1" \
     "ranks=2 mesh.tensor=2" \
+    "ranks=2 mesh.pipe=2 mesh.layers=[4,0]" \
     "ranks=2 mesh.pipe=2 schedule.name=zb-v train.micro_batch=1" >layouts.txt
 heads="--set model.head_width=8 --set train.dtype=bfloat16
     --set numerics.grid_tensor=2 --set model.layers=4"
