@@ -127,6 +127,13 @@ bool text_ends_with(const char *string, const char *ending)
 {
     const size_t length = strlen(string), tail = strlen(ending);
 
+    return length >= tail && strcmp(string + length - tail, ending) == 0;
+}
+
+bool text_ends_like(const char *string, const char *ending)
+{
+    const size_t length = strlen(string), tail = strlen(ending);
+
     return length >= tail && strcasecmp(string + length - tail, ending) == 0;
 }
 

@@ -26,8 +26,9 @@ void text_free(struct text *text);
  * 3). */
 const char *text_nearest(const char *word, const char *const *candidates,
                          int count);
-/* Large and small letters are alike: names of files. */
 bool text_ends_with(const char *string, const char *ending);
+/* Large and small letters are alike: names of files of text. */
+bool text_ends_like(const char *string, const char *ending);
 /* "1.5 GiB", "12.3 MiB", "87 bytes". Writes at most 32 bytes. */
 const char *text_bytes(char out[32], uint64_t bytes);
 /* "1h 02m 03s", "12.3 s", "4.1 ms". */

@@ -18,7 +18,7 @@ static void unpacked_name(const char *path, char out[PATH_BYTES])
 
     snprintf(out, PATH_BYTES, "%s", path);
     for (size_t i = 0; i < sizeof endings / sizeof *endings; i++)
-        if (text_ends_with(out, endings[i]))
+        if (text_ends_like(out, endings[i]))
             out[strlen(out) - strlen(endings[i])] = '\0';
 }
 
@@ -37,12 +37,12 @@ static bool kind_of(const char *path, bool named, enum corpus_kind *kind)
     }
     unpacked_name(path, name);
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
-        if (text_ends_with(name, rows[i].ending)) {
+        if (text_ends_like(name, rows[i].ending)) {
             *kind = rows[i].kind;
             return *kind != CORPUS_PARQUET || strcmp(name, path) == 0;
         }
     *kind = CORPUS_JSONL; /* data sets have lines under .json.gz too */
-    return strcmp(name, path) != 0 && text_ends_with(name, ".json");
+    return strcmp(name, path) != 0 && text_ends_like(name, ".json");
 }
 
 /* A file that the user names is text whatever its ending, unless it surely is
@@ -59,18 +59,18 @@ static status kind_of_named(const char *path, enum corpus_kind *kind)
     *kind = CORPUS_TEXT;
     unpacked_name(path, name);
     for (size_t i = 0; i < sizeof packed / sizeof *packed; i++)
-        if (text_ends_with(name, packed[i]))
+        if (text_ends_like(name, packed[i]))
             FAIL(ERR_CONFIG, "%s: the file is packed in a way that is not "
                  "read (.gz and .zst are); unpack it first", path);
     for (size_t i = 0; i < sizeof binary / sizeof *binary; i++)
-        if (text_ends_with(name, binary[i]))
+        if (text_ends_like(name, binary[i]))
             FAIL(ERR_CONFIG, "%s: not text; docs/data.md lists the supported "
                  "files",
                  path);
-    if (text_ends_with(name, ".bin") || text_ends_with(name, ".idx"))
+    if (text_ends_like(name, ".bin") || text_ends_like(name, ".idx"))
         FAIL(ERR_CONFIG, "%s: neither half of Megatron's .bin and .idx nor a "
              "file of llm.c; raw tokens must end with .u16 or .u32", path);
-    if (text_ends_with(name, ".json"))
+    if (text_ends_like(name, ".json"))
         FAIL(ERR_CONFIG, "%s: JSON is read with one object per line; if it is "
              "such a file, call it .jsonl", path);
     return OK;

@@ -560,7 +560,7 @@ static status read_any(struct reading *reading)
     if (reading->file->kind == CORPUS_JSONL)
         return read_lines(reading);
     if (reading->file->kind == CORPUS_PARQUET) return read_parquet(reading);
-    if (text_ends_with(path, ".gz") || text_ends_with(path, ".zst"))
+    if (text_ends_like(path, ".gz") || text_ends_like(path, ".zst"))
         return read_packed(reading);
     return read_mapped(reading);
 }

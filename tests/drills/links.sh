@@ -57,7 +57,7 @@ expect "event files are links" 65 "is a link" $more
 [ ! -e run/tensorboard/damaged.* ] 2>/dev/null ||
     bad "event files are links" "a copy of theirs is in the run"
 mkfifo pipe.txt
-expect "a corpus that is a pipe" 65 "pipe.txt" train config.yaml --run piped \
+expect "a corpus that is a pipe" 78 "pipe.txt: a pipe or device" train config.yaml --run piped \
     --set data.train=[pipe.txt]
 cp -r whole run2
 rm -rf run2/tokens

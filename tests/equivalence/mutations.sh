@@ -451,7 +451,7 @@ mutation "spans of a recipe lie in memory of the device" src/nn/quantized_operan
     "ranks=1 device=far"
 more=(--set optimizer.name=soap --set optimizer.frequency=1)
 mutation "states that the host computed do not go back" \
-    src/optimizer/whole_tensors.c 's/^    return copy_back\(u, t, copies, count\);$/    return OK;/' \
+    src/optimizer/whole_tensors.c 's/^    return copy_back\(u, copies, count\);$/    return OK;/' \
     "ranks=1 device=far"
 more=()
 LOCKSTEP_FAR=early

@@ -51,7 +51,8 @@ TEST(the_nearest_name_is_found)
 TEST(endings_are_compared)
 {
     CHECK(text_ends_with("a.jsonl", ".jsonl"));
-    CHECK(text_ends_with("A.JsonL", ".jsonl"));
+    CHECK(!text_ends_with("A.JsonL", ".jsonl"));
+    CHECK(text_ends_like("A.JsonL", ".jsonl"));
     CHECK(text_ends_with("x", ""));
     CHECK(!text_ends_with("l", ".jsonl"));
     CHECK(!text_ends_with("a.json", ".jsonl"));
