@@ -616,12 +616,14 @@ uint32_t courier_held(const struct agent *agent)
 
 void courier_stores(struct agent *agent, const struct node_stores *stores)
 {
-    struct stores *mine = &agent->courier->stores;
+    struct stores named = {.directory = ""};
 
     if (fault_point("agent.stores") != OK) status_clear();
-    *mine = (struct stores){.directory = ""};
-    memcpy(mine->run, stores->run, sizeof mine->run - 1);
-    memcpy(mine->directory, stores->directory, sizeof mine->directory - 1);
+    memcpy(named.run, stores->run, sizeof named.run - 1);
+    memcpy(named.directory, stores->directory, sizeof named.directory - 1);
+    /* A supervisor that came back says it again, while others read. */
+    if (memcmp(&agent->courier->stores, &named, sizeof named) == 0) return;
+    agent->courier->stores = named;
     atomic_store(&agent->courier->stores_named, true);
 }
 

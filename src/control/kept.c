@@ -5,7 +5,7 @@
 
 #include <stdio.h>
 
-enum { WINDOW_MS = 1000, SAID_MS = 2000 };
+enum { WINDOW_MS = 400, SAID_MS = 2000 };
 
 /* How much of a window the rank wanted to run and could not. One that computes
  * without end has all of the time; one that waits for another process, or is

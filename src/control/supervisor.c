@@ -238,8 +238,10 @@ static bool all_said_source(const struct supervisor *s)
  * gets nowhere, however far it climbs in between. */
 static void see_fall(struct supervisor *s, int64_t from)
 {
-    if (from > s->fallen_to) s->falls = 0;
-    s->fallen_to = from;
+    if (from > s->fallen_to) {
+        s->falls = 0;
+        s->fallen_to = from;
+    }
     if (s->falls++ < FALLS_MOST) s->furthest_from = from;
 }
 

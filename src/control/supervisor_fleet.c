@@ -349,11 +349,17 @@ void generation_grow(struct supervisor *s)
         return;
     s->grow_ns = clock_ns() + (int64_t)GROW_MS * 1000000;
     usable = fleet_usable(s->fleet);
-    if (usable <= s->layout_ranks) return;
+    if (usable <= s->layout_ranks ||
+        (s->full.places == usable && s->full.ranks == s->layout_ranks))
+        return;
     if (s->how->layout(s->how->argument, usable < s->how->ranks
                            ? usable : s->how->ranks, layout, &ranks) != OK)
         status_clear();
-    if (ranks <= s->layout_ranks) return;
+    if (ranks <= s->layout_ranks) {
+        s->full.ranks = s->layout_ranks;
+        s->full.places = usable;
+        return;
+    }
     fprintf(stderr, "layout    %d places are here again: saves after this "
                     "step, then %d ranks\n", usable, ranks);
     tell_layout(s, "grows");

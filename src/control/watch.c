@@ -68,6 +68,7 @@ static void see_step(struct supervisor *s, int rank)
     s->most_steps = step;
     s->last_step_ns = when;
     s->in_vain = s->falls = 0;
+    s->fallen_to = 0;
 }
 
 /* ---- hangs ---- */

@@ -65,6 +65,8 @@ struct supervisor {
     int wished;           /* a signal from outside meanwhile; 0: none */
     int converted_in_vain;
     int64_t grow_ns;      /* not before */
+    /* Nothing larger than a layout of so many ranks fits so many places. */
+    struct { int ranks, places; } full;
     struct board *board;
     int board_file, state_file; /* in memory; -1: none */
     int board_number;     /* of the board's descriptor in the ranks: not that
@@ -87,8 +89,8 @@ struct supervisor {
                            * run last fell back: the first FALLS_MOST times) */
     int64_t from_step;    /* where the newest generation went on */
     int64_t furthest_from;/* the latest such step that counts */
-    int64_t fallen_to;    /* where the run last went back to, */
-    int falls;            /* and how often without getting beyond that */
+    int64_t fallen_to;    /* the latest step that the run went back to, */
+    int falls;            /* and how often to it or behind it */
     uint64_t from_generation; /* that one */
     int64_t most_steps;   /* finished by some rank, ever */
     int64_t last_step_ns; /* when */

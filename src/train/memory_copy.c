@@ -556,6 +556,10 @@ void memory_copy_forget(struct memory_copy *copy)
     if (copy->slots[0] == NULL) return;
     for (int i = 0; i < COPY_SLOTS; i++)
         atomic_store(&copy->slots[i]->step, -1);
+    /* Nobody waits until it has travelled, and no sum that an update made for
+     * it is taken for that of another state. */
+    copy->newest = -1;
+    copy->turns.updated = false;
     board_forget();
 }
 

@@ -121,6 +121,7 @@ void two_slots_close(struct two_slots *slots)
             munmap(stage->kept.data + stage->kept.other,
                    2 * stage->kept.bytes);
         stage->kept.other = stage->kept.from = 0;
+        stage->kept.counts = false;
     }
     *slots = (struct two_slots){.step = NULL};
 }

@@ -23,8 +23,13 @@ if [ -z "$group" ]; then
     exit 77
 fi
 give_back() {
+    local i process
     leave
-    until rmdir "$group" 2>/dev/null; do sleep 0.05; done
+    while read -r process; do kill -KILL "$process"; done <"$group/cgroup.procs"
+    for ((i = 0; i < 200; i++)); do
+        rmdir "$group" 2>/dev/null && break
+        sleep 0.05
+    done
 }
 trap give_back EXIT
 
