@@ -17,7 +17,9 @@
 #include "control/courier_slots.h"
 #include "control/far_files.h"
 
-enum { KNOCK_MS = 1000, ANSWER_MS = 20000, AGAIN_MS = 200, START_MS = 500,
+enum { KNOCK_MS = 1000, ANSWER_MS = 20000, START_MS = 500,
+       AGAIN_MS = 200, AGAIN_MOST_MS = 300000, /* twice as long after each
+                         * copy in a row that was refused */
        PEERS_MOST = 16,
        OFFER_MS = 5000, /* a rank of the partner may finish a step so much
                          * later */
@@ -32,7 +34,8 @@ struct sender {
     int number;            /* of the link */
     struct wire wire;      /* to the partner */
     uint64_t turn;         /* of the partner that it is for */
-    int64_t next_try_ns, lost_ns; /* 0: it is there */
+    int64_t next_try_ns, lost_ns; /* 0: it is there, and took a copy */
+    int refusals;          /* connections in a row that ended with a copy */
     uint64_t *sent;        /* owned, [places]: copies of the page that are
                             * there, and for which order */
     uint64_t *order;
@@ -65,7 +68,8 @@ static status await_answer(struct wire *wire, struct copy_head *answer)
     return OK;
 }
 
-/* One slot; *whole: it is there, and was whole when it left. */
+/* One slot; *whole: it is there, and was whole when it left. ERR_PEER, too: it
+ * was, but is not there. */
 static status send_slot(struct wire *wire, struct copy_slot *slot,
                         struct copy_head *head, bool *whole)
 {
@@ -77,9 +81,10 @@ static status send_slot(struct wire *wire, struct copy_slot *slot,
         TRY(wire_put_bulk(wire, (const char *)slot + COPY_ROWS,
                           (size_t)head->rows));
     TRY(await_answer(wire, &answer));
+    if (atomic_load(&slot->step) != head->step) return OK;
     *whole = answer.whole == COPY_WHOLE && answer.rank == head->rank &&
-             answer.step == head->step &&
-             atomic_load(&slot->step) == head->step;
+             answer.step == head->step;
+    if (!*whole && head->twin == 0) FAIL(ERR_PEER, "a copy was not taken");
     return OK;
 }
 
@@ -184,12 +189,14 @@ static void tell_used(struct agent *agent, double *used_s)
     *used_s = now;
 }
 
-/* The newest copy of a rank, where its slots are; *whole: it is there. */
+/* The newest copy of a rank, where its slots are; *kept: it is there, from that
+ * slot. */
 static status carry_newest(struct sender *s, int index, struct offer is,
-                           struct copy_head *head, bool *whole)
+                           struct copy_head *head,
+                           const struct copy_slot **kept)
 {
     struct copy_slot *slots[COPY_SLOTS];
-    bool later = false;
+    bool later = false, whole = false;
 
     for (int i = 0; i < COPY_SLOTS; i++) {
         head->index = i;
@@ -202,7 +209,33 @@ static status carry_newest(struct sender *s, int index, struct offer is,
         return OK;
     TRY(offer(s, &s->offers[index], head, is, &later));
     if (later) return OK;
-    return send_slot(&s->wire, slots[head->index], head, whole);
+    TRY(send_slot(&s->wire, slots[head->index], head, &whole));
+    if (whole) *kept = slots[head->index];
+    return OK;
+}
+
+/* Whether the page is that of the order: its rank has begun. */
+static bool is_page_of(const struct place_memory *place, uint64_t number)
+{
+    return atomic_load(&place->ordered) == number &&
+           atomic_load(&place->taken) == number;
+}
+
+/* Tells the rank, unless the page is another one's meanwhile, or a rewind has
+ * undone the step: it would be told after this, or is seen here. */
+static bool tell_carried(const struct sender *s, int index, uint64_t number,
+                         int64_t step, const struct copy_slot *kept)
+{
+    const struct place_memory *place = &s->agent->places[index];
+    _Atomic int64_t *carried =
+        &s->agent->board->pages[index].carried[s->number];
+
+    if (!is_page_of(place, number)) return false;
+    atomic_store(carried, step);
+    if (is_page_of(place, number) && atomic_load(&kept->step) == step)
+        return true;
+    atomic_store(carried, -1);
+    return false;
 }
 
 /* The newest copy of a place's rank, unless it is there already. */
@@ -210,26 +243,29 @@ static status carry(struct sender *s, int index)
 {
     struct agent *a = s->agent;
     struct board_page *page = &a->board->pages[index];
-    const struct order *order = &a->places[index].order;
+    const struct place_memory *place = &a->places[index];
+    const uint64_t number = atomic_load(&place->ordered);
+    const struct order *order = &place->order;
+    const bool seated = place_is_busy(place) && is_page_of(place, number);
     const uint64_t copies = atomic_load(&page->copies);
+    const struct copy_slot *kept = NULL;
     struct copy_head head = {.rank = order->rank, .ranks = order->size,
                              .slot_bytes = atomic_load(&page->slot_bytes)};
-    bool whole = false;
 
-    if (!place_is_busy(&a->places[index]) || head.slot_bytes == 0 ||
-        copies == 0 ||
-        (s->sent[index] == copies && s->order[index] == order->number))
+    if (!seated || head.slot_bytes == 0 || copies == 0 ||
+        (s->sent[index] == copies && s->order[index] == number))
         return OK;
     atomic_store(&a->courier->slot_bytes, head.slot_bytes);
     atomic_store(&a->courier->ranks, head.ranks);
-    TRY(carry_newest(s, index, (struct offer){copies, order->number, 0, 0, 0},
-                     &head, &whole));
-    if (!whole) return OK;
+    TRY(carry_newest(s, index, (struct offer){copies, number, 0, 0, 0}, &head,
+                     &kept));
+    if (kept == NULL) return OK;
+    s->lost_ns = s->refusals = 0;
     tell_used(a, &s->used_s);
     s->carried_ns = clock_ns();
+    if (!tell_carried(s, index, number, head.step, kept)) return OK;
     s->sent[index] = copies;
-    s->order[index] = order->number;
-    atomic_store(&page->carried[s->number], head.step);
+    s->order[index] = number;
     return OK;
 }
 
@@ -237,15 +273,22 @@ static status carry(struct sender *s, int index)
  * would leave them without a second copy. */
 static void part(struct sender *s)
 {
+    int64_t again_ms = AGAIN_MS;
+
+    for (int i = 1; i < s->refusals && again_ms < AGAIN_MOST_MS; i++)
+        again_ms *= 2;
+    if (again_ms > AGAIN_MOST_MS) again_ms = AGAIN_MOST_MS;
     if (s->lost_ns == 0) s->lost_ns = clock_ns();
     for (int i = 0; i < s->agent->count; i++)
         atomic_store(&s->agent->board->pages[i].carried[s->number], -1);
     wire_close(&s->wire);
     memset(s->sent, 0, (size_t)s->agent->count * sizeof *s->sent);
     memset(s->offers, 0, (size_t)s->agent->count * sizeof *s->offers);
-    s->next_try_ns = clock_ns() + (int64_t)AGAIN_MS * 1000000;
+    s->next_try_ns = clock_ns() + again_ms * 1000000;
 }
 
+/* A partner that lets this node in may refuse each copy: ranks wait for it
+ * while it is tried, and not between tries. */
 static void keep_partner(struct sender *s)
 {
     _Atomic int *carries = &s->agent->board->carries[s->number];
@@ -253,14 +296,16 @@ static void keep_partner(struct sender *s)
 
     if (atomic_load(&s->link->turn) != s->turn) {
         s->turn = atomic_load(&s->link->turn);
+        s->lost_ns = s->refusals = 0;
         part(s);
         s->next_try_ns = 0;
         atomic_store(&s->link->seen, s->turn);
     }
     memcpy(address, s->link->partner.address, sizeof address);
     address[sizeof address - 1] = '\0';
-    if (address[0] == '\0' || (s->lost_ns != 0 && clock_ns() - s->lost_ns >
-                                   (int64_t)LOST_MS * 1000000))
+    if (address[0] == '\0' ||
+        (s->wire.descriptor < 0 && s->lost_ns != 0 &&
+         clock_ns() - s->lost_ns > (int64_t)LOST_MS * 1000000))
         atomic_store(carries, 0);
     if (s->wire.descriptor >= 0 || address[0] == '\0' ||
         clock_ns() < s->next_try_ns)
@@ -270,7 +315,6 @@ static void keep_partner(struct sender *s)
         part(s);
         return;
     }
-    s->lost_ns = 0;
     atomic_store(carries, 1);
 }
 
@@ -304,6 +348,7 @@ static void send_for_ever(struct agent *agent)
         for (int i = 0; i < agent->count && s.wire.descriptor >= 0; i++)
             if (carry(&s, i) != OK) {
                 status_clear();
+                s.refusals++;
                 part(&s);
             }
         rest(&s);

@@ -7,7 +7,11 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include "control/agent_place.h"
+#include <sys/mman.h>
+#include <unistd.h>
+#include "base/clock.h"
+#include "comm/inheritance.h"
+#include "control/courier_slots.h"
 #include "tests/test.h"
 
 TEST(beats_of_one_partner_change_nothing)
@@ -72,5 +76,283 @@ TEST(copies_are_held_once_every_rank_has_one_there)
     free(board);
 }
 
+/* ---- a courier of a node of one rank, and its partner: this process ---- */
+
+enum { SLOT_BYTES = COPY_ROWS + COPY_PAGE, ROWS = 100 };
+
+struct stand {
+    struct agent agent;
+    struct place_memory *place;
+    struct board_page *page;
+    struct door door;      /* of the partner */
+    struct wire wire;      /* what sends to it; descriptor -1: nothing does */
+    struct copy_head copy; /* on the way, not answered */
+};
+
+/* A whole copy of the rank. */
+static void make_copy(struct stand *s, int64_t step)
+{
+    const struct copy_memory memory = {s->agent.state_file, 1, SLOT_BYTES};
+    struct copy_slot *slot = copy_slot_map(&memory, 0, (int)(step % 2),
+                                           SLOT_BYTES);
+
+    CHECK(slot != NULL);
+    atomic_store(&slot->step, -1);
+    slot->magic = copy_magic;
+    slot->ranks = 1;
+    slot->bytes = ROWS;
+    memset((char *)slot + COPY_ROWS, (int)step, ROWS);
+    slot->crc = crc32c(0, (char *)slot + COPY_ROWS, ROWS);
+    atomic_store(&slot->step, step);
+    munmap(slot, SLOT_BYTES);
+    atomic_store(&s->page->slot_bytes, SLOT_BYTES);
+    atomic_fetch_add(&s->page->copies, 1);
+}
+
+static void seat(struct stand *s, uint64_t number)
+{
+    s->place->order = (struct order){.number = number, .size = 1};
+    atomic_store(&s->place->ordered, number);
+    memset(s->page, 0, sizeof *s->page);
+    atomic_store(&s->place->taken, number);
+}
+
+static void stand_open(struct stand *s)
+{
+    struct node_beat beat = {.partners = {{"b", ""}}};
+    struct token token;
+    bool child = false;
+
+    *s = (struct stand){.wire.descriptor = -1};
+    s->agent = (struct agent){.up.descriptor = -1, .count = 1};
+    s->place = mmap(NULL, sizeof *s->place, PROT_READ | PROT_WRITE,
+                    MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    CHECK(s->place != MAP_FAILED);
+    s->agent.places = s->place;
+    IS_OK(token_draw(&token));
+    s->agent.token = token;
+    IS_OK(door_open(&s->door, "127.0.0.1:0", &token, 0));
+    IS_OK(door_open(&s->agent.door, "127.0.0.1:0", &token, 0));
+    IS_OK(board_make(&s->agent.board, 1, &s->agent.board_file));
+    s->page = &s->agent.board->pages[0];
+    IS_OK(inherited_memory("lockstep-state", 2 * SLOT_BYTES,
+                           &s->agent.state_file));
+    IS_OK(courier_start(&s->agent, &child));
+    if (child) _exit(0);
+    snprintf(beat.partners[0].address, DOOR_ADDRESS_BYTES, "%s",
+             s->door.address);
+    courier_partners(&s->agent, &beat);
+}
+
+static void stand_close(struct stand *s)
+{
+    courier_stop(&s->agent);
+    wire_close(&s->wire);
+    door_close(&s->door);
+    door_close(&s->agent.door);
+    board_close(s->agent.board);
+    close(s->agent.board_file);
+    close(s->agent.state_file);
+    munmap(s->place, sizeof *s->place);
+}
+
+/* Lets the sender in. */
+static void let_in(struct stand *s)
+{
+    struct pollfd polls[DOOR_POLLS + 1];
+    int used = door_polls(&s->door, polls);
+    struct visitor visitor;
+    int descriptor;
+
+    if (s->wire.descriptor >= 0)
+        polls[used++] = (struct pollfd){.fd = s->wire.descriptor,
+                                        .events = POLLIN};
+    poll(polls, (nfds_t)used, 5);
+    if (!door_step(&s->door, &visitor, &descriptor)) return;
+    IS_OK(door_answer(&descriptor, NULL));
+    wire_close(&s->wire);
+    if (wire_open(&s->wire, descriptor, &s->agent.token, true) != OK)
+        status_clear();
+}
+
+/* Whether a copy has come whole: s->copy. Offers are declined. */
+static bool has_come(struct stand *s)
+{
+    char bytes[ROWS];
+    const struct wire_head *head;
+    const void *got;
+
+    let_in(s);
+    if (s->wire.descriptor < 0) return false;
+    if (wire_get(&s->wire, &head, &got) != OK) {
+        status_clear();
+        return false;
+    }
+    if (head == NULL) return false;
+    CHECK(head->bytes == sizeof s->copy);
+    memcpy(&s->copy, got, sizeof s->copy);
+    if (head->kind == WIRE_OFFER) {
+        IS_OK(wire_put(&s->wire, WIRE_COPIED, &s->copy, sizeof s->copy));
+        return false;
+    }
+    EQUAL_INT(head->kind, WIRE_COPY);
+    IS_OK(wire_get_bulk(&s->wire, bytes, (size_t)s->copy.state_length));
+    IS_OK(wire_get_bulk(&s->wire, bytes, (size_t)s->copy.rows));
+    return true;
+}
+
+static void answer(struct stand *s, int whole)
+{
+    s->copy.whole = whole;
+    IS_OK(wire_put(&s->wire, WIRE_COPIED, &s->copy, sizeof s->copy));
+}
+
+static bool is_told(struct stand *s, int64_t step)
+{
+    return atomic_load(&s->page->carried[0]) == step;
+}
+
+/* Each copy would keep ranks for as long as they wait for one. */
+TEST(ranks_do_not_wait_for_a_partner_that_refuses)
+{
+    int64_t began, waited_ns;
+    struct stand s;
+
+    stand_open(&s);
+    seat(&s, 1);
+    make_copy(&s, 5);
+    began = waited_ns = clock_ns();
+    while (clock_ns() - waited_ns < 1000000000) { /* without waiting */
+        CHECK(clock_ns() - began < (int64_t)20 * 1000000000);
+        if (has_come(&s)) wire_close(&s.wire);
+        if (clock_ns() - began < 1000000000 ||
+            atomic_load(&s.agent.board->carries[0]) != 0)
+            waited_ns = clock_ns();
+    }
+    while (!is_told(&s, 5)) { /* it is tried again */
+        CHECK(clock_ns() - began < (int64_t)60 * 1000000000);
+        if (has_come(&s)) answer(&s, COPY_WHOLE);
+    }
+    EQUAL_INT(atomic_load(&s.agent.board->carries[0]), 1);
+    stand_close(&s);
+}
+
+static void await_copy(struct stand *s, int64_t step)
+{
+    const int64_t end = clock_ns() + (int64_t)20 * 1000000000;
+
+    do
+        CHECK(clock_ns() < end);
+    while (!has_come(s) || s->copy.step != step);
+}
+
+static void await_told(struct stand *s, int64_t step)
+{
+    const int64_t end = clock_ns() + (int64_t)20 * 1000000000;
+
+    while (!is_told(s, step)) {
+        CHECK(clock_ns() < end);
+        poll(NULL, 0, 1);
+    }
+}
+
+/* A copy that arrived torn although nobody wrote over it was refused. */
+TEST(a_torn_copy_is_refused)
+{
+    struct stand s;
+
+    stand_open(&s);
+    seat(&s, 1);
+    make_copy(&s, 5);
+    for (int i = 0; i < 2; i++) {
+        struct pollfd one = {.events = POLLIN};
+        char byte;
+
+        await_copy(&s, 5);
+        answer(&s, COPY_TORN);
+        one.fd = s.wire.descriptor;
+        EQUAL_INT(poll(&one, 1, 10000), 1);
+        EQUAL_INT(read(one.fd, &byte, 1), 0); /* the end */
+        wire_close(&s.wire);
+    }
+    stand_close(&s);
+}
+
+/* Its last rank ended while a copy was on the way; the new one makes as many
+ * copies, which are carried as well. */
+TEST(a_new_rank_is_not_told_of_the_last_ones_copies)
+{
+    struct stand s;
+
+    stand_open(&s);
+    seat(&s, 1);
+    make_copy(&s, 9);
+    await_copy(&s, 9);
+    atomic_store(&s.place->done, 1);
+    seat(&s, 2);
+    answer(&s, COPY_WHOLE);
+    for (int i = 0; i < 100; i++) {
+        CHECK(!has_come(&s));
+        EQUAL_INT(atomic_load(&s.page->carried[0]), 0);
+    }
+    make_copy(&s, 10);
+    await_copy(&s, 10);
+    answer(&s, COPY_WHOLE);
+    await_told(&s, 10);
+    stand_close(&s);
+}
+
+/* The process that takes an order clears the page: until then it says what the
+ * last rank had copied. */
+TEST(a_page_is_not_read_before_its_rank_has_begun)
+{
+    struct stand s;
+
+    stand_open(&s);
+    seat(&s, 1);
+    make_copy(&s, 9);
+    await_copy(&s, 9);
+    answer(&s, COPY_WHOLE);
+    await_told(&s, 9);
+    atomic_store(&s.place->done, 1);
+    s.place->order.number = 2;
+    atomic_store(&s.place->ordered, 2);
+    for (int i = 0; i < 100; i++) CHECK(!has_come(&s));
+    seat(&s, 2);
+    make_copy(&s, 10); /* the first, as 9 was */
+    await_copy(&s, 10);
+    stand_close(&s);
+}
+
+/* A rewind while a copy travels. */
+TEST(an_undone_step_is_not_told)
+{
+    struct copy_memory of;
+    struct copy_slot *slot;
+    struct stand s;
+
+    stand_open(&s);
+    seat(&s, 1);
+    make_copy(&s, 9);
+    await_copy(&s, 9);
+    of = (struct copy_memory){s.agent.state_file, 1, SLOT_BYTES};
+    slot = copy_slot_map(&of, 0, 1, SLOT_BYTES);
+    CHECK(slot != NULL);
+    atomic_store(&slot->step, -1);
+    atomic_store(&s.page->carried[0], -1);
+    munmap(slot, SLOT_BYTES);
+    answer(&s, COPY_WHOLE);
+    for (int i = 0; i < 50; i++) {
+        has_come(&s);
+        EQUAL_INT(atomic_load(&s.page->carried[0]), -1);
+    }
+    stand_close(&s);
+}
+
 TEST_MAIN(beats_of_one_partner_change_nothing,
-          copies_are_held_once_every_rank_has_one_there)
+          copies_are_held_once_every_rank_has_one_there,
+          ranks_do_not_wait_for_a_partner_that_refuses,
+          a_torn_copy_is_refused,
+          a_new_rank_is_not_told_of_the_last_ones_copies,
+          a_page_is_not_read_before_its_rank_has_begun,
+          an_undone_step_is_not_told)
