@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* cudnn.c - a libcudnn.so.9 for GPUs of the driver for tests: descriptors,
  * three engines, and plans that compute a graph in a stream of that driver,
- * later (cudnn_run.c). The first engine that it offers says that its sums have
- * no order, the second one needs room, the third one none.
+ * later (cudnn_run.c). One engine says that its sums have no order, one needs
+ * room, one none. They have different bits, and so has each without the knob
+ * that it is offered with. The order of offers depends on the strides of the
+ * graph.
  *
  * It refuses what the library refuses: descriptors that are not finished, or
  * are changed afterwards; attributes of another type; shapes that do not go
@@ -12,6 +14,7 @@
  *   DNN_VERSION       what it says of itself (91900)
  *   DNN_NONE=T        it has no engine for sequences of T tokens
  *   DNN_COUNTS=FILE   calls, and plans that were made, are added to the file
+ *   DNN_DENSE=1       no engine takes heads with something between their rows
  *   DNN_FAILS=N       call N, from 1, fails
  *   DNN_CREATES=0     it does not work with any GPU
  *   DNN_HOST=1        there is no GPU: memory is the host's, calls are done at
@@ -27,7 +30,7 @@
 
 #define EXPORTED __attribute__((visibility("default")))
 enum { VERSION = 91900, ATTRIBUTES = 16, ROOM_ALIGNED = 256,
-       BAD = DNN_BAD_PARAM, ENGINES = 3 };
+       BAD = DNN_BAD_PARAM, ENGINES = 3, KNOB_VALUE = 4 };
 static const int64_t engines[ENGINES] = {9, 6, 1};
 
 struct attribute {
@@ -42,6 +45,7 @@ struct descriptor {
     struct attribute attributes[ATTRIBUTES];
     int count;
     int engine;               /* of an engine, its configuration, a plan */
+    int knob;                 /* of a configuration, its knob, a plan */
     struct dnn_graph *graph;  /* owned, of a graph; borrowed by others */
 };
 
@@ -159,6 +163,9 @@ static const struct { int name, type; } types[] = {
     {DNN_HEURISTICS_MODE, DNN_OF_HEURISTIC},
     {DNN_HEURISTICS_GRAPH, DNN_OF_DESCRIPTOR},
     {DNN_HEURISTICS_PROPERTIES, DNN_OF_DESCRIPTOR},
+    {DNN_ENGINE_GRAPH, DNN_OF_DESCRIPTOR}, {DNN_ENGINE_INDEX, DNN_OF_INT64},
+    {DNN_CONFIG_ENGINE, DNN_OF_DESCRIPTOR},
+    {DNN_CONFIG_KNOBS, DNN_OF_DESCRIPTOR},
     {DNN_PLAN_HANDLE, DNN_OF_HANDLE}, {DNN_PLAN_CONFIG, DNN_OF_DESCRIPTOR},
     {DNN_PLAN_PROPERTIES, DNN_OF_DESCRIPTOR},
     {DNN_POINTWISE_OF, DNN_OF_DESCRIPTOR},
@@ -330,8 +337,13 @@ static int finish_graph(struct descriptor *d)
     return dnn_graph_fits(g) ? DNN_SUCCESS : BAD;
 }
 
-/* Keys of the first product; and whether the library has products of such
- * heads. */
+static bool is_product_of_memory(const struct dnn_graph *g,
+                                 const struct dnn_operation *o)
+{
+    return o->kind == DNN_OPERATION_MATMUL && !g->tensors[o->x].is_virtual;
+}
+
+/* Whether the library has products of such heads. */
 static bool is_supported(const struct dnn_graph *g)
 {
     const long none = number("DNN_NONE", -1);
@@ -340,11 +352,23 @@ static bool is_supported(const struct dnn_graph *g)
         const struct dnn_operation *o = &g->operations[i];
         const struct dnn_tensor *a = &g->tensors[o->x];
 
-        if (o->kind != DNN_OPERATION_MATMUL || a->is_virtual) continue;
+        if (!is_product_of_memory(g, o)) continue;
         if (a->of[3] % 8 != 0 || a->of[3] > 256 || a->of[2] == none)
             return false;
     }
     return true;
+}
+
+/* How much longer rows of queries are than their heads. */
+static int64_t spread(const struct dnn_graph *g)
+{
+    for (int i = 0; i < g->count; i++) {
+        const struct dnn_tensor *a = &g->tensors[g->operations[i].x];
+
+        if (is_product_of_memory(g, &g->operations[i]))
+            return a->stride[2] / (a->of[1] * a->of[3]);
+    }
+    return 1;
 }
 
 /* Bytes of room of an engine: for scores, if a head's dq are summed. */
@@ -370,8 +394,34 @@ static int finish_plan(struct descriptor *d)
     if (!get(d, DNN_PLAN_HANDLE, 1, &handle)) return BAD;
     d->graph = config->graph;
     d->engine = config->engine;
+    d->knob = config->knob;
     atomic_fetch_add(&plans, 1);
     return DNN_SUCCESS;
+}
+
+static int finish_engine(struct descriptor *d)
+{
+    const struct descriptor *of = part(d, DNN_ENGINE_GRAPH, DNN_GRAPH);
+    int64_t asked;
+
+    if (of == NULL || !get(d, DNN_ENGINE_INDEX, 1, &asked)) return BAD;
+    d->graph = of->graph;
+    for (d->engine = 0; engines[d->engine] != asked; d->engine++)
+        if (d->engine == ENGINES - 1) return BAD;
+    return is_supported(d->graph) ? DNN_SUCCESS : DNN_NOT_SUPPORTED;
+}
+
+static int finish_config(struct descriptor *d)
+{
+    const struct descriptor *engine = part(d, DNN_CONFIG_ENGINE, DNN_ENGINE);
+    const struct descriptor *knob = part(d, DNN_CONFIG_KNOBS, DNN_KNOB);
+
+    if (engine == NULL) return BAD;
+    d->graph = engine->graph;
+    d->engine = engine->engine;
+    d->knob = knob != NULL ? knob->knob : 0;
+    return spread(d->graph) > 1 && number("DNN_DENSE", 0) != 0
+               ? DNN_NOT_SUPPORTED : DNN_SUCCESS;
 }
 
 static int finish_pack(const struct descriptor *d)
@@ -396,6 +446,8 @@ static int finish(struct descriptor *d)
                        get(d, DNN_HEURISTICS_MODE, 1, &mode) &&
                        mode == DNN_HEURISTIC_A ? DNN_SUCCESS : BAD;
     case DNN_PLAN: return finish_plan(d);
+    case DNN_ENGINE: return finish_engine(d);
+    case DNN_ENGINE_CONFIG: return finish_config(d);
     case DNN_PACK: return finish_pack(d);
     default: return DNN_SUCCESS;
     }
@@ -422,7 +474,8 @@ static int get_results(const struct descriptor *d, int64_t most,
 
         if (config->kind != DNN_ENGINE_CONFIG) return BAD;
         config->graph = of->graph;
-        config->engine = i;
+        config->engine = i > 0 && spread(of->graph) > 3 ? ENGINES - i : i;
+        config->knob = KNOB_VALUE;
         config->finished = true;
         ++*count;
     }
@@ -441,6 +494,18 @@ static int get_engine(const struct descriptor *d, int64_t *count,
     return DNN_SUCCESS;
 }
 
+static int get_knob(const struct descriptor *d, int64_t *count,
+                    dnn_descriptor *out)
+{
+    struct descriptor *knob = *out;
+
+    if (knob->kind != DNN_KNOB) return BAD;
+    knob->knob = d->knob;
+    knob->finished = true;
+    *count = 1;
+    return DNN_SUCCESS;
+}
+
 EXPORTED int cudnnBackendGetAttribute(dnn_descriptor of, int name, int type,
                                       int64_t most, int64_t *count, void *out)
 {
@@ -454,6 +519,9 @@ EXPORTED int cudnnBackendGetAttribute(dnn_descriptor of, int name, int type,
     if (d->kind == DNN_ENGINE_CONFIG && name == DNN_CONFIG_ENGINE &&
         type == DNN_OF_DESCRIPTOR)
         return get_engine(d, count, out);
+    if (d->kind == DNN_ENGINE_CONFIG && name == DNN_CONFIG_KNOBS &&
+        type == DNN_OF_DESCRIPTOR)
+        return get_knob(d, count, out);
     if (d->kind == DNN_ENGINE && name == DNN_ENGINE_NOTES &&
         type == DNN_OF_NOTE) {
         const int note = DNN_NOTE_UNORDERED;
@@ -478,6 +546,7 @@ EXPORTED int cudnnBackendGetAttribute(dnn_descriptor of, int name, int type,
 /* Scalars are kept; all else is where kernels find it. */
 struct call {
     const struct dnn_graph *graph;
+    int block;               /* products that are added at once */
     void *at[TENSORS];
     float scalars[TENSORS];
     char *room;
@@ -492,7 +561,7 @@ static void run(void *argument)
         if (call->graph->tensors[i].by_value) call->at[i] = &call->scalars[i];
     if (call->room_bytes > 0)
         memset(call->room, 0xff, (size_t)call->room_bytes);
-    dnn_graph_run(call->graph, call->at);
+    dnn_graph_run(call->graph, call->at, call->block);
 }
 
 static size_t span(const struct dnn_tensor *t)
@@ -544,7 +613,8 @@ EXPORTED int cudnnBackendExecute(void *of, dnn_descriptor of_plan,
 {
     const struct handle *handle = of;
     const struct descriptor *plan = of_plan, *pack = of_pack;
-    struct call call = {.graph = plan->graph};
+    struct call call = {.graph = plan->graph,
+                        .block = 2 + plan->engine + plan->knob};
     void *room = NULL;
 
     if (plan->kind != DNN_PLAN || !plan->finished || pack->kind != DNN_PACK ||

@@ -38,7 +38,8 @@ static inline int64_t dnn_elements(const struct dnn_tensor *t)
 
 /* Whether shapes and types of each operation go together. */
 bool dnn_graph_fits(const struct dnn_graph *graph);
-/* Computes it. at [tensors]: memory of those that are not virtual. */
-void dnn_graph_run(const struct dnn_graph *graph, void *const *at);
+/* Computes it. at [tensors]: memory of those that are not virtual; block: so
+ * many products, and one more for each head, are added at once. */
+void dnn_graph_run(const struct dnn_graph *graph, void *const *at, int block);
 
 #endif

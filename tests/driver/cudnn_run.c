@@ -198,6 +198,7 @@ static float *values_of(const struct dnn_graph *g, struct values *v,
 struct work {
     const struct dnn_tensor *x, *b, *t, *y;
     const float *of_x, *of_b, *of_t;
+    int block;
 };
 
 static void head_of(const struct dnn_tensor *part, const struct dnn_tensor *all,
@@ -206,11 +207,17 @@ static void head_of(const struct dnn_tensor *part, const struct dnn_tensor *all,
     at[1] = at[1] / (all->of[1] / part->of[1]);
 }
 
+/* To 14 bits, so that the order of a sum shows in bfloat16. */
+static float coarse(double x)
+{
+    return f32_of_bits((bits_of_f32((float)x) + 0x200u) & ~UINT32_C(0x3ff));
+}
+
 /* In blocks, which are longer where a call has more heads: whoever gives it
  * heads that depend on the layout has bits that do. */
 static double product(const struct work *w, const place at)
 {
-    const int64_t block = 3 + w->y->of[1];
+    const int64_t block = w->block + w->y->of[1];
     place a = {at[0], at[1], at[2], 0}, b = {at[0], at[1], 0, at[3]};
     float sum = 0;
     double part = 0;
@@ -222,10 +229,10 @@ static double product(const struct work *w, const place at)
         part += (double)w->of_x[dense_at(w->x, a)] *
                 (double)w->of_b[dense_at(w->b, b)];
         if (k % block != block - 1) continue;
-        sum += (float)part;
+        sum = coarse((double)sum + part);
         part = 0;
     }
-    return (double)(sum + (float)part);
+    return (double)coarse((double)sum + part);
 }
 
 static double reduction(const struct work *w, int mode, const place at)
@@ -309,11 +316,11 @@ static void reshape(const struct work *w, float *y)
 
 static void run_operation(const struct dnn_graph *g,
                           const struct dnn_operation *o, struct values *v,
-                          void *const *memory)
+                          void *const *memory, int block)
 {
     float *y = values_of(g, v, memory, o->y);
     const struct work w = {
-        .x = &g->tensors[o->x], .y = &g->tensors[o->y],
+        .x = &g->tensors[o->x], .y = &g->tensors[o->y], .block = block,
         .b = o->b < 0 ? NULL : &g->tensors[o->b],
         .t = o->t < 0 ? NULL : &g->tensors[o->t],
         .of_x = values_of(g, v, memory, o->x),
@@ -335,11 +342,11 @@ static void run_operation(const struct dnn_graph *g,
     }
 }
 
-void dnn_graph_run(const struct dnn_graph *g, void *const *memory)
+void dnn_graph_run(const struct dnn_graph *g, void *const *memory, int block)
 {
     struct values v = {{NULL}};
 
     for (int i = 0; i < g->count; i++)
-        run_operation(g, &g->operations[i], &v, memory);
+        run_operation(g, &g->operations[i], &v, memory, block);
     for (int i = 0; i < g->tensors_count; i++) free(v.of[i]);
 }

@@ -286,6 +286,11 @@ END
         train config.yaml --run no --set numerics.gpu=fast $heads \
         --set numerics.attention=cudnn
     # shellcheck disable=SC2086
+    DNN_DENSE=1 expect "an engine that does not take rows of the layout" 69 \
+        "engine 6 of cuDNN has attention of 4 heads of 8, and not in rows" \
+        train config.yaml --run dense --set numerics.gpu=fast $heads \
+        --set numerics.grid_tensor=1
+    # shellcheck disable=SC2086
     DNN_FAILS=20 expect "attention that fails" 69 \
         "cuDNN answers CUDNN_STATUS_EXECUTION_FAILED to attention" \
         train config.yaml --run fails --set numerics.gpu=fast $heads

@@ -18,6 +18,7 @@
 . "${0%/*}/../drills/common.sh"
 cd "$tree" || exit 1
 graph=src/kernels/cuda/plugin/attention_graph.c
+plan=src/kernels/cuda/plugin/attention_plan.c
 flags="-std=gnu11 -D_GNU_SOURCE -O1 -ffp-contract=off -Isrc -Iinclude -I."
 nvcc=$(make -s --eval='which:; @echo $(NVCC)' BUILD="$BUILD" which)
 places="$(dirname "${nvcc:-/none/bin/nvcc}")/.. /usr/local/cuda /usr build-nvcc/lib/python3*/site-packages/nvidia/cudnn"
@@ -39,7 +40,7 @@ cc $flags -c -o "$room/meaning.o" tests/golden/cudnn_meaning.c || exit 1
 # means FILE: whether graphs of that source are attention.
 means() {
     # shellcheck disable=SC2086
-    cc $flags -o "$room/meaning" "$room/meaning.o" "$1" -ldl -lm || exit 1
+    cc $flags -o "$room/meaning" "$room/meaning.o" "$1" $plan -ldl -lm || exit 1
     DNN_HOST=1 timeout 60 "$room/meaning" "$room/libcudnn.so.9" >"$room/log" 2>&1
 }
 if means $graph
@@ -81,6 +82,7 @@ sed 's/^ *//' >"$room/names" <<'NAMES'
     DNN_ENGINE_CONFIG BACKEND_ENGINECFG_DESCRIPTOR
     DNN_HEURISTICS BACKEND_ENGINEHEUR_DESCRIPTOR
     DNN_PLAN BACKEND_EXECUTION_PLAN_DESCRIPTOR
+    DNN_KNOB BACKEND_KNOB_CHOICE_DESCRIPTOR
     DNN_OPERATION_POINTWISE BACKEND_OPERATION_POINTWISE_DESCRIPTOR
     DNN_GRAPH BACKEND_OPERATIONGRAPH_DESCRIPTOR
     DNN_PACK BACKEND_VARIANT_PACK_DESCRIPTOR
@@ -128,6 +130,7 @@ sed 's/^ *//' >"$room/names" <<'NAMES'
     DNN_HEURISTICS_RESULTS ATTR_ENGINEHEUR_RESULTS
     DNN_HEURISTICS_PROPERTIES ATTR_ENGINEHEUR_DEVICEPROP
     DNN_CONFIG_ENGINE ATTR_ENGINECFG_ENGINE
+    DNN_CONFIG_KNOBS ATTR_ENGINECFG_KNOB_CHOICES
     DNN_CONFIG_ROOM ATTR_ENGINECFG_WORKSPACE_SIZE
     DNN_PLAN_HANDLE ATTR_EXECUTION_PLAN_HANDLE
     DNN_PLAN_CONFIG ATTR_EXECUTION_PLAN_ENGINE_CONFIG
@@ -150,8 +153,10 @@ sed 's/^ *//' >"$room/names" <<'NAMES'
     DNN_PACK_IDS ATTR_VARIANT_PACK_UNIQUE_IDS
     DNN_PACK_POINTERS ATTR_VARIANT_PACK_DATA_POINTERS
     DNN_PACK_ROOM ATTR_VARIANT_PACK_WORKSPACE
+    DNN_ENGINE_GRAPH ATTR_ENGINE_OPERATION_GRAPH
     DNN_ENGINE_INDEX ATTR_ENGINE_GLOBAL_INDEX
     DNN_ENGINE_NOTES ATTR_ENGINE_NUMERICAL_NOTE
+    DNN_ENGINE_PROPERTIES ATTR_ENGINE_DEVICEPROP
     DNN_MATMUL_COMPUTE ATTR_MATMUL_COMP_TYPE
     DNN_MATMUL_A ATTR_OPERATION_MATMUL_ADESC
     DNN_MATMUL_B ATTR_OPERATION_MATMUL_BDESC
@@ -195,7 +200,7 @@ if [ -z "$library" ] || [ -z "$stub" ]; then
 else
     ln -s "$(realpath "$stub")" "$room/libcuda.so.1"
     # shellcheck disable=SC2086
-    cc $flags -o "$room/offline" tests/golden/cudnn_offline.c $graph -ldl || exit 1
+    cc $flags -o "$room/offline" tests/golden/cudnn_offline.c $graph $plan -ldl || exit 1
     rm "$room/libcudnn.so.9" # cuDNN's own parts are in its folder
     if LD_LIBRARY_PATH="$room:$(dirname "$library")" timeout 300 "$room/offline" \
         "$library" tests/golden/data/h200_properties.json >"$room/log" 2>&1

@@ -7,7 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include "kernels/cuda/plugin/attention_graph.h"
+#include "kernels/cuda/plugin/attention_plan.h"
 #include "kernels/element.h"
 
 enum { LENGTH = 64, HEADS = 8, WIDTH = 32, ROW = 3 * HEADS * WIDTH + 8,
@@ -219,7 +219,7 @@ static int run(const struct dnn *dnn, void *handle, int i, int backward,
     if (answer == DNN_SUCCESS && plan.plan == NULL) answer = DNN_NOT_SUPPORTED;
     if (answer == DNN_SUCCESS)
         answer = attention_plan_run(dnn, handle, &plan, &call, room);
-    attention_plan_free(dnn, &plan);
+    attention_plan_free(&plan);
     free(room);
     if (answer != DNN_SUCCESS)
         printf("form %d: %s\n", i, dnn->cudnnGetErrorString_(answer));

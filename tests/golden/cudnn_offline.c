@@ -6,7 +6,7 @@
  * line for each form, and ends with 1 where one is refused. */
 #include <dlfcn.h>
 #include <stdio.h>
-#include "kernels/cuda/plugin/attention_graph.h"
+#include "kernels/cuda/plugin/attention_plan.h"
 
 static const struct {
     int length, heads, kv_heads, width, window, documents;
@@ -49,7 +49,7 @@ static int try_form(const struct dnn *dnn, const struct dnn_target *on, int i,
            forms[i].kv_heads, forms[i].width, forms[i].window,
            forms[i].documents, fits ? "made" : "refused", plan.operations,
            (int)offer->engine, offer->room, most);
-    attention_plan_free(dnn, &plan);
+    attention_plan_free(&plan);
     return fits ? 0 : 1;
 }
 

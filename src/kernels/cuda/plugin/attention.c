@@ -7,7 +7,7 @@
 #include <pthread.h>
 #include <string.h>
 #include <sys/mman.h>
-#include "kernels/cuda/plugin/attention_graph.h"
+#include "kernels/cuda/plugin/attention_plan.h"
 
 /* Older ones have mistakes in attention. */
 enum { VERSION_LEAST = 91501 };
@@ -97,7 +97,7 @@ void attention_close(struct gpu *gpu)
 
     if (a == NULL) return;
     for (int i = 0; i < a->count; i++)
-        attention_plan_free(&dnn, &a->forms[i].plan);
+        attention_plan_free(&a->forms[i].plan);
     dnn.cudnnDestroy_(a->handle);
     munmap(a, sizeof *a);
     gpu->attention = NULL;
@@ -110,6 +110,19 @@ static struct attention_form *known(struct library *a,
         if (memcmp(&a->forms[i].form, form, sizeof *form) == 0)
             return &a->forms[i];
     return NULL;
+}
+
+/* Own kernels in one layout and the library in another have other bits. */
+static const char *refuses(const struct attention_form *of)
+{
+    const struct attention_plan *plan = &of->plan;
+
+    if (!plan->is_refused) return NULL;
+    return driver_sentence(
+        "engine %d of cuDNN has attention of %d heads of %d, and not in rows "
+        "%d elements apart, as in this layout; numerics.attention=flash has",
+        (int)plan->offers[plan->offered - 1].engine, (int)of->form.heads,
+        (int)of->form.width, (int)of->form.q_row);
 }
 
 const char *attention_has(struct gpu *gpu, const struct attended_form *form,
@@ -135,13 +148,13 @@ const char *attention_has(struct gpu *gpu, const struct attended_form *form,
             &dnn, &(struct dnn_target){.handle = a->handle}, form,
             attended_room(form) - attended_sums(form), &known_form->plan);
         if (answer != DNN_SUCCESS) {
-            attention_plan_free(&dnn, &known_form->plan);
+            attention_plan_free(&known_form->plan);
             return says(answer, "what attention is");
         }
         a->count++;
     }
     *out = known_form->plan.plan != NULL;
-    return NULL;
+    return refuses(known_form);
 }
 
 /* stream: where it is performed, or one that is being captured. */

@@ -19,76 +19,104 @@
  * graph that adds dq in float32 first would be faster, and its bits chance. */
 #include "kernels/cuda/plugin/attention_graph.h"
 
-#include <string.h>
+enum { ALIGNED = 16, OPERATIONS = 40 };
 
-enum { NOTES = 16, ALIGNED = 16 };
-static const float never = -0x1p30f, one = 1; /* never: exp of it is 0 */
-
-enum id { ID_Q = 1, ID_K, ID_V, ID_OUT, ID_STATISTICS, ID_DOUT, ID_DQ, ID_DK,
-          ID_DV, ID_SUMS, ID_SCALE, ID_NEVER, ID_ONE, ID_WINDOW, ID_DOCUMENTS,
-          ID_VIRTUAL = 100 };
-
+/* The operations so far. */
 struct graph {
-    const struct dnn *dnn;
+    struct dnn_builder *builder;
     const struct attended_form *form;
-    struct attention_plan *out; /* owns what is made */
-    dnn_descriptor operations[ATTENTION_OPERATIONS];
+    dnn_descriptor operations[OPERATIONS];
     int count;
     int64_t next;               /* id of a virtual tensor */
-    int answer;                 /* the first that is no success */
 };
 
-/* ---- descriptors; after the first error nothing happens ---- */
+/* ---- descriptors ---- */
 
-static dnn_descriptor make(struct graph *g, int kind)
+dnn_descriptor dnn_make(struct dnn_builder *b, int kind)
 {
     dnn_descriptor made = NULL;
 
-    if (g->answer != DNN_SUCCESS) return NULL;
-    if (g->out->count == ATTENTION_MADE) {
-        g->answer = DNN_BAD_PARAM;
+    if (b->answer != DNN_SUCCESS) return NULL;
+    if (b->count == DNN_MADE) {
+        b->answer = DNN_BAD_PARAM;
         return NULL;
     }
-    g->answer = g->dnn->cudnnBackendCreateDescriptor_(kind, &made);
-    if (g->answer != DNN_SUCCESS) return NULL;
-    return g->out->made[g->out->count++] = made;
+    b->answer = b->dnn->cudnnBackendCreateDescriptor_(kind, &made);
+    if (b->answer != DNN_SUCCESS) return NULL;
+    return b->made[b->count++] = made;
 }
 
-static void set(struct graph *g, dnn_descriptor at,
-                int attribute, int type,
+void dnn_set(struct dnn_builder *b, dnn_descriptor at, int attribute, int type,
+             const void *value)
+{
+    dnn_set_all(b, at, attribute, &(struct dnn_values){type, 1, value});
+}
+
+void dnn_set_all(struct dnn_builder *b, dnn_descriptor at, int attribute,
+                 const struct dnn_values *values)
+{
+    if (b->answer == DNN_SUCCESS)
+        b->answer = b->dnn->cudnnBackendSetAttribute_(
+            at, attribute, values->type, values->count, values->of);
+}
+
+void dnn_set_number(struct dnn_builder *b, dnn_descriptor at, int attribute,
+                    int type, int number)
+{
+    dnn_set(b, at, attribute, type, &number);
+}
+
+void dnn_set_part(struct dnn_builder *b, dnn_descriptor at, int attribute,
+                  dnn_descriptor part)
+{
+    if (part != NULL) dnn_set(b, at, attribute, DNN_OF_DESCRIPTOR, &part);
+}
+
+void dnn_finish(struct dnn_builder *b, dnn_descriptor at)
+{
+    if (b->answer == DNN_SUCCESS)
+        b->answer = b->dnn->cudnnBackendFinalize_(at);
+}
+
+void dnn_free(struct dnn_builder *b)
+{
+    while (b->count > 0)
+        b->dnn->cudnnBackendDestroyDescriptor_(b->made[--b->count]);
+}
+
+static dnn_descriptor make(struct graph *g, int kind)
+{
+    return dnn_make(g->builder, kind);
+}
+
+static void set(struct graph *g, dnn_descriptor at, int attribute, int type,
                 const void *value)
 {
-    if (g->answer == DNN_SUCCESS)
-        g->answer = g->dnn->cudnnBackendSetAttribute_(at, attribute, type, 1,
-                                                      value);
+    dnn_set(g->builder, at, attribute, type, value);
 }
 
-static void set_all(struct graph *g, dnn_descriptor at,
-                    int attribute, int count,
-                    const int64_t *values)
+static void set_all(struct graph *g, dnn_descriptor at, int attribute,
+                    int count, const int64_t *values)
 {
-    if (g->answer == DNN_SUCCESS)
-        g->answer = g->dnn->cudnnBackendSetAttribute_(
-            at, attribute, DNN_OF_INT64, count, values);
+    dnn_set_all(g->builder, at, attribute,
+                &(struct dnn_values){DNN_OF_INT64, count, values});
 }
 
-static void set_number(struct graph *g, dnn_descriptor at,
-                       int attribute, int type,
-                       int number)
+static void set_number(struct graph *g, dnn_descriptor at, int attribute,
+                       int type, int number)
 {
-    set(g, at, attribute, type, &number);
+    dnn_set_number(g->builder, at, attribute, type, number);
 }
 
-static void set_part(struct graph *g, dnn_descriptor at,
-                     int attribute, dnn_descriptor part)
+static void set_part(struct graph *g, dnn_descriptor at, int attribute,
+                     dnn_descriptor part)
 {
-    if (part != NULL) set(g, at, attribute, DNN_OF_DESCRIPTOR, &part);
+    dnn_set_part(g->builder, at, attribute, part);
 }
 
 static void finish(struct graph *g, dnn_descriptor at)
 {
-    if (g->answer == DNN_SUCCESS)
-        g->answer = g->dnn->cudnnBackendFinalize_(at);
+    dnn_finish(g->builder, at);
 }
 
 /* ---- tensors, [1, heads, rows, columns] ---- */
@@ -156,16 +184,16 @@ static struct shape heads_of(const struct graph *g, int heads, int64_t row)
                           {length * row, width, row, 1}};
 }
 
-static dnn_descriptor heads(struct graph *g, enum id id, int count,
-                            int64_t row)
+static dnn_descriptor heads(struct graph *g, enum attention_id id,
+                            int count, int64_t row)
 {
     const struct shape shape = heads_of(g, count, row);
 
     return tensor(g, id, IN_MEMORY, DNN_BFLOAT16, &shape);
 }
 
-static dnn_descriptor heads_turned(struct graph *g, enum id id, int count,
-                                   int64_t row)
+static dnn_descriptor heads_turned(struct graph *g, enum attention_id id,
+                                   int count, int64_t row)
 {
     const struct shape shape = turned(heads_of(g, count, row));
 
@@ -195,10 +223,12 @@ static dnn_descriptor statistics(struct graph *g)
 
 static void add(struct graph *g, dnn_descriptor operation)
 {
+    struct dnn_builder *const b = g->builder;
+
     finish(g, operation);
-    if (g->answer == DNN_SUCCESS && g->count == ATTENTION_OPERATIONS)
-        g->answer = DNN_BAD_PARAM;
-    if (g->answer == DNN_SUCCESS) g->operations[g->count++] = operation;
+    if (b->answer == DNN_SUCCESS && g->count == OPERATIONS)
+        b->answer = DNN_BAD_PARAM;
+    if (b->answer == DNN_SUCCESS) g->operations[g->count++] = operation;
 }
 
 static void multiply(struct graph *g, dnn_descriptor a, dnn_descriptor b,
@@ -403,7 +433,7 @@ static dnn_descriptor sums(struct graph *g, dnn_descriptor dout)
 
 /* a, which is turned, times b: for each key of a key-value head. */
 static void keys_gradient(struct graph *g, dnn_descriptor a, dnn_descriptor b,
-                          enum id id)
+                          enum attention_id id)
 {
     const struct attended_form *f = g->form;
     const dnn_descriptor to = heads(g, id, f->kv_heads, f->dk_row);
@@ -466,222 +496,22 @@ static void backward(struct graph *g)
              heads(g, ID_DQ, f->heads, f->dq_row));
 }
 
-/* ---- plans ---- */
-
-static dnn_descriptor graph_of(struct graph *g, const struct dnn_target *on)
+dnn_descriptor attention_graph(struct dnn_builder *builder,
+                               const struct attended_form *form,
+                               const struct dnn_target *on, int *operations)
 {
-    if (g->form->backward != 0) backward(g);
-    else forward(g);
-    const dnn_descriptor all = make(g, DNN_GRAPH);
+    struct graph g = {.builder = builder, .form = form, .next = ID_VIRTUAL};
+
+    if (form->backward != 0) backward(&g);
+    else forward(&g);
+    const dnn_descriptor all = make(&g, DNN_GRAPH);
 
     if (on->handle != NULL)
-        set(g, all, DNN_GRAPH_HANDLE, DNN_OF_HANDLE, &on->handle);
-    if (g->answer == DNN_SUCCESS)
-        g->answer = g->dnn->cudnnBackendSetAttribute_(
-            all, DNN_GRAPH_OPERATIONS, DNN_OF_DESCRIPTOR, g->count,
-            g->operations);
-    finish(g, all);
-    g->out->operations = g->count;
+        set(&g, all, DNN_GRAPH_HANDLE, DNN_OF_HANDLE, &on->handle);
+    dnn_set_all(builder, all, DNN_GRAPH_OPERATIONS,
+                &(struct dnn_values){DNN_OF_DESCRIPTOR, g.count,
+                                     g.operations});
+    finish(&g, all);
+    *operations = g.count;
     return all;
-}
-
-/* Configurations of engines, the best first. */
-static int64_t offers(struct graph *g, const struct dnn_target *on,
-                      dnn_descriptor configs[ATTENTION_OFFERS])
-{
-    const dnn_descriptor all = graph_of(g, on);
-    const dnn_descriptor asked = make(g, DNN_HEURISTICS);
-    int64_t count = 0;
-
-    set_part(g, asked, DNN_HEURISTICS_GRAPH, all);
-    set_number(g, asked, DNN_HEURISTICS_MODE, DNN_OF_HEURISTIC,
-               DNN_HEURISTIC_A);
-    if (on->handle == NULL)
-        set_part(g, asked, DNN_HEURISTICS_PROPERTIES, on->properties);
-    finish(g, asked);
-    for (int i = 0; i < ATTENTION_OFFERS; i++)
-        configs[i] = make(g, DNN_ENGINE_CONFIG);
-    if (g->answer == DNN_SUCCESS)
-        g->answer = g->dnn->cudnnBackendGetAttribute_(
-            asked, DNN_HEURISTICS_RESULTS, DNN_OF_DESCRIPTOR,
-            ATTENTION_OFFERS, &count, configs);
-    if (g->answer != DNN_SUCCESS) return 0;
-    return count < ATTENTION_OFFERS ? count : ATTENTION_OFFERS;
-}
-
-static int get(struct graph *g, dnn_descriptor of, int attribute,
-               int type, void *out)
-{
-    int64_t count = 0;
-
-    return g->dnn->cudnnBackendGetAttribute_(of, attribute, type, 1, &count,
-                                             out);
-}
-
-/* Whether the library says that it adds in one order. */
-static bool is_ordered(struct graph *g, dnn_descriptor engine)
-{
-    int notes[NOTES];
-    int64_t count = 0;
-
-    if (g->dnn->cudnnBackendGetAttribute_(engine, DNN_ENGINE_NOTES,
-                                          DNN_OF_NOTE, NOTES, &count,
-                                          notes) != DNN_SUCCESS)
-        return false;
-    for (int64_t i = 0; i < count && i < NOTES; i++)
-        if (notes[i] == DNN_NOTE_UNORDERED) return false;
-    return true;
-}
-
-static bool about_config(struct graph *g, dnn_descriptor config,
-                         struct attention_offer *offer)
-{
-    dnn_descriptor engine = make(g, DNN_ENGINE);
-    int64_t bytes = 0;
-
-    *offer = (struct attention_offer){.answer = DNN_NOT_SUPPORTED};
-    if (g->answer != DNN_SUCCESS ||
-        get(g, config, DNN_CONFIG_ENGINE, DNN_OF_DESCRIPTOR, &engine) !=
-            DNN_SUCCESS ||
-        get(g, engine, DNN_ENGINE_INDEX, DNN_OF_INT64, &offer->engine) !=
-            DNN_SUCCESS ||
-        get(g, config, DNN_CONFIG_ROOM, DNN_OF_INT64, &bytes) !=
-            DNN_SUCCESS || bytes < 0)
-        return false;
-    offer->room = (size_t)bytes;
-    offer->is_ordered = is_ordered(g, engine);
-    return true;
-}
-
-/* An error of the GPU, which another plan would have, too. */
-static bool is_broken(int answer)
-{
-    return answer / 1000 == DNN_FAILED / 1000;
-}
-
-/* A plan of the configuration; one that the library cannot make is none. */
-static void try_config(struct graph *g, const struct dnn_target *on,
-                       dnn_descriptor config, size_t room)
-{
-    struct attention_offer *offer = &g->out->offers[g->out->offered];
-    int64_t bytes = 0;
-
-    if (!about_config(g, config, offer)) return;
-    g->out->offered++;
-    if (!offer->is_ordered || offer->room > room) return;
-    const dnn_descriptor plan = make(g, DNN_PLAN);
-
-    set_part(g, plan, DNN_PLAN_CONFIG, config);
-    if (on->handle != NULL)
-        set(g, plan, DNN_PLAN_HANDLE, DNN_OF_HANDLE, &on->handle);
-    else set_part(g, plan, DNN_PLAN_PROPERTIES, on->properties);
-    if (g->answer != DNN_SUCCESS) return;
-    offer->answer = g->dnn->cudnnBackendFinalize_(plan);
-    if (is_broken(offer->answer)) g->answer = offer->answer;
-    if (offer->answer != DNN_SUCCESS) return;
-    offer->answer = get(g, plan, DNN_PLAN_ROOM, DNN_OF_INT64, &bytes);
-    if (offer->answer != DNN_SUCCESS || bytes < 0 || (uint64_t)bytes > room)
-        return;
-    offer->room = (size_t)bytes;
-    g->out->plan = plan;
-}
-
-static bool is_unsupported(int answer)
-{
-    return answer / 1000 == DNN_NOT_SUPPORTED / 1000;
-}
-
-int attention_plan_make(const struct dnn *dnn, const struct dnn_target *on,
-                        const struct attended_form *form, size_t room,
-                        struct attention_plan *out)
-{
-    struct graph g = {.dnn = dnn, .form = form, .out = out,
-                      .next = ID_VIRTUAL};
-    dnn_descriptor configs[ATTENTION_OFFERS];
-
-    *out = (struct attention_plan){.plan = NULL};
-    const int64_t count = offers(&g, on, configs);
-
-    for (int64_t i = 0;
-         i < count && out->plan == NULL && g.answer == DNN_SUCCESS; i++)
-        try_config(&g, on, configs[i], room);
-    return is_unsupported(g.answer) ? DNN_SUCCESS : g.answer;
-}
-
-void attention_plan_free(const struct dnn *dnn, struct attention_plan *plan)
-{
-    while (plan->count > 0)
-        dnn->cudnnBackendDestroyDescriptor_(plan->made[--plan->count]);
-    plan->plan = NULL;
-}
-
-/* ---- a call ---- */
-
-struct pack {
-    int64_t ids[ID_VIRTUAL];
-    void *at[ID_VIRTUAL];
-    int count;
-    int32_t window;
-};
-
-static void put(struct pack *pack, enum id id, const void *at)
-{
-    pack->ids[pack->count] = id;
-    pack->at[pack->count++] = (void *)(uintptr_t)at;
-}
-
-static void put_all(struct pack *pack, const struct gpu_attended *call,
-                    void *room)
-{
-    put(pack, ID_Q, call->q);
-    put(pack, ID_K, call->k);
-    put(pack, ID_V, call->v);
-    put(pack, ID_OUT, call->out);
-    put(pack, ID_STATISTICS, call->statistics);
-    put(pack, ID_SCALE, &call->scale);
-    put(pack, ID_NEVER, &never);
-    pack->window = (int32_t)call->form.window;
-    if (call->form.window > 0) put(pack, ID_WINDOW, &pack->window);
-    if (call->form.documents != 0)
-        put(pack, ID_DOCUMENTS, call->of_document);
-    if (call->form.backward == 0) return;
-    put(pack, ID_DOUT, call->dout);
-    put(pack, ID_DQ, call->dq);
-    put(pack, ID_DK, call->dk);
-    put(pack, ID_DV, call->dv);
-    put(pack, ID_SUMS, room);
-    put(pack, ID_ONE, &one);
-}
-
-static int pack_make(const struct dnn *dnn, dnn_descriptor at,
-                     const struct pack *pack, void *room)
-{
-    int answer = dnn->cudnnBackendSetAttribute_(
-        at, DNN_PACK_IDS, DNN_OF_INT64, pack->count, pack->ids);
-
-    if (answer == DNN_SUCCESS)
-        answer = dnn->cudnnBackendSetAttribute_(
-            at, DNN_PACK_POINTERS, DNN_OF_POINTER, pack->count, pack->at);
-    if (answer == DNN_SUCCESS)
-        answer = dnn->cudnnBackendSetAttribute_(at, DNN_PACK_ROOM,
-                                                DNN_OF_POINTER, 1, &room);
-    return answer == DNN_SUCCESS ? dnn->cudnnBackendFinalize_(at) : answer;
-}
-
-int attention_plan_run(const struct dnn *dnn, void *handle,
-                       const struct attention_plan *plan,
-                       const struct gpu_attended *call, void *room)
-{
-    struct pack pack = {.count = 0};
-    dnn_descriptor at = NULL;
-    int answer = dnn->cudnnBackendCreateDescriptor_(DNN_PACK, &at);
-
-    if (answer != DNN_SUCCESS) return answer;
-    put_all(&pack, call, room);
-    answer = pack_make(dnn, at, &pack,
-                       (char *)room + attended_sums(&call->form));
-    if (answer == DNN_SUCCESS)
-        answer = dnn->cudnnBackendExecute_(handle, plan->plan, at);
-    dnn->cudnnBackendDestroyDescriptor_(at);
-    return answer;
 }
