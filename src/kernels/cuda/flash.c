@@ -30,68 +30,28 @@ bool cuda_flash_takes_back(const struct attention *p)
            attended_is_heads(&p->dv, width);
 }
 
-static status call_of(struct stream *stream, const struct attention *p,
-                      struct flash_call *out)
+/* Starts a kernel for each head of sequences, of so many heads. */
+static status start(struct stream *stream, const struct attention *p,
+                    int heads, enum cuda_kernel kernel)
 {
-    TRY(cuda_attention_call(stream, p, &out->of));
-    out->scale = (float)(p->scale * 0x1.71547652b82fep+0);
-    out->is_plain = p->softcap == 0 && p->alibi.heads == 0;
-    out->of.tiles = parts_of(p->queries, FLASH_ROWS);
-    return OK;
+    struct flash_call call = {
+        .scale = (float)(p->scale * 0x1.71547652b82fep+0),
+        .is_plain = p->softcap == 0 && p->alibi.heads == 0};
+
+    TRY(cuda_attention_call(stream, p, &call.of));
+    call.of.tiles = parts_of(p->queries, FLASH_ROWS);
+    return cuda_launch(stream, kernel, p->sequences * heads * call.of.tiles,
+                       &call, sizeof call);
 }
 
-/* Starts the kernel of the width's class for `units` heads of sequences. */
-#define LAUNCH_SPAN(stream, kernel, width, units, call)                        \
-    do {                                                                       \
-        const int64_t blocks = (units) * (call)->of.tiles;                     \
-                                                                               \
-        if ((width) <= 64) LAUNCH(stream, kernel##_64, blocks, call);          \
-        else if ((width) <= 96) LAUNCH(stream, kernel##_96, blocks, call);     \
-        else LAUNCH(stream, kernel##_128, blocks, call);                       \
-    } while (0)
+/* The kernel of the width's class. */
+#define KERNEL(kernel, width)                                              \
+    ((width) <= 64   ? CUDA_##kernel##_64                                  \
+     : (width) <= 96 ? CUDA_##kernel##_96 : CUDA_##kernel##_128)
 
 status cuda_flash_forward(struct stream *stream, const struct attention *p)
 {
-    struct flash_call call;
-
-    TRY(call_of(stream, p, &call));
-    LAUNCH_SPAN(stream, flash_forward, p->head_width,
-                p->sequences * p->heads, &call);
-    return OK;
-}
-
-static status queries_backward(struct stream *stream,
-                               const struct attention *p)
-{
-    struct flash_call call;
-
-    TRY(call_of(stream, p, &call));
-    LAUNCH_SPAN(stream, flash_queries, p->head_width,
-                p->sequences * p->heads, &call);
-    return OK;
-}
-
-static status keys_backward(struct stream *stream, const struct attention *p)
-{
-    struct flash_call call;
-
-    TRY(call_of(stream, p, &call));
-    LAUNCH_SPAN(stream, flash_keys, p->head_width,
-                p->sequences * p->kv_heads, &call);
-    return OK;
-}
-
-/* For wide heads; dk is made with it of others. */
-static status values_backward(struct stream *stream, const struct attention *p)
-{
-    struct flash_call call;
-    int64_t blocks;
-
-    TRY(call_of(stream, p, &call));
-    blocks = p->sequences * p->kv_heads * call.of.tiles;
-    if (p->head_width <= 96) LAUNCH(stream, flash_values_96, blocks, &call);
-    else LAUNCH(stream, flash_values_128, blocks, &call);
-    return OK;
+    return start(stream, p, p->heads, KERNEL(flash_forward, p->head_width));
 }
 
 status cuda_flash_backward(struct stream *stream, const struct attention *p,
@@ -102,7 +62,10 @@ status cuda_flash_backward(struct stream *stream, const struct attention *p,
     with.delta = tensor_2d(deltas, DTYPE_F32, p->sequences * p->queries,
                            p->heads);
     TRY(cuda_attention_delta(stream, &with));
-    TRY(queries_backward(stream, &with));
-    TRY(keys_backward(stream, &with));
-    return p->head_width > 64 ? values_backward(stream, &with) : OK;
+    TRY(start(stream, &with, p->heads, KERNEL(flash_queries, p->head_width)));
+    TRY(start(stream, &with, p->kv_heads, KERNEL(flash_keys, p->head_width)));
+    if (p->head_width <= 64) return OK;
+    return start(stream, &with, p->kv_heads,
+                 p->head_width <= 96 ? CUDA_flash_values_96
+                                     : CUDA_flash_values_128);
 }
