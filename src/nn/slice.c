@@ -222,6 +222,32 @@ static status cut(struct cutter *c)
     return OK;
 }
 
+/* Gives back what the rest of the model took. */
+static status shrink(void **items, int count, int *capacity, size_t bytes)
+{
+    if (count == 0 || count == *capacity) return OK;
+    TRY(memory_grow(items, (size_t)count, bytes));
+    *capacity = count;
+    return OK;
+}
+
+static status shrink_all(struct program *p)
+{
+    void *steps = p->steps, *slots = p->slots, *uses = p->uses;
+    void *params = p->params.items;
+
+    TRY(shrink(&steps, p->step_count, &p->step_capacity, sizeof *p->steps));
+    p->steps = steps;
+    TRY(shrink(&slots, p->slot_count, &p->slot_capacity, sizeof *p->slots));
+    p->slots = slots;
+    TRY(shrink(&uses, p->use_count, &p->use_capacity, sizeof *p->uses));
+    p->uses = uses;
+    TRY(shrink(&params, p->params.count, &p->params.capacity,
+               sizeof *p->params.items));
+    p->params.items = params;
+    return OK;
+}
+
 status program_slice(struct program *program, const struct slice *slice)
 {
     const int slots = program->slot_count, params = program->params.count;
@@ -248,7 +274,8 @@ status program_slice(struct program *program, const struct slice *slice)
     c.readers = tables[3];
     c.owners = tables[4];
     c.use_kept = tables[5];
-    result = cut(&c);
+    TRY_GOTO(done, result, cut(&c));
+    result = shrink_all(program);
 done:
     for (int i = 0; i < TABLES; i++) memory_free(tables[i]);
     return result;
