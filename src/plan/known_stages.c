@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* known_stages.c - a stage is found by its whole request, but for the place in
- * the pipe, micro-batches in flight, and which of equal blocks it has. */
+ * the pipe, micro-batches in flight, and which of equal blocks it has. One for
+ * another batch takes a known one's program, and plans its gradients alone. */
 #include "plan/known_stages.h"
 
 #include <string.h>
@@ -88,10 +89,31 @@ static bool is_same(const struct known_stage *k,
            slices_alike(request, &k->slice, &request->slice);
 }
 
+/* One that differs in the batch alone, and was planned itself; NULL: there is
+ * none. */
+static const struct stage *of_another_batch(const struct known_stages *known,
+                                            const struct stage_request *r,
+                                            const struct stage_request *key,
+                                            const char *policy)
+{
+    struct stage_request other;
+
+    memcpy(&other, key, sizeof other);
+    for (int i = 0; i < known->count; i++) {
+        const struct known_stage *k = known->items[i];
+
+        other.size.batch = k->key.size.batch;
+        if (!k->stage.borrowed && is_same(k, r, &other, policy))
+            return stage_outlives_batch(&k->stage, r) ? &k->stage : NULL;
+    }
+    return NULL;
+}
+
 /* Several frames: then the sizes of frames of one and of several are known. */
 static status add(struct known_stages *known, const struct stage_request *r,
                   const struct stage_request *key, const char *policy)
 {
+    const struct stage *other = of_another_batch(known, r, key, policy);
     enum { SEVERAL = 2 };
     void *items = known->items, *memory = NULL;
     struct known_stage *k;
@@ -109,8 +131,11 @@ static status add(struct known_stages *known, const struct stage_request *r,
     snprintf(k->policy, sizeof k->policy, "%s", policy);
     request.model = &k->model;
     request.size.frames = SEVERAL;
-    result = stage_plan(&k->stage, &request);
+    result = other != NULL
+                 ? stage_plan_batch(&k->stage, other, r->size.batch)
+                 : stage_plan(&k->stage, &request);
     if (result == OK) {
+        known->programs += other == NULL;
         known->items[known->count++] = k;
         return OK;
     }
@@ -140,7 +165,7 @@ status known_stages_plan(struct known_stages *known, struct stage *stage,
 
 void known_stages_free(struct known_stages *known)
 {
-    for (int i = 0; i < known->count; i++) {
+    for (int i = known->count - 1; i >= 0; i--) { /* later ones borrow */
         stage_free(&known->items[i]->stage);
         memory_free(known->items[i]);
     }

@@ -11,6 +11,8 @@ struct known_stage;
 struct known_stages {
     struct known_stage **items; /* owned */
     int count, capacity;
+    int programs;          /* that were made; those of steps that differ in
+                            * their batch alone share one */
 };
 
 /* Like stage_plan. The parts of the stage may be those of a known one: it lives

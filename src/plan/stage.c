@@ -513,6 +513,7 @@ status stage_plan_alike(struct stage *stage, const struct stage *like,
 
     *stage = *like;
     stage->borrowed = true;
+    stage->own_gradients = false;
     r->model = request->model;
     r->slice = request->slice;
     r->size.frames = request->size.frames > 0 ? request->size.frames : 1;
@@ -524,6 +525,29 @@ status stage_plan_alike(struct stage *stage, const struct stage *like,
     stage->recompute = r->recomputation.policy[0];
     frame_plan_count(&stage->frame, (struct frame_count){
         r->size.frames, r->size.shares_room});
+    return add_memory(stage);
+}
+
+bool stage_outlives_batch(const struct stage *like,
+                          const struct stage_request *request)
+{
+    const struct stage_request *r = request;
+
+    return r->size.batch % r->size.micro_batch == 0 &&
+           r->backward != BACKWARD_NONE &&
+           mesh_ranks(&like->program.layout.mesh) > 1 && /* rows have names
+                                  * where one rank has all (nn/program.c) */
+           logits_chunk(r) == like->program.size.logits_chunk;
+}
+
+status stage_plan_batch(struct stage *stage, const struct stage *like,
+                        int64_t batch)
+{
+    *stage = *like;
+    stage->borrowed = stage->own_gradients = true;
+    stage->request.size.batch = stage->program.size.batch = batch;
+    TRY(gradients_plan(&stage->gradients, &stage->program,
+                       stage->request.reduction.rounds > 0));
     return add_memory(stage);
 }
 

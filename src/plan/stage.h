@@ -159,7 +159,8 @@ struct stage {
     char chosen[320];      /* why the device is what it is; "": it was given */
     struct arena arena;    /* owned once open */
     struct threads *threads; /* owned unless opened beside another */
-    bool borrowed;         /* its parts are another's: stage_plan_alike */
+    bool borrowed;         /* its parts are another's: stage_plan_alike, */
+    bool own_gradients;    /* ... but for the plan of its gradients */
     bool beside;
     size_t launch_bytes;   /* of the largest launch of a stage that shares its
                             * device */
@@ -201,6 +202,14 @@ status stage_plan_again(struct stage *stage, const char *const *policy,
  * lives no longer than `like`, which was planned for several frames. */
 status stage_plan_alike(struct stage *stage, const struct stage *like,
                         const struct stage_request *request);
+/* Whether a stage of this request, which differs from that of `like` in the
+ * batch of a step alone, has the same program and frame. */
+bool stage_outlives_batch(const struct stage *like,
+                          const struct stage_request *request);
+/* The stage of such a request: it has a plan of gradients of its own. Lives no
+ * longer than `like`. */
+status stage_plan_batch(struct stage *stage, const struct stage *like,
+                        int64_t batch);
 /* Whether an arena holds this rank's shards only (mesh/shard.h). */
 bool stage_divides(const struct stage *stage, enum memory_owner arena);
 /* How much of an arena this rank has: all, its shard, or a part of it. */

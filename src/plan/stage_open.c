@@ -281,6 +281,7 @@ status stage_take_over(struct stage *stage, struct stage *open)
 void stage_free(struct stage *stage)
 {
     if (stage->borrowed) {
+        if (stage->own_gradients) gradients_free(&stage->gradients);
         *stage = (struct stage){0};
         return;
     }

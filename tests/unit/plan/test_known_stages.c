@@ -41,7 +41,11 @@ static const char *const models[] = {
     "model: {family: llama, vocab: 4096, layers: %d, width: 512, heads: 8}\n"
     "lora: {rank: 8}\n"};
 
-struct drawn { char text[LINES]; int ranks, microbatches, model; };
+struct drawn {
+    char text[LINES];
+    int ranks, microbatches, model;
+    int each;              /* sequences of a micro-batch, of all ranks */
+};
 
 static void draw_one(struct drawn *d)
 {
@@ -58,6 +62,7 @@ static void draw_one(struct drawn *d)
     size_t used;
 
     d->model = model;
+    d->each = data * micro;
     d->microbatches = pipe * (1 + draw(4));
     d->ranks = tensor * data * context * pipe;
     used = (size_t)snprintf(d->text, LINES, models[model], layers);
@@ -66,7 +71,7 @@ static void draw_one(struct drawn *d)
              "mesh: {tensor: %d, context: %d, pipe: %d, data: %d}\n"
              "schedule: {name: %s}\ntrain: {batch: %d, micro_batch: %d, "
              "dtype: bfloat16, steps: 1, recompute: [%s]}\n%s", zero, tensor,
-             context, pipe, data, schedule, data * micro * d->microbatches,
+             context, pipe, data, schedule, d->each * d->microbatches,
              micro, again[draw(ROWS(again))],
              strstr(models[model], "numerics") != NULL
                  ? "" : "numerics: {grid_context: 2}\n");
@@ -75,10 +80,14 @@ static void draw_one(struct drawn *d)
 /* False: setup refuses it. */
 static bool open_one(struct forecast *f, const struct drawn *d)
 {
+    char batch[64];
+
     *f = (struct forecast){.ranks = d->ranks, .as = AS_LOCKSTEP};
     IS_OK(options_init(&f->set));
     IS_OK(options_read_text(&f->set, d->text, strlen(d->text), "test",
                             ORIGIN_FILE));
+    snprintf(batch, sizeof batch, "train.batch=%d", d->each * d->microbatches);
+    IS_OK(options_assign(&f->set, batch, ORIGIN_FILE));
     IS_OK(machine_open(&f->machine, &(struct machine_choice){.what = "h100"}));
     return forecast_model(f) == OK && forecast_layout(f) == OK;
 }
@@ -159,6 +168,41 @@ TEST(stages_that_share_plans_are_those_planned_alone)
     CHECK(compared > DRAWS / 3 && 4 * fewer < 3 * stages);
 }
 
+/* A search plans one layout with several numbers of micro-batches. */
+TEST(steps_of_another_batch_share_programs)
+{
+    int compared = 0, shared = 0;
+
+    for (int i = 0; i < DRAWS / 2; i++) {
+        struct hunting hunting = {.parameters = 0};
+        struct drawn d;
+
+        draw_one(&d);
+        for (int fills = 1; fills <= 3; fills++) {
+            struct walked alone, follows;
+            struct forecast f;
+
+            if (fills > 1) d.microbatches *= 2;
+            if (open_one(&f, &d)) {
+                walk(&f, &alone, true, NULL);
+                walk(&f, &follows, false, &hunting);
+                are_same(&alone, &follows);
+                steps_free(&alone.steps);
+                steps_free(&follows.steps);
+                compared++;
+            } else {
+                status_clear();
+            }
+            forecast_free(&f);
+        }
+        shared += hunting.stages.count - hunting.stages.programs;
+        hunting_free(&hunting);
+    }
+    print_message("%d steps compared; %d stages took another batch's program\n",
+                  compared, shared);
+    CHECK(compared > DRAWS / 2 && shared > DRAWS);
+}
+
 /* Gradients that are reduced once are whole until then: ZeRO 1 and 2 have the
  * same lists, and a search walks one of them. */
 TEST(twins_have_the_same_lists)
@@ -194,5 +238,5 @@ TEST(twins_have_the_same_lists)
     CHECK(compared > 8);
 }
 
-TEST_MAIN(twins_have_the_same_lists,
+TEST_MAIN(twins_have_the_same_lists, steps_of_another_batch_share_programs,
           stages_that_share_plans_are_those_planned_alone)
