@@ -510,11 +510,11 @@ static status list_ranks(struct branches *branches,
 /* ---- three looks ---- */
 
 static status look_at(const struct branches *branches, struct hunt *h,
-                      struct branch *branch, struct search *out)
+                      struct branch *branch)
 {
     status result;
 
-    h->out = out;
+    h->out = &branch->found;
     h->request = &branch->request;
     h->branch = branch;
     h->l = branch->layout;
@@ -533,8 +533,7 @@ static void look_at_one(void *argument, int job, int index)
     const struct branches *branches = argument;
     struct branch *branch = &branches->items[job];
 
-    branch->result = look_at(branches, &branches->hunts[index], branch,
-                             &branch->found);
+    branch->result = look_at(branches, &branches->hunts[index], branch);
     status_clear();
 }
 
@@ -576,7 +575,7 @@ static void join_least(struct branches *branches, struct search *out,
 }
 
 /* Counts and layouts of all branches, in their order. */
-static status join_near(struct branches *branches, struct search *out)
+static status join_found(struct branches *branches, struct search *out)
 {
     for (int i = 0; i < branches->count; i++) {
         struct search *found = &branches->items[i].found;
@@ -592,6 +591,26 @@ static status join_near(struct branches *branches, struct search *out)
     return OK;
 }
 
+/* Every branch begins with what is known of all families, so that it passes
+ * over what is no nearer: that changes no reason, and none of them fits. */
+static status look_far(struct branches *branches, struct search *out,
+                       struct threads *pool)
+{
+    struct search known = {.family_count = out->family_count};
+
+    memcpy(known.families, out->families, sizeof known.families);
+    for (int f = 0; f < known.family_count; f++)
+        known.families[f].candidates = 0;
+    for (int i = 0; i < branches->count; i++)
+        branches->items[i].found = known;
+    TRY(look_at_each(branches, LOOK_FAR, pool));
+    for (int i = 0; i < branches->count; i++)
+        for (int f = 0; f < known.family_count; f++)
+            branches->items[i].found.families[f].feasible -=
+                known.families[f].feasible;
+    return join_found(branches, out);
+}
+
 static status look_at_all(struct branches *branches, struct search *out,
                           const struct search_request *request)
 {
@@ -601,10 +620,8 @@ static status look_at_all(struct branches *branches, struct search *out,
     join_least(branches, out, nearest);
     branches->nearest = nearest;
     TRY(look_at_each(branches, LOOK_NEAR, request->pool));
-    TRY(join_near(branches, out));
-    branches->look = LOOK_FAR;
-    for (int i = 0; i < branches->count; i++)
-        TRY(look_at(branches, &branches->hunts[0], &branches->items[i], out));
+    TRY(join_found(branches, out));
+    TRY(look_far(branches, out, request->pool));
     families_close(out);
     return OK;
 }
