@@ -123,18 +123,22 @@ const char *text_nearest(const char *word, const char *const *candidates,
     return nearest;
 }
 
-bool text_ends_with(const char *string, const char *ending)
+/* As many last bytes as `ending` has; all, if there are fewer. */
+static const char *tail_of(const char *string, const char *ending)
 {
     const size_t length = strlen(string), tail = strlen(ending);
 
-    return length >= tail && strcmp(string + length - tail, ending) == 0;
+    return length > tail ? string + length - tail : string;
+}
+
+bool text_ends_with(const char *string, const char *ending)
+{
+    return strcmp(tail_of(string, ending), ending) == 0;
 }
 
 bool text_ends_like(const char *string, const char *ending)
 {
-    const size_t length = strlen(string), tail = strlen(ending);
-
-    return length >= tail && strcasecmp(string + length - tail, ending) == 0;
+    return strcasecmp(tail_of(string, ending), ending) == 0;
 }
 
 const char *text_bytes(char out[32], uint64_t bytes)
