@@ -22,6 +22,15 @@ status operation_stopped(const struct operation *operation, int aborter,
          operation_name(operation, name), aborter, reason);
 }
 
+status operation_late(const struct operation *operation, int missing)
+{
+    char name[80];
+
+    FAIL(ERR_PEER, "%s: rank %d has not come within %.1f s",
+         operation_name(operation, name), missing,
+         1e-9 * (double)operation->group->limit_ns);
+}
+
 void *operation_scratch(struct operation *operation, int64_t bytes)
 {
     const size_t rounded = arena_aligned((size_t)bytes);

@@ -123,5 +123,7 @@ const char *operation_name(const struct operation *operation, char out[80]);
 /* ERR_PEER: it ends because rank `aborter` gave up, for this reason. */
 status operation_stopped(const struct operation *operation, int aborter,
                          const char *reason);
+/* ERR_PEER: rank `missing` has not come in time. */
+status operation_late(const struct operation *operation, int missing);
 
 #endif

@@ -285,7 +285,7 @@ static status fail_late(struct mpi_wait *patience)
 {
     const struct operation *op = patience->operation;
     struct world *world = op->group->backend;
-    char name[80];
+    status late;
     bool first;
     int missing;
 
@@ -297,12 +297,9 @@ static status fail_late(struct mpi_wait *patience)
     missing = wait_chain_missing(&patience->waiting, world->size, world->rank,
                                  ask, world);
     if (atomic_load(&world->aborted)) return fail_aborted(op);
-    status_fail(ERR_PEER, __FILE__, __LINE__,
-                "%s: rank %d has not come within %.1f s",
-                operation_name(op, name), missing,
-                1e-9 * (double)op->group->limit_ns);
+    late = operation_late(op, missing);
     world_abort(world, world->rank, status_message());
-    return ERR_PEER;
+    return late;
 }
 
 /* ---- waiting ---- */

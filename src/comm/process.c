@@ -204,7 +204,6 @@ static int ask(void *argument, const struct wait_chain *asker, int peer)
 static void give_up(struct operation *op, const struct wait_chain *waiting)
 {
     struct process_world *world = op->group->backend;
-    char name[80], reason[COMM_REASON_BYTES];
     int missing;
 
     if (world->asks) {
@@ -215,10 +214,9 @@ static void give_up(struct operation *op, const struct wait_chain *waiting)
     missing = wait_chain_missing(waiting, world->identity.size,
                                  world->identity.rank, ask, world);
     world->asks = false;
-    snprintf(reason, sizeof reason, "%s: rank %d has not come within %.1f s",
-             operation_name(op, name), missing,
-             1e-9 * (double)op->group->limit_ns);
-    process_abort(world, world->identity.rank, reason);
+    (void)operation_late(op, missing); /* its words are for all ranks */
+    process_abort(world, world->identity.rank, status_message());
+    status_clear();
 }
 
 struct wait {

@@ -178,18 +178,14 @@ static status fail_aborted(const struct operation *operation)
 
 static status fail_late(const struct operation *operation, int peer)
 {
-    char name[80];
     const struct member *self = member_of(operation, operation->group->rank);
     const struct wait_chain asker = wait_chain_for(operation, peer);
     const int missing =
         wait_chain_missing(&asker, self->world->count, -1, ask, self->world);
+    const status late = operation_late(operation, missing);
 
-    status_fail(ERR_PEER, __FILE__, __LINE__,
-                "%s: rank %d has not come within %.1f s",
-                operation_name(operation, name), missing,
-                1e-9 * (double)operation->group->limit_ns);
     world_abort(self->world, self->rank, status_message());
-    return ERR_PEER;
+    return late;
 }
 
 /* Whether waiting for `peer` makes no sense any more, from then on. What is
