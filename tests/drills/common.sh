@@ -204,6 +204,38 @@ await() {
     report
 }
 
+# control_group WHAT KIND FILE...: makes a control group of its own, in $group, in
+# which one of the files can be written: $limit. Ends the drill where none can be
+# made; otherwise the end of the drill ends what is in the group.
+control_group() {
+    local what=$1 kind=$2 place
+    shift 2
+    for place in "/sys/fs/cgroup/$kind" /sys/fs/cgroup; do
+        group=$place/lockstep-drill-$$
+        mkdir "$group" 2>/dev/null || continue
+        for limit in "$@"; do
+            [ -w "$group/$limit" ] || continue
+            trap leave_group EXIT
+            return
+        done
+        rmdir "$group"
+    done
+    echo "not run: no control group with a limit of $what can be made here"
+    exit 77
+}
+
+leave_group() {
+    local i process
+    while read -r process; do
+        kill -9 "$process" 2>/dev/null
+    done <"$group/cgroup.procs"
+    for ((i = 0; i < 200; i++)); do
+        rmdir "$group" 2>/dev/null && break
+        sleep 0.05
+    done
+    leave
+}
+
 # The MPIs of this machine in $mpis.
 find_mpi() {
     local name

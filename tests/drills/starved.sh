@@ -11,29 +11,7 @@
 # Exit 77 where no control group with a limit of memory can be made.
 . "${0%/*}/common.sh"
 LIMIT=240
-group=
-for place in /sys/fs/cgroup/memory /sys/fs/cgroup; do
-    mkdir "$place/lockstep-drill-$$" 2>/dev/null || continue
-    group=$place/lockstep-drill-$$
-    for most in memory.limit_in_bytes memory.max; do
-        [ ! -w "$group/$most" ] || break 2
-    done
-    rmdir "$group"
-    group=
-done
-if [ -z "$group" ]; then
-    echo "not run: no control group with a limit of memory can be made here"
-    exit 77
-fi
-give_back() { # all that is in the group was started here
-    local process
-    while read -r process; do
-        kill -9 "$process" 2>/dev/null
-    done <"$group/cgroup.procs"
-    until rmdir "$group" 2>/dev/null; do sleep 0.05; done
-    leave
-}
-trap give_back EXIT
+control_group memory memory memory.limit_in_bytes memory.max
 if [ -e "$group/memory.usage_in_bytes" ]; then used=memory.usage_in_bytes
 else used=memory.current; fi
 
@@ -76,10 +54,10 @@ hog() { # BYTES
 mib=1048576
 lift() {
     kill -9 "$hog"
-    echo -1 >"$group/$most" 2>/dev/null || echo max >"$group/$most"
+    echo -1 >"$group/$limit" 2>/dev/null || echo max >"$group/$limit"
 }
 restrict() { # the group may take 32 MiB more than now
-    echo $(($(cat "$group/$used") + 32 * mib)) >"$group/$most"
+    echo $(($(cat "$group/$used") + 32 * mib)) >"$group/$limit"
 }
 
 # shellcheck disable=SC2086
@@ -113,13 +91,13 @@ then ok "what was planned, and what there is"
 else bad "what was planned, and what there is" "not said" log; fi
 # --- a group that has room for the ranks, but not for copies beside them: they
 # were made, and the ranks were killed ---
-echo -1 >"$group/$most" 2>/dev/null || echo max >"$group/$most"
+echo -1 >"$group/$limit" 2>/dev/null || echo max >"$group/$limit"
 large="--set model.feed_forward=40000 --set validate.every=0 --set train.steps=20"
 # shellcheck disable=SC2086
 planned=$($real train config.yaml --run tight $large --ranks 2 --threads 1 \
     --supervised --dry-run 2>&1 |
     sed -n 's/^memory  *\([0-9]*\)[.0-9]* MiB planned for rank 0.*/\1/p')
-echo $(((2 * ${planned:-0} + 140) * mib)) >"$group/$most"
+echo $(((2 * ${planned:-0} + 140) * mib)) >"$group/$limit"
 # shellcheck disable=SC2086
 start_until tight 1 train config.yaml --run tight $large --ranks 2 --threads 1 \
     --supervised

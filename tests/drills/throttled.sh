@@ -10,28 +10,7 @@
 # Exit 77 where no control group with a limit of processor time can be made.
 . "${0%/*}/common.sh"
 LIMIT=240
-group=
-for place in /sys/fs/cgroup/cpu /sys/fs/cgroup; do
-    mkdir "$place/lockstep-drill-$$" 2>/dev/null || continue
-    group=$place/lockstep-drill-$$
-    [ ! -w "$group/cpu.cfs_quota_us" ] && [ ! -w "$group/cpu.max" ] || break
-    rmdir "$group"
-    group=
-done
-if [ -z "$group" ]; then
-    echo "not run: no control group with a limit of processor time here"
-    exit 77
-fi
-give_back() {
-    local i process
-    leave
-    while read -r process; do kill -KILL "$process"; done <"$group/cgroup.procs"
-    for ((i = 0; i < 200; i++)); do
-        rmdir "$group" 2>/dev/null && break
-        sleep 0.05
-    done
-}
-trap give_back EXIT
+control_group "processor time" cpu cpu.cfs_quota_us cpu.max
 
 # may MICROSECONDS: of each second; -1: all of them
 may() {
