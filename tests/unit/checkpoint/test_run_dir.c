@@ -3,6 +3,7 @@
 #include "tests/unit/checkpoint/room.h"
 #include <signal.h>
 #include <sys/wait.h>
+#include "checkpoint/history.h"
 #include "checkpoint/run_dir.h"
 
 TEST(a_run_is_made_once_and_locked)
@@ -83,6 +84,34 @@ TEST(places_where_no_run_can_be)
     room_close();
 }
 
+/* A directory of a run without config.yaml, or a run that saved nothing. */
+TEST(runs_that_lack_a_part_are_not_begun_over)
+{
+    struct run_dir run = {0};
+
+    room_open();
+    small_save(1, 10);
+    FAILS(run_dir_create(&run, room), ERR_MISSING,
+          "holds checkpoints of a run, but no config.yaml");
+    IS_OK(directory_remove(room_path("ckpt")));
+    room_write("metrics.jsonl", "", 0);
+    IS_OK(run_dir_create(&run, room));
+    run_dir_close(&run);
+    room_write("metrics.jsonl", "{}\n", 3);
+    FAILS(run_dir_create(&run, room), ERR_MISSING,
+          "holds metrics of a run, but no config.yaml");
+    room_write("config.yaml", "version: 1\n", 11);
+    IS_OK(checkpoint_announce(room));
+    FAILS(run_dir_create(&run, room), ERR_CONFIG,
+          "which ended before its first checkpoint");
+    CHECK(strstr(status_hint_text(), "begin it again at step 0") != NULL);
+    small_save(1, 10);
+    FAILS(run_dir_create(&run, room), ERR_CONFIG, "holds a run already");
+    CHECK(strstr(status_hint_text(), "continue it with: lockstep resume") !=
+          NULL);
+    room_close();
+}
+
 TEST(what_a_model_argument_names)
 {
     struct model_place place;
@@ -135,6 +164,14 @@ TEST(what_is_no_model)
               rows[i].words);
         IS_OK(directory_remove(room_path("m")));
     }
+    IS_OK(directory_make(room_path("m")));
+    room_write("m/config.json", "{}", 2);
+    FAILS(model_place_find(room_path("m"), &place), ERR_FORMAT,
+          "neither a run");
+    room_write("m/model-00001-of-00002.safetensors", "x", 1);
+    FAILS(model_place_find(room_path("m"), &place), ERR_FORMAT,
+          "but not the model.safetensors.index.json that names their");
+    IS_OK(directory_remove(room_path("m")));
     FAILS(model_place_find(room_path("m"), &place), ERR_MISSING,
           "no such directory");
     room_write("m", "x", 1);
@@ -143,5 +180,6 @@ TEST(what_is_no_model)
 }
 
 TEST_MAIN(a_run_is_made_once_and_locked, a_lock_does_not_outlive_its_process,
-          places_where_no_run_can_be, what_a_model_argument_names,
-          what_is_no_model)
+          places_where_no_run_can_be,
+          runs_that_lack_a_part_are_not_begun_over,
+          what_a_model_argument_names, what_is_no_model)

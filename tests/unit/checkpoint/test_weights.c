@@ -199,6 +199,48 @@ TEST(values_must_be_finite)
     room_close();
 }
 
+TEST(an_index_must_name_the_file_of_a_tensor)
+{
+    static const char index[] =
+        "{\"weight_map\": "
+        "{\"embed.weight\": \"model-00002-of-00003.safetensors\", "
+        "\"a.weight\": \"model-00001-of-00003.safetensors\"}}";
+    struct weights weights = {0};
+
+    room_open();
+    write_directory("many", 16);
+    room_write("many/model.safetensors.index.json", index, strlen(index));
+    FAILS(weights_open(&weights, room_path("many")), ERR_FORMAT,
+          "promises embed.weight in model-00002-of-00003.safetensors, it is "
+          "in another file");
+    weights_close(&weights);
+    room_close();
+}
+
+/* Some programs save names with "module." before all of them. */
+TEST(a_name_with_a_prefix_is_the_nearest)
+{
+    static const struct safetensors_tensor one[] = {
+        {"module.model.a.weight", DTYPE_F32, 1, {2}}};
+    static const int64_t shape[] = {2};
+    struct weights_writer writer = {0};
+    struct weights weights = {0};
+    int index;
+
+    room_open();
+    IS_OK(weights_writer_open(&writer, room_path("one"), one, 1, 0));
+    IS_OK(weights_writer_put(&writer, 0, 0, 2, a));
+    IS_OK(weights_writer_commit(&writer));
+    weights_writer_free(&writer);
+    IS_OK(weights_open(&weights, room_path("one")));
+    FAILS(weights_need(&weights, "a.weight", 1, shape, &index), ERR_FORMAT,
+          "has no tensor a.weight");
+    EQUAL_TEXT(status_hint_text(),
+               "the nearest name is module.model.a.weight");
+    weights_close(&weights);
+    room_close();
+}
+
 TEST(directories_without_weights)
 {
     static const char index[] =
@@ -219,4 +261,6 @@ TEST(directories_without_weights)
 
 TEST_MAIN(one_file_and_several_are_read_alike, values_must_be_finite,
           shards_are_split_greedily_in_order, what_is_asked_must_be_there,
-          indexes_that_lie_are_refused, directories_without_weights)
+          indexes_that_lie_are_refused,
+          an_index_must_name_the_file_of_a_tensor,
+          a_name_with_a_prefix_is_the_nearest, directories_without_weights)

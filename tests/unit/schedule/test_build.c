@@ -151,6 +151,8 @@ TEST(impossible_requests_are_config_errors)
         const char *words;
     } rows[] = {
         {{.name = "zb-h3", .ranks = 2, .microbatches = 2}, "nearest: zb-h"},
+        {{.name = "none-of-these", .ranks = 2, .microbatches = 2},
+         "none-of-these is not known; there are gpipe, "},
         {{.name = "1f1b", .microbatches = 2}, "0 ranks"},
         {{.name = "1f1b", .ranks = 2}, "0 micro-batches"},
         {{.name = "1f1b", .ranks = 40000, .microbatches = 2}, "40000 ranks"},
