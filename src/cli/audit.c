@@ -5,13 +5,12 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "checkpoint/history.h"
 #include "checkpoint/run_dir.h"
+#include "cli/left_out.h"
 #include "cli/run.h"
 #include "cli/table.h"
 #include "optimizer/ramp.h"
 #include "observe/consumed.h"
-#include "observe/ledger.h"
 #include "train/trainer.h"
 
 enum { FILE_BYTES_MOST = 1 << 30 };
@@ -20,7 +19,6 @@ struct auditing {
     const char *run;
     struct run_dir place;
     struct options_set set;
-    struct ledger ledger;
     struct ranges left_out;
     struct ramp ramp;
     struct checkpoint checkpoint; /* newest; open: has_checkpoint */
@@ -35,7 +33,6 @@ static void auditing_free(struct auditing *a)
     if (a->has_checkpoint) checkpoint_close(&a->checkpoint);
     ramp_free(&a->ramp);
     ranges_free(&a->left_out);
-    ledger_close(&a->ledger);
     options_free(&a->set);
     run_dir_close(&a->place);
 }
@@ -44,26 +41,13 @@ static void auditing_free(struct auditing *a)
 static status read_left_out(struct auditing *a)
 {
     const struct options *o = &a->set.values;
-    char directory[PATH_BYTES];
-    int64_t step;
 
     TRY(ranges_read(&a->left_out, o->data.skip.items, o->data.skip.count));
-    TRY(ledger_open(&a->ledger, a->run, false));
-    TRY(ledger_ranges(&a->ledger, &a->left_out));
-    if (checkpoint_find_newest(a->run, directory, &step) != OK) {
-        status_clear();
-        return OK;
-    }
-    if (checkpoint_open(&a->checkpoint, directory, NULL) != OK) {
-        checkpoint_close(&a->checkpoint);
-        status_clear(); /* resume passes it over, too */
-        return OK;
-    }
-    a->has_checkpoint = true;
-    TRY(json_get_integer(a->checkpoint.state, "state.json", "samples",
-                         &a->cursor));
-    return ranges_join(&a->left_out, a->checkpoint.state, "state.json",
-                       "left_out");
+    TRY(left_out_join(a->run, &a->left_out, &a->checkpoint,
+                      &a->has_checkpoint));
+    if (!a->has_checkpoint) return OK;
+    return json_get_integer(a->checkpoint.state, "state.json", "samples",
+                            &a->cursor);
 }
 
 static status open_run(struct auditing *a)

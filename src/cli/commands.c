@@ -319,9 +319,10 @@ const struct command commands[] = {
      {FLAG_JSON}},
     {"data show", "CONFIG", 1, 1, "shows the samples of a training step",
      "Prints the documents in the samples of a step, with their texts, and how "
-     "much each\nsource has contributed so far. CONFIG may also be a run. "
-     "Nothing is trained: the order\nof the samples depends only on the "
-     "configuration and the step.",
+     "much each\nsource has contributed so far. CONFIG may also be a run: "
+     "then they are the samples that\nits steps consumed, without those that "
+     "it left out. Nothing is trained: the order of the\nsamples depends only "
+     "on the configuration and the step.",
      "lockstep data show runs/first --step 100", false, command_data_show,
      {{"step", "N", "the step, counted from 1 (1)", false},
       {"samples", "N", "number of samples to show (4)", false},

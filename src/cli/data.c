@@ -6,9 +6,12 @@
 
 #include "base/arena.h"
 #include "base/json.h"
+#include "checkpoint/run_dir.h"
 #include "cli/config.h"
+#include "cli/left_out.h"
 #include "cli/run.h"
 #include "cli/table.h"
+#include "observe/consumed.h"
 #include "train/feed.h"
 #include "tokenizer/run_tokenizer.h"
 
@@ -17,7 +20,8 @@ enum {
     SHOWN_BYTES = 60,
     FRAGMENTS_MAX = 1 << 16,
     STEP_MAX = 1000000000,
-    SAMPLES_MAX = 1 << 20
+    SAMPLES_MAX = 1 << 20,
+    FILE_BYTES_MOST = 1 << 30
 };
 
 struct showing {
@@ -28,6 +32,8 @@ struct showing {
     char own_cache[PATH_BYTES]; /* removed afterwards; "": none */
     struct loader_fragment *fragments; /* owned [FRAGMENTS_MAX] */
     int64_t step, samples, from, batch; /* batch: of the step */
+    struct consumed record; /* of the run: the last line up to the step; step
+                             * 0: none */
     bool ids;
 };
 
@@ -40,6 +46,47 @@ static void showing_free(struct showing *show)
     memory_free(show->fragments);
     if (show->own_cache[0] != '\0' && directory_remove(show->own_cache) != OK)
         status_clear();
+}
+
+/* Reads, of a run, its records: a step that was skipped or rewound left samples
+ * out, and so do ranges that were given when it was resumed. */
+static status read_records(struct showing *show, const char *run)
+{
+    struct checkpoint newest = {0};
+    struct run_dir place = {0};
+    struct text text = {0};
+    bool whole = false;
+    status result;
+
+    TRY_GOTO(done, result, left_out_join(run, &show->feed.left_out, &newest,
+                                         &whole));
+    TRY_GOTO(done, result, run_dir_read(&place, run));
+    if (!file_exists(place.consumed)) goto done;
+    TRY_GOTO(done, result,
+             file_read_regular(place.consumed, FILE_BYTES_MOST, &text));
+    result = consumed_before(text.bytes, text.length, place.consumed,
+                             show->step, &show->record);
+done:
+    if (whole) checkpoint_close(&newest);
+    run_dir_close(&place);
+    text_free(&text);
+    return result;
+}
+
+/* The place in the order of a sample of the step. */
+static int64_t place_of(const struct showing *show, int64_t number)
+{
+    const struct consumed *record = &show->record;
+    const struct ramp *ramp = &show->setup.ramp;
+    const int64_t before = ramp_samples(ramp, show->step - 1);
+
+    if (record->step < show->step)
+        return ranges_at(&show->feed.left_out, record->to,
+                         before - ramp_samples(ramp, record->step) + number);
+    if (record->samples == record->to - record->from) /* whatever is left out
+                                                       * since */
+        return record->from + number;
+    return ranges_at(&show->feed.left_out, record->from, number);
 }
 
 static status showing_open(struct showing *show, struct arguments *arguments)
@@ -77,8 +124,10 @@ static status showing_open(struct showing *show, struct arguments *arguments)
         }
         run = show->own_cache;
     }
-    return feed_open(&show->feed, &show->setup,
-                     run_tokenizer_of(&show->tokenizer), run);
+    TRY(feed_open(&show->feed, &show->setup, run_tokenizer_of(&show->tokenizer),
+                  run));
+    return file_is_directory(arguments->operands[0])
+               ? read_records(show, arguments->operands[0]) : OK;
 }
 
 /* The beginning of a fragment as text on one line, or its ids. */
@@ -123,9 +172,7 @@ static int64_t learned(const struct loader *loader,
 static status add_sample(struct showing *show, int64_t number,
                          struct table *table, struct text *text)
 {
-    const int64_t at = ranges_at(
-        &show->feed.left_out, 0,
-        ramp_samples(&show->setup.ramp, show->step - 1) + number);
+    const int64_t at = place_of(show, number);
     struct loader *loader;
     int64_t index, count;
     int source;
@@ -153,9 +200,7 @@ static status add_sample(struct showing *show, int64_t number,
 
 static void add_ledger(const struct showing *show, struct table *table)
 {
-    const int64_t after =
-        ranges_at(&show->feed.left_out, 0,
-                  ramp_samples(&show->setup.ramp, show->step) - 1) + 1;
+    const int64_t after = place_of(show, show->batch - 1) + 1;
 
     for (int i = 0; i < show->feed.count; i++) {
         const struct feed_source *source = &show->feed.sources[i];

@@ -183,9 +183,11 @@ static void check_sum(struct consumed_audit *a, const struct consumed *step)
                   step->to);
 }
 
-static status check_step(struct consumed_audit *a, const struct consumed *step,
+static status check_step(void *argument, const struct consumed *step,
                          const char *source)
 {
+    struct consumed_audit *a = argument;
+
     if (step->samples < 1 || step->samples > a->batch_most)
         FAIL(ERR_FORMAT, "%s: %" PRId64 " samples; a step of this run has at "
              "most %" PRId64, source, step->samples, a->batch_most);
@@ -213,15 +215,18 @@ static status check_step(struct consumed_audit *a, const struct consumed *step,
     return OK;
 }
 
-status consumed_audit(struct consumed_audit *audit, const char *bytes,
-                      size_t length, const char *source)
+/* Calls `each` for every whole line, with its place for messages. */
+static status read_lines(const char *bytes, size_t length, const char *source,
+                         status (*each)(void *argument,
+                                        const struct consumed *step,
+                                        const char *where),
+                         void *argument)
 {
     struct arena scratch;
     size_t at = 0;
     int64_t number = 1;
     status result = OK;
 
-    CHECK(audit->batch_most <= CONSUMED_BATCH_MOST);
     arena_init(&scratch, "a line of samples", 0);
     while (at < length) {
         const char *end = memchr(bytes + at, '\n', length - at);
@@ -234,11 +239,39 @@ status consumed_audit(struct consumed_audit *audit, const char *bytes,
         TRY_GOTO(done, result,
                  read_step(&step, &scratch, bytes + at,
                            (size_t)(end - bytes) - at, where));
-        TRY_GOTO(done, result, check_step(audit, &step, where));
+        TRY_GOTO(done, result, each(argument, &step, where));
         arena_reset(&scratch);
         at = (size_t)(end - bytes) + 1;
     }
 done:
     arena_free(&scratch);
     return result;
+}
+
+status consumed_audit(struct consumed_audit *audit, const char *bytes,
+                      size_t length, const char *source)
+{
+    CHECK(audit->batch_most <= CONSUMED_BATCH_MOST);
+    return read_lines(bytes, length, source, check_step, audit);
+}
+
+struct search { int64_t step; struct consumed *out; };
+
+static status keep_before(void *argument, const struct consumed *step,
+                          const char *where)
+{
+    const struct search *search = argument;
+
+    (void)where;
+    if (step->step <= search->step) *search->out = *step;
+    return OK;
+}
+
+status consumed_before(const char *bytes, size_t length, const char *source,
+                       int64_t step, struct consumed *out)
+{
+    struct search search = {.step = step, .out = out};
+
+    *out = (struct consumed){0};
+    return read_lines(bytes, length, source, keep_before, &search);
 }

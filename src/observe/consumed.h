@@ -33,6 +33,12 @@ uint64_t consumed_mark(int64_t place);
 /* One line. */
 status consumed_write(const struct consumed *step, struct text *out);
 
+/* The last line of a step that is not after `step`; out->step is 0 if there is
+ * none. A torn last line is left out. ERR_FORMAT names a line that cannot
+ * be. */
+status consumed_before(const char *bytes, size_t length, const char *source,
+                       int64_t step, struct consumed *out);
+
 /* ---- the audit ---- */
 
 struct consumed_audit {

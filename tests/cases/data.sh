@@ -42,6 +42,31 @@ cp out first
 ends 0 "pages" "$program" data show config.yaml --step 8 --samples 8 --json
 if cmp -s first out; then ok; else bad "a run and its configuration differ"; fi
 
+# --- a run that left samples out shows what its steps consumed ---
+shows() { # RUN STEP
+    "$program" data show "$1" --step "$2" --samples 8 --json >out 2>log ||
+        bad "data show $1 --step $2" "it failed" log
+}
+LOCKSTEP_FAULT=train.nan:3 ends 0 "without 8 samples from 16 on" \
+    "$program" train config.yaml --run skipping --set train.on_nan=skip \
+    --set train.steps=5
+ends 0 "finished 8 steps" "$program" resume skipping --set train.steps=8 \
+    --set 'data.skip=[50 9]'
+ends 0 "finished 9 steps" "$program" resume skipping --set train.steps=9 \
+    --set 'data.skip=[]'
+ends 0 "finished 9 steps" "$program" train config.yaml --run leaving \
+    --set train.steps=9 --set 'data.skip=[16 8, 50 9]'
+ends 0 "every bit" "$program" compare skipping leaving
+ends 0 " 0 lost, 0 repeated" "$program" data audit skipping
+for step in 2 3 6 9 11; do
+    shows leaving "$step"
+    cp out first
+    shows skipping "$step"
+    if cmp -s first out; then ok; else
+        bad "step $step of a run that left samples out" "other samples" out
+    fi
+done
+
 # --- phases that are still to come may change ---
 ends 0 "finished 10 steps" "$program" resume two --set train.steps=10 \
     --set 'data.phases=[3 web=0.1 pages=0.5, 9 code=5]'

@@ -158,6 +158,30 @@ TEST(a_torn_line_is_left_out)
     text_free(&lines.text);
 }
 
+/* The last line up to a step, for whoever asks what that step consumed. */
+TEST(the_line_before_a_step)
+{
+    const struct ranges none = {0};
+    struct lines lines = {0};
+    struct consumed found;
+    const struct {
+        int64_t step, found, to;
+    } cases[] = {{1, 1, 8}, {2, 2, 20}, {3, 2, 20}, {0, 0, 0}};
+
+    add(&lines, &none, 0);
+    add(&lines, &none, 12); /* 8 to 12 were left out */
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        IS_OK(consumed_before(lines.text.bytes, lines.text.length, "lines",
+                              cases[i].step, &found));
+        EQUAL_INT(found.step, cases[i].found);
+        EQUAL_INT(found.to, cases[i].to);
+    }
+    EQUAL_INT(consumed_before("x\n", 2, "lines", 1, &found), ERR_FORMAT);
+    status_clear();
+    text_free(&lines.text);
+}
+
 TEST_MAIN(every_sample_once, lost_and_repeated, another_sample,
           steps_without_a_line, a_range_left_out_later_had_been_consumed,
-          lines_that_cannot_be, a_torn_line_is_left_out)
+          lines_that_cannot_be, a_torn_line_is_left_out,
+          the_line_before_a_step)
