@@ -18,6 +18,7 @@
 #include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 #include "base/arena.h"
@@ -287,6 +288,8 @@ void threads_barrier(struct threads *pool)
         signal_wait(&pool->barrier, phase, pool->spin_ns);
     }
 }
+
+void threads_aside(void) { prctl(PR_SET_NAME, THREAD_ASIDE); }
 
 void threads_split(int64_t total, int64_t grain, int index, int count,
                    int64_t *first, int64_t *last)

@@ -37,6 +37,11 @@ void threads_mark(unsigned char mark[THREADS_MARK_BYTES]);
  * from now on are pinned behind them. */
 void threads_leave_cores(int cores);
 
+/* No step waits for the calling thread: what keeps it from running keeps no
+ * rank (comm/thread_clock.h). */
+#define THREAD_ASIDE "lockstep:aside" /* the system keeps 15 bytes */
+void threads_aside(void);
+
 /* [*first, *last) of [0, total) for thread `index` of `count`, in multiples of
  * `grain` from 0. */
 void threads_split(int64_t total, int64_t grain, int index, int count,

@@ -13,6 +13,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 #include "base/arena.h"
+#include "base/clock.h"
 #include "base/oom_kills.h"
 #include "comm/inheritance.h"
 #include "comm/process_world.h"
@@ -93,15 +94,6 @@ size_t crew_read(pid_t process, const char *what, char *out, size_t bytes)
     return got > 0 ? (size_t)got : 0;
 }
 
-/* Field `field` of such a text, from 3 on; NULL: it has fewer. */
-static const char *stat_field(const char *text, int field)
-{
-    const char *at = strrchr(text, ')'); /* the name may hold anything */
-
-    for (int i = 2; at != NULL && i < field; i++) at = strchr(at + 1, ' ');
-    return at != NULL ? at + 1 : NULL;
-}
-
 /* Field `field` of what the system says about a process, from 3 on; NULL: there
  * is no such process. */
 static const char *process_field(pid_t process, int field, char text[1024])
@@ -118,20 +110,12 @@ uint64_t crew_began(pid_t process)
     return field != NULL ? strtoull(field, NULL, 10) : 0;
 }
 
-void crew_clock(pid_t process, struct crew_clock *out)
+char crew_state(pid_t process)
 {
-    const int64_t tick_ns = 1000000000 / sysconf(_SC_CLK_TCK);
-    const char *field;
     char text[1024];
+    const char *field = process_field(process, 3, text);
 
-    *out = (struct crew_clock){0};
-    field = process_field(process, 3, text);
-    if (field == NULL) return;
-    out->state = *field;
-    field = stat_field(text, 12);
-    if (field != NULL) out->faults = strtoll(field, NULL, 10);
-    field = stat_field(text, 14);
-    if (field != NULL) out->own_ns = strtoll(field, NULL, 10) * tick_ns;
+    return (char)(field != NULL ? *field : 0);
 }
 
 static status hold(struct crew_member *member)
@@ -218,11 +202,17 @@ bool crew_lives(const struct crew_member *member)
     return member->far ? member->lives : member->descriptor >= 0;
 }
 
-void crew_member_clock(const struct crew_member *member,
-                       struct crew_clock *out)
+char crew_member_state(const struct crew_member *member)
 {
-    if (member->far) *out = member->clock;
-    else crew_clock(member->process, out);
+    return member->far ? member->state : crew_state(member->process);
+}
+
+struct kept_time crew_member_kept(const struct crew_member *member,
+                                  struct thread_clock *threads)
+{
+    if (member->far) return member->kept;
+    thread_clock_look(threads, member->process, clock_ns());
+    return threads->kept;
 }
 
 /* Whether the member has ended; then it is let go. */

@@ -11,6 +11,7 @@
 #include <signal.h>
 #include <sys/types.h>
 #include "comm/meeting.h"
+#include "comm/thread_clock.h"
 
 /* How members on other machines are reached; what happens to them is written
  * into `members`: lives, gone, ended, why. */
@@ -22,13 +23,6 @@ struct crew_far {
     void (*fence)(void *fleet); /* until nobody lives */
 };
 
-/* The system's view of a process. */
-struct crew_clock {
-    char state;           /* of its first thread, as ps prints it */
-    int64_t own_ns;       /* processor time outside of the system, so far */
-    int64_t faults;       /* pages so far that it waited for: from a disk */
-};
-
 enum { CREW_STORY_BYTES = 96, CREW_FAR_POLLS = 400,
        CREW_STARVED = 1 << 20 /* the system killed it for want of memory */ };
 
@@ -36,8 +30,9 @@ struct crew_member {
     pid_t process;        /* 0: was never started */
     bool far, lives, gone; /* not here; lives: as far as is known; gone: it has
                             * ended since, which crew_wait tells */
-    struct crew_clock clock; /* of a far one */
-    int64_t heard_ns;     /* when its machine last spoke of it */
+    char state;           /* of a far one: crew_state; how long its machine */
+    struct kept_time kept;/* kept it from running, */
+    int64_t heard_ns;     /* and when it last spoke of it */
     char why[CREW_STORY_BYTES]; /* it is gone; "": as `ended` says */
     int descriptor;       /* of the process; -1: it has ended */
     bool adopted;         /* how it ended cannot be known */
@@ -100,10 +95,14 @@ bool crew_fell(const struct crew_member *member);
 /* Reads /proc/PROCESS/what into out [bytes], zero bytes and all, and ends it
  * with another; returns the length; 0: there is no such process. */
 size_t crew_read(pid_t process, const char *what, char *out, size_t bytes);
-/* All zero: there is no such process. State 'T' is stopped. */
-void crew_clock(pid_t process, struct crew_clock *out);
-void crew_member_clock(const struct crew_member *member,
-                       struct crew_clock *out);
+/* As ps prints that of its first thread: 'T' is stopped. 0: there is no such
+ * process. */
+char crew_state(pid_t process);
+char crew_member_state(const struct crew_member *member);
+/* How long the system kept it from running so far. threads: of a process of
+ * this machine, at the last look. */
+struct kept_time crew_member_kept(const struct crew_member *member,
+                                  struct thread_clock *threads);
 /* When the process began, in the system's ticks; 0: there is none. */
 uint64_t crew_began(pid_t process);
 

@@ -16,7 +16,8 @@
 #include "comm/crew.h"
 #include "comm/inheritance.h"
 
-enum { WORDS_MOST = 512, IDLE_DEATHS_MS = 200, IDLE_DEATHS_MOST = 6 };
+enum { WORDS_MOST = 512, IDLE_DEATHS_MS = 200, IDLE_DEATHS_MOST = 6,
+       QUIET_MS = 150 };
 
 bool place_is_busy(const struct place_memory *place)
 {
@@ -314,10 +315,24 @@ static void copy_page(const struct agent *agent, int index,
         out->last[REPORT_ENTRIES - 1] = position;
 }
 
+/* Threads of a rank that gets on need not be looked at. */
+static void look_at_threads(struct worker *w, const struct flight *flight)
+{
+    const uint64_t beats = atomic_load(&flight->beats);
+    const int64_t now = clock_ns();
+
+    if (beats != w->beats) {
+        w->beats = beats;
+        w->beats_ns = now;
+    }
+    if (now - w->beats_ns > (int64_t)QUIET_MS * 1000000)
+        thread_clock_look(&w->threads, w->process, now);
+}
+
 void worker_report(const struct agent *agent, int index,
                    struct slot_report *out)
 {
-    const struct worker *w = &agent->workers[index];
+    struct worker *w = &agent->workers[index];
     const struct place_memory *place = &agent->places[index];
 
     *out = (struct slot_report){
@@ -330,12 +345,9 @@ void worker_report(const struct agent *agent, int index,
         .size = place->order.size};
     if (out->ordered == 0) return;
     if (place_is_busy(place) && w->process != 0) {
-        struct crew_clock clock;
-
-        crew_clock(w->process, &clock);
-        out->state = clock.state;
-        out->own_ns = clock.own_ns;
-        out->faults = clock.faults;
+        look_at_threads(w, &agent->board->pages[index].flight);
+        out->state = crew_state(w->process);
+        out->kept = w->threads.kept;
     }
     if (out->taken == out->ordered) copy_page(agent, index, out);
 }

@@ -16,6 +16,10 @@ struct worker {
     int64_t fence_ns;     /* then it is killed; 0: it may go on */
     int64_t again_ns;     /* when the next one may be started */
     int idle_deaths;      /* in a row */
+    uint64_t beats;       /* of its rank, */
+    int64_t beats_ns;     /* and since when */
+    struct thread_clock threads; /* at the last look at a rank that does not
+                                  * get on */
 };
 
 struct agent {

@@ -173,7 +173,8 @@ static void see_rank(struct fleet *fleet, int rank, const struct slot_report *r,
     settle_calls(&fleet->board->pages[rank].flight, before);
     if (r->taken == order && m->lives)
         mirror(&fleet->board->pages[rank], r, ahead_ns);
-    m->clock = (struct crew_clock){(char)r->state, r->own_ns, r->faults};
+    m->state = (char)r->state;
+    m->kept = r->kept;
     m->heard_ns = clock_ns();
     if (r->taken == order && r->died_with != order && r->process != 0) {
         m->process = (pid_t)r->process;

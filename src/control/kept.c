@@ -5,20 +5,12 @@
 
 #include <stdio.h>
 
-enum { WINDOW_MS = 400, SAID_MS = 2000 };
+enum { WINDOW_MS = 400, SAID_MS = 2000, FAULT_MS = 100 };
 
-/* How much of a window the rank wanted to run and could not. One that computes
- * without end has all of the time; one that waits for another process, or is
- * stopped, does not want to. */
-static int64_t missed_ns(const struct crew_clock *now,
-                         const struct crew_clock *before, int64_t window_ns)
+/* Pages from a disk, and many of them. */
+static bool is_short_of_memory(const struct sight *sight)
 {
-    const int64_t had_ns = now->own_ns - before->own_ns;
-    const bool wants = now->state == 'R' || now->state == 'D' ||
-                       (now->state != 'T' && now->faults > before->faults);
-
-    if (!wants || had_ns >= window_ns) return 0;
-    return had_ns > 0 ? window_ns - had_ns : window_ns;
+    return sight->kept_faults * FAULT_MS * 1000000 > sight->kept_ns;
 }
 
 /* Said once for each time that a rank does not get on. */
@@ -29,39 +21,50 @@ static void tell_kept(struct sight *sight, int rank)
     sight->kept_told = true;
     fprintf(stderr, "kept      rank %d %s; that is no hang\n", rank,
             sight->kept_reads ? "waits for its data"
-            : sight->kept_faults > 0
+            : is_short_of_memory(sight)
                 ? "wants to run, and the system does not let it: it waits for "
                   "pages from a disk, so memory is short"
                 : "wants to run, and the system does not let it: it waits for "
                   "a processor or a disk");
 }
 
-/* The same in a step, of a rank that neither got on nor waits for others. No
- * wait is without end: comm.limit holds here, too. */
+/* The time in a window that does not count, of a rank in a step that neither
+ * got on nor waits for others. Nothing is known of one whose machine has said
+ * nothing since the last look. No wait is without end: comm.limit holds here,
+ * too. */
 static int64_t look(struct supervisor *s, int rank, int64_t window_ns)
 {
+    const struct crew_member *m = &s->crew.members[rank];
     const struct board_page *page = &s->board->pages[rank];
     struct sight *sight = &s->sights[rank];
-    const struct crew_clock before = sight->clock;
+    const struct kept_time before = sight->kept;
+    const int64_t passed_ns = !m->far               ? window_ns
+                              : sight->heard_ns > 0 ? m->heard_ns -
+                                                          sight->heard_ns
+                                                    : 0;
     int64_t missed;
 
-    crew_member_clock(&s->crew.members[rank], &sight->clock);
+    sight->heard_ns = m->heard_ns;
     if (sight->silent_ns < window_ns) {
+        if (m->far) sight->kept = m->kept;
         sight->kept_ns = sight->kept_faults = 0;
         sight->kept_told = sight->kept_reads = false;
         return 0;
     }
-    if (atomic_load(&page->phase) != BOARD_STEPS || rank_waits(s, rank))
+    sight->kept = crew_member_kept(m, &sight->threads);
+    if (atomic_load(&page->phase) != BOARD_STEPS || rank_waits(s, rank) ||
+        rank_is_stopped(s, rank))
         return 0;
-    if (!rank_is_stopped(s, rank) && flight_doing(&page->flight).reads > 0) {
-        sight->kept_reads = true;
-        missed = window_ns;
+    if (flight_doing(&page->flight).reads > 0) {
+        sight->kept_reads = passed_ns > 0 || sight->kept_reads;
+        missed = passed_ns;
     } else {
-        missed = missed_ns(&sight->clock, &before, window_ns);
+        missed = sight->kept.kept_ns - before.kept_ns;
     }
-    if (sight->kept_ns + missed > s->how->limit_ms * 1000000) return 0;
+    if (missed <= 0 || sight->kept_ns + missed > s->how->limit_ms * 1000000)
+        return 0;
     sight->kept_ns += missed;
-    if (missed > 0) sight->kept_faults += sight->clock.faults - before.faults;
+    sight->kept_faults += sight->kept.faults - before.faults;
     tell_kept(sight, rank);
     return missed;
 }
@@ -94,6 +97,6 @@ void kept_text(const struct sight *sight, char out[96])
     snprintf(out, 96, ", beside %.1f s in which it waited for %s",
              1e-9 * (double)sight->kept_ns,
              sight->kept_reads ? "data"
-             : sight->kept_faults > 0 ? "pages: memory is short"
-                                      : "a processor or a disk");
+             : is_short_of_memory(sight) ? "pages: memory is short"
+                                         : "a processor or a disk");
 }

@@ -7,6 +7,7 @@
 
 #include <stdatomic.h>
 #include "comm/flight.h"
+#include "comm/thread_clock.h"
 #include "control/board.h"
 #include "control/lease.h"
 #include "control/wire.h"
@@ -100,7 +101,8 @@ struct slot_report {
     int32_t phase, source, result, verdict;
     int64_t step, step_ns, step_most_ns, from_step, planned_ns,
         met_ppm, copied, carried, /* carried: to every partner; 0: none */
-        copies_every, copies_ppm, own_ns, faults; /* as crew.h has it */
+        copies_every, copies_ppm;
+    struct kept_time kept;
     uint64_t beats, calls;
     struct flight_doing doing;
     char sentence[BOARD_SENTENCE_BYTES];
@@ -108,7 +110,8 @@ struct slot_report {
 };
 
 _Static_assert(sizeof(struct slot_report) ==
-                   21 * sizeof(int64_t) + 10 * sizeof(int32_t) +
+                   19 * sizeof(int64_t) + 10 * sizeof(int32_t) +
+                       sizeof(struct kept_time) +
                        sizeof(struct flight_doing) + BOARD_SENTENCE_BYTES +
                        REPORT_ENTRIES * sizeof(struct flight_entry),
                "a record has no holes");

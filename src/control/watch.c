@@ -75,10 +75,7 @@ static void see_step(struct supervisor *s, int rank)
 
 bool rank_is_stopped(const struct supervisor *s, int rank)
 {
-    struct crew_clock clock;
-
-    crew_member_clock(&s->crew.members[rank], &clock);
-    return clock.state == 'T';
+    return crew_member_state(&s->crew.members[rank]) == 'T';
 }
 
 /* The longest that a step takes: as planned, or as it was measured, in this

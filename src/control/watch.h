@@ -38,7 +38,9 @@ struct sight {
     int64_t turn, turn_ns;/* of its instruction, and how long it was seen in
                            * it */
     bool told;            /* of the signal */
-    struct crew_clock clock; /* at the end of the last window of kept.c */
+    struct thread_clock threads; /* of a process of this machine */
+    struct kept_time kept;/* at the end of the last window of kept.c, */
+    int64_t heard_ns;     /* and when its machine had spoken of it */
     int64_t kept_ns;      /* how long the system kept it from running, or its
                            * data were late, since it got on, */
     int64_t kept_faults;  /* pages that it waited for then; */

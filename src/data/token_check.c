@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "base/arena.h"
+#include "base/threads.h"
 
 enum { SENTENCE = 1024 };
 
@@ -79,6 +80,7 @@ static void *check_main(void *argument)
 {
     struct token_check *check = argument;
 
+    threads_aside();
     for (int i = 0; i < check->request.count && check->result == OK; i++)
         if (check->files[i].path != NULL)
             check->result = check_one(check, &check->files[i]);

@@ -18,6 +18,7 @@
 
 #include "base/arena.h"
 #include "base/meter.h"
+#include "base/threads.h"
 
 enum {
     CLIENTS_MAX = 8,
@@ -286,6 +287,7 @@ static void *serve(void *argument)
 {
     struct prometheus *p = argument;
 
+    threads_aside();
     for (;;) {
         struct pollfd polled[2 + CLIENTS_MAX];
         struct client *who[CLIENTS_MAX];

@@ -9,6 +9,7 @@
 #include <unistd.h>
 #include "base/clock.h"
 #include "base/first_touch.h"
+#include "base/threads.h"
 
 enum {
     /* A disk that is slow, or away for hours, ends no run: ranks wait for each
@@ -82,6 +83,7 @@ static void *work(void *argument)
     struct background *background = argument;
     const double began = clock_s();
 
+    threads_aside();
     (void)setpriority(PRIO_PROCESS, (id_t)syscall(SYS_gettid), NICE);
     background->result = keeper_job_run(background->keeper, &background->job);
     background->why[0] = '\0';

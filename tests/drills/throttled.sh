@@ -1,8 +1,8 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# throttled.sh - the control group of a rank may hardly use a processor for a
-# while: that is no hang, is said, and the run ends in the bytes of one that was
-# left alone. A rank that computes without end, or is stopped, hangs as before
+# throttled.sh - the control group of a rank, or of all but its first thread, may
+# hardly use a processor for a while: that is no hang, is said, and the run ends
+# in the bytes of one that was left alone. A rank that computes without end, or is stopped, hangs as before
 # (moments.sh, supervised.sh).
 #
 #     BUILD=build tests/drills/throttled.sh
@@ -29,17 +29,29 @@ sed -i 's/schedule: cosine, warmup: 3, min_lr: 3.0e-4/schedule: constant/' \
 # Instructions of some 50 ms: with what the group gets, one takes a minute.
 base="--set checkpoint.every=1000 --set validate.every=0
     --set model.feed_forward=30000"
+# hold_rank PROCESS: the group has it; held=threads: all but its first thread
+hold_rank() {
+    local thread
+    if [ "$held" = all ]; then
+        echo "$1" >"$group/cgroup.procs"
+        return
+    fi
+    for thread in "/proc/$1/task/"*; do
+        [ "${thread##*/}" = "$1" ] || echo "${thread##*/}" >"$group/tasks"
+    done
+}
 # throttled RUN ARGUMENT...: rank 1 may not run for a while
+held=all
 throttled() {
     local run=$1 rank before i
     # shellcheck disable=SC2086
     start_until "$run" 5 train config.yaml --run "$@" $base --ranks 2 \
-        --set mesh.data=2 --set train.threads=1 --set train.steps=1000000 \
+        --set mesh.data=2 --set train.steps=1000000 --set train.threads=$threads \
         --supervised || { bad "$run trains" "no step 5" log; report; }
     rank=$(lockstep status "$run" --json | grep -A 1 '"rank": 1,' |
         sed -n 's/.*"process": \([0-9]*\).*/\1/p')
     may 1000 # a millisecond of each second
-    echo "$rank" >"$group/cgroup.procs"
+    hold_rank "$rank"
     if until_line log '^kept      rank 1 wants to run' 300
     then ok "$run: it is said"
     else bad "$run: it is said" "not within 30 s" log; fi
@@ -58,6 +70,14 @@ throttled() {
     else ok "$run: that is no incident"; fi
 }
 
+threads=1
 throttled alone
 throttled agent --spares 1
+# The first thread waits for the other one, so it does not want to run.
+if [ -e "$group/tasks" ]; then # not in version 2 of control groups
+    threads=2
+    held=threads
+    throttled threads
+    throttled threads_agent --spares 1
+fi
 report

@@ -407,6 +407,35 @@ TEST(the_rank_that_is_wrong_is_waited_for)
     close_fleet();
 }
 
+/* A machine that was lost in the middle of a step was said to want to run, or
+ * to wait for its data. */
+TEST(nothing_is_known_of_a_machine_that_says_nothing)
+{
+    static const int64_t window_ns = 400000000;
+    struct sight sights[RANKS];
+    struct crew_member *m = &crew.members[0];
+    struct supervisor s;
+
+    watch_node_b(&s, sights);
+    atomic_store(&fleet.board->pages[0].phase, BOARD_STEPS);
+    m->state = 'R';
+    atomic_store(&fleet.board->pages[0].flight.reads, 1);
+    for (int i = 0; i < 5; i++) {
+        sights[0].silent_ns += window_ns;
+        kept_take_off(&s, window_ns);
+    }
+    EQUAL_INT(sights[0].kept_ns, 0);
+    EQUAL_INT(sights[0].silent_ns, 5 * window_ns);
+    m->heard_ns += window_ns; /* it speaks */
+    kept_take_off(&s, window_ns);
+    EQUAL_INT(sights[0].kept_ns, window_ns);
+    atomic_store(&fleet.board->pages[0].flight.reads, 0);
+    m->kept.kept_ns += window_ns / 2;
+    kept_take_off(&s, window_ns);
+    EQUAL_INT(sights[0].kept_ns, window_ns * 3 / 2);
+    close_fleet();
+}
+
 /* It never says a word: the others are not kept for ever. */
 TEST(a_rank_that_is_wrong_is_not_waited_for_without_end)
 {
@@ -619,6 +648,7 @@ TEST_MAIN(the_end_reaches_an_agent_that_reports,
           a_node_that_comes_back_has_a_lease_before_an_order,
           a_node_that_hears_nothing_is_lost_in_time,
           the_rank_that_is_wrong_is_waited_for,
+          nothing_is_known_of_a_machine_that_says_nothing,
           a_verdict_during_the_fence_is_heard,
           a_rank_that_is_wrong_is_not_waited_for_without_end,
           a_device_that_fails_ends_the_run_and_blames_no_node,

@@ -26,23 +26,29 @@ bool crew_lives(const struct crew_member *member)
     return member->process != 0 && alive(rank_of(member));
 }
 
-/* One that is kept from running waits for pages. */
-void crew_member_clock(const struct crew_member *member,
-                       struct crew_clock *out)
+char crew_member_state(const struct crew_member *member)
 {
     const struct virtual_rank *r = &cluster.rank[rank_of(member)];
 
-    *out = (struct crew_clock){.state = 'S'};
-    if (!crew_lives(member) || !r->stopped) return;
-    out->state = r->kept ? 'S' : 'T';
-    out->faults = r->kept ? cluster.now_ns / 1000000 : 0;
+    return crew_lives(member) && r->stopped && !r->kept ? 'T' : 'S';
 }
 
-void crew_clock(pid_t process, struct crew_clock *out)
+/* One that is kept from running waits for pages. */
+struct kept_time crew_member_kept(const struct crew_member *member,
+                                  struct thread_clock *threads)
 {
-    (void)process;
-    *out = (struct crew_clock){.state = 'S'};
+    const struct virtual_rank *r = &cluster.rank[rank_of(member)];
+    const int64_t passed_ns = cluster.now_ns - threads->looked_ns;
+
+    if (crew_lives(member) && r->stopped && r->kept) {
+        threads->kept.kept_ns += passed_ns;
+        threads->kept.faults += passed_ns / 1000000;
+    }
+    threads->looked_ns = cluster.now_ns;
+    return threads->kept;
 }
+
+char crew_state(pid_t process) { (void)process; return 'S'; }
 
 size_t crew_read(pid_t process, const char *what, char *out, size_t bytes)
 {
