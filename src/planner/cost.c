@@ -278,7 +278,7 @@ void cost_products(const struct cost *cost, const struct shape_product *p,
         {rows, k, n, PRODUCT_NN, ACCUMULATOR_NONE},
         {n, k, rows, PRODUCT_TN, ACCUMULATOR_NONE}};
 
-    for (int pass = 0; pass < COST_PASSES; pass++)
+    for (int pass = 0; pass < (p->frozen ? COST_W : COST_PASSES); pass++)
         one_product(cost, pass, sizes[pass], times / e, &out->pass[pass]);
     cost_recipe(cost, &(struct recipe_products){p, sizes, times / e}, out);
 }
@@ -480,9 +480,9 @@ static void block_context(const struct cost *cost, struct passes *out)
 
     if (l->context == 1) return;
     context_sums(cost,
-                 (struct tensors){layout_block_dense(l, s),
+                 (struct tensors){layout_block_learns(l, s).dense,
                                   s->block.tensors - s->in_experts.tensors},
-                 (struct tensors){layout_block_experts(l, s),
+                 (struct tensors){layout_block_learns(l, s).experts,
                                   s->in_experts.tensors /
                                       layout_experts(l).places},
                  &out->pass[COST_W]);
@@ -564,6 +564,7 @@ static double slower_attention(const struct layout *l, int pass)
 void cost_block(const struct cost *cost, struct passes *out)
 {
     const struct layout *l = cost->layout;
+    const struct block_learns learns = layout_block_learns(l, cost->shape);
     struct spent attends = {0}, before;
 
     *out = (struct passes){0};
@@ -593,8 +594,7 @@ void cost_block(const struct cost *cost, struct passes *out)
      * to them. */
     if (l->microbatches > 1 && l->bits < 32 && l->as != AS_LOCKSTEP &&
         !habits_of[l->as].sums_fused)
-        cost_moved(cost, 8 * (layout_block_dense(l, cost->shape) +
-                              layout_block_experts(l, cost->shape)),
+        cost_moved(cost, 8 * (learns.dense + learns.experts),
                    &out->pass[COST_W]);
 }
 
@@ -606,11 +606,13 @@ void cost_embedding(const struct cost *cost, struct passes *out)
 
     *out = (struct passes){0};
     cost_moved(cost, 2 * bytes, &out->pass[COST_F]);
-    cost_moved(cost, 3 * bytes, &out->pass[COST_W]);
-    context_sums(cost,
-                 (struct tensors){cost->shape->outside.embedding /
-                                  cost->layout->tensor, 1},
-                 (struct tensors){0, 0}, &out->pass[COST_W]);
+    if (cost->shape->lora.all <= 0) {
+        cost_moved(cost, 3 * bytes, &out->pass[COST_W]);
+        context_sums(cost,
+                     (struct tensors){cost->shape->outside.embedding /
+                                      cost->layout->tensor, 1},
+                     (struct tensors){0, 0}, &out->pass[COST_W]);
+    }
     if (cost->layout->tensor == 1) return;
     out->pass[COST_F].seconds[CAUSE_TENSOR] =
         cost_collective(cost, COLLECTIVE_ALL_REDUCE,
@@ -628,16 +630,18 @@ void cost_head(const struct cost *cost, struct passes *out)
         {n, k, m, PRODUCT_TN, ACCUMULATOR_NONE}};
     struct layout wide = *cost->layout;
     const struct cost head = {cost->machine, cost->shape, &wide};
+    const bool frozen = cost->shape->lora.all > 0;
     double guessed = 0;
 
     if (wide.bits < 16) wide.bits = 16; /* recipes leave it out */
     *out = (struct passes){0};
-    for (int pass = 0; pass < COST_PASSES; pass++)
+    for (int pass = 0; pass < (frozen ? COST_W : COST_PASSES); pass++)
         cost_product(&head, sizes[pass], 1, CAUSE_PRODUCT, &out->pass[pass]);
     cost_moved(cost, 12 * m * n, &out->pass[COST_F]); /* logits, loss */
     cost_moved(cost, 8 * m * n, &out->pass[COST_B]);
-    context_sums(cost, (struct tensors){k * n, 1}, (struct tensors){0, 0},
-                 &out->pass[COST_W]);
+    if (!frozen)
+        context_sums(cost, (struct tensors){k * n, 1}, (struct tensors){0, 0},
+                     &out->pass[COST_W]);
     if (cost->layout->tensor == 1) return;
     out->pass[COST_B].seconds[CAUSE_TENSOR] =
         cost_collective(cost, COLLECTIVE_ALL_REDUCE,

@@ -104,7 +104,7 @@ void cost_recipe(const struct cost *cost, const struct recipe_products *of,
     const double leaves = layout_leaves(cost->layout, cost->shape).data /
                           (double)cost->layout->microbatches;
 
-    for (int pass = 0; pass < COST_PASSES; pass++) {
+    for (int pass = 0; pass < (p->frozen ? COST_W : COST_PASSES); pass++) {
         const struct product_size size = of->sizes[pass];
         const enum product_use now = (enum product_use)pass;
         struct spent *to = &out->pass[pass];

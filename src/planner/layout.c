@@ -100,7 +100,8 @@ int layout_division(const struct layout *l, int zero)
     if (l->zero < zero || (zero == 2 && l->whole_gradients)) return 1;
     const bool shards = l->whole_shards && !(zero < 3 && l->parts[zero]);
 
-    return shards ? l->shard * l->expert : layout_sharing(l);
+    if (shards) return l->shard * l->expert;
+    return layout_sharing(l) * (l->as == AS_LOCKSTEP ? 1 : l->context);
 }
 
 status layout_mesh(const struct layout *l, struct mesh *mesh)
@@ -205,6 +206,21 @@ double layout_block_dense(const struct layout *l, const struct shape *s)
 {
     return (s->block.parameters - s->in_experts.parameters - s->block.vectors) /
                l->tensor + s->block.vectors;
+}
+
+struct block_learns layout_block_learns(const struct layout *l,
+                                        const struct shape *s)
+{
+    const struct expert_ranks e = layout_experts(l);
+    const double dense = s->lora.all - s->lora.experts - s->lora.vectors;
+    const double cut = s->lora.experts - s->lora.expert_vectors;
+
+    if (s->lora.all <= 0)
+        return (struct block_learns){layout_block_dense(l, s),
+                                     layout_block_experts(l, s)};
+    return (struct block_learns){dense / l->tensor + s->lora.vectors,
+                                 (cut / e.cut + s->lora.expert_vectors) /
+                                     e.places};
 }
 
 int layout_stage(const struct layout *l, int chunk, int position)

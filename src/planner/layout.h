@@ -145,7 +145,14 @@ double layout_block_experts(const struct layout *layout,
                             const struct shape *shape);
 double layout_block_dense(const struct layout *layout,
                           const struct shape *shape);
-/* Ranks over which what `zero` names is divided: weights, gradients, states. */
+/* Of those, the ones that learn: all, or adapters alone. */
+struct block_learns { double dense, experts; };
+struct block_learns layout_block_learns(const struct layout *layout,
+                                        const struct shape *shape);
+/* Ranks over which what `zero` names is divided: weights, gradients, states.
+ * Programs other than Lockstep divide over context ranks, too, which hold the
+ * same weights (groups of data and context ranks of Megatron-Core and
+ * torchtitan). */
 int layout_division(const struct layout *layout, int zero);
 /* The stage that a rank of the pipe has as its chunk: in a V, the last rank's
  * two follow each other. */

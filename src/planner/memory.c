@@ -537,6 +537,7 @@ static void fill_states(const struct layout *l, const struct shape *s,
     struct layout copies = *l; /* of an expert: expert ranks hold others */
 
     copies.expert = 1;
+    if (l->expert_context) copies.context = 1;
     add_states(l, sum.dense, learn.dense, out);
     if (sum.experts > 0) add_states(&copies, sum.experts, learn.experts, out);
     if (l->as == AS_LOCKSTEP) {

@@ -13,6 +13,7 @@ count_product(struct shape *shape, const struct param *param,
     const struct param_spec *spec = &param->spec;
     const bool outputs = spec->split_rows == AXIS_TENSOR;
     const bool whole = !outputs && spec->split_cols != AXIS_TENSOR;
+    const bool frozen = shape->model.lora.rank > 0 && !spec->adapter;
     struct shape_product *p;
     int i = 0;
 
@@ -20,8 +21,7 @@ count_product(struct shape *shape, const struct param *param,
         p = &shape->products[i];
         if (p->outputs == spec->rows && p->inputs == spec->cols &&
             p->split_outputs == outputs && p->whole == whole &&
-            p->tokens == tokens &&
-            p->expert == expert)
+            p->tokens == tokens && p->expert == expert && p->frozen == frozen)
             break;
     }
     if (i == SHAPE_PRODUCTS) i--;
@@ -30,7 +30,7 @@ count_product(struct shape *shape, const struct param *param,
         *p = (struct shape_product){
             .outputs = spec->rows, .inputs = spec->cols,
             .split_outputs = outputs, .whole = whole, .expert = expert,
-            .tokens = tokens};
+            .frozen = frozen, .tokens = tokens};
         shape->product_count++;
     }
     p->each_block += each;
@@ -52,6 +52,15 @@ static void count_moved(struct shape *shape, const struct step *step,
                             (double)p->size.tokens;
     const enum layer_kind kind = step->layer->kind;
 
+    if (kind == LAYER_ADAPTER) { /* its weights are small */
+        const bool cut = p->params.items[step->param[0]].spec.split_rows ==
+                         AXIS_TENSOR;
+
+        shape->moved.whole += (double)p->slots[step->input].width;
+        *(cut ? &shape->moved.split : &shape->moved.whole) +=
+            (double)p->slots[step->output].width;
+        return;
+    }
     if ((kind == LAYER_EXPERTS || kind == LAYER_ROUTER) &&
         step->param[0] >= 0)
         return;
@@ -230,16 +239,17 @@ static void count_parameters(struct shape *shape, const struct program *p)
     }
 }
 
-/* Products of the blocks, for one token. */
-static double block_work(const struct shape *shape)
+/* Products of the blocks, for one token; `passes` times each, one less where no
+ * gradient of the weight is made. */
+static double block_work(const struct shape *shape, double passes)
 {
     double work = 0;
 
     for (int i = 0; i < shape->product_count; i++) {
         const struct shape_product *p = &shape->products[i];
 
-        work += p->each_block * p->tokens * (double)p->outputs *
-                (double)p->inputs;
+        work += (passes - (p->frozen && passes > 1)) * p->each_block *
+                p->tokens * (double)p->outputs * (double)p->inputs;
     }
     return work;
 }
@@ -248,7 +258,7 @@ static double block_work(const struct shape *shape)
 static void count_later(struct shape *shape, const struct program *p)
 {
     if (shape->mtp.blocks > 0)
-        shape->mtp.blocks *= shape->layers / block_work(shape);
+        shape->mtp.blocks *= shape->layers / block_work(shape, 1);
     for (int i = 0; i < p->step_count; i++) {
         const struct step *step = &p->steps[i];
 
@@ -326,9 +336,11 @@ done:
 static double flops(const struct shape *shape, double keys)
 {
     const double blocks = shape->layers + shape->mtp.blocks;
-    const double head = (double)shape->width * (double)shape->vocab;
+    const double head = (double)shape->width * (double)shape->vocab *
+                        (shape->lora.all > 0 ? 2 : 3);
 
-    return 6 * (head * (1 + shape->mtp.depth) + blocks * block_work(shape)) +
+    return 2 * (head * (1 + shape->mtp.depth) +
+                blocks * block_work(shape, 3)) +
            6 * blocks * shape->heads *
                (shape->head_width + shape->value_width) * keys;
 }

@@ -21,6 +21,7 @@ struct shape_product {
     double few;              /* of those, products that a recipe makes */
     double kept;             /* of these, after attention */
     bool expert;             /* expert ranks divide them */
+    bool frozen;             /* no gradient is made: adapters learn instead */
     double tokens;           /* share of the tokens that one of them sees: 1,
                               * or choices / experts */
 };

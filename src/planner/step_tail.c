@@ -76,6 +76,7 @@ double cost_messages(const struct cost *cost)
     const double blocks = (double)s->layers / l->pipe;
     const double dense = layout_block_dense(l, s) * blocks;
     const double experts = layout_block_experts(l, s) * blocks;
+    const struct block_learns learns = layout_block_learns(l, s);
     const double each = l->bits == 32 ? 4 : 2;
     const bool once = l->as == AS_LOCKSTEP && memory_rounds(l, s) == 0;
     const int reductions = once ? 1 : l->microbatches;
@@ -84,9 +85,10 @@ double cost_messages(const struct cost *cost)
     if (group.ranks < 2) return 0;
     gather = cost_weights(cost, COLLECTIVE_ALL_GATHER, dense * each,
                           experts * each, &guessed);
-    reduce = cost_weights(cost, COLLECTIVE_REDUCE_SCATTER,
-                          dense * habits_of[l->as].gradient_bytes,
-                          experts * habits_of[l->as].gradient_bytes, &guessed);
+    reduce = cost_weights(
+        cost, COLLECTIVE_REDUCE_SCATTER,
+        blocks * learns.dense * habits_of[l->as].gradient_bytes,
+        blocks * learns.experts * habits_of[l->as].gradient_bytes, &guessed);
     if (l->zero == 3)
         return l->microbatches * 2 * gather + reductions * reduce;
     return l->zero > 0 ? gather + reduce : 2 * reduce;
@@ -155,8 +157,9 @@ static status add_reduction(struct tail *t, int rank, bool reduced)
 
     if (group.ranks < 2) return OK;
     if (reduced) { /* the embedding, which is last; the head was first */
-        const double rest = rank > 0 ? 0 : cost->shape->outside.embedding /
-                                               l->tensor;
+        const double rest = rank > 0 || cost->shape->lora.all > 0
+                                ? 0 : cost->shape->outside.embedding /
+                                          l->tensor;
 
         item.seconds = cost_collective(cost, COLLECTIVE_REDUCE_SCATTER, group,
                                        habits_of[l->as].gradient_bytes * rest,
@@ -205,6 +208,7 @@ double tail_states(const struct cost *cost, int position)
     struct layout copies = *l;
 
     copies.expert = 1;
+    if (l->expert_context) copies.context = 1;
     return (tail_parameters(cost, position) - experts) /
                layout_division(l, 1) +
            experts / layout_division(&copies, 1);

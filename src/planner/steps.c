@@ -234,6 +234,7 @@ static status make_messages(struct maker *m)
     const double dense = layout_block_dense(l, cost->shape);
     const double experts = layout_block_experts(l, cost->shape);
     const double bytes = l->bits == 32 ? 4 : 2;
+    const struct block_learns learns = layout_block_learns(l, cost->shape);
     const double gradient = habits_of[l->as].gradient_bytes;
     double guessed = 0;
 
@@ -247,8 +248,8 @@ static status make_messages(struct maker *m)
                                                   : CAUSE_SHARD,
                   m->gather_s, guessed, ITEM_GATHER));
     guessed = 0;
-    m->reduce_s = cost_reduction(cost, dense * gradient, experts * gradient,
-                                 &guessed);
+    m->reduce_s = cost_reduction(cost, learns.dense * gradient,
+                                 learns.experts * gradient, &guessed);
     return comm_kind(m, CAUSE_DATA, m->reduce_s, guessed, ITEM_REDUCE);
 }
 

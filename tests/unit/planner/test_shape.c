@@ -42,6 +42,32 @@ TEST(modules_are_a_block_a_projection_and_a_head)
                        keys * later.mtp.blocks) - 1) < 1e-9);
 }
 
+/* Gradients of frozen matrices are not made: two passes of three have their
+ * products. Adapters move what they read and write, not their weights. */
+TEST(adapters_alone_learn)
+{
+    const double block = 4.0 * 64 * 64 + 3.0 * 64 * 160;
+    const double both = 8 * (64 + 3 * 64 + 64 + 64 + 64 + 2 * 160 + 160 + 64);
+    struct shape plain, few;
+    struct layout l = {.as = AS_TORCHTITAN, .pipe = 1, .data = 1, .shard = 1,
+                       .context = 1, .tensor = 1, .expert = 1, .bits = 16};
+
+    shape_of_text(&plain, LLAMA, 256);
+    shape_of_text(&few, LLAMA "lora: {rank: 8, targets: all}\n", 256);
+    const double less = shape_flops_causal(&plain) - shape_flops_causal(&few);
+    const double low = few.lora.all;
+
+    /* A of attention's output and of down are products, with three passes. */
+    CHECK(fabs(less / (2 * (4 * block + 64 * 1000) -
+                       6 * 4 * 8 * (64 + 160)) - 1) < 1e-9);
+    CHECK(low > 0.9 * both && low < 2 * both);
+    CHECK(few.moved.whole + few.moved.split <
+          3 * (plain.moved.whole + plain.moved.split));
+    CHECK(layout_block_learns(&l, &few).dense == low);
+    CHECK(layout_block_learns(&l, &plain).dense ==
+          layout_block_dense(&l, &plain));
+}
+
 /* The first blocks of a DeepSeek are dense: stages differ. */
 TEST(blocks_of_two_kinds_are_counted_apart)
 {
@@ -70,5 +96,5 @@ TEST(blocks_of_two_kinds_are_counted_apart)
                (3.0 * 64 * (8 * 64 + 64 - 256) + 8 * 64)) < 100);
 }
 
-TEST_MAIN(modules_are_a_block_a_projection_and_a_head,
+TEST_MAIN(modules_are_a_block_a_projection_and_a_head, adapters_alone_learn,
           blocks_of_two_kinds_are_counted_apart)
