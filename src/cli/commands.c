@@ -54,7 +54,7 @@
 #define FLAG_AS                                                              \
     {"as", "PROGRAM", "whose step is predicted: lockstep, megatron, "         \
      "megatron-core, megatron-deepspeed, torchtitan, pytorch, nanotron, "      \
-     "nemo or llm-foundry (lockstep)", false}
+     "nemo, llm-foundry, torchtitan-bf16 or pytorch-bf16 (lockstep)", false}
 #define FLAG_MAX_MEMORY                                                      \
     {"max-memory", "B", "memory a rank may take, such as 80GiB (the "          \
      "machine's)", false}

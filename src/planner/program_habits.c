@@ -17,7 +17,8 @@
 
 const char *const as_names[AS_COUNT] = {
     "lockstep", "megatron", "torchtitan", "megatron-core",
-    "megatron-deepspeed", "pytorch", "nanotron", "nemo", "llm-foundry"};
+    "megatron-deepspeed", "pytorch", "nanotron", "nemo", "llm-foundry",
+    "torchtitan-bf16", "pytorch-bf16"};
 
 /* Megatron-Core, and NeMo, which runs it with other gradients. */
 #define CORE(update, gradient)                                             \
@@ -27,6 +28,16 @@ const char *const as_names[AS_COUNT] = {
      .border_divided = true, .rows_once = true, .rows_port = 0.9,          \
      .rows_link = 0.775, .library_port = 0.92, .codes_kept = true,         \
      .sums_fused = true}
+
+#define TORCHTITAN                                                         \
+    .kernels = 1.2, .gap = 1e-5, .host = 3e-5, .moved = 1,                 \
+    .update_bytes = 30, .gradient_bytes = 4, .beside = true,               \
+    .narrow_shards = true
+
+#define PYTORCH                                                            \
+    .kernels = 2, .gap = 1e-5, .host = 4.6e-5, .moved = 2,                 \
+    .update_bytes = 46, .gradient_bytes = 4, .beside = true,               \
+    .narrow_shards = true
 
 /* Bytes of an update: it reads gradient, two moments and weight, writes three
  * and the narrow one: 30. Programs without one pass for all also clear the
@@ -39,25 +50,20 @@ const struct habits habits_of[AS_COUNT] = {
                      .scores = true,
                      .masks = true, .border_divided = true,
                      .block_whole = true},
-    [AS_TORCHTITAN] = {.kernels = 1.2, .gap = 1e-5, .host = 3e-5, .moved = 1,
-                       .update_bytes = 30, .gradient_bytes = 4, .beside = true,
-                       .narrow_shards = true},
+    [AS_TORCHTITAN] = {TORCHTITAN},
+    [AS_TORCHTITAN_BF16] = {TORCHTITAN, .sent_bytes = 2},
     [AS_MEGATRON_CORE] = CORE(46, 4),
     [AS_MEGATRON_DEEPSPEED] = {.kernels = 2, .gap = 2e-5, .host = 4.6e-5,
                                .moved = 1, .update_bytes = 46,
                                .gradient_bytes = 4, .waits = 2,
                                .scores = true, .masks = true,
                                .block_whole = true},
-    [AS_PYTORCH] = {.kernels = 2, .gap = 1e-5, .host = 4.6e-5, .moved = 2,
-                    .update_bytes = 46, .gradient_bytes = 4, .beside = true,
-                    .narrow_shards = true},
+    [AS_PYTORCH] = {PYTORCH},
+    [AS_PYTORCH_BF16] = {PYTORCH, .sent_bytes = 2},
     [AS_NANOTRON] = {.kernels = 2, .gap = 2e-5, .host = 4.6e-5, .moved = 1,
                      .update_bytes = 46, .gradient_bytes = 4, .waits = 1,
                      .masks = true,
                      .border_divided = true, .block_whole = true},
     [AS_NEMO] = CORE(40, 2),
-    [AS_LLM_FOUNDRY] = {.kernels = 2, .gap = 1e-5, .host = 4.6e-5, .moved = 2,
-                        .update_bytes = 46, .gradient_bytes = 4,
-                        .beside = true, .narrow_shards = true,
-                        .attention = {1.4, 2}},
+    [AS_LLM_FOUNDRY] = {PYTORCH, .attention = {1.4, 2}},
 };

@@ -17,6 +17,8 @@ enum program_as {
     AS_NANOTRON,
     AS_NEMO,               /* NeMo and Megatron-Bridge */
     AS_LLM_FOUNDRY,        /* MosaicML's FSDP of 2023 */
+    AS_TORCHTITAN_BF16,    /* as torchtitan and pytorch, but gradients are */
+    AS_PYTORCH_BF16,       /* summed in bfloat16 (reduce_dtype of FSDP) */
     AS_COUNT
 };
 extern const char *const as_names[AS_COUNT];
@@ -35,7 +37,8 @@ struct habits {
                             * more where operations are not fused */
     double update_bytes;   /* moved by the update of a parameter; Lockstep:
                             * layout_update_bytes counts them */
-    double gradient_bytes; /* of a gradient, in memory and in sums */
+    double gradient_bytes; /* of a gradient, in memory and in sums, */
+    double sent_bytes;     /* or in sums of ranks alone; 0: as in memory */
     int waits;             /* for messages between two passes of a pipeline */
     bool scores;           /* GPT's attention writes them */
     bool masks;            /* keeps dropout masks; of parts it makes attention
@@ -57,5 +60,13 @@ struct habits {
     bool sums_fused;       /* products of W add to float32 sums of gradients */
 };
 extern const struct habits habits_of[AS_COUNT];
+
+/* Bytes of a gradient in sums of ranks. */
+static inline double habits_sent(enum program_as as)
+{
+    const struct habits *h = &habits_of[as];
+
+    return h->sent_bytes > 0 ? h->sent_bytes : h->gradient_bytes;
+}
 
 #endif

@@ -87,8 +87,8 @@ double cost_messages(const struct cost *cost)
                           experts * each, &guessed);
     reduce = cost_weights(
         cost, COLLECTIVE_REDUCE_SCATTER,
-        blocks * learns.dense * habits_of[l->as].gradient_bytes,
-        blocks * learns.experts * habits_of[l->as].gradient_bytes, &guessed);
+        blocks * learns.dense * habits_sent(l->as),
+        blocks * learns.experts * habits_sent(l->as), &guessed);
     if (l->zero == 3)
         return l->microbatches * 2 * gather + reductions * reduce;
     return l->zero > 0 ? gather + reduce : 2 * reduce;
@@ -162,11 +162,11 @@ static status add_reduction(struct tail *t, int rank, bool reduced)
                                           l->tensor;
 
         item.seconds = cost_collective(cost, COLLECTIVE_REDUCE_SCATTER, group,
-                                       habits_of[l->as].gradient_bytes * rest,
+                                       habits_sent(l->as) * rest,
                                        &guessed);
     } else {
         const double experts = tail_experts(cost, rank);
-        const double each = habits_of[l->as].gradient_bytes;
+        const double each = habits_sent(l->as);
         struct cost whole = *cost;
         struct layout all = *l;
 

@@ -235,7 +235,7 @@ static status make_messages(struct maker *m)
     const double experts = layout_block_experts(l, cost->shape);
     const double bytes = l->bits == 32 ? 4 : 2;
     const struct block_learns learns = layout_block_learns(l, cost->shape);
-    const double gradient = habits_of[l->as].gradient_bytes;
+    const double gradient = habits_sent(l->as);
     double guessed = 0;
 
     m->gather_kind = m->reduce_kind = -1;
