@@ -145,7 +145,7 @@ double layout_block_experts(const struct layout *layout,
                             const struct shape *shape);
 double layout_block_dense(const struct layout *layout,
                           const struct shape *shape);
-/* Of those, the ones that learn: all, or adapters alone. */
+/* Parameters of a mean block on a rank that learn: all, or adapters alone. */
 struct block_learns { double dense, experts; };
 struct block_learns layout_block_learns(const struct layout *layout,
                                         const struct shape *shape);
