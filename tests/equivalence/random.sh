@@ -466,6 +466,14 @@ draw() { # SEED
                 (random(3) == 0 ? " train.batch_ramp=[0=" batch / 2 ",1=" \
                     batch "]" : "")
         }
+        # Attention on tensor cores where it has the model: else no layout is
+        # legal.
+        function attends() {
+            if (int(seed / 5) % 4 == 0) return " numerics.attention=own"
+            return int(seed / 5) % 2 && dtype ~ /^b/ && family !~ latent && \
+                context == 1 && extra !~ /attention_dropout=0.2/ ? \
+                " numerics.attention=flash" : ""
+        }
         # The leaves of a ramp divide its first batch, and those of the noise
         # are two or more.
         function leaves(text,   first, given) {
@@ -502,7 +510,11 @@ draw() { # SEED
             dtype = of("float32 float32 bfloat16 bfloat16 float64 float16")
             library = ENVIRON["CUDA"] != "" && ENVIRON["FAR"] == "" && \
                 seed % 5 == 3 && dtype !~ /64/
-            if (library && dtype ~ /^b/) head = head < 6 ? 8 : 16
+            if (library && dtype ~ /^b/) {
+                chosen = width == heads * head
+                head = head < 6 ? 8 : 16
+                if (chosen) width = heads * head
+            }
             fast = seed % 8 == 6 && dtype ~ /32/
             twice = seed % 4 == 2 && dtype ~ /^b/ && family ~ mixtures
             batch = of("4 6 8 10 12 16")
@@ -535,9 +547,7 @@ draw() { # SEED
                 " numerics.accumulator=" (recipe ~ /none|bitnet/ ? "off" : \
                     of("off off 14:32:128 8:4:0 12:8:8")) \
                 " optimizer.clip=" of("0 0.5") special extra stays() \
-                (library ? " device=cuda numerics.gpu=fast" \
-                 (seed % 3 ? "" : seed % 2 ? " numerics.attention=own" : \
-                  " numerics.attention=flash") : "") \
+                (library ? " device=cuda numerics.gpu=fast" attends() : "") \
                 (recipe !~ /none|quartet/ && family !~ plain ? \
                  " numerics.recipe_rows=[\"glu~" of("e4m3~1x16~up " \
                  "e5m2~token~down e2m1~1x5~exact bf16") "\"]" : "")
