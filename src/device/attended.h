@@ -72,6 +72,22 @@ static inline size_t attended_room(const struct attended_form *f)
     return attended_sums(f) + heads * rows * (rows + keys) * 2 + BESIDE;
 }
 
+/* Leaves whose gradients of keys and values wait for those of others, where
+ * several leaves have query heads of one key-value head; 0: none has. */
+static inline int flash_shares(int heads, int kv_heads, int leaves)
+{
+    return heads / leaves % (heads / kv_heads) == 0 ? 0 : leaves;
+}
+
+/* Bytes of our own kernels on tensor cores, backward: a number of each row and
+ * head, and gradients of shares. */
+static inline size_t flash_bytes(int64_t rows, int heads, int shares,
+                                 int width)
+{
+    return (size_t)rows * sizeof(float) *
+           ((size_t)heads + 2 * (size_t)shares * (size_t)width);
+}
+
 /* Query heads of a call: of `heads` heads, in groups of `group` that read one
  * key-value head, as many as have scores of at most 256 MiB, and at least a
  * group; all of them, where they are part of one. The same in every layout

@@ -381,12 +381,15 @@ static size_t library_room(const struct program *p, const struct step *step)
     return attended_room(&form) + ATTENDED_ALIGNED;
 }
 
-/* Backward, a number of each row and head. */
 static size_t flash_room(const struct program *p, const struct step *step)
 {
+    const int heads = step->set.attention.heads;
+    const int shares = flash_shares(heads, step->set.attention.kv_heads,
+                                    (int)program_leaves(p).count);
+
     if (p->mode != PROGRAM_TRAIN) return 0;
-    return (size_t)p->size.tokens * (size_t)step->set.attention.heads *
-               sizeof(float) + ATTENDED_ALIGNED;
+    return flash_bytes(p->size.tokens, heads, shares,
+                       step->set.attention.head_width) + ATTENDED_ALIGNED;
 }
 
 /* The largest rooms of calls. */

@@ -97,6 +97,8 @@ printf '%s\n' "ranks=1 train.micro_batch=1" "ranks=2 mesh.tensor=2" >layouts.txt
 alike "attention on tensor cores, soft caps and windows" 300 $heads \
     --set numerics.attention=flash --set model.family=gemma2 \
     --set model.window=7
+alike "attention on tensor cores, a group of heads in two leaves" 300 $heads \
+    --set numerics.attention=flash --set model.kv_heads=1
 }
 # A leaf has a part of the heads that share keys: only forward.
 attended "attention by cuDNN, a group of heads in two leaves" 200 \

@@ -306,6 +306,9 @@ mistake "a tile that is read before it has come" flash_backward \
 mistake "queries of a head that come before the last ones are read" \
     flash_backward flash_backward.cu 'BARRIER; /* the head before is read */' \
     '' test_flash "cases*"
+mistake "keys of another head for a leaf's share" flash_backward \
+    flash_backward.cu 'kv / (p->kv_heads / (int)p->k.shape[1])' \
+    'kv % (int)p->k.shape[1]' test_flash "cases*"
 mistake "weights of tensor cores for the wrong rows" flash_backward \
     flash_tile.h 'of->at[i / 2][i % 2 * 2],' \
     'of->at[i / 2][(1 - i % 2) * 2],' test_flash "cases*"

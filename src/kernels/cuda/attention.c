@@ -102,9 +102,11 @@ status cuda_attention_forward(struct stream *stream, const struct attention *p)
 static status flash_backward(struct stream *stream, const struct attention *p)
 {
     const struct gpu_room room = gpu_attention_room(stream->gpu);
-    const int64_t numbers = p->sequences * p->queries * p->heads;
+    const size_t bytes = flash_bytes(
+        p->sequences * p->queries, p->heads,
+        flash_shares(p->heads, p->kv_heads, p->leaves), p->head_width);
 
-    CHECK((size_t)numbers * sizeof(float) <= room.bytes);
+    CHECK(bytes <= room.bytes);
     return cuda_flash_backward(stream, p, room.data);
 }
 

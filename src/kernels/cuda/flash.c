@@ -18,16 +18,26 @@ bool cuda_flash_takes(const struct attention *p)
            attended_is_heads(&p->out, width);
 }
 
+/* In float32 where other ranks' leaves are added. */
+static bool is_gradient(const struct tensor *t, int width)
+{
+    return attended_is_heads(t, width) ||
+           (t->dtype == DTYPE_F32 && t->stride[2] == 1);
+}
+
+/* A leaf has whole groups of heads that read one key-value head, or a group has
+ * whole leaves. */
 bool cuda_flash_takes_back(const struct attention *p)
 {
-    const int width = p->head_width;
+    const int width = p->head_width, group = p->heads / p->kv_heads;
 
-    return cuda_flash_takes(p) && p->leaves >= 1 &&
-           p->heads / p->leaves % (p->heads / p->kv_heads) == 0 &&
+    if (!cuda_flash_takes(p) || p->leaves < 1) return false;
+    const int leaf = p->heads / p->leaves;
+
+    return (leaf % group == 0 || group % leaf == 0) &&
            attended_is_heads(&p->dout, width) &&
-           attended_is_heads(&p->dq, width) &&
-           attended_is_heads(&p->dk, width) &&
-           attended_is_heads(&p->dv, width);
+           attended_is_heads(&p->dq, width) && is_gradient(&p->dk, width) &&
+           is_gradient(&p->dv, width);
 }
 
 /* Starts a kernel for each head of sequences, of so many heads. */
@@ -54,18 +64,44 @@ status cuda_flash_forward(struct stream *stream, const struct attention *p)
     return start(stream, p, p->heads, KERNEL(flash_forward, p->head_width));
 }
 
-status cuda_flash_backward(struct stream *stream, const struct attention *p,
-                           float *deltas)
+/* dk, dv. */
+static status keys_backward(struct stream *stream, const struct attention *p)
 {
-    struct attention with = *p;
-
-    with.delta = tensor_2d(deltas, DTYPE_F32, p->sequences * p->queries,
-                           p->heads);
-    TRY(cuda_attention_delta(stream, &with));
-    TRY(start(stream, &with, p->heads, KERNEL(flash_queries, p->head_width)));
-    TRY(start(stream, &with, p->kv_heads, KERNEL(flash_keys, p->head_width)));
+    TRY(start(stream, p, p->kv_heads, KERNEL(flash_keys, p->head_width)));
     if (p->head_width <= 64) return OK;
-    return start(stream, &with, p->kv_heads,
+    return start(stream, p, p->kv_heads,
                  p->head_width <= 96 ? CUDA_flash_values_96
                                      : CUDA_flash_values_128);
+}
+
+/* A leaf's share of a key-value head is a head of its own, whose gradients are
+ * float32; then leaves are added by the tree. */
+static status shares_backward(struct stream *stream, const struct attention *p,
+                              float *room)
+{
+    const int64_t rows = p->sequences * p->queries;
+    const int64_t numbers = rows * p->leaves * p->head_width;
+    struct attention with = *p;
+
+    with.kv_heads = p->leaves;
+    with.dk = tensor_3d(room, DTYPE_F32, rows, p->leaves, p->head_width);
+    with.dv = tensor_3d(room + numbers, DTYPE_F32, rows, p->leaves,
+                        p->head_width);
+    TRY(keys_backward(stream, &with));
+    TRY(cuda_attention_heads(stream, p->dk, with.dk, p->leaves));
+    return cuda_attention_heads(stream, p->dv, with.dv, p->leaves);
+}
+
+status cuda_flash_backward(struct stream *stream, const struct attention *p,
+                           float *room)
+{
+    const int64_t rows = p->sequences * p->queries;
+    struct attention with = *p;
+
+    with.delta = tensor_2d(room, DTYPE_F32, rows, p->heads);
+    TRY(cuda_attention_delta(stream, &with));
+    TRY(start(stream, &with, p->heads, KERNEL(flash_queries, p->head_width)));
+    return flash_shares(p->heads, p->kv_heads, p->leaves) == 0
+               ? keys_backward(stream, &with)
+               : shares_backward(stream, &with, room + rows * p->heads);
 }

@@ -8,11 +8,10 @@
 
 /* Whether they have the call: whole sequences of bfloat16. */
 bool cuda_flash_takes(const struct attention *p);
-/* Backward: where a key-value head's query heads are of one leaf. */
 bool cuda_flash_takes_back(const struct attention *p);
 status cuda_flash_forward(struct stream *stream, const struct attention *p);
-/* deltas: room for a number of each row and head (flash_bytes). */
+/* room: flash_bytes. */
 status cuda_flash_backward(struct stream *stream, const struct attention *p,
-                           float *deltas);
+                           float *room);
 
 #endif

@@ -218,13 +218,14 @@ DEVICE void flash_keys(uint16_t *room, const struct flash_call *call,
     const int64_t blocks = call->of.tiles, unit = BLOCK / blocks;
     const int first = (int)(BLOCK % blocks) * FLASH_ROWS;
     const int count = (int)p->queries, group = p->heads / p->kv_heads;
-    const int kv = (int)(unit % p->kv_heads);
+    const int kv = (int)(unit % p->kv_heads); /* or a leaf's share of one */
+    const int read = kv / (p->kv_heads / (int)p->k.shape[1]);
     const int end = first + FLASH_ROWS < count ? first + FLASH_ROWS : count;
     const int tiles[2] = {
         first / TILE, (seen_of(p, true, end - 1).past + TILE - 1) / TILE};
     const int64_t sequence = unit / p->kv_heads, row = sequence * count;
-    const struct flash_rows k = flash_rows_of(&p->k, row, count, kv);
-    const struct flash_rows v = flash_rows_of(&p->v, row, count, kv);
+    const struct flash_rows k = flash_rows_of(&p->k, row, count, read);
+    const struct flash_rows v = flash_rows_of(&p->v, row, count, read);
     struct flash_others x = {.room = room, .span = span};
     struct flash_own own = {.sequence = sequence, .first = first + WARP * 16};
     struct flash_sums sums[2];

@@ -93,7 +93,8 @@ DEVICE void operand_take(uint16_t *room, int span, const struct flash_rows *x,
     BARRIER;
 }
 
-/* The warp's sums in rows of a head, two numbers at a time. */
+/* The warp's sums in rows of a head, two numbers at a time: bfloat16, or
+ * float32 where other leaves' sums are added to them. */
 DEVICE void sums_store(const struct tensor *t, int span, int64_t row,
                        const int there[2], int head,
                        const struct flash_sums *sums)
@@ -101,13 +102,18 @@ DEVICE void sums_store(const struct tensor *t, int span, int64_t row,
     UNROLLED for (int half = 0; half < 2; half++)
         UNROLLED for (int n = 0; n < span / 8; n++) {
             const int e = n * 8 + LANE % 4 * 2;
-            uint16_t *const at = (uint16_t *)t->data +
-                                 (row + LANE / 4 + 8 * half) * t->stride[0] +
-                                 head * t->stride[1] + e;
+            const int64_t at = (row + LANE / 4 + 8 * half) * t->stride[0] +
+                               head * t->stride[1] + e;
+            const float *const two = &sums->at[n][2 * half];
 
-            if (there[half] && e < t->shape[2])
-                *(uint32_t *)at = bfloats(sums->at[n][2 * half],
-                                          sums->at[n][2 * half + 1]);
+            if (!there[half] || e >= t->shape[2]) continue;
+            if (t->dtype == DTYPE_F32) {
+                ((float *)t->data)[at] = two[0];
+                ((float *)t->data)[at + 1] = two[1];
+            } else {
+                *(uint32_t *)((uint16_t *)t->data + at) =
+                    bfloats(two[0], two[1]);
+            }
         }
 }
 

@@ -5,6 +5,8 @@
  * that share keys); with the same bits in any order of threads and blocks, and
  * whatever other sequences and heads a call has. */
 #include "kernels/cuda/flash.h"
+
+#include "device/attended.h"
 #include "tests/test.h"
 #include "tests/unit/kernels/room.h"
 
@@ -14,15 +16,24 @@ struct flash_case {
     int sequences, length, heads, kv_heads, width;
     int window, chunk, document, alibi; /* 0: none */
     double softcap;
+    int leaves;                           /* 0: one */
 };
 
 static const struct flash_case cases[] = {
-    {1, 1, 1, 1, 64, 0, 0, 0, 0, 0},     {2, 2, 2, 1, 8, 0, 0, 0, 0, 0},
-    {1, 127, 2, 2, 64, 0, 0, 0, 0, 0},   {1, 128, 1, 1, 96, 0, 0, 0, 0, 0},
-    {2, 129, 4, 2, 128, 0, 0, 0, 0, 0},  {1, 257, 2, 1, 128, 70, 0, 0, 0, 0},
-    {1, 200, 2, 2, 72, 0, 64, 0, 0, 0},  {1, 193, 3, 1, 96, 0, 0, 50, 0, 0},
-    {1, 150, 1, 1, 64, 0, 0, 0, 0, 5.0}, {1, 161, 3, 3, 48, 0, 0, 40, 3, 0},
-    {1, 300, 1, 1, 128, 1, 0, 0, 0, 0},  {1, 310, 2, 1, 64, 130, 0, 0, 0, 0},
+    {1, 1, 1, 1, 64, 0, 0, 0, 0, 0, 0},
+    {2, 2, 2, 1, 8, 0, 0, 0, 0, 0, 0},
+    {1, 127, 2, 2, 64, 0, 0, 0, 0, 0, 0},
+    {1, 128, 1, 1, 96, 0, 0, 0, 0, 0, 0},
+    {2, 129, 4, 2, 128, 0, 0, 0, 0, 0, 0},
+    {1, 257, 2, 1, 128, 70, 0, 0, 0, 0, 0},
+    {1, 200, 2, 2, 72, 0, 64, 0, 0, 0, 0},
+    {1, 193, 3, 1, 96, 0, 0, 50, 0, 0, 0},
+    {1, 150, 1, 1, 64, 0, 0, 0, 0, 5.0, 0},
+    {1, 161, 3, 3, 48, 0, 0, 40, 3, 0, 0},
+    {1, 300, 1, 1, 128, 1, 0, 0, 0, 0, 0},
+    {1, 310, 2, 1, 64, 130, 0, 0, 0, 0, 0},
+    {2, 140, 4, 1, 64, 0, 0, 0, 0, 0, 2},
+    {1, 70, 6, 2, 128, 30, 0, 0, 0, 0, 6},
 };
 
 /* q k v dout, then out dq dk dv; statistics. */
@@ -73,8 +84,8 @@ static void call_build(struct call *call, struct arena *arena,
     *p = (struct attention){
         .sequences = c->sequences, .queries = c->length, .keys = c->length,
         .heads = c->heads, .kv_heads = c->kv_heads, .head_width = c->width,
-        .leaves = 1, .window = c->window, .chunk = c->chunk,
-        .softcap = c->softcap, .alibi.heads = c->alibi,
+        .leaves = c->leaves > 0 ? c->leaves : 1, .window = c->window,
+        .chunk = c->chunk, .softcap = c->softcap, .alibi.heads = c->alibi,
         .scale = 3.0 / sqrt((double)c->width)};
     for (int i = 0; i < OPERANDS; i++) {
         call->operands[i] = operands[i];
@@ -98,11 +109,13 @@ static void run_flash(struct arena *arena, struct call *call)
 {
     struct stream none = {0};
     struct attention *p = &call->p;
-    const int64_t rows = p->sequences * p->queries * p->heads;
+    const size_t bytes = flash_bytes(
+        p->sequences * p->queries, p->heads,
+        flash_shares(p->heads, p->kv_heads, p->leaves), p->head_width);
 
     assert_true(cuda_flash_takes(p) && cuda_flash_takes_back(p));
     IS_OK(cuda_flash_forward(&none, p));
-    IS_OK(cuda_flash_backward(&none, p, room_take(arena, rows, 4)));
+    IS_OK(cuda_flash_backward(&none, p, aligned(arena, (int64_t)bytes)));
 }
 
 static void run_float64(struct call *call)
@@ -212,6 +225,7 @@ static struct flash_case case_draw(uint64_t *seed)
     if (draw(seed, 3) == 0) c.document = 1 + draw(seed, 100);
     if (draw(seed, 4) == 0) c.softcap = 1 + draw(seed, 10);
     if (draw(seed, 4) == 0) c.alibi = c.heads;
+    if (draw(seed, 3) == 0) c.leaves = c.heads;
     return c;
 }
 
@@ -289,8 +303,9 @@ static void run_part(struct arena *arena, const struct attention *p,
 TEST(layouts_and_orders_do_not_show)
 {
     static const struct flash_case all[] = {
-        {2, 150, 4, 2, 64, 0, 0, 0, 0, 0}, {2, 140, 4, 2, 128, 60, 0, 0, 0, 0},
-        {2, 133, 2, 2, 96, 0, 0, 45, 0, 3.0}};
+        {2, 150, 4, 2, 64, 0, 0, 0, 0, 0, 0},
+        {2, 140, 4, 2, 128, 60, 0, 0, 0, 0, 0},
+        {2, 133, 2, 2, 96, 0, 0, 45, 0, 3.0, 0}};
     struct room room;
 
     if (SANITIZED_THREADS) skip();
@@ -314,10 +329,56 @@ TEST(layouts_and_orders_do_not_show)
     room_end(&room);
 }
 
+/* Gradients of a key-value head that two ranks have, each two of its query
+ * heads, are float32, and their sum that of one rank that has both leaves. */
+TEST(shares_of_ranks_are_those_of_one)
+{
+    const struct flash_case c = {1, 140, 4, 1, 64, 0, 0, 0, 0, 0, 2};
+    const int64_t numbers = (int64_t)c.length * c.width;
+    struct room room;
+    struct call whole;
+    float *shares[2][2];
+
+    if (SANITIZED_THREADS) skip();
+    room_begin(&room, FEATURES_ALL);
+    room_next(&room, 0);
+    call_build(&whole, &room.arena, &c, DTYPE_BF16);
+    run_flash(&room.arena, &whole);
+    for (int rank = 0; rank < 2; rank++) {
+        struct attention p = whole.p;
+        struct tensor *const of[] = {&p.q, &p.dout, &p.out, &p.dq};
+        struct tensor *const keys[] = {&p.dk, &p.dv};
+
+        p.heads = 2, p.leaves = 1;
+        for (int i = 0; i < ROWS(of); i++) {
+            of[i]->data = (uint16_t *)of[i]->data + rank * 2 * c.width;
+            of[i]->shape[1] = 2;
+        }
+        p.lse.data = (float *)p.lse.data + rank * 2;
+        for (int i = 0; i < 2; i++) {
+            shares[rank][i] = aligned(&room.arena, 4 * numbers);
+            *keys[i] = tensor_3d(shares[rank][i], DTYPE_F32, c.length, 1,
+                                 c.width);
+        }
+        run_flash(&room.arena, &(struct call){.p = p});
+    }
+    for (int i = 0; i < 2; i++)
+        for (int64_t at = 0; at < numbers; at++) {
+            const struct tensor *t = whole.operands[6 + i];
+            const uint16_t have =
+                ((uint16_t *)t->data)[at / c.width * t->stride[0] +
+                                      at % c.width];
+
+            assert_int_equal(have, bf16_from_f32(shares[0][i][at] +
+                                                 shares[1][i][at]));
+        }
+    room_end(&room);
+}
+
 /* Calls that they do not have: other kernels do. */
 TEST(others_are_not_taken)
 {
-    const struct flash_case c = {1, 20, 4, 2, 64, 0, 0, 0, 0, 0};
+    const struct flash_case c = {1, 20, 4, 2, 64, 0, 0, 0, 0, 0, 0};
     struct room room;
     struct call call;
 
@@ -327,7 +388,7 @@ TEST(others_are_not_taken)
     struct attention p = call.p;
 
     assert_true(cuda_flash_takes(&p) && cuda_flash_takes_back(&p));
-    p.leaves = 4;
+    p.heads = 6, p.kv_heads = 3, p.leaves = 2;
     assert_true(cuda_flash_takes(&p) && !cuda_flash_takes_back(&p));
     p = call.p, p.drop.rate = 0.1;
     assert_false(cuda_flash_takes(&p));
@@ -345,4 +406,5 @@ TEST(others_are_not_taken)
 }
 
 TEST_MAIN(cases_are_near_float64, drawn_cases_are_near_float64,
-          layouts_and_orders_do_not_show, others_are_not_taken)
+          layouts_and_orders_do_not_show,
+          shares_of_ranks_are_those_of_one, others_are_not_taken)
