@@ -66,6 +66,20 @@ int64_t ranges_at(const struct ranges *ranges, int64_t from, int64_t index)
     return place;
 }
 
+int64_t ranges_count(const struct ranges *ranges, int64_t first, int64_t end)
+{
+    int64_t count = 0;
+
+    for (int i = 0; ranges != NULL && i < ranges->count; i++) {
+        const struct range *range = &ranges->items[i];
+        const int64_t a = range->first > first ? range->first : first;
+        const int64_t b = range->end < end ? range->end : end;
+
+        if (a < b) count += b - a;
+    }
+    return count;
+}
+
 /* ---- rows ---- */
 
 static bool read_row(const char *row, int64_t *first, int64_t *count)

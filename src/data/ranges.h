@@ -31,6 +31,8 @@ void ranges_free(struct ranges *ranges);
 status ranges_add(struct ranges *ranges, int64_t first, int64_t end);
 /* Place in the order of read sample `index`, counted from place `from` on. */
 int64_t ranges_at(const struct ranges *ranges, int64_t from, int64_t index);
+/* Places of [first, end) that are left out; of NULL none. */
+int64_t ranges_count(const struct ranges *ranges, int64_t first, int64_t end);
 
 /* As an array of [first, count]. */
 void ranges_write(const struct ranges *ranges, struct json_writer *writer);

@@ -94,22 +94,6 @@ void consumed_find(struct consumed_audit *audit, const char *format, ...)
     va_end(rest);
 }
 
-/* Places of [first, end) that are left out. */
-static int64_t count_left(const struct ranges *ranges, int64_t first,
-                          int64_t end)
-{
-    int64_t count = 0;
-
-    for (int i = 0; ranges != NULL && i < ranges->count; i++) {
-        const struct range *range = &ranges->items[i];
-        const int64_t a = range->first > first ? range->first : first;
-        const int64_t b = range->end < end ? range->end : end;
-
-        if (a < b) count += b - a;
-    }
-    return count;
-}
-
 static uint64_t sum_marks(int64_t first, int64_t end)
 {
     uint64_t sum = 0;
@@ -140,7 +124,7 @@ static uint64_t sum_kept(const struct ranges *ranges, int64_t first,
 static void check_place(struct consumed_audit *a, const struct consumed *step)
 {
     if (step->from > a->next) {
-        const int64_t left = count_left(a->left_out, a->next, step->from);
+        const int64_t left = ranges_count(a->left_out, a->next, step->from);
         const int64_t lost = step->from - a->next - left;
 
         a->left += left;
@@ -165,7 +149,7 @@ static void check_place(struct consumed_audit *a, const struct consumed *step)
  * was left out after it had been consumed was in. */
 static void check_sum(struct consumed_audit *a, const struct consumed *step)
 {
-    const int64_t left = count_left(a->left_out, step->from, step->to);
+    const int64_t left = ranges_count(a->left_out, step->from, step->to);
     const int64_t range = step->to - step->from;
 
     if (step->samples == range - left &&

@@ -457,6 +457,20 @@ static void tell_length(const struct trainer *t)
                     "(docs/checkpoints.md)\n");
 }
 
+/* A range of data.skip may name samples that were read before: nothing takes
+ * them out of the weights. */
+static void tell_late_ranges(const struct trainer *t)
+{
+    const int64_t step = t->counters.step, place = t->counters.samples;
+    const int64_t left = place - ramp_samples(&t->setup.ramp, step);
+    const int64_t late = ranges_count(&t->feed.left_out, 0, place) - left;
+
+    if (late <= 0) return;
+    fprintf(stderr, "notice    data.skip: %lld of its samples were read by "
+                    "step %lld and stay in the weights; only a new run leaves "
+                    "them out\n", (long long)late, (long long)step);
+}
+
 /* Names who makes the products of this rank where their bits depend on that,
  * else nobody. */
 static void name_maker(const struct trainer *t, char *out, size_t bytes)
@@ -519,7 +533,10 @@ static status begin(struct trainer *t)
     tell_attention(trainer_first_stage(t));
     checks_note_warmup(t->setup.set->values.optimizer.warmup,
                        t->setup.rate.steps);
-    if (t->request->resume) tell_length(t);
+    if (t->request->resume) {
+        tell_length(t);
+        tell_late_ranges(t);
+    }
     /* Before config.yaml makes a run of it. */
     if (t->saves.step < 0 && !t->files.local.used)
         TRY(checkpoint_announce(t->files.run.path));

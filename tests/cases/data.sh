@@ -52,6 +52,7 @@ LOCKSTEP_FAULT=train.nan:3 ends 0 "without 8 samples from 16 on" \
     --set train.steps=5
 ends 0 "finished 8 steps" "$program" resume skipping --set train.steps=8 \
     --set 'data.skip=[50 9]'
+if grep -q "were read" "$work/out"; then bad "nothing was read before"; else ok; fi
 ends 0 "finished 9 steps" "$program" resume skipping --set train.steps=9 \
     --set 'data.skip=[]'
 ends 0 "finished 9 steps" "$program" train config.yaml --run leaving \
@@ -66,6 +67,9 @@ for step in 2 3 6 9 11; do
         bad "step $step of a run that left samples out" "other samples" out
     fi
 done
+
+ends 0 "data.skip: 3 of its samples were read by step 9" "$program" resume \
+    leaving --set train.steps=10 --set 'data.skip=[16 11, 50 9]'
 
 # --- phases that are still to come may change ---
 ends 0 "finished 10 steps" "$program" resume two --set train.steps=10 \

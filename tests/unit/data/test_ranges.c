@@ -52,6 +52,20 @@ TEST(ranges_are_joined_and_walked_over)
     }
 }
 
+TEST(places_left_out_are_counted)
+{
+    struct ranges ranges = {0};
+
+    IS_OK(ranges_add(&ranges, 10, 14));
+    IS_OK(ranges_add(&ranges, 20, 21));
+    EQUAL_INT(ranges_count(&ranges, 0, 64), 5);
+    EQUAL_INT(ranges_count(&ranges, 12, 20), 2);
+    EQUAL_INT(ranges_count(&ranges, 13, 21), 2);
+    EQUAL_INT(ranges_count(&ranges, 14, 20), 0);
+    EQUAL_INT(ranges_count(NULL, 0, 64), 0);
+    ranges_free(&ranges);
+}
+
 TEST(rows_are_read)
 {
     const char *rows[] = {"10 5", " 15\t2 ", "3 1"};
@@ -103,4 +117,5 @@ TEST(json_comes_back)
     ranges_free(&other);
 }
 
-TEST_MAIN(ranges_are_joined_and_walked_over, rows_are_read, json_comes_back)
+TEST_MAIN(ranges_are_joined_and_walked_over, places_left_out_are_counted,
+          rows_are_read, json_comes_back)
