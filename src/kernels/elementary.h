@@ -37,7 +37,8 @@ ELEMENTARY float f32_of_bits(uint32_t bits)
 }
 
 /* e^x for x <= 88, 1 ulp; +0 below -87, so no denormal ever comes out. NaN
- * stays NaN. */
+ * stays NaN, whatever its bits: the power of two is a factor. Added to the
+ * exponent it would make a finite number of a GPU's NaN, 0x7fffffff. */
 ELEMENTARY float expz_f32(float x)
 {
     float c = x < -87.0f ? -87.0f : x;
@@ -52,7 +53,7 @@ ELEMENTARY float expz_f32(float x)
     q = __builtin_fmaf(q, r, 0.16666521131992340087890625f);
     q = __builtin_fmaf(q, r, 0.4999999105930328369140625f);
     p = __builtin_fmaf(r * r, q, r) + 1.0f;
-    y = f32_of_bits(bits_of_f32(p) + (bits_of_f32(t) << 23));
+    y = p * f32_of_bits((bits_of_f32(t) << 23) + 0x3f800000u);
     return x < -87.0f ? 0.0f : y;
 }
 

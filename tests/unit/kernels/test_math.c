@@ -3,6 +3,7 @@
  * units of the last place against long double libm, special values, and a hash
  * that all compilers and machines must give. */
 #include <math.h>
+#include "kernels/activations.h"
 #include "kernels/elementary.h"
 #include "kernels/math.h"
 #include "kernels/power.h"
@@ -37,6 +38,7 @@ static float exp2z_found(float x) { return exp2z_f32(x); }
 static float log_found(float x) { return log_f32(x); }
 static float tanh_found(float x) { return tanh_f32(x); }
 static float erf_found(float x) { return erf_f32(x); }
+static float silu_found(float x) { return silu_f32(x); }
 
 TEST(float32_functions_are_accurate)
 {
@@ -92,6 +94,34 @@ TEST(float32_special_values)
     CHECK(isnan(exp_f32(NAN)) && isnan(expz_f32(NAN)) && isnan(erf_f32(NAN)) &&
           isnan(exp2z_f32(NAN)));
     CHECK(isnan(tanh_f32(NAN)) && isnan(log_f32(NAN)));
+}
+
+/* A GPU answers 0x7fffffff where a CPU answers 0x7fc00000 or its like: no
+ * function may make a number of either by adding to its bits. */
+TEST(every_nan_stays_nan)
+{
+    static const struct { const char *name; float (*found)(float); } rows[] = {
+        {"exp", exp_found}, {"expz", expz_found}, {"exp2z", exp2z_found},
+        {"sigmoid", sigmoid_exact_input}, {"silu", silu_found},
+        {"log", log_found}, {"tanh", tanh_found}, {"erf", erf_found},
+        {"gelu", gelu_tanh}, {"slope of gelu", gelu_tanh_slope},
+        {"slope of erf", gelu_erf_slope}, {"slope of silu", silu_slope},
+    };
+
+    for (int i = 0; i < ROWS(rows); i++)
+        for (uint32_t payload = 1; payload < 1u << 23; payload += 997) {
+            const uint32_t quiet = payload | 1u << 22;
+            const uint32_t all[] = {0x7f800000u | payload,
+                                    0xff800000u | payload,
+                                    0x7fffffffu - (payload & 0xfff),
+                                    0xffffffffu - (payload & 0xfff),
+                                    0x7f800000u | quiet, 0xff800000u | quiet};
+
+            for (int j = 0; j < ROWS(all); j++)
+                if (!isnan(rows[i].found(f32_of_bits(all[j]))))
+                    fail_msg("%s of NaN 0x%08x is a number", rows[i].name,
+                             all[j]);
+        }
 }
 
 TEST(float64_functions_are_accurate)
@@ -210,4 +240,4 @@ TEST(bits_are_the_same_everywhere)
 TEST_MAIN(float32_functions_are_accurate, float32_special_values,
           float64_functions_are_accurate, powers_are_accurate,
           float64_special_values, normals_have_the_right_moments,
-          bits_are_the_same_everywhere)
+          bits_are_the_same_everywhere, every_nan_stays_nan)
