@@ -37,7 +37,7 @@ size_t products_bytes(int64_t widest, int sums)
     if (own > OWN_MOST) own = OWN_MOST;
     if (own < ROWS_LEAST * row) own = ROWS_LEAST * row;
     if (own < tried) own = tried;
-    return PRODUCT_ROOM + arena_aligned(own);
+    return PRODUCT_ALIGNED + PRODUCT_ROOM + arena_aligned(own);
 }
 
 const char *products_build(struct gpu_products *products,
@@ -56,9 +56,12 @@ void library_version(int64_t version, char *text, size_t bytes)
 
 void products_place(struct gpu_products *products, void *at, size_t bytes)
 {
-    products->room = (struct gpu_room){at, PRODUCT_ROOM};
-    products->own = (struct gpu_room){(char *)at + PRODUCT_ROOM,
-                                      bytes - PRODUCT_ROOM};
+    const size_t skip = -(uintptr_t)at % PRODUCT_ALIGNED;
+    char *room = (char *)at + skip;
+
+    products->room = (struct gpu_room){room, PRODUCT_ROOM};
+    products->own = (struct gpu_room){room + PRODUCT_ROOM,
+                                      bytes - skip - PRODUCT_ROOM};
 }
 
 /* ---- a product that is tried ---- */

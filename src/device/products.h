@@ -19,7 +19,8 @@ enum {
     PRODUCT_LONGEST = 16384,   /* elements that one product sums */
     PRODUCT_FORMS = 1024,      /* a sentence of products_find names it, too */
     PRODUCT_NUMBERS = 1 << 16, /* bytes of operands that are made at once */
-    PRODUCT_ROOM = 32 << 20    /* bytes for the library */
+    PRODUCT_ROOM = 32 << 20,   /* bytes for the library */
+    PRODUCT_ALIGNED = 256      /* where they begin: cublasLtMatmul wants it */
 };
 
 struct product_choice {

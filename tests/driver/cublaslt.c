@@ -4,8 +4,9 @@
  * sums; some orders depend on how many rows and columns there are, one splits
  * the sum. It refuses what the library refuses: descriptors that were not made,
  * rows that are shorter than the matrix, operands that are not as aligned as
- * the algorithm wants, an algorithm of another form, too little room, memory
- * that is not the GPU's, streams of another one.
+ * the algorithm wants, an algorithm of another form, too little room or room
+ * that does not begin at a multiple of 256 bytes, memory that is not the GPU's,
+ * streams of another one.
  *
  *   LT_VERSION       what it says of itself (130100)
  *   LT_NONE=K        it has no algorithm for sums of K elements
@@ -435,7 +436,7 @@ EXPORTED int cublasLtMatmul(void *handle, struct lt_desc *desc,
     memcpy(&p.algorithm, algorithm, sizeof p.algorithm);
     suit = suits(&p, a, b, d);
     if (suit != LT_SUCCESS) return suit;
-    if (p.algorithm.kind == SPLIT && (bytes < ROOM || !is_on(room, 256)))
+    if (!is_on(room, 256) || (p.algorithm.kind == SPLIT && bytes < ROOM))
         return LT_INVALID_VALUE;
     if (atomic_fetch_add(&products, 1) + 1 == number("LT_FAILS", -1))
         return 13;

@@ -114,7 +114,10 @@ static const char *lib_product(struct gpu *gpu, const struct gpu_product *p,
     float *c = p->c;
 
     (void)gpu;
-    CHECK(its_room->data == room && its_room->bytes == PRODUCT_ROOM);
+    CHECK((uintptr_t)its_room->data % PRODUCT_ALIGNED == 0 &&
+          (char *)its_room->data >= room &&
+          its_room->bytes == PRODUCT_ROOM);
+    CHECK((char *)its_room->data + PRODUCT_ROOM <= (char *)products.own.data);
     CHECK(!p->form.aligned || ((uintptr_t)p->a % 16 == 0 &&
                                (uintptr_t)p->b % 16 == 0));
     if (p->form.a_turned) is_inside(p->a, k, p->a_stride, p->m, bytes);
@@ -164,6 +167,7 @@ static const struct cuda_plugin plugin = {
     .copy = lib_copy, .fill = lib_fill, .finish = lib_finish,
     .products = lib_products, .offers = lib_offers, .product = lib_product};
 
+/* Its room begins where the arena puts it: at a multiple of 64 bytes. */
 static void begin(int count, const enum kind *offers)
 {
     const size_t bytes = products_bytes(1, 1);
@@ -171,8 +175,10 @@ static void begin(int count, const enum kind *offers)
     library = (struct library){.count = count};
     for (int i = 0; i < count; i++) library.offers[i] = offers[i];
     CHECK(products_build(&products, &plugin, NULL) == NULL);
-    room = aligned_alloc(4096, (bytes + 4095) / 4096 * 4096);
-    products_place(&products, room, bytes);
+    room = aligned_alloc(4096, (bytes + 64 + 4095) / 4096 * 4096);
+    products_place(&products, room + 64, bytes);
+    CHECK((char *)products.own.data + products.own.bytes ==
+          room + 64 + bytes);
 }
 
 static void end(void)
