@@ -8,7 +8,6 @@
  *        model-00001-of-00002.safetensors, model.safetensors.index.json
  *        optim-00001-of-00003.safetensors
  *        config.json, ...                whatever the run adds
- *        layout.json                     who wrote it and when; not checked
  *
  * Tensors are whole, under global names, whatever the layout that wrote them;
  * a reader asks for the runs that it holds (parts.h). Each 1 MiB block of a

@@ -256,7 +256,6 @@ static status write_files(struct checkpoint_save *save)
 {
     const struct checkpoint_plan *plan = save->plan;
     struct manifest manifest;
-    char path[PATH_BYTES];
 
     TRY(take_manifest(save, &manifest));
     for (int i = 0; i < plan->part_count; i++)
@@ -269,11 +268,6 @@ static status write_files(struct checkpoint_save *save)
     TRY(write_index(save, &manifest));
     TRY(list_shards(save, &manifest, &save->model, 0));
     TRY(list_shards(save, &manifest, &save->optim, save->weight_count));
-    if (plan->layout_json) {
-        TRY(path_join(path, sizeof path, save->temporary, "layout.json"));
-        TRY(file_write_atomic(path, plan->layout_json,
-                              strlen(plan->layout_json)));
-    }
     TRY(write_manifest(save, &manifest, CHECKPOINT_MANIFEST));
     return plan->part ? write_shards(save, &manifest) : OK;
 }

@@ -69,10 +69,6 @@ static status fetch_step(struct s3 *s3, const char *name, const char *directory)
     for (int i = 0; i < manifest.file_count; i++)
         TRY_GOTO(done, result, fetch_file(s3, name, manifest.files[i].name,
                                           directory, manifest.files[i].bytes));
-    result = fetch_file(s3, name, "layout.json", directory,
-                        MANIFEST_BYTES_MAX);
-    if (result == ERR_MISSING) status_clear();
-    else if (result != OK) goto done;
     result = fetch_file(s3, name, "manifest.json", directory,
                         MANIFEST_BYTES_MAX);
 done:

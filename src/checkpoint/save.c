@@ -27,7 +27,6 @@ static status check_plan(const struct checkpoint_plan *plan)
         if (!file_name_is_safe(name) || text_ends_with(name, ".safetensors") ||
             strcmp(name, "manifest.json") == 0 ||
             strcmp(name, "state.json") == 0 ||
-            strcmp(name, "layout.json") == 0 ||
             strcmp(name, "model.safetensors.index.json") == 0)
             FAIL(ERR_CONFIG, "%s: cannot be the name of a file stored with a "
                  "checkpoint", name);

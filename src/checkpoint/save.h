@@ -28,7 +28,6 @@ struct checkpoint_plan {
     const char *config_json;  /* architecture, part of the model's identity */
     const char *tokenizer;    /* digest; NULL or "": none */
     const char *state_json;   /* an object */
-    const char *layout_json;  /* side file; NULL: none */
     const struct saved_part *parts; /* every tensor; the order is kept */
     int part_count;
     const struct checkpoint_file *files;

@@ -22,7 +22,7 @@ same() { # NAME RUN [LIKE]
     if ! same_run "$like" "$2"; then bad "$1" "$why" log; return; fi
     for step in "$2"/ckpt/step-*; do
         [ -d "$like/ckpt/${step##*/}" ] || continue
-        diff -r -x layout.json "$step" "$like/ckpt/${step##*/}" >differ || {
+        diff -r "$step" "$like/ckpt/${step##*/}" >differ || {
             bad "$1" "${step##*/}: $(head -n 1 differ)"
             return
         }

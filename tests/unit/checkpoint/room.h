@@ -108,7 +108,6 @@ static inline struct small *small_make(int seed)
                                            .config_json = "{\"heads\": 4}",
                                            .tokenizer = "00112233",
                                            .state_json = "{\"epoch\": 2}\n",
-                                           .layout_json = "{\"ranks\": 1}\n",
                                            .parts = small->parts,
                                            .part_count = SMALL_PARTS,
                                            .files = &small->file,
