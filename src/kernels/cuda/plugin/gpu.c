@@ -151,9 +151,13 @@ static bool is_pinned(const struct gpu *gpu, const void *at, size_t bytes)
 
 const char *gpu_pin(struct gpu *gpu, void *at, size_t bytes)
 {
-    note_pinned(gpu, at, NULL, bytes);
-    ASK(gpu, "memory of the host that is pinned",
-        driver.cuMemHostRegister_(at, bytes, CU_MEMHOSTREGISTER_PORTABLE));
+    CUresult error = enter(gpu);
+
+    if (error == CUDA_SUCCESS)
+        error = driver.cuMemHostRegister_(at, bytes,
+                                          CU_MEMHOSTREGISTER_PORTABLE);
+    if (error == CUDA_SUCCESS) note_pinned(gpu, at, NULL, bytes);
+    return driver_says(error, "memory of the host that is pinned");
 }
 
 void gpu_unpin(struct gpu *gpu, void *at)
