@@ -545,8 +545,8 @@ status comm_run(struct group *group, const struct comm_call *given)
 
     TRY(call_begin(group, given));
     call_see(given, &seen);
-    /* Ranks that read each other wait for the device by events. */
-    if (!peers_take(group, &seen)) TRY(call_settle(group, given));
+    /* Collectives of ranks that read each other await the device by events. */
+    if (straight || !peers_take(group, &seen)) TRY(call_settle(group, given));
     TRY(lives_call(group, call));
     TRY(call_fetch(group, call));
     const int number = call_sums_next(group);

@@ -52,6 +52,11 @@ bool peers_take(const struct group *group, const struct comm_call *call)
         return call->relay == NULL && (is_there(group, call->in.data) ||
                                        is_there(group, call->out.data));
     case COMM_EXCHANGE: return exchanges(group, call);
+    case COMM_SEND:
+        return tensor_bytes(&call->in) > 0 && is_there(group, call->in.data);
+    case COMM_RECV:
+        return tensor_bytes(&call->out) > 0 &&
+               is_there(group, call->out.data);
     default: return false;
     }
 }
@@ -235,19 +240,19 @@ static int64_t extent_of(const struct comm_block *b)
     return (planes - 1) * b->plane_stride + (rows - 1) * b->stride + b->bytes;
 }
 
-/* Where this rank's GPU finds what a rank shows. */
-static status place_here(const struct reading *r, int peer,
-                         struct peer_place place, int64_t extent, char **out)
+status peers_place(const struct operation *op, int peer,
+                   struct peer_place place, int64_t extent, char **out)
 {
+    const struct group *group = op->group;
     const struct peer_met *met =
-        &r->peers->met[r->op->group->members[peer]];
+        &group->peers->peers->met[group->members[peer]];
     char name[80];
 
     if (place.range < 0 || place.range >= met->range_count ||
         place.offset < 0 ||
         extent > met->ranges[place.range].bytes - place.offset)
         FAIL(ERR_PEER, "%s: rank %d points outside of its memory",
-             operation_name(r->op, name), r->op->group->members[peer]);
+             operation_name(op, name), group->members[peer]);
     *out = met->ranges[place.range].first + place.offset;
     return OK;
 }
@@ -354,7 +359,8 @@ static status read_block(const struct reading *r, int peer)
             FAIL(ERR_PEER, "%s: expected %lld bytes from rank %d, found %lld",
                  operation_name(r->op, name), (long long)block_bytes(&to),
                  group->members[peer], (long long)block_bytes(&from));
-        TRY(place_here(r, peer, r->theirs[peer].from, extent_of(&from), &at));
+        TRY(peers_place(r->op, peer, r->theirs[peer].from, extent_of(&from),
+                        &at));
     }
     from.data = at;
     to.data = device_there(r->peers->device, to.data);
@@ -400,7 +406,8 @@ static status sum_block(const struct reading *r)
         char *at = device_there(r->peers->device, own.data);
 
         if (i != group->rank)
-            TRY(place_here(r, i, r->theirs[i].from, extent_of(&from), &at));
+            TRY(peers_place(r->op, i, r->theirs[i].from, extent_of(&from),
+                            &at));
         for (int64_t p = 0; p < from.planes && roots.count < ROOTS_MOST; p++) {
             roots.at[roots.count].data = at + p * from.plane_stride;
             roots.at[roots.count].merges = merges[roots.count];
@@ -420,7 +427,8 @@ static status read_sums(const struct reading *r)
         char *at;
 
         if (i == group->rank || block_bytes(&to) == 0) continue;
-        TRY(place_here(r, i, r->theirs[i].result, block_bytes(&to), &at));
+        TRY(peers_place(r->op, i, r->theirs[i].result, block_bytes(&to),
+                        &at));
         from = block_plain(at, block_bytes(&to));
         to.data = device_there(r->peers->device, to.data);
         TRY(move(r->peers->device, &to, &from));
@@ -471,7 +479,8 @@ static status run(struct reading *r)
     return await_readers(r);
 }
 
-status peers_run(struct operation *op)
+/* A collective of the group. */
+static status run_all(struct operation *op)
 {
     struct peer_link *link = op->group->peers;
     struct reading r = {
@@ -481,6 +490,16 @@ status peers_run(struct operation *op)
     const status result = run(&r);
 
     count_sent(&r);
-    if (result != OK) link->peers->failed = true;
+    return result;
+}
+
+status peers_run(struct operation *op)
+{
+    const enum comm_kind kind = op->call->kind;
+    const status result = kind == COMM_SEND   ? peers_send(op)
+                          : kind == COMM_RECV ? peers_receive(op)
+                                              : run_all(op);
+
+    if (result != OK) op->group->peers->peers->failed = true;
     return result == OK ? OK : status_pass(result, __FILE__, __LINE__);
 }

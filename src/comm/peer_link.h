@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* peer_link.h - the ranks of a world, and of a group, that read each other's
- * memory. Private to peers.c and peer_calls.c. */
+ * memory. Private to peers.c, peer_calls.c and peer_messages.c. */
 #ifndef LOCKSTEP_COMM_PEER_LINK_H
 #define LOCKSTEP_COMM_PEER_LINK_H
 
@@ -29,5 +29,13 @@ struct peer_link {
     int number;
     struct talk *mine[CHANNEL_COUNT], *theirs[CHANNEL_COUNT]; /* owned */
 };
+
+/* Where this rank's GPU finds what rank `peer` of the group shows. */
+status peers_place(const struct operation *operation, int peer,
+                   struct peer_place place, int64_t extent, char **out);
+
+/* A whole message. */
+status peers_send(struct operation *operation);
+status peers_receive(struct operation *operation);
 
 #endif

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* peers.h - calls whose ranks read each other's memory of GPUs, without copies
- * in host memory (comm.library=ipc): all-gathers, all-to-alls, exchanges, and
- * sums, which one kernel adds by the grid's tree. All else is done as by
- * comm.library=own.
+ * in host memory (comm.library=ipc): all-gathers, all-to-alls, exchanges, sums,
+ * which one kernel adds by the grid's tree, and messages of pipelines. All else
+ * is done as by comm.library=own.
  *
  * A call has three parts. Each rank marks with an event what its GPU has done,
  * and tells the others where they find what they need. Each reads, in its
@@ -37,5 +37,18 @@ void group_leave_peers(struct group *group);
  * that messages see. */
 bool peers_take(const struct group *group, const struct comm_call *call);
 status peers_run(struct operation *operation);
+
+/* A sender tells its receiver where the message lies. */
+struct peer_told {
+    struct peer_place from;
+    int64_t bytes;
+};
+/* Posts a message of memory that the device has finished with. Both are the
+ * operation's until peers_finish. */
+status peers_post(struct operation *operation, struct message *message,
+                  struct peer_told *told);
+/* Until it has been read. The message is the caller's again whatever the
+ * status. */
+status peers_finish(struct operation *operation, struct message *message);
 
 #endif

@@ -158,8 +158,12 @@ static status send_start(struct comm_handle *handle)
         .group = group, .call = &handle->call, .tag = handle->tag};
     handle->message = (struct message){
         .block = block_plain(in->data, tensor_bytes(in))};
-    result = group->ops->post(&handle->operation, handle->call.peer,
-                              &handle->message);
+    if (peers_take(group, &handle->call))
+        result = peers_post(&handle->operation, &handle->message,
+                            &handle->told);
+    else
+        result = group->ops->post(&handle->operation, handle->call.peer,
+                                  &handle->message);
     if (result == OK) return OK;
     (void)lives_wait(handle);
     handle->group = NULL;
@@ -169,8 +173,10 @@ static status send_start(struct comm_handle *handle)
 static status send_wait(struct comm_handle *handle)
 {
     struct group *group = handle->group;
-    const status result = group->ops->finish(&handle->operation,
-                                             &handle->message, false);
+    const status result =
+        peers_take(group, &handle->call)
+            ? peers_finish(&handle->operation, &handle->message)
+            : group->ops->finish(&handle->operation, &handle->message, false);
 
     operation_count(&handle->operation);
     return result;

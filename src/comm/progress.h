@@ -13,6 +13,7 @@
 #include <stdbool.h>
 #include "base/meter.h"
 #include "comm/message.h"
+#include "comm/peers.h"
 #include "comm/traffic.h"
 #include "device/point.h"
 
@@ -28,6 +29,7 @@ struct comm_handle {
     char reason[COMM_REASON_BYTES];
     struct message message;  /* of a send */
     struct operation operation; /* of a send */
+    struct peer_told told;   /* of a send that the receiver reads here */
     struct meter_track *track; /* that the background thread counts into */
     int sums_number;         /* of call_sums.h; 0: of no pass */
     int instruction;         /* of the step's list, that started it; -1 */

@@ -68,10 +68,23 @@ all_exact "experts, context" 0 --set model.family=mixtral \
 printf '%s\n' "ranks=4 mesh.data=2 mesh.tensor=2 zero=zero1" >layouts.txt
 all_exact "whole tensors" 4 --set optimizer.name=muon
 
+# Messages of pipelines: between threads, and between processes, one of which
+# has two stages; a matrix that the first and the last stage share.
+export LOCKSTEP_DRIVER=late
+printf '%s\n' "ranks=2 mesh.pipe=2 train.micro_batch=1" \
+    "ranks=4 mesh.pipe=4 schedule.name=gpipe train.micro_batch=1" \
+    "ranks=4 mesh.pipe=2 mesh.data=2 zero=zero1 train.micro_batch=1 device_graphs=true" \
+    >layouts.txt
+all_exact "pipes of threads" 0 --set model.tied=true
+export LOCKSTEP_DRIVER=early
+printf '%s\n' "ranks=2 mesh.pipe=2 schedule.name=interleaved train.micro_batch=1" \
+    "ranks=2 mesh.pipe=2 schedule.name=zb-v train.micro_batch=1" >layouts.txt
+all_exact "pipes of processes" 2 --set model.tied=true
+
 # ---- whole runs ----
 
 run="--set train.steps=3 --set checkpoint.every=2 --set data.sequence=24
-    --set validate.every=0 --set model.layers=1"
+    --set validate.every=0 --set model.layers=2"
 gpus="$run --ranks 2 --supervised --set zero=zero1 --set device=cuda
     --set comm.library=ipc"
 # shellcheck disable=SC2086
@@ -101,6 +114,11 @@ if [ -z "${REAL:-}" ]; then
     LOCKSTEP_FAULT=step.instruction@1:25:kill trains "a killed rank" ""
     grep -q 'was killed by signal 9' gpus/control/journal.jsonl ||
         bad "a killed rank" "nobody was killed" gpus/control/journal.jsonl
+    LOCKSTEP_FAULT=step.instruction@1:25:kill trains "a killed stage" "" \
+        --set mesh.pipe=2 --set zero=ddp \
+        --set train.micro_batch=1
+    grep -q 'was killed by signal 9' gpus/control/journal.jsonl ||
+        bad "a killed stage" "nobody was killed" gpus/control/journal.jsonl
     IPC=0 trains "a driver without IPC" \
         "send through host memory: GPU 0: the driver answers CUDA_ERROR_NOT_SUPPORTED to memory for other processes"
     GPUS=2 PEERS=0 trains "GPUs that do not see each other" \
@@ -121,6 +139,24 @@ if [ -z "${REAL:-}" ]; then
     if [ "$(wc -w <<<"$ipc")" -ge 2 ] && [ "$own" = "$ipc" ]
     then ok "memory of the processes: $ipc bytes, as without ipc"
     else bad "memory of the processes" "$own bytes with own, $ipc with ipc"
+    fi
+fi
+
+# A message of a pipeline is one copy, not one to the host and one back: of
+# eight sequences each goes up and its gradient comes down.
+copied() { # LIBRARY
+    rm -rf gpus counts
+    # shellcheck disable=SC2086
+    DRIVER_COUNTS=$PWD/counts must train config.yaml --run gpus $gpus \
+        --set train.steps=1 --set mesh.pipe=2 --set zero=ddp --set train.batch=8 \
+        --set train.micro_batch=1 --set comm.library="$1"
+    awk '{ sum += $4 } END { print sum }' counts
+}
+if [ -z "${REAL:-}" ]; then
+    own=$(copied own) ipc=$(copied ipc)
+    if [ $((own - ipc)) -ge 16 ]
+    then ok "copies of a pipe: $ipc, $own with own"
+    else bad "copies of a pipe" "$own with own, $ipc with ipc" counts
     fi
 fi
 

@@ -1,0 +1,124 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* peer_messages.c - messages from one rank to another that reads them in the
+ * sender's memory of a GPU.
+ *
+ *   sender    the device is done with it; posts where it lies
+ *   receiver  copies from GPU to GPU, and answers
+ *   sender    has its memory again
+ *
+ * A receiver may not wait for its sender to take the answer, as the sender may
+ * wait for a message of the receiver before. Between threads the posted message
+ * is given back late, and is the answer itself; between processes an answer is
+ * so short that it travels unasked. */
+#include "comm/peer_link.h"
+
+#include "comm/frame.h"
+#include "comm/rank.h"
+#include "device/library.h"
+
+_Static_assert(sizeof(struct peer_told) <= SMALL_BYTES, "it travels unasked");
+
+static bool answers(const struct operation *op)
+{
+    return !op->group->ops->borrows;
+}
+
+/* ---- sending ---- */
+
+status peers_post(struct operation *op, struct message *message,
+                  struct peer_told *told)
+{
+    const struct tensor *in = &op->call->in;
+    const int peer = op->call->peer;
+    status result;
+
+    *told = (struct peer_told){.bytes = tensor_bytes(in)};
+    CHECK(device_place(op->group->peers->peers->device, in->data,
+                       &told->from));
+    *message = (struct message){.block = block_plain(told, sizeof *told)};
+    result = op->group->ops->post(op, peer, message);
+    op->messages = op->bytes = op->between = 0;
+    operation_sent(op, peer, told->bytes); /* as plans state */
+    return result;
+}
+
+static status take_answer(struct operation *op)
+{
+    int64_t read = 0;
+    const struct comm_block block = block_plain(&read, sizeof read);
+    status result;
+
+    op->tag |= TAG_RESULT;
+    result = block_take(op, op->call->peer, &block);
+    op->tag &= ~TAG_RESULT;
+    return result;
+}
+
+status peers_finish(struct operation *op, struct message *message)
+{
+    status result = op->group->ops->finish(op, message, false);
+
+    if (result == OK && answers(op)) result = take_answer(op);
+    if (result != OK) op->group->peers->peers->failed = true;
+    return result;
+}
+
+status peers_send(struct operation *op)
+{
+    struct message message;
+    struct peer_told told;
+
+    TRY(peers_post(op, &message, &told));
+    return peers_finish(op, &message);
+}
+
+/* ---- receiving ---- */
+
+static status answer(struct operation *op, int64_t bytes)
+{
+    struct message message = {.block = block_plain(&bytes, sizeof bytes)};
+    status result;
+
+    op->tag |= TAG_RESULT;
+    result = op->group->ops->post(op, op->call->peer, &message);
+    if (result == OK) result = op->group->ops->finish(op, &message, false);
+    op->tag &= ~TAG_RESULT;
+    op->messages = op->bytes = op->between = 0;
+    return result;
+}
+
+static status read_told(const struct operation *op,
+                        const struct peer_told *told)
+{
+    struct device *device = op->group->peers->peers->device;
+    const int64_t bytes = tensor_bytes(&op->call->out);
+    struct device_parts parts = {.rows = 1, .parts = 1,
+                                 .bytes = (size_t)bytes};
+    char *at, name[80];
+
+    if (told->bytes != bytes)
+        FAIL(ERR_PEER, "%s: expected %lld bytes from rank %d, found %lld",
+             operation_name(op, name), (long long)bytes,
+             op->group->members[op->call->peer], (long long)told->bytes);
+    TRY(peers_place(op, op->call->peer, told->from, bytes, &at));
+    parts.from.at = at;
+    parts.to.at = device_there(device, op->call->out.data);
+    TRY(device_move(device, &parts));
+    return device_moved(device);
+}
+
+status peers_receive(struct operation *op)
+{
+    const struct comm_ops *ops = op->group->ops;
+    struct peer_told told = {.bytes = -1};
+    struct parcel parcel = {.block = block_plain(answers(op) ? &told : NULL,
+                                                 sizeof told)};
+    status result;
+
+    TRY(ops->borrow(op, op->call->peer, &parcel));
+    if (!answers(op)) told = *(const struct peer_told *)parcel.block.data;
+    result = read_told(op, &told);
+    ops->give_back(op, &parcel);
+    if (result == OK && answers(op)) result = answer(op, told.bytes);
+    return result;
+}
