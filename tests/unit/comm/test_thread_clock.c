@@ -127,16 +127,17 @@ TEST(any_thread_counts)
     struct thread_clock clock = {0};
 
     look_twice(false, &clock);
-    EQUAL_INT(clock.count, 3);
+    CHECK(clock.count >= 3); /* a sanitizer may have threads, too */
     CHECK(clock.kept.kept_ns > SECOND / 2);
 }
 
 TEST(a_thread_that_no_step_waits_for_does_not)
 {
-    struct thread_clock clock = {0};
+    struct thread_clock stays = {0}, aside = {0};
 
-    look_twice(true, &clock);
-    EQUAL_INT(clock.count, 2);
+    look_twice(false, &stays);
+    look_twice(true, &aside);
+    EQUAL_INT(aside.count, stays.count - 1);
 }
 
 TEST(another_process_begins_anew)
