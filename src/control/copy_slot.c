@@ -10,13 +10,14 @@
 
 static bool rows_fit(const struct copy_slot *slot, size_t slot_bytes)
 {
-    return slot->magic == copy_magic && slot_bytes >= COPY_ROWS &&
+    return copy_magic_is(slot->magic) && slot_bytes >= COPY_ROWS &&
            slot->bytes <= slot_bytes - COPY_ROWS;
 }
 
 bool copy_slot_is_whole(const struct copy_slot *slot, size_t slot_bytes)
 {
-    return rows_fit(slot, slot_bytes) && slot->twin == 0 &&
+    return slot->magic == copy_magic && rows_fit(slot, slot_bytes) &&
+           slot->twin == 0 &&
            slot->state_length < COPY_STATE_BYTES &&
            slot->state_crc == crc32c(0, slot->state,
                                      (size_t)slot->state_length) &&
@@ -42,7 +43,8 @@ struct copy_slot *copy_slot_map(const struct copy_memory *memory,
 
 bool copy_slot_has(const struct copy_slot *slot, const struct copy_rows *rows)
 {
-    return slot->magic == copy_magic && slot->twin == 0 && rows->step >= 0 &&
+    return copy_magic_is(rows->magic) && slot->magic == rows->magic &&
+           slot->twin == 0 && rows->step >= 0 &&
            atomic_load(&slot->step) == rows->step &&
            slot->ranks == rows->ranks && slot->bytes == rows->bytes &&
            slot->layout == rows->layout && slot->crc == rows->crc;
@@ -53,18 +55,23 @@ static bool fill_from(const struct copy_memory *memory, struct copy_slot *slot,
                       int index)
 {
     const size_t bytes = (size_t)memory->slot_bytes;
-    const struct copy_rows rows = {atomic_load(&slot->step), slot->ranks,
-                                   slot->bytes, slot->layout, slot->crc};
+    const struct copy_rows rows = {slot->magic, atomic_load(&slot->step),
+                                   slot->ranks, slot->bytes, slot->layout,
+                                   slot->crc};
+    uint64_t spoilt;
     struct copy_slot *twin = copy_slot_map(memory, slot->twin - 1, index,
                                            bytes);
     bool same;
 
     if (twin == NULL) return false;
-    same = copy_slot_has(twin, &rows) && copy_slot_is_whole(twin, bytes);
+    spoilt = atomic_load(&twin->spoilt);
+    same = copy_slot_has(twin, &rows) && rows_fit(twin, bytes) &&
+           (rows.magic == copy_magic_state || copy_slot_is_whole(twin, bytes));
     if (same)
         memcpy((char *)slot + COPY_ROWS, (char *)twin + COPY_ROWS,
                (size_t)slot->bytes);
-    same = same && copy_slot_has(twin, &rows);
+    same = same && copy_slot_has(twin, &rows) &&
+           atomic_load(&twin->spoilt) == spoilt;
     munmap(twin, bytes);
     return same;
 }
@@ -73,10 +80,10 @@ void copy_slot_fill(const struct copy_memory *memory, struct copy_slot *slot)
 {
     bool filled = false;
 
-    if (slot->magic != copy_magic || slot->twin == 0) return;
+    if (!copy_magic_is(slot->magic) || slot->twin == 0) return;
     for (int i = 0; i < COPY_SLOTS && !filled &&
                     rows_fit(slot, (size_t)memory->slot_bytes); i++)
         filled = fill_from(memory, slot, i);
-    if (!filled) atomic_store(&slot->step, -1);
+    if (!filled) copy_slot_spoil(slot);
     slot->twin = 0;
 }

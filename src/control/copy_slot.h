@@ -26,6 +26,7 @@ enum { COPY_STATE_BYTES = 1 << 22, COPY_PAGE = 4096, COPY_SLOTS = 2 };
 struct copy_slot {
     uint64_t magic;
     _Atomic int64_t step;   /* -1: not whole */
+    _Atomic uint64_t spoilt; /* how often it became that */
     uint64_t ranks, bytes;  /* of the rows */
     uint64_t layout;        /* struct memory_copy */
     uint64_t carried;       /* 1: another node sent it */
@@ -41,7 +42,8 @@ enum { COPY_ROWS = (sizeof(struct copy_slot) + HUGE_PAGE_BYTES - 1) /
                    HUGE_PAGE_BYTES * HUGE_PAGE_BYTES };
 static const uint64_t copy_magic = 0x6c6f636b636f7079; /* "lockcopy" */
 /* The rows are the state of a rank, which writes the other slot in turn
- * (train/two_slots.h); crc is their range_sum. For this node alone. */
+ * (train/two_slots.h); crc is the range_sum of what the rank updates of them.
+ * Only that rank, which knows where it lies, can compare it. */
 static const uint64_t copy_magic_state = 0x6c6f636b74757265;
 
 /* The file of a node. */
@@ -50,14 +52,29 @@ struct copy_memory {
     uint64_t ranks, slot_bytes;
 };
 
-/* Whether head, counters and rows are what the checksums say. slot_bytes: of
- * the whole slot. One whose rows are in a twin's slot is not whole. */
+static inline bool copy_magic_is(uint64_t magic)
+{
+    return magic == copy_magic || magic == copy_magic_state;
+}
+
+/* Before anything of it is written: it is not whole from now on. Who reads it
+ * meanwhile, as courier_rows_send does, sees that it changed. */
+static inline void copy_slot_spoil(struct copy_slot *kept)
+{
+    atomic_store(&kept->step, -1);
+    atomic_fetch_add(&kept->spoilt, 1);
+}
+
+/* Whether head, counters and rows are what the checksums say, of a copy that a
+ * pass made. slot_bytes: of the whole slot. One whose rows are in a twin's slot
+ * is not whole. */
 bool copy_slot_is_whole(const struct copy_slot *slot, size_t slot_bytes);
 /* The first `bytes` of a slot; NULL: the file has none there. */
 struct copy_slot *copy_slot_map(const struct copy_memory *memory,
                                 uint64_t rank, int index, size_t bytes);
 /* Rows are the same where all of these fields are. */
 struct copy_rows {
+    uint64_t magic;
     int64_t step;
     uint64_t ranks, bytes, layout;
     uint32_t crc;
@@ -66,7 +83,8 @@ struct copy_rows {
 /* Whether the slot itself holds those rows, not its twin. */
 bool copy_slot_has(const struct copy_slot *slot, const struct copy_rows *rows);
 /* Copies the rows of its twin into the slot, and leaves a slot with rows of its
- * own as it is. If the twin's rows are gone, the slot's step becomes -1. */
+ * own as it is. If the twin's rows are gone, the slot's step becomes -1. The
+ * rank compares rows of a state afterwards. */
 void copy_slot_fill(const struct copy_memory *memory, struct copy_slot *slot);
 
 #endif

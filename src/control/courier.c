@@ -77,9 +77,7 @@ static status send_slot(struct wire *wire, struct copy_slot *slot,
 
     TRY(wire_put(wire, WIRE_COPY, head, sizeof *head));
     TRY(wire_put_bulk(wire, slot->state, (size_t)head->state_length));
-    if (head->twin == 0)
-        TRY(wire_put_bulk(wire, (const char *)slot + COPY_ROWS,
-                          (size_t)head->rows));
+    if (head->twin == 0) TRY(courier_rows_send(wire, slot, head));
     TRY(await_answer(wire, &answer));
     if (atomic_load(&slot->step) != head->step) return OK;
     *whole = answer.whole == COPY_WHOLE && answer.rank == head->rank &&
@@ -113,7 +111,7 @@ static status send_rank(struct sender *s, struct wire *wire,
         if (slot == NULL) continue;
         copy_slot_fill(&memory, slot);
         head_from_slot(&head, slot);
-        if (slot->magic == copy_magic && head_is_sound(&head))
+        if (head_is_sound(&head))
             TRY(send_slot(wire, slot, &head, &whole));
         *any = *any || whole;
     }
@@ -146,8 +144,8 @@ static void do_moves(struct sender *s)
 /* Memory of another layout may hold anything where a head would be. */
 static int newest(struct copy_slot *const slots[COPY_SLOTS])
 {
-    if (slots[0]->magic != copy_magic) return 1;
-    if (slots[1]->magic != copy_magic) return 0;
+    if (!copy_magic_is(slots[0]->magic)) return 1;
+    if (!copy_magic_is(slots[1]->magic)) return 0;
     return atomic_load(&slots[1]->step) > atomic_load(&slots[0]->step);
 }
 
@@ -205,8 +203,7 @@ static status carry_newest(struct sender *s, int index, struct offer is,
     }
     head->index = newest(slots);
     head_from_slot(head, slots[head->index]);
-    if (slots[head->index]->magic != copy_magic || !head_is_sound(head))
-        return OK;
+    if (!head_is_sound(head)) return OK;
     TRY(offer(s, &s->offers[index], head, is, &later));
     if (later) return OK;
     TRY(send_slot(&s->wire, slots[head->index], head, &whole));
@@ -371,8 +368,7 @@ static status receive_rows(struct agent *agent, struct wire *wire,
                                            (size_t)slot->state_length);
         return OK;
     }
-    TRY(wire_get_bulk(wire, (char *)slot + COPY_ROWS, (size_t)head->rows));
-    *whole = copy_slot_is_whole(slot, (size_t)head->slot_bytes);
+    TRY(courier_rows_receive(wire, head, slot, whole));
     if (*whole) courier_slot_kept(head->rank);
     return OK;
 }
@@ -383,8 +379,8 @@ static status receive_slot(struct agent *agent, struct wire *wire,
     struct copy_slot *slot = courier_slot(agent->state_file, head, true);
 
     if (slot == NULL) FAIL(ERR_MEMORY, "no memory for a copy");
-    atomic_store(&slot->step, -1);
-    slot->magic = copy_magic;
+    copy_slot_spoil(slot);
+    slot->magic = head->magic;
     slot->ranks = (uint64_t)head->ranks;
     slot->bytes = head->rows;
     slot->layout = head->layout;

@@ -2,9 +2,11 @@
 /* courier_slots.c - slots of copies in the memory of a node. */
 #include "control/courier_slots.h"
 
+#include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
+#include "base/file.h"
 
 /* Slots that stay mapped; ranks of other nodes whose copies are remembered. */
 enum { MAPS = 16, KEPT = 64 };
@@ -24,13 +26,15 @@ bool head_is_sound(const struct copy_head *h)
            h->slot_bytes < ((uint64_t)1 << 62) / COPY_SLOTS /
                                (uint64_t)h->ranks &&
            h->rows <= h->slot_bytes - COPY_ROWS && h->step >= 0 &&
-           h->twin <= (uint64_t)h->ranks &&
+           h->twin <= (uint64_t)h->ranks && copy_magic_is(h->magic) &&
            h->state_length < COPY_STATE_BYTES;
 }
 
 void head_from_slot(struct copy_head *head, const struct copy_slot *slot)
 {
+    head->spoilt = atomic_load(&slot->spoilt); /* before the step */
     head->step = atomic_load(&slot->step);
+    head->magic = slot->magic;
     head->rows = slot->bytes;
     head->layout = slot->layout;
     head->crc = slot->crc;
@@ -73,6 +77,63 @@ struct copy_slot *courier_slot(int file, const struct copy_head *head,
     return map->at;
 }
 
+/* ---- rows on their way ---- */
+
+/* Behind the rows. */
+struct rows_end {
+    uint32_t crc, unspoilt;
+};
+
+/* Whether the slot is what the head says still, and was all the while. */
+static bool is_unspoilt(const struct copy_slot *slot,
+                        const struct copy_head *head)
+{
+    atomic_thread_fence(memory_order_acquire); /* rows were read before */
+    return atomic_load(&slot->spoilt) == head->spoilt &&
+           atomic_load(&slot->step) == head->step;
+}
+
+/* The sum is of what leaves, whoever writes the rows meanwhile. */
+status courier_rows_send(struct wire *wire, const struct copy_slot *slot,
+                         const struct copy_head *head)
+{
+    static char part[1 << 18]; /* a courier has one thread */
+    const char *rows = (const char *)slot + COPY_ROWS;
+    struct rows_end end = {.crc = 0};
+
+    for (uint64_t at = 0; at < head->rows;) {
+        const uint64_t left = head->rows - at;
+        const size_t now = left < sizeof part ? (size_t)left : sizeof part;
+
+        memcpy(part, rows + at, now);
+        end.crc = crc32c(end.crc, part, now);
+        TRY(wire_put_bulk(wire, part, now));
+        at += now;
+    }
+    end.unspoilt = is_unspoilt(slot, head);
+    return wire_put_bulk(wire, &end, sizeof end);
+}
+
+status courier_rows_receive(struct wire *wire, const struct copy_head *head,
+                            struct copy_slot *slot, bool *whole)
+{
+    char *rows = (char *)slot + COPY_ROWS;
+    struct rows_end end;
+    uint32_t crc;
+
+    *whole = false;
+    TRY(wire_get_bulk(wire, rows, (size_t)head->rows));
+    TRY(wire_get_bulk(wire, &end, sizeof end));
+    crc = crc32c(0, rows, (size_t)head->rows);
+    *whole = end.unspoilt == 1 && end.crc == crc &&
+             (head->magic == copy_magic_state || head->crc == crc) &&
+             slot->state_crc == crc32c(0, slot->state,
+                                       (size_t)slot->state_length);
+    return OK;
+}
+
+/* ---- whose rows are the same ---- */
+
 void courier_slot_kept(int rank)
 {
     for (int i = 0; i < KEPT && i < kept_count; i++)
@@ -84,8 +145,8 @@ void courier_slot_kept(int rank)
 static bool has_rows(const struct copy_memory *memory, int rank,
                      const struct copy_head *head)
 {
-    const struct copy_rows rows = {head->step, memory->ranks, head->rows,
-                                   head->layout, head->crc};
+    const struct copy_rows rows = {head->magic, head->step, memory->ranks,
+                                   head->rows, head->layout, head->crc};
     bool found = false;
 
     for (int i = 0; i < COPY_SLOTS && !found && rank != head->rank; i++) {

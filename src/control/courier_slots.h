@@ -19,6 +19,8 @@ struct copy_head {
     uint64_t rows, layout, state_length;
     uint64_t twin;        /* copy_slot.twin: then no rows are sent */
     uint32_t crc, state_crc;
+    uint64_t magic;
+    uint64_t spoilt;      /* copy_slot.spoilt, when this was read */
 };
 
 bool head_is_sound(const struct copy_head *head);
@@ -29,6 +31,13 @@ void head_from_slot(struct copy_head *head, const struct copy_slot *slot);
  * file has none there. */
 struct copy_slot *courier_slot(int file, const struct copy_head *head,
                                bool grows);
+/* The rows, and behind them their CRC-32C as they left, and whether nothing was
+ * written over them until then. */
+status courier_rows_send(struct wire *wire, const struct copy_slot *slot,
+                         const struct copy_head *head);
+/* *whole: they are as they were in the sender's slot when it was whole. */
+status courier_rows_receive(struct wire *wire, const struct copy_head *head,
+                            struct copy_slot *slot, bool *whole);
 /* The receiver has whole rows of that rank. */
 void courier_slot_kept(int rank);
 /* copy_slot.twin for that copy; 0: none has its rows. *behind: a rank of this

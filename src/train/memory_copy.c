@@ -258,8 +258,15 @@ static void fill_slots(struct memory_copy *copy, int file)
                                        copy->slot_bytes};
 
     copy->used_s = board_carrying();
-    for (int i = 0; i < COPY_SLOTS && copy->turns.step == NULL; i++)
-        copy_slot_fill(&memory, copy->slots[i]);
+    for (int i = 0; i < COPY_SLOTS; i++) {
+        struct copy_slot *kept =
+            copy_slot_map(&memory, (uint64_t)team_rank(copy->team), i,
+                          copy->slot_bytes);
+
+        if (kept == NULL) continue; /* its rows are not used, then */
+        copy_slot_fill(&memory, kept);
+        munmap(kept, copy->slot_bytes);
+    }
     board_slots(copy->slot_bytes);
 }
 
@@ -267,8 +274,7 @@ bool memory_copy_turns(const struct pipeline *pipeline, int64_t every)
 {
     const struct stage_request *r = &pipeline->stages[0].request;
 
-    /* Another machine may come to keep copies of those of agents. */
-    return board_state_file() >= 0 && !board_has_agent() && every != 0 &&
+    return board_state_file() >= 0 && every != 0 &&
            !device_about(r->machine.device)->apart &&
            !r->training.choice.split; /* weights lie in both */
 }
@@ -295,7 +301,8 @@ static status open_turns(struct memory_copy *copy)
                           slot_place(copy, 1) + COPY_ROWS};
 
     if (copy->turns.step == NULL) return OK;
-    copy->measures = false;
+    /* To carry them costs time. */
+    copy->measures = copy->measures && board_has_agent();
     if (team_rank(copy->team) == 0)
         LOG(DEBUG, "supervise", "weights and states lie in the slots of "
             "copies: an update after a copy reads one and writes the other");
@@ -313,6 +320,7 @@ status memory_copy_open(struct memory_copy *copy,
     *copy = (struct memory_copy){.pipeline = pipeline, .team = team,
                                  .step = copy->step, .layout = copy->layout,
                                  .threads = copy->threads, .newest = -1,
+                                 .lent = -1,
                                  .measures = every == COPIES_AUTO,
                                  .every = every == COPIES_AUTO ? 1 : every};
     if (file < 0 || every == 0) return OK;
@@ -346,7 +354,7 @@ static bool state_is_whole(const struct memory_copy *copy, int index)
 {
     const struct copy_slot *kept = copy->slots[index];
 
-    return kept->magic == copy_magic_state &&
+    return kept->magic == copy_magic_state && kept->twin == 0 &&
            kept->state_length < COPY_STATE_BYTES &&
            kept->state_crc == crc32c(0, kept->state,
                                      (size_t)kept->state_length) &&
@@ -416,7 +424,7 @@ status memory_copy_restore(struct memory_copy *copy, int64_t step,
     CHECK(atomic_load(&kept->step) == step);
     /* A newer one, which another rank has not, would let the next copy be
      * written over this one: then no step would be whole on all ranks. */
-    if (atomic_load(&other->step) > step) atomic_store(&other->step, -1);
+    if (atomic_load(&other->step) > step) copy_slot_spoil(other);
     if (copy->turns.step != NULL)
         TRY(two_slots_take(&copy->turns, kept == copy->slots[0] ? 0 : 1));
     else if (rows_move(copy->pipeline, slot_rows(kept), false) != kept->crc)
@@ -425,7 +433,7 @@ status memory_copy_restore(struct memory_copy *copy, int64_t step,
     /* Newer ones, which not all ranks have, are not of the history any more. */
     for (int i = 0; i < COPY_SLOTS; i++)
         if (atomic_load(&copy->slots[i]->step) > step)
-            atomic_store(&copy->slots[i]->step, -1);
+            copy_slot_spoil(copy->slots[i]);
     copy->carried = kept->carried != 0;
     copy->newest = copy->done = step;
     board_copied(copy->newest);
@@ -479,7 +487,7 @@ status memory_copy_turn(void *argument)
 
     if (copy->turns.step == NULL) return OK;
     keep = atomic_load(&copy->slots[copy->turns.now]->step) >= 0;
-    if (keep) atomic_store(&copy->slots[1 - copy->turns.now]->step, -1);
+    if (keep) copy_slot_spoil(copy->slots[1 - copy->turns.now]);
     TRY(two_slots_turn(&copy->turns, keep,
                        (copy->done + 1) % copy->every == 0));
     copy->turn_s = clock_s() - began;
@@ -493,8 +501,8 @@ static struct copy_slot *next_slot(struct memory_copy *copy)
 
     if (copy->turns.step != NULL) {
         kept = copy->slots[copy->turns.updated ? copy->turns.now
-                                                 : 1 - copy->turns.now];
-        atomic_store(&kept->step, -1);
+                                               : 1 - copy->turns.now];
+        copy_slot_spoil(kept);
         return kept;
     }
     /* The older one; a slot that is not whole is older than any. */
@@ -502,7 +510,7 @@ static struct copy_slot *next_slot(struct memory_copy *copy)
         other->magic != copy_magic)
         kept = other;
     if (copy->slots[0]->magic != copy_magic) kept = copy->slots[0];
-    atomic_store(&kept->step, -1);
+    copy_slot_spoil(kept);
     return kept;
 }
 
@@ -551,11 +559,27 @@ status memory_copy_make(struct memory_copy *copy, int64_t step,
     return OK;
 }
 
+void memory_copy_lend(struct memory_copy *copy)
+{
+    struct copy_slot *kept;
+
+    if (copy->turns.step == NULL) return;
+    kept = copy->slots[copy->turns.now];
+    copy->lent = atomic_load(&kept->step);
+    if (copy->lent >= 0) copy_slot_spoil(kept);
+}
+
+void memory_copy_give_back(struct memory_copy *copy)
+{
+    if (copy->turns.step == NULL || copy->lent < 0) return;
+    atomic_store(&copy->slots[copy->turns.now]->step, copy->lent);
+    copy->lent = -1;
+}
+
 void memory_copy_forget(struct memory_copy *copy)
 {
     if (copy->slots[0] == NULL) return;
-    for (int i = 0; i < COPY_SLOTS; i++)
-        atomic_store(&copy->slots[i]->step, -1);
+    for (int i = 0; i < COPY_SLOTS; i++) copy_slot_spoil(copy->slots[i]);
     /* Nobody waits until it has travelled, and no sum that an update made for
      * it is taken for that of another state. */
     copy->newest = -1;

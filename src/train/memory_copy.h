@@ -14,8 +14,8 @@
  *   slot    head (step, sizes, checksum, counters as JSON), then the rows of
  *           MEMORY_WEIGHTS, MEMORY_COMPUTE and MEMORY_STATE_... of each stage
  *
- * Where no other node may keep copies the state itself lies in the slots
- * (two_slots.h): a step writes its copy as it updates.
+ * On a CPU the state itself lies in the slots (two_slots.h): a step writes its
+ * copy as it updates.
  *
  * The copy is of the layout that made it; checkpoints know none. */
 #ifndef LOCKSTEP_TRAIN_MEMORY_COPY_H
@@ -47,6 +47,8 @@ struct memory_copy {
     bool resumed;        /* this process went back to one */
     bool carried;        /* it came from another node */
     int64_t newest;      /* step of the newest made here; -1: none */
+    int64_t lent;        /* step of the slot that is the state, while other
+                          * numbers lie there; -1: it is none */
     int threads;         /* of this rank, as `layout` */
     double copy_s, step_s; /* of the last one, smoothed */
     double fence_s;      /* that a step waited for the other node, smoothed */
@@ -84,6 +86,10 @@ status memory_copy_make(struct memory_copy *copy, int64_t step,
  * this one's has the newest. So when a rank is past the reduction, and
  * overwrites its older copy, the newer ones of all ranks are whole twice. */
 void memory_copy_fence(struct memory_copy *copy);
+/* Weights become others for a while, as averages do for a validation; then they
+ * are back, bit by bit. A copy that they are is not whole meanwhile. */
+void memory_copy_lend(struct memory_copy *copy);
+void memory_copy_give_back(struct memory_copy *copy);
 /* History changes: what was copied is not to be gone back to. */
 void memory_copy_forget(struct memory_copy *copy);
 /* The same, before the first weights are set. */

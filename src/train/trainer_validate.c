@@ -66,11 +66,13 @@ status trainer_validate(struct trainer *t)
 
     v->extra_count = 0;
     arena_reset(&v->names);
+    memory_copy_lend(&t->copy);
     if (averages(t)) TRY(train_step_swap(&t->step));
     TRY(train_step_average(&t->step));
     TRY(measure_all(t, &valid));
     TRY(train_step_return(&t->step));
     if (averages(t)) TRY(train_step_swap(&t->step));
+    memory_copy_give_back(&t->copy);
     TRY(tell_samples(t));
     if (!trainer_leads(t) || (valid.targets == 0 && v->extra_count == 0))
         return OK;

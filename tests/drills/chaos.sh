@@ -89,11 +89,15 @@ draw() { # SEED
     slots=$drawn
     more="--ranks 4"
     for word in $layout; do more="$more --set $word"; done
+    of 1 1 3
+    every=$drawn
+    of "" "" optimizer.ema=0.9
+    base="$base${drawn:+ --set $drawn}"
 }
 
 supervise() {
     # shellcheck disable=SC2086
-    "$program" supervise config.yaml --run nodes $base $more --copies 1 \
+    "$program" supervise config.yaml --run nodes $base $more --copies "$every" \
         --set train.steps=1000000 --replicas "$replicas" --token token \
         --listen "127.0.0.1:$port" >>log 2>&1 &
     child=$!
@@ -183,7 +187,7 @@ round() { # SEED
         pause
         harm
     done
-    name="seed $1,$harms, $replicas copies, $slots slots,$base $more"
+    name="seed $1,$harms, $replicas copies, every $every, $slots slots,$base $more"
     if ! more_steps 15; then
         bad "$name" "no more steps" log
         last_words

@@ -1,12 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* test_copy_slot.c - mirrors src/control/copy_slot.c and courier_slots.c: rows
  * that replicas have alike are found, and filled in where they are needed;
- * rows that are gone, damaged or of another step never are. */
+ * rows that are gone, damaged or of another step never are. Rows that were
+ * written or damaged on their way are not taken for whole. */
 #include "control/copy_slot.h"
 
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/socket.h>
 #include <unistd.h>
 #include "base/file.h"
 #include "control/courier_slots.h"
@@ -197,5 +199,130 @@ TEST(a_node_says_whose_rows_are_the_same)
     release(&memory, own, other);
 }
 
+/* ---- rows on their way ---- */
+
+static struct copy_slot *source;
+static char sent[2 * ROWS_BYTES];
+static size_t sent_bytes;
+
+static void unchanged(void) {}
+
+/* The rank begins to write the slot. */
+static void spoilt(void)
+{
+    copy_slot_spoil(source);
+}
+
+/* It wrote the slot twice, and is at that step again. */
+static void made_again(void)
+{
+    copy_slot_spoil(source);
+    memset(rows_of(source), 'b', ROWS_BYTES);
+    atomic_store(&source->step, 5);
+}
+
+static void first_flips(void)
+{
+    sent[0] ^= 1;
+}
+
+static void last_flips(void)
+{
+    sent[sent_bytes - 9] ^= (char)0x80; /* the last of the rows */
+}
+
+static void crc_flips(void)
+{
+    sent[sent_bytes - 8] ^= 1;
+}
+
+/* before: after the head was read; under_way: with what was sent. */
+static bool arrives(struct copy_slot *to, void (*before)(void),
+                    void (*under_way)(void))
+{
+    struct copy_head head = {.rank = 0, .ranks = RANKS,
+                             .slot_bytes = SLOT_BYTES};
+    int out[2], in[2];
+    bool whole = true;
+
+    CHECK(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, out) == 0);
+    CHECK(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, in) == 0);
+    struct wire sender = {.descriptor = out[0]};
+    struct wire receiver = {.descriptor = in[0]};
+
+    head_from_slot(&head, source);
+    CHECK(head_is_sound(&head));
+    before();
+    IS_OK(courier_rows_send(&sender, source, &head));
+    sent_bytes = (size_t)recv(out[1], sent, sizeof sent, 0);
+    EQUAL_INT(sent_bytes, head.rows + 8);
+    under_way();
+    CHECK(send(in[1], sent, sent_bytes, 0) == (ssize_t)sent_bytes);
+    IS_OK(courier_rows_receive(&receiver, &head, to, &whole));
+    for (int i = 0; i < 2; i++) {
+        close(out[i]);
+        close(in[i]);
+    }
+    return whole;
+}
+
+TEST(rows_arrive_whole_or_do_not_count)
+{
+    static void (*const before[])(void) = {spoilt, made_again};
+    static void (*const under_way[])(void) = {first_flips, last_flips,
+                                              crc_flips};
+    struct copy_memory memory = memory_make();
+
+    for (int state = 0; state < 2; state++) {
+        struct copy_slot *to = copy_of(&memory, 1, 0, -1, 'z');
+
+        for (int i = -1; i < ROWS(before) + ROWS(under_way); i++) {
+            const int later = i - ROWS(before);
+
+            source = copy_of(&memory, 0, 0, 5, 'a');
+            source->magic = state ? copy_magic_state : copy_magic;
+            if (state) source->crc = 1234; /* only its rank can tell */
+            const bool whole =
+                arrives(to, i >= 0 && later < 0 ? before[i] : unchanged,
+                        later >= 0 ? under_way[later] : unchanged);
+
+            EQUAL_INT(whole, i < 0);
+            if (whole)
+                EQUAL_BYTES(rows_of(to), rows_of(source), source->bytes);
+            munmap(source, SLOT_BYTES);
+        }
+        source = copy_of(&memory, 0, 0, 5, 'a');
+        source->crc = 1234;
+        CHECK(!arrives(to, unchanged, unchanged));
+        source->crc = crc32c(0, rows_of(source), (size_t)source->bytes);
+        CHECK(arrives(to, unchanged, unchanged));
+        to->state[0] ^= 1; /* counters */
+        CHECK(!arrives(to, unchanged, unchanged));
+        munmap(source, SLOT_BYTES);
+        munmap(to, SLOT_BYTES);
+    }
+    close(memory.file);
+}
+
+/* A state has the rows of its twin, and of its kind. */
+TEST(a_state_comes_from_a_twin_too)
+{
+    struct copy_memory memory = memory_make();
+    struct copy_slot *own = copy_of(&memory, 0, 0, 5, 'a');
+    struct copy_slot *twin = twin_of(&memory, 2, 5, 'a', 0);
+
+    own->magic = twin->magic = copy_magic_state;
+    copy_slot_fill(&memory, twin);
+    EQUAL_INT(atomic_load(&twin->step), 5);
+    EQUAL_INT(twin->twin, 0);
+    EQUAL_BYTES(rows_of(twin), rows_of(own), ROWS_BYTES - 100);
+    twin->twin = 1;
+    own->magic = copy_magic;
+    copy_slot_fill(&memory, twin);
+    EQUAL_INT(atomic_load(&twin->step), -1);
+    release(&memory, own, twin);
+}
+
 TEST_MAIN(rows_come_from_a_twin, rows_that_are_gone_make_no_copy,
-          a_node_says_whose_rows_are_the_same)
+          a_node_says_whose_rows_are_the_same,
+          rows_arrive_whole_or_do_not_count, a_state_comes_from_a_twin_too)
